@@ -1,0 +1,218 @@
+"""The contract: what an environment is, what a step returns, what a batch of them is.
+
+    state, timestep = env.reset(key)
+    state, timestep = env.step(state, action, key)
+
+Both calls are pure, describe one instance, and return the same tree.
+"""
+
+import abc
+import dataclasses
+from collections.abc import Callable, Mapping
+from typing import Any, Generic, Self, TypeVar, dataclass_transform
+
+import chex
+import jax
+import jax.numpy as jnp
+from jax.typing import DTypeLike
+
+from jaxenvs import struct
+from jaxenvs.errors import RenderError, UnknownParameterError, closest
+from jaxenvs.spaces import Space
+
+S = TypeVar("S")
+
+
+@chex.dataclass(frozen=True)
+class TimeStep:
+    """What an agent sees after `reset` or `step`.
+
+    Shapes are those of one instance; a `VectorEnv` puts a leading [num_envs] axis on each.
+    """
+
+    observation: chex.ArrayTree
+    reward: jax.Array  # float32[], 0 from reset
+    terminated: jax.Array  # bool[], the task ended
+    truncated: jax.Array  # bool[], the episode was cut, by a time limit for instance
+    info: Mapping[str, chex.ArrayTree]  # the same keys on every step
+    final_observation: chex.ArrayTree = None  # set by a VectorEnv: what the step led to, unreset
+
+    @property
+    def done(self) -> jax.Array:
+        """bool[]: the episode is over, for either reason."""
+        return self.terminated | self.truncated
+
+    @property
+    def discount(self) -> jax.Array:
+        """float32[]: 0 where the task terminated, else 1, truncations included."""
+        return 1 - self.terminated.astype(jnp.float32)
+
+    @classmethod
+    def first(
+        cls,
+        observation: chex.ArrayTree,
+        *,
+        info: Mapping[str, chex.ArrayTree] | None = None,
+        dtype: DTypeLike = jnp.float32,
+    ) -> "TimeStep":
+        """Starts an episode: reward 0 (of `dtype`), both flags false."""
+        return cls.transition(observation, reward=0.0, terminated=False, info=info, dtype=dtype)
+
+    @classmethod
+    def transition(
+        cls,
+        observation: chex.ArrayTree,
+        *,
+        reward: chex.Numeric,
+        terminated: chex.Numeric,
+        truncated: chex.Numeric = False,
+        info: Mapping[str, chex.ArrayTree] | None = None,
+        dtype: DTypeLike = jnp.float32,
+    ) -> "TimeStep":
+        """Follows an action; `dtype` is the reward's."""
+        return cls(
+            observation=observation,
+            reward=jnp.asarray(reward, dtype),
+            terminated=jnp.asarray(terminated, bool),
+            truncated=jnp.asarray(truncated, bool),
+            info=dict(info or {}),
+        )
+
+
+@dataclass_transform(frozen_default=True, eq_default=False, field_specifiers=(struct.static,))
+class Environment(abc.ABC, Generic[S]):
+    """One instance of a task: an immutable pytree whose fields are its parameters.
+
+    Fields are leaves, so they can be replaced, mapped over and differentiated without
+    compiling anew; what decides a shape is declared `size: int = struct.static(8)`.
+    A subclass is a dataclass without being decorated. `step` never resets.
+    """
+
+    def __init_subclass__(cls, **kwargs: Any) -> None:
+        super().__init_subclass__(**kwargs)
+        struct.pytree_dataclass(cls)
+
+    @property
+    @abc.abstractmethod
+    def observation_space(self) -> Space:
+        """The set that every observation lies in."""
+
+    @property
+    @abc.abstractmethod
+    def action_space(self) -> Space:
+        """The set that actions are taken from."""
+
+    @abc.abstractmethod
+    def reset(self, key: chex.PRNGKey) -> tuple[S, TimeStep]:
+        """Starts an episode: `TimeStep.first(...)`."""
+
+    @abc.abstractmethod
+    def step(self, state: S, action: Any, key: chex.PRNGKey) -> tuple[S, TimeStep]:
+        """Takes one action: `TimeStep.transition(...)`, of the same tree as `reset`'s."""
+
+    def render(self, state: S) -> jax.Array:
+        """Draws `state` as uint8[H, W, 3]; optional."""
+        raise RenderError(f"{type(self).__name__} does not define render(state).")
+
+    @property
+    def unwrapped(self) -> "Environment":
+        """The environment under all wrappers; itself, if there are none."""
+        return self
+
+    def replace(self, **changes: Any) -> Self:
+        """Returns a copy with other parameters: `env.replace(gravity=3.7)`.
+
+        Nothing is compiled anew as long as the new value has the type of the old one (to jit
+        a Python float and a `jnp.float32` are two types) and the field is not static.
+
+        Raises:
+            UnknownParameterError: there is no such field; the message names the closest.
+        """
+        names = [field.name for field in dataclasses.fields(self)]  # pyright: ignore[reportArgumentType]
+        for name in changes:
+            if name not in names:
+                raise UnknownParameterError(
+                    f'{type(self).__name__} has no parameter "{name}".{closest(name, names)}'
+                    f"  It has: {', '.join(names) or 'none'}."
+                )
+        return dataclasses.replace(self, **changes)  # pyright: ignore[reportType]
+
+
+class Wrapper(Environment[S]):
+    """An environment that changes what another one does.
+
+    A wrapper with memory defines a state whose field `inner` is the wrapped state, and the
+    method `inner`; one without passes the state through.
+    """
+
+    env: Environment
+
+    def inner(self, state: S) -> Any:
+        """The state of the wrapped environment."""
+        return state
+
+    @property
+    def observation_space(self) -> Space:
+        return self.env.observation_space
+
+    @property
+    def action_space(self) -> Space:
+        return self.env.action_space
+
+    def render(self, state: S) -> jax.Array:
+        return self.env.render(self.inner(state))
+
+    @property
+    def unwrapped(self) -> Environment:
+        return self.env.unwrapped
+
+    def replace(self, **changes: Any) -> Self:
+        """As `Environment.replace`; names that are not the wrapper's own go to what it wraps."""
+        own = {field.name for field in dataclasses.fields(self)}  # pyright: ignore[reportArgumentType]
+        inner = {name: value for name, value in changes.items() if name not in own}
+        outer = {name: value for name, value in changes.items() if name in own}
+        if inner:
+            outer["env"] = outer.get("env", self.env).replace(**inner)
+        return super().replace(**outer)
+
+
+class VectorEnv(abc.ABC, Generic[S]):
+    """`num_envs` instances behind the same two calls, native or hosted.
+
+    N is `num_envs`. Everything but the key gains a leading [N] axis. `timestep.observation` is
+    what to act on next; `timestep.final_observation` what the step itself led to: they differ
+    only where an episode ended and was reset in the same step.
+    """
+
+    num_envs: int
+
+    @property
+    @abc.abstractmethod
+    def single_observation_space(self) -> Space:
+        """The observation space of one instance."""
+
+    @property
+    @abc.abstractmethod
+    def single_action_space(self) -> Space:
+        """The action space of one instance."""
+
+    @property
+    def observation_space(self) -> Space:
+        """The space of N observations."""
+        return self.single_observation_space.batch(self.num_envs)
+
+    @property
+    def action_space(self) -> Space:
+        """The space of N actions: `sample(key)` gives one for each instance in one draw."""
+        return self.single_action_space.batch(self.num_envs)
+
+    @abc.abstractmethod
+    def reset(self, key: chex.PRNGKey) -> tuple[S, TimeStep]:
+        """Starts an episode in every instance."""
+
+    @abc.abstractmethod
+    def step(self, state: S, action: Any, key: chex.PRNGKey) -> tuple[S, TimeStep]:
+        """Takes one action in every instance."""
+
+
+Policy = Callable[[chex.ArrayTree, chex.PRNGKey], Any]  # (observation, key) -> action

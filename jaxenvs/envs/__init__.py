@@ -1,0 +1,1 @@
+"""The environments, one folder a family."""

@@ -1,0 +1,76 @@
+"""Every error that jaxenvs raises by name.
+
+A message has three parts: what was given, what is expected, what to do. Each class also
+subclasses the built-in exception that one would catch for such a mistake.
+"""
+
+import difflib
+from collections.abc import Iterable
+
+
+class JaxenvsError(Exception):
+    """The base of all errors of this package."""
+
+
+class UnknownEnvironmentError(JaxenvsError, LookupError):
+    """No environment is registered under the id that was asked for."""
+
+
+class UnknownParameterError(JaxenvsError, TypeError):
+    """An environment has no parameter of that name."""
+
+
+class RegistrationError(JaxenvsError, ValueError):
+    """A registration is malformed, or its id is taken."""
+
+
+class SpaceError(JaxenvsError, ValueError):
+    """A space was described inconsistently, or cannot be converted."""
+
+
+class ActionError(JaxenvsError, ValueError):
+    """An action has the wrong tree structure, shape or dtype for its space."""
+
+
+class VectorizeError(JaxenvsError, ValueError):
+    """A vectorised environment was configured with a value that cannot work."""
+
+
+class ShardingError(JaxenvsError, ValueError):
+    """Instances cannot be laid over the mesh as asked."""
+
+
+class RandomKeyError(JaxenvsError, TypeError):
+    """Something that is not a JAX random key was passed as a key."""
+
+
+class RolloutError(JaxenvsError, ValueError):
+    """A rollout or an evaluation was asked for with values that cannot work."""
+
+
+class RenderError(JaxenvsError, NotImplementedError):
+    """The environment cannot draw itself, or the file cannot be written."""
+
+
+class EnvironmentCheckError(JaxenvsError, AssertionError):
+    """`check_env` found that an environment breaks the contract."""
+
+
+class MissingExtraError(JaxenvsError, ImportError):
+    """A feature needs a package that the bare install does not bring."""
+
+
+def missing_extra(feature: str, package: str, extra: str) -> MissingExtraError:
+    """Returns the error that names the extra which brings `package`."""
+    return MissingExtraError(
+        f'{feature} needs the package {package}. Install it with `pip install "jaxenvs[{extra}]"`.'
+    )
+
+
+def closest(name: str, known: Iterable[str], count: int = 3) -> str:
+    """Returns '  Close: "a", "b".' with the known names nearest to `name`, or an empty string."""
+    lowered = {candidate.lower(): candidate for candidate in known}
+    matches = difflib.get_close_matches(name.lower(), lowered, n=count, cutoff=0.5)
+    if not matches:
+        return ""
+    return "  Close: " + ", ".join(f'"{lowered[match]}"' for match in matches) + "."

@@ -1,0 +1,92 @@
+"""From an id to an environment: imports its module, checks its parameters, applies its limit."""
+
+import dataclasses
+import importlib
+from collections.abc import Callable, Sequence
+from typing import Any, Literal
+
+import jax
+
+from jaxenvs import catalog as catalog  # fills the registry
+from jaxenvs.core import Environment
+from jaxenvs.errors import UnknownParameterError, closest
+from jaxenvs.registry import EnvSpec, find
+from jaxenvs.vector.vectorize import AutoresetMode, VectorizedEnv, vectorize
+from jaxenvs.wrappers.time_limit import TimeLimit
+
+
+def make(
+    id: str, *, time_limit: int | None | Literal["default"] = "default", **params: Any
+) -> Environment:
+    """Makes one native environment.
+
+    Args:
+        id: a registered id; `jaxenvs list` shows them.
+        time_limit: steps after which an episode is truncated; None for no limit, "default" for
+            the id's own.
+        **params: parameters of the environment, such as `gravity=3.7`.
+
+    Returns:
+        The environment, inside `TimeLimit` where there is a limit. `env.unwrapped` is the
+        environment itself.
+
+    Raises:
+        UnknownEnvironmentError: the id is not registered; the message names the closest.
+        UnknownParameterError: a parameter is misspelt; the message names the closest.
+
+    Example:
+        >>> env = jaxenvs.make("CartPole-v1", gravity=3.7)
+        >>> state, timestep = env.reset(jax.random.key(0))
+        >>> timestep.observation.shape
+        (4,)
+    """
+    spec = find(id)
+    entry_point = _load(spec)
+    if isinstance(entry_point, type) and dataclasses.is_dataclass(entry_point):
+        _check_parameters(id, entry_point, params)
+    env = entry_point(**{**spec.kwargs, **params})
+    limit = spec.time_limit if time_limit == "default" else time_limit
+    return env if limit is None else TimeLimit(env, max_steps=limit)
+
+
+def make_vec(
+    id: str,
+    num_envs: int,
+    *,
+    autoreset: AutoresetMode = "same_step",
+    batched: Sequence[str] = (),
+    reset_chunk: int | None = None,
+    stagger: bool = False,
+    mesh: jax.sharding.Mesh | None = None,
+    time_limit: int | None | Literal["default"] = "default",
+    **params: Any,
+) -> VectorizedEnv:
+    """Makes `num_envs` instances of an id as one environment: `vectorize(make(id), num_envs)`.
+
+    The arguments are those of `vectorize` and of `make`; so are the errors.
+    """
+    return vectorize(
+        make(id, time_limit=time_limit, **params),
+        num_envs,
+        autoreset=autoreset,
+        batched=batched,
+        reset_chunk=reset_chunk,
+        stagger=stagger,
+        mesh=mesh,
+    )
+
+
+def _load(spec: EnvSpec) -> Callable[..., Any]:
+    if not isinstance(spec.entry_point, str):
+        return spec.entry_point
+    module, name = spec.entry_point.split(":")
+    return getattr(importlib.import_module(module), name)
+
+
+def _check_parameters(id: str, cls: type, params: dict[str, Any]) -> None:
+    names = [field.name for field in dataclasses.fields(cls)]
+    for name in params:
+        if name not in names:
+            raise UnknownParameterError(
+                f'{id} has no parameter "{name}".{closest(name, names)}  `jaxenvs info {id}` shows all.'
+            )

@@ -1,0 +1,103 @@
+"""The table of ids: what each one names and what it is proven against. Strings only."""
+
+import dataclasses
+from collections.abc import Callable, Mapping
+from typing import Any
+
+from jaxenvs.errors import RegistrationError, UnknownEnvironmentError, closest
+
+
+@dataclasses.dataclass(frozen=True)
+class EnvSpec:
+    """What the registry knows of an id, without importing the environment."""
+
+    id: str
+    entry_point: str | Callable[..., Any]  # "module:Class", or the class itself
+    family: str = "user"
+    time_limit: int | None = None  # steps after which an episode is truncated
+    reward_threshold: float | None = None  # mean return from which the task counts as solved
+    source: str = ""  # the paper or program that the task comes from
+    proven_against: str = ""  # the reference that the tests compare with, step for step
+    kwargs: Mapping[str, Any] = dataclasses.field(default_factory=dict)
+
+
+registry: dict[str, EnvSpec] = {}
+
+
+def register(
+    id: str,
+    entry_point: str | Callable[..., Any],
+    *,
+    family: str = "user",
+    time_limit: int | None = None,
+    reward_threshold: float | None = None,
+    source: str = "",
+    proven_against: str = "",
+    kwargs: Mapping[str, Any] | None = None,
+    overwrite: bool = False,
+) -> EnvSpec:
+    """Enters an environment under `id`.
+
+    Args:
+        id: the name that `make` is asked for, such as "CartPole-v1".
+        entry_point: "module:Class", imported when the id is first made, or a callable that
+            returns an `Environment`.
+        family: the group it is listed under.
+        time_limit: steps after which an episode is truncated; None for no limit.
+        reward_threshold: mean return from which the task counts as solved.
+        source: the paper or program that the task comes from.
+        proven_against: the reference that the tests compare with.
+        kwargs: parameters that this id sets, over the class's defaults.
+        overwrite: allow an id that is taken.
+
+    Returns:
+        The entry.
+
+    Raises:
+        RegistrationError: the id is empty or taken, or a value is malformed.
+    """
+    if not isinstance(id, str) or not id.strip():
+        raise RegistrationError(f"register got the id {id!r}; it must be a non-empty string.")
+    if id in registry and not overwrite:
+        raise RegistrationError(
+            f'"{id}" is registered already, for {registry[id].entry_point}.'
+            "  Choose another id, or pass overwrite=True."
+        )
+    if isinstance(entry_point, str):
+        if entry_point.count(":") != 1 or not all(entry_point.split(":")):
+            raise RegistrationError(
+                f'register("{id}") got the entry point "{entry_point}"; it must be "module:Class".'
+            )
+    elif not callable(entry_point):
+        raise RegistrationError(
+            f'register("{id}") got the entry point {entry_point!r}; pass "module:Class" or a class.'
+        )
+    if time_limit is not None and time_limit < 1:
+        raise RegistrationError(
+            f'register("{id}") got time_limit={time_limit}; it must be at least 1, or None.'
+        )
+    spec = EnvSpec(
+        id=id,
+        entry_point=entry_point,
+        family=family,
+        time_limit=time_limit,
+        reward_threshold=reward_threshold,
+        source=source,
+        proven_against=proven_against,
+        kwargs=dict(kwargs or {}),
+    )
+    registry[id] = spec
+    return spec
+
+
+def find(id: str) -> EnvSpec:
+    """Returns the entry of `id`.
+
+    Raises:
+        UnknownEnvironmentError: nothing is registered under it; the message names the closest.
+    """
+    if id not in registry:
+        raise UnknownEnvironmentError(
+            f'no environment is called "{id}".{closest(str(id), registry)}  `jaxenvs list` shows all.'
+        )
+    return registry[id]

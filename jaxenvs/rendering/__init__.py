@@ -1,0 +1,1 @@
+"""Pictures: a rasteriser in pure JAX, and writers of video files."""

@@ -1,0 +1,1 @@
+"""Vectorisation: batching, resets, devices, and the random keys behind them."""

@@ -1,0 +1,3 @@
+"""Environments around environments."""
+
+from jaxenvs.wrappers.time_limit import TimeLimit as TimeLimit

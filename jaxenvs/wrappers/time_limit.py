@@ -1,0 +1,40 @@
+"""Truncation after a number of steps."""
+
+from typing import Any
+
+import chex
+import jax
+import jax.numpy as jnp
+
+from jaxenvs.core import TimeStep, Wrapper
+
+
+@chex.dataclass(frozen=True)
+class TimeLimitState:
+    inner: chex.ArrayTree
+    elapsed: jax.Array  # int32[], steps since reset
+
+
+class TimeLimit(Wrapper[TimeLimitState]):
+    """Truncates an episode at its `max_steps`-th step.
+
+    `terminated` is left alone: an episode that ends by itself on that very step carries both
+    flags, and a learner that bootstraps must look at `terminated`.
+    """
+
+    max_steps: int  # a leaf, so that limits can differ between instances
+
+    def inner(self, state: TimeLimitState) -> Any:
+        return state.inner
+
+    def reset(self, key: chex.PRNGKey) -> tuple[TimeLimitState, TimeStep]:
+        inner, timestep = self.env.reset(key)
+        return TimeLimitState(inner=inner, elapsed=jnp.int32(0)), timestep
+
+    def step(
+        self, state: TimeLimitState, action: Any, key: chex.PRNGKey
+    ) -> tuple[TimeLimitState, TimeStep]:
+        inner, timestep = self.env.step(state.inner, action, key)
+        elapsed = state.elapsed + 1
+        truncated = timestep.truncated | (elapsed >= self.max_steps)
+        return TimeLimitState(inner=inner, elapsed=elapsed), timestep.replace(truncated=truncated)
