@@ -1,0 +1,67 @@
+# Two commands: `make demo` and `make test`. Both need a system Python (3.11 to 3.13) and make.
+# PYTHON chooses the interpreter: `PYTHON=python3.12 make test`.
+
+PYTHON ?= python3
+VERSION := $(shell $(PYTHON) -c 'import sys; print("%d.%d" % sys.version_info[:2])')
+VENV := .venv-$(VERSION)
+BIN := $(VENV)/bin
+WORKERS ?= 2
+
+.DEFAULT_GOAL := help
+.DELETE_ON_ERROR:
+.PHONY: help demo test lint format types imports docs notebooks pytest bench clean
+
+help:
+	@echo 'make demo       train PPO on CartPole-v1; leaves a curve and an animation in demo/'
+	@echo 'make test       everything that CI runs'
+	@echo 'make lint       ruff, types, direction of imports'
+	@echo 'make format     rewrite the code in the house style'
+	@echo 'make pytest     the tests alone; ARGS="-k cartpole" chooses'
+	@echo 'make notebooks  run the notebooks from top to bottom'
+	@echo 'make docs       build the documentation into site/'
+	@echo 'make bench      measure rollouts beside gymnax'
+	@echo 'make clean      remove environments, caches and outputs'
+
+# One environment an interpreter; what is installed changes only with pyproject.toml.
+$(BIN)/python:
+	@$(PYTHON) -c 'import sys; sys.exit(not (3, 11) <= sys.version_info[:2] <= (3, 13))' || \
+	    { echo 'jaxenvs needs Python 3.11 to 3.13: PYTHON=python3.12 make ...' >&2; exit 1; }
+	@$(PYTHON) -m venv $(VENV) || \
+	    { rm -rf $(VENV); echo "$(PYTHON) cannot make a virtual environment;" \
+	    "on Debian and Ubuntu: apt install python$(VERSION)-venv" >&2; exit 1; }
+
+$(VENV)/.with-%: pyproject.toml | $(BIN)/python
+	@echo 'installing jaxenvs[$*] into $(VENV) ...'
+	@$(BIN)/python -m pip install --quiet --disable-pip-version-check --upgrade pip
+	@$(BIN)/python -m pip install --quiet --disable-pip-version-check --editable '.[$*]'
+	@touch $@
+
+demo: $(VENV)/.with-all
+	@$(BIN)/python -m jaxenvs.cli.demo --output demo
+
+test: lint docs notebooks pytest
+
+lint: $(VENV)/.with-dev
+	$(BIN)/ruff check
+	$(BIN)/ruff format --check
+	$(BIN)/basedpyright
+	$(BIN)/lint-imports
+
+format: $(VENV)/.with-dev
+	$(BIN)/ruff check --fix
+	$(BIN)/ruff format
+
+docs: $(VENV)/.with-dev
+	$(BIN)/mkdocs build --strict --quiet
+
+notebooks: $(VENV)/.with-dev
+	$(BIN)/pytest --nbmake --quiet notebooks
+
+pytest: $(VENV)/.with-dev
+	$(BIN)/pytest --numprocesses $(WORKERS) --dist loadfile $(ARGS)
+
+bench: $(VENV)/.with-bench
+	$(BIN)/python benchmarks/rollout.py
+
+clean:
+	rm -rf .venv-* .cache .pytest_cache .ruff_cache .hypothesis .import_linter_cache site dist demo
