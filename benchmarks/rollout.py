@@ -1,0 +1,487 @@
+"""Random-policy rollouts in one jitted scan: jaxenvs, gymnax, and the limit of the machine.
+
+    python -m benchmarks.rollout --ids CartPole-v1 --num-envs 64,1024,16384
+    python -m benchmarks.rollout --output auto --plot auto          # everything, about ten minutes
+    python -m benchmarks.rollout --variants reset_chunk=16 reset_chunk=N --peers ""
+    python -m benchmarks.rollout --load benchmarks/results/NAME.json --plot auto
+
+What every contestant does in a rollout: `--steps` steps of N instances, actions drawn inside the
+loop from its own action space, episodes restarted as they end, the last state and observation
+handed back, the rewards summed and the finished episodes counted. README.md says what is done so
+that the comparison is fair.
+"""
+
+import argparse
+import contextlib
+import dataclasses
+import datetime
+import functools
+import importlib.metadata
+import json
+import os
+import platform
+import re
+import shlex
+import statistics
+import sys
+import time
+from collections.abc import Callable, Iterator, Sequence
+from pathlib import Path
+from typing import Any
+
+import chex
+import jax
+import jax.numpy as jnp
+
+import jaxenvs
+from benchmarks import limit
+
+RESULTS = Path(__file__).with_name("results")
+IDS = ("CartPole-v1", "Pendulum-v1", "Acrobot-v1", "MountainCar-v0", "MountainCarContinuous-v0")
+NUM_ENVS = (1, 16, 64, 256, 1024, 4096, 16384, 65536)
+PEERS = ("gymnax", "limit", "scalar")
+OURS = "jaxenvs"
+
+Rollout = Callable[[Any, chex.PRNGKey], tuple[Any, chex.Numeric, chex.Numeric]]
+
+
+@dataclasses.dataclass(frozen=True)
+class Contestant:
+    """One way of doing the work, ready to run."""
+
+    name: str
+    carry: Any  # what a rollout starts from and hands on
+    run: Rollout  # (carry, key) -> (carry, sum of rewards, number of finished episodes)
+    trace_seconds: float = 0.0
+    compile_seconds: float = 0.0
+    compiled: jax.stages.Compiled | None = None
+
+
+@dataclasses.dataclass(frozen=True)
+class Measurement:
+    """What one contestant did with one id at one N."""
+
+    id: str
+    num_envs: int
+    contestant: str
+    trace_seconds: float
+    compile_seconds: float
+    calls: int  # rollouts a sample
+    steps_per_second: list[float]  # one a repetition
+    ours_over_this: list[float]  # of the same repetition, each
+    mean_episode_length: float  # steps per finished episode: shows that the work was the same
+
+
+def main(arguments: Sequence[str] | None = None) -> None:
+    """The command line; `--help` lists it."""
+    options = _parse(arguments)
+    if options.load:
+        report = json.loads(Path(options.load).read_text())
+    else:
+        with _no_compilation_cache():
+            report = measure(options, arguments)
+        if options.output:
+            path = RESULTS / f"{slug(report)}.json" if options.output == "auto" else options.output
+            Path(path).parent.mkdir(parents=True, exist_ok=True)
+            Path(path).write_text(json.dumps(report, indent=1) + "\n")
+            print(f"wrote {path}")
+    if not options.quiet:
+        print(table(report))
+    if options.plot:
+        path = RESULTS / f"{slug(report)}.png" if options.plot == "auto" else options.plot
+        plot(report, Path(path))
+        print(f"wrote {path}")
+
+
+def measure(options: argparse.Namespace, arguments: Sequence[str] | None = None) -> dict[str, Any]:
+    """Measures all that `options` ask for; returns the report that is written as JSON."""
+    for reason in _absent(options.peers):
+        print(f"note: {reason}", file=sys.stderr)
+    measurements = []
+    for id in options.ids:
+        for num_envs in options.num_envs:
+            contestants = list(enter(id, num_envs, options))
+            measurements += race(id, num_envs, contestants, options)
+            if not options.quiet:
+                line = ", ".join(
+                    f"{m.contestant} {statistics.median(m.steps_per_second) / 1e6:.2f}"
+                    for m in measurements[-len(contestants) :]
+                )
+                print(f"{id} N={num_envs}: {line} M steps/s", file=sys.stderr, flush=True)
+    words = sys.argv[1:] if arguments is None else arguments
+    return {
+        "benchmark": "rollout",
+        "command": shlex.join(["python", "-m", "benchmarks.rollout", *words]),
+        "date": datetime.datetime.now(datetime.UTC).isoformat(timespec="seconds"),
+        "machine": machine(),
+        "steps": options.steps,
+        "repeats": options.repeats,
+        "measurements": [dataclasses.asdict(measurement) for measurement in measurements],
+    }
+
+
+def enter(id: str, num_envs: int, options: argparse.Namespace) -> Iterator[Contestant]:
+    """Builds and compiles the contestants: ours first, then our variants, then the peers."""
+    steps = options.steps
+    yield ours(id, num_envs, steps)
+    for variant in options.variants:
+        yield ours(id, num_envs, steps, variant)
+    for peer in options.peers:
+        if peer == "gymnax" and _version("gymnax"):
+            yield gymnax(id, num_envs, steps)
+        elif peer in ("limit", "scalar") and id == "CartPole-v1" and limit.compiler():
+            counts = range(1, (os.cpu_count() or 1) + 1) if options.all_threads else {1, _cores()}
+            for num_threads in sorted(counts):
+                yield c_loop(num_envs, steps, num_threads, vectorise=peer == "limit")
+
+
+def ours(id: str, num_envs: int, steps: int, variant: str = "") -> Contestant:
+    """jaxenvs through `make_vec`; `variant` holds arguments of it, such as "reset_chunk=N"."""
+    env = jaxenvs.make_vec(id, num_envs, **_variant(variant, num_envs))
+
+    def start(key: chex.PRNGKey) -> Any:
+        state, timestep = env.reset(key)
+        return state, timestep.observation
+
+    def step(carry: Any, keys: chex.PRNGKey) -> tuple[Any, jax.Array, jax.Array]:
+        action = env.action_space.sample(keys[0])
+        state, timestep = env.step(carry[0], action, keys[1])
+        return (state, timestep.observation), timestep.reward, timestep.done
+
+    return _compile(f"{OURS}[{variant}]" if variant else OURS, start, step, steps)
+
+
+def gymnax(id: str, num_envs: int, steps: int) -> Contestant:
+    """gymnax as its README has it: `vmap(env.step)` over split keys, with its own autoreset.
+
+    Actions are drawn for the whole batch in one call, which is faster than its README's
+    `vmap(env.action_space(params).sample)` over keys split once more.
+    """
+    import gymnax as library
+    from gymnax.environments import spaces
+
+    env, params = library.make(id)
+    space = env.action_space(params)
+
+    def start(key: chex.PRNGKey) -> Any:
+        keys = jax.random.split(key, num_envs)
+        observation, state = jax.vmap(env.reset, in_axes=(0, None))(keys, params)
+        return state, observation
+
+    def sample(key: chex.PRNGKey) -> jax.Array:
+        if isinstance(space, spaces.Discrete):
+            return jax.random.randint(key, (num_envs,), 0, space.n)
+        return jax.random.uniform(key, (num_envs, *space.shape), jnp.float32, space.low, space.high)
+
+    def step(carry: Any, keys: chex.PRNGKey) -> tuple[Any, jax.Array, jax.Array]:
+        step_keys = jax.random.split(keys[1], num_envs)
+        observation, state, reward, terminated, truncated, _ = jax.vmap(
+            env.step, in_axes=(0, 0, 0, None)
+        )(step_keys, carry[0], sample(keys[0]), params)
+        return (state, observation), reward, terminated | truncated
+
+    return _compile("gymnax", start, step, steps)
+
+
+def c_loop(num_envs: int, steps: int, num_threads: int, *, vectorise: bool = True) -> Contestant:
+    """The hand-written C loop of CartPole-v1, on `num_threads` threads."""
+    lanes = limit.CartPoleLanes(num_envs, vectorise=vectorise)
+
+    def run(carry: Any, key: chex.PRNGKey) -> tuple[Any, chex.Numeric, chex.Numeric]:
+        del key  # the lanes carry their own generators
+        return carry, float(num_envs * steps), lanes.rollout(steps, num_threads)
+
+    name = "limit" if vectorise else "scalar"
+    return Contestant(f"{name}, {num_threads} thread{'s' * (num_threads > 1)}", None, run)
+
+
+def _compile(
+    name: str,
+    start: Callable[[chex.PRNGKey], Any],
+    step: Callable[[Any, chex.PRNGKey], tuple[Any, jax.Array, jax.Array]],
+    num_steps: int,
+) -> Contestant:
+    def rollout(carry: Any, key: chex.PRNGKey) -> tuple[Any, jax.Array, jax.Array]:
+        def body(loop: Any, keys: chex.PRNGKey) -> tuple[Any, None]:
+            carry, total, finished = loop
+            carry, reward, done = step(carry, keys)
+            return (carry, total + reward.sum(), finished + done.sum(dtype=jnp.int32)), None
+
+        # Splitting here and not in the loop spares both sides a serial hash on every step.
+        keys = jax.random.split(key, (num_steps, 2))
+        return jax.lax.scan(body, (carry, jnp.float32(0), jnp.int32(0)), keys)[0]
+
+    key = jax.random.key(0)
+    carry = jax.jit(start)(key)
+    begin = time.perf_counter()
+    lowered = jax.jit(rollout).lower(carry, key)
+    traced = time.perf_counter()
+    compiled = lowered.compile()
+    done = time.perf_counter()
+    return Contestant(name, carry, compiled, traced - begin, done - traced, compiled)
+
+
+def race(
+    id: str, num_envs: int, contestants: Sequence[Contestant], options: argparse.Namespace
+) -> list[Measurement]:
+    """Runs the contestants in turn, `options.repeats` times, the order rotating."""
+    entries = [_Entry(contestant) for contestant in contestants]
+    for entry in entries:
+        entry.warm_up(options.min_seconds)
+    for repeat in range(options.repeats):
+        shift = repeat % len(entries)
+        for entry in entries[shift:] + entries[:shift]:
+            entry.sample()
+    steps = num_envs * options.steps
+    speeds = [[steps * entry.calls / s for s in entry.seconds] for entry in entries]
+    return [
+        Measurement(
+            id=id,
+            num_envs=num_envs,
+            contestant=entry.contestant.name,
+            trace_seconds=entry.contestant.trace_seconds,
+            compile_seconds=entry.contestant.compile_seconds,
+            calls=entry.calls,
+            steps_per_second=speed,
+            ours_over_this=[a / b for a, b in zip(speeds[0], speed, strict=True)],
+            mean_episode_length=steps * entry.total_calls / max(entry.finished, 1),
+        )
+        for entry, speed in zip(entries, speeds, strict=True)
+    ]
+
+
+class _Entry:
+    """A contestant with its running state and its samples."""
+
+    def __init__(self, contestant: Contestant) -> None:
+        self.contestant = contestant
+        self.carry = contestant.carry
+        self.keys = list(jax.random.split(jax.random.key(1), 32))
+        self.seconds: list[float] = []
+        self.calls, self.total_calls, self.finished = 1, 0, 0
+
+    def warm_up(self, min_seconds: float) -> None:
+        """Leaves the first episodes behind and sets how many rollouts make a sample."""
+        self._run()
+        seconds = self._run()
+        while seconds < min_seconds:
+            self.calls *= max(2, min(64, int(1.2 * min_seconds / max(seconds, 1e-6))))
+            seconds = self._run()
+
+    def sample(self) -> None:
+        self.seconds.append(self._run())
+
+    def _run(self) -> float:
+        carry, counts = self.carry, []
+        begin = time.perf_counter()
+        for call in range(self.calls):
+            carry, total, finished = self.contestant.run(carry, self.keys[call % len(self.keys)])
+            jax.block_until_ready((carry, total))
+            counts.append(finished)
+        seconds = time.perf_counter() - begin
+        self.carry = carry
+        self.total_calls += self.calls
+        self.finished += sum(int(count) for count in counts)
+        return seconds
+
+
+@functools.cache
+def machine() -> dict[str, Any]:
+    """The hardware and the versions that the figures belong to."""
+    device = jax.devices()[0]
+    names = ("jaxenvs", "jax", "jaxlib", "gymnax", "numpy")
+    return {
+        "cpu": _cpu(),
+        "cores": _cores(),
+        "os": platform.platform(),
+        "python": platform.python_version(),
+        "device": device.device_kind,
+        "platform": device.platform,
+        "versions": {name: version for name in names if (version := _version(name))},
+        "c_compiler": limit.compiler(),
+        "c_flags": " ".join(limit.FLAGS),
+        "XLA_FLAGS": os.environ.get("XLA_FLAGS", ""),
+    }
+
+
+def slug(report: dict[str, Any]) -> str:
+    """A file name that says which machine and versions the results are from."""
+    host = report["machine"]
+    chip = host["cpu"] if host["platform"] == "cpu" else host["device"]
+    python = "".join(host["python"].split(".")[:2])
+    words = f"{host['cores']}core {chip}" if host["platform"] == "cpu" else chip
+    words = re.sub(r"[^a-z0-9]+", "-", words.lower()).strip("-")
+    return f"rollout-{words}-py{python}-jax{host['versions']['jax']}"
+
+
+def table(report: dict[str, Any]) -> str:
+    """The report in Markdown: million steps per second, median with quartiles, and ratios."""
+    host = report["machine"]
+    versions = ", ".join(f"{name} {version}" for name, version in host["versions"].items())
+    lines = [
+        f"{host['cpu']}, {host['cores']} cores, {host['platform']} ({host['device']}); "
+        f"Python {host['python']}, {versions}; {report['date']}; {report['steps']} steps, "
+        f"medians of {report['repeats']}, quartiles in brackets.",
+        "",
+        "| id | N | contestant | M steps/s | jaxenvs / this | µs per step | episode length "
+        "| trace s | compile s |",
+        "|---|--:|---|--:|--:|--:|--:|--:|--:|",
+    ]
+    for entry in report["measurements"]:
+        low, middle, high = _quartiles(entry["steps_per_second"])
+        ratio = _quartiles(entry["ours_over_this"])
+        ours = entry["contestant"] == OURS
+        lines.append(
+            f"| {entry['id']} | {entry['num_envs']:,} | {entry['contestant']} "
+            f"| {middle / 1e6:.2f} [{low / 1e6:.2f}, {high / 1e6:.2f}] "
+            f"| {'' if ours else f'{ratio[1]:.3g} [{ratio[0]:.3g}, {ratio[2]:.3g}]'} "
+            f"| {entry['num_envs'] / middle * 1e6:.2f} | {entry['mean_episode_length']:.1f} "
+            f"| {entry['trace_seconds']:.2f} | {entry['compile_seconds']:.2f} |"
+        )
+    return "\n".join(lines)
+
+
+def plot(report: dict[str, Any], path: Path) -> None:
+    """Steps per second over N, a panel an id and a line a contestant; the limits as levels."""
+    import matplotlib
+
+    matplotlib.use("agg")
+    import matplotlib.pyplot as plt
+
+    ids = list(dict.fromkeys(entry["id"] for entry in report["measurements"]))
+    figure, axes = plt.subplots(
+        1, len(ids), figsize=(4.2 * len(ids), 4), squeeze=False, layout="constrained"
+    )
+    for axis, id in zip(axes[0], ids, strict=True):
+        entries = [entry for entry in report["measurements"] if entry["id"] == id]
+        for name in dict.fromkeys(entry["contestant"] for entry in entries):
+            own = [entry for entry in entries if entry["contestant"] == name]
+            low, middle, high = zip(*(_quartiles(e["steps_per_second"]) for e in own), strict=True)
+            if name.startswith(("limit", "scalar")):
+                style = "--" if name.startswith("limit") else ":"
+                axis.axhline(max(middle), linestyle=style, color="grey", linewidth=1)
+                axis.annotate(
+                    f"C loop ({name})", (0.02, max(middle)), xycoords=("axes fraction", "data"),
+                    va="bottom", fontsize=7, color="dimgrey",
+                )  # fmt: skip
+                continue
+            sizes = [entry["num_envs"] for entry in own]
+            (line,) = axis.plot(sizes, middle, marker="o", markersize=4, label=name)
+            axis.fill_between(sizes, low, high, alpha=0.2, color=line.get_color())
+        axis.set(xscale="log", yscale="log", title=id, xlabel="N, instances")
+        axis.grid(which="major", alpha=0.3)
+        axis.legend(loc="lower right", fontsize=8)
+    axes[0][0].set_ylabel("steps per second")
+    host = report["machine"]
+    figure.suptitle(
+        f"Jitted random-policy rollouts: {host['cores']} cores of {host['cpu']}"
+        if host["platform"] == "cpu"
+        else f"Jitted random-policy rollouts: {host['device']}",
+        fontsize=10,
+    )
+    figure.savefig(path, dpi=150)
+    plt.close(figure)
+
+
+@contextlib.contextmanager
+def _no_compilation_cache() -> Iterator[None]:
+    """Lets nothing come from disk, since compile times are measured."""
+    before = jax.config.jax_enable_compilation_cache  # pyright: ignore[reportAttributeAccessIssue]
+    jax.config.update("jax_enable_compilation_cache", False)
+    try:
+        yield
+    finally:
+        jax.config.update("jax_enable_compilation_cache", before)
+
+
+def _quartiles(samples: Sequence[float]) -> tuple[float, float, float]:
+    if len(samples) < 2:
+        return samples[0], samples[0], samples[0]
+    low, middle, high = statistics.quantiles(samples, n=4, method="inclusive")
+    return low, middle, high
+
+
+def _variant(text: str, num_envs: int) -> dict[str, Any]:
+    """ "reset_chunk=N,autoreset=next_step" as keyword arguments; N stands for `num_envs`."""
+    keywords: dict[str, Any] = {}
+    for item in filter(None, text.split(",")):
+        name, _, value = item.partition("=")
+        if value == "N":
+            keywords[name] = num_envs
+        else:
+            keywords[name] = int(value) if value.isdecimal() else value
+    return keywords
+
+
+def _absent(peers: Sequence[str]) -> Iterator[str]:
+    if "gymnax" in peers and not _version("gymnax"):
+        yield "gymnax is not installed and is left out."
+    if {"limit", "scalar"} & set(peers) and not limit.compiler():
+        yield "there is no C compiler, so the C loop is left out; set CC or install one."
+
+
+def _version(package: str) -> str | None:
+    try:
+        return importlib.metadata.version(package)
+    except importlib.metadata.PackageNotFoundError:
+        return jaxenvs.__version__ if package == "jaxenvs" else None
+
+
+def _cores() -> int:
+    """The cores that this process may use."""
+    if hasattr(os, "sched_getaffinity"):
+        return len(os.sched_getaffinity(0))
+    return os.cpu_count() or 1
+
+
+def _cpu() -> str:
+    try:
+        text = Path("/proc/cpuinfo").read_text()
+    except OSError:
+        return platform.processor() or platform.machine()
+    found = re.search(r"^model name\s*:\s*(.+)$", text, re.MULTILINE)
+    return found.group(1) if found else platform.machine()
+
+
+def _parse(arguments: Sequence[str] | None) -> argparse.Namespace:
+    def words(text: str) -> list[str]:
+        return [word.strip() for word in text.split(",") if word.strip()]
+
+    def numbers(text: str) -> list[int]:
+        return [int(word.replace("_", "")) for word in words(text)]
+
+    def peers(text: str) -> list[str]:
+        unknown = set(words(text)) - set(PEERS)
+        if unknown:
+            raise argparse.ArgumentTypeError(f"{sorted(unknown)}: choose from {', '.join(PEERS)}")
+        return words(text)
+
+    parser = argparse.ArgumentParser(
+        prog="python -m benchmarks.rollout",
+        description=__doc__,
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+    )
+    add = parser.add_argument
+    add("--ids", type=words, default=list(IDS), help="comma-separated environment ids")
+    add("--num-envs", type=numbers, default=list(NUM_ENVS), help="comma-separated values of N")
+    add("--steps", type=int, default=256, help="steps of a rollout (default 256)")
+    add("--repeats", type=int, default=9, help="repetitions to take the median of (default 9)")
+    add("--min-seconds", type=float, default=0.05, help="least duration of one repetition")
+    add("--peers", type=peers, default=list(PEERS), help=f"comma-separated: {', '.join(PEERS)}")
+    add("--all-threads", action="store_true", help="the C loop on 1, 2, ... threads, not 1 and all")
+    add(
+        "--variants",
+        nargs="*",
+        default=[],
+        metavar="NAME=VALUE[,...]",
+        help="also ours with these arguments of make_vec; the value N stands for num_envs",
+    )
+    add("--output", help='JSON file; "auto" names it after machine and versions')
+    add("--plot", help='image file; "auto" as above')
+    add("--load", help="show the results in this JSON file instead of measuring")
+    add("--quiet", action="store_true", help="no progress and no table")
+    return parser.parse_args(arguments)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,134 @@
+import json
+
+import gymnasium
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+
+from benchmarks import hlo, limit, rollout
+
+needs_compiler = pytest.mark.skipif(limit.compiler() is None, reason="no C compiler")
+
+
+@pytest.fixture(autouse=True, scope="module")
+def allow_implicit_promotion():
+    """gymnax promotes dtypes implicitly, which the other tests forbid."""
+    with jax.numpy_dtype_promotion("standard"), jax.numpy_rank_promotion("allow"):
+        yield
+
+
+def run(tmp_path, *arguments):
+    """Runs the benchmark as from the command line, tiny, and reads its results."""
+    path = tmp_path / "results.json"
+    small = ["--steps", "8", "--repeats", "3", "--min-seconds", "0", "--quiet"]
+    rollout.main([*small, "--output", str(path), *arguments])
+    return json.loads(path.read_text())
+
+
+@pytest.fixture(scope="module")
+def report(tmp_path_factory):
+    return run(
+        tmp_path_factory.mktemp("rollout"),
+        *("--ids", "CartPole-v1", "--num-envs", "32", "--variants", "autoreset=disabled"),
+    )
+
+
+def test_every_contestant_is_measured_in_every_repetition(report):
+    contestants = {entry["contestant"]: entry for entry in report["measurements"]}
+    assert {"jaxenvs", "jaxenvs[autoreset=disabled]"} <= contestants.keys()
+    assert any(name.startswith("limit") for name in contestants) == bool(limit.compiler())
+    for entry in contestants.values():
+        assert len(entry["steps_per_second"]) == 3
+        assert all(speed > 0 for speed in entry["steps_per_second"])
+
+
+def test_ratios_are_taken_within_a_repetition(report):
+    ours, *others = report["measurements"]
+    assert ours["ours_over_this"] == [1, 1, 1]
+    for other in others:
+        expected = np.divide(ours["steps_per_second"], other["steps_per_second"])
+        np.testing.assert_allclose(other["ours_over_this"], expected)
+
+
+def test_the_report_names_machine_versions_and_command(report):
+    assert report["machine"]["cores"] >= 1 and report["machine"]["cpu"]
+    assert f"jax{report['machine']['versions']['jax']}" in rollout.slug(report)
+    assert "--num-envs 32" in report["command"]
+
+
+def test_table_and_plot_show_every_contestant(report, tmp_path):
+    text = rollout.table(report)
+    assert all(f"| {entry['contestant']} |" in text for entry in report["measurements"])
+    rollout.plot(report, tmp_path / "plot.png")
+    assert (tmp_path / "plot.png").stat().st_size > 1000
+
+
+def test_gymnax_does_the_same_work(tmp_path):
+    pytest.importorskip("gymnax")
+    arguments = ("--ids", "CartPole-v1", "--num-envs", "256", "--steps", "128")
+    ours, theirs = run(tmp_path, *arguments, "--peers", "gymnax")["measurements"]
+    assert theirs["contestant"] == "gymnax"
+    assert ours["mean_episode_length"] == pytest.approx(22.3, abs=1.5)
+    assert theirs["mean_episode_length"] == pytest.approx(22.3, abs=1.5)
+
+
+def test_a_variant_sets_arguments_of_make_vec(tmp_path):
+    with pytest.raises(TypeError, match="no_such_argument"):
+        run(tmp_path, "--ids", "CartPole-v1", "--num-envs", "4", "--variants", "no_such_argument=N")
+
+
+def test_an_unknown_peer_is_refused(tmp_path, capsys):
+    with pytest.raises(SystemExit):
+        run(tmp_path, "--peers", "gymnix")
+    assert "gymnix" in capsys.readouterr().err
+
+
+@needs_compiler
+@pytest.mark.parametrize("action", [0, 1])
+def test_the_c_loop_steps_as_gymnasium_does(action):
+    reference = gymnasium.make("CartPole-v1").unwrapped
+    reference.reset(seed=0)
+    for state in np.random.default_rng(0).uniform(-0.2, 0.2, (50, 4)) * (10, 10, 1, 10):
+        reference.state, reference.steps_beyond_terminated = tuple(state), None
+        expected = reference.step(action)[0]
+        np.testing.assert_allclose(limit.step(state, action), expected, rtol=1e-5, atol=1e-5)
+
+
+@needs_compiler
+def test_the_c_loop_gives_the_same_episodes_on_any_number_of_threads():
+    one, two = limit.CartPoleLanes(65), limit.CartPoleLanes(65)
+    assert one.rollout(500, num_threads=1) == two.rollout(500, num_threads=2)
+
+
+@needs_compiler
+def test_the_c_loop_truncates_at_500_steps():
+    lanes = limit.CartPoleLanes(1)
+    lanes.elapsed[:] = 499
+    assert lanes.rollout(1) == 1 and lanes.elapsed[0] == 0
+    assert np.abs(lanes.state).max() <= 0.05
+
+
+@needs_compiler
+@pytest.mark.parametrize("vectorise", [True, False])
+def test_episodes_of_the_c_loop_are_as_long_as_a_random_policy_makes_them(vectorise):
+    lanes = limit.CartPoleLanes(1024, vectorise=vectorise)
+    finished = lanes.rollout(2000)
+    assert 1024 * 2000 / finished == pytest.approx(22.25, abs=0.3)
+
+
+def test_hlo_counts_loops_and_sines_of_a_compiled_program():
+    def program(x):
+        return jax.lax.while_loop(lambda x: x[0] < 9, lambda x: jnp.sin(x) + 1, x)
+
+    text = jax.jit(program).lower(jnp.zeros(8)).compile().as_text()
+    counts = hlo.count(text, num_envs=8)
+    assert counts["while"] == 1 and counts["sine"] == 1 and counts["cosine"] == 0
+
+
+def test_hlo_prints_ours_beside_a_peer(capsys):
+    pytest.importorskip("gymnax")
+    hlo.main(["MountainCar-v0", "4", "--steps", "8", "--peer", "gymnax"])
+    lines = {line.split()[0]: line.split()[1:] for line in capsys.readouterr().out.splitlines()}
+    assert lines["jaxenvs"] == ["gymnax"]
+    assert all(int(number) >= 1 for number in lines["while"])
