@@ -20,6 +20,10 @@ class UnknownParameterError(JaxenvsError, TypeError):
     """An environment has no parameter of that name."""
 
 
+class ParameterError(JaxenvsError, ValueError):
+    """A parameter of an environment has a value that it does not allow."""
+
+
 class RegistrationError(JaxenvsError, ValueError):
     """A registration is malformed, or its id is taken."""
 
@@ -50,6 +54,10 @@ class RolloutError(JaxenvsError, ValueError):
 
 class RenderError(JaxenvsError, NotImplementedError):
     """The environment cannot draw itself, or the file cannot be written."""
+
+
+class TrainingError(JaxenvsError, ValueError):
+    """A training was configured with values that cannot work, or its state cannot be restored."""
 
 
 class EnvironmentCheckError(JaxenvsError, AssertionError):

@@ -1,11 +1,13 @@
 """What the classic control tasks have in common."""
 
-from typing import TypeVar
+from typing import Any, TypeVar
 
 import jax
 import jax.numpy as jnp
+import numpy as np
 
 from jaxenvs.core import Environment
+from jaxenvs.errors import ParameterError
 
 E = TypeVar("E", bound=Environment)
 
@@ -16,4 +18,20 @@ def in_dtype(env: E) -> E:
     So a parameter given as float64 (a `jnp.linspace` under `jax_enable_x64`) cannot widen the
     state, and constants are rounded alike whether `env` is closed over or passed to `jit`.
     """
-    return jax.tree.map(lambda leaf: jnp.asarray(leaf).astype(env.dtype), env)
+    dtype: Any = env.dtype  # pyright: ignore[reportAttributeAccessIssue]
+    if jax.dtypes.canonicalize_dtype(dtype) != np.dtype(dtype):
+        raise ParameterError(
+            f"{type(env).__name__} got dtype={np.dtype(dtype)} while JAX keeps to 32 bits.  "
+            'Call jax.config.update("jax_enable_x64", True) first, or leave dtype=float32.'
+        )
+    return jax.tree.map(lambda leaf: jnp.asarray(leaf).astype(dtype), env)
+
+
+def one_of(env: Environment, name: str, allowed: tuple[Any, ...]) -> None:
+    """Raises ParameterError unless the static field `name` of `env` has an allowed value."""
+    value = getattr(env, name)
+    if value not in allowed:
+        raise ParameterError(
+            f"{type(env).__name__} got {name}={value!r}; it must be one of "
+            f"{', '.join(map(repr, allowed))}."
+        )

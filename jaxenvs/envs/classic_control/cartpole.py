@@ -10,7 +10,7 @@ import numpy as np
 
 from jaxenvs import spaces, struct
 from jaxenvs.core import Environment, TimeStep
-from jaxenvs.envs.classic_control._shared import in_dtype
+from jaxenvs.envs.classic_control._shared import in_dtype, one_of
 from jaxenvs.numerics import sincos
 
 
@@ -56,6 +56,9 @@ class CartPole(Environment[CartPoleState]):
     kinematics_integrator: Literal["euler", "semi-implicit euler"] = struct.static("euler")
     sutton_barto_reward: bool = struct.static(False)
     dtype: Any = struct.static(np.float32)  # float64 needs jax_enable_x64
+
+    def __post_init__(self) -> None:
+        one_of(self, "kinematics_integrator", ("euler", "semi-implicit euler"))
 
     @property
     def total_mass(self) -> chex.Numeric:

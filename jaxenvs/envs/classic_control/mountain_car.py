@@ -1,19 +1,17 @@
 """Mountain car, discrete actions."""
 
+from typing import Any
+
 import chex
 import jax
 import jax.numpy as jnp
+import numpy as np
 
-from jaxenvs import spaces
+from jaxenvs import spaces, struct
 from jaxenvs.core import Environment, TimeStep
-
-FRAME_SHAPE = (200, 300)  # height, width
-
-
-@chex.dataclass(frozen=True)
-class MountainCarState:
-    position: jax.Array  # float32[], along the track
-    velocity: jax.Array  # float32[], track units per step
+from jaxenvs.envs.classic_control._mountain import MountainCarState as MountainCarState
+from jaxenvs.envs.classic_control._mountain import at_goal, observe, roll
+from jaxenvs.envs.classic_control._shared import in_dtype
 
 
 class MountainCar(Environment[MountainCarState]):
@@ -45,40 +43,29 @@ class MountainCar(Environment[MountainCarState]):
     start_high: float = -0.4
     force: float = 0.001  # added to the velocity by one push
     gravity: float = 0.0025
+    dtype: Any = struct.static(np.float32)  # float64 needs jax_enable_x64
 
     @property
     def observation_space(self) -> spaces.Box:
-        low = jnp.array([self.min_position, -self.max_speed], jnp.float32)
-        high = jnp.array([self.max_position, self.max_speed], jnp.float32)
-        return spaces.Box(low, high)
+        low = [self.min_position, -self.max_speed]
+        return spaces.Box(low, [self.max_position, self.max_speed], dtype=self.dtype)
 
     @property
     def action_space(self) -> spaces.Discrete:
         return spaces.Discrete(3)
 
     def reset(self, key: chex.PRNGKey) -> tuple[MountainCarState, TimeStep]:
-        position = jax.random.uniform(key, (), jnp.float32, self.start_low, self.start_high)
-        state = MountainCarState(position=position, velocity=jnp.float32(0))
-        return state, TimeStep.first(self._observe(state))
+        self = in_dtype(self)
+        position = jax.random.uniform(key, (), self.dtype, self.start_low, self.start_high)
+        state = MountainCarState(position=position, velocity=jnp.zeros_like(position))
+        return state, TimeStep.first(observe(state), dtype=self.dtype)
 
     def step(
         self, state: MountainCarState, action: chex.Array, key: chex.PRNGKey
     ) -> tuple[MountainCarState, TimeStep]:
         del key  # the car is deterministic once it stands on the track
-        push = jnp.float32(action - 1) * self.force
-        slope = jnp.cos(3 * state.position) * self.gravity
-        velocity = jnp.clip(state.velocity + push - slope, -self.max_speed, self.max_speed)
-        position = jnp.clip(state.position + velocity, self.min_position, self.max_position)
-        hit_wall = (position == self.min_position) & (velocity < 0)
-        velocity = jnp.where(hit_wall, 0.0, velocity)
-
-        state = MountainCarState(position=position, velocity=velocity)
-        at_goal = (position >= self.goal_position) & (velocity >= self.goal_velocity)
-        return state, TimeStep.transition(self._observe(state), reward=-1.0, terminated=at_goal)
-
-    def _observe(self, state: MountainCarState) -> jax.Array:
-        return jnp.stack([state.position, state.velocity])
-
-
-def _height(x: chex.Numeric) -> jax.Array:
-    return 0.45 * jnp.sin(3 * x) + 0.55
+        self = in_dtype(self)
+        state = roll(self, state, push=jnp.asarray(action - 1, self.dtype) * self.force)
+        return state, TimeStep.transition(
+            observe(state), reward=-1.0, terminated=at_goal(self, state), dtype=self.dtype
+        )

@@ -1,0 +1,75 @@
+"""Mountain car, continuous actions."""
+
+from typing import Any
+
+import chex
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+from jaxenvs import spaces, struct
+from jaxenvs.core import Environment, TimeStep
+from jaxenvs.envs.classic_control._mountain import MountainCarState, at_goal, observe, roll
+from jaxenvs.envs.classic_control._shared import in_dtype
+
+
+class MountainCarContinuous(Environment[MountainCarState]):
+    """Rock an under-powered car out of a valley, with a throttle whose use costs reward.
+
+    Observation: float32[2]
+        0  position, in [min_position, max_position]
+        1  velocity, in [-max_speed, max_speed], track units per step
+    Action: float32[1], throttle, clipped to [min_action, max_action]; negative pushes left
+    Reward: -0.1 action^2 of the action as given, unclipped; and 100 on the terminal step
+    Start: position uniform in [start_low, start_high), velocity 0
+    Terminates: at or beyond goal_position with at least goal_velocity
+    Time limit: none here; `MountainCarContinuous-v0` is registered with 999 steps
+
+    The track is that of `MountainCar`: height 0.45 sin(3x) + 0.55, a wall at the left end that
+    takes all speed, a right end that only clips the position.
+
+    Source: A. W. Moore, Efficient Memory-based Learning for Robot Control, 1990; with continuous
+    actions by O. Sigaud and A. de Broissia. Constants and the order of updates are those of
+    Gymnasium's MountainCarContinuous-v0 (tests/parity/test_classic_control.py).
+    """
+
+    min_action: float = -1.0
+    max_action: float = 1.0
+    min_position: float = -1.2
+    max_position: float = 0.6
+    max_speed: float = 0.07
+    goal_position: float = 0.45
+    goal_velocity: float = 0.0
+    start_low: float = -0.6
+    start_high: float = -0.4
+    power: float = 0.0015  # added to the velocity at full throttle
+    gravity: float = 0.0025
+    dtype: Any = struct.static(np.float32)  # float64 needs jax_enable_x64
+
+    @property
+    def observation_space(self) -> spaces.Box:
+        low = [self.min_position, -self.max_speed]
+        return spaces.Box(low, [self.max_position, self.max_speed], dtype=self.dtype)
+
+    @property
+    def action_space(self) -> spaces.Box:
+        return spaces.Box(self.min_action, self.max_action, shape=(1,), dtype=self.dtype)
+
+    def reset(self, key: chex.PRNGKey) -> tuple[MountainCarState, TimeStep]:
+        self = in_dtype(self)
+        position = jax.random.uniform(key, (), self.dtype, self.start_low, self.start_high)
+        state = MountainCarState(position=position, velocity=jnp.zeros_like(position))
+        return state, TimeStep.first(observe(state), dtype=self.dtype)
+
+    def step(
+        self, state: MountainCarState, action: chex.Array, key: chex.PRNGKey
+    ) -> tuple[MountainCarState, TimeStep]:
+        del key  # the car is deterministic once it stands on the track
+        self = in_dtype(self)
+        throttle = jnp.clip(action[0], self.min_action, self.max_action)
+        state = roll(self, state, push=throttle * self.power)
+        arrived = at_goal(self, state)
+        reward = jnp.where(arrived, 100.0, 0.0) - 0.1 * action[0] ** 2
+        return state, TimeStep.transition(
+            observe(state), reward=reward, terminated=arrived, dtype=self.dtype
+        )
