@@ -9,7 +9,7 @@ Both calls are pure, describe one instance, and return the same tree.
 import abc
 import dataclasses
 from collections.abc import Callable, Mapping
-from typing import Any, Generic, Self, TypeVar, dataclass_transform
+from typing import TYPE_CHECKING, Any, Generic, Self, TypeVar, dataclass_transform
 
 import chex
 import jax
@@ -36,6 +36,10 @@ class TimeStep:
     truncated: jax.Array  # bool[], the episode was cut, by a time limit for instance
     info: Mapping[str, chex.ArrayTree]  # the same keys on every step
     final_observation: chex.ArrayTree = None  # set by a VectorEnv: what the step led to, unreset
+
+    if TYPE_CHECKING:  # chex adds it, unseen by type checkers
+
+        def replace(self, **changes: Any) -> Self: ...
 
     @property
     def done(self) -> jax.Array:
@@ -79,7 +83,7 @@ class TimeStep:
         )
 
 
-@dataclass_transform(frozen_default=True, eq_default=False, field_specifiers=(struct.static,))
+@dataclass_transform(frozen_default=True, eq_default=False)
 class Environment(abc.ABC, Generic[S]):
     """One instance of a task: an immutable pytree whose fields are its parameters.
 
@@ -135,7 +139,7 @@ class Environment(abc.ABC, Generic[S]):
                     f'{type(self).__name__} has no parameter "{name}".{closest(name, names)}'
                     f"  It has: {', '.join(names) or 'none'}."
                 )
-        return dataclasses.replace(self, **changes)  # pyright: ignore[reportType]
+        return dataclasses.replace(self, **changes)  # pyright: ignore[reportArgumentType]
 
 
 class Wrapper(Environment[S]):

@@ -42,8 +42,7 @@ def make(
     """
     spec = find(id)
     entry_point = _load(spec)
-    if isinstance(entry_point, type) and dataclasses.is_dataclass(entry_point):
-        _check_parameters(id, entry_point, params)
+    _check_parameters(id, entry_point, params)
     env = entry_point(**{**spec.kwargs, **params})
     limit = spec.time_limit if time_limit == "default" else time_limit
     return env if limit is None else TimeLimit(env, max_steps=limit)
@@ -83,10 +82,13 @@ def _load(spec: EnvSpec) -> Callable[..., Any]:
     return getattr(importlib.import_module(module), name)
 
 
-def _check_parameters(id: str, cls: type, params: dict[str, Any]) -> None:
-    names = [field.name for field in dataclasses.fields(cls)]
+def _check_parameters(id: str, entry_point: Callable[..., Any], params: dict[str, Any]) -> None:
+    if not (isinstance(entry_point, type) and dataclasses.is_dataclass(entry_point)):
+        return  # a function checks its own arguments
+    names = [field.name for field in dataclasses.fields(entry_point)]
     for name in params:
         if name not in names:
             raise UnknownParameterError(
-                f'{id} has no parameter "{name}".{closest(name, names)}  `jaxenvs info {id}` shows all.'
+                f'{id} has no parameter "{name}".{closest(name, names)}'
+                f"  `jaxenvs info {id}` shows all."
             )
