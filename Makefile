@@ -32,7 +32,6 @@ $(BIN)/python:
 
 $(VENV)/.with-%: pyproject.toml | $(BIN)/python
 	@echo 'installing jaxenvs[$*] into $(VENV) ...'
-	@$(BIN)/python -m pip install --quiet --disable-pip-version-check --upgrade pip
 	@$(BIN)/python -m pip install --quiet --disable-pip-version-check --editable '.[$*]'
 	@touch $@
 
@@ -44,7 +43,7 @@ test: lint docs notebooks pytest
 lint: $(VENV)/.with-dev
 	$(BIN)/ruff check
 	$(BIN)/ruff format --check
-	$(BIN)/basedpyright
+	$(BIN)/basedpyright --pythonpath $(BIN)/python
 	$(BIN)/lint-imports
 
 format: $(VENV)/.with-dev
