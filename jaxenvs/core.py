@@ -123,6 +123,11 @@ class Environment(abc.ABC, Generic[S]):
         """The environment under all wrappers; itself, if there are none."""
         return self
 
+    @property
+    def time_limit(self) -> chex.Numeric | None:
+        """Steps after which an episode is truncated, as far as a wrapper limits it."""
+        return None
+
     def replace(self, **changes: Any) -> Self:
         """Returns a copy with other parameters: `env.replace(gravity=3.7)`.
 
@@ -169,6 +174,10 @@ class Wrapper(Environment[S]):
     @property
     def unwrapped(self) -> Environment:
         return self.env.unwrapped
+
+    @property
+    def time_limit(self) -> chex.Numeric | None:
+        return self.env.time_limit
 
     def replace(self, **changes: Any) -> Self:
         """As `Environment.replace`; names that are not the wrapper's own go to what it wraps."""

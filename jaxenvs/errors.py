@@ -6,6 +6,7 @@ subclasses the built-in exception that one would catch for such a mistake.
 
 import difflib
 from collections.abc import Iterable
+from typing import Any
 
 
 class JaxenvsError(Exception):
@@ -82,3 +83,12 @@ def closest(name: str, known: Iterable[str], count: int = 3) -> str:
     if not matches:
         return ""
     return "  Close: " + ", ".join(f'"{lowered[match]}"' for match in matches) + "."
+
+
+def describe(value: Any) -> str:
+    """`float32[4]` for an array, the kind of thing for anything else."""
+    if hasattr(value, "dtype") and hasattr(value, "shape"):
+        return f"{value.dtype}{list(value.shape)}"
+    if isinstance(value, (dict, tuple, list)):
+        return f"a {type(value).__name__} of {len(value)}"
+    return f"{type(value).__name__}"

@@ -55,8 +55,9 @@ def make_vec(
     autoreset: AutoresetMode = "same_step",
     batched: Sequence[str] = (),
     reset_chunk: int | None = None,
-    stagger: bool = False,
+    stagger: bool | int = False,
     mesh: jax.sharding.Mesh | None = None,
+    mesh_axis: str | None = None,
     time_limit: int | None | Literal["default"] = "default",
     **params: Any,
 ) -> VectorizedEnv:
@@ -72,6 +73,7 @@ def make_vec(
         reset_chunk=reset_chunk,
         stagger=stagger,
         mesh=mesh,
+        mesh_axis=mesh_axis,
     )
 
 

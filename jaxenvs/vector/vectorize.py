@@ -1,48 +1,378 @@
 """One environment out of many instances."""
 
-from collections.abc import Sequence
-from typing import Any, Literal
+import dataclasses
+from collections.abc import Callable, Sequence
+from typing import Any, Generic, Literal, TypeVar, get_args
 
 import chex
 import jax
 import jax.numpy as jnp
+import numpy as np
+from jax import lax
+from jax.sharding import Mesh
 
 from jaxenvs import struct
 from jaxenvs.core import Environment, TimeStep, VectorEnv
+from jaxenvs.errors import VectorizeError, closest
+from jaxenvs.spaces import Space
+from jaxenvs.vector import prng
+from jaxenvs.vector.actions import checked_action
+from jaxenvs.vector.autoreset import overwrite_where, select
+from jaxenvs.vector.sharding import check_mesh, over_mesh
 
+S = TypeVar("S")
 AutoresetMode = Literal["same_step", "next_step", "disabled"]
+
+# Instance i steps with fold_in(key, i) and, if it finished, resets with fold_in(key, i + 2**31):
+# one hash an instance, no key is split, and neither depends on N.
+_RESET = np.uint32(1 << 31)
+_STAGGER = np.uint32((1 << 32) - 1)
+
+
+@chex.dataclass(frozen=True)
+class NextStepState:
+    """The state under `autoreset="next_step"`."""
+
+    inner: chex.ArrayTree  # [N, ...], the instances' own states
+    finished: jax.Array  # bool[N], to be reset by the next step
+
+
+@chex.dataclass(frozen=True)
+class DisabledState:
+    """The state under `autoreset="disabled"`."""
+
+    inner: chex.ArrayTree  # [N, ...], the instances' own states
+    last: TimeStep  # [N, ...], what a finished instance goes on returning
 
 
 @struct.pytree_dataclass
-class VectorizedEnv(VectorEnv):
-    env: Environment
+class VectorizedEnv(VectorEnv[Any], Generic[S]):
+    """`num_envs` instances of a native environment. Made by `vectorize`, which explains the fields.
+
+    Under `same_step` the state is the instances' own, stacked; under the other modes it is a
+    `NextStepState` or a `DisabledState` around it.
+    """
+
+    env: Environment[S]
     num_envs: int = struct.static()
-    autoreset: str = struct.static("same_step")
+    autoreset: AutoresetMode = struct.static("same_step")
+    batched: tuple[str, ...] = struct.static(())
+    reset_chunk: int | None = struct.static(None)
+    stagger: bool | int = struct.static(False)
+    mesh: Mesh | None = struct.static(None)
+    mesh_axis: str | None = struct.static(None)
 
     @property
-    def single_observation_space(self):
-        return self.env.observation_space
+    def single_observation_space(self) -> Space:
+        return self._instance(0).observation_space
 
     @property
-    def single_action_space(self):
-        return self.env.action_space
+    def single_action_space(self) -> Space:
+        return self._instance(0).action_space
 
-    def reset(self, key):
-        keys = jax.vmap(lambda i: jax.random.fold_in(key, i))(jnp.arange(self.num_envs))
-        state, timestep = jax.vmap(self.env.reset)(keys)
-        return state, timestep.replace(final_observation=timestep.observation)
+    def replace(self, **changes: Any) -> "VectorizedEnv[S]":
+        """Returns a copy with other parameters of the environment: `env.replace(gravity=3.7)`."""
+        return dataclasses.replace(self, env=self.env.replace(**changes))
 
-    def step(self, state, action, key):
-        keys = jax.vmap(lambda i: jax.random.fold_in(key, i))(jnp.arange(self.num_envs))
-        state, timestep = jax.vmap(self.env.step)(state, action, keys)
+    def reset(self, key: chex.PRNGKey) -> tuple[Any, TimeStep]:
+        """Starts an episode in every instance; instance i from `fold_in(key, i)`.
+
+        Args:
+            key: one key for all instances.
+
+        Returns:
+            The state and the timestep, each leaf with a leading [N] axis.
+        """
+        return self._run(VectorizedEnv._reset, key)
+
+    def step(self, state: Any, action: Any, key: chex.PRNGKey) -> tuple[Any, TimeStep]:
+        """Takes one action in every instance; instance i draws from `fold_in(key, i)`.
+
+        Args:
+            state: from `reset` or `step`.
+            action: one per instance, [N, ...] of the action space's dtype.
+            key: one key for all instances, a new one every step.
+
+        Returns:
+            The state and the timestep. `final_observation` is what the step led to; `info`
+            belongs to it.
+
+        Raises:
+            ActionError: the action has the wrong structure, shape or kind of dtype.
+        """
+        action = checked_action(
+            self.single_action_space, action, self.num_envs, type(self.env.unwrapped).__name__
+        )
+        return self._run(VectorizedEnv._step, key, state, action)
+
+    def render(self, state: Any, index: int = 0) -> jax.Array:
+        """Draws instance `index` as uint8[H, W, 3]."""
+        inner = state.inner if self.autoreset != "same_step" else state
+        return self._instance(index).render(jax.tree.map(lambda leaf: leaf[index], inner))
+
+    # What follows sees the N instances of one device: all of them, or one shard's.
+
+    def _reset(self, key: chex.PRNGKey, first: jax.Array) -> tuple[Any, TimeStep]:
+        indices = jnp.arange(self.num_envs, dtype=jnp.int32)
+        inner, timestep = self._reset_at((self.env, key, first, jnp.uint32(0)), indices)
+        if self.stagger is not False:
+            inner, timestep = self._staggered(inner, timestep, key, first)
+        return self._pack(inner, timestep), timestep
+
+    def _step(
+        self, key: chex.PRNGKey, first: jax.Array, state: Any, action: Any
+    ) -> tuple[Any, TimeStep]:
+        before = state if self.autoreset == "same_step" else state.inner
+        inner, timestep = self._step_each(before, action, key, first)
         timestep = timestep.replace(final_observation=timestep.observation)
+        params = (self.env, key, first, jnp.uint32(_RESET))
+        if self.autoreset == "same_step":
+            old = (inner, timestep.observation)
+            inner, observation = overwrite_where(
+                self._fresh_observation, self._chunk, timestep.done, params, old
+            )
+            timestep = timestep.replace(observation=observation)
+        elif self.autoreset == "next_step":
+            inner, timestep = overwrite_where(
+                self._reset_at, self._chunk, state.finished, params, (inner, timestep)
+            )
+        else:
+            frozen = state.last.replace(reward=jnp.zeros_like(timestep.reward))
+            inner, timestep = select(state.last.done, (before, frozen), (inner, timestep))
+        return self._pack(inner, timestep), timestep
+
+    def _step_each(
+        self, inner: Any, action: Any, key: chex.PRNGKey, first: Any
+    ) -> tuple[Any, TimeStep]:
+        keys = _fold_in(key, self._indices(first))
+        step = jax.vmap(lambda env, *args: env.step(*args), in_axes=(self._axes, 0, 0, 0))
+        return step(self.env, inner, action, keys)
+
+    def _reset_at(self, params: Any, indices: jax.Array) -> tuple[Any, TimeStep]:
+        env, key, first, offset = params
+        if self.batched:
+            env = _rows(env, self._axes, jnp.minimum(indices, self.num_envs - 1))
+        keys = _fold_in(key, (indices.astype(jnp.uint32) + first) | offset)
+        inner, timestep = jax.vmap(lambda env, key: env.reset(key), in_axes=(self._axes, 0))(
+            env, keys
+        )
+        return inner, timestep.replace(final_observation=timestep.observation)
+
+    def _fresh_observation(self, params: Any, indices: jax.Array) -> tuple[Any, Any]:
+        inner, timestep = self._reset_at(params, indices)
+        return inner, timestep.observation
+
+    def _staggered(
+        self, inner: Any, timestep: TimeStep, key: chex.PRNGKey, first: jax.Array
+    ) -> tuple[Any, TimeStep]:
+        """Plays each instance on at random, for its own number of steps below the limit."""
+        stepper = dataclasses.replace(self, autoreset="same_step")
+        limit = jnp.max(jnp.int32(self._stagger_steps))
+        phase_key, loop_key = jax.random.split(jax.random.fold_in(key, _STAGGER))
+        indices = self._indices(first)
+        phase = jax.vmap(lambda key: jax.random.randint(key, (), 0, limit))(
+            _fold_in(phase_key, indices)
+        )
+
+        def play(t: jax.Array, carry: tuple[Any, TimeStep]) -> tuple[Any, TimeStep]:
+            action_key, step_key = jax.random.split(jax.random.fold_in(loop_key, t))
+            action = jax.vmap(self.single_action_space.sample)(_fold_in(action_key, indices))
+            return select(t < phase, stepper._step(step_key, first, carry[0], action), carry)
+
+        inner, played = lax.fori_loop(0, limit, play, (inner, timestep))
+        # What is returned starts the agent's experience, though not the episode.
+        return inner, timestep.replace(
+            observation=played.observation,
+            final_observation=played.observation,
+            info=played.info,
+        )
+
+    def _pack(self, inner: Any, timestep: TimeStep) -> Any:
+        if self.autoreset == "next_step":
+            return NextStepState(inner=inner, finished=timestep.done)
         if self.autoreset == "disabled":
-            return state, timestep
-        new_state, new = self.reset(key)
-        def pick(a, b):
-            return jax.tree.map(lambda x, y: jnp.where(timestep.done.reshape((-1,) + (1,) * (x.ndim - 1)), x, y), a, b)
-        return pick(new_state, state), timestep.replace(observation=pick(new.observation, timestep.observation))
+            return DisabledState(inner=inner, last=timestep)
+        return inner
+
+    def _indices(self, first: jax.Array) -> jax.Array:
+        return jnp.arange(self.num_envs, dtype=jnp.uint32) + first
+
+    @property
+    def _axes(self) -> Any:
+        """A tree like `env`: 0 where a parameter is batched, else None."""
+        axes = jax.tree.map(lambda _: None, self.env)
+        return axes.replace(**dict.fromkeys(self.batched, 0)) if self.batched else axes
+
+    @property
+    def _chunk(self) -> int:
+        chunk = choose_chunk(self.num_envs) if self.reset_chunk is None else self.reset_chunk
+        return min(chunk, self.num_envs)
+
+    @property
+    def _stagger_steps(self) -> Any:
+        return self.env.time_limit if self.stagger is True else self.stagger
+
+    def _instance(self, index: int) -> Environment[S]:
+        return _rows(self.env, self._axes, index) if self.batched else self.env
+
+    def _run(self, method: Callable[..., Any], key: Any, *args: Any) -> Any:
+        key = prng.as_typed_key(key)
+        quick = prng.fast(key)
+        if quick is not key:
+            try:
+                return prng.stock(self._on_devices(method, quick, args))
+            except NotImplementedError:
+                # jax.random.poisson accepts no generator but JAX's own; the bits are the same.
+                pass
+        return self._on_devices(method, key, args)
+
+    def _on_devices(self, method: Callable[..., Any], key: chex.PRNGKey, args: Any) -> Any:
+        if self.mesh is None:
+            return method(self, key, jnp.uint32(0), *args)
+        axis = check_mesh(self.mesh, self.mesh_axis, self.num_envs)
+        num_local = self.num_envs // self.mesh.shape[axis]
+
+        def on_shard(env: Any, key: chex.PRNGKey, shard: jax.Array, *args: Any) -> Any:
+            local = dataclasses.replace(self, env=env, num_envs=num_local, mesh=None)
+            return method(local, key, shard.astype(jnp.uint32) * np.uint32(num_local), *args)
+
+        return over_mesh(on_shard, self.mesh, axis, self.env, self._axes, key, args)
 
 
-def vectorize(env, num_envs, *, autoreset="same_step", batched=(), reset_chunk=None, stagger=False, mesh=None) -> VectorizedEnv:
-    return VectorizedEnv(env, num_envs, autoreset)
+def vectorize(
+    env: Environment[S],
+    num_envs: int,
+    *,
+    autoreset: AutoresetMode = "same_step",
+    batched: Sequence[str] = (),
+    reset_chunk: int | None = None,
+    stagger: bool | int = False,
+    mesh: Mesh | None = None,
+    mesh_axis: str | None = None,
+) -> VectorizedEnv[S]:
+    """Runs `num_envs` instances of `env` as one environment.
+
+    N is `num_envs`. Everything that `env` returns gains a leading [N] axis; the key does not:
+    instance i draws from the key folded with i, so results depend on the seed alone, not on
+    devices, sharding or `reset_chunk`.
+
+    What follows a finished episode is the autoreset mode, as in Gymnasium:
+        "same_step": the instance starts anew in the step that ended it. `observation` is the
+            first of the new episode, `final_observation` the last of the old one.
+        "next_step": the next step ignores the action, starts anew, and returns reward 0.
+        "disabled": it stays finished: flags as they are, reward 0, the observation frozen.
+
+    Args:
+        env: a single environment.
+        num_envs: N, divisible by the mesh axis if `mesh` is given.
+        autoreset: what follows a finished episode, see above.
+        batched: names of parameters that carry a leading [N] axis, one value per instance.
+            The spaces are those of the first instance.
+        reset_chunk: instances reset per pass. Speed only; N resets all and selects, None chooses
+            from N and the platform.
+        stagger: start the instances at different phases of their episodes, so that they do not
+            finish in lockstep: `reset` plays each on at random for a number of steps below the
+            time limit, or below this number.
+        mesh: lays the instances over an axis of the mesh; None keeps them where they are put.
+        mesh_axis: the name of that axis; None takes the first.
+
+    Raises:
+        VectorizeError: a value cannot work: N, the mode, the chunk, a batched name or its length.
+        ShardingError: N is not divisible by the mesh axis, or there is no such axis.
+
+    Example:
+        >>> env = jaxenvs.vectorize(jaxenvs.make("CartPole-v1"), 4)
+        >>> state, timestep = env.reset(jax.random.key(0))
+        >>> timestep.observation.shape
+        (4, 4)
+    """
+    if not isinstance(env, Environment):
+        raise VectorizeError(
+            f"vectorize got {type(env).__name__}, expected an Environment."
+            '  jaxenvs.make("CartPole-v1") makes one.'
+        )
+    _check_count("num_envs", num_envs, None)
+    if autoreset not in get_args(AutoresetMode):
+        raise VectorizeError(
+            f'autoreset got "{autoreset}", expected one of {list(get_args(AutoresetMode))}.'
+            f"{closest(str(autoreset), get_args(AutoresetMode))}"
+        )
+    if reset_chunk is not None:
+        _check_count("reset_chunk", reset_chunk, num_envs)
+    if stagger is True and env.time_limit is None:
+        raise VectorizeError(
+            f"stagger=True needs a time limit, and {type(env.unwrapped).__name__} has none."
+            "  Pass stagger=<number of steps>, or wrap it in TimeLimit."
+        )
+    if stagger is not False and autoreset == "disabled":
+        raise VectorizeError(
+            'stagger needs instances that reset, and autoreset is "disabled".'
+            '  Use "same_step" or "next_step".'
+        )
+    if mesh is not None:
+        check_mesh(mesh, mesh_axis, num_envs)
+    elif mesh_axis is not None:
+        raise VectorizeError(f'mesh_axis="{mesh_axis}" was given without a mesh.  Pass mesh= too.')
+    batched = (batched,) if isinstance(batched, str) else tuple(batched)
+    vector_env = VectorizedEnv(
+        env=env,
+        num_envs=int(num_envs),
+        autoreset=autoreset,
+        batched=batched,
+        reset_chunk=reset_chunk,
+        stagger=stagger,
+        mesh=mesh,
+        mesh_axis=mesh_axis,
+    )
+    _check_batched(vector_env)
+    return vector_env
+
+
+def choose_chunk(num_envs: int) -> int:
+    """How many instances to reset per pass, from measurements with cheap resets.
+
+    On CPU, below 64 instances one pass over all is the quickest; above, chunks of a sixteenth,
+    which one random CartPole step seldom fills. Elsewhere a loop's condition may cost a
+    round trip to the host, so all are reset at once.
+    """
+    if num_envs < 64 or jax.default_backend() != "cpu":
+        return num_envs
+    return max(16, num_envs // 16)
+
+
+def _fold_in(key: chex.PRNGKey, indices: jax.Array) -> chex.PRNGKey:
+    return jax.vmap(jax.random.fold_in, in_axes=(None, 0))(key, indices)
+
+
+def _rows(env: Any, axes: Any, index: Any) -> Any:
+    """`env` with only the rows `index` of its batched parameters."""
+    return jax.tree.map(
+        lambda axis, leaf: leaf if axis is None else jax.tree.map(lambda x: x[index], leaf),
+        axes,
+        env,
+        is_leaf=lambda axis: axis is None,
+    )
+
+
+def _check_batched(vector_env: VectorizedEnv) -> None:
+    def check(axis: int | None, value: Any) -> None:
+        shapes = {np.shape(leaf)[:1] for leaf in jax.tree.leaves(value)}
+        if axis is not None and shapes != {(vector_env.num_envs,)}:
+            raise VectorizeError(
+                f"num_envs={vector_env.num_envs}, batched={list(vector_env.batched)}, but one of"
+                f" these parameters has shape {list(np.shape(value))}."
+                f"  Give it one value per instance: [{vector_env.num_envs}, ...]."
+            )
+
+    jax.tree.map(check, vector_env._axes, vector_env.env, is_leaf=lambda axis: axis is None)
+
+
+def _check_count(name: str, value: Any, limit: int | None) -> None:
+    if not isinstance(value, (int, np.integer)) or isinstance(value, bool):
+        raise VectorizeError(f"{name} must be an int, got {type(value).__name__} {value!r}.")
+    if value < 1:
+        raise VectorizeError(f"{name} must be at least 1, got {value}.")
+    if limit is not None and value > limit:
+        raise VectorizeError(
+            f"{name}={value} is more than num_envs={limit}.  Take at most {limit}, or None."
+        )

@@ -24,6 +24,10 @@ class TimeLimit(Wrapper[TimeLimitState]):
 
     max_steps: int  # a leaf, so that limits can differ between instances
 
+    @property
+    def time_limit(self) -> chex.Numeric:
+        return self.max_steps
+
     def inner(self, state: TimeLimitState) -> Any:
         return state.inner
 
