@@ -6,7 +6,12 @@ import chex
 import jax
 import jax.numpy as jnp
 
+from jaxenvs.envs.classic_control._shared import OUTLINE, for_drawing
 from jaxenvs.numerics import sincos
+from jaxenvs.rendering import raster
+from jaxenvs.rendering.raster import BLACK, GREY, WHITE, YELLOW
+
+FRAME_SHAPE = (400, 600)  # height, width
 
 
 @chex.dataclass(frozen=True)
@@ -33,3 +38,40 @@ def at_goal(env: Any, state: MountainCarState) -> jax.Array:
 def observe(state: MountainCarState) -> jax.Array:
     """float32[2]: position and velocity."""
     return jnp.stack([state.position, state.velocity])
+
+
+def draw(env: Any, state: MountainCarState) -> jax.Array:
+    """Side view of the track with the flag at the goal: uint8[400, 600, 3]."""
+    env, state = for_drawing(env, state)
+    scale = FRAME_SHAPE[1] / (env.max_position - env.min_position)  # pixels per track unit
+    x, y = raster.pixel_grid(FRAME_SHAPE)
+
+    along = 3 * ((x - 0.5) / scale + env.min_position)
+    steepness = 3 * 0.45 * jnp.cos(along)
+    above = y - 0.5 - (0.45 * jnp.sin(along) + 0.55) * scale
+    track = raster.fill(jnp.abs(above) / jnp.sqrt(1 + steepness**2) - 0.5)
+
+    tilt = jnp.cos(3 * state.position)
+    cos, sin = jnp.cos(tilt), jnp.sin(tilt)
+    left = (state.position - env.min_position) * scale
+    ground = _height(state.position) * scale + 10  # with the clearance of the wheels
+    body = raster.box(
+        x, y, (left - 10 * sin, ground + 10 * cos), (40.0 + OUTLINE, 20.0 + OUTLINE), tilt
+    )
+    wheels = raster.union(
+        raster.disc(x, y, (left + 10 * cos, ground + 10 * sin), 8.0 + OUTLINE / 2),
+        raster.disc(x, y, (left - 10 * cos, ground - 10 * sin), 8.0 + OUTLINE / 2),
+    )
+
+    foot_x = jnp.floor((env.goal_position - env.min_position) * scale) + 0.5
+    foot_y = jnp.floor(_height(env.goal_position) * scale) + 0.5
+    pole = (x == foot_x) & (y >= foot_y) & (y <= foot_y + 50)
+    corners = [(foot_x, foot_y + 50), (foot_x, foot_y + 40), (foot_x + 25, foot_y + 45)]
+    flag = raster.polygon(x, y, corners, outline=OUTLINE / 2)
+    return raster.paint(
+        WHITE, (track, BLACK), (body, BLACK), (wheels, GREY), (pole, BLACK), (flag, YELLOW)
+    )
+
+
+def _height(position: jax.Array) -> jax.Array:
+    return 0.45 * jnp.sin(3 * position) + 0.55

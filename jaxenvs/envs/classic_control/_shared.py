@@ -9,7 +9,10 @@ import numpy as np
 from jaxenvs.core import Environment
 from jaxenvs.errors import ParameterError
 
+OUTLINE = 1.0  # pixels by which the outlines in Gymnasium's pictures widen a filled shape
+
 E = TypeVar("E", bound=Environment)
+S = TypeVar("S")
 
 
 def in_dtype(env: E) -> E:
@@ -35,3 +38,9 @@ def one_of(env: Environment, name: str, allowed: tuple[Any, ...]) -> None:
             f"{type(env).__name__} got {name}={value!r}; it must be one of "
             f"{', '.join(map(repr, allowed))}."
         )
+
+
+def for_drawing(env: E, state: S) -> tuple[E, S]:
+    """Returns both in float32, which is enough for a picture whatever `env.dtype` is."""
+    env = in_dtype(env.replace(dtype=np.float32))
+    return env, jax.tree.map(lambda leaf: leaf.astype(jnp.float32), state)

@@ -10,8 +10,11 @@ import numpy as np
 
 from jaxenvs import spaces, struct
 from jaxenvs.core import Environment, TimeStep
-from jaxenvs.envs.classic_control._shared import in_dtype, one_of
+from jaxenvs.envs.classic_control._shared import OUTLINE, for_drawing, in_dtype, one_of
 from jaxenvs.numerics import sincos, wrap_angle
+from jaxenvs.rendering.raster import BLACK, TEAL, WHITE, YELLOW, box, disc, paint, pixel_grid
+
+FRAME_SHAPE = (500, 500)  # height, width
 
 
 @chex.dataclass(frozen=True)
@@ -111,6 +114,27 @@ class Acrobot(Environment[AcrobotState]):
         return state, TimeStep.transition(
             self._observe(state), reward=reward, terminated=above, dtype=self.dtype
         )
+
+    def render(self, state: AcrobotState) -> jax.Array:
+        """Front view with the line to reach: uint8[500, 500, 3]."""
+        self, state = for_drawing(self, state)
+        size = FRAME_SHAPE[0]
+        scale = size / (2 * (self.link_length_1 + self.link_length_2 + 0.2))  # pixels per m
+        x, y = pixel_grid(FRAME_SHAPE)
+        layers = [(jnp.broadcast_to(y == jnp.floor(size / 2 + scale) + 0.5, FRAME_SHAPE), BLACK)]
+        joint = (size / 2, size / 2)
+        for length, angle in (
+            (self.link_length_1 * scale, state.theta1),
+            (self.link_length_2 * scale, state.theta1 + state.theta2),
+        ):
+            right, down = length * jnp.sin(angle), length * jnp.cos(angle)
+            centre = (joint[0] + right / 2, joint[1] - down / 2)
+            layers.append(
+                (box(x, y, centre, (0.2 * scale + OUTLINE, length + OUTLINE), angle), TEAL)
+            )
+            layers.append((disc(x, y, joint, jnp.floor(0.1 * scale) + OUTLINE / 2), YELLOW))
+            joint = (joint[0] + right, joint[1] - down)
+        return paint(WHITE, *layers)
 
     def _integrate(self, state: AcrobotState, torque: jax.Array) -> list[jax.Array]:
         start = (state.theta1, state.theta2, state.theta1_dot, state.theta2_dot)

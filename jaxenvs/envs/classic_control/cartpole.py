@@ -10,8 +10,11 @@ import numpy as np
 
 from jaxenvs import spaces, struct
 from jaxenvs.core import Environment, TimeStep
-from jaxenvs.envs.classic_control._shared import in_dtype, one_of
+from jaxenvs.envs.classic_control._shared import OUTLINE, for_drawing, in_dtype, one_of
 from jaxenvs.numerics import sincos
+from jaxenvs.rendering.raster import BLACK, TAN, VIOLET, WHITE, box, disc, paint, pixel_grid
+
+FRAME_SHAPE = (400, 600)  # height, width
 
 
 @chex.dataclass(frozen=True)
@@ -112,6 +115,27 @@ class CartPole(Environment[CartPoleState]):
             reward = jnp.where(fallen & self._fallen(before), 0.0, 1.0)
         return state, TimeStep.transition(
             self._observe(state), reward=reward, terminated=fallen, dtype=self.dtype
+        )
+
+    def render(self, state: CartPoleState) -> jax.Array:
+        """Side view of the track: uint8[400, 600, 3]."""
+        self, state = for_drawing(self, state)
+        width = FRAME_SHAPE[1]
+        scale = width / (2 * self.x_threshold)  # pixels per m
+        x, y = pixel_grid(FRAME_SHAPE)
+        cart_x, cart_y, axle_y = state.x * scale + width / 2, 100.5, 107.5
+        pole_length = scale * 2 * self.length
+        reach = pole_length / 2 - 5.0  # from the axle, which sits 5 pixels above the foot
+        pole_centre = (
+            cart_x + reach * jnp.sin(state.theta),
+            axle_y + reach * jnp.cos(state.theta),
+        )
+        return paint(
+            WHITE,
+            (box(x, y, (cart_x, cart_y), (50.0 + OUTLINE, 30.0 + OUTLINE)), BLACK),
+            (box(x, y, pole_centre, (10.0 + OUTLINE, pole_length + OUTLINE), -state.theta), TAN),
+            (disc(x, y, (cart_x, axle_y), 5.0 + OUTLINE / 2), VIOLET),
+            (jnp.broadcast_to(y == cart_y, FRAME_SHAPE), BLACK),  # the track
         )
 
     def _fallen(self, state: CartPoleState) -> jax.Array:

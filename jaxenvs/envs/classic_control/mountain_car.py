@@ -10,7 +10,7 @@ import numpy as np
 from jaxenvs import spaces, struct
 from jaxenvs.core import Environment, TimeStep
 from jaxenvs.envs.classic_control._mountain import MountainCarState as MountainCarState
-from jaxenvs.envs.classic_control._mountain import at_goal, observe, roll
+from jaxenvs.envs.classic_control._mountain import at_goal, draw, observe, roll
 from jaxenvs.envs.classic_control._shared import in_dtype
 
 
@@ -69,3 +69,7 @@ class MountainCar(Environment[MountainCarState]):
         return state, TimeStep.transition(
             observe(state), reward=-1.0, terminated=at_goal(self, state), dtype=self.dtype
         )
+
+    def render(self, state: MountainCarState) -> jax.Array:
+        """Side view of the track with the flag at the goal: uint8[400, 600, 3]."""
+        return draw(self, state)

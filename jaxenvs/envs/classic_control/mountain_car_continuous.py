@@ -9,7 +9,7 @@ import numpy as np
 
 from jaxenvs import spaces, struct
 from jaxenvs.core import Environment, TimeStep
-from jaxenvs.envs.classic_control._mountain import MountainCarState, at_goal, observe, roll
+from jaxenvs.envs.classic_control._mountain import MountainCarState, at_goal, draw, observe, roll
 from jaxenvs.envs.classic_control._shared import in_dtype
 
 
@@ -73,3 +73,7 @@ class MountainCarContinuous(Environment[MountainCarState]):
         return state, TimeStep.transition(
             observe(state), reward=reward, terminated=arrived, dtype=self.dtype
         )
+
+    def render(self, state: MountainCarState) -> jax.Array:
+        """Side view of the track with the flag at the goal: uint8[400, 600, 3]."""
+        return draw(self, state)

@@ -10,14 +10,30 @@ import numpy as np
 
 from jaxenvs import spaces, struct
 from jaxenvs.core import Environment, TimeStep
-from jaxenvs.envs.classic_control._shared import in_dtype
+from jaxenvs.envs.classic_control._shared import OUTLINE, for_drawing, in_dtype
 from jaxenvs.numerics import sincos, wrap_angle
+from jaxenvs.rendering.raster import (
+    BLACK,
+    RED,
+    WHITE,
+    Point,
+    disc,
+    fill,
+    line,
+    paint,
+    pixel_grid,
+    polygon,
+    union,
+)
+
+FRAME_SHAPE = (500, 500)  # height, width
 
 
 @chex.dataclass(frozen=True)
 class PendulumState:
     theta: jax.Array  # float32[], rad, 0 is upright, positive leans left; not wrapped
     theta_dot: jax.Array  # float32[], rad/s
+    torque: jax.Array  # float32[], N m, the last one applied; only drawn
 
 
 class Pendulum(Environment[PendulumState]):
@@ -62,7 +78,8 @@ class Pendulum(Environment[PendulumState]):
     def reset(self, key: chex.PRNGKey) -> tuple[PendulumState, TimeStep]:
         self = in_dtype(self)
         unit = jax.random.uniform(key, (2,), self.dtype, -1.0, 1.0)
-        state = PendulumState(theta=unit[0] * self.x_init, theta_dot=unit[1] * self.y_init)
+        theta, theta_dot = unit[0] * self.x_init, unit[1] * self.y_init
+        state = PendulumState(theta=theta, theta_dot=theta_dot, torque=jnp.zeros_like(theta))
         return state, TimeStep.first(self._observe(state), dtype=self.dtype)
 
     def step(
@@ -81,11 +98,46 @@ class Pendulum(Environment[PendulumState]):
         theta_dot = jnp.clip(theta_dot, -self.max_speed, self.max_speed)
         theta = state.theta + theta_dot * self.dt
 
-        state = PendulumState(theta=theta, theta_dot=theta_dot)
+        state = PendulumState(theta=theta, theta_dot=theta_dot, torque=torque)
         return state, TimeStep.transition(
             self._observe(state), reward=-cost, terminated=False, dtype=self.dtype
+        )
+
+    def render(self, state: PendulumState) -> jax.Array:
+        """Front view with an arrow for the torque: uint8[500, 500, 3]."""
+        _, state = for_drawing(self, state)
+        size = FRAME_SHAPE[0]
+        scale = size / 4.4  # pixels per length
+        x, y = pixel_grid(FRAME_SHAPE)
+        sign = jnp.where(state.torque > 0, -1.0, 1.0)
+        axle = (size / 2 + 0.5, size / 2 + 0.5)
+        end = (axle[0] - scale * jnp.sin(state.theta), axle[1] + scale * jnp.cos(state.theta))
+        return paint(
+            WHITE,
+            (line(x, y, axle, end, width=0.2 * scale + OUTLINE), RED),
+            (_arrow(x, y, axle, size=scale * jnp.abs(state.torque) / 2, sign=sign), BLACK),
+            (disc(x, y, axle, scale // 20 + OUTLINE / 2), BLACK),
         )
 
     def _observe(self, state: PendulumState) -> jax.Array:
         sin, cos = sincos(state.theta)
         return jnp.stack([cos, sin, state.theta_dot])
+
+
+def _arrow(
+    x: jax.Array, y: jax.Array, centre: Point, size: jax.Array, sign: jax.Array
+) -> jax.Array:
+    """Three quarters of a turn about `centre` with a head, clockwise for a positive sign."""
+    # In units of the arrow's size; the proportions are those of Gymnasium's picture.
+    size = jnp.maximum(size, 1e-3)
+    x, y = sign * (x - centre[0]) / size, (y - centre[1]) / size
+    ring = jnp.abs(jnp.hypot((x - 0.025) / 0.459, y / 0.485) - 1) * 0.47 - 0.016
+    arc = jnp.where((x < -0.005) & (y > 0), jnp.inf, ring)
+    tip, left, notch, right = (-0.434, 0.147), (-0.5, -0.045), (-0.434, -0.003), (-0.366, -0.045)
+    head = polygon(x * size, y * size, _scaled(size, tip, left, right))
+    cut = polygon(x * size, y * size, _scaled(size, left, right, notch))
+    return union(fill(arc * size), head - jnp.minimum(head, cut))
+
+
+def _scaled(size: jax.Array, *points: tuple[float, float]) -> list[Point]:
+    return [(size * x, size * y) for x, y in points]

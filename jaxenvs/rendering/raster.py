@@ -1,0 +1,121 @@
+"""Pictures in pure JAX: shapes are arrays of coverage, and painting them blends colours.
+
+H and W are a picture's height and width in pixels. Coordinates are in pixels, x to the right and
+y upwards from the lower left corner. A shape is float32[H, W], 1 inside, 0 outside
+and in between on the pixel that its edge runs through, so that motion looks smooth. Everything can
+be jitted and mapped over, which makes pixel observations out of states.
+
+    x, y = pixel_grid((400, 600))
+    ball = disc(x, y, (300.0, 100.0), radius=8.0)
+    frame = paint(WHITE, (ball, RED))
+"""
+
+from collections.abc import Sequence
+
+import chex
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+Colour = tuple[int, int, int]  # red, green, blue, 0 to 255
+Point = tuple[chex.Numeric, chex.Numeric]  # x, y
+
+BLACK: Colour = (0, 0, 0)
+GREY: Colour = (128, 128, 128)
+RED: Colour = (204, 77, 77)
+TAN: Colour = (202, 152, 101)
+TEAL: Colour = (0, 204, 204)
+VIOLET: Colour = (129, 132, 203)
+WHITE: Colour = (255, 255, 255)
+YELLOW: Colour = (204, 204, 0)
+
+
+def pixel_grid(shape: tuple[int, int]) -> tuple[np.ndarray, np.ndarray]:
+    """Returns the centres of the pixels for `shape` (H, W): x, float32[1, W]; y, float32[H, 1].
+
+    Row 0 is the top of the picture, where y is H - 0.5.
+    """
+    height, width = shape
+    x = np.arange(width, dtype=np.float32)[None, :] + 0.5
+    y = np.arange(height, dtype=np.float32)[::-1, None] + 0.5
+    return x, y
+
+
+def fill(distance: jax.Array) -> jax.Array:
+    """Coverage of a shape from the signed distance to its edge in pixels, negative inside."""
+    return jnp.clip(0.5 - distance, 0.0, 1.0)
+
+
+def disc(x: chex.Array, y: chex.Array, centre: Point, radius: chex.Numeric) -> jax.Array:
+    """A filled circle."""
+    return fill(jnp.hypot(x - centre[0], y - centre[1]) - radius)
+
+
+def box(
+    x: chex.Array,
+    y: chex.Array,
+    centre: Point,
+    size: tuple[chex.Numeric, chex.Numeric],
+    angle: chex.Numeric = 0.0,
+) -> jax.Array:
+    """A filled rectangle of `size` (width, height), turned counter-clockwise by `angle`, rad."""
+    along, across = _turned(x - centre[0], y - centre[1], angle)
+    return fill(jnp.maximum(jnp.abs(along) - size[0] / 2, jnp.abs(across) - size[1] / 2))
+
+
+def line(
+    x: chex.Array, y: chex.Array, start: Point, end: Point, width: chex.Numeric = 1.0
+) -> jax.Array:
+    """A straight stroke with round ends."""
+    dx, dy = end[0] - start[0], end[1] - start[1]
+    length_squared = jnp.maximum(dx * dx + dy * dy, 1e-12)
+    part = ((x - start[0]) * dx + (y - start[1]) * dy) / length_squared
+    part = jnp.clip(part, 0.0, 1.0)
+    gap = jnp.hypot(x - start[0] - part * dx, y - start[1] - part * dy)
+    return fill(gap - width / 2)
+
+
+def polygon(
+    x: chex.Array, y: chex.Array, corners: Sequence[Point], outline: chex.Numeric = 0.0
+) -> jax.Array:
+    """A filled convex polygon, grown by `outline`; `corners` go counter-clockwise."""
+    distance = -jnp.inf
+    for (x0, y0), (x1, y1) in zip(corners, [*corners[1:], corners[0]], strict=True):
+        dx, dy = x1 - x0, y1 - y0
+        outward = ((x - x0) * dy - (y - y0) * dx) / jnp.hypot(dx, dy)
+        distance = jnp.maximum(distance, outward)
+    return fill(distance - outline)
+
+
+def union(*shapes: jax.Array) -> jax.Array:
+    """What any of the shapes covers."""
+    covered = shapes[0]
+    for shape in shapes[1:]:
+        covered = jnp.maximum(covered, shape)
+    return covered
+
+
+def paint(background: Colour | jax.Array, *layers: tuple[jax.Array, Colour]) -> jax.Array:
+    """Lays coloured shapes over a background, later ones on top.
+
+    Args:
+        background: a colour, or a picture of uint8[H, W, 3].
+        *layers: pairs of a shape, float32[H, W] coverage or a bool[H, W] mask, and its colour.
+
+    Returns:
+        uint8[H, W, 3].
+    """
+    picture = jnp.asarray(background, jnp.float32)
+    for shape, colour in layers:
+        shape = jnp.asarray(shape, jnp.float32)[..., None]
+        colour = np.asarray(colour, np.float32)[None, None]
+        if picture.ndim == 1:
+            picture = picture[None, None]
+        picture = picture + shape * (colour - picture)
+    return jnp.round(picture).astype(jnp.uint8)
+
+
+def _turned(x: chex.Array, y: chex.Array, angle: chex.Numeric) -> tuple[jax.Array, jax.Array]:
+    """The coordinates in a frame turned counter-clockwise by `angle`."""
+    cos, sin = jnp.cos(angle), jnp.sin(angle)
+    return cos * x + sin * y, cos * y - sin * x
