@@ -1,0 +1,208 @@
+"""Spaces to and from those of Gymnasium and the specs of dm_env.
+
+Both libraries are imported inside the functions. Types are kept, dtypes as follows.
+
+- Ours to theirs: a `Box` or `MultiBinary` keeps its dtype. A `Discrete` or `MultiDiscrete`
+  becomes Gymnasium's default int64, of which our int32 actions are members too; for dm_env
+  it stays int32.
+- Theirs to ours: integers of a `Discrete` or `MultiDiscrete` become int32. 64-bit arrays become
+  32-bit ones, since JAX has no others unless `jax_enable_x64` is set; a bound beyond the
+  narrower type becomes infinite (floats) or its extreme value (integers). `x64=True` keeps
+  64-bit arrays, for programs that run under that flag.
+"""
+
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from jaxenvs.errors import SpaceError, missing_extra
+from jaxenvs.spaces.base import ArraySpace, Space
+from jaxenvs.spaces.box import Box
+from jaxenvs.spaces.composite import Dict, Tuple
+from jaxenvs.spaces.discrete import Discrete, MultiBinary, MultiDiscrete
+
+if TYPE_CHECKING:
+    import gymnasium
+
+
+def to_gymnasium(space: Space) -> "gymnasium.Space[Any]":
+    """The Gymnasium space with the same members.
+
+    Raises:
+        SpaceError: a bound is traced, or NumPy has no such dtype (bfloat16).
+    """
+    from gymnasium import spaces
+
+    match space:
+        case Box():
+            low, high = _known_bounds(space)
+            return spaces.Box(low, high, space.shape, space.dtype.type)
+        case Discrete():
+            return spaces.Discrete(space.n, start=space.start)
+        case MultiDiscrete():
+            return spaces.MultiDiscrete(space.nvec, start=space.start)
+        case MultiBinary():
+            return spaces.MultiBinary(space.n)
+        case Dict():
+            return spaces.Dict({key: to_gymnasium(part) for key, part in space.spaces.items()})
+        case Tuple():
+            return spaces.Tuple([to_gymnasium(part) for part in space.spaces])
+    raise SpaceError(f"{space!r} has no counterpart in Gymnasium.")
+
+
+def from_gymnasium(space: "gymnasium.Space[Any]", *, x64: bool = False) -> Space:
+    """Our space with the members of a Gymnasium space.
+
+    A `Dict` sorts its keys, also where Gymnasium's was given them in another order.
+
+    Args:
+        space: a space made of Box, Discrete, MultiDiscrete, MultiBinary, Dict and Tuple.
+        x64: keeps 64-bit arrays, see the module.
+
+    Raises:
+        SpaceError: it is, or contains, a space of another kind (Text, Graph, Sequence, OneOf,
+            or one's own), or it has values that do not fit into int32.
+    """
+    from gymnasium import spaces
+
+    match space:
+        case spaces.Box():
+            return _box(space.low, space.high, space.shape, space.dtype, x64)
+        case spaces.Discrete():
+            return Discrete(int(space.n), int(space.start))
+        case spaces.MultiDiscrete():
+            return MultiDiscrete(space.nvec, space.start)
+        case spaces.MultiBinary():
+            return MultiBinary(space.shape)
+        case spaces.Dict():
+            return Dict({key: from_gymnasium(part, x64=x64) for key, part in space.items()})
+        case spaces.Tuple():
+            return Tuple(from_gymnasium(part, x64=x64) for part in space.spaces)
+        case spaces.Space():
+            raise SpaceError(
+                f"{space} cannot be converted: a Gymnasium {type(space).__name__} has no members "
+                "of one fixed shape, or is not known here.\n"
+                "  Turn it into Box, Discrete, MultiDiscrete, MultiBinary, Dict or Tuple first: "
+                "pad to a largest size, or encode text as integers."
+            )
+    raise SpaceError(f"from_gymnasium got {space!r}; it must be a Gymnasium space.")
+
+
+def to_dm_env(space: Space, name: str | None = None) -> Any:
+    """The dm_env spec, or dict or tuple of specs, with the same members.
+
+    A `Discrete` from 0 is a `DiscreteArray`, a `Box` without any bound an `Array`. Everything
+    else is a `BoundedArray`, which does not tell a `MultiDiscrete` from an integer `Box`:
+    `from_dm_env` gives the `Box`.
+
+    Args:
+        space: the space.
+        name: the specs' name; below a `Dict` or `Tuple` the path, such as "camera/depth".
+
+    Raises:
+        SpaceError: a bound is traced, or NumPy has no such dtype (bfloat16).
+        MissingExtraError: dm-env is not installed.
+    """
+    specs = _import_specs("to_dm_env")
+    match space:
+        case Dict():
+            parts = space.spaces.items()
+            return {key: to_dm_env(part, _path(name, key)) for key, part in parts}
+        case Tuple():
+            parts = enumerate(space.spaces)
+            return tuple(to_dm_env(part, _path(name, str(index))) for index, part in parts)
+        case Discrete(start=0):
+            return specs.DiscreteArray(space.n, np.int32, name)
+        case Discrete():
+            low, high = space.start, space.start + space.n - 1
+        case MultiDiscrete():
+            low, high = space.start, space.start + (space.nvec - 1)
+        case MultiBinary():
+            low, high = 0, 1
+        case Box():
+            low, high = _known_bounds(space)
+            least, most = _extremes(space.dtype)
+            if (low == least).all() and (high == most).all():
+                return specs.Array(space.shape, space.dtype, name)
+        case _:
+            raise SpaceError(f"{space!r} has no counterpart in dm_env.")
+    assert isinstance(space, ArraySpace)
+    return specs.BoundedArray(space.shape, space.dtype, low, high, name)
+
+
+def from_dm_env(spec: Any, *, x64: bool = False) -> Space:
+    """Our space with the members of a dm_env spec, or of a dict, tuple or list of specs.
+
+    Args:
+        spec: a `DiscreteArray` gives a `Discrete`, any other numeric spec a `Box`, without
+            bounds if it has none.
+        x64: keeps 64-bit arrays, see the module.
+
+    Raises:
+        SpaceError: it is, or contains, anything else, such as a `StringArray`.
+        MissingExtraError: dm-env is not installed.
+    """
+    specs = _import_specs("from_dm_env")
+    match spec:
+        case Mapping():
+            return Dict({key: from_dm_env(part, x64=x64) for key, part in spec.items()})
+        case tuple() | list():
+            return Tuple(from_dm_env(part, x64=x64) for part in spec)
+        case specs.DiscreteArray():
+            return Discrete(spec.num_values)
+        case specs.BoundedArray():
+            return _box(spec.minimum, spec.maximum, spec.shape, spec.dtype, x64)
+        case specs.Array() if spec.dtype.kind in "biuf":
+            return _box(*_extremes(spec.dtype), spec.shape, spec.dtype, x64)
+    raise SpaceError(
+        f"from_dm_env got {spec!r}; it must be a numeric spec of dm_env, or a dict, tuple or list "
+        "of them.\n  Encode text as integers first."
+    )
+
+
+def _box(low: Any, high: Any, shape: tuple[int, ...], dtype: Any, x64: bool) -> Box:
+    """A Box from foreign bounds, of 32 bits unless `x64`."""
+    dtype = np.dtype(dtype)
+    if x64 or dtype.itemsize < 8:
+        return Box(low, high, shape, dtype)
+    narrow = np.dtype(f"{dtype.kind}4")
+    if dtype.kind == "f":
+        with np.errstate(over="ignore"):
+            low, high = (np.asarray(bound).astype(narrow) for bound in (low, high))
+    else:
+        low, high = (np.clip(bound, *_extremes(narrow)).astype(narrow) for bound in (low, high))
+    return Box(low, high, shape, narrow)
+
+
+def _known_bounds(space: Box) -> tuple[np.ndarray, np.ndarray]:
+    """The bounds as arrays of one's own, for libraries that write into them."""
+    low, high = space.low, space.high
+    if not (isinstance(low, np.ndarray) and isinstance(high, np.ndarray)):
+        raise SpaceError(
+            f"{space} cannot be converted: a bound is traced.\n  Convert outside of jit and vmap."
+        )
+    if space.dtype.kind not in "biuf":
+        raise SpaceError(f"{space} cannot be converted: NumPy alone has no {space.dtype}.")
+    return low.copy(), high.copy()
+
+
+def _extremes(dtype: np.dtype) -> tuple[Any, Any]:
+    if dtype.kind == "f":
+        return -np.inf, np.inf
+    if dtype.kind == "b":
+        return False, True
+    limits = np.iinfo(dtype)
+    return int(limits.min), int(limits.max)
+
+
+def _path(name: str | None, part: str) -> str:
+    return part if name is None else f"{name}/{part}"
+
+
+def _import_specs(feature: str) -> Any:
+    try:
+        from dm_env import specs
+    except ImportError as error:
+        raise missing_extra(f"spaces.{feature}", "dm-env", "dm") from error
+    return specs
