@@ -51,7 +51,7 @@ format: $(VENV)/.with-dev
 	$(BIN)/ruff format
 
 docs: $(VENV)/.with-dev
-	$(BIN)/mkdocs build --strict --quiet
+	NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --strict
 
 notebooks: $(VENV)/.with-dev
 	$(BIN)/pytest --nbmake --quiet notebooks

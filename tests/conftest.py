@@ -4,6 +4,11 @@ Environment variables are set before jax is imported, and subprocesses inherit t
 """
 
 import os
+import re
+import shlex
+import subprocess
+import sys
+import textwrap
 from pathlib import Path
 
 ROOT = Path(__file__).resolve().parent.parent
@@ -18,6 +23,7 @@ if "xla_force_host_platform_device_count" not in os.environ.get("XLA_FLAGS", "")
 
 import hypothesis  # noqa: E402
 import jax  # noqa: E402
+import pytest  # noqa: E402
 
 jax.config.update("jax_numpy_rank_promotion", "raise")
 jax.config.update("jax_numpy_dtype_promotion", "strict")
@@ -26,3 +32,41 @@ jax.config.update("jax_numpy_dtype_promotion", "strict")
 hypothesis.settings.register_profile("local", deadline=None, max_examples=20)
 hypothesis.settings.register_profile("ci", deadline=None, max_examples=20, derandomize=True)
 hypothesis.settings.load_profile("ci" if os.environ.get("CI") else "local")
+
+
+@pytest.fixture
+def run_snippets(tmp_path, monkeypatch):
+    """Runs a page as its reader would: its Python in one namespace, its `$ jaxenvs` in a shell.
+
+    In the library's defaults, not under the strict promotion of the other tests, and in an empty
+    folder. Returns the namespace that the Python leaves behind.
+    """
+
+    def run(page: Path) -> dict:
+        text = page.read_text(encoding="utf-8")
+        namespace: dict = {"__name__": "snippets"}
+        for fence in re.finditer(
+            r"^( *)```(\w+)[^\n]*\n(.*?)^\1```", text, re.DOTALL | re.MULTILINE
+        ):
+            line = text.count("\n", 0, fence.start()) + 1
+            code = textwrap.dedent(fence[3])
+            if fence[2] == "python":
+                # Blank lines in front, so that a traceback names the line in the page.
+                exec(compile("\n" * line + code, str(page), "exec"), namespace)
+            elif fence[2] == "console":
+                for command in re.findall(r"^\$ jaxenvs (.*)$", code, re.MULTILINE):
+                    _run_command(shlex.split(command, comments=True), f"{page.name}:{line}")
+        return namespace
+
+    monkeypatch.chdir(tmp_path)
+    with jax.numpy_rank_promotion("allow"), jax.numpy_dtype_promotion("standard"):
+        yield run
+
+
+def _run_command(arguments: list[str], where: str) -> None:
+    program = [sys.executable, "-c", "from jaxenvs.cli import main; main()"]
+    environment = os.environ | {"PYTHONPATH": str(ROOT)}
+    done = subprocess.run(
+        [*program, *arguments], env=environment, capture_output=True, text=True, check=False
+    )
+    assert done.returncode == 0, f"{where}: jaxenvs {shlex.join(arguments)}\n{done.stderr}"
