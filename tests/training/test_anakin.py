@@ -1,0 +1,353 @@
+import subprocess
+import sys
+
+import chex
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+
+import jaxenvs
+from jaxenvs import spaces
+from jaxenvs.core import Environment, TimeStep
+from jaxenvs.errors import MissingExtraError, TrainingError, UnknownEnvironmentError
+from jaxenvs.training import PPO, Train, make_train, restore, save
+from jaxenvs.training.anakin import collect, permutation, prepare, truncation_values
+from jaxenvs.training.networks import make_actor_critic
+from jaxenvs.wrappers.time_limit import TimeLimit
+
+KEY = jax.random.key(0)
+
+
+@chex.dataclass(frozen=True)
+class WheelState:
+    position: jax.Array  # int32[], 0 to 3
+
+
+class Wheel(Environment[WheelState]):
+    """Positions 0, 1, 2, 3, 0, ... whatever the action; each pays its own number, for ever.
+
+    Observation: float32[4], the position as one of four
+    Start: anywhere
+    """
+
+    @property
+    def observation_space(self):
+        return spaces.Box(0.0, 1.0, (4,))
+
+    @property
+    def action_space(self):
+        return spaces.Discrete(2)
+
+    def reset(self, key):
+        state = WheelState(position=jax.random.randint(key, (), 0, 4))
+        return state, TimeStep.first(self._observe(state))
+
+    def step(self, state, action, key):
+        turned = WheelState(position=(state.position + 1) % 4)
+        reward = jnp.float32(state.position)
+        return turned, TimeStep.transition(self._observe(turned), reward=reward, terminated=False)
+
+    def _observe(self, state):
+        return jax.nn.one_hot(state.position, 4, dtype=jnp.float32)
+
+
+class Target(Environment[WheelState]):
+    """One step; the reward is 1 less the distance between the action and what was shown."""
+
+    kind: str = jaxenvs.struct.static("discrete")
+
+    @property
+    def observation_space(self):
+        return spaces.Box(0.0, 1.0, (4,))
+
+    @property
+    def action_space(self):
+        return {
+            "discrete": spaces.Discrete(4, start=2),
+            "multi_discrete": spaces.MultiDiscrete([2, 2]),
+            "box": spaces.Box(-3.0, 9.0, (1,)),
+        }[self.kind]
+
+    def reset(self, key):
+        state = WheelState(position=jax.random.randint(key, (), 0, 4))
+        return state, TimeStep.first(jax.nn.one_hot(state.position, 4, dtype=jnp.float32))
+
+    def step(self, state, action, key):
+        shown = state.position
+        miss = {
+            "discrete": lambda: action != shown + 2,
+            "multi_discrete": lambda: (action != jnp.stack([shown // 2, shown % 2])).mean(),
+            "box": lambda: jnp.abs(action[0] - jnp.float32(2 * shown)),
+        }[self.kind]()
+        observation = jax.nn.one_hot(shown, 4, dtype=jnp.float32)
+        reward = 1.0 - jnp.asarray(miss, jnp.float32)
+        return state, TimeStep.transition(observation, reward=reward, terminated=True)
+
+
+def small(env="CartPole-v1", ppo=None, **changes):
+    config = {"num_envs": 4, "unroll_length": 16, "total_steps": 256, **changes}
+    return make_train(env, ppo or PPO(hidden_sizes=(8,)), **config)
+
+
+def assert_same(left, right):
+    """Equal bit for bit, keys included."""
+    is_key = lambda x: jax.dtypes.issubdtype(x.dtype, jax.dtypes.prng_key)  # noqa: E731
+    plain = lambda x: jax.random.key_data(x) if is_key(x) else x  # noqa: E731
+    chex.assert_trees_all_equal(jax.tree.map(plain, left), jax.tree.map(plain, right))
+
+
+def test_cartpole_is_learned():
+    ppo = PPO(learning_rate=1e-3, clip_value=False, epochs=10)
+    train = make_train("CartPole-v1", ppo, num_envs=32, unroll_length=64, total_steps=80_000)
+    metrics = jax.jit(jax.vmap(train))(jax.random.split(KEY, 4)).metrics
+    curve = np.nanmean(metrics["episode_return"], axis=0)
+    assert curve[0] < 40 and curve[-5:].mean() > 250
+
+
+def test_a_time_limit_hides_nothing_of_the_value():
+    """Cut every 3 steps, the wheel is still worth what it pays for ever.
+
+    Taken for terminations, the cuts would make it worth at most 6; bootstrapped from the
+    observation after the reset, every position would be worth about the same.
+    """
+    gamma = 0.8
+    ppo = PPO(learning_rate=0.01, gamma=gamma, clip_value=False, hidden_sizes=(32,), epochs=8)
+    env = TimeLimit(Wheel(), max_steps=3)
+    train = make_train(env, ppo, num_envs=16, unroll_length=16, total_steps=60_000)
+    params = jax.jit(train)(KEY).learner_state.params
+
+    turn = np.roll(np.eye(4), 1, axis=1)  # from position p to p + 1
+    value = np.linalg.solve(np.eye(4) - gamma * turn, np.arange(4.0))
+    learned = train.network.value(params, jnp.eye(4))
+    np.testing.assert_allclose(learned, value, rtol=0.03)
+
+
+@pytest.mark.parametrize("max_steps", [1, 2, 5, 100], ids="truncated every {}".format)
+def test_exactly_the_truncated_steps_are_judged_by_their_final_observation(max_steps):
+    train = small(TimeLimit(Wheel(), max_steps=max_steps))
+    state, unroll = jax.jit(collect, static_argnums=0)(train, train.init(KEY), KEY)
+    assert unroll.truncated.sum() == 4 * (16 // max_steps)
+    everywhere = train.network.value(state.params, unroll.final_observation)
+    expected = jnp.where(unroll.truncated, everywhere, 0.0)
+    chex.assert_trees_all_close(truncation_values(train, state, unroll), expected, atol=1e-6)
+
+
+def test_an_unroll_is_judged_as_by_hand():
+    train = small(TimeLimit(Wheel(), max_steps=2), PPO(gamma=0.5, gae_lambda=0.0))
+
+    @jax.jit
+    def judged():
+        state, unroll = collect(train, train.init(KEY), KEY)
+        value = train.network.value(state.params, jnp.eye(4))
+        return unroll, prepare(train, state, unroll)[1], value
+
+    unroll, batch, value = jax.tree.map(np.asarray, judged())
+    position = unroll.observation.argmax(-1)
+    # Nothing terminates, so every step is followed by the next position, cut or not.
+    advantage = position + 0.5 * value[(position + 1) % 4] - value[position]
+    np.testing.assert_allclose(batch.advantage, advantage.ravel(), atol=1e-5)
+    np.testing.assert_allclose(batch.target, (advantage + value[position]).ravel(), atol=1e-5)
+
+
+@pytest.mark.parametrize(
+    ("kind", "reached"), [("discrete", 0.9), ("multi_discrete", 0.95), ("box", 0)]
+)
+def test_the_right_action_is_learned_in_every_kind_of_space(kind, reached):
+    ppo = PPO(learning_rate=0.01, hidden_sizes=(32,), entropy_coefficient=0.0)
+    train = make_train(Target(kind), ppo, num_envs=32, unroll_length=16, total_steps=40_000)
+    result = jax.jit(train)(KEY)
+    assert result.metrics["episode_return"][-1] > reached > result.metrics["episode_return"][0]
+    greedy = train.policy(result.learner_state)(jnp.eye(4), KEY)
+    assert jax.vmap(train.env.single_action_space.contains)(greedy).all()
+    _, timestep = jax.vmap(Target(kind).step)(
+        WheelState(position=jnp.arange(4)), greedy, jax.random.split(KEY, 4)
+    )
+    assert timestep.reward.mean() > reached
+
+
+def test_metrics_count_the_episodes_that_ended_and_no_others():
+    metrics = jax.jit(small(TimeLimit(Wheel(), max_steps=24)))(KEY).metrics
+    # Unrolls of 16 steps: the limit of 24 ends no episode in the first and third of them.
+    np.testing.assert_array_equal(metrics["episode_count"], [0, 4, 4, 0])
+    np.testing.assert_array_equal(metrics["episode_length"], [np.nan, 24, 24, np.nan])
+    np.testing.assert_array_equal(metrics["episode_return"], [np.nan, 36, 36, np.nan])
+    np.testing.assert_array_equal(metrics["steps"], [64, 128, 192, 256])
+
+
+@pytest.fixture(scope="module")
+def alone():
+    """A small training on CartPole from KEY, not mapped over anything."""
+    return jax.jit(small())(KEY)
+
+
+def test_seeds_are_mapped_and_each_is_the_training_alone(alone):
+    keys = jnp.stack([jax.random.key(1), KEY, jax.random.key(2)])
+    together = jax.jit(jax.vmap(small()))(keys)
+    params = jax.tree.map(lambda x: x[1], together.learner_state.params)
+    chex.assert_trees_all_close(params, alone.learner_state.params, rtol=1e-3, atol=1e-4)
+    bias = together.learner_state.params["critic"]["params"]["Dense_1"]["bias"]
+    assert len(np.unique(bias)) == 3
+
+
+def test_hyper_parameters_are_mapped_without_compiling_again():
+    def run(learning_rate):
+        ppo = PPO(learning_rate=learning_rate, hidden_sizes=(8,), anneal=False)
+        train = small(ppo=ppo)
+        start = train.init(KEY).params
+        return start["critic"], train(KEY).learner_state.params["critic"]
+
+    traced_once = jax.jit(jax.vmap(chex.assert_max_traces(run, n=1)))
+    start, end = traced_once(jnp.array([0.0, 1e-3, 1e-1]))
+    moved = jax.tree.map(lambda a, b: jnp.abs(a - b).reshape(3, -1).max(1), start, end)
+    largest = jnp.stack(jax.tree.leaves(moved)).max(0)
+    assert largest[0] == 0 < largest[1] < largest[2]
+    traced_once(jnp.array([0.5, 0.1, 0.2]))
+
+
+def test_bounds_of_actions_are_mapped():
+    def largest_action(max_torque):
+        train = small(jaxenvs.make("Pendulum-v1", max_torque=max_torque))
+        far = jnp.full((4, 1), 9.0)
+        return train.network.distribution.to_action(far).max()
+
+    largest = jax.vmap(largest_action)(jnp.array([0.5, 2.0]))
+    np.testing.assert_array_equal(largest, [0.5, 2.0])
+
+
+def test_parameters_of_the_environment_are_mapped():
+    def mean_length(force_mag):
+        env = jaxenvs.make("CartPole-v1", force_mag=force_mag)
+        return jnp.nanmean(small(env)(KEY).metrics["episode_length"])
+
+    weak, usual, violent = jax.jit(jax.vmap(mean_length))(jnp.array([0.1, 10.0, 200.0]))
+    assert weak > usual > violent
+
+
+def test_a_restored_training_goes_on_bit_for_bit(tmp_path):
+    train = small(ppo=PPO(hidden_sizes=(8,), normalise_observations=True, normalise_rewards=True))
+    two_updates = jax.jit(lambda state: train.resume(state, 2).learner_state)
+    halfway = two_updates(train.init(KEY))
+    save(tmp_path / "halfway", halfway)
+    restored = restore(tmp_path / "halfway", jax.eval_shape(train.init, KEY))
+    assert_same(restored, halfway)
+    assert_same(two_updates(restored), two_updates(halfway))
+    uninterrupted = jax.jit(train)(KEY).learner_state
+    assert uninterrupted.updates == 4
+    chex.assert_trees_all_close(two_updates(restored).params, uninterrupted.params, rtol=1e-4)
+
+
+def test_a_checkpoint_of_another_training_is_refused(tmp_path):
+    save(tmp_path / "saved", small().init(KEY))
+    wider = small(ppo=PPO(hidden_sizes=(16,)))
+    with pytest.raises(TrainingError, match=r"params\.actor.*\[4, 8\].*\[4, 16\]"):
+        restore(tmp_path / "saved", jax.eval_shape(wider.init, KEY))
+    with pytest.raises(TrainingError, match="absent"):
+        restore(tmp_path / "saved", {"other": jnp.zeros(3)})
+    with pytest.raises(TrainingError, match="no checkpoint"):
+        restore(tmp_path / "nowhere", jnp.zeros(3))
+
+
+def test_progress_is_reported_after_each_update_and_absent_otherwise():
+    calls = []
+    train = small(on_update=lambda updates, metrics: calls.append((int(updates), metrics)))
+    metrics = jax.jit(train)(KEY).metrics
+    jax.effects_barrier()
+    assert sorted(updates for updates, _ in calls) == [1, 2, 3, 4]
+    reported = {updates: float(m["entropy"]) for updates, m in calls}
+    np.testing.assert_allclose([reported[u] for u in (1, 2, 3, 4)], metrics["entropy"])
+    assert "callback" in str(jax.make_jaxpr(train)(KEY))
+    assert "callback" not in str(jax.make_jaxpr(small())(KEY))
+
+
+def test_normalised_observations_are_those_of_the_unrolls_before():
+    ppo = PPO(hidden_sizes=(8,), normalise_observations=True)
+    train = small(ppo=ppo)
+    first, _ = jax.jit(train.update)(train.init(KEY))
+    assert first.observation_statistics.count == 64
+    second, losses = jax.jit(train.update)(first)
+    assert second.observation_statistics.count == 128
+    # Acting and learning saw the same features: the first ratios are 1, the later ones close.
+    assert losses["approx_kl"] < 0.01
+
+
+def test_normalised_rewards_make_the_critic_blind_to_their_scale():
+    class Paid(Wheel):
+        scale: float
+
+        def step(self, state, action, key):
+            state, timestep = super().step(state, action, key)
+            return state, timestep.replace(reward=self.scale * timestep.reward)
+
+    def value_loss(scale):
+        env = TimeLimit(Paid(scale), max_steps=5)
+        return small(env, PPO(hidden_sizes=(8,), normalise_rewards=True))(KEY).metrics["value_loss"]
+
+    little, much = jax.jit(jax.vmap(value_loss))(jnp.array([1.0, 1e4]))
+    np.testing.assert_allclose(little, much, rtol=1e-3)
+
+
+def test_observations_of_any_structure_are_flattened():
+    space = spaces.Dict({"board": spaces.MultiBinary((2, 2)), "clock": spaces.Discrete(3)})
+    network = make_actor_critic(space, spaces.Discrete(2), hidden_sizes=(8,), activation="relu")
+    observation = {"board": jnp.eye(2, dtype=jnp.int8)[None], "clock": jnp.array([2])}
+    observation["board"] = observation["board"].astype(space["board"].dtype)
+    features = network.flatten(observation)
+    np.testing.assert_array_equal(features, [[1, 0, 0, 1, 0, 0, 1]])
+    assert features.dtype == jnp.float32
+
+
+def test_a_permutation_holds_every_index_once_and_differs_by_key():
+    orders = jax.vmap(lambda key: permutation(key, 100))(jax.random.split(KEY, 500))
+    np.testing.assert_array_equal(np.sort(orders, axis=1), np.tile(np.arange(100), (500, 1)))
+    assert len(np.unique(np.asarray(orders), axis=0)) == 500
+    first = np.bincount(orders[:, 0], minlength=100)
+    assert ((first - 5.0) ** 2 / 5.0).sum() < 150  # chi-squared, 99 degrees: 1 in 1,000 above 148
+
+
+def test_the_sampling_policy_explores_and_the_greedy_one_does_not():
+    train = small()
+    state = train.init(KEY)
+    observation = jnp.zeros((64, 4))
+    sampled = train.policy(state, greedy=False)(observation, KEY)
+    assert len(np.unique(sampled)) == 2
+    assert len(np.unique(train.policy(state)(observation, KEY))) == 1
+
+
+@pytest.mark.parametrize(
+    ("changes", "word"),
+    [
+        ({"num_envs": 3, "unroll_length": 3}, "minibatches"),
+        ({"num_envs": None}, "num_envs"),
+        ({"unroll_length": 0}, "unroll_length=0"),
+        ({"total_steps": 0}, "total_steps=0"),
+        ({"env": jaxenvs.vectorize(Wheel(), 8)}, "8 instances"),
+        ({"env": jaxenvs.vectorize(Wheel(), 4, autoreset="next_step")}, "same_step"),
+        ({"env": Wheel}, "VectorEnv"),
+        ({"ppo": PPO(activation="tahn")}, "tanh"),
+    ],
+    ids=lambda value: "" if isinstance(value, dict) else value,
+)
+def test_numbers_that_do_not_fit_are_refused(changes, word):
+    with pytest.raises(TrainingError, match=word):
+        small(**changes)
+
+
+def test_an_unknown_id_names_the_closest():
+    with pytest.raises(UnknownEnvironmentError, match="CartPole-v1"):
+        small("CartPol-v1")
+
+
+def test_a_vectorised_environment_brings_its_own_number_of_instances():
+    train = small(jaxenvs.vectorize(Wheel(), 8), num_envs=None)
+    assert isinstance(train, Train) and train.num_updates == 2
+
+
+def test_total_steps_are_reached_by_completing_the_last_unroll():
+    assert small(total_steps=65).num_updates == 2
+
+
+def test_without_its_packages_training_names_the_extra():
+    code = "import sys; sys.modules['optax'] = None; import jaxenvs.training"
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False)
+    assert MissingExtraError.__name__ in done.stderr and "jaxenvs[train]" in done.stderr
