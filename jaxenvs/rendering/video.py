@@ -1,0 +1,100 @@
+"""Writing frames to files: gif, mp4 and png. Runs on the host, needs the extra `render`."""
+
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from jaxenvs.errors import RenderError, closest, missing_extra
+
+
+def write_video(path: str | Path, frames: Any, *, fps: float = 30.0) -> Path:
+    """Writes frames to a file whose suffix names the format.
+
+    A `.gif` repeats for ever, an `.mp4` is H.264, a `.png` shows up to eight frames side by side,
+    evenly spread over the episode. Folders on the way are made, a file of that name is replaced.
+
+    Args:
+        path: where to write.
+        frames: uint8[T, H, W, 3], or one picture, uint8[H, W, 3].
+        fps: frames per second, above 0. A gif counts in hundredths of a second, so the nearest
+            such rate up to 50 is used.
+
+    Returns:
+        The path.
+
+    Raises:
+        RenderError: the suffix is none of these, or the frames have another shape or dtype.
+        MissingExtraError: the package that writes the format is not installed.
+    """
+    path = Path(path)
+    if path.suffix.lower() not in _WRITERS:
+        known = ", ".join(_WRITERS)
+        raise RenderError(
+            f'"{path.name}" ends in none of {known}.{closest(path.suffix, _WRITERS)}'
+            "  The suffix chooses the format."
+        )
+    frames = np.asarray(frames)
+    if frames.ndim == 3:
+        frames = frames[None]
+    if frames.dtype != np.uint8 or frames.ndim != 4 or frames.shape[-1] != 3 or not frames.size:
+        raise RenderError(
+            f"write_video got frames of {frames.dtype}{list(frames.shape)}; it takes"
+            " uint8[T, H, W, 3] with at least one frame.  Stack what `env.render(state)` returns."
+        )
+    if not fps > 0:
+        raise RenderError(f"write_video got fps={fps}; it must be above 0.")
+    path.parent.mkdir(parents=True, exist_ok=True)
+    _WRITERS[path.suffix.lower()](path, frames, fps)
+    return path
+
+
+def _write_gif(path: Path, frames: np.ndarray, fps: float) -> None:
+    pictures = [_image(frame) for frame in frames]
+    pictures[0].save(
+        path,
+        save_all=True,
+        append_images=pictures[1:],
+        duration=10 * max(2, round(100 / fps)),  # browsers slow down anything below 20 ms
+        loop=0,
+    )
+
+
+def _write_mp4(path: Path, frames: np.ndarray, fps: float) -> None:
+    try:
+        import imageio_ffmpeg
+    except ImportError as error:
+        raise missing_extra("Writing mp4", "imageio-ffmpeg", "render") from error
+    height, width = (size + size % 2 for size in frames.shape[1:3])  # H.264 wants even sizes
+    pad = ((0, height - frames.shape[1]), (0, width - frames.shape[2]), (0, 0))
+    writer = imageio_ffmpeg.write_frames(
+        str(path), (width, height), fps=fps, macro_block_size=2, ffmpeg_log_level="error"
+    )
+    writer.send(None)
+    try:
+        for frame in frames:
+            writer.send(np.ascontiguousarray(np.pad(frame, pad, mode="edge")))
+    finally:
+        writer.close()
+
+
+def _write_png(path: Path, frames: np.ndarray, fps: float) -> None:
+    del fps  # a picture stands still
+    chosen = np.linspace(0, len(frames) - 1, min(len(frames), 8)).round().astype(int)
+    _image(np.concatenate(frames[chosen], axis=1)).save(path)
+
+
+def _image(frame: np.ndarray) -> Any:
+    try:
+        from PIL import Image
+    except ImportError as error:
+        raise missing_extra("Writing pictures", "pillow", "render") from error
+    return Image.fromarray(frame)
+
+
+_WRITERS: dict[str, Callable[[Path, np.ndarray, float], None]] = {
+    ".gif": _write_gif,
+    ".mp4": _write_mp4,
+    ".png": _write_png,
+}
