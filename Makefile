@@ -9,7 +9,7 @@ WORKERS ?= 2
 
 .DEFAULT_GOAL := help
 .DELETE_ON_ERROR:
-.PHONY: help demo test lint format types imports docs notebooks pytest bench clean
+.PHONY: help demo test lint format docs notebooks pytest oldest bench clean
 
 help:
 	@echo 'make demo       train PPO on CartPole-v1; leaves a curve and an animation in demo/'
@@ -17,6 +17,7 @@ help:
 	@echo 'make lint       ruff, types, direction of imports'
 	@echo 'make format     rewrite the code in the house style'
 	@echo 'make pytest     the tests alone; ARGS="-k cartpole" chooses'
+	@echo 'make oldest     the tests with the oldest JAX that is supported'
 	@echo 'make notebooks  run the notebooks from top to bottom'
 	@echo 'make docs       build the documentation into site/'
 	@echo 'make bench      measure rollouts beside gymnax'
@@ -58,6 +59,14 @@ notebooks: $(VENV)/.with-dev
 
 pytest: $(VENV)/.with-dev
 	$(BIN)/pytest --numprocesses $(WORKERS) --dist loadfile $(ARGS)
+
+# Parity and training are left to `make test`: this is about JAX's interfaces.
+oldest:
+	@test -x .venv-oldest/bin/python || $(PYTHON) -m venv .venv-oldest
+	@.venv-oldest/bin/python -m pip install --quiet --disable-pip-version-check \
+	    --editable '.[dev]' 'jax==0.7.0' 'jaxlib==0.7.0'
+	.venv-oldest/bin/pytest --numprocesses $(WORKERS) --dist loadfile $(wildcard tests/envs \
+	    tests/spaces tests/vector tests/wrappers tests/contract tests/test_*.py) $(ARGS)
 
 bench: $(VENV)/.with-bench
 	$(BIN)/python benchmarks/rollout.py

@@ -1,0 +1,61 @@
+"""The documentation does what it says, and the docstrings' examples too."""
+
+import doctest
+import importlib
+import pkgutil
+from pathlib import Path
+
+import jax
+import jax.numpy as jnp
+import pytest
+
+import jaxenvs
+
+DOCS = Path(__file__).resolve().parent.parent / "docs"
+MODULES = [info.name for info in pkgutil.walk_packages(jaxenvs.__path__, "jaxenvs.")]
+
+
+@pytest.mark.parametrize("page", [str(p.relative_to(DOCS)) for p in sorted(DOCS.rglob("*.md"))])
+def test_the_snippets_of_a_page_run_in_order(run_snippets, page):
+    run_snippets(DOCS / page)
+
+
+@pytest.fixture(scope="module")
+def names():
+    """What an example may use without importing it."""
+    training = importlib.import_module("jaxenvs.training")
+    classic_control = importlib.import_module("jaxenvs.envs.classic_control")
+    modules = (training, classic_control, jaxenvs.spaces, jaxenvs)
+    public = {name: value for module in modules for name, value in vars(module).items()}
+    return {
+        "jax": jax,
+        "jnp": jnp,
+        "jaxenvs": jaxenvs,
+        **{name: value for name, value in public.items() if not name.startswith("_")},
+    }
+
+
+@pytest.mark.parametrize("module", MODULES)
+def test_the_examples_of_a_module_are_true(module, names, monkeypatch, tmp_path):
+    monkeypatch.chdir(tmp_path)
+    tests = doctest.DocTestFinder().find(importlib.import_module(module), extraglobs=names)
+    runner = doctest.DocTestRunner(
+        optionflags=doctest.ELLIPSIS | doctest.NORMALIZE_WHITESPACE | doctest.FAIL_FAST
+    )
+    for test in tests:
+        report: list[str] = []
+        runner.run(test, out=report.append)
+        assert not runner.failures, "".join(report)
+
+
+def test_some_docstrings_have_examples():
+    finder = doctest.DocTestFinder(exclude_empty=True)
+    modules = [importlib.import_module(name) for name in ("jaxenvs.factory", "jaxenvs.vector.vectorize")]
+    assert all(any(test.examples for test in finder.find(module)) for module in modules)
+
+
+@pytest.mark.parametrize("folder", ["usage", "concepts", "extending", "api"])
+def test_every_page_is_in_the_navigation(folder):
+    navigation = (DOCS.parent / "mkdocs.yml").read_text(encoding="utf-8")
+    pages = [str(page.relative_to(DOCS)) for page in (DOCS / folder).glob("*.md")]
+    assert pages and all(f"- {page}\n" in navigation for page in pages)

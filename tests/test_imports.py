@@ -1,0 +1,79 @@
+"""What an import may and may not do, and which module may know which."""
+
+import subprocess
+import sys
+import tomllib
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).resolve().parent.parent
+
+
+def python(code: str) -> str:
+    done = subprocess.run(
+        [sys.executable, "-c", code], cwd=ROOT, capture_output=True, text=True, check=False
+    )
+    assert done.returncode == 0, done.stderr
+    return done.stdout
+
+
+MODULES = ("jaxenvs", "jaxenvs.envs.classic_control", "jaxenvs.testing", "jaxenvs.wrappers")
+
+
+def test_importing_starts_no_backend():
+    report = python(
+        "import importlib, jax\n"
+        "from jax._src import xla_bridge\n"
+        f"for module in {(*MODULES, 'jaxenvs.training', 'jaxenvs.rendering', 'jaxenvs.cli')}:\n"
+        "    importlib.import_module(module)\n"
+        "    print(module, xla_bridge.backends_are_initialized())\n"
+        "jax.numpy.zeros(1)\n"
+        "print('an array', xla_bridge.backends_are_initialized())"
+    ).splitlines()
+    assert [line for line in report if line.endswith("True")] == ["an array True"]
+
+
+def test_importing_jaxenvs_imports_no_environment_and_no_extra():
+    loaded = set(python("import sys, jaxenvs\nprint(*sys.modules, sep='\\n')").split())
+    assert "jaxenvs.catalog.classic_control" in loaded
+    assert not [name for name in loaded if name.startswith("jaxenvs.envs.")]
+    extras = {"dm_env", "flax", "imageio", "matplotlib", "optax", "orbax", "PIL", "rich", "tyro"}
+    assert not loaded & (extras | {"jaxenvs.training", "jaxenvs.testing", "jaxenvs.cli"})
+
+
+def test_making_an_environment_imports_its_family_alone():
+    loaded = python("import sys, jaxenvs\njaxenvs.make('CartPole-v1')\nprint(*sys.modules)")
+    families = {name.split(".")[2] for name in loaded.split() if name.startswith("jaxenvs.envs.")}
+    assert families == {"classic_control"}
+
+
+def test_the_layers_hold():
+    lint_imports = "from importlinter.cli import lint_imports_command; lint_imports_command()"
+    done = subprocess.run(
+        [sys.executable, "-c", lint_imports, "--no-cache"],
+        cwd=ROOT,
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert done.returncode == 0, done.stdout + done.stderr
+
+
+def test_every_public_name_is_the_module_s_own_index():
+    lines = (ROOT / "jaxenvs" / "__init__.py").read_text(encoding="utf-8").splitlines()
+    imports = [line for line in lines if line.startswith(("import", "from"))]
+    assert imports == sorted(imports)
+    for line in imports:
+        name, _, alias = line.split(" import ")[1].partition(" as ")
+        assert name == alias, f"{line!r} does not say that it is a public name"
+
+
+@pytest.mark.parametrize("link", ["envs", "wrappers"])
+def test_the_root_has_links_into_the_package_and_no_tool_reads_them_twice(link):
+    assert (ROOT / link).is_symlink() and (ROOT / link / "__init__.py").exists()
+    assert not Path((ROOT / link).readlink()).is_absolute()
+    tools = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["tool"]
+    assert link in tools["ruff"]["extend-exclude"]
+    assert f"/{link}" not in tools["hatch"]["build"]["targets"]["sdist"]["include"]
+    assert tools["pytest"]["ini_options"]["testpaths"] == ["tests"]
