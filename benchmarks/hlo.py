@@ -20,6 +20,8 @@ OVERHEAD = ("while", "conditional", "call", "fusion", "copy", "sort", "scatter",
 
 _COMPUTATION = re.compile(r"^(?:ENTRY )?%?([\w.\-]+) .*\{$", re.MULTILINE)
 _INSTRUCTION = re.compile(r"^\s+(?:ROOT )?%?[\w.\-]+ = (.*?) ([a-z][a-z\-]*)\(", re.MULTILINE)
+_CALLED = re.compile(r"(?:to_apply|body|condition|calls)=%?([\w.\-]+)")
+_FREE = ("parameter", "tuple", "get-tuple-element", "constant", "bitcast")  # start no kernel
 _SHAPE = re.compile(r"^\w+\[([\d,]*)\]")
 
 
@@ -82,11 +84,52 @@ def count(text: str, num_envs: int) -> dict[str, int]:
         "computations": len(_COMPUTATION.findall(text)),
         "instructions": sum(kinds.values()),
         **{kind: kinds[kind] for kind in OVERHEAD},
+        "calls compiled as one kernel": text.count('xla_cpu_small_call="true"'),
+        "kernels on each step": kernels_in_longest_loop(text),
         "copies of N elements or more": batch_copies,
         "threefry xors": kinds["xor"],
         "threefry xors of N or more": batch_xors,
         **{kind: kinds[kind] for kind in TRANSCENDENTAL},
     }
+
+
+def kernels_in_longest_loop(text: str) -> int:
+    """Counts what XLA:CPU starts one by one on each trip of the loop with the most of it.
+
+    Every fusion, copy, loop or call that stands in a loop's body is started on its own, at some
+    30 to 100 ns. A loop that lies in a call compiled as one kernel counts for nothing.
+    """
+    bodies = set(re.findall(r"while\(.*body=%?([\w.\-]+)", text))
+    swallowed = _computations_in_small_calls(text)
+    return max(
+        (
+            sum(kind not in _FREE for _, kind in _INSTRUCTION.findall(body))
+            for name, body in _computations(text).items()
+            if name in bodies - swallowed
+        ),
+        default=0,
+    )
+
+
+def _computations(text: str) -> dict[str, str]:
+    parts = _COMPUTATION.split(text)[1:]
+    return dict(zip(parts[::2], parts[1::2], strict=True))
+
+
+def _computations_in_small_calls(text: str) -> set[str]:
+    """The names of all computations that are reached from a call compiled as one kernel."""
+    computations = _computations(text)
+    found: set[str] = set()
+    pending = []
+    for line in text.splitlines():
+        if 'xla_cpu_small_call="true"' in line and " call(" in line:
+            pending += _CALLED.findall(line)
+    while pending:
+        name = pending.pop()
+        if name not in found and name in computations:
+            found.add(name)
+            pending += _CALLED.findall(computations[name])
+    return found
 
 
 def _elements(result: str) -> int:

@@ -148,7 +148,7 @@ def ours(id: str, num_envs: int, steps: int, variant: str = "") -> Contestant:
         state, timestep = env.step(carry[0], action, keys[1])
         return (state, timestep.observation), timestep.reward, timestep.done
 
-    return _compile(f"{OURS}[{variant}]" if variant else OURS, start, step, steps)
+    return _compile(f"{OURS}[{variant}]" if variant else OURS, start, step, num_envs, steps)
 
 
 def gymnax(id: str, num_envs: int, steps: int) -> Contestant:
@@ -180,7 +180,7 @@ def gymnax(id: str, num_envs: int, steps: int) -> Contestant:
         )(step_keys, carry[0], sample(keys[0]), params)
         return (state, observation), reward, terminated | truncated
 
-    return _compile("gymnax", start, step, steps)
+    return _compile("gymnax", start, step, num_envs, steps)
 
 
 def c_loop(num_envs: int, steps: int, num_threads: int, *, vectorise: bool = True) -> Contestant:
@@ -199,17 +199,21 @@ def _compile(
     name: str,
     start: Callable[[chex.PRNGKey], Any],
     step: Callable[[Any, chex.PRNGKey], tuple[Any, jax.Array, jax.Array]],
+    num_envs: int,
     num_steps: int,
 ) -> Contestant:
     def rollout(carry: Any, key: chex.PRNGKey) -> tuple[Any, jax.Array, jax.Array]:
         def body(loop: Any, keys: chex.PRNGKey) -> tuple[Any, None]:
             carry, total, finished = loop
             carry, reward, done = step(carry, keys)
-            return (carry, total + reward.sum(), finished + done.sum(dtype=jnp.int32)), None
+            return (carry, total + reward, finished + done.astype(jnp.int32)), None
 
-        # Splitting here and not in the loop spares both sides a serial hash on every step.
+        # Splitting here and not in the loop spares both sides a serial hash on every step, and
+        # adding up an instance's own rewards a reduction.
         keys = jax.random.split(key, (num_steps, 2))
-        return jax.lax.scan(body, (carry, jnp.float32(0), jnp.int32(0)), keys)[0]
+        zeros = jnp.zeros(num_envs, jnp.float32), jnp.zeros(num_envs, jnp.int32)
+        carry, total, finished = jax.lax.scan(body, (carry, *zeros), keys)[0]
+        return carry, total.sum(), finished.sum()
 
     key = jax.random.key(0)
     carry = jax.jit(start)(key)

@@ -126,6 +126,29 @@ def test_hlo_counts_loops_and_sines_of_a_compiled_program():
     assert counts["while"] == 1 and counts["sine"] == 1 and counts["cosine"] == 0
 
 
+def test_hlo_sees_a_loop_that_lies_within_one_kernel():
+    text = """
+%body (p: f32[8]) -> f32[8] {
+  %p = f32[8]{0} parameter(0)
+  ROOT %s = f32[8]{0} sine(%p)
+}
+
+%inner (p: f32[8]) -> f32[8] {
+  %p = f32[8]{0} parameter(0)
+  ROOT %w = f32[8]{0} while(%p), condition=%test, body=%body
+}
+
+ENTRY %main (p: f32[8]) -> f32[8] {
+  %p = f32[8]{0} parameter(0)
+  ROOT %c = f32[8]{0} call(%p), to_apply=%inner, frontend_attributes={xla_cpu_small_call="true"}
+}
+"""
+    counts = hlo.count(text, num_envs=8)
+    assert counts["calls compiled as one kernel"] == 1 and counts["kernels on each step"] == 0
+    outside = hlo.count(text.replace('xla_cpu_small_call="true"', ""), num_envs=8)
+    assert outside["calls compiled as one kernel"] == 0 and outside["kernels on each step"] == 1
+
+
 def test_hlo_prints_ours_beside_a_peer(capsys):
     pytest.importorskip("gymnax")
     hlo.main(["MountainCar-v0", "4", "--steps", "8", "--peer", "gymnax"])
