@@ -1,9 +1,11 @@
 """Immutable dataclasses that are pytrees, with fields that are either leaves or static."""
 
 import dataclasses
-from typing import Any
+from typing import Any, TypeVar, dataclass_transform
 
 import jax
+
+T = TypeVar("T")
 
 _STATIC = {"static": True}
 
@@ -25,13 +27,14 @@ def is_static(field: dataclasses.Field) -> bool:
     return bool(field.metadata.get("static"))
 
 
-def pytree_dataclass(cls: type) -> type:
+@dataclass_transform(frozen_default=True, eq_default=False)
+def pytree_dataclass(cls: type[T]) -> type[T]:
     """Makes `cls` a frozen dataclass and registers it as a pytree node, in place.
 
     Equality and hashing are by identity, since comparing arrays gives no single truth value.
     """
     cls = dataclasses.dataclass(frozen=True, eq=False)(cls)
-    fields = dataclasses.fields(cls)
+    fields = dataclasses.fields(cls)  # pyright: ignore[reportArgumentType]
     jax.tree_util.register_dataclass(
         cls,
         data_fields=[field.name for field in fields if not is_static(field)],
