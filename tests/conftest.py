@@ -64,7 +64,7 @@ def run_snippets(tmp_path, monkeypatch):
 
 
 def _run_command(arguments: list[str], where: str) -> None:
-    program = [sys.executable, "-c", "from jaxenvs.cli import main; main()"]
+    program = [sys.executable, "-m", "jaxenvs"]
     environment = os.environ | {"PYTHONPATH": str(ROOT)}
     done = subprocess.run(
         [*program, *arguments], env=environment, capture_output=True, text=True, check=False

@@ -50,7 +50,9 @@ def test_the_examples_of_a_module_are_true(module, names, monkeypatch, tmp_path)
 
 def test_some_docstrings_have_examples():
     finder = doctest.DocTestFinder(exclude_empty=True)
-    modules = [importlib.import_module(name) for name in ("jaxenvs.factory", "jaxenvs.vector.vectorize")]
+    modules = [
+        importlib.import_module(name) for name in ("jaxenvs.factory", "jaxenvs.vector.vectorize")
+    ]
     assert all(any(test.examples for test in finder.find(module)) for module in modules)
 
 

@@ -1,0 +1,55 @@
+"""What the front pages say, done."""
+
+import re
+import tomllib
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).resolve().parent.parent
+
+
+@pytest.mark.parametrize("page", ["README.md", "CONTRIBUTING.md"])
+def test_snippets_run_in_order(run_snippets, page):
+    run_snippets(ROOT / page)
+
+
+def test_the_readme_has_snippets_to_run():
+    text = (ROOT / "README.md").read_text(encoding="utf-8")
+    assert text.count("```python") >= 3 and "```console\n$ jaxenvs" in text
+
+
+@pytest.mark.parametrize("page", ["README.md", "CONTRIBUTING.md", "CHANGELOG.md"])
+def test_relative_links_lead_somewhere(page):
+    text = (ROOT / page).read_text(encoding="utf-8")
+    targets = re.findall(r"\]\((?!https?:|#)([^)#\s]+)", text)
+    missing = [target for target in targets if not (ROOT / target).exists()]
+    assert not missing, f"{page} links to {missing}"
+
+
+def test_every_make_target_that_is_named_exists():
+    makefile = (ROOT / "Makefile").read_text(encoding="utf-8")
+    targets = set(re.findall(r"^([a-z]+):", makefile, re.MULTILINE))
+    pages = (ROOT / "README.md", ROOT / "CONTRIBUTING.md")
+    command = re.compile(r"(?:^|`|=\S+ )make ([a-z]+)", re.MULTILINE)
+    named = {name for page in pages for name in command.findall(page.read_text(encoding="utf-8"))}
+    assert {"demo", "test"} <= named <= targets
+
+
+def test_every_extra_that_is_named_exists():
+    extras = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"][
+        "optional-dependencies"
+    ]
+    pages = [ROOT / "README.md", *ROOT.glob("docs/**/*.md"), *ROOT.glob("jaxenvs/**/*.py")]
+    named = {
+        name
+        for page in pages
+        for group in re.findall(r"jaxenvs\[([a-z0-9,]+)\]", page.read_text(encoding="utf-8"))
+        for name in group.split(",")
+    }
+    assert named and named <= set(extras)
+
+
+def test_the_changelog_begins_with_what_is_not_released():
+    text = (ROOT / "CHANGELOG.md").read_text(encoding="utf-8")
+    assert re.findall(r"^## (.+)$", text, re.MULTILINE)[0] == "Unreleased"
