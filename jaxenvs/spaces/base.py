@@ -212,6 +212,8 @@ def common_shape(
         dims = tuple(checked_integer(dim, f"{space}'s shape") for dim in shape)
         if any(dim < 0 for dim in dims):
             raise SpaceError(f"{space} got shape={dims}; no axis may be negative.")
+    if dims is not None and not any(shapes):  # numbers, the common case, without NumPy's ~3 us
+        return dims
     try:
         common = np.broadcast_shapes(*shapes, dims or ())
     except ValueError:

@@ -234,11 +234,12 @@ def _bound(name: str, given: Any, dtype: np.dtype) -> Any:
     if not _is_real(array.dtype):
         raise SpaceError(f"Box got {name}={given!r}; it must be a number or an array of numbers.")
     with np.errstate(over="ignore", invalid="ignore"):
-        if jnp.issubdtype(dtype, np.floating):
-            cast = array.astype(dtype)
+        if not jnp.issubdtype(dtype, np.floating):
+            cast, lost = _integer_bound(array, dtype)
+        elif np.isinf(cast := array.astype(dtype)).any():
             lost = np.isinf(cast) & np.isfinite(array)
         else:
-            cast, lost = _integer_bound(array, dtype)
+            return cast
     if lost.any():
         raise SpaceError(
             f"Box got {name}={given!r}, which is not a value of {dtype}.\n"

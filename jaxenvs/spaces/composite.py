@@ -39,7 +39,7 @@ class CompositeSpace(Space):
                 f"sample got a mask whose structure is not that of {self}.\n"
                 "  Give each part its mask, or None where all is allowed."
             )
-        keys = jax.random.split(key, len(self._parts)) if self._parts else []
+        keys: Any = jax.random.split(key, len(self._parts)) if self._parts else ()
         return self._pack(
             space.sample(part_key, shape, part_mask)
             for space, part_key, part_mask in zip(self._parts, keys, masks, strict=True)

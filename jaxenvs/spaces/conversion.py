@@ -105,13 +105,15 @@ def to_dm_env(space: Space, name: str | None = None) -> Any:
         MissingExtraError: dm-env is not installed.
     """
     specs = _import_specs("to_dm_env")
+    low: Any
+    high: Any
     match space:
         case Dict():
-            parts = space.spaces.items()
-            return {key: to_dm_env(part, _path(name, key)) for key, part in parts}
+            return {key: to_dm_env(part, _path(name, key)) for key, part in space.spaces.items()}
         case Tuple():
-            parts = enumerate(space.spaces)
-            return tuple(to_dm_env(part, _path(name, str(index))) for index, part in parts)
+            return tuple(
+                to_dm_env(part, _path(name, str(index))) for index, part in enumerate(space.spaces)
+            )
         case Discrete(start=0):
             return specs.DiscreteArray(space.n, np.int32, name)
         case Discrete():
