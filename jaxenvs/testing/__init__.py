@@ -1,0 +1,12 @@
+"""For authors of environments: the contract's checker, and environments to test against."""
+
+from jaxenvs.testing.checker import check_env as check_env
+from jaxenvs.testing.dummy import Counter as Counter
+from jaxenvs.testing.dummy import Scripted as Scripted
+from jaxenvs.testing.probes import PROBES as PROBES
+from jaxenvs.testing.probes import DiscountProbe as DiscountProbe
+from jaxenvs.testing.probes import ObservationProbe as ObservationProbe
+from jaxenvs.testing.probes import PolicyObservationProbe as PolicyObservationProbe
+from jaxenvs.testing.probes import PolicyProbe as PolicyProbe
+from jaxenvs.testing.probes import Probe as Probe
+from jaxenvs.testing.probes import ValueProbe as ValueProbe

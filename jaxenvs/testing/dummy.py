@@ -1,0 +1,131 @@
+"""Environments without a task, for testing whatever runs environments."""
+
+from typing import Literal
+
+import chex
+import jax
+import jax.numpy as jnp
+
+from jaxenvs import spaces, struct
+from jaxenvs.core import Environment, TimeStep
+
+CONTINUE, TERMINATE, TRUNCATE, BOTH = range(4)
+
+
+@chex.dataclass(frozen=True)
+class CounterState:
+    count: jax.Array  # int32[], steps since reset
+    length: jax.Array  # int32[], steps that this episode lasts
+    memory: chex.ArrayTree  # a typed key where the environment is keyed, else ()
+
+
+class Counter(Environment[CounterState]):
+    """Counts its steps until the episode's length is reached.
+
+    Observation: by `layout`, the count and a number drawn from the key of the step
+        "array"  float32[2], count and draw
+        "dict"   {"count": int32[], "draw": float32[2]}
+        "tuple"  (int32[], float32[2])
+    Action: int32[], one of two, without effect
+    Reward: the count, so that an episode of length L returns L (L + 1) / 2
+    Start: count 0; the length is one of `lengths`, drawn from the key
+    Ends: when the count reaches the length, by `truncates` in the one way or the other
+
+    A `keyed` counter carries a typed key in its state and draws from it instead of from the
+    step's key: whatever moves states about has to move keys too.
+    """
+
+    lengths: tuple[int, ...] = struct.static((3, 1, 4, 1, 5))
+    layout: Literal["array", "dict", "tuple"] = struct.static("array")
+    keyed: bool = struct.static(False)
+    truncates: bool = False
+
+    @property
+    def observation_space(self) -> spaces.Space:
+        longest = max(self.lengths)
+        if self.layout == "array":
+            return spaces.Box([0.0, 0.0], [longest, 1.0])
+        count, draw = spaces.Discrete(longest + 1), spaces.Box(0.0, 1.0, (2,))
+        if self.layout == "dict":
+            return spaces.Dict({"count": count, "draw": draw})
+        return spaces.Tuple((count, draw))
+
+    @property
+    def action_space(self) -> spaces.Discrete:
+        return spaces.Discrete(2)
+
+    def reset(self, key: chex.PRNGKey) -> tuple[CounterState, TimeStep]:
+        length_key, draw_key, memory = jax.random.split(key, 3)
+        length = jax.random.choice(length_key, jnp.array(self.lengths, jnp.int32))
+        state = CounterState(count=jnp.int32(0), length=length, memory=memory if self.keyed else ())
+        return state, TimeStep.first(self._observe(state, draw_key))
+
+    def step(
+        self, state: CounterState, action: jax.Array, key: chex.PRNGKey
+    ) -> tuple[CounterState, TimeStep]:
+        del action  # counting goes on regardless
+        memory = state.memory
+        if self.keyed:
+            memory, key = jax.random.split(memory)
+        state = CounterState(count=state.count + 1, length=state.length, memory=memory)
+        over = state.count >= state.length
+        return state, TimeStep.transition(
+            self._observe(state, key),
+            reward=state.count,
+            terminated=over & jnp.logical_not(self.truncates),
+            truncated=over & self.truncates,
+        )
+
+    def _observe(self, state: CounterState, key: chex.PRNGKey) -> chex.ArrayTree:
+        draw = jax.random.uniform(key, (2,), jnp.float32)
+        if self.layout == "array":
+            return jnp.stack([state.count.astype(jnp.float32), draw[0]])
+        if self.layout == "dict":
+            return {"count": state.count, "draw": draw}
+        return (state.count, draw)
+
+
+@chex.dataclass(frozen=True)
+class ScriptedState:
+    count: jax.Array  # int32[], steps since reset
+    start: jax.Array  # uint32[], drawn at reset: tells one episode from another
+
+
+class Scripted(Environment[ScriptedState]):
+    """Ends its episode when, and as, the action says; a test writes the pattern.
+
+    Observation: uint32[2], the episode's random number and the steps taken in it
+    Action: int32[], 0 goes on, 1 terminates, 2 truncates, 3 does both
+    Reward: the action, as float32
+    Start: a number drawn from the key, count 0
+    Info: "count", int32[], the steps taken in the episode
+    """
+
+    @property
+    def observation_space(self) -> spaces.Box:
+        top = jnp.iinfo(jnp.uint32).max
+        return spaces.Box([0, 0], [top, top], dtype=jnp.uint32)
+
+    @property
+    def action_space(self) -> spaces.Discrete:
+        return spaces.Discrete(4)
+
+    def reset(self, key: chex.PRNGKey) -> tuple[ScriptedState, TimeStep]:
+        state = ScriptedState(count=jnp.int32(0), start=jax.random.bits(key, (), jnp.uint32))
+        return state, TimeStep.first(self._observe(state), info={"count": state.count})
+
+    def step(
+        self, state: ScriptedState, action: jax.Array, key: chex.PRNGKey
+    ) -> tuple[ScriptedState, TimeStep]:
+        del key  # the action decides everything
+        state = state.replace(count=state.count + 1)
+        return state, TimeStep.transition(
+            self._observe(state),
+            reward=action,
+            terminated=(action == TERMINATE) | (action == BOTH),
+            truncated=(action == TRUNCATE) | (action == BOTH),
+            info={"count": state.count},
+        )
+
+    def _observe(self, state: ScriptedState) -> jax.Array:
+        return jnp.stack([state.start, state.count.astype(jnp.uint32)])
