@@ -146,16 +146,15 @@ class VectorizedEnv(VectorEnv[Any], Generic[S]):
     ) -> tuple[Any, TimeStep]:
         keys = _fold_in(key, self._indices(first))
         step = jax.vmap(lambda env, *args: env.step(*args), in_axes=(self._axes, 0, 0, 0))
-        return step(self.env, inner, action, keys)
+        return prng.stock(step(self.env, inner, action, keys))  # a state may hold a key
 
     def _reset_at(self, params: Any, indices: jax.Array) -> tuple[Any, TimeStep]:
         env, key, first, offset = params
         if self.batched:
             env = _rows(env, self._axes, jnp.minimum(indices, self.num_envs - 1))
         keys = _fold_in(key, (indices.astype(jnp.uint32) + first) | offset)
-        inner, timestep = jax.vmap(lambda env, key: env.reset(key), in_axes=(self._axes, 0))(
-            env, keys
-        )
+        reset = jax.vmap(lambda env, key: env.reset(key), in_axes=(self._axes, 0))
+        inner, timestep = prng.stock(reset(env, keys))
         return inner, timestep.replace(final_observation=timestep.observation)
 
     def _fresh_observation(self, params: Any, indices: jax.Array) -> tuple[Any, Any]:
