@@ -1,7 +1,11 @@
 """Elementary functions that cost less than XLA's own on CPU."""
 
+from typing import Any
+
+import chex
 import jax
 import jax.numpy as jnp
+from jax.typing import DTypeLike
 
 # S. L. Moshier's Cephes library, single/sinf.c and cosf.c: pi/2 as a sum of three parts, the first
 # two so short that a multiple of them is exact, and minimax polynomials on [-pi/4, pi/4].
@@ -31,7 +35,9 @@ def sincos(x: jax.Array) -> tuple[jax.Array, jax.Array]:
     a, b, c = _SIN_COEFFICIENTS
     sin = ((a * z + b) * z + c) * z * y + y
     a, b, c = _COS_COEFFICIENTS
-    cos = ((a * z + b) * z + c) * z * z - 0.5 * z + 1.0
+    # Horner's form throughout: where one sum has two products, compilers differ in which of them
+    # they fuse with it, and bits with them.
+    cos = (((a * z + b) * z + c) * z - 0.5) * z + 1.0
 
     quadrant = turns.astype(jnp.int32)
     odd = (quadrant & 1) == 1
@@ -52,3 +58,15 @@ def wrap_angle(angle: jax.Array) -> jax.Array:
     """Returns `angle` brought into [-pi, pi) by whole turns, without a division or a remainder."""
     tau = 2 * jnp.pi
     return angle - tau * jnp.floor((angle + jnp.pi) * (1 / tau))
+
+
+def uniform(
+    key: chex.PRNGKey, shape: tuple[int, ...], dtype: DTypeLike, low: Any, high: Any
+) -> jax.Array:
+    """Draws from [low, high), with the same bits in whatever program the draw ends up.
+
+    `jax.random.uniform` multiplies and then adds, which compilers turn into one rounding or two
+    depending on what surrounds it; the minimum in between, which never binds, keeps it at two.
+    """
+    width = high - low
+    return low + jnp.minimum(jax.random.uniform(key, shape, dtype) * width, width)

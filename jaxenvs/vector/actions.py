@@ -6,10 +6,7 @@ import jax.numpy as jnp
 import numpy as np
 
 from jaxenvs.errors import ActionError, describe
-from jaxenvs import spaces as _s
-from jaxenvs.spaces import Space
-Dict = getattr(_s, "Dict", type(None))
-Tuple = getattr(_s, "Tuple", type(None))
+from jaxenvs.spaces import Dict, Space, Tuple
 
 
 def checked_action(space: Space, action: Any, num_envs: int, name: str) -> Any:

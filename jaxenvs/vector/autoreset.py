@@ -38,8 +38,7 @@ def overwrite_where(
     # A while loop has no reverse-mode derivative; selecting has, and the tangents of the two are
     # the same. So values go by the loop, derivatives by the selection.
     by_selection = partial(_selected, reset_at)
-    compact = chunk < finished.shape[0]
-    overwrite = jax.custom_jvp(partial(_compacted, reset_at, chunk) if compact else by_selection)
+    overwrite = jax.custom_jvp(partial(_compacted, reset_at, chunk))
 
     @overwrite.defjvp
     def _(primals: Any, tangents: Any) -> Any:
@@ -58,10 +57,13 @@ def _selected(
 def _compacted(
     reset_at: ResetAt, chunk: int, finished: jax.Array, params: Any, old: chex.ArrayTree
 ) -> chex.ArrayTree:
+    num_envs = finished.shape[0]
     words, counts = pack(finished)
 
     def overwrite_next(carry: tuple[chex.ArrayTree, jax.Array]) -> Any:
         tree, first = carry
+        if chunk >= num_envs:
+            return _selected(reset_at, finished, params, tree), first + num_envs
         indices = nth_true(words, counts, first + jnp.arange(chunk, dtype=jnp.int32))
         fresh = reset_at(params, indices)
         # Indices past the last finished instance are at least N: the scatter drops them.

@@ -11,7 +11,7 @@ import numpy as np
 from jaxenvs import spaces, struct
 from jaxenvs.core import Environment, TimeStep
 from jaxenvs.envs.classic_control._shared import OUTLINE, for_drawing, in_dtype, one_of
-from jaxenvs.numerics import sincos, wrap_angle
+from jaxenvs.numerics import sincos, uniform, wrap_angle
 from jaxenvs.rendering.raster import BLACK, TEAL, WHITE, YELLOW, box, disc, paint, pixel_grid
 
 FRAME_SHAPE = (500, 500)  # height, width
@@ -85,7 +85,7 @@ class Acrobot(Environment[AcrobotState]):
 
     def reset(self, key: chex.PRNGKey) -> tuple[AcrobotState, TimeStep]:
         self = in_dtype(self)
-        start = jax.random.uniform(key, (4,), self.dtype, self.start_low, self.start_high)
+        start = uniform(key, (4,), self.dtype, self.start_low, self.start_high)
         state = AcrobotState(
             theta1=start[0], theta2=start[1], theta1_dot=start[2], theta2_dot=start[3]
         )
@@ -99,7 +99,7 @@ class Acrobot(Environment[AcrobotState]):
         for index, candidate in enumerate(self.avail_torque[1:], start=1):
             torque = jnp.where(action == index, candidate, torque)
         if self.torque_noise_max is not None:
-            unit = jax.random.uniform(key, (), self.dtype, -1.0, 1.0)
+            unit = uniform(key, (), self.dtype, -1.0, 1.0)
             torque = torque + unit * self.torque_noise_max
 
         theta1, theta2, theta1_dot, theta2_dot = self._integrate(state, torque)

@@ -11,7 +11,7 @@ import numpy as np
 from jaxenvs import spaces, struct
 from jaxenvs.core import Environment, TimeStep
 from jaxenvs.envs.classic_control._shared import OUTLINE, for_drawing, in_dtype, one_of
-from jaxenvs.numerics import sincos
+from jaxenvs.numerics import sincos, uniform
 from jaxenvs.rendering.raster import BLACK, TAN, VIOLET, WHITE, box, disc, paint, pixel_grid
 
 FRAME_SHAPE = (400, 600)  # height, width
@@ -85,7 +85,7 @@ class CartPole(Environment[CartPoleState]):
 
     def reset(self, key: chex.PRNGKey) -> tuple[CartPoleState, TimeStep]:
         self = in_dtype(self)
-        start = jax.random.uniform(key, (4,), self.dtype, self.start_low, self.start_high)
+        start = uniform(key, (4,), self.dtype, self.start_low, self.start_high)
         state = CartPoleState(x=start[0], x_dot=start[1], theta=start[2], theta_dot=start[3])
         return state, TimeStep.first(self._observe(state), dtype=self.dtype)
 

@@ -11,6 +11,7 @@ from jaxenvs import spaces, struct
 from jaxenvs.core import Environment, TimeStep
 from jaxenvs.envs.classic_control._mountain import MountainCarState, at_goal, draw, observe, roll
 from jaxenvs.envs.classic_control._shared import in_dtype
+from jaxenvs.numerics import uniform
 
 
 class MountainCarContinuous(Environment[MountainCarState]):
@@ -57,7 +58,7 @@ class MountainCarContinuous(Environment[MountainCarState]):
 
     def reset(self, key: chex.PRNGKey) -> tuple[MountainCarState, TimeStep]:
         self = in_dtype(self)
-        position = jax.random.uniform(key, (), self.dtype, self.start_low, self.start_high)
+        position = uniform(key, (), self.dtype, self.start_low, self.start_high)
         state = MountainCarState(position=position, velocity=jnp.zeros_like(position))
         return state, TimeStep.first(observe(state), dtype=self.dtype)
 

@@ -11,7 +11,7 @@ import numpy as np
 from jaxenvs import spaces, struct
 from jaxenvs.core import Environment, TimeStep
 from jaxenvs.envs.classic_control._shared import OUTLINE, for_drawing, in_dtype
-from jaxenvs.numerics import sincos, wrap_angle
+from jaxenvs.numerics import sincos, uniform, wrap_angle
 from jaxenvs.rendering.raster import (
     BLACK,
     RED,
@@ -77,7 +77,7 @@ class Pendulum(Environment[PendulumState]):
 
     def reset(self, key: chex.PRNGKey) -> tuple[PendulumState, TimeStep]:
         self = in_dtype(self)
-        unit = jax.random.uniform(key, (2,), self.dtype, -1.0, 1.0)
+        unit = uniform(key, (2,), self.dtype, -1.0, 1.0)
         theta, theta_dot = unit[0] * self.x_init, unit[1] * self.y_init
         state = PendulumState(theta=theta, theta_dot=theta_dot, torque=jnp.zeros_like(theta))
         return state, TimeStep.first(self._observe(state), dtype=self.dtype)
