@@ -1,0 +1,7 @@
+"""Makes `python -m jaxenvs` the command line."""
+
+import sys
+
+from jaxenvs.cli import main
+
+sys.exit(main())

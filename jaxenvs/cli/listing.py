@@ -1,0 +1,51 @@
+"""`jaxenvs list`."""
+
+import argparse
+
+from jaxenvs.cli._console import console, table
+from jaxenvs.errors import UnknownEnvironmentError, closest
+from jaxenvs.registry import EnvSpec, registry
+
+
+def run(options: argparse.Namespace) -> None:
+    """Prints a table of the ids that `options.filter` and `options.family` leave."""
+    specs = select(options.filter, options.family)
+    rows = table("id", "family", "time limit", "solved from", "proven against")
+    for spec in specs:
+        rows.add_row(
+            f"[bold]{spec.id}[/]",
+            spec.family,
+            _or_dash(spec.time_limit),
+            _or_dash(spec.reward_threshold),
+            spec.proven_against or "-",
+        )
+    console().print(rows)
+    console().print(f"{len(specs)} of {len(registry)} environments.")
+
+
+def select(part: str, family: str | None) -> list[EnvSpec]:
+    """The entries whose id contains `part`, in either case, in the family if one is given.
+
+    Raises:
+        UnknownEnvironmentError: there are none; the message names what is close.
+    """
+    families = {spec.family for spec in registry.values()}
+    if family is not None and family not in families:
+        raise UnknownEnvironmentError(
+            f'there is no family "{family}".{closest(family, families)}'
+            f"  Families: {', '.join(sorted(families))}."
+        )
+    specs = [
+        spec
+        for spec in registry.values()
+        if part.lower() in spec.id.lower() and family in (None, spec.family)
+    ]
+    if not specs:
+        raise UnknownEnvironmentError(
+            f'no id contains "{part}".{closest(part, registry)}  `jaxenvs list` shows all.'
+        )
+    return specs
+
+
+def _or_dash(value: object) -> str:
+    return "-" if value is None else f"{value}"

@@ -1,0 +1,60 @@
+import chex
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+
+import jaxenvs
+from jaxenvs.cli.render import play
+from jaxenvs.errors import RolloutError
+
+KEY = jax.random.key(0)
+
+
+def push_right(observation, key):
+    return jnp.ones(observation.shape[0], jnp.int32)
+
+
+@pytest.fixture(scope="module")
+def fall():
+    """The pictures and the return of a pole that falls."""
+    return play(jaxenvs.make("CartPole-v1"), push_right, KEY, max_steps=60)
+
+
+def test_the_episode_is_drawn_from_the_first_state_to_the_terminal_one(fall):
+    frames, episode_return = fall
+    assert 8 <= episode_return <= 11 and len(frames) == episode_return + 1
+    env = jaxenvs.make("CartPole-v1")
+    state, _ = env.reset(jax.random.split(KEY)[0])
+    np.testing.assert_array_equal(frames[0], env.render(state))
+    assert len(np.unique(frames, axis=0)) == len(frames)
+
+
+def test_fewer_and_smaller_pictures_still_end_with_the_last(fall):
+    frames, episode_return = fall
+    fewer, same_return = play(
+        jaxenvs.make("CartPole-v1"), push_right, KEY, max_steps=60, every=4, shrink=2
+    )
+    assert same_return == episode_return
+    chosen = np.unique([*range(0, len(frames), 4), len(frames) - 1])
+    np.testing.assert_array_equal(fewer, frames[chosen, ::2, ::2])
+
+
+def test_an_episode_that_does_not_end_stops_at_max_steps():
+    env = jaxenvs.make("Pendulum-v1")
+    frames, episode_return = play(env, None, KEY, max_steps=30, shrink=4)
+    assert len(frames) == 31 and episode_return < 0
+
+
+def test_random_actions_differ_by_key():
+    env = jaxenvs.make("Pendulum-v1")
+    first, again, other = (
+        play(env, None, jax.random.key(seed), max_steps=5, shrink=8) for seed in (0, 0, 1)
+    )
+    chex.assert_trees_all_equal(first, again)
+    assert first[1] != other[1]
+
+
+def test_no_steps_are_refused():
+    with pytest.raises(RolloutError, match="at least 1"):
+        play(jaxenvs.make("CartPole-v1"), None, KEY, max_steps=0)
