@@ -1,0 +1,45 @@
+"""Each example runs with a tiny budget, as its own program would."""
+
+import importlib.util
+from pathlib import Path
+
+import jax.numpy as jnp
+import pytest
+
+EXAMPLES = Path(__file__).resolve().parents[2] / "examples"
+
+
+def load(name):
+    spec = importlib.util.spec_from_file_location(f"example_{name}", EXAMPLES / f"{name}.py")
+    module = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    return module
+
+
+def test_train_cartpole(capsys):
+    best = load("train_cartpole").main(total_steps=4_096, seeds=2)
+    assert best.shape == (2,) and (best > 10).all()
+    assert "seed 1" in capsys.readouterr().out
+
+
+def test_domain_randomisation(capsys):
+    lengths = load("domain_randomisation").main(total_steps=4_096)
+    assert lengths.shape == (4,) and (lengths >= 5).all() and len(jnp.unique(lengths)) > 1
+    assert "24.8" in capsys.readouterr().out
+
+
+def test_custom_environment(capsys):
+    from jaxenvs.registry import registry
+
+    try:
+        assert load("custom_environment").main(total_steps=40_960) > -10
+        assert "Lander-v0" in registry
+    finally:
+        registry.pop("Lander-v0", None)
+    assert "last" in capsys.readouterr().out
+
+
+@pytest.mark.parametrize("path", sorted(EXAMPLES.glob("*.py")), ids=lambda path: path.stem)
+def test_every_example_has_a_test_and_says_how_to_run_it(path):
+    assert f"test_{path.stem}" in globals()
+    assert f"python examples/{path.name}" in path.read_text()
