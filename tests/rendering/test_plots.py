@@ -1,0 +1,44 @@
+import sys
+
+import numpy as np
+import pytest
+from PIL import Image
+
+from jaxenvs.errors import MissingExtraError
+from jaxenvs.rendering.plots import write_learning_curve
+
+
+def picture(path):
+    with Image.open(path) as image:
+        return np.asarray(image.convert("RGB"))
+
+
+def test_the_curve_follows_the_returns(tmp_path):
+    steps = np.arange(50)
+    up = write_learning_curve(tmp_path / "new" / "up.png", steps, steps, title="up")
+    down = write_learning_curve(tmp_path / "down.png", steps, -steps, title="up")
+    up, down = picture(up), picture(down)
+    assert up.shape == down.shape and (up != down).any()
+    assert len(np.unique(up.reshape(-1, 3), axis=0)) > 10
+
+
+def test_updates_without_episodes_are_skipped(tmp_path):
+    returns = np.array([np.nan, 1.0, np.nan, 2.0])
+    gaps = write_learning_curve(tmp_path / "gaps.png", np.arange(4), returns, title="")
+    whole = write_learning_curve(tmp_path / "whole.png", [1, 3], [1.0, 2.0], title="")
+    np.testing.assert_array_equal(picture(gaps), picture(whole))
+
+
+def test_seeds_are_a_band_and_the_threshold_a_line(tmp_path):
+    steps, curves = np.arange(20), np.random.default_rng(0).normal(size=(5, 20))
+    band = write_learning_curve(tmp_path / "band.png", steps, curves, title="")
+    median = np.median(curves, axis=0)
+    alone = write_learning_curve(tmp_path / "alone.png", steps, median, title="")
+    lined = write_learning_curve(tmp_path / "lined.png", steps, median, title="", threshold=1.0)
+    assert (picture(band) != picture(alone)).any() and (picture(lined) != picture(alone)).any()
+
+
+def test_without_matplotlib_the_extra_is_named(tmp_path, monkeypatch):
+    monkeypatch.setitem(sys.modules, "matplotlib.figure", None)
+    with pytest.raises(MissingExtraError, match=r"jaxenvs\[render\]"):
+        write_learning_curve(tmp_path / "a.png", [1], [1.0], title="")
