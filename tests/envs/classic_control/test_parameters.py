@@ -1,0 +1,199 @@
+"""What holds for the parameters of all five tasks: to map over, differentiate and replace."""
+
+import dataclasses
+
+import chex
+import jax
+import jax.experimental
+import jax.numpy as jnp
+import numpy as np
+import pytest
+
+import jaxenvs
+from jaxenvs.envs.classic_control import (
+    Acrobot,
+    CartPole,
+    CartPoleState,
+    MountainCar,
+    MountainCarContinuous,
+    MountainCarState,
+    Pendulum,
+    PendulumState,
+)
+from jaxenvs.errors import ParameterError, UnknownParameterError
+
+enable_x64 = jax.enable_x64 if hasattr(jax, "enable_x64") else jax.experimental.enable_x64
+
+TASKS = {
+    CartPole: "gravity",
+    MountainCar: "gravity",
+    MountainCarContinuous: "gravity",
+    Acrobot: "gravity",
+    Pendulum: "g",
+}
+each_task = pytest.mark.parametrize("task", TASKS, ids=lambda task: task.__name__)
+
+
+def play(env, key, num_steps=20):
+    """The states, observations and rewards of random actions from one start."""
+    start, _ = env.reset(key)
+    actions = env.action_space.sample(key, shape=(num_steps,))
+
+    def step(state, action):
+        state, timestep = env.step(state, action, key)
+        return state, (state, timestep)
+
+    return jax.lax.scan(step, start, actions)[1]
+
+
+@each_task
+def test_a_batch_of_gravities_equals_separate_environments(task):
+    gravities = np.float32(getattr(task(), TASKS[task])) * np.linspace(0.2, 2, 5, dtype=np.float32)
+
+    def played(gravity):
+        return play(task().replace(**{TASKS[task]: gravity}), jax.random.key(1))
+
+    together = jax.jit(jax.vmap(played))(gravities)
+    alone = jax.jit(played)
+    for i, gravity in enumerate(gravities):
+        # Not bit for bit: a loop over one and a loop over five may contract a product and a sum
+        # into one rounding in different places.
+        chex.assert_trees_all_close(
+            jax.tree.map(lambda leaf, i=i: leaf[i], together), alone(gravity), atol=1e-5
+        )
+    states = jnp.stack(jax.tree.leaves(together[0]))
+    assert jnp.ptp(states[:, :, -1], axis=1).max() > 1e-4  # gravity matters
+
+
+@each_task
+def test_no_numeric_parameter_compiles_anew(task):
+    chex.clear_trace_counter()  # it counts by name, not by function
+    program = jax.jit(chex.assert_max_traces(lambda env: play(env, jax.random.key(0)), n=1))
+    env = task()
+    program(env)
+    for field in dataclasses.fields(task):
+        value = getattr(env, field.name)
+        if isinstance(value, float):
+            program(env.replace(**{field.name: value * 1.01}))
+    assert any(isinstance(leaf, float) for leaf in jax.tree.leaves(env))
+
+
+@each_task
+def test_the_same_key_gives_the_same_episode_and_another_key_another(task):
+    program = jax.jit(lambda key: play(task(), key))
+    once, again, other = (program(jax.random.key(seed)) for seed in (3, 3, 4))
+    chex.assert_trees_all_equal(once, again)
+    assert not np.array_equal(once[1].observation, other[1].observation)
+
+
+@each_task
+def test_float32_stays_float32_under_x64_even_with_float64_parameters(task):
+    def trees(env):
+        state, first = env.reset(jax.random.key(0))
+        action = env.action_space.sample(jax.random.key(0))
+        return (state, first), env.step(state, action, jax.random.key(0))
+
+    with enable_x64(True), jax.numpy_dtype_promotion("standard"):
+        gravity = jnp.float64(getattr(task(), TASKS[task]))
+        for env in (task(), task().replace(**{TASKS[task]: gravity})):
+            before, after = jax.eval_shape(trees, env)
+            assert jax.tree.structure(before) == jax.tree.structure(after)
+            for leaf in jax.tree.leaves((before, after)):
+                assert leaf.dtype in (jnp.float32, jnp.bool_)
+
+
+@each_task
+def test_float64_is_asked_for_by_dtype_and_needs_x64(task):
+    @jax.jit
+    def first_step(env, key):
+        state, _ = env.reset(key)
+        state, timestep = env.step(state, env.action_space.sample(key), key)
+        contained = env.observation_space.contains(timestep.observation)
+        return state, timestep, contained, env.render(state)
+
+    with enable_x64(True):
+        state, timestep, contained, frame = first_step(task(dtype=jnp.float64), jax.random.key(0))
+        for leaf in jax.tree.leaves((state, timestep.observation, timestep.reward)):
+            assert leaf.dtype == jnp.float64
+        assert contained and frame.dtype == jnp.uint8
+    with pytest.raises(ParameterError, match="jax_enable_x64"):
+        task(dtype=np.float64).reset(jax.random.key(0))
+
+
+def test_a_misspelt_parameter_names_the_right_one():
+    with pytest.raises(UnknownParameterError, match="sutton_barto_reward"):
+        jaxenvs.make("CartPole-v1", sutton_bart_reward=True)
+
+
+def assert_gradient_is_the_slope(function, *arguments):
+    """Compares `grad` with central differences, for every number in the arguments."""
+    gradients = jax.jit(jax.grad(function, argnums=tuple(range(len(arguments)))))(*arguments)
+    value = jax.jit(function)
+    for number, gradient in enumerate(gradients):
+        flat = np.ravel(np.asarray(arguments[number], np.float64))
+        slopes = np.empty_like(flat)
+        for i in range(flat.size):
+            sides = []
+            for nudge in (1e-6, -1e-6):
+                nudged = flat.copy()
+                nudged[i] += nudge
+                nudged = nudged.reshape(np.shape(arguments[number]))
+                sides.append(value(*arguments[:number], nudged, *arguments[number + 1 :]))
+            slopes[i] = (sides[0] - sides[1]) / 2e-6
+        assert np.abs(slopes).max() > 1e-3  # or there would be nothing to compare
+        np.testing.assert_allclose(np.ravel(gradient), slopes, rtol=1e-5, atol=1e-7)
+
+
+def unroll(env, state, actions):
+    def step(state, action):
+        state, timestep = env.step(state, action, jax.random.key(0))
+        return state, timestep
+
+    return jax.lax.scan(step, state, actions)
+
+
+def test_gradients_by_the_length_of_the_pole_agree_with_finite_differences():
+    # CartPole's own reward is constant, so the return is that of how far the pole leans.
+    def lean(length, masspole):
+        env = CartPole(length=length, masspole=masspole, dtype=np.float64)
+        start = CartPoleState(
+            x=jnp.float64(0),
+            x_dot=jnp.float64(0),
+            theta=jnp.float64(0.05),
+            theta_dot=jnp.float64(0),
+        )
+        _, timestep = unroll(env, start, jnp.arange(30) % 2)
+        return -100 * jnp.sum(timestep.observation[:, 2] ** 2)
+
+    with enable_x64(True):
+        assert_gradient_is_the_slope(lean, np.float64(0.5), np.float64(0.1))
+
+
+def test_gradients_by_actions_and_parameters_of_the_pendulum_agree_with_finite_differences():
+    def episode_return(actions, g, mass, length):
+        env = Pendulum(g=g, mass=mass, length=length, dtype=np.float64)
+        start = PendulumState(
+            theta=jnp.float64(2.5), theta_dot=jnp.float64(0.3), torque=jnp.float64(0)
+        )
+        _, timestep = unroll(env, start, actions)
+        return jnp.sum(timestep.reward)
+
+    with enable_x64(True):
+        actions = np.random.default_rng(0).uniform(-1.9, 1.9, (15, 1))
+        parameters = np.float64(10.0), np.float64(1.0), np.float64(1.2)
+        assert_gradient_is_the_slope(episode_return, actions, *parameters)
+
+
+def test_gradients_by_actions_and_parameters_of_the_car_agree_with_finite_differences():
+    # The return knows the car's place only at the goal, so where it ends is added.
+    def episode_return(actions, power, gravity):
+        env = MountainCarContinuous(power=power, gravity=gravity, dtype=np.float64)
+        start = MountainCarState(position=jnp.float64(-0.6), velocity=jnp.float64(0))
+        state, timestep = unroll(env, start, actions)
+        return jnp.sum(timestep.reward) + 10 * state.position
+
+    with enable_x64(True):
+        actions = np.random.default_rng(0).uniform(-0.9, 0.9, (25, 1))
+        assert_gradient_is_the_slope(
+            episode_return, actions, np.float64(0.0015), np.float64(0.0025)
+        )
