@@ -298,7 +298,13 @@ def check_x64(traced: Traced, findings: Findings) -> None:
 def check_vmap(traced: Traced, findings: Findings) -> None:
     """A batch of states gives a batch of the same, and so does a batch of parameters."""
     env = traced.env
-    parameters = jax.eval_shape(lambda env: env, env)
+    with x64(False):  # a Python int stands for an int32, whatever the mode of floats
+        narrow = jax.eval_shape(lambda env: env, env)
+    parameters = jax.tree.map(
+        lambda wide, leaf: leaf if jnp.issubdtype(leaf.dtype, jnp.integer) else wide,
+        jax.eval_shape(lambda env: env, env),
+        narrow,
+    )
     _check_batch("vmap", "vmap over states and actions", env, None, traced, findings)
     if findings.found("parameters", "vmap") or not jax.tree.leaves(parameters):
         return

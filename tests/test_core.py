@@ -1,0 +1,240 @@
+import dataclasses
+
+import chex
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+
+from jaxenvs import spaces, struct
+from jaxenvs.core import Environment, TimeStep, VectorEnv, Wrapper
+from jaxenvs.envs.classic_control.mountain_car import MountainCar
+from jaxenvs.errors import JaxenvsError, RenderError, UnknownParameterError
+from jaxenvs.testing import Counter, Scripted
+from jaxenvs.testing._tracing import x64
+from jaxenvs.wrappers import TimeLimit
+
+
+class Grid(Environment):
+    """A static field, and leaves of both kinds."""
+
+    goal_reward: float = 1.0
+    noise: jax.Array = dataclasses.field(default_factory=lambda: jnp.zeros(2, jnp.float32))
+    size: int = struct.static(3)
+
+    @property
+    def observation_space(self):
+        return spaces.Box(0.0, 1.0, (self.size,))
+
+    @property
+    def action_space(self):
+        return spaces.Discrete(2)
+
+    def reset(self, key):
+        return (), TimeStep.first(jnp.zeros(self.size, jnp.float32))
+
+    def step(self, state, action, key):
+        observation = jnp.ones(self.size, jnp.float32)
+        return state, TimeStep.transition(observation, reward=self.goal_reward, terminated=True)
+
+
+class Renamed(Wrapper):
+    """Without a memory of its own."""
+
+    label: str = struct.static("plain")
+
+    def reset(self, key):
+        return self.env.reset(key)
+
+    def step(self, state, action, key):
+        return self.env.step(state, action, key)
+
+
+# Environment
+
+
+def test_parameters_are_leaves_and_static_fields_are_not():
+    leaves = jax.tree.leaves(Grid())
+    assert leaves[0] == 1.0 and leaves[1].shape == (2,) and len(leaves) == 2
+    assert jax.tree.structure(Grid()) == jax.tree.structure(Grid(goal_reward=2.0))
+    assert jax.tree.structure(Grid()) != jax.tree.structure(Grid(size=4))
+
+
+def test_a_subclass_is_a_frozen_dataclass_without_decoration():
+    env = Grid(2.0, size=5)
+    assert (env.goal_reward, env.size) == (2.0, 5)
+    with pytest.raises(dataclasses.FrozenInstanceError):
+        env.goal_reward = 3.0
+
+
+def test_a_subclass_of_a_subclass_inherits_its_fields():
+    class Windy(Grid):
+        wind: float = 0.5
+
+    assert [field.name for field in dataclasses.fields(Windy)][-1] == "wind"
+    assert len(jax.tree.leaves(Windy())) == 3
+
+
+def test_an_environment_must_define_the_contract():
+    class Empty(Environment):
+        pass
+
+    with pytest.raises(TypeError, match="abstract"):
+        Empty()
+
+
+def test_environments_compare_and_hash_by_identity():
+    env = Grid()
+    assert env == env and env != Grid() and len({env, Grid()}) == 2
+
+
+def test_other_parameters_reuse_the_program_and_other_statics_do_not():
+    counted = chex.assert_max_traces(lambda env: env.step((), jnp.int32(0), None)[1].reward, n=1)
+    step = jax.jit(counted)
+    assert [step(Grid(reward)) for reward in (1.0, 2.0, 3.0)] == [1, 2, 3]
+    with pytest.raises(AssertionError, match="traced"):
+        step(Grid(size=4))
+
+
+def test_a_batch_of_parameters_is_a_vmap_over_environments():
+    envs = jax.vmap(lambda reward: Grid(goal_reward=reward))(jnp.arange(3, dtype=jnp.float32))
+    rewards = jax.vmap(lambda env: env.step((), jnp.int32(0), None)[1].reward)(envs)
+    np.testing.assert_array_equal(rewards, [0, 1, 2])
+
+
+def test_a_reward_is_differentiable_in_a_parameter():
+    slope = jax.grad(lambda env: 3 * env.step((), jnp.int32(0), None)[1].reward)(Grid())
+    assert slope.goal_reward == 3 and not slope.noise.any()
+
+
+def test_replace_leaves_the_original_alone():
+    env = Grid()
+    assert env.replace(goal_reward=5.0, size=7).observation_space.shape == (7,)
+    assert (env.goal_reward, env.size) == (1.0, 3)
+
+
+def test_a_misspelt_parameter_names_the_closest():
+    with pytest.raises(
+        UnknownParameterError, match=r'Grid has no parameter "goal_rewrd".*Close: "goal_reward"'
+    ):
+        Grid().replace(goal_rewrd=1.0)
+    with pytest.raises(TypeError):  # the built-in that one would catch
+        Grid().replace(zzz=1)
+    assert issubclass(UnknownParameterError, JaxenvsError)
+
+
+def test_an_environment_without_a_picture_says_so():
+    with pytest.raises(RenderError, match="Grid does not define render"):
+        Grid().render(())
+
+
+def test_an_environment_alone_is_unwrapped_and_unlimited():
+    env = Grid()
+    assert env.unwrapped is env and env.time_limit is None
+
+
+# Wrapper
+
+
+def test_replace_reaches_through_wrappers():
+    env = Renamed(TimeLimit(MountainCar(), max_steps=5))
+    changed = env.replace(gravity=0.5, max_steps=7, label="steep")
+    assert changed.unwrapped.gravity == 0.5
+    assert (changed.time_limit, changed.label) == (7, "steep")
+    assert env.unwrapped.gravity == MountainCar().gravity and env.time_limit == 5
+
+
+def test_replacing_what_is_wrapped_takes_further_parameters():
+    env = Renamed(Grid()).replace(env=MountainCar(), gravity=0.5)
+    assert isinstance(env.unwrapped, MountainCar) and env.unwrapped.gravity == 0.5
+
+
+def test_a_misspelt_parameter_is_found_under_wrappers():
+    with pytest.raises(UnknownParameterError, match='Close: "gravity"'):
+        TimeLimit(MountainCar(), max_steps=5).replace(gravty=1.0)
+
+
+def test_a_wrapper_has_no_attributes_of_what_it_wraps():
+    with pytest.raises(AttributeError):
+        Renamed(MountainCar()).gravity  # noqa: B018
+
+
+def test_a_wrapper_delegates_spaces_and_picture():
+    env = TimeLimit(MountainCar(), max_steps=5)
+    state, _ = env.reset(jax.random.key(0))
+    assert env.observation_space == MountainCar().observation_space
+    assert env.action_space == MountainCar().action_space
+    np.testing.assert_array_equal(env.render(state), MountainCar().render(state.inner))
+
+
+# TimeStep
+
+
+def test_first_and_transition_build_the_same_tree():
+    info = {"speed": jnp.float32(0)}
+    observation = jnp.zeros(3, jnp.float32)
+    first = TimeStep.first(observation, info=info)
+    later = TimeStep.transition(
+        observation, reward=-1, terminated=jnp.bool_(True), truncated=True, info=info
+    )
+    chex.assert_trees_all_equal_shapes_and_dtypes(first, later)
+    assert first.reward == 0 and not first.done and first.discount == 1
+
+
+@pytest.mark.parametrize("terminated", [False, True])
+@pytest.mark.parametrize("truncated", [False, True])
+def test_done_is_either_flag_and_only_termination_takes_the_discount(terminated, truncated):
+    timestep = TimeStep.transition(
+        jnp.zeros(1), reward=0.0, terminated=terminated, truncated=truncated
+    )
+    assert timestep.done == (terminated or truncated)
+    assert timestep.discount == (0 if terminated else 1)
+    assert timestep.discount.dtype == jnp.float32 and timestep.done.dtype == bool
+
+
+@pytest.mark.parametrize("reward", [1, 1.0, True, np.float64(1), jnp.int32(1), jnp.float16(1)])
+def test_any_number_becomes_a_float32_reward(reward):
+    timestep = TimeStep.transition(jnp.zeros(1), reward=reward, terminated=False)
+    assert timestep.reward.dtype == jnp.float32 and timestep.reward == 1
+    assert not timestep.reward.weak_type
+
+
+def test_types_stay_under_x64_unless_asked_for():
+    with x64(True):
+        first = TimeStep.first(jnp.zeros(1, jnp.float32))
+        assert (first.reward.dtype, first.discount.dtype) == (jnp.float32, jnp.float32)
+        assert TimeStep.first(jnp.zeros(1), dtype=jnp.float64).reward.dtype == jnp.float64
+
+
+def test_info_is_copied_and_timesteps_are_frozen():
+    info = {"speed": jnp.float32(0)}
+    timestep = TimeStep.first(jnp.zeros(1), info=info)
+    info["late"] = jnp.float32(1)
+    assert set(timestep.info) == {"speed"} and TimeStep.first(jnp.zeros(1)).info == {}
+    with pytest.raises(dataclasses.FrozenInstanceError):
+        timestep.reward = jnp.float32(1)
+
+
+# The dummies, and the protocol of a batch
+
+
+def test_a_vectorised_environment_is_a_vector_env_with_batched_spaces():
+    from jaxenvs import vectorize
+
+    env = vectorize(Counter(layout="dict"), 3)
+    assert isinstance(env, VectorEnv) and env.num_envs == 3
+    assert env.single_action_space == spaces.Discrete(2)
+    assert env.action_space == spaces.Discrete(2).batch(3)
+    assert env.observation_space["draw"].shape == (3, 2)
+
+
+def test_a_scripted_environment_does_as_it_is_told():
+    env, key = Scripted(), jax.random.key(0)
+    state, _ = env.reset(key)
+    steps = [env.step(state, jnp.int32(action), key)[1] for action in range(4)]
+    assert [(bool(t.terminated), bool(t.truncated)) for t in steps] == [
+        (False, False),
+        (True, False),
+        (False, True),
+        (True, True),
+    ]

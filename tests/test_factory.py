@@ -1,0 +1,95 @@
+import subprocess
+import sys
+
+import jax
+import jax.numpy as jnp
+import pytest
+
+import jaxenvs
+from jaxenvs.envs.classic_control.cartpole import CartPole
+from jaxenvs.errors import UnknownEnvironmentError, UnknownParameterError
+from jaxenvs.registry import registry
+from jaxenvs.testing import Counter
+from jaxenvs.wrappers import TimeLimit
+
+
+@pytest.fixture
+def counter():
+    before = dict(registry)
+    yield jaxenvs.register("Count-v0", Counter, time_limit=7, kwargs={"lengths": (2, 3)})
+    registry.clear()
+    registry.update(before)
+
+
+def test_an_id_brings_its_time_limit():
+    env = jaxenvs.make("CartPole-v1")
+    assert isinstance(env, TimeLimit) and env.max_steps == 500
+    assert type(env.unwrapped) is CartPole
+    assert jaxenvs.make("CartPole-v0").time_limit == 200
+
+
+def test_the_time_limit_can_be_changed_or_taken_away():
+    assert jaxenvs.make("CartPole-v1", time_limit=9).max_steps == 9
+    assert type(jaxenvs.make("CartPole-v1", time_limit=None)) is CartPole
+
+
+def test_parameters_go_to_the_environment():
+    env = jaxenvs.make("CartPole-v1", gravity=3.7, sutton_barto_reward=True)
+    assert env.unwrapped.gravity == 3.7 and env.unwrapped.sutton_barto_reward
+
+
+def test_an_entry_sets_parameters_and_the_caller_overrides_them(counter):
+    assert jaxenvs.make("Count-v0").unwrapped.lengths == (2, 3)
+    assert jaxenvs.make("Count-v0", lengths=(5,)).unwrapped.lengths == (5,)
+
+
+def test_a_function_may_stand_for_a_class(counter):
+    jaxenvs.register("Count-v1", lambda longest: Counter(lengths=(longest,)))
+    assert jaxenvs.make("Count-v1", longest=4).lengths == (4,)
+
+
+def test_a_misspelt_parameter_names_the_closest():
+    with pytest.raises(
+        UnknownParameterError, match=r'CartPole-v1 has no parameter "gravty".*"gravity"'
+    ):
+        jaxenvs.make("CartPole-v1", gravty=1.0)
+
+
+def test_a_misspelt_id_names_the_closest():
+    for make in (jaxenvs.make, lambda id: jaxenvs.make_vec(id, 2)):
+        with pytest.raises(UnknownEnvironmentError, match=r'Close: .*"CartPole-v1"'):
+            make("CartPol-v1")
+
+
+def test_make_vec_is_a_vectorised_make(counter):
+    env = jaxenvs.make_vec(
+        "Count-v0", 3, autoreset="next_step", time_limit=4, lengths=(9,), reset_chunk=2
+    )
+    assert (env.num_envs, env.autoreset, env.reset_chunk) == (3, "next_step", 2)
+    assert env.env.max_steps == 4 and env.env.unwrapped.lengths == (9,)
+    _, timestep = env.reset(jax.random.key(0))
+    assert timestep.observation.shape == (3, 2)
+
+
+def test_make_vec_takes_batched_parameters():
+    gravity = jnp.array([3.7, 9.8], jnp.float32)
+    env = jaxenvs.make_vec("CartPole-v1", 2, batched=("gravity",), gravity=gravity)
+    state, _ = env.reset(jax.random.key(0))
+    _, timestep = env.step(state, jnp.zeros(2, jnp.int32), jax.random.key(1))
+    assert timestep.observation.shape == (2, 4)
+
+
+def test_importing_jaxenvs_imports_no_environment_and_starts_no_backend():
+    program = """
+import sys, jaxenvs
+assert not [name for name in sys.modules if name.startswith("jaxenvs.envs.")], "eager"
+from jax._src import xla_bridge
+assert not xla_bridge.backends_are_initialized(), "a backend runs"
+jaxenvs.make("MountainCar-v0")
+assert "jaxenvs.envs.classic_control.mountain_car" in sys.modules
+assert not xla_bridge.backends_are_initialized(), "making starts a backend"
+"""
+    result = subprocess.run(
+        [sys.executable, "-c", program], capture_output=True, text=True, check=False
+    )
+    assert result.returncode == 0, result.stderr

@@ -1,0 +1,75 @@
+import chex
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+
+from jaxenvs.testing import Counter, Scripted
+from jaxenvs.testing.dummy import CONTINUE, TERMINATE, TRUNCATE
+from jaxenvs.wrappers import TimeLimit
+
+
+def flags(env, actions):
+    """The flags of each step, [T, 2]."""
+    key = jax.random.key(0)
+    state, _ = env.reset(key)
+
+    def advance(state, action):
+        state, timestep = env.step(state, action, key)
+        return state, jnp.stack([timestep.terminated, timestep.truncated])
+
+    return np.asarray(jax.lax.scan(advance, state, jnp.array(actions, jnp.int32))[1]).tolist()
+
+
+def test_the_last_allowed_step_truncates_and_no_earlier_one():
+    assert flags(TimeLimit(Scripted(), max_steps=3), [CONTINUE] * 3) == [
+        [False, False],
+        [False, False],
+        [False, True],
+    ]
+
+
+def test_an_end_on_the_last_step_carries_both_flags():
+    assert flags(TimeLimit(Scripted(), max_steps=2), [CONTINUE, TERMINATE])[-1] == [True, True]
+
+
+def test_an_earlier_end_is_left_alone():
+    assert flags(TimeLimit(Scripted(), max_steps=9), [TERMINATE]) == [[True, False]]
+    assert flags(TimeLimit(Scripted(), max_steps=9), [TRUNCATE]) == [[False, True]]
+
+
+def test_nested_limits_cut_at_the_shorter():
+    env = TimeLimit(TimeLimit(Scripted(), max_steps=2), max_steps=5)
+    assert flags(env, [CONTINUE] * 2)[-1] == [False, True]
+
+
+def test_a_reset_starts_the_count_anew():
+    env = TimeLimit(Scripted(), max_steps=2)
+    state, _ = env.reset(jax.random.key(0))
+    state, _ = env.step(state, jnp.int32(CONTINUE), jax.random.key(0))
+    state, timestep = env.reset(jax.random.key(1))
+    assert state.elapsed == 0 and not timestep.done
+
+
+def test_limits_differ_between_instances_of_one_program():
+    def truncated(env):
+        key = jax.random.key(0)
+        state, _ = env.reset(key)
+        return env.step(state, jnp.int32(CONTINUE), key)[1].truncated
+
+    envs = jax.vmap(lambda limit: TimeLimit(Scripted(), max_steps=limit))(jnp.arange(1, 4))
+    np.testing.assert_array_equal(jax.vmap(truncated)(envs), [True, False, False])
+
+
+def test_the_wrapped_environment_shows_through():
+    inner = Counter(layout="dict")
+    env = TimeLimit(inner, max_steps=2)
+    assert env.unwrapped is inner and env.time_limit == 2
+    assert env.observation_space == inner.observation_space
+    state, timestep = env.reset(jax.random.key(0))
+    chex.assert_trees_all_equal((env.inner(state), timestep), inner.reset(jax.random.key(0)))
+
+
+def test_a_limit_is_required():
+    with pytest.raises(TypeError, match="max_steps"):
+        TimeLimit(Counter())
