@@ -9,7 +9,7 @@ Both calls are pure, describe one instance, and return the same tree.
 import abc
 import dataclasses
 from collections.abc import Callable, Mapping
-from typing import TYPE_CHECKING, Any, Generic, Self, TypeVar, dataclass_transform
+from typing import TYPE_CHECKING, Any, Generic, Literal, Self, TypeVar, dataclass_transform
 
 import chex
 import jax
@@ -21,6 +21,7 @@ from jaxenvs.errors import RenderError, UnknownParameterError, closest
 from jaxenvs.spaces import Space
 
 S = TypeVar("S")
+AutoresetMode = Literal["same_step", "next_step", "disabled"]
 
 
 @chex.dataclass(frozen=True)
@@ -198,6 +199,7 @@ class VectorEnv(abc.ABC, Generic[S]):
     """
 
     num_envs: int
+    autoreset: AutoresetMode  # what follows a finished episode, see `vectorize`
 
     @property
     @abc.abstractmethod

@@ -8,10 +8,10 @@ from typing import Any, Literal
 import jax
 
 from jaxenvs import catalog as catalog  # fills the registry
-from jaxenvs.core import Environment
+from jaxenvs.core import AutoresetMode, Environment
 from jaxenvs.errors import UnknownParameterError, closest
 from jaxenvs.registry import EnvSpec, find
-from jaxenvs.vector.vectorize import AutoresetMode, VectorizedEnv, vectorize
+from jaxenvs.vector.vectorize import VectorizedEnv, vectorize
 from jaxenvs.wrappers.time_limit import TimeLimit
 
 

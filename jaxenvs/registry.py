@@ -98,6 +98,7 @@ def find(id: str) -> EnvSpec:
     """
     if id not in registry:
         raise UnknownEnvironmentError(
-            f'no environment is called "{id}".{closest(str(id), registry)}  `jaxenvs list` shows all.'
+            f'no environment is called "{id}".{closest(str(id), registry)}'
+            "  `jaxenvs list` shows all."
         )
     return registry[id]

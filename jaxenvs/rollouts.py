@@ -1,3 +1,421 @@
-"""Collecting experience inside one jitted program."""
-def rollout(env, policy, num_steps, key): ...
-def evaluate(env, policy, num_episodes, key): ...
+"""Collecting experience, and judging a policy, in one jitted program.
+
+N is the number of instances, T the number of steps.
+"""
+
+import contextlib
+import functools
+from collections.abc import Callable, Iterator
+from typing import Any, Literal
+
+import chex
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jax import lax
+
+from jaxenvs.core import TimeStep, VectorEnv
+from jaxenvs.errors import RolloutError, missing_extra
+from jaxenvs.vector import prng
+
+Outputs = Literal["trajectory", "statistics"]
+_UPDATES = 100  # of a progress bar
+
+
+@chex.dataclass(frozen=True)
+class EpisodeStatistics:
+    """Of the episodes that finished; accumulated per instance, so that no sum grows large."""
+
+    count: jax.Array  # int32[N]
+    mean: jax.Array  # float32[2, N], of returns and of lengths
+    squares: jax.Array  # float32[2, N], sums of squared deviations from the mean
+
+    def total(self) -> dict[str, jax.Array]:
+        """Over all instances: count int32[]; means and standard deviations float32[].
+
+        The keys are count, return_mean, return_std, length_mean, length_std; where nothing
+        finished, the last four are NaN.
+        """
+        weight = self.count.astype(jnp.float32)
+        count = jnp.sum(weight)
+        mean = jnp.sum(self.mean * weight[None], axis=-1) / count
+        deviation = self.mean - mean[:, None]
+        squares = jnp.sum(self.squares + deviation**2 * weight[None], axis=-1)
+        std = jnp.sqrt(squares / count)
+        return {
+            "count": jnp.sum(self.count),
+            "return_mean": mean[0],
+            "return_std": std[0],
+            "length_mean": mean[1],
+            "length_std": std[1],
+        }
+
+
+@chex.dataclass(frozen=True)
+class RolloutState:
+    """All that a rollout needs to go on: environments in mid-episode, keys, statistics."""
+
+    env_state: chex.ArrayTree
+    timestep: TimeStep  # [N, ...], the last one; its final_observation is dropped
+    policy_carry: chex.ArrayTree
+    running: jax.Array  # float32[2, N], return and length of the episodes under way
+    statistics: EpisodeStatistics
+    key: chex.PRNGKey
+    steps: jax.Array  # int32[], taken so far
+
+
+@chex.dataclass(frozen=True)
+class Trajectory:
+    """T steps of N instances, time first. Row t is what was seen, done, and what followed."""
+
+    observation: chex.ArrayTree  # [T, N, ...], acted on
+    action: chex.ArrayTree  # [T, N, ...]
+    reward: jax.Array  # float32[T, N]
+    terminated: jax.Array  # bool[T, N]
+    truncated: jax.Array  # bool[T, N]
+    final_observation: chex.ArrayTree  # [T, N, ...], led to by the action, before any reset
+    info: chex.ArrayTree  # [T, N, ...]
+
+
+@chex.dataclass(frozen=True)
+class Rollout:
+    """What `rollout` returns."""
+
+    trajectory: Trajectory | None  # None if only statistics were asked for
+    statistics: dict[str, jax.Array]  # see `EpisodeStatistics.total`; since the first rollout
+    state: RolloutState  # goes on exactly here: rollout(env, policy, T, state=...)
+
+
+@chex.dataclass(frozen=True)
+class Evaluation:
+    """What `evaluate` returns; k is the number of episodes per instance."""
+
+    episode_return: jax.Array  # float32[k, N]; NaN where not finished
+    episode_length: jax.Array  # int32[k, N]; 0 where not finished
+    finished: jax.Array  # bool[k, N], false only where `max_steps` cut the evaluation
+
+    @property
+    def mean(self) -> jax.Array:
+        """float32[]: the mean return of the finished episodes."""
+        return jnp.nanmean(self.episode_return)
+
+    @property
+    def std(self) -> jax.Array:
+        """float32[]: the standard deviation of their returns."""
+        return jnp.nanstd(self.episode_return)
+
+
+def rollout(
+    env: VectorEnv,
+    policy: Callable[..., Any] | None,
+    num_steps: int,
+    key: chex.PRNGKey | None = None,
+    *,
+    state: RolloutState | None = None,
+    policy_carry: chex.ArrayTree = None,
+    outputs: Outputs = "trajectory",
+    unroll: int = 1,
+    progress: bool = False,
+) -> Rollout:
+    """Takes `num_steps` steps in every instance, as one compiled scan.
+
+    Two rollouts, the second from the first's `state`, take the same steps as one of both lengths.
+
+    Args:
+        env: N instances.
+        policy: `policy(observation, key) -> action` on the batch; None acts at random. With
+            `policy_carry` it is `policy(carry, timestep, key) -> (carry, action)`: a recurrent
+            policy clears its memory where `timestep.done`. A function is compiled once each time
+            it is defined; a `jax.tree_util.Partial(function, weights)` is not compiled anew for
+            other weights.
+        num_steps: T.
+        key: starts new episodes; give either it or `state`.
+        state: goes on from where another rollout ended.
+        policy_carry: the first memory of a recurrent policy.
+        outputs: "trajectory" for everything, "statistics" for the finished episodes' count, and
+            mean and deviation of their returns and lengths, in constant memory.
+        unroll: steps per iteration of the compiled loop.
+        progress: show a bar, in a terminal or a notebook (needs the extra `cli`).
+
+    Returns:
+        The trajectory (or None), the statistics, and the state to go on from.
+
+    Raises:
+        RolloutError: both or neither of `key` and `state`, or a value that cannot work.
+
+    Example:
+        >>> env = jaxenvs.make_vec("CartPole-v1", 16)
+        >>> result = jaxenvs.rollout(env, None, 100, jax.random.key(0))
+        >>> result.trajectory.reward.shape
+        (100, 16)
+    """
+    _check_env("rollout", env)
+    num_steps = _at_least_one("num_steps", num_steps)
+    unroll = _at_least_one("unroll", unroll)
+    if outputs not in ("trajectory", "statistics"):
+        raise RolloutError(
+            f'outputs got "{outputs}", expected "trajectory" (the default) or "statistics".'
+        )
+    if (key is None) == (state is None):
+        given = "neither" if key is None else "both"
+        raise RolloutError(
+            f"rollout got {given} of key and state.  Pass a key to start, or a state to go on."
+        )
+    if state is not None and policy_carry is not None:
+        raise RolloutError(
+            "rollout got both state and policy_carry.  The state holds the policy's carry already."
+        )
+    run = functools.partial(
+        _rollout, num_steps=num_steps, outputs=outputs, unroll=unroll, progress=progress
+    )
+    if key is not None:
+        key = prng.as_typed_key(key)
+    with _bar(num_steps) if progress else contextlib.nullcontext():
+        result = _with_policy(run, policy, env, key, state, policy_carry)
+        return jax.block_until_ready(result) if progress else result
+
+
+def evaluate(
+    env: VectorEnv,
+    policy: Callable[..., Any] | None,
+    num_episodes: int,
+    key: chex.PRNGKey,
+    *,
+    policy_carry: chex.ArrayTree = None,
+    max_steps: int | None = None,
+) -> Evaluation:
+    """Plays exactly the first `num_episodes` episodes of every instance.
+
+    Counting whatever finishes within a number of steps favours short episodes; here each instance
+    owes the same number, however long they take.
+
+    Args:
+        env: N instances that reset themselves, or one episode each.
+        policy: as in `rollout`.
+        num_episodes: k, of each instance.
+        key: every random number of the evaluation comes from it.
+        policy_carry: the first memory of a recurrent policy, as in `rollout`.
+        max_steps: stop after so many steps, finished or not; None waits for the last episode,
+            which an environment without a time limit may never end.
+
+    Returns:
+        Return and length of each episode, float32[k, N] and int32[k, N].
+
+    Raises:
+        RolloutError: a value cannot work.
+
+    Example:
+        >>> env = jaxenvs.make_vec("CartPole-v1", 100)
+        >>> float(jaxenvs.evaluate(env, None, 1, jax.random.key(0)).mean) < 40
+        True
+    """
+    _check_env("evaluate", env)
+    num_episodes = _at_least_one("num_episodes", num_episodes)
+    if max_steps is not None:
+        max_steps = _at_least_one("max_steps", max_steps)
+    if env.autoreset == "disabled" and num_episodes > 1:
+        raise RolloutError(
+            f'evaluate got num_episodes={num_episodes} and an env with autoreset="disabled", which'
+            " plays one each.  Use another mode, or num_episodes=1."
+        )
+    run = functools.partial(_evaluate, num_episodes=num_episodes, max_steps=max_steps)
+    return _with_policy(run, policy, env, prng.as_typed_key(key), policy_carry)
+
+
+def _start(env: VectorEnv, key: chex.PRNGKey, policy_carry: chex.ArrayTree) -> RolloutState:
+    reset_key, key = jax.random.split(key)
+    env_state, timestep = env.reset(reset_key)
+    zeros = jnp.zeros((2, env.num_envs), jnp.float32)
+    return RolloutState(
+        env_state=env_state,
+        timestep=timestep.replace(final_observation=None),
+        policy_carry=policy_carry,
+        running=zeros,
+        statistics=EpisodeStatistics(
+            count=jnp.zeros(env.num_envs, jnp.int32), mean=zeros, squares=zeros
+        ),
+        key=key,
+        steps=jnp.int32(0),
+    )
+
+
+def _advance(
+    policy: Callable[..., Any] | None,
+    env: VectorEnv,
+    state: RolloutState,
+    action_key: chex.PRNGKey,
+    step_key: chex.PRNGKey,
+) -> tuple[RolloutState, Any, TimeStep, jax.Array]:
+    """One step: the state after it, the action, the timestep, and bool[N]: an episode finished."""
+    before, carry = state.timestep, state.policy_carry
+    if policy is None:
+        action = env.action_space.sample(action_key)
+    elif carry is None:
+        action = policy(before.observation, action_key)
+    else:
+        carry, action = policy(carry, before, action_key)
+    carry = prng.stock(carry)  # it may hold a key
+    env_state, timestep = env.step(state.env_state, action, step_key)
+
+    # Under next_step the step after an episode belongs to none; under disabled all of them do.
+    counts = jnp.ones_like(before.done) if env.autoreset == "same_step" else ~before.done
+    finished = timestep.done & counts
+    one = counts.astype(jnp.float32)
+    running = state.running + jnp.stack([timestep.reward.astype(jnp.float32) * one, one])
+    old = state.statistics
+    count = old.count + finished.astype(jnp.int32)
+    deviation = running - old.mean
+    mean = old.mean + deviation * (finished / jnp.maximum(count, 1).astype(jnp.float32))[None]
+    squares = old.squares + deviation * (running - mean) * finished.astype(jnp.float32)[None]
+    state = state.replace(
+        env_state=env_state,
+        timestep=timestep.replace(final_observation=None),
+        policy_carry=carry,
+        running=jnp.where(finished[None], 0.0, running),
+        statistics=EpisodeStatistics(count=count, mean=mean, squares=squares),
+        steps=state.steps + 1,
+    )
+    return state, action, timestep, running
+
+
+@functools.partial(
+    jax.jit, static_argnames=("function", "num_steps", "outputs", "unroll", "progress")
+)
+def _rollout(
+    partial: Any,
+    env: VectorEnv,
+    key: chex.PRNGKey | None,
+    state: RolloutState | None,
+    policy_carry: chex.ArrayTree,
+    *,
+    function: Callable[..., Any] | None,
+    num_steps: int,
+    outputs: Outputs,
+    unroll: int,
+    progress: bool,
+) -> Rollout:
+    policy = function if partial is None else partial
+    if state is None:
+        state = _start(env, key, policy_carry)
+    first = state.steps
+
+    def step(state: RolloutState, keys: tuple[chex.PRNGKey, chex.PRNGKey]) -> Any:
+        before = state.timestep.observation
+        state, action, timestep, _ = _advance(policy, env, state, *keys)
+        if progress:
+            _report(state.steps - first, num_steps)
+        if outputs == "statistics":
+            return state, None
+        return state, Trajectory(
+            observation=before,
+            action=action,
+            reward=timestep.reward,
+            terminated=timestep.terminated,
+            truncated=timestep.truncated,
+            final_observation=timestep.final_observation,
+            info=timestep.info,
+        )
+
+    state, trajectory = lax.scan(step, state, _keys(state, num_steps), unroll=unroll)
+    return Rollout(trajectory=trajectory, statistics=state.statistics.total(), state=state)
+
+
+@functools.partial(jax.jit, static_argnames=("function", "num_episodes", "max_steps"))
+def _evaluate(
+    partial: Any,
+    env: VectorEnv,
+    key: chex.PRNGKey,
+    policy_carry: chex.ArrayTree,
+    *,
+    function: Callable[..., Any] | None,
+    num_episodes: int,
+    max_steps: int | None,
+) -> Evaluation:
+    policy = function if partial is None else partial
+    instances = jnp.arange(env.num_envs)
+    start = _start(env, key, policy_carry)
+    empty = jnp.zeros((2, num_episodes, env.num_envs), jnp.float32)
+
+    def unfinished(carry: tuple[RolloutState, jax.Array]) -> jax.Array:
+        state, _ = carry
+        owing = jnp.any(state.statistics.count < num_episodes)
+        return owing if max_steps is None else owing & (state.steps < max_steps)
+
+    def step(carry: tuple[RolloutState, jax.Array]) -> tuple[RolloutState, jax.Array]:
+        state, record = carry
+        episode = state.statistics.count
+        keys = _keys(state, 1)
+        state, _, _, running = _advance(policy, env, state, keys[0][0], keys[1][0])
+        finished = state.statistics.count > episode
+        # Episodes past the k-th have no row: the scatter drops them.
+        row = jnp.where(finished, episode, num_episodes)
+        return state, record.at[:, row, instances].set(running, mode="drop")
+
+    state, record = lax.while_loop(unfinished, step, (start, empty))
+    finished = jnp.arange(num_episodes)[:, None] < state.statistics.count[None]
+    return Evaluation(
+        episode_return=jnp.where(finished, record[0], jnp.nan),
+        episode_length=record[1].astype(jnp.int32),
+        finished=finished,
+    )
+
+
+def _keys(state: RolloutState, num_steps: int) -> tuple[chex.PRNGKey, chex.PRNGKey]:
+    """The keys of the next steps, for acting and for stepping: a function of key and step alone."""
+    steps = state.steps.astype(jnp.uint32) + jnp.arange(num_steps, dtype=jnp.uint32)
+    fold_in = jax.vmap(jax.random.fold_in, in_axes=(None, 0))
+    # Two series out of one key: even numbers and odd ones.
+    quick = prng.fast(state.key)
+    return fold_in(quick, 2 * steps), fold_in(quick, 2 * steps + 1)
+
+
+def _with_policy(run: Callable[..., Any], policy: Any, *args: Any) -> Any:
+    """Passes a policy that is a pytree as an argument, any other as part of the program."""
+    if isinstance(policy, jax.tree_util.Partial):
+        return run(policy, *args, function=None)
+    return run(None, *args, function=policy)
+
+
+def _check_env(caller: str, env: Any) -> None:
+    if not isinstance(env, VectorEnv):
+        raise RolloutError(
+            f"{caller} got {type(env).__name__}, expected a VectorEnv."
+            "  jaxenvs.vectorize(env, num_envs) makes one."
+        )
+
+
+def _at_least_one(name: str, value: Any) -> int:
+    if not isinstance(value, (int, np.integer)) or isinstance(value, bool) or value < 1:
+        raise RolloutError(f"{name} must be an int of at least 1, got {value!r}.")
+    return int(value)
+
+
+_advance_bar: Callable[[int], None] | None = None
+
+
+def _report(steps: jax.Array, num_steps: int) -> None:
+    stride = max(1, num_steps // _UPDATES)
+
+    def update(steps: Any) -> None:
+        if _advance_bar is not None:
+            _advance_bar(int(steps))
+
+    due = (steps % stride == 0) | (steps == num_steps)
+    lax.cond(due, lambda: jax.debug.callback(update, steps), lambda: None)
+
+
+@contextlib.contextmanager
+def _bar(num_steps: int) -> Iterator[None]:
+    try:
+        from rich.progress import Progress
+    except ImportError as error:
+        raise missing_extra("rollout(progress=True)", "rich", "cli") from error
+    global _advance_bar
+    with Progress() as bar:
+        task = bar.add_task("rollout", total=num_steps)
+        _advance_bar = lambda steps: bar.update(task, completed=steps)  # noqa: E731
+        try:
+            yield
+            jax.effects_barrier()
+        finally:
+            _advance_bar = None

@@ -1,3 +1,3 @@
-"""The ids that come with jaxenvs: one table of strings a family. Importing it fills the registry."""
+"""The ids that come with jaxenvs: a table of strings a family. Importing it fills the registry."""
 
 from jaxenvs.catalog import classic_control as classic_control

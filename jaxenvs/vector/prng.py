@@ -109,11 +109,16 @@ def stock(tree: chex.ArrayTree) -> chex.ArrayTree:
     def convert(leaf: Any) -> Any:
         if not (hasattr(leaf, "dtype") and jnp.issubdtype(leaf.dtype, jax.dtypes.prng_key)):
             return leaf
-        if jax.random.key_impl(leaf) != _UNROLLED:
+        if not is_unrolled(leaf):
             return leaf
         return jax.random.wrap_key_data(jax.random.key_data(leaf), impl=_STOCK)
 
     return jax.tree.map(convert, tree)
+
+
+def is_unrolled(key: chex.PRNGKey) -> bool:
+    """Whether `key` is of the internal type."""
+    return jax.random.key_impl(key) == _UNROLLED
 
 
 def _unrolled_pays() -> bool:

@@ -2,7 +2,7 @@
 
 import dataclasses
 from collections.abc import Callable, Sequence
-from typing import Any, Generic, Literal, TypeVar, get_args
+from typing import Any, Generic, TypeVar, get_args
 
 import chex
 import jax
@@ -12,8 +12,8 @@ from jax import lax
 from jax.sharding import Mesh
 
 from jaxenvs import struct
-from jaxenvs.core import Environment, TimeStep, VectorEnv
-from jaxenvs.errors import VectorizeError, closest
+from jaxenvs.core import AutoresetMode, Environment, TimeStep, VectorEnv
+from jaxenvs.errors import RandomKeyError, VectorizeError, closest
 from jaxenvs.spaces import Space
 from jaxenvs.vector import prng
 from jaxenvs.vector.actions import checked_action
@@ -21,7 +21,6 @@ from jaxenvs.vector.autoreset import overwrite_where, select
 from jaxenvs.vector.sharding import check_mesh, over_mesh
 
 S = TypeVar("S")
-AutoresetMode = Literal["same_step", "next_step", "disabled"]
 
 # Instance i steps with fold_in(key, i) and, if it finished, resets with fold_in(key, i + 2**31):
 # one hash an instance, no key is split, and neither depends on N.
@@ -205,7 +204,8 @@ class VectorizedEnv(VectorEnv[Any], Generic[S]):
     @property
     def _chunk(self) -> int:
         chunk = choose_chunk(self.num_envs) if self.reset_chunk is None else self.reset_chunk
-        return min(chunk, self.num_envs)
+        # At least two rows, since compilers round otherwise where an array has one element.
+        return min(max(2, chunk), self.num_envs)
 
     @property
     def _stagger_steps(self) -> Any:
@@ -216,13 +216,17 @@ class VectorizedEnv(VectorEnv[Any], Generic[S]):
 
     def _run(self, method: Callable[..., Any], key: Any, *args: Any) -> Any:
         key = prng.as_typed_key(key)
+        if key.shape:
+            raise RandomKeyError(
+                f"a VectorEnv takes one key for all instances, got keys of shape {list(key.shape)}."
+            )
         quick = prng.fast(key)
-        if quick is not key:
+        if prng.is_unrolled(quick):
             try:
-                return prng.stock(self._on_devices(method, quick, args))
+                return self._on_devices(method, quick, args)
             except NotImplementedError:
                 # jax.random.poisson accepts no generator but JAX's own; the bits are the same.
-                pass
+                key = prng.stock(quick)
         return self._on_devices(method, key, args)
 
     def _on_devices(self, method: Callable[..., Any], key: chex.PRNGKey, args: Any) -> Any:
