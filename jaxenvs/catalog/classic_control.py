@@ -42,5 +42,5 @@ _register(
     "Pendulum-v1",
     f"{_MODULES}.pendulum:Pendulum",
     time_limit=200,
-    source="Gymnasium (OpenAI Gym), after K. Furuta's swing-up task",
+    source="Gymnasium (once OpenAI Gym)",
 )

@@ -79,7 +79,7 @@ def polygon(
     x: chex.Array, y: chex.Array, corners: Sequence[Point], outline: chex.Numeric = 0.0
 ) -> jax.Array:
     """A filled convex polygon, grown by `outline`; `corners` go counter-clockwise."""
-    distance = -jnp.inf
+    distance = jnp.float32(-jnp.inf)
     for (x0, y0), (x1, y1) in zip(corners, [*corners[1:], corners[0]], strict=True):
         dx, dy = x1 - x0, y1 - y0
         outward = ((x - x0) * dy - (y - y0) * dx) / jnp.hypot(dx, dy)

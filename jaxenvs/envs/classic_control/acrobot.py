@@ -1,6 +1,7 @@
 """Acrobot swing-up."""
 
 import math
+from collections.abc import Sequence
 from typing import Any, Literal
 
 import chex
@@ -136,14 +137,14 @@ class Acrobot(Environment[AcrobotState]):
             joint = (joint[0] + right, joint[1] - down)
         return paint(WHITE, *layers)
 
-    def _integrate(self, state: AcrobotState, torque: jax.Array) -> list[jax.Array]:
+    def _integrate(self, state: AcrobotState, torque: chex.Numeric) -> list[jax.Array]:
         start = (state.theta1, state.theta2, state.theta1_dot, state.theta2_dot)
 
         def slopes_after(time, slopes):
             place = [value + time * slope for value, slope in zip(start, slopes, strict=True)]
-            return self._derivatives(*place, torque)
+            return self._derivatives(place, torque)
 
-        k1 = self._derivatives(*start, torque)
+        k1 = self._derivatives(start, torque)
         k2 = slopes_after(self.dt / 2, k1)
         k3 = slopes_after(self.dt / 2, k2)
         k4 = slopes_after(self.dt, k3)
@@ -153,13 +154,9 @@ class Acrobot(Environment[AcrobotState]):
         ]
 
     def _derivatives(
-        self,
-        theta1: jax.Array,
-        theta2: jax.Array,
-        theta1_dot: jax.Array,
-        theta2_dot: jax.Array,
-        torque: jax.Array,
+        self, place: Sequence[jax.Array], torque: chex.Numeric
     ) -> tuple[jax.Array, jax.Array, jax.Array, jax.Array]:
+        theta1, theta2, theta1_dot, theta2_dot = place
         m1, m2 = self.link_mass_1, self.link_mass_2
         l1, lc1, lc2 = self.link_length_1, self.link_com_pos_1, self.link_com_pos_2
         (sin1, cos1), (sin2, cos2) = sincos(theta1), sincos(theta2)

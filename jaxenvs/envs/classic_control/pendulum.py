@@ -125,7 +125,7 @@ class Pendulum(Environment[PendulumState]):
 
 
 def _arrow(
-    x: jax.Array, y: jax.Array, centre: Point, size: jax.Array, sign: jax.Array
+    x: chex.Array, y: chex.Array, centre: Point, size: jax.Array, sign: jax.Array
 ) -> jax.Array:
     """Three quarters of a turn about `centre` with a head, clockwise for a positive sign."""
     # In units of the arrow's size; the proportions are those of Gymnasium's picture.
