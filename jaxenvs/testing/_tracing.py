@@ -298,13 +298,7 @@ def check_x64(traced: Traced, findings: Findings) -> None:
 def check_vmap(traced: Traced, findings: Findings) -> None:
     """A batch of states gives a batch of the same, and so does a batch of parameters."""
     env = traced.env
-    with x64(False):  # a Python int stands for an int32, whatever the mode of floats
-        narrow = jax.eval_shape(lambda env: env, env)
-    parameters = jax.tree.map(
-        lambda wide, leaf: leaf if jnp.issubdtype(leaf.dtype, jnp.integer) else wide,
-        jax.eval_shape(lambda env: env, env),
-        narrow,
-    )
+    parameters = jax.tree.map(_parameter_type, env)
     _check_batch("vmap", "vmap over states and actions", env, None, traced, findings)
     if findings.found("parameters", "vmap") or not jax.tree.leaves(parameters):
         return
@@ -431,6 +425,12 @@ def describe_all(tree: Any) -> str:
 def _call(name: str, env: Environment) -> Callable[..., Any]:
     """The method as a new function, which no cache of JAX knows."""
     return lambda *args: getattr(env, name)(*args)
+
+
+def _parameter_type(leaf: Any) -> jax.ShapeDtypeStruct:
+    if isinstance(leaf, int) and not isinstance(leaf, bool):
+        return jax.ShapeDtypeStruct((), np.int32)  # whatever the mode of floats
+    return jax.eval_shape(lambda leaf: leaf, leaf)
 
 
 def _batched(tree: Any) -> Any:
