@@ -179,6 +179,12 @@ def test_what_is_no_space_is_refused(convert, given_space):
 
 
 @pytest.mark.parametrize("convert", [to_gymnasium, to_dm_env])
+def test_traced_bounds_are_not_converted(convert):
+    with pytest.raises(SpaceError, match="traced"):
+        jax.jit(lambda high: convert(Box(0.0, high)) and high)(1.0)
+
+
+@pytest.mark.parametrize("convert", [to_gymnasium, to_dm_env])
 def test_bfloat16_is_unknown_to_both(convert):
     with pytest.raises(SpaceError, match="bfloat16"):
         convert(Box(0.0, 1.0, dtype=jnp.bfloat16))
