@@ -265,8 +265,9 @@ def _advance(
     old = state.statistics
     count = old.count + finished.astype(jnp.int32)
     deviation = running - old.mean
-    mean = old.mean + deviation * (finished / jnp.maximum(count, 1).astype(jnp.float32))[None]
-    squares = old.squares + deviation * (running - mean) * finished.astype(jnp.float32)[None]
+    weight = finished.astype(jnp.float32)
+    mean = old.mean + deviation * (weight / jnp.maximum(count, 1).astype(jnp.float32))[None]
+    squares = old.squares + deviation * (running - mean) * weight[None]
     state = state.replace(
         env_state=env_state,
         timestep=timestep.replace(final_observation=None),
