@@ -22,6 +22,7 @@ from jaxenvs.training.algorithms.ppo import PPO, Batch, ppo_loss
 from jaxenvs.training.networks import ActorCritic, make_actor_critic
 from jaxenvs.training.normalisation import RunningStatistics
 from jaxenvs.training.storages.gae import gae
+from jaxenvs.vector import prng
 from jaxenvs.vector.vectorize import vectorize
 
 OnUpdate = Callable[[Any, Mapping[str, Any]], None]  # (updates so far, metrics) on the host
@@ -272,7 +273,7 @@ def collect(
     (env_state, observation, episodes), recorded = jax.lax.scan(
         step,
         (learner_state.env_state, learner_state.observation, learner_state.episodes),
-        jax.random.split(key, (train.unroll_length, 2)),
+        prng.fast(jax.random.split(key, (train.unroll_length, 2))),
     )
     learner_state = learner_state.replace(
         env_state=env_state, observation=observation, episodes=episodes

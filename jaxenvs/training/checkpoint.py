@@ -80,7 +80,7 @@ def _describe(leaves: Any, name: str) -> str:
     if name not in leaves:
         return "absent"
     leaf = leaves[name]
-    if jax.dtypes.issubdtype(leaf.dtype, jax.dtypes.prng_key):
+    if jnp.issubdtype(leaf.dtype, jax.dtypes.prng_key):
         leaf = jax.eval_shape(jax.random.key_data, leaf)  # what a key looks like on disk
     return f"{leaf.dtype}{list(leaf.shape)}"
 

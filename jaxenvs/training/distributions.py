@@ -85,7 +85,8 @@ class MultiCategorical(ActionDistribution):
             for i, part in enumerate(self._split(outputs))
         ]
         log_probs, entropies = zip(*parts, strict=True)
-        return sum(log_probs), sum(entropies)
+        zero = jnp.float32(0)
+        return sum(log_probs, start=zero), sum(entropies, start=zero)
 
     def to_action(self, action):
         action = action.reshape((*action.shape[:-1], *self._shape))

@@ -70,23 +70,23 @@ class ActorCritic:
 
     def sample(self, params: dict[str, Any], features: jax.Array, key: chex.PRNGKey) -> jax.Array:
         """Draws raw actions."""
-        outputs = self.actor.apply(params["actor"], features)
+        outputs = _apply(self.actor, params["actor"], features)
         return self.distribution.sample(outputs, params["spread"], key)
 
     def mode(self, params: dict[str, Any], features: jax.Array) -> jax.Array:
         """The most likely raw actions."""
-        return self.distribution.mode(self.actor.apply(params["actor"], features))
+        return self.distribution.mode(_apply(self.actor, params["actor"], features))
 
     def log_prob_and_entropy(
         self, params: dict[str, Any], features: jax.Array, action: jax.Array
     ) -> tuple[jax.Array, jax.Array]:
         """float32[...] each: log-probability of raw actions, and the policy's entropy."""
-        outputs = self.actor.apply(params["actor"], features)
+        outputs = _apply(self.actor, params["actor"], features)
         return self.distribution.log_prob_and_entropy(outputs, params["spread"], action)
 
     def value(self, params: dict[str, Any], features: jax.Array) -> jax.Array:
         """float32[...]: the critic's estimate of the return to come."""
-        return self.critic.apply(params["critic"], features)[..., 0]
+        return _apply(self.critic, params["critic"], features)[..., 0]
 
 
 def make_actor_critic(

@@ -36,7 +36,7 @@ class RunningStatistics:
         mean = self.mean + difference * (seen / count)
         spread = self.variance * self.count + values.var(0) * seen
         spread += difference**2 * (self.count * seen / count)
-        return self.replace(count=count, mean=mean, variance=spread / count)
+        return dataclasses.replace(self, count=count, mean=mean, variance=spread / count)
 
     def normalise(self, values: jax.Array, limit: float = 10.0) -> jax.Array:
         """Centres and scales `values`, float32[..., *shape], and clips them to +-`limit`."""
