@@ -60,7 +60,7 @@ def run(options: argparse.Namespace) -> None:
 
 def learn(id: str, chosen: Recipe, seed: int) -> tuple[Train, TrainResult, dict[str, float]]:
     """Trains with a progress bar; returns also the seconds of "compile" and "run"."""
-    instances = {"num_envs": chosen.num_envs, "unroll_length": chosen.unroll_length}
+    instances: dict[str, Any] = {"num_envs": chosen.num_envs, "unroll_length": chosen.unroll_length}
     train = make_train(id, chosen.ppo, **instances, total_steps=chosen.total_steps)
     progress = TrainingProgress(train.num_updates, chosen.num_envs * chosen.unroll_length)
     train = dataclasses.replace(train, on_update=progress)
@@ -125,7 +125,7 @@ def read_policy(folder: Path, id: str) -> Any:
         ) from error
     if config["id"] != id:
         raise TrainingError(f'the run in "{folder}" learned {config["id"]}, not {id}.')
-    hyper = {k: tuple(v) if isinstance(v, list) else v for k, v in config["ppo"].items()}
+    hyper: dict[str, Any] = {k: tuple(v) if isinstance(v, list) else v for k, v in config["ppo"].items()}
     sizes = {name: config[name] for name in ("num_envs", "unroll_length", "total_steps")}
     train = make_train(id, PPO(**hyper), **sizes)
     like = jax.eval_shape(train.init, jax.random.key(0))

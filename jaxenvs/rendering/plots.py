@@ -51,6 +51,7 @@ def write_learning_curve(
         axes.axhline(threshold, color="grey", linestyle="--", linewidth=1)
         axes.annotate(f"solved: {threshold:g}", (0, threshold), (4, 4), textcoords="offset points")
     axes.set(title=title, xlabel="environment steps", ylabel="mean episode return")
+    axes.xaxis.set_major_formatter("{x:,.0f}")
     axes.spines[["top", "right"]].set_visible(False)
     axes.grid(alpha=0.3)
     figure.savefig(path, dpi=120)

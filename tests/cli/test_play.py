@@ -37,7 +37,8 @@ def test_fewer_and_smaller_pictures_still_end_with_the_last(fall):
     )
     assert same_return == episode_return
     chosen = np.unique([*range(0, len(frames), 4), len(frames) - 1])
-    np.testing.assert_array_equal(fewer, frames[chosen, ::2, ::2])
+    squares = frames[chosen].reshape(len(chosen), 200, 2, 300, 2, 3)
+    np.testing.assert_allclose(fewer, squares.mean((2, 4)), atol=0.5)
 
 
 def test_an_episode_that_does_not_end_stops_at_max_steps():

@@ -1,0 +1,185 @@
+"""The demonstration: `python -m jaxenvs.cli.demo --output demo`.
+
+Measures environment steps beside Gymnasium, learns CartPole-v1 from nothing in one program,
+and proves the policy twice: here, and in Gymnasium's own CartPole-v1.
+"""
+
+import argparse
+import sys
+import time
+from collections.abc import Callable, Sequence
+from pathlib import Path
+
+import gymnasium
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+import jaxenvs
+from jaxenvs.cli._console import console, table
+from jaxenvs.cli.render import play
+from jaxenvs.cli.train import learn
+from jaxenvs.core import Policy
+from jaxenvs.errors import JaxenvsError
+from jaxenvs.rendering.plots import write_learning_curve
+from jaxenvs.rendering.video import write_video
+from jaxenvs.training.recipes import Recipe, recipe
+
+ID = "CartPole-v1"
+SOLVED = 475.0  # Gymnasium's threshold, on the mean of 100 episodes
+EPISODES = 100
+TIME_LIMIT = 500
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """Runs the demonstration.
+
+    Returns:
+        0 if the policy reaches 475 both here and in Gymnasium, else 1.
+    """
+    parser = argparse.ArgumentParser(prog="python -m jaxenvs.cli.demo", description=__doc__)
+    parser.add_argument("--output", type=Path, default=Path("demo"), metavar="DIR")
+    parser.add_argument("--seed", type=int, default=0, metavar="N")
+    parser.add_argument("--total-steps", type=int, metavar="N", help="to train for fewer or more")
+    options = parser.parse_args(arguments)
+    try:
+        return demonstrate(options.output, options.seed, options.total_steps)
+    except JaxenvsError as error:
+        print(f"demo: {error}", file=sys.stderr)
+        return 2
+
+
+def demonstrate(folder: Path, seed: int, total_steps: int | None = None) -> int:
+    """Prints each part as it is done, and leaves learning_curve.png and cartpole.gif."""
+    started = time.perf_counter()
+    out = console()
+    device = jax.devices()[0]
+    out.print(f"[bold]jaxenvs {jaxenvs.__version__}[/], jax {jax.__version__}, on", _name(device))
+
+    out.print(f"\n[bold]Environment steps per second[/], {ID}, random actions")
+    out.print(speed_table())
+
+    chosen = recipe(ID)
+    if total_steps is not None:
+        chosen = Recipe(chosen.ppo, chosen.num_envs, chosen.unroll_length, total_steps)
+    out.print(
+        f"[bold]PPO from nothing[/], {chosen.total_steps:,} steps of {chosen.num_envs} instances,"
+        " one jitted program"
+    )
+    train, result, seconds = learn(ID, chosen, seed)
+    out.print(
+        f"  compiled in {seconds['compile']:.1f} s, trained in {seconds['run']:.1f} s"
+        f" ({chosen.total_steps / seconds['run']:,.0f} steps/s, learning included)"
+    )
+
+    policy, key = train.policy(result.learner_state), jax.random.key(seed + 1)
+    here = float(jaxenvs.evaluate(jaxenvs.make_vec(ID, EPISODES), policy, 1, key).mean)
+    there = float(gymnasium_returns(policy, seed).mean())
+    out.print(f"\n[bold]Mean return over {EPISODES} episodes[/], greedy, solved from {SOLVED:g}")
+    out.print(f"  in jaxenvs                    {here:6.1f}   {_verdict(here)}")
+    out.print(f"  the same policy in Gymnasium  {there:6.1f}   {_verdict(there)}")
+
+    curve = write_learning_curve(
+        folder / "learning_curve.png",
+        result.metrics["steps"],
+        result.metrics["episode_return"],
+        title=f"PPO on {ID}, seed {seed}",
+        threshold=SOLVED,
+    )
+    frames, _ = play(jaxenvs.make(ID), policy, key, max_steps=TIME_LIMIT, every=2, shrink=2)
+    animation = write_video(folder / "cartpole.gif", frames, fps=25)  # tau is 0.02 s: real time
+    out.print(f"\nWrote {curve} and {animation}. {time.perf_counter() - started:.0f} s in all.")
+    return 0 if min(here, there) >= SOLVED else 1
+
+
+def gymnasium_returns(policy: Policy, seed: int) -> np.ndarray:
+    """float64[EPISODES]: what the policy reaches in Gymnasium, one episode for each instance."""
+    envs = gymnasium.make_vec(ID, num_envs=EPISODES, vectorization_mode="sync")
+    act = jax.jit(policy)
+    observation, _ = envs.reset(seed=seed)
+    returns, running = np.zeros(EPISODES), np.ones(EPISODES, bool)
+    while running.any():
+        actions = act(jnp.asarray(observation, jnp.float32), jax.random.key(0))
+        observation, reward, terminated, truncated, _ = envs.step(np.asarray(actions))
+        returns += reward * running
+        running &= ~(terminated | truncated)
+    envs.close()
+    return returns
+
+
+def speed_table() -> object:
+    """Steps per second, ours and Gymnasium's three ways, each for about a second."""
+    rows = table("", "instances", "steps/s", "against the best of Gymnasium")
+    theirs = {
+        ("gymnasium.make, a Python loop", 1): _gymnasium_loop(),
+        ("gymnasium SyncVectorEnv", 64): _gymnasium_vector("sync", 64),
+    }
+    for num_envs in (1024, 4096, 16384):
+        rate = _gymnasium_vector("vector_entry_point", num_envs)
+        theirs["gymnasium's own vectorised CartPole", num_envs] = rate
+    ours = {("[bold]jaxenvs, jitted rollout[/]", n): _jaxenvs(n) for n in (1024, 16384)}
+    best = max(theirs.values())
+    for (name, num_envs), rate in {**theirs, **ours}.items():
+        rows.add_row(name, f"{num_envs:,}", f"{rate:,.0f}", f"{rate / best:.2f}x")
+    return rows
+
+
+def _jaxenvs(num_envs: int) -> float:
+    env, length = jaxenvs.make_vec(ID, num_envs), 500
+
+    keys = iter(jax.random.split(jax.random.key(0), 10_000))
+
+    def run():
+        result = jaxenvs.rollout(env, None, length, next(keys), outputs="statistics")
+        jax.block_until_ready(result)
+
+    return _rate(run, num_envs * length)
+
+
+def _gymnasium_loop() -> float:
+    env = gymnasium.make(ID)
+    actions = np.random.default_rng(0).integers(2, size=5_000)  # drawing them is not charged
+
+    def run():
+        env.reset(seed=0)
+        for action in actions:
+            _, _, terminated, truncated, _ = env.step(action)
+            if terminated or truncated:
+                env.reset()
+
+    return _rate(run, len(actions))
+
+
+def _gymnasium_vector(mode: str, num_envs: int) -> float:
+    envs = gymnasium.make_vec(ID, num_envs=num_envs, vectorization_mode=mode)
+    actions = np.random.default_rng(0).integers(2, size=(100, num_envs))
+    envs.reset(seed=0)
+
+    def run():
+        for action in actions:
+            envs.step(action)
+
+    return _rate(run, actions.size)
+
+
+def _rate(run: Callable[[], object], steps: int, seconds: float = 1.0) -> float:
+    """Steps per second: the best of as many runs as fit, so that other programs disturb least."""
+    run()  # compiled, and warm
+    fastest, started = float("inf"), time.perf_counter()
+    while time.perf_counter() - started < seconds:
+        before = time.perf_counter()
+        run()
+        fastest = min(fastest, time.perf_counter() - before)
+    return steps / fastest
+
+
+def _name(device: jax.Device) -> str:
+    return f"{jax.device_count()} x {device.device_kind} ({device.platform})"
+
+
+def _verdict(mean_return: float) -> str:
+    return "[green]solved[/]" if mean_return >= SOLVED else "[red]not solved[/]"
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,44 @@
+import jax
+import jax.numpy as jnp
+import pytest
+from PIL import Image
+
+import jaxenvs
+from jaxenvs.cli import demo
+
+
+@pytest.fixture
+def brief(monkeypatch):
+    """Speeds are measured in one short run each."""
+    rate = demo._rate
+    monkeypatch.setattr(demo, "_rate", lambda run, steps: rate(run, steps, seconds=0.01))
+
+
+def push_right(observation, key):
+    return jnp.ones(observation.shape[0], jnp.int32)
+
+
+def test_a_policy_reaches_in_gymnasium_what_it_reaches_here():
+    here = jaxenvs.evaluate(jaxenvs.make_vec(demo.ID, 100), push_right, 1, jax.random.key(0))
+    there = demo.gymnasium_returns(push_right, seed=0)
+    assert there.shape == (100,) and 8 <= there.min() <= there.max() <= 11
+    assert abs(float(here.mean) - there.mean()) < 0.5
+
+
+def test_a_policy_that_fails_is_told_and_exits_with_1(brief, tmp_path, capsys):
+    arguments = ["--output", f"{tmp_path}", "--total-steps", "2048"]
+    assert demo.main(arguments) == 1
+    printed = capsys.readouterr().out
+    assert "not solved" in printed and "SyncVectorEnv" in printed and "jitted rollout" in printed
+    assert demo.main(arguments) == 1  # what is left from the first time is replaced
+
+
+@pytest.mark.slow
+def test_the_demonstration_solves_cartpole_here_and_in_gymnasium(brief, tmp_path, capsys):
+    assert demo.main(["--output", f"{tmp_path}"]) == 0
+    printed = capsys.readouterr().out
+    assert "not solved" not in printed and "400,000 steps" in printed
+    with Image.open(tmp_path / "cartpole.gif") as gif:
+        assert gif.n_frames > 238 and gif.size == (300, 200)  # every second of 476 or more states
+    with Image.open(tmp_path / "learning_curve.png") as curve:
+        assert curve.width > curve.height > 100
