@@ -9,6 +9,7 @@ import sys
 import time
 from collections.abc import Callable, Sequence
 from pathlib import Path
+from typing import Any
 
 import gymnasium
 import jax
@@ -173,7 +174,7 @@ def _rate(run: Callable[[], object], steps: int, seconds: float = 1.0) -> float:
     return steps / fastest
 
 
-def _name(device: jax.Device) -> str:
+def _name(device: Any) -> str:
     return f"{jax.device_count()} x {device.device_kind} ({device.platform})"
 
 

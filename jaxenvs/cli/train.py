@@ -125,7 +125,9 @@ def read_policy(folder: Path, id: str) -> Any:
         ) from error
     if config["id"] != id:
         raise TrainingError(f'the run in "{folder}" learned {config["id"]}, not {id}.')
-    hyper: dict[str, Any] = {k: tuple(v) if isinstance(v, list) else v for k, v in config["ppo"].items()}
+    hyper: dict[str, Any] = {
+        k: tuple(v) if isinstance(v, list) else v for k, v in config["ppo"].items()
+    }
     sizes = {name: config[name] for name in ("num_envs", "unroll_length", "total_steps")}
     train = make_train(id, PPO(**hyper), **sizes)
     like = jax.eval_shape(train.init, jax.random.key(0))

@@ -69,7 +69,11 @@ def _write_mp4(path: Path, frames: np.ndarray, fps: float) -> None:
     height, width = (size + size % 2 for size in frames.shape[1:3])  # H.264 wants even sizes
     pad = ((0, height - frames.shape[1]), (0, width - frames.shape[2]), (0, 0))
     writer = imageio_ffmpeg.write_frames(
-        str(path), (width, height), fps=fps, macro_block_size=2, ffmpeg_log_level="error"
+        str(path),
+        (width, height),
+        fps=fps,  # pyright: ignore[reportArgumentType] fractions work, whatever its annotation says
+        macro_block_size=2,
+        ffmpeg_log_level="error",
     )
     writer.send(None)
     try:

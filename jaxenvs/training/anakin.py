@@ -7,6 +7,7 @@ One update is `collect`, `prepare`, `improve`, in this order. T is the unroll's 
 of instances.
 """
 
+import dataclasses
 from collections.abc import Callable, Mapping
 from typing import Any
 
@@ -148,7 +149,9 @@ class Train:
         learner_state, unroll = collect(self, learner_state, collect_key)
         learner_state, batch = prepare(self, learner_state, unroll)
         learner_state, losses = improve(self, learner_state, batch, improve_key)
-        learner_state = learner_state.replace(key=key, updates=learner_state.updates + 1)
+        learner_state = dataclasses.replace(
+            learner_state, key=key, updates=learner_state.updates + 1
+        )
 
         steps = learner_state.updates * (self.unroll_length * self.env.num_envs)
         metrics = {**episode_metrics(unroll), "steps": steps.astype(jnp.float32), **losses}
@@ -275,14 +278,14 @@ def collect(
         (learner_state.env_state, learner_state.observation, learner_state.episodes),
         prng.fast(jax.random.split(key, (train.unroll_length, 2))),
     )
-    learner_state = learner_state.replace(
-        env_state=env_state, observation=observation, episodes=episodes
+    learner_state = dataclasses.replace(
+        learner_state, env_state=env_state, observation=observation, episodes=episodes
     )
     return learner_state, Unroll(last_observation=train.network.flatten(observation), **recorded)
 
 
 def count_step(
-    episodes: EpisodeStatistics, timestep: TimeStep, gamma: chex.Numeric
+    episodes: EpisodeStatistics, timestep: TimeStep, gamma: jax.Array | float
 ) -> tuple[EpisodeStatistics, EpisodeStatistics]:
     """Adds one step of N instances: what to carry on, and the sums as of this step."""
     so_far = EpisodeStatistics(
@@ -363,8 +366,10 @@ def prepare(
         advantage=advantage,
         target=advantage + value,
     )
-    learner_state = learner_state.replace(
-        observation_statistics=observation_statistics, return_statistics=return_statistics
+    learner_state = dataclasses.replace(
+        learner_state,
+        observation_statistics=observation_statistics,
+        return_statistics=return_statistics,
     )
     return learner_state, jax.tree.map(lambda x: x.reshape((-1, *x.shape[2:])), batch)
 
@@ -420,7 +425,9 @@ def improve(
         (learner_state.params, learner_state.optimiser_state),
         indices.reshape((train.ppo.epochs * train.ppo.minibatches, -1)),
     )
-    learner_state = learner_state.replace(params=params, optimiser_state=optimiser_state)
+    learner_state = dataclasses.replace(
+        learner_state, params=params, optimiser_state=optimiser_state
+    )
     return learner_state, jax.tree.map(jnp.mean, losses)
 
 

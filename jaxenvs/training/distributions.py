@@ -11,6 +11,7 @@ import chex
 import jax
 import jax.numpy as jnp
 import numpy as np
+from jax.core import Tracer
 
 from jaxenvs import spaces
 from jaxenvs.errors import TrainingError
@@ -84,9 +85,8 @@ class MultiCategorical(ActionDistribution):
             _log_prob_and_entropy(part, action[..., i])
             for i, part in enumerate(self._split(outputs))
         ]
-        log_probs, entropies = zip(*parts, strict=True)
-        zero = jnp.float32(0)
-        return sum(log_probs, start=zero), sum(entropies, start=zero)
+        log_probs, entropies = (jnp.stack(part, axis=-1) for part in zip(*parts, strict=True))
+        return log_probs.sum(-1), entropies.sum(-1)
 
     def to_action(self, action):
         action = action.reshape((*action.shape[:-1], *self._shape))
@@ -151,7 +151,7 @@ def distribution_for(space: spaces.Space) -> ActionDistribution:
 
 
 def _is_bounded(space: spaces.Box) -> bool:
-    if any(isinstance(bound, jax.core.Tracer) for bound in (space.low, space.high)):
+    if any(isinstance(bound, Tracer) for bound in (space.low, space.high)):
         return True  # bounds that are mapped or differentiated over are numbers, not infinities
     return bool(np.isfinite(space.low).all() and np.isfinite(space.high).all())
 

@@ -114,3 +114,7 @@ def make_actor_critic(
         critic=MLP(sizes, 1, function),
         distribution=distribution,
     )
+
+
+def _apply(network: nn.Module, params: Any, features: jax.Array) -> jax.Array:
+    return network.apply(params, features)  # pyright: ignore[reportReturnType] nothing is mutable

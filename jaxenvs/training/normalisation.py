@@ -1,5 +1,6 @@
 """Running means and variances of what streams by."""
 
+import dataclasses
 from typing import Self
 
 import chex
