@@ -13,7 +13,7 @@ from jaxenvs import spaces
 from jaxenvs.errors import EnvironmentCheckError
 
 _HERE = str(Path(__file__).parent)
-_LIBRARIES = tuple(str(Path(library.__file__).parent) for library in (jax, chex, np))
+_LIBRARIES = tuple(str(Path(str(library.__file__)).parent) for library in (jax, chex, np))
 
 
 @dataclasses.dataclass

@@ -27,7 +27,9 @@ def x64(on: bool) -> AbstractContextManager[Any]:
     """Turns 64-bit types on or off for a while, by the name that this JAX has for it."""
     switch = getattr(jax, "enable_x64", None)
     if switch is None:
-        from jax.experimental import enable_x64 as switch  # before JAX 0.8
+        from jax.experimental import (  # before JAX 0.8
+            enable_x64 as switch,  # pyright: ignore[reportAttributeAccessIssue]
+        )
     return switch(on)
 
 

@@ -1,5 +1,6 @@
 """Environments without a task, for testing whatever runs environments."""
 
+import dataclasses
 from typing import Literal
 
 import chex
@@ -118,7 +119,7 @@ class Scripted(Environment[ScriptedState]):
         self, state: ScriptedState, action: jax.Array, key: chex.PRNGKey
     ) -> tuple[ScriptedState, TimeStep]:
         del key  # the action decides everything
-        state = state.replace(count=state.count + 1)
+        state = dataclasses.replace(state, count=state.count + 1)
         return state, TimeStep.transition(
             self._observe(state),
             reward=action,

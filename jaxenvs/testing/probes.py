@@ -82,7 +82,7 @@ class ObservationProbe(Probe):
 
     def optimal_value(self, observation: chex.Array, gamma: chex.Numeric) -> jax.Array:
         del gamma  # one step, undiscounted
-        return observation[..., 0]
+        return jnp.asarray(observation[..., 0])
 
 
 class DiscountProbe(Probe):
@@ -151,7 +151,7 @@ class PolicyObservationProbe(Probe):
         return jnp.ones(observation.shape[:-1], jnp.float32)
 
     def optimal_action(self, observation: chex.Array) -> jax.Array:
-        return (observation[..., 0] > 0).astype(jnp.int32)
+        return (jnp.asarray(observation[..., 0]) > 0).astype(jnp.int32)
 
 
 PROBES = (ValueProbe, ObservationProbe, DiscountProbe, PolicyProbe, PolicyObservationProbe)

@@ -176,7 +176,7 @@ class Acrobot(Environment[AcrobotState]):
             force = force - m2 * l1 * lc2 * theta1_dot**2 * sin2
         theta2_acc = force / (m2 * lc2**2 + self.link_moi - d2 * ratio)
         theta1_acc = -(d2 * theta2_acc + phi1) / d1
-        return theta1_dot, theta2_dot, theta1_acc, theta2_acc
+        return theta1_dot, theta2_dot, theta1_acc, theta2_acc  # pyright: ignore[reportReturnType]
 
     def _above_line(self, state: AcrobotState) -> jax.Array:
         (sin1, cos1), (sin2, cos2) = sincos(state.theta1), sincos(state.theta2)
