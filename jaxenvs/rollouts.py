@@ -4,6 +4,7 @@ N is the number of instances, T the number of steps.
 """
 
 import contextlib
+import dataclasses
 import functools
 from collections.abc import Callable, Iterator
 from typing import Any, Literal
@@ -14,9 +15,9 @@ import jax.numpy as jnp
 import numpy as np
 from jax import lax
 
+from jaxenvs import prng
 from jaxenvs.core import TimeStep, VectorEnv
 from jaxenvs.errors import RolloutError, missing_extra
-from jaxenvs.vector import prng
 
 Outputs = Literal["trajectory", "statistics"]
 _UPDATES = 100  # of a progress bar
@@ -268,7 +269,8 @@ def _advance(
     weight = finished.astype(jnp.float32)
     mean = old.mean + deviation * (weight / jnp.maximum(count, 1).astype(jnp.float32))[None]
     squares = old.squares + deviation * (running - mean) * weight[None]
-    state = state.replace(
+    state = dataclasses.replace(
+        state,
         env_state=env_state,
         timestep=timestep.replace(final_observation=None),
         policy_carry=carry,
@@ -297,7 +299,7 @@ def _rollout(
 ) -> Rollout:
     policy = function if partial is None else partial
     if state is None:
-        state = _start(env, key, policy_carry)
+        state = _start(env, key, policy_carry)  # pyright: ignore[reportArgumentType] see rollout
     first = state.steps
 
     def step(state: RolloutState, keys: tuple[chex.PRNGKey, chex.PRNGKey]) -> Any:

@@ -15,6 +15,8 @@ import jax.numpy as jnp
 import numpy as np
 from jax.typing import DTypeLike
 
+from jaxenvs import prng
+
 
 def uniform_integers(
     key: chex.PRNGKey,
@@ -49,8 +51,8 @@ def uniform_integers(
             return _several_a_word(key, shape, count, lanes, word)
         count, largest = np.asarray(count, word), count
     if largest <= 1 << bits - 16:
-        return _high_half(jax.random.bits(key, shape, word), count, largest)
-    words = jax.random.bits(key, (2, *shape), word)
+        return _high_half(jax.random.bits(prng.fast(key), shape, word), count, largest)
+    words = jax.random.bits(prng.fast(key), (2, *shape), word)
     carry = _high_half(words[0], count, largest)
     low = words[1] * count + carry
     value = _high_half(words[1], count, largest) + (low < carry).astype(word)
@@ -75,7 +77,7 @@ def _several_a_word(
     if count == 1 or size == 0:
         return jnp.zeros(shape, word)
     lanes = min(lanes, size)
-    words = jax.random.bits(key, (-(-size // lanes), 1), word)
+    words = jax.random.bits(prng.fast(key), (-(-size // lanes), 1), word)
     bits, exponents = 8 * words.dtype.itemsize, range(lanes)
     if count & (count - 1) == 0:
         width = count.bit_length() - 1

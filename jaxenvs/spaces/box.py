@@ -11,6 +11,7 @@ import numpy as np
 from jax.core import Tracer
 from jax.typing import DTypeLike
 
+from jaxenvs import prng
 from jaxenvs.errors import SpaceError
 from jaxenvs.spaces._integers import uniform_integers
 from jaxenvs.spaces.base import (
@@ -152,6 +153,10 @@ class Box(ArraySpace):
         return box
 
 
+def _between_zero_and(bound: Any, value: jax.Array) -> jax.Array:
+    return jnp.clip(value, jnp.minimum(bound, 0), jnp.maximum(bound, 0))
+
+
 def _sample_reals(
     key: chex.PRNGKey, shape: tuple[int, ...], low: Any, high: Any, dtype: np.dtype
 ) -> jax.Array:
@@ -159,7 +164,7 @@ def _sample_reals(
     known = isinstance(low, np.ndarray) and isinstance(high, np.ndarray)
     xp: Any = np if known else jnp
     draw_dtype = np.float64 if dtype == np.float64 else np.float32
-    u = jax.random.uniform(key, shape, draw_dtype)
+    u = jax.random.uniform(prng.fast(key), shape, draw_dtype)
 
     floored, capped = xp.isfinite(low), xp.isfinite(high)
     # Zeros in place of infinities: a branch that is not taken must not make NaN gradients.
@@ -167,8 +172,13 @@ def _sample_reals(
     cap = xp.where(capped, high, 0).astype(draw_dtype)
     above_minus_one = np.nextafter(draw_dtype(-1), draw_dtype(0))
     distributions: list[tuple[Any, Callable[[], jax.Array]]] = [
-        # Not floor + u * (cap - floor): the difference of two large bounds overflows.
-        (floored & capped, lambda: floor * (1 - u) + cap * u),
+        # Not floor + u * (cap - floor): the difference of two large bounds overflows. Each share
+        # is clipped, to no effect but one: compilers cannot fuse product and sum, which would
+        # round differently from program to program.
+        (
+            floored & capped,
+            lambda: _between_zero_and(floor, floor * (1 - u)) + _between_zero_and(cap, cap * u),
+        ),
         (floored & ~capped, lambda: floor - jnp.log1p(-u)),
         (~floored & capped, lambda: cap + jnp.log1p(-u)),
         (

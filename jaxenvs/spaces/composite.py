@@ -10,6 +10,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
+from jaxenvs import prng
 from jaxenvs.errors import SpaceError
 from jaxenvs.spaces.base import ArraySpace, Space, checked_count
 from jaxenvs.spaces.box import Box
@@ -39,7 +40,7 @@ class CompositeSpace(Space):
                 f"sample got a mask whose structure is not that of {self}.\n"
                 "  Give each part its mask, or None where all is allowed."
             )
-        keys: Any = jax.random.split(key, len(self._parts)) if self._parts else ()
+        keys: Any = jax.random.split(prng.fast(key), len(self._parts)) if self._parts else ()
         return self._pack(
             space.sample(part_key, shape, part_mask)
             for space, part_key, part_mask in zip(self._parts, keys, masks, strict=True)

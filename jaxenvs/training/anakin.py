@@ -16,14 +16,13 @@ import jax
 import jax.numpy as jnp
 import optax
 
-from jaxenvs import struct
+from jaxenvs import prng, struct
 from jaxenvs.core import Environment, TimeStep, VectorEnv
 from jaxenvs.errors import TrainingError
 from jaxenvs.training.algorithms.ppo import PPO, Batch, ppo_loss
 from jaxenvs.training.networks import ActorCritic, make_actor_critic
 from jaxenvs.training.normalisation import RunningStatistics
 from jaxenvs.training.storages.gae import gae
-from jaxenvs.vector import prng
 from jaxenvs.vector.vectorize import vectorize
 
 OnUpdate = Callable[[Any, Mapping[str, Any]], None]  # (updates so far, metrics) on the host

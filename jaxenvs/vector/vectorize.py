@@ -11,11 +11,10 @@ import numpy as np
 from jax import lax
 from jax.sharding import Mesh
 
-from jaxenvs import struct
+from jaxenvs import prng, struct
 from jaxenvs.core import AutoresetMode, Environment, TimeStep, VectorEnv
 from jaxenvs.errors import RandomKeyError, VectorizeError, closest
 from jaxenvs.spaces import Space
-from jaxenvs.vector import prng
 from jaxenvs.vector.actions import checked_action
 from jaxenvs.vector.autoreset import overwrite_where, select
 from jaxenvs.vector.sharding import check_mesh, over_mesh

@@ -40,5 +40,6 @@ class TimeLimit(Wrapper[TimeLimitState]):
     ) -> tuple[TimeLimitState, TimeStep]:
         inner, timestep = self.env.step(state.inner, action, key)
         elapsed = state.elapsed + 1
-        truncated = timestep.truncated | (elapsed >= self.max_steps)
+        limit = jnp.asarray(self.max_steps, jnp.int32)  # an int64 array, under x64
+        truncated = timestep.truncated | (elapsed >= limit)
         return TimeLimitState(inner=inner, elapsed=elapsed), timestep.replace(truncated=truncated)
