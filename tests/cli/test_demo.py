@@ -26,11 +26,13 @@ def test_a_policy_reaches_in_gymnasium_what_it_reaches_here():
 
 
 def test_a_policy_that_fails_is_told_and_exits_with_1(brief, tmp_path, capsys):
-    arguments = ["--output", f"{tmp_path}", "--total-steps", "2048"]
-    assert demo.main(arguments) == 1
+    left_over = tmp_path / "cartpole.gif"
+    left_over.write_text("from the last time")
+    assert demo.main(["--output", f"{tmp_path}", "--total-steps", "2048"]) == 1
     printed = capsys.readouterr().out
     assert "not solved" in printed and "SyncVectorEnv" in printed and "jitted rollout" in printed
-    assert demo.main(arguments) == 1  # what is left from the first time is replaced
+    with Image.open(left_over) as gif:
+        assert gif.n_frames > 3
 
 
 @pytest.mark.slow
