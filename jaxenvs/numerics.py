@@ -44,7 +44,8 @@ def sincos(x: jax.Array) -> tuple[jax.Array, jax.Array]:
     sin, cos = jnp.where(odd, cos, sin), jnp.where(odd, sin, cos)
     sin = jnp.where((quadrant & 2) == 2, -sin, sin)
     cos = jnp.where(((quadrant + 1) & 2) == 2, -cos, cos)
-    return sin, cos
+    # Without the barrier XLA evaluates both anew wherever either is used.
+    return jax.lax.optimization_barrier((sin, cos))
 
 
 @sincos.defjvp

@@ -127,8 +127,8 @@ def rollout(
         policy: `policy(observation, key) -> action` on the batch; None acts at random. With
             `policy_carry` it is `policy(carry, timestep, key) -> (carry, action)`: a recurrent
             policy clears its memory where `timestep.done`. A function is compiled once each time
-            it is defined; a `jax.tree_util.Partial(function, weights)` is not compiled anew for
-            other weights.
+            it is defined; a callable that is a pytree, such as
+            `jax.tree_util.Partial(function, weights)`, is not compiled anew for other weights.
         num_steps: T.
         key: starts new episodes; give either it or `state`.
         state: goes on from where another rollout ended.
@@ -374,7 +374,7 @@ def _keys(state: RolloutState, num_steps: int) -> tuple[chex.PRNGKey, chex.PRNGK
 
 def _with_policy(run: Callable[..., Any], policy: Any, *args: Any) -> Any:
     """Passes a policy that is a pytree as an argument, any other as part of the program."""
-    if isinstance(policy, jax.tree_util.Partial):
+    if policy is not None and not jax.tree_util.all_leaves([policy]):
         return run(policy, *args, function=None)
     return run(None, *args, function=policy)
 

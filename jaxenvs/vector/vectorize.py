@@ -101,6 +101,8 @@ class VectorizedEnv(VectorEnv[Any], Generic[S]):
         action = checked_action(
             self.single_action_space, action, self.num_envs, type(self.env.unwrapped).__name__
         )
+        # Without the barrier XLA computes actions anew, draws included, wherever a step uses them.
+        action = lax.optimization_barrier(action)
         return self._run(VectorizedEnv._step, key, state, action)
 
     def render(self, state: Any, index: int = 0) -> jax.Array:
