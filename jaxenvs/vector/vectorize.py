@@ -350,8 +350,10 @@ def _fold_in(key: chex.PRNGKey, indices: jax.Array) -> chex.PRNGKey:
 
 def _rows(env: Any, axes: Any, index: Any) -> Any:
     """`env` with only the rows `index` of its batched parameters."""
+    # A NumPy parameter cannot be indexed by a traced array, and stays NumPy under a number.
+    row = (lambda x: x[index]) if isinstance(index, int) else lambda x: jnp.asarray(x)[index]
     return jax.tree.map(
-        lambda axis, leaf: leaf if axis is None else jax.tree.map(lambda x: x[index], leaf),
+        lambda axis, leaf: leaf if axis is None else jax.tree.map(row, leaf),
         axes,
         env,
         is_leaf=lambda axis: axis is None,
