@@ -1,0 +1,299 @@
+"""Resets: only of the finished, in any chunks, the same bits as resetting everything."""
+
+import functools
+
+import chex
+import hypothesis
+import hypothesis.strategies as st
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+
+import jaxenvs
+from jaxenvs.testing.dummy import BOTH, CONTINUE, TERMINATE, TRUNCATE, Counter, Scripted
+from jaxenvs.vector.autoreset import nth_true, overwrite_where, pack
+from jaxenvs.vector.vectorize import choose_chunk
+
+MODES = ("same_step", "next_step", "disabled")
+IDS = sorted(jaxenvs.registry)
+
+
+# Finding and overwriting rows
+
+
+def patterns(num_envs, seed):
+    """bool[P, N]: all, none, first or last only, and random ones from sparse to dense."""
+    generator = np.random.default_rng(seed)
+    edges = np.zeros((4, num_envs), bool)
+    edges[0], edges[2, 0], edges[3, -1] = True, True, True
+    densities = generator.choice([0.002, 0.05, 0.5, 0.98], size=(4, 1))
+    return np.concatenate([edges, generator.random((4, num_envs)) < densities])
+
+
+@hypothesis.settings(max_examples=8)
+@hypothesis.given(num_envs=st.integers(1, 5000), seed=st.integers(0, 2**32 - 1))
+@hypothesis.example(num_envs=1, seed=0)
+@hypothesis.example(num_envs=32, seed=1)
+@hypothesis.example(num_envs=33, seed=2)
+@hypothesis.example(num_envs=5000, seed=3)
+def test_the_nth_true_flag_is_found_where_numpy_finds_it(num_envs, seed):
+    masks = patterns(num_envs, seed)
+    ranks = jnp.arange(num_envs + 3, dtype=jnp.int32)
+    found = jax.jit(jax.vmap(lambda mask: (*pack(mask), nth_true(*pack(mask), ranks))))(masks)
+    for mask, words, counts, indices in zip(masks, *map(np.asarray, found), strict=True):
+        true = np.flatnonzero(mask)
+        np.testing.assert_array_equal(indices[: len(true)], true)
+        assert np.all(indices[len(true) :] >= num_envs)  # a scatter drops these
+        unpacked = np.unpackbits(words.view(np.uint8), bitorder="little")
+        np.testing.assert_array_equal(unpacked[:num_envs], mask)
+        np.testing.assert_array_equal(counts, np.cumsum([int(word).bit_count() for word in words]))
+
+
+@hypothesis.settings(max_examples=8)
+@hypothesis.given(data=st.data(), num_envs=st.integers(1, 300), seed=st.integers(0, 2**32 - 1))
+def test_rows_are_overwritten_as_numpy_would(data, num_envs, seed):
+    chunk = data.draw(st.integers(1, num_envs), label="chunk")
+    old = {
+        "vector": np.arange(3 * num_envs, dtype=np.float32).reshape(-1, 3),
+        "flag": np.arange(num_envs) % 2 == 0,
+        "byte": np.arange(num_envs).astype(np.uint8),
+    }
+
+    def reset_at(offset, indices):
+        return {
+            "vector": -(indices.astype(jnp.float32) + offset)[:, None]
+            * np.ones((1, 3), np.float32),
+            "flag": indices % 3 == 0,
+            "byte": (2 * indices).astype(jnp.uint8),
+        }
+
+    indices = np.arange(num_envs)
+    fresh = {
+        "vector": np.repeat(-(indices + 7)[:, None], 3, axis=1).astype(np.float32),
+        "flag": indices % 3 == 0,
+        "byte": (2 * indices).astype(np.uint8),
+    }
+    overwrite = jax.jit(lambda mask: overwrite_where(reset_at, chunk, mask, jnp.float32(7), old))
+    for mask in patterns(num_envs, seed):
+        expected = {
+            name: np.where(mask.reshape(-1, *[1] * (leaf.ndim - 1)), fresh[name], leaf)
+            for name, leaf in old.items()
+        }
+        chex.assert_trees_all_equal(overwrite(mask), expected)
+
+
+@pytest.mark.parametrize("num_envs", [1, 2, 63, 64, 1000, 16_384])
+def test_the_chunk_that_is_chosen_is_allowed(num_envs):
+    assert 1 <= choose_chunk(num_envs) <= num_envs
+
+
+# Compacted, in any chunks, equals naive
+
+
+@functools.cache
+def player(env, num_envs, mode, chunk=None, batched=()):
+    """A jitted `(key, actions [T, N, ...]) -> states and timesteps [T, N, ...]`."""
+    vector_env = jaxenvs.vectorize(
+        env, num_envs, autoreset=mode, reset_chunk=chunk, batched=batched
+    )
+
+    def play(key, actions):
+        def step(state, xs):
+            number, action = xs
+            state, timestep = vector_env.step(state, action, jax.random.fold_in(key, number))
+            return state, (state, timestep)
+
+        numbers = jnp.arange(len(actions), dtype=jnp.int32)
+        return jax.lax.scan(step, vector_env.reset(key)[0], (numbers, actions))[1]
+
+    return jax.jit(play)
+
+
+SCRIPTED = Scripted()  # one object, so that programs are found again
+
+
+@hypothesis.settings(max_examples=8)
+@hypothesis.given(
+    num_envs=st.sampled_from([1, 2, 7, 33, 100]),
+    mode=st.sampled_from(MODES),
+    data=st.data(),
+)
+def test_resets_in_any_chunks_equal_resetting_all(num_envs, mode, data):
+    chunk = data.draw(st.integers(1, num_envs), label="chunk")
+    seed = data.draw(st.integers(0, 2**31 - 1), label="seed")
+    generator = np.random.default_rng(seed)
+    key = jax.random.key(seed)
+    for density in data.draw(st.tuples(*[st.sampled_from([0.0, 0.02, 0.3, 1.0])] * 3), "densities"):
+        ends = generator.random((6, num_envs)) < density
+        actions = np.where(ends, generator.integers(1, 4, ends.shape), CONTINUE).astype(np.int32)
+        chex.assert_trees_all_equal(
+            player(SCRIPTED, num_envs, mode, chunk)(key, actions),
+            player(SCRIPTED, num_envs, mode, num_envs)(key, actions),
+        )
+
+
+@pytest.mark.parametrize("id", IDS)
+@pytest.mark.parametrize(
+    ("mode", "num_envs", "chunks"),
+    [("same_step", 40, (7, 16)), ("same_step", 66, (None,)), ("next_step", 40, (7,))],
+)
+def test_resets_in_chunks_equal_resetting_all_for_every_id(id, mode, num_envs, chunks):
+    # Limits of 3 to 11 steps, so that every step ends some episodes and not others.
+    env = jaxenvs.make(id, time_limit=9).replace(max_steps=3 + np.arange(num_envs) % 9)
+    space = env.action_space.batch(num_envs)
+    actions = jax.jit(lambda key: space.sample(key, shape=(300,)))(jax.random.key(1))
+    naive, *others = (
+        player(env, num_envs, mode, chunk, ("max_steps",))(jax.random.key(0), actions)
+        for chunk in (num_envs, *chunks)
+    )
+    assert 0.1 < np.mean(naive[1].done) < 0.3
+    for compacted in others:
+        chex.assert_trees_all_equal(bits(compacted), bits(naive))
+
+
+def bits(tree):
+    """Floats as integers, so that equal means equal in every bit."""
+
+    def of(leaf):
+        leaf = np.asarray(leaf)
+        return leaf.view(f"uint{8 * leaf.dtype.itemsize}")
+
+    return jax.tree.map(of, tree)
+
+
+@pytest.mark.parametrize("layout", ["dict", "tuple"])
+def test_observations_of_any_structure_and_keys_in_states_are_reset_too(layout):
+    env, actions = Counter(layout=layout, keyed=True), np.zeros((9, 7), np.int32)
+    states, timesteps = zip(
+        *(player(env, 7, "same_step", chunk)(jax.random.key(0), actions) for chunk in (3, 7)),
+        strict=True,
+    )
+    chex.assert_trees_all_equal(*map(bits, timesteps))
+    memories = [state.memory for state in states]
+    assert memories[0].dtype == jax.random.key(0).dtype
+    chex.assert_trees_all_equal(*map(jax.random.key_data, memories))
+    assert len(np.unique(jax.random.key_data(memories[0]), axis=None)) > 9 * 7
+
+
+# What each mode returns, step by step
+
+NUM_ENVS = 4
+# One column an instance: goes on; terminates; is truncated, then ends both ways; ends twice.
+SCRIPT = np.array(
+    [
+        [CONTINUE, CONTINUE, CONTINUE, TERMINATE],
+        [CONTINUE, TERMINATE, TRUNCATE, BOTH],
+        [CONTINUE, BOTH, CONTINUE, TERMINATE],
+        [CONTINUE, CONTINUE, BOTH, CONTINUE],
+        [CONTINUE, CONTINUE, CONTINUE, CONTINUE],
+    ],
+    np.int32,
+)
+
+
+def played(mode):
+    """The observations from reset [N, 2], and the timesteps [T, N, ...] of SCRIPT."""
+    key = jax.random.key(0)
+    _, first = jaxenvs.vectorize(SCRIPTED, NUM_ENVS, autoreset=mode).reset(key)
+    timesteps = player(SCRIPTED, NUM_ENVS, mode)(key, SCRIPT)[1]
+    return jax.tree.map(np.asarray, first), jax.tree.map(np.asarray, timesteps)
+
+
+def counts(observation):
+    """The steps taken in the episode, from a `Scripted` observation [..., 2]."""
+    return observation[..., 1].astype(int).tolist()
+
+
+@pytest.mark.parametrize("mode", MODES)
+def test_reset_gives_no_reward_no_flag_and_what_it_led_to(mode):
+    first, _ = played(mode)
+    assert not first.reward.any() and not first.done.any()
+    np.testing.assert_array_equal(first.final_observation, first.observation)
+    assert counts(first.observation) == [0] * NUM_ENVS == first.info["count"].tolist()
+    assert len(np.unique(first.observation[:, 0])) == NUM_ENVS
+
+
+def test_same_step_returns_the_first_observation_with_the_end_of_the_old_episode():
+    first, timesteps = played("same_step")
+    # The step that ends an episode keeps its own reward, flags and info.
+    np.testing.assert_array_equal(timesteps.reward, SCRIPT.astype(np.float32))
+    np.testing.assert_array_equal(timesteps.terminated, np.isin(SCRIPT, (TERMINATE, BOTH)))
+    np.testing.assert_array_equal(timesteps.truncated, np.isin(SCRIPT, (TRUNCATE, BOTH)))
+    led_to = [[1, 1, 1, 1], [2, 2, 2, 1], [3, 1, 1, 1], [4, 1, 2, 1], [5, 2, 1, 2]]
+    goes_on = [[1, 1, 1, 0], [2, 0, 0, 0], [3, 0, 1, 0], [4, 1, 0, 1], [5, 2, 1, 2]]
+    assert counts(timesteps.final_observation) == led_to == timesteps.info["count"].tolist()
+    assert counts(timesteps.observation) == goes_on
+    # The last observation belongs to the old episode, the next one to the new.
+    episodes = np.concatenate([first.observation[None], timesteps.observation])[..., 0]
+    np.testing.assert_array_equal(timesteps.final_observation[..., 0], episodes[:-1])
+    np.testing.assert_array_equal(episodes[1:] != episodes[:-1], timesteps.done)
+
+
+def test_next_step_spends_a_step_on_the_reset_and_ignores_its_action():
+    first, timesteps = played("next_step")
+    resets = np.array([[0, 0, 0, 0], [0, 0, 0, 1], [0, 1, 1, 0], [0, 0, 0, 1], [0, 0, 1, 0]], bool)
+    np.testing.assert_array_equal(timesteps.reward, np.where(resets, 0, SCRIPT))
+    ends = np.where(resets, CONTINUE, SCRIPT)
+    np.testing.assert_array_equal(timesteps.terminated, np.isin(ends, (TERMINATE, BOTH)))
+    np.testing.assert_array_equal(timesteps.truncated, np.isin(ends, (TRUNCATE, BOTH)))
+    expected = [[1, 1, 1, 1], [2, 2, 2, 0], [3, 0, 0, 1], [4, 1, 1, 0], [5, 2, 0, 1]]
+    assert counts(timesteps.observation) == expected == timesteps.info["count"].tolist()
+    np.testing.assert_array_equal(timesteps.final_observation, timesteps.observation)
+    episodes = np.concatenate([first.observation[None], timesteps.observation])[..., 0]
+    np.testing.assert_array_equal(episodes[1:] != episodes[:-1], resets)
+
+
+def test_disabled_leaves_a_finished_instance_as_it_was_without_reward():
+    first, timesteps = played("disabled")
+    over = np.array([[0, 0, 0, 1], [0, 1, 1, 1], [0, 1, 1, 1], [0, 1, 1, 1], [0, 1, 1, 1]], bool)
+    before = np.concatenate([np.zeros((1, NUM_ENVS), bool), over[:-1]])
+    np.testing.assert_array_equal(timesteps.done, over)
+    np.testing.assert_array_equal(timesteps.reward, np.where(before, 0, SCRIPT))
+    # How an episode ended stays what it was: instance 3 terminated, whatever was asked later.
+    np.testing.assert_array_equal(timesteps.terminated[-1], [False, True, False, True])
+    np.testing.assert_array_equal(timesteps.truncated[-1], [False, False, True, False])
+    expected = [[1, 1, 1, 1], [2, 2, 2, 1], [3, 2, 2, 1], [4, 2, 2, 1], [5, 2, 2, 1]]
+    assert counts(timesteps.observation) == expected == timesteps.info["count"].tolist()
+    np.testing.assert_array_equal(timesteps.final_observation, timesteps.observation)
+    assert (timesteps.observation[..., 0] == first.observation[None, :, 0]).all()
+
+
+# Which key an instance draws from
+
+
+def each_folded(key, num_envs, offset=0):
+    indices = jnp.arange(num_envs, dtype=jnp.uint32) + np.uint32(offset)
+    return jax.vmap(jax.random.fold_in, (None, 0))(key, indices)
+
+
+def test_instances_draw_from_the_key_folded_with_their_index():
+    env, num_envs = Counter(), 5
+    vector_env = jaxenvs.vectorize(env, num_envs)
+    reset_key, step_key = jax.random.split(jax.random.key(3))
+    actions = jnp.zeros(num_envs, jnp.int32)
+    state, timestep = jax.jit(vector_env.reset)(reset_key)
+    alone = jax.jit(jax.vmap(env.reset))(each_folded(reset_key, num_envs))
+    chex.assert_trees_all_equal(state, alone[0])
+    chex.assert_trees_all_equal(bits(timestep.observation), bits(alone[1].observation))
+
+    stepped_state, stepped = jax.jit(vector_env.step)(state, actions, step_key)
+    alone = jax.jit(jax.vmap(env.step))(state, actions, each_folded(step_key, num_envs))[1]
+    fresh = jax.jit(jax.vmap(env.reset))(each_folded(step_key, num_envs, 2**31))
+    done = np.asarray(stepped.done)
+    assert done.any() and not done.all()
+    chex.assert_trees_all_equal(bits(stepped.final_observation), bits(alone.observation))
+    expected = np.where(done[:, None], fresh[1].observation, alone.observation)
+    chex.assert_trees_all_equal(bits(stepped.observation), bits(expected))
+    lengths = np.where(done, fresh[0].length, state.length)
+    chex.assert_trees_all_equal(np.asarray(stepped_state.length), lengths)
+
+
+@pytest.mark.parametrize(
+    "env", [Counter(), jaxenvs.make("CartPole-v1", time_limit=7)], ids=["Counter", "CartPole"]
+)
+def test_the_first_instances_do_not_depend_on_how_many_there_are(env):
+    actions = np.random.default_rng(0).integers(0, 2, (20, 24), np.int32)
+    few = player(env, 8, "same_step")(jax.random.key(0), actions[:, :8])
+    many = player(env, 24, "same_step", 5)(jax.random.key(0), actions)
+    chex.assert_trees_all_equal(bits(few[1]), bits(jax.tree.map(lambda leaf: leaf[:, :8], many[1])))
