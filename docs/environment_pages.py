@@ -1,11 +1,9 @@
 """A page for each registered id, made from its docstring, the registry and `render`."""
 
-import dataclasses
 import inspect
 import os
 import re
 import tempfile
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -17,7 +15,7 @@ from mkdocs.config.defaults import MkDocsConfig
 from mkdocs.structure.files import File, Files
 
 import jaxenvs
-from jaxenvs import struct
+from jaxenvs.cli.info import describe_parameters
 from jaxenvs.rendering.video import write_video
 
 FOLDER = "environments"
@@ -109,8 +107,8 @@ def environment_page(spec: jaxenvs.EnvSpec, env: jaxenvs.Environment) -> str:
         "| name | default | meaning | |",
         "|---|---|---|---|",
     ]
-    for name, default, comment, static in parameters(cls, spec):
-        default = default.replace("|", "\\|")
+    for name, value, comment, static in describe_parameters(env.unwrapped):
+        default = (getattr(value, "__name__", None) or repr(value)).replace("|", "\\|")
         comment = comment.replace("|", "\\|").replace("[", "\\[")
         lines.append(f"| `{name}` | `{default}` | {comment} | {'static' if static else ''} |")
     return "\n".join(lines) + "\n"
@@ -143,16 +141,6 @@ def read_docstring(cls: type) -> tuple[str, list[tuple[str, str, list[str]]], li
                 joined = " ".join([first, *(line.strip() for line in tail)])
                 facts.append((name, _escape(joined), []))
     return " ".join(summary.split()), facts, prose
-
-
-def parameters(cls: type, spec: jaxenvs.EnvSpec) -> Iterator[tuple[str, str, str, bool]]:
-    """Name, default, trailing comment and whether it is static, of each field."""
-    source = inspect.getsource(cls)
-    for field in dataclasses.fields(cls):
-        comment = re.search(rf"^    {field.name}: [^\n]*?  # (.*)$", source, re.MULTILINE)
-        default: Any = spec.kwargs.get(field.name, field.default)
-        text = getattr(default, "__name__", None) or repr(default)
-        yield field.name, text, comment[1] if comment else "", struct.is_static(field)
 
 
 def animation(env: jaxenvs.Environment) -> bytes:

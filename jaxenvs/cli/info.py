@@ -7,7 +7,7 @@ import inspect
 import io
 import textwrap
 import tokenize
-from typing import Any
+from typing import Any, Literal, get_args, get_origin, get_type_hints
 
 import jaxenvs
 from jaxenvs import struct
@@ -33,7 +33,7 @@ def run(options: argparse.Namespace) -> None:
     }.items():
         facts.add_row(f"[bold]{name}[/]", _plain(value))
 
-    parameters = table("parameter", "default", "", title="Parameters")
+    parameters = table("parameter", "default", "unit and meaning", title="Parameters")
     for name, default, comment, is_static in describe_parameters(env.unwrapped):
         notes = [comment, "compiles anew"] if is_static else [comment]
         parameters.add_row(
@@ -54,11 +54,17 @@ def describe_parameters(env: Any) -> list[tuple[str, Any, str, bool]]:
     """(name, value, comment, static) for each field of an environment, in order.
 
     The comment is the one on the field's line in the source, where units and meanings stand;
-    it is empty where the source cannot be read.
+    it is empty where the source cannot be read. What a `Literal` allows besides stands before it.
     """
     comments: dict[str, str] = {}
     for cls in reversed(type(env).__mro__):
         comments.update(field_comments(cls))
+    for name, hint in get_type_hints(type(env)).items():
+        if get_origin(hint) is Literal:
+            others = [repr(value) for value in get_args(hint) if value != getattr(env, name)]
+            comments[name] = "; ".join(
+                filter(None, [f"or {', '.join(others)}", comments.get(name, "")])
+            )
     return [
         (
             field.name,

@@ -1,3 +1,5 @@
+import pytest
+
 import jaxenvs
 from jaxenvs import struct
 from jaxenvs.cli.info import describe_parameters, field_comments
@@ -34,3 +36,15 @@ def test_parameters_are_those_of_the_made_environment():
     parameters = {name: rest for name, *rest in describe_parameters(env)}
     assert parameters["gravity"] == [3.7, "m/s^2", False]
     assert parameters["sutton_barto_reward"][2]
+
+
+@pytest.mark.parametrize("id", sorted(jaxenvs.registry))
+def test_every_parameter_of_every_id_says_its_unit_or_meaning(id):
+    parameters = describe_parameters(jaxenvs.make(id).unwrapped)
+    assert parameters and [name for name, _, comment, _ in parameters if not comment] == []
+
+
+def test_what_a_parameter_allows_besides_its_value_is_told():
+    env = jaxenvs.make("CartPole-v1", kinematics_integrator="semi-implicit euler").unwrapped
+    comments = {name: comment for name, _, comment, _ in describe_parameters(env)}
+    assert comments["kinematics_integrator"] == "or 'euler'"

@@ -65,11 +65,11 @@ class Acrobot(Environment[AcrobotState]):
     max_vel_1: float = 4 * math.pi  # rad/s
     max_vel_2: float = 9 * math.pi  # rad/s
     avail_torque: tuple[float, ...] = (-1.0, 0.0, 1.0)  # N m, one an action
-    torque_noise_max: float | None = None  # N m
+    torque_noise_max: float | None = None  # N m, None draws nothing
     dt: float = 0.2  # s between steps
-    start_low: float = -0.1
-    start_high: float = 0.1
-    book_or_nips: Literal["book", "nips"] = struct.static("book")
+    start_low: float = -0.1  # of angles, rad, and speeds, rad/s
+    start_high: float = 0.1  # exclusive
+    book_or_nips: Literal["book", "nips"] = struct.static("book")  # equations
     dtype: Any = struct.static(np.float32)  # float64 needs jax_enable_x64
 
     def __post_init__(self) -> None:

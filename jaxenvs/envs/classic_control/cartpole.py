@@ -52,12 +52,12 @@ class CartPole(Environment[CartPoleState]):
     length: float = 0.5  # m, half of the pole's
     force_mag: float = 10.0  # N, of one push
     tau: float = 0.02  # s between steps
-    theta_threshold_radians: float = 12 * 2 * math.pi / 360
-    x_threshold: float = 2.4  # m
-    start_low: float = -0.05
-    start_high: float = 0.05
+    theta_threshold_radians: float = 12 * 2 * math.pi / 360  # rad, beyond it the pole has fallen
+    x_threshold: float = 2.4  # m, beyond it the cart is off the track
+    start_low: float = -0.05  # of all four components, in their own units
+    start_high: float = 0.05  # exclusive
     kinematics_integrator: Literal["euler", "semi-implicit euler"] = struct.static("euler")
-    sutton_barto_reward: bool = struct.static(False)
+    sutton_barto_reward: bool = struct.static(False)  # -1 for the fall, else 0
     dtype: Any = struct.static(np.float32)  # float64 needs jax_enable_x64
 
     def __post_init__(self) -> None:

@@ -35,15 +35,15 @@ class MountainCar(Environment[MountainCarState]):
     (tests/parity/test_classic_control.py).
     """
 
-    min_position: float = -1.2
-    max_position: float = 0.6
-    max_speed: float = 0.07
-    goal_position: float = 0.5
-    goal_velocity: float = 0.0
-    start_low: float = -0.6
-    start_high: float = -0.4
-    force: float = 0.001  # added to the velocity by one push
-    gravity: float = 0.0025
+    min_position: float = -1.2  # track units, the wall
+    max_position: float = 0.6  # track units
+    max_speed: float = 0.07  # track units per step
+    goal_position: float = 0.5  # track units
+    goal_velocity: float = 0.0  # track units per step, the least that counts
+    start_low: float = -0.6  # track units
+    start_high: float = -0.4  # track units, exclusive
+    force: float = 0.001  # track units per step^2, of one push
+    gravity: float = 0.0025  # track units per step^2, times cos(3 position)
     dtype: Any = struct.static(np.float32)  # float64 needs jax_enable_x64
 
     @property

@@ -34,17 +34,17 @@ class MountainCarContinuous(Environment[MountainCarState]):
     Gymnasium's MountainCarContinuous-v0 (tests/parity/test_classic_control.py).
     """
 
-    min_action: float = -1.0
-    max_action: float = 1.0
-    min_position: float = -1.2
-    max_position: float = 0.6
-    max_speed: float = 0.07
-    goal_position: float = 0.45
-    goal_velocity: float = 0.0
-    start_low: float = -0.6
-    start_high: float = -0.4
-    power: float = 0.0015  # added to the velocity at full throttle
-    gravity: float = 0.0025
+    min_action: float = -1.0  # full throttle to the left
+    max_action: float = 1.0  # full throttle to the right
+    min_position: float = -1.2  # track units, the wall
+    max_position: float = 0.6  # track units
+    max_speed: float = 0.07  # track units per step
+    goal_position: float = 0.45  # track units
+    goal_velocity: float = 0.0  # track units per step, the least that counts
+    start_low: float = -0.6  # track units
+    start_high: float = -0.4  # track units, exclusive
+    power: float = 0.0015  # track units per step^2, at full throttle
+    gravity: float = 0.0025  # track units per step^2, times cos(3 position)
     dtype: Any = struct.static(np.float32)  # float64 needs jax_enable_x64
 
     @property

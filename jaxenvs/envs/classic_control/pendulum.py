@@ -62,8 +62,8 @@ class Pendulum(Environment[PendulumState]):
     max_speed: float = 8.0  # rad/s
     max_torque: float = 2.0  # N m
     dt: float = 0.05  # s between steps
-    x_init: float = math.pi  # rad
-    y_init: float = 1.0  # rad/s
+    x_init: float = math.pi  # rad, the largest angle at the start
+    y_init: float = 1.0  # rad/s, the largest speed at the start
     dtype: Any = struct.static(np.float32)  # float64 needs jax_enable_x64
 
     @property
