@@ -34,8 +34,8 @@ examples:
     "train": """\
 Train an agent in one jitted program, with settings that suit the id.
 
-Leaves in the output folder: metrics.json, learning_curve.png, config.json and checkpoint/,
-which `jaxenvs render --checkpoint` reads.
+Leaves in the output folder: metrics.json, config.json, checkpoint/, which `jaxenvs render
+--checkpoint` reads, and, with the extra `render`, learning_curve.png.
 
 examples:
   jaxenvs train ppo CartPole-v1

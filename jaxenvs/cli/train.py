@@ -13,7 +13,7 @@ import numpy as np
 
 from jaxenvs.cli._console import console
 from jaxenvs.cli._progress import TrainingProgress
-from jaxenvs.errors import TrainingError
+from jaxenvs.errors import MissingExtraError, TrainingError
 from jaxenvs.registry import find
 from jaxenvs.rendering.plots import write_learning_curve
 from jaxenvs.training import PPO, Train, TrainResult, make_train, restore, save
@@ -48,14 +48,19 @@ def run(options: argparse.Namespace) -> None:
         out.print(f"Solved from: {spec.reward_threshold}")
 
     write_run(folder, options.id, chosen, options.seed, result)
-    write_learning_curve(
-        folder / "learning_curve.png",
-        result.metrics["steps"],
-        result.metrics["episode_return"],
-        title=f"PPO on {options.id}",
-        threshold=spec.reward_threshold,
-    )
-    out.print(f"Wrote {folder}/: metrics.json, learning_curve.png, config.json, checkpoint/")
+    written = ["metrics.json", "config.json", "checkpoint/"]
+    try:
+        curve = write_learning_curve(
+            folder / "learning_curve.png",
+            result.metrics["steps"],
+            result.metrics["episode_return"],
+            title=f"PPO on {options.id}",
+            threshold=spec.reward_threshold,
+        )
+        written.append(curve.name)
+    except MissingExtraError as error:  # no reason to fail after a training
+        out.print(f"No learning curve: {error}", markup=False)
+    out.print(f"Wrote {folder}/: {', '.join(written)}")
 
 
 def learn(id: str, chosen: Recipe, seed: int) -> tuple[Train, TrainResult, dict[str, float]]:

@@ -29,8 +29,8 @@ OnUpdate = Callable[[Any, Mapping[str, Any]], None]  # (updates so far, metrics)
 
 
 @chex.dataclass(frozen=True)
-class EpisodeStatistics:
-    """The episodes under way, one for each instance."""
+class EpisodesUnderWay:
+    """What the current episode of each instance has brought so far."""
 
     episode_return: jax.Array  # float32[N], since the last reset
     episode_length: jax.Array  # int32[N]
@@ -47,7 +47,7 @@ class LearnerState:
     key: chex.PRNGKey
     env_state: chex.ArrayTree
     observation: chex.ArrayTree  # [N, ...], what to act on next
-    episodes: EpisodeStatistics
+    episodes: EpisodesUnderWay
     observation_statistics: RunningStatistics  # of each feature, for normalise_observations
     return_statistics: RunningStatistics  # of discounted returns, for normalise_rewards
 
@@ -63,7 +63,7 @@ class Unroll:
     truncated: jax.Array  # bool[T, N]
     final_observation: jax.Array  # float32[T, N, F], what each step itself led to, before resets
     last_observation: jax.Array  # float32[N, F], what the next unroll starts from
-    episodes: EpisodeStatistics  # [T, N], as of each step; whole episodes where done
+    episodes: EpisodesUnderWay  # [T, N], as of each step; whole episodes where done
 
 
 @chex.dataclass(frozen=True)
@@ -133,7 +133,7 @@ class Train:
             key=key,
             env_state=env_state,
             observation=timestep.observation,
-            episodes=EpisodeStatistics(
+            episodes=EpisodesUnderWay(
                 episode_return=jnp.zeros(num_envs, jnp.float32),
                 episode_length=jnp.zeros(num_envs, jnp.int32),
                 discounted_return=jnp.zeros(num_envs, jnp.float32),
@@ -284,10 +284,10 @@ def collect(
 
 
 def count_step(
-    episodes: EpisodeStatistics, timestep: TimeStep, gamma: jax.Array | float
-) -> tuple[EpisodeStatistics, EpisodeStatistics]:
+    episodes: EpisodesUnderWay, timestep: TimeStep, gamma: jax.Array | float
+) -> tuple[EpisodesUnderWay, EpisodesUnderWay]:
     """Adds one step of N instances: what to carry on, and the sums as of this step."""
-    so_far = EpisodeStatistics(
+    so_far = EpisodesUnderWay(
         episode_return=episodes.episode_return + timestep.reward,
         episode_length=episodes.episode_length + 1,
         discounted_return=gamma * episodes.discounted_return + timestep.reward,

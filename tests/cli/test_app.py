@@ -99,6 +99,16 @@ def test_train_leaves_metrics_a_curve_and_a_checkpoint(trained):
         assert curve.width > curve.height > 100
 
 
+def test_without_matplotlib_a_training_is_kept_and_the_extra_named(capsys, monkeypatch, tmp_path):
+    monkeypatch.setitem(sys.modules, "matplotlib.figure", None)
+    arguments = ["train", "ppo", "CartPole-v1", "--total-steps", "128", "--num-envs", "4"]
+    arguments += ["--unroll-length", "32", "--set", "hidden_sizes=8", "--set", "epochs=2"]
+    status, printed = run(capsys, *arguments, "--output", f"{tmp_path}")
+    assert status == 0 and "jaxenvs[render]" in printed
+    names = {path.name for path in tmp_path.iterdir()}
+    assert names == {"metrics.json", "config.json", "checkpoint"}
+
+
 def test_a_trained_policy_is_rendered(capsys, trained):
     status, printed = run(
         capsys, "render", "CartPole-v1", "-o", f"{trained}/a.gif", "--checkpoint", f"{trained}"
