@@ -1,5 +1,8 @@
 """JAX-native batched environments for reinforcement learning."""
 
+import importlib as _importlib
+from typing import TYPE_CHECKING as _TYPE_CHECKING
+
 from jaxenvs.core import Environment as Environment
 from jaxenvs.core import Policy as Policy
 from jaxenvs.core import TimeStep as TimeStep
@@ -15,3 +18,19 @@ from jaxenvs.rollouts import rollout as rollout
 from jaxenvs.vector.vectorize import vectorize as vectorize
 
 __version__ = "0.1.0"
+
+# Subpackages that nobody should wait for are imported when they are first named.
+_LAZY = ("testing", "training")
+
+if _TYPE_CHECKING:
+    from jaxenvs import testing as testing
+    from jaxenvs import training as training
+else:
+
+    def __getattr__(name):
+        if name in _LAZY:
+            return _importlib.import_module(f"jaxenvs.{name}")
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+
+    def __dir__():
+        return sorted({*globals(), *_LAZY})
