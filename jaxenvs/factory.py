@@ -91,6 +91,6 @@ def _check_parameters(id: str, entry_point: Callable[..., Any], params: dict[str
     for name in params:
         if name not in names:
             raise UnknownParameterError(
-                f'{id} has no parameter "{name}".{closest(name, names)}'
+                f'{id} has no parameter "{name}".{closest(name, [*names, "time_limit"])}'
                 f"  `jaxenvs info {id}` shows all."
             )

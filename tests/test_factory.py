@@ -55,6 +55,11 @@ def test_a_misspelt_parameter_names_the_closest():
         jaxenvs.make("CartPole-v1", gravty=1.0)
 
 
+def test_a_misspelt_time_limit_is_told_too():
+    with pytest.raises(UnknownParameterError, match=r'Close: .*"time_limit"'):
+        jaxenvs.make("CartPole-v1", time_limits=9)
+
+
 def test_a_misspelt_id_names_the_closest():
     for make in (jaxenvs.make, lambda id: jaxenvs.make_vec(id, 2)):
         with pytest.raises(UnknownEnvironmentError, match=r'Close: .*"CartPole-v1"'):
