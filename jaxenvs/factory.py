@@ -9,7 +9,7 @@ import jax
 
 from jaxenvs import catalog as catalog  # fills the registry
 from jaxenvs.core import AutoresetMode, Environment
-from jaxenvs.errors import UnknownParameterError, closest
+from jaxenvs.errors import ParameterError, UnknownParameterError, closest
 from jaxenvs.registry import EnvSpec, find
 from jaxenvs.vector.vectorize import VectorizedEnv, vectorize
 from jaxenvs.wrappers.time_limit import TimeLimit
@@ -33,6 +33,7 @@ def make(
     Raises:
         UnknownEnvironmentError: the id is not registered; the message names the closest.
         UnknownParameterError: a parameter is misspelt; the message names the closest.
+        ParameterError: the time limit is less than one step, or no number.
 
     Example:
         >>> env = jaxenvs.make("CartPole-v1", gravity=3.7)
@@ -43,6 +44,7 @@ def make(
     spec = find(id)
     entry_point = _load(spec)
     _check_parameters(id, entry_point, params)
+    _check_time_limit(id, time_limit)
     env = entry_point(**{**spec.kwargs, **params})
     limit = spec.time_limit if time_limit == "default" else time_limit
     return env if limit is None else TimeLimit(env, max_steps=limit)
@@ -94,3 +96,12 @@ def _check_parameters(id: str, entry_point: Callable[..., Any], params: dict[str
                 f'{id} has no parameter "{name}".{closest(name, [*names, "time_limit"])}'
                 f"  `jaxenvs info {id}` shows all."
             )
+
+
+def _check_time_limit(id: str, time_limit: Any) -> None:
+    is_word = isinstance(time_limit, (str, bool)) and time_limit != "default"
+    if is_word or (isinstance(time_limit, int) and time_limit < 1):
+        raise ParameterError(
+            f"{id} got time_limit={time_limit!r}; it must be at least 1."
+            "  Pass None for no limit, or leave it out for the id's own."
+        )

@@ -7,7 +7,7 @@ import pytest
 
 import jaxenvs
 from jaxenvs.envs.classic_control.cartpole import CartPole
-from jaxenvs.errors import UnknownEnvironmentError, UnknownParameterError
+from jaxenvs.errors import ParameterError, UnknownEnvironmentError, UnknownParameterError
 from jaxenvs.registry import registry
 from jaxenvs.testing import Counter
 from jaxenvs.wrappers import TimeLimit
@@ -31,6 +31,20 @@ def test_an_id_brings_its_time_limit():
 def test_the_time_limit_can_be_changed_or_taken_away():
     assert jaxenvs.make("CartPole-v1", time_limit=9).max_steps == 9
     assert type(jaxenvs.make("CartPole-v1", time_limit=None)) is CartPole
+
+
+@pytest.mark.parametrize("time_limit", [0, -1, "none", True])
+def test_a_time_limit_is_at_least_one_step(time_limit):
+    with pytest.raises(ParameterError, match=r"at least 1.*None"):
+        jaxenvs.make("CartPole-v1", time_limit=time_limit)
+
+
+def test_time_limits_can_differ_between_instances():
+    limits = jnp.array([1, 2, 3], jnp.int32)
+    env = jaxenvs.make_vec("CartPole-v1", 3, time_limit=limits, batched=["max_steps"])
+    state, _ = env.reset(jax.random.key(0))
+    _, timestep = env.step(state, jnp.zeros(3, jnp.int32), jax.random.key(1))
+    assert timestep.truncated.tolist() == [True, False, False]
 
 
 def test_parameters_go_to_the_environment():
