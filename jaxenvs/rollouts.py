@@ -27,7 +27,7 @@ _UPDATES = 100  # of a progress bar
 class EpisodeStatistics:
     """Of the episodes that finished; accumulated per instance, so that no sum grows large."""
 
-    count: jax.Array  # int32[N]
+    count: jax.Array  # int32[N]; -1 until the episode that a staggered start cut is over
     mean: jax.Array  # float32[2, N], of returns and of lengths
     squares: jax.Array  # float32[2, N], sums of squared deviations from the mean
 
@@ -37,14 +37,18 @@ class EpisodeStatistics:
         The keys are count, return_mean, return_std, length_mean, length_std; where nothing
         finished, the last four are NaN.
         """
-        weight = self.count.astype(jnp.float32)
+        weight = jnp.maximum(self.count, 0).astype(jnp.float32)
         count = jnp.sum(weight)
-        mean = jnp.sum(self.mean * weight[None], axis=-1) / count
+        # Both branches are finite, since derivatives pass through the one not taken, too.
+        some = jnp.maximum(count, 1)
+        mean = jnp.sum(self.mean * weight[None], axis=-1) / some
         deviation = self.mean - mean[:, None]
-        squares = jnp.sum(self.squares + deviation**2 * weight[None], axis=-1)
-        std = jnp.sqrt(squares / count)
+        variance = jnp.sum(self.squares + deviation**2 * weight[None], axis=-1) / some
+        varies = variance > 0
+        std = jnp.where(varies, jnp.sqrt(jnp.where(varies, variance, 1)), 0)
+        mean, std = (jnp.where(count > 0, value, jnp.nan) for value in (mean, std))
         return {
-            "count": jnp.sum(self.count),
+            "count": jnp.sum(jnp.maximum(self.count, 0), dtype=jnp.int32),
             "return_mean": mean[0],
             "return_std": std[0],
             "length_mean": mean[1],
@@ -134,7 +138,8 @@ def rollout(
         state: goes on from where another rollout ended.
         policy_carry: the first memory of a recurrent policy.
         outputs: "trajectory" for everything, "statistics" for the finished episodes' count, and
-            mean and deviation of their returns and lengths, in constant memory.
+            mean and deviation of their returns and lengths, in constant memory. Episodes that a
+            staggered start joined in the middle are not counted.
         unroll: steps per iteration of the compiled loop.
         progress: show a bar, in a terminal or a notebook (needs the extra `cli`).
 
@@ -188,7 +193,8 @@ def evaluate(
     """Plays exactly the first `num_episodes` episodes of every instance.
 
     Counting whatever finishes within a number of steps favours short episodes; here each instance
-    owes the same number, however long they take.
+    owes the same number, however long they take. What is left of the episodes that a staggered
+    start joined in the middle is played first, and not counted.
 
     Args:
         env: N instances that reset themselves, or one episode each.
@@ -227,13 +233,15 @@ def _start(env: VectorEnv, key: chex.PRNGKey, policy_carry: chex.ArrayTree) -> R
     reset_key, key = jax.random.split(key)
     env_state, timestep = env.reset(reset_key)
     zeros = jnp.zeros((2, env.num_envs), jnp.float32)
+    # A staggered start joins episodes in the middle; what is left of them is no episode's return.
+    first = -1 if getattr(env, "stagger", False) is not False else 0
     return RolloutState(
         env_state=env_state,
         timestep=timestep.replace(final_observation=None),
         policy_carry=policy_carry,
         running=zeros,
         statistics=EpisodeStatistics(
-            count=jnp.zeros(env.num_envs, jnp.int32), mean=zeros, squares=zeros
+            count=jnp.full(env.num_envs, first, jnp.int32), mean=zeros, squares=zeros
         ),
         key=key,
         steps=jnp.int32(0),
@@ -244,17 +252,15 @@ def _advance(
     policy: Callable[..., Any] | None,
     env: VectorEnv,
     state: RolloutState,
-    action_key: chex.PRNGKey,
-    step_key: chex.PRNGKey,
 ) -> tuple[RolloutState, Any, TimeStep, jax.Array]:
-    """One step: the state after it, the action, the timestep, and bool[N]: an episode finished."""
-    before, carry = state.timestep, state.policy_carry
-    if policy is None:
-        action = env.action_space.sample(action_key)
-    elif carry is None:
-        action = policy(before.observation, action_key)
-    else:
-        carry, action = policy(carry, before, action_key)
+    """One step: the state after it, the action, the timestep, and what was `running` with it."""
+    before = state.timestep
+    action_key, step_key = _keys(state)
+    try:
+        carry, action = _act(policy, env, state, action_key)
+    except NotImplementedError:
+        # jax.random.poisson accepts no generator but JAX's own; the bits are the same.
+        carry, action = _act(policy, env, state, prng.stock(action_key))
     carry = prng.stock(carry)  # it may hold a key
     env_state, timestep = env.step(state.env_state, action, step_key)
 
@@ -281,6 +287,17 @@ def _advance(
     return state, action, timestep, running
 
 
+def _act(
+    policy: Callable[..., Any] | None, env: VectorEnv, state: RolloutState, key: chex.PRNGKey
+) -> tuple[chex.ArrayTree, Any]:
+    """The policy's carry, and the action."""
+    if policy is None:
+        return state.policy_carry, env.action_space.sample(key)
+    if state.policy_carry is None:
+        return None, policy(state.timestep.observation, key)
+    return policy(state.policy_carry, state.timestep, key)
+
+
 @functools.partial(
     jax.jit, static_argnames=("function", "num_steps", "outputs", "unroll", "progress")
 )
@@ -302,9 +319,9 @@ def _rollout(
         state = _start(env, key, policy_carry)  # pyright: ignore[reportArgumentType] see rollout
     first = state.steps
 
-    def step(state: RolloutState, keys: tuple[chex.PRNGKey, chex.PRNGKey]) -> Any:
+    def step(state: RolloutState, _: None) -> Any:
         before = state.timestep.observation
-        state, action, timestep, _ = _advance(policy, env, state, *keys)
+        state, action, timestep, _ = _advance(policy, env, state)
         if progress:
             _report(state.steps - first, num_steps)
         if outputs == "statistics":
@@ -319,7 +336,7 @@ def _rollout(
             info=timestep.info,
         )
 
-    state, trajectory = lax.scan(step, state, _keys(state, num_steps), unroll=unroll)
+    state, trajectory = lax.scan(step, state, None, num_steps, unroll=unroll)
     return Rollout(trajectory=trajectory, statistics=state.statistics.total(), state=state)
 
 
@@ -335,7 +352,7 @@ def _evaluate(
     max_steps: int | None,
 ) -> Evaluation:
     policy = function if partial is None else partial
-    instances = jnp.arange(env.num_envs)
+    episodes = jnp.arange(num_episodes, dtype=jnp.int32)[:, None]
     start = _start(env, key, policy_carry)
     empty = jnp.zeros((2, num_episodes, env.num_envs), jnp.float32)
 
@@ -347,15 +364,14 @@ def _evaluate(
     def step(carry: tuple[RolloutState, jax.Array]) -> tuple[RolloutState, jax.Array]:
         state, record = carry
         episode = state.statistics.count
-        keys = _keys(state, 1)
-        state, _, _, running = _advance(policy, env, state, keys[0][0], keys[1][0])
+        state, _, _, running = _advance(policy, env, state)
         finished = state.statistics.count > episode
-        # Episodes past the k-th have no row: the scatter drops them.
-        row = jnp.where(finished, episode, num_episodes)
-        return state, record.at[:, row, instances].set(running, mode="drop")
+        # Episodes past the k-th have no row. A selection, as a scatter cannot follow a mesh.
+        row = finished[None] & (episodes == episode[None])
+        return state, jnp.where(row[None], running[:, None], record)
 
     state, record = lax.while_loop(unfinished, step, (start, empty))
-    finished = jnp.arange(num_episodes)[:, None] < state.statistics.count[None]
+    finished = episodes < state.statistics.count[None]
     return Evaluation(
         episode_return=jnp.where(finished, record[0], jnp.nan),
         episode_length=record[1].astype(jnp.int32),
@@ -363,13 +379,12 @@ def _evaluate(
     )
 
 
-def _keys(state: RolloutState, num_steps: int) -> tuple[chex.PRNGKey, chex.PRNGKey]:
-    """The keys of the next steps, for acting and for stepping: a function of key and step alone."""
-    steps = state.steps.astype(jnp.uint32) + jnp.arange(num_steps, dtype=jnp.uint32)
-    fold_in = jax.vmap(jax.random.fold_in, in_axes=(None, 0))
+def _keys(state: RolloutState) -> tuple[chex.PRNGKey, chex.PRNGKey]:
+    """The keys of this step, for acting and for stepping: a function of key and step alone."""
+    # Hashed in the loop: two hashes fuse with what they feed, a row of many made before do not.
+    quick, step = prng.fast(state.key), state.steps.astype(jnp.uint32)
     # Two series out of one key: even numbers and odd ones.
-    quick = prng.fast(state.key)
-    return fold_in(quick, 2 * steps), fold_in(quick, 2 * steps + 1)
+    return jax.random.fold_in(quick, 2 * step), jax.random.fold_in(quick, 2 * step + 1)
 
 
 def _with_policy(run: Callable[..., Any], policy: Any, *args: Any) -> Any:
