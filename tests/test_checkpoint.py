@@ -1,0 +1,93 @@
+"""A loop that is saved and restored goes on as if it had never stopped."""
+
+import subprocess
+import sys
+import textwrap
+
+import chex
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+
+import jaxenvs
+from jaxenvs.testing import Counter
+
+pytest.importorskip("orbax.checkpoint")
+from jaxenvs.training.checkpoint import restore, save
+
+KEY = jax.random.key(3)
+T = 11
+
+
+def remember(memory, timestep, key):
+    memory = jnp.where(timestep.done, 0, memory) + 1
+    return memory, (memory + jax.random.randint(key, memory.shape, 0, 2)) % 2
+
+
+def plain(tree):
+    def data(leaf):
+        is_key = jnp.issubdtype(leaf.dtype, jax.dtypes.prng_key)
+        return np.asarray(jax.random.key_data(leaf) if is_key else leaf)
+
+    return jax.tree.map(data, tree)
+
+
+def assert_same(a, b):
+    chex.assert_trees_all_equal_shapes_and_dtypes(a, b)
+    chex.assert_trees_all_equal(plain(a), plain(b))
+
+
+ENVS = {
+    "keyed": lambda: jaxenvs.vectorize(Counter(keyed=True, layout="dict"), 6),
+    "next_step": lambda: jaxenvs.vectorize(Counter(), 6, autoreset="next_step"),
+    "disabled": lambda: jaxenvs.vectorize(Counter(), 6, autoreset="disabled"),
+    "staggered": lambda: jaxenvs.make_vec("Pendulum-v1", 6, stagger=20),
+}
+
+
+@pytest.mark.parametrize("name", ENVS)
+def test_a_restored_loop_goes_on_bit_for_bit(name, tmp_path):
+    env = ENVS[name]()
+    policy, carry = (None, None) if name == "staggered" else (remember, jnp.zeros(6, jnp.int32))
+
+    def start():
+        return jaxenvs.rollout(env, policy, T, KEY, policy_carry=carry).state
+
+    state = start()
+    save(tmp_path / "loop", state)
+    restored = restore(tmp_path / "loop", jax.eval_shape(start))
+    assert_same(restored, state)
+    expected = jaxenvs.rollout(env, policy, T, state=state)
+    actual = jaxenvs.rollout(env, policy, T, state=restored)
+    assert_same(actual.trajectory, expected.trajectory)
+    assert_same(actual.state, expected.state)
+    assert_same(actual.statistics, expected.statistics)
+
+
+PROGRAM = """
+    import sys
+    import jax
+    import numpy as np
+    import jaxenvs
+    from jaxenvs.training.checkpoint import restore
+
+    env = jaxenvs.make_vec("CartPole-v1", 8, stagger=30)
+    start = lambda: jaxenvs.rollout(env, None, 1, jax.random.key(0)).state
+    state = restore(sys.argv[1], jax.eval_shape(start))
+    trajectory = jaxenvs.rollout(env, None, 40, state=state).trajectory
+    np.savez(sys.argv[2], *jax.tree.leaves(trajectory))
+"""
+
+
+def test_a_fresh_process_goes_on_bit_for_bit(tmp_path):
+    env = jaxenvs.make_vec("CartPole-v1", 8, stagger=30)
+    state = jaxenvs.rollout(env, None, 25, KEY).state
+    assert np.unique(state.env_state.elapsed).size > 1  # in the middle of their episodes
+    save(tmp_path / "loop", state)
+    command = [sys.executable, "-c", textwrap.dedent(PROGRAM), tmp_path / "loop"]
+    subprocess.run([*command, tmp_path / "rows.npz"], check=True)
+    expected = jaxenvs.rollout(env, None, 40, state=state).trajectory
+    with np.load(tmp_path / "rows.npz") as rows:
+        chex.assert_trees_all_equal(list(rows.values()), jax.tree.leaves(plain(expected)))
+    assert np.asarray(expected.terminated).any()
