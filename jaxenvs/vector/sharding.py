@@ -62,7 +62,14 @@ def over_mesh(
 
     if mesh.axis_types[mesh.axis_names.index(axis)] == AxisType.Explicit:
         # There shapes carry their sharding, and what was made without one must be given it.
-        args = jax.tree.map(lambda leaf: reshard(leaf, NamedSharding(mesh, split)), args)
+        sharding = NamedSharding(mesh, split)
+        args = jax.tree.map(lambda leaf: reshard(leaf, sharding), args)
+        env = jax.tree.map(
+            lambda a, leaf: leaf if a is None else reshard(leaf, sharding),
+            env_axes,
+            env,
+            is_leaf=lambda a: a is None,
+        )
     # Every shard works alone, so there is no replication for JAX to check.
     return jax.shard_map(
         on_shard,

@@ -166,11 +166,12 @@ class VectorizedEnv(VectorEnv[Any], Generic[S]):
     ) -> tuple[Any, TimeStep]:
         """Plays each instance on at random, for its own number of steps below the limit."""
         stepper = dataclasses.replace(self, autoreset="same_step")
-        limit = jnp.max(jnp.int32(self._stagger_steps))
+        limit = jnp.broadcast_to(jnp.int32(self._stagger_steps), (self.num_envs,))
         phase_key, loop_key = jax.random.split(jax.random.fold_in(key, _STAGGER))
         indices = self._indices(first)
-        phase = jax.vmap(lambda key: jax.random.randint(key, (), 0, limit))(
-            _fold_in(phase_key, indices)
+        # Below its own limit: the longest of all would depend on who shares the device.
+        phase = jax.vmap(lambda key, limit: jax.random.randint(key, (), 0, limit))(
+            _fold_in(phase_key, indices), limit
         )
 
         def play(t: jax.Array, carry: tuple[Any, TimeStep]) -> tuple[Any, TimeStep]:
@@ -178,7 +179,7 @@ class VectorizedEnv(VectorEnv[Any], Generic[S]):
             action = jax.vmap(self.single_action_space.sample)(_fold_in(action_key, indices))
             return select(t < phase, stepper._step(step_key, first, carry[0], action), carry)
 
-        inner, played = lax.fori_loop(0, limit, play, (inner, timestep))
+        inner, played = lax.fori_loop(0, jnp.max(phase), play, (inner, timestep))
         # What is returned starts the agent's experience, though not the episode.
         return inner, timestep.replace(
             observation=played.observation,
