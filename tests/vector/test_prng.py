@@ -9,11 +9,10 @@ import numpy as np
 import pytest
 
 import jaxenvs
-from jaxenvs import spaces
+from jaxenvs import prng, spaces
 from jaxenvs.core import Environment, TimeStep
 from jaxenvs.errors import RandomKeyError
 from jaxenvs.testing._tracing import x64
-from jaxenvs import prng
 
 STOCK = "threefry2x32"
 LOGITS = np.array([0.1, -1.0, 2.0, 0.5], np.float32)

@@ -1,0 +1,237 @@
+"""Instances over devices: the trajectory of one device, bit for bit, and no communication."""
+
+import functools
+import re
+
+import chex
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+from jax.sharding import AxisType, NamedSharding, PartitionSpec
+
+import jaxenvs
+from jaxenvs.errors import ShardingError, VectorizeError
+from jaxenvs.testing.dummy import Counter
+
+N, T = 32, 60
+KEY_SEED = 5
+
+pytestmark = pytest.mark.skipif(jax.device_count() < 8, reason="needs eight devices")
+
+
+@functools.cache
+def make(name):
+    return Counter(keyed=True) if name == "Counter" else jaxenvs.make(name, time_limit=9)
+
+
+@functools.cache
+def actions_for(name, num_envs=N):
+    generator = np.random.default_rng(0)
+    if name == "Pendulum-v1":
+        return generator.uniform(-2, 2, (T, num_envs, 1)).astype(np.float32)
+    return generator.integers(0, 2, (T, num_envs), np.int32)
+
+
+def play(vector_env, key, actions):
+    """The timesteps from reset on [T + 1, N, ...], by a scan of steps."""
+
+    def step(state, xs):
+        number, action = xs
+        return vector_env.step(state, action, jax.random.fold_in(key, number))
+
+    state, first = vector_env.reset(key)
+    numbers = jnp.arange(len(actions), dtype=jnp.int32)
+    _, timesteps = jax.lax.scan(step, state, (numbers, actions))
+    return first, timesteps
+
+
+@functools.cache
+def on_one_device(name, mode="same_step"):
+    vector_env = jaxenvs.vectorize(make(name), N, autoreset=mode)
+    return bits(jax.jit(functools.partial(play, vector_env))(key(), actions_for(name)))
+
+
+def key():
+    return jax.random.key(KEY_SEED)
+
+
+def bits(tree):
+    """Floats as integers, so that equal means equal in every bit."""
+
+    def of(leaf):
+        leaf = np.asarray(leaf)
+        return leaf.view(f"uint{8 * leaf.dtype.itemsize}")
+
+    return jax.tree.map(of, tree)
+
+
+def mesh_of(*shape, names=("env",), explicit=False, devices=None):
+    kind = AxisType.Explicit if explicit else AxisType.Auto
+    count = int(np.prod(shape))
+    return jax.make_mesh(
+        shape, names, axis_types=(kind,) * len(shape), devices=(devices or jax.devices())[:count]
+    )
+
+
+MESHES = {
+    "8 devices": lambda: (mesh_of(8), None),
+    "4 devices": lambda: (mesh_of(4), None),
+    "second of two axes": lambda: (mesh_of(2, 4, names=("model", "env")), "env"),
+    "8 devices, explicit": lambda: (mesh_of(8, explicit=True), None),
+}
+
+
+@pytest.mark.parametrize(
+    ("name", "mode", "mesh"),
+    [
+        ("CartPole-v1", "same_step", "8 devices"),
+        ("CartPole-v1", "same_step", "4 devices"),
+        ("CartPole-v1", "next_step", "8 devices"),
+        ("CartPole-v1", "disabled", "8 devices"),
+        ("CartPole-v1", "same_step", "8 devices, explicit"),
+        ("Pendulum-v1", "same_step", "8 devices"),
+        ("Pendulum-v1", "same_step", "second of two axes"),
+        ("Counter", "same_step", "4 devices"),
+        ("Counter", "same_step", "8 devices, explicit"),
+    ],
+)
+def test_a_mesh_gives_the_trajectory_of_one_device(name, mode, mesh):
+    mesh, axis = MESHES[mesh]()
+    vector_env = jaxenvs.vectorize(make(name), N, autoreset=mode, mesh=mesh, mesh_axis=axis)
+    explicit = AxisType.Explicit in mesh.axis_types
+    with jax.set_mesh(mesh) if explicit and hasattr(jax, "set_mesh") else mesh:
+        first, timesteps = jax.jit(functools.partial(play, vector_env))(key(), actions_for(name))
+    chex.assert_trees_all_equal(bits((first, timesteps)), on_one_device(name, mode))
+    # What comes out stays where it was made: instances over the axis, time over nothing.
+    size = mesh.shape[axis or mesh.axis_names[0]]
+    assert first.reward.sharding.shard_shape((N,)) == (N // size,)
+
+
+def test_one_instance_on_each_device_still_gives_the_trajectory_of_one_device():
+    actions = actions_for("CartPole-v1", 8)
+    runs = [
+        jax.jit(functools.partial(play, jaxenvs.vectorize(make("CartPole-v1"), 8, mesh=mesh)))
+        for mesh in (None, mesh_of(8))
+    ]
+    alone, spread = (bits(run(key(), actions)) for run in runs)
+    chex.assert_trees_all_equal(spread, alone)
+
+
+@pytest.mark.parametrize("name", ["CartPole-v1", "Pendulum-v1"])
+def test_jit_with_input_shardings_gives_the_trajectory_of_one_device(name):
+    vector_env = jaxenvs.vectorize(make(name), N)
+    sharding = NamedSharding(mesh_of(8), PartitionSpec("env"))
+    state, first = jax.jit(vector_env.reset)(key())
+    state = jax.device_put(state, sharding)
+
+    @functools.partial(jax.jit, in_shardings=(sharding, sharding, None))
+    def step(state, actions, number):
+        def body(state, action):
+            step_key = jax.random.fold_in(key(), number)
+            return vector_env.step(state, action, step_key)
+
+        return body(state, actions)
+
+    for number, action in enumerate(actions_for(name)[:20]):
+        state, timestep = step(state, jax.device_put(action, sharding), jnp.int32(number))
+        expected = jax.tree.map(lambda leaf, n=number: leaf[n], on_one_device(name)[1])
+        chex.assert_trees_all_equal(bits(timestep), expected)
+    chex.assert_trees_all_equal(bits(first), on_one_device(name)[0])
+
+
+@pytest.mark.skipif(not hasattr(jax, "pmap"), reason="this jax has no pmap")
+@pytest.mark.parametrize("name", ["CartPole-v1", "Pendulum-v1"])
+def test_pmap_of_a_single_environment_equals_each_instance_on_one_device(name):
+    env, num_devices = make(name), 8
+    keys = jax.vmap(jax.random.fold_in, (None, 0))(key(), jnp.arange(num_devices))
+    actions = jnp.asarray(actions_for(name)[0, :num_devices])
+    state, first = jax.pmap(env.reset)(keys)
+    apart = bits((first, jax.pmap(env.step)(state, actions, keys)))
+    # One by one, not by vmap: compilers round otherwise where there is one element to an array.
+    reset, step = jax.jit(env.reset), jax.jit(env.step)
+    for i in range(num_devices):
+        state, first = reset(keys[i])
+        alone = bits((first, step(state, actions[i], keys[i])))
+        chex.assert_trees_all_equal(jax.tree.map(lambda leaf, i=i: leaf[i], apart), alone)
+
+
+@pytest.mark.skipif(not hasattr(jax, "pmap"), reason="this jax has no pmap")
+@pytest.mark.parametrize("name", ["CartPole-v1", "Pendulum-v1"])
+def test_pmap_of_a_vectorised_environment_equals_vmap_on_one_device(name):
+    num_devices = 8
+    vector_env = jaxenvs.vectorize(make(name), N // num_devices)
+    keys = jax.random.split(key(), num_devices)
+    actions = np.stack(np.split(actions_for(name), num_devices, axis=1))
+    run = functools.partial(play, vector_env)
+    together, apart = jax.jit(jax.vmap(run))(keys, actions), jax.pmap(run)(keys, actions)
+    chex.assert_trees_all_equal(bits(apart), bits(together))
+
+
+@pytest.mark.parametrize("mode", ["same_step", "next_step"])
+def test_devices_do_not_talk_to_each_other(mode):
+    mesh = mesh_of(8)
+    vector_env = jaxenvs.vectorize(make("CartPole-v1"), N, autoreset=mode, mesh=mesh)
+    arguments = (
+        *(jax.eval_shape(vector_env.reset, key())[:1]),
+        jax.ShapeDtypeStruct((N,), jnp.int32),
+    )
+    sharding = NamedSharding(mesh, PartitionSpec("env"))
+    arguments = jax.tree.map(
+        lambda leaf: jax.ShapeDtypeStruct(leaf.shape, leaf.dtype, sharding=sharding), arguments
+    )
+    replicated = jax.device_put(key(), NamedSharding(mesh, PartitionSpec()))
+    text = jax.jit(vector_env.step).lower(*arguments, replicated).compile().as_text()
+    assert f"[{N // 8}]" in text, "the program works on the instances of one device"
+    assert not re.findall(r"all-reduce|all-gather|all-to-all|collective-|reduce-scatter", text)
+
+
+@pytest.mark.parametrize("explicit", [False, True], ids=["auto", "explicit"])
+def test_batched_parameters_are_divided_with_their_instances(explicit):
+    env = make("CartPole-v1").replace(gravity=np.linspace(1, 20, N, dtype=np.float32))
+    mesh = mesh_of(8, explicit=explicit)
+    runs = [jaxenvs.vectorize(env, N, batched="gravity", mesh=where) for where in (None, mesh)]
+    alone, spread = (
+        bits(jax.jit(functools.partial(play, run))(key(), actions_for("CartPole-v1")))
+        for run in runs
+    )
+    chex.assert_trees_all_equal(spread, alone)
+    assert len(np.unique(alone[1].observation[3, :, 3])) > N // 2
+
+
+def test_staggered_instances_start_at_the_same_phases_on_any_number_of_devices():
+    env = make("CartPole-v1").replace(max_steps=np.where(np.arange(N) < N // 2, 4, 40))
+    starts = [
+        jax.jit(jaxenvs.vectorize(env, N, batched="max_steps", stagger=True, mesh=mesh).reset)(
+            key()
+        )[0]
+        for mesh in (None, mesh_of(2))
+    ]
+    chex.assert_trees_all_equal(bits(starts[0]), bits(starts[1]))
+
+
+def cannot(error, **kwargs):
+    with pytest.raises(error) as refused:
+        jaxenvs.vectorize(make("CartPole-v1"), **{"num_envs": N, **kwargs})
+    return str(refused.value)
+
+
+def test_instances_that_cannot_be_divided_are_told_which_number_would_do():
+    message = cannot(ShardingError, num_envs=30, mesh=mesh_of(8))
+    assert "num_envs=30" in message and "24 or 32" in message and '"env"' in message
+    assert "num_envs=8," in cannot(ShardingError, num_envs=5, mesh=mesh_of(8))
+
+
+def test_what_is_no_mesh_is_refused():
+    message = cannot(ShardingError, mesh=jax.devices())
+    assert "list" in message and "jax.make_mesh" in message
+
+
+def test_a_misspelt_axis_names_the_closest():
+    mesh = mesh_of(2, 4, names=("model", "env"))
+    message = cannot(ShardingError, mesh=mesh, mesh_axis="envs")
+    assert '"envs"' in message and 'Close: "env"' in message
+
+
+def test_an_axis_without_a_mesh_is_refused():
+    assert "mesh=" in cannot(VectorizeError, mesh_axis="env")
