@@ -2,19 +2,19 @@
 
 import dataclasses
 import re
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Mapping
 from contextlib import AbstractContextManager
 from typing import Any
 
 import jax
 import jax.numpy as jnp
 import numpy as np
-from jax.extend.core import ClosedJaxpr, Jaxpr
 
 from jaxenvs import spaces, struct
-from jaxenvs.core import Environment, TimeStep, Wrapper
+from jaxenvs.core import Environment, TimeStep
 from jaxenvs.errors import RenderError
 from jaxenvs.testing._findings import Findings, describe, leaves_by_path, space_mismatches
+from jaxenvs.testing._purity import attributes, layers, program, same
 
 _STATIC = (
     "Parameters are leaves: convert them to the type that they meet, and declare with"
@@ -68,7 +68,7 @@ def check_environment(env: Any, findings: Findings) -> None:
                 f"the parameter {path} is a {type(leaf).__name__}, not a number or an array",
                 "Declare it with struct.static(...), or make it numeric.",
             )
-    for layer in _layers(env):
+    for layer in layers(env):
         for field in dataclasses.fields(layer):
             if not struct.is_static(field):
                 continue
@@ -99,7 +99,7 @@ def trace(env: Environment, seed: int, findings: Findings) -> Traced | None:
     except Exception as error:
         findings.crash("trace", "action_space.sample(key)", error)
         return None
-    before = _attributes(env)
+    before = attributes(env)
     reset = _trace_call("reset(key)", env.reset, (key,), findings)
     if reset is None:
         return None
@@ -110,9 +110,9 @@ def trace(env: Environment, seed: int, findings: Findings) -> Traced | None:
         (reset[0], action, key),
         findings,
     )
-    after = _attributes(env)
+    after = attributes(env)
     for name in before.keys() | after.keys():
-        if name not in before or name not in after or not _same(before[name], after[name]):
+        if name not in before or name not in after or not same(before[name], after[name]):
             findings.add(
                 "purity",
                 f"{name} changed while reset and step were traced",
@@ -346,12 +346,12 @@ def check_retrace(traced: Traced, findings: Findings) -> None:
     for name, args in _calls(traced):
         count = 0
 
-        def program(env: Environment, *args: Any, name: str = name) -> Any:
+        def counted(env: Environment, *args: Any, name: str = name) -> Any:
             nonlocal count
             count += 1
             return getattr(env, name)(*args)
 
-        jitted = jax.jit(program)
+        jitted = jax.jit(counted)
         later = traced.state if findings.found("tree", "weak type") else traced.next_state
         again = (later, *args[1:]) if name == "step" else (jax.random.key(1),)
         try:
@@ -377,7 +377,7 @@ def check_retrace(traced: Traced, findings: Findings) -> None:
 def check_programs(traced: Traced, findings: Findings) -> None:
     """Tracing twice gives one program: no hidden counter, clock or random number."""
     for name, args in _calls(traced):
-        first, second = (_program(traced.env, name, args) for _ in range(2))
+        first, second = (program(traced.env, name, args) for _ in range(2))
         if first == second:
             continue
         pairs = zip(first, second, strict=False)
@@ -456,74 +456,3 @@ def _varied(env: Environment) -> Environment:
         return leaf + 1 if isinstance(leaf, int | float) else leaf
 
     return jax.tree.map(vary, env)
-
-
-def _program(env: Environment, name: str, args: tuple[Any, ...]) -> list[str]:
-    """What a fresh trace came to, line by line, with the values of its constants."""
-    closed = jax.make_jaxpr(_call(name, env))(*args)
-    text = re.sub(r"0x[0-9a-f]+", "0x", str(closed))  # addresses of functions mean nothing
-    values = [f"constant {np.asarray(value).tobytes().hex()}" for value in _constants(closed)]
-    return [line.strip() for line in text.split("\n")] + values
-
-
-def _constants(closed: ClosedJaxpr) -> Iterator[Any]:
-    for value in closed.consts:
-        yield jax.random.key_data(value) if _is_key(value) else value
-    yield from _inner_constants(closed.jaxpr)
-
-
-def _inner_constants(jaxpr: Jaxpr) -> Iterator[Any]:
-    for equation in jaxpr.eqns:
-        for part in jax.tree.leaves(equation.params):
-            if isinstance(part, ClosedJaxpr):
-                yield from _constants(part)
-            elif isinstance(part, Jaxpr):
-                yield from _inner_constants(part)
-
-
-def _is_key(leaf: Any) -> bool:
-    return isinstance(leaf, jax.Array) and jnp.issubdtype(leaf.dtype, jax.dtypes.prng_key)
-
-
-def _attributes(env: Environment) -> dict[str, Any]:
-    """What Python can change about an environment: its attributes and its classes' variables."""
-    found = {}
-    for layer in _layers(env):
-        for key, value in vars(layer).items():
-            found[f"{type(layer).__name__}.{key}"] = _frozen(value)
-        for cls in type(layer).__mro__:
-            if cls.__module__ == Environment.__module__:
-                continue
-            for key, value in vars(cls).items():
-                if not key.startswith("__") and isinstance(value, _MUTABLE):
-                    found[f"{cls.__name__}.{key}"] = _frozen(value)
-    return found
-
-
-def _layers(env: Environment) -> Iterator[Any]:
-    """The environment and what it wraps, outermost first."""
-    yield env
-    while isinstance(env, Wrapper):
-        env = env.env
-        yield env
-
-
-_MUTABLE = (bool, int, float, str, list, dict, set, np.ndarray)
-
-
-def _frozen(value: Any) -> Any:
-    if isinstance(value, dict):
-        return [part for item in value.items() for part in item]
-    if isinstance(value, np.ndarray):
-        return value.tobytes()
-    return list(value) if isinstance(value, list | set) else value
-
-
-def _same(before: Any, after: Any) -> bool:
-    if isinstance(before, list) and isinstance(after, list):
-        return len(before) == len(after) and all(a is b for a, b in zip(before, after, strict=True))
-    return before is after or (
-        type(before) is type(after)
-        and isinstance(before, bytes | int | float | str)
-        and before == after
-    )

@@ -13,7 +13,6 @@ from typing import Any
 
 import gymnasium
 import jax
-import jax.experimental
 import jax.numpy as jnp
 import numpy as np
 import pytest
@@ -34,6 +33,7 @@ from jaxenvs.envs.classic_control import (
     PendulumState,
 )
 from jaxenvs.spaces import to_gymnasium
+from jaxenvs.testing._tracing import x64
 from jaxenvs.wrappers.time_limit import TimeLimitState
 
 pytestmark = [
@@ -197,7 +197,6 @@ CASES = [
         theirs={"m": 0.7, "l": 1.3, "dt": 0.03, "max_speed": 6.0, "max_torque": 1.5},
     ),
 ]
-enable_x64 = jax.enable_x64 if hasattr(jax, "enable_x64") else jax.experimental.enable_x64
 each_case = pytest.mark.parametrize("case", CASES, ids=str)
 IDS = sorted({case.id for case in CASES})
 
@@ -407,7 +406,7 @@ def test_every_step_in_float32_equals_gymnasiums(case):
 
 @each_case
 def test_every_step_in_float64_equals_gymnasiums_to_1e_10(case):
-    with enable_x64(True):
+    with x64(True):
         check(case, double=True)
 
 

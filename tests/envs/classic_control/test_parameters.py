@@ -4,7 +4,6 @@ import dataclasses
 
 import chex
 import jax
-import jax.experimental
 import jax.numpy as jnp
 import numpy as np
 import pytest
@@ -21,8 +20,7 @@ from jaxenvs.envs.classic_control import (
     PendulumState,
 )
 from jaxenvs.errors import ParameterError, UnknownParameterError
-
-enable_x64 = jax.enable_x64 if hasattr(jax, "enable_x64") else jax.experimental.enable_x64
+from jaxenvs.testing._tracing import x64
 
 TASKS = {
     CartPole: "gravity",
@@ -93,7 +91,7 @@ def test_float32_stays_float32_under_x64_even_with_float64_parameters(task):
         action = env.action_space.sample(jax.random.key(0))
         return (state, first), env.step(state, action, jax.random.key(0))
 
-    with enable_x64(True), jax.numpy_dtype_promotion("standard"):
+    with x64(True), jax.numpy_dtype_promotion("standard"):
         gravity = jnp.float64(getattr(task(), TASKS[task]))
         for env in (task(), task().replace(**{TASKS[task]: gravity})):
             before, after = jax.eval_shape(trees, env)
@@ -111,7 +109,7 @@ def test_float64_is_asked_for_by_dtype_and_needs_x64(task):
         contained = env.observation_space.contains(timestep.observation)
         return state, timestep, contained, env.render(state)
 
-    with enable_x64(True):
+    with x64(True):
         state, timestep, contained, frame = first_step(task(dtype=jnp.float64), jax.random.key(0))
         for leaf in jax.tree.leaves((state, timestep.observation, timestep.reward)):
             assert leaf.dtype == jnp.float64
@@ -165,7 +163,7 @@ def test_gradients_by_the_length_of_the_pole_agree_with_finite_differences():
         _, timestep = unroll(env, start, jnp.arange(30) % 2)
         return -100 * jnp.sum(timestep.observation[:, 2] ** 2)
 
-    with enable_x64(True):
+    with x64(True):
         assert_gradient_is_the_slope(lean, np.float64(0.5), np.float64(0.1))
 
 
@@ -178,7 +176,7 @@ def test_gradients_by_actions_and_parameters_of_the_pendulum_agree_with_finite_d
         _, timestep = unroll(env, start, actions)
         return jnp.sum(timestep.reward)
 
-    with enable_x64(True):
+    with x64(True):
         actions = np.random.default_rng(0).uniform(-1.9, 1.9, (15, 1))
         parameters = np.float64(10.0), np.float64(1.0), np.float64(1.2)
         assert_gradient_is_the_slope(episode_return, actions, *parameters)
@@ -192,7 +190,7 @@ def test_gradients_by_actions_and_parameters_of_the_car_agree_with_finite_differ
         state, timestep = unroll(env, start, actions)
         return jnp.sum(timestep.reward) + 10 * state.position
 
-    with enable_x64(True):
+    with x64(True):
         actions = np.random.default_rng(0).uniform(-0.9, 0.9, (25, 1))
         assert_gradient_is_the_slope(
             episode_return, actions, np.float64(0.0015), np.float64(0.0025)
