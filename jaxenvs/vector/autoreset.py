@@ -22,7 +22,7 @@ ResetAt = Callable[[Any, jax.Array], chex.ArrayTree]
 
 
 def overwrite_where(
-    reset_at: ResetAt, chunk: int, finished: jax.Array, params: Any, old: chex.ArrayTree
+    reset_at: ResetAt, chunk: int | None, finished: jax.Array, params: Any, old: chex.ArrayTree
 ) -> chex.ArrayTree:
     """Returns `old` with the rows that are `finished` replaced by fresh ones.
 
@@ -30,7 +30,8 @@ def overwrite_where(
         reset_at: `reset_at(params, indices)` gives the fresh rows of these instances. A pure
             function of both, closing over no traced value; a row may not depend on which others
             are asked for.
-        chunk: rows made per pass. N makes all of them at once and selects.
+        chunk: rows made per pass, as long as finished ones are left. None makes all rows in any
+            case and selects, without a loop.
         finished: bool[N].
         params: whatever `reset_at` needs, keys included; derivatives pass through it.
         old: a tree of [N, ...].
@@ -38,6 +39,8 @@ def overwrite_where(
     # A while loop has no reverse-mode derivative; selecting has, and the tangents of the two are
     # the same. So values go by the loop, derivatives by the selection.
     by_selection = partial(_selected, reset_at)
+    if chunk is None:
+        return by_selection(finished, params, old)
     overwrite = jax.custom_jvp(partial(_compacted, reset_at, chunk))
 
     @overwrite.defjvp
