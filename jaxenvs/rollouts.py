@@ -234,7 +234,7 @@ def _start(env: VectorEnv, key: chex.PRNGKey, policy_carry: chex.ArrayTree) -> R
     env_state, timestep = env.reset(reset_key)
     zeros = jnp.zeros((2, env.num_envs), jnp.float32)
     # A staggered start joins episodes in the middle; what is left of them is no episode's return.
-    first = -1 if getattr(env, "stagger", False) is not False else 0
+    first = -1 if getattr(env, "stagger", None) else 0
     return RolloutState(
         env_state=env_state,
         timestep=timestep.replace(final_observation=None),
