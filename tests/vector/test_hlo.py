@@ -1,0 +1,83 @@
+"""What a scan of steps compiles to: work that nobody asked for is not in the program."""
+
+import functools
+
+import jax
+import jax.numpy as jnp
+import pytest
+
+import jaxenvs
+from benchmarks import hlo
+
+N, T = 1024, 8
+OBSERVATIONS = f"f32[{N},4]"  # a batch of CartPole's
+
+pytestmark = pytest.mark.skipif(
+    jax.default_backend() != "cpu", reason="the shape of the program is that of XLA on CPU"
+)
+
+READ = {
+    "rewards": lambda timestep: (timestep.reward, timestep.done),
+    "observations": lambda timestep: (timestep.observation, *READ["rewards"](timestep)),
+    "final observations": lambda timestep: (timestep.final_observation, *READ["rewards"](timestep)),
+    "both": lambda timestep: (timestep.final_observation, *READ["observations"](timestep)),
+}
+
+
+@functools.cache
+def compiled(id, read, mode="same_step", chunk=None):
+    """T steps with given actions, of which only what `READ[read]` names is stacked."""
+    env = jaxenvs.make_vec(id, N, autoreset=mode, reset_chunk=chunk)
+
+    def play(state, actions, key):
+        def step(state, xs):
+            number, action = xs
+            state, timestep = env.step(state, action, jax.random.fold_in(key, number))
+            return state, READ[read](timestep)
+
+        return jax.lax.scan(step, state, (jnp.arange(T, dtype=jnp.int32), actions))
+
+    state, _ = jax.eval_shape(env.reset, jax.random.key(0))
+    actions = jax.ShapeDtypeStruct((T, N), jnp.int32)
+    return jax.jit(play).lower(state, actions, jax.random.key(0)).compile()
+
+
+def counts(*args, **kwargs):
+    return hlo.count(compiled(*args, **kwargs).as_text(), N)
+
+
+def kinds_with_result(result, text):
+    """What produces `result` anywhere in the program, by name: ["add", "copy", ...]."""
+    return [kind for found, kind in hlo._INSTRUCTION.findall(text) if found.startswith(result)]
+
+
+def test_no_step_resets_the_whole_batch():
+    few = counts("CartPole-v1", "observations")
+    assert few["threefry xors"] > 0 == few["threefry xors of N or more"]
+    assert counts("CartPole-v1", "observations", chunk=N)["threefry xors of N or more"] > 0
+
+
+@pytest.mark.parametrize("id", ["MountainCar-v0", "CartPole-v1"])
+def test_steps_that_draw_nothing_pay_for_no_key(id):
+    assert counts(id, "observations", mode="disabled")["threefry xors"] == 0
+
+
+def test_observations_that_nobody_reads_are_never_made():
+    assert not kinds_with_result(OBSERVATIONS, compiled("CartPole-v1", "rewards").as_text())
+    read = kinds_with_result(OBSERVATIONS, compiled("CartPole-v1", "observations").as_text())
+    assert "scatter" in read  # where fresh ones are written over those of finished episodes
+
+
+def test_final_observations_that_nobody_reads_are_dropped():
+    unread, read = (compiled("CartPole-v1", name) for name in ("observations", "both"))
+    fewer, more = hlo.count(unread.as_text(), N), hlo.count(read.as_text(), N)
+    for cost in ("instructions", "copies of N elements or more", "kernels on each step"):
+        assert fewer[cost] < more[cost], cost
+    spared = unread.memory_analysis(), read.memory_analysis()
+    assert spared[0].temp_size_in_bytes < spared[1].temp_size_in_bytes
+
+
+def test_final_observations_alone_are_not_overwritten_by_fresh_ones():
+    text = compiled("CartPole-v1", "final observations").as_text()
+    kinds = kinds_with_result(OBSERVATIONS, text)
+    assert kinds and "scatter" not in kinds
