@@ -1,0 +1,119 @@
+"""Instances over processes: each plays its own share of the trajectory of one device."""
+
+import contextlib
+import os
+import signal
+import socket
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import jax
+import numpy as np
+import pytest
+
+import jaxenvs
+from tests.vector import _distributed_worker as worker
+
+ROOT = Path(__file__).resolve().parent.parent.parent
+PROCESSES, DEVICES = 2, 2  # devices of each process
+WAITS = ["-c", "import time; time.sleep(600)"]
+
+pytestmark = pytest.mark.skipif(sys.platform == "win32", reason="ends groups of processes")
+
+
+def run_together(programs, folder, timeout=120):
+    """Runs Python programs side by side; all have ended when this returns or raises.
+
+    The failure of one is the end of the others, which would wait for it.
+    """
+    logs = [folder / f"{number}.log" for number in range(len(programs))]
+    environment = os.environ | {
+        "PYTHONPATH": str(ROOT),
+        "XLA_FLAGS": f"--xla_force_host_platform_device_count={DEVICES}",
+    }
+    processes = []
+    try:
+        for program, log in zip(programs, logs, strict=True):
+            with log.open("wb") as output:  # a pipe that nobody reads would fill up
+                processes.append(
+                    subprocess.Popen(
+                        [sys.executable, *program],
+                        env=environment,
+                        stdout=output,
+                        stderr=subprocess.STDOUT,
+                        start_new_session=True,  # so that what a program starts ends with it
+                    )
+                )
+        deadline = time.monotonic() + timeout
+        codes = [process.poll() for process in processes]
+        while None in codes and not any(codes) and time.monotonic() < deadline:
+            time.sleep(0.05)
+            codes = [process.poll() for process in processes]
+    finally:
+        for process in processes:
+            with contextlib.suppress(ProcessLookupError):
+                os.killpg(process.pid, signal.SIGKILL)
+            process.wait()
+    for process in processes:
+        with pytest.raises(ProcessLookupError):  # nobody is left in its group
+            os.killpg(process.pid, 0)
+    if any(code != 0 for code in codes):
+        ends = ["did not finish" if code is None else f"exit code {code}" for code in codes]
+        raise AssertionError(
+            "\n".join(
+                f"process {number}: {end}\n{log.read_text(errors='replace')}"
+                for number, (end, log) in enumerate(zip(ends, logs, strict=True))
+            )
+        )
+
+
+def free_port():
+    with socket.socket() as listener:
+        listener.bind(("127.0.0.1", 0))
+        return listener.getsockname()[1]
+
+
+def test_processes_give_the_trajectory_of_one_device(tmp_path):
+    files = [tmp_path / f"{number}.npz" for number in range(PROCESSES)]
+    address = f"127.0.0.1:{free_port()}"
+    program = [worker.__file__, address, str(PROCESSES)]
+    run_together([[*program, str(i), str(file)] for i, file in enumerate(files)], tmp_path)
+
+    alone = jaxenvs.vectorize(jaxenvs.make("CartPole-v1"), worker.N)
+    outcome = jax.jit(lambda key: worker.play(alone, key))(jax.random.key(worker.SEED))
+    expected = {path: np.asarray(leaf) for path, leaf in worker.by_path(outcome).items()}
+    _, timesteps, _ = outcome
+    done = np.reshape(timesteps.done, (worker.T, PROCESSES * DEVICES, -1))
+    assert done.any(axis=(0, 2)).all(), "every device has instances to reset"
+
+    seen = {path: np.zeros(leaf.shape, int) for path, leaf in expected.items()}
+    for file in files:
+        with np.load(file) as pieces:
+            for name, piece in pieces.items():
+                path, *starts = name.split(" ")
+                place = tuple(
+                    slice(int(start), int(start) + size)
+                    for start, size in zip(starts, piece.shape, strict=True)
+                )
+                part = expected[path][place]
+                assert (piece.dtype, piece.shape) == (part.dtype, part.shape), path
+                # As bytes, so that equal means equal in every bit.
+                assert piece.tobytes() == part.tobytes(), path
+                seen[path][place] += 1
+    for path, count in seen.items():
+        assert (count == 1).all(), f"{path}: all instances, each on one device only"
+
+
+def test_a_process_that_fails_ends_the_others_and_is_heard(tmp_path):
+    fails = ["-c", "raise SystemExit('lost the key')"]
+    with pytest.raises(AssertionError) as failure:
+        run_together([WAITS, fails], tmp_path)
+    others, heard = str(failure.value).split("process 1: ")
+    assert "did not finish" in others and heard == "exit code 1\nlost the key\n"
+
+
+def test_a_process_that_hangs_is_ended(tmp_path):
+    with pytest.raises(AssertionError, match="did not finish"):
+        run_together([WAITS], tmp_path, timeout=0.5)
