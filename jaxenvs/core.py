@@ -117,7 +117,10 @@ class Environment(abc.ABC, Generic[S]):
 
     def render(self, state: S) -> jax.Array:
         """Draws `state` as uint8[H, W, 3]; optional."""
-        raise RenderError(f"{type(self).__name__} does not define render(state).")
+        raise RenderError(
+            f"{type(self).__name__} does not define render(state).  Give it one that returns"
+            " uint8[H, W, 3]."
+        )
 
     @property
     def unwrapped(self) -> "Environment":

@@ -46,7 +46,7 @@ def make(
     _check_parameters(id, entry_point, params)
     _check_time_limit(id, time_limit)
     env = entry_point(**{**spec.kwargs, **params})
-    limit = spec.time_limit if time_limit == "default" else time_limit
+    limit = spec.time_limit if isinstance(time_limit, str) else time_limit
     return env if limit is None else TimeLimit(env, max_steps=limit)
 
 

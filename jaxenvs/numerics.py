@@ -27,6 +27,9 @@ def sincos(x: jax.Array) -> tuple[jax.Array, jax.Array]:
     """
     if x.dtype != jnp.float32:
         return jnp.sin(x), jnp.cos(x)
+    # Infinity is no angle. The choice also keeps a product that x may be from fusing with the first
+    # subtraction in some programs and not in others.
+    x = jnp.where(jnp.abs(x) < jnp.inf, x, jnp.nan)
     turns = jnp.floor(x * _TWO_OVER_PI + 0.5)  # quarter turns to take off
     y = x
     for part in _HALF_PI_PARTS:

@@ -155,7 +155,7 @@ def rollout(
         >>> result.trajectory.reward.shape
         (100, 16)
     """
-    _check_env("rollout", env)
+    _check("rollout", env, policy)
     num_steps = _at_least_one("num_steps", num_steps)
     unroll = _at_least_one("unroll", unroll)
     if outputs not in ("trajectory", "statistics"):
@@ -216,7 +216,7 @@ def evaluate(
         >>> float(jaxenvs.evaluate(env, None, 1, jax.random.key(0)).mean) < 40
         True
     """
-    _check_env("evaluate", env)
+    _check("evaluate", env, policy)
     num_episodes = _at_least_one("num_episodes", num_episodes)
     if max_steps is not None:
         max_steps = _at_least_one("max_steps", max_steps)
@@ -319,7 +319,7 @@ def _rollout(
         state = _start(env, key, policy_carry)  # pyright: ignore[reportArgumentType] see rollout
     first = state.steps
 
-    def step(state: RolloutState, _: None) -> Any:
+    def step(state: RolloutState, _: Any) -> Any:
         before = state.timestep.observation
         state, action, timestep, _ = _advance(policy, env, state)
         if progress:
@@ -394,7 +394,11 @@ def _with_policy(run: Callable[..., Any], policy: Any, *args: Any) -> Any:
     return run(None, *args, function=policy)
 
 
-def _check_env(caller: str, env: Any) -> None:
+def _check(caller: str, env: Any, policy: Any) -> None:
+    if policy is not None and not callable(policy):
+        raise RolloutError(
+            f"{caller} got the policy {policy!r}; it must be callable, or None to act at random."
+        )
     if not isinstance(env, VectorEnv):
         raise RolloutError(
             f"{caller} got {type(env).__name__}, expected a VectorEnv."

@@ -38,7 +38,7 @@ def test_importing_jaxenvs_imports_no_environment_and_no_extra():
     loaded = set(python("import sys, jaxenvs\nprint(*sys.modules, sep='\\n')").split())
     assert "jaxenvs.catalog.classic_control" in loaded
     assert not [name for name in loaded if name.startswith("jaxenvs.envs.")]
-    extras = {"dm_env", "flax", "imageio", "matplotlib", "optax", "orbax", "PIL", "rich", "tyro"}
+    extras = {"dm_env", "flax", "imageio", "matplotlib", "optax", "orbax", "PIL", "rich"}
     assert not loaded & (extras | {"jaxenvs.training", "jaxenvs.testing", "jaxenvs.cli"})
 
 

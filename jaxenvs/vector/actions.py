@@ -63,8 +63,6 @@ def _check_array(space: Space, action: Any, num_envs: int, where: str, problems:
             problems.append(f"{describe(action)}{where}, {expected}")
             return action
         action = np.asarray(action)
-        if action.dtype == np.float64:
-            action = action.astype(np.float32)
     kind = np.integer if np.issubdtype(dtype, np.integer) else np.floating
     if dtype == np.bool_:
         kind = np.bool_

@@ -2,7 +2,7 @@
 
 import dataclasses
 from collections.abc import Callable, Sequence
-from typing import Any, Generic, TypeVar, get_args
+from typing import Any, Generic, Literal, TypeVar, get_args
 
 import chex
 import jax
@@ -12,7 +12,7 @@ from jax import lax
 from jax.sharding import Mesh
 
 from jaxenvs import prng, struct
-from jaxenvs.core import AutoresetMode, Environment, TimeStep, VectorEnv
+from jaxenvs.core import AutoresetMode, Environment, TimeStep, VectorEnv, Wrapper
 from jaxenvs.errors import RandomKeyError, VectorizeError, closest
 from jaxenvs.spaces import Space
 from jaxenvs.vector.actions import checked_action
@@ -56,7 +56,7 @@ class VectorizedEnv(VectorEnv[Any], Generic[S]):
     autoreset: AutoresetMode = struct.static("same_step")
     batched: tuple[str, ...] = struct.static(())
     reset_chunk: int | None = struct.static(None)
-    stagger: bool | int = struct.static(False)
+    stagger: int | Literal["limit"] | None = struct.static(None)  # not bool: True equals 1
     mesh: Mesh | None = struct.static(None)
     mesh_axis: str | None = struct.static(None)
 
@@ -70,7 +70,9 @@ class VectorizedEnv(VectorEnv[Any], Generic[S]):
 
     def replace(self, **changes: Any) -> "VectorizedEnv[S]":
         """Returns a copy with other parameters of the environment: `env.replace(gravity=3.7)`."""
-        return dataclasses.replace(self, env=self.env.replace(**changes))
+        changed = dataclasses.replace(self, env=self.env.replace(**changes))
+        _check_batched(changed)
+        return changed
 
     def reset(self, key: chex.PRNGKey) -> tuple[Any, TimeStep]:
         """Starts an episode in every instance; instance i from `fold_in(key, i)`.
@@ -106,7 +108,15 @@ class VectorizedEnv(VectorEnv[Any], Generic[S]):
         return self._run(VectorizedEnv._step, key, state, action)
 
     def render(self, state: Any, index: int = 0) -> jax.Array:
-        """Draws instance `index` as uint8[H, W, 3]."""
+        """Draws instance `index` as uint8[H, W, 3].
+
+        Raises:
+            VectorizeError: there is no such instance.
+        """
+        if isinstance(index, int) and not 0 <= index < self.num_envs:
+            raise VectorizeError(
+                f"render got index={index}; instances are 0 to {self.num_envs - 1}."
+            )
         inner = state.inner if self.autoreset != "same_step" else state
         return self._instance(index).render(jax.tree.map(lambda leaf: leaf[index], inner))
 
@@ -115,7 +125,7 @@ class VectorizedEnv(VectorEnv[Any], Generic[S]):
     def _reset(self, key: chex.PRNGKey, first: jax.Array) -> tuple[Any, TimeStep]:
         indices = jnp.arange(self.num_envs, dtype=jnp.int32)
         inner, timestep = self._reset_at((self.env, key, first, jnp.uint32(0)), indices)
-        if self.stagger is not False:
+        if self.stagger is not None:
             inner, timestep = self._staggered(inner, timestep, key, first)
         return self._pack(inner, timestep), timestep
 
@@ -165,7 +175,9 @@ class VectorizedEnv(VectorEnv[Any], Generic[S]):
         self, inner: Any, timestep: TimeStep, key: chex.PRNGKey, first: jax.Array
     ) -> tuple[Any, TimeStep]:
         """Plays each instance on at random, for its own number of steps below the limit."""
-        stepper = dataclasses.replace(self, autoreset="same_step")
+        # Nothing that is played is differentiated: a loop of unknown length has no reverse mode.
+        env, inner, timestep = lax.stop_gradient((self.env, inner, timestep))
+        stepper = dataclasses.replace(self, env=env, autoreset="same_step")
         limit = jnp.broadcast_to(jnp.int32(self._stagger_steps), (self.num_envs,))
         phase_key, loop_key = jax.random.split(jax.random.fold_in(key, _STAGGER))
         indices = self._indices(first)
@@ -174,9 +186,11 @@ class VectorizedEnv(VectorEnv[Any], Generic[S]):
             _fold_in(phase_key, indices), limit
         )
 
+        sample = jax.vmap(lambda env, key: env.action_space.sample(key), in_axes=(self._axes, 0))
+
         def play(t: jax.Array, carry: tuple[Any, TimeStep]) -> tuple[Any, TimeStep]:
             action_key, step_key = jax.random.split(jax.random.fold_in(loop_key, t))
-            action = jax.vmap(self.single_action_space.sample)(_fold_in(action_key, indices))
+            action = sample(env, _fold_in(action_key, indices))
             return select(t < phase, stepper._step(step_key, first, carry[0], action), carry)
 
         inner, played = lax.fori_loop(0, jnp.max(phase), play, (inner, timestep))
@@ -211,7 +225,7 @@ class VectorizedEnv(VectorEnv[Any], Generic[S]):
 
     @property
     def _stagger_steps(self) -> Any:
-        return self.env.time_limit if self.stagger is True else self.stagger
+        return self.env.time_limit if self.stagger == "limit" else self.stagger
 
     def _instance(self, index: int) -> Environment[S]:
         return _rows(self.env, self._axes, index) if self.batched else self.env
@@ -304,6 +318,8 @@ def vectorize(
         )
     if reset_chunk is not None:
         _check_count("reset_chunk", reset_chunk, num_envs)
+    if not isinstance(stagger, bool):
+        _check_count("stagger", stagger, None)
     if stagger is True and env.time_limit is None:
         raise VectorizeError(
             f"stagger=True needs a time limit, and {type(env.unwrapped).__name__} has none."
@@ -319,13 +335,14 @@ def vectorize(
     elif mesh_axis is not None:
         raise VectorizeError(f'mesh_axis="{mesh_axis}" was given without a mesh.  Pass mesh= too.')
     batched = (batched,) if isinstance(batched, str) else tuple(batched)
+    _check_not_static(env, batched)
     vector_env = VectorizedEnv(
         env=env,
         num_envs=int(num_envs),
         autoreset=autoreset,
         batched=batched,
-        reset_chunk=reset_chunk,
-        stagger=stagger,
+        reset_chunk=None if reset_chunk is None else int(reset_chunk),
+        stagger="limit" if stagger is True else None if stagger is False else int(stagger),
         mesh=mesh,
         mesh_axis=mesh_axis,
     )
@@ -361,8 +378,26 @@ def _rows(env: Any, axes: Any, index: Any) -> Any:
     )
 
 
+def _check_not_static(env: Environment, names: Sequence[str]) -> None:
+    layer: Any = env
+    while layer is not None:
+        for field in dataclasses.fields(layer):
+            if field.name in names and struct.is_static(field):
+                raise VectorizeError(
+                    f'batched got "{field.name}", a static field of {type(layer).__name__}: it'
+                    " decides the program, which all instances share.  Vectorize one environment"
+                    " for each of its values."
+                )
+        layer = layer.env if isinstance(layer, Wrapper) else None
+
+
 def _check_batched(vector_env: VectorizedEnv) -> None:
     def check(axis: int | None, value: Any) -> None:
+        if axis is not None and isinstance(value, (list, tuple)):
+            raise VectorizeError(
+                f"batched={list(vector_env.batched)} got a {type(value).__name__} for one of these"
+                " parameters.  Pass an array: jnp.array([...])."
+            )
         shapes = {np.shape(leaf)[:1] for leaf in jax.tree.leaves(value)}
         if axis is not None and shapes != {(vector_env.num_envs,)}:
             raise VectorizeError(

@@ -78,9 +78,7 @@ class Pendulum(Environment[PendulumState]):
     def reset(self, key: chex.PRNGKey) -> tuple[PendulumState, TimeStep]:
         self = in_dtype(self)
         unit = uniform(key, (2,), self.dtype, -1.0, 1.0)
-        # The minimum never binds: it keeps the product from merging with what sincos takes off.
-        theta = jnp.minimum(unit[0] * self.x_init, abs(self.x_init))
-        theta_dot = unit[1] * self.y_init
+        theta, theta_dot = unit[0] * self.x_init, unit[1] * self.y_init
         state = PendulumState(theta=theta, theta_dot=theta_dot, torque=jnp.zeros_like(theta))
         return state, TimeStep.first(self._observe(state), dtype=self.dtype)
 
