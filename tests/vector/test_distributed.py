@@ -2,6 +2,7 @@
 
 import contextlib
 import os
+import re
 import signal
 import socket
 import subprocess
@@ -26,7 +27,7 @@ pytestmark = pytest.mark.skipif(sys.platform == "win32", reason="ends groups of 
 def run_together(programs, folder, timeout=120):
     """Runs Python programs side by side; all have ended when this returns or raises.
 
-    The failure of one is the end of the others, which would wait for it.
+    The failure of one is the end of the others, which would wait for it. Returns what each printed.
     """
     logs = [folder / f"{number}.log" for number in range(len(programs))]
     environment = os.environ | {
@@ -67,18 +68,18 @@ def run_together(programs, folder, timeout=120):
                 for number, (end, log) in enumerate(zip(ends, logs, strict=True))
             )
         )
+    return [log.read_text() for log in logs]
 
 
-def free_port():
+def free_address():
     with socket.socket() as listener:
         listener.bind(("127.0.0.1", 0))
-        return listener.getsockname()[1]
+        return f"127.0.0.1:{listener.getsockname()[1]}"
 
 
 def test_processes_give_the_trajectory_of_one_device(tmp_path):
     files = [tmp_path / f"{number}.npz" for number in range(PROCESSES)]
-    address = f"127.0.0.1:{free_port()}"
-    program = [worker.__file__, address, str(PROCESSES)]
+    program = [worker.__file__, free_address(), str(PROCESSES)]
     run_together([[*program, str(i), str(file)] for i, file in enumerate(files)], tmp_path)
 
     alone = jaxenvs.vectorize(jaxenvs.make("CartPole-v1"), worker.N)
@@ -104,6 +105,16 @@ def test_processes_give_the_trajectory_of_one_device(tmp_path):
                 seen[path][place] += 1
     for path, count in seen.items():
         assert (count == 1).all(), f"{path}: all instances, each on one device only"
+
+
+def test_the_program_of_the_documentation_runs_on_many_hosts(tmp_path):
+    page = (ROOT / "docs" / "concepts" / "sharding.md").read_text(encoding="utf-8")
+    [code] = re.findall(r"^```py\n(.*?)^```", page, re.DOTALL | re.MULTILINE)
+    (tmp_path / "play.py").write_text(code, encoding="utf-8")
+    program = [str(tmp_path / "play.py"), free_address(), str(PROCESSES)]
+    printed = run_together([[*program, str(i)] for i in range(PROCESSES)], tmp_path)
+    rows = [len(re.findall(r"\[[^][]+\]", text)) for text in printed]
+    assert rows == [4 * DEVICES] * PROCESSES, printed  # one per instance, four to a device
 
 
 def test_a_process_that_fails_ends_the_others_and_is_heard(tmp_path):
