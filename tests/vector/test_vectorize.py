@@ -1,8 +1,11 @@
 """Vectorised environments: what is refused, batched parameters, phases, transformations."""
 
+import functools
+
 import chex
 import jax
 import jax.numpy as jnp
+import numpy as np
 import pytest
 
 import jaxenvs
@@ -10,7 +13,7 @@ from jaxenvs import spaces
 from jaxenvs.core import Environment, TimeStep
 from jaxenvs.errors import ActionError, RandomKeyError, UnknownParameterError, VectorizeError
 
-KEY_SEED = 0
+KEY = jax.random.key(0)
 
 
 def cartpole():
@@ -105,3 +108,228 @@ def test_every_leaf_that_does_not_fit_is_named():
     state, _ = env.reset(jax.random.key(0))
     stepped, _ = jax.jit(env.step)(state, good, jax.random.key(0))
     chex.assert_trees_all_equal(stepped, good["pair"][1][:, 0])
+
+
+# Played
+
+
+def play(vector_env, key, actions):
+    """The timesteps [T, N, ...] from a reset on."""
+
+    def step(state, xs):
+        number, action = xs
+        return vector_env.step(state, action, jax.random.fold_in(key, number))
+
+    numbers = jnp.arange(len(actions), dtype=jnp.int32)
+    return jax.lax.scan(step, vector_env.reset(key)[0], (numbers, actions))[1]
+
+
+jitted_play = jax.jit(play)
+
+
+def pushes(num_steps, num_envs, seed=0):
+    """Actions for CartPole, int32[T, N]."""
+    return np.random.default_rng(seed).integers(0, 2, (num_steps, num_envs), np.int32)
+
+
+def instance(timesteps, index):
+    """One of N, from timesteps [T, N, ...]."""
+    return jax.tree.map(lambda leaf: leaf[:, index], timesteps)
+
+
+# Batched parameters
+
+
+@pytest.mark.parametrize("batched", [("gravity",), ("max_steps",), ("gravity", "max_steps")])
+def test_a_batch_of_parameters_equals_separate_environments(batched):
+    num_envs, actions = 6, pushes(40, 6)
+    values = {
+        "gravity": np.linspace(1.0, 30.0, num_envs, dtype=np.float32),
+        "max_steps": np.arange(3, 3 + num_envs, dtype=np.int32),
+    }
+    parameters = {name: values[name][0] for name in values} | {
+        name: values[name] for name in batched
+    }
+    env = cartpole().replace(**parameters)
+    together = jitted_play(jaxenvs.vectorize(env, num_envs, batched=batched), KEY, actions)
+    for i in range(num_envs):
+        alone = env.replace(**{name: values[name][i] for name in batched})
+        separate = jitted_play(jaxenvs.vectorize(alone, num_envs), KEY, actions)
+        chex.assert_trees_all_close(instance(together, i), instance(separate, i), atol=1e-5)
+    lengths = 40 // np.maximum(1, np.sum(together.done, axis=0))
+    assert ("max_steps" not in batched) == (lengths == 3).all()
+
+
+def test_other_parameters_change_the_trajectory_and_compile_nothing():
+    traced_once = jax.jit(chex.assert_max_traces(lambda *args: play(*args), n=1))
+    env, actions = jaxenvs.vectorize(cartpole(), 4), pushes(40, 4)
+    usual, moon = (traced_once(env.replace(gravity=g), KEY, actions) for g in (9.8, 1.6))
+    assert jnp.abs(usual.observation - moon.observation).max() > 0.01
+    made = jaxenvs.make_vec("CartPole-v1", 4, gravity=1.6)
+    chex.assert_trees_all_equal(moon, traced_once(made, KEY, actions))
+    shorter = traced_once(env.replace(max_steps=5), KEY, actions)
+    np.testing.assert_array_equal(np.flatnonzero(shorter.truncated[:, 0]), range(4, 40, 5))
+
+
+@pytest.mark.parametrize("id", ["CartPole-v1", "Pendulum-v1"])
+def test_actions_for_all_instances_are_one_draw(id):
+    space = jaxenvs.make_vec(id, 64).action_space
+    assert list(primitives(jax.make_jaxpr(space.sample)(KEY).jaxpr)).count("random_bits") == 1
+    actions = np.asarray(jax.jit(space.sample)(KEY))
+    assert len(actions) == 64 and space.contains(actions)
+    assert len(np.unique(actions)) == (2 if id == "CartPole-v1" else 64)
+
+
+def primitives(jaxpr):
+    """The names of all primitives, those of inner programs included."""
+    for equation in jaxpr.eqns:
+        yield equation.primitive.name
+        for parameter in jax.tree.leaves(list(equation.params.values())):
+            inner = getattr(parameter, "jaxpr", parameter)
+            if hasattr(inner, "eqns"):
+                yield from primitives(inner)
+
+
+# Phases
+
+LIMIT = 20
+
+
+@functools.cache
+def first_ends(stagger, mode="same_step", seed=0):
+    """The step, from 1 on, in which each of 16 pendulums is first cut."""
+    env = jaxenvs.make_vec("Pendulum-v1", 16, time_limit=LIMIT, autoreset=mode, stagger=stagger)
+    actions = np.zeros((LIMIT, 16, 1), np.float32)
+    done = np.asarray(jitted_play(env, jax.random.key(seed), actions).done)
+    assert done.any(axis=0).all()
+    return np.argmax(done, axis=0) + 1
+
+
+@pytest.mark.parametrize("mode", ["same_step", "next_step"])
+def test_staggered_instances_end_their_episodes_at_different_times(mode):
+    assert (first_ends(False, mode) == LIMIT).all()
+    ends = first_ends(True, mode)
+    assert len(np.unique(ends)) >= 8 and np.ptp(ends) >= LIMIT // 2
+
+
+def test_an_int_bounds_the_phases():
+    np.testing.assert_array_equal(np.unique(first_ends(5)), [16, 17, 18, 19, 20])
+
+
+def test_phases_come_from_the_seed_alone():
+    np.testing.assert_array_equal(first_ends(True), first_ends.__wrapped__(True))
+    assert (first_ends(True) != first_ends(True, seed=1)).any()
+
+
+def test_an_int_staggers_without_a_limit():
+    limited = jaxenvs.make("Pendulum-v1", time_limit=LIMIT)
+    observations = [
+        jax.jit(jaxenvs.vectorize(env, 4, stagger=5).reset)(KEY)[1].observation
+        for env in (limited, limited.unwrapped)
+    ]
+    np.testing.assert_array_equal(*observations)
+
+
+def test_the_phase_of_an_instance_does_not_depend_on_how_many_there_are():
+    actions = np.random.default_rng(0).uniform(-2, 2, (30, 8, 1)).astype(np.float32)
+    few, many = (
+        jitted_play(
+            jaxenvs.make_vec("Pendulum-v1", n, time_limit=LIMIT, stagger=True), KEY, actions[:, :n]
+        )
+        for n in (4, 8)
+    )
+    chex.assert_trees_all_equal(few, jax.tree.map(lambda leaf: leaf[:, :4], many))
+
+
+def test_a_staggered_start_is_neither_rewarded_nor_finished_and_its_episodes_are_under_way():
+    env = jaxenvs.make_vec("Pendulum-v1", 16, time_limit=LIMIT, stagger=True)
+    state, timestep = jax.jit(env.reset)(KEY)
+    assert not timestep.reward.any() and not timestep.done.any()
+    np.testing.assert_array_equal(timestep.final_observation, timestep.observation)
+    np.testing.assert_array_equal(state.elapsed, LIMIT - first_ends(True))
+    np.testing.assert_array_equal(timestep.observation[:, 2], state.inner.theta_dot)
+
+
+# Transformations
+
+
+def test_a_map_over_vectorised_environments_equals_separate_calls():
+    env, actions = jaxenvs.vectorize(cartpole().replace(max_steps=9), 4), pushes(30, 4)
+    keys, gravities = jax.random.split(KEY, 3), np.float32([1.6, 9.8, 25.0])
+
+    def played(key, gravity):
+        return play(env.replace(gravity=gravity), key, actions)
+
+    together = jax.jit(jax.vmap(played))(keys, gravities)
+    alone = jax.jit(played)
+    for i in range(3):
+        separate = alone(keys[i], gravities[i])
+        assert separate.done.any()
+        found = jax.tree.map(lambda leaf, i=i: leaf[i], together)
+        chex.assert_trees_all_close(found, separate, atol=1e-5)
+
+
+@functools.cache
+def slopes(chunk):
+    """Derivatives of a loss over 20 steps with resets: by reverse mode, forward mode, differences.
+
+    Each float32[2]: with respect to gravity, which the steps use, and the width of the start,
+    which only resets use.
+    """
+    env = cartpole().replace(max_steps=3 + np.arange(8, dtype=np.int32) % 5)
+    env = jaxenvs.vectorize(env, 8, batched="max_steps", reset_chunk=chunk)
+    actions = pushes(20, 8)
+
+    def loss(point):
+        changed = env.replace(gravity=point[0], start_high=point[1])
+        timesteps = play(changed, KEY, actions)
+        return jnp.sum(timesteps.observation**2) + jnp.sum(timesteps.final_observation[..., 2])
+
+    @jax.jit
+    def three_ways(point, steps):
+        directions = jnp.eye(2, dtype=jnp.float32)
+        forward = jax.vmap(lambda direction: jax.jvp(loss, (point,), (direction,))[1])(directions)
+        ahead, behind = (
+            jax.vmap(lambda direction, sign=sign: loss(point + sign * steps * direction))(
+                directions
+            )
+            for sign in (1, -1)
+        )
+        return jax.grad(loss)(point), forward, (ahead - behind) / (2 * steps)
+
+    return three_ways(jnp.float32([9.8, 0.05]), jnp.float32([0.2, 0.002]))
+
+
+@pytest.mark.parametrize("chunk", [4, 8])
+def test_derivatives_pass_through_resets(chunk):
+    reverse, forward, differences = slopes(chunk)
+    assert (np.abs(differences) > 1e-3).all()
+    np.testing.assert_allclose(reverse, forward, rtol=1e-4)
+    np.testing.assert_allclose(reverse, differences, rtol=0.02)
+    np.testing.assert_allclose(reverse, slopes(8)[0], rtol=1e-4)
+
+
+# Pictures
+
+
+@pytest.mark.parametrize("mode", ["same_step", "next_step", "disabled"])
+def test_one_instance_is_drawn_with_its_own_parameters(mode):
+    lengths = np.float32([0.2, 0.5, 0.8])
+    env = cartpole().replace(length=lengths)
+    env = jaxenvs.vectorize(env, 3, batched="length", autoreset=mode)
+    state, _ = jax.jit(env.reset)(KEY)
+    inner = state if mode == "same_step" else state.inner
+    one = jax.tree.map(lambda leaf: leaf[2], inner)
+    picture = jax.jit(env.render, static_argnums=1)(state, 2)
+    assert picture.shape == (400, 600, 3) and picture.dtype == jnp.uint8
+    draw = jax.jit(lambda length, state: cartpole().replace(length=length).render(state))
+    chex.assert_trees_all_equal(picture, draw(lengths[2], one))
+    assert (picture != draw(lengths[0], one)).any()
+
+
+@pytest.mark.parametrize("index", [4, -1])
+def test_an_instance_that_is_not_there_cannot_be_drawn(index):
+    env = jaxenvs.vectorize(cartpole(), 4)
+    state = jax.eval_shape(env.reset, KEY)[0]
+    with pytest.raises(VectorizeError, match=f"{index}.* 0 to 3"):
+        env.render(state, index)
