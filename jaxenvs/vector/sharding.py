@@ -53,23 +53,28 @@ def over_mesh(
         args: trees of [N, ...], divided over the axis.
     """
     split, copied = PartitionSpec(axis), PartitionSpec()
-    env_specs = jax.tree.map(
-        lambda a: copied if a is None else split, env_axes, is_leaf=lambda a: a is None
-    )
+    leaves, treedef = jax.tree.flatten(env)
+    axes = jax.tree.leaves(env_axes, is_leaf=lambda a: a is None)
+    # Numbers that all shards share are constants of the program, as without a mesh: passed in,
+    # they are folded at another time, which older compilers round otherwise.
+    fixed = [
+        a is None and not isinstance(leaf, jax.Array) for a, leaf in zip(axes, leaves, strict=True)
+    ]
+    env = [None if f else leaf for f, leaf in zip(fixed, leaves, strict=True)]
+    env_specs = [copied if a is None else split for a in axes]
 
     def on_shard(env: Any, key: Any, args: Any) -> Any:
-        return call(env, key, lax.axis_index(axis), *args)
+        whole = [c if f else leaf for f, c, leaf in zip(fixed, leaves, env, strict=True)]
+        return call(jax.tree.unflatten(treedef, whole), key, lax.axis_index(axis), *args)
 
     if mesh.axis_types[mesh.axis_names.index(axis)] == AxisType.Explicit:
         # There shapes carry their sharding, and what was made without one must be given it.
         sharding = NamedSharding(mesh, split)
         args = jax.tree.map(lambda leaf: reshard(leaf, sharding), args)
-        env = jax.tree.map(
-            lambda a, leaf: leaf if a is None else reshard(leaf, sharding),
-            env_axes,
-            env,
-            is_leaf=lambda a: a is None,
-        )
+        env = [
+            leaf if a is None else reshard(leaf, sharding)
+            for a, leaf in zip(axes, env, strict=True)
+        ]
     # Every shard works alone, so there is no replication for JAX to check.
     return jax.shard_map(
         on_shard,
