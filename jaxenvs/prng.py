@@ -3,8 +3,10 @@
 On CPU, JAX lowers every threefry draw to a rolled loop that nothing fuses into. The same
 generator with its 20 rounds written out is up to ten times faster there, which decides the
 speed of small environments. It is registered as a key type of its own and used only inside
-a program: keys that come in and go out have JAX's type, and every bit is the same
-(tests/vector/test_prng.py compares each kind of draw).
+a program: keys that come in and go out have JAX's type, and every random bit is the same
+(tests/vector/test_prng.py compares each kind of draw). What JAX computes from the bits is the
+same too, but for `jax.random.gamma` of many keys, which differs in the last few units, as JAX's
+own does between many keys and one.
 
 Source: J. K. Salmon, M. A. Moraes, R. O. Dror, D. E. Shaw, Parallel Random Numbers: As Easy
 as 1, 2, 3, 2011 (Threefry-2x32, 20 rounds); counters and word order are those of
@@ -12,7 +14,8 @@ as 1, 2, 3, 2011 (Threefry-2x32, 20 rounds); counters and word order are those o
 """
 
 import math
-from typing import Any
+from collections.abc import Callable
+from typing import Any, TypeVar
 
 import chex
 import jax
@@ -21,6 +24,8 @@ import numpy as np
 from jax.extend import random as jex_random
 
 from jaxenvs.errors import RandomKeyError, describe
+
+T = TypeVar("T")
 
 _ROTATIONS = ((13, 15, 26, 6), (17, 29, 16, 24))
 _PARITY = np.uint32(0x1BD11BDA)
@@ -101,6 +106,20 @@ def fast(key: Any) -> chex.PRNGKey:
     if str(jax.random.key_impl(key)) != _STOCK or not _unrolled_pays():
         return key
     return jax.random.wrap_key_data(jax.random.key_data(key), impl=_UNROLLED)
+
+
+def with_fast(call: Callable[[chex.PRNGKey], T], key: Any) -> T:
+    """Returns `call(key)`, with the quickest type of the key that `call` accepts.
+
+    jax.random.poisson refuses every generator but JAX's own, by NotImplementedError.
+    """
+    quick = fast(key)
+    if is_unrolled(quick):
+        try:
+            return call(quick)
+        except NotImplementedError:
+            quick = stock(quick)
+    return call(quick)
 
 
 def stock(tree: chex.ArrayTree) -> chex.ArrayTree:

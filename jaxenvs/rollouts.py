@@ -256,11 +256,7 @@ def _advance(
     """One step: the state after it, the action, the timestep, and what was `running` with it."""
     before = state.timestep
     action_key, step_key = _keys(state)
-    try:
-        carry, action = _act(policy, env, state, action_key)
-    except NotImplementedError:
-        # jax.random.poisson accepts no generator but JAX's own; the bits are the same.
-        carry, action = _act(policy, env, state, prng.stock(action_key))
+    carry, action = prng.with_fast(lambda key: _act(policy, env, state, key), action_key)
     carry = prng.stock(carry)  # it may hold a key
     env_state, timestep = env.step(state.env_state, action, step_key)
 
@@ -435,7 +431,11 @@ def _bar(num_steps: int) -> Iterator[None]:
     global _advance_bar
     with Progress() as bar:
         task = bar.add_task("rollout", total=num_steps)
-        _advance_bar = lambda steps: bar.update(task, completed=steps)  # noqa: E731
+
+        def advance(steps: int) -> None:
+            bar.update(task, completed=steps)
+
+        _advance_bar = advance
         try:
             yield
             jax.effects_barrier()

@@ -236,14 +236,7 @@ class VectorizedEnv(VectorEnv[Any], Generic[S]):
             raise RandomKeyError(
                 f"a VectorEnv takes one key for all instances, got keys of shape {list(key.shape)}."
             )
-        quick = prng.fast(key)
-        if prng.is_unrolled(quick):
-            try:
-                return self._on_devices(method, quick, args)
-            except NotImplementedError:
-                # jax.random.poisson accepts no generator but JAX's own; the bits are the same.
-                key = prng.stock(quick)
-        return self._on_devices(method, key, args)
+        return prng.with_fast(lambda key: self._on_devices(method, key, args), key)
 
     def _on_devices(self, method: Callable[..., Any], key: chex.PRNGKey, args: Any) -> Any:
         if self.mesh is None:
