@@ -35,9 +35,25 @@ def pytree_dataclass(cls: type[T]) -> type[T]:
     """
     cls = dataclasses.dataclass(frozen=True, eq=False)(cls)
     fields = dataclasses.fields(cls)  # pyright: ignore[reportArgumentType]
-    jax.tree_util.register_dataclass(
-        cls,
-        data_fields=[field.name for field in fields if not is_static(field)],
-        meta_fields=[field.name for field in fields if is_static(field)],
-    )
+    leaves = [field.name for field in fields if not is_static(field)]
+    fixed = [field.name for field in fields if is_static(field)]
+    paths = [jax.tree_util.GetAttrKey(name) for name in leaves]
+
+    def flatten(instance: Any) -> tuple[list[Any], tuple[Any, ...]]:
+        values = vars(instance)
+        return [values[name] for name in leaves], tuple(values[name] for name in fixed)
+
+    def flatten_with_keys(instance: Any) -> tuple[list[Any], tuple[Any, ...]]:
+        children, static_values = flatten(instance)
+        return list(zip(paths, children, strict=True)), static_values
+
+    def unflatten(static_values: tuple[Any, ...], children: Any) -> Any:
+        return cls(
+            **dict(zip(leaves, children, strict=True)),
+            **dict(zip(fixed, static_values, strict=True)),
+        )
+
+    # Not jax.tree_util.register_dataclass: from jax 0.10 to 0.12 trees of two such classes with
+    # like fields compare equal, and jit may then run the program of one environment for another.
+    jax.tree_util.register_pytree_with_keys(cls, flatten_with_keys, unflatten, flatten)
     return cls
