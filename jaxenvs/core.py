@@ -17,7 +17,7 @@ import jax.numpy as jnp
 from jax.typing import DTypeLike
 
 from jaxenvs import struct
-from jaxenvs.errors import RenderError, UnknownParameterError, closest
+from jaxenvs.errors import RenderError, UnknownParameterError, WrapperError, closest, describe
 from jaxenvs.spaces import Space
 
 S = TypeVar("S")
@@ -132,6 +132,25 @@ class Environment(abc.ABC, Generic[S]):
         """Steps after which an episode is truncated, as far as a wrapper limits it."""
         return None
 
+    @property
+    def parameters(self) -> dict[str, Any]:
+        """The parameters by name, those of wrapped environments included."""
+        return {
+            field.name: getattr(self, field.name)
+            for field in dataclasses.fields(self)  # pyright: ignore[reportArgumentType]
+        }
+
+    def __repr__(self) -> str:
+        return f"{type(self).__name__}({', '.join(self._changed_parameters())})"
+
+    def _changed_parameters(self) -> list[str]:
+        """`name=value` for every parameter that is not its default."""
+        return [
+            f"{field.name}={_brief(getattr(self, field.name))}"
+            for field in dataclasses.fields(self)  # pyright: ignore[reportArgumentType]
+            if getattr(self, field.name) is not field.default
+        ]
+
     def replace(self, **changes: Any) -> Self:
         """Returns a copy with other parameters: `env.replace(gravity=3.7)`.
 
@@ -155,10 +174,20 @@ class Wrapper(Environment[S]):
     """An environment that changes what another one does.
 
     A wrapper with memory defines a state whose field `inner` is the wrapped state, and the
-    method `inner`; one without passes the state through.
+    method `inner`; one without passes the state through. Around a `VectorEnv` it is put around
+    every instance: `TimeLimit(vector_env, 100)` is a `VectorEnv` again.
+
+    Raises:
+        WrapperError: around something that is no environment, or around a `VectorEnv` whose
+            instances it cannot reach.
     """
 
     env: Environment
+
+    def __new__(cls, env: Any = None, *args: Any, **kwargs: Any) -> Any:
+        if isinstance(env, VectorEnv):
+            return env.wrap(lambda instance: cls(instance, *args, **kwargs))
+        return super().__new__(cls)
 
     def inner(self, state: S) -> Any:
         """The state of the wrapped environment."""
@@ -183,6 +212,15 @@ class Wrapper(Environment[S]):
     def time_limit(self) -> chex.Numeric | None:
         return self.env.time_limit
 
+    @property
+    def parameters(self) -> dict[str, Any]:
+        own = super().parameters
+        return {**self.env.parameters, **{name: own[name] for name in own if name != "env"}}
+
+    def __repr__(self) -> str:
+        own = [text for text in self._changed_parameters() if not text.startswith("env=")]
+        return f"{type(self).__name__}({', '.join([repr(self.env), *own])})"
+
     def replace(self, **changes: Any) -> Self:
         """As `Environment.replace`; names that are not the wrapper's own go to what it wraps."""
         own = {field.name for field in dataclasses.fields(self)}  # pyright: ignore[reportArgumentType]
@@ -199,6 +237,10 @@ class VectorEnv(abc.ABC, Generic[S]):
     N is `num_envs`. Everything but the key gains a leading [N] axis. `timestep.observation` is
     what to act on next; `timestep.final_observation` what the step itself led to: they differ
     only where an episode ended and was reset in the same step.
+
+    Where a method takes a key it takes one for all instances, from which instance i derives its
+    own by its index, or [N] keys, one for each: then what an instance does depends on its own
+    key alone, however many others there are.
     """
 
     num_envs: int
@@ -224,6 +266,11 @@ class VectorEnv(abc.ABC, Generic[S]):
         """The space of N actions: `sample(key)` gives one for each instance in one draw."""
         return self.single_action_space.batch(self.num_envs)
 
+    @property
+    def parameters(self) -> dict[str, Any]:
+        """The parameters by name, as far as they can be reached."""
+        return {}
+
     @abc.abstractmethod
     def reset(self, key: chex.PRNGKey) -> tuple[S, TimeStep]:
         """Starts an episode in every instance."""
@@ -232,5 +279,30 @@ class VectorEnv(abc.ABC, Generic[S]):
     def step(self, state: S, action: Any, key: chex.PRNGKey) -> tuple[S, TimeStep]:
         """Takes one action in every instance."""
 
+    def reset_where(
+        self, mask: jax.Array, state: S, timestep: TimeStep, key: chex.PRNGKey
+    ) -> tuple[S, TimeStep]:
+        """Starts an episode where `mask`, bool[N], is true; the other rows stay as given."""
+        raise NotImplementedError(f"{type(self).__name__} cannot reset some of its instances.")
+
+    def render(self, state: S, index: int = 0) -> jax.Array:
+        """Draws instance `index` as uint8[H, W, 3]; optional."""
+        raise RenderError(f"{type(self).__name__} cannot draw its instances.")
+
+    def replace(self, **changes: Any) -> Any:
+        """Returns a copy with other parameters."""
+        raise UnknownParameterError(f"{type(self).__name__} has no parameters to replace.")
+
+    def wrap(self, wrapper: Callable[[Environment], Environment]) -> "VectorEnv":
+        """Returns this with `wrapper` put around every instance."""
+        raise WrapperError(
+            f"{type(self).__name__} does not let a wrapper reach its instances.  Wrap the single"
+            " environment before it is vectorized."
+        )
+
 
 Policy = Callable[[chex.ArrayTree, chex.PRNGKey], Any]  # (observation, key) -> action
+
+
+def _brief(value: Any) -> str:
+    return describe(value) if hasattr(value, "shape") and value.shape else f"{value}"

@@ -37,6 +37,10 @@ class ActionError(JaxenvsError, ValueError):
     """An action has the wrong tree structure, shape or dtype for its space."""
 
 
+class WrapperError(JaxenvsError, ValueError):
+    """A wrapper cannot be put around this environment, or was given a value that cannot work."""
+
+
 class VectorizeError(JaxenvsError, ValueError):
     """A vectorised environment was configured with a value that cannot work."""
 

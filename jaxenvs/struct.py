@@ -33,7 +33,8 @@ def pytree_dataclass(cls: type[T]) -> type[T]:
 
     Equality and hashing are by identity, since comparing arrays gives no single truth value.
     """
-    cls = dataclasses.dataclass(frozen=True, eq=False)(cls)
+    own_repr = cls.__repr__ is not object.__repr__
+    cls = dataclasses.dataclass(frozen=True, eq=False, repr=not own_repr)(cls)
     fields = dataclasses.fields(cls)  # pyright: ignore[reportArgumentType]
     leaves = [field.name for field in fields if not is_static(field)]
     fixed = [field.name for field in fields if is_static(field)]

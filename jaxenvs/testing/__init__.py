@@ -2,6 +2,7 @@
 
 from jaxenvs.testing.checker import check_env as check_env
 from jaxenvs.testing.dummy import Counter as Counter
+from jaxenvs.testing.dummy import Opaque as Opaque
 from jaxenvs.testing.dummy import Scripted as Scripted
 from jaxenvs.testing.probes import PROBES as PROBES
 from jaxenvs.testing.probes import DiscountProbe as DiscountProbe

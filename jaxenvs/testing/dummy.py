@@ -1,14 +1,14 @@
 """Environments without a task, for testing whatever runs environments."""
 
 import dataclasses
-from typing import Literal
+from typing import Any, Literal
 
 import chex
 import jax
 import jax.numpy as jnp
 
 from jaxenvs import spaces, struct
-from jaxenvs.core import Environment, TimeStep
+from jaxenvs.core import AutoresetMode, Environment, TimeStep, VectorEnv
 
 CONTINUE, TERMINATE, TRUNCATE, BOTH = range(4)
 
@@ -130,3 +130,40 @@ class Scripted(Environment[ScriptedState]):
 
     def _observe(self, state: ScriptedState) -> jax.Array:
         return jnp.stack([state.start, state.count.astype(jnp.uint32)])
+
+
+@struct.pytree_dataclass
+class Opaque(VectorEnv):
+    """Passes every call on, and hides its instances from wrappers, as a hosted environment does."""
+
+    env: VectorEnv
+
+    @property
+    def num_envs(self) -> int:  # pyright: ignore[reportIncompatibleVariableOverride]
+        return self.env.num_envs
+
+    @property
+    def autoreset(self) -> AutoresetMode:  # pyright: ignore[reportIncompatibleVariableOverride]
+        return self.env.autoreset
+
+    @property
+    def single_observation_space(self) -> spaces.Space:
+        return self.env.single_observation_space
+
+    @property
+    def single_action_space(self) -> spaces.Space:
+        return self.env.single_action_space
+
+    def reset(self, key: chex.PRNGKey) -> tuple[Any, TimeStep]:
+        return self.env.reset(key)
+
+    def step(self, state: Any, action: Any, key: chex.PRNGKey) -> tuple[Any, TimeStep]:
+        return self.env.step(state, action, key)
+
+    def reset_where(
+        self, mask: jax.Array, state: Any, timestep: TimeStep, key: chex.PRNGKey
+    ) -> tuple[Any, TimeStep]:
+        return self.env.reset_where(mask, state, timestep, key)
+
+    def render(self, state: Any, index: int = 0) -> jax.Array:
+        return self.env.render(state, index)

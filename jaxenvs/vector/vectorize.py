@@ -2,6 +2,7 @@
 
 import dataclasses
 from collections.abc import Callable, Sequence
+from functools import partial
 from typing import Any, Generic, Literal, TypeVar, get_args
 
 import chex
@@ -60,6 +61,14 @@ class VectorizedEnv(VectorEnv[Any], Generic[S]):
     mesh: Mesh | None = struct.static(None)
     mesh_axis: str | None = struct.static(None)
 
+    def __repr__(self) -> str:
+        changed = [
+            f"{field.name}={getattr(self, field.name)!r}"
+            for field in dataclasses.fields(self)
+            if field.name not in ("env", "num_envs") and getattr(self, field.name) != field.default
+        ]
+        return f"VectorizedEnv({', '.join([repr(self.env), str(self.num_envs), *changed])})"
+
     @property
     def single_observation_space(self) -> Space:
         return self._instance(0).observation_space
@@ -74,11 +83,19 @@ class VectorizedEnv(VectorEnv[Any], Generic[S]):
         _check_batched(changed)
         return changed
 
+    @property
+    def parameters(self) -> dict[str, Any]:
+        return self.env.parameters
+
+    def wrap(self, wrapper: Callable[[Environment], Environment]) -> "VectorizedEnv[Any]":
+        """Returns the same instances, each inside `wrapper`."""
+        return dataclasses.replace(self, env=wrapper(self.env))
+
     def reset(self, key: chex.PRNGKey) -> tuple[Any, TimeStep]:
         """Starts an episode in every instance; instance i from `fold_in(key, i)`.
 
         Args:
-            key: one key for all instances.
+            key: one key for all instances, or [N] keys of their own, used as they are.
 
         Returns:
             The state and the timestep, each leaf with a leading [N] axis.
@@ -91,7 +108,8 @@ class VectorizedEnv(VectorEnv[Any], Generic[S]):
         Args:
             state: from `reset` or `step`.
             action: one per instance, [N, ...] of the action space's dtype.
-            key: one key for all instances, a new one every step.
+            key: one key for all instances, or [N] keys, one for each, used as they are; new
+                ones every step.
 
         Returns:
             The state and the timestep. `final_observation` is what the step led to; `info`
@@ -106,6 +124,23 @@ class VectorizedEnv(VectorEnv[Any], Generic[S]):
         # Without the barrier XLA computes actions anew, draws included, wherever a step uses them.
         action = lax.optimization_barrier(action)
         return self._run(VectorizedEnv._step, key, state, action)
+
+    def reset_where(
+        self, mask: jax.Array, state: Any, timestep: TimeStep, key: chex.PRNGKey
+    ) -> tuple[Any, TimeStep]:
+        """Starts an episode where `mask` is true, whatever the instance was doing.
+
+        Args:
+            mask: bool[N].
+            state: from `reset` or `step`.
+            timestep: its timestep.
+            key: as for `reset`, with which the new rows agree.
+
+        Returns:
+            The state and the timestep, those rows begun anew, the others as given.
+        """
+        fresh = self.reset(key)
+        return select(jnp.asarray(mask, bool), fresh, (state, timestep))
 
     def render(self, state: Any, index: int = 0) -> jax.Array:
         """Draws instance `index` as uint8[H, W, 3].
@@ -124,7 +159,7 @@ class VectorizedEnv(VectorEnv[Any], Generic[S]):
 
     def _reset(self, key: chex.PRNGKey, first: jax.Array) -> tuple[Any, TimeStep]:
         indices = jnp.arange(self.num_envs, dtype=jnp.int32)
-        inner, timestep = self._reset_at((self.env, key, first, jnp.uint32(0)), indices)
+        inner, timestep = self._reset_at(0, (self.env, key, first), indices)
         if self.stagger is not None:
             inner, timestep = self._staggered(inner, timestep, key, first)
         return self._pack(inner, timestep), timestep
@@ -135,16 +170,17 @@ class VectorizedEnv(VectorEnv[Any], Generic[S]):
         before = state if self.autoreset == "same_step" else state.inner
         inner, timestep = self._step_each(before, action, key, first)
         timestep = timestep.replace(final_observation=timestep.observation)
-        params = (self.env, key, first, jnp.uint32(_RESET))
+        params = (self.env, key, first)
         if self.autoreset == "same_step":
             old = (inner, timestep.observation)
             inner, observation = overwrite_where(
-                self._fresh_observation, self._chunk, timestep.done, params, old
+                partial(self._fresh_observation, _RESET), self._chunk, timestep.done, params, old
             )
             timestep = timestep.replace(observation=observation)
         elif self.autoreset == "next_step":
+            reset_at = partial(self._reset_at, _RESET)
             inner, timestep = overwrite_where(
-                self._reset_at, self._chunk, state.finished, params, (inner, timestep)
+                reset_at, self._chunk, state.finished, params, (inner, timestep)
             )
         else:
             frozen = state.last.replace(reward=jnp.zeros_like(timestep.reward))
@@ -154,21 +190,31 @@ class VectorizedEnv(VectorEnv[Any], Generic[S]):
     def _step_each(
         self, inner: Any, action: Any, key: chex.PRNGKey, first: Any
     ) -> tuple[Any, TimeStep]:
-        keys = _fold_in(key, self._indices(first))
+        keys = key if key.shape else _fold_in(key, self._indices(first))
         step = jax.vmap(lambda env, *args: env.step(*args), in_axes=(self._axes, 0, 0, 0))
         return prng.stock(step(self.env, inner, action, keys))  # a state may hold a key
 
-    def _reset_at(self, params: Any, indices: jax.Array) -> tuple[Any, TimeStep]:
-        env, key, first, offset = params
+    def _reset_at(
+        self, offset: np.uint32 | int, params: Any, indices: jax.Array
+    ) -> tuple[Any, TimeStep]:
+        env, key, first = params
+        rows = jnp.minimum(indices, self.num_envs - 1)  # those past the end are dropped later
         if self.batched:
-            env = _rows(env, self._axes, jnp.minimum(indices, self.num_envs - 1))
-        keys = _fold_in(key, (indices.astype(jnp.uint32) + first) | offset)
+            env = _rows(env, self._axes, rows)
+        if not key.shape:
+            keys = _fold_in(key, (indices.astype(jnp.uint32) + first) | jnp.uint32(offset))
+        elif offset:
+            keys = jax.vmap(lambda key: jax.random.fold_in(key, jnp.uint32(offset)))(key[rows])
+        else:
+            keys = key[rows]
         reset = jax.vmap(lambda env, key: env.reset(key), in_axes=(self._axes, 0))
         inner, timestep = prng.stock(reset(env, keys))
         return inner, timestep.replace(final_observation=timestep.observation)
 
-    def _fresh_observation(self, params: Any, indices: jax.Array) -> tuple[Any, Any]:
-        inner, timestep = self._reset_at(params, indices)
+    def _fresh_observation(
+        self, offset: np.uint32 | int, params: Any, indices: jax.Array
+    ) -> tuple[Any, Any]:
+        inner, timestep = self._reset_at(offset, params, indices)
         return inner, timestep.observation
 
     def _staggered(
@@ -232,9 +278,15 @@ class VectorizedEnv(VectorEnv[Any], Generic[S]):
 
     def _run(self, method: Callable[..., Any], key: Any, *args: Any) -> Any:
         key = prng.as_typed_key(key)
-        if key.shape:
+        if key.shape not in ((), (self.num_envs,)):
             raise RandomKeyError(
-                f"a VectorEnv takes one key for all instances, got keys of shape {list(key.shape)}."
+                f"expected one key for all instances or {self.num_envs}, one for each; got keys of"
+                f" shape {list(key.shape)}.  jax.random.split(key, {self.num_envs}) makes them."
+            )
+        if key.shape and self.stagger is not None:
+            raise RandomKeyError(
+                "a staggered start takes one key for all instances, got one for each."
+                "  Pass one key, or vectorize without stagger."
             )
         return prng.with_fast(lambda key: self._on_devices(method, key, args), key)
 
@@ -244,10 +296,14 @@ class VectorizedEnv(VectorEnv[Any], Generic[S]):
         axis = check_mesh(self.mesh, self.mesh_axis, self.num_envs)
         num_local = self.num_envs // self.mesh.shape[axis]
 
-        def on_shard(env: Any, key: chex.PRNGKey, shard: jax.Array, *args: Any) -> Any:
+        def on_shard(env: Any, key: Any, shard: jax.Array, *args: Any) -> Any:
             local = dataclasses.replace(self, env=env, num_envs=num_local, mesh=None)
+            if key is None:
+                key, *args = args
             return method(local, key, shard.astype(jnp.uint32) * np.uint32(num_local), *args)
 
+        if key.shape:  # divided among the shards as the instances are
+            return over_mesh(on_shard, self.mesh, axis, self.env, self._axes, None, (key, *args))
         return over_mesh(on_shard, self.mesh, axis, self.env, self._axes, key, args)
 
 

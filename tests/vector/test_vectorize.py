@@ -12,6 +12,7 @@ import jaxenvs
 from jaxenvs import spaces
 from jaxenvs.core import Environment, TimeStep
 from jaxenvs.errors import ActionError, RandomKeyError, UnknownParameterError, VectorizeError
+from jaxenvs.testing import Counter
 
 KEY = jax.random.key(0)
 
@@ -53,7 +54,7 @@ def test_a_misspelt_batched_name_names_the_closest():
 def test_one_key_is_taken_for_all_instances_and_a_raw_one_too():
     env = jaxenvs.vectorize(cartpole(), 4)
     with pytest.raises(RandomKeyError, match="one key for all"):
-        env.reset(jax.random.split(jax.random.key(0), 4))
+        env.reset(jax.random.split(jax.random.key(0), 3))
     with pytest.raises(RandomKeyError, match="int"):
         env.reset(0)
     reset = jax.jit(env.reset)
@@ -322,3 +323,46 @@ def test_an_instance_that_is_not_there_cannot_be_drawn(index):
     state = jax.eval_shape(env.reset, KEY)[0]
     with pytest.raises(VectorizeError, match=f"{index}.* 0 to 3"):
         env.render(state, index)
+
+
+@pytest.mark.parametrize("mode", ["same_step", "next_step", "disabled"])
+def test_a_key_for_each_instance_makes_it_independent_of_the_others(mode):
+    """Instance i does under keys[i] what it does alone, and what `env` does under that key."""
+    env = jaxenvs.make("CartPole-v1")
+    seeds = jnp.array([7, 3, 11])
+
+    def run(seeds):
+        vector_env = jaxenvs.vectorize(env, len(seeds), autoreset=mode)
+        keys = jax.vmap(jax.random.key)(seeds)
+
+        def step(state, t):
+            state, timestep = vector_env.step(
+                state,
+                jnp.full(len(seeds), t % 3 > 0, jnp.int32),
+                jax.vmap(jax.random.fold_in, (0, None))(keys, t),
+            )
+            return state, timestep
+
+        state, first = vector_env.reset(keys)
+        return first, jax.lax.scan(step, state, jnp.arange(60))[1]
+
+    first, rest = jax.jit(run)(seeds)
+    _, alone = jax.jit(run)(seeds[1:2])
+    assert bool(rest.done[:, 1].any())
+    chex.assert_trees_all_equal(jax.tree.map(lambda x: x[:, 1:2], rest), alone)
+    chex.assert_trees_all_equal(first.observation[0], env.reset(jax.random.key(7))[1].observation)
+
+
+def test_reset_where_begins_anew_what_the_mask_names():
+    vector_env = jaxenvs.vectorize(Counter(), 4)
+    state, timestep = vector_env.reset(jax.random.key(0))
+    state, timestep = vector_env.step(state, jnp.zeros(4, jnp.int32), jax.random.key(1))
+    mask = jnp.array([True, False, True, False])
+    new_state, new = vector_env.reset_where(mask, state, timestep, jax.random.key(2))
+    fresh_state, fresh = vector_env.reset(jax.random.key(2))
+    expected = jax.tree.map(
+        lambda one, other: jnp.stack([(one if m else other)[i] for i, m in enumerate(mask)]),
+        (fresh_state, fresh),
+        (state, timestep),
+    )
+    chex.assert_trees_all_equal((new_state, new), expected)

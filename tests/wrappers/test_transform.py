@@ -1,0 +1,105 @@
+import chex
+import jax
+import jax.numpy as jnp
+import pytest
+
+import jaxenvs
+from jaxenvs import struct
+from jaxenvs.errors import WrapperError
+from jaxenvs.testing import Counter, Opaque
+from jaxenvs.wrappers import TimeLimit, Transform
+
+N = 5
+MODES = ("same_step", "next_step", "disabled")
+
+
+class Noisy(Transform):
+    """Remembers the last three observations, and turns an action over now and then."""
+
+    length: int = struct.static(3)
+
+    def on_reset(self, timestep):
+        memory = jnp.broadcast_to(timestep.observation, (self.length, *timestep.observation.shape))
+        return memory, timestep.replace(observation=memory)
+
+    def on_action(self, memory, action, key):
+        return memory, jnp.where(jax.random.bernoulli(key, 0.2), 1 - action, action)
+
+    def on_step(self, memory, timestep):
+        memory = jnp.concatenate([memory[1:], timestep.observation[None]])
+        return memory, timestep.replace(observation=memory)
+
+
+@pytest.mark.parametrize("keys", ["one key", "a key each"])
+@pytest.mark.parametrize("mode", MODES)
+def test_around_a_batch_it_does_what_it_does_around_each_instance(mode, keys):
+    """The instances within reach or not: the same bits, over steps and partial resets."""
+
+    def key_of(t):
+        key = jax.random.fold_in(jax.random.key(0), t)
+        return key if keys == "one key" else jax.random.split(key, N)
+
+    vector_env = jaxenvs.vectorize(TimeLimit(jaxenvs.make("CartPole-v1"), 30), N, autoreset=mode)
+    inside, outside = Noisy(vector_env), Noisy(Opaque(vector_env))
+    assert type(inside) is type(vector_env) and type(outside) is not type(vector_env)
+    mask = jnp.arange(N) % 2 == 0
+
+    def run(env):
+        def step(carry, t):
+            state, timestep = carry
+            action = env.action_space.sample(jax.random.fold_in(jax.random.key(1), t))
+            carry = env.step(state, action, key_of(t))
+            again = env.reset_where(mask, *carry, key_of(t + 1000))
+            carry = jax.tree.map(lambda a, b: jnp.where(t % 40 == 39, a, b), again, carry)
+            return carry, carry[1]
+
+        return jax.lax.scan(step, env.reset(key_of(999)), jnp.arange(120))[1]
+
+    one, other = jax.jit(run)(inside), jax.jit(run)(outside)
+    assert bool(one.done.any())
+    chex.assert_trees_all_equal(one, other)
+
+
+def test_two_alike_wrappers_draw_different_numbers():
+    class Recorder(Transform):
+        def on_action(self, memory, action, key):
+            return jax.random.bits(key), action
+
+        def on_reset(self, timestep):
+            return jnp.uint32(0), timestep
+
+    env = Recorder(Recorder(Counter()))
+    state, _ = env.reset(jax.random.key(0))
+    state, _ = env.step(state, jnp.int32(0), jax.random.key(1))
+    assert state.memory != state.inner.memory
+
+
+def test_a_transform_leaves_the_randomness_of_what_it_wraps_alone():
+    env = Counter()
+    key = jax.random.key(3)
+    state, _ = env.reset(key)
+    wrapped, _ = Transform(env).reset(key)
+    plain = env.step(state, jnp.int32(0), key)[1]
+    chex.assert_trees_all_equal(Transform(env).step(wrapped, jnp.int32(0), key)[1], plain)
+
+
+def test_a_wrapper_that_needs_the_instances_says_so():
+    with pytest.raises(WrapperError, match="before it is vectorized"):
+        TimeLimit(Opaque(jaxenvs.make_vec("CartPole-v1", 2)), 10)
+
+
+def test_parameters_are_reached_and_replaced_through_wrappers_on_a_batch():
+    for vector_env in (
+        Noisy(jaxenvs.make_vec("CartPole-v1", 2)),
+        TimeLimit(jaxenvs.make_vec("CartPole-v1", 2), 10),
+    ):
+        assert vector_env.parameters["gravity"] == 9.8
+        assert vector_env.replace(gravity=3.7).parameters["gravity"] == 3.7
+
+
+def test_the_repr_reads_from_the_inside_out_and_names_what_was_changed():
+    env = Noisy(jaxenvs.make("CartPole-v1", gravity=3.7), length=4)
+    assert repr(env) == "Noisy(TimeLimit(CartPole(gravity=3.7), max_steps=500), length=4)"
+    assert repr(jaxenvs.make_vec("CartPole-v1", 2, autoreset="disabled")) == (
+        "VectorizedEnv(TimeLimit(CartPole(), max_steps=500), 2, autoreset='disabled')"
+    )
