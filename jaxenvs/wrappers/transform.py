@@ -1,6 +1,5 @@
 """Wrappers that map actions on the way in and timesteps on the way out."""
 
-import dataclasses
 from collections.abc import Callable
 from typing import Any
 
@@ -10,8 +9,8 @@ import jax.numpy as jnp
 import numpy as np
 
 from jaxenvs import prng, struct
-from jaxenvs.core import AutoresetMode, Environment, TimeStep, VectorEnv, Wrapper
-from jaxenvs.spaces import Space
+from jaxenvs.core import TimeStep, VectorEnv, Wrapper
+from jaxenvs.wrappers._beside import InstanceOf, WrappedVectorEnv, select
 
 # A transform draws from the instance's key folded with this number plus how many transforms it
 # is around, so that it neither disturbs what it wraps nor repeats another one's draws.
@@ -44,7 +43,7 @@ class Transform(Wrapper[TransformState]):
         # Where the instances can be reached, their resets also begin the memory anew, at the
         # price of what finished; elsewhere it is done beside them.
         if isinstance(env, VectorEnv) and type(env).wrap is VectorEnv.wrap:
-            return TransformedVectorEnv(cls(_InstanceOf(env), *args, **kwargs))
+            return TransformedVectorEnv(cls(InstanceOf(env), *args, **kwargs))
         return super().__new__(cls, env, *args, **kwargs)
 
     def on_reset(self, timestep: TimeStep) -> tuple[Any, TimeStep]:
@@ -82,94 +81,27 @@ def wrapper_key(transform: Transform, key: chex.PRNGKey) -> chex.PRNGKey:
 
 
 def _transforms_within(env: Any) -> int:
-    if isinstance(env, _InstanceOf):
-        inside = env.vector_env
-        return _transforms_within(
-            inside.transform if isinstance(inside, TransformedVectorEnv) else None
-        )
-    if not isinstance(env, Wrapper):
-        return 0
-    return isinstance(env, Transform) + _transforms_within(env.env)
-
-
-class _InstanceOf(Environment[Any]):
-    """Stands for one instance of a `VectorEnv`, of which a transform sees the spaces alone."""
-
-    vector_env: VectorEnv
-
-    @property
-    def observation_space(self) -> Space:
-        return self.vector_env.single_observation_space
-
-    @property
-    def action_space(self) -> Space:
-        return self.vector_env.single_action_space
-
-    @property
-    def parameters(self) -> dict[str, Any]:
-        return self.vector_env.parameters
-
-    def __repr__(self) -> str:
-        return repr(self.vector_env)
-
-    def reset(self, key: chex.PRNGKey) -> Any:
-        raise NotImplementedError
-
-    def step(self, state: Any, action: Any, key: chex.PRNGKey) -> Any:
-        raise NotImplementedError
-
-    def replace(self, **changes: Any) -> "_InstanceOf":
-        return dataclasses.replace(self, vector_env=self.vector_env.replace(**changes))
+    if isinstance(env, InstanceOf):
+        return _transforms_within(env.vector_env)
+    if isinstance(env, WrappedVectorEnv):
+        return _transforms_within(env.wrapper)
+    # A VectorEnv may have instances of one environment inside, with wrappers of their own.
+    inside = getattr(env, "env", None)
+    return isinstance(env, Transform) + (0 if inside is None else _transforms_within(inside))
 
 
 @chex.dataclass(frozen=True)
 class TransformedState:
     inner: chex.ArrayTree  # the state of the wrapped VectorEnv
     memory: chex.ArrayTree  # [N, ...]
-    last: Any  # TimeStep [N, ...] under "disabled", bool[N] finished under "next_step", else None
+    last: Any  # what the step after needs, see `WrappedVectorEnv._last`
 
 
 @struct.pytree_dataclass
-class TransformedVectorEnv(VectorEnv[TransformedState]):
+class TransformedVectorEnv(WrappedVectorEnv):
     """A transform around each instance of a `VectorEnv` that resets its instances itself."""
 
-    transform: Transform
-
-    @property
-    def env(self) -> VectorEnv:
-        """The `VectorEnv` inside."""
-        instance = self.transform.env
-        assert isinstance(instance, _InstanceOf)
-        return instance.vector_env
-
-    @property
-    def num_envs(self) -> int:  # pyright: ignore[reportIncompatibleVariableOverride]
-        return self.env.num_envs
-
-    @property
-    def autoreset(self) -> AutoresetMode:  # pyright: ignore[reportIncompatibleVariableOverride]
-        return self.env.autoreset
-
-    @property
-    def single_observation_space(self) -> Space:
-        return self.transform.observation_space
-
-    @property
-    def single_action_space(self) -> Space:
-        return self.transform.action_space
-
-    @property
-    def parameters(self) -> dict[str, Any]:
-        return self.transform.parameters
-
-    def replace(self, **changes: Any) -> "TransformedVectorEnv":
-        return dataclasses.replace(self, transform=self.transform.replace(**changes))
-
-    def __repr__(self) -> str:
-        return repr(self.transform)
-
-    def render(self, state: TransformedState, index: int = 0) -> jax.Array:
-        return self.env.render(state.inner, index)
+    wrapper: Transform
 
     def reset(self, key: chex.PRNGKey) -> tuple[TransformedState, TimeStep]:
         inner, timestep = self.env.reset(key)
@@ -179,11 +111,8 @@ class TransformedVectorEnv(VectorEnv[TransformedState]):
     def reset_where(
         self, mask: jax.Array, state: TransformedState, timestep: TimeStep, key: chex.PRNGKey
     ) -> tuple[TransformedState, TimeStep]:
-        # The given rows are mapped already: only their places are needed inside.
-        shape = jax.eval_shape(self.env.reset, key)[1]
-        blank = jax.tree.map(lambda leaf: jnp.zeros(leaf.shape, leaf.dtype), shape)
-        inner, fresh = self.env.reset_where(mask, state.inner, blank, key)
-        memory, timestep = _select(mask, self._first(fresh), (state.memory, timestep))
+        inner, fresh = self._reset_inside(mask, state.inner, key)
+        memory, timestep = select(mask, self._first(fresh), (state.memory, timestep))
         return self._pack(inner, memory, timestep), timestep
 
     def step(
@@ -191,33 +120,33 @@ class TransformedVectorEnv(VectorEnv[TransformedState]):
     ) -> tuple[TransformedState, TimeStep]:
         keys = _instance_keys(key, self.num_envs)
         memory, action = jax.vmap(
-            lambda memory, action, key: self.transform.on_action(
-                memory, action, wrapper_key(self.transform, key)
+            lambda memory, action, key: self.wrapper.on_action(
+                memory, action, wrapper_key(self.wrapper, key)
             )
         )(state.memory, action, keys)
         inner, timestep = self.env.step(state.inner, action, key)
         raw = timestep.observation  # of a new episode already, where one ended in this step
         memory, timestep = self._each(
-            lambda memory, timestep: self.transform.on_step(memory, timestep),
+            lambda memory, timestep: self.wrapper.on_step(memory, timestep),
             timestep.replace(observation=timestep.final_observation),
             memory,
         )
         if self.autoreset == "same_step":
             begun, first = self._first(_as_first(timestep.replace(observation=raw)))
-            memory, observation = _select(
+            memory, observation = select(
                 timestep.done, (begun, first.observation), (memory, timestep.observation)
             )
             timestep = timestep.replace(observation=observation)
         elif self.autoreset == "next_step":
             begun = self._first(_as_first(timestep.replace(observation=raw)))
-            memory, timestep = _select(state.last, begun, (memory, timestep))
+            memory, timestep = select(state.last, begun, (memory, timestep))
         else:
             frozen = state.last.replace(reward=jnp.zeros_like(timestep.reward))
-            memory, timestep = _select(state.last.done, (state.memory, frozen), (memory, timestep))
+            memory, timestep = select(state.last.done, (state.memory, frozen), (memory, timestep))
         return self._pack(inner, memory, timestep), timestep
 
     def _first(self, timestep: TimeStep) -> tuple[Any, TimeStep]:
-        return self._each(lambda timestep: self.transform.on_reset(timestep), timestep)
+        return self._each(lambda timestep: self.wrapper.on_reset(timestep), timestep)
 
     def _each(self, hook: Callable[..., Any], timestep: TimeStep, *memory: Any) -> Any:
         """Maps one instance's hook over all; the observation given is the one that counts."""
@@ -225,8 +154,7 @@ class TransformedVectorEnv(VectorEnv[TransformedState]):
         return memory, timestep.replace(final_observation=timestep.observation)
 
     def _pack(self, inner: Any, memory: Any, timestep: TimeStep) -> TransformedState:
-        last = {"same_step": None, "next_step": timestep.done, "disabled": timestep}
-        return TransformedState(inner=inner, memory=memory, last=last[self.autoreset])
+        return TransformedState(inner=inner, memory=memory, last=self._last(timestep))
 
 
 def _as_first(timestep: TimeStep) -> TimeStep:
@@ -244,9 +172,3 @@ def _instance_keys(key: chex.PRNGKey, num_envs: int) -> chex.PRNGKey:
         return key
     indices = jnp.arange(num_envs, dtype=jnp.uint32)
     return jax.vmap(jax.random.fold_in, in_axes=(None, 0))(key, indices)
-
-
-def _select(mask: jax.Array, true: chex.ArrayTree, false: chex.ArrayTree) -> Any:
-    return jax.tree.map(
-        lambda t, f: jnp.where(mask.reshape(mask.shape + (1,) * (t.ndim - 1)), t, f), true, false
-    )

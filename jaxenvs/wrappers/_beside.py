@@ -1,0 +1,109 @@
+"""What wrappers share that work beside a `VectorEnv`, without reaching its instances."""
+
+import dataclasses
+from typing import Any, Self
+
+import chex
+import jax
+import jax.numpy as jnp
+
+from jaxenvs import struct
+from jaxenvs.core import AutoresetMode, Environment, TimeStep, VectorEnv, Wrapper
+from jaxenvs.spaces import Space
+
+
+class InstanceOf(Environment[Any]):
+    """Stands for one instance of a `VectorEnv`, of which a wrapper sees the spaces alone."""
+
+    vector_env: VectorEnv
+
+    @property
+    def observation_space(self) -> Space:
+        return self.vector_env.single_observation_space
+
+    @property
+    def action_space(self) -> Space:
+        return self.vector_env.single_action_space
+
+    @property
+    def parameters(self) -> dict[str, Any]:
+        return self.vector_env.parameters
+
+    def __repr__(self) -> str:
+        return repr(self.vector_env)
+
+    def reset(self, key: chex.PRNGKey) -> Any:
+        raise NotImplementedError
+
+    def step(self, state: Any, action: Any, key: chex.PRNGKey) -> Any:
+        raise NotImplementedError
+
+    def replace(self, **changes: Any) -> "InstanceOf":
+        return dataclasses.replace(self, vector_env=self.vector_env.replace(**changes))
+
+
+@struct.pytree_dataclass
+class WrappedVectorEnv(VectorEnv[Any]):
+    """A `VectorEnv` inside a wrapper that stands around an `InstanceOf` it.
+
+    A subclass defines `reset`, `step` and `reset_where`; its state has a field `inner`.
+    """
+
+    wrapper: Wrapper
+
+    @property
+    def env(self) -> VectorEnv:
+        """The `VectorEnv` inside."""
+        instance = self.wrapper.env
+        assert isinstance(instance, InstanceOf)
+        return instance.vector_env
+
+    @property
+    def num_envs(self) -> int:  # pyright: ignore[reportIncompatibleVariableOverride]
+        return self.env.num_envs
+
+    @property
+    def autoreset(self) -> AutoresetMode:  # pyright: ignore[reportIncompatibleVariableOverride]
+        return self.env.autoreset
+
+    @property
+    def single_observation_space(self) -> Space:
+        return self.wrapper.observation_space
+
+    @property
+    def single_action_space(self) -> Space:
+        return self.wrapper.action_space
+
+    @property
+    def parameters(self) -> dict[str, Any]:
+        return self.wrapper.parameters
+
+    def replace(self, **changes: Any) -> Self:
+        return dataclasses.replace(self, wrapper=self.wrapper.replace(**changes))
+
+    def __repr__(self) -> str:
+        return repr(self.wrapper)
+
+    def render(self, state: Any, index: int = 0) -> jax.Array:
+        return self.env.render(state.inner, index)
+
+    def _reset_inside(self, mask: jax.Array, inner: Any, key: chex.PRNGKey) -> tuple[Any, TimeStep]:
+        """Resets instances inside; only the rows of the timestep where `mask` mean anything."""
+        # What the caller has is mapped already, and of another tree: only the places are needed.
+        shape = jax.eval_shape(self.env.reset, key)[1]
+        blank = jax.tree.map(lambda leaf: jnp.zeros(leaf.shape, leaf.dtype), shape)
+        return self.env.reset_where(mask, inner, blank, key)
+
+    def _last(self, timestep: TimeStep) -> Any:
+        """What the next step must know of this one, by the autoreset mode.
+
+        A TimeStep [N, ...] under "disabled", bool[N] finished under "next_step", else None.
+        """
+        return {"same_step": None, "next_step": timestep.done, "disabled": timestep}[self.autoreset]
+
+
+def select(mask: jax.Array, true: chex.ArrayTree, false: chex.ArrayTree) -> Any:
+    """Chooses whole rows: `mask` is bool[N], the trees are [N, ...]."""
+    return jax.tree.map(
+        lambda t, f: jnp.where(mask.reshape(mask.shape + (1,) * (t.ndim - 1)), t, f), true, false
+    )
