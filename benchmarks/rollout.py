@@ -14,14 +14,7 @@ that the comparison is fair.
 import argparse
 import contextlib
 import dataclasses
-import datetime
-import functools
-import importlib.metadata
-import json
 import os
-import platform
-import re
-import shlex
 import statistics
 import sys
 import time
@@ -34,14 +27,12 @@ import jax
 import jax.numpy as jnp
 
 import jaxenvs
-from benchmarks import limit
+from benchmarks import _common, limit
+from benchmarks._common import OURS
 from jaxenvs import prng
 
-RESULTS = Path(__file__).with_name("results")
-IDS = ("CartPole-v1", "Pendulum-v1", "Acrobot-v1", "MountainCar-v0", "MountainCarContinuous-v0")
 NUM_ENVS = (1, 16, 64, 256, 1024, 4096, 16384, 65536)
 PEERS = ("gymnax", "limit", "scalar")
-OURS = "jaxenvs"
 
 Rollout = Callable[[Any, chex.PRNGKey], tuple[Any, chex.Numeric, chex.Numeric]]
 
@@ -76,49 +67,29 @@ class Measurement:
 def main(arguments: Sequence[str] | None = None) -> None:
     """The command line; `--help` lists it."""
     options = _parse(arguments)
-    if options.load:
-        report = json.loads(Path(options.load).read_text())
-    else:
-        with _no_compilation_cache():
-            report = measure(options, arguments)
-        if options.output:
-            path = RESULTS / f"{slug(report)}.json" if options.output == "auto" else options.output
-            Path(path).parent.mkdir(parents=True, exist_ok=True)
-            Path(path).write_text(json.dumps(report, indent=1) + "\n")
-            print(f"wrote {path}")
-    if not options.quiet:
-        print(table(report))
-    if options.plot:
-        path = RESULTS / f"{slug(report)}.png" if options.plot == "auto" else options.plot
-        plot(report, Path(path))
-        print(f"wrote {path}")
+    _common.publish(options, lambda: measure(options, arguments), table, plot)
 
 
 def measure(options: argparse.Namespace, arguments: Sequence[str] | None = None) -> dict[str, Any]:
     """Measures all that `options` ask for; returns the report that is written as JSON."""
     for reason in _absent(options.peers):
         print(f"note: {reason}", file=sys.stderr)
-    measurements = []
-    for id in options.ids:
-        for num_envs in options.num_envs:
-            contestants = list(enter(id, num_envs, options))
-            measurements += race(id, num_envs, contestants, options)
-            if not options.quiet:
-                line = ", ".join(
-                    f"{m.contestant} {statistics.median(m.steps_per_second) / 1e6:.2f}"
-                    for m in measurements[-len(contestants) :]
-                )
-                print(f"{id} N={num_envs}: {line} M steps/s", file=sys.stderr, flush=True)
-    words = sys.argv[1:] if arguments is None else arguments
-    return {
-        "benchmark": "rollout",
-        "command": shlex.join(["python", "-m", "benchmarks.rollout", *words]),
-        "date": datetime.datetime.now(datetime.UTC).isoformat(timespec="seconds"),
-        "machine": machine(),
-        "steps": options.steps,
-        "repeats": options.repeats,
-        "measurements": [dataclasses.asdict(measurement) for measurement in measurements],
-    }
+    report = _common.new_report("rollout", arguments, ["gymnax"], options.repeats)
+    report["machine"] |= {"c_compiler": limit.compiler(), "c_flags": " ".join(limit.FLAGS)}
+    measurements: list[Measurement] = []
+    with _no_compilation_cache():
+        for id in options.ids:
+            for num_envs in options.num_envs:
+                contestants = list(enter(id, num_envs, options))
+                measurements += race(id, num_envs, contestants, options)
+                if not options.quiet:
+                    line = ", ".join(
+                        f"{m.contestant} {statistics.median(m.steps_per_second) / 1e6:.2f}"
+                        for m in measurements[-len(contestants) :]
+                    )
+                    print(f"{id} N={num_envs}: {line} M steps/s", file=sys.stderr, flush=True)
+    entries = [dataclasses.asdict(measurement) for measurement in measurements]
+    return report | {"steps": options.steps, "measurements": entries}
 
 
 def enter(id: str, num_envs: int, options: argparse.Namespace) -> Iterator[Contestant]:
@@ -128,17 +99,18 @@ def enter(id: str, num_envs: int, options: argparse.Namespace) -> Iterator[Conte
     for variant in options.variants:
         yield ours(id, num_envs, steps, variant)
     for peer in options.peers:
-        if peer == "gymnax" and _version("gymnax"):
+        if peer == "gymnax" and _common.version("gymnax"):
             yield gymnax(id, num_envs, steps)
         elif peer in ("limit", "scalar") and id == "CartPole-v1" and limit.compiler():
-            counts = range(1, (os.cpu_count() or 1) + 1) if options.all_threads else {1, _cores()}
+            cores = _common.cores()
+            counts = range(1, (os.cpu_count() or 1) + 1) if options.all_threads else {1, cores}
             for num_threads in sorted(counts):
                 yield c_loop(num_envs, steps, num_threads, vectorise=peer == "limit")
 
 
 def ours(id: str, num_envs: int, steps: int, variant: str = "") -> Contestant:
     """jaxenvs through `make_vec`; `variant` holds arguments of it, such as "reset_chunk=N"."""
-    env = jaxenvs.make_vec(id, num_envs, **_variant(variant, num_envs))
+    env = jaxenvs.make_vec(id, num_envs, **_common.variant(variant, num_envs))
 
     def start(key: chex.PRNGKey) -> Any:
         state, timestep = env.reset(key)
@@ -238,14 +210,10 @@ def race(
 ) -> list[Measurement]:
     """Runs the contestants in turn, `options.repeats` times, the order rotating."""
     entries = [_Entry(contestant) for contestant in contestants]
-    for entry in entries:
-        entry.warm_up(options.min_seconds)
-    for repeat in range(options.repeats):
-        shift = repeat % len(entries)
-        for entry in entries[shift:] + entries[:shift]:
-            entry.sample()
+    samplers = [entry.sampler for entry in entries]
+    _common.alternate(samplers, options.repeats, options.min_seconds)
     steps = num_envs * options.steps
-    speeds = [[steps * entry.calls / s for s in entry.seconds] for entry in entries]
+    speeds = [[steps * sampler.calls / s for s in sampler.seconds] for sampler in samplers]
     return [
         Measurement(
             id=id,
@@ -253,7 +221,7 @@ def race(
             contestant=entry.contestant.name,
             trace_seconds=entry.contestant.trace_seconds,
             compile_seconds=entry.contestant.compile_seconds,
-            calls=entry.calls,
+            calls=entry.sampler.calls,
             steps_per_second=speed,
             ours_over_this=[a / b for a, b in zip(speeds[0], speed, strict=True)],
             mean_episode_length=steps * entry.total_calls / max(entry.finished, 1),
@@ -267,81 +235,37 @@ class _Entry:
 
     def __init__(self, contestant: Contestant) -> None:
         self.contestant = contestant
-        self.carry = contestant.carry
-        self.keys = list(jax.random.split(jax.random.key(1), 32))
-        self.seconds: list[float] = []
-        self.calls, self.total_calls, self.finished = 1, 0, 0
+        self.sampler = _common.Sampler(self._run)
+        self.total_calls, self.finished = 0, 0
+        self._carry = contestant.carry
+        self._keys = list(jax.random.split(jax.random.key(1), 32))
 
-    def warm_up(self, min_seconds: float) -> None:
-        """Leaves the first episodes behind and sets how many rollouts make a sample."""
-        self._run()
-        seconds = self._run()
-        while seconds < min_seconds:
-            self.calls *= max(2, min(64, int(1.2 * min_seconds / max(seconds, 1e-6))))
-            seconds = self._run()
-
-    def sample(self) -> None:
-        self.seconds.append(self._run())
-
-    def _run(self) -> float:
-        carry, counts = self.carry, []
+    def _run(self, calls: int) -> float:
+        carry, counts = self._carry, []
         begin = time.perf_counter()
-        for call in range(self.calls):
-            carry, total, finished = self.contestant.run(carry, self.keys[call % len(self.keys)])
+        for call in range(calls):
+            carry, total, finished = self.contestant.run(carry, self._keys[call % len(self._keys)])
             jax.block_until_ready((carry, total))
             counts.append(finished)
         seconds = time.perf_counter() - begin
-        self.carry = carry
-        self.total_calls += self.calls
+        self._carry = carry
+        self.total_calls += calls
         self.finished += sum(int(count) for count in counts)
         return seconds
 
 
-@functools.cache
-def machine() -> dict[str, Any]:
-    """The hardware and the versions that the figures belong to."""
-    device = jax.devices()[0]
-    names = ("jaxenvs", "jax", "jaxlib", "gymnax", "numpy")
-    return {
-        "cpu": _cpu(),
-        "cores": _cores(),
-        "os": platform.platform(),
-        "python": platform.python_version(),
-        "device": device.device_kind,
-        "platform": device.platform,
-        "versions": {name: version for name in names if (version := _version(name))},
-        "c_compiler": limit.compiler(),
-        "c_flags": " ".join(limit.FLAGS),
-        "XLA_FLAGS": os.environ.get("XLA_FLAGS", ""),
-    }
-
-
-def slug(report: dict[str, Any]) -> str:
-    """A file name that says which machine and versions the results are from."""
-    host = report["machine"]
-    chip = host["cpu"] if host["platform"] == "cpu" else host["device"]
-    python = "".join(host["python"].split(".")[:2])
-    words = f"{host['cores']}core {chip}" if host["platform"] == "cpu" else chip
-    words = re.sub(r"[^a-z0-9]+", "-", words.lower()).strip("-")
-    return f"rollout-{words}-py{python}-jax{host['versions']['jax']}"
-
-
 def table(report: dict[str, Any]) -> str:
     """The report in Markdown: million steps per second, median with quartiles, and ratios."""
-    host = report["machine"]
-    versions = ", ".join(f"{name} {version}" for name, version in host["versions"].items())
     lines = [
-        f"{host['cpu']}, {host['cores']} cores, {host['platform']} ({host['device']}); "
-        f"Python {host['python']}, {versions}; {report['date']}; {report['steps']} steps, "
-        f"medians of {report['repeats']}, quartiles in brackets.",
+        _common.headline(report, f"{report['steps']} steps"),
         "",
         "| id | N | contestant | M steps/s | jaxenvs / this | µs per step | episode length "
         "| trace s | compile s |",
         "|---|--:|---|--:|--:|--:|--:|--:|--:|",
     ]
     for entry in report["measurements"]:
-        low, middle, high = _quartiles(entry["steps_per_second"])
-        ratio = _quartiles(entry["ours_over_this"])
+        low, middle, high = _common.quartiles(entry["steps_per_second"])
+        ratio = _common.quartiles(entry["ours_over_this"])
         ours = entry["contestant"] == OURS
         lines.append(
             f"| {entry['id']} | {entry['num_envs']:,} | {entry['contestant']} "
@@ -355,44 +279,8 @@ def table(report: dict[str, Any]) -> str:
 
 def plot(report: dict[str, Any], path: Path) -> None:
     """Steps per second over N, a panel an id and a line a contestant; the limits as levels."""
-    import matplotlib
-
-    matplotlib.use("agg")
-    import matplotlib.pyplot as plt
-
-    ids = list(dict.fromkeys(entry["id"] for entry in report["measurements"]))
-    figure, axes = plt.subplots(
-        1, len(ids), figsize=(4.2 * len(ids), 4), squeeze=False, layout="constrained"
-    )
-    for axis, id in zip(axes[0], ids, strict=True):
-        entries = [entry for entry in report["measurements"] if entry["id"] == id]
-        for name in dict.fromkeys(entry["contestant"] for entry in entries):
-            own = [entry for entry in entries if entry["contestant"] == name]
-            low, middle, high = zip(*(_quartiles(e["steps_per_second"]) for e in own), strict=True)
-            if name.startswith(("limit", "scalar")):
-                style = "--" if name.startswith("limit") else ":"
-                axis.axhline(max(middle), linestyle=style, color="grey", linewidth=1)
-                axis.annotate(
-                    f"C loop ({name})", (0.02, max(middle)), xycoords=("axes fraction", "data"),
-                    va="bottom", fontsize=7, color="dimgrey",
-                )  # fmt: skip
-                continue
-            sizes = [entry["num_envs"] for entry in own]
-            (line,) = axis.plot(sizes, middle, marker="o", markersize=4, label=name)
-            axis.fill_between(sizes, low, high, alpha=0.2, color=line.get_color())
-        axis.set(xscale="log", yscale="log", title=id, xlabel="N, instances")
-        axis.grid(which="major", alpha=0.3)
-        axis.legend(loc="lower right", fontsize=8)
-    axes[0][0].set_ylabel("steps per second")
-    host = report["machine"]
-    figure.suptitle(
-        f"Jitted random-policy rollouts: {host['cores']} cores of {host['cpu']}"
-        if host["platform"] == "cpu"
-        else f"Jitted random-policy rollouts: {host['device']}",
-        fontsize=10,
-    )
-    figure.savefig(path, dpi=150)
-    plt.close(figure)
+    levels = {"limit": ("--", "C loop"), "scalar": (":", "C loop")}
+    _common.draw(report, path, "Jitted random-policy rollouts", levels)
 
 
 @contextlib.contextmanager
@@ -406,80 +294,17 @@ def _no_compilation_cache() -> Iterator[None]:
         jax.config.update("jax_enable_compilation_cache", before)
 
 
-def _quartiles(samples: Sequence[float]) -> tuple[float, float, float]:
-    if len(samples) < 2:
-        return samples[0], samples[0], samples[0]
-    low, middle, high = statistics.quantiles(samples, n=4, method="inclusive")
-    return low, middle, high
-
-
-def _variant(text: str, num_envs: int) -> dict[str, Any]:
-    """ "reset_chunk=N,autoreset=next_step" as keyword arguments; N stands for `num_envs`."""
-    keywords: dict[str, Any] = {}
-    for item in filter(None, text.split(",")):
-        name, _, value = item.partition("=")
-        if value == "N":
-            keywords[name] = num_envs
-        else:
-            keywords[name] = int(value) if value.isdecimal() else value
-    return keywords
-
-
 def _absent(peers: Sequence[str]) -> Iterator[str]:
-    if "gymnax" in peers and not _version("gymnax"):
+    if "gymnax" in peers and not _common.version("gymnax"):
         yield "gymnax is not installed and is left out."
     if {"limit", "scalar"} & set(peers) and not limit.compiler():
         yield "there is no C compiler, so the C loop is left out; set CC or install one."
 
 
-def _version(package: str) -> str | None:
-    try:
-        return importlib.metadata.version(package)
-    except importlib.metadata.PackageNotFoundError:
-        return jaxenvs.__version__ if package == "jaxenvs" else None
-
-
-def _cores() -> int:
-    """The cores that this process may use."""
-    if hasattr(os, "sched_getaffinity"):
-        return len(os.sched_getaffinity(0))
-    return os.cpu_count() or 1
-
-
-def _cpu() -> str:
-    try:
-        text = Path("/proc/cpuinfo").read_text()
-    except OSError:
-        return platform.processor() or platform.machine()
-    found = re.search(r"^model name\s*:\s*(.+)$", text, re.MULTILINE)
-    return found.group(1) if found else platform.machine()
-
-
 def _parse(arguments: Sequence[str] | None) -> argparse.Namespace:
-    def words(text: str) -> list[str]:
-        return [word.strip() for word in text.split(",") if word.strip()]
-
-    def numbers(text: str) -> list[int]:
-        return [int(word.replace("_", "")) for word in words(text)]
-
-    def peers(text: str) -> list[str]:
-        unknown = set(words(text)) - set(PEERS)
-        if unknown:
-            raise argparse.ArgumentTypeError(f"{sorted(unknown)}: choose from {', '.join(PEERS)}")
-        return words(text)
-
-    parser = argparse.ArgumentParser(
-        prog="python -m benchmarks.rollout",
-        description=__doc__,
-        formatter_class=argparse.RawDescriptionHelpFormatter,
-    )
+    parser = _common.parser("rollout", __doc__ or "", num_envs=NUM_ENVS, repeats=9, peers=PEERS)
     add = parser.add_argument
-    add("--ids", type=words, default=list(IDS), help="comma-separated environment ids")
-    add("--num-envs", type=numbers, default=list(NUM_ENVS), help="comma-separated values of N")
     add("--steps", type=int, default=256, help="steps of a rollout (default 256)")
-    add("--repeats", type=int, default=9, help="repetitions to take the median of (default 9)")
-    add("--min-seconds", type=float, default=0.05, help="least duration of one repetition")
-    add("--peers", type=peers, default=list(PEERS), help=f"comma-separated: {', '.join(PEERS)}")
     add("--all-threads", action="store_true", help="the C loop on 1, 2, ... threads, not 1 and all")
     add(
         "--variants",
@@ -488,10 +313,6 @@ def _parse(arguments: Sequence[str] | None) -> argparse.Namespace:
         metavar="NAME=VALUE[,...]",
         help="also ours with these arguments of make_vec; the value N stands for num_envs",
     )
-    add("--output", help='JSON file; "auto" names it after machine and versions')
-    add("--plot", help='image file; "auto" as above')
-    add("--load", help="show the results in this JSON file instead of measuring")
-    add("--quiet", action="store_true", help="no progress and no table")
     return parser.parse_args(arguments)
 
 

@@ -6,7 +6,7 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from benchmarks import hlo, limit, rollout
+from benchmarks import _common, hlo, limit, rollout
 
 needs_compiler = pytest.mark.skipif(limit.compiler() is None, reason="no C compiler")
 
@@ -53,7 +53,7 @@ def test_ratios_are_taken_within_a_repetition(report):
 
 def test_the_report_names_machine_versions_and_command(report):
     assert report["machine"]["cores"] >= 1 and report["machine"]["cpu"]
-    assert f"jax{report['machine']['versions']['jax']}" in rollout.slug(report)
+    assert f"jax{report['machine']['versions']['jax']}" in _common.slug(report)
     assert "--num-envs 32" in report["command"]
 
 

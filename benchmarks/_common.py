@@ -1,0 +1,276 @@
+"""What the benchmarks share: alternating samples, the machine's name, files, tables, plots."""
+
+import argparse
+import datetime
+import importlib.metadata
+import json
+import os
+import platform
+import re
+import shlex
+import statistics
+import sys
+from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+import jax
+
+import jaxenvs
+
+RESULTS = Path(__file__).with_name("results")
+IDS = ("CartPole-v1", "Pendulum-v1", "Acrobot-v1", "MountainCar-v0", "MountainCarContinuous-v0")
+OURS = "jaxenvs"
+
+
+class Sampler:
+    """Times one contestant: `run(calls)` does the work `calls` times and returns the seconds."""
+
+    def __init__(self, run: Callable[[int], float]) -> None:
+        self.calls = 1  # a sample
+        self.seconds: list[float] = []  # one a sample
+        self._run = run
+
+    def warm_up(self, min_seconds: float) -> None:
+        """Sets how many calls make a sample of `min_seconds` or longer."""
+        self._run(1)
+        seconds = self._run(1)
+        while seconds < min_seconds:
+            self.calls *= max(2, min(64, int(1.2 * min_seconds / max(seconds, 1e-6))))
+            seconds = self._run(self.calls)
+
+    def sample(self) -> None:
+        self.seconds.append(self._run(self.calls))
+
+
+def alternate(samplers: Sequence[Sampler], repeats: int, min_seconds: float) -> None:
+    """Takes `repeats` samples of each, in turn, the order rotating."""
+    for sampler in samplers:
+        sampler.warm_up(min_seconds)
+    for repeat in range(repeats):
+        shift = repeat % len(samplers)
+        for sampler in (*samplers[shift:], *samplers[:shift]):
+            sampler.sample()
+
+
+def new_report(
+    benchmark: str, arguments: Sequence[str] | None, packages: Sequence[str], repeats: int
+) -> dict[str, Any]:
+    """What every report starts with: where, when and how it was measured."""
+    words = sys.argv[1:] if arguments is None else arguments
+    return {
+        "benchmark": benchmark,
+        "command": shlex.join(["python", "-m", f"benchmarks.{benchmark}", *words]),
+        "date": datetime.datetime.now(datetime.UTC).isoformat(timespec="seconds"),
+        "machine": machine(packages),
+        "repeats": repeats,
+    }
+
+
+def machine(packages: Sequence[str]) -> dict[str, Any]:
+    """The hardware and the versions that the figures belong to."""
+    device = jax.devices()[0]
+    names = ("jaxenvs", "jax", "jaxlib", "numpy", *packages)
+    return {
+        "cpu": _cpu(),
+        "cores": cores(),
+        "os": platform.platform(),
+        "python": platform.python_version(),
+        "device": device.device_kind,
+        "platform": device.platform,
+        "versions": {name: found for name in names if (found := version(name))},
+        "XLA_FLAGS": os.environ.get("XLA_FLAGS", ""),
+    }
+
+
+def slug(report: dict[str, Any]) -> str:
+    """A file name that says which machine and versions the results are from."""
+    host = report["machine"]
+    chip = host["cpu"] if host["platform"] == "cpu" else host["device"]
+    python = "".join(host["python"].split(".")[:2])
+    words = f"{host['cores']}core {chip}" if host["platform"] == "cpu" else chip
+    words = re.sub(r"[^a-z0-9]+", "-", words.lower()).strip("-")
+    return f"{report['benchmark']}-{words}-py{python}-jax{host['versions']['jax']}"
+
+
+def headline(report: dict[str, Any], work: str) -> str:
+    """One line on machine, versions and `work`, to stand above a table."""
+    host = report["machine"]
+    versions = ", ".join(f"{name} {version}" for name, version in host["versions"].items())
+    return (
+        f"{host['cpu']}, {host['cores']} cores, {host['platform']} ({host['device']}); "
+        f"Python {host['python']}, {versions}; {report['date']}; {work}, "
+        f"medians of {report['repeats']}, quartiles in brackets."
+    )
+
+
+def publish(
+    options: argparse.Namespace,
+    measure: Callable[[], dict[str, Any]],
+    table: Callable[[dict[str, Any]], str],
+    plot: Callable[[dict[str, Any], Path], None],
+) -> None:
+    """Measures or loads a report, then writes, prints and draws it as `options` say."""
+    if options.load:
+        report = json.loads(Path(options.load).read_text())
+    else:
+        report = measure()
+        if options.output:
+            path = _path(options.output, report, "json")
+            path.parent.mkdir(parents=True, exist_ok=True)
+            path.write_text(json.dumps(report, indent=1) + "\n")
+            print(f"wrote {path}")
+    if not options.quiet:
+        print(table(report))
+    if options.plot:
+        path = _path(options.plot, report, "png")
+        plot(report, path)
+        print(f"wrote {path}")
+
+
+def draw(
+    report: dict[str, Any],
+    path: Path,
+    title: str,
+    levels: Mapping[str, tuple[str, str]] | None = None,
+) -> None:
+    """Steps per second over N, a panel an id and a line a contestant.
+
+    Args:
+        report: of a benchmark whose measurements have id, num_envs, contestant, steps_per_second.
+        path: an image file.
+        title: what was measured; the machine is added.
+        levels: contestants to show as a level, since N means nothing to them: the beginning of
+            the name -> (line style, words before the name).
+    """
+    import matplotlib
+
+    matplotlib.use("agg")
+    import matplotlib.pyplot as plt
+
+    ids = list(dict.fromkeys(entry["id"] for entry in report["measurements"]))
+    names = list(dict.fromkeys(entry["contestant"] for entry in report["measurements"]))
+    figure, axes = plt.subplots(
+        1, len(ids), figsize=(4.2 * len(ids), 4), squeeze=False, layout="constrained"
+    )
+    for axis, id in zip(axes[0], ids, strict=True):
+        entries = [entry for entry in report["measurements"] if entry["id"] == id]
+        for name in dict.fromkeys(entry["contestant"] for entry in entries):
+            own = [entry for entry in entries if entry["contestant"] == name]
+            low, middle, high = zip(*(quartiles(e["steps_per_second"]) for e in own), strict=True)
+            level = next((levels[start] for start in levels or () if name.startswith(start)), None)
+            if level:
+                axis.axhline(max(middle), linestyle=level[0], color="grey", linewidth=1)
+                axis.annotate(
+                    f"{level[1]} ({name})", (0.02, max(middle)),
+                    xycoords=("axes fraction", "data"), va="bottom", fontsize=7, color="dimgrey",
+                )  # fmt: skip
+                continue
+            sizes = [entry["num_envs"] for entry in own]
+            color = f"C{names.index(name)}"  # the same in every panel
+            axis.plot(sizes, middle, marker="o", markersize=4, label=name, color=color)
+            axis.fill_between(sizes, low, high, alpha=0.2, color=color)
+        axis.set(xscale="log", yscale="log", title=id, xlabel="N, instances")
+        axis.grid(which="major", alpha=0.3)
+        axis.legend(loc="best", fontsize=8)
+    axes[0][0].set_ylabel("steps per second")
+    host = report["machine"]
+    place = (
+        f"{host['cores']} cores of {host['cpu']}" if host["platform"] == "cpu" else host["device"]
+    )
+    figure.suptitle(f"{title}: {place}", fontsize=10)
+    figure.savefig(path, dpi=150)
+    plt.close(figure)
+
+
+def parser(
+    benchmark: str,
+    description: str,
+    *,
+    num_envs: Sequence[int],
+    repeats: int,
+    peers: Sequence[str],
+) -> argparse.ArgumentParser:
+    """The options that all benchmarks have; each adds its own."""
+
+    def choose(text: str) -> list[str]:
+        unknown = set(words(text)) - set(peers)
+        if unknown:
+            raise argparse.ArgumentTypeError(f"{sorted(unknown)}: choose from {', '.join(peers)}")
+        return words(text)
+
+    parser = argparse.ArgumentParser(
+        prog=f"python -m benchmarks.{benchmark}",
+        description=description,
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+    )
+    add = parser.add_argument
+    add("--ids", type=words, default=list(IDS), help="comma-separated environment ids")
+    add("--num-envs", type=numbers, default=list(num_envs), help="comma-separated values of N")
+    add(
+        "--repeats",
+        type=int,
+        default=repeats,
+        help=f"repetitions to take the median of (default {repeats})",
+    )
+    add("--min-seconds", type=float, default=0.05, help="least duration of one repetition")
+    add("--peers", type=choose, default=list(peers), help=f"comma-separated: {', '.join(peers)}")
+    add("--output", help='JSON file; "auto" names it after machine and versions')
+    add("--plot", help='image file; "auto" as above')
+    add("--load", help="show the results in this JSON file instead of measuring")
+    add("--quiet", action="store_true", help="no progress and no table")
+    return parser
+
+
+def words(text: str) -> list[str]:
+    return [word.strip() for word in text.split(",") if word.strip()]
+
+
+def numbers(text: str) -> list[int]:
+    return [int(word.replace("_", "")) for word in words(text)]
+
+
+def variant(text: str, num_envs: int) -> dict[str, Any]:
+    """ "reset_chunk=N,autoreset=next_step" as keyword arguments; N stands for `num_envs`."""
+    keywords: dict[str, Any] = {}
+    for item in filter(None, text.split(",")):
+        name, _, value = item.partition("=")
+        if value == "N":
+            keywords[name] = num_envs
+        else:
+            keywords[name] = int(value) if value.isdecimal() else value
+    return keywords
+
+
+def quartiles(samples: Sequence[float]) -> tuple[float, float, float]:
+    if len(samples) < 2:
+        return samples[0], samples[0], samples[0]
+    low, middle, high = statistics.quantiles(samples, n=4, method="inclusive")
+    return low, middle, high
+
+
+def version(package: str) -> str | None:
+    try:
+        return importlib.metadata.version(package)
+    except importlib.metadata.PackageNotFoundError:
+        return jaxenvs.__version__ if package == "jaxenvs" else None
+
+
+def cores() -> int:
+    """The cores that this process may use."""
+    if hasattr(os, "sched_getaffinity"):
+        return len(os.sched_getaffinity(0))
+    return os.cpu_count() or 1
+
+
+def _path(option: str, report: dict[str, Any], ending: str) -> Path:
+    return RESULTS / f"{slug(report)}.{ending}" if option == "auto" else Path(option)
+
+
+def _cpu() -> str:
+    try:
+        text = Path("/proc/cpuinfo").read_text()
+    except OSError:
+        return platform.processor() or platform.machine()
+    found = re.search(r"^model name\s*:\s*(.+)$", text, re.MULTILINE)
+    return found.group(1) if found else platform.machine()
