@@ -1,0 +1,39 @@
+"""Observations that arrive late."""
+
+from typing import Any
+
+import jax
+
+from jaxenvs import struct
+from jaxenvs.core import TimeStep
+from jaxenvs.wrappers._observation import check_count, zero
+from jaxenvs.wrappers.frame_stack import append, repeat
+from jaxenvs.wrappers.transform import Transform
+
+
+class DelayObservation(Transform):
+    """Gives the observation of `delay` steps ago; rewards and flags stay on time.
+
+    Until there is one, at the start of an episode, it is the member of the space nearest to
+    zero. What was still on its way when an episode ended is lost with it.
+
+    Raises:
+        WrapperError: `delay` is negative, or no integer.
+
+    Source: Gymnasium's DelayObservation.
+    """
+
+    delay: int = struct.static()
+
+    def __post_init__(self) -> None:
+        check_count(self, "delay", 0)
+
+    def on_reset(self, timestep: TimeStep) -> tuple[Any, TimeStep]:
+        return self.on_step(repeat(zero(self.env.observation_space), self.delay), timestep)
+
+    def on_step(self, memory: Any, timestep: TimeStep) -> tuple[Any, TimeStep]:
+        queue = append(memory, timestep.observation)
+        oldest, rest = (
+            jax.tree.map(lambda leaf, at=at: leaf[at], queue) for at in (0, slice(1, None))
+        )
+        return rest, timestep.replace(observation=oldest)

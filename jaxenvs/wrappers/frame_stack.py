@@ -1,0 +1,62 @@
+"""The last few observations at once."""
+
+from typing import Any, Literal
+
+import jax
+import jax.numpy as jnp
+
+from jaxenvs import spaces, struct
+from jaxenvs.core import TimeStep
+from jaxenvs.errors import WrapperError
+from jaxenvs.wrappers._observation import check_count, check_space, zero
+from jaxenvs.wrappers.transform import Transform
+
+
+class FrameStackObservation(Transform):
+    """Gives the last `stack_size` observations of the episode, on a new first axis, newest last.
+
+    Where the episode has not had as many, `padding_type` decides: "reset" repeats its first
+    observation, "zero" takes the member of the space nearest to zero. A stack never reaches
+    back across an episode's end. Of a dict or tuple each part is stacked.
+
+    Raises:
+        WrapperError: `stack_size` is less than 1, or there is no such `padding_type`.
+
+    Source: Gymnasium's FrameStackObservation.
+    """
+
+    stack_size: int = struct.static()
+    padding_type: Literal["reset", "zero"] = struct.static("reset", kw_only=True)
+
+    def __post_init__(self) -> None:
+        check_count(self, "stack_size", 1)
+        if self.padding_type not in ("reset", "zero"):
+            raise WrapperError(
+                f"FrameStackObservation got padding_type={self.padding_type!r}; it must be"
+                ' "reset", for the first observation repeated, or "zero".'
+            )
+        check_space(self)
+
+    @property
+    def observation_space(self) -> spaces.Space:
+        return self.env.observation_space.batch(self.stack_size)
+
+    def on_reset(self, timestep: TimeStep) -> tuple[Any, TimeStep]:
+        padding = timestep.observation
+        if self.padding_type == "zero":
+            padding = zero(self.env.observation_space)
+        return self.on_step(repeat(padding, self.stack_size - 1), timestep)
+
+    def on_step(self, memory: Any, timestep: TimeStep) -> tuple[Any, TimeStep]:
+        stack = append(memory, timestep.observation)
+        return jax.tree.map(lambda leaf: leaf[1:], stack), timestep.replace(observation=stack)
+
+
+def repeat(observation: Any, times: int) -> Any:
+    """`observation` with a new first axis of length `times`, which may be 0."""
+    return jax.tree.map(lambda leaf: jnp.broadcast_to(leaf, (times, *leaf.shape)), observation)
+
+
+def append(earlier: Any, observation: Any) -> Any:
+    """`earlier`, [T, ...], and `observation` after it: [T + 1, ...]."""
+    return jax.tree.map(lambda old, new: jnp.concatenate([old, new[None]]), earlier, observation)

@@ -1,0 +1,190 @@
+"""Pictures as observations, and smaller and grey ones."""
+
+import math
+from typing import Any
+
+import chex
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jax import lax
+
+from jaxenvs import spaces, struct
+from jaxenvs.core import Environment, TimeStep, Wrapper
+from jaxenvs.errors import WrapperError
+from jaxenvs.wrappers._observation import ObservationMap, check_space
+
+# Of red, green and blue in luminance, in 10,000ths: ITU-R BT.709, as Gymnasium rounds it.
+_LUMINANCE = np.array([2125, 7154, 721], np.int32)
+
+
+class AddRenderObservation(Wrapper[Any]):
+    """Observes what `render` draws, uint8[H, W, 3], compiled into the step.
+
+    With `render_only` the picture is the observation. Else the observation becomes
+    `{obs_key: ..., render_key: picture}`; where it is a dict already that gains `render_key`.
+
+    It draws the wrapped state, so it goes around a batch only where the instances can be reached.
+
+    Raises:
+        WrapperError: the environment draws nothing, the dict has `render_key` already, or the
+            instances of a batch are out of reach.
+
+    Source: Gymnasium's AddRenderObservation.
+    """
+
+    render_only: bool = struct.static(True)
+    render_key: str = struct.static("pixels")
+    obs_key: str = struct.static("state")
+
+    def __post_init__(self) -> None:
+        check_space(self)
+
+    @property
+    def observation_space(self) -> spaces.Space:
+        inner = self.env.observation_space
+        if self.render_only:
+            return self._picture_space
+        if not isinstance(inner, spaces.Dict):
+            return spaces.Dict({self.obs_key: inner, self.render_key: self._picture_space})
+        if self.render_key in inner.spaces:
+            raise WrapperError(
+                f'AddRenderObservation got render_key="{self.render_key}", and observations have'
+                f" that key already: {list(inner)}.  Pass another."
+            )
+        return spaces.Dict({**inner.spaces, self.render_key: self._picture_space})
+
+    @property
+    def _picture_space(self) -> spaces.Box:
+        unwrapped = type(self.env.unwrapped)
+        if unwrapped.render is Environment.render:
+            raise WrapperError(
+                f"AddRenderObservation needs render(state), which {unwrapped.__name__} does not"
+                " define.  Give it one that returns uint8[H, W, 3]."
+            )
+
+        def first_picture() -> jax.Array:
+            return self.env.render(self.env.reset(jax.random.key(0))[0])
+
+        return spaces.Box(0, 255, jax.eval_shape(first_picture).shape, np.uint8)
+
+    def reset(self, key: chex.PRNGKey) -> tuple[Any, TimeStep]:
+        return self._with_picture(*self.env.reset(key))
+
+    def step(self, state: Any, action: Any, key: chex.PRNGKey) -> tuple[Any, TimeStep]:
+        return self._with_picture(*self.env.step(state, action, key))
+
+    def _with_picture(self, state: Any, timestep: TimeStep) -> tuple[Any, TimeStep]:
+        # Drawn apart from the rest of the step: fused with it, XLA might round some colours
+        # differently from program to program, and draw anew wherever a picture is used.
+        picture = lax.optimization_barrier(self.env.render(lax.optimization_barrier(state)))
+        observation = picture
+        if not self.render_only:
+            inner = timestep.observation
+            parts = inner if isinstance(inner, dict) else {self.obs_key: inner}
+            observation = {**parts, self.render_key: picture}
+        return state, timestep.replace(observation=observation)
+
+
+class GrayscaleObservation(ObservationMap):
+    """Turns pictures, uint8[H, W, 3], grey: uint8[H, W], or [H, W, 1] with `keep_dim`.
+
+    The grey is 0.2125 R + 0.7154 G + 0.0721 B, rounded down, in whole numbers and so exact.
+    Gymnasium rounds sums in float64 down, which can come out one less where the sum is whole.
+
+    Raises:
+        WrapperError: observations are not uint8[H, W, 3].
+
+    Source: Gymnasium's GrayscaleObservation.
+    """
+
+    keep_dim: bool = struct.static(False)
+
+    @property
+    def observation_space(self) -> spaces.Box:
+        shape = _picture_shape(self, channels=3)
+        return spaces.Box(0, 255, shape[:2] + ((1,) if self.keep_dim else ()), np.uint8)
+
+    def map_observation(self, observation: jax.Array) -> jax.Array:
+        total = (observation.astype(jnp.int32) * _LUMINANCE[None, None]).sum(-1, dtype=jnp.int32)
+        grey = (total // 10_000).astype(jnp.uint8)
+        return grey[..., None] if self.keep_dim else grey
+
+
+class ResizeObservation(ObservationMap):
+    """Resizes pictures, uint8[H, W] or uint8[H, W, C], to the height and width `shape`.
+
+    A new pixel is the mean of the area that it covers, rounded half up. That is OpenCV's
+    INTER_AREA, which Gymnasium uses: at most one of 255 levels apart, by rounding, unless one
+    axis shrinks and the other grows, where OpenCV takes no areas.
+
+    Raises:
+        WrapperError: observations are not such pictures, or `shape` is not two positive integers.
+
+    Source: Gymnasium's ResizeObservation.
+    """
+
+    shape: tuple[int, int] = struct.static()
+
+    def __post_init__(self) -> None:
+        is_pair = isinstance(self.shape, tuple | list) and len(self.shape) == 2
+        if not is_pair or not all(_is_count(length) for length in self.shape):
+            raise WrapperError(
+                f"ResizeObservation got shape={self.shape!r}; it must be (height, width), two"
+                " positive integers."
+            )
+        object.__setattr__(self, "shape", tuple(int(length) for length in self.shape))
+        super().__post_init__()
+
+    @property
+    def observation_space(self) -> spaces.Box:
+        old = _picture_shape(self)
+        if math.prod(old[:2]) > 1 << 23:
+            raise WrapperError(
+                f"ResizeObservation got pictures of {old[0]} by {old[1]} pixels; sums of more than"
+                " 2**23 overflow.  Draw smaller ones."
+            )
+        return spaces.Box(0, 255, (*self.shape, *old[2:]), np.uint8)
+
+    def map_observation(self, observation: jax.Array) -> jax.Array:
+        rows, columns = map(_overlaps, observation.shape, self.shape)
+        area = int(rows[0].sum() * columns[0].sum())
+        # In whole numbers, so that rounding does not depend on the order of the sum. Those below
+        # 2**24 are exact as float32 too, whose products are much the faster.
+        exact = np.float32 if 255 * area < 1 << 24 else np.int32
+        total = jnp.einsum(
+            "ih,jw,hw...->ij...",
+            rows.astype(exact),
+            columns.astype(exact),
+            observation.astype(exact),
+            precision=lax.Precision.HIGHEST,
+        )
+        return ((total.astype(jnp.int32) + area // 2) // area).astype(jnp.uint8)
+
+
+def _overlaps(old: int, new: int) -> np.ndarray:
+    """int[new, old]: how much of each old pixel a new one covers, in the largest common unit."""
+    old_length, new_length = (length // math.gcd(old, new) for length in (new, old))
+    old_starts = np.arange(old)[None, :] * old_length
+    new_starts = np.arange(new)[:, None] * new_length
+    ends = np.minimum(old_starts + old_length, new_starts + new_length)
+    return np.maximum(ends - np.maximum(old_starts, new_starts), 0)
+
+
+def _picture_shape(wrapper: ObservationMap, channels: int | None = None) -> tuple[int, ...]:
+    """The shape of the observations that are wrapped, which must be pictures."""
+    space = wrapper.env.observation_space
+    shape = space.shape or ()
+    fits = len(shape) in (2, 3) if channels is None else len(shape) == 3 and shape[2] == channels
+    if not isinstance(space, spaces.Box) or space.dtype != np.uint8 or not fits:
+        expected = "uint8[H, W] or uint8[H, W, C]" if channels is None else "uint8[H, W, 3]"
+        raise WrapperError(
+            f"{type(wrapper).__name__} needs pictures, {expected}, as observations; got {space}."
+            "  AddRenderObservation makes such, FilterObservation takes them out of a dict."
+        )
+    return shape
+
+
+def _is_count(value: Any) -> bool:
+    is_integer = isinstance(value, int | np.integer) and not isinstance(value, bool)
+    return is_integer and int(value) > 0

@@ -1,0 +1,95 @@
+"""How far the episode has come, as a part of the observation."""
+
+import dataclasses
+from typing import Any
+
+import chex
+import jax
+import jax.numpy as jnp
+
+from jaxenvs import spaces, struct
+from jaxenvs.core import TimeStep
+from jaxenvs.errors import WrapperError
+from jaxenvs.wrappers._observation import check_space
+from jaxenvs.wrappers.transform import Transform
+
+
+class TimeAwareObservation(Transform):
+    """Adds the number of steps taken in the episode to the observation.
+
+    The time is int32[1] from 0 to the limit, or float32[1] from 0 to 1 with `normalize_time`. A
+    dict gains the key `dict_time_key`, a tuple a last part, and anything else becomes
+    `{"obs": ..., "time": ...}`. With `flatten` all of it is one vector, as `FlattenObservation`
+    makes it, of float32 where parts differ in dtype.
+
+    The limit is the `time_limit` of what is wrapped; `max_timesteps` gives one where that has
+    none to tell, a batch out of reach for instance.
+
+    Raises:
+        WrapperError: there is no time limit, or the dict has the key already.
+
+    Source: Gymnasium's TimeAwareObservation.
+    """
+
+    flatten: bool = struct.static(True)
+    normalize_time: bool = struct.static(False)
+    dict_time_key: str = struct.static("time", kw_only=True)
+    max_timesteps: chex.Numeric | None = dataclasses.field(default=None, kw_only=True)
+
+    def __post_init__(self) -> None:
+        check_space(self)
+
+    @property
+    def observation_space(self) -> spaces.Space:
+        whole = self._whole_space
+        return whole.flatten_space() if self.flatten else whole
+
+    @property
+    def _limit(self) -> chex.Numeric:
+        limit = self.env.time_limit if self.max_timesteps is None else self.max_timesteps
+        if limit is None:
+            raise WrapperError(
+                f"TimeAwareObservation got {self.env!r}, which has no time limit that it tells."
+                "  Put TimeLimit around it first, or pass max_timesteps=<number of steps>."
+            )
+        return limit
+
+    @property
+    def _whole_space(self) -> spaces.Space:
+        inner = self.env.observation_space
+        if isinstance(inner, spaces.Dict) and self.dict_time_key in inner.spaces:
+            raise WrapperError(
+                f'TimeAwareObservation got dict_time_key="{self.dict_time_key}", and observations'
+                f" have that key already: {list(inner)}.  Pass another."
+            )
+        time = spaces.Box(0, self._limit, (1,), jnp.int32)
+        if self.normalize_time:
+            time = spaces.Box(0.0, 1.0, (1,))
+        match inner:
+            case spaces.Dict():
+                return spaces.Dict({**inner.spaces, self.dict_time_key: time})
+            case spaces.Tuple():
+                return spaces.Tuple((*inner.spaces, time))
+        return spaces.Dict(obs=inner, time=time)
+
+    def on_reset(self, timestep: TimeStep) -> tuple[jax.Array, TimeStep]:
+        return self._with_time(jnp.int32(0), timestep)
+
+    def on_step(self, memory: jax.Array, timestep: TimeStep) -> tuple[jax.Array, TimeStep]:
+        return self._with_time(memory + 1, timestep)
+
+    def _with_time(self, elapsed: jax.Array, timestep: TimeStep) -> tuple[jax.Array, TimeStep]:
+        time: Any = elapsed[None]
+        if self.normalize_time:
+            time = time.astype(jnp.float32) / jnp.asarray(self._limit, jnp.float32)
+        observation = timestep.observation
+        match self.env.observation_space:
+            case spaces.Dict():
+                observation = {**observation, self.dict_time_key: time}
+            case spaces.Tuple():
+                observation = (*observation, time)
+            case _:
+                observation = {"obs": observation, "time": time}
+        if self.flatten:
+            observation = self._whole_space.flatten(observation)
+        return elapsed, timestep.replace(observation=observation)

@@ -1,0 +1,231 @@
+"""Observations mapped by a function, in part, to other bounds or to another dtype."""
+
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import chex
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jax.typing import DTypeLike
+
+from jaxenvs import spaces, struct
+from jaxenvs.errors import SpaceError, WrapperError
+from jaxenvs.wrappers._observation import ObservationMap
+
+
+class TransformObservation(ObservationMap):
+    """Gives `func(observation)`, a member of `observation_space`.
+
+    `func` is pure, about one instance, and static: a function defined once and not a new lambda
+    in every call, which would compile anew.
+
+    Raises:
+        WrapperError: `func` cannot be called, or `observation_space` is no space.
+
+    Source: Gymnasium's TransformObservation, which lets the space be left out.
+    """
+
+    func: Callable[[Any], Any] = struct.static()
+    # The default is for dataclasses alone, which would otherwise find the inherited property.
+    observation_space: spaces.Space = struct.static(None)  # pyright: ignore[reportIncompatibleMethodOverride]
+
+    def __post_init__(self) -> None:
+        if not callable(self.func):
+            raise WrapperError(
+                f"TransformObservation got func={self.func!r}; it must be a function from an"
+                " observation to another."
+            )
+        if not isinstance(self.observation_space, spaces.Space):
+            raise WrapperError(
+                f"TransformObservation got observation_space={self.observation_space!r}; it must"
+                " be the space of what func returns.  Pass env.observation_space if that stays."
+            )
+
+    def __repr__(self) -> str:
+        func = getattr(self.func, "__name__", repr(self.func))
+        space = self.observation_space
+        return f"TransformObservation({self.env!r}, func={func}, observation_space={space!r})"
+
+    def map_observation(self, observation: Any) -> Any:
+        return self.func(observation)
+
+
+class FilterObservation(ObservationMap):
+    """Keeps the parts `filter_keys` of a dict, or of a tuple, and drops the others.
+
+    Of a tuple the parts come in the order of `filter_keys`.
+
+    Raises:
+        WrapperError: observations are neither dicts nor tuples, `filter_keys` is empty, or names
+            a part twice or one that is not there.
+
+    Source: Gymnasium's FilterObservation.
+    """
+
+    filter_keys: Sequence[str | int] = struct.static()
+
+    def __post_init__(self) -> None:
+        if isinstance(self.filter_keys, str) or not isinstance(self.filter_keys, Sequence):
+            raise WrapperError(
+                f"FilterObservation got filter_keys={self.filter_keys!r}; it must be a list of keys"
+                " of a dict, or of positions in a tuple."
+            )
+        object.__setattr__(self, "filter_keys", tuple(self.filter_keys))  # hashable
+        super().__post_init__()
+
+    @property
+    def observation_space(self) -> spaces.Space:
+        inner = self.env.observation_space
+        if not isinstance(inner, spaces.Dict | spaces.Tuple):
+            raise WrapperError(
+                f"FilterObservation needs observations that are dicts or tuples, got {inner}."
+            )
+        parts = list(inner.spaces) if isinstance(inner, spaces.Dict) else list(range(len(inner)))
+        given = list(self.filter_keys)
+        if not given or len(set(given)) < len(given) or not set(given) <= set(parts):
+            raise WrapperError(
+                f"FilterObservation got filter_keys={given}; it must name one or more of {parts},"
+                " none of them twice."
+            )
+        kept = self._keep(inner.spaces)
+        return spaces.Dict(kept) if isinstance(inner, spaces.Dict) else spaces.Tuple(kept)
+
+    def map_observation(self, observation: Any) -> Any:
+        return self._keep(observation)
+
+    def _keep(self, parts: Any) -> Any:
+        if isinstance(parts, tuple):
+            return tuple(parts[index] for index in self.filter_keys)  # pyright: ignore
+        return {key: parts[key] for key in self.filter_keys}
+
+
+class RescaleObservation(ObservationMap):
+    """Maps observations linearly from the bounds of their space to [`min_obs`, `max_obs`].
+
+    Each is a number or an array of an observation's shape. An element without a lower (upper)
+    bound keeps none: there `min_obs` (`max_obs`) is infinite too. An element with one bound is
+    shifted. Rounding never leads across a bound, nor does an observation that was out of its own.
+
+    Raises:
+        WrapperError: observations are not a `Box` of floating numbers, or the bounds have another
+            shape, are in the wrong order, or are finite where the observation's are not.
+
+    Source: Gymnasium's RescaleObservation.
+    """
+
+    min_obs: chex.Numeric
+    max_obs: chex.Numeric
+
+    @property
+    def observation_space(self) -> spaces.Box:
+        inner = self.env.observation_space
+        if not isinstance(inner, spaces.Box) or not jnp.issubdtype(inner.dtype, jnp.floating):
+            raise WrapperError(
+                f"RescaleObservation needs a Box of floating numbers, got {inner}."
+                "  Put DtypeObservation around it first."
+            )
+        for name in ("min_obs", "max_obs"):
+            if np.shape(getattr(self, name)) not in ((), inner.shape):
+                raise WrapperError(
+                    f"RescaleObservation got {name} of shape {np.shape(getattr(self, name))}; it"
+                    f" must be a number or of the shape {inner.shape} of an observation."
+                )
+        try:
+            outer = spaces.Box(self.min_obs, self.max_obs, inner.shape, inner.dtype)
+        except SpaceError as error:
+            raise WrapperError(
+                f"RescaleObservation got min_obs={self.min_obs} and max_obs={self.max_obs}: {error}"
+            ) from error
+        for name in ("low", "high"):
+            new, old = getattr(outer, name), getattr(inner, name)
+            known = isinstance(new, np.ndarray) and isinstance(old, np.ndarray)
+            if known and not np.array_equal(np.isfinite(new), np.isfinite(old)):
+                raise WrapperError(
+                    f"RescaleObservation got {name} bounds {new} around {inner}; they must be"
+                    " infinite exactly where those of the observation are."
+                )
+        return outer
+
+    def map_observation(self, observation: jax.Array) -> jax.Array:
+        inner, outer = self.env.observation_space, self.observation_space
+        assert isinstance(inner, spaces.Box)
+        low, high = jnp.asarray(inner.low), jnp.asarray(inner.high)
+        new_low, new_high = jnp.asarray(outer.low), jnp.asarray(outer.high)
+        floored, capped = jnp.isfinite(low), jnp.isfinite(high)
+
+        # Halved, since the difference of two large bounds overflows. What is not chosen below is
+        # kept finite, for the sake of gradients.
+        both = floored & capped & (high > low)
+        span = jnp.where(both, high, 1) / 2 - jnp.where(both, low, -1) / 2
+        new_span = jnp.where(both, new_high, 1) / 2 - jnp.where(both, new_low, -1) / 2
+        gain = new_span / span
+        least, most = gain * low, gain * high
+        shift = jnp.where(
+            floored,
+            jnp.where(floored, new_low, 0) - jnp.where(floored, least, 0),
+            jnp.where(capped, new_high, 0) - jnp.where(capped, most, 0),
+        )
+        # The inner bounds also keep compilers from fusing product and sum, which would round
+        # differently from program to program.
+        return jnp.clip(jnp.clip(gain * observation, least, most) + shift, new_low, new_high)
+
+
+class DtypeObservation(ObservationMap):
+    """Converts observations to `dtype`; reals become integers by dropping what follows the point.
+
+    A `Box` keeps its bounds, as far as `dtype` can tell them; a `Discrete`, `MultiDiscrete` or
+    `MultiBinary` becomes a `Box` of the same values.
+
+    Raises:
+        WrapperError: observations are dicts or tuples, or `dtype` is unknown, has 64 bits without
+            `jax_enable_x64`, or cannot hold the values.
+
+    Source: Gymnasium's DtypeObservation.
+    """
+
+    dtype: DTypeLike = struct.static()
+
+    def __post_init__(self) -> None:
+        try:
+            dtype = np.dtype(self.dtype)  # pyright: ignore[reportArgumentType]
+        except TypeError:
+            raise WrapperError(
+                f"DtypeObservation got dtype={self.dtype!r}; it must be one such as jnp.float32."
+            ) from None
+        object.__setattr__(self, "dtype", dtype)  # of one kind, whichever way it was written
+        super().__post_init__()
+
+    @property
+    def observation_space(self) -> spaces.Box:
+        inner, dtype = self.env.observation_space, np.dtype(self.dtype)  # pyright: ignore
+        match inner:
+            case spaces.Box():
+                low, high = inner.low, inner.high
+            case spaces.Discrete() | spaces.MultiDiscrete():
+                low = np.asarray(inner.start)
+                high = low + (inner.n if isinstance(inner, spaces.Discrete) else inner.nvec) - 1
+            case spaces.MultiBinary():
+                low, high = np.int8(0), np.int8(1)
+            case _:
+                raise WrapperError(
+                    f"DtypeObservation needs observations that are single arrays, got {inner}."
+                    "  Put FlattenObservation or FilterObservation around it first."
+                )
+        if jax.dtypes.canonicalize_dtype(dtype) != dtype:
+            raise WrapperError(
+                f"DtypeObservation got dtype={dtype}, which needs jax_enable_x64."
+                "  Pass a 32-bit dtype, or switch that on for the whole program."
+            )
+        if not jnp.issubdtype(dtype, jnp.floating):
+            xp: Any = np if isinstance(low, np.ndarray) else jnp
+            low, high = (xp.trunc(bound) for bound in (low, high))
+        try:
+            return spaces.Box(low, high, inner.shape, dtype)
+        except SpaceError as error:
+            raise WrapperError(
+                f"DtypeObservation got dtype={dtype}, which cannot hold {inner}: {error}"
+            ) from error
+
+    def map_observation(self, observation: jax.Array) -> jax.Array:
+        return observation.astype(self.dtype)

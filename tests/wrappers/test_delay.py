@@ -1,0 +1,69 @@
+import gymnasium
+import numpy as np
+import pytest
+
+import jaxenvs
+from jaxenvs import spaces
+from jaxenvs.errors import WrapperError
+from jaxenvs.testing import Counter, check_env
+from jaxenvs.wrappers import DelayObservation, TransformObservation
+from tests.wrappers._observations import (
+    MODES,
+    N,
+    assert_as_in_gymnasium,
+    record,
+    record_batch,
+)
+
+
+@pytest.mark.parametrize(
+    ("delay", "layout"), [(0, "array"), (2, "array"), (1, "dict"), (9, "tuple")]
+)
+def test_observations_arrive_as_late_as_in_gymnasium(delay, layout):
+    assert_as_in_gymnasium(
+        lambda env: DelayObservation(env, delay),
+        lambda env: gymnasium.wrappers.DelayObservation(env, delay),
+        Counter(layout=layout),
+    )
+
+
+def _raised(observation):
+    return observation + 3.0
+
+
+def test_where_zero_is_no_observation_the_nearest_one_comes_first():
+    raised = TransformObservation(Counter(), _raised, spaces.Box([3.0, 3.0], [8.0, 4.0]))
+    assert_as_in_gymnasium(
+        lambda env: DelayObservation(env, 2),
+        lambda env: gymnasium.wrappers.DelayObservation(env, 2),
+        raised,
+    )
+
+
+@pytest.mark.parametrize("mode", MODES)
+def test_nothing_arrives_from_an_episode_that_is_over(mode):
+    env = Counter(lengths=(4, 5))
+    raw = record(jaxenvs.vectorize(env, N, autoreset=mode, reset_chunk=N))
+    delayed = record_batch(lambda env: DelayObservation(env, 2), env, mode)
+    for now, late in (
+        (raw.observation, delayed.observation),
+        (raw.final_observation, delayed.final_observation),
+    ):
+        now, late = np.asarray(now), np.asarray(late)
+        np.testing.assert_array_equal(late[..., 0], np.maximum(now[..., 0] - 2, 0))
+        np.testing.assert_array_equal(late[..., 1] == 0, now[..., 0] < 2)  # draws are above 0
+
+
+def test_it_keeps_the_contract():
+    check_env(DelayObservation(Counter(layout="tuple"), 2), num_steps=16, num_envs=4)
+
+
+def test_parameters_are_reached_through_it_and_its_repr_names_the_delay():
+    env = DelayObservation(jaxenvs.make("CartPole-v1"), 2).replace(gravity=3.7)
+    assert repr(env) == "DelayObservation(TimeLimit(CartPole(gravity=3.7), max_steps=500), delay=2)"
+
+
+@pytest.mark.parametrize("delay", [-1, 1.5, None])
+def test_a_delay_that_cannot_work_is_named(delay):
+    with pytest.raises(WrapperError, match="delay"):
+        DelayObservation(Counter(), delay)

@@ -1,0 +1,163 @@
+import gymnasium
+import jax
+import numpy as np
+import pytest
+
+import jaxenvs
+from jaxenvs import spaces
+from jaxenvs.errors import WrapperError
+from jaxenvs.testing import Counter, Opaque, check_env
+from jaxenvs.wrappers import (
+    AddRenderObservation,
+    FrameStackObservation,
+    GrayscaleObservation,
+    ResizeObservation,
+    TransformObservation,
+)
+from tests.wrappers._observations import (
+    MODES,
+    N,
+    Painted,
+    Tape,
+    assert_as_in_gymnasium,
+    record,
+    record_batch,
+)
+
+PICTURES = spaces.Box(0, 255, (6, 9, 3), np.uint8)
+
+
+def painted(**options):
+    return AddRenderObservation(Painted(), **options)
+
+
+def shown(count):
+    """The picture of each count, [..., 6, 9, 3]."""
+    pixels = np.arange(6 * 9 * 3).reshape(6, 9, 3) * 5
+    return (pixels + np.asarray(count, int)[..., None, None, None] * 37) % 256
+
+
+@pytest.mark.parametrize("mode", MODES)
+def test_every_observation_shows_its_own_state(mode):
+    vector_env = jaxenvs.vectorize(Painted(), N, autoreset=mode, reset_chunk=N)
+    timesteps = record(AddRenderObservation(vector_env, render_only=False))
+    assert np.asarray(timesteps.done).sum() > 2
+    for observation in (timesteps.observation, timesteps.final_observation):
+        np.testing.assert_array_equal(observation["pixels"], shown(observation["state"][..., 0]))
+
+
+@pytest.mark.parametrize("layout", ["array", "dict"])
+def test_keys_and_space_are_gymnasiums(layout):
+    env = Painted(layout=layout)
+    ours = AddRenderObservation(env, render_only=False, render_key="frame", obs_key="numbers")
+    key = jax.random.key(0)
+    state, timestep = env.reset(key)
+    rows = jax.tree.map(lambda leaf: np.asarray(leaf)[None], timestep)
+    tape = Tape(env.observation_space, rows, pictures=[np.asarray(env.render(state))])
+    theirs = gymnasium.wrappers.AddRenderObservation(
+        tape, render_only=False, render_key="frame", obs_key="numbers"
+    )
+    assert spaces.to_gymnasium(ours.observation_space) == theirs.observation_space
+    jax.tree.map(np.testing.assert_array_equal, ours.reset(key)[1].observation, theirs.reset()[0])
+
+
+@pytest.mark.parametrize("render_only", [True, False])
+def test_pictures_keep_the_contract(render_only):
+    check_env(painted(render_only=render_only), num_steps=16, num_envs=4)
+
+
+def test_pictures_are_those_of_the_environment_that_is_drawn():
+    env = AddRenderObservation(jaxenvs.make("CartPole-v1", gravity=3.7))
+    assert env.observation_space == spaces.Box(0, 255, (400, 600, 3), np.uint8)
+    state, timestep = jax.jit(env.reset)(jax.random.key(0))
+    np.testing.assert_array_equal(timestep.observation, jax.jit(env.render)(state))
+    assert repr(env) == "AddRenderObservation(TimeLimit(CartPole(gravity=3.7), max_steps=500))"
+
+
+def test_what_draws_nothing_cannot_be_shown():
+    with pytest.raises(WrapperError, match="Counter does not define"):
+        AddRenderObservation(Counter())
+
+
+def test_a_batch_out_of_reach_cannot_be_shown():
+    with pytest.raises(WrapperError, match="before it is vectorized"):
+        AddRenderObservation(Opaque(jaxenvs.vectorize(Painted(), N)))
+
+
+def test_a_key_that_is_taken_is_named():
+    with pytest.raises(WrapperError, match='render_key="draw"'):
+        AddRenderObservation(Painted(layout="dict"), render_only=False, render_key="draw")
+
+
+@pytest.mark.parametrize("keep_dim", [False, True])
+def test_grey_is_gymnasiums_but_for_its_rounding(keep_dim):
+    assert_as_in_gymnasium(
+        lambda env: GrayscaleObservation(env, keep_dim),
+        lambda env: gymnasium.wrappers.GrayscaleObservation(env, keep_dim),
+        painted(),
+        atol=1,
+    )
+
+
+def test_grey_is_exact_for_every_level():
+    grey = GrayscaleObservation(painted()).map_observation
+    levels = np.arange(256, dtype=np.uint8)
+    np.testing.assert_array_equal(grey(np.stack([levels] * 3, -1)[None]), levels[None])
+    colours = np.random.default_rng(0).integers(0, 256, (64, 64, 3), np.uint8)
+    expected = colours.astype(object) @ np.array([2125, 7154, 721], object) // 10_000
+    np.testing.assert_array_equal(grey(colours), expected.astype(np.uint8))
+
+
+@pytest.mark.parametrize("shape", [(3, 3), (4, 5), (12, 27), (6, 9)])
+def test_a_resized_picture_is_gymnasiums_but_for_its_rounding(shape):
+    pytest.importorskip("cv2")
+    assert_as_in_gymnasium(
+        lambda env: ResizeObservation(env, shape),
+        lambda env: gymnasium.wrappers.ResizeObservation(env, shape),
+        painted(),
+        atol=1,
+    )
+
+
+@pytest.mark.parametrize("old", [(210, 160), (400, 600), (42, 84)])
+def test_noise_shrinks_as_by_opencvs_inter_area(old):
+    cv2 = pytest.importorskip("cv2")
+    noise = np.random.default_rng(1).integers(0, 256, (*old, 3), np.uint8)
+    env = TransformObservation(
+        painted(), lambda picture: noise, spaces.Box(0, 255, noise.shape, np.uint8)
+    )
+    ours = np.asarray(jax.jit(ResizeObservation(env, (42, 84)).map_observation)(noise))
+    theirs = cv2.resize(noise, (84, 42), interpolation=cv2.INTER_AREA)
+    difference = np.abs(ours.astype(int) - theirs.astype(int))
+    assert difference.max() <= 1 and (difference > 0).mean() < 0.02
+
+
+@pytest.mark.parametrize("mode", MODES)
+def test_grey_small_stacked_pictures_within_reach_and_out_of_it(mode):
+    def wrap(env):
+        return FrameStackObservation(ResizeObservation(GrayscaleObservation(env), (3, 4)), 2)
+
+    timesteps = record_batch(wrap, painted(), mode)
+    assert timesteps.observation.shape[2:] == (2, 3, 4)
+
+
+def test_a_stack_of_wrappers_keeps_the_contract_and_reads_from_the_inside_out():
+    env = ResizeObservation(GrayscaleObservation(painted()), [3, 4])
+    check_env(env, num_steps=16, num_envs=4)
+    assert repr(env) == (
+        "ResizeObservation(GrayscaleObservation(AddRenderObservation(Painted())), shape=(3, 4))"
+    )
+
+
+@pytest.mark.parametrize("shape", [3, (3,), (3, 0), (3.0, 4)])
+def test_a_shape_that_cannot_work_is_named(shape):
+    with pytest.raises(WrapperError, match="height, width"):
+        ResizeObservation(painted(), shape)
+
+
+@pytest.mark.parametrize(
+    "wrapper", [GrayscaleObservation, lambda env: ResizeObservation(env, (3, 3))]
+)
+def test_what_is_no_picture_is_refused(wrapper):
+    with pytest.raises(WrapperError, match="needs pictures"):
+        wrapper(Counter())

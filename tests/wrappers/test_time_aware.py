@@ -1,0 +1,84 @@
+import gymnasium
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+
+import jaxenvs
+from jaxenvs import spaces
+from jaxenvs.errors import WrapperError
+from jaxenvs.testing import Counter, check_env
+from jaxenvs.wrappers import TimeAwareObservation, TimeLimit
+from tests.wrappers._observations import MODES, assert_as_in_gymnasium, record_batch
+
+LIMIT = 3
+
+
+def limited(layout="array"):
+    return TimeLimit(Counter(lengths=(2, 5), layout=layout), max_steps=LIMIT)
+
+
+@pytest.mark.parametrize(
+    ("layout", "options"),
+    [
+        ("array", {}),
+        ("array", {"normalize_time": True, "flatten": False}),
+        ("dict", {"flatten": False, "dict_time_key": "steps"}),
+        ("tuple", {"normalize_time": True}),
+        ("tuple", {"flatten": False}),
+    ],
+)
+def test_time_is_where_gymnasium_puts_it(layout, options):
+    assert_as_in_gymnasium(
+        lambda env: TimeAwareObservation(env, **options),
+        lambda env: gymnasium.wrappers.TimeAwareObservation(
+            gymnasium.wrappers.TimeLimit(env, LIMIT), **options
+        ),
+        limited(layout),
+    )
+
+
+@pytest.mark.parametrize("mode", MODES)
+def test_time_starts_anew_with_every_episode(mode):
+    timesteps = record_batch(
+        lambda env: TimeAwareObservation(env, max_timesteps=LIMIT), limited(), mode
+    )
+    for observation in (timesteps.observation, timesteps.final_observation):
+        count, time = np.asarray(observation)[..., 0], np.asarray(observation)[..., 2]
+        np.testing.assert_array_equal(time, count)
+    assert bool(timesteps.truncated.any()) and bool(timesteps.terminated.any())
+
+
+@pytest.mark.parametrize("layout", ["array", "dict"])
+def test_it_keeps_the_contract(layout):
+    env = TimeAwareObservation(limited(layout), flatten=False, normalize_time=layout == "dict")
+    check_env(env, num_steps=16, num_envs=4)
+
+
+def test_the_limit_is_that_of_each_instance():
+    limits = jnp.array([2, 4], jnp.int32)
+    env = TimeAwareObservation(TimeLimit(Counter(lengths=(9,)), max_steps=limits), False, True)
+    vector_env = jaxenvs.vectorize(env, 2, batched=("max_steps",))
+    state, _ = vector_env.reset(jax.random.key(0))
+    timestep = vector_env.step(state, jnp.zeros(2, jnp.int32), jax.random.key(1))[1]
+    np.testing.assert_array_equal(timestep.observation["time"], [[0.5], [0.25]])
+
+
+def test_replacing_the_limit_moves_the_bound_of_the_space():
+    env = TimeAwareObservation(jaxenvs.make("CartPole-v1"), flatten=False)
+    assert env.observation_space["time"] == spaces.Box(0, 500, (1,), jnp.int32)
+    env = env.replace(max_steps=20, gravity=3.7)
+    assert env.observation_space["time"] == spaces.Box(0, 20, (1,), jnp.int32)
+    assert repr(env) == (
+        "TimeAwareObservation(TimeLimit(CartPole(gravity=3.7), max_steps=20), flatten=False)"
+    )
+
+
+def test_without_a_limit_it_says_so():
+    with pytest.raises(WrapperError, match="Put TimeLimit around it"):
+        TimeAwareObservation(Counter())
+
+
+def test_a_key_that_is_taken_is_named():
+    with pytest.raises(WrapperError, match='dict_time_key="draw"'):
+        TimeAwareObservation(limited("dict"), dict_time_key="draw")

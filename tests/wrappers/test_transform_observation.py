@@ -1,0 +1,261 @@
+import chex
+import gymnasium
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+
+import jaxenvs
+from jaxenvs import spaces
+from jaxenvs.errors import WrapperError
+from jaxenvs.testing import Counter, check_env
+from jaxenvs.wrappers import (
+    DtypeObservation,
+    FilterObservation,
+    RescaleObservation,
+    TransformObservation,
+)
+from tests.wrappers._observations import assert_as_in_gymnasium, record_batch
+
+gym_wrappers = gymnasium.wrappers
+
+
+def squared(observation):
+    return observation * observation
+
+
+SQUARES = spaces.Box([0.0, 0.0], [25.0, 1.0])
+
+
+def pendulum():
+    return jaxenvs.make("Pendulum-v1", time_limit=5)
+
+
+class OneSided(Counter):
+    """A counter whose observations have a bound below and none above, and none at all."""
+
+    @property
+    def observation_space(self):
+        return spaces.Box([-1.0, -np.inf], [np.inf, np.inf])
+
+
+class Bits(Counter):
+    """A counter that shows its count as an integer from 3 on, as two of them, or in bits."""
+
+    @property
+    def observation_space(self):
+        match self.layout:
+            case "array":
+                return spaces.Discrete(6, start=3)
+            case "tuple":
+                return spaces.MultiDiscrete([6, 9])
+        return spaces.MultiBinary(3)
+
+    def _observe(self, state, key):
+        match self.layout:
+            case "array":
+                return state.count + 3
+            case "tuple":
+                return jnp.stack([state.count, state.count])
+        return (state.count >> np.arange(3, dtype=np.int32) & 1).astype(jnp.int8)
+
+
+# What wraps ours, what wraps Gymnasium's, the environment, and how close rounding leaves them.
+CASES = {
+    "transform": (
+        lambda env: TransformObservation(env, squared, SQUARES),
+        lambda env: gym_wrappers.TransformObservation(env, squared, spaces.to_gymnasium(SQUARES)),
+        Counter,
+        0,
+    ),
+    "filter a dict": (
+        lambda env: FilterObservation(env, ["draw"]),
+        lambda env: gym_wrappers.FilterObservation(env, ["draw"]),
+        lambda: Counter(layout="dict"),
+        0,
+    ),
+    "filter a tuple": (
+        lambda env: FilterObservation(env, [1, 0]),
+        lambda env: gym_wrappers.FilterObservation(env, [1, 0]),
+        lambda: Counter(layout="tuple"),
+        0,
+    ),
+    "rescale": (
+        lambda env: RescaleObservation(env, np.float32([-2, 0, 1]), np.float32([3, 0.1, 8])),
+        lambda env: gym_wrappers.RescaleObservation(
+            env, np.float32([-2, 0, 1]), np.float32([3, 0.1, 8])
+        ),
+        pendulum,
+        2e-6,
+    ),
+    "rescale where a bound is missing": (
+        lambda env: RescaleObservation(env, np.float32([4, -np.inf]), np.inf),
+        lambda env: gym_wrappers.RescaleObservation(env, np.float32([4, -np.inf]), np.inf),
+        OneSided,
+        0,
+    ),
+    "dtype of reals": (
+        lambda env: DtypeObservation(env, jnp.float16),
+        lambda env: gym_wrappers.DtypeObservation(env, np.float16),
+        pendulum,
+        0,
+    ),
+    "dtype of an integer": (
+        lambda env: DtypeObservation(env, "float32"),
+        lambda env: gym_wrappers.DtypeObservation(env, np.float32),
+        Bits,
+        0,
+    ),
+}
+
+
+@pytest.mark.parametrize("case", CASES)
+def test_observations_are_those_of_gymnasiums_wrapper(case):
+    wrap, gym_wrap, make_env, atol = CASES[case]
+    assert_as_in_gymnasium(wrap, gym_wrap, make_env(), atol=atol)
+
+
+@pytest.mark.parametrize(
+    ("case", "mode"),
+    [
+        ("transform", "same_step"),
+        ("transform", "next_step"),
+        ("transform", "disabled"),
+        ("filter a dict", "same_step"),
+        ("rescale", "same_step"),
+        ("rescale", "next_step"),
+        ("rescale", "disabled"),
+        ("dtype of reals", "disabled"),
+    ],
+)
+def test_a_batch_is_mapped_within_reach_and_out_of_it(case, mode):
+    wrap, _, make_env, _ = CASES[case]
+    record_batch(wrap, make_env(), mode)
+
+
+@pytest.mark.parametrize("case", ["filter a tuple", "rescale", "dtype of an integer"])
+def test_it_keeps_the_contract(case):
+    wrap, _, make_env, _ = CASES[case]
+    check_env(wrap(make_env()), num_steps=16, num_envs=4)
+
+
+def test_wrappers_of_one_function_share_a_program():
+    @jax.jit
+    @chex.assert_max_traces(n=1)
+    def first(env):
+        return env.reset(jax.random.key(0))[1].observation
+
+    for g in (10.0, 3.7):
+        env = TransformObservation(pendulum(), squared, spaces.Box(0.0, 64.0, (3,)))
+        first(env.replace(g=g))
+
+
+def test_a_function_is_named_in_the_repr():
+    env = TransformObservation(Counter(), squared, SQUARES)
+    assert repr(env) == (
+        "TransformObservation(Counter(), func=squared,"
+        " observation_space=Box(0.0, [25.0, 1.0], (2,), float32))"
+    )
+
+
+def test_a_function_without_the_space_of_its_values_is_refused():
+    with pytest.raises(WrapperError, match=r"env\.observation_space"):
+        TransformObservation(Counter(), squared)
+    with pytest.raises(WrapperError, match="func=2"):
+        TransformObservation(Counter(), 2, SQUARES)
+
+
+@pytest.mark.parametrize("keys", [[], "draw", ["draw", "draw"], ["speed"], [0]])
+def test_filter_keys_that_are_not_there_are_refused(keys):
+    with pytest.raises(WrapperError, match="filter_keys"):
+        FilterObservation(Counter(layout="dict"), keys)
+
+
+def test_what_has_no_parts_cannot_be_filtered():
+    with pytest.raises(WrapperError, match="dicts or tuples"):
+        FilterObservation(Counter(), ["draw"])
+
+
+def test_new_bounds_are_parameters_of_one_program():
+    @jax.jit
+    def ends(env):
+        return env.map_observation(jnp.float32([-1, 0, 8]))
+
+    env = RescaleObservation(pendulum(), -1.0, 1.0)
+    np.testing.assert_array_equal(ends(env), [-1, 0, 1])
+    np.testing.assert_array_equal(ends(env.replace(min_obs=1.0, max_obs=3.0)), [1, 2, 3])
+    assert ends._cache_size() == 1
+    assert env.replace(max_obs=3.0).observation_space == spaces.Box(-1.0, 3.0, (3,))
+
+
+def test_rescaled_observations_stay_within_bounds_that_rounding_would_cross():
+    low, high = np.float32(-0.1), np.float32(0.7)
+    env = RescaleObservation(pendulum(), low, high)
+    values = jnp.linspace(-1, 1, 3 * 4096, dtype=jnp.float32).reshape(-1, 3)
+    mapped = jax.jit(jax.vmap(env.map_observation))(values)
+    assert mapped.min() >= low and mapped.max() <= high
+
+
+def test_bounds_can_be_differentiated_where_others_are_missing():
+    env = RescaleObservation(OneSided(), np.float32([4, -np.inf]), np.inf)
+
+    def total(env):
+        return env.map_observation(jnp.float32([1, 2])).sum()
+
+    gradient = jax.grad(total)(env.replace(truncates=0.0, max_obs=jnp.float32(np.inf))).min_obs
+    np.testing.assert_array_equal(gradient, [1, 0])
+
+
+@pytest.mark.parametrize(
+    ("env", "bounds", "message"),
+    [
+        (Counter(), (1.0, 0.0), "min_obs=1.0"),
+        (Counter(), (np.zeros(3), 1.0), "shape"),
+        (OneSided(), (0.0, 1.0), "infinite exactly where"),
+        (Counter(layout="dict"), (0.0, 1.0), "floating"),
+        (Bits(), (0.0, 1.0), "floating"),
+    ],
+)
+def test_bounds_that_cannot_work_are_named(env, bounds, message):
+    with pytest.raises(WrapperError, match=message):
+        RescaleObservation(env, *bounds)
+
+
+@pytest.mark.parametrize(
+    ("env", "dtype", "space"),
+    [
+        (
+            jaxenvs.make("CartPole-v1"),
+            "int32",
+            spaces.Box([-4, -np.inf, 0, -np.inf], [4, np.inf, 0, np.inf], dtype="int32"),
+        ),
+        (Bits(), np.uint8, spaces.Box(3, 8, (), np.uint8)),
+        (Bits(layout="tuple"), jnp.float32, spaces.Box(0.0, [5.0, 8.0])),
+        (Bits(layout="dict"), bool, spaces.Box(0, 1, (3,), bool)),
+    ],
+)
+def test_a_dtype_keeps_the_values_that_it_can_tell(env, dtype, space):
+    wrapped = DtypeObservation(env, dtype)
+    assert wrapped.observation_space == space
+    observation = wrapped.reset(jax.random.key(0))[1].observation
+    assert observation.dtype == space.dtype and observation in space
+
+
+def test_the_same_dtype_written_twice_is_one_program():
+    trees = [jax.tree.structure(DtypeObservation(Counter(), dtype)) for dtype in ("int8", np.int8)]
+    assert trees[0] == trees[1]
+    assert repr(DtypeObservation(Counter(), np.int8)) == "DtypeObservation(Counter(), dtype=int8)"
+
+
+@pytest.mark.parametrize(
+    ("env", "dtype", "message"),
+    [
+        (Counter(), "float33", "float33"),
+        (Counter(), np.float64, "jax_enable_x64"),
+        (Bits(), bool, "cannot hold"),
+        (Counter(layout="dict"), np.float32, "single arrays"),
+    ],
+)
+def test_a_dtype_that_cannot_work_is_named(env, dtype, message):
+    with pytest.raises(WrapperError, match=message):
+        DtypeObservation(env, dtype)
