@@ -9,7 +9,7 @@ WORKERS ?= 2
 
 .DEFAULT_GOAL := help
 .DELETE_ON_ERROR:
-.PHONY: help demo test lint format docs notebooks pytest oldest bench clean
+.PHONY: help demo test lint format docs notebooks pytest oldest bench bench-gym clean
 
 help:
 	@echo 'make demo       train PPO on CartPole-v1; leaves a curve and an animation in demo/'
@@ -21,6 +21,7 @@ help:
 	@echo 'make notebooks  run the notebooks from top to bottom'
 	@echo 'make docs       build the documentation into site/'
 	@echo 'make bench      measure rollouts beside gymnax'
+	@echo 'make bench-gym  measure the NumPy interface beside EnvPool and Gymnasium'
 	@echo 'make clean      remove environments, caches and outputs'
 
 # One environment an interpreter; what is installed changes only with pyproject.toml.
@@ -69,7 +70,10 @@ oldest:
 	    tests/spaces tests/vector tests/wrappers tests/contract tests/test_*.py) $(ARGS)
 
 bench: $(VENV)/.with-bench
-	$(BIN)/python benchmarks/rollout.py
+	$(BIN)/python -m benchmarks.rollout
+
+bench-gym: $(VENV)/.with-bench
+	$(BIN)/python -m benchmarks.gym_api
 
 clean:
 	rm -rf .venv-* .cache .pytest_cache .ruff_cache .hypothesis .import_linter_cache site dist demo

@@ -14,10 +14,6 @@ from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-import jax
-
-import jaxenvs
-
 RESULTS = Path(__file__).with_name("results")
 IDS = ("CartPole-v1", "Pendulum-v1", "Acrobot-v1", "MountainCar-v0", "MountainCarContinuous-v0")
 OURS = "jaxenvs"
@@ -69,6 +65,8 @@ def new_report(
 
 def machine(packages: Sequence[str]) -> dict[str, Any]:
     """The hardware and the versions that the figures belong to."""
+    import jax  # here, so that the worker processes of peers start without it
+
     device = jax.devices()[0]
     names = ("jaxenvs", "jax", "jaxlib", "numpy", *packages)
     return {
@@ -253,7 +251,11 @@ def version(package: str) -> str | None:
     try:
         return importlib.metadata.version(package)
     except importlib.metadata.PackageNotFoundError:
-        return jaxenvs.__version__ if package == "jaxenvs" else None
+        if package != "jaxenvs":
+            return None
+        import jaxenvs
+
+        return jaxenvs.__version__
 
 
 def cores() -> int:

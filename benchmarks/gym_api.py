@@ -1,0 +1,434 @@
+"""Stepping by the NumPy interface: jaxenvs.make_gym, EnvPool, Gymnasium's vector environments.
+
+    python -m benchmarks.gym_api --ids CartPole-v1 --num-envs 1,1024
+    python -m benchmarks.gym_api --output auto --plot auto      # everything, about ten minutes
+    python -m benchmarks.gym_api --quick                        # a look, under two minutes
+    python -m benchmarks.gym_api --variants autoreset_mode=next_step --peers vectorised
+
+What every contestant does: `env.step(actions)` over and over with the same actions, drawn before,
+its own way of restarting finished episodes switched on. README.md says what is done so that the
+comparison is fair.
+"""
+
+import argparse
+import contextlib
+import dataclasses
+import functools
+import importlib
+import itertools
+import json
+import multiprocessing
+import os
+import statistics
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Iterator, Sequence
+from pathlib import Path
+from typing import Any
+
+import gymnasium
+import numpy as np
+
+from benchmarks import _common
+from benchmarks._common import OURS
+
+NUM_ENVS = (1, 16, 64, 256, 1024, 4096, 16384)
+PEERS = ("envpool", "vectorised", "sync", "async")
+QUICK = {"ids": ["CartPole-v1"], "num_envs": [1, 16, 64, 1024, 16384], "repeats": 7}
+
+# The least ratio that jaxenvs is to reach with CartPole-v1 on two CPU cores, by N. Gymnasium's
+# vectorised class must not be faster anywhere.
+REQUIRED = {
+    "envpool": {1: 2.5, 16: 4.5, 64: 5.0, 1024: 6.0, 16384: 25.0},
+    "vectorised": dict.fromkeys(NUM_ENVS, 1.0) | {1: 2.0, 16: 3.0, 64: 3.0, 1024: 1.2},
+}
+
+
+@dataclasses.dataclass(frozen=True)
+class Contestant:
+    """One library, or one way of using it."""
+
+    name: str
+    kind: str  # "jaxenvs" or one of PEERS
+    package: str  # to be installed and imported
+    make: Callable[[str, int], Any]  # (id, num_envs) -> an environment with reset, step and close
+    max_num_envs: int | None = None  # more would take minutes
+    discrete_dtype: type[np.integer] = np.int64  # what it takes without converting
+
+    def objection(self, id: str, num_envs: int) -> str | None:
+        """Why it does not take part, if it does not."""
+        if not _common.version(self.package):
+            return f"{self.package} is not installed"
+        if self.kind == OURS and not hasattr(importlib.import_module(OURS), "make_gym"):
+            return "this jaxenvs has no make_gym"
+        if self.kind == "vectorised" and not gymnasium.spec(id).vector_entry_point:
+            return f"Gymnasium has no vectorised class for {id}"
+        if self.max_num_envs and num_envs > self.max_num_envs:
+            return f"N is at most {self.max_num_envs:,}"
+        return None
+
+
+@dataclasses.dataclass(frozen=True)
+class Measurement:
+    """What one contestant did with one id at one N."""
+
+    id: str
+    num_envs: int
+    contestant: str
+    kind: str
+    ready_seconds: float  # to make it, reset it and step it once; for ours that is compiling
+    calls: int  # of step, a sample
+    steps_per_second: list[float]  # instance-steps, one a repetition
+    ours_over_this: list[float]  # of the same repetition, each; empty where ours is missing
+    calls_per_episode: float | None  # shows that the work was the same; None: too few episodes
+    import_mb: float | None = (
+        None  # memory of the import beyond Gymnasium's own, in a fresh process
+    )
+    memory_mb: float | None = None  # and of the environment, with all processes it starts
+
+
+def ours(variant: str = "") -> Contestant:
+    """`jaxenvs.make_gym`; `variant` holds arguments, such as "autoreset_mode=next_step"."""
+
+    def make(id: str, num_envs: int) -> Any:
+        import jaxenvs
+
+        return jaxenvs.make_gym(id, num_envs=num_envs, **_common.variant(variant, num_envs))
+
+    return Contestant(f"{OURS}[{variant}]" if variant else OURS, OURS, "jaxenvs", make)
+
+
+def _envpool(id: str, num_envs: int, num_threads: int) -> Any:
+    import envpool
+
+    return envpool.make(
+        id, env_type="gymnasium", num_envs=num_envs, num_threads=num_threads, seed=0
+    )
+
+
+def _vectorised(id: str, num_envs: int) -> Any:
+    return gymnasium.make_vec(id, num_envs=num_envs, vectorization_mode="vector_entry_point")
+
+
+def _singles(id: str, num_envs: int) -> list[Callable[[], gymnasium.Env]]:
+    return [functools.partial(gymnasium.make, id, disable_env_checker=True)] * num_envs
+
+
+def _sync(id: str, num_envs: int) -> Any:
+    return gymnasium.vector.SyncVectorEnv(_singles(id, num_envs))
+
+
+def _async(id: str, num_envs: int) -> Any:
+    # Forking this process, in which JAX has threads, could hang the workers.
+    multiprocessing.set_forkserver_preload(["gymnasium"])
+    return gymnasium.vector.AsyncVectorEnv(_singles(id, num_envs), context="forkserver")
+
+
+CONTESTANTS = (
+    ours(),
+    *(
+        Contestant(
+            f"EnvPool, {threads} thread{'s' * (threads > 1)}",
+            "envpool",
+            "envpool",
+            functools.partial(_envpool, num_threads=threads),
+            discrete_dtype=np.int32,
+        )
+        for threads in (1, 2)
+    ),
+    Contestant("Gymnasium vectorised", "vectorised", "gymnasium", _vectorised),
+    Contestant("Gymnasium Sync", "sync", "gymnasium", _sync, max_num_envs=1024),
+    Contestant("Gymnasium Async", "async", "gymnasium", _async, max_num_envs=16),
+)
+
+
+def main(arguments: Sequence[str] | None = None) -> None:
+    """The command line; `--help` lists it."""
+    options = _parse(arguments)
+    _common.publish(options, lambda: measure(options, arguments), table, plot)
+
+
+def measure(
+    options: argparse.Namespace,
+    arguments: Sequence[str] | None = None,
+    contestants: Sequence[Contestant] = CONTESTANTS,
+) -> dict[str, Any]:
+    """Measures all that `options` ask for; returns the report that is written as JSON."""
+    packages = ("gymnasium", "envpool")
+    report = _common.new_report("gym_api", arguments, packages, options.repeats)
+    field = [c for c in contestants if c.kind in (OURS, *options.peers)]
+    field[1:1] = [ours(variant) for variant in options.variants]
+    measurements: list[Measurement] = []
+    left_out = set()
+    for id, num_envs in itertools.product(options.ids, options.num_envs):
+        objections = {c.name: c.objection(id, num_envs) for c in field}
+        for note in [f"{name} is left out: {why}." for name, why in objections.items() if why]:
+            if note not in left_out:
+                print(f"note: {note}", file=sys.stderr)
+            left_out.add(note)
+        present = [c for c in field if not objections[c.name]]
+        if not present:
+            continue
+        row = race(id, num_envs, present, options.repeats, options.min_seconds)
+        if id in options.memory_ids:
+            row = [
+                dataclasses.replace(m, **memory(c, id, num_envs))
+                for c, m in zip(present, row, strict=True)
+            ]
+        measurements += row
+        if not options.quiet:
+            line = ", ".join(f"{m.contestant} {_micros(m):.1f}" for m in row)
+            print(f"{id} N={num_envs}: {line} µs a call", file=sys.stderr, flush=True)
+    report["measurements"] = [dataclasses.asdict(measurement) for measurement in measurements]
+    report["ratios"] = ratios(report["measurements"])
+    return report
+
+
+def race(
+    id: str, num_envs: int, contestants: Sequence[Contestant], repeats: int, min_seconds: float
+) -> list[Measurement]:
+    """Steps the contestants in turn, `repeats` times, the order rotating."""
+    with contextlib.ExitStack() as stack:
+        entries = [stack.enter_context(_Entry.open(c, id, num_envs)) for c in contestants]
+        _common.alternate([entry.sampler for entry in entries], repeats, min_seconds)
+        episodes = [entry.calls_per_episode(10 * min_seconds) for entry in entries]
+    speeds = [
+        [num_envs * entry.sampler.calls / seconds for seconds in entry.sampler.seconds]
+        for entry in entries
+    ]
+    reference = next((s for c, s in zip(contestants, speeds, strict=True) if c.kind == OURS), None)
+    return [
+        Measurement(
+            id=id,
+            num_envs=num_envs,
+            contestant=entry.contestant.name,
+            kind=entry.contestant.kind,
+            ready_seconds=entry.ready_seconds,
+            calls=entry.sampler.calls,
+            steps_per_second=speed,
+            ours_over_this=[a / b for a, b in zip(reference or (), speed, strict=False)],
+            calls_per_episode=calls,
+        )
+        for entry, speed, calls in zip(entries, speeds, episodes, strict=True)
+    ]
+
+
+class _Entry:
+    """A contestant with its environment, its actions and its samples."""
+
+    def __init__(self, contestant: Contestant, env: Any, id: str, num_envs: int) -> None:
+        self.contestant, self.env, self.num_envs = contestant, env, num_envs
+        self.sampler = _common.Sampler(self._run)
+        self.ready_seconds = 0.0
+        self.actions = itertools.cycle(draw_actions(id, num_envs, contestant.discrete_dtype))
+
+    @classmethod
+    @contextlib.contextmanager
+    def open(cls, contestant: Contestant, id: str, num_envs: int) -> Iterator["_Entry"]:
+        """Makes the environment, leaves the first episodes behind, and closes it in the end."""
+        begin = time.perf_counter()
+        env = contestant.make(id, num_envs)
+        try:
+            entry = cls(contestant, env, id, num_envs)
+            env.reset()
+            result = env.step(next(entry.actions))
+            entry.ready_seconds = time.perf_counter() - begin
+            if not all(isinstance(part, np.ndarray) for part in result[:4]):
+                kinds = [type(part).__name__ for part in result[:4]]
+                raise TypeError(f"{contestant.name} gives {kinds}: only NumPy arrays are compared")
+            entry._run(64)
+            yield entry
+        finally:
+            env.close()
+
+    def calls_per_episode(self, max_seconds: float) -> float | None:
+        """The mean length of episodes, counted in calls of `step`.
+
+        Counts from one end of instance 0's episodes to a later one: that is exact too where all
+        instances are in step with each other.
+        """
+        end = time.perf_counter() + max_seconds
+        total = calls = finished = 0
+        counting, mean = False, None
+        while total < 64 or time.perf_counter() < end:
+            _, _, terminated, truncated, _ = self.env.step(next(self.actions))
+            done = terminated | truncated
+            total += 1
+            if counting:
+                calls, finished = calls + 1, finished + int(done.sum())
+                if done[0]:
+                    mean = calls * self.num_envs / finished
+            counting = counting or bool(done[0])
+        return mean
+
+    def _run(self, calls: int) -> float:
+        step = self.env.step
+        begin = time.perf_counter()
+        for actions in itertools.islice(self.actions, calls):
+            # Kept until the next step, as a learner does: what is returned is not for reuse.
+            observation, reward, terminated, truncated, info = step(actions)  # noqa: RUF059
+        return time.perf_counter() - begin
+
+
+def draw_actions(id: str, num_envs: int, discrete_dtype: type[np.integer]) -> list[np.ndarray]:
+    """Random actions for `num_envs` instances, the same values for every contestant."""
+    space = gymnasium.make(id).action_space
+    generator = np.random.default_rng(0)
+    shape = min(max(2**18 // num_envs, 16), 1024), num_envs
+    if isinstance(space, gymnasium.spaces.Discrete):
+        actions = generator.integers(space.start, space.start + space.n, shape)
+        return list(actions.astype(discrete_dtype))
+    assert isinstance(space, gymnasium.spaces.Box)
+    actions = generator.uniform(space.low, space.high, (*shape, *space.shape))
+    return list(actions.astype(space.dtype))
+
+
+def memory(contestant: Contestant, id: str, num_envs: int) -> dict[str, float | None]:
+    """The memory of importing a library, and of making and stepping an environment, in MB.
+
+    Measured in a fresh process that has Gymnasium and NumPy, which everybody needs, with the
+    processes that it starts; what they share is counted once.
+    """
+    if not _common.version("psutil"):
+        return {"import_mb": None, "memory_mb": None}
+    program = (
+        f"from benchmarks import gym_api; gym_api._weigh({contestant.name!r}, {id!r}, {num_envs})"
+    )
+    root = Path(__file__).parents[1]
+    path = os.pathsep.join(filter(None, [str(root), os.environ.get("PYTHONPATH")]))
+    found = subprocess.run(
+        [sys.executable, "-c", program],
+        cwd=root,
+        env=os.environ | {"PYTHONPATH": path},
+        stdout=subprocess.PIPE,
+        check=True,
+        timeout=300,
+    )
+    return json.loads(found.stdout.splitlines()[-1])
+
+
+def _weigh(name: str, id: str, num_envs: int) -> None:
+    """Runs in a process of its own: prints what `memory` returns."""
+    start = _megabytes()
+    contestant = next((c for c in CONTESTANTS if c.name == name), None)
+    contestant = contestant or ours(name.removeprefix(f"{OURS}[").removesuffix("]"))
+    importlib.import_module(contestant.package)
+    imported = _megabytes()
+    with _Entry.open(contestant, id, num_envs):
+        made = _megabytes()
+    print(json.dumps({"import_mb": imported - start, "memory_mb": made - imported}))
+
+
+def _megabytes() -> float:
+    import psutil
+
+    process = psutil.Process()
+    total = 0
+    for each in (process, *process.children(recursive=True)):
+        usage = each.memory_full_info()
+        total += getattr(usage, "pss", usage.uss)  # a page that k processes share: 1/k, on Linux
+    return total / 2**20
+
+
+def ratios(measurements: Sequence[dict[str, Any]]) -> list[dict[str, Any]]:
+    """Ours over the faster EnvPool and over Gymnasium's vectorised class, beside what is required.
+
+    The ratio is the median of those within a repetition; `required` is None where no figure is.
+    """
+    rows = []
+    groups = itertools.groupby(measurements, key=lambda entry: (entry["id"], entry["num_envs"]))
+    for (id, num_envs), group in groups:
+        group = list(group)
+        for kind, required in REQUIRED.items():
+            rivals = [entry for entry in group if entry["kind"] == kind and entry["ours_over_this"]]
+            if rivals:
+                best = max(rivals, key=lambda entry: statistics.median(entry["steps_per_second"]))
+                rows.append(
+                    {
+                        "id": id,
+                        "num_envs": num_envs,
+                        "kind": kind,
+                        "contestant": best["contestant"],
+                        "ratio": statistics.median(best["ours_over_this"]),
+                        "required": required.get(num_envs) if id == "CartPole-v1" else None,
+                    }
+                )
+    return rows
+
+
+def table(report: dict[str, Any]) -> str:
+    """The report in Markdown: every contestant, then the ratios beside what is required."""
+    lines = [
+        _common.headline(report, "NumPy interface"),
+        "",
+        "| id | N | contestant | µs a call | M steps/s | jaxenvs / this | calls an episode "
+        "| ready s | MB | import MB |",
+        "|---|--:|---|--:|--:|--:|--:|--:|--:|--:|",
+    ]
+    for entry in report["measurements"]:
+        low, middle, high = _common.quartiles(entry["steps_per_second"])
+        micros = [f"{entry['num_envs'] / speed * 1e6:.1f}" for speed in (high, middle, low)]
+        ratio = ""
+        if entry["ours_over_this"] and entry["contestant"] != OURS:
+            ratio = "{1:.3g} [{0:.3g}, {2:.3g}]".format(*_common.quartiles(entry["ours_over_this"]))
+        lines.append(
+            f"| {entry['id']} | {entry['num_envs']:,} | {entry['contestant']} "
+            f"| {micros[1]} [{micros[0]}, {micros[2]}] | {middle / 1e6:.3g} | {ratio} "
+            f"| {_number(entry['calls_per_episode'], '.1f')} | {entry['ready_seconds']:.2f} "
+            f"| {_number(entry['memory_mb'], '.1f')} | {_number(entry['import_mb'], '.1f')} |"
+        )
+    if report["ratios"]:
+        lines += [
+            "",
+            "| id | N | peer | jaxenvs / peer | required | |",
+            "|---|--:|---|--:|--:|---|",
+        ]
+    for row in report["ratios"]:
+        verdict = ""
+        if row["required"]:
+            verdict = "reached" if row["ratio"] >= row["required"] else "**missed**"
+        lines.append(
+            f"| {row['id']} | {row['num_envs']:,} | {row['contestant']} | {row['ratio']:.2f} "
+            f"| {_number(row['required'], 'g')} | {verdict} |"
+        )
+    return "\n".join(lines)
+
+
+def plot(report: dict[str, Any], path: Path) -> None:
+    """Steps per second over N, a panel an id and a line a contestant."""
+    _common.draw(report, path, "Stepping by the NumPy interface")
+
+
+def _micros(measurement: Measurement) -> float:
+    return measurement.num_envs / statistics.median(measurement.steps_per_second) * 1e6
+
+
+def _number(value: float | None, form: str) -> str:
+    return "" if value is None else format(value, form)
+
+
+def _parse(arguments: Sequence[str] | None) -> argparse.Namespace:
+    parser = _common.parser("gym_api", __doc__ or "", num_envs=NUM_ENVS, repeats=31, peers=PEERS)
+    add = parser.add_argument
+    add(
+        "--memory-ids",
+        type=_common.words,
+        default=["CartPole-v1"],
+        help='ids whose memory is measured, in processes of their own; "" for none',
+    )
+    add(
+        "--variants",
+        nargs="*",
+        default=[],
+        metavar="NAME=VALUE[,...]",
+        help="also ours with these arguments of make_gym; the value N stands for num_envs",
+    )
+    add("--quick", action="store_true", help="CartPole-v1 alone, 7 repetitions, unless given")
+    quick = "--quick" in (sys.argv[1:] if arguments is None else arguments)
+    parser.set_defaults(**QUICK if quick else {})
+    return parser.parse_args(arguments)
+
+
+if __name__ == "__main__":
+    main()
