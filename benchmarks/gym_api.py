@@ -275,7 +275,8 @@ def draw_actions(id: str, num_envs: int, discrete_dtype: type[np.integer]) -> li
     """Random actions for `num_envs` instances, the same values for every contestant."""
     space = gymnasium.make(id).action_space
     generator = np.random.default_rng(0)
-    shape = min(max(2**18 // num_envs, 16), 1024), num_envs
+    # A cycle much shorter than this is no random policy: its drift ends CartPole sooner.
+    shape = min(max(2**18 // num_envs, 64), 1024), num_envs
     if isinstance(space, gymnasium.spaces.Discrete):
         actions = generator.integers(space.start, space.start + space.n, shape)
         return list(actions.astype(discrete_dtype))
