@@ -117,6 +117,11 @@ class RescaleObservation(ObservationMap):
     min_obs: chex.Numeric
     max_obs: chex.Numeric
 
+    def __post_init__(self) -> None:
+        # Two integers may be the axes of a `vmap`: they are judged when they are used.
+        if not (isinstance(self.min_obs, int) and isinstance(self.max_obs, int)):
+            super().__post_init__()
+
     @property
     def observation_space(self) -> spaces.Box:
         inner = self.env.observation_space

@@ -188,6 +188,16 @@ def test_new_bounds_are_parameters_of_one_program():
     assert env.replace(max_obs=3.0).observation_space == spaces.Box(-1.0, 3.0, (3,))
 
 
+def test_a_batch_of_bounds_is_mapped_over():
+    bounds = np.float32([[4, -np.inf], [5, -np.inf]])
+    envs = RescaleObservation(OneSided(truncates=np.zeros(2, bool)), bounds, np.full(2, np.inf))
+    ends = jax.vmap(
+        lambda env: env.map_observation(jnp.float32([-1, 2])),
+        in_axes=(jax.tree.map(lambda _: 0, envs),),
+    )(envs)
+    np.testing.assert_array_equal(ends, [[4, 2], [5, 2]])
+
+
 def test_rescaled_observations_stay_within_bounds_that_rounding_would_cross():
     low, high = np.float32(-0.1), np.float32(0.7)
     env = RescaleObservation(pendulum(), low, high)
@@ -219,6 +229,12 @@ def test_bounds_can_be_differentiated_where_others_are_missing():
 def test_bounds_that_cannot_work_are_named(env, bounds, message):
     with pytest.raises(WrapperError, match=message):
         RescaleObservation(env, *bounds)
+
+
+def test_whole_bounds_that_cannot_work_are_named_when_they_are_used():
+    env = RescaleObservation(OneSided(), 0, 1)
+    with pytest.raises(WrapperError, match="infinite exactly where"):
+        env.reset(jax.random.key(0))
 
 
 @pytest.mark.parametrize(
