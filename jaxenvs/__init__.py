@@ -19,18 +19,24 @@ from jaxenvs.vector.vectorize import vectorize as vectorize
 
 __version__ = "0.1.0"
 
-# Subpackages that nobody should wait for are imported when they are first named.
+# What nobody should wait for is imported when it is first named: subpackages, and the faces, which
+# bring in other libraries.
 _LAZY = ("testing", "training")
+_FACES = {"make_dm": "jaxenvs.faces.dm_env", "make_gym": "jaxenvs.faces.gym"}
 
 if _TYPE_CHECKING:
     from jaxenvs import testing as testing
     from jaxenvs import training as training
+    from jaxenvs.faces.dm_env import make_dm as make_dm
+    from jaxenvs.faces.gym import make_gym as make_gym
 else:
 
     def __getattr__(name):
         if name in _LAZY:
             return _importlib.import_module(f"jaxenvs.{name}")
+        if name in _FACES:
+            return getattr(_importlib.import_module(_FACES[name]), name)
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
 
     def __dir__():
-        return sorted({*globals(), *_LAZY})
+        return sorted({*globals(), *_LAZY, *_FACES})

@@ -41,6 +41,10 @@ class WrapperError(JaxenvsError, ValueError):
     """A wrapper cannot be put around this environment, or was given a value that cannot work."""
 
 
+class SeedError(JaxenvsError, ValueError):
+    """A seed is no number, out of range, or not one for each instance."""
+
+
 class VectorizeError(JaxenvsError, ValueError):
     """A vectorised environment was configured with a value that cannot work."""
 

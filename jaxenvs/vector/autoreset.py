@@ -22,7 +22,12 @@ ResetAt = Callable[[Any, jax.Array], chex.ArrayTree]
 
 
 def overwrite_where(
-    reset_at: ResetAt, chunk: int | None, finished: jax.Array, params: Any, old: chex.ArrayTree
+    reset_at: ResetAt,
+    chunk: int | None,
+    finished: jax.Array,
+    params: Any,
+    old: chex.ArrayTree,
+    one_kernel: bool = False,
 ) -> chex.ArrayTree:
     """Returns `old` with the rows that are `finished` replaced by fresh ones.
 
@@ -35,13 +40,16 @@ def overwrite_where(
         finished: bool[N].
         params: whatever `reset_at` needs, keys included; derivatives pass through it.
         old: a tree of [N, ...].
+        one_kernel: XLA compiles all of it to a single CPU kernel, in which there is no scatter
+            and a loop over instances costs nanoseconds.
     """
     # A while loop has no reverse-mode derivative; selecting has, and the tangents of the two are
     # the same. So values go by the loop, derivatives by the selection.
     by_selection = partial(_selected, reset_at)
     if chunk is None:
         return by_selection(finished, params, old)
-    overwrite = jax.custom_jvp(partial(_compacted, reset_at, chunk))
+    compacted = _compacted_in_one_kernel if one_kernel else _compacted
+    overwrite = jax.custom_jvp(partial(compacted, reset_at, chunk))
 
     @overwrite.defjvp
     def _(primals: Any, tangents: Any) -> Any:
@@ -81,6 +89,54 @@ def _compacted(
         lambda carry: carry[1] < counts[-1], overwrite_next, (old, jnp.int32(0))
     )
     return tree
+
+
+def _compacted_in_one_kernel(
+    reset_at: ResetAt, chunk: int, finished: jax.Array, params: Any, old: chex.ArrayTree
+) -> chex.ArrayTree:
+    num_envs = finished.shape[0]
+    words, _ = pack(finished)
+    room = -(-num_envs // chunk) * chunk + 1
+
+    def list_next(carry: Any) -> Any:
+        """Takes the lowest flag off a word, or goes on to the next word."""
+        at, word, count, indices = carry
+        lowest = word & (np.uint32(0) - word)
+        index = at * _WORD + _popcount(lowest - np.uint32(1))
+        # Of an empty word this notes nonsense, which the next index overwrites.
+        indices = lax.dynamic_update_index_in_dim(indices, index, count, 0)
+        count = count + (word != 0).astype(jnp.int32)
+        word = word ^ lowest
+        is_empty = word == 0
+        following = lax.dynamic_index_in_dim(
+            words, jnp.minimum(at + 1, len(words) - 1), keepdims=False
+        )
+        return at + is_empty.astype(jnp.int32), jnp.where(is_empty, following, word), count, indices
+
+    start = (jnp.int32(0), words[0], jnp.int32(0), jnp.zeros((room,), jnp.int32))
+    _, _, count, indices = lax.while_loop(lambda carry: carry[0] < len(words), list_next, start)
+
+    def overwrite_next(carry: tuple[chex.ArrayTree, jax.Array]) -> Any:
+        tree, first = carry
+        rows = lax.dynamic_slice_in_dim(indices, first, chunk)
+        fresh = reset_at(params, rows)
+
+        def write(carry: tuple[jax.Array, chex.ArrayTree]) -> Any:
+            j, tree = carry
+            at = lax.dynamic_index_in_dim(rows, j, keepdims=False)
+            return j + 1, jax.tree.map(
+                lambda leaf, new: lax.dynamic_update_index_in_dim(
+                    leaf, lax.dynamic_index_in_dim(new, j, keepdims=False), at, 0
+                ),
+                tree,
+                fresh,
+            )
+
+        due = jnp.minimum(chunk, count - first)
+        _, tree = lax.while_loop(lambda carry: carry[0] < due, write, (jnp.int32(0), tree))
+        return tree, first + chunk
+
+    return lax.while_loop(lambda carry: carry[1] < count, overwrite_next, (old, jnp.int32(0)))[0]
 
 
 def select(mask: jax.Array, true: chex.ArrayTree, false: chex.ArrayTree) -> chex.ArrayTree:

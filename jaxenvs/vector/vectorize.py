@@ -10,6 +10,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 from jax import lax
+from jax.experimental.xla_metadata import set_xla_metadata
 from jax.sharding import Mesh
 
 from jaxenvs import prng, struct
@@ -60,6 +61,7 @@ class VectorizedEnv(VectorEnv[Any], Generic[S]):
     stagger: int | Literal["limit"] | None = struct.static(None)  # not bool: True equals 1
     mesh: Mesh | None = struct.static(None)
     mesh_axis: str | None = struct.static(None)
+    one_kernel: bool = struct.static(False)  # `step` is compiled to one kernel, see `in_one_kernel`
 
     def __repr__(self) -> str:
         changed = [
@@ -174,13 +176,23 @@ class VectorizedEnv(VectorEnv[Any], Generic[S]):
         if self.autoreset == "same_step":
             old = (inner, timestep.observation)
             inner, observation = overwrite_where(
-                partial(self._fresh_observation, _RESET), self._chunk, timestep.done, params, old
+                partial(self._fresh_observation, _RESET),
+                self._chunk,
+                timestep.done,
+                params,
+                old,
+                self.one_kernel,
             )
             timestep = timestep.replace(observation=observation)
         elif self.autoreset == "next_step":
             reset_at = partial(self._reset_at, _RESET)
             inner, timestep = overwrite_where(
-                reset_at, self._chunk, state.finished, params, (inner, timestep)
+                reset_at,
+                self._chunk,
+                state.finished,
+                params,
+                (inner, timestep),
+                self.one_kernel,
             )
         else:
             frozen = state.last.replace(reward=jnp.zeros_like(timestep.reward))
@@ -268,6 +280,11 @@ class VectorizedEnv(VectorEnv[Any], Generic[S]):
         chunk = choose_chunk(self.num_envs) if self.reset_chunk is None else self.reset_chunk
         # At least two rows, since compilers round otherwise where an array has one element.
         return None if chunk is None else min(max(2, chunk), self.num_envs)
+
+    @property
+    def _kernel_chunk(self) -> int:
+        """Rows per pass where a pass costs nothing: few, and at least two as above."""
+        return self.reset_chunk or min(self.num_envs, max(8, self.num_envs // 16))
 
     @property
     def _stagger_steps(self) -> Any:
@@ -397,6 +414,35 @@ def vectorize(
     )
     _check_batched(vector_env)
     return vector_env
+
+
+def in_one_kernel(call: Callable[..., Any], env: Any) -> Callable[..., Any]:
+    """Compiles `call(env, *args)` to a single CPU kernel; returns it as a function of `args`.
+
+    XLA runs a CPU program as a sequence of small tasks, each of which costs a microsecond or so:
+    more than a small environment's work. Called on jitted code that it cannot compile so, the
+    result raises `jax.errors.JaxRuntimeError`; bits are the same.
+
+    Args:
+        call: a pure function of a tree with `VectorizedEnv`s, and arrays.
+        env: that tree.
+    """
+    env = jax.tree.map(
+        lambda node: (
+            dataclasses.replace(node, one_kernel=True, reset_chunk=node._kernel_chunk)
+            if isinstance(node, VectorizedEnv)
+            else node
+        ),
+        env,
+        is_leaf=lambda node: isinstance(node, VectorizedEnv),
+    )
+    inner = jax.jit(lambda *args: call(env, *args))
+
+    def compiled(*args: Any) -> Any:
+        with set_xla_metadata(xla_cpu_small_call="true", inlineable="false"):
+            return inner(*args)
+
+    return compiled
 
 
 def choose_chunk(num_envs: int) -> int | None:

@@ -1,0 +1,438 @@
+"""Driving a `VectorEnv` from the host: what every NumPy interface is made of.
+
+Two ways to run a step. A small batch crosses as one buffer and is compiled to one kernel, since
+there the crossing and XLA's own bookkeeping cost more than the work; a large one crosses as
+arrays, its state donated. Both give the bits that `env.step` gives inside `jit`.
+"""
+
+import math
+import secrets
+from collections.abc import Callable, Sequence
+from functools import lru_cache, partial
+from typing import Any
+
+import chex
+import gymnasium
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+from jaxenvs.core import TimeStep, VectorEnv
+from jaxenvs.errors import SeedError
+from jaxenvs.faces._actions import Actions
+from jaxenvs.faces._layout import Layout, View, host_buffer
+from jaxenvs.vector.vectorize import in_one_kernel
+
+# Up to here a batch crosses as one buffer. Measured with CartPole on two CPU cores: at 128 KiB
+# (N = 2,048) both ways cost the same.
+_PACKED_BYTES = 128 * 1024
+
+# How often to ask whether a step is done before going to sleep: about 100 us. A sleeping thread
+# takes 20 to 50 us to wake, longer than most steps.
+_POLLS = 400
+
+
+_IMPL = "threefry2x32"
+
+
+@chex.dataclass(frozen=True)
+class Carry:
+    """What stays on the device between two calls."""
+
+    state: chex.ArrayTree
+    seed: jax.Array  # uint32[2], the words of one key for all, or [N, 2], of one for each
+    time: jax.Array  # uint32[] or [N], how many keys came of the seed: call t takes fold_in(key, t)
+
+
+class HostStep:
+    """What a call returned, as NumPy arrays that never change."""
+
+    __slots__ = (
+        "_rest",
+        "any_done",
+        "has_info",
+        "observation",
+        "reward",
+        "terminated",
+        "truncated",
+    )
+
+    def __init__(self, timestep: Any, read: Callable[[Any], Any], any_done: bool) -> None:
+        self.observation = read(timestep.observation)
+        self.reward = read(timestep.reward)
+        self.terminated = read(timestep.terminated)
+        self.truncated = read(timestep.truncated)
+        self.any_done = any_done
+        self.has_info = bool(timestep.info)
+        self._rest = (timestep, read)  # seldom asked for
+
+    @property
+    def final_observation(self) -> Any:
+        """What the step led to, in every instance."""
+        timestep, read = self._rest
+        return read(timestep.final_observation)
+
+    @property
+    def info(self) -> Any:
+        """The timestep's info."""
+        timestep, read = self._rest
+        return {name: read(value) for name, value in timestep.info.items()}
+
+
+class Engine:
+    """Keeps the state of a `VectorEnv` on a device, and answers with host arrays.
+
+    After `reset(seed=s)` call number t = 1, 2, ... is `env.step(state, action, fold_in(key(s), t))`
+    and the reset itself is `env.reset(key(s))`: one key for all. After `reset(seed=[...])` every
+    instance follows its own seed in this way, and does the same however many others there are.
+
+    Args:
+        env: the environment.
+        device: where it runs; None is the first CPU.
+        validate: whether to look at the values of actions.
+    """
+
+    def __init__(
+        self, env: VectorEnv, *, device: jax.Device | None = None, validate: bool = True
+    ) -> None:
+        self.env = env
+        self.num_envs = env.num_envs
+        self._device = jax.devices("cpu")[0] if device is None else device
+        self._actions = Actions(env, self._device, validate)
+        self._programs: Programs | None = None
+        self._out: Any = None  # the last output of a program
+        self._pending: str | None = None
+        self._closed = False
+
+    @property
+    def is_closed(self) -> bool:
+        return self._closed
+
+    def close(self) -> None:
+        """Drops the state; what is in flight is waited for."""
+        if self._pending and self._programs is not None:
+            self._programs.wait(self._out)
+        self._pending = self._out = self._programs = None
+        self._closed = True
+
+    def reset(
+        self, seed: int | Sequence[int | None] | None = None, mask: np.ndarray | None = None
+    ) -> HostStep:
+        """Starts episodes, everywhere or where `mask`, bool[N], is true.
+
+        Raises:
+            SeedError: no seed, or not one for each instance.
+            ClosedEnvironmentError, AlreadyPendingCallError: not now.
+        """
+        self._check_open("reset")
+        words, each = self._seed_words(seed)
+        if mask is not None and self._programs is not None:
+            self._reset_where(words, each, mask)
+        else:
+            if words is None:
+                words, time = self._next_key()
+            else:
+                time = np.zeros(words.shape[:-1], np.uint32)
+            self._programs = programs_for(self.env, words.ndim == 2, self._device)
+            self._out = self._programs.reset(words, time)
+        return self._programs.read(self._out)
+
+    def send(self, actions: Any, name: str = "step") -> None:
+        """Starts a step and returns at once.
+
+        Raises:
+            ActionError: structure, shape, dtype or value do not fit; nothing was done.
+            ResetNeeded, ClosedEnvironmentError, AlreadyPendingCallError: not now.
+        """
+        if self._pending or self._closed or self._programs is None:
+            self._check_open(name)
+            raise gymnasium.error.ResetNeeded(f"{name} was called before reset.  Call reset first.")
+        self._out = self._programs.step(self._out, self._actions(actions))
+        self._pending = name
+
+    def receive(self, name: str = "step_wait") -> HostStep:
+        """Waits for the step that `send` started.
+
+        Raises:
+            NoAsyncCallError, ClosedEnvironmentError: there is none.
+        """
+        if not self._pending or self._programs is None:
+            if self._closed:
+                self._check_open(name)
+            raise gymnasium.error.NoAsyncCallError(
+                f"{name} was called while no step was under way.  Call step_async or send first.",
+                name,
+            )
+        self._pending = None
+        return self._programs.read(self._out)
+
+    def render(self, indices: Sequence[int]) -> np.ndarray:
+        """Frames of these instances: uint8[len(indices), H, W, 3]."""
+        self._check_open("render")
+        if self._programs is None:
+            raise gymnasium.error.ResetNeeded("render was called before reset.  Call reset first.")
+        return self._programs.render(self._out, np.asarray(indices, np.int32))
+
+    def replace_env(self, env: VectorEnv) -> None:
+        """Goes on with other parameters; the state stays as it is."""
+        self._check_open("set_attr")
+        self.env = env
+        self._actions = Actions(env, self._device, self._actions.validate)
+        if self._programs is not None:
+            carry, timestep = self._programs.unpack(self._out)
+            self._programs = programs_for(env, carry.seed.ndim == 2, self._device)
+            self._out = self._programs.pack(carry, timestep)
+
+    def _check_open(self, name: str) -> None:
+        if self._closed:
+            raise gymnasium.error.ClosedEnvironmentError(
+                f"{name} was called after close.  Make the environment anew."
+            )
+        if self._pending:
+            raise gymnasium.error.AlreadyPendingCallError(
+                f"{name} was called while a step is under way, begun by {self._pending}."
+                "  Call step_wait or recv first.",
+                name,
+            )
+
+    def _seed_words(self, seed: Any) -> tuple[np.ndarray | None, bool]:
+        """The words of the key or keys that `seed` names, and whether there is one for each."""
+        if seed is None:
+            return None, False
+        if isinstance(seed, (int, np.integer)) and not isinstance(seed, bool):
+            return _key_words(seed), False
+        if isinstance(seed, (str, bytes)) or not hasattr(seed, "__len__"):
+            raise SeedError(
+                f"expected a seed, a list of {self.num_envs} seeds or None, got {seed!r}."
+            )
+        if len(seed) != self.num_envs:
+            raise SeedError(
+                f"got {len(seed)} seeds for num_envs={self.num_envs}.  Pass one for each, or a"
+                " single int."
+            )
+        return np.stack([_key_words(_random_seed() if s is None else s) for s in seed]), True
+
+    def _next_key(self) -> tuple[np.ndarray, np.ndarray]:
+        if self._programs is None:
+            return _key_words(_random_seed()), np.zeros((), np.uint32)
+        seed, time = self._programs.clock(self._out)
+        return seed, time + np.uint32(1)
+
+    def _reset_where(self, words: np.ndarray | None, each: bool, mask: np.ndarray) -> None:
+        assert self._programs is not None
+        carry, timestep = self._programs.unpack(self._out)
+        seed, time = np.array(carry.seed), np.array(carry.time)
+        if each and seed.ndim == 1:  # from here on every instance follows a key of its own
+            key = jax.random.wrap_key_data(seed, impl=_IMPL)
+            seed = np.array(jax.random.key_data(jax.random.split(key, self.num_envs)))
+            time = np.full(self.num_envs, time, np.uint32)
+        if seed.ndim == 2 and words is not None:
+            if words.ndim == 1:
+                # One seed for all, where each follows its own: those of instance 0, 1, ...
+                key = jax.random.wrap_key_data(words, impl=_IMPL)
+                words = np.array(jax.random.key_data(jax.random.split(key, self.num_envs)))
+            seed[mask], time[mask] = words[mask], 0
+            begin = (seed, time)
+        elif words is not None:  # the others go on with the key that they have
+            begin = (words, np.zeros((), np.uint32))
+        else:
+            time = np.where(mask, time + 1, time) if time.ndim else time + 1
+            time = np.asarray(time, np.uint32)
+            begin = (seed, time)
+        self._programs = programs_for(self.env, seed.ndim == 2, self._device)
+        self._out = self._programs.reset_where(
+            carry.state, timestep, mask, begin, seed, np.asarray(time, np.uint32)
+        )
+
+
+class Programs:
+    """The compiled functions of one environment, and how their output reads.
+
+    Args:
+        env: the environment; its parameters become constants of the programs.
+        each: whether every instance has a key of its own.
+        device: where they run.
+    """
+
+    def __init__(self, env: VectorEnv, each: bool, device: jax.Device) -> None:
+        self._env, self._device = env, device
+        shape = (env.num_envs,) if each else ()
+        words = jax.ShapeDtypeStruct((*shape, 2), jnp.uint32)
+        time = jax.ShapeDtypeStruct(shape, jnp.uint32)
+        self._reset = jax.jit(partial(_reset, env))
+        out = jax.eval_shape(self._reset, words, time)
+        self._is_packed = device.platform == "cpu" and _can_pack(out)
+        if self._is_packed:
+            self._layout = Layout(out)
+            self._views = self._layout.views(0)
+            self._pack = jax.jit(self._layout.pack)
+            self._unpack = jax.jit(self._layout.unpack)
+            self._step = jax.jit(in_one_kernel(self._packed_step, env))
+            self._plain_step = jax.jit(partial(self._packed_step, env))
+            self._is_tried = False
+        else:
+            self._step = jax.jit(partial(_step, env), donate_argnums=0)
+        self._reset_where = jax.jit(partial(_reset_where, env))
+        self._render = jax.jit(
+            lambda state, indices: jax.vmap(lambda index: env.render(state, index))(indices)
+        )
+
+    def _packed_step(self, env: VectorEnv, words: jax.Array, action: Any) -> jax.Array:
+        carry, _, _ = self._layout.unpack(words)
+        return self._layout.pack(_step(env, carry, action))
+
+    def reset(self, seed: np.ndarray, time: np.ndarray) -> Any:
+        out = self._reset(*jax.device_put((seed, time), self._device))
+        return self._pack(out) if self._is_packed else out
+
+    def step(self, out: Any, action: Any) -> Any:
+        if not self._is_packed:
+            return self._step(out[0], action)
+        if self._is_tried:
+            return self._step(out, action)
+        self._is_tried = True
+        try:
+            return self._step(out, action)
+        except jax.errors.JaxRuntimeError:  # something in it cannot be part of a single kernel
+            self._step = self._plain_step
+            return self._step(out, action)
+
+    def reset_where(
+        self, state: Any, timestep: Any, mask: Any, begin: Any, seed: Any, time: Any
+    ) -> Any:
+        args = jax.device_put((mask, begin, seed, time), self._device)
+        out = self._reset_where(state, timestep, *args)
+        return self._pack(out) if self._is_packed else out
+
+    def unpack(self, out: Any) -> tuple[Carry, TimeStep]:
+        carry, _, timestep = self._unpack(out) if self._is_packed else out
+        return carry, timestep
+
+    def pack(self, carry: Carry, timestep: TimeStep) -> Any:
+        out = (carry, jnp.any(timestep.done), timestep)
+        return self._pack(out) if self._is_packed else out
+
+    def clock(self, out: Any) -> tuple[np.ndarray, np.ndarray]:
+        """Seed and time of the carry, as host arrays."""
+        carry, _ = self.unpack(out)
+        return np.array(carry.seed), np.array(carry.time)
+
+    def render(self, out: Any, indices: np.ndarray) -> np.ndarray:
+        return np.array(self._render(self.unpack(out)[0].state, indices))
+
+    def wait(self, out: Any) -> None:
+        """Returns when `out` is computed."""
+        array = out if self._is_packed else out[1]
+        for _ in range(_POLLS):
+            if array.is_ready():
+                return
+        array.block_until_ready()
+
+    def read(self, out: Any) -> HostStep:
+        """Waits for `out` and reads it."""
+        self.wait(out)
+        if self._is_packed:
+            memory = host_buffer(out)
+            _, any_done, timestep = self._views
+            return HostStep(
+                timestep, lambda tree: _read_views(tree, memory), bool(any_done(memory))
+            )
+        read = _read_arrays if self._device.platform == "cpu" else _copy_arrays
+        return HostStep(out[2], read, bool(out[1]))
+
+
+def _read_views(tree: Any, memory: Any) -> Any:
+    if isinstance(tree, View):
+        return tree(memory)
+    return jax.tree.map(lambda view: view(memory), tree)
+
+
+def _read_arrays(tree: Any) -> Any:
+    return jax.tree.map(
+        lambda array: np.ndarray(array.shape, array.dtype, host_buffer(array)), tree
+    )
+
+
+def _copy_arrays(tree: Any) -> Any:
+    return jax.tree.map(np.array, tree)
+
+
+def programs_for(env: VectorEnv, each: bool, device: jax.Device) -> Programs:
+    """The programs of `env`; those of an equal one are used again."""
+    leaves, treedef = jax.tree.flatten(env)
+    if all(isinstance(leaf, (bool, int, float)) for leaf in leaves):
+        values = tuple((type(leaf), leaf) for leaf in leaves)
+        return _cached_programs(treedef, values, each, device, bool(jax.config.jax_enable_x64))
+    return Programs(env, each, device)
+
+
+@lru_cache(maxsize=32)
+def _cached_programs(
+    treedef: Any, values: Any, each: bool, device: jax.Device, x64: bool
+) -> Programs:
+    return Programs(jax.tree.unflatten(treedef, [value for _, value in values]), each, device)
+
+
+def _step(env: VectorEnv, carry: Carry, action: Any) -> tuple[Carry, jax.Array, TimeStep]:
+    time = carry.time + np.uint32(1)
+    state, timestep = env.step(carry.state, action, _key(carry.seed, time))
+    carry = Carry(state=state, seed=carry.seed, time=time)
+    return carry, jnp.any(timestep.done), timestep
+
+
+def _reset(env: VectorEnv, seed: jax.Array, time: jax.Array) -> Any:
+    state, timestep = env.reset(_first_key(seed, time))
+    return Carry(state=state, seed=seed, time=time), jnp.any(timestep.done), timestep
+
+
+def _reset_where(
+    env: VectorEnv,
+    state: Any,
+    timestep: TimeStep,
+    mask: jax.Array,
+    begin: tuple[jax.Array, jax.Array],
+    seed: jax.Array,
+    time: jax.Array,
+) -> Any:
+    state, timestep = env.reset_where(mask, state, timestep, _first_key(*begin))
+    return Carry(state=state, seed=seed, time=time), jnp.any(timestep.done), timestep
+
+
+def _key(seed: jax.Array, time: jax.Array) -> chex.PRNGKey:
+    keys = jax.random.wrap_key_data(seed, impl=_IMPL)
+    if not keys.shape:
+        return jax.random.fold_in(keys, time)
+    return jax.vmap(jax.random.fold_in)(keys, time)
+
+
+def _first_key(seed: jax.Array, time: jax.Array) -> chex.PRNGKey:
+    """The key of a reset: a fresh seed's own, or the next that comes of it."""
+    later = jax.random.key_data(_key(seed, time))
+    fresh = jnp.expand_dims(time == 0, -1)
+    return jax.random.wrap_key_data(jnp.where(fresh, seed, later), impl=_IMPL)
+
+
+def _key_words(seed: Any) -> np.ndarray:
+    is_int = isinstance(seed, (int, np.integer)) and not isinstance(seed, bool)
+    if not is_int or not 0 <= seed < 2**32:
+        raise SeedError(f"expected a seed from 0 to 2**32 - 1, got {seed!r}.")
+    return np.array([0, seed], np.uint32)  # what jax.random.key(seed) holds
+
+
+def _random_seed() -> int:
+    return secrets.randbits(32)
+
+
+def _can_pack(out: Any) -> bool:
+    """Whether `out` is small, and of dtypes that words can hold."""
+    size = 0
+    for leaf in jax.tree.leaves(out):
+        if jnp.issubdtype(leaf.dtype, jax.dtypes.prng_key):
+            if "fry" not in str(leaf.dtype):
+                return False
+            size += 8 * math.prod(leaf.shape)
+        elif leaf.dtype.kind not in "biuf":
+            return False
+        else:
+            size += leaf.dtype.itemsize * math.prod(leaf.shape)
+    return size <= _PACKED_BYTES

@@ -1,0 +1,22 @@
+"""NumPy arrays as PyTorch tensors."""
+
+from collections.abc import Callable
+from typing import Any
+
+import jax
+
+from jaxenvs.errors import missing_extra
+
+
+def torch_converter() -> Callable[[Any], Any]:
+    """A function that turns a tree of arrays into one of tensors over the same memory.
+
+    Raises:
+        MissingExtraError: PyTorch is not installed.
+    """
+    try:
+        import torch
+    except ImportError as error:
+        raise missing_extra('make_gym(output="torch")', "torch", "torch") from error
+    from_dlpack = torch.from_dlpack
+    return lambda tree: jax.tree.map(from_dlpack, tree)

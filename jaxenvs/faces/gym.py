@@ -1,0 +1,608 @@
+"""The Gymnasium interface: NumPy in, NumPy out."""
+
+from collections.abc import Callable, Sequence
+from typing import Any, Literal
+
+import gymnasium
+import jax
+import jax.numpy as jnp
+import numpy as np
+from gymnasium.vector import AutoresetMode as GymAutoresetMode
+from gymnasium.vector.utils import batch_space
+
+from jaxenvs import spaces
+from jaxenvs.core import AutoresetMode, Environment, VectorEnv
+from jaxenvs.errors import (
+    ActionError,
+    ParameterError,
+    UnknownParameterError,
+    closest,
+)
+from jaxenvs.faces._engine import Engine, HostStep
+from jaxenvs.faces._torch import torch_converter
+from jaxenvs.factory import make
+from jaxenvs.rendering.window import Window, mosaic
+from jaxenvs.vector.vectorize import VectorizedEnv, vectorize
+
+GYM_MODES = {
+    "same_step": GymAutoresetMode.SAME_STEP,
+    "next_step": GymAutoresetMode.NEXT_STEP,
+    "disabled": GymAutoresetMode.DISABLED,
+}
+RENDER_MODES = ("human", "rgb_array", "rgb_array_list")
+RENDER_FPS = 30
+
+
+def make_gym(
+    id: str | Environment,
+    num_envs: int | None = None,
+    *,
+    seed: int | Sequence[int] | None = None,
+    autoreset_mode: AutoresetMode | GymAutoresetMode | None = None,
+    api: Literal["gymnasium", "gym"] = "gymnasium",
+    render_mode: str | None = None,
+    wrappers: Sequence[Callable[[Any], Any]] = (),
+    output: Literal["numpy", "torch"] = "numpy",
+    validate: bool = True,
+    device: jax.Device | str | None = None,
+    time_limit: int | None | Literal["default"] = "default",
+    batched: Sequence[str] = (),
+    stagger: bool | int = False,
+    **params: Any,
+) -> Any:
+    """Makes an id for programs that know Gymnasium and NumPy.
+
+    Args:
+        id: a registered id, or an `Environment`.
+        num_envs: N for a `gymnasium.vector.VectorEnv`; None for a `gymnasium.Env`.
+        seed: of the first `reset`, where that is not given one.
+        autoreset_mode: what follows a finished episode: "same_step" (the default of a batch),
+            "next_step", "disabled", or Gymnasium's `AutoresetMode`. Under "disabled" a finished
+            instance stays as it is, flags up and reward 0, until it is reset.
+        api: "gymnasium", or "gym" for the classic interface: `reset() -> observation`,
+            `step(action) -> observation, reward, done, info`.
+        render_mode: "rgb_array", "rgb_array_list", "human" or None.
+        wrappers: from `jaxenvs.wrappers`, the innermost first; compiled with the step.
+        output: "torch" returns PyTorch tensors over the same memory, and takes them as actions.
+        validate: refuse actions out of range or not a number.
+        device: where the environment runs, a `jax.Device` or "cpu", "gpu", "tpu". None is the
+            CPU: a small batch takes less time there than its way to an accelerator and back.
+        time_limit: steps after which an episode is truncated; "default" for the id's own.
+        batched: parameters given as [N] values, one for each instance.
+        stagger: as in `jaxenvs.vectorize`.
+        **params: parameters of the environment, such as `gravity=3.7`.
+
+    Returns:
+        `GymVectorEnv`, or `GymEnv` without `num_envs`.
+
+    Raises:
+        UnknownEnvironmentError, UnknownParameterError: the message names the closest.
+        ParameterError: an option has no such value.
+        MissingExtraError: output="torch" without PyTorch.
+
+    Example:
+        >>> envs = jaxenvs.make_gym("CartPole-v1", num_envs=3)
+        >>> observations, infos = envs.reset(seed=0)
+        >>> observations.shape
+        (3, 4)
+    """
+    _check_choice("api", api, ("gymnasium", "gym"))
+    _check_choice("output", output, ("numpy", "torch"))
+    _check_choice("render_mode", render_mode, (None, *RENDER_MODES))
+    mode = _native_mode(autoreset_mode)
+    if isinstance(id, str):
+        env, spec = make(id, time_limit=time_limit, **params), gymnasium_spec(id)
+    else:
+        env, spec = id.replace(**params) if params else id, None
+    if num_envs is None:
+        default: AutoresetMode = "disabled"
+    else:
+        default = "same_step" if api == "gymnasium" else "disabled"
+    vector_env: Any = vectorize(
+        env,
+        1 if num_envs is None else num_envs,
+        autoreset=mode or default,
+        batched=batched,
+        stagger=stagger,
+    )
+    for wrapper in wrappers:
+        vector_env = wrapper(vector_env)
+    options: dict[str, Any] = {
+        "seed": seed,
+        "render_mode": render_mode,
+        "output": output,
+        "validate": validate,
+        "device": _device(device),
+        "spec": spec,
+    }
+    if api == "gym":
+        from jaxenvs.faces.gym_classic import ClassicEnv, ClassicVectorEnv
+
+        return (ClassicEnv if num_envs is None else ClassicVectorEnv)(vector_env, **options)
+    return (GymEnv if num_envs is None else GymVectorEnv)(vector_env, **options)
+
+
+class GymVectorEnv(gymnasium.vector.VectorEnv):
+    """N native instances as a `gymnasium.vector.VectorEnv`. Made by `make_gym`.
+
+    Arrays that a call returns never change later, and may be written to.
+    """
+
+    def __init__(
+        self,
+        env: VectorEnv,
+        *,
+        seed: int | Sequence[int] | None = None,
+        render_mode: str | None = None,
+        output: Literal["numpy", "torch"] = "numpy",
+        validate: bool = True,
+        device: jax.Device | None = None,
+        spec: Any = None,
+    ) -> None:
+        self.engine = Engine(env, device=device, validate=validate)
+        self.num_envs = env.num_envs
+        self.single_observation_space = spaces.to_gymnasium(env.single_observation_space)
+        self.single_action_space = spaces.to_gymnasium(env.single_action_space)
+        self.observation_space = batch_space(self.single_observation_space, self.num_envs)
+        self.action_space = batch_space(self.single_action_space, self.num_envs)
+        self.render_mode = render_mode
+        self.spec = spec
+        self.metadata = {
+            "autoreset_mode": GYM_MODES[env.autoreset],
+            "render_modes": list(RENDER_MODES),
+            "render_fps": RENDER_FPS,
+        }
+        self._first_seed = seed
+        self._convert = torch_converter() if output == "torch" else None
+        self._window: Any = None
+        self._frames: list[tuple[np.ndarray, ...]] = []
+
+    @property
+    def env(self) -> VectorEnv:
+        """The native environment, with its present parameters."""
+        return self.engine.env
+
+    def reset(
+        self,
+        *,
+        seed: int | Sequence[int | None] | None = None,
+        options: dict[str, Any] | None = None,
+    ) -> tuple[Any, dict[str, Any]]:
+        """Starts an episode in every instance.
+
+        Args:
+            seed: an int for all: instance i then does what it does in
+                `env.reset(jax.random.key(seed))`; or one each: instance i then does the same
+                however many others there are. None goes on from the last seed.
+            options: {"reset_mask": bool[N]} resets those instances alone.
+
+        Returns:
+            The observations, [N, ...], and the infos.
+
+        Raises:
+            SeedError: not a seed, or not N of them.
+            ParameterError: the mask is not bool[N], or all false.
+        """
+        mask = self._mask(options)
+        seed = self._first_seed if seed is None else seed
+        step = self.engine.reset(seed, mask)
+        self._first_seed = None
+        self._render_frame()
+        return self._out(step.observation), self._infos(step.info, mask)
+
+    def step(self, actions: Any) -> tuple[Any, Any, Any, Any, dict[str, Any]]:
+        """Takes one action in every instance.
+
+        Args:
+            actions: [N, ...] of the action space.
+
+        Returns:
+            Observations [N, ...], rewards float32[N], terminations bool[N], truncations bool[N]
+            and infos. Under autoreset in the same step `infos["final_obs"]` and
+            `infos["final_info"]` have what ended there, and masks `_final_obs`, `_final_info`
+            of the instances concerned.
+
+        Raises:
+            ActionError: the actions do not fit; nothing was done.
+        """
+        self.engine.send(actions)
+        return self.step_wait()
+
+    def step_async(self, actions: Any) -> None:
+        """Starts a step and returns at once; the device works while the caller goes on."""
+        self.engine.send(actions, "step_async")
+
+    def step_wait(self, **kwargs: Any) -> tuple[Any, Any, Any, Any, dict[str, Any]]:
+        """Waits for the step under way and returns what `step` does."""
+        step = self.engine.receive()
+        if self.render_mode is not None:
+            self._render_frame()
+        infos = self._step_infos(step) if step.any_done or step.has_info else {}
+        if self._convert is not None:
+            convert = self._out
+            return (
+                convert(step.observation),
+                convert(step.reward),
+                convert(step.terminated),
+                convert(step.truncated),
+                infos,
+            )
+        return step.observation, step.reward, step.terminated, step.truncated, infos
+
+    def send(self, action: Any, env_id: np.ndarray | None = None) -> None:
+        """Starts a step as EnvPool does; all N instances take part.
+
+        Args:
+            action: [N, ...].
+            env_id: int[N], the instance of each action; None for their order.
+
+        Raises:
+            ActionError: `env_id` does not name every instance once.
+        """
+        if env_id is not None:
+            order = np.asarray(env_id)
+            if not np.array_equal(np.sort(order.reshape(-1)), np.arange(self.num_envs)):
+                raise ActionError(
+                    f"send got env_id={order.tolist()}; all {self.num_envs} instances step"
+                    " together, so each has to be named once.  Pass info['env_id'] of recv."
+                )
+            action = jax.tree.map(lambda part: np.asarray(part)[np.argsort(order)], action)
+        self.engine.send(action, "send")
+
+    def async_reset(self, *, seed: int | Sequence[int] | None = None) -> None:
+        """Starts an episode everywhere; `recv` returns it, as in EnvPool."""
+        seed = self._first_seed if seed is None else seed
+        self._received = self.engine.reset(seed)
+        self._first_seed = None
+
+    _received: HostStep | None = None
+
+    def recv(self) -> tuple[Any, Any, Any, Any, dict[str, Any]]:
+        """Waits for what `send` or `async_reset` started; `info["env_id"]` is int32[N]."""
+        first, self._received = self._received, None
+        if first is None:
+            out = self.step_wait()
+        else:
+            parts = (first.observation, first.reward, first.terminated, first.truncated)
+            out = (*(self._out(part) for part in parts), self._infos(first.info, None))
+        out[-1]["env_id"] = np.arange(self.num_envs, dtype=np.int32)
+        return out
+
+    def render(self) -> tuple[np.ndarray, ...] | list[Any] | None:
+        """Frames of all instances, uint8[H, W, 3] each.
+
+        Returns:
+            A tuple of N frames; under "rgb_array_list" a list of such tuples, one for each step
+            since the last call; under "human" None, and the window shows a mosaic.
+        """
+        if self.render_mode is None:
+            gymnasium.logger.warn(
+                "render was called without a render_mode; make_gym(..., render_mode='rgb_array')"
+                " returns frames."
+            )
+            return None
+        if self.render_mode == "rgb_array_list":
+            frames, self._frames = self._frames, []
+            return frames
+        if self.render_mode == "human":
+            self._render_frame()
+            return None
+        return self._draw()
+
+    def close_extras(self, **kwargs: Any) -> None:
+        """Drops the state, the window and what is in flight."""
+        self.engine.close()
+        if self._window is not None:
+            self._window.close()
+            self._window = None
+
+    def call(self, name: str, *args: Any, **kwargs: Any) -> tuple[Any, ...]:
+        """Calls a method of the environment, or reads a parameter, once for each instance.
+
+        Returns:
+            N results.
+
+        Raises:
+            UnknownParameterError: there is neither.
+        """
+        if name == "render":
+            return self._draw()
+        if name in self.env.parameters:
+            return self.get_attr(name)
+        env = self.env.env.unwrapped if isinstance(self.env, VectorizedEnv) else self.env
+        if not hasattr(env, name):
+            raise self._unknown(name)
+        value = getattr(env, name)
+        return (value(*args, **kwargs) if callable(value) else value,) * self.num_envs
+
+    def get_attr(self, name: str) -> tuple[Any, ...]:
+        """Reads a parameter of every instance.
+
+        Raises:
+            UnknownParameterError: there is none of that name.
+        """
+        if name not in self.env.parameters:
+            return self.call(name) if hasattr(self.env, name) else self._refuse(name)
+        value = self.env.parameters[name]
+        if name in getattr(self.env, "batched", ()):
+            return tuple(np.asarray(value))
+        return (value,) * self.num_envs
+
+    def set_attr(self, name: str, values: Any) -> None:
+        """Sets a parameter: one value for all instances, or a list or tuple of N.
+
+        The step is compiled anew. State and episodes go on.
+
+        Raises:
+            UnknownParameterError: there is no parameter of that name.
+            ParameterError: not N values.
+        """
+        if name not in self.env.parameters:
+            self._refuse(name)
+        env: Any = self.env
+        if isinstance(values, (list, tuple)) and len(values) != self.num_envs:
+            raise ParameterError(
+                f'set_attr("{name}") got {len(values)} values for num_envs={self.num_envs}.'
+                "  Pass one for each instance, or a single one."
+            )
+        if isinstance(values, (list, tuple)) and any(value != values[0] for value in values):
+            if not isinstance(env, VectorizedEnv):
+                raise ParameterError(
+                    f'set_attr("{name}") got different values for the instances of {env!r}, which'
+                    " shares one.  Pass a single value."
+                )
+            changed = env.env.replace(**{name: jnp.asarray(values)})
+            env = VectorizedEnv(
+                env=changed,
+                num_envs=env.num_envs,
+                autoreset=env.autoreset,
+                batched=tuple({*env.batched, name}),
+                reset_chunk=env.reset_chunk,
+            )
+        else:
+            value = values[0] if isinstance(values, (list, tuple)) else values
+            if name in getattr(env, "batched", ()):
+                value = jnp.full(self.num_envs, value)
+            env = env.replace(**{name: value})
+        self.engine.replace_env(env)
+
+    def _out(self, tree: Any) -> Any:
+        return tree if self._convert is None else self._convert(tree)
+
+    def _mask(self, options: dict[str, Any] | None) -> np.ndarray | None:
+        mask = (options or {}).get("reset_mask")
+        if mask is None:
+            return None
+        mask = np.asarray(mask)
+        if mask.shape != (self.num_envs,) or mask.dtype != np.bool_ or not mask.any():
+            raise ParameterError(
+                f"options['reset_mask'] got {mask.dtype}{list(mask.shape)} with"
+                f" {int(np.count_nonzero(mask))} true; expected bool[{self.num_envs}] with at"
+                " least one true."
+            )
+        return mask
+
+    def _infos(self, info: dict[str, Any], rows: np.ndarray | None) -> dict[str, Any]:
+        """Gymnasium's form of `info`: beside each entry the mask of the rows that have it."""
+        rows = np.ones(self.num_envs, bool) if rows is None else rows
+        infos: dict[str, Any] = {}
+        for name, value in info.items():
+            infos[name] = self._infos(value, rows) if isinstance(value, dict) else self._out(value)
+            infos[f"_{name}"] = rows.copy()
+        return infos
+
+    def _step_infos(self, step: HostStep) -> dict[str, Any]:
+        done = step.terminated | step.truncated
+        if self.env.autoreset != "same_step" or not step.any_done:
+            return self._infos(step.info, None)
+        # What the step returned belongs to the episode that ended, where one did.
+        infos = self._infos(step.info, ~done)
+        infos.update(
+            final_obs=self._final_observations(step.final_observation, done),
+            _final_obs=done,
+            final_info=self._infos(step.info, done),
+            _final_info=done.copy(),
+        )
+        return infos
+
+    def _final_observations(self, observation: Any, done: np.ndarray) -> np.ndarray:
+        """object[N]: the last observation of every episode that ended, else None."""
+        rows = np.flatnonzero(done)
+        leaves, treedef = jax.tree.flatten(observation)
+        columns = [list(self._out(leaf[rows])) for leaf in leaves]
+        final = np.full(self.num_envs, None, dtype=object)
+        if jax.tree_util.treedef_is_leaf(treedef):
+            each: Any = columns[0]
+        else:
+            each = [jax.tree.unflatten(treedef, row) for row in zip(*columns, strict=True)]
+        final[rows] = np.fromiter(each, dtype=object, count=len(rows))
+        return final
+
+    def _draw(self) -> tuple[np.ndarray, ...]:
+        return tuple(self.engine.render(range(self.num_envs)))
+
+    def _render_frame(self) -> None:
+        if self.render_mode == "rgb_array_list":
+            self._frames.append(self._draw())
+        elif self.render_mode == "human":
+            self._window = self._window or Window(RENDER_FPS)
+            self._window.show(mosaic(self._draw()))
+
+    def _unknown(self, name: str) -> UnknownParameterError:
+        known = self.env.parameters
+        return UnknownParameterError(
+            f'{self.env!r} has no parameter "{name}".{closest(name, known)}'
+            f"  It has: {', '.join(known) or 'none'}."
+        )
+
+    def _refuse(self, name: str) -> Any:
+        raise self._unknown(name)
+
+
+class GymEnv(gymnasium.Env):
+    """One native instance as a `gymnasium.Env`. Made by `make_gym` without `num_envs`.
+
+    `reset(seed=s)` begins the trajectory that an instance with seed s has in a `GymVectorEnv`.
+    """
+
+    metadata = {"render_modes": list(RENDER_MODES), "render_fps": RENDER_FPS}  # noqa: RUF012
+
+    def __init__(
+        self,
+        env: VectorEnv,
+        *,
+        seed: int | None = None,
+        render_mode: str | None = None,
+        output: Literal["numpy", "torch"] = "numpy",
+        validate: bool = True,
+        device: jax.Device | None = None,
+        spec: Any = None,
+    ) -> None:
+        self._batch = GymVectorEnv(
+            env,
+            seed=None if seed is None else [seed],
+            output=output,
+            validate=validate,
+            device=device,
+        )
+        self.observation_space = self._batch.single_observation_space
+        self.action_space = self._batch.single_action_space
+        self.render_mode = render_mode
+        self.spec = spec
+        self._window: Any = None
+        self._frames: list[np.ndarray] = []
+
+    @property
+    def env(self) -> VectorEnv:
+        """The native environment, a batch of one."""
+        return self._batch.env
+
+    def reset(
+        self, *, seed: int | None = None, options: dict[str, Any] | None = None
+    ) -> tuple[Any, dict[str, Any]]:
+        """Starts an episode; `seed` makes it, and all that follow, reproducible.
+
+        Raises:
+            SeedError: not a seed.
+        """
+        del options  # there is nothing to choose
+        if seed is not None:
+            super().reset(seed=seed)
+        observations, infos = self._batch.reset(seed=None if seed is None else [seed])
+        self._after()
+        return _row(observations), _row_infos(infos)
+
+    def step(self, action: Any) -> tuple[Any, float, bool, bool, dict[str, Any]]:
+        """Takes one action.
+
+        Returns:
+            Observation, reward, whether the task terminated, whether the episode was cut, infos.
+
+        Raises:
+            ActionError: the action does not fit.
+        """
+        observations, rewards, terminated, truncated, infos = self._batch.step(
+            _as_batch(self._batch.single_action_space, action)
+        )
+        self._after()
+        return (
+            _row(observations),
+            float(rewards[0]),
+            bool(terminated[0]),
+            bool(truncated[0]),
+            _row_infos(infos),
+        )
+
+    def render(self) -> Any:
+        """A frame, uint8[H, W, 3]; the frames since the last call under "rgb_array_list"."""
+        if self.render_mode is None:
+            gymnasium.logger.warn(
+                "render was called without a render_mode; make_gym(..., render_mode='rgb_array')"
+                " returns frames."
+            )
+            return None
+        if self.render_mode == "rgb_array_list":
+            frames, self._frames = self._frames, []
+            return frames
+        if self.render_mode == "human":
+            self._show()
+            return None
+        return self._draw()
+
+    def close(self) -> None:
+        """Drops the state and the window."""
+        self._batch.close()
+        if self._window is not None:
+            self._window.close()
+            self._window = None
+
+    def get_wrapper_attr(self, name: str) -> Any:
+        """A parameter of the environment, or an attribute of this object."""
+        if name in self.env.parameters:
+            return self._batch.get_attr(name)[0]
+        return super().get_wrapper_attr(name)
+
+    def set_wrapper_attr(self, name: str, value: Any, *, force: bool = True) -> bool:
+        """Sets a parameter of the environment, or an attribute of this object."""
+        if name in self.env.parameters:
+            self._batch.set_attr(name, value)
+            return True
+        return super().set_wrapper_attr(name, value, force=force)
+
+    def _draw(self) -> np.ndarray:
+        return self._batch.engine.render([0])[0]
+
+    def _show(self) -> None:
+        self._window = self._window or Window(RENDER_FPS)
+        self._window.show(self._draw())
+
+    def _after(self) -> None:
+        if self.render_mode == "rgb_array_list":
+            self._frames.append(self._draw())
+        elif self.render_mode == "human":
+            self._show()
+
+
+def gymnasium_spec(id: str) -> Any:
+    """Gymnasium's entry for `id`, or None for one that was registered later."""
+    return gymnasium.registry.get(f"jaxenvs/{id}")
+
+
+def _row(tree: Any) -> Any:
+    return jax.tree.map(lambda leaf: leaf[0], tree)
+
+
+def _row_infos(infos: dict[str, Any]) -> dict[str, Any]:
+    return {name: _row(value) for name, value in infos.items() if f"_{name}" in infos}
+
+
+def _as_batch(space: gymnasium.Space, action: Any) -> Any:
+    if isinstance(space, gymnasium.spaces.Dict) and isinstance(action, dict):
+        return {
+            key: _as_batch(space[key], value) if key in space.spaces else value
+            for key, value in action.items()
+        }
+    if isinstance(space, gymnasium.spaces.Tuple) and isinstance(action, (tuple, list)):
+        return tuple(_as_batch(sub, value) for sub, value in zip(space, action, strict=False))
+    return action[None] if hasattr(action, "shape") and action.shape else np.asarray([action])
+
+
+def _native_mode(mode: Any) -> AutoresetMode | None:
+    names = {gym_mode: name for name, gym_mode in GYM_MODES.items()}
+    mode = names.get(mode, mode) if isinstance(mode, GymAutoresetMode) else mode
+    mode = {gym_mode.value: name for gym_mode, name in names.items()}.get(mode, mode)
+    _check_choice("autoreset_mode", mode, (None, *GYM_MODES))
+    return mode
+
+
+def _device(device: Any) -> jax.Device | None:
+    return jax.devices(device)[0] if isinstance(device, str) else device
+
+
+def _check_choice(name: str, value: Any, choices: Sequence[Any]) -> None:
+    if value not in choices:
+        known = [choice for choice in choices if choice is not None]
+        raise ParameterError(
+            f"make_gym got {name}={value!r}; expected one of {list(choices)}."
+            f"{closest(str(value), known)}"
+        )

@@ -1,0 +1,59 @@
+"""A window on the screen that shows frames."""
+
+import math
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+
+from jaxenvs.errors import missing_extra
+
+
+class Window:
+    """Shows one frame after the other, at most `fps` a second.
+
+    Raises:
+        MissingExtraError: pygame is not installed.
+    """
+
+    def __init__(self, fps: int) -> None:
+        try:
+            import pygame
+        except ImportError as error:
+            raise missing_extra('render_mode="human"', "pygame", "render") from error
+        self._pygame: Any = pygame
+        self._fps = fps
+        self._screen: Any = None
+        self._clock = pygame.time.Clock()
+
+    def show(self, frame: np.ndarray) -> None:
+        """Shows `frame`, uint8[H, W, 3], and waits until it is due."""
+        pygame = self._pygame
+        size = (frame.shape[1], frame.shape[0])
+        if self._screen is None or self._screen.get_size() != size:
+            pygame.display.init()
+            pygame.display.set_caption("jaxenvs")
+            self._screen = pygame.display.set_mode(size)
+        surface = pygame.surfarray.make_surface(np.swapaxes(frame, 0, 1))
+        self._screen.blit(surface, (0, 0))
+        pygame.event.pump()
+        self._clock.tick(self._fps)
+        pygame.display.flip()
+
+    def close(self) -> None:
+        """Takes the window off the screen."""
+        if self._screen is not None:
+            self._pygame.display.quit()
+            self._screen = None
+
+
+def mosaic(frames: Sequence[np.ndarray]) -> np.ndarray:
+    """Lays N frames, uint8[H, W, 3], out in a grid about as wide as high; the rest is black."""
+    stack = np.asarray(frames)
+    num_frames, height, width, channels = stack.shape
+    columns = math.ceil(math.sqrt(num_frames * height / width))
+    rows = math.ceil(num_frames / columns)
+    grid = np.zeros((rows * columns, height, width, channels), stack.dtype)
+    grid[:num_frames] = stack
+    grid = grid.reshape(rows, columns, height, width, channels)
+    return grid.swapaxes(1, 2).reshape(rows * height, columns * width, channels)
