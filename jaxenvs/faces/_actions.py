@@ -30,10 +30,7 @@ class Actions:
         self.validate = validate
         self._space = env.single_action_space
         self._num_envs = env.num_envs
-        self._convert = self._converter(self._space, device, "")
-
-    def __call__(self, actions: Any) -> Any:
-        return self._convert(actions)
+        self.convert = self._converter(self._space, device, "")
 
     def _converter(self, space: Space, device: jax.Device, where: str) -> Callable[[Any], Any]:
         if isinstance(space, Dict):
@@ -77,7 +74,7 @@ class Actions:
         kinds = {"b": "b", "i": "iu", "u": "iu", "f": "fiu"}[dtype.kind]
         host, on_device = _shared_array(shape, dtype, device)
         is_valid = _value_check(space, host) if self.validate else None
-        copyto = np.copyto
+        copyto, casting = np.copyto, "same_kind" if dtype.kind != "u" else "unsafe"
 
         def convert(actions: Any) -> Any:
             if type(actions) is not np.ndarray:
@@ -88,7 +85,7 @@ class Actions:
                     f"{self._num_envs} expects {dtype}{list(shape)}.  Pass one action per"
                     " instance; env.action_space.sample() shows the form."
                 )
-            copyto(host, actions, casting="same_kind" if dtype.kind != "u" else "unsafe")
+            copyto(host, actions, casting)
             if is_valid is not None and not is_valid():
                 raise ActionError(_bad_values(space, actions, where))
             # Where memory is not shared, the copy that crosses must not be written to again.
@@ -164,6 +161,7 @@ def _bad_values(space: Space, actions: np.ndarray, where: str) -> str:
     shown = ", ".join(str(row) for row in rows[:5]) + (", ..." if len(rows) > 5 else "")
     return (
         f"step got actions outside of {space}{_at(where)}: instances [{shown}], such as"
-        f" {actions[rows[0]] if len(rows) else actions.flat[0]}.  Clip them (jaxenvs.wrappers.ClipAction does),"
-        " or pass validate=False to let the environment decide."
+        f" {actions[rows[0]] if len(rows) else actions.flat[0]}."
+        "  Clip them (jaxenvs.wrappers.ClipAction does), or pass validate=False to let the"
+        " environment decide."
     )

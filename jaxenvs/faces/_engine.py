@@ -5,11 +5,12 @@ there the crossing and XLA's own bookkeeping cost more than the work; a large on
 arrays, its state donated. Both give the bits that `env.step` gives inside `jit`.
 """
 
+import ctypes
 import math
 import secrets
 from collections.abc import Callable, Sequence
 from functools import lru_cache, partial
-from typing import Any
+from typing import Any, NamedTuple
 
 import chex
 import gymnasium
@@ -20,7 +21,7 @@ import numpy as np
 from jaxenvs.core import TimeStep, VectorEnv
 from jaxenvs.errors import SeedError
 from jaxenvs.faces._actions import Actions
-from jaxenvs.faces._layout import Layout, View, host_buffer
+from jaxenvs.faces._layout import Layout, host_memory
 from jaxenvs.vector.vectorize import in_one_kernel
 
 # Up to here a batch crosses as one buffer. Measured with CartPole on two CPU cores: at 128 KiB
@@ -29,7 +30,7 @@ _PACKED_BYTES = 128 * 1024
 
 # How often to ask whether a step is done before going to sleep: about 100 us. A sleeping thread
 # takes 20 to 50 us to wake, longer than most steps.
-_POLLS = 400
+_POLLS = range(400)
 
 
 _IMPL = "threefry2x32"
@@ -44,39 +45,25 @@ class Carry:
     time: jax.Array  # uint32[] or [N], how many keys came of the seed: call t takes fold_in(key, t)
 
 
-class HostStep:
+class HostStep(NamedTuple):
     """What a call returned, as NumPy arrays that never change."""
 
-    __slots__ = (
-        "_rest",
-        "any_done",
-        "has_info",
-        "observation",
-        "reward",
-        "terminated",
-        "truncated",
-    )
-
-    def __init__(self, timestep: Any, read: Callable[[Any], Any], any_done: bool) -> None:
-        self.observation = read(timestep.observation)
-        self.reward = read(timestep.reward)
-        self.terminated = read(timestep.terminated)
-        self.truncated = read(timestep.truncated)
-        self.any_done = any_done
-        self.has_info = bool(timestep.info)
-        self._rest = (timestep, read)  # seldom asked for
+    observation: Any
+    reward: np.ndarray
+    terminated: np.ndarray
+    truncated: np.ndarray
+    any_done: bool  # whether an episode ended anywhere
+    read: Callable[[str], Any]  # other fields of the timestep, seldom asked for, by name
 
     @property
     def final_observation(self) -> Any:
         """What the step led to, in every instance."""
-        timestep, read = self._rest
-        return read(timestep.final_observation)
+        return self.read("final_observation")
 
     @property
     def info(self) -> Any:
         """The timestep's info."""
-        timestep, read = self._rest
-        return {name: read(value) for name, value in timestep.info.items()}
+        return self.read("info")
 
 
 class Engine:
@@ -98,7 +85,8 @@ class Engine:
         self.env = env
         self.num_envs = env.num_envs
         self._device = jax.devices("cpu")[0] if device is None else device
-        self._actions = Actions(env, self._device, validate)
+        self._validate = validate
+        self._convert = Actions(env, self._device, validate).convert
         self._programs: Programs | None = None
         self._out: Any = None  # the last output of a program
         self._pending: str | None = None
@@ -144,11 +132,20 @@ class Engine:
             ActionError: structure, shape, dtype or value do not fit; nothing was done.
             ResetNeeded, ClosedEnvironmentError, AlreadyPendingCallError: not now.
         """
-        if self._pending or self._closed or self._programs is None:
+        if self._pending or self._programs is None:
             self._check_open(name)
             raise gymnasium.error.ResetNeeded(f"{name} was called before reset.  Call reset first.")
-        self._out = self._programs.step(self._out, self._actions(actions))
+        self._out = self._programs.step(self._out, self._convert(actions))
         self._pending = name
+
+    def step(self, actions: Any) -> HostStep:
+        """`send` and `receive` in one."""
+        programs = self._programs
+        if self._pending or programs is None:
+            self.send(actions)
+        else:
+            self._out = programs.step(self._out, self._convert(actions))
+        return programs.read(self._out)  # pyright: ignore[reportOptionalMemberAccess]
 
     def receive(self, name: str = "step_wait") -> HostStep:
         """Waits for the step that `send` started.
@@ -177,7 +174,7 @@ class Engine:
         """Goes on with other parameters; the state stays as it is."""
         self._check_open("set_attr")
         self.env = env
-        self._actions = Actions(env, self._device, self._actions.validate)
+        self._convert = Actions(env, self._device, self._validate).convert
         if self._programs is not None:
             carry, timestep = self._programs.unpack(self._out)
             self._programs = programs_for(env, carry.seed.ndim == 2, self._device)
@@ -261,16 +258,17 @@ class Programs:
         time = jax.ShapeDtypeStruct(shape, jnp.uint32)
         self._reset = jax.jit(partial(_reset, env))
         out = jax.eval_shape(self._reset, words, time)
+        self._is_tried = False
         self._is_packed = device.platform == "cpu" and _can_pack(out)
         if self._is_packed:
             self._layout = Layout(out)
-            self._views = self._layout.views(0)
+            self._read = _packed_reader(self._layout)
             self._pack = jax.jit(self._layout.pack)
             self._unpack = jax.jit(self._layout.unpack)
             self._step = jax.jit(in_one_kernel(self._packed_step, env))
             self._plain_step = jax.jit(partial(self._packed_step, env))
-            self._is_tried = False
         else:
+            self._read = _array_reader(device.platform == "cpu")
             self._step = jax.jit(partial(_step, env), donate_argnums=0)
         self._reset_where = jax.jit(partial(_reset_where, env))
         self._render = jax.jit(
@@ -286,10 +284,10 @@ class Programs:
         return self._pack(out) if self._is_packed else out
 
     def step(self, out: Any, action: Any) -> Any:
-        if not self._is_packed:
-            return self._step(out[0], action)
         if self._is_tried:
             return self._step(out, action)
+        if not self._is_packed:
+            return self._step(out[0], action)
         self._is_tried = True
         try:
             return self._step(out, action)
@@ -323,7 +321,7 @@ class Programs:
     def wait(self, out: Any) -> None:
         """Returns when `out` is computed."""
         array = out if self._is_packed else out[1]
-        for _ in range(_POLLS):
+        for _ in _POLLS:
             if array.is_ready():
                 return
         array.block_until_ready()
@@ -331,30 +329,56 @@ class Programs:
     def read(self, out: Any) -> HostStep:
         """Waits for `out` and reads it."""
         self.wait(out)
-        if self._is_packed:
-            memory = host_buffer(out)
-            _, any_done, timestep = self._views
-            return HostStep(
-                timestep, lambda tree: _read_views(tree, memory), bool(any_done(memory))
-            )
-        read = _read_arrays if self._device.platform == "cpu" else _copy_arrays
-        return HostStep(out[2], read, bool(out[1]))
+        return self._read(out)
 
 
-def _read_views(tree: Any, memory: Any) -> Any:
-    if isinstance(tree, View):
-        return tree(memory)
-    return jax.tree.map(lambda view: view(memory), tree)
+def _packed_reader(layout: Layout) -> Callable[[Any], HostStep]:
+    _, any_done, timestep = layout.readers()
+    any_done_word = any_done.keywords["offset"] // 4
+    kind = ctypes.c_uint32 * layout.num_words
+    reward, terminated, truncated = timestep.reward, timestep.terminated, timestep.truncated
+    observation = _tree_reader(timestep.observation)
+
+    # Called once a step: every name is local, and nothing is read twice.
+    def read(out: jax.Array) -> HostStep:
+        memory = kind.from_address(out.unsafe_buffer_pointer())
+        memory.array = out  # keeps the device buffer alive  # pyright: ignore
+        return HostStep(
+            observation(memory),
+            reward(memory),
+            terminated(memory),
+            truncated(memory),
+            memory[any_done_word] != 0,
+            lambda name: _tree_reader(getattr(timestep, name))(memory),
+        )
+
+    return read
 
 
-def _read_arrays(tree: Any) -> Any:
-    return jax.tree.map(
-        lambda array: np.ndarray(array.shape, array.dtype, host_buffer(array)), tree
-    )
+def _tree_reader(readers: Any) -> Callable[[Any], Any]:
+    if callable(readers):
+        return readers
+    return lambda memory: jax.tree.map(lambda reader: reader(memory), readers)
 
 
-def _copy_arrays(tree: Any) -> Any:
-    return jax.tree.map(np.array, tree)
+def _array_reader(on_cpu: bool) -> Callable[[Any], HostStep]:
+    def read_leaf(array: jax.Array) -> np.ndarray:
+        if not on_cpu:
+            return np.array(array)
+        return np.ndarray(array.shape, array.dtype, host_memory(array))
+
+    def read(out: Any) -> HostStep:
+        _, any_done, timestep = out
+        return HostStep(
+            jax.tree.map(read_leaf, timestep.observation),
+            read_leaf(timestep.reward),
+            read_leaf(timestep.terminated),
+            read_leaf(timestep.truncated),
+            bool(any_done),
+            lambda name: jax.tree.map(read_leaf, getattr(timestep, name)),
+        )
+
+    return read
 
 
 def programs_for(env: VectorEnv, each: bool, device: jax.Device) -> Programs:

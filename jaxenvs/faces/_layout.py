@@ -5,6 +5,7 @@ size. A tree that crosses as one buffer costs that once.
 """
 
 import ctypes
+import functools
 import math
 from typing import Any
 
@@ -46,27 +47,16 @@ class Layout:
             ],
         )
 
-    def views(self, first_word: int) -> Any:
-        """A tree of `(shape, dtype, byte offset)`, for a buffer that begins `first_word` earlier."""
+    def readers(self) -> Any:
+        """A tree of functions, each of which reads its leaf off a buffer that `pack` filled."""
         return jax.tree.unflatten(
             self._treedef,
             [
-                View(leaf.shape, leaf.dtype, (first_word + start) * _BYTES)
+                # A partial of a C function: a Python one would cost as much as the array.
+                functools.partial(np.ndarray, leaf.shape, leaf.dtype, offset=start * _BYTES)
                 for leaf, start in zip(self._leaves, self._starts, strict=False)
             ],
         )
-
-
-class View:
-    """A part of a host buffer as an array."""
-
-    __slots__ = ("dtype", "offset", "shape")
-
-    def __init__(self, shape: tuple[int, ...], dtype: np.dtype, offset: int) -> None:
-        self.shape, self.dtype, self.offset = shape, dtype, offset
-
-    def __call__(self, buffer: Any) -> np.ndarray:
-        return np.ndarray(self.shape, self.dtype, buffer, self.offset)
 
 
 class _Leaf:
@@ -111,12 +101,13 @@ class _Leaf:
         return np.arange(lanes, dtype=np.uint32)[None] * np.uint32(8 * self.dtype.itemsize)
 
 
-def host_buffer(array: jax.Array) -> Any:
+def host_memory(array: jax.Array, kind: type[ctypes.Array] | None = None) -> Any:
     """The memory of a finished CPU array, writable, alive as long as what is made of it.
 
     `np.asarray` would give it read-only, of which PyTorch warns. Nothing else reads what the
     caller is handed, so the caller may well write to it.
     """
-    memory = (ctypes.c_byte * array.nbytes).from_address(array.unsafe_buffer_pointer())
-    memory.array = array  # keeps the device buffer alive
+    kind = kind or ctypes.c_byte * array.nbytes
+    memory = kind.from_address(array.unsafe_buffer_pointer())
+    memory.array = array  # keeps the device buffer alive  # pyright: ignore
     return memory

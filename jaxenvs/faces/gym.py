@@ -1,5 +1,6 @@
 """The Gymnasium interface: NumPy in, NumPy out."""
 
+import functools
 from collections.abc import Callable, Sequence
 from typing import Any, Literal
 
@@ -56,9 +57,10 @@ def make_gym(
         id: a registered id, or an `Environment`.
         num_envs: N for a `gymnasium.vector.VectorEnv`; None for a `gymnasium.Env`.
         seed: of the first `reset`, where that is not given one.
-        autoreset_mode: what follows a finished episode: "same_step" (the default of a batch),
-            "next_step", "disabled", or Gymnasium's `AutoresetMode`. Under "disabled" a finished
-            instance stays as it is, flags up and reward 0, until it is reset.
+        autoreset_mode: what follows a finished episode: "next_step" (the default of a batch, as
+            in Gymnasium and EnvPool), "same_step", "disabled", or Gymnasium's `AutoresetMode`.
+            Under "disabled" a finished instance stays as it is, flags up and reward 0, until it
+            is reset.
         api: "gymnasium", or "gym" for the classic interface: `reset() -> observation`,
             `step(action) -> observation, reward, done, info`.
         render_mode: "rgb_array", "rgb_array_list", "human" or None.
@@ -97,7 +99,7 @@ def make_gym(
     if num_envs is None:
         default: AutoresetMode = "disabled"
     else:
-        default = "same_step" if api == "gymnasium" else "disabled"
+        default = "next_step" if api == "gymnasium" else "disabled"
     vector_env: Any = vectorize(
         env,
         1 if num_envs is None else num_envs,
@@ -153,6 +155,8 @@ class GymVectorEnv(gymnasium.vector.VectorEnv):
             "render_fps": RENDER_FPS,
         }
         self._first_seed = seed
+        self._is_same_step = env.autoreset == "same_step"
+        self._has_info = bool(jax.eval_shape(env.reset, jax.random.key(0))[1].info)
         self._convert = torch_converter() if output == "torch" else None
         self._window: Any = None
         self._frames: list[tuple[np.ndarray, ...]] = []
@@ -205,8 +209,7 @@ class GymVectorEnv(gymnasium.vector.VectorEnv):
         Raises:
             ActionError: the actions do not fit; nothing was done.
         """
-        self.engine.send(actions)
-        return self.step_wait()
+        return self._result(self.engine.step(actions))
 
     def step_async(self, actions: Any) -> None:
         """Starts a step and returns at once; the device works while the caller goes on."""
@@ -214,20 +217,18 @@ class GymVectorEnv(gymnasium.vector.VectorEnv):
 
     def step_wait(self, **kwargs: Any) -> tuple[Any, Any, Any, Any, dict[str, Any]]:
         """Waits for the step under way and returns what `step` does."""
-        step = self.engine.receive()
+        return self._result(self.engine.receive())
+
+    def _result(self, step: HostStep) -> tuple[Any, Any, Any, Any, dict[str, Any]]:
         if self.render_mode is not None:
             self._render_frame()
-        infos = self._step_infos(step) if step.any_done or step.has_info else {}
+        observation, reward, terminated, truncated, any_done, _ = step
+        has_infos = self._has_info or (any_done and self._is_same_step)
+        infos = StepInfos(self._step_infos, step) if has_infos else {}
         if self._convert is not None:
-            convert = self._out
-            return (
-                convert(step.observation),
-                convert(step.reward),
-                convert(step.terminated),
-                convert(step.truncated),
-                infos,
-            )
-        return step.observation, step.reward, step.terminated, step.truncated, infos
+            parts = map(self._convert, (observation, reward, terminated, truncated))
+            return (*parts, infos)  # pyright: ignore[reportReturnType]
+        return observation, reward, terminated, truncated, infos
 
     def send(self, action: Any, env_id: np.ndarray | None = None) -> None:
         """Starts a step as EnvPool does; all N instances take part.
@@ -437,6 +438,42 @@ class GymVectorEnv(gymnasium.vector.VectorEnv):
 
     def _refuse(self, name: str) -> Any:
         raise self._unknown(name)
+
+
+class StepInfos(dict):
+    """Infos that are put together when they are first looked at; many a caller never does."""
+
+    def __init__(self, make: Callable[[HostStep], dict[str, Any]], step: HostStep) -> None:
+        super().__init__()
+        self._make: Any = make
+        self._step: Any = step
+
+    def _fill(self) -> None:
+        if self._make is not None:
+            make, step, self._make, self._step = self._make, self._step, None, None
+            super().update(make(step))
+
+    def __reduce__(self) -> Any:
+        return dict, (dict(self),)
+
+
+def _filled(name: str) -> Callable[..., Any]:
+    method = getattr(dict, name)
+
+    @functools.wraps(method)
+    def call(self: StepInfos, *args: Any, **kwargs: Any) -> Any:
+        self._fill()
+        return method(self, *args, **kwargs)
+
+    return call
+
+
+for _name in (
+    *("__contains__", "__delitem__", "__eq__", "__getitem__", "__ior__", "__iter__", "__len__"),
+    *("__ne__", "__or__", "__repr__", "__reversed__", "__ror__", "__setitem__", "clear", "copy"),
+    *("get", "items", "keys", "pop", "popitem", "setdefault", "update", "values"),
+):
+    setattr(StepInfos, _name, _filled(_name))
 
 
 class GymEnv(gymnasium.Env):

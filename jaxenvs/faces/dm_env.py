@@ -1,0 +1,237 @@
+"""The dm_env interface: `TimeStep`s that say where an episode begins and ends, and specs."""
+
+from collections.abc import Callable, Sequence
+from typing import Any, Literal
+
+import jax
+import numpy as np
+
+from jaxenvs import spaces
+from jaxenvs.core import Environment, VectorEnv
+from jaxenvs.errors import missing_extra
+from jaxenvs.faces._engine import Engine, HostStep
+from jaxenvs.faces.gym import _as_batch, _device
+from jaxenvs.factory import make
+from jaxenvs.vector.vectorize import vectorize
+from jaxenvs.wrappers.time_limit import TimeLimit
+
+dm_env: Any
+try:
+    import dm_env
+    from dm_env import specs
+except ImportError:  # make_dm says what to install
+    dm_env = specs = None
+_Environment: Any = object if dm_env is None else dm_env.Environment
+
+
+def make_dm(
+    id: str | Environment,
+    num_envs: int | None = None,
+    *,
+    seed: int | Sequence[int] | None = None,
+    time_limit: int | None | Literal["default"] = "default",
+    wrappers: Sequence[Callable[[Any], Any]] = (),
+    validate: bool = True,
+    device: jax.Device | str | None = None,
+    **params: Any,
+) -> Any:
+    """Makes an id for programs that know dm_env.
+
+    Args:
+        id: a registered id, or an `Environment`.
+        num_envs: N for `TimeStep`s of arrays, [N, ...]; None for a plain `dm_env.Environment`.
+        seed: of the first episode, from which all that follow are drawn. An int for all; or one
+            each: instance i then does the same however many others there are.
+        time_limit: steps after which an episode is truncated; "default" for the id's own.
+        wrappers: from `jaxenvs.wrappers`, the innermost first; compiled with the step.
+        validate: refuse actions out of range or not a number.
+        device: where the environment runs, a `jax.Device` or "cpu", "gpu", "tpu"; None is the
+            CPU.
+        **params: parameters of the environment, such as `gravity=3.7`.
+
+    Returns:
+        `DmEnv`, or `DmVectorEnv` with `num_envs`.
+
+    Raises:
+        UnknownEnvironmentError, UnknownParameterError: the message names the closest.
+        SeedError: at the first reset; not a seed, or not N of them.
+        MissingExtraError: dm-env is not installed.
+
+    Example:
+        >>> env = jaxenvs.make_dm("CartPole-v1", seed=0)
+        >>> env.reset().step_type
+        <StepType.FIRST: 0>
+        >>> env.step(1).reward
+        1.0
+    """
+    if dm_env is None:
+        raise missing_extra("make_dm", "dm-env", "dm")
+    if isinstance(id, str):
+        env = make(id, time_limit=time_limit, **params)
+    else:
+        env = id.replace(**params) if params else id
+        if isinstance(time_limit, int):
+            env = TimeLimit(env, max_steps=time_limit)
+    vector_env: Any = vectorize(env, 1 if num_envs is None else num_envs, autoreset="next_step")
+    for wrapper in wrappers:
+        vector_env = wrapper(vector_env)
+    return (DmEnv if num_envs is None else DmVectorEnv)(
+        vector_env, seed=seed, validate=validate, device=_device(device)
+    )
+
+
+class _Dm(_Environment):
+    """What one environment and a batch have in common."""
+
+    def __init__(
+        self,
+        env: VectorEnv,
+        *,
+        seed: int | Sequence[int] | None = None,
+        validate: bool = True,
+        device: jax.Device | None = None,
+    ) -> None:
+        self.engine = Engine(env, device=device, validate=validate)
+        self._seed = seed
+        self._is_started = False
+
+    def __repr__(self) -> str:
+        return f"{type(self).__name__}({self.env!r})"
+
+    @property
+    def env(self) -> VectorEnv:
+        """The native environment."""
+        return self.engine.env
+
+    def close(self) -> None:
+        """Drops the state."""
+        self.engine.close()
+
+    def _begin(self) -> HostStep:
+        step = self.engine.reset(self._seed)
+        self._seed, self._is_started = None, True
+        return step
+
+    def _step(self, action: Any) -> HostStep:
+        self.engine.send(action)
+        return self.engine.receive()
+
+
+class DmEnv(_Dm):
+    """One native instance as a `dm_env.Environment`. Made by `make_dm`.
+
+    Does what an instance of a `DmVectorEnv` with the same seed does.
+    """
+
+    def __init__(self, env: VectorEnv, *, seed: int | None = None, **options: Any) -> None:
+        super().__init__(env, seed=None if seed is None else [seed], **options)
+        self._action_space = spaces.to_gymnasium(env.single_action_space)
+        self._ended_by: Any = None  # the action that led to LAST, after which any other is ignored
+
+    def reset(self) -> Any:
+        """Starts an episode: FIRST, with neither reward nor discount."""
+        self._ended_by = None
+        return dm_env.restart(_row(self._begin().observation))
+
+    def step(self, action: Any) -> Any:
+        """Takes one action.
+
+        Before any `reset`, and after LAST, it starts an episode instead and ignores the action.
+
+        Returns:
+            A `TimeStep`; its discount is 0 where the task terminated, and 1 in every other step,
+            truncations included.
+
+        Raises:
+            ActionError: the action does not fit.
+        """
+        if not self._is_started:
+            return self.reset()
+        if self._ended_by is not None:
+            step, self._ended_by = self._step(self._ended_by), None
+            return dm_env.restart(_row(step.observation))
+        action = _as_batch(self._action_space, action)
+        step = self._step(action)
+        if not step.any_done:
+            return dm_env.transition(float(step.reward[0]), _row(step.observation))
+        self._ended_by = jax.tree.map(np.array, action)  # the caller's may change
+        end = dm_env.termination if step.terminated[0] else dm_env.truncation
+        return end(float(step.reward[0]), _row(step.observation))
+
+    def observation_spec(self) -> Any:
+        """The spec of an observation; of a `Dict` or `Tuple`, a dict or tuple of specs."""
+        return spaces.to_dm_env(self.env.single_observation_space, "observation")
+
+    def action_spec(self) -> Any:
+        """The spec of an action, likewise."""
+        return spaces.to_dm_env(self.env.single_action_space, "action")
+
+
+class DmVectorEnv(_Dm):
+    """N native instances behind dm_env's interface. Made by `make_dm` with `num_envs`.
+
+    A `TimeStep` holds arrays: `step_type` int32[N] of `dm_env.StepType`'s values, `reward` and
+    `discount` float32[N], `observation` [N, ...]; `timestep.last()` is therefore bool[N]. Each
+    instance goes its own way: the step after its LAST ignores its action and is the FIRST of its
+    next episode. There is no None in an array, so FIRST rows have reward 0 and discount 1.
+    """
+
+    def __init__(self, env: VectorEnv, **options: Any) -> None:
+        super().__init__(env, **options)
+        self.num_envs = env.num_envs
+        self._goes_on = np.zeros(self.num_envs, bool)  # where the next step is no FIRST
+
+    def reset(self) -> Any:
+        """Starts an episode in every instance."""
+        self._goes_on = np.zeros(self.num_envs, bool)
+        return self._timestep(self._begin())
+
+    def step(self, action: Any) -> Any:
+        """Takes one action in every instance; before any `reset` it starts them instead.
+
+        Args:
+            action: [N, ...], valid in ended instances too.
+
+        Returns:
+            A `TimeStep` of arrays.
+
+        Raises:
+            ActionError: the actions do not fit; nothing was done.
+        """
+        return self._timestep(self._step(action)) if self._is_started else self.reset()
+
+    def observation_spec(self) -> Any:
+        """The spec of N observations; of a `Dict` or `Tuple`, a dict or tuple of [N, ...] specs."""
+        return spaces.to_dm_env(self.env.observation_space, "observation")
+
+    def action_spec(self) -> Any:
+        """The spec of N actions, likewise; N discrete actions are a `BoundedArray` of ints."""
+        return spaces.to_dm_env(self.env.action_space, "action")
+
+    def single_observation_spec(self) -> Any:
+        """The spec of one instance's observation."""
+        return spaces.to_dm_env(self.env.single_observation_space, "observation")
+
+    def single_action_spec(self) -> Any:
+        """The spec of one instance's action."""
+        return spaces.to_dm_env(self.env.single_action_space, "action")
+
+    def reward_spec(self) -> Any:
+        """float32[N]."""
+        return specs.Array((self.num_envs,), np.float32, "reward")
+
+    def discount_spec(self) -> Any:
+        """float32[N], from 0 to 1."""
+        return specs.BoundedArray((self.num_envs,), np.float32, 0.0, 1.0, "discount")
+
+    def _timestep(self, step: HostStep) -> Any:
+        done = step.terminated | step.truncated
+        # FIRST is 0, where an episode began; MID is 1, and LAST 2.
+        step_type = np.add(self._goes_on, done, dtype=np.int32)
+        self._goes_on = ~done
+        discount = np.subtract(1, step.terminated, dtype=np.float32)
+        return dm_env.TimeStep(step_type, step.reward, discount, step.observation)
+
+
+def _row(tree: Any) -> Any:
+    return jax.tree.map(lambda leaf: leaf[0], tree)

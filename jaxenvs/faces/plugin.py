@@ -1,0 +1,30 @@
+"""What `gymnasium.make("jaxenvs/<id>")` and `gymnasium.make_vec` call."""
+
+from typing import Any
+
+from jaxenvs.faces.gym import GymEnv, GymVectorEnv, make_gym
+
+
+def single(*, env_id: str, **options: Any) -> GymEnv:
+    """Makes `env_id` for `gymnasium.make`, which puts its own time limit around it.
+
+    Args:
+        env_id: the id, as `jaxenvs.make` knows it.
+        **options: of `make_gym`, or parameters of the environment.
+    """
+    return make_gym(env_id, **{"time_limit": None, **options})
+
+
+def batch(
+    *, env_id: str, num_envs: int = 1, max_episode_steps: int | None = None, **options: Any
+) -> GymVectorEnv:
+    """Makes `num_envs` instances of `env_id` for `gymnasium.make_vec`.
+
+    Args:
+        env_id: the id, as `jaxenvs.make` knows it.
+        num_envs: N.
+        max_episode_steps: steps after which an episode is truncated; -1 or None for no limit.
+        **options: of `make_gym`, or parameters of the environment.
+    """
+    limit = None if max_episode_steps == -1 else max_episode_steps
+    return make_gym(env_id, num_envs, **{"time_limit": limit, **options})
