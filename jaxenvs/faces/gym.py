@@ -149,8 +149,9 @@ class GymVectorEnv(gymnasium.vector.VectorEnv):
         self.action_space = batch_space(self.single_action_space, self.num_envs)
         self.render_mode = render_mode
         self.spec = spec
+        self.autoreset_mode = GYM_MODES[env.autoreset]  # as SyncVectorEnv has it
         self.metadata = {
-            "autoreset_mode": GYM_MODES[env.autoreset],
+            "autoreset_mode": self.autoreset_mode,
             "render_modes": list(RENDER_MODES),
             "render_fps": RENDER_FPS,
         }
