@@ -6,6 +6,7 @@ arrays, its state donated. Both give the bits that `env.step` gives inside `jit`
 """
 
 import ctypes
+import functools
 import math
 import secrets
 from collections.abc import Callable, Sequence
@@ -340,16 +341,20 @@ def _packed_reader(layout: Layout) -> Callable[[Any], HostStep]:
     observation = _tree_reader(timestep.observation)
 
     # Called once a step: every name is local, and nothing is read twice.
+    make = functools.partial(tuple.__new__, HostStep)  # its own `__new__` is a Python function
+
     def read(out: jax.Array) -> HostStep:
         memory = kind.from_address(out.unsafe_buffer_pointer())
         memory.array = out  # keeps the device buffer alive  # pyright: ignore
-        return HostStep(
-            observation(memory),
-            reward(memory),
-            terminated(memory),
-            truncated(memory),
-            memory[any_done_word] != 0,
-            lambda name: _tree_reader(getattr(timestep, name))(memory),
+        return make(
+            (
+                observation(memory),
+                reward(memory),
+                terminated(memory),
+                truncated(memory),
+                memory[any_done_word] != 0,
+                lambda name: _tree_reader(getattr(timestep, name))(memory),
+            )
         )
 
     return read

@@ -26,6 +26,8 @@ S = TypeVar("S")
 # Instance i steps with fold_in(key, i) and, if it finished, resets with fold_in(key, i + 2**31):
 # one hash an instance, no key is split, and neither depends on N.
 _RESET = np.uint32(1 << 31)
+# Up to here one kernel resets all instances at every step and selects: CartPole, two CPU cores.
+_FEW = 32
 _STAGGER = np.uint32((1 << 32) - 1)
 
 
@@ -277,14 +279,17 @@ class VectorizedEnv(VectorEnv[Any], Generic[S]):
 
     @property
     def _chunk(self) -> int | None:
+        if self.one_kernel and self.reset_chunk == self.num_envs:
+            return None
         chunk = choose_chunk(self.num_envs) if self.reset_chunk is None else self.reset_chunk
         # At least two rows, since compilers round otherwise where an array has one element.
         return None if chunk is None else min(max(2, chunk), self.num_envs)
 
     @property
     def _kernel_chunk(self) -> int:
-        """Rows per pass where a pass costs nothing: few, and at least two as above."""
-        return self.reset_chunk or min(self.num_envs, max(8, self.num_envs // 16))
+        """Rows per pass where a pass costs nothing: few, but all at once where all are few."""
+        few = self.num_envs <= _FEW
+        return self.reset_chunk or (self.num_envs if few else max(8, self.num_envs // 16))
 
     @property
     def _stagger_steps(self) -> Any:
