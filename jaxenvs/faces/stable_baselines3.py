@@ -213,12 +213,20 @@ def _batch(
             f"JaxVecEnv got {env!r} without num_envs.  Say how many instances there are to be."
         )
     else:
-        env = make_gym(env, num_envs, **options)
-    if not isinstance(env, GymVectorEnv) or env.env.autoreset != "same_step":
-        mode = getattr(getattr(env, "env", None), "autoreset", None)
+        env = make_gym(env, num_envs, **{"autoreset_mode": "same_step", **options})
+    if not isinstance(env, GymVectorEnv):
         raise ParameterError(
-            f'JaxVecEnv got autoreset_mode="{mode}" or another api; Stable-Baselines3 expects'
-            ' "same_step".  Leave autoreset_mode and api away.'
+            'JaxVecEnv got api="gym"; it builds on api="gymnasium".  Leave api away.'
+        )
+    if env.env.autoreset != "same_step":
+        raise ParameterError(
+            f'JaxVecEnv got autoreset_mode="{env.env.autoreset}"; Stable-Baselines3 expects'
+            ' "same_step".  Leave it to JaxVecEnv, or pass it to make_gym.'
+        )
+    if env._convert is not None:
+        raise ParameterError(
+            'JaxVecEnv got output="torch"; Stable-Baselines3 expects NumPy arrays.'
+            "  Leave output away."
         )
     return env
 

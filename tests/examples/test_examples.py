@@ -39,6 +39,22 @@ def test_custom_environment(capsys):
     assert "last" in capsys.readouterr().out
 
 
+def test_stable_baselines3_ppo(capsys, monkeypatch, tmp_path):
+    pytest.importorskip("stable_baselines3")
+    monkeypatch.setenv("SB3_LOGDIR", str(tmp_path))
+    mean = load("stable_baselines3_ppo").main(total_steps=2_048, num_envs=8)
+    assert mean > 9  # the length of an episode
+    assert "ep_rew_mean" in capsys.readouterr().out
+
+
+def test_stable_baselines3_sac(capsys, monkeypatch, tmp_path):
+    pytest.importorskip("stable_baselines3")
+    monkeypatch.setenv("SB3_LOGDIR", str(tmp_path))
+    mean = load("stable_baselines3_sac").main(total_steps=1_000, num_envs=4)
+    assert -2_000 < mean < 0
+    assert "mean return after training" in capsys.readouterr().out
+
+
 @pytest.mark.parametrize("path", sorted(EXAMPLES.glob("*.py")), ids=lambda path: path.stem)
 def test_every_example_has_a_test_and_says_how_to_run_it(path):
     assert f"test_{path.stem}" in globals()

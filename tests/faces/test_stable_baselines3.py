@@ -1,0 +1,337 @@
+import warnings
+
+import gymnasium
+import jax
+import numpy as np
+import pytest
+
+import jaxenvs
+from jaxenvs.errors import ParameterError, UnknownParameterError
+from jaxenvs.wrappers import TimeLimit
+
+torch = pytest.importorskip("torch")
+pytest.importorskip("stable_baselines3")
+
+from stable_baselines3 import PPO, SAC  # noqa: E402
+from stable_baselines3.common.env_checker import check_env  # noqa: E402
+from stable_baselines3.common.evaluation import evaluate_policy  # noqa: E402
+from stable_baselines3.common.monitor import Monitor  # noqa: E402
+from stable_baselines3.common.vec_env import (  # noqa: E402
+    DummyVecEnv,
+    VecEnv,
+    VecFrameStack,
+    VecMonitor,
+    VecNormalize,
+)
+
+from jaxenvs.faces.stable_baselines3 import JaxVecEnv  # noqa: E402
+
+N, LIMIT = 8, 12  # where a random policy on CartPole is cut about as often as it falls
+SMALL = {"net_arch": [8]}  # passed as a copy: the models write to it
+
+
+@pytest.fixture(autouse=True)
+def one_thread(monkeypatch, tmp_path):
+    monkeypatch.setenv("SB3_LOGDIR", str(tmp_path))
+    threads = torch.get_num_threads()
+    torch.set_num_threads(1)
+    yield
+    torch.set_num_threads(threads)
+
+
+def cartpoles(**options):
+    return JaxVecEnv("CartPole-v1", N, time_limit=LIMIT, **options)
+
+
+class AutoresetAlone(gymnasium.Env):
+    """One instance that starts again as the batch does, behind Gymnasium's explicit reset."""
+
+    render_mode = None
+
+    def __init__(self):
+        options = {"autoreset_mode": "same_step", "time_limit": LIMIT}
+        self.envs = jaxenvs.make_gym("CartPole-v1", 1, **options)
+        self.observation_space = self.envs.single_observation_space
+        self.action_space = self.envs.single_action_space
+
+    def reset(self, *, seed=None, options=None):
+        if seed is not None:
+            self.fresh = self.envs.reset(seed=[seed])[0][0]
+        return self.fresh, {}
+
+    def step(self, action):
+        observation, reward, terminated, truncated, infos = self.envs.step(np.array([action]))
+        self.fresh = observation[0]
+        last = infos["final_obs"][0] if "final_obs" in infos else observation[0]
+        return last, float(reward[0]), bool(terminated[0]), bool(truncated[0]), {}
+
+
+def assert_equal_steps(ours, theirs, rows=None):
+    rows = np.arange(N) if rows is None else rows
+    for mine, other in zip(ours[:3], theirs[:3], strict=True):
+        assert mine.dtype == other.dtype and mine.shape == other.shape
+        np.testing.assert_array_equal(mine[rows], other[rows])
+    for i in rows:
+        mine, other = ours[3][i], theirs[3][i]
+        is_cut = [info.get("TimeLimit.truncated", False) for info in (mine, other)]
+        assert is_cut[0] == is_cut[1]
+        assert ("terminal_observation" in mine) == ("terminal_observation" in other) == ours[2][i]
+        if ours[2][i]:
+            np.testing.assert_array_equal(
+                mine["terminal_observation"], other["terminal_observation"]
+            )
+
+
+def test_it_steps_as_a_dummy_vec_env_of_single_environments_does():
+    ours, theirs = cartpoles(), DummyVecEnv([AutoresetAlone for _ in range(N)])
+    assert ours.observation_space == theirs.observation_space
+    assert ours.action_space == theirs.action_space
+    assert ours.seed(3) == theirs.seed(3) == [3 + i for i in range(N)]
+    np.testing.assert_array_equal(ours.reset(), theirs.reset())
+    random = np.random.default_rng(0)
+    falls = cuts = 0
+    for _ in range(60):
+        actions = random.integers(2, size=N)
+        step = ours.step(actions)
+        assert_equal_steps(step, theirs.step(actions))
+        cuts += sum(info.get("TimeLimit.truncated", False) for info in step[3])
+        falls += sum(info.get("TimeLimit.truncated") is False for info in step[3])
+    assert falls > 5 and cuts > 5
+
+
+def test_the_first_episodes_are_those_of_the_gymnasium_environment_with_the_same_seeds():
+    single = lambda: jaxenvs.make_gym("CartPole-v1", time_limit=LIMIT)  # noqa: E731
+    ours, theirs = cartpoles(), DummyVecEnv([single for _ in range(N)])
+    ours.seed(11), theirs.seed(11)
+    np.testing.assert_array_equal(ours.reset(), theirs.reset())
+    alive = np.arange(N)
+    for t in range(LIMIT):
+        actions = np.full(N, t % 5 > 0)
+        step, reference = ours.step(actions.astype(int)), theirs.step(actions.astype(int))
+        # The observation of a row that ended is the next episode's first, from other draws.
+        over = np.flatnonzero(step[2])
+        step[0][over] = reference[0][over]
+        assert_equal_steps(step, reference, alive)
+        alive = np.setdiff1d(alive, over)
+    assert not len(alive)
+
+
+def test_it_does_bit_for_bit_what_the_jitted_batch_does():
+    env = jaxenvs.make_vec("CartPole-v1", N, time_limit=LIMIT)
+    key, step = jax.random.key(4), jax.jit(env.step)
+    state, timestep = jax.jit(env.reset)(key)
+    made = jaxenvs.make_gym("CartPole-v1", N, seed=4, autoreset_mode="same_step", time_limit=LIMIT)
+    envs = JaxVecEnv(made)
+    np.testing.assert_array_equal(envs.reset(), timestep.observation)
+    ends = 0
+    for t in range(1, 40):
+        actions = np.arange(t, t + N) // 3 % 2
+        observations, rewards, dones, infos = envs.step(actions)
+        state, timestep = step(state, actions.astype(np.int32), jax.random.fold_in(key, t))
+        np.testing.assert_array_equal(observations, timestep.observation)
+        np.testing.assert_array_equal(rewards, timestep.reward)
+        np.testing.assert_array_equal(dones, timestep.done)
+        for i in np.flatnonzero(dones):
+            ends += 1
+            last = infos[i]["terminal_observation"]
+            np.testing.assert_array_equal(last, timestep.final_observation[i])
+            assert (last != observations[i]).all()
+    assert ends > N
+
+
+@pytest.mark.parametrize("id", ["CartPole-v1", "Pendulum-v1", "Acrobot-v1"])
+def test_stable_baselines3_finds_no_fault_with_a_single_environment(id):
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        # Pendulum's torques reach from -2 to 2, as in Gymnasium; SB3 would have them from -1 to 1.
+        warnings.filterwarnings("ignore", message=".*symmetric and normalized")
+        check_env(jaxenvs.make_gym(id, render_mode="rgb_array"))
+
+
+def test_the_records_of_episodes_are_what_vec_monitor_writes():
+    ours = cartpoles(seed=0)
+    monitored = VecMonitor(DummyVecEnv([AutoresetAlone for _ in range(N)]))
+    ours.seed(0), monitored.seed(0), ours.reset(), monitored.reset()
+    ended = 0
+    for t in range(40):
+        actions = np.full(N, t % 2)
+        infos, reference = ours.step(actions)[3], monitored.step(actions)[3]
+        for mine, other in zip(infos, reference, strict=True):
+            assert ("episode" in mine) == ("episode" in other)
+            if "episode" in mine:
+                ended += 1
+                assert mine["episode"]["r"] == other["episode"]["r"]
+                assert mine["episode"]["l"] == other["episode"]["l"]
+                assert mine["episode"]["t"] >= 0
+    assert ended > N
+
+
+def test_what_somebody_writes_into_an_info_is_seen_by_nobody_else():
+    envs = cartpoles(seed=0)
+    envs.reset()
+    infos = envs.step(np.zeros(N, int))[3]
+    infos[2]["mark"] = 1
+    infos[3] = {"other": 2}
+    assert [len(info) for info in infos] == [0, 0, 1, 1, 0, 0, 0, 0]
+    assert not any(envs.step(np.ones(N, int))[3])
+
+
+def test_infos_of_the_environment_reach_every_step():
+    class Told(TimeLimit):
+        def step(self, state, action, key):
+            state, timestep = super().step(state, action, key)
+            return state, timestep.replace(info={"elapsed": state.elapsed})
+
+        def reset(self, key):
+            state, timestep = super().reset(key)
+            return state, timestep.replace(info={"elapsed": state.elapsed})
+
+    envs = JaxVecEnv(Told(jaxenvs.make("CartPole-v1", time_limit=None), 3), 2)
+    envs.reset()
+    told = [envs.step(np.array([t % 2, t % 2]))[3] for t in range(4)]
+    assert [[int(info["elapsed"]) for info in infos] for infos in told] == [
+        [1, 1],
+        [2, 2],
+        [3, 3],
+        [1, 1],
+    ]
+    assert ["terminal_observation" in infos[1] for infos in told] == [False, False, True, False]
+
+
+def test_ppo_learns_on_it_and_reports_episodes():
+    model = PPO(
+        "MlpPolicy", cartpoles(), n_steps=16, batch_size=64, policy_kwargs=dict(SMALL), seed=0
+    )
+    before = [weights.clone() for weights in model.policy.parameters()]
+    model.learn(2 * 16 * N)
+    assert model.num_timesteps == 2 * 16 * N
+    assert any(
+        (old != new).any() for old, new in zip(before, model.policy.parameters(), strict=True)
+    )
+    assert all(0 < episode["l"] <= LIMIT for episode in model.ep_info_buffer)
+    assert len(model.ep_info_buffer) > N
+
+
+def test_sac_replays_terminal_observations():
+    envs = JaxVecEnv("Pendulum-v1", 4, time_limit=10, seed=0)
+    model = SAC(
+        "MlpPolicy", envs, learning_starts=40, batch_size=16, policy_kwargs=dict(SMALL), seed=0
+    )
+    model.learn(120)
+    buffer, last = model.replay_buffer, 9
+    assert model._n_updates > 0
+    assert buffer.dones[last].all() and buffer.timeouts[last].all()
+    assert not buffer.dones[last - 1].any()
+    # An angle moves little in a step; it would jump if the next observation were a new episode's.
+    angles = [
+        np.arctan2(o[..., 1], o[..., 0]) for o in (buffer.observations, buffer.next_observations)
+    ]
+    moved = np.angle(np.exp(1j * (angles[1] - angles[0])))[:30]
+    assert np.abs(moved).max() < 8 * 0.05 + 1e-6
+
+
+def test_vec_normalize_and_vec_frame_stack_see_the_ends_of_episodes():
+    envs = VecFrameStack(cartpoles(seed=0), 3)
+    envs.reset()
+    for t in range(LIMIT):
+        observations, _, dones, infos = envs.step(np.full(N, t % 2))
+        for i in np.flatnonzero(dones):
+            assert not observations[i, :8].any() and observations[i, 8:].any()
+            assert infos[i]["terminal_observation"].shape == (12,)
+            assert infos[i]["terminal_observation"][:8].any()
+    normalised, plain = VecNormalize(cartpoles(seed=0)), cartpoles(seed=0)
+    normalised.reset(), plain.reset()
+    for t in range(30):
+        actions = np.full(N, t % 2)
+        observations, _, dones, infos = normalised.step(actions)
+        reference = plain.step(actions)
+        np.testing.assert_array_equal(normalised.get_original_obs(), reference[0])
+        np.testing.assert_array_equal(normalised.get_original_reward(), reference[1])
+        for i in np.flatnonzero(dones):
+            original = reference[3][i]["terminal_observation"]
+            np.testing.assert_array_equal(
+                infos[i]["terminal_observation"], normalised.normalize_obs(original)
+            )
+
+
+def test_evaluate_policy_counts_episodes_without_a_monitor():
+    model = PPO("MlpPolicy", cartpoles(), n_steps=16, policy_kwargs=dict(SMALL), seed=0)
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        returns, lengths = evaluate_policy(
+            model, cartpoles(seed=5), n_eval_episodes=10, return_episode_rewards=True
+        )
+    assert returns == lengths and len(returns) == 10  # CartPole pays 1 a step
+    with pytest.warns(UserWarning, match="already wrapped with a `Monitor`"):
+        VecMonitor(cartpoles())
+
+
+def test_parameters_are_attributes_of_the_instances():
+    envs = cartpoles()
+    assert envs.get_attr("gravity", indices=[0, 1]) == [9.8, 9.8]
+    envs.set_attr("gravity", 3.7)
+    envs.set_attr("gravity", 1.6, indices=[2])
+    gravities = np.array(envs.get_attr("gravity"))
+    np.testing.assert_allclose(gravities, np.where(np.arange(N) == 2, 1.6, 3.7), rtol=1e-6)
+    envs.reset()
+    before = envs.step(np.ones(N, int))[0]
+    assert before.shape == (N, 4)
+    assert envs.has_attr("gravity") and not envs.has_attr("gravitas")
+    with pytest.raises(AttributeError, match="gravity"):
+        envs.get_attr("gravitas")
+    with pytest.raises(UnknownParameterError, match="gravity"):
+        envs.set_attr("gravitas", 1.0)
+    assert envs.get_attr("render_mode", 0) == [None]
+    assert envs.env_is_wrapped(TimeLimit) == [True] * N
+    assert envs.env_is_wrapped(Monitor, [0]) == [True]
+    assert envs.env_is_wrapped(gymnasium.wrappers.ClipAction, 0) == [False]
+
+
+def test_methods_are_called_for_each_instance():
+    envs = cartpoles()
+    moons = envs.env_method("replace", gravity=1.6, indices=[0, 3])
+    assert [moon.gravity for moon in moons] == [1.6, 1.6]
+    with pytest.raises(UnknownParameterError):
+        envs.env_method("fly")
+
+
+def test_it_draws_a_mosaic_of_its_instances():
+    envs = JaxVecEnv("CartPole-v1", 4, render_mode="rgb_array", seed=0)
+    envs.reset()
+    frames = envs.get_images()
+    assert len(frames) == 4 and envs.metadata["render_modes"] == ["human", "rgb_array"]
+    height, width, _ = frames[0].shape
+    assert envs.render().shape == (2 * height, 2 * width, 3)
+    np.testing.assert_array_equal(envs.render()[:height, :width], frames[0])
+
+
+def test_seeds_count_once_and_reproduce():
+    first, second = cartpoles(), cartpoles()
+    first.seed(7), second.seed(7)
+    np.testing.assert_array_equal(first.reset(), second.reset())
+    later = first.reset()
+    assert (later != first.reset()).any()
+    np.testing.assert_array_equal(later, second.reset())
+
+
+def test_misuse_is_named():
+    assert issubclass(JaxVecEnv, VecEnv)
+    with pytest.raises(ParameterError, match="num_envs"):
+        JaxVecEnv("CartPole-v1")
+    with pytest.raises(ParameterError, match="same_step"):
+        JaxVecEnv("CartPole-v1", 2, autoreset_mode="next_step")
+    with pytest.raises(ParameterError, match='api="gym"'):
+        JaxVecEnv("CartPole-v1", 2, api="gym")
+    with pytest.raises(ParameterError, match='output="torch"'):
+        JaxVecEnv("CartPole-v1", 2, output="torch")
+    made = jaxenvs.make_gym("CartPole-v1", 2, autoreset_mode="same_step")
+    with pytest.raises(ParameterError, match="gravity"):
+        JaxVecEnv(made, gravity=1.0)
+    envs = JaxVecEnv(made)
+    envs.reset()
+    envs.step_async(np.zeros(2, int))
+    with pytest.raises(gymnasium.error.AlreadyPendingCallError):
+        envs.step_async(np.zeros(2, int))
+    envs.close()
+    with pytest.raises(gymnasium.error.ClosedEnvironmentError):
+        envs.reset()
