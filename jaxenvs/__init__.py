@@ -3,40 +3,75 @@
 import importlib as _importlib
 from typing import TYPE_CHECKING as _TYPE_CHECKING
 
-from jaxenvs.core import Environment as Environment
-from jaxenvs.core import Policy as Policy
-from jaxenvs.core import TimeStep as TimeStep
-from jaxenvs.core import VectorEnv as VectorEnv
-from jaxenvs.core import Wrapper as Wrapper
-from jaxenvs.factory import make as make
-from jaxenvs.factory import make_vec as make_vec
+from jaxenvs import catalog as catalog
+from jaxenvs import errors as errors
 from jaxenvs.registry import EnvSpec as EnvSpec
 from jaxenvs.registry import register as register
 from jaxenvs.registry import registry as registry
-from jaxenvs.rollouts import evaluate as evaluate
-from jaxenvs.rollouts import rollout as rollout
-from jaxenvs.vector.vectorize import vectorize as vectorize
 
 __version__ = "0.1.0"
 
-# What nobody should wait for is imported when it is first named: subpackages, and the faces, which
-# bring in other libraries.
-_LAZY = ("testing", "training")
-_FACES = {"make_dm": "jaxenvs.faces.dm_env", "make_gym": "jaxenvs.faces.gym"}
+# The registry is strings, and all that `import jaxenvs` brings in, so that Gymnasium can load it
+# too. The rest is imported when it is first named: JAX with most of it, other libraries with some.
+_NAMES = {
+    "Environment": "core",
+    "Policy": "core",
+    "TimeStep": "core",
+    "VectorEnv": "core",
+    "Wrapper": "core",
+    "make_dm": "faces.dm_env",
+    "make_gym": "faces.gym",
+    "make": "factory",
+    "make_vec": "factory",
+    "evaluate": "rollouts",
+    "rollout": "rollouts",
+    "vectorize": "vector.vectorize",
+}
+_MODULES = (
+    *("core", "envs", "faces", "factory", "numerics", "prng", "rendering", "rollouts", "spaces"),
+    *("struct", "testing", "training", "vector", "wrappers"),
+)
 
 if _TYPE_CHECKING:
+    from jaxenvs import core as core
+    from jaxenvs import envs as envs
+    from jaxenvs import faces as faces
+    from jaxenvs import factory as factory
+    from jaxenvs import numerics as numerics
+    from jaxenvs import prng as prng
+    from jaxenvs import rendering as rendering
+    from jaxenvs import rollouts as rollouts
+    from jaxenvs import spaces as spaces
+    from jaxenvs import struct as struct
     from jaxenvs import testing as testing
     from jaxenvs import training as training
+    from jaxenvs import vector as vector
+    from jaxenvs import wrappers as wrappers
+    from jaxenvs.core import Environment as Environment
+    from jaxenvs.core import Policy as Policy
+    from jaxenvs.core import TimeStep as TimeStep
+    from jaxenvs.core import VectorEnv as VectorEnv
+    from jaxenvs.core import Wrapper as Wrapper
     from jaxenvs.faces.dm_env import make_dm as make_dm
     from jaxenvs.faces.gym import make_gym as make_gym
+    from jaxenvs.factory import make as make
+    from jaxenvs.factory import make_vec as make_vec
+    from jaxenvs.rollouts import evaluate as evaluate
+    from jaxenvs.rollouts import rollout as rollout
+    from jaxenvs.vector.vectorize import vectorize as vectorize
 else:
 
     def __getattr__(name):
-        if name in _LAZY:
+        if name in _MODULES:
             return _importlib.import_module(f"jaxenvs.{name}")
-        if name in _FACES:
-            return getattr(_importlib.import_module(_FACES[name]), name)
-        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+        if name in _NAMES:
+            value = getattr(_importlib.import_module(f"jaxenvs.{_NAMES[name]}"), name)
+            globals()[name] = value  # found without this function from now on
+            return value
+        known = [known for known in __dir__() if not known.startswith("_")]
+        raise AttributeError(
+            f"module 'jaxenvs' has no attribute {name!r}.{errors.closest(name, known)}"
+        )
 
     def __dir__():
-        return sorted({*globals(), *_LAZY, *_FACES})
+        return sorted({*globals(), *_MODULES, *_NAMES})

@@ -23,6 +23,9 @@ class EnvSpec:
 
 registry: dict[str, EnvSpec] = {}
 
+# Called with every new entry: whoever keeps a table of its own appends a function.
+listeners: list[Callable[[EnvSpec], None]] = []
+
 
 def register(
     id: str,
@@ -87,6 +90,8 @@ def register(
         kwargs=dict(kwargs or {}),
     )
     registry[id] = spec
+    for listener in listeners:
+        listener(spec)
     return spec
 
 
