@@ -1,5 +1,6 @@
 """The Gymnasium interface: NumPy in, NumPy out."""
 
+import dataclasses
 import functools
 from collections.abc import Callable, Sequence
 from typing import Any, Literal
@@ -12,6 +13,7 @@ from gymnasium.vector import AutoresetMode as GymAutoresetMode
 from gymnasium.vector.utils import batch_space
 
 from jaxenvs import spaces
+from jaxenvs.catalog.gymnasium_plugin import gymnasium_id
 from jaxenvs.core import AutoresetMode, Environment, VectorEnv
 from jaxenvs.errors import (
     ActionError,
@@ -93,7 +95,19 @@ def make_gym(
     _check_choice("render_mode", render_mode, (None, *RENDER_MODES))
     mode = _native_mode(autoreset_mode)
     if isinstance(id, str):
-        env, spec = make(id, time_limit=time_limit, **params), gymnasium_spec(id)
+        env = make(id, time_limit=time_limit, **params)
+        options = {
+            "seed": seed,
+            "autoreset_mode": autoreset_mode,
+            "render_mode": render_mode,
+            "wrappers": wrappers,
+            "output": output,
+            "validate": validate,
+            "device": device,
+            "batched": batched,
+            "stagger": stagger,
+        }
+        spec = _gymnasium_spec(id, num_envs, time_limit, options, params)
     else:
         env, spec = id.replace(**params) if params else id, None
     if num_envs is None:
@@ -109,7 +123,7 @@ def make_gym(
     )
     for wrapper in wrappers:
         vector_env = wrapper(vector_env)
-    options: dict[str, Any] = {
+    options = {
         "seed": seed,
         "render_mode": render_mode,
         "output": output,
@@ -143,10 +157,7 @@ class GymVectorEnv(gymnasium.vector.VectorEnv):
     ) -> None:
         self.engine = Engine(env, device=device, validate=validate)
         self.num_envs = env.num_envs
-        self.single_observation_space = spaces.to_gymnasium(env.single_observation_space)
-        self.single_action_space = spaces.to_gymnasium(env.single_action_space)
-        self.observation_space = batch_space(self.single_observation_space, self.num_envs)
-        self.action_space = batch_space(self.single_action_space, self.num_envs)
+        self._set_spaces()
         self.render_mode = render_mode
         self.spec = spec
         self.autoreset_mode = GYM_MODES[env.autoreset]  # as SyncVectorEnv has it
@@ -192,6 +203,8 @@ class GymVectorEnv(gymnasium.vector.VectorEnv):
         seed = self._first_seed if seed is None else seed
         step = self.engine.reset(seed, mask)
         self._first_seed = None
+        if mask is None:
+            self._frames = []
         self._render_frame()
         return self._out(step.observation), self._infos(step.info, mask)
 
@@ -347,26 +360,30 @@ class GymVectorEnv(gymnasium.vector.VectorEnv):
                 f'set_attr("{name}") got {len(values)} values for num_envs={self.num_envs}.'
                 "  Pass one for each instance, or a single one."
             )
-        if isinstance(values, (list, tuple)) and any(value != values[0] for value in values):
+        each = isinstance(values, (list, tuple))
+        if each and not all(np.array_equal(value, values[0]) for value in values[1:]):
             if not isinstance(env, VectorizedEnv):
                 raise ParameterError(
                     f'set_attr("{name}") got different values for the instances of {env!r}, which'
                     " shares one.  Pass a single value."
                 )
             changed = env.env.replace(**{name: jnp.asarray(values)})
-            env = VectorizedEnv(
-                env=changed,
-                num_envs=env.num_envs,
-                autoreset=env.autoreset,
-                batched=tuple({*env.batched, name}),
-                reset_chunk=env.reset_chunk,
-            )
+            env = dataclasses.replace(env, env=changed, batched=tuple({*env.batched, name}))
         else:
-            value = values[0] if isinstance(values, (list, tuple)) else values
+            value = values[0] if each else values
             if name in getattr(env, "batched", ()):
                 value = jnp.full(self.num_envs, value)
             env = env.replace(**{name: value})
         self.engine.replace_env(env)
+        self._set_spaces()  # a parameter may be a bound
+
+    def _set_spaces(self) -> None:
+        """Sets those that changed; the others keep their generators."""
+        for name in ("observation_space", "action_space"):
+            single = spaces.to_gymnasium(getattr(self.env, f"single_{name}"))
+            if single != getattr(self, f"single_{name}", None):
+                setattr(self, f"single_{name}", single)
+                setattr(self, name, batch_space(single, self.num_envs))
 
     def _out(self, tree: Any) -> Any:
         return tree if self._convert is None else self._convert(tree)
@@ -496,19 +513,14 @@ class GymEnv(gymnasium.Env):
         device: jax.Device | None = None,
         spec: Any = None,
     ) -> None:
-        self._batch = GymVectorEnv(
-            env,
-            seed=None if seed is None else [seed],
-            output=output,
-            validate=validate,
-            device=device,
-        )
+        self._batch = GymVectorEnv(env, output=output, validate=validate, device=device)
         self.observation_space = self._batch.single_observation_space
         self.action_space = self._batch.single_action_space
         self.render_mode = render_mode
         self.spec = spec
+        self._first_seed = seed
         self._window: Any = None
-        self._frames: list[np.ndarray] = []
+        self._frames: list[np.ndarray] | None = None  # a list from reset to close
 
     @property
     def env(self) -> VectorEnv:
@@ -524,11 +536,14 @@ class GymEnv(gymnasium.Env):
             SeedError: not a seed.
         """
         del options  # there is nothing to choose
-        if seed is not None:
-            super().reset(seed=seed)
+        seed = self._first_seed if seed is None else seed
         observations, infos = self._batch.reset(seed=None if seed is None else [seed])
+        self._first_seed = None
+        if seed is not None:
+            super().reset(seed=int(seed))  # for those who draw from env.np_random
+        self._frames = []
         self._after()
-        return _row(observations), _row_infos(infos)
+        return _row(self.observation_space, observations), _row_infos(infos)
 
     def step(self, action: Any) -> tuple[Any, float, bool, bool, dict[str, Any]]:
         """Takes one action.
@@ -539,12 +554,18 @@ class GymEnv(gymnasium.Env):
         Raises:
             ActionError: the action does not fit.
         """
-        observations, rewards, terminated, truncated, infos = self._batch.step(
-            _as_batch(self._batch.single_action_space, action)
-        )
+        try:
+            self._batch.engine.send(_as_batch(self.action_space, action))
+        except ActionError:
+            raise ActionError(
+                f"step got the action {action!r}; expected a member of {self.action_space}, such"
+                " as env.action_space.sample().  jaxenvs.wrappers.ClipAction clips numbers that"
+                " are out of range, validate=False leaves them to the environment."
+            ) from None
+        observations, rewards, terminated, truncated, infos = self._batch.step_wait()
         self._after()
         return (
-            _row(observations),
+            _row(self.observation_space, observations),
             float(rewards[0]),
             bool(terminated[0]),
             bool(truncated[0]),
@@ -559,7 +580,7 @@ class GymEnv(gymnasium.Env):
                 " returns frames."
             )
             return None
-        if self.render_mode == "rgb_array_list":
+        if self.render_mode == "rgb_array_list" and self._frames is not None:
             frames, self._frames = self._frames, []
             return frames
         if self.render_mode == "human":
@@ -570,9 +591,14 @@ class GymEnv(gymnasium.Env):
     def close(self) -> None:
         """Drops the state and the window."""
         self._batch.close()
+        self._frames = None
         if self._window is not None:
             self._window.close()
             self._window = None
+
+    def has_wrapper_attr(self, name: str) -> bool:
+        """Whether there is such a parameter, or such an attribute of this object."""
+        return name in self.env.parameters or super().has_wrapper_attr(name)
 
     def get_wrapper_attr(self, name: str) -> Any:
         """A parameter of the environment, or an attribute of this object."""
@@ -581,11 +607,20 @@ class GymEnv(gymnasium.Env):
         return super().get_wrapper_attr(name)
 
     def set_wrapper_attr(self, name: str, value: Any, *, force: bool = True) -> bool:
-        """Sets a parameter of the environment, or an attribute of this object."""
-        if name in self.env.parameters:
-            self._batch.set_attr(name, value)
-            return True
-        return super().set_wrapper_attr(name, value, force=force)
+        """Sets a parameter of the environment, or an attribute of this object.
+
+        A parameter takes effect from the next step on; spaces that depend on it change too.
+        """
+        if name not in self.env.parameters:
+            return super().set_wrapper_attr(name, value, force=force)
+        self._batch.set_attr(name, [value])
+        action_space = spaces.to_gymnasium(self.env.single_action_space)
+        observation_space = spaces.to_gymnasium(self.env.single_observation_space)
+        if action_space != self.action_space:
+            self.action_space = action_space
+        if observation_space != self.observation_space:
+            self.observation_space = observation_space
+        return True
 
     def _draw(self) -> np.ndarray:
         return self._batch.engine.render([0])[0]
@@ -595,26 +630,54 @@ class GymEnv(gymnasium.Env):
         self._window.show(self._draw())
 
     def _after(self) -> None:
-        if self.render_mode == "rgb_array_list":
+        if self.render_mode == "rgb_array_list" and self._frames is not None:
             self._frames.append(self._draw())
         elif self.render_mode == "human":
             self._show()
 
 
-def gymnasium_spec(id: str) -> Any:
-    """Gymnasium's entry for `id`, or None for one that was registered later."""
-    return gymnasium.registry.get(f"jaxenvs/{id}")
+def _gymnasium_spec(
+    id: str,
+    num_envs: int | None,
+    time_limit: Any,
+    options: dict[str, Any],
+    params: dict[str, Any],
+) -> Any:
+    """Gymnasium's entry for `id`, from which `make` or `make_vec` makes the same again."""
+    entry = gymnasium.registry.get(gymnasium_id(id))
+    if entry is None:  # an id that Gymnasium cannot read
+        return None
+    defaults = make_gym.__kwdefaults__ or {}
+    given = {name: value for name, value in options.items() if value is not defaults[name]}
+    if num_envs is not None:
+        given |= {"num_envs": num_envs, "vectorization_mode": "vector_entry_point"}
+    limit = entry.max_episode_steps if isinstance(time_limit, str) else time_limit
+    return dataclasses.replace(
+        entry, max_episode_steps=limit, kwargs={**entry.kwargs, **given, **params}
+    )
 
 
-def _row(tree: Any) -> Any:
-    return jax.tree.map(lambda leaf: leaf[0], tree)
+def _row(space: gymnasium.Space, batch: Any) -> Any:
+    """The only row of `batch`, as a member of `space`."""
+    if isinstance(space, gymnasium.spaces.Dict):
+        return {key: _row(part, batch[key]) for key, part in space.items()}
+    if isinstance(space, gymnasium.spaces.Tuple):
+        return tuple(_row(part, batch[i]) for i, part in enumerate(space.spaces))
+    if isinstance(space, gymnasium.spaces.Discrete) and isinstance(batch, np.ndarray):
+        return np.int64(batch[0])
+    return batch[0]
 
 
 def _row_infos(infos: dict[str, Any]) -> dict[str, Any]:
-    return {name: _row(value) for name, value in infos.items() if f"_{name}" in infos}
+    return {
+        name: jax.tree.map(lambda leaf: leaf[0], value)
+        for name, value in infos.items()
+        if f"_{name}" in infos
+    }
 
 
 def _as_batch(space: gymnasium.Space, action: Any) -> Any:
+    """The action as a batch of one."""
     if isinstance(space, gymnasium.spaces.Dict) and isinstance(action, dict):
         return {
             key: _as_batch(space[key], value) if key in space.spaces else value
@@ -622,7 +685,12 @@ def _as_batch(space: gymnasium.Space, action: Any) -> Any:
         }
     if isinstance(space, gymnasium.spaces.Tuple) and isinstance(action, (tuple, list)):
         return tuple(_as_batch(sub, value) for sub, value in zip(space, action, strict=False))
-    return action[None] if hasattr(action, "shape") and action.shape else np.asarray([action])
+    if hasattr(action, "shape") and action.shape:
+        return action[None]
+    try:
+        return np.asarray([action])
+    except ValueError as error:  # lists within lists of different lengths
+        raise ActionError(f"step got an action that is no array: {error}.") from error
 
 
 def _native_mode(mode: Any) -> AutoresetMode | None:
