@@ -21,9 +21,9 @@ from jaxenvs.core import Environment, TimeStep, VectorEnv
 from jaxenvs.errors import TrainingError
 from jaxenvs.training.algorithms.ppo import PPO, Batch, ppo_loss
 from jaxenvs.training.networks import ActorCritic, make_actor_critic
-from jaxenvs.training.normalisation import RunningStatistics
 from jaxenvs.training.storages.gae import gae
 from jaxenvs.vector.vectorize import vectorize
+from jaxenvs.wrappers.statistics import RunningStatistics
 
 OnUpdate = Callable[[Any, Mapping[str, Any]], None]  # (updates so far, metrics) on the host
 

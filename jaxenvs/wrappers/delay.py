@@ -6,7 +6,8 @@ import jax
 
 from jaxenvs import struct
 from jaxenvs.core import TimeStep
-from jaxenvs.wrappers._observation import check_count, zero
+from jaxenvs.wrappers._checks import check_count
+from jaxenvs.wrappers._observation import zero
 from jaxenvs.wrappers.frame_stack import append, repeat
 from jaxenvs.wrappers.transform import Transform
 

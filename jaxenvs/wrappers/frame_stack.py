@@ -8,7 +8,8 @@ import jax.numpy as jnp
 from jaxenvs import spaces, struct
 from jaxenvs.core import TimeStep
 from jaxenvs.errors import WrapperError
-from jaxenvs.wrappers._observation import check_count, check_space, zero
+from jaxenvs.wrappers._checks import check_count, check_space
+from jaxenvs.wrappers._observation import zero
 from jaxenvs.wrappers.transform import Transform
 
 

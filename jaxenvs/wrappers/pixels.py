@@ -12,7 +12,8 @@ from jax import lax
 from jaxenvs import spaces, struct
 from jaxenvs.core import Environment, TimeStep, Wrapper
 from jaxenvs.errors import WrapperError
-from jaxenvs.wrappers._observation import ObservationMap, check_space
+from jaxenvs.wrappers._checks import check_space
+from jaxenvs.wrappers._observation import ObservationMap
 
 # Of red, green and blue in luminance, in 10,000ths: ITU-R BT.709, as Gymnasium rounds it.
 _LUMINANCE = np.array([2125, 7154, 721], np.int32)

@@ -10,7 +10,7 @@ import jax.numpy as jnp
 from jaxenvs import spaces, struct
 from jaxenvs.core import TimeStep
 from jaxenvs.errors import WrapperError
-from jaxenvs.wrappers._observation import check_space
+from jaxenvs.wrappers._checks import check_space
 from jaxenvs.wrappers.transform import Transform
 
 

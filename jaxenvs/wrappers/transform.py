@@ -125,20 +125,20 @@ class TransformedVectorEnv(WrappedVectorEnv):
             )
         )(state.memory, action, keys)
         inner, timestep = self.env.step(state.inner, action, key)
-        raw = timestep.observation  # of a new episode already, where one ended in this step
+        raw = timestep  # its observation is of a new episode already, where one ended
         memory, timestep = self._each(
             lambda memory, timestep: self.wrapper.on_step(memory, timestep),
             timestep.replace(observation=timestep.final_observation),
             memory,
         )
         if self.autoreset == "same_step":
-            begun, first = self._first(_as_first(timestep.replace(observation=raw)))
+            begun, first = self._first(_as_first(raw))
             memory, observation = select(
                 timestep.done, (begun, first.observation), (memory, timestep.observation)
             )
             timestep = timestep.replace(observation=observation)
         elif self.autoreset == "next_step":
-            begun = self._first(_as_first(timestep.replace(observation=raw)))
+            begun = self._first(_as_first(raw))
             memory, timestep = select(state.last, begun, (memory, timestep))
         else:
             frozen = state.last.replace(reward=jnp.zeros_like(timestep.reward))

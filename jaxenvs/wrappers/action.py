@@ -1,0 +1,165 @@
+"""Actions mapped on their way in."""
+
+import math
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import chex
+import jax.numpy as jnp
+import numpy as np
+
+from jaxenvs import struct
+from jaxenvs.errors import WrapperError
+from jaxenvs.spaces import Box, Discrete, MultiDiscrete, Space
+from jaxenvs.wrappers._checks import check_space, checked_box, is_count, known
+from jaxenvs.wrappers.transform import Transform
+
+
+class TransformAction(Transform):
+    """Passes every action, a member of `action_space`, through a function.
+
+    `func` takes an action of one instance and returns what the wrapped environment is given.
+    Both are static: another function, a lambda made anew included, compiles anew.
+
+    Raises:
+        WrapperError: `func` cannot be called, or `action_space` is no space.
+    """
+
+    func: Callable[[Any], Any] = struct.static()
+    # Dataclasses would take the inherited property for a default; the check below makes up for it.
+    action_space: Space = struct.static(None)  # pyright: ignore[reportIncompatibleMethodOverride]
+
+    def __post_init__(self) -> None:
+        if not callable(self.func):
+            raise WrapperError(f"TransformAction got func={self.func!r}; it must be a function.")
+        if not isinstance(self.action_space, Space):
+            raise WrapperError(
+                f"TransformAction got action_space={self.action_space!r}; it must be the space of"
+                " what func takes.  Pass env.action_space if that stays."
+            )
+
+    def on_action(self, memory: Any, action: Any, key: chex.PRNGKey) -> tuple[Any, Any]:
+        return memory, self.func(action)
+
+
+class ClipAction(Transform):
+    """Takes any action and clips it to the bounds of the wrapped action space.
+
+    Raises:
+        WrapperError: the wrapped action space is not a `Box`.
+    """
+
+    def __post_init__(self) -> None:
+        check_space(self, "action_space")
+
+    @property
+    def action_space(self) -> Box:
+        box = checked_box(self, "action_space", self.env.action_space)
+        return Box(-np.inf, np.inf, box.shape, box.dtype)
+
+    def on_action(self, memory: Any, action: Any, key: chex.PRNGKey) -> tuple[Any, Any]:
+        box = checked_box(self, "action_space", self.env.action_space)
+        return memory, jnp.clip(action, box.low, box.high)
+
+
+class RescaleAction(Transform):
+    """Maps [min_action, max_action] onto the bounds of the wrapped action space, linearly.
+
+    Both are numbers, or arrays of the shape of an action, and leaves. The ends meet exactly.
+    Actions beyond them are mapped likewise, out of the wrapped space.
+
+    Raises:
+        WrapperError: `min_action` is not below `max_action`, or the wrapped action space is not
+            a `Box` with finite bounds.
+    """
+
+    min_action: chex.Numeric
+    max_action: chex.Numeric
+
+    def __post_init__(self) -> None:
+        low, high = known(self.min_action), known(self.max_action)
+        if low is not None and high is not None and not (low < high).all():
+            raise WrapperError(
+                f"RescaleAction got min_action={self.min_action} and max_action={self.max_action};"
+                " the first must be below the second.  Were the two swapped?"
+            )
+        check_space(self, "action_space")
+
+    @property
+    def action_space(self) -> Box:
+        box = self._inner_box
+        return Box(self.min_action, self.max_action, box.shape, box.dtype)
+
+    def on_action(self, memory: Any, action: Any, key: chex.PRNGKey) -> tuple[Any, Any]:
+        box = self._inner_box
+        low, high = (jnp.asarray(x, box.dtype) for x in (self.min_action, self.max_action))
+        # Measured from the nearer end, so that both meet. Divided, since a product and a sum are
+        # fused in some programs and not in others, which would round differently.
+        slope = (high - low) / (box.high - box.low)
+        from_low = jnp.minimum(box.low + (action - low) / slope, box.high)
+        return memory, jnp.where(action < high, from_low, box.high + (action - high) / slope)
+
+    @property
+    def _inner_box(self) -> Box:
+        return checked_box(self, "action_space", self.env.action_space, bounded=True)
+
+
+class DiscretizeAction(Transform):
+    """Offers the middles of equal bins in place of a bounded `Box` of actions.
+
+    With `bins` in each element, or a number of bins for each, the action is one integer in
+    Discrete(product of the bins), in which the last element varies fastest; or, if
+    `multidiscrete`, an array of integers, one for each element.
+
+    Raises:
+        WrapperError: `bins` is not a positive integer or one for each element, or the wrapped
+            action space is not a `Box` with finite bounds.
+    """
+
+    bins: int | Sequence[int] = struct.static()
+    multidiscrete: bool = struct.static(False)
+
+    def __post_init__(self) -> None:
+        given = self.bins
+        each = tuple(given) if isinstance(given, Sequence | np.ndarray) else (given,)
+        if not all(is_count(n, 1) for n in each):
+            raise WrapperError(
+                f"DiscretizeAction got bins={given!r}; it must be an integer of at least 1, or one"
+                " for each element of an action."
+            )
+        numbers = tuple(int(n) for n in each)  # static fields are hashed
+        bins = numbers[0] if isinstance(given, int | np.integer) else numbers
+        object.__setattr__(self, "bins", bins)
+        check_space(self, "action_space")
+
+    @property
+    def action_space(self) -> Space:
+        bins = self._bins_of(self._inner_box)
+        return MultiDiscrete(bins) if self.multidiscrete else Discrete(math.prod(bins.ravel()))
+
+    def on_action(self, memory: Any, action: Any, key: chex.PRNGKey) -> tuple[Any, Any]:
+        box = self._inner_box
+        bins = self._bins_of(box)
+        index = action
+        if not self.multidiscrete:
+            flat = bins.ravel().astype(np.int32)
+            stride = (math.prod(flat) // np.cumprod(flat)).astype(np.int32)
+            index = (action[None] // stride % flat).reshape(box.shape)
+        index = jnp.clip(index, 0, bins - 1)
+        # Divided for the same reason as in `RescaleAction`.
+        per_unit = bins.astype(box.dtype) / (box.high - box.low)
+        return memory, box.low + (index.astype(box.dtype) + box.dtype.type(0.5)) / per_unit
+
+    def _bins_of(self, box: Box) -> np.ndarray:
+        """int32[shape of an action]: the number of bins in each element."""
+        if not isinstance(self.bins, int) and len(self.bins) != box.flat_dim:
+            raise WrapperError(
+                f"DiscretizeAction got bins={self.bins} for actions of {box.flat_dim} elements."
+                "  Pass one number for all of them, or one for each."
+            )
+        bins = np.asarray(self.bins, np.int32)
+        return np.broadcast_to(bins if bins.ndim == 0 else bins.reshape(box.shape), box.shape)
+
+    @property
+    def _inner_box(self) -> Box:
+        return checked_box(self, "action_space", self.env.action_space, bounded=True)

@@ -1,0 +1,91 @@
+"""Returns and lengths of episodes."""
+
+from typing import Any
+
+import chex
+import jax
+import jax.numpy as jnp
+
+from jaxenvs import struct
+from jaxenvs.core import TimeStep, VectorEnv
+from jaxenvs.errors import WrapperError
+from jaxenvs.wrappers._beside import InstanceOf
+from jaxenvs.wrappers.transform import Transform, TransformedState, TransformedVectorEnv
+
+
+@chex.dataclass(frozen=True)
+class EpisodeSoFar:
+    episode_return: jax.Array  # float32[], the rewards' sum
+    episode_length: jax.Array  # int32[], steps
+
+
+class RecordEpisodeStatistics(Transform):
+    """Adds the return and the length of the episode to `info`.
+
+    Info, under a `stats_key` of "episode":
+        episode_return    float32[], the sum of the rewards so far
+        episode_length    int32[], the steps so far
+        episode_finished  bool[], true on the step that ends the episode and on no other: there
+                          the first two are those of a whole episode
+
+    It counts the rewards that it is given: inside of a wrapper that changes rewards the true
+    ones, outside of it the changed ones. With another `stats_key` the two go together.
+
+    Around a batch it is right at every step in all modes of autoreset. Inside of
+    `vectorize(..., autoreset="disabled")` a finished instance repeats its last info, and
+    `episode_finished` with it.
+
+    Raises:
+        WrapperError: `info` has one of these keys already.
+    """
+
+    stats_key: str = struct.static("episode")
+
+    def __new__(cls, env: Any = None, *args: Any, **kwargs: Any) -> Any:
+        # Only from outside of the instances can a step that ended nothing be told from the one
+        # that did, where a finished instance goes on returning the same.
+        if isinstance(env, VectorEnv) and env.autoreset == "disabled":
+            return _RecordedOnce(cls(InstanceOf(env), *args, **kwargs))
+        return super().__new__(cls, env, *args, **kwargs)
+
+    def on_reset(self, timestep: TimeStep) -> tuple[EpisodeSoFar, TimeStep]:
+        memory = EpisodeSoFar(
+            episode_return=jnp.zeros_like(timestep.reward), episode_length=jnp.int32(0)
+        )
+        return memory, self._recorded(memory, timestep)
+
+    def on_step(self, memory: EpisodeSoFar, timestep: TimeStep) -> tuple[EpisodeSoFar, TimeStep]:
+        memory = EpisodeSoFar(
+            episode_return=memory.episode_return + timestep.reward,
+            episode_length=memory.episode_length + 1,
+        )
+        return memory, self._recorded(memory, timestep)
+
+    def _recorded(self, memory: EpisodeSoFar, timestep: TimeStep) -> TimeStep:
+        record = {
+            f"{self.stats_key}_return": memory.episode_return,
+            f"{self.stats_key}_length": memory.episode_length,
+            f"{self.stats_key}_finished": timestep.done,
+        }
+        if taken := sorted(record.keys() & timestep.info.keys()):
+            raise WrapperError(
+                f'RecordEpisodeStatistics got an info with "{taken[0]}" in it already.'
+                '  Record under another name: stats_key="clipped", for instance.'
+            )
+        return timestep.replace(info={**timestep.info, **record})
+
+
+@struct.pytree_dataclass
+class _RecordedOnce(TransformedVectorEnv):
+    """Around instances that stay finished: marks an end once."""
+
+    def step(
+        self, state: TransformedState, action: Any, key: chex.PRNGKey
+    ) -> tuple[TransformedState, TimeStep]:
+        was_finished = state.last.done
+        state, timestep = super().step(state, action, key)
+        wrapper = self.wrapper
+        assert isinstance(wrapper, RecordEpisodeStatistics)
+        name = f"{wrapper.stats_key}_finished"
+        finished = timestep.info[name] & ~was_finished
+        return state, timestep.replace(info={**timestep.info, name: finished})

@@ -1,0 +1,253 @@
+"""Observations and rewards scaled by running statistics."""
+
+from typing import Any
+
+import chex
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+from jaxenvs import struct
+from jaxenvs.core import TimeStep, VectorEnv, Wrapper
+from jaxenvs.spaces import Box
+from jaxenvs.wrappers._beside import InstanceOf, WrappedVectorEnv, select
+from jaxenvs.wrappers._checks import check_space, checked_box
+from jaxenvs.wrappers.statistics import RunningStatistics
+
+# What mean 0 and variance 1 weigh before anything was seen. As in Gymnasium: after the first
+# value the variance is not yet 0.
+_PRIOR_COUNT = 1e-4
+
+
+@chex.dataclass(frozen=True)
+class NormalizeState:
+    """Of one environment, or of N together, which share the statistics."""
+
+    inner: chex.ArrayTree  # the wrapped state
+    statistics: RunningStatistics
+    memory: Any = None  # float32[] or [N], the discounted return so far, where rewards are scaled
+    last: Any = None  # of N: what the step after needs, see `WrappedVectorEnv._last`
+
+
+class _Normalize(Wrapper[NormalizeState]):
+    """Keeps statistics in its state, and stands around a batch as a whole.
+
+    A subclass has the fields `statistics` and `update_running_mean`, and defines `_first` and
+    `_next` for N environments; one is a batch of one.
+    """
+
+    def __new__(cls, env: Any = None, *args: Any, **kwargs: Any) -> Any:
+        if isinstance(env, VectorEnv):
+            return NormalizedVectorEnv(cls(InstanceOf(env), *args, **kwargs))
+        return super().__new__(cls, env)
+
+    def _start(self) -> RunningStatistics:
+        """The statistics that `reset` begins from."""
+        raise NotImplementedError
+
+    def _first(
+        self, statistics: RunningStatistics, timestep: TimeStep, mask: jax.Array | None = None
+    ) -> tuple[RunningStatistics, Any, TimeStep]:
+        """Begins the memory where `mask` is true, and maps what `reset` returned."""
+        raise NotImplementedError
+
+    def _next(
+        self,
+        statistics: RunningStatistics,
+        memory: Any,
+        timestep: TimeStep,
+        acted: jax.Array | None = None,
+        shown: jax.Array | None = None,
+    ) -> tuple[RunningStatistics, Any, TimeStep]:
+        """Maps what `step` returned.
+
+        Instances act that were not finished before, and show a new observation unless they
+        stay finished; bool[N] each, None for all.
+        """
+        raise NotImplementedError
+
+    def inner(self, state: NormalizeState) -> Any:
+        return state.inner
+
+    def reset(self, key: chex.PRNGKey) -> tuple[NormalizeState, TimeStep]:
+        inner, timestep = self.env.reset(key)
+        return self._packed(inner, *self._first(self._start(), _lead(timestep)))
+
+    def step(
+        self, state: NormalizeState, action: Any, key: chex.PRNGKey
+    ) -> tuple[NormalizeState, TimeStep]:
+        inner, timestep = self.env.step(state.inner, action, key)
+        mapped = self._next(state.statistics, _lead(state.memory), _lead(timestep))
+        return self._packed(inner, *mapped)
+
+    def _packed(
+        self, inner: Any, statistics: RunningStatistics, memory: Any, timestep: TimeStep
+    ) -> tuple[NormalizeState, TimeStep]:
+        memory, timestep = jax.tree.map(lambda leaf: leaf[0], (memory, timestep))
+        return NormalizeState(inner=inner, statistics=statistics, memory=memory), timestep
+
+
+class NormalizeObservation(_Normalize):
+    """Centres observations and scales them to a deviation of 1, by those seen so far.
+
+    Observation: float32, of the shape of the wrapped `Box`, without bounds
+    Statistics: of each element, over every observation that an agent was shown, once
+
+    The statistics are in the state, under `statistics`. `reset` begins from the field of that
+    name, or if it is None from nothing; `env.replace(statistics=state.statistics)` goes on from
+    others. With `update_running_mean=False` they stay as they are, for evaluation.
+
+    Around a batch, which it has to be around rather than inside of, all instances share one set:
+    each step takes in the whole batch at once and then normalises it, and no instance's reset
+    clears anything; `reset` of the batch begins anew, `reset_where` does not. Under "same_step"
+    the agent is shown first observations in place of the last ones, so `final_observation` is
+    normalised but not counted. On a mesh the statistics are those of the whole batch; and the
+    same bits, if the number of devices divides 16.
+
+    Inside of `vectorize` each instance would have its own and forget it with every episode.
+
+    Raises:
+        WrapperError: the wrapped observation space is not a `Box`.
+    """
+
+    epsilon: chex.Numeric = 1e-8  # added to the variance
+    statistics: RunningStatistics | None = None
+    update_running_mean: bool = struct.static(True)
+
+    def __post_init__(self) -> None:
+        check_space(self)
+
+    @property
+    def observation_space(self) -> Box:
+        box = checked_box(self, "observation_space", self.env.observation_space)
+        return Box(-np.inf, np.inf, box.shape, np.float32)
+
+    def _start(self) -> RunningStatistics:
+        if self.statistics is not None:
+            return self.statistics
+        return RunningStatistics.of_shape(self.observation_space.shape, _PRIOR_COUNT)
+
+    def _first(
+        self, statistics: RunningStatistics, timestep: TimeStep, mask: jax.Array | None = None
+    ) -> tuple[RunningStatistics, None, TimeStep]:
+        return self._next(statistics, None, timestep, shown=mask)
+
+    def _next(
+        self,
+        statistics: RunningStatistics,
+        memory: None,
+        timestep: TimeStep,
+        acted: jax.Array | None = None,
+        shown: jax.Array | None = None,
+    ) -> tuple[RunningStatistics, None, TimeStep]:
+        seen = timestep.observation.astype(jnp.float32)
+        if self.update_running_mean:
+            statistics = statistics.update(seen, shown)
+
+        def normalised(observation: jax.Array | None) -> jax.Array | None:
+            if observation is None:  # one environment has no final observation
+                return None
+            values = observation.astype(jnp.float32)
+            return statistics.normalise(values, limit=None, epsilon=self.epsilon)
+
+        return (
+            statistics,
+            None,
+            timestep.replace(
+                observation=normalised(timestep.observation),
+                final_observation=normalised(timestep.final_observation),
+            ),
+        )
+
+
+class NormalizeReward(_Normalize):
+    """Divides rewards by the deviation of the discounted returns seen so far.
+
+    A return is the discounted sum of an episode's rewards up to now, counted at every step and
+    cleared where the episode ends. Rewards are not centred. The statistics are kept, shared,
+    frozen and replaced as those of `NormalizeObservation`.
+
+    Source: `VecNormalize` of OpenAI Baselines. Gymnasium's wrapper of this name agrees within
+    an episode; it lets rewards of one episode count in the return of the next, and drops the
+    return on the step that terminates.
+    """
+
+    gamma: chex.Numeric = 0.99  # the learner's discount factor
+    epsilon: chex.Numeric = 1e-8  # added to the variance
+    statistics: RunningStatistics | None = None
+    update_running_mean: bool = struct.static(True)
+
+    def _start(self) -> RunningStatistics:
+        if self.statistics is not None:
+            return self.statistics
+        return RunningStatistics.of_shape((), _PRIOR_COUNT)
+
+    def _first(
+        self, statistics: RunningStatistics, timestep: TimeStep, mask: jax.Array | None = None
+    ) -> tuple[RunningStatistics, jax.Array, TimeStep]:
+        return statistics, jnp.zeros_like(timestep.reward), timestep
+
+    def _next(
+        self,
+        statistics: RunningStatistics,
+        memory: jax.Array,
+        timestep: TimeStep,
+        acted: jax.Array | None = None,
+        shown: jax.Array | None = None,
+    ) -> tuple[RunningStatistics, jax.Array, TimeStep]:
+        reward = timestep.reward
+        discounted_return = jnp.asarray(self.gamma, reward.dtype) * memory + reward
+        if self.update_running_mean:
+            statistics = statistics.update(discounted_return.astype(jnp.float32), acted)
+        scale = jax.lax.rsqrt(statistics.variance + self.epsilon).astype(reward.dtype)
+        over = timestep.done if acted is None else timestep.done | ~acted
+        memory = jnp.where(over, jnp.zeros_like(reward), discounted_return)
+        return statistics, memory, timestep.replace(reward=reward * scale)
+
+
+@struct.pytree_dataclass
+class NormalizedVectorEnv(WrappedVectorEnv):
+    """A batch with one set of statistics in its state."""
+
+    wrapper: _Normalize
+
+    def reset(self, key: chex.PRNGKey) -> tuple[NormalizeState, TimeStep]:
+        inner, timestep = self.env.reset(key)
+        return self._pack(inner, *self.wrapper._first(self.wrapper._start(), timestep))
+
+    def reset_where(
+        self, mask: jax.Array, state: NormalizeState, timestep: TimeStep, key: chex.PRNGKey
+    ) -> tuple[NormalizeState, TimeStep]:
+        mask = jnp.asarray(mask, bool)
+        inner, fresh = self._reset_inside(mask, state.inner, key)
+        statistics, memory, fresh = self.wrapper._first(state.statistics, fresh, mask)
+        memory, timestep = select(mask, (memory, fresh), (state.memory, timestep))
+        return self._pack(inner, statistics, memory, timestep)
+
+    def step(
+        self, state: NormalizeState, action: Any, key: chex.PRNGKey
+    ) -> tuple[NormalizeState, TimeStep]:
+        inner, timestep = self.env.step(state.inner, action, key)
+        rows: dict[str, jax.Array] = {}
+        if self.autoreset == "next_step":
+            rows = {"acted": ~state.last}
+        elif self.autoreset == "disabled":
+            rows = dict.fromkeys(("acted", "shown"), ~state.last.done)
+        statistics, memory, timestep = self.wrapper._next(
+            state.statistics, state.memory, timestep, **rows
+        )
+        if self.autoreset == "disabled":
+            frozen = state.last.replace(reward=jnp.zeros_like(timestep.reward))
+            timestep = select(state.last.done, frozen, timestep)
+        return self._pack(inner, statistics, memory, timestep)
+
+    def _pack(
+        self, inner: Any, statistics: RunningStatistics, memory: Any, timestep: TimeStep
+    ) -> tuple[NormalizeState, TimeStep]:
+        last = self._last(timestep)
+        state = NormalizeState(inner=inner, statistics=statistics, memory=memory, last=last)
+        return state, timestep
+
+
+def _lead(tree: chex.ArrayTree) -> Any:
+    return jax.tree.map(lambda leaf: leaf[None], tree)

@@ -1,0 +1,58 @@
+"""One decision for several steps."""
+
+from typing import Any
+
+import chex
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+from jaxenvs import struct
+from jaxenvs.core import TimeStep, Wrapper
+from jaxenvs.wrappers._checks import check_count
+
+# Step i of a decision draws from the decision's key folded with this number plus i: an
+# environment that splits its key must not meet the keys of other steps among the parts.
+_STREAM = np.uint32(0x52455045)
+
+
+class RepeatAction(Wrapper[Any]):
+    """Takes every action `num_repeats` times and sums the rewards.
+
+    An episode that ends on the way ends the step: nothing is done or added after it. The
+    observation, the flags and the info are those of the last step taken. A time limit inside
+    counts these steps, one outside counts decisions. Around a batch it must reach the instances.
+
+    Raises:
+        WrapperError: `num_repeats` is not an integer of at least 1.
+    """
+
+    num_repeats: int = struct.static()
+
+    def __post_init__(self) -> None:
+        check_count(self, "num_repeats", 1)
+
+    @property
+    def time_limit(self) -> Any:
+        limit = self.env.time_limit
+        return None if limit is None else -(-limit // self.num_repeats)
+
+    def reset(self, key: chex.PRNGKey) -> tuple[Any, TimeStep]:
+        return self.env.reset(key)
+
+    def step(self, state: Any, action: Any, key: chex.PRNGKey) -> tuple[Any, TimeStep]:
+        def take(state: Any, i: Any) -> tuple[Any, TimeStep]:
+            return self.env.step(state, action, jax.random.fold_in(key, _STREAM + i))
+
+        def take_on(carry: tuple[Any, TimeStep], i: Any) -> tuple[Any, None]:
+            state, timestep = carry
+            after, following = take(state, i)
+            following = following.replace(reward=timestep.reward + following.reward)
+            over = timestep.done
+            return jax.tree.map(
+                lambda old, new: jnp.where(over, old, new), carry, (after, following)
+            ), None
+
+        first = take(state, np.uint32(0))
+        rest = np.arange(1, self.num_repeats, dtype=np.uint32)
+        return jax.lax.scan(take_on, first, rest)[0]

@@ -1,0 +1,65 @@
+"""Rewards mapped on their way out. What `reset` returns keeps its reward of 0."""
+
+from collections.abc import Callable
+from typing import Any
+
+import chex
+import jax
+import jax.numpy as jnp
+
+from jaxenvs import struct
+from jaxenvs.core import TimeStep
+from jaxenvs.errors import WrapperError
+from jaxenvs.wrappers._checks import known
+from jaxenvs.wrappers.transform import Transform
+
+
+class TransformReward(Transform):
+    """Passes every reward through a function of one number.
+
+    Another function, a lambda made anew included, compiles anew.
+    """
+
+    func: Callable[[jax.Array], chex.Numeric] = struct.static()
+
+    def on_step(self, memory: Any, timestep: TimeStep) -> tuple[Any, TimeStep]:
+        reward = jnp.asarray(self.func(timestep.reward), timestep.reward.dtype)
+        return memory, timestep.replace(reward=reward)
+
+
+class ScaleReward(Transform):
+    """Multiplies every reward by `scale`, a leaf."""
+
+    scale: chex.Numeric
+
+    def on_step(self, memory: Any, timestep: TimeStep) -> tuple[Any, TimeStep]:
+        scale = jnp.asarray(self.scale, timestep.reward.dtype)
+        return memory, timestep.replace(reward=timestep.reward * scale)
+
+
+class ClipReward(Transform):
+    """Clips every reward to [min_reward, max_reward], leaves; None leaves a side open.
+
+    Raises:
+        WrapperError: neither bound is given, or `min_reward` is above `max_reward`.
+    """
+
+    min_reward: chex.Numeric | None = None
+    max_reward: chex.Numeric | None = None
+
+    def __post_init__(self) -> None:
+        low, high = known(self.min_reward), known(self.max_reward)
+        if low is not None and high is not None and not (low <= high).all():
+            raise WrapperError(
+                f"ClipReward got min_reward={self.min_reward} and max_reward={self.max_reward};"
+                " the first must be at most the second.  Were the two swapped?"
+            )
+
+    def on_step(self, memory: Any, timestep: TimeStep) -> tuple[Any, TimeStep]:
+        if self.min_reward is None and self.max_reward is None:
+            raise WrapperError("ClipReward got no bounds.  Pass min_reward, max_reward or both.")
+        low, high = (
+            None if bound is None else jnp.asarray(bound, timestep.reward.dtype)
+            for bound in (self.min_reward, self.max_reward)
+        )
+        return memory, timestep.replace(reward=jnp.clip(timestep.reward, low, high))

@@ -1,0 +1,80 @@
+"""Actions that get stuck."""
+
+from typing import Any
+
+import chex
+import jax
+import jax.numpy as jnp
+
+from jaxenvs import struct
+from jaxenvs.core import TimeStep
+from jaxenvs.errors import WrapperError
+from jaxenvs.wrappers._checks import check_count, known
+from jaxenvs.wrappers._observation import zero
+from jaxenvs.wrappers.transform import Transform
+
+
+@chex.dataclass(frozen=True)
+class LastAction:
+    action: chex.ArrayTree  # what the wrapped environment was given last
+    begun: jax.Array  # bool[], there was a last action in this episode
+    repeats: jax.Array  # int32[], how many more times it will be repeated for certain
+
+
+class StickyAction(Transform):
+    """Repeats the last action, whatever the agent chose, with some probability in each step.
+
+    The first action of an episode is always the agent's. Once stuck, an action is repeated for
+    `repeat_action_duration` steps, or for a number of steps drawn from a pair of bounds, both
+    included; after that it may get stuck again. The probability is a leaf.
+
+    Raises:
+        WrapperError: the probability is negative, or the duration no such number or pair.
+
+    Source: M. C. Machado et al., Revisiting the Arcade Learning Environment, 2018, section 5.2.
+    """
+
+    repeat_action_probability: chex.Numeric
+    repeat_action_duration: int | tuple[int, int] = struct.static(1)
+
+    def __post_init__(self) -> None:
+        probability = known(self.repeat_action_probability)
+        if probability is not None and not (probability >= 0).all():
+            raise WrapperError(
+                f"StickyAction got repeat_action_probability={self.repeat_action_probability};"
+                " it must be at least 0."
+            )
+        if not isinstance(self.repeat_action_duration, tuple):
+            check_count(self, "repeat_action_duration", 1)
+        elif not _is_range(self.repeat_action_duration):
+            raise WrapperError(
+                f"StickyAction got repeat_action_duration={self.repeat_action_duration}; it must be"
+                " a number of steps, or the least and the most of them: (2, 4)."
+            )
+
+    def on_reset(self, timestep: TimeStep) -> tuple[LastAction, TimeStep]:
+        last = zero(self.action_space)
+        return LastAction(action=last, begun=jnp.bool_(False), repeats=jnp.int32(0)), timestep
+
+    def on_action(
+        self, memory: LastAction, action: Any, key: chex.PRNGKey
+    ) -> tuple[LastAction, Any]:
+        if isinstance(self.repeat_action_duration, tuple):
+            key, duration_key = jax.random.split(key)
+            low, high = self.repeat_action_duration
+            duration = jax.random.randint(duration_key, (), low, high + 1, jnp.int32)
+        else:
+            duration = jnp.int32(self.repeat_action_duration)
+        draw = jax.random.uniform(key, (), jnp.float32)
+        gets_stuck = memory.begun & (draw < self.repeat_action_probability)
+        repeats = jnp.where((memory.repeats == 0) & gets_stuck, duration, memory.repeats)
+        action = jax.tree.map(
+            lambda last, chosen: jnp.where(repeats > 0, last, chosen), memory.action, action
+        )
+        repeats = jnp.maximum(repeats - 1, 0)
+        return LastAction(action=action, begun=jnp.bool_(True), repeats=repeats), action
+
+
+def _is_range(bounds: tuple[Any, ...]) -> bool:
+    whole = all(isinstance(bound, int) for bound in bounds)
+    return whole and len(bounds) == 2 and 1 <= bounds[0] <= bounds[1]

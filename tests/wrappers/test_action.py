@@ -1,0 +1,102 @@
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+from gymnasium import wrappers as gym
+
+import jaxenvs
+from jaxenvs import spaces
+from jaxenvs.errors import WrapperError
+from jaxenvs.testing import check_env
+from jaxenvs.wrappers import ClipAction, DiscretizeAction, RescaleAction, TransformAction
+from tests.wrappers._batches import HIGH, LOW, MODES, Echo, GymEcho, assert_as_in_gymnasium
+
+KEY = jax.random.key(0)
+BOX = spaces.Box(-1.0, 1.0, (2,))
+
+
+def half(action):
+    return 0.5 * action
+
+
+def given(env, action):
+    """What the wrapped environment is given."""
+    state, _ = env.reset(KEY)
+    return env.step(state, action, KEY)[1].observation[:2]
+
+
+CASES = {
+    "transform": (
+        lambda env: TransformAction(env, half, BOX),
+        lambda env: gym.TransformAction(env, half, spaces.to_gymnasium(BOX)),
+    ),
+    "clip": (ClipAction, gym.ClipAction),
+    "rescale": (
+        lambda env: RescaleAction(env, -1.0, np.array([1.0, 4.0], np.float32)),
+        lambda env: gym.RescaleAction(env, -1.0, np.array([1.0, 4.0], np.float32)),
+    ),
+    "discretize": (
+        lambda env: DiscretizeAction(env, 5),
+        lambda env: gym.DiscretizeAction(env, 5),
+    ),
+    "discretize each": (
+        lambda env: DiscretizeAction(env, (2, 3), multidiscrete=True),
+        lambda env: gym.DiscretizeAction(env, (2, 3), multidiscrete=True),
+    ),
+}
+
+
+@pytest.mark.parametrize(
+    ("case", "mode"),
+    [*((case, "same_step") for case in CASES), *(("rescale", mode) for mode in MODES[1:])],
+)
+def test_actions_arrive_as_in_gymnasium(case, mode):
+    assert_as_in_gymnasium(*CASES[case], mode)
+
+
+@pytest.mark.parametrize("case", CASES)
+def test_one_environment_keeps_the_contract_and_its_parameters(case):
+    env = CASES[case][0](Echo())
+    check_env(env, num_steps=8, num_envs=2)
+    assert env.replace(gravity=3.7).unwrapped.gravity == 3.7
+    assert repr(env).startswith(f"{type(env).__name__}(Echo()")
+
+
+def test_spaces_are_those_of_gymnasium():
+    for wrap, gym_wrap in CASES.values():
+        space = wrap(Echo()).action_space
+        assert spaces.to_gymnasium(space) == gym_wrap(GymEcho([2])).action_space
+
+
+def test_the_ends_of_a_rescaled_action_meet_exactly():
+    env = RescaleAction(Echo(), -0.3, 0.7)
+    np.testing.assert_array_equal(given(env, jnp.full(2, -0.3)), LOW)
+    np.testing.assert_array_equal(given(env, jnp.full(2, 0.7)), HIGH)
+
+
+def test_bounds_are_leaves():
+    env = RescaleAction(Echo(), 0.0, 1.0)
+
+    def act(high):
+        return given(env.replace(max_action=high), jnp.ones(2))
+
+    wide = jax.vmap(act)(jnp.array([1.0, 2.0]))
+    np.testing.assert_allclose(wide, [HIGH, (LOW + HIGH) / 2], rtol=1e-6)
+    assert np.isfinite(jax.jacobian(act)(jnp.float32(2.0))).all()
+
+
+@pytest.mark.parametrize(
+    ("wrap", "word"),
+    [
+        (lambda: TransformAction(Echo(), 3, BOX), "function"),
+        (lambda: TransformAction(Echo(), half), "action_space"),
+        (lambda: RescaleAction(Echo(), 1.0, -1.0), "swapped"),
+        (lambda: DiscretizeAction(Echo(), 0), "bins"),
+        (lambda: DiscretizeAction(Echo(), (2, 3, 4)), "2 elements"),
+        (lambda: DiscretizeAction(ClipAction(Echo()), 3), "finite"),
+        (lambda: ClipAction(jaxenvs.make("CartPole-v1")), "Box"),
+    ],
+)
+def test_what_cannot_work_is_named(wrap, word):
+    with pytest.raises(WrapperError, match=word):
+        wrap()

@@ -1,0 +1,72 @@
+import jax
+import numpy as np
+import pytest
+from gymnasium import wrappers as gym
+
+import jaxenvs
+from jaxenvs.errors import WrapperError
+from jaxenvs.testing import check_env
+from jaxenvs.wrappers import ClipReward, RecordEpisodeStatistics
+from tests.wrappers._batches import MODES, Echo, GymEcho, N, episodes_of, play_both
+
+
+@pytest.mark.parametrize("mode", MODES)
+def test_every_episode_is_recorded_as_in_gymnasium_and_marked_once(mode):
+    actions, timesteps = play_both(RecordEpisodeStatistics, mode)
+    marked = timesteps.info["episode_finished"]
+    assert marked.sum() == sum(len(episodes_of(actions, timesteps, i, mode)) for i in range(N))
+    assert not marked[0].any()
+    for i in range(N):
+        for episode in episodes_of(actions, timesteps, i, mode):
+            reference = gym.RecordEpisodeStatistics(GymEcho([len(episode)]))
+            reference.reset()
+            for action, timestep in episode:
+                *_, info = reference.step(action)
+                assert timestep.info["episode_finished"] == ("episode" in info)
+                assert timestep.info["episode_length"] == reference.episode_lengths
+                np.testing.assert_allclose(
+                    timestep.info["episode_return"], reference.episode_returns, rtol=1e-6
+                )
+
+
+@pytest.mark.parametrize("mode", MODES)
+def test_a_new_episode_begins_from_nothing(mode):
+    _, timesteps = play_both(RecordEpisodeStatistics, mode)
+    length, done = timesteps.info["episode_length"], timesteps.done
+    after = length[1:][done[:-1]]
+    expected = {"same_step": 1, "next_step": 0, "disabled": length[:-1][done[:-1]]}
+    assert done.any() and (after == expected[mode]).all()
+
+
+def test_partial_resets_begin_anew_without_touching_the_others():
+    for mode in MODES:
+        env = RecordEpisodeStatistics(jaxenvs.make_vec("Pendulum-v1", 4, autoreset=mode))
+        key = jax.random.key(0)
+        state, timestep = env.reset(key)
+        state, timestep = env.step(state, env.action_space.sample(key), key)
+        mask = np.array([True, False, True, False])
+        state, timestep = env.reset_where(mask, state, timestep, key)
+        state, timestep = env.step(state, env.action_space.sample(key), key)
+        np.testing.assert_array_equal(timestep.info["episode_length"], [1, 2, 1, 2])
+
+
+def test_it_counts_the_rewards_that_it_is_given():
+    env = RecordEpisodeStatistics(
+        ClipReward(RecordEpisodeStatistics(Echo()), max_reward=1.0), stats_key="clipped"
+    )
+    key = jax.random.key(0)
+    state, _ = env.reset(key)
+    info = env.step(state, np.ones(2, np.float32), key)[1].info
+    assert (info["episode_return"], info["clipped_return"]) == (20.0, 1.0)
+
+
+def test_recording_twice_under_one_name_is_refused():
+    with pytest.raises(WrapperError, match="stats_key"):
+        RecordEpisodeStatistics(RecordEpisodeStatistics(Echo())).reset(jax.random.key(0))
+
+
+def test_one_environment_keeps_the_contract_and_its_parameters():
+    env = RecordEpisodeStatistics(Echo())
+    check_env(env, num_steps=8, num_envs=2)
+    assert env.replace(gravity=3.7).unwrapped.gravity == 3.7
+    assert repr(env) == "RecordEpisodeStatistics(Echo())"

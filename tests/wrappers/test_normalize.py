@@ -1,0 +1,214 @@
+import chex
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+from gymnasium import wrappers as gym
+from gymnasium.wrappers import vector as gym_vector
+from gymnasium.wrappers.utils import RunningMeanStd
+
+import jaxenvs
+from jaxenvs.errors import WrapperError
+from jaxenvs.testing import Counter, Opaque, check_env
+from jaxenvs.training.checkpoint import restore, save
+from jaxenvs.wrappers import NormalizeObservation, NormalizeReward, RepeatAction, StickyAction
+from tests.wrappers._batches import MODES, Echo, GymEcho, play
+
+KEY = jax.random.key(0)
+N = 4
+EPSILON = 1e-4  # float32 against float64: keeps the first, tiny variances from mattering
+
+
+def both(env):
+    return NormalizeObservation(NormalizeReward(env, epsilon=EPSILON), EPSILON)
+
+
+def recorded(mode, wrap=both, num_steps=24):
+    """The raw timesteps of a batch, and the wrapped ones."""
+    vector_env = jaxenvs.vectorize(Echo(), N, autoreset=mode, reset_chunk=N)
+    raw = play(vector_env, num_steps)[1]
+    wrapped, hidden = (play(wrap(env), num_steps)[1] for env in (vector_env, Opaque(vector_env)))
+    chex.assert_trees_all_equal(wrapped, hidden)
+    return jax.tree.map(np.asarray, (raw, wrapped))
+
+
+@pytest.mark.parametrize("mode", MODES)
+def test_a_batch_shares_statistics_of_what_was_shown_and_earned_each_once(mode):
+    raw, wrapped = recorded(mode)
+    observations, returns = RunningMeanStd(shape=(3,)), RunningMeanStd()
+    discounted, was_done, ends = np.zeros(N), np.zeros(N, bool), 0
+    for t in range(len(raw.reward)):
+        row, ours = (jax.tree.map(lambda leaf, t=t: leaf[t], tree) for tree in (raw, wrapped))
+        shown = ~was_done if mode == "disabled" else np.ones(N, bool)
+        if shown.any():
+            observations.update(row.observation[shown].astype(float))
+        scale = np.sqrt(observations.var + EPSILON)
+        for name in ("observation", "final_observation"):
+            expected = (row[name] - observations.mean) / scale
+            np.testing.assert_allclose(ours[name][shown], expected[shown], rtol=1e-3, atol=1e-4)
+            if mode == "disabled":  # what is frozen stays as it was shown
+                np.testing.assert_array_equal(ours[name][~shown], wrapped[name][t - 1][~shown])
+        if t > 0:
+            acted = np.ones(N, bool) if mode == "same_step" else ~was_done
+            discounted = 0.99 * discounted + row.reward
+            if acted.any():
+                returns.update(discounted[acted])
+            expected = row.reward / np.sqrt(returns.var + EPSILON)
+            np.testing.assert_allclose(ours.reward, expected, rtol=1e-3, atol=1e-5)
+            discounted[row.done | ~acted] = 0
+        was_done = row.done
+        ends += row.done.sum()
+    assert ends >= N
+
+
+def test_one_environment_normalises_as_gymnasium_within_an_episode():
+    env, reference = both(Echo()), GymEcho([5])
+    key = next(k for k in map(jax.random.key, range(99)) if Echo().reset(k)[0].length == 5)
+    reference = gym.NormalizeObservation(gym.NormalizeReward(reference, epsilon=EPSILON), EPSILON)
+    state, timestep = jax.jit(env.reset)(key)
+    observation, _ = reference.reset()
+    np.testing.assert_allclose(timestep.observation, observation, atol=1e-4)
+    step = jax.jit(env.step)
+    for action in np.random.default_rng(0).uniform(-1, 1, (4, 2)).astype(np.float32):
+        state, timestep = step(state, action, key)
+        observation, reward, *_ = reference.step(action)
+        np.testing.assert_allclose(timestep.observation, observation, rtol=1e-3, atol=1e-4)
+        np.testing.assert_allclose(timestep.reward, reward, rtol=1e-3)
+
+
+def test_a_batch_normalises_as_gymnasiums_vector_wrapper():
+    """Gymnasium's takes "next_step" alone; episodes end and begin on the way."""
+    import gymnasium
+
+    raw, wrapped = recorded("next_step", lambda env: NormalizeObservation(env, EPSILON))
+
+    class Tape(gymnasium.vector.VectorEnv):
+        metadata = {"autoreset_mode": gymnasium.vector.AutoresetMode.NEXT_STEP}  # noqa: RUF012
+        num_envs, row = N, 0
+        single_observation_space = gymnasium.spaces.Box(-np.inf, np.inf, (3,))
+        observation_space = gymnasium.vector.utils.batch_space(single_observation_space, N)
+
+        def reset(self, *, seed=None, options=None):
+            return raw.observation[0], {}
+
+        def step(self, actions):
+            self.row += 1
+            flags = (raw.terminated[self.row], raw.truncated[self.row])
+            return raw.observation[self.row], raw.reward[self.row], *flags, {}
+
+    reference = gym_vector.NormalizeObservation(Tape(), EPSILON)
+    rows = [reference.reset()[0]] + [reference.step(None)[0] for _ in range(24)]
+    np.testing.assert_allclose(wrapped.observation, rows, rtol=1e-3, atol=1e-3)
+
+
+def test_partial_resets_count_their_observations_and_forget_nothing():
+    env = both(jaxenvs.vectorize(Echo(), N, autoreset="disabled"))
+    state, timestep = env.reset(KEY)
+    for _ in range(5):
+        state, timestep = env.step(state, jnp.ones((N, 2)), KEY)
+    mask = np.array([True, False, True, False])
+    again, fresh = env.reset_where(mask, state, timestep, KEY)
+    np.testing.assert_allclose(again.statistics.count, state.statistics.count + 2)
+    chex.assert_trees_all_equal(again.inner.statistics, state.inner.statistics)
+    np.testing.assert_array_equal(fresh.done, ~mask)
+    np.testing.assert_array_equal(fresh.observation[~mask], timestep.observation[~mask])
+    np.testing.assert_array_equal(again.inner.memory[mask], 0.0)
+    chex.assert_trees_all_equal_shapes_and_dtypes((state, timestep), (again, fresh))
+
+
+def test_frozen_statistics_stay_and_others_are_taken_up():
+    vector_env = jaxenvs.vectorize(Echo(), N)
+    env = NormalizeObservation(vector_env)
+    state, _ = env.reset(KEY)
+    state, _ = env.step(state, jnp.ones((N, 2)), KEY)
+    evaluation = env.replace(statistics=state.statistics, update_running_mean=False)
+    later, timestep = evaluation.reset(KEY)
+    later, timestep = evaluation.step(later, jnp.ones((N, 2)), KEY)
+    chex.assert_trees_all_equal(later.statistics, state.statistics)
+    raw = vector_env.step(vector_env.reset(KEY)[0], jnp.ones((N, 2)), KEY)[1]
+    expected = state.statistics.normalise(raw.observation, limit=None)
+    chex.assert_trees_all_close(timestep.observation, expected, rtol=1e-5)
+    resumed, _ = env.replace(statistics=state.statistics).reset(KEY)
+    np.testing.assert_allclose(resumed.statistics.count, state.statistics.count + N)
+
+
+def test_a_run_goes_on_from_a_checkpoint_bit_for_bit(tmp_path):
+    env = both(jaxenvs.make_vec("Pendulum-v1", N))
+
+    @jax.jit
+    def run(state, key):
+        def step(state, key):
+            return env.step(state, env.action_space.sample(key), key)
+
+        return jax.lax.scan(step, state, jax.random.split(key, 5))
+
+    state, _ = run(env.reset(KEY)[0], KEY)
+    save(tmp_path / "state", state)
+    restored = restore(tmp_path / "state", jax.eval_shape(lambda: state))
+    chex.assert_trees_all_equal(run(restored, KEY), run(state, KEY))
+
+
+def test_on_a_mesh_the_statistics_are_the_same_bits():
+    def run(mesh):
+        env = both(jaxenvs.make_vec("CartPole-v1", 32, mesh=mesh))
+
+        def step(carry, key):
+            state, timestep = carry
+            action = (timestep.observation[:, 2] > 0).astype(jnp.int32)
+            state, timestep = env.step(state, action, key)
+            return (state, timestep), (timestep, state.statistics, state.inner.statistics)
+
+        keys = jax.random.split(KEY, 30)
+        return jax.device_get(jax.jit(lambda: jax.lax.scan(step, env.reset(KEY), keys)[1])())
+
+    chex.assert_trees_all_equal(run(None), run(jax.make_mesh((8,), ("env",))))
+
+
+def test_gradients_pass_through_the_normalisation():
+    def shown(action):
+        env = both(jaxenvs.vectorize(Echo(), N))
+        state, _ = env.reset(KEY)
+        return env.step(state, action, KEY)[1].observation
+
+    action = jax.random.uniform(KEY, (N, 2))
+    gradient = jax.jacobian(lambda a: shown(a)[:, :2])(action)
+    assert np.isfinite(gradient).all()
+    # A shift of all changes nothing but the share of what was shown before; of one, the others.
+    assert gradient[0, 0, 0, 0] > 0 > gradient[0, 0, 1, 0]
+
+
+def test_transforms_go_around_it_and_draw_numbers_of_their_own():
+    inside = StickyAction(Opaque(jaxenvs.vectorize(Echo(), N)), 0.5)
+    env = StickyAction(NormalizeObservation(inside), 0.5)
+    assert repr(env).startswith("StickyAction(NormalizeObservation(StickyAction(Opaque")
+    state, timestep = env.reset(KEY)
+    keys = jax.random.split(KEY, N)
+    chex.assert_shape(env.step(state, jnp.ones((N, 2)), keys)[1].observation, (N, 3))
+    assert env.render is not None and timestep.observation.dtype == jnp.float32
+    with pytest.raises(WrapperError, match="before it is vectorized"):
+        RepeatAction(env, 2)
+
+
+@pytest.mark.parametrize("wrap", [NormalizeObservation, NormalizeReward])
+def test_one_environment_and_a_batch_keep_their_parameters_and_spaces(wrap):
+    env = wrap(Echo())
+    check_env(env, num_steps=8, num_envs=2)
+    assert env.replace(gravity=3.7).unwrapped.gravity == 3.7
+    assert repr(env) == f"{wrap.__name__}(Echo())"
+    vector_env = wrap(jaxenvs.vectorize(Echo(), N))
+    assert vector_env.replace(gravity=3.7).parameters["gravity"] == 3.7
+    assert repr(vector_env) == f"{wrap.__name__}(VectorizedEnv(Echo(), 4))"
+    assert vector_env.single_observation_space == env.observation_space
+    assert vector_env.action_space.shape == (N, 2)
+
+
+def test_an_instance_is_drawn_through_it():
+    vector_env = jaxenvs.make_vec("CartPole-v1", 2)
+    env = NormalizeReward(vector_env)
+    state, _ = env.reset(KEY)
+    np.testing.assert_array_equal(env.render(state, 1), vector_env.render(state.inner, 1))
+
+
+def test_observations_of_several_arrays_are_refused():
+    with pytest.raises(WrapperError, match="Box"):
+        NormalizeObservation(Counter(layout="dict"))

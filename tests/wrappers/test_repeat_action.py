@@ -1,0 +1,96 @@
+import chex
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+from gymnasium import wrappers as gym
+
+import jaxenvs
+from jaxenvs.errors import WrapperError
+from jaxenvs.testing import Counter, Opaque, check_env
+from jaxenvs.wrappers import RepeatAction, TimeLimit
+from tests.wrappers._batches import MODES, Echo, GymEcho, N, play
+
+KEY = jax.random.key(0)
+
+
+@pytest.mark.parametrize(("mode", "repeats"), [*((mode, 3) for mode in MODES), ("same_step", 1)])
+def test_steps_are_those_of_gymnasium(mode, repeats):
+    env = RepeatAction(jaxenvs.vectorize(Echo(), N, autoreset=mode), repeats)
+    actions, timesteps = jax.tree.map(np.asarray, play(env, 24))
+    lengths = 0
+    for i in range(N):
+        reference = gym.RepeatAction(GymEcho([100] * 24), repeats)
+        reference.reset()
+        done = False
+        for t in range(24):
+            timestep = jax.tree.map(lambda leaf, t=t, i=i: leaf[t + 1, i], timesteps)
+            if done and mode != "same_step":
+                assert timestep.reward == 0  # only resets, or stays finished
+                done = mode == "disabled"
+                continue
+            steps = timestep.final_observation[2]
+            # Let the reference end where ours did, in the middle of a decision as it may be.
+            reference.unwrapped.length = steps if timestep.done else 100
+            observation, reward, *_ = reference.step(actions[t, i])
+            np.testing.assert_array_equal(timestep.final_observation, observation)
+            np.testing.assert_allclose(timestep.reward, reward, rtol=1e-5, atol=1e-5)
+            if done := bool(timestep.terminated | timestep.truncated):
+                assert 2 <= steps <= 5
+                lengths += 1
+                reference.reset()
+    assert lengths >= N
+
+
+def test_a_keyed_state_and_the_draws_of_each_step_are_its_own():
+    env = RepeatAction(Counter(lengths=(9,), keyed=True), 3)
+    state, _ = env.reset(KEY)
+    state, timestep = env.step(state, jnp.int32(0), KEY)
+    assert timestep.reward == 1 + 2 + 3 and state.count == 3
+    noisy = RepeatAction(Echo(noise=1.0), 2)
+    state, _ = noisy.reset(KEY)
+    once = Echo(noise=1.0).step(state, jnp.zeros(2), jax.random.fold_in(KEY, np.uint32(0x52455045)))
+    twice = noisy.step(state, jnp.zeros(2), KEY)
+    assert not np.isclose(twice[1].reward, 2 * once[1].reward)
+
+
+def test_a_limit_inside_counts_steps_and_one_outside_decisions():
+    inside = RepeatAction(TimeLimit(Counter(lengths=(9,)), 4), 3)
+    outside = TimeLimit(RepeatAction(Counter(lengths=(9,)), 3), 4)
+    assert (inside.time_limit, outside.time_limit) == (2, 4)
+
+    def lengths(env):
+        def step(state, _):
+            state, timestep = env.step(state, jnp.int32(0), KEY)
+            return state, (timestep.observation[0], timestep.truncated, timestep.terminated)
+
+        return jax.tree.map(
+            np.ndarray.tolist, jax.device_get(jax.lax.scan(step, env.reset(KEY)[0], length=3)[1])
+        )
+
+    assert lengths(inside)[:2] == ([3, 4, 5], [False, True, True])
+    assert lengths(outside)[::2] == ([3, 6, 9], [False, False, True])
+
+
+def test_gradients_pass_through_the_repetitions():
+    def shown(action):
+        env = RepeatAction(Echo(), 3)
+        return env.step(env.reset(KEY)[0], action, KEY)[1].observation[:2]
+
+    np.testing.assert_array_equal(jax.jacobian(shown)(jnp.ones(2)), jnp.eye(2))
+
+
+def test_one_environment_keeps_the_contract_and_its_parameters():
+    env = RepeatAction(Echo(), 2)
+    check_env(env, num_steps=32, num_envs=2)
+    assert env.replace(gravity=3.7).unwrapped.gravity == 3.7
+    assert repr(env) == "RepeatAction(Echo(), num_repeats=2)"
+    chex.assert_trees_all_equal(env.reset(KEY), Echo().reset(KEY))
+
+
+def test_what_cannot_work_is_named():
+    for repeats in (0, 1.5, True):
+        with pytest.raises(WrapperError, match="num_repeats"):
+            RepeatAction(Echo(), repeats)
+    with pytest.raises(WrapperError, match="before it is vectorized"):
+        RepeatAction(Opaque(jaxenvs.vectorize(Echo(), 2)), 2)

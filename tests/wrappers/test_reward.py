@@ -1,0 +1,75 @@
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+from gymnasium import wrappers as gym
+
+from jaxenvs.errors import WrapperError
+from jaxenvs.testing import check_env
+from jaxenvs.wrappers import ClipReward, ScaleReward, TransformReward
+from tests.wrappers._batches import MODES, Echo, assert_as_in_gymnasium, play_both
+
+KEY = jax.random.key(0)
+
+
+def shifted(reward):
+    return 2 * reward + 1
+
+
+CASES = {
+    "transform": (lambda env: TransformReward(env, shifted), shifted),
+    "scale": (lambda env: ScaleReward(env, 0.01), lambda reward: 0.01 * reward),
+    "clip": (lambda env: ClipReward(env, -5.0, 8.0), lambda reward: np.clip(reward, -5.0, 8.0)),
+    "clip below": (lambda env: ClipReward(env, 3.0), lambda reward: max(reward, 3.0)),
+}
+
+
+@pytest.mark.parametrize(
+    ("case", "mode"),
+    [*((case, "same_step") for case in CASES), *(("clip", mode) for mode in MODES[1:])],
+)
+def test_rewards_are_those_of_gymnasium(case, mode):
+    wrap, func = CASES[case]
+    gym_wraps = {
+        "clip": lambda env: gym.ClipReward(env, -5.0, 8.0),
+        "clip below": lambda env: gym.ClipReward(env, 3.0),
+    }
+    default = lambda env: gym.TransformReward(env, func)  # noqa: E731
+    assert_as_in_gymnasium(wrap, gym_wraps.get(case, default), mode)
+
+
+@pytest.mark.parametrize("case", CASES)
+def test_one_environment_keeps_the_contract_and_its_parameters(case):
+    env = CASES[case][0](Echo())
+    check_env(env, num_steps=8, num_envs=2)
+    assert env.replace(gravity=3.7).unwrapped.gravity == 3.7
+    assert repr(env).startswith(f"{type(env).__name__}(Echo()")
+
+
+@pytest.mark.parametrize("mode", MODES)
+def test_a_reset_is_not_paid(mode):
+    """Nor is a step that only resets, or one of an instance that stays finished."""
+    _, timesteps = play_both(CASES["transform"][0], mode)
+    assert (timesteps.reward[0] == 0).all()
+    if mode != "same_step":
+        assert (timesteps.reward[1:][timesteps.done[:-1]] == 0).all()
+
+
+def test_scales_and_bounds_are_leaves():
+    def reward(scale):
+        env = ClipReward(ScaleReward(Echo(), scale), -1e3, 50.0 * scale)
+        state, _ = env.reset(KEY)
+        return env.step(state, jnp.ones(2), KEY)[1].reward
+
+    scales = jnp.array([0.5, 2.0])
+    np.testing.assert_allclose(jax.vmap(reward)(scales), [10.0, 40.0])
+    np.testing.assert_allclose(jax.grad(reward)(2.0), 20.0)
+
+
+def test_bounds_that_cannot_work_are_named():
+    with pytest.raises(WrapperError, match="swapped"):
+        ClipReward(Echo(), 1.0, -1.0)
+    unbounded = ClipReward(Echo())
+    state, _ = unbounded.reset(KEY)
+    with pytest.raises(WrapperError, match="no bounds"):
+        unbounded.step(state, jnp.ones(2), KEY)

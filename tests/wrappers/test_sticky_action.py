@@ -1,0 +1,88 @@
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+from gymnasium import wrappers as gym
+
+import jaxenvs
+from jaxenvs.errors import WrapperError
+from jaxenvs.testing import check_env
+from jaxenvs.wrappers import StickyAction
+from tests.wrappers._batches import MODES, Echo, GymEcho, N, episodes_of, play_both
+
+
+@pytest.mark.parametrize(
+    ("mode", "duration"), [*((mode, (1, 3)) for mode in MODES), ("same_step", 1)]
+)
+def test_an_action_is_the_agents_or_the_last_and_the_first_of_an_episode_the_agents(mode, duration):
+    actions, timesteps = play_both(lambda env: StickyAction(env, 0.5, duration), mode, num_steps=40)
+    stuck = []
+    for i in range(N):
+        for episode in episodes_of(actions, timesteps, i, mode):
+            last = None
+            for chosen, timestep in episode:
+                taken = timestep.final_observation[:2]
+                if last is None:
+                    np.testing.assert_array_equal(taken, chosen)
+                else:
+                    assert (taken == chosen).all() or (taken == last).all()
+                    stuck.append((taken == last).all())
+                last = taken
+    assert mode == "disabled" or (any(stuck) and not all(stuck))  # there it ends too early
+
+
+class Draws:
+    """Gymnasium's generator, with numbers written down beforehand."""
+
+    def __init__(self, numbers):
+        self.numbers = iter(numbers)
+
+    def uniform(self):
+        return next(self.numbers)
+
+    def integers(self, low, high):
+        return low
+
+
+@pytest.mark.parametrize("duration", [1, 2, 3])
+def test_the_same_draws_stick_as_in_gymnasium(duration, monkeypatch):
+    draws = np.random.default_rng(3).uniform(size=60).astype(np.float32)
+    actions = np.random.default_rng(4).uniform(-1, 1, (60, 2)).astype(np.float32)
+    env = StickyAction(Echo(), 0.4, duration)
+    # Ours draws in every step, Gymnasium's only where it may get stuck: give each step its own.
+    monkeypatch.setattr(jax.random, "uniform", lambda key, *args: key)
+    memory, _ = env.on_reset(env.env.reset(jax.random.key(0))[1])
+    reference = gym.StickyAction(GymEcho([100]), 0.4, duration)
+    reference.reset()
+    for draw, action in zip(draws, actions, strict=True):
+        reference.unwrapped.np_random = Draws([draw])
+        memory, taken = env.on_action(memory, jnp.asarray(action), draw)
+        np.testing.assert_array_equal(taken, reference.action(action))
+
+
+def test_it_sticks_as_often_as_it_is_told():
+    env = jaxenvs.vectorize(StickyAction(jaxenvs.make("Pendulum-v1"), 0.25), 2000)
+    state, _ = env.reset(jax.random.key(0))
+    step = jax.jit(env.step)
+    for t in range(2):
+        action = jnp.full((2000, 1), float(t))
+        state, _ = step(state, action, jax.random.key(t))
+    stuck = (state.memory.action == 0).mean()
+    assert abs(stuck - 0.25) < 0.04  # four deviations
+
+
+def test_one_environment_keeps_the_contract_and_its_parameters():
+    env = StickyAction(Echo(), 0.25, (1, 3))
+    check_env(env, num_steps=32, num_envs=2)
+    assert env.replace(gravity=3.7).unwrapped.gravity == 3.7
+    assert repr(env) == (
+        "StickyAction(Echo(), repeat_action_probability=0.25, repeat_action_duration=(1, 3))"
+    )
+
+
+@pytest.mark.parametrize(
+    "arguments", [(-0.1,), (0.5, 0), (0.5, (2, 1)), (0.5, (1, 2, 3)), (0.5, 1.5)]
+)
+def test_values_that_cannot_work_are_named(arguments):
+    with pytest.raises(WrapperError, match="StickyAction got repeat_action"):
+        StickyAction(Echo(), *arguments)
