@@ -10,12 +10,14 @@ from jaxenvs import spaces
 from jaxenvs.core import Environment, VectorEnv
 from jaxenvs.errors import missing_extra
 from jaxenvs.faces._engine import Engine, HostStep
-from jaxenvs.faces.gym import _as_batch, _device
+from jaxenvs.faces._single import row, step_one
+from jaxenvs.faces.gym import _device
 from jaxenvs.factory import make
 from jaxenvs.vector.vectorize import vectorize
 from jaxenvs.wrappers.time_limit import TimeLimit
 
 dm_env: Any
+specs: Any
 try:
     import dm_env
     from dm_env import specs
@@ -54,7 +56,7 @@ def make_dm(
 
     Raises:
         UnknownEnvironmentError, UnknownParameterError: the message names the closest.
-        SeedError: at the first reset; not a seed, or not N of them.
+        SeedError: not a seed, or not N of them.
         MissingExtraError: dm-env is not installed.
 
     Example:
@@ -92,6 +94,7 @@ class _Dm(_Environment):
         device: jax.Device | None = None,
     ) -> None:
         self.engine = Engine(env, device=device, validate=validate)
+        self.engine._seed_words(seed)  # refuses now what reset would refuse
         self._seed = seed
         self._is_started = False
 
@@ -112,10 +115,6 @@ class _Dm(_Environment):
         self._seed, self._is_started = None, True
         return step
 
-    def _step(self, action: Any) -> HostStep:
-        self.engine.send(action)
-        return self.engine.receive()
-
 
 class DmEnv(_Dm):
     """One native instance as a `dm_env.Environment`. Made by `make_dm`.
@@ -123,15 +122,18 @@ class DmEnv(_Dm):
     Does what an instance of a `DmVectorEnv` with the same seed does.
     """
 
-    def __init__(self, env: VectorEnv, *, seed: int | None = None, **options: Any) -> None:
-        super().__init__(env, seed=None if seed is None else [seed], **options)
+    def __init__(
+        self, env: VectorEnv, *, seed: int | Sequence[int] | None = None, **options: Any
+    ) -> None:
+        seed = seed if seed is None or isinstance(seed, Sequence) else [seed]
+        super().__init__(env, seed=seed, **options)
         self._action_space = spaces.to_gymnasium(env.single_action_space)
         self._ended_by: Any = None  # the action that led to LAST, after which any other is ignored
 
     def reset(self) -> Any:
         """Starts an episode: FIRST, with neither reward nor discount."""
         self._ended_by = None
-        return dm_env.restart(_row(self._begin().observation))
+        return dm_env.restart(row(self._begin().observation))
 
     def step(self, action: Any) -> Any:
         """Takes one action.
@@ -148,15 +150,16 @@ class DmEnv(_Dm):
         if not self._is_started:
             return self.reset()
         if self._ended_by is not None:
-            step, self._ended_by = self._step(self._ended_by), None
-            return dm_env.restart(_row(step.observation))
-        action = _as_batch(self._action_space, action)
-        step = self._step(action)
+            step = step_one(self.engine, self._action_space, self._ended_by)
+            self._ended_by = None
+            return dm_env.restart(row(step.observation))
+        step = step_one(self.engine, self._action_space, action)
+        reward, observation = float(step.reward[0]), row(step.observation)
         if not step.any_done:
-            return dm_env.transition(float(step.reward[0]), _row(step.observation))
+            return dm_env.transition(reward, observation)
         self._ended_by = jax.tree.map(np.array, action)  # the caller's may change
         end = dm_env.termination if step.terminated[0] else dm_env.truncation
-        return end(float(step.reward[0]), _row(step.observation))
+        return end(reward, observation)
 
     def observation_spec(self) -> Any:
         """The spec of an observation; of a `Dict` or `Tuple`, a dict or tuple of specs."""
@@ -198,7 +201,7 @@ class DmVectorEnv(_Dm):
         Raises:
             ActionError: the actions do not fit; nothing was done.
         """
-        return self._timestep(self._step(action)) if self._is_started else self.reset()
+        return self._timestep(self.engine.step(action)) if self._is_started else self.reset()
 
     def observation_spec(self) -> Any:
         """The spec of N observations; of a `Dict` or `Tuple`, a dict or tuple of [N, ...] specs."""
@@ -231,7 +234,3 @@ class DmVectorEnv(_Dm):
         self._goes_on = ~done
         discount = np.subtract(1, step.terminated, dtype=np.float32)
         return dm_env.TimeStep(step_type, step.reward, discount, step.observation)
-
-
-def _row(tree: Any) -> Any:
-    return jax.tree.map(lambda leaf: leaf[0], tree)

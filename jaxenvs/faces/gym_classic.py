@@ -3,8 +3,8 @@
     observation = env.reset()
     observation, reward, done, info = env.step(action)
 
-As gym had it up to its release 0.21. Nothing of the package gym is needed: spaces are
-Gymnasium's, which have the same methods.
+As gym had it up to its release 0.21, and agymc for a batch. Nothing of the package gym is
+needed: spaces are Gymnasium's, which have the same methods.
 """
 
 import functools
@@ -17,7 +17,8 @@ import numpy as np
 from jaxenvs.core import VectorEnv
 from jaxenvs.errors import ParameterError, closest
 from jaxenvs.faces._engine import HostStep
-from jaxenvs.faces.gym import RENDER_FPS, GymVectorEnv, _as_batch
+from jaxenvs.faces._single import row, step_one
+from jaxenvs.faces.gym import RENDER_FPS, GymVectorEnv
 from jaxenvs.rendering.window import Window, mosaic
 
 MODES = ("human", "rgb_array")
@@ -66,8 +67,8 @@ class _Classic:
         """Sets what the next `reset` starts from.
 
         Args:
-            seed: an int s gives instance i the seed s + i, as gym did; or one each. None draws
-                them. What an instance does depends on its own seed alone.
+            seed: an int s gives instance i the seed s + i, as gym's vector environments did; or
+                one each. None draws them. What an instance does depends on its own seed alone.
 
         Returns:
             The N seeds.
@@ -76,14 +77,13 @@ class _Classic:
             SeedError: not a seed, or not N of them.
         """
         num_envs = self._batch.num_envs
+        seeds: Any = [None] * num_envs if seed is None else seed
         if isinstance(seed, (int, np.integer)) and not isinstance(seed, bool):
-            seed = [int(seed) + i for i in range(num_envs)]
-        elif seed is None:
-            seed = [None] * num_envs
-        self._batch.engine._seed_words(seed)  # refuses now what reset would refuse
+            seeds = [int(seed) + i for i in range(num_envs)]
+        self._batch.engine._seed_words(seeds)  # refuses now what reset would refuse
         drawn = np.random.SeedSequence().generate_state(num_envs).tolist()
         self._seeds = [
-            other if own is None else int(own) for own, other in zip(seed, drawn, strict=True)
+            other if own is None else int(own) for own, other in zip(seeds, drawn, strict=True)
         ]
         return list(self._seeds)
 
@@ -136,21 +136,23 @@ class _Classic:
         for name, value in step.info.items():
             value = out(value)
             for i, info in enumerate(infos):
-                info[name] = _row(value, i)
+                info[name] = row(value, i)
         if step.any_done:
             final = out(step.final_observation) if self._is_same_step else None
             for i in np.flatnonzero(step.terminated | step.truncated).tolist():
                 infos[i]["TimeLimit.truncated"] = not step.terminated[i]
                 if self._is_same_step:
-                    infos[i]["terminal_observation"] = _row(final, i)
+                    infos[i]["terminal_observation"] = row(final, i)
         return infos
 
 
 class ClassicVectorEnv(_Classic):
     """N native instances behind the classic interface. Made by `make_gym(..., api="gym")`.
 
-    By default nothing resets by itself: a finished instance keeps done true, its reward is 0
-    and its observation stays, until all are `reset`. `while not all(done)` therefore ends.
+    By default nothing resets by itself, as in agymc: a finished instance keeps done true until
+    all are `reset`, and `while not all(done)` therefore ends. Its reward is 0 and its observation
+    stays the last, where agymc has None for both. gym's own vector environments restarted it
+    within the step: that is autoreset_mode="same_step".
     """
 
     def __init__(self, env: VectorEnv, **options: Any) -> None:
@@ -178,13 +180,13 @@ class ClassicVectorEnv(_Classic):
         Returns:
             Observations [N, ...], rewards float32[N], done bool[N], and a sequence of N dicts.
             Where done is true the dict has "TimeLimit.truncated", whether the episode was cut
-            before its task ended, and under autoreset_mode="same_step" "terminal_observation".
+            before its task ended (gym left a false one away unless the limit was reached; `get`
+            reads both), and under autoreset_mode="same_step" "terminal_observation".
 
         Raises:
             ActionError: the actions do not fit; nothing was done.
         """
-        self._batch.engine.send(actions)
-        return self.step_wait()
+        return self._result(self._batch.engine.step(actions))
 
     def step_async(self, actions: Any) -> None:
         """Starts a step and returns at once; the device works while the caller goes on."""
@@ -192,7 +194,9 @@ class ClassicVectorEnv(_Classic):
 
     def step_wait(self) -> tuple[Any, Any, Any, "Infos"]:
         """Waits for the step under way and returns what `step` does."""
-        step = self._batch.engine.receive()
+        return self._result(self._batch.engine.receive())
+
+    def _result(self, step: HostStep) -> tuple[Any, Any, Any, "Infos"]:
         done = step.terminated | step.truncated
         infos = Infos(self.num_envs, functools.partial(self._infos, step))
         out = self._batch._out
@@ -228,7 +232,9 @@ class ClassicEnv(_Classic):
     """One native instance behind the classic interface. Made by `make_gym(id, api="gym")`.
 
     Does what an instance of a `ClassicVectorEnv` with the same seed does. After the end of an
-    episode it stays as it is until `reset`, unless made with another autoreset_mode.
+    episode it stays as it is until `reset`, unless made with another autoreset_mode: done true,
+    reward 0, the last observation. In gym such a step was undefined; its CartPole warned, gave
+    reward 0 and let the pole fall on.
     """
 
     def __init__(self, env: VectorEnv, **options: Any) -> None:
@@ -238,7 +244,7 @@ class ClassicEnv(_Classic):
 
     def reset(self) -> Any:
         """Starts an episode and returns the observation."""
-        return _row(self._reset())
+        return row(self._reset())
 
     def step(self, action: Any) -> tuple[Any, float, bool, dict[str, Any]]:
         """Takes one action.
@@ -251,11 +257,9 @@ class ClassicEnv(_Classic):
         Raises:
             ActionError: the action does not fit.
         """
-        engine = self._batch.engine
-        engine.send(_as_batch(self.action_space, action))
-        step = engine.receive()
-        info = self._infos(step)[0] if step.any_done or step.has_info else {}
-        observation = _row(self._batch._out(step.observation))
+        step = step_one(self._batch.engine, self.action_space, action)
+        info = self._infos(step)[0] if step.any_done or self._batch._has_info else {}
+        observation = row(self._batch._out(step.observation))
         return observation, float(step.reward[0]), step.any_done, info
 
     def _own(self, batch: Any) -> Any:
@@ -280,10 +284,6 @@ class Infos(Sequence):
 
     def __repr__(self) -> str:
         return repr(self._dicts)
-
-
-def _row(tree: Any, index: int = 0) -> Any:
-    return jax.tree.map(lambda leaf: leaf[index], tree)
 
 
 def _checked_mode(mode: Any) -> str:
