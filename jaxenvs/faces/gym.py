@@ -238,7 +238,7 @@ class GymVectorEnv(gymnasium.vector.VectorEnv):
             self._render_frame()
         observation, reward, terminated, truncated, any_done, _ = step
         has_infos = self._has_info or (any_done and self._is_same_step)
-        infos = StepInfos(self._step_infos, step) if has_infos else {}
+        infos = StepInfos.later(self._step_infos, step) if has_infos else {}
         if self._convert is not None:
             parts = map(self._convert, (observation, reward, terminated, truncated))
             return (*parts, infos)  # pyright: ignore[reportReturnType]
@@ -461,10 +461,15 @@ class GymVectorEnv(gymnasium.vector.VectorEnv):
 class StepInfos(dict):
     """Infos that are put together when they are first looked at; many a caller never does."""
 
-    def __init__(self, make: Callable[[HostStep], dict[str, Any]], step: HostStep) -> None:
-        super().__init__()
-        self._make: Any = make
-        self._step: Any = step
+    _make: Callable[[HostStep], dict[str, Any]] | None = None
+    _step: Any = None
+
+    @classmethod
+    def later(cls, make: Callable[[HostStep], dict[str, Any]], step: HostStep) -> "StepInfos":
+        """What `make(step)` returns, once it is asked for; `StepInfos(...)` is `dict(...)`."""
+        infos = cls()
+        infos._make, infos._step = make, step
+        return infos
 
     def _fill(self) -> None:
         if self._make is not None:
@@ -492,6 +497,16 @@ for _name in (
     *("get", "items", "keys", "pop", "popitem", "setdefault", "update", "values"),
 ):
     setattr(StepInfos, _name, _filled(_name))
+
+# To jax.tree.map they are what any other dict is.
+jax.tree_util.register_pytree_with_keys(
+    StepInfos,
+    lambda infos: (
+        [(jax.tree_util.DictKey(name), infos[name]) for name in sorted(infos)],
+        tuple(sorted(infos)),
+    ),
+    lambda names, values: StepInfos(zip(names, values, strict=True)),
+)
 
 
 class GymEnv(gymnasium.Env):
