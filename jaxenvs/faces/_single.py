@@ -4,10 +4,10 @@ from typing import Any
 
 import gymnasium
 import jax
+import numpy as np
 
 from jaxenvs.errors import ActionError
 from jaxenvs.faces._engine import Engine, HostStep
-from jaxenvs.faces.gym import _as_batch
 
 
 def step_one(engine: Engine, space: gymnasium.Space, action: Any) -> HostStep:
@@ -29,3 +29,20 @@ def step_one(engine: Engine, space: gymnasium.Space, action: Any) -> HostStep:
 def row(tree: Any, index: int = 0) -> Any:
     """One instance's part of a tree of [N, ...]."""
     return jax.tree.map(lambda leaf: leaf[index], tree)
+
+
+def _as_batch(space: gymnasium.Space, action: Any) -> Any:
+    """The action as a batch of one."""
+    if isinstance(space, gymnasium.spaces.Dict) and isinstance(action, dict):
+        return {
+            key: _as_batch(space[key], value) if key in space.spaces else value
+            for key, value in action.items()
+        }
+    if isinstance(space, gymnasium.spaces.Tuple) and isinstance(action, (tuple, list)):
+        return tuple(_as_batch(sub, value) for sub, value in zip(space, action, strict=False))
+    if hasattr(action, "shape"):
+        return action[None]
+    try:
+        return np.asarray([action])
+    except ValueError as error:  # lists within lists of different lengths
+        raise ActionError(f"step got an action that is no array: {error}.") from error

@@ -22,6 +22,7 @@ from jaxenvs.errors import (
     closest,
 )
 from jaxenvs.faces._engine import Engine, HostStep
+from jaxenvs.faces._single import step_one
 from jaxenvs.faces._torch import torch_converter
 from jaxenvs.factory import make
 from jaxenvs.rendering.window import Window, mosaic
@@ -69,7 +70,7 @@ def make_gym(
         wrappers: from `jaxenvs.wrappers`, the innermost first; compiled with the step.
         output: "torch" returns PyTorch tensors over the same memory, and takes them as actions.
         validate: refuse actions out of range or not a number.
-        device: where the environment runs, a `jax.Device` or "cpu", "gpu", "tpu". None is the
+        device: where the environment runs, a `jax.Device` or "cpu", "gpu", "gpu:1". None is the
             CPU: a small batch takes less time there than its way to an accelerator and back.
         time_limit: steps after which an episode is truncated; "default" for the id's own.
         batched: parameters given as [N] values, one for each instance.
@@ -98,12 +99,12 @@ def make_gym(
         env = make(id, time_limit=time_limit, **params)
         options = {
             "seed": seed,
-            "autoreset_mode": autoreset_mode,
+            "autoreset_mode": mode,
             "render_mode": render_mode,
             "wrappers": wrappers,
             "output": output,
             "validate": validate,
-            "device": device,
+            "device": device if isinstance(device, (str, type(None))) else _device_name(device),
             "batched": batched,
             "stagger": stagger,
         }
@@ -569,15 +570,8 @@ class GymEnv(gymnasium.Env):
         Raises:
             ActionError: the action does not fit.
         """
-        try:
-            self._batch.engine.send(_as_batch(self.action_space, action))
-        except ActionError:
-            raise ActionError(
-                f"step got the action {action!r}; expected a member of {self.action_space}, such"
-                " as env.action_space.sample().  jaxenvs.wrappers.ClipAction clips numbers that"
-                " are out of range, validate=False leaves them to the environment."
-            ) from None
-        observations, rewards, terminated, truncated, infos = self._batch.step_wait()
+        step = step_one(self._batch.engine, self.action_space, action)
+        observations, rewards, terminated, truncated, infos = self._batch._result(step)
         self._after()
         return (
             _row(self.observation_space, observations),
@@ -629,12 +623,8 @@ class GymEnv(gymnasium.Env):
         if name not in self.env.parameters:
             return super().set_wrapper_attr(name, value, force=force)
         self._batch.set_attr(name, [value])
-        action_space = spaces.to_gymnasium(self.env.single_action_space)
-        observation_space = spaces.to_gymnasium(self.env.single_observation_space)
-        if action_space != self.action_space:
-            self.action_space = action_space
-        if observation_space != self.observation_space:
-            self.observation_space = observation_space
+        self.observation_space = self._batch.single_observation_space
+        self.action_space = self._batch.single_action_space
         return True
 
     def _draw(self) -> np.ndarray:
@@ -666,6 +656,8 @@ def _gymnasium_spec(
     given = {name: value for name, value in options.items() if value is not defaults[name]}
     if num_envs is not None:
         given |= {"num_envs": num_envs, "vectorization_mode": "vector_entry_point"}
+        if "wrappers" in given:  # which make_vec takes for Gymnasium's own
+            given["native_wrappers"] = given.pop("wrappers")
     limit = entry.max_episode_steps if isinstance(time_limit, str) else time_limit
     return dataclasses.replace(
         entry, max_episode_steps=limit, kwargs={**entry.kwargs, **given, **params}
@@ -680,32 +672,16 @@ def _row(space: gymnasium.Space, batch: Any) -> Any:
         return tuple(_row(part, batch[i]) for i, part in enumerate(space.spaces))
     if isinstance(space, gymnasium.spaces.Discrete) and isinstance(batch, np.ndarray):
         return np.int64(batch[0])
-    return batch[0]
+    return batch[0, ...]  # an array even where [0] would give a number
 
 
 def _row_infos(infos: dict[str, Any]) -> dict[str, Any]:
+    """What the infos of a batch of one say of its only instance."""
     return {
-        name: jax.tree.map(lambda leaf: leaf[0], value)
+        name: _row_infos(value) if isinstance(value, dict) else value[0]
         for name, value in infos.items()
-        if f"_{name}" in infos
+        if f"_{name}" in infos and infos[f"_{name}"][0]
     }
-
-
-def _as_batch(space: gymnasium.Space, action: Any) -> Any:
-    """The action as a batch of one."""
-    if isinstance(space, gymnasium.spaces.Dict) and isinstance(action, dict):
-        return {
-            key: _as_batch(space[key], value) if key in space.spaces else value
-            for key, value in action.items()
-        }
-    if isinstance(space, gymnasium.spaces.Tuple) and isinstance(action, (tuple, list)):
-        return tuple(_as_batch(sub, value) for sub, value in zip(space, action, strict=False))
-    if hasattr(action, "shape") and action.shape:
-        return action[None]
-    try:
-        return np.asarray([action])
-    except ValueError as error:  # lists within lists of different lengths
-        raise ActionError(f"step got an action that is no array: {error}.") from error
 
 
 def _native_mode(mode: Any) -> AutoresetMode | None:
@@ -716,8 +692,21 @@ def _native_mode(mode: Any) -> AutoresetMode | None:
     return mode
 
 
-def _device(device: Any) -> jax.Device | None:
-    return jax.devices(device)[0] if isinstance(device, str) else device
+def _device(device: jax.Device | str | None) -> jax.Device | None:
+    if not isinstance(device, str):
+        return device
+    platform, _, index = device.partition(":")
+    try:
+        return jax.devices(platform)[int(index or 0)]
+    except (IndexError, RuntimeError, ValueError) as error:
+        raise ParameterError(
+            f'make_gym got device="{device}", which is not there: {error}.  jax.devices() shows'
+            ' what is; "gpu:1" is the second GPU.'
+        ) from error
+
+
+def _device_name(device: jax.Device) -> str:
+    return f"{device.platform}:{jax.devices(device.platform).index(device)}"
 
 
 def _check_choice(name: str, value: Any, choices: Sequence[Any]) -> None:

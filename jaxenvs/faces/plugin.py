@@ -1,5 +1,6 @@
 """What `gymnasium.make("jaxenvs/<id>")` and `gymnasium.make_vec` call."""
 
+from collections.abc import Callable, Sequence
 from typing import Any
 
 from jaxenvs.faces.gym import GymEnv, GymVectorEnv, make_gym
@@ -16,7 +17,12 @@ def single(*, env_id: str, **options: Any) -> GymEnv:
 
 
 def batch(
-    *, env_id: str, num_envs: int = 1, max_episode_steps: int | None = None, **options: Any
+    *,
+    env_id: str,
+    num_envs: int = 1,
+    max_episode_steps: int | None = None,
+    native_wrappers: Sequence[Callable[[Any], Any]] = (),
+    **options: Any,
 ) -> GymVectorEnv:
     """Makes `num_envs` instances of `env_id` for `gymnasium.make_vec`.
 
@@ -24,7 +30,9 @@ def batch(
         env_id: the id, as `jaxenvs.make` knows it.
         num_envs: N.
         max_episode_steps: steps after which an episode is truncated; -1 or None for no limit.
+        native_wrappers: the `wrappers` of `make_gym`; `make_vec` keeps that name to itself.
         **options: of `make_gym`, or parameters of the environment.
     """
     limit = None if max_episode_steps == -1 else max_episode_steps
-    return make_gym(env_id, num_envs, **{"time_limit": limit, **options})
+    options = {"time_limit": limit, "wrappers": native_wrappers, **options}
+    return make_gym(env_id, num_envs, **options)
