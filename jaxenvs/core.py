@@ -185,8 +185,10 @@ class Wrapper(Environment[S]):
     env: Environment
 
     def __new__(cls, env: Any = None, *args: Any, **kwargs: Any) -> Any:
-        if isinstance(env, VectorEnv):
-            return env.wrap(lambda instance: cls(instance, *args, **kwargs))
+        if not isinstance(env, Environment):
+            if isinstance(env, VectorEnv):
+                return env.wrap(lambda instance: cls(instance, *args, **kwargs))
+            _refuse_foreign(cls, env)
         return super().__new__(cls)
 
     def inner(self, state: S) -> Any:
@@ -306,3 +308,23 @@ Policy = Callable[[chex.ArrayTree, chex.PRNGKey], Any]  # (observation, key) -> 
 
 def _brief(value: Any) -> str:
     return describe(value) if hasattr(value, "shape") and value.shape else f"{value}"
+
+
+def _refuse_foreign(wrapper: type[Wrapper], env: Any) -> None:
+    """Raises for what somebody took for an environment of ours.
+
+    Whatever else is no environment passes: numbers, None and objects of JAX stand in for one
+    where trees are built, the axes of a `vmap` for instance.
+    """
+    if not (isinstance(env, str) or callable(env) or hasattr(env, "step")):
+        return
+    name, what, instead = wrapper.__name__, f"{env!r:.80}", "jaxenvs.make(id) makes one."
+    if isinstance(env, str):
+        what, instead = f'"{env}"', f'Make it first: {name}(jaxenvs.make("{env}"), ...).'
+    elif isinstance(env, type):
+        what = f"the class {env.__name__}"
+        if issubclass(env, Environment):
+            instead = f"Call it first: {name}({env.__name__}(), ...)."
+    raise WrapperError(
+        f"{name} got {what}; it goes around an Environment or a VectorEnv of jaxenvs.  {instead}"
+    )

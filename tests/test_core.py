@@ -1,6 +1,7 @@
 import dataclasses
 
 import chex
+import gymnasium
 import jax
 import jax.numpy as jnp
 import numpy as np
@@ -9,7 +10,7 @@ import pytest
 from jaxenvs import spaces, struct
 from jaxenvs.core import Environment, TimeStep, VectorEnv, Wrapper
 from jaxenvs.envs.classic_control.mountain_car import MountainCar
-from jaxenvs.errors import JaxenvsError, RenderError, UnknownParameterError
+from jaxenvs.errors import JaxenvsError, RenderError, UnknownParameterError, WrapperError
 from jaxenvs.testing import Counter, Scripted
 from jaxenvs.testing._tracing import x64
 from jaxenvs.wrappers import TimeLimit
@@ -157,6 +158,27 @@ def test_a_misspelt_parameter_is_found_under_wrappers():
 def test_a_wrapper_has_no_attributes_of_what_it_wraps():
     with pytest.raises(AttributeError):
         Renamed(MountainCar()).gravity  # noqa: B018
+
+
+@pytest.mark.parametrize(
+    ("given", "words"),
+    [
+        ("CartPole-v1", r'TimeLimit got "CartPole-v1"; .*jaxenvs.make\("CartPole-v1"\)'),
+        (MountainCar, r"TimeLimit got the class MountainCar; .* TimeLimit\(MountainCar\(\)"),
+        (gymnasium.Env(), r"TimeLimit got <gymnasium.core.Env .* jaxenvs.make\(id\)"),
+        (lambda: MountainCar(), r"TimeLimit got <function .* an Environment or a VectorEnv"),
+    ],
+)
+def test_a_wrapper_around_no_environment_names_what_it_got(given, words):
+    with pytest.raises(WrapperError, match=words):
+        TimeLimit(given, 100)
+
+
+def test_a_wrapper_stands_for_the_axes_of_a_vmap():
+    limits = TimeLimit(MountainCar(), max_steps=jnp.array([1, 2]))
+    axes = (TimeLimit(None, max_steps=0),)
+    limit = jax.vmap(lambda env: jnp.float32(env.max_steps), in_axes=axes)(limits)
+    np.testing.assert_array_equal(limit, [1, 2])
 
 
 def test_a_wrapper_delegates_spaces_and_picture():
