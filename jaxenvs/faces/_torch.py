@@ -1,5 +1,6 @@
 """NumPy arrays as PyTorch tensors."""
 
+import sys
 from collections.abc import Callable
 from typing import Any
 
@@ -20,3 +21,20 @@ def torch_converter() -> Callable[[Any], Any]:
         raise missing_extra('make_gym(output="torch")', "torch", "torch") from error
     from_dlpack = torch.from_dlpack
     return lambda tree: jax.tree.map(from_dlpack, tree)
+
+
+_told: set[type] = set()
+
+
+def tell_torch(kind: type[dict]) -> None:
+    """Lets PyTorch's trees see into `kind`, a class of dicts, once PyTorch has been imported."""
+    if kind in _told or "torch" not in sys.modules:
+        return
+    from torch.utils import _pytree
+
+    _pytree.register_pytree_node(
+        kind,
+        lambda tree: ([*tree.values()], [*tree]),
+        lambda values, names: kind(zip(names, values, strict=True)),
+    )
+    _told.add(kind)

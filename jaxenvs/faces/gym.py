@@ -23,7 +23,7 @@ from jaxenvs.errors import (
 )
 from jaxenvs.faces._engine import Engine, HostStep
 from jaxenvs.faces._single import step_one
-from jaxenvs.faces._torch import torch_converter
+from jaxenvs.faces._torch import tell_torch, torch_converter
 from jaxenvs.factory import make
 from jaxenvs.rendering.window import Window, mosaic
 from jaxenvs.vector.vectorize import VectorizedEnv, vectorize
@@ -468,6 +468,7 @@ class StepInfos(dict):
     @classmethod
     def later(cls, make: Callable[[HostStep], dict[str, Any]], step: HostStep) -> "StepInfos":
         """What `make(step)` returns, once it is asked for; `StepInfos(...)` is `dict(...)`."""
+        tell_torch(cls)  # TorchRL looks through infos
         infos = cls()
         infos._make, infos._step = make, step
         return infos

@@ -55,6 +55,13 @@ def test_stable_baselines3_sac(capsys, monkeypatch, tmp_path):
     assert "mean return after training" in capsys.readouterr().out
 
 
+def test_tianshou_collector(capsys):
+    pytest.importorskip("tianshou")
+    mean = load("tianshou_collector").main(total_steps=1_280, num_envs=4)
+    assert mean >= 8  # no episode of CartPole is shorter
+    assert "mean return after training" in capsys.readouterr().out
+
+
 @pytest.mark.parametrize("path", sorted(EXAMPLES.glob("*.py")), ids=lambda path: path.stem)
 def test_every_example_has_a_test_and_says_how_to_run_it(path):
     assert f"test_{path.stem}" in globals()

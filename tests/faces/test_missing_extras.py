@@ -1,0 +1,25 @@
+import importlib
+import sys
+
+import pytest
+
+import jaxenvs
+from jaxenvs.errors import MissingExtraError
+
+
+def test_torch_is_named_where_it_is_missing(monkeypatch):
+    monkeypatch.setitem(sys.modules, "torch", None)
+    with pytest.raises(MissingExtraError, match=r"jaxenvs\[torch\]"):
+        jaxenvs.make_gym("CartPole-v1", 2, output="torch")
+
+
+@pytest.mark.parametrize(
+    ("package", "extra"), [("stable_baselines3", "sb3"), ("tianshou", "tianshou")]
+)
+def test_a_face_names_the_extra_that_it_needs(monkeypatch, package, extra):
+    for name in [name for name in sys.modules if name.split(".")[0] == package]:
+        monkeypatch.delitem(sys.modules, name)
+    monkeypatch.setitem(sys.modules, package, None)
+    monkeypatch.delitem(sys.modules, f"jaxenvs.faces.{package}", raising=False)
+    with pytest.raises(MissingExtraError, match=rf"jaxenvs\[{extra}\]"):
+        importlib.import_module(f"jaxenvs.faces.{package}")
