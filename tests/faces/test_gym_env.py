@@ -1,0 +1,472 @@
+"""One instance as a `gymnasium.Env`, beside Gymnasium's own environments."""
+
+import warnings
+
+import chex
+import gymnasium
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+from gymnasium.utils import env_checker
+
+import jaxenvs
+from jaxenvs import spaces, struct
+from jaxenvs.core import Environment, TimeStep
+from jaxenvs.errors import ActionError, ParameterError, SeedError, UnknownParameterError
+from jaxenvs.faces.gym import RENDER_MODES, GymEnv
+from jaxenvs.testing import Counter, Scripted
+from jaxenvs.wrappers import FlattenObservation, RescaleAction
+
+IDS = ("Acrobot-v1", "CartPole-v1", "MountainCar-v0", "MountainCarContinuous-v0", "Pendulum-v1")
+GO_ON, TERMINATE, TRUNCATE, BOTH = range(4)
+
+
+def warnings_of(check, *args):
+    with warnings.catch_warnings(record=True) as caught:
+        warnings.simplefilter("always")
+        check(*args)
+    return [str(warning.message) for warning in caught]
+
+
+@pytest.mark.parametrize("render_mode", [None, *RENDER_MODES])
+@pytest.mark.parametrize("id", IDS)
+def test_gymnasium_s_checker_has_nothing_to_say(id, render_mode):
+    pytest.importorskip("pygame")
+    # But for what it says of the spaces of Gymnasium's own environment, to which ours are equal.
+    reference, expected = gymnasium.make(id), []
+    for name in ("action", "observation"):
+        space = getattr(reference, f"{name}_space")
+        expected += warnings_of(env_checker.check_space_limit, space, name)
+    with jaxenvs.make_gym(id, render_mode=render_mode) as env:
+        assert warnings_of(env_checker.check_env, env) == expected
+    assert bool(expected) == (id in ("CartPole-v1", "Pendulum-v1"))
+
+
+def test_gymnasium_s_checker_has_nothing_at_all_to_say_of_a_rescaled_action():
+    wrappers = [lambda env: RescaleAction(env, min_action=-1.0, max_action=1.0)]
+    env = jaxenvs.make_gym("Pendulum-v1", wrappers=wrappers)
+    assert not warnings_of(env_checker.check_env, env)
+
+
+@pytest.mark.parametrize("layout", ["array", "dict", "tuple"])
+def test_gymnasium_s_checker_passes_every_layout_of_observations(layout):
+    env = jaxenvs.make_gym(Counter(layout=layout))
+    (warning,) = warnings_of(env_checker.check_env, env)
+    assert "not having a spec" in warning  # which ids alone have
+
+
+def state_of(id, observation):
+    """The state of Gymnasium's environment that looks so."""
+    x = observation.astype(np.float64)
+    if id == "Pendulum-v1":
+        return np.array([np.arctan2(x[1], x[0]), x[2]])
+    if id == "Acrobot-v1":
+        return np.array([np.arctan2(x[1], x[0]), np.arctan2(x[3], x[2]), x[4], x[5]])
+    return x
+
+
+@pytest.mark.parametrize("id", IDS)
+def test_every_step_of_an_episode_is_gymnasium_s_own(id):
+    env, reference = jaxenvs.make_gym(id), gymnasium.make(id)
+    assert env.observation_space == reference.observation_space
+    assert env.action_space == reference.action_space
+    observation, info = env.reset(seed=1)
+    expected, expected_info = reference.reset(seed=1)
+    reference.action_space.seed(1)
+    terminated = truncated = False
+    while not (terminated or truncated):
+        assert same_type(observation, expected) and info == expected_info == {}
+        assert observation in env.observation_space
+        action = reference.action_space.sample()
+        reference.unwrapped.state = state_of(id, observation)
+        ours, theirs = env.step(action), reference.step(action)
+        assert [type(part) for part in ours[2:4]] == [bool, bool] and type(ours[1]) is float
+        np.testing.assert_allclose(ours[0], theirs[0], atol=2e-5, rtol=1e-4)
+        assert ours[1] == pytest.approx(theirs[1], rel=1e-4)
+        observation, _, terminated, truncated, info = ours
+        expected, _, *flags, expected_info = theirs
+        assert [terminated, truncated] == flags
+
+
+def same_type(a, b):
+    return type(a) is type(b) and (a.dtype, a.shape) == (b.dtype, b.shape)
+
+
+def episode(env, seed=None, steps=6):
+    observations = [env.reset(seed=seed)[0]]
+    for step in range(steps):
+        observations.append(env.step(env.action_space.sample() if seed is None else step % 2)[0])
+    return np.stack(observations)
+
+
+def test_a_seed_gives_the_trajectory_that_it_gives_in_a_batch():
+    env, batch = jaxenvs.make_gym("CartPole-v1"), jaxenvs.make_gym("CartPole-v1", num_envs=3)
+    ours = episode(env, seed=7)
+    theirs = [batch.reset(seed=[3, 7, 9])[0][1]]
+    for step in range(6):
+        theirs.append(batch.step(np.full(3, step % 2))[0][1])
+    np.testing.assert_array_equal(ours, np.stack(theirs))
+
+
+def test_a_seed_repeats_also_what_follows_the_first_episode():
+    env = jaxenvs.make_gym("CartPole-v1")
+    first = [env.reset(seed=3)[0], env.reset()[0], env.reset()[0]]
+    again = [env.reset(seed=3)[0], env.reset()[0], env.reset()[0]]
+    np.testing.assert_array_equal(first, again)
+    assert len({observation.tobytes() for observation in first}) == 3
+    assert not np.array_equal(env.reset(seed=4)[0], first[0])
+
+
+def test_the_seed_of_make_gym_is_that_of_the_first_reset_alone():
+    env, other = jaxenvs.make_gym("CartPole-v1", seed=5), jaxenvs.make_gym("CartPole-v1")
+    first, second = env.reset()[0], env.reset()[0]
+    np.testing.assert_array_equal(first, other.reset(seed=5)[0])
+    np.testing.assert_array_equal(second, other.reset()[0])
+    assert env.np_random_seed == other.np_random_seed == 5
+    assert env.np_random.integers(1000) == other.np_random.integers(1000)
+
+
+def test_without_a_seed_no_two_environments_agree():
+    first, second = (jaxenvs.make_gym("CartPole-v1").reset()[0] for _ in range(2))
+    assert not np.array_equal(first, second)
+
+
+@pytest.mark.parametrize("seed", [-1, 2**32, 1.5, "3", True, [3]])
+def test_what_is_no_seed_is_refused_and_changes_nothing(seed):
+    env = jaxenvs.make_gym("CartPole-v1")
+    env.reset(seed=3)
+    with pytest.raises(SeedError, match="seed"):
+        env.reset(seed=seed)
+    after = env.step(1)[0]
+    env.reset(seed=3)
+    np.testing.assert_array_equal(after, env.step(1)[0])
+
+
+@pytest.mark.parametrize(
+    ("id", "action"),
+    [
+        ("CartPole-v1", 2),
+        ("CartPole-v1", -1),
+        ("CartPole-v1", 1.0),
+        ("CartPole-v1", True),
+        ("CartPole-v1", None),
+        ("CartPole-v1", "left"),
+        ("CartPole-v1", [1]),
+        ("CartPole-v1", np.array([1])),
+        ("CartPole-v1", {"push": 1}),
+        ("Pendulum-v1", np.float32(1.0)),
+        ("Pendulum-v1", np.array([2.5], np.float32)),
+        ("Pendulum-v1", np.array([np.nan], np.float32)),
+        ("Pendulum-v1", np.array([np.inf], np.float32)),
+        ("Pendulum-v1", np.zeros((1, 1), np.float32)),
+        ("Pendulum-v1", [[1.0], [1.0, 2.0]]),
+        ("Pendulum-v1", np.array([1j])),
+    ],
+    ids=repr,
+)
+def test_an_action_that_does_not_fit_is_refused_and_nothing_is_done(id, action):
+    env = jaxenvs.make_gym(id)
+    env.reset(seed=0)
+    with pytest.raises(ActionError, match="expected a member of") as refusal:
+        env.step(action)
+    assert "num_envs" not in str(refusal.value)
+    fits = env.action_space.sample()
+    after = env.step(fits)[0]
+    env.reset(seed=0)
+    np.testing.assert_array_equal(after, env.step(fits)[0])
+
+
+@pytest.mark.parametrize("action", [1, np.int64(1), np.int32(1), np.array(1), jnp.int32(1)])
+def test_whatever_holds_an_action_will_do(action):
+    env = jaxenvs.make_gym("CartPole-v1")
+    env.reset(seed=0)
+    after = env.step(action)[0]
+    env.reset(seed=0)
+    np.testing.assert_array_equal(after, env.step(1)[0])
+
+
+def test_values_are_left_to_the_environment_without_validation():
+    env = jaxenvs.make_gym("Pendulum-v1", validate=False)
+    env.reset(seed=0)
+    beyond = env.step(np.array([70.0], np.float32))[0]
+    env.reset(seed=0)
+    np.testing.assert_array_equal(beyond, env.step(np.array([2.0], np.float32))[0])
+    with pytest.raises(ActionError):
+        env.step(np.zeros(3, np.float32))
+
+
+def test_step_and_render_before_reset_are_refused():
+    env = jaxenvs.make_gym("CartPole-v1", render_mode="rgb_array")
+    with pytest.raises(gymnasium.error.ResetNeeded, match=r"step .* reset"):
+        env.step(0)
+    with pytest.raises(gymnasium.error.ResetNeeded, match=r"render .* reset"):
+        env.render()
+
+
+def test_a_closed_environment_refuses_all_but_being_closed_again():
+    env = jaxenvs.make_gym("CartPole-v1", render_mode="rgb_array_list")
+    env.reset()
+    env.close()
+    env.close()
+    for call in (env.reset, env.render, lambda: env.step(0)):
+        with pytest.raises(gymnasium.error.ClosedEnvironmentError, match="after close"):
+            call()
+
+
+def test_returned_arrays_never_change_and_are_the_caller_s():
+    env = jaxenvs.make_gym("CartPole-v1")
+    first, _ = env.reset(seed=0)
+    kept = first.copy()
+    second = env.step(1)[0]
+    np.testing.assert_array_equal(first, kept)
+    expected = env.step(1)[0]
+    env.reset(seed=0)
+    env.step(1)[0][:] = 9.0  # a copy of the state at most
+    np.testing.assert_array_equal(env.step(1)[0], expected)
+    assert not np.array_equal(second, expected)
+
+
+def test_a_finished_episode_stays_finished_until_reset():
+    env = jaxenvs.make_gym(Scripted())
+    env.reset(seed=0)
+    last, reward, terminated, truncated, info = env.step(BOTH)
+    assert (reward, terminated, truncated, info) == (3.0, True, True, {"count": 1})
+    again, reward, terminated, truncated, _ = env.step(GO_ON)
+    assert (reward, terminated, truncated) == (0.0, True, True)
+    np.testing.assert_array_equal(again, last)
+    assert env.reset()[1] == {"count": 0}
+
+
+def test_a_single_environment_can_reset_itself_too():
+    env = jaxenvs.make_gym(Scripted(), autoreset_mode="same_step")
+    start = env.reset(seed=0)[0]
+    assert env.step(GO_ON)[4] == {"count": 1}
+    observation, _, terminated, _, info = env.step(TERMINATE)
+    assert terminated and observation[1] == 0 and observation[0] != start[0]
+    np.testing.assert_array_equal(info["final_obs"], [start[0], 2])
+    assert info["final_info"] == {"count": 2} and set(info) == {"final_obs", "final_info"}
+
+
+class Nested(Environment):
+    """Every kind of space, on both sides."""
+
+    step_size: float = 1.0
+    top: int = struct.static(5)
+
+    @property
+    def observation_space(self):
+        return spaces.Dict(
+            {
+                "number": spaces.Discrete(self.top),
+                "scalar": spaces.Box(-100.0, 100.0, ()),
+                "pair": spaces.Tuple((spaces.MultiBinary(2), spaces.MultiDiscrete([2, 3]))),
+            }
+        )
+
+    @property
+    def action_space(self):
+        return spaces.Dict({"move": spaces.Box(-1.0, 1.0, ()), "on": spaces.MultiBinary(2)})
+
+    def reset(self, key):
+        del key  # nothing is drawn
+        state = jnp.float32(0)
+        return state, TimeStep.first(
+            self.look(state, jnp.zeros(2, jnp.int8)), info=self.tell(state)
+        )
+
+    def step(self, state, action, key):
+        del key  # nothing is drawn
+        state = state + self.step_size * action["move"]
+        return state, TimeStep.transition(
+            self.look(state, action["on"]), reward=state, terminated=False, info=self.tell(state)
+        )
+
+    def look(self, state, on):
+        return {
+            "number": jnp.int32(3),
+            "scalar": state,
+            "pair": (on.astype(self.observation_space["pair"][0].dtype), jnp.array([1, 2])),
+        }
+
+    def tell(self, state):
+        return {"where": state, "more": {"twice": state * 2}}
+
+
+def test_nested_spaces_keep_their_structure_and_the_types_that_gymnasium_expects():
+    env = jaxenvs.make_gym(Nested())
+    observation, info = env.reset(seed=0)
+    assert observation in env.observation_space and info == {"where": 0, "more": {"twice": 0}}
+    assert isinstance(observation["scalar"], np.ndarray)
+    action = {"move": np.float32(0.5), "on": np.array([0, 1], np.int8)}
+    observation, reward, _, _, info = env.step(action)
+    assert observation in env.observation_space and reward == 0.5
+    assert observation["number"] == 3 and type(observation["number"]) is np.int64
+    assert info == {"where": 0.5, "more": {"twice": 1.0}}
+    assert list(observation["pair"][0]) == [0, 1]
+    with pytest.raises(ActionError, match="expected a member of"):
+        env.step({"move": 0.5})
+    assert env.step({"move": 0.5, "on": [1, 1]})[1] == 1.0
+
+
+def test_frames_are_those_since_the_last_call_and_of_this_episode():
+    env = jaxenvs.make_gym("CartPole-v1", render_mode="rgb_array_list")
+    still = jaxenvs.make_gym("CartPole-v1", render_mode="rgb_array")
+    env.reset(seed=0)
+    still.reset(seed=0)
+    expected = [still.render()]
+    for _ in range(2):
+        env.step(1)
+        still.step(1)
+        expected.append(still.render())
+    frames = env.render()
+    assert isinstance(frames, list)
+    np.testing.assert_array_equal(frames, expected)
+    assert env.render() == []
+    env.step(1)
+    env.reset(seed=0)
+    np.testing.assert_array_equal(env.render(), expected[:1])
+
+
+def test_a_frame_can_be_drawn_at_any_time_and_shows_the_present_state():
+    env = jaxenvs.make_gym("Pendulum-v1", render_mode="rgb_array")
+    env.reset(seed=0)
+    before, again = env.render(), env.render()
+    assert before.dtype == np.uint8 and before.ndim == 3 and before.shape[2] == 3
+    np.testing.assert_array_equal(before, again)
+    env.step(np.array([2.0], np.float32))
+    assert not np.array_equal(env.render(), before)
+
+
+def test_a_window_shows_every_step_and_goes_with_the_environment():
+    pygame = pytest.importorskip("pygame")
+    env = jaxenvs.make_gym("CartPole-v1", render_mode="human")
+    still = jaxenvs.make_gym("CartPole-v1", render_mode="rgb_array")
+    for step in range(2):
+        for each in (env, still):
+            each.reset(seed=0) if step == 0 else each.step(1)
+        shown = pygame.surfarray.array3d(pygame.display.get_surface()).swapaxes(0, 1)
+        np.testing.assert_array_equal(shown, still.render())
+    assert env.render() is None
+    env.close()
+    assert not pygame.display.get_init()
+
+
+def test_rendering_without_a_mode_says_how_to_ask_for_one():
+    env = jaxenvs.make_gym("CartPole-v1")
+    env.reset()
+    with pytest.warns(UserWarning, match="render_mode='rgb_array'"):
+        assert env.render() is None
+
+
+def test_parameters_are_read_and_set_through_gymnasium_s_wrappers():
+    env = gymnasium.make("jaxenvs/CartPole-v1")
+    assert env.has_wrapper_attr("gravity") and env.get_wrapper_attr("gravity") == 9.8
+    env.reset(seed=0)
+    falls = env.step(1)[0]
+    env.reset(seed=0)
+    assert env.set_wrapper_attr("gravity", 0.0)
+    floats = env.step(1)[0]
+    assert env.get_wrapper_attr("gravity") == 0.0 and falls[3] != floats[3]
+    env.reset(seed=0)
+    fresh = gymnasium.make("jaxenvs/CartPole-v1", gravity=0.0)
+    fresh.reset(seed=0)
+    np.testing.assert_array_equal(env.step(1)[0], fresh.step(1)[0])
+
+
+def test_setting_a_parameter_moves_bounds_that_hang_on_it():
+    env = jaxenvs.make_gym("Pendulum-v1")
+    generator = env.observation_space
+    env.reset(seed=0)
+    env.set_wrapper_attr("max_torque", 3.0)
+    assert env.action_space.high == 3.0 and env.observation_space is generator
+    env.step(np.array([3.0], np.float32))
+    with pytest.raises(ActionError):
+        env.step(np.array([3.1], np.float32))
+
+
+def test_other_attributes_are_the_environment_s_own():
+    env = jaxenvs.make_gym("CartPole-v1", render_mode="rgb_array")
+    assert env.get_wrapper_attr("render_mode") == "rgb_array"
+    assert not env.has_wrapper_attr("gravitation")
+    with pytest.raises(AttributeError):
+        env.get_wrapper_attr("gravitation")
+    assert not env.set_wrapper_attr("label", 3, force=False) and not hasattr(env, "label")
+    assert env.set_wrapper_attr("label", 3) and env.label == 3
+
+
+def test_wrappers_are_compiled_into_the_environment():
+    env = jaxenvs.make_gym(Counter(layout="dict"), wrappers=[FlattenObservation])
+    assert env.observation_space.shape == env.reset(seed=0)[0].shape
+    assert isinstance(env.env.env, FlattenObservation)
+
+
+def test_an_environment_s_string_and_type_are_gymnasium_s():
+    env = jaxenvs.make_gym("CartPole-v1")
+    assert isinstance(env, gymnasium.Env) and isinstance(env, GymEnv) and env.unwrapped is env
+    assert str(env) == "<GymEnv<jaxenvs/CartPole-v1>>"
+    assert jaxenvs.make_gym(Scripted()).spec is None
+
+
+def test_gymnasium_s_wrappers_go_around():
+    env = gymnasium.wrappers.RecordEpisodeStatistics(jaxenvs.make_gym("Pendulum-v1", time_limit=4))
+    env.reset(seed=0)
+    rewards = [env.step(env.action_space.sample())[1] for _ in range(3)]
+    _, reward, _, truncated, info = env.step(env.action_space.sample())
+    assert truncated and info["episode"]["l"] == 4
+    assert info["episode"]["r"] == pytest.approx(sum(rewards) + reward)
+
+
+@pytest.mark.parametrize(
+    ("options", "error", "message"),
+    [
+        ({"render_mode": "rgb"}, ParameterError, 'Close: "rgb_array"'),
+        ({"output": "jax"}, ParameterError, "numpy"),
+        ({"autoreset_mode": "samestep"}, ParameterError, 'Close: "same_step"'),
+        ({"device": "abacus"}, ParameterError, "abacus"),
+        ({"device": "cpu:99"}, ParameterError, "cpu:99"),
+        ({"gravitty": 1.0}, UnknownParameterError, "gravity"),
+        ({"time_limit": 0}, ParameterError, "time_limit"),
+    ],
+    ids=str,
+)
+def test_options_that_do_not_exist_are_refused(options, error, message):
+    with pytest.raises(error, match=message):
+        jaxenvs.make_gym("CartPole-v1", **options)
+
+
+def test_a_device_can_be_chosen_and_changes_nothing():
+    expected = jaxenvs.make_gym("CartPole-v1").reset(seed=0)[0]
+    for device in ("cpu", "cpu:3", jax.devices("cpu")[5]):
+        env = jaxenvs.make_gym("CartPole-v1", device=device)
+        np.testing.assert_array_equal(env.reset(seed=0)[0], expected)
+
+
+def test_tensors_go_in_and_out():
+    torch = pytest.importorskip("torch")
+    env = jaxenvs.make_gym("Pendulum-v1", output="torch")
+    observation, _ = env.reset(seed=0)
+    assert isinstance(observation, torch.Tensor) and observation.shape == (3,)
+    tensor, reward, *_ = env.step(torch.tensor([1.5]))
+    plain = jaxenvs.make_gym("Pendulum-v1")
+    plain.reset(seed=0)
+    expected, expected_reward, *_ = plain.step(np.array([1.5], np.float32))
+    np.testing.assert_array_equal(tensor.numpy(), expected)
+    assert type(reward) is float and reward == expected_reward
+    cartpole = jaxenvs.make_gym("CartPole-v1", output="torch")
+    cartpole.reset(seed=0)
+    assert cartpole.step(torch.tensor(1))[0].shape == (4,)
+
+
+def test_keys_of_the_first_step_are_those_of_the_native_environment():
+    native = jaxenvs.vectorize(Counter(), 1, autoreset="disabled")
+    key = jax.vmap(jax.random.key)(jnp.array([11]))
+    state, timestep = native.reset(key)
+    env = jaxenvs.make_gym(Counter())
+    np.testing.assert_array_equal(env.reset(seed=11)[0], timestep.observation[0])
+    for time in (1, 2):
+        step_key = jax.vmap(jax.random.fold_in, (0, None))(key, time)
+        state, timestep = native.step(state, jnp.array([0]), step_key)
+        observation, reward, *_ = env.step(0)
+        chex.assert_trees_all_equal(observation, np.asarray(timestep.observation[0]))
+        assert reward == timestep.reward[0]
