@@ -3,6 +3,7 @@
 import importlib.util
 from pathlib import Path
 
+import jax
 import jax.numpy as jnp
 import pytest
 
@@ -60,6 +61,21 @@ def test_tianshou_collector(capsys):
     mean = load("tianshou_collector").main(total_steps=1_280, num_envs=4)
     assert mean >= 8  # no episode of CartPole is shorter
     assert "mean return after training" in capsys.readouterr().out
+
+
+def test_agymc(capsys):
+    pytest.importorskip("pygame")
+    returns = load("agymc").main(num_envs=3, episodes=2, render=True)
+    assert returns.shape == (2, 3) and ((returns >= 8) & (returns <= 200)).all()
+    assert len(set(returns.ravel())) > 1  # each instance has an end of its own
+    assert "episode 1" in capsys.readouterr().out
+
+
+def test_dqn_dm_env(capsys):
+    with jax.numpy_dtype_promotion("standard"):  # as optax needs it, and users have it
+        mean = load("dqn_dm_env").main(total_steps=10_000)
+    assert mean > 30  # a random policy's mean is 22
+    assert f"returned {mean:.1f}" in capsys.readouterr().out
 
 
 @pytest.mark.parametrize("path", sorted(EXAMPLES.glob("*.py")), ids=lambda path: path.stem)
