@@ -34,6 +34,9 @@ hypothesis.settings.register_profile("ci", deadline=None, max_examples=20, deran
 hypothesis.settings.load_profile("ci" if os.environ.get("CI") else "local")
 
 
+OPTIONAL = ("torch",)  # extras that a page may need and the tests can do without
+
+
 @pytest.fixture
 def run_snippets(tmp_path, monkeypatch):
     """Runs a page as its reader would: its Python in one namespace, its `$ jaxenvs` in a shell.
@@ -52,7 +55,12 @@ def run_snippets(tmp_path, monkeypatch):
             code = textwrap.dedent(fence[3])
             if fence[2] == "python":
                 # Blank lines in front, so that a traceback names the line in the page.
-                exec(compile("\n" * line + code, str(page), "exec"), namespace)
+                try:
+                    exec(compile("\n" * line + code, str(page), "exec"), namespace)
+                except ModuleNotFoundError as error:
+                    if error.name not in OPTIONAL:
+                        raise
+                    pytest.skip(f"{page.name}:{line} needs {error.name}")
             elif fence[2] == "console":
                 for command in re.findall(r"^\$ jaxenvs (.*)$", code, re.MULTILINE):
                     _run_command(shlex.split(command, comments=True), f"{page.name}:{line}")
