@@ -3,6 +3,7 @@
 from collections.abc import Callable, Sequence
 from typing import Any
 
+from jaxenvs.errors import UnknownParameterError
 from jaxenvs.faces.gym import GymEnv, GymVectorEnv, make_gym
 
 
@@ -13,7 +14,12 @@ def single(*, env_id: str, **options: Any) -> GymEnv:
         env_id: the id, as `jaxenvs.make` knows it.
         **options: of `make_gym`, or parameters of the environment.
     """
-    return make_gym(env_id, **{"time_limit": None, **options})
+    try:
+        return make_gym(env_id, **{"time_limit": None, **options})
+    except UnknownParameterError as error:
+        # TorchRL's GymEnv tries `frameskip`, and does without where it reads Python's own words.
+        name = next((name for name in options if f'"{name}"' in str(error)), "")
+        raise UnknownParameterError(f"{error}  (unexpected keyword argument '{name}')") from None
 
 
 def batch(

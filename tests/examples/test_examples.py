@@ -78,6 +78,13 @@ def test_dqn_dm_env(capsys):
     assert f"returned {mean:.1f}" in capsys.readouterr().out
 
 
+def test_torchrl_collector(capsys):
+    pytest.importorskip("torchrl")
+    mean = load("torchrl_collector").main(total_steps=512, num_envs=4)
+    assert mean >= 8  # no episode of CartPole is shorter
+    assert "episodes that ended among these 256 steps" in capsys.readouterr().out
+
+
 @pytest.mark.parametrize("path", sorted(EXAMPLES.glob("*.py")), ids=lambda path: path.stem)
 def test_every_example_has_a_test_and_says_how_to_run_it(path):
     assert f"test_{path.stem}" in globals()
