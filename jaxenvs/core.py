@@ -307,7 +307,13 @@ Policy = Callable[[chex.ArrayTree, chex.PRNGKey], Any]  # (observation, key) -> 
 
 
 def _brief(value: Any) -> str:
-    return describe(value) if hasattr(value, "shape") and value.shape else f"{value}"
+    if isinstance(value, str | Space):
+        return repr(value)
+    if hasattr(value, "shape"):
+        return describe(value) if value.shape else f"{value}"
+    if dataclasses.is_dataclass(value):
+        return f"{type(value).__name__}(...)"
+    return getattr(value, "__name__", f"{value}")  # of a function or a class
 
 
 def _refuse_foreign(wrapper: type[Wrapper], env: Any) -> None:

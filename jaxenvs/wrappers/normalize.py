@@ -9,6 +9,7 @@ import numpy as np
 
 from jaxenvs import struct
 from jaxenvs.core import TimeStep, VectorEnv, Wrapper
+from jaxenvs.errors import WrapperError
 from jaxenvs.spaces import Box
 from jaxenvs.wrappers._beside import InstanceOf, WrappedVectorEnv, select
 from jaxenvs.wrappers._checks import check_space, checked_box
@@ -107,7 +108,8 @@ class NormalizeObservation(_Normalize):
     Inside of `vectorize` each instance would have its own and forget it with every episode.
 
     Raises:
-        WrapperError: the wrapped observation space is not a `Box`.
+        WrapperError: the wrapped observation space is not a `Box`; or, from `reset`, the
+            `statistics` are of values of another shape.
     """
 
     epsilon: chex.Numeric = 1e-8  # added to the variance
@@ -123,9 +125,7 @@ class NormalizeObservation(_Normalize):
         return Box(-np.inf, np.inf, box.shape, np.float32)
 
     def _start(self) -> RunningStatistics:
-        if self.statistics is not None:
-            return self.statistics
-        return RunningStatistics.of_shape(self.observation_space.shape, _PRIOR_COUNT)
+        return _given_or_new(self, self.observation_space.shape)
 
     def _first(
         self, statistics: RunningStatistics, timestep: TimeStep, mask: jax.Array | None = None
@@ -170,6 +170,9 @@ class NormalizeReward(_Normalize):
     Source: `VecNormalize` of OpenAI Baselines. Gymnasium's wrapper of this name agrees within
     an episode; it lets rewards of one episode count in the return of the next, and drops the
     return on the step that terminates.
+
+    Raises:
+        WrapperError: from `reset`, the `statistics` are not those of single numbers.
     """
 
     gamma: chex.Numeric = 0.99  # the learner's discount factor
@@ -178,9 +181,7 @@ class NormalizeReward(_Normalize):
     update_running_mean: bool = struct.static(True)
 
     def _start(self) -> RunningStatistics:
-        if self.statistics is not None:
-            return self.statistics
-        return RunningStatistics.of_shape((), _PRIOR_COUNT)
+        return _given_or_new(self, ())
 
     def _first(
         self, statistics: RunningStatistics, timestep: TimeStep, mask: jax.Array | None = None
@@ -251,3 +252,17 @@ class NormalizedVectorEnv(WrappedVectorEnv):
 
 def _lead(tree: chex.ArrayTree) -> Any:
     return jax.tree.map(lambda leaf: leaf[None], tree)
+
+
+def _given_or_new(
+    wrapper: NormalizeObservation | NormalizeReward, shape: tuple[int, ...]
+) -> RunningStatistics:
+    given = wrapper.statistics
+    if given is None:
+        return RunningStatistics.of_shape(shape, _PRIOR_COUNT)
+    if given.mean.shape != shape:
+        raise WrapperError(
+            f"{type(wrapper).__name__} got statistics of values of shape {given.mean.shape}; it"
+            f" needs those of {shape}.  Were they those of another wrapper?"
+        )
+    return given

@@ -17,10 +17,20 @@ from jaxenvs.wrappers.transform import Transform
 class TransformReward(Transform):
     """Passes every reward through a function of one number.
 
-    Another function, a lambda made anew included, compiles anew.
+    `func` is static: another one, a lambda made anew included, compiles anew.
+
+    Raises:
+        WrapperError: `func` cannot be called.
     """
 
     func: Callable[[jax.Array], chex.Numeric] = struct.static()
+
+    def __post_init__(self) -> None:
+        if not callable(self.func):
+            raise WrapperError(
+                f"TransformReward got func={self.func!r}; it must be a function from a reward to"
+                " another."
+            )
 
     def on_step(self, memory: Any, timestep: TimeStep) -> tuple[Any, TimeStep]:
         reward = jnp.asarray(self.func(timestep.reward), timestep.reward.dtype)
@@ -41,7 +51,7 @@ class ClipReward(Transform):
     """Clips every reward to [min_reward, max_reward], leaves; None leaves a side open.
 
     Raises:
-        WrapperError: neither bound is given, or `min_reward` is above `max_reward`.
+        WrapperError: `min_reward` is above `max_reward`; or, from `reset`, neither is given.
     """
 
     min_reward: chex.Numeric | None = None
@@ -55,9 +65,13 @@ class ClipReward(Transform):
                 " the first must be at most the second.  Were the two swapped?"
             )
 
-    def on_step(self, memory: Any, timestep: TimeStep) -> tuple[Any, TimeStep]:
+    def on_reset(self, timestep: TimeStep) -> tuple[None, TimeStep]:
+        # Not when it is made: JAX makes some with None in place of each number.
         if self.min_reward is None and self.max_reward is None:
             raise WrapperError("ClipReward got no bounds.  Pass min_reward, max_reward or both.")
+        return None, timestep
+
+    def on_step(self, memory: Any, timestep: TimeStep) -> tuple[Any, TimeStep]:
         low, high = (
             None if bound is None else jnp.asarray(bound, timestep.reward.dtype)
             for bound in (self.min_reward, self.max_reward)

@@ -42,11 +42,6 @@ class TransformObservation(ObservationMap):
                 " be the space of what func returns.  Pass env.observation_space if that stays."
             )
 
-    def __repr__(self) -> str:
-        func = getattr(self.func, "__name__", repr(self.func))
-        space = self.observation_space
-        return f"TransformObservation({self.env!r}, func={func}, observation_space={space!r})"
-
     def map_observation(self, observation: Any) -> Any:
         return self.func(observation)
 

@@ -5,7 +5,6 @@ from gymnasium import wrappers as gym
 
 import jaxenvs
 from jaxenvs.errors import WrapperError
-from jaxenvs.testing import check_env
 from jaxenvs.wrappers import ClipReward, RecordEpisodeStatistics
 from tests.wrappers._batches import MODES, Echo, GymEcho, N, episodes_of, play_both
 
@@ -63,10 +62,3 @@ def test_it_counts_the_rewards_that_it_is_given():
 def test_recording_twice_under_one_name_is_refused():
     with pytest.raises(WrapperError, match="stats_key"):
         RecordEpisodeStatistics(RecordEpisodeStatistics(Echo())).reset(jax.random.key(0))
-
-
-def test_one_environment_keeps_the_contract_and_its_parameters():
-    env = RecordEpisodeStatistics(Echo())
-    check_env(env, num_steps=8, num_envs=2)
-    assert env.replace(gravity=3.7).unwrapped.gravity == 3.7
-    assert repr(env) == "RecordEpisodeStatistics(Echo())"

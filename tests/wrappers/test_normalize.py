@@ -1,3 +1,5 @@
+from functools import partial
+
 import chex
 import jax
 import jax.numpy as jnp
@@ -9,7 +11,7 @@ from gymnasium.wrappers.utils import RunningMeanStd
 
 import jaxenvs
 from jaxenvs.errors import WrapperError
-from jaxenvs.testing import Counter, Opaque, check_env
+from jaxenvs.testing import Counter, Opaque
 from jaxenvs.training.checkpoint import restore, save
 from jaxenvs.wrappers import NormalizeObservation, NormalizeReward, RepeatAction, StickyAction
 from tests.wrappers._batches import MODES, Echo, GymEcho, play
@@ -21,6 +23,15 @@ EPSILON = 1e-4  # float32 against float64: keeps the first, tiny variances from 
 
 def both(env):
     return NormalizeObservation(NormalizeReward(env, epsilon=EPSILON), EPSILON)
+
+
+@partial(jax.jit, static_argnums=1)
+def begun(env, num_steps):
+    """The state and the timestep after some steps, all alike."""
+    act = jnp.ones((N, 2))
+    return jax.lax.fori_loop(
+        0, num_steps, lambda _, carry: env.step(carry[0], act, KEY), env.reset(KEY)
+    )
 
 
 def recorded(mode, wrap=both, num_steps=24):
@@ -103,11 +114,9 @@ def test_a_batch_normalises_as_gymnasiums_vector_wrapper():
 
 def test_partial_resets_count_their_observations_and_forget_nothing():
     env = both(jaxenvs.vectorize(Echo(), N, autoreset="disabled"))
-    state, timestep = env.reset(KEY)
-    for _ in range(5):
-        state, timestep = env.step(state, jnp.ones((N, 2)), KEY)
+    state, timestep = begun(env, 5)
     mask = np.array([True, False, True, False])
-    again, fresh = env.reset_where(mask, state, timestep, KEY)
+    again, fresh = jax.jit(env.reset_where)(mask, state, timestep, KEY)
     np.testing.assert_allclose(again.statistics.count, state.statistics.count + 2)
     chex.assert_trees_all_equal(again.inner.statistics, state.inner.statistics)
     np.testing.assert_array_equal(fresh.done, ~mask)
@@ -119,17 +128,29 @@ def test_partial_resets_count_their_observations_and_forget_nothing():
 def test_frozen_statistics_stay_and_others_are_taken_up():
     vector_env = jaxenvs.vectorize(Echo(), N)
     env = NormalizeObservation(vector_env)
-    state, _ = env.reset(KEY)
-    state, _ = env.step(state, jnp.ones((N, 2)), KEY)
+    state, _ = begun(env, 1)
     evaluation = env.replace(statistics=state.statistics, update_running_mean=False)
-    later, timestep = evaluation.reset(KEY)
-    later, timestep = evaluation.step(later, jnp.ones((N, 2)), KEY)
+    later, timestep = begun(evaluation, 1)
     chex.assert_trees_all_equal(later.statistics, state.statistics)
-    raw = vector_env.step(vector_env.reset(KEY)[0], jnp.ones((N, 2)), KEY)[1]
+    raw = begun(vector_env, 1)[1]
     expected = state.statistics.normalise(raw.observation, limit=None)
     chex.assert_trees_all_close(timestep.observation, expected, rtol=1e-5)
-    resumed, _ = env.replace(statistics=state.statistics).reset(KEY)
+    resumed, _ = begun(env.replace(statistics=state.statistics), 0)
     np.testing.assert_allclose(resumed.statistics.count, state.statistics.count + N)
+
+
+def test_statistics_of_another_wrapper_are_refused():
+    env = both(jaxenvs.vectorize(Echo(), N))
+    state, _ = begun(env, 1)
+    with pytest.raises(WrapperError, match=r"NormalizeObservation got statistics .* shape \(\)"):
+        env.replace(statistics=state.inner.statistics).reset(KEY)
+
+
+def test_statistics_of_two_runs_are_merged():
+    env = NormalizeObservation(jaxenvs.vectorize(Echo(), N))
+    short, long = (begun(env, num_steps)[0].statistics for num_steps in (1, 3))
+    resumed, _ = begun(env.replace(statistics=short.merge(long)), 0)
+    np.testing.assert_allclose(resumed.statistics.count, (2 + 4 + 1) * N, rtol=1e-4)
 
 
 def test_a_run_goes_on_from_a_checkpoint_bit_for_bit(tmp_path):
@@ -165,13 +186,14 @@ def test_on_a_mesh_the_statistics_are_the_same_bits():
 
 
 def test_gradients_pass_through_the_normalisation():
+    env = both(jaxenvs.vectorize(Echo(), N))
+
     def shown(action):
-        env = both(jaxenvs.vectorize(Echo(), N))
         state, _ = env.reset(KEY)
-        return env.step(state, action, KEY)[1].observation
+        return env.step(state, action, KEY)[1].observation[:, :2]
 
     action = jax.random.uniform(KEY, (N, 2))
-    gradient = jax.jacobian(lambda a: shown(a)[:, :2])(action)
+    gradient = jax.jit(jax.jacobian(shown))(action)
     assert np.isfinite(gradient).all()
     # A shift of all changes nothing but the share of what was shown before; of one, the others.
     assert gradient[0, 0, 0, 0] > 0 > gradient[0, 0, 1, 0]
@@ -190,15 +212,10 @@ def test_transforms_go_around_it_and_draw_numbers_of_their_own():
 
 
 @pytest.mark.parametrize("wrap", [NormalizeObservation, NormalizeReward])
-def test_one_environment_and_a_batch_keep_their_parameters_and_spaces(wrap):
-    env = wrap(Echo())
-    check_env(env, num_steps=8, num_envs=2)
-    assert env.replace(gravity=3.7).unwrapped.gravity == 3.7
-    assert repr(env) == f"{wrap.__name__}(Echo())"
+def test_a_batch_is_wrapped_as_a_whole(wrap):
     vector_env = wrap(jaxenvs.vectorize(Echo(), N))
-    assert vector_env.replace(gravity=3.7).parameters["gravity"] == 3.7
     assert repr(vector_env) == f"{wrap.__name__}(VectorizedEnv(Echo(), 4))"
-    assert vector_env.single_observation_space == env.observation_space
+    assert vector_env.single_observation_space == wrap(Echo()).observation_space
     assert vector_env.action_space.shape == (N, 2)
 
 

@@ -1,4 +1,3 @@
-import chex
 import jax
 import jax.numpy as jnp
 import numpy as np
@@ -7,7 +6,7 @@ from gymnasium import wrappers as gym
 
 import jaxenvs
 from jaxenvs.errors import WrapperError
-from jaxenvs.testing import Counter, Opaque, check_env
+from jaxenvs.testing import Counter, Opaque
 from jaxenvs.wrappers import RepeatAction, TimeLimit
 from tests.wrappers._batches import MODES, Echo, GymEcho, N, play
 
@@ -78,14 +77,6 @@ def test_gradients_pass_through_the_repetitions():
         return env.step(env.reset(KEY)[0], action, KEY)[1].observation[:2]
 
     np.testing.assert_array_equal(jax.jacobian(shown)(jnp.ones(2)), jnp.eye(2))
-
-
-def test_one_environment_keeps_the_contract_and_its_parameters():
-    env = RepeatAction(Echo(), 2)
-    check_env(env, num_steps=32, num_envs=2)
-    assert env.replace(gravity=3.7).unwrapped.gravity == 3.7
-    assert repr(env) == "RepeatAction(Echo(), num_repeats=2)"
-    chex.assert_trees_all_equal(env.reset(KEY), Echo().reset(KEY))
 
 
 def test_what_cannot_work_is_named():

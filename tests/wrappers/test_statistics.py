@@ -10,14 +10,18 @@ from jaxenvs.wrappers import RunningStatistics
 VALUES = np.random.default_rng(0).normal(5.0, 3.0, (60, 2)).astype(np.float32)
 
 
+of_batch = jax.jit(RunningStatistics.of_batch)
+update = jax.jit(RunningStatistics.update)
+
+
 def seen(values):
-    return RunningStatistics.of_shape((2,)).update(jnp.asarray(values))
+    return update(RunningStatistics.of_shape((2,)), values)
 
 
 def test_batches_one_by_one_give_the_statistics_of_all():
     statistics = RunningStatistics.of_shape((2,))
     for batch in np.split(VALUES, [1, 20, 25]):
-        statistics = statistics.update(jnp.asarray(batch))
+        statistics = update(statistics, batch)
     assert statistics.count == 60
     chex.assert_trees_all_close(statistics.mean, VALUES.mean(0), rtol=1e-5)
     chex.assert_trees_all_close(statistics.variance, VALUES.var(0), rtol=1e-4)
@@ -38,7 +42,7 @@ def test_merging_with_nothing_changes_nothing():
 @pytest.mark.parametrize("count", [1, 2, 31, 97, 96, 2048, 16 * 64 * 17])
 def test_a_batch_of_any_size_is_summed_whole(count):
     values = np.random.default_rng(count).normal(-2.0, 0.5, (count, 3)).astype(np.float32)
-    statistics = RunningStatistics.of_batch(jnp.asarray(values))
+    statistics = of_batch(values)
     assert statistics.count == count
     chex.assert_trees_all_close(statistics.mean, values.mean(0), rtol=1e-5)
     chex.assert_trees_all_close(statistics.variance, values.var(0), rtol=1e-4, atol=1e-12)
@@ -46,16 +50,18 @@ def test_a_batch_of_any_size_is_summed_whole(count):
 
 def test_values_far_from_zero_keep_their_variance():
     values = (1e4 + np.random.default_rng(1).normal(0.0, 0.1, 4096)).astype(np.float32)
-    variance = RunningStatistics.of_batch(jnp.asarray(values)).variance
+    variance = of_batch(values).variance
     np.testing.assert_allclose(variance, values.astype(np.float64).var(), rtol=1e-3)
 
 
 def test_a_mask_leaves_values_out():
     mask = np.arange(60) % 3 == 0
-    statistics = RunningStatistics.of_shape((2,)).update(jnp.asarray(VALUES), jnp.asarray(mask))
+    statistics = update(RunningStatistics.of_shape((2,)), VALUES, mask)
     chex.assert_trees_all_close(statistics, seen(VALUES[mask]), rtol=1e-5)
     before = seen(VALUES)
-    chex.assert_trees_all_equal(before.update(jnp.full((60, 2), 9.0), jnp.zeros(60, bool)), before)
+    chex.assert_trees_all_equal(
+        update(before, np.full_like(VALUES, 9.0), np.zeros(60, bool)), before
+    )
 
 
 def test_before_anything_was_seen_values_pass_unchanged():
@@ -65,7 +71,7 @@ def test_before_anything_was_seen_values_pass_unchanged():
 
 def test_normalised_values_have_mean_0_deviation_1_and_a_limit():
     values = 100.0 + 7.0 * jax.random.normal(jax.random.key(0), (4, 250, 3))
-    statistics = RunningStatistics.of_shape((3,)).update(values.reshape(-1, 3))
+    statistics = update(RunningStatistics.of_shape((3,)), values.reshape(-1, 3))
     normalised = statistics.normalise(values)
     chex.assert_trees_all_close(normalised.mean((0, 1)), jnp.zeros(3), atol=1e-4)
     chex.assert_trees_all_close(normalised.std((0, 1)), jnp.ones(3), atol=1e-4)
@@ -78,6 +84,5 @@ def test_a_batch_on_eight_devices_has_the_statistics_of_one_bit_for_bit():
     for count in (16, 96, 1024):
         values = jax.random.normal(jax.random.key(count), (count, 3))
         laid_out = jax.device_put(values, NamedSharding(mesh, PartitionSpec("env")))
-        of_batch = jax.jit(RunningStatistics.of_batch)
         one, many = jax.device_get((of_batch(values), of_batch(laid_out)))
         chex.assert_trees_all_equal(one, many)

@@ -6,7 +6,6 @@ from gymnasium import wrappers as gym
 
 import jaxenvs
 from jaxenvs.errors import WrapperError
-from jaxenvs.testing import check_env
 from jaxenvs.wrappers import StickyAction
 from tests.wrappers._batches import MODES, Echo, GymEcho, N, episodes_of, play_both
 
@@ -69,15 +68,6 @@ def test_it_sticks_as_often_as_it_is_told():
         state, _ = step(state, action, jax.random.key(t))
     stuck = (state.memory.action == 0).mean()
     assert abs(stuck - 0.25) < 0.04  # four deviations
-
-
-def test_one_environment_keeps_the_contract_and_its_parameters():
-    env = StickyAction(Echo(), 0.25, (1, 3))
-    check_env(env, num_steps=32, num_envs=2)
-    assert env.replace(gravity=3.7).unwrapped.gravity == 3.7
-    assert repr(env) == (
-        "StickyAction(Echo(), repeat_action_probability=0.25, repeat_action_duration=(1, 3))"
-    )
 
 
 @pytest.mark.parametrize(

@@ -46,9 +46,8 @@ def test_around_a_batch_it_does_what_it_does_around_each_instance(mode, keys):
 
     def run(env):
         def step(carry, t):
-            state, timestep = carry
             action = env.action_space.sample(jax.random.fold_in(jax.random.key(1), t))
-            carry = env.step(state, action, key_of(t))
+            carry = env.step(carry[0], action, key_of(t))
             again = env.reset_where(mask, *carry, key_of(t + 1000))
             carry = jax.tree.map(lambda a, b: jnp.where(t % 40 == 39, a, b), again, carry)
             return carry, carry[1]
