@@ -12,7 +12,7 @@ from jaxenvs.errors import missing_extra
 from jaxenvs.faces._engine import Engine, HostStep
 from jaxenvs.faces._single import row, step_one
 from jaxenvs.faces.gym import _device
-from jaxenvs.factory import make
+from jaxenvs.factory import _check_time_limit, make
 from jaxenvs.vector.vectorize import vectorize
 from jaxenvs.wrappers.time_limit import TimeLimit
 
@@ -44,7 +44,8 @@ def make_dm(
         num_envs: N for `TimeStep`s of arrays, [N, ...]; None for a plain `dm_env.Environment`.
         seed: of the first episode, from which all that follow are drawn. An int for all; or one
             each: instance i then does the same however many others there are.
-        time_limit: steps after which an episode is truncated; "default" for the id's own.
+        time_limit: steps after which an episode is truncated; None for no limit, "default" for
+            the id's own. An `Environment` has none of its own.
         wrappers: from `jaxenvs.wrappers`, the innermost first; compiled with the step.
         validate: refuse actions out of range or not a number.
         device: where the environment runs, a `jax.Device` or "cpu", "gpu", "tpu"; None is the
@@ -56,6 +57,7 @@ def make_dm(
 
     Raises:
         UnknownEnvironmentError, UnknownParameterError: the message names the closest.
+        ParameterError: the time limit is less than one step, or no number.
         SeedError: not a seed, or not N of them.
         MissingExtraError: dm-env is not installed.
 
@@ -71,6 +73,7 @@ def make_dm(
     if isinstance(id, str):
         env = make(id, time_limit=time_limit, **params)
     else:
+        _check_time_limit(repr(id), time_limit)
         env = id.replace(**params) if params else id
         if isinstance(time_limit, int):
             env = TimeLimit(env, max_steps=time_limit)

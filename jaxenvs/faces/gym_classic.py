@@ -285,6 +285,14 @@ class Infos(Sequence):
     def __repr__(self) -> str:
         return repr(self._dicts)
 
+    def __eq__(self, other: object) -> bool:
+        return self._dicts == list(other) if isinstance(other, Sequence) else NotImplemented
+
+    __hash__ = None  # as a list has none  # pyright: ignore[reportAssignmentType]
+
+    def __reduce__(self) -> Any:
+        return list, (self._dicts,)
+
 
 def _checked_mode(mode: Any) -> str:
     if mode not in MODES:

@@ -11,6 +11,7 @@ import jaxenvs
 from jaxenvs.errors import (
     ActionError,
     MissingExtraError,
+    ParameterError,
     SeedError,
     UnknownEnvironmentError,
     UnknownParameterError,
@@ -196,6 +197,15 @@ def test_time_steps_once_returned_never_change():
     assert kept[-1].first().any()
 
 
+def test_an_environment_takes_a_time_limit_and_parameters_too():
+    env = jaxenvs.make_dm(Counter(lengths=(5,)), time_limit=2, truncates=True)
+    env.reset()
+    assert env.step(0).mid()
+    last = env.step(0)
+    assert last.last() and last.discount == 1
+    assert "truncates=True" in repr(env)
+
+
 def test_wrappers_and_parameters_are_compiled_in():
     env = jaxenvs.make_dm("CartPole-v1", 2, gravity=3.7, wrappers=[_negated])
     assert "gravity=3.7" in repr(env) and env.env.parameters["gravity"] == 3.7
@@ -213,6 +223,10 @@ def test_mistakes_have_names():
         jaxenvs.make_dm("CartPol-v1")
     with pytest.raises(UnknownParameterError, match="gravity"):
         jaxenvs.make_dm("CartPole-v1", gravty=1.0)
+    for id in ("CartPole-v1", Scripted()):
+        for limit in (0, "none"):
+            with pytest.raises(ParameterError, match="time_limit"):
+                jaxenvs.make_dm(id, time_limit=limit)
     with pytest.raises(VectorizeError, match="num_envs"):
         jaxenvs.make_dm("CartPole-v1", 0)
     for num_envs, seed in [(None, -1), (None, "abc"), (None, 1.5), (2, [1]), (2, [1, -1])]:

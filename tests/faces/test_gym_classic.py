@@ -1,5 +1,8 @@
 """The classic gym interface beside Gymnasium's, and what it promises on its own."""
 
+import copy
+import pickle
+
 import gymnasium
 import numpy as np
 import pytest
@@ -94,6 +97,9 @@ def test_infos_are_one_dict_for_each_instance():
     infos[0]["note"] = "kept"
     assert infos[0]["note"] == "kept" and "note" not in infos[1]
     assert "note" in repr(infos)
+    assert infos == list(infos) and infos != [{}] * 4
+    for copied in (copy.deepcopy(infos), pickle.loads(pickle.dumps(infos))):
+        assert isinstance(copied, list) and copied == infos
 
 
 @pytest.mark.parametrize("layout", ["array", "dict", "tuple"])
@@ -254,8 +260,8 @@ def test_arrays_once_returned_never_change():
         kept.append(env.step(env.action_space.sample())[:3])
         if len(kept) == 2:
             copies = [[part.copy() for part in parts] for parts in kept]
-    for parts, copy in zip(kept, copies, strict=False):
-        for part, before in zip(parts, copy, strict=True):
+    for parts, before_parts in zip(kept, copies, strict=False):
+        for part, before in zip(parts, before_parts, strict=True):
             np.testing.assert_array_equal(part, before)
     assert kept[-1][2].sum() > 2_000  # many are frozen by now
 
