@@ -1,0 +1,215 @@
+"""What holds of every wrapper in `jaxenvs.wrappers`."""
+
+from pathlib import Path
+
+import chex
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+
+import jaxenvs
+from jaxenvs import spaces, wrappers
+from jaxenvs.core import Wrapper
+from jaxenvs.errors import WrapperError
+from jaxenvs.testing import Opaque, check_env
+from tests.wrappers._batches import HIGH, LOW, MODES, Echo, N, play
+
+DOCS = Path(__file__).resolve().parents[2] / "docs"
+
+
+class Toy(Echo):
+    """An echo whose observations have bounds, and which draws itself."""
+
+    @property
+    def observation_space(self):
+        return spaces.Box([-2.0, 0.0, 0.0], [1.0, 3.0, 5.0])
+
+    def render(self, state):
+        pixels = np.arange(6 * 9 * 3, dtype=np.int32).reshape(6, 9, 3) * 5
+        return ((pixels + state.count * 37) % 256).astype(jnp.uint8)
+
+
+def third(x):
+    return x / 3
+
+
+def negative(x):
+    return -x
+
+
+WRAPPERS = {
+    "AddRenderObservation": lambda env: wrappers.AddRenderObservation(env),
+    "ClipAction": lambda env: wrappers.ClipAction(env),
+    "ClipReward": lambda env: wrappers.ClipReward(env, -5.0, 8.0),
+    "DelayObservation": lambda env: wrappers.DelayObservation(env, 2),
+    "DiscretizeAction": lambda env: wrappers.DiscretizeAction(env, 3),
+    "DtypeObservation": lambda env: wrappers.DtypeObservation(env, jnp.float16),
+    "FilterObservation": lambda env: wrappers.FilterObservation(env, ["time", "obs"]),
+    "FlattenObservation": lambda env: wrappers.FlattenObservation(env),
+    "FrameStackObservation": lambda env: wrappers.FrameStackObservation(env, 3),
+    "GrayscaleObservation": lambda env: wrappers.GrayscaleObservation(env),
+    "NormalizeObservation": lambda env: wrappers.NormalizeObservation(env),
+    "NormalizeReward": lambda env: wrappers.NormalizeReward(env),
+    "RecordEpisodeStatistics": lambda env: wrappers.RecordEpisodeStatistics(env),
+    "RepeatAction": lambda env: wrappers.RepeatAction(env, 2),
+    "RescaleAction": lambda env: wrappers.RescaleAction(env, -1.0, 1.0),
+    "RescaleObservation": lambda env: wrappers.RescaleObservation(env, 0.0, 1.0),
+    "ResizeObservation": lambda env: wrappers.ResizeObservation(env, (4, 4)),
+    "ScaleReward": lambda env: wrappers.ScaleReward(env, 0.5),
+    "StickyAction": lambda env: wrappers.StickyAction(env, 0.5),
+    "TimeAwareObservation": lambda env: wrappers.TimeAwareObservation(
+        env, flatten=False, max_timesteps=5
+    ),
+    "TimeLimit": lambda env: wrappers.TimeLimit(env, 3),
+    "TransformAction": lambda env: wrappers.TransformAction(env, negative, spaces.Box(-HIGH, -LOW)),
+    "TransformObservation": lambda env: wrappers.TransformObservation(
+        env, third, spaces.Box(-1.0, 2.0, (3,))
+    ),
+    "TransformReward": lambda env: wrappers.TransformReward(env, third),
+}
+
+# From the inside out, all wrappers taken together. The first of those under each name have to
+# reach the instances of a batch, the second do not.
+CHAINS = {
+    "parts": (
+        ["TimeLimit"],
+        ["TimeAwareObservation", "FilterObservation", "FlattenObservation"],
+    ),
+    "pictures": (
+        ["AddRenderObservation"],
+        ["ResizeObservation", "GrayscaleObservation", "FrameStackObservation"],
+    ),
+    "observations": (
+        [],
+        [
+            "RescaleObservation",
+            "TransformObservation",
+            "DelayObservation",
+            "NormalizeObservation",
+            "DtypeObservation",
+        ],
+    ),
+    "actions": (
+        ["RepeatAction"],
+        ["TransformAction", "RescaleAction", "ClipAction", "StickyAction"],
+    ),
+    "rewards": (
+        [],
+        [
+            "DiscretizeAction",
+            "RecordEpisodeStatistics",
+            "ScaleReward",
+            "TransformReward",
+            "ClipReward",
+            "NormalizeReward",
+        ],
+    ),
+}
+
+
+def wrap(env, names):
+    for name in names:
+        env = WRAPPERS[name](env)
+    return env
+
+
+def beneath(name):
+    """The wrappers that go before `name` in its chain."""
+    chain = next(inner + outer for inner, outer in CHAINS.values() if name in inner + outer)
+    return chain[: chain.index(name)]
+
+
+def test_all_wrappers_are_here_and_in_the_documentation():
+    public = {name for name, value in vars(wrappers).items() if _is_wrapper(value)}
+    assert public == WRAPPERS.keys() | {"Transform"}
+    chained = [name for chain in CHAINS.values() for names in chain for name in names]
+    assert sorted(chained) == sorted(WRAPPERS)
+    for page in ("usage/wrappers.md", "api/wrappers.md"):
+        text = (DOCS / page).read_text(encoding="utf-8")
+        assert not [name for name in public if name not in text], page
+
+
+def _is_wrapper(value):
+    return isinstance(value, type) and issubclass(value, Wrapper)
+
+
+@pytest.mark.parametrize("chain", CHAINS)
+def test_one_environment_keeps_the_contract(chain):
+    inner, outer = CHAINS[chain]
+    check_env(wrap(Toy(), inner + outer), num_steps=16, num_envs=2)
+
+
+@pytest.mark.parametrize("chain", CHAINS)
+def test_a_batch_steps_alike_in_and_out_of_reach_in_all_modes(chain):
+    inner, outer = CHAINS[chain]
+    inside = [
+        wrap(jaxenvs.vectorize(Toy(), N, autoreset=mode, reset_chunk=N), inner) for mode in MODES
+    ]
+    batches = [[wrap(env, outer), wrap(Opaque(env), outer)] for env in inside]
+    space = batches[0][0].single_observation_space
+
+    @jax.jit
+    def run(batches):
+        played = [[play(env, 12)[1] for env in both] for both in batches]
+        contained = [
+            jax.vmap(jax.vmap(space.contains))(observation).all()
+            for timesteps, _ in played
+            for observation in (timesteps.observation, timesteps.final_observation)
+        ]
+        return played, contained
+
+    played, contained = jax.device_get(run(batches))
+    assert all(contained)
+    for mode, (timesteps, others) in zip(MODES, played, strict=True):
+        chex.assert_trees_all_equal(timesteps, others)
+        done = timesteps.done
+        assert not done[0].any() and done.sum() >= N
+        before, after = (
+            jax.tree.map(lambda leaf, rows=rows, done=done: leaf[rows][done[:-1]], timesteps)
+            for rows in (slice(None, -1), slice(1, None))
+        )
+        if mode != "same_step":  # nothing is paid for a step that resets or stays finished
+            assert (after.reward == 0).all() and (after.done == (mode == "disabled")).all()
+        if mode == "disabled":
+            chex.assert_trees_all_equal(after.observation, before.observation)
+
+
+@pytest.mark.parametrize("chain", CHAINS)
+def test_a_wrapper_that_needs_the_instances_says_so(chain):
+    inner, outer = CHAINS[chain]
+    batch = jaxenvs.vectorize(Toy(), N)
+    for name in inner:
+        with pytest.raises(WrapperError, match="before it is vectorized"):
+            WRAPPERS[name](Opaque(batch))
+    env = wrap(Opaque(wrap(batch, inner)), outer)
+    assert env.num_envs == N and env.action_space.shape[:1] == (N,)
+
+
+@pytest.mark.parametrize("name", WRAPPERS)
+def test_parameters_stay_leaves_that_are_reached_and_replaced_through_it(name):
+    toy = Toy(gravity=1.25)
+    env = wrap(toy, [*beneath(name), name])
+    assert env.unwrapped is toy and 1.25 in jax.tree.leaves(env)
+    own = {field: value for field, value in vars(env).items() if field != "env"}
+    assert env.parameters.items() >= {"gravity": 1.25, **own}.items()
+    changed = env.replace(gravity=3.7)
+    assert changed.unwrapped.gravity == changed.parameters["gravity"] == 3.7
+    assert jax.tree.structure(changed) == jax.tree.structure(env)  # hence one program for both
+    assert vars(env.replace(**own)).items() >= own.items()
+    gravities = jax.vmap(lambda g: env.replace(gravity=g).unwrapped.gravity)(jnp.arange(2.0))
+    np.testing.assert_array_equal(gravities, [0.0, 1.0])
+    batch = wrap(jaxenvs.vectorize(toy, N), [*beneath(name), name])
+    assert batch.parameters == env.parameters
+    assert batch.replace(gravity=3.7).parameters == changed.parameters
+
+
+@pytest.mark.parametrize("name", WRAPPERS)
+def test_the_repr_reads_from_the_inside_out_and_shows_what_was_given(name):
+    inside = wrap(Toy(gravity=3.7), beneath(name))
+    text = repr(WRAPPERS[name](inside))
+    assert text.startswith(f"{name}({inside!r}") and "Toy(gravity=3.7)" in text
+    assert " at 0x" not in text
+    batch = repr(wrap(jaxenvs.vectorize(Toy(gravity=3.7), N), [*beneath(name), name]))
+    # The instances are wrapped, or the batch as a whole.
+    assert batch.replace("VectorizedEnv(", "").replace(f", {N})", "") == text
