@@ -85,6 +85,13 @@ def test_torchrl_collector(capsys):
     assert "episodes that ended among these 256 steps" in capsys.readouterr().out
 
 
+def test_cleanrl_ppo(capsys):
+    pytest.importorskip("torch")
+    mean = load("cleanrl_ppo").main(total_steps=12_000, num_envs=8)
+    assert mean > 30  # a random policy has 22
+    assert "episodes, mean return" in capsys.readouterr().out
+
+
 @pytest.mark.parametrize("path", sorted(EXAMPLES.glob("*.py")), ids=lambda path: path.stem)
 def test_every_example_has_a_test_and_says_how_to_run_it(path):
     assert f"test_{path.stem}" in globals()
