@@ -197,7 +197,7 @@ class Engine:
         """The words of the key or keys that `seed` names, and whether there is one for each."""
         if seed is None:
             return None, False
-        if isinstance(seed, (int, np.integer)) and not isinstance(seed, bool):
+        if _is_int(seed):
             return _key_words(seed), False
         if isinstance(seed, (str, bytes)) or not hasattr(seed, "__len__"):
             raise SeedError(
@@ -219,7 +219,8 @@ class Engine:
     def _reset_where(self, words: np.ndarray | None, each: bool, mask: np.ndarray) -> None:
         assert self._programs is not None
         carry, timestep = self._programs.unpack(self._out)
-        seed, time = np.array(carry.seed), np.array(carry.time)
+        seed: Any = np.array(carry.seed)
+        time: Any = np.array(carry.time)
         if each and seed.ndim == 1:  # from here on every instance follows a key of its own
             key = jax.random.wrap_key_data(seed, impl=_IMPL)
             seed = np.array(jax.random.key_data(jax.random.split(key, self.num_envs)))
@@ -227,7 +228,7 @@ class Engine:
         if seed.ndim == 2 and words is not None:
             if words.ndim == 1:
                 # One seed for all, where each follows its own: those of instance 0, 1, ...
-                key = jax.random.wrap_key_data(words, impl=_IMPL)
+                key = jax.random.wrap_key_data(jnp.asarray(words), impl=_IMPL)
                 words = np.array(jax.random.key_data(jax.random.split(key, self.num_envs)))
             seed[mask], time[mask] = words[mask], 0
             begin = (seed, time)
@@ -391,7 +392,8 @@ def programs_for(env: VectorEnv, each: bool, device: jax.Device) -> Programs:
     leaves, treedef = jax.tree.flatten(env)
     if all(isinstance(leaf, (bool, int, float)) for leaf in leaves):
         values = tuple((type(leaf), leaf) for leaf in leaves)
-        return _cached_programs(treedef, values, each, device, bool(jax.config.jax_enable_x64))
+        x64 = bool(jax.config.jax_enable_x64)  # pyright: ignore[reportAttributeAccessIssue]
+        return _cached_programs(treedef, values, each, device, x64)
     return Programs(env, each, device)
 
 
@@ -441,9 +443,12 @@ def _first_key(seed: jax.Array, time: jax.Array) -> chex.PRNGKey:
     return jax.random.wrap_key_data(jnp.where(fresh, seed, later), impl=_IMPL)
 
 
+def _is_int(seed: Any) -> bool:
+    return isinstance(seed, (int, np.integer)) and not isinstance(seed, bool)
+
+
 def _key_words(seed: Any) -> np.ndarray:
-    is_int = isinstance(seed, (int, np.integer)) and not isinstance(seed, bool)
-    if not is_int or not 0 <= seed < 2**32:
+    if not _is_int(seed) or not 0 <= seed < 2**32:
         raise SeedError(f"expected a seed from 0 to 2**32 - 1, got {seed!r}.")
     return np.array([0, seed], np.uint32)  # what jax.random.key(seed) holds
 

@@ -284,7 +284,7 @@ class GymVectorEnv(gymnasium.vector.VectorEnv):
         out[-1]["env_id"] = np.arange(self.num_envs, dtype=np.int32)
         return out
 
-    def render(self) -> tuple[np.ndarray, ...] | list[Any] | None:
+    def render(self) -> Any:
         """Frames of all instances, uint8[H, W, 3] each.
 
         Returns:

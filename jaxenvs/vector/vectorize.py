@@ -321,7 +321,7 @@ class VectorizedEnv(VectorEnv[Any], Generic[S]):
         def on_shard(env: Any, key: Any, shard: jax.Array, *args: Any) -> Any:
             local = dataclasses.replace(self, env=env, num_envs=num_local, mesh=None)
             if key is None:
-                key, *args = args
+                key, args = args[0], args[1:]
             return method(local, key, shard.astype(jnp.uint32) * np.uint32(num_local), *args)
 
         if key.shape:  # divided among the shards as the instances are
