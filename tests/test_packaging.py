@@ -1,0 +1,57 @@
+"""What is packed is what is in the tree."""
+
+import subprocess
+import sys
+import tarfile
+import zipfile
+from pathlib import Path
+
+import pytest
+
+pytest.importorskip("hatchling")
+
+ROOT = Path(__file__).resolve().parent.parent
+
+
+@pytest.fixture(scope="module")
+def built(tmp_path_factory):
+    """The names in the source distribution and in the wheel."""
+    folder = tmp_path_factory.mktemp("dist")
+    done = subprocess.run(
+        [sys.executable, "-m", "hatchling", "build", "-d", str(folder)],
+        cwd=ROOT,
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert done.returncode == 0, done.stderr
+    (sdist,), (wheel,) = folder.glob("*.tar.gz"), folder.glob("*.whl")
+    with tarfile.open(sdist) as archive:
+        sources = {name.partition("/")[2] for name in archive.getnames()}
+    with zipfile.ZipFile(wheel) as archive:
+        return sources, set(archive.namelist())
+
+
+def in_tree(package):
+    files = (ROOT / package).rglob("*")
+    return {
+        str(file.relative_to(ROOT))
+        for file in files
+        if file.is_file() and "__pycache__" not in file.parts
+    }
+
+
+def test_the_wheel_has_the_packages_and_the_file_that_tells_gymnasium(built):
+    _, wheel = built
+    packages = in_tree("jaxenvs") | in_tree("_jaxenvs_gymnasium")
+    rest = {name for name in wheel if ".dist-info/" not in name} - packages
+    assert rest == {"jaxenvs_gymnasium.pth"}
+    assert packages - wheel == {"_jaxenvs_gymnasium/jaxenvs_gymnasium.pth"}
+    assert "jaxenvs/py.typed" in wheel and "jaxenvs/envs/__init__.py" in wheel
+
+
+def test_the_source_distribution_has_all_that_the_wheel_is_built_of(built):
+    sources, _ = built
+    assert in_tree("jaxenvs") | in_tree("_jaxenvs_gymnasium") <= sources
+    assert {"pyproject.toml", "README.md", "LICENSE", "tests/conftest.py"} <= sources
+    assert not {name for name in sources if name.startswith(("envs", "wrappers"))}
