@@ -34,7 +34,8 @@ hypothesis.settings.register_profile("ci", deadline=None, max_examples=20, deran
 hypothesis.settings.load_profile("ci" if os.environ.get("CI") else "local")
 
 
-OPTIONAL = ("torch",)  # extras that a page may need and the tests can do without
+# Packages of extras, which a page may need and the tests can do without.
+OPTIONAL = ("stable_baselines3", "tianshou", "torch", "torchrl")
 
 
 @pytest.fixture
@@ -67,6 +68,7 @@ def run_snippets(tmp_path, monkeypatch):
         return namespace
 
     monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv("SB3_LOGDIR", str(tmp_path))  # else Stable-Baselines3 fills /tmp
     with jax.numpy_rank_promotion("allow"), jax.numpy_dtype_promotion("standard"):
         yield run
 
