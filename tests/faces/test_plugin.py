@@ -326,3 +326,12 @@ def test_a_spec_makes_the_same_again(num_envs, options):
         assert again.unwrapped.env.autoreset == env.env.autoreset
         assert env.spec.kwargs.items() <= again.spec.kwargs.items()
         np.testing.assert_array_equal(again.reset(seed=1)[0], observations)
+
+
+@pytest.mark.parametrize("num_envs", [None, 3])
+def test_a_spec_keeps_native_wrappers(num_envs):
+    wrappers = [functools.partial(ScaleReward, scale=0.5)]
+    env = jaxenvs.make_gym("CartPole-v1", num_envs, wrappers=wrappers)
+    again = gymnasium.make(env.spec) if num_envs is None else gymnasium.make_vec(env.spec)
+    again.reset(seed=0)
+    assert np.all(again.step(again.action_space.sample())[1] == 0.5)
