@@ -5,7 +5,7 @@ import pytest
 import jaxenvs
 from jaxenvs import spaces
 from jaxenvs.errors import WrapperError
-from jaxenvs.testing import Counter, check_env
+from jaxenvs.testing import Counter
 from jaxenvs.wrappers import DelayObservation, TransformObservation
 from tests.wrappers._observations import (
     MODES,
@@ -52,10 +52,6 @@ def test_nothing_arrives_from_an_episode_that_is_over(mode):
         now, late = np.asarray(now), np.asarray(late)
         np.testing.assert_array_equal(late[..., 0], np.maximum(now[..., 0] - 2, 0))
         np.testing.assert_array_equal(late[..., 1] == 0, now[..., 0] < 2)  # draws are above 0
-
-
-def test_it_keeps_the_contract():
-    check_env(DelayObservation(Counter(layout="tuple"), 2), num_steps=16, num_envs=4)
 
 
 def test_parameters_are_reached_through_it_and_its_repr_names_the_delay():
