@@ -8,9 +8,10 @@ import jax
 import numpy as np
 
 from jaxenvs.core import Environment, VectorEnv, Wrapper
-from jaxenvs.errors import ParameterError, missing_extra
+from jaxenvs.errors import missing_extra
+from jaxenvs.faces._adapter import gym_batch
 from jaxenvs.faces._engine import HostStep
-from jaxenvs.faces.gym import GymVectorEnv, make_gym
+from jaxenvs.faces.gym import GymVectorEnv
 
 try:
     from stable_baselines3.common.monitor import Monitor
@@ -50,7 +51,7 @@ class JaxVecEnv(VecEnv):
         num_envs: int | None = None,
         **options: Any,
     ) -> None:
-        self._envs = _batch(env, num_envs, options)
+        self._envs = gym_batch("JaxVecEnv", "same_step", env, num_envs, options)
         self._engine = self._envs.engine
         n = self._envs.num_envs
         self._returns = np.zeros(n)
@@ -196,39 +197,6 @@ class JaxVecEnv(VecEnv):
                 "episode": {"r": episode_return, "l": length, "t": elapsed},
             }
         self._returns[rows], self._begun[rows] = 0, self._steps
-
-
-def _batch(
-    env: str | Environment | GymVectorEnv, num_envs: int | None, options: dict[str, Any]
-) -> GymVectorEnv:
-    if isinstance(env, GymVectorEnv):
-        if num_envs not in (None, env.num_envs) or options:
-            given = ", ".join([*options] or ["num_envs"])
-            raise ParameterError(
-                f"JaxVecEnv got {given} beside an environment that is made already.  Pass it to"
-                " make_gym, or pass an id."
-            )
-    elif num_envs is None:
-        raise ParameterError(
-            f"JaxVecEnv got {env!r} without num_envs.  Say how many instances there are to be."
-        )
-    else:
-        env = make_gym(env, num_envs, **{"autoreset_mode": "same_step", **options})
-    if not isinstance(env, GymVectorEnv):
-        raise ParameterError(
-            'JaxVecEnv got api="gym"; it builds on api="gymnasium".  Leave api away.'
-        )
-    if env.env.autoreset != "same_step":
-        raise ParameterError(
-            f'JaxVecEnv got autoreset_mode="{env.env.autoreset}"; Stable-Baselines3 expects'
-            ' "same_step".  Leave it to JaxVecEnv, or pass it to make_gym.'
-        )
-    if env._convert is not None:
-        raise ParameterError(
-            'JaxVecEnv got output="torch"; Stable-Baselines3 expects NumPy arrays.'
-            "  Leave output away."
-        )
-    return env
 
 
 def _has_wrapper(env: Any, wrapper_class: type[Any]) -> bool:

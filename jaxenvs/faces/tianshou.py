@@ -7,8 +7,9 @@ import gymnasium
 import numpy as np
 
 from jaxenvs.core import Environment, VectorEnv
-from jaxenvs.errors import ParameterError, missing_extra
-from jaxenvs.faces.gym import GymVectorEnv, make_gym
+from jaxenvs.errors import missing_extra
+from jaxenvs.faces._adapter import gym_batch
+from jaxenvs.faces.gym import GymVectorEnv
 
 try:
     from tianshou.env import BaseVectorEnv
@@ -48,25 +49,8 @@ class JaxVectorEnv(BaseVectorEnv):
         **options: Any,
     ) -> None:
         # Not the base's own: that would make a worker, and an environment, for each instance.
-        if not isinstance(env, GymVectorEnv):
-            if num_envs is None:
-                raise ParameterError(
-                    f"JaxVectorEnv got {env!r} without num_envs.  Say how many instances there"
-                    " are to be."
-                )
-            env = make_gym(env, num_envs, **{"autoreset_mode": "disabled", **options})
-        elif num_envs not in (None, env.num_envs) or options:
-            raise ParameterError(
-                f"JaxVectorEnv got {', '.join([*options] or ['num_envs'])} beside an environment"
-                " that is made already.  Pass it to make_gym, or pass an id."
-            )
-        if not isinstance(env, GymVectorEnv) or env.env.autoreset != "disabled":
-            raise ParameterError(
-                f"JaxVectorEnv got {env}, which resets by itself; a collector does that."
-                '  Pass make_gym(..., autoreset_mode="disabled").'
-            )
-        self._envs = env
-        self.env_num = self.wait_num = env.num_envs
+        self._envs = gym_batch("JaxVectorEnv", "disabled", env, num_envs, options)
+        self.env_num = self.wait_num = self._envs.num_envs
         self.ready_id, self.waiting_id, self.waiting_conn = [*range(self.env_num)], [], []
         self.is_async, self.is_closed, self.timeout, self.workers = False, False, None, []
         self._seeds: list[int | None] | None = None

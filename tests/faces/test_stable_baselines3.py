@@ -22,6 +22,7 @@ from stable_baselines3.common.vec_env import (  # noqa: E402
     VecFrameStack,
     VecMonitor,
     VecNormalize,
+    VecVideoRecorder,
 )
 
 from jaxenvs.faces.stable_baselines3 import JaxVecEnv  # noqa: E402
@@ -303,6 +304,19 @@ def test_it_draws_a_mosaic_of_its_instances():
     height, width, _ = frames[0].shape
     assert envs.render().shape == (2 * height, 2 * width, 3)
     np.testing.assert_array_equal(envs.render()[:height, :width], frames[0])
+
+
+@pytest.mark.filterwarnings("ignore:os.fork:RuntimeWarning")
+def test_vec_video_recorder_records_it(tmp_path):
+    pytest.importorskip("moviepy")
+    envs = JaxVecEnv("CartPole-v1", 2, render_mode="rgb_array", seed=0)
+    recorder = VecVideoRecorder(envs, str(tmp_path), lambda step: step == 0, video_length=5)
+    recorder.reset()
+    for _ in range(6):
+        recorder.step(np.ones(2, int))
+    recorder.close()
+    (video,) = tmp_path.glob("*.mp4")
+    assert video.stat().st_size > 1_000
 
 
 def test_seeds_count_once_and_reproduce():

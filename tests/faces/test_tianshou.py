@@ -147,6 +147,8 @@ def test_misuse_is_named():
         JaxVectorEnv("CartPole-v1")
     with pytest.raises(ParameterError, match="disabled"):
         JaxVectorEnv(jaxenvs.make_gym("CartPole-v1", 2))
+    with pytest.raises(ParameterError, match='output="torch"'):
+        JaxVectorEnv("CartPole-v1", 2, output="torch")
     made = jaxenvs.make_gym("CartPole-v1", 2, autoreset_mode="disabled")
     with pytest.raises(ParameterError, match="gravity"):
         JaxVectorEnv(made, gravity=1.0)
