@@ -102,8 +102,8 @@ class NormalizeObservation(_Normalize):
     each step takes in the whole batch at once and then normalises it, and no instance's reset
     clears anything; `reset` of the batch begins anew, `reset_where` does not. Under "same_step"
     the agent is shown first observations in place of the last ones, so `final_observation` is
-    normalised but not counted. On a mesh the statistics are those of the whole batch; and the
-    same bits, if the number of devices divides 16.
+    normalised but not counted. On a mesh the statistics are those of the whole batch; and of
+    equal observations the same bits as on one device, if the number of devices divides 16.
 
     Inside of `vectorize` each instance would have its own and forget it with every episode.
 

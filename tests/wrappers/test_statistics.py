@@ -3,7 +3,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
-from jax.sharding import NamedSharding, PartitionSpec
+from jax.sharding import AxisType, NamedSharding, PartitionSpec
 
 from jaxenvs.wrappers import RunningStatistics
 
@@ -79,8 +79,9 @@ def test_normalised_values_have_mean_0_deviation_1_and_a_limit():
     assert statistics.normalise(jnp.full((1, 3), 1e9), limit=None).min() > 1e6
 
 
-def test_a_batch_on_eight_devices_has_the_statistics_of_one_bit_for_bit():
-    mesh = jax.make_mesh((8,), ("env",))
+@pytest.mark.parametrize("kind", [AxisType.Auto, AxisType.Explicit])
+def test_a_batch_on_eight_devices_has_the_statistics_of_one_bit_for_bit(kind):
+    mesh = jax.make_mesh((8,), ("env",), axis_types=(kind,))
     for count in (16, 96, 1024):
         values = jax.random.normal(jax.random.key(count), (count, 3))
         laid_out = jax.device_put(values, NamedSharding(mesh, PartitionSpec("env")))
