@@ -27,9 +27,7 @@ def sincos(x: jax.Array) -> tuple[jax.Array, jax.Array]:
     """
     if x.dtype != jnp.float32:
         return jnp.sin(x), jnp.cos(x)
-    # Infinity is no angle. The choice also keeps a product that x may be from fusing with the first
-    # subtraction in some programs and not in others.
-    x = jnp.where(jnp.abs(x) < jnp.inf, x, jnp.nan)
+    x = rounded(x)
     turns = jnp.floor(x * _TWO_OVER_PI + 0.5)  # quarter turns to take off
     y = x
     for part in _HALF_PI_PARTS:
@@ -58,10 +56,27 @@ def _sincos_jvp(primals, tangents):
     return (sin, cos), (cos * x_dot, -sin * x_dot)
 
 
+def rounded(product: jax.Array) -> jax.Array:
+    """Returns `product`, rounded to its dtype whatever it is added to; not a number if infinite.
+
+    Compilers turn a product and a sum into one operation with a single rounding. Where a sum has
+    two products, or a product goes into two sums, it depends on the surrounding program which of
+    them; so the same equation would give other last bits in another program. A product that went
+    through this function is rounded in all of them.
+    """
+    return jnp.where(jnp.abs(product) < jnp.inf, product, jnp.nan)
+
+
 def wrap_angle(angle: jax.Array) -> jax.Array:
     """Returns `angle` brought into [-pi, pi) by whole turns, without a division or a remainder."""
     tau = 2 * jnp.pi
-    return angle - tau * jnp.floor((angle + jnp.pi) * (1 / tau))
+    turns = jnp.floor((angle + jnp.pi) * (1 / tau))
+    if angle.dtype != jnp.float32:
+        return angle - tau * turns
+    *exact, rest = (4 * part for part in _HALF_PI_PARTS)
+    for part in exact:
+        angle = angle - turns * part
+    return angle - rounded(turns * rest)
 
 
 def uniform(

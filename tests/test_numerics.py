@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 import scipy.stats
 
-from jaxenvs.numerics import sincos, uniform, wrap_angle
+from jaxenvs.numerics import rounded, sincos, uniform, wrap_angle
 
 enable_x64 = jax.enable_x64 if hasattr(jax, "enable_x64") else jax.experimental.enable_x64
 
@@ -104,3 +104,11 @@ def test_uniform_draws_have_the_same_bits_in_every_program():
     _, scanned = scan(keys)
     np.testing.assert_array_equal(together, summed)
     np.testing.assert_array_equal(together, scanned)
+
+
+def test_a_rounded_product_is_not_fused_with_a_sum():
+    a, b, c = (jax.random.normal(key, (4096,)) for key in jax.random.split(jax.random.key(0), 3))
+    apart = np.asarray(a) * np.asarray(b) + np.asarray(c)
+    np.testing.assert_array_equal(jax.jit(lambda a, b, c: rounded(a * b) + c)(a, b, c), apart)
+    assert jax.grad(lambda a: rounded(a * 3.0))(2.0) == 3.0
+    assert np.isnan(rounded(jnp.float32(np.inf))) and np.isnan(rounded(jnp.float32(np.nan)))

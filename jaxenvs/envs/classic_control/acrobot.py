@@ -12,7 +12,7 @@ import numpy as np
 from jaxenvs import spaces, struct
 from jaxenvs.core import Environment, TimeStep
 from jaxenvs.envs.classic_control._shared import OUTLINE, for_drawing, in_dtype, one_of
-from jaxenvs.numerics import sincos, uniform, wrap_angle
+from jaxenvs.numerics import rounded, sincos, uniform, wrap_angle
 from jaxenvs.rendering.raster import BLACK, TEAL, WHITE, YELLOW, box, disc, paint, pixel_grid
 
 FRAME_SHAPE = (500, 500)  # height, width
@@ -141,7 +141,7 @@ class Acrobot(Environment[AcrobotState]):
         start = (state.theta1, state.theta2, state.theta1_dot, state.theta2_dot)
 
         def slopes_after(time, slopes):
-            place = [value + time * slope for value, slope in zip(start, slopes, strict=True)]
+            place = [value + rounded(time * slope) for value, slope in zip(start, slopes, strict=True)]
             return self._derivatives(place, torque)
 
         k1 = self._derivatives(start, torque)
@@ -149,7 +149,7 @@ class Acrobot(Environment[AcrobotState]):
         k3 = slopes_after(self.dt / 2, k2)
         k4 = slopes_after(self.dt, k3)
         return [
-            value + self.dt / 6 * (a + 2 * b + 2 * c + d)
+            value + rounded(self.dt / 6 * (a + 2 * b + 2 * c + d))
             for value, a, b, c, d in zip(start, k1, k2, k3, k4, strict=True)
         ]
 
@@ -160,27 +160,27 @@ class Acrobot(Environment[AcrobotState]):
         m1, m2 = self.link_mass_1, self.link_mass_2
         l1, lc1, lc2 = self.link_length_1, self.link_com_pos_1, self.link_com_pos_2
         (sin1, cos1), (sin2, cos2) = sincos(theta1), sincos(theta2)
-        sin12 = sin1 * cos2 + cos1 * sin2  # of theta1 + theta2
+        sin12 = sin1 * cos2 + rounded(cos1 * sin2)  # of theta1 + theta2
 
         d1 = m1 * lc1**2 + m2 * (l1**2 + lc2**2 + 2 * l1 * lc2 * cos2) + 2 * self.link_moi
         d2 = m2 * (lc2**2 + l1 * lc2 * cos2) + self.link_moi
-        phi2 = m2 * lc2 * self.gravity * sin12
+        phi2 = rounded(m2 * lc2 * self.gravity * sin12)
         phi1 = (
             -m2 * l1 * lc2 * theta2_dot * (theta2_dot + 2 * theta1_dot) * sin2
-            + (m1 * lc1 + m2 * l1) * self.gravity * sin1
+            + rounded((m1 * lc1 + m2 * l1) * self.gravity * sin1)
             + phi2
         )
         ratio = d2 / d1
-        force = torque + ratio * phi1 - phi2
+        force = torque + rounded(ratio * phi1) - phi2
         if self.book_or_nips == "book":
             force = force - m2 * l1 * lc2 * theta1_dot**2 * sin2
-        theta2_acc = force / (m2 * lc2**2 + self.link_moi - d2 * ratio)
-        theta1_acc = -(d2 * theta2_acc + phi1) / d1
+        theta2_acc = force / (m2 * lc2**2 + self.link_moi - rounded(d2 * ratio))
+        theta1_acc = -(rounded(d2 * theta2_acc) + phi1) / d1
         return theta1_dot, theta2_dot, theta1_acc, theta2_acc  # pyright: ignore[reportReturnType]
 
     def _above_line(self, state: AcrobotState) -> jax.Array:
         (sin1, cos1), (sin2, cos2) = sincos(state.theta1), sincos(state.theta2)
-        return -cos1 - (cos1 * cos2 - sin1 * sin2) > 1.0
+        return -cos1 - (cos1 * cos2 - rounded(sin1 * sin2)) > 1.0
 
     def _observe(self, state: AcrobotState) -> jax.Array:
         (sin1, cos1), (sin2, cos2) = sincos(state.theta1), sincos(state.theta2)

@@ -11,7 +11,7 @@ import numpy as np
 from jaxenvs import spaces, struct
 from jaxenvs.core import Environment, TimeStep
 from jaxenvs.envs.classic_control._shared import OUTLINE, for_drawing, in_dtype, one_of
-from jaxenvs.numerics import sincos, uniform
+from jaxenvs.numerics import rounded, sincos, uniform
 from jaxenvs.rendering.raster import BLACK, TAN, VIOLET, WHITE, box, disc, paint, pixel_grid
 
 FRAME_SHAPE = (400, 600)  # height, width
@@ -96,16 +96,16 @@ class CartPole(Environment[CartPoleState]):
         self = in_dtype(self)
         force = jnp.where(action == 1, self.force_mag, -self.force_mag)
         sin, cos = sincos(state.theta)
-        push = (force + self.polemass_length * state.theta_dot**2 * sin) / self.total_mass
+        push = (force + rounded(self.polemass_length * state.theta_dot**2 * sin)) / self.total_mass
         inertia = self.length * (4.0 / 3.0 - self.masspole * cos**2 / self.total_mass)
-        theta_acc = (self.gravity * sin - cos * push) / inertia
+        theta_acc = (self.gravity * sin - rounded(cos * push)) / inertia
         x_acc = push - self.polemass_length * theta_acc * cos / self.total_mass
 
-        x_dot = state.x_dot + self.tau * x_acc
-        theta_dot = state.theta_dot + self.tau * theta_acc
+        x_dot = state.x_dot + rounded(self.tau * x_acc)
+        theta_dot = state.theta_dot + rounded(self.tau * theta_acc)
         explicit = self.kinematics_integrator == "euler"
-        x = state.x + self.tau * (state.x_dot if explicit else x_dot)
-        theta = state.theta + self.tau * (state.theta_dot if explicit else theta_dot)
+        x = state.x + rounded(self.tau * (state.x_dot if explicit else x_dot))
+        theta = state.theta + rounded(self.tau * (state.theta_dot if explicit else theta_dot))
 
         before, state = state, CartPoleState(x=x, x_dot=x_dot, theta=theta, theta_dot=theta_dot)
         # Observed and judged as it is stored, to the bit, instead of being computed again.

@@ -11,7 +11,7 @@ import numpy as np
 from jaxenvs import spaces, struct
 from jaxenvs.core import Environment, TimeStep
 from jaxenvs.envs.classic_control._shared import OUTLINE, for_drawing, in_dtype
-from jaxenvs.numerics import sincos, uniform, wrap_angle
+from jaxenvs.numerics import rounded, sincos, uniform, wrap_angle
 from jaxenvs.rendering.raster import (
     BLACK,
     RED,
@@ -89,14 +89,14 @@ class Pendulum(Environment[PendulumState]):
         self = in_dtype(self)
         torque = jnp.clip(action[0], -self.max_torque, self.max_torque)
         angle = wrap_angle(state.theta)
-        cost = angle**2 + 0.1 * state.theta_dot**2 + 0.001 * torque**2
+        cost = rounded(angle**2) + rounded(0.1 * state.theta_dot**2) + rounded(0.001 * torque**2)
 
         sin, _ = sincos(state.theta)
-        fall = 3 * self.g / (2 * self.length) * sin
-        drive = 3.0 / (self.mass * self.length**2) * torque
-        theta_dot = state.theta_dot + (fall + drive) * self.dt
+        fall = rounded(3 * self.g / (2 * self.length) * sin)
+        drive = rounded(3.0 / (self.mass * self.length**2) * torque)
+        theta_dot = state.theta_dot + rounded((fall + drive) * self.dt)
         theta_dot = jnp.clip(theta_dot, -self.max_speed, self.max_speed)
-        theta = state.theta + theta_dot * self.dt
+        theta = state.theta + rounded(theta_dot * self.dt)
 
         state = PendulumState(theta=theta, theta_dot=theta_dot, torque=torque)
         return state, TimeStep.transition(
