@@ -50,6 +50,17 @@ def make(
     return env if limit is None else TimeLimit(env, max_steps=limit)
 
 
+def make_from(
+    id: str | Environment, *, time_limit: int | None | Literal["default"], **params: Any
+) -> Environment:
+    """`make` of an id, or the same changes to an `Environment`, which has no limit of its own."""
+    if isinstance(id, str):
+        return make(id, time_limit=time_limit, **params)
+    _check_time_limit(repr(id), time_limit)
+    env = id.replace(**params) if params else id
+    return TimeLimit(env, max_steps=time_limit) if isinstance(time_limit, int) else env
+
+
 def make_vec(
     id: str,
     num_envs: int,

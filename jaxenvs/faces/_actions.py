@@ -86,7 +86,7 @@ class Actions:
                     " instance; env.action_space.sample() shows the form."
                 )
             copyto(host, actions, casting)
-            if is_valid is not None and not is_valid():
+            if is_valid is not None and not is_valid(actions):
                 raise ActionError(_bad_values(space, actions, where))
             # Where memory is not shared, the copy that crosses must not be written to again.
             return host.copy() if on_device is None else on_device
@@ -124,20 +124,33 @@ def _shared_array(
     return host, on_device if shared else None
 
 
-def _value_check(space: Space, host: np.ndarray) -> Callable[[], bool]:
-    """A function that says whether all of `host` lies in `space`; NaN does not."""
+def _value_check(space: Space, host: np.ndarray) -> Callable[[np.ndarray], bool]:
+    """A function that says whether actions, of which `host` is a copy, lie in `space`.
+
+    NaN does not. Whole numbers too long for `host` are looked at themselves: there 2**32 is 0.
+    """
     largest, smallest = np.maximum.reduce, np.minimum.reduce
     if isinstance(space, Discrete) and int(space.start) == 0 and host.dtype == np.int32:
-        unsigned, n = host.view(np.uint32), int(space.n)
-        return lambda: largest(unsigned) < n  # a negative number is a large one
+        # Called once a step, mostly with int64. A negative number is a large one.
+        unsigned, n, wide = host.view(np.uint32), int(space.n), np.uint64
+        return lambda actions: (
+            largest(actions.view(wide) if actions.itemsize == 8 else unsigned) < n
+        )
     low, high = _bounds(space)
     if low is None or high is None:
-        return lambda: True
-    if low.size == 1 or ((low == low.flat[0]).all() and (high == high.flat[0]).all()):
-        first, last = low.flat[0], high.flat[0]
-        flat = host.reshape(-1)
-        return lambda: first <= smallest(flat) and largest(flat) <= last
-    return lambda: bool(((low <= host) & (host <= high)).all())
+        return lambda actions: True
+    low, high = (np.broadcast_to(bound, host.shape[1:]) for bound in (low, high))
+    is_one = (low == low.flat[:1]).all() and (high == high.flat[:1]).all() and low.size
+    first, last = (low.flat[0], high.flat[0]) if is_one else (low, high)
+    whole, size = host.dtype.kind != "f", host.itemsize
+
+    def is_valid(actions: np.ndarray) -> bool:
+        source = actions if whole and actions.itemsize > size else host
+        if is_one:
+            return bool(first <= smallest(source, None) and largest(source, None) <= last)
+        return bool(((first <= source) & (source <= last)).all())
+
+    return is_valid
 
 
 def _bounds(space: Space) -> tuple[np.ndarray | None, np.ndarray | None]:

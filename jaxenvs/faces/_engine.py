@@ -2,7 +2,8 @@
 
 Two ways to run a step. A small batch crosses as one buffer and is compiled to one kernel, since
 there the crossing and XLA's own bookkeeping cost more than the work; a large one crosses as
-arrays, its state donated. Both give the bits that `env.step` gives inside `jit`.
+arrays, its state donated. Both give the bits that `env.step` gives inside `jit`, see
+`in_one_kernel` for what that asks of an environment.
 """
 
 import ctypes
@@ -265,7 +266,11 @@ class Programs:
         if self._is_packed:
             self._layout = Layout(out)
             self._read = _packed_reader(self._layout)
-            self._pack = jax.jit(self._layout.pack)
+            # XLA aborts where a kernel leaves an argument unread, as environments may do with
+            # actions: so the output ends with a word of each.
+            actions = jax.eval_shape(env.action_space.sample, jax.random.key(0))
+            room = len(jax.tree.leaves(actions))
+            self._pack = jax.jit(lambda out: jnp.pad(self._layout.pack(out), (0, room)))
             self._unpack = jax.jit(self._layout.unpack)
             self._step = jax.jit(in_one_kernel(self._packed_step, env))
             self._plain_step = jax.jit(partial(self._packed_step, env))
@@ -279,7 +284,8 @@ class Programs:
 
     def _packed_step(self, env: VectorEnv, words: jax.Array, action: Any) -> jax.Array:
         carry, _, _ = self._layout.unpack(words)
-        return self._layout.pack(_step(env, carry, action))
+        words = self._layout.pack(_step(env, carry, action))
+        return jnp.concatenate([words, *map(_first_word, jax.tree.leaves(action))])
 
     def reset(self, seed: np.ndarray, time: np.ndarray) -> Any:
         out = self._reset(*jax.device_put((seed, time), self._device))
@@ -427,6 +433,10 @@ def _reset_where(
 ) -> Any:
     state, timestep = env.reset_where(mask, state, timestep, _first_key(*begin))
     return Carry(state=state, seed=seed, time=time), jnp.any(timestep.done), timestep
+
+
+def _first_word(leaf: jax.Array) -> jax.Array:
+    return leaf.reshape(-1)[:1].astype(jnp.uint32)
 
 
 def _key(seed: jax.Array, time: jax.Array) -> chex.PRNGKey:

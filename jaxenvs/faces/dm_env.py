@@ -12,9 +12,8 @@ from jaxenvs.errors import missing_extra
 from jaxenvs.faces._engine import Engine, HostStep
 from jaxenvs.faces._single import row, step_one
 from jaxenvs.faces.gym import _device
-from jaxenvs.factory import _check_time_limit, make
+from jaxenvs.factory import make_from
 from jaxenvs.vector.vectorize import vectorize
-from jaxenvs.wrappers.time_limit import TimeLimit
 
 dm_env: Any
 specs: Any
@@ -70,13 +69,7 @@ def make_dm(
     """
     if dm_env is None:
         raise missing_extra("make_dm", "dm-env", "dm")
-    if isinstance(id, str):
-        env = make(id, time_limit=time_limit, **params)
-    else:
-        _check_time_limit(repr(id), time_limit)
-        env = id.replace(**params) if params else id
-        if isinstance(time_limit, int):
-            env = TimeLimit(env, max_steps=time_limit)
+    env = make_from(id, time_limit=time_limit, **params)
     vector_env: Any = vectorize(env, 1 if num_envs is None else num_envs, autoreset="next_step")
     for wrapper in wrappers:
         vector_env = wrapper(vector_env)

@@ -24,7 +24,7 @@ from jaxenvs.errors import (
 from jaxenvs.faces._engine import Engine, HostStep
 from jaxenvs.faces._single import step_one
 from jaxenvs.faces._torch import tell_torch, torch_converter
-from jaxenvs.factory import make
+from jaxenvs.factory import make_from
 from jaxenvs.rendering.window import Window, mosaic
 from jaxenvs.vector.vectorize import VectorizedEnv, vectorize
 
@@ -95,8 +95,8 @@ def make_gym(
     _check_choice("output", output, ("numpy", "torch"))
     _check_choice("render_mode", render_mode, (None, *RENDER_MODES))
     mode = _native_mode(autoreset_mode)
+    env, spec = make_from(id, time_limit=time_limit, **params), None
     if isinstance(id, str):
-        env = make(id, time_limit=time_limit, **params)
         options = {
             "seed": seed,
             "autoreset_mode": mode,
@@ -109,8 +109,6 @@ def make_gym(
             "stagger": stagger,
         }
         spec = _gymnasium_spec(id, num_envs, time_limit, options, params)
-    else:
-        env, spec = id.replace(**params) if params else id, None
     if num_envs is None:
         default: AutoresetMode = "disabled"
     else:
@@ -239,7 +237,11 @@ class GymVectorEnv(gymnasium.vector.VectorEnv):
             self._render_frame()
         observation, reward, terminated, truncated, any_done, _ = step
         has_infos = self._has_info or (any_done and self._is_same_step)
-        infos = StepInfos.later(self._step_infos, step) if has_infos else {}
+        infos: dict[str, Any] = {}
+        if has_infos:
+            # Taken now: the flags are the caller's, to write to.
+            done = terminated | truncated if any_done else None
+            infos = StepInfos.later(self._step_infos, step, done)
         if self._convert is not None:
             parts = map(self._convert, (observation, reward, terminated, truncated))
             return (*parts, infos)  # pyright: ignore[reportReturnType]
@@ -325,7 +327,9 @@ class GymVectorEnv(gymnasium.vector.VectorEnv):
             return self._draw()
         if name in self.env.parameters:
             return self.get_attr(name)
-        env = self.env.env.unwrapped if isinstance(self.env, VectorizedEnv) else self.env
+        env: Any = self.env.env if isinstance(self.env, VectorizedEnv) else self.env
+        if not hasattr(env, name):  # wrappers have what every environment has
+            env = env.unwrapped if isinstance(env, Environment) else env
         if not hasattr(env, name):
             raise self._unknown(name)
         value = getattr(env, name)
@@ -411,9 +415,8 @@ class GymVectorEnv(gymnasium.vector.VectorEnv):
             infos[f"_{name}"] = rows.copy()
         return infos
 
-    def _step_infos(self, step: HostStep) -> dict[str, Any]:
-        done = step.terminated | step.truncated
-        if self.env.autoreset != "same_step" or not step.any_done:
+    def _step_infos(self, step: HostStep, done: np.ndarray | None) -> dict[str, Any]:
+        if done is None or not self._is_same_step:
             return self._infos(step.info, None)
         # What the step returned belongs to the episode that ended, where one did.
         infos = self._infos(step.info, ~done)
@@ -462,21 +465,21 @@ class GymVectorEnv(gymnasium.vector.VectorEnv):
 class StepInfos(dict):
     """Infos that are put together when they are first looked at; many a caller never does."""
 
-    _make: Callable[[HostStep], dict[str, Any]] | None = None
-    _step: Any = None
+    _make: Callable[..., dict[str, Any]] | None = None
+    _args: tuple[Any, ...] = ()
 
     @classmethod
-    def later(cls, make: Callable[[HostStep], dict[str, Any]], step: HostStep) -> "StepInfos":
-        """What `make(step)` returns, once it is asked for; `StepInfos(...)` is `dict(...)`."""
+    def later(cls, make: Callable[..., dict[str, Any]], *args: Any) -> "StepInfos":
+        """What `make(*args)` returns, once it is asked for; `StepInfos(...)` is `dict(...)`."""
         tell_torch(cls)  # TorchRL looks through infos
         infos = cls()
-        infos._make, infos._step = make, step
+        infos._make, infos._args = make, args
         return infos
 
     def _fill(self) -> None:
         if self._make is not None:
-            make, step, self._make, self._step = self._make, self._step, None, None
-            super().update(make(step))
+            make, args, self._make, self._args = self._make, self._args, None, ()
+            super().update(make(*args))
 
     def __reduce__(self) -> Any:
         return dict, (dict(self),)

@@ -426,7 +426,9 @@ def in_one_kernel(call: Callable[..., Any], env: Any) -> Callable[..., Any]:
 
     XLA runs a CPU program as a sequence of small tasks, each of which costs a microsecond or so:
     more than a small environment's work. Called on jitted code that it cannot compile so, the
-    result raises `jax.errors.JaxRuntimeError`; bits are the same.
+    result raises `jax.errors.JaxRuntimeError`. Bits are the same, if `call` takes care that no sum
+    depends on what XLA fuses (`numerics.rounded`) and has no convolution. Every array has to be
+    read: XLA aborts otherwise.
 
     Args:
         call: a pure function of a tree with `VectorizedEnv`s, and arrays.
@@ -441,11 +443,18 @@ def in_one_kernel(call: Callable[..., Any], env: Any) -> Callable[..., Any]:
         env,
         is_leaf=lambda node: isinstance(node, VectorizedEnv),
     )
-    inner = jax.jit(lambda *args: call(env, *args))
+
+    attributes = {"xla_cpu_small_call": "true", "inlineable": "false"}
+
+    @jax.jit
+    def kernel(*args: Any) -> Any:
+        # Calls within, such as those that `jnp.where` makes, are not to become kernels themselves.
+        with set_xla_metadata(**dict.fromkeys(attributes)):
+            return call(env, *args)
 
     def compiled(*args: Any) -> Any:
-        with set_xla_metadata(xla_cpu_small_call="true", inlineable="false"):
-            return inner(*args)
+        with set_xla_metadata(**attributes):
+            return kernel(*args)
 
     return compiled
 

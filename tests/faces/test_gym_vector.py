@@ -1,0 +1,785 @@
+"""`make_gym(id, num_envs)`: a Gymnasium vector environment, bit for bit the jitted path."""
+
+import copy
+import pickle
+import subprocess
+import sys
+import time
+
+import gymnasium
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+from gymnasium.vector import AutoresetMode
+
+import jaxenvs
+from jaxenvs import wrappers
+from jaxenvs.errors import (
+    ActionError,
+    ParameterError,
+    SeedError,
+    UnknownEnvironmentError,
+    UnknownParameterError,
+)
+from jaxenvs.testing import Counter, Opaque, Scripted
+
+CLASSIC = ("CartPole-v1", "Acrobot-v1", "MountainCar-v0", "MountainCarContinuous-v0", "Pendulum-v1")
+MODES = ("next_step", "same_step", "disabled")
+PACKED, AS_ARRAYS = 4, 3000  # numbers of instances that cross in the one way and the other
+
+
+def assert_same(left, right):
+    jax.tree.map(np.testing.assert_array_equal, left, right)
+
+
+def actions_of(envs, num_steps, seed=0):
+    envs.action_space.seed(seed)
+    return [envs.action_space.sample() for _ in range(num_steps)]
+
+
+def play(envs, actions, seed=0):
+    """Reset and steps: [(observation, reward, terminated, truncated)]."""
+    first, _ = envs.reset(seed=seed)
+    return [first, *(envs.step(action)[:4] for action in actions)]
+
+
+# The jitted path
+
+
+@pytest.mark.parametrize("mode", MODES)
+@pytest.mark.parametrize("num_envs", [PACKED, AS_ARRAYS])
+def test_it_gives_what_the_jitted_path_gives_bit_for_bit(num_envs, mode):
+    envs = jaxenvs.make_gym("CartPole-v1", num_envs, autoreset_mode=mode, time_limit=13)
+    native = jaxenvs.vectorize(jaxenvs.make("CartPole-v1", time_limit=13), num_envs, autoreset=mode)
+    assert envs.metadata["autoreset_mode"] is AutoresetMode[mode.upper()]
+    observation, infos = envs.reset(seed=7)
+    state, timestep = jax.jit(native.reset)(jax.random.key(7))
+    np.testing.assert_array_equal(observation, timestep.observation)
+    assert infos == {}
+    step = jax.jit(native.step)
+    num_done = 0
+    for t, action in enumerate(actions_of(envs, 30), start=1):
+        state, timestep = step(state, action, jax.random.fold_in(jax.random.key(7), t))
+        out = envs.step(action)
+        expected = (
+            timestep.observation,
+            timestep.reward,
+            timestep.terminated,
+            timestep.truncated,
+        )
+        assert_same(out[:4], expected)
+        assert [part.dtype for part in out[:4]] == [part.dtype for part in expected]
+        done = out[2] | out[3]
+        num_done += done.sum()
+        if mode == "same_step" and done.any():
+            np.testing.assert_array_equal(out[4]["_final_obs"], done)
+            finals = np.stack(out[4]["final_obs"][done])
+            np.testing.assert_array_equal(finals, np.asarray(timestep.final_observation)[done])
+            assert all(final is None for final in out[4]["final_obs"][~done])
+        else:
+            assert out[4] == {}
+    assert num_done
+
+
+@pytest.mark.parametrize("num_envs", [1, 9])
+@pytest.mark.parametrize("id", CLASSIC)
+def test_every_environment_gives_the_bits_of_the_jitted_path(id, num_envs):
+    envs = jaxenvs.make_gym(id, num_envs, autoreset_mode="same_step")
+    native = jaxenvs.vectorize(jaxenvs.make(id), num_envs)
+    assert_same(envs.reset(seed=1)[0], jax.jit(native.reset)(jax.random.key(1))[1].observation)
+    state = jax.jit(native.reset)(jax.random.key(1))[0]
+    step = jax.jit(native.step)
+    for t, action in enumerate(actions_of(envs, 200), start=1):
+        state, timestep = step(state, action, jax.random.fold_in(jax.random.key(1), t))
+        out = envs.step(action)
+        assert_same(out[:2], (timestep.observation, timestep.reward))
+
+
+@pytest.mark.parametrize("layout", ["dict", "tuple"])
+@pytest.mark.parametrize("mode", ["same_step", "next_step"])
+def test_nested_observations_and_keys_in_the_state_cross_too(layout, mode):
+    env = Counter(layout=layout, keyed=True)
+    envs = jaxenvs.make_gym(env, 5, autoreset_mode=mode)
+    native = jaxenvs.vectorize(env, 5, autoreset=mode)
+    state, timestep = jax.jit(native.reset)(jax.random.key(0))
+    assert_same(envs.reset(seed=0)[0], timestep.observation)
+    step = jax.jit(native.step)
+    seen = 0
+    for t, action in enumerate(actions_of(envs, 10), start=1):
+        state, timestep = step(state, action, jax.random.fold_in(jax.random.key(0), t))
+        observation, reward, _, _, infos = envs.step(action)
+        assert_same((observation, reward), (timestep.observation, timestep.reward))
+        assert envs.observation_space.contains(observation)
+        for i in np.flatnonzero(infos.get("_final_obs", [])):
+            seen += 1
+            assert_same(
+                infos["final_obs"][i],
+                jax.tree.map(lambda leaf, i=i: leaf[i], timestep.final_observation),
+            )
+    assert seen > 0 or mode == "next_step"
+
+
+def test_wrappers_run_inside_the_step():
+    stack = [wrappers.TimeAwareObservation, lambda env: wrappers.FrameStackObservation(env, 3)]
+    envs = jaxenvs.make_gym("CartPole-v1", 4, wrappers=stack, autoreset_mode="same_step")
+    assert envs.single_observation_space.shape == (3, 5)
+    native = stack[1](stack[0](jaxenvs.vectorize(jaxenvs.make("CartPole-v1"), 4)))
+    state, timestep = jax.jit(native.reset)(jax.random.key(3))
+    assert_same(envs.reset(seed=3)[0], timestep.observation)
+    action = np.ones(4, np.int32)
+    for t in range(1, 15):
+        key = jax.random.fold_in(jax.random.key(3), t)
+        state, timestep = jax.jit(native.step)(state, action, key)
+        assert_same(envs.step(action)[0], timestep.observation)
+
+
+def test_a_batch_that_hides_its_instances_is_driven_as_well():
+    opaque = Opaque(jaxenvs.vectorize(jaxenvs.make("Pendulum-v1"), 4, autoreset="next_step"))
+    hidden = jaxenvs.faces.gym.GymVectorEnv(opaque)
+    plain = jaxenvs.make_gym("Pendulum-v1", 4)
+    actions = actions_of(plain, 5)
+    assert_same(play(hidden, actions), play(plain, actions))
+
+
+def test_what_cannot_be_one_kernel_still_runs():
+    class Sorting(Counter):
+        def step(self, state, action, key):
+            state, timestep = super().step(state, action, key)
+            drawn = jax.random.permutation(key, jnp.arange(64))  # a sort is no kernel
+            return state, timestep.replace(reward=timestep.reward + drawn[0].astype(jnp.float32))
+
+    envs = jaxenvs.make_gym(Sorting(), 4)
+    native = jaxenvs.vectorize(Sorting(), 4, autoreset="next_step")
+    state, _ = jax.jit(native.reset)(jax.random.key(0))
+    envs.reset(seed=0)
+    for t in range(1, 4):
+        key = jax.random.fold_in(jax.random.key(0), t)
+        state, timestep = jax.jit(native.step)(state, np.zeros(4, np.int32), key)
+        assert_same(envs.step(np.zeros(4, np.int32))[:2], (timestep.observation, timestep.reward))
+
+
+def test_64_bit_numbers_cross_unharmed():
+    program = """
+import jax, numpy as np
+jax.config.update("jax_enable_x64", True)
+import jaxenvs
+class Wide(jaxenvs.testing.Counter):
+    def step(self, state, action, key):
+        state, timestep = super().step(state, action, key)
+        wide = jax.numpy.float64(1) / 3 + state.count
+        big = state.count + jax.numpy.int64(2**40)
+        return state, timestep.replace(info={"wide": wide, "big": big})
+    def reset(self, key):
+        state, timestep = super().reset(key)
+        return state, timestep.replace(
+            info={"wide": jax.numpy.float64(0), "big": jax.numpy.int64(0)})
+envs = jaxenvs.make_gym(Wide(), 3, autoreset_mode="disabled")
+envs.reset(seed=0)
+infos = envs.step(np.zeros(3, np.int32))[-1]
+assert infos["wide"].dtype == np.float64 and (infos["wide"] == 1 / 3 + 1).all(), infos
+assert infos["big"].dtype == np.int64 and (infos["big"] == 2**40 + 1).all(), infos
+"""
+    subprocess.run([sys.executable, "-c", program], check=True, timeout=120)
+
+
+# Arrays belong to the caller
+
+
+@pytest.mark.parametrize("mode", ["next_step", "same_step", "disabled"])
+@pytest.mark.parametrize("num_envs", [PACKED, AS_ARRAYS])
+def test_an_array_once_returned_never_changes(num_envs, mode):
+    envs = jaxenvs.make_gym("CartPole-v1", num_envs, autoreset_mode=mode, time_limit=5)
+    kept = play(envs, actions_of(envs, 20))
+    copies = copy.deepcopy(kept)
+    for action in actions_of(envs, 20, seed=1):
+        envs.step(action)
+    envs.reset(seed=9)
+    envs.close()
+    assert_same(kept, copies)
+
+
+@pytest.mark.parametrize("mode", ["next_step", "same_step", "disabled"])
+@pytest.mark.parametrize("num_envs", [PACKED, AS_ARRAYS])
+def test_the_caller_may_write_to_what_it_is_given(num_envs, mode):
+    envs, twin = (
+        jaxenvs.make_gym("CartPole-v1", num_envs, autoreset_mode=mode, time_limit=5)
+        for _ in range(2)
+    )
+    observation, _ = envs.reset(seed=0)
+    twin.reset(seed=0)
+    observation[:] = np.nan
+    for action in actions_of(envs, 15):
+        out, expected = envs.step(action), twin.step(action)
+        assert_same(out[:4], expected[:4])
+        for part in out[:4]:
+            part[:] = 0  # before infos are looked at
+        assert repr(out[4]) == repr(expected[4])
+
+
+def test_actions_may_be_written_to_once_they_are_passed():
+    envs, twin = (jaxenvs.make_gym("Pendulum-v1", 4) for _ in range(2))
+    envs.reset(seed=0)
+    twin.reset(seed=0)
+    for action in actions_of(envs, 5):
+        kept = action.copy()
+        envs.step_async(action)
+        action[:] = 0
+        assert_same(envs.step_wait()[:2], twin.step(kept)[:2])
+
+
+# Seeds
+
+
+def test_instance_i_has_the_trajectory_of_seed_i_whatever_num_envs_is():
+    seeds = [11, 5, 11, 2**32 - 1]
+    actions = np.random.default_rng(0).integers(0, 2, (40, 4))
+    four = play(jaxenvs.make_gym("CartPole-v1", 4), actions, seeds)
+    two = play(jaxenvs.make_gym("CartPole-v1", 2), actions[:, [1, 3]], [5, 2**32 - 1])
+    one = play(jaxenvs.make_gym("CartPole-v1", 1), actions[:, [3]], [2**32 - 1])
+    assert_same(jax.tree.map(lambda part: part[[1, 3]], four), two)
+    assert_same(jax.tree.map(lambda part: part[[3]], four), one)
+    single = jaxenvs.make_gym("CartPole-v1")
+    observation, _ = single.reset(seed=11)
+    np.testing.assert_array_equal(observation, four[0][2])
+    for t, action in enumerate(actions[:, 2]):
+        observation, _, terminated, truncated, _ = single.step(action)
+        np.testing.assert_array_equal(observation, four[t + 1][0][2])
+        if terminated or truncated:
+            break
+    assert np.array_equal(four[0][0], four[0][2]) and not np.array_equal(four[0][0], four[0][1])
+
+
+def test_an_int_seed_is_the_same_in_another_process():
+    program = """
+import numpy as np, jaxenvs
+envs = jaxenvs.make_gym("CartPole-v1", 3)
+print(envs.reset(seed=42)[0].tobytes().hex())
+for t in range(20): out = envs.step(np.full(3, t % 2))
+print(out[0].tobytes().hex())
+"""
+    done = subprocess.run(
+        [sys.executable, "-c", program], check=True, capture_output=True, text=True, timeout=120
+    )
+    envs = jaxenvs.make_gym("CartPole-v1", 3)
+    first = envs.reset(seed=42)[0].tobytes().hex()
+    for t in range(20):
+        last = envs.step(np.full(3, t % 2))[0]
+    assert done.stdout.split() == [first, last.tobytes().hex()]
+
+
+def test_no_seed_goes_on_from_the_last_and_starts_somewhere_new():
+    envs = jaxenvs.make_gym("CartPole-v1", 3)
+    starts = [envs.reset(seed=1)[0], envs.reset()[0], envs.reset()[0]]
+    again = [envs.reset(seed=1)[0], envs.reset()[0], envs.reset()[0]]
+    assert_same(starts, again)
+    assert len({start.tobytes() for start in starts}) == 3
+    fresh = jaxenvs.make_gym("CartPole-v1", 3).reset()[0]
+    other = jaxenvs.make_gym("CartPole-v1", 3).reset()[0]
+    assert not np.array_equal(fresh, other)
+
+
+def test_the_seed_of_make_gym_is_that_of_the_first_reset():
+    envs = jaxenvs.make_gym("CartPole-v1", 3, seed=5)
+    expected = jaxenvs.make_gym("CartPole-v1", 3).reset(seed=5)[0]
+    assert_same(envs.reset()[0], expected)
+    assert not np.array_equal(envs.reset()[0], expected)
+
+
+def test_none_in_a_list_of_seeds_is_any_seed():
+    envs = jaxenvs.make_gym("CartPole-v1", 3)
+    observation, _ = envs.reset(seed=[1, None, 1])
+    np.testing.assert_array_equal(observation[0], observation[2])
+    assert not np.array_equal(observation[0], observation[1])
+
+
+@pytest.mark.parametrize(
+    ("seed", "words"),
+    [
+        (-1, "0 to 2"),
+        (2**32, "0 to 2"),
+        (1.5, "1.5"),
+        ("seven", "seven"),
+        (True, "True"),
+        ([1, 2], "num_envs=3"),
+        ([1, 2, -3], "-3"),
+        ([1, 2, "x"], "'x'"),
+    ],
+)
+def test_wrong_seeds_are_refused_in_words(seed, words):
+    envs = jaxenvs.make_gym("CartPole-v1", 3)
+    with pytest.raises(SeedError, match=words.replace("*", r"\*")):
+        envs.reset(seed=seed)
+    envs.reset(seed=0)
+
+
+def test_seeds_may_be_numpy_numbers():
+    envs = jaxenvs.make_gym("CartPole-v1", 3)
+    expected = envs.reset(seed=[1, 2, 3])[0]
+    assert_same(envs.reset(seed=np.arange(1, 4))[0], expected)
+    assert_same(envs.reset(seed=np.int64(8))[0], envs.reset(seed=8)[0])
+
+
+# reset_mask
+
+
+@pytest.mark.parametrize("seed", [None, 3, [3, 4, 5, 6]], ids=["no seed", "one", "each"])
+@pytest.mark.parametrize("first_seed", [0, [0, 1, 2, 3]], ids=["one at first", "each at first"])
+@pytest.mark.parametrize("mode", MODES)
+def test_a_reset_mask_resets_those_instances_alone(mode, first_seed, seed):
+    envs = jaxenvs.make_gym(Scripted(), 4, autoreset_mode=mode)
+    first, _ = envs.reset(seed=first_seed)
+    envs.step(np.array([0, 0, 0, 0]))
+    before = envs.step(np.array([0, 1, 0, 2] if mode == "disabled" else [0, 0, 0, 0]))[0]
+    mask = np.array([True, True, False, False])
+    observation, infos = envs.reset(seed=seed, options={"reset_mask": mask})
+    np.testing.assert_array_equal(observation[:2, 1], [0, 0])
+    np.testing.assert_array_equal(observation[2:], before[2:])
+    assert (observation[:2, 0] != first[:2, 0]).all()
+    assert observation[0, 0] != observation[1, 0]
+    np.testing.assert_array_equal(infos["_count"], mask)
+    if seed == [3, 4, 5, 6]:
+        expected = jaxenvs.make_gym(Scripted(), 4).reset(seed=seed)[0]
+        np.testing.assert_array_equal(observation[:2], expected[:2])
+    observation, _, terminated, truncated, _ = envs.step(np.zeros(4, np.int32))
+    np.testing.assert_array_equal(observation[:3, 1], [1, 1, 3])
+    frozen = mode == "disabled"
+    np.testing.assert_array_equal(observation[3, 1], 2 if frozen else 3)
+    np.testing.assert_array_equal(terminated, [False] * 4)
+    np.testing.assert_array_equal(truncated, [False, False, False, frozen])
+
+
+@pytest.mark.parametrize(
+    "mask", [[True, False], [1, 0, 1], np.zeros(3, bool), np.ones((3, 1), bool), "all"]
+)
+def test_a_wrong_reset_mask_is_refused_in_words(mask):
+    envs = jaxenvs.make_gym("CartPole-v1", 3)
+    envs.reset(seed=0)
+    with pytest.raises(ParameterError, match=r"expected bool\[3\]"):
+        envs.reset(options={"reset_mask": mask})
+
+
+# As Gymnasium does it
+
+
+class ScriptedGym(gymnasium.Env):
+    """The rules of `Scripted`, without the random number, for Gymnasium's own vector classes."""
+
+    observation_space = gymnasium.spaces.Box(0, 2**32 - 1, (1,), np.uint32)
+    action_space = gymnasium.spaces.Discrete(4)
+
+    def reset(self, *, seed=None, options=None):
+        super().reset(seed=seed)
+        self.count = 0
+        return np.array([0], np.uint32), {"count": 0}
+
+    def step(self, action):
+        self.count += 1
+        info = {"count": self.count}
+        observation = np.array([self.count], np.uint32)
+        return observation, float(action), action in (1, 3), action in (2, 3), info
+
+
+@pytest.mark.parametrize("mode", ["same_step", "next_step"])
+def test_episodes_end_and_infos_are_masked_as_in_gymnasium(mode):
+    gym_mode = jaxenvs.faces.gym.GYM_MODES[mode]
+    theirs = gymnasium.vector.SyncVectorEnv([ScriptedGym] * 3, autoreset_mode=gym_mode)
+    ours = jaxenvs.make_gym(Scripted(), 3, autoreset_mode=mode)
+    assert ours.metadata["autoreset_mode"] == theirs.metadata["autoreset_mode"]
+    (observation, infos), (expected, expected_infos) = ours.reset(seed=0), theirs.reset(seed=0)
+    np.testing.assert_array_equal(observation[:, 1:], expected)
+    assert set(infos) == set(expected_infos)
+    for action in np.random.default_rng(0).choice(4, (40, 3), p=[0.6, 0.15, 0.15, 0.1]):
+        observation, *scalars, infos = ours.step(action)
+        expected, *expected_scalars, expected_infos = theirs.step(action)
+        np.testing.assert_array_equal(observation[:, 1:], expected)
+        assert_same(scalars, expected_scalars)
+        assert set(infos) == set(expected_infos)
+        for name in ("final_obs", "final_info"):
+            if name in expected_infos:
+                mask = expected_infos[f"_{name}"]
+                np.testing.assert_array_equal(infos[f"_{name}"], mask)
+        if "final_obs" in infos:
+            for ours_final, final in zip(
+                infos["final_obs"], expected_infos["final_obs"], strict=True
+            ):
+                assert (ours_final is None) == (final is None)
+                assert final is None or ours_final[1] == final[0]
+            final_info, expected_info = infos["final_info"], expected_infos["final_info"]
+            np.testing.assert_array_equal(final_info["_count"], expected_info["_count"])
+            np.testing.assert_array_equal(
+                final_info["count"][final_info["_count"]],
+                expected_info["count"][expected_info["_count"]],
+            )
+            # Of an episode that begins in the same step Gymnasium gives the info too; here the
+            # mask says that there is none.
+            np.testing.assert_array_equal(infos["_count"], ~infos["_final_obs"])
+        running = infos["_count"]
+        np.testing.assert_array_equal(infos["count"][running], expected_infos["count"][running])
+    theirs.close()
+
+
+def test_under_disabled_a_finished_instance_stays_as_it_is():
+    envs = jaxenvs.make_gym(Scripted(), 3, autoreset_mode="disabled")
+    envs.reset(seed=0)
+    ended, reward, terminated, truncated, _ = envs.step(np.array([1, 0, 2]))
+    assert reward.tolist() == [1, 0, 2]
+    for _ in range(3):
+        observation, reward, again, cut, _ = envs.step(np.array([3, 0, 3]))
+        np.testing.assert_array_equal(observation[[0, 2]], ended[[0, 2]])
+        assert reward.tolist() == [0, 0, 0]
+        assert_same((again, cut), (terminated, truncated))
+    observation, _ = envs.reset()
+    assert observation[:, 1].tolist() == [0, 0, 0]
+
+
+@pytest.mark.parametrize("id", CLASSIC)
+def test_spaces_are_those_of_gymnasium(id):
+    ours = jaxenvs.make_gym(id, 3)
+    theirs = gymnasium.make_vec(id, num_envs=3, vectorization_mode="sync")
+    for name in (
+        *("single_observation_space", "single_action_space"),
+        *("observation_space", "action_space"),
+    ):
+        assert getattr(ours, name) == getattr(theirs, name), name
+        assert getattr(ours, name).dtype == getattr(theirs, name).dtype
+    assert isinstance(ours, gymnasium.vector.VectorEnv)
+    theirs.close()
+
+
+def test_gymnasium_modes_and_names_are_taken_for_ours():
+    for mode in (AutoresetMode.SAME_STEP, "SameStep", "same_step"):
+        envs = jaxenvs.make_gym("CartPole-v1", 2, autoreset_mode=mode)
+        assert envs.metadata["autoreset_mode"] is AutoresetMode.SAME_STEP
+    default = jaxenvs.make_gym("CartPole-v1", 2)
+    assert default.metadata["autoreset_mode"] is AutoresetMode.NEXT_STEP
+
+
+def test_infos_made_late_are_a_dict_in_every_way():
+    envs = jaxenvs.make_gym(Scripted(), 2)
+
+    def infos():
+        envs.reset(seed=0)
+        return envs.step(np.array([0, 1]))[-1]
+
+    names = ["count", "_count"]
+    assert list(infos()) == names and len(infos()) == 2 and infos() and "count" in infos()
+    assert infos()["count"].tolist() == [1, 1] and infos().get("none") is None
+    assert list(infos().keys()) == names and [k for k, _ in infos().items()] == names
+    assert {**infos()}.keys() == set(names) and dict(infos()).keys() == set(names)
+    assert type(infos() | {"more": 1}) is dict and len({"more": 1} | infos()) == 3
+    assert len(copy.copy(infos())) == len(copy.deepcopy(infos())) == 2
+    assert pickle.loads(pickle.dumps(infos()))["count"].tolist() == [1, 1]
+    changed = infos()
+    changed["more"] = 1
+    del changed["_count"]
+    assert list(changed) == ["count", "more"]
+    assert infos().pop("count").tolist() == [1, 1] and "count" in repr(infos())
+    assert isinstance(infos(), dict)
+
+
+# Two halves of a step
+
+
+def test_step_async_and_step_wait_are_a_step():
+    envs, twin = (jaxenvs.make_gym("CartPole-v1", 4) for _ in range(2))
+    envs.reset(seed=0)
+    twin.reset(seed=0)
+    for action in actions_of(envs, 5):
+        envs.step_async(action)
+        assert_same(envs.step_wait()[:4], twin.step(action)[:4])
+
+
+def test_step_async_returns_while_the_step_is_under_way():
+    class Slow(Counter):
+        def step(self, state, action, key):
+            state, timestep = super().step(state, action, key)
+            slow = jax.lax.fori_loop(0, 3_000_000, lambda i, x: jnp.sin(x + i), jnp.float32(0))
+            return state, timestep.replace(reward=timestep.reward + 0 * slow)
+
+    envs = jaxenvs.make_gym(Slow(), 2)
+    envs.reset(seed=0)
+    envs.step(np.zeros(2, np.int32))
+    started = time.perf_counter()
+    envs.step_async(np.zeros(2, np.int32))
+    asked = time.perf_counter() - started
+    envs.step_wait()
+    waited = time.perf_counter() - started
+    assert asked < waited / 2
+
+
+def test_calls_out_of_order_raise_gymnasiums_errors():
+    envs = jaxenvs.make_gym("CartPole-v1", 2)
+    action = np.zeros(2, np.int32)
+    for call in (lambda: envs.step(action), lambda: envs.step_async(action)):
+        with pytest.raises(gymnasium.error.ResetNeeded, match="reset first"):
+            call()
+    with pytest.raises(gymnasium.error.NoAsyncCallError, match="step_async"):
+        envs.step_wait()
+    envs.reset(seed=0)
+    with pytest.raises(gymnasium.error.NoAsyncCallError):
+        envs.step_wait()
+    envs.step_async(action)
+    for call in (
+        lambda: envs.step_async(action),
+        lambda: envs.step(action),
+        lambda: envs.reset(),
+        lambda: envs.send(action),
+        lambda: envs.set_attr("gravity", 1.0),
+        lambda: envs.call("render"),
+    ):
+        with pytest.raises(gymnasium.error.AlreadyPendingCallError, match="step_wait"):
+            call()
+    envs.step_wait()
+    envs.step(action)
+    envs.step_async(action)
+    envs.close()
+    envs.close()
+    for call in (
+        lambda: envs.step(action),
+        lambda: envs.step_async(action),
+        lambda: envs.step_wait(),
+        lambda: envs.reset(),
+        lambda: envs.set_attr("gravity", 1.0),
+    ):
+        with pytest.raises(gymnasium.error.ClosedEnvironmentError, match="after close"):
+            call()
+
+
+def test_send_and_recv_are_those_of_envpool():
+    envs, twin = (jaxenvs.make_gym("CartPole-v1", 4) for _ in range(2))
+    envs.async_reset(seed=0)
+    observation, reward, terminated, truncated, info = envs.recv()
+    assert_same(observation, twin.reset(seed=0)[0])
+    assert reward.tolist() == [0] * 4 and not terminated.any() and not truncated.any()
+    assert info["env_id"].tolist() == [0, 1, 2, 3] and info["env_id"].dtype == np.int32
+    for action in actions_of(envs, 5):
+        order = np.random.default_rng(0).permutation(4)
+        envs.send(action[order], order)
+        out = envs.recv()
+        assert_same(out[:4], twin.step(action)[:4])
+        assert out[4]["env_id"].tolist() == [0, 1, 2, 3]
+    with pytest.raises(ActionError, match="all 4 instances step together"):
+        envs.send(np.zeros(4, np.int32), np.array([0, 1, 2, 2]))
+    with pytest.raises(gymnasium.error.NoAsyncCallError):
+        envs.recv()
+
+
+# Pictures
+
+
+def test_render_gives_a_frame_of_every_instance():
+    envs = jaxenvs.make_gym("CartPole-v1", 3, render_mode="rgb_array")
+    envs.reset(seed=0)
+    frames = envs.render()
+    assert isinstance(frames, tuple) and len(frames) == 3
+    state, _ = jax.jit(envs.env.reset)(jax.random.key(0))
+    for i, frame in enumerate(frames):
+        assert frame.dtype == np.uint8
+        np.testing.assert_array_equal(frame, envs.env.render(state, i))
+    assert_same(envs.call("render"), frames)
+
+
+def test_rgb_array_list_gives_the_frames_since_the_last_call():
+    envs = jaxenvs.make_gym("CartPole-v1", 2, render_mode="rgb_array_list")
+    envs.reset(seed=0)
+    for action in actions_of(envs, 3):
+        envs.step(action)
+    frames = envs.render()
+    assert len(frames) == 4 and all(len(frame) == 2 for frame in frames)
+    assert envs.render() == []
+
+
+def test_human_mode_shows_a_mosaic(monkeypatch):
+    pygame = pytest.importorskip("pygame")
+    envs = jaxenvs.make_gym("CartPole-v1", 5, render_mode="human")
+    envs.reset(seed=0)
+    envs.step(np.zeros(5, np.int32))
+    assert envs.render() is None
+    # Five frames of 600 x 400 in two columns and three rows
+    assert pygame.display.get_surface().get_size() == (1200, 1200)
+    envs.close()
+    assert not pygame.display.get_init()
+
+
+def test_render_without_a_mode_warns(recwarn):
+    envs = jaxenvs.make_gym("CartPole-v1", 2)
+    envs.reset(seed=0)
+    assert envs.render() is None
+    assert any("render_mode" in str(warning.message) for warning in recwarn.list)
+
+
+# Parameters
+
+
+def test_parameters_are_read_and_set_by_name():
+    envs = jaxenvs.make_gym("CartPole-v1", 3, gravity=5.0)
+    assert envs.get_attr("gravity") == (5.0,) * 3
+    assert envs.call("gravity") == (5.0,) * 3
+    assert envs.call("time_limit") == (500,) * 3
+    envs.reset(seed=0)
+    twin = jaxenvs.make_gym("CartPole-v1", 3, gravity=5.0)
+    twin.reset(seed=0)
+    action = np.zeros(3, np.int32)
+    assert_same(envs.step(action)[0], twin.step(action)[0])
+    envs.set_attr("gravity", 20.0)
+    assert envs.get_attr("gravity") == (20.0,) * 3
+    changed, same = envs.step(action)[0], twin.step(action)[0]
+    assert not np.array_equal(changed, same)
+    np.testing.assert_array_equal(changed[:, 0], same[:, 0])  # positions: state went on
+
+
+def test_parameters_may_differ_from_instance_to_instance():
+    envs = jaxenvs.make_gym("CartPole-v1", 3)
+    envs.reset(seed=[1, 1, 1])
+    envs.set_attr("gravity", [1.0, 10.0, 1.0])
+    assert np.allclose(envs.get_attr("gravity"), [1, 10, 1])
+    for _ in range(3):
+        observation = envs.step(np.zeros(3, np.int32))[0]
+    np.testing.assert_array_equal(observation[0], observation[2])
+    assert not np.array_equal(observation[0], observation[1])
+    envs.set_attr("gravity", 10.0)
+    assert np.allclose(envs.get_attr("gravity"), 10)
+    batched = jaxenvs.make_gym(
+        "CartPole-v1", 3, batched=["gravity"], gravity=jnp.array([1.0, 2.0, 3.0])
+    )
+    assert np.allclose(batched.get_attr("gravity"), [1, 2, 3])
+
+
+def test_spaces_follow_a_parameter_that_bounds_them():
+    envs = jaxenvs.make_gym("Pendulum-v1", 3)
+    envs.reset(seed=0)
+    observation_space = envs.observation_space
+    envs.set_attr("max_torque", 5.0)
+    assert envs.single_action_space.high == 5 and envs.action_space.high.max() == 5
+    assert envs.observation_space is observation_space
+    envs.step(np.full((3, 1), 4.0, np.float32))
+
+
+def test_attributes_that_are_not_there_are_named():
+    envs = jaxenvs.make_gym("CartPole-v1", 2)
+    for call in (
+        lambda: envs.get_attr("gravty"),
+        lambda: envs.set_attr("gravty", 1.0),
+        lambda: envs.call("gravty"),
+    ):
+        with pytest.raises(UnknownParameterError, match='"gravity"'):
+            call()
+    with pytest.raises(ParameterError, match="num_envs=2"):
+        envs.set_attr("gravity", [1.0, 2.0, 3.0])
+
+
+# What make_gym refuses
+
+
+@pytest.mark.parametrize(
+    ("kwargs", "words"),
+    [
+        ({"api": "gymnasum"}, 'Close: "gymnasium"'),
+        ({"output": "jax"}, "expected one of"),
+        ({"render_mode": "rgb"}, "rgb_array"),
+        ({"autoreset_mode": "samestep"}, "same_step"),
+    ],
+)
+def test_options_that_do_not_exist_are_refused_in_words(kwargs, words):
+    with pytest.raises(ParameterError, match=words):
+        jaxenvs.make_gym("CartPole-v1", 2, **kwargs)
+
+
+def test_ids_and_parameters_that_do_not_exist_are_refused_in_words():
+    with pytest.raises(UnknownEnvironmentError, match="CartPole-v1"):
+        jaxenvs.make_gym("CartPol-v1", 2)
+    with pytest.raises(UnknownParameterError, match="gravity"):
+        jaxenvs.make_gym("CartPole-v1", 2, gravty=3.0)
+
+
+# Actions
+
+
+@pytest.mark.parametrize(
+    ("id", "action", "words"),
+    [
+        ("CartPole-v1", np.zeros(4, np.int32), ["int32[4]", "int32[3]", "num_envs=3"]),
+        ("CartPole-v1", np.zeros((3, 1), np.int32), ["int32[3, 1]"]),
+        ("CartPole-v1", np.int32(0), ["int32[]"]),
+        ("CartPole-v1", np.zeros(3, np.float32), ["float32[3]"]),
+        ("CartPole-v1", None, ["NoneType"]),
+        ("CartPole-v1", {"a": 1}, ["dict"]),
+        ("CartPole-v1", "left", ["str"]),
+        ("CartPole-v1", [[0], [0, 1], [1]], ["no array"]),
+        ("CartPole-v1", [0, 2, 0], ["outside", "[1]", "2", "ClipAction"]),
+        ("CartPole-v1", [0, 0, -1], ["outside", "[2]", "-1"]),
+        ("CartPole-v1", np.array([0, 2**32, 0]), ["outside", "4294967296"]),
+        ("Pendulum-v1", [[0], [np.nan], [0]], ["outside", "[1]", "nan"]),
+        ("Pendulum-v1", [[0], [0], [2.5]], ["outside", "[2]", "2.5"]),
+        ("Pendulum-v1", np.zeros(3, np.float32), ["float32[3]", "float32[3, 1]"]),
+    ],
+)
+def test_wrong_actions_are_refused_and_nothing_is_done(id, action, words):
+    envs = jaxenvs.make_gym(id, 3)
+    envs.reset(seed=0)
+    for step in (envs.step, envs.step_async):
+        with pytest.raises(ActionError) as refused:
+            step(action)
+        assert all(word in str(refused.value) for word in words), refused.value
+    good = envs.action_space.sample()
+    twin = jaxenvs.make_gym(id, 3)
+    twin.reset(seed=0)
+    assert_same(envs.step(good)[:4], twin.step(good)[:4])
+
+
+def test_validation_can_be_left_out():
+    envs = jaxenvs.make_gym("Pendulum-v1", 3, validate=False)
+    envs.reset(seed=0)
+    assert np.isfinite(envs.step(np.full((3, 1), 50.0))[0]).all()  # the environment clips
+    with pytest.raises(ActionError):
+        envs.step(np.zeros(3))
+
+
+@pytest.mark.parametrize("dtype", [np.int8, np.int32, np.int64, np.uint8, np.uint32, np.uint64])
+def test_actions_of_any_whole_dtype_are_taken(dtype):
+    envs = jaxenvs.make_gym("CartPole-v1", 2)
+    envs.reset(seed=0)
+    expected = jaxenvs.make_gym("CartPole-v1", 2)
+    expected.reset(seed=0)
+    action = np.array([0, 1], dtype)
+    assert_same(envs.step(action)[0], expected.step([0, 1])[0])
+    assert_same(envs.step(jnp.array([1, 0]))[0], expected.step(np.array([1, 0]))[0])
+
+
+def test_nested_actions_are_checked_leaf_by_leaf():
+    from tests.vector.test_vectorize import Composite
+
+    envs = jaxenvs.make_gym(Composite(), 3)
+    envs.reset(seed=0)
+    good = envs.action_space.sample()
+    observation = envs.step(good)[0]
+    np.testing.assert_array_equal(observation, good["pair"][1][:, 0])
+    with pytest.raises(ActionError, match="keys"):
+        envs.step({"gear": good["gear"]})
+    with pytest.raises(ActionError, match="tuple of 2"):
+        envs.step({**good, "pair": good["pair"][0]})
+    bad = (good["pair"][0], good["pair"][1] + 5)
+    with pytest.raises(ActionError, match=r"action\['pair'\]\[1\]"):
+        envs.step({**good, "pair": bad})
+
+
+def test_an_environment_itself_takes_a_limit_and_parameters_too():
+    envs = jaxenvs.make_gym(jaxenvs.make("CartPole-v1").unwrapped, 2, time_limit=3, gravity=1.0)
+    assert envs.call("time_limit") == (3, 3) and envs.get_attr("gravity") == (1.0, 1.0)
+    envs.reset(seed=0)
+    ends = [envs.step(np.array([0, 1]))[3].tolist() for _ in range(3)]
+    assert ends == [[False] * 2, [False] * 2, [True] * 2]
+    with pytest.raises(ParameterError, match="time_limit"):
+        jaxenvs.make_gym(Counter(), 2, time_limit=0)
+
+
+def test_batches_of_one_environment_share_their_programs():
+    first, second = (jaxenvs.make_gym("MountainCar-v0", 7) for _ in range(2))
+    first.reset(seed=0)
+    second.reset(seed=0)
+    first.step(np.zeros(7, np.int32))
+    assert first.engine._programs is second.engine._programs
+    other = jaxenvs.make_gym("MountainCar-v0", 7, gravity=0.003)
+    other.reset(seed=0)
+    assert other.engine._programs is not first.engine._programs
