@@ -341,36 +341,32 @@ class Programs:
 
 
 def _packed_reader(layout: Layout) -> Callable[[Any], HostStep]:
-    _, any_done, timestep = layout.readers()
-    any_done_word = any_done.keywords["offset"] // 4
-    kind = ctypes.c_uint32 * layout.num_words
+    _, any_done, timestep = layout.fields()
     reward, terminated, truncated = timestep.reward, timestep.terminated, timestep.truncated
-    observation = _tree_reader(timestep.observation)
-
+    observation, is_one = timestep.observation, isinstance(timestep.observation, str)
+    kind = ctypes.c_uint32 * layout.num_words
     # Called once a step: every name is local, and nothing is read twice.
+    as_record = functools.partial(np.ndarray, (), layout.record_dtype)
     make = functools.partial(tuple.__new__, HostStep)  # its own `__new__` is a Python function
+    tree_map = jax.tree.map
 
     def read(out: jax.Array) -> HostStep:
         memory = kind.from_address(out.unsafe_buffer_pointer())
         memory.array = out  # keeps the device buffer alive  # pyright: ignore
+        record = as_record(memory)
+        field = record.__getitem__
         return make(
             (
-                observation(memory),
-                reward(memory),
-                terminated(memory),
-                truncated(memory),
-                memory[any_done_word] != 0,
-                lambda name: _tree_reader(getattr(timestep, name))(memory),
+                field(observation) if is_one else tree_map(field, observation),
+                field(reward),
+                field(terminated),
+                field(truncated),
+                bool(field(any_done)),
+                lambda name: tree_map(field, getattr(timestep, name)),
             )
         )
 
     return read
-
-
-def _tree_reader(readers: Any) -> Callable[[Any], Any]:
-    if callable(readers):
-        return readers
-    return lambda memory: jax.tree.map(lambda reader: reader(memory), readers)
 
 
 def _array_reader(on_cpu: bool) -> Callable[[Any], HostStep]:

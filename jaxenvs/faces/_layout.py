@@ -5,7 +5,6 @@ size. A tree that crosses as one buffer costs that once.
 """
 
 import ctypes
-import functools
 import math
 from typing import Any
 
@@ -47,15 +46,23 @@ class Layout:
             ],
         )
 
-    def readers(self) -> Any:
-        """A tree of functions, each of which reads its leaf off a buffer that `pack` filled."""
-        return jax.tree.unflatten(
-            self._treedef,
-            [
-                # A partial of a C function: a Python one would cost as much as the array.
-                functools.partial(np.ndarray, leaf.shape, leaf.dtype, offset=start * _BYTES)
-                for leaf, start in zip(self._leaves, self._starts, strict=False)
-            ],
+    def fields(self) -> Any:
+        """The tree, with the name that each leaf has in `record_dtype`."""
+        return jax.tree.unflatten(self._treedef, [str(i) for i in range(len(self._leaves))])
+
+    @property
+    def record_dtype(self) -> np.dtype:
+        """What NumPy makes of a buffer that `pack` filled: a record with a field for each leaf.
+
+        To take a field costs a quarter of what an array made over the buffer does.
+        """
+        return np.dtype(
+            {
+                "names": [str(i) for i in range(len(self._leaves))],
+                "formats": [(leaf.dtype, leaf.shape) for leaf in self._leaves],
+                "offsets": [start * _BYTES for start in self._starts[:-1]],
+                "itemsize": self.num_words * _BYTES,
+            }
         )
 
 
