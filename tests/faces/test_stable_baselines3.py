@@ -291,7 +291,7 @@ def test_parameters_are_attributes_of_the_instances():
 def test_methods_are_called_for_each_instance():
     envs = cartpoles()
     moons = envs.env_method("replace", gravity=1.6, indices=[0, 3])
-    assert [moon.gravity for moon in moons] == [1.6, 1.6]
+    assert [moon.unwrapped.gravity for moon in moons] == [1.6, 1.6]
     with pytest.raises(UnknownParameterError):
         envs.env_method("fly")
 
