@@ -56,7 +56,7 @@ def _sincos_jvp(primals, tangents):
     return (sin, cos), (cos * x_dot, -sin * x_dot)
 
 
-def rounded(product: jax.Array) -> jax.Array:
+def rounded(product: chex.Array) -> jax.Array:
     """Returns `product`, rounded to its dtype whatever it is added to; not a number if infinite.
 
     Compilers turn a product and a sum into one operation with a single rounding. Where a sum has

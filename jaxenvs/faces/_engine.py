@@ -353,7 +353,7 @@ def _packed_reader(layout: Layout) -> Callable[[Any], HostStep]:
     def read(out: jax.Array) -> HostStep:
         memory = kind.from_address(out.unsafe_buffer_pointer())
         memory.array = out  # keeps the device buffer alive  # pyright: ignore
-        record = as_record(memory)
+        record = as_record(memory)  # pyright: ignore[reportArgumentType]
         field = record.__getitem__
         return make(
             (
