@@ -38,6 +38,20 @@ hypothesis.settings.load_profile("ci" if os.environ.get("CI") else "local")
 OPTIONAL = ("stable_baselines3", "tianshou", "torch", "torchrl")
 
 
+@pytest.fixture(scope="module", autouse=True)
+def _programs_are_dropped():
+    """Drops a file's compiled programs behind it.
+
+    Each holds dozens of memory mappings. Linux allows a process 65,530, which all the tests
+    together exceed; XLA then dies of a segmentation fault.
+    """
+    yield
+    engine = sys.modules.get("jaxenvs.faces._engine")
+    if engine is not None:
+        engine._cached_programs.cache_clear()
+    jax.clear_caches()
+
+
 @pytest.fixture
 def run_snippets(tmp_path, monkeypatch):
     """Runs a page as its reader would: its Python in one namespace, its `$ jaxenvs` in a shell.
