@@ -3,7 +3,9 @@
 import dataclasses
 from typing import Any, TypeVar, dataclass_transform
 
+import chex
 import jax
+import jax.numpy as jnp
 
 T = TypeVar("T")
 
@@ -58,3 +60,10 @@ def pytree_dataclass(cls: type[T]) -> type[T]:
     # like fields compare equal, and jit may then run the program of one environment for another.
     jax.tree_util.register_pytree_with_keys(cls, flatten_with_keys, unflatten, flatten)
     return cls
+
+
+def select(mask: jax.Array, true: chex.ArrayTree, false: chex.ArrayTree) -> Any:
+    """Chooses whole rows: `mask` is bool[N], the trees are [N, ...]."""
+    return jax.tree.map(
+        lambda t, f: jnp.where(mask.reshape(mask.shape + (1,) * (t.ndim - 1)), t, f), true, false
+    )

@@ -7,7 +7,6 @@ arrays, its state donated. Both give the bits that `env.step` gives inside `jit`
 """
 
 import ctypes
-import functools
 import math
 import secrets
 from collections.abc import Callable, Sequence
@@ -94,10 +93,6 @@ class Engine:
         self._pending: str | None = None
         self._closed = False
 
-    @property
-    def is_closed(self) -> bool:
-        return self._closed
-
     def close(self) -> None:
         """Drops the state; what is in flight is waited for."""
         if self._pending and self._programs is not None:
@@ -115,9 +110,9 @@ class Engine:
             ClosedEnvironmentError, AlreadyPendingCallError: not now.
         """
         self._check_open("reset")
-        words, each = self._seed_words(seed)
+        words = self.seed_words(seed)
         if mask is not None and self._programs is not None:
-            self._reset_where(words, each, mask)
+            self._reset_where(words, mask)
         else:
             if words is None:
                 words, time = self._next_key()
@@ -194,12 +189,16 @@ class Engine:
                 name,
             )
 
-    def _seed_words(self, seed: Any) -> tuple[np.ndarray | None, bool]:
-        """The words of the key or keys that `seed` names, and whether there is one for each."""
+    def seed_words(self, seed: Any) -> np.ndarray | None:
+        """The words of the key, uint32[2], or of the keys, [N, 2], that `seed` names.
+
+        Raises:
+            SeedError: not a seed, or not one for each instance.
+        """
         if seed is None:
-            return None, False
+            return None
         if _is_int(seed):
-            return _key_words(seed), False
+            return _key_words(seed)
         if isinstance(seed, (str, bytes)) or not hasattr(seed, "__len__"):
             raise SeedError(
                 f"expected a seed, a list of {self.num_envs} seeds or None, got {seed!r}."
@@ -209,7 +208,7 @@ class Engine:
                 f"got {len(seed)} seeds for num_envs={self.num_envs}.  Pass one for each, or a"
                 " single int."
             )
-        return np.stack([_key_words(_random_seed() if s is None else s) for s in seed]), True
+        return np.stack([_key_words(_random_seed() if s is None else s) for s in seed])
 
     def _next_key(self) -> tuple[np.ndarray, np.ndarray]:
         if self._programs is None:
@@ -217,20 +216,19 @@ class Engine:
         seed, time = self._programs.clock(self._out)
         return seed, time + np.uint32(1)
 
-    def _reset_where(self, words: np.ndarray | None, each: bool, mask: np.ndarray) -> None:
+    def _reset_where(self, words: np.ndarray | None, mask: np.ndarray) -> None:
         assert self._programs is not None
         carry, timestep = self._programs.unpack(self._out)
         seed: Any = np.array(carry.seed)
         time: Any = np.array(carry.time)
+        each = words is not None and words.ndim == 2
         if each and seed.ndim == 1:  # from here on every instance follows a key of its own
-            key = jax.random.wrap_key_data(seed, impl=_IMPL)
-            seed = np.array(jax.random.key_data(jax.random.split(key, self.num_envs)))
+            seed = _split_words(seed, self.num_envs)
             time = np.full(self.num_envs, time, np.uint32)
         if seed.ndim == 2 and words is not None:
             if words.ndim == 1:
                 # One seed for all, where each follows its own: those of instance 0, 1, ...
-                key = jax.random.wrap_key_data(jnp.asarray(words), impl=_IMPL)
-                words = np.array(jax.random.key_data(jax.random.split(key, self.num_envs)))
+                words = _split_words(words, self.num_envs)
             seed[mask], time[mask] = words[mask], 0
             begin = (seed, time)
         elif words is not None:  # the others go on with the key that they have
@@ -255,7 +253,7 @@ class Programs:
     """
 
     def __init__(self, env: VectorEnv, each: bool, device: jax.Device) -> None:
-        self._env, self._device = env, device
+        self._device = device
         shape = (env.num_envs,) if each else ()
         words = jax.ShapeDtypeStruct((*shape, 2), jnp.uint32)
         time = jax.ShapeDtypeStruct(shape, jnp.uint32)
@@ -346,8 +344,8 @@ def _packed_reader(layout: Layout) -> Callable[[Any], HostStep]:
     observation, is_one = timestep.observation, isinstance(timestep.observation, str)
     kind = ctypes.c_uint32 * layout.num_words
     # Called once a step: every name is local, and nothing is read twice.
-    as_record = functools.partial(np.ndarray, (), layout.record_dtype)
-    make = functools.partial(tuple.__new__, HostStep)  # its own `__new__` is a Python function
+    as_record = partial(np.ndarray, (), layout.record_dtype)
+    make = partial(tuple.__new__, HostStep)  # its own `__new__` is a Python function
     tree_map = jax.tree.map
 
     def read(out: jax.Array) -> HostStep:
@@ -457,6 +455,12 @@ def _key_words(seed: Any) -> np.ndarray:
     if not _is_int(seed) or not 0 <= seed < 2**32:
         raise SeedError(f"expected a seed from 0 to 2**32 - 1, got {seed!r}.")
     return np.array([0, seed], np.uint32)  # what jax.random.key(seed) holds
+
+
+def _split_words(words: np.ndarray, num_keys: int) -> np.ndarray:
+    """The words of `num_keys` keys that come of one: uint32[num_keys, 2]."""
+    key = jax.random.wrap_key_data(jnp.asarray(words), impl=_IMPL)
+    return np.array(jax.random.key_data(jax.random.split(key, num_keys)))
 
 
 def _random_seed() -> int:

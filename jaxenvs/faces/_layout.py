@@ -108,13 +108,12 @@ class _Leaf:
         return np.arange(lanes, dtype=np.uint32)[None] * np.uint32(8 * self.dtype.itemsize)
 
 
-def host_memory(array: jax.Array, kind: type[ctypes.Array] | None = None) -> Any:
+def host_memory(array: jax.Array) -> Any:
     """The memory of a finished CPU array, writable, alive as long as what is made of it.
 
     `np.asarray` would give it read-only, of which PyTorch warns. Nothing else reads what the
     caller is handed, so the caller may well write to it.
     """
-    kind = kind or ctypes.c_byte * array.nbytes
-    memory = kind.from_address(array.unsafe_buffer_pointer())
+    memory = (ctypes.c_byte * array.nbytes).from_address(array.unsafe_buffer_pointer())
     memory.array = array  # keeps the device buffer alive  # pyright: ignore
     return memory

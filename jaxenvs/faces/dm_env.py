@@ -90,7 +90,7 @@ class _Dm(_Environment):
         device: jax.Device | None = None,
     ) -> None:
         self.engine = Engine(env, device=device, validate=validate)
-        self.engine._seed_words(seed)  # refuses now what reset would refuse
+        self.engine.seed_words(seed)  # refuses now what reset would refuse
         self._seed = seed
         self._is_started = False
 

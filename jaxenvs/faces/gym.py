@@ -169,7 +169,7 @@ class GymVectorEnv(gymnasium.vector.VectorEnv):
         self._is_same_step = env.autoreset == "same_step"
         self._has_info = bool(jax.eval_shape(env.reset, jax.random.key(0))[1].info)
         self._convert = torch_converter() if output == "torch" else None
-        self._window: Any = None
+        self._window = Window(RENDER_FPS)
         self._frames: list[tuple[np.ndarray, ...]] = []
 
     @property
@@ -294,11 +294,7 @@ class GymVectorEnv(gymnasium.vector.VectorEnv):
             since the last call; under "human" None, and the window shows a mosaic.
         """
         if self.render_mode is None:
-            gymnasium.logger.warn(
-                "render was called without a render_mode; make_gym(..., render_mode='rgb_array')"
-                " returns frames."
-            )
-            return None
+            return _warn_of_no_mode()
         if self.render_mode == "rgb_array_list":
             frames, self._frames = self._frames, []
             return frames
@@ -310,9 +306,7 @@ class GymVectorEnv(gymnasium.vector.VectorEnv):
     def close_extras(self, **kwargs: Any) -> None:
         """Drops the state, the window and what is in flight."""
         self.engine.close()
-        if self._window is not None:
-            self._window.close()
-            self._window = None
+        self._window.close()
 
     def call(self, name: str, *args: Any, **kwargs: Any) -> tuple[Any, ...]:
         """Calls a method of the environment, or reads a parameter, once for each instance.
@@ -448,7 +442,6 @@ class GymVectorEnv(gymnasium.vector.VectorEnv):
         if self.render_mode == "rgb_array_list":
             self._frames.append(self._draw())
         elif self.render_mode == "human":
-            self._window = self._window or Window(RENDER_FPS)
             self._window.show(mosaic(self._draw()))
 
     def _unknown(self, name: str) -> UnknownParameterError:
@@ -539,7 +532,7 @@ class GymEnv(gymnasium.Env):
         self.render_mode = render_mode
         self.spec = spec
         self._first_seed = seed
-        self._window: Any = None
+        self._window = Window(RENDER_FPS)
         self._frames: list[np.ndarray] | None = None  # a list from reset to close
 
     @property
@@ -588,11 +581,7 @@ class GymEnv(gymnasium.Env):
     def render(self) -> Any:
         """A frame, uint8[H, W, 3]; the frames since the last call under "rgb_array_list"."""
         if self.render_mode is None:
-            gymnasium.logger.warn(
-                "render was called without a render_mode; make_gym(..., render_mode='rgb_array')"
-                " returns frames."
-            )
-            return None
+            return _warn_of_no_mode()
         if self.render_mode == "rgb_array_list" and self._frames is not None:
             frames, self._frames = self._frames, []
             return frames
@@ -605,9 +594,7 @@ class GymEnv(gymnasium.Env):
         """Drops the state and the window."""
         self._batch.close()
         self._frames = None
-        if self._window is not None:
-            self._window.close()
-            self._window = None
+        self._window.close()
 
     def has_wrapper_attr(self, name: str) -> bool:
         """Whether there is such a parameter, or such an attribute of this object."""
@@ -635,7 +622,6 @@ class GymEnv(gymnasium.Env):
         return self._batch.engine.render([0])[0]
 
     def _show(self) -> None:
-        self._window = self._window or Window(RENDER_FPS)
         self._window.show(self._draw())
 
     def _after(self) -> None:
@@ -643,6 +629,13 @@ class GymEnv(gymnasium.Env):
             self._frames.append(self._draw())
         elif self.render_mode == "human":
             self._show()
+
+
+def _warn_of_no_mode() -> None:
+    gymnasium.logger.warn(
+        "render was called without a render_mode; make_gym(..., render_mode='rgb_array')"
+        " returns frames."
+    )
 
 
 def _gymnasium_spec(

@@ -46,7 +46,7 @@ class _Classic:
         self._batch = GymVectorEnv(env, output=output, validate=validate, device=device)
         self._is_same_step = env.autoreset == "same_step"
         self._seeds: list[int] | None = None
-        self._window: Any = None
+        self._window = Window(RENDER_FPS)
         if seed is not None:
             self.seed(seed)
 
@@ -80,7 +80,7 @@ class _Classic:
         seeds: Any = [None] * num_envs if seed is None else seed
         if isinstance(seed, (int, np.integer)) and not isinstance(seed, bool):
             seeds = [int(seed) + i for i in range(num_envs)]
-        self._batch.engine._seed_words(seeds)  # refuses now what reset would refuse
+        self._batch.engine.seed_words(seeds)  # refuses now what reset would refuse
         drawn = np.random.SeedSequence().generate_state(num_envs).tolist()
         self._seeds = [
             other if own is None else int(own) for own, other in zip(seeds, drawn, strict=True)
@@ -105,16 +105,13 @@ class _Classic:
         frames = self._batch._draw()
         if mode == "rgb_array":
             return self._own(frames)
-        self._window = self._window or Window(RENDER_FPS)
         self._window.show(mosaic(frames))
         return None
 
     def close(self) -> None:
         """Drops the state and the window."""
         self._batch.close()
-        if self._window is not None:
-            self._window.close()
-            self._window = None
+        self._window.close()
 
     def __enter__(self) -> Self:
         return self

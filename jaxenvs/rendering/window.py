@@ -10,24 +10,26 @@ from jaxenvs.errors import missing_extra
 
 
 class Window:
-    """Shows one frame after the other, at most `fps` a second.
-
-    Raises:
-        MissingExtraError: pygame is not installed.
-    """
+    """Shows one frame after the other, at most `fps` a second; opens with the first."""
 
     def __init__(self, fps: int) -> None:
-        try:
-            import pygame
-        except ImportError as error:
-            raise missing_extra('render_mode="human"', "pygame", "render") from error
-        self._pygame: Any = pygame
         self._fps = fps
+        self._pygame: Any = None
         self._screen: Any = None
-        self._clock = pygame.time.Clock()
+        self._clock: Any = None
 
     def show(self, frame: np.ndarray) -> None:
-        """Shows `frame`, uint8[H, W, 3], and waits until it is due."""
+        """Shows `frame`, uint8[H, W, 3], and waits until it is due.
+
+        Raises:
+            MissingExtraError: pygame is not installed.
+        """
+        if self._pygame is None:
+            try:
+                import pygame
+            except ImportError as error:
+                raise missing_extra('render_mode="human"', "pygame", "render") from error
+            self._pygame, self._clock = pygame, pygame.time.Clock()
         pygame = self._pygame
         size = (frame.shape[1], frame.shape[0])
         if self._screen is None or self._screen.get_size() != size:

@@ -15,6 +15,8 @@ import jax.numpy as jnp
 import numpy as np
 from jax import lax
 
+from jaxenvs.struct import select
+
 _WORD = 32  # flags packed in one integer
 
 # indices int32[n] -> what a reset of these instances gives, [n, ...]; out-of-range indices allowed
@@ -137,13 +139,6 @@ def _compacted_in_one_kernel(
         return tree, first + chunk
 
     return lax.while_loop(lambda carry: carry[1] < count, overwrite_next, (old, jnp.int32(0)))[0]
-
-
-def select(mask: jax.Array, true: chex.ArrayTree, false: chex.ArrayTree) -> chex.ArrayTree:
-    """Chooses whole rows: `mask` is bool[N], the trees are [N, ...]."""
-    return jax.tree.map(
-        lambda t, f: jnp.where(mask.reshape(mask.shape + (1,) * (t.ndim - 1)), t, f), true, false
-    )
 
 
 def pack(mask: jax.Array) -> tuple[jax.Array, jax.Array]:

@@ -17,8 +17,9 @@ from jaxenvs import prng, struct
 from jaxenvs.core import AutoresetMode, Environment, TimeStep, VectorEnv, Wrapper
 from jaxenvs.errors import RandomKeyError, VectorizeError, closest
 from jaxenvs.spaces import Space
+from jaxenvs.struct import select
 from jaxenvs.vector.actions import checked_action
-from jaxenvs.vector.autoreset import overwrite_where, select
+from jaxenvs.vector.autoreset import overwrite_where
 from jaxenvs.vector.sharding import check_mesh, over_mesh
 
 S = TypeVar("S")

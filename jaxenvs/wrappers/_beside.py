@@ -100,10 +100,3 @@ class WrappedVectorEnv(VectorEnv[Any]):
         A TimeStep [N, ...] under "disabled", bool[N] finished under "next_step", else None.
         """
         return {"same_step": None, "next_step": timestep.done, "disabled": timestep}[self.autoreset]
-
-
-def select(mask: jax.Array, true: chex.ArrayTree, false: chex.ArrayTree) -> Any:
-    """Chooses whole rows: `mask` is bool[N], the trees are [N, ...]."""
-    return jax.tree.map(
-        lambda t, f: jnp.where(mask.reshape(mask.shape + (1,) * (t.ndim - 1)), t, f), true, false
-    )

@@ -11,7 +11,8 @@ from jaxenvs import struct
 from jaxenvs.core import TimeStep, VectorEnv, Wrapper
 from jaxenvs.errors import WrapperError
 from jaxenvs.spaces import Box
-from jaxenvs.wrappers._beside import InstanceOf, WrappedVectorEnv, select
+from jaxenvs.struct import select
+from jaxenvs.wrappers._beside import InstanceOf, WrappedVectorEnv
 from jaxenvs.wrappers._checks import check_space, checked_box
 from jaxenvs.wrappers.statistics import RunningStatistics
 

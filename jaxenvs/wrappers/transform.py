@@ -10,7 +10,8 @@ import numpy as np
 
 from jaxenvs import prng, struct
 from jaxenvs.core import TimeStep, VectorEnv, Wrapper
-from jaxenvs.wrappers._beside import InstanceOf, WrappedVectorEnv, select
+from jaxenvs.struct import select
+from jaxenvs.wrappers._beside import InstanceOf, WrappedVectorEnv
 
 # A transform draws from the instance's key folded with this number plus how many transforms it
 # is around, so that it neither disturbs what it wraps nor repeats another one's draws.
