@@ -311,6 +311,10 @@ class VectorizedEnv(VectorEnv[Any], Generic[S]):
                 "a staggered start takes one key for all instances, got one for each."
                 "  Pass one key, or vectorize without stagger."
             )
+        if self.one_kernel and self.num_envs == 1:
+            # XLA runs a program of under 1,000 operations in the calling thread and hands others
+            # over to another, which costs 1 to 20 us. JAX's generator, a loop, counts as few.
+            return self._on_devices(method, key, args)
         return prng.with_fast(lambda key: self._on_devices(method, key, args), key)
 
     def _on_devices(self, method: Callable[..., Any], key: chex.PRNGKey, args: Any) -> Any:
