@@ -170,8 +170,13 @@ def draw(
             axis.fill_between(sizes, low, high, alpha=0.2, color=color)
         axis.set(xscale="log", yscale="log", title=id, xlabel="N, instances")
         axis.grid(which="major", alpha=0.3)
-        axis.legend(loc="best", fontsize=8)
     axes[0][0].set_ylabel("steps per second")
+    lines = {line.get_label(): line for axis in axes[0] for line in axis.get_lines()}
+    lines = {name: line for name, line in lines.items() if name in names}
+    columns = max(1, min(len(lines), 2 * len(ids)))
+    figure.legend(
+        lines.values(), lines.keys(), loc="outside lower center", ncols=columns, fontsize=8
+    )
     host = report["machine"]
     place = (
         f"{host['cores']} cores of {host['cpu']}" if host["platform"] == "cpu" else host["device"]

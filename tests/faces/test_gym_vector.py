@@ -26,7 +26,7 @@ from jaxenvs.testing import Counter, Opaque, Scripted
 
 CLASSIC = ("CartPole-v1", "Acrobot-v1", "MountainCar-v0", "MountainCarContinuous-v0", "Pendulum-v1")
 MODES = ("next_step", "same_step", "disabled")
-PACKED, AS_ARRAYS = 4, 3000  # numbers of instances that cross in the one way and the other
+PACKED, MANY_PACKED, AS_ARRAYS = 4, 3000, 9000  # instances that cross in one way or the other
 
 
 def assert_same(left, right):
@@ -48,7 +48,7 @@ def play(envs, actions, seed=0):
 
 
 @pytest.mark.parametrize("mode", MODES)
-@pytest.mark.parametrize("num_envs", [PACKED, AS_ARRAYS])
+@pytest.mark.parametrize("num_envs", [PACKED, MANY_PACKED, AS_ARRAYS])
 def test_it_gives_what_the_jitted_path_gives_bit_for_bit(num_envs, mode):
     envs = jaxenvs.make_gym("CartPole-v1", num_envs, autoreset_mode=mode, time_limit=13)
     native = jaxenvs.vectorize(jaxenvs.make("CartPole-v1", time_limit=13), num_envs, autoreset=mode)

@@ -9,7 +9,7 @@ from jaxenvs.wrappers import AddRenderObservation, RecordEpisodeStatistics
 
 torch = pytest.importorskip("torch")
 
-SIZES = (4, 3_000)  # below and above the size from which a batch crosses as separate arrays
+SIZES = (4, 9_000)  # below and above the size from which a batch crosses as separate arrays
 LIMIT = 12
 
 
