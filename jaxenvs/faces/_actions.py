@@ -20,17 +20,32 @@ class Actions:
     device is laid over host memory once, and each batch of actions is copied there: nothing is in
     flight then, since a step is waited for before the next begins.
 
+    Structure, shape and dtype are looked at by `convert`. Looking at the values takes longer, and
+    can be done while the step is under way: by `check`, which is None where there is nothing to do.
+
     Args:
         env: whose actions they are.
         device: where the step runs.
-        validate: whether to look at values; structure, shape and dtype are always looked at.
+        validate: whether to look at values.
     """
 
     def __init__(self, env: VectorEnv, device: jax.Device, validate: bool) -> None:
-        self.validate = validate
-        self._space = env.single_action_space
         self._num_envs = env.num_envs
-        self.convert = self._converter(self._space, device, "")
+        self._validate = validate
+        self._checks: list[Callable[[], None]] = []
+        self.convert = self._converter(env.single_action_space, device, "")
+        self.check = self._all_checks()
+
+    def _all_checks(self) -> Callable[[], None] | None:
+        checks = self._checks
+        if len(checks) < 2:
+            return checks[0] if checks else None
+
+        def check() -> None:
+            for each in checks:
+                each()
+
+        return check
 
     def _converter(self, space: Space, device: jax.Device, where: str) -> Callable[[Any], Any]:
         if isinstance(space, Dict):
@@ -73,10 +88,11 @@ class Actions:
         dtype = np.dtype(space.dtype)
         kinds = {"b": "b", "i": "iu", "u": "iu", "f": "fiu"}[dtype.kind]
         host, on_device = _shared_array(shape, dtype, device)
-        is_valid = _value_check(space, host) if self.validate else None
         copyto, casting = np.copyto, "same_kind" if dtype.kind != "u" else "unsafe"
+        given: Any = None  # what was converted last
 
         def convert(actions: Any) -> Any:
+            nonlocal given
             if type(actions) is not np.ndarray:
                 actions = _as_array(actions, where)
             if actions.shape != shape or actions.dtype.kind not in kinds:
@@ -86,11 +102,18 @@ class Actions:
                     " instance; env.action_space.sample() shows the form."
                 )
             copyto(host, actions, casting)
-            if is_valid is not None and not is_valid(actions):
-                raise ActionError(_bad_values(space, actions, where))
+            given = actions
             # Where memory is not shared, the copy that crosses must not be written to again.
             return host.copy() if on_device is None else on_device
 
+        is_valid = _value_check(space, host) if self._validate else None
+        if is_valid is not None:
+
+            def check() -> None:
+                if not is_valid(given):
+                    raise ActionError(_bad_values(space, given, where))
+
+            self._checks.append(check)
         return convert
 
 
@@ -124,7 +147,7 @@ def _shared_array(
     return host, on_device if shared else None
 
 
-def _value_check(space: Space, host: np.ndarray) -> Callable[[np.ndarray], bool]:
+def _value_check(space: Space, host: np.ndarray) -> Callable[[np.ndarray], bool] | None:
     """A function that says whether actions, of which `host` is a copy, lie in `space`.
 
     NaN does not. Whole numbers too long for `host` are looked at themselves: there 2**32 is 0.
@@ -138,7 +161,7 @@ def _value_check(space: Space, host: np.ndarray) -> Callable[[np.ndarray], bool]
         )
     low, high = _bounds(space)
     if low is None or high is None:
-        return lambda actions: True
+        return None
     low, high = (np.broadcast_to(bound, host.shape[1:]) for bound in (low, high))
     is_one = (low == low.flat[:1]).all() and (high == high.flat[:1]).all() and low.size
     first, last = (low.flat[0], high.flat[0]) if is_one else (low, high)

@@ -21,15 +21,15 @@ import jax.numpy as jnp
 import numpy as np
 
 from jaxenvs.core import TimeStep, VectorEnv
-from jaxenvs.errors import SeedError
+from jaxenvs.errors import ActionError, ParameterError, SeedError
 from jaxenvs.faces._actions import Actions
 from jaxenvs.faces._layout import Layout, host_memory
 from jaxenvs.vector.vectorize import in_one_kernel
 
 # Up to here a batch crosses as one buffer. Measured with classic control on two CPU cores: at
-# 512 KiB (CartPole's N = 8,192) that saves a third to two thirds, at the double little. The XLA of
-# jax 0.10 cannot make one kernel of some batches that are larger than 128 KiB.
-_PACKED_BYTES = 2**19 if jax.__version_info__ >= (0, 11) else 2**17
+# 512 KiB (CartPole's N = 8,192) that saves a third to two thirds, at the double little. In jax
+# 0.10 XLA divides operations on 256 KiB among threads, and then cannot make one kernel of them.
+_PACKED_BYTES = (512 if jax.__version_info__ >= (0, 11) else 240) * 2**10
 
 # How often to ask whether a step is done before going to sleep, since a sleeping thread takes 20
 # to 50 us to wake: for some 60 us, or, where one thread computes and leaves a core, for 300.
@@ -89,7 +89,7 @@ class Engine:
         self.num_envs = env.num_envs
         self._device = jax.devices("cpu")[0] if device is None else device
         self._validate = validate
-        self._convert = Actions(env, self._device, validate).convert
+        self._take(env)
         self._programs: Programs | None = None
         self._out: Any = None  # the last output of a program
         self._pending: str | None = None
@@ -134,7 +134,7 @@ class Engine:
         if self._pending or self._programs is None:
             self._check_open(name)
             raise gymnasium.error.ResetNeeded(f"{name} was called before reset.  Call reset first.")
-        self._out = self._programs.step(self._out, self._convert(actions))
+        self._advance(self._programs, actions)
         self._pending = name
 
     def step(self, actions: Any) -> HostStep:
@@ -143,8 +143,26 @@ class Engine:
         if self._pending or programs is None:
             self.send(actions)
         else:
-            self._out = programs.step(self._out, self._convert(actions))
+            self._advance(programs, actions)
         return programs.read(self._out)  # pyright: ignore[reportOptionalMemberAccess]
+
+    def _advance(self, programs: "Programs", actions: Any) -> None:
+        out, check = self._out, self._check
+        actions = self._convert(actions)
+        if check is None:
+            self._out = programs.step(out, actions)
+        elif programs.donates:
+            check()
+            self._out = programs.step(out, actions)
+        else:
+            # Values are looked at while the device works; if one is wrong, nothing has happened.
+            new = programs.step(out, actions)
+            try:
+                check()
+            except ActionError:
+                programs.wait(new)  # it reads the memory that the next actions are written to
+                raise
+            self._out = new
 
     def receive(self, name: str = "step_wait") -> HostStep:
         """Waits for the step that `send` started.
@@ -173,11 +191,15 @@ class Engine:
         """Goes on with other parameters; the state stays as it is."""
         self._check_open("set_attr")
         self.env = env
-        self._convert = Actions(env, self._device, self._validate).convert
+        self._take(env)
         if self._programs is not None:
             carry, timestep = self._programs.unpack(self._out)
             self._programs = programs_for(env, carry.seed.ndim == 2, self._device)
             self._out = self._programs.pack(carry, timestep)
+
+    def _take(self, env: VectorEnv) -> None:
+        actions = Actions(env, self._device, self._validate)
+        self._convert, self._check = actions.convert, actions.check
 
     def _check_open(self, name: str) -> None:
         if self._closed:
@@ -263,6 +285,7 @@ class Programs:
         out = jax.eval_shape(self._reset, words, time)
         self._is_tried = False
         self._is_packed = device.platform == "cpu" and _can_pack(out)
+        self.donates = not self._is_packed  # the state that a step is given is gone after it
         if self._is_packed:
             self._layout = Layout(out)
             self._read = _packed_reader(self._layout)
@@ -387,6 +410,24 @@ def _array_reader(on_cpu: bool) -> Callable[[Any], HostStep]:
         )
 
     return read
+
+
+def as_device(device: jax.Device | str | None) -> jax.Device | None:
+    """The device that "cpu" or "gpu:1" names; a device or None as it is.
+
+    Raises:
+        ParameterError: there is none of that name.
+    """
+    if not isinstance(device, str):
+        return device
+    platform, _, index = device.partition(":")
+    try:
+        return jax.devices(platform)[int(index or 0)]
+    except (IndexError, RuntimeError, ValueError) as error:
+        raise ParameterError(
+            f'device="{device}" is not there: {error}.  jax.devices() shows what is; "gpu:1" is'
+            " the second GPU."
+        ) from error
 
 
 def programs_for(env: VectorEnv, each: bool, device: jax.Device) -> Programs:

@@ -9,9 +9,8 @@ import numpy as np
 from jaxenvs import spaces
 from jaxenvs.core import Environment, VectorEnv
 from jaxenvs.errors import missing_extra
-from jaxenvs.faces._engine import Engine, HostStep
+from jaxenvs.faces._engine import Engine, HostStep, as_device
 from jaxenvs.faces._single import row, step_one
-from jaxenvs.faces.gym import _device
 from jaxenvs.factory import make_from
 from jaxenvs.vector.vectorize import vectorize
 
@@ -74,7 +73,7 @@ def make_dm(
     for wrapper in wrappers:
         vector_env = wrapper(vector_env)
     return (DmEnv if num_envs is None else DmVectorEnv)(
-        vector_env, seed=seed, validate=validate, device=_device(device)
+        vector_env, seed=seed, validate=validate, device=as_device(device)
     )
 
 

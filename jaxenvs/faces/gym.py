@@ -21,7 +21,7 @@ from jaxenvs.errors import (
     UnknownParameterError,
     closest,
 )
-from jaxenvs.faces._engine import Engine, HostStep
+from jaxenvs.faces._engine import Engine, HostStep, as_device
 from jaxenvs.faces._single import step_one
 from jaxenvs.faces._torch import tell_torch, torch_converter
 from jaxenvs.factory import make_from
@@ -127,7 +127,7 @@ def make_gym(
         "render_mode": render_mode,
         "output": output,
         "validate": validate,
-        "device": _device(device),
+        "device": as_device(device),
         "spec": spec,
     }
     if api == "gym":
@@ -687,19 +687,6 @@ def _native_mode(mode: Any) -> AutoresetMode | None:
     mode = {gym_mode.value: name for gym_mode, name in names.items()}.get(mode, mode)
     _check_choice("autoreset_mode", mode, (None, *GYM_MODES))
     return mode
-
-
-def _device(device: jax.Device | str | None) -> jax.Device | None:
-    if not isinstance(device, str):
-        return device
-    platform, _, index = device.partition(":")
-    try:
-        return jax.devices(platform)[int(index or 0)]
-    except (IndexError, RuntimeError, ValueError) as error:
-        raise ParameterError(
-            f'make_gym got device="{device}", which is not there: {error}.  jax.devices() shows'
-            ' what is; "gpu:1" is the second GPU.'
-        ) from error
 
 
 def _device_name(device: jax.Device) -> str:
