@@ -171,8 +171,9 @@ def draw(
         axis.set(xscale="log", yscale="log", title=id, xlabel="N, instances")
         axis.grid(which="major", alpha=0.3)
     axes[0][0].set_ylabel("steps per second")
-    lines = {line.get_label(): line for axis in axes[0] for line in axis.get_lines()}
-    lines = {name: line for name, line in lines.items() if name in names}
+    # Handles and labels of every panel; a contestant that is in several counts once.
+    labelled = [zip(*axis.get_legend_handles_labels(), strict=True) for axis in axes[0]]
+    lines = {label: handle for panel in labelled for handle, label in panel}
     columns = max(1, min(len(lines), 2 * len(ids)))
     figure.legend(
         lines.values(), lines.keys(), loc="outside lower center", ncols=columns, fontsize=8

@@ -46,9 +46,9 @@ def _programs_are_dropped():
     together exceed; XLA then dies of a segmentation fault.
     """
     yield
-    engine = sys.modules.get("jaxenvs.faces._engine")
-    if engine is not None:
-        engine._cached_programs.cache_clear()
+    programs = sys.modules.get("jaxenvs.faces._programs")
+    if programs is not None:
+        programs._cached_programs.cache_clear()
     jax.clear_caches()
 
 

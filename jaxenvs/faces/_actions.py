@@ -34,18 +34,15 @@ class Actions:
         self._validate = validate
         self._checks: list[Callable[[], None]] = []
         self.convert = self._converter(env.single_action_space, device, "")
-        self.check = self._all_checks()
 
-    def _all_checks(self) -> Callable[[], None] | None:
-        checks = self._checks
-        if len(checks) < 2:
-            return checks[0] if checks else None
+    def check(self) -> None:
+        """Looks at the values of what was converted last.
 
-        def check() -> None:
-            for each in checks:
-                each()
-
-        return check
+        Raises:
+            ActionError: some are out of range, or not a number.
+        """
+        for check in self._checks:
+            check()
 
     def _converter(self, space: Space, device: jax.Device, where: str) -> Callable[[Any], Any]:
         if isinstance(space, Dict):

@@ -7,7 +7,8 @@ import jax
 import numpy as np
 
 from jaxenvs.errors import ActionError
-from jaxenvs.faces._engine import Engine, HostStep
+from jaxenvs.faces._engine import Engine
+from jaxenvs.faces._programs import HostStep
 
 
 def step_one(engine: Engine, space: gymnasium.Space, action: Any) -> HostStep:

@@ -9,7 +9,8 @@ import numpy as np
 from jaxenvs import spaces
 from jaxenvs.core import Environment, VectorEnv
 from jaxenvs.errors import missing_extra
-from jaxenvs.faces._engine import Engine, HostStep, as_device
+from jaxenvs.faces._engine import Engine, as_device
+from jaxenvs.faces._programs import HostStep
 from jaxenvs.faces._single import row, step_one
 from jaxenvs.factory import make_from
 from jaxenvs.vector.vectorize import vectorize

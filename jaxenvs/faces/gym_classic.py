@@ -16,7 +16,7 @@ import numpy as np
 
 from jaxenvs.core import VectorEnv
 from jaxenvs.errors import ParameterError, closest
-from jaxenvs.faces._engine import HostStep
+from jaxenvs.faces._programs import HostStep
 from jaxenvs.faces._single import row, step_one
 from jaxenvs.faces.gym import RENDER_FPS, GymVectorEnv
 from jaxenvs.rendering.window import Window, mosaic

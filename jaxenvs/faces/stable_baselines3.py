@@ -10,7 +10,7 @@ import numpy as np
 from jaxenvs.core import Environment, VectorEnv, Wrapper
 from jaxenvs.errors import missing_extra
 from jaxenvs.faces._adapter import gym_batch
-from jaxenvs.faces._engine import HostStep
+from jaxenvs.faces._programs import HostStep
 from jaxenvs.faces.gym import GymVectorEnv
 
 try:

@@ -127,10 +127,10 @@ def test_wrappers_run_inside_the_step():
     native = stack[1](stack[0](jaxenvs.vectorize(jaxenvs.make("CartPole-v1"), 4)))
     state, timestep = jax.jit(native.reset)(jax.random.key(3))
     assert_same(envs.reset(seed=3)[0], timestep.observation)
-    action = np.ones(4, np.int32)
+    action, step = np.ones(4, np.int32), jax.jit(native.step)
     for t in range(1, 15):
         key = jax.random.fold_in(jax.random.key(3), t)
-        state, timestep = jax.jit(native.step)(state, action, key)
+        state, timestep = step(state, action, key)
         assert_same(envs.step(action)[0], timestep.observation)
 
 
@@ -153,9 +153,10 @@ def test_what_cannot_be_one_kernel_still_runs():
     native = jaxenvs.vectorize(Sorting(), 4, autoreset="next_step")
     state, _ = jax.jit(native.reset)(jax.random.key(0))
     envs.reset(seed=0)
+    step = jax.jit(native.step)
     for t in range(1, 4):
         key = jax.random.fold_in(jax.random.key(0), t)
-        state, timestep = jax.jit(native.step)(state, np.zeros(4, np.int32), key)
+        state, timestep = step(state, np.zeros(4, np.int32), key)
         assert_same(envs.step(np.zeros(4, np.int32))[:2], (timestep.observation, timestep.reward))
 
 
