@@ -21,6 +21,7 @@ _NAMES = {
     "Wrapper": "core",
     "make_dm": "faces.dm_env",
     "make_gym": "faces.gym",
+    "make_pool": "bridge.making",
     "make": "factory",
     "make_vec": "factory",
     "evaluate": "rollouts",
@@ -28,11 +29,12 @@ _NAMES = {
     "vectorize": "vector.vectorize",
 }
 _MODULES = (
-    *("core", "envs", "faces", "factory", "numerics", "prng", "rendering", "rollouts", "spaces"),
+    *("bridge", "core", "envs", "faces", "factory", "numerics", "prng", "rendering", "rollouts", "spaces"),
     *("struct", "testing", "training", "vector", "wrappers"),
 )
 
 if _TYPE_CHECKING:
+    from jaxenvs import bridge as bridge
     from jaxenvs import core as core
     from jaxenvs import envs as envs
     from jaxenvs import faces as faces
@@ -47,6 +49,7 @@ if _TYPE_CHECKING:
     from jaxenvs import training as training
     from jaxenvs import vector as vector
     from jaxenvs import wrappers as wrappers
+    from jaxenvs.bridge.making import make_pool as make_pool
     from jaxenvs.core import Environment as Environment
     from jaxenvs.core import Policy as Policy
     from jaxenvs.core import TimeStep as TimeStep

@@ -65,6 +65,44 @@ class RenderError(JaxenvsError, NotImplementedError):
     """The environment cannot draw itself, or the file cannot be written."""
 
 
+class PoolError(JaxenvsError, ValueError):
+    """A pool of environments was asked for with values that cannot work, or used out of order."""
+
+
+class AlreadyPendingError(PoolError, RuntimeError):
+    """Environments of a pool were asked for a step while they still owe a result."""
+
+
+class NothingPendingError(PoolError, RuntimeError):
+    """A result of a pool was waited for that nobody asked for."""
+
+
+class ClosedError(PoolError, RuntimeError):
+    """A pool was used after it was closed."""
+
+
+class EnvIdError(PoolError, IndexError):
+    """Numbers of environments are out of range, or one was given twice."""
+
+
+class WorkerError(JaxenvsError, RuntimeError):
+    """An environment of a pool raised, or its process ended; the message has its traceback.
+
+    Attributes:
+        env_ids: the environments concerned.
+    """
+
+    env_ids: tuple[int, ...] = ()
+
+
+class EnvTimeoutError(WorkerError, TimeoutError):
+    """An environment of a pool did not answer in time."""
+
+
+class StaleStateError(PoolError, RuntimeError):
+    """A state of hosted environments was stepped a second time; they cannot go back."""
+
+
 class TrainingError(JaxenvsError, ValueError):
     """A training was configured with values that cannot work, or its state cannot be restored."""
 

@@ -1,0 +1,132 @@
+"""The arrays of a pool: what the caller writes, what workers answer, as views of one memory."""
+
+import dataclasses
+from collections.abc import Mapping
+from typing import Any, Literal
+
+import gymnasium
+import numpy as np
+
+from jaxenvs.bridge._layout import BUFFERS, Field, Fields, Leaf, leaves_of
+
+AutoresetMode = Literal["same_step", "next_step", "disabled"]
+INFO_ROOM = 1024  # bytes for the info of an instance; what is longer stays with its worker
+
+
+@dataclasses.dataclass(frozen=True)
+class Answer:
+    """One of the two sets of arrays that steps are answered in, each with a leading [N]."""
+
+    observation: Any  # a list of leaves
+    final_observation: Any  # likewise under same-step autoreset; else empty
+    reward: Any  # float64
+    terminated: Any  # bool
+    truncated: Any  # bool
+    fields: Any  # entries of info that are arrays of a shape known beforehand
+    info_size: Any  # int32, bytes; 0 for an empty info, -1 for one that stayed with its worker
+    info: Any  # uint8[N, INFO_ROOM], pickled
+
+
+@dataclasses.dataclass(frozen=True)
+class Plan:
+    """Where everything lies; pickled to workers, who make the same views of it."""
+
+    num_envs: int
+    observation_space: gymnasium.Space
+    action_space: gymnasium.Space
+    info_fields: Mapping[str, gymnasium.Space]
+    autoreset_mode: AutoresetMode
+    answers: tuple[Answer, ...]  # of Fields
+    actions: list[Field]
+    elapsed: Field  # int32[N], steps of the episode
+    restarted: Field  # bool[N], the environment had to be made anew
+    seeds: Field  # int64[N], -1 for none
+    size: int
+
+    @property
+    def observation_leaves(self) -> list[Leaf]:
+        return leaves_of(self.observation_space)
+
+    @property
+    def action_leaves(self) -> list[Leaf]:
+        return leaves_of(self.action_space)
+
+    @property
+    def field_leaves(self) -> list[Leaf]:
+        return [leaf for name in self.info_fields for leaf in leaves_of(self.info_fields[name])]
+
+
+def plan(
+    num_envs: int,
+    observation_space: gymnasium.Space,
+    action_space: gymnasium.Space,
+    info_fields: Mapping[str, gymnasium.Space],
+    autoreset_mode: AutoresetMode,
+    start: int = 0,
+) -> Plan:
+    """Lays out the arrays of `num_envs` instances, from byte `start` on."""
+    fields = Fields(start)
+
+    def batch(leaves: list[Leaf]) -> list[Field]:
+        return [fields.add((num_envs, *leaf.shape), leaf.dtype) for leaf in leaves]
+
+    observation = leaves_of(observation_space)
+    answers = tuple(
+        Answer(
+            observation=batch(observation),
+            final_observation=batch(observation if autoreset_mode == "same_step" else []),
+            reward=fields.add((num_envs,), np.float64),
+            terminated=fields.add((num_envs,), np.bool_),
+            truncated=fields.add((num_envs,), np.bool_),
+            fields=[
+                fields.add((num_envs, *leaf.shape), leaf.dtype)
+                for space in info_fields.values()
+                for leaf in leaves_of(space)
+            ],
+            info_size=fields.add((num_envs,), np.int32),
+            info=fields.add((num_envs, INFO_ROOM), np.uint8),
+        )
+        for _ in range(BUFFERS)
+    )
+    return Plan(
+        num_envs=num_envs,
+        observation_space=observation_space,
+        action_space=action_space,
+        info_fields=dict(info_fields),
+        autoreset_mode=autoreset_mode,
+        answers=answers,
+        actions=batch(leaves_of(action_space)),
+        elapsed=fields.add((num_envs,), np.int32),
+        restarted=fields.add((num_envs,), np.bool_),
+        seeds=fields.add((num_envs,), np.int64),
+        size=fields.size,
+    )
+
+
+@dataclasses.dataclass(frozen=True)
+class Arrays:
+    """The views of one process."""
+
+    answers: tuple[Answer, ...]
+    actions: list[np.ndarray]
+    elapsed: np.ndarray
+    restarted: np.ndarray
+    seeds: np.ndarray
+
+    @classmethod
+    def over(cls, plan: Plan, memory: Any) -> "Arrays":
+        """Views of `memory`, a buffer of at least `plan.size` bytes."""
+
+        def view(found: Any) -> Any:
+            if isinstance(found, list):
+                return [view(each) for each in found]
+            return found.view(memory)
+
+        answers = tuple(
+            Answer(**{f.name: view(getattr(answer, f.name)) for f in dataclasses.fields(Answer)})
+            for answer in plan.answers
+        )
+        return cls(
+            answers,
+            *(view(getattr(plan, name)) for name in ("actions", "elapsed", "restarted", "seeds")),
+        )

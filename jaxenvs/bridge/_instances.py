@@ -1,0 +1,608 @@
+"""The environments of one worker, and the loop that steps them: where a pool spends its time."""
+
+import contextlib
+import copy
+import pickle
+import traceback
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from typing import Any, Literal
+
+import gymnasium
+import numpy as np
+
+from jaxenvs.bridge._arrays import INFO_ROOM, Answer, Arrays, Plan
+from jaxenvs.bridge._layout import Leaf, getter, leaves_of, tree_of
+
+Validate = Literal["first", True, False]
+Report = Callable[[int, str, str], None]  # (instance, what it did, the traceback)
+
+INFO, DONE = 4, 8  # what is noted of a batch, as in native/pool.h
+_CHECKED_STEPS = 3  # of each instance, under validate="first"
+_SMALL = 4096  # elements up to which a dot product finds NaNs fastest, and starts no threads
+
+
+class Instances:
+    """Instances `first`, `first + 1`, ... of a pool. Rows count from 0 within these.
+
+    Args:
+        env_fns: one for each.
+        first: the number of the first one.
+
+    Raises:
+        Whatever a constructor raises, with a note that says which.
+    """
+
+    def __init__(self, env_fns: Sequence[Callable[[], Any]], first: int = 0) -> None:
+        self._env_fns = list(env_fns)
+        self.first = first
+        self.envs: list[Any] = []
+        try:
+            for row in range(len(self._env_fns)):
+                self.envs.append(self._make(row))
+        except BaseException:
+            self.close()
+            raise
+
+    def __len__(self) -> int:
+        return len(self._env_fns)
+
+    def attach(
+        self,
+        plan: Plan,
+        arrays: Arrays,
+        *,
+        max_episode_steps: int | None,
+        validate: Validate,
+        report: Report,
+        current: Any = None,
+        own_process: bool = False,
+    ) -> None:
+        """Says where answers go.
+
+        Args:
+            plan, arrays: what the pool shares.
+            max_episode_steps: truncates episodes; None does not.
+            validate: see `make_pool`.
+            report: told where an environment raised.
+            current: one writable number, told which instance is at work, plus 1; None for nobody.
+            own_process: whether Ctrl-C is none of ours.
+        """
+        self._plan, self._arrays = plan, arrays
+        self._limit = max_episode_steps
+        self._validate = validate
+        self._report, self._current = report, current
+        self._passing: tuple[type[BaseException], ...] = () if own_process else (KeyboardInterrupt,)
+        rows = slice(self.first, self.first + len(self))
+        self._views = [_View(plan, answer, rows) for answer in arrays.answers]
+        self._elapsed = arrays.elapsed[rows]
+        self._restarted = arrays.restarted[rows]
+        self._seeds = arrays.seeds[rows]
+        self._actions = _action_reader(plan, [array[rows] for array in arrays.actions])
+        self._rows = range(len(self))
+        self._steps = [env.step for env in self.envs]
+        self._over: set[int] = set()  # rows whose next step is none: their episode has ended
+        self._fresh: set[int] = set()  # rows that were reset in the step that ended their episode
+        self._unchecked = dict.fromkeys(self._rows, _CHECKED_STEPS) if validate else {}
+        self._died: set[int] = set()
+        self._last: dict[int, tuple[Any, bool, bool, Any]] = {}  # what finished rows stay at
+        self._previous = self._views[0]
+        self._kept: dict[tuple[int, int], bytes] = {}  # infos too large for their slots
+        self.options: dict[str, Any] | None = None  # of the next reset
+
+    # --- what a worker is asked for ---
+
+    def step_all(self, buffer: int) -> int:
+        """Steps every row; returns what there is to note."""
+        elapsed = self._elapsed
+        for row in self._fresh:
+            elapsed[row] = 0
+        self._fresh.clear()
+        np.add(elapsed, 1, out=elapsed)
+        view = self._views[buffer]
+        self._previous = self._views[1 - buffer]
+        view.flags_down()
+        noted = self._run(self._rows, self._actions(None), view)
+        if self._validate and view.has_nan():
+            noted |= self._refuse_nans(self._rows, view)
+        return noted
+
+    def step_one(self, buffer: int, row: int) -> int:
+        """Steps one row; returns what there is to note."""
+        elapsed = self._elapsed
+        if row in self._fresh:
+            self._fresh.discard(row)
+            elapsed[row] = 0
+        elapsed[row] += 1
+        view = self._previous = self._views[buffer]
+        view.terminated[row] = view.truncated[row] = False
+        noted = self._run((row,), self._actions(row), view)
+        if self._validate and view.row_has_nan(row):
+            noted |= self._refuse_nans((row,), view)
+        return noted
+
+    def reset_rows(self, buffer: int, rows: Iterable[int] | None = None) -> int:
+        """Begins an episode in rows; None for all. Returns what there is to note."""
+        view, noted = self._views[buffer], 0
+        for row in self._rows if rows is None else rows:
+            seed = int(self._seeds[row])
+            noted |= self._begin(row, view, None if seed < 0 else seed, self.options)
+            if self._validate and view.row_has_nan(row):
+                noted |= self._refuse_nans((row,), view)
+        return noted
+
+    def recover(self) -> None:
+        """Says that these instances stand in for others whose process died.
+
+        The next answer of each one begins an episode and says that the one before was cut.
+        """
+        self._over.update(self._rows)
+        self._died.update(self._rows)
+
+    def kept_info(self, buffer: int, row: int) -> bytes:
+        """The pickled info that was too large for its slot."""
+        return self._kept[buffer, row]
+
+    def call(self, row: int, name: str, args: Sequence[Any], kwargs: Mapping[str, Any]) -> Any:
+        """Calls a method of an environment, or reads an attribute."""
+        env = self.envs[row]
+        found = (
+            env.get_wrapper_attr(name) if hasattr(env, "get_wrapper_attr") else getattr(env, name)
+        )
+        return found(*args, **kwargs) if callable(found) else found
+
+    def set_attr(self, row: int, name: str, value: Any) -> None:
+        """Sets an attribute of an environment, under its wrappers where it is there."""
+        env = self.envs[row]
+        if hasattr(env, "set_wrapper_attr"):
+            env.set_wrapper_attr(name, value)
+        else:
+            setattr(env, name, value)
+
+    def close(self) -> tuple[int, str] | None:
+        """Closes every environment; the first that raised, with its traceback."""
+        envs, self.envs, failed = self.envs, [], None
+        for row, env in enumerate(envs):
+            try:
+                env.close()
+            except BaseException as error:
+                text = "".join(traceback.format_exception(error))
+                failed = failed or (self.first + row, text)
+        return failed
+
+    # --- the loop ---
+
+    def _run(self, rows: Iterable[int], actions: Iterable[Any], view: "_View") -> int:
+        # Whatever happens at every step stands here; all else is a call away.
+        steps, puts, over, current = self._steps, view.puts, self._over, self._current
+        rewards, targets, with_info = view.reward, view.targets, view.with_info
+        looks_closer = self._limit is not None or self._unchecked or view.fields
+        first, noted = self.first + 1, 0
+        for row, action in zip(rows, actions):  # noqa: B905
+            if current is not None:
+                current[0] = first + row
+            if over and row in over:
+                noted |= self._instead(row, view)
+                continue
+            try:
+                observation, rewards[row], terminated, truncated, info = steps[row](action)
+                if looks_closer and self._look_closer(row, view, observation, info):
+                    truncated = True
+                if terminated or truncated:
+                    noted |= self._end(row, view, observation, info, terminated, truncated)
+                    continue
+                try:
+                    # A memoryview of one axis takes an array of its own length and type only.
+                    targets[row][:] = observation
+                except (ValueError, TypeError):
+                    puts[row](observation)
+                if info:
+                    noted |= self._put_info(row, view, info, None)
+                elif with_info and row in with_info:
+                    self._no_info(row, view)
+            except self._passing:
+                raise
+            except BaseException as error:
+                noted |= self._fail(row, view, "step", error)
+        if current is not None:
+            current[0] = 0
+        return noted
+
+    def _look_closer(self, row: int, view: "_View", observation: Any, info: Any) -> bool:
+        """What only some pools do at every step; whether the limit of steps is reached."""
+        if self._unchecked:
+            self._check(row, observation)
+        if view.fields:
+            _put_fields(view.fields, row, info)
+        return self._limit is not None and bool(self._elapsed[row] >= self._limit)
+
+    def _end(
+        self,
+        row: int,
+        view: "_View",
+        observation: Any,
+        info: Any,
+        terminated: Any,
+        truncated: Any,
+    ) -> int:
+        view.terminated[row], view.truncated[row] = bool(terminated), bool(truncated)
+        if view.final_puts is None:
+            self._over.add(row)
+            view.puts[row](observation)
+            if self._plan.autoreset_mode == "disabled":
+                flags = view.terminated[row], view.truncated[row]
+                self._last[row] = (copy.deepcopy(observation), *flags, info)
+            return DONE | self._put_info(row, view, info, None)
+        view.final_puts[row](observation)
+        self._fresh.add(row)
+        observation, first_info = self._reset(row, None, None)
+        view.puts[row](observation)
+        return DONE | self._put_info(row, view, first_info, info)
+
+    def _instead(self, row: int, view: "_View") -> int:
+        """Answers for a row whose episode ended before this step."""
+        if row in self._died:
+            view.keep_final(row, self._previous)
+            noted = self._begin(row, view, None, None)
+            view.truncated[row] = True
+            return noted | DONE
+        if self._plan.autoreset_mode == "next_step":
+            return self._begin(row, view, None, None)
+        observation, terminated, truncated, info = self._last[row]
+        view.puts[row](observation)
+        view.reward[row], view.terminated[row], view.truncated[row] = 0.0, terminated, truncated
+        self._elapsed[row] -= 1
+        return DONE | self._put_info(row, view, info, None)
+
+    def _begin(
+        self, row: int, view: "_View", seed: int | None, options: dict[str, Any] | None
+    ) -> int:
+        self._over.discard(row)
+        self._fresh.discard(row)
+        if row in self._died:
+            self._died.discard(row)
+            self._restarted[row] = True
+        self._elapsed[row] = 0
+        view.reward[row] = 0.0
+        view.terminated[row] = view.truncated[row] = False
+        if self._current is not None:
+            self._current[0] = self.first + row + 1
+        try:
+            observation, info = self._reset(row, seed, options)
+            if self._unchecked:
+                self._check(row, observation)
+            view.puts[row](observation)
+            if view.fields:
+                _put_fields(view.fields, row, info)
+            return self._put_info(row, view, info, None)
+        except self._passing:
+            raise
+        except BaseException as error:
+            return self._fail(row, view, "reset", error)
+        finally:
+            if self._current is not None:
+                self._current[0] = 0
+
+    # --- what happens seldom ---
+
+    def _make(self, row: int) -> Any:
+        try:
+            return self._env_fns[row]()
+        except BaseException as error:
+            error.add_note(f"in the constructor of environment {self.first + row}")
+            raise
+
+    def _reset(self, row: int, seed: int | None, options: dict[str, Any] | None) -> tuple[Any, Any]:
+        observation, info = self.envs[row].reset(seed=seed, options=options)
+        return observation, info
+
+    def _put_info(self, row: int, view: "_View", info: Any, final_info: Any) -> int:
+        """Writes what there is of infos, the final one under same-step autoreset."""
+        if not info and not final_info:
+            if row in view.with_info:
+                self._no_info(row, view)
+            return 0
+        data = _pickled((info, final_info))
+        if len(data) <= INFO_ROOM:
+            view.info[row, : len(data)] = np.frombuffer(data, np.uint8)
+            view.info_size[row] = len(data)
+        else:
+            self._kept[self._views.index(view), row] = data
+            view.info_size[row] = -1
+        view.with_info.add(row)
+        return INFO
+
+    def _no_info(self, row: int, view: "_View") -> None:
+        view.info_size[row] = 0
+        view.with_info.discard(row)
+
+    def _fail(self, row: int, view: "_View", what: str, error: BaseException) -> int:
+        """Reports an exception, makes the environment anew and begins an episode in it."""
+        self._tell(row, what, error)
+        view.keep_final(row, self._previous)
+        env = self.envs[row]
+        with contextlib.suppress(BaseException):
+            env.close()
+        self._over.discard(row)
+        self._fresh.discard(row)
+        try:
+            self._replace(row, self._make(row))
+            observation, info = self._reset(row, None, None)
+            view.puts[row](observation)
+            noted = self._put_info(row, view, info, None)
+        except self._passing:
+            raise
+        except BaseException as again:
+            self._tell(row, "making it anew", again)
+            self._replace(row, _Broken(again))
+            noted = 0
+        self._elapsed[row] = 0
+        self._restarted[row] = True
+        view.reward[row] = 0.0
+        view.terminated[row], view.truncated[row] = False, True
+        return noted | DONE
+
+    def _replace(self, row: int, env: Any) -> None:
+        self.envs[row] = env
+        self._steps[row] = env.step
+
+    def _tell(self, row: int, what: str, error: BaseException) -> None:
+        # The frames of this module say nothing to the author of an environment.
+        frames = error.__traceback__
+        while frames is not None and frames.tb_next is not None and _is_ours(frames):
+            frames = frames.tb_next
+        text = "".join(traceback.format_exception(type(error), error, frames))
+        self._report(self.first + row, what, text)
+
+    def _check(self, row: int, observation: Any) -> None:
+        """Looks whether an observation is in its space, as long as rows are to be checked."""
+        left = self._unchecked.get(row, 0)
+        if not left:
+            return
+        if self._validate == "first":
+            if left == 1:
+                del self._unchecked[row]
+            else:
+                self._unchecked[row] = left - 1
+        space = self._plan.observation_space
+        _fits(observation, space)
+        if space.contains(observation) or _contains_cast(space, observation):
+            return
+        message = (
+            f"environment {self.first + row} returned an observation outside of its space:"
+            f" {_brief(observation)} is not in {space}"
+        )
+        if self._validate is True:
+            raise ValueError(message)
+        if not has_nan(observation):  # which is told for itself
+            self._report(self.first + row, "warning", message)
+            self._unchecked.pop(row, None)
+
+    def _refuse_nans(self, rows: Iterable[int], view: "_View") -> int:
+        noted = 0
+        for row in rows:
+            if view.row_has_nan(row):
+                which = "a reward" if view.reward[row] != view.reward[row] else "an observation"
+                error = ValueError(
+                    f"{which} is not a number (NaN).  Pass validate=False to let it pass."
+                )
+                noted |= self._fail(row, view, "step", error)
+        return noted
+
+
+class _Broken:
+    """Stands in for an environment that cannot be made any more."""
+
+    def __init__(self, error: BaseException) -> None:
+        self._error = error
+
+    def step(self, action: Any) -> Any:
+        raise RuntimeError("the environment could not be made anew") from self._error
+
+    def reset(self, **kwargs: Any) -> Any:
+        raise RuntimeError("the environment could not be made anew") from self._error
+
+    def close(self) -> None:
+        pass
+
+
+class _View:
+    """The rows of one worker in one of the two answers, as the loop writes them fastest."""
+
+    def __init__(self, plan: Plan, answer: Answer, rows: slice) -> None:
+        leaves = plan.observation_leaves
+        count = rows.stop - rows.start
+        self._observation = [array[rows] for array in answer.observation]
+        self._final = [array[rows] for array in answer.final_observation]
+        self.puts = [_writer(leaves, self._observation, row) for row in range(count)]
+        self.final_puts = (
+            [_writer(leaves, self._final, row) for row in range(count)] if self._final else None
+        )
+        simple = len(leaves) == 1 and not leaves[0].path and len(leaves[0].shape) == 1
+        self.targets = [
+            memoryview(self._observation[0][row]) if simple else b"" for row in range(count)
+        ]
+        self._flags = answer.terminated[rows], answer.truncated[rows]
+        self.reward = memoryview(answer.reward[rows])
+        self.terminated = memoryview(answer.terminated[rows])
+        self.truncated = memoryview(answer.truncated[rows])
+        self.info_size = memoryview(answer.info_size[rows])
+        self.info = answer.info[rows]
+        self.with_info: set[int] = set()
+        self.fields = [
+            (name, _writer_for(space, arrays))
+            for name, space, arrays in _by_field(plan, [array[rows] for array in answer.fields])
+        ]
+        floats = [array for array in self._observation if array.dtype.kind in "fc"]
+        self._floats = [*floats, answer.reward[rows]]
+        self._flat = [array.reshape(-1) for array in self._floats]
+
+    def flags_down(self) -> None:
+        for flag in self._flags:
+            flag.fill(False)
+
+    def has_nan(self) -> bool:
+        """Whether an observation or a reward is not a number, in any row."""
+        return any(_flat_has_nan(flat) for flat in self._flat)
+
+    def row_has_nan(self, row: int) -> bool:
+        return any(_flat_has_nan(array[row].reshape(-1)) for array in self._floats)
+
+    def keep_final(self, row: int, previous: "_View") -> None:
+        """What was last seen of an episode that was cut is the last of it."""
+        for final, last in zip(self._final, previous._observation, strict=False):
+            final[row] = last[row]
+
+
+def has_nan(tree: Any) -> bool:
+    if isinstance(tree, Mapping):
+        return any(map(has_nan, tree.values()))
+    if isinstance(tree, (tuple, list)):
+        return any(map(has_nan, tree))
+    array = np.asarray(tree)
+    return array.dtype.kind in "fc" and bool(np.isnan(array).any())
+
+
+def _flat_has_nan(flat: np.ndarray) -> bool:
+    # Both are not a number if any element is none; squares never cancel.
+    found = np.dot(flat, flat) if flat.size <= _SMALL else np.min(flat)
+    return bool(found != found)
+
+
+def _action_reader(plan: Plan, arrays: list[np.ndarray]) -> Callable[[int | None], Any]:
+    """A function from a row to a list with its action, or from None to those of all rows."""
+    leaves, space = plan.action_leaves, plan.action_space
+
+    def part(leaf: Leaf, array: np.ndarray, row: int | None) -> list[Any]:
+        rows = array if row is None else array[row : row + 1]
+        # Integers of Python are what environments index with fastest. Arrays are copied, for
+        # environments that keep them.
+        return rows.tolist() if not leaf.shape else list(rows.copy())
+
+    if len(leaves) == 1 and not leaves[0].path:
+        (leaf,), (array,) = leaves, arrays
+        return lambda row: part(leaf, array, row)
+
+    def read(row: int | None) -> list[Any]:
+        parts = [part(leaf, array, row) for leaf, array in zip(leaves, arrays, strict=True)]
+        return [tree_of(space, iter(each)) for each in zip(*parts, strict=True)]
+
+    return read
+
+
+def _writer(leaves: list[Leaf], arrays: list[np.ndarray], row: int) -> Callable[[Any], None]:
+    """A function that writes an observation to its row, and refuses what does not fit."""
+    if len(leaves) == 1 and not leaves[0].path:
+        return _leaf_writer(leaves[0], arrays[0], row)
+    parts = [
+        (getter(leaf.path), _leaf_writer(leaf, array, row))
+        for leaf, array in zip(leaves, arrays, strict=True)
+    ]
+
+    def write(observation: Any) -> None:
+        for get, put in parts:
+            put(get(observation))
+
+    return write
+
+
+def _leaf_writer(leaf: Leaf, array: np.ndarray, row: int) -> Callable[[Any], None]:
+    shape, dtype = leaf.shape, leaf.dtype
+    if not shape:
+
+        def put(value: Any) -> None:
+            if type(value) is not int:
+                value = fitting(value, leaf)
+            array[row] = value
+
+        return put
+    target = array[row]
+
+    def put_array(value: Any) -> None:
+        if type(value) is not np.ndarray or value.dtype is not dtype or value.shape != shape:
+            value = fitting(value, leaf)
+        target[...] = value
+
+    return put_array
+
+
+def fitting(value: Any, leaf: Leaf) -> np.ndarray:
+    """`value` as an array that the leaf takes.
+
+    Raises:
+        ValueError: its shape or its kind of dtype is another.
+    """
+    found = np.asarray(value)
+    # Floats of either width are taken for one another, as are integers that keep their value.
+    fits = np.can_cast(found.dtype, leaf.dtype, "same_kind") or (
+        found.dtype.kind in "iu" and leaf.dtype.kind in "iu" and not found.shape
+    )
+    if found.shape != leaf.shape or not fits:
+        at = "".join(f"[{key!r}]" for key in leaf.path)
+        raise ValueError(
+            f"{f'entry {at} of the' if at else 'an'} observation is"
+            f" {found.dtype}{list(found.shape)}; its space says {leaf.dtype}{list(leaf.shape)}"
+        )
+    return found
+
+
+def _fits(observation: Any, space: gymnasium.Space) -> None:
+    for leaf in leaves_of(space):
+        fitting(getter(leaf.path)(observation), leaf)
+
+
+def _contains_cast(space: gymnasium.Space, observation: Any) -> bool:
+    """Whether it is in the space but for its dtype, which shared memory settles."""
+    if not isinstance(space, gymnasium.spaces.Box):
+        return False
+    return space.contains(np.asarray(observation, space.dtype))
+
+
+def _by_field(plan: Plan, arrays: list[np.ndarray]) -> Iterable[tuple[str, Any, list[np.ndarray]]]:
+    found = iter(arrays)
+    for name, space in plan.info_fields.items():
+        yield name, space, [next(found) for _ in leaves_of(space)]
+
+
+def _writer_for(space: gymnasium.Space, arrays: list[np.ndarray]) -> Callable[[int, Any], None]:
+    """A function that writes an entry of info to a row; zeros where there is none."""
+    leaves = leaves_of(space)
+
+    def write(row: int, value: Any) -> None:
+        for leaf, array in zip(leaves, arrays, strict=True):
+            array[row] = 0 if value is None else getter(leaf.path)(value)
+
+    return write
+
+
+def _put_fields(
+    fields: list[tuple[str, Callable[[int, Any], None]]], row: int, info: Mapping[str, Any]
+) -> None:
+    for name, write in fields:
+        write(row, info.get(name))
+
+
+def _pickled(infos: tuple[Any, Any]) -> bytes:
+    try:
+        return pickle.dumps(infos, protocol=pickle.HIGHEST_PROTOCOL)
+    except Exception:  # an entry that cannot travel is left out, and its name kept
+        return pickle.dumps(tuple(info and _portable(info) for info in infos))
+
+
+def _portable(info: Mapping[str, Any]) -> dict[str, Any]:
+    kept = {}
+    for name, value in info.items():
+        try:
+            pickle.dumps(value)
+            kept[name] = value
+        except Exception:
+            kept[name] = f"<{type(value).__name__}, which cannot be pickled>"
+    return kept
+
+
+def _is_ours(frames: Any) -> bool:
+    return frames.tb_frame.f_code.co_filename == __file__
+
+
+def _brief(value: Any, limit: int = 200) -> str:
+    text = f"{value!r}"
+    return text if len(text) <= limit else f"{text[:limit]} ..."

@@ -1,0 +1,360 @@
+"""The words and rings by which a caller and its workers tell one another how far they are.
+
+`native/pool.h` says how it works and does it; what stands here in Python does the same where
+there is no compiler, with an eventfd or a pipe in place of the futex: about 20 us more a wait.
+"""
+
+import contextlib
+import ctypes
+import os
+import select
+import time
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+
+from jaxenvs.bridge._native import NativePartMissing, pool_library
+
+STEP, RESET, STEP_ALL, RESET_ALL, MESSAGE, QUIT = range(6)  # as in native/pool.h
+OK, TIMEOUT, INTERRUPTED, INFO, DONE, ATTENTION = 0, 1, 2, 4, 8, 16
+_NO_INSTANCE = 0x0FFFFFFF
+
+_LINE = 128  # bytes of a jx_line and of the jx_header
+_ASKED, _DONE, _CURRENT, _NOTED = 0, 16, 18, 19  # words of a jx_line
+_FINISHED, _ATTENTION, _SPIN, _HOME = 0, 3, 16, 17  # words of the jx_header
+_TEXT_ROOM = 8192  # bytes of a worker's mailbox, its length included
+
+
+def request(op: int, buffer: int = 0, instance: int = 0) -> int:
+    return op << 29 | buffer << 28 | instance
+
+
+class _Pool(ctypes.Structure):  # jx_pool
+    _fields_ = (
+        ("header", ctypes.c_void_p),
+        ("lines", ctypes.c_void_p),
+        ("requests", ctypes.c_void_p),
+        ("num_workers", ctypes.c_uint32),
+        ("request_room", ctypes.c_uint32),
+        ("taken", ctypes.c_void_p),
+        ("next", ctypes.c_uint32),
+        ("core", ctypes.c_int32),
+        ("pids", ctypes.c_void_p),
+    )
+
+
+class Words:
+    """Where the words lie, as seen by one process.
+
+    Args:
+        memory: shared; these words are at its beginning.
+        num_workers: W.
+        request_room: requests that a worker can have before it, a power of two.
+    """
+
+    def __init__(self, memory: Any, num_workers: int, request_room: int) -> None:
+        self.num_workers, self.request_room = num_workers, request_room
+        words = np.frombuffer(memory, np.uint32, count=words_size(num_workers, request_room) // 4)
+        lines = _LINE // 4 + num_workers * (_LINE // 4)
+        self._base = words.ctypes.data
+        self.header = words[: _LINE // 4]
+        self.line = words[_LINE // 4 : lines].reshape(num_workers, _LINE // 4)
+        self.requests = words[lines : lines + num_workers * request_room].reshape(
+            num_workers, request_room
+        )
+        self._mailboxes = words[lines + num_workers * request_room :].view(np.uint8)
+        self._mailboxes = self._mailboxes.reshape(num_workers, _TEXT_ROOM)
+        # What only the caller uses, kept here so that every program of its process shares it.
+        self.taken = np.zeros(num_workers, np.uint32)
+        self.pids = np.zeros(num_workers, np.int32)
+        self.struct = _Pool(
+            header=self._base,
+            lines=self._base + _LINE,
+            requests=self._base + _LINE * (1 + num_workers),
+            num_workers=num_workers,
+            request_room=request_room,
+            taken=self.taken.ctypes.data,
+            core=-1,
+            pids=self.pids.ctypes.data,
+        )
+
+    @property
+    def mailboxes_offset(self) -> int:
+        """Bytes from the beginning of the memory to the first mailbox."""
+        return words_size(self.num_workers, self.request_room) - self.num_workers * _TEXT_ROOM
+
+    def set_spin(self, nanoseconds: int) -> None:
+        """Sets how long everybody looks before sleeping."""
+        self.header[_SPIN] = nanoseconds
+
+    def set_home(self, worker: int) -> None:
+        """Sets which worker shares the caller's core; -1 for none."""
+        self.header[_HOME : _HOME + 1].view(np.int32)[0] = worker
+        self.struct.core = -1
+
+    def spin(self) -> int:
+        return int(self.header[_SPIN])
+
+    def current(self, worker: int) -> memoryview:
+        """One word for the instance that a worker is at, plus 1."""
+        return memoryview(self.line[worker, _CURRENT : _CURRENT + 1])
+
+    def counts(self, worker: int) -> tuple[int, int, int]:
+        """Requests asked of a worker, done by it, and the instance that it is at, plus 1."""
+        line = self.line[worker]
+        return int(line[_ASKED]), int(line[_DONE]), int(line[_CURRENT])
+
+    # --- mailboxes: the worker writes into an empty one, the caller empties it ---
+
+    def post(self, worker: int, text: bytes) -> None:
+        """Leaves a text for the caller, unless one is there that was not read yet."""
+        box = self._mailboxes[worker]
+        if not box[:4].view(np.uint32)[0]:
+            text = text[: _TEXT_ROOM - 4]
+            box[4 : 4 + len(text)] = np.frombuffer(text, np.uint8)
+            box[:4].view(np.uint32)[0] = len(text)
+        self.call_attention()
+
+    def call_attention(self) -> None:
+        self.header[_ATTENTION] = 1
+
+    def read_posts(self) -> list[tuple[int, bytes]]:
+        """Takes what workers left, with their numbers."""
+        self.header[_ATTENTION] = 0
+        found = []
+        for worker, box in enumerate(self._mailboxes):
+            size = int(box[:4].view(np.uint32)[0])
+            if size:
+                found.append((worker, box[4 : 4 + size].tobytes()))
+                box[:4].view(np.uint32)[0] = 0
+        return found
+
+
+def words_size(num_workers: int, request_room: int) -> int:
+    """Bytes that `Words` need."""
+    return _LINE * (1 + num_workers) + num_workers * (4 * request_room + _TEXT_ROOM)
+
+
+def room_for(requests: int) -> int:
+    """The size of a ring that takes so many requests: a power of two."""
+    return 1 << max(4, requests.bit_length())
+
+
+class Bell:
+    """Wakes another process that waits in Python: an eventfd, or a pipe."""
+
+    def __init__(self, fds: tuple[int, int] | None = None) -> None:
+        if fds is None:
+            if hasattr(os, "eventfd"):
+                one = os.eventfd(0, os.EFD_CLOEXEC | os.EFD_NONBLOCK)
+                fds = one, one
+            else:
+                fds = os.pipe()
+                for fd in fds:
+                    os.set_blocking(fd, False)
+        self.fds = fds
+
+    def ring(self) -> None:
+        with contextlib.suppress(BlockingIOError):  # nobody listened for long; it rings already
+            os.write(self.fds[1], (1).to_bytes(8, "little"))
+
+    def wait(self, seconds: float | None) -> None:
+        """Waits until it was rung since the last wait."""
+        poll = select.poll()
+        poll.register(self.fds[0], select.POLLIN)
+        poll.poll(None if seconds is None else seconds * 1000)
+        with contextlib.suppress(BlockingIOError):
+            while os.read(self.fds[0], 4096) and self.fds[0] != self.fds[1]:
+                pass
+
+    def close(self) -> None:
+        for fd in set(self.fds):
+            os.close(fd)
+
+
+def num_bells(num_workers: int) -> int:
+    """Bells that a pool needs: none where there are futexes, else one a process."""
+    return 0 if _library_or_none() else num_workers + 1
+
+
+class CallerLines:
+    """The caller's side.
+
+    Args:
+        words: of the shared memory.
+        bells: one a worker and one for the caller, where there are no futexes; else none.
+    """
+
+    def __init__(self, words: Words, bells: Sequence[Bell]) -> None:
+        self.words, self._bells = words, list(bells)
+        self._library = None if bells else pool_library()
+        self._pointer = ctypes.addressof(words.struct)
+
+    def ask(self, worker: int, what: int) -> None:
+        """Puts one request before a worker."""
+        if self._library is not None:
+            self._library.jaxenvs_ask(self._pointer, worker, what)
+        else:
+            self._put(worker, what)
+
+    def ask_all(self, what: int) -> None:
+        """Puts the same request before every worker."""
+        if self._library is not None:
+            self._library.jaxenvs_ask_all(self._pointer, what)
+        else:
+            for worker in range(self.words.num_workers):
+                self._put(worker, what)
+
+    def ask_some(self, op: int, buffer: int, instances: np.ndarray, owners: np.ndarray) -> None:
+        """Puts one request for each instance (int32[n]) before its worker (int32[n])."""
+        if self._library is not None:
+            self._library.jaxenvs_ask_some(
+                *(self._pointer, op, buffer, instances.ctypes.data, owners.ctypes.data),
+                len(instances),
+            )
+        else:
+            for instance, owner in zip(instances.tolist(), owners.tolist(), strict=True):
+                self._put(owner, request(op, buffer, instance))
+
+    def step_all(self, what: int, timeout: float | None) -> int:
+        """`ask_all` and `wait_all` in one."""
+        if self._library is not None:
+            return self._library.jaxenvs_step_all(self._pointer, what, _nanoseconds(timeout))
+        self.ask_all(what)
+        return self.wait_all(what >> 28 & 1, timeout)
+
+    def wait_all(self, buffer: int, timeout: float | None) -> int:
+        """Waits for all that was asked: OK with flags of the batch, or TIMEOUT, INTERRUPTED."""
+        if self._library is not None:
+            return self._library.jaxenvs_wait_all(self._pointer, buffer, _nanoseconds(timeout))
+        line = self.words.line
+        if not self._wait(lambda: bool((line[:, _DONE] == line[:, _ASKED]).all()), timeout):
+            return TIMEOUT
+        self.words.taken[:] = line[:, _ASKED]
+        noted = int(np.bitwise_or.reduce(line[:, _NOTED + buffer]))
+        return noted | (ATTENTION if self.words.header[_ATTENTION] else OK)
+
+    def take(self, out: np.ndarray, timeout: float | None) -> int:
+        """Waits for as many finished instances as fit into `out`, int32, and writes them."""
+        if self._library is not None:
+            return self._library.jaxenvs_take(
+                self._pointer, len(out), out.ctypes.data, _nanoseconds(timeout)
+            )
+        if not self._wait(lambda: len(self._finished(len(out))) == len(out), timeout):
+            return TIMEOUT
+        for i, (worker, upto, instance) in enumerate(self._finished(len(out))):
+            self.words.taken[worker] = upto
+            out[i] = instance
+        self.words.struct.next += 1
+        return ATTENTION if self.words.header[_ATTENTION] else OK
+
+    def settle(self, worker: int) -> None:
+        """Counts an answered message as taken, where nothing else is before the worker."""
+        line, taken = self.words.line[worker], self.words.taken
+        if (int(line[_ASKED]) - int(taken[worker])) & 0xFFFFFFFF == 1:
+            while line[_DONE] != line[_ASKED]:  # it answers a moment before
+                time.sleep(0)
+            taken[worker] = line[_DONE]
+
+    def finish_for(self, worker: int) -> None:
+        """Counts everything as done that was asked of a worker which is gone."""
+        line = self.words.line[worker]
+        if self._library is not None:
+            while line[_DONE] != line[_ASKED]:
+                done = (int(line[_DONE]) + 1) & 0xFFFFFFFF
+                self._library.jaxenvs_finish(self._pointer, worker, done)
+        else:
+            line[_DONE] = line[_ASKED]
+            self._bells[-1].ring()
+
+    def _put(self, worker: int, what: int) -> None:
+        line = self.words.line[worker]
+        asked = int(line[_ASKED])
+        self.words.requests[worker, asked & (self.words.request_room - 1)] = what
+        line[_ASKED] = (asked + 1) & 0xFFFFFFFF
+        self._bells[worker].ring()
+
+    def _finished(self, count: int) -> list[tuple[int, int, int]]:
+        """Up to `count` finished ones: the worker, its requests taken with it, the instance."""
+        words, found = self.words, []
+        for i in range(words.num_workers):
+            worker = (i + words.struct.next) % words.num_workers
+            at, done = int(words.taken[worker]), int(words.line[worker, _DONE])
+            while at != done and len(found) < count:
+                what = int(words.requests[worker, at & (words.request_room - 1)])
+                at = (at + 1) & 0xFFFFFFFF
+                if what >> 29 != MESSAGE:
+                    found.append((worker, at, what & _NO_INSTANCE))
+        return found
+
+    def _wait(self, is_there: Any, timeout: float | None) -> bool:
+        end = None if timeout is None else time.monotonic() + timeout
+        while not is_there():
+            left = 0.1 if end is None else min(0.1, end - time.monotonic())
+            if left <= 0:
+                return False
+            self._bells[-1].wait(left)
+        return True
+
+
+class WorkerLines:
+    """A worker's side.
+
+    Args:
+        words: of the shared memory.
+        worker: its number.
+        bells: its own and the caller's, where there are no futexes; else none.
+        seen: requests that were finished before it began.
+    """
+
+    def __init__(self, words: Words, worker: int, bells: Sequence[Bell], seen: int) -> None:
+        self.words, self._worker = words, worker
+        self._seen = self._asked = seen
+        self._bells = list(bells)
+        self._library = None if bells else pool_library()
+        self._pointer = ctypes.addressof(words.struct)
+        self._ring = memoryview(words.requests[worker])
+        self._noted = memoryview(words.line[worker, _NOTED : _NOTED + 2])
+
+    def next(self) -> int:
+        """Waits for a request and returns it."""
+        asked = self._asked
+        while asked == self._seen:
+            if self._library is not None:
+                asked = self._library.jaxenvs_next(self._pointer, self._worker, self._seen)
+            else:
+                self._bells[0].wait(1.0)
+                asked = int(self.words.line[self._worker, _ASKED])
+        self._asked = asked
+        return self._ring[self._seen & (self.words.request_room - 1)]
+
+    _asked = 0
+
+    def is_before(self, count: int) -> bool:
+        """Whether the request was among the first `count` ever."""
+        return (self._seen - count) & 0xFFFFFFFF >= 0x80000000
+
+    def note(self, buffer: int, noted: int) -> None:
+        """Says what there is in a batch of all rows."""
+        self._noted[buffer] = noted
+
+    def finish(self) -> None:
+        """Says that the request which `next` returned is finished."""
+        self._seen = (self._seen + 1) & 0xFFFFFFFF
+        if self._library is not None:
+            self._library.jaxenvs_finish(self._pointer, self._worker, self._seen)
+        else:
+            self.words.line[self._worker, _DONE] = self._seen
+            self._bells[1].ring()
+
+
+def _nanoseconds(seconds: float | None) -> int:
+    return -1 if seconds is None else int(seconds * 1e9)
+
+
+def _library_or_none() -> Any:
+    try:
+        return pool_library()
+    except NativePartMissing:
+        return None

@@ -1,0 +1,182 @@
+"""A process that has environments in it: makes them, then does what it is asked for."""
+
+import contextlib
+import gc
+import os
+import select
+import socket
+import threading
+import traceback
+from typing import Any
+
+import cloudpickle
+
+from jaxenvs.bridge import _lines
+from jaxenvs.bridge._arrays import Arrays
+from jaxenvs.bridge._instances import Instances
+from jaxenvs.bridge._lines import Bell, Words, WorkerLines
+from jaxenvs.bridge._native import NativePartMissing, pool_library
+from jaxenvs.bridge._segment import Segment
+from jaxenvs.bridge._wire import receive, send
+
+
+def main(settings: dict[str, Any], fds: list[int]) -> None:
+    """Runs until it is told to quit, or the caller has gone.
+
+    Args:
+        settings: "env_fns", cloudpickled, and "first".
+        fds: a socket to the caller, and the caller's pidfd where there is one.
+    """
+    sock = socket.socket(fileno=fds[0])
+    _end_with_caller(sock, fds[1] if len(fds) > 1 else None)
+    try:
+        instances = Instances(cloudpickle.loads(settings["env_fns"]), settings["first"])
+    except BaseException as error:
+        send(sock, ("failed", "".join(traceback.format_exception(error))))
+        return
+    send(sock, ("made", [facts(env) for env in instances.envs]))
+    try:
+        attach, more = receive(sock)
+    except EOFError:  # the pool was given up
+        instances.close()
+        return
+    _Worker(sock, instances, attach, more).run()
+
+
+def facts(env: Any) -> dict[str, Any]:
+    """What the caller wants to know of an environment."""
+    return {
+        "observation_space": env.observation_space,
+        "action_space": env.action_space,
+        "metadata": getattr(env, "metadata", {}),
+        "render_mode": getattr(env, "render_mode", None),
+        "spec": _portable_spec(env),
+    }
+
+
+def _portable_spec(env: Any) -> Any:
+    spec = getattr(env, "spec", None)
+    try:
+        cloudpickle.dumps(spec)
+    except Exception:
+        return None
+    return spec
+
+
+class _Worker:
+    def __init__(
+        self, sock: socket.socket, instances: Instances, attach: dict[str, Any], fds: list[int]
+    ) -> None:
+        self._socket, self._instances = sock, instances
+        number = self._number = attach["worker"]
+        memory = Segment(attach["size"], fds[0]).memory
+        words = self._words = Words(memory, attach["num_workers"], attach["request_room"])
+        bells = [Bell((fds[i], fds[i + 1])) for i in range(1, len(fds), 2)]
+        self._lines = WorkerLines(words, number, bells, attach["seen"])
+        plan = attach["plan"]
+        instances.attach(
+            plan,
+            Arrays.over(plan, memory),
+            max_episode_steps=attach["max_episode_steps"],
+            validate=attach["validate"],
+            report=self._report,
+            current=words.current(number) if attach["watched"] else None,
+            own_process=True,
+        )
+        if attach["recover"]:
+            instances.recover()
+            words.call_attention()
+        self._skip = attach["skip"]  # messages before this request went to one that died
+        self._pid = os.getpid()
+        # What was made so far stays: the collector need not look at it again and again.
+        gc.collect()
+        gc.freeze()
+
+    def run(self) -> None:
+        lines, instances, first = self._lines, self._instances, self._instances.first
+        step_all, step_one = instances.step_all, instances.step_one
+        while True:
+            what = lines.next()
+            op, buffer = what >> 29, what >> 28 & 1
+            if op == _lines.STEP_ALL:
+                lines.note(buffer, step_all(buffer))
+            elif op == _lines.STEP:
+                step_one(buffer, (what & 0x0FFFFFFF) - first)
+            elif op == _lines.RESET:
+                instances.reset_rows(buffer, ((what & 0x0FFFFFFF) - first,))
+            elif op == _lines.RESET_ALL:
+                lines.note(buffer, instances.reset_rows(buffer))
+            elif op == _lines.MESSAGE:
+                if not lines.is_before(self._skip):
+                    self._answer()
+            else:
+                self._quit()
+                return
+            if os.getpid() != self._pid:  # an environment forked, and this is the copy
+                os._exit(0)
+            lines.finish()
+
+    def _report(self, instance: int, what: str, text: str) -> None:
+        self._words.post(self._number, f"{instance}\n{what}\n{text}".encode())
+
+    def _answer(self) -> None:
+        (kind, *what), _ = receive(self._socket)
+        send(self._socket, perform(self._instances, kind, *what))
+
+    def _quit(self) -> None:
+        # The caller waits no longer than it cares to.
+        with contextlib.suppress(OSError):
+            send(self._socket, perform(self._instances, "close"))
+
+
+def perform(instances: Instances, kind: str, *what: Any) -> Any:
+    """Does what a message asks for; ("ok", value) or ("error", instance, traceback)."""
+    if kind == "options":
+        (instances.options,) = what
+        return "ok", None
+    if kind == "close":
+        failed = instances.close()
+        return ("error", *failed) if failed else ("ok", None)
+    rows, *rest = what
+    values = []
+    for i, row in enumerate(rows):
+        if kind == "call":
+            outcome = _attempt(instances.call, row, *rest)
+        elif kind == "set_attr":
+            outcome = _attempt(instances.set_attr, row, rest[0], rest[1][i])
+        else:
+            outcome = _attempt(instances.kept_info, rest[0], row)
+        if outcome[0] == "error":
+            return "error", instances.first + row, outcome[1]
+        values.append(outcome[1])
+    return "ok", values
+
+
+def _attempt(function: Any, *args: Any) -> tuple[str, Any]:
+    try:
+        value = function(*args)
+        cloudpickle.dumps(value)  # what cannot travel is the environment's error too
+    except BaseException as error:
+        return "error", "".join(traceback.format_exception(error))
+    return "ok", value
+
+
+def _end_with_caller(sock: socket.socket, pidfd: int | None) -> None:
+    """Sees to it that this process does not outlive the caller, however that ends."""
+    if pidfd is not None:
+        try:
+            if not pool_library().jaxenvs_end_with(pidfd):
+                return
+        except NativePartMissing:
+            pass
+
+    def watch() -> None:
+        poll = select.poll()
+        if pidfd is not None:
+            poll.register(pidfd, select.POLLIN)
+        else:
+            poll.register(sock.fileno(), select.POLLHUP)
+        poll.poll()
+        os._exit(1)
+
+    threading.Thread(target=watch, daemon=True).start()

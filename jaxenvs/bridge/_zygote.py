@@ -1,0 +1,168 @@
+"""A small process that workers are forked from.
+
+A worker started afresh imports Python, NumPy and Gymnasium for a third of a second, and a fork of
+the caller's own process may hang, since JAX has threads. So the first pool starts this process; it
+has no threads, has imported what workers need, and forks when told to. Unlike the start methods of
+`multiprocessing` it never runs the caller's script again, so scripts need no
+`if __name__ == "__main__"`. It ends with the caller.
+"""
+
+import atexit
+import contextlib
+import importlib
+import os
+import signal
+import socket
+import subprocess
+import sys
+import threading
+from typing import Any
+
+from jaxenvs.bridge._wire import receive, send
+
+# Run with the caller's sys.path, so that it finds what the caller finds.
+_PROGRAM = """\
+import json, sys
+sys.path[:] = json.loads(sys.argv[2])
+from jaxenvs.bridge._zygote import main
+main(int(sys.argv[1]))
+"""
+
+
+class Zygote:
+    """The caller's handle on it."""
+
+    def __init__(self) -> None:
+        self._lock = threading.Lock()
+        self._process: subprocess.Popen | None = None
+        self._socket: socket.socket | None = None
+        self._owner = -1
+
+    def fork(self, settings: dict[str, Any], fds: tuple[int, ...]) -> int:
+        """Starts a worker with `settings` and descriptors; returns its pid."""
+        settings = {
+            "environ": dict(os.environ),
+            "cwd": _cwd(),
+            "path": list(sys.path),
+            "argv": list(sys.argv),
+            "worker": settings,
+        }
+        return self._ask(("fork", settings), fds)
+
+    def reap(self, pid: int) -> int | None:
+        """The exit status of a worker, negative for a signal; None where it goes on."""
+        return self._ask(("reap", pid))
+
+    def end(self) -> None:
+        """Ends the process, when nothing was forked from it that is still needed."""
+        with self._lock:
+            if self._socket is not None:
+                self._socket.close()
+            if self._process is not None and self._owner == os.getpid():
+                with contextlib.suppress(subprocess.TimeoutExpired):
+                    self._process.wait(2)
+            self._process = self._socket = None
+
+    def _ask(self, message: Any, fds: tuple[int, ...] = ()) -> Any:
+        with self._lock:
+            for attempt in range(2):
+                self._ensure()
+                assert self._socket is not None
+                try:
+                    send(self._socket, message, fds)
+                    return receive(self._socket)[0]
+                except (EOFError, OSError):  # somebody killed it
+                    self._socket.close()
+                    self._socket = None
+                    if attempt:
+                        raise
+        return None
+
+    def _ensure(self) -> None:
+        if self._socket is not None and self._owner == os.getpid():
+            return
+        import json
+
+        ours, theirs = socket.socketpair()
+        fd = theirs.fileno()
+        self._process = subprocess.Popen(
+            [sys.executable, "-c", _PROGRAM, str(fd), json.dumps([str(p) for p in sys.path])],
+            pass_fds=(fd,),
+            stdin=subprocess.DEVNULL,
+        )
+        theirs.close()
+        if self._owner != os.getpid():
+            atexit.register(self.end)
+        self._socket, self._owner = ours, os.getpid()
+
+
+zygote = Zygote()
+
+
+def _cwd() -> str | None:
+    try:
+        return os.getcwd()
+    except OSError:
+        return None
+
+
+def main(fd: int) -> None:
+    """Answers requests until the other side has gone.
+
+    ("fork", settings) with descriptors -> the pid of a worker
+    ("reap", pid) -> its exit status, or None where it has not ended
+    """
+    importlib.import_module("jaxenvs.bridge._worker")  # once for all workers
+
+    sock = socket.socket(fileno=fd)
+    os.setsid()  # Ctrl-C in a terminal is the caller's business
+    signal.signal(signal.SIGINT, signal.SIG_IGN)
+    while True:
+        try:
+            (kind, what), fds = receive(sock)
+            if kind == "fork":
+                pid = os.fork()
+                if pid == 0:
+                    sock.close()
+                    _run_worker(what, fds)
+                for each in fds:
+                    os.close(each)
+                send(sock, pid)
+            else:
+                send(sock, _reap(what))
+        except (EOFError, OSError):
+            return
+
+
+def _reap(pid: int) -> int | None:
+    try:
+        found, status = os.waitpid(pid, os.WNOHANG)
+    except ChildProcessError:
+        return 0  # forked from another zygote, and reaped by the system
+    return os.waitstatus_to_exitcode(status) if found else None
+
+
+def _run_worker(settings: Any, fds: list[int]) -> None:
+    """Never returns."""
+    status = 1
+    try:
+        from jaxenvs.bridge._worker import main as work
+
+        os.environ.clear()
+        os.environ.update(settings["environ"])
+        if settings["cwd"] is not None:
+            os.chdir(settings["cwd"])
+        sys.path[:] = settings["path"]
+        sys.argv[:] = settings["argv"]
+        work(settings["worker"], fds)
+        status = 0
+    except BaseException:
+        import traceback
+
+        traceback.print_exc()
+    finally:
+        # Neither destructors nor threads of environments may keep the process.
+        with contextlib.suppress(BaseException):
+            sys.stdout.flush()
+            sys.stderr.flush()
+        os._exit(status)

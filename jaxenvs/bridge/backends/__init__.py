@@ -1,0 +1,1 @@
+"""What steps the environments of a pool: one module each."""

@@ -1,0 +1,146 @@
+"""What a pool asks of that which steps its environments."""
+
+import abc
+import dataclasses
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import gymnasium
+import numpy as np
+
+from jaxenvs.bridge._arrays import Arrays, AutoresetMode, Plan, plan
+from jaxenvs.bridge._instances import Validate
+from jaxenvs.bridge._lines import RESET as RESET
+from jaxenvs.bridge._lines import RESET_ALL as RESET_ALL
+from jaxenvs.bridge._lines import STEP as STEP
+from jaxenvs.bridge._lines import STEP_ALL as STEP_ALL
+
+
+@dataclasses.dataclass(frozen=True)
+class Settings:
+    """How environments are run, the same for all of a pool."""
+
+    observation_space: gymnasium.Space
+    action_space: gymnasium.Space
+    info_fields: Mapping[str, gymnasium.Space]
+    autoreset_mode: AutoresetMode
+    max_episode_steps: int | None
+    validate: Validate
+    watched: bool  # whether somebody wants to know which environment is at work
+    lock_step: bool  # whether all are mostly stepped together
+
+    def plan(self, num_envs: int, start: int = 0) -> Plan:
+        """Where the arrays lie, from byte `start` of some memory on."""
+        return plan(
+            num_envs,
+            self.observation_space,
+            self.action_space,
+            self.info_fields,
+            self.autoreset_mode,
+            start,
+        )
+
+
+@dataclasses.dataclass(frozen=True)
+class Post:
+    """What an environment raised, or a warning about one."""
+
+    instance: int
+    what: str  # it did: "step", "reset", "warning" ...
+    text: str  # the traceback
+    worker: int | None = None
+    pid: int | None = None
+    fatal: bool = False  # the pool cannot go on
+
+    @classmethod
+    def parse(cls, data: bytes, worker: int, pid: int) -> "Post":
+        instance, what, text = data.decode(errors="replace").split("\n", 2)
+        return cls(int(instance), what, text, worker, pid)
+
+
+class Broken(Exception):
+    """An environment or its process failed outside of a step: `post` says how."""
+
+    def __init__(self, post: Post) -> None:
+        super().__init__(post.text)
+        self.post = post
+
+
+class Backend(abc.ABC):
+    """Steps environments.
+
+    It is made with the environments, says what it found in `facts`, and is then told by `attach`
+    how to run them. Requests name one of two buffers, in which they are answered. A pool does not
+    ask for an instance again before it took its answer.
+
+    What waits returns how that ended: `_lines.OK` with the flags INFO, DONE and ATTENTION of what
+    was waited for, or TIMEOUT or INTERRUPTED.
+    """
+
+    name: str
+    facts: Sequence[Mapping[str, Any]]  # of each environment, see `_worker.facts`
+    num_workers: int
+    plan: Plan
+    arrays: Arrays
+
+    @abc.abstractmethod
+    def attach(self, settings: Settings) -> None:
+        """Makes `plan` and `arrays`."""
+
+    @abc.abstractmethod
+    def start_all(self, op: int, buffer: int) -> None:
+        """Begins STEP_ALL or RESET_ALL."""
+
+    @abc.abstractmethod
+    def wait_all(self, buffer: int, timeout: float | None) -> int:
+        """Waits for everything that was begun."""
+
+    def step_all(self, op: int, buffer: int, timeout: float | None) -> int:
+        """`start_all` and `wait_all`."""
+        self.start_all(op, buffer)
+        return self.wait_all(buffer, timeout)
+
+    @abc.abstractmethod
+    def start_some(self, op: int, buffer: int, instances: np.ndarray) -> None:
+        """Begins STEP or RESET of some instances, int32[n]."""
+
+    @abc.abstractmethod
+    def take(self, out: np.ndarray, timeout: float | None) -> int:
+        """Waits for as many finished instances as fit into `out`, int32, and writes which."""
+
+    @abc.abstractmethod
+    def message(self, kind: str, instances: Sequence[int], *what: Any) -> list[Any]:
+        """Asks environments that are idle for something, see `_worker.perform`.
+
+        Raises:
+            Broken: one of them raised.
+        """
+
+    @abc.abstractmethod
+    def set_options(self, options: dict[str, Any] | None) -> None:
+        """Sets the options of the resets that follow."""
+
+    @abc.abstractmethod
+    def read_posts(self) -> list[Post]:
+        """Takes what was reported since the last call."""
+
+    def stuck(self) -> list[int]:
+        """Instances whose step made no progress since the last call."""
+        return []
+
+    def restart(self, instances: Sequence[int]) -> bool:
+        """Makes instances anew that hang; False if that cannot be done."""
+        return False
+
+    @abc.abstractmethod
+    def close(self, grace: float) -> list[Post]:
+        """Closes everything, by force after `grace` seconds; what environments raised."""
+
+
+class Private:
+    """Memory of one process, where nothing needs to be shared."""
+
+    @staticmethod
+    def arrays(settings: Settings, num_envs: int) -> tuple[Plan, Arrays]:
+        plan = settings.plan(num_envs)
+        return plan, Arrays.over(plan, np.zeros(plan.size, np.uint8).data)

@@ -1,0 +1,398 @@
+"""Environments in worker processes, several in each, with their arrays in shared memory."""
+
+import contextlib
+import os
+import select
+import signal
+import socket
+import threading
+import time
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import cloudpickle
+import numpy as np
+
+from jaxenvs.bridge import _lines
+from jaxenvs.bridge._arrays import Arrays
+from jaxenvs.bridge._lines import Bell, CallerLines, Words, num_bells, request, room_for, words_size
+from jaxenvs.bridge._log import log
+from jaxenvs.bridge._segment import Segment
+from jaxenvs.bridge._wire import receive, send
+from jaxenvs.bridge._zygote import zygote
+from jaxenvs.bridge.backends.base import Backend, Broken, Post, Settings
+from jaxenvs.errors import PoolError
+
+_SPIN_NS = 100_000  # about two wake-ups of an idle core
+_DEATHS_IN_A_ROW = 3  # of a worker that finishes nothing in between, before the pool gives up
+
+
+class _Process:
+    """One worker, as the caller knows it."""
+
+    def __init__(self, number: int, env_fns: list[Callable[[], Any]], first: int) -> None:
+        self.number, self.first, self.count = number, first, len(env_fns)
+        self._env_fns = cloudpickle.dumps(env_fns)
+        self.deaths, self.done_at_death = 0, -1
+        self.start()
+
+    def start(self) -> None:
+        """Forks a process; `made` waits for its environments."""
+        ours, theirs = socket.socketpair()
+        caller = _pidfd(os.getpid())
+        try:
+            self.pid = zygote.fork(
+                {"env_fns": self._env_fns, "first": self.first},
+                (theirs.fileno(), *(() if caller is None else (caller,))),
+            )
+        except BaseException:
+            ours.close()
+            raise
+        finally:
+            theirs.close()
+            if caller is not None:
+                os.close(caller)
+        self.socket, self.pidfd = ours, _pidfd(self.pid)
+
+    def made(self) -> list[dict[str, Any]]:
+        """The facts of its environments.
+
+        Raises:
+            Broken: a constructor raised, or the process died.
+        """
+        try:
+            (outcome, what), _ = receive(self.socket)
+        except EOFError:
+            status = self.reap()
+            text = f"the process ended with status {status} while it made its environments"
+            raise Broken(self.post(self.first, "its constructor", text)) from None
+        if outcome == "failed":
+            raise Broken(self.post(self.first, "its constructor", what))
+        return what
+
+    def post(self, instance: int, what: str, text: str) -> Post:
+        return Post(instance, what, text, self.number, self.pid)
+
+    def kill(self) -> None:
+        with contextlib.suppress(ProcessLookupError):
+            os.kill(self.pid, signal.SIGKILL)
+
+    def reap(self, patience: float = 5.0) -> int | None:
+        """Waits for its end."""
+        end = time.monotonic() + patience
+        while (status := zygote.reap(self.pid)) is None and time.monotonic() < end:
+            if self.pidfd is None:
+                time.sleep(0.002)
+            else:
+                _wait_readable(self.pidfd, 0.1)
+        return status
+
+    def forget(self) -> None:
+        self.socket.close()
+        if self.pidfd is not None:
+            os.close(self.pidfd)
+            self.pidfd = None
+
+
+class ProcessBackend(Backend):
+    """Worker processes.
+
+    Args:
+        env_fns: one for each instance.
+        num_workers: among which they are divided, in order.
+
+    Raises:
+        PoolError: they cannot be pickled.
+        Broken: a constructor raised.
+    """
+
+    name = "process"
+
+    def __init__(self, env_fns: Sequence[Callable[[], Any]], num_workers: int) -> None:
+        self.num_workers = num_workers
+        self._owner = os.getpid()
+        self._closing = False
+        self._broken: Post | None = None
+        self._message_lock = threading.Lock()
+        self._supervisor: _Supervisor | None = None
+        self._segment: Segment | None = None
+        self._bells: list[Bell] = []
+        self._progress: dict[int, tuple[int, int, int]] = {}
+        bounds = [w * len(env_fns) // num_workers for w in range(num_workers + 1)]
+        self._processes: list[_Process] = []
+        try:
+            for w in range(num_workers):
+                fns = list(env_fns[bounds[w] : bounds[w + 1]])
+                self._processes.append(_started(w, fns, bounds[w]))
+            self.facts = [fact for process in self._processes for fact in process.made()]
+        except BaseException:
+            self.close(0)
+            raise
+        self._owners = np.repeat(np.arange(num_workers, dtype=np.int32), np.diff(bounds))
+
+    @property
+    def pids(self) -> list[int]:
+        """The process of each worker."""
+        return [process.pid for process in self._processes]
+
+    def attach(self, settings: Settings) -> None:
+        room = room_for(2 * max(process.count for process in self._processes) + 8)
+        start = words_size(self.num_workers, room)
+        self.plan = settings.plan(len(self._owners), -(-start // 4096) * 4096)
+        self._segment = segment = Segment(self.plan.size)
+        self.words = Words(segment.memory, self.num_workers, room)
+        self.arrays = Arrays.over(self.plan, segment.memory)
+        self._bells = [Bell() for _ in range(num_bells(self.num_workers))]
+        self.lines = CallerLines(self.words, self._bells)
+        cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else 1
+        spins = self.num_workers <= cores and cores > 1
+        self.words.set_spin(_SPIN_NS if spins else 0)
+        self.words.set_home(0 if spins and settings.lock_step else -1)
+        self._attach = {
+            "size": segment.size,
+            "num_workers": self.num_workers,
+            "request_room": room,
+            "plan": self.plan,
+            "max_episode_steps": settings.max_episode_steps,
+            "validate": settings.validate,
+            "watched": settings.watched,
+        }
+        for process in self._processes:
+            self._send_attach(process, recover=False)
+        self._supervisor = _Supervisor(self)
+
+    def _send_attach(self, process: _Process, *, recover: bool) -> None:
+        assert self._segment is not None
+        asked, done, _ = self.words.counts(process.number)
+        self.words.pids[process.number] = process.pid
+        self.words.struct.core = -1
+        attach = {
+            **self._attach,
+            "worker": process.number,
+            "seen": done,
+            "skip": asked,
+            "recover": recover,
+        }
+        bells = [self._bells[process.number], self._bells[-1]] if self._bells else []
+        fds = (self._segment.fd, *(fd for bell in bells for fd in bell.fds))
+        send(process.socket, attach, fds)
+
+    # --- steps ---
+
+    def start_all(self, op: int, buffer: int) -> None:
+        self.lines.ask_all(request(op, buffer))
+
+    def wait_all(self, buffer: int, timeout: float | None) -> int:
+        return self.lines.wait_all(buffer, timeout)
+
+    def step_all(self, op: int, buffer: int, timeout: float | None) -> int:
+        return self.lines.step_all(request(op, buffer), timeout)
+
+    def start_some(self, op: int, buffer: int, instances: np.ndarray) -> None:
+        self.lines.ask_some(op, buffer, instances, self._owners[instances])
+
+    def take(self, out: np.ndarray, timeout: float | None) -> int:
+        return self.lines.take(out, timeout)
+
+    def read_posts(self) -> list[Post]:
+        posts = [
+            Post.parse(data, worker, self._processes[worker].pid)
+            for worker, data in self.words.read_posts()
+        ]
+        return [*posts, self._broken] if self._broken else posts
+
+    # --- messages ---
+
+    def message(self, kind: str, instances: Sequence[int], *what: Any) -> list[Any]:
+        values: dict[int, Any] = {}
+        for process in self._processes:
+            mine = [i for i in instances if self._owners[i] == process.number]
+            if not mine:
+                continue
+            rows, rest = [i - process.first for i in mine], list(what)
+            if kind == "set_attr":  # one value for each
+                rest[1] = [what[1][list(instances).index(i)] for i in mine]
+            values.update(zip(mine, self._tell(process, (kind, rows, *rest)), strict=True))
+        return [values[i] for i in instances]
+
+    def set_options(self, options: dict[str, Any] | None) -> None:
+        for process in self._processes:
+            self._tell(process, ("options", options))
+
+    def _tell(self, process: _Process, message: Any) -> Any:
+        with self._message_lock:
+            if self._broken:
+                raise Broken(self._broken)
+            self.lines.ask(process.number, request(_lines.MESSAGE))
+            try:
+                send(process.socket, message)
+                outcome, _ = receive(process.socket)
+            except (EOFError, OSError):
+                text = f"the process {process.pid} ended while it was asked for {message[0]!r}"
+                raise Broken(process.post(process.first, str(message[0]), text)) from None
+            self.lines.settle(process.number)
+        if outcome[0] == "error":
+            raise Broken(process.post(outcome[1], str(message[0]), outcome[2]))
+        return outcome[1]
+
+    # --- faults ---
+
+    def stuck(self) -> list[int]:
+        found = []
+        for process in self._processes:
+            counts = self.words.counts(process.number)
+            asked, done, current = counts
+            if asked != done and self._progress.get(process.number) == counts:
+                found += [current - 1] if current else list(self._rows(process))
+            self._progress[process.number] = counts
+        return found
+
+    def restart(self, instances: Sequence[int]) -> bool:
+        for worker in {int(self._owners[i]) for i in instances}:
+            self._progress.pop(worker, None)
+            self._processes[worker].kill()
+        return True
+
+    def _rows(self, process: _Process) -> range:
+        return range(process.first, process.first + process.count)
+
+    def revive(self, process: _Process) -> None:
+        """Starts a process in place of one that died. Called by the supervisor."""
+        with self._message_lock:  # whoever spoke to it has noticed by now
+            died, status = process.pid, process.reap()
+            _, done, _ = self.words.counts(process.number)
+            process.deaths = process.deaths + 1 if done == process.done_at_death else 1
+            process.done_at_death = done
+            process.forget()
+            what = f"process {died} of worker {process.number} {_ending(status)}"
+            try:
+                if process.deaths >= _DEATHS_IN_A_ROW:
+                    text = f"{what}; that happened {process.deaths} times before it answered once"
+                    raise Broken(process.post(process.first, "step", text))
+                process.start()
+                process.made()
+                self._send_attach(process, recover=True)
+            except (Broken, OSError, EOFError) as error:
+                text = error.post.text if isinstance(error, Broken) else str(error)
+                self._give_up(process, f"{what}, and could not be replaced: {text}")
+            else:
+                log.warning(
+                    "%s; environments %s were made anew and their episodes cut",
+                    *(what, list(self._rows(process))),
+                )
+
+    def _give_up(self, process: _Process, text: str) -> None:
+        """Lets nobody wait for a worker that will not come back."""
+        self._broken = Post(process.first, "step", text, process.number, process.pid, fatal=True)
+        self.words.post(process.number, f"{process.first}\nstep\n{text}".encode())
+        self.lines.finish_for(process.number)
+
+    # --- the end ---
+
+    def close(self, grace: float) -> list[Post]:
+        if self._owner != os.getpid():  # a fork of the caller has a copy of the pool
+            return []
+        self._closing = True
+        if self._supervisor is not None:
+            self._supervisor.stop()
+        posts, end = [], time.monotonic() + grace
+        if self._supervisor is not None and grace > 0:
+            for process in self._processes:
+                self.lines.ask(process.number, request(_lines.QUIT))
+        for process in self._processes:
+            if self._supervisor is not None and grace > 0:
+                process.socket.settimeout(max(0.001, end - time.monotonic()))
+                try:
+                    outcome, _ = receive(process.socket)
+                    if outcome[0] == "error":
+                        posts.append(process.post(outcome[1], "close", outcome[2]))
+                    _wait_readable(process.pidfd, max(0.0, end - time.monotonic()))
+                except (OSError, EOFError):
+                    pass
+        for process in self._processes:
+            process.kill()
+            process.reap()
+            process.forget()
+        for bell in self._bells:
+            bell.close()
+        self._bells = []
+        if self._segment is not None:
+            self._segment.close()
+        return posts
+
+
+class _Supervisor:
+    """A thread that notices when a worker dies, and replaces it.
+
+    Whoever waits for that worker, a compiled program too, goes on waiting and is answered by the
+    new one.
+    """
+
+    def __init__(self, backend: ProcessBackend) -> None:
+        self._backend = backend
+        self._stop_reading, self._stop_writing = os.pipe()
+        self._thread = threading.Thread(target=self._run, name="jaxenvs-pool", daemon=True)
+        self._thread.start()
+
+    def stop(self) -> None:
+        os.write(self._stop_writing, b"x")
+        if threading.current_thread() is not self._thread:
+            self._thread.join()
+            os.close(self._stop_reading)
+            os.close(self._stop_writing)
+
+    def _run(self) -> None:
+        while True:
+            poll = select.poll()
+            poll.register(self._stop_reading, select.POLLIN)
+            watched = {}
+            for process in self._backend._processes:
+                fd, what = process.pidfd, select.POLLIN
+                if fd is None:
+                    fd, what = process.socket.fileno(), select.POLLHUP
+                if fd >= 0:
+                    poll.register(fd, what)
+                    watched[fd] = process
+            ready = [fd for fd, _ in poll.poll()]
+            if self._stop_reading in ready:
+                return
+            for fd in ready:
+                self._backend.revive(watched[fd])
+
+
+def _started(number: int, env_fns: list[Callable[[], Any]], first: int) -> _Process:
+    try:
+        return _Process(number, env_fns, first)
+    except (OSError, EOFError):
+        raise
+    except Exception as error:
+        raise PoolError(
+            f"environment functions {first} to {first + len(env_fns) - 1} cannot be sent to a"
+            f" worker process: {type(error).__name__}: {error}.  Make what cannot be pickled"
+            ' inside the function, or pass backend="thread".'
+        ) from error
+
+
+def _ending(status: int | None) -> str:
+    if status is None:
+        return "ended"
+    if status < 0:
+        with contextlib.suppress(ValueError):
+            return f"was ended by {signal.Signals(-status).name}"
+    return f"ended with status {status}"
+
+
+def _pidfd(pid: int) -> int | None:
+    if not hasattr(os, "pidfd_open"):
+        return None
+    try:
+        return os.pidfd_open(pid)
+    except OSError:
+        return None
+
+
+def _wait_readable(fd: int | None, seconds: float) -> None:
+    if fd is not None:
+        poll = select.poll()
+        poll.register(fd, select.POLLIN)
+        poll.poll(seconds * 1000)

@@ -1,0 +1,86 @@
+"""Environments in the caller's own thread, one after the other."""
+
+from collections import deque
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import numpy as np
+
+from jaxenvs.bridge import _lines
+from jaxenvs.bridge._instances import Instances
+from jaxenvs.bridge._worker import facts, perform
+from jaxenvs.bridge.backends.base import RESET, STEP_ALL, Backend, Broken, Post, Private, Settings
+
+
+class SerialBackend(Backend):
+    """Steps when somebody waits: there is nobody else to do it."""
+
+    name = "serial"
+    num_workers = 0
+
+    def __init__(self, env_fns: Sequence[Callable[[], Any]]) -> None:
+        self._instances = Instances(env_fns)
+        self.facts = [facts(env) for env in self._instances.envs]
+        self._asked: tuple[int, int] | None = None  # op and buffer of all
+        self._some: deque[tuple[int, int, int]] = deque()  # op, buffer, instance
+        self._posts: list[Post] = []
+
+    def attach(self, settings: Settings) -> None:
+        self.plan, self.arrays = Private.arrays(settings, len(self._instances))
+        self._instances.attach(
+            self.plan,
+            self.arrays,
+            max_episode_steps=settings.max_episode_steps,
+            validate=settings.validate,
+            report=lambda *post: self._posts.append(Post(*post)),
+        )
+
+    def start_all(self, op: int, buffer: int) -> None:
+        self._asked = op, buffer
+
+    def wait_all(self, buffer: int, timeout: float | None) -> int:
+        if self._asked is None:
+            return self._attention()
+        op, buffer = self._asked
+        self._asked = None
+        instances = self._instances
+        noted = instances.step_all(buffer) if op == STEP_ALL else instances.reset_rows(buffer)
+        return noted | self._attention()
+
+    def start_some(self, op: int, buffer: int, instances: np.ndarray) -> None:
+        self._some.extend((op, buffer, instance) for instance in instances.tolist())
+
+    def take(self, out: np.ndarray, timeout: float | None) -> int:
+        for i in range(len(out)):
+            op, buffer, instance = self._some.popleft()
+            if op == RESET:
+                self._instances.reset_rows(buffer, (instance,))
+            else:
+                self._instances.step_one(buffer, instance)
+            out[i] = instance
+        return self._attention()
+
+    def message(self, kind: str, instances: Sequence[int], *what: Any) -> list[Any]:
+        outcome = perform(self._instances, kind, instances, *what)
+        if outcome[0] == "error":
+            raise Broken(Post(outcome[1], kind, outcome[2]))
+        return outcome[1]
+
+    def set_options(self, options: dict[str, Any] | None) -> None:
+        self._instances.options = options
+
+    def read_posts(self) -> list[Post]:
+        posts, self._posts = self._posts, []
+        return posts
+
+    def close(self, grace: float) -> list[Post]:
+        return close_instances(self._instances)
+
+    def _attention(self) -> int:
+        return _lines.ATTENTION if self._posts else _lines.OK
+
+
+def close_instances(instances: Instances) -> list[Post]:
+    """Closes environments of this process."""
+    outcome = perform(instances, "close")
+    return [] if outcome[0] == "ok" else [Post(outcome[1], "close", outcome[2])]

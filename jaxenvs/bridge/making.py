@@ -1,0 +1,243 @@
+"""From an id or a function to a pool."""
+
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any, Literal
+
+import gymnasium
+import numpy as np
+
+from jaxenvs.bridge._arrays import AutoresetMode
+from jaxenvs.bridge._instances import Validate
+from jaxenvs.bridge._layout import leaves_of
+from jaxenvs.bridge.backends.base import Backend, Broken, Settings
+from jaxenvs.bridge.hosts import env_fn_of
+from jaxenvs.bridge.pool import GYM_MODES, Pool, default_workers
+from jaxenvs.errors import PoolError, WorkerError
+
+BackendName = Literal["auto", "serial", "thread", "process", "asyncio", "ray", "native"]
+
+
+def make_pool(
+    env: str | Callable[[], Any] | Sequence[Callable[[], Any]],
+    num_envs: int | None = None,
+    *,
+    batch_size: int | None = None,
+    num_workers: int | Literal["auto"] = "auto",
+    envs_per_worker: int | None = None,
+    backend: BackendName = "auto",
+    seed: int | Sequence[int] | None = None,
+    autoreset_mode: AutoresetMode | gymnasium.vector.AutoresetMode = "next_step",
+    timeout: float | None = None,
+    on_failure: Literal["raise", "restart"] = "raise",
+    max_episode_steps: int | None = None,
+    info_fields: Sequence[str] | Mapping[str, gymnasium.Space] = (),
+    validate: Validate = "first",
+    copy: bool = False,
+    **kwargs: Any,
+) -> Pool:
+    """Makes a pool of environments that are not JAX.
+
+    Args:
+        env: an id, "gymnasium/CartPole-v1" or plain "CartPole-v1"; "gym/...", "dm_control/...",
+            "envpool/..." and others, see the page on the host bridge; or a function that makes an
+            environment of Gymnasium, classic gym, dm_env or PettingZoo (parallel); or one such
+            function for each environment.
+        num_envs: N; may be left out with a list of functions.
+        batch_size: B, how many results `recv` waits for; None for N: all step together.
+        num_workers: processes, threads or actors; "auto" is as many as there are cores.
+        envs_per_worker: environments in each worker, in place of `num_workers`.
+        backend: what steps them. "serial": the caller, one after the other. "thread": threads of
+            this process, for environments that wait or release the interpreter lock. "process":
+            worker processes. "asyncio": one event loop, for environments whose `step` is a
+            coroutine. "ray": actors of a Ray cluster. "native": `env` makes something that is
+            vectorised already. "auto": measured, see `jaxenvs tune`.
+        seed: of the first reset: environment i is seeded with `seed + i`; or one for each.
+        autoreset_mode: what follows a finished episode: "next_step", "same_step", "disabled", or
+            Gymnasium's `AutoresetMode`.
+        timeout: seconds that one step or reset may take; None for any time.
+        on_failure: of an environment that raises or does not answer in time. "raise": the call
+            raises `WorkerError` or `EnvTimeoutError`. "restart": it is logged. In both cases the
+            environment is made anew and flagged. A process that dies is always replaced.
+        max_episode_steps: truncates episodes, besides the environments' own limits.
+        info_fields: entries of info that every step returns as an array, also inside `jit`:
+            names, whose shapes are looked up in one environment, or the space of each.
+        validate: what is checked of observations. Shape and dtype always are. "first" looks for
+            NaN in every batch, and whether the first ones of each environment are in its space
+            (a warning if not); True raises for any observation outside of its space; False takes
+            everything. Actions are checked unless it is False.
+        copy: return arrays of your own in place of views, see `Pool`.
+        **kwargs: for the environment of an id.
+
+    Returns:
+        A `Pool`, which is a `gymnasium.vector.VectorEnv`.
+
+    Raises:
+        PoolError: values that cannot work, or environments whose spaces differ.
+        WorkerError: a constructor raised; the message has its traceback.
+        UnknownEnvironmentError: there is no such id.
+        MissingExtraError: a package is missing.
+
+    Example:
+        >>> with jaxenvs.make_pool("gymnasium/CartPole-v1", 3, backend="serial") as pool:
+        ...     observation, info = pool.reset(seed=0)
+        ...     observation, reward, terminated, truncated, info = pool.step([0, 1, 0])
+        >>> observation.shape
+        (3, 4)
+    """
+    name, env_fns = env_fn_of(env, num_envs, kwargs)
+    count = len(env_fns)
+    batch = count if batch_size is None else batch_size
+    if not 1 <= batch <= count:
+        raise PoolError(
+            f"make_pool got batch_size={batch_size} for num_envs={count}; it must be from 1 to"
+            " num_envs.  Leave it out to step all together."
+        )
+    mode = _mode(autoreset_mode)
+    _check_options(backend, timeout, on_failure, max_episode_steps, validate)
+    workers = _num_workers(num_workers, envs_per_worker, count)
+    made = _made(backend, env_fns, workers, name)
+    try:
+        found = made.facts[0]
+        _refuse_different(made.facts, name)
+        settings = Settings(
+            observation_space=found["observation_space"],
+            action_space=found["action_space"],
+            info_fields=_fields(info_fields, env_fns),
+            autoreset_mode=mode,
+            max_episode_steps=max_episode_steps,
+            validate=validate,
+            watched=timeout is not None,
+            lock_step=batch == count,
+        )
+        made.attach(settings)
+        return Pool(
+            made,
+            batch_size=batch,
+            seed=seed,
+            settings=settings,
+            timeout=timeout,
+            on_failure=on_failure,
+            copy=copy,
+            name=name,
+        )
+    except BaseException:
+        made.close(0)
+        raise
+
+
+def _made(
+    backend: str, env_fns: list[Callable[[], Any]], num_workers: int | None, name: str
+) -> Backend:
+    count = len(env_fns)
+    try:
+        if backend == "serial":
+            from jaxenvs.bridge.backends.serial import SerialBackend
+
+            return SerialBackend(env_fns)
+        from jaxenvs.bridge.backends.process import ProcessBackend
+
+        return ProcessBackend(env_fns, num_workers or default_workers(count))
+    except Broken as error:
+        post = error.post
+        failed = WorkerError(
+            f'environment {post.instance} ("{name}") failed in {post.what}'
+            f"  The traceback follows.\n{post.text}"
+        )
+        failed.env_ids = (post.instance,)
+        raise failed from None
+
+
+def _mode(mode: Any) -> AutoresetMode:
+    for name, theirs in GYM_MODES.items():
+        if mode in (name, theirs):
+            return name  # pyright: ignore[reportReturnType]
+    raise PoolError(
+        f"make_pool got autoreset_mode={mode!r}; expected one of {', '.join(map(repr, GYM_MODES))}."
+    )
+
+
+def _check_options(
+    backend: Any, timeout: Any, on_failure: Any, max_episode_steps: Any, validate: Any
+) -> None:
+    from typing import get_args
+
+    for name, value, allowed in (
+        ("backend", backend, get_args(BackendName)),
+        ("on_failure", on_failure, ("raise", "restart")),
+        ("validate", validate, ("first", True, False)),
+    ):
+        if value not in allowed:
+            raise PoolError(
+                f"make_pool got {name}={value!r}; expected one of {', '.join(map(repr, allowed))}."
+            )
+    if timeout is not None and not timeout > 0:
+        raise PoolError(f"make_pool got timeout={timeout!r}; expected seconds above 0, or None.")
+    if max_episode_steps is not None and max_episode_steps < 1:
+        raise PoolError(
+            f"make_pool got max_episode_steps={max_episode_steps!r}; it must be at least 1."
+        )
+
+
+def _num_workers(num_workers: Any, envs_per_worker: int | None, count: int) -> int | None:
+    if envs_per_worker is not None:
+        if num_workers != "auto":
+            raise PoolError(
+                f"make_pool got num_workers={num_workers!r} and envs_per_worker={envs_per_worker}."
+                "  Pass one of them."
+            )
+        if envs_per_worker < 1:
+            raise PoolError(f"make_pool got envs_per_worker={envs_per_worker}; at least 1.")
+        return -(-count // envs_per_worker)
+    if num_workers == "auto":
+        return None
+    if not isinstance(num_workers, int) or not 1 <= num_workers <= count:
+        raise PoolError(
+            f'make_pool got num_workers={num_workers!r} for {count} environments; expected "auto"'
+            f" or a number from 1 to {count}."
+        )
+    return num_workers
+
+
+def _refuse_different(all_facts: Sequence[Mapping[str, Any]], name: str) -> None:
+    first = all_facts[0]
+    for i, each in enumerate(all_facts):
+        for kind in ("observation_space", "action_space"):
+            if each[kind] != first[kind]:
+                raise PoolError(
+                    f"environments 0 and {i} of {name!r} have different {kind}s:\n"
+                    f"  0: {first[kind]}\n  {i}: {each[kind]}\n"
+                    "Wrap them so that they agree, or make a pool of each kind."
+                )
+    leaves_of(first["observation_space"])
+    leaves_of(first["action_space"])
+
+
+def _fields(
+    fields: Sequence[str] | Mapping[str, gymnasium.Space], env_fns: Sequence[Callable[[], Any]]
+) -> dict[str, gymnasium.Space]:
+    if isinstance(fields, Mapping) or not fields:
+        return dict(fields)
+    env = env_fns[0]()
+    try:
+        _, info = env.reset(seed=0)
+        infos = [info, env.step(env.action_space.sample())[4]]
+    finally:
+        env.close()
+    found = {}
+    for name in fields:
+        values = [np.asarray(info[name]) for info in infos if name in info]
+        if not values or values[0].dtype == object:
+            raise PoolError(
+                f"info_fields names {name!r}, which neither reset nor the first step returned as"
+                f" a number or an array; they have {sorted({key for i in infos for key in i})}."
+                "  Pass a space for it: info_fields={name: space}."
+            )
+        found[name] = _space_of(values[-1])
+    return found
+
+
+def _space_of(value: np.ndarray) -> gymnasium.Space:
+    if value.dtype == np.bool_:
+        return gymnasium.spaces.Box(0, 1, value.shape, np.bool_)
+    limits = np.finfo(value.dtype) if value.dtype.kind == "f" else np.iinfo(value.dtype)
+    return gymnasium.spaces.Box(limits.min, limits.max, value.shape, value.dtype.type)

@@ -1,0 +1,93 @@
+/* What Python calls by ctypes: pool.h, exported; placing workers on cores; the parent's death. */
+#define _GNU_SOURCE
+#include "pool.h"
+
+#include <poll.h>
+#include <pthread.h>
+#include <signal.h>
+#include <stdlib.h>
+
+#define JX_EXPORT __attribute__((visibility("default")))
+
+static int64_t deadline_after(int64_t nanoseconds) {
+  return nanoseconds < 0 ? -1 : jx_now() + nanoseconds;
+}
+
+/* Keeps workers off the caller's core, and the one at home on it. They are moved by their pids
+ * when the caller was moved by the system; the caller itself never is. */
+static void place(jx_pool *pool) {
+  int core = sched_getcpu();
+  if (core < 0 || core == pool->core) return;
+  pool->core = core;
+  cpu_set_t all, here, others;
+  if (sched_getaffinity(0, sizeof all, &all)) return;
+  CPU_ZERO(&here);
+  CPU_SET(core, &here);
+  others = all;
+  CPU_CLR(core, &others);
+  if (!CPU_COUNT(&others)) others = all;
+  for (uint32_t w = 0; w < pool->num_workers; w++)
+    sched_setaffinity(pool->pids[w], sizeof all,
+                      (int32_t)w == pool->header->home ? &here : &others);
+}
+
+/* Asks every worker for the same. */
+JX_EXPORT void jaxenvs_ask_all(jx_pool *pool, uint32_t request) {
+  if (pool->header->home >= 0) place(pool);
+  jx_ask_all(pool, request);
+}
+
+/* One lock-step: asks every worker for the same and waits for all. */
+JX_EXPORT int jaxenvs_step_all(jx_pool *pool, uint32_t request, int64_t timeout_ns) {
+  jaxenvs_ask_all(pool, request);
+  return jx_wait_all(pool, request >> 28 & 1, deadline_after(timeout_ns));
+}
+
+/* Asks for `op` of `count` instances, whose workers are `owners`. */
+JX_EXPORT void jaxenvs_ask_some(jx_pool *pool, uint32_t op, uint32_t buffer,
+                                const int32_t *instances, const int32_t *owners, uint32_t count) {
+  for (uint32_t i = 0; i < count; i++) {
+    uint32_t request = JX_REQUEST(op, buffer, instances[i]);
+    jx_ask(pool, (uint32_t)owners[i], &request, 1);
+  }
+}
+
+JX_EXPORT void jaxenvs_ask(jx_pool *pool, uint32_t w, uint32_t request) {
+  jx_ask(pool, w, &request, 1);
+}
+
+JX_EXPORT int jaxenvs_wait_all(jx_pool *pool, uint32_t buffer, int64_t timeout_ns) {
+  return jx_wait_all(pool, buffer, deadline_after(timeout_ns));
+}
+
+JX_EXPORT int jaxenvs_take(jx_pool *pool, uint32_t count, int32_t *instances, int64_t timeout_ns) {
+  return jx_take(pool, count, instances, deadline_after(timeout_ns));
+}
+
+JX_EXPORT uint32_t jaxenvs_next(jx_pool *pool, uint32_t w, uint32_t seen) {
+  return jx_next(pool, w, seen);
+}
+
+JX_EXPORT void jaxenvs_finish(jx_pool *pool, uint32_t w, uint32_t done) {
+  jx_finish(pool, w, done);
+}
+
+/* Ends this process when the one behind `pidfd` ends. A thread of its own in C, since an
+ * environment may hold Python's lock for as long as it likes. */
+static void *watch(void *argument) {
+  struct pollfd parent = {(int)(intptr_t)argument, POLLIN, 0};
+  while (poll(&parent, 1, -1) < 0 && errno == EINTR) {}
+  kill(getpid(), SIGKILL);
+  return NULL;
+}
+
+JX_EXPORT int jaxenvs_end_with(int pidfd) {
+  pthread_t thread;
+  sigset_t all, before;
+  sigfillset(&all);
+  pthread_sigmask(SIG_SETMASK, &all, &before); /* signals are for Python's own threads */
+  int status = pthread_create(&thread, NULL, watch, (void *)(intptr_t)pidfd);
+  pthread_sigmask(SIG_SETMASK, &before, NULL);
+  if (!status) pthread_detach(thread);
+  return status;
+}

@@ -1,0 +1,242 @@
+/* How a caller and its workers wake one another: requests, answers, spinning, sleeping.
+ *
+ * Everything lies in memory that the processes share. A worker has a ring of requests that only
+ * the caller writes, and works them off in order; so the count of those it has finished says which
+ * they are. `lines.py` has the same in Python, for machines without a compiler.
+ *
+ * Waking a sleeping core costs 20 to 50 us, more than a small batch takes. So who waits first
+ * looks again and again for a while, and only then sleeps (futex). The word that is waited for and
+ * the word that says "asleep" are written and read in opposite order by the two sides,
+ * sequentially consistent: one of them always sees the other.
+ *
+ * Included by pool.c, which Python calls by ctypes, and by xla.cc, which XLA calls.
+ */
+#ifndef JAXENVS_POOL_H
+#define JAXENVS_POOL_H
+
+#include <errno.h>
+#include <linux/futex.h>
+#include <sched.h>
+#include <stdint.h>
+#include <string.h>
+#include <sys/syscall.h>
+#include <time.h>
+#include <unistd.h>
+
+/* One for each worker. The caller writes the first 64 bytes, the worker the last: two cache
+ * lines, so that neither side takes the other's away by writing its own. */
+typedef struct {
+  uint32_t asked;         /* futex: requests put into the ring, ever */
+  uint32_t caller_asleep; /* the caller sleeps on `done` */
+  uint32_t unused0[14];
+  uint32_t done;          /* futex: requests finished, ever */
+  uint32_t worker_asleep; /* the worker sleeps on `asked` */
+  uint32_t current;       /* the instance at work, plus 1; 0 between two; kept under a timeout */
+  uint32_t noted[2];      /* JX_INFO, JX_DONE of the last batch in each buffer */
+  uint32_t unused1[11];
+} jx_line;
+
+/* One for the pool. */
+typedef struct {
+  uint32_t finished;      /* futex: requests finished by all workers, ever */
+  uint32_t caller_asleep; /* the caller sleeps on `finished` until it is `wanted` */
+  uint32_t wanted;
+  uint32_t attention;     /* something went wrong: look before you trust the batch */
+  uint32_t unused0[12];
+  uint32_t spin_ns;       /* how long to look before sleeping; 0 sleeps at once */
+  int32_t home;           /* the worker that shares the caller's core, or -1 */
+  uint32_t unused1[14];
+} jx_header;
+
+/* What a process knows of the shared memory; every process fills in its own. */
+typedef struct {
+  jx_header *header;
+  jx_line *lines;        /* [num_workers] */
+  uint32_t *requests;    /* [num_workers][request_room], see JX_OP */
+  uint32_t num_workers;
+  uint32_t request_room; /* a power of two */
+  /* Of the caller only: */
+  uint32_t *taken;       /* [num_workers], requests whose answers were taken, ever */
+  uint32_t next;         /* the worker whose answers are looked for first */
+  int32_t core;          /* where the caller was when workers were last placed, or -1 */
+  int32_t *pids;         /* [num_workers] */
+} jx_pool;
+
+/* A request: op << 29 | buffer << 28 | instance. */
+enum { JX_STEP, JX_RESET, JX_STEP_ALL, JX_RESET_ALL, JX_MESSAGE, JX_QUIT };
+#define JX_REQUEST(op, buffer, instance) \
+  ((uint32_t)(op) << 29 | (uint32_t)(buffer) << 28 | (uint32_t)(instance))
+#define JX_INSTANCE(request) ((request) & 0x0fffffffu)
+#define JX_IS_MESSAGE(request) ((request) >> 29 == JX_MESSAGE) /* answered by another way */
+
+/* How a wait ended; the flags of a batch are added to JX_OK. */
+enum { JX_OK = 0, JX_TIMEOUT = 1, JX_INTERRUPTED = 2, JX_INFO = 4, JX_DONE = 8, JX_ATTENTION = 16 };
+
+static inline uint32_t jx_load(const uint32_t *word) {
+  return __atomic_load_n(word, __ATOMIC_SEQ_CST);
+}
+
+static inline void jx_store(uint32_t *word, uint32_t value) {
+  __atomic_store_n(word, value, __ATOMIC_SEQ_CST);
+}
+
+static inline int jx_reached(const uint32_t *word, uint32_t target) {
+  return (int32_t)(jx_load(word) - target) >= 0; /* counts wrap around */
+}
+
+static inline int64_t jx_now(void) {
+  struct timespec t;
+  clock_gettime(CLOCK_MONOTONIC, &t);
+  return (int64_t)t.tv_sec * 1000000000 + t.tv_nsec;
+}
+
+static inline void jx_pause(void) {
+#if defined(__x86_64__) || defined(__i386__)
+  __builtin_ia32_pause();
+#elif defined(__aarch64__)
+  __asm__ __volatile__("yield");
+#endif
+}
+
+static inline void jx_wake(uint32_t *word) {
+  syscall(SYS_futex, word, FUTEX_WAKE, 1, NULL, NULL, 0);
+}
+
+/* Waits until `word` reaches `target`. `asleep` tells the other side whether to wake us.
+ * deadline: jx_now() from which to give up; negative waits for ever. */
+static inline int jx_wait(uint32_t *word, uint32_t target, uint32_t *asleep, int64_t spin_ns,
+                          int64_t deadline) {
+  if (jx_reached(word, target)) return JX_OK;
+  if (spin_ns > 0) {
+    int64_t end = jx_now() + spin_ns;
+    do {
+      for (int i = 0; i < 32; i++) {
+        if (jx_reached(word, target)) return JX_OK;
+        jx_pause();
+      }
+    } while (jx_now() < end);
+  }
+  int status = JX_OK;
+  jx_store(asleep, 1);
+  for (;;) {
+    uint32_t seen = jx_load(word);
+    if ((int32_t)(seen - target) >= 0) break;
+    struct timespec nap = {0, 100000000}; /* a net, should a wake-up ever be lost */
+    if (deadline >= 0) {
+      int64_t left = deadline - jx_now();
+      if (left <= 0) { status = JX_TIMEOUT; break; }
+      if (left < nap.tv_nsec) nap.tv_nsec = left;
+    }
+    if (syscall(SYS_futex, word, FUTEX_WAIT, seen, &nap, NULL, 0) < 0 && errno == EINTR) {
+      status = JX_INTERRUPTED; /* a signal: its handler is Python's business */
+      break;
+    }
+  }
+  jx_store(asleep, 0);
+  return status;
+}
+
+/* --- the caller's side ------------------------------------------------------------------- */
+
+/* Puts `count` requests before worker w. */
+static inline void jx_ask(jx_pool *pool, uint32_t w, const uint32_t *requests, uint32_t count) {
+  jx_line *line = &pool->lines[w];
+  uint32_t *ring = pool->requests + (size_t)w * pool->request_room;
+  uint32_t asked = line->asked;
+  for (uint32_t i = 0; i < count; i++) ring[(asked + i) & (pool->request_room - 1)] = requests[i];
+  jx_store(&line->asked, asked + count);
+  if (jx_load(&line->worker_asleep)) jx_wake(&line->asked);
+}
+
+/* Puts the same request before every worker. */
+static inline void jx_ask_all(jx_pool *pool, uint32_t request) {
+  int32_t home = pool->header->home;
+  /* The one at home last: it cannot run before this thread sleeps. */
+  for (uint32_t i = 1; i <= pool->num_workers; i++)
+    jx_ask(pool, home < 0 ? i - 1 : (home + i) % pool->num_workers, &request, 1);
+}
+
+/* Waits until every worker has answered all it was asked, and counts the answers as taken. The
+ * one at home runs on this core, so sleeping hands the core over to it; the others are looked out
+ * for. Returns what was noted of the batch in `buffer`. */
+static inline int jx_wait_all(jx_pool *pool, uint32_t buffer, int64_t deadline) {
+  uint32_t n = pool->num_workers, noted = 0;
+  int32_t home = pool->header->home;
+  for (uint32_t i = 0; i < n; i++) {
+    uint32_t w = home < 0 ? i : (home + i) % n;
+    jx_line *line = &pool->lines[w];
+    int64_t spin = (int32_t)w == home ? 0 : pool->header->spin_ns;
+    int status = jx_wait(&line->done, line->asked, &line->caller_asleep, spin, deadline);
+    if (status != JX_OK) return status;
+    noted |= line->noted[buffer];
+  }
+  for (uint32_t w = 0; w < n; w++) pool->taken[w] = pool->lines[w].asked;
+  return (int)noted | (jx_load(&pool->header->attention) ? JX_ATTENTION : JX_OK);
+}
+
+/* Takes up to `count` finished instances of worker w and writes which they are. */
+static inline uint32_t jx_take_from(jx_pool *pool, uint32_t w, uint32_t count, int32_t *instances) {
+  uint32_t *ring = pool->requests + (size_t)w * pool->request_room;
+  uint32_t done = jx_load(&pool->lines[w].done), got = 0;
+  for (; pool->taken[w] != done; pool->taken[w]++) {
+    uint32_t request = ring[pool->taken[w] & (pool->request_room - 1)];
+    if (JX_IS_MESSAGE(request)) continue;
+    if (got == count) break;
+    instances[got++] = (int32_t)JX_INSTANCE(request);
+  }
+  return got;
+}
+
+/* How many finished instances of worker w are there to take. */
+static inline uint32_t jx_ready(jx_pool *pool, uint32_t w) {
+  uint32_t *ring = pool->requests + (size_t)w * pool->request_room;
+  uint32_t done = jx_load(&pool->lines[w].done), ready = 0;
+  for (uint32_t i = pool->taken[w]; i != done; i++)
+    ready += !JX_IS_MESSAGE(ring[i & (pool->request_room - 1)]);
+  return ready;
+}
+
+/* Waits for `count` finished instances, and writes which they are. Nothing is taken unless all
+ * are there. */
+static inline int jx_take(jx_pool *pool, uint32_t count, int32_t *instances, int64_t deadline) {
+  jx_header *header = pool->header;
+  for (;;) {
+    uint32_t seen = jx_load(&header->finished), ready = 0;
+    for (uint32_t w = 0; w < pool->num_workers; w++) ready += jx_ready(pool, w);
+    if (ready >= count) break;
+    uint32_t target = seen + (count - ready);
+    jx_store(&header->wanted, target);
+    /* `finished` was read first and grows last, so this wakes too early at worst. */
+    int64_t nap = jx_now() + 100000000;
+    if (deadline >= 0 && deadline < nap) nap = deadline;
+    int status = jx_wait(&header->finished, target, &header->caller_asleep, header->spin_ns, nap);
+    if (status == JX_TIMEOUT && (deadline < 0 || jx_now() < deadline)) continue;
+    if (status != JX_OK) return status;
+  }
+  for (uint32_t got = 0; got < count; pool->next = (pool->next + 1) % pool->num_workers)
+    got += jx_take_from(pool, pool->next, count - got, instances + got);
+  return jx_load(&header->attention) ? JX_ATTENTION : JX_OK;
+}
+
+/* --- the worker's side ------------------------------------------------------------------- */
+
+/* Waits for requests after the first `seen` ones and returns how many there are, ever. */
+static inline uint32_t jx_next(jx_pool *pool, uint32_t w, uint32_t seen) {
+  jx_line *line = &pool->lines[w];
+  int64_t spin = (int32_t)w == pool->header->home ? 0 : pool->header->spin_ns;
+  jx_wait(&line->asked, seen + 1, &line->worker_asleep, spin, -1);
+  return jx_load(&line->asked);
+}
+
+/* Says that worker w has finished the first `done` requests of all, one more than before. */
+static inline void jx_finish(jx_pool *pool, uint32_t w, uint32_t done) {
+  jx_line *line = &pool->lines[w];
+  jx_header *header = pool->header;
+  jx_store(&line->done, done);
+  if (jx_load(&line->caller_asleep)) jx_wake(&line->done);
+  uint32_t finished = __atomic_add_fetch(&header->finished, 1, __ATOMIC_SEQ_CST);
+  if (jx_load(&header->caller_asleep) && (int32_t)(finished - jx_load(&header->wanted)) >= 0)
+    jx_wake(&header->finished);
+}
+
+#endif

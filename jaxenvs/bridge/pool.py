@@ -1,0 +1,862 @@
+"""Pools: many environments that are not JAX, stepped together or as they finish."""
+
+import contextlib
+import os
+import threading
+import warnings
+import weakref
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any, Literal, Self
+
+import gymnasium
+import numpy as np
+from gymnasium.vector import AutoresetMode as GymAutoresetMode
+from gymnasium.vector.utils import batch_space
+
+from jaxenvs.bridge import _lines
+from jaxenvs.bridge._infos import merged, unpickled
+from jaxenvs.bridge._layout import Leaf, leaves_of, tree_of
+from jaxenvs.bridge._log import log
+from jaxenvs.bridge.backends.base import (
+    RESET,
+    RESET_ALL,
+    STEP,
+    STEP_ALL,
+    Backend,
+    Broken,
+    Post,
+    Settings,
+)
+from jaxenvs.errors import (
+    ActionError,
+    AlreadyPendingError,
+    ClosedError,
+    EnvIdError,
+    EnvTimeoutError,
+    NothingPendingError,
+    PoolError,
+    SeedError,
+    WorkerError,
+    describe,
+)
+
+Batch = tuple[Any, np.ndarray, np.ndarray, np.ndarray, dict[str, Any]]
+
+GYM_MODES = {
+    "same_step": GymAutoresetMode.SAME_STEP,
+    "next_step": GymAutoresetMode.NEXT_STEP,
+    "disabled": GymAutoresetMode.DISABLED,
+}
+_GRACE = 5.0  # seconds that environments have for their close()
+
+
+class Pool(gymnasium.vector.VectorEnv):
+    """Environments behind one set of arrays; made by `jaxenvs.make_pool`.
+
+    N is `num_envs`, B is `batch_size`. A batch is `(observation, reward, terminated, truncated,
+    info)`, each with a leading [N] where all are stepped together (B = N), else [B]. `reward` is
+    float64, the flags are bool, `observation` has the tree and the dtypes of the environments'
+    space. `info` has
+
+    - `env_id`: int32, which environment each row belongs to;
+    - `elapsed_step`: int32, steps of the episode that the reward belongs to; 0 from a reset;
+    - `restarted`: bool, whether the environment had to be made anew, its episode cut;
+    - `final_obs` and `final_info` under same-step autoreset, where an episode ended, with masks;
+    - what the environments' own infos have, as arrays where they can be, with a mask `_name`.
+
+    What a call returns are views of memory that the next call but one writes to; `copy=True`
+    returns arrays of your own.
+    """
+
+    def __init__(
+        self,
+        backend: Backend,
+        *,
+        batch_size: int,
+        seed: int | Sequence[int] | None,
+        settings: Settings,
+        timeout: float | None,
+        on_failure: Literal["raise", "restart"],
+        copy: bool,
+        name: str,
+    ) -> None:
+        self._backend = backend
+        self._finalizer = weakref.finalize(self, _close_unasked, backend)
+        self.num_envs = backend.plan.num_envs
+        self.batch_size = batch_size
+        self.name = name
+        self.autoreset_mode = settings.autoreset_mode
+        self._settings = settings
+        self._seed = seed
+        self._timeout, self._on_failure, self._copy = timeout, on_failure, copy
+        facts = backend.facts[0]
+        self.spec = facts["spec"]
+        self.render_mode = facts["render_mode"]
+        self.metadata = {**facts["metadata"], "autoreset_mode": GYM_MODES[self.autoreset_mode]}
+        self.single_observation_space = settings.observation_space
+        self.single_action_space = settings.action_space
+        self.observation_space = batch_space(settings.observation_space, self.num_envs)
+        self.action_space = batch_space(settings.action_space, self.num_envs)
+        self.closed = False
+        self._lock = threading.RLock()
+        self._all_pending: int | None = None  # the operation that all are at
+        self._busy = np.zeros(self.num_envs, bool)  # the ones that are at something by themselves
+        self._num_busy = 0
+        self._ready = np.zeros(self.num_envs, bool)  # the ones that have been reset
+        self._all_ready = False
+        self._buffer = 0  # that the latest batch of all is in
+        self._look_for_restarts = False
+        self._action_leaves = leaves_of(settings.action_space)
+        self._take_action = _action_taker(settings, backend.arrays.actions)
+        self._batches = [_Rows(settings, batch_size) for _ in range(2)]
+        self._latest = 0
+        self._every_id = np.arange(self.num_envs, dtype=np.int32)
+        self._every_true = np.ones(self.num_envs, bool)
+        self._every_false = np.zeros(self.num_envs, bool)
+        for constant in (self._every_id, self._every_true, self._every_false):
+            constant.flags.writeable = False
+        self._views = [self._answer_views(buffer) for buffer in range(2)]
+
+    # --- what it is ---
+
+    @property
+    def backend(self) -> str:
+        """What steps the environments: "serial", "thread", "process" ..."""
+        return self._backend.name
+
+    @property
+    def num_workers(self) -> int:
+        """Processes, threads or actors that step the environments; 0 if the caller does."""
+        return self._backend.num_workers
+
+    @property
+    def unwrapped(self) -> "Pool":
+        return self
+
+    def __repr__(self) -> str:
+        return (
+            f"Pool({self.name!r}, num_envs={self.num_envs}, batch_size={self.batch_size},"
+            f" backend={self.backend!r}, num_workers={self.num_workers})"
+        )
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+    # --- reset ---
+
+    def reset(
+        self,
+        *,
+        seed: int | Sequence[int | None] | None = None,
+        options: dict[str, Any] | None = None,
+        env_ids: Any = None,
+    ) -> tuple[Any, dict[str, Any]]:
+        """Begins an episode in every environment, or in some.
+
+        Args:
+            seed: environment i is seeded with `seed + i`; or one for each that is reset. None
+                seeds none, but for the seed that the pool was made with at its first reset.
+            options: given to the environments' `reset`, without "reset_mask", bool[N], which
+                names those to reset.
+            env_ids: int[n], the ones to reset.
+
+        Returns:
+            The observation and info of all N; with `env_ids` of those n.
+
+        Raises:
+            AlreadyPendingError: environments that are to be reset still owe a result.
+            SeedError, EnvIdError: the seeds or the numbers do not fit the environments.
+        """
+        with self._lock:
+            options, mask = _without_mask(options, self.num_envs)
+            if mask is not None and env_ids is not None:
+                raise PoolError("reset got env_ids and options['reset_mask'].  Pass one of them.")
+            if mask is None and env_ids is None:
+                self.reset_async(seed=seed, options=options)
+                return self.reset_wait()
+            ids = self._ids(np.flatnonzero(mask) if env_ids is None else env_ids)
+            self._refuse_busy("reset", ids)
+            if self._num_busy:
+                self._refuse_pending("reset of some")
+            self._begin_reset(ids, seed, options, one_by_one=True)
+            batch = self._collect(np.empty(len(ids), np.int32), order=ids)
+            if mask is None:
+                return batch[0], batch[4]
+            return self._patched(ids, batch)
+
+    def reset_async(
+        self,
+        *,
+        seed: int | Sequence[int | None] | None = None,
+        options: dict[str, Any] | None = None,
+    ) -> None:
+        """Begins what `reset` does; `reset_wait` returns it."""
+        with self._lock:
+            self._refuse_pending("reset")
+            self._begin_reset(self._every_id, seed, options, one_by_one=False)
+
+    def reset_wait(self) -> tuple[Any, dict[str, Any]]:
+        """Waits for `reset_async`.
+
+        Raises:
+            NothingPendingError: no reset was begun.
+        """
+        with self._lock:
+            if self._all_pending != RESET_ALL:
+                raise NothingPendingError(
+                    "reset_wait was called, and no reset was begun.  Call reset_async() first."
+                )
+            batch = self._wait_for_all()
+            return batch[0], batch[4]
+
+    def async_reset(
+        self,
+        *,
+        seed: int | Sequence[int | None] | None = None,
+        options: dict[str, Any] | None = None,
+        env_ids: Any = None,
+    ) -> None:
+        """Begins an episode in every environment, or in some; `recv` returns them as they come."""
+        with self._lock:
+            ids = self._every_id if env_ids is None else self._ids(env_ids)
+            if self.batch_size == self.num_envs and len(ids) == self.num_envs:
+                self.reset_async(seed=seed, options=options)
+                return
+            self._refuse_busy("async_reset", ids)
+            self._begin_reset(ids, seed, options, one_by_one=True)
+
+    def _begin_reset(
+        self, ids: np.ndarray, seed: Any, options: dict[str, Any] | None, *, one_by_one: bool
+    ) -> None:
+        if seed is None and not self._ready.any():
+            seed = self._seed
+        self._backend.arrays.seeds[ids] = _seeds(seed, ids)
+        self._tell_backend(self._backend.set_options, options)
+        self._ready[ids] = True
+        self._all_ready = bool(self._ready.all())
+        if one_by_one:
+            self._start_some(RESET, ids)
+        else:
+            self._start_all(RESET_ALL)
+
+    # --- step ---
+
+    def step(self, actions: Any, env_ids: Any = None) -> Batch:
+        """Steps every environment, or some, and waits for them.
+
+        Args:
+            actions: one for each, [N, ...] or [n, ...], a tree like the action space.
+            env_ids: int[n], the ones to step; None for all, in order.
+
+        Returns:
+            observation, reward, terminated, truncated, info; rows in the order of `env_ids`.
+
+        Raises:
+            ActionError: the actions have another shape, or values out of range.
+            AlreadyPendingError: environments that are to be stepped still owe a result.
+            WorkerError: an environment raised. All have stepped, and that one was made anew.
+            EnvTimeoutError: an environment did not answer in time.
+        """
+        with self._lock:
+            if env_ids is not None:
+                ids = self._ids(env_ids)
+                self._refuse_pending("step of some")
+                self._begin_step(actions, ids)
+                return self._collect(np.empty(len(ids), np.int32), order=ids)
+            if self._all_pending is not None or self._num_busy or not self._all_ready:
+                self._refuse_pending("step")
+            self._take_action(actions, None, self.num_envs)
+            buffer = self._buffer ^ 1
+            self._all_pending, self._buffer = STEP_ALL, buffer
+            status = self._backend.step_all(STEP_ALL, buffer, self._patience)
+            if status & 3:
+                return self._wait_for_all(status)
+            self._all_pending = None
+            return self._batch_of_all(buffer, status)
+
+    def step_async(self, actions: Any) -> None:
+        """Begins a step of every environment; `step_wait` returns it."""
+        with self._lock:
+            self._refuse_pending("step_async")
+            self._take_action(actions, None, self.num_envs)
+            self._start_all(STEP_ALL)
+
+    def step_wait(self) -> Batch:
+        """Waits for `step_async`.
+
+        Raises:
+            NothingPendingError: no step was begun.
+        """
+        with self._lock:
+            if self._all_pending != STEP_ALL:
+                raise NothingPendingError(
+                    "step_wait was called, and no step was begun.  Call step_async(actions) first."
+                )
+            return self._wait_for_all()
+
+    def send(self, actions: Any, env_ids: Any = None) -> None:
+        """Begins a step of some environments, as EnvPool does; `recv` returns them as they come.
+
+        Args:
+            actions: one for each of `env_ids`, [n, ...].
+            env_ids: int[n], `info["env_id"]` of the `recv` that is answered; None for all.
+        """
+        with self._lock:
+            if self.batch_size == self.num_envs and (env_ids is None or self._are_all(env_ids)):
+                self.step_async(actions)
+            else:
+                self._begin_step(actions, self._every_id if env_ids is None else self._ids(env_ids))
+
+    def recv(self) -> Batch:
+        """Waits for the first `batch_size` environments that finish what they were sent.
+
+        Fewer are returned where fewer are at work, so it never waits for nobody.
+
+        Raises:
+            NothingPendingError: none is at work.
+        """
+        with self._lock:
+            if self._all_pending is not None:
+                return self._wait_for_all()
+            if not self._num_busy:
+                self._refuse_closed()
+                raise NothingPendingError(
+                    "recv was called, and no environment owes a result.  Call send(actions,"
+                    " env_ids) or async_reset() first."
+                )
+            count = min(self.batch_size, self._num_busy)
+            return self._collect(np.empty(count, np.int32))
+
+    def _begin_step(self, actions: Any, ids: np.ndarray) -> None:
+        self._refuse_busy("send", ids)
+        if not self._all_ready and not self._ready[ids].all():
+            missing = ids[~self._ready[ids]].tolist()
+            raise PoolError(
+                f"environments {_short(missing)} were stepped before they were reset."
+                "  Call reset() or async_reset() first."
+            )
+        self._take_action(actions, ids, len(ids))
+        self._start_some(STEP, ids)
+
+    def _start_all(self, op: int) -> None:
+        self._buffer ^= 1
+        self._all_pending = op
+        self._backend.start_all(op, self._buffer)
+
+    def _start_some(self, op: int, ids: np.ndarray) -> None:
+        self._busy[ids] = True
+        self._num_busy += len(ids)
+        # Not where the latest batch of all lies, which its receiver may still look at.
+        self._backend.start_some(op, self._buffer ^ 1, np.ascontiguousarray(ids, np.int32))
+
+    def _wait_for_all(self, status: int | None = None) -> Batch:
+        buffer = self._buffer
+        status = self._waited(lambda time: self._backend.wait_all(buffer, time), status)
+        self._all_pending = None
+        return self._batch_of_all(buffer, status)
+
+    @property
+    def _patience(self) -> float | None:
+        """How long to wait before looking whether somebody hangs."""
+        return None if self._timeout is None else self._timeout / 2
+
+    def _waited(self, wait: Callable[[float | None], int], status: int | None = None) -> int:
+        while True:
+            if status is None:
+                try:
+                    status = wait(self._patience)
+                except BaseException:
+                    # Ctrl-C within an environment: nobody knows how far it came.
+                    self._all_pending, self._num_busy, self._all_ready = None, 0, False
+                    self._busy[:] = self._ready[:] = False
+                    raise
+            if not status & 3:
+                return status
+            if status == _lines.TIMEOUT and (stuck := self._backend.stuck()):
+                self._handle_hang(stuck)
+            status = None
+
+    def _handle_hang(self, stuck: list[int]) -> None:
+        what = (
+            f"environments {_short(stuck)}" if len(stuck) > 1 else f"environment {stuck[0]}"
+        ) + f' ("{self.name}") did not answer within {self._timeout:g} s'
+        if self._on_failure == "restart" and self._backend.restart(stuck):
+            log.warning("%s; they are made anew", what)
+            return
+        error = EnvTimeoutError(
+            f"{what}.  Wait again with recv() or step_wait(), close the pool, or make it with"
+            ' on_failure="restart".'
+        )
+        error.env_ids = tuple(stuck)
+        raise error
+
+    # --- what is returned ---
+
+    def _batch_of_all(self, buffer: int, status: int) -> Batch:
+        arrays = self._backend.arrays
+        infos = {
+            "env_id": self._every_id,
+            "_env_id": self._every_true,
+            "elapsed_step": arrays.elapsed.copy(),
+            "_elapsed_step": self._every_true,
+            "restarted": self._every_false,
+            "_restarted": self._every_true,
+        }
+        if status & _lines.ATTENTION or self._look_for_restarts:
+            self._attend(status)
+            infos["restarted"] = self._take_restarted(self._every_id)
+        observation, reward, terminated, truncated, fields = self._views[buffer]
+        if self._copy:
+            observation = _copied(observation)
+            reward, terminated, truncated = reward.copy(), terminated.copy(), truncated.copy()
+        for name, value in fields.items():
+            infos[name] = _copied(value) if self._copy else value
+            infos[f"_{name}"] = self._every_true
+        if status & (_lines.INFO | _lines.DONE):
+            self._add_infos(infos, buffer, self._every_id, terminated | truncated)
+        return observation, reward, terminated, truncated, infos
+
+    def _collect(self, ids: np.ndarray, order: np.ndarray | None = None) -> Batch:
+        """Waits for len(ids) finished ones, and copies their rows together."""
+        status = self._waited(lambda time: self._backend.take(ids, time))
+        if order is not None:
+            ids[:] = order  # all of them are there, so rows can come as they were asked for
+        self._busy[ids] = False
+        self._num_busy -= len(ids)
+        infos: dict[str, Any] = {"env_id": ids}
+        attended = status & _lines.ATTENTION or self._look_for_restarts
+        if attended:
+            self._attend(status)
+        arrays, buffer = self._backend.arrays, self._buffer ^ 1
+        answer = arrays.answers[buffer]
+        if self._copy or len(ids) > self.batch_size:
+            rows = _Rows(self._settings, len(ids))
+        else:
+            self._latest ^= 1
+            rows = self._batches[self._latest]
+        observation, reward, terminated, truncated, fields = rows.gather(answer, ids)
+        infos["elapsed_step"] = arrays.elapsed[ids]
+        infos["restarted"] = (
+            self._take_restarted(ids) if attended else self._every_false[: len(ids)]
+        )
+        infos.update(fields)
+        every = self._every_true[: len(ids)]
+        infos.update({f"_{name}": every for name in tuple(infos)})
+        done = terminated | truncated
+        if done.any() or answer.info_size[ids].any():
+            self._add_infos(infos, buffer, ids, done)
+        return observation, reward, terminated, truncated, infos
+
+    def _patched(self, ids: np.ndarray, batch: Batch) -> tuple[Any, dict[str, Any]]:
+        """All N observations, those of `ids` new, the others as they were."""
+        latest = self._backend.arrays.answers[self._buffer].observation
+        leaves = [array.copy() for array in latest]
+        for leaf, part in zip(
+            leaves, _leaves(batch[0], self.single_observation_space), strict=True
+        ):
+            leaf[ids] = part
+        for array, leaf in zip(latest, leaves, strict=True):
+            array[ids] = leaf[ids]  # the next one that patches sees it too
+        infos: dict[str, Any] = {}
+        for name, value in batch[4].items():
+            if isinstance(value, np.ndarray) and value.shape[:1] == (len(ids),):
+                infos[name] = np.zeros((self.num_envs, *value.shape[1:]), value.dtype)
+                infos[name][ids] = value
+        infos["env_id"] = self._every_id
+        return tree_of(self.single_observation_space, iter(leaves)), infos
+
+    def _add_infos(
+        self, infos: dict[str, Any], buffer: int, ids: np.ndarray, done: np.ndarray
+    ) -> None:
+        answer = self._backend.arrays.answers[buffer]
+        sizes = answer.info_size[ids]
+        own: list[tuple[int, Mapping[str, Any]]] = []
+        final: dict[int, Mapping[str, Any]] = {}
+        for row in np.flatnonzero(sizes).tolist():
+            instance, size = int(ids[row]), int(sizes[row])
+            if size > 0:
+                data = answer.info[instance, :size].data
+            else:
+                (data,) = self._tell_backend(
+                    self._backend.message, "kept_info", (instance,), buffer
+                )
+            info, final[row] = unpickled(data)
+            own.append((row, info))
+        count = len(ids)
+        merged(infos, own, count)
+        if answer.final_observation and done.any():
+            observations = np.full(count, None, object)
+            for row in np.flatnonzero(done).tolist():
+                leaves = (array[ids[row]].copy() for array in answer.final_observation)
+                observations[row] = tree_of(self.single_observation_space, leaves)
+            final_info: dict[str, Any] = {}
+            merged(final_info, final.items(), count)
+            infos.update(
+                final_obs=observations,
+                _final_obs=done.copy(),
+                final_info=final_info,
+                _final_info=done.copy(),
+            )
+
+    def _answer_views(self, buffer: int) -> tuple[Any, ...]:
+        answer = self._backend.arrays.answers[buffer]
+        observation = tree_of(self.single_observation_space, iter(answer.observation))
+        fields = _fields_of(self._settings, answer.fields)
+        return observation, answer.reward, answer.terminated, answer.truncated, fields
+
+    # --- faults ---
+
+    def _attend(self, status: int) -> None:
+        self._look_for_restarts = True
+        failures = []
+        for post in self._backend.read_posts() if status & _lines.ATTENTION else ():
+            if post.what == "warning":
+                warnings.warn(f"{post.text}.  Pass validate=False to say nothing.", stacklevel=4)
+            elif self._on_failure == "restart" and not post.fatal:
+                log.warning("%s", self._message_of(post))
+            else:
+                failures.append(post)
+        if failures:
+            raise self._error(failures)
+
+    def _error(self, posts: Sequence[Post]) -> WorkerError:
+        error = WorkerError("\n".join(map(self._message_of, posts)))
+        error.env_ids = tuple(post.instance for post in posts)
+        return error
+
+    def _message_of(self, post: Post) -> str:
+        where = "" if post.worker is None else f", worker {post.worker}, process {post.pid}"
+        kind = post.text.strip().rsplit("\n", 1)[-1]
+        head = f'environment {post.instance} ("{self.name}"{where}) failed in {post.what}: {kind}'
+        if post.fatal:
+            return f"{head}\n  The pool cannot go on: close it and make another."
+        if post.what in ("step", "reset"):
+            head += '\n  It was made anew, reset and flagged in info["restarted"].'
+        return f"{head}  The traceback follows.\n{post.text}"
+
+    def _take_restarted(self, ids: np.ndarray) -> np.ndarray:
+        restarted = self._backend.arrays.restarted
+        found = restarted[ids]
+        restarted[ids] = False
+        self._look_for_restarts = bool(restarted.any())
+        return found
+
+    def _tell_backend(self, function: Callable[..., Any], *args: Any) -> Any:
+        try:
+            return function(*args)
+        except Broken as error:
+            raise self._error([error.post]) from None
+
+    # --- misuse ---
+
+    def _refuse_closed(self) -> None:
+        if self.closed:
+            raise ClosedError(f"{self!r} was used after close().  Make another pool.")
+
+    def _refuse_pending(self, what: str) -> None:
+        self._refuse_closed()
+        if self._all_pending is not None or self._num_busy:
+            begun = "step_async" if self._all_pending == STEP_ALL else "reset_async"
+            waits = "step_wait() or recv()" if self._all_pending == STEP_ALL else "reset_wait()"
+            if self._all_pending is None:
+                begun, waits = "send or async_reset", "recv()"
+            busy = _short(np.flatnonzero(self._busy).tolist()) if self._num_busy else "all"
+            raise AlreadyPendingError(
+                f"{what} was called while environments {busy} still owe the result of {begun}."
+                f"  Call {waits} first."
+            )
+        if "reset" not in what and not self._all_ready:
+            raise PoolError(
+                f"{what} was called before environments"
+                f" {_short(np.flatnonzero(~self._ready).tolist())} were reset.  Call reset() first."
+            )
+
+    def _refuse_busy(self, what: str, ids: np.ndarray) -> None:
+        self._refuse_closed()
+        if self._all_pending is not None:
+            self._refuse_pending(what)
+        if self._num_busy and self._busy[ids].any():
+            raise AlreadyPendingError(
+                f"{what} was called for environments {_short(ids[self._busy[ids]].tolist())},"
+                " which still owe a result.  Call recv() first."
+            )
+
+    def _ids(self, env_ids: Any) -> np.ndarray:
+        ids = np.asarray(env_ids)
+        if ids.dtype == np.bool_ or ids.ndim != 1 or not (ids.dtype.kind in "iu" and len(ids)):
+            raise EnvIdError(
+                f"env_ids got {describe(ids)}; expected int32[n] of numbers from 0 to"
+                f" {self.num_envs - 1}, at least one."
+            )
+        if ids.min() < 0 or ids.max() >= self.num_envs:
+            wrong = ids[(ids < 0) | (ids >= self.num_envs)]
+            raise EnvIdError(
+                f"env_ids got {_short(wrong.tolist())}; environments are numbered from 0 to"
+                f" {self.num_envs - 1}."
+            )
+        if len(np.unique(ids)) != len(ids):
+            values, counts = np.unique(ids, return_counts=True)
+            raise EnvIdError(
+                f"env_ids got {_short(values[counts > 1].tolist())} more than once."
+                "  Send each environment one action, then wait for it."
+            )
+        return ids.astype(np.int32)
+
+    def _are_all(self, env_ids: Any) -> bool:
+        return np.array_equal(env_ids, self._every_id)
+
+    # --- beside stepping ---
+
+    def render(self, env_ids: Any = None) -> tuple[Any, ...]:
+        """What the environments' `render` returns, for all or for some; a tuple."""
+        return self.call("render", env_ids=env_ids)
+
+    def call(self, name: str, *args: Any, env_ids: Any = None, **kwargs: Any) -> tuple[Any, ...]:
+        """Calls a method of the environments, or reads an attribute, for all or for some.
+
+        Raises:
+            AlreadyPendingError: they are being stepped.
+            WorkerError: one of them raised.
+        """
+        with self._lock:
+            ids = self._every_id if env_ids is None else self._ids(env_ids)
+            self._refuse_busy(f"call({name!r})", ids)
+            return tuple(
+                self._tell_backend(self._backend.message, "call", ids.tolist(), name, args, kwargs)
+            )
+
+    def get_attr(self, name: str) -> tuple[Any, ...]:
+        """Reads an attribute of every environment."""
+        return self.call(name)
+
+    def set_attr(self, name: str, values: Any) -> None:
+        """Sets an attribute of every environment: a list or tuple of N values, or one for all."""
+        with self._lock:
+            self._refuse_busy(f"set_attr({name!r})", self._every_id)
+            each = list(values) if isinstance(values, (list, tuple)) else [values] * self.num_envs
+            if len(each) != self.num_envs:
+                raise PoolError(
+                    f'set_attr("{name}") got {len(each)} values for num_envs={self.num_envs}.'
+                    "  Pass one for each environment, or a single one."
+                )
+            ids = self._every_id.tolist()
+            self._tell_backend(self._backend.message, "set_attr", ids, name, each)
+
+    def close(self, *, grace: float = _GRACE, **kwargs: Any) -> None:
+        """Closes every environment and ends every worker; again does nothing.
+
+        Args:
+            grace: seconds that the environments have for it; then their processes are ended.
+
+        Raises:
+            WorkerError: the `close` of an environment raised; everything is closed all the same.
+        """
+        with self._lock:
+            if self.closed:
+                return
+            self.closed = True
+            if self._finalizer.detach() is None:
+                return
+            self._all_ready = False
+            posts = self._backend.close(grace)
+        if posts:
+            raise self._error(posts)
+
+    def __del__(self) -> None:  # Gymnasium's closes; ours does so by a finalizer
+        pass
+
+
+class _Rows:
+    """Arrays that rows of an answer are copied together in."""
+
+    def __init__(self, settings: Settings, size: int) -> None:
+        self._settings = settings
+        leaves = leaves_of(settings.observation_space)
+        self._observation = [np.empty((size, *leaf.shape), leaf.dtype) for leaf in leaves]
+        self._reward = np.empty(size)
+        self._terminated, self._truncated = np.empty(size, bool), np.empty(size, bool)
+
+    def gather(self, answer: Any, ids: np.ndarray) -> tuple[Any, ...]:
+        count = len(ids)
+        observation = iter(
+            [
+                # "clip" spares a second copy; the numbers are in range.
+                np.take(source, ids, axis=0, out=target[:count], mode="clip")
+                for source, target in zip(answer.observation, self._observation, strict=True)
+            ]
+        )
+        return (
+            tree_of(self._settings.observation_space, observation),
+            np.take(answer.reward, ids, out=self._reward[:count], mode="clip"),
+            np.take(answer.terminated, ids, out=self._terminated[:count], mode="clip"),
+            np.take(answer.truncated, ids, out=self._truncated[:count], mode="clip"),
+            _fields_of(self._settings, [array[ids] for array in answer.fields]),
+        )
+
+
+def _fields_of(settings: Settings, arrays: list[np.ndarray]) -> dict[str, Any]:
+    leaves = iter(arrays)
+    return {name: tree_of(space, leaves) for name, space in settings.info_fields.items()}
+
+
+def _action_taker(settings: Settings, arrays: list[np.ndarray]) -> Callable[..., None]:
+    """A function that checks actions and copies them to where workers read them."""
+    space = settings.action_space
+    leaves = leaves_of(space)
+    takers = [
+        _leaf_taker(leaf, _sub_space(space, leaf), array, bool(settings.validate))
+        for leaf, array in zip(leaves, arrays, strict=True)
+    ]
+    if len(leaves) == 1 and not leaves[0].path:
+        return takers[0]
+
+    def take(actions: Any, ids: np.ndarray | None, count: int) -> None:
+        try:
+            parts = _leaves(actions, space)
+        except (KeyError, IndexError, TypeError) as error:
+            raise ActionError(
+                f"actions are {describe(actions)}; expected a tree like {space}, with one row for"
+                " each environment in every array."
+            ) from error
+        for taker, part in zip(takers, parts, strict=True):
+            taker(part, ids, count)
+
+    return take
+
+
+def _leaf_taker(
+    leaf: Leaf, space: gymnasium.Space, array: np.ndarray, validate: bool
+) -> Callable[[Any, np.ndarray | None, int], None]:
+    at = "".join(f"[{key!r}]" for key in leaf.path)
+    kinds = {"f": "fiu", "i": "iu", "u": "iu", "b": "b"}.get(leaf.dtype.kind, leaf.dtype.kind)
+    if isinstance(space, gymnasium.spaces.MultiBinary):
+        kinds = "iub"
+    check = _value_check(space) if validate else None
+
+    def take(actions: Any, ids: np.ndarray | None, count: int) -> None:
+        actions = np.asarray(actions)
+        if actions.shape != (count, *leaf.shape) or actions.dtype.kind not in kinds:
+            raise ActionError(
+                f"actions{at} are {describe(actions)}; expected"
+                f" {leaf.dtype}{[count, *leaf.shape]}.  Pass one for each environment."
+            )
+        if check is not None:
+            check(actions, at)
+        if ids is None:
+            array[...] = actions
+        else:
+            array[ids] = actions
+
+    return take
+
+
+def _value_check(space: gymnasium.Space) -> Callable[[np.ndarray, str], None] | None:
+    if isinstance(space, gymnasium.spaces.Discrete):
+        start, count = int(space.start), int(space.n)
+    elif isinstance(space, gymnasium.spaces.MultiDiscrete):
+        start, count = space.start, space.nvec
+    elif isinstance(space, gymnasium.spaces.MultiBinary):
+        start, count = 0, 2
+    else:
+        return _refuse_nan if np.dtype(space.dtype).kind == "f" else None
+    simple = np.ndim(count) == 0
+
+    def check(actions: np.ndarray, at: str) -> None:
+        if simple and actions.dtype == np.int64:
+            # Negative ones are huge without their sign: one comparison for both ends.
+            shifted = actions - start if start else actions
+            if np.maximum.reduce(shifted.view(np.uint64), axis=None) < count:
+                return
+        wrong = (actions < start) | (actions - start >= count)
+        if wrong.any():
+            row = int(np.argwhere(wrong)[0][0])
+            raise ActionError(f"action {row}{at} is {actions[row]}; it is not in {space}.")
+
+    return check
+
+
+def _refuse_nan(actions: np.ndarray, at: str) -> None:
+    if np.isnan(actions).any():
+        row = int(np.argwhere(np.isnan(actions))[0][0])
+        raise ActionError(f"action {row}{at} is not a number: {actions[row]}.")
+
+
+def _sub_space(space: Any, leaf: Leaf) -> gymnasium.Space:
+    for key in leaf.path:
+        space = space.spaces[key]
+    return space
+
+
+def _leaves(tree: Any, space: gymnasium.Space) -> list[Any]:
+    if isinstance(space, gymnasium.spaces.Dict):
+        if set(tree) != set(space.spaces):
+            raise KeyError(f"{sorted(tree)} for {sorted(space.spaces)}")
+        return [leaf for key, sub in space.spaces.items() for leaf in _leaves(tree[key], sub)]
+    if isinstance(space, gymnasium.spaces.Tuple):
+        if len(tree) != len(space.spaces):
+            raise IndexError(f"{len(tree)} for {len(space.spaces)}")
+        return [leaf for i, sub in enumerate(space.spaces) for leaf in _leaves(tree[i], sub)]
+    return [tree]
+
+
+def _copied(tree: Any) -> Any:
+    if isinstance(tree, dict):
+        return {key: _copied(value) for key, value in tree.items()}
+    if isinstance(tree, tuple):
+        return tuple(map(_copied, tree))
+    return tree.copy()
+
+
+def _seeds(seed: Any, ids: np.ndarray) -> Any:
+    """int64 for each of `ids`; -1 for none."""
+    if seed is None:
+        return -1
+    if isinstance(seed, (int, np.integer)) and not isinstance(seed, bool):
+        seeds: list[Any] = [int(seed) + int(i) for i in ids]
+    else:
+        seeds = list(seed) if isinstance(seed, (Sequence, np.ndarray)) else [seed]
+    if len(seeds) != len(ids):
+        raise SeedError(
+            f"reset got {len(seeds)} seeds for {len(ids)} environments."
+            "  Pass one for each, or a single number."
+        )
+    for each in seeds:
+        is_number = isinstance(each, (int, np.integer)) and not isinstance(each, bool)
+        if each is not None and not (is_number and 0 <= each < 2**63):
+            raise SeedError(f"reset got the seed {each!r}; expected whole numbers from 0 on.")
+    return [-1 if each is None else int(each) for each in seeds]
+
+
+def _without_mask(
+    options: dict[str, Any] | None, num_envs: int
+) -> tuple[dict[str, Any] | None, np.ndarray | None]:
+    if not options or "reset_mask" not in options:
+        return options, None
+    mask = np.asarray(options["reset_mask"])
+    if mask.shape != (num_envs,) or mask.dtype != np.bool_ or not mask.any():
+        raise PoolError(
+            f"options['reset_mask'] got {describe(mask)} with {int(np.count_nonzero(mask))} true;"
+            f" expected bool[{num_envs}] with at least one true."
+        )
+    rest = {name: value for name, value in options.items() if name != "reset_mask"}
+    return rest or None, mask
+
+
+def _short(numbers: Sequence[int], limit: int = 8) -> str:
+    shown = ", ".join(map(str, numbers[:limit]))
+    return f"[{shown}]" if len(numbers) <= limit else f"[{shown}, ... {len(numbers)} in all]"
+
+
+def _close_unasked(backend: Backend) -> None:
+    """Closes what was never closed: at garbage collection, or at the end of the program."""
+    with contextlib.suppress(Exception):
+        backend.close(1.0)
+
+
+def default_workers(num_envs: int) -> int:
+    """As many as this process may use cores, and no more than there are environments."""
+    cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count()
+    return max(1, min(num_envs, cores or 1))
