@@ -1,0 +1,130 @@
+"""Environments whose every answer is known beforehand."""
+
+import os
+import time
+from typing import Any
+
+import gymnasium
+import numpy as np
+from gymnasium import spaces
+
+
+class Counter(gymnasium.Env):
+    """Counts its steps: observation [number, episode, step], reward the step, ends after `length`.
+
+    `info` has the step too, at every one.
+    """
+
+    metadata = {"render_modes": ["rgb_array"]}  # noqa: RUF012
+    render_mode = "rgb_array"
+    observation_space = spaces.Box(-1, 1e6, (3,), np.float32)
+    action_space = spaces.Discrete(3)
+
+    def __init__(self, number: int = 0, length: int = 5, seconds: float = 0.0) -> None:
+        self.number, self.length, self.seconds = number, length, seconds
+        self.episode, self.count, self.seed, self.options = 0, 0, None, None
+
+    def reset(self, *, seed: Any = None, options: Any = None) -> Any:
+        self.episode, self.count = self.episode + 1, 0
+        self.seed, self.options = seed, options
+        return self._observation(), {"count": 0, "seed": -1 if seed is None else seed}
+
+    def step(self, action: Any) -> Any:
+        if self.seconds:
+            time.sleep(self.seconds)
+        self.count += 1
+        over = self.count >= self.length
+        info = {"count": self.count, "action": int(action)}
+        return self._observation(), float(self.count), over, False, info
+
+    def render(self) -> Any:
+        return np.full((2, 3, 3), self.number, np.uint8)
+
+    def process(self) -> int:
+        """A method to call."""
+        return os.getpid()
+
+    def _observation(self) -> Any:
+        return np.array((self.number, self.episode, self.count), np.float32)
+
+
+class Composite(gymnasium.Env):
+    """A tree of spaces at both ends; what it observes is made of the last action."""
+
+    observation_space = spaces.Dict(
+        {
+            "image": spaces.Box(0, 255, (4, 4, 1), np.uint8),
+            "pair": spaces.Tuple((spaces.Discrete(5, start=-1), spaces.MultiBinary(3))),
+            "speed": spaces.Box(-np.inf, np.inf, (), np.float64),
+        }
+    )
+    action_space = spaces.Dict(
+        {"button": spaces.Discrete(4), "stick": spaces.Box(-1, 1, (2,), np.float32)}
+    )
+
+    def reset(self, *, seed: Any = None, options: Any = None) -> Any:
+        return self._observation(0, np.zeros(2, np.float32)), {}
+
+    def step(self, action: Any) -> Any:
+        observation = self._observation(action["button"], action["stick"])
+        return observation, float(action["stick"].sum()), False, False, {}
+
+    def _observation(self, button: int, stick: Any) -> Any:
+        return {
+            "image": np.full((4, 4, 1), button, np.uint8),
+            "pair": (button - 1, np.array([button & 1, button >> 1 & 1, 0], np.int8)),
+            "speed": np.float64(stick[0]),
+        }
+
+
+class Misbehaving(Counter):
+    """Does something at a given step of its first life: raises, exits, hangs, returns nonsense.
+
+    What it does is a name of a method; `where` tells "step", "reset", "render" or "close". Whether
+    it has done so already is a file's existence, since it is made anew afterwards.
+    """
+
+    def __init__(self, what: str, marker: str, where: str = "step", at: int = 2) -> None:
+        super().__init__()
+        self.what, self.marker, self.where, self.at = what, marker, where, at
+        if where == "init":
+            self._act("init")
+
+    def _act(self, where: str) -> Any:
+        if where != self.where or os.path.exists(self.marker):
+            return None
+        if where == "step" and self.count != self.at:
+            return None
+        with open(self.marker, "w"):
+            pass
+        return getattr(self, self.what)()
+
+    def raises(self) -> None:
+        raise ValueError("a deliberate error")
+
+    def exits(self) -> None:
+        raise SystemExit(3)
+
+    def is_killed(self) -> None:
+        os.kill(os.getpid(), 9)
+
+    def hangs(self) -> None:
+        time.sleep(60)
+
+    def step(self, action: Any) -> Any:
+        result = super().step(action)
+        observation = self._act("step")
+        return result if observation is None else (observation, *result[1:])
+
+    def reset(self, **kwargs: Any) -> Any:
+        result = super().reset(**kwargs)
+        if self.episode > 1:
+            self._act("reset")
+        return result
+
+    def render(self) -> Any:
+        self._act("render")
+        return super().render()
+
+    def close(self) -> None:
+        self._act("close")
