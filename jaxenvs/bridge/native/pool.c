@@ -1,5 +1,4 @@
 /* What Python calls by ctypes: pool.h, exported; placing workers on cores; the parent's death. */
-#define _GNU_SOURCE
 #include "pool.h"
 
 #include <poll.h>
@@ -13,27 +12,8 @@ static int64_t deadline_after(int64_t nanoseconds) {
   return nanoseconds < 0 ? -1 : jx_now() + nanoseconds;
 }
 
-/* Keeps workers off the caller's core, and the one at home on it. They are moved by their pids
- * when the caller was moved by the system; the caller itself never is. */
-static void place(jx_pool *pool) {
-  int core = sched_getcpu();
-  if (core < 0 || core == pool->core) return;
-  pool->core = core;
-  cpu_set_t all, here, others;
-  if (sched_getaffinity(0, sizeof all, &all)) return;
-  CPU_ZERO(&here);
-  CPU_SET(core, &here);
-  others = all;
-  CPU_CLR(core, &others);
-  if (!CPU_COUNT(&others)) others = all;
-  for (uint32_t w = 0; w < pool->num_workers; w++)
-    sched_setaffinity(pool->pids[w], sizeof all,
-                      (int32_t)w == pool->header->home ? &here : &others);
-}
-
 /* Asks every worker for the same. */
 JX_EXPORT void jaxenvs_ask_all(jx_pool *pool, uint32_t request) {
-  if (pool->header->home >= 0) place(pool);
   jx_ask_all(pool, request);
 }
 

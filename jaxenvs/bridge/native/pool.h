@@ -14,6 +14,9 @@
 #ifndef JAXENVS_POOL_H
 #define JAXENVS_POOL_H
 
+#ifndef _GNU_SOURCE
+#define _GNU_SOURCE
+#endif
 #include <errno.h>
 #include <linux/futex.h>
 #include <sched.h>
@@ -148,9 +151,28 @@ static inline void jx_ask(jx_pool *pool, uint32_t w, const uint32_t *requests, u
   if (jx_load(&line->worker_asleep)) jx_wake(&line->asked);
 }
 
+/* Keeps workers off the caller's core, and the one at home on it. They are moved by their pids
+ * when the caller was moved by the system; the caller itself never is. */
+static inline void jx_place(jx_pool *pool) {
+  int core = sched_getcpu();
+  if (core < 0 || core == pool->core) return;
+  pool->core = core;
+  cpu_set_t all, here, others;
+  if (sched_getaffinity(0, sizeof all, &all)) return;
+  CPU_ZERO(&here);
+  CPU_SET(core, &here);
+  others = all;
+  CPU_CLR(core, &others);
+  if (!CPU_COUNT(&others)) others = all;
+  for (uint32_t w = 0; w < pool->num_workers; w++)
+    sched_setaffinity(pool->pids[w], sizeof all,
+                      (int32_t)w == pool->header->home ? &here : &others);
+}
+
 /* Puts the same request before every worker. */
 static inline void jx_ask_all(jx_pool *pool, uint32_t request) {
   int32_t home = pool->header->home;
+  if (home >= 0) jx_place(pool);
   /* The one at home last: it cannot run before this thread sleeps. */
   for (uint32_t i = 1; i <= pool->num_workers; i++)
     jx_ask(pool, home < 0 ? i - 1 : (home + i) % pool->num_workers, &request, 1);

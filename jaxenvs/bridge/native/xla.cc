@@ -1,0 +1,500 @@
+// Custom calls by which a compiled program steps a pool, without Python and its lock.
+//
+// A program names its pool by a number in the token that its state carries, so nothing of a pool
+// is baked into an executable: pools come and go under one compiled program, and a closed one is
+// an error. The token also counts calls, by which a state that was stepped already is refused.
+// Python fills in a jx_hosted (see _hosted.py, which has the same fields) and registers it.
+
+#include "pool.h"
+
+#include <array>
+#include <cstdio>
+#include <memory>
+#include <mutex>
+#include <signal.h>
+#include <string>
+#include <unordered_map>
+#include <vector>
+
+#include "xla/ffi/api/ffi.h"
+
+namespace ffi = xla::ffi;
+
+#define JX_EXPORT extern "C" __attribute__((visibility("default")))
+
+extern "C" {
+
+// An array with a row for each instance.
+struct jx_column {
+  uint8_t *data[2];  // in the two buffers
+  int64_t elements;  // of a row
+  int32_t type;      // NumPy's letter for the dtype
+  int32_t size;      // bytes of an element
+};
+
+struct jx_hosted {
+  jx_pool *pool;
+  const char *name;
+  const int32_t *owners;  // [num_envs], the worker of each instance
+  int32_t num_envs;
+  int32_t buffer;         // that all are answered in
+  int32_t buffer_of_some; // that single ones are answered in
+  int32_t restarts;       // whether failures are mended without an error
+  int64_t patience_ns;    // how long to wait before looking whether somebody hangs; -1 for ever
+  uint8_t *mailboxes;     // [num_workers][mailbox_room], length first
+  int64_t mailbox_room;
+  int32_t num_actions, num_observations, num_fields, has_final;
+  jx_column *actions, *observations, *finals, *fields;
+  jx_column reward, terminated, truncated, elapsed, restarted, seeds;
+  int32_t counter;        // calls so far
+  int32_t all_pending;    // a step or reset of all was begun and not yet waited for
+  uint8_t *busy;          // [num_envs], single ones that were begun
+};
+}
+
+namespace {
+
+struct Entry {
+  explicit Entry(jx_hosted *hosted) : hosted(hosted) {}
+  jx_hosted *hosted;  // null once the pool is closed
+  std::mutex mutex;
+};
+
+std::mutex table_mutex;
+std::unordered_map<int32_t, std::shared_ptr<Entry>> &table() {
+  static auto *entries = new std::unordered_map<int32_t, std::shared_ptr<Entry>>;
+  return *entries;  // never destroyed: threads of XLA may outlive static objects
+}
+
+std::shared_ptr<Entry> find(int32_t id) {
+  std::lock_guard<std::mutex> lock(table_mutex);
+  auto found = table().find(id);
+  return found == table().end() ? nullptr : found->second;
+}
+
+// --- types ---
+
+int32_t letter(ffi::DataType type) {
+  switch (type) {
+    case ffi::DataType::PRED: return '?';
+    case ffi::DataType::S8: return 'b';
+    case ffi::DataType::U8: return 'B';
+    case ffi::DataType::S16: return 'h';
+    case ffi::DataType::U16: return 'H';
+    case ffi::DataType::S32: return 'i';
+    case ffi::DataType::U32: return 'I';
+    case ffi::DataType::S64: return 'l';
+    case ffi::DataType::U64: return 'L';
+    case ffi::DataType::F16: return 'e';
+    case ffi::DataType::F32: return 'f';
+    case ffi::DataType::F64: return 'd';
+    default: return 0;
+  }
+}
+
+template <typename From, typename To>
+void cast(const void *from, void *to, int64_t count) {
+  auto *source = static_cast<const From *>(from);
+  auto *target = static_cast<To *>(to);
+  for (int64_t i = 0; i < count; i++) target[i] = static_cast<To>(source[i]);
+}
+
+template <typename From>
+bool cast_from(const void *from, int32_t to_type, void *to, int64_t count) {
+  switch (to_type) {
+    case '?': cast<From, bool>(from, to, count); return true;
+    case 'b': cast<From, int8_t>(from, to, count); return true;
+    case 'B': cast<From, uint8_t>(from, to, count); return true;
+    case 'h': cast<From, int16_t>(from, to, count); return true;
+    case 'H': cast<From, uint16_t>(from, to, count); return true;
+    case 'i': cast<From, int32_t>(from, to, count); return true;
+    case 'I': cast<From, uint32_t>(from, to, count); return true;
+    case 'l': cast<From, int64_t>(from, to, count); return true;
+    case 'L': cast<From, uint64_t>(from, to, count); return true;
+    case 'f': cast<From, float>(from, to, count); return true;
+    case 'd': cast<From, double>(from, to, count); return true;
+    default: return false;
+  }
+}
+
+bool convert(int32_t from_type, const void *from, int32_t to_type, void *to, int64_t count,
+             int64_t size) {
+  if (from_type == to_type) {
+    memcpy(to, from, count * size);
+    return true;
+  }
+  switch (from_type) {
+    case '?': return cast_from<bool>(from, to_type, to, count);
+    case 'b': return cast_from<int8_t>(from, to_type, to, count);
+    case 'B': return cast_from<uint8_t>(from, to_type, to, count);
+    case 'h': return cast_from<int16_t>(from, to_type, to, count);
+    case 'H': return cast_from<uint16_t>(from, to_type, to, count);
+    case 'i': return cast_from<int32_t>(from, to_type, to, count);
+    case 'I': return cast_from<uint32_t>(from, to_type, to, count);
+    case 'l': return cast_from<int64_t>(from, to_type, to, count);
+    case 'L': return cast_from<uint64_t>(from, to_type, to, count);
+    case 'f': return cast_from<float>(from, to_type, to, count);
+    case 'd': return cast_from<double>(from, to_type, to, count);
+    default: return false;
+  }
+}
+
+// --- arguments and results ---
+
+ffi::Error wrong(const std::string &what) { return ffi::Error::InvalidArgument(what); }
+
+// Rows of an array of the program: all of them if `ids` is null, else those of `ids`.
+struct Rows {
+  const int32_t *ids;
+  int64_t count;
+  int64_t operator[](int64_t i) const { return ids ? ids[i] : i; }
+};
+
+bool copy_in(const ffi::AnyBuffer &from, const jx_column &to, int buffer, const Rows &rows) {
+  if ((int64_t)from.element_count() != rows.count * to.elements) return false;
+  int32_t type = letter(from.element_type());
+  int64_t from_row = to.elements * (int64_t)ffi::ByteWidth(from.element_type());
+  int64_t to_row = to.elements * to.size;
+  auto *source = static_cast<const uint8_t *>(from.untyped_data());
+  if (!rows.ids) return convert(type, source, to.type, to.data[buffer], rows.count * to.elements, to.size);
+  for (int64_t i = 0; i < rows.count; i++)
+    if (!convert(type, source + i * from_row, to.type, to.data[buffer] + rows[i] * to_row,
+                 to.elements, to.size))
+      return false;
+  return true;
+}
+
+bool copy_out(const jx_column &from, int buffer, const Rows &rows, ffi::AnyBuffer to) {
+  if ((int64_t)to.element_count() != rows.count * from.elements) return false;
+  int32_t type = letter(to.element_type());
+  int64_t to_row = from.elements * (int64_t)ffi::ByteWidth(to.element_type());
+  int64_t from_row = from.elements * from.size;
+  auto *target = static_cast<uint8_t *>(to.untyped_data());
+  const uint8_t *source = from.data[buffer];
+  if (!rows.ids) return convert(from.type, source, type, target, rows.count * from.elements, from.size);
+  for (int64_t i = 0; i < rows.count; i++)
+    if (!convert(from.type, source + rows[i] * from_row, type, target + i * to_row, from.elements,
+                 from.size))
+      return false;
+  return true;
+}
+
+// --- what went wrong ---
+
+// Instances whose workers made no progress since `before` was taken, which becomes the present.
+std::vector<int32_t> hanging(jx_pool *pool, std::vector<std::array<uint32_t, 3>> *before) {
+  std::vector<int32_t> found;
+  before->resize(pool->num_workers, {0, 0, 0});
+  for (uint32_t w = 0; w < pool->num_workers; w++) {
+    jx_line *line = &pool->lines[w];
+    std::array<uint32_t, 3> now = {jx_load(&line->asked), jx_load(&line->done),
+                                   jx_load(&line->current) + 1};
+    if (now[0] != now[1] && (*before)[w] == now) found.push_back((int32_t)w);
+    (*before)[w] = now;
+  }
+  return found;
+}
+
+ffi::Error failure(jx_hosted *h) {
+  std::string text;
+  jx_store(&h->pool->header->attention, 0);
+  for (uint32_t w = 0; w < h->pool->num_workers; w++) {
+    uint8_t *box = h->mailboxes + w * h->mailbox_room;
+    uint32_t size = jx_load(reinterpret_cast<uint32_t *>(box));
+    if (!size) continue;
+    std::string post(reinterpret_cast<char *>(box) + 4, size);
+    jx_store(reinterpret_cast<uint32_t *>(box), 0);
+    size_t first = post.find('\n'), second = post.find('\n', first + 1);
+    std::string instance = post.substr(0, first);
+    std::string what = post.substr(first + 1, second - first - 1);
+    std::string rest = post.substr(second + 1);
+    if (what == "warning") {
+      fprintf(stderr, "jaxenvs: %s\n", rest.c_str());
+      continue;
+    }
+    text += "environment " + instance + " (\"" + h->name + "\", worker " + std::to_string(w) +
+            ", process " + std::to_string(h->pool->pids[w]) + ") failed in " + what +
+            ".  The traceback follows.\n" + rest + "\n";
+  }
+  if (text.empty() || h->restarts) return ffi::Error::Success();
+  return ffi::Error(ffi::ErrorCode::kInternal, "WorkerError: " + text);
+}
+
+// Calls `wait` until it succeeded. Who hangs is killed, if that is wanted, and replaced by the
+// supervisor; the wait goes on.
+template <typename Wait>
+ffi::Error wait_for(jx_hosted *h, Wait wait) {
+  std::vector<std::array<uint32_t, 3>> progress;
+  for (;;) {
+    int status = wait(h->patience_ns < 0 ? -1 : jx_now() + h->patience_ns);
+    if (status == JX_INTERRUPTED) continue;
+    if (status == JX_TIMEOUT) {
+      std::string names;
+      for (int32_t w : hanging(h->pool, &progress)) {
+        uint32_t current = jx_load(&h->pool->lines[w].current);
+        names += (names.empty() ? "" : ", ") +
+                 (current ? std::to_string(current - 1) : "of worker " + std::to_string(w));
+        if (h->restarts) kill(h->pool->pids[w], SIGKILL);
+      }
+      if (names.empty() || h->restarts) continue;
+      return ffi::Error(ffi::ErrorCode::kDeadlineExceeded,
+                        "EnvTimeoutError: environments " + names + " (\"" + h->name +
+                            "\") did not answer in time.  Close the pool, or make it with"
+                            " on_failure=\"restart\".");
+    }
+    return status & JX_ATTENTION ? failure(h) : ffi::Error::Success();
+  }
+}
+
+// --- the calls ---
+
+enum Operation { kReset = 0, kStep = 1, kSend = 2, kRecv = 3, kResetSome = 4 };
+
+ffi::Error refuse_token(jx_hosted *h, int32_t counter) {
+  return wrong("StaleStateError: this state of \"" + std::string(h->name) +
+               "\" has been stepped already: it is call " + std::to_string(counter) +
+               " of the pool, which is at call " + std::to_string(h->counter) +
+               ".  Hosted environments cannot go back; step the state that the last call"
+               " returned, or reset.");
+}
+
+// Results: the token, observations, reward, terminated, truncated, elapsed, restarted, ids,
+// fields, and final observations where the pool has them or the program wants them.
+ffi::Error answer(jx_hosted *h, int buffer, const Rows &rows, ffi::RemainingRets &rets,
+                  int32_t wants_final) {
+  int64_t at = 1;
+  auto next = [&]() { return **rets.get<ffi::AnyBuffer>(at++); };
+  bool fine = true;
+  for (int i = 0; i < h->num_observations; i++)
+    fine = fine && copy_out(h->observations[i], buffer, rows, next());
+  for (auto *column : {&h->reward, &h->terminated, &h->truncated, &h->elapsed, &h->restarted})
+    fine = fine && copy_out(*column, buffer, rows, next());
+  auto ids = next();
+  fine = fine && (int64_t)ids.element_count() == rows.count;
+  if (fine)
+    for (int64_t i = 0; i < rows.count; i++)
+      static_cast<int32_t *>(ids.untyped_data())[i] = (int32_t)rows[i];
+  for (int i = 0; i < h->num_fields; i++)
+    fine = fine && copy_out(h->fields[i], buffer, rows, next());
+  if (wants_final) {
+    const uint8_t *over[] = {h->terminated.data[buffer], h->truncated.data[buffer]};
+    for (int i = 0; fine && i < h->num_observations; i++) {
+      auto target = next();
+      fine = copy_out(h->observations[i], buffer, rows, target);
+      if (!fine || !h->has_final) continue;
+      const jx_column &from = h->finals[i];
+      int64_t row = from.elements * (int64_t)ffi::ByteWidth(target.element_type());
+      for (int64_t r = 0; r < rows.count; r++)
+        if (over[0][rows[r]] || over[1][rows[r]])
+          convert(from.type, from.data[buffer] + rows[r] * from.elements * from.size,
+                  letter(target.element_type()),
+                  static_cast<uint8_t *>(target.untyped_data()) + r * row, from.elements,
+                  from.size);
+    }
+  }
+  for (int64_t i = 0; i < rows.count; i++) h->restarted.data[0][rows[i]] = 0;
+  if (!fine) return wrong("results of the program do not fit the pool " + std::string(h->name));
+  return ffi::Error::Success();
+}
+
+ffi::Error read_actions(jx_hosted *h, ffi::RemainingArgs &args, int64_t first, const Rows &rows) {
+  for (int i = 0; i < h->num_actions; i++) {
+    auto from = args.get<ffi::AnyBuffer>(first + i);
+    if (!from.has_value() || !copy_in(*from, h->actions[i], 0, rows))
+      return wrong("actions of the program do not fit the pool " + std::string(h->name));
+  }
+  return ffi::Error::Success();
+}
+
+ffi::Error check_ids(jx_hosted *h, const Rows &rows, bool busy) {
+  for (int64_t i = 0; i < rows.count; i++) {
+    int32_t id = (int32_t)rows[i];
+    if (id < 0 || id >= h->num_envs)
+      return wrong("EnvIdError: there is no environment " + std::to_string(id) + " in \"" +
+                   h->name + "\"; they are numbered from 0 to " +
+                   std::to_string(h->num_envs - 1) + ".");
+    if (h->busy[id] != busy || h->all_pending)
+      return wrong("AlreadyPendingError: environment " + std::to_string(id) + " of \"" + h->name +
+                   "\" was sent an action while it still owes a result.  Call recv first.");
+  }
+  return ffi::Error::Success();
+}
+
+int64_t num_pending(jx_hosted *h) {
+  int64_t pending = 0;
+  for (int32_t i = 0; i < h->num_envs; i++) pending += h->busy[i];
+  return pending;
+}
+
+ffi::Error ask_some(jx_hosted *h, int op, const Rows &rows) {
+  for (int64_t i = 0; i < rows.count; i++) {
+    int32_t id = (int32_t)rows[i];
+    if (h->busy[id]) return check_ids(h, Rows{&id, 1}, false);  // the same one twice
+    h->busy[id] = 1;
+    uint32_t request = JX_REQUEST(op, h->buffer_of_some, id);
+    jx_ask(h->pool, (uint32_t)h->owners[id], &request, 1);
+  }
+  return ffi::Error::Success();
+}
+
+ffi::Error take_some(jx_hosted *h, int64_t count, ffi::RemainingRets &rets, int32_t wants_final) {
+  if (num_pending(h) < count)
+    return wrong("NothingPendingError: recv waits for " + std::to_string(count) +
+                 " environments of \"" + h->name + "\", and " + std::to_string(num_pending(h)) +
+                 " owe a result.  Call send first.");
+  std::vector<int32_t> ids(count);
+  auto error = wait_for(
+      h, [&](int64_t deadline) { return jx_take(h->pool, (uint32_t)count, ids.data(), deadline); });
+  if (error.failure()) return error;
+  for (int32_t id : ids) h->busy[id] = 0;
+  return answer(h, h->buffer_of_some, Rows{ids.data(), count}, rets, wants_final);
+}
+
+ffi::Error wait_all(jx_hosted *h) {
+  return wait_for(
+      h, [&](int64_t deadline) { return jx_wait_all(h->pool, h->buffer, deadline); });
+}
+
+// Arguments: the token int32[1, 2]; then, by operation:
+//   reset       seeds
+//   step        actions
+//   send        ids, actions
+//   recv        nothing
+//   reset some  a mask, seeds; answers only where the mask is true
+ffi::Error call(ffi::RemainingArgs args, ffi::RemainingRets rets, int32_t operation,
+                int32_t count, int32_t wants_final) {
+  auto token_in = args.get<ffi::AnyBuffer>(0);
+  auto token_out = rets.get<ffi::AnyBuffer>(0);
+  if (!token_in.has_value() || !token_out.has_value()) return wrong("a call without a token");
+  const int32_t *token = static_cast<const int32_t *>(token_in->untyped_data());
+  int32_t id = token[0], counter = token[1];
+  auto entry = find(id);
+  std::unique_lock<std::mutex> lock;
+  if (entry) lock = std::unique_lock<std::mutex>(entry->mutex);
+  if (!entry || !entry->hosted)
+    return wrong("ClosedError: a program stepped a pool of environments that is closed.  Make"
+                 " another one, and reset it.");
+  jx_hosted *h = entry->hosted;
+  if (operation != kReset && counter != h->counter) return refuse_token(h, counter);
+  h->counter++;
+  Rows all = {nullptr, h->num_envs};
+  ffi::Error error = ffi::Error::Success();
+  switch (operation) {
+    case kReset:
+    case kStep:
+      if (h->all_pending || num_pending(h)) {
+        if (operation == kStep)
+          return wrong("AlreadyPendingError: \"" + std::string(h->name) +
+                       "\" was stepped while environments still owe a result.  Call recv first.");
+        // Nobody wants those results any more.
+        error = wait_all(h);
+        memset(h->busy, 0, h->num_envs);
+        h->all_pending = 0;
+        if (error.failure()) return error;
+      }
+      if (operation == kReset) {
+        if (!copy_in(*args.get<ffi::AnyBuffer>(1), h->seeds, 0, all))
+          return wrong("seeds do not fit the pool " + std::string(h->name));
+      } else {
+        error = read_actions(h, args, 1, all);
+        if (error.failure()) return error;
+      }
+      jx_ask_all(h->pool, JX_REQUEST(operation == kReset ? JX_RESET_ALL : JX_STEP_ALL, h->buffer, 0));
+      error = wait_all(h);
+      if (error.failure()) return error;
+      error = answer(h, h->buffer, all, rets, wants_final);
+      break;
+    case kSend: {
+      auto ids = *args.get<ffi::AnyBuffer>(1);
+      Rows rows = {static_cast<const int32_t *>(ids.untyped_data()), (int64_t)ids.element_count()};
+      bool everybody = count == h->num_envs && rows.count == h->num_envs;
+      for (int64_t i = 0; everybody && i < rows.count; i++) everybody = rows[i] == i;
+      error = check_ids(h, rows, false);
+      if (error.failure()) return error;
+      error = read_actions(h, args, 2, rows);
+      if (error.failure()) return error;
+      if (everybody) {
+        jx_ask_all(h->pool, JX_REQUEST(JX_STEP_ALL, h->buffer, 0));
+        h->all_pending = 1;
+      } else {
+        error = ask_some(h, JX_STEP, rows);
+      }
+      break;
+    }
+    case kRecv:
+      if (h->all_pending) {
+        error = wait_all(h);
+        h->all_pending = 0;
+        if (error.failure()) return error;
+        error = answer(h, h->buffer, all, rets, wants_final);
+      } else {
+        error = take_some(h, count, rets, wants_final);
+      }
+      break;
+    default: {
+      auto mask = *args.get<ffi::AnyBuffer>(1);
+      auto *chosen = static_cast<const bool *>(mask.untyped_data());
+      std::vector<int32_t> ids;
+      for (int32_t i = 0; i < h->num_envs && i < (int64_t)mask.element_count(); i++)
+        if (chosen[i]) ids.push_back(i);
+      Rows rows = {ids.data(), (int64_t)ids.size()};
+      error = check_ids(h, rows, false);
+      if (error.failure()) return error;
+      if (!copy_in(*args.get<ffi::AnyBuffer>(2), h->seeds, 0, all))
+        return wrong("seeds do not fit the pool " + std::string(h->name));
+      for (int32_t i : ids) {
+        uint32_t request = JX_REQUEST(JX_RESET, h->buffer, i);
+        jx_ask(h->pool, (uint32_t)h->owners[i], &request, 1);
+      }
+      error = wait_all(h);
+      if (error.failure()) return error;
+      // Rows that were not reset are filled in with what they had; the program keeps its own.
+      error = answer(h, h->buffer, all, rets, wants_final);
+    }
+  }
+  if (error.failure()) return error;
+  int32_t *out = static_cast<int32_t *>((*token_out)->untyped_data());
+  out[0] = id;
+  out[1] = h->counter;
+  return ffi::Error::Success();
+}
+
+}  // namespace
+
+XLA_FFI_DEFINE_HANDLER_SYMBOL(jaxenvs_pool_call_handler, call,
+                              ffi::Ffi::Bind()
+                                  .RemainingArgs()
+                                  .RemainingRets()
+                                  .Attr<int32_t>("operation")
+                                  .Attr<int32_t>("count")
+                                  .Attr<int32_t>("wants_final"));
+
+JX_EXPORT void *jaxenvs_pool_call(void) {
+  return reinterpret_cast<void *>(jaxenvs_pool_call_handler);
+}
+
+JX_EXPORT void jaxenvs_register(int32_t id, jx_hosted *hosted) {
+  std::lock_guard<std::mutex> lock(table_mutex);
+  table()[id] = std::make_shared<Entry>(hosted);
+}
+
+// Waits for the call that is under way; those that come later are told that the pool is closed.
+JX_EXPORT void jaxenvs_unregister(int32_t id) {
+  auto entry = find(id);
+  if (!entry) return;
+  {
+    std::lock_guard<std::mutex> lock(entry->mutex);
+    entry->hosted = nullptr;
+  }
+  std::lock_guard<std::mutex> lock(table_mutex);
+  table().erase(id);
+}
+
+// Between these two no program steps the pool.
+JX_EXPORT void jaxenvs_hold(int32_t id) {
+  if (auto entry = find(id)) entry->mutex.lock();
+}
+
+JX_EXPORT void jaxenvs_release(int32_t id) {
+  if (auto entry = find(id)) entry->mutex.unlock();
+}
