@@ -15,7 +15,7 @@ from jaxenvs.bridge import _lines
 from jaxenvs.bridge._arrays import Arrays
 from jaxenvs.bridge._instances import Instances
 from jaxenvs.bridge._lines import Bell, Words, WorkerLines
-from jaxenvs.bridge._native import NativePartMissing, pool_library
+from jaxenvs.bridge._native import NativePartMissing, only_look, pool_library
 from jaxenvs.bridge._segment import Segment
 from jaxenvs.bridge._wire import receive, send
 
@@ -28,6 +28,7 @@ def main(settings: dict[str, Any], fds: list[int]) -> None:
         fds: a socket to the caller, and the caller's pidfd where there is one.
     """
     sock = socket.socket(fileno=fds[0])
+    only_look()  # the caller has compiled what can be compiled
     _end_with_caller(sock, fds[1] if len(fds) > 1 else None)
     try:
         instances = Instances(cloudpickle.loads(settings["env_fns"]), settings["first"])

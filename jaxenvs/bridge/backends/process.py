@@ -17,6 +17,7 @@ from jaxenvs.bridge import _lines
 from jaxenvs.bridge._arrays import Arrays
 from jaxenvs.bridge._lines import Bell, CallerLines, Words, num_bells, request, room_for, words_size
 from jaxenvs.bridge._log import log
+from jaxenvs.bridge._native import POOL, is_there
 from jaxenvs.bridge._segment import Segment
 from jaxenvs.bridge._wire import receive, send
 from jaxenvs.bridge._zygote import zygote
@@ -109,6 +110,7 @@ class ProcessBackend(Backend):
     name = "process"
 
     def __init__(self, env_fns: Sequence[Callable[[], Any]], num_workers: int) -> None:
+        is_there(POOL)  # compiles it where it is missing, before the workers look for it
         self.num_workers = num_workers
         self._owner = os.getpid()
         self._closing = False
@@ -128,7 +130,7 @@ class ProcessBackend(Backend):
         except BaseException:
             self.close(0)
             raise
-        self._owners = np.repeat(np.arange(num_workers, dtype=np.int32), np.diff(bounds))
+        self.owners = np.repeat(np.arange(num_workers, dtype=np.int32), np.diff(bounds))
 
     @property
     def pids(self) -> list[int]:
@@ -138,7 +140,7 @@ class ProcessBackend(Backend):
     def attach(self, settings: Settings) -> None:
         room = room_for(2 * max(process.count for process in self._processes) + 8)
         start = words_size(self.num_workers, room)
-        self.plan = settings.plan(len(self._owners), -(-start // 4096) * 4096)
+        self.plan = settings.plan(len(self.owners), -(-start // 4096) * 4096)
         self._segment = segment = Segment(self.plan.size)
         self.words = Words(segment.memory, self.num_workers, room)
         self.arrays = Arrays.over(self.plan, segment.memory)
@@ -189,7 +191,7 @@ class ProcessBackend(Backend):
         return self.lines.step_all(request(op, buffer), timeout)
 
     def start_some(self, op: int, buffer: int, instances: np.ndarray) -> None:
-        self.lines.ask_some(op, buffer, instances, self._owners[instances])
+        self.lines.ask_some(op, buffer, instances, self.owners[instances])
 
     def take(self, out: np.ndarray, timeout: float | None) -> int:
         return self.lines.take(out, timeout)
@@ -206,7 +208,7 @@ class ProcessBackend(Backend):
     def message(self, kind: str, instances: Sequence[int], *what: Any) -> list[Any]:
         values: dict[int, Any] = {}
         for process in self._processes:
-            mine = [i for i in instances if self._owners[i] == process.number]
+            mine = [i for i in instances if self.owners[i] == process.number]
             if not mine:
                 continue
             rows, rest = [i - process.first for i in mine], list(what)
@@ -248,7 +250,7 @@ class ProcessBackend(Backend):
         return found
 
     def restart(self, instances: Sequence[int]) -> bool:
-        for worker in {int(self._owners[i]) for i in instances}:
+        for worker in {int(self.owners[i]) for i in instances}:
             self._progress.pop(worker, None)
             self._processes[worker].kill()
         return True
