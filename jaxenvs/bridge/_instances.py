@@ -2,6 +2,7 @@
 
 import contextlib
 import copy
+import os
 import pickle
 import traceback
 from collections.abc import Callable, Iterable, Mapping, Sequence
@@ -18,6 +19,7 @@ Report = Callable[[int, str, str], None]  # (instance, what it did, the tracebac
 
 INFO, DONE = 4, 8  # what is noted of a batch, as in native/pool.h
 _CHECKED_STEPS = 3  # of each instance, under validate="first"
+_HERE = os.path.dirname(__file__) + os.sep
 _SMALL = 4096  # elements up to which a dot product finds NaNs fastest, and starts no threads
 
 
@@ -79,7 +81,7 @@ class Instances:
         self._seeds = arrays.seeds[rows]
         self._actions = _action_reader(plan, [array[rows] for array in arrays.actions])
         self._rows = range(len(self))
-        self._steps = [env.step for env in self.envs]
+        self._steps = [self._step_of(row) for row in self._rows]
         self._over: set[int] = set()  # rows whose next step is none: their episode has ended
         self._fresh: set[int] = set()  # rows that were reset in the step that ended their episode
         self._unchecked = dict.fromkeys(self._rows, _CHECKED_STEPS) if validate else {}
@@ -93,21 +95,32 @@ class Instances:
 
     def step_all(self, buffer: int) -> int:
         """Steps every row; returns what there is to note."""
+        view = self._before_all(buffer)
+        noted = self._run(self._rows, self._actions(None), view)
+        return noted | self._after_all(view)
+
+    def _before_all(self, buffer: int) -> "_View":
         elapsed = self._elapsed
         for row in self._fresh:
             elapsed[row] = 0
         self._fresh.clear()
         np.add(elapsed, 1, out=elapsed)
-        view = self._views[buffer]
         self._previous = self._views[1 - buffer]
+        view = self._views[buffer]
         view.flags_down()
-        noted = self._run(self._rows, self._actions(None), view)
+        return view
+
+    def _after_all(self, view: "_View") -> int:
         if self._validate and view.has_nan():
-            noted |= self._refuse_nans(self._rows, view)
-        return noted
+            return self._refuse_nans(self._rows, view)
+        return 0
 
     def step_one(self, buffer: int, row: int) -> int:
         """Steps one row; returns what there is to note."""
+        view = self._before_one(buffer, row)
+        return self._run((row,), self._actions(row), view) | self._after_one(row, view)
+
+    def _before_one(self, buffer: int, row: int) -> "_View":
         elapsed = self._elapsed
         if row in self._fresh:
             self._fresh.discard(row)
@@ -115,28 +128,34 @@ class Instances:
         elapsed[row] += 1
         view = self._previous = self._views[buffer]
         view.terminated[row] = view.truncated[row] = False
-        noted = self._run((row,), self._actions(row), view)
+        return view
+
+    def _after_one(self, row: int, view: "_View") -> int:
         if self._validate and view.row_has_nan(row):
-            noted |= self._refuse_nans((row,), view)
-        return noted
+            return self._refuse_nans((row,), view)
+        return 0
 
     def reset_rows(self, buffer: int, rows: Iterable[int] | None = None) -> int:
         """Begins an episode in rows; None for all. Returns what there is to note."""
-        view, noted = self._views[buffer], 0
+        noted = 0
         for row in self._rows if rows is None else rows:
-            seed = int(self._seeds[row])
-            noted |= self._begin(row, view, None if seed < 0 else seed, self.options)
-            if self._validate and view.row_has_nan(row):
-                noted |= self._refuse_nans((row,), view)
+            noted |= self.reset_one(buffer, row, self.options)
         return noted
 
-    def recover(self) -> None:
-        """Says that these instances stand in for others whose process died.
+    def reset_one(self, buffer: int, row: int, options: dict[str, Any] | None) -> int:
+        """Begins an episode in one row; returns what there is to note."""
+        view, seed = self._views[buffer], int(self._seeds[row])
+        noted = self._begin(row, view, None if seed < 0 else seed, options)
+        return noted | self._after_one(row, view)
+
+    def recover(self, rows: Iterable[int] | None = None) -> None:
+        """Says that instances stand in for others that are lost; None for all.
 
         The next answer of each one begins an episode and says that the one before was cut.
         """
-        self._over.update(self._rows)
-        self._died.update(self._rows)
+        rows = self._rows if rows is None else tuple(rows)
+        self._died.update(rows)
+        self._over.update(rows)
 
     def kept_info(self, buffer: int, row: int) -> bytes:
         """The pickled info that was too large for its slot."""
@@ -165,8 +184,7 @@ class Instances:
             try:
                 env.close()
             except BaseException as error:
-                text = "".join(traceback.format_exception(error))
-                failed = failed or (self.first + row, text)
+                failed = failed or (self.first + row, traceback_of(error))
         return failed
 
     # --- the loop ---
@@ -291,6 +309,14 @@ class Instances:
             error.add_note(f"in the constructor of environment {self.first + row}")
             raise
 
+    def _shut(self, row: int) -> None:
+        with contextlib.suppress(BaseException):
+            self.envs[row].close()
+
+    def _step_of(self, row: int) -> Callable[[Any], Any]:
+        """What `_run` calls with an action of a row."""
+        return self.envs[row].step
+
     def _reset(self, row: int, seed: int | None, options: dict[str, Any] | None) -> tuple[Any, Any]:
         observation, info = self.envs[row].reset(seed=seed, options=options)
         return observation, info
@@ -319,9 +345,7 @@ class Instances:
         """Reports an exception, makes the environment anew and begins an episode in it."""
         self._tell(row, what, error)
         view.keep_final(row, self._previous)
-        env = self.envs[row]
-        with contextlib.suppress(BaseException):
-            env.close()
+        self._shut(row)
         self._over.discard(row)
         self._fresh.discard(row)
         try:
@@ -333,7 +357,7 @@ class Instances:
             raise
         except BaseException as again:
             self._tell(row, "making it anew", again)
-            self._replace(row, _Broken(again))
+            self._replace(row, Unmakeable(again))
             noted = 0
         self._elapsed[row] = 0
         self._restarted[row] = True
@@ -343,15 +367,10 @@ class Instances:
 
     def _replace(self, row: int, env: Any) -> None:
         self.envs[row] = env
-        self._steps[row] = env.step
+        self._steps[row] = self._step_of(row)
 
     def _tell(self, row: int, what: str, error: BaseException) -> None:
-        # The frames of this module say nothing to the author of an environment.
-        frames = error.__traceback__
-        while frames is not None and frames.tb_next is not None and _is_ours(frames):
-            frames = frames.tb_next
-        text = "".join(traceback.format_exception(type(error), error, frames))
-        self._report(self.first + row, what, text)
+        self._report(self.first + row, what, traceback_of(error))
 
     def _check(self, row: int, observation: Any) -> None:
         """Looks whether an observation is in its space, as long as rows are to be checked."""
@@ -389,7 +408,7 @@ class Instances:
         return noted
 
 
-class _Broken:
+class Unmakeable:
     """Stands in for an environment that cannot be made any more."""
 
     def __init__(self, error: BaseException) -> None:
@@ -599,8 +618,16 @@ def _portable(info: Mapping[str, Any]) -> dict[str, Any]:
     return kept
 
 
+def traceback_of(error: BaseException) -> str:
+    """The traceback from the environment on: frames of ours say nothing to its author."""
+    frames = error.__traceback__
+    while frames is not None and frames.tb_next is not None and _is_ours(frames):
+        frames = frames.tb_next
+    return "".join(traceback.format_exception(type(error), error, frames))
+
+
 def _is_ours(frames: Any) -> bool:
-    return frames.tb_frame.f_code.co_filename == __file__
+    return frames.tb_frame.f_code.co_filename.startswith(_HERE)
 
 
 def _brief(value: Any, limit: int = 200) -> str:
