@@ -1,5 +1,6 @@
 """What is packed is what is in the tree."""
 
+import os
 import subprocess
 import sys
 import tarfile
@@ -20,6 +21,8 @@ def built(tmp_path_factory):
     done = subprocess.run(
         [sys.executable, "-m", "hatchling", "build", "-d", str(folder)],
         cwd=ROOT,
+        # What is compiled is the subject of tests/bridge/test_native_part.py.
+        env=os.environ | {"JAXENVS_NO_NATIVE": "1"},
         capture_output=True,
         text=True,
         check=False,
@@ -53,5 +56,11 @@ def test_the_wheel_has_the_packages_and_the_file_that_tells_gymnasium(built):
 def test_the_source_distribution_has_all_that_the_wheel_is_built_of(built):
     sources, _ = built
     assert in_tree("jaxenvs") | in_tree("_jaxenvs_gymnasium") <= sources
-    assert {"pyproject.toml", "README.md", "LICENSE", "tests/conftest.py"} <= sources
+    assert {
+        "pyproject.toml",
+        "hatch_build.py",
+        "README.md",
+        "LICENSE",
+        "tests/conftest.py",
+    } <= sources
     assert not {name for name in sources if name.startswith(("envs", "wrappers"))}

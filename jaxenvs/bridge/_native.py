@@ -105,7 +105,7 @@ def is_there(part: Part) -> bool:
     """
     library = {POOL: pool_library, XLA: xla_library}[part]
     reason = reason_missing(library)
-    if reason is not None and not _is_disabled():
+    if reason is not None and not is_disabled():
         _say_lost(part, reason)
     return reason is None
 
@@ -203,7 +203,7 @@ def look(part: Part) -> "Path | Recipe":
     Raises:
         NativePartMissing: there is none, and none can be made.
     """
-    if _is_disabled():
+    if is_disabled():
         raise NativePartMissing(f"{DISABLE} is set")
     if not sys.platform.startswith("linux"):
         raise NativePartMissing(f"futexes are Linux's, and this is {platform.system()}")
@@ -218,7 +218,8 @@ def look(part: Part) -> "Path | Recipe":
     return made
 
 
-def _is_disabled() -> bool:
+def is_disabled() -> bool:
+    """Whether the environment variable forgoes both parts."""
     return os.environ.get(DISABLE, "0") not in ("", "0")
 
 

@@ -1,0 +1,264 @@
+"""The compiled part: where it is looked for, when it is compiled, and what happens without it."""
+
+import os
+import re
+import subprocess
+import sys
+import textwrap
+import zipfile
+from pathlib import Path
+
+import pytest
+
+from jaxenvs.bridge import _native
+from jaxenvs.bridge._native import POOL, XLA, NativePartMissing
+
+pytestmark = pytest.mark.skipif(not sys.platform.startswith("linux"), reason="futexes are Linux's")
+
+ROOT = Path(__file__).resolve().parents[2]
+
+
+@pytest.fixture(autouse=True)
+def _nothing_is_remembered():
+    _native.forget()
+    yield
+    _native.forget()
+
+
+@pytest.fixture
+def cache(tmp_path, monkeypatch):
+    """An empty cache, and no other place to find a library in."""
+    monkeypatch.delenv(_native.DISABLE, raising=False)
+    monkeypatch.setenv("JAXENVS_CACHE", str(tmp_path / "cache"))
+    monkeypatch.setattr("tempfile.tempdir", str(tmp_path / "temporary"))
+    return tmp_path / "cache"
+
+
+@pytest.fixture
+def compiler(tmp_path, monkeypatch):
+    """Names a script as the compiler for C, and counts how often it was run."""
+
+    def use(script: str):
+        path = tmp_path / "my-cc"
+        path.write_text(f"#!/bin/sh\necho run >> {tmp_path}/runs\n{textwrap.dedent(script)}\n")
+        path.chmod(0o755)
+        monkeypatch.setenv("CC", str(path))
+        return path
+
+    use.runs = lambda: len((tmp_path / "runs").read_text().splitlines())  # pyright: ignore
+    return use
+
+
+@pytest.fixture
+def sources(tmp_path, monkeypatch):
+    """A copy of native/, to be changed."""
+    folder = tmp_path / "native"
+    folder.mkdir()
+    for path in _native.SOURCES.iterdir():
+        (folder / path.name).write_bytes(path.read_bytes())
+    monkeypatch.setattr(_native, "SOURCES", folder)
+    return folder
+
+
+def needs(*programs):
+    from shutil import which
+
+    return pytest.mark.skipif(not all(map(which, programs)), reason=f"needs {programs}")
+
+
+def python(code, path="", **environment):
+    """Runs `code` in a new process; a variable that is None is unset."""
+    environment = os.environ | {"PYTHONPATH": str(path or ROOT)} | environment
+    return subprocess.Popen(
+        [sys.executable, "-c", code],
+        cwd="/",
+        env={name: value for name, value in environment.items() if value is not None},
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+    )
+
+
+def finished(process):
+    out, err = process.communicate(timeout=60)
+    assert process.returncode == 0, err
+    return out.strip(), err.strip()
+
+
+FIND = "from jaxenvs.bridge import _native as n; print(n.is_there(n.POOL), n.find(n.POOL))"
+IS_THERE = "from jaxenvs.bridge import _native as n; print(n.is_there(n.POOL), n.is_there(n.POOL))"
+
+
+@needs("cc")
+def test_it_is_compiled_once_into_the_cache_and_said_in_one_line(cache):
+    first, second = (finished(python(FIND)) for _ in range(2))
+    assert first[0] == second[0] == f"True {next(cache.glob('native/libpool-*.so'))}"
+    assert first[1] == f"compiling the pool part of the host bridge into {cache}/native, once"
+    assert second[1] == ""
+
+
+@needs("gcc")
+def test_processes_that_need_it_at_once_wait_for_one_compiler(cache, compiler):
+    compiler('sleep 0.3; exec gcc "$@"')
+    outputs = [finished(each) for each in [python(FIND) for _ in range(4)]]
+    assert compiler.runs() == 1 and len({out for out, _ in outputs}) == 1
+    assert sum("compiling" in err for _, err in outputs) == 1
+    assert not list(cache.glob("native/tmp*"))
+
+
+@needs("cc")
+def test_where_the_cache_cannot_be_written_to_a_temporary_folder_serves(cache, tmp_path):
+    (tmp_path / "file").write_text("")
+    (tmp_path / "temporary").mkdir()
+    home = {"JAXENVS_CACHE": f"{tmp_path}/file/cache", "TMPDIR": f"{tmp_path}/temporary"}
+    out, _ = finished(python(FIND, **home))
+    assert out.startswith(f"True {tmp_path}/temporary/jaxenvs-{os.getuid()}/native/libpool-")
+    again = finished(python(FIND, **home))
+    assert again == (out, "")
+
+
+def test_a_user_without_a_home_has_a_cache_all_the_same(monkeypatch):
+    for name in ("HOME", "XDG_CACHE_HOME", "JAXENVS_CACHE"):
+        monkeypatch.delenv(name, raising=False)
+    monkeypatch.setattr("os.path.expanduser", lambda path: path)  # as for an unknown user
+    assert _native.cache_folder().is_absolute()
+    monkeypatch.setenv("XDG_CACHE_HOME", "/somewhere")
+    assert _native.cache_folder() == Path("/somewhere/jaxenvs")
+
+
+def test_a_temporary_folder_that_others_can_write_to_is_not_used(cache, tmp_path):
+    (tmp_path / "file").write_text("")
+    folder = tmp_path / "temporary" / f"jaxenvs-{os.getuid()}" / "native"
+    folder.mkdir(parents=True)
+    folder.chmod(0o777)
+    home = {"JAXENVS_CACHE": f"{tmp_path}/file/cache", "TMPDIR": f"{tmp_path}/temporary"}
+    out, err = finished(python(IS_THERE, **home))
+    assert out == "False False" and "belongs to somebody else" in err
+
+
+def test_without_a_compiler_one_line_says_why_and_what_is_lost(cache, tmp_path):
+    (tmp_path / "empty").mkdir()
+    out, err = finished(python(IS_THERE, PATH=str(tmp_path / "empty"), CC=None))
+    assert out == "False False"
+    assert re.fullmatch(
+        r"the host bridge goes without its pool part \(there is no compiler \(cc, gcc, clang\)\):"
+        r" workers .*",
+        err,
+    )
+
+
+def test_a_compiler_that_fails_is_asked_once_and_quoted(cache, compiler, caplog):
+    compiler("echo 'In file included' >&2; echo 'pool.h:7:1: error: no futex here' >&2; exit 1")
+    assert not _native.is_there(POOL) and not _native.is_there(POOL)
+    assert compiler.runs() == 1
+    assert [r.message for r in caplog.records if "failed: pool.h:7:1: error: no fut" in r.message]
+    assert sum("goes without" in record.message for record in caplog.records) == 1
+    assert not list(cache.glob("native/*.so"))
+
+
+def test_a_compiler_that_makes_nonsense_is_no_crash(cache, compiler):
+    compiler('for last; do :; done; echo nonsense > "$last"')
+    with pytest.raises(NativePartMissing, match="cannot be loaded"):
+        _native.pool_library()
+
+
+@needs("gcc")
+def test_cc_may_have_several_words_and_a_name_that_is_nowhere_is_told(cache, monkeypatch):
+    monkeypatch.setenv("CC", "gcc -DNOTHING=1")
+    assert _native.recipe(POOL).command[1] == "-DNOTHING=1"
+    monkeypatch.setenv("CC", "no-such-cc")
+    assert _native.reason_missing(_native.pool_library) == (
+        "there is no compiler no-such-cc, which CC names"
+    )
+
+
+def test_it_is_forgone_in_silence_where_the_environment_says_so(cache, monkeypatch, caplog):
+    monkeypatch.setenv(_native.DISABLE, "1")
+    assert not _native.is_there(POOL) and not caplog.records
+    assert _native.reason_missing(_native.xla_library) == f"{_native.DISABLE} is set"
+
+
+@pytest.mark.parametrize("part", [POOL, XLA], ids=lambda part: part.name)
+@pytest.mark.parametrize("file", ["source", "pool.h"])
+def test_a_changed_source_makes_another_library(sources, part, file):
+    before = _native.source_digest(part), _native.recipe(part).file
+    path = sources / (part.source if file == "source" else file)
+    path.write_text(path.read_text() + "\n")
+    after = _native.source_digest(part), _native.recipe(part).file
+    assert before[0] != after[0] and before[1] != after[1]
+
+
+@needs("cc")
+def test_a_packaged_library_serves_only_the_sources_it_was_made_from(cache, sources):
+    packaged = sources / _native.packaged_name(POOL)
+    _native.compile_to(POOL, packaged)
+    assert _native.look(POOL) == packaged
+    header = sources / "pool.h"
+    header.write_text(header.read_text() + "\n")
+    assert isinstance(_native.look(POOL), _native.Recipe)
+
+
+@needs("c++")
+@pytest.mark.parametrize(("made_for", "is_used"), [((0, 1), True), ((0, 2), True), ((0, 3), False)])
+def test_handlers_made_for_a_newer_xla_are_not_registered(
+    cache, sources, monkeypatch, made_for, is_used
+):
+    # Any library will do: it is the name that tells.
+    monkeypatch.setattr(_native, "api_version", lambda: made_for)
+    packaged = sources / _native.packaged_name(XLA)
+    _native.compile_to(POOL, packaged)
+    monkeypatch.setattr(_native, "api_version", lambda: (0, 2))
+    assert (_native.look(XLA) == packaged) is is_used
+
+
+def test_jaxlibs_headers_are_those_that_jax_names():
+    import jax
+
+    assert _native.include_folder() == Path(jax.ffi.include_dir())
+    major, minor = _native.api_version()
+    assert major >= 0 and minor >= 1
+
+
+@needs("cc", "c++")
+def test_a_wheel_brings_libraries_that_work_where_there_is_no_compiler(tmp_path, cache):
+    pytest.importorskip("hatchling")
+    build = [sys.executable, "-m", "hatchling", "build", "-t", "wheel", "-d", str(tmp_path)]
+    environment = os.environ | {"JAXENVS_REQUIRE_NATIVE": "1"}
+    done = subprocess.run(build, cwd=ROOT, env=environment, capture_output=True, text=True)
+    assert done.returncode == 0, done.stderr
+    (wheel,) = tmp_path.glob("*.whl")
+    assert re.fullmatch(r"jaxenvs-[\d.]+-py3-none-linux_\w+\.whl", wheel.name)
+    with zipfile.ZipFile(wheel) as archive:
+        archive.extractall(tmp_path / "site")
+    (tmp_path / "empty").mkdir()
+    code = (
+        "from jaxenvs.bridge import _native as n\n"
+        "print(n.pool_library()._name, n.xla_library()._name, sep='\\n')"
+    )
+    out, err = finished(python(code, tmp_path / "site", PATH=str(tmp_path / "empty")))
+    assert err == "" and not cache.exists()
+    assert [Path(line).parent for line in out.splitlines()] == [
+        tmp_path / "site" / "jaxenvs" / "bridge" / "native"
+    ] * 2
+
+
+def test_without_a_compiler_the_wheel_serves_every_platform(tmp_path):
+    pytest.importorskip("hatchling")
+    build = [sys.executable, "-m", "hatchling", "build", "-t", "wheel", "-d", str(tmp_path)]
+    environment = os.environ | {"CC": "no-such-cc", "CXX": "no-such-cxx"}
+    done = subprocess.run(build, cwd=ROOT, env=environment, capture_output=True, text=True)
+    assert done.returncode == 0, done.stderr
+    (wheel,) = tmp_path.glob("*.whl")
+    assert wheel.name.endswith("-py3-none-any.whl")
+    with zipfile.ZipFile(wheel) as archive:
+        names = archive.namelist()
+    assert "jaxenvs/bridge/native/pool.c" in names
+    assert not [name for name in names if name.endswith(".so")]
+    strict = subprocess.run(
+        build,
+        cwd=ROOT,
+        env=environment | {"JAXENVS_REQUIRE_NATIVE": "1"},
+        capture_output=True,
+        text=True,
+    )
+    assert strict.returncode != 0 and "there is no compiler no-such-cc" in strict.stderr
