@@ -12,7 +12,11 @@ _MAX_FDS = 8
 
 def send(sock: socket.socket, message: Any, fds: tuple[int, ...] = ()) -> None:
     """Sends a message and descriptors."""
-    data = cloudpickle.dumps(message)
+    send_packed(sock, cloudpickle.dumps(message), fds)
+
+
+def send_packed(sock: socket.socket, data: bytes, fds: tuple[int, ...] = ()) -> None:
+    """Sends a message that is a pickle already."""
     # The descriptors travel with the length, which is one piece; the rest may come in several.
     socket.send_fds(sock, [_LENGTH.pack(len(data))], fds)
     sock.sendall(data)

@@ -1,9 +1,12 @@
 """A process that has environments in it: makes them, then does what it is asked for."""
 
 import contextlib
+import ctypes
 import gc
+import mmap
 import os
 import select
+import signal
 import socket
 import threading
 import traceback
@@ -17,7 +20,9 @@ from jaxenvs.bridge._instances import Instances
 from jaxenvs.bridge._lines import Bell, Words, WorkerLines
 from jaxenvs.bridge._native import NativePartMissing, only_look, pool_library
 from jaxenvs.bridge._segment import Segment
-from jaxenvs.bridge._wire import receive, send
+from jaxenvs.bridge._wire import receive, send, send_packed
+
+_MAP_FIXED = 0x10  # on Linux and macOS
 
 
 def main(settings: dict[str, Any], fds: list[int]) -> None:
@@ -32,10 +37,12 @@ def main(settings: dict[str, Any], fds: list[int]) -> None:
     _end_with_caller(sock, fds[1] if len(fds) > 1 else None)
     try:
         instances = Instances(cloudpickle.loads(settings["env_fns"]), settings["first"])
+        found = cloudpickle.dumps(("made", [facts(env) for env in instances.envs]))
     except BaseException as error:
-        send(sock, ("failed", "".join(traceback.format_exception(error))))
+        failed = getattr(error, "jaxenvs_instance", settings["first"])
+        send(sock, ("failed", failed, "".join(traceback.format_exception(error))))
         return
-    send(sock, ("made", [facts(env) for env in instances.envs]))
+    send_packed(sock, found)
     try:
         attach, more = receive(sock)
     except EOFError:  # the pool was given up
@@ -84,6 +91,8 @@ class _Worker:
             current=words.current(number) if attach["watched"] else None,
             own_process=True,
         )
+        instances.options = attach["options"]
+        _keep_copies_out(memory, fds[0])
         if attach["recover"]:
             instances.recover()
             words.call_attention()
@@ -162,6 +171,17 @@ def _attempt(function: Any, *args: Any) -> tuple[str, Any]:
     return "ok", value
 
 
+def _keep_copies_out(memory: Any, fd: int) -> None:
+    """Gives a process that an environment forks pages of its own: it must not answer for us."""
+    libc = ctypes.CDLL(None)
+    libc.mmap.restype, size_t = ctypes.c_void_p, ctypes.c_size_t
+    libc.mmap.argtypes = (ctypes.c_void_p, size_t, *[ctypes.c_int] * 3, ctypes.c_long)
+    address = ctypes.addressof(ctypes.c_char.from_buffer(memory))
+    protection, private = mmap.PROT_READ | mmap.PROT_WRITE, mmap.MAP_PRIVATE | _MAP_FIXED
+    what = (address, len(memory), protection, private, fd, 0)
+    os.register_at_fork(after_in_child=lambda: libc.mmap(*what))
+
+
 def _end_with_caller(sock: socket.socket, pidfd: int | None) -> None:
     """Sees to it that this process does not outlive the caller, however that ends."""
     if pidfd is not None:
@@ -178,6 +198,8 @@ def _end_with_caller(sock: socket.socket, pidfd: int | None) -> None:
         else:
             poll.register(sock.fileno(), select.POLLHUP)
         poll.poll()
+        with contextlib.suppress(OSError):
+            os.killpg(os.getpid(), signal.SIGKILL)
         os._exit(1)
 
     threading.Thread(target=watch, daemon=True).start()

@@ -71,10 +71,11 @@ class Zygote:
                 try:
                     send(self._socket, message, fds)
                     return receive(self._socket)[0]
-                except (EOFError, OSError):  # somebody killed it
+                except BaseException as error:
+                    # Somebody killed it; or Ctrl-C, and the answer would be taken for another's.
                     self._socket.close()
                     self._socket = None
-                    if attempt:
+                    if attempt or not isinstance(error, (EOFError, OSError)):
                         raise
         return None
 
@@ -125,6 +126,8 @@ def main(fd: int) -> None:
                 if pid == 0:
                     sock.close()
                     _run_worker(what, fds)
+                with contextlib.suppress(OSError):
+                    os.setpgid(pid, pid)  # with all that its environments start
                 for each in fds:
                     os.close(each)
                 send(sock, pid)
@@ -148,6 +151,8 @@ def _run_worker(settings: Any, fds: list[int]) -> None:
     try:
         from jaxenvs.bridge._worker import main as work
 
+        with contextlib.suppress(OSError):
+            os.setpgid(0, 0)
         os.environ.clear()
         os.environ.update(settings["environ"])
         if settings["cwd"] is not None:

@@ -14,6 +14,7 @@ from gymnasium.vector import AutoresetMode as GymAutoresetMode
 from gymnasium.vector.utils import batch_space
 
 from jaxenvs.bridge import _lines
+from jaxenvs.bridge._arrays import AutoresetMode
 from jaxenvs.bridge._infos import merged, unpickled
 from jaxenvs.bridge._layout import Leaf, leaves_of, tree_of
 from jaxenvs.bridge._log import log
@@ -85,7 +86,7 @@ class Pool(gymnasium.vector.VectorEnv):
         self.num_envs = backend.plan.num_envs
         self.batch_size = batch_size
         self.name = name
-        self.autoreset_mode = settings.autoreset_mode
+        self.autoreset_mode: AutoresetMode = settings.autoreset_mode
         self._settings = settings
         self._seed = seed
         self._timeout, self._on_failure, self._copy = timeout, on_failure, copy
@@ -93,11 +94,13 @@ class Pool(gymnasium.vector.VectorEnv):
         self.spec = facts["spec"]
         self.render_mode = facts["render_mode"]
         self.metadata = {**facts["metadata"], "autoreset_mode": GYM_MODES[self.autoreset_mode]}
+        self.info_fields = settings.info_fields
         self.single_observation_space = settings.observation_space
         self.single_action_space = settings.action_space
         self.observation_space = batch_space(settings.observation_space, self.num_envs)
         self.action_space = batch_space(settings.action_space, self.num_envs)
         self.closed = False
+        self._hosted: Any = None  # a _hosted.Hosted, once compiled programs step the pool
         self._lock = threading.RLock()
         self._all_pending: int | None = None  # the operation that all are at
         self._busy = np.zeros(self.num_envs, bool)  # the ones that are at something by themselves
@@ -177,7 +180,7 @@ class Pool(gymnasium.vector.VectorEnv):
             if mask is None and env_ids is None:
                 self.reset_async(seed=seed, options=options)
                 return self.reset_wait()
-            ids = self._ids(np.flatnonzero(mask) if env_ids is None else env_ids)
+            ids = self._ids(env_ids if mask is None else np.flatnonzero(mask))
             self._refuse_busy("reset", ids)
             if self._num_busy:
                 self._refuse_pending("reset of some")
@@ -267,7 +270,7 @@ class Pool(gymnasium.vector.VectorEnv):
                 self._begin_step(actions, ids)
                 return self._collect(np.empty(len(ids), np.int32), order=ids)
             if self._all_pending is not None or self._num_busy or not self._all_ready:
-                self._refuse_pending("step")
+                self._refuse_pending("step")  # also closed and hosted ones
             self._take_action(actions, None, self.num_envs)
             buffer = self._buffer ^ 1
             self._all_pending, self._buffer = STEP_ALL, buffer
@@ -361,9 +364,9 @@ class Pool(gymnasium.vector.VectorEnv):
     @property
     def _patience(self) -> float | None:
         """How long to wait before looking whether somebody hangs."""
-        return None if self._timeout is None else self._timeout / 2
+        return None if self._timeout is None else self._timeout / 4
 
-    def _waited(self, wait: Callable[[float | None], int], status: int | None = None) -> int:
+    def _waited(self, wait: Callable[[Any], int], status: int | None = None) -> int:
         while True:
             if status is None:
                 try:
@@ -375,8 +378,10 @@ class Pool(gymnasium.vector.VectorEnv):
                     raise
             if not status & 3:
                 return status
-            if status == _lines.TIMEOUT and (stuck := self._backend.stuck()):
-                self._handle_hang(stuck)
+            if status == _lines.TIMEOUT and self._timeout:
+                stuck = self._backend.stuck(self._timeout)
+                if stuck:
+                    self._handle_hang(stuck)
             status = None
 
     def _handle_hang(self, stuck: list[int]) -> None:
@@ -507,6 +512,25 @@ class Pool(gymnasium.vector.VectorEnv):
         fields = _fields_of(self._settings, answer.fields)
         return observation, answer.reward, answer.terminated, answer.truncated, fields
 
+    # --- inside compiled programs ---
+
+    def xla(self) -> tuple[Any, Callable[..., Any], Callable[..., Any], Callable[..., Any]]:
+        """`handle, recv, send, step` for compiled programs, as EnvPool has them.
+
+            handle, batch = recv(handle)
+            handle = send(handle, action, env_id)
+            handle, batch = step(handle, action, env_id)
+
+        A batch is `(observation, reward, terminated, truncated, info)`, and `info["env_id"]` says
+        whose rows they are; without `env_id` actions are for all, in order. Each call takes the
+        handle that the last one returned. From the first call of `xla` on the pool's own `step`,
+        `reset`, `send` and `recv` refuse, so call `reset` or `async_reset` before it.
+        `jaxenvs.HostEnv` is the same as an environment of jaxenvs.
+        """
+        from jaxenvs.bridge.xla import xla_functions
+
+        return xla_functions(self)
+
     # --- faults ---
 
     def _attend(self, status: int) -> None:
@@ -556,8 +580,16 @@ class Pool(gymnasium.vector.VectorEnv):
         if self.closed:
             raise ClosedError(f"{self!r} was used after close().  Make another pool.")
 
+    def _refuse_hosted(self, what: str) -> None:
+        if self._hosted is not None:
+            raise PoolError(
+                f"{what} was called on {self!r}, which compiled programs step.  Use its HostEnv,"
+                " or make another pool."
+            )
+
     def _refuse_pending(self, what: str) -> None:
         self._refuse_closed()
+        self._refuse_hosted(what)
         if self._all_pending is not None or self._num_busy:
             begun = "step_async" if self._all_pending == STEP_ALL else "reset_async"
             waits = "step_wait() or recv()" if self._all_pending == STEP_ALL else "reset_wait()"
@@ -576,6 +608,8 @@ class Pool(gymnasium.vector.VectorEnv):
 
     def _refuse_busy(self, what: str, ids: np.ndarray) -> None:
         self._refuse_closed()
+        if what in ("send", "reset", "async_reset"):
+            self._refuse_hosted(what)
         if self._all_pending is not None:
             self._refuse_pending(what)
         if self._num_busy and self._busy[ids].any():
@@ -643,7 +677,16 @@ class Pool(gymnasium.vector.VectorEnv):
                     "  Pass one for each environment, or a single one."
                 )
             ids = self._every_id.tolist()
-            self._tell_backend(self._backend.message, "set_attr", ids, name, each)
+            self._ask_idle("set_attr", ids, name, each)
+
+    def _ask_idle(self, kind: str, ids: list[int], *what: Any) -> Any:
+        if self._hosted is not None:
+            self._hosted.hold()
+        try:
+            return self._tell_backend(self._backend.message, kind, ids, *what)
+        finally:
+            if self._hosted is not None:
+                self._hosted.release()
 
     def close(self, *, grace: float = _GRACE, **kwargs: Any) -> None:
         """Closes every environment and ends every worker; again does nothing.
@@ -658,6 +701,8 @@ class Pool(gymnasium.vector.VectorEnv):
             if self.closed:
                 return
             self.closed = True
+            if self._hosted is not None:
+                self._hosted.close()
             if self._finalizer.detach() is None:
                 return
             self._all_ready = False

@@ -124,8 +124,8 @@ class Backend(abc.ABC):
     def read_posts(self) -> list[Post]:
         """Takes what was reported since the last call."""
 
-    def stuck(self) -> list[int]:
-        """Instances whose step made no progress since the last call."""
+    def stuck(self, seconds: float) -> list[int]:
+        """Instances at work that calls over so many seconds found making no progress."""
         return []
 
     def restart(self, instances: Sequence[int]) -> bool:

@@ -19,7 +19,7 @@ from jaxenvs.bridge._lines import Bell, CallerLines, Words, num_bells, request, 
 from jaxenvs.bridge._log import log
 from jaxenvs.bridge._native import POOL, is_there
 from jaxenvs.bridge._segment import Segment
-from jaxenvs.bridge._wire import receive, send
+from jaxenvs.bridge._wire import receive, send, send_packed
 from jaxenvs.bridge._zygote import zygote
 from jaxenvs.bridge.backends.base import Backend, Broken, Post, Settings
 from jaxenvs.errors import PoolError
@@ -35,6 +35,9 @@ class _Process:
         self.number, self.first, self.count = number, first, len(env_fns)
         self._env_fns = cloudpickle.dumps(env_fns)
         self.deaths, self.done_at_death = 0, -1
+        self.given_up = False
+        self.reviving = False  # it is dead, or not yet told to go on
+        self.owed = 0  # answers to messages that nobody received, after Ctrl-C
         self.start()
 
     def start(self) -> None:
@@ -62,24 +65,40 @@ class _Process:
             Broken: a constructor raised, or the process died.
         """
         try:
-            (outcome, what), _ = receive(self.socket)
+            outcome, *what = self.receive()
         except EOFError:
-            status = self.reap()
-            text = f"the process ended with status {status} while it made its environments"
+            text = f"process {self.pid} {_ending(self.reap())} while it made its environments"
             raise Broken(self.post(self.first, "its constructor", text)) from None
         if outcome == "failed":
-            raise Broken(self.post(self.first, "its constructor", what))
-        return what
+            raise Broken(self.post(what[0], "its constructor", what[1]))
+        return what[0]
+
+    def receive(self) -> Any:
+        """The next message.
+
+        Raises:
+            EOFError: the process has ended, though one that it forked may hold the socket.
+        """
+        poll = select.poll()
+        poll.register(self.socket.fileno(), select.POLLIN)
+        if self.pidfd is not None:
+            poll.register(self.pidfd, select.POLLIN)
+        if self.socket.fileno() not in dict(poll.poll()):
+            raise EOFError(f"process {self.pid} has ended")
+        return receive(self.socket)[0]
 
     def post(self, instance: int, what: str, text: str) -> Post:
         return Post(instance, what, text, self.number, self.pid)
 
     def kill(self) -> None:
-        with contextlib.suppress(ProcessLookupError):
-            os.kill(self.pid, signal.SIGKILL)
+        """Ends it and what its environments have started."""
+        for end in (os.killpg, os.kill):  # it may have left its group
+            with contextlib.suppress(ProcessLookupError, PermissionError):
+                end(self.pid, signal.SIGKILL)
 
     def reap(self, patience: float = 5.0) -> int | None:
         """Waits for its end."""
+        self.kill()  # while its number cannot be another's yet
         end = time.monotonic() + patience
         while (status := zygote.reap(self.pid)) is None and time.monotonic() < end:
             if self.pidfd is None:
@@ -119,7 +138,9 @@ class ProcessBackend(Backend):
         self._supervisor: _Supervisor | None = None
         self._segment: Segment | None = None
         self._bells: list[Bell] = []
-        self._progress: dict[int, tuple[int, int, int]] = {}
+        self._progress: dict[int, tuple[tuple[int, int, int], float]] = {}
+        self._hung: dict[int, tuple[int, int, int]] = {}
+        self._options: tuple[dict[str, Any] | None, bytes | None] = None, None  # and pickled
         bounds = [w * len(env_fns) // num_workers for w in range(num_workers + 1)]
         self._processes: list[_Process] = []
         try:
@@ -168,12 +189,14 @@ class ProcessBackend(Backend):
         asked, done, _ = self.words.counts(process.number)
         self.words.pids[process.number] = process.pid
         self.words.struct.core = -1
+        self.words.current(process.number)[0] = 0
         attach = {
             **self._attach,
             "worker": process.number,
             "seen": done,
             "skip": asked,
             "recover": recover,
+            "options": self._options[0],
         }
         bells = [self._bells[process.number], self._bells[-1]] if self._bells else []
         fds = (self._segment.fd, *(fd for bell in bells for fd in bell.fds))
@@ -218,20 +241,32 @@ class ProcessBackend(Backend):
         return [values[i] for i in instances]
 
     def set_options(self, options: dict[str, Any] | None) -> None:
+        packed = None if options is None else _packed(options, "options")
+        if packed == self._options[1]:  # hardly ever are there any
+            return
+        self._options = options, packed
         for process in self._processes:
             self._tell(process, ("options", options))
 
     def _tell(self, process: _Process, message: Any) -> Any:
+        data = _packed(message, f"what {message[0]!r} was given")
         with self._message_lock:
             if self._broken:
                 raise Broken(self._broken)
-            self.lines.ask(process.number, request(_lines.MESSAGE))
             try:
-                send(process.socket, message)
-                outcome, _ = receive(process.socket)
+                self.lines.ask(process.number, request(_lines.MESSAGE))
+                send_packed(process.socket, data)
+                process.owed += 1
+                while process.owed:
+                    outcome = process.receive()
+                    process.owed -= 1
             except (EOFError, OSError):
                 text = f"the process {process.pid} ended while it was asked for {message[0]!r}"
                 raise Broken(process.post(process.first, str(message[0]), text)) from None
+            except BaseException:
+                if not process.owed:  # Ctrl-C before the message was whole: it would wait for ever
+                    process.kill()
+                raise
             self.lines.settle(process.number)
         if outcome[0] == "error":
             raise Broken(process.post(outcome[1], str(message[0]), outcome[2]))
@@ -239,19 +274,23 @@ class ProcessBackend(Backend):
 
     # --- faults ---
 
-    def stuck(self) -> list[int]:
-        found = []
+    def stuck(self, seconds: float) -> list[int]:
+        found, now = [], time.monotonic()
         for process in self._processes:
             counts = self.words.counts(process.number)
             asked, done, current = counts
-            if asked != done and self._progress.get(process.number) == counts:
+            before, since = self._progress.get(process.number, (None, now))
+            if asked == done or process.reviving or counts != before:
+                self._progress[process.number] = counts, now
+            elif now - since >= seconds:
                 found += [current - 1] if current else list(self._rows(process))
-            self._progress[process.number] = counts
+                self._hung[process.number] = counts
+                del self._progress[process.number]  # who waits again waits as long
         return found
 
     def restart(self, instances: Sequence[int]) -> bool:
-        for worker in {int(self.owners[i]) for i in instances}:
-            self._progress.pop(worker, None)
+        for worker in {int(self._owners[i]) for i in instances}:
+            self._processes[worker].reviving = True
             self._processes[worker].kill()
         return True
 
@@ -260,20 +299,27 @@ class ProcessBackend(Backend):
 
     def revive(self, process: _Process) -> None:
         """Starts a process in place of one that died. Called by the supervisor."""
+        process.reviving = True
         with self._message_lock:  # whoever spoke to it has noticed by now
             died, status = process.pid, process.reap()
             _, done, _ = self.words.counts(process.number)
             process.deaths = process.deaths + 1 if done == process.done_at_death else 1
             process.done_at_death = done
             process.forget()
+            if self._closing:
+                return
             what = f"process {died} of worker {process.number} {_ending(status)}"
             try:
                 if process.deaths >= _DEATHS_IN_A_ROW:
                     text = f"{what}; that happened {process.deaths} times before it answered once"
                     raise Broken(process.post(process.first, "step", text))
                 process.start()
+                if self._closing:  # which may have killed the one before
+                    return
                 process.made()
                 self._send_attach(process, recover=True)
+                process.owed = 0
+                process.reviving = False
             except (Broken, OSError, EOFError) as error:
                 text = error.post.text if isinstance(error, Broken) else str(error)
                 self._give_up(process, f"{what}, and could not be replaced: {text}")
@@ -286,8 +332,16 @@ class ProcessBackend(Backend):
     def _give_up(self, process: _Process, text: str) -> None:
         """Lets nobody wait for a worker that will not come back."""
         self._broken = Post(process.first, "step", text, process.number, process.pid, fatal=True)
-        self.words.post(process.number, f"{process.first}\nstep\n{text}".encode())
-        self.lines.finish_for(process.number)
+        process.given_up = True
+        self.answer_for_the_dead()
+
+    def answer_for_the_dead(self) -> bool:
+        """Ends the waits for workers that were given up; whether there are any."""
+        dead = [process.number for process in self._processes if process.given_up]
+        for number in dead:
+            self.words.call_attention()
+            self.lines.finish_for(number)
+        return bool(dead)
 
     # --- the end ---
 
@@ -295,24 +349,17 @@ class ProcessBackend(Backend):
         if self._owner != os.getpid():  # a fork of the caller has a copy of the pool
             return []
         self._closing = True
-        if self._supervisor is not None:
-            self._supervisor.stop()
-        posts, end = [], time.monotonic() + grace
-        if self._supervisor is not None and grace > 0:
-            for process in self._processes:
-                self.lines.ask(process.number, request(_lines.QUIT))
-        for process in self._processes:
-            if self._supervisor is not None and grace > 0:
-                process.socket.settimeout(max(0.001, end - time.monotonic()))
-                try:
-                    outcome, _ = receive(process.socket)
-                    if outcome[0] == "error":
-                        posts.append(process.post(outcome[1], "close", outcome[2]))
-                    _wait_readable(process.pidfd, max(0.0, end - time.monotonic()))
-                except (OSError, EOFError):
-                    pass
+        supervisor, self._supervisor = self._supervisor, None
+        if supervisor is not None and not supervisor.stop(min(grace, 1.0)):
+            for process in self._processes:  # it waits for an environment that is being made
+                process.kill()
+            supervisor.stop(5.0)
+        posts: list[Post] = []
+        if supervisor is not None and grace > 0:
+            posts = self._quit(time.monotonic() + grace)
         for process in self._processes:
             process.kill()
+        for process in self._processes:
             process.reap()
             process.forget()
         for bell in self._bells:
@@ -320,6 +367,28 @@ class ProcessBackend(Backend):
         self._bells = []
         if self._segment is not None:
             self._segment.close()
+        return posts
+
+    def _quit(self, end: float) -> list[Post]:
+        """Has environments closed; what they raised."""
+        posts, asked = [], []
+        for process in self._processes:
+            hangs = self._hung.get(process.number) == self.words.counts(process.number)
+            if not hangs and not process.reviving:
+                self.lines.ask(process.number, request(_lines.QUIT))
+                asked.append(process)
+        for process in asked:
+            try:
+                outcome = None
+                while outcome is None or process.owed >= 0:
+                    process.socket.settimeout(max(0.001, end - time.monotonic()))
+                    outcome, _ = receive(process.socket)
+                    process.owed -= 1
+                if outcome[0] == "error":
+                    posts.append(process.post(outcome[1], "close", outcome[2]))
+                _wait_readable(process.pidfd, max(0.0, end - time.monotonic()))
+            except (OSError, EOFError):
+                pass
         return posts
 
 
@@ -336,14 +405,22 @@ class _Supervisor:
         self._thread = threading.Thread(target=self._run, name="jaxenvs-pool", daemon=True)
         self._thread.start()
 
-    def stop(self) -> None:
-        os.write(self._stop_writing, b"x")
-        if threading.current_thread() is not self._thread:
-            self._thread.join()
-            os.close(self._stop_reading)
+    def stop(self, patience: float) -> bool:
+        """Whether it ended in time; it may be waiting for an environment that is being made."""
+        if self._stop_writing >= 0:
             os.close(self._stop_writing)
+            self._stop_writing = -1
+        if threading.current_thread() is not self._thread:
+            self._thread.join(patience)
+        return not self._thread.is_alive()
 
     def _run(self) -> None:
+        try:
+            self._watch()
+        finally:
+            os.close(self._stop_reading)
+
+    def _watch(self) -> None:
         while True:
             poll = select.poll()
             poll.register(self._stop_reading, select.POLLIN)
@@ -355,11 +432,21 @@ class _Supervisor:
                 if fd >= 0:
                     poll.register(fd, what)
                     watched[fd] = process
-            ready = [fd for fd, _ in poll.poll()]
+            dead = self._backend.answer_for_the_dead()
+            ready = [fd for fd, _ in poll.poll(20 if dead else None)]
             if self._stop_reading in ready:
                 return
             for fd in ready:
                 self._backend.revive(watched[fd])
+
+
+def _packed(message: Any, what: str) -> bytes:
+    try:
+        return cloudpickle.dumps(message)
+    except Exception as error:
+        raise PoolError(
+            f"{what} cannot be sent to a worker process: {type(error).__name__}: {error}."
+        ) from error
 
 
 def _started(number: int, env_fns: list[Callable[[], Any]], first: int) -> _Process:

@@ -52,12 +52,12 @@ JX_EXPORT void jaxenvs_finish(jx_pool *pool, uint32_t w, uint32_t done) {
   jx_finish(pool, w, done);
 }
 
-/* Ends this process when the one behind `pidfd` ends. A thread of its own in C, since an
+/* Ends this process and its group when the one behind `pidfd` ends. A thread of its own in C, since an
  * environment may hold Python's lock for as long as it likes. */
 static void *watch(void *argument) {
   struct pollfd parent = {(int)(intptr_t)argument, POLLIN, 0};
   while (poll(&parent, 1, -1) < 0 && errno == EINTR) {}
-  kill(getpid(), SIGKILL);
+  kill(0, SIGKILL); /* and what the environments have started: a worker has a group of its own */
   return NULL;
 }
 
