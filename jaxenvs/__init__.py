@@ -22,6 +22,7 @@ _NAMES = {
     "make_dm": "faces.dm_env",
     "make_gym": "faces.gym",
     "make_pool": "bridge.making",
+    "HostEnv": "bridge.xla",
     "make": "factory",
     "make_vec": "factory",
     "evaluate": "rollouts",
@@ -50,6 +51,7 @@ if _TYPE_CHECKING:
     from jaxenvs import vector as vector
     from jaxenvs import wrappers as wrappers
     from jaxenvs.bridge.making import make_pool as make_pool
+    from jaxenvs.bridge.xla import HostEnv as HostEnv
     from jaxenvs.core import Environment as Environment
     from jaxenvs.core import Policy as Policy
     from jaxenvs.core import TimeStep as TimeStep

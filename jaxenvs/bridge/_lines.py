@@ -22,8 +22,8 @@ _NO_INSTANCE = 0x0FFFFFFF
 
 _LINE = 128  # bytes of a jx_line and of the jx_header
 _ASKED, _DONE, _CURRENT, _NOTED = 0, 16, 18, 19  # words of a jx_line
-_FINISHED, _ATTENTION, _SPIN, _HOME = 0, 3, 16, 17  # words of the jx_header
-_TEXT_ROOM = 8192  # bytes of a worker's mailbox, its length included
+_FINISHED, _ATTENTION, _SPIN, _HOME, _TAKE_SPIN = 0, 3, 16, 17, 18  # words of the jx_header
+TEXT_ROOM = 8192  # bytes of a worker's mailbox, its length included
 
 
 def request(op: int, buffer: int = 0, instance: int = 0) -> int:
@@ -57,21 +57,21 @@ class Words:
         self.num_workers, self.request_room = num_workers, request_room
         words = np.frombuffer(memory, np.uint32, count=words_size(num_workers, request_room) // 4)
         lines = _LINE // 4 + num_workers * (_LINE // 4)
-        self._base = words.ctypes.data
+        self.address = words.ctypes.data
         self.header = words[: _LINE // 4]
         self.line = words[_LINE // 4 : lines].reshape(num_workers, _LINE // 4)
         self.requests = words[lines : lines + num_workers * request_room].reshape(
             num_workers, request_room
         )
         self._mailboxes = words[lines + num_workers * request_room :].view(np.uint8)
-        self._mailboxes = self._mailboxes.reshape(num_workers, _TEXT_ROOM)
+        self._mailboxes = self._mailboxes.reshape(num_workers, TEXT_ROOM)
         # What only the caller uses, kept here so that every program of its process shares it.
         self.taken = np.zeros(num_workers, np.uint32)
         self.pids = np.zeros(num_workers, np.int32)
         self.struct = _Pool(
-            header=self._base,
-            lines=self._base + _LINE,
-            requests=self._base + _LINE * (1 + num_workers),
+            header=self.address,
+            lines=self.address + _LINE,
+            requests=self.address + _LINE * (1 + num_workers),
             num_workers=num_workers,
             request_room=request_room,
             taken=self.taken.ctypes.data,
@@ -82,11 +82,11 @@ class Words:
     @property
     def mailboxes_offset(self) -> int:
         """Bytes from the beginning of the memory to the first mailbox."""
-        return words_size(self.num_workers, self.request_room) - self.num_workers * _TEXT_ROOM
+        return words_size(self.num_workers, self.request_room) - self.num_workers * TEXT_ROOM
 
-    def set_spin(self, nanoseconds: int) -> None:
-        """Sets how long everybody looks before sleeping."""
-        self.header[_SPIN] = nanoseconds
+    def set_spin(self, nanoseconds: int, take: int = 0) -> None:
+        """Sets how long everybody looks before sleeping; `take`: of a caller that takes some."""
+        self.header[_SPIN], self.header[_TAKE_SPIN] = nanoseconds, take
 
     def set_home(self, worker: int) -> None:
         """Sets which worker shares the caller's core; -1 for none."""
@@ -111,7 +111,7 @@ class Words:
         """Leaves a text for the caller, unless one is there that was not read yet."""
         box = self._mailboxes[worker]
         if not box[:4].view(np.uint32)[0]:
-            text = text[: _TEXT_ROOM - 4]
+            text = text[: TEXT_ROOM - 4]
             box[4 : 4 + len(text)] = np.frombuffer(text, np.uint8)
             box[:4].view(np.uint32)[0] = len(text)
         self.call_attention()
@@ -133,7 +133,7 @@ class Words:
 
 def words_size(num_workers: int, request_room: int) -> int:
     """Bytes that `Words` need."""
-    return _LINE * (1 + num_workers) + num_workers * (4 * request_room + _TEXT_ROOM)
+    return _LINE * (1 + num_workers) + num_workers * (4 * request_room + TEXT_ROOM)
 
 
 def room_for(requests: int) -> int:
@@ -190,6 +190,11 @@ class CallerLines:
         self.words, self._bells = words, list(bells)
         self._library = None if bells else pool_library()
         self._pointer = ctypes.addressof(words.struct)
+
+    @property
+    def is_python(self) -> bool:
+        """Whether this works without the compiled part."""
+        return self._library is None
 
     def ask(self, worker: int, what: int) -> None:
         """Puts one request before a worker."""

@@ -134,6 +134,10 @@ def _made(
             from jaxenvs.bridge.backends.serial import SerialBackend
 
             return SerialBackend(env_fns)
+        if backend == "thread":
+            from jaxenvs.bridge.backends.thread import ThreadBackend
+
+            return ThreadBackend(env_fns, num_workers)
         from jaxenvs.bridge.backends.process import ProcessBackend
 
         return ProcessBackend(env_fns, num_workers or default_workers(count))
@@ -215,8 +219,10 @@ def _refuse_different(all_facts: Sequence[Mapping[str, Any]], name: str) -> None
 def _fields(
     fields: Sequence[str] | Mapping[str, gymnasium.Space], env_fns: Sequence[Callable[[], Any]]
 ) -> dict[str, gymnasium.Space]:
-    if isinstance(fields, Mapping) or not fields:
+    if isinstance(fields, Mapping):
         return dict(fields)
+    if not fields:
+        return {}
     env = env_fns[0]()
     try:
         _, info = env.reset(seed=0)
@@ -238,6 +244,6 @@ def _fields(
 
 def _space_of(value: np.ndarray) -> gymnasium.Space:
     if value.dtype == np.bool_:
-        return gymnasium.spaces.Box(0, 1, value.shape, np.bool_)
+        return gymnasium.spaces.Box(0, 1, value.shape, np.int8)
     limits = np.finfo(value.dtype) if value.dtype.kind == "f" else np.iinfo(value.dtype)
     return gymnasium.spaces.Box(limits.min, limits.max, value.shape, value.dtype.type)

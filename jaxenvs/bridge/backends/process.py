@@ -169,7 +169,9 @@ class ProcessBackend(Backend):
         self.lines = CallerLines(self.words, self._bells)
         cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else 1
         spins = self.num_workers <= cores and cores > 1
-        self.words.set_spin(_SPIN_NS if spins else 0)
+        # A caller that takes who is first needs a core of its own to spin on.
+        take = _SPIN_NS if self.num_workers < cores else 0
+        self.words.set_spin(_SPIN_NS if spins else 0, take)
         self.words.set_home(0 if spins and settings.lock_step else -1)
         self._attach = {
             "size": segment.size,

@@ -48,7 +48,8 @@ typedef struct {
   uint32_t unused0[12];
   uint32_t spin_ns;       /* how long to look before sleeping; 0 sleeps at once */
   int32_t home;           /* the worker that shares the caller's core, or -1 */
-  uint32_t unused1[14];
+  uint32_t take_spin_ns;  /* likewise of the caller, where it waits for whoever is first */
+  uint32_t unused1[13];
 } jx_header;
 
 /* What a process knows of the shared memory; every process fills in its own. */
@@ -231,7 +232,7 @@ static inline int jx_take(jx_pool *pool, uint32_t count, int32_t *instances, int
     /* `finished` was read first and grows last, so this wakes too early at worst. */
     int64_t nap = jx_now() + 100000000;
     if (deadline >= 0 && deadline < nap) nap = deadline;
-    int status = jx_wait(&header->finished, target, &header->caller_asleep, header->spin_ns, nap);
+    int status = jx_wait(&header->finished, target, &header->caller_asleep, header->take_spin_ns, nap);
     if (status == JX_TIMEOUT && (deadline < 0 || jx_now() < deadline)) continue;
     if (status != JX_OK) return status;
   }

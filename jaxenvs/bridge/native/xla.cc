@@ -461,6 +461,7 @@ ffi::Error call(ffi::RemainingArgs args, ffi::RemainingRets rets, int32_t operat
 
 }  // namespace
 
+#pragma GCC visibility push(default)
 XLA_FFI_DEFINE_HANDLER_SYMBOL(jaxenvs_pool_call_handler, call,
                               ffi::Ffi::Bind()
                                   .RemainingArgs()
@@ -468,10 +469,7 @@ XLA_FFI_DEFINE_HANDLER_SYMBOL(jaxenvs_pool_call_handler, call,
                                   .Attr<int32_t>("operation")
                                   .Attr<int32_t>("count")
                                   .Attr<int32_t>("wants_final"));
-
-JX_EXPORT void *jaxenvs_pool_call(void) {
-  return reinterpret_cast<void *>(jaxenvs_pool_call_handler);
-}
+#pragma GCC visibility pop
 
 JX_EXPORT void jaxenvs_register(int32_t id, jx_hosted *hosted) {
   std::lock_guard<std::mutex> lock(table_mutex);

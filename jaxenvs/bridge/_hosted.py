@@ -1,0 +1,367 @@
+"""A pool as compiled programs see it: a number, a count of calls, and one call that does it all.
+
+`Hosted.perform` does in Python what native/xla.cc does without it; both take and return the same.
+"""
+
+import ctypes
+import itertools
+import threading
+import weakref
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+
+from jaxenvs.bridge import _lines
+from jaxenvs.bridge._native import NativePartMissing, xla_library
+from jaxenvs.bridge.backends.base import RESET, RESET_ALL, STEP, STEP_ALL
+from jaxenvs.bridge.backends.process import ProcessBackend
+from jaxenvs.bridge.pool import Pool
+from jaxenvs.errors import (
+    AlreadyPendingError,
+    ClosedError,
+    EnvIdError,
+    NothingPendingError,
+    PoolError,
+    StaleStateError,
+)
+
+RESET_, STEP_, SEND, RECV, RESET_SOME = range(5)  # as in native/xla.cc
+TARGET = "jaxenvs_pool_call"
+
+_ids = itertools.count(1)
+_hosted: weakref.WeakValueDictionary[int, "Hosted"] = weakref.WeakValueDictionary()
+_lock = threading.Lock()
+
+
+class _Column(ctypes.Structure):  # jx_column
+    _fields_ = (
+        ("data", ctypes.c_void_p * 2),
+        ("elements", ctypes.c_int64),
+        ("type", ctypes.c_int32),
+        ("size", ctypes.c_int32),
+    )
+
+
+class _Struct(ctypes.Structure):  # jx_hosted
+    _fields_ = (
+        ("pool", ctypes.c_void_p),
+        ("name", ctypes.c_char_p),
+        ("owners", ctypes.c_void_p),
+        ("num_envs", ctypes.c_int32),
+        ("buffer", ctypes.c_int32),
+        ("buffer_of_some", ctypes.c_int32),
+        ("restarts", ctypes.c_int32),
+        ("patience_ns", ctypes.c_int64),
+        ("mailboxes", ctypes.c_void_p),
+        ("mailbox_room", ctypes.c_int64),
+        ("num_actions", ctypes.c_int32),
+        ("num_observations", ctypes.c_int32),
+        ("num_fields", ctypes.c_int32),
+        ("has_final", ctypes.c_int32),
+        ("actions", ctypes.POINTER(_Column)),
+        ("observations", ctypes.POINTER(_Column)),
+        ("finals", ctypes.POINTER(_Column)),
+        ("fields", ctypes.POINTER(_Column)),
+        *((name, _Column) for name in ("reward", "terminated", "truncated", "elapsed")),
+        *((name, _Column) for name in ("restarted", "seeds")),
+        ("counter", ctypes.c_int32),
+        ("all_pending", ctypes.c_int32),
+        ("busy", ctypes.c_void_p),
+    )
+
+
+class Hosted:
+    """A pool that compiled programs step. From now on its own step, reset, send and recv refuse.
+
+    Attributes:
+        id: the number by which programs name it.
+        reason: why programs cannot step it without Python; None if they can.
+    """
+
+    def __init__(self, pool: Pool) -> None:
+        self.pool = pool
+        self.backend = pool._backend
+        self.id = next(_ids)
+        self._counter = 0  # without Python the struct counts
+        # The latest batch of all may lie in one buffer, and single ones under way in the other.
+        self._buffer, self._buffer_of_some = pool._buffer, pool._buffer ^ 1
+        self._struct: _Struct | None = None
+        self.reason = self._why_not_native()
+        if self.reason is None:
+            self._register()
+        with _lock:
+            _hosted[self.id] = self
+
+    @property
+    def calls(self) -> int:
+        """Calls so far, which the token of the next one has to have."""
+        return self._counter if self._struct is None else self._struct.counter
+
+    @classmethod
+    def of(cls, pool: Pool) -> "Hosted":
+        """The one of `pool`, made when it is first asked for."""
+        with pool._lock:
+            if pool._hosted is None:
+                pool._refuse_closed()
+                pool._hosted = cls(pool)
+                pool._all_ready = False  # so that its own step looks closer, and refuses
+            return pool._hosted
+
+    @staticmethod
+    def find(id: int) -> "Hosted":
+        """The one that a token names.
+
+        Raises:
+            ClosedError: its pool is closed.
+        """
+        found = _hosted.get(id)
+        if found is None:
+            raise ClosedError(
+                "a program stepped a pool of environments that is closed.  Make another one, and"
+                " reset it."
+            )
+        return found
+
+    def close(self) -> None:
+        """Lets no program step it any more."""
+        with _lock:
+            _hosted.pop(self.id, None)
+        if self._struct is not None:
+            self._unregister()
+            self._struct = None
+
+    def hold(self) -> None:
+        """Lets no program step it until `release`, and waits for the call under way."""
+        if self._struct is not None:
+            xla_library().jaxenvs_hold(self.id)
+
+    def release(self) -> None:
+        if self._struct is not None:
+            xla_library().jaxenvs_release(self.id)
+
+    def use_callbacks(self) -> None:
+        """Steps the pool in Python from now on."""
+        if self._struct is not None:
+            self._unregister()
+            self._struct = None
+        backend = self.backend
+        if isinstance(backend, ProcessBackend):
+            # The thread that runs callbacks and workers that spin would fight for the cores.
+            backend.words.set_spin(0)
+            backend.words.set_home(-1)
+
+    # --- without Python ---
+
+    def _why_not_native(self) -> str | None:
+        if not isinstance(self.backend, ProcessBackend):
+            return f'the backend "{self.backend.name}" runs in Python'
+        if self.backend.lines.is_python:
+            return "the compiled part of the pool is missing"
+        try:
+            xla_library()
+        except NativePartMissing as error:
+            return str(error)
+        return None
+
+    def _register(self) -> None:
+        pool, backend = self.pool, self.backend
+        assert isinstance(backend, ProcessBackend)
+        arrays, words = backend.arrays, backend.words
+        first, second = arrays.answers
+
+        def column(*views: np.ndarray) -> _Column:
+            view = views[0]
+            data = (ctypes.c_void_p * 2)(views[0].ctypes.data, views[-1].ctypes.data)
+            elements = int(np.prod(view.shape[1:], dtype=np.int64))
+            letter = {"q": "l", "Q": "L"}.get(view.dtype.char, view.dtype.char)
+            return _Column(data, elements, ord(letter), view.dtype.itemsize)
+
+        def columns(a: Sequence[np.ndarray], b: Sequence[np.ndarray]) -> Any:
+            both = [column(x, y) for x, y in zip(a, b, strict=True)]
+            return (_Column * len(both))(*both)
+
+        name = pool.name.encode()
+        patience = pool._patience
+        self._struct = _Struct(
+            pool=ctypes.addressof(words.struct),
+            name=name,
+            owners=backend.owners.ctypes.data,
+            num_envs=pool.num_envs,
+            buffer=self._buffer,
+            buffer_of_some=self._buffer_of_some,
+            restarts=pool._on_failure == "restart",
+            patience_ns=-1 if patience is None else int(patience * 1e9),
+            mailboxes=words.address + words.mailboxes_offset,
+            mailbox_room=_lines.TEXT_ROOM,
+            num_actions=len(arrays.actions),
+            num_observations=len(first.observation),
+            num_fields=len(first.fields),
+            has_final=bool(first.final_observation),
+            actions=columns(arrays.actions, arrays.actions),
+            observations=columns(first.observation, second.observation),
+            finals=columns(first.final_observation, second.final_observation),
+            fields=columns(first.fields, second.fields),
+            reward=column(first.reward, second.reward),
+            terminated=column(first.terminated, second.terminated),
+            truncated=column(first.truncated, second.truncated),
+            elapsed=column(arrays.elapsed),
+            restarted=column(arrays.restarted),
+            seeds=column(arrays.seeds),
+            all_pending=pool._all_pending is not None,
+            busy=pool._busy.ctypes.data,
+        )
+        xla_library().jaxenvs_register(self.id, ctypes.byref(self._struct))
+        # What the struct points to lives until no program can reach it.
+        alive = self._struct, name, words, arrays, backend.owners, pool._busy
+        self._unregister = weakref.finalize(self, _unregister, self.id, alive)
+
+    # --- in Python ---
+
+    def perform(
+        self, operation: int, count: int, wants_final: bool, counter: int, operands: Sequence[Any]
+    ) -> list[np.ndarray]:
+        """Does one call; see native/xla.cc for operands and results, without the token."""
+        pool = self.pool
+        with pool._lock:
+            if self._struct is not None:
+                raise PoolError("a pool that is stepped without Python was called by a callback.")
+            pool._refuse_closed()
+            if operation != RESET_ and counter != self._counter:
+                raise StaleStateError(
+                    f'this state of "{pool.name}" has been stepped already: it is call {counter}'
+                    f" of the pool, which is at call {self._counter}.  Hosted environments cannot"
+                    " go back; step the state that the last call returned, or reset."
+                )
+            self._counter = (self._counter + 1) & 0x7FFFFFFF
+            return getattr(self, _METHODS[operation])(count, wants_final, list(operands))
+
+    def _reset(self, count: int, wants_final: bool, operands: list[Any]) -> list[np.ndarray]:
+        pool = self.pool
+        if pool._all_pending is not None or pool._num_busy:  # nobody wants those results now
+            if pool._all_pending is not None:
+                pool._waited(lambda time: self.backend.wait_all(self._buffer, time))
+            else:
+                out = np.empty(pool._num_busy, np.int32)
+                pool._waited(lambda time: self.backend.take(out, time))
+            self._nothing_pending()
+        self.backend.arrays.seeds[:] = operands[0]
+        return self._all(RESET_ALL, wants_final)
+
+    def _step(self, count: int, wants_final: bool, operands: list[Any]) -> list[np.ndarray]:
+        pool = self.pool
+        if pool._all_pending is not None or pool._num_busy:
+            raise AlreadyPendingError(
+                f'"{pool.name}" was stepped while environments still owe a result.'
+                "  Call recv first."
+            )
+        self._take_actions(operands, slice(None))
+        return self._all(STEP_ALL, wants_final)
+
+    def _all(self, op: int, wants_final: bool) -> list[np.ndarray]:
+        self.backend.start_all(op, self._buffer)
+        self.pool._all_pending = op
+        return self._answer_of_all(wants_final)
+
+    def _send(self, count: int, wants_final: bool, operands: list[Any]) -> list[np.ndarray]:
+        pool, ids = self.pool, np.asarray(operands[0])
+        if len(ids) and (ids.min() < 0 or ids.max() >= pool.num_envs):
+            raise EnvIdError(
+                f'there is no environment {ids.min()} or {ids.max()} in "{pool.name}"; they are'
+                f" numbered from 0 to {pool.num_envs - 1}."
+            )
+        busy = pool._all_pending is not None or pool._busy[ids].any()
+        if busy or len(np.unique(ids)) != len(ids):
+            raise AlreadyPendingError(
+                f'environments {ids.tolist()} of "{pool.name}" were sent actions while one of them'
+                " still owes a result, or one was named twice.  Call recv first."
+            )
+        self._take_actions(operands[1:], ids)
+        if count == pool.num_envs == len(ids) and np.array_equal(ids, np.arange(len(ids))):
+            self.backend.start_all(STEP_ALL, self._buffer)
+            pool._all_pending = STEP_ALL
+        else:
+            pool._busy[ids] = True
+            pool._num_busy += len(ids)
+            self.backend.start_some(STEP, self._buffer_of_some, ids)
+        return []
+
+    def _recv(self, count: int, wants_final: bool, operands: list[Any]) -> list[np.ndarray]:
+        pool = self.pool
+        if pool._all_pending is not None:
+            return self._answer_of_all(wants_final)
+        if pool._num_busy < count:
+            raise NothingPendingError(
+                f'recv waits for {count} environments of "{pool.name}", and {pool._num_busy} owe a'
+                " result.  Call send first."
+            )
+        ids = np.empty(count, np.int32)
+        status = pool._waited(lambda time: self.backend.take(ids, time))
+        pool._busy[ids] = False
+        pool._num_busy -= count
+        return self._answer(self._buffer_of_some, ids, status, wants_final)
+
+    def _reset_some(self, count: int, wants_final: bool, operands: list[Any]) -> list[np.ndarray]:
+        pool = self.pool
+        if pool._all_pending is not None or pool._num_busy:
+            raise AlreadyPendingError(
+                f'reset_where of "{pool.name}" was called while environments still owe a result.'
+                "  Call recv first."
+            )
+        ids = np.flatnonzero(operands[0]).astype(np.int32)
+        self.backend.arrays.seeds[:] = operands[1]
+        status = _lines.OK
+        if len(ids):
+            self.backend.start_some(RESET, self._buffer, ids)
+            out = np.empty(len(ids), np.int32)
+            status = pool._waited(lambda time: self.backend.take(out, time))
+        return self._answer(self._buffer, slice(None), status, wants_final)
+
+    def _take_actions(self, operands: Sequence[Any], rows: Any) -> None:
+        for array, part in zip(self.backend.arrays.actions, operands, strict=True):
+            array[rows] = part
+
+    def _answer_of_all(self, wants_final: bool) -> list[np.ndarray]:
+        try:
+            status = self.pool._waited(lambda time: self.backend.wait_all(self._buffer, time))
+        finally:
+            self._nothing_pending()
+        return self._answer(self._buffer, slice(None), status, wants_final)
+
+    def _nothing_pending(self) -> None:
+        self.pool._all_pending, self.pool._num_busy = None, 0
+        self.pool._busy[:] = False
+
+    def _answer(self, buffer: int, rows: Any, status: int, wants_final: bool) -> list[np.ndarray]:
+        pool, arrays = self.pool, self.backend.arrays
+        if status & _lines.ATTENTION:
+            pool._attend(status)
+        answer = arrays.answers[buffer]
+        ids = np.arange(pool.num_envs, dtype=np.int32)[rows]
+        parts = [*answer.observation, answer.reward, answer.terminated, answer.truncated]
+        parts += [arrays.elapsed, arrays.restarted]
+        found = [part[rows] for part in parts]
+        # The runtime reads these after this call, when the next one may write already.
+        found = [part.copy() if isinstance(rows, slice) else part for part in found]
+        arrays.restarted[rows] = False
+        found += [ids, *(np.array(part[rows]) for part in answer.fields)]
+        if wants_final:
+            over = answer.terminated[rows] | answer.truncated[rows]
+            finals = answer.final_observation or answer.observation
+            for last, final in zip(answer.observation, finals, strict=True):
+                mask = over.reshape(over.shape + (1,) * (last.ndim - 1))
+                found.append(np.where(mask, final[rows], last[rows]))
+        return found
+
+
+def _unregister(id: int, alive: Any) -> None:
+    xla_library().jaxenvs_unregister(id)
+
+
+_METHODS = {
+    RESET_: "_reset",
+    STEP_: "_step",
+    SEND: "_send",
+    RECV: "_recv",
+    RESET_SOME: "_reset_some",
+}

@@ -1,0 +1,410 @@
+"""Pools inside compiled programs.
+
+    env = HostEnv(jaxenvs.make_pool("gymnasium/CartPole-v1", 64))
+    state, timestep = jax.jit(env.step)(state, action, key)
+
+On a CPU a program steps the worker processes itself, by a custom call (XLA FFI), without Python
+and its lock; elsewhere, and for other backends, by `jax.experimental.io_callback`. Both do the
+same.
+"""
+
+import functools
+from collections.abc import Callable, Sequence
+from typing import Any, Literal
+
+import chex
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jax import lax
+from jax.core import Tracer
+from jax.sharding import AxisType, NamedSharding, PartitionSpec, reshard
+
+from jaxenvs import prng
+from jaxenvs.bridge import _hosted
+from jaxenvs.bridge._hosted import Hosted
+from jaxenvs.bridge._layout import getter, leaves_of, tree_of
+from jaxenvs.bridge._native import xla_library
+from jaxenvs.bridge.pool import Pool
+from jaxenvs.core import AutoresetMode, TimeStep, VectorEnv
+from jaxenvs.errors import PoolError, RenderError, ShardingError
+from jaxenvs.spaces import Space
+from jaxenvs.spaces.conversion import from_gymnasium
+from jaxenvs.struct import select
+from jaxenvs.vector.actions import checked_action
+from jaxenvs.vector.sharding import check_mesh
+
+Path = Literal["auto", "ffi", "callback"]
+
+
+@chex.dataclass(frozen=True)
+class HostState:
+    """What a program knows of hosted environments: which pool, and which of its calls this is.
+
+    The environments themselves are elsewhere, so a state can be stepped once: stepping an old one
+    raises `StaleStateError`.
+    """
+
+    token: jax.Array  # int32[P, 2], pool and call; P pools, one a device
+
+
+class HostEnv(VectorEnv[HostState]):
+    """Environments of a pool behind the protocol of `VectorEnv`, inside `jit`, `scan` and others.
+
+    N is `num_envs`. Calls happen once each and in order, since each one needs the state that the
+    last one returned. Keys are used by `reset` alone, to seed the environments: what they do
+    afterwards is decided by their own generators.
+
+    `info` has `env_id`, `elapsed_step`, `restarted` (see `Pool`) and the pool's `info_fields`.
+    Gradients stop here: they do not pass through the environments. `vmap` is refused, since the
+    environments are as many as they are; make a larger pool, or several.
+
+    Args:
+        pool: the environments. Its own `step`, `reset`, `send` and `recv` refuse from now on;
+            `render`, `call` and `close` go on.
+        mesh: with a pool for each device of the mesh's first axis in place of one pool: every
+            device drives its own slice of the N environments.
+        mesh_axis: another axis of the mesh.
+        path: "ffi" or "callback" insist on one of the two ways; "auto" takes the fast one where
+            it works.
+        final_observation: False leaves `timestep.final_observation` None, which spares a copy of
+            every observation.
+
+    Raises:
+        PoolError: the pool cannot be driven in this way.
+        ShardingError: not as many pools as devices.
+
+    Example:
+        >>> pool = jaxenvs.make_pool("gymnasium/CartPole-v1", 4, num_workers=1)
+        >>> env = jaxenvs.HostEnv(pool)
+        >>> state, timestep = env.reset(jax.random.key(0))
+        >>> state, timestep = env.step(state, jnp.zeros(4, jnp.int32), jax.random.key(1))
+        >>> timestep.observation.shape
+        (4, 4)
+        >>> env.close()
+    """
+
+    def __init__(
+        self,
+        pool: Pool | Sequence[Pool],
+        *,
+        mesh: jax.sharding.Mesh | None = None,
+        mesh_axis: str | None = None,
+        path: Path = "auto",
+        final_observation: bool = True,
+    ) -> None:
+        pools = [pool] if isinstance(pool, Pool) else list(pool)
+        _check_pools(pools)
+        self.pools = tuple(pools)
+        first = self.pools[0]
+        self._per_pool = first.num_envs
+        self.num_envs = first.num_envs * len(pools)
+        self.batch_size = first.batch_size * len(pools)
+        self.autoreset: AutoresetMode = first.autoreset_mode
+        self.mesh, self.mesh_axis = mesh, None
+        if mesh is not None:
+            self.mesh_axis = check_mesh(mesh, mesh_axis, self.num_envs)
+        devices = 1 if mesh is None else mesh.shape[self.mesh_axis]
+        if len(pools) != devices:
+            raise ShardingError(
+                f"HostEnv got {len(pools)} pools for {devices} devices.  Give one pool for each"
+                " device of the mesh, or one pool and no mesh."
+            )
+        self._hosted = tuple(map(Hosted.of, self.pools))
+        self._wants_final = final_observation
+        self.path = _chosen_path(path, self._hosted)
+        self._observation_space = from_gymnasium(first.single_observation_space)
+        self._action_space = from_gymnasium(first.single_action_space)
+        self._columns = _columns(first, self._observation_space)
+
+    @property
+    def single_observation_space(self) -> Space:
+        return self._observation_space
+
+    @property
+    def single_action_space(self) -> Space:
+        return self._action_space
+
+    def reset(self, key: chex.PRNGKey) -> tuple[HostState, TimeStep]:
+        """Begins an episode in every environment, seeded from the key; or from [N] keys.
+
+        What is under way is waited for and dropped. Not to be used within a program after a
+        step of the same pool, whose order nothing decides: `reset_where` is.
+        """
+        tokens = np.array([[hosted.id, 0] for hosted in self._hosted], np.int32)
+        outputs = self._call(_hosted.RESET_, self._per_pool, jnp.asarray(tokens), self._seeds(key))
+        return self._answer(outputs)
+
+    def step(self, state: HostState, action: Any, key: chex.PRNGKey) -> tuple[HostState, TimeStep]:
+        """Takes one action in every environment; the key is not used.
+
+        Raises:
+            ActionError: the action has the wrong structure, shape or kind of dtype.
+
+        When the program runs, `jax.errors.JaxRuntimeError` has the message of
+        StaleStateError: the state was stepped already;
+        WorkerError, EnvTimeoutError: an environment failed, with the worker's traceback.
+        """
+        del key
+        operands = self._actions(action, state.token.shape[0] * self._per_pool)
+        return self._answer(self._call(_hosted.STEP_, self._per_pool, state.token, *operands))
+
+    def reset_where(
+        self, mask: jax.Array, state: HostState, timestep: TimeStep, key: chex.PRNGKey
+    ) -> tuple[HostState, TimeStep]:
+        """Begins an episode where `mask`, bool[N], is true; the other rows stay as given."""
+        mask = jnp.asarray(mask, bool)
+        outputs = self._call(
+            _hosted.RESET_SOME, self._per_pool, state.token, mask, self._seeds(key)
+        )
+        state, fresh = self._answer(outputs)
+        return state, select(mask, fresh, timestep)
+
+    def send(self, state: HostState, action: Any, env_ids: Any = None) -> HostState:
+        """Begins a step of some environments, and does not wait: `recv` does.
+
+        Args:
+            action: one for each of `env_ids`.
+            env_ids: int32[n], `timestep.info["env_id"]`; None for all, in order.
+        """
+        self._refuse_several("send")
+        ids = np.arange(self.num_envs) if env_ids is None else env_ids
+        ids = jnp.asarray(ids, jnp.int32)
+        operands = self._actions(action, ids.shape[0])
+        outputs = self._call(_hosted.SEND, self.batch_size, state.token, ids, *operands)
+        return HostState(token=outputs[0])
+
+    def recv(self, state: HostState) -> tuple[HostState, TimeStep]:
+        """Waits for the first `batch_size` environments that finish what they were sent.
+
+        Rows are in the order of `timestep.info["env_id"]`, int32[batch_size].
+        """
+        self._refuse_several("recv")
+        return self._answer(self._call(_hosted.RECV, self.batch_size, state.token))
+
+    def close(self) -> None:
+        """Closes the pools; programs that step them get an error."""
+        for pool in self.pools:
+            pool.close()
+
+    def render(self, state: HostState, index: int = 0) -> jax.Array:
+        """What environment `index` draws, uint8[H, W, 3]; outside of programs only."""
+        if isinstance(state.token, Tracer):
+            raise RenderError(
+                "hosted environments cannot be drawn within a compiled program."
+                "  Call render outside, or pool.render()."
+            )
+        jax.block_until_ready(state.token)
+        (frame,) = self.pools[index // self._per_pool].render([index % self._per_pool])
+        return jnp.asarray(frame)
+
+    def __repr__(self) -> str:
+        pools = repr(self.pools[0]) if len(self.pools) == 1 else f"{len(self.pools)} pools"
+        return f"HostEnv({pools}, path={self.path!r})"
+
+    # --- one call ---
+
+    def _call(self, operation: int, count: int, token: jax.Array, *operands: Any) -> list[Any]:
+        operands = tuple(lax.stop_gradient(part) for part in operands)
+        local = functools.partial(_once, self, operation, count)
+        if self.mesh is None or _within(self.mesh_axis):
+            return local(token, *operands)
+        if self.mesh.axis_types[self.mesh.axis_names.index(self.mesh_axis)] == AxisType.Explicit:
+            # There shapes carry their sharding, and what was made without one must be given it.
+            sharding = NamedSharding(self.mesh, PartitionSpec(self.mesh_axis))
+            token, *operands = (reshard(part, sharding) for part in (token, *operands))
+        # Every device drives a pool of its own, so there is no replication for JAX to check.
+        over = PartitionSpec(self.mesh_axis)
+        return jax.shard_map(local, mesh=self.mesh, in_specs=over, out_specs=over, check_vma=False)(
+            token, *operands
+        )
+
+    def _results(self, operation: int, count: int) -> list[jax.ShapeDtypeStruct]:
+        """Shapes and dtypes of what a call returns, the token first."""
+        results = [jax.ShapeDtypeStruct((1, 2), jnp.int32)]
+        if operation == _hosted.SEND:
+            return results
+        observation, others = self._columns
+        wanted = [*observation, *others, *(observation if self._wants_final else ())]
+        return results + [jax.ShapeDtypeStruct((count, *s.shape), s.dtype) for s in wanted]
+
+    def _answer(self, outputs: Sequence[Any]) -> tuple[HostState, TimeStep]:
+        space = self.pools[0].single_observation_space
+        leaves = iter(outputs)
+        token = next(leaves)
+        observation = tree_of(space, leaves)
+        reward, terminated, truncated = next(leaves), next(leaves), next(leaves)
+        info = {name: next(leaves) for name in ("elapsed_step", "restarted", "env_id")}
+        for name, field in self.pools[0].info_fields.items():
+            info[name] = tree_of(field, leaves)
+        timestep = TimeStep(
+            observation=observation,
+            reward=reward,
+            terminated=terminated,
+            truncated=truncated,
+            info=info,
+            final_observation=tree_of(space, leaves) if self._wants_final else None,
+        )
+        return HostState(token=token), timestep
+
+    def _actions(self, action: Any, count: int) -> list[Any]:
+        action = checked_action(self._action_space, action, count, self.pools[0].name)
+        leaves = leaves_of(self.pools[0].single_action_space)
+        return [getter(leaf.path)(action) for leaf in leaves]
+
+    def _seeds(self, key: chex.PRNGKey) -> jax.Array:
+        key = prng.as_typed_key(key)
+        if key.shape:
+            bits = jax.vmap(jax.random.bits)(key)
+        else:
+            bits = jax.random.bits(key, (self.num_envs,))
+        return (bits >> 1).astype(jnp.int32)
+
+    def _refuse_several(self, what: str) -> None:
+        if len(self.pools) > 1:
+            raise PoolError(
+                f"{what} was called on a HostEnv over {len(self.pools)} devices, which finish"
+                " independently.  Use step, or a HostEnv for each pool."
+            )
+
+
+jax.tree_util.register_static(HostEnv)
+
+
+def _once(env: HostEnv, operation: int, count: int, token: jax.Array, *operands: Any) -> list[Any]:
+    """One call of the pool that `token`, int32[1, 2], names."""
+    results = env._results(operation, count)
+    call = _by_ffi if env.path == "ffi" else _by_callback
+    attributes = {"operation": operation, "count": count, "wants_final": int(env._wants_final)}
+
+    @jax.custom_batching.custom_vmap
+    def guarded(*arguments: Any) -> list[Any]:
+        return call(attributes, results, *arguments)
+
+    @guarded.def_vmap
+    def refuse(axis_size: int, in_batched: Any, *arguments: Any) -> Any:
+        raise PoolError(
+            f"{env!r} was called under vmap, which would need {axis_size} copies of its"
+            " environments.  Make a pool of that many, or a list of pools and call each; policies"
+            " and losses can be mapped around it."
+        )
+
+    return guarded(token, *operands)
+
+
+def _by_ffi(attributes: dict[str, int], results: list[Any], *arguments: Any) -> list[Any]:
+    _register_target()
+    attributes_ = {name: np.int32(value) for name, value in attributes.items()}
+    return list(
+        jax.ffi.ffi_call(_hosted.TARGET, results, has_side_effect=True)(*arguments, **attributes_)
+    )
+
+
+@functools.cache
+def _register_target() -> None:
+    handler = jax.ffi.pycapsule(xla_library().jaxenvs_pool_call_handler)
+    jax.ffi.register_ffi_target(_hosted.TARGET, handler, platform="cpu")
+
+
+def _by_callback(attributes: dict[str, int], results: list[Any], *arguments: Any) -> list[Any]:
+    operation, count = attributes["operation"], attributes["count"]
+    wants_final = bool(attributes["wants_final"])
+
+    def on_host(token: Any, *operands: Any) -> list[np.ndarray]:
+        # Nothing here may call JAX: on a CPU that waits for the very program that waits for this.
+        ((id, counter),) = np.asarray(token).tolist()
+        hosted = Hosted.find(id)
+        outputs = hosted.perform(
+            operation, count, wants_final, counter, [np.asarray(part) for part in operands]
+        )
+        token = np.array([[id, hosted.calls]], np.int32)
+        return [
+            np.ascontiguousarray(np.asarray(part).astype(result.dtype, copy=False))
+            for part, result in zip([token, *outputs], results, strict=True)
+        ]
+
+    from jax.experimental import io_callback
+
+    return list(io_callback(on_host, results, *arguments, ordered=False))
+
+
+def _columns(pool: Pool, space: Space) -> tuple[list[Any], list[Any]]:
+    """What each row of an answer consists of: the observation, and the rest."""
+    shapes = jax.eval_shape(space.sample, jax.random.key(0))
+    leaves = leaves_of(pool.single_observation_space)
+    observation = [getter(leaf.path)(shapes) for leaf in leaves]
+    dtypes = (jnp.float32, jnp.bool_, jnp.bool_, jnp.int32, jnp.bool_, jnp.int32)
+    others = [jax.ShapeDtypeStruct((), dtype) for dtype in dtypes]
+    for field in pool.info_fields.values():
+        for leaf in leaves_of(field):
+            others.append(jax.ShapeDtypeStruct(leaf.shape, _narrow(leaf.dtype)))
+    return observation, others
+
+
+def _narrow(dtype: np.dtype) -> Any:
+    """The dtype that it has within JAX, which does without 64 bits."""
+    return {"f8": np.float32, "i8": np.int32, "u8": np.uint32}.get(dtype.str[1:], dtype.type)
+
+
+def _chosen_path(path: Path, hosted: Sequence[Hosted]) -> Literal["ffi", "callback"]:
+    reasons = [each.reason for each in hosted if each.reason is not None]
+    if jax.default_backend() != "cpu":
+        reasons.append(f"programs run on a {jax.default_backend()}")
+    if path == "ffi" and reasons:
+        raise PoolError(
+            f'HostEnv got path="ffi", which cannot be had: {reasons[0]}.  Pass path="auto".'
+        )
+    if path not in ("auto", "ffi", "callback"):
+        raise PoolError(f'HostEnv got path={path!r}; expected "auto", "ffi" or "callback".')
+    chosen = "callback" if reasons or path == "callback" else "ffi"
+    if chosen == "callback":
+        for each in hosted:
+            each.use_callbacks()
+    return chosen
+
+
+def _check_pools(pools: Sequence[Pool]) -> None:
+    if not pools or not all(isinstance(pool, Pool) for pool in pools):
+        raise PoolError(
+            "HostEnv takes a pool of jaxenvs.make_pool, or one for each device of a mesh;"
+            f" got {[type(pool).__name__ for pool in pools]}."
+        )
+    if len(set(map(id, pools))) != len(pools):
+        raise PoolError("HostEnv got the same pool twice.  Make one for each device.")
+    for name in ("num_envs", "batch_size", "single_observation_space", "single_action_space"):
+        values = [getattr(pool, name) for pool in pools]
+        if any(value != values[0] for value in values):
+            raise PoolError(f"HostEnv got pools of different {name}: {values}.")
+
+
+def _within(axis: str | None) -> bool:
+    """Whether this is traced inside a shard_map over `axis`."""
+    mesh = jax.sharding.get_abstract_mesh()
+    return axis is not None and axis in getattr(mesh, "manual_axes", ())
+
+
+def xla_functions(
+    pool: Pool,
+) -> tuple[jax.Array, Callable[..., Any], Callable[..., Any], Callable[..., Any]]:
+    """What `Pool.xla` returns."""
+    env = HostEnv(pool, final_observation=False)
+    (hosted,) = env._hosted
+
+    def recv(handle: jax.Array) -> tuple[jax.Array, Any]:
+        return _as_batch(env.recv(HostState(token=handle)))
+
+    def send(handle: jax.Array, action: Any, env_id: Any = None) -> jax.Array:
+        return env.send(HostState(token=handle), action, env_id).token
+
+    def step(handle: jax.Array, action: Any, env_id: Any = None) -> tuple[jax.Array, Any]:
+        if env_id is None and env.batch_size == env.num_envs:
+            return _as_batch(env.step(HostState(token=handle), action, jax.random.key(0)))
+        return recv(send(handle, action, env_id))
+
+    return jnp.array([[hosted.id, hosted.calls]], jnp.int32), recv, send, step
+
+
+def _as_batch(result: tuple[HostState, TimeStep]) -> tuple[jax.Array, Any]:
+    state, timestep = result
+    flags = timestep.terminated, timestep.truncated
+    return state.token, (timestep.observation, timestep.reward, *flags, timestep.info)
