@@ -111,6 +111,10 @@ class EnvironmentCheckError(JaxenvsError, AssertionError):
     """`check_env` found that an environment breaks the contract."""
 
 
+class InstallationError(JaxenvsError, RuntimeError):
+    """Something that was asked for does not work in this installation."""
+
+
 class MissingExtraError(JaxenvsError, ImportError):
     """A feature needs a package that the bare install does not bring."""
 

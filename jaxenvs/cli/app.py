@@ -49,6 +49,15 @@ examples:
   jaxenvs render CartPole-v1 -o random.gif
   jaxenvs render CartPole-v1 -o trained.mp4 --checkpoint runs/CartPole-v1
   jaxenvs render Acrobot-v1 -o strip.png --seed 3 --max-steps 100""",
+    "doctor": """\
+Show what is installed and in use: versions, devices, cores, memory, the native part of the host
+bridge, extras, environment variables. Exits with 2 where JAX does not start, or where something
+that is named is missing.
+
+examples:
+  jaxenvs doctor
+  jaxenvs doctor native atari               compile the native part, look for an extra's packages
+  jaxenvs doctor --json""",
 }
 
 
@@ -115,6 +124,12 @@ def _parser() -> argparse.ArgumentParser:
         "--fps", type=float, metavar="N", default=30.0, help="frames a second (default: 30)"
     )
     render.add_argument("--seed", type=int, metavar="N", default=0, help="(default: 0)")
+
+    doctor = _command(commands, "doctor", "doctor", "what is installed and in use")
+    doctor.add_argument(
+        "needed", nargs="*", metavar="NAME", help='"native" or an extra, which must be there'
+    )
+    doctor.add_argument("--json", action="store_true", help="as JSON")
     return parser
 
 

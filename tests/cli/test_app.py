@@ -69,7 +69,7 @@ def test_mistakes_are_told_in_a_line_and_exit_with_2(
     assert not list(tmp_path.iterdir())
 
 
-@pytest.mark.parametrize("command", ["list", "info", "train", "render"])
+@pytest.mark.parametrize("command", ["list", "info", "train", "render", "doctor"])
 def test_the_help_of_each_command_shows_examples(capsys, command):
     status, printed = run(capsys, command, "--help")
     assert status == 0 and f"examples:\n  jaxenvs {command}" in printed

@@ -1,0 +1,331 @@
+"""`jaxenvs doctor`."""
+
+import argparse
+import importlib
+import json
+import os
+import platform
+import re
+from collections.abc import Iterator, Sequence
+from importlib import metadata
+from typing import Any
+
+import jaxenvs
+from jaxenvs.bridge import _native
+from jaxenvs.bridge._segment import available_memory
+from jaxenvs.cli._console import console, table
+from jaxenvs.errors import InstallationError, MissingExtraError, closest
+
+_PACKAGES = ("jax", "jaxlib", "numpy", "gymnasium", "chex")
+_PREFIXES = ("JAX", "XLA_")  # of JAXENVS_ too
+_VARIABLES = (
+    *("CC", "CXX", "CUDA_VISIBLE_DEVICES", "MUJOCO_GL", "OMP_NUM_THREADS", "PYOPENGL_PLATFORM"),
+    *("RAY_ADDRESS", "SDL_VIDEODRIVER", "XDG_CACHE_HOME"),
+)
+Report = dict[str, Any]
+
+
+def run(options: argparse.Namespace) -> None:
+    """Prints what there is, and looks whether it has what `options.needed` names.
+
+    Raises:
+        InstallationError: JAX does not start, or something that is needed is missing.
+    """
+    needed = list(options.needed)
+    extras = _extras()
+    _refuse_unknown(needed, extras)
+    report: Report = {
+        "versions": _versions(),
+        "devices": _devices(),
+        "cores": _cores(),
+        "memory": _memory(),
+        "native": _parts(compiles="native" in needed),
+        "extras": extras,
+        "environment": _environment(),
+    }
+    if options.json:
+        print(json.dumps(report, indent=2))
+    else:
+        for section in _sections(report):
+            _show(*section)
+    if broken := list(_broken(report, needed)):
+        raise InstallationError("\n  ".join(broken))
+
+
+# --- looking ----------------------------------------------------------------------------------
+
+
+def _versions() -> dict[str, str | None]:
+    """None for a package that is missing."""
+    return {
+        "jaxenvs": jaxenvs.__version__,
+        "python": platform.python_version(),
+        "system": f"{platform.system()} {platform.release()} {platform.machine()}",
+        **{name: _version(name) for name in _PACKAGES},
+    }
+
+
+def _version(package: str) -> str | None:
+    try:
+        return metadata.version(package)
+    except metadata.PackageNotFoundError:
+        return None
+
+
+def _devices() -> dict[str, Any]:
+    try:
+        # A plugin for hardware that is not here may raise anything at all.
+        jax = importlib.import_module("jax")
+        found = [f"{device.platform}: {device.device_kind}" for device in jax.devices()]
+    except Exception as error:
+        return {"found": {}, "error": f"{type(error).__name__}: {error}".rstrip(": ")}
+    return {"found": {name: found.count(name) for name in found}, "error": None}
+
+
+def _cores() -> dict[str, Any]:
+    affinity = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else None
+    return {
+        "machine": os.cpu_count(),
+        "affinity": affinity,
+        "cgroup": cpu_limit(),
+        "load": round(os.getloadavg()[0], 2) if hasattr(os, "getloadavg") else None,
+    }
+
+
+def cpu_limit(root: str = "/sys/fs/cgroup", own: str = "/proc/self/cgroup") -> float | None:
+    """Cores that this process's groups allow it; None for no limit.
+
+    Args:
+        root: where the groups are.
+        own: the file that says which are ours.
+    """
+    group = re.search(r"^0::(.*)$", _read(own), re.MULTILINE)
+    parts = [part for part in group[1].split("/") if part] if group else []
+    folders = [os.path.join(root, *parts[:depth]) for depth in range(len(parts) + 1)]
+    pairs = [_read(os.path.join(folder, "cpu.max")).split() for folder in folders]
+    old = os.path.join(root, "cpu", "cpu.cfs_")
+    pairs.append([*_read(f"{old}quota_us").split(), *_read(f"{old}period_us").split()])
+    limits = [int(pair[0]) / int(pair[1]) for pair in pairs if len(pair) == 2 and pair[0].isdigit()]
+    return min(limits, default=None)
+
+
+def _read(path: str) -> str:
+    try:
+        with open(path, encoding="utf-8") as file:
+            return file.read()
+    except OSError:
+        return ""
+
+
+def _memory() -> dict[str, int | None]:
+    """Bytes."""
+    try:
+        found = os.statvfs("/dev/shm")
+        shm = found.f_bavail * found.f_frsize
+    except (OSError, AttributeError):
+        shm = None
+    return {"available": available_memory(), "dev_shm": shm}
+
+
+def _parts(*, compiles: bool) -> dict[str, Any]:
+    """The compiled parts of the host bridge; compiled now only if `compiles`."""
+    libraries = {_native.POOL: _native.pool_library, _native.XLA: _native.xla_library}
+    report = {}
+    for part, library in libraries.items():
+        state: dict[str, Any] = {"state": "in use", "where": None, "why": None, "lost": None}
+        report[part.name] = state
+        try:
+            found = _native.look(part)
+            if isinstance(found, _native.Recipe) and not compiles:
+                state["state"] = "at first use"
+                state["where"] = f"will be compiled by {found.command[0]}"
+                continue
+            state["where"] = str(library()._name)
+        except _native.NativePartMissing as error:
+            state.update(state="missing", why=str(error), lost=part.lost)
+    return report
+
+
+def _extras() -> dict[str, list[dict[str, str | None]]] | None:
+    """The packages of each extra; None where jaxenvs is not installed as a package."""
+    try:
+        names = metadata.metadata("jaxenvs").get_all("Provides-Extra") or []
+    except metadata.PackageNotFoundError:
+        return None
+    return {
+        name: [
+            {"package": package, "needed": needed, "version": version, "state": state}
+            for package, (needed, version, state) in sorted(_packages("jaxenvs", name, {}).items())
+        ]
+        for name in sorted(names)
+    }
+
+
+def _packages(
+    distribution: str, extra: str, found: dict[str, tuple[str, str | None, str]]
+) -> dict[str, tuple[str, str | None, str]]:
+    """What an extra brings, with what the extras that it names bring."""
+    try:
+        requirements = metadata.requires(distribution) or []
+    except metadata.PackageNotFoundError:
+        return found
+    for requirement in requirements:
+        what, _, marker = requirement.partition(";")
+        parts = re.match(r"\s*([\w.-]+)\s*(?:\[([^\]]*)\])?\s*(.*)", what)
+        if parts is None or not re.search(rf"\bextra\s*==\s*['\"]{re.escape(extra)}['\"]", marker):
+            continue
+        name, more, needed = parts[1], parts[2] or "", parts[3].strip(" ()")
+        if name != distribution and name not in found:
+            version = _version(name)
+            found[name] = needed, version, _fit(version, needed)
+        for each in filter(None, (part.strip() for part in more.split(","))):
+            _packages(name, each, found)
+    return found
+
+
+def _fit(version: str | None, needed: str) -> str:
+    """ "present", "missing", "too old" or "too new"."""
+    if version is None:
+        return "missing"
+    ours = _numbers(version)
+    for relation, bound in re.findall(r"(>=|<=|<)\s*([\d.]+)", needed):
+        limit = _numbers(bound)
+        if relation == ">=" and ours < limit:
+            return "too old"
+        if (relation == "<" and ours >= limit) or (relation == "<=" and ours > limit):
+            return "too new"
+    return "present"
+
+
+def _numbers(version: str) -> list[int]:
+    release = re.match(r"[\d.]+", version)
+    numbers = [int(part) for part in release[0].split(".") if part] if release else []
+    while numbers and numbers[-1] == 0:  # 1.0 is 1
+        numbers.pop()
+    return numbers
+
+
+def _environment() -> dict[str, str]:
+    return {
+        name: value
+        for name, value in sorted(os.environ.items())
+        if name in _VARIABLES or name.startswith(_PREFIXES)
+    }
+
+
+# --- judging ----------------------------------------------------------------------------------
+
+
+def _refuse_unknown(needed: Sequence[str], extras: Report | None) -> None:
+    known = ["native", *(extras or ())]
+    for name in needed:
+        if name == "native":
+            continue
+        if extras is None:
+            raise InstallationError(
+                f'whether the extra "{name}" is there cannot be told: jaxenvs is not installed as a'
+                " package."
+            )
+        if name not in known:
+            raise InstallationError(
+                f'nothing is called "{name}".{closest(name, known)}  Known: {", ".join(known)}.'
+            )
+
+
+def _broken(report: Report, needed: Sequence[str]) -> Iterator[str]:
+    if report["devices"]["error"] is not None:
+        platforms = os.environ.get("JAX_PLATFORMS")
+        asked = f" with JAX_PLATFORMS={platforms}" if platforms else ""
+        yield f"JAX does not start{asked}: {report['devices']['error']}"
+    for name in needed:
+        if name == "native":
+            for part, state in report["native"].items():
+                if state["state"] != "in use":
+                    yield f"the native part {part} is missing: {state['why']}"
+            continue
+        for each in report["extras"][name]:
+            if each["state"] != "present":
+                yield (
+                    f"the extra {name} needs {each['package']}{each['needed']}, which is"
+                    f' {each["state"]}.  Install it with `pip install "jaxenvs[{name}]"`.'
+                )
+
+
+# --- showing ----------------------------------------------------------------------------------
+
+
+def _sections(report: Report) -> Iterator[tuple[str, tuple[str, ...], list[tuple[str, ...]]]]:
+    """A title, the names of the columns and the rows of each table."""
+    versions = report["versions"].items()
+    yield "Versions", ("what", "version"), [(name, value or "missing") for name, value in versions]
+
+    devices = report["devices"]
+    machine = [("device", f"{count} x {name}") for name, count in devices["found"].items()]
+    if devices["error"]:
+        machine.append(("device", f"none: {devices['error']}"))
+    cores, memory = report["cores"], report["memory"]
+    limits = [
+        f"{cores[key]:g} {text}"
+        for key, text in (("affinity", "by affinity"), ("cgroup", "by the limit of its group"))
+        if cores[key] is not None
+    ]
+    load = "" if cores["load"] is None else f"; {cores['load']:.2f} at work in the last minute"
+    machine.append(("cores", f"{cores['machine']}{''.join(f', {each}' for each in limits)}{load}"))
+    for name, key in (("memory", "available"), ("/dev/shm", "dev_shm")):
+        size = memory[key]
+        machine.append((name, "unknown" if size is None else f"{size / 2**30:.1f} GiB available"))
+    yield "Machine", ("what", "found"), machine
+
+    native = [
+        (
+            name,
+            state["state"],
+            state["where"] or f"{state['why']}; {state['lost']}",
+        )
+        for name, state in report["native"].items()
+    ]
+    yield "Native part of the host bridge", ("part", "state", "where, or what is lost"), native
+
+    if report["extras"] is None:
+        text = "unknown: jaxenvs is not installed as a package"
+        yield "Extras", ("extra", "state"), [("all", text)]
+    else:
+        extras = [
+            (name, _state_of(packages), ", ".join(map(_package, packages)))
+            for name, packages in report["extras"].items()
+        ]
+        yield "Extras", ("extra", "state", "packages"), extras
+
+    variables = list(report["environment"].items()) or [("none of those that matter", "")]
+    yield "Environment", ("variable", "value"), variables
+
+
+def _state_of(packages: list[dict[str, Any]]) -> str:
+    present = sum(each["state"] == "present" for each in packages)
+    return "installed" if present == len(packages) else f"{present} of {len(packages)}"
+
+
+def _package(each: dict[str, Any]) -> str:
+    if each["state"] == "present":
+        return f"{each['package']} {each['version']}"
+    return f"{each['package']}{each['needed']} {each['state']}"
+
+
+def _show(title: str, columns: tuple[str, ...], rows: list[tuple[str, ...]]) -> None:
+    try:
+        out = console()
+    except MissingExtraError:  # that rich is missing is no reason not to say so
+        print(f"{title}\n")
+        for row in rows:
+            print("  " + "  ".join(f"{cell:<14}" for cell in row).rstrip())
+        print()
+        return
+    shown = table(*columns, title=title)
+    for first, *rest in rows:
+        shown.add_row(f"[bold]{_plain(first)}[/]", *map(_plain, rest))
+    out.print(shown)
+
+
+def _plain(text: str) -> str:
+    """Text that rich prints as it is: brackets are no markup."""
+    return text.replace("[", r"\[")

@@ -1,0 +1,189 @@
+import json
+import re
+from shutil import which
+
+import jax
+import pytest
+
+from jaxenvs.bridge import _native
+from jaxenvs.cli import doctor, main
+from jaxenvs.errors import missing_extra
+
+METADATA = """\
+Metadata-Version: 2.4
+Name: {name}
+Version: {version}
+"""
+
+
+@pytest.fixture(autouse=True)
+def _native_part_of_an_empty_cache(tmp_path, monkeypatch):
+    monkeypatch.setenv("JAXENVS_CACHE", str(tmp_path / "cache"))
+    monkeypatch.setattr("tempfile.tempdir", str(tmp_path))
+    _native.forget()
+    yield
+    _native.forget()
+
+
+@pytest.fixture
+def installed(tmp_path, monkeypatch):
+    """Installs metadata alone: `installed("name", "1.0", "a; extra == 'b'", ...)`."""
+    monkeypatch.syspath_prepend(str(tmp_path))
+
+    def install(name, version, *requirements):
+        folder = tmp_path / f"{name}-{version}.dist-info"
+        folder.mkdir()
+        lines = [METADATA.format(name=name, version=version)]
+        lines += [f"Provides-Extra: {extra}\n" for extra in extras_of(requirements)]
+        lines += [f"Requires-Dist: {requirement}\n" for requirement in requirements]
+        (folder / "METADATA").write_text("".join(lines))
+
+    def extras_of(requirements):
+        return sorted({found for line in requirements for found in re.findall("'(.*)'", line)})
+
+    return install
+
+
+@pytest.fixture
+def package(installed):
+    installed(
+        "jaxenvs",
+        "0.1.0",
+        "jax>=0.7.0",
+        "wheelhouse>=2; extra == 'carts'",
+        "jaxenvs[carts,poles]; extra == 'all'",
+        "polemaker[long]>=1.5,<2; extra == 'poles'",
+        "cuckoo>=3; extra == 'birds'",
+    )
+    installed("wheelhouse", "2.0.1")
+    installed("polemaker", "1.10", "lengthener>=0.5; extra == 'long'", "shortener; extra == 'cut'")
+    installed("lengthener", "0.4")
+
+
+def run(capsys, *arguments):
+    status = main(["doctor", *arguments])
+    printed = capsys.readouterr()
+    return status, printed.out, printed.err
+
+
+def test_it_shows_versions_devices_limits_and_what_steps_the_host_bridge(capsys):
+    status, out, _ = run(capsys)
+    assert status == 0
+    assert re.search(rf"jax +{re.escape(jax.__version__)}", out)
+    assert f"{len(jax.devices())} x cpu" in out and "GiB available" in out
+    assert re.search(r"pool +(at first use|missing)", out)
+
+
+def test_as_json_it_says_the_same_for_programs(capsys, package):
+    status, out, _ = run(capsys, "--json")
+    report = json.loads(out)
+    assert status == 0 and report["versions"]["jax"] == jax.__version__
+    assert sum(report["devices"]["found"].values()) == len(jax.devices())
+    assert report["cores"]["machine"] >= 1 and report["memory"]["available"] > 0
+    assert set(report["native"]) == {"pool", "xla"}
+    assert report["extras"]["carts"] == [
+        {"package": "wheelhouse", "needed": ">=2", "version": "2.0.1", "state": "present"}
+    ]
+
+
+def test_looking_compiles_nothing_unless_it_is_asked_for(capsys, tmp_path):
+    run(capsys)
+    assert not (tmp_path / "cache").exists()
+
+
+@pytest.mark.skipif(not (which("cc") and which("c++")), reason="needs compilers")
+def test_the_native_part_is_compiled_where_it_is_named(capsys, tmp_path):
+    status, out, err = run(capsys, "native", "--json")
+    native = json.loads(out)["native"]
+    assert status == 0, err
+    for part in ("pool", "xla"):
+        assert native[part]["state"] == "in use"
+        assert native[part]["where"].startswith(str(tmp_path / "cache" / "native"))
+
+
+def test_a_native_part_that_is_missing_says_why_and_what_is_lost(capsys, monkeypatch):
+    monkeypatch.setenv(_native.DISABLE, "1")
+    status, out, _ = run(capsys)
+    assert status == 0 and f"{_native.DISABLE} is set" in out and "callback of Python" in out
+    status, _, err = run(capsys, "native")
+    assert status == 2 and f"the native part pool is missing: {_native.DISABLE} is set" in err
+
+
+def test_every_extra_is_shown_with_its_packages_and_those_of_the_extras_it_names(capsys, package):
+    status, out, _ = run(capsys)
+    assert status == 0
+    assert re.search(r"carts +installed +wheelhouse 2\.0\.1", out)
+    assert re.search(r"poles +1 of 2 +lengthener>=0\.5 too old, polemaker 1\.10", out)
+    assert re.search(r"all +2 of 3 +lengthener\S+ too old, polemaker 1\.10, wheelhouse", out)
+    assert re.search(r"birds +0 of 1 +cuckoo>=3 missing", out) and "shortener" not in out
+
+
+@pytest.mark.parametrize(
+    ("version", "needed", "state"),
+    [
+        (None, ">=1", "missing"),
+        ("1.9", ">=1.10", "too old"),
+        ("1.10", ">=1.9", "present"),
+        ("2.0.0", "<2", "too new"),
+        ("2", ">=2.0", "present"),
+        ("1.2.3", "<=1.2", "too new"),
+        ("1.2", "<=1.2.0", "present"),
+        ("3.0rc1", ">=2.5,<4", "present"),
+        ("2025.1", "", "present"),
+    ],
+)
+def test_versions_are_compared_number_by_number(version, needed, state):
+    assert doctor._fit(version, needed) == state
+
+
+@pytest.mark.parametrize(
+    ("needed", "word"),
+    [
+        ("birds", "the extra birds needs cuckoo>=3, which is missing.  Install it with `pip inst"),
+        ("all", "lengthener>=0.5, which is too old"),
+        ("brids", 'Close: "birds"'),
+    ],
+)
+def test_what_is_named_and_missing_exits_with_2(capsys, package, needed, word):
+    status, _, err = run(capsys, needed)
+    assert status == 2 and word in err
+    assert run(capsys, "carts")[0] == 0
+
+
+def test_a_jax_that_does_not_start_is_told_below_the_rest(capsys, monkeypatch):
+    def fails():
+        raise RuntimeError("Unable to initialize backend 'cuda'")
+
+    monkeypatch.setattr("jax.devices", fails)
+    monkeypatch.setenv("JAX_PLATFORMS", "cuda")
+    status, out, err = run(capsys)
+    assert status == 2 and "JAX_PLATFORMS" in out and "Unable to initialize" in out
+    assert "JAX does not start with JAX_PLATFORMS=cuda: RuntimeError: Unable" in err
+
+
+def test_it_works_without_rich(capsys, monkeypatch):
+    def console():
+        raise missing_extra("The command line", "rich", "cli")
+
+    monkeypatch.setattr(doctor, "console", console)
+    status, out, _ = run(capsys)
+    assert status == 0 and re.search(rf"^  jax +{re.escape(jax.__version__)}$", out, re.MULTILINE)
+
+
+@pytest.mark.parametrize(
+    ("files", "limit"),
+    [
+        ({}, None),
+        ({"cpu.max": "max 100000", "a/cpu.max": "max 100000"}, None),
+        ({"a/cpu.max": "150000 100000", "a/b/cpu.max": "max 100000"}, 1.5),
+        ({"cpu.max": "50000 100000", "a/b/cpu.max": "200000 100000"}, 0.5),
+        ({"cpu/cpu.cfs_quota_us": "300000", "cpu/cpu.cfs_period_us": "100000"}, 3.0),
+        ({"cpu/cpu.cfs_quota_us": "-1", "cpu/cpu.cfs_period_us": "100000"}, None),
+    ],
+)
+def test_the_tightest_limit_of_a_group_and_those_around_it_counts(tmp_path, files, limit):
+    for name, text in files.items():
+        (tmp_path / name).parent.mkdir(parents=True, exist_ok=True)
+        (tmp_path / name).write_text(text)
+    (tmp_path / "own").write_text("1:name=systemd:/x\n0::/a/b\n")
+    assert doctor.cpu_limit(str(tmp_path), str(tmp_path / "own")) == limit
