@@ -9,7 +9,7 @@ import ctypes
 import os
 import select
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import numpy as np
@@ -18,7 +18,7 @@ from jaxenvs.bridge._native import NativePartMissing, pool_library
 
 STEP, RESET, STEP_ALL, RESET_ALL, MESSAGE, QUIT = range(6)  # as in native/pool.h
 OK, TIMEOUT, INTERRUPTED, INFO, DONE, ATTENTION = 0, 1, 2, 4, 8, 16
-_NO_INSTANCE = 0x0FFFFFFF
+_NO_INSTANCE, _NO_REQUEST = 0x0FFFFFFF, 0xFFFFFFFF
 
 _LINE = 128  # bytes of a jx_line and of the jx_header
 _ASKED, _DONE, _CURRENT, _NOTED = 0, 16, 18, 19  # words of a jx_line
@@ -107,14 +107,16 @@ class Words:
 
     # --- mailboxes: the worker writes into an empty one, the caller empties it ---
 
-    def post(self, worker: int, text: bytes) -> None:
+    def post(self, worker: int, text: bytes) -> bool:
         """Leaves a text for the caller, unless one is there that was not read yet."""
         box = self._mailboxes[worker]
-        if not box[:4].view(np.uint32)[0]:
+        is_empty = not box[:4].view(np.uint32)[0]
+        if is_empty:
             text = text[: TEXT_ROOM - 4]
             box[4 : 4 + len(text)] = np.frombuffer(text, np.uint8)
             box[:4].view(np.uint32)[0] = len(text)
         self.call_attention()
+        return is_empty
 
     def call_attention(self) -> None:
         self.header[_ATTENTION] = 1
@@ -222,12 +224,21 @@ class CallerLines:
             for instance, owner in zip(instances.tolist(), owners.tolist(), strict=True):
                 self._put(owner, request(op, buffer, instance))
 
-    def step_all(self, what: int, timeout: float | None) -> int:
-        """`ask_all` and `wait_all` in one."""
+    def step_all(self, timeout: float | None) -> Callable[[int], int]:
+        """A function that asks all to step in a buffer, and waits for them."""
+        requests = request(STEP_ALL, 0), request(STEP_ALL, 1)
         if self._library is not None:
-            return self._library.jaxenvs_step_all(self._pointer, what, _nanoseconds(timeout))
-        self.ask_all(what)
-        return self.wait_all(what >> 28 & 1, timeout)
+            # In one call of what is prepared: this is most of what a small batch costs.
+            step, pointer = self._library.jaxenvs_step_all, ctypes.c_void_p(self._pointer)
+            numbers = [ctypes.c_uint32(each) for each in requests]
+            nanoseconds = ctypes.c_int64(_nanoseconds(timeout))
+            return lambda buffer: step(pointer, numbers[buffer], nanoseconds)
+
+        def step_in_python(buffer: int) -> int:
+            self.ask_all(requests[buffer])
+            return self.wait_all(buffer, timeout)
+
+        return step_in_python
 
     def wait_all(self, buffer: int, timeout: float | None) -> int:
         """Waits for all that was asked: OK with flags of the batch, or TIMEOUT, INTERRUPTED."""
@@ -255,12 +266,18 @@ class CallerLines:
         return ATTENTION if self.words.header[_ATTENTION] else OK
 
     def settle(self, worker: int) -> None:
-        """Counts an answered message as taken, where nothing else is before the worker."""
-        line, taken = self.words.line[worker], self.words.taken
-        if (int(line[_ASKED]) - int(taken[worker])) & 0xFFFFFFFF == 1:
-            while line[_DONE] != line[_ASKED]:  # it answers a moment before
-                time.sleep(0)
-            taken[worker] = line[_DONE]
+        """Counts answered messages as taken, so that they never fill the ring.
+
+        Instances that are finished and not taken move up to where the messages were.
+        """
+        ring, mask = self.words.requests[worker], self.words.request_room - 1
+        at, done = int(self.words.taken[worker]), int(self.words.line[worker, _DONE])
+        count = (done - at) & 0xFFFFFFFF
+        found = [int(ring[(at + i) & mask]) for i in range(count)]
+        kept = [what for what in found if what >> 29 != MESSAGE]
+        for i, what in enumerate(kept):
+            ring[(done - len(kept) + i) & mask] = what
+        self.words.taken[worker] = (done - len(kept)) & 0xFFFFFFFF
 
     def finish_for(self, worker: int) -> None:
         """Counts everything as done that was asked of a worker which is gone."""
@@ -315,7 +332,7 @@ class WorkerLines:
 
     def __init__(self, words: Words, worker: int, bells: Sequence[Bell], seen: int) -> None:
         self.words, self._worker = words, worker
-        self._seen = self._asked = seen
+        self._seen = seen
         self._bells = list(bells)
         self._library = None if bells else pool_library()
         self._pointer = ctypes.addressof(words.struct)
@@ -324,17 +341,25 @@ class WorkerLines:
 
     def next(self) -> int:
         """Waits for a request and returns it."""
-        asked = self._asked
-        while asked == self._seen:
+        what = _NO_REQUEST
+        while what == _NO_REQUEST:  # a signal came, and its handler has run by now
             if self._library is not None:
-                asked = self._library.jaxenvs_next(self._pointer, self._worker, self._seen)
+                what = self._library.jaxenvs_next(self._pointer, self._worker, self._seen)
+            elif int(self.words.line[self._worker, _ASKED]) != self._seen:
+                what = self._ring[self._seen & (self.words.request_room - 1)]
             else:
                 self._bells[0].wait(1.0)
-                asked = int(self.words.line[self._worker, _ASKED])
-        self._asked = asked
-        return self._ring[self._seen & (self.words.request_room - 1)]
+        return what
 
-    _asked = 0
+    def finish_and_next(self) -> int:
+        """Says that the latest request is finished; waits for another and returns it."""
+        self._seen = seen = (self._seen + 1) & 0xFFFFFFFF
+        if self._library is not None:
+            what = self._library.jaxenvs_finish_and_next(self._pointer, self._worker, seen)
+            return self.next() if what == _NO_REQUEST else what
+        self.words.line[self._worker, _DONE] = seen
+        self._bells[1].ring()
+        return self.next()
 
     def is_before(self, count: int) -> bool:
         """Whether the request was among the first `count` ever."""
@@ -343,15 +368,6 @@ class WorkerLines:
     def note(self, buffer: int, noted: int) -> None:
         """Says what there is in a batch of all rows."""
         self._noted[buffer] = noted
-
-    def finish(self) -> None:
-        """Says that the request which `next` returned is finished."""
-        self._seen = (self._seen + 1) & 0xFFFFFFFF
-        if self._library is not None:
-            self._library.jaxenvs_finish(self._pointer, self._worker, self._seen)
-        else:
-            self.words.line[self._worker, _DONE] = self._seen
-            self._bells[1].ring()
 
 
 def _nanoseconds(seconds: float | None) -> int:

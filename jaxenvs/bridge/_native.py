@@ -171,6 +171,7 @@ def _declare(library: ctypes.CDLL) -> None:
         ("take", ctypes.c_int, (pool, u32, i32s, i64)),
         ("next", u32, (pool, u32, u32)),
         ("finish", None, (pool, u32, u32)),
+        ("finish_and_next", u32, (pool, u32, u32)),
         ("end_with", ctypes.c_int, (ctypes.c_int,)),
     ):
         function = getattr(library, f"jaxenvs_{name}")

@@ -23,6 +23,7 @@ from jaxenvs.bridge._segment import Segment
 from jaxenvs.bridge._wire import receive, send, send_packed
 
 _MAP_FIXED = 0x10  # on Linux and macOS
+_MOST_POSTS = 64  # that a worker keeps until they are read
 
 
 def main(settings: dict[str, Any], fds: list[int]) -> None:
@@ -82,6 +83,7 @@ class _Worker:
         bells = [Bell((fds[i], fds[i + 1])) for i in range(1, len(fds), 2)]
         self._lines = WorkerLines(words, number, bells, attach["seen"])
         plan = attach["plan"]
+        self._posts: list[tuple[int, str, str]] = []
         instances.attach(
             plan,
             Arrays.over(plan, memory),
@@ -105,8 +107,8 @@ class _Worker:
     def run(self) -> None:
         lines, instances, first = self._lines, self._instances, self._instances.first
         step_all, step_one = instances.step_all, instances.step_one
+        what = lines.next()
         while True:
-            what = lines.next()
             op, buffer = what >> 29, what >> 28 & 1
             if op == _lines.STEP_ALL:
                 lines.note(buffer, step_all(buffer))
@@ -124,10 +126,26 @@ class _Worker:
                 return
             if os.getpid() != self._pid:  # an environment forked, and this is the copy
                 os._exit(0)
-            lines.finish()
+            if self._posts:
+                self._deliver()
+            what = lines.finish_and_next()
 
     def _report(self, instance: int, what: str, text: str) -> None:
-        self._words.post(self._number, f"{instance}\n{what}\n{text}".encode())
+        if len(self._posts) < _MOST_POSTS:
+            self._posts.append((instance, what, text))
+
+    def _deliver(self) -> None:
+        """Posts what was reported, failures first; later if the caller has yet to read others."""
+        posts = sorted(self._posts, key=lambda post: post[1] == "warning")
+        room = (_lines.TEXT_ROOM - 4) // len(posts) - 1
+        texts = []
+        for instance, what, text in posts:
+            head, tail = f"{instance}\n{what}\n".encode(), text.replace("\0", "").encode()
+            if len(head) + len(tail) > room:  # its end says what happened
+                tail = b"...\n" + tail[len(head) + 4 - room :]
+            texts.append(head + tail)
+        if self._words.post(self._number, b"\0".join(texts)):
+            self._posts.clear()
 
     def _answer(self) -> None:
         (kind, *what), _ = receive(self._socket)

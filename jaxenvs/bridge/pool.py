@@ -89,6 +89,8 @@ class Pool(gymnasium.vector.VectorEnv):
         self.autoreset_mode: AutoresetMode = settings.autoreset_mode
         self._settings = settings
         self._seed = seed
+        # How long to wait before looking whether somebody hangs.
+        self._patience = None if timeout is None else timeout / 2
         self._timeout, self._on_failure, self._copy = timeout, on_failure, copy
         facts = backend.facts[0]
         self.spec = facts["spec"]
@@ -118,6 +120,16 @@ class Pool(gymnasium.vector.VectorEnv):
         self._every_false = np.zeros(self.num_envs, bool)
         for constant in (self._every_id, self._every_true, self._every_false):
             constant.flags.writeable = False
+        self._field_masks = {f"_{name}": self._every_true for name in settings.info_fields}
+        self._lock_step = backend.lock_step(self._patience)
+        self._infos = {
+            "env_id": self._every_id,
+            "_env_id": self._every_true,
+            "elapsed_step": None,
+            "_elapsed_step": self._every_true,
+            "restarted": self._every_false,
+            "_restarted": self._every_true,
+        }
         self._views = [self._answer_views(buffer) for buffer in range(2)]
 
     # --- what it is ---
@@ -274,7 +286,7 @@ class Pool(gymnasium.vector.VectorEnv):
             self._take_action(actions, None, self.num_envs)
             buffer = self._buffer ^ 1
             self._all_pending, self._buffer = STEP_ALL, buffer
-            status = self._backend.step_all(STEP_ALL, buffer, self._patience)
+            status = self._lock_step(buffer)
             if status & 3:
                 return self._wait_for_all(status)
             self._all_pending = None
@@ -361,11 +373,6 @@ class Pool(gymnasium.vector.VectorEnv):
         self._all_pending = None
         return self._batch_of_all(buffer, status)
 
-    @property
-    def _patience(self) -> float | None:
-        """How long to wait before looking whether somebody hangs."""
-        return None if self._timeout is None else self._timeout / 4
-
     def _waited(self, wait: Callable[[Any], int], status: int | None = None) -> int:
         while True:
             if status is None:
@@ -401,15 +408,8 @@ class Pool(gymnasium.vector.VectorEnv):
     # --- what is returned ---
 
     def _batch_of_all(self, buffer: int, status: int) -> Batch:
-        arrays = self._backend.arrays
-        infos = {
-            "env_id": self._every_id,
-            "_env_id": self._every_true,
-            "elapsed_step": arrays.elapsed.copy(),
-            "_elapsed_step": self._every_true,
-            "restarted": self._every_false,
-            "_restarted": self._every_true,
-        }
+        infos = self._infos.copy()
+        infos["elapsed_step"] = self._backend.arrays.elapsed.copy()
         if status & _lines.ATTENTION or self._look_for_restarts:
             self._attend(status)
             infos["restarted"] = self._take_restarted(self._every_id)
@@ -417,9 +417,9 @@ class Pool(gymnasium.vector.VectorEnv):
         if self._copy:
             observation = _copied(observation)
             reward, terminated, truncated = reward.copy(), terminated.copy(), truncated.copy()
-        for name, value in fields.items():
-            infos[name] = _copied(value) if self._copy else value
-            infos[f"_{name}"] = self._every_true
+        if fields:
+            infos.update(_copied(fields) if self._copy else fields)
+            infos.update(self._field_masks)
         if status & (_lines.INFO | _lines.DONE):
             self._add_infos(infos, buffer, self._every_id, terminated | truncated)
         return observation, reward, terminated, truncated, infos
@@ -780,8 +780,11 @@ def _leaf_taker(
     if isinstance(space, gymnasium.spaces.MultiBinary):
         kinds = "iub"
     check = _value_check(space) if validate else None
+    quick = _quick_taker(space, array, validate)
 
     def take(actions: Any, ids: np.ndarray | None, count: int) -> None:
+        if ids is None and quick is not None and quick(actions):
+            return
         actions = np.asarray(actions)
         if actions.shape != (count, *leaf.shape) or actions.dtype.kind not in kinds:
             raise ActionError(
@@ -798,6 +801,27 @@ def _leaf_taker(
     return take
 
 
+def _quick_taker(
+    space: gymnasium.Space, array: np.ndarray, validate: bool
+) -> Callable[[Any], bool] | None:
+    """Takes what agents mostly give, and is fast; False where it has to be looked at."""
+    if not (isinstance(space, gymnasium.spaces.Discrete) and array.dtype == np.int64 and validate):
+        return None
+    start, count, shape, dtype = int(space.start), int(space.n), array.shape, array.dtype
+    if start:
+        return None
+    # Negative ones are huge without their sign: one comparison for both ends.
+    unsigned, largest = array.view(np.uint64), np.maximum.reduce
+
+    def take(actions: Any) -> bool:
+        if type(actions) is not np.ndarray or actions.dtype != dtype or actions.shape != shape:
+            return False
+        array[...] = actions
+        return largest(unsigned) < count
+
+    return take
+
+
 def _value_check(space: gymnasium.Space) -> Callable[[np.ndarray, str], None] | None:
     if isinstance(space, gymnasium.spaces.Discrete):
         start, count = int(space.start), int(space.n)
@@ -807,14 +831,8 @@ def _value_check(space: gymnasium.Space) -> Callable[[np.ndarray, str], None] | 
         start, count = 0, 2
     else:
         return _refuse_nan if np.dtype(space.dtype).kind == "f" else None
-    simple = np.ndim(count) == 0
 
     def check(actions: np.ndarray, at: str) -> None:
-        if simple and actions.dtype == np.int64:
-            # Negative ones are huge without their sign: one comparison for both ends.
-            shifted = actions - start if start else actions
-            if np.maximum.reduce(shifted.view(np.uint64), axis=None) < count:
-                return
         wrong = (actions < start) | (actions - start >= count)
         if wrong.any():
             row = int(np.argwhere(wrong)[0][0])

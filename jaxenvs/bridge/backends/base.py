@@ -2,7 +2,7 @@
 
 import abc
 import dataclasses
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 import gymnasium
@@ -53,9 +53,10 @@ class Post:
     fatal: bool = False  # the pool cannot go on
 
     @classmethod
-    def parse(cls, data: bytes, worker: int, pid: int) -> "Post":
-        instance, what, text = data.decode(errors="replace").split("\n", 2)
-        return cls(int(instance), what, text, worker, pid)
+    def parse(cls, data: bytes, worker: int, pid: int) -> list["Post"]:
+        """What a worker left in its mailbox."""
+        parts = [part.decode(errors="replace").split("\n", 2) for part in data.split(b"\0")]
+        return [cls(int(part[0]), part[1], part[2], worker, pid) for part in parts]
 
 
 class Broken(Exception):
@@ -95,10 +96,14 @@ class Backend(abc.ABC):
     def wait_all(self, buffer: int, timeout: float | None) -> int:
         """Waits for everything that was begun."""
 
-    def step_all(self, op: int, buffer: int, timeout: float | None) -> int:
-        """`start_all` and `wait_all`."""
-        self.start_all(op, buffer)
-        return self.wait_all(buffer, timeout)
+    def lock_step(self, timeout: float | None) -> Callable[[int], int]:
+        """A function that does STEP_ALL in the buffer that it is given, and waits for it."""
+
+        def step(buffer: int) -> int:
+            self.start_all(STEP_ALL, buffer)
+            return self.wait_all(buffer, timeout)
+
+        return step
 
     @abc.abstractmethod
     def start_some(self, op: int, buffer: int, instances: np.ndarray) -> None:

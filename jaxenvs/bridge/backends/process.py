@@ -212,8 +212,8 @@ class ProcessBackend(Backend):
     def wait_all(self, buffer: int, timeout: float | None) -> int:
         return self.lines.wait_all(buffer, timeout)
 
-    def step_all(self, op: int, buffer: int, timeout: float | None) -> int:
-        return self.lines.step_all(request(op, buffer), timeout)
+    def lock_step(self, timeout: float | None) -> Callable[[int], int]:
+        return self.lines.step_all(timeout)
 
     def start_some(self, op: int, buffer: int, instances: np.ndarray) -> None:
         self.lines.ask_some(op, buffer, instances, self.owners[instances])
@@ -223,8 +223,10 @@ class ProcessBackend(Backend):
 
     def read_posts(self) -> list[Post]:
         posts = [
-            Post.parse(data, worker, self._processes[worker].pid)
+            post
             for worker, data in self.words.read_posts()
+            for post in Post.parse(data, worker, self._processes[worker].pid)
+            if not self._processes[worker].given_up
         ]
         return [*posts, self._broken] if self._broken else posts
 
@@ -341,7 +343,9 @@ class ProcessBackend(Backend):
         """Ends the waits for workers that were given up; whether there are any."""
         dead = [process.number for process in self._processes if process.given_up]
         for number in dead:
-            self.words.call_attention()
+            assert self._broken is not None
+            text = f"{self._broken.instance}\n{self._broken.what}\n{self._broken.text}"
+            self.words.post(number, text.encode())
             self.lines.finish_for(number)
         return bool(dead)
 

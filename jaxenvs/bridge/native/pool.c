@@ -48,6 +48,12 @@ JX_EXPORT uint32_t jaxenvs_next(jx_pool *pool, uint32_t w, uint32_t seen) {
   return jx_next(pool, w, seen);
 }
 
+/* Between two requests a worker comes here once. */
+JX_EXPORT uint32_t jaxenvs_finish_and_next(jx_pool *pool, uint32_t w, uint32_t done) {
+  jx_finish(pool, w, done);
+  return jx_next(pool, w, done);
+}
+
 JX_EXPORT void jaxenvs_finish(jx_pool *pool, uint32_t w, uint32_t done) {
   jx_finish(pool, w, done);
 }

@@ -243,12 +243,15 @@ static inline int jx_take(jx_pool *pool, uint32_t count, int32_t *instances, int
 
 /* --- the worker's side ------------------------------------------------------------------- */
 
-/* Waits for requests after the first `seen` ones and returns how many there are, ever. */
+/* Waits for the request after the first `seen` ones, and returns it; JX_NO_REQUEST where a signal
+ * came first. */
+#define JX_NO_REQUEST 0xffffffffu
 static inline uint32_t jx_next(jx_pool *pool, uint32_t w, uint32_t seen) {
   jx_line *line = &pool->lines[w];
   int64_t spin = (int32_t)w == pool->header->home ? 0 : pool->header->spin_ns;
-  jx_wait(&line->asked, seen + 1, &line->worker_asleep, spin, -1);
-  return jx_load(&line->asked);
+  if (jx_wait(&line->asked, seen + 1, &line->worker_asleep, spin, -1) != JX_OK)
+    return JX_NO_REQUEST;
+  return pool->requests[(size_t)w * pool->request_room + (seen & (pool->request_room - 1))];
 }
 
 /* Says that worker w has finished the first `done` requests of all, one more than before. */
