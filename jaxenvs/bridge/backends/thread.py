@@ -1,0 +1,328 @@
+"""Environments in threads of this process, for those that wait or release the interpreter lock."""
+
+import contextlib
+import os
+import threading
+import time
+from collections import deque
+from collections.abc import Callable, Iterable, Sequence
+from typing import Any
+
+import numpy as np
+
+from jaxenvs.bridge import _lines
+from jaxenvs.bridge._instances import Instances, Unmakeable, traceback_of
+from jaxenvs.bridge._log import log
+from jaxenvs.bridge._worker import facts
+from jaxenvs.bridge.backends._crew import Abandoned, Crew, Finished, Job, Member
+from jaxenvs.bridge.backends.base import (
+    RESET,
+    STEP_ALL,
+    Backend,
+    Broken,
+    Post,
+    Private,
+    Settings,
+)
+
+_MOST = 64  # beyond that, handing over the interpreter lock costs more than waiting side by side
+_END = 0.1  # seconds that threads have to end once their environments are closed
+
+
+def default_threads(num_envs: int) -> int:
+    """How many threads serve that many environments best, if these wait."""
+    return min(num_envs, _MOST)
+
+
+class ThreadBackend(Backend):
+    """Threads, any of which takes the next instance: uneven times balance themselves.
+
+    An instance is in one thread at a time, and not always in the same. A thread cannot be ended
+    from outside: one whose environment hangs is left behind, and another takes its place.
+
+    Args:
+        env_fns: one for each instance, called in the caller's thread.
+        num_threads: None for as many as environments that wait need.
+    """
+
+    name = "thread"
+
+    def __init__(
+        self, env_fns: Sequence[Callable[[], Any]], num_threads: int | None = None
+    ) -> None:
+        self._owner = os.getpid()
+        self._instances = _Instances(env_fns)
+        self.facts = [facts(env) for env in self._instances.envs]
+        self.num_workers = num_threads or default_threads(len(env_fns))
+        self._lock = threading.Lock()
+        self._at_work: set[int] = set()
+        self._behind: dict[int, deque[Job]] = {}  # what comes next for rows that are at work
+        self._finished = Finished()
+        self._num_asked = 0  # rows that `wait_all` waits for
+        self._stepped: int | None = None  # the buffer that all are stepped in, not looked through
+        self._noted = 0
+        self._posts: deque[Post] = deque()
+        self._options: dict[str, Any] | None = None
+        self._hanging: list[tuple[int, Member]] = []  # as last looked at
+        self._crew: Crew | None = None
+
+    def attach(self, settings: Settings) -> None:
+        self.plan, self.arrays = Private.arrays(settings, len(self._instances))
+        self._crew = Crew(self.num_workers, "jaxenvs-pool-thread")
+        self._instances.crew = self._crew if settings.watched else None
+        self._instances.attach(
+            self.plan,
+            self.arrays,
+            max_episode_steps=settings.max_episode_steps,
+            validate=settings.validate,
+            report=lambda *post: self._posts.append(Post(*post)),
+        )
+
+    # --- steps ---
+
+    def start_all(self, op: int, buffer: int) -> None:
+        instances = self._instances
+        self._num_asked, self._noted = len(instances), 0
+        if op == STEP_ALL:
+            self._stepped = buffer
+            view, actions = instances.before_all(buffer)
+            for row, action in enumerate(actions):
+                self._put(row, self._finished, instances.step_in, view, action)
+        else:
+            for row in range(len(instances)):
+                self._put(row, self._finished, instances.reset_in, buffer, self._options)
+
+    def wait_all(self, buffer: int, timeout: float | None) -> int:
+        while (found := self._take(self._num_asked, timeout)) is not None:
+            self._noted |= found[1]
+            stepped, self._stepped = self._stepped, None
+            wrong = () if stepped is None else self._instances.with_nan(stepped)
+            for row in wrong:
+                self._put(row, self._finished, self._instances.refuse_nan_in, stepped)
+            self._num_asked = len(wrong)
+            if not wrong:
+                return self._noted | self._attention()
+        return _lines.TIMEOUT
+
+    def start_some(self, op: int, buffer: int, instances: np.ndarray) -> None:
+        for row in instances.tolist():
+            if op == RESET:
+                self._put(row, self._finished, self._instances.reset_in, buffer, self._options)
+            else:
+                self._put(row, self._finished, self._instances.step_alone, buffer)
+
+    def take(self, out: np.ndarray, timeout: float | None) -> int:
+        found = self._take(len(out), timeout)
+        if found is None:
+            return _lines.TIMEOUT
+        out[:] = found[0]
+        return self._attention()
+
+    def _put(
+        self, row: int, finished: Finished, work: Callable[..., int | None], *args: Any
+    ) -> None:
+        assert self._crew is not None
+        self._crew.put(row, self._turn, finished, work, args)
+
+    def _turn(
+        self, row: int, finished: Finished, work: Callable[..., int | None], args: tuple[Any, ...]
+    ) -> None:
+        """Does one thing with a row, unless another thread is at it, and says that it is done."""
+        assert self._crew is not None
+        with self._lock:
+            if row in self._at_work:
+                job = row, self._turn, (finished, work, args)
+                self._behind.setdefault(row, deque()).append(job)
+                return
+            self._at_work.add(row)
+        try:
+            noted = work(row, *args) or 0
+        except Abandoned:
+            raise
+        except BaseException as error:  # not of an environment, and nobody may wait in vain
+            self._posts.append(Post(row, "step", traceback_of(error), fatal=True))
+            noted = 0
+        with self._lock:
+            self._at_work.discard(row)
+            behind = self._behind.get(row)
+            if behind:
+                self._crew.jobs.put(behind.popleft())
+        finished.put(row, noted)
+
+    def _take(self, count: int, timeout: float | None) -> tuple[list[int], int] | None:
+        try:
+            return self._finished.take(count, timeout)
+        except BaseException:  # Ctrl-C; those at work finish for nobody
+            self._forget()
+            raise
+
+    def _forget(self) -> None:
+        if self._crew is not None:
+            self._crew.drop()
+        with self._lock:
+            self._behind.clear()
+        self._finished, self._stepped, self._num_asked = Finished(), None, 0
+
+    def _attention(self) -> int:
+        return _lines.ATTENTION if self._posts else _lines.OK
+
+    # --- messages ---
+
+    def message(self, kind: str, instances: Sequence[int], *what: Any) -> list[Any]:
+        if kind == "kept_info":
+            return [self._instances.kept_info(what[0], row) for row in instances]
+        if kind == "set_attr":
+            each = zip(instances, what[1], strict=True)
+            args: dict[int, tuple[Any, ...]] = {row: (what[0], value) for row, value in each}
+            function: Callable[..., Any] = self._instances.set_attr
+        else:
+            args, function = dict.fromkeys(instances, what), self._instances.call
+        values: dict[int, Any] = {}
+        errors: dict[int, BaseException] = {}
+
+        def work(row: int) -> None:
+            try:
+                values[row] = function(row, *args[row])
+            except BaseException as error:
+                errors[row] = error
+
+        finished = Finished()
+        for row in instances:
+            self._put(row, finished, work)
+        finished.take(len(instances), None)
+        if errors:
+            row = min(errors)
+            raise Broken(Post(row, what[0], traceback_of(errors[row])))
+        return [values[row] for row in instances]
+
+    def set_options(self, options: dict[str, Any] | None) -> None:
+        self._options = options
+
+    # --- faults ---
+
+    def read_posts(self) -> list[Post]:
+        return [self._posts.popleft() for _ in range(len(self._posts))]
+
+    def stuck(self, seconds: float) -> list[int]:
+        self._hanging = [] if self._crew is None else self._crew.stuck(seconds)
+        return [row for row, _ in self._hanging]
+
+    def restart(self, instances: Sequence[int]) -> bool:
+        assert self._crew is not None
+        for row, member in self._hanging:
+            if row in instances and (job := self._crew.abandon(member)) is not None:
+                finished, work, args = job[2]
+                with self._lock:
+                    self._at_work.discard(row)
+                self._put(row, finished, self._instances.stand_in, work, args)
+        return True
+
+    # --- the end ---
+
+    def close(self, grace: float) -> list[Post]:
+        if self._owner != os.getpid():  # a fork of the caller has a copy of the pool, no thread
+            return []
+        if self._crew is None:  # never attached
+            failed = self._instances.close()
+            return [Post(failed[0], "close", failed[1])] if failed else []
+        end = time.monotonic() + grace
+        self._forget()
+        posts: deque[Post] = deque()
+        open_rows = set(range(len(self._instances)))
+
+        def work(row: int) -> None:
+            try:
+                self._instances.envs[row].close()
+            except BaseException as error:
+                posts.append(Post(row, "close", traceback_of(error)))
+            open_rows.discard(row)
+
+        finished = Finished()
+        for row in sorted(open_rows):
+            self._put(row, finished, work)
+        finished.take(len(open_rows), grace)
+        left = self._crew.end(max(end, time.monotonic() + _END))
+        if left:
+            log.warning(
+                "environments %s did not come to an end; %d threads were left to them",
+                *(sorted(open_rows), len(left)),
+            )
+        return list(posts)
+
+
+class _Instances(Instances):
+    """Rows that several threads step, one thread a row at a time.
+
+    What they share are sets and dicts of rows, whose single operations are atomic.
+    """
+
+    crew: Crew | None = None  # where somebody wants to know which environment hangs
+
+    def attach(self, *args: Any, **kwargs: Any) -> None:
+        super().attach(*args, **kwargs)
+        self._passing = (Abandoned,)
+
+    def before_all(self, buffer: int) -> tuple[Any, Iterable[Any]]:
+        """What a step of all begins with, and the actions."""
+        return self._before_all(buffer), self._actions(None)
+
+    def step_in(self, row: int, view: Any, action: Any) -> int:
+        """A row's part of a step of all."""
+        return self._run((row,), (action,), view)
+
+    def with_nan(self, buffer: int) -> list[int]:
+        """Rows that a step of all left with something that is not a number."""
+        view = self._views[buffer]
+        if not self._validate or not view.has_nan():
+            return []
+        return [row for row in self._rows if view.row_has_nan(row)]
+
+    def refuse_nan_in(self, row: int, buffer: int) -> int:
+        return self._refuse_nans((row,), self._views[buffer])
+
+    def step_alone(self, row: int, buffer: int) -> int:
+        return self.step_one(buffer, row)
+
+    def reset_in(self, row: int, buffer: int, options: dict[str, Any] | None) -> int:
+        return self.reset_one(buffer, row, options)
+
+    def stand_in(self, row: int, work: Callable[..., int], args: tuple[Any, ...]) -> int:
+        """Makes an environment in place of one that hangs, and does what that one was asked."""
+        try:
+            env = self._make(row)
+        except self._passing:
+            raise
+        except BaseException as error:
+            self._tell(row, "making it anew", error)
+            env = Unmakeable(error)
+        self._replace(row, env)
+        self.recover((row,))
+        return work(row, *args)
+
+    # --- an environment's code, in which a thread may be given up ---
+
+    def _make(self, row: int) -> Any:
+        return self._within(None, super()._make, row)
+
+    def _shut(self, row: int) -> None:
+        self._within(None, super()._shut, row)
+
+    def _reset(self, row: int, seed: int | None, options: dict[str, Any] | None) -> tuple[Any, Any]:
+        return self._within(self.envs[row], super()._reset, row, seed, options)
+
+    def _step_of(self, row: int) -> Callable[[Any], Any]:
+        env = self.envs[row]
+        if self.crew is None:
+            return env.step
+        return lambda action: self._within(env, env.step, action)
+
+    def _within(self, env: Any, function: Callable[..., Any], *args: Any) -> Any:
+        if self.crew is None:
+            return function(*args)
+        try:
+            return self.crew.within(function, *args)
+        except Abandoned:
+            if env is not None:  # another one stands in for it, and nobody else has this one
+                with contextlib.suppress(BaseException):
+                    env.close()
+            raise
