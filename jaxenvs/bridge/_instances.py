@@ -18,6 +18,7 @@ Validate = Literal["first", True, False]
 Report = Callable[[int, str, str], None]  # (instance, what it did, the traceback)
 
 INFO, DONE = 4, 8  # what is noted of a batch, as in native/pool.h
+_NAN = "is not a number (NaN).  Pass validate=False to let it pass."
 _CHECKED_STEPS = 3  # of each instance, under validate="first"
 _HERE = os.path.dirname(__file__) + os.sep
 _SMALL = 4096  # elements up to which a dot product finds NaNs fastest, and starts no threads
@@ -31,7 +32,7 @@ class Instances:
         first: the number of the first one.
 
     Raises:
-        Whatever a constructor raises, with a note that says which.
+        Whatever a constructor raises, with a note that says which, and `jaxenvs_instance`.
     """
 
     def __init__(self, env_fns: Sequence[Callable[[], Any]], first: int = 0) -> None:
@@ -130,9 +131,9 @@ class Instances:
         view.terminated[row] = view.truncated[row] = False
         return view
 
-    def _after_one(self, row: int, view: "_View") -> int:
+    def _after_one(self, row: int, view: "_View", what: str = "step") -> int:
         if self._validate and view.row_has_nan(row):
-            return self._refuse_nans((row,), view)
+            return self._refuse_nans((row,), view, what)
         return 0
 
     def reset_rows(self, buffer: int, rows: Iterable[int] | None = None) -> int:
@@ -146,7 +147,7 @@ class Instances:
         """Begins an episode in one row; returns what there is to note."""
         view, seed = self._views[buffer], int(self._seeds[row])
         noted = self._begin(row, view, None if seed < 0 else seed, options)
-        return noted | self._after_one(row, view)
+        return noted | self._after_one(row, view, "reset")
 
     def recover(self, rows: Iterable[int] | None = None) -> None:
         """Says that instances stand in for others that are lost; None for all.
@@ -156,10 +157,12 @@ class Instances:
         rows = self._rows if rows is None else tuple(rows)
         self._died.update(rows)
         self._over.update(rows)
+        for view in self._views:  # of which some may be left
+            view.with_info.update(rows)
 
     def kept_info(self, buffer: int, row: int) -> bytes:
         """The pickled info that was too large for its slot."""
-        return self._kept[buffer, row]
+        return self._kept.get((buffer, row)) or _pickled(({}, {}))  # it went with its process
 
     def call(self, row: int, name: str, args: Sequence[Any], kwargs: Mapping[str, Any]) -> Any:
         """Calls a method of an environment, or reads an attribute."""
@@ -251,9 +254,16 @@ class Instances:
                 self._last[row] = (copy.deepcopy(observation), *flags, info)
             return DONE | self._put_info(row, view, info, None)
         view.final_puts[row](observation)
+        if self._validate and has_nan(observation):
+            raise ValueError(f"a final observation {_NAN}")
         self._fresh.add(row)
-        observation, first_info = self._reset(row, None, None)
-        view.puts[row](observation)
+        try:
+            observation, first_info = self._reset(row, None, None)
+            view.puts[row](observation)
+        except self._passing:
+            raise
+        except BaseException as error:
+            return self._fail(row, view, "reset", error)
         return DONE | self._put_info(row, view, first_info, info)
 
     def _instead(self, row: int, view: "_View") -> int:
@@ -269,6 +279,8 @@ class Instances:
         view.puts[row](observation)
         view.reward[row], view.terminated[row], view.truncated[row] = 0.0, terminated, truncated
         self._elapsed[row] -= 1
+        if view.fields:
+            _put_fields(view.fields, row, info)
         return DONE | self._put_info(row, view, info, None)
 
     def _begin(
@@ -306,6 +318,7 @@ class Instances:
         try:
             return self._env_fns[row]()
         except BaseException as error:
+            error.jaxenvs_instance = self.first + row  # pyright: ignore[reportAttributeAccessIssue]
             error.add_note(f"in the constructor of environment {self.first + row}")
             raise
 
@@ -352,6 +365,7 @@ class Instances:
             self._replace(row, self._make(row))
             observation, info = self._reset(row, None, None)
             view.puts[row](observation)
+            _put_fields(view.fields, row, info)
             noted = self._put_info(row, view, info, None)
         except self._passing:
             raise
@@ -396,15 +410,12 @@ class Instances:
             self._report(self.first + row, "warning", message)
             self._unchecked.pop(row, None)
 
-    def _refuse_nans(self, rows: Iterable[int], view: "_View") -> int:
+    def _refuse_nans(self, rows: Iterable[int], view: "_View", what: str = "step") -> int:
         noted = 0
         for row in rows:
             if view.row_has_nan(row):
                 which = "a reward" if view.reward[row] != view.reward[row] else "an observation"
-                error = ValueError(
-                    f"{which} is not a number (NaN).  Pass validate=False to let it pass."
-                )
-                noted |= self._fail(row, view, "step", error)
+                noted |= self._fail(row, view, what, ValueError(f"{which} {_NAN}"))
         return noted
 
 
@@ -571,9 +582,14 @@ def _fits(observation: Any, space: gymnasium.Space) -> None:
 
 def _contains_cast(space: gymnasium.Space, observation: Any) -> bool:
     """Whether it is in the space but for its dtype, which shared memory settles."""
-    if not isinstance(space, gymnasium.spaces.Box):
-        return False
-    return space.contains(np.asarray(observation, space.dtype))
+    for leaf in leaves_of(space):
+        sub: Any = space
+        for key in leaf.path:
+            sub = sub.spaces[key]
+        value = np.asarray(getter(leaf.path)(observation), leaf.dtype)
+        if not sub.contains(value if leaf.shape else value[()]):
+            return False
+    return True
 
 
 def _by_field(plan: Plan, arrays: list[np.ndarray]) -> Iterable[tuple[str, Any, list[np.ndarray]]]:

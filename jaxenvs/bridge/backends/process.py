@@ -293,7 +293,7 @@ class ProcessBackend(Backend):
         return found
 
     def restart(self, instances: Sequence[int]) -> bool:
-        for worker in {int(self._owners[i]) for i in instances}:
+        for worker in {int(self.owners[i]) for i in instances}:
             self._processes[worker].reviving = True
             self._processes[worker].kill()
         return True
