@@ -286,7 +286,11 @@ class Pool(gymnasium.vector.VectorEnv):
             self._take_action(actions, None, self.num_envs)
             buffer = self._buffer ^ 1
             self._all_pending, self._buffer = STEP_ALL, buffer
-            status = self._lock_step(buffer)
+            try:
+                status = self._lock_step(buffer)
+            except BaseException:
+                self._lose_track()
+                raise
             if status & 3:
                 return self._wait_for_all(status)
             self._all_pending = None
@@ -362,10 +366,10 @@ class Pool(gymnasium.vector.VectorEnv):
         self._backend.start_all(op, self._buffer)
 
     def _start_some(self, op: int, ids: np.ndarray) -> None:
-        self._busy[ids] = True
-        self._num_busy += len(ids)
         # Not where the latest batch of all lies, which its receiver may still look at.
         self._backend.start_some(op, self._buffer ^ 1, np.ascontiguousarray(ids, np.int32))
+        self._busy[ids] = True
+        self._num_busy += len(ids)
 
     def _wait_for_all(self, status: int | None = None) -> Batch:
         buffer = self._buffer
@@ -378,10 +382,10 @@ class Pool(gymnasium.vector.VectorEnv):
             if status is None:
                 try:
                     status = wait(self._patience)
+                except PoolError:  # nothing was waited for
+                    raise
                 except BaseException:
-                    # Ctrl-C within an environment: nobody knows how far it came.
-                    self._all_pending, self._num_busy, self._all_ready = None, 0, False
-                    self._busy[:] = self._ready[:] = False
+                    self._lose_track()
                     raise
             if not status & 3:
                 return status
@@ -390,6 +394,11 @@ class Pool(gymnasium.vector.VectorEnv):
                 if stuck:
                     self._handle_hang(stuck)
             status = None
+
+    def _lose_track(self) -> None:
+        # Ctrl-C within an environment: nobody knows how far it came.
+        self._all_pending, self._num_busy, self._all_ready = None, 0, False
+        self._busy[:] = self._ready[:] = False
 
     def _handle_hang(self, stuck: list[int]) -> None:
         what = (
@@ -408,6 +417,8 @@ class Pool(gymnasium.vector.VectorEnv):
     # --- what is returned ---
 
     def _batch_of_all(self, buffer: int, status: int) -> Batch:
+        if self._backend.makes_batches:
+            return self._ready_made(status)
         infos = self._infos.copy()
         infos["elapsed_step"] = self._backend.arrays.elapsed.copy()
         if status & _lines.ATTENTION or self._look_for_restarts:
@@ -431,6 +442,8 @@ class Pool(gymnasium.vector.VectorEnv):
             ids[:] = order  # all of them are there, so rows can come as they were asked for
         self._busy[ids] = False
         self._num_busy -= len(ids)
+        if self._backend.makes_batches:
+            return self._ready_made(status, order)
         infos: dict[str, Any] = {"env_id": ids}
         attended = status & _lines.ATTENTION or self._look_for_restarts
         if attended:
@@ -455,6 +468,12 @@ class Pool(gymnasium.vector.VectorEnv):
             self._add_infos(infos, buffer, ids, done)
         return observation, reward, terminated, truncated, infos
 
+    def _ready_made(self, status: int, order: np.ndarray | None = None) -> Batch:
+        """What the backend made itself, its rows in the order of some environments."""
+        if status & _lines.ATTENTION:
+            self._attend(status)
+        return self._backend.batch(order)
+
     def _patched(self, ids: np.ndarray, batch: Batch) -> tuple[Any, dict[str, Any]]:
         """All N observations, those of `ids` new, the others as they were."""
         latest = self._backend.arrays.answers[self._buffer].observation
@@ -463,8 +482,11 @@ class Pool(gymnasium.vector.VectorEnv):
             leaves, _leaves(batch[0], self.single_observation_space), strict=True
         ):
             leaf[ids] = part
-        for array, leaf in zip(latest, leaves, strict=True):
-            array[ids] = leaf[ids]  # the next one that patches sees it too
+        for i, leaf in enumerate(leaves):  # the next one that patches sees it too
+            if self._backend.makes_batches:
+                latest[i] = leaf
+            else:
+                latest[i][ids] = leaf[ids]
         infos: dict[str, Any] = {}
         for name, value in batch[4].items():
             if isinstance(value, np.ndarray) and value.shape[:1] == (len(ids),):
@@ -548,7 +570,8 @@ class Pool(gymnasium.vector.VectorEnv):
 
     def _error(self, posts: Sequence[Post]) -> WorkerError:
         error = WorkerError("\n".join(map(self._message_of, posts)))
-        error.env_ids = tuple(post.instance for post in posts)
+        ids = (self._every_id if post.instance < 0 else (post.instance,) for post in posts)
+        error.env_ids = tuple(int(i) for each in ids for i in each)
         return error
 
     def _message_of(self, post: Post) -> str:

@@ -51,13 +51,17 @@ class SerialBackend(Backend):
         self._some.extend((op, buffer, instance) for instance in instances.tolist())
 
     def take(self, out: np.ndarray, timeout: float | None) -> int:
-        for i in range(len(out)):
-            op, buffer, instance = self._some.popleft()
-            if op == RESET:
-                self._instances.reset_rows(buffer, (instance,))
-            else:
-                self._instances.step_one(buffer, instance)
-            out[i] = instance
+        try:
+            for i in range(len(out)):
+                op, buffer, instance = self._some.popleft()
+                if op == RESET:
+                    self._instances.reset_rows(buffer, (instance,))
+                else:
+                    self._instances.step_one(buffer, instance)
+                out[i] = instance
+        except BaseException:  # Ctrl-C: the pool waits for none of them any more
+            self._some.clear()
+            raise
         return self._attention()
 
     def message(self, kind: str, instances: Sequence[int], *what: Any) -> list[Any]:
