@@ -8,6 +8,8 @@ import gymnasium
 import numpy as np
 from gymnasium import spaces
 
+import jaxenvs
+
 
 class Counter(gymnasium.Env):
     """Counts its steps: observation [number, episode, step], reward the step, ends after `length`.
@@ -128,3 +130,66 @@ class Misbehaving(Counter):
 
     def close(self) -> None:
         self._act("close")
+
+
+class Meeting(gymnasium.Env):
+    """Calls `wait` in its first steps and renders, where it meets others or hangs; counts steps."""
+
+    observation_space = spaces.Box(0, 1e6, (1,), np.float32)
+    action_space = spaces.Discrete(3)
+
+    def __init__(self, wait: Any) -> None:
+        self.wait, self.count, self.closed = wait, 0, False
+
+    def reset(self, **kwargs: Any) -> Any:
+        self.count = 0
+        return np.zeros(1, np.float32), {}
+
+    def step(self, action: Any) -> Any:
+        self.wait()
+        self.count += 1
+        return np.full(1, self.count, np.float32), float(self.count), False, False, {}
+
+    def render(self) -> Any:
+        self.wait()
+        return np.zeros((1, 1, 3), np.uint8)
+
+    def close(self) -> None:
+        self.closed = True
+
+
+def same_answers(fns: Any, actions: Any, backend: str, **kwargs: Any) -> None:
+    """Steps two pools with the same actions and compares everything that they return."""
+    serial_kwargs = {name: value for name, value in kwargs.items() if name != "num_workers"}
+    with (
+        jaxenvs.make_pool(fns, backend="serial", **serial_kwargs) as expected,
+        jaxenvs.make_pool(fns, backend=backend, **kwargs) as found,
+    ):
+        _same(found.reset(seed=7, options={"a": 1}), expected.reset(seed=7, options={"a": 1}))
+        for action in actions:
+            _same(found.step(action), expected.step(action))
+        some = np.array([len(fns) - 1, 0])
+        part = _rows_of(actions[0], some)
+        _same(found.step(part, some), expected.step(part, some))
+        _same(found.reset(seed=[1, 2], env_ids=some), expected.reset(seed=[1, 2], env_ids=some))
+        _same(found.step(actions[0]), expected.step(actions[0]))
+
+
+def _rows_of(tree: Any, rows: Any) -> Any:
+    if isinstance(tree, dict):
+        return {name: _rows_of(value, rows) for name, value in tree.items()}
+    return tree[rows]
+
+
+def _same(found: Any, expected: Any) -> None:
+    assert type(found) is type(expected)
+    if isinstance(expected, dict):
+        assert found.keys() == expected.keys()
+        for name in expected:
+            _same(found[name], expected[name])
+    elif isinstance(expected, (tuple, list)) or getattr(expected, "dtype", None) == object:
+        assert len(found) == len(expected)
+        for mine, theirs in zip(found, expected, strict=True):
+            _same(mine, theirs)
+    else:
+        np.testing.assert_array_equal(found, expected)

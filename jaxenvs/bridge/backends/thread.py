@@ -64,6 +64,7 @@ class ThreadBackend(Backend):
         self._posts: deque[Post] = deque()
         self._options: dict[str, Any] | None = None
         self._hanging: list[tuple[int, Member]] = []  # as last looked at
+        self._has_restarted = False  # since somebody looked
         self._crew: Crew | None = None
 
     def attach(self, settings: Settings) -> None:
@@ -164,7 +165,7 @@ class ThreadBackend(Backend):
         self._finished, self._stepped, self._num_asked = Finished(), None, 0
 
     def _attention(self) -> int:
-        return _lines.ATTENTION if self._posts else _lines.OK
+        return _lines.ATTENTION if self._posts or self._has_restarted else _lines.OK
 
     # --- messages ---
 
@@ -201,6 +202,7 @@ class ThreadBackend(Backend):
     # --- faults ---
 
     def read_posts(self) -> list[Post]:
+        self._has_restarted = False
         return [self._posts.popleft() for _ in range(len(self._posts))]
 
     def stuck(self, seconds: float) -> list[int]:
@@ -214,8 +216,13 @@ class ThreadBackend(Backend):
                 finished, work, args = job[2]
                 with self._lock:
                     self._at_work.discard(row)
-                self._put(row, finished, self._instances.stand_in, work, args)
+                self._put(row, finished, self._stand_in, work, args)
         return True
+
+    def _stand_in(self, row: int, work: Callable[..., int], args: tuple[Any, ...]) -> int:
+        noted = self._instances.stand_in(row, work, args)
+        self._has_restarted = True
+        return noted
 
     # --- the end ---
 
