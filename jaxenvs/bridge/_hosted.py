@@ -102,8 +102,8 @@ class Hosted:
     def of(cls, pool: Pool) -> "Hosted":
         """The one of `pool`, made when it is first asked for."""
         with pool._lock:
+            pool._refuse_closed()
             if pool._hosted is None:
-                pool._refuse_closed()
                 pool._hosted = cls(pool)
                 pool._all_ready = False  # so that its own step looks closer, and refuses
             return pool._hosted
@@ -259,8 +259,7 @@ class Hosted:
         return self._all(STEP_ALL, wants_final)
 
     def _all(self, op: int, wants_final: bool) -> list[np.ndarray]:
-        self.backend.start_all(op, self._buffer)
-        self.pool._all_pending = op
+        self._start_all(op)
         return self._answer_of_all(wants_final)
 
     def _send(self, count: int, wants_final: bool, operands: list[Any]) -> list[np.ndarray]:
@@ -278,8 +277,7 @@ class Hosted:
             )
         self._take_actions(operands[1:], ids)
         if count == pool.num_envs == len(ids) and np.array_equal(ids, np.arange(len(ids))):
-            self.backend.start_all(STEP_ALL, self._buffer)
-            pool._all_pending = STEP_ALL
+            self._start_all(STEP_ALL)
         else:
             pool._busy[ids] = True
             pool._num_busy += len(ids)
@@ -316,6 +314,11 @@ class Hosted:
             out = np.empty(len(ids), np.int32)
             status = pool._waited(lambda time: self.backend.take(out, time))
         return self._answer(self._buffer, slice(None), status, wants_final)
+
+    def _start_all(self, op: int) -> None:
+        self._buffer ^= 1  # an episode that is cut ends with what the other one has
+        self.backend.start_all(op, self._buffer)
+        self.pool._all_pending = op
 
     def _take_actions(self, operands: Sequence[Any], rows: Any) -> None:
         for array, part in zip(self.backend.arrays.actions, operands, strict=True):

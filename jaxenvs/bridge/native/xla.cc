@@ -399,6 +399,7 @@ ffi::Error call(ffi::RemainingArgs args, ffi::RemainingRets rets, int32_t operat
         error = read_actions(h, args, 1, all);
         if (error.failure()) return error;
       }
+      h->buffer ^= 1;  // an episode that is cut ends with what the other one has
       jx_ask_all(h->pool, JX_REQUEST(operation == kReset ? JX_RESET_ALL : JX_STEP_ALL, h->buffer, 0));
       error = wait_all(h);
       if (error.failure()) return error;
@@ -414,6 +415,7 @@ ffi::Error call(ffi::RemainingArgs args, ffi::RemainingRets rets, int32_t operat
       error = read_actions(h, args, 2, rows);
       if (error.failure()) return error;
       if (everybody) {
+        h->buffer ^= 1;
         jx_ask_all(h->pool, JX_REQUEST(JX_STEP_ALL, h->buffer, 0));
         h->all_pending = 1;
       } else {

@@ -1,0 +1,534 @@
+"""Pools inside compiled programs, by both ways in."""
+
+import gc
+import os
+import subprocess
+import sys
+import textwrap
+import threading
+
+import chex
+import gymnasium
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+from jax import lax
+from jax.sharding import Mesh, PartitionSpec
+
+import jaxenvs
+from jaxenvs.bridge import _hosted
+from jaxenvs.bridge._native import reason_missing, xla_library
+from jaxenvs.errors import PoolError, ShardingError
+from jaxenvs.wrappers import NormalizeReward, RecordEpisodeStatistics, ScaleReward
+from tests.bridge.envs import Composite, Counter, Misbehaving
+
+pytestmark = pytest.mark.filterwarnings("ignore::UserWarning")
+PATHS = (
+    pytest.param(
+        "ffi", marks=pytest.mark.skipif(reason_missing(xla_library) is not None, reason="no g++")
+    ),
+    "callback",
+)
+KEY = jax.random.key(0)
+
+
+@pytest.fixture(params=PATHS)
+def path(request):
+    return request.param
+
+
+def counters(n, **kwargs):
+    return [lambda i=i: Counter(number=i, **kwargs) for i in range(n)]
+
+
+def hosted(path, n=4, *, env=None, mode="same_step", length=3, **kwargs):
+    options = {"backend": "process", "num_workers": 2, "autoreset_mode": mode, **kwargs}
+    pool = jaxenvs.make_pool(env or counters(n, length=length), n, **options)
+    return jaxenvs.HostEnv(pool, path=path)
+
+
+def scanned(env, length, action=None):
+    """A program of `length` steps; what it returns is stacked."""
+    action = jnp.zeros(env.num_envs, jnp.int32) if action is None else action
+
+    def body(state, _):
+        state, timestep = env.step(state, action, KEY)
+        return state, timestep
+
+    return jax.jit(lambda state: lax.scan(body, state, None, length=length))
+
+
+def test_a_scan_sees_what_gymnasium_shows_from_the_same_seeds(path):
+    n, steps = 6, 60
+    actions = np.random.default_rng(0).integers(0, 2, (steps, n)).astype(np.int32)
+    env = hosted(path, n, env="CartPole-v1")
+
+    @jax.jit
+    def program(key, actions):
+        state, first = env.reset(key)
+
+        def body(state, action):
+            state, timestep = env.step(state, action, key)
+            return state, timestep
+
+        return first, lax.scan(body, state, actions)[1]
+
+    first, steps_seen = program(KEY, actions)
+    seeds = np.asarray(jax.random.bits(KEY, (n,)) >> 1).tolist()
+    theirs = gymnasium.make_vec(
+        "CartPole-v1",
+        n,
+        vectorization_mode="sync",
+        vector_kwargs={"autoreset_mode": gymnasium.vector.AutoresetMode.SAME_STEP},
+    )
+    np.testing.assert_array_equal(first.observation, theirs.reset(seed=seeds)[0])
+    np.testing.assert_array_equal(first.final_observation, first.observation)
+    for t in range(steps):
+        observation, reward, terminated, truncated, info = theirs.step(actions[t])
+        np.testing.assert_array_equal(steps_seen.observation[t], observation)
+        np.testing.assert_array_equal(steps_seen.reward[t], reward)
+        np.testing.assert_array_equal(steps_seen.terminated[t], terminated)
+        np.testing.assert_array_equal(steps_seen.truncated[t], truncated)
+        for i in range(n):
+            final = info["final_obs"][i] if terminated[i] else observation[i]
+            np.testing.assert_array_equal(steps_seen.final_observation[t, i], final)
+    env.close()
+
+
+def test_reset_and_step_return_the_same_tree_of_the_declared_types(path):
+    env = hosted(path, env=Composite, n=3, mode="next_step")
+    state, first = env.reset(KEY)
+    action = env.action_space.sample(KEY)
+    state, second = env.step(state, action, KEY)
+    chex.assert_trees_all_equal_shapes_and_dtypes(first, second)
+    assert env.observation_space.contains(second.observation)
+    np.testing.assert_array_equal(second.observation["image"][:, 0, 0, 0], action["button"])
+    np.testing.assert_array_equal(second.observation["speed"], action["stick"][:, 0])
+    np.testing.assert_allclose(second.reward, action["stick"].sum(-1), rtol=1e-6)
+    env.close()
+
+
+@pytest.mark.parametrize("mode", ["same_step", "next_step", "disabled"])
+def test_every_autoreset_mode_is_the_pools(path, mode):
+    env = hosted(path, 2, mode=mode, length=2)
+    state, _ = env.reset(KEY)
+    _, seen = scanned(env, 4)(state)
+    episodes = {"same_step": [1, 2, 2, 3], "next_step": [1, 1, 2, 2], "disabled": [1, 1, 1, 1]}
+    counts = {"same_step": [1, 0, 1, 0], "next_step": [1, 2, 0, 1], "disabled": [1, 2, 2, 2]}
+    done = {"same_step": [0, 1, 0, 1], "next_step": [0, 1, 0, 0], "disabled": [0, 1, 1, 1]}
+    elapsed = {"same_step": [1, 2, 1, 2], "next_step": [1, 2, 0, 1], "disabled": [1, 2, 2, 2]}
+    np.testing.assert_array_equal(seen.observation[:, 0, 1], episodes[mode])
+    np.testing.assert_array_equal(seen.observation[:, 0, 2], counts[mode])
+    np.testing.assert_array_equal(seen.done[:, 0], done[mode])
+    np.testing.assert_array_equal(seen.info["elapsed_step"][:, 0], elapsed[mode])
+    env.close()
+
+
+def test_two_pools_in_cond_and_while_loop_step_as_often_as_they_are_told(path):
+    envs = [hosted(path, 2, length=100, num_workers=1) for _ in range(2)]
+    action = jnp.zeros(2, jnp.int32)
+
+    @jax.jit
+    def program(key):
+        first, _ = envs[0].reset(key)
+        second, timestep = envs[1].reset(key)
+
+        def body(carry):
+            i, first, second, timestep = carry
+            first, _ = envs[0].step(first, action, key)
+            second, timestep = lax.cond(
+                i % 3 == 0,
+                lambda state: envs[1].step(state, action, key),
+                lambda state: (state, timestep),
+                second,
+            )
+            return i + 1, first, second, timestep
+
+        return lax.while_loop(lambda carry: carry[0] < 10, body, (0, first, second, timestep))
+
+    for _ in range(2):  # and again when it is executed again
+        _, first, second, timestep = program(KEY)
+        np.testing.assert_array_equal(timestep.info["elapsed_step"], 4)
+        _, timestep = envs[0].step(first, action, KEY)
+        np.testing.assert_array_equal(timestep.info["elapsed_step"], 11)
+        del second
+    for env in envs:
+        env.close()
+
+
+def test_an_old_state_is_refused_and_the_pool_goes_on(path):
+    env = hosted(path)
+    action = jnp.zeros(4, jnp.int32)
+    old, _ = env.reset(KEY)
+    new, _ = env.step(old, action, KEY)
+    with pytest.raises(jax.errors.JaxRuntimeError, match="stepped already"):
+        jax.block_until_ready(env.step(old, action, KEY))
+    _, timestep = env.step(new, action, KEY)
+    np.testing.assert_array_equal(timestep.info["elapsed_step"], 2)
+    env.close()
+
+
+def test_tracing_lowering_and_collecting_a_program_step_nothing(path):
+    env = hosted(path)
+    action = jnp.zeros(4, jnp.int32)
+    state, _ = env.reset(KEY)
+    program = jax.jit(env.step).lower(state, action, KEY).compile()
+    jax.eval_shape(env.step, state, action, KEY)
+    del program
+    gc.collect()
+    jax.clear_caches()
+    _, timestep = jax.jit(env.step)(state, action, KEY)
+    np.testing.assert_array_equal(timestep.info["elapsed_step"], 1)
+    env.close()
+
+
+def test_results_that_nobody_uses_are_stepped_all_the_same(path):
+    env = hosted(path, length=100)
+    state, _ = env.reset(KEY)
+    state, _ = jax.jit(lambda state: scanned(env, 5)(state)[0])(state), None
+    _, timestep = env.step(state, jnp.zeros(4, jnp.int32), KEY)
+    np.testing.assert_array_equal(timestep.info["elapsed_step"], 6)
+    env.close()
+
+
+def test_send_and_recv_return_every_environment_that_was_sent(path):
+    env = hosted(path, 6, batch_size=2, length=1000)
+    state, _ = env.reset(KEY)
+
+    @jax.jit
+    def program(state):
+        state = env.send(state, jnp.zeros(6, jnp.int32))
+
+        def body(state, _):
+            state, timestep = env.recv(state)
+            ids = timestep.info["env_id"]
+            state = env.send(state, jnp.zeros(2, jnp.int32), ids)
+            return state, (ids, timestep.observation, timestep.info["elapsed_step"])
+
+        return lax.scan(body, state, None, length=30)
+
+    _, (ids, observation, elapsed) = program(state)
+    np.testing.assert_array_equal(observation[..., 0], ids)  # rows are those of their ids
+    counts = np.zeros(6, int)
+    for row, steps in zip(ids, elapsed, strict=True):
+        assert len(set(row.tolist())) == 2
+        counts[row] += 1
+        np.testing.assert_array_equal(steps, counts[row])
+    env.close()
+
+
+def test_a_lock_step_pool_can_be_sent_and_received_with_work_in_between(path):
+    env = hosted(path, length=100)
+    state, _ = env.reset(KEY)
+
+    @jax.jit
+    def program(state, x):
+        state = env.send(state, jnp.zeros(4, jnp.int32))
+        x = x @ x
+        state, timestep = env.recv(state)
+        return timestep.observation[:, 2], x
+
+    count, _ = program(state, jnp.eye(3))
+    np.testing.assert_array_equal(count, 1)
+    env.close()
+
+
+MISUSES = {
+    "recv without send": lambda env, state, one: env.recv(state),
+    "send twice": lambda env, state, one: env.send(env.send(state, one, [1]), one, [1]),
+    "send out of range": lambda env, state, one: env.send(state, one, [4]),
+    "step while one is pending": lambda env, state, one: env.step(
+        env.send(state, one, [1]), jnp.zeros(4, jnp.int32), KEY
+    ),
+}
+
+
+@pytest.mark.parametrize("misuse", MISUSES)
+def test_misuse_of_send_and_recv_is_an_error_and_no_hang(path, misuse):
+    env = hosted(path, batch_size=2)
+    state, _ = env.reset(KEY)
+    one = jnp.zeros(1, jnp.int32)
+    with pytest.raises(jax.errors.JaxRuntimeError, match=r"Call send|Call recv|numbered"):
+        jax.block_until_ready(MISUSES[misuse](env, state, one))
+    env.close()
+
+
+def test_functions_in_the_manner_of_envpool(path):
+    if path == "callback":
+        pytest.skip("xla() takes the better one")
+    with jaxenvs.make_pool(counters(4, length=100), batch_size=2, num_workers=2) as pool:
+        pool.async_reset(seed=0)
+        handle, recv, send, _ = pool.xla()
+
+        @jax.jit
+        def program(handle):
+            def body(handle, _):
+                handle, (observation, _, _, _, info) = recv(handle)
+                handle = send(handle, jnp.zeros(2, jnp.int32), info["env_id"])
+                return handle, observation[:, 0].astype(jnp.int32) == info["env_id"]
+
+            return lax.scan(body, handle, None, length=8)
+
+        handle, agree = program(handle)
+        assert agree.all()
+        with pytest.raises(PoolError, match="HostEnv"):
+            pool.recv()
+
+
+def test_reset_where_begins_episodes_in_some_and_leaves_the_others(path):
+    env = hosted(path, length=100, mode="disabled")
+    state, _ = env.reset(KEY)
+    state, seen = scanned(env, 3)(state)
+    timestep = jax.tree.map(lambda leaf: leaf[-1], seen)
+    mask = jnp.array([True, False, False, True])
+    state, timestep = jax.jit(env.reset_where)(mask, state, timestep, KEY)
+    np.testing.assert_array_equal(timestep.observation[:, 2], [0, 3, 3, 0])
+    _, timestep = env.step(state, jnp.zeros(4, jnp.int32), KEY)
+    np.testing.assert_array_equal(timestep.observation[:, 2], [1, 4, 4, 1])
+    env.close()
+
+
+def test_entries_of_info_travel_as_arrays(path):
+    env = hosted(path, info_fields=["count"])
+    state, first = env.reset(KEY)
+    _, seen = scanned(env, 2)(state)
+    np.testing.assert_array_equal(first.info["count"], 0)
+    np.testing.assert_array_equal(seen.info["count"][:, 0], [1, 2])
+    np.testing.assert_array_equal(seen.info["env_id"][1], np.arange(4))
+    env.close()
+
+
+def test_rollout_evaluate_and_wrappers_take_it_for_any_other(path):
+    env = hosted(path, length=3)
+    result = jaxenvs.rollout(env, None, 9, KEY)
+    assert result.statistics["count"] == 12  # 4 environments, 3 episodes each
+    np.testing.assert_allclose(result.statistics["return_mean"], 1 + 2 + 3)
+    assert (jaxenvs.evaluate(env, None, 2, KEY).episode_length == 3).all()
+    wrapped = NormalizeReward(ScaleReward(RecordEpisodeStatistics(env), 10.0))
+    state, _ = wrapped.reset(KEY)
+    _, seen = scanned(wrapped, 3)(state)
+    np.testing.assert_array_equal(seen.info["episode_length"][:, 0], [1, 2, 3])
+    env.close()
+
+
+def test_gradients_stop_at_the_environments(path):
+    env = hosted(path, 2)
+    state, timestep = env.reset(KEY)
+
+    def loss(weight, state):
+        observation = timestep.observation * weight
+        action = (observation.sum(-1) > 1e9).astype(jnp.int32)
+        _, after = env.step(state, action, KEY)
+        return (observation * after.reward[:, None]).sum()
+
+    expected = timestep.observation.sum()  # rewards are 1, and constants
+    np.testing.assert_allclose(jax.jit(jax.grad(loss))(2.0, state), expected)
+    env.close()
+
+
+def test_vmap_is_refused_with_what_to_do_instead(path):
+    env = hosted(path, 2)
+    state, _ = env.reset(KEY)
+    actions = jnp.zeros((3, 2), jnp.int32)
+    for step in (env.step, jax.jit(env.step)):
+        with pytest.raises(PoolError, match="Make a pool of that many"):
+            jax.vmap(lambda action, step=step: step(state, action, KEY)[1].reward)(actions)
+    env.close()
+
+
+def test_each_device_drives_its_own_slice(path):
+    devices = jax.devices()[:4]
+    mesh = Mesh(np.array(devices), ("env",))
+    fns = counters(8, length=3)
+    pools = [
+        jaxenvs.make_pool(fns[2 * i : 2 * i + 2], num_workers=1, autoreset_mode="same_step")
+        for i in range(4)
+    ]
+    env, one = jaxenvs.HostEnv(pools, mesh=mesh, path=path), hosted(path, 8)
+    results = []
+    for each in (env, one):
+        state, first = jax.jit(each.reset)(KEY)
+        results.append((first, scanned(each, 5)(state)[1], state))
+    chex.assert_trees_all_equal(results[0][0].observation, results[1][0].observation)
+    chex.assert_trees_all_equal(results[0][1].observation, results[1][1].observation)
+    # And in a shard_map of the user's own.
+    state, _ = env.reset(KEY)
+    over = PartitionSpec("env")
+    step = jax.shard_map(
+        lambda state, action: env.step(state, action, KEY)[1].observation,
+        mesh=mesh,
+        in_specs=(over, over),
+        out_specs=over,
+        check_vma=False,
+    )
+    observation = jax.jit(step)(state, jnp.zeros(8, jnp.int32))
+    np.testing.assert_array_equal(observation[:, 2], 1)
+    np.testing.assert_array_equal(observation[:, 0], np.arange(8))
+    with pytest.raises(ShardingError, match="one pool for each"):
+        jaxenvs.HostEnv(pools[:2], mesh=mesh)
+    env.close()
+    one.close()
+
+
+@pytest.mark.parametrize("what", ["raises", "exits"])
+def test_an_exception_in_an_environment_stops_the_program_with_its_traceback(path, what, tmp_path):
+    fns = [Counter, lambda: Misbehaving(what, str(tmp_path / "done"), at=3)]
+    env = hosted(path, 2, env=fns)
+    state, _ = env.reset(KEY)
+    with pytest.raises(jax.errors.JaxRuntimeError, match=r"environment 1 (.|\n)*envs\.py"):
+        jax.block_until_ready(scanned(env, 6)(state))
+    state, _ = env.reset(KEY)  # it was made anew
+    jax.block_until_ready(scanned(env, 6)(state))
+    env.close()
+
+
+def test_a_worker_killed_inside_a_program_is_replaced_and_flagged(path, tmp_path):
+    fns = [Counter, lambda: Misbehaving("is_killed", str(tmp_path / "done"), at=3)]
+    env = hosted(path, 2, env=[lambda: Counter(length=100), fns[1]])
+    state, _ = env.reset(KEY)
+    _, seen = scanned(env, 6)(state)
+    np.testing.assert_array_equal(seen.observation[:, 0, 2], [1, 2, 3, 4, 5, 6])
+    np.testing.assert_array_equal(seen.info["restarted"][:, 1], [0, 0, 1, 0, 0, 0])
+    np.testing.assert_array_equal(seen.truncated[:, 1], [0, 0, 1, 0, 0, 0])
+    np.testing.assert_array_equal(seen.observation[:, 1, 2], [1, 2, 0, 1, 2, 3])
+    np.testing.assert_array_equal(seen.final_observation[2, 1, 2], 2)  # the last that was seen
+    env.close()
+
+
+@pytest.mark.parametrize("on_failure", ["raise", "restart"])
+def test_an_environment_that_hangs_inside_a_program(path, on_failure, tmp_path):
+    fns = [Counter, lambda: Misbehaving("hangs", str(tmp_path / "done"), at=2)]
+    env = hosted(path, 2, env=fns, timeout=0.3, on_failure=on_failure)
+    state, _ = env.reset(KEY)
+    if on_failure == "raise":
+        with pytest.raises(jax.errors.JaxRuntimeError, match="did not answer"):
+            jax.block_until_ready(scanned(env, 3)(state))
+    else:
+        _, seen = scanned(env, 3)(state)
+        np.testing.assert_array_equal(seen.info["restarted"][:, 1], [0, 1, 0])
+    env.pools[0].close(grace=0.1)
+
+
+def test_a_closed_pool_is_an_error_of_the_program_and_another_pool_is_served(path):
+    env = hosted(path)
+    program = scanned(env, 2)
+    state, _ = env.reset(KEY)
+    env.close()
+    with pytest.raises(jax.errors.JaxRuntimeError, match="closed"):
+        jax.block_until_ready(program(state))
+    # The program names no pool: the token does. Another pool can be stepped by it.
+    other = hosted(path)
+    state, _ = other.reset(KEY)
+    _, seen = program(state)
+    np.testing.assert_array_equal(seen.info["elapsed_step"][:, 0], [1, 2])
+    other.close()
+
+
+def test_a_pool_that_is_dropped_is_closed_and_its_programs_get_an_error(path):
+    env = hosted(path)
+    state, _ = env.reset(KEY)
+    pids, number = env.pools[0]._backend.pids, int(state.token[0, 0])
+    del env
+    jax.clear_caches()
+    gc.collect()
+    assert number not in _hosted._hosted
+    import psutil
+
+    assert not any(psutil.pid_exists(pid) for pid in pids)
+
+
+def test_threads_may_run_programs_of_different_pools_at_once(path):
+    envs = [hosted(path, 2, length=100, num_workers=1) for _ in range(2)]
+    found = {}
+
+    def run(i):
+        state, _ = envs[i].reset(KEY)
+        _, seen = scanned(envs[i], 50)(state)
+        found[i] = np.asarray(seen.info["elapsed_step"][:, 0])
+
+    threads = [threading.Thread(target=run, args=(i,)) for i in range(2)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    for i in range(2):
+        np.testing.assert_array_equal(found[i], np.arange(1, 51))
+        envs[i].close()
+
+
+def test_a_pools_own_calls_wait_for_the_program_under_way(path):
+    env = hosted(path, 2, length=1000, env=counters(2, length=1000, seconds=0.002))
+    state, _ = env.reset(KEY)
+    outputs = scanned(env, 30)(state)  # dispatched, perhaps not finished
+    frames = env.pools[0].render()
+    assert len(frames) == 2
+    np.testing.assert_array_equal(outputs[1].info["elapsed_step"][:, 0], np.arange(1, 31))
+    np.testing.assert_array_equal(env.render(outputs[0], 1), frames[1])
+    env.close()
+
+
+@pytest.mark.parametrize("devices", [1, 8])
+@pytest.mark.slow
+def test_no_deadlock_with_large_arrays_and_asynchronous_dispatch(path, devices):
+    program = f"""
+    import jax, jax.numpy as jnp, numpy as np, gymnasium, jaxenvs
+    class Large(gymnasium.Env):
+        observation_space = gymnasium.spaces.Box(0, 255, (300, 300), np.uint8)
+        action_space = gymnasium.spaces.Box(-1, 1, (5000,), np.float32)
+        def reset(self, *, seed=None, options=None):
+            return np.zeros((300, 300), np.uint8), {{}}
+        def step(self, action):
+            return np.full((300, 300), 7, np.uint8), float(action.sum()), False, False, {{}}
+    assert jax.device_count() == {devices}
+    env = jaxenvs.HostEnv(jaxenvs.make_pool(Large, 8, num_workers=2), path={path!r})
+    state, timestep = env.reset(jax.random.key(0))
+    @jax.jit
+    def run(state):
+        def body(state, _):
+            state, timestep = env.step(state, jnp.ones((8, 5000)), None)
+            return state, timestep.observation.sum(dtype=jnp.int32) + timestep.reward.sum()
+        return jax.lax.scan(body, state, None, length=20)
+    for _ in range(5):
+        state, out = run(state)
+    assert (out == 8 * 300 * 300 * 7 + 8 * 5000).all(), out
+    env.close()
+    print("fine")
+    """
+    flags = f"--xla_force_host_platform_device_count={devices}"
+    run = subprocess.run(
+        [sys.executable, "-c", textwrap.dedent(program)],
+        capture_output=True,
+        text=True,
+        timeout=120,
+        env={**os.environ, "XLA_FLAGS": flags},
+    )
+    assert run.stdout.strip().endswith("fine"), run.stderr[-2000:]
+
+
+def test_a_pool_that_programs_step_refuses_to_be_stepped_beside_them():
+    with jaxenvs.make_pool(counters(2), backend="serial") as pool:
+        pool.reset()
+        env = jaxenvs.HostEnv(pool)
+        assert env.path == "callback"
+        for call in (
+            lambda: pool.step([0, 0]),
+            lambda: pool.reset(),
+            lambda: pool.step_async([0, 0]),
+            lambda: pool.send([0, 0], [0, 1]),
+            lambda: pool.async_reset(),
+        ):
+            with pytest.raises(PoolError, match="compiled programs step"):
+                call()
+
+
+def test_what_cannot_be_driven_is_refused():
+    with jaxenvs.make_pool(counters(2), backend="serial") as pool:
+        with pytest.raises(PoolError, match='path="auto"'):
+            jaxenvs.HostEnv(pool, path="ffi")
+        with pytest.raises(PoolError, match="twice"):
+            jaxenvs.HostEnv([pool, pool])
+        with pytest.raises(PoolError, match="make_pool"):
+            jaxenvs.HostEnv("CartPole-v1")
+    with pytest.raises(PoolError, match="after close"):
+        jaxenvs.HostEnv(pool)
