@@ -11,6 +11,7 @@ from typing import Any, Literal
 import gymnasium
 import numpy as np
 
+from jaxenvs.bridge._adapters import adapted
 from jaxenvs.bridge._arrays import INFO_ROOM, Answer, Arrays, Plan
 from jaxenvs.bridge._layout import Leaf, getter, leaves_of, tree_of
 
@@ -59,6 +60,7 @@ class Instances:
         report: Report,
         current: Any = None,
         own_process: bool = False,
+        alone: bool = False,
     ) -> None:
         """Says where answers go.
 
@@ -69,13 +71,15 @@ class Instances:
             report: told where an environment raised.
             current: one writable number, told which instance is at work, plus 1; None for nobody.
             own_process: whether Ctrl-C is none of ours.
+            alone: whether the arrays have rows for these instances only.
         """
         self._plan, self._arrays = plan, arrays
         self._limit = max_episode_steps
         self._validate = validate
         self._report, self._current = report, current
         self._passing: tuple[type[BaseException], ...] = () if own_process else (KeyboardInterrupt,)
-        rows = slice(self.first, self.first + len(self))
+        start = 0 if alone else self.first
+        rows = slice(start, start + len(self))
         self._views = [_View(plan, answer, rows) for answer in arrays.answers]
         self._elapsed = arrays.elapsed[rows]
         self._restarted = arrays.restarted[rows]
@@ -316,7 +320,7 @@ class Instances:
 
     def _make(self, row: int) -> Any:
         try:
-            return self._env_fns[row]()
+            return adapted(self._env_fns[row]())
         except BaseException as error:
             error.jaxenvs_instance = self.first + row  # pyright: ignore[reportAttributeAccessIssue]
             error.add_note(f"in the constructor of environment {self.first + row}")
