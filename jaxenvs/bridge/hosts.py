@@ -1,11 +1,34 @@
-"""From what a user names to functions that make environments of Gymnasium."""
+"""From what a user names to functions that make environments.
 
-from collections.abc import Callable, Sequence
+An id has the name of its library in front, `gymnasium/`, `gym/`, `dm_control/`, `pettingzoo/` or
+`envpool/`; without one it is Gymnasium's.
+"""
+
+import copy
+import importlib
+import importlib.util
+import inspect
+import pkgutil
+from collections.abc import Callable, Collection, Iterable, Sequence
 from typing import Any
 
 import gymnasium
+from gymnasium.envs.registration import load_env_creator
 
-from jaxenvs.errors import PoolError, UnknownEnvironmentError
+from jaxenvs.errors import PoolError, UnknownEnvironmentError, closest, missing_extra
+
+# How ids begin that are registered by a package when it is imported; the package, its extra.
+_REGISTERED_BY = {
+    "ALE/": ("ale_py", "atari"),
+    "BabyAI-": ("minigrid", "minigrid"),
+    "MiniGrid-": ("minigrid", "minigrid"),
+    "Vizdoom": ("vizdoom.gymnasium_wrapper", "vizdoom"),
+}
+# What Gymnasium's own environments need: how their entry points begin; the package, its extra.
+_NEEDED_BY = {
+    "gymnasium.envs.box2d": ("Box2D", "box2d"),
+    "gymnasium.envs.mujoco": ("mujoco", "mujoco"),
+}
 
 
 class GymnasiumFn:
@@ -18,26 +41,63 @@ class GymnasiumFn:
         self._spec, self._kwargs = spec, kwargs
 
     def __call__(self) -> gymnasium.Env:
-        import copy
-
         spec = copy.deepcopy(self._spec)
         spec.order_enforce = False
         return gymnasium.make(spec, disable_env_checker=True, **self._kwargs)
 
 
+class ClassicGymFn:
+    """Makes one environment of the package gym."""
+
+    def __init__(self, id: str, kwargs: dict[str, Any]) -> None:
+        self._id, self._kwargs = id, kwargs
+
+    def __call__(self) -> Any:
+        import gym  # pyright: ignore[reportMissingImports]
+
+        # Its checker fails with NumPy 2, whose names it does not know; older ones have none.
+        taken = inspect.signature(gym.make).parameters
+        unchecked = {"disable_env_checker": True} if "disable_env_checker" in taken else {}
+        return gym.make(self._id, **unchecked, **self._kwargs)
+
+
+class DmControlFn:
+    """Makes one task of dm_control's suite."""
+
+    def __init__(self, domain: str, task: str, kwargs: dict[str, Any]) -> None:
+        self._domain, self._task, self._kwargs = domain, task, kwargs
+
+    def __call__(self) -> Any:
+        from dm_control import suite  # pyright: ignore[reportMissingImports]
+
+        return suite.load(self._domain, self._task, **copy.deepcopy(self._kwargs))
+
+
+class PettingZooFn:
+    """Makes one parallel environment of a module of PettingZoo."""
+
+    def __init__(self, module: str, kwargs: dict[str, Any]) -> None:
+        self._module, self._kwargs = module, kwargs
+
+    def __call__(self) -> Any:
+        return importlib.import_module(self._module).parallel_env(**self._kwargs)
+
+
 def env_fn_of(
     env: Any, num_envs: int | None, kwargs: dict[str, Any]
 ) -> tuple[str, list[Callable[[], Any]]]:
-    """The name, and one function for each environment."""
+    """The name, and one function for each environment.
+
+    Raises:
+        PoolError: it is no id and no function, or `num_envs` does not fit.
+        UnknownEnvironmentError: there is no such id.
+        MissingExtraError: the id is of a package that is not installed.
+    """
     if isinstance(env, str):
         if num_envs is None:
             raise PoolError(f'make_pool("{env}") needs num_envs, how many of them to make.')
-        return env, [_of_id(env, kwargs)] * num_envs
-    if kwargs:
-        raise PoolError(
-            f"make_pool got {', '.join(map(repr, kwargs))}, which only an id takes."
-            "  Pass them to the environment inside the function."
-        )
+        return env, [fn_of_id(env, kwargs)] * num_envs
+    refuse_kwargs(kwargs)
     if isinstance(env, Sequence):
         fns = list(env)
         if num_envs not in (None, len(fns)):
@@ -51,12 +111,199 @@ def env_fn_of(
             f"make_pool got {env!r:.80}; expected an id, a function that makes an environment, or"
             " a list of such functions."
         )
-    return getattr(fns[0], "__name__", type(fns[0]).__name__), fns
+    return name_of(fns[0]), fns
 
 
-def _of_id(id: str, kwargs: dict[str, Any]) -> Callable[[], Any]:
+def name_of(fn: Callable[[], Any]) -> str:
+    """What an environment function is called in messages."""
+    return getattr(fn, "__name__", type(fn).__name__)
+
+
+def refuse_kwargs(kwargs: dict[str, Any]) -> None:
+    """Raises PoolError if there are arguments, which only ids take."""
+    if kwargs:
+        raise PoolError(
+            f"make_pool got {', '.join(map(repr, kwargs))}, which only an id takes."
+            "  Pass them to the environment inside the function."
+        )
+
+
+def fn_of_id(id: str, kwargs: dict[str, Any]) -> Callable[[], Any]:
+    """A function that makes one environment of an id."""
+    library, _, name = id.partition("/")
+    if library == "gym":
+        return _of_classic_gym(id, name, kwargs)
+    if library == "dm_control":
+        return _of_dm_control(id, name, kwargs)
+    if library == "pettingzoo":
+        return _of_pettingzoo(id, name, kwargs)
+    if library == "envpool":
+        raise PoolError(
+            f'"{id}" is vectorised already: EnvPool steps all environments at once.'
+            '  Pass backend="native", or leave the backend out.'
+        )
+    return GymnasiumFn(gymnasium_spec(id), kwargs)
+
+
+def gymnasium_spec(id: str) -> Any:
+    """Gymnasium's spec of an id, after the package was imported that registers it."""
     name = id.removeprefix("gymnasium/")
+    module, _, rest = name.rpartition(":")
+    if module:  # Gymnasium's own way to name the package: "package:id"
+        _import(module, id, None)
+    for prefix, (package, extra) in _REGISTERED_BY.items():
+        if rest.startswith(prefix):
+            _import(package, id, extra)
     try:
-        return GymnasiumFn(gymnasium.spec(name), kwargs)
+        spec = gymnasium.spec(rest)
     except gymnasium.error.Error as error:
-        raise UnknownEnvironmentError(f'no environment is called "{id}": {error}') from error
+        raise _unknown(id, gymnasium.registry, str(error)) from None
+    for prefix, (package, extra) in _NEEDED_BY.items():
+        if str(spec.entry_point).startswith(prefix):
+            _require(package, id, extra)
+    return spec
+
+
+def _of_classic_gym(id: str, name: str, kwargs: dict[str, Any]) -> Callable[[], Any]:
+    gym = _import("gym", id, "gym")
+    registered = gym.envs.registry
+    known = registered if hasattr(registered, "keys") else registered.env_specs  # until 0.25
+    if name not in known:
+        raise _unknown(id, (f"gym/{each}" for each in known))
+    return ClassicGymFn(name, kwargs)
+
+
+def _of_dm_control(id: str, name: str, kwargs: dict[str, Any]) -> Callable[[], Any]:
+    suite = _import("dm_control.suite", id, "dm_control")
+    domain, _, task = name.partition("-")
+    if (domain, task) not in suite.ALL_TASKS:
+        raise _unknown(id, (f"dm_control/{each}-{of}" for each, of in suite.ALL_TASKS))
+    return DmControlFn(domain, task, kwargs)
+
+
+def _of_pettingzoo(id: str, name: str, kwargs: dict[str, Any]) -> Callable[[], Any]:
+    family, _, game = name.partition("/")
+    root = "mpe2" if family == "mpe" and importlib.util.find_spec("mpe2") else None
+    if root is None:
+        zoo, root = _import("pettingzoo", id, "pettingzoo"), f"pettingzoo.{family}"
+        families = [each.name for each in pkgutil.iter_modules(zoo.__path__) if each.ispkg]
+        if family not in families or not game:
+            raise _unknown(id, (f"pettingzoo/{each}" for each in families))
+    games = [each.name for each in pkgutil.iter_modules(importlib.import_module(root).__path__)]
+    if game not in games:
+        raise _unknown(id, (f"pettingzoo/{family}/{each}" for each in games))
+    module = _import(f"{root}.{game}", id, "pettingzoo")
+    if not hasattr(module, "parallel_env"):
+        raise PoolError(
+            f'"{id}" has no parallel API: its agents take turns.  A pool needs parallel_env();'
+            " choose another, or wrap it so that one agent's view of it is an environment."
+        )
+    return PettingZooFn(module.__name__, kwargs)
+
+
+def _import(module: str, id: str, extra: str | None) -> Any:
+    """Imports what an id needs.
+
+    Raises:
+        MissingExtraError: it is not there, or what it needs itself is not.
+    """
+    try:
+        return importlib.import_module(module)
+    except ModuleNotFoundError as error:
+        if extra is None:
+            raise UnknownEnvironmentError(f'"{id}" names the module {module}: {error}') from error
+        raise missing_extra(f'"{id}"', error.name or module, extra) from error
+
+
+def _require(package: str, id: str, extra: str) -> None:
+    """Raises MissingExtraError if a package is not there, and does not import it."""
+    if importlib.util.find_spec(package) is None:
+        raise missing_extra(f'"{id}"', package, extra)
+
+
+def _unknown(id: str, known: Iterable[str], why: str = "") -> UnknownEnvironmentError:
+    close = closest(id, known) or (f"  {why}" if why else "")
+    return UnknownEnvironmentError(f'no environment is called "{id}".{close}')
+
+
+# --- what is vectorised already ---
+
+
+class VectorMaker:
+    """Makes something that is vectorised.
+
+    Args:
+        name: what it is called in messages.
+        make: makes it; takes what `takes` names.
+        takes: what of "batch_size", "num_threads", "seed", "autoreset_mode" and
+            "max_episode_steps" it can be told.
+    """
+
+    def __init__(
+        self, name: str, make: Callable[..., Any], takes: Collection[str] = frozenset()
+    ) -> None:
+        self.name, self._make, self.takes = name, make, frozenset(takes)
+
+    def __call__(self, **told: Any) -> Any:
+        return self._make(**told)
+
+
+def is_vectorised_id(env: Any) -> bool:
+    """Whether an id names something that is vectorised already, whatever else it could be."""
+    return isinstance(env, str) and env.startswith("envpool/")
+
+
+def vector_maker_of(env: Any, num_envs: int | None, kwargs: dict[str, Any]) -> VectorMaker:
+    """What makes the vectorised environment that `make_pool` was asked for.
+
+    Raises:
+        PoolError: it is no id of a vectorised environment and no function.
+        UnknownEnvironmentError: there is no such id.
+        MissingExtraError: the id is of a package that is not installed.
+    """
+    if not isinstance(env, str):
+        refuse_kwargs(kwargs)
+        if not callable(env):
+            raise PoolError(
+                f"make_pool got {env!r:.80}; expected an id, or a function that makes a vectorised"
+                " environment."
+            )
+        return VectorMaker(name_of(env), env)
+    if num_envs is None:
+        raise PoolError(f'make_pool("{env}") needs num_envs, how many of them to make.')
+    if is_vectorised_id(env):
+        return _of_envpool(env, num_envs, kwargs)
+    return _of_vector_entry_point(env, num_envs, kwargs)
+
+
+def _of_envpool(id: str, num_envs: int, kwargs: dict[str, Any]) -> VectorMaker:
+    envpool = _import("envpool", id, "envpool")
+    name, known = id.removeprefix("envpool/"), envpool.list_all_envs()
+    if name not in known:
+        raise _unknown(id, (f"envpool/{each}" for each in known))
+
+    def make(**told: Any) -> Any:
+        return envpool.make(name, env_type="gymnasium", num_envs=num_envs, **told, **kwargs)
+
+    return VectorMaker(id, make, ("batch_size", "num_threads", "seed", "max_episode_steps"))
+
+
+def _of_vector_entry_point(id: str, num_envs: int, kwargs: dict[str, Any]) -> VectorMaker:
+    spec = gymnasium_spec(id)
+    if spec.vector_entry_point is None:
+        raise PoolError(
+            f'"{id}" has no vectorised version.  Use another backend, or a function that returns'
+            " a gymnasium.vector.VectorEnv."
+        )
+    creator = load_env_creator(spec.vector_entry_point)
+    taken = inspect.signature(creator).parameters
+    names = ("batch_size", "num_threads", "autoreset_mode", "max_episode_steps")
+
+    def make(*, autoreset_mode: str | None = None, **told: Any) -> Any:
+        if autoreset_mode is not None:
+            told["autoreset_mode"] = gymnasium.vector.AutoresetMode[autoreset_mode.upper()]
+        return gymnasium.make_vec(
+            spec, num_envs, vectorization_mode="vector_entry_point", **told, **kwargs
+        )
+
+    return VectorMaker(id, make, [name for name in names if name in taken])

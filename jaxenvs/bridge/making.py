@@ -1,19 +1,23 @@
 """From an id or a function to a pool."""
 
 from collections.abc import Callable, Mapping, Sequence
+from functools import partial
 from typing import Any, Literal
 
 import gymnasium
 import numpy as np
 
+from jaxenvs.bridge._adapters import AlreadyVectorised, adapted
 from jaxenvs.bridge._arrays import AutoresetMode
 from jaxenvs.bridge._instances import Validate
 from jaxenvs.bridge._layout import leaves_of
-from jaxenvs.bridge.backends.base import Backend, Broken, Settings
-from jaxenvs.bridge.hosts import env_fn_of
+from jaxenvs.bridge.backends.base import Backend, Broken, Post, Settings
+from jaxenvs.bridge.backends.native import NativeBackend
+from jaxenvs.bridge.hosts import env_fn_of, is_vectorised_id, vector_maker_of
 from jaxenvs.bridge.pool import GYM_MODES, Pool, default_workers
 from jaxenvs.errors import PoolError, WorkerError
 
+_Samples = Callable[[], Sequence[Mapping[str, Any]]]  # infos of one environment
 BackendName = Literal["auto", "serial", "thread", "process", "asyncio", "ray", "native"]
 
 
@@ -26,7 +30,7 @@ def make_pool(
     envs_per_worker: int | None = None,
     backend: BackendName = "auto",
     seed: int | Sequence[int] | None = None,
-    autoreset_mode: AutoresetMode | gymnasium.vector.AutoresetMode = "next_step",
+    autoreset_mode: AutoresetMode | gymnasium.vector.AutoresetMode | None = None,
     timeout: float | None = None,
     on_failure: Literal["raise", "restart"] = "raise",
     max_episode_steps: int | None = None,
@@ -53,7 +57,7 @@ def make_pool(
             vectorised already. "auto": measured, see `jaxenvs tune`.
         seed: of the first reset: environment i is seeded with `seed + i`; or one for each.
         autoreset_mode: what follows a finished episode: "next_step", "same_step", "disabled", or
-            Gymnasium's `AutoresetMode`.
+            Gymnasium's `AutoresetMode`. None is "next_step", or what a vectorised environment has.
         timeout: seconds that one step or reset may take; None for any time.
         on_failure: of an environment that raises or does not answer in time. "raise": the call
             raises `WorkerError` or `EnvTimeoutError`. "restart": it is logged. In both cases the
@@ -84,30 +88,49 @@ def make_pool(
         >>> observation.shape
         (3, 4)
     """
-    name, env_fns = env_fn_of(env, num_envs, kwargs)
-    count = len(env_fns)
-    batch = count if batch_size is None else batch_size
-    if not 1 <= batch <= count:
-        raise PoolError(
-            f"make_pool got batch_size={batch_size} for num_envs={count}; it must be from 1 to"
-            " num_envs.  Leave it out to step all together."
-        )
-    mode = _mode(autoreset_mode)
     _check_options(backend, timeout, on_failure, max_episode_steps, validate)
-    workers = _num_workers(num_workers, envs_per_worker, count)
-    made = _made(backend, env_fns, workers, name)
+    mode = None if autoreset_mode is None else _mode(autoreset_mode)
+
+    def native() -> tuple[Backend, str, int, _Samples]:
+        _refuse_for_native(timeout, on_failure, envs_per_worker)
+        wanted = {
+            "num_envs": num_envs,
+            "batch_size": batch_size,
+            "num_threads": None if num_workers == "auto" else num_workers,
+            "seed": seed,
+            "autoreset_mode": mode,
+            "max_episode_steps": max_episode_steps,
+        }
+        found = _native(env, num_envs, kwargs, wanted)
+        return found, found.maker.name, found.batch_size, found.info_samples
+
+    only_native = is_vectorised_id(env) or (callable(env) and num_envs is None)
+    if backend == "native" or (backend == "auto" and only_native):
+        made, name, batch, samples = native()
+    else:
+        name, env_fns = env_fn_of(env, num_envs, kwargs)
+        _check_batch_size(batch_size, len(env_fns))
+        batch = len(env_fns) if batch_size is None else batch_size
+        samples = partial(_info_samples, env_fns[0])
+        workers = _num_workers(num_workers, envs_per_worker, len(env_fns))
+        try:
+            made = _made(backend, env_fns, workers, name)
+        except (AlreadyVectorised, WorkerError) as error:
+            if backend != "auto" or AlreadyVectorised.__name__ not in f"{type(error)} {error}":
+                raise
+            made, name, batch, samples = native()
     try:
         found = made.facts[0]
         _refuse_different(made.facts, name)
         settings = Settings(
             observation_space=found["observation_space"],
             action_space=found["action_space"],
-            info_fields=_fields(info_fields, env_fns),
-            autoreset_mode=mode,
+            info_fields=_fields(info_fields, samples),
+            autoreset_mode=made.autoreset_mode or mode or "next_step",
             max_episode_steps=max_episode_steps,
             validate=validate,
             watched=timeout is not None,
-            lock_step=batch == count,
+            lock_step=batch == len(made.facts),
         )
         made.attach(settings)
         return Pool(
@@ -142,13 +165,48 @@ def _made(
 
         return ProcessBackend(env_fns, num_workers or default_workers(count))
     except Broken as error:
-        post = error.post
-        failed = WorkerError(
-            f'environment {post.instance} ("{name}") failed in {post.what}'
-            f"  The traceback follows.\n{post.text}"
+        raise _not_made(error.post, f"environment {error.post.instance}", name) from None
+
+
+def _native(
+    env: Any, num_envs: int | None, kwargs: dict[str, Any], wanted: Mapping[str, Any]
+) -> NativeBackend:
+    if num_envs is not None:
+        _check_batch_size(wanted["batch_size"], num_envs)
+    maker = vector_maker_of(env, num_envs, kwargs)
+    try:
+        return NativeBackend(maker, wanted)
+    except Broken as error:
+        raise _not_made(error.post, "the vectorised environment", maker.name) from None
+
+
+def _not_made(post: Post, who: str, name: str) -> WorkerError:
+    failed = WorkerError(
+        f'{who} ("{name}") failed in {post.what}  The traceback follows.\n{post.text}'
+    )
+    failed.env_ids = (post.instance,) if post.instance >= 0 else ()
+    return failed
+
+
+def _refuse_for_native(timeout: Any, on_failure: str, envs_per_worker: Any) -> None:
+    for name, value, default in (
+        ("timeout", timeout, None),
+        ("on_failure", on_failure, "raise"),
+        ("envs_per_worker", envs_per_worker, None),
+    ):
+        if value != default:
+            raise PoolError(
+                f"make_pool got {name}={value!r} for what is vectorised already: its environments"
+                " cannot be watched, restarted or placed one by one.  Leave it out."
+            )
+
+
+def _check_batch_size(batch_size: int | None, count: int) -> None:
+    if batch_size is not None and not 1 <= batch_size <= count:
+        raise PoolError(
+            f"make_pool got batch_size={batch_size} for num_envs={count}; it must be from 1 to"
+            " num_envs.  Leave it out to step all together."
         )
-        failed.env_ids = (post.instance,)
-        raise failed from None
 
 
 def _mode(mode: Any) -> AutoresetMode:
@@ -217,19 +275,13 @@ def _refuse_different(all_facts: Sequence[Mapping[str, Any]], name: str) -> None
 
 
 def _fields(
-    fields: Sequence[str] | Mapping[str, gymnasium.Space], env_fns: Sequence[Callable[[], Any]]
+    fields: Sequence[str] | Mapping[str, gymnasium.Space], samples: _Samples
 ) -> dict[str, gymnasium.Space]:
     if isinstance(fields, Mapping):
         return dict(fields)
     if not fields:
         return {}
-    env = env_fns[0]()
-    try:
-        _, info = env.reset(seed=0)
-        infos = [info, env.step(env.action_space.sample())[4]]
-    finally:
-        env.close()
-    found = {}
+    infos, found = samples(), {}
     for name in fields:
         values = [np.asarray(info[name]) for info in infos if name in info]
         if not values or values[0].dtype == object:
@@ -240,6 +292,16 @@ def _fields(
             )
         found[name] = _space_of(values[-1])
     return found
+
+
+def _info_samples(env_fn: Callable[[], Any]) -> list[Mapping[str, Any]]:
+    """The infos of a reset and a step."""
+    env = adapted(env_fn())
+    try:
+        _, info = env.reset(seed=0)
+        return [info, env.step(env.action_space.sample())[4]]
+    finally:
+        env.close()
 
 
 def _space_of(value: np.ndarray) -> gymnasium.Space:

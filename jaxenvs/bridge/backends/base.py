@@ -45,7 +45,7 @@ class Settings:
 class Post:
     """What an environment raised, or a warning about one."""
 
-    instance: int
+    instance: int  # -1 for all of them, which are one
     what: str  # it did: "step", "reset", "warning" ...
     text: str  # the traceback
     worker: int | None = None
@@ -79,8 +79,11 @@ class Backend(abc.ABC):
     """
 
     name: str
+    makes_batches = False  # whether it answers with arrays that it made, see `batch`
+    autoreset_mode: AutoresetMode | None = None  # where it is not for the pool to choose
     facts: Sequence[Mapping[str, Any]]  # of each environment, see `_worker.facts`
     num_workers: int
+    _owner: int | None = None  # the only process that can use it; None for any
     plan: Plan
     arrays: Arrays
 
@@ -112,6 +115,14 @@ class Backend(abc.ABC):
     @abc.abstractmethod
     def take(self, out: np.ndarray, timeout: float | None) -> int:
         """Waits for as many finished instances as fit into `out`, int32, and writes which."""
+
+    def batch(self, order: np.ndarray | None = None) -> Any:
+        """What was waited for, as `Pool.step` returns it, of a backend that makes batches.
+
+        Args:
+            order: int32[n], the environments in the order of the rows; None for as they came.
+        """
+        raise NotImplementedError
 
     @abc.abstractmethod
     def message(self, kind: str, instances: Sequence[int], *what: Any) -> list[Any]:

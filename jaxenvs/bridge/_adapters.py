@@ -1,0 +1,352 @@
+"""Environments of other interfaces as Gymnasium's: classic gym, dm_env, PettingZoo (parallel)."""
+
+import inspect
+import warnings
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import gymnasium
+import numpy as np
+from gymnasium import spaces
+
+from jaxenvs.bridge._layout import leaves_of, tree_of
+from jaxenvs.errors import PoolError
+
+
+class AlreadyVectorised(PoolError):
+    """An environment function made something that is many environments."""
+
+
+def adapted(env: Any) -> Any:
+    """The environment itself if it is Gymnasium's, else one of Gymnasium's around it.
+
+    Raises:
+        PoolError: it is vectorised, or takes turns, or nothing that is known.
+    """
+    if isinstance(env, gymnasium.Env) and not is_vectorised(env):
+        return env
+    if is_vectorised(env):
+        raise AlreadyVectorised(
+            f"the environment function returned {type(env).__name__}, which is vectorised already."
+            '  Pass backend="native", or return a single environment.'
+        )
+    if hasattr(env, "observation_spec") and hasattr(env, "action_spec"):
+        return DmEnv(env)
+    if hasattr(env, "possible_agents"):
+        return ParallelEnv(_parallel(env))
+    if not (hasattr(env, "step") and hasattr(env, "reset") and hasattr(env, "action_space")):
+        raise PoolError(
+            f"the environment function returned {type(env).__name__}, which has no step, reset and"
+            " action_space.  Return an environment of Gymnasium, gym, dm_env or PettingZoo."
+        )
+    of_gymnasium = isinstance(env.action_space, spaces.Space)
+    return env if of_gymnasium and _takes(env, "seed") else ClassicGym(env)
+
+
+def is_vectorised(env: Any) -> bool:
+    """Whether it is many environments behind one `step`."""
+    return isinstance(env, gymnasium.vector.VectorEnv) or is_envpool(env)
+
+
+def is_envpool(env: Any) -> bool:
+    """Whether it is EnvPool's, of any interface and release."""
+    return hasattr(env, "async_reset") and hasattr(env, "recv") and hasattr(env, "all_env_ids")
+
+
+class Adapter(gymnasium.Env):
+    """An environment of Gymnasium around one of another interface.
+
+    What is asked of it by name goes to the real environment, where that has it.
+    """
+
+    def __init__(self, env: Any) -> None:
+        self.env = env
+        self.metadata = dict(getattr(env, "metadata", None) or {})
+        self.render_mode = getattr(env, "render_mode", None)
+
+    @property
+    def unwrapped(self) -> Any:
+        """The real environment."""
+        return self.env
+
+    def has_wrapper_attr(self, name: str) -> bool:
+        return hasattr(self.env, name) or hasattr(self, name)
+
+    def get_wrapper_attr(self, name: str) -> Any:
+        own = name in ("step", "reset", "render", "close", "observation_space", "action_space")
+        return (
+            getattr(self, name) if own or not hasattr(self.env, name) else getattr(self.env, name)
+        )
+
+    def set_wrapper_attr(self, name: str, value: Any, *, force: bool = True) -> bool:
+        env = self.env
+        while name not in getattr(env, "__dict__", {}) and hasattr(env, "env"):
+            env = env.env
+        setattr(env if hasattr(env, name) else self.env, name, value)
+        return True
+
+    def render(self) -> Any:
+        return self.env.render()
+
+    def close(self) -> None:
+        if hasattr(self.env, "close"):
+            self.env.close()
+
+
+# --- classic gym ---
+
+
+class ClassicGym(Adapter):
+    """An environment of the package gym, or written as for it.
+
+    `step` may return 4 values, where `info["TimeLimit.truncated"]` tells truncation, or 5; `reset`
+    an observation, or one with an info; seeds go to `reset` or, where that takes none, to `seed`.
+    """
+
+    def __init__(self, env: Any) -> None:
+        super().__init__(env)
+        self.observation_space = gymnasium_space(env.observation_space)
+        self.action_space = gymnasium_space(env.action_space)
+        self._taken = [name for name in ("seed", "options") if _takes(env, name)]
+        if self.render_mode is None and "mode" in _parameters(getattr(env, "render", None)):
+            modes = self.metadata.get("render.modes", self.metadata.get("render_modes", ()))
+            self.render_mode = "rgb_array" if "rgb_array" in modes else None
+            self._asks_for_mode = self.render_mode is not None
+        else:
+            self._asks_for_mode = False
+
+    def reset(self, *, seed: int | None = None, options: Any = None) -> tuple[Any, dict[str, Any]]:
+        given = {"seed": seed, "options": options}
+        if seed is not None and "seed" not in self._taken and hasattr(self.env, "seed"):
+            self.env.seed(seed)
+        found = self.env.reset(**{name: given[name] for name in self._taken})
+        if isinstance(found, tuple) and len(found) == 2 and isinstance(found[1], dict):
+            return found
+        return found, {}
+
+    def step(self, action: Any) -> tuple[Any, float, bool, bool, dict[str, Any]]:
+        found = self.env.step(action)
+        if len(found) == 5:
+            return found
+        observation, reward, done, info = found
+        truncated = bool(done and info.get("TimeLimit.truncated", False))
+        return observation, reward, bool(done) and not truncated, truncated, info
+
+    def render(self) -> Any:
+        return self.env.render(mode="rgb_array") if self._asks_for_mode else self.env.render()
+
+
+def gymnasium_space(space: Any) -> spaces.Space:
+    """Gymnasium's space for one of the package gym; Gymnasium's own as they are.
+
+    Raises:
+        PoolError: it is of another kind.
+    """
+    if isinstance(space, spaces.Space):
+        return space
+    name = type(space).__name__
+    if name == "Box":
+        return spaces.Box(space.low, space.high, space.shape, space.dtype)
+    if name == "Discrete":
+        return spaces.Discrete(int(space.n), start=int(getattr(space, "start", 0)))
+    if name == "MultiDiscrete":
+        return spaces.MultiDiscrete(space.nvec, dtype=space.dtype)
+    if name == "MultiBinary":
+        return spaces.MultiBinary(space.n)
+    if name == "Dict":
+        subs = {key: gymnasium_space(sub) for key, sub in space.spaces.items()}
+        return spaces.Dict(subs)
+    if name == "Tuple":
+        return spaces.Tuple([gymnasium_space(sub) for sub in space.spaces])
+    raise PoolError(
+        f"a pool cannot hold {space!r:.100} of {type(space).__module__}.  Wrap the environment so"
+        " that it has Box, Discrete, MultiDiscrete, MultiBinary, or Dict or Tuple of them."
+    )
+
+
+# --- dm_env ---
+
+
+class DmEnv(Adapter):
+    """An environment of dm_env.
+
+    The reward of a step without one is 0. An episode that ends with discount 0 is terminated, with
+    any other truncated. A discount besides 0 and 1 is in `info["discount"]`.
+
+    dm_env knows no seeds. A seed goes to dm_control's random states, or to a method `seed`.
+    """
+
+    def __init__(self, env: Any) -> None:
+        super().__init__(env)
+        self.observation_space = space_of_spec(env.observation_spec())
+        self.action_space = space_of_spec(env.action_spec())
+        self._physics = getattr(env, "physics", None)
+        if self._physics is not None:
+            self.render_mode = "rgb_array"
+            fps = round(1 / env.control_timestep())
+            self.metadata = {"render_modes": ["rgb_array"], "render_fps": fps, **self.metadata}
+        simple = isinstance(self.action_space, spaces.Discrete)
+        # Whole numbers come from the pool as Python's; some environments want their spec's dtype.
+        self._action = env.action_spec().dtype.type if simple else lambda action: action
+
+    def reset(self, *, seed: int | None = None, options: Any = None) -> tuple[Any, dict[str, Any]]:
+        if seed is not None:
+            self._seed(seed)
+        return self.env.reset().observation, {}
+
+    def step(self, action: Any) -> tuple[Any, float, bool, bool, dict[str, Any]]:
+        timestep = self.env.step(self._action(action))
+        reward, discount = timestep.reward, timestep.discount
+        over = bool(timestep.last())
+        terminated = over and discount is not None and not discount
+        info = {} if discount is None or discount in (0, 1) else {"discount": float(discount)}
+        reward = 0.0 if reward is None else float(reward)
+        return timestep.observation, reward, terminated, over and not terminated, info
+
+    def render(self, **kwargs: Any) -> Any:
+        """A picture by `env.physics.render`, which takes `height`, `width`, `camera_id`."""
+        if self._physics is None:
+            return self.env.render(**kwargs)
+        return self.env.physics.render(**kwargs)
+
+    def _seed(self, seed: int) -> None:
+        task = getattr(self.env, "task", None)
+        states = [getattr(task, "random", None), getattr(self.env, "random_state", None)]
+        states = [state for state in states if isinstance(state, np.random.RandomState)]
+        for state in states:
+            state.seed(seed % 2**32)
+        if callable(getattr(self.env, "seed", None)):
+            self.env.seed(seed)
+        elif not states:
+            warnings.warn(
+                f"{type(self.env).__name__} takes no seed after it was made: it ignores the seed of"
+                " reset.  Seed it inside the environment function.",
+                stacklevel=2,
+            )
+
+
+def space_of_spec(spec: Any) -> spaces.Space:
+    """The space of a dm_env spec, or of a dict, list or tuple of them; dtypes are kept.
+
+    Raises:
+        PoolError: it is of text, or nothing that is known.
+    """
+    if isinstance(spec, Mapping):
+        return spaces.Dict([(name, space_of_spec(sub)) for name, sub in spec.items()])
+    if isinstance(spec, Sequence):
+        return spaces.Tuple([space_of_spec(sub) for sub in spec])
+    if hasattr(spec, "num_values"):
+        return spaces.Discrete(int(spec.num_values))
+    kind = np.dtype(spec.dtype).kind
+    if kind not in "fiub":
+        raise PoolError(
+            f"a pool cannot hold {spec!r:.100}: it has no numbers.  Wrap the environment so that"
+            " its specs are arrays of numbers."
+        )
+    if hasattr(spec, "minimum"):
+        low, high = spec.minimum, spec.maximum
+    elif kind == "f":
+        low, high = -np.inf, np.inf
+    else:
+        low, high = (0, 1) if kind == "b" else (np.iinfo(spec.dtype).min, np.iinfo(spec.dtype).max)
+    low, high = (np.broadcast_to(bound, spec.shape).astype(spec.dtype) for bound in (low, high))
+    return spaces.Box(low, high, spec.shape, np.dtype(spec.dtype).type)
+
+
+# --- PettingZoo ---
+
+
+class ParallelEnv(Adapter):
+    """A parallel environment of PettingZoo as one environment with `Dict` spaces, keyed by agent.
+
+    A is the number of `possible_agents`, in whose order the arrays of `info` are:
+
+    - `agent_reward`: float64[A]; the reward of the step is their sum;
+    - `agent_terminated`, `agent_truncated`: bool[A], of agents that left with this step;
+    - `agent_alive`: bool[A], the ones that act next;
+
+    and what an agent's own info has, under its name. An agent that is not there observes zeros,
+    and its action is dropped. The episode ends when no agent is left: truncated if any of the last
+    ones was, else terminated.
+    """
+
+    def __init__(self, env: Any) -> None:
+        super().__init__(env)
+        agents = self._agents = list(env.possible_agents)
+        # Pairs, so that agents stay in their order.
+        self.observation_space = spaces.Dict([(a, env.observation_space(a)) for a in agents])
+        self.action_space = spaces.Dict([(a, env.action_space(a)) for a in agents])
+        self._zeros = {agent: _zeros(env.observation_space(agent)) for agent in agents}
+
+    def reset(self, *, seed: int | None = None, options: Any = None) -> tuple[Any, dict[str, Any]]:
+        found = self.env.reset(seed=seed, options=options)
+        observations, infos = found if isinstance(found, tuple) else (found, {})
+        return self._all(observations), self._info({}, {}, {}, infos)
+
+    def step(self, action: Mapping[str, Any]) -> tuple[Any, float, bool, bool, dict[str, Any]]:
+        alive = self.env.agents
+        observations, rewards, terminated, truncated, infos = self.env.step(
+            {agent: action[agent] for agent in alive}
+        )
+        over, cut = not self.env.agents, any(truncated.values())
+        info = self._info(rewards, terminated, truncated, infos)
+        reward = float(sum(rewards.values()))
+        return self._all(observations), reward, over and not cut, over and cut, info
+
+    def _all(self, observations: Mapping[str, Any]) -> dict[str, Any]:
+        return {agent: observations.get(agent, zeros) for agent, zeros in self._zeros.items()}
+
+    def _info(
+        self,
+        rewards: Mapping[str, float],
+        terminated: Mapping[str, bool],
+        truncated: Mapping[str, bool],
+        infos: Mapping[str, Any],
+    ) -> dict[str, Any]:
+        agents, alive = self._agents, set(self.env.agents)
+        return {
+            "agent_reward": np.array([rewards.get(agent, 0.0) for agent in agents], np.float64),
+            "agent_terminated": np.array([terminated.get(agent, False) for agent in agents], bool),
+            "agent_truncated": np.array([truncated.get(agent, False) for agent in agents], bool),
+            "agent_alive": np.array([agent in alive for agent in agents], bool),
+            **{agent: info for agent, info in infos.items() if info},
+        }
+
+
+def _parallel(env: Any) -> Any:
+    if not hasattr(env, "agent_iter"):
+        return env
+    if not getattr(env, "metadata", {}).get("is_parallelizable", False):
+        raise PoolError(
+            f"{env} takes turns: its agents cannot act at the same time.  A pool needs PettingZoo's"
+            " parallel API, parallel_env(), or a wrapper that makes one agent's view of the game an"
+            " environment."
+        )
+    from pettingzoo.utils.conversions import aec_to_parallel
+
+    return aec_to_parallel(env)
+
+
+def _zeros(space: spaces.Space) -> Any:
+    arrays = (np.zeros(leaf.shape, leaf.dtype) for leaf in leaves_of(space))
+    return tree_of(space, arrays)
+
+
+def _takes(env: Any, name: str) -> bool:
+    """Whether `reset` takes `name`, through all wrappers."""
+    while True:
+        taken = _parameters(env.reset)
+        passes_all = any(each.kind is each.VAR_KEYWORD for each in taken.values())
+        if name not in taken and not passes_all:
+            return False
+        inner = getattr(env, "env", None)
+        if not hasattr(inner, "reset"):
+            return True
+        env = inner
+
+
+def _parameters(function: Any) -> Mapping[str, Any]:
+    try:
+        return inspect.signature(function).parameters
+    except (TypeError, ValueError):
+        return {}

@@ -1,0 +1,566 @@
+"""Environments that are vectorised already: driven as they are, their arrays handed on."""
+
+import dataclasses
+import traceback
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
+
+import numpy as np
+
+from jaxenvs.bridge import _lines
+from jaxenvs.bridge._arrays import Answer
+from jaxenvs.bridge._layout import Leaf, getter, leaves_of, tree_of
+from jaxenvs.bridge.backends._drivers import Driver, Raw, driver_of
+from jaxenvs.bridge.backends.base import (
+    RESET,
+    RESET_ALL,
+    STEP_ALL,
+    Backend,
+    Broken,
+    Post,
+    Private,
+    Settings,
+)
+from jaxenvs.bridge.hosts import VectorMaker
+from jaxenvs.errors import JaxenvsError, PoolError
+
+_WATCHED_BATCHES = 4  # that are copied until it is known whether each is in memory of its own
+_CHECKED_BATCHES = 3  # whose observations are looked up in their space
+_SMALL = 4096  # elements up to which a dot product finds NaNs fastest
+ALL = -1  # in place of the number of an environment: it is all of them
+
+
+class NativeBackend(Backend):
+    """Drives one vectorised environment.
+
+    What it answers are arrays that the environment made, so that nothing is copied; where it
+    writes to the same arrays at every step, they are copied once.
+
+    Args:
+        maker: makes the vectorised environment.
+        wanted: what it should be like: "batch_size", "num_threads", "seed", "autoreset_mode",
+            "max_episode_steps"; None for as it is.
+
+    Raises:
+        PoolError: it is otherwise than wanted, and cannot be told.
+        Broken: its constructor raised.
+    """
+
+    name = "native"
+    makes_batches = True
+
+    def __init__(self, maker: VectorMaker, wanted: Mapping[str, Any]) -> None:
+        given = {name: value for name, value in wanted.items() if value is not None}
+        _refuse_untold(maker, given)
+        told = {name: value for name, value in given.items() if name in maker.takes}
+        try:
+            driver = driver_of(maker, told)
+        except PoolError:
+            raise
+        except Exception as error:
+            raise _broken("its constructor", error) from error
+        self._driver: Driver | None = driver
+        try:
+            _refuse_other(maker, driver, given)
+        except BaseException:
+            driver.close()
+            raise
+        self.maker = maker
+        self.num_envs, self.batch_size = driver.num_envs, driver.batch_size
+        self.num_workers = driver.num_threads
+        self.autoreset_mode = driver.autoreset_mode
+        self.facts = [
+            {
+                "observation_space": driver.observation_space,
+                "action_space": driver.action_space,
+                "metadata": dict(getattr(driver.env, "metadata", None) or {}),
+                "render_mode": getattr(driver.env, "render_mode", None),
+                "spec": driver.spec,
+            }
+        ]
+
+    def info_samples(self) -> list[Mapping[str, Any]]:
+        """What infos of one environment look like, after a reset and a step; asks another one."""
+        driver = driver_of(self.maker, {})
+        try:
+            _, reset_info = driver.reset(None, None, None)
+            info = driver.step(_some_actions(driver)).info
+        finally:
+            driver.close()
+        return [_first_of(reset_info), _first_of(info)]
+
+    def attach(self, settings: Settings) -> None:
+        self._settings = settings
+        self.plan, private = Private.arrays(settings, self.num_envs)
+        self._answers = _Answers(private.answers, settings)
+        self.arrays = dataclasses.replace(private, answers=self._answers)
+        self._leaves = leaves_of(settings.observation_space)
+        self._gets = [getter(leaf.path) for leaf in self._leaves]
+        self._is_plain = len(self._leaves) == 1 and not self._leaves[0].path
+        self._options: dict[str, Any] | None = None
+        self._posts: list[Post] = []
+        self._over = np.zeros(self.num_envs, bool)  # whose latest answer ended an episode
+        self._any_over = False
+        self._watched = 0 if self._live.fresh_memory else _WATCHED_BATCHES
+        self._copies = self._watched > 0
+        self._held: list[np.ndarray] = []
+        self._unchecked = _CHECKED_BATCHES if settings.validate else 0
+        self._every_id = np.arange(self.num_envs, dtype=np.int32)
+        self._true = np.ones(self.num_envs, bool)
+        self._false = np.zeros(self.num_envs, bool)
+        for constant in (self._every_id, self._true, self._false):
+            constant.flags.writeable = False
+        self._begun: tuple[int, Any] | None = None  # op of all, and the answer if it is there
+        self._some: list[tuple[int, np.ndarray]] = []  # what was begun of some
+        self._parts: list[Raw] = []  # answers of some that nobody took yet
+        self._some_buffer = 0
+        self._batch: Any = None
+
+    @property
+    def _live(self) -> Driver:
+        assert self._driver is not None
+        return self._driver
+
+    # --- all ---
+
+    def lock_step(self, timeout: float | None) -> Callable[[int], int]:
+        def step(buffer: int) -> int:
+            try:
+                return self._answer(self._live.step(self._actions()), buffer)
+            except Exception as error:
+                return self._failed("step", error)
+
+        return step
+
+    def start_all(self, op: int, buffer: int) -> None:
+        try:
+            if op == STEP_ALL:
+                self._live.begin_step(self._actions())
+                self._begun = op, None
+            else:
+                found = self._live.reset(None, self._seeds(self._every_id), self._options)
+                self._begun = op, self._of_reset(*found, self.num_envs)
+        except JaxenvsError:
+            raise
+        except Exception as error:
+            self._begun = op, error
+
+    def wait_all(self, buffer: int, timeout: float | None) -> int:
+        if self._begun is None:
+            return self._attention()
+        op, raw = self._begun
+        self._begun = None
+        try:
+            if isinstance(raw, Exception):
+                raise raw
+            return self._answer(self._live.end_step() if raw is None else raw, buffer)
+        except Exception as error:
+            return self._failed("reset" if op == RESET_ALL else "step", error)
+
+    # --- some ---
+
+    def start_some(self, op: int, buffer: int, instances: np.ndarray) -> None:
+        self._some_buffer = buffer
+        driver = self._live
+        if op == RESET:
+            found = driver.begin_reset_some(instances, self._seeds(instances), self._options)
+            if found is not None:
+                self._parts.append(self._of_reset(*found, len(instances), instances))
+        else:
+            driver.send(self._actions(instances), instances)
+
+    def take(self, out: np.ndarray, timeout: float | None) -> int:
+        try:
+            taken = self._taken(len(out))
+        except PoolError:
+            raise
+        except Exception as error:
+            return self._failed("step", error)
+        out[:] = taken.ids
+        return self._answer(taken, self._some_buffer)
+
+    def _taken(self, count: int) -> Raw:
+        if self.batch_size < self.num_envs and count % self.batch_size:
+            raise PoolError(
+                f"{count} results were waited for, and {self.maker.name} answers in batches of"
+                f" {self.batch_size}.  Send and receive multiples of that."
+            )
+        parts, self._parts = self._parts, []
+        while (missing := count - sum(len(part.ids) for part in parts)) > 0:
+            parts.append(self._live.recv(missing))
+        return parts[0] if len(parts) == 1 else _together(parts, self._gets, self._rebuilt)
+
+    # --- from what the environment said to what the pool says ---
+
+    def _of_reset(
+        self, observation: Any, info: Mapping[str, Any], count: int, ids: np.ndarray | None = None
+    ) -> Raw:
+        flags = np.zeros(count, bool)
+        return Raw(ids, observation, np.zeros(count), flags, flags.copy(), info, is_reset=True)
+
+    def _answer(self, raw: Raw, buffer: int) -> int:
+        ids = raw.ids
+        count = self.num_envs if ids is None else len(ids)
+        leaves = self._own(raw.observation, count)
+        reward = np.asarray(raw.reward)
+        if reward.dtype != np.float64 or self._copies:
+            reward = reward.astype(np.float64)
+        terminated, truncated = np.asarray(raw.terminated, bool), np.asarray(raw.truncated, bool)
+        if self._copies:
+            terminated, truncated = terminated.copy(), truncated.copy()
+        done = terminated | truncated
+        infos = self._infos(raw, ids, done)
+        observation = leaves[0] if self._is_plain else self._rebuilt(leaves)
+        self._batch = observation, reward, terminated, truncated, infos
+        self._answers.put(buffer, ids, leaves, self._batch)
+        if self._settings.validate:
+            self._check(leaves, reward, observation, ids)
+        return self._attention()
+
+    def _own(self, observation: Any, count: int) -> list[np.ndarray]:
+        """Its arrays, each in memory that the environment will not write to again."""
+        leaves = [
+            _fitting(get(observation), leaf, count)
+            for get, leaf in zip(self._gets, self._leaves, strict=True)
+        ]
+        if self._watched:
+            if any(np.may_share_memory(leaf, old) for leaf in leaves for old in self._held):
+                self._watched = 0  # and copies go on
+            elif self._watched == 1:
+                self._watched, self._copies, self._held = 0, False, []
+            else:
+                self._watched -= 1
+                self._held += leaves
+        return [leaf.copy() for leaf in leaves] if self._copies else leaves
+
+    def _rebuilt(self, leaves: Sequence[np.ndarray]) -> Any:
+        return tree_of(self._settings.observation_space, iter(leaves))
+
+    def _infos(self, raw: Raw, ids: np.ndarray | None, done: np.ndarray) -> dict[str, Any]:
+        true = self._true if ids is None else self._true[: len(ids)]
+        infos: dict[str, Any] = {
+            "env_id": self._every_id if ids is None else ids,
+            "_env_id": true,
+            "elapsed_step": self._elapsed(raw, ids, done),
+            "_elapsed_step": true,
+            "restarted": self._false if ids is None else self._false[: len(ids)],
+            "_restarted": true,
+        }
+        for name, value in raw.info.items():
+            if name not in infos:
+                infos[name] = value
+                if not name.startswith("_") and f"_{name}" not in raw.info:
+                    infos[f"_{name}"] = true
+        if "final_obs" in raw.info and done.any():
+            infos["final_obs"] = self._finals(raw.info["final_obs"], done)
+            infos["_final_obs"] = done
+            infos.setdefault("final_info", {})
+            infos["_final_info"] = done
+        for name, space in self._settings.info_fields.items():
+            leaves = leaves_of(space)
+            found = infos.get(name)
+            arrays = (_field(found, leaf, len(true)) for leaf in leaves)
+            infos[name], infos[f"_{name}"] = tree_of(space, arrays), true
+        return infos
+
+    def _elapsed(self, raw: Raw, ids: np.ndarray | None, done: np.ndarray) -> np.ndarray:
+        elapsed, mode = self.arrays.elapsed, self.autoreset_mode
+        rows: Any = slice(None) if ids is None else ids
+        if isinstance(raw.info.get("elapsed_step"), np.ndarray):  # EnvPool counts itself
+            elapsed[rows] = raw.info["elapsed_step"]
+            return elapsed[rows].copy()
+        if raw.is_reset:
+            elapsed[rows] = 0
+            self._over[rows] = False
+        else:
+            if self._any_over and mode == "same_step":
+                elapsed[rows] *= ~self._over[rows]
+            elapsed[rows] += 1
+            if self._any_over and mode != "same_step":
+                over = self._over[rows]
+                elapsed[rows] = (
+                    elapsed[rows] * ~over if mode == "next_step" else elapsed[rows] - over
+                )
+            self._over[rows] = done
+        self._any_over = bool(self._over.any())
+        return elapsed[rows].copy()
+
+    def _finals(self, finals: Any, done: np.ndarray) -> np.ndarray:
+        """An object for each environment: its last observation, or None."""
+        if isinstance(finals, np.ndarray) and finals.dtype == object:
+            return finals
+        rows = np.full(len(done), None, object)
+        for row in np.flatnonzero(done).tolist():
+            rows[row] = self._rebuilt([np.array(get(finals)[row]) for get in self._gets])
+        return rows
+
+    def _check(
+        self, leaves: Sequence[np.ndarray], reward: np.ndarray, observation: Any, ids: Any
+    ) -> None:
+        for what, array in (("a reward", reward), *(("an observation", leaf) for leaf in leaves)):
+            if array.dtype.kind in "fc" and _has_nan(array):
+                rows = np.isnan(array.reshape(len(array), -1)).any(axis=1)
+                numbers = np.flatnonzero(rows) if ids is None else ids[rows]
+                text = (
+                    f"{what} is not a number (NaN), of environments {numbers.tolist()}."
+                    "  Pass validate=False to let it pass."
+                )
+                self._posts.append(Post(ALL, "a check", text))
+        if not self._unchecked:
+            return
+        if self._settings.validate == "first":
+            self._unchecked -= 1
+        space = self._settings.observation_space
+        for row in range(len(reward)):
+            one = self._rebuilt([leaf[row] for leaf in leaves])
+            if not space.contains(one):
+                number = row if ids is None else int(ids[row])
+                text = f"environment {number} returned an observation outside of {space}"
+                what = "a check" if self._settings.validate is True else "warning"
+                self._posts.append(Post(ALL, what, text))
+                self._unchecked = 0 if what == "warning" else self._unchecked
+                return
+
+    # --- what the pool asks for ---
+
+    def batch(self, order: np.ndarray | None = None) -> Any:
+        """The latest batch, with its rows in the order of the environments `order`."""
+        observation, reward, terminated, truncated, infos = self._batch
+        ids = infos["env_id"]
+        if order is None or np.array_equal(ids, order):
+            return self._batch
+        where = np.empty(self.num_envs, np.int32)
+        where[ids] = np.arange(len(ids))
+        rows = where[order]
+        leaves = [get(observation)[rows] for get in self._gets]
+        self._batch = (
+            self._rebuilt(leaves),
+            *(array[rows] for array in (reward, terminated, truncated)),
+            _rows_of(infos, rows, len(ids)),
+        )
+        return self._batch
+
+    def _actions(self, ids: np.ndarray | None = None) -> Any:
+        # A copy, since some keep what they are given.
+        arrays = [array.copy() if ids is None else array[ids] for array in self.arrays.actions]
+        return tree_of(self._settings.action_space, iter(arrays))
+
+    def _seeds(self, ids: np.ndarray) -> Any:
+        """None, one number that counts up, or one for each."""
+        seeds = self.arrays.seeds[ids]
+        if (seeds < 0).all():
+            return None
+        if ids[0] == 0 and len(ids) == self.num_envs and (np.diff(seeds) == 1).all():
+            return int(seeds[0])
+        return [int(seed) if seed >= 0 else None for seed in seeds]
+
+    def message(self, kind: str, instances: Sequence[int], *what: Any) -> list[Any]:
+        name = what[0]
+        try:
+            if kind == "set_attr":
+                self._live.set_attr(name, list(what[1]))
+                return [None] * len(instances)
+            return self._live.call(name, instances, *what[1:])
+        except Exception as error:
+            raise _broken(f"{kind}({name!r})", error) from error
+
+    def set_options(self, options: dict[str, Any] | None) -> None:
+        self._options = options
+
+    def read_posts(self) -> list[Post]:
+        posts, self._posts = self._posts, []
+        return posts
+
+    def _failed(self, what: str, error: Exception) -> int:
+        self._posts.append(Post(ALL, what, "".join(traceback.format_exception(error))))
+        return self._attention()
+
+    def _attention(self) -> int:
+        return _lines.ATTENTION if self._posts else _lines.OK
+
+    def close(self, grace: float) -> list[Post]:
+        driver, self._driver = self._driver, None
+        try:
+            if driver is not None:
+                driver.close()
+        except Exception as error:
+            return [Post(ALL, "close", "".join(traceback.format_exception(error)))]
+        return []
+
+
+class _Answers(Sequence):
+    """The two answers, rows by environment, for those who read arrays and not batches.
+
+    Batches of all are referred to; of some, copied to where the others' rows are.
+    """
+
+    def __init__(self, memory: Sequence[Answer], settings: Settings) -> None:
+        self._memory, self._settings = memory, settings
+        self._base: list[Any] = list(memory)
+        self._part: list[Any] = [None, None]
+
+    def put(self, buffer: int, ids: np.ndarray | None, leaves: list[Any], batch: Any) -> None:
+        if ids is None:
+            self._base[buffer], self._part[buffer] = (leaves, batch), None
+        else:
+            self._part[buffer] = ids, leaves, batch
+
+    def __len__(self) -> int:
+        return len(self._memory)
+
+    def __getitem__(self, buffer: Any) -> Any:
+        memory, part = self._memory[buffer], self._part[buffer]
+        if isinstance(self._base[buffer], tuple):
+            self._base[buffer] = self._of(*self._base[buffer])
+        if part is not None:
+            if self._base[buffer] is not memory:
+                _copy_rows(memory, slice(None), self._base[buffer])
+                self._base[buffer] = memory
+            ids, leaves, batch = part
+            _copy_rows(memory, ids, self._of(leaves, batch))
+            self._part[buffer] = None
+        return self._base[buffer]
+
+    def _of(self, leaves: list[np.ndarray], batch: Any) -> Answer:
+        _, reward, terminated, truncated, infos = batch
+        fields = self._settings.info_fields
+        found = [(infos[name], leaves_of(space)) for name, space in fields.items()]
+        finals = []
+        if self._memory[0].final_observation:
+            gets = [getter(leaf.path) for leaf in leaves_of(self._settings.observation_space)]
+            finals = [leaf.copy() for leaf in leaves]
+            for row in np.flatnonzero(infos.get("_final_obs", ())).tolist():
+                for final, get in zip(finals, gets, strict=True):
+                    final[row] = get(infos["final_obs"][row])
+        size = np.zeros(len(reward), np.int32)
+        arrays = [getter(leaf.path)(value) for value, each in found for leaf in each]
+        return Answer(
+            leaves, finals, reward, terminated, truncated, arrays, size, self._memory[0].info
+        )
+
+
+def _copy_rows(memory: Answer, rows: Any, answer: Answer) -> None:
+    for name in ("reward", "terminated", "truncated"):
+        getattr(memory, name)[rows] = getattr(answer, name)
+    for name in ("observation", "final_observation", "fields"):
+        for target, source in zip(getattr(memory, name), getattr(answer, name), strict=True):
+            target[rows] = source
+
+
+# --- what is wanted and what there is ---
+
+
+def _refuse_untold(maker: VectorMaker, given: Mapping[str, Any]) -> None:
+    untold = [
+        name
+        for name in ("num_threads", "max_episode_steps")
+        if name in given and name not in maker.takes
+    ]
+    if untold:
+        names = ", ".join("num_workers" if name == "num_threads" else name for name in untold)
+        raise PoolError(
+            f"make_pool got {names}, which {maker.name} cannot be told from outside.  Give it to"
+            " the constructor of the vectorised environment."
+        )
+
+
+def _refuse_other(maker: VectorMaker, driver: Driver, given: Mapping[str, Any]) -> None:
+    for name, has in (
+        ("autoreset_mode", driver.autoreset_mode),
+        ("batch_size", driver.batch_size),
+        ("num_envs", driver.num_envs),
+    ):
+        if given.get(name, has) != has:
+            raise PoolError(
+                f"make_pool got {name}={given[name]!r}; {maker.name} has {has!r}, which a pool"
+                " does not change.  Leave it out, give it to the constructor of the vectorised"
+                " environment, or use another backend."
+            )
+
+
+def _broken(what: str, error: Exception) -> Broken:
+    return Broken(Post(ALL, what, "".join(traceback.format_exception(error))))
+
+
+# --- arrays ---
+
+
+def _fitting(value: Any, leaf: Leaf, count: int) -> np.ndarray:
+    found = np.asarray(value)
+    if found.dtype == leaf.dtype and found.shape == (count, *leaf.shape):
+        return found
+    if found.shape != (count, *leaf.shape) or not np.can_cast(found.dtype, leaf.dtype, "same_kind"):
+        at = "".join(f"[{key!r}]" for key in leaf.path)
+        raise ValueError(
+            f"{f'entry {at} of the' if at else 'the'} observation is"
+            f" {found.dtype}{list(found.shape)}; its space says {leaf.dtype}"
+            f"{[count, *leaf.shape]}"
+        )
+    return found.astype(leaf.dtype)
+
+
+def _field(value: Any, leaf: Leaf, count: int) -> np.ndarray:
+    """An entry of info as an array of its space; zeros where there is none."""
+    try:
+        found = np.asarray(getter(leaf.path)(value))
+        return found.astype(leaf.dtype, copy=False).reshape((count, *leaf.shape))
+    except (KeyError, IndexError, TypeError, ValueError):
+        return np.zeros((count, *leaf.shape), leaf.dtype)
+
+
+def _has_nan(array: np.ndarray) -> bool:
+    flat = array.reshape(-1)
+    found = np.dot(flat, flat) if flat.size <= _SMALL else np.min(flat)
+    return bool(found != found)
+
+
+def _together(
+    parts: Sequence[Raw],
+    gets: Sequence[Callable[[Any], Any]],
+    rebuilt: Callable[[Sequence[np.ndarray]], Any],
+) -> Raw:
+    def joined(name: str) -> np.ndarray:
+        return np.concatenate([np.asarray(getattr(part, name)) for part in parts])
+
+    leaves = [np.concatenate([get(part.observation) for part in parts]) for get in gets]
+    names = [
+        name
+        for name, value in parts[0].info.items()
+        if isinstance(value, np.ndarray) and all(name in part.info for part in parts)
+    ]
+    info = {name: np.concatenate([part.info[name] for part in parts]) for name in names}
+    return Raw(
+        joined("ids"),
+        rebuilt(leaves),
+        joined("reward"),
+        joined("terminated"),
+        joined("truncated"),
+        info,
+        parts[0].is_reset,
+    )
+
+
+def _rows_of(infos: Mapping[str, Any], rows: np.ndarray, count: int) -> dict[str, Any]:
+    chosen: dict[str, Any] = {}
+    for name, value in infos.items():
+        if isinstance(value, Mapping):
+            chosen[name] = _rows_of(value, rows, count)
+        else:
+            is_batch = isinstance(value, np.ndarray) and value.shape[:1] == (count,)
+            chosen[name] = value[rows] if is_batch else value
+    return chosen
+
+
+def _first_of(info: Mapping[str, Any]) -> dict[str, Any]:
+    return {
+        name: value[0]
+        for name, value in info.items()
+        if isinstance(value, np.ndarray) and value.dtype != object and not name.startswith("_")
+    }
+
+
+def _some_actions(driver: Driver) -> Any:
+    space = driver.action_space
+    leaves = (np.array(getter(leaf.path)(space.sample())) for leaf in leaves_of(space))
+    arrays = (np.stack([leaf] * driver.num_envs) for leaf in leaves)
+    return tree_of(space, arrays)
