@@ -18,6 +18,7 @@ from jaxenvs.bridge._layout import Leaf, getter, leaves_of, tree_of
 Validate = Literal["first", True, False]
 Report = Callable[[int, str, str], None]  # (instance, what it did, the traceback)
 
+REMAKING = "making it anew"  # what failed, where an environment could not be replaced
 INFO, DONE = 4, 8  # what is noted of a batch, as in native/pool.h
 _NAN = "is not a number (NaN).  Pass validate=False to let it pass."
 _CHECKED_STEPS = 3  # of each instance, under validate="first"
@@ -46,6 +47,12 @@ class Instances:
         except BaseException:
             self.close()
             raise
+
+    def extend(self, env_fns: Sequence[Callable[[], Any]]) -> None:
+        """Makes more of them, before `attach`."""
+        for env_fn in env_fns:
+            self._env_fns.append(env_fn)
+            self.envs.append(self._make(len(self.envs)))
 
     def __len__(self) -> int:
         return len(self._env_fns)
@@ -374,7 +381,7 @@ class Instances:
         except self._passing:
             raise
         except BaseException as again:
-            self._tell(row, "making it anew", again)
+            self._tell(row, REMAKING, again)
             self._replace(row, Unmakeable(again))
             noted = 0
         self._elapsed[row] = 0

@@ -166,7 +166,7 @@ class Bell:
         poll = select.poll()
         poll.register(self.fds[0], select.POLLIN)
         poll.poll(None if seconds is None else seconds * 1000)
-        with contextlib.suppress(BlockingIOError):
+        with contextlib.suppress(OSError):  # nothing there, or closed by another thread
             while os.read(self.fds[0], 4096) and self.fds[0] != self.fds[1]:
                 pass
 

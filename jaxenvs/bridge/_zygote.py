@@ -37,6 +37,7 @@ class Zygote:
         self._process: subprocess.Popen | None = None
         self._socket: socket.socket | None = None
         self._owner = -1
+        self._asking: int | None = None  # the thread that is in a conversation with it
 
     def fork(self, settings: dict[str, Any], fds: tuple[int, ...]) -> int:
         """Starts a worker with `settings` and descriptors; returns its pid."""
@@ -53,6 +54,10 @@ class Zygote:
         """The exit status of a worker, negative for a signal; None where it goes on."""
         return self._ask(("reap", pid))
 
+    def is_asking(self) -> bool:
+        """Whether this thread is in a conversation with it, and must not begin another."""
+        return self._asking == threading.get_ident()
+
     def end(self) -> None:
         """Ends the process, when nothing was forked from it that is still needed."""
         with self._lock:
@@ -66,17 +71,21 @@ class Zygote:
     def _ask(self, message: Any, fds: tuple[int, ...] = ()) -> Any:
         with self._lock:
             for attempt in range(2):
-                self._ensure()
-                assert self._socket is not None
                 try:
+                    self._asking = threading.get_ident()
+                    self._ensure()
+                    assert self._socket is not None
                     send(self._socket, message, fds)
                     return receive(self._socket)[0]
                 except BaseException as error:
                     # Somebody killed it; or Ctrl-C, and the answer would be taken for another's.
-                    self._socket.close()
-                    self._socket = None
+                    if self._socket is not None:
+                        self._socket.close()
+                        self._socket = None
                     if attempt or not isinstance(error, (EOFError, OSError)):
                         raise
+                finally:
+                    self._asking = None
         return None
 
     def _ensure(self) -> None:

@@ -15,6 +15,7 @@ from gymnasium.vector.utils import batch_space
 
 from jaxenvs.bridge import _lines
 from jaxenvs.bridge._arrays import AutoresetMode
+from jaxenvs.bridge._instances import REMAKING
 from jaxenvs.bridge._infos import merged, unpickled
 from jaxenvs.bridge._layout import Leaf, leaves_of, tree_of
 from jaxenvs.bridge._log import log
@@ -34,6 +35,7 @@ from jaxenvs.errors import (
     ClosedError,
     EnvIdError,
     EnvTimeoutError,
+    JaxenvsError,
     NothingPendingError,
     PoolError,
     SeedError,
@@ -48,6 +50,7 @@ GYM_MODES = {
     "next_step": GymAutoresetMode.NEXT_STEP,
     "disabled": GymAutoresetMode.DISABLED,
 }
+_OWN_INFOS = ("env_id", "elapsed_step", "restarted", "final_obs", "final_info")
 _GRACE = 5.0  # seconds that environments have for their close()
 
 
@@ -83,6 +86,7 @@ class Pool(gymnasium.vector.VectorEnv):
     ) -> None:
         self._backend = backend
         self._finalizer = weakref.finalize(self, _close_unasked, backend)
+        _pools.add(self)
         self.num_envs = backend.plan.num_envs
         self.batch_size = batch_size
         self.name = name
@@ -109,6 +113,10 @@ class Pool(gymnasium.vector.VectorEnv):
         self._num_busy = 0
         self._ready = np.zeros(self.num_envs, bool)  # the ones that have been reset
         self._all_ready = False
+        self._seeded = np.zeros(self.num_envs, bool)  # the ones that have ever been reset
+        self._was_cut = False  # by Ctrl-C, and may still be at what was begun
+        self._left: np.ndarray | None = None  # taken by a recv that raised; the next returns them
+        self._fatal: list[Post] = []
         self._buffer = 0  # that the latest batch of all is in
         self._look_for_restarts = False
         self._action_leaves = leaves_of(settings.action_space)
@@ -120,6 +128,7 @@ class Pool(gymnasium.vector.VectorEnv):
         self._every_false = np.zeros(self.num_envs, bool)
         for constant in (self._every_id, self._every_true, self._every_false):
             constant.flags.writeable = False
+        self._reserved = frozenset((*_OWN_INFOS, *settings.info_fields))
         self._field_masks = {f"_{name}": self._every_true for name in settings.info_fields}
         self._lock_step = backend.lock_step(self._patience)
         self._infos = {
@@ -193,6 +202,8 @@ class Pool(gymnasium.vector.VectorEnv):
                 self.reset_async(seed=seed, options=options)
                 return self.reset_wait()
             ids = self._ids(env_ids if mask is None else np.flatnonzero(mask))
+            if mask is not None and np.ndim(seed) == 1 and len(seed) == self.num_envs:
+                seed = [seed[i] for i in ids]  # Gymnasium's way: one for each, used or not
             self._refuse_busy("reset", ids)
             if self._num_busy:
                 self._refuse_pending("reset of some")
@@ -246,16 +257,19 @@ class Pool(gymnasium.vector.VectorEnv):
     def _begin_reset(
         self, ids: np.ndarray, seed: Any, options: dict[str, Any] | None, *, one_by_one: bool
     ) -> None:
-        if seed is None and not self._ready.any():
-            seed = self._seed
+        if self._was_cut:
+            self._drain()
+        if seed is None and self._seed is not None:  # of the first reset of each
+            own = _seeds(self._seed, self._every_id)
+            seed = [None if self._seeded[i] else own[i] for i in ids.tolist()]
         self._backend.arrays.seeds[ids] = _seeds(seed, ids)
         self._tell_backend(self._backend.set_options, options)
-        self._ready[ids] = True
-        self._all_ready = bool(self._ready.all())
         if one_by_one:
             self._start_some(RESET, ids)
         else:
             self._start_all(RESET_ALL)
+        self._ready[ids] = self._seeded[ids] = True
+        self._all_ready = bool(self._ready.all())
 
     # --- step ---
 
@@ -278,7 +292,8 @@ class Pool(gymnasium.vector.VectorEnv):
         with self._lock:
             if env_ids is not None:
                 ids = self._ids(env_ids)
-                self._refuse_pending("step of some")
+                if self._all_pending is not None or self._num_busy:
+                    self._refuse_pending("step of some")
                 self._begin_step(actions, ids)
                 return self._collect(np.empty(len(ids), np.int32), order=ids)
             if self._all_pending is not None or self._num_busy or not self._all_ready:
@@ -288,13 +303,15 @@ class Pool(gymnasium.vector.VectorEnv):
             self._all_pending, self._buffer = STEP_ALL, buffer
             try:
                 status = self._lock_step(buffer)
+                if not status & 3:
+                    self._all_pending = None
+                    return self._batch_of_all(buffer, status)
+            except JaxenvsError:
+                raise
             except BaseException:
                 self._lose_track()
                 raise
-            if status & 3:
-                return self._wait_for_all(status)
-            self._all_pending = None
-            return self._batch_of_all(buffer, status)
+            return self._wait_for_all(status)
 
     def step_async(self, actions: Any) -> None:
         """Begins a step of every environment; `step_wait` returns it."""
@@ -340,14 +357,14 @@ class Pool(gymnasium.vector.VectorEnv):
         with self._lock:
             if self._all_pending is not None:
                 return self._wait_for_all()
+            self._refuse_closed()
             if not self._num_busy:
-                self._refuse_closed()
                 raise NothingPendingError(
                     "recv was called, and no environment owes a result.  Call send(actions,"
                     " env_ids) or async_reset() first."
                 )
             count = min(self.batch_size, self._num_busy)
-            return self._collect(np.empty(count, np.int32))
+            return self._collect(np.empty(count, np.int32), keep=True)
 
     def _begin_step(self, actions: Any, ids: np.ndarray) -> None:
         self._refuse_busy("send", ids)
@@ -363,13 +380,22 @@ class Pool(gymnasium.vector.VectorEnv):
     def _start_all(self, op: int) -> None:
         self._buffer ^= 1
         self._all_pending = op
-        self._backend.start_all(op, self._buffer)
+        try:
+            self._backend.start_all(op, self._buffer)
+        except JaxenvsError:  # the backend cannot do that, and did not begin
+            self._all_pending = None
+            raise
 
     def _start_some(self, op: int, ids: np.ndarray) -> None:
-        # Not where the latest batch of all lies, which its receiver may still look at.
-        self._backend.start_some(op, self._buffer ^ 1, np.ascontiguousarray(ids, np.int32))
         self._busy[ids] = True
         self._num_busy += len(ids)
+        try:
+            # Not where the latest batch of all lies, which its receiver may still look at.
+            self._backend.start_some(op, self._buffer ^ 1, np.ascontiguousarray(ids, np.int32))
+        except JaxenvsError:  # the backend cannot do that, and did not begin
+            self._busy[ids] = False
+            self._num_busy -= len(ids)
+            raise
 
     def _wait_for_all(self, status: int | None = None) -> Batch:
         buffer = self._buffer
@@ -378,27 +404,34 @@ class Pool(gymnasium.vector.VectorEnv):
         return self._batch_of_all(buffer, status)
 
     def _waited(self, wait: Callable[[Any], int], status: int | None = None) -> int:
-        while True:
-            if status is None:
-                try:
+        try:
+            while True:
+                if status is None:
                     status = wait(self._patience)
-                except PoolError:  # nothing was waited for
-                    raise
-                except BaseException:
-                    self._lose_track()
-                    raise
-            if not status & 3:
-                return status
-            if status == _lines.TIMEOUT and self._timeout:
-                stuck = self._backend.stuck(self._timeout)
-                if stuck:
-                    self._handle_hang(stuck)
-            status = None
+                if not status & 3:
+                    return status
+                if status == _lines.TIMEOUT and self._timeout:
+                    stuck = self._backend.stuck(self._timeout)
+                    if stuck:
+                        self._handle_hang(stuck)
+                status = None
+        except JaxenvsError:
+            raise
+        except BaseException:
+            self._lose_track()
+            raise
 
     def _lose_track(self) -> None:
-        # Ctrl-C within an environment: nobody knows how far it came.
+        """After Ctrl-C nobody knows how far environments came, so they have to be reset."""
         self._all_pending, self._num_busy, self._all_ready = None, 0, False
         self._busy[:] = self._ready[:] = False
+        self._left, self._was_cut = None, True
+
+    def _drain(self) -> None:
+        """Waits for what was begun before Ctrl-C, for nobody."""
+        self._waited(lambda time: self._backend.wait_all(self._buffer, time))
+        self._backend.read_posts()
+        self._was_cut = False
 
     def _handle_hang(self, stuck: list[int]) -> None:
         what = (
@@ -435,9 +468,22 @@ class Pool(gymnasium.vector.VectorEnv):
             self._add_infos(infos, buffer, self._every_id, terminated | truncated)
         return observation, reward, terminated, truncated, infos
 
-    def _collect(self, ids: np.ndarray, order: np.ndarray | None = None) -> Batch:
-        """Waits for len(ids) finished ones, and copies their rows together."""
-        status = self._waited(lambda time: self._backend.take(ids, time))
+    def _collect(
+        self, ids: np.ndarray, order: np.ndarray | None = None, *, keep: bool = False
+    ) -> Batch:
+        """Waits for len(ids) finished ones, and copies their rows together.
+
+        `keep` has those that were there when an environment's error is raised returned next time.
+        """
+        if self._left is not None:
+            ids, status = self._left, 0
+        else:
+            status = self._waited(lambda time: self._backend.take(ids, time))
+        self._left = None
+        if keep and status & _lines.ATTENTION:
+            self._left = ids
+            self._attend(status)
+            self._left, status = None, 0
         if order is not None:
             ids[:] = order  # all of them are there, so rows can come as they were asked for
         self._busy[ids] = False
@@ -476,24 +522,22 @@ class Pool(gymnasium.vector.VectorEnv):
 
     def _patched(self, ids: np.ndarray, batch: Batch) -> tuple[Any, dict[str, Any]]:
         """All N observations, those of `ids` new, the others as they were."""
-        latest = self._backend.arrays.answers[self._buffer].observation
-        leaves = [array.copy() for array in latest]
-        for leaf, part in zip(
-            leaves, _leaves(batch[0], self.single_observation_space), strict=True
-        ):
-            leaf[ids] = part
-        for i, leaf in enumerate(leaves):  # the next one that patches sees it too
-            if self._backend.makes_batches:
-                latest[i] = leaf
-            else:
-                latest[i][ids] = leaf[ids]
-        infos: dict[str, Any] = {}
-        for name, value in batch[4].items():
-            if isinstance(value, np.ndarray) and value.shape[:1] == (len(ids),):
-                infos[name] = np.zeros((self.num_envs, *value.shape[1:]), value.dtype)
-                infos[name][ids] = value
+        answers = self._backend.arrays.answers
+        latest, following = (answers[b].observation for b in (self._buffer, self._buffer ^ 1))
+        parts = _leaves(batch[0], self.single_observation_space)
+        if self._backend.makes_batches:
+            following = [array.copy() for array in latest]
+        for i, part in enumerate(parts):
+            following[i][...] = latest[i]
+            following[i][ids] = part
+        if self._backend.makes_batches:  # the next one that patches sees it too
+            latest[:] = following
+        else:  # the batch before stays as it is
+            self._buffer ^= 1
+        infos = _spread(batch[4], ids, self.num_envs)
         infos["env_id"] = self._every_id
-        return tree_of(self.single_observation_space, iter(leaves)), infos
+        observation = tree_of(self.single_observation_space, iter(following))
+        return _copied(observation) if self._copy else observation, infos
 
     def _add_infos(
         self, infos: dict[str, Any], buffer: int, ids: np.ndarray, done: np.ndarray
@@ -511,6 +555,8 @@ class Pool(gymnasium.vector.VectorEnv):
                     self._backend.message, "kept_info", (instance,), buffer
                 )
             info, final[row] = unpickled(data)
+            if not self._reserved.isdisjoint(info):
+                info = {name: info[name] for name in info if name not in self._reserved}
             own.append((row, info))
         count = len(ids)
         merged(infos, own, count)
@@ -556,16 +602,24 @@ class Pool(gymnasium.vector.VectorEnv):
     # --- faults ---
 
     def _attend(self, status: int) -> None:
+        self._refuse_closed()  # by another thread
         self._look_for_restarts = True
-        failures = []
+        failures, odd = [], []
         for post in self._backend.read_posts() if status & _lines.ATTENTION else ():
             if post.what == "warning":
-                warnings.warn(f"{post.text}.  Pass validate=False to say nothing.", stacklevel=4)
-            elif self._on_failure == "restart" and not post.fatal:
+                odd.append(post)
+            elif self._on_failure == "restart" and not post.fatal and post.what != REMAKING:
                 log.warning("%s", self._message_of(post))
             else:
                 failures.append(post)
+        if odd:
+            more = f", and so did {len(odd) - 1} others" if len(odd) > 1 else ""
+            message = f"{odd[0].text}{more}.  Pass validate=False to say nothing."
+            warnings.warn(message, stacklevel=4)
         if failures:
+            self._fatal = [post for post in failures if post.fatal]
+            if self._fatal:
+                self._all_ready = False  # so that step looks closer
             raise self._error(failures)
 
     def _error(self, posts: Sequence[Post]) -> WorkerError:
@@ -577,10 +631,11 @@ class Pool(gymnasium.vector.VectorEnv):
     def _message_of(self, post: Post) -> str:
         where = "" if post.worker is None else f", worker {post.worker}, process {post.pid}"
         kind = post.text.strip().rsplit("\n", 1)[-1]
-        head = f'environment {post.instance} ("{self.name}"{where}) failed in {post.what}: {kind}'
+        who = f"environment {post.instance}" if post.instance >= 0 else "the vectorised environment"
+        head = f'{who} ("{self.name}"{where}) failed in {post.what}: {kind}'
         if post.fatal:
             return f"{head}\n  The pool cannot go on: close it and make another."
-        if post.what in ("step", "reset"):
+        if post.what in ("step", "reset") and post.instance >= 0:
             head += '\n  It was made anew, reset and flagged in info["restarted"].'
         return f"{head}  The traceback follows.\n{post.text}"
 
@@ -601,7 +656,12 @@ class Pool(gymnasium.vector.VectorEnv):
 
     def _refuse_closed(self) -> None:
         if self.closed:
-            raise ClosedError(f"{self!r} was used after close().  Make another pool.")
+            why = "was used after close()"
+            if self._backend._owner not in (None, os.getpid()):
+                why = f"belongs to process {self._backend._owner}, which this one was forked from"
+            raise ClosedError(f"{self!r} {why}.  Make another pool.")
+        if self._fatal:
+            raise self._error(self._fatal)
 
     def _refuse_hosted(self, what: str) -> None:
         if self._hosted is not None:
@@ -720,7 +780,8 @@ class Pool(gymnasium.vector.VectorEnv):
         Raises:
             WorkerError: the `close` of an environment raised; everything is closed all the same.
         """
-        with self._lock:
+        is_free = self._lock.acquire(timeout=grace)  # else another thread waits; it is told
+        try:
             if self.closed:
                 return
             self.closed = True
@@ -729,9 +790,21 @@ class Pool(gymnasium.vector.VectorEnv):
             if self._finalizer.detach() is None:
                 return
             self._all_ready = False
-            posts = self._backend.close(grace)
-        if posts:
+            posts = self._backend.close(grace if is_free else 0)
+        finally:
+            if is_free:
+                self._lock.release()
+        if posts and self._on_failure == "raise":
             raise self._error(posts)
+        for post in posts:
+            log.warning("%s", self._message_of(post))
+
+    def _disown(self) -> None:
+        """Leaves the environments to the process that this one was forked from."""
+        self._lock = threading.RLock()
+        if self._backend._owner is not None:
+            self._finalizer.detach()
+            self.closed, self._all_ready = True, False
 
     def __del__(self) -> None:  # Gymnasium's closes; ours does so by a finalizer
         pass
@@ -856,7 +929,8 @@ def _value_check(space: gymnasium.Space) -> Callable[[np.ndarray, str], None] | 
         return _refuse_nan if np.dtype(space.dtype).kind == "f" else None
 
     def check(actions: np.ndarray, at: str) -> None:
-        wrong = (actions < start) | (actions - start >= count)
+        shifted = actions.astype(np.int64) - start  # which a narrow dtype may not hold
+        wrong = (shifted < 0) | (shifted >= count)
         if wrong.any():
             row = int(np.argwhere(wrong)[0][0])
             raise ActionError(f"action {row}{at} is {actions[row]}; it is not in {space}.")
@@ -886,6 +960,21 @@ def _leaves(tree: Any, space: gymnasium.Space) -> list[Any]:
             raise IndexError(f"{len(tree)} for {len(space.spaces)}")
         return [leaf for i, sub in enumerate(space.spaces) for leaf in _leaves(tree[i], sub)]
     return [tree]
+
+
+def _spread(infos: Mapping[str, Any], ids: np.ndarray, size: int) -> dict[str, Any]:
+    """Infos of some environments as those of all, with masks that tell whose they are."""
+    spread: dict[str, Any] = {}
+    for name, value in infos.items():
+        if isinstance(value, Mapping):
+            spread[name] = _spread(value, ids, size)
+        elif isinstance(value, tuple):
+            spread[name] = tuple(_spread({"": each}, ids, size)[""] for each in value)
+        else:
+            empty = None if value.dtype == object else 0
+            spread[name] = np.full((size, *value.shape[1:]), empty, value.dtype)
+            spread[name][ids] = value
+    return spread
 
 
 def _copied(tree: Any) -> Any:
@@ -934,6 +1023,18 @@ def _without_mask(
 def _short(numbers: Sequence[int], limit: int = 8) -> str:
     shown = ", ".join(map(str, numbers[:limit]))
     return f"[{shown}]" if len(numbers) <= limit else f"[{shown}, ... {len(numbers)} in all]"
+
+
+_pools: "weakref.WeakSet[Pool]" = weakref.WeakSet()
+
+
+def _disown_all() -> None:
+    for pool in list(_pools):
+        pool._disown()
+
+
+if hasattr(os, "register_at_fork"):
+    os.register_at_fork(after_in_child=_disown_all)
 
 
 def _close_unasked(backend: Backend) -> None:

@@ -58,6 +58,21 @@ class _Process:
                 os.close(caller)
         self.socket, self.pidfd = ours, _pidfd(self.pid)
 
+    def measure(self, seconds: float) -> dict[str, float] | None:
+        """How long the steps of its first environment take; None where they raise."""
+        send(self.socket, ("measure", seconds))
+        try:
+            _, (outcome, found) = self.receive()
+        except EOFError:
+            return None
+        return found if outcome == "ok" else None
+
+    def extend(self, env_fns: list[Callable[[], Any]]) -> None:
+        """Has it make more environments; `made` waits for them."""
+        self._env_fns = cloudpickle.dumps([*cloudpickle.loads(self._env_fns), *env_fns])
+        self.count += len(env_fns)
+        send(self.socket, ("extend", cloudpickle.dumps(env_fns)))
+
     def made(self) -> list[dict[str, Any]]:
         """The facts of its environments.
 
@@ -354,6 +369,9 @@ class ProcessBackend(Backend):
     def close(self, grace: float) -> list[Post]:
         if self._owner != os.getpid():  # a fork of the caller has a copy of the pool
             return []
+        if zygote.is_asking():  # garbage is collected in the middle of a message
+            threading.Thread(target=self.close, args=(grace,)).start()
+            return []
         self._closing = True
         supervisor, self._supervisor = self._supervisor, None
         if supervisor is not None and not supervisor.stop(min(grace, 1.0)):
@@ -365,6 +383,10 @@ class ProcessBackend(Backend):
             posts = self._quit(time.monotonic() + grace)
         for process in self._processes:
             process.kill()
+        if supervisor is not None:  # another thread may wait for them
+            self.words.call_attention()
+            for process in self._processes:
+                self.lines.finish_for(process.number)
         for process in self._processes:
             process.reap()
             process.forget()
