@@ -5,6 +5,7 @@ An id has the name of its library in front, `gymnasium/`, `gym/`, `dm_control/`,
 """
 
 import copy
+import difflib
 import importlib
 import importlib.util
 import inspect
@@ -17,6 +18,7 @@ from gymnasium.envs.registration import load_env_creator
 
 from jaxenvs.errors import PoolError, UnknownEnvironmentError, closest, missing_extra
 
+_LIBRARIES = ("dm_control", "envpool", "gym", "gymnasium", "pettingzoo")
 # How ids begin that are registered by a package when it is imported; the package, its extra.
 _REGISTERED_BY = {
     "ALE/": ("ale_py", "atari"),
@@ -29,6 +31,24 @@ _NEEDED_BY = {
     "gymnasium.envs.box2d": ("Box2D", "box2d"),
     "gymnasium.envs.mujoco": ("mujoco", "mujoco"),
 }
+
+
+def is_host_id(id: str) -> bool:
+    """Whether an id says of itself that it is not JAX: by a library or a module in front.
+
+    That there is such an environment is not looked up.
+    """
+    library, slash, _ = id.partition("/")
+    named = bool(slash) and library in _LIBRARIES
+    return named or ":" in id or id.startswith(tuple(_REGISTERED_BY))
+
+
+def close_host_ids(id: str, count: int = 2) -> list[str]:
+    """Gymnasium's ids that are nearest to `id`, "gymnasium/" in front."""
+    names = (name for name in gymnasium.registry if not name.startswith("jaxenvs/"))
+    known = {name.lower(): f"gymnasium/{name}" for name in names}
+    name = id.removeprefix("gymnasium/").lower()
+    return [known[match] for match in difflib.get_close_matches(name, known, count, cutoff=0.6)]
 
 
 class GymnasiumFn:
@@ -157,7 +177,9 @@ def gymnasium_spec(id: str) -> Any:
     try:
         spec = gymnasium.spec(rest)
     except gymnasium.error.Error as error:
-        raise _unknown(id, gymnasium.registry, str(error)) from None
+        prefix = "gymnasium/" if id.startswith("gymnasium/") else ""
+        known = (f"{prefix}{each}" for each in gymnasium.registry)
+        raise _unknown(id, known, str(error)) from None
     for prefix, (package, extra) in _NEEDED_BY.items():
         if str(spec.entry_point).startswith(prefix):
             _require(package, id, extra)
