@@ -3,12 +3,14 @@
 import contextlib
 import ctypes
 import gc
+import inspect
 import mmap
 import os
 import select
 import signal
 import socket
 import threading
+import time
 import traceback
 from typing import Any
 
@@ -44,12 +46,60 @@ def main(settings: dict[str, Any], fds: list[int]) -> None:
         send(sock, ("failed", failed, "".join(traceback.format_exception(error))))
         return
     send_packed(sock, found)
+    while True:
+        try:
+            message, more = receive(sock)
+        except EOFError:  # the pool was given up
+            instances.close()
+            return
+        if isinstance(message, dict):
+            _Worker(sock, instances, message, more).run()
+            return
+        send(sock, _prepared(instances, *message))
+
+
+def _prepared(instances: Instances, kind: str, what: Any) -> tuple[Any, ...]:
+    """Does what is asked for before the pool is laid out: ("made", facts) or ("measured", ...)."""
+    if kind == "measure":
+        return "measured", _attempt(measured, instances.envs[0], what)
     try:
-        attach, more = receive(sock)
-    except EOFError:  # the pool was given up
-        instances.close()
-        return
-    _Worker(sock, instances, attach, more).run()
+        instances.extend(cloudpickle.loads(what))
+    except BaseException as error:
+        failed = getattr(error, "jaxenvs_instance", instances.first)
+        return "failed", failed, "".join(traceback.format_exception(error))
+    return "made", [facts(env) for env in instances.envs]
+
+
+def measured(env: Any, seconds: float) -> dict[str, float]:
+    """How long an environment's steps take, with random actions and the resets they need.
+
+    Returns:
+        "step": the mean of a step, in seconds; "spread": the standard deviation of steps; "cpu":
+        the mean that a processor was at work; "spent": seconds of it in the life of this process.
+    """
+    env.reset(seed=0)
+    env.action_space.seed(0)
+    actions = [env.action_space.sample() for _ in range(32)]
+    env.step(actions[0])  # the first one may set things up
+    times: list[float] = []
+    cpu, begin = time.process_time(), time.perf_counter()
+    before = begin
+    while len(times) < 3 or (before - begin < seconds and len(times) < 4096):
+        _, _, terminated, truncated, _ = env.step(actions[len(times) % 32])
+        now = time.perf_counter()
+        times.append(now - before)
+        if terminated or truncated:
+            env.reset()
+            now = time.perf_counter()
+        before = now
+    count = len(times)
+    mean = sum(times) / count
+    return {
+        "step": (before - begin) / count,
+        "spread": (sum((each - mean) ** 2 for each in times) / count) ** 0.5,
+        "cpu": (time.process_time() - cpu) / count,
+        "spent": time.process_time(),
+    }
 
 
 def facts(env: Any) -> dict[str, Any]:
@@ -60,6 +110,10 @@ def facts(env: Any) -> dict[str, Any]:
         "metadata": getattr(env, "metadata", {}),
         "render_mode": getattr(env, "render_mode", None),
         "spec": _portable_spec(env),
+        "is_coroutine": any(
+            inspect.iscoroutinefunction(getattr(getattr(env, "unwrapped", env), name, None))
+            for name in ("reset", "step", "render")
+        ),
     }
 
 

@@ -9,12 +9,13 @@ import numpy as np
 
 from jaxenvs.bridge._adapters import AlreadyVectorised, adapted
 from jaxenvs.bridge._arrays import AutoresetMode
+from jaxenvs.bridge._choosing import Chosen
 from jaxenvs.bridge._instances import Validate
 from jaxenvs.bridge._layout import leaves_of
 from jaxenvs.bridge.backends.base import Backend, Broken, Post, Settings
 from jaxenvs.bridge.backends.native import NativeBackend
 from jaxenvs.bridge.hosts import env_fn_of, is_vectorised_id, vector_maker_of
-from jaxenvs.bridge.pool import GYM_MODES, Pool, default_workers
+from jaxenvs.bridge.pool import GYM_MODES, Pool
 from jaxenvs.errors import PoolError, WorkerError
 
 _Samples = Callable[[], Sequence[Mapping[str, Any]]]  # infos of one environment
@@ -37,6 +38,7 @@ def make_pool(
     info_fields: Sequence[str] | Mapping[str, gymnasium.Space] = (),
     validate: Validate = "first",
     copy: bool = False,
+    ray_options: Mapping[str, Any] | None = None,
     **kwargs: Any,
 ) -> Pool:
     """Makes a pool of environments that are not JAX.
@@ -48,13 +50,16 @@ def make_pool(
             function for each environment.
         num_envs: N; may be left out with a list of functions.
         batch_size: B, how many results `recv` waits for; None for N: all step together.
-        num_workers: processes, threads or actors; "auto" is as many as there are cores.
+        num_workers: processes, threads or actors; "auto" chooses from what steps take: one
+            environment is made and stepped at random for a moment. A number, or another backend
+            than "auto" and "process", steps nothing before you do.
         envs_per_worker: environments in each worker, in place of `num_workers`.
         backend: what steps them. "serial": the caller, one after the other. "thread": threads of
             this process, for environments that wait or release the interpreter lock. "process":
             worker processes. "asyncio": one event loop, for environments whose `step` is a
             coroutine. "ray": actors of a Ray cluster. "native": `env` makes something that is
-            vectorised already. "auto": measured, see `jaxenvs tune`.
+            vectorised already. "auto": what is fastest as measured, never slower than "serial";
+            what `jaxenvs tune` has found is taken as it is.
         seed: of the first reset: environment i is seeded with `seed + i`; or one for each.
         autoreset_mode: what follows a finished episode: "next_step", "same_step", "disabled", or
             Gymnasium's `AutoresetMode`. None is "next_step", or what a vectorised environment has.
@@ -70,6 +75,8 @@ def make_pool(
             (a warning if not); True raises for any observation outside of its space; False takes
             everything. Actions are checked unless it is False.
         copy: return arrays of your own in place of views, see `Pool`.
+        ray_options: of the actors of backend="ray", as their `options` takes them: `num_cpus`,
+            `resources`, `runtime_env` and others. They reserve no core unless told to.
         **kwargs: for the environment of an id.
 
     Returns:
@@ -104,6 +111,7 @@ def make_pool(
         found = _native(env, num_envs, kwargs, wanted)
         return found, found.maker.name, found.batch_size, found.info_samples
 
+    chosen: Chosen | None = None
     only_native = is_vectorised_id(env) or (callable(env) and num_envs is None)
     if backend == "native" or (backend == "auto" and only_native):
         made, name, batch, samples = native()
@@ -114,56 +122,81 @@ def make_pool(
         samples = partial(_info_samples, env_fns[0])
         workers = _num_workers(num_workers, envs_per_worker, len(env_fns))
         try:
-            made = _made(backend, env_fns, workers, name)
+            made, chosen = _made(backend, env_fns, workers, batch, name, ray_options)
         except (AlreadyVectorised, WorkerError) as error:
             if backend != "auto" or AlreadyVectorised.__name__ not in f"{type(error)} {error}":
                 raise
             made, name, batch, samples = native()
-    try:
-        found = made.facts[0]
-        _refuse_different(made.facts, name)
-        settings = Settings(
-            observation_space=found["observation_space"],
-            action_space=found["action_space"],
-            info_fields=_fields(info_fields, samples),
-            autoreset_mode=made.autoreset_mode or mode or "next_step",
-            max_episode_steps=max_episode_steps,
-            validate=validate,
-            watched=timeout is not None,
-            lock_step=batch == len(made.facts),
-        )
-        made.attach(settings)
-        return Pool(
-            made,
-            batch_size=batch,
-            seed=seed,
-            settings=settings,
-            timeout=timeout,
-            on_failure=on_failure,
-            copy=copy,
-            name=name,
-        )
-    except BaseException:
-        made.close(0)
-        raise
+
+    def assemble(made: Backend) -> Pool:
+        try:
+            found = made.facts[0]
+            _refuse_different(made.facts, name)
+            settings = Settings(
+                observation_space=found["observation_space"],
+                action_space=found["action_space"],
+                info_fields=_fields(info_fields, samples),
+                autoreset_mode=made.autoreset_mode or mode or "next_step",
+                max_episode_steps=max_episode_steps,
+                validate=validate,
+                watched=timeout is not None,
+                lock_step=batch == len(made.facts),
+            )
+            made.attach(settings)
+            return Pool(
+                made,
+                batch_size=batch,
+                seed=seed,
+                settings=settings,
+                timeout=timeout,
+                on_failure=on_failure,
+                copy=copy,
+                name=name,
+            )
+        except BaseException:
+            made.close(0)
+            raise
+
+    pool = assemble(made)
+    if chosen is not None and backend == "auto":
+        pool = chosen.settle(pool, assemble)
+    return pool
 
 
 def _made(
-    backend: str, env_fns: list[Callable[[], Any]], num_workers: int | None, name: str
-) -> Backend:
-    count = len(env_fns)
+    backend: str,
+    env_fns: list[Callable[[], Any]],
+    num_workers: int | None,
+    batch_size: int,
+    name: str,
+    ray_options: Mapping[str, Any] | None,
+) -> tuple[Backend, Chosen | None]:
+    if ray_options is not None and backend != "ray":
+        raise PoolError(f'make_pool got ray_options for backend="{backend}"; they are for "ray".')
     try:
         if backend == "serial":
             from jaxenvs.bridge.backends.serial import SerialBackend
 
-            return SerialBackend(env_fns)
+            return SerialBackend(env_fns), None
         if backend == "thread":
             from jaxenvs.bridge.backends.thread import ThreadBackend
 
-            return ThreadBackend(env_fns, num_workers)
-        from jaxenvs.bridge.backends.process import ProcessBackend
+            return ThreadBackend(env_fns, num_workers), None
+        if backend == "ray":
+            from jaxenvs.bridge.backends.ray import RayBackend
 
-        return ProcessBackend(env_fns, num_workers or default_workers(count))
+            return RayBackend(env_fns, num_workers, ray_options), None
+        if backend == "asyncio":
+            from jaxenvs.bridge.backends.event_loop import AsyncioBackend
+
+            return AsyncioBackend(env_fns, num_workers), None
+        if num_workers is not None:
+            from jaxenvs.bridge.backends.process import ProcessBackend
+
+            return ProcessBackend(env_fns, num_workers), None
+        only = None if backend == "auto" else backend
+        chosen = Chosen(env_fns, batch_size, name, only)
+        return chosen.backend, chosen
     except Broken as error:
         raise _not_made(error.post, f"environment {error.post.instance}", name) from None
 

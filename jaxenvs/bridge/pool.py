@@ -15,8 +15,8 @@ from gymnasium.vector.utils import batch_space
 
 from jaxenvs.bridge import _lines
 from jaxenvs.bridge._arrays import AutoresetMode
-from jaxenvs.bridge._instances import REMAKING
 from jaxenvs.bridge._infos import merged, unpickled
+from jaxenvs.bridge._instances import REMAKING
 from jaxenvs.bridge._layout import Leaf, leaves_of, tree_of
 from jaxenvs.bridge._log import log
 from jaxenvs.bridge.backends.base import (
@@ -154,6 +154,16 @@ class Pool(gymnasium.vector.VectorEnv):
         return self._backend.num_workers
 
     @property
+    def bounds(self) -> tuple[int, ...] | None:
+        """Where each worker's environments begin, and where the last one's end."""
+        return self._backend.bounds
+
+    @property
+    def owes(self) -> int:
+        """How many environments were asked for something that `recv` has not yet returned."""
+        return self.num_envs if self._all_pending is not None else self._num_busy
+
+    @property
     def unwrapped(self) -> "Pool":
         return self
 
@@ -168,6 +178,13 @@ class Pool(gymnasium.vector.VectorEnv):
 
     def __exit__(self, *_: object) -> None:
         self.close()
+
+    def forget_episodes(self) -> None:
+        """Has all environments to be reset before they are stepped again, as at the beginning."""
+        with self._lock:
+            self._refuse_pending("reset")
+            self._all_ready = False
+            self._ready[:] = False
 
     # --- reset ---
 
@@ -202,8 +219,10 @@ class Pool(gymnasium.vector.VectorEnv):
                 self.reset_async(seed=seed, options=options)
                 return self.reset_wait()
             ids = self._ids(env_ids if mask is None else np.flatnonzero(mask))
-            if mask is not None and np.ndim(seed) == 1 and len(seed) == self.num_envs:
-                seed = [seed[i] for i in ids]  # Gymnasium's way: one for each, used or not
+            has_each = isinstance(seed, (Sequence, np.ndarray)) and len(seed) == self.num_envs
+            if mask is not None and has_each:
+                seeds: Any = seed  # Gymnasium's way: one for each, used or not
+                seed = [seeds[i] for i in ids]
             self._refuse_busy("reset", ids)
             if self._num_busy:
                 self._refuse_pending("reset of some")
@@ -231,6 +250,7 @@ class Pool(gymnasium.vector.VectorEnv):
             NothingPendingError: no reset was begun.
         """
         with self._lock:
+            self._refuse_closed()
             if self._all_pending != RESET_ALL:
                 raise NothingPendingError(
                     "reset_wait was called, and no reset was begun.  Call reset_async() first."
@@ -327,6 +347,7 @@ class Pool(gymnasium.vector.VectorEnv):
             NothingPendingError: no step was begun.
         """
         with self._lock:
+            self._refuse_closed()
             if self._all_pending != STEP_ALL:
                 raise NothingPendingError(
                     "step_wait was called, and no step was begun.  Call step_async(actions) first."
@@ -355,9 +376,10 @@ class Pool(gymnasium.vector.VectorEnv):
             NothingPendingError: none is at work.
         """
         with self._lock:
+            self._refuse_closed()
+            self._refuse_hosted("recv")
             if self._all_pending is not None:
                 return self._wait_for_all()
-            self._refuse_closed()
             if not self._num_busy:
                 raise NothingPendingError(
                     "recv was called, and no environment owes a result.  Call send(actions,"
@@ -546,14 +568,18 @@ class Pool(gymnasium.vector.VectorEnv):
         sizes = answer.info_size[ids]
         own: list[tuple[int, Mapping[str, Any]]] = []
         final: dict[int, Mapping[str, Any]] = {}
-        for row in np.flatnonzero(sizes).tolist():
-            instance, size = int(ids[row]), int(sizes[row])
-            if size > 0:
-                data = answer.info[instance, :size].data
-            else:
-                (data,) = self._tell_backend(
-                    self._backend.message, "kept_info", (instance,), buffer
-                )
+        rows = np.flatnonzero(sizes)
+        kept = rows[sizes[rows] < 0]
+        data_of: dict[int, Any] = {}
+        if len(kept):
+            found = self._tell_backend(
+                self._backend.message, "kept_info", ids[kept].tolist(), buffer
+            )
+            data_of = dict(zip(kept.tolist(), found, strict=True))
+        for row in rows.tolist():
+            data = data_of.get(row)
+            if data is None:
+                data = answer.info[ids[row], : sizes[row]].data
             info, final[row] = unpickled(data)
             if not self._reserved.isdisjoint(info):
                 info = {name: info[name] for name in info if name not in self._reserved}
@@ -1041,9 +1067,3 @@ def _close_unasked(backend: Backend) -> None:
     """Closes what was never closed: at garbage collection, or at the end of the program."""
     with contextlib.suppress(Exception):
         backend.close(1.0)
-
-
-def default_workers(num_envs: int) -> int:
-    """As many as this process may use cores, and no more than there are environments."""
-    cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count()
-    return max(1, min(num_envs, cores or 1))

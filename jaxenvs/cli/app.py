@@ -49,6 +49,15 @@ examples:
   jaxenvs render CartPole-v1 -o random.gif
   jaxenvs render CartPole-v1 -o trained.mp4 --checkpoint runs/CartPole-v1
   jaxenvs render Acrobot-v1 -o strip.png --seed 3 --max-steps 100""",
+    "tune": """\
+Try every way to run N environments that are not JAX, and keep the fastest for backend="auto".
+
+The environments are stepped with random actions.
+
+examples:
+  jaxenvs tune gymnasium/CartPole-v1 --num-envs 64
+  jaxenvs tune gymnasium/Ant-v5 --num-envs 16 --batch-size 8
+  jaxenvs tune ALE/Pong-v5 --num-envs 16 --dry-run""",
     "doctor": """\
 Show what is installed and in use: versions, devices, cores, memory, the native part of the host
 bridge, extras, environment variables. Exits with 2 where JAX does not start, or where something
@@ -124,6 +133,15 @@ def _parser() -> argparse.ArgumentParser:
         "--fps", type=float, metavar="N", default=30.0, help="frames a second (default: 30)"
     )
     render.add_argument("--seed", type=int, metavar="N", default=0, help="(default: 0)")
+
+    tune = _command(commands, "tune", "tune", "the fastest way to run hosted environments")
+    _add_id(tune)
+    tune.add_argument("--num-envs", type=int, metavar="N", default=16, help="(default: 16)")
+    tune.add_argument("--batch-size", type=int, metavar="B", help="of recv (default: all)")
+    tune.add_argument(
+        "--seconds", type=float, metavar="S", default=0.5, help="for each way (default: 0.5)"
+    )
+    tune.add_argument("--dry-run", action="store_true", help="print the table, keep nothing")
 
     doctor = _command(commands, "doctor", "doctor", "what is installed and in use")
     doctor.add_argument(

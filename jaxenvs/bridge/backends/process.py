@@ -122,6 +122,14 @@ class _Process:
                 _wait_readable(self.pidfd, 0.1)
         return status
 
+    def discard(self) -> None:
+        """Ends it before it is part of a pool."""
+        self.socket.close()
+        if self.pidfd is not None:
+            _wait_readable(self.pidfd, 1.0)  # it closes its environments
+        self.reap()
+        self.forget()
+
     def forget(self) -> None:
         self.socket.close()
         if self.pidfd is not None:
@@ -135,6 +143,8 @@ class ProcessBackend(Backend):
     Args:
         env_fns: one for each instance.
         num_workers: among which they are divided, in order.
+        bounds: where each worker's begin, and where the last one's end; None divides evenly.
+        scout: a worker that has made the first one already, see `scouted`; it becomes worker 0.
 
     Raises:
         PoolError: they cannot be pickled.
@@ -143,7 +153,14 @@ class ProcessBackend(Backend):
 
     name = "process"
 
-    def __init__(self, env_fns: Sequence[Callable[[], Any]], num_workers: int) -> None:
+    def __init__(
+        self,
+        env_fns: Sequence[Callable[[], Any]],
+        num_workers: int,
+        *,
+        bounds: Sequence[int] | None = None,
+        scout: _Process | None = None,
+    ) -> None:
         is_there(POOL)  # compiles it where it is missing, before the workers look for it
         self.num_workers = num_workers
         self._owner = os.getpid()
@@ -156,10 +173,13 @@ class ProcessBackend(Backend):
         self._progress: dict[int, tuple[tuple[int, int, int], float]] = {}
         self._hung: dict[int, tuple[int, int, int]] = {}
         self._options: tuple[dict[str, Any] | None, bytes | None] = None, None  # and pickled
-        bounds = [w * len(env_fns) // num_workers for w in range(num_workers + 1)]
-        self._processes: list[_Process] = []
+        even = (w * len(env_fns) // num_workers for w in range(num_workers + 1))
+        self.bounds = bounds = tuple(bounds or even)
+        self._processes: list[_Process] = [] if scout is None else [scout]
         try:
-            for w in range(num_workers):
+            if scout is not None:
+                scout.extend(list(env_fns[1 : bounds[1]]))
+            for w in range(len(self._processes), num_workers):
                 fns = list(env_fns[bounds[w] : bounds[w + 1]])
                 self._processes.append(_started(w, fns, bounds[w]))
             self.facts = [fact for process in self._processes for fact in process.made()]
@@ -268,7 +288,9 @@ class ProcessBackend(Backend):
             self._tell(process, ("options", options))
 
     def _tell(self, process: _Process, message: Any) -> Any:
-        data = _packed(message, f"what {message[0]!r} was given")
+        outcome: Any = None
+        what = str(message[2] if message[0] == "call" else message[0])
+        data = _packed(message, f"what {what!r} was given")
         with self._message_lock:
             if self._broken:
                 raise Broken(self._broken)
@@ -280,15 +302,15 @@ class ProcessBackend(Backend):
                     outcome = process.receive()
                     process.owed -= 1
             except (EOFError, OSError):
-                text = f"the process {process.pid} ended while it was asked for {message[0]!r}"
-                raise Broken(process.post(process.first, str(message[0]), text)) from None
+                text = f"the process {process.pid} ended while it was asked for {what!r}"
+                raise Broken(process.post(process.first, what, text)) from None
             except BaseException:
                 if not process.owed:  # Ctrl-C before the message was whole: it would wait for ever
                     process.kill()
                 raise
             self.lines.settle(process.number)
         if outcome[0] == "error":
-            raise Broken(process.post(outcome[1], str(message[0]), outcome[2]))
+            raise Broken(process.post(outcome[1], what, outcome[2]))
         return outcome[1]
 
     # --- faults ---
@@ -475,6 +497,22 @@ def _packed(message: Any, what: str) -> bytes:
         raise PoolError(
             f"{what} cannot be sent to a worker process: {type(error).__name__}: {error}."
         ) from error
+
+
+def scouted(env_fn: Callable[[], Any], seconds: float) -> tuple[_Process, Any, Any]:
+    """A worker with one environment, the facts of that, and what `measure` found of it.
+
+    Raises:
+        PoolError, Broken: as `ProcessBackend`.
+    """
+    is_there(POOL)
+    process = _started(0, [env_fn], 0)
+    try:
+        (facts,) = process.made()
+        return process, facts, process.measure(seconds)
+    except BaseException:
+        process.discard()
+        raise
 
 
 def _started(number: int, env_fns: list[Callable[[], Any]], first: int) -> _Process:

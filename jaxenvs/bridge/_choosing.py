@@ -1,0 +1,117 @@
+"""What "auto" does: measures, makes what was predicted to be fastest, and makes sure of it."""
+
+from collections.abc import Callable
+from typing import Any
+
+from jaxenvs.bridge._log import log
+from jaxenvs.bridge.backends.base import Backend
+from jaxenvs.bridge.backends.process import ProcessBackend, scouted
+from jaxenvs.bridge.backends.serial import SerialBackend
+from jaxenvs.bridge.backends.thread import ThreadBackend
+from jaxenvs.bridge.pool import Pool
+from jaxenvs.bridge.tuning import (
+    MEASURED_SECONDS,
+    Load,
+    Measurement,
+    Way,
+    kept,
+    num_cores,
+    throughput,
+    ways,
+)
+from jaxenvs.errors import PoolError
+
+EnvFns = list[Callable[[], Any]]
+_TRIAL_SECONDS = 0.05
+_LONG = 0.05  # seconds of a batch from which a prediction is precise, and a trial is dear
+
+
+class Chosen:
+    """A backend that was chosen, and why.
+
+    Args:
+        env_fns: one for each environment.
+        batch_size: how many results are waited for.
+        name: of the environments, by which what was tuned is found.
+        only: the one backend to choose the workers of; None for any.
+
+    Raises:
+        PoolError, Broken: as the backends.
+    """
+
+    def __init__(self, env_fns: EnvFns, batch_size: int, name: str, only: str | None) -> None:
+        self._env_fns = env_fns
+        self._serial_seconds = 0.0
+        self._certain = True
+        way = kept(name, len(env_fns), batch_size)
+        if way is not None and only in (None, way.backend):
+            self.way, self.why = way, "`jaxenvs tune` found it fastest"
+            self.backend = self._make(way, None)
+        else:
+            self.way, self.backend, self.why = self._measured(batch_size, only)
+        log.info("%s, %d environments: %s; %s", name, len(env_fns), self.way, self.why)
+
+    def _measured(self, batch_size: int, only: str | None) -> tuple[Way, Backend, str]:
+        count = len(self._env_fns)
+        load = Load()
+        try:
+            scout, facts, found = scouted(self._env_fns[0], MEASURED_SECONDS)
+        except PoolError as error:
+            if only is not None:
+                raise
+            why = f"they cannot be sent to another process: {error}"
+            return Way("serial"), SerialBackend(self._env_fns), why
+        try:
+            if found is None and facts["is_coroutine"] and only is None:
+                way, why = Way("asyncio"), "their calls are coroutines"
+            elif found is None:
+                workers = min(count, num_cores())
+                way, why = Way("process", workers), "one could not be measured: its step raised"
+            else:
+                cores = num_cores()
+                free = load.free_cores(cores, found["spent"])
+                m = Measurement(**found, cores=cores, free_cores=free)
+                candidates = [
+                    each for each in ways(m, count, batch_size) if only in (None, each.backend)
+                ]
+                way, why = candidates[0], str(m)
+                serial = [each for each in ways(m, count, batch_size) if each.backend == "serial"]
+                self._serial_seconds = serial[0].seconds
+                self._certain = way.seconds > _LONG and way.seconds < serial[0].seconds / 1.5
+            if way.backend == "process":
+                made, scout = scout, None
+                return way, self._make(way, made), why
+        finally:
+            if scout is not None:
+                scout.discard()
+        return way, self._make(way, None), why
+
+    def _make(self, way: Way, scout: Any) -> Backend:
+        if way.backend == "serial":
+            return SerialBackend(self._env_fns)
+        if way.backend == "thread":
+            return ThreadBackend(self._env_fns, way.num_workers)
+        if way.backend == "asyncio":
+            from jaxenvs.bridge.backends.event_loop import AsyncioBackend
+
+            return AsyncioBackend(self._env_fns, way.num_workers or None)
+        return ProcessBackend(self._env_fns, way.num_workers, bounds=way.bounds, scout=scout)
+
+    def settle(self, pool: Pool, assemble: Callable[[Backend], Pool]) -> Pool:
+        """Tries the pool, and replaces it by a serial one where that is faster after all."""
+        if self._certain or self.way.backend == "serial" or not self._serial_seconds:
+            return pool
+        try:
+            seconds = throughput(pool, _TRIAL_SECONDS)
+        except Exception as error:  # it will be raised again where somebody can do something
+            log.info("trying %r failed: %s", pool, error)
+            seconds = 0.0
+        if seconds <= self._serial_seconds:
+            pool.forget_episodes()
+            return pool
+        log.info(
+            "%s took %.0f us a batch where serial takes %.0f; serial it is",
+            *(self.way, seconds * 1e6, self._serial_seconds * 1e6),
+        )
+        pool.close()
+        return assemble(SerialBackend(self._env_fns))

@@ -1,0 +1,65 @@
+"""`jaxenvs tune`: every way to run environments that are not JAX, measured."""
+
+import argparse
+from typing import Any
+
+from jaxenvs.bridge.making import make_pool
+from jaxenvs.bridge.tuning import Way, keep, num_cores, throughput
+from jaxenvs.cli._console import console, table
+from jaxenvs.errors import JaxenvsError, PoolError
+
+
+def run(options: argparse.Namespace) -> None:
+    """Prints a table of all that was tried, and keeps the fastest."""
+    num_envs, batch_size = options.num_envs, options.batch_size or options.num_envs
+    found: list[tuple[Way, str]] = []
+    for backend, workers in _candidates(num_envs):
+        try:
+            tried = _tried(options.id, num_envs, batch_size, backend, workers, options.seconds)
+            found.append((tried, ""))
+        except JaxenvsError as error:
+            way = Way(backend, workers or 0, seconds=float("inf"))
+            found.append((way, str(error).split("\n", 1)[0]))
+    possible = [way for way, why in found if not why]
+    if not possible:
+        raise PoolError(f'none of the ways to run "{options.id}" worked: {found[0][1]}')
+    best = min(possible, key=lambda way: way.seconds)
+    title = f"{options.id}, {num_envs} environments, {batch_size} a batch, {num_cores()} cores"
+    shown = table("backend", "workers", "us a batch", "steps/s", "against serial", "", title=title)
+    serial = found[0][0].seconds
+    for way, why in sorted(found, key=lambda pair: pair[0].seconds):
+        shown.add_row(*_row(way, why, batch_size, serial), "best" if way is best else "")
+    console().print(shown)
+    if not options.dry_run:
+        path = keep(options.id, num_envs, batch_size, best)
+        console().print(f'{best} is kept in {path}; backend="auto" takes it from there.')
+
+
+def _row(way: Way, why: str, batch_size: int, serial: float) -> tuple[str, ...]:
+    workers = str(way.num_workers) if way.num_workers else "-"
+    if why:
+        return way.backend, workers, "-", "-", why[:60]
+    rate = f"{batch_size / way.seconds:,.0f}"
+    return way.backend, workers, f"{way.seconds * 1e6:,.1f}", rate, f"{serial / way.seconds:.2f}x"
+
+
+def _candidates(num_envs: int) -> list[tuple[str, int | None]]:
+    """Every way worth trying, serial first; None workers are chosen, unevenly split."""
+    cores = num_cores()
+    processes = sorted({1, cores, 2 * cores, 4 * cores, 16 * cores, num_envs})
+    threads = sorted({cores, 16, 64, num_envs})
+    return [
+        ("serial", None),
+        ("process", None),
+        *(("process", n) for n in processes if n <= min(num_envs, 16 * cores)),
+        *(("thread", n) for n in threads if n <= min(num_envs, 256)),
+        ("asyncio", None),
+    ]
+
+
+def _tried(
+    id: str, num_envs: int, batch_size: int, backend: str, workers: int | None, seconds: float
+) -> Way:
+    options: dict[str, Any] = {} if workers is None else {"num_workers": workers}
+    with make_pool(id, num_envs, batch_size=batch_size, backend=backend, **options) as pool:  # pyright: ignore[reportArgumentType]
+        return Way(backend, pool.num_workers, pool.bounds, throughput(pool, seconds))
