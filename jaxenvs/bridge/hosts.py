@@ -205,13 +205,16 @@ def _of_dm_control(id: str, name: str, kwargs: dict[str, Any]) -> Callable[[], A
 
 def _of_pettingzoo(id: str, name: str, kwargs: dict[str, Any]) -> Callable[[], Any]:
     family, _, game = name.partition("/")
-    root = "mpe2" if family == "mpe" and importlib.util.find_spec("mpe2") else None
-    if root is None:
-        zoo, root = _import("pettingzoo", id, "pettingzoo"), f"pettingzoo.{family}"
-        families = [each.name for each in pkgutil.iter_modules(zoo.__path__) if each.ispkg]
-        if family not in families or not game:
-            raise _unknown(id, (f"pettingzoo/{each}" for each in families))
-    games = [each.name for each in pkgutil.iter_modules(importlib.import_module(root).__path__)]
+    # Its family mpe has become a package of its own.
+    root = "mpe2" if family == "mpe" else f"pettingzoo.{family}"
+    zoo = _import("mpe2" if family == "mpe" else "pettingzoo", id, "pettingzoo")
+    if family != "mpe":
+        families = {each.name for each in pkgutil.iter_modules(zoo.__path__) if each.ispkg}
+        families -= {"env_registry", "test", "utils"}
+        if family not in families:
+            raise _unknown(id, (f"pettingzoo/{each}/" for each in {*families, "mpe"}))
+        zoo = importlib.import_module(root)
+    games = [each.name for each in pkgutil.iter_modules(zoo.__path__) if "_v" in each.name]
     if game not in games:
         raise _unknown(id, (f"pettingzoo/{family}/{each}" for each in games))
     module = _import(f"{root}.{game}", id, "pettingzoo")
