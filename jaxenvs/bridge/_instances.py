@@ -68,6 +68,7 @@ class Instances:
         current: Any = None,
         own_process: bool = False,
         alone: bool = False,
+        keeps_infos: bool = False,
     ) -> None:
         """Says where answers go.
 
@@ -79,6 +80,7 @@ class Instances:
             current: one writable number, told which instance is at work, plus 1; None for nobody.
             own_process: whether Ctrl-C is none of ours.
             alone: whether the arrays have rows for these instances only.
+            keeps_infos: whether the caller takes infos as they are, by `kept_info`; else pickled.
         """
         self._plan, self._arrays = plan, arrays
         self._limit = max_episode_steps
@@ -100,7 +102,8 @@ class Instances:
         self._died: set[int] = set()
         self._last: dict[int, tuple[Any, bool, bool, Any]] = {}  # what finished rows stay at
         self._previous = self._views[0]
-        self._kept: dict[tuple[int, int], bytes] = {}  # infos too large for their slots
+        self._kept: dict[tuple[int, int], Any] = {}  # infos too large for their slots, or all
+        self._keeps_infos = keeps_infos
         self.options: dict[str, Any] | None = None  # of the next reset
 
     # --- what a worker is asked for ---
@@ -171,8 +174,8 @@ class Instances:
         for view in self._views:  # of which some may be left
             view.with_info.update(rows)
 
-    def kept_info(self, buffer: int, row: int) -> bytes:
-        """The pickled info that was too large for its slot."""
+    def kept_info(self, buffer: int, row: int) -> Any:
+        """The info that is in no slot: pickled, or as it is."""
         return self._kept.get((buffer, row)) or _pickled(({}, {}))  # it went with its process
 
     def call(self, row: int, name: str, args: Sequence[Any], kwargs: Mapping[str, Any]) -> Any:
@@ -351,6 +354,11 @@ class Instances:
             if row in view.with_info:
                 self._no_info(row, view)
             return 0
+        if self._keeps_infos:
+            self._kept[self._views.index(view), row] = info or {}, final_info or {}
+            view.info_size[row] = -1
+            view.with_info.add(row)
+            return INFO
         data = _pickled((info, final_info))
         if len(data) <= INFO_ROOM:
             view.info[row, : len(data)] = np.frombuffer(data, np.uint8)
@@ -476,6 +484,7 @@ class _View:
         floats = [array for array in self._observation if array.dtype.kind in "fc"]
         self._floats = [*floats, answer.reward[rows]]
         self._flat = [array.reshape(-1) for array in self._floats]
+        self._flat_rows = [[array[row].reshape(-1) for array in floats] for row in range(count)]
 
     def flags_down(self) -> None:
         for flag in self._flags:
@@ -486,7 +495,8 @@ class _View:
         return any(_flat_has_nan(flat) for flat in self._flat)
 
     def row_has_nan(self, row: int) -> bool:
-        return any(_flat_has_nan(array[row].reshape(-1)) for array in self._floats)
+        reward = self.reward[row]
+        return reward != reward or any(map(_flat_has_nan, self._flat_rows[row]))
 
     def keep_final(self, row: int, previous: "_View") -> None:
         """What was last seen of an episode that was cut is the last of it."""
@@ -509,12 +519,15 @@ def _flat_has_nan(flat: np.ndarray) -> bool:
     return bool(found != found)
 
 
-def _action_reader(plan: Plan, arrays: list[np.ndarray]) -> Callable[[int | None], Any]:
-    """A function from a row to a list with its action, or from None to those of all rows."""
+def _action_reader(plan: Plan, arrays: list[np.ndarray]) -> Callable[[Any], Any]:
+    """A function from a row, or an array of rows, to a list of actions; from None to all."""
     leaves, space = plan.action_leaves, plan.action_space
 
-    def part(leaf: Leaf, array: np.ndarray, row: int | None) -> list[Any]:
-        rows = array if row is None else array[row : row + 1]
+    def part(leaf: Leaf, array: np.ndarray, row: Any) -> list[Any]:
+        if row is None:
+            rows = array
+        else:
+            rows = array[row : row + 1] if type(row) is int else array[row]
         # Integers of Python are what environments index with fastest. Arrays are copied, for
         # environments that keep them.
         return rows.tolist() if not leaf.shape else list(rows.copy())
@@ -523,7 +536,7 @@ def _action_reader(plan: Plan, arrays: list[np.ndarray]) -> Callable[[int | None
         (leaf,), (array,) = leaves, arrays
         return lambda row: part(leaf, array, row)
 
-    def read(row: int | None) -> list[Any]:
+    def read(row: Any) -> list[Any]:
         parts = [part(leaf, array, row) for leaf, array in zip(leaves, arrays, strict=True)]
         return [tree_of(space, iter(each)) for each in zip(*parts, strict=True)]
 

@@ -33,6 +33,7 @@ class SerialBackend(Backend):
             max_episode_steps=settings.max_episode_steps,
             validate=settings.validate,
             report=lambda *post: self._posts.append(Post(*post)),
+            keeps_infos=True,
         )
 
     def start_all(self, op: int, buffer: int) -> None:
@@ -65,9 +66,12 @@ class SerialBackend(Backend):
         return self._attention()
 
     def message(self, kind: str, instances: Sequence[int], *what: Any) -> list[Any]:
+        if kind == "kept_info":
+            return [self._instances.kept_info(what[0], row) for row in instances]
         outcome = perform(self._instances, kind, instances, *what)
         if outcome[0] == "error":
-            raise Broken(Post(outcome[1], kind, outcome[2]))
+            name = what[0] if kind == "call" else kind
+            raise Broken(Post(outcome[1], name, outcome[2]))
         return outcome[1]
 
     def set_options(self, options: dict[str, Any] | None) -> None:

@@ -77,6 +77,7 @@ class ThreadBackend(Backend):
             max_episode_steps=settings.max_episode_steps,
             validate=settings.validate,
             report=lambda *post: self._posts.append(Post(*post)),
+            keeps_infos=True,
         )
 
     # --- steps ---
