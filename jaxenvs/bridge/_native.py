@@ -110,13 +110,17 @@ def is_there(part: Part) -> bool:
     return reason is None
 
 
-def only_look() -> None:
-    """Has this process compile nothing: workers use what their caller has found."""
-    global _compiles
-    _compiles = False
+def pool_path() -> str | None:
+    """The file of the pool library of this process; None where it goes without."""
+    return None if reason_missing(pool_library) else pool_library()._name
 
 
-_compiles = True
+def use_pool(path: str | None) -> None:
+    """Has this process, a worker, use the pool library of its caller, or go without as that does."""
+    _given[POOL] = path
+
+
+_given: dict[Part, str | None] = {}
 
 
 def forget() -> None:
@@ -184,11 +188,14 @@ def find(part: Part) -> Path:
     Raises:
         NativePartMissing: there is none, and none can be made.
     """
+    if part in _given:
+        path = _given[part]
+        if path is None:
+            raise NativePartMissing("the caller of this worker goes without it")
+        return Path(path)
     found = look(part)
     if isinstance(found, Path):
         return found
-    if not _compiles:
-        raise NativePartMissing("it was not there when this process started")
     reasons = []
     for folder in _folders():
         try:

@@ -20,7 +20,7 @@ from jaxenvs.bridge import _lines
 from jaxenvs.bridge._arrays import Arrays
 from jaxenvs.bridge._instances import Instances
 from jaxenvs.bridge._lines import Bell, Words, WorkerLines
-from jaxenvs.bridge._native import NativePartMissing, only_look, pool_library
+from jaxenvs.bridge._native import NativePartMissing, pool_library, use_pool
 from jaxenvs.bridge._segment import Segment
 from jaxenvs.bridge._wire import receive, send, send_packed
 
@@ -32,11 +32,11 @@ def main(settings: dict[str, Any], fds: list[int]) -> None:
     """Runs until it is told to quit, or the caller has gone.
 
     Args:
-        settings: "env_fns", cloudpickled, and "first".
+        settings: "env_fns", cloudpickled, "first", and "library", the caller's compiled part.
         fds: a socket to the caller, and the caller's pidfd where there is one.
     """
     sock = socket.socket(fileno=fds[0])
-    only_look()  # the caller has compiled what can be compiled
+    use_pool(settings["library"])
     _end_with_caller(sock, fds[1] if len(fds) > 1 else None)
     try:
         instances = Instances(cloudpickle.loads(settings["env_fns"]), settings["first"])

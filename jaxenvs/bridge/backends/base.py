@@ -83,6 +83,7 @@ class Backend(abc.ABC):
     autoreset_mode: AutoresetMode | None = None  # where it is not for the pool to choose
     facts: Sequence[Mapping[str, Any]]  # of each environment, see `_worker.facts`
     num_workers: int
+    bounds: tuple[int, ...] | None = None  # of workers that keep their instances
     _owner: int | None = None  # the only process that can use it; None for any
     plan: Plan
     arrays: Arrays

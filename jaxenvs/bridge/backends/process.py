@@ -17,7 +17,7 @@ from jaxenvs.bridge import _lines
 from jaxenvs.bridge._arrays import Arrays
 from jaxenvs.bridge._lines import Bell, CallerLines, Words, num_bells, request, room_for, words_size
 from jaxenvs.bridge._log import log
-from jaxenvs.bridge._native import POOL, is_there
+from jaxenvs.bridge._native import POOL, is_there, pool_path
 from jaxenvs.bridge._segment import Segment
 from jaxenvs.bridge._wire import receive, send, send_packed
 from jaxenvs.bridge._zygote import zygote
@@ -46,7 +46,7 @@ class _Process:
         caller = _pidfd(os.getpid())
         try:
             self.pid = zygote.fork(
-                {"env_fns": self._env_fns, "first": self.first},
+                {"env_fns": self._env_fns, "first": self.first, "library": pool_path()},
                 (theirs.fileno(), *(() if caller is None else (caller,))),
             )
         except BaseException:
