@@ -1,0 +1,664 @@
+"""Environments in actors of a Ray cluster, several in each.
+
+Ray places the actors, carries the messages and starts an actor anew where its process or its node
+died. A message has a number: one whose answer was lost is sent again, and an actor that has done
+it already answers without doing it twice.
+"""
+
+import contextlib
+import dataclasses
+import gc
+import itertools
+import os
+import sys
+import threading
+import time
+import traceback
+from collections import deque
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from typing import Any
+
+import cloudpickle
+import numpy as np
+
+from jaxenvs.bridge import _lines
+from jaxenvs.bridge._arrays import Arrays
+from jaxenvs.bridge._instances import Instances
+from jaxenvs.bridge._log import log
+from jaxenvs.bridge._worker import facts, perform
+from jaxenvs.bridge.backends.base import (
+    RESET,
+    RESET_ALL,
+    STEP_ALL,
+    Backend,
+    Broken,
+    Post,
+    Private,
+    Settings,
+)
+from jaxenvs.errors import PoolError, missing_extra
+
+_ROUND = 0.1  # seconds of waiting after which one looks who failed
+_RETRY = 0.2  # seconds between two attempts to reach an actor that Ray starts anew
+_DEATHS_IN_A_ROW = 3  # of an actor that answers nothing in between, before the pool gives up
+_REFUSALS_IN_A_ROW = 5  # likewise, of an actor that Ray says is dead
+_START = 60.0  # seconds that Ray may take to start an actor anew before it is said to hang
+_PATIENCE = 10.0  # seconds without an actor after which that is said
+# No core is reserved, so that what is left of a cluster always has room for an actor.
+_OPTIONS = {"num_cpus": 0, "scheduling_strategy": "SPREAD"}
+_OURS = {"max_restarts": -1, "max_task_retries": 0}
+
+
+# --- in the actor -----------------------------------------------------------------------------
+
+
+@dataclasses.dataclass(frozen=True)
+class _Request:
+    """A step or a reset of some instances of an actor."""
+
+    op: int
+    buffer: int
+    rows: list[int] | None  # None for all, in order
+    actions: list[np.ndarray]  # of these rows; none for a reset
+    seeds: np.ndarray | None
+    options: dict[str, Any] | None
+
+
+@dataclasses.dataclass(frozen=True)
+class _Answer:
+    """What came of it: arrays with a row for each instance that was asked."""
+
+    arrays: list[np.ndarray]  # in the order of `_columns`
+    infos: dict[int, bytes]  # by the place among the rows; where there is one
+    noted: int
+    posts: list[tuple[int, str, str]]
+    pid: int
+
+
+class _Actor:
+    """The environments of one worker, in a process of Ray's.
+
+    It is made without environments, so that it never fails itself: an actor that Ray starts anew
+    says so by answering None, and is told what to make.
+    """
+
+    def __init__(self) -> None:
+        self._instances: Instances | None = None
+        self._attached = False
+        self._answers: dict[int, _Answer] = {}  # that the caller may not have
+        self._posts: list[tuple[int, str, str]] = []
+
+    def make(self, env_fns: bytes, first: int, path: list[str]) -> Any:
+        """Makes the environments; ("made", facts, pid) or ("failed", instance, traceback)."""
+        known = set(sys.path)
+        sys.path += [each for each in path if each not in known and os.path.isdir(each)]
+        try:
+            self._instances = Instances(cloudpickle.loads(env_fns), first)
+            found = cloudpickle.dumps([facts(env) for env in self._instances.envs])
+            return "made", found, os.getpid()
+        except BaseException as error:
+            instance = getattr(error, "jaxenvs_instance", first)
+            return "failed", instance, "".join(traceback.format_exception(error))
+
+    def attach(self, settings: bytes, recover: bool) -> None:
+        """Says how they are run."""
+        assert self._instances is not None
+        found: Settings = cloudpickle.loads(settings)
+        plan, self._arrays = Private.arrays(found, len(self._instances))
+        self._instances.attach(
+            plan,
+            self._arrays,
+            max_episode_steps=found.max_episode_steps,
+            validate=found.validate,
+            report=lambda *post: self._posts.append(post),
+            own_process=True,
+            alone=True,
+        )
+        if recover:
+            self._instances.recover()
+        self._attached = True
+        gc.collect()
+        gc.freeze()
+
+    def run(self, number: int, received: int, request: _Request) -> _Answer | None:
+        """Does a request; None if the environments are gone with the process that had them.
+
+        Args:
+            number: of the request; one that was done already is answered as it was.
+            received: the caller has the answers of all requests before this one.
+        """
+        if not self._attached:
+            return None
+        for old in [each for each in self._answers if each < received]:
+            del self._answers[old]
+        if number not in self._answers:
+            self._answers[number] = self._done(request)
+        return self._answers[number]
+
+    def _done(self, request: _Request) -> _Answer:
+        instances, arrays = self._instances, self._arrays
+        assert instances is not None
+        rows = slice(None) if request.rows is None else request.rows
+        for target, part in zip(arrays.actions, request.actions, strict=False):
+            target[rows] = part
+        if request.op in (RESET, RESET_ALL):
+            arrays.seeds[rows] = request.seeds
+            instances.options = request.options
+            noted = instances.reset_rows(request.buffer, request.rows)
+        elif request.op == STEP_ALL:
+            noted = instances.step_all(request.buffer)
+        else:
+            noted = 0
+            for row in request.rows or ():
+                noted |= instances.step_one(request.buffer, row)
+        # Copies: they stay as they are while the environments go on.
+        columns = [array[rows].copy() for array in _columns(arrays, request.buffer)]
+        arrays.restarted[rows] = False
+        posts, self._posts = self._posts, []
+        return _Answer(columns, self._infos(request), noted, posts, os.getpid())
+
+    def _infos(self, request: _Request) -> dict[int, bytes]:
+        answer, infos = self._arrays.answers[request.buffer], {}
+        every = range(len(answer.info_size)) if request.rows is None else request.rows
+        for place, row in enumerate(every):
+            size = int(answer.info_size[row])
+            if size < 0:
+                assert self._instances is not None
+                infos[place] = self._instances.kept_info(request.buffer, row)
+            elif size:
+                infos[place] = answer.info[row, :size].tobytes()
+        return infos
+
+    def perform(self, kind: str, *what: Any) -> Any:
+        """What `_worker.perform` returns, pickled; None if the environments are gone."""
+        if not self._attached:
+            return None
+        assert self._instances is not None
+        return cloudpickle.dumps(perform(self._instances, kind, *what))
+
+
+def _columns(arrays: Arrays, buffer: int) -> list[np.ndarray]:
+    """All that an answer has but infos."""
+    answer = arrays.answers[buffer]
+    return [
+        *answer.observation,
+        *answer.final_observation,
+        *answer.fields,
+        *(answer.reward, answer.terminated, answer.truncated),
+        *(arrays.elapsed, arrays.restarted),
+    ]
+
+
+# --- in the caller ----------------------------------------------------------------------------
+
+
+@dataclasses.dataclass
+class _Pending:
+    """A request that was not answered yet."""
+
+    number: int
+    instances: np.ndarray
+    request: _Request
+    counts: bool = True  # whether somebody waits for it
+    ref: Any = None
+
+
+class _Member:
+    """One actor, as the caller knows it."""
+
+    def __init__(self, number: int, env_fns: bytes, instances: range, options: Any) -> None:
+        ray = _ray()
+        self.number, self.instances, self._env_fns = number, instances, env_fns
+        self.actor: Any = ray.remote(_Actor).options(**options).remote()
+        self.pid: int | None = None
+        self.pending: deque[_Pending] = deque()
+        self.numbers = itertools.count()
+        self.retry_at: float | None = None  # it cannot be reached now
+        self.warn_at: float | None = None  # until it is reached
+        self.starts_until = 0.0  # it is not yet called hanging
+        self.remade: list[Any] = []  # what a new process answers to `make` and `attach`
+        self.deaths = 0  # since it answered last
+        self.refusals = 0  # likewise: times that Ray said it is dead
+
+    def make(self) -> Any:
+        return self.actor.make.remote(self._env_fns, self.instances.start, list(sys.path))
+
+    def send(self, pending: _Pending) -> None:
+        received = self.pending[0].number if self.pending else pending.number
+        pending.ref = self.actor.run.remote(pending.number, received, pending.request)
+
+    def post(self, what: str, text: str, *, fatal: bool = False) -> Post:
+        return Post(self.instances.start, what, text, self.number, self.pid, fatal)
+
+
+class RayBackend(Backend):
+    """Actors of Ray.
+
+    Args:
+        env_fns: one for each instance.
+        num_workers: actors among which they are divided, in order; None for as many as the
+            cluster has cores.
+        options: of the actors, see Ray's `ActorClass.options`: resources of each, for instance.
+
+    Raises:
+        MissingExtraError: Ray is not installed.
+        PoolError: the functions cannot be pickled.
+        Broken: a constructor raised.
+    """
+
+    name = "ray"
+
+    def __init__(
+        self,
+        env_fns: Sequence[Callable[[], Any]],
+        num_workers: int | None,
+        options: Mapping[str, Any] | None = None,
+    ) -> None:
+        self._owner = os.getpid()
+        self._members: list[_Member] = []
+        self._posts: list[Post] = []
+        self._has_restarted = False
+        self._broken: Post | None = None
+        self._options: dict[str, Any] | None = None  # of the next resets
+        self._finished: deque[int] = deque()
+        self._noted = 0
+        self._kept: dict[tuple[int, int], bytes] = {}
+        self._progress: dict[int, tuple[int, float]] = {}
+        options = {**_OPTIONS, **(options or {}), **_OURS}
+        self._session = _Session()
+        try:
+            count = len(env_fns)
+            workers = num_workers or max(1, min(count, self._session.cores()))
+            bounds = [w * count // workers for w in range(workers + 1)]
+            for w in range(workers):
+                rows = range(bounds[w], bounds[w + 1])
+                packed = _packed(list(env_fns[rows.start : rows.stop]), rows)
+                self._members.append(_Member(w, packed, rows, options))
+            self.num_workers = workers
+            self.owners = np.repeat(np.arange(workers, dtype=np.int32), np.diff(bounds))
+            self.facts = [fact for found in self._all_made() for fact in found]
+        except BaseException:
+            self.close(0)
+            raise
+
+    def _all_made(self) -> Iterator[list[dict[str, Any]]]:
+        ray = _ray()
+        refs = [(member, member.make()) for member in self._members]
+        for member, ref in refs:
+            try:
+                while not ray.wait([ref], timeout=_PATIENCE)[0]:
+                    log.warning("worker %d has not been placed by Ray yet", member.number)
+                outcome, *what = ray.get(ref)
+            except ray.exceptions.RayError as error:
+                raise Broken(member.post("its constructor", _told(error))) from None
+            if outcome == "failed":
+                raise Broken(Post(what[0], "its constructor", what[1]))
+            member.pid = what[1]
+            yield cloudpickle.loads(what[0])
+
+    def attach(self, settings: Settings) -> None:
+        self.plan, self.arrays = Private.arrays(settings, len(self.owners))
+        self._settings = cloudpickle.dumps(settings)
+        self._columns = [_columns(self.arrays, buffer) for buffer in range(2)]
+        for member in self._members:
+            # Before all requests; if it is lost, so are the environments.
+            member.actor.attach.remote(self._settings, False)
+
+    # --- steps ---
+
+    def start_all(self, op: int, buffer: int) -> None:
+        for member in self._members:
+            self._ask(member, op, buffer, np.arange(member.instances.start, member.instances.stop))
+
+    def wait_all(self, buffer: int, timeout: float | None) -> int:
+        if not self._wait(lambda: not any(m.pending for m in self._members), timeout, all_of=True):
+            return _lines.TIMEOUT
+        self._finished.clear()
+        noted, self._noted = self._noted, 0
+        return noted | self._attention()
+
+    def start_some(self, op: int, buffer: int, instances: np.ndarray) -> None:
+        owners = self.owners[instances]
+        for worker in dict.fromkeys(owners.tolist()):
+            self._ask(self._members[worker], op, buffer, instances[owners == worker])
+
+    def take(self, out: np.ndarray, timeout: float | None) -> int:
+        if not self._wait(lambda: len(self._finished) >= len(out), timeout, all_of=False):
+            return _lines.TIMEOUT
+        for i in range(len(out)):
+            out[i] = self._finished.popleft()
+        self._noted = 0
+        return self._attention()
+
+    def _ask(self, member: _Member, op: int, buffer: int, instances: np.ndarray) -> None:
+        for pending in member.pending:
+            if pending.counts and np.isin(pending.instances, instances).any():
+                pending.counts = False  # the wait for it was broken off
+        if self._finished:
+            self._finished = deque(set(self._finished).difference(instances.tolist()))
+        resets = op in (RESET, RESET_ALL)
+        request = _Request(
+            op,
+            buffer,
+            None if op in (STEP_ALL, RESET_ALL) else (instances - member.instances.start).tolist(),
+            [] if resets else [array[instances] for array in self.arrays.actions],
+            self.arrays.seeds[instances] if resets else None,
+            self._options if resets else None,
+        )
+        pending = _Pending(next(member.numbers), instances, request)
+        if member.retry_at is None and self._broken is None:
+            member.send(pending)
+        member.pending.append(pending)
+
+    def _attention(self) -> int:
+        look = self._posts or self._broken or self._has_restarted
+        return _lines.ATTENTION if look else _lines.OK
+
+    def _wait(self, enough: Callable[[], bool], timeout: float | None, *, all_of: bool) -> bool:
+        """Receives answers until there are enough; False if time is up before."""
+        ray = _ray()
+        end = None if timeout is None else time.monotonic() + timeout
+        while not enough():
+            self._retry()
+            refs = {
+                pending.ref: (member, pending)
+                for member in self._members
+                for pending in member.pending
+                if pending.ref is not None
+            }
+            left = _ROUND if end is None else min(_ROUND, end - time.monotonic())
+            if refs:
+                # Where all are waited for, the end of a round is when failures are noticed.
+                number = len(refs) if all_of else 1
+                ready, _ = ray.wait(list(refs), num_returns=number, timeout=max(0.0, left))
+                if not all_of and len(refs) > 1:
+                    ready, _ = ray.wait(list(refs), num_returns=len(refs), timeout=0)
+            else:
+                ready = []
+                time.sleep(max(0.0, left))
+            for ref in ready:
+                self._receive(*refs[ref], ref)
+            if not ready and end is not None and time.monotonic() >= end:
+                return enough()
+        return True
+
+    def _receive(self, member: _Member, pending: _Pending, ref: Any) -> None:
+        ray = _ray()
+        if pending.ref is not ref:  # it was sent again meanwhile
+            return
+        try:
+            answer = ray.get(ref)
+        except ray.exceptions.RayTaskError as error:
+            self._give_up(member, _told(error))
+            return
+        except ray.exceptions.RayError as error:  # of the actor, its node, or where answers lie
+            self._lose(member, error)
+            return
+        if answer is None:
+            self._revive(member)
+            return
+        member.pending.remove(pending)
+        member.deaths = member.refusals = 0
+        member.warn_at, member.starts_until = None, 0.0
+        self._write(pending, answer)
+        member.pid = answer.pid
+        for instance, what, text in answer.posts:
+            self._posts.append(Post(instance, what, text, member.number, member.pid))
+        if pending.counts:
+            self._finished.extend(pending.instances.tolist())
+            self._noted |= answer.noted
+
+    def _write(self, pending: _Pending, answer: _Answer) -> None:
+        """Puts an answer into the arrays of all."""
+        instances, buffer = pending.instances, pending.request.buffer
+        first, count = int(instances[0]), len(instances)
+        rows = slice(first, first + count) if pending.request.rows is None else instances
+        for target, part in zip(self._columns[buffer], answer.arrays, strict=True):
+            if target is self.arrays.restarted:
+                target[rows] |= part
+                self._has_restarted |= bool(part.any())
+            else:
+                target[rows] = part
+        into = self.arrays.answers[buffer]
+        into.info_size[rows] = 0
+        for place, data in answer.infos.items():
+            instance = int(instances[place])
+            if len(data) <= into.info.shape[1]:
+                into.info[instance, : len(data)] = np.frombuffer(data, np.uint8)
+                into.info_size[instance] = len(data)
+            else:
+                into.info_size[instance] = -1
+                self._kept[buffer, instance] = data
+
+    # --- faults ---
+
+    def _lose(self, member: _Member, error: Exception) -> None:
+        """Notes that an actor cannot be reached; what it was asked is asked again."""
+        ray = _ray()
+        if isinstance(error, ray.exceptions.ActorDiedError):
+            # Of one that Ray starts anew this is said for a moment only.
+            member.refusals += 1
+            if member.refusals > _REFUSALS_IN_A_ROW:
+                self._give_up(member, _told(error))
+                return
+        now = time.monotonic()
+        if member.warn_at is None:
+            member.warn_at = now + _PATIENCE
+        elif now > member.warn_at:
+            log.warning("worker %d is still waited for: %s", member.number, _told(error))
+            member.warn_at = now + 6 * _PATIENCE
+        self._ask_later(member)
+
+    def _ask_later(self, member: _Member) -> None:
+        for pending in member.pending:
+            pending.ref = None
+        member.remade = []
+        now = time.monotonic()
+        member.retry_at, member.starts_until = now + _RETRY, now + _START
+
+    def _retry(self) -> None:
+        for member in self._members:
+            if member.retry_at is not None and time.monotonic() >= member.retry_at:
+                member.retry_at = None
+                self._send_again(member)
+
+    def _send_again(self, member: _Member) -> None:
+        for pending in member.pending:
+            member.send(pending)
+
+    def _revive(self, member: _Member) -> None:
+        """Has a new process make the environments, and asks it what the old one was asked."""
+        if (why := _why_not_made(member.remade)) is not None:
+            self._give_up(member, f"it could not be made anew: {why}")
+            return
+        member.deaths += 1
+        if member.deaths > _DEATHS_IN_A_ROW:
+            text = f"its process ended {_DEATHS_IN_A_ROW} times before it answered once"
+            self._give_up(member, text)
+            return
+        log.warning(
+            "Ray started worker %d anew; environments %s were made anew and their episodes cut",
+            *(member.number, list(member.instances)),
+        )
+        member.starts_until = 0.0
+        # An actor keeps the order: requests find the environments there.
+        member.remade = [member.make(), member.actor.attach.remote(self._settings, True)]
+        self._send_again(member)
+
+    def _give_up(self, member: _Member, text: str) -> None:
+        """Lets nobody wait for a worker that will not come back."""
+        self._broken = member.post("step", text, fatal=True)
+        for each in member.pending:
+            if each.counts:
+                self._finished.extend(each.instances.tolist())
+        member.pending.clear()
+
+    def read_posts(self) -> list[Post]:
+        posts, self._posts, self._has_restarted = self._posts, [], False
+        return [*posts, self._broken] if self._broken else posts
+
+    def stuck(self, seconds: float) -> list[int]:
+        found, now = [], time.monotonic()
+        for member in self._members:
+            head = member.pending[0] if member.pending else None
+            before, since = self._progress.get(member.number, (-1, now))
+            if head is None or now < member.starts_until or head.number != before:
+                self._progress[member.number] = -1 if head is None else head.number, now
+            elif now - since >= seconds:
+                found += head.instances.tolist()
+                del self._progress[member.number]  # who waits again waits as long
+        return found
+
+    def restart(self, instances: Sequence[int]) -> bool:
+        ray = _ray()
+        for worker in {int(self.owners[i]) for i in instances}:
+            ray.kill(self._members[worker].actor, no_restart=False)
+            self._ask_later(self._members[worker])
+        return True
+
+    # --- messages ---
+
+    def message(self, kind: str, instances: Sequence[int], *what: Any) -> list[Any]:
+        if kind == "kept_info":
+            return [self._kept[what[0], i] for i in instances]
+        values: dict[int, Any] = {}
+        for member in self._members:
+            mine = [i for i in instances if self.owners[i] == member.number]
+            if not mine:
+                continue
+            rest = list(what)
+            if kind == "set_attr":  # one value for each
+                rest[1] = [what[1][list(instances).index(i)] for i in mine]
+            rows = [i - member.instances.start for i in mine]
+            values.update(zip(mine, self._tell(member, kind, rows, *rest), strict=True))
+        return [values[i] for i in instances]
+
+    def set_options(self, options: dict[str, Any] | None) -> None:
+        self._options = options
+
+    def _tell(self, member: _Member, kind: str, *what: Any) -> Any:
+        ray = _ray()
+        if self._broken:
+            raise Broken(self._broken)
+        while True:
+            try:
+                found = ray.get(member.actor.perform.remote(kind, *what))
+            except ray.exceptions.ActorUnavailableError:  # started anew just now
+                time.sleep(_RETRY)
+                continue
+            except ray.exceptions.RayError as error:
+                raise Broken(member.post(kind, _told(error))) from None
+            if found is not None:
+                break
+            self._revive(member)
+            if self._broken:
+                raise Broken(self._broken)
+        outcome = cloudpickle.loads(found)
+        if outcome[0] == "error":
+            raise Broken(Post(outcome[1], kind, outcome[2], member.number, member.pid))
+        return outcome[1]
+
+    # --- the end ---
+
+    def close(self, grace: float) -> list[Post]:
+        if self._owner != os.getpid():  # a fork of the caller has a copy of the pool
+            return []
+        ray = _ray()
+        posts: list[Post] = []
+        if not ray.is_initialized():  # at the end of the program Ray may go first
+            return posts
+        with contextlib.suppress(ray.exceptions.RayError):
+            if grace > 0 and not self._broken:
+                refs = {m.actor.perform.remote("close"): m for m in self._members}
+                ready, _ = ray.wait(list(refs), num_returns=len(refs), timeout=grace)
+                posts = [post for ref in ready for post in _failed(ref, refs[ref])]
+        for member in self._members:
+            with contextlib.suppress(ray.exceptions.RayError):
+                ray.kill(member.actor, no_restart=True)
+        self._members = []
+        self._session.end()
+        return posts
+
+
+def _failed(ref: Any, member: _Member) -> list[Post]:
+    ray = _ray()
+    try:
+        found = ray.get(ref)
+    except ray.exceptions.RayError:  # it is gone already
+        return []
+    outcome: Any = cloudpickle.loads(found) if found else ("ok", None)
+    if outcome[0] == "ok":
+        return []
+    return [Post(outcome[1], "close", outcome[2], member.number, member.pid)]
+
+
+def _ray() -> Any:
+    try:
+        import ray  # pyright: ignore[reportMissingImports]
+    except ImportError as error:
+        raise missing_extra('backend="ray"', "ray", "ray") from error
+    return ray
+
+
+def _why_not_made(remade: list[Any]) -> str | None:
+    """What a process said that was to make the environments and has none."""
+    ray = _ray()
+    if not remade:
+        return None
+    try:
+        outcome = ray.get(remade[0])
+        if outcome[0] == "failed":
+            return outcome[2]
+        ray.get(remade[1])
+    except ray.exceptions.RayTaskError as error:
+        return _told(error)
+    except ray.exceptions.RayError:  # it died as well
+        pass
+    return None
+
+
+def _told(error: Exception) -> str:
+    return f"{type(error).__name__}: {error}"
+
+
+def _packed(env_fns: list[Callable[[], Any]], instances: range) -> bytes:
+    try:
+        return cloudpickle.dumps(env_fns)
+    except Exception as error:
+        raise PoolError(
+            f"environment functions {instances.start} to {instances.stop - 1} cannot be sent to an"
+            f" actor: {type(error).__name__}: {error}.  Make what cannot be pickled inside the"
+            " function."
+        ) from error
+
+
+class _Session:
+    """A use of Ray, which is started where it is not, and then ended with its last use."""
+
+    _lock = threading.Lock()
+    _uses = 0
+    _started = False
+
+    def __init__(self) -> None:
+        ray = _ray()
+        self._ended = False
+        with _Session._lock:
+            if not ray.is_initialized():
+                ray.init(logging_level="warning")  # by RAY_ADDRESS, or here
+                _Session._started = True
+            _Session._uses += 1
+
+    def cores(self) -> int:
+        ray = _ray()
+        return int(ray.cluster_resources().get("CPU", 1))
+
+    def end(self) -> None:
+        ray = _ray()
+        with _Session._lock:
+            if self._ended:
+                return
+            self._ended = True
+            _Session._uses -= 1
+            if _Session._started and not _Session._uses:
+                _Session._started = False
+                ray.shutdown()

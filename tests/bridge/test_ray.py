@@ -1,0 +1,272 @@
+"""Pools of Ray actors, on a cluster of several nodes that the tests start."""
+
+import os
+import subprocess
+import sys
+import time
+
+import cloudpickle
+import numpy as np
+import pytest
+
+import jaxenvs
+from jaxenvs.bridge.backends.base import STEP_ALL, Settings
+from jaxenvs.bridge.backends.ray import _Actor, _Request
+from jaxenvs.errors import MissingExtraError, PoolError, WorkerError
+from tests.bridge.envs import Counter, Misbehaving
+
+NODE = {"num_cpus": 1, "include_dashboard": False, "object_store_memory": 80 * 2**20}
+# Ray's own patience with a silent node is ten seconds and more.
+QUICK = {
+    "health_check_initial_delay_ms": 0,
+    "health_check_period_ms": 200,
+    "health_check_timeout_ms": 500,
+    "health_check_failure_threshold": 2,
+}
+
+
+@pytest.fixture(scope="module")
+def cluster():
+    """Three nodes of one core; the driver is on the first."""
+    ray = pytest.importorskip("ray")
+    from ray.cluster_utils import Cluster
+
+    cluster = Cluster(initialize_head=True, head_node_args={**NODE, "_system_config": QUICK})
+    nodes = [cluster.head_node, cluster.add_node(**NODE), cluster.add_node(**NODE)]
+    ray.init(address=cluster.address, logging_level="ERROR", log_to_driver=False)
+    yield cluster
+    ray.shutdown()
+    cluster.shutdown()
+    assert not any(node.any_processes_alive() for node in nodes)
+
+
+class _OnNode(Counter):
+    def node(self):
+        import ray
+
+        return ray.get_runtime_context().get_node_id()
+
+
+def counters(n, **kwargs):
+    return [lambda i=i: _OnNode(number=i, **kwargs) for i in range(n)]
+
+
+def make(env_fns, **kwargs):
+    return jaxenvs.make_pool(env_fns, backend="ray", **kwargs)
+
+
+@pytest.mark.slow
+def test_it_is_the_serial_pool_step_for_step_on_every_node(cluster):
+    modes = {"autoreset_mode": "same_step", "max_episode_steps": 7}
+    with make(counters(6), **modes) as pool, make_serial(counters(6), **modes) as other:
+        assert pool.num_workers == 3  # the cores of the cluster
+        assert len(set(pool.call("node"))) > 1
+        found, expected = pool.reset(seed=3), other.reset(seed=3)
+        same(found, expected)
+        rng = np.random.default_rng(0)
+        for _ in range(30):
+            actions = rng.integers(0, 3, 6)
+            same(pool.step(actions), other.step(actions))
+
+
+def make_serial(env_fns, **kwargs):
+    return jaxenvs.make_pool(env_fns, backend="serial", **kwargs)
+
+
+def same(found, expected):
+    *arrays, infos = found
+    *others, other_infos = expected
+    for mine, theirs in zip(arrays, others, strict=True):
+        np.testing.assert_array_equal(mine, theirs)
+    assert infos.keys() == other_infos.keys()
+    for name in infos:
+        mine, theirs = infos[name], other_infos[name]
+        if isinstance(mine, np.ndarray) and mine.dtype.hasobject:
+            mine, theirs = list(mine), list(theirs)
+        np.testing.assert_equal(mine, theirs)
+
+
+@pytest.mark.slow
+def test_send_and_recv_return_whoever_is_first(cluster):
+    fns = [
+        *(lambda i=i: Counter(number=i, length=1000) for i in range(3)),
+        lambda: Counter(number=3, length=1000, seconds=0.3),
+    ]
+    with make(fns, batch_size=2, num_workers=4) as pool:
+        pool.async_reset()
+        counts = np.zeros(4, int)
+        for _ in range(60):
+            observation, _, _, _, info = pool.recv()
+            np.testing.assert_array_equal(observation[:, 0], info["env_id"])
+            np.testing.assert_array_equal(observation[:, 2], counts[info["env_id"]])
+            counts[info["env_id"]] += 1
+            pool.send(np.zeros(2, int), info["env_id"])
+        assert counts.sum() == 120 and counts[3] < counts[:3].min()
+
+
+@pytest.mark.slow
+def test_methods_attributes_pictures_options_and_large_infos_cross(cluster):
+    def talkative():
+        class Talkative(Counter):
+            def reset(self, **kwargs):
+                observation, info = super().reset(**kwargs)
+                return observation, {**info, "text": "x" * 5000, "options": str(self.options)}
+
+        return Talkative()
+
+    with make([talkative, lambda: Misbehaving("", ""), talkative], num_workers=2) as pool:
+        _, info = pool.reset(options={"level": 4})
+        assert info["text"][2] == "x" * 5000 and info["options"][2] == "{'level': 4}"
+        pool.set_attr("number", [5, 6, 7])
+        assert pool.get_attr("number") == (5, 6, 7)
+        assert [picture[0, 0, 0] for picture in pool.render(env_ids=[2, 0])] == [7, 5]
+        with pytest.raises(WorkerError, match=r"environment 1 .*worker 1.*deliberate") as caught:
+            pool.call("raises", env_ids=[1])
+        assert caught.value.env_ids == (1,)
+
+
+@pytest.mark.slow
+def test_a_node_is_killed_and_the_pool_goes_on(cluster):
+    import ray
+
+    nodes = {node.node_id: node for node in (cluster.add_node(**NODE) for _ in range(2))}
+    with make(counters(8, length=10**6), num_workers=4) as pool:
+        pool.reset()
+        where = pool.call("node")
+        node = next(nodes[each] for each in where if each in nodes)
+        lost = np.array(where) == node.node_id
+        assert 0 < lost.sum() < 8
+        actions = np.zeros(8, int)
+        for _ in range(3):
+            pool.step(actions)
+        cluster.remove_node(node, allow_graceful=False)
+        step, restarted, end = 3, np.zeros(8, bool), time.monotonic() + 30
+        while not restarted.any():  # Ray ends its processes in the next second
+            assert time.monotonic() < end
+            step += 1
+            observation, _, terminated, truncated, info = pool.step(actions)
+            restarted = info["restarted"]
+            np.testing.assert_array_equal(truncated, restarted)
+            np.testing.assert_array_equal(observation[~restarted, 2], step)  # those go on
+        np.testing.assert_array_equal(restarted, lost)
+        observation, *_, info = pool.step(actions)
+        np.testing.assert_array_equal(observation[:, 2], np.where(lost, 1, step + 1))
+        np.testing.assert_array_equal(info["elapsed_step"], observation[:, 2])
+        assert not info["restarted"].any() and not terminated.any()
+        assert node.node_id not in pool.call("node")
+    assert ray.is_initialized()  # which is not ours to end
+
+
+@pytest.mark.slow
+def test_a_process_that_dies_within_a_step_is_replaced(cluster, tmp_path):
+    fns = [Counter, lambda: Misbehaving("is_killed", str(tmp_path / "once")), Counter]
+    with make(fns, num_workers=3) as pool:
+        pool.reset()
+        flags = np.stack([pool.step([0, 0, 0])[4]["restarted"] for _ in range(4)])
+        np.testing.assert_array_equal(flags.sum(0), [0, 1, 0])
+
+
+@pytest.mark.slow
+def test_one_that_always_dies_ends_the_pool_with_an_error(cluster):
+    def suicidal():
+        class Suicidal(Counter):
+            def reset(self, **kwargs):
+                os._exit(1)
+
+        return Suicidal()
+
+    with make([suicidal], num_workers=1) as pool:
+        with pytest.raises(WorkerError, match="ended 3 times") as caught:
+            pool.reset()
+        assert "cannot go on" in str(caught.value)
+
+
+@pytest.mark.slow
+def test_errors_of_environments_come_with_their_traceback(cluster, tmp_path):
+    fns = [Counter, lambda: Misbehaving("raises", str(tmp_path / "once"))]
+    with make(fns, num_workers=2) as pool:
+        pool.reset()
+        pool.step([0, 0])
+        with pytest.raises(WorkerError, match=r"environment 1 .*deliberate") as caught:
+            pool.step([0, 0])
+        assert caught.value.env_ids == (1,) and "in raises" in str(caught.value)
+        assert pool.step([0, 0])[0].shape == (2, 3)
+    with pytest.raises(WorkerError, match=r"environment 0 .*constructor") as caught:
+        make([lambda: Misbehaving("raises", str(tmp_path / "again"), "init")], num_workers=1)
+    assert "deliberate" in str(caught.value)
+
+
+@pytest.mark.slow
+def test_one_that_hangs_is_made_anew_and_the_others_go_on(cluster, tmp_path):
+    fns = [Counter, lambda: Misbehaving("hangs", str(tmp_path / "once"))]
+    with make(fns, num_workers=2, timeout=0.5, on_failure="restart") as pool:
+        pool.reset()
+        flags = np.stack([pool.step([0, 0])[4]["restarted"] for _ in range(3)])
+        np.testing.assert_array_equal(flags.sum(0), [0, 1])
+
+
+@pytest.mark.slow
+def test_a_pool_ends_the_ray_that_it_started(cluster):
+    code = (
+        "import jaxenvs, ray\n"
+        "pool = jaxenvs.make_pool('CartPole-v1', 2, backend='ray', num_workers=1)\n"
+        "pool.reset(seed=0); pool.step([0, 1]); print(ray.is_initialized())\n"
+        "pool.close(); print(ray.is_initialized())"
+    )
+    done = subprocess.run(
+        [sys.executable, "-c", code],
+        env=os.environ | {"RAY_ADDRESS": cluster.address},
+        capture_output=True,
+        text=True,
+        timeout=60,
+    )
+    assert done.stdout.split() == ["True", "False"], done.stderr
+
+
+@pytest.mark.slow
+def test_closed_pools_leave_no_actor(cluster):
+    with make([Counter] * 2, num_workers=2) as pool:
+        processes = pool.call("process")
+    end = time.monotonic() + 10
+    while any(os.path.exists(f"/proc/{pid}") for pid in processes):
+        assert time.monotonic() < end
+        time.sleep(0.05)
+
+
+def test_a_request_that_comes_again_is_not_done_again():
+    actor = _Actor()
+    request = _Request(STEP_ALL, 0, None, [np.zeros(1, int)], None, None)
+    assert actor.run(0, 0, request) is None  # it has no environments yet
+    assert actor.make(cloudpickle.dumps([Counter]), 0, [])[0] == "made"
+    actor.attach(
+        cloudpickle.dumps(
+            Settings(
+                observation_space=Counter.observation_space,
+                action_space=Counter.action_space,
+                info_fields={},
+                autoreset_mode="next_step",
+                max_episode_steps=None,
+                validate=True,
+                watched=False,
+                lock_step=True,
+            )
+        ),
+        True,
+    )
+    first = actor.run(0, 0, request)
+    second = actor.run(1, 0, request)
+    assert first.arrays[-1].all() and not second.arrays[-1].any()  # restarted, once
+    assert actor.run(1, 0, request) is second and actor.run(0, 0, request) is first
+    assert actor.run(2, 1, request).arrays[0][0, 2] == 2
+    assert list(actor._answers) == [1, 2]
+
+
+def test_without_ray_the_extra_is_named(monkeypatch):
+    monkeypatch.setitem(sys.modules, "ray", None)
+    with pytest.raises(MissingExtraError, match=r"jaxenvs\[ray\]"):
+        make([Counter])
+
+
+def test_options_of_actors_are_for_ray():
+    with pytest.raises(PoolError, match="ray_options"):
+        jaxenvs.make_pool([Counter], backend="serial", ray_options={"num_cpus": 1})
