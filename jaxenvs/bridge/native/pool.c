@@ -12,14 +12,14 @@ static int64_t deadline_after(int64_t nanoseconds) {
   return nanoseconds < 0 ? -1 : jx_now() + nanoseconds;
 }
 
-/* Asks every worker for the same. */
+/* Asks every worker for the same, and does not wait. */
 JX_EXPORT void jaxenvs_ask_all(jx_pool *pool, uint32_t request) {
-  jx_ask_all(pool, request);
+  jx_ask_all(pool, request, 0);
 }
 
 /* One lock-step: asks every worker for the same and waits for all. */
 JX_EXPORT int jaxenvs_step_all(jx_pool *pool, uint32_t request, int64_t timeout_ns) {
-  jaxenvs_ask_all(pool, request);
+  jx_ask_all(pool, request, 1);
   return jx_wait_all(pool, request >> 28 & 1, deadline_after(timeout_ns));
 }
 

@@ -49,7 +49,8 @@ typedef struct {
   uint32_t spin_ns;       /* how long to look before sleeping; 0 sleeps at once */
   int32_t home;           /* the worker that shares the caller's core, or -1 */
   uint32_t take_spin_ns;  /* likewise of the caller, where it waits for whoever is first */
-  uint32_t unused1[13];
+  uint32_t away;          /* nobody is at home: the caller has something else to do meanwhile */
+  uint32_t unused1[12];
 } jx_header;
 
 /* What a process knows of the shared memory; every process fills in its own. */
@@ -92,6 +93,10 @@ static inline int64_t jx_now(void) {
   struct timespec t;
   clock_gettime(CLOCK_MONOTONIC, &t);
   return (int64_t)t.tv_sec * 1000000000 + t.tv_nsec;
+}
+
+static inline int32_t jx_home(const jx_pool *pool) {
+  return pool->header->away ? -1 : pool->header->home;
 }
 
 static inline void jx_pause(void) {
@@ -152,8 +157,8 @@ static inline void jx_ask(jx_pool *pool, uint32_t w, const uint32_t *requests, u
   if (jx_load(&line->worker_asleep)) jx_wake(&line->asked);
 }
 
-/* Keeps workers off the caller's core, and the one at home on it. They are moved by their pids
- * when the caller was moved by the system; the caller itself never is. */
+/* Keeps workers off the caller's core as far as there are others, and the one at home on it. They
+ * are moved by their pids when the caller was moved by the system; the caller itself never is. */
 static inline void jx_place(jx_pool *pool) {
   int core = sched_getcpu();
   if (core < 0 || core == pool->core) return;
@@ -164,16 +169,24 @@ static inline void jx_place(jx_pool *pool) {
   CPU_SET(core, &here);
   others = all;
   CPU_CLR(core, &others);
-  if (!CPU_COUNT(&others)) others = all;
+  int32_t home = jx_home(pool);
+  if (CPU_COUNT(&others) + (home >= 0) < (int)pool->num_workers || !CPU_COUNT(&others))
+    others = all;
   for (uint32_t w = 0; w < pool->num_workers; w++)
-    sched_setaffinity(pool->pids[w], sizeof all,
-                      (int32_t)w == pool->header->home ? &here : &others);
+    sched_setaffinity(pool->pids[w], sizeof all, (int32_t)w == home ? &here : &others);
 }
 
-/* Puts the same request before every worker. */
-static inline void jx_ask_all(jx_pool *pool, uint32_t request) {
-  int32_t home = pool->header->home;
-  if (home >= 0) jx_place(pool);
+/* Puts the same request before every worker. Who `waits` for the answer at once lends its core to
+ * the worker at home; who does not has work for it, which that worker would only run in turns with. */
+static inline void jx_ask_all(jx_pool *pool, uint32_t request, int waits) {
+  if (pool->header->home >= 0) {
+    if (pool->header->away != !waits) {
+      pool->header->away = !waits;
+      pool->core = -1; /* to be placed anew */
+    }
+    jx_place(pool);
+  }
+  int32_t home = jx_home(pool);
   /* The one at home last: it cannot run before this thread sleeps. */
   for (uint32_t i = 1; i <= pool->num_workers; i++)
     jx_ask(pool, home < 0 ? i - 1 : (home + i) % pool->num_workers, &request, 1);
@@ -184,7 +197,7 @@ static inline void jx_ask_all(jx_pool *pool, uint32_t request) {
  * for. Returns what was noted of the batch in `buffer`. */
 static inline int jx_wait_all(jx_pool *pool, uint32_t buffer, int64_t deadline) {
   uint32_t n = pool->num_workers, noted = 0;
-  int32_t home = pool->header->home;
+  int32_t home = jx_home(pool);
   for (uint32_t i = 0; i < n; i++) {
     uint32_t w = home < 0 ? i : (home + i) % n;
     jx_line *line = &pool->lines[w];
@@ -248,7 +261,7 @@ static inline int jx_take(jx_pool *pool, uint32_t count, int32_t *instances, int
 #define JX_NO_REQUEST 0xffffffffu
 static inline uint32_t jx_next(jx_pool *pool, uint32_t w, uint32_t seen) {
   jx_line *line = &pool->lines[w];
-  int64_t spin = (int32_t)w == pool->header->home ? 0 : pool->header->spin_ns;
+  int64_t spin = (int32_t)w == jx_home(pool) ? 0 : pool->header->spin_ns;
   if (jx_wait(&line->asked, seen + 1, &line->worker_asleep, spin, -1) != JX_OK)
     return JX_NO_REQUEST;
   return pool->requests[(size_t)w * pool->request_room + (seen & (pool->request_room - 1))];

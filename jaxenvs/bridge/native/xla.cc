@@ -400,7 +400,8 @@ ffi::Error call(ffi::RemainingArgs args, ffi::RemainingRets rets, int32_t operat
         if (error.failure()) return error;
       }
       h->buffer ^= 1;  // an episode that is cut ends with what the other one has
-      jx_ask_all(h->pool, JX_REQUEST(operation == kReset ? JX_RESET_ALL : JX_STEP_ALL, h->buffer, 0));
+      jx_ask_all(h->pool, JX_REQUEST(operation == kReset ? JX_RESET_ALL : JX_STEP_ALL, h->buffer, 0),
+                 1);
       error = wait_all(h);
       if (error.failure()) return error;
       error = answer(h, h->buffer, all, rets, wants_final);
@@ -416,7 +417,7 @@ ffi::Error call(ffi::RemainingArgs args, ffi::RemainingRets rets, int32_t operat
       if (error.failure()) return error;
       if (everybody) {
         h->buffer ^= 1;
-        jx_ask_all(h->pool, JX_REQUEST(JX_STEP_ALL, h->buffer, 0));
+        jx_ask_all(h->pool, JX_REQUEST(JX_STEP_ALL, h->buffer, 0), 0);
         h->all_pending = 1;
       } else {
         error = ask_some(h, JX_STEP, rows);
