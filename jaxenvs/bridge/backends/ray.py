@@ -473,7 +473,7 @@ class RayBackend(Backend):
             return
         member.deaths += 1
         if member.deaths > _DEATHS_IN_A_ROW:
-            text = f"its process ended {_DEATHS_IN_A_ROW} times before it answered once"
+            text = f"its process ended again and again ({member.deaths} times) before it answered"
             self._give_up(member, text)
             return
         log.warning(
