@@ -1,18 +1,32 @@
-"""From an id to an environment: imports its module, checks its parameters, applies its limit."""
+"""From an id to an environment: imports its module, checks its parameters, applies its limit.
+
+Ids of environments that are not JAX lead to pools; nothing of these is imported for others.
+"""
 
 import dataclasses
 import importlib
+import os
 from collections.abc import Callable, Sequence
-from typing import Any, Literal
+from typing import TYPE_CHECKING, Any, Literal
 
 import jax
 
 from jaxenvs import catalog as catalog  # fills the registry
-from jaxenvs.core import AutoresetMode, Environment
-from jaxenvs.errors import ParameterError, UnknownParameterError, closest
-from jaxenvs.registry import EnvSpec, find
-from jaxenvs.vector.vectorize import VectorizedEnv, vectorize
+from jaxenvs.core import AutoresetMode, Environment, VectorEnv
+from jaxenvs.errors import (
+    ParameterError,
+    PoolError,
+    UnknownEnvironmentError,
+    UnknownParameterError,
+    closest,
+)
+from jaxenvs.registry import EnvSpec, registry
+from jaxenvs.vector.sharding import check_mesh
+from jaxenvs.vector.vectorize import vectorize
 from jaxenvs.wrappers.time_limit import TimeLimit
+
+if TYPE_CHECKING:
+    from jaxenvs.bridge.xla import HostEnv
 
 
 def make(
@@ -31,7 +45,8 @@ def make(
         environment itself.
 
     Raises:
-        UnknownEnvironmentError: the id is not registered; the message names the closest.
+        UnknownEnvironmentError: the id is not registered, and the message names the closest; or it
+            is of an environment that is not JAX, of which `make_vec` makes a batch.
         UnknownParameterError: a parameter is misspelt; the message names the closest.
         ParameterError: the time limit is less than one step, or no number.
 
@@ -41,7 +56,7 @@ def make(
         >>> timestep.observation.shape
         (4,)
     """
-    spec = find(id)
+    spec = _find(id)
     entry_point = _load(spec)
     _check_parameters(id, entry_point, params)
     _check_time_limit(id, time_limit)
@@ -73,11 +88,45 @@ def make_vec(
     mesh_axis: str | None = None,
     time_limit: int | None | Literal["default"] = "default",
     **params: Any,
-) -> VectorizedEnv:
-    """Makes `num_envs` instances of an id as one environment: `vectorize(make(id), num_envs)`.
+) -> VectorEnv:
+    """Makes `num_envs` instances of an id as one environment.
 
-    The arguments are those of `vectorize` and of `make`; so are the errors.
+    Of a native id it is `vectorize(make(id), num_envs)`: the arguments are those of `vectorize` and
+    of `make`, and so are the errors.
+
+    Of an id of other libraries, "gymnasium/CartPole-v1", "ALE/Pong-v5", "dm_control/...", it is a
+    `HostEnv` over `make_pool(id, num_envs)` of worker processes, or of EnvPool's threads for
+    "envpool/...". Such an environment has to be closed.
+
+    Args:
+        id: a registered id, or one that `make_pool` takes with its library in front. Plain
+            "CartPole-v1" is the native one.
+        num_envs: N, divisible by the mesh axis if `mesh` is given.
+        autoreset: what follows a finished episode.
+        batched, reset_chunk, stagger: see `vectorize`; of native ids alone.
+        mesh: lays the instances over devices. Of a host's, each device gets a pool of its own.
+        mesh_axis: another axis than the mesh's first.
+        time_limit: steps after which an episode is truncated; None for no limit, "default" for
+            the id's own. A host's own limit holds besides.
+        **params: parameters of the environment; of a host's also the options of `make_pool`, which
+            with a mesh are those of each pool, and `path` and `final_observation` of `HostEnv`.
+
+    Raises:
+        UnknownEnvironmentError: there is no such id; the message names the closest.
+        PoolError: an argument that hosted environments cannot follow.
+        WorkerError: a hosted environment's constructor raised.
+
+    Example:
+        >>> native = jaxenvs.make_vec("CartPole-v1", 4, gravity=3.7)
+        >>> hosted = jaxenvs.make_vec("gymnasium/CartPole-v1", 4, num_workers=1)
+        >>> state, timestep = hosted.reset(jax.random.key(0))
+        >>> timestep.observation.shape
+        (4, 4)
+        >>> hosted.close()
     """
+    if is_hosted(id):
+        _refuse_native_only(id, batched=batched, reset_chunk=reset_chunk, stagger=stagger)
+        return _make_hosted(id, num_envs, autoreset, mesh, mesh_axis, time_limit, params)
     return vectorize(
         make(id, time_limit=time_limit, **params),
         num_envs,
@@ -87,6 +136,131 @@ def make_vec(
         stagger=stagger,
         mesh=mesh,
         mesh_axis=mesh_axis,
+    )
+
+
+def is_hosted(id: Any) -> bool:
+    """Whether it is an id of an environment that is not JAX. What is registered here is ours."""
+    if not isinstance(id, str) or id in registry:
+        return False
+    from jaxenvs.bridge.hosts import is_host_id
+
+    return is_host_id(id)
+
+
+def _make_hosted(
+    id: str,
+    num_envs: int,
+    autoreset: AutoresetMode,
+    mesh: jax.sharding.Mesh | None,
+    mesh_axis: str | None,
+    time_limit: Any,
+    params: dict[str, Any],
+) -> "HostEnv":
+    from jaxenvs.bridge.hosts import is_vectorised_id
+    from jaxenvs.bridge.making import make_pool
+    from jaxenvs.bridge.xla import HostEnv
+
+    _check_num_envs(id, num_envs)
+    is_vectorised = is_vectorised_id(id)
+    if is_vectorised and autoreset != "next_step":
+        raise PoolError(
+            f'make_vec got autoreset="{autoreset}" for {id}, which EnvPool resets in the next step.'
+            '  Pass autoreset="next_step".'
+        )
+    hosting = {name: params.pop(name) for name in ("path", "final_observation") if name in params}
+    _refuse_settled(id, params)
+    axis = None if mesh is None else check_mesh(mesh, mesh_axis, num_envs)
+    devices = 1 if mesh is None else mesh.shape[axis]
+    if devices > 1:
+        params = _for_each_of(id, devices, params)
+    options = {"max_episode_steps": host_limit(id, time_limit), **params}
+    if not is_vectorised:  # compiled programs step processes without Python
+        options = {"backend": "process", **options}
+    pools = []
+    try:
+        for _ in range(devices):
+            pools.append(make_pool(id, num_envs // devices, autoreset_mode=autoreset, **options))
+        return HostEnv(pools, mesh=mesh, mesh_axis=axis, **hosting)
+    except BaseException:
+        for pool in pools:
+            pool.close()
+        raise
+
+
+def host_limit(id: str, time_limit: Any) -> int | None:
+    """`time_limit` as a pool's `max_episode_steps`.
+
+    Raises:
+        ParameterError: it is less than one step, or no number.
+        PoolError: it is None, and the environment's own limit cannot be taken away.
+    """
+    _check_time_limit(id, time_limit)
+    if time_limit is None:
+        raise PoolError(
+            f"{id} got time_limit=None; what limit it has of its own is its library's, and stays."
+            "  Leave it out, or make the environment in a function and pass that to make_pool."
+        )
+    return None if isinstance(time_limit, str) else time_limit
+
+
+def _refuse_native_only(id: str, **given: Any) -> None:
+    names = [name for name, value in given.items() if value not in ((), [], None, False)]
+    if names:
+        raise PoolError(
+            f"make_vec got {', '.join(names)} for {id}, which is not JAX: its environments are"
+            " called one by one on the host, and differ, reset and begin as they are made to."
+            "  Leave it out; make_pool takes a list of functions, one for each environment."
+        )
+
+
+def _refuse_settled(id: str, params: dict[str, Any]) -> None:
+    for name, instead in (
+        ("autoreset_mode", "make_vec calls it autoreset"),
+        ("max_episode_steps", "make_vec calls it time_limit"),
+        ("copy", "compiled programs have arrays of their own"),
+    ):
+        if name in params:
+            raise PoolError(f"make_vec got {name} for {id}; {instead}.  Leave {name} out.")
+    if "seed" in params and not (id.startswith("envpool/") or params.get("backend") == "native"):
+        raise PoolError(
+            f"make_vec got seed={params['seed']!r} for {id}; the key of reset seeds its"
+            " environments.  Leave seed out."
+        )
+
+
+def _for_each_of(id: str, devices: int, params: dict[str, Any]) -> dict[str, Any]:
+    """The options of each of several pools, which share this machine's cores."""
+    if params.get("batch_size") is not None:
+        raise PoolError(
+            f"make_vec got batch_size={params['batch_size']} for {id} over {devices} devices,"
+            " which finish independently.  Leave it out, or make an environment for each device."
+        )
+    if "num_workers" in params or "envs_per_worker" in params or params.get("backend") == "serial":
+        return params
+    return {"num_workers": max(1, (os.cpu_count() or 1) // devices), **params}
+
+
+def _check_num_envs(id: str, num_envs: Any) -> None:
+    if not isinstance(num_envs, int) or isinstance(num_envs, bool) or num_envs < 1:
+        raise PoolError(f"{id} got num_envs={num_envs!r}; expected a number from 1 on.")
+
+
+def _find(id: str) -> EnvSpec:
+    if id in registry:
+        return registry[id]
+    if is_hosted(id):
+        raise UnknownEnvironmentError(
+            f'"{id}" is not JAX: it runs outside of compiled programs, and as a batch.  Use'
+            f' jaxenvs.make_vec("{id}", num_envs) or jaxenvs.make_pool.'
+        )
+    from jaxenvs.bridge.hosts import close_host_ids
+
+    hosted = ", ".join(f'"{each}"' for each in close_host_ids(str(id)))
+    raise UnknownEnvironmentError(
+        f'no environment is called "{id}".{closest(str(id), registry)}'
+        f"{f'  Not JAX, for make_vec and make_pool: {hosted}.' if hosted else ''}"
+        "  `jaxenvs list` shows all native ones."
     )
 
 

@@ -194,10 +194,12 @@ def make_train(
 
     `jax.jit(train)(key)` runs it, `jax.vmap(train)(keys)` runs one for each seed. Hyper-parameters
     are leaves, so `jax.vmap(lambda rate: make_train(env, PPO(learning_rate=rate), ...)(key))` over
-    an array of rates is a sweep in one program; parameters of the environment likewise.
+    an array of rates is a sweep in one program; parameters of the environment likewise. Neither
+    can be had of hosted environments, which are as many as they are.
 
     Args:
-        env: a vectorised environment with `same_step` autoreset, a single one, or an id.
+        env: a vectorised environment with `same_step` autoreset, native or a `HostEnv`; a single
+            one; or an id, as `make_vec` takes it.
         ppo: the hyper-parameters; None takes the defaults.
         num_envs: N, needed unless `env` is vectorised.
         unroll_length: T, the steps that each instance takes between two updates.
@@ -442,15 +444,15 @@ def permutation(key: chex.PRNGKey, size: int) -> jax.Array:
 
 
 def _resolve(env: VectorEnv | Environment | str, num_envs: int | None) -> VectorEnv:
-    if isinstance(env, str):
-        # The one place where training knows of ids; everything below takes environments.
-        from jaxenvs.factory import make
-
-        env = make(env)
-    if isinstance(env, Environment):
+    if isinstance(env, str | Environment):
         if num_envs is None:
             raise TrainingError("make_train got no num_envs.  Pass num_envs=64, for instance.")
-        return vectorize(env, num_envs)
+        if isinstance(env, Environment):
+            return vectorize(env, num_envs)
+        # The one place where training knows of ids; everything below takes environments.
+        from jaxenvs.factory import make_vec
+
+        return make_vec(env, num_envs)
     if not isinstance(env, VectorEnv):
         raise TrainingError(
             f"make_train got {env!r}; it takes an id, an Environment or a VectorEnv."

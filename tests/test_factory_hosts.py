@@ -1,0 +1,168 @@
+"""Ids of environments that are not JAX, where ids of native ones are taken too."""
+
+import subprocess
+import sys
+
+import gymnasium
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+
+import jaxenvs
+from jaxenvs.errors import (
+    ParameterError,
+    PoolError,
+    ShardingError,
+    UnknownEnvironmentError,
+)
+from jaxenvs.registry import registry
+from jaxenvs.vector.vectorize import VectorizedEnv
+
+KEY = jax.random.key(0)
+ID = "gymnasium/CartPole-v1"
+
+
+@pytest.fixture(scope="module", autouse=True)
+def counting():
+    gymnasium.register("HostCounter-v0", "tests.bridge.envs:Counter", kwargs={"length": 3})
+    yield
+    del gymnasium.registry["HostCounter-v0"]
+
+
+def stepped(env, steps):
+    state, timestep = env.reset(KEY)
+    for _ in range(steps):
+        state, timestep = env.step(state, jnp.zeros(env.num_envs, jnp.int32), KEY)
+    return timestep
+
+
+def test_a_hosts_id_is_a_pool_of_processes_and_a_native_id_stays_what_it_is():
+    assert isinstance(jaxenvs.make_vec("CartPole-v1", 2), VectorizedEnv)
+    env = jaxenvs.make_vec(ID, 2, time_limit=3, num_workers=1)
+    assert isinstance(env, jaxenvs.HostEnv) and env.autoreset == "same_step"
+    assert env.pools[0].backend == "process" and env.pools[0].num_workers == 1
+    timestep = stepped(env, 3)
+    assert timestep.truncated.tolist() == [True, True]
+    assert timestep.observation.shape == (2, 4)
+    env.close()
+
+
+def test_options_of_pools_and_parameters_of_environments_are_passed_on():
+    env = jaxenvs.make_vec(
+        "gymnasium/HostCounter-v0",
+        3,
+        autoreset="next_step",
+        backend="serial",
+        batch_size=2,
+        timeout=9.0,
+        on_failure="restart",
+        info_fields=["count"],
+        path="callback",
+        final_observation=False,
+        number=7,
+    )
+    pool = env.pools[0]
+    assert (pool.backend, pool.batch_size, pool.autoreset_mode) == ("serial", 2, "next_step")
+    assert pool._timeout == 9.0 and pool._on_failure == "restart" and env.path == "callback"
+    timestep = stepped(env, 2)
+    assert timestep.final_observation is None
+    np.testing.assert_array_equal(timestep.info["count"], 2)
+    np.testing.assert_array_equal(timestep.observation[:, 0], 7)
+    env.close()
+
+
+def test_over_a_mesh_every_device_has_a_pool_and_the_pools_share_the_cores():
+    mesh = jax.make_mesh((2,), ("env",), devices=jax.devices()[:2])
+    env = jaxenvs.make_vec("gymnasium/HostCounter-v0", 4, mesh=mesh)
+    assert [pool.num_envs for pool in env.pools] == [2, 2]
+    assert env.mesh_axis == "env" and all(pool.num_workers <= 2 for pool in env.pools)
+    np.testing.assert_array_equal(stepped(env, 2).observation[:, 2], 2)
+    env.close()
+    with pytest.raises(ShardingError, match="divided by the 2 devices"):
+        jaxenvs.make_vec(ID, 3, mesh=mesh)
+    with pytest.raises(PoolError, match="finish independently"):
+        jaxenvs.make_vec(ID, 4, mesh=mesh, batch_size=1)
+
+
+def test_what_is_vectorised_already_is_driven_as_it_is():
+    pytest.importorskip("envpool")
+    with pytest.raises(PoolError, match='Pass autoreset="next_step"'):
+        jaxenvs.make_vec("envpool/CartPole-v1", 2)
+    env = jaxenvs.make_vec("envpool/CartPole-v1", 2, autoreset="next_step", seed=3)
+    assert env.pools[0].backend == "native"
+    assert stepped(env, 2).reward.tolist() == [1, 1]
+    env.close()
+
+
+@pytest.mark.parametrize(
+    ("options", "expected"),
+    [
+        ({"batched": ["gravity"]}, "batched for gymnasium.*not JAX"),
+        ({"stagger": True, "reset_chunk": 2}, "reset_chunk, stagger for"),
+        ({"time_limit": None}, "limit it has of its own"),
+        ({"autoreset_mode": "disabled"}, "calls it autoreset"),
+        ({"max_episode_steps": 3}, "calls it time_limit"),
+        ({"copy": True}, "Leave copy out"),
+        ({"seed": 1}, "key of reset seeds"),
+        ({"num_envs": 0}, "from 1 on"),
+    ],
+)
+def test_what_a_host_cannot_follow_is_refused(options, expected):
+    with pytest.raises(PoolError, match=expected):
+        jaxenvs.make_vec(ID, **{"num_envs": 2, **options})
+
+
+def test_a_time_limit_of_a_host_is_at_least_one_step():
+    with pytest.raises(ParameterError, match="at least 1"):
+        jaxenvs.make_vec(ID, 2, time_limit=0)
+
+
+def test_what_fails_after_the_pool_was_made_closes_it(monkeypatch):
+    made = []
+    make_pool = jaxenvs.make_pool
+
+    def kept(*args, **kwargs):
+        made.append(make_pool(*args, **kwargs))
+        return made[-1]
+
+    monkeypatch.setattr("jaxenvs.bridge.making.make_pool", kept)
+    with pytest.raises(PoolError, match='expected "auto"'):
+        jaxenvs.make_vec(ID, 2, backend="serial", path="nonsense")
+    assert made[0].closed
+
+
+def test_unknown_ids_name_what_is_close_of_both_kinds():
+    with pytest.raises(
+        UnknownEnvironmentError, match=r'Close: "CartPole-v1".*make_vec.*"gymnasium/CartPole-v1"'
+    ):
+        jaxenvs.make_vec("CartPol-v1", 2)
+    with pytest.raises(UnknownEnvironmentError, match=r'Close: "gymnasium/CartPole-v1"'):
+        jaxenvs.make_vec("gymnasium/CartPol-v1", 2)
+    with pytest.raises(UnknownEnvironmentError, match=r'"gymnasium/LunarLander-v3"'):
+        jaxenvs.make("LunarLander-v3")
+
+
+def test_a_single_one_cannot_be_made_and_the_error_says_of_what_to_make_a_batch():
+    with pytest.raises(UnknownEnvironmentError, match=r'is not JAX.*make_vec\("gymnasium/Cart'):
+        jaxenvs.make(ID)
+
+
+def test_a_native_registration_comes_first():
+    jaxenvs.register("gymnasium/Mine-v0", "jaxenvs.testing:Counter")
+    try:
+        assert isinstance(jaxenvs.make_vec("gymnasium/Mine-v0", 2), VectorizedEnv)
+    finally:
+        del registry["gymnasium/Mine-v0"]
+
+
+def test_native_environments_bring_in_nothing_of_pools():
+    program = (
+        "import sys, jaxenvs; jaxenvs.make_vec('CartPole-v1', 2);"
+        "print([name for name in sys.modules if name.startswith('jaxenvs.bridge')],"
+        " 'gymnasium' in sys.modules)"
+    )
+    run = subprocess.run(
+        [sys.executable, "-c", program], capture_output=True, text=True, timeout=60
+    )
+    assert run.stdout.strip() == "[] False", run.stderr
