@@ -306,6 +306,7 @@ class NativeBackend(Backend):
                     "  Pass validate=False to let it pass."
                 )
                 self._posts.append(Post(ALL, "a check", text))
+                return
         if not self._unchecked:
             return
         if self._settings.validate == "first":
