@@ -2,6 +2,7 @@
 
 import gc
 import os
+import re
 import subprocess
 import sys
 import textwrap
@@ -19,6 +20,7 @@ from jax.sharding import Mesh, PartitionSpec
 import jaxenvs
 from jaxenvs.bridge import _hosted
 from jaxenvs.bridge._native import reason_missing, xla_library
+from jaxenvs.bridge.xla import after
 from jaxenvs.errors import PoolError, ShardingError
 from jaxenvs.wrappers import NormalizeReward, RecordEpisodeStatistics, ScaleReward
 from tests.bridge.envs import Composite, Counter, Misbehaving
@@ -232,6 +234,39 @@ def test_a_lock_step_pool_can_be_sent_and_received_with_work_in_between(path):
     count, _ = program(state, jnp.eye(3))
     np.testing.assert_array_equal(count, 1)
     env.close()
+
+
+def test_work_between_send_and_recv_is_done_between_them(path):
+    env = hosted(path, length=100)
+    state, _ = env.reset(KEY)
+    actions = jnp.zeros(4, jnp.int32)
+
+    @jax.jit
+    def program(state, x, count):
+        state = env.send(state, actions)
+        x = lax.fori_loop(0, count, lambda _, x: jnp.sin(x), after(x, state))
+        state, timestep = env.recv(after(state, x))
+        return state, timestep.observation[:, 2], x
+
+    x = jnp.array([-0.0, 1.0])
+    compiled = program.lower(state, x, 3).compile()
+    main = compiled.as_text().partition("ENTRY ")[2]  # is_scheduled: in the order of execution
+    order = re.findall(r" (custom-call|call|while)\(", main)  # a small loop is called
+    assert order in (["custom-call", work, "custom-call"] for work in ("call", "while"))
+    _, count, x = compiled(state, x, 3)
+    np.testing.assert_array_equal(count, 1)
+    np.testing.assert_array_equal(x, jnp.sin(jnp.sin(jnp.sin(jnp.array([-0.0, 1.0])))))
+    env.close()
+
+
+@pytest.mark.parametrize("first", [jnp.bool_(True), jnp.float32(jnp.nan), KEY, {}, jnp.zeros((0,))])
+def test_what_comes_after_something_is_as_it_was(first):
+    value = {"a": jnp.float32(-0.0), "b": jnp.array([True, False]), "key": KEY}
+    found = jax.jit(after)(value, first)
+    chex.assert_trees_all_equal(found, value)
+    assert np.signbit(found["a"])
+    grad = jax.grad(lambda x: after(x, x * 2) ** 2)(3.0)
+    np.testing.assert_allclose(grad, 6.0)
 
 
 MISUSES = {
