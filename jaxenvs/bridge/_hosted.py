@@ -13,7 +13,7 @@ from typing import Any
 import numpy as np
 
 from jaxenvs.bridge import _lines
-from jaxenvs.bridge._native import NativePartMissing, xla_library
+from jaxenvs.bridge._native import XLA, is_there, reason_missing, xla_library
 from jaxenvs.bridge.backends.base import RESET, RESET_ALL, STEP, STEP_ALL
 from jaxenvs.bridge.backends.process import ProcessBackend
 from jaxenvs.bridge.pool import Pool
@@ -158,11 +158,7 @@ class Hosted:
             return f'the backend "{self.backend.name}" runs in Python'
         if self.backend.lines.is_python:
             return "the compiled part of the pool is missing"
-        try:
-            xla_library()
-        except NativePartMissing as error:
-            return str(error)
-        return None
+        return None if is_there(XLA) else reason_missing(xla_library)
 
     def _register(self) -> None:
         pool, backend = self.pool, self.backend
