@@ -7,6 +7,7 @@ from jaxenvs.bridge._log import log
 from jaxenvs.bridge.backends.base import Backend
 from jaxenvs.bridge.backends.process import ProcessBackend, scouted
 from jaxenvs.bridge.backends.serial import SerialBackend
+from jaxenvs.bridge.backends.shared import SharedBackend
 from jaxenvs.bridge.backends.thread import ThreadBackend
 from jaxenvs.bridge.pool import Pool
 from jaxenvs.bridge.tuning import (
@@ -34,35 +35,39 @@ class Chosen:
         batch_size: how many results are waited for.
         name: of the environments, by which what was tuned is found.
         only: the one backend to choose the workers of; None for any.
+        may_share: whether environments may live in the caller's process beside workers.
 
     Raises:
         PoolError, Broken: as the backends.
     """
 
-    def __init__(self, env_fns: EnvFns, batch_size: int, name: str, only: str | None) -> None:
+    def __init__(
+        self, env_fns: EnvFns, batch_size: int, name: str, only: str | None, may_share: bool
+    ) -> None:
         self._env_fns = env_fns
+        self._only, self._may_share = only, may_share
         self._serial_seconds = 0.0
         self._certain = True
         way = kept(name, len(env_fns), batch_size)
-        if way is not None and only in (None, way.backend):
+        if way is not None and self._allows(way):
             self.way, self.why = way, "`jaxenvs tune` found it fastest"
             self.backend = self._make(way, None)
         else:
-            self.way, self.backend, self.why = self._measured(batch_size, only)
+            self.way, self.backend, self.why = self._measured(batch_size)
         log.info("%s, %d environments: %s; %s", name, len(env_fns), self.way, self.why)
 
-    def _measured(self, batch_size: int, only: str | None) -> tuple[Way, Backend, str]:
+    def _measured(self, batch_size: int) -> tuple[Way, Backend, str]:
         count = len(self._env_fns)
         load = Load()
         try:
             scout, facts, found = scouted(self._env_fns[0], MEASURED_SECONDS)
         except PoolError as error:
-            if only is not None:
+            if self._only is not None:
                 raise
             why = f"they cannot be sent to another process: {error}"
             return Way("serial"), SerialBackend(self._env_fns), why
         try:
-            if found is None and facts["is_coroutine"] and only is None:
+            if found is None and facts["is_coroutine"] and self._only is None:
                 way, why = Way("asyncio"), "their calls are coroutines"
             elif found is None:
                 workers = min(count, num_cores())
@@ -71,20 +76,21 @@ class Chosen:
                 cores = num_cores()
                 free = load.free_cores(cores, found["spent"])
                 m = Measurement(**found, cores=cores, free_cores=free)
-                candidates = [
-                    each for each in ways(m, count, batch_size) if only in (None, each.backend)
-                ]
+                candidates = [each for each in ways(m, count, batch_size) if self._allows(each)]
                 way, why = candidates[0], str(m)
                 serial = [each for each in ways(m, count, batch_size) if each.backend == "serial"]
                 self._serial_seconds = serial[0].seconds
                 self._certain = way.seconds > _LONG and way.seconds < serial[0].seconds / 1.5
-            if way.backend == "process":
+            if way.backend == "process" and not way.caller_steps:
                 made, scout = scout, None
                 return way, self._make(way, made), why
         finally:
             if scout is not None:
                 scout.discard()
         return way, self._make(way, None), why
+
+    def _allows(self, way: Way) -> bool:
+        return self._only in (None, way.backend) and (self._may_share or not way.caller_steps)
 
     def _make(self, way: Way, scout: Any) -> Backend:
         if way.backend == "serial":
@@ -95,6 +101,8 @@ class Chosen:
             from jaxenvs.bridge.backends.event_loop import AsyncioBackend
 
             return AsyncioBackend(self._env_fns, way.num_workers or None)
+        if way.caller_steps and way.bounds is not None:
+            return SharedBackend(self._env_fns, way.bounds)
         return ProcessBackend(self._env_fns, way.num_workers, bounds=way.bounds, scout=scout)
 
     def settle(self, pool: Pool, assemble: Callable[[Backend], Pool]) -> Pool:

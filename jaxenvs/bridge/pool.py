@@ -159,6 +159,11 @@ class Pool(gymnasium.vector.VectorEnv):
         return self._backend.bounds
 
     @property
+    def caller_steps(self) -> bool:
+        """Whether the caller steps the environments before the first worker's."""
+        return self._backend.caller_steps
+
+    @property
     def owes(self) -> int:
         """How many environments were asked for something that `recv` has not yet returned."""
         return self.num_envs if self._all_pending is not None else self._num_busy
@@ -952,7 +957,8 @@ def _value_check(space: gymnasium.Space) -> Callable[[np.ndarray, str], None] | 
     elif isinstance(space, gymnasium.spaces.MultiBinary):
         start, count = 0, 2
     else:
-        return _refuse_nan if np.dtype(space.dtype).kind == "f" else None
+        kind = np.dtype(space.dtype).kind
+        return _refuse_nan if kind == "f" else _beyond_check(space.dtype) if kind in "iu" else None
 
     def check(actions: np.ndarray, at: str) -> None:
         shifted = actions.astype(np.int64) - start  # which a narrow dtype may not hold
@@ -960,6 +966,22 @@ def _value_check(space: gymnasium.Space) -> Callable[[np.ndarray, str], None] | 
         if wrong.any():
             row = int(np.argwhere(wrong)[0][0])
             raise ActionError(f"action {row}{at} is {actions[row]}; it is not in {space}.")
+
+    return check
+
+
+def _beyond_check(dtype: Any) -> Callable[[np.ndarray, str], None]:
+    limits = np.iinfo(dtype)
+
+    def check(actions: np.ndarray, at: str) -> None:
+        if np.can_cast(actions.dtype, dtype):
+            return
+        wrong = (actions < limits.min) | (actions > limits.max)
+        if wrong.any():
+            row = int(np.argwhere(wrong)[0][0])
+            raise ActionError(
+                f"action {row}{at} is {actions[row]}; it does not fit {limits.dtype}."
+            )
 
     return check
 

@@ -21,6 +21,7 @@ MEASURED_SECONDS = 0.08  # that one environment is stepped for
 # What was measured of the ways themselves, in seconds, on two cores of an AMD EPYC.
 _SERIAL_BATCH, _SERIAL_STEP = 4e-6, 0.4e-6
 _PROCESS_BATCH = 28e-6  # of the worker at home on the caller's core: it has as much less to do
+_SHARED_BATCH = 10e-6
 _THREAD_STEP = 25e-6  # handing over the interpreter lock
 _SLEEPING_WORKER = 60e-6  # waking a worker that sleeps, while others are woken
 _MOST_THREADS = 64
@@ -72,11 +73,12 @@ class Way:
     backend: str
     num_workers: int = 0
     bounds: tuple[int, ...] | None = None  # where each worker's environments begin, if not evenly
+    caller_steps: bool = False  # those before the first worker's, which begin at bounds[0]
     seconds: float = 0.0  # that a batch is predicted to take, or was measured to
 
     def __str__(self) -> str:
         workers = f" with {self.num_workers} workers" if self.num_workers else ""
-        return f"{self.backend}{workers}"
+        return f"{self.backend}{workers}{' and the caller' if self.caller_steps else ''}"
 
 
 class Load:
@@ -131,8 +133,20 @@ def _together(m: Measurement, n: int) -> list[Way]:
         seconds = max(at_home, most * (m.step + _SERIAL_STEP) + 8e-6)
         # What others use of the cores is missing; and who is late is waited for.
         crowding = max(1.0, workers / max(m.free_cores, 0.5))
-        found.append(Way("process", workers, bounds, seconds * crowding))
+        found.append(Way("process", workers, bounds, seconds=seconds * crowding))
+        if workers > 1:
+            found.append(_with_caller(m, n, workers, crowding))
     return found
+
+
+def _with_caller(m: Measurement, n: int, cores: int, crowding: float) -> Way:
+    """The caller steps a share on its own core: nothing changes hands there."""
+    first = n // cores
+    rest = n - first
+    bounds = tuple(first + rest * w // (cores - 1) for w in range(cores))
+    most = max(first, *(b - a for a, b in itertools.pairwise(bounds)))
+    seconds = (most * (m.step + _SERIAL_STEP) + _SHARED_BATCH) * crowding
+    return Way("process", cores - 1, bounds, caller_steps=True, seconds=seconds)
 
 
 def _as_they_come(m: Measurement, n: int, batch_size: int) -> list[Way]:
@@ -213,6 +227,7 @@ def kept(name: str, num_envs: int, batch_size: int) -> Way | None:
             entry["backend"],
             int(entry["num_workers"]),
             tuple(map(int, bounds)) if bounds else None,
+            bool(entry["caller_steps"]),
             float(entry["seconds"]),
         )
     except (OSError, ValueError, KeyError, TypeError, AttributeError):

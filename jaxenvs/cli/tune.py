@@ -51,6 +51,7 @@ def _candidates(num_envs: int) -> list[tuple[str, int | None]]:
     return [
         ("serial", None),
         ("process", None),
+        ("auto", None),
         *(("process", n) for n in processes if n <= min(num_envs, 16 * cores)),
         *(("thread", n) for n in threads if n <= min(num_envs, 256)),
         ("asyncio", None),
@@ -62,4 +63,5 @@ def _tried(
 ) -> Way:
     options: dict[str, Any] = {} if workers is None else {"num_workers": workers}
     with make_pool(id, num_envs, batch_size=batch_size, backend=backend, **options) as pool:  # pyright: ignore[reportArgumentType]
-        return Way(backend, pool.num_workers, pool.bounds, throughput(pool, seconds))
+        took = throughput(pool, seconds)
+        return Way(pool.backend, pool.num_workers, pool.bounds, pool.caller_steps, took)

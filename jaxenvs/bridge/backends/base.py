@@ -84,6 +84,7 @@ class Backend(abc.ABC):
     facts: Sequence[Mapping[str, Any]]  # of each environment, see `_worker.facts`
     num_workers: int
     bounds: tuple[int, ...] | None = None  # of workers that keep their instances
+    caller_steps = False  # whether the caller steps those before the first worker's
     _owner: int | None = None  # the only process that can use it; None for any
     plan: Plan
     arrays: Arrays

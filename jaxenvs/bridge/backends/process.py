@@ -144,6 +144,7 @@ class ProcessBackend(Backend):
         env_fns: one for each instance.
         num_workers: among which they are divided, in order.
         bounds: where each worker's begin, and where the last one's end; None divides evenly.
+            What lies before the first is somebody else's.
         scout: a worker that has made the first one already, see `scouted`; it becomes worker 0.
 
     Raises:
@@ -186,7 +187,8 @@ class ProcessBackend(Backend):
         except BaseException:
             self.close(0)
             raise
-        self.owners = np.repeat(np.arange(num_workers, dtype=np.int32), np.diff(bounds))
+        owned = np.repeat(np.arange(num_workers, dtype=np.int32), np.diff(bounds))
+        self.owners = np.concatenate([np.full(bounds[0], -1, np.int32), owned])
 
     @property
     def pids(self) -> list[int]:

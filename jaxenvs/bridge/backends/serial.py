@@ -7,6 +7,7 @@ from typing import Any
 import numpy as np
 
 from jaxenvs.bridge import _lines
+from jaxenvs.bridge._arrays import Arrays, Plan
 from jaxenvs.bridge._instances import Instances
 from jaxenvs.bridge._worker import facts, perform
 from jaxenvs.bridge.backends.base import RESET, STEP_ALL, Backend, Broken, Post, Private, Settings
@@ -26,7 +27,11 @@ class SerialBackend(Backend):
         self._posts: list[Post] = []
 
     def attach(self, settings: Settings) -> None:
-        self.plan, self.arrays = Private.arrays(settings, len(self._instances))
+        self.attach_to(settings, *Private.arrays(settings, len(self._instances)))
+
+    def attach_to(self, settings: Settings, plan: Plan, arrays: Arrays) -> None:
+        """Answers in the rows of these arrays that are its own."""
+        self.plan, self.arrays = plan, arrays
         self._instances.attach(
             self.plan,
             self.arrays,
@@ -38,6 +43,10 @@ class SerialBackend(Backend):
 
     def start_all(self, op: int, buffer: int) -> None:
         self._asked = op, buffer
+
+    def lock_step(self, timeout: float | None) -> Callable[[int], int]:
+        step_all = self._instances.step_all
+        return lambda buffer: step_all(buffer) | (_lines.ATTENTION if self._posts else _lines.OK)
 
     def wait_all(self, buffer: int, timeout: float | None) -> int:
         if self._asked is None:

@@ -1,0 +1,98 @@
+"""Pools whose caller steps some of the environments itself."""
+
+import os
+
+import gymnasium
+import numpy as np
+import pytest
+
+import jaxenvs
+from jaxenvs.errors import PoolError, WorkerError
+from tests.bridge.envs import Counter, Misbehaving
+
+
+def counters(n, **kwargs):
+    return [lambda i=i: Counter(number=i, **kwargs) for i in range(n)]
+
+
+def shared(env, n=None, **kwargs):
+    options = {"backend": "process", "caller_steps": True, "num_workers": 1, **kwargs}
+    return jaxenvs.make_pool(env, n, **options)
+
+
+def test_the_callers_share_and_the_workers_make_one_batch():
+    theirs = gymnasium.make_vec("CartPole-v1", 5, vectorization_mode="sync")
+    with shared("CartPole-v1", 5, num_workers=2) as pool:
+        assert pool.caller_steps and pool.bounds == (1, 3, 5)
+        np.testing.assert_array_equal(pool.reset(seed=3)[0], theirs.reset(seed=3)[0])
+        rng = np.random.default_rng(0)
+        for _ in range(200):
+            actions = rng.integers(0, 2, 5)
+            for mine, their in zip(pool.step(actions)[:4], theirs.step(actions)[:4], strict=True):
+                np.testing.assert_array_equal(mine, their)
+
+
+def test_a_step_can_be_begun_and_waited_for():
+    with shared(counters(4)) as pool:
+        pool.reset()
+        pool.step_async([0, 1, 2, 0])
+        observation, reward, _, _, info = pool.step_wait()
+        np.testing.assert_array_equal(observation[:, 0], np.arange(4))
+        np.testing.assert_array_equal(reward, 1)
+        np.testing.assert_array_equal(info["action"], [0, 1, 2, 0])
+
+
+def test_some_are_received_as_they_come_each_once():
+    with shared(counters(5, length=1000), batch_size=2) as pool:
+        pool.async_reset(seed=0)
+        counts = np.zeros(5, int)
+        for _ in range(60):
+            observation, _, _, _, info = pool.recv()
+            ids = info["env_id"]
+            np.testing.assert_array_equal(observation[:, 0], ids)
+            np.testing.assert_array_equal(info["elapsed_step"], counts[ids])
+            counts[ids] += 1
+            pool.send(np.zeros(2, int), ids)
+        assert pool.owes == 5
+
+
+def test_calls_reach_both_processes():
+    with shared(counters(4)) as pool:
+        pool.reset(options={"level": 3})
+        pids = pool.call("process")
+        assert pids[:2] == (os.getpid(),) * 2 and len({*pids}) == 2
+        pool.set_attr("length", [1, 2, 3, 4])
+        assert pool.get_attr("length") == (1, 2, 3, 4)
+        assert pool.get_attr("options") == ({"level": 3},) * 4
+        assert [frame[0, 0, 0] for frame in pool.render([3, 0])] == [3, 0]
+
+
+@pytest.mark.parametrize("which", [0, 1])
+def test_an_exception_names_its_environment_on_either_side(which, tmp_path):
+    fns = counters(2)
+    fns[which] = lambda: Misbehaving("raises", str(tmp_path / "done"), at=2)
+    with shared(fns) as pool:
+        pool.reset()
+        pool.step([0, 0])
+        with pytest.raises(WorkerError, match="deliberate") as caught:
+            pool.step([0, 0])
+        assert caught.value.env_ids == (which,)
+        *_, info = pool.step([0, 0])
+        assert info["restarted"].tolist() == [which == 0, which == 1]
+
+
+def test_a_worker_that_is_killed_is_replaced_while_the_caller_goes_on(tmp_path):
+    fns = [counters(1)[0], lambda: Misbehaving("is_killed", str(tmp_path / "done"), at=2)]
+    with shared(fns) as pool:
+        pool.reset()
+        pool.step([0, 0])
+        observation, _, _, truncated, info = pool.step([0, 0])
+        assert info["restarted"].tolist() == truncated.tolist() == [False, True]
+        assert observation[:, 2].tolist() == [2, 0]
+
+
+def test_it_is_refused_where_there_is_nobody_to_share_with():
+    with pytest.raises(PoolError, match="for the caller"):
+        shared(counters(2), num_workers=2)
+    with pytest.raises(PoolError, match='backend="process"'):
+        shared(counters(2), backend="serial")
