@@ -213,7 +213,8 @@ class HostEnv(VectorEnv[HostState]):
         if self.mesh.axis_types[self.mesh.axis_names.index(self.mesh_axis)] == AxisType.Explicit:
             # There shapes carry their sharding, and what was made without one must be given it.
             sharding = NamedSharding(self.mesh, PartitionSpec(self.mesh_axis))
-            token, *operands = (reshard(part, sharding) for part in (token, *operands))
+            token = reshard(token, sharding)
+            operands = tuple(reshard(part, sharding) for part in operands)
         # Every device drives a pool of its own, so there is no replication for JAX to check.
         over = PartitionSpec(self.mesh_axis)
         return jax.shard_map(local, mesh=self.mesh, in_specs=over, out_specs=over, check_vma=False)(
@@ -304,7 +305,7 @@ def after(value: Any, first: Any) -> Any:
 def _word(leaf: Any) -> jax.Array:
     """uint32[], something that is made of an array."""
     leaf = jnp.asarray(leaf)
-    if jax.dtypes.issubdtype(leaf.dtype, jax.dtypes.prng_key):
+    if jnp.issubdtype(leaf.dtype, jax.dtypes.prng_key):
         leaf = jax.random.key_data(leaf)
     one = lax.stop_gradient(leaf.ravel()[:1].sum())
     if jnp.issubdtype(leaf.dtype, jnp.inexact):
@@ -314,7 +315,7 @@ def _word(leaf: Any) -> jax.Array:
 
 def _selected(is_there: jax.Array, leaf: Any) -> jax.Array:
     leaf = jnp.asarray(leaf)
-    if jax.dtypes.issubdtype(leaf.dtype, jax.dtypes.prng_key):
+    if jnp.issubdtype(leaf.dtype, jax.dtypes.prng_key):
         data = _selected(is_there, jax.random.key_data(leaf))
         return jax.random.wrap_key_data(data, impl=jax.random.key_impl(leaf))
     return lax.select(jnp.broadcast_to(is_there, leaf.shape), leaf, jnp.zeros_like(leaf))

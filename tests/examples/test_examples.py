@@ -92,6 +92,12 @@ def test_cleanrl_ppo(capsys):
     assert "episodes, mean return" in capsys.readouterr().out
 
 
+def test_overlap(capsys):
+    found = load("overlap").main(num_envs=2, milliseconds=5.0, num_steps=10, waits=True)
+    assert found["learn_while_stepping"] < found["step_then_learn"]
+    assert "% hidden" in capsys.readouterr().out
+
+
 @pytest.mark.parametrize("path", sorted(EXAMPLES.glob("*.py")), ids=lambda path: path.stem)
 def test_every_example_has_a_test_and_says_how_to_run_it(path):
     assert f"test_{path.stem}" in globals()

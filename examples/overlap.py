@@ -1,0 +1,147 @@
+"""Hides the steps of environments that are not JAX behind learning, in one jitted program.
+
+`step` waits for the environments. `send` only tells them what to do, and what stands between it
+and `recv` runs while they do it: here a model learns from the batch before.
+
+python examples/overlap.py --num-envs 4 --milliseconds 1.0
+"""
+
+import argparse
+import statistics
+import time
+
+import gymnasium
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jax import lax
+
+import jaxenvs
+from jaxenvs.bridge.xla import after
+
+SIZE = 64  # of an observation
+
+
+class Simulator(gymnasium.Env):
+    """Takes its time at each step, computing or waiting, and drifts where it is pushed."""
+
+    observation_space = gymnasium.spaces.Box(-np.inf, np.inf, (SIZE,), np.float32)
+    action_space = gymnasium.spaces.Discrete(2)
+
+    def __init__(self, seconds: float, computes: bool) -> None:
+        self.seconds, self.computes = seconds, computes
+
+    def reset(self, *, seed=None, options=None):
+        super().reset(seed=seed)
+        self.position = self.np_random.normal(size=SIZE).astype(np.float32)
+        return self.position, {}
+
+    def step(self, action):
+        end = time.perf_counter() + self.seconds
+        self.position = self.position + np.float32(0.01 if action else -0.01)
+        if not self.computes:
+            time.sleep(self.seconds)
+        while time.perf_counter() < end:
+            pass
+        return self.position, 0.0, False, False, {}
+
+
+def act(weights, observation):
+    return (jnp.sum(observation @ weights, axis=1) > 0).astype(jnp.int32)
+
+
+def learn(weights, observation, updates):
+    """A stand-in for learning from a batch: some updates, each with two products of matrices."""
+
+    def update(_, weights):
+        return weights + 0.01 * (jnp.tanh(observation.T @ (observation @ weights)) - weights)
+
+    return lax.fori_loop(0, updates, update, weights)
+
+
+def step_then_learn(env, carry, updates):
+    weights, state, observation = carry
+    state, timestep = env.step(state, act(weights, observation), jax.random.key(0))
+    weights = learn(weights, timestep.observation, updates)
+    return weights, state, timestep.observation
+
+
+def learn_while_stepping(env, carry, updates):
+    weights, state, observation = carry
+    state = env.send(state, act(weights, observation))
+    weights = learn(weights, after(observation, state), updates)  # once they are told
+    state, timestep = env.recv(after(state, weights))  # once that is learned
+    return weights, state, timestep.observation
+
+
+def learn_alone(env, carry, updates):
+    weights, state, observation = carry
+    return learn(weights, observation, updates), state, observation
+
+
+def main(
+    num_envs: int = 4, milliseconds: float = 1.0, num_steps: int = 50, waits: bool = False
+) -> dict[str, float]:
+    """Returns milliseconds a step of each way, and "hidden", the share of stepping that is free."""
+
+    def simulator():
+        return Simulator(milliseconds / 1000, computes=not waits)
+
+    # One worker, so that another core is left for JAX.
+    pool = jaxenvs.make_pool(simulator, num_envs, backend="process", num_workers=1)
+    env = jaxenvs.HostEnv(pool, final_observation=False)
+
+    def program(body):
+        def run(carry, updates):
+            return lax.scan(lambda c, _: (body(env, c, updates), None), carry, None, num_steps)[0]
+
+        return jax.jit(run)
+
+    programs = {f: program(f) for f in (step_then_learn, learn_while_stepping, learn_alone)}
+
+    def measured(body, updates):
+        nonlocal carry
+        begin = time.perf_counter()
+        carry = jax.block_until_ready(programs[body](carry, updates))
+        return (time.perf_counter() - begin) * 1000 / num_steps
+
+    state, timestep = env.reset(jax.random.key(0))
+    carry = jnp.eye(SIZE), state, timestep.observation
+    for body in programs:
+        measured(body, 1)  # compiles it
+
+    # As many updates as take as long as a step.
+    stepping, updates = measured(step_then_learn, 0), 100
+    for _ in range(3):
+        updates = max(1, round(updates * stepping / measured(learn_alone, updates)))
+
+    seconds = {body: [] for body in programs} | {"stepping": []}
+    for _ in range(5):  # by turns, since machines are faster at times
+        for body in programs:
+            seconds[body].append(measured(body, updates))
+        seconds["stepping"].append(measured(step_then_learn, 0))
+    env.close()
+
+    both, overlapped, learning, stepping = map(statistics.median, seconds.values())
+    hidden = (both - overlapped) / min(learning, stepping)
+    print(f"{env}, medians of 5 times {num_steps} steps")
+    print(f"stepping alone        {stepping:6.2f} ms a step")
+    print(f"learning alone        {learning:6.2f} ms, {updates} updates")
+    print(f"step, then learn      {both:6.2f} ms")
+    print(f"send, learn, recv     {overlapped:6.2f} ms: {hidden:.0%} hidden")
+    return {
+        "stepping": stepping,
+        "learning": learning,
+        "step_then_learn": both,
+        "learn_while_stepping": overlapped,
+        "hidden": hidden,
+    }
+
+
+if __name__ == "__main__":
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--num-envs", type=int, default=4)
+    parser.add_argument("--milliseconds", type=float, default=1.0, help="of one environment's step")
+    parser.add_argument("--num-steps", type=int, default=50)
+    parser.add_argument("--waits", action="store_true", help="for something, and needs no core")
+    main(**vars(parser.parse_args()))
