@@ -174,6 +174,11 @@ class Instances:
         for view in self._views:  # of which some may be left
             view.with_info.update(rows)
 
+    @property
+    def is_recovering(self) -> bool:
+        """Whether there are some that have yet to begin after `recover`."""
+        return bool(self._died)
+
     def kept_info(self, buffer: int, row: int) -> Any:
         """The info that is in no slot: pickled, or as it is."""
         return self._kept.get((buffer, row)) or _pickled(({}, {}))  # it went with its process
@@ -375,6 +380,8 @@ class Instances:
 
     def _fail(self, row: int, view: "_View", what: str, error: BaseException) -> int:
         """Reports an exception, makes the environment anew and begins an episode in it."""
+        if str(error).startswith("memoryview: invalid"):  # of _run, which says nothing to anybody
+            error.add_note("TypeError: the reward is not a single number")
         self._tell(row, what, error)
         view.keep_final(row, self._previous)
         self._shut(row)
@@ -417,7 +424,7 @@ class Instances:
                 self._unchecked[row] = left - 1
         space = self._plan.observation_space
         _fits(observation, space)
-        if space.contains(observation) or _contains_cast(space, observation):
+        if _contains(space, observation):
             return
         message = (
             f"environment {self.first + row} returned an observation outside of its space:"
@@ -467,14 +474,14 @@ class _View:
             [_writer(leaves, self._final, row) for row in range(count)] if self._final else None
         )
         simple = len(leaves) == 1 and not leaves[0].path and len(leaves[0].shape) == 1
-        self.targets = [
-            memoryview(self._observation[0][row]) if simple else b"" for row in range(count)
+        self.targets: list[Any] = [
+            self._observation[0][row].data if simple else b"" for row in range(count)
         ]
         self._flags = answer.terminated[rows], answer.truncated[rows]
-        self.reward = memoryview(answer.reward[rows])
-        self.terminated = memoryview(answer.terminated[rows])
-        self.truncated = memoryview(answer.truncated[rows])
-        self.info_size = memoryview(answer.info_size[rows])
+        self.reward: Any = answer.reward[rows].data
+        self.terminated: Any = answer.terminated[rows].data
+        self.truncated: Any = answer.truncated[rows].data
+        self.info_size: Any = answer.info_size[rows].data
         self.info = answer.info[rows]
         self.with_info: set[int] = set()
         self.fields = [
@@ -604,14 +611,14 @@ def _fits(observation: Any, space: gymnasium.Space) -> None:
         fitting(getter(leaf.path)(observation), leaf)
 
 
-def _contains_cast(space: gymnasium.Space, observation: Any) -> bool:
+def _contains(space: gymnasium.Space, observation: Any) -> bool:
     """Whether it is in the space but for its dtype, which shared memory settles."""
     for leaf in leaves_of(space):
         sub: Any = space
         for key in leaf.path:
             sub = sub.spaces[key]
         value = np.asarray(getter(leaf.path)(observation), leaf.dtype)
-        if not sub.contains(value if leaf.shape else value[()]):
+        if not sub.contains(value if isinstance(sub, gymnasium.spaces.Box) else value[()]):
             return False
     return True
 

@@ -138,6 +138,7 @@ class _Worker:
         self._lines = WorkerLines(words, number, bells, attach["seen"])
         plan = attach["plan"]
         self._posts: list[tuple[int, str, str]] = []
+        self._flags = attach["recover"]  # whether rows are about to be flagged as restarted
         instances.attach(
             plan,
             Arrays.over(plan, memory),
@@ -151,7 +152,6 @@ class _Worker:
         _keep_copies_out(memory, fds[0])
         if attach["recover"]:
             instances.recover()
-            words.call_attention()
         self._skip = attach["skip"]  # messages before this request went to one that died
         self._pid = os.getpid()
         # What was made so far stays: the collector need not look at it again and again.
@@ -180,7 +180,7 @@ class _Worker:
                 return
             if os.getpid() != self._pid:  # an environment forked, and this is the copy
                 os._exit(0)
-            if self._posts:
+            if self._posts or self._flags:
                 self._deliver()
             what = lines.finish_and_next()
 
@@ -190,6 +190,11 @@ class _Worker:
 
     def _deliver(self) -> None:
         """Posts what was reported, failures first; later if the caller has yet to read others."""
+        if self._flags:
+            self._flags = self._instances.is_recovering
+            self._words.call_attention()
+        if not self._posts:
+            return
         posts = sorted(self._posts, key=lambda post: post[1] == "warning")
         room = (_lines.TEXT_ROOM - 4) // len(posts) - 1
         texts = []

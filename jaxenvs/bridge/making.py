@@ -17,7 +17,7 @@ from jaxenvs.bridge.backends.native import NativeBackend
 from jaxenvs.bridge.hosts import env_fn_of, is_vectorised_id, vector_maker_of
 from jaxenvs.bridge.pool import GYM_MODES, Pool
 from jaxenvs.bridge.tuning import num_cores
-from jaxenvs.errors import PoolError, WorkerError
+from jaxenvs.errors import JaxenvsError, PoolError, WorkerError
 
 _Samples = Callable[[], Sequence[Mapping[str, Any]]]  # infos of one environment
 BackendName = Literal["auto", "serial", "thread", "process", "asyncio", "ray", "native"]
@@ -208,7 +208,7 @@ def _made(
         return chosen.backend, chosen
     except Broken as error:
         raise _not_made(error.post, f"environment {error.post.instance}", name) from None
-    except KeyboardInterrupt:
+    except (KeyboardInterrupt, JaxenvsError):
         raise
     except BaseException as error:
         instance = getattr(error, "jaxenvs_instance", None)

@@ -1,6 +1,7 @@
 """Environments whose every answer is known beforehand."""
 
 import os
+import threading
 import time
 from typing import Any
 
@@ -45,6 +46,12 @@ class Counter(gymnasium.Env):
     def process(self) -> int:
         """A method to call."""
         return os.getpid()
+
+    def directory(self) -> str:
+        return os.getcwd()
+
+    def unpicklable(self) -> Any:
+        return threading.Lock()
 
     def _observation(self) -> Any:
         return np.array((self.number, self.episode, self.count), np.float32)
@@ -113,10 +120,65 @@ class Misbehaving(Counter):
     def hangs(self) -> None:
         time.sleep(60)
 
+    def exits_at_once(self) -> None:
+        os._exit(3)
+
+    def prints(self) -> None:
+        print("printed by an environment", flush=True)
+        os.write(2, b"written by an environment\n")
+
+    def changes_directory(self) -> None:
+        os.chdir("/")
+
+    def starts_threads(self) -> None:
+        for _ in range(3):
+            threading.Thread(target=time.sleep, args=(60,), daemon=True).start()
+
+    def forks(self) -> None:
+        """Leaves a copy of its process that sleeps, and one that goes on as if it were it."""
+        if os.fork() == 0:
+            time.sleep(60)
+            os._exit(0)
+        if os.fork() == 0:
+            self.number = 99
+            time.sleep(0.05)
+
+    def has_another_shape(self) -> Any:
+        return np.zeros(4, np.float32)
+
+    def has_another_rank(self) -> Any:
+        return np.zeros((3, 1), np.float32)
+
+    def is_text(self) -> Any:
+        return "observation"
+
+    def is_float64(self) -> Any:
+        return self._observation().astype(np.float64)
+
+    def is_nan(self) -> Any:
+        return np.array((0, np.nan, 0), np.float32)
+
+    def is_outside(self) -> Any:
+        return np.full(3, -5, np.float32)
+
+    def rewards_none(self) -> Any:
+        return self._observation(), None, False, False, {}
+
+    def rewards_nan(self) -> Any:
+        return self._observation(), float("nan"), False, False, {}
+
+    def rewards_array(self) -> Any:
+        return self._observation(), np.zeros(2), False, False, {}
+
+    def returns_four(self) -> Any:
+        return self._observation(), 0.0, False, {}
+
     def step(self, action: Any) -> Any:
         result = super().step(action)
-        observation = self._act("step")
-        return result if observation is None else (observation, *result[1:])
+        instead = self._act("step")
+        if instead is None:
+            return result
+        return instead if isinstance(instead, tuple) else (instead, *result[1:])
 
     def reset(self, **kwargs: Any) -> Any:
         result = super().reset(**kwargs)
@@ -158,12 +220,15 @@ class Meeting(gymnasium.Env):
         self.closed = True
 
 
-def same_answers(fns: Any, actions: Any, backend: str, **kwargs: Any) -> None:
-    """Steps two pools with the same actions and compares everything that they return."""
+def same_answers(fns: Any, actions: Any, backend: str, theirs: Any = None, **kwargs: Any) -> None:
+    """Steps two pools with the same actions and compares everything that they return.
+
+    `theirs` makes the environments of `backend`, where they are not those of `fns`.
+    """
     serial_kwargs = {name: value for name, value in kwargs.items() if name != "num_workers"}
     with (
         jaxenvs.make_pool(fns, backend="serial", **serial_kwargs) as expected,
-        jaxenvs.make_pool(fns, backend=backend, **kwargs) as found,
+        jaxenvs.make_pool(theirs or fns, backend=backend, **kwargs) as found,
     ):
         _same(found.reset(seed=7, options={"a": 1}), expected.reset(seed=7, options={"a": 1}))
         for action in actions:
@@ -187,7 +252,7 @@ def _same(found: Any, expected: Any) -> None:
         assert found.keys() == expected.keys()
         for name in expected:
             _same(found[name], expected[name])
-    elif isinstance(expected, (tuple, list)) or getattr(expected, "dtype", None) == object:
+    elif isinstance(expected, (tuple, list)) or getattr(expected, "dtype", np.dtype(int)).hasobject:
         assert len(found) == len(expected)
         for mine, theirs in zip(found, expected, strict=True):
             _same(mine, theirs)

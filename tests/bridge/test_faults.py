@@ -1,0 +1,925 @@
+"""Environments and processes that fail, and callers that ask for what cannot be."""
+
+import logging
+import os
+import signal
+import threading
+import time
+
+import gymnasium
+import numpy as np
+import pytest
+from gymnasium import spaces
+
+import jaxenvs
+from jaxenvs.bridge import _segment
+from jaxenvs.errors import (
+    ActionError,
+    AlreadyPendingError,
+    ClosedError,
+    EnvIdError,
+    EnvTimeoutError,
+    NothingPendingError,
+    PoolError,
+    SeedError,
+    WorkerError,
+)
+from tests.bridge.conftest import IN_PROCESSES
+from tests.bridge.envs import Composite, Counter, Misbehaving
+
+in_processes = pytest.mark.parametrize("backend", IN_PROCESSES, indirect=True)
+
+
+def counters(n, **kwargs):
+    return [lambda i=i: Counter(number=i, **kwargs) for i in range(n)]
+
+
+def with_one(what, marker, *, where="step", at=2, n=4, one=1):
+    """Counters, and in place of one of them an environment that misbehaves."""
+    fns = counters(n)
+    fns[one] = lambda: Misbehaving(what, marker, where=where, at=at)
+    return fns
+
+
+def make(fns, backend, **kwargs):
+    workers = {} if backend == "serial" else {"num_workers": min(2, len(fns))}
+    return jaxenvs.make_pool(fns, backend=backend, **{**workers, **kwargs})
+
+
+def zeros(pool, n=None):
+    return np.zeros(pool.num_envs if n is None else n, np.int64)
+
+
+# --- processes that die ---
+
+
+@in_processes
+@pytest.mark.parametrize("what", ["is_killed", "exits_at_once"])
+@pytest.mark.parametrize("on_failure", ["raise", "restart"])
+def test_a_dead_worker_is_replaced_and_the_others_keep_their_results(
+    backend, what, on_failure, marker, caplog
+):
+    with make(with_one(what, marker), backend, on_failure=on_failure) as pool:
+        pool.reset(seed=0)
+        pool.step(zeros(pool))
+        with caplog.at_level(logging.WARNING, "jaxenvs"):
+            observation, reward, terminated, truncated, info = pool.step(zeros(pool))
+        np.testing.assert_array_equal(observation[:, 2], [0, 0, 2, 2])
+        np.testing.assert_array_equal(observation[2:, 1], [1, 1])  # still their first episode
+        np.testing.assert_array_equal(reward, [0, 0, 2, 2])
+        np.testing.assert_array_equal(truncated, [True, True, False, False])
+        np.testing.assert_array_equal(info["restarted"], [True, True, False, False])
+        np.testing.assert_array_equal(info["elapsed_step"], [0, 0, 2, 2])
+        assert not terminated.any()
+        how = "SIGKILL" if what == "is_killed" else "status 3"
+        assert how in caplog.text and "environments [0, 1]" in caplog.text
+        observation, _, _, truncated, info = pool.step(zeros(pool))
+        np.testing.assert_array_equal(observation[:, 2], [1, 1, 3, 3])
+        assert not truncated.any() and not info["restarted"].any()
+        assert pool.call("process")[0] == pool.call("process")[1] != pool.call("process")[2]
+
+
+@in_processes
+def test_a_dead_worker_is_replaced_under_send_and_recv(backend, marker):
+    with make(with_one("is_killed", marker), backend, batch_size=2) as pool:
+        pool.async_reset(seed=0)
+        seen = {}
+        while len(seen.get(1, ())) < 5:  # the other worker goes on meanwhile
+            _, _, _, truncated, info = pool.recv()
+            np.testing.assert_array_equal(truncated, info["restarted"])
+            for number, restarted in zip(info["env_id"], info["restarted"], strict=True):
+                seen.setdefault(int(number), []).append(bool(restarted))
+            pool.send(zeros(pool, 2), info["env_id"])
+        assert seen[1] == [False, False, True, False, False]  # reset, one step, the fatal one
+        assert sum(seen[0]) == 1 and not sum(seen[2] + seen[3])
+
+
+@in_processes
+@pytest.mark.parametrize("mode", ["next_step", "same_step", "disabled"])
+def test_a_worker_that_dies_in_a_reset_is_replaced(backend, mode, marker):
+    fns = with_one("is_killed", marker, where="reset")
+    with make(fns, backend, autoreset_mode=mode) as pool:
+        pool.reset(seed=0)
+        observation, info = pool.reset(seed=1)
+        np.testing.assert_array_equal(observation[:, 2], 0)
+        np.testing.assert_array_equal(info["restarted"], [True, True, False, False])
+        assert info["seed"].tolist() == [1, 2, 3, 4]  # what it was asked for is done by the new one
+        np.testing.assert_array_equal(pool.step(zeros(pool))[0][:, 2], 1)
+
+
+@in_processes
+def test_a_worker_killed_while_idle_is_replaced(backend):
+    with make(counters(4), backend) as pool:
+        pool.reset(seed=0)
+        victim = pool.call("process")[3]
+        os.kill(victim, signal.SIGKILL)
+        observation, _, _, truncated, info = pool.step(zeros(pool))
+        np.testing.assert_array_equal(observation[:, 2], [1, 1, 0, 0])
+        np.testing.assert_array_equal(truncated, info["restarted"])
+        np.testing.assert_array_equal(truncated, [False, False, True, True])
+
+
+@in_processes
+def test_a_worker_that_dies_in_a_call_is_an_error_of_that_call(backend, marker):
+    with make(with_one("exits_at_once", marker, where="render"), backend) as pool:
+        pool.reset(seed=0)
+        with pytest.raises(WorkerError, match="render"):
+            pool.render()
+        np.testing.assert_array_equal(
+            pool.step(zeros(pool))[4]["restarted"], [True, True, False, False]
+        )
+        assert len(pool.render()) == 4
+
+
+def _dies_in_every_reset():
+    env = Counter()
+    env.reset = lambda **_: os._exit(4)
+    return env
+
+
+@in_processes
+def test_a_worker_that_dies_again_and_again_is_given_up(backend):
+    fns = [*counters(1), _dies_in_every_reset]
+    pool = make(fns, backend, on_failure="restart")
+    with pytest.raises(WorkerError, match="3 times") as caught:
+        pool.reset(seed=0)
+    assert caught.value.env_ids == (1,)
+    for use in (lambda: pool.step(zeros(pool)), pool.reset, lambda: pool.call("process")):
+        with pytest.raises(WorkerError, match="cannot go on"):
+            use()
+    pool.close()
+
+
+# --- exceptions ---
+
+
+@pytest.mark.parametrize("what", ["raises", "exits"])
+@pytest.mark.parametrize("where", ["step", "reset"])
+@pytest.mark.parametrize("on_failure", ["raise", "restart"])
+def test_an_exception_names_its_environment_and_has_the_traceback(
+    backend, what, where, on_failure, marker, caplog
+):
+    with make(with_one(what, marker, where=where), backend, on_failure=on_failure) as pool:
+        pool.reset(seed=0)
+        pool.step(zeros(pool))
+
+        def fail():
+            return pool.step(zeros(pool)) if where == "step" else pool.reset(seed=0)
+
+        kind = "ValueError: a deliberate error" if what == "raises" else "SystemExit: 3"
+        if on_failure == "raise":
+            with pytest.raises(WorkerError) as caught:
+                fail()
+            assert caught.value.env_ids == (1,)
+            text = str(caught.value)
+        else:
+            with caplog.at_level(logging.WARNING, "jaxenvs"):
+                result = fail()
+            np.testing.assert_array_equal(result[-1]["restarted"], [False, True, False, False])
+            if where == "step":
+                np.testing.assert_array_equal(result[0][:, 2], [2, 0, 2, 2])
+                np.testing.assert_array_equal(result[3], [False, True, False, False])
+            text = caplog.text
+        assert f"failed in {where}: {kind}" in text and "environment 1 (" in text
+        assert "Traceback" in text and f"in {what}" in text and "envs.py" in text
+        assert "_instances.py" not in text  # our own frames say nothing to its author
+        observation, *_, info = pool.step(zeros(pool))  # the pool goes on
+        expected = [3, 1, 3, 3] if where == "step" else [1, 1, 1, 1]
+        np.testing.assert_array_equal(observation[:, 2], expected)
+        assert info["restarted"].any() == (on_failure == "raise")
+
+
+def test_all_that_fail_in_a_batch_are_named(backend, tmp_path):
+    fns = counters(8)
+    for i in (0, 1, 6):
+        fns[i] = lambda i=i: Misbehaving("raises", f"{tmp_path}/{i}", at=1)
+    with make(fns, backend) as pool:
+        pool.reset(seed=0)
+        with pytest.raises(WorkerError) as caught:
+            pool.step(zeros(pool))
+        assert sorted(caught.value.env_ids) == [0, 1, 6]
+        assert str(caught.value).count("ValueError: a deliberate error") >= 3
+
+
+def _raises_long():
+    env = Counter()
+
+    def step(action):
+        raise ValueError("x" * 20_000 + "the end")
+
+    env.step = step
+    return env
+
+
+def test_the_end_of_a_long_message_is_kept(backend):
+    with make([_raises_long], backend) as pool:
+        pool.reset(seed=0)
+        with pytest.raises(WorkerError, match="the end"):
+            pool.step(zeros(pool))
+
+
+@pytest.mark.parametrize("mode", ["next_step", "same_step"])
+def test_an_exception_in_the_reset_that_follows_an_episode(backend, mode, marker):
+    fns = with_one("raises", marker, where="reset")
+    with make(fns, backend, autoreset_mode=mode) as pool:
+        pool.reset(seed=0)
+        for _ in range(4 if mode == "same_step" else 5):
+            pool.step(zeros(pool))
+        with pytest.raises(WorkerError, match="failed in reset") as caught:
+            pool.step(zeros(pool))
+        assert caught.value.env_ids == (1,)
+        assert pool.step(zeros(pool))[4]["restarted"].tolist() == [False, True, False, False]
+
+
+def test_a_recv_that_raises_gives_its_batch_to_the_next(backend, marker):
+    with make(with_one("raises", marker, at=1), backend, batch_size=2) as pool:
+        pool.reset(seed=0)
+        pool.send(zeros(pool))
+        seen, failed = [], []
+        while len(seen) < 4:
+            try:
+                _, _, _, truncated, info = pool.recv()
+            except WorkerError as error:
+                failed += error.env_ids
+            else:
+                seen += info["env_id"].tolist()
+                np.testing.assert_array_equal(truncated, info["env_id"] == 1)
+        assert failed == [1] and sorted(seen) == [0, 1, 2, 3]
+
+
+def test_an_exception_in_render_names_the_environment(backend, marker):
+    with make(with_one("raises", marker, where="render"), backend) as pool:
+        pool.reset(seed=0)
+        with pytest.raises(WorkerError, match="failed in render: ValueError") as caught:
+            pool.render()
+        assert caught.value.env_ids == (1,) and "in raises" in str(caught.value)
+        assert len(pool.render()) == 4
+        assert not pool.step(zeros(pool))[4]["restarted"].any()
+
+
+@pytest.mark.parametrize("what", ["raises", "exits"])
+def test_an_exception_in_close_is_told_after_all_is_closed(backend, what, marker):
+    pool = make(with_one(what, marker, where="close"), backend)
+    pool.reset(seed=0)
+    with pytest.raises(WorkerError, match="failed in close") as caught:
+        pool.close()
+    assert caught.value.env_ids == (1,) and pool.closed
+    pool.close()
+
+
+def test_an_exception_in_close_is_logged_where_failures_are(backend, marker, caplog):
+    with caplog.at_level(logging.WARNING, "jaxenvs"):
+        make(with_one("raises", marker, where="close"), backend, on_failure="restart").close()
+    assert "failed in close: ValueError: a deliberate error" in caplog.text
+
+
+@pytest.mark.parametrize("what", ["raises", "exits"])
+def test_an_exception_in_a_constructor_names_the_environment(backend, what, marker):
+    with pytest.raises(WorkerError, match=r"environment 3 \(.*its constructor") as caught:
+        make(with_one(what, marker, where="init", one=3), backend)
+    assert caught.value.env_ids == (3,)
+    assert "Traceback" in str(caught.value) and f"in {what}" in str(caught.value)
+
+
+@in_processes
+def test_a_constructor_that_ends_its_process_says_how(backend, marker):
+    with pytest.raises(WorkerError, match="status 3 while it made its environments"):
+        make(with_one("exits_at_once", marker, where="init"), backend)
+
+
+def _made_once(marker):
+    if os.path.exists(f"{marker}.made"):
+        raise OSError("the port is taken")
+    with open(f"{marker}.made", "w"):
+        pass
+    return Misbehaving("raises", marker, at=1)
+
+
+@pytest.mark.parametrize("on_failure", ["raise", "restart"])
+def test_an_environment_that_cannot_be_made_anew_is_an_error(backend, on_failure, marker):
+    fns = counters(4)
+    fns[1] = lambda: _made_once(marker)
+    with make(fns, backend, on_failure=on_failure) as pool:
+        pool.reset(seed=0)
+        for _ in range(2):  # and stays one
+            with pytest.raises(WorkerError, match="OSError: the port is taken") as caught:
+                pool.step(zeros(pool))
+            assert set(caught.value.env_ids) == {1}
+        os.unlink(f"{marker}.made")  # until it can be made
+        if on_failure == "raise":
+            with pytest.raises(WorkerError, match="could not be made anew"):
+                pool.step(zeros(pool))
+        else:
+            assert pool.step(zeros(pool))[4]["restarted"][1]
+        assert pool.step(zeros(pool))[0][1, 2] == 1
+
+
+# --- environments that hang ---
+
+
+@in_processes
+def test_one_that_hangs_is_named_can_be_waited_for_and_closed(backend, marker):
+    pool = make(with_one("hangs", marker), backend, timeout=0.2)
+    pool.reset(seed=0)
+    pool.step(zeros(pool))
+    with pytest.raises(EnvTimeoutError, match=r"environment 1 .* within 0.2 s") as caught:
+        pool.step(zeros(pool))
+    assert caught.value.env_ids == (1,)
+    with pytest.raises(EnvTimeoutError):
+        pool.step_wait()
+    with pytest.raises(AlreadyPendingError):
+        pool.step(zeros(pool))
+    begun = time.monotonic()
+    pool.close()
+    assert time.monotonic() - begun < 3  # not the 5 s that environments have for their close()
+
+
+@in_processes
+@pytest.mark.parametrize("together", [True, False])
+def test_one_that_hangs_is_made_anew(backend, together, marker, caplog):
+    fns = with_one("hangs", marker)
+    batch_size = 4 if together else 2
+    with (
+        caplog.at_level(logging.WARNING, "jaxenvs"),
+        make(fns, backend, timeout=0.2, on_failure="restart", batch_size=batch_size) as pool,
+    ):
+        pool.reset(seed=0)
+        pool.step(zeros(pool), np.arange(4))
+        pool.send(zeros(pool))
+        restarted = {}
+        while len(restarted) < 4:
+            _, _, _, truncated, info = pool.recv()
+            np.testing.assert_array_equal(truncated, info["restarted"])
+            restarted.update(zip(info["env_id"].tolist(), truncated.tolist(), strict=True))
+        assert restarted[1] and not restarted[2] and not restarted[3]
+        assert "environment 1 (" in caplog.text and "did not answer within 0.2 s" in caplog.text
+        assert pool.step(zeros(pool, 1), [1])[0][0, 2] == 1
+
+
+@in_processes
+def test_slow_ones_in_a_row_are_not_called_hanging(backend):
+    fns = counters(4, seconds=0.2)
+    with make(fns, backend, num_workers=1, timeout=0.45) as pool:
+        pool.reset(seed=0)
+        observation, *_, info = pool.step(zeros(pool))  # takes 0.8 s
+        np.testing.assert_array_equal(observation[:, 2], 1)
+        assert not info["restarted"].any()
+
+
+@in_processes
+def test_a_constructor_slower_than_the_limit_does_not_count_as_a_step(backend, marker):
+    def slow():
+        time.sleep(0.5)
+        return Misbehaving("is_killed", marker)
+
+    with make([slow], backend, timeout=0.1) as pool:
+        pool.reset(seed=0)
+        pool.step(zeros(pool))
+        assert pool.step(zeros(pool))[4]["restarted"].all()
+        assert pool.step(zeros(pool))[0][0, 2] == 1
+
+
+# --- answers that do not fit ---
+
+
+@pytest.mark.parametrize(
+    ("what", "message"),
+    [
+        ("has_another_shape", r"float32\[4\]; its space says float32\[3\]"),
+        ("has_another_rank", r"float32\[3, 1\]; its space says"),
+        ("is_text", "its space says"),
+        ("is_nan", r"an observation is not a number \(NaN\)"),
+        ("rewards_none", "the reward is not a single number"),
+        ("rewards_nan", r"a reward is not a number \(NaN\)"),
+        ("rewards_array", "TypeError"),  # in the words of NumPy
+        ("returns_four", "not enough values to unpack"),
+    ],
+)
+def test_an_answer_that_does_not_fit_is_an_error_of_its_environment(backend, what, message, marker):
+    with make(with_one(what, marker, at=4), backend) as pool:  # beyond the first, looked at closer
+        pool.reset(seed=0)
+        for _ in range(3):
+            pool.step(zeros(pool))
+        with pytest.raises(WorkerError, match=message) as caught:
+            pool.step(zeros(pool))
+        assert caught.value.env_ids == (1,)
+        np.testing.assert_array_equal(pool.step(zeros(pool))[0][:, 2], [5, 1, 5, 5])
+
+
+@pytest.mark.parametrize(("what", "taken"), [("is_nan", np.nan), ("rewards_nan", 0)])
+def test_without_validation_nan_passes(backend, what, taken, marker):
+    with make(with_one(what, marker), backend, validate=False) as pool:
+        pool.reset(seed=0)
+        pool.step(zeros(pool))
+        observation, reward, *_ = pool.step(zeros(pool))
+        assert np.isnan(observation[1, 1] if what == "is_nan" else reward[1])
+        assert not np.isnan(observation[0]).any()
+
+
+def test_nan_in_a_final_observation_is_found(backend, marker):
+    def nan_at_the_end():
+        return Misbehaving("is_nan", marker, at=5)
+
+    with make([nan_at_the_end], backend, autoreset_mode="same_step") as pool:
+        pool.reset(seed=0)
+        for _ in range(4):
+            pool.step(zeros(pool))
+        with pytest.raises(WorkerError, match="final observation is not a number"):
+            pool.step(zeros(pool))
+
+
+@pytest.mark.parametrize("at", [1, 4])
+def test_float64_is_taken_for_float32(backend, at, marker):
+    with make(with_one("is_float64", marker, at=at), backend, validate=True) as pool:
+        pool.reset(seed=0)
+        for step in range(1, 5):
+            observation = pool.step(zeros(pool))[0]
+            assert observation.dtype == np.float32
+            np.testing.assert_array_equal(observation[:, 2], step)
+
+
+class _Whole(Counter):
+    observation_space = spaces.Discrete(10)
+
+    def __init__(self, value):
+        super().__init__()
+        self.value = value
+
+    def _observation(self):
+        return self.value
+
+
+@pytest.mark.parametrize("value", [0.5, np.float32(1), np.zeros(1, int), "1", None])
+def test_a_whole_number_is_asked_for_where_the_space_is_discrete(backend, value):
+    with make([lambda: _Whole(value)], backend) as pool, pytest.raises(WorkerError):
+        pool.reset(seed=0)
+
+
+@pytest.mark.parametrize("value", [3, np.int8(3), np.array(3, np.int64)])
+def test_any_whole_number_is_taken_where_the_space_is_discrete(backend, value):
+    with make([lambda: _Whole(value)], backend) as pool:
+        assert pool.reset(seed=0)[0].tolist() == [3]
+
+
+def test_an_observation_outside_of_its_space(backend, tmp_path, recwarn):
+    def fns(name):
+        return with_one("is_outside", f"{tmp_path}/{name}", at=1)
+
+    with make(fns("warns"), backend) as pool:
+        pool.reset(seed=0)
+        with pytest.warns(UserWarning, match="environment 1 returned an observation outside"):
+            observation = pool.step(zeros(pool))[0]
+        np.testing.assert_array_equal(observation[1], -5)
+    with make(fns("raises"), backend, validate=True) as pool:
+        pool.reset(seed=0)
+        with pytest.raises(WorkerError, match="outside of its space") as caught:
+            pool.step(zeros(pool))
+        assert caught.value.env_ids == (1,)
+    recwarn.clear()
+    with make(fns("passes"), backend, validate=False) as pool:
+        pool.reset(seed=0)
+        np.testing.assert_array_equal(pool.step(zeros(pool))[0][1], -5)
+    assert not recwarn.list
+
+
+# --- what else environments do ---
+
+
+@in_processes
+def test_environments_may_print(backend, marker, capfd):
+    with make(with_one("prints", marker), backend) as pool:
+        pool.reset(seed=0)
+        for step in range(1, 4):
+            np.testing.assert_array_equal(pool.step(zeros(pool))[0][:, 2], step)
+
+
+def test_environments_may_start_threads(backend, marker):
+    pool = make(with_one("starts_threads", marker), backend)
+    pool.reset(seed=0)
+    for step in range(1, 4):
+        np.testing.assert_array_equal(pool.step(zeros(pool))[0][:, 2], step)
+    begun = time.monotonic()
+    pool.close()
+    assert time.monotonic() - begun < 3
+
+
+@in_processes
+def test_environments_may_change_their_directory(backend, marker):
+    here = os.getcwd()
+    with make(with_one("changes_directory", marker), backend) as pool:
+        pool.reset(seed=0)
+        for _ in range(2):
+            pool.step(zeros(pool))
+        assert os.getcwd() == here
+        assert pool.call("directory") == ("/", "/", here, here)
+
+
+@in_processes
+def test_environments_may_fork_and_their_copies_answer_for_nobody(backend, marker):
+    fns = with_one("forks", marker)
+    with make(fns, backend) as pool:
+        pool.reset(seed=0)
+        numbers = [0, 0, 2, 3]
+        for step in range(1, 9):
+            observation = pool.step(zeros(pool))[0]
+            if step >= 2:
+                time.sleep(0.02)  # time for the copy, which writes after some 0.05 s, to do harm
+            np.testing.assert_array_equal(observation[:, 0], numbers)
+
+
+# --- what cannot be made ---
+
+
+@in_processes
+def test_a_function_that_cannot_be_pickled_says_what_to_do(backend):
+    lock = threading.Lock()
+    with pytest.raises(PoolError, match=r"functions 0 to 1 cannot be sent.*inside the function"):
+        make([lambda: (lock, Counter())[1]] * 2, backend, num_workers=1)
+
+
+class _Other(Counter):
+    observation_space = spaces.Box(0, 7, (3,), np.float32)
+
+
+class _OtherActions(Counter):
+    action_space = spaces.Discrete(7)
+
+
+class _Says(Counter):
+    observation_space = spaces.Dict({"text": spaces.Text(5)})
+
+
+@pytest.mark.parametrize(
+    ("other", "shown"), [(_Other, "Box(0.0, 7.0"), (_OtherActions, "Discrete(7)")]
+)
+def test_spaces_that_differ_are_both_shown(backend, other, shown):
+    with pytest.raises(PoolError, match="environments 0 and 2") as caught:
+        make([*counters(2), other], backend)
+    assert shown in str(caught.value)
+    assert str(Counter.observation_space) in str(caught.value) or "Discrete(3)" in str(caught.value)
+
+
+def test_a_space_without_arrays_is_refused(backend):
+    with pytest.raises(PoolError, match=r"cannot hold Text.* at \['text'\]"):
+        make([_Says], backend)
+
+
+@pytest.mark.parametrize("batch_size", [0, 3, -1])
+def test_a_batch_has_from_one_to_all_environments(backend, batch_size):
+    with pytest.raises(PoolError, match=rf"batch_size={batch_size} for num_envs=2"):
+        make(counters(2), backend, batch_size=batch_size)
+
+
+@pytest.mark.parametrize(
+    "kwargs",
+    [
+        {"num_workers": 0},
+        {"num_workers": 3},
+        {"envs_per_worker": 0},
+        {"num_workers": 1, "envs_per_worker": 1},
+        {"timeout": 0},
+        {"on_failure": "ignore"},
+        {"validate": "last"},
+        {"autoreset_mode": "never"},
+        {"max_episode_steps": 0},
+        {"backend": "fork"},
+        {"num_envs": 5},
+    ],
+)
+def test_values_that_cannot_work_are_refused(kwargs):
+    with pytest.raises(PoolError, match=str(next(reversed(kwargs.values())))):
+        jaxenvs.make_pool(counters(2), **kwargs)
+
+
+@in_processes
+def test_too_little_shared_memory_is_an_error_before_it_is_claimed(backend, monkeypatch):
+    monkeypatch.setattr(_segment, "available_memory", lambda: 2**20)
+    with pytest.raises(PoolError, match=r"GiB of shared memory: 0\.00 GiB are available"):
+        make(counters(2), backend)
+
+
+# --- misuse ---
+
+
+@pytest.mark.parametrize(
+    "actions",
+    [
+        np.zeros(3, int),
+        np.zeros((4, 1), int),
+        np.zeros(4),
+        np.zeros(4, bool),
+        [0, 0, 0, 3],
+        [0, -1, 0, 0],
+        np.array([0, 0, 255, 0], np.uint8),
+        np.array([0, 0, -1, 0], np.int8),
+        ["a"] * 4,
+        None,
+        0,
+    ],
+)
+def test_bad_actions_are_refused_and_nothing_is_stepped(backend, actions):
+    with make(counters(4), backend) as pool:
+        pool.reset(seed=0)
+        for use in (pool.step, pool.step_async, pool.send, lambda a: pool.send(a, [3, 2, 1, 0])):
+            with pytest.raises(ActionError, match="action"):
+                use(actions)
+        np.testing.assert_array_equal(pool.step(zeros(pool))[0][:, 2], 1)
+
+
+class _Many(Counter):
+    action_space = spaces.MultiDiscrete([2, 300], start=[-1, 0])
+
+
+class _Bits(Counter):
+    action_space = spaces.MultiBinary(2)
+
+
+class _Moves(Counter):
+    action_space = spaces.Box(-1, 1, (2,), np.float32)
+
+
+class _Levels(Counter):
+    action_space = spaces.Box(0, 200, (2,), np.uint8)
+
+
+@pytest.mark.parametrize(
+    ("env", "good", "bad"),
+    [
+        (_Many, [-1, 299], [-2, 0]),
+        (_Many, [0, 0], [0, 300]),
+        (_Bits, [0, 1], [0, 2]),
+        (_Moves, [0.5, -1], [np.nan, 0]),
+        (_Levels, [0, 200], [0, 256]),
+    ],
+)
+def test_values_of_actions_are_looked_at(env, good, bad):
+    env.step = lambda self, action: (self._observation(), float(action.sum()), False, False, {})
+    with make([env], "serial") as pool:
+        pool.reset(seed=0)
+        assert pool.step([good])[1] == sum(good)
+        for dtype in (None, np.int16) if np.isfinite(bad).all() else (None,):
+            with pytest.raises(ActionError, match="action 0"):
+                pool.step(np.array([bad], dtype))
+    with make([env], "serial", validate=False) as pool:
+        pool.reset(seed=0)
+        if env is not _Levels:
+            pool.step([bad])
+
+
+def test_actions_in_a_tree_are_named_by_their_key(backend):
+    with make([Composite] * 2, backend) as pool:
+        pool.reset(seed=0)
+        good = {"button": np.zeros(2, int), "stick": np.zeros((2, 2))}
+        for bad, match in (
+            ({"button": good["button"]}, "expected a tree like"),
+            ({**good, "more": 1}, "expected a tree like"),
+            (np.zeros(2), "expected a tree like"),
+            ({**good, "button": np.full(2, 4)}, r"action 0\['button'\] is 4"),
+            ({**good, "stick": np.zeros((2, 3))}, r"actions\['stick'\] are float64\[2, 3\]"),
+            ({**good, "stick": np.full((2, 2), np.nan)}, r"\['stick'\] is not a number"),
+        ):
+            with pytest.raises(ActionError, match=match):
+                pool.step(bad)
+        assert pool.step(good)[1].tolist() == [0, 0]
+
+
+@pytest.mark.parametrize(
+    ("env_ids", "match"),
+    [
+        ([4], "numbered from 0 to 3"),
+        ([-1], "numbered from 0 to 3"),
+        ([1, 1], r"\[1\] more than once"),
+        ([], "at least one"),
+        ([0.0], "int32"),
+        ([True, False, True, False], "int32"),
+        (0, "int32"),
+        ([[0]], "int32"),
+        ("a", "int32"),
+    ],
+)
+def test_bad_numbers_of_environments_are_refused(backend, env_ids, match):
+    with make(counters(4), backend, batch_size=2) as pool:
+        pool.reset(seed=0)
+        for use in (
+            lambda: pool.send(zeros(pool, 1), env_ids),
+            lambda: pool.step(zeros(pool, 1), env_ids),
+            lambda: pool.reset(env_ids=env_ids),
+            lambda: pool.async_reset(env_ids=env_ids),
+            lambda: pool.render(env_ids),
+        ):
+            with pytest.raises(EnvIdError, match=match):
+                use()
+        np.testing.assert_array_equal(pool.step(zeros(pool))[0][:, 2], 1)
+
+
+def test_an_environment_at_work_cannot_be_sent_again(backend):
+    with make(counters(4), backend, batch_size=2) as pool:
+        pool.reset(seed=0)
+        pool.send(zeros(pool, 2), [1, 2])
+        for use in (
+            lambda: pool.send(zeros(pool, 2), [2, 3]),
+            lambda: pool.async_reset(env_ids=[1]),
+            lambda: pool.reset(env_ids=[1]),
+            lambda: pool.call("process", env_ids=[1]),
+            lambda: pool.render([1]),
+            lambda: pool.set_attr("length", 7),
+            lambda: pool.step(zeros(pool)),
+            lambda: pool.step_async(zeros(pool)),
+            lambda: pool.reset(),
+        ):
+            with pytest.raises(AlreadyPendingError, match=r"recv\(\)"):
+                use()
+        assert pool.call("number", env_ids=[0, 3]) == (0, 3)  # the others are idle
+        assert sorted(pool.recv()[4]["env_id"].tolist()) == [1, 2]
+
+
+def test_a_step_is_begun_once_and_waited_for_once(backend):
+    with make(counters(4), backend) as pool:
+        for wait in (pool.step_wait, pool.reset_wait, pool.recv):
+            with pytest.raises(NothingPendingError):
+                wait()
+        for step in (pool.step, pool.step_async, pool.send):
+            with pytest.raises(PoolError, match="reset"):
+                step(zeros(pool))
+        pool.reset(seed=0)
+        pool.step_async(zeros(pool))
+        for use in (
+            lambda: pool.step_async(zeros(pool)),
+            lambda: pool.step(zeros(pool)),
+            lambda: pool.send(zeros(pool)),
+            lambda: pool.send(zeros(pool, 1), [0]),
+            pool.reset,
+            pool.reset_async,
+            pool.async_reset,
+            pool.render,
+            lambda: pool.call("process"),
+        ):
+            with pytest.raises(AlreadyPendingError, match="step_async"):
+                use()
+        with pytest.raises(NothingPendingError):
+            pool.reset_wait()
+        assert pool.step_wait()[1].tolist() == [1] * 4
+        with pytest.raises(NothingPendingError):
+            pool.step_wait()
+        pool.reset_async()
+        with pytest.raises(NothingPendingError):
+            pool.step_wait()
+        pool.reset_wait()
+
+
+def test_some_can_be_stepped_before_the_others_were_reset(backend):
+    with make(counters(4), backend) as pool:
+        pool.reset(seed=0, env_ids=[2, 0])
+        assert pool.step(zeros(pool, 2), [0, 2])[0][:, 0].tolist() == [0, 2]
+        with pytest.raises(PoolError, match=r"environments \[1, 3\] were (stepped before|reset)"):
+            pool.step(zeros(pool, 4), [0, 1, 2, 3])
+        with pytest.raises(PoolError, match=r"before environments \[1, 3\] were reset"):
+            pool.step(zeros(pool))
+
+
+@pytest.mark.parametrize("seed", [[1], [1, 2, 3], -1, 2**63, 1.5, "a", [1, -2], True])
+def test_bad_seeds_are_refused(backend, seed):
+    with make(counters(2), backend) as pool:
+        with pytest.raises(SeedError, match="seed"):
+            pool.reset(seed=seed)
+        pool.reset(seed=0)
+
+
+def test_bad_masks_are_refused(backend):
+    with make(counters(2), backend) as pool:
+        pool.reset(seed=0)
+        for mask in ([True], [0, 1], [False, False]):
+            with pytest.raises(PoolError, match="reset_mask"):
+                pool.reset(options={"reset_mask": np.array(mask)})
+        with pytest.raises(PoolError, match="Pass one of them"):
+            pool.reset(options={"reset_mask": np.array([True, False])}, env_ids=[0])
+
+
+@in_processes
+def test_what_cannot_be_sent_to_a_worker_is_said_and_nobody_waits_for_it(backend):
+    with make(counters(2), backend) as pool:
+        pool.reset(seed=0)
+        lock = threading.Lock()
+        with pytest.raises(PoolError, match=r"'set_attr'.* cannot be sent"):
+            pool.set_attr("number", lock)
+        with pytest.raises(PoolError, match="options cannot be sent"):
+            pool.reset(options={"lock": lock})
+        pool.set_attr("lock", 0)
+        pool.call("__setattr__", "lock", 1)
+        with pytest.raises(WorkerError, match="pickle"):
+            pool.call("unpicklable")
+        np.testing.assert_array_equal(pool.step(zeros(pool))[0][:, 2], 1)
+
+
+def test_use_after_close_is_refused(backend):
+    pool = make(counters(2), backend)
+    pool.reset(seed=0)
+    pool.step_async(zeros(pool))
+    pool.close()
+    pool.close()
+    for use in (
+        lambda: pool.step(zeros(pool)),
+        lambda: pool.step(zeros(pool), [0, 1]),
+        lambda: pool.step_async(zeros(pool)),
+        pool.step_wait,
+        lambda: pool.send(zeros(pool)),
+        pool.recv,
+        pool.reset,
+        pool.reset_async,
+        pool.reset_wait,
+        pool.async_reset,
+        pool.render,
+        lambda: pool.call("process"),
+        lambda: pool.set_attr("length", 1),
+    ):
+        with pytest.raises(ClosedError, match=r"after close\(\)"):
+            use()
+
+
+@in_processes
+def test_messages_to_a_worker_do_not_crowd_out_results_that_wait(backend):
+    with make(counters(2), backend, num_workers=1, batch_size=1) as pool:
+        pool.reset(seed=0)
+        pool.send(zeros(pool, 1), [0])
+        for _ in range(60):
+            assert pool.call("number", env_ids=[1]) == (1,)
+        assert pool.recv()[4]["env_id"].tolist() == [0]
+
+
+# --- threads ---
+
+
+def test_two_threads_may_step_at_once(backend):
+    with make(counters(2, length=1000), backend) as pool:
+        pool.reset(seed=0)
+        rewards = [[], []]
+
+        def work(mine):
+            for _ in range(50):
+                mine.append(float(pool.step(zeros(pool))[1][0]))
+
+        threads = [threading.Thread(target=work, args=(mine,)) for mine in rewards]
+        for thread in threads:
+            thread.start()
+        for thread in threads:
+            thread.join(20)
+        assert sorted(rewards[0] + rewards[1]) == list(range(1, 101))
+
+
+def test_one_thread_may_send_and_another_receive(backend):
+    rounds, n = 50, 4
+    with make(counters(n, length=10_000), backend, batch_size=2) as pool:
+        pool.reset(seed=0)
+        counts, begun = np.zeros(n, int), threading.Semaphore(0)
+        idle = [threading.Semaphore(1) for _ in range(n)]
+
+        def sender():
+            for _ in range(rounds):
+                for i in range(n):
+                    idle[i].acquire()
+                    pool.send(zeros(pool, 1), [i])
+                    begun.release()
+
+        thread = threading.Thread(target=sender)
+        thread.start()
+        while counts.sum() < rounds * n:
+            begun.acquire()
+            info = pool.recv()[4]
+            for i in info["env_id"].tolist():
+                counts[i] += 1
+                idle[i].release()
+            for _ in range(len(info["env_id"]) - 1):
+                begun.acquire()
+        thread.join(20)
+        assert counts.tolist() == [rounds] * n
+        assert pool.call("count") == (rounds,) * n
+
+
+@in_processes
+def test_a_pool_can_be_closed_while_another_thread_waits(backend, marker):
+    pool = make(with_one("hangs", marker), backend)
+    pool.reset(seed=0)
+    pool.step(zeros(pool))
+    errors = []
+
+    def wait():
+        try:
+            pool.step(zeros(pool))
+        except ClosedError as error:
+            errors.append(error)
+
+    thread = threading.Thread(target=wait)
+    thread.start()
+    while not os.path.exists(marker):
+        time.sleep(0.01)
+    pool.close(grace=0.1)
+    thread.join(10)
+    assert not thread.is_alive() and len(errors) == 1
+
+
+def test_gymnasium_closes_what_it_wraps(backend):
+    pool = make(counters(2), backend)
+    wrapped = gymnasium.wrappers.vector.RecordEpisodeStatistics(pool)
+    wrapped.reset(seed=0)
+    wrapped.close()
+    assert pool.closed
