@@ -98,7 +98,7 @@ class Words:
 
     def current(self, worker: int) -> memoryview:
         """One word for the instance that a worker is at, plus 1."""
-        return memoryview(self.line[worker, _CURRENT : _CURRENT + 1])
+        return self.line[worker, _CURRENT : _CURRENT + 1].data
 
     def counts(self, worker: int) -> tuple[int, int, int]:
         """Requests asked of a worker, done by it, and the instance that it is at, plus 1."""
@@ -337,7 +337,7 @@ class WorkerLines:
         self._library = None if bells else pool_library()
         self._pointer = ctypes.addressof(words.struct)
         self._ring = memoryview(words.requests[worker])
-        self._noted = memoryview(words.line[worker, _NOTED : _NOTED + 2])
+        self._noted = words.line[worker, _NOTED : _NOTED + 2].data
 
     def next(self) -> int:
         """Waits for a request and returns it."""

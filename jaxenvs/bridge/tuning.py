@@ -253,25 +253,26 @@ def throughput(pool: Any, seconds: float) -> float:
     """Seconds that a batch of `pool` takes: the median of rounds of random actions."""
     space = pool.action_space
     space.seed(0)
-    together = pool.batch_size == pool.num_envs
-    if together:
+    pool.single_action_space.seed(0)
+    if pool.batch_size == pool.num_envs:
         actions = [space.sample() for _ in range(8)]
         pool.reset()
-    else:
-        single = pool.single_action_space
-        single.seed(0)
-        one = batch_space(single, pool.batch_size).sample()
-        pool.async_reset()
 
-    def round_() -> float:
-        before = time.perf_counter()
-        if together:
+        def round_() -> float:
+            before = time.perf_counter()
             for action in actions:
                 pool.step(action)
             return (time.perf_counter() - before) / len(actions)
-        for _ in range(4):
-            pool.send(one, pool.recv()[4]["env_id"])
-        return (time.perf_counter() - before) / 4
+
+    else:
+        one = batch_space(pool.single_action_space, pool.batch_size).sample()
+        pool.async_reset()
+
+        def round_() -> float:
+            before = time.perf_counter()
+            for _ in range(4):
+                pool.send(one, pool.recv()[4]["env_id"])
+            return (time.perf_counter() - before) / 4
 
     round_()
     rounds, end = [round_()], time.perf_counter() + seconds

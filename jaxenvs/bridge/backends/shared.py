@@ -35,7 +35,7 @@ class SharedBackend(Backend):
 
     def __init__(self, env_fns: Sequence[Callable[[], Any]], bounds: tuple[int, ...]) -> None:
         self.num_workers = len(bounds) - 1
-        self.bounds = bounds
+        self.bounds, self._first = bounds, bounds[0]
         self._mine = SerialBackend(env_fns[: bounds[0]])
         try:
             self._others = ProcessBackend(env_fns, self.num_workers, bounds=bounds)
@@ -83,7 +83,7 @@ class SharedBackend(Backend):
         return step
 
     def start_some(self, op: int, buffer: int, instances: np.ndarray) -> None:
-        mine = instances < self.bounds[0]
+        mine = instances < self._first
         if not mine.all():
             self._others.start_some(op, buffer, instances[~mine])
         if mine.any():
@@ -110,7 +110,7 @@ class SharedBackend(Backend):
     def message(self, kind: str, instances: Sequence[int], *what: Any) -> list[Any]:
         values: dict[int, Any] = {}
         for backend, mine in ((self._mine, True), (self._others, False)):
-            ids = [i for i in instances if (i < self.bounds[0]) == mine]
+            ids = [i for i in instances if (i < self._first) == mine]
             rest = list(what)
             if kind == "set_attr":  # one value for each
                 rest[1] = [what[1][list(instances).index(i)] for i in ids]
