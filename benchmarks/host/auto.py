@@ -1,0 +1,80 @@
+"""What `backend="auto"` chooses, against Gymnasium's SyncVectorEnv."""
+
+import contextlib
+import functools
+import itertools
+import subprocess
+import sys
+from collections.abc import Iterator, Sequence
+
+import jaxenvs
+from benchmarks.host import peers
+from benchmarks.host.environments import Busy, Sleeping, actions, iterations
+from benchmarks.host.record import Record, ratios, slow_stepping, stepping
+
+NUM_ENVS = (1, 4, 16, 64, 256, 1024)
+BUSY = (1e-6, 1e-5, 1e-4, 1e-3, 1e-2)  # seconds a step
+ASLEEP = (1e-4, 1e-3, 1e-2)  # no timer is finer
+MOST_SECONDS = 0.35  # of a step of SyncVectorEnv: beyond it every choice but serial is far better
+LOADED_NUM_ENVS, LOADED_BUSY = (1, 16, 256), (1e-6, 1e-4, 1e-3)  # beside a foreign process
+TOLERANCE = 0.97  # what noise leaves of "never slower" where both do the same
+
+
+def measure(record: Record) -> None:
+    grid = list(_grid(NUM_ENVS, BUSY, ASLEEP))
+    loaded = list(_grid(LOADED_NUM_ENVS, LOADED_BUSY, ()))
+    if record.quick:
+        grid, loaded = grid[::8], loaded[:2]
+    per_second = iterations(1.0)
+    for case in grid:
+        _race(record, *case, per_second, "")
+    with _burning():
+        for case in loaded:
+            _race(record, *case, per_second, ", a core burning")
+    record.note(
+        f"cases in which a step of SyncVectorEnv would take more than {MOST_SECONDS} s are left"
+        f" out; the ratio required is {TOLERANCE}, which is 1 but for noise."
+    )
+
+
+def _grid(
+    num_envs: Sequence[int], busy: Sequence[float], asleep: Sequence[float]
+) -> Iterator[tuple[str, int, float]]:
+    for kind, times in (("busy", busy), ("sleeping", asleep)):
+        for n, seconds in itertools.product(num_envs, times):
+            if n * seconds <= MOST_SECONDS:
+                yield kind, n, seconds
+
+
+def _race(
+    record: Record, kind: str, num_envs: int, seconds: float, per_second: int, load: str
+) -> None:
+    if kind == "busy":
+        env_fn = functools.partial(Busy, max(1, round(seconds * per_second)))
+    else:
+        env_fn = functools.partial(Sleeping, [seconds])
+    case = f"{kind} {seconds * 1e6:g} µs, N = {num_envs}{load}"
+    given = actions(num_envs)
+    run = slow_stepping if num_envs * seconds > 0.02 else stepping
+    with (
+        contextlib.closing(jaxenvs.make_pool([env_fn] * num_envs, backend="auto")) as pool,
+        contextlib.closing(peers.sync(env_fn, num_envs)) as sync,
+    ):
+        pool.reset()
+        sync.reset()
+        sides = {"auto": run(pool.step, given), "Gymnasium Sync": run(sync.step, given)}
+        took = record.race(case, sides, num_envs=num_envs, min_seconds=record.min_seconds / 2)
+        chosen = f"{pool.backend}" + (f" of {pool.num_workers}" if pool.num_workers else "")
+    name = f"auto ({chosen}) / Gymnasium Sync"
+    record.figure(case, name, ratios(took["Gymnasium Sync"], took["auto"]), TOLERANCE)
+
+
+@contextlib.contextmanager
+def _burning() -> Iterator[None]:
+    """A foreign process that computes all the time."""
+    process = subprocess.Popen([sys.executable, "-c", "while True: pass"])
+    try:
+        yield
+    finally:
+        process.kill()
+        process.wait()

@@ -1,0 +1,256 @@
+"""The host bridge: pools of non-JAX environments, beside what others step them with.
+
+    python -m benchmarks.host_bridge --output auto --plot auto   # everything, about a quarter hour
+    python -m benchmarks.host_bridge --only cartpole,waiting
+    python -m benchmarks.host_bridge --quick                     # a look
+
+Each part runs in a process of its own, so that none meets the threads of another, and compares
+its sides in turn within it. README.md says what is done so that the comparisons are fair.
+"""
+
+import argparse
+import importlib
+import json
+import os
+import subprocess
+import sys
+import tempfile
+import time
+import traceback
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+from benchmarks import _common
+
+# What `--only` names: a module of benchmarks.host, and flags for XLA.
+PARTS = {
+    "cartpole": ("cartpole", ""),
+    "auto": ("auto", ""),
+    "efficiency": ("efficiency", ""),
+    "atari": ("atari", ""),
+    "in_jit": ("in_jit", ""),
+    # XLA's CPU client hands independent work to a second thread, which then keeps a core awake.
+    "in_jit_one_thread": (
+        "in_jit",
+        "--xla_cpu_enable_concurrency_optimized_scheduler=false",
+    ),
+    "partial": ("partial", ""),
+    "waiting": ("waiting", ""),
+    "overlap": ("overlap", ""),
+    "growth": ("growth", ""),
+}
+REPEATS, QUICK_REPEATS = 11, 3
+MIN_SECONDS, QUICK_MIN_SECONDS = 0.1, 0.01
+PART_TIMEOUT = 900.0
+
+
+def main(arguments: Sequence[str] | None = None) -> None:
+    """The command line; `--help` lists it."""
+    options = _parse(arguments)
+    if options.child:
+        _measure_one(options)
+    else:
+        _common.publish(options, lambda: measure(options, arguments), table, plot)
+
+
+def measure(options: argparse.Namespace, arguments: Sequence[str] | None = None) -> dict[str, Any]:
+    """Measures all that `options` ask for; returns the report that is written as JSON."""
+    from benchmarks.host.peers import VERSIONS
+
+    report = _common.new_report("host_bridge", arguments, VERSIONS, options.repeats)
+    report |= {"measurements": [], "figures": [], "notes": [], "seconds": {}}
+    for part in options.only:
+        found = _in_a_process(part, options)
+        for kind in ("measurements", "figures", "notes"):
+            report[kind] += found[kind]
+        report["seconds"][part] = found["seconds"]
+    return report
+
+
+def _in_a_process(part: str, options: argparse.Namespace) -> dict[str, Any]:
+    root = Path(__file__).parents[1]
+    _, flags = PARTS[part]
+    environment = os.environ | {
+        "PYTHONPATH": os.pathsep.join(filter(None, [str(root), os.environ.get("PYTHONPATH")])),
+        "XLA_FLAGS": f"{os.environ.get('XLA_FLAGS', '')} {flags}".strip(),
+        "PYTHONWARNINGS": "ignore",  # of libraries that are measured
+    }
+    with tempfile.TemporaryDirectory() as folder:
+        path = Path(folder) / "found.json"
+        command = [
+            *(sys.executable, "-m", "benchmarks.host_bridge", "--child", str(path)),
+            *("--only", part, "--repeats", str(options.repeats)),
+            *("--min-seconds", str(options.min_seconds)),
+            *(["--quick"] if options.quick else []),
+            *(["--quiet"] if options.quiet else []),
+        ]
+        begin = time.perf_counter()
+        try:
+            finished = subprocess.run(
+                command, cwd=root, env=environment, timeout=PART_TIMEOUT, check=False
+            )
+            why = f"it ended with status {finished.returncode}"
+        except subprocess.TimeoutExpired:
+            why = f"it took more than {PART_TIMEOUT:g} s"
+        found = {"measurements": [], "figures": [], "notes": []}
+        if path.exists():
+            found = json.loads(path.read_text())
+        else:
+            found["notes"] = [f"{part}: failed, {why}"]
+            print(f"note: {found['notes'][0]}", file=sys.stderr, flush=True)
+        return found | {"seconds": round(time.perf_counter() - begin, 1)}
+
+
+def _measure_one(options: argparse.Namespace) -> None:
+    """Measures one part in this process, and writes what was found."""
+    from benchmarks.host.record import Record
+
+    (part,) = options.only
+    module, _ = PARTS[part]
+    record = Record(part, options.repeats, options.min_seconds, options.quick, options.quiet)
+    try:
+        importlib.import_module(f"benchmarks.host.{module}").measure(record)
+    except Exception as error:
+        traceback.print_exc()
+        record.note(f"failed: {type(error).__name__}: {error}".splitlines()[0])
+    Path(options.child).write_text(json.dumps(record.as_dict()))
+
+
+def table(report: dict[str, Any]) -> str:
+    """The report in Markdown: the figures beside what is required, then everything measured."""
+    from benchmarks.host.record import Figure
+
+    lines = [
+        _common.headline(report, "the host bridge"),
+        "",
+        "| part | case | figure | | required | |",
+        "|---|---|---|--:|--:|---|",
+    ]
+    for entry in report["figures"]:
+        figure = Figure(**entry)
+        low, middle, high = _common.quartiles(figure.values)
+        required = verdict = ""
+        if figure.required is not None:
+            required = f"{'≥' if figure.at_least else '≤'} {figure.required:g}"
+            verdict = "reached" if (figure.margin or 0) >= 1 else "**missed**"
+        lines.append(
+            f"| {figure.part} | {figure.case} | {figure.name}"
+            f" | {middle:.3g} [{low:.3g}, {high:.3g}] | {required} | {verdict} |"
+        )
+    lines += ["", "| part | case | contestant | µs a call |", "|---|---|---|--:|"]
+    for entry in report["measurements"]:
+        low, middle, high = _common.quartiles(entry["micros"])
+        lines.append(
+            f"| {entry['part']} | {entry['case']} | {entry['contestant']}"
+            f" | {middle:,.4g} [{low:,.4g}, {high:,.4g}] |"
+        )
+    if report["notes"]:
+        lines += ["", *(f"- {note}" for note in report["notes"])]
+    return "\n".join(lines)
+
+
+def plot(report: dict[str, Any], path: Path) -> None:
+    """Every figure against what is required, CartPole's speeds, and how a step's cost grows."""
+    import matplotlib
+
+    matplotlib.use("agg")
+    import matplotlib.pyplot as plt
+
+    from benchmarks.host.record import Figure
+
+    figures = [Figure(**entry) for entry in report["figures"]]
+    figures = [each for each in figures if each.required is not None and each.part != "auto"]
+    height = max(4.0, 0.2 * len(figures) + 1.5)
+    drawing = plt.figure(figsize=(15, height), layout="constrained")
+    axes = drawing.subplots(1, 3, width_ratios=(1.0, 0.8, 0.8))
+    _plot_margins(axes[0], figures)
+    _plot_lines(
+        axes[1], report, "cartpole", "CartPole-v1: environment-steps per second", speed=True
+    )
+    _plot_lines(axes[2], report, "growth", "no-op, process: µs per environment-step", speed=False)
+    host = report["machine"]
+    drawing.suptitle(f"The host bridge: {host['cores']} cores of {host['cpu']}", fontsize=10)
+    drawing.savefig(path, dpi=150)
+    plt.close(drawing)
+
+
+def _plot_margins(axis: Any, figures: Sequence[Any]) -> None:
+    names = [f"{each.part}: {each.case}: {each.name}" for each in figures]
+    for row, each in enumerate(figures):
+        low, middle, high = _common.quartiles(each.values)
+        ends = (low, high) if each.at_least else (high, low)
+        least, most = (
+            end / each.required if each.at_least else each.required / max(end, 1e-9) for end in ends
+        )
+        color = "C2" if (each.margin or 0) >= 1 else "C3"
+        axis.plot([least, most], [row, row], color=color, linewidth=2)
+        axis.plot(each.margin, row, "o", color=color, markersize=5)
+        axis.annotate(
+            f"{middle:.3g}", (1.01, row), xycoords=("axes fraction", "data"), fontsize=6,
+            va="center",
+        )  # fmt: skip
+    axis.axvline(1, color="grey", linewidth=1)
+    axis.set_yticks(range(len(names)), names, fontsize=6)
+    axis.invert_yaxis()
+    axis.set(xscale="log", xlabel="times better than required", title="figures")
+    axis.grid(axis="x", alpha=0.3)
+
+
+def _plot_lines(axis: Any, report: dict[str, Any], part: str, title: str, *, speed: bool) -> None:
+    lines: dict[str, list[tuple[int, tuple[float, float, float]]]] = {}
+    for entry in report["measurements"]:
+        if entry["part"] != part or "recv of" in entry["case"]:
+            continue
+        if part == "growth" and entry["contestant"] != "process":
+            continue
+        n = entry["num_envs"]
+        name = entry["contestant"] if speed else entry["case"].split(", N")[0]
+        each = [n / micros * 1e6 if speed else micros / n for micros in entry["micros"]]
+        lines.setdefault(name, []).append((n, _common.quartiles(each)))
+    for number, (name, points) in enumerate(lines.items()):
+        sizes = [n for n, _ in points]
+        low, middle, high = zip(*(spread for _, spread in points), strict=True)
+        # Ten colours; beyond them the marker tells who it is.
+        style = {"color": f"C{number % 10}", "marker": "os^"[number // 10 % 3]}
+        axis.plot(sizes, middle, markersize=4, label=name, **style)
+        axis.fill_between(sizes, low, high, alpha=0.2, color=style["color"])
+    axis.set(xscale="log", yscale="log", title=title, xlabel="N, environments")
+    axis.title.set_fontsize(9)
+    axis.grid(which="major", alpha=0.3)
+    if lines:
+        axis.legend(fontsize=7)
+
+
+def _parse(arguments: Sequence[str] | None) -> argparse.Namespace:
+    def parts(text: str) -> list[str]:
+        unknown = set(_common.words(text)) - PARTS.keys()
+        if unknown:
+            raise argparse.ArgumentTypeError(f"{sorted(unknown)}: choose from {', '.join(PARTS)}")
+        return _common.words(text)
+
+    parser = argparse.ArgumentParser(
+        prog="python -m benchmarks.host_bridge",
+        description=__doc__,
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+    )
+    add = parser.add_argument
+    add("--only", type=parts, default=list(PARTS), help=f"comma-separated: {', '.join(PARTS)}")
+    add("--repeats", type=int, help=f"repetitions to take the median of (default {REPEATS})")
+    add("--min-seconds", type=float, help=f"least duration of a sample (default {MIN_SECONDS})")
+    add("--quick", action="store_true", help="few cases, few repetitions: do the parts run?")
+    add("--output", help='JSON file; "auto" names it after machine and versions')
+    add("--plot", help='image file; "auto" as above')
+    add("--load", help="show the results in this JSON file instead of measuring")
+    add("--quiet", action="store_true", help="no progress and no table")
+    add("--child", help=argparse.SUPPRESS)  # where this process, one part's own, writes to
+    options = parser.parse_args(arguments)
+    if options.repeats is None:
+        options.repeats = QUICK_REPEATS if options.quick else REPEATS
+    if options.min_seconds is None:
+        options.min_seconds = QUICK_MIN_SECONDS if options.quick else MIN_SECONDS
+    return options
+
+
+if __name__ == "__main__":
+    main()
