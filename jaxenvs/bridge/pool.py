@@ -129,6 +129,9 @@ class Pool(gymnasium.vector.VectorEnv):
         for constant in (self._every_id, self._every_true, self._every_false):
             constant.flags.writeable = False
         self._reserved = frozenset((*_OWN_INFOS, *settings.info_fields))
+        # What infos are made for: the end of an episode tells something under same-step only.
+        ends = _lines.DONE if self.autoreset_mode == "same_step" else 0
+        self._telling = _lines.INFO | ends
         self._field_masks = {f"_{name}": self._every_true for name in settings.info_fields}
         self._lock_step = backend.lock_step(self._patience)
         self._infos = {
@@ -491,7 +494,7 @@ class Pool(gymnasium.vector.VectorEnv):
         if fields:
             infos.update(_copied(fields) if self._copy else fields)
             infos.update(self._field_masks)
-        if status & (_lines.INFO | _lines.DONE):
+        if status & self._telling:
             self._add_infos(infos, buffer, self._every_id, terminated | truncated)
         return observation, reward, terminated, truncated, infos
 
