@@ -13,6 +13,7 @@ from typing import Any
 import numpy as np
 
 from jaxenvs.bridge import _lines
+from jaxenvs.bridge._layout import getter, leaves_of
 from jaxenvs.bridge._native import XLA, is_there, reason_missing, xla_library
 from jaxenvs.bridge.backends.base import RESET, RESET_ALL, STEP, STEP_ALL
 from jaxenvs.bridge.backends.process import ProcessBackend
@@ -241,7 +242,11 @@ class Hosted:
                 out = np.empty(pool._num_busy, np.int32)
                 pool._waited(lambda time: self.backend.take(out, time))
             self._nothing_pending()
-        self.backend.arrays.seeds[:] = operands[0]
+        seeds = np.asarray(operands[0])
+        if self.backend.makes_batches:  # what is vectorised may take one number, that counts up
+            first = int(seeds[0]) % (2**31 - pool.num_envs)
+            seeds = first + np.arange(pool.num_envs)
+        self.backend.arrays.seeds[:] = seeds
         return self._all(RESET_ALL, wants_final)
 
     def _step(self, count: int, wants_final: bool, operands: list[Any]) -> list[np.ndarray]:
@@ -335,6 +340,8 @@ class Hosted:
         pool, arrays = self.pool, self.backend.arrays
         if status & _lines.ATTENTION:
             pool._attend(status)
+        if self.backend.makes_batches:
+            return self._answer_ready_made(wants_final)
         answer = arrays.answers[buffer]
         ids = np.arange(pool.num_envs, dtype=np.int32)[rows]
         parts = [*answer.observation, answer.reward, answer.terminated, answer.truncated]
@@ -350,6 +357,25 @@ class Hosted:
             for last, final in zip(answer.observation, finals, strict=True):
                 mask = over.reshape(over.shape + (1,) * (last.ndim - 1))
                 found.append(np.where(mask, final[rows], last[rows]))
+        return found
+
+    def _answer_ready_made(self, wants_final: bool) -> list[np.ndarray]:
+        """Likewise, of a backend that makes batches itself."""
+        pool = self.pool
+        observation, reward, terminated, truncated, infos = self.backend.batch()
+        leaves = leaves_of(pool.single_observation_space)
+        gets = [getter(leaf.path) for leaf in leaves]
+        seen = [np.array(get(observation)) for get in gets]
+        found = [*seen, reward, terminated, truncated]
+        found += [infos["elapsed_step"], infos["restarted"], infos["env_id"]]
+        for name, space in pool.info_fields.items():
+            found += [np.array(getter(leaf.path)(infos[name])) for leaf in leaves_of(space)]
+        if wants_final:
+            finals = [array.copy() for array in seen]
+            for row in np.flatnonzero(infos.get("_final_obs", ())):
+                for get, final in zip(gets, finals, strict=True):
+                    final[row] = get(infos["final_obs"][row])
+            found += finals
         return found
 
 

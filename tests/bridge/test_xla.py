@@ -541,6 +541,25 @@ def test_no_deadlock_with_large_arrays_and_asynchronous_dispatch(path, devices):
     assert run.stdout.strip().endswith("fine"), run.stderr[-2000:]
 
 
+@pytest.mark.parametrize("mode", ["same_step", "next_step"])
+def test_what_is_vectorised_already_is_driven_too(mode):
+    def vectorised():
+        own = getattr(gymnasium.vector.AutoresetMode, mode.upper())
+        fns = counters(3, length=2)
+        return gymnasium.vector.SyncVectorEnv(fns, autoreset_mode=own)
+
+    env = jaxenvs.HostEnv(jaxenvs.make_pool(vectorised, backend="native"))
+    assert env.autoreset == mode
+    state, first = env.reset(KEY)
+    _, seen = scanned(env, 3)(state)
+    np.testing.assert_array_equal(first.observation[:, 0], np.arange(3))
+    counts = {"same_step": [1, 0, 1], "next_step": [1, 2, 0]}[mode]
+    np.testing.assert_array_equal(seen.observation[:, 1, 2], counts)
+    np.testing.assert_array_equal(seen.final_observation[1, :, 2], 2)
+    np.testing.assert_array_equal(seen.terminated[:, 0], [False, True, False])
+    env.close()
+
+
 def test_a_pool_that_programs_step_refuses_to_be_stepped_beside_them():
     with jaxenvs.make_pool(counters(2), backend="serial") as pool:
         pool.reset()
