@@ -113,11 +113,15 @@ def test_what_an_environment_raises_is_raised_with_its_traceback(where, tmp_path
     marker = str(tmp_path / "done")
     pool = make([*counters(2), lambda: Misbehaving("raises", marker, where)])
     pool.reset(seed=0)
-    with pytest.raises(WorkerError, match="deliberate") as raised:
+
+    def run():
         for _ in range(7):
             pool.step(np.zeros(3, int))
         pool.render()
         pool.close()
+
+    with pytest.raises(WorkerError, match="deliberate") as raised:
+        run()
     assert raised.value.env_ids == (2,) and "in raises" in str(raised.value)
     assert "backends/" not in str(raised.value)  # frames of ours
     if where in ("step", "reset"):
@@ -130,9 +134,13 @@ def test_one_that_leaves_is_an_error_and_no_end_of_a_thread(tmp_path):
     marker = str(tmp_path / "done")
     with make([lambda: Misbehaving("exits", marker)] * 2, num_workers=1) as pool:
         pool.reset(seed=0)
-        with pytest.raises(WorkerError, match="SystemExit"):
+
+        def run():
             for _ in range(4):
                 pool.step(np.zeros(2, int))
+
+        with pytest.raises(WorkerError, match="SystemExit"):
+            run()
         pool.step(np.zeros(2, int))
 
 
@@ -178,7 +186,7 @@ def test_one_that_hangs_is_left_behind_and_another_made(together, caplog):
         assert "environment 1" in caplog.text and len(made) == 2
         gate.set()  # the old one comes back, writes nowhere and is closed
         for step in range(2, 5):
-            _, reward, _, truncated, info = pool.step(np.zeros(2, int))
+            _, reward, _, truncated, _ = pool.step(np.zeros(2, int))
             assert reward.tolist() == [step, step - 1] and not truncated.any()
         _until(lambda: made[0].closed and not made[1].closed)
     assert made[1].closed and not pool_threads()

@@ -6,6 +6,7 @@ import select
 import selectors
 import sys
 import threading
+import types
 from collections.abc import Awaitable, Callable, Coroutine
 from typing import Any
 
@@ -116,4 +117,6 @@ else:
 
 
 def is_awaitable(value: Any) -> bool:
-    return type(value) is not tuple and isinstance(value, Awaitable)
+    return type(value) is types.CoroutineType or (
+        type(value) is not tuple and isinstance(value, Awaitable)
+    )

@@ -61,6 +61,7 @@ class AsyncioBackend(Backend):
         num_ordinary = sum(map(_is_ordinary, self._rows.envs))
         self.num_workers = (num_threads or default_threads(num_ordinary)) if num_ordinary else 1
         self._finished = Finished()
+        self._is_asked = False  # whether there is a batch of all to wait for
         self._options: dict[str, Any] | None = None
 
     def attach(self, settings: Settings) -> None:
@@ -78,12 +79,15 @@ class AsyncioBackend(Backend):
 
     def start_all(self, op: int, buffer: int) -> None:
         actions = self._rows.actions() if op == STEP_ALL else [None] * len(self._rows)
-        batch = _Batch(len(self._rows), self._finished)
+        batch, self._is_asked = _Batch(len(self._rows), self._finished), True
         self._thread.tell(self._rows.start_all, op, buffer, actions, self._options, batch)
 
     def wait_all(self, buffer: int, timeout: float | None) -> int:
-        found = self._take(1, timeout)
-        return _lines.TIMEOUT if found is None else found[1] | self._attention()
+        found = self._take(1, timeout) if self._is_asked else ([], 0)
+        if found is None:
+            return _lines.TIMEOUT
+        self._is_asked = False
+        return found[1] | self._attention()
 
     def start_some(self, op: int, buffer: int, instances: np.ndarray) -> None:
         actions = self._rows.actions(instances) if op == STEP else [None] * len(instances)
@@ -103,8 +107,8 @@ class AsyncioBackend(Backend):
     def _take(self, count: int, timeout: float | None) -> tuple[list[int], int] | None:
         try:
             return self._finished.take(count, timeout)
-        except BaseException:  # Ctrl-C; those at work finish for nobody
-            self._finished = Finished()
+        except BaseException:  # Ctrl-C: those at work are cancelled by what is asked next
+            self._finished, self._is_asked = Finished(), False
             raise
 
     def _attention(self) -> int:

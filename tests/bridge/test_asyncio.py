@@ -1,0 +1,415 @@
+"""Environments whose methods are coroutine functions."""
+
+import asyncio
+import gc
+import logging
+import signal
+import threading
+import time
+import warnings
+
+import numpy as np
+import pytest
+
+import jaxenvs
+from jaxenvs.errors import EnvTimeoutError, WorkerError
+from tests.bridge.envs import Composite, Counter, Meeting, Misbehaving, same_answers
+
+
+def make(fns, **kwargs):
+    return jaxenvs.make_pool(fns, backend="asyncio", **kwargs)
+
+
+class Async:
+    """Makes coroutine functions of another environment's methods; counts who is in one."""
+
+    inside = most = 0  # of all at once
+
+    def __init__(self, env, names=("reset", "step", "render", "close"), wait=None):
+        self.env, self.wait = env, wait or (lambda: asyncio.sleep(0))
+        self.observation_space, self.action_space = env.observation_space, env.action_space
+        self.cancelled = False
+        for name in {"reset", "step", "render", "close"} - set(names):
+            setattr(self, name, getattr(env, name))
+
+    async def reset(self, **kwargs):
+        return await self._meet(lambda: self.env.reset(**kwargs))
+
+    async def step(self, action):
+        return await self._meet(lambda: self.env.step(action))
+
+    async def render(self):
+        return await self._meet(self.env.render)
+
+    async def close(self):
+        return await self._meet(self.env.close)
+
+    async def _meet(self, function):
+        cls = type(self)
+        cls.inside += 1
+        cls.most = max(cls.most, cls.inside)
+        try:
+            await self.wait()
+            return function()
+        except asyncio.CancelledError:
+            self.cancelled = True
+            raise
+        finally:
+            cls.inside -= 1
+
+
+@pytest.fixture(autouse=True)
+def nothing_is_left():
+    Async.inside = Async.most = 0
+    with warnings.catch_warnings():
+        warnings.simplefilter("error", RuntimeWarning)  # a coroutine that was never awaited
+        yield
+        gc.collect()
+    _until(lambda: not pool_threads())
+
+
+def pool_threads():
+    return [t for t in threading.enumerate() if t.name.startswith("jaxenvs-pool")]
+
+
+def counters(n, **kwargs):
+    return [lambda i=i: Async(Counter(number=i, **kwargs)) for i in range(n)]
+
+
+KINDS = {
+    "coroutines": Async,
+    "one coroutine": lambda env: Async(env, ("render",)),
+    "ordinary": lambda env: env,
+}
+
+
+@pytest.mark.parametrize("mode", ["next_step", "same_step", "disabled"])
+@pytest.mark.parametrize("kind", KINDS)
+def test_coroutines_answer_as_functions_do(mode, kind):
+    fns = [lambda i=i: Counter(number=i, length=2 + i) for i in range(5)]
+    theirs = [lambda fn=fn: KINDS[kind](fn()) for fn in fns]
+    rng = np.random.default_rng(0)
+    actions = [rng.integers(0, 3, 5) for _ in range(20)]
+    same_answers(fns, actions, "asyncio", theirs, autoreset_mode=mode)
+
+
+@pytest.mark.parametrize("mode", ["next_step", "same_step"])
+def test_coroutines_answer_as_functions_do_with_trees_of_arrays_and_a_limit(mode):
+    rng = np.random.default_rng(0)
+    actions = [
+        {"button": rng.integers(0, 4, 4), "stick": rng.uniform(-1, 1, (4, 2)).astype(np.float32)}
+        for _ in range(12)
+    ]
+    fns, theirs = [Composite] * 4, [lambda: Async(Composite())] * 4
+    kwargs = {"autoreset_mode": mode, "max_episode_steps": 5}
+    same_answers(fns, actions, "asyncio", theirs, **kwargs)
+
+
+def test_all_wait_at_once_in_reset_step_autoreset_render_and_close():
+    pool = make(counters(16, length=2), autoreset_mode="same_step")
+    for call, calls in (
+        (lambda: pool.reset(seed=0), 1),
+        (lambda: pool.step(np.zeros(16, int)), 1),
+        (lambda: pool.step(np.zeros(16, int)), 1),  # and the resets that follow
+        (pool.render, 1),
+        (pool.close, 1),
+    ):
+        Async.most = 0
+        for _ in range(calls):
+            call()
+        assert Async.most == 16 and Async.inside == 0
+
+
+def test_ordinary_environments_wait_side_by_side_with_coroutines():
+    meeting = threading.Barrier(4)
+    fns = [lambda: Meeting(meeting.wait)] * 4 + [lambda: Async(Meeting(lambda: None))] * 3
+    with make(fns) as pool:
+        pool.reset(seed=0)
+        for step in range(1, 4):
+            assert (pool.step(np.zeros(7, int))[1] == step).all()
+        assert pool.num_workers == 4
+
+
+def test_environments_go_on_while_the_caller_does_something_else():
+    with make(counters(4)) as pool:
+        pool.reset(seed=0)
+        pool.step_async(np.zeros(4, int))
+        _until(lambda: pool._backend._rows.envs[3].env.count == 1)
+        assert (pool.step_wait()[1] == 1).all()
+
+
+def test_uneven_environments_come_as_they_finish():
+    gate = asyncio.Event()
+    waits = [None] * 5 + [gate.wait]
+    fns = [lambda i=i: Async(Counter(i, length=1000), ("step",), waits[i]) for i in range(6)]
+    with make(fns, batch_size=2) as pool:
+        pool.async_reset(seed=0)
+        ids = np.concatenate([pool.recv()[4]["env_id"] for _ in range(3)])
+        assert sorted(ids) == list(range(6))
+        pool.send(np.zeros(6, int), np.arange(6))
+        steps = np.zeros(6, int)
+        for _ in range(20):  # the last one is at its first step all the while
+            observation, reward, _, _, info = pool.recv()
+            assert (observation[:, 0] == info["env_id"]).all() and 5 not in info["env_id"]
+            np.add.at(steps, info["env_id"], 1)
+            assert (reward == steps[info["env_id"]]).all()
+            pool.send(np.zeros(2, int), info["env_id"])
+        pool._backend._thread.tell(gate.set)
+        seen = set()
+        while 5 not in seen:
+            info = pool.recv()[4]
+            seen |= set(info["env_id"].tolist())
+            pool.send(np.zeros(len(info["env_id"]), int), info["env_id"])
+
+
+def test_resets_of_some_have_the_options_that_they_were_asked_with():
+    with make(counters(4), batch_size=2) as pool:
+        pool.async_reset(seed=3, options={"level": 1}, env_ids=[0, 1])
+        pool.async_reset(seed=5, options={"level": 2}, env_ids=[3, 2])
+        for _ in range(2):
+            pool.recv()
+        envs = pool.get_attr("env")
+        assert [env.options["level"] for env in envs] == [1, 1, 2, 2]
+        assert [env.seed for env in envs] == [3, 4, 7, 8]
+
+
+def test_it_works_inside_a_running_loop_as_in_a_notebook():
+    async def cell():
+        with make(counters(3)) as pool:
+            pool.reset(seed=0)
+            await asyncio.sleep(0)
+            return pool.step(np.zeros(3, int))[1]
+
+    assert asyncio.run(cell()).tolist() == [1, 1, 1]
+
+
+@pytest.mark.parametrize("kind", ["coroutines", "ordinary"])
+@pytest.mark.parametrize("mode", ["next_step", "same_step"])
+@pytest.mark.parametrize("where", ["step", "reset", "render", "close"])
+def test_what_a_coroutine_raises_is_raised_with_its_traceback(where, mode, kind, tmp_path):
+    marker = str(tmp_path / "done")
+    fns = [*counters(2), lambda: KINDS[kind](Misbehaving("raises", marker, where))]
+    pool = make(fns, autoreset_mode=mode)
+    pool.reset(seed=0)
+
+    def run():
+        for _ in range(7):
+            pool.step(np.zeros(3, int))
+        pool.render()
+        pool.close()
+
+    with pytest.raises(WorkerError, match="deliberate") as raised:
+        run()
+    text = str(raised.value)
+    assert raised.value.env_ids == (2,) and "in raises" in text and f"failed in {where}" in text
+    assert "backends/" not in text  # frames of ours
+    if where in ("step", "reset"):
+        assert pool.step(np.zeros(3, int))[4]["restarted"].tolist() == [False, False, True]
+        assert not pool.step(np.zeros(3, int))[4]["restarted"].any()
+    pool.close()
+
+
+@pytest.mark.parametrize("kind", ["coroutines", "ordinary"])
+def test_one_that_leaves_is_an_error_and_no_end_of_the_loop(kind, tmp_path):
+    marker = str(tmp_path / "done")
+    with make([lambda: KINDS[kind](Misbehaving("exits", marker))] * 2, num_workers=1) as pool:
+        pool.reset(seed=0)
+
+        def run():
+            for _ in range(4):
+                pool.step(np.zeros(2, int))
+
+        with pytest.raises(WorkerError, match="SystemExit"):
+            run()
+        pool.step(np.zeros(2, int))
+
+
+def test_a_constructor_that_raises_leaves_no_thread():
+    closed = []
+
+    class Closing(Async):
+        async def close(self):
+            await asyncio.sleep(0)
+            closed.append(self)
+
+    def fails():
+        raise ValueError("a deliberate error")
+
+    with pytest.raises(Exception, match="deliberate"):
+        make([lambda: Closing(Counter()), fails])
+    assert len(closed) == 1
+
+
+def test_one_that_hangs_is_named_and_can_be_waited_for():
+    gate = asyncio.Event()
+    waits = [None, gate.wait, None]
+    fns = [lambda i=i: Async(Counter(i), ("step",), waits[i]) for i in range(3)]
+    with make(fns, timeout=0.1) as pool:
+        pool.reset(seed=0)
+        with pytest.raises(EnvTimeoutError, match="environment 1") as raised:
+            pool.step(np.zeros(3, int))
+        assert raised.value.env_ids == (1,)
+        pool._backend._thread.tell(gate.set)
+        assert pool.step_wait()[1].tolist() == [1.0, 1.0, 1.0]
+
+
+@pytest.mark.parametrize("mode", ["next_step", "same_step"])
+@pytest.mark.parametrize("together", [True, False])
+@pytest.mark.parametrize("kind", ["coroutines", "ordinary"])
+def test_one_that_hangs_is_cancelled_and_made_anew(kind, together, mode, caplog):
+    gate, made = threading.Event(), []
+
+    def hangs_once():
+        first = not made
+        if kind == "ordinary":
+            made.append(Meeting(gate.wait if first else lambda: None))
+        else:
+            wait = (lambda: asyncio.sleep(60)) if first else None
+            made.append(Async(Meeting(lambda: None), ("step",), wait))
+        return made[-1]
+
+    fns = [lambda: Meeting(lambda: None), hangs_once]
+    with (
+        caplog.at_level(logging.WARNING, "jaxenvs"),
+        make(
+            fns,
+            timeout=0.1,
+            on_failure="restart",
+            autoreset_mode=mode,
+            batch_size=2 if together else 1,
+        ) as pool,
+    ):
+        pool.reset(seed=0)
+        if together:
+            batches = [pool.step(np.zeros(2, int))]
+        else:
+            pool.send(np.zeros(2, int), [0, 1])
+            batches = [pool.recv(), pool.recv()]
+        seen = {}
+        for batch in batches:
+            for i, row in enumerate(batch[4]["env_id"].tolist()):
+                seen[row] = batch[3][i], batch[4]["restarted"][i], batch[4]["elapsed_step"][i]
+        assert seen == {0: (False, False, 1), 1: (True, True, 0)}
+        assert "environment 1" in caplog.text and len(made) == 2
+        gate.set()
+        for step in range(2, 5):
+            _, reward, _, truncated, _ = pool.step(np.zeros(2, int))
+            assert reward.tolist() == [step, step - 1] and not truncated.any()
+        old = made[0] if kind == "ordinary" else made[0].env
+        _until(lambda: old.closed)
+        assert kind == "ordinary" or made[0].cancelled
+
+
+def test_code_that_does_not_wait_is_what_is_named():
+    gate = threading.Event()
+
+    async def blocks():
+        gate.wait()
+
+    fns = [lambda: Async(Counter(0)), lambda: Async(Counter(1), ("step",), blocks)]
+    fns.append(lambda: Async(Counter(2)))
+    with make(fns, timeout=0.1, on_failure="restart") as pool:
+        pool.reset(seed=0)
+        with pytest.raises(EnvTimeoutError, match="environment 1 ") as raised:
+            pool.step(np.zeros(3, int))
+        assert raised.value.env_ids == (1,)
+        gate.set()
+        assert pool.step_wait()[1].tolist() == [1.0, 1.0, 1.0]
+
+
+def test_close_cancels_those_that_hang(caplog):
+    forever = lambda: asyncio.sleep(60)  # noqa: E731
+    made = [Async(Counter(0)), Async(Counter(1), ("step",), forever)]
+    stubborn = Async(Counter(2), ("close",), forever)
+    pool = make([lambda env=env: env for env in (*made, stubborn)])
+    pool.reset(seed=0)
+    pool.step_async(np.zeros(3, int))
+    begun = time.monotonic()
+    with caplog.at_level(logging.WARNING, "jaxenvs"):
+        pool.close(grace=0.2)
+    assert time.monotonic() - begun < 2
+    assert made[1].cancelled and stubborn.cancelled and "environments [2]" in caplog.text
+
+
+def test_ctrl_c_leaves_a_pool_that_can_be_reset():
+    waits = [None, lambda: asyncio.sleep(60)]
+    with make([lambda i=i: Async(Counter(i), ("step",), waits[i]) for i in range(2)]) as pool:
+        pool.reset(seed=0)
+        threading.Timer(0.1, signal.pthread_kill, (threading.get_ident(), signal.SIGINT)).start()
+        with pytest.raises(KeyboardInterrupt):
+            pool.step(np.zeros(2, int))
+        pool.reset(seed=1)  # what hung is cancelled
+        pool.set_attr("wait", _soon)
+        for step in range(1, 4):
+            assert pool.step(np.zeros(2, int))[1].tolist() == [step, step]
+
+
+async def _soon():
+    await asyncio.sleep(0)
+
+
+def test_what_is_not_a_number_is_refused_and_the_environment_made_anew():
+    fns = [*counters(2), lambda: Async(_Nan(number=2))]
+    for batch_size in (3, 1):
+        with make(fns, batch_size=batch_size) as pool:
+            pool.reset(seed=0)
+            pool.send(np.zeros(3, int), [0, 1, 2])
+
+            def run(pool=pool, batch_size=batch_size):
+                for _ in range(3 // batch_size):
+                    pool.recv()
+
+            with pytest.raises(WorkerError, match="NaN") as raised:
+                run()
+            assert raised.value.env_ids == (2,)
+
+
+class _Nan(Counter):
+    def step(self, action):
+        observation, *rest = super().step(action)
+        return observation * np.float32("nan"), *rest
+
+
+def test_what_is_no_observation_is_refused():
+    class Odd(Async):
+        async def step(self, action):
+            return np.zeros(7, np.float32), 0.0, False, False, {}
+
+    for mode in ("same_step", "next_step"):
+        with make([lambda: Odd(Counter())] * 2, autoreset_mode=mode) as pool:
+            pool.reset(seed=0)
+            with pytest.raises(WorkerError, match=r"float32\[7\]"):
+                pool.step(np.zeros(2, int))
+
+
+def test_timers_are_on_time():
+    """epoll alone would round 100 us up to a millisecond."""
+    with make([lambda: Async(Counter(length=10**6), ("step",), _briefly)]) as pool:
+        pool.reset(seed=0)
+        took = []
+        for _ in range(40):
+            begun = time.perf_counter()
+            pool.step(np.zeros(1, int))
+            took.append(time.perf_counter() - begun)
+        assert min(took) < 0.9e-3
+
+
+async def _briefly():
+    await asyncio.sleep(1e-4)
+
+
+def test_nothing_is_left_of_closed_pools_nor_of_forgotten_ones():
+    for _ in range(20):
+        with make([*counters(3), Counter]) as pool:
+            pool.reset(seed=0)
+            pool.step_async(np.zeros(4, int))
+    assert not pool_threads()
+    pool = make(counters(4))
+    del pool
+
+
+def _until(is_so):
+    end = time.monotonic() + 5
+    while not is_so() and time.monotonic() < end:
+        time.sleep(0.005)
+    assert is_so()
