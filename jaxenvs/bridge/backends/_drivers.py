@@ -242,6 +242,7 @@ class EnvPoolDriver(Driver):
         self.autoreset_mode: AutoresetMode = "next_step"
         self.spec = None
         self._is_new = True
+        self._step = self._stepper()
 
     @property
     def _steps_together(self) -> bool:
@@ -259,8 +260,31 @@ class EnvPoolDriver(Driver):
         return found.observation, found.info
 
     def step(self, actions: Any) -> Raw:
+        if self._step is not None:
+            return Raw(None, *self._step(actions))
         self.begin_step(actions)
         return self.end_step()
+
+    def _stepper(self) -> Any:
+        """What `env.step` does for one array of actions, or None where it is not as expected.
+
+        Its own detours through trees and names cost 10 us and more, a fifth of a step of CartPole.
+        """
+        env, spec = self.env, getattr(self.env, "_spec", None)
+        keys = list(getattr(spec, "_action_keys", ()))
+        parts: list[Any] = [getattr(env, name, None) for name in ("_send", "_recv", "_to")]
+        simple = self._steps_together and keys[:2] == ["env_id", "players.env_id"]
+        if not (simple and len(keys) == 3 and all(parts)) or env.config["max_num_players"] != 1:
+            return None
+        dtype = np.dtype(spec._action_spec[-1][0])  # pyright: ignore[reportOptionalMemberAccess]
+        send, recv, to = parts
+        ids = np.arange(self.num_envs, dtype=np.int32)
+
+        def step(actions: np.ndarray) -> Any:
+            send([ids, ids, np.ascontiguousarray(actions, dtype)])
+            return to(recv(), False, True)
+
+        return step
 
     def begin_step(self, actions: Any) -> None:
         self.env.send(actions)
@@ -308,7 +332,7 @@ class EnvPoolDriver(Driver):
     def close(self) -> None:
         if hasattr(self.env, "close"):
             self.env.close()
-        self.env = None  # which is what ends its threads
+        self.env = self._step = None  # which is what ends its threads
 
     def _seed(self, seeds: Any) -> None:
         """Makes the EnvPool anew where it has to begin from another seed: it has no other way."""
@@ -325,6 +349,7 @@ class EnvPoolDriver(Driver):
         self._told["seed"] = seeds
         self.close()
         self.env = self._maker(**self._told)
+        self._step = self._stepper()
 
     def _refuse_options(self, options: dict[str, Any] | None) -> None:
         if options:

@@ -1,6 +1,7 @@
 """Environments that are vectorised already: driven as they are, their arrays handed on."""
 
 import dataclasses
+import math
 import traceback
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
@@ -99,9 +100,8 @@ class NativeBackend(Backend):
         self._is_plain = len(self._leaves) == 1 and not self._leaves[0].path
         self._options: dict[str, Any] | None = None
         self._posts: list[Post] = []
-        self._over = np.zeros(self.num_envs, bool)  # whose latest answer ended an episode
-        self._any_over = False
-        self._watched = 0 if self._live.fresh_memory else _WATCHED_BATCHES
+        self._is_fresh = self._live.fresh_memory
+        self._watched = 0 if self._is_fresh else _WATCHED_BATCHES
         self._copies = self._watched > 0
         self._held: list[np.ndarray] = []
         self._unchecked = _CHECKED_BATCHES if settings.validate else 0
@@ -110,8 +110,21 @@ class NativeBackend(Backend):
         self._false = np.zeros(self.num_envs, bool)
         for constant in (self._every_id, self._true, self._false):
             constant.flags.writeable = False
+        self._own_infos = {
+            "env_id": self._every_id,
+            "_env_id": self._true,
+            "elapsed_step": None,
+            "_elapsed_step": self._true,
+            "restarted": self._false,
+            "_restarted": self._true,
+        }
+        self._over, self._any_over = self._false, False  # whose latest answer ended an episode
+        self._floats = [i for i, leaf in enumerate(self._leaves) if leaf.dtype.kind in "fc"]
+        self._action = self.arrays.actions[0]
+        self._is_plain_action = len(leaves_of(settings.action_space)) == 1 and not (
+            leaves_of(settings.action_space)[0].path
+        )
         self._begun: tuple[int, Any] | None = None  # op of all, and the answer if it is there
-        self._some: list[tuple[int, np.ndarray]] = []  # what was begun of some
         self._parts: list[Raw] = []  # answers of some that nobody took yet
         self._some_buffer = 0
         self._batch: Any = None
@@ -124,9 +137,11 @@ class NativeBackend(Backend):
     # --- all ---
 
     def lock_step(self, timeout: float | None) -> Callable[[int], int]:
+        driver = self._live
+
         def step(buffer: int) -> int:
             try:
-                return self._answer(self._live.step(self._actions()), buffer)
+                return self._answer(driver.step(self._actions()), buffer)
             except Exception as error:
                 return self._failed("step", error)
 
@@ -199,33 +214,41 @@ class NativeBackend(Backend):
         return Raw(ids, observation, np.zeros(count), flags, flags.copy(), info, is_reset=True)
 
     def _answer(self, raw: Raw, buffer: int) -> int:
-        ids = raw.ids
-        count = self.num_envs if ids is None else len(ids)
-        leaves = self._own(raw.observation, count)
-        reward = np.asarray(raw.reward)
-        if reward.dtype != np.float64 or self._copies:
-            reward = reward.astype(np.float64)
-        terminated, truncated = np.asarray(raw.terminated, bool), np.asarray(raw.truncated, bool)
-        if self._copies:
-            terminated, truncated = terminated.copy(), truncated.copy()
+        ids, observation, reward, terminated, truncated, info, _ = raw
+        leaves = self._own(observation, self.num_envs if ids is None else len(ids))
+        if self._is_fresh:
+            if reward.dtype != np.float64:
+                reward = reward.astype(np.float64)
+        else:
+            reward = np.array(reward, np.float64)
+            terminated, truncated = np.array(terminated, bool), np.array(truncated, bool)
         done = terminated | truncated
-        infos = self._infos(raw, ids, done)
+        infos = self._infos(raw, ids, done) if ids is not None else self._infos_of_all(raw, done)
+        if "final_obs" in info and done.any():
+            infos["final_obs"] = self._finals(info["final_obs"], done)
+            infos["_final_obs"] = infos["_final_info"] = done
+            infos.setdefault("final_info", {})
+        if self._settings.info_fields:
+            self._put_fields(infos, len(done))
         observation = leaves[0] if self._is_plain else self._rebuilt(leaves)
         self._batch = observation, reward, terminated, truncated, infos
         self._answers.put(buffer, ids, leaves, self._batch)
         if self._settings.validate:
-            self._check(leaves, reward, observation, ids)
-        return self._attention()
+            self._check(leaves, reward, ids)
+        return _lines.ATTENTION if self._posts else _lines.OK
 
     def _own(self, observation: Any, count: int) -> list[np.ndarray]:
         """Its arrays, each in memory that the environment will not write to again."""
-        leaves = [
-            _fitting(get(observation), leaf, count)
-            for get, leaf in zip(self._gets, self._leaves, strict=True)
-        ]
+        if self._is_plain:
+            leaves = [_fitting(observation, self._leaves[0], count)]
+        else:
+            leaves = [
+                _fitting(get(observation), leaf, count)
+                for get, leaf in zip(self._gets, self._leaves, strict=True)
+            ]
         if self._watched:
             if any(np.may_share_memory(leaf, old) for leaf in leaves for old in self._held):
-                self._watched = 0  # and copies go on
+                self._watched, self._held = 0, []  # and copies go on
             elif self._watched == 1:
                 self._watched, self._copies, self._held = 0, False, []
             else:
@@ -236,54 +259,62 @@ class NativeBackend(Backend):
     def _rebuilt(self, leaves: Sequence[np.ndarray]) -> Any:
         return tree_of(self._settings.observation_space, iter(leaves))
 
-    def _infos(self, raw: Raw, ids: np.ndarray | None, done: np.ndarray) -> dict[str, Any]:
-        true = self._true if ids is None else self._true[: len(ids)]
-        infos: dict[str, Any] = {
-            "env_id": self._every_id if ids is None else ids,
-            "_env_id": true,
-            "elapsed_step": self._elapsed(raw, ids, done),
-            "_elapsed_step": true,
-            "restarted": self._false if ids is None else self._false[: len(ids)],
-            "_restarted": true,
-        }
-        for name, value in raw.info.items():
-            if name not in infos:
-                infos[name] = value
-                if not name.startswith("_") and f"_{name}" not in raw.info:
-                    infos[f"_{name}"] = true
-        if "final_obs" in raw.info and done.any():
-            infos["final_obs"] = self._finals(raw.info["final_obs"], done)
-            infos["_final_obs"] = done
-            infos.setdefault("final_info", {})
-            infos["_final_info"] = done
-        for name, space in self._settings.info_fields.items():
-            leaves = leaves_of(space)
-            found = infos.get(name)
-            arrays = (_field(found, leaf, len(true)) for leaf in leaves)
-            infos[name], infos[f"_{name}"] = tree_of(space, arrays), true
+    def _infos_of_all(self, raw: Raw, done: np.ndarray) -> dict[str, Any]:
+        infos, info, elapsed = self._own_infos.copy(), raw.info, self.arrays.elapsed
+        if "elapsed_step" in info:  # EnvPool counts itself
+            elapsed[...] = info["elapsed_step"]
+        elif raw.is_reset:
+            elapsed[...] = 0
+            self._over, self._any_over = self._false, False
+        else:
+            over, mode = self._over, self.autoreset_mode
+            if self._any_over and mode == "same_step":
+                elapsed[over] = 0
+            np.add(elapsed, 1, elapsed)
+            if self._any_over and mode != "same_step":
+                np.putmask(elapsed, over, 0 if mode == "next_step" else elapsed - 1)
+            self._over, self._any_over = done, b"\1" in done.tobytes()  # a fifth of done.any()
+        infos["elapsed_step"] = elapsed.copy()
+        self._add(infos, info, self._true)
         return infos
 
-    def _elapsed(self, raw: Raw, ids: np.ndarray | None, done: np.ndarray) -> np.ndarray:
-        elapsed, mode = self.arrays.elapsed, self.autoreset_mode
-        rows: Any = slice(None) if ids is None else ids
-        if isinstance(raw.info.get("elapsed_step"), np.ndarray):  # EnvPool counts itself
-            elapsed[rows] = raw.info["elapsed_step"]
-            return elapsed[rows].copy()
-        if raw.is_reset:
-            elapsed[rows] = 0
-            self._over[rows] = False
+    def _infos(self, raw: Raw, ids: np.ndarray, done: np.ndarray) -> dict[str, Any]:
+        true, elapsed = self._true[: len(ids)], self.arrays.elapsed
+        if "elapsed_step" in raw.info:
+            elapsed[ids] = raw.info["elapsed_step"]
         else:
-            if self._any_over and mode == "same_step":
-                elapsed[rows] *= ~self._over[rows]
-            elapsed[rows] += 1
-            if self._any_over and mode != "same_step":
-                over = self._over[rows]
-                elapsed[rows] = (
-                    elapsed[rows] * ~over if mode == "next_step" else elapsed[rows] - over
-                )
-            self._over[rows] = done
-        self._any_over = bool(self._over.any())
-        return elapsed[rows].copy()
+            over, mode = self._over[ids], self.autoreset_mode
+            steps = elapsed[ids] * ~over if mode == "same_step" else elapsed[ids]
+            steps = np.zeros_like(steps) if raw.is_reset else steps + 1
+            if mode == "next_step":
+                steps *= ~over
+            elapsed[ids] = steps
+            self._over = self._over.copy()
+            self._over[ids] = done
+            self._any_over = bool(self._over.any())
+        infos: dict[str, Any] = {
+            "env_id": ids,
+            "_env_id": true,
+            "elapsed_step": elapsed[ids],
+            "_elapsed_step": true,
+            "restarted": self._false[: len(ids)],
+            "_restarted": true,
+        }
+        self._add(infos, raw.info, true)
+        return infos
+
+    def _add(self, infos: dict[str, Any], info: Mapping[str, Any], true: np.ndarray) -> None:
+        """Adds the environment's own entries, and masks to those that have none."""
+        for name, value in info.items():
+            if name not in infos:
+                infos[name] = value
+                if name[0] != "_" and (mask := f"_{name}") not in info:
+                    infos[mask] = true
+
+    def _put_fields(self, infos: dict[str, Any], count: int) -> None:
+        for name, space in self._settings.info_fields.items():
+            arrays = (_field(infos.get(name), leaf, count) for leaf in leaves_of(space))
+            infos[name], infos[f"_{name}"] = tree_of(space, arrays), self._true[:count]
 
     def _finals(self, finals: Any, done: np.ndarray) -> np.ndarray:
         """An object for each environment: its last observation, or None."""
@@ -294,25 +325,31 @@ class NativeBackend(Backend):
             rows[row] = self._rebuilt([np.array(get(finals)[row]) for get in self._gets])
         return rows
 
-    def _check(
-        self, leaves: Sequence[np.ndarray], reward: np.ndarray, observation: Any, ids: Any
-    ) -> None:
-        for what, array in (("a reward", reward), *(("an observation", leaf) for leaf in leaves)):
-            if array.dtype.kind in "fc" and _has_nan(array):
-                rows = np.isnan(array.reshape(len(array), -1)).any(axis=1)
-                numbers = np.flatnonzero(rows) if ids is None else ids[rows]
-                text = (
-                    f"{what} is not a number (NaN), of environments {numbers.tolist()}."
-                    "  Pass validate=False to let it pass."
-                )
-                self._posts.append(Post(ALL, "a check", text))
-                return
-        if not self._unchecked:
+    def _check(self, leaves: Sequence[np.ndarray], reward: np.ndarray, ids: Any) -> None:
+        if _has_nan(reward):
+            self._tell_nan("a reward", reward, ids)
             return
+        for i in self._floats:
+            if _has_nan(leaves[i]):
+                self._tell_nan("an observation", leaves[i], ids)
+                return
+        if self._unchecked:
+            self._check_space(leaves, ids)
+
+    def _tell_nan(self, what: str, array: np.ndarray, ids: Any) -> None:
+        rows = np.isnan(array.reshape(len(array), -1)).any(axis=1)
+        numbers = np.flatnonzero(rows) if ids is None else ids[rows]
+        text = (
+            f"{what} is not a number (NaN), of environments {numbers.tolist()}."
+            "  Pass validate=False to let it pass."
+        )
+        self._posts.append(Post(ALL, "a check", text))
+
+    def _check_space(self, leaves: Sequence[np.ndarray], ids: Any) -> None:
         if self._settings.validate == "first":
             self._unchecked -= 1
         space = self._settings.observation_space
-        for row in range(len(reward)):
+        for row in range(len(leaves[0])):
             one = self._rebuilt([leaf[row] for leaf in leaves])
             if not space.contains(one):
                 number = row if ids is None else int(ids[row])
@@ -343,6 +380,8 @@ class NativeBackend(Backend):
 
     def _actions(self, ids: np.ndarray | None = None) -> Any:
         # A copy, since some keep what they are given.
+        if ids is None and self._is_plain_action:
+            return self._action.copy()
         arrays = [array.copy() if ids is None else array[ids] for array in self.arrays.actions]
         return tree_of(self._settings.action_space, iter(arrays))
 
@@ -488,7 +527,7 @@ def _broken(what: str, error: Exception) -> Broken:
 
 def _fitting(value: Any, leaf: Leaf, count: int) -> np.ndarray:
     found = np.asarray(value)
-    if found.dtype == leaf.dtype and found.shape == (count, *leaf.shape):
+    if found.dtype == leaf.dtype and found.shape[1:] == leaf.shape and len(found) == count:
         return found
     if found.shape != (count, *leaf.shape) or not np.can_cast(found.dtype, leaf.dtype, "same_kind"):
         at = "".join(f"[{key!r}]" for key in leaf.path)
@@ -510,9 +549,8 @@ def _field(value: Any, leaf: Leaf, count: int) -> np.ndarray:
 
 
 def _has_nan(array: np.ndarray) -> bool:
-    flat = array.reshape(-1)
-    found = np.dot(flat, flat) if flat.size <= _SMALL else np.min(flat)
-    return bool(found != found)
+    flat = array if array.ndim == 1 else array.reshape(-1)
+    return math.isnan(np.dot(flat, flat) if flat.size <= _SMALL else np.min(flat))
 
 
 def _together(
