@@ -2,7 +2,7 @@
 
 import dataclasses
 from collections.abc import Callable, Sequence
-from typing import Any, Literal
+from typing import TYPE_CHECKING, Any, Literal
 
 import gymnasium
 import jax
@@ -25,9 +25,12 @@ from jaxenvs.faces._infos import StepInfos
 from jaxenvs.faces._programs import HostStep
 from jaxenvs.faces._single import step_one
 from jaxenvs.faces._torch import torch_converter
-from jaxenvs.factory import make_from
+from jaxenvs.factory import is_hosted, make_from
 from jaxenvs.rendering.window import Window, mosaic
 from jaxenvs.vector.vectorize import VectorizedEnv, vectorize
+
+if TYPE_CHECKING:
+    from jaxenvs.bridge.pool import Pool
 
 GYM_MODES = {
     "same_step": GymAutoresetMode.SAME_STEP,
@@ -39,7 +42,7 @@ RENDER_FPS = 30
 
 
 def make_gym(
-    id: str | Environment,
+    id: "str | Environment | Pool",
     num_envs: int | None = None,
     *,
     seed: int | Sequence[int] | None = None,
@@ -58,7 +61,9 @@ def make_gym(
     """Makes an id for programs that know Gymnasium and NumPy.
 
     Args:
-        id: a registered id, or an `Environment`.
+        id: a registered id, or an `Environment`; or what is not JAX, an id with its library in
+            front, "gymnasium/CartPole-v1", a function that makes one, or a pool of `make_pool`,
+            whose arrays are views unless it was made with `copy=True`.
         num_envs: N for a `gymnasium.vector.VectorEnv`; None for a `gymnasium.Env`.
         seed: of the first `reset`, where that is not given one.
         autoreset_mode: what follows a finished episode: "next_step" (the default of a batch, as
@@ -76,10 +81,13 @@ def make_gym(
         time_limit: steps after which an episode is truncated; "default" for the id's own.
         batched: parameters given as [N] values, one for each instance.
         stagger: as in `jaxenvs.vectorize`.
-        **params: parameters of the environment, such as `gravity=3.7`.
+        **params: parameters of the environment, such as `gravity=3.7`; of what is not JAX, options
+            of `make_pool` too.
 
     Returns:
-        `GymVectorEnv`, or `GymEnv` without `num_envs`.
+        `GymVectorEnv`, or `GymEnv` without `num_envs`. Of what is not JAX a `Pool`, or the
+        Gymnasium environment itself; `wrappers`, `output`, `device`, `batched` and `stagger` are
+        refused there.
 
     Raises:
         UnknownEnvironmentError, UnknownParameterError: the message names the closest.
@@ -95,6 +103,25 @@ def make_gym(
     _check_choice("api", api, ("gymnasium", "gym"))
     _check_choice("output", output, ("numpy", "torch"))
     _check_choice("render_mode", render_mode, (None, *RENDER_MODES))
+    if is_hosted(id) or not isinstance(id, str | Environment):
+        from jaxenvs.faces.pools import make_hosted_gym
+
+        return make_hosted_gym(
+            id,
+            num_envs,
+            seed=seed,
+            autoreset_mode=autoreset_mode,
+            api=api,
+            render_mode=render_mode,
+            validate=validate,
+            time_limit=time_limit,
+            params=params,
+            wrappers=wrappers,
+            output=output,
+            device=device,
+            batched=batched,
+            stagger=stagger,
+        )
     mode = _native_mode(autoreset_mode)
     env, spec = make_from(id, time_limit=time_limit, **params), None
     if isinstance(id, str):

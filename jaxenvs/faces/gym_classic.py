@@ -9,7 +9,7 @@ needed: spaces are Gymnasium's, which have the same methods.
 
 import functools
 from collections.abc import Callable, Sequence
-from typing import Any, Literal, Self
+from typing import TYPE_CHECKING, Any, Literal, Self
 
 import jax
 import numpy as np
@@ -20,6 +20,9 @@ from jaxenvs.faces._programs import HostStep
 from jaxenvs.faces._single import row, step_one
 from jaxenvs.faces.gym import RENDER_FPS, GymVectorEnv
 from jaxenvs.rendering.window import Window, mosaic
+
+if TYPE_CHECKING:
+    from jaxenvs.bridge.pool import Pool
 
 MODES = ("human", "rgb_array")
 
@@ -32,7 +35,7 @@ class _Classic:
 
     def __init__(
         self,
-        env: VectorEnv,
+        env: "VectorEnv | Pool",
         *,
         seed: int | Sequence[int] | None = None,
         render_mode: str | None = None,
@@ -43,8 +46,17 @@ class _Classic:
     ) -> None:
         self.render_mode = "human" if render_mode is None else _checked_mode(render_mode)
         self.spec = spec
-        self._batch = GymVectorEnv(env, output=output, validate=validate, device=device)
-        self._is_same_step = env.autoreset == "same_step"
+        self._batch: Any
+        if isinstance(env, VectorEnv):
+            mode, given = env.autoreset, {"output": output, "validate": validate, "device": device}
+            self._batch = GymVectorEnv(env, **given)  # pyright: ignore[reportArgumentType]
+            self._later_infos = self._native_infos
+        else:
+            from jaxenvs.faces.pools import ClassicBatch, classic_infos
+
+            mode, self._batch = env.autoreset_mode, ClassicBatch(env)
+            self._later_infos = functools.partial(classic_infos, autoreset_mode=mode)
+        self._is_same_step = mode == "same_step"
         self._seeds: list[int] | None = None
         self._window = Window(RENDER_FPS)
         if seed is not None:
@@ -54,8 +66,8 @@ class _Classic:
         return f"{type(self).__name__}({self.env!r})"
 
     @property
-    def env(self) -> VectorEnv:
-        """The native environment, with its present parameters."""
+    def env(self) -> "VectorEnv | Pool":
+        """The native environment, with its present parameters; or the pool."""
         return self._batch.env
 
     @property
@@ -127,6 +139,9 @@ class _Classic:
         seeds, self._seeds = self._seeds, None
         return self._batch._out(self._batch.engine.reset(seeds).observation)
 
+    def _native_infos(self, step: HostStep) -> Callable[[], list[dict[str, Any]]]:
+        return functools.partial(self._infos, step)
+
     def _infos(self, step: HostStep) -> list[dict[str, Any]]:
         out = self._batch._out
         infos: list[dict[str, Any]] = [{} for _ in range(self._batch.num_envs)]
@@ -144,15 +159,17 @@ class _Classic:
 
 
 class ClassicVectorEnv(_Classic):
-    """N native instances behind the classic interface. Made by `make_gym(..., api="gym")`.
+    """N instances behind the classic interface. Made by `make_gym(..., api="gym")`.
 
     By default nothing resets by itself, as in agymc: a finished instance keeps done true until
     all are `reset`, and `while not all(done)` therefore ends. Its reward is 0 and its observation
     stays the last, where agymc has None for both. gym's own vector environments restarted it
     within the step: that is autoreset_mode="same_step".
+
+    Over a pool rewards are float64, and the dicts have what the environments' own infos have.
     """
 
-    def __init__(self, env: VectorEnv, **options: Any) -> None:
+    def __init__(self, env: "VectorEnv | Pool", **options: Any) -> None:
         super().__init__(env, **options)
         self.num_envs = env.num_envs
         self.single_observation_space = self._batch.single_observation_space
@@ -195,7 +212,7 @@ class ClassicVectorEnv(_Classic):
 
     def _result(self, step: HostStep) -> tuple[Any, Any, Any, "Infos"]:
         done = step.terminated | step.truncated
-        infos = Infos(self.num_envs, functools.partial(self._infos, step))
+        infos = Infos(self.num_envs, self._later_infos(step))
         out = self._batch._out
         return out(step.observation), out(step.reward), out(done), infos
 
@@ -226,7 +243,7 @@ class ClassicVectorEnv(_Classic):
 
 
 class ClassicEnv(_Classic):
-    """One native instance behind the classic interface. Made by `make_gym(id, api="gym")`.
+    """One instance behind the classic interface. Made by `make_gym(id, api="gym")`.
 
     Does what an instance of a `ClassicVectorEnv` with the same seed does. After the end of an
     episode it stays as it is until `reset`, unless made with another autoreset_mode: done true,
@@ -234,7 +251,7 @@ class ClassicEnv(_Classic):
     reward 0 and let the pole fall on.
     """
 
-    def __init__(self, env: VectorEnv, **options: Any) -> None:
+    def __init__(self, env: "VectorEnv | Pool", **options: Any) -> None:
         super().__init__(env, **options)
         self.observation_space = self._batch.single_observation_space
         self.action_space = self._batch.single_action_space
@@ -255,7 +272,7 @@ class ClassicEnv(_Classic):
             ActionError: the action does not fit.
         """
         step = step_one(self._batch.engine, self.action_space, action)
-        info = self._infos(step)[0] if step.any_done or self._batch._has_info else {}
+        info = self._later_infos(step)()[0] if step.any_done or self._batch._has_info else {}
         observation = row(self._batch._out(step.observation))
         return observation, float(step.reward[0]), step.any_done, info
 
