@@ -55,11 +55,14 @@ class Traced:
 def check_environment(env: Any, findings: Findings) -> None:
     """An `Environment` whose leaves are numbers and whose static fields are hashable."""
     if not isinstance(env, Environment):
-        findings.add(
-            "environment",
-            f"{type(env).__name__} is not an Environment",
-            "Subclass jaxenvs.Environment; of a vectorised environment, check the single one.",
-        )
+        instead = "Subclass jaxenvs.Environment; of a vectorised environment, check the single one."
+        if hasattr(env, "pools"):  # a HostEnv
+            instead = (
+                "What is not JAX has no trace and no states to repeat. Let"
+                " gymnasium.utils.env_checker.check_env check one of its environments, and"
+                " make_pool(..., validate=True) every answer."
+            )
+        findings.add("environment", f"{type(env).__name__} is not an Environment", instead)
         return
     for path, leaf in leaves_by_path(env, type(env).__name__).items():
         if not isinstance(leaf, bool | int | float | complex | np.ndarray | np.generic | jax.Array):
