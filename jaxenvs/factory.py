@@ -103,7 +103,7 @@ def make_vec(
             "CartPole-v1" is the native one.
         num_envs: N, divisible by the mesh axis if `mesh` is given.
         autoreset: what follows a finished episode.
-        batched, reset_chunk, stagger: see `vectorize`; of native ids alone.
+        batched: see `vectorize`; like `reset_chunk` and `stagger`, of native ids alone.
         mesh: lays the instances over devices. Of a host's, each device gets a pool of its own.
         mesh_axis: another axis than the mesh's first.
         time_limit: steps after which an episode is truncated; None for no limit, "default" for
