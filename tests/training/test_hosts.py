@@ -1,0 +1,72 @@
+"""The same training on environments that are not JAX."""
+
+import dataclasses
+
+import jax
+import numpy as np
+import pytest
+
+import jaxenvs
+from jaxenvs.errors import PoolError, TrainingError
+from jaxenvs.training import PPO, make_train
+from jaxenvs.wrappers import RecordEpisodeStatistics
+
+SMALL = PPO(hidden_sizes=(8,), epochs=1, minibatches=1)
+ID = "gymnasium/CartPole-v1"
+
+
+def configured(env, **options):
+    return make_train(env, SMALL, unroll_length=8, total_steps=64, **options)
+
+
+def test_ppo_trains_on_hosted_environments_and_goes_on_where_it_stopped():
+    env = jaxenvs.make_vec(ID, 4, num_workers=1)
+    train = configured(RecordEpisodeStatistics(env))
+    run = jax.jit(train.resume, static_argnums=1)
+    learner_state = jax.jit(train.init)(jax.random.key(0))
+    before = jax.device_get(learner_state.params)
+    result = run(learner_state, 2)
+    assert result.metrics["steps"].tolist() == [32, 64]
+    assert np.isfinite(result.metrics["value_loss"]).all()
+    changed = jax.tree.map(
+        lambda old, new: not np.array_equal(old, new), before, result.learner_state.params
+    )
+    assert any(jax.tree.leaves(changed))
+    later = run(result.learner_state, 2)
+    assert later.metrics["steps"].tolist() == [96, 128]
+    # Four environments took 32 steps each, and none was stepped twice or left out.
+    assert later.learner_state.episodes.episode_length.max() <= 32
+    finished = np.concatenate([result.metrics["episode_count"], later.metrics["episode_count"]])
+    assert finished.sum() > 0
+    with pytest.raises(jax.errors.JaxRuntimeError, match="has been stepped already"):
+        jax.block_until_ready(run(result.learner_state, 2))
+
+    # Environments are in no checkpoint: weights go on in new episodes.
+    fresh = jax.jit(train.init)(jax.random.key(1))
+    names = ("env_state", "observation", "episodes")
+    carried = dataclasses.replace(
+        result.learner_state, **{name: getattr(fresh, name) for name in names}
+    )
+    assert run(carried, 2).metrics["steps"].tolist() == [96, 128]
+    env.close()
+
+
+def test_a_vmapped_training_says_why_hosted_environments_cannot_follow():
+    env = jaxenvs.make_vec(ID, 2, backend="serial")
+    train = configured(env)
+    keys = jax.random.split(jax.random.key(0), 3)
+    with pytest.raises(PoolError, match=r"under vmap, which would need 3 copies"):
+        jax.eval_shape(jax.vmap(train), keys)
+    env.close()
+
+
+def test_an_id_of_a_host_is_made_as_any_other():
+    train = configured(ID, num_envs=2)
+    assert isinstance(train.env, jaxenvs.HostEnv) and train.env.autoreset == "same_step"
+    train.env.close()
+    with pytest.raises(TrainingError, match="num_envs"):
+        configured(ID)
+    env = jaxenvs.make_vec(ID, 2, backend="serial", autoreset="next_step")
+    with pytest.raises(TrainingError, match="belong to no episode"):
+        configured(env)
+    env.close()
