@@ -116,17 +116,17 @@ class Arrays:
     @classmethod
     def over(cls, plan: Plan, memory: Any) -> "Arrays":
         """Views of `memory`, a buffer of at least `plan.size` bytes."""
-
-        def view(found: Any) -> Any:
-            if isinstance(found, list):
-                return [view(each) for each in found]
-            return found.view(memory)
-
+        names = [field.name for field in dataclasses.fields(Answer)]
         answers = tuple(
-            Answer(**{f.name: view(getattr(answer, f.name)) for f in dataclasses.fields(Answer)})
+            Answer(**{name: _view(getattr(answer, name), memory) for name in names})
             for answer in plan.answers
         )
-        return cls(
-            answers,
-            *(view(getattr(plan, name)) for name in ("actions", "elapsed", "restarted", "seeds")),
-        )
+        names = "actions", "elapsed", "restarted", "seeds"
+        return cls(answers, *(_view(getattr(plan, name), memory) for name in names))
+
+
+def _view(found: Any, memory: Any) -> Any:
+    # No function within a function, which would keep the memory until garbage is collected.
+    return (
+        [_view(each, memory) for each in found] if isinstance(found, list) else found.view(memory)
+    )

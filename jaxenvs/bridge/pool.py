@@ -415,6 +415,9 @@ class Pool(gymnasium.vector.VectorEnv):
         except JaxenvsError:  # the backend cannot do that, and did not begin
             self._all_pending = None
             raise
+        except BaseException:
+            self._lose_track()
+            raise
 
     def _start_some(self, op: int, ids: np.ndarray) -> None:
         self._busy[ids] = True
@@ -425,6 +428,9 @@ class Pool(gymnasium.vector.VectorEnv):
         except JaxenvsError:  # the backend cannot do that, and did not begin
             self._busy[ids] = False
             self._num_busy -= len(ids)
+            raise
+        except BaseException:
+            self._lose_track()
             raise
 
     def _wait_for_all(self, status: int | None = None) -> Batch:
@@ -505,6 +511,15 @@ class Pool(gymnasium.vector.VectorEnv):
 
         `keep` has those that were there when an environment's error is raised returned next time.
         """
+        try:
+            return self._collected(ids, order, keep)
+        except JaxenvsError:
+            raise
+        except BaseException:
+            self._lose_track()
+            raise
+
+    def _collected(self, ids: np.ndarray, order: np.ndarray | None, keep: bool) -> Batch:
         if self._left is not None:
             ids, status = self._left, 0
         else:

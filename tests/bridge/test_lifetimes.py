@@ -1,0 +1,421 @@
+"""Nothing is left of a pool, however it ends: processes, threads, descriptors, memory."""
+
+import gc
+import os
+import signal
+import subprocess
+import sys
+import textwrap
+import threading
+import time
+from pathlib import Path
+
+import numpy as np
+import psutil
+import pytest
+
+import jaxenvs
+from jaxenvs.bridge._zygote import zygote
+from jaxenvs.errors import ClosedError, WorkerError
+from tests.bridge.conftest import IN_PROCESSES, IN_PYTHON
+from tests.bridge.envs import Counter, Misbehaving
+
+pytestmark = pytest.mark.skipif(not sys.platform.startswith("linux"), reason="looks into /proc")
+in_processes = pytest.mark.parametrize("backend", IN_PROCESSES, indirect=True)
+
+ROOT = Path(__file__).resolve().parents[2]
+PATIENCE = 15.0  # seconds, far more than anything here takes
+
+
+def counters(n, **kwargs):
+    return [lambda i=i: Counter(number=i, **kwargs) for i in range(n)]
+
+
+def make(fns, backend, **kwargs):
+    workers = {} if backend == "serial" else {"num_workers": min(2, len(fns))}
+    return jaxenvs.make_pool(fns, backend=backend, **{**workers, **kwargs})
+
+
+def zeros(pool):
+    return np.zeros(pool.num_envs, np.int64)
+
+
+def wait_until(condition):
+    end = time.monotonic() + PATIENCE
+    while not condition():
+        assert time.monotonic() < end, "waited in vain"
+        time.sleep(0.01)
+
+
+def is_gone(pid):
+    try:
+        return psutil.Process(pid).status() == psutil.STATUS_ZOMBIE
+    except psutil.NoSuchProcess:
+        return True
+
+
+def census():
+    """What this process holds: descendants, threads, descriptors, memory of pools."""
+    me = psutil.Process()
+    with open("/proc/self/maps") as maps:
+        segments = sum("jaxenvs-pool" in line for line in maps)
+    return {
+        "processes": len(me.children(recursive=True)),
+        "threads": threading.active_count(),
+        "descriptors": me.num_fds(),
+        "segments": segments,
+    }
+
+
+# --- closed, collected, never made ---
+
+
+def _cycle(backend, i):
+    with make(counters(2), backend, batch_size=1 + i % 2) as pool:
+        pool.reset(seed=0)
+        pool.step(zeros(pool))
+        if i % 3 == 0:
+            pool.step_async(zeros(pool)) if pool.batch_size == 2 else pool.send(zeros(pool))
+
+
+@pytest.mark.parametrize(
+    ("backend", "cycles"), [("process", 100), (IN_PYTHON, 10)], indirect=["backend"]
+)
+def test_cycles_of_making_and_closing_leave_nothing(backend, cycles):
+    _cycle(backend, 0)  # starts the process that workers are forked from
+    gc.collect()
+    before = census()
+    for i in range(cycles):
+        _cycle(backend, i)
+    gc.collect()
+    assert census() == before
+    assert before["segments"] == 0 and before["processes"] >= 1
+
+
+def test_a_closed_pool_gives_its_memory_back_at_once(backend):
+    gc.collect()
+    gc.disable()
+    try:
+        before = census()["segments"]
+        pool = make(counters(2), backend)
+        observation = pool.reset(seed=0)[0].copy()
+        pool.close()
+        del pool
+        assert census()["segments"] == before and observation.shape == (2, 3)
+    finally:
+        gc.enable()
+
+
+@in_processes
+def test_a_pool_that_is_forgotten_is_closed(backend):
+    _cycle(backend, 0)
+    gc.collect()
+    before = census()
+    pool = make(counters(2), backend)
+    pool.reset(seed=0)
+    pids = pool.call("process")
+    pool.step_async(zeros(pool))
+    del pool
+    gc.collect()
+    wait_until(lambda: all(map(is_gone, pids)))
+    wait_until(lambda: census() == before)
+
+
+@in_processes
+def test_a_pool_that_could_not_be_made_leaves_nothing(backend, marker):
+    _cycle(backend, 0)
+    gc.collect()
+    before = census()
+    with pytest.raises(WorkerError):
+        make([*counters(1), lambda: Misbehaving("raises", marker, where="init")], backend)
+    gc.collect()
+    assert census() == before
+
+
+@in_processes
+def test_a_replaced_worker_leaves_nothing(backend, marker):
+    _cycle(backend, 0)
+    gc.collect()
+    before = census()
+    with make([*counters(1), lambda: Misbehaving("is_killed", marker, at=1)], backend) as pool:
+        pool.reset(seed=0)
+        assert pool.step(zeros(pool))[4]["restarted"].tolist() == [False, True]
+    del pool
+    gc.collect()
+    assert census() == before
+
+
+class _Starts(Counter):
+    """Starts a program of its own, as environments of simulators do, and never ends it."""
+
+    def reset(self, **kwargs):
+        self.child = subprocess.Popen(["sleep", "60"]).pid
+        return super().reset(**kwargs)
+
+
+@in_processes
+@pytest.mark.parametrize("how", ["closed", "killed"])
+def test_what_environments_started_ends_with_their_worker(backend, how):
+    with make([_Starts], backend) as pool:
+        pool.reset(seed=0)
+        (child,) = pool.call("child")
+        assert not is_gone(child)
+        if how == "killed":
+            os.kill(pool.call("process")[0], signal.SIGKILL)
+            pool.step(zeros(pool))
+    wait_until(lambda: is_gone(child))
+
+
+@in_processes
+def test_pools_outlive_the_process_that_their_workers_were_forked_from(backend):
+    with make(counters(2), backend) as pool:
+        pool.reset(seed=0)
+        os.kill(zygote._process.pid, signal.SIGKILL)
+        zygote._process.wait()
+        np.testing.assert_array_equal(pool.step(zeros(pool))[0][:, 2], 1)
+        os.kill(pool.call("process")[0], signal.SIGKILL)  # its successor comes from another one
+        np.testing.assert_array_equal(pool.step(zeros(pool))[0][:, 2], [0, 2])
+        pids = pool.call("process")
+    assert all(map(is_gone, pids))
+    _cycle(backend, 0)
+
+
+@pytest.mark.filterwarnings("ignore:.*multi-threaded, use of fork:DeprecationWarning")
+def test_a_fork_of_the_caller_cannot_use_its_pool_nor_close_it(backend):
+    with make(counters(2), backend) as pool:
+        pool.reset(seed=0)
+        pid = os.fork()
+        if pid == 0:
+            status = 1
+            try:
+                if backend == "serial":  # which the child has a copy of
+                    pool.step(zeros(pool))
+                else:
+                    with pytest.raises(ClosedError, match="forked from"):
+                        pool.step(zeros(pool))
+                pool.close()
+                del pool
+                gc.collect()
+                status = 0
+            finally:
+                os._exit(status)
+        assert os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1]) == 0
+        np.testing.assert_array_equal(pool.step(zeros(pool))[0][:, 2], 1)
+
+
+# --- Ctrl-C ---
+
+
+def _interrupt_when(marker, waits_in):
+    """Ctrl-C for this thread as soon as an environment hangs, and this thread waits for it."""
+    me = threading.get_ident()
+
+    def is_waiting():
+        frame, names = sys._current_frames()[me], []
+        while frame is not None:
+            names.append(frame.f_code.co_name)
+            frame = frame.f_back
+        return os.path.exists(marker) and waits_in in names
+
+    def run():
+        wait_until(is_waiting)
+        signal.pthread_kill(me, signal.SIGINT)
+
+    thread = threading.Thread(target=run)
+    thread.start()
+    return thread
+
+
+def _hanging_once(marker, seconds):
+    def hang(env):
+        if not os.path.exists(marker):
+            with open(marker, "w"):
+                pass
+            time.sleep(seconds)
+
+    class Hangs(Counter):
+        def step(self, action):
+            if action == 1:
+                hang(self)
+            return super().step(action)
+
+        def render(self):
+            hang(self)
+            return super().render()
+
+    return Hangs
+
+
+@pytest.mark.parametrize("how", ["step", "step_wait", "recv", "some"])
+def test_after_ctrl_c_a_pool_goes_on_with_a_reset(backend, how, marker):
+    with make([*counters(1), _hanging_once(marker, 1.0)], backend, batch_size=1) as pool:
+        pool.reset(seed=0)
+        actions = np.array([0, 1])
+        if how == "step_wait":
+            pool.step_async(actions)
+        elif how == "recv":
+            pool.send(actions[1:], [1])
+        call = {
+            "step": lambda: pool.step(actions),
+            "some": lambda: pool.step(actions[::-1], [1, 0]),
+        }.get(how) or getattr(pool, how)
+        thread = _interrupt_when(marker, "step" if how == "some" else how)
+        with pytest.raises(KeyboardInterrupt):
+            call()
+        thread.join()
+        pool.reset(seed=3)
+        observation, reward, *_, info = pool.step(zeros(pool))
+        np.testing.assert_array_equal(observation[:, 2], 1)
+        assert not info["restarted"].any() and reward.tolist() == [1, 1]
+        pool.send(zeros(pool))
+        assert {int(pool.recv()[4]["env_id"][0]) for _ in range(2)} == {0, 1}
+
+
+@in_processes
+def test_ctrl_c_in_a_call_does_not_mix_up_the_answers_to_others(backend, marker):
+    with make([*counters(1), _hanging_once(marker, 0.5)], backend) as pool:
+        pool.reset(seed=0)
+        thread = _interrupt_when(marker, "render")
+        with pytest.raises(KeyboardInterrupt):
+            pool.render()
+        thread.join()
+        assert pool.call("count") == (0, 0)
+        np.testing.assert_array_equal(pool.step(zeros(pool))[0][:, 2], 1)
+
+
+# --- callers that end ---
+
+
+class Caller:
+    """A program that makes a pool, and says which processes there are."""
+
+    def __init__(self, source, **environ):
+        program = textwrap.dedent(_PROLOGUE) + textwrap.dedent(source)
+        self.process = subprocess.Popen(
+            [sys.executable, "-c", program],
+            env={**os.environ, "PYTHONPATH": str(ROOT), **environ},
+            stdout=subprocess.PIPE,
+            stderr=subprocess.PIPE,
+            text=True,
+        )
+
+    def pids(self):
+        """The processes of the pool, once an environment is at work."""
+        line = self.process.stdout.readline()
+        assert line, self.process.communicate()[1]
+        return [int(pid) for pid in line.split()]
+
+    def end(self):
+        try:
+            _, errors = self.process.communicate(timeout=PATIENCE)
+        finally:
+            self.process.kill()
+        return self.process.returncode, errors
+
+
+_PROLOGUE = """
+    import os, time
+    import numpy as np
+    import jaxenvs
+    from jaxenvs.bridge._zygote import zygote
+    from tests.bridge.envs import Counter
+
+    class Works(Counter):
+        def __init__(self, what):
+            super().__init__()
+            self.what = what
+
+        def step(self, action):
+            if self.what != "step":
+                os.write(1, b"at work")  # the output of the caller
+            if self.what == "sleeps":
+                time.sleep(60)
+            elif self.what == "computes":
+                while True:
+                    pass
+            elif self.what == "holds the lock":
+                sum(range(10**13))
+            return super().step(action)
+
+    def pool_of(what, **kwargs):
+        pool = jaxenvs.make_pool([lambda: Works(what)] * 2, backend="process", num_workers=2,
+                                 **kwargs)
+        pool.reset(seed=0)
+        return pool
+"""
+
+
+@pytest.mark.parametrize("backend", IN_PROCESSES)
+@pytest.mark.parametrize("what", ["step", "sleeps", "computes", "holds the lock"])
+@pytest.mark.parametrize("signal_", [signal.SIGKILL, signal.SIGTERM])
+def test_a_killed_caller_leaves_no_process(backend, what, signal_):
+    if backend == IN_PYTHON and what == "holds the lock":
+        pytest.skip("nothing ends such a process but the compiled part")
+    if signal_ == signal.SIGTERM and what != "computes":
+        pytest.skip("once is enough")
+    caller = Caller(
+        f"""
+        pool = pool_of({what!r})
+        print(zygote._process.pid, *pool.call("process"), flush=True)
+        if {what!r} == "step":
+            print("at work", flush=True)
+            while True:
+                pool.step(np.zeros(2, int))
+        pool.send(np.zeros(2, int))
+        pool.recv()
+        """,
+        **({"JAXENVS_NO_NATIVE": "1"} if backend == IN_PYTHON else {}),
+    )
+    pids = caller.pids()
+    assert caller.process.stdout.read(2)  # they are in their step
+    assert not any(map(is_gone, pids))
+    caller.process.send_signal(signal_)
+    assert caller.end()[0] == -signal_
+    wait_until(lambda: all(map(is_gone, pids)))
+
+
+@pytest.mark.parametrize("backend", IN_PROCESSES)
+@pytest.mark.parametrize("how", ["step", "recv", "reset"])
+def test_ctrl_c_ends_a_caller_and_its_workers(backend, how):
+    caller = Caller(
+        f"""
+        with pool_of("step") as pool:
+            print(zygote._process.pid, *pool.call("process"), flush=True)
+            pool.set_attr("seconds", 0.01)
+            print("at work", flush=True)
+            while True:
+                if {how!r} == "step":
+                    pool.step(np.zeros(2, int))
+                elif {how!r} == "recv":
+                    pool.send(np.zeros(2, int))
+                    pool.recv()
+                else:
+                    pool.reset()
+        """,
+        **({"JAXENVS_NO_NATIVE": "1"} if backend == IN_PYTHON else {}),
+    )
+    pids = caller.pids()
+    assert caller.process.stdout.readline() == "at work\n"
+    caller.process.send_signal(signal.SIGINT)
+    status, errors = caller.end()
+    assert status == -signal.SIGINT and "KeyboardInterrupt" in errors
+    assert errors.count("Traceback") == 1  # workers have nothing to say
+    wait_until(lambda: all(map(is_gone, pids)))
+
+
+@pytest.mark.parametrize("ending", ["pass", "raise SystemExit(3)", "os._exit(4)", "1 / 0"])
+def test_a_caller_may_end_without_closing(ending):
+    caller = Caller(
+        f"""
+        pool = pool_of("step", timeout=1)
+        pool.step_async(np.zeros(2, int))
+        pool.step_wait()
+        print(zygote._process.pid, *pool.call("process"), flush=True)
+        {ending}
+        """
+    )
+    pids = caller.pids()
+    status, errors = caller.end()
+    assert status == {"pass": 0, "1 / 0": 1}.get(ending, int(ending[-2]) if ")" in ending else 0)
+    assert "ZeroDivisionError" in errors if ending == "1 / 0" else not errors
+    wait_until(lambda: all(map(is_gone, pids)))
