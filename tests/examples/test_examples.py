@@ -71,6 +71,22 @@ def test_agymc(capsys):
     assert "episode 1" in capsys.readouterr().out
 
 
+def test_agymc_style(capsys):
+    returns = load("agymc_style").main(num_envs=5, render_seconds=1e-4)
+    assert returns.shape == (5,) and ((returns >= 8) & (returns <= 500)).all()
+    assert len(set(returns)) > 1
+    assert "5 episodes, mean return" in capsys.readouterr().out
+
+
+def test_multiprocess_gym_style(capsys):
+    rewards = load("multiprocess_gym_style").main(num_envs=2, num_workers=1, steps=40)
+    assert list(rewards) == ["one after the other", "one process each", "1 workers with 2 each"]
+    first, *others = rewards.values()
+    assert first.shape == (40, 2) and (first == 0).any()  # where an episode begins anew
+    assert all((first == other).all() for other in others)
+    assert capsys.readouterr().out.count("steps/s") == 3
+
+
 def test_dqn_dm_env(capsys):
     with jax.numpy_dtype_promotion("standard"):  # as optax needs it, and users have it
         mean = load("dqn_dm_env").main(total_steps=10_000)
