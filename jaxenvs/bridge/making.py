@@ -81,7 +81,7 @@ def make_pool(
             everything. Actions are checked unless it is False.
         copy: return arrays of your own in place of views, see `Pool`.
         ray_options: of the actors of backend="ray", as their `options` takes them: `num_cpus`,
-            `resources`, `runtime_env` and others. They reserve no core unless told to.
+            `resources`, `runtime_env` and others. They reserve no whole core unless told to.
         **kwargs: for the environment of an id.
 
     Returns:

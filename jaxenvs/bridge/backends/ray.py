@@ -44,8 +44,9 @@ _DEATHS_IN_A_ROW = 3  # of an actor that answers nothing in between, before the 
 _REFUSALS_IN_A_ROW = 5  # likewise, of an actor that Ray says is dead
 _START = 60.0  # seconds that Ray may take to start an actor anew before it is said to hang
 _PATIENCE = 10.0  # seconds without an actor after which that is said
-# No core is reserved, so that what is left of a cluster always has room for an actor.
-_OPTIONS = {"num_cpus": 0, "scheduling_strategy": "SPREAD"}
+# Next to nothing of a core is reserved, so that what is left of a cluster has room for an actor
+# whose node died. Of those that reserve nothing Ray piles several onto one node.
+_OPTIONS = {"num_cpus": 0.001, "scheduling_strategy": "SPREAD"}
 _OURS = {"max_restarts": -1, "max_task_retries": 0}
 
 
