@@ -122,7 +122,8 @@ class MissingExtraError(JaxenvsError, ImportError):
 def missing_extra(feature: str, package: str, extra: str) -> MissingExtraError:
     """Returns the error that names the extra which brings `package`."""
     return MissingExtraError(
-        f'{feature} needs the package {package}. Install it with `pip install "jaxenvs[{extra}]"`.'
+        f'{feature} needs the package {package}. Install it with `pip install "jaxenvs[{extra}]"`.',
+        name=package,
     )
 
 

@@ -35,7 +35,11 @@ hypothesis.settings.load_profile("ci" if os.environ.get("CI") else "local")
 
 
 # Packages of extras, which a page may need and the tests can do without.
-OPTIONAL = ("stable_baselines3", "tianshou", "torch", "torchrl")
+OPTIONAL = (
+    *("stable_baselines3", "tianshou", "torch", "torchrl"),
+    *("Box2D", "ale_py", "cv2", "dm_control", "envpool", "gym", "minigrid", "mujoco"),
+    *("pettingzoo", "ray", "vizdoom"),
+)
 
 
 @pytest.fixture(scope="module", autouse=True)
@@ -63,6 +67,7 @@ def run_snippets(tmp_path, monkeypatch):
     def run(page: Path) -> dict:
         text = page.read_text(encoding="utf-8")
         namespace: dict = {"__name__": "snippets"}
+        missing: list[str] = []
         for fence in re.finditer(
             r"^( *)```(\w+)[^\n]*\n(.*?)^\1```", text, re.DOTALL | re.MULTILINE
         ):
@@ -72,13 +77,19 @@ def run_snippets(tmp_path, monkeypatch):
                 # Blank lines in front, so that a traceback names the line in the page.
                 try:
                     exec(compile("\n" * line + code, str(page), "exec"), namespace)
-                except ModuleNotFoundError as error:
-                    if error.name not in OPTIONAL:
+                except ImportError as error:
+                    package = (error.name or "").split(".")[0]
+                    if package not in OPTIONAL:
                         raise
-                    pytest.skip(f"{page.name}:{line} needs {error.name}")
+                    missing.append(f"{page.name}:{line} needs {package}")
+                except NameError:  # of what a snippet that was left out would have made
+                    if not missing:
+                        raise
             elif fence[2] == "console":
                 for command in re.findall(r"^\$ jaxenvs (.*)$", code, re.MULTILINE):
                     _run_command(shlex.split(command, comments=True), f"{page.name}:{line}")
+        if missing:
+            pytest.skip("; ".join(missing))
         return namespace
 
     monkeypatch.chdir(tmp_path)

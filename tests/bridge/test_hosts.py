@@ -18,7 +18,7 @@ from jaxenvs.bridge._adapters import (
     space_of_spec,
 )
 from jaxenvs.bridge.hosts import env_fn_of, fn_of_id
-from jaxenvs.errors import MissingExtraError, PoolError, UnknownEnvironmentError
+from jaxenvs.errors import MissingExtraError, PoolError, UnknownEnvironmentError, WorkerError
 from tests.bridge.envs import Counter
 
 
@@ -473,7 +473,7 @@ def test_a_pool_of_an_id_is_gymnasiums_step_for_step(module, id, steps, tmp_path
 def test_environments_that_are_nothing_known_are_refused():
     with pytest.raises(PoolError, match="no step, reset and"):
         adapted(object())
-    with pytest.raises(PoolError, match='backend="native"'):
+    with pytest.raises(WorkerError, match='backend="native"'):
         serial(lambda: gymnasium.make_vec("CartPole-v1", 2))
 
 
