@@ -5,6 +5,7 @@ from typing import Any
 from jaxenvs.core import AutoresetMode, Environment
 from jaxenvs.errors import ParameterError
 from jaxenvs.faces.gym import GymVectorEnv, make_gym
+from jaxenvs.factory import is_hosted
 
 
 def gym_batch(
@@ -26,6 +27,11 @@ def gym_batch(
     Raises:
         ParameterError: `num_envs` or options are missing, superfluous or wrong.
     """
+    if is_hosted(env) or not isinstance(env, str | Environment | GymVectorEnv):
+        raise ParameterError(
+            f"{face} got {env!r:.80}; it takes native environments, an id or an Environment, and"
+            " batches of make_gym.  Of what is not JAX make_pool makes a Gymnasium batch."
+        )
     if isinstance(env, GymVectorEnv):
         if num_envs not in (None, env.num_envs) or options:
             given = ", ".join([*options] or ["num_envs"])

@@ -9,6 +9,7 @@ import pytest
 import jaxenvs
 from jaxenvs.bridge.pool import Pool
 from jaxenvs.errors import ActionError, ParameterError, PoolError, SeedError
+from jaxenvs.faces._adapter import gym_batch
 from jaxenvs.faces.gym_classic import ClassicEnv, ClassicVectorEnv
 from tests.bridge.envs import Composite, Counter, Misbehaving
 
@@ -83,6 +84,16 @@ def test_what_is_neither_is_refused():
             make(3, 2)
     with pytest.raises(PoolError, match="limit it has of its own"):
         jaxenvs.make_gym(ID, 2, time_limit=None)
+
+
+def test_faces_of_learners_say_that_they_take_native_ones():
+    with pytest.raises(ParameterError, match=r"face got 'gymnasium/.*native environments"):
+        gym_batch("face", "same_step", ID, 2, {})
+    with (
+        jaxenvs.make_pool(counters(), **SERIAL) as pool,
+        pytest.raises(ParameterError, match="face got Pool"),
+    ):
+        gym_batch("face", "same_step", pool, None, {})
 
 
 # --- classic ---
