@@ -299,7 +299,8 @@ class VectorEnv(abc.ABC, Generic[S]):
         """Returns this with `wrapper` put around every instance."""
         raise WrapperError(
             f"{type(self).__name__} does not let a wrapper reach its instances.  Wrap the single"
-            " environment before it is vectorized."
+            " environment before it is vectorized; one that is not JAX where it is made, with"
+            " Gymnasium's wrappers."
         )
 
 

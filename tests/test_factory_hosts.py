@@ -11,13 +11,18 @@ import pytest
 
 import jaxenvs
 from jaxenvs.errors import (
+    EnvironmentCheckError,
     ParameterError,
     PoolError,
     ShardingError,
     UnknownEnvironmentError,
+    WrapperError,
 )
 from jaxenvs.registry import registry
+from jaxenvs.testing import Opaque, check_env
 from jaxenvs.vector.vectorize import VectorizedEnv
+from jaxenvs.wrappers import TimeLimit
+from tests.wrappers.test_all import WRAPPERS
 
 KEY = jax.random.key(0)
 ID = "gymnasium/CartPole-v1"
@@ -154,6 +159,38 @@ def test_a_native_registration_comes_first():
         assert isinstance(jaxenvs.make_vec("gymnasium/Mine-v0", 2), VectorizedEnv)
     finally:
         del registry["gymnasium/Mine-v0"]
+
+
+def test_wrappers_take_a_host_as_any_batch_whose_instances_are_out_of_reach():
+    host = jaxenvs.make_vec("gymnasium/Pendulum-v1", 3, backend="serial")
+    native = Opaque(jaxenvs.make_vec("Pendulum-v1", 3))
+    assert len(WRAPPERS) > 20
+
+    def outcome(batch, name):
+        try:
+            env = WRAPPERS[name](batch)
+        except WrapperError:
+            return "refused"
+
+        def play(key):
+            state, first = env.reset(key)
+            _, second = env.step(state, env.action_space.sample(key), key)
+            return [(each.observation, each.reward, each.done) for each in (first, second)]
+
+        return str(jax.eval_shape(play, KEY))
+
+    for name in {*WRAPPERS} - {"TransformAction"}:  # whose space is of another environment
+        assert outcome(host, name) == outcome(native, name), name
+    with pytest.raises(WrapperError, match="with Gymnasium's wrappers"):
+        TimeLimit(host, 3)
+    host.close()
+
+
+def test_check_env_says_how_to_check_what_is_not_jax():
+    env = jaxenvs.make_vec(ID, 2, backend="serial")
+    with pytest.raises(EnvironmentCheckError, match="validate=True"):
+        check_env(env)
+    env.close()
 
 
 def test_native_environments_bring_in_nothing_of_pools():
