@@ -42,7 +42,7 @@ RENDER_FPS = 30
 
 
 def make_gym(
-    id: "str | Environment | Pool",
+    id: "str | Environment | Pool | Callable[[], Any] | Sequence[Callable[[], Any]]",
     num_envs: int | None = None,
     *,
     seed: int | Sequence[int] | None = None,
