@@ -6,8 +6,6 @@ import time
 from collections.abc import Callable
 from typing import Any
 
-_COURTESY = 0.001  # seconds
-
 Job = tuple[int, Callable[..., None], tuple[Any, ...]]  # the row that it is about
 
 
@@ -130,8 +128,6 @@ class Finished:
         self._lock = threading.Lock()
         self._bell = threading.Lock()
         self._bell.acquire()
-        self._awake = threading.Lock()
-        self._awake.acquire()
         self._rows: list[int] = []
         self._wanted = 0  # rows that somebody sleeps for
         self._noted = 0
@@ -141,14 +137,9 @@ class Finished:
         with self._lock:
             self._rows.append(row)
             self._noted |= noted
-            if not self._wanted or len(self._rows) < self._wanted:
-                return
-            self._wanted = 0
-            self._awake.acquire(blocking=False)  # should it have come too late the last time
-            self._bell.release()
-        # Who is woken needs the interpreter lock, and would not get it for up to the 5 ms of
-        # Python's switch interval from a thread that lets go of it for moments only.
-        self._awake.acquire(timeout=_COURTESY)
+            if self._wanted and len(self._rows) >= self._wanted:
+                self._wanted = 0
+                self._bell.release()
 
     def take(self, count: int, timeout: float | None) -> tuple[list[int], int] | None:
         """Waits for `count` rows; these and what was noted, or None if time is up."""
@@ -158,8 +149,6 @@ class Finished:
             else:
                 return self._taken(count)
         there = self._bell.acquire(timeout=-1 if timeout is None else timeout)
-        if there and self._awake.locked():
-            self._awake.release()
         with self._lock:
             if not there:
                 if self._wanted:
