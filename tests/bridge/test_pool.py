@@ -3,18 +3,27 @@
 import gymnasium
 import numpy as np
 import pytest
+from gymnasium import spaces
 
 import jaxenvs
-from tests.bridge.envs import Counter
+from tests.bridge.envs import Composite, Counter
 
-BACKENDS = ("serial", "process")
+MODES = ["next_step", "same_step", "disabled"]
 
 
 def counters(n, **kwargs):
     return [lambda i=i: Counter(number=i, **kwargs) for i in range(n)]
 
 
-@pytest.mark.parametrize("backend", BACKENDS)
+def make(fns, backend, **kwargs):
+    workers = {} if backend == "serial" else {"num_workers": min(2, len(fns))}
+    return jaxenvs.make_pool(fns, backend=backend, **{**workers, **kwargs})
+
+
+def zeros(n):
+    return np.zeros(n, np.int64)
+
+
 @pytest.mark.parametrize("mode", ["next_step", "same_step"])
 def test_a_pool_is_gymnasiums_own_step_for_step(backend, mode):
     n = 5
@@ -43,3 +52,355 @@ def test_a_pool_is_gymnasiums_own_step_for_step(backend, mode):
                     found[4]["final_obs"], expected[4]["final_obs"], strict=True
                 ):
                     np.testing.assert_array_equal(mine, their)
+
+
+# --- reset ---
+
+
+def test_seeds_are_given_to_the_environments_in_order(backend):
+    with make(counters(4), backend) as pool:
+        assert pool.reset(seed=10)[1]["seed"].tolist() == [10, 11, 12, 13]
+        assert pool.reset(seed=[4, None, 2, 1])[1]["seed"].tolist() == [4, -1, 2, 1]
+        assert pool.reset(seed=np.arange(4))[1]["seed"].tolist() == [0, 1, 2, 3]
+        assert pool.reset()[1]["seed"].tolist() == [-1] * 4
+        assert pool.reset(seed=5, env_ids=[3, 1])[1]["seed"].tolist() == [8, 6]
+        assert pool.reset(seed=[5, 6], env_ids=[3, 1])[1]["seed"].tolist() == [5, 6]
+        mask = np.array([False, True, False, True])
+        info = pool.reset(seed=[1, 2, 3, 4], options={"reset_mask": mask})[1]
+        assert info["seed"][mask].tolist() == [2, 4] and info["_seed"].tolist() == mask.tolist()
+
+
+def test_the_seed_of_the_pool_is_for_the_first_reset_of_each_environment(backend):
+    with make(counters(3), backend, seed=7) as pool:
+        assert pool.reset(env_ids=[1])[1]["seed"].tolist() == [8]
+        assert pool.reset()[1]["seed"].tolist() == [7, -1, 9]
+        assert pool.reset()[1]["seed"].tolist() == [-1] * 3
+    with make(counters(3), backend, seed=[5, 6, 7]) as pool:
+        assert pool.reset(seed=1)[1]["seed"].tolist() == [1, 2, 3]
+        assert pool.reset()[1]["seed"].tolist() == [-1] * 3
+
+
+def test_options_are_for_the_resets_that_are_asked_for(backend):
+    with make(counters(4, length=2), backend) as pool:
+        pool.reset(options={"level": 3})
+        assert pool.get_attr("options") == ({"level": 3},) * 4
+        pool.reset(env_ids=[1], options={"level": 4})
+        assert pool.get_attr("options") == ({"level": 3}, {"level": 4}, {"level": 3}, {"level": 3})
+        mask = np.array([True, False, False, False])
+        pool.reset(options={"level": 5, "reset_mask": mask})
+        assert pool.get_attr("options")[:2] == ({"level": 5}, {"level": 4})
+        pool.reset(options={"reset_mask": mask})
+        assert pool.get_attr("options")[0] is None
+        pool.reset(options={"level": 6})
+        for _ in range(3):
+            pool.step(zeros(4))
+        assert pool.get_attr("options") == (None,) * 4  # nobody asked for those that follow
+
+
+@pytest.mark.parametrize("mode", MODES)
+def test_some_are_reset_and_the_others_go_on(backend, mode):
+    with make(counters(4, length=3), backend, autoreset_mode=mode) as pool:
+        pool.reset(seed=0)
+        pool.step(zeros(4))
+        before = pool.step(zeros(4))[0]
+        kept = before.copy()
+        observation, info = pool.reset(env_ids=[2, 0])
+        np.testing.assert_array_equal(observation, [[2, 2, 0], [0, 2, 0]])
+        assert info["env_id"].tolist() == [2, 0] and info["elapsed_step"].tolist() == [0, 0]
+        mask = np.array([False, False, False, True])
+        observation, info = pool.reset(options={"reset_mask": mask})
+        np.testing.assert_array_equal(observation, [[0, 1, 2], [1, 1, 2], [2, 1, 2], [3, 2, 0]])
+        assert info["_count"].tolist() == mask.tolist()
+        np.testing.assert_array_equal(before, kept)  # as it was returned
+        observation, _, terminated, _, info = pool.step(zeros(4))
+        assert terminated.tolist() == [False, True, False, False]
+        last = info["final_obs"][1] if mode == "same_step" else observation[1]
+        assert last.tolist() == [1, 1, 3]
+        assert observation[[0, 2, 3], 2].tolist() == [1, 1, 1]
+        assert info["elapsed_step"].tolist() == [1, 3, 1, 1]
+
+
+def test_finished_ones_stay_as_they_are_where_nobody_resets_them(backend):
+    fns = [lambda: Counter(0, length=2), lambda: Counter(1, length=9)]
+    with make(fns, backend, autoreset_mode="disabled") as pool:
+        pool.reset(seed=0)
+        pool.step(zeros(2))
+        for step in range(2, 5):
+            observation, reward, terminated, truncated, info = pool.step(zeros(2))
+            np.testing.assert_array_equal(observation, [[0, 1, 2], [1, 1, step]])
+            assert reward.tolist() == [2 if step == 2 else 0, step]
+            assert terminated.tolist() == [True, False] and not truncated.any()
+            assert info["elapsed_step"].tolist() == [2, step]
+        assert pool.get_attr("count") == (2, 4)  # it was not stepped any more
+        pool.reset(options={"reset_mask": terminated})
+        observation, reward, terminated, *_ = pool.step(zeros(2))
+        np.testing.assert_array_equal(observation, [[0, 2, 1], [1, 1, 5]])
+        assert reward.tolist() == [1, 5] and not terminated.any()
+
+
+@pytest.mark.parametrize("mode", MODES)
+def test_episodes_are_truncated_at_their_limit(backend, mode):
+    with make(counters(2, length=99), backend, autoreset_mode=mode, max_episode_steps=2) as pool:
+        pool.reset(seed=0)
+        flags, elapsed = [], []
+        for _ in range(5):
+            _, _, terminated, truncated, info = pool.step(zeros(2))
+            assert not terminated.any()
+            flags.append(truncated[0])
+            elapsed.append(int(info["elapsed_step"][0]))
+        assert (flags, elapsed) == {
+            "next_step": ([False, True, False, False, True], [1, 2, 0, 1, 2]),
+            "same_step": ([False, True, False, True, False], [1, 2, 1, 2, 1]),
+            "disabled": ([False, True, True, True, True], [1, 2, 2, 2, 2]),
+        }[mode]
+
+
+def test_the_limit_counts_where_some_are_stepped_too(backend):
+    with make(counters(2, length=99), backend, batch_size=1, max_episode_steps=2) as pool:
+        pool.reset(seed=0)
+        flags = [bool(pool.step(zeros(1), [1])[3][0]) for _ in range(5)]
+        assert flags == [False, True, False, False, True]
+
+
+# --- infos ---
+
+
+class _Informs(Counter):
+    """Tells of all kinds of things."""
+
+    def step(self, action):
+        observation, reward, over, cut, _ = super().step(action)
+        info = {"env_id": 99, "elapsed_step": "mine", "nested": {"deep": self.count}}
+        if self.count % 2:
+            info["odd"] = np.arange(3) + self.number
+        if self.number == 1:
+            info["long"] = np.full(1000, self.count)  # more than fits beside the batch
+            info["lambda"] = lambda: None
+        return observation, reward, over, cut, info
+
+
+def test_infos_are_merged_with_masks(backend):
+    fns = [lambda i=i: _Informs(number=i) for i in range(3)]
+    with make(fns, backend) as pool:
+        pool.reset(seed=0)
+        for step in range(1, 5):
+            info = pool.step(zeros(3))[4]
+            assert info["env_id"].tolist() == [0, 1, 2]  # the pool's own
+            assert info["elapsed_step"].tolist() == [step] * 3
+            assert info["nested"]["deep"].tolist() == [step] * 3
+            assert info["nested"]["_deep"].all() and info["_nested"].all()
+            assert ("odd" in info) == step % 2
+            if step % 2:
+                np.testing.assert_array_equal(info["odd"][:, 0], [0, 1, 2])
+                assert info["_odd"].all()
+            assert info["long"].shape == (3, 1000)
+            np.testing.assert_array_equal(info["long"][1], step)
+            assert info["_long"].tolist() == [False, True, False]
+            assert info["_lambda"].tolist() == [False, True, False]
+            told = info["lambda"][1]
+            assert callable(told) if backend == "serial" else "cannot be pickled" in told
+        part = pool.step(zeros(2), [2, 1])[4]
+        assert part["env_id"].tolist() == [2, 1] and part["nested"]["deep"].tolist() == [5, 5]
+        np.testing.assert_array_equal(part["long"][1], 5)
+
+
+def test_final_infos_are_apart(backend):
+    fns = [lambda: Counter(0, length=2), lambda: Counter(1, length=3)]
+    with make(fns, backend, autoreset_mode="same_step") as pool:
+        pool.reset(seed=0)
+        pool.step(zeros(2))
+        info = pool.step(zeros(2))[4]
+        assert info["final_info"]["count"][0] == 2 and info["count"].tolist() == [0, 2]
+        assert info["_final_info"].tolist() == info["_final_obs"].tolist() == [True, False]
+        np.testing.assert_array_equal(info["final_obs"][0], [0, 1, 2])
+        assert info["final_obs"][1] is None
+
+
+@pytest.mark.parametrize("fields", [("count",), {"count": spaces.Box(0, 99, (), np.int32)}])
+@pytest.mark.parametrize("mode", MODES)
+def test_fields_of_info_are_arrays_at_every_step(backend, fields, mode):
+    with make(counters(2, length=2), backend, info_fields=fields, autoreset_mode=mode) as pool:
+        info = pool.reset(seed=0)[1]
+        assert info["count"].tolist() == [0, 0] and info["_count"].all()
+        dtype = np.int32 if isinstance(fields, dict) else np.int64
+        for step in range(1, 6):
+            info = pool.step(zeros(2))[4]
+            assert info["count"].dtype == dtype and info["_count"].all()
+            expected = {"next_step": step % 3, "same_step": 2 - step % 2, "disabled": min(step, 2)}
+            assert info["count"].tolist() == [expected[mode]] * 2
+        if mode != "disabled":
+            assert pool.step(zeros(1), [1])[4]["count"].shape == (1,)
+
+
+# --- whose memory it is ---
+
+
+def test_what_a_call_returned_stays_until_the_next_but_one(backend):
+    with make(counters(2, length=99), backend) as pool:
+        batches = [pool.reset(seed=0)]
+        for step in range(1, 9):
+            batches.append(pool.step(zeros(2)))
+            previous = batches[-2]
+            np.testing.assert_array_equal(previous[0][:, 2], step - 1)
+            if step > 1:
+                np.testing.assert_array_equal(previous[1], step - 1)
+        assert np.shares_memory(batches[-1][0], batches[-3][0])
+
+
+def test_what_recv_returned_stays_until_the_next_but_one(backend):
+    with make(counters(4, length=99), backend, batch_size=2) as pool:
+        pool.async_reset(seed=0)
+        previous = kept = None
+        for _ in range(20):
+            batch = pool.recv()
+            if previous is not None:
+                for found, expected in zip(previous[:4], kept, strict=True):
+                    np.testing.assert_array_equal(found, expected)
+            previous, kept = batch, [array.copy() for array in batch[:4]]
+            pool.send(zeros(2), batch[4]["env_id"])
+
+
+def test_copies_stay(backend):
+    with make([Composite] * 2, backend, copy=True) as pool:
+        pool.reset(seed=0)
+        batches = []
+        for step in range(4):
+            action = {"button": np.full(2, step), "stick": np.full((2, 2), step / 4)}
+            batches.append(pool.step(action))
+        for step, (observation, reward, *_) in enumerate(batches):
+            assert (observation["image"] == step).all() and (reward == step / 2).all()
+            assert (observation["pair"][0] == step - 1).all()
+
+
+# --- trees ---
+
+
+@pytest.mark.parametrize("some", [False, True])
+def test_trees_of_arrays_pass_both_ways(backend, some):
+    with make([Composite] * 3, backend) as pool:
+        observation, _ = pool.reset(seed=0)
+        assert pool.observation_space.contains(observation)
+        action = {"button": np.array([0, 3, 2]), "stick": np.array([[0, 0], [-1, 1], [0.5, 0.25]])}
+        ids = np.array([2, 0, 1])
+        if some:
+            observation, reward, *_ = pool.step({k: v[ids] for k, v in action.items()}, ids)
+        else:
+            observation, reward, *_ = pool.step(action)
+            ids = np.arange(3)
+        button, stick = action["button"][ids], action["stick"][ids].astype(np.float32)
+        assert list(observation) == ["image", "pair", "speed"]
+        np.testing.assert_array_equal(
+            observation["image"], np.tile(button[:, None, None, None], (1, 4, 4, 1))
+        )
+        np.testing.assert_array_equal(observation["pair"][0], button - 1)
+        np.testing.assert_array_equal(observation["pair"][1][:, 0], button & 1)
+        np.testing.assert_array_equal(observation["speed"], stick[:, 0])
+        np.testing.assert_array_equal(reward, stick.sum(1))
+        space = Composite.observation_space
+        assert observation["image"].dtype == np.uint8 and observation["speed"].dtype == np.float64
+        assert observation["pair"][1].dtype == space["pair"][1].dtype
+
+
+# --- beside stepping ---
+
+
+def test_methods_and_attributes_of_environments_are_at_hand(backend):
+    with make(counters(4), backend) as pool:
+        pool.reset(seed=0)
+        assert pool.get_attr("number") == (0, 1, 2, 3)
+        assert pool.call("number", env_ids=[3, 0]) == (3, 0)
+        assert len(set(pool.call("process"))) == (1 if backend == "serial" else 2)
+        pool.set_attr("number", [4, 5, 6, 7])
+        assert pool.get_attr("number") == (4, 5, 6, 7)
+        pool.set_attr("length", 1)
+        assert pool.step(zeros(4))[2].all()
+        with pytest.raises(jaxenvs.errors.PoolError, match="got 2 values for num_envs=4"):
+            pool.set_attr("number", [1, 2])
+        with pytest.raises(jaxenvs.errors.WorkerError, match="nowhere"):
+            pool.get_attr("nowhere")
+
+
+def test_frames_are_rendered_for_all_or_some(backend):
+    with make(counters(4), backend) as pool:
+        pool.reset(seed=0)
+        frames = pool.render()
+        assert len(frames) == 4 and [frame[0, 0, 0] for frame in frames] == [0, 1, 2, 3]
+        assert [frame[0, 0, 0] for frame in pool.render([2, 1])] == [2, 1]
+        assert pool.render_mode == "rgb_array"
+
+
+# --- as they finish ---
+
+
+@pytest.mark.parametrize("batch_size", [1, 3, 4])
+def test_everyone_comes_back_once_for_each_send(backend, batch_size):
+    n, rounds = 7, 60
+    with make(counters(n, length=10_000), backend, batch_size=batch_size) as pool:
+        pool.async_reset(seed=0)
+        counts = np.zeros(n, int)
+        for _ in range(rounds):
+            observation, reward, _, _, info = pool.recv()
+            ids = info["env_id"]
+            assert len(ids) == batch_size and len(set(ids.tolist())) == batch_size
+            np.testing.assert_array_equal(observation[:, 0], ids)
+            np.testing.assert_array_equal(reward, counts[ids])  # the step that it was sent
+            np.testing.assert_array_equal(info["count"], counts[ids])
+            counts[ids] += 1
+            pool.send(zeros(batch_size), ids)
+        assert counts.min() > 0  # nobody starves
+        left = 0
+        while left < n:  # fewer come where fewer are at work
+            left += len(pool.recv()[4]["env_id"])
+        with pytest.raises(jaxenvs.errors.NothingPendingError):
+            pool.recv()
+        assert sum(pool.get_attr("count")) == counts.sum()
+
+
+def test_all_may_be_sent_at_once_and_received_in_parts(backend):
+    with make(counters(4), backend, batch_size=2) as pool:
+        pool.reset(seed=0)
+        pool.send(zeros(4))
+        seen = np.concatenate([pool.recv()[4]["env_id"] for _ in range(2)])
+        assert sorted(seen.tolist()) == [0, 1, 2, 3]
+        np.testing.assert_array_equal(pool.step(zeros(4))[0][:, 2], 2)  # and together again
+        np.testing.assert_array_equal(pool.step(zeros(2), [3, 1])[0], [[3, 1, 3], [1, 1, 3]])
+
+
+def test_step_async_leaves_time_for_something_else(backend):
+    with make(counters(3), backend) as pool:
+        pool.reset_async(seed=3)
+        assert pool.reset_wait()[1]["seed"].tolist() == [3, 4, 5]
+        pool.step_async([0, 1, 2])
+        info = pool.step_wait()[4]
+        assert info["action"].tolist() == [0, 1, 2]
+
+
+# --- with Gymnasium ---
+
+
+def test_gymnasiums_wrappers_of_vectors_go_around_a_pool(backend):
+    vector = gymnasium.wrappers.vector
+    with make(counters(3, length=2), backend) as pool:
+        env = vector.RecordEpisodeStatistics(pool)
+        env = vector.TransformReward(env, lambda reward: 2 * reward)
+        env = vector.DictInfoToList(env)
+        env.reset(seed=0)
+        env.step(zeros(3))
+        _, reward, terminated, _, infos = env.step(zeros(3))
+        assert terminated.all() and reward.tolist() == [4, 4, 4] and len(infos) == 3
+        assert [info["episode"]["r"] for info in infos] == [3, 3, 3]
+        assert env.single_action_space == spaces.Discrete(3) and env.num_envs == 3
+        assert (
+            env.unwrapped is pool
+            and env.metadata["autoreset_mode"] == pool.metadata["autoreset_mode"]
+        )
+
+
+def test_a_pool_has_the_spaces_of_a_vector(backend):
+    with make(counters(3), backend) as pool:
+        assert isinstance(pool, gymnasium.vector.VectorEnv)
+        assert pool.single_observation_space == Counter.observation_space
+        assert pool.observation_space.shape == (3, 3)
+        assert pool.action_space == spaces.MultiDiscrete([3, 3, 3])
+        pool.reset(seed=0)
+        pool.step(pool.action_space.sample())
