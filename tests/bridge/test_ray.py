@@ -182,6 +182,8 @@ def test_one_that_always_dies_ends_the_pool_with_an_error(cluster, monkeypatch):
         with pytest.raises(WorkerError, match="ended again and again") as caught:
             pool.reset()
         assert "cannot go on" in str(caught.value)
+        with pytest.raises(WorkerError, match="cannot go on"):
+            pool.reset()
 
 
 @pytest.mark.slow

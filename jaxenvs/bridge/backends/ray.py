@@ -332,11 +332,10 @@ class RayBackend(Backend):
         return self._attention()
 
     def _ask(self, member: _Member, op: int, buffer: int, instances: np.ndarray) -> None:
-        for pending in member.pending:
-            if pending.counts and np.isin(pending.instances, instances).any():
-                pending.counts = False  # the wait for it was broken off
-        if self._finished:
-            self._finished = deque(set(self._finished).difference(instances.tolist()))
+        if self._broken:  # nobody answers any more, and whoever waits shall be told
+            self._finished.extend(instances.tolist())
+            return
+        self._forget(member, instances)
         resets = op in (RESET, RESET_ALL)
         request = _Request(
             op,
@@ -347,9 +346,18 @@ class RayBackend(Backend):
             self._options if resets else None,
         )
         pending = _Pending(next(member.numbers), instances, request)
-        if member.retry_at is None and self._broken is None:
+        if member.retry_at is None:
             member.send(pending)
         member.pending.append(pending)
+
+    def _forget(self, member: _Member, instances: np.ndarray) -> None:
+        """Leaves out what these instances still answer to a wait that was broken off."""
+        for pending in member.pending:
+            if pending.counts and np.isin(pending.instances, instances).any():
+                pending.counts = False
+        if self._finished:
+            again = set(instances.tolist())
+            self._finished = deque(i for i in self._finished if i not in again)
 
     def _attention(self) -> int:
         look = self._posts or self._broken or self._has_restarted
