@@ -151,7 +151,7 @@ def table(report: dict[str, Any]) -> str:
 
 
 def plot(report: dict[str, Any], path: Path) -> None:
-    """Every figure against what is required, CartPole's speeds, and how a step's cost grows."""
+    """Every figure against what is required, CartPole's speeds, `auto`, how a step's cost grows."""
     import matplotlib
 
     matplotlib.use("agg")
@@ -161,14 +161,14 @@ def plot(report: dict[str, Any], path: Path) -> None:
 
     figures = [Figure(**entry) for entry in report["figures"]]
     figures = [each for each in figures if each.required is not None and each.part != "auto"]
-    height = max(4.0, 0.2 * len(figures) + 1.5)
-    drawing = plt.figure(figsize=(15, height), layout="constrained")
-    axes = drawing.subplots(1, 3, width_ratios=(1.0, 0.8, 0.8))
-    _plot_margins(axes[0], figures)
-    _plot_lines(
-        axes[1], report, "cartpole", "CartPole-v1: environment-steps per second", speed=True
-    )
-    _plot_lines(axes[2], report, "growth", "no-op, process: µs per environment-step", speed=False)
+    height = max(8.0, 0.2 * len(figures) + 1.5)
+    drawing = plt.figure(figsize=(14, height), layout="constrained")
+    left, right = drawing.subfigures(1, 2, width_ratios=(1.0, 0.75))
+    _plot_margins(left.subplots(), figures)
+    cartpole, auto, growth = right.subplots(3, 1)
+    _plot_lines(cartpole, report, "cartpole", "CartPole-v1: steps of one per second", speed=True)
+    _plot_auto(auto, report)
+    _plot_lines(growth, report, "growth", "no-op, process: µs per step of one", speed=False)
     host = report["machine"]
     drawing.suptitle(f"The host bridge: {host['cores']} cores of {host['cpu']}", fontsize=10)
     drawing.savefig(path, dpi=150)
@@ -197,6 +197,32 @@ def _plot_margins(axis: Any, figures: Sequence[Any]) -> None:
     axis.grid(axis="x", alpha=0.3)
 
 
+def _plot_auto(axis: Any, report: dict[str, Any]) -> None:
+    """How many times faster than SyncVectorEnv, over how long that takes."""
+    sync = {
+        entry["case"]: _common.quartiles(entry["micros"])[1]
+        for entry in report["measurements"]
+        if entry["part"] == "auto" and entry["contestant"] == "Gymnasium Sync"
+    }
+    groups: dict[str, list[tuple[float, tuple[float, float, float]]]] = {}
+    for entry in report["figures"]:
+        if entry["part"] == "auto":
+            kind = "a core burning" if "burning" in entry["case"] else entry["case"].split()[0]
+            point = sync[entry["case"]], _common.quartiles(entry["values"])
+            groups.setdefault(kind, []).append(point)
+    for kind, points in groups.items():
+        low, middle, high = zip(*(spread for _, spread in points), strict=True)
+        bars = [[m - a for m, a in zip(middle, low, strict=True)]]
+        bars.append([b - m for m, b in zip(middle, high, strict=True)])
+        axis.errorbar([x for x, _ in points], middle, yerr=bars, fmt="o", markersize=4, label=kind)
+    axis.axhline(1, color="grey", linewidth=1)
+    axis.set(xscale="log", yscale="log", xlabel="µs of a step of SyncVectorEnv")
+    axis.set_title("auto: times faster than SyncVectorEnv", fontsize=9)
+    axis.grid(which="major", alpha=0.3)
+    if groups:
+        axis.legend(fontsize=7)
+
+
 def _plot_lines(axis: Any, report: dict[str, Any], part: str, title: str, *, speed: bool) -> None:
     lines: dict[str, list[tuple[int, tuple[float, float, float]]]] = {}
     for entry in report["measurements"]:
@@ -215,8 +241,8 @@ def _plot_lines(axis: Any, report: dict[str, Any], part: str, title: str, *, spe
         style = {"color": f"C{number % 10}", "marker": "os^"[number // 10 % 3]}
         axis.plot(sizes, middle, markersize=4, label=name, **style)
         axis.fill_between(sizes, low, high, alpha=0.2, color=style["color"])
-    axis.set(xscale="log", yscale="log", title=title, xlabel="N, environments")
-    axis.title.set_fontsize(9)
+    axis.set(xscale="log", yscale="log", xlabel="N, environments")
+    axis.set_title(title, fontsize=9)
     axis.grid(which="major", alpha=0.3)
     if lines:
         axis.legend(fontsize=7)

@@ -102,6 +102,7 @@ def pong() -> gymnasium.Env:
     import ale_py
 
     gymnasium.register_envs(ale_py)
+    ale_py.ALEInterface.setLoggerMode(ale_py.LoggerMode.Error)
     env = gymnasium.make("ALE/Pong-v5", frameskip=1, disable_env_checker=True)
     env = gymnasium.wrappers.AtariPreprocessing(env, frame_skip=4)
     return gymnasium.wrappers.FrameStackObservation(env, 4)
