@@ -2,7 +2,7 @@
 
 import inspect
 import warnings
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 import gymnasium
@@ -88,9 +88,8 @@ class Adapter(gymnasium.Env):
     def render(self) -> Any:
         return self.env.render()
 
-    def close(self) -> None:
-        if hasattr(self.env, "close"):
-            self.env.close()
+    def close(self) -> Any:
+        return self.env.close() if hasattr(self.env, "close") else None
 
 
 # --- classic gym ---
@@ -119,21 +118,38 @@ class ClassicGym(Adapter):
         given = {"seed": seed, "options": options}
         if seed is not None and "seed" not in self._taken and hasattr(self.env, "seed"):
             self.env.seed(seed)
-        found = self.env.reset(**{name: given[name] for name in self._taken})
-        if isinstance(found, tuple) and len(found) == 2 and isinstance(found[1], dict):
-            return found
-        return found, {}
+        return _then(self.env.reset(**{name: given[name] for name in self._taken}), _with_info)
 
     def step(self, action: Any) -> tuple[Any, float, bool, bool, dict[str, Any]]:
-        found = self.env.step(action)
-        if len(found) == 5:
-            return found
-        observation, reward, done, info = found
-        truncated = bool(done and info.get("TimeLimit.truncated", False))
-        return observation, reward, bool(done) and not truncated, truncated, info
+        return _then(self.env.step(action), _with_both_flags)
 
     def render(self) -> Any:
         return self.env.render(mode="rgb_array") if self._asks_for_mode else self.env.render()
+
+
+def _with_info(found: Any) -> tuple[Any, dict[str, Any]]:
+    if isinstance(found, tuple) and len(found) == 2 and isinstance(found[1], dict):
+        return found
+    return found, {}
+
+
+def _with_both_flags(found: Any) -> tuple[Any, float, bool, bool, dict[str, Any]]:
+    if len(found) == 5:
+        return found
+    observation, reward, done, info = found
+    truncated = bool(done and info.get("TimeLimit.truncated", False))
+    return observation, reward, bool(done) and not truncated, truncated, info
+
+
+def _then(found: Any, function: Callable[[Any], Any]) -> Any:
+    """`function(found)`, once it is there where `found` is a coroutine."""
+    if not inspect.iscoroutine(found):
+        return function(found)
+
+    async def later() -> Any:
+        return function(await found)
+
+    return later()
 
 
 def gymnasium_space(space: Any) -> spaces.Space:

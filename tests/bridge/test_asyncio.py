@@ -105,6 +105,44 @@ def test_coroutines_answer_as_functions_do_with_trees_of_arrays_and_a_limit(mode
     same_answers(fns, actions, "asyncio", theirs, **kwargs)
 
 
+def test_coroutines_of_classic_gym_are_awaited():
+    """As agymc's users write them: no info from reset, one flag from step."""
+    made = []
+
+    class Classic:
+        observation_space, action_space = Counter.observation_space, Counter.action_space
+
+        def __init__(self):
+            self.env, self.seeds, self.is_open = Counter(length=2), [], True
+            made.append(self)
+
+        def seed(self, seed):
+            self.seeds.append(seed)
+
+        async def reset(self):
+            await asyncio.sleep(0)
+            return self.env.reset()[0]
+
+        async def step(self, action):
+            await asyncio.sleep(0)
+            observation, reward, terminated, _, info = self.env.step(action)
+            return observation, reward, terminated, info
+
+        async def close(self):
+            await asyncio.sleep(0)
+            self.is_open = False
+
+    with make([Classic] * 2, autoreset_mode="same_step") as pool:
+        pool.reset(seed=4)
+        _, reward, terminated, _, _ = pool.step([0, 0])
+        assert reward.tolist() == [1, 1] and not terminated.any()
+        observation, reward, terminated, _, info = pool.step([0, 0])
+        assert reward.tolist() == [2, 2] and terminated.all()
+        assert observation[:, 2].tolist() == [0, 0] and info["final_obs"][1][2] == 2
+        assert [env.seeds for env in made] == [[4], [5]]
+    assert not any(env.is_open for env in made)
+
+
 def test_all_wait_at_once_in_reset_step_autoreset_render_and_close():
     pool = make(counters(16, length=2), autoreset_mode="same_step")
     for call, calls in (
