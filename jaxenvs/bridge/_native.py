@@ -116,7 +116,7 @@ def pool_path() -> str | None:
 
 
 def use_pool(path: str | None) -> None:
-    """Has this process, a worker, use the pool library of its caller, or go without as that does."""
+    """Has this process, a worker, use its caller's pool library, or go without as that does."""
     _given[POOL] = path
 
 
