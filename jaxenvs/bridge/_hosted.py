@@ -340,7 +340,9 @@ class Hosted:
         pool, arrays = self.pool, self.backend.arrays
         if status & _lines.ATTENTION:
             pool._attend(status)
-        if self.backend.makes_batches:
+        count = pool.num_envs if isinstance(rows, slice) else len(rows)
+        # Where some of all rows were reset, the others' are in the arrays alone.
+        if self.backend.makes_batches and len(self.backend.batch()[1]) == count:
             return self._answer_ready_made(wants_final)
         answer = arrays.answers[buffer]
         ids = np.arange(pool.num_envs, dtype=np.int32)[rows]

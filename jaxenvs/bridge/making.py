@@ -129,8 +129,13 @@ def make_pool(
         try:
             made, chosen = _made(backend, env_fns, workers, batch, name, ray_options, caller_steps)
         except (AlreadyVectorised, WorkerError) as error:
-            if backend != "auto" or AlreadyVectorised.__name__ not in f"{type(error)} {error}":
+            if AlreadyVectorised.__name__ not in f"{type(error)} {error}":
                 raise
+            if backend != "auto" or num_workers != "auto":
+                raise PoolError(
+                    f'what "{name}" makes is vectorised already.  Pass backend="native" and no'
+                    " num_workers, or return a single environment."
+                ) from error
             made, name, batch, samples = native()
 
     def assemble(made: Backend) -> Pool:

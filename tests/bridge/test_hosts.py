@@ -18,7 +18,7 @@ from jaxenvs.bridge._adapters import (
     space_of_spec,
 )
 from jaxenvs.bridge.hosts import env_fn_of, fn_of_id
-from jaxenvs.errors import MissingExtraError, PoolError, UnknownEnvironmentError, WorkerError
+from jaxenvs.errors import MissingExtraError, PoolError, UnknownEnvironmentError
 from tests.bridge.envs import Counter
 
 
@@ -473,8 +473,11 @@ def test_a_pool_of_an_id_is_gymnasiums_step_for_step(module, id, steps, tmp_path
 def test_environments_that_are_nothing_known_are_refused():
     with pytest.raises(PoolError, match="no step, reset and"):
         adapted(object())
-    with pytest.raises(WorkerError, match='backend="native"'):
-        serial(lambda: gymnasium.make_vec("CartPole-v1", 2))
+    for backend in ("serial", "thread", "process"):
+        with pytest.raises(PoolError, match='backend="native"'):
+            jaxenvs.make_pool(
+                lambda: gymnasium.make_vec("CartPole-v1", 2), 2, backend=backend, num_workers=1
+            )
 
 
 def test_environments_in_gymnasiums_interface_need_not_be_of_its_class():

@@ -313,7 +313,8 @@ def test_a_compiled_program_steps_an_envpool():
     env = jaxenvs.HostEnv(jaxenvs.make_pool("envpool/CartPole-v1", 3))
     with contextlib.closing(env):
         state, first = env.reset(KEY)
-        alone = envpool_cartpole(seed=np.asarray(jax.random.bits(KEY, (3,)) >> 1).tolist())
+        seed = int(jax.random.bits(KEY, (3,))[0] >> 1) % (2**31 - 3)
+        alone = envpool_cartpole(seed=seed)
         np.testing.assert_array_equal(first.observation, alone.reset()[0])
         actions = np.random.default_rng(0).integers(0, 2, (60, 3)).astype(np.int32)
         _, steps = jax.lax.scan(lambda state, a: env.step(state, a, KEY), state, actions)
@@ -323,6 +324,18 @@ def test_a_compiled_program_steps_an_envpool():
             np.testing.assert_array_equal(steps.reward[t], reward)
             np.testing.assert_array_equal(steps.terminated[t], terminated)
         assert steps.terminated.any()
+
+
+def test_a_compiled_program_resets_some():
+    env = jaxenvs.HostEnv(jaxenvs.make_pool(lambda: sync(mode="disabled"), backend="native"))
+    with contextlib.closing(env):
+        state, timestep = env.reset(KEY)
+        state, timestep = env.step(state, jnp.zeros(3, jnp.int32), KEY)
+        mask = jnp.array([False, True, False])
+        state, timestep = env.reset_where(mask, state, timestep, KEY)
+        np.testing.assert_array_equal(timestep.observation, [[0, 1, 1], [1, 2, 0], [2, 1, 1]])
+        state, timestep = env.step(state, jnp.zeros(3, jnp.int32), KEY)
+        np.testing.assert_array_equal(timestep.observation[:, 2], [2, 1, 2])
 
 
 def test_compiled_programs_send_and_receive_some():
