@@ -449,7 +449,7 @@ class _Whole(Counter):
         return self.value
 
 
-@pytest.mark.parametrize("value", [0.5, np.float32(1), np.zeros(1, int), "1", None])
+@pytest.mark.parametrize("value", [0.5, np.zeros(1, int), None])
 def test_a_whole_number_is_asked_for_where_the_space_is_discrete(backend, value):
     with make([lambda: _Whole(value)], backend) as pool, pytest.raises(WorkerError):
         pool.reset(seed=0)
@@ -601,28 +601,33 @@ def test_too_little_shared_memory_is_an_error_before_it_is_claimed(backend, monk
 # --- misuse ---
 
 
-@pytest.mark.parametrize(
-    "actions",
-    [
-        np.zeros(3, int),
-        np.zeros((4, 1), int),
-        np.zeros(4),
-        np.zeros(4, bool),
-        [0, 0, 0, 3],
-        [0, -1, 0, 0],
-        np.array([0, 0, 255, 0], np.uint8),
-        np.array([0, 0, -1, 0], np.int8),
-        ["a"] * 4,
-        None,
-        0,
-    ],
-)
-def test_bad_actions_are_refused_and_nothing_is_stepped(backend, actions):
+_BAD_ACTIONS = [
+    np.zeros(3, int),
+    np.zeros((4, 1), int),
+    np.zeros(4),
+    np.zeros(4, bool),
+    [0, 0, 0, 3],
+    [0, -1, 0, 0],
+    np.array([0, 0, 255, 0], np.uint8),
+    np.array([0, 0, -1, 0], np.int8),
+    ["a"] * 4,
+    None,
+    0,
+]
+
+
+def test_bad_actions_are_refused_and_nothing_is_stepped(backend):
     with make(counters(4), backend) as pool:
         pool.reset(seed=0)
-        for use in (pool.step, pool.step_async, pool.send, lambda a: pool.send(a, [3, 2, 1, 0])):
-            with pytest.raises(ActionError, match="action"):
-                use(actions)
+        for actions in _BAD_ACTIONS:
+            for use in (
+                lambda actions=actions: pool.step(actions),
+                lambda actions=actions: pool.step_async(actions),
+                lambda actions=actions: pool.send(actions),
+                lambda actions=actions: pool.send(actions, [3, 2, 1, 0]),
+            ):
+                with pytest.raises(ActionError, match="action"):
+                    use()
         np.testing.assert_array_equal(pool.step(zeros(pool))[0][:, 2], 1)
 
 
@@ -683,32 +688,32 @@ def test_actions_in_a_tree_are_named_by_their_key(backend):
         assert pool.step(good)[1].tolist() == [0, 0]
 
 
-@pytest.mark.parametrize(
-    ("env_ids", "match"),
-    [
-        ([4], "numbered from 0 to 3"),
-        ([-1], "numbered from 0 to 3"),
-        ([1, 1], r"\[1\] more than once"),
-        ([], "at least one"),
-        ([0.0], "int32"),
-        ([True, False, True, False], "int32"),
-        (0, "int32"),
-        ([[0]], "int32"),
-        ("a", "int32"),
-    ],
-)
-def test_bad_numbers_of_environments_are_refused(backend, env_ids, match):
+_BAD_ENV_IDS = [
+    ([4], "numbered from 0 to 3"),
+    ([-1], "numbered from 0 to 3"),
+    ([1, 1], r"\[1\] more than once"),
+    ([], "at least one"),
+    ([0.0], "int32"),
+    ([True, False, True, False], "int32"),
+    (0, "int32"),
+    ([[0]], "int32"),
+    ("a", "int32"),
+]
+
+
+def test_bad_numbers_of_environments_are_refused(backend):
     with make(counters(4), backend, batch_size=2) as pool:
         pool.reset(seed=0)
-        for use in (
-            lambda: pool.send(zeros(pool, 1), env_ids),
-            lambda: pool.step(zeros(pool, 1), env_ids),
-            lambda: pool.reset(env_ids=env_ids),
-            lambda: pool.async_reset(env_ids=env_ids),
-            lambda: pool.render(env_ids),
-        ):
-            with pytest.raises(EnvIdError, match=match):
-                use()
+        for env_ids, match in _BAD_ENV_IDS:
+            for use in (
+                lambda env_ids=env_ids: pool.send(zeros(pool, 1), env_ids),
+                lambda env_ids=env_ids: pool.step(zeros(pool, 1), env_ids),
+                lambda env_ids=env_ids: pool.reset(env_ids=env_ids),
+                lambda env_ids=env_ids: pool.async_reset(env_ids=env_ids),
+                lambda env_ids=env_ids: pool.render(env_ids),
+            ):
+                with pytest.raises(EnvIdError, match=match):
+                    use()
         np.testing.assert_array_equal(pool.step(zeros(pool))[0][:, 2], 1)
 
 
@@ -777,11 +782,11 @@ def test_some_can_be_stepped_before_the_others_were_reset(backend):
             pool.step(zeros(pool))
 
 
-@pytest.mark.parametrize("seed", [[1], [1, 2, 3], -1, 2**63, 1.5, "a", [1, -2], True])
-def test_bad_seeds_are_refused(backend, seed):
+def test_bad_seeds_are_refused(backend):
     with make(counters(2), backend) as pool:
-        with pytest.raises(SeedError, match="seed"):
-            pool.reset(seed=seed)
+        for seed in ([1], [1, 2, 3], -1, 2**63, 1.5, "a", [1, -2], True):
+            with pytest.raises(SeedError, match="seed"):
+                pool.reset(seed=seed)
         pool.reset(seed=0)
 
 
