@@ -2,6 +2,7 @@
 
 import contextlib
 import functools
+import importlib
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any
 
@@ -130,7 +131,7 @@ def make_hosted_gym(
         "validate": None if validate is True else validate,
     }
     if api == "gymnasium":
-        options |= {"seed": seed, "render_mode": render_mode}
+        options |= {"seed": seed, "render_mode": _told(id, render_mode)}
         defaults = {"copy": True}
         return pool_of(
             "make_gym", id, num_envs, time_limit=time_limit, options=options, defaults=defaults
@@ -138,8 +139,8 @@ def make_hosted_gym(
     from jaxenvs.faces.gym_classic import ClassicEnv, ClassicVectorEnv
 
     defaults = {"copy": True, "autoreset_mode": "disabled"}
-    if isinstance(id, str) and _draws_when_told(id):
-        defaults["render_mode"] = "rgb_array"
+    if isinstance(id, str) and _draws_when_told(id, render_mode):
+        defaults["render_mode"] = "rgb_array"  # of which the face makes windows, too
     if single:
         num_envs, defaults["backend"] = 1, "serial"
     pool = pool_of(
@@ -156,7 +157,8 @@ def make_hosted_gym(
 
 def _single_gym(id: Any, render_mode: str | None, limit: int | None, params: Any) -> Any:
     """The Gymnasium environment itself."""
-    params = params if render_mode is None else {"render_mode": render_mode, **params}
+    mode = _told(id, render_mode)
+    params = params if mode is None else {"render_mode": mode, **params}
     if not isinstance(id, str):
         refuse_kwargs(params)
     fn = fn_of_id(id, params) if isinstance(id, str) else id
@@ -166,14 +168,28 @@ def _single_gym(id: Any, render_mode: str | None, limit: int | None, params: Any
     return env if limit is None else gymnasium.wrappers.TimeLimit(env, limit)
 
 
-def _draws_when_told(id: str) -> bool:
-    """Whether an environment draws arrays only if its constructor is told so."""
-    library = id.partition("/")[0]
-    if library in ("gym", "dm_control", "envpool", "pettingzoo"):
+def _told(id: Any, render_mode: str | None) -> str | None:
+    """What the constructor is told; dm_control's draw arrays without, and cannot be told."""
+    draws_anyway = isinstance(id, str) and id.startswith("dm_control/")
+    return None if draws_anyway and render_mode == "rgb_array" else render_mode
+
+
+def _draws_when_told(id: str, render_mode: str | None) -> bool:
+    """Whether environments draw arrays only if their constructor is told so."""
+    library, _, name = id.partition("/")
+    if library == "dm_control":
         return False
-    creator = gymnasium_spec(id).entry_point
+    if library in ("envpool", "pettingzoo"):  # of which one cannot know beforehand
+        return render_mode is not None
+    if library == "gym":
+        fn_of_id(id, {})  # says what is wrong with the id
+        gym: Any = importlib.import_module("gym")
+        creator, load = gym.spec(name).entry_point, gym.envs.registration.load
+    else:
+        creator, load = gymnasium_spec(id).entry_point, load_env_creator
     if isinstance(creator, str):
-        creator = load_env_creator(creator)
+        creator = load(creator)
+    # The package gym called them "render.modes" as long as `render` was told, not the constructor.
     modes = (getattr(creator, "metadata", None) or {}).get("render_modes", ())
     return "rgb_array" in modes
 

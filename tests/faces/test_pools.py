@@ -190,6 +190,21 @@ def test_the_classic_face_draws_calls_and_ends_like_the_native_one():
         env.reset()
 
 
+@pytest.mark.parametrize(
+    ("id", "options"), [("gym/CartPole-v1", {}), ("envpool/CartPole-v1", {"render_mode": "human"})]
+)
+def test_frames_can_be_had_of_other_libraries_too(id, options):
+    pytest.importorskip("pygame")
+    pytest.importorskip(id.partition("/")[0])
+    if id.startswith("envpool"):
+        options = {**options, "autoreset_mode": "next_step"}
+    else:
+        options = {**options, **SERIAL}
+    with jaxenvs.make_gym(id, 2, api="gym", **options) as env:
+        env.reset()
+        assert [frame.shape for frame in env.render(mode="rgb_array")] == [(400, 600, 3)] * 2
+
+
 def test_environments_that_draw_nothing_are_told_how_to_be_made():
     pool = jaxenvs.make_pool(ID, 2, **SERIAL)
     env = jaxenvs.make_gym(pool, api="gym")
