@@ -3,6 +3,7 @@
 `Hosted.perform` does in Python what native/xla.cc does without it; both take and return the same.
 """
 
+import contextlib
 import ctypes
 import itertools
 import threading
@@ -123,6 +124,14 @@ class Hosted:
                 " reset it."
             )
         return found
+
+    @staticmethod
+    def wait_for_programs(seconds: float) -> None:
+        """Waits for programs that were dispatched and still run, but no longer."""
+        # In another thread, since a program whose environments hang never ends.
+        waiting = threading.Thread(target=_wait_for_programs, daemon=True)
+        waiting.start()
+        waiting.join(seconds)
 
     def close(self) -> None:
         """Lets no program step it any more."""
@@ -379,6 +388,13 @@ class Hosted:
                     final[row] = get(infos["final_obs"][row])
             found += finals
         return found
+
+
+def _wait_for_programs() -> None:
+    import jax
+
+    with contextlib.suppress(Exception):  # told to whoever looks at what they return
+        jax.effects_barrier()
 
 
 def _unregister(id: int, alive: Any) -> None:

@@ -829,6 +829,8 @@ class Pool(gymnasium.vector.VectorEnv):
         Raises:
             WorkerError: the `close` of an environment raised; everything is closed all the same.
         """
+        if self._hosted is not None and not self.closed:
+            self._hosted.wait_for_programs(grace)
         is_free = self._lock.acquire(timeout=grace)  # else another thread waits; it is told
         try:
             if self.closed:

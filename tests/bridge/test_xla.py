@@ -460,6 +460,14 @@ def test_a_closed_pool_is_an_error_of_the_program_and_another_pool_is_served(pat
     other.close()
 
 
+def test_closing_waits_for_the_programs_that_were_dispatched(path):
+    env = hosted(path, 2, env=counters(2, length=1000, seconds=0.002))
+    state, _ = env.reset(KEY)
+    outputs = scanned(env, 40)(state)
+    env.close()  # in the middle of it
+    np.testing.assert_array_equal(outputs[1].info["elapsed_step"][-1], 40)
+
+
 def test_a_pool_that_is_dropped_is_closed_and_its_programs_get_an_error(path):
     env = hosted(path)
     state, _ = env.reset(KEY)
