@@ -10,7 +10,7 @@ IN_PYTHON = "process-in-python"  # the process backend where there is no compile
 IN_PROCESSES = ["process", IN_PYTHON]
 
 
-@pytest.fixture(params=["serial", *IN_PROCESSES])
+@pytest.fixture(params=["serial", "thread", "asyncio", *IN_PROCESSES])
 def backend(request, monkeypatch):
     """The name of a backend; `pytest.mark.parametrize("backend", ..., indirect=True)` for some."""
     if request.param != IN_PYTHON:
