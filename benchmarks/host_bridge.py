@@ -59,6 +59,7 @@ def measure(options: argparse.Namespace, arguments: Sequence[str] | None = None)
     from benchmarks.host.peers import VERSIONS
 
     report = _common.new_report("host_bridge", arguments, VERSIONS, options.repeats)
+    report["XLA_FLAGS"] = {part: flags for part in options.only if (flags := PARTS[part][1])}
     report |= {"measurements": [], "figures": [], "notes": [], "seconds": {}}
     for part in options.only:
         found = _in_a_process(part, options)
@@ -176,6 +177,8 @@ def plot(report: dict[str, Any], path: Path) -> None:
 
 
 def _plot_margins(axis: Any, figures: Sequence[Any]) -> None:
+    from matplotlib.ticker import LogLocator, NullFormatter, StrMethodFormatter
+
     names = [f"{each.part}: {each.case}: {each.name}" for each in figures]
     for row, each in enumerate(figures):
         low, middle, high = _common.quartiles(each.values)
@@ -193,7 +196,11 @@ def _plot_margins(axis: Any, figures: Sequence[Any]) -> None:
     axis.axvline(1, color="grey", linewidth=1)
     axis.set_yticks(range(len(names)), names, fontsize=6)
     axis.invert_yaxis()
-    axis.set(xscale="log", xlabel="times better than required", title="figures")
+    axis.set(xscale="log", xlabel="times better than required")
+    axis.set_title("figures", fontsize=9)
+    axis.xaxis.set_major_locator(LogLocator(subs=(1, 2, 5)))
+    axis.xaxis.set_major_formatter(StrMethodFormatter("{x:g}"))
+    axis.xaxis.set_minor_formatter(NullFormatter())
     axis.grid(axis="x", alpha=0.3)
 
 

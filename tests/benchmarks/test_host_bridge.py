@@ -100,9 +100,9 @@ def test_log_normal_times_have_the_mean_that_was_asked_for_and_one_is_slower():
 
 
 def test_iterations_take_as_long_as_was_asked_for():
-    count = environments.iterations(0.01)
-    best = min(_seconds(environments.loop, count) for _ in range(5))
-    assert 0.003 < best < 0.03
+    count = environments.iterations(0.001)
+    best = min(_seconds(environments.loop, count) for _ in range(30))
+    assert 0.0003 < best < 0.005
 
 
 def _seconds(function, *args):
@@ -120,8 +120,9 @@ def test_sleeping_environments_tell_how_long_they_slept():
     assert env.taken() == []
 
 
+@pytest.mark.skipif(sys.platform != "linux", reason="looks into /proc")
 def test_processes_are_stopped_while_it_is_not_their_turn():
-    process = subprocess.Popen([sys.executable, "-c", "while True: pass"])
+    process = subprocess.Popen(["sh", "-c", "while :; do :; done"])
 
     def state():
         time.sleep(0.05)
@@ -149,7 +150,7 @@ def test_an_exchange_gives_the_durations_of_all_steps_and_leaves_nobody_at_work(
         seconds, durations = partial.exchange(pool, 5)
         # Four are sent to first, and two after each of the first four batches.
         assert sum(map(len, durations)) == 4 + 2 * 4
-        assert ideal_seconds(durations, 2, 5) <= 1.05 * seconds
+        assert ideal_seconds(durations, 2, 5) <= 1.2 * seconds
         pool.step(np.zeros(4, np.int64))  # which refuses while anybody owes a result
 
 
@@ -168,7 +169,7 @@ def test_cases_of_auto_are_left_out_where_a_step_would_take_too_long():
 
 def test_a_part_measures_what_it_says(monkeypatch):
     monkeypatch.setattr(waiting, "NUM_ENVS", 8)
-    measured = quiet(repeats=1)
+    measured = quiet()
     waiting.measure(measured)
     assert {each.contestant for each in measured.measurements} == {"serial", "thread", "asyncio"}
     assert all(figure.middle > 1 for figure in measured.figures)
