@@ -89,6 +89,12 @@ def test_a_missing_package_names_its_extra(id, module, extra, monkeypatch):
         jaxenvs.make_pool(id, 2)
 
 
+def test_a_text_in_an_observation_is_refused():
+    pytest.importorskip("minigrid")
+    with pytest.raises(PoolError, match=r"cannot hold.*\['mission'\]"):
+        serial("MiniGrid-Empty-5x5-v0")
+
+
 def test_an_id_may_name_the_module_that_registers_it():
     module = types.ModuleType("registers_something")
     sys.modules[module.__name__] = module
@@ -123,6 +129,13 @@ def test_a_game_in_turns_is_refused():
 
     with pytest.raises(PoolError, match="takes turns"):
         adapted(tictactoe_v3.env())
+
+
+def test_a_game_in_turns_that_can_be_played_at_once_is_taken():
+    pursuit = pytest.importorskip("pettingzoo.sisl.pursuit_v5")
+    env = adapted(pursuit.env(max_cycles=5))
+    observation, info = env.reset(seed=1)
+    assert isinstance(env, ParallelEnv) and len(observation) == len(info["agent_alive"]) == 8
 
 
 # --- classic gym ---
@@ -313,6 +326,20 @@ def test_specs_become_spaces():
     assert space_of_spec(specs.DiscreteArray(5)).n == 5
     with pytest.raises(PoolError, match="no numbers"):
         space_of_spec(specs.StringArray(()))
+
+
+def test_pictures_are_those_of_the_physics():
+    class Physics:
+        def render(self, height=2, width=3):
+            return np.zeros((height, width, 3), np.uint8)
+
+    env = dm_counter()
+    env.physics, env.control_timestep = Physics(), lambda: 0.02
+    with serial(lambda: env, 1) as pool:
+        assert pool.render_mode == "rgb_array" and pool.metadata["render_fps"] == 50
+        pool.reset()
+        assert pool.render()[0].shape == (2, 3, 3)
+        assert pool.call("render", height=5)[0].shape == (5, 3, 3)
 
 
 def test_an_environment_that_takes_no_seed_says_so():
