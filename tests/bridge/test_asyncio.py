@@ -436,6 +436,24 @@ async def _briefly():
     await asyncio.sleep(1e-4)
 
 
+@pytest.mark.parametrize("kind", ["coroutines", "ordinary"])
+def test_a_pool_that_an_environment_collects_as_garbage_is_closed(kind):
+    go, made = threading.Event(), []
+
+    def env():
+        made.append(Meeting(lambda: (go.wait(5), gc.collect())))
+        return KINDS[kind](made[-1])
+
+    pool = make([env] * 3)
+    pool.reset(seed=0)
+    pool.step_async(np.zeros(3, int))
+    cycle = [pool]
+    cycle.append(cycle)
+    del pool, cycle
+    go.set()
+    _until(lambda: all(env.closed for env in made) and not pool_threads())
+
+
 def test_nothing_is_left_of_closed_pools_nor_of_forgotten_ones():
     for _ in range(20):
         with make([*counters(3), Counter]) as pool:

@@ -1,5 +1,6 @@
 """Environments in threads of this process."""
 
+import gc
 import logging
 import signal
 import threading
@@ -235,6 +236,23 @@ class _Nan(Counter):
     def step(self, action):
         observation, *rest = super().step(action)
         return observation * np.float32("nan"), *rest
+
+
+def test_a_pool_that_an_environment_collects_as_garbage_is_closed():
+    go, made = threading.Event(), []
+
+    def env():
+        made.append(Meeting(lambda: (go.wait(5), gc.collect())))
+        return made[-1]
+
+    pool = make([env] * 3)
+    pool.reset(seed=0)
+    pool.step_async(np.zeros(3, int))
+    cycle = [pool]
+    cycle.append(cycle)
+    del pool, cycle
+    go.set()
+    _until(lambda: all(env.closed for env in made) and not pool_threads())
 
 
 def test_nothing_is_left_of_closed_pools_nor_of_forgotten_ones():

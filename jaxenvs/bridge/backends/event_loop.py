@@ -5,6 +5,7 @@ import contextlib
 import dataclasses
 import inspect
 import os
+import threading
 import time
 from collections import deque
 from collections.abc import Callable, Sequence
@@ -149,8 +150,9 @@ class AsyncioBackend(Backend):
     def close(self, grace: float) -> list[Post]:
         if self._owner != os.getpid():  # a fork of the caller has a copy of the pool, no thread
             return []
-        if self._thread.is_here:  # garbage is collected anywhere
-            self._thread.loop.create_task(self._end_from_within(grace))
+        here = threading.current_thread()
+        if self._thread.is_here or isinstance(here, Member):  # garbage is collected anywhere
+            threading.Thread(target=self.close, args=(grace,), daemon=True).start()
             return []
         posts, left = [], []
         with contextlib.suppress(TimeoutError):
@@ -163,11 +165,6 @@ class AsyncioBackend(Backend):
                 *(left or "of the loop", len(hanging) + (not ended)),
             )
         return posts
-
-    async def _end_from_within(self, grace: float) -> None:
-        await self._rows.close_all(grace)
-        self._rows.end_threads(0.0)
-        self._thread.loop.stop()
 
 
 async def _made(env_fns: Sequence[Callable[[], Any]]) -> Any:

@@ -233,6 +233,9 @@ class ThreadBackend(Backend):
         if self._crew is None:  # never attached
             failed = self._instances.close()
             return [Post(failed[0], "close", failed[1])] if failed else []
+        if isinstance(threading.current_thread(), Member):  # garbage is collected anywhere
+            threading.Thread(target=self.close, args=(grace,), daemon=True).start()
+            return []
         end = time.monotonic() + grace
         self._forget()
         posts: deque[Post] = deque()
