@@ -8,6 +8,7 @@ and its lock; elsewhere, and for other backends, by `jax.experimental.io_callbac
 same.
 """
 
+import contextlib
 import functools
 from collections.abc import Callable, Sequence
 from typing import Any, Literal
@@ -353,6 +354,10 @@ def _by_ffi(attributes: dict[str, int], results: list[Any], *arguments: Any) -> 
 @functools.cache
 def _register_target() -> None:
     handler = jax.ffi.pycapsule(xla_library().jaxenvs_pool_call_handler)
+    # A handler that XLA refuses, for its age say, is an error once a backend runs; one that waits
+    # to be registered keeps every backend from starting.
+    with contextlib.suppress(RuntimeError):
+        jax.devices("cpu")
     jax.ffi.register_ffi_target(_hosted.TARGET, handler, platform="cpu")
 
 
