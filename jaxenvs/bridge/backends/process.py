@@ -343,6 +343,7 @@ class ProcessBackend(Backend):
     def revive(self, process: _Process) -> None:
         """Starts a process in place of one that died. Called by the supervisor."""
         process.reviving = True
+        self.words.pids[process.number] = -1  # it may soon be the number of another process
         with self._message_lock:  # whoever spoke to it has noticed by now
             died, status = process.pid, process.reap()
             _, done, _ = self.words.counts(process.number)

@@ -181,16 +181,23 @@ bool copy_out(const jx_column &from, int buffer, const Rows &rows, ffi::AnyBuffe
 
 // --- what went wrong ---
 
-// Instances whose workers made no progress since `before` was taken, which becomes the present.
-std::vector<int32_t> hanging(jx_pool *pool, std::vector<std::array<uint32_t, 3>> *before) {
+// Workers that three looks in a row found at the same, which is two patiences: the limit. The
+// looks are kept in `before`. One that is being replaced does not hang.
+std::vector<int32_t> hanging(jx_pool *pool, std::vector<std::array<uint32_t, 4>> *before) {
   std::vector<int32_t> found;
-  before->resize(pool->num_workers, {0, 0, 0});
+  before->resize(pool->num_workers, {0, 0, 0, 0});
   for (uint32_t w = 0; w < pool->num_workers; w++) {
     jx_line *line = &pool->lines[w];
-    std::array<uint32_t, 3> now = {jx_load(&line->asked), jx_load(&line->done),
-                                   jx_load(&line->current) + 1};
-    if (now[0] != now[1] && (*before)[w] == now) found.push_back((int32_t)w);
-    (*before)[w] = now;
+    std::array<uint32_t, 4> now = {jx_load(&line->asked), jx_load(&line->done),
+                                   jx_load(&line->current) + 1, 0};
+    std::array<uint32_t, 4> &last = (*before)[w];
+    bool same = now[0] == last[0] && now[1] == last[1] && now[2] == last[2];
+    if (same && now[0] != now[1] && pool->pids[w] > 0) now[3] = last[3] + 1;
+    if (now[3] == 2) {
+      found.push_back((int32_t)w);
+      now[3] = 0; // who waits on waits as long
+    }
+    last = now;
   }
   return found;
 }
@@ -224,7 +231,7 @@ ffi::Error failure(jx_hosted *h) {
 // supervisor; the wait goes on.
 template <typename Wait>
 ffi::Error wait_for(jx_hosted *h, Wait wait) {
-  std::vector<std::array<uint32_t, 3>> progress;
+  std::vector<std::array<uint32_t, 4>> progress;
   for (;;) {
     int status = wait(h->patience_ns < 0 ? -1 : jx_now() + h->patience_ns);
     if (status == JX_INTERRUPTED) continue;
@@ -234,7 +241,8 @@ ffi::Error wait_for(jx_hosted *h, Wait wait) {
         uint32_t current = jx_load(&h->pool->lines[w].current);
         names += (names.empty() ? "" : ", ") +
                  (current ? std::to_string(current - 1) : "of worker " + std::to_string(w));
-        if (h->restarts) kill(h->pool->pids[w], SIGKILL);
+        int32_t pid = h->pool->pids[w];
+        if (h->restarts && pid > 0) kill(pid, SIGKILL);
       }
       if (names.empty() || h->restarts) continue;
       return ffi::Error(ffi::ErrorCode::kDeadlineExceeded,
