@@ -6,7 +6,6 @@ import gc
 import inspect
 import mmap
 import os
-import resource
 import select
 import signal
 import socket
@@ -81,6 +80,8 @@ def measured(env: Any, seconds: float) -> dict[str, float]:
         the mean that a processor was at work; "spent": seconds of it in the life of this process.
         Time that others had the processor is left out, as far as can be told.
     """
+    import resource  # which not every system has
+
     env.reset(seed=0)
     env.action_space.seed(0)
     actions = [env.action_space.sample() for _ in range(32)]
@@ -123,11 +124,18 @@ def facts(env: Any) -> dict[str, Any]:
         "metadata": getattr(env, "metadata", {}),
         "render_mode": getattr(env, "render_mode", None),
         "spec": _portable_spec(env),
-        "is_coroutine": any(
-            inspect.iscoroutinefunction(getattr(getattr(env, "unwrapped", env), name, None))
-            for name in ("reset", "step", "render")
-        ),
+        "is_coroutine": has_coroutines(env),
     }
+
+
+def has_coroutines(env: Any) -> bool:
+    """Whether some of its calls have to be awaited, in it or in what it wraps."""
+    while env is not None:
+        for name in ("reset", "step", "render", "close"):
+            if inspect.iscoroutinefunction(getattr(env, name, None)):
+                return True
+        env = getattr(env, "env", None)
+    return False
 
 
 def _portable_spec(env: Any) -> Any:

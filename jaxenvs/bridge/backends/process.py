@@ -5,6 +5,7 @@ import os
 import select
 import signal
 import socket
+import sys
 import threading
 import time
 from collections.abc import Callable, Sequence
@@ -519,6 +520,11 @@ def scouted(env_fn: Callable[[], Any], seconds: float) -> tuple[_Process, Any, A
 
 
 def _started(number: int, env_fns: list[Callable[[], Any]], first: int) -> _Process:
+    if not (hasattr(os, "fork") and hasattr(socket, "send_fds")):
+        raise PoolError(
+            f'backend="process" was asked for on {sys.platform}, whose processes cannot be forked.'
+            '  Pass backend="thread" or "serial".'
+        )
     try:
         return _Process(number, env_fns, first)
     except (OSError, EOFError):
