@@ -335,6 +335,22 @@ def test_one_that_hangs_is_named_can_be_waited_for_and_closed(backend, marker):
 
 
 @in_processes
+def test_one_that_was_only_slow_can_be_waited_for(backend):
+    with make(counters(2, seconds=0.6), backend, timeout=0.2) as pool:
+        pool.reset(seed=0)
+        with pytest.raises(EnvTimeoutError):
+            pool.step(zeros(pool))
+        while True:
+            try:
+                observation, reward, *_, info = pool.step_wait()
+                break
+            except EnvTimeoutError:
+                pass
+        np.testing.assert_array_equal(observation[:, 2], 1)
+        assert reward.tolist() == [1, 1] and not info["restarted"].any()
+
+
+@in_processes
 @pytest.mark.parametrize("together", [True, False])
 def test_one_that_hangs_is_made_anew(backend, together, marker, caplog):
     fns = with_one("hangs", marker)

@@ -419,3 +419,22 @@ def test_a_caller_may_end_without_closing(ending):
     assert status == {"pass": 0, "1 / 0": 1}.get(ending, int(ending[-2]) if ")" in ending else 0)
     assert "ZeroDivisionError" in errors if ending == "1 / 0" else not errors
     wait_until(lambda: all(map(is_gone, pids)))
+
+
+def test_a_fork_of_the_caller_that_exits_leaves_the_pool_to_its_parent():
+    caller = Caller(
+        """
+        import sys
+        with pool_of("step") as pool:
+            print(zygote._process.pid, *pool.call("process"), flush=True)
+            pid = os.fork()
+            if pid == 0:
+                sys.exit(0)  # with all that happens at an exit
+            assert os.waitpid(pid, 0)[1] == 0
+            assert pool.step(np.zeros(2, int))[1].tolist() == [1, 1]
+        """
+    )
+    pids = caller.pids()
+    status, errors = caller.end()
+    assert status == 0 and "Traceback" not in errors
+    wait_until(lambda: all(map(is_gone, pids)))
