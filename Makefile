@@ -9,7 +9,7 @@ WORKERS ?= 2
 
 .DEFAULT_GOAL := help
 .DELETE_ON_ERROR:
-.PHONY: help demo test lint format docs notebooks pytest oldest bench bench-gym clean
+.PHONY: help demo test lint format docs notebooks pytest oldest bench bench-gym bench-host clean
 
 help:
 	@echo 'make demo       train PPO on CartPole-v1; leaves a curve and an animation in demo/'
@@ -22,6 +22,7 @@ help:
 	@echo 'make docs       build the documentation into site/'
 	@echo 'make bench      measure rollouts beside gymnax'
 	@echo 'make bench-gym  measure the NumPy interface beside EnvPool and Gymnasium'
+	@echo 'make bench-host measure pools of non-JAX environments beside their peers'
 	@echo 'make clean      remove environments, caches and outputs'
 
 # One environment an interpreter; what is installed changes only with pyproject.toml.
@@ -74,6 +75,9 @@ bench: $(VENV)/.with-bench
 
 bench-gym: $(VENV)/.with-bench
 	$(BIN)/python -m benchmarks.gym_api
+
+bench-host: $(VENV)/.with-bench
+	$(BIN)/python -m benchmarks.host_bridge
 
 clean:
 	rm -rf .venv-* .cache .pytest_cache .ruff_cache .hypothesis .import_linter_cache site dist demo
