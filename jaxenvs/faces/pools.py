@@ -14,6 +14,7 @@ from jaxenvs.bridge._adapters import adapted
 from jaxenvs.bridge.hosts import GymnasiumFn, fn_of_id, gymnasium_spec, refuse_kwargs
 from jaxenvs.bridge.making import make_pool
 from jaxenvs.bridge.pool import Pool
+from jaxenvs.core import Environment
 from jaxenvs.errors import (
     AlreadyPendingError,
     ClosedError,
@@ -36,7 +37,8 @@ def is_single(face: str, id: Any, num_envs: int | None) -> bool:
     """
     if isinstance(id, Pool) or (isinstance(id, Sequence) and not isinstance(id, str)):
         return False
-    if not isinstance(id, str) and not callable(id):
+    is_native_class = isinstance(id, type) and issubclass(id, Environment)
+    if is_native_class or not (isinstance(id, str) or callable(id)):
         raise ParameterError(
             f"{face} got {id!r:.80}; expected an id, an Environment, a pool of make_pool, or a"
             " function that makes an environment."

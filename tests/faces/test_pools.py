@@ -82,6 +82,8 @@ def test_what_is_neither_is_refused():
     for make in (jaxenvs.make_gym, jaxenvs.make_dm):
         with pytest.raises(ParameterError, match="expected an id, an Environment, a pool"):
             make(3, 2)
+        with pytest.raises(ParameterError, match="an Environment, a pool"):
+            make(jaxenvs.testing.Counter, 2)  # the class of a native one
     with pytest.raises(PoolError, match="limit it has of its own"):
         jaxenvs.make_gym(ID, 2, time_limit=None)
 
