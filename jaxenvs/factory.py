@@ -120,8 +120,8 @@ def make_vec(
         >>> native = jaxenvs.make_vec("CartPole-v1", 4, gravity=3.7)
         >>> hosted = jaxenvs.make_vec("gymnasium/CartPole-v1", 4, num_workers=1)
         >>> state, timestep = hosted.reset(jax.random.key(0))
-        >>> timestep.observation.shape
-        (4, 4)
+        >>> timestep.terminated.tolist()
+        [False, False, False, False]
         >>> hosted.close()
     """
     if is_hosted(id):
