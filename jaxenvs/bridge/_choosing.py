@@ -67,7 +67,7 @@ class Chosen:
             why = f"they cannot be sent to another process: {error}"
             return Way("serial"), SerialBackend(self._env_fns), why
         try:
-            if found is None and facts["is_coroutine"] and self._only is None:
+            if facts["is_coroutine"] and self._only is None:
                 way, why = Way("asyncio"), "their calls are coroutines"
             elif found is None:
                 workers = min(count, num_cores())

@@ -142,6 +142,8 @@ def make_pool(
         try:
             found = made.facts[0]
             _refuse_different(made.facts, name)
+            if made.name != "asyncio":
+                _refuse_coroutines(made, name)
             settings = Settings(
                 observation_space=found["observation_space"],
                 action_space=found["action_space"],
@@ -329,6 +331,15 @@ def _num_workers(num_workers: Any, envs_per_worker: int | None, count: int) -> i
             f" or a number from 1 to {count}."
         )
     return num_workers
+
+
+def _refuse_coroutines(made: Backend, name: str) -> None:
+    for i, each in enumerate(made.facts):
+        if each.get("is_coroutine"):
+            raise PoolError(
+                f"environment {i} ({name!r}) has coroutine functions, which"
+                f' backend="{made.name}" cannot await.  Pass backend="asyncio" or "auto".'
+            )
 
 
 def _refuse_different(all_facts: Sequence[Mapping[str, Any]], name: str) -> None:

@@ -8,11 +8,12 @@ import threading
 import time
 import warnings
 
+import gymnasium
 import numpy as np
 import pytest
 
 import jaxenvs
-from jaxenvs.errors import EnvTimeoutError, WorkerError
+from jaxenvs.errors import EnvTimeoutError, PoolError, WorkerError
 from tests.bridge.envs import Composite, Counter, Meeting, Misbehaving, same_answers
 
 
@@ -103,6 +104,25 @@ def test_coroutines_answer_as_functions_do_with_trees_of_arrays_and_a_limit(mode
     fns, theirs = [Composite] * 4, [lambda: Async(Composite())] * 4
     kwargs = {"autoreset_mode": mode, "max_episode_steps": 5}
     same_answers(fns, actions, "asyncio", theirs, **kwargs)
+
+
+class _Rendering(gymnasium.Wrapper):
+    def __init__(self):
+        super().__init__(Counter())
+
+    async def render(self):
+        await asyncio.sleep(0)
+        return self.env.render()
+
+
+def test_auto_takes_a_loop_for_coroutines_and_other_backends_refuse_them():
+    with jaxenvs.make_pool([_Rendering] * 2) as pool:
+        assert pool.backend == "asyncio"
+        assert [frame.shape for frame in pool.render()] == [(2, 3, 3)] * 2
+    for backend in ("serial", "thread", "process"):
+        with pytest.raises(PoolError, match="coroutine") as raised:
+            jaxenvs.make_pool([_Rendering] * 2, backend=backend, num_workers=1)
+        assert f'backend="{backend}"' in str(raised.value) and "asyncio" in str(raised.value)
 
 
 def test_coroutines_of_classic_gym_are_awaited():

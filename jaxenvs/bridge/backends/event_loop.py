@@ -3,7 +3,6 @@
 import asyncio
 import contextlib
 import dataclasses
-import inspect
 import os
 import threading
 import time
@@ -16,7 +15,7 @@ import numpy as np
 from jaxenvs.bridge import _lines
 from jaxenvs.bridge._instances import Instances, Unmakeable, traceback_of
 from jaxenvs.bridge._log import log
-from jaxenvs.bridge._worker import facts
+from jaxenvs.bridge._worker import facts, has_coroutines
 from jaxenvs.bridge.backends._crew import Abandoned, Crew, Finished, Member
 from jaxenvs.bridge.backends._loop import LoopThread, begin, is_awaitable
 from jaxenvs.bridge.backends.base import (
@@ -59,7 +58,7 @@ class AsyncioBackend(Backend):
             raise
         self._rows.num_threads = num_threads
         self.facts = [facts(env) for env in self._rows.envs]
-        num_ordinary = sum(map(_is_ordinary, self._rows.envs))
+        num_ordinary = sum(not has_coroutines(env) for env in self._rows.envs)
         self.num_workers = (num_threads or default_threads(num_ordinary)) if num_ordinary else 1
         self._finished = Finished()
         self._is_asked = False  # whether there is a batch of all to wait for
@@ -230,7 +229,7 @@ class _Rows(Instances):
         self.posts: deque[Post] = deque()
         self.has_restarted = False  # since somebody looked
         super().__init__(env_fns)
-        self._ordinary = [_is_ordinary(env) for env in self.envs]
+        self._ordinary = [not has_coroutines(env) for env in self.envs]
         self._turns: list[_Turn | None] = [None] * len(self)
         self._since = [0.0] * len(self)  # when rows went into coroutines; 0 for those in none
 
@@ -446,7 +445,7 @@ class _Rows(Instances):
 
     def _replace(self, row: int, env: Any) -> None:
         super()._replace(row, env)
-        self._ordinary[row] = not isinstance(env, Unmakeable) and _is_ordinary(env)
+        self._ordinary[row] = not isinstance(env, Unmakeable) and not has_coroutines(env)
 
     def _fail(self, row: int, view: Any, what: str, error: BaseException) -> int:
         self._failed[row] = view, what, error  # `_mend` goes on with it
@@ -589,16 +588,6 @@ def _opened(outcome: Any) -> Any:
 def _settle(future: asyncio.Future, outcome: Any) -> None:
     if not future.done():
         future.set_result(outcome)
-
-
-def _is_ordinary(env: Any) -> bool:
-    """Whether none of its methods is a coroutine function."""
-    while env is not None:
-        for name in ("reset", "step", "render", "close"):
-            if inspect.iscoroutinefunction(getattr(env, name, None)):
-                return False
-        env = getattr(env, "env", None)
-    return True
 
 
 def _close_quietly(row: int, env: Any) -> None:
