@@ -71,7 +71,8 @@ def make_pool(
         timeout: seconds that one step or reset may take; None for any time.
         on_failure: of an environment that raises or does not answer in time. "raise": the call
             raises `WorkerError` or `EnvTimeoutError`. "restart": it is logged. In both cases the
-            environment is made anew and flagged. A process that dies is always replaced.
+            environment is made anew and flagged. A process that dies is always replaced; what
+            cannot be made anew is an error.
         max_episode_steps: truncates episodes, besides the environments' own limits.
         info_fields: entries of info that every step returns as an array, also inside `jit`:
             names, whose shapes are looked up in one environment, or the space of each.
