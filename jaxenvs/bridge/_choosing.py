@@ -36,16 +36,23 @@ class Chosen:
         name: of the environments, by which what was tuned is found.
         only: the one backend to choose the workers of; None for any.
         may_share: whether environments may live in the caller's process beside workers.
+        may_serve: whether the caller may step them all.
 
     Raises:
         PoolError, Broken: as the backends.
     """
 
     def __init__(
-        self, env_fns: EnvFns, batch_size: int, name: str, only: str | None, may_share: bool
+        self,
+        env_fns: EnvFns,
+        batch_size: int,
+        name: str,
+        only: str | None,
+        may_share: bool,
+        may_serve: bool,
     ) -> None:
         self._env_fns = env_fns
-        self._only, self._may_share = only, may_share
+        self._only, self._may_share, self._may_serve = only, may_share, may_serve
         self._serial_seconds = 0.0
         self._certain = True
         way = kept(name, len(env_fns), batch_size)
@@ -62,7 +69,7 @@ class Chosen:
         try:
             scout, facts, found = scouted(self._env_fns[0], MEASURED_SECONDS)
         except PoolError as error:
-            if self._only is not None:
+            if self._only is not None or not self._may_serve:
                 raise
             why = f"they cannot be sent to another process: {error}"
             return Way("serial"), SerialBackend(self._env_fns), why
@@ -90,6 +97,8 @@ class Chosen:
         return way, self._make(way, None), why
 
     def _allows(self, way: Way) -> bool:
+        if way.backend == "serial" and not self._may_serve:
+            return False
         return self._only in (None, way.backend) and (self._may_share or not way.caller_steps)
 
     def _make(self, way: Way, scout: Any) -> Backend:
@@ -107,7 +116,7 @@ class Chosen:
 
     def settle(self, pool: Pool, assemble: Callable[[Backend], Pool]) -> Pool:
         """Tries the pool, and replaces it by a serial one where that is faster after all."""
-        if self._certain or self.way.backend == "serial" or not self._serial_seconds:
+        if self._certain or self.way.backend == "serial" or not self._may_serve:
             return pool
         try:
             seconds = throughput(pool, _TRIAL_SECONDS)

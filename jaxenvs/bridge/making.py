@@ -68,7 +68,8 @@ def make_pool(
         seed: of the first reset: environment i is seeded with `seed + i`; or one for each.
         autoreset_mode: what follows a finished episode: "next_step", "same_step", "disabled", or
             Gymnasium's `AutoresetMode`. None is "next_step", or what a vectorised environment has.
-        timeout: seconds that one step or reset may take; None for any time.
+        timeout: seconds that one step or reset may take; None for any time. Whoever is to be
+            watched is stepped by a worker, never by the caller. Noticed within half of it more.
         on_failure: of an environment that raises or does not answer in time. "raise": the call
             raises `WorkerError` or `EnvTimeoutError`. "restart": it is logged. In both cases the
             environment is made anew and flagged. A process that dies is always replaced; what
@@ -101,7 +102,7 @@ def make_pool(
         >>> observation.shape
         (3, 4)
     """
-    _check_options(backend, timeout, on_failure, max_episode_steps, validate)
+    _check_options(backend, timeout, on_failure, max_episode_steps, validate, caller_steps)
     mode = None if autoreset_mode is None else _mode(autoreset_mode)
 
     def native() -> tuple[Backend, str, int, _Samples]:
@@ -128,7 +129,10 @@ def make_pool(
         samples = partial(_info_samples, env_fns[0])
         workers = _num_workers(num_workers, envs_per_worker, len(env_fns))
         try:
-            made, chosen = _made(backend, env_fns, workers, batch, name, ray_options, caller_steps)
+            watched = timeout is not None
+            made, chosen = _made(
+                backend, env_fns, workers, batch, name, ray_options, caller_steps, watched
+            )
         except (AlreadyVectorised, WorkerError) as error:
             if AlreadyVectorised.__name__ not in f"{type(error)} {error}":
                 raise
@@ -184,6 +188,7 @@ def _made(
     name: str,
     ray_options: Mapping[str, Any] | None,
     caller_steps: bool | None,
+    watched: bool,
 ) -> tuple[Backend, Chosen | None]:
     if ray_options is not None and backend != "ray":
         raise PoolError(f'make_pool got ray_options for backend="{backend}"; they are for "ray".')
@@ -212,7 +217,8 @@ def _made(
             return ProcessBackend(env_fns, num_workers), None
         only = None if backend == "auto" else backend
         may_share = caller_steps is None and backend == "auto"
-        chosen = Chosen(env_fns, batch_size, name, only, may_share)
+        may_serve = not watched
+        chosen = Chosen(env_fns, batch_size, name, only, may_share and may_serve, may_serve)
         return chosen.backend, chosen
     except Broken as error:
         raise _not_made(error.post, f"environment {error.post.instance}", name) from None
@@ -293,7 +299,12 @@ def _mode(mode: Any) -> AutoresetMode:
 
 
 def _check_options(
-    backend: Any, timeout: Any, on_failure: Any, max_episode_steps: Any, validate: Any
+    backend: Any,
+    timeout: Any,
+    on_failure: Any,
+    max_episode_steps: Any,
+    validate: Any,
+    caller_steps: Any,
 ) -> None:
     from typing import get_args
 
@@ -308,6 +319,11 @@ def _check_options(
             )
     if timeout is not None and not timeout > 0:
         raise PoolError(f"make_pool got timeout={timeout!r}; expected seconds above 0, or None.")
+    if timeout is not None and (backend == "serial" or caller_steps):
+        raise PoolError(
+            f"make_pool got timeout={timeout!r} for environments that the caller steps itself, and"
+            ' nobody watches the caller.  Pass backend="process" or "thread", or no timeout.'
+        )
     if max_episode_steps is not None and max_episode_steps < 1:
         raise PoolError(
             f"make_pool got max_episode_steps={max_episode_steps!r}; it must be at least 1."

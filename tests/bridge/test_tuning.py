@@ -123,6 +123,14 @@ def test_auto_falls_back_to_serial_where_the_trial_was_slower(monkeypatch):
         pool.step([0] * 4)
 
 
+def test_whoever_is_watched_is_stepped_by_a_worker():
+    with jaxenvs.make_pool(Counter, 1, timeout=5.0) as pool:
+        assert pool.backend == "process" and not pool.caller_steps
+    for options in ({"backend": "serial"}, {"caller_steps": True}):
+        with pytest.raises(jaxenvs.errors.PoolError, match="nobody watches"):
+            jaxenvs.make_pool(Counter, 2, timeout=5.0, **options)
+
+
 def test_what_cannot_be_sent_to_a_process_stays_here():
     lock = __import__("threading").Lock()
 
