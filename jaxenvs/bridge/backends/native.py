@@ -1,7 +1,6 @@
 """Environments that are vectorised already: driven as they are, their arrays handed on."""
 
 import dataclasses
-import math
 import traceback
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
@@ -9,8 +8,16 @@ from typing import Any
 import numpy as np
 
 from jaxenvs.bridge import _lines
-from jaxenvs.bridge._arrays import Answer
-from jaxenvs.bridge._layout import Leaf, getter, leaves_of, tree_of
+from jaxenvs.bridge._layout import getter, leaves_of, tree_of
+from jaxenvs.bridge.backends._batches import (
+    Answers,
+    field_of,
+    first_of,
+    fitting,
+    has_nan,
+    rows_of,
+    together,
+)
 from jaxenvs.bridge.backends._drivers import Driver, Raw, driver_of
 from jaxenvs.bridge.backends.base import (
     RESET,
@@ -27,7 +34,6 @@ from jaxenvs.errors import JaxenvsError, PoolError
 
 _WATCHED_BATCHES = 4  # that are copied until it is known whether each is in memory of its own
 _CHECKED_BATCHES = 3  # whose observations are looked up in their space
-_SMALL = 4096  # elements up to which a dot product finds NaNs fastest
 ALL = -1  # in place of the number of an environment: it is all of them
 
 
@@ -88,12 +94,12 @@ class NativeBackend(Backend):
             info = driver.step(_some_actions(driver)).info
         finally:
             driver.close()
-        return [_first_of(reset_info), _first_of(info)]
+        return [first_of(reset_info), first_of(info)]
 
     def attach(self, settings: Settings) -> None:
         self._settings = settings
         self.plan, private = Private.arrays(settings, self.num_envs)
-        self._answers = _Answers(private.answers, settings)
+        self._answers = Answers(private.answers, settings)
         self.arrays = dataclasses.replace(private, answers=self._answers)
         self._leaves = leaves_of(settings.observation_space)
         self._gets = [getter(leaf.path) for leaf in self._leaves]
@@ -203,7 +209,7 @@ class NativeBackend(Backend):
         parts, self._parts = self._parts, []
         while (missing := count - sum(len(part.ids) for part in parts)) > 0:
             parts.append(self._live.recv(missing))
-        return parts[0] if len(parts) == 1 else _together(parts, self._gets, self._rebuilt)
+        return parts[0] if len(parts) == 1 else together(parts, self._gets, self._rebuilt)
 
     # --- from what the environment said to what the pool says ---
 
@@ -240,10 +246,10 @@ class NativeBackend(Backend):
     def _own(self, observation: Any, count: int) -> list[np.ndarray]:
         """Its arrays, each in memory that the environment will not write to again."""
         if self._is_plain:
-            leaves = [_fitting(observation, self._leaves[0], count)]
+            leaves = [fitting(observation, self._leaves[0], count)]
         else:
             leaves = [
-                _fitting(get(observation), leaf, count)
+                fitting(get(observation), leaf, count)
                 for get, leaf in zip(self._gets, self._leaves, strict=True)
             ]
         if self._watched:
@@ -313,7 +319,7 @@ class NativeBackend(Backend):
 
     def _put_fields(self, infos: dict[str, Any], count: int) -> None:
         for name, space in self._settings.info_fields.items():
-            arrays = (_field(infos.get(name), leaf, count) for leaf in leaves_of(space))
+            arrays = (field_of(infos.get(name), leaf, count) for leaf in leaves_of(space))
             infos[name], infos[f"_{name}"] = tree_of(space, arrays), self._true[:count]
 
     def _finals(self, finals: Any, done: np.ndarray) -> np.ndarray:
@@ -326,11 +332,11 @@ class NativeBackend(Backend):
         return rows
 
     def _check(self, leaves: Sequence[np.ndarray], reward: np.ndarray, ids: Any) -> None:
-        if _has_nan(reward):
+        if has_nan(reward):
             self._tell_nan("a reward", reward, ids)
             return
         for i in self._floats:
-            if _has_nan(leaves[i]):
+            if has_nan(leaves[i]):
                 self._tell_nan("an observation", leaves[i], ids)
                 return
         if self._unchecked:
@@ -374,7 +380,7 @@ class NativeBackend(Backend):
         self._batch = (
             self._rebuilt(leaves),
             *(array[rows] for array in (reward, terminated, truncated)),
-            _rows_of(infos, rows, len(ids)),
+            rows_of(infos, rows, len(ids)),
         )
         return self._batch
 
@@ -428,65 +434,6 @@ class NativeBackend(Backend):
         return []
 
 
-class _Answers(Sequence):
-    """The two answers, rows by environment, for those who read arrays and not batches.
-
-    Batches of all are referred to; of some, copied to where the others' rows are.
-    """
-
-    def __init__(self, memory: Sequence[Answer], settings: Settings) -> None:
-        self._memory, self._settings = memory, settings
-        self._base: list[Any] = list(memory)
-        self._part: list[Any] = [None, None]
-
-    def put(self, buffer: int, ids: np.ndarray | None, leaves: list[Any], batch: Any) -> None:
-        if ids is None:
-            self._base[buffer], self._part[buffer] = (leaves, batch), None
-        else:
-            self._part[buffer] = ids, leaves, batch
-
-    def __len__(self) -> int:
-        return len(self._memory)
-
-    def __getitem__(self, buffer: Any) -> Any:
-        memory, part = self._memory[buffer], self._part[buffer]
-        if isinstance(self._base[buffer], tuple):
-            self._base[buffer] = self._of(*self._base[buffer])
-        if part is not None:
-            if self._base[buffer] is not memory:
-                _copy_rows(memory, slice(None), self._base[buffer])
-                self._base[buffer] = memory
-            ids, leaves, batch = part
-            _copy_rows(memory, ids, self._of(leaves, batch))
-            self._part[buffer] = None
-        return self._base[buffer]
-
-    def _of(self, leaves: list[np.ndarray], batch: Any) -> Answer:
-        _, reward, terminated, truncated, infos = batch
-        fields = self._settings.info_fields
-        found = [(infos[name], leaves_of(space)) for name, space in fields.items()]
-        finals = []
-        if self._memory[0].final_observation:
-            gets = [getter(leaf.path) for leaf in leaves_of(self._settings.observation_space)]
-            finals = [leaf.copy() for leaf in leaves]
-            for row in np.flatnonzero(infos.get("_final_obs", ())).tolist():
-                for final, get in zip(finals, gets, strict=True):
-                    final[row] = get(infos["final_obs"][row])
-        size = np.zeros(len(reward), np.int32)
-        arrays = [getter(leaf.path)(value) for value, each in found for leaf in each]
-        return Answer(
-            leaves, finals, reward, terminated, truncated, arrays, size, self._memory[0].info
-        )
-
-
-def _copy_rows(memory: Answer, rows: Any, answer: Answer) -> None:
-    for name in ("reward", "terminated", "truncated"):
-        getattr(memory, name)[rows] = getattr(answer, name)
-    for name in ("observation", "final_observation", "fields"):
-        for target, source in zip(getattr(memory, name), getattr(answer, name), strict=True):
-            target[rows] = source
-
-
 # --- what is wanted and what there is ---
 
 
@@ -520,82 +467,6 @@ def _refuse_other(maker: VectorMaker, driver: Driver, given: Mapping[str, Any]) 
 
 def _broken(what: str, error: Exception) -> Broken:
     return Broken(Post(ALL, what, "".join(traceback.format_exception(error))))
-
-
-# --- arrays ---
-
-
-def _fitting(value: Any, leaf: Leaf, count: int) -> np.ndarray:
-    found = np.asarray(value)
-    if found.dtype == leaf.dtype and found.shape[1:] == leaf.shape and len(found) == count:
-        return found
-    if found.shape != (count, *leaf.shape) or not np.can_cast(found.dtype, leaf.dtype, "same_kind"):
-        at = "".join(f"[{key!r}]" for key in leaf.path)
-        raise ValueError(
-            f"{f'entry {at} of the' if at else 'the'} observation is"
-            f" {found.dtype}{list(found.shape)}; its space says {leaf.dtype}"
-            f"{[count, *leaf.shape]}"
-        )
-    return found.astype(leaf.dtype)
-
-
-def _field(value: Any, leaf: Leaf, count: int) -> np.ndarray:
-    """An entry of info as an array of its space; zeros where there is none."""
-    try:
-        found = np.asarray(getter(leaf.path)(value))
-        return found.astype(leaf.dtype, copy=False).reshape((count, *leaf.shape))
-    except (KeyError, IndexError, TypeError, ValueError):
-        return np.zeros((count, *leaf.shape), leaf.dtype)
-
-
-def _has_nan(array: np.ndarray) -> bool:
-    flat = array if array.ndim == 1 else array.reshape(-1)
-    return math.isnan(np.dot(flat, flat) if flat.size <= _SMALL else np.min(flat))
-
-
-def _together(
-    parts: Sequence[Raw],
-    gets: Sequence[Callable[[Any], Any]],
-    rebuilt: Callable[[Sequence[np.ndarray]], Any],
-) -> Raw:
-    def joined(name: str) -> np.ndarray:
-        return np.concatenate([np.asarray(getattr(part, name)) for part in parts])
-
-    leaves = [np.concatenate([get(part.observation) for part in parts]) for get in gets]
-    names = [
-        name
-        for name, value in parts[0].info.items()
-        if isinstance(value, np.ndarray) and all(name in part.info for part in parts)
-    ]
-    info = {name: np.concatenate([part.info[name] for part in parts]) for name in names}
-    return Raw(
-        joined("ids"),
-        rebuilt(leaves),
-        joined("reward"),
-        joined("terminated"),
-        joined("truncated"),
-        info,
-        parts[0].is_reset,
-    )
-
-
-def _rows_of(infos: Mapping[str, Any], rows: np.ndarray, count: int) -> dict[str, Any]:
-    chosen: dict[str, Any] = {}
-    for name, value in infos.items():
-        if isinstance(value, Mapping):
-            chosen[name] = _rows_of(value, rows, count)
-        else:
-            is_batch = isinstance(value, np.ndarray) and value.shape[:1] == (count,)
-            chosen[name] = value[rows] if is_batch else value
-    return chosen
-
-
-def _first_of(info: Mapping[str, Any]) -> dict[str, Any]:
-    return {
-        name: value[0]
-        for name, value in info.items()
-        if isinstance(value, np.ndarray) and value.dtype != object and not name.startswith("_")
-    }
 
 
 def _some_actions(driver: Driver) -> Any:
