@@ -418,6 +418,15 @@ def test_an_exception_in_an_environment_stops_the_program_with_its_traceback(pat
     env.close()
 
 
+def test_all_that_failed_in_one_worker_are_told(path, tmp_path):
+    fns = [lambda i=i: Misbehaving("raises", str(tmp_path / f"{i}"), at=2) for i in range(2)]
+    env = hosted(path, 2, env=fns, num_workers=1)
+    state, _ = env.reset(KEY)
+    with pytest.raises(jax.errors.JaxRuntimeError, match=r"environment 0 (.|\n)*environment 1 "):
+        jax.block_until_ready(scanned(env, 3)(state))
+    env.close()
+
+
 def test_a_worker_killed_inside_a_program_is_replaced_and_flagged(path, tmp_path):
     fns = [Counter, lambda: Misbehaving("is_killed", str(tmp_path / "done"), at=3)]
     env = hosted(path, 2, env=[lambda: Counter(length=100), fns[1]])

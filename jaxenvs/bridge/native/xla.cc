@@ -7,6 +7,7 @@
 
 #include "pool.h"
 
+#include <algorithm>
 #include <array>
 #include <cstdio>
 #include <memory>
@@ -209,19 +210,24 @@ ffi::Error failure(jx_hosted *h) {
     uint8_t *box = h->mailboxes + w * h->mailbox_room;
     uint32_t size = jx_load(reinterpret_cast<uint32_t *>(box));
     if (!size) continue;
-    std::string post(reinterpret_cast<char *>(box) + 4, size);
+    std::string posts(reinterpret_cast<char *>(box) + 4, size);
     jx_store(reinterpret_cast<uint32_t *>(box), 0);
-    size_t first = post.find('\n'), second = post.find('\n', first + 1);
-    std::string instance = post.substr(0, first);
-    std::string what = post.substr(first + 1, second - first - 1);
-    std::string rest = post.substr(second + 1);
-    if (what == "warning") {
-      fprintf(stderr, "jaxenvs: %s\n", rest.c_str());
-      continue;
+    for (size_t begin = 0; begin <= posts.size();) {  // separated by zeros
+      size_t end = std::min(posts.find('\0', begin), posts.size());
+      std::string post = posts.substr(begin, end - begin);
+      begin = end + 1;
+      size_t first = post.find('\n'), second = post.find('\n', first + 1);
+      if (second == std::string::npos) continue;
+      std::string what = post.substr(first + 1, second - first - 1);
+      std::string rest = post.substr(second + 1);
+      if (what == "warning") {
+        fprintf(stderr, "jaxenvs: %s\n", rest.c_str());
+        continue;
+      }
+      text += "environment " + post.substr(0, first) + " (\"" + h->name + "\", worker " +
+              std::to_string(w) + ", process " + std::to_string(h->pool->pids[w]) +
+              ") failed in " + what + ".  The traceback follows.\n" + rest + "\n";
     }
-    text += "environment " + instance + " (\"" + h->name + "\", worker " + std::to_string(w) +
-            ", process " + std::to_string(h->pool->pids[w]) + ") failed in " + what +
-            ".  The traceback follows.\n" + rest + "\n";
   }
   if (text.empty() || h->restarts) return ffi::Error::Success();
   return ffi::Error(ffi::ErrorCode::kInternal, "WorkerError: " + text);
