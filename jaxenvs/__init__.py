@@ -30,8 +30,8 @@ _NAMES = {
     "vectorize": "vector.vectorize",
 }
 _MODULES = (
-    *("bridge", "core", "envs", "faces", "factory", "numerics", "prng", "rendering", "rollouts", "spaces"),
-    *("struct", "testing", "training", "vector", "wrappers"),
+    *("bridge", "core", "envs", "faces", "factory", "numerics", "prng", "rendering", "rollouts"),
+    *("spaces", "struct", "testing", "training", "vector", "wrappers"),
 )
 
 if _TYPE_CHECKING:

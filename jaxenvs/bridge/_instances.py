@@ -531,9 +531,8 @@ def _action_reader(plan: Plan, arrays: list[np.ndarray]) -> Callable[[Any], Any]
     leaves, space = plan.action_leaves, plan.action_space
 
     def part(leaf: Leaf, array: np.ndarray, row: Any) -> list[Any]:
-        if row is None:
-            rows = array
-        else:
+        rows = array
+        if row is not None:
             rows = array[row : row + 1] if type(row) is int else array[row]
         # Integers of Python are what environments index with fastest. Arrays are copied, for
         # environments that keep them.

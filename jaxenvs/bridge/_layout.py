@@ -57,6 +57,23 @@ def tree_of(space: gymnasium.Space, leaves: Iterator[Any]) -> Any:
     return next(leaves)
 
 
+def leaves_in(tree: Any, space: gymnasium.Space) -> list[Any]:
+    """The arrays of a tree, in the order of `leaves_of`.
+
+    Raises:
+        KeyError, IndexError: it is no tree like `space`.
+    """
+    if isinstance(space, gymnasium.spaces.Dict):
+        if set(tree) != set(space.spaces):
+            raise KeyError(f"{sorted(tree)} for {sorted(space.spaces)}")
+        return [leaf for key, sub in space.spaces.items() for leaf in leaves_in(tree[key], sub)]
+    if isinstance(space, gymnasium.spaces.Tuple):
+        if len(tree) != len(space.spaces):
+            raise IndexError(f"{len(tree)} for {len(space.spaces)}")
+        return [leaf for i, sub in enumerate(space.spaces) for leaf in leaves_in(tree[i], sub)]
+    return [tree]
+
+
 def getter(path: tuple[Any, ...]) -> Callable[[Any], Any]:
     """A function that follows `path` into a tree."""
     if not path:

@@ -14,11 +14,14 @@ from gymnasium.vector import AutoresetMode as GymAutoresetMode
 from gymnasium.vector.utils import batch_space
 
 from jaxenvs.bridge import _lines
+from jaxenvs.bridge._actions import action_taker
+from jaxenvs.bridge._arguments import checked_ids, seeds_of, short, without_mask
 from jaxenvs.bridge._arrays import AutoresetMode
 from jaxenvs.bridge._infos import merged, unpickled
 from jaxenvs.bridge._instances import REMAKING
-from jaxenvs.bridge._layout import Leaf, leaves_of, tree_of
+from jaxenvs.bridge._layout import leaves_in, leaves_of, tree_of
 from jaxenvs.bridge._log import log
+from jaxenvs.bridge._rows import Rows, copied, fields_of, spread
 from jaxenvs.bridge.backends.base import (
     RESET,
     RESET_ALL,
@@ -30,17 +33,13 @@ from jaxenvs.bridge.backends.base import (
     Settings,
 )
 from jaxenvs.errors import (
-    ActionError,
     AlreadyPendingError,
     ClosedError,
-    EnvIdError,
     EnvTimeoutError,
     JaxenvsError,
     NothingPendingError,
     PoolError,
-    SeedError,
     WorkerError,
-    describe,
 )
 
 Batch = tuple[Any, np.ndarray, np.ndarray, np.ndarray, dict[str, Any]]
@@ -120,8 +119,8 @@ class Pool(gymnasium.vector.VectorEnv):
         self._buffer = 0  # that the latest batch of all is in
         self._look_for_restarts = False
         self._action_leaves = leaves_of(settings.action_space)
-        self._take_action = _action_taker(settings, backend.arrays.actions)
-        self._batches = [_Rows(settings, batch_size) for _ in range(2)]
+        self._take_action = action_taker(settings, backend.arrays.actions)
+        self._batches = [Rows(settings, batch_size) for _ in range(2)]
         self._latest = 0
         self._every_id = np.arange(self.num_envs, dtype=np.int32)
         self._every_true = np.ones(self.num_envs, bool)
@@ -220,7 +219,7 @@ class Pool(gymnasium.vector.VectorEnv):
             SeedError, EnvIdError: the seeds or the numbers do not fit the environments.
         """
         with self._lock:
-            options, mask = _without_mask(options, self.num_envs)
+            options, mask = without_mask(options, self.num_envs)
             if mask is not None and env_ids is not None:
                 raise PoolError("reset got env_ids and options['reset_mask'].  Pass one of them.")
             if mask is None and env_ids is None:
@@ -288,9 +287,9 @@ class Pool(gymnasium.vector.VectorEnv):
         if self._was_cut:
             self._drain()
         if seed is None and self._seed is not None:  # of the first reset of each
-            own = _seeds(self._seed, self._every_id)
+            own = seeds_of(self._seed, self._every_id)
             seed = [None if self._seeded[i] else own[i] for i in ids.tolist()]
-        self._backend.arrays.seeds[ids] = _seeds(seed, ids)
+        self._backend.arrays.seeds[ids] = seeds_of(seed, ids)
         self._tell_backend(self._backend.set_options, options)
         if one_by_one:
             self._start_some(RESET, ids)
@@ -401,7 +400,7 @@ class Pool(gymnasium.vector.VectorEnv):
         if not self._all_ready and not self._ready[ids].all():
             missing = ids[~self._ready[ids]].tolist()
             raise PoolError(
-                f"environments {_short(missing)} were stepped before they were reset."
+                f"environments {short(missing)} were stepped before they were reset."
                 "  Call reset() or async_reset() first."
             )
         self._take_action(actions, ids, len(ids))
@@ -471,7 +470,7 @@ class Pool(gymnasium.vector.VectorEnv):
 
     def _handle_hang(self, stuck: list[int]) -> None:
         what = (
-            f"environments {_short(stuck)}" if len(stuck) > 1 else f"environment {stuck[0]}"
+            f"environments {short(stuck)}" if len(stuck) > 1 else f"environment {stuck[0]}"
         ) + f' ("{self.name}") did not answer within {self._timeout:g} s'
         if self._on_failure == "restart" and self._backend.restart(stuck):
             log.warning("%s; they are made anew", what)
@@ -495,10 +494,10 @@ class Pool(gymnasium.vector.VectorEnv):
             infos["restarted"] = self._take_restarted(self._every_id)
         observation, reward, terminated, truncated, fields = self._views[buffer]
         if self._copy:
-            observation = _copied(observation)
+            observation = copied(observation)
             reward, terminated, truncated = reward.copy(), terminated.copy(), truncated.copy()
         if fields:
-            infos.update(_copied(fields) if self._copy else fields)
+            infos.update(copied(fields) if self._copy else fields)
             infos.update(self._field_masks)
         if status & self._telling:
             self._add_infos(infos, buffer, self._every_id, terminated | truncated)
@@ -542,7 +541,7 @@ class Pool(gymnasium.vector.VectorEnv):
         arrays, buffer = self._backend.arrays, self._buffer ^ 1
         answer = arrays.answers[buffer]
         if self._copy or len(ids) > self.batch_size:
-            rows = _Rows(self._settings, len(ids))
+            rows = Rows(self._settings, len(ids))
         else:
             self._latest ^= 1
             rows = self._batches[self._latest]
@@ -569,7 +568,7 @@ class Pool(gymnasium.vector.VectorEnv):
         """All N observations, those of `ids` new, the others as they were."""
         answers = self._backend.arrays.answers
         latest, following = (answers[b].observation for b in (self._buffer, self._buffer ^ 1))
-        parts = _leaves(batch[0], self.single_observation_space)
+        parts = leaves_in(batch[0], self.single_observation_space)
         if self._backend.makes_batches:
             following = [array.copy() for array in latest]
         for i, part in enumerate(parts):
@@ -579,10 +578,10 @@ class Pool(gymnasium.vector.VectorEnv):
             latest[:] = following
         else:  # the batch before stays as it is
             self._buffer ^= 1
-        infos = _spread(batch[4], ids, self.num_envs)
+        infos = spread(batch[4], ids, self.num_envs)
         infos["env_id"] = self._every_id
         observation = tree_of(self.single_observation_space, iter(following))
-        return _copied(observation) if self._copy else observation, infos
+        return copied(observation) if self._copy else observation, infos
 
     def _add_infos(
         self, infos: dict[str, Any], buffer: int, ids: np.ndarray, done: np.ndarray
@@ -626,7 +625,7 @@ class Pool(gymnasium.vector.VectorEnv):
     def _answer_views(self, buffer: int) -> tuple[Any, ...]:
         answer = self._backend.arrays.answers[buffer]
         observation = tree_of(self.single_observation_space, iter(answer.observation))
-        fields = _fields_of(self._settings, answer.fields)
+        fields = fields_of(self._settings, answer.fields)
         return observation, answer.reward, answer.terminated, answer.truncated, fields
 
     # --- inside compiled programs ---
@@ -727,7 +726,7 @@ class Pool(gymnasium.vector.VectorEnv):
             waits = "step_wait() or recv()" if self._all_pending == STEP_ALL else "reset_wait()"
             if self._all_pending is None:
                 begun, waits = "send or async_reset", "recv()"
-            busy = _short(np.flatnonzero(self._busy).tolist()) if self._num_busy else "all"
+            busy = short(np.flatnonzero(self._busy).tolist()) if self._num_busy else "all"
             raise AlreadyPendingError(
                 f"{what} was called while environments {busy} still owe the result of {begun}."
                 f"  Call {waits} first."
@@ -735,7 +734,7 @@ class Pool(gymnasium.vector.VectorEnv):
         if "reset" not in what and not self._all_ready:
             raise PoolError(
                 f"{what} was called before environments"
-                f" {_short(np.flatnonzero(~self._ready).tolist())} were reset.  Call reset() first."
+                f" {short(np.flatnonzero(~self._ready).tolist())} were reset.  Call reset() first."
             )
 
     def _refuse_busy(self, what: str, ids: np.ndarray) -> None:
@@ -746,30 +745,12 @@ class Pool(gymnasium.vector.VectorEnv):
             self._refuse_pending(what)
         if self._num_busy and self._busy[ids].any():
             raise AlreadyPendingError(
-                f"{what} was called for environments {_short(ids[self._busy[ids]].tolist())},"
+                f"{what} was called for environments {short(ids[self._busy[ids]].tolist())},"
                 " which still owe a result.  Call recv() first."
             )
 
     def _ids(self, env_ids: Any) -> np.ndarray:
-        ids = np.asarray(env_ids)
-        if ids.dtype == np.bool_ or ids.ndim != 1 or not (ids.dtype.kind in "iu" and len(ids)):
-            raise EnvIdError(
-                f"env_ids got {describe(ids)}; expected int32[n] of numbers from 0 to"
-                f" {self.num_envs - 1}, at least one."
-            )
-        if ids.min() < 0 or ids.max() >= self.num_envs:
-            wrong = ids[(ids < 0) | (ids >= self.num_envs)]
-            raise EnvIdError(
-                f"env_ids got {_short(wrong.tolist())}; environments are numbered from 0 to"
-                f" {self.num_envs - 1}."
-            )
-        if len(np.unique(ids)) != len(ids):
-            values, counts = np.unique(ids, return_counts=True)
-            raise EnvIdError(
-                f"env_ids got {_short(values[counts > 1].tolist())} more than once."
-                "  Send each environment one action, then wait for it."
-            )
-        return ids.astype(np.int32)
+        return checked_ids(env_ids, self.num_envs)
 
     def _are_all(self, env_ids: Any) -> bool:
         return np.array_equal(env_ids, self._every_id)
@@ -859,238 +840,6 @@ class Pool(gymnasium.vector.VectorEnv):
 
     def __del__(self) -> None:  # Gymnasium's closes; ours does so by a finalizer
         pass
-
-
-class _Rows:
-    """Arrays that rows of an answer are copied together in."""
-
-    def __init__(self, settings: Settings, size: int) -> None:
-        self._settings = settings
-        leaves = leaves_of(settings.observation_space)
-        self._observation = [np.empty((size, *leaf.shape), leaf.dtype) for leaf in leaves]
-        self._reward = np.empty(size)
-        self._terminated, self._truncated = np.empty(size, bool), np.empty(size, bool)
-
-    def gather(self, answer: Any, ids: np.ndarray) -> tuple[Any, ...]:
-        count = len(ids)
-        observation = iter(
-            [
-                # "clip" spares a second copy; the numbers are in range.
-                np.take(source, ids, axis=0, out=target[:count], mode="clip")
-                for source, target in zip(answer.observation, self._observation, strict=True)
-            ]
-        )
-        return (
-            tree_of(self._settings.observation_space, observation),
-            np.take(answer.reward, ids, out=self._reward[:count], mode="clip"),
-            np.take(answer.terminated, ids, out=self._terminated[:count], mode="clip"),
-            np.take(answer.truncated, ids, out=self._truncated[:count], mode="clip"),
-            _fields_of(self._settings, [array[ids] for array in answer.fields]),
-        )
-
-
-def _fields_of(settings: Settings, arrays: list[np.ndarray]) -> dict[str, Any]:
-    leaves = iter(arrays)
-    return {name: tree_of(space, leaves) for name, space in settings.info_fields.items()}
-
-
-def _action_taker(settings: Settings, arrays: list[np.ndarray]) -> Callable[..., None]:
-    """A function that checks actions and copies them to where workers read them."""
-    space = settings.action_space
-    leaves = leaves_of(space)
-    takers = [
-        _leaf_taker(leaf, _sub_space(space, leaf), array, bool(settings.validate))
-        for leaf, array in zip(leaves, arrays, strict=True)
-    ]
-    if len(leaves) == 1 and not leaves[0].path:
-        return takers[0]
-
-    def take(actions: Any, ids: np.ndarray | None, count: int) -> None:
-        try:
-            parts = _leaves(actions, space)
-        except (KeyError, IndexError, TypeError) as error:
-            raise ActionError(
-                f"actions are {describe(actions)}; expected a tree like {space}, with one row for"
-                " each environment in every array."
-            ) from error
-        for taker, part in zip(takers, parts, strict=True):
-            taker(part, ids, count)
-
-    return take
-
-
-def _leaf_taker(
-    leaf: Leaf, space: gymnasium.Space, array: np.ndarray, validate: bool
-) -> Callable[[Any, np.ndarray | None, int], None]:
-    at = "".join(f"[{key!r}]" for key in leaf.path)
-    kinds = {"f": "fiu", "i": "iu", "u": "iu", "b": "b"}.get(leaf.dtype.kind, leaf.dtype.kind)
-    if isinstance(space, gymnasium.spaces.MultiBinary):
-        kinds = "iub"
-    check = _value_check(space) if validate else None
-    quick = _quick_taker(space, array, validate)
-
-    def take(actions: Any, ids: np.ndarray | None, count: int) -> None:
-        if ids is None and quick is not None and quick(actions):
-            return
-        actions = np.asarray(actions)
-        if actions.shape != (count, *leaf.shape) or actions.dtype.kind not in kinds:
-            raise ActionError(
-                f"actions{at} are {describe(actions)}; expected"
-                f" {leaf.dtype}{[count, *leaf.shape]}.  Pass one for each environment."
-            )
-        if check is not None:
-            check(actions, at)
-        if ids is None:
-            array[...] = actions
-        else:
-            array[ids] = actions
-
-    return take
-
-
-def _quick_taker(
-    space: gymnasium.Space, array: np.ndarray, validate: bool
-) -> Callable[[Any], bool] | None:
-    """Takes what agents mostly give, and is fast; False where it has to be looked at."""
-    if not (isinstance(space, gymnasium.spaces.Discrete) and array.dtype == np.int64 and validate):
-        return None
-    start, count, shape, dtype = int(space.start), int(space.n), array.shape, array.dtype
-    if start:
-        return None
-    # Negative ones are huge without their sign: one comparison for both ends.
-    unsigned, largest = array.view(np.uint64), np.maximum.reduce
-
-    def take(actions: Any) -> bool:
-        if type(actions) is not np.ndarray or actions.dtype != dtype or actions.shape != shape:
-            return False
-        array[...] = actions
-        return largest(unsigned) < count
-
-    return take
-
-
-def _value_check(space: gymnasium.Space) -> Callable[[np.ndarray, str], None] | None:
-    if isinstance(space, gymnasium.spaces.Discrete):
-        start, count = int(space.start), int(space.n)
-    elif isinstance(space, gymnasium.spaces.MultiDiscrete):
-        start, count = space.start, space.nvec
-    elif isinstance(space, gymnasium.spaces.MultiBinary):
-        start, count = 0, 2
-    else:
-        kind = np.dtype(space.dtype).kind
-        return _refuse_nan if kind == "f" else _beyond_check(space.dtype) if kind in "iu" else None
-
-    def check(actions: np.ndarray, at: str) -> None:
-        shifted = actions.astype(np.int64) - start  # which a narrow dtype may not hold
-        wrong = (shifted < 0) | (shifted >= count)
-        if wrong.any():
-            row = int(np.argwhere(wrong)[0][0])
-            raise ActionError(f"action {row}{at} is {actions[row]}; it is not in {space}.")
-
-    return check
-
-
-def _beyond_check(dtype: Any) -> Callable[[np.ndarray, str], None]:
-    limits = np.iinfo(dtype)
-
-    def check(actions: np.ndarray, at: str) -> None:
-        if np.can_cast(actions.dtype, dtype):
-            return
-        wrong = (actions < limits.min) | (actions > limits.max)
-        if wrong.any():
-            row = int(np.argwhere(wrong)[0][0])
-            raise ActionError(
-                f"action {row}{at} is {actions[row]}; it does not fit {limits.dtype}."
-            )
-
-    return check
-
-
-def _refuse_nan(actions: np.ndarray, at: str) -> None:
-    if np.isnan(actions).any():
-        row = int(np.argwhere(np.isnan(actions))[0][0])
-        raise ActionError(f"action {row}{at} is not a number: {actions[row]}.")
-
-
-def _sub_space(space: Any, leaf: Leaf) -> gymnasium.Space:
-    for key in leaf.path:
-        space = space.spaces[key]
-    return space
-
-
-def _leaves(tree: Any, space: gymnasium.Space) -> list[Any]:
-    if isinstance(space, gymnasium.spaces.Dict):
-        if set(tree) != set(space.spaces):
-            raise KeyError(f"{sorted(tree)} for {sorted(space.spaces)}")
-        return [leaf for key, sub in space.spaces.items() for leaf in _leaves(tree[key], sub)]
-    if isinstance(space, gymnasium.spaces.Tuple):
-        if len(tree) != len(space.spaces):
-            raise IndexError(f"{len(tree)} for {len(space.spaces)}")
-        return [leaf for i, sub in enumerate(space.spaces) for leaf in _leaves(tree[i], sub)]
-    return [tree]
-
-
-def _spread(infos: Mapping[str, Any], ids: np.ndarray, size: int) -> dict[str, Any]:
-    """Infos of some environments as those of all, with masks that tell whose they are."""
-    spread: dict[str, Any] = {}
-    for name, value in infos.items():
-        if isinstance(value, Mapping):
-            spread[name] = _spread(value, ids, size)
-        elif isinstance(value, tuple):
-            spread[name] = tuple(_spread({"": each}, ids, size)[""] for each in value)
-        else:
-            empty = None if value.dtype == object else 0
-            spread[name] = np.full((size, *value.shape[1:]), empty, value.dtype)
-            spread[name][ids] = value
-    return spread
-
-
-def _copied(tree: Any) -> Any:
-    if isinstance(tree, dict):
-        return {key: _copied(value) for key, value in tree.items()}
-    if isinstance(tree, tuple):
-        return tuple(map(_copied, tree))
-    return tree.copy()
-
-
-def _seeds(seed: Any, ids: np.ndarray) -> Any:
-    """int64 for each of `ids`; -1 for none."""
-    if seed is None:
-        return -1
-    if isinstance(seed, (int, np.integer)) and not isinstance(seed, bool):
-        seeds: list[Any] = [int(seed) + int(i) for i in ids]
-    else:
-        seeds = list(seed) if isinstance(seed, (Sequence, np.ndarray)) else [seed]
-    if len(seeds) != len(ids):
-        raise SeedError(
-            f"reset got {len(seeds)} seeds for {len(ids)} environments."
-            "  Pass one for each, or a single number."
-        )
-    for each in seeds:
-        is_number = isinstance(each, (int, np.integer)) and not isinstance(each, bool)
-        if each is not None and not (is_number and 0 <= each < 2**63):
-            raise SeedError(f"reset got the seed {each!r}; expected whole numbers from 0 on.")
-    return [-1 if each is None else int(each) for each in seeds]
-
-
-def _without_mask(
-    options: dict[str, Any] | None, num_envs: int
-) -> tuple[dict[str, Any] | None, np.ndarray | None]:
-    if not options or "reset_mask" not in options:
-        return options, None
-    mask = np.asarray(options["reset_mask"])
-    if mask.shape != (num_envs,) or mask.dtype != np.bool_ or not mask.any():
-        raise PoolError(
-            f"options['reset_mask'] got {describe(mask)} with {int(np.count_nonzero(mask))} true;"
-            f" expected bool[{num_envs}] with at least one true."
-        )
-    rest = {name: value for name, value in options.items() if name != "reset_mask"}
-    return rest or None, mask
-
-
-def _short(numbers: Sequence[int], limit: int = 8) -> str:
-    shown = ", ".join(map(str, numbers[:limit]))
-    return f"[{shown}]" if len(numbers) <= limit else f"[{shown}, ... {len(numbers)} in all]"
 
 
 _pools: "weakref.WeakSet[Pool]" = weakref.WeakSet()

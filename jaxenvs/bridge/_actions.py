@@ -1,0 +1,135 @@
+"""Actions on their way to the workers: checked, and copied to where those read them."""
+
+from collections.abc import Callable
+from typing import Any
+
+import gymnasium
+import numpy as np
+
+from jaxenvs.bridge._layout import Leaf, leaves_in, leaves_of
+from jaxenvs.bridge.backends.base import Settings
+from jaxenvs.errors import ActionError, describe
+
+
+def action_taker(settings: Settings, arrays: list[np.ndarray]) -> Callable[..., None]:
+    """A function that checks actions and copies them to where workers read them."""
+    space = settings.action_space
+    leaves = leaves_of(space)
+    takers = [
+        _leaf_taker(leaf, _sub_space(space, leaf), array, bool(settings.validate))
+        for leaf, array in zip(leaves, arrays, strict=True)
+    ]
+    if len(leaves) == 1 and not leaves[0].path:
+        return takers[0]
+
+    def take(actions: Any, ids: np.ndarray | None, count: int) -> None:
+        try:
+            parts = leaves_in(actions, space)
+        except (KeyError, IndexError, TypeError) as error:
+            raise ActionError(
+                f"actions are {describe(actions)}; expected a tree like {space}, with one row for"
+                " each environment in every array."
+            ) from error
+        for taker, part in zip(takers, parts, strict=True):
+            taker(part, ids, count)
+
+    return take
+
+
+def _leaf_taker(
+    leaf: Leaf, space: gymnasium.Space, array: np.ndarray, validate: bool
+) -> Callable[[Any, np.ndarray | None, int], None]:
+    at = "".join(f"[{key!r}]" for key in leaf.path)
+    kinds = {"f": "fiu", "i": "iu", "u": "iu", "b": "b"}.get(leaf.dtype.kind, leaf.dtype.kind)
+    if isinstance(space, gymnasium.spaces.MultiBinary):
+        kinds = "iub"
+    check = _value_check(space) if validate else None
+    quick = _quick_taker(space, array, validate)
+
+    def take(actions: Any, ids: np.ndarray | None, count: int) -> None:
+        if ids is None and quick is not None and quick(actions):
+            return
+        actions = np.asarray(actions)
+        if actions.shape != (count, *leaf.shape) or actions.dtype.kind not in kinds:
+            raise ActionError(
+                f"actions{at} are {describe(actions)}; expected"
+                f" {leaf.dtype}{[count, *leaf.shape]}.  Pass one for each environment."
+            )
+        if check is not None:
+            check(actions, at)
+        if ids is None:
+            array[...] = actions
+        else:
+            array[ids] = actions
+
+    return take
+
+
+def _quick_taker(
+    space: gymnasium.Space, array: np.ndarray, validate: bool
+) -> Callable[[Any], bool] | None:
+    """Takes what agents mostly give, and is fast; False where it has to be looked at."""
+    if not (isinstance(space, gymnasium.spaces.Discrete) and array.dtype == np.int64 and validate):
+        return None
+    start, count, shape, dtype = int(space.start), int(space.n), array.shape, array.dtype
+    if start:
+        return None
+    # Negative ones are huge without their sign: one comparison for both ends.
+    unsigned, largest = array.view(np.uint64), np.maximum.reduce
+
+    def take(actions: Any) -> bool:
+        if type(actions) is not np.ndarray or actions.dtype != dtype or actions.shape != shape:
+            return False
+        array[...] = actions
+        return largest(unsigned) < count
+
+    return take
+
+
+def _value_check(space: gymnasium.Space) -> Callable[[np.ndarray, str], None] | None:
+    if isinstance(space, gymnasium.spaces.Discrete):
+        start, count = int(space.start), int(space.n)
+    elif isinstance(space, gymnasium.spaces.MultiDiscrete):
+        start, count = space.start, space.nvec
+    elif isinstance(space, gymnasium.spaces.MultiBinary):
+        start, count = 0, 2
+    else:
+        kind = np.dtype(space.dtype).kind
+        return _refuse_nan if kind == "f" else _beyond_check(space.dtype) if kind in "iu" else None
+
+    def check(actions: np.ndarray, at: str) -> None:
+        shifted = actions.astype(np.int64) - start  # which a narrow dtype may not hold
+        wrong = (shifted < 0) | (shifted >= count)
+        if wrong.any():
+            row = int(np.argwhere(wrong)[0][0])
+            raise ActionError(f"action {row}{at} is {actions[row]}; it is not in {space}.")
+
+    return check
+
+
+def _beyond_check(dtype: Any) -> Callable[[np.ndarray, str], None]:
+    limits = np.iinfo(dtype)
+
+    def check(actions: np.ndarray, at: str) -> None:
+        if np.can_cast(actions.dtype, dtype):
+            return
+        wrong = (actions < limits.min) | (actions > limits.max)
+        if wrong.any():
+            row = int(np.argwhere(wrong)[0][0])
+            raise ActionError(
+                f"action {row}{at} is {actions[row]}; it does not fit {limits.dtype}."
+            )
+
+    return check
+
+
+def _refuse_nan(actions: np.ndarray, at: str) -> None:
+    if np.isnan(actions).any():
+        row = int(np.argwhere(np.isnan(actions))[0][0])
+        raise ActionError(f"action {row}{at} is not a number: {actions[row]}.")
+
+
+def _sub_space(space: Any, leaf: Leaf) -> gymnasium.Space:
+    for key in leaf.path:
+        space = space.spaces[key]
+    return space

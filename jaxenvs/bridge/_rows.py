@@ -1,0 +1,65 @@
+"""Rows of a batch, copied together or taken apart."""
+
+from collections.abc import Mapping
+from typing import Any
+
+import numpy as np
+
+from jaxenvs.bridge._layout import leaves_of, tree_of
+from jaxenvs.bridge.backends.base import Settings
+
+
+class Rows:
+    """Arrays that rows of an answer are copied together in."""
+
+    def __init__(self, settings: Settings, size: int) -> None:
+        self._settings = settings
+        leaves = leaves_of(settings.observation_space)
+        self._observation = [np.empty((size, *leaf.shape), leaf.dtype) for leaf in leaves]
+        self._reward = np.empty(size)
+        self._terminated, self._truncated = np.empty(size, bool), np.empty(size, bool)
+
+    def gather(self, answer: Any, ids: np.ndarray) -> tuple[Any, ...]:
+        count = len(ids)
+        observation = iter(
+            [
+                # "clip" spares a second copy; the numbers are in range.
+                np.take(source, ids, axis=0, out=target[:count], mode="clip")
+                for source, target in zip(answer.observation, self._observation, strict=True)
+            ]
+        )
+        return (
+            tree_of(self._settings.observation_space, observation),
+            np.take(answer.reward, ids, out=self._reward[:count], mode="clip"),
+            np.take(answer.terminated, ids, out=self._terminated[:count], mode="clip"),
+            np.take(answer.truncated, ids, out=self._truncated[:count], mode="clip"),
+            fields_of(self._settings, [array[ids] for array in answer.fields]),
+        )
+
+
+def fields_of(settings: Settings, arrays: list[np.ndarray]) -> dict[str, Any]:
+    leaves = iter(arrays)
+    return {name: tree_of(space, leaves) for name, space in settings.info_fields.items()}
+
+
+def copied(tree: Any) -> Any:
+    if isinstance(tree, dict):
+        return {key: copied(value) for key, value in tree.items()}
+    if isinstance(tree, tuple):
+        return tuple(map(copied, tree))
+    return tree.copy()
+
+
+def spread(infos: Mapping[str, Any], ids: np.ndarray, size: int) -> dict[str, Any]:
+    """Infos of some environments as those of all, with masks that tell whose they are."""
+    found: dict[str, Any] = {}
+    for name, value in infos.items():
+        if isinstance(value, Mapping):
+            found[name] = spread(value, ids, size)
+        elif isinstance(value, tuple):
+            found[name] = tuple(spread({"": each}, ids, size)[""] for each in value)
+        else:
+            empty = None if value.dtype == object else 0
+            found[name] = np.full((size, *value.shape[1:]), empty, value.dtype)
+            found[name][ids] = value
+    return found
