@@ -65,15 +65,16 @@ class Chosen:
 
     def _measured(self, batch_size: int) -> tuple[Way, Backend, str]:
         count = len(self._env_fns)
-        load = Load()
         try:
-            scout, facts, found = scouted(self._env_fns[0], MEASURED_SECONDS)
+            scout, facts = scouted(self._env_fns[0])
         except PoolError as error:
             if self._only is not None or not self._may_serve:
                 raise
             why = f"they cannot be sent to another process: {error}"
             return Way("serial"), SerialBackend(self._env_fns), why
         try:
+            load = Load()
+            found = scout.measure(MEASURED_SECONDS)
             if facts["is_coroutine"] and self._only is None:
                 way, why = Way("asyncio"), "their calls are coroutines"
             elif found is None:

@@ -503,8 +503,8 @@ def _packed(message: Any, what: str) -> bytes:
         ) from error
 
 
-def scouted(env_fn: Callable[[], Any], seconds: float) -> tuple[_Process, Any, Any]:
-    """A worker with one environment, the facts of that, and what `measure` found of it.
+def scouted(env_fn: Callable[[], Any]) -> tuple[_Process, Any]:
+    """A worker with one environment, and the facts of that.
 
     Raises:
         PoolError, Broken: as `ProcessBackend`.
@@ -513,7 +513,7 @@ def scouted(env_fn: Callable[[], Any], seconds: float) -> tuple[_Process, Any, A
     process = _started(0, [env_fn], 0)
     try:
         (facts,) = process.made()
-        return process, facts, process.measure(seconds)
+        return process, facts
     except BaseException:
         process.discard()
         raise

@@ -54,7 +54,6 @@ class SharedBackend(Backend):
 
     def attach(self, settings: Settings) -> None:
         self._others.attach(settings)
-        self._others.words.set_home(-1)  # the caller's core is the caller's
         self.plan, self.arrays = self._others.plan, self._others.arrays
         self._mine.attach_to(settings, self.plan, self.arrays)
 
