@@ -58,7 +58,7 @@ def test_options_of_pools_and_parameters_of_environments_are_passed_on():
         "gymnasium/HostCounter-v0",
         3,
         autoreset="next_step",
-        backend="serial",
+        backend="thread",
         batch_size=2,
         timeout=9.0,
         on_failure="restart",
@@ -68,7 +68,7 @@ def test_options_of_pools_and_parameters_of_environments_are_passed_on():
         number=7,
     )
     pool = env.pools[0]
-    assert (pool.backend, pool.batch_size, pool.autoreset_mode) == ("serial", 2, "next_step")
+    assert (pool.backend, pool.batch_size, pool.autoreset_mode) == ("thread", 2, "next_step")
     assert pool._timeout == 9.0 and pool._on_failure == "restart" and env.path == "callback"
     timestep = stepped(env, 2)
     assert timestep.final_observation is None

@@ -47,7 +47,7 @@ def _leaf_taker(
     quick = _quick_taker(space, array, validate)
 
     def take(actions: Any, ids: np.ndarray | None, count: int) -> None:
-        if ids is None and quick is not None and quick(actions):
+        if quick is not None and quick(actions, ids):
             return
         actions = np.asarray(actions)
         if actions.shape != (count, *leaf.shape) or actions.dtype.kind not in kinds:
@@ -67,7 +67,7 @@ def _leaf_taker(
 
 def _quick_taker(
     space: gymnasium.Space, array: np.ndarray, validate: bool
-) -> Callable[[Any], bool] | None:
+) -> Callable[[Any, np.ndarray | None], bool] | None:
     """Takes what agents mostly give, and is fast; False where it has to be looked at."""
     if not (isinstance(space, gymnasium.spaces.Discrete) and array.dtype == np.int64 and validate):
         return None
@@ -77,11 +77,16 @@ def _quick_taker(
     # Negative ones are huge without their sign: one comparison for both ends.
     unsigned, largest = array.view(np.uint64), np.maximum.reduce
 
-    def take(actions: Any) -> bool:
-        if type(actions) is not np.ndarray or actions.dtype != dtype or actions.shape != shape:
+    def take(actions: Any, ids: np.ndarray | None) -> bool:
+        if type(actions) is not np.ndarray or actions.dtype != dtype:
             return False
-        array[...] = actions
-        return largest(unsigned) < count
+        if ids is None and actions.shape == shape:
+            array[...] = actions
+            return bool(largest(unsigned) < count)
+        if ids is None or actions.shape != ids.shape:
+            return False
+        array[ids] = actions
+        return bool(largest(actions.view(np.uint64)) < count)
 
     return take
 

@@ -26,7 +26,8 @@ def checked_ids(env_ids: Any, num_envs: int) -> np.ndarray:
             f"env_ids got {short(wrong.tolist())}; environments are numbered from 0 to"
             f" {num_envs - 1}."
         )
-    if len(np.unique(ids)) != len(ids):
+    # A set is faster for few, sorting for many.
+    if (len(set(ids.tolist())) if len(ids) < 64 else len(np.unique(ids))) != len(ids):
         values, counts = np.unique(ids, return_counts=True)
         raise EnvIdError(
             f"env_ids got {short(values[counts > 1].tolist())} more than once."

@@ -24,15 +24,15 @@ class Rows:
         observation = iter(
             [
                 # "clip" spares a second copy; the numbers are in range.
-                np.take(source, ids, axis=0, out=target[:count], mode="clip")
+                source.take(ids, 0, target[:count], "clip")
                 for source, target in zip(answer.observation, self._observation, strict=True)
             ]
         )
         return (
             tree_of(self._settings.observation_space, observation),
-            np.take(answer.reward, ids, out=self._reward[:count], mode="clip"),
-            np.take(answer.terminated, ids, out=self._terminated[:count], mode="clip"),
-            np.take(answer.truncated, ids, out=self._truncated[:count], mode="clip"),
+            answer.reward.take(ids, 0, self._reward[:count], "clip"),
+            answer.terminated.take(ids, 0, self._terminated[:count], "clip"),
+            answer.truncated.take(ids, 0, self._truncated[:count], "clip"),
             fields_of(self._settings, [array[ids] for array in answer.fields]),
         )
 

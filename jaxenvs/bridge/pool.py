@@ -131,6 +131,8 @@ class Pool(gymnasium.vector.VectorEnv):
         # What infos are made for: the end of an episode tells something under same-step only.
         ends = _lines.DONE if self.autoreset_mode == "same_step" else 0
         self._telling = _lines.INFO | ends
+        self._some_masks = self._masks(batch_size)
+        self._received: np.ndarray | None = None  # the numbers that the latest `recv` returned
         self._field_masks = {f"_{name}": self._every_true for name in settings.info_fields}
         self._lock_step = backend.lock_step(self._patience)
         self._infos = {
@@ -372,7 +374,8 @@ class Pool(gymnasium.vector.VectorEnv):
             if self.batch_size == self.num_envs and (env_ids is None or self._are_all(env_ids)):
                 self.step_async(actions)
             else:
-                self._begin_step(actions, self._every_id if env_ids is None else self._ids(env_ids))
+                ids = self._every_id if env_ids is None else self._ids(env_ids)
+                self._begin_step(actions, ids)
 
     def recv(self) -> Batch:
         """Waits for the first `batch_size` environments that finish what they were sent.
@@ -396,7 +399,8 @@ class Pool(gymnasium.vector.VectorEnv):
             return self._collect(np.empty(count, np.int32), keep=True)
 
     def _begin_step(self, actions: Any, ids: np.ndarray) -> None:
-        self._refuse_busy("send", ids)
+        if ids is not self._received or self._all_pending is not None or self.closed:
+            self._refuse_busy("send", ids)
         if not self._all_ready and not self._ready[ids].all():
             missing = ids[~self._ready[ids]].tolist()
             raise PoolError(
@@ -407,6 +411,7 @@ class Pool(gymnasium.vector.VectorEnv):
         self._start_some(STEP, ids)
 
     def _start_all(self, op: int) -> None:
+        self._received = None
         self._buffer ^= 1
         self._all_pending = op
         try:
@@ -419,6 +424,7 @@ class Pool(gymnasium.vector.VectorEnv):
             raise
 
     def _start_some(self, op: int, ids: np.ndarray) -> None:
+        self._received = None
         self._busy[ids] = True
         self._num_busy += len(ids)
         try:
@@ -460,7 +466,7 @@ class Pool(gymnasium.vector.VectorEnv):
         """After Ctrl-C nobody knows how far environments came, so they have to be reset."""
         self._all_pending, self._num_busy, self._all_ready = None, 0, False
         self._busy[:] = self._ready[:] = False
-        self._left, self._was_cut = None, True
+        self._left, self._was_cut, self._received = None, True, None
 
     def _drain(self) -> None:
         """Waits for what was begun before Ctrl-C, for nobody."""
@@ -534,7 +540,9 @@ class Pool(gymnasium.vector.VectorEnv):
         self._num_busy -= len(ids)
         if self._backend.makes_batches:
             return self._ready_made(status, order)
-        infos: dict[str, Any] = {"env_id": ids}
+        if order is None and not self._copy:  # as given back to `send`, it needs no second look
+            ids.flags.writeable = False
+            self._received = ids
         attended = status & _lines.ATTENTION or self._look_for_restarts
         if attended:
             self._attend(status)
@@ -546,17 +554,26 @@ class Pool(gymnasium.vector.VectorEnv):
             self._latest ^= 1
             rows = self._batches[self._latest]
         observation, reward, terminated, truncated, fields = rows.gather(answer, ids)
-        infos["elapsed_step"] = arrays.elapsed[ids]
-        infos["restarted"] = (
-            self._take_restarted(ids) if attended else self._every_false[: len(ids)]
-        )
-        infos.update(fields)
-        every = self._every_true[: len(ids)]
-        infos.update({f"_{name}": every for name in tuple(infos)})
-        done = terminated | truncated
-        if done.any() or answer.info_size[ids].any():
-            self._add_infos(infos, buffer, ids, done)
+        count = len(ids)
+        infos = {
+            "env_id": ids,
+            "elapsed_step": arrays.elapsed[ids],
+            "restarted": self._take_restarted(ids) if attended else self._every_false[:count],
+            **fields,
+            **(self._some_masks if count == self.batch_size else self._masks(count)),
+        }
+        done = None
+        if answer.final_observation:
+            done = terminated | truncated
+        if answer.info_size[ids].any() or (done is not None and done.any()):
+            self._add_infos(infos, buffer, ids, terminated | truncated)
         return observation, reward, terminated, truncated, infos
+
+    def _masks(self, count: int) -> dict[str, np.ndarray]:
+        """The masks of entries that every row of a batch has."""
+        every = self._every_true[:count]
+        names = ("env_id", "elapsed_step", "restarted", *self._settings.info_fields)
+        return {f"_{name}": every for name in names}
 
     def _ready_made(self, status: int, order: np.ndarray | None = None) -> Batch:
         """What the backend made itself, its rows in the order of some environments."""
@@ -750,6 +767,8 @@ class Pool(gymnasium.vector.VectorEnv):
             )
 
     def _ids(self, env_ids: Any) -> np.ndarray:
+        if env_ids is self._received and env_ids is not None:
+            return env_ids  # it cannot be written to, and nothing has begun since
         return checked_ids(env_ids, self.num_envs)
 
     def _are_all(self, env_ids: Any) -> bool:

@@ -89,7 +89,7 @@ def test_cycles_of_making_and_closing_leave_nothing(backend, cycles):
         _cycle(backend, i)
     gc.collect()
     assert census() == before
-    assert before["segments"] == 0 and before["processes"] >= 1
+    assert before["processes"] >= 1
 
 
 def test_a_closed_pool_gives_its_memory_back_at_once(backend):

@@ -26,10 +26,7 @@ JX_EXPORT int jaxenvs_step_all(jx_pool *pool, uint32_t request, int64_t timeout_
 /* Asks for `op` of `count` instances, whose workers are `owners`. */
 JX_EXPORT void jaxenvs_ask_some(jx_pool *pool, uint32_t op, uint32_t buffer,
                                 const int32_t *instances, const int32_t *owners, uint32_t count) {
-  for (uint32_t i = 0; i < count; i++) {
-    uint32_t request = JX_REQUEST(op, buffer, instances[i]);
-    jx_ask(pool, (uint32_t)owners[i], &request, 1);
-  }
+  jx_ask_some(pool, (int)op, buffer, instances, owners, count);
 }
 
 JX_EXPORT void jaxenvs_ask(jx_pool *pool, uint32_t w, uint32_t request) {

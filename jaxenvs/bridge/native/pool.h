@@ -147,14 +147,34 @@ static inline int jx_wait(uint32_t *word, uint32_t target, uint32_t *asleep, int
 
 /* --- the caller's side ------------------------------------------------------------------- */
 
-/* Puts `count` requests before worker w. */
-static inline void jx_ask(jx_pool *pool, uint32_t w, const uint32_t *requests, uint32_t count) {
+/* Puts `count` requests before worker w, who may sleep on. */
+static inline void jx_leave(jx_pool *pool, uint32_t w, const uint32_t *requests, uint32_t count) {
   jx_line *line = &pool->lines[w];
   uint32_t *ring = pool->requests + (size_t)w * pool->request_room;
   uint32_t asked = line->asked;
   for (uint32_t i = 0; i < count; i++) ring[(asked + i) & (pool->request_room - 1)] = requests[i];
   jx_store(&line->asked, asked + count);
-  if (jx_load(&line->worker_asleep)) jx_wake(&line->asked);
+}
+
+static inline void jx_rouse(jx_pool *pool, uint32_t w) {
+  if (jx_load(&pool->lines[w].worker_asleep)) jx_wake(&pool->lines[w].asked);
+}
+
+/* Puts `count` requests before worker w. */
+static inline void jx_ask(jx_pool *pool, uint32_t w, const uint32_t *requests, uint32_t count) {
+  jx_leave(pool, w, requests, count);
+  jx_rouse(pool, w);
+}
+
+/* Asks for `op` of `count` instances, whose workers are `owners`. First all can be seen, by who is
+ * awake, and then the others are woken: one that wakes may take this core for a while. */
+static inline void jx_ask_some(jx_pool *pool, int op, uint32_t buffer, const int32_t *instances,
+                               const int32_t *owners, uint32_t count) {
+  for (uint32_t i = 0; i < count; i++) {
+    uint32_t request = JX_REQUEST(op, buffer, instances[i]);
+    jx_leave(pool, (uint32_t)owners[i], &request, 1);
+  }
+  for (uint32_t i = 0; i < count; i++) jx_rouse(pool, (uint32_t)owners[i]);
 }
 
 /* Keeps workers off the caller's core as far as there are others, and the one at home on it. They

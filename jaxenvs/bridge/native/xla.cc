@@ -340,14 +340,25 @@ int64_t num_pending(jx_hosted *h) {
   return pending;
 }
 
+// Asks for `op` of some instances, in a buffer.
+void ask(jx_hosted *h, int op, int buffer, const std::vector<int32_t> &ids) {
+  std::vector<int32_t> owners;
+  for (int32_t id : ids) owners.push_back(h->owners[id]);
+  jx_ask_some(h->pool, op, (uint32_t)buffer, ids.data(), owners.data(), (uint32_t)ids.size());
+}
+
 ffi::Error ask_some(jx_hosted *h, int op, const Rows &rows) {
+  std::vector<int32_t> ids;
   for (int64_t i = 0; i < rows.count; i++) {
     int32_t id = (int32_t)rows[i];
-    if (h->busy[id]) return check_ids(h, Rows{&id, 1}, false);  // the same one twice
+    if (h->busy[id]) {  // the same one twice
+      for (int32_t each : ids) h->busy[each] = 0;
+      return check_ids(h, Rows{&id, 1}, true);
+    }
     h->busy[id] = 1;
-    uint32_t request = JX_REQUEST(op, h->buffer_of_some, id);
-    jx_ask(h->pool, (uint32_t)h->owners[id], &request, 1);
+    ids.push_back(id);
   }
+  ask(h, op, h->buffer_of_some, ids);
   return ffi::Error::Success();
 }
 
@@ -459,10 +470,7 @@ ffi::Error call(ffi::RemainingArgs args, ffi::RemainingRets rets, int32_t operat
       if (error.failure()) return error;
       if (!copy_in(*args.get<ffi::AnyBuffer>(2), h->seeds, 0, all))
         return wrong("seeds do not fit the pool " + std::string(h->name));
-      for (int32_t i : ids) {
-        uint32_t request = JX_REQUEST(JX_RESET, h->buffer, i);
-        jx_ask(h->pool, (uint32_t)h->owners[i], &request, 1);
-      }
+      ask(h, JX_RESET, h->buffer, ids);
       error = wait_all(h);
       if (error.failure()) return error;
       // Rows that were not reset are filled in with what they had; the program keeps its own.
