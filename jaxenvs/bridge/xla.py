@@ -112,7 +112,9 @@ class HostEnv(VectorEnv[HostState]):
                 " device of the mesh, or one pool and no mesh."
             )
         self._hosted = tuple(map(Hosted.of, self.pools))
-        self._wants_final = final_observation
+        # Where episodes do not end and begin in one step, the last observation is the one shown.
+        self._shows_final = final_observation
+        self._wants_final = final_observation and self.autoreset == "same_step"
         self.path = _chosen_path(path, self._hosted)
         self._observation_space = from_gymnasium(first.single_observation_space)
         self._action_space = from_gymnasium(first.single_action_space)
@@ -246,9 +248,14 @@ class HostEnv(VectorEnv[HostState]):
             terminated=terminated,
             truncated=truncated,
             info=info,
-            final_observation=tree_of(space, leaves) if self._wants_final else None,
+            final_observation=self._final(observation, space, leaves),
         )
         return HostState(token=token), timestep
+
+    def _final(self, observation: Any, space: Any, leaves: Any) -> Any:
+        if self._wants_final:
+            return tree_of(space, leaves)
+        return observation if self._shows_final else None
 
     def _actions(self, action: Any, count: int) -> list[Any]:
         action = checked_action(self._action_space, action, count, self.pools[0].name)

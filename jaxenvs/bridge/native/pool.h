@@ -29,11 +29,11 @@
 /* One for each worker. The caller writes the first 64 bytes, the worker the last: two cache
  * lines, so that neither side takes the other's away by writing its own. */
 typedef struct {
-  uint32_t asked;         /* futex: requests put into the ring, ever */
+  uint32_t asked;         /* requests put into the ring, ever */
   uint32_t caller_asleep; /* the caller sleeps on `done` */
   uint32_t unused0[14];
   uint32_t done;          /* futex: requests finished, ever */
-  uint32_t worker_asleep; /* the worker sleeps on `asked` */
+  uint32_t worker_asleep; /* the worker sleeps on its bell until more is asked */
   uint32_t current;       /* the instance at work, plus 1; 0 between two; kept under a timeout */
   uint32_t noted[2];      /* JX_INFO, JX_DONE of the last batch in each buffer */
   uint32_t unused1[11];
@@ -50,8 +50,10 @@ typedef struct {
   int32_t home;           /* the worker that shares the caller's core, or -1 */
   uint32_t take_spin_ns;  /* likewise of the caller, where it waits for whoever is first */
   uint32_t away;          /* nobody is at home: the caller has something else to do meanwhile */
-  uint32_t unused1[12];
+  uint32_t bells[8];      /* futexes: 32 workers sleep on each, and one call wakes any of them */
+  uint32_t unused1[4];
 } jx_header;
+#define JX_BELLS 8
 
 /* What a process knows of the shared memory; every process fills in its own. */
 typedef struct {
@@ -111,26 +113,33 @@ static inline void jx_wake(uint32_t *word) {
   syscall(SYS_futex, word, FUTEX_WAKE, 1, NULL, NULL, 0);
 }
 
+#define JX_NAP 100000000 /* after so long who sleeps looks by itself, should a wake-up be lost */
+
+/* Looks for `word` to reach `target` for a while; whether it did. */
+static inline int jx_spin(const uint32_t *word, uint32_t target, int64_t spin_ns) {
+  if (jx_reached(word, target)) return 1;
+  if (spin_ns <= 0) return 0;
+  int64_t end = jx_now() + spin_ns;
+  do {
+    for (int i = 0; i < 32; i++) {
+      if (jx_reached(word, target)) return 1;
+      jx_pause();
+    }
+  } while (jx_now() < end);
+  return 0;
+}
+
 /* Waits until `word` reaches `target`. `asleep` tells the other side whether to wake us.
  * deadline: jx_now() from which to give up; negative waits for ever. */
 static inline int jx_wait(uint32_t *word, uint32_t target, uint32_t *asleep, int64_t spin_ns,
                           int64_t deadline) {
-  if (jx_reached(word, target)) return JX_OK;
-  if (spin_ns > 0) {
-    int64_t end = jx_now() + spin_ns;
-    do {
-      for (int i = 0; i < 32; i++) {
-        if (jx_reached(word, target)) return JX_OK;
-        jx_pause();
-      }
-    } while (jx_now() < end);
-  }
+  if (jx_spin(word, target, spin_ns)) return JX_OK;
   int status = JX_OK;
   jx_store(asleep, 1);
   for (;;) {
     uint32_t seen = jx_load(word);
     if ((int32_t)(seen - target) >= 0) break;
-    struct timespec nap = {0, 100000000}; /* a net, should a wake-up ever be lost */
+    struct timespec nap = {0, JX_NAP};
     if (deadline >= 0) {
       int64_t left = deadline - jx_now();
       if (left <= 0) { status = JX_TIMEOUT; break; }
@@ -156,8 +165,18 @@ static inline void jx_leave(jx_pool *pool, uint32_t w, const uint32_t *requests,
   jx_store(&line->asked, asked + count);
 }
 
+/* The bell of worker w, and its bit there. */
+static inline uint32_t jx_bell(uint32_t w) { return w / 32 % JX_BELLS; }
+static inline uint32_t jx_bit(uint32_t w) { return 1u << (w % 32); }
+
+static inline void jx_ring(jx_pool *pool, uint32_t bell, uint32_t bits) {
+  uint32_t *word = &pool->header->bells[bell];
+  __atomic_add_fetch(word, 1, __ATOMIC_SEQ_CST);
+  syscall(SYS_futex, word, FUTEX_WAKE_BITSET, INT32_MAX, NULL, NULL, bits);
+}
+
 static inline void jx_rouse(jx_pool *pool, uint32_t w) {
-  if (jx_load(&pool->lines[w].worker_asleep)) jx_wake(&pool->lines[w].asked);
+  if (jx_load(&pool->lines[w].worker_asleep)) jx_ring(pool, jx_bell(w), jx_bit(w));
 }
 
 /* Puts `count` requests before worker w. */
@@ -167,14 +186,20 @@ static inline void jx_ask(jx_pool *pool, uint32_t w, const uint32_t *requests, u
 }
 
 /* Asks for `op` of `count` instances, whose workers are `owners`. First all can be seen, by who is
- * awake, and then the others are woken: one that wakes may take this core for a while. */
+ * awake; then the others are woken by one call: each could take this core from us. */
 static inline void jx_ask_some(jx_pool *pool, int op, uint32_t buffer, const int32_t *instances,
                                const int32_t *owners, uint32_t count) {
+  uint32_t bits[JX_BELLS] = {0};
   for (uint32_t i = 0; i < count; i++) {
     uint32_t request = JX_REQUEST(op, buffer, instances[i]);
     jx_leave(pool, (uint32_t)owners[i], &request, 1);
   }
-  for (uint32_t i = 0; i < count; i++) jx_rouse(pool, (uint32_t)owners[i]);
+  for (uint32_t i = 0; i < count; i++) {
+    uint32_t w = (uint32_t)owners[i];
+    if (jx_load(&pool->lines[w].worker_asleep)) bits[jx_bell(w)] |= jx_bit(w);
+  }
+  for (uint32_t bell = 0; bell < JX_BELLS; bell++)
+    if (bits[bell]) jx_ring(pool, bell, bits[bell]);
 }
 
 /* Keeps workers off the caller's core as far as there are others, and the one at home on it. They
@@ -281,9 +306,22 @@ static inline int jx_take(jx_pool *pool, uint32_t count, int32_t *instances, int
 #define JX_NO_REQUEST 0xffffffffu
 static inline uint32_t jx_next(jx_pool *pool, uint32_t w, uint32_t seen) {
   jx_line *line = &pool->lines[w];
+  uint32_t *bell = &pool->header->bells[jx_bell(w)];
   int64_t spin = (int32_t)w == jx_home(pool) ? 0 : pool->header->spin_ns;
-  if (jx_wait(&line->asked, seen + 1, &line->worker_asleep, spin, -1) != JX_OK)
-    return JX_NO_REQUEST;
+  if (!jx_spin(&line->asked, seen + 1, spin)) {
+    int interrupted = 0;
+    jx_store(&line->worker_asleep, 1);
+    while (!interrupted) {
+      uint32_t rung = jx_load(bell); /* before the look: rung in between, we do not sleep */
+      if (jx_reached(&line->asked, seen + 1)) break;
+      int64_t end = jx_now() + JX_NAP;
+      struct timespec until = {end / 1000000000, end % 1000000000};
+      interrupted = syscall(SYS_futex, bell, FUTEX_WAIT_BITSET, rung, &until, NULL, jx_bit(w)) < 0 &&
+                    errno == EINTR;
+    }
+    jx_store(&line->worker_asleep, 0);
+    if (interrupted) return JX_NO_REQUEST;
+  }
   return pool->requests[(size_t)w * pool->request_room + (seen & (pool->request_room - 1))];
 }
 
