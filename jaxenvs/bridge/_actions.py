@@ -16,7 +16,7 @@ def action_taker(settings: Settings, arrays: list[np.ndarray]) -> Callable[..., 
     space = settings.action_space
     leaves = leaves_of(space)
     takers = [
-        _leaf_taker(leaf, _sub_space(space, leaf), array, bool(settings.validate))
+        _leaf_taker(leaf, leaf.space_in(space), array, bool(settings.validate))
         for leaf, array in zip(leaves, arrays, strict=True)
     ]
     if len(leaves) == 1 and not leaves[0].path:
@@ -39,7 +39,7 @@ def action_taker(settings: Settings, arrays: list[np.ndarray]) -> Callable[..., 
 def _leaf_taker(
     leaf: Leaf, space: gymnasium.Space, array: np.ndarray, validate: bool
 ) -> Callable[[Any, np.ndarray | None, int], None]:
-    at = "".join(f"[{key!r}]" for key in leaf.path)
+    at = leaf.at
     kinds = {"f": "fiu", "i": "iu", "u": "iu", "b": "b"}.get(leaf.dtype.kind, leaf.dtype.kind)
     if isinstance(space, gymnasium.spaces.MultiBinary):
         kinds = "iub"
@@ -132,9 +132,3 @@ def _refuse_nan(actions: np.ndarray, at: str) -> None:
     if np.isnan(actions).any():
         row = int(np.argwhere(np.isnan(actions))[0][0])
         raise ActionError(f"action {row}{at} is not a number: {actions[row]}.")
-
-
-def _sub_space(space: Any, leaf: Leaf) -> gymnasium.Space:
-    for key in leaf.path:
-        space = space.spaces[key]
-    return space

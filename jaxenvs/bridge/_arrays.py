@@ -51,10 +51,6 @@ class Plan:
     def action_leaves(self) -> list[Leaf]:
         return leaves_of(self.action_space)
 
-    @property
-    def field_leaves(self) -> list[Leaf]:
-        return [leaf for name in self.info_fields for leaf in leaves_of(self.info_fields[name])]
-
 
 def plan(
     num_envs: int,

@@ -4,6 +4,7 @@ from collections.abc import Callable
 from typing import Any
 
 from jaxenvs.bridge._log import log
+from jaxenvs.bridge._machine import num_cores
 from jaxenvs.bridge.backends.base import Backend
 from jaxenvs.bridge.backends.process import ProcessBackend, scouted
 from jaxenvs.bridge.backends.serial import SerialBackend
@@ -16,7 +17,6 @@ from jaxenvs.bridge.tuning import (
     Measurement,
     Way,
     kept,
-    num_cores,
     throughput,
     ways,
 )
@@ -25,6 +25,31 @@ from jaxenvs.errors import PoolError
 EnvFns = list[Callable[[], Any]]
 _TRIAL_SECONDS = 0.05
 _LONG = 0.05  # seconds of a batch from which a prediction is precise, and a trial is dear
+
+
+def make_backend(way: Way, env_fns: EnvFns, scout: Any = None) -> Backend:
+    """The backend of a way; of as many workers as it thinks fit, where the way names none.
+
+    Args:
+        way: what is wanted.
+        env_fns: one for each environment.
+        scout: of "process", see there.
+
+    Raises:
+        PoolError, Broken: as the backends.
+    """
+    workers = way.num_workers or None
+    if way.backend == "serial":
+        return SerialBackend(env_fns)
+    if way.backend == "thread":
+        return ThreadBackend(env_fns, workers)
+    if way.backend == "asyncio":
+        from jaxenvs.bridge.backends.event_loop import AsyncioBackend
+
+        return AsyncioBackend(env_fns, workers)
+    if way.caller_steps and way.bounds is not None:
+        return SharedBackend(env_fns, way.bounds)
+    return ProcessBackend(env_fns, way.num_workers, bounds=way.bounds, scout=scout)
 
 
 class Chosen:
@@ -58,7 +83,7 @@ class Chosen:
         way = kept(name, len(env_fns), batch_size)
         if way is not None and self._allows(way):
             self.way, self.why = way, "`jaxenvs tune` found it fastest"
-            self.backend = self._make(way, None)
+            self.backend = make_backend(way, self._env_fns)
         else:
             self.way, self.backend, self.why = self._measured(batch_size)
         log.info("%s, %d environments: %s; %s", name, len(env_fns), self.way, self.why)
@@ -84,36 +109,23 @@ class Chosen:
                 cores = num_cores()
                 free = load.free_cores(cores, found["spent"])
                 m = Measurement(**found, cores=cores, free_cores=free)
-                candidates = [each for each in ways(m, count, batch_size) if self._allows(each)]
-                way, why = candidates[0], str(m)
-                serial = [each for each in ways(m, count, batch_size) if each.backend == "serial"]
-                self._serial_seconds = serial[0].seconds
-                self._certain = way.seconds > _LONG and way.seconds < serial[0].seconds / 1.5
+                every = ways(m, count, batch_size)
+                way, why = next(filter(self._allows, every)), str(m)
+                serial = next(each.seconds for each in every if each.backend == "serial")
+                self._serial_seconds = serial
+                self._certain = way.seconds > _LONG and way.seconds < serial / 1.5
             if way.backend == "process" and not way.caller_steps:
-                made, scout = scout, None
-                return way, self._make(way, made), why
+                first, scout = scout, None
+                return way, make_backend(way, self._env_fns, first), why
         finally:
             if scout is not None:
                 scout.discard()
-        return way, self._make(way, None), why
+        return way, make_backend(way, self._env_fns), why
 
     def _allows(self, way: Way) -> bool:
         if way.backend == "serial" and not self._may_serve:
             return False
         return self._only in (None, way.backend) and (self._may_share or not way.caller_steps)
-
-    def _make(self, way: Way, scout: Any) -> Backend:
-        if way.backend == "serial":
-            return SerialBackend(self._env_fns)
-        if way.backend == "thread":
-            return ThreadBackend(self._env_fns, way.num_workers)
-        if way.backend == "asyncio":
-            from jaxenvs.bridge.backends.event_loop import AsyncioBackend
-
-            return AsyncioBackend(self._env_fns, way.num_workers or None)
-        if way.caller_steps and way.bounds is not None:
-            return SharedBackend(self._env_fns, way.bounds)
-        return ProcessBackend(self._env_fns, way.num_workers, bounds=way.bounds, scout=scout)
 
     def settle(self, pool: Pool, assemble: Callable[[Backend], Pool]) -> Pool:
         """Tries the pool, and replaces it by a serial one where that is faster after all."""

@@ -14,12 +14,12 @@ import numpy as np
 from jaxenvs.bridge._adapters import adapted
 from jaxenvs.bridge._arrays import INFO_ROOM, Answer, Arrays, Plan
 from jaxenvs.bridge._layout import Leaf, getter, leaves_of, tree_of
+from jaxenvs.bridge._lines import DONE, INFO
 
 Validate = Literal["first", True, False]
 Report = Callable[[int, str, str], None]  # (instance, what it did, the traceback)
 
 REMAKING = "making it anew"  # what failed, where an environment could not be replaced
-INFO, DONE = 4, 8  # what is noted of a batch, as in native/pool.h
 _NAN = "is not a number (NaN).  Pass validate=False to let it pass."
 _CHECKED_STEPS = 3  # of each instance, under validate="first"
 _HERE = os.path.dirname(__file__) + os.sep
@@ -597,9 +597,8 @@ def fitting(value: Any, leaf: Leaf) -> np.ndarray:
         found.dtype.kind in "iu" and leaf.dtype.kind in "iu" and not found.shape
     )
     if found.shape != leaf.shape or not fits:
-        at = "".join(f"[{key!r}]" for key in leaf.path)
         raise ValueError(
-            f"{f'entry {at} of the' if at else 'an'} observation is"
+            f"{f'entry {leaf.at} of the' if leaf.at else 'an'} observation is"
             f" {found.dtype}{list(found.shape)}; its space says {leaf.dtype}{list(leaf.shape)}"
         )
     return found
@@ -613,9 +612,7 @@ def _fits(observation: Any, space: gymnasium.Space) -> None:
 def _contains(space: gymnasium.Space, observation: Any) -> bool:
     """Whether it is in the space but for its dtype, which shared memory settles."""
     for leaf in leaves_of(space):
-        sub: Any = space
-        for key in leaf.path:
-            sub = sub.spaces[key]
+        sub = leaf.space_in(space)
         value = np.asarray(getter(leaf.path)(observation), leaf.dtype)
         if not sub.contains(value if isinstance(sub, gymnasium.spaces.Box) else value[()]):
             return False

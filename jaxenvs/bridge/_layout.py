@@ -26,6 +26,21 @@ class Leaf:
     shape: tuple[int, ...]
     dtype: np.dtype
 
+    @property
+    def at(self) -> str:
+        """Where it is, as one would write it behind the tree; empty for the tree itself."""
+        return _written(self.path)
+
+    def space_in(self, space: Any) -> gymnasium.Space:
+        """The part of `space` that it is an element of."""
+        for key in self.path:
+            space = space.spaces[key]
+        return space
+
+
+def _written(path: tuple[Any, ...]) -> str:
+    return "".join(f"[{key!r}]" for key in path)
+
 
 def leaves_of(space: gymnasium.Space, path: tuple[Any, ...] = ()) -> list[Leaf]:
     """The arrays that an element of `space` consists of.
@@ -38,7 +53,7 @@ def leaves_of(space: gymnasium.Space, path: tuple[Any, ...] = ()) -> list[Leaf]:
     if isinstance(space, gymnasium.spaces.Tuple):
         return [leaf for i, sub in enumerate(space.spaces) for leaf in leaves_of(sub, (*path, i))]
     if space.shape is None or space.dtype is None:
-        at = "".join(f"[{key!r}]" for key in path)
+        at = _written(path)
         raise PoolError(
             f"a pool cannot hold {space}{' at ' + at if at else ''}: it has no arrays of fixed"
             " shape.  Wrap the environment so that it gives Box, Discrete, MultiDiscrete,"

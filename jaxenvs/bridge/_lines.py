@@ -93,9 +93,6 @@ class Words:
         self.header[_HOME : _HOME + 1].view(np.int32)[0] = worker
         self.struct.core = -1
 
-    def spin(self) -> int:
-        return int(self.header[_SPIN])
-
     def current(self, worker: int) -> memoryview:
         """One word for the instance that a worker is at, plus 1."""
         return self.line[worker, _CURRENT : _CURRENT + 1].data

@@ -9,14 +9,15 @@ import numpy as np
 
 from jaxenvs.bridge._adapters import AlreadyVectorised, adapted
 from jaxenvs.bridge._arrays import AutoresetMode
-from jaxenvs.bridge._choosing import Chosen
+from jaxenvs.bridge._choosing import Chosen, make_backend
 from jaxenvs.bridge._instances import Validate, traceback_of
 from jaxenvs.bridge._layout import leaves_of
+from jaxenvs.bridge._machine import num_cores
 from jaxenvs.bridge.backends.base import Backend, Broken, Post, Settings
 from jaxenvs.bridge.backends.native import NativeBackend
 from jaxenvs.bridge.hosts import env_fn_of, is_vectorised_id, vector_maker_of
 from jaxenvs.bridge.pool import GYM_MODES, Pool
-from jaxenvs.bridge.tuning import num_cores
+from jaxenvs.bridge.tuning import Way
 from jaxenvs.errors import JaxenvsError, PoolError, WorkerError
 
 _Samples = Callable[[], Sequence[Mapping[str, Any]]]  # infos of one environment
@@ -195,26 +196,13 @@ def _made(
     try:
         if caller_steps:
             return _with_caller(backend, env_fns, num_workers), None
-        if backend == "serial":
-            from jaxenvs.bridge.backends.serial import SerialBackend
-
-            return SerialBackend(env_fns), None
-        if backend == "thread":
-            from jaxenvs.bridge.backends.thread import ThreadBackend
-
-            return ThreadBackend(env_fns, num_workers), None
         if backend == "ray":
             from jaxenvs.bridge.backends.ray import RayBackend
 
             return RayBackend(env_fns, num_workers, ray_options), None
-        if backend == "asyncio":
-            from jaxenvs.bridge.backends.event_loop import AsyncioBackend
-
-            return AsyncioBackend(env_fns, num_workers), None
-        if num_workers is not None:
-            from jaxenvs.bridge.backends.process import ProcessBackend
-
-            return ProcessBackend(env_fns, num_workers), None
+        if num_workers is not None or backend not in ("auto", "process"):
+            plain = "process" if backend == "auto" else backend
+            return make_backend(Way(plain, num_workers or 0), env_fns), None
         only = None if backend == "auto" else backend
         may_share = caller_steps is None and backend == "auto"
         may_serve = not watched
@@ -235,8 +223,6 @@ def _made(
 def _with_caller(
     backend: str, env_fns: list[Callable[[], Any]], num_workers: int | None
 ) -> Backend:
-    from jaxenvs.bridge.backends.shared import SharedBackend
-
     count, workers = len(env_fns), num_workers or max(1, min(len(env_fns), num_cores()) - 1)
     if backend not in ("auto", "process") or workers >= count:
         raise PoolError(
@@ -245,7 +231,8 @@ def _with_caller(
             " and each worker.  Leave it out."
         )
     shares = workers + 1
-    return SharedBackend(env_fns, tuple(w * count // shares for w in range(1, shares + 1)))
+    bounds = tuple(w * count // shares for w in range(1, shares + 1))
+    return make_backend(Way("process", workers, bounds, caller_steps=True), env_fns)
 
 
 def _native(

@@ -19,7 +19,7 @@ from jaxenvs.bridge._arguments import checked_ids, seeds_of, short, without_mask
 from jaxenvs.bridge._arrays import AutoresetMode
 from jaxenvs.bridge._infos import merged, unpickled
 from jaxenvs.bridge._instances import REMAKING
-from jaxenvs.bridge._layout import leaves_in, leaves_of, tree_of
+from jaxenvs.bridge._layout import leaves_in, tree_of
 from jaxenvs.bridge._log import log
 from jaxenvs.bridge._rows import Rows, copied, fields_of, spread
 from jaxenvs.bridge.backends.base import (
@@ -118,7 +118,6 @@ class Pool(gymnasium.vector.VectorEnv):
         self._fatal: list[Post] = []
         self._buffer = 0  # that the latest batch of all is in
         self._look_for_restarts = False
-        self._action_leaves = leaves_of(settings.action_space)
         self._take_action = action_taker(settings, backend.arrays.actions)
         self._batches = [Rows(settings, batch_size) for _ in range(2)]
         self._latest = 0
@@ -133,15 +132,11 @@ class Pool(gymnasium.vector.VectorEnv):
         self._telling = _lines.INFO | ends
         self._some_masks = self._masks(batch_size)
         self._received: np.ndarray | None = None  # the numbers that the latest `recv` returned
-        self._field_masks = {f"_{name}": self._every_true for name in settings.info_fields}
         self._lock_step = backend.lock_step(self._patience)
         self._infos = {
             "env_id": self._every_id,
-            "_env_id": self._every_true,
-            "elapsed_step": None,
-            "_elapsed_step": self._every_true,
             "restarted": self._every_false,
-            "_restarted": self._every_true,
+            **self._masks(self.num_envs),
         }
         self._views = [self._answer_views(buffer) for buffer in range(2)]
 
@@ -504,7 +499,6 @@ class Pool(gymnasium.vector.VectorEnv):
             reward, terminated, truncated = reward.copy(), terminated.copy(), truncated.copy()
         if fields:
             infos.update(copied(fields) if self._copy else fields)
-            infos.update(self._field_masks)
         if status & self._telling:
             self._add_infos(infos, buffer, self._every_id, terminated | truncated)
         return observation, reward, terminated, truncated, infos

@@ -15,6 +15,7 @@ from typing import Any
 
 from gymnasium.vector.utils import batch_space
 
+from jaxenvs.bridge._machine import num_cores
 from jaxenvs.bridge._native import cache_folder
 
 MEASURED_SECONDS = 0.08  # that one environment is stepped for
@@ -95,13 +96,6 @@ class Load:
         total, idle, mine = (b - a for a, b in zip(self._before, after, strict=True))
         others = max(0.0, total - idle - mine - ours) / total * (os.cpu_count() or cores)
         return max(0.0, cores - others)
-
-
-def num_cores() -> int:
-    """How many cores this process may use."""
-    if hasattr(os, "sched_getaffinity"):
-        return len(os.sched_getaffinity(0))
-    return os.cpu_count() or 1
 
 
 def ways(m: Measurement, num_envs: int, batch_size: int) -> list[Way]:

@@ -83,9 +83,8 @@ def fitting(value: Any, leaf: Leaf, count: int) -> np.ndarray:
     if found.dtype == leaf.dtype and found.shape[1:] == leaf.shape and len(found) == count:
         return found
     if found.shape != (count, *leaf.shape) or not np.can_cast(found.dtype, leaf.dtype, "same_kind"):
-        at = "".join(f"[{key!r}]" for key in leaf.path)
         raise ValueError(
-            f"{f'entry {at} of the' if at else 'the'} observation is"
+            f"{f'entry {leaf.at} of the' if leaf.at else 'the'} observation is"
             f" {found.dtype}{list(found.shape)}; its space says {leaf.dtype}"
             f"{[count, *leaf.shape]}"
         )

@@ -155,10 +155,37 @@ class Backend(abc.ABC):
         """Closes everything, by force after `grace` seconds; what environments raised."""
 
 
-class Private:
-    """Memory of one process, where nothing needs to be shared."""
+def by_owner(
+    kind: str,
+    instances: Sequence[int],
+    what: Sequence[Any],
+    owner_of: Callable[[int], int],
+    ask: Callable[[int, list[int], list[Any]], Sequence[Any]],
+) -> list[Any]:
+    """What a message asks of instances, asked of each owner for its own.
 
-    @staticmethod
-    def arrays(settings: Settings, num_envs: int) -> tuple[Plan, Arrays]:
-        plan = settings.plan(num_envs)
-        return plan, Arrays.over(plan, np.zeros(plan.size, np.uint8).data)
+    Args:
+        kind, instances, what: as `Backend.message` is given them.
+        owner_of: whose an instance is.
+        ask: told an owner, its instances and what concerns them; returns a value for each.
+
+    Returns:
+        The values, in the order of `instances`.
+    """
+    owned: dict[int, list[int]] = {}
+    for instance in instances:
+        owned.setdefault(owner_of(instance), []).append(instance)
+    place = {instance: i for i, instance in enumerate(instances)}
+    values: dict[int, Any] = {}
+    for owner, mine in sorted(owned.items()):
+        rest = list(what)
+        if kind == "set_attr":  # one value for each
+            rest[1] = [what[1][place[instance]] for instance in mine]
+        values.update(zip(mine, ask(owner, mine, rest), strict=True))
+    return [values[instance] for instance in instances]
+
+
+def private_arrays(settings: Settings, num_envs: int) -> tuple[Plan, Arrays]:
+    """Arrays in memory of this process, where nothing needs to be shared."""
+    plan = settings.plan(num_envs)
+    return plan, Arrays.over(plan, np.zeros(plan.size, np.uint8).data)

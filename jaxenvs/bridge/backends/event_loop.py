@@ -24,8 +24,8 @@ from jaxenvs.bridge.backends.base import (
     Backend,
     Broken,
     Post,
-    Private,
     Settings,
+    private_arrays,
 )
 from jaxenvs.bridge.backends.thread import default_threads
 
@@ -65,7 +65,7 @@ class AsyncioBackend(Backend):
         self._options: dict[str, Any] | None = None
 
     def attach(self, settings: Settings) -> None:
-        self.plan, self.arrays = Private.arrays(settings, len(self._rows))
+        self.plan, self.arrays = private_arrays(settings, len(self._rows))
         self._rows.attach(
             self.plan,
             self.arrays,

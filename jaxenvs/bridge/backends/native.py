@@ -26,8 +26,8 @@ from jaxenvs.bridge.backends.base import (
     Backend,
     Broken,
     Post,
-    Private,
     Settings,
+    private_arrays,
 )
 from jaxenvs.bridge.hosts import VectorMaker
 from jaxenvs.errors import JaxenvsError, PoolError
@@ -98,7 +98,7 @@ class NativeBackend(Backend):
 
     def attach(self, settings: Settings) -> None:
         self._settings = settings
-        self.plan, private = Private.arrays(settings, self.num_envs)
+        self.plan, private = private_arrays(settings, self.num_envs)
         self._answers = Answers(private.answers, settings)
         self.arrays = dataclasses.replace(private, answers=self._answers)
         self._leaves = leaves_of(settings.observation_space)

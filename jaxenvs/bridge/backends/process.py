@@ -18,11 +18,12 @@ from jaxenvs.bridge import _lines
 from jaxenvs.bridge._arrays import Arrays
 from jaxenvs.bridge._lines import Bell, CallerLines, Words, num_bells, request, room_for, words_size
 from jaxenvs.bridge._log import log
+from jaxenvs.bridge._machine import num_cores
 from jaxenvs.bridge._native import POOL, is_there, pool_path
 from jaxenvs.bridge._segment import Segment
 from jaxenvs.bridge._wire import receive, send, send_packed
 from jaxenvs.bridge._zygote import zygote
-from jaxenvs.bridge.backends.base import Backend, Broken, Post, Settings
+from jaxenvs.bridge.backends.base import Backend, Broken, Post, Settings, by_owner
 from jaxenvs.errors import PoolError
 
 _SPIN_NS = 100_000  # about two wake-ups of an idle core
@@ -205,7 +206,7 @@ class ProcessBackend(Backend):
         self.arrays = Arrays.over(self.plan, segment.memory)
         self._bells = [Bell() for _ in range(num_bells(self.num_workers))]
         self.lines = CallerLines(self.words, self._bells)
-        cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else 1
+        cores = num_cores()
         spins = self.num_workers <= cores and cores > 1
         # A caller that takes who is first needs a core of its own to spin on.
         take = _SPIN_NS if self.num_workers < cores else 0
@@ -271,16 +272,11 @@ class ProcessBackend(Backend):
     # --- messages ---
 
     def message(self, kind: str, instances: Sequence[int], *what: Any) -> list[Any]:
-        values: dict[int, Any] = {}
-        for process in self._processes:
-            mine = [i for i in instances if self.owners[i] == process.number]
-            if not mine:
-                continue
-            rows, rest = [i - process.first for i in mine], list(what)
-            if kind == "set_attr":  # one value for each
-                rest[1] = [what[1][list(instances).index(i)] for i in mine]
-            values.update(zip(mine, self._tell(process, (kind, rows, *rest)), strict=True))
-        return [values[i] for i in instances]
+        def ask(worker: int, mine: list[int], rest: list[Any]) -> list[Any]:
+            process = self._processes[worker]
+            return self._tell(process, (kind, [i - process.first for i in mine], *rest))
+
+        return by_owner(kind, instances, what, lambda i: int(self.owners[i]), ask)
 
     def set_options(self, options: dict[str, Any] | None) -> None:
         packed = None if options is None else _packed(options, "options")

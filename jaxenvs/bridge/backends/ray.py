@@ -33,8 +33,9 @@ from jaxenvs.bridge.backends.base import (
     Backend,
     Broken,
     Post,
-    Private,
     Settings,
+    by_owner,
+    private_arrays,
 )
 from jaxenvs.errors import PoolError, missing_extra
 
@@ -105,7 +106,7 @@ class _Actor:
         """Says how they are run."""
         assert self._instances is not None
         found: Settings = cloudpickle.loads(settings)
-        plan, self._arrays = Private.arrays(found, len(self._instances))
+        plan, self._arrays = private_arrays(found, len(self._instances))
         self._instances.attach(
             plan,
             self._arrays,
@@ -298,7 +299,7 @@ class RayBackend(Backend):
             yield cloudpickle.loads(what[0])
 
     def attach(self, settings: Settings) -> None:
-        self.plan, self.arrays = Private.arrays(settings, len(self.owners))
+        self.plan, self.arrays = private_arrays(settings, len(self.owners))
         self._settings = cloudpickle.dumps(settings)
         self._columns = [_columns(self.arrays, buffer) for buffer in range(2)]
         for member in self._members:
@@ -530,17 +531,12 @@ class RayBackend(Backend):
     def message(self, kind: str, instances: Sequence[int], *what: Any) -> list[Any]:
         if kind == "kept_info":
             return [self._kept[what[0], i] for i in instances]
-        values: dict[int, Any] = {}
-        for member in self._members:
-            mine = [i for i in instances if self.owners[i] == member.number]
-            if not mine:
-                continue
-            rest = list(what)
-            if kind == "set_attr":  # one value for each
-                rest[1] = [what[1][list(instances).index(i)] for i in mine]
-            rows = [i - member.instances.start for i in mine]
-            values.update(zip(mine, self._tell(member, kind, rows, *rest), strict=True))
-        return [values[i] for i in instances]
+
+        def ask(number: int, mine: list[int], rest: list[Any]) -> list[Any]:
+            member = self._members[number]
+            return self._tell(member, kind, [i - member.instances.start for i in mine], *rest)
+
+        return by_owner(kind, instances, what, lambda i: int(self.owners[i]), ask)
 
     def set_options(self, options: dict[str, Any] | None) -> None:
         self._options = options

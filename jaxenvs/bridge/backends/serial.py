@@ -10,7 +10,15 @@ from jaxenvs.bridge import _lines
 from jaxenvs.bridge._arrays import Arrays, Plan
 from jaxenvs.bridge._instances import Instances
 from jaxenvs.bridge._worker import facts, perform
-from jaxenvs.bridge.backends.base import RESET, STEP_ALL, Backend, Broken, Post, Private, Settings
+from jaxenvs.bridge.backends.base import (
+    RESET,
+    STEP_ALL,
+    Backend,
+    Broken,
+    Post,
+    Settings,
+    private_arrays,
+)
 
 
 class SerialBackend(Backend):
@@ -27,7 +35,7 @@ class SerialBackend(Backend):
         self._posts: list[Post] = []
 
     def attach(self, settings: Settings) -> None:
-        self.attach_to(settings, *Private.arrays(settings, len(self._instances)))
+        self.attach_to(settings, *private_arrays(settings, len(self._instances)))
 
     def attach_to(self, settings: Settings, plan: Plan, arrays: Arrays) -> None:
         """Answers in the rows of these arrays that are its own."""

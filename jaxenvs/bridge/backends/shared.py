@@ -13,7 +13,7 @@ import numpy as np
 
 from jaxenvs.bridge import _lines
 from jaxenvs.bridge._lines import request
-from jaxenvs.bridge.backends.base import STEP_ALL, Backend, Post, Settings
+from jaxenvs.bridge.backends.base import STEP_ALL, Backend, Post, Settings, by_owner
 from jaxenvs.bridge.backends.process import ProcessBackend
 from jaxenvs.bridge.backends.serial import SerialBackend
 
@@ -107,15 +107,12 @@ class SharedBackend(Backend):
         return status
 
     def message(self, kind: str, instances: Sequence[int], *what: Any) -> list[Any]:
-        values: dict[int, Any] = {}
-        for backend, mine in ((self._mine, True), (self._others, False)):
-            ids = [i for i in instances if (i < self._first) == mine]
-            rest = list(what)
-            if kind == "set_attr":  # one value for each
-                rest[1] = [what[1][list(instances).index(i)] for i in ids]
-            if ids:
-                values.update(zip(ids, backend.message(kind, ids, *rest), strict=True))
-        return [values[i] for i in instances]
+        parts = self._mine, self._others
+
+        def ask(part: int, ids: list[int], rest: list[Any]) -> list[Any]:
+            return parts[part].message(kind, ids, *rest)
+
+        return by_owner(kind, instances, what, lambda i: int(i >= self._first), ask)
 
     def set_options(self, options: dict[str, Any] | None) -> None:
         self._mine.set_options(options)

@@ -21,8 +21,8 @@ from jaxenvs.bridge.backends.base import (
     Backend,
     Broken,
     Post,
-    Private,
     Settings,
+    private_arrays,
 )
 
 _MOST = 64  # beyond that, handing over the interpreter lock costs more than waiting side by side
@@ -68,7 +68,7 @@ class ThreadBackend(Backend):
         self._crew: Crew | None = None
 
     def attach(self, settings: Settings) -> None:
-        self.plan, self.arrays = Private.arrays(settings, len(self._instances))
+        self.plan, self.arrays = private_arrays(settings, len(self._instances))
         self._crew = Crew(self.num_workers, "jaxenvs-pool-thread")
         self._instances.crew = self._crew if settings.watched else None
         self._instances.attach(
