@@ -95,13 +95,15 @@ def test_send_and_recv_return_whoever_is_first(cluster):
     with make(fns, batch_size=2, num_workers=4) as pool:
         pool.async_reset()
         counts = np.zeros(4, int)
-        for _ in range(60):
+        end = time.monotonic() + 60
+        while counts[:3].min() < 20:  # an actor may answer its first call late on a busy machine
+            assert time.monotonic() < end
             observation, _, _, _, info = pool.recv()
             np.testing.assert_array_equal(observation[:, 0], info["env_id"])
             np.testing.assert_array_equal(observation[:, 2], counts[info["env_id"]])
             counts[info["env_id"]] += 1
             pool.send(np.zeros(2, int), info["env_id"])
-        assert counts.sum() == 120 and counts[3] < counts[:3].min()
+        assert counts[3] < counts[:3].min()
 
 
 @pytest.mark.slow
