@@ -8,13 +8,12 @@ import traceback
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any, Literal
 
-import gymnasium
 import numpy as np
 
 from jaxenvs.bridge._adapters import adapted
-from jaxenvs.bridge._arrays import INFO_ROOM, Answer, Arrays, Plan
-from jaxenvs.bridge._layout import Leaf, getter, leaves_of, tree_of
+from jaxenvs.bridge._arrays import INFO_ROOM, Arrays, Plan
 from jaxenvs.bridge._lines import DONE, INFO
+from jaxenvs.bridge._views import View, action_reader, contains, fits, has_nan, put_fields
 
 Validate = Literal["first", True, False]
 Report = Callable[[int, str, str], None]  # (instance, what it did, the traceback)
@@ -23,7 +22,6 @@ REMAKING = "making it anew"  # what failed, where an environment could not be re
 _NAN = "is not a number (NaN).  Pass validate=False to let it pass."
 _CHECKED_STEPS = 3  # of each instance, under validate="first"
 _HERE = os.path.dirname(__file__) + os.sep
-_SMALL = 4096  # elements up to which a dot product finds NaNs fastest, and starts no threads
 
 
 class Instances:
@@ -89,11 +87,11 @@ class Instances:
         self._passing: tuple[type[BaseException], ...] = () if own_process else (KeyboardInterrupt,)
         start = 0 if alone else self.first
         rows = slice(start, start + len(self))
-        self._views = [_View(plan, answer, rows) for answer in arrays.answers]
+        self._views = [View(plan, answer, rows) for answer in arrays.answers]
         self._elapsed = arrays.elapsed[rows]
         self._restarted = arrays.restarted[rows]
         self._seeds = arrays.seeds[rows]
-        self._actions = _action_reader(plan, [array[rows] for array in arrays.actions])
+        self._actions = action_reader(plan, [array[rows] for array in arrays.actions])
         self._rows = range(len(self))
         self._steps = [self._step_of(row) for row in self._rows]
         self._over: set[int] = set()  # rows whose next step is none: their episode has ended
@@ -114,7 +112,7 @@ class Instances:
         noted = self._run(self._rows, self._actions(None), view)
         return noted | self._after_all(view)
 
-    def _before_all(self, buffer: int) -> "_View":
+    def _before_all(self, buffer: int) -> "View":
         elapsed = self._elapsed
         for row in self._fresh:
             elapsed[row] = 0
@@ -125,7 +123,7 @@ class Instances:
         view.flags_down()
         return view
 
-    def _after_all(self, view: "_View") -> int:
+    def _after_all(self, view: "View") -> int:
         if self._validate and view.has_nan():
             return self._refuse_nans(self._rows, view)
         return 0
@@ -135,7 +133,7 @@ class Instances:
         view = self._before_one(buffer, row)
         return self._run((row,), self._actions(row), view) | self._after_one(row, view)
 
-    def _before_one(self, buffer: int, row: int) -> "_View":
+    def _before_one(self, buffer: int, row: int) -> "View":
         elapsed = self._elapsed
         if row in self._fresh:
             self._fresh.discard(row)
@@ -145,7 +143,7 @@ class Instances:
         view.terminated[row] = view.truncated[row] = False
         return view
 
-    def _after_one(self, row: int, view: "_View", what: str = "step") -> int:
+    def _after_one(self, row: int, view: "View", what: str = "step") -> int:
         if self._validate and view.row_has_nan(row):
             return self._refuse_nans((row,), view, what)
         return 0
@@ -211,7 +209,7 @@ class Instances:
 
     # --- the loop ---
 
-    def _run(self, rows: Iterable[int], actions: Iterable[Any], view: "_View") -> int:
+    def _run(self, rows: Iterable[int], actions: Iterable[Any], view: "View") -> int:
         # Whatever happens at every step stands here; all else is a call away.
         steps, puts, over, current = self._steps, view.puts, self._over, self._current
         rewards, targets, with_info = view.reward, view.targets, view.with_info
@@ -247,18 +245,18 @@ class Instances:
             current[0] = 0
         return noted
 
-    def _look_closer(self, row: int, view: "_View", observation: Any, info: Any) -> bool:
+    def _look_closer(self, row: int, view: "View", observation: Any, info: Any) -> bool:
         """What only some pools do at every step; whether the limit of steps is reached."""
         if self._unchecked:
             self._check(row, observation)
         if view.fields:
-            _put_fields(view.fields, row, info)
+            put_fields(view.fields, row, info)
         return self._limit is not None and bool(self._elapsed[row] >= self._limit)
 
     def _end(
         self,
         row: int,
-        view: "_View",
+        view: "View",
         observation: Any,
         info: Any,
         terminated: Any,
@@ -285,7 +283,7 @@ class Instances:
             return self._fail(row, view, "reset", error)
         return DONE | self._put_info(row, view, first_info, info)
 
-    def _instead(self, row: int, view: "_View") -> int:
+    def _instead(self, row: int, view: "View") -> int:
         """Answers for a row whose episode ended before this step."""
         if row in self._died:
             view.keep_final(row, self._previous)
@@ -299,11 +297,11 @@ class Instances:
         view.reward[row], view.terminated[row], view.truncated[row] = 0.0, terminated, truncated
         self._elapsed[row] -= 1
         if view.fields:
-            _put_fields(view.fields, row, info)
+            put_fields(view.fields, row, info)
         return DONE | self._put_info(row, view, info, None)
 
     def _begin(
-        self, row: int, view: "_View", seed: int | None, options: dict[str, Any] | None
+        self, row: int, view: "View", seed: int | None, options: dict[str, Any] | None
     ) -> int:
         self._over.discard(row)
         self._fresh.discard(row)
@@ -321,7 +319,7 @@ class Instances:
                 self._check(row, observation)
             view.puts[row](observation)
             if view.fields:
-                _put_fields(view.fields, row, info)
+                put_fields(view.fields, row, info)
             return self._put_info(row, view, info, None)
         except self._passing:
             raise
@@ -353,7 +351,7 @@ class Instances:
         observation, info = self.envs[row].reset(seed=seed, options=options)
         return observation, info
 
-    def _put_info(self, row: int, view: "_View", info: Any, final_info: Any) -> int:
+    def _put_info(self, row: int, view: "View", info: Any, final_info: Any) -> int:
         """Writes what there is of infos, the final one under same-step autoreset."""
         if not info and not final_info:
             if row in view.with_info:
@@ -374,11 +372,11 @@ class Instances:
         view.with_info.add(row)
         return INFO
 
-    def _no_info(self, row: int, view: "_View") -> None:
+    def _no_info(self, row: int, view: "View") -> None:
         view.info_size[row] = 0
         view.with_info.discard(row)
 
-    def _fail(self, row: int, view: "_View", what: str, error: BaseException) -> int:
+    def _fail(self, row: int, view: "View", what: str, error: BaseException) -> int:
         """Reports an exception, makes the environment anew and begins an episode in it."""
         if str(error).startswith("memoryview: invalid"):  # of _run, which says nothing to anybody
             error.add_note("TypeError: the reward is not a single number")
@@ -391,7 +389,7 @@ class Instances:
             self._replace(row, self._make(row))
             observation, info = self._reset(row, None, None)
             view.puts[row](observation)
-            _put_fields(view.fields, row, info)
+            put_fields(view.fields, row, info)
             noted = self._put_info(row, view, info, None)
         except self._passing:
             raise
@@ -423,8 +421,8 @@ class Instances:
             else:
                 self._unchecked[row] = left - 1
         space = self._plan.observation_space
-        _fits(observation, space)
-        if _contains(space, observation):
+        fits(observation, space)
+        if contains(space, observation):
             return
         message = (
             f"environment {self.first + row} returned an observation outside of its space:"
@@ -436,7 +434,7 @@ class Instances:
             self._report(self.first + row, "warning", message)
             self._unchecked.pop(row, None)
 
-    def _refuse_nans(self, rows: Iterable[int], view: "_View", what: str = "step") -> int:
+    def _refuse_nans(self, rows: Iterable[int], view: "View", what: str = "step") -> int:
         noted = 0
         for row in rows:
             if view.row_has_nan(row):
@@ -459,188 +457,6 @@ class Unmakeable:
 
     def close(self) -> None:
         pass
-
-
-class _View:
-    """The rows of one worker in one of the two answers, as the loop writes them fastest."""
-
-    def __init__(self, plan: Plan, answer: Answer, rows: slice) -> None:
-        leaves = plan.observation_leaves
-        count = rows.stop - rows.start
-        self._observation = [array[rows] for array in answer.observation]
-        self._final = [array[rows] for array in answer.final_observation]
-        self.puts = [_writer(leaves, self._observation, row) for row in range(count)]
-        self.final_puts = (
-            [_writer(leaves, self._final, row) for row in range(count)] if self._final else None
-        )
-        simple = len(leaves) == 1 and not leaves[0].path and len(leaves[0].shape) == 1
-        self.targets: list[Any] = [
-            self._observation[0][row].data if simple else b"" for row in range(count)
-        ]
-        self._flags = answer.terminated[rows], answer.truncated[rows]
-        self.reward: Any = answer.reward[rows].data
-        self.terminated: Any = answer.terminated[rows].data
-        self.truncated: Any = answer.truncated[rows].data
-        self.info_size: Any = answer.info_size[rows].data
-        self.info = answer.info[rows]
-        self.with_info: set[int] = set()
-        self.fields = [
-            (name, _writer_for(space, arrays))
-            for name, space, arrays in _by_field(plan, [array[rows] for array in answer.fields])
-        ]
-        floats = [array for array in self._observation if array.dtype.kind in "fc"]
-        self._floats = [*floats, answer.reward[rows]]
-        self._flat = [array.reshape(-1) for array in self._floats]
-        self._flat_rows = [[array[row].reshape(-1) for array in floats] for row in range(count)]
-
-    def flags_down(self) -> None:
-        for flag in self._flags:
-            flag.fill(False)
-
-    def has_nan(self) -> bool:
-        """Whether an observation or a reward is not a number, in any row."""
-        return any(_flat_has_nan(flat) for flat in self._flat)
-
-    def row_has_nan(self, row: int) -> bool:
-        reward = self.reward[row]
-        return reward != reward or any(map(_flat_has_nan, self._flat_rows[row]))
-
-    def keep_final(self, row: int, previous: "_View") -> None:
-        """What was last seen of an episode that was cut is the last of it."""
-        for final, last in zip(self._final, previous._observation, strict=False):
-            final[row] = last[row]
-
-
-def has_nan(tree: Any) -> bool:
-    if isinstance(tree, Mapping):
-        return any(map(has_nan, tree.values()))
-    if isinstance(tree, (tuple, list)):
-        return any(map(has_nan, tree))
-    array = np.asarray(tree)
-    return array.dtype.kind in "fc" and bool(np.isnan(array).any())
-
-
-def _flat_has_nan(flat: np.ndarray) -> bool:
-    # Both are not a number if any element is none; squares never cancel.
-    found = np.dot(flat, flat) if flat.size <= _SMALL else np.min(flat)
-    return bool(found != found)
-
-
-def _action_reader(plan: Plan, arrays: list[np.ndarray]) -> Callable[[Any], Any]:
-    """A function from a row, or an array of rows, to a list of actions; from None to all."""
-    leaves, space = plan.action_leaves, plan.action_space
-
-    def part(leaf: Leaf, array: np.ndarray, row: Any) -> list[Any]:
-        rows = array
-        if row is not None:
-            rows = array[row : row + 1] if type(row) is int else array[row]
-        # Integers of Python are what environments index with fastest. Arrays are copied, for
-        # environments that keep them.
-        return rows.tolist() if not leaf.shape else list(rows.copy())
-
-    if len(leaves) == 1 and not leaves[0].path:
-        (leaf,), (array,) = leaves, arrays
-        return lambda row: part(leaf, array, row)
-
-    def read(row: Any) -> list[Any]:
-        parts = [part(leaf, array, row) for leaf, array in zip(leaves, arrays, strict=True)]
-        return [tree_of(space, iter(each)) for each in zip(*parts, strict=True)]
-
-    return read
-
-
-def _writer(leaves: list[Leaf], arrays: list[np.ndarray], row: int) -> Callable[[Any], None]:
-    """A function that writes an observation to its row, and refuses what does not fit."""
-    if len(leaves) == 1 and not leaves[0].path:
-        return _leaf_writer(leaves[0], arrays[0], row)
-    parts = [
-        (getter(leaf.path), _leaf_writer(leaf, array, row))
-        for leaf, array in zip(leaves, arrays, strict=True)
-    ]
-
-    def write(observation: Any) -> None:
-        for get, put in parts:
-            put(get(observation))
-
-    return write
-
-
-def _leaf_writer(leaf: Leaf, array: np.ndarray, row: int) -> Callable[[Any], None]:
-    shape, dtype = leaf.shape, leaf.dtype
-    if not shape:
-
-        def put(value: Any) -> None:
-            if type(value) is not int:
-                value = fitting(value, leaf)
-            array[row] = value
-
-        return put
-    target = array[row]
-
-    def put_array(value: Any) -> None:
-        if type(value) is not np.ndarray or value.dtype is not dtype or value.shape != shape:
-            value = fitting(value, leaf)
-        target[...] = value
-
-    return put_array
-
-
-def fitting(value: Any, leaf: Leaf) -> np.ndarray:
-    """`value` as an array that the leaf takes.
-
-    Raises:
-        ValueError: its shape or its kind of dtype is another.
-    """
-    found = np.asarray(value)
-    # Floats of either width are taken for one another, as are integers that keep their value.
-    fits = np.can_cast(found.dtype, leaf.dtype, "same_kind") or (
-        found.dtype.kind in "iu" and leaf.dtype.kind in "iu" and not found.shape
-    )
-    if found.shape != leaf.shape or not fits:
-        raise ValueError(
-            f"{f'entry {leaf.at} of the' if leaf.at else 'an'} observation is"
-            f" {found.dtype}{list(found.shape)}; its space says {leaf.dtype}{list(leaf.shape)}"
-        )
-    return found
-
-
-def _fits(observation: Any, space: gymnasium.Space) -> None:
-    for leaf in leaves_of(space):
-        fitting(getter(leaf.path)(observation), leaf)
-
-
-def _contains(space: gymnasium.Space, observation: Any) -> bool:
-    """Whether it is in the space but for its dtype, which shared memory settles."""
-    for leaf in leaves_of(space):
-        sub = leaf.space_in(space)
-        value = np.asarray(getter(leaf.path)(observation), leaf.dtype)
-        if not sub.contains(value if isinstance(sub, gymnasium.spaces.Box) else value[()]):
-            return False
-    return True
-
-
-def _by_field(plan: Plan, arrays: list[np.ndarray]) -> Iterable[tuple[str, Any, list[np.ndarray]]]:
-    found = iter(arrays)
-    for name, space in plan.info_fields.items():
-        yield name, space, [next(found) for _ in leaves_of(space)]
-
-
-def _writer_for(space: gymnasium.Space, arrays: list[np.ndarray]) -> Callable[[int, Any], None]:
-    """A function that writes an entry of info to a row; zeros where there is none."""
-    leaves = leaves_of(space)
-
-    def write(row: int, value: Any) -> None:
-        for leaf, array in zip(leaves, arrays, strict=True):
-            array[row] = 0 if value is None else getter(leaf.path)(value)
-
-    return write
-
-
-def _put_fields(
-    fields: list[tuple[str, Callable[[int, Any], None]]], row: int, info: Mapping[str, Any]
-) -> None:
-    for name, write in fields:
-        write(row, info.get(name))
 
 
 def _pickled(infos: tuple[Any, Any]) -> bytes:

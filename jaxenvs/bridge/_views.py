@@ -1,0 +1,194 @@
+"""Rows of answers, written as fast as Python can and refused where they do not fit."""
+
+from collections.abc import Callable, Iterable, Mapping
+from typing import Any
+
+import gymnasium
+import numpy as np
+
+from jaxenvs.bridge._arrays import Answer, Plan
+from jaxenvs.bridge._layout import Leaf, getter, leaves_of, tree_of
+
+_SMALL = 4096  # elements up to which a dot product finds NaNs fastest, and starts no threads
+
+
+class View:
+    """The rows of one worker in one of the two answers, as the loop writes them fastest."""
+
+    def __init__(self, plan: Plan, answer: Answer, rows: slice) -> None:
+        leaves = plan.observation_leaves
+        count = rows.stop - rows.start
+        self._observation = [array[rows] for array in answer.observation]
+        self._final = [array[rows] for array in answer.final_observation]
+        self.puts = [_writer(leaves, self._observation, row) for row in range(count)]
+        self.final_puts = (
+            [_writer(leaves, self._final, row) for row in range(count)] if self._final else None
+        )
+        simple = len(leaves) == 1 and not leaves[0].path and len(leaves[0].shape) == 1
+        self.targets: list[Any] = [
+            self._observation[0][row].data if simple else b"" for row in range(count)
+        ]
+        self._flags = answer.terminated[rows], answer.truncated[rows]
+        self.reward: Any = answer.reward[rows].data
+        self.terminated: Any = answer.terminated[rows].data
+        self.truncated: Any = answer.truncated[rows].data
+        self.info_size: Any = answer.info_size[rows].data
+        self.info = answer.info[rows]
+        self.with_info: set[int] = set()
+        self.fields = [
+            (name, _writer_for(space, arrays))
+            for name, space, arrays in _by_field(plan, [array[rows] for array in answer.fields])
+        ]
+        floats = [array for array in self._observation if array.dtype.kind in "fc"]
+        self._floats = [*floats, answer.reward[rows]]
+        self._flat = [array.reshape(-1) for array in self._floats]
+        self._flat_rows = [[array[row].reshape(-1) for array in floats] for row in range(count)]
+
+    def flags_down(self) -> None:
+        for flag in self._flags:
+            flag.fill(False)
+
+    def has_nan(self) -> bool:
+        """Whether an observation or a reward is not a number, in any row."""
+        return any(_flat_has_nan(flat) for flat in self._flat)
+
+    def row_has_nan(self, row: int) -> bool:
+        reward = self.reward[row]
+        return reward != reward or any(map(_flat_has_nan, self._flat_rows[row]))
+
+    def keep_final(self, row: int, previous: "View") -> None:
+        """What was last seen of an episode that was cut is the last of it."""
+        for final, last in zip(self._final, previous._observation, strict=False):
+            final[row] = last[row]
+
+
+def has_nan(tree: Any) -> bool:
+    if isinstance(tree, Mapping):
+        return any(map(has_nan, tree.values()))
+    if isinstance(tree, (tuple, list)):
+        return any(map(has_nan, tree))
+    array = np.asarray(tree)
+    return array.dtype.kind in "fc" and bool(np.isnan(array).any())
+
+
+def _flat_has_nan(flat: np.ndarray) -> bool:
+    # Both are not a number if any element is none; squares never cancel.
+    found = np.dot(flat, flat) if flat.size <= _SMALL else np.min(flat)
+    return bool(found != found)
+
+
+def action_reader(plan: Plan, arrays: list[np.ndarray]) -> Callable[[Any], Any]:
+    """A function from a row, or an array of rows, to a list of actions; from None to all."""
+    leaves, space = plan.action_leaves, plan.action_space
+
+    def part(leaf: Leaf, array: np.ndarray, row: Any) -> list[Any]:
+        rows = array
+        if row is not None:
+            rows = array[row : row + 1] if type(row) is int else array[row]
+        # Integers of Python are what environments index with fastest. Arrays are copied, for
+        # environments that keep them.
+        return rows.tolist() if not leaf.shape else list(rows.copy())
+
+    if len(leaves) == 1 and not leaves[0].path:
+        (leaf,), (array,) = leaves, arrays
+        return lambda row: part(leaf, array, row)
+
+    def read(row: Any) -> list[Any]:
+        parts = [part(leaf, array, row) for leaf, array in zip(leaves, arrays, strict=True)]
+        return [tree_of(space, iter(each)) for each in zip(*parts, strict=True)]
+
+    return read
+
+
+def _writer(leaves: list[Leaf], arrays: list[np.ndarray], row: int) -> Callable[[Any], None]:
+    """A function that writes an observation to its row, and refuses what does not fit."""
+    if len(leaves) == 1 and not leaves[0].path:
+        return _leaf_writer(leaves[0], arrays[0], row)
+    parts = [
+        (getter(leaf.path), _leaf_writer(leaf, array, row))
+        for leaf, array in zip(leaves, arrays, strict=True)
+    ]
+
+    def write(observation: Any) -> None:
+        for get, put in parts:
+            put(get(observation))
+
+    return write
+
+
+def _leaf_writer(leaf: Leaf, array: np.ndarray, row: int) -> Callable[[Any], None]:
+    shape, dtype = leaf.shape, leaf.dtype
+    if not shape:
+
+        def put(value: Any) -> None:
+            if type(value) is not int:
+                value = fitting(value, leaf)
+            array[row] = value
+
+        return put
+    target = array[row]
+
+    def put_array(value: Any) -> None:
+        if type(value) is not np.ndarray or value.dtype is not dtype or value.shape != shape:
+            value = fitting(value, leaf)
+        target[...] = value
+
+    return put_array
+
+
+def fitting(value: Any, leaf: Leaf) -> np.ndarray:
+    """`value` as an array that the leaf takes.
+
+    Raises:
+        ValueError: its shape or its kind of dtype is another.
+    """
+    found = np.asarray(value)
+    # Floats of either width are taken for one another, as are integers that keep their value.
+    fits = np.can_cast(found.dtype, leaf.dtype, "same_kind") or (
+        found.dtype.kind in "iu" and leaf.dtype.kind in "iu" and not found.shape
+    )
+    if found.shape != leaf.shape or not fits:
+        raise ValueError(
+            f"{f'entry {leaf.at} of the' if leaf.at else 'an'} observation is"
+            f" {found.dtype}{list(found.shape)}; its space says {leaf.dtype}{list(leaf.shape)}"
+        )
+    return found
+
+
+def fits(observation: Any, space: gymnasium.Space) -> None:
+    for leaf in leaves_of(space):
+        fitting(getter(leaf.path)(observation), leaf)
+
+
+def contains(space: gymnasium.Space, observation: Any) -> bool:
+    """Whether it is in the space but for its dtype, which shared memory settles."""
+    for leaf in leaves_of(space):
+        sub = leaf.space_in(space)
+        value = np.asarray(getter(leaf.path)(observation), leaf.dtype)
+        if not sub.contains(value if isinstance(sub, gymnasium.spaces.Box) else value[()]):
+            return False
+    return True
+
+
+def _by_field(plan: Plan, arrays: list[np.ndarray]) -> Iterable[tuple[str, Any, list[np.ndarray]]]:
+    found = iter(arrays)
+    for name, space in plan.info_fields.items():
+        yield name, space, [next(found) for _ in leaves_of(space)]
+
+
+def _writer_for(space: gymnasium.Space, arrays: list[np.ndarray]) -> Callable[[int, Any], None]:
+    """A function that writes an entry of info to a row; zeros where there is none."""
+    leaves = leaves_of(space)
+
+    def write(row: int, value: Any) -> None:
+        for leaf, array in zip(leaves, arrays, strict=True):
+            array[row] = 0 if value is None else getter(leaf.path)(value)
+
+    return write
+
+
+def put_fields(
+    fields: list[tuple[str, Callable[[int, Any], None]]], row: int, info: Mapping[str, Any]
+) -> None:
+    for name, write in fields:
+        write(row, info.get(name))
