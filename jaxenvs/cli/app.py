@@ -30,7 +30,7 @@ Show an environment: spaces, parameters with defaults and units, limits, source.
 
 examples:
   jaxenvs info CartPole-v1
-  jaxenvs info Acrobot-v1""",
+  jaxenvs info gymnasium/Ant-v5             one that is not JAX""",
     "train": """\
 Train an agent in one jitted program, with settings that suit the id.
 
@@ -41,7 +41,8 @@ examples:
   jaxenvs train ppo CartPole-v1
   jaxenvs train ppo Pendulum-v1 --total-steps 1_000_000 --seed 7
   jaxenvs train ppo Acrobot-v1 --num-envs 64 --output runs/acrobot
-  jaxenvs train ppo CartPole-v1 --set learning_rate=3e-4 --set gamma=0.999""",
+  jaxenvs train ppo CartPole-v1 --set learning_rate=3e-4 --set gamma=0.999
+  jaxenvs train ppo gymnasium/CartPole-v1   in worker processes, stepped by the program""",
     "render": """\
 Play one episode and write it as gif, mp4 or png (a strip of eight frames).
 

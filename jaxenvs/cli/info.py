@@ -7,21 +7,25 @@ import inspect
 import io
 import textwrap
 import tokenize
+from collections.abc import Mapping
 from typing import Any, Literal, get_args, get_origin, get_type_hints
 
 import jaxenvs
 from jaxenvs import struct
+from jaxenvs.bridge.hosts import is_vectorised_id
 from jaxenvs.cli._console import console, table
+from jaxenvs.factory import is_hosted
 from jaxenvs.registry import find
 
 
 def run(options: argparse.Namespace) -> None:
     """Prints what is known of `options.id`."""
-    spec, env = find(options.id), jaxenvs.make(options.id)
-    cls = type(env.unwrapped)
-    facts = table("", "")
-    facts.show_header = False
-    for name, value in {
+    if is_hosted(options.id):
+        _tell_of_hosted(options.id)
+        return
+    env = jaxenvs.make(options.id)
+    spec, cls = find(options.id), type(env.unwrapped)
+    facts = {
         "class": f"{cls.__module__}.{cls.__qualname__}",
         "family": spec.family,
         "observation": env.observation_space,
@@ -30,9 +34,7 @@ def run(options: argparse.Namespace) -> None:
         "solved from": "-" if spec.reward_threshold is None else f"{spec.reward_threshold}",
         "source": spec.source or "-",
         "proven against": spec.proven_against or "-",
-    }.items():
-        facts.add_row(f"[bold]{name}[/]", _plain(value))
-
+    }
     parameters = table("parameter", "default", "unit and meaning", title="Parameters")
     for name, default, comment, is_static in describe_parameters(env.unwrapped):
         notes = [comment, "compiles anew"] if is_static else [comment]
@@ -43,11 +45,37 @@ def run(options: argparse.Namespace) -> None:
     out = console()
     out.print(f"[bold]{spec.id}[/]\n")
     out.print(_plain(inspect.getdoc(cls) or ""))
-    out.print(facts)
+    out.print(_two_columns(facts))
     out.print(parameters)
     if parameters.row_count:
         name = describe_parameters(env.unwrapped)[0][0]
         out.print(_plain(f'Change one: jaxenvs.make("{spec.id}", {name}=...)'))
+
+
+def _tell_of_hosted(id: str) -> None:
+    backend = "native" if is_vectorised_id(id) else "serial"
+    with jaxenvs.make_pool(id, 1, backend=backend) as pool:
+        limit = getattr(pool.spec, "max_episode_steps", None)
+        threshold = getattr(pool.spec, "reward_threshold", None)
+        facts = {
+            "runs": "on the host, in a pool; inside jit by HostEnv",
+            "observation": pool.single_observation_space,
+            "action": pool.single_action_space,
+            "time limit": "its own, if any" if limit is None else f"{limit} steps",
+            "solved from": "-" if threshold is None else f"{threshold}",
+        }
+    out = console()
+    out.print(f"[bold]{id}[/]\n")
+    out.print(_two_columns(facts))
+    out.print(_plain(f'Make a batch: jaxenvs.make_pool("{id}", num_envs), or make_vec for jit.'))
+
+
+def _two_columns(facts: Mapping[str, object]) -> Any:
+    shown = table("", "")
+    shown.show_header = False
+    for name, value in facts.items():
+        shown.add_row(f"[bold]{name}[/]", _plain(value))
+    return shown
 
 
 def describe_parameters(env: Any) -> list[tuple[str, Any, str, bool]]:

@@ -11,9 +11,12 @@ from typing import Any
 import jax
 import numpy as np
 
+from jaxenvs.bridge.xla import HostEnv
 from jaxenvs.cli._console import console
 from jaxenvs.cli._progress import TrainingProgress
+from jaxenvs.core import VectorEnv
 from jaxenvs.errors import MissingExtraError, TrainingError
+from jaxenvs.factory import is_hosted, make
 from jaxenvs.registry import find
 from jaxenvs.rendering.plots import write_learning_curve
 from jaxenvs.training import PPO, Train, TrainResult, make_train, restore, save
@@ -22,7 +25,8 @@ from jaxenvs.training.recipes import Recipe, recipe
 
 def run(options: argparse.Namespace) -> None:
     """Trains, says how it went, and writes the output folder."""
-    spec = find(options.id)
+    if not is_hosted(options.id):
+        make(options.id)  # an unknown id is refused before anything is said
     chosen = recipe(options.id)
     changes = {
         name: getattr(options, name)
@@ -38,14 +42,15 @@ def run(options: argparse.Namespace) -> None:
         f" on {jax.devices()[0].device_kind}"
     )
     train, result, seconds = learn(options.id, chosen, options.seed)
+    threshold = _close(train.env, options.id)
     steps = train.num_updates * train.unroll_length * train.env.num_envs
     out.print(
         f"Trained in {seconds['run']:.1f} s ({steps / seconds['run']:,.0f} steps/s),"
         f" compiled in {seconds['compile']:.1f} s."
     )
     out.print(f"Mean return of the last episodes: {last_return(result):.1f}")
-    if spec.reward_threshold is not None:
-        out.print(f"Solved from: {spec.reward_threshold}")
+    if threshold is not None:
+        out.print(f"Solved from: {threshold}")
 
     write_run(folder, options.id, chosen, options.seed, result)
     written = ["metrics.json", "config.json", "checkpoint/"]
@@ -55,7 +60,7 @@ def run(options: argparse.Namespace) -> None:
             result.metrics["steps"],
             result.metrics["episode_return"],
             title=f"PPO on {options.id}",
-            threshold=spec.reward_threshold,
+            threshold=threshold,
         )
         written.append(curve.name)
     except MissingExtraError as error:  # no reason to fail after a training
@@ -78,6 +83,14 @@ def learn(id: str, chosen: Recipe, seed: int) -> tuple[Train, TrainResult, dict[
         finished = time.perf_counter()
         jax.effects_barrier()  # the last reports have arrived
     return train, result, {"compile": compiled - start, "run": finished - compiled}
+
+
+def _close(env: VectorEnv, id: str) -> float | None:
+    """The mean return from which `id` counts as solved; closes an environment of the host."""
+    if not isinstance(env, HostEnv):
+        return find(id).reward_threshold
+    env.close()
+    return getattr(env.pools[0].spec, "reward_threshold", None)
 
 
 def last_return(result: TrainResult) -> float:

@@ -92,5 +92,8 @@ RECIPES: dict[str, Recipe] = {
 
 
 def recipe(id: str) -> Recipe:
-    """The settings for an id; a default that fits many small tasks where it has none of its own."""
-    return RECIPES.get(id, DEFAULT)
+    """The settings for an id; a default that fits many small tasks where it has none of its own.
+
+    "gymnasium/CartPole-v1" is the same task as "CartPole-v1", and learns with its settings.
+    """
+    return RECIPES.get(id.removeprefix("gymnasium/"), DEFAULT)

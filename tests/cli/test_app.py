@@ -99,6 +99,17 @@ def test_train_leaves_metrics_a_curve_and_a_checkpoint(trained):
         assert curve.width > curve.height > 100
 
 
+def test_an_environment_of_the_host_is_shown_and_learned(capsys, tmp_path):
+    status, printed = run(capsys, "info", "gymnasium/CartPole-v1")
+    assert status == 0 and "Discrete(2)" in printed and "500 steps" in printed
+    arguments = ["train", "ppo", "gymnasium/CartPole-v1", "--total-steps", "512"]
+    arguments += ["--num-envs", "4", "--unroll-length", "32", "--set", "hidden_sizes=8"]
+    status, printed = run(capsys, *arguments, "--output", f"{tmp_path}/run")
+    assert status == 0 and "Solved from: 475" in printed
+    assert json.loads((tmp_path / "run" / "config.json").read_text())["ppo"]["epochs"] == 10
+    assert (tmp_path / "run" / "checkpoint").is_dir()
+
+
 def test_without_matplotlib_a_training_is_kept_and_the_extra_named(capsys, monkeypatch, tmp_path):
     monkeypatch.setitem(sys.modules, "matplotlib.figure", None)
     arguments = ["train", "ppo", "CartPole-v1", "--total-steps", "128", "--num-envs", "4"]
