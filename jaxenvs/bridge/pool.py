@@ -465,6 +465,7 @@ class Pool(gymnasium.vector.VectorEnv):
 
     def _drain(self) -> None:
         """Waits for what was begun before Ctrl-C, for nobody."""
+        self._backend.forget()
         self._waited(lambda time: self._backend.wait_all(self._buffer, time))
         self._backend.read_posts()
         self._was_cut = False

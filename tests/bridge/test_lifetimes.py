@@ -283,6 +283,43 @@ def test_ctrl_c_in_a_call_does_not_mix_up_the_answers_to_others(backend, marker)
         np.testing.assert_array_equal(pool.step(zeros(pool))[0][:, 2], 1)
 
 
+def _cut_after(pool, name, monkeypatch):
+    """Has Ctrl-C come just after the backend did what a method of it does."""
+    method = getattr(pool._backend, name)
+
+    def cut(*args):
+        method(*args)
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(pool._backend, name, cut)
+
+
+@pytest.mark.parametrize("how", ["send", "step_async", "recv"])
+def test_what_was_begun_before_ctrl_c_is_never_received(backend, how, monkeypatch):
+    with make(counters(4, length=100), backend, batch_size=2) as pool:
+        pool.reset(seed=0)
+        pool.step(zeros(pool))
+        begin, cut = pool.send, {"send": "start_some", "step_async": "start_all"}.get(how)
+        if how == "step_async":
+            begin = pool.step_async
+        elif how == "recv":
+            pool.send(zeros(pool))
+            begin, cut = lambda _: pool.recv(), "take"
+        with monkeypatch.context() as patch:
+            _cut_after(pool, cut, patch)
+            with pytest.raises(KeyboardInterrupt):
+                begin(zeros(pool))
+        time.sleep(0.02)  # some of it is finished, and nobody looked
+        for again in range(2):
+            pool.async_reset(seed=0)
+            seen = []
+            while pool.owes:
+                observation, *_, info = pool.recv()
+                np.testing.assert_array_equal(observation[:, 2], 0, err_msg=str(again))
+                seen += info["env_id"].tolist()
+            assert sorted(seen) == [0, 1, 2, 3]
+
+
 # --- callers that end ---
 
 

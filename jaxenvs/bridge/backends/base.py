@@ -142,6 +142,12 @@ class Backend(abc.ABC):
     def read_posts(self) -> list[Post]:
         """Takes what was reported since the last call."""
 
+    def forget(self) -> None:  # noqa: B027
+        """Leaves out what was begun and what is finished: after Ctrl-C nobody takes it.
+
+        What cannot be left out is waited for by `wait_all`, which is called next.
+        """
+
     def stuck(self, seconds: float) -> list[int]:
         """Instances at work that calls over so many seconds found making no progress."""
         return []

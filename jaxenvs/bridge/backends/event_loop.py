@@ -107,9 +107,13 @@ class AsyncioBackend(Backend):
     def _take(self, count: int, timeout: float | None) -> tuple[list[int], int] | None:
         try:
             return self._finished.take(count, timeout)
-        except BaseException:  # Ctrl-C: those at work are cancelled by what is asked next
-            self._finished, self._is_asked = Finished(), False
+        except BaseException:  # Ctrl-C
+            self.forget()
             raise
+
+    def forget(self) -> None:
+        # Those at work are cancelled by what is asked next.
+        self._finished, self._is_asked = Finished(), False
 
     def _attention(self) -> int:
         return _lines.ATTENTION if self._rows.posts or self._rows.has_restarted else _lines.OK

@@ -58,12 +58,12 @@ class SerialBackend(Backend):
 
     def wait_all(self, buffer: int, timeout: float | None) -> int:
         if self._asked is None:
-            return self._attention()
+            return self.attention()
         op, buffer = self._asked
         self._asked = None
         instances = self._instances
         noted = instances.step_all(buffer) if op == STEP_ALL else instances.reset_rows(buffer)
-        return noted | self._attention()
+        return noted | self.attention()
 
     def start_some(self, op: int, buffer: int, instances: np.ndarray) -> None:
         self._some.extend((op, buffer, instance) for instance in instances.tolist())
@@ -71,16 +71,24 @@ class SerialBackend(Backend):
     def take(self, out: np.ndarray, timeout: float | None) -> int:
         try:
             for i in range(len(out)):
-                op, buffer, instance = self._some.popleft()
-                if op == RESET:
-                    self._instances.reset_rows(buffer, (instance,))
-                else:
-                    self._instances.step_one(buffer, instance)
-                out[i] = instance
+                out[i] = self.take_next()
         except BaseException:  # Ctrl-C: the pool waits for none of them any more
             self._some.clear()
             raise
-        return self._attention()
+        return self.attention()
+
+    def take_next(self) -> int:
+        """Does what was asked for first of what is left, and says of which instance."""
+        op, buffer, instance = self._some.popleft()
+        if op == RESET:
+            self._instances.reset_rows(buffer, (instance,))
+        else:
+            self._instances.step_one(buffer, instance)
+        return instance
+
+    def forget(self) -> None:
+        self._asked = None
+        self._some.clear()
 
     def message(self, kind: str, instances: Sequence[int], *what: Any) -> list[Any]:
         if kind == "kept_info":
@@ -101,7 +109,8 @@ class SerialBackend(Backend):
     def close(self, grace: float) -> list[Post]:
         return close_instances(self._instances)
 
-    def _attention(self) -> int:
+    def attention(self) -> int:
+        """Whether somebody should read what was reported: ATTENTION or OK."""
         return _lines.ATTENTION if self._posts else _lines.OK
 
 

@@ -155,10 +155,10 @@ class ThreadBackend(Backend):
         try:
             return self._finished.take(count, timeout)
         except BaseException:  # Ctrl-C; those at work finish for nobody
-            self._forget()
+            self.forget()
             raise
 
-    def _forget(self) -> None:
+    def forget(self) -> None:
         if self._crew is not None:
             self._crew.drop()
         with self._lock:
@@ -237,7 +237,7 @@ class ThreadBackend(Backend):
             threading.Thread(target=self.close, args=(grace,), daemon=True).start()
             return []
         end = time.monotonic() + grace
-        self._forget()
+        self.forget()
         posts: deque[Post] = deque()
         open_rows = set(range(len(self._instances)))
 
