@@ -1,5 +1,6 @@
 """Messages between processes: pickles with their length in front, and descriptors beside them."""
 
+import os
 import socket
 import struct
 from typing import Any
@@ -29,18 +30,34 @@ def receive(sock: socket.socket) -> tuple[Any, list[int]]:
         EOFError: the other side has gone.
         TimeoutError: the time that was set on the socket is over.
     """
+    data, fds = receive_packed(sock)
     try:
-        head, fds, _, _ = socket.recv_fds(sock, _LENGTH.size, _MAX_FDS)
-        head = bytearray(head)
-        if head:
-            _fill(sock, head, _LENGTH.size)
+        return cloudpickle.loads(data), fds
+    except BaseException:  # anything, since unpickling runs code
+        _close(fds)
+        raise
+
+
+def receive_packed(sock: socket.socket) -> tuple[bytes, list[int]]:
+    """As `receive`, with the message still a pickle."""
+    fds: list[int] = []
+    try:
+        first, fds, _, _ = socket.recv_fds(sock, _LENGTH.size, _MAX_FDS)
+        head, data = bytearray(first), bytearray()
+        _fill(sock, head, _LENGTH.size)
+        _fill(sock, data, _LENGTH.unpack(head)[0])
+        return bytes(data), fds
     except ConnectionError as error:
+        _close(fds)
         raise EOFError("the other process has gone") from error
-    if not head:
-        raise EOFError("the other process has gone")
-    data = bytearray()
-    _fill(sock, data, _LENGTH.unpack(head)[0])
-    return cloudpickle.loads(bytes(data)), fds
+    except BaseException:
+        _close(fds)
+        raise
+
+
+def _close(fds: list[int]) -> None:
+    for fd in fds:
+        os.close(fd)
 
 
 def _fill(sock: socket.socket, data: bytearray, size: int) -> None:

@@ -3,6 +3,7 @@
 import logging
 import os
 import signal
+import socket
 import threading
 import time
 
@@ -12,7 +13,7 @@ import pytest
 from gymnasium import spaces
 
 import jaxenvs
-from jaxenvs.bridge import _segment
+from jaxenvs.bridge import _segment, _wire
 from jaxenvs.errors import (
     ActionError,
     AlreadyPendingError,
@@ -135,6 +136,49 @@ def _dies_in_every_reset():
     env = Counter()
     env.reset = lambda **_: os._exit(4)
     return env
+
+
+def _fails_to_arrive():
+    raise ImportError("what only the worker has")
+
+
+class _Odd:
+    def __reduce__(self):
+        return _fails_to_arrive, ()
+
+
+class _AnswersOddly(Counter):
+    """One of its answers can be pickled, and raises when it is unpickled."""
+
+    def odd(self):
+        return _Odd()
+
+
+@in_processes
+def test_an_answer_that_cannot_be_unpickled_is_an_error_of_that_call_alone(backend):
+    with make([*counters(1), *[lambda: _AnswersOddly(number=1)] * 3], backend) as pool:
+        pool.reset(seed=0)
+        pool.send(zeros(pool, 1), [1])
+        for _ in range(2):
+            with pytest.raises(WorkerError, match="odd: its answer cannot") as caught:
+                pool.call("odd", env_ids=[3])
+            assert caught.value.env_ids == (3,)
+        assert pool.recv()[4]["env_id"].tolist() == [1]
+        assert pool.get_attr("number") == (0, 1, 1, 1)
+        np.testing.assert_array_equal(pool.step(zeros(pool))[0][:, 2], [1, 2, 1, 1])
+
+
+def test_descriptors_of_a_message_that_cannot_be_unpickled_are_closed():
+    ours, theirs = socket.socketpair()
+    reading, writing = os.pipe()
+    os.set_blocking(reading, False)
+    with ours, theirs:
+        _wire.send(theirs, _Odd(), (writing,))
+        os.close(writing)
+        with pytest.raises(ImportError):
+            _wire.receive(ours)
+    assert os.read(reading, 1) == b""  # nobody can write to it any more
+    os.close(reading)
 
 
 @in_processes

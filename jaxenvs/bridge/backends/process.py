@@ -8,6 +8,7 @@ import socket
 import sys
 import threading
 import time
+import traceback
 from collections.abc import Callable, Sequence
 from typing import Any
 
@@ -21,7 +22,7 @@ from jaxenvs.bridge._log import log
 from jaxenvs.bridge._machine import num_cores
 from jaxenvs.bridge._native import POOL, is_there, pool_path
 from jaxenvs.bridge._segment import Segment
-from jaxenvs.bridge._wire import receive, send, send_packed
+from jaxenvs.bridge._wire import receive_packed, send, send_packed
 from jaxenvs.bridge._zygote import zygote
 from jaxenvs.bridge.backends.base import Backend, Broken, Post, Settings, by_owner
 from jaxenvs.errors import PoolError
@@ -64,7 +65,7 @@ class _Process:
         """How long the steps of its first environment take; None where they raise."""
         send(self.socket, ("measure", seconds))
         try:
-            _, (outcome, found) = self.receive()
+            _, (outcome, found) = cloudpickle.loads(self.receive_packed())
         except EOFError:
             return None
         return found if outcome == "ok" else None
@@ -82,16 +83,17 @@ class _Process:
             Broken: a constructor raised, or the process died.
         """
         try:
-            outcome, *what = self.receive()
+            packed = self.receive_packed()
         except EOFError:
             text = f"process {self.pid} {_ending(self.reap())} while it made its environments"
             raise Broken(self.post(self.first, "its constructor", text)) from None
+        outcome, *what = self.unpacked(packed, self.first, "its constructor")
         if outcome == "failed":
             raise Broken(self.post(what[0], "its constructor", what[1]))
         return what[0]
 
-    def receive(self) -> Any:
-        """The next message.
+    def receive_packed(self) -> bytes:
+        """The next message, a pickle.
 
         Raises:
             EOFError: the process has ended, though one that it forked may hold the socket.
@@ -102,7 +104,19 @@ class _Process:
             poll.register(self.pidfd, select.POLLIN)
         if self.socket.fileno() not in dict(poll.poll()):
             raise EOFError(f"process {self.pid} has ended")
-        return receive(self.socket)[0]
+        return receive_packed(self.socket)[0]
+
+    def unpacked(self, packed: bytes, instance: int, what: str) -> Any:
+        """A message of its environments, whose values may need what only it has.
+
+        Raises:
+            Broken: it cannot be unpickled here.
+        """
+        try:
+            return cloudpickle.loads(packed)
+        except Exception as error:
+            text = f"{traceback.format_exc()}its answer cannot be unpickled here: {error!r}"
+            raise Broken(self.post(instance, what, text)) from error
 
     def post(self, instance: int, what: str, text: str) -> Post:
         return Post(instance, what, text, self.number, self.pid)
@@ -287,7 +301,7 @@ class ProcessBackend(Backend):
             self._tell(process, ("options", options))
 
     def _tell(self, process: _Process, message: Any) -> Any:
-        outcome: Any = None
+        packed = b""
         what = str(message[2] if message[0] == "call" else message[0])
         data = _packed(message, f"what {what!r} was given")
         with self._message_lock:
@@ -298,7 +312,7 @@ class ProcessBackend(Backend):
                 send_packed(process.socket, data)
                 process.owed += 1
                 while process.owed:
-                    outcome = process.receive()
+                    packed = process.receive_packed()  # and not looked at if nobody waits for it
                     process.owed -= 1
             except (EOFError, OSError):
                 text = f"the process {process.pid} ended while it was asked for {what!r}"
@@ -308,6 +322,9 @@ class ProcessBackend(Backend):
                     process.kill()
                 raise
             self.lines.settle(process.number)
+        rows = message[1] if message[0] != "options" else ()
+        instance = process.first + (rows[0] if rows else 0)
+        outcome = process.unpacked(packed, instance, what)
         if outcome[0] == "error":
             raise Broken(process.post(outcome[1], what, outcome[2]))
         return outcome[1]
@@ -429,11 +446,12 @@ class ProcessBackend(Backend):
                 asked.append(process)
         for process in asked:
             try:
-                outcome = None
-                while outcome is None or process.owed >= 0:
+                packed = b""
+                while not packed or process.owed >= 0:
                     process.socket.settimeout(max(0.001, end - time.monotonic()))
-                    outcome, _ = receive(process.socket)
+                    packed, _ = receive_packed(process.socket)
                     process.owed -= 1
+                outcome = cloudpickle.loads(packed)
                 if outcome[0] == "error":
                     posts.append(process.post(outcome[1], "close", outcome[2]))
                 _wait_readable(process.pidfd, max(0.0, end - time.monotonic()))
