@@ -9,6 +9,7 @@ import time
 
 import gymnasium
 import numpy as np
+import psutil
 import pytest
 from gymnasium import spaces
 
@@ -182,7 +183,7 @@ def test_descriptors_of_a_message_that_cannot_be_unpickled_are_closed():
 
 
 @in_processes
-def test_a_worker_that_dies_again_and_again_is_given_up(backend):
+def test_a_worker_that_dies_again_and_again_is_given_up(backend, monkeypatch):
     fns = [*counters(1), _dies_in_every_reset]
     pool = make(fns, backend, on_failure="restart")
     with pytest.raises(WorkerError, match="3 times") as caught:
@@ -191,7 +192,14 @@ def test_a_worker_that_dies_again_and_again_is_given_up(backend):
     for use in (lambda: pool.step(zeros(pool)), pool.reset, lambda: pool.call("process")):
         with pytest.raises(WorkerError, match="cannot go on"):
             use()
+    # Nor is its number used again, which may be that of another process by now.
+    gone = pool._backend.pids[1]
+    assert not psutil.pid_exists(gone)
+    ended = []
+    monkeypatch.setattr(os, "kill", lambda pid, number: ended.append(pid))
+    monkeypatch.setattr(os, "killpg", os.kill)
     pool.close()
+    assert gone not in ended and ended
 
 
 # --- exceptions ---

@@ -59,6 +59,8 @@ class _Process:
             theirs.close()
             if caller is not None:
                 os.close(caller)
+        self.reaped = False  # from then on its number may be another's
+        self.status: int | None = None
         self.socket, self.pidfd = ours, _pidfd(self.pid)
 
     def measure(self, seconds: float) -> dict[str, float] | None:
@@ -123,20 +125,26 @@ class _Process:
 
     def kill(self) -> None:
         """Ends it and what its environments have started."""
+        if self.reaped:
+            return
         for end in (os.killpg, os.kill):  # it may have left its group
             with contextlib.suppress(ProcessLookupError, PermissionError):
                 end(self.pid, signal.SIGKILL)
 
     def reap(self, patience: float = 5.0) -> int | None:
-        """Waits for its end."""
+        """Waits for its end; how it ended."""
         self.kill()  # while its number cannot be another's yet
         end = time.monotonic() + patience
-        while (status := zygote.reap(self.pid)) is None and time.monotonic() < end:
+        while not self.reaped:
+            self.status = zygote.reap(self.pid)
+            self.reaped = self.status is not None
+            if self.reaped or time.monotonic() >= end:
+                break
             if self.pidfd is None:
                 time.sleep(0.002)
             else:
                 _wait_readable(self.pidfd, 0.1)
-        return status
+        return self.status
 
     def discard(self) -> None:
         """Ends it before it is part of a pool."""
