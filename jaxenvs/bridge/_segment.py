@@ -26,16 +26,17 @@ class Segment:
 
     def __init__(self, size: int, fd: int | None = None) -> None:
         self.size = size
-        if fd is None:
-            check_memory(size)
-            fd = _anonymous_file()
-            try:
-                _allocate(fd, size)
-            except OSError as error:
-                os.close(fd)
-                raise PoolError(_shortage(size, error.strerror or str(error))) from error
-        self.fd = fd
-        self.memory = mmap.mmap(fd, size)
+        if fd is not None:
+            self.fd, self.memory = fd, mmap.mmap(fd, size)
+            return
+        check_memory(size)
+        self.fd = _anonymous_file()
+        try:
+            _allocate(self.fd, size)
+            self.memory = mmap.mmap(self.fd, size)
+        except OSError as error:
+            self.close()
+            raise PoolError(_shortage(size, error.strerror or str(error))) from error
 
     def close(self) -> None:
         """Gives the descriptor back; the memory goes when nothing uses it any more."""

@@ -1,6 +1,8 @@
 """Nothing is left of a pool, however it ends: processes, threads, descriptors, memory."""
 
+import errno
 import gc
+import mmap
 import os
 import signal
 import subprocess
@@ -16,7 +18,7 @@ import pytest
 
 import jaxenvs
 from jaxenvs.bridge._zygote import zygote
-from jaxenvs.errors import ClosedError, WorkerError
+from jaxenvs.errors import ClosedError, PoolError, WorkerError
 from tests.bridge.conftest import IN_PROCESSES, IN_PYTHON
 from tests.bridge.envs import Counter, Misbehaving
 
@@ -130,6 +132,31 @@ def test_a_pool_that_could_not_be_made_leaves_nothing(backend, marker):
         make([*counters(1), lambda: Misbehaving("raises", marker, where="init")], backend)
     gc.collect()
     assert census() == before
+
+
+@pytest.mark.parametrize("backend", [IN_PYTHON], indirect=True)
+@pytest.mark.parametrize("which", ["eventfd", "mmap"])
+def test_a_pool_for_which_there_is_too_little_leaves_nothing(backend, which, monkeypatch):
+    _cycle(backend, 0)
+    gc.collect()
+    before = census()
+    module = os if which == "eventfd" else mmap
+    function, calls = getattr(module, which), []
+
+    def fails(*args, **kwargs):
+        calls.append(args)
+        if which == "eventfd" and len(calls) < 3:
+            return function(*args, **kwargs)
+        raise OSError(errno.EMFILE, "there are no more")
+
+    with monkeypatch.context() as patch:
+        patch.setattr(module, which, fails)
+        with pytest.raises((OSError, PoolError), match="no more") as caught:
+            make(counters(3), backend, num_workers=3)
+        del caught
+    gc.collect()
+    assert len(calls) == (3 if which == "eventfd" else 1)
+    wait_until(lambda: census() == before)
 
 
 @in_processes

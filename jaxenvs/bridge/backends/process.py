@@ -226,7 +226,8 @@ class ProcessBackend(Backend):
         self._segment = segment = Segment(self.plan.size)
         self.words = Words(segment.memory, self.num_workers, room)
         self.arrays = Arrays.over(self.plan, segment.memory)
-        self._bells = [Bell() for _ in range(num_bells(self.num_workers))]
+        for _ in range(num_bells(self.num_workers)):
+            self._bells.append(Bell())  # one by one: `close` finds those before one that fails
         self.lines = CallerLines(self.words, self._bells)
         cores = num_cores()
         spins = self.num_workers <= cores and cores > 1
