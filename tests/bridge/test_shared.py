@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 
 import jaxenvs
-from jaxenvs.errors import PoolError, WorkerError
+from jaxenvs.errors import ClosedError, PoolError, WorkerError
 from tests.bridge.envs import Counter, Misbehaving
 
 
@@ -89,6 +89,38 @@ def test_a_worker_that_is_killed_is_replaced_while_the_caller_goes_on(tmp_path):
         observation, _, _, truncated, info = pool.step([0, 0])
         assert info["restarted"].tolist() == truncated.tolist() == [False, True]
         assert observation[:, 2].tolist() == [2, 0]
+
+
+class _Closes(Counter):
+    def __init__(self, path):
+        super().__init__()
+        self.path = path
+
+    def close(self):
+        with open(self.path, "a") as file:
+            file.write("closed\n")
+
+
+@pytest.mark.filterwarnings("ignore:.*multi-threaded, use of fork:DeprecationWarning")
+def test_a_fork_of_the_caller_steps_nothing_and_closes_nothing(tmp_path):
+    path = tmp_path / "closed"
+    with shared([lambda: _Closes(path), *counters(1)]) as pool:
+        pool.reset()
+        pid = os.fork()
+        if pid == 0:
+            status = 1
+            try:
+                with pytest.raises(ClosedError, match="forked from"):
+                    pool.step([0, 0])
+                pool.close()
+                pool._backend.close(0)
+                status = 0
+            finally:
+                os._exit(status)
+        assert os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1]) == 0
+        assert pool.step([0, 0])[0][:, 2].tolist() == [1, 1]
+        assert not path.exists()
+    assert path.read_text() == "closed\n"
 
 
 def test_it_is_refused_where_there_is_nobody_to_share_with():

@@ -5,6 +5,7 @@ of waiting for one on its own core, and no core changes hands. What it costs is 
 environments live in the caller's process.
 """
 
+import os
 from collections import deque
 from collections.abc import Callable, Sequence
 from typing import Any
@@ -42,6 +43,7 @@ class SharedBackend(Backend):
         except BaseException:
             self._mine.close(0)
             raise
+        self._owner = self._others._owner
         self.facts = [*self._mine.facts, *self._others.facts]
         self._finished: deque[int] = deque()  # of the caller's, not taken yet
         self._num_waiting = 0  # of the caller's, begun and not finished
@@ -128,4 +130,6 @@ class SharedBackend(Backend):
         return self._others.restart(instances)
 
     def close(self, grace: float) -> list[Post]:
+        if self._owner != os.getpid():  # a fork of the caller has a copy of its share too
+            return []
         return [*self._mine.close(grace), *self._others.close(grace)]
