@@ -236,6 +236,7 @@ def _for_each_of(id: str, devices: int, params: dict[str, Any]) -> dict[str, Any
             f"make_vec got batch_size={params['batch_size']} for {id} over {devices} devices,"
             " which finish independently.  Leave it out, or make an environment for each device."
         )
+    params = {"on_failure": "restart", **params}  # an error on one device would hang the others
     if "num_workers" in params or "envs_per_worker" in params or params.get("backend") == "serial":
         return params
     return {"num_workers": max(1, (os.cpu_count() or 1) // devices), **params}

@@ -6,15 +6,17 @@
 import contextlib
 import ctypes
 import itertools
+import os
 import threading
 import weakref
 from collections.abc import Sequence
 from typing import Any
 
+import gymnasium
 import numpy as np
 
 from jaxenvs.bridge import _lines
-from jaxenvs.bridge._layout import getter, leaves_of
+from jaxenvs.bridge._layout import Leaf, getter, leaves_of, tree_of
 from jaxenvs.bridge._native import XLA, is_there, reason_missing, xla_library
 from jaxenvs.bridge.backends.base import RESET, RESET_ALL, STEP, STEP_ALL
 from jaxenvs.bridge.backends.process import ProcessBackend
@@ -23,6 +25,7 @@ from jaxenvs.errors import (
     AlreadyPendingError,
     ClosedError,
     EnvIdError,
+    EnvTimeoutError,
     NothingPendingError,
     PoolError,
     StaleStateError,
@@ -42,6 +45,8 @@ class _Column(ctypes.Structure):  # jx_column
         ("elements", ctypes.c_int64),
         ("type", ctypes.c_int32),
         ("size", ctypes.c_int32),
+        ("low", ctypes.c_void_p),
+        ("high", ctypes.c_void_p),
     )
 
 
@@ -70,6 +75,8 @@ class _Struct(ctypes.Structure):  # jx_hosted
         ("counter", ctypes.c_int32),
         ("all_pending", ctypes.c_int32),
         ("busy", ctypes.c_void_p),
+        ("closing", ctypes.c_uint32),
+        ("waited_until", ctypes.c_int64),
     )
 
 
@@ -85,6 +92,7 @@ class Hosted:
         self.pool = pool
         self.backend = pool._backend
         self.id = next(_ids)
+        self.path: str | None = None  # "ffi" or "callback", of the first HostEnv
         self._counter = 0  # without Python the struct counts
         # The latest batch of all may lie in one buffer, and single ones under way in the other.
         self._buffer, self._buffer_of_some = pool._buffer, pool._buffer ^ 1
@@ -105,6 +113,11 @@ class Hosted:
         """The one of `pool`, made when it is first asked for."""
         with pool._lock:
             pool._refuse_closed()
+            if pool._left is not None:
+                raise PoolError(
+                    f"{pool!r} has a batch that recv was to return when it raised an error.  Call"
+                    " recv() first; compiled programs would never see it."
+                )
             if pool._hosted is None:
                 pool._hosted = cls(pool)
                 pool._all_ready = False  # so that its own step looks closer, and refuses
@@ -160,6 +173,11 @@ class Hosted:
             # The thread that runs callbacks and workers that spin would fight for the cores.
             backend.words.set_spin(0)
             backend.words.set_home(-1)
+            for (
+                pid
+            ) in backend.words.pids.tolist():  # nobody is to be kept on or off the caller's core
+                with contextlib.suppress(OSError):
+                    os.sched_setaffinity(pid, os.sched_getaffinity(0))
 
     # --- without Python ---
 
@@ -183,6 +201,12 @@ class Hosted:
             letter = {"q": "l", "Q": "L"}.get(view.dtype.char, view.dtype.char)
             return _Column(data, elements, ord(letter), view.dtype.itemsize)
 
+        bounds = [_bounds(leaf, pool) for leaf in leaves_of(pool.single_action_space)]
+        actions = [column(array) for array in arrays.actions]
+        for each, found in zip(actions, bounds, strict=True):
+            if found is not None:
+                each.low, each.high = (array.ctypes.data for array in found)
+
         def columns(a: Sequence[np.ndarray], b: Sequence[np.ndarray]) -> Any:
             both = [column(x, y) for x, y in zip(a, b, strict=True)]
             return (_Column * len(both))(*both)
@@ -204,7 +228,7 @@ class Hosted:
             num_observations=len(first.observation),
             num_fields=len(first.fields),
             has_final=bool(first.final_observation),
-            actions=columns(arrays.actions, arrays.actions),
+            actions=(_Column * len(actions))(*actions),
             observations=columns(first.observation, second.observation),
             finals=columns(first.final_observation, second.final_observation),
             fields=columns(first.fields, second.fields),
@@ -218,8 +242,9 @@ class Hosted:
             busy=pool._busy.ctypes.data,
         )
         xla_library().jaxenvs_register(self.id, ctypes.byref(self._struct))
+        xla_library().jaxenvs_watch_interrupts()
         # What the struct points to lives until no program can reach it.
-        alive = self._struct, name, words, arrays, backend.owners, pool._busy
+        alive = self._struct, name, words, arrays, backend.owners, pool._busy, bounds
         self._unregister = weakref.finalize(self, _unregister, self.id, alive)
 
     # --- in Python ---
@@ -239,18 +264,17 @@ class Hosted:
                     f" of the pool, which is at call {self._counter}.  Hosted environments cannot"
                     " go back; step the state that the last call returned, or reset."
                 )
-            self._counter = (self._counter + 1) & 0x7FFFFFFF
             return getattr(self, _METHODS[operation])(count, wants_final, list(operands))
 
     def _reset(self, count: int, wants_final: bool, operands: list[Any]) -> list[np.ndarray]:
         pool = self.pool
         if pool._all_pending is not None or pool._num_busy:  # nobody wants those results now
             if pool._all_pending is not None:
-                pool._waited(lambda time: self.backend.wait_all(self._buffer, time))
+                self._waited_for_all()
             else:
                 out = np.empty(pool._num_busy, np.int32)
                 pool._waited(lambda time: self.backend.take(out, time))
-            self._nothing_pending()
+                self._nothing_pending()
         seeds = np.asarray(operands[0])
         if self.backend.makes_batches:  # what is vectorised may take one number, that counts up
             first = int(seeds[0]) % (2**31 - pool.num_envs)
@@ -265,7 +289,7 @@ class Hosted:
                 f'"{pool.name}" was stepped while environments still owe a result.'
                 "  Call recv first."
             )
-        self._take_actions(operands, slice(None))
+        self._take_actions(operands, None)
         return self._all(STEP_ALL, wants_final)
 
     def _all(self, op: int, wants_final: bool) -> list[np.ndarray]:
@@ -289,6 +313,7 @@ class Hosted:
         if count == pool.num_envs == len(ids) and np.array_equal(ids, np.arange(len(ids))):
             self._start_all(STEP_ALL)
         else:
+            self._count_call()
             pool._busy[ids] = True
             pool._num_busy += len(ids)
             self.backend.start_some(STEP, self._buffer_of_some, ids)
@@ -297,12 +322,14 @@ class Hosted:
     def _recv(self, count: int, wants_final: bool, operands: list[Any]) -> list[np.ndarray]:
         pool = self.pool
         if pool._all_pending is not None:
+            self._count_call()
             return self._answer_of_all(wants_final)
         if pool._num_busy < count:
             raise NothingPendingError(
                 f'recv waits for {count} environments of "{pool.name}", and {pool._num_busy} owe a'
                 " result.  Call send first."
             )
+        self._count_call()
         ids = np.empty(count, np.int32)
         status = pool._waited(lambda time: self.backend.take(ids, time))
         pool._busy[ids] = False
@@ -316,6 +343,7 @@ class Hosted:
                 f'reset_where of "{pool.name}" was called while environments still owe a result.'
                 "  Call recv first."
             )
+        self._count_call()
         ids = np.flatnonzero(operands[0]).astype(np.int32)
         self.backend.arrays.seeds[:] = operands[1]
         status = _lines.OK
@@ -325,21 +353,34 @@ class Hosted:
             status = pool._waited(lambda time: self.backend.take(out, time))
         return self._answer(self._buffer, slice(None), status, wants_final)
 
+    def _count_call(self) -> None:
+        """Uses the state up, once nothing can be refused any more."""
+        self._counter = (self._counter + 1) & 0x7FFFFFFF
+
     def _start_all(self, op: int) -> None:
+        self._count_call()
         self._buffer ^= 1  # an episode that is cut ends with what the other one has
         self.backend.start_all(op, self._buffer)
         self.pool._all_pending = op
 
-    def _take_actions(self, operands: Sequence[Any], rows: Any) -> None:
-        for array, part in zip(self.backend.arrays.actions, operands, strict=True):
-            array[rows] = part
+    def _take_actions(self, operands: Sequence[Any], ids: np.ndarray | None) -> None:
+        actions = tree_of(self.pool.single_action_space, iter(operands))
+        self.pool._take_action(actions, ids, len(operands[0]))
 
     def _answer_of_all(self, wants_final: bool) -> list[np.ndarray]:
+        status = self._waited_for_all()
+        return self._answer(self._buffer, slice(None), status, wants_final)
+
+    def _waited_for_all(self) -> int:
         try:
             status = self.pool._waited(lambda time: self.backend.wait_all(self._buffer, time))
-        finally:
+        except EnvTimeoutError:  # it is still to be waited for, by whoever comes next
+            raise
+        except BaseException:
             self._nothing_pending()
-        return self._answer(self._buffer, slice(None), status, wants_final)
+            raise
+        self._nothing_pending()
+        return status
 
     def _nothing_pending(self) -> None:
         self.pool._all_pending, self.pool._num_busy = None, 0
@@ -397,7 +438,28 @@ def _wait_for_programs() -> None:
         jax.effects_barrier()
 
 
+def _bounds(leaf: Leaf, pool: Pool) -> tuple[np.ndarray, np.ndarray] | None:
+    """The least and the largest integers that an action may have, int64[elements] each.
+
+    None where no values are refused. Floats have to be numbers, whatever the bounds.
+    """
+    space, kind = leaf.space_in(pool.single_action_space), leaf.dtype.kind
+    if not pool._settings.validate or kind not in "iuf":
+        return None
+    low, high = (0, 0) if kind == "f" else (np.iinfo(leaf.dtype).min, np.iinfo(leaf.dtype).max)
+    if isinstance(space, gymnasium.spaces.Discrete):
+        low, high = space.start, space.start + space.n - 1
+    elif isinstance(space, gymnasium.spaces.MultiDiscrete):
+        low, high = space.start, space.start + space.nvec - 1
+    elif isinstance(space, gymnasium.spaces.MultiBinary):
+        low, high = 0, 1
+    high = np.minimum(high, np.iinfo(np.int64).max)  # of uint64
+    low, high = (np.broadcast_to(np.asarray(each, np.int64), leaf.shape) for each in (low, high))
+    return low.ravel(), high.ravel()
+
+
 def _unregister(id: int, alive: Any) -> None:
+    alive[0].closing = 1  # else a call whose environments hang would never let go
     xla_library().jaxenvs_unregister(id)
 
 

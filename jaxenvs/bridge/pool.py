@@ -117,6 +117,9 @@ class Pool(gymnasium.vector.VectorEnv):
         self._left: np.ndarray | None = None  # taken by a recv that raised; the next returns them
         self._fatal: list[Post] = []
         self._buffer = 0  # that the latest batch of all is in
+        # The ones that were answered since, by themselves: in the other buffer.
+        self._elsewhere = np.zeros(self.num_envs, bool)
+        self._any_elsewhere = False
         self._look_for_restarts = False
         self._take_action = action_taker(settings, backend.arrays.actions)
         self._batches = [Rows(settings, batch_size) for _ in range(2)]
@@ -188,7 +191,7 @@ class Pool(gymnasium.vector.VectorEnv):
         with self._lock:
             self._refuse_pending("reset")
             self._all_ready = False
-            self._ready[:] = False
+            self._ready[:] = self._seeded[:] = False
 
     # --- reset ---
 
@@ -325,6 +328,8 @@ class Pool(gymnasium.vector.VectorEnv):
             self._take_action(actions, None, self.num_envs)
             buffer = self._buffer ^ 1
             self._all_pending, self._buffer = STEP_ALL, buffer
+            if self._any_elsewhere:
+                self._all_are_here()
             try:
                 status = self._lock_step(buffer)
                 if not status & 3:
@@ -409,6 +414,7 @@ class Pool(gymnasium.vector.VectorEnv):
         self._received = None
         self._buffer ^= 1
         self._all_pending = op
+        self._all_are_here()
         try:
             self._backend.start_all(op, self._buffer)
         except JaxenvsError:  # the backend cannot do that, and did not begin
@@ -418,8 +424,12 @@ class Pool(gymnasium.vector.VectorEnv):
             self._lose_track()
             raise
 
+    def _all_are_here(self) -> None:
+        self._elsewhere[:] = self._any_elsewhere = False
+
     def _start_some(self, op: int, ids: np.ndarray) -> None:
         self._received = None
+        self._elsewhere[ids] = self._any_elsewhere = True
         self._busy[ids] = True
         self._num_busy += len(ids)
         try:
@@ -477,10 +487,11 @@ class Pool(gymnasium.vector.VectorEnv):
         if self._on_failure == "restart" and self._backend.restart(stuck):
             log.warning("%s; they are made anew", what)
             return
-        error = EnvTimeoutError(
-            f"{what}.  Wait again with recv() or step_wait(), close the pool, or make it with"
-            ' on_failure="restart".'
-        )
+        again = {STEP_ALL: "step_wait() or recv()", RESET_ALL: "reset_wait()", None: "recv()"}
+        wait = f"Wait again with {again[self._all_pending]}, close"
+        if self._hosted is not None:
+            wait = "Close"
+        error = EnvTimeoutError(f'{what}.  {wait} the pool, or make it with on_failure="restart".')
         error.env_ids = tuple(stuck)
         raise error
 
@@ -583,9 +594,11 @@ class Pool(gymnasium.vector.VectorEnv):
         parts = leaves_in(batch[0], self.single_observation_space)
         if self._backend.makes_batches:
             following = [array.copy() for array in latest]
+        here = ~self._elsewhere
         for i, part in enumerate(parts):
-            following[i][...] = latest[i]
+            following[i][here] = latest[i][here]
             following[i][ids] = part
+        self._all_are_here()
         if self._backend.makes_batches:  # the next one that patches sees it too
             latest[:] = following
         else:  # the batch before stays as it is
@@ -734,7 +747,7 @@ class Pool(gymnasium.vector.VectorEnv):
         self._refuse_closed()
         self._refuse_hosted(what)
         if self._all_pending is not None or self._num_busy:
-            begun = "step_async" if self._all_pending == STEP_ALL else "reset_async"
+            begun = "a step" if self._all_pending == STEP_ALL else "a reset"
             waits = "step_wait() or recv()" if self._all_pending == STEP_ALL else "reset_wait()"
             if self._all_pending is None:
                 begun, waits = "send or async_reset", "recv()"
@@ -785,9 +798,7 @@ class Pool(gymnasium.vector.VectorEnv):
         with self._lock:
             ids = self._every_id if env_ids is None else self._ids(env_ids)
             self._refuse_busy(f"call({name!r})", ids)
-            return tuple(
-                self._tell_backend(self._backend.message, "call", ids.tolist(), name, args, kwargs)
-            )
+            return tuple(self._ask_between_steps("call", ids.tolist(), name, args, kwargs))
 
     def get_attr(self, name: str) -> tuple[Any, ...]:
         """Reads an attribute of every environment."""
@@ -804,9 +815,10 @@ class Pool(gymnasium.vector.VectorEnv):
                     "  Pass one for each environment, or a single one."
                 )
             ids = self._every_id.tolist()
-            self._ask_idle("set_attr", ids, name, each)
+            self._ask_between_steps("set_attr", ids, name, each)
 
-    def _ask_idle(self, kind: str, ids: list[int], *what: Any) -> Any:
+    def _ask_between_steps(self, kind: str, ids: list[int], *what: Any) -> Any:
+        """Asks the backend while no compiled program steps the pool."""
         if self._hosted is not None:
             self._hosted.hold()
         try:

@@ -10,6 +10,7 @@ same.
 
 import contextlib
 import functools
+import time
 from collections.abc import Callable, Sequence
 from typing import Any, Literal
 
@@ -111,6 +112,12 @@ class HostEnv(VectorEnv[HostState]):
                 f"HostEnv got {len(pools)} pools for {devices} devices.  Give one pool for each"
                 " device of the mesh, or one pool and no mesh."
             )
+        if devices > 1 and any(each._on_failure == "raise" for each in pools):
+            raise PoolError(
+                'HostEnv over several devices got pools with on_failure="raise".  An error on one'
+                " device leaves the others waiting for it within the program, until XLA ends the"
+                ' process.  Make the pools with on_failure="restart", which says so in the log.'
+            )
         self._hosted = tuple(map(Hosted.of, self.pools))
         # Where episodes do not end and begin in one step, the last observation is the one shown.
         self._shows_final = final_observation
@@ -187,7 +194,13 @@ class HostEnv(VectorEnv[HostState]):
         return self._answer(self._call(_hosted.RECV, self.batch_size, state.token))
 
     def close(self) -> None:
-        """Closes the pools; programs that step them get an error."""
+        """Closes the pools; programs that step them get an error.
+
+        Over several devices it waits for a program that is under way, for some seconds: an error
+        on one device would leave the others waiting.
+        """
+        if len(self.pools) > 1:
+            _wait_until_still(self._hosted)
         for pool in self.pools:
             pool.close()
 
@@ -418,11 +431,28 @@ def _chosen_path(path: Path, hosted: Sequence[Hosted]) -> Literal["ffi", "callba
         )
     if path not in ("auto", "ffi", "callback"):
         raise PoolError(f'HostEnv got path={path!r}; expected "auto", "ffi" or "callback".')
-    chosen = "callback" if reasons or path == "callback" else "ffi"
-    if chosen == "callback":
-        for each in hosted:
+    taken = [each.path for each in hosted if each.path is not None]
+    if taken and path not in ("auto", taken[0]):
+        raise PoolError(
+            f'HostEnv got path="{path}" for a pool that another one steps by "{taken[0]}".  Pass'
+            ' path="auto", or make another pool.'
+        )
+    chosen: Any = taken[0] if taken else "callback" if reasons or path == "callback" else "ffi"
+    for each in hosted:
+        if each.path is None and chosen == "callback":
             each.use_callbacks()
+        each.path = chosen
     return chosen
+
+
+def _wait_until_still(hosted: Sequence[Hosted], seconds: float = 10.0, still: float = 0.2) -> None:
+    end = time.monotonic() + seconds
+    calls, since = None, time.monotonic()
+    while time.monotonic() < min(end, since + still):
+        now = [each.calls for each in hosted]
+        if now != calls:
+            calls, since = now, time.monotonic()
+        time.sleep(still / 20)
 
 
 def _check_pools(pools: Sequence[Pool]) -> None:

@@ -3,11 +3,13 @@
 import time
 
 import gymnasium
+import jax
 import numpy as np
 import pytest
 from gymnasium import spaces
 
 import jaxenvs
+from jaxenvs.bridge._native import reason_missing, xla_library
 from tests.bridge.envs import Composite, Counter
 
 MODES = ["next_step", "same_step", "disabled"]
@@ -111,7 +113,7 @@ def test_some_are_reset_and_the_others_go_on(backend, mode):
         assert info["env_id"].tolist() == [2, 0] and info["elapsed_step"].tolist() == [0, 0]
         mask = np.array([False, False, False, True])
         observation, info = pool.reset(options={"reset_mask": mask})
-        np.testing.assert_array_equal(observation, [[0, 1, 2], [1, 1, 2], [2, 1, 2], [3, 2, 0]])
+        np.testing.assert_array_equal(observation, [[0, 2, 0], [1, 1, 2], [2, 2, 0], [3, 2, 0]])
         assert info["_count"].tolist() == mask.tolist()
         np.testing.assert_array_equal(before, kept)  # as it was returned
         observation, _, terminated, _, info = pool.step(zeros(4))
@@ -120,6 +122,23 @@ def test_some_are_reset_and_the_others_go_on(backend, mode):
         assert last.tolist() == [1, 1, 3]
         assert observation[[0, 2, 3], 2].tolist() == [1, 1, 1]
         assert info["elapsed_step"].tolist() == [1, 3, 1, 1]
+
+
+@pytest.mark.parametrize("batch_size", [2, 4])
+def test_the_others_are_as_they_were_also_where_each_was_stepped_alone(backend, batch_size):
+    with make(counters(4, length=9), backend, batch_size=batch_size) as pool:
+        pool.reset(seed=0)
+        if batch_size == 4:
+            pool.step(zeros(4))
+        for ids in ([1], [1, 3], [0]):
+            pool.step(zeros(len(ids)), env_ids=ids)
+        mask = np.array([True, False, False, False])
+        observation, _ = pool.reset(options={"reset_mask": mask})
+        base = batch_size == 4
+        assert observation[:, 2].tolist() == [0, 2 + base, base, 1 + base]
+        mask = np.array([False, False, True, False])
+        observation, _ = pool.reset(options={"reset_mask": mask})
+        assert observation[:, 2].tolist() == [0, 2 + base, 0, 1 + base]
 
 
 def test_finished_ones_stay_as_they_are_where_nobody_resets_them(backend):
@@ -206,6 +225,49 @@ def test_infos_are_merged_with_masks(backend):
         np.testing.assert_array_equal(part["long"][1], 5)
 
 
+class _Tells(Counter):
+    """Has one thing to tell."""
+
+    def __init__(self, value):
+        super().__init__()
+        self.value = value
+
+    def step(self, action):
+        return (*super().step(action)[:4], {"x": self.value})
+
+
+@pytest.mark.parametrize(
+    ("values", "dtype"),
+    [
+        ([1, "abc", 2.5], object),
+        (["abc", 1, 2.5], object),
+        (["a", "abc", "ab"], object),
+        ([1, None, 2], object),
+        ([1, 2**70, 2], object),
+        ([1, 2.5, True], np.float64),
+        ([True, False, 3], np.int64),
+        ([np.int8(1), 300, np.int8(2)], np.int64),
+        ([np.uint64(2**63), -1, 2], object),
+        ([np.float32(0.5), 1e300, 1], np.float64),
+    ],
+)
+def test_only_numbers_become_numbers_and_as_they_are(backend, values, dtype):
+    with make([lambda value=value: _Tells(value) for value in values], backend) as pool:
+        pool.reset(seed=0)
+        found = pool.step(zeros(3))[4]["x"]
+        assert found.dtype == dtype and list(found) == values
+        if dtype is object:
+            assert list(map(type, found)) == list(map(type, values))
+
+
+@pytest.mark.parametrize("values", [["a", "abc"], ["abc", "a"]])
+def test_arrays_of_text_are_not_cut(backend, values):
+    fns = [lambda value=value: _Tells(np.array([value])) for value in values]
+    with make(fns, backend) as pool:
+        pool.reset(seed=0)
+        assert pool.step(zeros(2))[4]["x"][:, 0].tolist() == values
+
+
 def test_final_infos_are_apart(backend):
     fns = [lambda: Counter(0, length=2), lambda: Counter(1, length=3)]
     with make(fns, backend, autoreset_mode="same_step") as pool:
@@ -232,6 +294,27 @@ def test_fields_of_info_are_arrays_at_every_step(backend, fields, mode):
             assert info["count"].tolist() == [expected[mode]] * 2
         if mode != "disabled":
             assert pool.step(zeros(1), [1])[4]["count"].shape == (1,)
+
+
+@pytest.mark.parametrize("fields", [("x",), {"x": spaces.Box(0, 1, (), np.bool_)}])
+def test_a_field_that_is_true_or_false_is_bool(backend, fields):
+    with make([lambda: _Tells(True), lambda: _Tells(False)], backend, info_fields=fields) as pool:
+        pool.reset(seed=0)
+        found = pool.step(zeros(2))[4]["x"]
+        assert found.dtype == np.bool_ and found.tolist() == [True, False]
+
+
+@pytest.mark.parametrize("path", ["ffi", "callback"])
+def test_a_field_that_is_true_or_false_is_bool_in_compiled_programs(path):
+    if path == "ffi" and reason_missing(xla_library) is not None:
+        pytest.skip("no g++")
+    fns = [lambda: _Tells(True), lambda: _Tells(False)]
+    pool = make(fns, "process", info_fields=["x"], autoreset_mode="same_step")
+    env = jaxenvs.HostEnv(pool, path=path)
+    state, _ = env.reset(jax.random.key(0))
+    _, timestep = jax.jit(env.step)(state, jax.numpy.zeros(2, int), jax.random.key(0))
+    assert timestep.info["x"].dtype == bool and timestep.info["x"].tolist() == [True, False]
+    env.close()
 
 
 # --- whose memory it is ---
@@ -301,6 +384,52 @@ def test_trees_of_arrays_pass_both_ways(backend, some):
         space = Composite.observation_space
         assert observation["image"].dtype == np.uint8 and observation["speed"].dtype == np.float64
         assert observation["pair"][1].dtype == space["pair"][1].dtype
+
+
+class _Big(Counter):
+    """Observes and acts in an order of bytes that is not the machine's."""
+
+    observation_space = spaces.Box(-1, 1e6, (3,), np.dtype(">f4"))
+
+    def _observation(self):
+        return super()._observation().astype(">f4")
+
+
+@pytest.mark.parametrize("mode", MODES)
+def test_bytes_may_be_in_the_other_order(backend, mode):
+    with make([_Big] * 2, backend, autoreset_mode=mode) as pool:
+        pool.reset(seed=0)
+        for step in range(1, 4):
+            observation, *_, info = pool.step(zeros(2))
+            assert observation[:, 2].tolist() == [step] * 2 and not info["restarted"].any()
+
+
+class _Says(Counter):
+    """Tells of which type its last action was."""
+
+    def step(self, action):
+        return (*super().step(0)[:4], {"type": type(action).__name__})
+
+
+@pytest.mark.parametrize(
+    ("space", "expected"),
+    [
+        (spaces.Box(-1, 1, (), np.float32), "float32"),
+        (spaces.Box(-1, 1, (), np.float64), "float64"),
+        (spaces.Box(0, 9, (), np.int32), "int"),
+        (spaces.Discrete(3), "int"),
+    ],
+)
+@pytest.mark.parametrize("some", [False, True])
+def test_actions_without_axes_are_what_environments_take(backend, space, expected, some):
+    class Env(_Says):
+        action_space = space
+
+    with make([Env] * 2, backend) as pool:
+        pool.reset(seed=0)
+        actions = np.zeros(2, space.dtype)
+        info = pool.step(actions, [1, 0] if some else None)[4]
+        assert info["type"].tolist() == [expected] * 2
 
 
 # --- beside stepping ---

@@ -7,6 +7,7 @@ import subprocess
 import sys
 import textwrap
 import threading
+import time
 
 import chex
 import gymnasium
@@ -21,7 +22,7 @@ import jaxenvs
 from jaxenvs.bridge import _hosted
 from jaxenvs.bridge._native import reason_missing, xla_library
 from jaxenvs.bridge.xla import after
-from jaxenvs.errors import PoolError, ShardingError
+from jaxenvs.errors import PoolError, ShardingError, WorkerError
 from jaxenvs.wrappers import NormalizeReward, RecordEpisodeStatistics, ScaleReward
 from tests.bridge.envs import Composite, Counter, Misbehaving
 
@@ -376,10 +377,8 @@ def test_each_device_drives_its_own_slice(path):
     devices = jax.devices()[:4]
     mesh = Mesh(np.array(devices), ("env",))
     fns = counters(8, length=3)
-    pools = [
-        jaxenvs.make_pool(fns[2 * i : 2 * i + 2], num_workers=1, autoreset_mode="same_step")
-        for i in range(4)
-    ]
+    options = {"num_workers": 1, "autoreset_mode": "same_step", "on_failure": "restart"}
+    pools = [jaxenvs.make_pool(fns[2 * i : 2 * i + 2], **options) for i in range(4)]
     env, one = jaxenvs.HostEnv(pools, mesh=mesh, path=path), hosted(path, 8)
     results = []
     for each in (env, one):
@@ -404,6 +403,28 @@ def test_each_device_drives_its_own_slice(path):
         jaxenvs.HostEnv(pools[:2], mesh=mesh)
     env.close()
     one.close()
+
+
+def test_over_several_devices_a_failure_is_told_and_the_program_goes_on(
+    path, tmp_path, capfd, caplog
+):
+    mesh = Mesh(np.array(jax.devices()[:2]), ("env",))
+    fns = [Counter, lambda: Misbehaving("raises", str(tmp_path / "done"), at=3)]
+    options = {"num_workers": 1, "autoreset_mode": "same_step", "backend": "process"}
+    pools = [jaxenvs.make_pool([fn], **options) for fn in fns]
+    with pytest.raises(PoolError, match="restart"):  # the other device would wait for ever
+        jaxenvs.HostEnv(pools, mesh=mesh, path=path)
+    for pool in pools:
+        pool.close()
+    pools = [jaxenvs.make_pool([fn], on_failure="restart", **options) for fn in fns]
+    env = jaxenvs.HostEnv(pools, mesh=mesh, path=path)
+    result = jaxenvs.rollout(env, None, 8, KEY)  # which adds over the devices
+    restarted = np.asarray(result.trajectory.info["restarted"])
+    np.testing.assert_array_equal(restarted.sum(0), [0, 1])
+    assert "deliberate" in capfd.readouterr().err + caplog.text
+    rollout = jax.jit(lambda: jaxenvs.rollout(env, None, 200, KEY).statistics)
+    rollout()  # dispatched, and not waited for
+    env.close()
 
 
 @pytest.mark.parametrize("what", ["raises", "exits"])
@@ -452,6 +473,149 @@ def test_an_environment_that_hangs_inside_a_program(path, on_failure, tmp_path):
         _, seen = scanned(env, 3)(state)
         np.testing.assert_array_equal(seen.info["restarted"][:, 1], [0, 1, 0])
     env.pools[0].close(grace=0.1)
+
+
+def test_after_a_refused_call_the_state_is_as_good_as_before(path):
+    env = hosted(path, length=100)
+    state, _ = env.reset(KEY)
+    with pytest.raises(jax.errors.JaxRuntimeError, match=r"ActionError: .*environment|action 0"):
+        jax.block_until_ready(env.step(state, jnp.full(4, 7, jnp.int32), KEY))
+    sent = env.send(state, jnp.zeros(4, jnp.int32))
+    with pytest.raises(jax.errors.JaxRuntimeError, match="Call recv"):
+        jax.block_until_ready(env.step(sent, jnp.zeros(4, jnp.int32), KEY))
+    state, timestep = env.recv(sent)
+    np.testing.assert_array_equal(timestep.observation[:, 2], 1)
+    env.close()
+
+
+def test_actions_that_are_not_numbers_are_refused_unless_nothing_is_checked(path):
+    action = {"button": jnp.zeros(2, jnp.int32), "stick": jnp.full((2, 2), jnp.nan)}
+    env = hosted(path, env=Composite, n=2)
+    state, _ = env.reset(KEY)
+    with pytest.raises(jax.errors.JaxRuntimeError, match="not a number"):
+        jax.block_until_ready(env.step(state, action, KEY))
+    env.close()
+    env = hosted(path, env=Composite, n=2, validate=False)
+    state, _ = env.reset(KEY)
+    _, timestep = env.step(state, action | {"button": jnp.full(2, 9, jnp.int32)}, KEY)
+    assert jnp.isnan(timestep.reward).all()
+    env.close()
+
+
+def test_resets_after_a_limit_wait_for_what_was_begun(path):
+    env = hosted(path, 1, env=[lambda: Counter(seconds=1000)], num_workers=1, timeout=0.05)
+    state, _ = env.reset(KEY)
+    with pytest.raises(jax.errors.JaxRuntimeError, match="did not answer"):
+        jax.block_until_ready(env.step(state, jnp.zeros(1, jnp.int32), KEY))
+    for _ in range(20):  # more than there is room for
+        with pytest.raises(jax.errors.JaxRuntimeError, match="did not answer"):
+            jax.block_until_ready(env.reset(KEY))
+    env.pools[0].close(grace=0.1)
+
+
+def test_another_host_env_of_the_same_pool_goes_the_same_way(path):
+    first = hosted(path)
+    assert jaxenvs.HostEnv(first.pools[0]).path == path
+    other = {"ffi": "callback", "callback": "ffi"}[path]
+    with pytest.raises(PoolError, match=f'steps by "{path}"'):
+        jaxenvs.HostEnv(first.pools[0], path=other)
+    state, _ = first.reset(KEY)
+    jax.block_until_ready(first.step(state, jnp.zeros(4, jnp.int32), KEY))
+    first.close()
+
+
+def _play(pool, calls):
+    for _ in range(calls):
+        pool.send(np.zeros(pool.batch_size, int), pool.recv()[4]["env_id"])
+
+
+def test_a_batch_that_recv_still_owes_is_not_left_to_programs(tmp_path):
+    bad = Misbehaving("raises", str(tmp_path / "done"), at=1)
+    fns = [Counter, lambda: bad, Counter, Counter]
+    with jaxenvs.make_pool(fns, batch_size=2, num_workers=1) as pool:
+        pool.async_reset()
+        with pytest.raises(WorkerError):
+            _play(pool, 20)
+        with pytest.raises(PoolError, match=r"Call\s+recv"):
+            pool.xla()
+
+
+INTERRUPTED = """
+import os, signal, sys, threading, time
+import jax, jax.numpy as jnp, jaxenvs
+from tests.bridge.envs import Counter
+
+seconds = float(sys.argv[1])
+env_fn = lambda: Counter(length=10**6, seconds=seconds)
+pool = jaxenvs.make_pool(env_fn, 2, backend="process", num_workers=1)
+env = jaxenvs.HostEnv(pool, path="ffi")
+state, _ = env.reset(jax.random.key(0))
+action, key = jnp.zeros(2, jnp.int32), jax.random.key(0)
+step = lambda state, _: (env.step(state, action, key)[0], None)
+program = jax.jit(lambda state: jax.lax.scan(step, state, None, length=10_000)[0])
+program = program.lower(state).compile()
+threading.Timer(0.3, lambda: os.kill(os.getpid(), signal.SIGINT)).start()
+begin = time.monotonic()
+try:
+    jax.block_until_ready(program(state))
+except (KeyboardInterrupt, jax.errors.JaxRuntimeError) as error:
+    print("interrupted", time.monotonic() - begin < 3)
+pool.close(grace=0.2)
+"""
+
+
+@pytest.mark.parametrize("seconds", ["0.01", "1000"], ids=["steps", "hangs"])
+def test_ctrl_c_ends_a_program_that_steps_without_python(seconds):
+    if reason_missing(xla_library) is not None:
+        pytest.skip("no g++")
+    found = subprocess.run(
+        [sys.executable, "-c", INTERRUPTED, seconds], capture_output=True, text=True, timeout=60
+    )
+    assert "interrupted True" in found.stdout, found.stderr
+
+
+def test_a_pool_is_closed_while_an_environment_hangs_inside_a_program(path, tmp_path):
+    env = hosted(path, 2, env=[Counter, lambda: Counter(seconds=1000)])
+    state, _ = env.reset(KEY)
+    told = []
+
+    def program():
+        try:
+            jax.block_until_ready(env.step(state, jnp.zeros(2, jnp.int32), KEY))
+        except jax.errors.JaxRuntimeError as error:
+            told.append(error)
+
+    thread = threading.Thread(target=program)
+    thread.start()
+    time.sleep(0.2)
+    begin = time.monotonic()
+    env.pools[0].close(grace=0.3)
+    assert time.monotonic() - begin < 3
+    thread.join(5)
+    assert not thread.is_alive() and told
+
+
+def test_calls_of_methods_wait_for_the_call_of_a_program(path):
+    env = hosted(path, 2, length=10**6)
+    state, _ = env.reset(KEY)
+    program = scanned(env, 300)
+    jax.block_until_ready(program(state))
+    state, _ = env.reset(KEY)
+    done = threading.Event()
+    answers = []
+
+    def ask():
+        while not done.is_set():
+            answers.append(env.pools[0].call("process"))
+
+    thread = threading.Thread(target=ask)
+    thread.start()
+    _, seen = program(state)
+    np.testing.assert_array_equal(np.asarray(seen.observation)[:, 0, 2], np.arange(1, 301))
+    done.set()
+    thread.join(20)
+    assert not thread.is_alive() and len(set(answers)) == 1
+    env.close()
 
 
 def test_a_closed_pool_is_an_error_of_the_program_and_another_pool_is_served(path):

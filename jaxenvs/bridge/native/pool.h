@@ -2,7 +2,7 @@
  *
  * Everything lies in memory that the processes share. A worker has a ring of requests that only
  * the caller writes, and works them off in order; so the count of those it has finished says which
- * they are. `lines.py` has the same in Python, for machines without a compiler.
+ * they are. `_lines.py` has the same in Python, for machines without a compiler.
  *
  * Waking a sleeping core costs 20 to 50 us, more than a small batch takes. So who waits first
  * looks again and again for a while, and only then sleeps (futex). The word that is waited for and

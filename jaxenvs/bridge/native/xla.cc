@@ -9,11 +9,13 @@
 
 #include <algorithm>
 #include <array>
+#include <atomic>
 #include <cstdio>
 #include <memory>
 #include <mutex>
 #include <signal.h>
 #include <string>
+#include <type_traits>
 #include <unordered_map>
 #include <vector>
 
@@ -31,6 +33,7 @@ struct jx_column {
   int64_t elements;  // of a row
   int32_t type;      // NumPy's letter for the dtype
   int32_t size;      // bytes of an element
+  const int64_t *low, *high;  // [elements], bounds of integer actions; null: nothing is checked
 };
 
 struct jx_hosted {
@@ -50,6 +53,8 @@ struct jx_hosted {
   int32_t counter;        // calls so far
   int32_t all_pending;    // a step or reset of all was begun and not yet waited for
   uint8_t *busy;          // [num_envs], single ones that were begun
+  uint32_t closing;       // whether no call may wait any more
+  int64_t waited_until;   // when a call last stopped waiting
 };
 }
 
@@ -229,34 +234,67 @@ ffi::Error failure(jx_hosted *h) {
               ") failed in " + what + ".  The traceback follows.\n" + rest + "\n";
     }
   }
-  if (text.empty() || h->restarts) return ffi::Error::Success();
+  if (text.empty()) return ffi::Error::Success();
+  if (h->restarts) {
+    fprintf(stderr, "jaxenvs: %s", text.c_str());
+    return ffi::Error::Success();
+  }
   return ffi::Error(ffi::ErrorCode::kInternal, "WorkerError: " + text);
 }
 
-// Calls `wait` until it succeeded. Who hangs is killed, if that is wanted, and replaced by the
-// supervisor; the wait goes on.
+ffi::Error closed() {
+  return wrong("ClosedError: a program stepped a pool of environments that is closed.  Make"
+               " another one, and reset it.");
+}
+
+// When Ctrl-C was last pressed. Python notices once its main thread runs Python again, which it
+// does not while it waits for a program.
+std::atomic<int64_t> interrupted_at{0};
+struct sigaction before_ours;
+
+void on_interrupt(int number, siginfo_t *info, void *context) {
+  interrupted_at = jx_now();
+  if (before_ours.sa_flags & SA_SIGINFO) before_ours.sa_sigaction(number, info, context);
+  else before_ours.sa_handler(number);
+}
+
+// Calls `wait` until it succeeded, somebody hangs, the pool is being closed or Ctrl-C was pressed;
+// in the last three cases `unfinished` says so. Who hangs is killed, if that is wanted, and
+// replaced by the supervisor; the wait goes on.
 template <typename Wait>
-ffi::Error wait_for(jx_hosted *h, Wait wait) {
+ffi::Error wait_for(jx_hosted *h, bool *unfinished, Wait wait) {
+  constexpr int64_t kSlice = 100000000;  // after which one looks for what else has happened
   std::vector<std::array<uint32_t, 4>> progress;
+  int64_t begin = jx_now();
+  // A program that waits again and again hardly does anything else.
+  int64_t entered = begin - h->waited_until < kSlice ? h->waited_until : begin;
   for (;;) {
-    int status = wait(h->patience_ns < 0 ? -1 : jx_now() + h->patience_ns);
-    if (status == JX_INTERRUPTED) continue;
-    if (status == JX_TIMEOUT) {
-      std::string names;
-      for (int32_t w : hanging(h->pool, &progress)) {
-        uint32_t current = jx_load(&h->pool->lines[w].current);
-        names += (names.empty() ? "" : ", ") +
-                 (current ? std::to_string(current - 1) : "of worker " + std::to_string(w));
-        int32_t pid = h->pool->pids[w];
-        if (h->restarts && pid > 0) kill(pid, SIGKILL);
-      }
-      if (names.empty() || h->restarts) continue;
-      return ffi::Error(ffi::ErrorCode::kDeadlineExceeded,
-                        "EnvTimeoutError: environments " + names + " (\"" + h->name +
-                            "\") did not answer in time.  Close the pool, or make it with"
-                            " on_failure=\"restart\".");
+    int64_t now = jx_now();
+    int64_t left = h->patience_ns < 0 ? kSlice : begin + h->patience_ns - now;
+    int status = wait(now + std::min(std::max<int64_t>(left, 0), kSlice));
+    h->waited_until = jx_now();
+    *unfinished = status == JX_TIMEOUT || status == JX_INTERRUPTED;
+    if (interrupted_at > entered)
+      return ffi::Error(ffi::ErrorCode::kCancelled,
+                        "KeyboardInterrupt: the program that stepped \"" + std::string(h->name) +
+                            "\" was interrupted.  Reset the environments, or close the pool.");
+    if (!*unfinished) return status & JX_ATTENTION ? failure(h) : ffi::Error::Success();
+    if (jx_load(&h->closing)) return closed();
+    if (h->patience_ns < 0 || h->waited_until < begin + h->patience_ns) continue;
+    begin = h->waited_until;
+    std::string names;
+    for (int32_t w : hanging(h->pool, &progress)) {
+      uint32_t current = jx_load(&h->pool->lines[w].current);
+      names += (names.empty() ? "" : ", ") +
+               (current ? std::to_string(current - 1) : "of worker " + std::to_string(w));
+      int32_t pid = h->pool->pids[w];
+      if (h->restarts && pid > 0) kill(pid, SIGKILL);
     }
-    return status & JX_ATTENTION ? failure(h) : ffi::Error::Success();
+    if (names.empty() || h->restarts) continue;
+    return ffi::Error(ffi::ErrorCode::kDeadlineExceeded,
+                      "EnvTimeoutError: environments " + names + " (\"" + h->name +
+                          "\") did not answer in time.  Close the pool, or make it with"
+                          " on_failure=\"restart\".");
   }
 }
 
@@ -270,6 +308,13 @@ ffi::Error refuse_token(jx_hosted *h, int32_t counter) {
                " of the pool, which is at call " + std::to_string(h->counter) +
                ".  Hosted environments cannot go back; step the state that the last call"
                " returned, or reset.");
+}
+
+// A state is used up once nothing can be refused any more.
+void count_call(jx_hosted *h) { h->counter = (h->counter + 1) & 0x7FFFFFFF; }
+
+int64_t num_results(jx_hosted *h, int32_t wants_final) {
+  return 7 + h->num_fields + (wants_final ? 2 : 1) * (int64_t)h->num_observations;
 }
 
 // Results: the token, observations, reward, terminated, truncated, elapsed, restarted, ids,
@@ -311,25 +356,71 @@ ffi::Error answer(jx_hosted *h, int buffer, const Rows &rows, ffi::RemainingRets
   return ffi::Error::Success();
 }
 
+// The first row whose values are out of bounds, or not numbers; -1 if there is none.
+template <typename Value>
+int64_t first_outside(const jx_column &column, const void *data, int64_t count) {
+  auto *values = static_cast<const Value *>(data);
+  for (int64_t i = 0; i < count; i++)
+    for (int64_t e = 0; e < column.elements; e++) {
+      Value value = values[i * column.elements + e];
+      bool inside = std::is_floating_point<Value>::value
+                        ? value == value
+                        : (int64_t)value >= column.low[e] && (int64_t)value <= column.high[e];
+      if (!inside) return i;
+    }
+  return -1;
+}
+
+ffi::Error check_values(jx_hosted *h, const jx_column &column, const ffi::AnyBuffer &from,
+                        const Rows &rows) {
+  if (!column.low || (int64_t)from.element_count() != rows.count * column.elements)
+    return ffi::Error::Success();
+  const void *data = from.untyped_data();
+  int64_t row = -1;
+  switch (letter(from.element_type())) {
+    case 'b': row = first_outside<int8_t>(column, data, rows.count); break;
+    case 'B': row = first_outside<uint8_t>(column, data, rows.count); break;
+    case 'h': row = first_outside<int16_t>(column, data, rows.count); break;
+    case 'H': row = first_outside<uint16_t>(column, data, rows.count); break;
+    case 'i': row = first_outside<int32_t>(column, data, rows.count); break;
+    case 'I': row = first_outside<uint32_t>(column, data, rows.count); break;
+    case 'l': row = first_outside<int64_t>(column, data, rows.count); break;
+    case 'f': row = first_outside<float>(column, data, rows.count); break;
+    case 'd': row = first_outside<double>(column, data, rows.count); break;
+    default: break;
+  }
+  if (row < 0) return ffi::Error::Success();
+  return wrong("ActionError: the action of environment " + std::to_string(rows[row]) + " of \"" +
+               h->name + "\" is not in the action space, or not a number.  validate=False lets"
+               " it pass.");
+}
+
 ffi::Error read_actions(jx_hosted *h, ffi::RemainingArgs &args, int64_t first, const Rows &rows) {
   for (int i = 0; i < h->num_actions; i++) {
     auto from = args.get<ffi::AnyBuffer>(first + i);
-    if (!from.has_value() || !copy_in(*from, h->actions[i], 0, rows))
+    if (!from.has_value()) return wrong("actions are missing");
+    auto error = check_values(h, h->actions[i], *from, rows);
+    if (error.failure()) return error;
+    if (!copy_in(*from, h->actions[i], 0, rows))
       return wrong("actions of the program do not fit the pool " + std::string(h->name));
   }
   return ffi::Error::Success();
 }
 
-ffi::Error check_ids(jx_hosted *h, const Rows &rows, bool busy) {
+ffi::Error refuse_busy(jx_hosted *h, int32_t id) {
+  return wrong("AlreadyPendingError: environment " + std::to_string(id) + " of \"" + h->name +
+               "\" was sent an action while it still owes a result, or was named twice.  Call"
+               " recv first.");
+}
+
+ffi::Error check_ids(jx_hosted *h, const Rows &rows) {
   for (int64_t i = 0; i < rows.count; i++) {
     int32_t id = (int32_t)rows[i];
     if (id < 0 || id >= h->num_envs)
       return wrong("EnvIdError: there is no environment " + std::to_string(id) + " in \"" +
                    h->name + "\"; they are numbered from 0 to " +
                    std::to_string(h->num_envs - 1) + ".");
-    if (h->busy[id] != busy || h->all_pending)
-      return wrong("AlreadyPendingError: environment " + std::to_string(id) + " of \"" + h->name +
-                   "\" was sent an action while it still owes a result.  Call recv first.");
+    if (h->busy[id] || h->all_pending) return refuse_busy(h, id);
   }
   return ffi::Error::Success();
 }
@@ -353,11 +444,12 @@ ffi::Error ask_some(jx_hosted *h, int op, const Rows &rows) {
     int32_t id = (int32_t)rows[i];
     if (h->busy[id]) {  // the same one twice
       for (int32_t each : ids) h->busy[each] = 0;
-      return check_ids(h, Rows{&id, 1}, true);
+      return refuse_busy(h, id);
     }
     h->busy[id] = 1;
     ids.push_back(id);
   }
+  count_call(h);
   ask(h, op, h->buffer_of_some, ids);
   return ffi::Error::Success();
 }
@@ -367,17 +459,27 @@ ffi::Error take_some(jx_hosted *h, int64_t count, ffi::RemainingRets &rets, int3
     return wrong("NothingPendingError: recv waits for " + std::to_string(count) +
                  " environments of \"" + h->name + "\", and " + std::to_string(num_pending(h)) +
                  " owe a result.  Call send first.");
+  count_call(h);
   std::vector<int32_t> ids(count);
-  auto error = wait_for(
-      h, [&](int64_t deadline) { return jx_take(h->pool, (uint32_t)count, ids.data(), deadline); });
+  bool unfinished = false;
+  auto error = wait_for(h, &unfinished, [&](int64_t deadline) {
+    return jx_take(h->pool, (uint32_t)count, ids.data(), deadline);
+  });
+  if (!unfinished)
+    for (int32_t id : ids) h->busy[id] = 0;
   if (error.failure()) return error;
-  for (int32_t id : ids) h->busy[id] = 0;
   return answer(h, h->buffer_of_some, Rows{ids.data(), count}, rets, wants_final);
 }
 
+// Waits for all that was begun. What did not end is waited for by whoever comes next.
 ffi::Error wait_all(jx_hosted *h) {
-  return wait_for(
-      h, [&](int64_t deadline) { return jx_wait_all(h->pool, h->buffer, deadline); });
+  bool unfinished = false;
+  auto error = wait_for(h, &unfinished, [&](int64_t deadline) {
+    return jx_wait_all(h->pool, h->buffer, deadline);
+  });
+  h->all_pending = unfinished;
+  if (!unfinished) memset(h->busy, 0, h->num_envs);
+  return error;
 }
 
 // Arguments: the token int32[1, 2]; then, by operation:
@@ -396,12 +498,12 @@ ffi::Error call(ffi::RemainingArgs args, ffi::RemainingRets rets, int32_t operat
   auto entry = find(id);
   std::unique_lock<std::mutex> lock;
   if (entry) lock = std::unique_lock<std::mutex>(entry->mutex);
-  if (!entry || !entry->hosted)
-    return wrong("ClosedError: a program stepped a pool of environments that is closed.  Make"
-                 " another one, and reset it.");
+  if (!entry || !entry->hosted || jx_load(&entry->hosted->closing)) return closed();
   jx_hosted *h = entry->hosted;
   if (operation != kReset && counter != h->counter) return refuse_token(h, counter);
-  h->counter++;
+  if (operation != kSend && (int64_t)rets.size() != num_results(h, wants_final))
+    return wrong("the state is one of \"" + std::string(h->name) +
+                 "\", and the program is that of another pool");
   Rows all = {nullptr, h->num_envs};
   ffi::Error error = ffi::Error::Success();
   switch (operation) {
@@ -413,8 +515,6 @@ ffi::Error call(ffi::RemainingArgs args, ffi::RemainingRets rets, int32_t operat
                        "\" was stepped while environments still owe a result.  Call recv first.");
         // Nobody wants those results any more.
         error = wait_all(h);
-        memset(h->busy, 0, h->num_envs);
-        h->all_pending = 0;
         if (error.failure()) return error;
       }
       if (operation == kReset) {
@@ -424,6 +524,7 @@ ffi::Error call(ffi::RemainingArgs args, ffi::RemainingRets rets, int32_t operat
         error = read_actions(h, args, 1, all);
         if (error.failure()) return error;
       }
+      count_call(h);
       h->buffer ^= 1;  // an episode that is cut ends with what the other one has
       jx_ask_all(h->pool, JX_REQUEST(operation == kReset ? JX_RESET_ALL : JX_STEP_ALL, h->buffer, 0),
                  1);
@@ -436,11 +537,12 @@ ffi::Error call(ffi::RemainingArgs args, ffi::RemainingRets rets, int32_t operat
       Rows rows = {static_cast<const int32_t *>(ids.untyped_data()), (int64_t)ids.element_count()};
       bool everybody = count == h->num_envs && rows.count == h->num_envs;
       for (int64_t i = 0; everybody && i < rows.count; i++) everybody = rows[i] == i;
-      error = check_ids(h, rows, false);
+      error = check_ids(h, rows);
       if (error.failure()) return error;
       error = read_actions(h, args, 2, rows);
       if (error.failure()) return error;
       if (everybody) {
+        count_call(h);
         h->buffer ^= 1;
         jx_ask_all(h->pool, JX_REQUEST(JX_STEP_ALL, h->buffer, 0), 0);
         h->all_pending = 1;
@@ -451,8 +553,8 @@ ffi::Error call(ffi::RemainingArgs args, ffi::RemainingRets rets, int32_t operat
     }
     case kRecv:
       if (h->all_pending) {
+        count_call(h);
         error = wait_all(h);
-        h->all_pending = 0;
         if (error.failure()) return error;
         error = answer(h, h->buffer, all, rets, wants_final);
       } else {
@@ -466,10 +568,11 @@ ffi::Error call(ffi::RemainingArgs args, ffi::RemainingRets rets, int32_t operat
       for (int32_t i = 0; i < h->num_envs && i < (int64_t)mask.element_count(); i++)
         if (chosen[i]) ids.push_back(i);
       Rows rows = {ids.data(), (int64_t)ids.size()};
-      error = check_ids(h, rows, false);
+      error = check_ids(h, rows);
       if (error.failure()) return error;
       if (!copy_in(*args.get<ffi::AnyBuffer>(2), h->seeds, 0, all))
         return wrong("seeds do not fit the pool " + std::string(h->name));
+      count_call(h);
       ask(h, JX_RESET, h->buffer, ids);
       error = wait_all(h);
       if (error.failure()) return error;
@@ -520,4 +623,18 @@ JX_EXPORT void jaxenvs_hold(int32_t id) {
 
 JX_EXPORT void jaxenvs_release(int32_t id) {
   if (auto entry = find(id)) entry->mutex.unlock();
+}
+
+// Has calls notice Ctrl-C; once, so that handlers never come round to one another.
+JX_EXPORT void jaxenvs_watch_interrupts(void) {
+  static std::atomic<bool> is_watching{false};
+  struct sigaction now, ours = {};
+  if (sigaction(SIGINT, nullptr, &now)) return;
+  if (!(now.sa_flags & SA_SIGINFO) && (now.sa_handler == SIG_DFL || now.sa_handler == SIG_IGN)) return;
+  if (is_watching.exchange(true)) return;
+  before_ours = now;
+  ours.sa_sigaction = on_interrupt;
+  ours.sa_flags = now.sa_flags | SA_SIGINFO;
+  ours.sa_mask = now.sa_mask;
+  sigaction(SIGINT, &ours, nullptr);
 }
