@@ -104,7 +104,8 @@ def make_vec(
         num_envs: N, divisible by the mesh axis if `mesh` is given.
         autoreset: what follows a finished episode.
         batched: see `vectorize`; like `reset_chunk` and `stagger`, of native ids alone.
-        mesh: lays the instances over devices. Of a host's, each device gets a pool of its own.
+        mesh: lays the instances over devices. Of a host's, each device gets a pool of its own,
+            whose failures are logged, not raised (`on_failure="restart"`).
         mesh_axis: another axis than the mesh's first.
         time_limit: steps after which an episode is truncated; None for no limit, "default" for
             the id's own. A host's own limit holds besides.

@@ -311,7 +311,7 @@ class Pool(gymnasium.vector.VectorEnv):
             observation, reward, terminated, truncated, info; rows in the order of `env_ids`.
 
         Raises:
-            ActionError: the actions have another shape, or values out of range.
+            ActionError: the actions have another shape, are in no discrete space, or no numbers.
             AlreadyPendingError: environments that are to be stepped still owe a result.
             WorkerError: an environment raised. All have stepped, and that one was made anew.
             EnvTimeoutError: an environment did not answer in time.
