@@ -189,6 +189,7 @@ class CallerLines:
         self.words, self._bells = words, list(bells)
         self._library = None if bells else pool_library()
         self._pointer = ctypes.addressof(words.struct)
+        self._line, self._taken = words.line.data, words.taken.data
 
     @property
     def is_python(self) -> bool:
@@ -261,6 +262,11 @@ class CallerLines:
             out[i] = instance
         self.words.struct.next += 1
         return ATTENTION if self.words.header[_ATTENTION] else OK
+
+    def num_finished(self) -> int:
+        """How many requests are finished and not taken; messages may be among them."""
+        line, taken = self._line, self._taken
+        return sum((line[w, _DONE] - taken[w]) & 0xFFFFFFFF for w in range(len(taken)))
 
     def settle(self, worker: int) -> None:
         """Counts answered messages as taken, so that they never fill the ring.

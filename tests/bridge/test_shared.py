@@ -1,12 +1,14 @@
 """Pools whose caller steps some of the environments itself."""
 
 import os
+import time
 
 import gymnasium
 import numpy as np
 import pytest
 
 import jaxenvs
+from jaxenvs.bridge import _lines
 from jaxenvs.errors import ClosedError, PoolError, WorkerError
 from tests.bridge.envs import Counter, Misbehaving
 
@@ -54,6 +56,114 @@ def test_some_are_received_as_they_come_each_once():
             counts[ids] += 1
             pool.send(np.zeros(2, int), ids)
         assert pool.owes == 5
+
+
+@pytest.mark.parametrize(
+    ("n", "workers", "batch_size"), [(6, 1, 3), (6, 1, 1), (7, 2, 2), (8, 3, 5)]
+)
+def test_where_all_are_finished_each_has_its_turn(n, workers, batch_size):
+    """The caller's own are always at hand, and so are the workers' if they are fast."""
+    with shared(counters(n, length=1000), num_workers=workers, batch_size=batch_size) as pool:
+        pool.async_reset(seed=0)
+        counts, words = np.zeros(n, int), pool._backend._others.words
+        for _ in range(20 * n):
+            while any(asked != done for asked, done, _ in map(words.counts, range(workers))):
+                time.sleep(0)
+            ids = pool.recv()[4]["env_id"]
+            counts[ids] += 1
+            pool.send(np.zeros(batch_size, int), ids)
+        assert counts.min() > counts.max() / 2, counts
+
+
+def test_nobody_waits_for_a_slow_worker_while_the_caller_can_step_its_own():
+    with shared(counters(4, length=1000), batch_size=2) as pool:
+        pool.reset()
+        pool.set_attr("seconds", [0, 0, 1.0, 1.0])
+        pool.send(np.zeros(4, int))
+        for _ in range(5):
+            ids = pool.recv()[4]["env_id"]
+            assert ids.tolist() == [0, 1]
+            pool.send([0, 0], ids)
+        seen = {int(i) for _ in range(2) for i in pool.recv()[4]["env_id"]}
+        assert seen == {0, 1, 2, 3}
+
+
+def _send_and_receive_all(pool):
+    pool.send(np.zeros(pool.num_envs, int))
+    while pool.owes:
+        pool.recv()
+
+
+@pytest.mark.parametrize("how", ["between", "within"])
+def test_what_was_begun_before_ctrl_c_is_never_received(how, monkeypatch):
+    with shared(counters(6, length=100), batch_size=2) as pool:
+        pool.reset()
+        part = pool._backend if how == "between" else pool._backend._mine
+        method = part.start_some if how == "between" else part.take_next
+
+        def cut(*args):
+            method(*args)
+            raise KeyboardInterrupt
+
+        with monkeypatch.context() as patch:
+            patch.setattr(part, method.__name__, cut)
+            with pytest.raises(KeyboardInterrupt):
+                _send_and_receive_all(pool)
+        for _ in range(2):
+            pool.async_reset(seed=0)
+            seen = []
+            while pool.owes:
+                observation, *_, info = pool.recv()
+                np.testing.assert_array_equal(observation[:, 2], 0)
+                seen += info["env_id"].tolist()
+            assert sorted(seen) == [0, 1, 2, 3, 4, 5]
+
+
+def test_a_call_cut_by_ctrl_c_does_not_hide_what_the_workers_finish(monkeypatch):
+    with shared(counters(4, length=1000), batch_size=1) as pool:
+        pool.reset()
+        process = pool._backend._others._processes[0]
+
+        def cut():
+            raise KeyboardInterrupt
+
+        with monkeypatch.context() as patch:
+            patch.setattr(process, "receive_packed", cut)
+            with pytest.raises(KeyboardInterrupt):
+                pool.call("process", env_ids=[3])
+        pool.send(np.zeros(4, int))
+        seen = set()
+        for _ in range(400):
+            ids = pool.recv()[4]["env_id"]
+            seen |= set(ids.tolist())
+            pool.send([0], ids)
+            time.sleep(0 if len(seen) == 4 else 0.001)
+        assert seen == {0, 1, 2, 3}
+
+
+@pytest.mark.parametrize("how", [_lines.INTERRUPTED, _lines.TIMEOUT])
+def test_an_exception_of_the_callers_share_is_told_after_a_wait_that_is_cut(
+    how, tmp_path, monkeypatch
+):
+    with shared(
+        [lambda: Misbehaving("raises", str(tmp_path / "done"), at=1), *counters(1)]
+    ) as pool:
+        pool.reset()
+        others = pool._backend._others
+        take, statuses = others.take, []
+
+        def cut(out, timeout):
+            if timeout != 0:
+                statuses.append(how if not statuses else take(out, timeout))
+                return statuses[-1]
+            return _lines.TIMEOUT
+
+        monkeypatch.setattr(others, "take", cut)
+        pool.send([0, 0], [1, 0])
+        with pytest.raises(WorkerError, match="deliberate") as caught:
+            pool.recv()
+        assert caught.value.env_ids == (0,) and len(statuses) == 2
+        assert pool.recv()[4]["restarted"].tolist() == [True, False]
 
 
 def test_calls_reach_both_processes():

@@ -45,8 +45,13 @@ class SharedBackend(Backend):
             raise
         self._owner = self._others._owner
         self.facts = [*self._mine.facts, *self._others.facts]
-        self._finished: deque[int] = deque()  # of the caller's, not taken yet
-        self._num_waiting = 0  # of the caller's, begun and not finished
+        self._waiting: deque[int] = deque()  # of the caller's, begun and not stepped
+        self._finished: deque[int] = deque()  # of the workers', not chosen yet
+        self._chosen: deque[int] = deque()  # of both, for a `take` that is not at its end
+        self._asked_at = np.zeros(len(env_fns), np.int64)  # when each was begun last
+        self._num_asked = 0
+        self._num_away = 0  # that the workers have been asked for and that were not taken
+        self._flags = _lines.OK  # of what was taken from the workers
         self._noted: int | None = None  # of the caller's share of a batch, until the others come
 
     @property
@@ -84,29 +89,77 @@ class SharedBackend(Backend):
         return step
 
     def start_some(self, op: int, buffer: int, instances: np.ndarray) -> None:
+        self._num_asked += 1
+        self._asked_at[instances] = self._num_asked
         mine = instances < self._first
-        if not mine.all():
+        count = int(mine.sum())
+        if count < len(instances):
+            self._num_away += len(instances) - count
             self._others.start_some(op, buffer, instances[~mine])
-        if mine.any():
-            self._mine.start_some(op, buffer, instances[mine])
-            self._num_waiting += int(mine.sum())
+        if count:
+            own = instances[mine]
+            self._mine.start_some(op, buffer, own)
+            self._waiting.extend(own.tolist())
 
     def take(self, out: np.ndarray, timeout: float | None) -> int:
-        status = _lines.OK
-        while self._num_waiting and len(self._finished) < len(out):
-            one = np.empty(1, np.int32)
-            self._num_waiting -= 1
-            status |= self._mine.take(one, timeout)
-            self._finished.append(int(one[0]))
-        count = min(len(self._finished), len(out))
-        if count < len(out):
-            found = self._others.take(out[count:], timeout)
-            if found & 3:
-                return found
-            status |= found
-        for i in range(count):
-            out[i] = self._finished.popleft()
-        return status
+        """Takes what the workers have finished, and steps the caller's own for what is missing.
+
+        But for the caller's own that were begun before those: whoever comes first every time would
+        be sent again at once, and the others would never have their turn.
+        """
+        try:
+            return self._take(out, timeout)
+        except BaseException:  # Ctrl-C: the pool waits for none of them any more
+            self._forget_own()
+            raise
+
+    def _take(self, out: np.ndarray, timeout: float | None) -> int:
+        waiting, finished, chosen = self._waiting, self._finished, self._chosen
+        asked_at = self._asked_at
+        while (missing := len(out) - len(chosen)) > 0:
+            if not finished and self._num_away:
+                self._look_for_finished(missing)
+            if finished and not (waiting and asked_at[waiting[0]] < asked_at[finished[0]]):
+                chosen.append(finished.popleft())
+            elif waiting:
+                waiting.popleft()
+                chosen.append(self._mine.take_next())
+            else:
+                found = np.empty(missing, np.int32)
+                status = self._others.take(found, timeout)
+                if status & 3:
+                    return status
+                self._add(chosen, found, status)
+        for i in range(len(out)):
+            out[i] = chosen.popleft()
+        flags, self._flags = self._flags, _lines.OK
+        return flags | self._mine.attention()
+
+    def _look_for_finished(self, most: int) -> None:
+        """Takes what the workers have finished by now, up to so many, without waiting."""
+        count = min(self._others.lines.num_finished(), most)
+        while count:
+            found = np.empty(count, np.int32)
+            status = self._others.take(found, 0.0)
+            if not status & 3:
+                self._add(self._finished, found, status)
+                return
+            count -= 1  # a message was among them
+
+    def _add(self, to: deque[int], found: np.ndarray, status: int) -> None:
+        to.extend(found.tolist())
+        self._num_away -= len(found)
+        self._flags |= status
+
+    def forget(self) -> None:
+        self._others.forget()
+        self._forget_own()
+
+    def _forget_own(self) -> None:
+        self._mine.forget()
+        for each in (self._waiting, self._finished, self._chosen):
+            each.clear()
+        self._num_away, self._flags, self._noted = 0, _lines.OK, None
 
     def message(self, kind: str, instances: Sequence[int], *what: Any) -> list[Any]:
         parts = self._mine, self._others
