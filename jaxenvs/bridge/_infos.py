@@ -10,7 +10,8 @@ import numpy as np
 def merged(infos: dict[str, Any], rows: Iterable[tuple[int, Mapping[str, Any]]], size: int) -> None:
     """Puts each (row, info) into `infos`: arrays where values are numbers, and a mask beside each.
 
-    Values that differ in type or shape from row to row are kept as objects.
+    Numbers of different types become an array of a type that holds them all. Values that differ in
+    shape from row to row, or that are not all numbers, are kept as objects.
     """
     columns: dict[str, tuple[list[int], list[Any]]] = {}
     for row, info in rows:
@@ -30,14 +31,16 @@ def merged(infos: dict[str, Any], rows: Iterable[tuple[int, Mapping[str, Any]]],
 
 def _column(found: Any, at: list[int], values: list[Any], size: int) -> Any:
     """`found` with `values` at some of its rows."""
+    is_mixed = found is None
     if found is None and _are_alike(values):
         found = _array_for(values[0], size)
+        is_mixed = False
         if found.dtype != object:
             try:
                 found[at] = values
                 return found
             except OverflowError:  # a whole number beyond int64
-                pass
+                found, is_mixed = None, True
     for row, value in zip(at, values, strict=True):
         if isinstance(value, Mapping):
             if not isinstance(found, dict):
@@ -45,6 +48,10 @@ def _column(found: Any, at: list[int], values: list[Any], size: int) -> Any:
             merged(found, ((row, value),), size)
         else:
             found = _put(found, row, value, size)
+    if is_mixed and isinstance(found, np.ndarray) and found.dtype == object:
+        found = np.full(size, None, object)  # as they were before they were numbers of NumPy
+        for row, value in zip(at, values, strict=True):
+            found[row] = value
     return found
 
 
@@ -60,18 +67,37 @@ def _are_alike(values: list[Any]) -> bool:
 def _put(array: Any, row: int, value: Any, size: int) -> np.ndarray:
     if array is None or isinstance(array, dict):
         array = _array_for(value, size)
-    found = np.asarray(value) if array.dtype != object else None
-    if found is not None:
-        if found.shape == array.shape[1:] and np.can_cast(found.dtype, array.dtype, "same_kind"):
-            array[row] = found
-            return array
-        if found.dtype != object and found.shape == array.shape[1:]:
-            array = array.astype(np.result_type(found.dtype, array.dtype))
+    if array.dtype != object:
+        found = _as_array(value)
+        common = None
+        if found is not None and found.shape == array.shape[1:]:
+            common = _common(found.dtype, array.dtype)
+        if common is not None:
+            array = array if common == array.dtype else array.astype(common)
             array[row] = found
             return array
         array = _as_objects(array)
     array[row] = value
     return array
+
+
+def _as_array(value: Any) -> np.ndarray | None:
+    try:
+        return np.asarray(value)
+    except ValueError:  # lists of different lengths
+        return None
+
+
+def _common(one: np.dtype, other: np.dtype) -> np.dtype | None:
+    """The dtype that holds values of both; None where none does as they are."""
+    if one == other:
+        return one
+    if one.kind in "biufc" and other.kind in "biufc":
+        found = np.result_type(one, other)
+        # No integer holds what int64 and uint64 hold, and floats would round it.
+        return None if found.kind == "f" and "f" not in one.kind + other.kind else found
+    # Of NumPy alone every number and string fits a string: no number is to become text.
+    return np.result_type(one, other) if one.kind == other.kind and one.kind in "US" else None
 
 
 def _array_for(value: Any, size: int) -> np.ndarray:
