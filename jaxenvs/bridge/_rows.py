@@ -51,15 +51,21 @@ def copied(tree: Any) -> Any:
 
 
 def spread(infos: Mapping[str, Any], ids: np.ndarray, size: int) -> dict[str, Any]:
-    """Infos of some environments as those of all, with masks that tell whose they are."""
+    """Infos of some environments as those of all, with masks that tell whose they are.
+
+    What has no row for each of `ids` stays as it is: a vectorised environment may say such things.
+    """
     found: dict[str, Any] = {}
     for name, value in infos.items():
         if isinstance(value, Mapping):
             found[name] = spread(value, ids, size)
         elif isinstance(value, tuple):
             found[name] = tuple(spread({"": each}, ids, size)[""] for each in value)
-        else:
-            empty = None if value.dtype == object else 0
-            found[name] = np.full((size, *value.shape[1:]), empty, value.dtype)
+        elif isinstance(value, np.ndarray) and value.shape[:1] == ids.shape:
+            shape = size, *value.shape[1:]
+            is_any = value.dtype == object
+            found[name] = np.full(shape, None) if is_any else np.zeros(shape, value.dtype)
             found[name][ids] = value
+        else:
+            found[name] = value
     return found

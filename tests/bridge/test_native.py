@@ -126,6 +126,28 @@ def test_some_are_reset_alone_where_the_environment_can():
         assert pool.get_attr("options") == ({}, {"other": 1}, {})
 
 
+def test_what_it_says_of_itself_stays_as_it_is_where_some_are_reset():
+    told = {"epoch": 7, "list": [1, 2], "pair": (1, "a"), "name": "abc"}
+
+    def make():
+        vector = sync(mode="disabled")
+        reset = vector.reset
+
+        def reset_and_tell(**kwargs):
+            observation, info = reset(**kwargs)
+            return observation, {**info, **told}
+
+        vector.reset = reset_and_tell
+        return vector
+
+    with jaxenvs.make_pool(make, backend="native") as pool:
+        pool.reset(seed=1)
+        mask = np.array([True, False, True])
+        info = pool.reset(options={"reset_mask": mask})[1]
+        assert {name: info[name] for name in told} == told
+        assert info["count"].shape == (3,) and info["_count"].tolist() == mask.tolist()
+
+
 def test_what_it_cannot_do_is_refused_and_the_pool_goes_on():
     make = lambda: gymnasium.make_vec("CartPole-v1", 2)  # noqa: E731
     with jaxenvs.make_pool(make, backend="native") as pool:
