@@ -229,9 +229,10 @@ class Instances:
                     noted |= self._end(row, view, observation, info, terminated, truncated)
                     continue
                 try:
-                    # A memoryview of one axis takes an array of its own length and type only.
+                    # A memoryview of one axis takes an array of its own length and type only, and
+                    # none of some types, as of bytes in the other order.
                     targets[row][:] = observation
-                except (ValueError, TypeError):
+                except (ValueError, TypeError, NotImplementedError):
                     puts[row](observation)
                 if info:
                     noted |= self._put_info(row, view, info, None)
