@@ -85,9 +85,12 @@ def action_reader(plan: Plan, arrays: list[np.ndarray]) -> Callable[[Any], Any]:
         rows = array
         if row is not None:
             rows = array[row : row + 1] if type(row) is int else array[row]
-        # Integers of Python are what environments index with fastest. Arrays are copied, for
-        # environments that keep them.
-        return rows.tolist() if not leaf.shape else list(rows.copy())
+        # Integers of Python are what environments index with fastest. Floats are scalars of NumPy,
+        # as Gymnasium's spaces sample them, with their dtype. Arrays are copied, for environments
+        # that keep them.
+        if not leaf.shape:
+            return rows.tolist() if leaf.dtype.kind in "biu" else list(rows)
+        return list(rows.copy())
 
     if len(leaves) == 1 and not leaves[0].path:
         (leaf,), (array,) = leaves, arrays
@@ -140,7 +143,8 @@ def fitting(value: Any, leaf: Leaf) -> np.ndarray:
     """`value` as an array that the leaf takes.
 
     Raises:
-        ValueError: its shape or its kind of dtype is another.
+        ValueError: its shape or its kind of dtype is another, or it has integers that the dtype of
+            the leaf does not hold.
     """
     found = np.asarray(value)
     # Floats of either width are taken for one another, as are integers that keep their value.
@@ -152,7 +156,23 @@ def fitting(value: Any, leaf: Leaf) -> np.ndarray:
             f"{f'entry {leaf.at} of the' if leaf.at else 'an'} observation is"
             f" {found.dtype}{list(found.shape)}; its space says {leaf.dtype}{list(leaf.shape)}"
         )
+    if found.dtype.kind in "iu" and leaf.dtype.kind in "iu":
+        _refuse_overflow(found, leaf)
     return found
+
+
+def _refuse_overflow(found: np.ndarray, leaf: Leaf) -> None:
+    # Written to fewer bits it would be another number, and nobody would be told.
+    if np.can_cast(found.dtype, leaf.dtype) or not found.size:
+        return
+    limits = np.iinfo(leaf.dtype)
+    for value in (int(found.min()), int(found.max())):
+        if not limits.min <= value <= limits.max:
+            raise ValueError(
+                f"{f'entry {leaf.at} of the' if leaf.at else 'an'} observation has {value}, which"
+                f" {leaf.dtype}, the dtype of its space, does not hold: it holds {limits.min} to"
+                f" {limits.max}"
+            )
 
 
 def fits(observation: Any, space: gymnasium.Space) -> None:
