@@ -1,5 +1,6 @@
 """What "auto" does: measures, makes what was predicted to be fastest, and makes sure of it."""
 
+import contextlib
 from collections.abc import Callable
 from typing import Any
 
@@ -136,8 +137,14 @@ class Chosen:
         except Exception as error:  # it will be raised again where somebody can do something
             log.info("trying %r failed: %s", pool, error)
             seconds = 0.0
+            _receive_all(pool)
         if seconds <= self._serial_seconds:
-            pool.forget_episodes()
+            try:
+                pool.forget_episodes()
+            except BaseException:  # the pool cannot go on, and nobody else could close it
+                with contextlib.suppress(Exception):
+                    pool.close()
+                raise
             return pool
         log.info(
             "%s took %.0f us a batch where serial takes %.0f; serial it is",
@@ -145,3 +152,13 @@ class Chosen:
         )
         pool.close()
         return assemble(SerialBackend(self._env_fns))
+
+
+def _receive_all(pool: Pool) -> None:
+    """Receives what a trial that was cut short left behind."""
+    # A call that raises returns nothing, and the next one returns what it had.
+    for _ in range(2 * pool.num_envs + 2):
+        if not pool.owes:
+            return
+        with contextlib.suppress(Exception):
+            pool.recv()

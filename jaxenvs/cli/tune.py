@@ -11,7 +11,18 @@ from jaxenvs.errors import JaxenvsError, PoolError
 
 def run(options: argparse.Namespace) -> None:
     """Prints a table of all that was tried, and keeps the fastest."""
-    num_envs, batch_size = options.num_envs, options.batch_size or options.num_envs
+    num_envs, batch_size = options.num_envs, options.batch_size
+    if num_envs < 1:
+        raise PoolError(f"tune got --num-envs {num_envs}; expected a whole number from 1 on.")
+    if batch_size is None:
+        batch_size = num_envs
+    if not 1 <= batch_size <= num_envs:
+        raise PoolError(
+            f"tune got --batch-size {batch_size} for --num-envs {num_envs}; expected a whole number"
+            f" from 1 to {num_envs}."
+        )
+    if not 0 <= options.seconds < float("inf"):
+        raise PoolError(f"tune got --seconds {options.seconds:g}; expected seconds from 0 on.")
     found: list[tuple[Way, str]] = []
     for backend, workers in _candidates(num_envs):
         try:

@@ -3,6 +3,7 @@
 import dataclasses
 import itertools
 import logging
+import os
 
 import pytest
 
@@ -110,6 +111,19 @@ def test_auto_says_what_it_measured_and_needs_a_reset_like_any_pool(caplog):
     assert "a step takes" in caplog.text and "cores are free" in caplog.text
 
 
+def test_the_trial_uses_up_no_seed(monkeypatch):
+    def won(pool, seconds):
+        pool.reset()
+        return 1e-9
+
+    monkeypatch.setattr(_choosing, "throughput", won)
+    hopeful = Way("process", 1, seconds=0.0)
+    monkeypatch.setattr(_choosing, "ways", lambda *given: [hopeful, *ways(*given)])
+    with jaxenvs.make_pool(Counter, 4, seed=5) as pool:
+        assert pool.backend == "process"
+        assert pool.reset()[1]["seed"].tolist() == [5, 6, 7, 8]
+
+
 def test_auto_falls_back_to_serial_where_the_trial_was_slower(monkeypatch):
     def hopeful(m, num_envs, batch_size):
         found = ways(m, num_envs, batch_size)
@@ -121,6 +135,42 @@ def test_auto_falls_back_to_serial_where_the_trial_was_slower(monkeypatch):
         assert pool.backend == "serial"
         pool.reset()
         pool.step([0] * 4)
+
+
+class _RaisesOnce(Counter):
+    """Raises in the third step of its first life; it is what the trial meets."""
+
+    def __init__(self, marker):
+        super().__init__()
+        self.marker = marker
+
+    def step(self, action):
+        if self.count == 2 and not os.path.exists(self.marker):
+            with open(self.marker, "w"):
+                pass
+            raise ValueError("a deliberate error")
+        return super().step(action)
+
+
+@pytest.mark.parametrize("batch_size", [1, 2, 4])
+def test_an_exception_in_the_trial_leaves_a_pool_that_begins_anew(
+    batch_size, monkeypatch, tmp_path, caplog
+):
+    def hopeful(m, num_envs, batch_size):
+        found = [dataclasses.replace(way, seconds=1e-3) for way in ways(m, num_envs, batch_size)]
+        return sorted(found, key=lambda way: way.backend != "process" or way.caller_steps)
+
+    monkeypatch.setattr(_choosing, "ways", hopeful)
+    fns = [Counter, Counter, lambda: _RaisesOnce(str(tmp_path / "raised")), Counter]
+    with (
+        caplog.at_level(logging.INFO, "jaxenvs"),
+        jaxenvs.make_pool(fns, batch_size=batch_size) as pool,
+    ):
+        assert "failed in step: ValueError" in caplog.text and pool.backend == "process"
+        assert pool.owes == 0
+        observation, _ = pool.reset(seed=0)
+        assert observation[:, 2].tolist() == [0] * 4
+        assert pool.step([0] * 4, [0, 1, 2, 3])[0][:, 2].tolist() == [1] * 4
 
 
 def test_whoever_is_watched_is_stepped_by_a_worker():
@@ -150,6 +200,21 @@ def test_the_command_shows_every_way_and_keeps_the_best(capsys, own_cache):
     out = capsys.readouterr().out
     assert all(backend in out for backend in ("serial", "process", "thread", "asyncio"))
     assert kept("CartPole-v1", 2, 2) is not None
+
+
+@pytest.mark.parametrize(
+    ("arguments", "named"),
+    [
+        (["--num-envs", "0"], "--num-envs 0"),
+        (["--num-envs", "2", "--batch-size", "0"], "--batch-size 0"),
+        (["--num-envs", "2", "--batch-size", "3"], "--batch-size 3"),
+        (["--seconds", "-1"], "--seconds -1"),
+    ],
+)
+def test_the_command_says_which_number_cannot_work(arguments, named, capsys):
+    assert main(["tune", "CartPole-v1", *arguments]) != 0
+    printed = capsys.readouterr()
+    assert f"tune got {named}" in " ".join((printed.out + printed.err).split())
 
 
 def test_a_way_says_what_it_is():
