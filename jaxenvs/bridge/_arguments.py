@@ -1,7 +1,7 @@
 """What the calls of a pool are given: seeds, masks, numbers of environments."""
 
 from collections.abc import Sequence
-from typing import Any
+from typing import Any, TypeGuard
 
 import numpy as np
 
@@ -54,6 +54,63 @@ def seeds_of(seed: Any, ids: np.ndarray) -> Any:
         if each is not None and not (is_number and 0 <= each < 2**63):
             raise SeedError(f"reset got the seed {each!r}; expected whole numbers from 0 on.")
     return [-1 if each is None else int(each) for each in seeds]
+
+
+def is_whole(value: Any) -> TypeGuard[int]:
+    """Whether it is a whole number, of Python or NumPy."""
+    return isinstance(value, (int, np.integer)) and not isinstance(value, (bool, np.bool_))
+
+
+def whole_or_none(name: str, value: Any) -> int | None:
+    """An argument of make_pool that counts something, as an int of Python; None stays None.
+
+    Raises:
+        PoolError: it is no whole number from 1 on.
+    """
+    if value is None:
+        return None
+    if not is_whole(value) or value < 1:
+        raise PoolError(f"make_pool got {name}={value!r}; expected a whole number from 1 on.")
+    return int(value)
+
+
+def seconds_or_none(name: str, value: Any) -> float | None:
+    """An argument of make_pool that is a time, as a float; None stays None.
+
+    Raises:
+        PoolError: it is no number above 0, or without an end.
+    """
+    if value is None:
+        return None
+    is_number = is_whole(value) or isinstance(value, (float, np.floating))
+    if not is_number or not 0 < value < float("inf"):
+        raise PoolError(
+            f"make_pool got {name}={value!r}; expected seconds above 0, or None for any time."
+        )
+    return float(value)
+
+
+def check_seed(seed: Any, num_envs: int | None) -> None:
+    """Looks at the seed of make_pool, which is used much later; None are yet to be counted.
+
+    Raises:
+        SeedError: it is no whole number from 0 on, and no sequence of one for each environment.
+    """
+    if seed is None:
+        return
+    is_array = isinstance(seed, np.ndarray) and seed.ndim > 0
+    is_many = is_array or (isinstance(seed, Sequence) and not isinstance(seed, (str, bytes)))
+    if is_many and num_envs is not None and len(seed) != num_envs:
+        raise SeedError(
+            f"make_pool got {len(seed)} seeds for {num_envs} environments.  Pass one for each, or a"
+            " single number."
+        )
+    for each in seed if is_many else [seed]:
+        if not is_whole(each) or not 0 <= each < 2**63:
+            raise SeedError(
+                f"make_pool got seed={seed!r:.80}; expected a whole number from 0 on, or a list"
+                " with one for each environment."
+            )
 
 
 def without_mask(

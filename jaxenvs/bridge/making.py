@@ -1,6 +1,9 @@
 """From an id or a function to a pool."""
 
-from collections.abc import Callable, Mapping, Sequence
+import asyncio
+import inspect
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from functools import partial
 from typing import Any, Literal
 
@@ -8,11 +11,13 @@ import gymnasium
 import numpy as np
 
 from jaxenvs.bridge._adapters import AlreadyVectorised, adapted
+from jaxenvs.bridge._arguments import check_seed, is_whole, seconds_or_none, whole_or_none
 from jaxenvs.bridge._arrays import AutoresetMode
 from jaxenvs.bridge._choosing import Chosen, make_backend
 from jaxenvs.bridge._instances import Validate, traceback_of
 from jaxenvs.bridge._layout import leaves_of
 from jaxenvs.bridge._machine import num_cores
+from jaxenvs.bridge._worker import has_coroutines
 from jaxenvs.bridge.backends.base import Backend, Broken, Post, Settings
 from jaxenvs.bridge.backends.native import NativeBackend
 from jaxenvs.bridge.hosts import env_fn_of, is_vectorised_id, vector_maker_of
@@ -55,7 +60,7 @@ def make_pool(
         batch_size: B, how many results `recv` waits for; None for N: all step together.
         num_workers: processes, threads or actors; "auto" chooses from what steps take: one
             environment is made and stepped at random for a moment. A number, or another backend
-            than "auto" and "process", steps nothing before you do.
+            than "auto" and "process", steps nothing before you do. Not for "serial".
         envs_per_worker: environments in each worker, in place of `num_workers`.
         caller_steps: whether the caller is one more worker of "process", with a share of the
             environments in its own process: the fastest where steps take microseconds. None
@@ -92,6 +97,7 @@ def make_pool(
 
     Raises:
         PoolError: values that cannot work, or environments whose spaces differ.
+        SeedError: a seed that is no whole number, or not as many seeds as environments.
         WorkerError: a constructor raised; the message has its traceback.
         UnknownEnvironmentError: there is no such id.
         MissingExtraError: a package is missing.
@@ -103,15 +109,22 @@ def make_pool(
         >>> observation.shape
         (3, 4)
     """
-    _check_options(backend, timeout, on_failure, max_episode_steps, validate, caller_steps)
+    num_envs = whole_or_none("num_envs", num_envs)
+    envs_per_worker = whole_or_none("envs_per_worker", envs_per_worker)
+    max_episode_steps = whole_or_none("max_episode_steps", max_episode_steps)
+    timeout = seconds_or_none("timeout", timeout)
+    _check_options(backend, timeout, on_failure, validate, caller_steps)
+    _check_workers(backend, num_workers, envs_per_worker, caller_steps)
+    info_fields = _checked_fields(info_fields)
+    check_seed(seed, num_envs)
     mode = None if autoreset_mode is None else _mode(autoreset_mode)
 
     def native() -> tuple[Backend, str, int, _Samples]:
         _refuse_for_native(timeout, on_failure, envs_per_worker)
         wanted = {
             "num_envs": num_envs,
-            "batch_size": batch_size,
-            "num_threads": None if num_workers == "auto" else num_workers,
+            "batch_size": whole_or_none("batch_size", batch_size),
+            "num_threads": None if num_workers == "auto" else int(num_workers),
             "seed": seed,
             "autoreset_mode": mode,
             "max_episode_steps": max_episode_steps,
@@ -126,7 +139,8 @@ def make_pool(
     else:
         name, env_fns = env_fn_of(env, num_envs, kwargs)
         _check_batch_size(batch_size, len(env_fns))
-        batch = len(env_fns) if batch_size is None else batch_size
+        check_seed(seed, len(env_fns))
+        batch = len(env_fns) if batch_size is None else int(batch_size)
         samples = partial(_info_samples, env_fns[0])
         workers = _num_workers(num_workers, envs_per_worker, len(env_fns))
         try:
@@ -146,6 +160,8 @@ def make_pool(
 
     def assemble(made: Backend) -> Pool:
         try:
+            if isinstance(made, NativeBackend):  # which says itself how many they are
+                check_seed(seed, made.num_envs)
             found = made.facts[0]
             _refuse_different(made.facts, name)
             if made.name != "asyncio":
@@ -269,10 +285,10 @@ def _refuse_for_native(timeout: Any, on_failure: str, envs_per_worker: Any) -> N
 
 
 def _check_batch_size(batch_size: int | None, count: int) -> None:
-    if batch_size is not None and not 1 <= batch_size <= count:
+    if batch_size is not None and not (is_whole(batch_size) and 1 <= batch_size <= count):
         raise PoolError(
-            f"make_pool got batch_size={batch_size} for num_envs={count}; it must be from 1 to"
-            " num_envs.  Leave it out to step all together."
+            f"make_pool got batch_size={batch_size!r} for num_envs={count}; expected a whole number"
+            " from 1 to num_envs.  Leave it out to step all together."
         )
 
 
@@ -289,7 +305,6 @@ def _check_options(
     backend: Any,
     timeout: Any,
     on_failure: Any,
-    max_episode_steps: Any,
     validate: Any,
     caller_steps: Any,
 ) -> None:
@@ -304,17 +319,49 @@ def _check_options(
             raise PoolError(
                 f"make_pool got {name}={value!r}; expected one of {', '.join(map(repr, allowed))}."
             )
-    if timeout is not None and not timeout > 0:
-        raise PoolError(f"make_pool got timeout={timeout!r}; expected seconds above 0, or None.")
     if timeout is not None and (backend == "serial" or caller_steps):
         raise PoolError(
             f"make_pool got timeout={timeout!r} for environments that the caller steps itself, and"
             ' nobody watches the caller.  Pass backend="process" or "thread", or no timeout.'
         )
-    if max_episode_steps is not None and max_episode_steps < 1:
+
+
+def _check_workers(
+    backend: str, num_workers: Any, envs_per_worker: int | None, caller_steps: bool | None
+) -> None:
+    is_auto = isinstance(num_workers, str) and num_workers == "auto"
+    if not is_auto and not (is_whole(num_workers) and num_workers >= 1):
         raise PoolError(
-            f"make_pool got max_episode_steps={max_episode_steps!r}; it must be at least 1."
+            f'make_pool got num_workers={num_workers!r}; expected "auto" or a whole number from 1'
+            " on."
         )
+    if backend == "serial" and not caller_steps and not (is_auto and envs_per_worker is None):
+        given = f"{num_workers=}" if envs_per_worker is None else f"{envs_per_worker=}"
+        raise PoolError(
+            f'make_pool got {given} with backend="serial", where the caller steps all environments'
+            " and there are no workers.  Leave it out, or pass another backend."
+        )
+
+
+def _checked_fields(fields: Any) -> Sequence[str] | Mapping[str, gymnasium.Space]:
+    if isinstance(fields, str):
+        raise PoolError(
+            f"make_pool got info_fields={fields!r}; expected a list of names:"
+            f" info_fields=[{fields!r}]."
+        )
+    found: Any
+    spaces: list[Any] = []
+    if isinstance(fields, Mapping):
+        found, spaces = dict(fields), list(fields.values())
+    else:
+        found = tuple(fields) if isinstance(fields, Iterable) else (None,)
+    are_names = all(isinstance(name, str) for name in found)
+    if not are_names or not all(isinstance(space, gymnasium.Space) for space in spaces):
+        raise PoolError(
+            f"make_pool got info_fields={fields!r:.80}; expected a list of names, or a dict with"
+            " the space of each."
+        )
+    return found
 
 
 def _num_workers(num_workers: Any, envs_per_worker: int | None, count: int) -> int | None:
@@ -324,17 +371,15 @@ def _num_workers(num_workers: Any, envs_per_worker: int | None, count: int) -> i
                 f"make_pool got num_workers={num_workers!r} and envs_per_worker={envs_per_worker}."
                 "  Pass one of them."
             )
-        if envs_per_worker < 1:
-            raise PoolError(f"make_pool got envs_per_worker={envs_per_worker}; at least 1.")
         return -(-count // envs_per_worker)
     if num_workers == "auto":
         return None
-    if not isinstance(num_workers, int) or not 1 <= num_workers <= count:
+    if not 1 <= num_workers <= count:
         raise PoolError(
             f'make_pool got num_workers={num_workers!r} for {count} environments; expected "auto"'
             f" or a number from 1 to {count}."
         )
-    return num_workers
+    return int(num_workers)
 
 
 def _refuse_coroutines(made: Backend, name: str) -> None:
@@ -350,7 +395,8 @@ def _refuse_different(all_facts: Sequence[Mapping[str, Any]], name: str) -> None
     first = all_facts[0]
     for i, each in enumerate(all_facts):
         for kind in ("observation_space", "action_space"):
-            if each[kind] != first[kind]:
+            # Mostly they are one object, and looking at the bounds of large ones takes long.
+            if each[kind] is not first[kind] and each[kind] != first[kind]:
                 raise PoolError(
                     f"environments 0 and {i} of {name!r} have different {kind}s:\n"
                     f"  0: {first[kind]}\n  {i}: {each[kind]}\n"
@@ -369,29 +415,55 @@ def _fields(
         return {}
     infos, found = samples(), {}
     for name in fields:
-        values = [np.asarray(info[name]) for info in infos if name in info]
-        if not values or values[0].dtype == object:
+        values = [info[name] for info in infos if name in info]
+        space = _space_of(values[-1]) if values else None
+        if space is None:
+            known = sorted({str(key) for info in infos for key in info})
+            why = f"which neither reset nor the first step returned; they have {known}"
+            if values:
+                why = f"which is {values[-1]!r:.80}, no number and no array of numbers"
             raise PoolError(
-                f"info_fields names {name!r}, which neither reset nor the first step returned as"
-                f" a number or an array; they have {sorted({key for i in infos for key in i})}."
-                "  Pass a space for it: info_fields={name: space}."
+                f"info_fields names {name!r}, {why}.  Leave it out, or pass a space for it:"
+                f" info_fields={{{name!r}: space}}."
             )
-        found[name] = _space_of(values[-1])
+        found[name] = space
     return found
 
 
 def _info_samples(env_fn: Callable[[], Any]) -> list[Mapping[str, Any]]:
     """The infos of a reset and a step."""
     env = adapted(env_fn())
+    if has_coroutines(env):
+        with ThreadPoolExecutor(1) as thread:  # here the caller may have an event loop already
+            return thread.submit(asyncio.run, _awaited_samples(env)).result()
     try:
         _, info = env.reset(seed=0)
-        return [info, env.step(env.action_space.sample())[4]]
+        return [info or {}, env.step(env.action_space.sample())[4] or {}]
     finally:
         env.close()
 
 
-def _space_of(value: np.ndarray) -> gymnasium.Space:
-    if value.dtype == np.bool_:
-        return gymnasium.spaces.Box(0, 1, value.shape, np.int8)
-    limits = np.finfo(value.dtype) if value.dtype.kind == "f" else np.iinfo(value.dtype)
-    return gymnasium.spaces.Box(limits.min, limits.max, value.shape, value.dtype.type)
+async def _awaited_samples(env: Any) -> list[Mapping[str, Any]]:
+    async def result(found: Any) -> Any:
+        return await found if inspect.isawaitable(found) else found
+
+    try:
+        _, info = await result(env.reset(seed=0))
+        answer = await result(env.step(env.action_space.sample()))
+        return [info or {}, answer[4] or {}]
+    finally:
+        await result(env.close())
+
+
+def _space_of(value: Any) -> gymnasium.Space | None:
+    """A space that has all values of that shape and dtype; None if it is no array of numbers."""
+    try:
+        found = np.asarray(value)
+    except ValueError:  # lists of different lengths
+        return None
+    if found.dtype == np.bool_:
+        return gymnasium.spaces.Box(0, 1, found.shape, np.bool_)  # pyright: ignore[reportArgumentType]
+    if found.dtype.kind not in "iuf":
+        return None
+    limits = np.finfo(found.dtype) if found.dtype.kind == "f" else np.iinfo(found.dtype)
+    return gymnasium.spaces.Box(limits.min, limits.max, found.shape, found.dtype.type)

@@ -121,7 +121,7 @@ def test_auto_takes_a_loop_for_coroutines_and_other_backends_refuse_them():
         assert [frame.shape for frame in pool.render()] == [(2, 3, 3)] * 2
     for backend in ("serial", "thread", "process"):
         with pytest.raises(PoolError, match="coroutine") as raised:
-            jaxenvs.make_pool([_Rendering] * 2, backend=backend, num_workers=1)
+            jaxenvs.make_pool([_Rendering] * 2, backend=backend)
         assert f'backend="{backend}"' in str(raised.value) and "asyncio" in str(raised.value)
 
 
@@ -489,3 +489,12 @@ def _until(is_so):
     while not is_so() and time.monotonic() < end:
         time.sleep(0.005)
     assert is_so()
+
+
+def test_fields_of_info_are_looked_up_by_awaiting_what_has_to_be():
+    async def made_within_a_loop():
+        with make([lambda: Async(Counter())] * 2, info_fields=["count"]) as pool:
+            pool.reset(seed=0)
+            return pool.step([0, 0])[4]["count"].tolist()
+
+    assert asyncio.run(made_within_a_loop()) == [1, 1]

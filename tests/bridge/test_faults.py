@@ -529,6 +529,43 @@ def test_any_whole_number_is_taken_where_the_space_is_discrete(backend, value):
         assert pool.reset(seed=0)[0].tolist() == [3]
 
 
+class _TwoBits(Counter):
+    observation_space = spaces.MultiBinary(2)
+
+    def __init__(self, value, at=4):
+        super().__init__(length=9)
+        self.value, self.at = value, at
+
+    def _observation(self):
+        return np.array(self.value) if self.count == self.at else np.array([0, 1])
+
+
+class _Small(_TwoBits):
+    observation_space = spaces.Box(-5, 5, (), np.int8)
+
+    def _observation(self):
+        return np.int64(self.value) if self.count == self.at else np.int64(3)
+
+
+@pytest.mark.parametrize(
+    ("env", "value", "shown"),
+    [
+        (_TwoBits, [5, 300], "has 300, which int8"),
+        (_TwoBits, [-129, 0], "has -129, which int8"),
+        (_Small, 300, "has 300, which int8"),
+    ],
+)
+def test_integers_that_the_space_cannot_hold_are_refused(backend, env, value, shown):
+    with make([lambda: env(value)], backend, validate=False) as pool:
+        pool.reset(seed=0)
+        for _ in range(3):
+            observation = pool.step(zeros(pool))[0]
+        np.testing.assert_array_equal(observation, [[0, 1]] if env is _TwoBits else [3])
+        with pytest.raises(WorkerError, match=shown) as caught:
+            pool.step(zeros(pool))
+        assert caught.value.env_ids == (0,)
+
+
 def test_an_observation_outside_of_its_space(backend, tmp_path, recwarn):
     def fns(name):
         return with_one("is_outside", f"{tmp_path}/{name}", at=1)
@@ -657,6 +694,92 @@ def test_a_batch_has_from_one_to_all_environments(backend, batch_size):
 def test_values_that_cannot_work_are_refused(kwargs):
     with pytest.raises(PoolError, match=str(next(reversed(kwargs.values())))):
         jaxenvs.make_pool(counters(2), **kwargs)
+
+
+@pytest.mark.parametrize(
+    ("name", "values"),
+    [
+        ("num_envs", [0, -1, 4.0, "4", True]),
+        ("batch_size", [2.0, "2", True, 0, 3]),
+        ("num_workers", [1.0, "1", True, None]),
+        ("envs_per_worker", [1.0, "1", 0]),
+        ("timeout", ["3", 0, -1, float("nan"), float("inf"), True]),
+        ("max_episode_steps", [2.5, "2", -1, True]),
+        ("info_fields", ["count", 5, [1], {"count": 1}]),
+    ],
+)
+def test_values_of_another_kind_are_refused_by_their_name(name, values):
+    for value in values:
+        with pytest.raises(PoolError, match=rf"make_pool got {name}=.*expected"):
+            jaxenvs.make_pool(Counter, **{"num_envs": 2, name: value})
+    for value in values if name not in ("num_envs", "info_fields") else ():
+        with pytest.raises(PoolError, match=name):
+            jaxenvs.make_pool("gymnasium/CartPole-v1", 2, backend="native", **{name: value})
+
+
+def test_seeds_that_cannot_work_are_refused_before_anything_is_made():
+    def make_none():
+        raise AssertionError("an environment was made")
+
+    for seed in ("a", 1.5, -1, 2**63, True, [1], [1, 2, 3], [1, "a"], [1, None], np.array(1.5)):
+        with pytest.raises(SeedError, match="make_pool got"):
+            jaxenvs.make_pool(make_none, 2, seed=seed)
+    with pytest.raises(SeedError, match="3 seeds for 2 environments"):
+        jaxenvs.make_pool(
+            lambda: gymnasium.make_vec("CartPole-v1", 2), backend="native", seed=[1, 2, 3]
+        )
+
+
+def test_whole_numbers_of_numpy_are_taken(backend):
+    options = {"batch_size": np.int32(1), "max_episode_steps": np.int64(3)}
+    if backend != "serial":
+        options |= {"num_workers": np.int8(2)}
+        options |= {} if backend == "asyncio" else {"timeout": np.float32(60)}
+    with jaxenvs.make_pool(
+        Counter, np.int64(2), backend=backend, seed=np.int64(5), **options
+    ) as pool:
+        assert pool.num_envs == 2 and pool.batch_size == 1
+        assert pool.reset()[1]["seed"].tolist() == [5, 6]
+        for _ in range(3):
+            truncated = pool.step(zeros(pool), [0, 1])[3]
+        assert truncated.all()
+
+
+@pytest.mark.parametrize("workers", [{"num_workers": 2}, {"envs_per_worker": 1}])
+def test_the_caller_alone_has_no_workers(workers):
+    with pytest.raises(PoolError, match=r'got \w+=\d with backend="serial".*no workers'):
+        jaxenvs.make_pool(Counter, 2, backend="serial", **workers)
+
+
+class _Named(Counter):
+    def step(self, action):
+        return (*super().step(action)[:4], {"name": "abc", "rows": [[1], [1, 2]], "x": 1})
+
+
+@pytest.mark.parametrize(
+    ("name", "shown"),
+    [("name", "is 'abc', no number"), ("rows", ".*no array of"), ("y", "neither reset .*'name'")],
+)
+def test_a_field_that_is_no_number_is_refused(backend, name, shown):
+    with pytest.raises(PoolError, match=rf"info_fields names '{name}', which {shown}"):
+        make([_Named], backend, info_fields=["x", name])
+
+
+def test_one_space_of_all_environments_is_compared_with_none(monkeypatch):
+    compared = []
+
+    class Space(spaces.Box):
+        def __eq__(self, other):
+            compared.append(other)
+            return super().__eq__(other)
+
+        __hash__ = None
+
+    class Env(Counter):
+        observation_space = Space(-1, 1e6, (3,), np.float32)
+
+    with make([Env] * 3, "serial"):
+        assert not compared
 
 
 @in_processes
@@ -827,7 +950,7 @@ def test_a_step_is_begun_once_and_waited_for_once(backend):
             pool.render,
             lambda: pool.call("process"),
         ):
-            with pytest.raises(AlreadyPendingError, match="step_async"):
+            with pytest.raises(AlreadyPendingError, match="result of a step"):
                 use()
         with pytest.raises(NothingPendingError):
             pool.reset_wait()

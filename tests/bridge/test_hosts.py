@@ -502,9 +502,7 @@ def test_environments_that_are_nothing_known_are_refused():
         adapted(object())
     for backend in ("serial", "thread", "process"):
         with pytest.raises(PoolError, match='backend="native"'):
-            jaxenvs.make_pool(
-                lambda: gymnasium.make_vec("CartPole-v1", 2), 2, backend=backend, num_workers=1
-            )
+            jaxenvs.make_pool(lambda: gymnasium.make_vec("CartPole-v1", 2), 2, backend=backend)
 
 
 def test_environments_in_gymnasiums_interface_need_not_be_of_its_class():
