@@ -268,6 +268,8 @@ class Hosted:
 
     def _reset(self, count: int, wants_final: bool, operands: list[Any]) -> list[np.ndarray]:
         pool = self.pool
+        if pool._was_cut:
+            pool._drain()
         if pool._all_pending is not None or pool._num_busy:  # nobody wants those results now
             if pool._all_pending is not None:
                 self._waited_for_all()

@@ -553,9 +553,12 @@ def _started(number: int, env_fns: list[Callable[[], Any]], first: int) -> _Proc
     except (OSError, EOFError):
         raise
     except Exception as error:
+        which = f"function {first}"
+        if len(env_fns) > 1:
+            which = f"functions {first} to {first + len(env_fns) - 1}"
         raise PoolError(
-            f"environment functions {first} to {first + len(env_fns) - 1} cannot be sent to a"
-            f" worker process: {type(error).__name__}: {error}.  Make what cannot be pickled"
+            f"environment {which} cannot be sent to a worker process: {type(error).__name__}:"
+            f" {error}.  Make what cannot be pickled"
             ' inside the function, or pass backend="thread".'
         ) from error
 
