@@ -5,6 +5,7 @@ use. Nothing is compiled for an editable install. In the environment, `JAXENVS_N
 for a wheel without it, and `JAXENVS_REQUIRE_NATIVE=1` makes its absence an error.
 """
 
+import atexit
 import importlib.util
 import os
 import shutil
@@ -20,13 +21,13 @@ from hatchling.builders.hooks.plugin.interface import BuildHookInterface
 class NativePart(BuildHookInterface):
     """Compiles jaxenvs/bridge/native/, see jaxenvs/bridge/_native.py."""
 
-    _folder: str | None = None
-
     def initialize(self, version: str, build_data: dict[str, Any]) -> None:
         if self.target_name != "wheel" or version == "editable":
             return
         native = _native(self.root)
-        self._folder = folder = tempfile.mkdtemp(prefix="jaxenvs-native-")
+        folder = tempfile.mkdtemp(prefix="jaxenvs-native-")
+        # Not in `finalize`, which is not called where the metadata alone are asked for.
+        atexit.register(shutil.rmtree, folder, ignore_errors=True)
         for part in native.PARTS:
             try:
                 if native.is_disabled():
@@ -46,10 +47,6 @@ class NativePart(BuildHookInterface):
             # No symbol of Python's is in it: one library for all of its versions.
             platform = sysconfig.get_platform().replace("-", "_").replace(".", "_")
             build_data["tag"] = f"py3-none-{platform}"
-
-    def finalize(self, version: str, build_data: dict[str, Any], artifact_path: str) -> None:
-        if self._folder is not None:
-            shutil.rmtree(self._folder, ignore_errors=True)
 
 
 def _native(root: str) -> Any:
