@@ -462,7 +462,8 @@ def _space_of(value: Any) -> gymnasium.Space | None:
     except ValueError:  # lists of different lengths
         return None
     if found.dtype == np.bool_:
-        return gymnasium.spaces.Box(0, 1, found.shape, np.bool_)  # pyright: ignore[reportArgumentType]
+        boolean: Any = np.bool_  # which works, though it is not among the declared types
+        return gymnasium.spaces.Box(0, 1, found.shape, boolean)
     if found.dtype.kind not in "iuf":
         return None
     limits = np.finfo(found.dtype) if found.dtype.kind == "f" else np.iinfo(found.dtype)
