@@ -6,6 +6,7 @@ Environment variables are set before jax is imported, and subprocesses inherit t
 import os
 import re
 import shlex
+import signal
 import subprocess
 import sys
 import textwrap
@@ -20,6 +21,10 @@ os.environ.setdefault("JAX_PERSISTENT_CACHE_MIN_COMPILE_TIME_SECS", "0.2")
 if "xla_force_host_platform_device_count" not in os.environ.get("XLA_FLAGS", ""):
     flags = [os.environ.get("XLA_FLAGS", ""), "--xla_force_host_platform_device_count=8"]
     os.environ["XLA_FLAGS"] = " ".join(flags).strip()
+
+# Whoever starts the tests in the background has Ctrl-C ignored, and that is inherited.
+if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
+    signal.signal(signal.SIGINT, signal.default_int_handler)
 
 import hypothesis  # noqa: E402
 import jax  # noqa: E402
