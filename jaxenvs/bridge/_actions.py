@@ -92,24 +92,30 @@ def _quick_taker(
 
 
 def _value_check(space: gymnasium.Space) -> Callable[[np.ndarray, str], None] | None:
-    if isinstance(space, gymnasium.spaces.Discrete):
-        start, count = int(space.start), int(space.n)
-    elif isinstance(space, gymnasium.spaces.MultiDiscrete):
-        start, count = space.start, space.nvec
-    elif isinstance(space, gymnasium.spaces.MultiBinary):
-        start, count = 0, 2
-    else:
+    bounds = discrete_bounds(space)
+    if bounds is None:
         kind = np.dtype(space.dtype).kind
         return _refuse_nan if kind == "f" else _beyond_check(space.dtype) if kind in "iu" else None
 
+    low, high = bounds
+
     def check(actions: np.ndarray, at: str) -> None:
-        shifted = actions.astype(np.int64) - start  # which a narrow dtype may not hold
-        wrong = (shifted < 0) | (shifted >= count)
+        wide = actions.astype(np.int64)  # a narrow dtype may not hold the bounds
+        wrong = (wide < low) | (wide > high)
         if wrong.any():
             row = int(np.argwhere(wrong)[0][0])
             raise ActionError(f"action {row}{at} is {actions[row]}; it is not in {space}.")
 
     return check
+
+
+def discrete_bounds(space: gymnasium.Space) -> tuple[Any, Any] | None:
+    """The least and the largest integers of a discrete space, shaped like it; None of a Box."""
+    if isinstance(space, gymnasium.spaces.Discrete):
+        return int(space.start), int(space.start + space.n - 1)
+    if isinstance(space, gymnasium.spaces.MultiDiscrete):
+        return space.start, space.start + space.nvec - 1
+    return (0, 1) if isinstance(space, gymnasium.spaces.MultiBinary) else None
 
 
 def _beyond_check(dtype: Any) -> Callable[[np.ndarray, str], None]:

@@ -40,7 +40,7 @@ def seeds_of(seed: Any, ids: np.ndarray) -> Any:
     """int64 for each of `ids`; -1 for none."""
     if seed is None:
         return -1
-    if isinstance(seed, (int, np.integer)) and not isinstance(seed, bool):
+    if is_whole(seed):
         seeds: list[Any] = [int(seed) + int(i) for i in ids]
     else:
         seeds = list(seed) if isinstance(seed, (Sequence, np.ndarray)) else [seed]
@@ -50,8 +50,7 @@ def seeds_of(seed: Any, ids: np.ndarray) -> Any:
             "  Pass one for each, or a single number."
         )
     for each in seeds:
-        is_number = isinstance(each, (int, np.integer)) and not isinstance(each, bool)
-        if each is not None and not (is_number and 0 <= each < 2**63):
+        if each is not None and not _is_seed(each):
             raise SeedError(f"reset got the seed {each!r}; expected whole numbers from 0 on.")
     return [-1 if each is None else int(each) for each in seeds]
 
@@ -59,6 +58,10 @@ def seeds_of(seed: Any, ids: np.ndarray) -> Any:
 def is_whole(value: Any) -> TypeGuard[int]:
     """Whether it is a whole number, of Python or NumPy."""
     return isinstance(value, (int, np.integer)) and not isinstance(value, (bool, np.bool_))
+
+
+def _is_seed(value: Any) -> bool:
+    return is_whole(value) and 0 <= value < 2**63
 
 
 def whole_or_none(name: str, value: Any) -> int | None:
@@ -106,7 +109,7 @@ def check_seed(seed: Any, num_envs: int | None) -> None:
             " single number."
         )
     for each in seed if is_many else [seed]:
-        if not is_whole(each) or not 0 <= each < 2**63:
+        if not _is_seed(each):
             raise SeedError(
                 f"make_pool got seed={seed!r:.80}; expected a whole number from 0 on, or a list"
                 " with one for each environment."

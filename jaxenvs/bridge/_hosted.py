@@ -12,10 +12,10 @@ import weakref
 from collections.abc import Sequence
 from typing import Any
 
-import gymnasium
 import numpy as np
 
 from jaxenvs.bridge import _lines
+from jaxenvs.bridge._actions import discrete_bounds
 from jaxenvs.bridge._layout import Leaf, getter, leaves_of, tree_of
 from jaxenvs.bridge._native import XLA, is_there, reason_missing, xla_library
 from jaxenvs.bridge.backends.base import RESET, RESET_ALL, STEP, STEP_ALL
@@ -173,9 +173,8 @@ class Hosted:
             # The thread that runs callbacks and workers that spin would fight for the cores.
             backend.words.set_spin(0)
             backend.words.set_home(-1)
-            for (
-                pid
-            ) in backend.words.pids.tolist():  # nobody is to be kept on or off the caller's core
+            # Nobody is to be kept on or off the caller's core any more.
+            for pid in backend.words.pids.tolist():
                 with contextlib.suppress(OSError):
                     os.sched_setaffinity(pid, os.sched_getaffinity(0))
 
@@ -445,16 +444,13 @@ def _bounds(leaf: Leaf, pool: Pool) -> tuple[np.ndarray, np.ndarray] | None:
 
     None where no values are refused. Floats have to be numbers, whatever the bounds.
     """
-    space, kind = leaf.space_in(pool.single_action_space), leaf.dtype.kind
+    kind = leaf.dtype.kind
     if not pool._settings.validate or kind not in "iuf":
         return None
-    low, high = (0, 0) if kind == "f" else (np.iinfo(leaf.dtype).min, np.iinfo(leaf.dtype).max)
-    if isinstance(space, gymnasium.spaces.Discrete):
-        low, high = space.start, space.start + space.n - 1
-    elif isinstance(space, gymnasium.spaces.MultiDiscrete):
-        low, high = space.start, space.start + space.nvec - 1
-    elif isinstance(space, gymnasium.spaces.MultiBinary):
-        low, high = 0, 1
+    bounds = discrete_bounds(leaf.space_in(pool.single_action_space))
+    if bounds is None:
+        bounds = (0, 0) if kind == "f" else (np.iinfo(leaf.dtype).min, np.iinfo(leaf.dtype).max)
+    low, high = bounds
     high = np.minimum(high, np.iinfo(np.int64).max)  # of uint64
     low, high = (np.broadcast_to(np.asarray(each, np.int64), leaf.shape) for each in (low, high))
     return low.ravel(), high.ravel()

@@ -153,7 +153,7 @@ def fitting(value: Any, leaf: Leaf) -> np.ndarray:
     )
     if found.shape != leaf.shape or not fits:
         raise ValueError(
-            f"{f'entry {leaf.at} of the' if leaf.at else 'an'} observation is"
+            f"{_named(leaf)} is"
             f" {found.dtype}{list(found.shape)}; its space says {leaf.dtype}{list(leaf.shape)}"
         )
     if found.dtype.kind in "iu" and leaf.dtype.kind in "iu":
@@ -169,10 +169,13 @@ def _refuse_overflow(found: np.ndarray, leaf: Leaf) -> None:
     for value in (int(found.min()), int(found.max())):
         if not limits.min <= value <= limits.max:
             raise ValueError(
-                f"{f'entry {leaf.at} of the' if leaf.at else 'an'} observation has {value}, which"
-                f" {leaf.dtype}, the dtype of its space, does not hold: it holds {limits.min} to"
-                f" {limits.max}"
+                f"{_named(leaf)} has {value}, which {leaf.dtype}, the dtype of its space, does not"
+                f" hold: it holds {limits.min} to {limits.max}"
             )
+
+
+def _named(leaf: Leaf) -> str:
+    return f"entry {leaf.at} of the observation" if leaf.at else "an observation"
 
 
 def fits(observation: Any, space: gymnasium.Space) -> None:

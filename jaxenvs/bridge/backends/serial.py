@@ -77,6 +77,11 @@ class SerialBackend(Backend):
             raise
         return self.attention()
 
+    @property
+    def next_instance(self) -> int | None:
+        """Which instance `take_next` is about; None where nothing is left."""
+        return self._some[0][2] if self._some else None
+
     def take_next(self) -> int:
         """Does what was asked for first of what is left, and says of which instance."""
         op, buffer, instance = self._some.popleft()

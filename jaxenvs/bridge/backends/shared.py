@@ -45,7 +45,6 @@ class SharedBackend(Backend):
             raise
         self._owner = self._others._owner
         self.facts = [*self._mine.facts, *self._others.facts]
-        self._waiting: deque[int] = deque()  # of the caller's, begun and not stepped
         self._finished: deque[int] = deque()  # of the workers', not chosen yet
         self._chosen: deque[int] = deque()  # of both, for a `take` that is not at its end
         self._asked_at = np.zeros(len(env_fns), np.int64)  # when each was begun last
@@ -97,9 +96,7 @@ class SharedBackend(Backend):
             self._num_away += len(instances) - count
             self._others.start_some(op, buffer, instances[~mine])
         if count:
-            own = instances[mine]
-            self._mine.start_some(op, buffer, own)
-            self._waiting.extend(own.tolist())
+            self._mine.start_some(op, buffer, instances[mine])
 
     def take(self, out: np.ndarray, timeout: float | None) -> int:
         """Takes what the workers have finished, and steps the caller's own for what is missing.
@@ -114,16 +111,16 @@ class SharedBackend(Backend):
             raise
 
     def _take(self, out: np.ndarray, timeout: float | None) -> int:
-        waiting, finished, chosen = self._waiting, self._finished, self._chosen
+        mine, finished, chosen = self._mine, self._finished, self._chosen
         asked_at = self._asked_at
         while (missing := len(out) - len(chosen)) > 0:
             if not finished and self._num_away:
                 self._look_for_finished(missing)
-            if finished and not (waiting and asked_at[waiting[0]] < asked_at[finished[0]]):
+            own = mine.next_instance
+            if finished and (own is None or asked_at[finished[0]] <= asked_at[own]):
                 chosen.append(finished.popleft())
-            elif waiting:
-                waiting.popleft()
-                chosen.append(self._mine.take_next())
+            elif own is not None:
+                chosen.append(mine.take_next())
             else:
                 found = np.empty(missing, np.int32)
                 status = self._others.take(found, timeout)
@@ -133,7 +130,7 @@ class SharedBackend(Backend):
         for i in range(len(out)):
             out[i] = chosen.popleft()
         flags, self._flags = self._flags, _lines.OK
-        return flags | self._mine.attention()
+        return flags | mine.attention()
 
     def _look_for_finished(self, most: int) -> None:
         """Takes what the workers have finished by now, up to so many, without waiting."""
@@ -157,8 +154,8 @@ class SharedBackend(Backend):
 
     def _forget_own(self) -> None:
         self._mine.forget()
-        for each in (self._waiting, self._finished, self._chosen):
-            each.clear()
+        self._finished.clear()
+        self._chosen.clear()
         self._num_away, self._flags, self._noted = 0, _lines.OK, None
 
     def message(self, kind: str, instances: Sequence[int], *what: Any) -> list[Any]:
