@@ -1,0 +1,70 @@
+"""What flows between actors, storages and algorithms.
+
+T is the length of an unroll, N the number of instances, B the rows of a batch in any order.
+"""
+
+from typing import TYPE_CHECKING, Any, Self
+
+import chex
+import jax
+
+
+@chex.dataclass(frozen=True)
+class Transition:
+    """One step as it happened; leading axes are [T, N] in an unroll and [B] in a batch.
+
+    Where an episode ended, `next_observation` is what the step itself led to, never the first
+    observation of the episode after it.
+    """
+
+    observation: chex.ArrayTree
+    action: chex.ArrayTree  # raw, as the actor's distribution has it
+    reward: jax.Array  # float32
+    terminated: jax.Array  # bool
+    truncated: jax.Array  # bool
+    next_observation: chex.ArrayTree
+
+    if TYPE_CHECKING:  # chex adds it, unseen by type checkers
+
+        def replace(self, **changes: Any) -> Self: ...
+
+    @property
+    def done(self) -> jax.Array:
+        """bool: the episode is over, for either reason."""
+        return self.terminated | self.truncated
+
+
+@chex.dataclass(frozen=True)
+class Segment:
+    """What returns and advantages are estimated from: T steps of N instances, judged by a critic."""
+
+    reward: jax.Array  # float32[T, N], what step t paid
+    value: jax.Array  # float32[T, N], the critic at the observation that step t acted on
+    next_value: jax.Array  # float32[T, N], at what step t led to, before any reset; 0 if terminated
+    terminated: jax.Array  # bool[T, N]
+    truncated: jax.Array  # bool[T, N]
+    log_ratio: jax.Array  # float32[T, N], log pi(a) - log mu(a): the policy now, the one that acted
+
+    if TYPE_CHECKING:
+
+        def replace(self, **changes: Any) -> Self: ...
+
+
+@chex.dataclass(frozen=True)
+class Sample:
+    """What a replay storage gives to an algorithm: B rows to regress a value on.
+
+    The target is `reward + discount * value(next_observation)`.
+    """
+
+    observation: chex.ArrayTree
+    action: chex.ArrayTree
+    reward: jax.Array  # float32[B], discounted sum over the steps that lie between
+    discount: jax.Array  # float32[B], gamma to the number of these steps; 0 where terminated
+    next_observation: chex.ArrayTree
+    weight: jax.Array  # float32[B], of the row's loss; 1 unless some are drawn more often
+    index: chex.ArrayTree  # where the rows lie, for `set_priorities`
+
+    if TYPE_CHECKING:
+
+        def replace(self, **changes: Any) -> Self: ...
