@@ -3,84 +3,272 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
+import scipy.integrate
 import scipy.special
 import scipy.stats
 
 from jaxenvs import spaces
 from jaxenvs.errors import TrainingError
-from jaxenvs.training.distributions import distribution_for
+from jaxenvs.training.distributions import (
+    Bernoulli,
+    Categorical,
+    Deterministic,
+    DiagonalGaussian,
+    MultiCategorical,
+    SquashedGaussian,
+    distribution_for,
+    masked,
+)
 
 BOX = spaces.Box(np.array([-2.0, 0.0], np.float32), np.array([2.0, 10.0], np.float32))
+NONE = jnp.zeros(0)
+KEY = jax.random.key(0)
 
 
-def draw(space, outputs, parameters=None, seed=0):
-    """The distribution, and as many raw actions as there are rows of outputs."""
-    distribution = distribution_for(space)
-    if parameters is None:
-        parameters = jnp.zeros(distribution.num_parameters)
-    return distribution, distribution.sample(outputs, parameters, jax.random.key(seed))
+def normal(seed, *shape):
+    return jax.random.normal(jax.random.key(seed), shape)
 
 
-def categorical(logits, action):
+def choices(logits, action):
     """Log-probability and entropy, by SciPy."""
     probabilities = scipy.special.softmax(np.asarray(logits, np.float64), axis=-1)
     chosen = np.take_along_axis(probabilities, np.asarray(action)[:, None], axis=-1)[:, 0]
     return np.log(chosen), scipy.stats.entropy(probabilities, axis=-1)
 
 
-def test_categorical_agrees_with_scipy():
-    logits = 3.0 * jax.random.normal(jax.random.key(1), (64, 5))
-    ours, action = draw(spaces.Discrete(5), logits)
-    actual = ours.log_prob_and_entropy(logits, jnp.zeros(0), action)
-    np.testing.assert_allclose(actual, categorical(logits, action), atol=1e-5)
-    np.testing.assert_array_equal(ours.mode(logits), np.argmax(logits, axis=-1))
+@jax.jit
+def by_distrax(logits, gaussian, squashed, actions):
+    """[log_prob, entropy or NaN, mode] by distrax, of each of its distributions that we have."""
+    distrax = pytest.importorskip("distrax")
+
+    def asked(distribution, action):
+        return [distribution.log_prob(action), distribution.entropy(), distribution.mode()]
+
+    mean, log_std = gaussian
+    chosen, bits, real, inside = actions
+    outputs, raw_log_std = jnp.split(squashed, 2, axis=-1)
+    normals = distrax.MultivariateNormalDiag(outputs, jnp.exp(jnp.clip(raw_log_std, -20.0, 2.0)))
+    tanh = distrax.Block(distrax.Tanh(), 1)
+    with jax.numpy_dtype_promotion("standard"), jax.numpy_rank_promotion("allow"):
+        independent = distrax.Independent(distrax.Bernoulli(logits), 1)
+        scales = jnp.broadcast_to(jnp.exp(log_std), mean.shape)
+        return {
+            "categorical": asked(distrax.Categorical(logits), chosen),
+            "bernoulli": asked(independent, bits),
+            "gaussian": asked(distrax.MultivariateNormalDiag(mean, scales), real),
+            "squashed": [distrax.Transformed(normals, tanh).log_prob(inside)],
+        }
 
 
-def test_gaussian_agrees_with_scipy():
-    mean = jax.random.normal(jax.random.key(1), (64, 2))
-    log_std = jnp.array([-1.0, 0.5])
-    ours, action = draw(BOX, mean, log_std)
-    log_prob, entropy = ours.log_prob_and_entropy(mean, log_std, action)
-    normal = scipy.stats.norm(np.asarray(mean), np.exp(np.asarray(log_std)))
-    np.testing.assert_allclose(log_prob, normal.logpdf(np.asarray(action)).sum(-1), atol=1e-4)
-    np.testing.assert_allclose(entropy, normal.entropy().sum(-1), atol=1e-5)
+def test_the_formulas_agree_with_distrax():
+    pytest.importorskip("distrax")
+    logits, mean, log_std = 3.0 * normal(1, 64, 5), normal(2, 64, 2), jnp.array([-1.0, 0.5])
+    # Narrow: near the bounds distrax loses the draw, and then says NaN.
+    squashed = jnp.concatenate([0.5 * normal(3, 64, 2), 0.3 * normal(4, 64, 2) - 1.0], axis=-1)
+    space = spaces.MultiBinary(5)
+    cases = {
+        "categorical": (Categorical(spaces.Discrete(5)), logits, NONE),
+        "bernoulli": (Bernoulli(space), logits, NONE),
+        "gaussian": (DiagonalGaussian(BOX), mean, log_std),
+        "squashed": (SquashedGaussian(BOX), squashed, NONE),
+    }
+    actions = [ours.sample(outputs, spread, KEY) for ours, outputs, spread in cases.values()]
+    theirs = by_distrax(logits, (mean, log_std), squashed, tuple(actions))
+    for (name, (ours, outputs, spread)), action in zip(cases.items(), actions, strict=True):
+        log_prob, entropy = ours.log_prob_and_entropy(outputs, spread, action)
+        for mine, their in zip([log_prob, entropy, ours.mode(outputs)], theirs[name], strict=False):
+            np.testing.assert_allclose(mine, their, atol=2e-4, err_msg=name)
 
 
 def test_multi_categorical_is_the_sum_of_its_parts():
-    logits = jax.random.normal(jax.random.key(1), (64, 5))
-    ours, action = draw(spaces.MultiDiscrete([2, 3]), logits)
-    actual = ours.log_prob_and_entropy(logits, jnp.zeros(0), action)
-    left = categorical(logits[:, :2], action[:, 0])
-    right = categorical(logits[:, 2:], action[:, 1])
+    logits = normal(1, 64, 5)
+    ours = MultiCategorical(spaces.MultiDiscrete([2, 3]))
+    action = ours.sample(logits, NONE, KEY)
+    actual = ours.log_prob_and_entropy(logits, NONE, action)
+    left, right = choices(logits[:, :2], action[:, 0]), choices(logits[:, 2:], action[:, 1])
     np.testing.assert_allclose(actual, np.add(left, right), atol=1e-5)
 
 
 @pytest.mark.parametrize(
-    ("space", "outputs"),
+    ("make", "space", "outputs"),
     [
-        (spaces.Discrete(3, start=5), [[0.0, 1.0, -1.0]]),
-        (spaces.MultiDiscrete([2, 3], start=[1, -1]), [[0.0, 2.0, 0.0, 1.0, 0.5]]),
-        (spaces.MultiDiscrete([[2, 3], [4, 5]]), [[0.0] * 14]),
-        (BOX, [[0.9, -0.9]]),
-        (spaces.Box(-np.inf, np.inf, (2, 2)), [[0.0, 5.0, 9.0, -7.0]]),
+        (distribution_for, spaces.Discrete(3, start=5), [0.0, 1.0, -1.0]),
+        (distribution_for, spaces.MultiDiscrete([2, 3], start=[1, -1]), [0.0, 2.0, 0.0, 1.0, 0.5]),
+        (distribution_for, spaces.MultiDiscrete([[2, 3], [4, 5]]), [0.0] * 14),
+        (distribution_for, spaces.MultiBinary((2, 2)), [0.0, 1.0, -1.0, 3.0]),
+        (distribution_for, BOX, [0.9, -0.9]),
+        (distribution_for, spaces.Box(-np.inf, np.inf, (2, 2)), [0.0, 5.0, 9.0, -7.0]),
+        (SquashedGaussian, BOX, [0.3, 20.0, 1.0, 9.0]),
     ],
-    ids=["discrete", "multi-discrete", "multi-discrete matrix", "box", "unbounded box"],
+    ids=lambda value: str(value) if isinstance(value, spaces.Space) else "",
 )
-def test_every_draw_becomes_a_member_of_the_space(space, outputs):
-    distribution, raw = draw(space, jnp.tile(jnp.array(outputs), (200, 1)))
-    actions = distribution.to_action(raw)
-    assert jax.vmap(space.contains)(actions).all()
-    assert space.contains(distribution.to_action(distribution.mode(jnp.array(outputs)))[0])
+def test_every_draw_becomes_a_member_of_the_space(make, space, outputs):
+    distribution = make(space)
+    outputs = jnp.tile(jnp.array([outputs]), (200, 1))
+    raw = distribution.sample(outputs, jnp.zeros(distribution.num_parameters), KEY)
+    assert jax.vmap(space.contains)(distribution.to_action(raw)).all()
+    assert space.contains(distribution.to_action(distribution.mode(outputs))[0])
     assert len(np.unique(np.asarray(raw), axis=0)) > 1
 
 
 def test_a_bounded_box_is_spanned_from_minus_1_to_1():
-    distribution = distribution_for(BOX)
     raw = jnp.array([[-1.0, -1.0], [0.0, 0.0], [1.0, 1.0], [-3.0, 3.0]])
     expected = jnp.array([[-2.0, 0.0], [0.0, 5.0], [2.0, 10.0], [-2.0, 10.0]])
-    chex.assert_trees_all_close(distribution.to_action(raw), expected)
+    for make in (DiagonalGaussian, SquashedGaussian, Deterministic):
+        chex.assert_trees_all_close(make(BOX).to_action(raw), expected)
+
+
+# More choices than are written out one by one, and fewer.
+@pytest.mark.parametrize("n", [2, 6, 40])
+def test_choices_are_drawn_as_often_as_they_are_likely_and_masked_ones_never(n):
+    draws = 20_000
+    ours, allowed = Categorical(spaces.Discrete(n)), jnp.arange(n) % 3 != 0
+    logits = jnp.stack([normal(n, n), jnp.where(allowed, normal(n, n), -1e9), jnp.zeros(n)])
+    mask = jnp.stack([jnp.ones(n, bool), allowed, jnp.zeros(n, bool)])
+    many = jnp.repeat(masked(logits, mask)[:, None], draws, axis=1)
+    action = jax.jit(ours.sample)(many, NONE, KEY)
+    assert action.dtype == jnp.int32
+    expected = draws * scipy.special.softmax(np.asarray(logits, np.float64), axis=-1)
+    for drawn, likely in zip(np.asarray(action), expected, strict=True):
+        count = np.bincount(drawn, minlength=n)
+        assert not count[likely == 0].any()
+        assert count.sum() == draws and len(count) == n
+        if (likely > 0).sum() > 1:
+            assert scipy.stats.chisquare(count[likely > 0], likely[likely > 0]).pvalue > 1e-3
+
+
+def test_parts_bits_and_reals_are_drawn_from_their_distributions():
+    draws = 20_000
+    ours = MultiCategorical(spaces.MultiDiscrete([2, 3]))
+    logits = normal(1, 5)
+    action = ours.sample(jnp.tile(logits, (draws, 1)), NONE, KEY)
+    joint = np.bincount(np.asarray(3 * action[:, 0] + action[:, 1]), minlength=6)
+    parts = [scipy.special.softmax(np.asarray(part, np.float64)) for part in np.split(logits, [2])]
+    assert scipy.stats.chisquare(joint, draws * np.outer(*parts).ravel()).pvalue > 1e-3
+
+    bits = Bernoulli(spaces.MultiBinary(3)).sample(jnp.tile(logits[:3], (draws, 1)), NONE, KEY)
+    joint = np.bincount(np.asarray(bits) @ [4, 2, 1], minlength=8)
+    odds = [[1 - p, p] for p in scipy.special.expit(np.asarray(logits[:3], np.float64))]
+    expected = draws * np.einsum("i,j,k->ijk", *odds).ravel()
+    assert scipy.stats.chisquare(joint, expected).pvalue > 1e-3
+
+    squashed = SquashedGaussian(spaces.Box(-1.0, 1.0, (1,)))
+    real = squashed.sample(jnp.tile(jnp.array([0.5, -0.3]), (draws, 1)), NONE, KEY)
+    inside = scipy.stats.norm(0.5, np.exp(-0.3))
+    assert scipy.stats.kstest(np.arctanh(np.asarray(real)[:, 0]), inside.cdf).pvalue > 1e-3
+
+
+def test_a_mask_leaves_the_distribution_over_what_is_allowed():
+    ours, logits = Categorical(spaces.Discrete(5)), 3.0 * normal(1, 3, 5)
+    mask = jnp.array([[1, 0, 1, 1, 0], [0, 0, 0, 1, 0], [0, 0, 0, 0, 0]], bool)
+    action = jnp.array([2, 3, 1])
+
+    def summed(logits, masked_action):
+        outputs = ours.masked(logits, mask)
+        log_prob, entropy = ours.log_prob_and_entropy(outputs, NONE, masked_action)
+        return 1e6 * (log_prob + entropy).sum(), (log_prob, entropy, ours.log_probs(outputs))
+
+    gradient, (log_prob, entropy, log_probs) = jax.grad(summed, has_aux=True)(logits, action)
+    by_hand = choices(logits[:1][:, [0, 2, 3]], [1])
+    np.testing.assert_allclose(log_prob, [by_hand[0][0], 0.0, -np.log(5)], atol=1e-5)
+    np.testing.assert_allclose(entropy, [by_hand[1][0], 0.0, np.log(5)], atol=1e-5)
+    assert not np.exp(log_probs[:2])[~mask[:2]].any()
+    assert np.isfinite(gradient).all() and not gradient[~mask].any() and gradient[0, 0] != 0
+    forbidden = jax.grad(summed, has_aux=True)(logits, jnp.array([1, 0, 0]))[0]
+    assert np.isfinite(forbidden).all()
+    np.testing.assert_array_equal(ours.mode(ours.masked(logits, mask))[1], 3)
+
+
+def test_a_mask_of_several_choices_comes_flat_or_as_the_space_takes_it():
+    space = spaces.MultiDiscrete([2, 3])
+    ours, logits = MultiCategorical(space), normal(1, 8, 5)
+    flat = jnp.array([True, False, False, True, True])
+    padded = jnp.array([[True, False, True], [False, True, True]])
+    expected = np.where(flat, logits, -1e9)
+    shapes = [(flat, (8, 5)), (padded, (8, 2, 3)), (padded.reshape(-1), (8, 6))]
+    for mask, shape in shapes:
+        actual = ours.masked(logits, jnp.broadcast_to(mask[None], shape))
+        np.testing.assert_array_equal(actual, expected)
+    action = ours.to_action(ours.sample(jnp.asarray(expected), NONE, KEY))
+    assert (action[:, 0] == 0).all() and (action[:, 1] > 0).all()
+    assert ours.masked(logits, None) is logits
+
+
+def test_a_mask_that_does_not_fit_is_refused():
+    logits = jnp.zeros((4, 3))
+    for mask in (jnp.ones((4, 2), bool), jnp.ones(3, bool), jnp.ones((4, 3))):
+        with pytest.raises(TrainingError, match="mask"):
+            Categorical(spaces.Discrete(3)).masked(logits, mask)
+    with pytest.raises(TrainingError, match="Discrete"):
+        DiagonalGaussian(BOX).masked(jnp.zeros((4, 2)), jnp.ones((4, 2), bool))
+
+
+def test_the_density_of_a_squashed_gaussian_integrates_to_1_and_to_its_entropy():
+    ours = SquashedGaussian(spaces.Box(-1.0, 1.0, (1,)))
+    outputs = jnp.array([[0.0, 0.0], [0.7, -1.0], [-1.0, 0.5], [1.0, 5.0]])  # 5 is clipped to 2
+    grid = np.tanh(np.linspace(-7.0, 7.0, 2001))
+    actions = jnp.asarray(grid, jnp.float32)[:, None, None]
+    log_prob, _ = ours.log_prob_and_entropy(jnp.tile(outputs[:3], (2001, 1, 1)), NONE, actions)
+    whole = scipy.integrate.simpson(np.exp(np.asarray(log_prob, np.float64)), x=grid, axis=0)
+    np.testing.assert_allclose(whole, 1.0, atol=2e-3)
+
+    _, entropy = ours.log_prob_and_entropy(outputs, NONE, jnp.zeros((4, 1)))
+    for row, (mean, log_std) in enumerate(np.clip(np.asarray(outputs, np.float64), -20, 2)):
+        inside = scipy.stats.norm(mean, np.exp(log_std))
+        u = mean + np.exp(log_std) * np.linspace(-9.0, 9.0, 20_001)
+        log_slope = -2 * np.logaddexp(u, -u) + 2 * np.log(2)  # 1 - tanh**2 is 1 / cosh**2
+        surprise = -inside.pdf(u) * (inside.logpdf(u) - log_slope)
+        by_hand = scipy.integrate.simpson(surprise, x=u)
+        np.testing.assert_allclose(entropy[row], by_hand, atol=3e-3)
+
+
+def test_gradients_flow_through_a_squashed_draw():
+    ours = SquashedGaussian(BOX)
+    outputs = jnp.array([0.3, -0.5, -0.7, 0.2])
+
+    def drawn(outputs):
+        action, log_prob = ours.sample_and_log_prob(outputs, NONE, KEY)
+        return jnp.append(action, log_prob)
+
+    action_and_log_prob, jacobian = drawn(outputs), jax.jacobian(drawn)(outputs)
+    action, log_prob = action_and_log_prob[:2], action_and_log_prob[2]
+    np.testing.assert_array_equal(action, ours.sample(outputs, NONE, KEY))
+    by_density, _ = ours.log_prob_and_entropy(outputs, NONE, action)
+    np.testing.assert_allclose(log_prob, by_density, atol=1e-5)
+    # By hand: u = mean + std * z, a = tanh(u), log p = -z**2 / 2 - log std - log(1 - a**2) + ...
+    slope, scaled = 1 - action**2, jnp.arctanh(action) - outputs[:2]
+    expected = jnp.block(
+        [
+            [jnp.diag(slope), jnp.diag(slope * scaled)],
+            [2 * action, 2 * action * scaled - 1.0],
+        ]
+    )
+    np.testing.assert_allclose(jacobian, expected, atol=1e-5)
+
+
+def test_a_squashed_draw_far_out_keeps_a_finite_log_probability_and_gradient():
+    ours = SquashedGaussian(BOX)
+    outputs = jnp.array([30.0, -30.0, 5.0, -50.0])
+    for draw in (
+        lambda x: ours.sample_and_log_prob(x, NONE, KEY)[1],
+        lambda x: ours.log_prob_and_entropy(x, NONE, jnp.array([1.0, -1.0]))[0],
+    ):
+        log_prob, gradient = jax.value_and_grad(draw)(jnp.asarray(outputs))
+        assert np.isfinite(log_prob) and np.isfinite(gradient).all()
+
+
+def test_a_deterministic_actor_has_one_action_and_no_density():
+    ours, outputs = Deterministic(BOX), jnp.array([[0.5, -30.0]])
+    assert ours.num_outputs == 2
+    action = ours.to_action(ours.sample(outputs, NONE, KEY))
+    np.testing.assert_allclose(action, [[2 * np.tanh(0.5), 0.0]], rtol=1e-6)
+    with pytest.raises(TrainingError, match="log-prob"):
+        ours.log_prob_and_entropy(outputs, NONE, outputs)
 
 
 def test_another_space_is_refused():
     with pytest.raises(TrainingError, match="Discrete"):
         distribution_for(spaces.Box(0, 255, (3,), np.uint8))
+    for make in (SquashedGaussian, Deterministic):
+        with pytest.raises(TrainingError, match="bounded"):
+            make(spaces.Box(np.array([0.0, -np.inf]), 1.0))
