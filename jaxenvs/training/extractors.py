@@ -1,0 +1,383 @@
+"""Feature extractors: what turns observations into the features that heads read.
+
+An extractor is any flax module that maps observations [B, ...], as `features_of` prepares them, to
+features float32[B, F]. B is the number of observations, H and W the sides of a picture, C its
+channels. Integer pixels are divided by 255, others are taken as they are.
+"""
+
+from collections.abc import Callable, Mapping, Sequence
+
+import chex
+import flax.linen as nn
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+from jaxenvs import spaces
+from jaxenvs.errors import TrainingError, closest, describe
+
+ACTIVATIONS: dict[str, Callable[[jax.Array], jax.Array]] = {
+    "tanh": nn.tanh,
+    "relu": nn.relu,
+    "elu": nn.elu,
+    "gelu": nn.gelu,
+    "silu": nn.silu,
+}
+
+_ORTHOGONAL = nn.initializers.orthogonal(2**0.5)
+_SHORTEST_SIDE = 5  # pixels; what is narrower is no picture
+_NATURE_SIDE = 36  # pixels that the three kernels of NatureCNN need
+
+
+class MLP(nn.Module):
+    """Dense layers, each followed by the activation, orthogonally initialised.
+
+    Whatever it gets is laid out flat, [B, F]; the entries of a Dict behind each other.
+    """
+
+    hidden_sizes: Sequence[int] = (64, 64)
+    activation: str | Callable[[jax.Array], jax.Array] = "tanh"  # a name in ACTIVATIONS
+    layer_norm: bool = False  # between each layer and its activation
+
+    @nn.compact
+    def __call__(self, x: chex.ArrayTree) -> jax.Array:
+        activation = _activation(self.activation)
+        leaves = [leaf.reshape((leaf.shape[0], -1)) for leaf in jax.tree.leaves(x)]
+        leaves = [leaf.astype(jnp.float32) for leaf in leaves]
+        x = leaves[0] if len(leaves) == 1 else jnp.concatenate(leaves, axis=-1)
+        for size in self.hidden_sizes:
+            x = nn.Dense(size, kernel_init=_ORTHOGONAL)(x)
+            if self.layer_norm:
+                x = nn.LayerNorm()(x)
+            x = activation(x)
+        return x
+
+
+class NatureCNN(nn.Module):
+    """Three convolutions and a dense layer, for pictures of at least 36x36.
+
+    Source: V. Mnih et al., Human-level control through deep reinforcement learning, 2015.
+
+    Raises:
+        TrainingError: the pictures are too small for the kernels.
+    """
+
+    features: int = 512
+
+    @nn.compact
+    def __call__(self, x: jax.Array) -> jax.Array:
+        x = _pixels(x, _NATURE_SIDE, "NatureCNN", "ImpalaCNN takes any size, SmallCNN 3x3 and more")
+        for channels, size, stride in ((32, 8, 4), (64, 4, 2), (64, 3, 1)):
+            convolution = nn.Conv(
+                channels, (size, size), (stride, stride), padding="VALID", kernel_init=_ORTHOGONAL
+            )
+            x = nn.relu(convolution(x))
+        return _dense_of_picture(x, self.features, _ORTHOGONAL)
+
+
+class SmallCNN(nn.Module):
+    """One convolution and a dense layer, for boards such as the 10x10 of MinAtar.
+
+    Source: K. Young and T. Tian, MinAtar, 2019.
+
+    Raises:
+        TrainingError: the pictures are smaller than the kernel's 3x3.
+    """
+
+    channels: int = 16
+    features: int = 128
+
+    @nn.compact
+    def __call__(self, x: jax.Array) -> jax.Array:
+        x = _pixels(x, 3, "SmallCNN", "ImpalaCNN takes any size")
+        x = nn.relu(nn.Conv(self.channels, (3, 3), padding="VALID", kernel_init=_ORTHOGONAL)(x))
+        return _dense_of_picture(x, self.features, _ORTHOGONAL)
+
+
+class ImpalaCNN(nn.Module):
+    """Stages of a convolution, a pooling that halves the sides, and two residual blocks.
+
+    Takes pictures of any size. Kernels are drawn as by the authors' library: truncated normals
+    scaled by the number of inputs.
+
+    Source: L. Espeholt et al., IMPALA, 2018, figure 3 (the large architecture, without LSTM).
+    """
+
+    channels: Sequence[int] = (16, 32, 32)
+    features: int = 256
+
+    @nn.compact
+    def __call__(self, x: jax.Array) -> jax.Array:
+        x = _pixels(x, 1, "ImpalaCNN", "")
+        for channels in self.channels:
+            x = _halved(nn.Conv(channels, (3, 3))(x))
+            for _ in range(2):
+                y = nn.Conv(channels, (3, 3))(nn.relu(x))
+                x = x + nn.Conv(channels, (3, 3))(nn.relu(y))
+        return _dense_of_picture(nn.relu(x), self.features, nn.initializers.lecun_normal())
+
+
+class FixupCNN(nn.Module):
+    """A deeper `ImpalaCNN` that stays trainable without normalisation.
+
+    Each residual block starts as the identity: its last kernel is zero, its first one is scaled
+    by the number of blocks to the power -1/2, so that the first update moves the features as much
+    as that of a shallow network. Scalar biases and one multiplier a block do what is left for
+    normalisation to do. Takes pictures of any size.
+
+    Source: H. Zhang, Y. N. Dauphin, T. Ma, Fixup Initialization, 2019, section 3. The sizes are
+    those of A. Nichol's agent for the Obstacle Tower Challenge, 2019, which Nappo took over.
+    """
+
+    channels: Sequence[int] = (32, 64, 64)
+    blocks: Sequence[int] = (2, 2, 4)  # residual ones behind each halving
+    features: int = 256
+
+    @nn.compact
+    def __call__(self, x: jax.Array) -> jax.Array:
+        x = _pixels(x, 1, "FixupCNN", "")
+        for channels, blocks in zip(self.channels, self.blocks, strict=True):
+            x = _halved(nn.Conv(channels, (3, 3), kernel_init=nn.initializers.he_normal())(x))
+            for _ in range(blocks):
+                x = _FixupBlock(sum(self.blocks))(x)
+        return _dense_of_picture(nn.relu(x), self.features, nn.initializers.he_normal())
+
+
+class _FixupBlock(nn.Module):
+    depth: int  # residual blocks in the whole network
+
+    @nn.compact
+    def __call__(self, x: jax.Array) -> jax.Array:
+        channels = x.shape[-1]
+        first = nn.initializers.variance_scaling(2.0 / self.depth, "fan_in", "truncated_normal")
+        y = nn.relu(x) + self._scalar("bias_1a", 0.0)
+        y = nn.Conv(channels, (3, 3), use_bias=False, kernel_init=first, name="first")(y)
+        y = nn.relu(y + self._scalar("bias_1b", 0.0)) + self._scalar("bias_2a", 0.0)
+        zeros = nn.initializers.zeros_init()
+        y = nn.Conv(channels, (3, 3), use_bias=False, kernel_init=zeros, name="last")(y)
+        return x + y * self._scalar("multiplier", 1.0) + self._scalar("bias_2b", 0.0)
+
+    def _scalar(self, name: str, value: float) -> jax.Array:
+        # Of four axes, since arrays of fewer are not broadcast everywhere without asking.
+        return self.param(name, nn.initializers.constant(value), (1, 1, 1, 1))
+
+
+class DictExtractor(nn.Module):
+    """An extractor for each entry of a Dict, their features behind each other in sorted order.
+
+    The parts of a Tuple are called "0", "1" and so on.
+
+    Raises:
+        TrainingError: the observations have other entries.
+    """
+
+    extractors: Mapping[str, nn.Module]
+
+    def __call__(self, x: Mapping[str, chex.ArrayTree]) -> jax.Array:
+        if not isinstance(x, Mapping) or set(x) != set(self.extractors):
+            given = sorted(x) if isinstance(x, Mapping) else describe(x)
+            raise TrainingError(
+                f"DictExtractor got observations with {given}; it has extractors for"
+                f" {sorted(self.extractors)}.  Give one extractor for each entry."
+            )
+        return jnp.concatenate([self.extractors[name](x[name]) for name in sorted(x)], axis=-1)
+
+
+def default_extractor(
+    space: spaces.Space,
+    *,
+    hidden_sizes: Sequence[int] = (64, 64),
+    activation: str | Callable[[jax.Array], jax.Array] = "tanh",
+    layer_norm: bool = False,
+) -> nn.Module:
+    """The extractor that suits observations of `space`.
+
+    Pictures get `NatureCNN` from 36x36 on and `SmallCNN` below; all else gets one `MLP`. A Dict
+    or Tuple with a picture in it gets an extractor for each entry. What is a picture: a `Box` of
+    three axes and uint8, or of two or three axes with both sides at least 5.
+
+    Args:
+        space: of one observation.
+        hidden_sizes: of the `MLP`s, as the next two; pictures know none of them.
+        activation: a name in `ACTIVATIONS`, or a function.
+        layer_norm: whether to normalise in between.
+
+    Raises:
+        TrainingError: there is no such activation.
+    """
+    _activation(activation)
+    if (shape := _picture_shape(space)) is not None:
+        side = min(shape[:2])
+        return NatureCNN() if side >= _NATURE_SIDE else SmallCNN() if side >= 3 else ImpalaCNN()
+    if isinstance(space, spaces.Dict | spaces.Tuple) and _has_picture(space):
+        settings = {"activation": activation, "layer_norm": layer_norm}
+        return DictExtractor(
+            {
+                name: default_extractor(part, hidden_sizes=hidden_sizes, **settings)
+                for name, part in _entries(space).items()
+            }
+        )
+    return MLP(tuple(hidden_sizes), activation, layer_norm)
+
+
+def features_of(space: spaces.Space) -> Callable[[chex.ArrayTree], chex.ArrayTree]:
+    """What turns observations of `space` into what an extractor takes. Any leading axes.
+
+    Pictures stay as they are, [..., H, W, C] or [..., H, W], of their own dtype; channels that
+    come first are put last, and stacked frames become channels. Other arrays become float32[...,
+    F], integers of Discrete and MultiDiscrete one-hot. A Dict stays a dict, a Tuple becomes the
+    dict with the entries "0", "1" and so on. A flat Box of float32 costs nothing.
+    """
+    if isinstance(space, spaces.Dict | spaces.Tuple):
+        prepare = {name: features_of(part) for name, part in _entries(space).items()}
+        is_tuple = isinstance(space, spaces.Tuple)
+
+        def prepare_entries(x):
+            x = {str(i): part for i, part in enumerate(x)} if is_tuple else x
+            return {name: prepare[name](x[name]) for name in prepare}
+
+        return prepare_entries
+    shape = space.shape or ()
+    if _picture_shape(space) is not None:
+        return lambda x: _channels_last(x, shape)
+    is_numbers = isinstance(space, spaces.Box | spaces.MultiBinary)
+
+    def flat(x):
+        leading = x.shape[: x.ndim - len(shape)]
+        if not is_numbers:
+            x = jax.vmap(space.flatten)(x.reshape((-1, *shape)))
+        return x.reshape((*leading, -1)).astype(jnp.float32)
+
+    return flat
+
+
+def num_features(extractor: nn.Module, space: spaces.Space) -> int:
+    """F, if `extractor` takes observations of `space`. Computes nothing.
+
+    Raises:
+        TrainingError: it cannot take them, or gives something else than float[B, F].
+    """
+
+    def extract(key):
+        # Never computed, so that a space of 64-bit arrays can be asked about, too.
+        return extractor.init_with_output(key, features_of(space)(_zeros(space, 2)))[0]
+
+    try:
+        features = jax.eval_shape(extract, jax.random.key(0))
+    except TrainingError:
+        raise
+    except Exception as error:
+        raise TrainingError(
+            f"{type(extractor).__name__} cannot take observations of {space!r}: {error}  Choose"
+            " another extractor, or None for one that suits them."
+        ) from error
+    is_array = isinstance(features, jax.ShapeDtypeStruct)
+    if not is_array or features.ndim != 2 or features.shape[0] != 2 or features.dtype.kind != "f":
+        given = describe(features)
+        raise TrainingError(
+            f"{type(extractor).__name__} makes {given} of 2 observations of {space!r}; an"
+            " extractor gives float32[2, F].  Flatten what it returns, but for the first axis."
+        )
+    return features.shape[1]
+
+
+def _zeros(space: spaces.Space, size: int) -> chex.ArrayTree:
+    if isinstance(space, spaces.Dict):
+        return {name: _zeros(part, size) for name, part in space.spaces.items()}
+    if isinstance(space, spaces.Tuple):
+        return tuple(_zeros(part, size) for part in space.spaces)
+    return jnp.zeros((size, *(space.shape or ())), space.dtype)
+
+
+def _activation(
+    activation: str | Callable[[jax.Array], jax.Array],
+) -> Callable[[jax.Array], jax.Array]:
+    if not isinstance(activation, str):
+        return activation
+    if activation not in ACTIVATIONS:
+        raise TrainingError(
+            f'there is no activation "{activation}".{closest(activation, ACTIVATIONS)}'
+            f"  Choose one of {', '.join(ACTIVATIONS)}, or pass a function."
+        )
+    return ACTIVATIONS[activation]
+
+
+def _pixels(x: jax.Array, shortest_side: int, what: str, instead: str) -> jax.Array:
+    """float32[B, H, W, C] of pictures [B, H, W, C] or [B, H, W]."""
+    if x.ndim not in (3, 4):
+        raise TrainingError(
+            f"{what} got {describe(x)}; it takes pictures [B, H, W, C] or [B, H, W].  Use MLP for"
+            " vectors."
+        )
+    height, width = x.shape[1:3]
+    if min(height, width) < shortest_side:
+        raise TrainingError(
+            f"{what} got pictures of {height}x{width} ({describe(x)}); its kernels need at least"
+            f" {shortest_side}x{shortest_side}.  {instead}."
+        )
+    is_integer = jnp.issubdtype(x.dtype, jnp.integer)
+    x = x.astype(jnp.float32) / 255.0 if is_integer else x.astype(jnp.float32)
+    return x[..., None] if x.ndim == 3 else x
+
+
+def _halved(x: jax.Array) -> jax.Array:
+    return nn.max_pool(x, (3, 3), strides=(2, 2), padding="SAME")
+
+
+def _dense_of_picture(
+    x: jax.Array, features: int, kernel_init: nn.initializers.Initializer
+) -> jax.Array:
+    """The last layer of every CNN; called within one, whose parameters it becomes."""
+    x = x.reshape((x.shape[0], -1))
+    return nn.relu(nn.Dense(features, kernel_init=kernel_init)(x))
+
+
+def _entries(space: spaces.Dict | spaces.Tuple) -> dict[str, spaces.Space]:
+    if isinstance(space, spaces.Dict):
+        return dict(space.spaces)
+    return {str(i): part for i, part in enumerate(space.spaces)}
+
+
+def _has_picture(space: spaces.Space) -> bool:
+    if isinstance(space, spaces.Dict | spaces.Tuple):
+        return any(_has_picture(part) for part in _entries(space).values())
+    return _picture_shape(space) is not None
+
+
+def _picture_shape(space: spaces.Space) -> tuple[int, ...] | None:
+    """(H, W, C) or (H, W) of a picture, None of anything else."""
+    if (
+        not isinstance(space, spaces.Box)
+        or space.shape is None
+        or len(space.shape) not in (2, 3, 4)
+    ):
+        return None
+    height, width, *channels = _shape_with_channels_last(space.shape)
+    is_bytes = space.dtype == np.uint8 and len(channels) == 1
+    if is_bytes or min(height, width) >= _SHORTEST_SIDE:
+        return (height, width, *channels)
+    return None
+
+
+def _shape_with_channels_last(shape: tuple[int, ...]) -> tuple[int, ...]:
+    if len(shape) == 4:  # frames, stacked on the first axis
+        return (*shape[1:3], shape[0] * shape[3])
+    return (*shape[1:], shape[0]) if _channels_come_first(shape) else shape
+
+
+def _channels_come_first(shape: tuple[int, ...]) -> bool:
+    """Whether (C, H, W) is more likely than (H, W, C): the first axis is the shortest.
+
+    And it is too short for a side, or the others are the sides of a square.
+    """
+    if len(shape) != 3 or shape[0] >= min(shape[1:]):
+        return False
+    too_short = shape[0] < _SHORTEST_SIDE <= min(shape[1:])
+    return too_short or shape[1] == shape[2] >= _SHORTEST_SIDE
+
+
+def _channels_last(x: jax.Array, shape: tuple[int, ...]) -> jax.Array:
+    if len(shape) == 4:
+        x = jnp.moveaxis(x, -4, -2)
+        return x.reshape((*x.shape[:-2], -1))
+    return jnp.moveaxis(x, -3, -1) if _channels_come_first(shape) else x
