@@ -4,6 +4,11 @@ import chex
 import jax
 import jax.numpy as jnp
 
+from jaxenvs import struct
+from jaxenvs.training.storages._returns import discounted_sums
+from jaxenvs.training.storages.base import OnPolicyStorage
+from jaxenvs.training.types import Segment
+
 
 def gae(
     reward: jax.Array,
@@ -44,13 +49,23 @@ def gae(
     """
     delta = reward + gamma * jnp.where(terminated, 0.0, next_value) - value
     carried = gamma * gae_lambda * (1 - (terminated | truncated).astype(delta.dtype))
+    return discounted_sums(delta, carried)
 
-    def backwards(advantage, step):
-        delta, carried = step
-        advantage = delta + carried * advantage
-        return advantage, advantage
 
-    _, advantages = jax.lax.scan(
-        backwards, jnp.zeros_like(delta[0]), (delta, carried), reverse=True, unroll=8
-    )
-    return advantages
+@struct.pytree_dataclass
+class GAE(OnPolicyStorage):
+    """Advantages by `gae`; the critic's targets are advantage + value."""
+
+    def estimate(
+        self, segment: Segment, *, gamma: chex.Numeric, gae_lambda: chex.Numeric
+    ) -> tuple[jax.Array, jax.Array]:
+        advantage = gae(
+            segment.reward,
+            segment.value,
+            segment.next_value,
+            segment.terminated,
+            segment.truncated,
+            gamma=gamma,
+            gae_lambda=gae_lambda,
+        )
+        return advantage, advantage + segment.value

@@ -1,0 +1,17 @@
+"""The sum that all returns over an unroll are."""
+
+import jax
+import jax.numpy as jnp
+from jax.typing import ArrayLike
+
+
+def discounted_sums(terms: jax.Array, factors: ArrayLike) -> jax.Array:
+    """`S[t] = terms[t] + factors[t] S[t + 1]` with `S[T] = 0`; all are float32[T, N]."""
+
+    def backwards(later, step):
+        term, factor = step
+        total = term + factor * later
+        return total, total
+
+    zeros = jnp.zeros_like(terms[0])
+    return jax.lax.scan(backwards, zeros, (terms, factors), reverse=True, unroll=8)[1]

@@ -1,0 +1,70 @@
+"""Transitions of N instances in the order of time, the newest in place of the oldest."""
+
+import chex
+import jax
+import jax.numpy as jnp
+
+from jaxenvs.errors import TrainingError
+from jaxenvs.training.types import Transition
+
+
+@chex.dataclass(frozen=True)
+class Ring:
+    """Rows of transitions; step t of all instances lies in row `t % L`.
+
+    `time` depends on no data: under `vmap` over seeds it stays one number, and writing a row is
+    still one copy.
+    """
+
+    steps: Transition  # [L, N, ...]
+    time: jax.Array  # int32[], steps of each instance so far
+
+    @property
+    def shape(self) -> tuple[int, int]:
+        """L, the rows, and N, the instances."""
+        length, num_envs = self.steps.reward.shape
+        return length, num_envs
+
+
+def empty(transition: Transition, capacity: int, *, beyond: int = 0) -> Ring:
+    """Room for `capacity` transitions or a little more: L is a multiple of the unroll's length.
+
+    Args:
+        transition: an unroll of [T, N, ...], of which only shapes and dtypes count.
+        capacity: the least number of transitions, of all instances together.
+        beyond: the least number of rows beyond those of one unroll.
+    """
+    unroll_length, num_envs = transition.reward.shape
+    rows = max(-(-capacity // num_envs), unroll_length + beyond)
+    rows = -(-rows // unroll_length) * unroll_length
+    steps = jax.tree.map(lambda x: jnp.zeros((rows, *x.shape[1:]), x.dtype), transition)
+    return Ring(steps=steps, time=jnp.zeros((), jnp.int32))
+
+
+def push(ring: Ring, unroll: Transition) -> Ring:
+    """Writes the next T steps, where T is what the ring was made for."""
+    (length, num_envs), shape = ring.shape, unroll.reward.shape
+    if shape[1] != num_envs or length % shape[0]:
+        raise TrainingError(
+            f"a storage of {length} rows of {num_envs} instances was given an unroll of"
+            f" {shape[0]} steps of {shape[1]} instances.\n"
+            "  All unrolls have the shape of the one that the storage was initialised with."
+        )
+    return Ring(
+        steps=jax.tree.map(lambda x, new: write(x, new, ring.time), ring.steps, unroll),
+        time=ring.time + shape[0],
+    )
+
+
+def write(rows: jax.Array, new: jax.Array, time: jax.Array) -> jax.Array:
+    """Rows [L, N, ...] with [T, N, ...] put at step `time`: a copy of T rows, done in place."""
+    return jax.lax.dynamic_update_slice_in_dim(rows, new, time % rows.shape[0], axis=0)
+
+
+def take(rows: chex.ArrayTree, time: jax.Array, instance: jax.Array) -> chex.ArrayTree:
+    """What lies at steps `time` of `instance`, integers of one shape, in [L, N, ...] arrays."""
+
+    def pick(x: jax.Array) -> jax.Array:
+        return x.at[time % x.shape[0], instance].get(mode="promise_in_bounds")
+
+    return jax.tree.map(pick, rows)

@@ -1,0 +1,250 @@
+"""Hindsight experience replay: what was reached is taken for what was wanted."""
+
+import dataclasses
+from collections.abc import Callable, Iterator
+from typing import Any, Self
+
+import chex
+import jax
+import jax.numpy as jnp
+
+from jaxenvs import struct
+from jaxenvs.core import VectorEnv
+from jaxenvs.errors import TrainingError, closest
+from jaxenvs.training.storages import _ring
+from jaxenvs.training.storages._ring import Ring
+from jaxenvs.training.storages.base import ReplayStorage
+from jaxenvs.training.types import Sample, Transition
+
+STRATEGIES = ("final", "future", "episode")
+
+
+@chex.dataclass(frozen=True)
+class HindsightState:
+    ring: Ring
+    episode: jax.Array  # int32[L, N], the number of the episode that a step belongs to
+    ends: jax.Array  # int32[L + 1, N], the last step of episode e in row e % (L + 1); -1 if none
+    finished: jax.Array  # int32[N], episodes so far
+
+
+@struct.pytree_dataclass
+class Hindsight(ReplayStorage):
+    """Replay for tasks with goals, where every transition is also seen under goals that were met.
+
+    Observations are dicts with the three entries named below. Each transition of a finished
+    episode is there as it was and once per strategy, with another goal: one that was achieved
+
+        "final"    by the last step of its episode
+        "future"   by a step drawn uniformly from this one to the last
+        "episode"  by a step drawn uniformly from the whole episode
+
+    What a step achieved is the achieved goal of its `next_observation`. Under the other goal, the
+    reward and whether the step terminates are computed anew; where not, the next observation is
+    worth what the critic says, also if the episode itself was over there. Rows are single
+    transitions, so that it does not matter that an episode goes on behind a goal that it met
+    earlier. Endings for other reasons than goals are not known to `compute_terminated`.
+
+    A transition can be drawn from the unroll on that finishes its episode until the first step of
+    this episode is overwritten. Which goal it got never changes: it follows from where it lies,
+    from `STRATEGIES` and from a fixed key. So nothing is stored twice, and relabelling costs 8
+    bytes a transition; goals, rewards and terminations are looked up and computed for the rows
+    that are drawn. An episode that is longer than the L steps that are kept of each instance is
+    never drawn, and harms no other; give `max_episode_length` to have that refused by `init`.
+
+    Source: M. Andrychowicz et al., Hindsight Experience Replay, 2017.
+    """
+
+    capacity: int = struct.static(100_000)  # transitions as they were, of all instances together
+    strategies: tuple[str, ...] = struct.static(("final", "future"))
+    compute_reward: Callable[[Any, Any], jax.Array] | None = struct.static(None)
+    compute_terminated: Callable[[Any, Any], jax.Array] | None = struct.static(None)
+    max_episode_length: int | None = struct.static(None)  # steps; None does not check
+    observation: str = struct.static("observation")
+    achieved_goal: str = struct.static("achieved_goal")
+    desired_goal: str = struct.static("desired_goal")
+
+    def bind(self, env: VectorEnv) -> Self:
+        """A copy with `compute_reward` and `compute_terminated` of `env`, unless it has its own.
+
+        The outermost layer of `env` that has the method gives it. Both take `(achieved_goal,
+        desired_goal)` of one step, and return float32[] and bool[]. `max_episode_length` becomes
+        the time limit, if that is a number.
+
+        Raises:
+            TrainingError: no layer has one of them.
+        """
+        layers = list(_layers(env))
+        names = ("compute_reward", "compute_terminated")
+        found = {name: getattr(self, name) or _first(layers, name) for name in names}
+        missing = [name for name in names if found[name] is None]
+        if missing:
+            raise TrainingError(
+                f"{type(layers[-1]).__name__} has no {' and no '.join(missing)}, which Hindsight"
+                " calls with (achieved_goal, desired_goal).\n"
+                "  Give the environment these methods, or pass functions to Hindsight."
+            )
+        limit = self.max_episode_length or _first(layers, "time_limit")
+        limit = limit if isinstance(limit, int) else None  # others are arrays: one per instance
+        return dataclasses.replace(self, **found, max_episode_length=limit)  # pyright: ignore[reportType]
+
+    def init(self, transition: Transition) -> HindsightState:
+        """Raises `TrainingError` where a field does not fit the transitions; names which."""
+        ring = _ring.empty(transition, self.capacity)
+        self._check(transition, ring)
+        length, num_envs = ring.shape
+        return HindsightState(
+            ring=ring,
+            episode=jnp.zeros((length, num_envs), jnp.int32),
+            ends=jnp.full((length + 1, num_envs), -1, jnp.int32),
+            finished=jnp.zeros((num_envs,), jnp.int32),
+        )
+
+    def add(self, state: HindsightState, unroll: Transition) -> HindsightState:
+        unroll_length, num_envs = unroll.reward.shape
+        done = unroll.done.astype(jnp.int32)
+        episode = state.finished[None] + jnp.cumsum(done, axis=0) - done
+        time = state.ring.time + jnp.arange(unroll_length, dtype=jnp.int32)
+        table = state.ends.shape[0]
+        row = jnp.where(unroll.done, episode % table, table)  # out of bounds: not written
+        instance = jnp.broadcast_to(jnp.arange(num_envs, dtype=jnp.int32), done.shape)
+        ends = jnp.broadcast_to(time[:, None], done.shape)
+        return HindsightState(
+            ring=_ring.push(state.ring, unroll),
+            episode=_ring.write(state.episode, episode, state.ring.time),
+            ends=state.ends.at[row, instance].set(ends, mode="drop"),
+            finished=state.finished + done.sum(axis=0, dtype=jnp.int32),
+        )
+
+    def size(self, state: HindsightState) -> jax.Array:
+        _, count = self._drawable(state)
+        return count.sum(dtype=jnp.int32) * (1 + len(self.strategies))
+
+    def sample(
+        self,
+        state: HindsightState,
+        key: chex.PRNGKey,
+        batch_size: int,
+        *,
+        gamma: chex.Numeric,
+        progress: chex.Numeric,
+    ) -> Sample:
+        del progress
+        draw = jax.random.randint(key, (batch_size,), 0, self.size(state), jnp.int32)
+        return self._rows(state, draw, gamma=gamma)
+
+    def _rows(self, state: HindsightState, draw: jax.Array, *, gamma: chex.Numeric) -> Sample:
+        """The rows that int32[B] numbers below `size` stand for."""
+        step, label = draw // (1 + len(self.strategies)), draw % (1 + len(self.strategies))
+        first, count = self._drawable(state)
+        before = jnp.cumsum(count)
+        instance = jnp.searchsorted(before, step, side="right").astype(jnp.int32)
+        instance = jnp.minimum(instance, count.shape[0] - 1)  # where there is none at all
+        time = first[instance] + step - (before - count)[instance]
+
+        steps: Transition = _ring.take(state.ring.steps, time, instance)
+        when = self._goal_times(state, time, instance, label)
+        goals = state.ring.steps.next_observation[self.achieved_goal]
+        relabelled = label > 0
+        goal = struct.select(
+            relabelled,
+            _ring.take(goals, when, instance),
+            steps.observation[self.desired_goal],
+        )
+        achieved = steps.next_observation[self.achieved_goal]
+        assert self.compute_reward is not None and self.compute_terminated is not None
+        reward = jax.vmap(self.compute_reward)(achieved, goal)
+        reached = jax.vmap(self.compute_terminated)(achieved, goal)
+        terminated = jnp.where(relabelled, reached, steps.terminated)
+        return Sample(
+            observation={**steps.observation, self.desired_goal: goal},
+            action=steps.action,
+            reward=jnp.where(relabelled, reward.astype(jnp.float32), steps.reward),
+            discount=jnp.where(terminated, 0.0, jnp.asarray(gamma, jnp.float32)),
+            next_observation={**steps.next_observation, self.desired_goal: goal},
+            weight=jnp.ones(draw.shape, jnp.float32),
+            index=draw,
+        )
+
+    def _drawable(self, state: HindsightState) -> tuple[jax.Array, jax.Array]:
+        """int32[N] each: the oldest step of an episode that is all there, and how many follow."""
+        time, (length, num_envs) = state.ring.time, state.ring.shape
+        instance = jnp.arange(num_envs, dtype=jnp.int32)
+        oldest = jnp.broadcast_to(jnp.maximum(time - length, 0), (num_envs,))
+        episode = _ring.take(state.episode, oldest, instance)
+        stop = _ring.take(state.ends, state.finished - 1, instance) + 1
+        start, end = self._bounds(state, episode, instance)
+        first = jnp.where(start == oldest, oldest, end + 1)
+        first = jnp.where(episode < state.finished, first, stop)
+        return first, jnp.maximum(stop - first, 0)
+
+    def _bounds(
+        self, state: HindsightState, episode: jax.Array, instance: jax.Array
+    ) -> tuple[jax.Array, jax.Array]:
+        """First and last step of episodes, of which the one before ended in the ring's time."""
+        start = _ring.take(state.ends, episode - 1, instance) + 1
+        return start, _ring.take(state.ends, episode, instance)
+
+    def _goal_times(
+        self, state: HindsightState, time: jax.Array, instance: jax.Array, label: jax.Array
+    ) -> jax.Array:
+        """The steps whose achieved goals become the goals; label s stands for strategies[s - 1]."""
+        episode = _ring.take(state.episode, time, instance)
+        start, end = self._bounds(state, episode, instance)
+        earliest = {"final": end, "future": time, "episode": start}
+        choices = [end] + [earliest[strategy] for strategy in self.strategies]
+        low = jnp.stack(choices)[label, jnp.arange(label.shape[0], dtype=jnp.int32)]
+
+        def bits(time: jax.Array, lane: jax.Array) -> jax.Array:
+            key = jax.random.fold_in(jax.random.fold_in(jax.random.key(0), time), lane)
+            return jax.random.bits(key, dtype=jnp.uint32)
+
+        lane = instance * (1 + len(self.strategies)) + label
+        span = jnp.maximum(end - low + 1, 1).astype(jnp.uint32)
+        return low + (jax.vmap(bits)(time, lane) % span).astype(jnp.int32)
+
+    def _check(self, transition: Transition, ring: Ring) -> None:
+        names = (self.observation, self.achieved_goal, self.desired_goal)
+        problems = []
+        if not isinstance(transition.observation, dict) or not all(
+            name in transition.observation for name in names
+        ):
+            given = transition.observation
+            kind = sorted(given) if isinstance(given, dict) else type(given).__name__
+            problems.append(
+                f"observations are {kind}; Hindsight expects a dict with {', '.join(names)}."
+                " Use Replay for a task without goals, or say how its entries are called."
+            )
+        for strategy in self.strategies:
+            if strategy not in STRATEGIES:
+                hint = closest(strategy, STRATEGIES)
+                problems.append(f'no strategy is called "{strategy}"; {STRATEGIES} are.{hint}')
+        if not self.strategies or len(set(self.strategies)) != len(self.strategies):
+            problems.append(f"strategies are {self.strategies}; expected one or more, each once.")
+        if self.compute_reward is None or self.compute_terminated is None:
+            problems.append(
+                "compute_reward and compute_terminated are not known."
+                " Call bind(env), or pass functions of (achieved_goal, desired_goal)."
+            )
+        unroll_length, num_envs = transition.reward.shape
+        least = (self.max_episode_length or 1) + unroll_length - 1
+        if ring.shape[0] < least:
+            problems.append(
+                f"capacity={self.capacity} keeps {ring.shape[0]} steps of each of {num_envs}"
+                f" instances; episodes of {self.max_episode_length} steps in unrolls of"
+                f" {unroll_length} need {least}. Raise capacity to {least * num_envs} or more."
+            )
+        if problems:
+            raise TrainingError("Hindsight cannot work:\n  " + "\n  ".join(problems))
+
+
+def _layers(env: Any) -> Iterator[Any]:
+    """An environment and all that it wraps, the outermost first."""
+    while env is not None:
+        yield env
+        env = getattr(env, "env", None)
+
+
+def _first(layers: list[Any], name: str) -> Any:
+    """What the outermost layer that has it calls `name`."""
+    values = (getattr(layer, name, None) for layer in layers)
+    return next((value for value in values if value is not None), None)

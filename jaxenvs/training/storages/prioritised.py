@@ -1,0 +1,119 @@
+"""Experience replay that draws more often what surprised the critic more."""
+
+import chex
+import jax
+import jax.numpy as jnp
+
+from jaxenvs import struct
+from jaxenvs.training.storages import _ring, _sum_tree
+from jaxenvs.training.storages._ring import Ring
+from jaxenvs.training.storages._windows import n_step_returns, newest_can_start
+from jaxenvs.training.storages.base import ReplayStorage
+from jaxenvs.training.types import Sample, Transition
+
+
+@chex.dataclass(frozen=True)
+class PrioritisedState:
+    ring: Ring
+    tree: _sum_tree.Tree  # priorities by index, row * N + instance; 0 where none can be drawn
+    largest: jax.Array  # float32[], the largest priority so far, 1 before any
+
+
+@struct.pytree_dataclass
+class PrioritisedReplay(ReplayStorage):
+    """Keeps the last `capacity` transitions; step i is drawn with probability P(i) = p(i) / sum p.
+
+    Its priority is p(i) = (|TD error| + epsilon)^alpha as of when it was last drawn, and the
+    largest priority so far until then. The loss of a row is weighted by (size P(i))^-beta, divided
+    by the largest such weight of the batch; beta rises linearly to `final_beta`. Rows are drawn
+    independently, not from strata. Windows and memory are as in `Replay`; the priorities add
+    4 bytes a transition.
+
+    Source: T. Schaul et al., Prioritized Experience Replay, 2016, section 3.
+    """
+
+    alpha: float = 0.6  # 0 draws uniformly, 1 in proportion to the error
+    beta: float = 0.4  # how far weights make up for drawing unevenly, at the start of the training
+    final_beta: float = 1.0  # and at its end
+    epsilon: float = 1e-6  # so that a row without error is still drawn
+    capacity: int = struct.static(100_000)  # transitions, of all instances together
+    n_step: int = struct.static(1)  # rewards that are summed before the critic is asked
+
+    def init(self, transition: Transition) -> PrioritisedState:
+        ring = _ring.empty(transition, self.capacity, beyond=self.n_step - 1)
+        length, num_envs = ring.shape
+        largest = jnp.ones((), jnp.float32)
+        return PrioritisedState(ring=ring, tree=_sum_tree.empty(length * num_envs), largest=largest)
+
+    def add(self, state: PrioritisedState, unroll: Transition) -> PrioritisedState:
+        ring = _ring.push(state.ring, unroll)
+        (length, num_envs), unroll_length = ring.shape, unroll.reward.shape[0]
+        pending = self.n_step - 1  # older steps whose windows the unroll may complete
+
+        leaves = state.tree[0]
+        fresh = jnp.full((unroll_length + pending, num_envs), state.largest)
+        can_start = newest_can_start(ring, self.n_step)
+        fresh = fresh.at[unroll_length:].set(jnp.where(can_start, state.largest, 0.0))
+        start = state.ring.time % length * num_envs
+        leaves = jax.lax.dynamic_update_slice_in_dim(leaves, fresh[pending:].ravel(), start, 0)
+
+        first = state.ring.time - pending
+        if pending:
+            time = first + jnp.arange(pending, dtype=jnp.int32)
+            index = time[:, None] % length * num_envs + jnp.arange(num_envs, dtype=jnp.int32)[None]
+            known = leaves[index]  # which may have been drawn before, where an episode was over
+            new = jnp.where(known > 0, known, fresh[:pending])
+            leaves = leaves.at[index].set(jnp.where(time[:, None] >= 0, new, 0.0))
+
+        nodes = leaves.shape[0] // _sum_tree.FANOUT
+        touched = -(-fresh.size // _sum_tree.FANOUT) + 2  # at both ends, and where the ring closes
+        first_node = first % length * num_envs // _sum_tree.FANOUT
+        at = (first_node + jnp.arange(min(touched, nodes), dtype=jnp.int32)) % nodes
+        return PrioritisedState(
+            ring=ring,
+            tree=_sum_tree.with_leaves(state.tree, leaves, at),
+            largest=state.largest,
+        )
+
+    def size(self, state: PrioritisedState) -> jax.Array:
+        ring = state.ring
+        whole = jnp.maximum(jnp.minimum(ring.time, ring.shape[0]) - (self.n_step - 1), 0)
+        newest = newest_can_start(ring, self.n_step).sum(dtype=jnp.int32)
+        return whole * ring.shape[1] + newest
+
+    def sample(
+        self,
+        state: PrioritisedState,
+        key: chex.PRNGKey,
+        batch_size: int,
+        *,
+        gamma: chex.Numeric,
+        progress: chex.Numeric,
+    ) -> Sample:
+        index = _sum_tree.draw(state.tree, key, batch_size)
+        num_envs = state.ring.shape[1]
+        row, instance = index // num_envs, index % num_envs
+        beta = self.beta + (self.final_beta - self.beta) * progress
+        probability = state.tree[0][index] / _sum_tree.total(state.tree)
+        weight = (self.size(state).astype(jnp.float32) * probability) ** -beta
+        weight = weight / weight.max()
+        return n_step_returns(state.ring, row, instance, self.n_step, gamma=gamma, weight=weight)
+
+    def set_priorities(
+        self, state: PrioritisedState, index: jax.Array, error: jax.Array
+    ) -> PrioritisedState:
+        """Also makes room for the largest priority so far, which new transitions are given.
+
+        Where `index` names a row twice, one of the errors counts. Rows that cannot be drawn by
+        now, since they were overwritten, are left alone, and rows whose error is NaN.
+        """
+        leaves = state.tree[0]
+        known = leaves[index]
+        priority = (jnp.abs(error) + self.epsilon) ** self.alpha
+        priority = jnp.where(jnp.isnan(error), known, priority)
+        priority = jnp.where((known > 0) & ~jnp.isnan(error), priority, known)
+        tree = _sum_tree.with_leaves(
+            state.tree, leaves.at[index].set(priority), index // _sum_tree.FANOUT
+        )
+        largest = jnp.maximum(state.largest, priority.max())
+        return PrioritisedState(ring=state.ring, tree=tree, largest=largest)

@@ -1,0 +1,81 @@
+"""Experience replay, every transition as likely as any other."""
+
+import chex
+import jax
+import jax.numpy as jnp
+
+from jaxenvs import struct
+from jaxenvs.training.storages import _ring
+from jaxenvs.training.storages._ring import Ring
+from jaxenvs.training.storages._windows import n_step_returns, newest_can_start
+from jaxenvs.training.storages.base import ReplayStorage
+from jaxenvs.training.types import Sample, Transition
+
+
+@struct.pytree_dataclass
+class Replay(ReplayStorage):
+    """Keeps the last `capacity` transitions, and draws uniformly among them.
+
+    A row is the window of `n_step` steps of one instance from the drawn step on, cut at the first
+    step that ended an episode. Steps whose window is not there yet cannot be drawn, unless their
+    episode is over before.
+
+    Memory is that of the transitions, each with both its observations. On one device the arrays
+    are [L, N, ...]; L is rounded up so that unrolls fit. Nothing is copied but what is added or
+    drawn, however large `capacity` is. Steps of one instance are counted in int32.
+
+    Of an empty storage a sample is all zeros: look at `size` first.
+
+    Source: L. Lin, Self-Improving Reactive Agents Based on Reinforcement Learning, Planning and
+    Teaching, 1992; V. Mnih et al., Human-level control through deep reinforcement learning, 2015.
+    """
+
+    capacity: int = struct.static(100_000)  # transitions, of all instances together
+    n_step: int = struct.static(1)  # rewards that are summed before the critic is asked
+
+    def init(self, transition: Transition) -> Ring:
+        return _ring.empty(transition, self.capacity, beyond=self.n_step - 1)
+
+    def add(self, state: Ring, unroll: Transition) -> Ring:
+        return _ring.push(state, unroll)
+
+    def size(self, state: Ring) -> jax.Array:
+        whole, newest = self._drawable(state)
+        return whole * state.shape[1] + newest.sum(dtype=jnp.int32)
+
+    def sample(
+        self,
+        state: Ring,
+        key: chex.PRNGKey,
+        batch_size: int,
+        *,
+        gamma: chex.Numeric,
+        progress: chex.Numeric,
+    ) -> Sample:
+        del progress
+        draw = jax.random.randint(key, (batch_size,), 0, self.size(state), jnp.int32)
+        time, instance = self._locate(state, draw)
+        weight = jnp.ones((batch_size,), jnp.float32)
+        return n_step_returns(state, time, instance, self.n_step, gamma=gamma, weight=weight)
+
+    def _drawable(self, state: Ring) -> tuple[jax.Array, jax.Array]:
+        """int32[], the steps with a whole window; bool[n - 1, N], which of the newest besides."""
+        whole = jnp.minimum(state.time, state.shape[0]) - (self.n_step - 1)
+        return jnp.maximum(whole, 0), newest_can_start(state, self.n_step)
+
+    def _locate(self, state: Ring, draw: jax.Array) -> tuple[jax.Array, jax.Array]:
+        """Step and instance of numbers below `size`, which name whole windows first."""
+        num_envs = state.shape[1]
+        oldest = jnp.maximum(state.time - state.shape[0], 0)
+        time, instance = oldest + draw // num_envs, draw % num_envs
+        if self.n_step == 1:
+            return time, instance
+        whole, newest = self._drawable(state)
+        count = jnp.cumsum(newest.ravel(), dtype=jnp.int32)
+        beyond = draw - whole * num_envs
+        at = jnp.searchsorted(count, beyond, side="right").astype(jnp.int32)
+        newest_time = state.time - (self.n_step - 1) + at // num_envs
+        return (
+            jnp.where(beyond < 0, time, newest_time),
+            jnp.where(beyond < 0, instance, at % num_envs),
+        )

@@ -1,0 +1,229 @@
+"""Transitions carry when and where they happened, so that every row can be told apart."""
+
+import functools
+
+import chex
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+from scipy import stats
+
+from jaxenvs.errors import TrainingError
+from jaxenvs.training.storages import PrioritisedReplay, Replay
+from jaxenvs.training.types import Transition
+
+NUM_ENVS, UNROLL, N_STEP, GAMMA = 3, 4, 3, 0.9
+STORAGES = [Replay(capacity=50, n_step=N_STEP), PrioritisedReplay(capacity=50, n_step=N_STEP)]
+
+
+def stream(length, seed=0, ends=0.25):
+    """Steps of which the observation is [time, instance]; the next one is 1000 more."""
+    rng = np.random.default_rng(seed)
+    shape = (length, NUM_ENVS)
+    at = np.stack(np.broadcast_arrays(np.arange(length)[:, None], np.arange(NUM_ENVS)[None]), -1)
+    return Transition(
+        observation=at.astype(np.float32),
+        action=rng.integers(0, 5, shape).astype(np.int32),
+        reward=rng.normal(size=shape).astype(np.float32),
+        terminated=rng.random(shape) < ends / 2,
+        truncated=rng.random(shape) < ends / 2,
+        next_observation=at.astype(np.float32) + 1000,
+    )
+
+
+def n_step_by_hand(steps, time, instance, n_step):
+    """(return, discount, time of the last step), or None while steps of the window are missing."""
+    total = 0.0
+    for k in range(n_step):
+        t = time + k
+        if t >= len(steps.reward):
+            return None
+        total += GAMMA**k * steps.reward[t, instance]
+        if steps.terminated[t, instance]:
+            return total, 0.0, t
+        if steps.truncated[t, instance]:
+            break
+    return total, GAMMA ** (k + 1), t
+
+
+@functools.partial(jax.jit, static_argnums=(0, 3))
+def fill_and_sample(storage, steps, key, batch_size):
+    """What is drawn after each unroll, and how much could be."""
+    unrolls = jax.tree.map(lambda x: x.reshape(-1, UNROLL, *x.shape[1:]), steps)
+
+    def add(state, inputs):
+        unroll, key = inputs
+        state = storage.add(state, unroll)
+        sample = storage.sample(state, key, batch_size, gamma=GAMMA, progress=0.0)
+        return state, (storage.size(state), sample)
+
+    state = storage.init(jax.tree.map(lambda x: x[0], unrolls))
+    keys = jax.random.split(key, unrolls.reward.shape[0])
+    return jax.lax.scan(add, state, (unrolls, keys))
+
+
+@pytest.mark.parametrize("storage", STORAGES)
+def test_exactly_the_right_rows_are_drawn_equally_often_with_the_right_returns(storage):
+    steps = stream(48)
+    draws = 20_000
+    _, (sizes, samples) = fill_and_sample(storage, steps, jax.random.key(1), draws)
+    sizes, samples = jax.device_get((sizes, samples))
+    length = 20  # rows for 50 transitions of 3 instances, so that unrolls of 4 fit
+    weight = samples.weight if storage is STORAGES[1] else np.ones_like(samples.weight)
+    chex.assert_trees_all_close(weight, np.ones_like(weight), rtol=1e-5)  # all alike so far
+    p_values = []
+    for unroll in range(len(sizes)):
+        known = jax.tree.map(lambda x: x[: (unroll + 1) * UNROLL], steps)  # noqa: B023
+        times = range(max(len(known.reward) - length, 0), len(known.reward))
+        expected = {
+            (t, n): row
+            for t in times
+            for n in range(NUM_ENVS)
+            if (row := n_step_by_hand(known, t, n, N_STEP))
+        }
+        assert sizes[unroll] == len(expected)
+        sample = jax.tree.map(lambda x: x[unroll], samples)  # noqa: B023
+        rows, first, counts = np.unique(
+            sample.observation, axis=0, return_index=True, return_counts=True
+        )
+        drawn = [(int(t), int(n)) for t, n in rows]
+        assert set(drawn) == set(expected)
+        for at, i in zip(drawn, first, strict=True):
+            reward, discount, last = expected[at]
+            assert sample.reward[i] == pytest.approx(reward, abs=1e-5)
+            assert sample.discount[i] == pytest.approx(discount, abs=1e-6)
+            assert sample.next_observation[i].tolist() == [last + 1000, at[1] + 1000]
+            assert sample.action[i] == steps.action[at]
+        p_values.append(stats.chisquare(counts).pvalue)
+    assert min(p_values) > 0.01 / len(p_values)
+
+
+def test_n_step_returns_are_rlaxs():
+    import rlax
+
+    steps = stream(32, seed=3)
+    steps = steps.replace(truncated=np.zeros_like(steps.truncated))
+    storage = Replay(capacity=96, n_step=N_STEP)
+    _, (_, samples) = fill_and_sample(storage, steps, jax.random.key(0), 512)
+    sample = jax.tree.map(lambda x: np.asarray(x[-1]), samples)
+    value = np.random.default_rng(0).normal(size=steps.reward.shape).astype(np.float32)
+    discount = GAMMA * (1 - steps.terminated.astype(np.float32))
+    with jax.numpy_dtype_promotion("standard"), jax.numpy_rank_promotion("allow"):
+        returns = jax.vmap(
+            functools.partial(rlax.n_step_bootstrapped_returns, n=N_STEP), in_axes=1, out_axes=1
+        )(steps.reward, discount, value)
+    time, instance = sample.observation.astype(int).T
+    last = sample.next_observation[:, 0].astype(int) - 1000
+    targets = sample.reward + sample.discount * value[last, instance]
+    chex.assert_trees_all_close(targets, np.asarray(returns)[time, instance], atol=1e-5)
+
+
+def test_priorities_decide_how_often_rows_are_drawn_and_weights_make_up_for_it():
+    storage = PrioritisedReplay(capacity=48, n_step=1, alpha=0.5, beta=0.5, epsilon=0.0)
+    steps = stream(16)
+    state, _ = fill_and_sample(storage, steps, jax.random.key(0), 2)
+    error = np.random.default_rng(0).exponential(size=48).astype(np.float32) - 0.5
+    error[7] = 0.0  # never drawn, as epsilon is 0
+    error[9] = np.nan  # nothing was learned from it: still the first priority, 1
+
+    @functools.partial(jax.jit, static_argnums=2)
+    def sample_after(state, error, batch_size, progress):
+        state = storage.set_priorities(state, jnp.arange(48), error)
+        return state, storage.sample(
+            state, jax.random.key(2), batch_size, gamma=0.9, progress=progress
+        )
+
+    state, sample = sample_after(state, error, 50_000, 0.5)
+    priority = np.sqrt(np.abs(error))
+    priority[9] = 1.0
+    probability = priority / priority.sum()
+    counts = np.bincount(sample.index, minlength=48)
+    assert counts[7] == 0
+    drawn = np.arange(48) != 7
+    expected = 50_000 * probability / probability.sum()
+    assert stats.chisquare(counts[drawn], expected[drawn], sum_check=False).pvalue > 0.001
+
+    weight = (48 * probability[sample.index]) ** -0.75  # beta half way from 0.5 to 1
+    chex.assert_trees_all_close(np.asarray(sample.weight), weight / weight.max(), rtol=1e-4)
+    assert state.largest == pytest.approx(priority.max())
+
+    # What is new is drawn as often as what was worst.
+    unroll = jax.tree.map(lambda x: jnp.asarray(x[:UNROLL]), steps)
+    leaves = np.asarray(storage.add(state, unroll).tree[0])[:48]
+    priority[: UNROLL * NUM_ENVS] = priority.max()
+    chex.assert_trees_all_close(leaves, priority, rtol=1e-6)
+
+
+def test_the_tree_still_sums_exactly_after_many_changes():
+    storage = PrioritisedReplay(capacity=60, n_step=N_STEP, epsilon=0.0)
+    steps = stream(200, seed=5)
+    unrolls = jax.tree.map(lambda x: x.reshape(-1, UNROLL, *x.shape[1:]), steps)
+
+    @jax.jit
+    def train(state, unrolls, key):
+        def update(state, inputs):
+            unroll, key = inputs
+            state = storage.add(state, unroll)
+            sample_key, error_key = jax.random.split(key)
+            sample = storage.sample(state, sample_key, 64, gamma=0.9, progress=0.0)
+            error = jnp.exp(4 * jax.random.normal(error_key, (64,)))
+            return storage.set_priorities(state, sample.index, error), None
+
+        return jax.lax.scan(update, state, (unrolls, jax.random.split(key, 50)))[0]
+
+    state = storage.init(jax.tree.map(lambda x: x[0], unrolls))
+    state = train(state, unrolls, jax.random.key(0))
+    assert (np.asarray(state.tree[0]) > 0).sum() == storage.size(state)
+    for level, above in zip(state.tree, state.tree[1:], strict=False):
+        sums = np.zeros(above.shape)
+        blocks = np.asarray(level).reshape(-1, 8).sum(axis=1, dtype=np.float64)
+        sums[: len(blocks)] = blocks
+        chex.assert_trees_all_close(np.asarray(above, np.float64), sums, rtol=1e-6)
+
+
+def test_trainings_over_seeds_keep_and_draw_what_each_alone_would():
+    storage = STORAGES[1]
+    seeds = [stream(24, seed) for seed in (0, 1)]
+    keys = jax.random.split(jax.random.key(0))
+    stacked = jax.tree.map(lambda *xs: np.stack(xs), *seeds)
+    together = jax.vmap(lambda steps, key: fill_and_sample(storage, steps, key, 16))
+    _, (_, samples) = together(stacked, keys)
+    for i in (0, 1):
+        _, (_, alone) = fill_and_sample(storage, seeds[i], keys[i], 16)
+        chex.assert_trees_all_close(jax.tree.map(lambda x: x[i], samples), alone)  # noqa: B023
+
+
+def test_a_sample_may_have_all_shapes_of_observations_and_dtypes_stay():
+    steps = stream(8)
+    steps = steps.replace(
+        observation={"image": np.zeros((8, NUM_ENVS, 2, 2), np.uint8), "flag": steps.terminated},
+        next_observation={"image": np.ones((8, NUM_ENVS, 2, 2), np.uint8), "flag": steps.truncated},
+    )
+    _, (_, samples) = fill_and_sample(Replay(capacity=9), steps, jax.random.key(0), 5)
+    sample = jax.tree.map(lambda x: x[-1], samples)
+    chex.assert_shape(sample.next_observation["image"], (5, 2, 2))
+    assert sample.observation["image"].dtype == np.uint8 and sample.action.dtype == np.int32
+    assert sample.observation["flag"].dtype == bool and sample.reward.dtype == np.float32
+
+
+def test_an_unroll_of_another_shape_is_refused():
+    steps = stream(8)
+    storage = Replay(capacity=30)
+    state = storage.init(jax.tree.map(lambda x: x[:4], steps))
+    with pytest.raises(TrainingError, match="5 steps of 3 instances"):
+        storage.add(state, jax.tree.map(lambda x: x[:5], steps))
+
+
+def test_memory_is_that_of_the_transitions_and_4_bytes_each_for_priorities():
+    unroll = jax.tree.map(lambda x: x[:4], stream(4))
+    per_step = sum(x.nbytes // 12 for x in jax.tree.leaves(unroll))
+
+    def held(storage):
+        state = jax.eval_shape(storage.init, unroll)
+        return sum(x.size * x.dtype.itemsize for x in jax.tree.leaves(state))
+
+    assert held(Replay(capacity=120_000)) == 120_000 * per_step + 4
+    levels = 1 + 1 / 8 + 1 / 64 + 1 / 512
+    extra = held(PrioritisedReplay(capacity=120_000)) - held(Replay(capacity=120_000))
+    assert extra == pytest.approx(120_000 * 4 * levels, rel=0.01)
