@@ -10,4 +10,5 @@ from jaxenvs.testing.probes import ObservationProbe as ObservationProbe
 from jaxenvs.testing.probes import PolicyObservationProbe as PolicyObservationProbe
 from jaxenvs.testing.probes import PolicyProbe as PolicyProbe
 from jaxenvs.testing.probes import Probe as Probe
+from jaxenvs.testing.probes import TruncationProbe as TruncationProbe
 from jaxenvs.testing.probes import ValueProbe as ValueProbe

@@ -10,7 +10,7 @@ import chex
 import jax
 import jax.numpy as jnp
 
-from jaxenvs import spaces
+from jaxenvs import spaces, struct
 from jaxenvs.core import Environment, TimeStep
 
 
@@ -20,27 +20,33 @@ class ProbeState:
 
 
 class Probe(Environment[ProbeState]):
-    """What the probes share: one number to see, two actions, and the answers.
+    """What the probes share: one number to see, a push to the left or right, and the answers.
 
     Observation: float32[1], the cue
-    Action: int32[], one of two
+    Action: int32[], 0 pushes by -1 and 1 by 1; if `continuous` float32[1], the push itself
     """
+
+    continuous: bool = struct.static(False)
 
     @property
     def observation_space(self) -> spaces.Box:
         return spaces.Box(-1.0, 1.0, (1,))
 
     @property
-    def action_space(self) -> spaces.Discrete:
-        return spaces.Discrete(2)
+    def action_space(self) -> spaces.Discrete | spaces.Box:
+        return spaces.Box(-1.0, 1.0, (1,)) if self.continuous else spaces.Discrete(2)
+
+    def push(self, action: jax.Array) -> jax.Array:
+        """Which way actions push, and how far: float32[...] from -1 to 1."""
+        return action[..., 0] if self.continuous else 2 * action.astype(jnp.float32) - 1
 
     @abc.abstractmethod
     def optimal_value(self, observation: chex.Array, gamma: chex.Numeric) -> jax.Array:
         """The discounted return of the best policy: `float32[..., 1] -> float32[...]`."""
 
-    def optimal_action(self, observation: chex.Array) -> jax.Array:
-        """The best action, or -1 where both are as good: `float32[..., 1] -> int32[...]`."""
-        return jnp.full(observation.shape[:-1], -1, jnp.int32)
+    def optimal_push(self, observation: chex.Array) -> jax.Array:
+        """The best push, or 0 where all are as good: `float32[..., 1] -> float32[...]`."""
+        return jnp.zeros(observation.shape[:-1], jnp.float32)
 
     def _first(self, cue: chex.Numeric) -> tuple[ProbeState, TimeStep]:
         state = ProbeState(cue=jnp.asarray(cue, jnp.float32))
@@ -109,8 +115,39 @@ class DiscountProbe(Probe):
         return jnp.where(observation[..., 0] > 0, 1, jnp.asarray(gamma, jnp.float32))
 
 
+class TruncationProbe(Probe):
+    """Rewards for ever, but cut every two steps: is the step after a cut bootstrapped?
+
+    The cue is -1 at the start, where a step pays nothing, and 1 from then on, where each pays 1;
+    nothing terminates. The values are gamma / (1 - gamma) and 1 / (1 - gamma). Who takes the cut
+    for an end arrives at gamma and 1; who looks at the first observation of the next episode, at
+    gamma / (1 - gamma^2) and 1 / (1 - gamma^2).
+    """
+
+    def reset(self, key: chex.PRNGKey) -> tuple[ProbeState, TimeStep]:
+        del key  # every episode is the same
+        return self._first(-1.0)
+
+    def step(
+        self, state: ProbeState, action: jax.Array, key: chex.PRNGKey
+    ) -> tuple[ProbeState, TimeStep]:
+        del action, key  # time alone decides
+        later = state.cue > 0
+        state = ProbeState(cue=jnp.ones_like(state.cue))
+        return state, TimeStep.transition(
+            state.cue[None],
+            reward=later.astype(jnp.float32),
+            terminated=False,
+            truncated=later,
+        )
+
+    def optimal_value(self, observation: chex.Array, gamma: chex.Numeric) -> jax.Array:
+        after = 1 / (1 - jnp.asarray(gamma, jnp.float32))
+        return jnp.where(observation[..., 0] > 0, after, gamma * after)
+
+
 class PolicyProbe(Probe):
-    """One step, reward 1 for action 1 and -1 for action 0: do advantages reach the policy?"""
+    """One step, which pays the push: do advantages reach the policy?"""
 
     def reset(self, key: chex.PRNGKey) -> tuple[ProbeState, TimeStep]:
         del key  # every episode is the same
@@ -120,21 +157,18 @@ class PolicyProbe(Probe):
         self, state: ProbeState, action: jax.Array, key: chex.PRNGKey
     ) -> tuple[ProbeState, TimeStep]:
         del key  # the action alone decides
-        return self._last(state, jnp.where(action == 1, 1.0, -1.0))
+        return self._last(state, self.push(action))
 
     def optimal_value(self, observation: chex.Array, gamma: chex.Numeric) -> jax.Array:
         del gamma  # one step, undiscounted
         return jnp.ones(observation.shape[:-1], jnp.float32)
 
-    def optimal_action(self, observation: chex.Array) -> jax.Array:
-        return jnp.ones(observation.shape[:-1], jnp.int32)
+    def optimal_push(self, observation: chex.Array) -> jax.Array:
+        return jnp.ones(observation.shape[:-1], jnp.float32)
 
 
 class PolicyObservationProbe(Probe):
-    """One step, reward 1 if the action answers the cue, else -1: policy and critic together.
-
-    Action 1 answers cue 1, action 0 answers cue -1.
-    """
+    """One step, which pays the push times the cue of -1 or 1: policy and critic together."""
 
     def reset(self, key: chex.PRNGKey) -> tuple[ProbeState, TimeStep]:
         return self._first(jax.random.rademacher(key, (), jnp.float32))
@@ -143,15 +177,21 @@ class PolicyObservationProbe(Probe):
         self, state: ProbeState, action: jax.Array, key: chex.PRNGKey
     ) -> tuple[ProbeState, TimeStep]:
         del key  # cue and action decide
-        answers = (action == 1) == (state.cue > 0)
-        return self._last(state, jnp.where(answers, 1.0, -1.0))
+        return self._last(state, self.push(action) * state.cue)
 
     def optimal_value(self, observation: chex.Array, gamma: chex.Numeric) -> jax.Array:
         del gamma  # one step, undiscounted
         return jnp.ones(observation.shape[:-1], jnp.float32)
 
-    def optimal_action(self, observation: chex.Array) -> jax.Array:
-        return (jnp.asarray(observation[..., 0]) > 0).astype(jnp.int32)
+    def optimal_push(self, observation: chex.Array) -> jax.Array:
+        return jnp.asarray(observation[..., 0])
 
 
-PROBES = (ValueProbe, ObservationProbe, DiscountProbe, PolicyProbe, PolicyObservationProbe)
+PROBES = (
+    ValueProbe,
+    ObservationProbe,
+    DiscountProbe,
+    TruncationProbe,
+    PolicyProbe,
+    PolicyObservationProbe,
+)

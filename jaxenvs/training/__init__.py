@@ -8,14 +8,32 @@ try:
 except ImportError as _error:
     raise _missing_extra("jaxenvs.training", _error.name or "optax", "train") from _error
 
-from jaxenvs.training.algorithms.ppo import PPO as PPO
+from jaxenvs.training.actors import Actor as Actor
+from jaxenvs.training.actors import ActorCritic as ActorCritic
+from jaxenvs.training.actors import ActorTwinQ as ActorTwinQ
+from jaxenvs.training.actors import QNetwork as QNetwork
+from jaxenvs.training.algorithms import A2C as A2C
+from jaxenvs.training.algorithms import DQN as DQN
+from jaxenvs.training.algorithms import PPO as PPO
+from jaxenvs.training.algorithms import SAC as SAC
+from jaxenvs.training.algorithms import TD3 as TD3
+from jaxenvs.training.algorithms import VPG as VPG
+from jaxenvs.training.algorithms import Algorithm as Algorithm
 from jaxenvs.training.anakin import ActorPolicy as ActorPolicy
-from jaxenvs.training.anakin import LearnerState as LearnerState
 from jaxenvs.training.anakin import Train as Train
 from jaxenvs.training.anakin import TrainResult as TrainResult
 from jaxenvs.training.anakin import make_train as make_train
 from jaxenvs.training.checkpoint import restore as restore
 from jaxenvs.training.checkpoint import save as save
-from jaxenvs.training.storages.gae import gae as gae
+from jaxenvs.training.storages import GAE as GAE
+from jaxenvs.training.storages import Hindsight as Hindsight
+from jaxenvs.training.storages import PrioritisedReplay as PrioritisedReplay
+from jaxenvs.training.storages import Replay as Replay
+from jaxenvs.training.storages import Rollout as Rollout
+from jaxenvs.training.storages import Storage as Storage
+from jaxenvs.training.storages import VTrace as VTrace
+from jaxenvs.training.storages import gae as gae
+from jaxenvs.training.storages import vtrace as vtrace
+from jaxenvs.training.types import LearnerState as LearnerState
 
 del _flax, _optax

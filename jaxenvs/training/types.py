@@ -1,4 +1,4 @@
-"""What flows between actors, storages and algorithms.
+"""What flows between environments, actors, storages and algorithms.
 
 T is the length of an unroll, N the number of instances, B the rows of a batch in any order.
 """
@@ -7,6 +7,9 @@ from typing import TYPE_CHECKING, Any, Self
 
 import chex
 import jax
+import optax
+
+from jaxenvs.wrappers.statistics import RunningStatistics
 
 
 @chex.dataclass(frozen=True)
@@ -35,12 +38,82 @@ class Transition:
 
 
 @chex.dataclass(frozen=True)
+class EpisodesUnderWay:
+    """What the current episode of each instance has brought so far."""
+
+    episode_return: jax.Array  # float32[N], since the last reset
+    episode_length: jax.Array  # int32[N]
+    discounted_return: jax.Array  # float32[N], what normalised rewards are scaled by
+
+
+@chex.dataclass(frozen=True)
+class Collector:
+    """Where collecting stands: N instances in mid-episode."""
+
+    env_state: chex.ArrayTree
+    observation: chex.ArrayTree  # [N, ...], what to act on next
+    carry: Any  # what a recurrent actor remembers
+    episodes: EpisodesUnderWay
+
+    if TYPE_CHECKING:
+
+        def replace(self, **changes: Any) -> Self: ...
+
+
+@chex.dataclass(frozen=True)
+class Unroll:
+    """T steps of N instances, as they happened, and what is needed to judge them."""
+
+    transition: Transition  # [T, N, ...]
+    last_observation: chex.ArrayTree  # [N, ...], what the next unroll starts from
+    carry: Any  # what the actor remembered at the start
+    log_prob: jax.Array | None  # float32[T, N], of the actions under the policy that acted
+    episodes: EpisodesUnderWay  # [T, N], as of each step; whole episodes where done
+
+
+@chex.dataclass(frozen=True)
+class Weights:
+    """What gradient steps change."""
+
+    params: dict[str, Any]  # of the networks, and what else is learned by gradients
+    target_params: Any  # slow copies of some; () without any
+    optimiser_state: optax.OptState
+    gradient_steps: jax.Array  # int32[], taken so far
+
+    if TYPE_CHECKING:
+
+        def replace(self, **changes: Any) -> Self: ...
+
+
+@chex.dataclass(frozen=True)
+class LearnerState:
+    """All that a training carries from one update to the next."""
+
+    weights: Weights
+    updates: jax.Array  # int32[], done so far
+    key: chex.PRNGKey
+    storage: Any  # what a replay storage holds; () for others
+    collector: Collector
+    observation_statistics: RunningStatistics | None  # None: observations are not normalised
+    return_statistics: RunningStatistics | None  # None: rewards are not normalised
+
+    if TYPE_CHECKING:
+
+        def replace(self, **changes: Any) -> Self: ...
+
+    @property
+    def params(self) -> dict[str, Any]:
+        """The networks' weights."""
+        return self.weights.params
+
+
+@chex.dataclass(frozen=True)
 class Segment:
-    """What returns and advantages are estimated from: T steps of N instances, judged by a critic."""
+    """What advantages are estimated from: T steps of N instances, judged by a critic."""
 
     reward: jax.Array  # float32[T, N], what step t paid
     value: jax.Array  # float32[T, N], the critic at the observation that step t acted on
-    next_value: jax.Array  # float32[T, N], at what step t led to, before any reset; 0 if terminated
+    next_value: jax.Array  # float32[T, N], at what step t led to; not read where terminated
     terminated: jax.Array  # bool[T, N]
     truncated: jax.Array  # bool[T, N]
     log_ratio: jax.Array  # float32[T, N], log pi(a) - log mu(a): the policy now, the one that acted

@@ -11,9 +11,9 @@ import jaxenvs
 from jaxenvs import spaces
 from jaxenvs.core import Environment, TimeStep
 from jaxenvs.errors import MissingExtraError, TrainingError, UnknownEnvironmentError
-from jaxenvs.training import PPO, Train, make_train, restore, save
-from jaxenvs.training.anakin import collect, permutation, prepare, truncation_values
-from jaxenvs.training.networks import make_actor_critic
+from jaxenvs.training import PPO, ActorCritic, Train, make_train, restore, save
+from jaxenvs.training.algorithms._on_policy import permutation, truncation_values
+from jaxenvs.training.algorithms.base import Behaviour
 from jaxenvs.wrappers.time_limit import TimeLimit
 
 KEY = jax.random.key(0)
@@ -87,7 +87,15 @@ class Target(Environment[WheelState]):
 
 def small(env="CartPole-v1", ppo=None, **changes):
     config = {"num_envs": 4, "unroll_length": 16, "total_steps": 256, **changes}
-    return make_train(env, ppo or PPO(hidden_sizes=(8,)), **config)
+    return make_train(env, ppo or PPO(), **{"actor": ActorCritic(hidden_sizes=(8,)), **config})
+
+
+def critic(train, params, observation):
+    """What is expected of observations, [..., F]."""
+    flat = observation.reshape((-1, observation.shape[-1]))
+    return train.networks.value(params, train.networks.features(flat)).reshape(
+        observation.shape[:-1]
+    )
 
 
 def assert_same(left, right):
@@ -112,25 +120,28 @@ def test_a_time_limit_hides_nothing_of_the_value():
     observation after the reset, every position would be worth about the same.
     """
     gamma = 0.8
-    ppo = PPO(learning_rate=0.01, gamma=gamma, clip_value=False, hidden_sizes=(32,), epochs=8)
+    ppo = PPO(learning_rate=0.01, gamma=gamma, clip_value=False, epochs=8)
     env = TimeLimit(Wheel(), max_steps=3)
     train = make_train(env, ppo, num_envs=16, unroll_length=16, total_steps=60_000)
     params = jax.jit(train)(KEY).learner_state.params
 
     turn = np.roll(np.eye(4), 1, axis=1)  # from position p to p + 1
     value = np.linalg.solve(np.eye(4) - gamma * turn, np.arange(4.0))
-    learned = train.network.value(params, jnp.eye(4))
+    learned = critic(train, params, jnp.eye(4))
     np.testing.assert_allclose(learned, value, rtol=0.03)
 
 
 @pytest.mark.parametrize("max_steps", [1, 2, 5, 100], ids="truncated every {}".format)
 def test_exactly_the_truncated_steps_are_judged_by_their_final_observation(max_steps):
     train = small(TimeLimit(Wheel(), max_steps=max_steps))
-    state, unroll = jax.jit(collect, static_argnums=0)(train, train.init(KEY), KEY)
-    assert unroll.truncated.sum() == 4 * (16 // max_steps)
-    everywhere = train.network.value(state.params, unroll.final_observation)
-    expected = jnp.where(unroll.truncated, everywhere, 0.0)
-    chex.assert_trees_all_close(truncation_values(train, state, unroll), expected, atol=1e-6)
+    state = train.init(KEY)
+    _, unroll = jax.jit(train.collect)(Behaviour.of(state), state.collector, KEY)
+    steps = unroll.transition
+    assert steps.truncated.sum() == 4 * (16 // max_steps)
+    everywhere = critic(train, state.params, steps.next_observation)
+    expected = jnp.where(steps.truncated, everywhere, 0.0)
+    values = truncation_values(train.parts, state, steps, ())
+    chex.assert_trees_all_close(values, expected, atol=1e-6)
 
 
 def test_an_unroll_is_judged_as_by_hand():
@@ -138,24 +149,29 @@ def test_an_unroll_is_judged_as_by_hand():
 
     @jax.jit
     def judged():
-        state, unroll = collect(train, train.init(KEY), KEY)
-        value = train.network.value(state.params, jnp.eye(4))
-        return unroll, prepare(train, state, unroll)[1], value
+        state = train.init(KEY)
+        _, unroll = train.collect(Behaviour.of(state), state.collector, KEY)
+        _, batch = train.algorithm.judge(train.parts, state, unroll)
+        return unroll.transition.observation, batch, critic(train, state.params, jnp.eye(4))
 
-    unroll, batch, value = jax.tree.map(np.asarray, judged())
-    position = unroll.observation.argmax(-1)
+    observation, batch, value = judged()
+    batch, value = jax.device_get((batch, value))
+    position = np.asarray(observation.argmax(-1))
     # Nothing terminates, so every step is followed by the next position, cut or not.
     advantage = position + 0.5 * value[(position + 1) % 4] - value[position]
-    np.testing.assert_allclose(batch.advantage, advantage.ravel(), atol=1e-5)
-    np.testing.assert_allclose(batch.target, (advantage + value[position]).ravel(), atol=1e-5)
+    np.testing.assert_allclose(batch.advantage, advantage, atol=1e-5)
+    np.testing.assert_allclose(batch.target, advantage + value[position], atol=1e-5)
 
 
 @pytest.mark.parametrize(
     ("kind", "reached"), [("discrete", 0.9), ("multi_discrete", 0.95), ("box", 0)]
 )
 def test_the_right_action_is_learned_in_every_kind_of_space(kind, reached):
-    ppo = PPO(learning_rate=0.01, hidden_sizes=(32,), entropy_coefficient=0.0)
-    train = make_train(Target(kind), ppo, num_envs=32, unroll_length=16, total_steps=40_000)
+    ppo = PPO(learning_rate=0.01, entropy_coefficient=0.0)
+    actor = ActorCritic(hidden_sizes=(32,))
+    train = make_train(
+        Target(kind), ppo, actor=actor, num_envs=32, unroll_length=16, total_steps=40_000
+    )
     result = jax.jit(train)(KEY)
     assert result.metrics["episode_return"][-1] > reached > result.metrics["episode_return"][0]
     greedy = train.policy(result.learner_state)(jnp.eye(4), KEY)
@@ -186,13 +202,13 @@ def test_seeds_are_mapped_and_each_is_the_training_alone(alone):
     together = jax.jit(jax.vmap(small()))(keys)
     params = jax.tree.map(lambda x: x[1], together.learner_state.params)
     chex.assert_trees_all_close(params, alone.learner_state.params, rtol=1e-3, atol=1e-4)
-    bias = together.learner_state.params["critic"]["params"]["Dense_1"]["bias"]
+    bias = together.learner_state.params["critic"]["head"]["params"]["bias"]
     assert len(np.unique(bias)) == 3
 
 
 def test_hyper_parameters_are_mapped_without_compiling_again():
     def run(learning_rate):
-        ppo = PPO(learning_rate=learning_rate, hidden_sizes=(8,), anneal=False)
+        ppo = PPO(learning_rate=learning_rate, anneal=False)
         train = small(ppo=ppo)
         start = train.init(KEY).params
         return start["critic"], train(KEY).learner_state.params["critic"]
@@ -209,7 +225,7 @@ def test_bounds_of_actions_are_mapped():
     def largest_action(max_torque):
         train = small(jaxenvs.make("Pendulum-v1", max_torque=max_torque))
         far = jnp.full((4, 1), 9.0)
-        return train.network.distribution.to_action(far).max()
+        return train.networks.to_action(far).max()
 
     largest = jax.vmap(largest_action)(jnp.array([0.5, 2.0]))
     np.testing.assert_array_equal(largest, [0.5, 2.0])
@@ -225,7 +241,7 @@ def test_parameters_of_the_environment_are_mapped():
 
 
 def test_a_restored_training_goes_on_bit_for_bit(tmp_path):
-    train = small(ppo=PPO(hidden_sizes=(8,), normalise_observations=True, normalise_rewards=True))
+    train = small(ppo=PPO(normalise_observations=True, normalise_rewards=True))
     two_updates = jax.jit(lambda state: train.resume(state, 2).learner_state)
     halfway = two_updates(train.init(KEY))
     save(tmp_path / "halfway", halfway)
@@ -239,7 +255,7 @@ def test_a_restored_training_goes_on_bit_for_bit(tmp_path):
 
 def test_a_checkpoint_of_another_training_is_refused(tmp_path):
     save(tmp_path / "saved", small().init(KEY))
-    wider = small(ppo=PPO(hidden_sizes=(16,)))
+    wider = small(actor=ActorCritic(hidden_sizes=(16,)))
     with pytest.raises(TrainingError, match=r"params\.actor.*\[4, 8\].*\[4, 16\]"):
         restore(tmp_path / "saved", jax.eval_shape(wider.init, KEY))
     with pytest.raises(TrainingError, match="absent"):
@@ -261,7 +277,7 @@ def test_progress_is_reported_after_each_update_and_absent_otherwise():
 
 
 def test_normalised_observations_are_those_of_the_unrolls_before():
-    ppo = PPO(hidden_sizes=(8,), normalise_observations=True)
+    ppo = PPO(normalise_observations=True)
     train = small(ppo=ppo)
     first, _ = jax.jit(train.update)(train.init(KEY))
     assert first.observation_statistics.count == 64
@@ -281,20 +297,10 @@ def test_normalised_rewards_make_the_critic_blind_to_their_scale():
 
     def value_loss(scale):
         env = TimeLimit(Paid(scale), max_steps=5)
-        return small(env, PPO(hidden_sizes=(8,), normalise_rewards=True))(KEY).metrics["value_loss"]
+        return small(env, PPO(normalise_rewards=True))(KEY).metrics["value_loss"]
 
     little, much = jax.jit(jax.vmap(value_loss))(jnp.array([1.0, 1e4]))
     np.testing.assert_allclose(little, much, rtol=1e-3)
-
-
-def test_observations_of_any_structure_are_flattened():
-    space = spaces.Dict({"board": spaces.MultiBinary((2, 2)), "clock": spaces.Discrete(3)})
-    network = make_actor_critic(space, spaces.Discrete(2), hidden_sizes=(8,), activation="relu")
-    observation = {"board": jnp.eye(2, dtype=jnp.int8)[None], "clock": jnp.array([2])}
-    observation["board"] = observation["board"].astype(space["board"].dtype)
-    features = network.flatten(observation)
-    np.testing.assert_array_equal(features, [[1, 0, 0, 1, 0, 0, 1]])
-    assert features.dtype == jnp.float32
 
 
 def test_a_permutation_holds_every_index_once_and_differs_by_key():
@@ -324,7 +330,7 @@ def test_the_sampling_policy_explores_and_the_greedy_one_does_not():
         ({"env": jaxenvs.vectorize(Wheel(), 8)}, "8 instances"),
         ({"env": jaxenvs.vectorize(Wheel(), 4, autoreset="next_step")}, "same_step"),
         ({"env": Wheel}, "VectorEnv"),
-        ({"ppo": PPO(activation="tahn")}, "tanh"),
+        ({"actor": ActorCritic(activation="tahn")}, "tanh"),
     ],
     ids=lambda value: "" if isinstance(value, dict) else value,
 )

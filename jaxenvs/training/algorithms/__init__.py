@@ -1,4 +1,9 @@
 """Hyper-parameters and losses, one algorithm a file."""
 
+from jaxenvs.training.algorithms.a2c import A2C as A2C
+from jaxenvs.training.algorithms.base import Algorithm as Algorithm
+from jaxenvs.training.algorithms.dqn import DQN as DQN
 from jaxenvs.training.algorithms.ppo import PPO as PPO
-from jaxenvs.training.algorithms.ppo import ppo_loss as ppo_loss
+from jaxenvs.training.algorithms.sac import SAC as SAC
+from jaxenvs.training.algorithms.td3 import TD3 as TD3
+from jaxenvs.training.algorithms.vpg import VPG as VPG

@@ -1,7 +1,7 @@
 """What a storage is: one that judges an unroll, or one that keeps transitions to draw from."""
 
 import abc
-from typing import Any, ClassVar
+from typing import Any, ClassVar, Self
 
 import chex
 import jax
@@ -11,12 +11,12 @@ from jaxenvs.training.types import Sample, Segment, Transition
 
 
 @struct.pytree_dataclass
-class Storage(abc.ABC):
+class Storage:
     """What becomes of experience between its collection and its use. Numbers are leaves."""
 
 
 @struct.pytree_dataclass
-class OnPolicyStorage(Storage):
+class OnPolicyStorage(Storage, abc.ABC):
     """Turns each unroll into advantages and targets, and keeps nothing beyond it."""
 
     corrects: ClassVar[bool] = False  # for actions of an older policy, through `log_ratio`
@@ -29,12 +29,21 @@ class OnPolicyStorage(Storage):
 
 
 @struct.pytree_dataclass
-class ReplayStorage(Storage):
+class ReplayStorage(Storage, abc.ABC):
     """Keeps transitions on the device, and draws batches of them. All methods are pure."""
+
+    def bind(self, env: Any) -> Self:
+        """This storage with what it needs to know of the environment, a single one if there is one.
+
+        Raises:
+            TrainingError: the environment lacks it.
+        """
+        del env  # nothing
+        return self
 
     @abc.abstractmethod
     def init(self, transition: Transition) -> Any:
-        """An empty memory for unrolls like `transition`, [T, N, ...], of which only shapes count."""
+        """An empty memory for unrolls shaped like `transition`, [T, N, ...]."""
 
     @abc.abstractmethod
     def add(self, state: Any, unroll: Transition) -> Any:
@@ -54,9 +63,12 @@ class ReplayStorage(Storage):
         gamma: chex.Numeric,
         progress: chex.Numeric,
     ) -> Sample:
-        """Draws `batch_size` rows with replacement; `progress` runs from 0 to 1 over the training."""
+        """Draws `batch_size` rows with replacement; `progress` is 0 at first and 1 at the end."""
 
     def set_priorities(self, state: Any, index: Any, error: jax.Array) -> Any:
-        """Tells how wrong the critic was about each row of a sample: float32[B], its TD error."""
+        """Tells how wrong the critic was about each row of a sample: float32[B], its TD error.
+
+        Where it is NaN nothing was learned from the row, and its priority stays.
+        """
         del index, error  # all rows are as likely
         return state

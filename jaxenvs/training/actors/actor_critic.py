@@ -1,0 +1,192 @@
+"""A policy and the value of states: what PPO, A2C and VPG learn."""
+
+import dataclasses
+from typing import Any
+
+import chex
+import flax.linen as nn
+import jax
+import jax.numpy as jnp
+
+from jaxenvs import spaces
+from jaxenvs.errors import TrainingError
+from jaxenvs.training.actors.base import (
+    Actor,
+    Branch,
+    Extractor,
+    Features,
+    Networks,
+    extractor_for,
+    masked,
+    without_mask,
+)
+from jaxenvs.training.distributions import ActionDistribution, distribution_for
+from jaxenvs.training.head import Head
+
+
+@dataclasses.dataclass(frozen=True)
+class ActorCritic(Actor):
+    """A stochastic policy and a critic of states.
+
+    Discrete, MultiDiscrete and MultiBinary spaces get logits, with an action mask if observations
+    are a Dict with the entry "action_mask"; a Box gets a diagonal Gaussian.
+    """
+
+    extractor: Extractor = None  # the policy's; None takes what suits the space
+    critic_extractor: Extractor = None  # None: one like the policy's, with its own weights
+    memory: nn.RNNCellBase | None = None  # a cell such as flax.linen.GRUCell(128)
+    shared: bool = False  # policy and critic are two heads on one extractor and memory
+    hidden_sizes: tuple[int, ...] = (64, 64)  # of the extractors that are chosen for vectors
+    activation: str = "tanh"  # theirs
+
+    def build(
+        self, observation_space: spaces.Space, action_space: spaces.Space
+    ) -> "ActorCriticNetworks":
+        if self.shared and self.critic_extractor is not None:
+            raise TrainingError(
+                "ActorCritic got shared=True and a critic_extractor; a shared one is the policy's."
+                "  Leave critic_extractor out."
+            )
+        seen, _ = without_mask(observation_space)
+        settings = {"hidden_sizes": tuple(self.hidden_sizes), "activation": self.activation}
+        distribution = distribution_for(action_space)
+        policy_head, value_head = _head(distribution.num_outputs, 0.01), _head(1, 1.0)
+        head = _TwoHeads(policy_head, value_head) if self.shared else policy_head
+        extractor = extractor_for(seen, self.extractor, **settings)
+        critic = None
+        if not self.shared:
+            chosen = self.extractor if self.critic_extractor is None else self.critic_extractor
+            critic_extractor = extractor_for(seen, chosen, **settings)
+            critic = Branch(seen, critic_extractor, value_head, self.memory)
+        return ActorCriticNetworks(
+            observation_space=observation_space,
+            actor=Branch(seen, extractor, head, self.memory),
+            critic=critic,
+            distribution=distribution,
+        )
+
+
+@dataclasses.dataclass(frozen=True, eq=False)
+class ActorCriticNetworks(Networks):
+    """`ActorCritic`, built.
+
+    `params` is {"actor": ..., "critic": ..., "spread": float32[num_parameters]}, without "critic"
+    if its head is on the actor's branch; the spread holds what the distribution learns apart from
+    observations, such as a normal's log-deviations.
+    """
+
+    observation_space: spaces.Space
+    actor: Branch
+    critic: Branch | None  # None: the actor's branch has both heads
+    distribution: ActionDistribution
+
+    @property
+    def is_recurrent(self) -> bool:
+        return self.actor.memory is not None
+
+    def init(self, key: chex.PRNGKey, features: Features) -> dict[str, Any]:
+        actor_key, critic_key = jax.random.split(key)
+        params = {
+            "actor": self.actor.init(actor_key, features.inputs),
+            "spread": jnp.zeros(self.distribution.num_parameters, jnp.float32),
+        }
+        if self.critic is not None:
+            params["critic"] = self.critic.init(critic_key, features.inputs)
+        return params
+
+    def initial_carry(self, num_envs: int) -> Any:
+        if not self.is_recurrent:
+            return ()
+        carry = {"actor": self.actor.initial_carry(num_envs)}
+        if self.critic is not None:
+            carry["critic"] = self.critic.initial_carry(num_envs)
+        return carry
+
+    def to_action(self, action: jax.Array) -> jax.Array:
+        return self.distribution.to_action(action)
+
+    def sample(
+        self, params: Any, carry: Any, features: Features, key: chex.PRNGKey
+    ) -> tuple[Any, jax.Array]:
+        """What to remember, and N raw actions that were drawn."""
+        carry, outputs = self._act(params, carry, features)
+        return carry, self.distribution.sample(outputs, params["spread"], key)
+
+    def mode(self, params: Any, carry: Any, features: Features) -> tuple[Any, jax.Array]:
+        carry, outputs = self._act(params, carry, features)
+        return carry, self.distribution.mode(outputs)
+
+    def log_prob_and_entropy(
+        self, params: Any, features: Features, action: jax.Array, memory: Any = None
+    ) -> tuple[jax.Array, jax.Array]:
+        """Log-probability of raw actions, and the policy's entropy, as the critic says `value`.
+
+        Feed-forward networks take [B, ...] and give float32[B]; recurrent ones take sequences
+        [T, N, ...] with `memory`, the pair of the carry at their start and `first`, bool[T, N],
+        and give float32[T, N].
+        """
+        outputs = self._policy(params, features, memory)
+        return self.distribution.log_prob_and_entropy(outputs, params["spread"], action)
+
+    def value(self, params: Any, features: Features, memory: Any = None) -> jax.Array:
+        """The critic's estimate of the return to come, see `log_prob_and_entropy`."""
+        return self.value_and_carry(params, features, memory)[0]
+
+    def value_and_carry(
+        self, params: Any, features: Features, memory: Any = None
+    ) -> tuple[jax.Array, Any]:
+        """`value`, and the carry after each step of a sequence."""
+        name = "actor" if self.critic is None else "critic"
+        branch = self.actor if self.critic is None else self.critic
+        carries, outputs = _say(branch, params[name], features.inputs, memory, name)
+        if self.critic is None:
+            _, outputs = outputs
+        return outputs[..., 0], {name: carries}
+
+    def value_after(self, params: Any, carries: Any, features: Features) -> jax.Array:
+        """float32[B]: the critic at observations [B, ...] that follow `carries`, [B, ...]."""
+        name = "actor" if self.critic is None else "critic"
+        branch = self.actor if self.critic is None else self.critic
+        carry = carries[name] if self.is_recurrent else ()
+        _, outputs = branch.step(params[name], carry, features.inputs)
+        if self.critic is None:
+            _, outputs = outputs
+        return outputs[..., 0]
+
+    def _act(self, params: Any, carry: Any, features: Features) -> tuple[Any, jax.Array]:
+        if not self.is_recurrent:
+            return carry, self._policy(params, features, None)
+        after, outputs = self.actor.step(params["actor"], carry["actor"], features.inputs)
+        carry = {**carry, "actor": after}
+        if self.critic is None:
+            outputs, _ = outputs
+        else:  # it remembers along, although only learning asks for its opinion
+            carry["critic"], _ = self.critic.step(
+                params["critic"], carry["critic"], features.inputs
+            )
+        return carry, masked(self.distribution, outputs, features.action_mask)
+
+    def _policy(self, params: Any, features: Features, memory: Any) -> jax.Array:
+        _, outputs = _say(self.actor, params["actor"], features.inputs, memory, "actor")
+        if self.critic is None:
+            outputs, _ = outputs
+        return masked(self.distribution, outputs, features.action_mask)
+
+
+class _TwoHeads(nn.Module):
+    policy: nn.Module
+    value: nn.Module
+
+    def __call__(self, x: jax.Array) -> tuple[jax.Array, jax.Array]:
+        return self.policy(x), self.value(x)
+
+
+def _head(num_outputs: int, scale: float) -> Head:
+    return Head(num_outputs, kernel_init=nn.initializers.orthogonal(scale))
+
+
+def _say(branch: Branch, params: Any, inputs: Any, memory: Any, name: str) -> tuple[Any, Any]:
+    if memory is None:
+        return branch.step(params, (), inputs)
+    carry, first = memory
+    return branch.unroll(params, carry[name], inputs, first)

@@ -1,0 +1,166 @@
+"""A policy and two critics of actions: what SAC and TD3 learn."""
+
+import dataclasses
+from typing import Any, Literal
+
+import chex
+import flax.linen as nn
+import jax
+import jax.numpy as jnp
+
+from jaxenvs import spaces
+from jaxenvs.errors import TrainingError
+from jaxenvs.training.actors.base import (
+    Actor,
+    Branch,
+    Extractor,
+    Features,
+    Networks,
+    apply,
+    extractor_for,
+    masked,
+    without_mask,
+)
+from jaxenvs.training.distributions import (
+    ActionDistribution,
+    Categorical,
+    Deterministic,
+    SquashedGaussian,
+)
+from jaxenvs.training.extractors import MLP
+from jaxenvs.training.head import Head
+
+
+@dataclasses.dataclass(frozen=True)
+class ActorTwinQ(Actor):
+    """A policy and an ensemble of critics, each with an extractor of its own.
+
+    In a Box the policy is a squashed Gaussian or one action, and the critics judge observation and
+    action together; in a Discrete space it is categorical, and they judge all actions at once.
+    """
+
+    policy: Literal["stochastic", "deterministic"] = "stochastic"
+    extractor: Extractor = None  # None takes what suits the space: for vectors, none at all
+    num_critics: int = 2
+    hidden_sizes: tuple[int, ...] = (256, 256)  # behind the extractor, in policy and critics
+    activation: str = "relu"  # between them
+
+    def build(self, observation_space: spaces.Space, action_space: spaces.Space) -> "TwinQNetworks":
+        if self.policy not in ("stochastic", "deterministic"):
+            raise TrainingError(
+                f'ActorTwinQ got policy="{self.policy}".  Choose "stochastic" or "deterministic".'
+            )
+        is_discrete = isinstance(action_space, spaces.Discrete)
+        if not isinstance(action_space, spaces.Discrete | spaces.Box):
+            raise TrainingError(
+                f"ActorTwinQ got the action space {action_space!r}; it acts in a bounded Box or in"
+                " a Discrete space.  Take PPO with ActorCritic for others."
+            )
+        if is_discrete and self.policy == "deterministic":
+            raise TrainingError(
+                f"a deterministic policy got the action space {action_space!r}; it needs a bounded"
+                ' Box.  Take SAC, whose policy is "stochastic", or DQN.'
+            )
+        seen, _ = without_mask(observation_space)
+        extractor = extractor_for(seen, self.extractor, hidden_sizes=(), activation=self.activation)
+        distribution: ActionDistribution
+        if isinstance(action_space, spaces.Discrete):
+            distribution = Categorical(action_space)
+        elif self.policy == "stochastic":
+            distribution = SquashedGaussian(action_space)
+        else:
+            distribution = Deterministic(action_space)
+        hidden = MLP(tuple(self.hidden_sizes), self.activation)
+        num_values = distribution.num_outputs if is_discrete else 1
+        head = nn.Sequential([hidden, Head(distribution.num_outputs)])
+        return TwinQNetworks(
+            observation_space=observation_space,
+            actor=Branch(seen, extractor, head),
+            critic=_Critic(extractor, nn.Sequential([hidden, Head(num_values)])),
+            num_critics=self.num_critics,
+            distribution=distribution,
+            is_discrete=is_discrete,
+        )
+
+
+NOTHING: Any = None  # these distributions learn nothing apart from observations
+
+
+class _Critic(nn.Module):
+    extractor: nn.Module
+    head: nn.Module
+
+    def __call__(self, inputs: chex.ArrayTree, action: jax.Array | None) -> jax.Array:
+        x = self.extractor(inputs)
+        if action is not None:
+            x = jnp.concatenate([x, action.reshape((x.shape[0], -1))], axis=-1)
+        return self.head(x)
+
+
+@dataclasses.dataclass(frozen=True, eq=False)
+class TwinQNetworks(Networks):
+    """`ActorTwinQ`, built; `params` is {"actor": ..., "critic": ...}.
+
+    The critics' weights have a leading axis, one row for each of them.
+    """
+
+    observation_space: spaces.Space
+    actor: Branch
+    critic: _Critic
+    num_critics: int
+    distribution: ActionDistribution
+    is_discrete: bool
+
+    @property
+    def action_size(self) -> int:
+        """How many numbers a raw action in a Box has."""
+        return jax.eval_shape(lambda: self.distribution.mode(self._zeros(1))).shape[-1]
+
+    def init(self, key: chex.PRNGKey, features: Features) -> dict[str, Any]:
+        actor_key, critic_key = jax.random.split(key)
+        size = jax.tree.leaves(features.inputs)[0].shape[0]
+        action = None if self.is_discrete else self.distribution.mode(self._zeros(size))
+        keys = jax.random.split(critic_key, self.num_critics)
+        return {
+            "actor": self.actor.init(actor_key, features.inputs),
+            "critic": jax.vmap(lambda key: self.critic.init(key, features.inputs, action))(keys),
+        }
+
+    def policy(self, params: Any, features: Features) -> jax.Array:
+        """float32[B, ...]: the outputs that the distribution takes."""
+        _, outputs = self.actor.step(params["actor"], (), features.inputs)
+        return masked(self.distribution, outputs, features.action_mask)
+
+    def q(self, params: Any, features: Features, action: jax.Array | None = None) -> jax.Array:
+        """What each critic says: float32[critics, B] of raw actions, or of all: [critics, B, n]."""
+
+        def judge(weights):
+            return apply(self.critic, weights, features.inputs, action)
+
+        values = jax.vmap(judge)(params["critic"])
+        return values if self.is_discrete else values[..., 0]
+
+    def sample(
+        self, params: Any, carry: Any, features: Features, key: chex.PRNGKey
+    ) -> tuple[Any, jax.Array]:
+        """N raw actions that were drawn."""
+        outputs = self.policy(params, features)
+        return carry, self.distribution.sample(outputs, NOTHING, key)
+
+    def mode(self, params: Any, carry: Any, features: Features) -> tuple[Any, jax.Array]:
+        return carry, self.distribution.mode(self.policy(params, features))
+
+    def random(self, features: Features, key: chex.PRNGKey) -> jax.Array:
+        """N raw actions drawn uniformly from all that are allowed."""
+        size = jax.tree.leaves(features.inputs)[0].shape[0]
+        if self.is_discrete:
+            logits = masked(self.distribution, self._zeros(size), features.action_mask)
+            return self.distribution.sample(logits, NOTHING, key)
+        shape = self.distribution.mode(self._zeros(size)).shape
+        return jax.random.uniform(key, shape, jnp.float32, -1.0, 1.0)
+
+    def to_action(self, action: jax.Array) -> jax.Array:
+        return self.distribution.to_action(action)
+
+    def _zeros(self, size: int) -> jax.Array:
+        return jnp.zeros((size, self.distribution.num_outputs), jnp.float32)

@@ -1,0 +1,202 @@
+"""What acts: networks, before and after they are fitted to an environment's spaces."""
+
+import abc
+import dataclasses
+from collections.abc import Mapping
+from typing import Any
+
+import chex
+import flax.linen as nn
+import jax
+
+from jaxenvs import spaces, struct
+from jaxenvs.errors import TrainingError
+from jaxenvs.training.distributions import ActionDistribution
+from jaxenvs.training.extractors import (
+    DictExtractor,
+    default_extractor,
+    features_of,
+    num_features,
+)
+
+MASK = "action_mask"  # the entry of a Dict observation that says what may be chosen
+
+Extractor = nn.Module | Mapping[str, nn.Module] | None
+
+
+@chex.dataclass(frozen=True)
+class Features:
+    """Observations as networks take them, with one or more leading axes."""
+
+    inputs: chex.ArrayTree  # what the extractor takes
+    action_mask: jax.Array | None = None  # bool[..., n], True where the choice is allowed
+
+
+class Networks(abc.ABC):
+    """The networks of an actor, for the spaces of one environment. Weights are passed in.
+
+    `params` is a dict of the networks' weights; a raw action is what the losses know, see
+    `jaxenvs.training.distributions`, and `to_action` makes of it what the environment takes. The
+    carry is what a recurrent network remembers; others have the empty tuple.
+    """
+
+    observation_space: spaces.Space
+
+    @abc.abstractmethod
+    def init(self, key: chex.PRNGKey, features: Features) -> dict[str, Any]:
+        """Draws the initial weights for N observations like `features`."""
+
+    @abc.abstractmethod
+    def mode(self, params: Any, carry: Any, features: Features) -> tuple[Any, jax.Array]:
+        """What to remember, and the best raw actions for N observations."""
+
+    @abc.abstractmethod
+    def to_action(self, action: jax.Array) -> jax.Array:
+        """Raw actions as members of the action space."""
+
+    def initial_carry(self, num_envs: int) -> Any:
+        """What N instances remember when their episodes begin."""
+        del num_envs  # nothing
+        return ()
+
+    @property
+    def is_recurrent(self) -> bool:
+        """Whether a carry is needed, and with it whole sequences to learn from."""
+        return False
+
+    def features(self, observation: chex.ArrayTree) -> Features:
+        """N observations, [N, ...], as the networks take them."""
+        space, mask = self.observation_space, None
+        if has_mask(space):
+            mask = observation[MASK].astype(bool)
+            space, observation = without_mask(space, observation)
+        return Features(inputs=features_of(space)(observation), action_mask=mask)
+
+
+class Actor(abc.ABC):
+    """The settings of networks, whatever the spaces that they will be built for."""
+
+    @abc.abstractmethod
+    def build(self, observation_space: spaces.Space, action_space: spaces.Space) -> Networks:
+        """The networks for one instance's spaces.
+
+        Raises:
+            TrainingError: these networks cannot act there.
+        """
+
+
+@dataclasses.dataclass(frozen=True, eq=False)
+class Branch:
+    """An extractor, perhaps a memory, and a head, one behind the other.
+
+    `memory` is a flax cell: `carry, y = cell(carry, x)` and `initialize_carry(key, shape)`.
+    """
+
+    observation_space: spaces.Space  # what `extractor` is made for
+    extractor: nn.Module
+    head: nn.Module
+    memory: nn.RNNCellBase | None = None
+
+    def init(self, key: chex.PRNGKey, inputs: chex.ArrayTree) -> dict[str, Any]:
+        """Draws the weights for inputs [N, ...]."""
+        extractor_key, memory_key, head_key = jax.random.split(key, 3)
+        params = {"extractor": self.extractor.init(extractor_key, inputs)}
+        x = apply(self.extractor, params["extractor"], inputs)
+        if self.memory is not None:
+            carry = self.initial_carry(x.shape[0])
+            params["memory"] = self.memory.init(memory_key, carry, x)
+            _, x = apply(self.memory, params["memory"], carry, x)
+        params["head"] = self.head.init(head_key, x)
+        return params
+
+    def initial_carry(self, num_envs: int) -> Any:
+        """The memory at the start of N episodes; () without one."""
+        if self.memory is None:
+            return ()
+        shape = (num_envs, num_features(self.extractor, self.observation_space))
+        return self.memory.initialize_carry(jax.random.key(0), shape)
+
+    def step(self, params: Any, carry: Any, inputs: chex.ArrayTree) -> tuple[Any, Any]:
+        """One step, [N, ...]: the carry after it, and what the head says."""
+        x = apply(self.extractor, params["extractor"], inputs)
+        if self.memory is not None:
+            carry, x = apply(self.memory, params["memory"], carry, x)
+        return carry, apply(self.head, params["head"], x)
+
+    def unroll(
+        self, params: Any, carry: Any, inputs: chex.ArrayTree, first: jax.Array
+    ) -> tuple[Any, Any]:
+        """T steps, [T, N, ...]: the carry after each, and what the head says to each.
+
+        Where `first`, bool[T, N], an episode begins and the memory with it.
+        """
+        num_steps, num_envs = first.shape
+        flat = jax.tree.map(lambda x: x.reshape((-1, *x.shape[2:])), inputs)
+        x = apply(self.extractor, params["extractor"], flat)
+        carries, memory = (), self.memory
+        if memory is not None:
+            empty = self.initial_carry(num_envs)
+
+            def remember(carry, step):
+                x, first = step
+                carry = struct.select(first, empty, carry)
+                carry, y = apply(memory, params["memory"], carry, x)
+                return carry, (carry, y)
+
+            x = x.reshape((num_steps, num_envs, -1))
+            _, (carries, x) = jax.lax.scan(remember, carry, (x, first))
+            x = x.reshape((num_steps * num_envs, -1))
+        outputs = apply(self.head, params["head"], x)
+        shape = (num_steps, num_envs)
+        return carries, jax.tree.map(lambda y: y.reshape((*shape, *y.shape[1:])), outputs)
+
+
+def apply(network: nn.Module, params: Any, *inputs: Any) -> Any:
+    """What a network says; it has no state but its weights."""
+    return network.apply(params, *inputs)
+
+
+def extractor_for(space: spaces.Space, chosen: Extractor, **settings: Any) -> nn.Module:
+    """The extractor that was chosen, or one that suits the space.
+
+    Args:
+        space: of one observation, without an action mask.
+        chosen: a flax module; one for each entry of a Dict; None for what suits the space.
+        **settings: `hidden_sizes` and `activation` of what is chosen here for vectors.
+    """
+    if chosen is None:
+        return default_extractor(space, **settings)
+    if not isinstance(chosen, Mapping):
+        num_features(chosen, space)  # raises where it is none for such observations
+        return chosen
+    entries = space.spaces if isinstance(space, spaces.Dict) else {}
+    if set(entries) != set(chosen):
+        raise TrainingError(
+            f"the actor got extractors for {sorted(chosen)}, but the observations have"
+            f" {sorted(entries) or 'no entries'}.  Give one extractor for each entry of a Dict."
+        )
+    return DictExtractor(dict(chosen))
+
+
+def masked(
+    distribution: ActionDistribution, outputs: jax.Array, mask: jax.Array | None
+) -> jax.Array:
+    """Outputs under which what the mask forbids has probability 0; as they are without one."""
+    return outputs if mask is None else distribution.masked(outputs, mask)
+
+
+def has_mask(space: spaces.Space) -> bool:
+    """Whether observations say which actions are allowed."""
+    return isinstance(space, spaces.Dict) and MASK in space.spaces
+
+
+def without_mask(space: spaces.Space, observation: Any = None) -> tuple[spaces.Space, Any]:
+    """Space and observation without the mask; what is left alone stands without its name."""
+    if not (isinstance(space, spaces.Dict) and MASK in space.spaces):
+        return space, observation
+    names = [name for name in space.spaces if name != MASK]
+    entries = {name: space.spaces[name] for name in names}
+    rest = None if observation is None else {name: observation[name] for name in names}
+    if len(names) == 1:
+        return entries[names[0]], None if rest is None else rest[names[0]]
+    return spaces.Dict(entries), rest

@@ -1,0 +1,311 @@
+"""What algorithms share that learn from each unroll and then drop it."""
+
+import dataclasses
+from typing import Any, Literal
+
+import chex
+import jax
+import jax.numpy as jnp
+
+from jaxenvs.errors import TrainingError
+from jaxenvs.training.actors.actor_critic import ActorCritic, ActorCriticNetworks
+from jaxenvs.training.actors.base import Features, Networks
+from jaxenvs.training.algorithms.base import (
+    Algorithm,
+    Behaviour,
+    Metrics,
+    Parts,
+    normalised,
+    over_devices,
+)
+from jaxenvs.training.storages.base import OnPolicyStorage, Storage
+from jaxenvs.training.storages.gae import GAE
+from jaxenvs.training.types import LearnerState, Segment, Transition, Unroll, Weights
+
+Shuffle = Literal["steps", "instances", "time"]
+
+
+@chex.dataclass(frozen=True)
+class Batch:
+    """What the losses read: [B, ...] transitions, or [T, n, ...] sequences if recurrent."""
+
+    features: Features
+    action: jax.Array  # raw actions
+    log_prob: jax.Array  # float32, under the policy that acted
+    value: jax.Array  # float32, the critic before the update
+    advantage: jax.Array  # float32
+    target: jax.Array  # float32, what the critic should have said
+    memory: Any = None  # of sequences: the carry at the start, and first, bool[T, n]
+
+
+class OnPolicyAlgorithm(Algorithm):
+    """Collects, judges each unroll once, and takes gradient steps on parts of it.
+
+    A subclass has the fields that are named here, an `optimiser` and `gradients`.
+    """
+
+    actor_type = ActorCriticNetworks
+    storage_type = OnPolicyStorage
+
+    gamma: float
+    gae_lambda: float
+    epochs: int
+    minibatches: int
+    shuffle: Shuffle | None
+    target_kl: float | None
+    normalise_observations: bool
+    normalise_rewards: bool
+
+    def default_actor(self) -> ActorCritic:
+        return ActorCritic()
+
+    def default_storage(self) -> Storage:
+        return GAE()
+
+    def check(self, networks: Networks, storage: Storage) -> None:
+        super().check(networks, storage)
+        if networks.is_recurrent and self.shuffle not in (None, "instances"):
+            raise TrainingError(
+                f'{type(self).__name__} got shuffle="{self.shuffle}" and a recurrent actor, which'
+                ' learns from whole sequences.  Pass shuffle="instances", or leave it out.'
+            )
+
+    def check_sizes(self, networks: Networks, num_envs: int, unroll_length: int) -> None:
+        rows, what = {
+            "steps": (num_envs * unroll_length, "steps an update"),
+            "instances": (num_envs, "instances, each a sequence to learn from"),
+            "time": (unroll_length, "moments to learn from"),
+        }[self._shuffled(networks)]
+        if rows % self.minibatches:
+            raise TrainingError(
+                f"make_train got num_envs={num_envs} and unroll_length={unroll_length}, which make"
+                f" {rows} {what}: they cannot be cut into {self.minibatches} equal minibatches."
+                "  Choose a number of minibatches that divides them."
+            )
+
+    def act(
+        self,
+        parts: Parts,
+        behaviour: Behaviour,
+        carry: Any,
+        features: Features,
+        key: chex.PRNGKey,
+    ) -> tuple[Any, jax.Array]:
+        return parts.networks.sample(behaviour.params, carry, features, key)
+
+    def recorded(
+        self, parts: Parts, behaviour: Behaviour, steps: Transition, carry: Any
+    ) -> jax.Array:
+        features = normalised(
+            jax.vmap(parts.networks.features)(steps.observation), behaviour.observation_statistics
+        )
+        return _log_prob(parts, behaviour.params, features, steps, carry)
+
+    def learn(
+        self, parts: Parts, learner_state: LearnerState, unroll: Unroll, key: chex.PRNGKey
+    ) -> tuple[LearnerState, Metrics]:
+        learner_state, batch = self.judge(parts, learner_state, unroll)
+        weights, losses = self.improve(parts, learner_state.weights, batch, key)
+        return learner_state.replace(weights=weights), losses
+
+    def judge(
+        self, parts: Parts, learner_state: LearnerState, unroll: Unroll
+    ) -> tuple[LearnerState, Batch]:
+        """Values, advantages and targets of an unroll, [T, N].
+
+        The networks see observations through the statistics that they acted with; new statistics
+        hold from the next unroll on. Otherwise the first ratio would not be 1.
+        """
+        networks, params, steps = parts.networks, learner_state.params, unroll.transition
+        log_prob: Any = unroll.log_prob  # `recorded`
+        observations = jax.tree.map(
+            lambda x, last: jnp.concatenate([x, last[None]]),
+            steps.observation,
+            unroll.last_observation,
+        )
+        raw = jax.vmap(networks.features)(observations)
+        features = normalised(raw, learner_state.observation_statistics)
+        first = _first_steps(steps)
+        values, carries = _values(parts, params, features, unroll.carry, first)
+        at_cuts = truncation_values(parts, learner_state, steps, carries)
+        next_value = jnp.where(steps.truncated, at_cuts, values[1:])
+
+        reward, return_statistics = steps.reward, learner_state.return_statistics
+        if return_statistics is not None:
+            return_statistics = return_statistics.update(unroll.episodes.discounted_return.ravel())
+            reward = reward * jax.lax.rsqrt(return_statistics.variance + 1e-8)
+        observation_statistics = learner_state.observation_statistics
+        if observation_statistics is not None:
+            seen = raw.inputs[:-1].reshape((-1, raw.inputs.shape[-1]))
+            observation_statistics = observation_statistics.update(seen)
+
+        features = jax.tree.map(lambda x: x[:-1], features)
+        log_ratio = jnp.zeros_like(reward)
+        if parts.storage.corrects:
+            log_ratio = _log_prob(parts, params, features, steps, unroll.carry) - log_prob
+        segment = Segment(
+            reward=reward,
+            value=values[:-1],
+            next_value=next_value,
+            terminated=steps.terminated,
+            truncated=steps.truncated,
+            log_ratio=log_ratio,
+        )
+        advantage, target = parts.storage.estimate(
+            segment, gamma=self.gamma, gae_lambda=self.gae_lambda
+        )
+        batch = Batch(
+            features=features,
+            action=steps.action,
+            log_prob=log_prob,
+            value=segment.value,
+            advantage=advantage,
+            target=target,
+            memory=(unroll.carry, first[:-1]) if networks.is_recurrent else None,
+        )
+        learner_state = learner_state.replace(
+            observation_statistics=observation_statistics, return_statistics=return_statistics
+        )
+        return learner_state, batch
+
+    def improve(
+        self, parts: Parts, weights: Weights, batch: Batch, key: chex.PRNGKey
+    ) -> tuple[Weights, Metrics]:
+        """Takes `epochs * minibatches` gradient steps on a batch; returns the losses' means.
+
+        With a `target_kl` those that follow the first step beyond it are left out.
+        """
+        shuffled = self._shuffled(parts.networks)
+        if shuffled == "steps":
+            batch = jax.tree.map(lambda x: x.reshape((-1, *x.shape[2:])), batch)
+        rows = batch.value.shape[1 if shuffled == "instances" else 0]
+        keys = jax.random.split(key, self.epochs)
+        order = jax.vmap(lambda key: permutation(key, rows))(keys)
+
+        def gradient_step(weights, drawn):
+            minibatch = _minibatch(parts, batch, drawn, shuffled)
+            gradients, losses, _ = self.gradients(parts, weights, minibatch, key)
+            return self.apply_gradients(parts, weights, gradients), losses
+
+        order = order.reshape((self.epochs * self.minibatches, -1))
+        if self.target_kl is None:
+            weights, losses = jax.lax.scan(gradient_step, weights, order)
+            return weights, jax.tree.map(jnp.mean, losses)
+
+        def step_unless_too_far(carry, drawn):
+            weights, too_far = carry
+            nothing = jax.eval_shape(gradient_step, weights, drawn)[1]
+            weights, losses = jax.lax.cond(
+                too_far,
+                lambda: (weights, jax.tree.map(lambda x: jnp.full(x.shape, jnp.nan), nothing)),
+                lambda: gradient_step(weights, drawn),
+            )
+            return (weights, too_far | (losses["approx_kl"] > self.target_kl)), losses
+
+        (weights, _), losses = jax.lax.scan(step_unless_too_far, (weights, jnp.bool_(False)), order)
+        return weights, jax.tree.map(jnp.nanmean, losses)
+
+    def _shuffled(self, networks: Networks) -> Shuffle:
+        """What minibatches are drawn from: single steps, unless sequences are needed."""
+        return self.shuffle or ("instances" if networks.is_recurrent else "steps")
+
+
+def normalised_advantage(parts: Parts, advantage: jax.Array) -> jax.Array:
+    """Advantages with mean 0 and deviation 1, over all devices that learn together."""
+    mean = over_devices(parts, advantage.mean())
+    variance = over_devices(parts, ((advantage - mean) ** 2).mean())
+    return (advantage - mean) / (jnp.sqrt(variance) + 1e-8)
+
+
+def permutation(key: chex.PRNGKey, size: int) -> jax.Array:
+    """int32[size]: 0 to size - 1 in random order.
+
+    One sort of 32 random bits each, where `jax.random.permutation` takes two or more. Equal bits
+    leave the order of a pair as it was, in one pair out of 2**32.
+    """
+    bits = jax.random.bits(key, (size,), jnp.uint32)
+    _, order = jax.lax.sort((bits, jnp.arange(size, dtype=jnp.int32)), num_keys=1)
+    return order
+
+
+def _minibatch(parts: Parts, batch: Batch, drawn: jax.Array, shuffled: Shuffle) -> Batch:
+    if shuffled == "steps":
+        return jax.tree.map(lambda x: x[drawn], batch)
+    if shuffled == "time":
+        return jax.tree.map(lambda x: _flat(x[drawn]), batch)
+    without_carry = (
+        batch
+        if batch.memory is None
+        else dataclasses.replace(batch, memory=(None, batch.memory[1]))
+    )
+    taken = jax.tree.map(lambda x: x[:, drawn], without_carry)
+    if batch.memory is None:
+        return jax.tree.map(_flat, taken)
+    carry = jax.tree.map(lambda x: x[drawn], batch.memory[0])
+    return dataclasses.replace(taken, memory=(carry, taken.memory[1]))
+
+
+def _first_steps(steps: Transition) -> jax.Array:
+    """bool[T + 1, N]: where an episode began within the unroll.
+
+    One that began with it is no exception: the carry that was collected with is new already.
+    """
+    return jnp.concatenate([jnp.zeros_like(steps.done[:1]), steps.done])
+
+
+def _log_prob(
+    parts: Parts, params: Any, features: Features, steps: Transition, carry: Any
+) -> jax.Array:
+    """float32[T, N], of the actions that were taken."""
+    networks, action = parts.networks, steps.action
+    if networks.is_recurrent:
+        memory = (carry, _first_steps(steps)[:-1])
+        return networks.log_prob_and_entropy(params, features, action, memory)[0]
+    log_prob, _ = networks.log_prob_and_entropy(
+        params, jax.tree.map(_flat, features), _flat(action)
+    )
+    return log_prob.reshape(steps.reward.shape)
+
+
+def _values(
+    parts: Parts, params: Any, features: Features, carry: Any, first: jax.Array
+) -> tuple[jax.Array, Any]:
+    """float32[T + 1, N], and what the critic remembers after each."""
+    if parts.networks.is_recurrent:
+        return parts.networks.value_and_carry(params, features, (carry, first))
+    values = parts.networks.value(params, jax.tree.map(_flat, features))
+    return values.reshape(first.shape), ()
+
+
+def truncation_values(
+    parts: Parts, learner_state: LearnerState, steps: Transition, carries: Any
+) -> jax.Array:
+    """float32[T, N]: the critic at the final observations of truncated episodes, elsewhere 0.
+
+    They are gathered N at a time until all are done, so that the critic's second pass costs what
+    was truncated, nothing at all in most unrolls. (A `cond` on whether any was truncated would
+    evaluate all T * N, and under `vmap` over seeds always.)
+    """
+    networks, (num_steps, chunk) = parts.networks, steps.truncated.shape
+    truncated = (steps.truncated & ~steps.terminated).ravel()
+    flat = jax.tree.map(_flat, (steps.next_observation, jax.tree.map(lambda x: x[:-1], carries)))
+    rank = jnp.cumsum(truncated.astype(jnp.int32))  # the k-th truncation is where it reaches k
+
+    def judge(carry):
+        judged, values = carry
+        positions = jnp.searchsorted(rank, judged + 1 + jnp.arange(chunk))  # size: no such one
+        observation, remembered = jax.tree.map(lambda x: x[positions], flat)
+        features = normalised(networks.features(observation), learner_state.observation_statistics)
+        value = networks.value_after(learner_state.params, remembered, features)
+        return judged + chunk, values.at[positions].set(value, mode="drop")
+
+    _, values = jax.lax.while_loop(
+        lambda carry: carry[0] < rank[-1],
+        judge,
+        (jnp.int32(0), jnp.zeros(num_steps * chunk, jnp.float32)),
+    )
+    return values.reshape(steps.truncated.shape)
+
+
+def _flat(x: jax.Array) -> jax.Array:
+    return x.reshape((-1, *x.shape[2:]))

@@ -1,0 +1,84 @@
+"""Advantage actor-critic."""
+
+from typing import Any
+
+import chex
+import jax
+import optax
+
+from jaxenvs import struct
+from jaxenvs.training.algorithms import losses
+from jaxenvs.training.algorithms._on_policy import (
+    Batch,
+    OnPolicyAlgorithm,
+    Shuffle,
+    normalised_advantage,
+)
+from jaxenvs.training.algorithms.base import Metrics, Parts
+from jaxenvs.training.types import Weights
+
+
+@struct.pytree_dataclass
+class A2C(OnPolicyAlgorithm):
+    """One gradient step on each short unroll, all instances together.
+
+    With `VTrace` and collectors that run ahead it is IMPALA; with gradients that are computed and
+    applied asynchronously, A3C.
+
+    Source: V. Mnih et al., Asynchronous Methods for Deep Reinforcement Learning, 2016.
+    """
+
+    learning_rate: float = 7e-4  # RMSProp's, at the start if `anneal`
+    gamma: float = 0.99  # discount per step
+    gae_lambda: float = 1.0  # 1 sums rewards to the end of the unroll
+    value_coefficient: float = 0.5  # weight of the critic's loss
+    entropy_coefficient: float = 0.01  # weight of the bonus for exploring
+    max_gradient_norm: float = 0.5  # gradients are scaled down to this norm
+    decay: float = 0.99  # of RMSProp's mean square
+    rms_epsilon: float = 1e-5
+    target_kl: float | None = None  # an update ends with the step that moved the policy beyond
+    epochs: int = struct.static(1)  # passes over each unroll
+    minibatches: int = struct.static(1)  # gradient steps a pass
+    shuffle: Shuffle | None = struct.static(None)  # what minibatches consist of; None: what fits
+    anneal: bool = struct.static(False)  # learning rate falls linearly to 0 over the training
+    normalise_advantage: bool = struct.static(False)  # in each minibatch
+    normalise_observations: bool = struct.static(False)  # by their running mean and deviation
+    normalise_rewards: bool = struct.static(False)  # by the deviation of discounted returns
+
+    def optimiser(self, num_updates: int) -> optax.GradientTransformation:
+        schedule: Any = self.learning_rate
+        if self.anneal:
+            gradient_steps = num_updates * self.epochs * self.minibatches
+            schedule = optax.linear_schedule(self.learning_rate, 0.0, gradient_steps)
+        return optax.chain(
+            optax.clip_by_global_norm(self.max_gradient_norm),
+            optax.rmsprop(schedule, decay=self.decay, eps=self.rms_epsilon),
+        )
+
+    def gradients(
+        self, parts: Parts, weights: Weights, batch: Batch, key: chex.PRNGKey
+    ) -> tuple[Any, Metrics, None]:
+        del key  # the loss draws nothing
+        advantage = batch.advantage
+        if self.normalise_advantage:
+            advantage = normalised_advantage(parts, advantage)
+
+        def loss(params: dict[str, Any]) -> tuple[jax.Array, Metrics]:
+            log_prob, entropy = parts.networks.log_prob_and_entropy(
+                params, batch.features, batch.action, batch.memory
+            )
+            value = parts.networks.value(params, batch.features, batch.memory)
+            policy_loss = losses.policy_gradient(log_prob, advantage).mean()
+            value_loss = 0.5 * ((value - batch.target) ** 2).mean()
+            entropy = entropy.mean()
+            total = policy_loss + self.value_coefficient * value_loss
+            total -= self.entropy_coefficient * entropy
+            return total, {
+                "policy_loss": policy_loss,
+                "value_loss": value_loss,
+                "entropy": entropy,
+                "approx_kl": losses.kl_estimate(log_prob - batch.log_prob).mean(),
+            }
+
+        gradients, metrics = jax.grad(loss, has_aux=True)(weights.params)
+        return gradients, metrics, None

@@ -1,0 +1,211 @@
+"""What an algorithm is: hyper-parameters, and the pure functions that learn with them."""
+
+import abc
+import dataclasses
+from typing import Any, ClassVar, Self
+
+import chex
+import jax
+import jax.numpy as jnp
+import optax
+
+from jaxenvs import struct
+from jaxenvs.errors import TrainingError, closest
+from jaxenvs.training.actors.base import Actor, Features, Networks
+from jaxenvs.training.storages.base import OnPolicyStorage, Storage
+from jaxenvs.training.types import LearnerState, Transition, Unroll, Weights
+from jaxenvs.wrappers.statistics import RunningStatistics
+
+Metrics = dict[str, jax.Array]
+
+
+@dataclasses.dataclass(frozen=True)
+class Parts:
+    """What a training is assembled of, besides the environment."""
+
+    networks: Any  # `Networks`, of the algorithm's `actor_type`
+    storage: Any  # a `Storage`, of the algorithm's `storage_type`
+    num_updates: int  # in all; schedules run over them
+    steps_per_update: int  # taken by all instances together
+    axis_name: str | None = None  # of the devices that learn together
+
+
+@struct.pytree_dataclass
+class Algorithm(abc.ABC):
+    """Hyper-parameters: a pytree whose numbers are leaves, so that a sweep is a `vmap`.
+
+    The static ones decide shapes or control flow; another value of theirs compiles anew. A method
+    that takes `parts` is pure, and all that changes is in the `LearnerState`.
+    """
+
+    actor_type: ClassVar[type[Networks]]  # the networks that the losses ask
+    storage_type: ClassVar[type[Storage]]
+
+    @abc.abstractmethod
+    def default_actor(self) -> Actor:
+        """The actor of a training that names none."""
+
+    @abc.abstractmethod
+    def default_storage(self) -> Storage:
+        """The storage of a training that names none."""
+
+    @abc.abstractmethod
+    def optimiser(self, num_updates: int) -> optax.GradientTransformation:
+        """What turns gradients into changes of the weights, over so many updates in all."""
+
+    @abc.abstractmethod
+    def act(
+        self,
+        parts: Parts,
+        behaviour: "Behaviour",
+        carry: Any,
+        features: Features,
+        key: chex.PRNGKey,
+    ) -> tuple[Any, jax.Array]:
+        """What to remember, and N raw actions to explore with."""
+
+    @abc.abstractmethod
+    def learn(
+        self, parts: Parts, learner_state: LearnerState, unroll: Unroll, key: chex.PRNGKey
+    ) -> tuple[LearnerState, Metrics]:
+        """Learns from an unroll: the state after it, and means of the losses, float32[] each."""
+
+    @abc.abstractmethod
+    def gradients(
+        self, parts: Parts, weights: Weights, batch: Any, key: chex.PRNGKey
+    ) -> tuple[Any, Metrics, jax.Array | None]:
+        """The gradient of the losses on a batch, their values, and the error of each row."""
+
+    def check(self, networks: Networks, storage: Storage) -> None:
+        """Refuses parts that do not fit together, or this algorithm.
+
+        Raises:
+            TrainingError: saying which two parts conflict, and what fits instead.
+        """
+        name = type(self).__name__
+        if not isinstance(storage, self.storage_type):
+            raise TrainingError(
+                f"{name} got the storage {type(storage).__name__}, but it {self._learns_from()}."
+            )
+        if not isinstance(networks, self.actor_type):
+            raise TrainingError(
+                f"{name} got an actor that builds {type(networks).__name__}, but its losses need"
+                f" {self.actor_type.__name__}.  Pass actor={type(self.default_actor()).__name__}"
+                "(...), or none."
+            )
+
+    def check_sizes(self, networks: Networks, num_envs: int, unroll_length: int) -> None:
+        """Refuses numbers that do not fit together.
+
+        Raises:
+            TrainingError: saying which, and why.
+        """
+        del networks, num_envs, unroll_length  # any will do
+
+    def recorded(
+        self, parts: Parts, behaviour: "Behaviour", steps: Transition, carry: Any
+    ) -> jax.Array | None:
+        """What of [T, N] steps is known only to the policy that took them: log-probabilities."""
+        del parts, behaviour, steps, carry
+
+    def initial_weights(self, parts: Parts, params: dict[str, Any]) -> Weights:
+        """What gradient steps start from."""
+        return Weights(
+            params=params,
+            target_params=self.initial_targets(params),
+            optimiser_state=self.optimiser(parts.num_updates).init(params),
+            gradient_steps=jnp.int32(0),
+        )
+
+    def initial_params(self, networks: Networks, key: chex.PRNGKey, features: Features) -> Any:
+        """The networks' initial weights, and what else is learned by gradients."""
+        return networks.init(key, features)
+
+    def initial_targets(self, params: Any) -> Any:
+        """The slow copies of weights that targets are computed with; () without any."""
+        del params
+        return ()
+
+    def moved_targets(self, params: Any, targets: Any, gradient_steps: jax.Array) -> Any:
+        """`targets` after so many gradient steps, the last of which led to `params`."""
+        del params, gradient_steps
+        return targets
+
+    def apply_gradients(self, parts: Parts, weights: Weights, gradients: Any) -> Weights:
+        """One gradient step, and the targets moved."""
+        if parts.axis_name is not None:
+            gradients = jax.lax.pmean(gradients, parts.axis_name)
+        with jax.numpy_dtype_promotion("standard"):  # Adam raises floats to its int32 count
+            changes, optimiser_state = self.optimiser(parts.num_updates).update(
+                gradients, weights.optimiser_state, weights.params
+            )
+        params: Any = optax.apply_updates(weights.params, changes)
+        gradient_steps = weights.gradient_steps + 1
+        return Weights(
+            params=params,
+            target_params=self.moved_targets(params, weights.target_params, gradient_steps),
+            optimiser_state=optimiser_state,
+            gradient_steps=gradient_steps,
+        )
+
+    def replace(self, **changes: Any) -> Self:
+        """Returns a copy with other hyper-parameters.
+
+        Raises:
+            TrainingError: there is no such hyper-parameter; the message names the closest.
+        """
+        names = [field.name for field in dataclasses.fields(self)]  # pyright: ignore[reportArgumentType]
+        for name in changes:
+            if name not in names:
+                raise TrainingError(
+                    f'{type(self).__name__} has no hyper-parameter "{name}".{closest(name, names)}'
+                )
+        return dataclasses.replace(self, **changes)  # pyright: ignore[reportType]
+
+    def _learns_from(self) -> str:
+        if issubclass(self.storage_type, OnPolicyStorage):
+            return (
+                "learns from each unroll once it is collected.  Pass GAE(), Rollout() or VTrace()"
+            )
+        return "draws transitions from a memory.  Pass Replay(), PrioritisedReplay() or Hindsight()"
+
+
+@chex.dataclass(frozen=True)
+class Behaviour:
+    """What acting needs of a learner: small enough to be sent to those who collect."""
+
+    params: dict[str, Any]
+    observation_statistics: RunningStatistics | None  # None: observations are not normalised
+    updates: jax.Array  # int32[], that the learner has done
+
+    @classmethod
+    def of(cls, learner_state: LearnerState) -> "Behaviour":
+        """The behaviour that a learner has arrived at."""
+        return cls(
+            params=learner_state.params,
+            observation_statistics=learner_state.observation_statistics,
+            updates=learner_state.updates,
+        )
+
+
+def normalised(features: Features, statistics: RunningStatistics | None) -> Features:
+    """Features with flat inputs, [..., F], as the networks see them."""
+    if statistics is None:
+        return features
+    return dataclasses.replace(features, inputs=statistics.normalise(features.inputs))
+
+
+def adam(learning_rate: Any, max_gradient_norm: Any = None, epsilon: Any = 1e-8) -> Any:
+    """Adam, behind a clip of the gradient's norm if one is given."""
+    steps = [] if max_gradient_norm is None else [optax.clip_by_global_norm(max_gradient_norm)]
+    return optax.chain(*steps, optax.adam(learning_rate, eps=epsilon))
+
+
+def slowly(params: Any, targets: Any, tau: chex.Numeric) -> Any:
+    """`targets`, moved by the fraction `tau` towards `params` (Polyak averaging)."""
+    return jax.tree.map(lambda new, old: old + tau * (new - old), params, targets)
+
+
+def over_devices(parts: Parts, x: jax.Array) -> jax.Array:
+    """The mean of `x` over the devices that learn together; `x` itself on one."""
+    return x if parts.axis_name is None else jax.lax.pmean(x, parts.axis_name)

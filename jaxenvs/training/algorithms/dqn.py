@@ -1,0 +1,93 @@
+"""Deep Q-learning."""
+
+from typing import Any
+
+import chex
+import jax
+import jax.numpy as jnp
+import optax
+
+from jaxenvs import struct
+from jaxenvs.training.actors.base import Features
+from jaxenvs.training.actors.q_network import QNetwork, QNetworks
+from jaxenvs.training.algorithms import losses
+from jaxenvs.training.algorithms._off_policy import OffPolicyAlgorithm, features_of, progress_of
+from jaxenvs.training.algorithms.base import Behaviour, Metrics, Parts, adam, slowly
+from jaxenvs.training.types import Sample, Weights
+
+
+@struct.pytree_dataclass
+class DQN(OffPolicyAlgorithm):
+    """Values of actions, regressed on the best value of the next step.
+
+    Double by default; dueling with `QNetwork(dueling=True)`, n-step and prioritised by the storage:
+    `PrioritisedReplay(n_step=3)`.
+
+    Source: V. Mnih et al., Human-level Control through Deep Reinforcement Learning, 2015; H. van
+    Hasselt et al., Deep Reinforcement Learning with Double Q-learning, 2016.
+    """
+
+    learning_rate: float = 5e-4  # Adam's
+    gamma: float = 0.99  # discount per step
+    initial_epsilon: float = 1.0  # share of random actions at the start
+    final_epsilon: float = 0.05  # and from `exploration_fraction` on
+    exploration_fraction: float = 0.2  # of the training, in which it falls linearly
+    tau: float = 1.0  # how far the targets move at a time; 1 copies the weights
+    max_gradient_norm: float = 10.0  # gradients are scaled down to this norm
+    learning_starts: int = 1_000  # environment steps before, in which actions are random
+    target_update_every: int = 200  # gradient steps between two moves of the targets
+    batch_size: int = struct.static(128)
+    gradient_steps: int = struct.static(1)  # after each unroll
+    double: bool = struct.static(True)  # the weights choose, the targets judge
+
+    actor_type = QNetworks
+
+    def default_actor(self) -> QNetwork:
+        return QNetwork()
+
+    def optimiser(self, num_updates: int) -> optax.GradientTransformation:
+        del num_updates  # nothing is annealed
+        return adam(self.learning_rate, self.max_gradient_norm)
+
+    def initial_targets(self, params: Any) -> Any:
+        return params
+
+    def moved_targets(self, params: Any, targets: Any, gradient_steps: jax.Array) -> Any:
+        moves = gradient_steps % self.target_update_every == 0
+        moved = slowly(params, targets, self.tau)
+        return jax.tree.map(lambda new, old: jnp.where(moves, new, old), moved, targets)
+
+    def explore(
+        self, parts: Parts, behaviour: Behaviour, features: Features, key: chex.PRNGKey
+    ) -> jax.Array:
+        _, best = parts.networks.mode(behaviour.params, (), features)
+        coin_key, random_key = jax.random.split(key)
+        explores = jax.random.uniform(coin_key, best.shape) < self.epsilon(
+            progress_of(parts, behaviour.updates)
+        )
+        return jnp.where(explores, parts.networks.random(features, random_key), best)
+
+    def epsilon(self, progress: jax.Array) -> jax.Array:
+        """float32[]: the share of random actions when so much of the training is over."""
+        done = jnp.minimum(progress / self.exploration_fraction, 1.0)
+        return self.initial_epsilon + done * (self.final_epsilon - self.initial_epsilon)
+
+    def gradients(
+        self, parts: Parts, weights: Weights, batch: Sample, key: chex.PRNGKey
+    ) -> tuple[Any, Metrics, jax.Array]:
+        del key  # the loss draws nothing
+        networks: QNetworks = parts.networks
+        features, next_features = features_of(networks, batch)
+        next_values = networks.q(weights.target_params, next_features)
+        chooser = networks.q(weights.params, next_features) if self.double else next_values
+        next_value = losses.chosen(next_values, jnp.argmax(chooser, axis=-1))
+        target = batch.reward + batch.discount * next_value
+
+        def loss(params: dict[str, Any]) -> tuple[jax.Array, tuple[Metrics, jax.Array]]:
+            values = losses.chosen(networks.q(params, features), batch.action)
+            error = target - values
+            q_loss = (batch.weight * losses.huber(error)).mean()
+            return q_loss, ({"q_loss": q_loss, "q_mean": values.mean()}, error)
+
+        gradients, (metrics, error) = jax.grad(loss, has_aux=True)(weights.params)
+        return gradients, metrics, error

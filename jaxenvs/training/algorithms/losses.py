@@ -1,0 +1,54 @@
+"""Losses as functions of arrays: elementwise, on any leading axes, [T, N] or [B].
+
+Each is a term to be averaged. Networks and hyper-parameters meet them in the algorithm's file.
+"""
+
+import chex
+import jax
+import jax.numpy as jnp
+
+
+def policy_gradient(log_prob: jax.Array, advantage: jax.Array) -> jax.Array:
+    """`-advantage log_prob`: its gradient is the policy gradient."""
+    return -log_prob * jax.lax.stop_gradient(advantage)
+
+
+def clipped_surrogate(log_ratio: jax.Array, advantage: jax.Array, clip: chex.Numeric) -> jax.Array:
+    """What an action was worth, as far as its probability may move.
+
+    Args:
+        log_ratio: log-probability now, less that under the policy that acted.
+        advantage: how much better than expected the action was.
+        clip: the ratio counts between 1 - clip and 1 + clip, where moving it further would pay.
+
+    Source: J. Schulman et al., Proximal Policy Optimization Algorithms, 2017, equation 7.
+    """
+    ratio = jnp.exp(log_ratio)
+    return -jnp.minimum(ratio * advantage, jnp.clip(ratio, 1 - clip, 1 + clip) * advantage)
+
+
+def clipped_value(
+    value: jax.Array, old_value: jax.Array, target: jax.Array, clip: chex.Numeric
+) -> jax.Array:
+    """Half the squared error of a critic that may move by at most `clip`, as OpenAI Baselines."""
+    held = old_value + jnp.clip(value - old_value, -clip, clip)
+    return 0.5 * jnp.maximum((value - target) ** 2, (held - target) ** 2)
+
+
+def kl_estimate(log_ratio: jax.Array) -> jax.Array:
+    """How far the policy moved, for actions of the old one: never negative, of low variance.
+
+    Source: J. Schulman, Approximating KL Divergence, 2020.
+    """
+    return jnp.expm1(log_ratio) - log_ratio
+
+
+def huber(error: jax.Array, delta: chex.Numeric = 1.0) -> jax.Array:
+    """Half the square of small errors; grows linearly from `delta` on."""
+    small = jnp.minimum(jnp.abs(error), delta)
+    return small * (jnp.abs(error) - 0.5 * small)
+
+
+def chosen(values: jax.Array, action: jax.Array) -> jax.Array:
+    """float32[...]: of values [..., n], that of each action, int32[...]."""
+    return jnp.take_along_axis(values, action[..., None], axis=-1)[..., 0]

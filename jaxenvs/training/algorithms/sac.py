@@ -1,0 +1,149 @@
+"""Soft actor-critic, in boxes and in discrete spaces."""
+
+from typing import Any
+
+import chex
+import jax
+import jax.numpy as jnp
+import optax
+
+from jaxenvs import struct
+from jaxenvs.training.actors.actor_twin_q import NOTHING, ActorTwinQ, TwinQNetworks
+from jaxenvs.training.actors.base import Features, Networks
+from jaxenvs.training.algorithms._off_policy import OffPolicyAlgorithm, features_of
+from jaxenvs.training.algorithms.base import Behaviour, Metrics, Parts, adam, slowly
+from jaxenvs.training.distributions import Categorical
+from jaxenvs.training.types import Sample, Weights
+
+
+@struct.pytree_dataclass
+class SAC(OffPolicyAlgorithm):
+    """A policy that earns reward and stays as random as it can afford.
+
+    The temperature, what an entropy of 1 is worth, is learned so that the policy's entropy comes
+    to `target_entropy`; it is part of the weights: params["log_temperature"].
+
+    Source: T. Haarnoja et al., Soft Actor-Critic Algorithms and Applications, 2018; for discrete
+    actions P. Christodoulou, Soft Actor-Critic for Discrete Action Settings, 2019.
+    """
+
+    learning_rate: float = 3e-4  # Adam's, of the policy
+    critic_learning_rate: float | None = None  # None: the policy's
+    temperature_learning_rate: float | None = None  # None: the policy's
+    gamma: float = 0.99  # discount per step
+    tau: float = 0.005  # how far the target critics move after each gradient step
+    initial_temperature: float = 1.0
+    target_entropy: float | None = None  # None: -1 for each number of a Box; discrete see below
+    target_entropy_ratio: float = 0.5  # of a discrete space: this share of the largest entropy
+    learning_starts: int = 1_000  # environment steps before, in which actions are random
+    batch_size: int = struct.static(256)
+    gradient_steps: int = struct.static(1)  # after each unroll
+    learn_temperature: bool = struct.static(True)  # else it stays as it is
+
+    actor_type = TwinQNetworks
+
+    def default_actor(self) -> ActorTwinQ:
+        return ActorTwinQ()
+
+    def optimiser(self, num_updates: int) -> optax.GradientTransformation:
+        del num_updates  # nothing is annealed
+        rates = {
+            "actor": self.learning_rate,
+            "critic": _or(self.critic_learning_rate, self.learning_rate),
+            "log_temperature": _or(self.temperature_learning_rate, self.learning_rate),
+        }
+        return optax.partition(
+            {name: adam(rate) for name, rate in rates.items()}, {name: name for name in rates}
+        )
+
+    def initial_params(self, networks: Networks, key: chex.PRNGKey, features: Features) -> Any:
+        log_temperature = jnp.log(jnp.asarray(self.initial_temperature, jnp.float32))
+        return {**networks.init(key, features), "log_temperature": log_temperature}
+
+    def initial_targets(self, params: Any) -> Any:
+        return {"critic": params["critic"]}
+
+    def moved_targets(self, params: Any, targets: Any, gradient_steps: jax.Array) -> Any:
+        return slowly({"critic": params["critic"]}, targets, self.tau)
+
+    def explore(
+        self, parts: Parts, behaviour: Behaviour, features: Features, key: chex.PRNGKey
+    ) -> jax.Array:
+        return parts.networks.sample(behaviour.params, (), features, key)[1]
+
+    def gradients(
+        self, parts: Parts, weights: Weights, batch: Sample, key: chex.PRNGKey
+    ) -> tuple[Any, Metrics, jax.Array]:
+        networks: TwinQNetworks = parts.networks
+        next_key, policy_key = jax.random.split(key)
+        features, next_features = features_of(networks, batch)
+        params, targets = weights.params, weights.target_params
+        temperature = jnp.exp(params["log_temperature"])
+
+        next_value, next_entropy = _soft(networks, params, targets, next_features, next_key)
+        target = batch.reward + batch.discount * (next_value + temperature * next_entropy)
+
+        def critic_loss(critic: Any) -> tuple[jax.Array, jax.Array]:
+            values = _judged(networks, {"critic": critic}, features, batch.action)
+            error = target[None] - values
+            return 0.5 * (batch.weight * (error**2).sum(0)).mean(), error
+
+        def actor_loss(actor: Any) -> tuple[jax.Array, jax.Array]:
+            value, entropy = _soft(networks, {"actor": actor}, params, features, policy_key)
+            return -(value + temperature * entropy).mean(), entropy.mean()
+
+        (q_loss, error), critic = jax.value_and_grad(critic_loss, has_aux=True)(params["critic"])
+        (policy_loss, entropy), actor = jax.value_and_grad(actor_loss, has_aux=True)(
+            params["actor"]
+        )
+        surplus = entropy - self._target_entropy(networks)
+        gradients = {
+            "actor": actor,
+            "critic": critic,
+            # Of log_temperature times the surplus: it falls while there is entropy to spare.
+            "log_temperature": surplus if self.learn_temperature else jnp.zeros_like(surplus),
+        }
+        metrics = {
+            "q_loss": q_loss,
+            "policy_loss": policy_loss,
+            "entropy": entropy,
+            "temperature": temperature,
+        }
+        return gradients, metrics, error.mean(0)
+
+    def _target_entropy(self, networks: TwinQNetworks) -> Any:
+        if self.target_entropy is not None:
+            return self.target_entropy
+        if networks.is_discrete:
+            largest = jnp.log(jnp.float32(networks.distribution.num_outputs))
+            return self.target_entropy_ratio * largest
+        return -float(networks.action_size)
+
+
+def _soft(
+    networks: TwinQNetworks, policy: Any, critics: Any, features: Features, key: chex.PRNGKey
+) -> tuple[jax.Array, jax.Array]:
+    """What the policy can expect, judged by the lower critic, and its entropy; float32[B] each.
+
+    In a discrete space both are exact; in a Box they are those of one action that is drawn.
+    """
+    outputs, distribution = networks.policy(policy, features), networks.distribution
+    if isinstance(distribution, Categorical):
+        log_probs = distribution.log_probs(outputs)
+        probs = jnp.exp(log_probs)
+        values = networks.q(critics, features).min(axis=0)
+        return (probs * values).sum(-1), -(probs * log_probs).sum(-1)
+    action, log_prob = distribution.sample_and_log_prob(outputs, NOTHING, key)
+    return networks.q(critics, features, action).min(axis=0), -log_prob
+
+
+def _judged(networks: TwinQNetworks, critics: Any, features: Features, action: Any) -> jax.Array:
+    """float32[critics, B]: the values of the actions that were taken."""
+    if not networks.is_discrete:
+        return networks.q(critics, features, action)
+    values = networks.q(critics, features)
+    return jnp.take_along_axis(values, action[None, :, None], axis=-1)[..., 0]
+
+
+def _or(value: Any, default: Any) -> Any:
+    return default if value is None else value

@@ -1,0 +1,111 @@
+"""Twin delayed deep deterministic policy gradient."""
+
+from typing import Any
+
+import chex
+import jax
+import jax.numpy as jnp
+import optax
+
+from jaxenvs import struct
+from jaxenvs.errors import TrainingError
+from jaxenvs.training.actors.actor_twin_q import ActorTwinQ, TwinQNetworks
+from jaxenvs.training.actors.base import Features
+from jaxenvs.training.algorithms._off_policy import OffPolicyAlgorithm, features_of
+from jaxenvs.training.algorithms.base import Behaviour, Metrics, Parts, adam, slowly
+from jaxenvs.training.distributions import Deterministic
+from jaxenvs.training.storages.base import Storage
+from jaxenvs.training.types import Sample, Weights
+
+
+@struct.pytree_dataclass
+class TD3(OffPolicyAlgorithm):
+    """A deterministic policy, judged by the lower of two critics, and changed less often.
+
+    Noise is in units of the action space, of which -1 is `low` and 1 is `high`.
+
+    Source: S. Fujimoto et al., Addressing Function Approximation Error in Actor-Critic Methods,
+    2018.
+    """
+
+    learning_rate: float = 1e-3  # Adam's, of policy and critics
+    gamma: float = 0.99  # discount per step
+    tau: float = 0.005  # how far the targets move after each change of the policy
+    exploration_noise: float = 0.1  # deviation of what is added to actions
+    target_noise: float = 0.2  # deviation of what is added to the targets' actions
+    target_noise_clip: float = 0.5  # but no more than this
+    learning_starts: int = 1_000  # environment steps before, in which actions are random
+    batch_size: int = struct.static(256)
+    gradient_steps: int = struct.static(1)  # after each unroll
+    policy_delay: int = struct.static(2)  # gradient steps of the critics for one of the policy
+
+    actor_type = TwinQNetworks
+
+    def default_actor(self) -> ActorTwinQ:
+        return ActorTwinQ(policy="deterministic")
+
+    def check(self, networks: Any, storage: Storage) -> None:
+        super().check(networks, storage)
+        if not isinstance(networks.distribution, Deterministic):
+            raise TrainingError(
+                "TD3 got an actor with a stochastic policy, which its losses never draw from."
+                '  Pass ActorTwinQ(policy="deterministic"), or take SAC.'
+            )
+
+    def optimiser(self, num_updates: int) -> optax.GradientTransformation:
+        del num_updates  # nothing is annealed
+        delayed = optax.conditionally_mask(
+            adam(self.learning_rate), lambda step, **_: self._is_policys_turn(step)
+        )
+        labels = {"actor": "actor", "critic": "critic"}
+        return optax.partition({"actor": delayed, "critic": adam(self.learning_rate)}, labels)
+
+    def initial_targets(self, params: Any) -> Any:
+        return params
+
+    def moved_targets(self, params: Any, targets: Any, gradient_steps: jax.Array) -> Any:
+        moved, moves = slowly(params, targets, self.tau), self._is_policys_turn(gradient_steps - 1)
+        return jax.tree.map(lambda new, old: jnp.where(moves, new, old), moved, targets)
+
+    def explore(
+        self, parts: Parts, behaviour: Behaviour, features: Features, key: chex.PRNGKey
+    ) -> jax.Array:
+        _, action = parts.networks.mode(behaviour.params, (), features)
+        noise = self.exploration_noise * jax.random.normal(key, action.shape)
+        return jnp.clip(action + noise, -1.0, 1.0)
+
+    def gradients(
+        self, parts: Parts, weights: Weights, batch: Sample, key: chex.PRNGKey
+    ) -> tuple[Any, Metrics, jax.Array]:
+        networks: TwinQNetworks = parts.networks
+        features, next_features = features_of(networks, batch)
+        params, targets = weights.params, weights.target_params
+
+        _, next_action = networks.mode(targets, (), next_features)
+        noise = self.target_noise * jax.random.normal(key, next_action.shape)
+        noise = jnp.clip(noise, -self.target_noise_clip, self.target_noise_clip)
+        next_action = jnp.clip(next_action + noise, -1.0, 1.0)
+        next_value = networks.q(targets, next_features, next_action).min(axis=0)
+        target = batch.reward + batch.discount * next_value
+
+        def critic_loss(critic: Any) -> tuple[jax.Array, jax.Array]:
+            error = target[None] - networks.q({"critic": critic}, features, batch.action)
+            return 0.5 * (batch.weight * (error**2).sum(0)).mean(), error
+
+        def actor_loss(actor: Any) -> jax.Array:
+            _, action = networks.mode({"actor": actor}, (), features)
+            return -networks.q(params, features, action)[0].mean()
+
+        (q_loss, error), critic = jax.value_and_grad(critic_loss, has_aux=True)(params["critic"])
+        policy_loss, actor = jax.lax.cond(
+            self._is_policys_turn(weights.gradient_steps),
+            jax.value_and_grad(actor_loss),
+            lambda actor: (jnp.float32(jnp.nan), jax.tree.map(jnp.zeros_like, actor)),
+            params["actor"],
+        )
+        metrics = {"q_loss": q_loss, "policy_loss": policy_loss}
+        return {"actor": actor, "critic": critic}, metrics, error.mean(0)
+
+    def _is_policys_turn(self, gradient_steps: Any) -> Any:
+        """Whether the gradient step after so many changes the policy, too."""
+        return gradient_steps % self.policy_delay == self.policy_delay - 1

@@ -1,0 +1,74 @@
+"""Vanilla policy gradient: REINFORCE with a learned baseline."""
+
+from typing import Any
+
+import chex
+import jax
+import optax
+
+from jaxenvs import struct
+from jaxenvs.training.algorithms import losses
+from jaxenvs.training.algorithms._on_policy import (
+    Batch,
+    OnPolicyAlgorithm,
+    Shuffle,
+    normalised_advantage,
+)
+from jaxenvs.training.algorithms.base import Metrics, Parts, adam
+from jaxenvs.training.storages.base import Storage
+from jaxenvs.training.storages.rollout import Rollout
+from jaxenvs.training.types import Weights
+
+
+@struct.pytree_dataclass
+class VPG(OnPolicyAlgorithm):
+    """One gradient step on each unroll, with the rewards as they were sampled.
+
+    The critic is a baseline, and stands in for what the unroll's end cut off.
+
+    Source: R. J. Williams, Simple Statistical Gradient-Following Algorithms for Connectionist
+    Reinforcement Learning, 1992; R. S. Sutton et al., Policy Gradient Methods, 2000.
+    """
+
+    learning_rate: float = 1e-3  # Adam's
+    gamma: float = 0.99  # discount per step
+    gae_lambda: float = 0.97  # for the storage `GAE`; `Rollout` has none
+    value_coefficient: float = 1.0  # weight of the baseline's loss
+    target_kl: float | None = None  # of no use for a single gradient step
+    epochs: int = struct.static(1)
+    minibatches: int = struct.static(1)
+    shuffle: Shuffle | None = struct.static(None)  # of no use for a single minibatch
+    normalise_advantage: bool = struct.static(True)
+    normalise_observations: bool = struct.static(False)  # by their running mean and deviation
+    normalise_rewards: bool = struct.static(False)  # by the deviation of discounted returns
+
+    def default_storage(self) -> Storage:
+        return Rollout()
+
+    def optimiser(self, num_updates: int) -> optax.GradientTransformation:
+        del num_updates  # nothing is annealed
+        return adam(self.learning_rate)
+
+    def gradients(
+        self, parts: Parts, weights: Weights, batch: Batch, key: chex.PRNGKey
+    ) -> tuple[Any, Metrics, None]:
+        del key  # the loss draws nothing
+        advantage = batch.advantage
+        if self.normalise_advantage:
+            advantage = normalised_advantage(parts, advantage)
+
+        def loss(params: dict[str, Any]) -> tuple[jax.Array, Metrics]:
+            log_prob, entropy = parts.networks.log_prob_and_entropy(
+                params, batch.features, batch.action, batch.memory
+            )
+            value = parts.networks.value(params, batch.features, batch.memory)
+            policy_loss = losses.policy_gradient(log_prob, advantage).mean()
+            value_loss = 0.5 * ((value - batch.target) ** 2).mean()
+            return policy_loss + self.value_coefficient * value_loss, {
+                "policy_loss": policy_loss,
+                "value_loss": value_loss,
+                "entropy": entropy.mean(),
+            }
+
+        gradients, metrics = jax.grad(loss, has_aux=True)(weights.params)
+        return gradients, metrics, None

@@ -1,0 +1,110 @@
+"""What PPO, A2C and VPG share: minibatches, early ends, and memories."""
+
+import chex
+import flax.linen as nn
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+
+import jaxenvs
+from jaxenvs.errors import TrainingError
+from jaxenvs.training import A2C, PPO, ActorCritic, make_train
+from jaxenvs.training.algorithms._on_policy import _minibatch
+from jaxenvs.training.algorithms.base import Behaviour
+
+KEY = jax.random.key(0)
+SIZES = {"num_envs": 4, "unroll_length": 6, "total_steps": 240}
+MEMORY = ActorCritic(hidden_sizes=(8,), memory=nn.GRUCell(8))
+
+
+def judged(train):
+    @jax.jit
+    def run():
+        state = train.init(KEY)
+        _, unroll = train.collect(Behaviour.of(state), state.collector, KEY)
+        return state, unroll, train.algorithm.judge(train.parts, state, unroll)[1]
+
+    return run()
+
+
+@pytest.mark.parametrize(("shuffle", "taken"), [("instances", (6, 2)), ("time", (3, 4))])
+def test_a_minibatch_is_whole_instances_or_whole_moments(shuffle, taken):
+    train = make_train("CartPole-v1", PPO(minibatches=2, shuffle=shuffle), **SIZES)
+    _, _, batch = judged(train)
+    drawn = jnp.array([1, 3]) if shuffle == "instances" else jnp.array([5, 0, 2])
+    rows = batch.value[:, drawn] if shuffle == "instances" else batch.value[drawn]
+    assert rows.shape == taken
+    minibatch = _minibatch(train.parts, batch, drawn, shuffle)
+    np.testing.assert_array_equal(minibatch.value, rows.ravel())
+    assert minibatch.features.inputs.shape == (rows.size, 4)
+
+
+def test_a_memory_is_asked_in_sequences_as_it_was_step_by_step():
+    """Log-probabilities of sequences are those of the steps, across the ends of episodes too."""
+    env = jaxenvs.make_vec("CartPole-v1", 4, time_limit=4)
+    train = make_train(env, PPO(), actor=MEMORY, unroll_length=6, total_steps=24)
+    state, unroll, batch = judged(train)
+    networks, steps = train.networks, unroll.transition
+    carry, empty = unroll.carry, networks.initial_carry(4)
+    for t in range(6):
+        features = networks.features(steps.observation[t])
+        value = networks.value_after(state.params, carry, features)
+        chex.assert_trees_all_close(batch.value[t], value, atol=1e-6)
+        carry, outputs = networks._act(state.params, carry, features)
+        log_prob, _ = networks.distribution.log_prob_and_entropy(outputs, None, steps.action[t])
+        chex.assert_trees_all_close(unroll.log_prob[t], log_prob, atol=1e-6)
+        after = networks.value_after(
+            state.params, carry, networks.features(steps.next_observation[t])
+        )
+        carry = jaxenvs.struct.select(steps.done[t], empty, carry)
+        cut = steps.truncated[t] & ~steps.terminated[t]
+        one_step = steps.reward[t] + 0.99 * after - value
+        # A cut ends the sum: there the advantage is what one step says.
+        chex.assert_trees_all_close(
+            jnp.where(cut, batch.advantage[t], 0), jnp.where(cut, one_step, 0), atol=1e-5
+        )
+    assert steps.truncated.any()
+
+
+def test_memories_are_taken_along_with_their_instances():
+    train = make_train("CartPole-v1", PPO(minibatches=2), actor=MEMORY, **SIZES)
+    state = train.init(KEY)
+    carry = jax.tree.map(
+        lambda x: x + jnp.arange(4.0).reshape((4,) + (1,) * (x.ndim - 1)), state.collector.carry
+    )
+    _, unroll = train.collect(Behaviour.of(state), state.collector.replace(carry=carry), KEY)
+    _, batch = train.algorithm.judge(train.parts, state, unroll)
+    minibatch = _minibatch(train.parts, batch, jnp.array([3, 1]), "instances")
+    remembered, first = minibatch.memory
+    assert first.shape == (6, 2)
+    for leaf in jax.tree.leaves(remembered):
+        np.testing.assert_array_equal(leaf, np.broadcast_to([[3.0], [1.0]], leaf.shape))
+
+
+def test_steps_that_follow_one_beyond_the_target_divergence_are_left_out():
+    def gradient_steps(target_kl):
+        ppo = PPO(learning_rate=0.02, target_kl=target_kl, anneal=False)
+        train = make_train("CartPole-v1", ppo, **SIZES)
+        state, losses = jax.jit(train.update)(train.init(KEY))
+        return int(state.weights.gradient_steps), losses
+
+    assert gradient_steps(1e9)[0] == 16
+    first, losses = gradient_steps(-1.0)  # even no change at all is too much
+    assert first == 1 and losses["approx_kl"] == 0
+    some, losses = gradient_steps(0.003)
+    assert 1 < some < 16 and np.isfinite(losses["policy_loss"])
+
+
+@pytest.mark.parametrize(
+    ("algorithm", "actor", "word"),
+    [
+        (PPO(shuffle="steps"), MEMORY, "recurrent"),
+        (PPO(minibatches=3), MEMORY, "4 instances"),
+        (PPO(minibatches=4, shuffle="time"), None, "6 moments"),
+        (A2C(minibatches=7), None, "24 steps"),
+    ],
+)
+def test_what_cannot_be_cut_is_refused(algorithm, actor, word):
+    with pytest.raises(TrainingError, match=word):
+        make_train("CartPole-v1", algorithm, actor=actor, **SIZES)
