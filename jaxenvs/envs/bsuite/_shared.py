@@ -1,0 +1,13 @@
+"""What the tasks of bsuite have in common."""
+
+from jaxenvs.core import Environment
+from jaxenvs.errors import ParameterError
+
+
+def at_least(env: Environment, name: str, least: int) -> None:
+    """Raises ParameterError unless the static field `name` of `env` is an int from `least` on."""
+    value = getattr(env, name)
+    if not isinstance(value, int) or isinstance(value, bool) or value < least:
+        raise ParameterError(
+            f"{type(env).__name__} got {name}={value!r}; it must be an int of at least {least}."
+        )

@@ -1,0 +1,120 @@
+"""Remember bits from the start of an episode to its end."""
+
+import chex
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+from jaxenvs import prng, spaces, struct
+from jaxenvs.core import Environment, TimeStep
+from jaxenvs.envs.bsuite._shared import at_least
+from jaxenvs.rendering.raster import BLACK, GREY, RED, TEAL, WHITE, box, paint, pixel_grid
+
+CELL = 48  # pixels, side of a cell in a picture
+
+
+@chex.dataclass(frozen=True)
+class MemoryChainState:
+    elapsed: jax.Array  # int32[], steps since reset
+    context: jax.Array  # int8[num_bits], 0 or 1, what is to be remembered
+    query: jax.Array  # int32[], the bit that is asked for
+
+
+class MemoryChain(Environment[MemoryChainState]):
+    """Repeat, after a delay, a bit that was shown at the start.
+
+    Observation: float32[1, num_bits + 2]
+        0  time left, falling from 1 to 0 in steps of 1 / memory_length
+        1  which bit is asked for, before the last step, else 0
+        2  and on: the bits as -1 or 1, from the reset and the first step, else 0
+    Action: int32[], 0 or 1, the bit that is asked for; before the last step without effect
+    Reward: 0, and on the last step 1 for the right bit, else -1
+    Start: every bit, and which one is asked for, uniform
+    Terminates: after memory_length + 1 steps
+    Time limit: none, episodes end by themselves
+
+    As in bsuite, the first step shows once more what the reset has shown, and the query comes with
+    step memory_length. If that is 2 or more, nothing then in view tells the bit: whoever acts on
+    the last observation alone returns 0 on average, whoever remembers returns 1.
+    `bsuite/memory_len-v0` has the default of 10; bsuite tries lengths from 1 to 100.
+
+    Source: I. Osband et al., Behaviour Suite for Reinforcement Learning, 2020. Rules and
+    observations are those of its MemoryChain (tests/parity/test_bsuite.py).
+    """
+
+    memory_length: int = 10  # steps that the bits are to be remembered, at least 1
+    num_bits: int = struct.static(1)  # shown, of which one is asked for
+
+    def __post_init__(self) -> None:
+        at_least(self, "num_bits", 1)
+
+    @property
+    def observation_space(self) -> spaces.Box:
+        low = [0.0, 0.0, *[-1.0] * self.num_bits]
+        high = [1.0, max(self.num_bits - 1.0, 1.0), *[1.0] * self.num_bits]
+        return spaces.Box([low], [high])
+
+    @property
+    def action_space(self) -> spaces.Discrete:
+        return spaces.Discrete(2)
+
+    def reset(self, key: chex.PRNGKey) -> tuple[MemoryChainState, TimeStep]:
+        context_key, query_key = jax.random.split(prng.fast(key))
+        state = MemoryChainState(
+            elapsed=jnp.int32(0),
+            context=spaces.MultiBinary(self.num_bits).sample(context_key),
+            query=spaces.Discrete(self.num_bits).sample(query_key),
+        )
+        return state, TimeStep.first(self._observe(state))
+
+    def step(
+        self, state: MemoryChainState, action: chex.Array, key: chex.PRNGKey
+    ) -> tuple[MemoryChainState, TimeStep]:
+        del key  # chance decides bits and query, at the start
+        state = MemoryChainState(
+            elapsed=state.elapsed + 1, context=state.context, query=state.query
+        )
+        over = state.elapsed > self._length()
+        asked = np.arange(self.num_bits, dtype=np.int32) == state.query
+        right = jnp.any(asked & (state.context == jnp.asarray(action, jnp.int8)))
+        reward = jnp.where(over, jnp.where(right, 1.0, -1.0), 0.0)
+        return state, TimeStep.transition(self._observe(state), reward=reward, terminated=over)
+
+    def render(self, state: MemoryChainState) -> jax.Array:
+        """What is observed, and no more: uint8[96, 48 max(num_bits, 2), 3].
+
+        Above, the time left as a bar. Below, a square for each bit, teal for 1, red for 0, grey
+        out of view; the one that is asked for has a frame.
+        """
+        time, in_view, asked = self._view(state)
+        height, width = 2 * CELL, CELL * max(self.num_bits, 2)
+        x, y = pixel_grid((height, width))
+        layers = [(box(x, y, (width * time / 2, 1.5 * CELL), (width * time, 0.4 * CELL)), WHITE)]
+        for i in range(self.num_bits):
+            centre = (width - (self.num_bits - 1) * CELL) / 2 + i * CELL, 0.5 * CELL
+            frame = box(x, y, centre, (0.8 * CELL, 0.8 * CELL))
+            square = box(x, y, centre, (0.6 * CELL, 0.6 * CELL))
+            layers += [
+                (jnp.where(asked & (state.query == i), frame, 0.0), WHITE),
+                (square, GREY),
+                (jnp.where(in_view & (state.context[i] == 1), square, 0.0), TEAL),
+                (jnp.where(in_view & (state.context[i] == 0), square, 0.0), RED),
+            ]
+        return paint(BLACK, *layers)
+
+    def _observe(self, state: MemoryChainState) -> jax.Array:
+        time, in_view, asked = self._view(state)
+        query = jnp.where(asked, state.query, 0).astype(jnp.float32)
+        context = jnp.where(in_view, 2 * state.context - 1, 0).astype(jnp.float32)
+        return jnp.concatenate([jnp.stack([time, query]), context])[None]
+
+    def _view(self, state: MemoryChainState) -> tuple[jax.Array, jax.Array, jax.Array]:
+        """The time left, float32[]; whether the bits are in view and the query is, bool[]."""
+        length = self._length()
+        shown = jnp.clip(state.elapsed - 1, 0, length)  # a step shows what it set out from
+        # By the inverse, as XLA divides if it knows the divisor: the same bits if it does not.
+        time = (length - shown).astype(jnp.float32) * (1 / length.astype(jnp.float32))
+        return time, shown == 0, shown == length - 1
+
+    def _length(self) -> jax.Array:
+        return jnp.asarray(self.memory_length, jnp.int32)

@@ -1,0 +1,112 @@
+"""Turn one row of bits into another."""
+
+import chex
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+from jaxenvs import spaces, struct
+from jaxenvs.core import Environment, TimeStep
+from jaxenvs.errors import ParameterError
+from jaxenvs.rendering.raster import BLACK, GREY, TEAL, WHITE, box, paint, pixel_grid
+
+CELL = 24  # pixels, side of a cell in a picture
+
+
+@chex.dataclass(frozen=True)
+class BitFlippingState:
+    bits: jax.Array  # int8[num_bits], 0 or 1
+    goal: jax.Array  # int8[num_bits], 0 or 1, the same for a whole episode
+
+
+class BitFlipping(Environment[BitFlippingState]):
+    """Flip one bit at a time until a row of bits equals its goal.
+
+    Observation: a dict of three int8[num_bits], with the names of Gymnasium-Robotics' GoalEnv:
+        `observation` the bits, `achieved_goal` the bits again, `desired_goal` the goal
+    Action: int32[], which bit to flip, from 0 to num_bits - 1
+    Reward: -1 where the bits differ from the goal after the flip, 0 where they equal it
+    Start: bits and goal uniform and independent, so equal once in 2^num_bits episodes
+    Terminates: where the bits equal the goal after the flip
+    Time limit: none here; `BitFlipping-v0` is registered with 15 steps, one for each bit
+
+    An episode needs at most num_bits steps, but one that is not guided reaches the goal so seldom
+    that of 15 bits nothing can be learned from its rewards. `compute_reward` and
+    `compute_terminated` tell what a transition would have been worth for another goal: hindsight
+    stores it again with a goal that was achieved. With another `num_bits` say
+    `make("BitFlipping-v0", num_bits=n, time_limit=n)`.
+
+    Source: M. Andrychowicz et al., Hindsight Experience Replay, 2017, section 3.1. That the goal
+    ends an episode, and the limit, are those of Stable-Baselines3's BitFlippingEnv
+    (tests/parity/test_goals.py), which has one fixed goal, all ones.
+    """
+
+    num_bits: int = struct.static(15)  # of the row
+
+    def __post_init__(self) -> None:
+        if not isinstance(self.num_bits, int) or self.num_bits < 1:
+            raise ParameterError(
+                f"BitFlipping got num_bits={self.num_bits!r}; it must be an int of at least 1."
+            )
+
+    @property
+    def observation_space(self) -> spaces.Dict:
+        bits = spaces.MultiBinary(self.num_bits)
+        return spaces.Dict(observation=bits, achieved_goal=bits, desired_goal=bits)
+
+    @property
+    def action_space(self) -> spaces.Discrete:
+        return spaces.Discrete(self.num_bits)
+
+    def reset(self, key: chex.PRNGKey) -> tuple[BitFlippingState, TimeStep]:
+        bits, goal = spaces.MultiBinary((2, self.num_bits)).sample(key)  # in a single draw
+        state = BitFlippingState(bits=bits, goal=goal)
+        return state, TimeStep.first(self._observe(state))
+
+    def step(
+        self, state: BitFlippingState, action: chex.Array, key: chex.PRNGKey
+    ) -> tuple[BitFlippingState, TimeStep]:
+        del key  # a flip is certain
+        flipped = np.arange(self.num_bits, dtype=np.int32) == jnp.asarray(action, jnp.int32)
+        state = BitFlippingState(bits=state.bits ^ flipped.astype(jnp.int8), goal=state.goal)
+        return state, TimeStep.transition(
+            self._observe(state),
+            reward=self.compute_reward(state.bits, state.goal),
+            terminated=self.compute_terminated(state.bits, state.goal),
+        )
+
+    def compute_reward(self, achieved_goal: chex.Array, desired_goal: chex.Array) -> jax.Array:
+        """The reward for having achieved one goal while another, or the same, was desired.
+
+        Both are [..., num_bits], of as many axes, and broadcast; the reward is float32[...].
+        """
+        return jnp.where(self.compute_terminated(achieved_goal, desired_goal), 0.0, -1.0)
+
+    def compute_terminated(self, achieved_goal: chex.Array, desired_goal: chex.Array) -> jax.Array:
+        """Whether that ends the episode: as `compute_reward`, but bool[...]."""
+        return jnp.all(jnp.equal(achieved_goal, desired_goal), axis=-1)
+
+    def render(self, state: BitFlippingState) -> jax.Array:
+        """The bits above the goal, white for 1: uint8[48, 24 num_bits, 3].
+
+        Bits that are right stand on teal, the others on grey.
+        """
+        x, y = pixel_grid((2 * CELL, CELL * self.num_bits))
+        column = np.arange(CELL * self.num_bits) // CELL
+        right = (state.bits == state.goal)[column][None]
+        centre = (x // CELL + 0.5) * CELL, (y // CELL + 0.5) * CELL
+        square = box(x, y, centre, (0.6 * CELL, 0.6 * CELL))
+        ones = jnp.where(y > CELL, state.bits[column][None] == 1, state.goal[column][None] == 1)
+        return paint(
+            GREY,
+            (jnp.broadcast_to(right, square.shape), TEAL),
+            (square, BLACK),
+            (jnp.where(ones, square, 0.0), WHITE),
+        )
+
+    def _observe(self, state: BitFlippingState) -> dict[str, jax.Array]:
+        return {
+            "observation": state.bits,
+            "achieved_goal": state.bits,
+            "desired_goal": state.goal,
+        }

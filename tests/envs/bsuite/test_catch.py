@@ -1,0 +1,69 @@
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+
+from jaxenvs.envs.bsuite import Catch, CatchState
+from jaxenvs.errors import ParameterError
+
+LEFT, STAY, RIGHT = 0, 1, 2
+
+
+def at(ball_row, ball_column, paddle_column):
+    ball = {"ball_row": jnp.int32(ball_row), "ball_column": jnp.int32(ball_column)}
+    return CatchState(**ball, paddle_column=jnp.int32(paddle_column))
+
+
+def step(env, state, action):
+    return env.step(state, jnp.int32(action), jax.random.key(0))
+
+
+def test_one_step_by_hand():
+    _, timestep = step(Catch(rows=4, columns=3), at(1, 0, 1), RIGHT)
+    expected = [[0, 0, 0], [0, 0, 0], [1, 0, 0], [0, 0, 1]]
+    np.testing.assert_array_equal(timestep.observation, expected)
+    assert timestep.reward == 0 and not timestep.done
+
+
+@pytest.mark.parametrize(("start", "action", "stop"), [(0, LEFT, 0), (4, RIGHT, 4), (3, STAY, 3)])
+def test_the_paddle_stops_at_the_walls(start, action, stop):
+    state, _ = step(Catch(), at(0, 2, start), action)
+    assert state.paddle_column == stop
+
+
+@pytest.mark.parametrize(("action", "reward"), [(LEFT, 1), (STAY, -1), (RIGHT, -1)])
+def test_the_landing_decides_after_the_last_move(action, reward):
+    _, timestep = step(Catch(), at(8, 1, 2), action)
+    assert timestep.terminated and timestep.reward == reward
+    assert timestep.observation.sum() == (1 if reward == 1 else 2)
+
+
+def test_an_episode_lasts_one_step_less_than_there_are_rows():
+    env = Catch(rows=6, columns=3)
+    state, _ = env.reset(jax.random.key(0))
+    flags = []
+    for _ in range(5):
+        state, timestep = step(env, state, STAY)
+        flags.append(bool(timestep.terminated))
+    assert flags == [False] * 4 + [True]
+
+
+def test_the_ball_starts_anywhere_at_the_top_and_the_paddle_in_the_middle():
+    state, timestep = jax.vmap(Catch().reset)(jax.random.split(jax.random.key(0), 5_000))
+    counts = np.bincount(state.ball_column, minlength=5)
+    assert len(counts) == 5 and (abs(counts - 1_000) < 150).all()  # 5 standard deviations
+    assert not state.ball_row.any() and (state.paddle_column == 2).all()
+    assert (timestep.observation[:, 0].sum(-1) == 1).all()
+
+
+def test_the_picture_shows_ball_and_paddle_in_their_cells():
+    picture = np.asarray(Catch().render(at(3, 1, 4)))
+    assert picture.shape == (320, 160, 3)
+    lit = picture.reshape(10, 32, 5, 32, 3).any(axis=(1, 3, 4))
+    assert np.argwhere(lit).tolist() == [[3, 1], [9, 4]]
+
+
+@pytest.mark.parametrize("shape", [{"rows": 1}, {"columns": 0}, {"rows": 2.5}])
+def test_a_board_without_room_is_refused(shape):
+    with pytest.raises(ParameterError, match="at least"):
+        Catch(**shape)

@@ -1,0 +1,108 @@
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+
+from jaxenvs.envs.bsuite import MemoryChain, MemoryChainState
+from jaxenvs.errors import ParameterError
+
+
+def start(context, query=0):
+    return MemoryChainState(
+        elapsed=jnp.int32(0), context=jnp.array(context, jnp.int8), query=jnp.int32(query)
+    )
+
+
+def play(env, state, actions):
+    """The timesteps that a row of actions leads to."""
+    return jax.lax.scan(
+        lambda state, action: env.step(state, action, jax.random.key(0)),
+        state,
+        jnp.array(actions, jnp.int32),
+    )[1]
+
+
+def test_an_episode_by_hand():
+    state = start([1, 0], query=1)
+    timesteps = play(MemoryChain(memory_length=2, num_bits=2), state, [0, 0, 0])
+    expected = [[1, 0, 1, -1], [0.5, 1, 0, 0], [0, 0, 0, 0]]  # bits again, query, end
+    np.testing.assert_array_equal(timesteps.observation[:, 0], expected)
+    assert timesteps.reward.tolist() == [0, 0, 1]
+    assert timesteps.terminated.tolist() == [False, False, True]
+
+
+@pytest.mark.parametrize("num_bits", [1, 3])
+def test_whoever_remembers_returns_1_in_every_episode(num_bits):
+    env = MemoryChain(num_bits=num_bits)
+
+    def episode(key):
+        state, timestep = env.reset(key)
+
+        def step(carry, _):
+            state, observation, memory = carry
+            shown, asked = observation[0, 2:], observation[0, 1].astype(jnp.int32)
+            memory = jnp.where(shown == 0, memory, shown)
+            action = (memory[asked] > 0).astype(jnp.int32)
+            state, timestep = env.step(state, action, key)
+            return (state, timestep.observation, memory), (timestep.reward, timestep.terminated)
+
+        carry = (state, timestep.observation, jnp.zeros(num_bits))
+        return state, jax.lax.scan(step, carry, None, length=11)[1]
+
+    states, (rewards, terminated) = jax.vmap(episode)(jax.random.split(jax.random.key(0), 256))
+    assert (rewards[:, :-1] == 0).all() and (rewards[:, -1] == 1).all()
+    assert (terminated == (np.arange(11) == 10)[None]).all()
+    episodes = np.unique(np.c_[states.context, states.query], axis=0)
+    assert len(episodes) == 2**num_bits * num_bits  # all that there are
+
+
+@pytest.mark.parametrize("length", [2, 10])
+def test_whoever_does_not_remember_returns_0_on_average(length):
+    """What is in view at the last decision is the same for both bits, and so are the odds."""
+    env = MemoryChain(memory_length=length)
+    for action in (0, 1):
+        zero, one = (play(env, start([bit]), [action] * (length + 1)) for bit in (0, 1))
+        np.testing.assert_array_equal(zero.observation[1:], one.observation[1:])
+        assert zero.terminated[-1] and not zero.terminated[:-1].any()
+        assert zero.reward.sum() + one.reward.sum() == 0
+        assert abs(zero.reward[-1]) == 1
+
+
+def test_with_a_length_of_1_the_bit_is_still_in_view():
+    env = MemoryChain(memory_length=1)
+    zero, one = (play(env, start([bit]), [0, 0]) for bit in (0, 1))
+    assert zero.observation[0, 0, 2] == -1 and one.observation[0, 0, 2] == 1
+    assert zero.terminated.tolist() == [False, True]
+
+
+def test_bits_and_query_are_uniform():
+    keys = jax.random.split(jax.random.key(1), 6_000)
+    state, _ = jax.vmap(MemoryChain(num_bits=3).reset)(keys)
+    cases = np.asarray(state.context) @ [4, 2, 1] * 3 + np.asarray(state.query)
+    counts = np.bincount(cases, minlength=24)
+    assert len(counts) == 24 and (abs(counts - 250) < 80).all()  # 5 standard deviations
+
+
+def test_lengths_differ_within_one_batch():
+    lengths = jnp.arange(1, 5, dtype=jnp.int32)
+    timesteps = jax.vmap(lambda n: play(MemoryChain(memory_length=n), start([1]), [1] * 5))(lengths)
+    assert timesteps.terminated.argmax(axis=1).tolist() == [1, 2, 3, 4]
+
+
+def test_the_picture_shows_no_more_than_the_observation():
+    env, ended = MemoryChain(memory_length=3), []
+    pictures = {}
+    for elapsed in range(5):
+        for bit in (0, 1):
+            state = start([bit]).replace(elapsed=jnp.int32(elapsed))
+            pictures[elapsed, bit] = np.asarray(env.render(state))
+        ended.append((pictures[elapsed, 0] == pictures[elapsed, 1]).all())
+    assert ended == [False, False, True, True, True]
+    assert (pictures[2, 0][48:] != pictures[3, 0][48:]).any()  # the frame around what is asked for
+    assert pictures[0, 0].shape == (96, 96, 3) and pictures[0, 0][:48].any()
+    assert not pictures[4, 0][:48].any()  # no time left
+
+
+def test_no_bits_at_all_are_refused():
+    with pytest.raises(ParameterError, match="num_bits"):
+        MemoryChain(num_bits=0)

@@ -1,0 +1,45 @@
+"""Recorded episodes of ids with states of integers: a change shows, and asks for a new version.
+
+Starts included, since every draw is one of raw bits. The ids of classic control have their record
+in their own folder.
+"""
+
+import json
+from pathlib import Path
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+
+import jaxenvs
+
+GOLDEN = json.loads((Path(__file__).parent / "golden.json").read_text())
+
+
+def test_every_id_is_recorded():
+    ids = {id for id, spec in jaxenvs.registry.items() if spec.family != "classic_control"}
+    assert set(GOLDEN) == {id for id in ids if jaxenvs.registry[id].family != "user"}
+
+
+@pytest.mark.parametrize("id", GOLDEN)
+def test_starts_observations_and_rewards_are_those_on_record(id):
+    record, env = GOLDEN[id], jaxenvs.make(id)
+
+    @jax.jit
+    def play(key, actions):
+        def step(state, action):
+            state, timestep = env.step(state, action, key)
+            flat = env.observation_space.flatten(timestep.observation)
+            return state, (flat, timestep.reward, timestep.terminated)
+
+        state, timestep = env.reset(key)
+        start = env.observation_space.flatten(timestep.observation)
+        return start, jax.lax.scan(step, state, actions)[1]
+
+    actions = jnp.array(record["actions"], jnp.int32)
+    start, (observations, rewards, terminated) = play(jax.random.key(record["seed"]), actions)
+    np.testing.assert_allclose(start, record["start"], rtol=2e-7)
+    np.testing.assert_allclose(observations, record["observations"], rtol=2e-7)
+    np.testing.assert_array_equal(rewards, record["rewards"])
+    np.testing.assert_array_equal(terminated, record["terminated"])
