@@ -72,7 +72,7 @@ def environment_page(spec: jaxenvs.EnvSpec, env: jaxenvs.Environment) -> str:
         "",
         summary,
         "",
-        f"![{spec.id} under a random policy]({spec.id}.gif){{ width=300 }}",
+        f"![{spec.id} under a random policy]({spec.id.split('/')[-1]}.gif){{ width=300 }}",
         "",
         "```python",
         f'env = jaxenvs.make("{spec.id}")',
