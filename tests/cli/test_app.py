@@ -26,7 +26,7 @@ def trained(tmp_path_factory):
     """The output folder of a tiny training on CartPole-v1."""
     folder = tmp_path_factory.mktemp("runs") / "cartpole"
     arguments = ["train", "ppo", "CartPole-v1", "--total-steps", "512", "--num-envs", "4"]
-    arguments += ["--unroll-length", "32", "--set", "hidden_sizes=8", "--set", "epochs=2"]
+    arguments += ["--unroll-length", "32", "--set", "epochs=2"]
     assert main([*arguments, "--output", str(folder)]) == 0
     return folder
 
@@ -103,7 +103,7 @@ def test_an_environment_of_the_host_is_shown_and_learned(capsys, tmp_path):
     status, printed = run(capsys, "info", "gymnasium/CartPole-v1")
     assert status == 0 and "Discrete(2)" in printed and "500 steps" in printed
     arguments = ["train", "ppo", "gymnasium/CartPole-v1", "--total-steps", "512"]
-    arguments += ["--num-envs", "4", "--unroll-length", "32", "--set", "hidden_sizes=8"]
+    arguments += ["--num-envs", "4", "--unroll-length", "32"]
     status, printed = run(capsys, *arguments, "--output", f"{tmp_path}/run")
     assert status == 0 and "Solved from: 475" in printed
     assert json.loads((tmp_path / "run" / "config.json").read_text())["ppo"]["epochs"] == 10
@@ -113,7 +113,7 @@ def test_an_environment_of_the_host_is_shown_and_learned(capsys, tmp_path):
 def test_without_matplotlib_a_training_is_kept_and_the_extra_named(capsys, monkeypatch, tmp_path):
     monkeypatch.setitem(sys.modules, "matplotlib.figure", None)
     arguments = ["train", "ppo", "CartPole-v1", "--total-steps", "128", "--num-envs", "4"]
-    arguments += ["--unroll-length", "32", "--set", "hidden_sizes=8", "--set", "epochs=2"]
+    arguments += ["--unroll-length", "32", "--set", "epochs=2"]
     status, printed = run(capsys, *arguments, "--output", f"{tmp_path}")
     assert status == 0 and "jaxenvs[render]" in printed
     names = {path.name for path in tmp_path.iterdir()}

@@ -32,12 +32,12 @@ class PrioritisedReplay(ReplayStorage):
     Source: T. Schaul et al., Prioritized Experience Replay, 2016, section 3.
     """
 
+    capacity: int = struct.static(100_000)  # transitions, of all instances together
+    n_step: int = struct.static(1)  # rewards that are summed before the critic is asked
     alpha: float = 0.6  # 0 draws uniformly, 1 in proportion to the error
     beta: float = 0.4  # how far weights make up for drawing unevenly, at the start of the training
     final_beta: float = 1.0  # and at its end
     epsilon: float = 1e-6  # so that a row without error is still drawn
-    capacity: int = struct.static(100_000)  # transitions, of all instances together
-    n_step: int = struct.static(1)  # rewards that are summed before the critic is asked
 
     def init(self, transition: Transition) -> PrioritisedState:
         ring = _ring.empty(transition, self.capacity, beyond=self.n_step - 1)
@@ -109,6 +109,7 @@ class PrioritisedReplay(ReplayStorage):
         """
         leaves = state.tree[0]
         known = leaves[index]
+        error = jnp.asarray(error, jnp.float32)
         priority = (jnp.abs(error) + self.epsilon) ** self.alpha
         priority = jnp.where(jnp.isnan(error), known, priority)
         priority = jnp.where((known > 0) & ~jnp.isnan(error), priority, known)
