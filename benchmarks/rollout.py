@@ -33,6 +33,8 @@ from jaxenvs import prng
 
 NUM_ENVS = (1, 16, 64, 256, 1024, 4096, 16384, 65536)
 PEERS = ("gymnax", "limit", "scalar")
+IDS = (*_common.IDS, "bsuite/catch-v0")
+GYMNAX_IDS = {"bsuite/catch-v0": "Catch-bsuite"}  # where its name is another
 
 Rollout = Callable[[Any, chex.PRNGKey], tuple[Any, chex.Numeric, chex.Numeric]]
 
@@ -134,7 +136,7 @@ def gymnax(id: str, num_envs: int, steps: int) -> Contestant:
     import gymnax as library
     from gymnax.environments import spaces
 
-    env, params = library.make(id)
+    env, params = library.make(GYMNAX_IDS.get(id, id))
     space = env.action_space(params)
 
     def start(key: chex.PRNGKey) -> Any:
@@ -303,6 +305,7 @@ def _absent(peers: Sequence[str]) -> Iterator[str]:
 
 def _parse(arguments: Sequence[str] | None) -> argparse.Namespace:
     parser = _common.parser("rollout", __doc__ or "", num_envs=NUM_ENVS, repeats=9, peers=PEERS)
+    parser.set_defaults(ids=list(IDS))
     add = parser.add_argument
     add("--steps", type=int, default=256, help="steps of a rollout (default 256)")
     add("--all-threads", action="store_true", help="the C loop on 1, 2, ... threads, not 1 and all")
