@@ -136,7 +136,7 @@ class Hindsight(ReplayStorage):
         """The rows that int32[B] numbers below `size` stand for."""
         step, label = draw // (1 + len(self.strategies)), draw % (1 + len(self.strategies))
         first, count = self._drawable(state)
-        before = jnp.cumsum(count)
+        before = jnp.cumsum(count, dtype=jnp.int32)
         instance = jnp.searchsorted(before, step, side="right").astype(jnp.int32)
         instance = jnp.minimum(instance, count.shape[0] - 1)  # where there is none at all
         time = first[instance] + step - (before - count)[instance]

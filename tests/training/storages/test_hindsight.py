@@ -59,7 +59,9 @@ def fill(storage, steps, unroll_length):
     """The state after each unroll, how much could be drawn, and all of it."""
     unrolls = jax.tree.map(lambda x: x.reshape(-1, unroll_length, *x.shape[1:]), steps)
     state = storage.init(jax.tree.map(lambda x: x[0], unrolls))
-    every = jnp.arange(state.ring.steps.reward.size * (1 + len(storage.strategies)))
+    every = jnp.arange(
+        state.ring.steps.reward.size * (1 + len(storage.strategies)), dtype=jnp.int32
+    )
 
     def add(state, unroll):
         state = storage.add(state, unroll)
@@ -130,7 +132,9 @@ def test_goals_and_rows_are_drawn_uniformly():
         compute_terminated=is_reached,
     )
     state = jax.jit(storage.add)(storage.init(steps), steps)
-    rows = jax.jit(functools.partial(storage._rows, gamma=0.9))(state, jnp.arange(12_000))
+    rows = jax.jit(functools.partial(storage._rows, gamma=0.9))(
+        state, jnp.arange(12_000, dtype=jnp.int32)
+    )
     when = np.asarray(rows.observation["desired_goal"])[:, 0].reshape(-1, 4)
     time = np.asarray(rows.observation["observation"])[:, 0].reshape(-1, 4)[:, 0]
     for age in (0, 5):

@@ -11,6 +11,7 @@ from scipy import stats
 
 from jaxenvs.errors import TrainingError
 from jaxenvs.training.storages import PrioritisedReplay, Replay
+from jaxenvs.training.storages._sum_tree import FANOUT
 from jaxenvs.training.types import Transition
 
 NUM_ENVS, UNROLL, N_STEP, GAMMA = 3, 4, 3, 0.9
@@ -177,7 +178,7 @@ def test_the_tree_still_sums_exactly_after_many_changes():
     assert (np.asarray(state.tree[0]) > 0).sum() == storage.size(state)
     for level, above in zip(state.tree, state.tree[1:], strict=False):
         sums = np.zeros(above.shape)
-        blocks = np.asarray(level).reshape(-1, 8).sum(axis=1, dtype=np.float64)
+        blocks = np.asarray(level).reshape(-1, FANOUT).sum(axis=1, dtype=np.float64)
         sums[: len(blocks)] = blocks
         chex.assert_trees_all_close(np.asarray(above, np.float64), sums, rtol=1e-6)
 
@@ -224,6 +225,6 @@ def test_memory_is_that_of_the_transitions_and_4_bytes_each_for_priorities():
         return sum(x.size * x.dtype.itemsize for x in jax.tree.leaves(state))
 
     assert held(Replay(capacity=120_000)) == 120_000 * per_step + 4
-    levels = 1 + 1 / 8 + 1 / 64 + 1 / 512
+    levels = 1 / (1 - 1 / FANOUT)
     extra = held(PrioritisedReplay(capacity=120_000)) - held(Replay(capacity=120_000))
     assert extra == pytest.approx(120_000 * 4 * levels, rel=0.01)

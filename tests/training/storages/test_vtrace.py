@@ -33,9 +33,9 @@ def test_it_is_rlaxs_where_nothing_is_truncated():
     import rlax
 
     segments = random_segments(0, truncates=False)
-    lambdas = jnp.array([0.0, 0.5, 0.9, 0.95, 1.0, 1.0])
-    clips = jnp.array([1.0, 0.7, 1.3, 1.0, 2.0, 1.0])
-    pg_clips = jnp.array([1.0, 1.5, 0.4, 1.0, 1.0, 3.0])
+    lambdas = jnp.array([0.0, 0.5, 0.9, 0.95, 1.0, 1.0], jnp.float32)
+    clips = jnp.array([1.0, 0.7, 1.3, 1.0, 2.0, 1.0], jnp.float32)
+    pg_clips = jnp.array([1.0, 1.5, 0.4, 1.0, 1.0, 3.0], jnp.float32)
 
     @jax.jit
     @jax.vmap
