@@ -10,7 +10,7 @@ import chex
 import jax
 import jax.numpy as jnp
 
-FANOUT = 16  # children of a node: the more, the fewer levels, and the more of each are read
+FANOUT = 8  # children of a node: the more, the fewer levels, and the more of each are read
 
 Tree = tuple[jax.Array, ...]  # leaves first; float32[FANOUT * nodes of the next level] each
 
@@ -50,15 +50,14 @@ def draw(tree: Tree, key: chex.PRNGKey, count: int) -> jax.Array:
     uniform = jax.random.uniform(key, (len(tree), count), jnp.float32)
     node = jnp.zeros((count,), jnp.int32)
     for level, fraction in zip(reversed(tree), uniform, strict=True):
-        node = node * FANOUT
-        # One by one: rows of children, and `cumsum` along them, cost several times as much.
-        children = [level.at[node + i].get(mode="promise_in_bounds") for i in range(FANOUT)]
-        node += _pick(children, fraction)
+        blocks = level.reshape(-1, FANOUT).at[node].get(mode="promise_in_bounds")
+        node = node * FANOUT + _pick(blocks, fraction)
     return node
 
 
-def _pick(children: list[jax.Array], fraction: jax.Array) -> jax.Array:
-    """The child in which the fraction of the sum of all falls; never one that is zero."""
+def _pick(blocks: jax.Array, fraction: jax.Array) -> jax.Array:
+    """The child of each block in which the fraction of its sum falls; never one that is zero."""
+    children = blocks.T
     goal = fraction * sum(children[1:], children[0])
     chosen = jnp.zeros(goal.shape, jnp.int32)
     before = jnp.zeros_like(goal)
