@@ -25,6 +25,8 @@ from jaxenvs.training.anakin import TrainResult as TrainResult
 from jaxenvs.training.anakin import make_train as make_train
 from jaxenvs.training.checkpoint import restore as restore
 from jaxenvs.training.checkpoint import save as save
+from jaxenvs.training.sharded import ShardedTrain as ShardedTrain
+from jaxenvs.training.sharded import shard as shard
 from jaxenvs.training.storages import GAE as GAE
 from jaxenvs.training.storages import Hindsight as Hindsight
 from jaxenvs.training.storages import PrioritisedReplay as PrioritisedReplay

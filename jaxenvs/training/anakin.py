@@ -93,6 +93,9 @@ class Train:
     num_updates: int = struct.static()
     report_every: int = struct.static(1)
     on_update: OnUpdate | None = struct.static(None)
+    axis_name: str | None = struct.static(
+        None
+    )  # of the devices that do the same and learn together
 
     @property
     def parts(self) -> Parts:
@@ -101,7 +104,8 @@ class Train:
             networks=self.networks,
             storage=self.storage,
             num_updates=self.num_updates,
-            steps_per_update=self.unroll_length * self.env.num_envs,
+            steps_per_update=self.unroll_length * self.env.num_envs * self._num_devices,
+            axis_name=self.axis_name,
         )
 
     def __call__(self, key: chex.PRNGKey) -> TrainResult:
@@ -112,7 +116,7 @@ class Train:
         """Draws the weights and resets the environments."""
         key, network_key, reset_key = jax.random.split(key, 3)
         parts, algorithm = self.parts, self.algorithm
-        collector = start(parts, self.env, reset_key)
+        collector = start(parts, self.env, self._own(reset_key))
         features = self.networks.features(collector.observation)
         params = algorithm.initial_params(self.networks, network_key, features)
         observation_statistics = return_statistics = None
@@ -139,14 +143,16 @@ class Train:
         """Collects one unroll and learns from it; returns this update's metrics, float32[] each."""
         key, collect_key, learn_key = jax.random.split(learner_state.key, 3)
         collector, unroll = self.collect(
-            Behaviour.of(learner_state), learner_state.collector, collect_key
+            Behaviour.of(learner_state), learner_state.collector, self._own(collect_key)
         )
         learner_state = learner_state.replace(collector=collector)
-        learner_state, losses = self.algorithm.learn(self.parts, learner_state, unroll, learn_key)
+        learner_state, losses = self.algorithm.learn(
+            self.parts, learner_state, unroll, self._own(learn_key)
+        )
         learner_state = learner_state.replace(key=key, updates=learner_state.updates + 1)
         steps = learner_state.updates * self.parts.steps_per_update
         return learner_state, {
-            **episode_metrics(unroll),
+            **episode_metrics(unroll, self.axis_name),
             "steps": steps.astype(jnp.float32),
             **losses,
         }
@@ -186,6 +192,16 @@ class Train:
             networks=self.networks,
             greedy=greedy,
         )
+
+    @property
+    def _num_devices(self) -> int:
+        return 1 if self.axis_name is None else jax.lax.axis_size(self.axis_name)
+
+    def _own(self, key: chex.PRNGKey) -> chex.PRNGKey:
+        """A key of this device's own, where several do the same."""
+        if self.axis_name is None:
+            return key
+        return jax.random.fold_in(key, jax.lax.axis_index(self.axis_name))
 
     def _like(self, learner_state: LearnerState) -> Transition:
         """The shapes of an unroll's transitions."""
@@ -229,7 +245,7 @@ def make_train(
             progress. It must not call JAX. None leaves no trace in the program.
 
     Returns:
-        The training, see `Train`.
+        The training, see `Train`; `shard` lays it over several devices.
 
     Raises:
         TrainingError: the parts or the numbers do not fit together; the message says which two.

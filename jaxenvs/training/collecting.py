@@ -97,17 +97,23 @@ def count_step(
     return carried, so_far
 
 
-def episode_metrics(unroll: Unroll) -> dict[str, jax.Array]:
+def episode_metrics(unroll: Unroll, axis_name: str | None = None) -> dict[str, jax.Array]:
     """Means over the episodes that ended within the unroll, and their number; float32[] each.
+
+    On all devices of the axis together, if one is named.
 
     Where none ended the means are NaN: a number there would be made up.
     """
     done = unroll.transition.done
-    count = done.sum().astype(jnp.float32)
+
+    def total(x: jax.Array) -> jax.Array:
+        here = jnp.where(done, x, jnp.zeros_like(x)).sum().astype(jnp.float32)
+        return here if axis_name is None else jax.lax.psum(here, axis_name)
+
+    count = total(jnp.ones_like(done, jnp.float32))
 
     def mean(x: jax.Array) -> jax.Array:
-        total = jnp.where(done, x, jnp.zeros_like(x)).sum().astype(jnp.float32)
-        return jnp.where(count > 0, total / jnp.maximum(count, 1.0), jnp.nan)
+        return jnp.where(count > 0, total(x) / jnp.maximum(count, 1.0), jnp.nan)
 
     return {
         "episode_return": mean(unroll.episodes.episode_return),

@@ -1,13 +1,14 @@
 """What algorithms share that draw transitions from a memory."""
 
-from typing import Any
+from typing import Any, Self
 
 import chex
 import jax
 import jax.numpy as jnp
 
+from jaxenvs.errors import TrainingError
 from jaxenvs.training.actors.base import Features, Networks
-from jaxenvs.training.algorithms.base import Algorithm, Behaviour, Metrics, Parts
+from jaxenvs.training.algorithms.base import Algorithm, Behaviour, Parts
 from jaxenvs.training.storages.base import ReplayStorage, Storage
 from jaxenvs.training.storages.replay import Replay
 from jaxenvs.training.types import LearnerState, Sample, Unroll
@@ -35,6 +36,14 @@ class OffPolicyAlgorithm(Algorithm):
         """N raw actions, after the first ones, which are random."""
         raise NotImplementedError
 
+    def divided(self, share: int) -> Self:
+        if self.batch_size % share:
+            raise TrainingError(
+                f"{type(self).__name__} got batch_size={self.batch_size} for {share} devices."
+                "  Choose one that they divide."
+            )
+        return self.replace(batch_size=self.batch_size // share)
+
     def act(
         self,
         parts: Parts,
@@ -49,46 +58,43 @@ class OffPolicyAlgorithm(Algorithm):
         random = parts.networks.random(features, random_key)
         return carry, jnp.where(starts, random, action)
 
-    def learn(
-        self, parts: Parts, learner_state: LearnerState, unroll: Unroll, key: chex.PRNGKey
-    ) -> tuple[LearnerState, Metrics]:
-        storage_state = parts.storage.add(learner_state.storage, unroll.transition)
+    @property
+    def gradient_steps_per_update(self) -> int:
+        return self.gradient_steps
+
+    @property
+    def may_stop(self) -> bool:
+        return True
+
+    def waits(self, parts: Parts, learner_state: LearnerState) -> jax.Array:
         collected = (learner_state.updates + 1) * parts.steps_per_update
-        starts = (collected < self.learning_starts) | (parts.storage.size(storage_state) == 0)
-        progress = progress_of(parts, learner_state.updates)
+        is_empty = parts.storage.size(learner_state.storage) == 0
+        return (collected < self.learning_starts) | is_empty
 
-        def gradient_step(carry, key):
-            weights, storage_state = carry
-            sample_key, gradient_key = jax.random.split(key)
-            sample = parts.storage.sample(
-                storage_state,
-                sample_key,
-                self.batch_size,
-                gamma=self.gamma,
-                progress=progress,
-            )
+    def begin(
+        self, parts: Parts, learner_state: LearnerState, unroll: Unroll, key: chex.PRNGKey
+    ) -> tuple[LearnerState, None]:
+        del key  # adding draws nothing
+        storage = parts.storage.add(learner_state.storage, unroll.transition)
+        return learner_state.replace(storage=storage), None
 
-            def learn():
-                gradients, losses, error = self.gradients(parts, weights, sample, gradient_key)
-                return self.apply_gradients(parts, weights, gradients), losses, error
-
-            def wait():
-                _, *unknown = jax.eval_shape(learn)
-                losses, error = jax.tree.map(lambda x: jnp.full(x.shape, jnp.nan), unknown)
-                return weights, losses, error
-
-            # Only the weights pass through the branches: a memory would be copied there.
-            weights, losses, error = jax.lax.cond(starts, wait, learn)
-            storage_state = parts.storage.set_priorities(storage_state, sample.index, error)
-            return (weights, storage_state), losses
-
-        (weights, storage_state), losses = jax.lax.scan(
-            gradient_step,
-            (learner_state.weights, storage_state),
-            jax.random.split(key, self.gradient_steps),
+    def draw(
+        self, parts: Parts, learner_state: LearnerState, work: None, index: Any, key: chex.PRNGKey
+    ) -> Sample:
+        del work, index  # all are drawn alike
+        return parts.storage.sample(
+            learner_state.storage,
+            key,
+            self.batch_size,
+            gamma=self.gamma,
+            progress=progress_of(parts, learner_state.updates),
         )
-        learner_state = learner_state.replace(weights=weights, storage=storage_state)
-        return learner_state, jax.tree.map(jnp.nanmean, losses)  # NaN: not computed in that step
+
+    def settle(
+        self, parts: Parts, learner_state: LearnerState, batch: Sample, error: Any
+    ) -> LearnerState:
+        storage = parts.storage.set_priorities(learner_state.storage, batch.index, error)
+        return learner_state.replace(storage=storage)
 
 
 def progress_of(parts: Parts, updates: jax.Array) -> jax.Array:

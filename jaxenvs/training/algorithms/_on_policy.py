@@ -15,12 +15,13 @@ from jaxenvs.training.algorithms.base import (
     Behaviour,
     Metrics,
     Parts,
+    gathered,
     normalised,
     over_devices,
 )
 from jaxenvs.training.storages.base import OnPolicyStorage, Storage
 from jaxenvs.training.storages.gae import GAE
-from jaxenvs.training.types import LearnerState, Segment, Transition, Unroll, Weights
+from jaxenvs.training.types import LearnerState, Segment, Transition, Unroll
 
 Shuffle = Literal["steps", "instances", "time"]
 
@@ -101,12 +102,42 @@ class OnPolicyAlgorithm(Algorithm):
         )
         return _log_prob(parts, behaviour.params, features, steps, carry)
 
-    def learn(
+    @property
+    def gradient_steps_per_update(self) -> int:
+        return self.epochs * self.minibatches
+
+    @property
+    def may_stop(self) -> bool:
+        return self.target_kl is not None
+
+    def is_enough(self, losses: Metrics) -> jax.Array:
+        if self.target_kl is None:
+            return jnp.bool_(False)
+        return losses["approx_kl"] > self.target_kl
+
+    def begin(
         self, parts: Parts, learner_state: LearnerState, unroll: Unroll, key: chex.PRNGKey
-    ) -> tuple[LearnerState, Metrics]:
+    ) -> tuple[LearnerState, tuple[Batch, jax.Array]]:
         learner_state, batch = self.judge(parts, learner_state, unroll)
-        weights, losses = self.improve(parts, learner_state.weights, batch, key)
-        return learner_state.replace(weights=weights), losses
+        shuffled = self._shuffled(parts.networks)
+        if shuffled == "steps":
+            batch = jax.tree.map(_flat, batch)
+        rows = batch.value.shape[1 if shuffled == "instances" else 0]
+        keys = jax.random.split(key, self.epochs)
+        order = jax.vmap(lambda key: permutation(key, rows))(keys)
+        return learner_state, (batch, order.reshape((self.gradient_steps_per_update, -1)))
+
+    def draw(
+        self,
+        parts: Parts,
+        learner_state: LearnerState,
+        work: tuple[Batch, jax.Array],
+        index: Any,
+        key: chex.PRNGKey,
+    ) -> Batch:
+        del learner_state, key  # the order is settled
+        batch, order = work
+        return minibatch(batch, order[index], self._shuffled(parts.networks))
 
     def judge(
         self, parts: Parts, learner_state: LearnerState, unroll: Unroll
@@ -132,12 +163,13 @@ class OnPolicyAlgorithm(Algorithm):
 
         reward, return_statistics = steps.reward, learner_state.return_statistics
         if return_statistics is not None:
-            return_statistics = return_statistics.update(unroll.episodes.discounted_return.ravel())
+            returns = unroll.episodes.discounted_return.ravel()
+            return_statistics = return_statistics.update(gathered(parts, returns))
             reward = reward * jax.lax.rsqrt(return_statistics.variance + 1e-8)
         observation_statistics = learner_state.observation_statistics
         if observation_statistics is not None:
             seen = raw.inputs[:-1].reshape((-1, raw.inputs.shape[-1]))
-            observation_statistics = observation_statistics.update(seen)
+            observation_statistics = observation_statistics.update(gathered(parts, seen))
 
         features = jax.tree.map(lambda x: x[:-1], features)
         log_ratio = jnp.zeros_like(reward)
@@ -168,43 +200,6 @@ class OnPolicyAlgorithm(Algorithm):
         )
         return learner_state, batch
 
-    def improve(
-        self, parts: Parts, weights: Weights, batch: Batch, key: chex.PRNGKey
-    ) -> tuple[Weights, Metrics]:
-        """Takes `epochs * minibatches` gradient steps on a batch; returns the losses' means.
-
-        With a `target_kl` those that follow the first step beyond it are left out.
-        """
-        shuffled = self._shuffled(parts.networks)
-        if shuffled == "steps":
-            batch = jax.tree.map(lambda x: x.reshape((-1, *x.shape[2:])), batch)
-        rows = batch.value.shape[1 if shuffled == "instances" else 0]
-        keys = jax.random.split(key, self.epochs)
-        order = jax.vmap(lambda key: permutation(key, rows))(keys)
-
-        def gradient_step(weights, drawn):
-            minibatch = _minibatch(parts, batch, drawn, shuffled)
-            gradients, losses, _ = self.gradients(parts, weights, minibatch, key)
-            return self.apply_gradients(parts, weights, gradients), losses
-
-        order = order.reshape((self.epochs * self.minibatches, -1))
-        if self.target_kl is None:
-            weights, losses = jax.lax.scan(gradient_step, weights, order)
-            return weights, jax.tree.map(jnp.mean, losses)
-
-        def step_unless_too_far(carry, drawn):
-            weights, too_far = carry
-            nothing = jax.eval_shape(gradient_step, weights, drawn)[1]
-            weights, losses = jax.lax.cond(
-                too_far,
-                lambda: (weights, jax.tree.map(lambda x: jnp.full(x.shape, jnp.nan), nothing)),
-                lambda: gradient_step(weights, drawn),
-            )
-            return (weights, too_far | (losses["approx_kl"] > self.target_kl)), losses
-
-        (weights, _), losses = jax.lax.scan(step_unless_too_far, (weights, jnp.bool_(False)), order)
-        return weights, jax.tree.map(jnp.nanmean, losses)
-
     def _shuffled(self, networks: Networks) -> Shuffle:
         """What minibatches are drawn from: single steps, unless sequences are needed."""
         return self.shuffle or ("instances" if networks.is_recurrent else "steps")
@@ -228,7 +223,8 @@ def permutation(key: chex.PRNGKey, size: int) -> jax.Array:
     return order
 
 
-def _minibatch(parts: Parts, batch: Batch, drawn: jax.Array, shuffled: Shuffle) -> Batch:
+def minibatch(batch: Batch, drawn: jax.Array, shuffled: Shuffle) -> Batch:
+    """The rows that were drawn: of single steps [B, ...], of instances, or of moments."""
     if shuffled == "steps":
         return jax.tree.map(lambda x: x[drawn], batch)
     if shuffled == "time":

@@ -65,16 +65,92 @@ class Algorithm(abc.ABC):
         """What to remember, and N raw actions to explore with."""
 
     @abc.abstractmethod
-    def learn(
+    def begin(
         self, parts: Parts, learner_state: LearnerState, unroll: Unroll, key: chex.PRNGKey
-    ) -> tuple[LearnerState, Metrics]:
-        """Learns from an unroll: the state after it, and means of the losses, float32[] each."""
+    ) -> tuple[LearnerState, Any]:
+        """Takes in an unroll: the state after it, and what `draw` draws from besides."""
+
+    @abc.abstractmethod
+    def draw(
+        self, parts: Parts, learner_state: LearnerState, work: Any, index: Any, key: chex.PRNGKey
+    ) -> Any:
+        """The batch of gradient step `index` out of `gradient_steps_per_update`."""
 
     @abc.abstractmethod
     def gradients(
         self, parts: Parts, weights: Weights, batch: Any, key: chex.PRNGKey
     ) -> tuple[Any, Metrics, jax.Array | None]:
         """The gradient of the losses on a batch, their values, and the error of each row."""
+
+    @property
+    @abc.abstractmethod
+    def gradient_steps_per_update(self) -> int:
+        """Gradient steps on each unroll."""
+
+    @property
+    def may_stop(self) -> bool:
+        """Whether some of these gradient steps may be left out."""
+        return False
+
+    def waits(self, parts: Parts, learner_state: LearnerState) -> jax.Array:
+        """bool[]: nothing is to be learned yet."""
+        del parts, learner_state
+        return jnp.bool_(False)
+
+    def is_enough(self, losses: Metrics) -> jax.Array:
+        """bool[]: a gradient step with these losses is the last one of its update."""
+        del losses
+        return jnp.bool_(False)
+
+    def settle(
+        self, parts: Parts, learner_state: LearnerState, batch: Any, error: jax.Array | None
+    ) -> LearnerState:
+        """Notes how wrong the rows of a batch were; NaN where nothing was learned."""
+        del parts, batch, error
+        return learner_state
+
+    def learn(
+        self, parts: Parts, learner_state: LearnerState, unroll: Unroll, key: chex.PRNGKey
+    ) -> tuple[LearnerState, Metrics]:
+        """Takes all gradient steps on an unroll; returns means of the losses, float32[] each.
+
+        A loss is NaN where no gradient step was taken.
+        """
+        begin_key, steps_key = jax.random.split(key)
+        learner_state, work = self.begin(parts, learner_state, unroll, begin_key)
+
+        def step(carry: Any, inputs: Any) -> Any:
+            (weights, storage), is_over = carry
+            index, (draw_key, gradient_key) = inputs
+            now = learner_state.replace(weights=weights, storage=storage)
+            batch = self.draw(parts, now, work, index, draw_key)
+
+            def learn() -> Any:
+                gradients, losses, error = self.gradients(parts, weights, batch, gradient_key)
+                gradients, losses = over_devices(parts, (gradients, losses))
+                return self.apply_gradients(parts, weights, gradients), losses, error
+
+            def leave_out() -> Any:
+                _, *unknown = jax.eval_shape(learn)
+                return weights, *jax.tree.map(lambda x: jnp.full(x.shape, jnp.nan), unknown)
+
+            if self.may_stop:  # only weights pass through: a memory would be copied there
+                weights, losses, error = jax.lax.cond(is_over, leave_out, learn)
+            else:
+                weights, losses, error = learn()
+            now = self.settle(parts, now, batch, error)
+            return ((weights, now.storage), is_over | self.is_enough(losses)), losses
+
+        number = self.gradient_steps_per_update
+        keys = jax.random.split(steps_key, (number, 2))
+        is_over = self.waits(parts, learner_state)
+        ((weights, storage), _), losses = jax.lax.scan(
+            step,
+            ((learner_state.weights, learner_state.storage), is_over),
+            (jnp.arange(number), keys),
+        )
+        learner_state = learner_state.replace(weights=weights, storage=storage)
+        return learner_state, jax.tree.map(jnp.nanmean, losses)
 
     def check(self, networks: Networks, storage: Storage) -> None:
         """Refuses parts that do not fit together, or this algorithm.
@@ -133,8 +209,6 @@ class Algorithm(abc.ABC):
 
     def apply_gradients(self, parts: Parts, weights: Weights, gradients: Any) -> Weights:
         """One gradient step, and the targets moved."""
-        if parts.axis_name is not None:
-            gradients = jax.lax.pmean(gradients, parts.axis_name)
         with jax.numpy_dtype_promotion("standard"):  # Adam raises floats to its int32 count
             changes, optimiser_state = self.optimiser(parts.num_updates).update(
                 gradients, weights.optimiser_state, weights.params
@@ -147,6 +221,15 @@ class Algorithm(abc.ABC):
             optimiser_state=optimiser_state,
             gradient_steps=gradient_steps,
         )
+
+    def divided(self, share: int) -> Self:
+        """What each of `share` devices does, so that together they do what this does.
+
+        Raises:
+            TrainingError: its batches cannot be divided.
+        """
+        del share  # batches are those of what a device collected
+        return self
 
     def replace(self, **changes: Any) -> Self:
         """Returns a copy with other hyper-parameters.
@@ -206,6 +289,13 @@ def slowly(params: Any, targets: Any, tau: chex.Numeric) -> Any:
     return jax.tree.map(lambda new, old: old + tau * (new - old), params, targets)
 
 
-def over_devices(parts: Parts, x: jax.Array) -> jax.Array:
-    """The mean of `x` over the devices that learn together; `x` itself on one."""
+def gathered(parts: Parts, x: jax.Array) -> jax.Array:
+    """The rows of all devices that learn together, [B, ...]; `x` itself on one."""
+    if parts.axis_name is None:
+        return x
+    return jax.lax.all_gather(x, parts.axis_name, tiled=True)
+
+
+def over_devices(parts: Parts, x: Any) -> Any:
+    """The means of a tree over the devices that learn together; the tree itself on one."""
     return x if parts.axis_name is None else jax.lax.pmean(x, parts.axis_name)

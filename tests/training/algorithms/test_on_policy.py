@@ -10,7 +10,7 @@ import pytest
 import jaxenvs
 from jaxenvs.errors import TrainingError
 from jaxenvs.training import A2C, PPO, ActorCritic, make_train
-from jaxenvs.training.algorithms._on_policy import _minibatch
+from jaxenvs.training.algorithms._on_policy import minibatch
 from jaxenvs.training.algorithms.base import Behaviour
 
 KEY = jax.random.key(0)
@@ -35,9 +35,9 @@ def test_a_minibatch_is_whole_instances_or_whole_moments(shuffle, taken):
     drawn = jnp.array([1, 3]) if shuffle == "instances" else jnp.array([5, 0, 2])
     rows = batch.value[:, drawn] if shuffle == "instances" else batch.value[drawn]
     assert rows.shape == taken
-    minibatch = _minibatch(train.parts, batch, drawn, shuffle)
-    np.testing.assert_array_equal(minibatch.value, rows.ravel())
-    assert minibatch.features.inputs.shape == (rows.size, 4)
+    taken_batch = minibatch(batch, drawn, shuffle)
+    np.testing.assert_array_equal(taken_batch.value, rows.ravel())
+    assert taken_batch.features.inputs.shape == (rows.size, 4)
 
 
 def test_a_memory_is_asked_in_sequences_as_it_was_step_by_step():
@@ -75,8 +75,8 @@ def test_memories_are_taken_along_with_their_instances():
     )
     _, unroll = train.collect(Behaviour.of(state), state.collector.replace(carry=carry), KEY)
     _, batch = train.algorithm.judge(train.parts, state, unroll)
-    minibatch = _minibatch(train.parts, batch, jnp.array([3, 1]), "instances")
-    remembered, first = minibatch.memory
+    taken_batch = minibatch(batch, jnp.array([3, 1]), "instances")
+    remembered, first = taken_batch.memory
     assert first.shape == (6, 2)
     for leaf in jax.tree.leaves(remembered):
         np.testing.assert_array_equal(leaf, np.broadcast_to([[3.0], [1.0]], leaf.shape))

@@ -1,0 +1,149 @@
+"""One training on several devices, each with its share of the environments."""
+
+import dataclasses
+import functools
+from collections.abc import Callable
+from typing import Any
+
+import chex
+import jax
+from jax.sharding import Mesh, PartitionSpec
+
+from jaxenvs import struct
+from jaxenvs.errors import TrainingError
+from jaxenvs.training.anakin import ActorPolicy, Train, TrainResult
+from jaxenvs.training.types import LearnerState
+from jaxenvs.vector.vectorize import VectorizedEnv
+
+
+@struct.pytree_dataclass
+class ShardedTrain:
+    """A `Train` whose instances, storage and minibatches are laid over the devices of a mesh.
+
+    Every device collects with its N / D instances, keeps its own storage, and computes the
+    gradients of its share of each minibatch; their mean over the devices is what all of them
+    apply, so that weights are the same everywhere, always. It is used as a `Train` is.
+
+    In a `LearnerState` the collector and the storage have a leading axis, one row for each device,
+    and lie there; the rest is replicated.
+    """
+
+    train: Train  # what one device does
+    mesh: Mesh = struct.static()
+
+    @property
+    def num_updates(self) -> int:
+        """Updates in all."""
+        return self.train.num_updates
+
+    def __call__(self, key: chex.PRNGKey) -> TrainResult:
+        """Trains from nothing."""
+        return self.resume(self.init(key), self.num_updates)
+
+    def init(self, key: chex.PRNGKey) -> LearnerState:
+        """Draws the weights, once, and resets the environments."""
+
+        def start(train: Train, key: chex.PRNGKey) -> LearnerState:
+            return _stacked(train.init(key))
+
+        return self._on_devices(start, PartitionSpec(), _layout(self.mesh))(self.train, key)
+
+    def update(self, learner_state: LearnerState) -> tuple[LearnerState, dict[str, jax.Array]]:
+        """As `Train.update`; metrics are those of all devices together."""
+
+        def update(train: Train, learner_state: LearnerState) -> Any:
+            learner_state, metrics = train.update(_own_row(learner_state))
+            return _stacked(learner_state), metrics
+
+        layout = _layout(self.mesh)
+        program = self._on_devices(update, layout, (layout, PartitionSpec()))
+        return program(self.train, learner_state)
+
+    def resume(self, learner_state: LearnerState, num_updates: int) -> TrainResult:
+        """As `Train.resume`."""
+
+        def resume(train: Train, learner_state: LearnerState) -> TrainResult:
+            result = train.resume(_own_row(learner_state), num_updates)
+            return TrainResult(learner_state=_stacked(result.learner_state), metrics=result.metrics)
+
+        layout = _layout(self.mesh)
+        results: Any = TrainResult(learner_state=layout, metrics=PartitionSpec())  # pyright: ignore[reportArgumentType] a tree of places
+        return self._on_devices(resume, layout, results)(self.train, learner_state)
+
+    def policy(self, learner_state: LearnerState, *, greedy: bool = True) -> ActorPolicy:
+        """As `Train.policy`."""
+        return self.train.policy(learner_state, greedy=greedy)
+
+    def _on_devices(self, function: Callable[..., Any], layout: Any, results: Any) -> Any:
+        return jax.shard_map(
+            function,
+            mesh=self.mesh,
+            in_specs=(PartitionSpec(), layout),
+            out_specs=results,
+            # Weights are the same on all devices because their gradients are: it cannot be seen.
+            check_vma=False,
+        )
+
+
+def shard(train: Train, mesh: Mesh) -> ShardedTrain:
+    """Lays a training over the devices of the mesh's first axis, D of them.
+
+    The sum of what the devices do in an update is what `train` does in one, though not the same
+    steps: each device draws its own random numbers.
+
+    Raises:
+        TrainingError: instances or minibatches cannot be divided by D, or the environment is
+            hosted: its pools are no program's to divide.
+
+    Example:
+        >>> train = make_train("CartPole-v1", num_envs=16, unroll_length=32, total_steps=4096)
+        >>> sharded = shard(train, jax.make_mesh((jax.device_count(),), ("devices",)))
+        >>> result = jax.jit(sharded)(jax.random.key(0))
+    """
+    axis_name = mesh.axis_names[0]
+    share, env = mesh.shape[axis_name], train.env
+    if not isinstance(env, VectorizedEnv):
+        raise TrainingError(
+            f"shard got a training on {env!r:.80}; only native environments, made by vectorize,"
+            " can be divided.  Give each device environments of its own by a Scheme with"
+            " collection=remote(n)."
+        )
+    if env.num_envs % share:
+        raise TrainingError(
+            f"shard got a training with num_envs={env.num_envs} for {share} devices.  Choose a"
+            " number that they divide."
+        )
+    env = dataclasses.replace(env, num_envs=env.num_envs // share, mesh=None)
+    algorithm = train.algorithm.divided(share)
+    algorithm.check_sizes(train.networks, env.num_envs, train.unroll_length)
+    part = dataclasses.replace(train, env=env, algorithm=algorithm, axis_name=axis_name)  # pyright: ignore[reportArgumentType]
+    return ShardedTrain(train=part, mesh=mesh)
+
+
+def _layout(mesh: Mesh) -> Any:
+    """Which parts of a learner state are laid over the mesh's first axis."""
+    everywhere, in_rows = PartitionSpec(), PartitionSpec(mesh.axis_names[0])
+    return LearnerState(
+        weights=everywhere,  # pyright: ignore[reportArgumentType] a tree of places
+        updates=everywhere,  # pyright: ignore[reportArgumentType]
+        key=everywhere,  # pyright: ignore[reportArgumentType]
+        storage=in_rows,
+        collector=in_rows,  # pyright: ignore[reportArgumentType]
+        observation_statistics=everywhere,  # pyright: ignore[reportArgumentType]
+        return_statistics=everywhere,  # pyright: ignore[reportArgumentType]
+    )
+
+
+def _stacked(learner_state: LearnerState) -> LearnerState:
+    return _per_device(lambda x: x[None], learner_state)
+
+
+def _own_row(learner_state: LearnerState) -> LearnerState:
+    return _per_device(lambda x: x[0], learner_state)
+
+
+def _per_device(function: Callable[[Any], Any], learner_state: LearnerState) -> LearnerState:
+    each = functools.partial(jax.tree.map, function)
+    return learner_state.replace(
+        collector=each(learner_state.collector), storage=each(learner_state.storage)
+    )

@@ -1,0 +1,131 @@
+"""Eight devices of one CPU that learn together."""
+
+import chex
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+
+import jaxenvs
+from jaxenvs.errors import TrainingError
+from jaxenvs.training import DQN, PPO, ActorCritic, PrioritisedReplay, QNetwork, make_train, shard
+from jaxenvs.training.algorithms._on_policy import Batch
+
+KEY = jax.random.key(0)
+SMALL = ActorCritic(hidden_sizes=(8,))
+
+
+def mesh(size=4):
+    return jax.make_mesh((size,), ("devices",), devices=jax.devices()[:size])
+
+
+def test_gradients_of_shares_are_those_of_the_whole_batch():
+    """Also where advantages are normalised: by what all devices have, not by each one's."""
+    train = make_train(
+        "CartPole-v1", PPO(), actor=SMALL, num_envs=16, unroll_length=8, total_steps=128
+    )
+    weights = train.init(KEY).weights
+    rows = jax.random.normal(KEY, (6, 64, 4))
+    features = train.networks.features(rows[0])
+    batch = Batch(
+        features=features,
+        action=jnp.arange(64) % 2,
+        log_prob=-0.7 + 0.1 * rows[1, :, 0],
+        value=rows[2, :, 0],
+        advantage=3 * rows[3, :, 0] + jnp.linspace(0, 5, 64),  # the shares' means differ
+        target=rows[4, :, 0],
+    )
+    alone, losses, _ = train.algorithm.gradients(train.parts, weights, batch, KEY)
+    part = shard(train, mesh()).train
+
+    def on_device(batch):
+        gradients, losses, _ = part.algorithm.gradients(part.parts, weights, batch, KEY)
+        return jax.lax.pmean((gradients, losses), "devices")
+
+    spec = jax.sharding.PartitionSpec("devices")
+    program = jax.shard_map(
+        on_device,
+        mesh=mesh(),
+        in_specs=spec,
+        out_specs=jax.sharding.PartitionSpec(),
+        check_vma=False,
+    )
+    laid_out = jax.device_put(batch, jax.NamedSharding(mesh(), spec))
+    together, same_losses = jax.jit(program)(laid_out)
+    chex.assert_trees_all_close(together, alone, rtol=1e-5, atol=1e-6)
+    chex.assert_trees_all_close(same_losses, losses, rtol=1e-5, atol=1e-6)
+
+
+def test_a_sharded_ppo_learns_and_its_weights_are_the_same_everywhere():
+    ppo = PPO(learning_rate=1e-3, epochs=8, normalise_observations=True, normalise_rewards=True)
+    train = make_train("CartPole-v1", ppo, num_envs=32, unroll_length=64, total_steps=60_000)
+    result = jax.jit(shard(train, mesh()))(KEY)
+    curve = np.asarray(result.metrics["episode_return"])
+    assert curve[0] < 40 and curve[-3:].mean() > 150
+    assert result.metrics["steps"][-1] == 61_440
+    for leaf in jax.tree.leaves((result.learner_state.params, result.learner_state.key)):
+        shards = [
+            np.asarray(jax.random.key_data(s.data) if s.data.dtype == KEY.dtype else s.data)
+            for s in leaf.addressable_shards
+        ]
+        assert len(shards) == 4
+        for other in shards[1:]:
+            np.testing.assert_array_equal(shards[0], other)
+    # Each device has its own instances, in states of their own.
+    positions = np.asarray(result.learner_state.collector.observation)
+    assert positions.shape == (4, 8, 4) and len(np.unique(positions[:, :, 0])) == 32
+    assert result.learner_state.observation_statistics.count == 61_440
+
+
+def test_a_sharded_memory_holds_what_its_device_collected():
+    train = make_train(
+        "CartPole-v1",
+        DQN(batch_size=32, learning_starts=0, gradient_steps=2),
+        actor=QNetwork(hidden_sizes=(8,)),
+        storage=PrioritisedReplay(256),
+        num_envs=8,
+        unroll_length=4,
+        total_steps=320,
+    )
+    sharded = shard(train, mesh())
+    assert sharded.train.algorithm.batch_size == 8
+    result = jax.jit(sharded)(KEY)
+    assert np.isfinite(result.metrics["q_loss"]).all()
+    storage = jax.device_get(result.learner_state.storage)
+    for device in range(4):
+        assert train.storage.size(jax.tree.map(lambda x, d=device: x[d], storage)) == 80
+
+
+@pytest.mark.parametrize(
+    ("train", "word"),
+    [
+        (
+            lambda: make_train("CartPole-v1", num_envs=6, unroll_length=8, total_steps=48),
+            "num_envs=6",
+        ),
+        (
+            lambda: make_train(
+                "CartPole-v1", DQN(batch_size=30), num_envs=8, unroll_length=8, total_steps=64
+            ),
+            "batch_size=30",
+        ),
+        (
+            lambda: make_train(
+                jaxenvs.testing.Opaque(jaxenvs.make_vec("CartPole-v1", 8)),
+                unroll_length=8,
+                total_steps=64,
+            ),
+            "native",
+        ),
+        (
+            lambda: make_train(
+                "CartPole-v1", PPO(minibatches=16), num_envs=4, unroll_length=4, total_steps=64
+            ),
+            "16 equal minibatches",
+        ),
+    ],
+    ids=["instances", "batch", "host", "minibatches"],
+)
+def test_what_cannot_be_divided_is_refused(train, word):
+    with pytest.raises(TrainingError, match=word):
+        shard(train(), mesh())
