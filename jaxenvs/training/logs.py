@@ -1,0 +1,305 @@
+"""Metrics in files, row by row: CSV, JSON lines, TensorBoard, Weights & Biases.
+
+    with open_logs("runs/cartpole") as log:
+        log.write(2048, {"episode_return": 21.5})
+
+A row that was written survives the process; only the one that is being written can be lost.
+"""
+
+import csv
+import io
+import json
+import math
+import os
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from pathlib import Path
+from types import TracebackType
+from typing import Any, Protocol, Self
+
+import numpy as np
+
+from jaxenvs.errors import TrainingError, closest, missing_extra
+
+STEP = "step"  # the name of the first column
+CSV_FILE, JSON_LINES_FILE = "metrics.csv", "metrics.jsonl"
+
+
+class Log(Protocol):
+    """What takes rows of metrics."""
+
+    def write(self, step: int, metrics: Mapping[str, Any]) -> None:
+        """Writes a row: numbers by name, as of so many environment steps. NaN is no value."""
+
+    def close(self) -> None:
+        """Ends the log; nothing can be written any more."""
+
+
+class CSVLog:
+    """`metrics.csv`: a column for each name, empty where a row has no value.
+
+    A name that comes up later adds a column, for which the file is written anew.
+
+    Args:
+        log_dir: the folder.
+        resume_step: as in `open_logs`.
+    """
+
+    def __init__(self, log_dir: Path, resume_step: int | None = None) -> None:
+        self._path = log_dir / CSV_FILE
+        self._columns = [STEP]
+        rows: list[dict[str, str]] = []
+        if resume_step is not None and self._path.exists():
+            self._columns, rows = _kept(self._path, resume_step)
+        self._file = self._rewritten(rows)
+
+    def write(self, step: int, metrics: Mapping[str, Any]) -> None:
+        new = [name for name in metrics if name not in self._columns]
+        if new:
+            self._file.close()
+            _, rows = _read_csv(self._path)
+            self._columns += new
+            self._file = self._rewritten(rows)
+        row = {name: _text(value, "") for name, value in metrics.items()}
+        self._file.write(
+            _csv_line([{STEP: f"{int(step)}", **row}.get(x, "") for x in self._columns])
+        )
+        self._file.flush()
+
+    def close(self) -> None:
+        self._file.close()
+
+    def _rewritten(self, rows: list[dict[str, str]]) -> io.TextIOWrapper:
+        lines = [self._columns, *([row.get(x) or "" for x in self._columns] for row in rows)]
+        return _replaced(self._path, "".join(_csv_line(line) for line in lines))
+
+
+class JSONLinesLog:
+    """`metrics.jsonl`: an object a line, with null where there is no value.
+
+    Args:
+        log_dir: the folder.
+        resume_step: as in `open_logs`.
+    """
+
+    def __init__(self, log_dir: Path, resume_step: int | None = None) -> None:
+        path = log_dir / JSON_LINES_FILE
+        kept = ""
+        if resume_step is not None and path.exists():
+            kept = "".join(
+                line
+                for line in _whole_lines(path)
+                if (row := _parsed(line)) is not None and row.get(STEP, 0) <= resume_step
+            )
+        self._file = _replaced(path, kept)
+
+    def write(self, step: int, metrics: Mapping[str, Any]) -> None:
+        entries = {STEP: "", **{name: _text(value, "null") for name, value in metrics.items()}}
+        entries[STEP] = f"{int(step)}"
+        # JSON has no infinity, but every reader takes a number that is too large for one.
+        row = ", ".join(
+            f"{json.dumps(name)}: {text.replace('inf', '1e999')}" for name, text in entries.items()
+        )
+        self._file.write(f"{{{row}}}\n")
+        self._file.flush()
+
+    def close(self) -> None:
+        self._file.close()
+
+
+class TensorBoardLog:
+    """Event files for TensorBoard, by tensorboardX. What has no value is left out.
+
+    Args:
+        log_dir: the folder.
+        resume_step: as in `open_logs`; TensorBoard hides what lies beyond.
+
+    Raises:
+        MissingExtraError: tensorboardX is not installed.
+    """
+
+    def __init__(self, log_dir: Path, resume_step: int | None = None) -> None:
+        try:
+            from tensorboardX import SummaryWriter
+        except ImportError as error:
+            raise missing_extra("Logs for TensorBoard", "tensorboardX", "tensorboard") from error
+        if resume_step is None:
+            for old in log_dir.glob("events.out.tfevents.*"):
+                old.unlink()  # else two trainings would be drawn as one
+        purge_step = None if resume_step is None else resume_step + 1
+        self._writer = SummaryWriter(str(log_dir), purge_step=purge_step)
+
+    def write(self, step: int, metrics: Mapping[str, Any]) -> None:
+        for name, value in metrics.items():
+            if not math.isnan(value):
+                self._writer.add_scalar(name, float(value), int(step))
+        self._writer.flush()
+
+    def close(self) -> None:
+        self._writer.close()
+
+
+class WandbLog:
+    """A run of Weights & Biases, in the mode and project that its environment variables say.
+
+    Args:
+        log_dir: the folder; its name is the run's. The run's id is kept there, so that a resumed
+            training goes on in the same run.
+        resume_step: as in `open_logs`. What was sent cannot be taken back: rows that repeat a
+            step are dropped by Weights & Biases, until the training is beyond its last one.
+
+    Raises:
+        MissingExtraError: wandb is not installed.
+    """
+
+    def __init__(self, log_dir: Path, resume_step: int | None = None) -> None:
+        try:
+            import wandb  # pyright: ignore[reportMissingImports]
+        except ImportError as error:
+            raise missing_extra("Logs for Weights & Biases", "wandb", "wandb") from error
+        kept = log_dir / "wandb_id.txt"
+        known = kept.read_text().strip() if resume_step is not None and kept.exists() else None
+        self._run: Any = wandb.init(
+            dir=str(log_dir), name=log_dir.name, id=known, resume="allow" if known else None
+        )
+        kept.write_text(f"{self._run.id}\n")
+
+    def write(self, step: int, metrics: Mapping[str, Any]) -> None:
+        values = {name: float(x) for name, x in metrics.items() if not math.isnan(x)}
+        self._run.log(values, step=int(step))
+
+    def close(self) -> None:
+        self._run.finish()
+
+
+KINDS: dict[str, Callable[[Path, int | None], Log]] = {
+    "csv": CSVLog,
+    "jsonl": JSONLinesLog,
+    "tensorboard": TensorBoardLog,
+    "wandb": WandbLog,
+}
+
+
+class Logs:
+    """Several logs as one, and a context manager that closes them."""
+
+    def __init__(self, logs: Sequence[Log]) -> None:
+        self._logs = list(logs)
+
+    def write(self, step: int, metrics: Mapping[str, Any]) -> None:
+        """Writes a row into each."""
+        for log in self._logs:
+            log.write(step, metrics)
+
+    def close(self) -> None:
+        """Closes each."""
+        for log in self._logs:
+            log.close()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        traceback: TracebackType | None,
+    ) -> None:
+        self.close()
+
+
+def open_logs(
+    log_dir: str | Path,
+    kinds: Collection[str] = ("csv", "jsonl"),
+    *,
+    resume_step: int | None = None,
+) -> Logs:
+    """Opens logs of several kinds, which are written to as one.
+
+    Args:
+        log_dir: the folder, made if need be.
+        kinds: "csv", "jsonl", "tensorboard" (extra `tensorboard`), "wandb" (extra `wandb`).
+        resume_step: where a training goes on: rows up to this step are kept, later ones dropped,
+            since they will come again. None starts anew, in place of what is there.
+
+    Raises:
+        TrainingError: there is no such kind; the message names the closest.
+        MissingExtraError: the package that writes a kind is not installed.
+    """
+    for kind in kinds:
+        if kind not in KINDS:
+            raise TrainingError(
+                f'there is no log of the kind "{kind}".{closest(kind, KINDS)}'
+                f"  Choose among {', '.join(KINDS)}."
+            )
+    log_dir = Path(log_dir)
+    log_dir.mkdir(parents=True, exist_ok=True)
+    logs: list[Log] = []
+    try:
+        for kind in kinds:
+            logs.append(KINDS[kind](log_dir, resume_step))
+    except BaseException:
+        Logs(logs).close()
+        raise
+    return Logs(logs)
+
+
+def read_metrics(log_dir: str | Path) -> dict[str, np.ndarray]:
+    """What a `CSVLog` wrote: float64[rows] for each column, NaN where there is no value.
+
+    Raises:
+        TrainingError: the folder has no `metrics.csv`.
+    """
+    path = Path(log_dir) / CSV_FILE
+    if not path.is_file():
+        raise TrainingError(f'"{log_dir}" holds no {CSV_FILE}.  A training with logs writes one.')
+    columns, rows = _read_csv(path)
+    return {
+        name: np.array([float(row.get(name) or "nan") for row in rows], np.float64)
+        for name in columns
+    }
+
+
+def _text(value: Any, nothing: str) -> str:
+    """The shortest text that reads back as the same number of its own precision."""
+    number = value if isinstance(value, int) else np.asarray(value)[()]
+    if math.isnan(number):
+        return nothing
+    return f"{int(number)}" if isinstance(number, bool | np.bool_) else str(number)
+
+
+def _csv_line(fields: Sequence[str]) -> str:
+    text = io.StringIO()
+    csv.writer(text, lineterminator="\n").writerow(fields)
+    return text.getvalue()
+
+
+def _read_csv(path: Path) -> tuple[list[str], list[dict[str, str]]]:
+    """Columns and rows, without a last line that a crash cut."""
+    reader = csv.DictReader(_whole_lines(path))
+    rows = list(reader)
+    return list(reader.fieldnames or [STEP]), rows
+
+
+def _kept(path: Path, resume_step: int) -> tuple[list[str], list[dict[str, str]]]:
+    columns, rows = _read_csv(path)
+    return columns, [row for row in rows if int(row[STEP]) <= resume_step]
+
+
+def _whole_lines(path: Path) -> Iterator[str]:
+    with path.open(newline="") as file:
+        return iter([line for line in file if line.endswith("\n")])
+
+
+def _parsed(line: str) -> dict[str, Any] | None:
+    try:
+        return json.loads(line)
+    except json.JSONDecodeError:
+        return None
+
+
+def _replaced(path: Path, text: str) -> Any:
+    """Puts `text` in place of a file, all at once, and opens it to append."""
+    draft = path.with_name(f".{path.name}.draft")
+    draft.write_text(text, newline="")
+    os.replace(draft, path)
+    return path.open("a", newline="")

@@ -1,0 +1,193 @@
+import dataclasses
+import math
+import tomllib
+
+import flax.linen as nn
+import jax
+import pytest
+
+from jaxenvs.errors import TrainingError
+from jaxenvs.registry import registry
+from jaxenvs.training import GAE, PPO, ActorCritic, ActorTwinQ, PrioritisedReplay, Replay, VTrace
+from jaxenvs.training.config import ALGORITHMS, Config, _emitted, config_for, tuned
+from jaxenvs.training.extractors import ImpalaCNN, NatureCNN
+
+IDS = {"SAC": "Pendulum-v1", "TD3": "Pendulum-v1"}
+
+
+@pytest.mark.parametrize(
+    ("algorithm", "id"),
+    [*tuned(), *((name, IDS.get(name, "Acrobot-v1")) for name in ALGORITHMS)],
+)
+def test_what_is_tuned_is_for_a_registered_id_and_traces(algorithm, id):
+    config = config_for(algorithm, id)
+    assert id in registry
+    train = config.make_train()
+    rows = -(-train.num_updates // train.report_every)
+    assert 70 <= rows <= 500  # about 200, and no more than fit in a picture
+    result = jax.eval_shape(train, jax.random.key(config.seed))
+    assert result.metrics["episode_return"].shape == (rows,)
+
+
+def test_every_classic_control_id_is_tuned_for_ppo():
+    ids = {spec.id for spec in registry.values() if spec.family == "classic_control"}
+    assert ids <= {id for algorithm, id in tuned() if algorithm == "PPO"}
+
+
+def test_the_file_names_algorithms_alone():
+    from importlib.resources import files
+
+    tables = tomllib.loads((files("jaxenvs.training") / "tuned.toml").read_text())
+    assert set(tables) == set(ALGORITHMS)
+    assert all("default" in ids for ids in tables.values())
+
+
+def test_the_settings_of_an_id_are_those_of_the_task_whoever_hosts_it():
+    native, hosted = (config_for("ppo", f"{x}CartPole-v1") for x in ("", "gymnasium/"))
+    assert hosted == native.replace(id="gymnasium/CartPole-v1")
+    assert native.algorithm == "PPO" and native.make_algorithm().epochs == 10
+    other = config_for("PPO", "Unheard-v0")
+    assert other.settings == {} and (other.num_envs, other.unroll_length) == (64, 64)
+
+
+@pytest.mark.parametrize("algorithm", ALGORITHMS)
+def test_a_file_reads_back_as_what_was_written(tmp_path, algorithm):
+    config = config_for(algorithm, "CartPole-v1").replace(seed=7)
+    complete = config.complete()
+    for each in (config, complete):
+        assert Config.read(each.write(tmp_path / "new" / "config.toml")) == each
+    assert complete.complete() == complete
+    whole, partial = (each.make_algorithm() for each in (complete, config))
+    for field in dataclasses.fields(whole):
+        assert getattr(whole, field.name) == getattr(partial, field.name)
+    assert complete.make_actor() == config.make_actor()
+    assert set(complete.settings) >= {"learning_rate", "gamma"} and "type" in complete.storage
+
+
+@pytest.mark.parametrize(
+    "value",
+    [
+        *(True, 0, -5, 400_000, 10**20, 1.0, 1e-5, 2.5e300, -0.0, math.inf),
+        *("", 'a "quoted" \\ path\n\t\x00\x7f é 🚀', [], [1, 2], ["a", "b"], [[1.5], []]),
+        *({}, {"type": "MLP", "an odd key": {"hidden.sizes": [8]}}),
+    ],
+    ids=repr,
+)
+def test_every_kind_of_value_can_be_written(value):
+    assert tomllib.loads(f"x = {_emitted(value)}")["x"] == value
+
+
+def test_a_file_by_hand_may_leave_most_out(tmp_path):
+    path = tmp_path / "mine.toml"
+    path.write_text('id = "CartPole-v1"\nalgorithm = "dqn"\n[settings]\ngamma = 1\n')
+    config = Config.read(path)
+    assert config.algorithm == "DQN" and config.num_envs == 8
+    assert config.settings == {"gamma": 1.0}  # nothing tuned comes in
+
+
+def test_tables_name_parts_and_their_settings():
+    config = config_for("DQN", "CartPole-v1").with_settings(
+        {
+            "gamma": 1,
+            "actor.hidden_sizes": [32],
+            "actor.extractor": {
+                "image": {"type": "impalacnn", "channels": [4, 8]},
+                "other": "NatureCNN",
+            },
+            "storage.type": "prioritisedreplay",
+            "storage.capacity": 500,
+        }
+    )
+    actor, storage = config.make_actor(), config.make_storage()
+    assert isinstance(storage, PrioritisedReplay)
+    assert (storage.capacity, storage.n_step) == (500, 1)
+    assert actor.hidden_sizes == (32,)
+    assert actor.extractor == {"image": ImpalaCNN(channels=(4, 8)), "other": NatureCNN()}
+    changed = config.with_settings({"actor.extractor.image.features": 16, "gamma": None})
+    assert changed.make_actor().extractor["image"] == ImpalaCNN(channels=(4, 8), features=16)
+    assert changed.settings == config_for("DQN", "CartPole-v1").settings
+    assert type(config.with_settings({"storage.type": "Replay"}).make_storage()) is Replay
+    assert config_for("TD3", "Pendulum-v1").make_actor() == ActorTwinQ(policy="deterministic")
+
+
+@pytest.mark.parametrize(("memory", "cell"), [("gru", nn.GRUCell), ("LSTM", nn.OptimizedLSTMCell)])
+def test_a_memory_is_named_and_sized(memory, cell):
+    config = config_for("PPO", "CartPole-v1").with_settings({"actor.memory": memory})
+    assert config.make_actor().memory == cell(128)
+    sized = config.with_settings({"actor.memory_size": 16})
+    assert sized.make_actor().memory == cell(16)
+    assert sized.complete().actor["memory_size"] == 16
+    jax.eval_shape(sized.make_train().init, jax.random.key(0))
+
+
+def test_a_training_takes_other_parts_in_place_of_what_is_written():
+    config = config_for("PPO", "CartPole-v1")
+    actor, algorithm = ActorCritic(hidden_sizes=(8,)), PPO(minibatches=1)
+    train = config.make_train(
+        env="Acrobot-v1", actor=actor, algorithm=algorithm, storage=VTrace(), num_envs=3
+    )
+    assert train.env.num_envs == 3 and train.algorithm is algorithm
+    assert isinstance(train.storage, VTrace)
+    assert train.env.single_observation_space.shape == (6,)
+    assert isinstance(config.make_train().storage, GAE)
+
+
+@pytest.mark.parametrize(
+    ("changes", "words"),
+    [
+        ({"lerning_rate": 1.0}, ("PPO", '"lerning_rate"', 'Close: "learning_rate"')),
+        ({"epochs": "two"}, ('epochs="two"', "a whole number")),
+        ({"epochs": True}, ("epochs=True", "a whole number")),
+        ({"gamma": "high"}, ('gamma="high"', "a number")),
+        ({"anneal": 1}, ("anneal=1", "true or false")),
+        ({"shuffle": "cards"}, ('shuffle="cards"', '"steps" or "instances" or "time"')),
+        ({"actor.hidden_sizes": 64}, ("hidden_sizes=64", "a list of whole numbers")),
+        ({"actor.hidden_sizes": [6.4]}, ("hidden_sizes=[6.4]", "a list of whole numbers")),
+        ({"actor.activation": ["relu"]}, ("activation=['relu']", "a text")),
+        ({"actor.memory": "elephant"}, ('memory="elephant"', '"gru" or "lstm"')),
+        ({"actor.extractor": "NatureCN"}, ('"NatureCN"', 'Close: "NatureCNN"')),
+        ({"actor.extractor": 3}, ("extractor=3", "a name, or a table")),
+        ({"actor.extractor": {"type": "MLP", "hiden_sizes": [8]}}, ('Close: "hidden_sizes"',)),
+        ({"storage.type": "Reply"}, ('"Reply"', 'Close: "Replay"', "Choose one of")),
+        ({"storage.type": 3}, ("no storage 3",)),
+        ({"storage.capacity": 10}, ("GAE", '"capacity"')),
+        ({"network.size": 10}, ('"network.size"', "actor.NAME")),
+    ],
+    ids=str,
+)
+def test_a_setting_that_cannot_be_says_what_can(changes, words):
+    with pytest.raises(TrainingError) as refused:
+        config_for("PPO", "CartPole-v1").with_settings(changes)
+    assert all(word in str(refused.value) for word in words), str(refused.value)
+
+
+@pytest.mark.parametrize(
+    ("text", "word"),
+    [
+        (None, "no configuration at"),
+        ("id = ", "no TOML"),
+        ('id = "CartPole-v1"', "no algorithm"),
+        ('id = "CartPole-v1"\nalgorithm = 3', "algorithm=3"),
+        ('id = "CartPole-v1"\nalgorithm = "pp"', 'Close: "PPO"'),
+        ('id = "CartPole-v1"\nalgorithm = "ppo"\nnum_env = 3', 'Close: "num_envs"'),
+        ('id = "CartPole-v1"\nalgorithm = "ppo"\nnum_envs = 0', "num_envs=0"),
+        ('id = "CartPole-v1"\nalgorithm = "ppo"\nactor = "small"', 'actor="small"'),
+        ('id = "CartPole-v1"\nalgorithm = "ppo"\nseed = 1.5', "seed=1.5"),
+    ],
+)
+def test_a_file_that_cannot_be_is_named_with_its_mistake(tmp_path, text, word):
+    path = tmp_path / "mine.toml"
+    if text is not None:
+        path.write_text(text)
+    with pytest.raises(TrainingError) as refused:
+        Config.read(path)
+    assert word in str(refused.value) and "mine.toml" in str(refused.value)
+
+
+def test_rows_of_metrics_are_as_many_as_one_can_look_at():
+    config = Config("CartPole-v1", "PPO", num_envs=1, unroll_length=1, total_steps=1000)
+    assert config.rows_every() == 5
+    assert config.replace(total_steps=50_000).rows_every() == 250
+    assert config.replace(total_steps=7).rows_every() == 1
+    assert config.replace(total_steps=1009).rows_every() == 5  # a prime: the last row is shorter
+    assert config.replace(report_every=3).rows_every() == 3
