@@ -25,6 +25,10 @@ from jaxenvs.training.anakin import TrainResult as TrainResult
 from jaxenvs.training.anakin import make_train as make_train
 from jaxenvs.training.checkpoint import restore as restore
 from jaxenvs.training.checkpoint import save as save
+from jaxenvs.training.learner import Learner as Learner
+from jaxenvs.training.schemes import Scheme as Scheme
+from jaxenvs.training.schemes import central as central
+from jaxenvs.training.schemes import remote as remote
 from jaxenvs.training.sharded import ShardedTrain as ShardedTrain
 from jaxenvs.training.sharded import shard as shard
 from jaxenvs.training.storages import GAE as GAE

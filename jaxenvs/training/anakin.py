@@ -93,9 +93,9 @@ class Train:
     num_updates: int = struct.static()
     report_every: int = struct.static(1)
     on_update: OnUpdate | None = struct.static(None)
-    axis_name: str | None = struct.static(
-        None
-    )  # of the devices that do the same and learn together
+    axis_name: str | None = struct.static(None)  # of devices that do the same and learn together
+    collectors: int = struct.static(1)  # whose unrolls are learned from as one, side by side
+    learners: int = struct.static(1)  # that each do so, and share their gradients
 
     @property
     def parts(self) -> Parts:
@@ -104,7 +104,13 @@ class Train:
             networks=self.networks,
             storage=self.storage,
             num_updates=self.num_updates,
-            steps_per_update=self.unroll_length * self.env.num_envs * self._num_devices,
+            steps_per_update=(
+                self.unroll_length
+                * self.env.num_envs
+                * self.collectors
+                * self.learners
+                * self._num_devices
+            ),
             axis_name=self.axis_name,
         )
 
@@ -114,9 +120,17 @@ class Train:
 
     def init(self, key: chex.PRNGKey) -> LearnerState:
         """Draws the weights and resets the environments."""
-        key, network_key, reset_key = jax.random.split(key, 3)
+        key, reset_key = jax.random.split(key)
+        return self.init_learner(key, self.init_collector(self._own(reset_key)))
+
+    def init_collector(self, key: chex.PRNGKey) -> Collector:
+        """Resets the environments."""
+        return start(self.parts, self.env, key)
+
+    def init_learner(self, key: chex.PRNGKey, collector: Collector) -> LearnerState:
+        """Draws the weights, for instances such as those of `collector`."""
+        key, network_key = jax.random.split(key)
         parts, algorithm = self.parts, self.algorithm
-        collector = start(parts, self.env, self._own(reset_key))
         features = self.networks.features(collector.observation)
         params = algorithm.initial_params(self.networks, network_key, features)
         observation_statistics = return_statistics = None
@@ -146,16 +160,8 @@ class Train:
             Behaviour.of(learner_state), learner_state.collector, self._own(collect_key)
         )
         learner_state = learner_state.replace(collector=collector)
-        learner_state, losses = self.algorithm.learn(
-            self.parts, learner_state, unroll, self._own(learn_key)
-        )
-        learner_state = learner_state.replace(key=key, updates=learner_state.updates + 1)
-        steps = learner_state.updates * self.parts.steps_per_update
-        return learner_state, {
-            **episode_metrics(unroll, self.axis_name),
-            "steps": steps.astype(jnp.float32),
-            **losses,
-        }
+        learner_state, metrics = self.learn(learner_state, unroll, self._own(learn_key))
+        return learner_state.replace(key=key), metrics
 
     def collect(
         self, behaviour: Behaviour, collector: Collector, key: chex.PRNGKey
@@ -164,6 +170,19 @@ class Train:
         return collect(
             self.algorithm, self.parts, self.env, behaviour, collector, self.unroll_length, key
         )
+
+    def learn(
+        self, learner_state: LearnerState, unroll: Unroll, key: chex.PRNGKey
+    ) -> tuple[LearnerState, dict[str, jax.Array]]:
+        """Learns from an unroll, of all collectors side by side; returns the metrics of it."""
+        learner_state, losses = self.algorithm.learn(self.parts, learner_state, unroll, key)
+        learner_state = learner_state.replace(updates=learner_state.updates + 1)
+        steps = learner_state.updates * self.parts.steps_per_update
+        return learner_state, {
+            **episode_metrics(unroll, self.axis_name),
+            "steps": steps.astype(jnp.float32),
+            **losses,
+        }
 
     def resume(self, learner_state: LearnerState, num_updates: int) -> TrainResult:
         """Does `num_updates` more updates; metrics are those of `report_every` updates together."""
@@ -209,7 +228,12 @@ class Train:
         _, unroll = jax.eval_shape(
             self.collect, Behaviour.of(learner_state), learner_state.collector, learner_state.key
         )
-        return unroll.transition
+
+        def side_by_side(x: Any) -> Any:
+            shape = (x.shape[0], x.shape[1] * self.collectors, *x.shape[2:])
+            return jax.ShapeDtypeStruct(shape, x.dtype)
+
+        return jax.tree.map(side_by_side, unroll.transition)
 
 
 def make_train(
@@ -263,7 +287,7 @@ def make_train(
     storage = algorithm.default_storage() if storage is None else storage
     _check_type("actor", actor, Actor)
     _check_type("storage", storage, Storage)
-    env = _resolve(env, num_envs)
+    env = resolve(env, num_envs)
     steps_per_update = env.num_envs * _positive("unroll_length", unroll_length)
     networks = actor.build(env.single_observation_space, env.single_action_space)
     algorithm.check(networks, storage)
@@ -282,7 +306,8 @@ def make_train(
     )
 
 
-def _resolve(env: VectorEnv | Environment | str, num_envs: int | None) -> VectorEnv:
+def resolve(env: VectorEnv | Environment | str, num_envs: int | None) -> VectorEnv:
+    """The vectorised environment that `make_train` was given, or is to make."""
     if isinstance(env, str | Environment):
         if num_envs is None:
             raise TrainingError("make_train got no num_envs.  Pass num_envs=64, for instance.")

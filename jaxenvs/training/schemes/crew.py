@@ -1,0 +1,157 @@
+"""Workers, wherever they are: calls that return at once, and waiting for what they answer."""
+
+import abc
+import concurrent.futures
+import contextlib
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
+
+import jax
+
+from jaxenvs.errors import missing_extra
+
+
+class Crew(abc.ABC):
+    """Some workers. A call returns a future; each worker answers in the order of its calls."""
+
+    size: int
+
+    @abc.abstractmethod
+    def call(self, worker: int, method: str, *arguments: Any) -> Any:
+        """Has `worker` call one of its methods; returns a future."""
+
+    @abc.abstractmethod
+    def hurry(self, worker: int) -> None:
+        """Tells `worker`, in the midst of a call, to end it as soon as it may."""
+
+    @abc.abstractmethod
+    def result(self, future: Any) -> Any:
+        """Waits for an answer. What was raised over there is raised here."""
+
+    @abc.abstractmethod
+    def first(self, futures: Sequence[Any], timeout: float | None = None) -> Any | None:
+        """Waits until one of them has its answer, and returns that one; None after `timeout` s."""
+
+    @abc.abstractmethod
+    def close(self) -> None:
+        """Ends the workers."""
+
+    def all(self, method: str, *arguments: Any) -> list[Any]:
+        """The answers of all workers to one call."""
+        futures = [self.call(worker, method, *arguments) for worker in range(self.size)]
+        return [self.result(future) for future in futures]
+
+
+class Threads(Crew):
+    """A thread for each worker. XLA computes without Python's lock, and so do pools wait."""
+
+    def __init__(
+        self, make_worker: Callable[[int], Any], size: int, devices: Sequence[Any] | None
+    ) -> None:
+        self.size = size
+        self._devices = [None] * size
+        if devices:
+            self._devices = [devices[i % len(devices)] for i in range(size)]
+        self._threads = [
+            concurrent.futures.ThreadPoolExecutor(1, thread_name_prefix=f"jaxenvs-worker-{i}")
+            for i in range(size)
+        ]
+        self._workers: list[Any] = [None] * size
+        try:
+            making = [self._submit(i, self._make, make_worker, i) for i in range(size)]
+            for future in making:
+                future.result()
+        except BaseException:
+            self.close()
+            raise
+
+    def call(self, worker: int, method: str, *arguments: Any) -> Any:
+        return self._submit(worker, getattr(self._workers[worker], method), *arguments)
+
+    def hurry(self, worker: int) -> None:
+        self._workers[worker].hurry()
+
+    def result(self, future: Any) -> Any:
+        return future.result()
+
+    def first(self, futures: Sequence[Any], timeout: float | None = None) -> Any | None:
+        done, _ = concurrent.futures.wait(
+            futures, timeout, return_when=concurrent.futures.FIRST_COMPLETED
+        )
+        return next((future for future in futures if future in done), None)
+
+    def close(self) -> None:
+        for worker, thread in zip(self._workers, self._threads, strict=True):
+            if worker is not None:
+                worker.hurry()
+            thread.shutdown(wait=True, cancel_futures=True)
+        for worker in self._workers:
+            if worker is not None:
+                worker.close()
+        self._workers = [None] * self.size
+
+    def _make(self, make_worker: Callable[[int], Any], index: int) -> None:
+        self._workers[index] = make_worker(index)
+
+    def _submit(self, worker: int, function: Callable[..., Any], *arguments: Any) -> Any:
+        device = self._devices[worker]
+
+        def run() -> Any:
+            place = contextlib.nullcontext() if device is None else jax.default_device(device)
+            with place:
+                moved = arguments if device is None else jax.device_put(arguments, device)
+                return function(*moved)
+
+        return self._threads[worker].submit(run)
+
+
+class RayActors(Crew):
+    """A Ray actor for each worker. Ray makes one that died anew, and calls it again."""
+
+    def __init__(
+        self, make_worker: Callable[[int], Any], size: int, resources: Mapping[str, Any]
+    ) -> None:
+        try:
+            import ray
+        except ImportError as error:
+            raise missing_extra("Workers with resources of a cluster", "ray", "ray") from error
+        self._ray, self.size = ray, size
+        if not ray.is_initialized():
+            ray.init(include_dashboard=False, log_to_driver=False)
+        # Two calls at a time, so that a worker can be told to hurry; never two of the others.
+        settings = {"max_restarts": -1, "max_task_retries": -1, "max_concurrency": 2}
+        actor: Any = ray.remote(**{**settings, **resources})(_Actor)
+        self._actors: list[Any] = [actor.remote(make_worker, index) for index in range(size)]
+
+    def call(self, worker: int, method: str, *arguments: Any) -> Any:
+        return self._actors[worker].call.remote(method, *jax.device_get(arguments))
+
+    def hurry(self, worker: int) -> None:
+        self._actors[worker].call.remote("hurry")
+
+    def result(self, future: Any) -> Any:
+        return self._ray.get(future)
+
+    def first(self, futures: Sequence[Any], timeout: float | None = None) -> Any | None:
+        ready, _ = self._ray.wait(list(futures), num_returns=1, timeout=timeout)
+        return ready[0] if ready else None
+
+    def close(self) -> None:
+        for actor in self._actors:
+            self._ray.kill(actor)
+        self._actors = []
+
+
+class _Actor:
+    def __init__(self, make_worker: Callable[[int], Any], index: int) -> None:
+        self._worker = make_worker(index)
+
+    def call(self, method: str, *arguments: Any) -> Any:
+        return jax.device_get(getattr(self._worker, method)(*arguments))
+
+
+def recruit(make_worker: Callable[[int], Any], size: int, resources: Any) -> Crew:
+    """The workers that `remote(size, resources=resources)` asks for."""
+    if isinstance(resources, Mapping):
+        return RayActors(make_worker, size, resources)
+    return Threads(make_worker, size, resources)

@@ -1,0 +1,289 @@
+"""What drives a training: one program, or a learner with its workers."""
+
+import abc
+import dataclasses
+import functools
+from time import perf_counter as _now
+from typing import Any
+
+import jax
+import numpy as np
+
+from jaxenvs.bridge.xla import HostEnv
+from jaxenvs.core import Environment
+from jaxenvs.training.algorithms.base import Algorithm, Behaviour
+from jaxenvs.training.anakin import Train
+from jaxenvs.training.schemes.crew import recruit
+from jaxenvs.training.schemes.scheme import Central, Remote, Scheme
+from jaxenvs.training.schemes.workers import (
+    Plan,
+    apply_gradients,
+    init_learner,
+    learns,
+    with_algorithm,
+)
+from jaxenvs.training.sharded import ShardedTrain, shard
+from jaxenvs.training.types import LearnerState, Unroll, Weights
+
+Metrics = dict[str, float]
+
+
+class Engine(abc.ABC):
+    """A training under way."""
+
+    train: Any  # a `Train` or a `ShardedTrain`
+    learner_state: LearnerState
+
+    @abc.abstractmethod
+    def step(self) -> Metrics:
+        """Goes on by one update, or as many as are reported together."""
+
+    @abc.abstractmethod
+    def close(self) -> None:
+        """Ends workers and hosted environments."""
+
+    def restored(self, learner_state: LearnerState) -> None:
+        """Goes on from another state, such as one that was saved."""
+        self.learner_state = learner_state
+
+    @abc.abstractmethod
+    def change(self, algorithm: Algorithm) -> None:
+        """Goes on with other hyper-parameters."""
+
+
+class Fused(Engine):
+    """Everything in one program, of one device or of several."""
+
+    def __init__(self, plan: Plan, mesh: jax.sharding.Mesh | None, report_every: int) -> None:
+        changes: dict[str, Any] = {"report_every": report_every}
+        train = plan.train
+        if mesh is not None:  # instances are counted for each device
+            env: Any = dataclasses.replace(train.env, num_envs=train.env.num_envs * mesh.size)  # pyright: ignore[reportArgumentType]
+            changes |= {"env": env, "learners": 1, "algorithm": plan.scheme.algorithm}
+        train = dataclasses.replace(train, **changes)  # pyright: ignore[reportArgumentType]
+        self.train = train if mesh is None else shard(train, mesh)
+        self.learner_state = jax.jit(self.train.init)(plan.key(2))
+        self._report_every = report_every
+
+    def step(self) -> Metrics:
+        left = self.train.num_updates - int(self.learner_state.updates)
+        number = min(self._report_every, max(left, 1))
+        result = _resume(self.train, self.learner_state, number)
+        self.learner_state = result.learner_state
+        return {name: float(rows[-1]) for name, rows in result.metrics.items()}
+
+    def change(self, algorithm: Algorithm) -> None:
+        if isinstance(self.train, ShardedTrain):
+            part = with_algorithm(self.train.train, algorithm.divided(self.train.mesh.size))
+            self.train = dataclasses.replace(self.train, train=part)  # pyright: ignore[reportArgumentType]
+        else:
+            self.train = with_algorithm(self.train, algorithm)
+
+    def close(self) -> None:
+        env = self.train.env if isinstance(self.train, Train) else None
+        if isinstance(env, HostEnv):
+            env.close()
+
+
+class CentralGradients(Engine):
+    """A learner that computes the gradients itself, on what its workers collect."""
+
+    def __init__(self, plan: Plan) -> None:
+        self.train = plan.train
+        self.learner_state = init_learner(plan.train, plan.key(2))
+        self._plan, self._source = plan, plan.source(0)
+
+    def step(self) -> Metrics:
+        start, waited, collected = _now(), self._source.waited, self._source.collected
+        state = self.learner_state
+        number = int(state.updates)
+        unroll = self._source.next(Behaviour.of(state), number)
+        learning, key = _now(), self._plan.key(4, number)
+        storage, state = state.storage, state.replace(storage=())
+        self.learner_state, metrics = _learn(self.train, state, storage, unroll, key)
+        metrics = {name: float(value) for name, value in jax.device_get(metrics).items()}
+        seconds = _now() - start
+        return metrics | {
+            "collection_lag": self._source.lag,
+            "waiting_share": (self._source.waited - waited) / seconds,
+            "collection_seconds": self._source.collected - collected,
+            "learning_share": (_now() - learning) / seconds,
+        }
+
+    def change(self, algorithm: Algorithm) -> None:
+        self.train = with_algorithm(self.train, algorithm)
+        self._source.change(algorithm)
+
+    def close(self) -> None:
+        self._source.close()
+
+
+class RemoteGradients(Engine):
+    """A learner that applies the gradients that its workers compute."""
+
+    def __init__(self, plan: Plan) -> None:
+        gradients: Any = plan.scheme.gradients
+        self.train = plan.train
+        self.learner_state = init_learner(plan.train, plan.key(2)).replace(storage=())
+        self._is_synchronous = gradients.sync
+        self._is_decentralised = plan.scheme.update == "decentralised"
+        self._crew = recruit(functools.partial(learns, plan), gradients.n, gradients.resources)
+        self._pending: dict[Any, tuple[int, int]] = {}  # futures: whose, and as of which step
+
+    def step(self) -> Metrics:
+        start = _now()
+        news, losses, times = self._together() if self._is_synchronous else self._in_turn()
+        state = self.learner_state
+        self.learner_state = state.replace(updates=state.updates + 1)
+        steps = int(self.learner_state.updates) * self.train.parts.steps_per_update
+        seconds = _now() - start
+        shares = {f"{name}_share": spent / seconds for name, spent in times.items()}
+        return _episodes(news) | _means(losses) | shares | {"steps": float(steps)}
+
+    def _together(self) -> Any:
+        """All workers compute each gradient with the same weights."""
+        crew, algorithm = self._crew, self.train.algorithm
+        times, updates = dict.fromkeys(("collection", "gradients", "update"), 0.0), self._updates
+        start = _now()
+        news = crew.all("begin", self._weights, updates)
+        times["collection"], all_losses = _now() - start, []
+        for _ in range(algorithm.gradient_steps_per_update):
+            start = _now()
+            weights = None if self._is_decentralised else self._weights
+            answers = crew.all("gradient", weights, updates)
+            computed = _now()
+            times["gradients"] += computed - start
+            if any(gradients is None for gradients, _ in answers):
+                break
+            gradients, losses = zip(*answers, strict=True)
+            mean = _mean(list(gradients))
+            if self._is_decentralised:  # here they are applied to what is reported and saved
+                crew.all("apply", mean)
+            self._apply(mean)
+            times["update"] += _now() - computed
+            all_losses += losses
+            if algorithm.may_stop and bool(algorithm.is_enough(_mean(list(losses)))):
+                break
+        return news, all_losses, times
+
+    def _in_turn(self) -> Any:
+        """Each gradient is applied as it comes, and its worker goes on with what came of it."""
+        crew, times = self._crew, dict.fromkeys(("waiting", "update"), 0.0)
+        number = self.train.algorithm.gradient_steps_per_update * crew.size
+        all_news, all_losses, lags = [], [], []
+        for worker in set(range(crew.size)) - {worker for worker, _ in self._pending.values()}:
+            self._send(worker)
+        for _ in range(number):
+            start = _now()
+            future = crew.first(list(self._pending))
+            worker, as_of = self._pending.pop(future)
+            gradients, losses, news = crew.result(future)
+            came = _now()
+            if gradients is not None:
+                lags.append(self._gradient_steps - as_of)
+                self._apply(gradients)
+                all_losses.append(losses)
+            self._send(worker)
+            all_news += [news] if news else []
+            times["waiting"] += came - start
+            times["update"] += _now() - came
+        for news in all_news:
+            news["gradient_lag"] = float(np.mean(lags)) if lags else 0.0
+        return all_news, all_losses, times
+
+    def _send(self, worker: int) -> None:
+        future = self._crew.call(worker, "next_gradient", self._weights, self._updates)
+        self._pending[future] = worker, self._gradient_steps
+
+    def _apply(self, gradients: Any) -> None:
+        weights = apply_gradients(self.train, self._weights, gradients)
+        self.learner_state = self.learner_state.replace(weights=weights)
+
+    @property
+    def _weights(self) -> Weights:
+        return self.learner_state.weights
+
+    @property
+    def _updates(self) -> int:
+        return int(self.learner_state.updates)
+
+    @property
+    def _gradient_steps(self) -> int:
+        return int(self._weights.gradient_steps)
+
+    def change(self, algorithm: Algorithm) -> None:
+        if self._is_synchronous:
+            algorithm = algorithm.divided(self._crew.size)
+        self.train = with_algorithm(self.train, algorithm)
+        self._crew.all("change", algorithm)
+
+    def close(self) -> None:
+        self._crew.close()
+
+
+def engine_for(scheme: Scheme, total_steps: int, seed: int, report_every: int) -> Engine:
+    """What the scheme asks for."""
+    plan = Plan(scheme=scheme, total_steps=total_steps, seed=seed)
+    if scheme.is_fused:
+        return Fused(plan, None, report_every)
+    if isinstance(scheme.gradients, Central):
+        return CentralGradients(plan)
+    if _fits_devices(scheme):
+        number = scheme.gradients.n
+        mesh = jax.make_mesh((number,), ("learners",), devices=jax.local_devices()[:number])
+        return Fused(plan, mesh, report_every)
+    return RemoteGradients(plan)
+
+
+def _fits_devices(scheme: Scheme) -> bool:
+    """Whether synchronous workers may be devices that one program runs on."""
+    is_native = isinstance(scheme.env, Environment)
+    if isinstance(scheme.env, str):
+        from jaxenvs.factory import is_hosted
+
+        is_native = not is_hosted(scheme.env)
+    gradients = scheme.gradients
+    return (
+        is_native
+        and isinstance(scheme.collection, Central)
+        and isinstance(gradients, Remote)
+        and gradients.sync
+        and gradients.resources is None
+        and gradients.n <= len(jax.local_devices())
+    )
+
+
+@functools.partial(jax.jit, static_argnames="number")
+def _resume(train: Any, learner_state: LearnerState, number: int) -> Any:
+    return train.resume(learner_state, number)
+
+
+@functools.partial(jax.jit, donate_argnames="storage")
+def _learn(train: Train, state: Any, storage: Any, unroll: Unroll, key: Any) -> Any:
+    return train.learn(state.replace(storage=storage), unroll, key)
+
+
+@jax.jit
+def _mean(trees: list[Any]) -> Any:
+    return jax.tree.map(lambda *leaves: sum(leaves[1:], leaves[0]) / len(leaves), *trees)
+
+
+def _means(losses: list[Any]) -> Metrics:
+    return {name: float(value) for name, value in _mean(losses).items()} if losses else {}
+
+
+def _episodes(news: list[dict[str, Any]]) -> Metrics:
+    """What several unrolls brought, as one: means over episodes, and over lags."""
+    if not news:
+        return {}
+    counts = np.array([each["episode_count"] for each in news], float)
+    metrics = {"episode_count": float(counts.sum())}
+    for name in news[0]:
+        values = np.array([each[name] for each in news], float)
+        if name in ("episode_return", "episode_length"):
+            total = counts.sum()
+            finished = np.nansum(values * counts)
+            metrics[name] = float(finished / total) if total else float("nan")
+        elif name != "episode_count":
+            metrics[name] = float(values.mean())
+    return metrics

@@ -1,0 +1,141 @@
+"""What is done where: collection, gradients and updates, centrally or by workers."""
+
+import dataclasses
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any, Literal
+
+from jaxenvs.core import Environment, VectorEnv
+from jaxenvs.errors import TrainingError
+from jaxenvs.training.actors.base import Actor
+from jaxenvs.training.algorithms.base import Algorithm
+from jaxenvs.training.algorithms.ppo import PPO
+from jaxenvs.training.storages.base import Storage
+
+Resources = Sequence[Any] | Mapping[str, Any] | None
+MakesEnv = Callable[[], "VectorEnv | Environment | str"]
+
+
+@dataclasses.dataclass(frozen=True)
+class Central:
+    """Done by the learner itself."""
+
+    n = 1
+    sync = True
+    resources = None
+
+
+@dataclasses.dataclass(frozen=True)
+class Remote:
+    """Done by `n` workers, see `remote`."""
+
+    n: int
+    sync: bool
+    resources: Resources
+
+
+def central() -> Central:
+    """The operation is done by the learner itself."""
+    return Central()
+
+
+def remote(n: int, *, sync: bool = True, resources: Resources = None) -> Remote:
+    """The operation is done by `n` workers.
+
+    Args:
+        n: how many.
+        sync: whether all are waited for; else each one's result is used as it comes, while the
+            others go on with the weights that they were given last.
+        resources: None makes them threads of this process, on the default device; a sequence of
+            devices makes them threads on these devices in turn; a mapping such as {"num_cpus": 1}
+            makes them Ray actors, each with so much of the cluster (needs the extra `ray`).
+
+    Raises:
+        TrainingError: `n` is no number from 1 on.
+    """
+    if not isinstance(n, int) or isinstance(n, bool) or n < 1:
+        raise TrainingError(f"remote got n={n!r}; it takes a number of workers, from 1 on.")
+    return Remote(n=n, sync=sync, resources=resources)
+
+
+@dataclasses.dataclass(frozen=True)
+class Scheme:
+    """A training's parts, and where each operation runs.
+
+    Every worker that computes gradients has its own group of workers that collect, and its own
+    storage. So with collection=remote(c) and gradients=remote(g) there are g times c collectors.
+
+    Raises:
+        TrainingError: the choices contradict each other; the message says which.
+    """
+
+    env: VectorEnv | Environment | str | MakesEnv  # a function is called by each collector
+    algorithm: Algorithm = dataclasses.field(default_factory=PPO)
+    actor: Actor | None = None  # None: the algorithm's
+    storage: Storage | None = None  # None: the algorithm's
+    num_envs: int | None = None  # instances of each collector; of a `VectorEnv` its own number
+    unroll_length: int = 32  # steps of each instance at a time
+    collection: Central | Remote = dataclasses.field(default_factory=central)
+    gradients: Central | Remote = dataclasses.field(default_factory=central)
+    update: Literal["centralised", "decentralised"] = "centralised"
+    fraction_workers: float = 1.0  # of synchronous collectors that are waited for
+    fraction_samples: float = 1.0  # of its unroll that each of the others must have
+
+    def __post_init__(self) -> None:
+        problems = list(self._problems())
+        if problems:
+            raise TrainingError("the scheme contradicts itself:\n  " + "\n  ".join(problems))
+
+    @property
+    def is_fused(self) -> bool:
+        """Whether everything is one program of one device."""
+        return isinstance(self.collection, Central) and isinstance(self.gradients, Central)
+
+    def _problems(self) -> Any:
+        for name in ("collection", "gradients"):
+            place = getattr(self, name)
+            if not isinstance(place, Central | Remote):
+                yield f"{name}={place!r} is none of central() and remote(n)."
+                return
+        if self.update not in ("centralised", "decentralised"):
+            yield f'update="{self.update}"; choose "centralised" or "decentralised".'
+        if self.update == "decentralised" and not (
+            isinstance(self.gradients, Remote) and self.gradients.sync
+        ):
+            yield (
+                'update="decentralised" averages the gradients of synchronous workers, but'
+                f" gradients={_named(self.gradients)}.  Pass gradients=remote(n, sync=True), or"
+                ' update="centralised".'
+            )
+        for name in ("fraction_workers", "fraction_samples"):
+            if not 0 < getattr(self, name) <= 1:
+                yield f"{name}={getattr(self, name)}; it is a share above 0, and 1 at most."
+        is_early = self.fraction_workers < 1 or self.fraction_samples < 1
+        if is_early and not (isinstance(self.collection, Remote) and self.collection.sync):
+            yield (
+                "fraction_workers and fraction_samples end synchronous collection early, but"
+                f" collection={_named(self.collection)}.  Pass collection=remote(n, sync=True)."
+            )
+        if self.unroll_length < 1:
+            yield f"unroll_length={self.unroll_length}; it must be at least 1."
+        if isinstance(self.env, VectorEnv) and self.collection.n * self.gradients.n > 1:
+            yield (
+                f"env is one VectorEnv for {self.collection.n * self.gradients.n} collectors."
+                "  Pass an id, a single environment, or a function that makes one for each."
+            )
+        normalises = [
+            name
+            for name in ("normalise_observations", "normalise_rewards")
+            if getattr(self.algorithm, name, False)
+        ]
+        if normalises and isinstance(self.gradients, Remote):
+            yield (
+                f"{' and '.join(normalises)} keep statistics, which workers that compute gradients"
+                " would each have for themselves.  Wrap the environment in NormalizeObservation or"
+                " NormalizeReward, compute gradients centrally, or use `shard`."
+            )
+
+
+def _named(place: Central | Remote) -> str:
+    if isinstance(place, Central):
+        return "central()"
+    return f"remote({place.n}, sync={place.sync})"
