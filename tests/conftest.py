@@ -29,6 +29,7 @@ if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
 import hypothesis  # noqa: E402
 import jax  # noqa: E402
 import pytest  # noqa: E402
+from jax._src import compiler  # noqa: E402  # nothing public chooses this for all programs
 
 jax.config.update("jax_numpy_rank_promotion", "raise")
 jax.config.update("jax_numpy_dtype_promotion", "strict")
@@ -37,6 +38,36 @@ jax.config.update("jax_numpy_dtype_promotion", "strict")
 hypothesis.settings.register_profile("local", deadline=None, max_examples=20)
 hypothesis.settings.register_profile("ci", deadline=None, max_examples=20, derandomize=True)
 hypothesis.settings.load_profile("ci" if os.environ.get("CI") else "local")
+
+
+# A test runs a program for a moment, and most of its time is the compiler's. So it does without
+# optimisations, and without emitters that are slow themselves, where there are others (jax 0.10).
+# What it computes is the same but for the rounding of floats. Tests that are about the bits or the
+# speed of what users get are marked `optimized`; other processes compile as users do too.
+QUICK_TO_COMPILE = {
+    "xla_backend_optimization_level": 0,
+    "xla_llvm_disable_expensive_passes": True,
+    **({"xla_cpu_use_fusion_emitters": False} if jax.__version_info__ < (0, 11) else {}),
+}
+_get_compile_options, _is_quick = compiler.get_compile_options, True
+
+
+def _compile_options(*args, env_options_overrides=None, **kwargs):
+    chosen = {**(QUICK_TO_COMPILE if _is_quick else {}), **(env_options_overrides or {})}
+    return _get_compile_options(*args, env_options_overrides=chosen, **kwargs)
+
+
+compiler.get_compile_options = _compile_options
+
+
+@pytest.hookimpl(tryfirst=True)
+def pytest_runtest_setup(item):
+    """Before the fixtures, which compile too."""
+    global _is_quick
+    is_quick = item.get_closest_marker("optimized") is None
+    if is_quick != _is_quick:
+        _drop_programs()
+    _is_quick = is_quick
 
 
 # Packages of extras, which a page may need and the tests can do without.
@@ -55,6 +86,10 @@ def _programs_are_dropped():
     together exceed; XLA then dies of a segmentation fault.
     """
     yield
+    _drop_programs()
+
+
+def _drop_programs():
     programs = sys.modules.get("jaxenvs.faces._programs")
     if programs is not None:
         programs._cached_programs.cache_clear()

@@ -80,6 +80,7 @@ PROGRAM = """
 """
 
 
+@pytest.mark.optimized
 def test_a_fresh_process_goes_on_bit_for_bit(tmp_path):
     env = jaxenvs.make_vec("CartPole-v1", 8, stagger=30)
     state = jaxenvs.rollout(env, None, 25, KEY).state

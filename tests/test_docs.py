@@ -40,6 +40,7 @@ def names():
     }
 
 
+@pytest.mark.optimized
 @pytest.mark.parametrize("module", MODULES)
 def test_the_examples_of_a_module_are_true(module, names, monkeypatch, tmp_path):
     monkeypatch.chdir(tmp_path)

@@ -8,6 +8,8 @@ import scipy.stats
 
 from jaxenvs.numerics import rounded, sincos, uniform, wrap_angle
 
+pytestmark = pytest.mark.optimized
+
 enable_x64 = jax.enable_x64 if hasattr(jax, "enable_x64") else jax.experimental.enable_x64
 
 

@@ -35,6 +35,7 @@ def test_a_policy_that_fails_is_told_and_exits_with_1(brief, tmp_path, capsys):
         assert gif.n_frames > 3
 
 
+@pytest.mark.optimized
 @pytest.mark.slow
 def test_the_demonstration_solves_cartpole_here_and_in_gymnasium(brief, tmp_path, capsys):
     assert demo.main(["--output", f"{tmp_path}"]) == 0

@@ -124,6 +124,7 @@ def test_instances_of_a_batch_go_their_own_ways():
     assert env.step([GO_ON] * 4).mid().all()
 
 
+@pytest.mark.optimized
 def test_a_batch_does_what_its_instances_do_alone():
     seeds, actions = [5, 9, 2], np.random.default_rng(0).integers(2, size=(80, 3), dtype=np.int32)
     batch = jaxenvs.make_dm("CartPole-v1", 3, seed=seeds, time_limit=15)
@@ -144,6 +145,7 @@ def test_a_batch_does_what_its_instances_do_alone():
     assert cut and fell
 
 
+@pytest.mark.optimized
 def test_a_batch_is_what_the_native_environment_gives():
     env = jaxenvs.make_dm("CartPole-v1", 2, seed=3)
     native = jaxenvs.make_vec("CartPole-v1", 2, autoreset="next_step")

@@ -66,6 +66,7 @@ def state_of(id, observation):
     return x
 
 
+@pytest.mark.optimized
 @pytest.mark.parametrize("id", IDS)
 def test_every_step_of_an_episode_is_gymnasium_s_own(id):
     env, reference = jaxenvs.make_gym(id), gymnasium.make(id)
@@ -100,6 +101,7 @@ def episode(env, seed=None, steps=6):
     return np.stack(observations)
 
 
+@pytest.mark.optimized
 def test_a_seed_gives_the_trajectory_that_it_gives_in_a_batch():
     env, batch = jaxenvs.make_gym("CartPole-v1"), jaxenvs.make_gym("CartPole-v1", num_envs=3)
     ours = episode(env, seed=7)
@@ -458,6 +460,7 @@ def test_tensors_go_in_and_out():
     assert cartpole.step(torch.tensor(1))[0].shape == (4,)
 
 
+@pytest.mark.optimized
 def test_keys_of_the_first_step_are_those_of_the_native_environment():
     native = jaxenvs.vectorize(Counter(), 1, autoreset="disabled")
     key = jax.vmap(jax.random.key)(jnp.array([11]))

@@ -47,6 +47,7 @@ def play(envs, actions, seed=0):
 # The jitted path
 
 
+@pytest.mark.optimized
 @pytest.mark.parametrize("mode", MODES)
 @pytest.mark.parametrize("num_envs", [PACKED, MANY_PACKED, AS_ARRAYS])
 def test_it_gives_what_the_jitted_path_gives_bit_for_bit(num_envs, mode):
@@ -82,6 +83,7 @@ def test_it_gives_what_the_jitted_path_gives_bit_for_bit(num_envs, mode):
     assert num_done
 
 
+@pytest.mark.optimized
 @pytest.mark.parametrize("num_envs", [1, 9])
 @pytest.mark.parametrize("id", CLASSIC)
 def test_every_environment_gives_the_bits_of_the_jitted_path(id, num_envs):
@@ -120,6 +122,7 @@ def test_nested_observations_and_keys_in_the_state_cross_too(layout, mode):
     assert seen > 0 or mode == "next_step"
 
 
+@pytest.mark.optimized
 def test_wrappers_run_inside_the_step():
     stack = [wrappers.TimeAwareObservation, lambda env: wrappers.FrameStackObservation(env, 3)]
     envs = jaxenvs.make_gym("CartPole-v1", 4, wrappers=stack, autoreset_mode="same_step")
@@ -134,6 +137,7 @@ def test_wrappers_run_inside_the_step():
         assert_same(envs.step(action)[0], timestep.observation)
 
 
+@pytest.mark.optimized
 def test_a_batch_that_hides_its_instances_is_driven_as_well():
     opaque = Opaque(jaxenvs.vectorize(jaxenvs.make("Pendulum-v1"), 4, autoreset="next_step"))
     hidden = jaxenvs.faces.gym.GymVectorEnv(opaque)
@@ -142,6 +146,7 @@ def test_a_batch_that_hides_its_instances_is_driven_as_well():
     assert_same(play(hidden, actions), play(plain, actions))
 
 
+@pytest.mark.optimized
 def test_what_cannot_be_one_kernel_still_runs():
     class Sorting(Counter):
         def step(self, state, action, key):
@@ -160,6 +165,7 @@ def test_what_cannot_be_one_kernel_still_runs():
         assert_same(envs.step(np.zeros(4, np.int32))[:2], (timestep.observation, timestep.reward))
 
 
+@pytest.mark.optimized
 def test_64_bit_numbers_cross_unharmed():
     program = """
 import jax, numpy as np
@@ -232,6 +238,7 @@ def test_actions_may_be_written_to_once_they_are_passed():
 # Seeds
 
 
+@pytest.mark.optimized
 def test_instance_i_has_the_trajectory_of_seed_i_whatever_num_envs_is():
     seeds = [11, 5, 11, 2**32 - 1]
     actions = np.random.default_rng(0).integers(0, 2, (40, 4))
@@ -251,6 +258,7 @@ def test_instance_i_has_the_trajectory_of_seed_i_whatever_num_envs_is():
     assert np.array_equal(four[0][0], four[0][2]) and not np.array_equal(four[0][0], four[0][1])
 
 
+@pytest.mark.optimized
 def test_an_int_seed_is_the_same_in_another_process():
     program = """
 import numpy as np, jaxenvs
@@ -324,6 +332,7 @@ def test_seeds_may_be_numpy_numbers():
 # reset_mask
 
 
+@pytest.mark.optimized
 @pytest.mark.parametrize("seed", [None, 3, [3, 4, 5, 6]], ids=["no seed", "one", "each"])
 @pytest.mark.parametrize("first_seed", [0, [0, 1, 2, 3]], ids=["one at first", "each at first"])
 @pytest.mark.parametrize("mode", MODES)

@@ -83,6 +83,7 @@ def assert_equal_steps(ours, theirs, rows=None):
             )
 
 
+@pytest.mark.optimized
 def test_it_steps_as_a_dummy_vec_env_of_single_environments_does():
     ours, theirs = cartpoles(), DummyVecEnv([AutoresetAlone for _ in range(N)])
     assert ours.observation_space == theirs.observation_space
@@ -100,6 +101,7 @@ def test_it_steps_as_a_dummy_vec_env_of_single_environments_does():
     assert falls > 5 and cuts > 5
 
 
+@pytest.mark.optimized
 def test_the_first_episodes_are_those_of_the_gymnasium_environment_with_the_same_seeds():
     single = lambda: jaxenvs.make_gym("CartPole-v1", time_limit=LIMIT)  # noqa: E731
     ours, theirs = cartpoles(), DummyVecEnv([single for _ in range(N)])
@@ -117,6 +119,7 @@ def test_the_first_episodes_are_those_of_the_gymnasium_environment_with_the_same
     assert not len(alive)
 
 
+@pytest.mark.optimized
 def test_it_does_bit_for_bit_what_the_jitted_batch_does():
     env = jaxenvs.make_vec("CartPole-v1", N, time_limit=LIMIT)
     key, step = jax.random.key(4), jax.jit(env.step)

@@ -52,6 +52,7 @@ def test_a_rollout_is_what_the_environment_did(mode):
     assert ((last[:, 0].abs() > 2.4) | (last[:, 2].abs() > 0.209)).all()
 
 
+@pytest.mark.optimized
 def test_the_first_episodes_are_those_of_the_jitted_path():
     env = jaxenvs.make_vec("CartPole-v1", N, autoreset="disabled", time_limit=LIMIT)
     key, step = jax.random.key(3), jax.jit(env.step)

@@ -37,6 +37,7 @@ from jaxenvs.testing._tracing import x64
 from jaxenvs.wrappers.time_limit import TimeLimitState
 
 pytestmark = [
+    pytest.mark.optimized,
     pytest.mark.filterwarnings("ignore:.*CartPole-v0 is out of date:DeprecationWarning"),
     pytest.mark.filterwarnings("ignore:.*has already returned terminated:UserWarning"),
 ]

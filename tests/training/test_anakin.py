@@ -105,6 +105,7 @@ def assert_same(left, right):
     chex.assert_trees_all_equal(jax.tree.map(plain, left), jax.tree.map(plain, right))
 
 
+@pytest.mark.optimized
 def test_cartpole_is_learned():
     ppo = PPO(learning_rate=1e-3, clip_value=False, epochs=10)
     train = make_train("CartPole-v1", ppo, num_envs=32, unroll_length=64, total_steps=80_000)
@@ -113,6 +114,7 @@ def test_cartpole_is_learned():
     assert curve[0] < 40 and curve[-5:].mean() > 250
 
 
+@pytest.mark.optimized
 def test_a_time_limit_hides_nothing_of_the_value():
     """Cut every 3 steps, the wheel is still worth what it pays for ever.
 
@@ -197,6 +199,7 @@ def alone():
     return jax.jit(small())(KEY)
 
 
+@pytest.mark.optimized
 def test_seeds_are_mapped_and_each_is_the_training_alone(alone):
     keys = jnp.stack([jax.random.key(1), KEY, jax.random.key(2)])
     together = jax.jit(jax.vmap(small()))(keys)
@@ -206,6 +209,7 @@ def test_seeds_are_mapped_and_each_is_the_training_alone(alone):
     assert len(np.unique(bias)) == 3
 
 
+@pytest.mark.optimized
 def test_hyper_parameters_are_mapped_without_compiling_again():
     def run(learning_rate):
         ppo = PPO(learning_rate=learning_rate, anneal=False)

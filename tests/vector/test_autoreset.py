@@ -133,6 +133,7 @@ def test_resets_in_any_chunks_equal_resetting_all(num_envs, mode, data):
         )
 
 
+@pytest.mark.optimized
 @pytest.mark.parametrize("id", IDS)
 @pytest.mark.parametrize(
     ("mode", "num_envs", "chunks"),
@@ -267,6 +268,7 @@ def each_folded(key, num_envs, offset=0):
     return jax.vmap(jax.random.fold_in, (None, 0))(key, indices)
 
 
+@pytest.mark.optimized
 def test_instances_draw_from_the_key_folded_with_their_index():
     env, num_envs = Counter(), 5
     vector_env = jaxenvs.vectorize(env, num_envs)
@@ -289,6 +291,7 @@ def test_instances_draw_from_the_key_folded_with_their_index():
     chex.assert_trees_all_equal(np.asarray(stepped_state.length), lengths)
 
 
+@pytest.mark.optimized
 @pytest.mark.parametrize(
     "env", [Counter(), jaxenvs.make("CartPole-v1", time_limit=7)], ids=["Counter", "CartPole"]
 )

@@ -21,7 +21,10 @@ ROOT = Path(__file__).resolve().parent.parent.parent
 PROCESSES, DEVICES = 2, 2  # devices of each process
 WAITS = ["-c", "import time; time.sleep(600)"]
 
-pytestmark = pytest.mark.skipif(sys.platform == "win32", reason="ends groups of processes")
+pytestmark = [
+    pytest.mark.optimized,
+    pytest.mark.skipif(sys.platform == "win32", reason="ends groups of processes"),
+]
 
 
 def run_together(programs, folder, timeout=120):

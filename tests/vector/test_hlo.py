@@ -12,9 +12,12 @@ from benchmarks import hlo
 N, T = 1024, 8
 OBSERVATIONS = f"f32[{N},4]"  # a batch of CartPole's
 
-pytestmark = pytest.mark.skipif(
-    jax.default_backend() != "cpu", reason="the shape of the program is that of XLA on CPU"
-)
+pytestmark = [
+    pytest.mark.optimized,
+    pytest.mark.skipif(
+        jax.default_backend() != "cpu", reason="the shape of the program is that of XLA on CPU"
+    ),
+]
 
 READ = {
     "rewards": lambda timestep: (timestep.reward, timestep.done),

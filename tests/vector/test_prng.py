@@ -14,6 +14,8 @@ from jaxenvs.core import Environment, TimeStep
 from jaxenvs.errors import RandomKeyError
 from jaxenvs.testing._tracing import x64
 
+pytestmark = pytest.mark.optimized
+
 STOCK = "threefry2x32"
 LOGITS = np.array([0.1, -1.0, 2.0, 0.5], np.float32)
 

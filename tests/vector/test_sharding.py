@@ -17,7 +17,10 @@ from jaxenvs.testing.dummy import Counter
 N, T = 32, 60
 KEY_SEED = 5
 
-pytestmark = pytest.mark.skipif(jax.device_count() < 8, reason="needs eight devices")
+pytestmark = [
+    pytest.mark.optimized,
+    pytest.mark.skipif(jax.device_count() < 8, reason="needs eight devices"),
+]
 
 
 @functools.cache

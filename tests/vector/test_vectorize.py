@@ -141,6 +141,7 @@ def instance(timesteps, index):
 # Batched parameters
 
 
+@pytest.mark.optimized
 @pytest.mark.parametrize("batched", [("gravity",), ("gravity", "max_steps")])
 def test_a_batch_of_parameters_equals_separate_environments(batched):
     num_envs, actions = 6, pushes(40, 6)
@@ -222,6 +223,7 @@ def test_phases_come_from_the_seed_alone():
     assert (first_ends(True) != first_ends(True, seed=1)).any()
 
 
+@pytest.mark.optimized
 def test_the_phase_of_an_instance_does_not_depend_on_how_many_there_are():
     actions = np.random.default_rng(0).uniform(-2, 2, (30, 8, 1)).astype(np.float32)
     few, many = (
@@ -245,6 +247,7 @@ def test_a_staggered_start_is_neither_rewarded_nor_finished_and_its_episodes_are
 # Transformations
 
 
+@pytest.mark.optimized
 def test_a_map_over_vectorised_environments_equals_separate_calls():
     env, actions = jaxenvs.vectorize(cartpole().replace(max_steps=9), 4), pushes(30, 4)
     keys, gravities = jax.random.split(KEY, 3), np.float32([1.6, 9.8, 25.0])
@@ -302,6 +305,7 @@ def test_derivatives_pass_through_resets(chunk):
 # Pictures
 
 
+@pytest.mark.optimized
 @pytest.mark.parametrize("mode", ["same_step", "disabled"])
 def test_one_instance_is_drawn_with_its_own_parameters(mode):
     lengths = np.float32([0.2, 0.5, 0.8])
@@ -325,6 +329,7 @@ def test_an_instance_that_is_not_there_cannot_be_drawn(index):
         env.render(state, index)
 
 
+@pytest.mark.optimized
 @pytest.mark.parametrize("mode", ["same_step", "next_step", "disabled"])
 def test_a_key_for_each_instance_makes_it_independent_of_the_others(mode):
     """Instance i does under keys[i] what it does alone, and what `env` does under that key."""
@@ -353,6 +358,7 @@ def test_a_key_for_each_instance_makes_it_independent_of_the_others(mode):
     chex.assert_trees_all_equal(first.observation[0], env.reset(jax.random.key(7))[1].observation)
 
 
+@pytest.mark.optimized
 def test_reset_where_begins_anew_what_the_mask_names():
     vector_env = jaxenvs.vectorize(Counter(), 4)
     state, timestep = vector_env.reset(jax.random.key(0))

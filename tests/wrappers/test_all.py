@@ -140,6 +140,7 @@ def test_one_environment_keeps_the_contract(chain):
     check_env(wrap(Toy(), inner + outer), num_steps=16, num_envs=2)
 
 
+@pytest.mark.optimized
 @pytest.mark.parametrize("chain", CHAINS)
 def test_a_batch_steps_alike_in_and_out_of_reach_in_all_modes(chain):
     inner, outer = CHAINS[chain]

@@ -169,6 +169,7 @@ def test_a_run_goes_on_from_a_checkpoint_bit_for_bit(tmp_path):
     chex.assert_trees_all_equal(run(restored, KEY), run(state, KEY))
 
 
+@pytest.mark.optimized
 def test_on_a_mesh_the_statistics_are_the_same_bits():
     def run(mesh):
         env = both(jaxenvs.make_vec("CartPole-v1", 32, mesh=mesh))

@@ -30,6 +30,7 @@ class Noisy(Transform):
         return memory, timestep.replace(observation=memory)
 
 
+@pytest.mark.optimized
 @pytest.mark.parametrize("keys", ["one key", "a key each"])
 @pytest.mark.parametrize("mode", MODES)
 def test_around_a_batch_it_does_what_it_does_around_each_instance(mode, keys):

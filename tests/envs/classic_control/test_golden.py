@@ -11,6 +11,8 @@ import pytest
 
 import jaxenvs
 
+pytestmark = pytest.mark.optimized
+
 GOLDEN = json.loads((Path(__file__).parent / "golden.json").read_text())
 
 
