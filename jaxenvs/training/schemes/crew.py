@@ -66,6 +66,8 @@ class Threads(Crew):
             raise
 
     def call(self, worker: int, method: str, *arguments: Any) -> Any:
+        if self._devices[worker] is not None:
+            arguments = jax.device_put(arguments, self._devices[worker])
         return self._submit(worker, getattr(self._workers[worker], method), *arguments)
 
     def hurry(self, worker: int) -> None:
@@ -99,8 +101,7 @@ class Threads(Crew):
         def run() -> Any:
             place = contextlib.nullcontext() if device is None else jax.default_device(device)
             with place:
-                moved = arguments if device is None else jax.device_put(arguments, device)
-                return function(*moved)
+                return function(*arguments)
 
         return self._threads[worker].submit(run)
 
