@@ -16,6 +16,8 @@ examples:
   jaxenvs list                              every environment
   jaxenvs info CartPole-v1                  spaces, parameters, limits
   jaxenvs train ppo CartPole-v1             learn it, with settings that suit it
+  jaxenvs eval runs/ppo/CartPole-v1         what the policy reaches
+  jaxenvs enjoy runs/ppo/CartPole-v1        what it does
   jaxenvs render Pendulum-v1 -o swing.gif   look at it
   jaxenvs train --help                      examples of a command""",
     "list": """\
@@ -32,23 +34,53 @@ examples:
   jaxenvs info CartPole-v1
   jaxenvs info gymnasium/Ant-v5             one that is not JAX""",
     "train": """\
-Train an agent in one jitted program, with settings that suit the id.
+Train an agent in jitted programs, with settings that suit the id.
 
-Leaves in the output folder: metrics.json, config.json, checkpoint/, which `jaxenvs render
---checkpoint` reads, and, with the extra `render`, learning_curve.png.
+Leaves in the output folder: config.toml, metrics.csv, metrics.jsonl, checkpoint/, policy/, which
+`jaxenvs eval`, `enjoy` and `render --checkpoint` read, and, with the extra `render`,
+learning_curve.png. Several seeds have a folder each. Ctrl-C saves what there is.
 
 examples:
   jaxenvs train ppo CartPole-v1
-  jaxenvs train ppo Pendulum-v1 --total-steps 1_000_000 --seed 7
-  jaxenvs train ppo Acrobot-v1 --num-envs 64 --output runs/acrobot
-  jaxenvs train ppo CartPole-v1 --set learning_rate=3e-4 --set gamma=0.999
+  jaxenvs train sac Pendulum-v1 --total-steps 20_000 --seed 7
+  jaxenvs train ppo Acrobot-v1 --seeds 8 --output runs/acrobot
+  jaxenvs train ppo CartPole-v1 --set learning_rate=3e-4 --set actor.hidden_sizes=64,64
+  jaxenvs train ppo CartPole-v1 --set actor.memory=gru --set actor.memory_size=64
+  jaxenvs train dqn CartPole-v1 --set storage.type=PrioritisedReplay --set storage.n_step=3
+  jaxenvs train dqn CartPole-v1 --dry-run > mine.toml
+  jaxenvs train --config mine.toml          what one has written there
+  jaxenvs train --resume runs/acrobot       goes on where it stopped
   jaxenvs train ppo gymnasium/CartPole-v1   in worker processes, stepped by the program""",
+    "eval": """\
+Play fresh episodes with what was learned, greedily, and show what they return.
+
+As many episodes are played in each instance, however long they take, so that short ones do not
+count more. Runs of one configuration are shown each and together.
+
+examples:
+  jaxenvs eval runs/ppo/CartPole-v1
+  jaxenvs eval runs/acrobot --episodes 1000 --seed 1
+  jaxenvs eval runs/ppo/CartPole-v1 runs/dqn/CartPole-v1""",
+    "enjoy": """\
+Play what was learned, into a gif, mp4 or png, or in a window.
+
+examples:
+  jaxenvs enjoy runs/ppo/CartPole-v1        writes episode.gif beside the run
+  jaxenvs enjoy runs/ppo/CartPole-v1 -o balance.mp4 --episodes 3
+  jaxenvs enjoy runs/acrobot/seed_2 --window""",
+    "plot": """\
+Draw learning curves: the median of the runs of a configuration, with their quartiles.
+
+examples:
+  jaxenvs plot runs/acrobot -o acrobot.png
+  jaxenvs plot runs/ppo/CartPole-v1 runs/dqn/CartPole-v1 -o compared.svg
+  jaxenvs plot runs/acrobot --metric entropy -o entropy.png""",
     "render": """\
 Play one episode and write it as gif, mp4 or png (a strip of eight frames).
 
 examples:
   jaxenvs render CartPole-v1 -o random.gif
-  jaxenvs render CartPole-v1 -o trained.mp4 --checkpoint runs/CartPole-v1
+  jaxenvs render CartPole-v1 -o trained.mp4 --checkpoint runs/ppo/CartPole-v1
   jaxenvs render Acrobot-v1 -o strip.png --seed 3 --max-steps 100""",
     "tune": """\
 Try every way to run N environments that are not JAX, and keep the fastest for backend="auto".
@@ -78,13 +110,14 @@ def main(arguments: Sequence[str] | None = None) -> int:
         arguments: what follows the program's name; None takes them from `sys.argv`.
 
     Returns:
-        The exit status: 0, or 2 where the arguments or the installation do not serve.
+        The exit status: 0, 2 where the arguments or the installation do not serve, or 128 and
+        the signal's number where one stopped a training.
     """
     options = _parser().parse_args(arguments)
     try:
         # Imported here, so that `--help` does not wait for what a command needs.
         command = importlib.import_module(f"jaxenvs.cli.{options.module}")
-        command.run(options)
+        return command.run(options) or 0
     except JaxenvsError as error:
         print(f"jaxenvs {options.command}: {error}", file=sys.stderr)
         return 2
@@ -106,34 +139,75 @@ def _parser() -> argparse.ArgumentParser:
     _add_id(info)
 
     train = _command(commands, "train", "train", "learn an environment")
-    train.add_argument("algorithm", metavar="ALGORITHM", choices=["ppo"], help="ppo")
-    _add_id(train)
     train.add_argument(
-        "--total-steps", type=int, metavar="N", help="environment steps (default: the id's)"
+        "algorithm", metavar="ALGORITHM", nargs="?", help="a2c, dqn, ppo, sac, td3 or vpg"
     )
-    train.add_argument("--num-envs", type=int, metavar="N", help="instances (default: the id's)")
-    train.add_argument(
-        "--unroll-length", type=int, metavar="N", help="steps between updates (default: the id's)"
-    )
-    train.add_argument("--seed", type=int, metavar="N", default=0, help="(default: 0)")
-    train.add_argument("--output", metavar="DIR", help="(default: runs/ID)")
+    train.add_argument("id", metavar="ID", nargs="?", help="an id, see `jaxenvs list`")
+    train.add_argument("--config", metavar="FILE", help="a configuration in TOML")
     train.add_argument(
         "--set",
         metavar="NAME=VALUE",
         action="append",
         default=[],
-        help="a hyper-parameter of PPO; may be given several times",
+        help="a hyper-parameter, actor.NAME or storage.NAME; may be given several times",
     )
+    for name, what in (
+        ("--num-envs", "instances (default: the id's)"),
+        ("--unroll-length", "steps between updates (default: the id's)"),
+        ("--total-steps", "environment steps (default: the id's)"),
+        ("--report-every", "updates in a row of metrics (default: about 200 rows)"),
+        ("--seed", "(default: 0)"),
+        ("--seeds", "train so many in one program, from --seed on"),
+    ):
+        train.add_argument(name, type=int, metavar="N", help=what)
+    train.add_argument("--output", metavar="DIR", help="(default: a new one, runs/ALGORITHM/ID)")
+    train.add_argument(
+        "--log",
+        metavar="KIND",
+        action="append",
+        default=["csv", "jsonl"],
+        help="tensorboard or wandb, too; may be given several times",
+    )
+    train.add_argument("--resume", metavar="DIR", help="go on with the run in this folder")
+    train.add_argument(
+        "--dry-run", action="store_true", help="print the whole configuration and train nothing"
+    )
+
+    evaluate = _command(commands, "eval", "evaluate", "what trained policies reach")
+    evaluate.add_argument("runs", metavar="RUN", nargs="+", help="what `train` left")
+    evaluate.add_argument(
+        "--episodes", type=int, metavar="N", default=100, help="of each run (default: 100)"
+    )
+    evaluate.add_argument("--seed", type=int, metavar="N", default=0, help="(default: 0)")
+    evaluate.add_argument(
+        "--max-steps", type=int, metavar="N", help="where to give up (default: never)"
+    )
+
+    enjoy = _command(commands, "enjoy", "enjoy", "what a trained policy does")
+    enjoy.add_argument("run", metavar="RUN", help="what `train` left")
+    enjoy.add_argument(
+        *("-o", "--output"), metavar="FILE", help=".gif, .mp4 or .png (default: RUN/episode.gif)"
+    )
+    enjoy.add_argument("--window", action="store_true", help="show it on the screen instead")
+    enjoy.add_argument("--episodes", type=int, metavar="N", default=1, help="(default: 1)")
+    _add_playing(enjoy)
+
+    plot = _command(commands, "plot", "plot", "learning curves of several runs")
+    plot.add_argument("runs", metavar="RUN", nargs="+", help="what `train` left")
+    plot.add_argument("-o", "--output", metavar="FILE", required=True, help=".png, .svg or .pdf")
+    plot.add_argument(
+        "--metric",
+        metavar="NAME",
+        default="episode_return",
+        help="a column of metrics.csv (default: episode_return)",
+    )
+    plot.add_argument("--title", metavar="TEXT", help="(default: the ids)")
 
     render = _command(commands, "render", "render", "an episode as gif, mp4 or png")
     _add_id(render)
     render.add_argument("-o", "--output", metavar="FILE", required=True, help=".gif, .mp4 or .png")
     render.add_argument("--checkpoint", metavar="DIR", help="what `train` left (default: random)")
-    render.add_argument("--max-steps", type=int, metavar="N", default=1000, help="(default: 1000)")
-    render.add_argument(
-        "--fps", type=float, metavar="N", default=30.0, help="frames a second (default: 30)"
-    )
-    render.add_argument("--seed", type=int, metavar="N", default=0, help="(default: 0)")
+    _add_playing(render)
 
     tune = _command(commands, "tune", "tune", "the fastest way to run hosted environments")
     _add_id(tune)
@@ -168,3 +242,13 @@ def _described(parser: argparse.ArgumentParser, name: str) -> argparse.ArgumentP
 
 def _add_id(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("id", metavar="ID", help="an id, see `jaxenvs list`")
+
+
+def _add_playing(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument(
+        "--max-steps", type=int, metavar="N", default=1000, help="of an episode (default: 1000)"
+    )
+    parser.add_argument(
+        "--fps", type=float, metavar="N", default=30.0, help="frames a second (default: 30)"
+    )
+    parser.add_argument("--seed", type=int, metavar="N", default=0, help="(default: 0)")

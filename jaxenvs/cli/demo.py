@@ -18,13 +18,14 @@ import numpy as np
 
 import jaxenvs
 from jaxenvs.cli._console import console, table
+from jaxenvs.cli._progress import TrainingProgress
 from jaxenvs.cli.render import play
-from jaxenvs.cli.train import learn
 from jaxenvs.core import Policy
 from jaxenvs.errors import JaxenvsError
 from jaxenvs.rendering.plots import write_learning_curve
 from jaxenvs.rendering.video import write_video
-from jaxenvs.training.recipes import Recipe, recipe
+from jaxenvs.training import Train, TrainResult
+from jaxenvs.training.config import Config, config_for
 
 ID = "CartPole-v1"
 SOLVED = 475.0  # Gymnasium's threshold, on the mean of 100 episodes
@@ -60,17 +61,16 @@ def demonstrate(folder: Path, seed: int, total_steps: int | None = None) -> int:
     out.print(f"\n[bold]Environment steps per second[/], {ID}, random actions")
     out.print(speed_table())
 
-    chosen = recipe(ID)
-    if total_steps is not None:
-        chosen = Recipe(chosen.ppo, chosen.num_envs, chosen.unroll_length, total_steps)
+    config = config_for("PPO", ID)
+    config = config.replace(seed=seed, total_steps=total_steps or config.total_steps)
     out.print(
-        f"[bold]PPO from nothing[/], {chosen.total_steps:,} steps of {chosen.num_envs} instances,"
+        f"[bold]PPO from nothing[/], {config.total_steps:,} steps of {config.num_envs} instances,"
         " one jitted program"
     )
-    train, result, seconds = learn(ID, chosen, seed)
+    train, result, seconds = learn(config)
     out.print(
         f"  compiled in {seconds['compile']:.1f} s, trained in {seconds['run']:.1f} s"
-        f" ({chosen.total_steps / seconds['run']:,.0f} steps/s, learning included)"
+        f" ({config.total_steps / seconds['run']:,.0f} steps/s, learning included)"
     )
 
     policy, key = train.policy(result.learner_state), jax.random.key(seed + 1)
@@ -91,6 +91,23 @@ def demonstrate(folder: Path, seed: int, total_steps: int | None = None) -> int:
     animation = write_video(folder / "cartpole.gif", frames, fps=25)  # tau is 0.02 s: real time
     out.print(f"\nWrote {curve} and {animation}. {time.perf_counter() - started:.0f} s in all.")
     return 0 if min(here, there) >= SOLVED else 1
+
+
+def learn(config: Config) -> tuple[Train, TrainResult, dict[str, float]]:
+    """Trains with a progress bar; returns also the seconds of "compile" and "run"."""
+    progress = TrainingProgress(
+        -(-config.total_steps // (config.num_envs * config.unroll_length)),
+        config.num_envs * config.unroll_length,
+    )
+    train, key = config.make_train(on_update=progress), jax.random.key(config.seed)
+    with progress:
+        start = time.perf_counter()
+        program = jax.jit(train).lower(key).compile()
+        compiled = time.perf_counter()
+        result = jax.block_until_ready(program(key))
+        finished = time.perf_counter()
+        jax.effects_barrier()  # the last reports have arrived
+    return train, result, {"compile": compiled - start, "run": finished - compiled}
 
 
 def gymnasium_returns(policy: Policy, seed: int) -> np.ndarray:

@@ -1,7 +1,7 @@
 """`jaxenvs render`."""
 
 import argparse
-from pathlib import Path
+from collections.abc import Callable
 from typing import Any
 
 import jax
@@ -9,8 +9,8 @@ import numpy as np
 
 import jaxenvs
 from jaxenvs.cli._console import console
-from jaxenvs.core import Environment, Policy
-from jaxenvs.errors import RolloutError
+from jaxenvs.core import Environment
+from jaxenvs.errors import RolloutError, TrainingError
 from jaxenvs.rendering.video import write_video
 
 _CHUNK = 25  # pictures drawn at once: enough to be quick, few enough to fit
@@ -21,9 +21,7 @@ def run(options: argparse.Namespace) -> None:
     env = jaxenvs.make(options.id)
     policy = None
     if options.checkpoint is not None:
-        from jaxenvs.cli.train import read_policy
-
-        policy = read_policy(Path(options.checkpoint), options.id)
+        policy = _policy_of(options.checkpoint, options.id)
     key = jax.random.key(options.seed)
     frames, episode_return = play(env, policy, key, max_steps=options.max_steps)
     write_video(options.output, frames, fps=options.fps)
@@ -33,9 +31,19 @@ def run(options: argparse.Namespace) -> None:
     )
 
 
+def _policy_of(folder: str, id: str) -> Any:
+    """The policy of a run, or of the first in a folder of runs."""
+    from jaxenvs.cli._runs import assembled, runs_in
+
+    run, *_ = runs_in([folder])
+    if run.config.id.removeprefix("gymnasium/") != id:
+        raise TrainingError(f'the run in "{folder}" learned {run.config.id}, not {id}.')
+    return run.read_policy(assembled(run.config.replace(id=id)))
+
+
 def play(
     env: Environment,
-    policy: Policy | None,
+    policy: Callable[..., Any] | None,
     key: jax.Array,
     *,
     max_steps: int,
@@ -46,7 +54,8 @@ def play(
 
     Args:
         env: one instance.
-        policy: acts on a batch of one; None draws actions at random.
+        policy: acts on a batch of one, as in `jaxenvs.rollout`; it is recurrent if it has an
+            `initial_carry(num_envs)` that is not None. None draws actions at random.
         key: a random key.
         max_steps: where to stop an episode that does not end.
         every: draw every so many states, and the last one in any case.
@@ -84,26 +93,32 @@ def _shrunk(frames: np.ndarray, factor: int) -> np.ndarray:
 
 
 def _episode(
-    env: Environment, policy: Policy | None, key: jax.Array, max_steps: int
+    env: Environment, policy: Callable[..., Any] | None, key: jax.Array, max_steps: int
 ) -> tuple[Any, jax.Array, jax.Array]:
     """States [max_steps + 1, ...], rewards and ends [max_steps]; goes on past the end."""
+    memory = getattr(policy, "initial_carry", lambda _: None)(1)
 
-    def act(observation, key):
+    def act(memory, timestep, key):
         if policy is None:
-            return env.action_space.sample(key)
-        batch_of_one = jax.tree.map(lambda x: x[None], observation)
-        return jax.tree.map(lambda x: x[0], policy(batch_of_one, key))
+            return memory, env.action_space.sample(key)
+        one = jax.tree.map(lambda x: x[None], timestep)
+        if memory is None:
+            action = policy(one.observation, key)
+        else:
+            memory, action = policy(memory, one, key)
+        return memory, jax.tree.map(lambda x: x[0], action)
 
     def step(carry, key):
-        state, observation = carry
+        state, timestep, memory = carry
         action_key, step_key = jax.random.split(key)
-        state, timestep = env.step(state, act(observation, action_key), step_key)
-        return (state, timestep.observation), (state, timestep.reward, timestep.done)
+        memory, action = act(memory, timestep, action_key)
+        state, timestep = env.step(state, action, step_key)
+        return (state, timestep, memory), (state, timestep.reward, timestep.done)
 
     reset_key, key = jax.random.split(key)
     first, timestep = env.reset(reset_key)
     _, (states, rewards, dones) = jax.lax.scan(
-        step, (first, timestep.observation), jax.random.split(key, max_steps)
+        step, (first, timestep, memory), jax.random.split(key, max_steps)
     )
     states = jax.tree.map(lambda a, b: jax.numpy.concatenate([a[None], b]), first, states)
     return states, rewards, dones

@@ -5,7 +5,7 @@ import pytest
 from PIL import Image
 
 from jaxenvs.errors import MissingExtraError
-from jaxenvs.rendering.plots import write_learning_curve
+from jaxenvs.rendering.plots import quartiles, write_learning_curve, write_learning_curves
 
 
 def picture(path):
@@ -36,6 +36,34 @@ def test_seeds_are_a_band_and_the_threshold_a_line(tmp_path):
     alone = write_learning_curve(tmp_path / "alone.png", steps, median, title="")
     lined = write_learning_curve(tmp_path / "lined.png", steps, median, title="", threshold=1.0)
     assert (picture(band) != picture(alone)).any() and (picture(lined) != picture(alone)).any()
+
+
+def test_seeds_with_other_steps_meet_on_the_steps_of_all():
+    nan = float("nan")
+    steps, (low, median, high) = quartiles(
+        [
+            ([10, 20, 30], [0.0, 10.0, 20.0]),
+            ([10, 20, 30], [4.0, nan, 8.0]),  # straight on, over what is not known
+            ([20, 25], [8.0, 8.0]),  # ended sooner, began later
+            ([40], [nan]),  # nothing is known of it
+        ]
+    )
+    np.testing.assert_array_equal(steps, [10, 20, 25, 30])
+    np.testing.assert_allclose(median, [2.0, 8.0, 8.0, 14.0])
+    np.testing.assert_allclose(low, [1.0, 7.0, 7.5, 11.0])
+    np.testing.assert_allclose(high, [3.0, 9.0, 11.5, 17.0])
+    assert quartiles([([1], [nan])])[1].shape == (3, 0)
+
+
+def test_trainings_are_told_apart_by_colour_and_legend(tmp_path):
+    steps = np.arange(20)
+    both = {"up": [(steps, steps)], "down": [(steps, -steps)]}
+    named = write_learning_curves(tmp_path / "named.png", both, title="")
+    other = write_learning_curves(
+        tmp_path / "other.png", dict(zip(("ab", "cd"), both.values(), strict=True)), title=""
+    )
+    alone = write_learning_curves(tmp_path / "alone.png", {"up": both["up"]}, title="")
+    assert (picture(named) != picture(other)).any() and (picture(named) != picture(alone)).any()
 
 
 def test_without_matplotlib_the_extra_is_named(tmp_path, monkeypatch):

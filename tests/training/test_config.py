@@ -1,6 +1,8 @@
 import dataclasses
 import math
+import re
 import tomllib
+from pathlib import Path
 
 import flax.linen as nn
 import jax
@@ -83,6 +85,14 @@ def test_a_file_by_hand_may_leave_most_out(tmp_path):
     config = Config.read(path)
     assert config.algorithm == "DQN" and config.num_envs == 8
     assert config.settings == {"gamma": 1.0}  # nothing tuned comes in
+
+
+def test_the_file_in_the_documentation_is_one(tmp_path):
+    page = Path(__file__).parents[2] / "docs" / "usage" / "command_line.md"
+    (text,) = re.findall(r"```toml\n(.*?)```", page.read_text(), re.DOTALL)
+    (tmp_path / "mine.toml").write_text(text)
+    config = Config.read(tmp_path / "mine.toml")
+    assert isinstance(config.make_storage(), VTrace) and config.make_actor().memory is not None
 
 
 def test_tables_name_parts_and_their_settings():

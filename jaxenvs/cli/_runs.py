@@ -1,0 +1,115 @@
+"""The folders that `jaxenvs train` leaves, and that other commands read.
+
+A run is a folder with a `config.toml`; a training of several seeds is a folder of runs.
+"""
+
+import dataclasses
+from collections.abc import Iterable, Sequence
+from pathlib import Path
+from typing import Any
+
+import jax
+
+from jaxenvs.bridge.xla import HostEnv
+from jaxenvs.core import VectorEnv
+from jaxenvs.errors import TrainingError
+from jaxenvs.factory import is_hosted, make_vec
+from jaxenvs.registry import find
+from jaxenvs.training import ActorPolicy, LearnerState, Train, restore, save
+from jaxenvs.training.algorithms.base import Behaviour
+from jaxenvs.training.config import Config
+
+_CONFIG, _CHECKPOINT, _POLICY = "config.toml", "checkpoint", "policy"
+
+
+@dataclasses.dataclass(frozen=True)
+class Run:
+    """One training of one seed: its folder, and what was to be learned."""
+
+    folder: Path
+    config: Config
+
+    @classmethod
+    def read(cls, folder: Path) -> "Run":
+        """The run in a folder that has one."""
+        return cls(folder, Config.read(folder / _CONFIG))
+
+    @property
+    def task(self) -> Config:
+        """What runs that differ by nothing but their seed have in common."""
+        return self.config.replace(seed=0)
+
+    def write_config(self) -> None:
+        """Writes everything that decides the training, before it begins."""
+        self.config.complete().write(self.folder / _CONFIG)
+
+    def write_state(self, learner_state: LearnerState) -> None:
+        """Writes all that it takes to go on, and beside it what it takes to act."""
+        save(self.folder / _CHECKPOINT, learner_state)
+        save(self.folder / _POLICY, Behaviour.of(learner_state))
+
+    def read_state(self, train: Train) -> LearnerState:
+        """The learner state of this run."""
+        return restore(self.folder / _CHECKPOINT, jax.eval_shape(train.init, jax.random.key(0)))
+
+    def read_policy(self, train: Train) -> ActorPolicy:
+        """The greedy policy of this run; of the learner state only the weights are read."""
+
+        def behaviour(key: Any) -> Behaviour:
+            return Behaviour.of(train.init(key))
+
+        like = jax.eval_shape(behaviour, jax.random.key(0))
+        learned: Any = restore(self.folder / _POLICY, like)
+        return train.policy(learned)
+
+
+def runs_in(paths: Iterable[str | Path]) -> list[Run]:
+    """The runs in these folders, or in the folders below them.
+
+    Raises:
+        TrainingError: there are none in one of them.
+    """
+    runs: dict[Path, Run] = {}
+    for path in map(Path, paths):
+        folders = (
+            [path]
+            if (path / _CONFIG).is_file()
+            else sorted((file.parent for file in path.rglob(_CONFIG)), key=_natural)
+        )
+        if not folders:
+            raise TrainingError(
+                f'"{path}" holds no {_CONFIG}.  Pass an output folder of `jaxenvs train`.'
+            )
+        runs.update({folder: Run.read(folder) for folder in folders})
+    return list(runs.values())
+
+
+def by_task(runs: Sequence[Run]) -> list[list[Run]]:
+    """The runs in groups that differ by their seeds alone."""
+    groups: list[list[Run]] = []
+    for run in runs:
+        for group in groups:
+            if group[0].task == run.task:
+                group.append(run)
+                break
+        else:
+            groups.append([run])
+    return groups
+
+
+def assembled(config: Config) -> Train:
+    """The training of a configuration, to read weights for; its env plays if it is hosted."""
+    if not is_hosted(config.id):
+        return config.make_train()
+    return config.make_train(env=make_vec(config.id, config.num_envs))
+
+
+def reward_threshold(env: VectorEnv, id: str) -> float | None:
+    """The mean return from which `id` counts as solved, where somebody says so."""
+    spec = env.pools[0].spec if isinstance(env, HostEnv) else find(id)
+    return getattr(spec, "reward_threshold", None)
+
+
+def _natural(path: Path) -> list[Any]:
+    """Sorts seed_2 before seed_10."""
+    return [(len(part), part) for part in path.parts]

@@ -1,0 +1,118 @@
+"""`jaxenvs enjoy`."""
+
+import argparse
+from collections.abc import Iterator
+from typing import Any
+
+import jax
+import numpy as np
+
+import jaxenvs
+from jaxenvs.cli._console import console
+from jaxenvs.cli._runs import assembled, runs_in
+from jaxenvs.cli.render import play
+from jaxenvs.errors import RenderError, RolloutError
+from jaxenvs.factory import is_hosted
+from jaxenvs.rendering.video import write_video
+from jaxenvs.rendering.window import Window
+from jaxenvs.training import ActorPolicy
+
+
+def run(options: argparse.Namespace) -> None:
+    """Plays a trained policy, into a file or on the screen."""
+    if options.episodes < 1:
+        raise RolloutError(f"enjoy got --episodes {options.episodes}; it takes a number from 1 on.")
+    chosen, *others = runs_in([options.run])
+    train, config, out = assembled(chosen.config), chosen.config, console()
+    try:
+        policy = chosen.read_policy(train)
+    finally:
+        if is_hosted(config.id):
+            train.env.close()  # type: ignore[attr-defined]
+    if others:
+        out.print(f"Plays {chosen.folder}, the first of {len(others) + 1} runs.", markup=False)
+    episodes = _episodes(config.id, policy, options)
+    if options.window:
+        _show(episodes, options.fps)
+        return
+    played = list(episodes)
+    frames = np.concatenate([frames for frames, _ in played])
+    path = write_video(options.output or chosen.folder / "episode.gif", frames, fps=options.fps)
+    returns = ", ".join(f"{episode_return:.1f}" for _, episode_return in played)
+    out.print(
+        f"Wrote {path}: {len(frames)} frames of {frames.shape[2]} x {frames.shape[1]},"
+        f" return {returns}.",
+        markup=False,
+    )
+
+
+def _episodes(
+    id: str, policy: ActorPolicy, options: argparse.Namespace
+) -> Iterator[tuple[np.ndarray, float]]:
+    """Frames and return of each episode, as they are asked for."""
+    keys = jax.random.split(jax.random.key(options.seed), options.episodes)
+    if is_hosted(id):
+        yield from _hosted_episodes(id, policy, keys, options.max_steps)
+        return
+    env = jaxenvs.make(id)
+    for key in keys:
+        yield play(env, policy, key, max_steps=options.max_steps)
+
+
+def _hosted_episodes(
+    id: str, policy: ActorPolicy, keys: jax.Array, max_steps: int
+) -> Iterator[tuple[np.ndarray, float]]:
+    """The same of an environment that is not JAX, which draws itself."""
+    if max_steps < 1:
+        raise RolloutError(f"max_steps is {max_steps}; an episode has at least 1 step.")
+    env: Any = jaxenvs.make_vec(id, 1, backend="serial", render_mode="rgb_array")
+    act = jax.jit(policy)
+    try:
+        for key in keys:
+            state, timestep = env.reset(key)
+            carry, frames, episode_return = policy.initial_carry(1), [_frame(env)], 0.0
+            for _ in range(max_steps):
+                if carry is None:
+                    action = act(timestep.observation, key)
+                else:
+                    carry, action = act(carry, timestep, key)
+                state, timestep = env.step(state, action, key)
+                episode_return += float(timestep.reward[0])
+                if timestep.done[0]:  # what could be drawn now is the next episode
+                    break
+                frames.append(_frame(env))
+            yield np.stack(frames), episode_return
+    finally:
+        env.close()
+
+
+def _frame(env: Any) -> np.ndarray:
+    (frame,) = env.pools[0].render()
+    if not isinstance(frame, np.ndarray):
+        raise RenderError(
+            f"the environment drew a {type(frame).__name__}; expected uint8[H, W, 3].  Evaluate it"
+            " with `jaxenvs eval`, without pictures."
+        )
+    return frame
+
+
+def _show(episodes: Iterator[tuple[np.ndarray, float]], fps: float) -> None:
+    """Shows them one behind the other, until the window is closed or Ctrl-C."""
+    out, window = console(), Window(round(fps))
+    try:
+        for number, (frames, episode_return) in enumerate(episodes, start=1):
+            for frame in frames:
+                window.show(frame)
+                if _is_closed():
+                    return
+            out.print(f"Episode {number}: return {episode_return:.1f}")
+    except KeyboardInterrupt:
+        pass
+    finally:
+        window.close()
+
+
+def _is_closed() -> bool:
+    import pygame  # the window has it
+
+    return bool(pygame.event.get(pygame.QUIT))

@@ -1,0 +1,78 @@
+"""`jaxenvs eval`."""
+
+import argparse
+
+import jax
+import numpy as np
+
+import jaxenvs
+from jaxenvs.bridge.xla import HostEnv
+from jaxenvs.cli._console import console, table
+from jaxenvs.cli._runs import Run, assembled, by_task, reward_threshold, runs_in
+from jaxenvs.errors import TrainingError
+from jaxenvs.factory import is_hosted
+
+
+def run(options: argparse.Namespace) -> None:
+    """Plays episodes with the greedy policies, and prints what they returned."""
+    if options.episodes < 1:
+        raise TrainingError(f"eval got --episodes {options.episodes}; it takes a number from 1 on.")
+    rows = table(
+        *("run", "episodes", "mean", "deviation"), *("lowest", "25 %", "median", "75 %", "highest")
+    )
+    thresholds = {}
+    for group in by_task(runs_in(options.runs)):
+        returns, threshold = episode_returns(
+            group, options.episodes, options.seed, options.max_steps
+        )
+        if threshold is not None:
+            thresholds[group[0].config.id] = threshold
+        for each, own in zip(group, returns, strict=True):
+            rows.add_row(f"{each.folder}", *_figures(own))
+        if len(group) > 1:
+            rows.add_row(f"[bold]all {len(group)}[/]", *_figures(np.concatenate(returns)))
+    out = console()
+    out.print(rows)
+    for id, threshold in thresholds.items():
+        out.print(f"{id} is solved from a mean of {threshold}", markup=False)
+
+
+def episode_returns(
+    runs: list[Run], episodes: int, seed: int, max_steps: int | None = None
+) -> tuple[list[np.ndarray], float | None]:
+    """The returns of at least so many whole episodes of each run, and what solves the task.
+
+    The runs differ by their seeds alone; so all are played by one program, in the same fresh
+    episodes. Episodes that `max_steps` cuts are left out.
+    """
+    config = runs[0].config
+    train = assembled(config)
+    hosted = is_hosted(config.id)
+    env = train.env if hosted else jaxenvs.make_vec(config.id, episodes)
+    per_instance = -(-episodes // env.num_envs)  # so many of each, else short ones would prevail
+    # Not the key of a training, in whose very episodes the policy may have been trained.
+    key = jax.random.fold_in(jax.random.key(seed), 1)
+    returns = []
+    try:
+        for each in runs:
+            policy = each.read_policy(train)
+            evaluation = jaxenvs.evaluate(
+                env,
+                policy,
+                per_instance,
+                key,
+                policy_carry=policy.initial_carry(env.num_envs),
+                max_steps=max_steps,
+            )
+            returns.append(np.asarray(evaluation.episode_return)[np.asarray(evaluation.finished)])
+        return returns, reward_threshold(env, config.id)
+    finally:
+        if isinstance(env, HostEnv):
+            env.close()
+
+
+def _figures(returns: np.ndarray) -> list[str]:
+    if not returns.size:
+        return ["0", *("-" * 7)]
+    figures = [returns.mean(), returns.std(), *np.quantile(returns, (0, 0.25, 0.5, 0.75, 1))]
+    return [f"{returns.size}", *(f"{figure:.1f}" for figure in figures)]

@@ -1,0 +1,95 @@
+"""`jaxenvs plot`."""
+
+import argparse
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+
+from jaxenvs.cli._console import console
+from jaxenvs.cli._runs import Run, by_task, runs_in
+from jaxenvs.errors import TrainingError, closest
+from jaxenvs.rendering.plots import Curve, write_learning_curves
+from jaxenvs.training.config import Config
+from jaxenvs.training.logs import STEP, read_metrics
+
+
+def run(options: argparse.Namespace) -> None:
+    """Draws the curves of all runs, those of one configuration as one."""
+    groups = by_task(runs_in(options.runs))
+    curves: dict[str, list[Curve]] = {
+        label: [_curve(each, options.metric) for each in group]
+        for label, group in zip(labels(groups), groups, strict=True)
+    }
+    tasks = {group[0].config.id for group in groups}
+    metric = options.metric.replace("_", " ")
+    path = write_learning_curves(
+        options.output,
+        curves,
+        title=options.title or ", ".join(sorted(tasks)),
+        ylabel=f"mean {metric}" if options.metric.startswith("episode_") else metric,
+    )
+    out = console()
+    for label, group in zip(curves, groups, strict=True):
+        out.print(f"{label}: {len(group)} run{'s' * (len(group) > 1)}", markup=False)
+    out.print(f"Wrote {path}.", markup=False)
+
+
+def labels(groups: Sequence[Sequence[Run]]) -> list[str]:
+    """A name for each group: the algorithm, and the settings in which the groups differ.
+
+    What many settings would have to tell is told by the folder.
+    """
+    told = [_told(group[0].config) for group in groups]
+    names = {name for each in told for name in each}
+    differing = [name for name in sorted(names) if len({repr(each.get(name)) for each in told}) > 1]
+    differing = [name for name in differing if name not in ("algorithm", "report_every")]
+    if len({group[0].config.algorithm for group in groups}) > 1:
+        # Another algorithm has other settings altogether; only what both have can differ.
+        differing = [name for name in differing if all(name in each for each in told)]
+    found = [
+        " ".join(
+            [
+                group[0].config.algorithm,
+                *(_setting(name, each.get(name)) for name in differing),
+            ]
+        )
+        for group, each in zip(groups, told, strict=True)
+    ]
+    if len(set(found)) < len(found) or len(differing) > 3:
+        return [f"{group[0].config.algorithm} {_common_folder(group)}" for group in groups]
+    return found
+
+
+def _told(config: Config) -> dict[str, Any]:
+    complete = config.complete()
+    told = {name: value for name, value in vars(complete).items() if isinstance(value, str | int)}
+    told.pop("seed")
+    for table in ("settings", "actor", "storage"):
+        told |= {f"{table}.{name}": value for name, value in getattr(complete, table).items()}
+    return told
+
+
+def _setting(name: str, value: Any) -> str:
+    return value if name == "id" else f"{name.rpartition('.')[2]}={_short(value)}"
+
+
+def _short(value: Any) -> str:
+    if isinstance(value, tuple | list):
+        return ",".join(f"{item}" for item in value)
+    return f"{value:g}" if isinstance(value, float) else f"{value}"
+
+
+def _common_folder(group: Sequence[Run]) -> str:
+    folder = group[0].folder
+    return f"{folder if len(group) == 1 else folder.parent}"
+
+
+def _curve(run: Run, metric: str) -> tuple[np.ndarray, np.ndarray]:
+    metrics = read_metrics(run.folder)
+    if metric not in metrics:
+        raise TrainingError(
+            f'"{run.folder}" has no metric "{metric}".{closest(metric, metrics)}'
+            f"  It has {', '.join(name for name in metrics if name != STEP)}."
+        )
+    return metrics[STEP], metrics[metric]

@@ -1,0 +1,246 @@
+import json
+import signal
+import sys
+import tomllib
+
+import numpy as np
+import pytest
+from PIL import Image
+
+from jaxenvs.cli import train as command
+from jaxenvs.cli._progress import TrainingProgress
+from jaxenvs.training import PrioritisedReplay
+from jaxenvs.training.config import Config, config_for
+from jaxenvs.training.logs import read_metrics
+from tests.cli._running import SMALL, run
+
+
+@pytest.fixture(scope="module")
+def runs(tmp_path_factory):
+    return tmp_path_factory.mktemp("runs")
+
+
+@pytest.fixture(scope="module")
+def trained(runs):
+    """The output folder of a tiny training on CartPole-v1."""
+    folder = runs / "one"
+    assert command.run(_options("ppo", "CartPole-v1", *SMALL, "--output", folder)) == 0
+    return folder
+
+
+@pytest.fixture(scope="module")
+def seeds(runs):
+    """Those of two seeds, with a memory."""
+    folder = runs / "two"
+    memory = ["--set", "actor.memory=gru", "--set", "actor.memory_size=4"]
+    arguments = [*SMALL, *memory, "--seeds", 2, "--seed", 3, "--output", folder]
+    assert command.run(_options("ppo", "CartPole-v1", *arguments)) == 0
+    return folder
+
+
+def _options(*arguments):
+    from jaxenvs.cli.app import _parser
+
+    return _parser().parse_args(["train", *map(str, arguments)])
+
+
+def test_a_training_leaves_its_configuration_metrics_a_curve_and_checkpoints(trained):
+    names = {path.name for path in trained.iterdir()}
+    assert names == {
+        *("config.toml", "metrics.csv", "metrics.jsonl", "learning_curve.png"),
+        *("checkpoint", "policy"),
+    }
+    metrics = read_metrics(trained)
+    assert metrics["step"].tolist() == [128, 256, 384, 512]
+    assert metrics["episode_return"][-1] > 5
+    rows = [json.loads(line) for line in (trained / "metrics.jsonl").read_text().splitlines()]
+    assert [row["value_loss"] for row in rows] == metrics["value_loss"].tolist()
+    config = Config.read(trained / "config.toml")
+    assert config.settings["epochs"] == 1 and config.actor["hidden_sizes"] == (8,)
+    assert config == config.complete() and config.settings["learning_rate"] == 7e-4
+    with Image.open(trained / "learning_curve.png") as curve:
+        assert curve.width > curve.height > 100
+
+
+def test_each_seed_has_a_folder_and_all_have_a_curve(seeds):
+    assert sorted(path.name for path in seeds.iterdir()) == [
+        *("learning_curve.png", "seed_3", "seed_4")
+    ]
+    returns = [read_metrics(seeds / f"seed_{n}")["value_loss"] for n in (3, 4)]
+    assert (returns[0] != returns[1]).all()
+    assert [Config.read(seeds / f"seed_{n}" / "config.toml").seed for n in (3, 4)] == [3, 4]
+
+
+def test_what_a_signal_stopped_is_saved_and_goes_on_bit_for_bit(
+    capsys, monkeypatch, trained, tmp_path
+):
+    report = TrainingProgress.__call__
+
+    def interrupt(self, updates, metrics):
+        report(self, updates, metrics)
+        if updates == 2:
+            signal.raise_signal(signal.SIGTERM)
+
+    folder = tmp_path / "stopped"
+    with monkeypatch.context() as patch:
+        patch.setattr(TrainingProgress, "__call__", interrupt)
+        status, printed = run(capsys, "train", "ppo", "CartPole-v1", *SMALL, "--output", folder)
+    assert status == 143 and f"jaxenvs train --resume {folder}" in printed
+    assert read_metrics(folder)["step"].tolist() == [128, 256]
+    status, printed = run(capsys, "train", "--resume", folder)
+    assert status == 0 and "256 of them behind it" in printed
+    for name in ("metrics.csv", "metrics.jsonl", "config.toml"):
+        assert (folder / name).read_text() == (trained / name).read_text()
+
+
+def test_several_seeds_go_on_together(capsys, seeds):
+    before = (seeds / "seed_4" / "metrics.csv").read_text()
+    status, printed = run(capsys, "train", "--resume", seeds)  # there is nothing left to do
+    assert status == 0 and "median of 2 seeds" in printed
+    assert (seeds / "seed_4" / "metrics.csv").read_text() == before
+
+
+def test_a_folder_that_holds_a_run_is_left_alone(capsys, monkeypatch, trained, tmp_path):
+    status, printed = run(capsys, "train", "ppo", "CartPole-v1", "--output", trained)
+    assert status == 2 and "--resume" in printed
+    monkeypatch.chdir(tmp_path)
+    folders = [command._new(config_for("ppo", "a/b-v0"), None, None)[0] for _ in range(1)]
+    folders[0].mkdir(parents=True)
+    folders.append(command._new(config_for("ppo", "a/b-v0"), None, None)[0])
+    assert [f"{folder}" for folder in folders] == ["runs/ppo/a/b-v0", "runs/ppo/a/b-v0_2"]
+
+
+def test_without_matplotlib_a_training_is_kept_and_the_extra_named(capsys, monkeypatch, tmp_path):
+    monkeypatch.setitem(sys.modules, "matplotlib.figure", None)
+    status, printed = run(
+        capsys, "train", "ppo", "CartPole-v1", *SMALL, "--output", tmp_path / "bare"
+    )
+    assert status == 0 and "jaxenvs[render]" in printed
+    assert (tmp_path / "bare" / "checkpoint").is_dir()
+
+
+def test_a_dry_run_prints_a_configuration_that_can_be_trained(capsys, monkeypatch, tmp_path):
+    monkeypatch.chdir(tmp_path)
+    arguments = ["--seed", "7", "--set", "storage.type=prioritisedreplay", "--set", "gamma=0.9"]
+    status, printed = run(capsys, "train", "dqn", "CartPole-v1", *arguments, "--dry-run")
+    assert status == 0 and not list(tmp_path.iterdir())
+    assert "# discount per step" in printed and "# 0 draws uniformly" in printed
+    (tmp_path / "mine.toml").write_text(printed)
+    config = Config.read("mine.toml")
+    assert (config.seed, config.settings["gamma"]) == (7, 0.9)
+    assert isinstance(config.make_storage(), PrioritisedReplay)
+    again = ["train", "--config", "mine.toml", "--num-envs", "2", "--dry-run"]
+    status, printed = run(capsys, *again)
+    assert tomllib.loads(printed) == {**tomllib.loads(config.to_toml()), "num_envs": 2}
+    status, printed = run(capsys, "train", "ppo", "CartPole-v1", "--config", "mine.toml")
+    assert status == 2 and "configures DQN, not ppo" in printed
+
+
+@pytest.mark.parametrize(
+    ("text", "name", "value"),
+    [
+        ("gamma=1", "gamma", 1.0),
+        ("learning_rate=3e-4", "learning_rate", 3e-4),
+        ("target_kl=.02", "target_kl", 0.02),
+        ("target_kl=none", "target_kl", None),
+        ("anneal=False", "anneal", False),
+        ("shuffle=time", "shuffle", "time"),
+        ("actor.hidden_sizes=64,32", "actor.hidden_sizes", (64, 32)),
+        ("actor.hidden_sizes=64", "actor.hidden_sizes", (64,)),
+        ("actor.hidden_sizes=[8, 8]", "actor.hidden_sizes", (8, 8)),
+        ("actor.extractor={type='MLP'}", "actor.extractor", {"type": "MLP"}),
+        ("actor.extractor=NatureCNN", "actor.extractor", "NatureCNN"),
+        ("storage.type=VTrace", "storage.type", "VTrace"),
+    ],
+)
+def test_a_setting_is_typed_as_one_would(text, name, value):
+    config = command.with_settings(config_for("ppo", "CartPole-v1"), [text])
+    table, _, key = name.rpartition(".")
+    assert getattr(config, table or "settings").get(key) == value
+
+
+def test_an_environment_of_the_host_is_shown_learned_judged_and_drawn(capsys, tmp_path):
+    id, folder = "gymnasium/CartPole-v1", tmp_path / "run"
+    status, printed = run(capsys, "info", id)
+    assert status == 0 and "Discrete(2)" in printed and "500 steps" in printed
+    status, printed = run(capsys, "train", "ppo", id, *SMALL, "--output", folder)
+    assert status == 0 and "Solved from: 475" in printed
+    assert Config.read(folder / "config.toml").settings["learning_rate"] == 7e-4
+    status, printed = run(capsys, "train", "--resume", folder)
+    assert status == 0 and "512 of them behind it" in printed
+    status, printed = run(capsys, "eval", folder, "--episodes", 5)
+    assert status == 0 and " 8 " in printed  # two of each of four
+    status, printed = run(capsys, "enjoy", folder, "--max-steps", 4)
+    assert status == 0 and "5 frames of 600 x 400" in printed
+    picture = folder / "native.png"
+    arguments = ["-o", picture, "--checkpoint", folder, "--max-steps", 3]
+    assert run(capsys, "render", "CartPole-v1", *arguments)[0] == 0 and picture.exists()
+
+
+def returns_in(printed):
+    """The rows of the table that `eval` prints: name, episodes, figures."""
+    rows = [line.split() for line in printed.splitlines() if "CartPole" not in line]
+    return [row for row in rows if len(row) >= 9 and row[-8].isdigit()]
+
+
+def test_runs_are_judged_each_and_together(capsys, trained, seeds):
+    status, printed = run(capsys, "eval", trained, seeds, "--episodes", 20, "--seed", 1)
+    assert status == 0 and "solved from a mean of 475" in printed
+    one, third, fourth, both = returns_in(printed)
+    assert one[0] == f"{trained}" and fourth[0] == f"{seeds / 'seed_4'}"
+    assert [row[-8] for row in (one, third, fourth, both)] == ["20", "20", "20", "40"]
+    means = [float(row[-7]) for row in (third, fourth, both)]
+    assert means[2] == pytest.approx((means[0] + means[1]) / 2, abs=0.11)
+    figures = [float(x) for x in one[-5:]]
+    assert figures == sorted(figures) and figures[0] >= 1
+    assert run(capsys, "eval", trained, seeds, "--episodes", 20, "--seed", 1)[1] == printed
+    status, printed = run(capsys, "eval", trained, "--episodes", 3, "--max-steps", 1)
+    assert returns_in(printed)[0][1:] == ["0", *["-"] * 7]  # no episode is over
+
+
+def test_a_trained_policy_is_rendered_by_both_commands(capsys, trained):
+    path, again = trained / "a.gif", trained / "b.gif"
+    status, printed = run(
+        capsys, "render", "CartPole-v1", "-o", path, "--checkpoint", trained, "--max-steps", 30
+    )
+    assert status == 0
+    with Image.open(path) as gif:
+        assert f"{gif.n_frames} frames" in printed and gif.size == (600, 400)
+    arguments = ["--episodes", 2, "--max-steps", 30, "-o", again]
+    status, printed = run(capsys, "enjoy", trained, *arguments)
+    assert status == 0 and printed.count(",") >= 1
+    with Image.open(again) as gif:
+        assert f"{gif.n_frames} frames" in printed
+    path.unlink()
+    again.unlink()
+
+
+def test_a_policy_with_a_memory_is_played_in_a_window(capsys, monkeypatch, seeds):
+    from jaxenvs.cli import enjoy
+
+    shown = []
+    monkeypatch.setattr(enjoy.Window, "show", lambda self, frame: shown.append(frame))
+    monkeypatch.setattr(enjoy, "_is_closed", lambda: len(shown) == 20)
+    arguments = ["--window", "--episodes", 3, "--max-steps", 15]
+    status, printed = run(capsys, "enjoy", seeds, *arguments)
+    assert status == 0 and len(shown) == 20  # closed in the second or third episode
+    assert "first of 2 runs" in printed and "Episode 1: return" in printed
+    assert shown[0].shape == (400, 600, 3) and (shown[0] != shown[5]).any()
+
+
+def test_a_checkpoint_of_another_id_is_refused(capsys, trained):
+    status, printed = run(
+        capsys, "render", "Acrobot-v1", "-o", trained / "b.gif", "--checkpoint", trained
+    )
+    assert status == 2 and "learned CartPole-v1" in printed
+
+
+def test_runs_are_compared_in_one_picture(capsys, trained, seeds, tmp_path):
+    path = tmp_path / "new" / "curves.png"
+    status, printed = run(capsys, "plot", trained, seeds, "-o", path)
+    assert status == 0 and "2 runs" in printed and "memory=gru" in printed
+    with Image.open(path) as picture:
+        colours = np.unique(np.asarray(picture.convert("RGB")).reshape(-1, 3), axis=0)
+    assert len(colours) > 20
+    status, printed = run(capsys, "plot", trained, "-o", path, "--metric", "entrop")
+    assert status == 2 and 'Close: "entropy"' in printed
