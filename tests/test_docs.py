@@ -64,7 +64,7 @@ def test_some_docstrings_have_examples():
     assert all(any(test.examples for test in finder.find(module)) for module in modules)
 
 
-@pytest.mark.parametrize("folder", ["usage", "bridge", "concepts", "extending", "api"])
+@pytest.mark.parametrize("folder", ["usage", "training", "bridge", "concepts", "extending", "api"])
 def test_every_page_is_in_the_navigation(folder):
     navigation = (DOCS.parent / "mkdocs.yml").read_text(encoding="utf-8")
     pages = [str(page.relative_to(DOCS)) for page in (DOCS / folder).glob("*.md")]

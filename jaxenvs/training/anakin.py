@@ -277,7 +277,7 @@ def make_train(
 
     Example:
         >>> train = make_train("CartPole-v1", PPO(), num_envs=4, unroll_length=32, total_steps=512)
-        >>> result = jax.jit(train)(jax.random.key(0))
+        >>> result = jax.eval_shape(train, jax.random.key(0))  # jax.jit(train)(...) trains
         >>> result.metrics["episode_return"].shape
         (4,)
     """

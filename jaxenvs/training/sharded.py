@@ -97,8 +97,9 @@ def shard(train: Train, mesh: Mesh) -> ShardedTrain:
 
     Example:
         >>> train = make_train("CartPole-v1", num_envs=16, unroll_length=32, total_steps=4096)
-        >>> sharded = shard(train, jax.make_mesh((jax.device_count(),), ("devices",)))
-        >>> result = jax.jit(sharded)(jax.random.key(0))
+        >>> sharded = shard(train, jax.make_mesh((2,), ("devices",), devices=jax.devices()[:2]))
+        >>> sharded.train.env.num_envs  # jax.jit(sharded)(key) trains
+        8
     """
     axis_name = mesh.axis_names[0]
     share, env = mesh.shape[axis_name], train.env
