@@ -135,7 +135,7 @@ class Train:
         params = algorithm.initial_params(self.networks, network_key, features)
         observation_statistics = return_statistics = None
         if getattr(algorithm, "normalise_observations", False):
-            observation_statistics = RunningStatistics.of_shape(_flat_shape(features.inputs))
+            observation_statistics = RunningStatistics.of_shape(features.inputs.shape[1:])
         if getattr(algorithm, "normalise_rewards", False):
             return_statistics = RunningStatistics.of_shape(())
         learner_state = LearnerState(
@@ -342,16 +342,6 @@ def _check_type(name: str, part: Any, expected: type) -> None:
             f"make_train got {name}={part!r:.80}; it takes an instance of {expected.__name__}."
             f"  {instead}"
         )
-
-
-def _flat_shape(inputs: Any) -> tuple[int, ...]:
-    if not isinstance(inputs, jax.Array) or inputs.ndim != 2:
-        raise TrainingError(
-            "normalise_observations=True takes observations that are vectors of numbers; these are"
-            f" {jax.tree.map(jnp.shape, inputs)}.  Leave it out, or wrap the environment in"
-            " NormalizeObservation or FlattenObservation."
-        )
-    return inputs.shape[1:]
 
 
 def _positive(name: str, value: int) -> int:

@@ -64,6 +64,11 @@ class Networks(abc.ABC):
         """Whether a carry is needed, and with it whole sequences to learn from."""
         return False
 
+    def features_of_one(self) -> Features:
+        """The shapes of `features` for one observation, [1, ...]; nothing is computed."""
+        space = self.observation_space.batch(1)
+        return jax.eval_shape(lambda key: self.features(space.sample(key)), jax.random.key(0))
+
     def features(self, observation: chex.ArrayTree) -> Features:
         """N observations, [N, ...], as the networks take them."""
         space, mask = self.observation_space, None

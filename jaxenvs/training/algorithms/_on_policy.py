@@ -70,6 +70,14 @@ class OnPolicyAlgorithm(Algorithm):
                 f'{type(self).__name__} got shuffle="{self.shuffle}" and a recurrent actor, which'
                 ' learns from whole sequences.  Pass shuffle="instances", or leave it out.'
             )
+        if self.normalise_observations:
+            shapes = jax.tree.map(lambda x: x.shape[1:], networks.features_of_one().inputs)
+            if not (isinstance(shapes, tuple) and len(shapes) == 1):
+                raise TrainingError(
+                    f"{type(self).__name__} got normalise_observations=True, which takes vectors of"
+                    f" numbers; the actor is shown {shapes}.  Leave it out, or wrap the environment"
+                    " in FlattenObservation or NormalizeObservation."
+                )
 
     def check_sizes(self, networks: Networks, num_envs: int, unroll_length: int) -> None:
         rows, what = {

@@ -1,0 +1,162 @@
+"""Parts that fit together, and the words for those that do not."""
+
+import chex
+import flax.linen as nn
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+
+from jaxenvs import spaces
+from jaxenvs.core import Environment, TimeStep
+from jaxenvs.errors import TrainingError
+from jaxenvs.training import (
+    A2C,
+    DQN,
+    GAE,
+    PPO,
+    SAC,
+    TD3,
+    ActorCritic,
+    ActorTwinQ,
+    Hindsight,
+    QNetwork,
+    Replay,
+    make_train,
+)
+
+KEY = jax.random.key(0)
+MEMORY = ActorCritic(memory=nn.GRUCell(8))
+
+
+@chex.dataclass(frozen=True)
+class CardsState:
+    allowed: jax.Array  # bool[4]
+
+
+class Cards(Environment[CardsState]):
+    """Pays the number of the card that is played, of those that are allowed; others end it."""
+
+    @property
+    def observation_space(self):
+        return spaces.Dict({"action_mask": spaces.MultiBinary(4), "table": spaces.Box(0, 1, (3,))})
+
+    @property
+    def action_space(self):
+        return spaces.Discrete(4)
+
+    def reset(self, key):
+        state = CardsState(allowed=jax.random.bernoulli(key, 0.5, (4,)).at[0].set(True))
+        return state, TimeStep.first(self._observe(state))
+
+    def step(self, state, action, key):
+        reward = jnp.where(state.allowed[action], jnp.float32(action), -100.0)
+        new, _ = self.reset(key)
+        return new, TimeStep.transition(self._observe(new), reward=reward, terminated=False)
+
+    def _observe(self, state):
+        mask = state.allowed.astype(jnp.int8)
+        return {"action_mask": mask, "table": jnp.zeros(3, jnp.float32)}
+
+
+@pytest.mark.parametrize(
+    "algorithm",
+    [
+        PPO(minibatches=1),
+        DQN(batch_size=8, learning_starts=64),
+        SAC(batch_size=8, learning_starts=64),
+    ],
+    ids=lambda algorithm: type(algorithm).__name__,
+)
+def test_what_the_mask_forbids_is_never_done(algorithm):
+    """Not at random, not to explore, not greedily."""
+    train = make_train(Cards(), algorithm, num_envs=4, unroll_length=8, total_steps=256)
+    result = jax.jit(train)(KEY)
+    observation = {
+        "action_mask": jnp.array([[1, 0, 0, 0], [1, 0, 1, 0]], jnp.int8),
+        "table": jnp.zeros((2, 3)),
+    }
+    greedy = train.policy(result.learner_state)(observation, KEY)
+    assert greedy[0] == 0 and greedy[1] in (0, 2)
+    lowest = result.learner_state.collector.episodes.episode_return.min()
+    assert lowest >= 0  # no step has paid -100
+
+
+@pytest.mark.parametrize("memory", [nn.GRUCell(8), nn.OptimizedLSTMCell(8)], ids=["GRU", "LSTM"])
+def test_actors_with_any_memory_are_assembled_and_act(memory):
+    actor = ActorCritic(hidden_sizes=(8,), memory=memory)
+    train = make_train(
+        "CartPole-v1", A2C(), actor=actor, num_envs=3, unroll_length=4, total_steps=24
+    )
+    state, losses = jax.jit(train.update)(train.init(KEY))
+    assert np.isfinite(losses["value_loss"])
+    policy = train.policy(state)
+    carry, action = policy(
+        policy.initial_carry(3),
+        TimeStep.transition(jnp.zeros((3, 4)), reward=jnp.zeros(3), terminated=jnp.zeros(3, bool)),
+        KEY,
+    )
+    assert action.shape == (3,)
+    assert any(jnp.abs(leaf).max() > 0 for leaf in jax.tree.leaves(carry["actor"]))
+
+
+def test_a_flax_module_of_one_s_own_is_an_extractor():
+    class Sines(nn.Module):
+        @nn.compact
+        def __call__(self, x):
+            return jnp.sin(nn.Dense(5)(x))
+
+    networks = ActorCritic(extractor=Sines(), shared=True).build(
+        spaces.Box(-1, 1, (3,)), spaces.Discrete(2)
+    )
+    params = networks.init(KEY, networks.features(jnp.zeros((1, 3))))
+    assert "critic" not in params
+    assert params["actor"]["extractor"]["params"]["Dense_0"]["kernel"].shape == (3, 5)
+    assert networks.value(params, networks.features(jnp.ones((7, 3)))).shape == (7,)
+
+
+def test_each_entry_of_a_dict_may_have_an_extractor_of_its_own():
+    space = spaces.Dict({"near": spaces.Box(-1, 1, (3,)), "far": spaces.Box(-1, 1, (2,))})
+    chosen = {"near": nn.Dense(4), "far": nn.Dense(6)}
+    networks = ActorCritic(extractor=chosen).build(space, spaces.Discrete(2))
+    observation = {"near": jnp.zeros((1, 3)), "far": jnp.zeros((1, 2))}
+    params = networks.init(KEY, networks.features(observation))
+    assert params["actor"]["head"]["params"]["kernel"].shape == (10, 2)
+
+
+@pytest.mark.parametrize(
+    ("arguments", "words"),
+    [
+        ({"algorithm": DQN(), "storage": GAE()}, ["DQN", "GAE", "Replay"]),
+        ({"algorithm": PPO(), "storage": Replay()}, ["PPO", "Replay", "GAE"]),
+        ({"env": "Pendulum-v1", "algorithm": DQN()}, ["Box", "SAC"]),
+        ({"algorithm": TD3()}, ["deterministic", "Discrete", "DQN"]),
+        ({"algorithm": DQN(), "actor": MEMORY}, ["DQN", "ActorCritic", "QNetwork"]),
+        ({"algorithm": SAC(), "actor": MEMORY}, ["SAC", "ActorTwinQ"]),
+        ({"algorithm": PPO(), "actor": QNetwork()}, ["PPO", "QNetworks", "ActorCritic"]),
+        (
+            {"env": "Pendulum-v1", "algorithm": TD3(), "actor": ActorTwinQ()},
+            ["TD3", "stochastic", "SAC"],
+        ),
+        ({"algorithm": DQN(), "storage": Hindsight()}, ["compute_reward"]),
+        ({"algorithm": PPO}, ["algorithm", "PPO()"]),
+        ({"algorithm": PPO(), "actor": nn.Dense(3)}, ["actor", "Actor"]),
+        ({"algorithm": PPO(), "storage": GAE}, ["storage", "GAE()"]),
+        (
+            {"algorithm": PPO(), "actor": ActorCritic(extractor={"picture": nn.Dense(3)})},
+            ["picture", "entries"],
+        ),
+        (
+            {"algorithm": PPO(), "actor": ActorCritic(shared=True, critic_extractor=nn.Dense(3))},
+            ["shared=True", "critic_extractor"],
+        ),
+        ({"env": "BitFlipping-v0", "algorithm": PPO(normalise_observations=True)}, ["vectors"]),
+    ],
+    ids=lambda value: "" if isinstance(value, dict) else "-".join(value),
+)
+def test_what_makes_no_sense_together_is_refused_by_name(arguments, words):
+    settings = {"env": "CartPole-v1", "num_envs": 4, "unroll_length": 4, "total_steps": 64}
+    with pytest.raises(TrainingError) as caught:
+        make_train(**{**settings, **arguments})
+    for word in words:
+        assert word in str(caught.value)
