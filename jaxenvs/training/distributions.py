@@ -104,7 +104,7 @@ class Categorical(ActionDistribution):
     def to_action(self, action):
         return action + self._start
 
-    def masked(self, outputs: jax.Array, mask: jax.Array) -> jax.Array:
+    def masked(self, outputs: jax.Array, mask: jax.Array | None) -> jax.Array:
         return masked(outputs, mask)
 
 
@@ -139,7 +139,7 @@ class MultiCategorical(ActionDistribution):
         action = action.reshape((*action.shape[:-1], *self._shape))
         return action + self._start.reshape((1,) * (action.ndim - self._start.ndim) + self._shape)
 
-    def masked(self, outputs: jax.Array, mask: jax.Array) -> jax.Array:
+    def masked(self, outputs: jax.Array, mask: jax.Array | None) -> jax.Array:
         """The outputs under which choices outside of `mask` have probability 0, see `masked`.
 
         Args:

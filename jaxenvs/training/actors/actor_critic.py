@@ -17,7 +17,6 @@ from jaxenvs.training.actors.base import (
     Features,
     Networks,
     extractor_for,
-    masked,
     without_mask,
 )
 from jaxenvs.training.distributions import ActionDistribution, distribution_for
@@ -164,13 +163,13 @@ class ActorCriticNetworks(Networks):
             carry["critic"], _ = self.critic.step(
                 params["critic"], carry["critic"], features.inputs
             )
-        return carry, masked(self.distribution, outputs, features.action_mask)
+        return carry, self.distribution.masked(outputs, features.action_mask)
 
     def _policy(self, params: Any, features: Features, memory: Any) -> jax.Array:
         _, outputs = _say(self.actor, params["actor"], features.inputs, memory, "actor")
         if self.critic is None:
             outputs, _ = outputs
-        return masked(self.distribution, outputs, features.action_mask)
+        return self.distribution.masked(outputs, features.action_mask)
 
 
 class _TwoHeads(nn.Module):

@@ -18,7 +18,6 @@ from jaxenvs.training.actors.base import (
     Networks,
     apply,
     extractor_for,
-    masked,
     without_mask,
 )
 from jaxenvs.training.distributions import (
@@ -129,7 +128,7 @@ class TwinQNetworks(Networks):
     def policy(self, params: Any, features: Features) -> jax.Array:
         """float32[B, ...]: the outputs that the distribution takes."""
         _, outputs = self.actor.step(params["actor"], (), features.inputs)
-        return masked(self.distribution, outputs, features.action_mask)
+        return self.distribution.masked(outputs, features.action_mask)
 
     def q(self, params: Any, features: Features, action: jax.Array | None = None) -> jax.Array:
         """What each critic says: float32[critics, B] of raw actions, or of all: [critics, B, n]."""
@@ -154,7 +153,7 @@ class TwinQNetworks(Networks):
         """N raw actions drawn uniformly from all that are allowed."""
         size = jax.tree.leaves(features.inputs)[0].shape[0]
         if self.is_discrete:
-            logits = masked(self.distribution, self._zeros(size), features.action_mask)
+            logits = self.distribution.masked(self._zeros(size), features.action_mask)
             return self.distribution.sample(logits, NOTHING, key)
         shape = self.distribution.mode(self._zeros(size)).shape
         return jax.random.uniform(key, shape, jnp.float32, -1.0, 1.0)

@@ -11,7 +11,6 @@ import jax
 
 from jaxenvs import spaces, struct
 from jaxenvs.errors import TrainingError
-from jaxenvs.training.distributions import ActionDistribution
 from jaxenvs.training.extractors import (
     DictExtractor,
     default_extractor,
@@ -181,13 +180,6 @@ def extractor_for(space: spaces.Space, chosen: Extractor, **settings: Any) -> nn
             f" {sorted(entries) or 'no entries'}.  Give one extractor for each entry of a Dict."
         )
     return DictExtractor(dict(chosen))
-
-
-def masked(
-    distribution: ActionDistribution, outputs: jax.Array, mask: jax.Array | None
-) -> jax.Array:
-    """Outputs under which what the mask forbids has probability 0; as they are without one."""
-    return outputs if mask is None else distribution.masked(outputs, mask)
 
 
 def has_mask(space: spaces.Space) -> bool:

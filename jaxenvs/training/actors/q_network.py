@@ -17,7 +17,6 @@ from jaxenvs.training.actors.base import (
     Features,
     Networks,
     extractor_for,
-    masked,
     without_mask,
 )
 from jaxenvs.training.distributions import Categorical
@@ -80,7 +79,7 @@ class QNetworks(Networks):
     def q(self, params: Any, features: Features) -> jax.Array:
         """float32[B, n]: the values of all actions; hugely negative where not allowed."""
         _, values = self.branch.step(params["q"], (), features.inputs)
-        return masked(self.distribution, values, features.action_mask)
+        return self.distribution.masked(values, features.action_mask)
 
     def mode(self, params: Any, carry: Any, features: Features) -> tuple[Any, jax.Array]:
         return carry, jnp.argmax(self.q(params, features), axis=-1).astype(jnp.int32)
@@ -89,7 +88,7 @@ class QNetworks(Networks):
         """int32[N]: actions drawn uniformly among those allowed."""
         size = jax.tree.leaves(features.inputs)[0].shape[0]
         logits = jnp.zeros((size, self.distribution.num_outputs), jnp.float32)
-        logits = masked(self.distribution, logits, features.action_mask)
+        logits = self.distribution.masked(logits, features.action_mask)
         return self.distribution.sample(logits, jnp.zeros(0), key)
 
     def to_action(self, action: jax.Array) -> jax.Array:
