@@ -69,8 +69,6 @@ def learn(
             f" {config.total_steps:,} steps{seeds}{behind}, on {jax.devices()[0].device_kind}",
             markup=False,
         )
-        for each in runs:
-            each.write_config()
         learner_state, seconds = _logged(loop, learner_state, runs, kinds, stop, resumes)
         for each, state in zip(runs, loop.each(learner_state), strict=True):
             each.write_state(state)
@@ -214,6 +212,8 @@ def _logged(
             stack.enter_context(open_logs(each.folder, kinds, resume_step=resume_step))
             for each in runs
         ]
+        for each in runs:  # now that nothing is missing
+            each.write_config()
 
         def report(updates: int, metrics: Mapping[str, np.ndarray]) -> None:
             for i, log in enumerate(logs):
@@ -234,7 +234,10 @@ def _conclude(folder: Path, runs: Sequence[Run], threshold: float | None) -> Non
     if len(runs) > 1:
         low, high = np.nanquantile(last, (0.25, 0.75))
         spread = f", the median of {len(runs)} seeds (quartiles {low:.1f} and {high:.1f})"
-    out.print(f"Mean return of the last episodes: {np.nanmedian(last):.1f}{spread}")
+    if np.isnan(last).all():
+        out.print("No episode ended.")
+    else:
+        out.print(f"Mean return of the last episodes: {np.nanmedian(last):.1f}{spread}")
     if threshold is not None:
         out.print(f"Solved from: {threshold}")
     try:
@@ -253,13 +256,18 @@ def _conclude(folder: Path, runs: Sequence[Run], threshold: float | None) -> Non
 
 
 def last_return(metrics: Mapping[str, Any]) -> float:
-    """The mean over the episodes that ended in the last tenth of the rows; NaN if none did."""
-    if "episode_return" not in metrics:
+    """The mean over the episodes that ended in the last tenth of the rows, or last of all.
+
+    NaN if none ever did.
+    """
+    if not len(metrics.get("episode_count", ())):
         return float("nan")
     returns, counts = (np.asarray(metrics[f"episode_{x}"]) for x in ("return", "count"))
-    tail = slice(-max(1, len(returns) // 10), None)
-    total = np.nansum(counts[tail])
-    return float(np.nansum(returns[tail] * counts[tail]) / total) if total else float("nan")
+    ended = np.flatnonzero(counts > 0)
+    if not ended.size:
+        return float("nan")
+    tail = ended[ended >= min(ended[-1], len(counts) - max(1, len(counts) // 10))]
+    return float(np.average(returns[tail], weights=counts[tail]))
 
 
 def _parsed(text: str) -> Any:

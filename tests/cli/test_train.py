@@ -32,7 +32,8 @@ def trained(runs):
 def seeds(runs):
     """Those of two seeds, with a memory."""
     folder = runs / "two"
-    memory = ["--set", "actor.memory=gru", "--set", "actor.memory_size=4"]
+    memory = ["actor.memory=gru", "actor.memory_size=4", "actor.shared=true"]
+    memory = [each for setting in memory for each in ("--set", setting)]
     arguments = [*SMALL, *memory, "--seeds", 2, "--seed", 3, "--output", folder]
     assert command.run(_options("ppo", "CartPole-v1", *arguments)) == 0
     return folder
@@ -100,6 +101,24 @@ def test_several_seeds_go_on_together(capsys, seeds):
     assert (seeds / "seed_4" / "metrics.csv").read_text() == before
 
 
+def test_the_last_episodes_are_those_of_the_last_tenth_of_the_rows_or_of_the_last_row_with_any():
+    nan = float("nan")
+
+    def last(*rows):
+        counts, returns = np.array(rows, float).reshape(-1, 2).T
+        return command.last_return({"episode_count": counts, "episode_return": returns})
+
+    early = [(9, 1.0)] * 18
+    assert last(*early, (1, 10.0), (3, 30.0)) == 25.0
+    assert last(*early, (0, nan), (3, 30.0)) == 30.0
+    assert last(*early, (0, nan), (0, nan), (0, nan)) == 1.0
+    assert (
+        np.isnan(last((0, nan), (0, nan)))
+        and np.isnan(last())
+        and np.isnan(command.last_return({}))
+    )
+
+
 def test_a_folder_that_holds_a_run_is_left_alone(capsys, monkeypatch, trained, tmp_path):
     status, printed = run(capsys, "train", "ppo", "CartPole-v1", "--output", trained)
     assert status == 2 and "--resume" in printed
@@ -117,6 +136,16 @@ def test_without_matplotlib_a_training_is_kept_and_the_extra_named(capsys, monke
     )
     assert status == 0 and "jaxenvs[render]" in printed
     assert (tmp_path / "bare" / "checkpoint").is_dir()
+
+
+def test_a_log_that_cannot_be_written_leaves_no_run(capsys, monkeypatch, tmp_path):
+    monkeypatch.setitem(sys.modules, "wandb", None)
+    for kind, word in (("wandb", "jaxenvs[wandb]"), ("cvs", 'Close: "csv"')):
+        folder = tmp_path / kind
+        arguments = [*SMALL, "--log", kind, "--output", folder]
+        status, printed = run(capsys, "train", "ppo", "CartPole-v1", *arguments)
+        assert status == 2 and word in printed
+        assert not (folder / "config.toml").exists()
 
 
 def test_a_dry_run_prints_a_configuration_that_can_be_trained(capsys, monkeypatch, tmp_path):
