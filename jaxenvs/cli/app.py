@@ -2,6 +2,7 @@
 
 import argparse
 import importlib
+import signal
 import sys
 from collections.abc import Sequence
 
@@ -123,6 +124,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
         return 2
     except BrokenPipeError:  # the reader, `head` for instance, has seen enough
         sys.stderr.close()
+    except KeyboardInterrupt:  # `train` saves first and returns the same
+        return 128 + signal.SIGINT
     return 0
 
 

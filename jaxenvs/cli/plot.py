@@ -36,28 +36,26 @@ def run(options: argparse.Namespace) -> None:
 
 
 def labels(groups: Sequence[Sequence[Run]]) -> list[str]:
-    """A name for each group: the algorithm, and the settings in which the groups differ.
+    """A name for each group: algorithm, id if there are several, and what is special about it.
 
-    What many settings would have to tell is told by the folder.
+    Special is in which settings it differs from other groups of its algorithm and id; where these
+    are many, the folder says it better.
     """
     told = [_told(group[0].config) for group in groups]
-    names = {name for each in told for name in each}
-    differing = [name for name in sorted(names) if len({repr(each.get(name)) for each in told}) > 1]
-    differing = [name for name in differing if name not in ("algorithm", "report_every")]
-    if len({group[0].config.algorithm for group in groups}) > 1:
-        # Another algorithm has other settings altogether; only what both have can differ.
-        differing = [name for name in differing if all(name in each for each in told)]
-    found = [
-        " ".join(
-            [
-                group[0].config.algorithm,
-                *(_setting(name, each.get(name)) for name in differing),
-            ]
-        )
-        for group, each in zip(groups, told, strict=True)
-    ]
-    if len(set(found)) < len(found) or len(differing) > 3:
-        return [f"{group[0].config.algorithm} {_common_folder(group)}" for group in groups]
+    several_ids = len({each["id"] for each in told}) > 1
+    found = []
+    for group, own in zip(groups, told, strict=True):
+        alike = [each for each in told if all(each[x] == own[x] for x in ("algorithm", "id"))]
+        names = sorted({name for each in alike for name in each} - {"report_every"})
+        special = [x for x in names if len({repr(each.get(x)) for each in alike}) > 1]
+        words = [own["algorithm"], *([own["id"]] if several_ids else [])]
+        if len(special) <= 3:
+            words += [f"{x.rpartition('.')[2]}={_short(own[x])}" for x in special if x in own]
+        else:
+            words.append(_common_folder(group))
+        found.append(" ".join(words))
+    if len(set(found)) < len(found):
+        return [_common_folder(group) for group in groups]
     return found
 
 
@@ -68,10 +66,6 @@ def _told(config: Config) -> dict[str, Any]:
     for table in ("settings", "actor", "storage"):
         told |= {f"{table}.{name}": value for name, value in getattr(complete, table).items()}
     return told
-
-
-def _setting(name: str, value: Any) -> str:
-    return value if name == "id" else f"{name.rpartition('.')[2]}={_short(value)}"
 
 
 def _short(value: Any) -> str:

@@ -2,6 +2,7 @@ import json
 import signal
 import sys
 import tomllib
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -9,6 +10,8 @@ from PIL import Image
 
 from jaxenvs.cli import train as command
 from jaxenvs.cli._progress import TrainingProgress
+from jaxenvs.cli._runs import Run
+from jaxenvs.cli.plot import labels
 from jaxenvs.training import PrioritisedReplay
 from jaxenvs.training.config import Config, config_for
 from jaxenvs.training.logs import read_metrics
@@ -262,6 +265,27 @@ def test_a_checkpoint_of_another_id_is_refused(capsys, trained):
         capsys, "render", "Acrobot-v1", "-o", trained / "b.gif", "--checkpoint", trained
     )
     assert status == 2 and "learned CartPole-v1" in printed
+
+
+def test_a_curve_is_named_by_what_is_special_about_it():
+    def named(*settings):
+        runs = []
+        for number, (algorithm, id, changes) in enumerate(settings):
+            config = config_for(algorithm, id).with_settings(changes)
+            runs.append([Run(Path(f"runs/{number}"), config)])
+        return labels(runs)
+
+    pole, car = "CartPole-v1", "MountainCar-v0"
+    assert named(("ppo", pole, {}), ("dqn", pole, {})) == ["PPO", "DQN"]
+    assert named(("ppo", pole, {}), ("ppo", car, {})) == [f"PPO {pole}", f"PPO {car}"]
+    rates = [("ppo", pole, {"learning_rate": x, "actor.hidden_sizes": [8, 8]}) for x in (1e-3, 0.1)]
+    assert named(*rates, ("a2c", pole, {})) == [
+        *("PPO learning_rate=0.001", "PPO learning_rate=0.1", "A2C")
+    ]
+    memory = ("ppo", pole, {"actor.memory": "gru"})
+    assert named(("ppo", pole, {}), memory) == ["PPO", "PPO memory=gru memory_size=128"]
+    many = ("ppo", pole, {"gamma": 0.5, "epochs": 1, "minibatches": 1, "clip": 0.1})
+    assert named(("ppo", pole, {}), many) == ["PPO runs/0", "PPO runs/1"]
 
 
 def test_runs_are_compared_in_one_picture(capsys, trained, seeds, tmp_path):
