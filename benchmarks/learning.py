@@ -1,0 +1,404 @@
+"""What the algorithms reach: greedy returns after training, and learning curves, over seeds.
+
+    python -m benchmarks.learning --output auto --plot auto     # everything, about ten minutes
+    python -m benchmarks.learning --only "DQN CartPole-v1,SAC Pendulum-v1"
+    python -m benchmarks.learning --ids bsuite/memory_len-v0 --seeds 10
+    python -m benchmarks.learning --load benchmarks/results/NAME.json --plot auto
+
+All seeds of a task learn in one program, a `vmap` of the training. Then the greedy policy of each
+plays fresh episodes, with keys that training never saw, in the plain environment: what a task wraps
+around it is there to learn by, and is gone by then.
+"""
+
+import argparse
+import dataclasses
+import math
+import sys
+import time
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import Any
+
+import flax.linen as nn
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+import jaxenvs
+from benchmarks import _common
+from jaxenvs.core import VectorEnv
+from jaxenvs.rollouts import Evaluation
+from jaxenvs.training import (
+    A2C,
+    DQN,
+    PPO,
+    SAC,
+    TD3,
+    Actor,
+    ActorCritic,
+    ActorTwinQ,
+    Algorithm,
+    Hindsight,
+    LearnerState,
+    PrioritisedReplay,
+    QNetwork,
+    Replay,
+    Storage,
+    Train,
+    make_train,
+)
+from jaxenvs.wrappers import StickyAction
+
+EVALUATION = 1_000_003  # seed of the first evaluation; trainings have 0, 1, ...
+
+
+@dataclasses.dataclass(frozen=True)
+class Task:
+    """One training, and what is expected of it."""
+
+    name: str
+    id: str
+    algorithm: Algorithm
+    num_envs: int
+    unroll_length: int
+    total_steps: int
+    target: float  # of the median over seeds
+    actor: Actor | None = None
+    storage: Storage | None = None
+    wrap: Callable[[VectorEnv], VectorEnv] | None = None  # to learn by
+    at_most: bool = False  # the target is not to be passed: this way it cannot be learned
+    score: str = "mean return"  # of an evaluation; or "success rate", see `scores`
+
+    def train(self, reports: int = 50) -> Train:
+        """The training, which reports about so often."""
+        env = jaxenvs.make_vec(self.id, self.num_envs)
+        updates = self.total_steps // (self.num_envs * self.unroll_length)
+        return make_train(
+            env if self.wrap is None else self.wrap(env),
+            self.algorithm,
+            actor=self.actor,
+            storage=self.storage,
+            unroll_length=self.unroll_length,
+            total_steps=self.total_steps,
+            report_every=max(1, updates // reports),
+        )
+
+    def is_reached(self, score: float) -> bool:
+        """Whether a score is as good as expected; as bad, where nothing is to be learned."""
+        return score <= self.target if self.at_most else score >= self.target
+
+
+def _stuck_for_long(env: VectorEnv) -> VectorEnv:
+    """Now and then the last action is repeated for a while: noise that swings a car.
+
+    White noise averages out before the car has moved. Generalised state-dependent exploration, with
+    which Stable-Baselines3's zoo learns the continuous task, is the same idea.
+    """
+    return StickyAction(env, 0.05, (5, 20))
+
+
+def _memory(name: str, memory: nn.RNNCellBase | None) -> Task:
+    return Task(
+        f"PPO {name} bsuite/memory_len-v0",
+        "bsuite/memory_len-v0",
+        PPO(learning_rate=1e-3, gae_lambda=0.95, epochs=4, minibatches=4, anneal=True),
+        num_envs=64,
+        unroll_length=32,
+        total_steps=300_000,
+        target=0.3 if memory is None else 0.9,
+        at_most=memory is None,
+        actor=ActorCritic(hidden_sizes=(32,), memory=memory, shared=True),
+    )
+
+
+def _bits(name: str, storage: Storage, *, solves: bool) -> Task:
+    return Task(
+        f"DQN {name} BitFlipping-v0",
+        "BitFlipping-v0",
+        DQN(
+            learning_rate=1e-3,
+            gamma=0.98,
+            batch_size=128,
+            gradient_steps=16,
+            target_update_every=100,
+            exploration_fraction=0.5,
+        ),
+        num_envs=16,
+        unroll_length=15,
+        total_steps=150_000,
+        target=0.9 if solves else 0.1,
+        at_most=not solves,
+        actor=QNetwork(hidden_sizes=(256,)),
+        storage=storage,
+        score="success rate",
+    )
+
+
+TASKS = (
+    Task(
+        "PPO CartPole-v1",
+        "CartPole-v1",
+        PPO(learning_rate=7e-4, epochs=10, minibatches=8, clip_value=False),
+        num_envs=32,
+        unroll_length=64,
+        total_steps=400_000,
+        target=475,
+    ),
+    Task(
+        "A2C CartPole-v1",
+        "CartPole-v1",
+        A2C(learning_rate=2e-3, gae_lambda=0.95, entropy_coefficient=0.0, anneal=True),
+        num_envs=32,
+        unroll_length=16,
+        total_steps=1_000_000,
+        target=475,
+    ),
+    Task(
+        "DQN CartPole-v1",
+        "CartPole-v1",
+        DQN(
+            learning_rate=1e-3,
+            batch_size=128,
+            gradient_steps=8,
+            target_update_every=200,
+            exploration_fraction=0.3,
+        ),
+        num_envs=16,
+        unroll_length=2,
+        total_steps=80_000,
+        target=475,
+        actor=QNetwork(hidden_sizes=(64, 64)),
+        storage=PrioritisedReplay(n_step=5),
+    ),
+    Task(
+        "PPO Acrobot-v1",
+        "Acrobot-v1",
+        PPO(
+            learning_rate=1e-3,
+            gae_lambda=0.94,
+            entropy_coefficient=0.0,
+            clip_value=False,
+            normalise_observations=True,
+            normalise_rewards=True,
+        ),
+        num_envs=16,
+        unroll_length=128,
+        total_steps=300_000,
+        target=-100,
+    ),
+    Task(
+        "SAC Pendulum-v1",
+        "Pendulum-v1",
+        SAC(learning_rate=1e-3, batch_size=128, gradient_steps=8),
+        num_envs=8,
+        unroll_length=1,
+        total_steps=15_000,
+        target=-200,
+        actor=ActorTwinQ(hidden_sizes=(64, 64)),
+    ),
+    Task(
+        "TD3 Pendulum-v1",
+        "Pendulum-v1",
+        TD3(learning_rate=1e-3, tau=0.01, batch_size=128, gradient_steps=8),
+        num_envs=8,
+        unroll_length=1,
+        total_steps=20_000,
+        target=-200,
+        actor=ActorTwinQ(policy="deterministic", hidden_sizes=(64, 64)),
+    ),
+    Task(
+        "PPO CNN bsuite/catch-v0",
+        "bsuite/catch-v0",
+        PPO(learning_rate=1e-3),
+        num_envs=32,
+        unroll_length=32,
+        total_steps=150_000,
+        target=0.95,
+    ),
+    _memory("GRU", nn.GRUCell(32)),
+    _memory("LSTM", nn.OptimizedLSTMCell(32)),
+    _memory("feed-forward", None),
+    _bits("hindsight", Hindsight(), solves=True),
+    _bits("replay", Replay(), solves=False),
+)
+
+
+def main(arguments: Sequence[str] | None = None) -> None:
+    """The command line; `--help` lists it."""
+    options = _parse(arguments)
+    _common.publish(options, lambda: measure(options, arguments), table, plot)
+
+
+def measure(options: argparse.Namespace, arguments: Sequence[str] | None = None) -> dict[str, Any]:
+    """Trains and evaluates all tasks that `options` ask for; returns the report for JSON."""
+    packages = ["flax", "optax", "distrax"]
+    report = _common.new_report("learning", arguments, packages, options.seeds)
+    report |= {"episodes": options.episodes, "measurements": []}
+    for task in chosen(options):
+        entry = learn(task, options.seeds, options.episodes, options.share)
+        report["measurements"].append(entry)
+        if not options.quiet:
+            middle = _common.quartiles(entry["scores"])[1]
+            print(f"{task.name}: {middle:.4g} in {entry['run_seconds']:.1f} s", file=sys.stderr)
+    return report
+
+
+def chosen(options: argparse.Namespace) -> list[Task]:
+    """The tasks with a name and an id that were asked for."""
+    return [
+        task
+        for task in TASKS
+        if (not options.only or task.name in options.only)
+        and (not options.ids or task.id in options.ids)
+    ]
+
+
+def learn(task: Task, num_seeds: int, episodes: int, share: float = 1.0) -> dict[str, Any]:
+    """Trains `num_seeds` at once and evaluates each on `episodes` fresh episodes.
+
+    Args:
+        task: what to train.
+        num_seeds: seeds 0, 1, ...
+        episodes: of an evaluation.
+        share: of the task's steps; less than 1 is a quick look.
+    """
+    task = dataclasses.replace(task, total_steps=max(1, int(share * task.total_steps)))
+    train = task.train()
+    env = jaxenvs.make_vec(task.id, episodes)
+
+    def judge(learner_state: LearnerState, seed: jax.Array) -> Evaluation:
+        policy = train.policy(learner_state)
+        carry = policy.initial_carry(episodes)
+        return jaxenvs.evaluate(env, policy, 1, jax.random.key(seed), policy_carry=carry)
+
+    seeds = jnp.arange(num_seeds)
+    begin = time.perf_counter()
+    compiled = jax.jit(jax.vmap(lambda seed: train(jax.random.key(seed)))).lower(seeds).compile()
+    done = time.perf_counter()
+    result = jax.block_until_ready(compiled(seeds))
+    run_seconds = time.perf_counter() - done
+    evaluation = jax.jit(jax.vmap(judge))(result.learner_state, EVALUATION + seeds)
+    returns = np.asarray(evaluation.episode_return).reshape(num_seeds, -1)
+    return {
+        "task": task.name,
+        "id": task.id,
+        "steps": task.total_steps,
+        "num_envs": task.num_envs,
+        "target": task.target,
+        "at_most": task.at_most,
+        "score": task.score,
+        "scores": scores(task, returns),
+        "compile_seconds": done - begin,
+        "run_seconds": run_seconds,  # of all seeds together
+        "curve_steps": _numbers(result.metrics["steps"][0]),
+        "curves": [_numbers(row) for row in result.metrics["episode_return"]],
+    }
+
+
+def scores(task: Task, returns: np.ndarray) -> list[float]:
+    """One for each seed, of the returns of its episodes, float32[seeds, episodes]."""
+    if task.score == "success rate":  # a flip that does not reach the goal costs 1, all 15 of them
+        limit = jaxenvs.make_vec(task.id, 1).time_limit
+        return (returns > -limit).mean(axis=1).tolist()
+    return returns.mean(axis=1).tolist()
+
+
+def table(report: dict[str, Any]) -> str:
+    """The report as Markdown."""
+    work = f"greedy policy after training, {report['episodes']} episodes a seed"
+    lines = [
+        _common.headline(report, work),
+        "",
+        "| task | steps | score | target | median | quartiles | worst | seeds that reach it "
+        "| compile s | run s, all seeds |",
+        "|---|---|---|---|---|---|---|---|---|---|",
+    ]
+    for entry in report["measurements"]:
+        low, middle, high = _common.quartiles(entry["scores"])
+        at_most, target = entry["at_most"], entry["target"]
+        worst = (max if at_most else min)(entry["scores"])
+        reach = sum(x <= target if at_most else x >= target for x in entry["scores"])
+        lines.append(
+            f"| {entry['task']} | {entry['steps']:,} | {entry['score']}"
+            f" | {'≤' if at_most else '≥'} {target:g} | {middle:.4g} | [{low:.4g}, {high:.4g}]"
+            f" | {worst:.4g} | {reach} of {len(entry['scores'])}"
+            f" | {entry['compile_seconds']:.1f} | {entry['run_seconds']:.1f} |"
+        )
+    return "\n".join(lines)
+
+
+def plot(report: dict[str, Any], path: Path) -> None:
+    """Returns while learning over steps, a panel an id: median and quartiles over seeds."""
+    import matplotlib
+
+    matplotlib.use("agg")
+    import matplotlib.pyplot as plt
+
+    ids = list(dict.fromkeys(entry["id"] for entry in report["measurements"]))
+    columns = min(len(ids), 4)
+    rows = math.ceil(len(ids) / columns)
+    figure, axes = plt.subplots(
+        rows, columns, figsize=(4.2 * columns, 3.4 * rows), squeeze=False, layout="constrained"
+    )
+    for axis in axes.flat[len(ids) :]:
+        axis.set_visible(False)
+    for axis, id in zip(axes.flat, ids, strict=False):
+        for entry in report["measurements"]:
+            if entry["id"] != id:
+                continue
+            curves = np.array(entry["curves"], float)  # None becomes NaN: no episode ended there
+            known = ~np.isnan(curves).any(axis=0)
+            steps = np.array(entry["curve_steps"])[known]
+            low, middle, high = np.quantile(curves[:, known], (0.25, 0.5, 0.75), axis=0)
+            (line,) = axis.plot(steps, middle, label=entry["task"].removesuffix(f" {id}"))
+            axis.fill_between(steps, low, high, alpha=0.2, color=line.get_color())
+            if entry["score"] == "mean return" and not entry["at_most"]:
+                axis.axhline(entry["target"], color="grey", linewidth=1, linestyle=":")
+        axis.set(title=id, xlabel="environment steps")
+        axis.legend(fontsize=8)
+        axis.grid(alpha=0.3)
+    for row in axes:
+        row[0].set_ylabel("return while exploring")
+    host = report["machine"]
+    figure.suptitle(
+        f"Median and quartiles of {report['repeats']} seeds; dotted: what the greedy policy is to"
+        f" reach afterwards (jax {host['versions']['jax']}, {host['platform']})",
+        fontsize=10,
+    )
+    figure.savefig(path, dpi=150)
+    plt.close(figure)
+
+
+def _numbers(values: jax.Array) -> list[float | None]:
+    return [None if math.isnan(value) else value for value in np.asarray(values).tolist()]
+
+
+def _parse(arguments: Sequence[str] | None) -> argparse.Namespace:
+    names = [task.name for task in TASKS]
+
+    def choose(text: str) -> list[str]:
+        unknown = set(_common.words(text)) - set(names)
+        if unknown:
+            raise argparse.ArgumentTypeError(f"{sorted(unknown)}: choose from {', '.join(names)}")
+        return _common.words(text)
+
+    parser = argparse.ArgumentParser(
+        prog="python -m benchmarks.learning",
+        description=__doc__,
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+    )
+    add = parser.add_argument
+    add("--only", type=choose, default=[], help=f"comma-separated: {', '.join(names)}")
+    add("--ids", type=_common.words, default=[], help="comma-separated environment ids")
+    add("--seeds", type=int, default=5, help="trainings of each task (default 5)")
+    add("--episodes", type=int, default=100, help="of each evaluation (default 100)")
+    add("--share", type=float, default=1.0, help="of the steps; 0.1 shows whether it runs")
+    add("--output", help='JSON file; "auto" names it after machine and versions')
+    add("--plot", help='image file; "auto" as above')
+    add("--load", help="show the results in this JSON file instead of measuring")
+    add("--quiet", action="store_true", help="no progress and no table")
+    return parser.parse_args(arguments)
+
+
+if __name__ == "__main__":
+    main()
