@@ -57,7 +57,7 @@ docs: $(VENV)/.with-dev
 	NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --strict
 
 notebooks: $(VENV)/.with-dev
-	$(BIN)/pytest --nbmake --quiet notebooks
+	$(BIN)/pytest --nbmake --quiet --numprocesses $(WORKERS) notebooks
 
 pytest: $(VENV)/.with-dev
 	$(BIN)/pytest --numprocesses $(WORKERS) --dist loadfile $(ARGS)
