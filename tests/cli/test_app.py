@@ -6,6 +6,7 @@ import pytest
 from PIL import Image
 
 import jaxenvs
+from jaxenvs.cli import listing
 from jaxenvs.registry import registry
 from tests.cli._running import run
 
@@ -89,6 +90,14 @@ def test_a_random_episode_is_rendered(capsys, tmp_path):
     assert status == 0
     with Image.open(path) as strip:  # eight states of seven steps, side by side
         assert strip.width == 8 * strip.height * 3 / 2
+
+
+def test_ctrl_c_ends_a_command_without_a_traceback(capsys, monkeypatch):
+    def interrupted(options):
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(listing, "run", interrupted)
+    assert run(capsys, "list") == (130, "")
 
 
 def test_without_rich_the_extra_is_named(capsys, monkeypatch):

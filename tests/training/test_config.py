@@ -26,7 +26,7 @@ def test_what_is_tuned_is_for_a_registered_id_and_traces(algorithm, id):
     assert id in registry
     train = config.make_train()
     rows = -(-train.num_updates // train.report_every)
-    assert 70 <= rows <= 500  # about 200, and no more than fit in a picture
+    assert 20 <= rows <= 1000  # enough for a curve, and no more than fit in a picture
     result = jax.eval_shape(train, jax.random.key(config.seed))
     assert result.metrics["episode_return"].shape == (rows,)
 
