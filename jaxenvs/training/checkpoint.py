@@ -1,5 +1,6 @@
 """Learner states on disk, through orbax."""
 
+import shutil
 from pathlib import Path
 from typing import Any, TypeVar
 
@@ -14,8 +15,9 @@ T = TypeVar("T")
 def save(path: str | Path, learner_state: Any) -> Path:
     """Writes a learner state, or any other pytree of arrays and keys, as an orbax checkpoint.
 
-    The folder `path` is replaced if it exists. Each leaf lies under its dotted name, such as
-    `params.actor.params.Dense_0.kernel`, so that other programs can read the weights.
+    The folder `path` is replaced if it exists, once the new one is whole: whenever the process
+    ends, `restore` finds the one or the other. Each leaf lies under its dotted name, such as
+    `weights.params.actor.params.Dense_0.kernel`, so that other programs can read the weights.
 
     Returns:
         The path, absolute.
@@ -25,8 +27,14 @@ def save(path: str | Path, learner_state: Any) -> Path:
     """
     path = Path(path).absolute()
     leaves = {name: leaf for name, leaf in _by_name(learner_state).items() if leaf.size}
-    with _checkpointer() as checkpointer:
-        checkpointer.save(path, leaves, force=True)
+    draft, previous = _draft(path), _previous(path)
+    with _checkpointer() as checkpointer:  # which lets `draft` appear when all is written
+        checkpointer.save(draft, leaves, force=True)
+    if path.exists():
+        shutil.rmtree(previous, ignore_errors=True)  # what an earlier crash left
+        path.rename(previous)
+    draft.rename(path)
+    shutil.rmtree(previous, ignore_errors=True)
     return path
 
 
@@ -36,7 +44,8 @@ def restore(path: str | Path, like: T) -> T:
     Args:
         path: the folder.
         like: a pytree of the same structure, shapes and dtypes; its values are not read, so
-            `jax.eval_shape(train.init, key)` will do.
+            `jax.eval_shape(train.init, key)` will do. Arrays are read onto the devices that those
+            in `like` lie on.
 
     Returns:
         The learner state. A training that goes on from it takes the steps, bit for bit, of one
@@ -46,10 +55,14 @@ def restore(path: str | Path, like: T) -> T:
         TrainingError: there is no such checkpoint, or its leaves are not those of `like`.
         MissingExtraError: orbax is not installed.
     """
-    path, everything = Path(path).absolute(), jax.eval_shape(lambda tree: tree, _by_name(like))
+    path = Path(path).absolute()
+    everything = {name: _abstract(leaf) for name, leaf in _by_name(like).items()}
     wanted = {name: leaf for name, leaf in everything.items() if leaf.size}  # orbax keeps no others
-    if not path.is_dir():
-        raise TrainingError(f'there is no checkpoint at "{path}".  `save` writes one.')
+    if not path.is_dir():  # the process may have ended between two names
+        found = next((each for each in (_draft(path), _previous(path)) if each.is_dir()), None)
+        if found is None:
+            raise TrainingError(f'there is no checkpoint at "{path}".  `save` writes one.')
+        path = found
     with _checkpointer() as checkpointer:
         saved = checkpointer.metadata(path).item_metadata
         differences = [
@@ -69,6 +82,19 @@ def restore(path: str | Path, like: T) -> T:
         for name, leaf in everything.items()
     ]
     return jax.tree.unflatten(jax.tree.structure(like), leaves)
+
+
+def _abstract(leaf: Any) -> jax.ShapeDtypeStruct:
+    sharding = leaf.sharding if isinstance(leaf, jax.Array) else None
+    return jax.ShapeDtypeStruct(leaf.shape, leaf.dtype, sharding=sharding)
+
+
+def _draft(path: Path) -> Path:
+    return path.with_name(f".{path.name}.new")
+
+
+def _previous(path: Path) -> Path:
+    return path.with_name(f".{path.name}.previous")
 
 
 def _by_name(tree: Any) -> dict[str, Any]:

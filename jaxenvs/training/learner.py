@@ -1,14 +1,18 @@
 """A training under way, for those who want to look after it: step, print, save, change, go on."""
 
 import dataclasses
+import json
+import os
 import signal
 import threading
-from collections.abc import Sequence
+import weakref
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from time import perf_counter
 from typing import Any, Self
 
 import jax
+import jax.numpy as jnp
 import numpy as np
 
 from jaxenvs.core import Environment, VectorEnv
@@ -18,8 +22,9 @@ from jaxenvs.training.anakin import ActorPolicy, resolve
 from jaxenvs.training.checkpoint import restore, save
 from jaxenvs.training.schemes.engines import Engine, engine_for
 from jaxenvs.training.schemes.scheme import Scheme
+from jaxenvs.training.schemes.workers import hosted
 
-_BEST, _LATEST = "best", "latest"
+_BEST, _LATEST, _RECORD = "best", "latest", "best.json"
 
 
 class Learner:
@@ -33,7 +38,10 @@ class Learner:
 
     With a `log_dir` every step is logged there, Ctrl-C and SIGTERM save before they end the
     program, and `Learner(..., resume=True)` goes on from what was saved. Where everything is one
-    program on one device, it goes on bit for bit; workers begin new episodes.
+    program, it goes on bit for bit; workers and hosted environments begin new episodes, and workers
+    that compute gradients have empty memories.
+
+    Environments that were made for the training, from an id or by a function, end with `close`.
 
     Args:
         scheme: the parts, and where they run.
@@ -43,7 +51,7 @@ class Learner:
         logs: which logs, see `jaxenvs.training.logs.open_logs`.
         report_every: updates that a step does and reports as one, where all is one program.
         evaluate_every: steps of the learner between two evaluations; None never evaluates.
-        evaluation_env: what is evaluated on, as the scheme's `env`; None takes another of those.
+        evaluation_env: what is evaluated on, as the scheme's `env`; None makes others like those.
         evaluation_episodes: how many, each from its start to its end.
         resume: whether to go on from the checkpoint in `log_dir`.
 
@@ -74,41 +82,47 @@ class Learner:
         self.log_dir = None if log_dir is None else Path(log_dir)
         self._evaluate_every, self._evaluation_episodes = evaluate_every, evaluation_episodes
         self._evaluation_env, self._evaluated_in = evaluation_env, None
+        self._evaluation_ending: Any = None  # closes it, where it is hosted and ours
         self._report_every, self._best, self._steps = report_every, -np.inf, 0
         self._metrics: dict[str, float] = {}
-        self._signal: int | None = None
-        self._handlers: dict[int, Any] = {}
+        self._signals: _Signals | None = None
         self._logs: Any = None
         self._started = perf_counter()
         self._engine: Engine = engine_for(scheme, total_steps, seed, report_every)
-        self._first_steps = 0
+        self._ending = weakref.finalize(self, self._engine.close)  # also if nobody calls `close`
         try:
             if resume:
                 self.restore()
             if self.log_dir is not None:
                 from jaxenvs.training.logs import open_logs
 
-                self._logs = open_logs(self.log_dir, logs)
-                self._listen()
+                resume_step = self._environment_steps if resume else None
+                self._logs = open_logs(self.log_dir, logs, resume_step=resume_step)
+                self._signals = _Signals()
         except BaseException:
             self.close()
             raise
 
     def step(self) -> dict[str, float]:
-        """Goes on by one update, or `report_every` of them; returns its metrics."""
-        start = perf_counter()
+        """Goes on by one update, or `report_every` of them; returns its metrics.
+
+        After the last one it goes on all the same.
+        """
+        start, before = perf_counter(), self._environment_steps
         metrics = self._engine.step()
-        seconds = perf_counter() - start
-        done = metrics["steps"] - self._environment_steps
+        now, steps = perf_counter(), self._environment_steps
         self._steps += 1
-        metrics |= {"steps_per_second": done / seconds, "seconds": perf_counter() - self._started}
-        self._metrics = metrics
+        self._metrics = metrics | {
+            "steps": float(steps),  # in programs a float32, which is too short to count far
+            "steps_per_second": (steps - before) / (now - start),
+            "seconds": now - self._started,
+        }
         if self._evaluate_every and self._steps % self._evaluate_every == 0:
             self._judge()
         if self._logs is not None:
-            self._logs.write(int(metrics["steps"]), self._metrics)
-        if self._signal is not None:
-            self._leave()
+            self._logs.write(steps, self._metrics)
+        if self._signals is not None and self._signals.came is not None:
+            self._leave(self._signals.came)
         return dict(self._metrics)
 
     def done(self) -> bool:
@@ -142,11 +156,22 @@ class Learner:
         number = self._evaluation_episodes if num_episodes is None else num_episodes
         if self._evaluated_in is None:
             chosen: Any = self._evaluation_env
-            chosen = self.scheme.env if chosen is None else chosen
+            if chosen is None:
+                chosen = self.scheme.env
+                if isinstance(chosen, VectorEnv) and hosted(chosen) is not None:
+                    raise TrainingError(
+                        f"evaluate has no environments: those of the scheme, {chosen!r:.80}, are"
+                        " hosted, and in the midst of their episodes.  Pass evaluation_env=, or a"
+                        " function that makes environments as the scheme's env."
+                    )
+            is_given = isinstance(chosen, VectorEnv)
             if callable(chosen) and not isinstance(chosen, Environment | VectorEnv):
                 chosen = chosen()
             size = None if isinstance(chosen, VectorEnv) else number
             self._evaluated_in = resolve(chosen, size)
+            hosts = hosted(self._evaluated_in)
+            if hosts is not None and not is_given:
+                self._evaluation_ending = weakref.finalize(self, hosts.close)
         env: VectorEnv = self._evaluated_in
         policy = self.policy()
         key = jax.random.fold_in(jax.random.key(self.seed), 2**31 + self._steps)
@@ -170,6 +195,9 @@ class Learner:
             raise TrainingError("restore got no path, and the learner has no log_dir.  Pass one.")
         path = Path(path) if path is not None else self.log_dir / _LATEST  # pyright: ignore[reportOptionalOperand]
         self._engine.restored(restore(path, self._engine.learner_state))
+        updates = int(self._engine.learner_state.updates)
+        self._steps = updates // self._report_every if self.scheme.is_fused else updates
+        self._best = _recorded(path.parent / _RECORD)
 
     def update_algo_parameter(self, name: str, value: Any) -> None:
         """Goes on with another value of a hyper-parameter.
@@ -180,6 +208,9 @@ class Learner:
             TrainingError: there is no such hyper-parameter; the message names the closest.
         """
         algorithm = self.scheme.algorithm.replace(**{name: value})
+        before = getattr(self.scheme.algorithm, name)
+        if isinstance(before, float) and isinstance(value, int | np.number):
+            algorithm = algorithm.replace(**{name: float(value)})  # programs tell them apart
         if jax.tree.structure(algorithm) != jax.tree.structure(self.scheme.algorithm):
             self.replace(algorithm=algorithm)
             return
@@ -202,34 +233,36 @@ class Learner:
         old = self._engine
         engine = engine_for(scheme, self.total_steps, self.seed, self._report_every)
         try:
-            engine.restored(_carried(old.learner_state, engine.learner_state))
+            engine.restored(_carried(old, engine))
         except BaseException:
             engine.close()
             raise
-        old.close()
+        self._ending()
+        self._ending = weakref.finalize(self, engine.close)
         self.scheme, self._engine = scheme, engine
 
     def close(self) -> None:
         """Ends workers and hosted environments, and the logs. `save` before, if you want to."""
-        for number, handler in self._handlers.items():
-            signal.signal(number, handler)
-        self._handlers = {}
-        engine, self_logs = getattr(self, "_engine", None), self._logs
-        if engine is not None:
-            engine.close()
-        if self_logs is not None:
-            self_logs.close()
-        self._logs = None
+        if self._signals is not None:
+            self._signals.ignore()
+        self._ending()
+        if self._evaluation_ending is not None:
+            self._evaluation_ending()
+        if self._logs is not None:
+            self._logs.close()
+        self._logs = self._signals = None
 
     def __enter__(self) -> Self:
         return self
 
-    def __exit__(self, *error: Any) -> None:
+    def __exit__(self, kind: Any, *error: Any) -> None:
+        if kind is None and self._signals is not None and self._signals.came is not None:
+            self._leave(self._signals.came)  # it came after the last step
         self.close()
 
     @property
-    def _environment_steps(self) -> float:
-        return self._metrics.get("steps", float(self._first_steps))
+    def _environment_steps(self) -> int:
+        return int(self._engine.learner_state.updates) * self._engine.steps_per_update
 
     def _judge(self) -> None:
         evaluation = self.evaluate()
@@ -237,41 +270,69 @@ class Learner:
         self._metrics |= {"evaluation_return": mean, "evaluation_std": float(evaluation.std)}
         if self.log_dir is not None and mean > self._best:
             self.save(self.log_dir / _BEST)
+            _record(self.log_dir / _RECORD, mean, self._environment_steps)
         self._best = max(self._best, mean)
 
-    def _listen(self) -> None:
-        """Has Ctrl-C and SIGTERM wait for the end of the step. A second Ctrl-C does not."""
-        if threading.current_thread() is not threading.main_thread():
-            return  # only there can signals be handled
-
-        def note(number: int, frame: Any) -> None:
-            del frame
-            self._signal = number
-            signal.signal(number, self._handlers[number] or signal.SIG_DFL)
-
-        for number in (signal.SIGINT, signal.SIGTERM):
-            self._handlers[number] = signal.getsignal(number)
-            signal.signal(number, note)
-
-    def _leave(self) -> None:
-        number = self._signal
+    def _leave(self, number: int) -> None:
         self.save()
         self.close()
-        raise SystemExit(128 + int(number or 0))
+        raise SystemExit(128 + number)
 
 
-def _carried(old: Any, new: Any) -> Any:
-    """The new state with what the old one has learned, as far as it fits."""
+class _Signals:
+    """Has Ctrl-C and SIGTERM wait for the end of the step. A second one does not."""
+
+    def __init__(self) -> None:
+        self.came: int | None = None
+        self._handlers: dict[int, Any] = {}
+        if threading.current_thread() is not threading.main_thread():
+            return  # only there can signals be handled
+        for number in (signal.SIGINT, signal.SIGTERM):
+            self._handlers[number] = signal.getsignal(number)
+            signal.signal(number, self._note)
+
+    def ignore(self) -> None:
+        """Puts back what handled them before."""
+        for number, handler in self._handlers.items():
+            signal.signal(number, handler or signal.SIG_DFL)
+        self._handlers = {}
+
+    def _note(self, number: int, frame: Any) -> None:
+        del frame
+        self.came = int(number)
+        self.ignore()
+
+
+def _record(path: Path, mean: float, steps: int) -> None:
+    """Notes beside the best checkpoint how good it is, all at once."""
+    draft = path.with_name(f".{path.name}.new")
+    draft.write_text(json.dumps({"evaluation_return": mean, "steps": steps}) + "\n")
+    os.replace(draft, path)
+
+
+def _recorded(path: Path) -> float:
+    """How good the best checkpoint is; -inf where there is none."""
+    if not path.is_file():
+        return -np.inf
+    record: Mapping[str, float] = json.loads(path.read_text())
+    return float(record["evaluation_return"])
+
+
+def _carried(before: Engine, after: Engine) -> Any:
+    """The new engine's state with what the old one has learned, as far as it fits."""
+    old, new = before.learner_state, after.learner_state
 
     def describe(tree: Any) -> Any:
-        return jax.tree.map(lambda x: (jax.numpy.shape(x), str(x.dtype)), tree)
+        return jax.tree.map(lambda x: (jnp.shape(x), str(x.dtype)), tree)
 
     if describe(old.weights.params) != describe(new.weights.params):
         raise TrainingError(
             "the new parts have other weights than those that were learned.  Keep the actor, or"
             " begin another training."
         )
-    changes: dict[str, Any] = {"updates": old.updates}
+    # Environment steps go on, so updates are counted anew where they consist of more or fewer.
+    updates = int(old.updates) * before.steps_per_update // after.steps_per_update
+    changes: dict[str, Any] = {"updates": jnp.int32(updates), "key": old.key}
     same = jax.tree.structure(old.weights) == jax.tree.structure(new.weights)
     if same and describe(old.weights) == describe(new.weights):
         changes["weights"] = old.weights
@@ -280,8 +341,8 @@ def _carried(old: Any, new: Any) -> Any:
             params=old.weights.params, gradient_steps=old.weights.gradient_steps
         )
     for name in ("storage", "collector", "observation_statistics", "return_statistics"):
-        before, after = getattr(old, name), getattr(new, name)
-        fits = jax.tree.structure(before) == jax.tree.structure(after)
-        if fits and describe(before) == describe(after):
-            changes[name] = before
+        was, would_be = getattr(old, name), getattr(new, name)
+        fits = jax.tree.structure(was) == jax.tree.structure(would_be)
+        if fits and describe(was) == describe(would_be):
+            changes[name] = was
     return new.replace(**changes)

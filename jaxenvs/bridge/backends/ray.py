@@ -267,7 +267,7 @@ class RayBackend(Backend):
         self._kept: dict[tuple[int, int], bytes] = {}
         self._progress: dict[int, tuple[int, float]] = {}
         options = {**_OPTIONS, **(options or {}), **_OURS}
-        self._session = _Session()
+        self._session = Session()
         try:
             count = len(env_fns)
             workers = num_workers or max(1, min(count, self._session.cores()))
@@ -637,7 +637,7 @@ def _packed(env_fns: list[Callable[[], Any]], instances: range) -> bytes:
         ) from error
 
 
-class _Session:
+class Session:
     """A use of Ray, which is started where it is not, and then ended with its last use."""
 
     _lock = threading.Lock()
@@ -647,11 +647,11 @@ class _Session:
     def __init__(self) -> None:
         ray = _ray()
         self._ended = False
-        with _Session._lock:
+        with Session._lock:
             if not ray.is_initialized():
                 ray.init(logging_level="warning")  # by RAY_ADDRESS, or here
-                _Session._started = True
-            _Session._uses += 1
+                Session._started = True
+            Session._uses += 1
 
     def cores(self) -> int:
         ray = _ray()
@@ -659,11 +659,11 @@ class _Session:
 
     def end(self) -> None:
         ray = _ray()
-        with _Session._lock:
+        with Session._lock:
             if self._ended:
                 return
             self._ended = True
-            _Session._uses -= 1
-            if _Session._started and not _Session._uses:
-                _Session._started = False
+            Session._uses -= 1
+            if Session._started and not Session._uses:
+                Session._started = False
                 ray.shutdown()

@@ -7,8 +7,11 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 import jax
+import jax.numpy as jnp
 
 from jaxenvs.errors import missing_extra
+
+_EVERY_CALL = 2**62
 
 
 class Crew(abc.ABC):
@@ -21,8 +24,8 @@ class Crew(abc.ABC):
         """Has `worker` call one of its methods; returns a future."""
 
     @abc.abstractmethod
-    def hurry(self, worker: int) -> None:
-        """Tells `worker`, in the midst of a call, to end it as soon as it may."""
+    def hurry(self, worker: int, number: int) -> None:
+        """Tells `worker` to end the call of this number as soon as it may."""
 
     @abc.abstractmethod
     def result(self, future: Any) -> Any:
@@ -52,6 +55,7 @@ class Threads(Crew):
         self._devices = [None] * size
         if devices:
             self._devices = [devices[i % len(devices)] for i in range(size)]
+            (self._home,) = jnp.zeros(()).devices()
         self._threads = [
             concurrent.futures.ThreadPoolExecutor(1, thread_name_prefix=f"jaxenvs-worker-{i}")
             for i in range(size)
@@ -67,14 +71,18 @@ class Threads(Crew):
 
     def call(self, worker: int, method: str, *arguments: Any) -> Any:
         if self._devices[worker] is not None:
-            arguments = jax.device_put(arguments, self._devices[worker])
+            arguments = _moved(arguments, self._devices[worker])
         return self._submit(worker, getattr(self._workers[worker], method), *arguments)
 
-    def hurry(self, worker: int) -> None:
-        self._workers[worker].hurry()
+    def hurry(self, worker: int, number: int) -> None:
+        self._workers[worker].hurry(number)
 
     def result(self, future: Any) -> Any:
-        return future.result()
+        answer = future.result()
+        if self._devices[0] is None:
+            return answer
+        # No program takes arrays of several devices: all come to where those who call compute.
+        return _moved(answer, self._home)
 
     def first(self, futures: Sequence[Any], timeout: float | None = None) -> Any | None:
         done, _ = concurrent.futures.wait(
@@ -85,7 +93,7 @@ class Threads(Crew):
     def close(self) -> None:
         for worker, thread in zip(self._workers, self._threads, strict=True):
             if worker is not None:
-                worker.hurry()
+                worker.hurry(_EVERY_CALL)
             thread.shutdown(wait=True, cancel_futures=True)
         for worker in self._workers:
             if worker is not None:
@@ -116,9 +124,9 @@ class RayActors(Crew):
             import ray
         except ImportError as error:
             raise missing_extra("Workers with resources of a cluster", "ray", "ray") from error
-        self._ray, self.size = ray, size
-        if not ray.is_initialized():
-            ray.init(include_dashboard=False, log_to_driver=False)
+        from jaxenvs.bridge.backends.ray import Session
+
+        self._ray, self.size, self._session = ray, size, Session()
         # Two calls at a time, so that a worker can be told to hurry; never two of the others.
         settings = {"max_restarts": -1, "max_task_retries": -1, "max_concurrency": 2}
         actor: Any = ray.remote(**{**settings, **resources})(_Actor)
@@ -127,8 +135,8 @@ class RayActors(Crew):
     def call(self, worker: int, method: str, *arguments: Any) -> Any:
         return self._actors[worker].call.remote(method, *jax.device_get(arguments))
 
-    def hurry(self, worker: int) -> None:
-        self._actors[worker].call.remote("hurry")
+    def hurry(self, worker: int, number: int) -> None:
+        self._actors[worker].call.remote("hurry", number)
 
     def result(self, future: Any) -> Any:
         return self._ray.get(future)
@@ -141,6 +149,7 @@ class RayActors(Crew):
         for actor in self._actors:
             self._ray.kill(actor)
         self._actors = []
+        self._session.end()
 
 
 class _Actor:
@@ -149,6 +158,15 @@ class _Actor:
 
     def call(self, method: str, *arguments: Any) -> Any:
         return jax.device_get(getattr(self._worker, method)(*arguments))
+
+
+def _moved(tree: Any, device: Any) -> Any:
+    """The arrays of a tree on another device; numbers stay what they are."""
+
+    def move(leaf: Any) -> Any:
+        return jax.device_put(leaf, device) if isinstance(leaf, jax.Array) else leaf
+
+    return jax.tree.map(move, tree)
 
 
 def recruit(make_worker: Callable[[int], Any], size: int, resources: Any) -> Crew:

@@ -9,15 +9,18 @@ from typing import Any
 import jax
 import numpy as np
 
-from jaxenvs.bridge.xla import HostEnv
 from jaxenvs.core import Environment
 from jaxenvs.training.algorithms.base import Algorithm, Behaviour
 from jaxenvs.training.anakin import Train
+from jaxenvs.training.collecting import episode_metrics
 from jaxenvs.training.schemes.crew import recruit
 from jaxenvs.training.schemes.scheme import Central, Remote, Scheme
 from jaxenvs.training.schemes.workers import (
     Plan,
     apply_gradients,
+    cut,
+    cuts,
+    hosted,
     init_learner,
     learns,
     with_algorithm,
@@ -44,11 +47,16 @@ class Engine(abc.ABC):
 
     def restored(self, learner_state: LearnerState) -> None:
         """Goes on from another state, such as one that was saved."""
-        self.learner_state = learner_state
+        self.learner_state = jax.tree.map(_placed_as, learner_state, self.learner_state)
 
-    @abc.abstractmethod
     def change(self, algorithm: Algorithm) -> None:
         """Goes on with other hyper-parameters."""
+        self.train = with_algorithm(self.train, algorithm)
+
+    @property
+    def steps_per_update(self) -> int:
+        """Environment steps, of all instances."""
+        return self.train.parts.steps_per_update
 
 
 class Fused(Engine):
@@ -63,7 +71,7 @@ class Fused(Engine):
         train = dataclasses.replace(train, **changes)  # pyright: ignore[reportArgumentType]
         self.train = train if mesh is None else shard(train, mesh)
         self.learner_state = jax.jit(self.train.init)(plan.key(2))
-        self._report_every = report_every
+        self._plan, self._report_every = plan, report_every
 
     def step(self) -> Metrics:
         left = self.train.num_updates - int(self.learner_state.updates)
@@ -77,12 +85,25 @@ class Fused(Engine):
             part = with_algorithm(self.train.train, algorithm.divided(self.train.mesh.size))
             self.train = dataclasses.replace(self.train, train=part)  # pyright: ignore[reportArgumentType]
         else:
-            self.train = with_algorithm(self.train, algorithm)
+            super().change(algorithm)
+
+    def restored(self, learner_state: LearnerState) -> None:
+        # Hosted environments are in no checkpoint: those that are here go on.
+        if isinstance(self.train, Train) and hosted(self.train.env) is not None:
+            learner_state = learner_state.replace(collector=self.learner_state.collector)
+        super().restored(learner_state)
+
+    @property
+    def steps_per_update(self) -> int:
+        if isinstance(self.train, ShardedTrain):
+            alone: Any = {"axis_name": None}  # how many devices there are is known within programs
+            part = dataclasses.replace(self.train.train, **alone)  # pyright: ignore[reportArgumentType]
+            return part.parts.steps_per_update * self.train.mesh.size
+        return super().steps_per_update
 
     def close(self) -> None:
-        env = self.train.env if isinstance(self.train, Train) else None
-        if isinstance(env, HostEnv):
-            env.close()
+        if isinstance(self.train, Train):
+            self._plan.release(self.train)
 
 
 class CentralGradients(Engine):
@@ -92,15 +113,16 @@ class CentralGradients(Engine):
         self.train = plan.train
         self.learner_state = init_learner(plan.train, plan.key(2))
         self._plan, self._source = plan, plan.source(0)
+        self._cuts = cuts(self.train, self._source)
 
     def step(self) -> Metrics:
         start, waited, collected = _now(), self._source.waited, self._source.collected
         state = self.learner_state
         number = int(state.updates)
-        unroll = self._source.next(Behaviour.of(state), number)
+        unroll = self._source.next(self.train.algorithm, Behaviour.of(state))
         learning, key = _now(), self._plan.key(4, number)
         storage, state = state.storage, state.replace(storage=())
-        self.learner_state, metrics = _learn(self.train, state, storage, unroll, key)
+        self.learner_state, metrics = _learn(self.train, state, storage, unroll, key, self._cuts)
         metrics = {name: float(value) for name, value in jax.device_get(metrics).items()}
         seconds = _now() - start
         return metrics | {
@@ -109,10 +131,6 @@ class CentralGradients(Engine):
             "collection_seconds": self._source.collected - collected,
             "learning_share": (_now() - learning) / seconds,
         }
-
-    def change(self, algorithm: Algorithm) -> None:
-        self.train = with_algorithm(self.train, algorithm)
-        self._source.change(algorithm)
 
     def close(self) -> None:
         self._source.close()
@@ -145,12 +163,12 @@ class RemoteGradients(Engine):
         crew, algorithm = self._crew, self.train.algorithm
         times, updates = dict.fromkeys(("collection", "gradients", "update"), 0.0), self._updates
         start = _now()
-        news = crew.all("begin", self._weights, updates)
+        news = crew.all("begin", algorithm, self._weights, updates)
         times["collection"], all_losses = _now() - start, []
         for _ in range(algorithm.gradient_steps_per_update):
             start = _now()
             weights = None if self._is_decentralised else self._weights
-            answers = crew.all("gradient", weights, updates)
+            answers = crew.all("gradient", algorithm, weights, updates)
             computed = _now()
             times["gradients"] += computed - start
             if any(gradients is None for gradients, _ in answers):
@@ -192,7 +210,8 @@ class RemoteGradients(Engine):
         return all_news, all_losses, times
 
     def _send(self, worker: int) -> None:
-        future = self._crew.call(worker, "next_gradient", self._weights, self._updates)
+        call = "next_gradient", self.train.algorithm, self._weights, self._updates
+        future = self._crew.call(worker, *call)
         self._pending[future] = worker, self._gradient_steps
 
     def _apply(self, gradients: Any) -> None:
@@ -214,8 +233,7 @@ class RemoteGradients(Engine):
     def change(self, algorithm: Algorithm) -> None:
         if self._is_synchronous:
             algorithm = algorithm.divided(self._crew.size)
-        self.train = with_algorithm(self.train, algorithm)
-        self._crew.all("change", algorithm)
+        super().change(algorithm)
 
     def close(self) -> None:
         self._crew.close()
@@ -224,15 +242,17 @@ class RemoteGradients(Engine):
 def engine_for(scheme: Scheme, total_steps: int, seed: int, report_every: int) -> Engine:
     """What the scheme asks for."""
     plan = Plan(scheme=scheme, total_steps=total_steps, seed=seed)
-    if scheme.is_fused:
-        return Fused(plan, None, report_every)
-    if isinstance(scheme.gradients, Central):
-        return CentralGradients(plan)
-    if _fits_devices(scheme):
-        number = scheme.gradients.n
-        mesh = jax.make_mesh((number,), ("learners",), devices=jax.local_devices()[:number])
-        return Fused(plan, mesh, report_every)
-    return RemoteGradients(plan)
+    with plan.released_on_error():
+        if scheme.is_fused:
+            return Fused(plan, None, report_every)
+        if _fits_devices(scheme):
+            number = scheme.gradients.n
+            mesh = jax.make_mesh((number,), ("learners",), devices=jax.local_devices()[:number])
+            return Fused(plan, mesh, report_every)
+        is_central = isinstance(scheme.gradients, Central)
+        engine = CentralGradients(plan) if is_central else RemoteGradients(plan)
+        plan.release_unless_used()
+        return engine
 
 
 def _fits_devices(scheme: Scheme) -> bool:
@@ -253,14 +273,20 @@ def _fits_devices(scheme: Scheme) -> bool:
     )
 
 
+def _placed_as(leaf: jax.Array, other: jax.Array) -> jax.Array:
+    return leaf if leaf.sharding == other.sharding else jax.device_put(leaf, other.sharding)
+
+
 @functools.partial(jax.jit, static_argnames="number")
 def _resume(train: Any, learner_state: LearnerState, number: int) -> Any:
     return train.resume(learner_state, number)
 
 
-@functools.partial(jax.jit, donate_argnames="storage")
-def _learn(train: Train, state: Any, storage: Any, unroll: Unroll, key: Any) -> Any:
-    return train.learn(state.replace(storage=storage), unroll, key)
+@functools.partial(jax.jit, donate_argnames="storage", static_argnames="cuts")
+def _learn(train: Train, state: Any, storage: Any, unroll: Unroll, key: Any, cuts: bool) -> Any:
+    state = state.replace(storage=storage)
+    state, metrics = train.learn(state, cut(unroll) if cuts else unroll, key)
+    return state, metrics | episode_metrics(unroll)  # episodes that were not cut for a memory
 
 
 @jax.jit
@@ -275,7 +301,7 @@ def _means(losses: list[Any]) -> Metrics:
 def _episodes(news: list[dict[str, Any]]) -> Metrics:
     """What several unrolls brought, as one: means over episodes, and over lags."""
     if not news:
-        return {}
+        return {"episode_count": 0.0, "episode_return": np.nan, "episode_length": np.nan}
     counts = np.array([each["episode_count"] for each in news], float)
     metrics = {"episode_count": float(counts.sum())}
     for name in news[0]:

@@ -1,14 +1,15 @@
 """What workers do: collect, and compute gradients. They run in threads as well as in Ray actors."""
 
 import abc
+import contextlib
 import dataclasses
 import functools
 import math
-import threading
 import time
-from collections.abc import Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
+import chex
 import jax
 import jax.numpy as jnp
 import numpy as np
@@ -20,18 +21,20 @@ from jaxenvs.training.anakin import Train, make_train, resolve
 from jaxenvs.training.collecting import episode_metrics
 from jaxenvs.training.schemes.crew import Crew, recruit
 from jaxenvs.training.schemes.scheme import Central, Scheme
+from jaxenvs.training.storages.base import ReplayStorage
 from jaxenvs.training.types import LearnerState, Unroll, Weights
 from jaxenvs.vector.vectorize import VectorizedEnv
+from jaxenvs.wrappers._beside import WrappedVectorEnv
 
 _PIECES = (4, 3, 2, 5, 7)  # that an unroll is collected in, if it may end early
 
 
-@dataclasses.dataclass
+@chex.dataclass(frozen=True)
 class Collected:
     """An unroll, on its way to who learns from it."""
 
     pieces: list[Unroll]  # one, unless an unroll may end early
-    updates: int  # that the learner had done when the weights were sent
+    updates: Any  # int32[], that the learner had done when the weights were sent
     seconds: float  # that collecting took
 
 
@@ -103,8 +106,10 @@ class Plan:
     def train_of(self, collector: int) -> Train:
         """The same with environments of a collector's own, where they cannot be shared."""
         train = self.train
-        if collector == 0 or isinstance(train.env, VectorizedEnv):
+        if isinstance(train.env, VectorizedEnv):
             return train  # pure functions
+        if vars(self).setdefault("first_collector", collector) == collector:  # whoever comes first
+            return train
         env = self._environment()
         own: Any = resolve(env, self._num_envs(env))
         return dataclasses.replace(train, env=own)  # pyright: ignore[reportArgumentType]
@@ -123,12 +128,34 @@ class Plan:
         crew = recruit(make_worker, collection.n, collection.resources)
         return Gathered(self, crew) if collection.sync else Streamed(self, crew)
 
+    def release(self, train: Train) -> None:
+        """Ends hosted environments, unless they were given: those are ended by who made them."""
+        hosts = hosted(train.env)
+        if hosts is not None and not isinstance(self.scheme.env, VectorEnv):
+            hosts.close()
+
+    @contextlib.contextmanager
+    def released_on_error(self) -> Iterator[None]:
+        """Leaves no environments behind where what was to use them cannot be made."""
+        try:
+            yield
+        except BaseException:
+            if "train" in vars(self):
+                self.release(self.train)
+            raise
+
+    def release_unless_used(self) -> None:
+        """Ends the hosted environments of this process where other processes collect."""
+        places = (self.scheme.collection, self.scheme.gradients)
+        if any(isinstance(place.resources, Mapping) for place in places):
+            self.release(self.train)
+
     def _environment(self) -> Any:
         env = self.scheme.env
         return env() if callable(env) and not isinstance(env, Environment | VectorEnv) else env
 
     def _num_envs(self, env: Any) -> int | None:
-        return None if isinstance(env, VectorEnv) else self.scheme.num_envs or 16
+        return self.scheme.num_envs or (None if isinstance(env, VectorEnv) else 16)
 
     def __reduce__(self) -> Any:
         return Plan, (self.scheme, self.total_steps, self.seed)  # without what is cached
@@ -141,39 +168,34 @@ class Collects:
         self._plan, self._index = plan, index
         self._train = plan.train_of(index)
         self._collector: Any = None
-        self._hurry = threading.Event()
+        self._hurried = 0  # the last call that was told to end early
 
-    def collect(self, behaviour: Behaviour, number: int) -> Collected:
-        """The unroll after the last one. No two calls have the same `number`."""
+    def collect(self, algorithm: Algorithm, behaviour: Behaviour, number: int) -> Collected:
+        """The unroll after the last one. Each call has a higher `number`."""
         start, plan = time.perf_counter(), self._plan
-        self._hurry.clear()
+        train = with_algorithm(self._train, algorithm)
+        # After a restart numbers begin anew, but not those of updates.
+        call = self._index, int(behaviour.updates), number
         if self._collector is None:
-            self._collector = _init(self._train, plan.key(0, self._index, number))
+            self._collector = _init(train, plan.key(0, *call))
         pieces = []
         while len(pieces) < plan.pieces:
-            if len(pieces) >= plan.fewest_pieces and self._hurry.is_set():
+            if len(pieces) >= plan.fewest_pieces and self._hurried >= number:
                 break
-            key = plan.key(1, self._index, number, len(pieces))
-            self._collector, unroll = _collect(self._train, behaviour, self._collector, key)
+            key = plan.key(1, *call, len(pieces))
+            self._collector, unroll = _collect(train, behaviour, self._collector, key)
             pieces.append(jax.block_until_ready(unroll))
         return Collected(
-            pieces=pieces,
-            updates=int(behaviour.updates),
-            seconds=time.perf_counter() - start,
+            pieces=pieces, updates=behaviour.updates, seconds=time.perf_counter() - start
         )
 
-    def change(self, algorithm: Algorithm) -> None:
-        """Goes on with other hyper-parameters."""
-        self._train = with_algorithm(self._train, algorithm)
-
-    def hurry(self) -> None:
-        """Ends the unroll under way as soon as it is long enough. Called from another thread."""
-        self._hurry.set()
+    def hurry(self, number: int) -> None:
+        """Ends an unroll as soon as it is long enough. Called from another thread, maybe late."""
+        self._hurried = max(self._hurried, number)
 
     def close(self) -> None:
         """Ends hosted environments."""
-        if isinstance(self._train.env, HostEnv):
-            self._train.env.close()
+        self._plan.release(self._train)
 
 
 class Source(abc.ABC):
@@ -182,14 +204,16 @@ class Source(abc.ABC):
     def __init__(self) -> None:
         self.waited = self.collected = 0.0  # seconds, in all
         self.lag = 0.0  # updates done since the weights of the last unroll were sent
+        self._calls = 0
+
+    @property
+    @abc.abstractmethod
+    def is_continuous(self) -> bool:
+        """Whether each column of an unroll goes on where that of the last one ended."""
 
     @abc.abstractmethod
-    def next(self, behaviour: Behaviour, number: int) -> Unroll:
+    def next(self, algorithm: Algorithm, behaviour: Behaviour) -> Unroll:
         """An unroll to learn from, all collectors side by side."""
-
-    @abc.abstractmethod
-    def change(self, algorithm: Algorithm) -> None:
-        """Has the collectors go on with other hyper-parameters."""
 
     @abc.abstractmethod
     def close(self) -> None:
@@ -197,7 +221,7 @@ class Source(abc.ABC):
 
     def _joined(self, answers: Sequence[Collected], pieces: Sequence[Unroll], now: Any) -> Unroll:
         self.collected += sum(answer.seconds for answer in answers) / len(answers)
-        self.lag = float(np.mean([int(now) - answer.updates for answer in answers]))
+        self.lag = float(np.mean([int(now) - int(answer.updates) for answer in answers]))
         return side_by_side(pieces)
 
 
@@ -208,13 +232,15 @@ class Own(Source):
         super().__init__()
         self._worker = Collects(plan, index)
 
-    def next(self, behaviour: Behaviour, number: int) -> Unroll:
-        answer = self._worker.collect(behaviour, number)
+    @property
+    def is_continuous(self) -> bool:
+        return True
+
+    def next(self, algorithm: Algorithm, behaviour: Behaviour) -> Unroll:
+        self._calls += 1
+        answer = self._worker.collect(algorithm, behaviour, self._calls)
         self.waited += answer.seconds
         return self._joined([answer], answer.pieces, behaviour.updates)
-
-    def change(self, algorithm: Algorithm) -> None:
-        self._worker.change(algorithm)
 
     def close(self) -> None:
         self._worker.close()
@@ -227,15 +253,21 @@ class Gathered(Source):
         super().__init__()
         self._plan, self._crew = plan, crew
 
-    def next(self, behaviour: Behaviour, number: int) -> Unroll:
+    @property
+    def is_continuous(self) -> bool:
+        return self._plan.pieces == 1 and not _may_restart(self._plan)
+
+    def next(self, algorithm: Algorithm, behaviour: Behaviour) -> Unroll:
         start, plan, crew = time.perf_counter(), self._plan, self._crew
-        futures = [crew.call(i, "collect", behaviour, number) for i in range(crew.size)]
+        self._calls += 1
+        call = "collect", algorithm, behaviour, self._calls
+        futures = [crew.call(i, *call) for i in range(crew.size)]
         if plan.pieces > 1:
             pending = list(futures)
             while len(pending) > crew.size - plan.first_workers:
                 pending.remove(crew.first(pending))
             for future in pending:
-                crew.hurry(futures.index(future))
+                crew.hurry(futures.index(future), self._calls)
         answers = [crew.result(future) for future in futures]
         self.waited += time.perf_counter() - start
         return self._joined(answers, self._chosen(answers), behaviour.updates)
@@ -248,9 +280,6 @@ class Gathered(Source):
         others = unrolls[plan.first_workers :]
         return whole + [piece for pieces in others for piece in pieces[: plan.fewest_pieces]]
 
-    def change(self, algorithm: Algorithm) -> None:
-        self._crew.all("change", algorithm)
-
     def close(self) -> None:
         self._crew.close()
 
@@ -260,27 +289,28 @@ class Streamed(Source):
 
     def __init__(self, plan: Plan, crew: Crew) -> None:
         super().__init__()
-        self._crew = crew
+        self._plan, self._crew = plan, crew
         self._pending: dict[Any, int] = {}  # futures, and whose they are
-        self._calls = 0
 
-    def next(self, behaviour: Behaviour, number: int) -> Unroll:
+    @property
+    def is_continuous(self) -> bool:
+        return self._crew.size == 1 and not _may_restart(self._plan)
+
+    def next(self, algorithm: Algorithm, behaviour: Behaviour) -> Unroll:
         start, crew = time.perf_counter(), self._crew
         for worker in set(range(crew.size)) - set(self._pending.values()):
-            self._send(worker, behaviour)
+            self._send(worker, algorithm, behaviour)
         future = crew.first(list(self._pending))
         worker = self._pending.pop(future)
         answer = crew.result(future)
-        self._send(worker, behaviour)
+        self._send(worker, algorithm, behaviour)
         self.waited += time.perf_counter() - start
         return self._joined([answer], answer.pieces, behaviour.updates)
 
-    def _send(self, worker: int, behaviour: Behaviour) -> None:
+    def _send(self, worker: int, algorithm: Algorithm, behaviour: Behaviour) -> None:
         self._calls += 1
-        self._pending[self._crew.call(worker, "collect", behaviour, self._calls)] = worker
-
-    def change(self, algorithm: Algorithm) -> None:
-        self._crew.all("change", algorithm)
+        call = "collect", algorithm, behaviour, self._calls
+        self._pending[self._crew.call(worker, *call)] = worker
 
     def close(self) -> None:
         self._crew.close()
@@ -292,14 +322,15 @@ class Learns:
     def __init__(self, plan: Plan, index: int) -> None:
         self._plan, self._index, self._train = plan, index, plan.train
         self._source = plan.source(index)
+        self._cuts = cuts(self._train, self._source)
         self._state: Any = None
         self._work: Any = None
         self._step = self._begun = 0  # gradient steps on the unroll under way; unrolls so far
         self._weights: Any = None  # of a decentralised update
 
-    def begin(self, weights: Weights, updates: int) -> dict[str, float]:
+    def begin(self, algorithm: Algorithm, weights: Weights, updates: int) -> dict[str, float]:
         """Gets the next unroll; returns what the episodes within it brought."""
-        state = self._state
+        state, self._train = self._state, with_algorithm(self._train, algorithm)
         if state is None:  # with weights that nobody asks for
             state = init_learner(self._train, self._plan.key(2, self._index))
         behaviour = Behaviour(
@@ -308,16 +339,20 @@ class Learns:
             updates=jnp.int32(updates),
         )
         self._begun += 1
-        unroll = self._source.next(behaviour, self._begun)
-        key = self._plan.key(3, self._index, self._begun)
+        unroll = self._source.next(algorithm, behaviour)
+        key = self._plan.key(3, self._index, updates, self._begun)
         state = state.replace(weights=(), updates=jnp.int32(updates))
         storage, state = state.storage, state.replace(storage=())
-        self._state, self._work = _begin(self._train, state, storage, weights, unroll, key)
+        self._state, self._work = _begin(
+            self._train, state, storage, weights, unroll, key, self._cuts
+        )
         self._step, self._key = 0, key
         self._weights = weights
         return {**jax.device_get(_episodes(unroll)), "collection_lag": self._source.lag}
 
-    def gradient(self, weights: Weights | None, updates: int) -> tuple[Any, Any]:
+    def gradient(
+        self, algorithm: Algorithm, weights: Weights | None, updates: int
+    ) -> tuple[Any, Any]:
         """The next gradient on the unroll under way, and the losses; None while it waits.
 
         Without weights it is that of those that `apply` led to. After a restart another unroll is
@@ -327,7 +362,7 @@ class Learns:
         if weights is None:
             return None, None
         if self._state is None:
-            self.begin(weights, updates)
+            self.begin(algorithm, weights, updates)
         state: Any = self._state
         key = jax.random.fold_in(self._key, self._step)
         storage, state = state.storage, state.replace(storage=())
@@ -337,25 +372,22 @@ class Learns:
         self._step += 1
         return (None, None) if bool(waits) else (gradients, losses)
 
-    def next_gradient(self, weights: Weights, updates: int) -> tuple[Any, Any, dict[str, Any]]:
+    def next_gradient(
+        self, algorithm: Algorithm, weights: Weights, updates: int
+    ) -> tuple[Any, Any, dict[str, Any]]:
         """`gradient`, after `begin` where the last unroll is used up; and what that brought."""
         news: dict[str, Any] = {}
         number = self._train.algorithm.gradient_steps_per_update
         if self._state is None or self._step >= number:
-            news = self.begin(weights, updates)
-        return *self.gradient(weights, updates), news
+            news = self.begin(algorithm, weights, updates)
+        return *self.gradient(algorithm, weights, updates), news
 
     def apply(self, gradients: Any) -> None:
         """Takes the gradient step that all of a decentralised update take."""
         if self._weights is not None:
             self._weights = apply_gradients(self._train, self._weights, gradients)
 
-    def change(self, algorithm: Algorithm) -> None:
-        """Goes on with other hyper-parameters, and so do the collectors."""
-        self._train = with_algorithm(self._train, algorithm)
-        self._source.change(algorithm)
-
-    def hurry(self) -> None:
+    def hurry(self, number: int) -> None:
         """There is nothing to end early."""
 
     def close(self) -> None:
@@ -370,10 +402,37 @@ def side_by_side(unrolls: Sequence[Unroll]) -> Unroll:
     return _side_by_side(list(unrolls))
 
 
+def hosted(env: Any) -> HostEnv | None:
+    """The hosted environments within wrappers, if these are some."""
+    while isinstance(env, WrappedVectorEnv):
+        env = env.env
+    return env if isinstance(env, HostEnv) else None
+
+
+def cuts(train: Train, source: Source) -> bool:
+    """Whether a memory must be told that the next unroll is of other episodes."""
+    return isinstance(train.storage, ReplayStorage) and not source.is_continuous
+
+
+def cut(unroll: Unroll) -> Unroll:
+    """The unroll with every episode cut at its end, so that none goes on in the next one.
+
+    Memories sum rewards and choose goals along a column, which other instances may go on with.
+    """
+    steps = unroll.transition
+    last = jnp.zeros_like(steps.truncated).at[-1].set(True)
+    truncated = steps.truncated | (last & ~steps.terminated)
+    return dataclasses.replace(unroll, transition=steps.replace(truncated=truncated))
+
+
 def with_algorithm(train: Train, algorithm: Algorithm) -> Train:
     """The same training with other hyper-parameters."""
     changes: dict[str, Any] = {"algorithm": algorithm}
     return dataclasses.replace(train, **changes)  # pyright: ignore[reportArgumentType]
+
+
+def _may_restart(plan: Plan) -> bool:
+    return isinstance(plan.scheme.collection.resources, Mapping)
 
 
 def _collects(plan: Plan, first: int, index: int) -> Collects:
@@ -425,9 +484,12 @@ def _episodes(unroll: Unroll) -> dict[str, jax.Array]:
     return episode_metrics(unroll)
 
 
-@functools.partial(jax.jit, donate_argnames="storage")
-def _begin(train: Train, state: Any, storage: Any, weights: Any, unroll: Unroll, key: Any) -> Any:
+@functools.partial(jax.jit, donate_argnames="storage", static_argnames="cuts")
+def _begin(
+    train: Train, state: Any, storage: Any, weights: Any, unroll: Unroll, key: Any, cuts: bool
+) -> Any:
     state = state.replace(weights=weights, storage=storage)
+    unroll = cut(unroll) if cuts else unroll
     state, work = train.algorithm.begin(train.parts, state, unroll, key)
     return state.replace(weights=()), work
 

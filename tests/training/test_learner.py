@@ -1,0 +1,366 @@
+"""A training under way: steps, checkpoints, signals, evaluation, and parts that change."""
+
+import os
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+
+import jaxenvs
+from jaxenvs.errors import TrainingError
+from jaxenvs.training import (
+    A2C,
+    PPO,
+    ActorCritic,
+    Learner,
+    Rollout,
+    Scheme,
+    VTrace,
+    remote,
+    restore,
+    save,
+)
+from jaxenvs.training.logs import read_metrics
+from jaxenvs.training.schemes import engines, workers
+
+ID = "CartPole-v1"
+ROOT = Path(__file__).parents[2]
+
+
+def scheme(env=ID, **parts):
+    small = {"algorithm": A2C(), "actor": ActorCritic(hidden_sizes=(8,)), "storage": Rollout()}
+    return Scheme(**{"env": env, "num_envs": 4, "unroll_length": 4, **small, **parts})
+
+
+def arrays(tree):
+    return [
+        np.asarray(jax.random.key_data(x) if jnp.issubdtype(x.dtype, jax.dtypes.prng_key) else x)
+        for x in jax.tree.leaves(tree)
+    ]
+
+
+def same(tree, other):
+    for x, y in zip(arrays(tree), arrays(other), strict=True):
+        np.testing.assert_array_equal(x, y)
+
+
+def state_of(learner):
+    return learner._engine.learner_state
+
+
+def test_it_counts_steps_to_the_end_and_goes_on_if_asked():
+    with Learner(scheme(), total_steps=75, report_every=2) as learner:
+        assert not learner.done() and learner.get_metrics() == {}
+        rows = []
+        while not learner.done():
+            begin = time.perf_counter()
+            rows.append(learner.step())
+            seconds = time.perf_counter() - begin
+        # Five updates, the last of which completes what 75 steps begin; two are reported as one.
+        assert [row["steps"] for row in rows] == [32, 64, 80]
+        assert rows[-1] == learner.get_metrics()
+        assert 16 / seconds <= rows[-1]["steps_per_second"] < 32 / seconds
+        assert rows[0]["seconds"] < rows[2]["seconds"]
+        assert learner.step()["steps"] == 96
+    for wrong in ({"total_steps": 0}, {"total_steps": 9, "report_every": 0}):
+        with pytest.raises(TrainingError, match="at least 1"):
+            Learner(scheme(), **wrong)
+    with pytest.raises(TrainingError, match="log_dir"):
+        Learner(scheme(), total_steps=9, resume=True)
+
+
+@pytest.mark.optimized
+@pytest.mark.parametrize("parts", [{}, {"gradients": remote(2)}], ids=["one", "two devices"])
+def test_a_restored_run_goes_on_bit_for_bit(tmp_path, parts):
+    kinds = {"log_dir": tmp_path, "total_steps": 1000, "seed": 3}
+    with Learner(scheme(**parts), **kinds) as learner:
+        learner.step()
+        learner.save()
+        rows = [learner.step() for _ in range(2)]
+        expected = jax.device_get(arrays(state_of(learner)))
+    with Learner(scheme(**parts), **kinds, resume=True) as learner:
+        again = [learner.step() for _ in range(2)]
+        same(state_of(learner), expected)
+        assert [row["steps"] for row in again] == [row["steps"] for row in rows]
+        assert again[0]["policy_loss"] == rows[0]["policy_loss"]
+    # The rows after the checkpoint came again, and took the place of those that were there.
+    first, *others = read_metrics(tmp_path)["step"]
+    assert first == rows[0]["steps"] / 2 and others == [row["steps"] for row in rows]
+
+
+def test_a_run_with_workers_goes_on_with_its_weights_and_counts(tmp_path):
+    parts = {"collection": remote(2, sync=False), "storage": VTrace()}
+    with Learner(scheme(**parts), total_steps=1000, log_dir=tmp_path) as learner:
+        for _ in range(3):
+            learner.step()
+        path = learner.save()
+        saved = jax.device_get(state_of(learner).weights)
+    with Learner(scheme(**parts), total_steps=80, log_dir=tmp_path, resume=True) as learner:
+        same(state_of(learner).weights, saved)
+        begin = time.perf_counter()
+        row = learner.step()
+        # Sixteen steps, not all from the beginning of the run.
+        assert (
+            row["steps"] == 64
+            and row["steps_per_second"] <= 16 / (row["seconds"] - (begin - learner._started)) * 1.5
+        )
+        learner.step()
+        assert learner.done()  # at the new end
+    assert path == tmp_path / "latest"
+    with pytest.raises(TrainingError, match="another training"):
+        Learner(
+            scheme(actor=ActorCritic(hidden_sizes=(9,)), **parts),
+            total_steps=80,
+            log_dir=tmp_path,
+            resume=True,
+        )
+    with pytest.raises(TrainingError, match="no checkpoint"):
+        Learner(scheme(**parts), total_steps=80, log_dir=tmp_path / "elsewhere", resume=True)
+
+
+def test_hosted_environments_begin_anew_where_a_run_goes_on(tmp_path):
+    def make():
+        return jaxenvs.make_vec("gymnasium/CartPole-v1", 4, num_workers=1)
+
+    with Learner(scheme(make, num_envs=None), total_steps=160, log_dir=tmp_path) as learner:
+        learner.step()
+        learner.save()
+        learner.restore()  # in the same process they go on
+        assert learner.step()["steps"] == 32
+        learner.replace(algorithm=A2C(learning_rate=0.01, minibatches=2))
+        assert learner.step()["steps"] == 48
+        pools = learner._engine.train.env.pools
+    assert pools[0].closed
+    hosted = scheme("gymnasium/CartPole-v1", algorithm=A2C(minibatches=2))
+    with Learner(hosted, total_steps=160, log_dir=tmp_path, resume=True) as learner:
+        assert learner.step()["steps"] == 32
+        assert learner.evaluate(2).mean > 0
+        evaluated_in = learner._evaluated_in.pools
+    assert evaluated_in[0].closed
+
+
+# --- checkpoints, whenever the process ends ---
+
+
+def tree(number):
+    return {"weights": jnp.full((64, 64), float(number)), "empty": jnp.zeros(0)}
+
+
+def number_in(path):
+    weights = np.asarray(restore(path, tree(0))["weights"])
+    assert (weights == weights[0, 0]).all()
+    return weights[0, 0]
+
+
+def test_a_checkpoint_is_replaced_all_at_once(tmp_path, monkeypatch):
+    path = tmp_path / "latest"
+    save(path, tree(1))
+    half = tmp_path / ".latest.new.orbax-checkpoint-tmp"  # what orbax leaves if it is killed
+    half.mkdir()
+    (half / "_METADATA").write_text("{")
+    assert number_in(path) == 1
+    rename = Path.rename
+
+    class Killed(BaseException):
+        pass
+
+    for number, renames in ((2, 0), (3, 1)):
+
+        def dies(self, target, left=[renames]):  # noqa: B006
+            if not left[0]:
+                raise Killed
+            left[0] -= 1
+            return rename(self, target)
+
+        monkeypatch.setattr(Path, "rename", dies)
+        with pytest.raises(Killed):
+            save(path, tree(number))
+        monkeypatch.setattr(Path, "rename", rename)
+        assert number_in(path) == {2: 1, 3: 3}[number]  # the old one or the new one
+    assert not path.exists()
+    (tmp_path / ".latest.new").rename(tmp_path / "away")
+    assert number_in(path) == 1  # what it was to take the place of
+    save(path, tree(4))
+    (tmp_path / "away").rename(tmp_path / ".latest.new")
+    assert number_in(path) == 4
+    save(path, tree(5))
+    assert number_in(path) == 5
+    assert [entry.name for entry in tmp_path.iterdir()] == ["latest"]
+
+
+SAVES = """
+import sys, jax.numpy as jnp
+from jaxenvs.training import save
+for number in range(1, 10**6):
+    save(sys.argv[1], {"weights": jnp.full((64, 64), float(number)), "empty": jnp.zeros(0)})
+    print(number, flush=True)
+"""
+
+TRAINS = """
+import sys
+from jaxenvs.training import A2C, ActorCritic, Learner, Rollout, Scheme, remote
+parts = {"collection": remote(2, sync=False)} if sys.argv[2] == "workers" else {}
+small = {"algorithm": A2C(), "actor": ActorCritic(hidden_sizes=(8,)), "storage": Rollout()}
+scheme = Scheme(env="CartPole-v1", num_envs=4, unroll_length=4, **small, **parts)
+with Learner(scheme, total_steps=10**9, log_dir=sys.argv[1]) as learner:
+    print("listens", flush=True)
+    while not learner.done():
+        print(learner.step()["steps"], flush=True)
+"""
+
+
+def test_signals_save_first_and_a_kill_leaves_a_whole_checkpoint(tmp_path):
+    def start(code, *arguments):
+        return subprocess.Popen(
+            [sys.executable, "-c", code, *map(str, arguments)],
+            env=os.environ | {"PYTHONPATH": str(ROOT)},
+            stdout=subprocess.PIPE,
+            stderr=subprocess.PIPE,
+            text=True,
+        )
+
+    fused, crew, saves = (tmp_path / name for name in ("fused", "workers", "saves"))
+    processes = [start(TRAINS, fused, "fused"), start(TRAINS, crew, "workers"), start(SAVES, saves)]
+    try:
+        assert processes[0].stdout.readline() == "listens\n"
+        time.sleep(0.3)
+        processes[0].send_signal(signal.SIGINT)  # in the midst of compiling
+        lines = [processes[1].stdout.readline() for _ in range(4)]
+        assert lines[0] == "listens\n"
+        processes[1].send_signal(signal.SIGTERM)
+        lines = [processes[2].stdout.readline() for _ in range(3)]
+        time.sleep(0.25)
+        processes[2].send_signal(signal.SIGKILL)
+        outputs = [process.communicate(timeout=60) for process in processes]
+    finally:
+        for process in processes:
+            process.kill()
+            process.wait()
+    assert [process.returncode for process in processes] == [130, 143, -signal.SIGKILL]
+    assert outputs[0][1] == "" and outputs[1][1] == ""
+    for path, parts in ((fused, {}), (crew, {"collection": remote(2, sync=False)})):
+        with Learner(scheme(**parts), total_steps=10**9, log_dir=path, resume=True) as learner:
+            steps = read_metrics(path)["step"]
+            assert learner.step()["steps"] == steps[-1] + 16
+    said = int((lines + outputs[2][0].split())[-1])
+    assert number_in(saves) in (said, said + 1)
+
+
+# --- evaluation ---
+
+
+def test_evaluations_are_logged_and_the_best_is_kept_also_after_a_restart(tmp_path, monkeypatch):
+    means = iter([10.0, 30.0, 20.0, 25.0, 40.0])
+
+    class Told:
+        def __init__(self):
+            self.mean, self.std = next(means), 1.0
+
+    monkeypatch.setattr(Learner, "evaluate", lambda self: Told())
+    kinds = {"total_steps": 1000, "log_dir": tmp_path, "evaluate_every": 2}
+    best = []
+
+    def train(learner, steps):
+        for _ in range(steps):
+            learner.step()
+            if (tmp_path / "best").is_dir():
+                best.append(int(restore(tmp_path / "best", state_of(learner)).updates))
+
+    with Learner(scheme(), **kinds) as learner:
+        train(learner, 5)
+        learner.save()
+    assert best == [2, 2, 4, 4]
+    with Learner(scheme(), **kinds, resume=True) as learner:
+        train(learner, 5)
+    assert best[4:] == [4, 4, 4, 4, 10]  # 20 and 25 are less than 30
+    found = read_metrics(tmp_path)["evaluation_return"]
+    np.testing.assert_array_equal(
+        found, [np.nan, 10, np.nan, 30, np.nan, 20, np.nan, 25, np.nan, 40]
+    )
+
+
+def test_it_evaluates_whole_episodes_in_environments_of_their_own():
+    with Learner(scheme(), total_steps=100, evaluation_episodes=6) as learner:
+        learner.step()
+        before = jax.device_get(arrays(state_of(learner)))
+        evaluation = learner.evaluate()
+        assert evaluation.episode_return.shape == (1, 6)
+        np.testing.assert_array_equal(evaluation.episode_return, evaluation.episode_length)
+        same(state_of(learner), before)
+        action = learner.policy()(jnp.zeros((3, 4)), jax.random.key(0))
+        assert action.shape == (3,)
+    env = jaxenvs.make_vec(ID, 2)
+    with Learner(scheme(), total_steps=100, evaluation_env=env) as learner:
+        assert learner.evaluate(4).episode_return.shape == (2, 2)
+
+
+# --- what changes while it goes on ---
+
+
+@pytest.mark.parametrize(
+    "parts",
+    [{}, {"collection": remote(2)}, {"gradients": remote(2, resources=jax.devices()[:1])}],
+    ids=["fused", "collection", "gradients"],
+)
+def test_another_number_compiles_nothing_and_holds_at_once(parts):
+    programs = (
+        *(engines._resume, engines._learn),
+        *(workers._collect, workers._begin, workers._gradient, workers.apply_gradients),
+    )
+    with Learner(scheme(**parts), total_steps=1000) as learner:
+        learner.step()
+        learner.step()
+        compiled = [program._cache_size() for program in programs]
+        for value in (0.0, np.float32(0.0), 0):
+            before = jax.device_get(state_of(learner).weights.params)
+            learner.update_algo_parameter("learning_rate", value)
+            assert learner.step()["steps"] % 16 == 0
+            same(state_of(learner).weights.params, before)
+        learner.update_algo_parameter("learning_rate", 1e-3)
+        learner.step()
+        after = state_of(learner).weights.params
+        assert not all(map(np.array_equal, arrays(before), arrays(after)))
+        assert [program._cache_size() for program in programs] == compiled
+        with pytest.raises(TrainingError, match="learning_rate"):
+            learner.update_algo_parameter("learning_rat", 1)
+
+
+def test_parts_are_replaced_and_what_was_learned_stays():
+    with Learner(scheme(), total_steps=10_000) as learner:
+        learner.step()
+        learner.step()
+        weights = jax.device_get(state_of(learner).weights)
+        learner.replace(unroll_length=8)
+        same(state_of(learner).weights, weights)
+        assert learner.step()["steps"] == 64  # of 32 before, and now 32 at a time
+        learner.replace(storage=VTrace(), collection=remote(2, sync=False))
+        assert learner.step()["steps"] == 96
+        params = jax.device_get(state_of(learner).weights.params)
+        learner.replace(algorithm=PPO(epochs=1, minibatches=1), collection=remote(2))
+        same(state_of(learner).weights.params, params)  # with an optimiser of its own
+        assert learner.step()["steps"] == 128 or learner.get_metrics()["steps"] == 160
+        learner.update_algo_parameter("target_kl", 0.1)  # which was None
+        assert learner.scheme.algorithm.target_kl == 0.1
+        learner.step()
+        with pytest.raises(TrainingError, match="other weights"):
+            learner.replace(actor=ActorCritic(hidden_sizes=(9,)))
+        with pytest.raises(TrainingError, match="unroll_length"):
+            learner.replace(unroll_lenth=3)
+        steps = learner.get_metrics()["steps"]
+        assert learner.step()["steps"] > steps  # refused, and gone on as before
+
+
+def test_the_table_has_every_metric(capsys):
+    pytest.importorskip("rich")
+    with Learner(scheme(), total_steps=32) as learner:
+        learner.step()
+        learner.print_info()
+    printed = capsys.readouterr().out
+    assert "16 of 32 steps" in printed
+    assert all(name in printed for name in learner.get_metrics())

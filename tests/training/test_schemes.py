@@ -1,0 +1,413 @@
+"""Who collects, who computes gradients and who applies them, in every combination."""
+
+import functools
+import itertools
+import os
+import threading
+import time
+
+import gymnasium
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+
+import jaxenvs
+from jaxenvs.errors import TrainingError
+from jaxenvs.training import (
+    A2C,
+    DQN,
+    ActorCritic,
+    Learner,
+    QNetwork,
+    Replay,
+    Rollout,
+    Scheme,
+    VTrace,
+    central,
+    remote,
+)
+from jaxenvs.training.schemes.engines import engine_for
+
+ID, HOSTED = "CartPole-v1", "gymnasium/CartPole-v1"
+A2C_PARTS = {"algorithm": A2C(), "actor": ActorCritic(hidden_sizes=(8,)), "storage": Rollout()}
+DQN_PARTS = {
+    "algorithm": DQN(batch_size=16, learning_starts=40, gradient_steps=2),
+    "actor": QNetwork(hidden_sizes=(8,)),
+    "storage": Replay(1000),
+}
+SMALL = {"num_envs": 4, "unroll_length": 4}
+ONE = [jax.devices()[0]]  # threads, where devices of one program would be taken
+COLLECTIONS = {"central": central(), "sync": remote(2), "async": remote(2, sync=False)}
+GRADIENTS = {
+    "central": central(),
+    "sync": remote(2, resources=ONE),
+    "async": remote(2, sync=False),
+}
+
+
+def scheme(env=ID, **parts):
+    return Scheme(**{"env": env, **SMALL, **A2C_PARTS, **parts})
+
+
+def run(scheme, steps=3):
+    """The metrics of each step; checks what is so of every combination."""
+    gradients = scheme.gradients
+    collectors = scheme.collection.n if scheme.collection.sync else 1
+    per_update = collectors * gradients.n * 16
+    with Learner(scheme, total_steps=steps * per_update - 3, seed=1) as learner:
+        first = jax.device_get(learner._engine.learner_state.weights.params)
+        rows = []
+        while not learner.done():
+            rows.append(learner.step())
+        last = jax.device_get(learner._engine.learner_state.weights.params)
+        gradient_steps = int(learner._engine.learner_state.weights.gradient_steps)
+    assert [row["steps"] for row in rows] == [per_update * (i + 1) for i in range(steps)]
+    moved = jax.tree.map(lambda x, y: not np.array_equal(x, y), first, last)
+    assert any(jax.tree.leaves(moved)) and gradient_steps > 0
+    for name, value in rows[-1].items():
+        if not name.startswith("episode_"):
+            assert np.isfinite(value), name
+    assert not [t for t in threading.enumerate() if t.name.startswith("jaxenvs-worker")]
+    return rows
+
+
+@pytest.mark.parametrize("gradients", GRADIENTS)
+@pytest.mark.parametrize("collection", COLLECTIONS)
+def test_every_combination_trains(collection, gradients):
+    chosen = {"collection": COLLECTIONS[collection], "gradients": GRADIENTS[gradients]}
+    rows = run(scheme(**chosen))
+    if collection != "central" or gradients != "central":
+        expected = {"central": 0, "sync": 0, "async": None}[collection]
+        lag = rows[-1]["collection_lag"]
+        assert lag == expected if expected is not None else 0 <= lag <= 3
+    if gradients == "async":
+        assert 0 <= rows[-1]["gradient_lag"] <= 3
+    if gradients == "sync":
+        run(scheme(update="decentralised", **chosen), steps=1)
+
+
+@pytest.mark.parametrize(
+    ("collection", "gradients"),
+    [("async", "central"), ("central", "sync"), ("sync", "async"), ("async", "sync")],
+)
+def test_memories_train_in_combinations(collection, gradients):
+    chosen = {"collection": COLLECTIONS[collection], "gradients": GRADIENTS[gradients]}
+    run(scheme(**DQN_PARTS, **chosen), steps=4)
+
+
+# --- what gradients are, and where they are applied ---
+
+
+def test_gradients_of_workers_average_to_that_of_their_joint_batch():
+    """To 1e-5 of the largest: float32 sums in another order."""
+    engine = engine_for(scheme(gradients=GRADIENTS["sync"]), 64, 0, 1)
+    crew, train = engine._crew, engine.train
+    order = train.algorithm, engine._weights, 0
+    crew.all("begin", *order)
+    joint = jax.tree.map(
+        lambda *parts: jnp.concatenate(parts), *(worker._work[0] for worker in crew._workers)
+    )
+    answers = [gradients for gradients, _ in crew.all("gradient", *order)]
+    engine.close()
+    mean = jax.tree.map(lambda x, y: (x + y) / 2, *answers)
+    expected, _, _ = train.algorithm.gradients(train.parts, engine._weights, joint, None)
+    different = jax.tree.map(lambda x, y: not np.allclose(x, y, atol=1e-6), *answers)
+    assert any(jax.tree.leaves(different))
+    for found, wanted in zip(jax.tree.leaves(mean), jax.tree.leaves(expected), strict=True):
+        largest = np.max(np.abs(wanted), initial=0)
+        np.testing.assert_allclose(found, wanted, rtol=1e-5, atol=1e-5 * largest)
+
+
+def test_centralised_and_decentralised_updates_lead_to_the_same_weights():
+    """Bit for bit: everyone applies the same mean by the same program."""
+    ends = []
+    for update in ("centralised", "decentralised"):
+        engine = engine_for(scheme(gradients=GRADIENTS["sync"], update=update), 96, 0, 1)
+        for _ in range(3):
+            engine.step()
+        ends.append(jax.device_get(engine.learner_state.weights))
+        for worker in engine._crew._workers if update == "decentralised" else []:
+            jax.tree.map(np.testing.assert_array_equal, worker._weights, ends[-1])
+        engine.close()
+    assert ends[0].gradient_steps == 3
+    jax.tree.map(np.testing.assert_array_equal, *ends)
+
+
+def test_workers_on_devices_of_their_own_train():
+    two = jax.devices()[1:3]
+    run(scheme(collection=remote(2, resources=two)), steps=2)
+    run(scheme(gradients=remote(2, sync=False, resources=two)), steps=2)
+
+
+# --- lags, and samples that are corrected for them ---
+
+
+def test_lags_count_the_updates_and_gradients_in_between():
+    with Learner(scheme(collection=remote(1, sync=False)), total_steps=80) as learner:
+        lags = [learner.step()["collection_lag"] for _ in range(5)]
+    assert lags == [0, 1, 1, 1, 1]  # it collects while its last unroll is learned from
+    with Learner(scheme(gradients=remote(2, sync=False)), total_steps=160) as learner:
+        gradients = [2 * learner.step()["gradient_lag"] for _ in range(5)]
+    # Each gradient makes the one under way a step older: it is applied later, or still under way.
+    assert sum(gradients) + learner._engine._gradient_steps - min(
+        as_of for _, as_of in learner._engine._pending.values()
+    ) == pytest.approx(10)
+
+
+def test_ratios_are_those_of_the_weights_now_to_the_weights_that_acted(monkeypatch):
+    seen = []
+    original = VTrace.estimate
+
+    def estimate(self, segment, **factors):
+        jax.debug.callback(lambda x: seen.append(np.asarray(x)), segment.log_ratio)
+        return original(self, segment, **factors)
+
+    monkeypatch.setattr(VTrace, "estimate", estimate)
+    chosen = scheme(
+        collection=remote(1, sync=False), storage=VTrace(), algorithm=A2C(learning_rate=0.02)
+    )
+    behaviours, unrolls = [], []
+    with Learner(chosen, total_steps=48) as learner:
+        engine = learner._engine
+        source = engine._source
+        take = source.next
+
+        def noted(algorithm, behaviour):
+            unroll = take(algorithm, behaviour)
+            behaviours.append(behaviour)
+            unrolls.append(unroll)
+            return unroll
+
+        monkeypatch.setattr(source, "next", noted)
+        for _ in range(3):
+            learner.step()
+    jax.effects_barrier()
+    networks = engine.train.networks
+    assert np.abs(seen[0]).max() < 1e-6
+    for i in (1, 2):  # sent with the weights before the last step
+        steps = unrolls[i].transition
+
+        def log_prob(behaviour, steps=steps):
+            flat = jax.tree.map(lambda x: x.reshape((-1, *x.shape[2:])), steps)
+            features = networks.features(flat.observation)
+            return networks.log_prob_and_entropy(behaviour.params, features, flat.action)[0]
+
+        expected = log_prob(behaviours[i]) - log_prob(behaviours[i - 1])
+        np.testing.assert_allclose(seen[i].ravel(), expected, atol=1e-5)
+        assert np.abs(expected).max() > 1e-3
+
+
+def test_unrolls_of_several_collectors_are_cut_where_a_memory_ends_them():
+    """Else returns of n steps would go on in another worker's episode."""
+    chosen = DQN_PARTS | {"storage": Replay(64, n_step=3)}
+    with Learner(
+        scheme(collection=remote(2, sync=False), **chosen), total_steps=10 * 16
+    ) as learner:
+        episodes = sum(learner.step()["episode_count"] for _ in range(4))
+        steps = jax.device_get(learner._engine.learner_state.storage.steps)
+    assert steps.truncated.shape == (16, 4) and steps.truncated[3::4].all()
+    assert not steps.truncated[np.arange(16) % 4 != 3].any()
+    assert episodes == steps.terminated.sum()  # of which what was cut is none
+    with Learner(scheme(collection=remote(2), **chosen), total_steps=10 * 32) as learner:
+        learner.step()
+        assert not learner._engine.learner_state.storage.steps.truncated.any()
+
+
+# --- hosted environments ---
+
+
+class Host(gymnasium.Env):
+    """Two numbers; may sleep or raise."""
+
+    observation_space = gymnasium.spaces.Box(-1.0, 1.0, (2,), np.float32)
+    action_space = gymnasium.spaces.Discrete(2)
+
+    def __init__(self, seconds=0.0, raises_at=None):
+        self.seconds, self.raises_at, self.count = seconds, raises_at, 0
+
+    def reset(self, *, seed=None, options=None):
+        return np.zeros(2, np.float32), {}
+
+    def step(self, action):
+        time.sleep(self.seconds)
+        self.count += 1
+        if self.count == self.raises_at:
+            raise RuntimeError("a deliberate failure")
+        return np.full(2, 0.1, np.float32), 1.0, False, self.count % 5 == 0, {}
+
+
+def pool(*arguments, n=1):
+    env_fns = [lambda: Host(*arguments)] * n
+    return jaxenvs.HostEnv(
+        jaxenvs.make_pool(env_fns, backend="process", num_workers=1, autoreset_mode="same_step")
+    )
+
+
+def nothing_is_left(before):
+    """Waits a little for processes to be gone."""
+    end = time.monotonic() + 10
+    while left_over() - before and time.monotonic() < end:
+        time.sleep(0.05)
+    assert not left_over() - before
+    return True
+
+
+def left_over():
+    """Environments' processes, their shared memory, and threads of workers."""
+    threads = {t.name for t in threading.enumerate() if t.name.startswith("jaxenvs-worker")}
+    memory = {name for name in os.listdir("/dev/shm") if f"{os.getpid()}" in name}
+    # Processes of environments are children of one that stays, to make the next ones.
+    processes = {f"process {pid}" for child in _children("self") for pid in _children(child)}
+    return processes | threads | memory
+
+
+def _children(pid):
+    try:
+        tasks = os.listdir(f"/proc/{pid}/task")
+    except OSError:
+        return []
+    return [c for task in tasks for c in _read(f"/proc/{pid}/task/{task}/children").split()]
+
+
+def _read(path):
+    try:
+        with open(path) as file:
+            return file.read()
+    except OSError:
+        return ""
+
+
+@pytest.mark.parametrize(
+    "chosen",
+    [
+        {},
+        {"collection": remote(2, sync=False)},
+        {"gradients": remote(2)},
+    ],
+    ids=["fused", "async collection", "gradients"],
+)
+def test_hosted_environments_train_and_end_with_the_learner(chosen):
+    before = left_over()
+    chosen = scheme(functools.partial(pool, n=2), num_envs=None, unroll_length=8, **chosen)
+    rows = run(chosen, steps=2)
+    assert rows[-1]["episode_length"] == 5
+    assert nothing_is_left(before)
+
+
+def test_an_environment_that_was_given_is_left_to_who_made_it():
+    env = pool(n=2)
+    with Learner(scheme(env, num_envs=None, unroll_length=8), total_steps=32) as learner:
+        learner.step()
+        with pytest.raises(TrainingError, match="evaluation_env"):
+            learner.evaluate(2)
+    assert not env.pools[0].closed
+    with pytest.raises(TrainingError, match="num_envs=3"):
+        Learner(scheme(env, num_envs=3), total_steps=32)
+    env.close()
+
+
+def test_who_is_slow_is_not_waited_for():
+    calls = itertools.count()
+
+    def make():
+        return pool(0.5 if next(calls) == 1 else 0.0)
+
+    chosen = scheme(
+        make, num_envs=None, collection=remote(3), fraction_workers=0.6, fraction_samples=0.25
+    )
+    with Learner(chosen, total_steps=90) as learner:
+        learner.step()
+        begin = time.monotonic()
+        rows = [learner.step() for _ in range(3)]
+        seconds = time.monotonic() - begin
+    # Two whole unrolls of four steps, and a single step of the third: half a second, not two.
+    assert [row["steps"] for row in rows] == [18, 27, 36]
+    assert 1.4 < seconds < 4
+
+
+def test_what_a_worker_raises_is_raised_by_the_step_and_nothing_is_left():
+    before = left_over()
+    calls = itertools.count()
+
+    def make():
+        return pool(0.0, 6 if next(calls) == 1 else None)
+
+    chosen = scheme(make, num_envs=None, collection=remote(2, sync=False))
+    with Learner(chosen, total_steps=1000) as learner:
+
+        def train():
+            while True:
+                learner.step()
+
+        with pytest.raises(jax.errors.JaxRuntimeError, match=r"(?s)in step.*a deliberate failure"):
+            train()
+    assert nothing_is_left(before)
+
+
+@pytest.mark.parametrize("chosen", [{"collection": remote(3)}, {"gradients": remote(3)}])
+def test_a_worker_that_cannot_be_made_leaves_none_of_the_others(chosen):
+    before = left_over()
+    calls = itertools.count()
+
+    def make():
+        if next(calls) == 2:
+            raise ValueError("the third is one too many")
+        return pool()
+
+    with pytest.raises(ValueError, match="one too many"):
+        Learner(scheme(make, num_envs=None, **chosen), total_steps=100)
+    assert nothing_is_left(before)
+
+
+def test_a_learner_that_nobody_closed_ends_its_workers_when_it_is_dropped():
+    before = left_over()
+    learner = Learner(scheme(pool, num_envs=None, collection=remote(2)), total_steps=100)
+    learner.step()
+    assert left_over() - before
+    del learner
+    assert nothing_is_left(before)
+
+
+# --- what contradicts itself ---
+
+
+@pytest.mark.parametrize(
+    ("parts", "words"),
+    [
+        ({"update": "decentralised"}, r"gradients=central\(\).*gradients=remote\(n, sync=True\)"),
+        (
+            {"update": "decentralised", "gradients": remote(2, sync=False)},
+            r"remote\(2, sync=False\)",
+        ),
+        ({"update": "federated"}, '"centralised" or "decentralised"'),
+        ({"fraction_workers": 0.5}, r"collection=central\(\).*remote\(n, sync=True\)"),
+        ({"fraction_samples": 0.5, "collection": remote(2, sync=False)}, "sync=False"),
+        ({"fraction_workers": 0.0, "collection": remote(2)}, "share above 0"),
+        ({"collection": 2}, r"none of central\(\) and remote\(n\)"),
+        ({"unroll_length": 0}, "at least 1"),
+        (
+            {"algorithm": A2C(normalise_observations=True), "gradients": remote(2)},
+            "NormalizeObservation",
+        ),
+    ],
+)
+def test_contradictions_are_refused_when_assembled(parts, words):
+    with pytest.raises(TrainingError, match=f"(?s){words}"):
+        scheme(**parts)
+
+
+def test_parts_that_do_not_fit_are_refused_before_anything_runs():
+    env = jaxenvs.make_vec(ID, 4)
+    with pytest.raises(TrainingError, match="one VectorEnv for 4 collectors"):
+        scheme(env, num_envs=None, collection=remote(2), gradients=remote(2))
+    with pytest.raises(TrainingError, match=r"storage Replay.*GAE"):
+        Learner(scheme(storage=Replay(100), collection=remote(2)), total_steps=100)
+    with pytest.raises(TrainingError, match="batch_size=15"):
+        Learner(
+            scheme(**DQN_PARTS | {"algorithm": DQN(batch_size=15)}, gradients=remote(2)),
+            total_steps=100,
+        )
+    for wrong in (0, True, 1.5):
+        with pytest.raises(TrainingError, match="from 1 on"):
+            remote(wrong)

@@ -1,0 +1,145 @@
+"""Workers as Ray actors, on a cluster of several nodes that the tests start."""
+
+import os
+import signal
+import sys
+import time
+
+import jax
+import numpy as np
+import pytest
+
+import jaxenvs
+from jaxenvs.errors import MissingExtraError
+from jaxenvs.training import A2C, ActorCritic, Learner, Rollout, Scheme, VTrace, remote
+from tests.bridge.test_ray import NODE, QUICK
+
+# Most of a test is that Ray starts processes, which import JAX and compile.
+pytestmark = pytest.mark.slow
+CPU = {"num_cpus": 1}
+
+
+@pytest.fixture(scope="module")
+def cluster():
+    """Three nodes; the driver is on the first, which has no room for workers."""
+    ray = pytest.importorskip("ray")
+    from ray.cluster_utils import Cluster
+
+    head = {**NODE, "num_cpus": 0}
+    cluster = Cluster(initialize_head=True, head_node_args={**head, "_system_config": QUICK})
+    for _ in range(2):
+        cluster.add_node(**NODE)
+    ray.init(address=cluster.address, logging_level="ERROR", log_to_driver=False)
+    yield cluster
+    ray.shutdown()
+    cluster.shutdown()
+
+
+def scheme(**parts):
+    small = {"algorithm": A2C(), "actor": ActorCritic(hidden_sizes=(8,)), "storage": Rollout()}
+    return Scheme(**{"env": "CartPole-v1", "num_envs": 4, "unroll_length": 4, **small, **parts})
+
+
+def where(crew):
+    """Node and process of each worker."""
+    import ray
+
+    def ask(actor):
+        return ray.get_runtime_context().get_node_id(), os.getpid()
+
+    return ray.get([actor.__ray_call__.remote(ask) for actor in crew._actors])
+
+
+def go_on_until(learner, condition, seconds=120):
+    """Steps until `condition()`; every step counts as many as it should."""
+    end, per_step = time.monotonic() + seconds, learner._engine.steps_per_update
+    while not condition():
+        assert time.monotonic() < end
+        before = learner._environment_steps
+        row = learner.step()
+        assert row["steps"] == before + per_step
+        assert all(np.isfinite(row[name]) for name in ("policy_loss", "value_loss"))
+
+
+def test_collection_goes_on_when_a_worker_and_a_node_are_killed(cluster):
+    import ray
+
+    chosen = scheme(collection=remote(2, sync=False, resources=CPU), storage=VTrace())
+    with Learner(chosen, total_steps=10**6) as learner:
+        first = jax.device_get(learner._engine.learner_state.weights.params)
+        for _ in range(4):
+            learner.step()
+        crew = learner._engine._source._crew
+        (node, process), (other, _) = where(crew)
+        assert node != other
+        os.kill(process, signal.SIGKILL)
+        go_on_until(learner, lambda: learner._steps >= 20)
+        assert where(crew)[0][1] != process  # made anew
+        go_on_until(learner, lambda: learner._steps >= 24)
+
+        nodes = {each.node_id: each for each in cluster.worker_nodes}
+        cluster.add_node(**NODE)
+        cluster.remove_node(nodes[other], allow_graceful=False)
+
+        def is_dead():
+            return not any(node["NodeID"] == other and node["Alive"] for node in ray.nodes())
+
+        go_on_until(learner, is_dead)
+        assert other not in [place for place, _ in where(crew)]
+        go_on_until(learner, lambda end=learner._steps + 4: learner._steps >= end)
+        last = jax.device_get(learner._engine.learner_state.weights.params)
+        processes = [process for _, process in where(crew)]
+    moved = jax.tree.map(lambda x, y: not np.array_equal(x, y), first, last)
+    assert any(jax.tree.leaves(moved))
+    end = time.monotonic() + 10
+    while any(os.path.exists(f"/proc/{process}") for process in processes):
+        assert time.monotonic() < end
+        time.sleep(0.05)
+
+
+def test_synchronous_gradients_go_on_when_a_worker_is_killed(cluster):
+    import ray
+
+    chosen = scheme(gradients=remote(2, resources=CPU), update="decentralised")
+    with Learner(chosen, total_steps=10**6) as learner:
+        learner.step()
+        assert learner.step()["steps"] == 64
+        crew = learner._engine._crew
+        before = [process for _, process in where(crew)]
+        ray.kill(crew._actors[1], no_restart=False)
+        gradient_steps = learner._engine._gradient_steps
+        go_on_until(learner, lambda: learner._engine._gradient_steps >= gradient_steps + 2)
+        after = [process for _, process in where(crew)]
+        assert after[0] == before[0] and after[1] != before[1]
+        learner.update_algo_parameter("learning_rate", 0.0)
+        held = jax.device_get(learner._engine.learner_state.weights.params)
+        learner.step()
+        learner.step()
+        jax.tree.map(
+            np.testing.assert_array_equal, held, learner._engine.learner_state.weights.params
+        )
+    assert ray.is_initialized()  # which is not the learner's to end
+
+
+def test_what_an_actor_raises_is_raised_by_the_step(cluster):
+    import ray
+
+    driver = os.getpid()
+
+    def make():
+        if os.getpid() != driver:
+            raise ValueError("a deliberate failure")
+        return jaxenvs.make_vec("CartPole-v1", 4)
+
+    chosen = scheme(env=make, num_envs=None, collection=remote(1, resources=CPU))
+    with (
+        Learner(chosen, total_steps=100) as learner,
+        pytest.raises(ray.exceptions.RayError, match=r"(?s)in make.*a deliberate failure"),
+    ):
+        learner.step()
+
+
+def test_without_ray_the_extra_is_named(monkeypatch):
+    monkeypatch.setitem(sys.modules, "ray", None)
+    with pytest.raises(MissingExtraError, match=r"jaxenvs\[ray\]"):
+        Learner(scheme(collection=remote(2, resources=CPU)), total_steps=100)
