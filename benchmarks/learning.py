@@ -6,8 +6,8 @@
     python -m benchmarks.learning --load benchmarks/results/NAME.json --plot auto
 
 All seeds of a task learn in one program, a `vmap` of the training. Then the greedy policy of each
-plays fresh episodes, with keys that training never saw, in the plain environment: what a task wraps
-around it is there to learn by, and is gone by then.
+plays fresh episodes, with keys that training never saw, in the plain environment, also where a task
+learns in another one.
 """
 
 import argparse
@@ -47,6 +47,7 @@ from jaxenvs.training import (
     Train,
     make_train,
 )
+from jaxenvs.training.extractors import MLP
 from jaxenvs.wrappers import StickyAction
 
 EVALUATION = 1_000_003  # seed of the first evaluation; trainings have 0, 1, ...
@@ -65,16 +66,15 @@ class Task:
     target: float  # of the median over seeds
     actor: Actor | None = None
     storage: Storage | None = None
-    wrap: Callable[[VectorEnv], VectorEnv] | None = None  # to learn by
+    make: Callable[[str, int], VectorEnv] = jaxenvs.make_vec  # what to learn in, of id and N
     at_most: bool = False  # the target is not to be passed: this way it cannot be learned
     score: str = "mean return"  # of an evaluation; or "success rate", see `scores`
 
     def train(self, reports: int = 50) -> Train:
         """The training, which reports about so often."""
-        env = jaxenvs.make_vec(self.id, self.num_envs)
         updates = self.total_steps // (self.num_envs * self.unroll_length)
         return make_train(
-            env if self.wrap is None else self.wrap(env),
+            self.make(self.id, self.num_envs),
             self.algorithm,
             actor=self.actor,
             storage=self.storage,
@@ -88,13 +88,29 @@ class Task:
         return score <= self.target if self.at_most else score >= self.target
 
 
-def _stuck_for_long(env: VectorEnv) -> VectorEnv:
-    """Now and then the last action is repeated for a while: noise that swings a car.
+def _half_stuck(id: str, num_envs: int) -> VectorEnv:
+    """In half of the instances the last action is now and then repeated for a while.
 
-    White noise averages out before the car has moved. Generalised state-dependent exploration, with
-    which Stable-Baselines3's zoo learns the continuous task, is the same idea.
+    That is noise which swings a car: what is drawn anew in each step averages out before the car
+    has moved, and the goal is never seen. (Generalised state-dependent exploration, with which
+    Stable-Baselines3's zoo learns the continuous task, is the same idea.) In the other half,
+    where actions are what the policy chose, it learns what they do.
     """
-    return StickyAction(env, 0.05, (5, 20))
+    probability = 0.1 * (jnp.arange(num_envs) < num_envs // 2)
+    env = StickyAction(jaxenvs.make(id), probability, (5, 20))
+    return jaxenvs.vectorize(env, num_envs, batched=("repeat_action_probability",))
+
+
+class _Rescaled(nn.Module):
+    """An MLP behind observations that are mapped to [-1, 1]: MountainCar's speeds are tiny."""
+
+    low: Sequence[float]
+    high: Sequence[float]
+
+    @nn.compact
+    def __call__(self, x: jax.Array) -> jax.Array:
+        low, high = np.float32([self.low]), np.float32([self.high])
+        return MLP((64, 64), "relu")((2 * x - (low + high)) / (high - low))
 
 
 def _memory(name: str, memory: nn.RNNCellBase | None) -> Task:
@@ -125,7 +141,7 @@ def _bits(name: str, storage: Storage, *, solves: bool) -> Task:
         ),
         num_envs=16,
         unroll_length=15,
-        total_steps=150_000,
+        total_steps=100_000,
         target=0.9 if solves else 0.1,
         at_most=not solves,
         actor=QNetwork(hidden_sizes=(256,)),
@@ -187,6 +203,44 @@ TASKS = (
         target=-100,
     ),
     Task(
+        "DQN MountainCar-v0",
+        "MountainCar-v0",
+        DQN(
+            learning_rate=1e-3,
+            batch_size=128,
+            gradient_steps=16,
+            target_update_every=200,
+        ),
+        num_envs=16,
+        unroll_length=8,
+        total_steps=250_000,
+        target=-130,
+        actor=QNetwork(extractor=_Rescaled((-1.2, -0.07), (0.6, 0.07))),
+        storage=PrioritisedReplay(n_step=5),
+        make=_half_stuck,
+    ),
+    Task(
+        "SAC MountainCarContinuous-v0",
+        "MountainCarContinuous-v0",
+        SAC(
+            learning_rate=1e-3,
+            gamma=0.999,
+            tau=0.01,
+            initial_temperature=0.1,
+            target_entropy=-4.0,
+            learning_starts=8_000,
+            batch_size=128,
+            gradient_steps=8,
+        ),
+        num_envs=16,
+        unroll_length=4,
+        total_steps=50_000,
+        target=90,
+        actor=ActorTwinQ(hidden_sizes=(64, 64)),
+        storage=Replay(n_step=5),
+        make=_half_stuck,
+    ),
+    Task(
         "SAC Pendulum-v1",
         "Pendulum-v1",
         SAC(learning_rate=1e-3, batch_size=128, gradient_steps=8),
@@ -212,7 +266,7 @@ TASKS = (
         PPO(learning_rate=1e-3),
         num_envs=32,
         unroll_length=32,
-        total_steps=150_000,
+        total_steps=100_000,
         target=0.95,
     ),
     _memory("GRU", nn.GRUCell(32)),
@@ -278,7 +332,6 @@ def learn(task: Task, num_seeds: int, episodes: int, share: float = 1.0) -> dict
     result = jax.block_until_ready(compiled(seeds))
     run_seconds = time.perf_counter() - done
     evaluation = jax.jit(jax.vmap(judge))(result.learner_state, EVALUATION + seeds)
-    returns = np.asarray(evaluation.episode_return).reshape(num_seeds, -1)
     return {
         "task": task.name,
         "id": task.id,
@@ -287,7 +340,7 @@ def learn(task: Task, num_seeds: int, episodes: int, share: float = 1.0) -> dict
         "target": task.target,
         "at_most": task.at_most,
         "score": task.score,
-        "scores": scores(task, returns),
+        "scores": scores(task, evaluation),
         "compile_seconds": done - begin,
         "run_seconds": run_seconds,  # of all seeds together
         "curve_steps": _numbers(result.metrics["steps"][0]),
@@ -295,12 +348,12 @@ def learn(task: Task, num_seeds: int, episodes: int, share: float = 1.0) -> dict
     }
 
 
-def scores(task: Task, returns: np.ndarray) -> list[float]:
-    """One for each seed, of the returns of its episodes, float32[seeds, episodes]."""
-    if task.score == "success rate":  # a flip that does not reach the goal costs 1, all 15 of them
-        limit = jaxenvs.make_vec(task.id, 1).time_limit
-        return (returns > -limit).mean(axis=1).tolist()
-    return returns.mean(axis=1).tolist()
+def scores(task: Task, evaluation: Evaluation) -> list[float]:
+    """One for each seed, of an evaluation of [seeds, ...] episodes."""
+    values = np.asarray(evaluation.episode_return)
+    if task.score == "success rate":  # each flip costs 1 but the one that reaches the goal
+        values = values > -np.asarray(evaluation.episode_length)
+    return values.reshape(len(values), -1).mean(axis=1).tolist()
 
 
 def table(report: dict[str, Any]) -> str:
