@@ -25,7 +25,10 @@ from jaxenvs.training.anakin import TrainResult as TrainResult
 from jaxenvs.training.anakin import make_train as make_train
 from jaxenvs.training.checkpoint import restore as restore
 from jaxenvs.training.checkpoint import save as save
+from jaxenvs.training.config import Config as Config
+from jaxenvs.training.config import config_for as config_for
 from jaxenvs.training.learner import Learner as Learner
+from jaxenvs.training.logs import open_logs as open_logs
 from jaxenvs.training.schemes import Scheme as Scheme
 from jaxenvs.training.schemes import central as central
 from jaxenvs.training.schemes import remote as remote
