@@ -1,0 +1,169 @@
+"""How much of the shorter of stepping and learning costs no time, where collectors run ahead.
+
+The environments are hosted and wait for a millisecond a step in processes of their own, as those
+do that wait for a game, a network or a robot. What is compared is one update: stepping alone,
+learning alone, and a `Learner` with `collection=remote(1, sync=False)`, which does both.
+"""
+
+import argparse
+import functools
+import time
+from collections.abc import Sequence
+from typing import Any
+
+import gymnasium
+import jax
+import numpy as np
+
+import jaxenvs
+from benchmarks._common import headline, new_report, publish, quartiles
+from benchmarks.host.overlap import share_hidden
+from jaxenvs.training import PPO, ActorCritic, Learner, Scheme, VTrace, remote
+from jaxenvs.training.algorithms.base import Behaviour
+from jaxenvs.training.schemes import engines
+
+NUM_ENVS, UNROLL_LENGTH = 4, 64
+SECONDS = 1e-3  # that each environment waits in a step
+UPDATES = 5  # a sample
+TARGET = 0.8
+RATIOS = (0.5, 1.0, 2.0)  # of the time for learning to that for stepping, nearly
+
+
+class Waits(gymnasium.Env):
+    """Four numbers, which take a while to come."""
+
+    observation_space = gymnasium.spaces.Box(-1.0, 1.0, (4,), np.float32)
+    action_space = gymnasium.spaces.Discrete(2)
+
+    def reset(self, *, seed: int | None = None, options: Any = None) -> Any:
+        super().reset(seed=seed)
+        return self.observation_space.sample(), {}
+
+    def step(self, action: Any) -> Any:
+        time.sleep(SECONDS)
+        return (
+            self.observation_space.sample(),
+            float(action),
+            self.np_random.random() < 0.02,
+            False,
+            {},
+        )
+
+
+def main(arguments: Sequence[str] | None = None) -> None:
+    parser = argparse.ArgumentParser(prog="python -m benchmarks.sebulba", description=__doc__)
+    parser.add_argument("--repeats", type=int, default=7, help="samples of each (default 7)")
+    parser.add_argument("--output", help='JSON file; "auto" names it after machine and versions')
+    parser.add_argument("--load", help="show the results in this JSON file instead of measuring")
+    parser.add_argument("--quiet", action="store_true", help="no table")
+    parser.set_defaults(plot=None)
+    options = parser.parse_args(arguments)
+    publish(options, functools.partial(measure, options.repeats, arguments), table, _no_plot)
+
+
+def measure(repeats: int, arguments: Sequence[str] | None = None) -> dict[str, Any]:
+    """The report."""
+    report = new_report("sebulba", arguments, ("flax", "optax", "gymnasium"), repeats)
+    report["measurements"] = [_race(epochs, repeats) for epochs in _epochs()]
+    return report
+
+
+def table(report: dict[str, Any]) -> str:
+    """The report, to read."""
+    work = f"N = {NUM_ENVS}, T = {UNROLL_LENGTH}, {SECONDS * 1e3:g} ms a step"
+    lines = [
+        headline(report, work),
+        "",
+        "| stepping, ms | learning, ms | both, ms | hidden of the shorter |",
+        "|---|---|---|---|",
+    ]
+    for entry in report["measurements"]:
+        times = [quartiles(entry["seconds"][name])[1] * 1e3 for name in ("step", "learn", "both")]
+        low, middle, high = quartiles(entry["hidden"])
+        cells = [*(f"{each:.1f}" for each in times), f"{middle:.0%} [{low:.0%}, {high:.0%}]"]
+        lines.append(f"| {' | '.join(cells)} |")
+    return "\n".join(lines)
+
+
+def _race(epochs: int, repeats: int) -> dict[str, Any]:
+    with (
+        Learner(_scheme(epochs), total_steps=10**9) as alone,
+        Learner(_scheme(epochs, collection=remote(1, sync=False)), total_steps=10**9) as ahead,
+    ):
+        engine: Any = alone._engine
+        sides = {
+            "step": lambda: _steps(engine),
+            "learn": lambda: _learns(engine),
+            "both": lambda: ahead.step(),
+        }
+        seconds: dict[str, list[float]] = {name: [] for name in sides}
+        for _ in range(3):  # compile, and get collectors under way
+            for side in sides.values():
+                side()
+        for _ in range(repeats):
+            for name, side in sides.items():
+                if name == "both":
+                    side()  # what was collected while the others were timed
+                seconds[name].append(_timed(side))
+    hidden = [
+        share_hidden(*each)
+        for each in zip(seconds["step"], seconds["learn"], seconds["both"], strict=True)
+    ]
+    return {"epochs": epochs, "seconds": seconds, "hidden": hidden, "target": TARGET}
+
+
+def _epochs() -> list[int]:
+    """Passes over an unroll that take as much of the time of collecting it as `RATIOS` say."""
+    with Learner(_scheme(8), total_steps=10**9) as learner:
+        engine: Any = learner._engine
+        for _ in range(3):
+            _steps(engine)
+            _learns(engine)
+        stepping, learning = _timed(lambda: _steps(engine)), _timed(lambda: _learns(engine))
+    return [max(1, round(8 * ratio * stepping / learning)) for ratio in RATIOS]
+
+
+def _timed(side: Any) -> float:
+    begin = time.perf_counter()
+    for _ in range(UPDATES):
+        side()
+    return (time.perf_counter() - begin) / UPDATES
+
+
+def _scheme(epochs: int, **parts: Any) -> Scheme:
+    return Scheme(
+        env=_env,
+        algorithm=PPO(epochs=epochs, minibatches=1),
+        actor=ActorCritic(hidden_sizes=(64, 64)),
+        storage=VTrace(),
+        unroll_length=UNROLL_LENGTH,
+        **{"collection": remote(1), **parts},
+    )
+
+
+def _env() -> jaxenvs.HostEnv:
+    pool = jaxenvs.make_pool(
+        [Waits] * NUM_ENVS, backend="process", num_workers=NUM_ENVS, autoreset_mode="same_step"
+    )
+    return jaxenvs.HostEnv(pool)
+
+
+def _steps(engine: Any) -> None:
+    behaviour = Behaviour.of(engine.learner_state)
+    engine.unroll = engine._source.next(engine.train.algorithm, behaviour)
+
+
+def _learns(engine: Any) -> None:
+    state, key = engine.learner_state, engine._plan.key(4, 0)
+    learned, _ = engines._learn(
+        engine.train, state.replace(storage=()), (), engine.unroll, key, False
+    )
+    engine.learner_state = jax.block_until_ready(learned)
+
+
+def _no_plot(*_: Any) -> None:
+    raise SystemExit("there is no plot of this")
+
+
+if __name__ == "__main__":
+    main()
