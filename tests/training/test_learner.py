@@ -75,7 +75,6 @@ def test_it_counts_steps_to_the_end_and_goes_on_if_asked():
         Learner(scheme(), total_steps=9, resume=True)
 
 
-@pytest.mark.optimized
 @pytest.mark.parametrize("parts", [{}, {"gradients": remote(2)}], ids=["one", "two devices"])
 def test_a_restored_run_goes_on_bit_for_bit(tmp_path, parts):
     kinds = {"log_dir": tmp_path, "total_steps": 1000, "seed": 3}
@@ -215,6 +214,7 @@ with Learner(scheme, total_steps=10**9, log_dir=sys.argv[1]) as learner:
 """
 
 
+@pytest.mark.slow  # three processes that import JAX
 def test_signals_save_first_and_a_kill_leaves_a_whole_checkpoint(tmp_path):
     def start(code, *arguments):
         return subprocess.Popen(

@@ -134,6 +134,7 @@ def test_centralised_and_decentralised_updates_lead_to_the_same_weights():
     jax.tree.map(np.testing.assert_array_equal, *ends)
 
 
+@pytest.mark.slow  # each device has programs of its own
 def test_workers_on_devices_of_their_own_train():
     two = jax.devices()[1:3]
     run(scheme(collection=remote(2, resources=two)), steps=2)
@@ -283,7 +284,7 @@ def _read(path):
     [
         {},
         {"collection": remote(2, sync=False)},
-        {"gradients": remote(2)},
+        pytest.param({"gradients": remote(2)}, marks=pytest.mark.slow),
     ],
     ids=["fused", "async collection", "gradients"],
 )
@@ -345,8 +346,8 @@ def test_what_a_worker_raises_is_raised_by_the_step_and_nothing_is_left():
     assert nothing_is_left(before)
 
 
-@pytest.mark.parametrize("chosen", [{"collection": remote(3)}, {"gradients": remote(3)}])
-def test_a_worker_that_cannot_be_made_leaves_none_of_the_others(chosen):
+@pytest.mark.parametrize("place", ["collection", "gradients"])
+def test_a_worker_that_cannot_be_made_leaves_none_of_the_others(place):
     before = left_over()
     calls = itertools.count()
 
@@ -356,7 +357,7 @@ def test_a_worker_that_cannot_be_made_leaves_none_of_the_others(chosen):
         return pool()
 
     with pytest.raises(ValueError, match="one too many"):
-        Learner(scheme(make, num_envs=None, **chosen), total_steps=100)
+        Learner(scheme(make, num_envs=None, **{place: remote(3)}), total_steps=100)
     assert nothing_is_left(before)
 
 
