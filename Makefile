@@ -9,7 +9,8 @@ WORKERS ?= 2
 
 .DEFAULT_GOAL := help
 .DELETE_ON_ERROR:
-.PHONY: help demo test lint format docs notebooks pytest oldest bench bench-gym bench-host clean
+.PHONY: help demo test lint format docs notebooks pytest oldest bench bench-gym bench-host \
+    bench-training clean
 
 help:
 	@echo 'make demo       train PPO on CartPole-v1; leaves a curve and an animation in demo/'
@@ -23,6 +24,7 @@ help:
 	@echo 'make bench      measure rollouts beside gymnax'
 	@echo 'make bench-gym  measure the NumPy interface beside EnvPool and Gymnasium'
 	@echo 'make bench-host measure pools of non-JAX environments beside their peers'
+	@echo 'make bench-training measure whole trainings beside PureJaxRL and rejax'
 	@echo 'make clean      remove environments, caches and outputs'
 
 # One environment an interpreter; what is installed changes only with pyproject.toml.
@@ -78,6 +80,9 @@ bench-gym: $(VENV)/.with-bench
 
 bench-host: $(VENV)/.with-bench
 	$(BIN)/python -m benchmarks.host_bridge
+
+bench-training: $(VENV)/.with-bench
+	$(BIN)/python -m benchmarks.training
 
 clean:
 	rm -rf .venv-* .cache .pytest_cache .ruff_cache .hypothesis .import_linter_cache site dist demo

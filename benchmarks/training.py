@@ -1,0 +1,272 @@
+"""Whole trainings beside PureJaxRL and rejax: the same settings, in one process, in turn.
+
+PPO on CartPole-v1 with PureJaxRL's network and hyper-parameters at three sizes, and with seeds
+vmapped; DQN on CartPole-v1 and SAC on Pendulum-v1 at rejax's settings. What a case took to trace
+and compile stands apart. The returns are means of the last tenth of each training, over 16 vmapped
+seeds, with their standard error.
+
+    python -m benchmarks.training --cases ppo-4x128 --repeats 5
+"""
+
+import argparse
+import math
+import statistics
+import time
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import Any
+
+from benchmarks import _training_peers as peers
+from benchmarks._common import headline, new_report, publish, quartiles, words
+
+SIZES = {"ppo-4x128": (4, 128), "ppo-64x64": (64, 64), "ppo-512x32": (512, 32)}
+CASES = (*SIZES, "ppo-64x64-8seeds", "ppo-64x64-32seeds", "dqn-cartpole", "sac-pendulum")
+SEEDS = 16  # of the returns: five cannot show that two programs learn alike
+
+
+def main(arguments: Sequence[str] | None = None) -> None:
+    """Measures what the command line asks for."""
+    parser = argparse.ArgumentParser(
+        prog="python -m benchmarks.training",
+        description=__doc__,
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+    )
+    add = parser.add_argument
+    add("--cases", type=words, default=list(CASES), help=f"comma-separated: {', '.join(CASES)}")
+    add("--steps", type=int, default=524_288, help="environment steps of each PPO training")
+    add("--repeats", type=int, default=5, help="runs to take the median of (default 5)")
+    add("--returns", action="store_true", help=f"compare returns over {SEEDS} seeds, too")
+    add("--purejaxrl", type=Path, default=peers.PUREJAXRL, help=f"its folder; {peers.WHERE}")
+    add("--output", help='JSON file; "auto" names it after machine and versions')
+    add("--plot", help='image file; "auto" as above')
+    add("--load", help="show the results in this JSON file instead of measuring")
+    add("--quiet", action="store_true", help="no progress and no table")
+    options = parser.parse_args(arguments)
+    publish(options, lambda: measure(options, arguments), table, plot)
+
+
+def measure(options: argparse.Namespace, arguments: Sequence[str] | None) -> dict[str, Any]:
+    """The report: seconds of each contestant, run in turn."""
+    peers.install()
+    packages = ("gymnax", "rejax", "flax", "optax", "distrax")
+    report = new_report("training", arguments, packages, options.repeats)
+    report["measurements"], report["returns"] = [], []
+    for case in options.cases:
+        contestants = programs(case, options)
+        compiled = {name: _compiled(*made) for name, made in contestants.items()}
+        seconds: dict[str, list[float]] = {name: [] for name in contestants}
+        for repeat in range(options.repeats):
+            names = list(contestants)
+            shift = repeat % len(names)
+            for name in names[shift:] + names[:shift]:
+                seconds[name].append(_seconds(compiled[name][0], contestants[name][1](repeat)))
+        for name in contestants:
+            entry = {"case": case, "contestant": name, "seconds": seconds[name]}
+            report["measurements"].append(entry | {"compile_seconds": compiled[name][1]})
+            if not options.quiet:
+                print(f"{case} {name}: {statistics.median(seconds[name]):.2f} s", flush=True)
+        if options.returns and case in SIZES:
+            report["returns"] += _returns(case, options)
+    return report
+
+
+def programs(case: str, options: argparse.Namespace) -> dict[str, tuple[Any, Callable[[int], Any]]]:
+    """Functions of a key, by contestant, and what makes the key of a repetition."""
+    import jax
+    import jax.numpy as jnp
+
+    from jaxenvs.training import DQN, PPO, SAC, ActorTwinQ, QNetwork, Replay, make_train
+
+    if case == "dqn-cartpole":
+        ours = make_train(
+            "CartPole-v1",
+            DQN(
+                learning_rate=1e-3,
+                batch_size=100,
+                gradient_steps=1,
+                learning_starts=1_000,
+                exploration_fraction=0.5,
+                target_update_every=20,
+                max_gradient_norm=10.0,
+            ),
+            actor=QNetwork(hidden_sizes=(64, 64), activation="silu"),
+            storage=Replay(10_000),
+            unroll_length=1,
+            num_envs=10,
+            total_steps=100_000,
+            report_every=100,
+        )
+        theirs = peers.rejax_train(
+            "DQN",
+            "CartPole-v1",
+            100_000,
+            num_envs=10,
+            learning_rate=1e-3,
+            batch_size=100,
+            buffer_size=10_000,
+            fill_buffer=1_000,
+            target_update_freq=200,
+            max_grad_norm=10.0,
+        )
+        return {"jaxenvs": (ours, jax.random.key), "rejax": (theirs, jax.random.PRNGKey)}
+    if case == "sac-pendulum":
+        ours = make_train(
+            "Pendulum-v1",
+            SAC(learning_rate=1e-3, batch_size=256, learning_starts=1_000),
+            actor=ActorTwinQ(hidden_sizes=(64, 64)),
+            storage=Replay(50_000),
+            num_envs=1,
+            unroll_length=1,
+            total_steps=6_000,
+            report_every=200,
+        )
+        theirs = peers.rejax_train(
+            "SAC",
+            "Pendulum-v1",
+            6_000,
+            num_envs=1,
+            learning_rate=1e-3,
+            batch_size=256,
+            buffer_size=50_000,
+            fill_buffer=1_000,
+            polyak=0.995,
+        )
+        return {"jaxenvs": (ours, jax.random.key), "rejax": (theirs, jax.random.PRNGKey)}
+
+    size, _, seeds = case.removesuffix("seeds").partition("-")[2].partition("-")
+    num_envs, unroll_length = SIZES[f"ppo-{size}"]
+    settings = {"num_envs": num_envs, "unroll_length": unroll_length, "total_steps": options.steps}
+    made = {
+        "jaxenvs": (make_train("CartPole-v1", PPO(), **settings), jax.random.key),
+        "purejaxrl": (peers.purejaxrl_ppo(options.purejaxrl, settings), jax.random.PRNGKey),
+        "rejax": (
+            peers.rejax_train(
+                "PPO",
+                "CartPole-v1",
+                options.steps,
+                num_envs=num_envs,
+                num_steps=unroll_length,
+                num_epochs=4,
+                num_minibatches=4,
+                learning_rate=2.5e-4,
+                gae_lambda=0.95,
+                ent_coef=0.01,
+                max_grad_norm=0.5,
+                agent_kwargs={"activation": "tanh"},
+            ),
+            jax.random.PRNGKey,
+        ),
+    }
+    if not seeds:
+        return made
+    number = int(seeds)
+
+    def keys(make: Callable[[int], Any]) -> Callable[[int], Any]:
+        return lambda repeat: jnp.stack([make(number * repeat + i) for i in range(number)])
+
+    return {name: (jax.vmap(train), keys(make)) for name, (train, make) in made.items()}
+
+
+def table(report: dict[str, Any]) -> str:
+    """Seconds, ratios to ours, seconds to compile; and the returns, where they were asked for."""
+    lines = [headline(report, "whole trainings"), ""]
+    lines += [
+        "| case | contestant | s | jaxenvs is faster by | compile, s |",
+        "|---|---|---|---|---|",
+    ]
+    for entry in report["measurements"]:
+        low, middle, high = quartiles(entry["seconds"])
+        ours = next(
+            other["seconds"]
+            for other in report["measurements"]
+            if other["case"] == entry["case"] and other["contestant"] == "jaxenvs"
+        )
+        ratios = [theirs / own for theirs, own in zip(entry["seconds"], ours, strict=True)]
+        ratio = f"{statistics.median(ratios):.2f}" if entry["contestant"] != "jaxenvs" else ""
+        lines.append(
+            f"| {entry['case']} | {entry['contestant']} | {middle:.2f} [{low:.2f}, {high:.2f}]"
+            f" | {ratio} | {entry['compile_seconds']:.1f} |"
+        )
+    if report["returns"]:
+        lines += [
+            "",
+            f"| case | contestant | return over {SEEDS} seeds | error |",
+            "|---|---|---|---|",
+        ]
+    for entry in report["returns"]:
+        mean = statistics.fmean(entry["returns"])
+        error = statistics.stdev(entry["returns"]) / math.sqrt(len(entry["returns"]))
+        lines.append(f"| {entry['case']} | {entry['contestant']} | {mean:.1f} | {error:.1f} |")
+    return "\n".join(lines)
+
+
+def plot(report: dict[str, Any], path: Path) -> None:
+    """Seconds of each contestant, a group a case."""
+    import matplotlib
+
+    matplotlib.use("agg")
+    import matplotlib.pyplot as plt
+
+    names = list(dict.fromkeys(entry["contestant"] for entry in report["measurements"]))
+    cases = list(dict.fromkeys(entry["case"] for entry in report["measurements"]))
+    figure, axis = plt.subplots(figsize=(1.6 * len(cases) + 2, 4), layout="constrained")
+    for entry in report["measurements"]:
+        rank = names.index(entry["contestant"])
+        x = cases.index(entry["case"]) + 0.8 * (rank + 0.5) / len(names) - 0.4
+        low, middle, high = quartiles(entry["seconds"])
+        error = [[middle - low], [high - middle]]
+        axis.bar(x, middle, 0.75 / len(names), color=f"C{rank}", yerr=error, capsize=2)
+    axis.set_xticks(range(len(cases)), cases, rotation=20, ha="right")
+    axis.set_ylabel("seconds")
+    handles = [plt.Rectangle((0, 0), 1, 1, color=f"C{i}") for i in range(len(names))]
+    axis.legend(handles, names)
+    figure.savefig(path, dpi=150)
+    plt.close(figure)
+
+
+def _compiled(train: Any, key: Callable[[int], Any]) -> tuple[Any, float]:
+    import jax
+
+    start = time.perf_counter()
+    program = jax.jit(train).lower(key(0)).compile()
+    seconds = time.perf_counter() - start
+    jax.block_until_ready(program(key(0)))  # warm
+    return program, seconds
+
+
+def _seconds(program: Any, key: Any) -> float:
+    import jax
+
+    start = time.perf_counter()
+    jax.block_until_ready(program(key))
+    return time.perf_counter() - start
+
+
+def _returns(case: str, options: argparse.Namespace) -> list[dict[str, Any]]:
+    """Mean return of the last tenth of each seed's training; rejax keeps none."""
+    import jax
+    import numpy as np
+
+    entries = []
+    for name, (train, key) in programs(case, options).items():
+        if name == "rejax":
+            continue
+        keys = jax.numpy.stack([key(1000 + i) for i in range(SEEDS)])
+        result: Any = jax.jit(jax.vmap(train))(keys)
+        if name == "jaxenvs":
+            values, weights = (
+                np.asarray(result.metrics[f"episode_{what}"]) for what in ("return", "count")
+            )
+        else:
+            values = np.asarray(result["metrics"]["returned_episode_returns"])
+            weights = np.asarray(result["metrics"]["returned_episode"], np.float64)
+            values, weights = (x.reshape((SEEDS, len(x[0]), -1)) for x in (values, weights))
+        last = slice(-max(1, values.shape[1] // 10), None)
+        values, weights = values[:, last].reshape(SEEDS, -1), weights[:, last].reshape(SEEDS, -1)
+        means = np.nansum(values * weights, axis=1) / weights.sum(axis=1)
+        entries.append({"case": case, "contestant": name, "returns": means.tolist()})
+    return entries
+
+
+if __name__ == "__main__":
+    main()
