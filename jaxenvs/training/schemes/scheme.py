@@ -41,13 +41,23 @@ def central() -> Central:
 def remote(n: int, *, sync: bool = True, resources: Resources = None) -> Remote:
     """The operation is done by `n` workers.
 
+    Without `sync`, collectors act with weights that are about `n` updates old. `VTrace` corrects for
+    that and PPO's ratio for most of it; memories do not mind. A2C and VPG with `GAE` or `Rollout`
+    are accepted and corrected by nothing, so keep `n` small there. Gradients that are applied as
+    they come pay no heed to `target_kl`.
+
+    Where several collectors share a memory and are not all waited for, or may be restarted, it cuts
+    returns of several steps and hindsight's goals at the end of each unroll: make `unroll_length`
+    several times `n_step`.
+
     Args:
         n: how many.
         sync: whether all are waited for; else each one's result is used as it comes, while the
             others go on with the weights that they were given last.
         resources: None makes them threads of this process, on the default device; a sequence of
             devices makes them threads on these devices in turn; a mapping such as {"num_cpus": 1}
-            makes them Ray actors, each with so much of the cluster (needs the extra `ray`).
+            makes them Ray actors, each with so much of the cluster (needs the extra `ray`), and
+            started anew as often as they die, unless "max_restarts" says otherwise.
 
     Raises:
         TrainingError: `n` is no number from 1 on.
