@@ -83,10 +83,6 @@ class Task:
             report_every=max(1, updates // reports),
         )
 
-    def is_reached(self, score: float) -> bool:
-        """Whether a score is as good as expected; as bad, where nothing is to be learned."""
-        return score <= self.target if self.at_most else score >= self.target
-
 
 def _half_stuck(id: str, num_envs: int) -> VectorEnv:
     """In half of the instances the last action is now and then repeated for a while.
@@ -109,7 +105,7 @@ class _Rescaled(nn.Module):
 
     @nn.compact
     def __call__(self, x: jax.Array) -> jax.Array:
-        low, high = np.float32([self.low]), np.float32([self.high])
+        low, high = np.array([[self.low], [self.high]], np.float32)
         return MLP((64, 64), "relu")((2 * x - (low + high)) / (high - low))
 
 
@@ -117,7 +113,7 @@ def _memory(name: str, memory: nn.RNNCellBase | None) -> Task:
     return Task(
         f"PPO {name} bsuite/memory_len-v0",
         "bsuite/memory_len-v0",
-        PPO(learning_rate=1e-3, gae_lambda=0.95, epochs=4, minibatches=4, anneal=True),
+        PPO(learning_rate=1e-3),
         num_envs=64,
         unroll_length=32,
         total_steps=300_000,

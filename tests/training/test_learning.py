@@ -1,0 +1,79 @@
+"""Small trainings reach, with one seed, most of what benchmarks/learning.py shows of five."""
+
+import dataclasses
+
+import pytest
+
+from benchmarks import _common, learning
+
+pytestmark = pytest.mark.optimized  # they run for longer than they compile
+
+TASKS = {task.name: task for task in learning.TASKS}
+
+
+def trained(name, total_steps):
+    return learning.learn(dataclasses.replace(TASKS[name], total_steps=total_steps), 1, 100)
+
+
+@pytest.mark.parametrize(
+    ("name", "total_steps", "enough"),
+    [
+        ("A2C CartPole-v1", 250_000, 150),
+        ("SAC Pendulum-v1", 8_000, -300),
+        ("PPO GRU bsuite/memory_len-v0", 120_000, 0.8),
+        ("DQN hindsight BitFlipping-v0", 40_000, 0.6),
+    ],
+)
+def test_it_learns(name, total_steps, enough):
+    assert trained(name, total_steps)["scores"][0] >= enough
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    ("name", "total_steps", "enough"),
+    [
+        ("PPO CartPole-v1", 150_000, 300),
+        ("PPO Acrobot-v1", 150_000, -150),
+        ("DQN CartPole-v1", 25_000, 120),
+        ("TD3 Pendulum-v1", 12_000, -400),
+        ("PPO CNN bsuite/catch-v0", 60_000, 0.8),
+        ("PPO LSTM bsuite/memory_len-v0", 120_000, 0.8),
+    ],
+)
+def test_it_learns_in_longer_trainings(name, total_steps, enough):
+    assert trained(name, total_steps)["scores"][0] >= enough
+
+
+@pytest.mark.parametrize(
+    ("name", "total_steps"),
+    [("PPO feed-forward bsuite/memory_len-v0", 120_000), ("DQN replay BitFlipping-v0", 40_000)],
+)
+def test_what_cannot_be_known_is_not_learned(name, total_steps):
+    """Without memory, and without hindsight: 100 episodes of a coin average within 0.4 of 0."""
+    assert trained(name, total_steps)["scores"][0] <= 0.4
+
+
+def test_the_table_counts_the_seeds_that_reach_the_target(tmp_path):
+    entry = {
+        "task": "A2C CartPole-v1", "id": "CartPole-v1", "steps": 64, "num_envs": 4, "target": 475,
+        "at_most": False, "score": "mean return", "scores": [500.0, 480.0, 10.0],
+        "compile_seconds": 1.0, "run_seconds": 2.0, "curve_steps": [32, 64],
+        "curves": [[None, 20.0], [10.0, 30.0], [10.0, 10.0]],
+    }  # fmt: skip
+    report = _common.new_report("learning", [], [], 3) | {"episodes": 5, "measurements": [entry]}
+    assert "| ≥ 475 | 480 | [245, 490] | 10 | 2 of 3 |" in learning.table(report)
+    entry |= {"at_most": True, "target": 20}
+    assert "| ≤ 20 | 480 | [245, 490] | 500 | 1 of 3 |" in learning.table(report)
+    learning.plot(report, tmp_path / "curves.png")
+    assert (tmp_path / "curves.png").stat().st_size > 10_000
+
+
+def test_tasks_are_chosen_by_name_and_id():
+    def names(*arguments):
+        return [task.name for task in learning.chosen(learning._parse(arguments))]
+
+    assert names() == list(TASKS)
+    assert names("--ids", "Pendulum-v1") == ["SAC Pendulum-v1", "TD3 Pendulum-v1"]
+    assert names("--only", "SAC Pendulum-v1", "--ids", "CartPole-v1") == []
+    with pytest.raises(SystemExit):
+        names("--only", "SAC Pendulum-v0")
