@@ -177,10 +177,11 @@ class Train:
         """Learns from an unroll, of all collectors side by side; returns the metrics of it."""
         learner_state, losses = self.algorithm.learn(self.parts, learner_state, unroll, key)
         learner_state = learner_state.replace(updates=learner_state.updates + 1)
-        steps = learner_state.updates * self.parts.steps_per_update
+        # As floats: int32 ends at two thousand million steps.
+        steps = learner_state.updates.astype(jnp.float32) * self.parts.steps_per_update
         return learner_state, {
             **episode_metrics(unroll, self.axis_name),
-            "steps": steps.astype(jnp.float32),
+            "steps": steps,
             **losses,
         }
 

@@ -54,7 +54,7 @@ class OffPolicyAlgorithm(Algorithm):
     ) -> tuple[Any, jax.Array]:
         random_key, explore_key = jax.random.split(key)
         action = self.explore(parts, behaviour, features, explore_key)
-        starts = behaviour.updates * parts.steps_per_update < self.learning_starts
+        starts = steps_of(parts, behaviour.updates) < self.learning_starts
         random = parts.networks.random(features, random_key)
         return carry, jnp.where(starts, random, action)
 
@@ -67,7 +67,7 @@ class OffPolicyAlgorithm(Algorithm):
         return True
 
     def waits(self, parts: Parts, learner_state: LearnerState) -> jax.Array:
-        collected = (learner_state.updates + 1) * parts.steps_per_update
+        collected = steps_of(parts, learner_state.updates + 1)
         is_empty = parts.storage.size(learner_state.storage) == 0
         return (collected < self.learning_starts) | is_empty
 
@@ -95,6 +95,11 @@ class OffPolicyAlgorithm(Algorithm):
     ) -> LearnerState:
         storage = parts.storage.set_priorities(learner_state.storage, batch.index, error)
         return learner_state.replace(storage=storage)
+
+
+def steps_of(parts: Parts, updates: jax.Array) -> jax.Array:
+    """float32[]: environment steps of so many updates, which int32 might not hold."""
+    return updates.astype(jnp.float32) * parts.steps_per_update
 
 
 def progress_of(parts: Parts, updates: jax.Array) -> jax.Array:
