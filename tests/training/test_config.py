@@ -96,7 +96,7 @@ def test_the_file_in_the_documentation_is_one(tmp_path):
 
 
 def test_tables_name_parts_and_their_settings():
-    config = config_for("DQN", "CartPole-v1").with_settings(
+    config = config_for("DQN", "Acrobot-v1").with_settings(
         {
             "gamma": 1,
             "actor.hidden_sizes": [32],
@@ -115,9 +115,9 @@ def test_tables_name_parts_and_their_settings():
     assert actor.extractor == {"image": ImpalaCNN(channels=(4, 8)), "other": NatureCNN()}
     changed = config.with_settings({"actor.extractor.image.features": 16, "gamma": None})
     assert changed.make_actor().extractor["image"] == ImpalaCNN(channels=(4, 8), features=16)
-    assert changed.settings == config_for("DQN", "CartPole-v1").settings
+    assert changed.settings == config_for("DQN", "Acrobot-v1").settings
     assert type(config.with_settings({"storage.type": "Replay"}).make_storage()) is Replay
-    assert config_for("TD3", "Pendulum-v1").make_actor() == ActorTwinQ(policy="deterministic")
+    assert config_for("TD3", "MountainCarContinuous-v0").make_actor() == ActorTwinQ(policy="deterministic")
 
 
 @pytest.mark.parametrize(("memory", "cell"), [("gru", nn.GRUCell), ("LSTM", nn.OptimizedLSTMCell)])
