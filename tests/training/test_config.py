@@ -117,7 +117,9 @@ def test_tables_name_parts_and_their_settings():
     assert changed.make_actor().extractor["image"] == ImpalaCNN(channels=(4, 8), features=16)
     assert changed.settings == config_for("DQN", "Acrobot-v1").settings
     assert type(config.with_settings({"storage.type": "Replay"}).make_storage()) is Replay
-    assert config_for("TD3", "MountainCarContinuous-v0").make_actor() == ActorTwinQ(policy="deterministic")
+    assert config_for("TD3", "MountainCarContinuous-v0").make_actor() == ActorTwinQ(
+        policy="deterministic"
+    )
 
 
 @pytest.mark.parametrize(("memory", "cell"), [("gru", nn.GRUCell), ("LSTM", nn.OptimizedLSTMCell)])
