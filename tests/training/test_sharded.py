@@ -61,7 +61,7 @@ def test_a_sharded_ppo_learns_and_its_weights_are_the_same_everywhere():
     train = make_train("CartPole-v1", ppo, num_envs=32, unroll_length=64, total_steps=60_000)
     result = jax.jit(shard(train, mesh()))(KEY)
     curve = np.asarray(result.metrics["episode_return"])
-    assert curve[0] < 40 and curve[-3:].mean() > 150
+    assert curve[0] < 40 and np.nanmean(curve[-5:]) > 150
     assert result.metrics["steps"][-1] == 61_440
     for leaf in jax.tree.leaves((result.learner_state.params, result.learner_state.key)):
         shards = [
