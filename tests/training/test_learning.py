@@ -1,6 +1,7 @@
 """Small trainings reach, with one seed, most of what benchmarks/learning.py shows of five."""
 
 import dataclasses
+import os
 
 import pytest
 
@@ -29,6 +30,7 @@ def test_it_learns(name, total_steps, enough):
 
 
 @pytest.mark.slow
+@pytest.mark.skipif(bool(os.environ.get("CI")), reason="80 s more; `make pytest` runs them")
 @pytest.mark.parametrize(
     ("name", "total_steps", "enough"),
     [
