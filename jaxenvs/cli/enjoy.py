@@ -8,6 +8,7 @@ import jax
 import numpy as np
 
 import jaxenvs
+from jaxenvs.bridge.xla import HostEnv
 from jaxenvs.cli._console import console
 from jaxenvs.cli._runs import assembled, runs_in
 from jaxenvs.cli.render import play
@@ -27,8 +28,8 @@ def run(options: argparse.Namespace) -> None:
     try:
         policy = chosen.read_policy(train)
     finally:
-        if is_hosted(config.id):
-            train.env.close()  # type: ignore[attr-defined]
+        if isinstance(train.env, HostEnv):
+            train.env.close()
     if others:
         out.print(f"Plays {chosen.folder}, the first of {len(others) + 1} runs.", markup=False)
     episodes = _episodes(config.id, policy, options)

@@ -180,9 +180,7 @@ class Learner:
 
     def save(self, path: str | Path | None = None) -> Path:
         """Writes a checkpoint to `path`, or into `log_dir`; it is there whole or not at all."""
-        if path is None and self.log_dir is None:
-            raise TrainingError("save got no path, and the learner has no log_dir.  Pass one.")
-        path = Path(path) if path is not None else self.log_dir / _LATEST  # pyright: ignore[reportOptionalOperand]
+        path = self._checkpoint("save", path)
         return save(path, self._engine.learner_state)
 
     def restore(self, path: str | Path | None = None) -> None:
@@ -191,9 +189,7 @@ class Learner:
         Raises:
             TrainingError: there is none, or it is of another training.
         """
-        if path is None and self.log_dir is None:
-            raise TrainingError("restore got no path, and the learner has no log_dir.  Pass one.")
-        path = Path(path) if path is not None else self.log_dir / _LATEST  # pyright: ignore[reportOptionalOperand]
+        path = self._checkpoint("restore", path)
         self._engine.restored(restore(path, self._engine.learner_state))
         updates = int(self._engine.learner_state.updates)
         self._steps = updates // self._report_every if self.scheme.is_fused else updates
@@ -259,6 +255,13 @@ class Learner:
         if kind is None and self._signals is not None and self._signals.came is not None:
             self._leave(self._signals.came)  # it came after the last step
         self.close()
+
+    def _checkpoint(self, call: str, path: str | Path | None) -> Path:
+        if path is not None:
+            return Path(path)
+        if self.log_dir is None:
+            raise TrainingError(f"{call} got no path, and the learner has no log_dir.  Pass one.")
+        return self.log_dir / _LATEST
 
     @property
     def _environment_steps(self) -> int:

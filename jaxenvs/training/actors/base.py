@@ -3,7 +3,7 @@
 import abc
 import dataclasses
 from collections.abc import Mapping
-from typing import Any
+from typing import Any, TypeGuard
 
 import chex
 import flax.linen as nn
@@ -182,14 +182,14 @@ def extractor_for(space: spaces.Space, chosen: Extractor, **settings: Any) -> nn
     return DictExtractor(dict(chosen))
 
 
-def has_mask(space: spaces.Space) -> bool:
+def has_mask(space: spaces.Space) -> TypeGuard[spaces.Dict]:
     """Whether observations say which actions are allowed."""
     return isinstance(space, spaces.Dict) and MASK in space.spaces
 
 
 def without_mask(space: spaces.Space, observation: Any = None) -> tuple[spaces.Space, Any]:
     """Space and observation without the mask; what is left alone stands without its name."""
-    if not (isinstance(space, spaces.Dict) and MASK in space.spaces):
+    if not has_mask(space):
         return space, observation
     names = [name for name in space.spaces if name != MASK]
     entries = {name: space.spaces[name] for name in names}

@@ -1,5 +1,6 @@
 """What algorithms share that draw transitions from a memory."""
 
+import abc
 from typing import Any, Self
 
 import chex
@@ -30,11 +31,11 @@ class OffPolicyAlgorithm(Algorithm):
     def default_storage(self) -> Storage:
         return Replay()
 
+    @abc.abstractmethod
     def explore(
         self, parts: Parts, behaviour: Behaviour, features: Features, key: chex.PRNGKey
     ) -> jax.Array:
         """N raw actions, after the first ones, which are random."""
-        raise NotImplementedError
 
     def divided(self, share: int) -> Self:
         if self.batch_size % share:

@@ -1,5 +1,6 @@
 """What algorithms share that learn from each unroll and then drop it."""
 
+import abc
 import dataclasses
 from typing import Any, Literal
 
@@ -10,6 +11,7 @@ import jax.numpy as jnp
 from jaxenvs.errors import TrainingError
 from jaxenvs.training.actors.actor_critic import ActorCritic, ActorCriticNetworks
 from jaxenvs.training.actors.base import Features, Networks
+from jaxenvs.training.algorithms import losses
 from jaxenvs.training.algorithms.base import (
     Algorithm,
     Behaviour,
@@ -21,7 +23,7 @@ from jaxenvs.training.algorithms.base import (
 )
 from jaxenvs.training.storages.base import OnPolicyStorage, Storage
 from jaxenvs.training.storages.gae import GAE
-from jaxenvs.training.types import LearnerState, Segment, Transition, Unroll
+from jaxenvs.training.types import LearnerState, Segment, Transition, Unroll, Weights
 
 Shuffle = Literal["steps", "instances", "time"]
 
@@ -39,10 +41,19 @@ class Batch:
     memory: Any = None  # of sequences: the carry at the start, and first, bool[T, n]
 
 
+@chex.dataclass(frozen=True)
+class Said:
+    """What the networks say to a batch now."""
+
+    log_prob: jax.Array  # float32, of its actions
+    entropy: jax.Array  # float32[], the mean of the policy's
+    value: jax.Array  # float32
+
+
 class OnPolicyAlgorithm(Algorithm):
     """Collects, judges each unroll once, and takes gradient steps on parts of it.
 
-    A subclass has the fields that are named here, an `optimiser` and `gradients`.
+    A subclass has the fields that are named here, an `optimiser` and a `loss`.
     """
 
     actor_type = ActorCriticNetworks
@@ -54,6 +65,7 @@ class OnPolicyAlgorithm(Algorithm):
     minibatches: int
     shuffle: Shuffle | None
     target_kl: float | None
+    normalise_advantage: bool
     normalise_observations: bool
     normalise_rewards: bool
 
@@ -118,10 +130,10 @@ class OnPolicyAlgorithm(Algorithm):
     def may_stop(self) -> bool:
         return self.target_kl is not None
 
-    def is_enough(self, losses: Metrics) -> jax.Array:
+    def is_enough(self, metrics: Metrics) -> jax.Array:
         if self.target_kl is None:
             return jnp.bool_(False)
-        return losses["approx_kl"] > self.target_kl
+        return metrics["approx_kl"] > self.target_kl
 
     def begin(
         self, parts: Parts, learner_state: LearnerState, unroll: Unroll, key: chex.PRNGKey
@@ -146,6 +158,31 @@ class OnPolicyAlgorithm(Algorithm):
         del learner_state, key  # the order is settled
         batch, order = work
         return minibatch(batch, order[index], self._shuffled(parts.networks))
+
+    @abc.abstractmethod
+    def loss(self, batch: Batch, said: Said) -> tuple[jax.Array, Metrics]:
+        """float32[], what to minimise on a batch, and its parts to report, float32[] each."""
+
+    def gradients(
+        self, parts: Parts, weights: Weights, batch: Batch, key: chex.PRNGKey
+    ) -> tuple[Any, Metrics, None]:
+        del key  # the losses draw nothing
+        if self.normalise_advantage:
+            advantage = normalised_advantage(parts, batch.advantage)
+            batch = dataclasses.replace(batch, advantage=advantage)
+
+        def loss(params: Any) -> tuple[jax.Array, Metrics]:
+            log_prob, entropy = parts.networks.log_prob_and_entropy(
+                params, batch.features, batch.action, batch.memory
+            )
+            value = parts.networks.value(params, batch.features, batch.memory)
+            said = Said(log_prob=log_prob, entropy=entropy.mean(), value=value)
+            total, reported = self.loss(batch, said)
+            divergence = losses.kl_estimate(log_prob - batch.log_prob).mean()
+            return total, {**reported, "entropy": said.entropy, "approx_kl": divergence}
+
+        gradients, metrics = jax.grad(loss, has_aux=True)(weights.params)
+        return gradients, metrics, None
 
     def judge(
         self, parts: Parts, learner_state: LearnerState, unroll: Unroll

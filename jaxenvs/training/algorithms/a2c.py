@@ -2,7 +2,6 @@
 
 from typing import Any
 
-import chex
 import jax
 import optax
 
@@ -11,11 +10,10 @@ from jaxenvs.training.algorithms import losses
 from jaxenvs.training.algorithms._on_policy import (
     Batch,
     OnPolicyAlgorithm,
+    Said,
     Shuffle,
-    normalised_advantage,
 )
-from jaxenvs.training.algorithms.base import Metrics, Parts
-from jaxenvs.training.types import Weights
+from jaxenvs.training.algorithms.base import Metrics, annealed
 
 
 @struct.pytree_dataclass
@@ -46,39 +44,17 @@ class A2C(OnPolicyAlgorithm):
     normalise_rewards: bool = struct.static(False)  # by the deviation of discounted returns
 
     def optimiser(self, num_updates: int) -> optax.GradientTransformation:
-        schedule: Any = self.learning_rate
+        rate: Any = self.learning_rate
         if self.anneal:
-            gradient_steps = num_updates * self.epochs * self.minibatches
-            schedule = optax.linear_schedule(self.learning_rate, 0.0, gradient_steps)
+            rate = annealed(rate, num_updates * self.gradient_steps_per_update)
         return optax.chain(
             optax.clip_by_global_norm(self.max_gradient_norm),
-            optax.rmsprop(schedule, decay=self.decay, eps=self.rms_epsilon),
+            optax.rmsprop(rate, decay=self.decay, eps=self.rms_epsilon),
         )
 
-    def gradients(
-        self, parts: Parts, weights: Weights, batch: Batch, key: chex.PRNGKey
-    ) -> tuple[Any, Metrics, None]:
-        del key  # the loss draws nothing
-        advantage = batch.advantage
-        if self.normalise_advantage:
-            advantage = normalised_advantage(parts, advantage)
-
-        def loss(params: dict[str, Any]) -> tuple[jax.Array, Metrics]:
-            log_prob, entropy = parts.networks.log_prob_and_entropy(
-                params, batch.features, batch.action, batch.memory
-            )
-            value = parts.networks.value(params, batch.features, batch.memory)
-            policy_loss = losses.policy_gradient(log_prob, advantage).mean()
-            value_loss = 0.5 * ((value - batch.target) ** 2).mean()
-            entropy = entropy.mean()
-            total = policy_loss + self.value_coefficient * value_loss
-            total -= self.entropy_coefficient * entropy
-            return total, {
-                "policy_loss": policy_loss,
-                "value_loss": value_loss,
-                "entropy": entropy,
-                "approx_kl": losses.kl_estimate(log_prob - batch.log_prob).mean(),
-            }
-
-        gradients, metrics = jax.grad(loss, has_aux=True)(weights.params)
-        return gradients, metrics, None
+    def loss(self, batch: Batch, said: Said) -> tuple[jax.Array, Metrics]:
+        policy_loss = losses.policy_gradient(said.log_prob, batch.advantage).mean()
+        value_loss = 0.5 * ((said.value - batch.target) ** 2).mean()
+        total = policy_loss + self.value_coefficient * value_loss
+        total -= self.entropy_coefficient * said.entropy
+        return total, {"policy_loss": policy_loss, "value_loss": value_loss}

@@ -97,9 +97,9 @@ class Algorithm(abc.ABC):
         del parts, learner_state
         return jnp.bool_(False)
 
-    def is_enough(self, losses: Metrics) -> jax.Array:
+    def is_enough(self, metrics: Metrics) -> jax.Array:
         """bool[]: a gradient step with these losses is the last one of its update."""
-        del losses
+        del metrics
         return jnp.bool_(False)
 
     def settle(
@@ -282,6 +282,11 @@ def adam(learning_rate: Any, max_gradient_norm: Any = None, epsilon: Any = 1e-8)
     """Adam, behind a clip of the gradient's norm if one is given."""
     steps = [] if max_gradient_norm is None else [optax.clip_by_global_norm(max_gradient_norm)]
     return optax.chain(*steps, optax.adam(learning_rate, eps=epsilon))
+
+
+def annealed(learning_rate: Any, gradient_steps: int) -> Any:
+    """A learning rate that falls linearly to 0 over so many gradient steps."""
+    return optax.linear_schedule(learning_rate, 0.0, gradient_steps)
 
 
 def slowly(params: Any, targets: Any, tau: chex.Numeric) -> Any:

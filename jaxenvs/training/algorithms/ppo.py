@@ -2,7 +2,6 @@
 
 from typing import Any
 
-import chex
 import jax
 import jax.numpy as jnp
 import optax
@@ -12,11 +11,10 @@ from jaxenvs.training.algorithms import losses
 from jaxenvs.training.algorithms._on_policy import (
     Batch,
     OnPolicyAlgorithm,
+    Said,
     Shuffle,
-    normalised_advantage,
 )
-from jaxenvs.training.algorithms.base import Metrics, Parts, adam
-from jaxenvs.training.types import Weights
+from jaxenvs.training.algorithms.base import Metrics, adam, annealed
 
 
 @struct.pytree_dataclass
@@ -48,41 +46,23 @@ class PPO(OnPolicyAlgorithm):
     normalise_rewards: bool = struct.static(False)  # by the deviation of discounted returns
 
     def optimiser(self, num_updates: int) -> optax.GradientTransformation:
-        schedule: Any = self.learning_rate
+        rate: Any = self.learning_rate
         if self.anneal:
-            gradient_steps = num_updates * self.epochs * self.minibatches
-            schedule = optax.linear_schedule(self.learning_rate, 0.0, gradient_steps)
-        return adam(schedule, self.max_gradient_norm, self.adam_epsilon)
+            rate = annealed(rate, num_updates * self.gradient_steps_per_update)
+        return adam(rate, self.max_gradient_norm, self.adam_epsilon)
 
-    def gradients(
-        self, parts: Parts, weights: Weights, batch: Batch, key: chex.PRNGKey
-    ) -> tuple[Any, Metrics, None]:
-        del key  # the loss draws nothing
-        advantage = batch.advantage
-        if self.normalise_advantage:
-            advantage = normalised_advantage(parts, advantage)
-
-        def loss(params: dict[str, Any]) -> tuple[jax.Array, Metrics]:
-            log_prob, entropy = parts.networks.log_prob_and_entropy(
-                params, batch.features, batch.action, batch.memory
-            )
-            value = parts.networks.value(params, batch.features, batch.memory)
-            log_ratio = log_prob - batch.log_prob
-            policy_loss = losses.clipped_surrogate(log_ratio, advantage, self.clip).mean()
-            if self.clip_value:
-                errors = losses.clipped_value(value, batch.value, batch.target, self.clip)
-            else:
-                errors = 0.5 * (value - batch.target) ** 2
-            value_loss, entropy = errors.mean(), entropy.mean()
-            total = policy_loss + self.value_coefficient * value_loss
-            total -= self.entropy_coefficient * entropy
-            return total, {
-                "policy_loss": policy_loss,
-                "value_loss": value_loss,
-                "entropy": entropy,
-                "approx_kl": losses.kl_estimate(log_ratio).mean(),
-                "clip_fraction": (jnp.abs(jnp.expm1(log_ratio)) > self.clip).mean(),
-            }
-
-        gradients, metrics = jax.grad(loss, has_aux=True)(weights.params)
-        return gradients, metrics, None
+    def loss(self, batch: Batch, said: Said) -> tuple[jax.Array, Metrics]:
+        log_ratio = said.log_prob - batch.log_prob
+        policy_loss = losses.clipped_surrogate(log_ratio, batch.advantage, self.clip).mean()
+        if self.clip_value:
+            errors = losses.clipped_value(said.value, batch.value, batch.target, self.clip)
+        else:
+            errors = 0.5 * (said.value - batch.target) ** 2
+        value_loss = errors.mean()
+        total = policy_loss + self.value_coefficient * value_loss
+        total -= self.entropy_coefficient * said.entropy
+        return total, {
+            "policy_loss": policy_loss,
+            "value_loss": value_loss,
+            "clip_fraction": (jnp.abs(jnp.expm1(log_ratio)) > self.clip).mean(),
+        }

@@ -1,8 +1,5 @@
 """Vanilla policy gradient: REINFORCE with a learned baseline."""
 
-from typing import Any
-
-import chex
 import jax
 import optax
 
@@ -11,13 +8,12 @@ from jaxenvs.training.algorithms import losses
 from jaxenvs.training.algorithms._on_policy import (
     Batch,
     OnPolicyAlgorithm,
+    Said,
     Shuffle,
-    normalised_advantage,
 )
-from jaxenvs.training.algorithms.base import Metrics, Parts, adam
+from jaxenvs.training.algorithms.base import Metrics, adam
 from jaxenvs.training.storages.base import Storage
 from jaxenvs.training.storages.rollout import Rollout
-from jaxenvs.training.types import Weights
 
 
 @struct.pytree_dataclass
@@ -49,26 +45,8 @@ class VPG(OnPolicyAlgorithm):
         del num_updates  # nothing is annealed
         return adam(self.learning_rate)
 
-    def gradients(
-        self, parts: Parts, weights: Weights, batch: Batch, key: chex.PRNGKey
-    ) -> tuple[Any, Metrics, None]:
-        del key  # the loss draws nothing
-        advantage = batch.advantage
-        if self.normalise_advantage:
-            advantage = normalised_advantage(parts, advantage)
-
-        def loss(params: dict[str, Any]) -> tuple[jax.Array, Metrics]:
-            log_prob, entropy = parts.networks.log_prob_and_entropy(
-                params, batch.features, batch.action, batch.memory
-            )
-            value = parts.networks.value(params, batch.features, batch.memory)
-            policy_loss = losses.policy_gradient(log_prob, advantage).mean()
-            value_loss = 0.5 * ((value - batch.target) ** 2).mean()
-            return policy_loss + self.value_coefficient * value_loss, {
-                "policy_loss": policy_loss,
-                "value_loss": value_loss,
-                "entropy": entropy.mean(),
-            }
-
-        gradients, metrics = jax.grad(loss, has_aux=True)(weights.params)
-        return gradients, metrics, None
+    def loss(self, batch: Batch, said: Said) -> tuple[jax.Array, Metrics]:
+        policy_loss = losses.policy_gradient(said.log_prob, batch.advantage).mean()
+        value_loss = 0.5 * ((said.value - batch.target) ** 2).mean()
+        total = policy_loss + self.value_coefficient * value_loss
+        return total, {"policy_loss": policy_loss, "value_loss": value_loss}

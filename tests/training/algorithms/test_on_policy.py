@@ -9,7 +9,7 @@ import pytest
 
 import jaxenvs
 from jaxenvs.errors import TrainingError
-from jaxenvs.training import A2C, PPO, ActorCritic, make_train
+from jaxenvs.training import A2C, PPO, VPG, ActorCritic, make_train
 from jaxenvs.training.algorithms._on_policy import minibatch
 from jaxenvs.training.algorithms.base import Behaviour
 
@@ -94,6 +94,12 @@ def test_steps_that_follow_one_beyond_the_target_divergence_are_left_out():
     assert first == 1 and losses["approx_kl"] == 0
     some, losses = gradient_steps(0.003)
     assert 1 < some < 16 and np.isfinite(losses["policy_loss"])
+
+
+def test_every_algorithm_knows_how_far_it_has_moved():
+    train = make_train("CartPole-v1", VPG(epochs=2, target_kl=-1.0), **SIZES)
+    state, losses = jax.jit(train.update)(train.init(KEY))
+    assert int(state.weights.gradient_steps) == 1 and losses["approx_kl"] == 0
 
 
 @pytest.mark.parametrize(
