@@ -15,6 +15,7 @@ import numpy as np
 
 from jaxenvs import spaces
 from jaxenvs.errors import TrainingError, closest, describe
+from jaxenvs.training.conv import Conv
 
 ACTIVATIONS: dict[str, Callable[[jax.Array], jax.Array]] = {
     "tanh": nn.tanh,
@@ -68,7 +69,7 @@ class NatureCNN(nn.Module):
     def __call__(self, x: jax.Array) -> jax.Array:
         x = _pixels(x, _NATURE_SIDE, "NatureCNN", "ImpalaCNN takes any size, SmallCNN 3x3 and more")
         for channels, size, stride in ((32, 8, 4), (64, 4, 2), (64, 3, 1)):
-            convolution = nn.Conv(
+            convolution = Conv(
                 channels, (size, size), (stride, stride), padding="VALID", kernel_init=_ORTHOGONAL
             )
             x = nn.relu(convolution(x))
@@ -90,7 +91,7 @@ class SmallCNN(nn.Module):
     @nn.compact
     def __call__(self, x: jax.Array) -> jax.Array:
         x = _pixels(x, 3, "SmallCNN", "ImpalaCNN takes any size")
-        x = nn.relu(nn.Conv(self.channels, (3, 3), padding="VALID", kernel_init=_ORTHOGONAL)(x))
+        x = nn.relu(Conv(self.channels, (3, 3), padding="VALID", kernel_init=_ORTHOGONAL)(x))
         return _dense_of_picture(x, self.features, _ORTHOGONAL)
 
 
@@ -110,10 +111,10 @@ class ImpalaCNN(nn.Module):
     def __call__(self, x: jax.Array) -> jax.Array:
         x = _pixels(x, 1, "ImpalaCNN", "")
         for channels in self.channels:
-            x = _halved(nn.Conv(channels, (3, 3))(x))
+            x = _halved(Conv(channels, (3, 3))(x))
             for _ in range(2):
-                y = nn.Conv(channels, (3, 3))(nn.relu(x))
-                x = x + nn.Conv(channels, (3, 3))(nn.relu(y))
+                y = Conv(channels, (3, 3))(nn.relu(x))
+                x = x + Conv(channels, (3, 3))(nn.relu(y))
         return _dense_of_picture(nn.relu(x), self.features, nn.initializers.lecun_normal())
 
 
@@ -137,7 +138,7 @@ class FixupCNN(nn.Module):
     def __call__(self, x: jax.Array) -> jax.Array:
         x = _pixels(x, 1, "FixupCNN", "")
         for channels, blocks in zip(self.channels, self.blocks, strict=True):
-            x = _halved(nn.Conv(channels, (3, 3), kernel_init=nn.initializers.he_normal())(x))
+            x = _halved(Conv(channels, (3, 3), kernel_init=nn.initializers.he_normal())(x))
             for _ in range(blocks):
                 x = _FixupBlock(sum(self.blocks))(x)
         return _dense_of_picture(nn.relu(x), self.features, nn.initializers.he_normal())
@@ -151,10 +152,10 @@ class _FixupBlock(nn.Module):
         channels = x.shape[-1]
         first = nn.initializers.variance_scaling(2.0 / self.depth, "fan_in", "truncated_normal")
         y = nn.relu(x) + self._scalar("bias_1a", 0.0)
-        y = nn.Conv(channels, (3, 3), use_bias=False, kernel_init=first, name="first")(y)
+        y = Conv(channels, (3, 3), use_bias=False, kernel_init=first, name="first")(y)
         y = nn.relu(y + self._scalar("bias_1b", 0.0)) + self._scalar("bias_2a", 0.0)
         zeros = nn.initializers.zeros_init()
-        y = nn.Conv(channels, (3, 3), use_bias=False, kernel_init=zeros, name="last")(y)
+        y = Conv(channels, (3, 3), use_bias=False, kernel_init=zeros, name="last")(y)
         return x + y * self._scalar("multiplier", 1.0) + self._scalar("bias_2b", 0.0)
 
     def _scalar(self, name: str, value: float) -> jax.Array:
