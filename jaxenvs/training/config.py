@@ -19,12 +19,17 @@ from pathlib import Path
 from typing import Any, Literal, Self
 
 import flax.linen as nn
+import numpy as np
 
+from jaxenvs import struct, wrappers
+from jaxenvs.core import VectorEnv
 from jaxenvs.errors import TrainingError, closest
+from jaxenvs.factory import is_hosted, make, make_vec
 from jaxenvs.training.actors import Actor, ActorCritic, ActorTwinQ, QNetwork
 from jaxenvs.training.algorithms import A2C, DQN, PPO, SAC, TD3, VPG, Algorithm
 from jaxenvs.training.anakin import Train, make_train
 from jaxenvs.training.extractors import MLP, FixupCNN, ImpalaCNN, NatureCNN, SmallCNN
+from jaxenvs.training.schemes.scheme import Central, Remote, Scheme, central, remote
 from jaxenvs.training.storages import (
     GAE,
     Hindsight,
@@ -34,6 +39,7 @@ from jaxenvs.training.storages import (
     Storage,
     VTrace,
 )
+from jaxenvs.vector.vectorize import vectorize
 
 ALGORITHMS = {cls.__name__: cls for cls in (A2C, DQN, PPO, SAC, TD3, VPG)}
 ACTORS = {cls.__name__: cls for cls in (ActorCritic, ActorTwinQ, QNetwork)}
@@ -42,10 +48,44 @@ STORAGES = {
 }
 EXTRACTORS = {cls.__name__: cls for cls in (FixupCNN, ImpalaCNN, MLP, NatureCNN, SmallCNN)}
 MEMORIES = {"gru": nn.GRUCell, "lstm": nn.OptimizedLSTMCell}
+# Through these a policy sees and acts: they are there whenever it plays. The others make training
+# harder or easier, and are gone afterwards.
+_LENSES = {
+    cls.__name__: cls
+    for cls in (
+        wrappers.AddRenderObservation,
+        wrappers.ClipAction,
+        wrappers.DiscretizeAction,
+        wrappers.DtypeObservation,
+        wrappers.FilterObservation,
+        wrappers.FlattenObservation,
+        wrappers.FrameStackObservation,
+        wrappers.GrayscaleObservation,
+        wrappers.RepeatAction,
+        wrappers.RescaleAction,
+        wrappers.RescaleObservation,
+        wrappers.ResizeObservation,
+        wrappers.TimeAwareObservation,
+    )
+}
+WRAPPERS = _LENSES | {
+    cls.__name__: cls
+    for cls in (
+        wrappers.ClipReward,
+        wrappers.DelayObservation,
+        wrappers.ScaleReward,
+        wrappers.StickyAction,
+        wrappers.TimeLimit,
+    )
+}
 
 _MEMORY_SIZE = 128
 _ROWS = 200  # of metrics, about, where `report_every` does not say how many
-_TABLES = ("settings", "actor", "storage")
+_TABLES = ("settings", "actor", "storage", "scheme")
+_COUNTS = (
+    *("num_envs", "unroll_length", "total_steps", "report_every"),
+    *("save_every", "evaluate_every", "evaluation_episodes"),
+)
 
 
 @dataclasses.dataclass(frozen=True)
@@ -57,6 +97,17 @@ class Config:
     another: `{"type": "PrioritisedReplay", "n_step": 3}`. Of an actor, `memory` is "gru" or "lstm",
     with as many units as `memory_size` says (128), and an extractor is a name, "NatureCNN", a
     table with a `type` and its settings, or a table of these for the entries of a Dict.
+
+    `scheme` says where things run, with the fields of `Scheme`: `collection` and `gradients` are
+    "central", "remote:4", "remote:4:async", or a table of what `remote` takes, such as
+    {"workers": 4, "sync": False, "resources": {"num_cpus": 1}}. Then `num_envs` are those of each
+    collector. Left out, all is one program.
+
+    `wrappers` go around each instance, the first one innermost: a name, or a table with a `type`
+    and its settings. Wrappers of rewards, StickyAction, DelayObservation and TimeLimit are for
+    training alone; those through which a policy sees and acts stay when it plays. The numbers that
+    a training wrapper lists under `batched` differ between instances: of a list, each number goes
+    to an equal share of them, in order.
 
     Raises:
         TrainingError: a name is unknown, then the message names the closest; or a value is of
@@ -70,19 +121,24 @@ class Config:
     total_steps: int  # environment steps in all
     report_every: int | None = None  # updates that a row of metrics sums up; None: about 200 rows
     seed: int = 0  # of the key that everything random comes from
+    save_every: int | None = None  # environment steps between checkpoints; None: one at the end
+    evaluate_every: int | None = None  # environment steps between evaluations; None: there is none
+    evaluation_episodes: int = 20  # of each evaluation, on environments of its own
     settings: Mapping[str, Any] = dataclasses.field(default_factory=dict)  # of the algorithm
     actor: Mapping[str, Any] = dataclasses.field(default_factory=dict)
     storage: Mapping[str, Any] = dataclasses.field(default_factory=dict)
+    scheme: Mapping[str, Any] = dataclasses.field(default_factory=dict)
+    wrappers: Sequence[Any] = ()  # around each instance, the first one innermost
 
     def __post_init__(self) -> None:
         hints = typing.get_type_hints(type(self))
         for field in dataclasses.fields(self):
-            if field.name not in _TABLES:
+            if field.name not in (*_TABLES, "wrappers"):
                 value = _checked("a configuration", field.name, getattr(self, field.name), hints)
                 object.__setattr__(self, field.name, value)
         algorithm = _named("algorithm", self.algorithm, ALGORITHMS)
         object.__setattr__(self, "algorithm", algorithm.__name__)
-        for name in ("num_envs", "unroll_length", "total_steps", "report_every"):
+        for name in _COUNTS:
             if getattr(self, name) is not None and getattr(self, name) < 1:
                 raise TrainingError(
                     f"a configuration got {name}={getattr(self, name)}; it takes a number from 1"
@@ -97,11 +153,21 @@ class Config:
                 )
             cls, known = self._of_table(table)
             checked = {
-                name: cls.__name__ if name == "type" else _checked(cls.__name__, name, value, known)
+                name: (
+                    cls.__name__
+                    if name == "type" and name in known
+                    else _checked(cls.__name__, name, value, known)
+                )
                 for name, value in given.items()
                 if value is not None
             }
             object.__setattr__(self, table, checked)
+        if isinstance(self.wrappers, str | Mapping) or not isinstance(self.wrappers, Sequence):
+            raise TrainingError(
+                f"a configuration got wrappers={_told(self.wrappers)}; it takes a list of names and"
+                " of tables with a type and settings."
+            )
+        object.__setattr__(self, "wrappers", tuple(_wrapper(each) for each in self.wrappers))
 
     @classmethod
     def read(cls, path: str | Path) -> Self:
@@ -150,12 +216,12 @@ class Config:
         lines = [
             f"{_key(name)} = {_emitted(value)}"
             for name, value in fields.items()
-            if name not in _TABLES and value is not None
+            if name not in (*_TABLES, "wrappers") and value is not None
         ]
-        for table in _TABLES:
-            if fields[table]:
-                lines += ["", f"[{table}]"]
-                lines += [f"{_key(name)} = {_emitted(x)}" for name, x in fields[table].items()]
+        tables = [(f"[{name}]", fields[name]) for name in _TABLES if fields[name]]
+        for header, entries in [*tables, *(("[[wrappers]]", each) for each in self.wrappers)]:
+            lines += ["", header]
+            lines += [f"{_key(name)} = {_emitted(value)}" for name, value in entries.items()]
         return "\n".join(lines) + "\n"
 
     def replace(self, **changes: Any) -> Self:
@@ -181,7 +247,7 @@ class Config:
             if table not in _TABLES:
                 raise TrainingError(
                     f'a configuration got the setting "{dotted}".  Write actor.NAME, storage.NAME,'
-                    " or NAME alone for a hyper-parameter of the algorithm."
+                    " scheme.NAME, or NAME alone for a hyper-parameter of the algorithm."
                 )
             at = tables[table]
             for name in names[:-1]:
@@ -197,7 +263,7 @@ class Config:
         What is written so stays the same training when a default changes.
         """
         tables = {}
-        for table in _TABLES:
+        for table in ("settings", "actor", "storage"):
             given, (cls, known) = getattr(self, table), self._of_table(table)
             part = getattr(self, f"make_{'algorithm' if table == 'settings' else table}")()
             tables[table] = {} if table == "settings" else {"type": cls.__name__}
@@ -235,15 +301,94 @@ class Config:
         storage: Any = default if type(default) is cls else cls()
         return dataclasses.replace(storage, **fields)
 
+    def make_env(self, num_envs: int | None = None, *, training: bool = True) -> VectorEnv:
+        """The instances inside their wrappers; a hosted environment has to be closed.
+
+        Args:
+            num_envs: N; None takes the configuration's.
+            training: whether it is to be learned in; else without the wrappers for training alone.
+
+        Raises:
+            UnknownEnvironmentError: `id` is not registered.
+            TrainingError, WrapperError: a wrapper does not fit; the message says why.
+        """
+        number = self.num_envs if num_envs is None else num_envs
+        if is_hosted(self.id):
+            env = make_vec(self.id, number)
+            try:
+                return self.wrapped(env, training=training)
+            except BaseException:
+                env.close()  # pyright: ignore[reportAttributeAccessIssue] it is hosted
+                raise
+        batched = self._batched() if training else ()
+        env = self.wrapped(make(self.id), training=training, num_envs=number)
+        return vectorize(env, number, batched=batched)
+
+    def wrapped(self, env: Any, *, training: bool, num_envs: int | None = None) -> Any:
+        """An environment, single or vectorised, inside the wrappers, as `make_env` says.
+
+        Args:
+            env: what is wrapped.
+            training: as in `make_env`.
+            num_envs: how many instances `env` will have, where settings differ between them.
+
+        Raises:
+            TrainingError: settings differ between instances that nobody can tell apart.
+        """
+        for each in self.wrappers:
+            cls: Any = WRAPPERS[each["type"]]
+            if not training and cls.__name__ not in _LENSES:
+                continue
+            batched = each.get("batched", ())
+            if batched and (num_envs is None or isinstance(env, VectorEnv)):
+                raise TrainingError(
+                    f"the wrapper {cls.__name__} got batched={list(batched)} around {env!r:.80},"
+                    " whose instances are not its own to tell apart.  Give all of them the same"
+                    " number."
+                )
+            settings: dict[str, Any] = {
+                name: _spread(value, num_envs) if name in batched else _field(cls, name, value)
+                for name, value in each.items()
+                if name not in ("type", "batched")
+            }
+            env = cls(env, **settings)
+        return env
+
+    def make_scheme(self) -> Scheme | None:
+        """Where things run; None where all is one program of one device, as `make_train` makes it.
+
+        Raises:
+            TrainingError: the choices contradict each other; the message says which.
+        """
+        env: Any = self.id
+        if self.wrappers:
+            is_one = not is_hosted(self.id) and not self._batched()
+            env = self.wrapped(make(self.id), training=True) if is_one else self.make_env
+        places: dict[str, Any] = {
+            name: _place(name, value) if name in _PLACES else value
+            for name, value in self.scheme.items()
+        }
+        scheme = Scheme(
+            env=env,
+            algorithm=self.make_algorithm(),
+            actor=self.make_actor(),
+            storage=self.make_storage(),
+            num_envs=self.num_envs,
+            unroll_length=self.unroll_length,
+            **places,
+        )
+        return None if scheme.is_fused else scheme
+
     def make_train(self, **overrides: Any) -> Train:
         """The training: `make_train`, with whatever it takes in place of what is written here.
 
-        `env` is the environment itself, in place of the id.
+        `env` is the environment itself, in place of the id and its wrappers. A scheme is left out.
 
         Raises:
-            TrainingError, UnknownEnvironmentError: as by `make_train`.
+            TrainingError, UnknownEnvironmentError, WrapperError: as by `make_train` and `make_env`.
         """
-        env = overrides.pop("env", self.id)
+        num_envs = overrides.get("num_envs", self.num_envs)
+        env = overrides.pop("env") if "env" in overrides else self._env(num_envs)
         algorithm = overrides.pop("algorithm", None)
         arguments: dict[str, Any] = {
             "num_envs": self.num_envs,
@@ -252,9 +397,9 @@ class Config:
             "report_every": self.rows_every(),
         }
         parts = {"actor": self.make_actor, "storage": self.make_storage}
-        for name, make in parts.items():
+        for name, make_part in parts.items():
             if name not in overrides:
-                arguments[name] = make()
+                arguments[name] = make_part()
         algorithm = self.make_algorithm() if algorithm is None else algorithm
         return make_train(env, algorithm, **{**arguments, **overrides})
 
@@ -262,11 +407,23 @@ class Config:
         """`report_every`, or what gives about 200 rows of metrics, if possible equal ones."""
         if self.report_every is not None:
             return self.report_every
-        num_updates = -(-self.total_steps // (self.num_envs * self.unroll_length))
+        collectors = 1
+        for name in _PLACES:
+            place = _place(name, self.scheme.get(name, "central"))
+            if name == "gradients" or place.sync:  # others are learned from one by one
+                collectors *= place.n
+        num_updates = -(-self.total_steps // (self.num_envs * self.unroll_length * collectors))
         wished = max(1, num_updates // _ROWS)
         near = range(-(-wished // 2), 2 * wished + 1)
         exact = [every for every in near if num_updates % every == 0]
         return min(exact, key=lambda every: abs(every - wished), default=wished)
+
+    def _env(self, num_envs: int) -> Any:
+        return self.make_env(num_envs) if self.wrappers else self.id
+
+    def _batched(self) -> tuple[str, ...]:
+        """The settings of wrappers that differ between instances."""
+        return tuple(name for each in self.wrappers for name in each.get("batched", ()))
 
     @classmethod
     def _of(cls, entries: Mapping[str, Any]) -> Self:
@@ -284,6 +441,8 @@ class Config:
         algorithm = ALGORITHMS[self.algorithm]
         if table == "settings":
             return algorithm, _settings_of(algorithm)
+        if table == "scheme":
+            return Scheme, _SCHEME
         default, known = {
             "actor": (algorithm().default_actor, ACTORS),
             "storage": (algorithm().default_storage, STORAGES),
@@ -297,7 +456,8 @@ def config_for(algorithm: str, id: str) -> Config:
     """The settings that were tuned for an id, else those of the algorithm in general.
 
     They stand in `tuned.toml`, beside this module, with what they reach. "gymnasium/CartPole-v1"
-    is the same task as "CartPole-v1", and learns with its settings.
+    is the same task as "CartPole-v1", and learns with its settings, unless these have wrappers that
+    differ between instances.
 
     Args:
         algorithm: "PPO", "A2C", "VPG", "DQN", "SAC" or "TD3", in either case.
@@ -313,6 +473,8 @@ def config_for(algorithm: str, id: str) -> Config:
     name = _named("algorithm", algorithm, ALGORITHMS).__name__
     known = _tuned(name)
     entries = known.get(id.removeprefix("gymnasium/"), known["default"])
+    if is_hosted(id) and any("batched" in each for each in entries.get("wrappers", ())):
+        entries = known["default"]  # its instances cannot be told apart
     return Config(id=id, algorithm=name, **entries)
 
 
@@ -376,6 +538,108 @@ def _extractor(given: Any) -> Any:
     return cls(**{name: _checked(cls.__name__, name, x, known) for name, x in fields.items()})
 
 
+class _Place:
+    """The type of settings that `_place` understands."""
+
+
+_PLACES = ("collection", "gradients")
+_SCHEME: dict[str, Any] = {
+    "collection": _Place,
+    "gradients": _Place,
+    "update": Literal["centralised", "decentralised"],
+    "fraction_workers": float,
+    "fraction_samples": float,
+}
+
+
+def _place(name: str, given: Any) -> Central | Remote:
+    """Where collection or gradients are done."""
+    if isinstance(given, str):
+        match given.lower().split(":"):
+            case ["central"]:
+                return central()
+            case ["remote", number, *rest] if rest in ([], ["sync"], ["async"]):
+                if number.isdecimal():
+                    return remote(int(number), sync=rest != ["async"])
+    elif isinstance(given, Mapping) and "workers" in given:
+        known = {"workers": int, "sync": bool, "resources": Mapping}
+        for key, value in given.items():
+            if key not in known:
+                raise TrainingError(f'{name} has no setting "{key}".{closest(key, known)}')
+            if not isinstance(value, known[key]):
+                raise TrainingError(f"{name} got {key}={_told(value)}.  {_PLACE_HINT}")
+        options = {key: value for key, value in given.items() if key != "workers"}
+        return remote(given["workers"], **options)
+    raise TrainingError(f"a scheme got {name}={_told(given)}.  {_PLACE_HINT}")
+
+
+_PLACE_HINT = (
+    'Write "central", "remote:4" or "remote:4:async"; or, for actors of Ray,'
+    " { workers = 4, sync = false, resources = { num_cpus = 1 } }."
+)
+
+
+def _wrapper(given: Any) -> dict[str, Any]:
+    """The table of a wrapper, checked: `type`, settings, and `batched` if there are any."""
+    table = {"type": given} if isinstance(given, str) else given
+    if not isinstance(table, Mapping) or "type" not in table:
+        raise TrainingError(
+            f"a configuration got the wrapper {_told(given)}; it takes a name, or a table with a"
+            " type and settings."
+        )
+    cls = _named("wrapper", table["type"], WRAPPERS)
+    name, known = cls.__name__, _wrapper_settings(cls)
+    known = {**known, "batched": Sequence[str]}
+    checked = {"type": name}
+    checked |= {key: _checked(name, key, x, known) for key, x in table.items() if key != "type"}
+    missing = [
+        field.name
+        for field in dataclasses.fields(cls)
+        if field.name in known
+        and field.name not in checked
+        and field.default is dataclasses.MISSING
+    ]
+    if missing:
+        raise TrainingError(f"the wrapper {name} got no {' and no '.join(missing)}.")
+    for each in checked.get("batched", ()):
+        can = [key for key, hint in known.items() if hint == _NUMBERS and name not in _LENSES]
+        if each not in can or not isinstance(checked.get(each), tuple):
+            told = f"a list of numbers as {', '.join(can)}" if can else "no settings"
+            raise TrainingError(
+                f'the wrapper {name} got batched=["{each}"]; {told} can differ between instances.'
+            )
+    return checked
+
+
+_NUMBERS = float | Sequence[float]
+
+
+@functools.cache
+def _wrapper_settings(cls: type) -> dict[str, Any]:
+    """The type of each setting of a wrapper that a file can say."""
+    hints = typing.get_type_hints(cls)
+    known: dict[str, Any] = {}
+    for field in dataclasses.fields(cls):
+        is_array = np.ndarray in _alternatives(hints[field.name])
+        if field.name == "dtype":
+            known["dtype"] = str
+        elif field.name != "env":
+            known[field.name] = _NUMBERS if is_array else hints[field.name]
+    return known
+
+
+def _field(cls: type, name: str, value: Any) -> Any:
+    """A setting as the wrapper has it: several numbers are an array, unless they are static."""
+    (field,) = (field for field in dataclasses.fields(cls) if field.name == name)
+    is_array = isinstance(value, tuple) and not struct.is_static(field)
+    return np.asarray(value, np.float32) if is_array else value
+
+
+def _spread(values: Sequence[float], num_envs: Any) -> np.ndarray:
+    """float32[N]: of K numbers, the first for the first N/K instances, and so on."""
+    return np.asarray(values, np.float32)[np.arange(num_envs) * len(values) // num_envs]
+
+
 def _checked(owner: str, name: str, value: Any, known: Mapping[str, Any]) -> Any:
     """`value` as the setting has it: lists become tuples, whole numbers floats."""
     if name not in known:
@@ -384,6 +648,9 @@ def _checked(owner: str, name: str, value: Any, known: Mapping[str, Any]) -> Any
     if hint is _Extractor:
         _extractor(value)  # raises
         return value
+    if hint is _Place:
+        _place(name, value)  # raises
+        return value.lower() if isinstance(value, str) else value
     for expected in _alternatives(hint):
         fits, converted = _fit(value, expected)
         if fits:
@@ -398,10 +665,11 @@ def _fit(value: Any, expected: Any) -> tuple[bool, Any]:
         lowered = value.lower() if isinstance(value, str) else value
         return lowered in options, lowered
     if _is_sequence(expected):
-        items = typing.get_args(expected)[0]
+        items = _alternatives(typing.get_args(expected)[0])
         if isinstance(value, str) or not isinstance(value, Sequence):
             return False, None
-        fitted = [_fit(item, items) for item in value]
+        tried = [[_fit(item, each) for each in items] for item in value]
+        fitted = [next((fit for fit in fits if fit[0]), (False, None)) for fits in tried]
         return all(fits for fits, _ in fitted), tuple(item for _, item in fitted)
     if expected is float:
         is_number = isinstance(value, int | float) and not isinstance(value, bool)
@@ -432,7 +700,8 @@ def _kind(hint: Any) -> str:
         return " or ".join(f'"{each}"' for each in typing.get_args(hint))
     if _is_sequence(hint):
         items = {int: "whole numbers", float: "numbers", str: "texts"}
-        return f"a list of {items[typing.get_args(hint)[0]]}"
+        alternatives = _alternatives(typing.get_args(hint)[0])
+        return f"a list of {' or '.join(items[each] for each in alternatives)}"
     return {float: "a number", int: "a whole number", bool: "true or false", str: "a text"}[hint]
 
 

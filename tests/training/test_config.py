@@ -6,13 +6,24 @@ from pathlib import Path
 
 import flax.linen as nn
 import jax
+import numpy as np
 import pytest
 
 from jaxenvs.errors import TrainingError
 from jaxenvs.registry import registry
-from jaxenvs.training import GAE, PPO, ActorCritic, ActorTwinQ, PrioritisedReplay, Replay, VTrace
+from jaxenvs.training import (
+    GAE,
+    PPO,
+    ActorCritic,
+    ActorTwinQ,
+    PrioritisedReplay,
+    Replay,
+    VTrace,
+    remote,
+)
 from jaxenvs.training.config import ALGORITHMS, Config, _emitted, config_for, tuned
 from jaxenvs.training.extractors import ImpalaCNN, NatureCNN
+from jaxenvs.training.schemes.workers import hosted
 
 IDS = {"SAC": "Pendulum-v1", "TD3": "Pendulum-v1"}
 
@@ -164,6 +175,8 @@ def test_a_training_takes_other_parts_in_place_of_what_is_written():
         ({"storage.type": 3}, ("no storage 3",)),
         ({"storage.capacity": 10}, ("GAE", '"capacity"')),
         ({"network.size": 10}, ('"network.size"', "actor.NAME")),
+        ({"scheme.update": "both"}, ('update="both"', '"centralised" or "decentralised"')),
+        ({"scheme.type": "PPO"}, ("Scheme", '"type"')),
     ],
     ids=str,
 )
@@ -196,6 +209,140 @@ def test_a_file_that_cannot_be_is_named_with_its_mistake(tmp_path, text, word):
     assert word in str(refused.value) and "mine.toml" in str(refused.value)
 
 
+STICKY = {
+    "type": "stickyaction",
+    "repeat_action_probability": [0.5, 0, 0.25],
+    "repeat_action_duration": [2, 4],
+    "batched": ["repeat_action_probability"],
+}
+
+
+def test_wrappers_are_named_kept_in_a_file_and_go_around_instances(tmp_path):
+    config = config_for("PPO", "Pendulum-v1").replace(
+        wrappers=[
+            {"type": "RescaleObservation", "min_obs": [-1, -1, -2], "max_obs": 1},
+            "FlattenObservation",
+            STICKY,
+            {"type": "scalereward", "scale": 2},
+        ]
+    )
+    assert Config.read(config.write(tmp_path / "config.toml")) == config
+    assert Config.read(config.complete().write(tmp_path / "config.toml")) == config.complete()
+    env = config.make_env(7)
+    assert [each["type"] for each in config.wrappers] == [
+        *("RescaleObservation", "FlattenObservation", "StickyAction", "ScaleReward")
+    ]
+    probability = env.parameters["repeat_action_probability"]
+    np.testing.assert_array_equal(probability, np.float32([0.5] * 3 + [0] * 2 + [0.25] * 2))
+    assert env.parameters["scale"] == 2.0
+    assert env.single_observation_space.low.tolist() == [-1, -1, -2]
+    plain = config.make_env(7, training=False)
+    assert plain.single_observation_space == env.single_observation_space
+    assert not {"scale", "repeat_action_probability"} & set(plain.parameters)
+    assert config.make_train(num_envs=2).env.num_envs == 2
+    train = config.make_train(env="CartPole-v1")
+    assert train.env.single_observation_space.shape == (4,)
+
+
+def test_cars_that_swing_are_tuned_and_judged_as_they_are():
+    for name, id in (("DQN", "MountainCar-v0"), ("SAC", "MountainCarContinuous-v0")):
+        config = config_for(name, id)
+        probability = config.make_train().env.parameters["repeat_action_probability"]
+        np.testing.assert_array_equal(probability, np.float32([0.1] * 8 + [0] * 8))
+        assert "StickyAction" not in repr(config.make_env(training=False))
+        # Instances of a host cannot be told apart.
+        assert config_for(name, f"gymnasium/{id}").wrappers == ()
+
+
+def test_a_hosted_environment_is_wrapped_or_the_reason_told():
+    config = config_for("PPO", "gymnasium/CartPole-v1").replace(wrappers=["FlattenObservation"])
+    env = config.make_env(1)
+    try:
+        assert "FlattenObservation" in repr(env) and env.num_envs == 1
+    finally:
+        hosted(env).close()
+    with pytest.raises(TrainingError, match="the same number"):
+        config.replace(wrappers=[STICKY]).make_env(1)
+
+
+@pytest.mark.parametrize(
+    ("wrappers", "words"),
+    [
+        ("StickyAction", ('wrappers="StickyAction"', "a list")),
+        ([3], ("the wrapper 3", "a name, or a table")),
+        ([{"stack_size": 3}], ("a table with a type",)),
+        (["StickyActions"], ('"StickyActions"', 'Close: "StickyAction"')),
+        (["TransformReward"], ('"TransformReward"', "Choose one of")),
+        (["StickyAction"], ("StickyAction got no repeat_action_probability",)),
+        ([{"type": "ScaleReward", "scale": "2"}], ('scale="2"', "a number or a list of numbers")),
+        ([{"type": "ScaleReward", "scales": 2}], ("ScaleReward", 'Close: "scale"')),
+        ([{"type": "FilterObservation", "filter_keys": [1.5]}], ("a list of texts or whole",)),
+        ([{**STICKY, "batched": ["repeat_action_duration"]}], ("repeat_action_probability can",)),
+        ([{**STICKY, "repeat_action_probability": 0.1}], ("a list of numbers",)),
+        (
+            [
+                {
+                    "type": "RescaleObservation",
+                    "min_obs": [0, 1],
+                    "max_obs": 1,
+                    "batched": ["min_obs"],
+                }
+            ],
+            ("no settings can differ",),
+        ),
+    ],
+    ids=str,
+)
+def test_a_wrapper_that_cannot_be_says_what_can(wrappers, words):
+    with pytest.raises(TrainingError) as refused:
+        config_for("PPO", "CartPole-v1").replace(wrappers=wrappers)
+    assert all(word in str(refused.value) for word in words), str(refused.value)
+
+
+def test_a_scheme_is_named_and_its_environments_have_the_wrappers(tmp_path):
+    config = config_for("PPO", "CartPole-v1")
+    assert config.make_scheme() is None
+    assert config.with_settings({"scheme.collection": "Central"}).make_scheme() is None
+    ray = {"workers": 3, "sync": False, "resources": {"num_cpus": 1}}
+    config = config.with_settings(
+        {
+            "scheme.collection": ray,
+            "scheme.gradients": "remote:2",
+            "scheme.update": "decentralised",
+            "storage.type": "VTrace",
+        }
+    )
+    assert Config.read(config.write(tmp_path / "config.toml")) == config
+    scheme = config.make_scheme()
+    assert scheme.collection == remote(3, sync=False, resources={"num_cpus": 1})
+    assert scheme.gradients == remote(2) and scheme.update == "decentralised"
+    assert (scheme.env, scheme.num_envs, scheme.unroll_length) == ("CartPole-v1", 32, 64)
+    assert isinstance(scheme.storage, VTrace) and scheme.algorithm.epochs == 10
+    assert config.replace(wrappers=["FlattenObservation"]).make_scheme().env.step
+    swings = config.replace(wrappers=[STICKY]).make_scheme().env()
+    assert swings.num_envs == 32 and "repeat_action_probability" in swings.parameters
+
+
+@pytest.mark.parametrize(
+    ("place", "word"),
+    [
+        ("remote", '"remote:4:async"'),
+        ("remote:4:later", 'collection="remote:4:later"'),
+        ("remote:-1", 'collection="remote:-1"'),
+        (4, "collection=4"),
+        ({"workers": 0}, "n=0"),
+        ({"workers": "two"}, 'workers="two"'),
+        ({"workers": 2, "resource": {}}, 'Close: "resources"'),
+        ({"sync": False}, "workers = 4"),
+    ],
+    ids=str,
+)
+def test_a_place_that_cannot_be_says_what_can(place, word):
+    with pytest.raises(TrainingError) as refused:
+        config_for("PPO", "CartPole-v1").with_settings({"scheme.collection": place})
+    assert word in str(refused.value), str(refused.value)
+
+
 def test_rows_of_metrics_are_as_many_as_one_can_look_at():
     config = Config("CartPole-v1", "PPO", num_envs=1, unroll_length=1, total_steps=1000)
     assert config.rows_every() == 5
@@ -203,3 +350,5 @@ def test_rows_of_metrics_are_as_many_as_one_can_look_at():
     assert config.replace(total_steps=7).rows_every() == 1
     assert config.replace(total_steps=1009).rows_every() == 5  # a prime: the last row is shorter
     assert config.replace(report_every=3).rows_every() == 3
+    parallel = {"collection": "remote:5", "gradients": "remote:2:async"}
+    assert config.replace(total_steps=50_000, scheme=parallel).rows_every() == 25
