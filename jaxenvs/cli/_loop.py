@@ -1,17 +1,23 @@
-"""Running a training row by row of its metrics, so that it can be stopped in between."""
+"""Running a training row by row of its metrics, so that it can be looked after in between."""
 
+import abc
 import contextlib
 import dataclasses
 import signal
 import threading
 import time
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from pathlib import Path
 from typing import Any
 
 import jax
+import jax.numpy as jnp
 import numpy as np
 
-from jaxenvs.training import LearnerState, Train
+from jaxenvs.training import ActorPolicy, Learner, LearnerState, Scheme, Train, restore, save
+from jaxenvs.training.algorithms.base import Behaviour
+from jaxenvs.training.collecting import summarised
+from jaxenvs.training.schemes.workers import hosted
 
 Report = Callable[[int, Mapping[str, np.ndarray]], None]
 
@@ -35,9 +41,9 @@ def stoppable() -> Iterator[Stop]:
 
     def ask(number: int, frame: Any) -> None:
         stop.asked = signal.Signals(number)
-        restore()
+        restore_handlers()
 
-    def restore() -> None:
+    def restore_handlers() -> None:
         while kept:
             signal.signal(*kept.popitem())
 
@@ -46,69 +52,227 @@ def stoppable() -> Iterator[Stop]:
     try:
         yield stop
     finally:
-        restore()
+        restore_handlers()
 
 
-@dataclasses.dataclass(frozen=True)
-class Loop:
-    """A training of one seed, or of S in one program: then its state has a leading axis."""
+class Loop(abc.ABC):
+    """A training under way, of one seed or of S side by side.
 
-    train: Train
-    num_seeds: int | None = None
+    `run_seconds` are what `timed_updates` took, and `compile_seconds` what it took to begin.
+    """
 
-    def init(self, seed: int) -> LearnerState:
-        """The state of an untrained learner; of S, with the seeds from `seed` on."""
-        if self.num_seeds is None:
-            return jax.jit(self.train.init)(jax.random.key(seed))
-        keys = jax.vmap(jax.random.key)(np.arange(seed, seed + self.num_seeds, dtype=np.uint32))
-        return jax.jit(jax.vmap(self.train.init))(keys)
+    num_updates: int  # of the training in all
+    steps_per_update: int  # environment steps, of one seed
 
-    def run(
-        self, learner_state: LearnerState, report: Report, stop: Stop
-    ) -> tuple[LearnerState, dict[str, float]]:
+    def __init__(self) -> None:
+        self.compile_seconds = self.run_seconds = 0.0
+        self.timed_updates = 0
+
+    def run(self, report: Report, stop: Stop) -> None:
         """Trains to the end, or to the row in which a stop was asked for.
 
-        `report` gets the updates so far and a row of metrics, [S] each. The state that is passed
-        in is used up. Returns the last one, and the seconds of "compile" and "run".
+        `report` gets the updates so far and a row of metrics, [S] each.
         """
-        done, num_updates = self.updates(learner_state), self.train.num_updates
-        seconds = {"compile": 0.0, "run": 0.0}
-        programs: dict[int, Any] = {}
-        while done < num_updates and stop.asked is None:
-            count = min(self.train.report_every, num_updates - done)
+        while self.updates < self.num_updates and stop.asked is None:
+            row = self.advance()
+            report(self.updates, row)
+
+    @property
+    @abc.abstractmethod
+    def updates(self) -> int:
+        """How many are done."""
+
+    @property
+    @abc.abstractmethod
+    def env(self) -> Any:
+        """What is learned in."""
+
+    @abc.abstractmethod
+    def advance(self) -> dict[str, np.ndarray]:
+        """Goes on by a row of metrics, [S] each."""
+
+    @abc.abstractmethod
+    def policy(self) -> ActorPolicy:
+        """The greedy policy as it is now; of S seeds, with a leading axis."""
+
+    @abc.abstractmethod
+    def behaviours(self) -> list[Behaviour]:
+        """What acting takes, of each seed."""
+
+    @abc.abstractmethod
+    def save(self, paths: Sequence[Path]) -> None:
+        """Writes a checkpoint for each seed."""
+
+    @abc.abstractmethod
+    def restore(self, paths: Sequence[Path]) -> None:
+        """Goes on from these."""
+
+    @abc.abstractmethod
+    def close(self) -> None:
+        """Ends workers and hosted environments."""
+
+
+class OneProgram(Loop):
+    """A training that is one program, of all seeds.
+
+    It is no `Learner`, which has one seed and keeps what it had before a step: here the state is
+    donated, else a memory of transitions would be copied for each row.
+
+    Args:
+        train: what to run.
+        seed: the first one.
+        num_seeds: S; None trains one, without an axis of seeds.
+    """
+
+    def __init__(self, train: Train, seed: int, num_seeds: int | None = None) -> None:
+        super().__init__()
+        self.train, self.num_seeds = train, num_seeds
+        self.num_updates = train.num_updates
+        self.steps_per_update = train.parts.steps_per_update
+        self._programs: dict[int, Any] = {}
+        self.learner_state: LearnerState
+        if num_seeds is None:
+            self.learner_state = jax.jit(train.init)(jax.random.key(seed))
+        else:
+            keys = jax.vmap(jax.random.key)(np.arange(seed, seed + num_seeds, dtype=np.uint32))
+            self.learner_state = jax.jit(jax.vmap(train.init))(keys)
+
+    @property
+    def updates(self) -> int:
+        return int(np.max(self.learner_state.updates))
+
+    @property
+    def env(self) -> Any:
+        return self.train.env
+
+    def advance(self) -> dict[str, np.ndarray]:
+        count = min(self.train.report_every, self.num_updates - self.updates)
+        started = time.perf_counter()
+        if count not in self._programs:  # at most two: the last row may be shorter
+            self._programs[count] = self._compiled(count)
+            self.compile_seconds += time.perf_counter() - started
             started = time.perf_counter()
-            if count not in programs:  # at most two: the last row may be shorter
-                programs[count] = self._advance(count).lower(learner_state).compile()
-                seconds["compile"] += time.perf_counter() - started
-                started = time.perf_counter()
-            learner_state, metrics = programs[count](learner_state)
-            row = {name: np.asarray(values)[..., 0] for name, values in metrics.items()}
-            seconds["run"] += time.perf_counter() - started
-            done += count
-            report(done, {name: np.atleast_1d(values) for name, values in row.items()})
-        return learner_state, seconds
+        self.learner_state, metrics = self._programs[count](self.learner_state)
+        row = {name: np.asarray(values)[..., 0] for name, values in metrics.items()}
+        self.run_seconds += time.perf_counter() - started
+        self.timed_updates += count
+        return {name: np.atleast_1d(values) for name, values in row.items()}
 
-    def updates(self, learner_state: LearnerState) -> int:
-        """How many updates a state has behind it."""
-        return int(np.max(learner_state.updates))
+    def policy(self) -> ActorPolicy:
+        return self.train.policy(self.learner_state)
 
-    def each(self, learner_state: LearnerState) -> list[LearnerState]:
-        """The states of single seeds."""
+    def behaviours(self) -> list[Behaviour]:
+        return self._each(Behaviour.of(self.learner_state))
+
+    def save(self, paths: Sequence[Path]) -> None:
+        for path, state in zip(paths, self._each(self.learner_state), strict=True):
+            save(path, state)
+
+    def restore(self, paths: Sequence[Path]) -> None:
+        like = jax.eval_shape(self.train.init, jax.random.key(0))
+        states = [restore(path, like) for path in paths]
+        state = states[0]
+        if self.num_seeds is not None:
+            state = jax.tree.map(lambda *x: jnp.stack(x), *states)
+        if hosted(self.env) is not None:  # whose environments are in no checkpoint
+            state = state.replace(collector=self.learner_state.collector)
+        self.learner_state = state
+
+    def close(self) -> None:
+        close(self.env)
+
+    def _each(self, tree: Any) -> list[Any]:
+        """What belongs to single seeds."""
         if self.num_seeds is None:
-            return [learner_state]
-        return [jax.tree.map(lambda x: x[i], learner_state) for i in range(self.num_seeds)]  # noqa: B023
+            return [tree]
+        return [jax.tree.map(lambda x: x[i], tree) for i in range(self.num_seeds)]  # noqa: B023
 
-    def together(self, learner_states: list[LearnerState]) -> LearnerState:
-        """What `each` took apart."""
-        if self.num_seeds is None:
-            return learner_states[0]
-        return jax.tree.map(lambda *x: jax.numpy.stack(x), *learner_states)
-
-    def _advance(self, count: int) -> Any:
+    def _compiled(self, count: int) -> Any:
         def advance(learner_state: LearnerState) -> Any:
             result = self.train.resume(learner_state, count)
             return result.learner_state, result.metrics
 
-        # Donated, else a memory of transitions would be copied for each row.
         vmapped = advance if self.num_seeds is None else jax.vmap(advance)
-        return jax.jit(vmapped, donate_argnums=0)
+        return jax.jit(vmapped, donate_argnums=0).lower(self.learner_state).compile()
+
+
+class WithWorkers(Loop):
+    """A training of one seed that a `Learner` drives, with its workers.
+
+    Logs, checkpoints and signals are those of the command line, as of every other training.
+
+    Args:
+        scheme: what is done where.
+        total_steps: environment steps in all.
+        seed: of everything random.
+        report_every: updates that a row of metrics sums up.
+    """
+
+    def __init__(self, scheme: Scheme, total_steps: int, seed: int, report_every: int) -> None:
+        super().__init__()
+        started = time.perf_counter()
+        self._report_every, self._is_compiled = report_every, False
+        self._learner = Learner(
+            scheme, total_steps=total_steps, seed=seed, report_every=report_every
+        )
+        self._engine = self._learner._engine
+        self.num_updates = self._engine.train.num_updates
+        self.steps_per_update = self._engine.steps_per_update
+        self.compile_seconds = time.perf_counter() - started
+
+    @property
+    def updates(self) -> int:
+        return int(self._engine.learner_state.updates)
+
+    @property
+    def env(self) -> Any:
+        return self._engine.train.env
+
+    def advance(self) -> dict[str, np.ndarray]:
+        started, before = time.perf_counter(), self.updates
+        until = min(before + self._report_every, self.num_updates)
+        rows = [self._learner.step()]
+        while self.updates < until:
+            rows.append(self._learner.step())
+        seconds = time.perf_counter() - started
+        if self._is_compiled:
+            self.run_seconds += seconds
+            self.timed_updates += self.updates - before
+        else:  # workers compile while they begin, which cannot be told apart
+            self.compile_seconds += seconds
+            self._is_compiled = True
+        return _summed_up(rows)
+
+    def policy(self) -> ActorPolicy:
+        return self._learner.policy()
+
+    def behaviours(self) -> list[Behaviour]:
+        return [Behaviour.of(self._engine.learner_state)]
+
+    def save(self, paths: Sequence[Path]) -> None:
+        for path in paths:
+            self._learner.save(path)
+
+    def restore(self, paths: Sequence[Path]) -> None:
+        (path,) = paths
+        self._learner.restore(path)
+
+    def close(self) -> None:
+        self._learner.close()
+
+
+def _summed_up(rows: Sequence[Mapping[str, float]]) -> dict[str, np.ndarray]:
+    """Rows of a learner's metrics as one, [1] each."""
+    names = {name for row in rows for name in row} - {"seconds"}
+    columns = {
+        name: jnp.asarray([row.get(name, np.nan) for row in rows], jnp.float32) for name in names
+    }
+    summary = jax.device_get(summarised(columns))
+    return {name: np.atleast_1d(summary[name]) for name in sorted(summary)}
+
+
+def close(env: Any) -> None:
+    """Ends an environment if it is hosted; others have no end."""
+    hosts = hosted(env)
+    if hosts is not None:
+        hosts.close()

@@ -10,16 +10,17 @@ from typing import Any
 
 import jax
 
-from jaxenvs.bridge.xla import HostEnv
 from jaxenvs.core import VectorEnv
 from jaxenvs.errors import TrainingError
-from jaxenvs.factory import is_hosted, make_vec
+from jaxenvs.factory import is_hosted
 from jaxenvs.registry import find
-from jaxenvs.training import ActorPolicy, LearnerState, Train, restore, save
+from jaxenvs.training import ActorPolicy, Train, restore, save
 from jaxenvs.training.algorithms.base import Behaviour
 from jaxenvs.training.config import Config
+from jaxenvs.training.schemes.workers import hosted
 
-_CONFIG, _CHECKPOINT, _POLICY = "config.toml", "checkpoint", "policy"
+_CONFIG = "config.toml"
+POLICIES = {"latest": "policy", "best": "best"}  # the folders that `--which` reads
 
 
 @dataclasses.dataclass(frozen=True)
@@ -37,29 +38,40 @@ class Run:
     @property
     def task(self) -> Config:
         """What runs that differ by nothing but their seed have in common."""
-        return self.config.replace(seed=0)
+        watched = {"save_every": None, "evaluate_every": None, "evaluation_episodes": 1}
+        return self.config.replace(seed=0, **watched)
+
+    @property
+    def checkpoint(self) -> Path:
+        """Where all lies that it takes to go on."""
+        return self.folder / "checkpoint"
 
     def write_config(self) -> None:
         """Writes everything that decides the training, before it begins."""
         self.config.complete().write(self.folder / _CONFIG)
 
-    def write_state(self, learner_state: LearnerState) -> None:
-        """Writes all that it takes to go on, and beside it what it takes to act."""
-        save(self.folder / _CHECKPOINT, learner_state)
-        save(self.folder / _POLICY, Behaviour.of(learner_state))
+    def write_policy(self, behaviour: Behaviour, which: str = "latest") -> None:
+        """Writes what it takes to act, beside what is there as the other of `POLICIES`."""
+        save(self.folder / POLICIES[which], behaviour)
 
-    def read_state(self, train: Train) -> LearnerState:
-        """The learner state of this run."""
-        return restore(self.folder / _CHECKPOINT, jax.eval_shape(train.init, jax.random.key(0)))
+    def read_policy(self, train: Train, which: str = "latest") -> ActorPolicy:
+        """The greedy policy of this run.
 
-    def read_policy(self, train: Train) -> ActorPolicy:
-        """The greedy policy of this run; of the learner state only the weights are read."""
+        Raises:
+            TrainingError: there is none, or none was found to be the best.
+        """
 
         def behaviour(key: Any) -> Behaviour:
             return Behaviour.of(train.init(key))
 
+        path = self.folder / POLICIES[which]
+        if which == "best" and not path.is_dir():
+            raise TrainingError(
+                f'"{self.folder}" has no best policy: none was evaluated while it was trained.'
+                "  Train with --evaluate-every, or leave --which out."
+            )
         like = jax.eval_shape(behaviour, jax.random.key(0))
-        learned: Any = restore(self.folder / _POLICY, like)
+        learned: Any = restore(path, like)
         return train.policy(learned)
 
 
@@ -101,12 +113,13 @@ def assembled(config: Config) -> Train:
     """The training of a configuration, to read weights for; its env plays if it is hosted."""
     if not is_hosted(config.id):
         return config.make_train()
-    return config.make_train(env=make_vec(config.id, config.num_envs))
+    return config.make_train(env=config.make_env(training=False))
 
 
 def reward_threshold(env: VectorEnv, id: str) -> float | None:
     """The mean return from which `id` counts as solved, where somebody says so."""
-    spec = env.pools[0].spec if isinstance(env, HostEnv) else find(id)
+    hosts = hosted(env)
+    spec = find(id) if hosts is None else hosts.pools[0].spec
     return getattr(spec, "reward_threshold", None)
 
 

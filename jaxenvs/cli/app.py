@@ -39,7 +39,8 @@ Train an agent in jitted programs, with settings that suit the id.
 
 Leaves in the output folder: config.toml, metrics.csv, metrics.jsonl, checkpoint/, policy/, which
 `jaxenvs eval`, `enjoy` and `render --checkpoint` read, and, with the extra `render`,
-learning_curve.png. Several seeds have a folder each. Ctrl-C saves what there is.
+learning_curve.png. With --evaluate-every, best/ is the policy that was best on environments of its
+own. Several seeds have a folder each. Ctrl-C saves what there is.
 
 examples:
   jaxenvs train ppo CartPole-v1
@@ -48,6 +49,9 @@ examples:
   jaxenvs train ppo CartPole-v1 --set learning_rate=3e-4 --set actor.hidden_sizes=64,64
   jaxenvs train ppo CartPole-v1 --set actor.memory=gru --set actor.memory_size=64
   jaxenvs train dqn CartPole-v1 --set storage.type=PrioritisedReplay --set storage.n_step=3
+  jaxenvs train ppo Acrobot-v1 --evaluate-every 50_000 --save-every 100_000
+  jaxenvs train ppo CartPole-v1 --collection remote:3:async --set storage.type=VTrace
+  jaxenvs train ppo CartPole-v1 --gradients remote:2 --update decentralised
   jaxenvs train dqn CartPole-v1 --dry-run > mine.toml
   jaxenvs train --config mine.toml          what one has written there
   jaxenvs train --resume runs/acrobot       goes on where it stopped
@@ -61,6 +65,7 @@ count more. Runs of one configuration are shown each and together.
 examples:
   jaxenvs eval runs/ppo/CartPole-v1
   jaxenvs eval runs/acrobot --episodes 1000 --seed 1
+  jaxenvs eval runs/acrobot --which best    where train had --evaluate-every
   jaxenvs eval runs/ppo/CartPole-v1 runs/dqn/CartPole-v1""",
     "enjoy": """\
 Play what was learned, into a gif, mp4 or png, or in a window.
@@ -159,10 +164,20 @@ def _parser() -> argparse.ArgumentParser:
         ("--unroll-length", "steps between updates (default: the id's)"),
         ("--total-steps", "environment steps (default: the id's)"),
         ("--report-every", "updates in a row of metrics (default: about 200 rows)"),
+        ("--save-every", "environment steps between checkpoints (default: one at the end)"),
+        ("--evaluate-every", "environment steps between evaluations, the best policy is kept"),
+        ("--evaluation-episodes", "of each evaluation (default: 20)"),
         ("--seed", "(default: 0)"),
         ("--seeds", "train so many in one program, from --seed on"),
     ):
         train.add_argument(name, type=int, metavar="N", help=what)
+    for name, what in (("--collection", "collects"), ("--gradients", "computes gradients")):
+        train.add_argument(
+            name, metavar="WHERE", help=f"who {what}: central, remote:N or remote:N:async"
+        )
+    train.add_argument(
+        "--update", metavar="HOW", help="of several who compute gradients: centralised, or not"
+    )
     train.add_argument("--output", metavar="DIR", help="(default: a new one, runs/ALGORITHM/ID)")
     train.add_argument(
         "--log",
@@ -186,6 +201,8 @@ def _parser() -> argparse.ArgumentParser:
         "--max-steps", type=int, metavar="N", help="where to give up (default: never)"
     )
 
+    _add_which(evaluate)
+
     enjoy = _command(commands, "enjoy", "enjoy", "what a trained policy does")
     enjoy.add_argument("run", metavar="RUN", help="what `train` left")
     enjoy.add_argument(
@@ -193,6 +210,7 @@ def _parser() -> argparse.ArgumentParser:
     )
     enjoy.add_argument("--window", action="store_true", help="show it on the screen instead")
     enjoy.add_argument("--episodes", type=int, metavar="N", default=1, help="(default: 1)")
+    _add_which(enjoy)
     _add_playing(enjoy)
 
     plot = _command(commands, "plot", "plot", "learning curves of several runs")
@@ -210,6 +228,7 @@ def _parser() -> argparse.ArgumentParser:
     _add_id(render)
     render.add_argument("-o", "--output", metavar="FILE", required=True, help=".gif, .mp4 or .png")
     render.add_argument("--checkpoint", metavar="DIR", help="what `train` left (default: random)")
+    _add_which(render)
     _add_playing(render)
 
     tune = _command(commands, "tune", "tune", "the fastest way to run hosted environments")
@@ -245,6 +264,15 @@ def _described(parser: argparse.ArgumentParser, name: str) -> argparse.ArgumentP
 
 def _add_id(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("id", metavar="ID", help="an id, see `jaxenvs list`")
+
+
+def _add_which(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument(
+        "--which",
+        choices=["latest", "best"],
+        default="latest",
+        help="the policy at the end, or the one that evaluations found best (default: latest)",
+    )
 
 
 def _add_playing(parser: argparse.ArgumentParser) -> None:

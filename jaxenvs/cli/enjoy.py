@@ -8,8 +8,8 @@ import jax
 import numpy as np
 
 import jaxenvs
-from jaxenvs.bridge.xla import HostEnv
 from jaxenvs.cli._console import console
+from jaxenvs.cli._loop import close
 from jaxenvs.cli._runs import assembled, runs_in
 from jaxenvs.cli.render import play
 from jaxenvs.errors import RenderError, RolloutError
@@ -17,6 +17,7 @@ from jaxenvs.factory import is_hosted
 from jaxenvs.rendering.video import write_video
 from jaxenvs.rendering.window import Window
 from jaxenvs.training import ActorPolicy
+from jaxenvs.training.config import Config
 
 
 def run(options: argparse.Namespace) -> None:
@@ -26,13 +27,12 @@ def run(options: argparse.Namespace) -> None:
     chosen, *others = runs_in([options.run])
     train, config, out = assembled(chosen.config), chosen.config, console()
     try:
-        policy = chosen.read_policy(train)
+        policy = chosen.read_policy(train, options.which)
     finally:
-        if isinstance(train.env, HostEnv):
-            train.env.close()
+        close(train.env)
     if others:
         out.print(f"Plays {chosen.folder}, the first of {len(others) + 1} runs.", markup=False)
-    episodes = _episodes(config.id, policy, options)
+    episodes = _episodes(config, policy, options)
     if options.window:
         _show(episodes, options.fps)
         return
@@ -48,30 +48,31 @@ def run(options: argparse.Namespace) -> None:
 
 
 def _episodes(
-    id: str, policy: ActorPolicy, options: argparse.Namespace
+    config: Config, policy: ActorPolicy, options: argparse.Namespace
 ) -> Iterator[tuple[np.ndarray, float]]:
     """Frames and return of each episode, as they are asked for."""
     keys = jax.random.split(jax.random.key(options.seed), options.episodes)
-    if is_hosted(id):
-        yield from _hosted_episodes(id, policy, keys, options.max_steps)
+    if is_hosted(config.id):
+        yield from _hosted_episodes(config, policy, keys, options.max_steps)
         return
-    env = jaxenvs.make(id)
+    env = config.wrapped(jaxenvs.make(config.id), training=False)
     for key in keys:
         yield play(env, policy, key, max_steps=options.max_steps)
 
 
 def _hosted_episodes(
-    id: str, policy: ActorPolicy, keys: jax.Array, max_steps: int
+    config: Config, policy: ActorPolicy, keys: jax.Array, max_steps: int
 ) -> Iterator[tuple[np.ndarray, float]]:
     """The same of an environment that is not JAX, which draws itself."""
     if max_steps < 1:
         raise RolloutError(f"max_steps is {max_steps}; an episode has at least 1 step.")
-    env: Any = jaxenvs.make_vec(id, 1, backend="serial", render_mode="rgb_array")
+    hosts: Any = jaxenvs.make_vec(config.id, 1, backend="serial", render_mode="rgb_array")
     act = jax.jit(policy)
     try:
+        env = config.wrapped(hosts, training=False)
         for key in keys:
             state, timestep = env.reset(key)
-            carry, frames, episode_return = policy.initial_carry(1), [_frame(env)], 0.0
+            carry, frames, episode_return = policy.initial_carry(1), [_frame(hosts)], 0.0
             for _ in range(max_steps):
                 if carry is None:
                     action = act(timestep.observation, key)
@@ -81,14 +82,14 @@ def _hosted_episodes(
                 episode_return += float(timestep.reward[0])
                 if timestep.done[0]:  # what could be drawn now is the next episode
                     break
-                frames.append(_frame(env))
+                frames.append(_frame(hosts))
             yield np.stack(frames), episode_return
     finally:
-        env.close()
+        hosts.close()
 
 
-def _frame(env: Any) -> np.ndarray:
-    (frame,) = env.pools[0].render()
+def _frame(hosts: Any) -> np.ndarray:
+    (frame,) = hosts.pools[0].render()
     if not isinstance(frame, np.ndarray):
         raise RenderError(
             f"the environment drew a {type(frame).__name__}; expected uint8[H, W, 3].  Evaluate it"

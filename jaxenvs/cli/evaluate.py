@@ -5,9 +5,9 @@ import argparse
 import jax
 import numpy as np
 
-import jaxenvs
-from jaxenvs.bridge.xla import HostEnv
 from jaxenvs.cli._console import console, table
+from jaxenvs.cli._judge import judged
+from jaxenvs.cli._loop import close
 from jaxenvs.cli._runs import Run, assembled, by_task, reward_threshold, runs_in
 from jaxenvs.errors import TrainingError
 from jaxenvs.factory import is_hosted
@@ -23,7 +23,7 @@ def run(options: argparse.Namespace) -> None:
     thresholds = {}
     for group in by_task(runs_in(options.runs)):
         returns, threshold = episode_returns(
-            group, options.episodes, options.seed, options.max_steps
+            group, options.episodes, options.seed, options.max_steps, options.which
         )
         if threshold is not None:
             thresholds[group[0].config.id] = threshold
@@ -38,7 +38,11 @@ def run(options: argparse.Namespace) -> None:
 
 
 def episode_returns(
-    runs: list[Run], episodes: int, seed: int, max_steps: int | None = None
+    runs: list[Run],
+    episodes: int,
+    seed: int,
+    max_steps: int | None = None,
+    which: str = "latest",
 ) -> tuple[list[np.ndarray], float | None]:
     """The returns of at least so many whole episodes of each run, and what solves the task.
 
@@ -47,28 +51,17 @@ def episode_returns(
     """
     config = runs[0].config
     train = assembled(config)
-    hosted = is_hosted(config.id)
-    env = train.env if hosted else jaxenvs.make_vec(config.id, episodes)
-    per_instance = -(-episodes // env.num_envs)  # so many of each, else short ones would prevail
+    env = train.env if is_hosted(config.id) else config.make_env(episodes, training=False)
     # Not the key of a training, in whose very episodes the policy may have been trained.
     key = jax.random.fold_in(jax.random.key(seed), 1)
     returns = []
     try:
         for each in runs:
-            policy = each.read_policy(train)
-            evaluation = jaxenvs.evaluate(
-                env,
-                policy,
-                per_instance,
-                key,
-                policy_carry=policy.initial_carry(env.num_envs),
-                max_steps=max_steps,
-            )
+            evaluation = judged(env, each.read_policy(train, which), episodes, key, max_steps)
             returns.append(np.asarray(evaluation.episode_return)[np.asarray(evaluation.finished)])
         return returns, reward_threshold(env, config.id)
     finally:
-        if isinstance(env, HostEnv):
-            env.close()
+        close(env)
 
 
 def _figures(returns: np.ndarray) -> list[str]:

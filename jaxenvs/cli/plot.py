@@ -61,10 +61,15 @@ def labels(groups: Sequence[Sequence[Run]]) -> list[str]:
 
 def _told(config: Config) -> dict[str, Any]:
     complete = config.complete()
-    told = {name: value for name, value in vars(complete).items() if isinstance(value, str | int)}
-    told.pop("seed")
-    for table in ("settings", "actor", "storage"):
+    told: dict[str, Any] = {
+        name: value for name, value in vars(complete).items() if isinstance(value, str | int)
+    }
+    for name in ("seed", "save_every", "evaluate_every", "evaluation_episodes"):
+        told.pop(name, None)
+    for table in ("settings", "actor", "storage", "scheme"):
         told |= {f"{table}.{name}": value for name, value in getattr(complete, table).items()}
+    if complete.wrappers:
+        told["wrappers"] = [each["type"] for each in complete.wrappers]
     return told
 
 

@@ -18,10 +18,9 @@ _CHUNK = 25  # pictures drawn at once: enough to be quick, few enough to fit
 
 def run(options: argparse.Namespace) -> None:
     """Plays an episode of `options.id` and writes it to `options.output`."""
-    env = jaxenvs.make(options.id)
-    policy = None
+    env, policy = jaxenvs.make(options.id), None
     if options.checkpoint is not None:
-        policy = _policy_of(options.checkpoint, options.id)
+        env, policy = _learned(options, env)
     key = jax.random.key(options.seed)
     frames, episode_return = play(env, policy, key, max_steps=options.max_steps)
     write_video(options.output, frames, fps=options.fps)
@@ -31,14 +30,21 @@ def run(options: argparse.Namespace) -> None:
     )
 
 
-def _policy_of(folder: str, id: str) -> Any:
-    """The policy of a run, or of the first in a folder of runs."""
+def _learned(options: argparse.Namespace, env: Environment) -> tuple[Environment, Any]:
+    """The policy of a run, or of the first in a folder of runs, and the environment as it sees it.
+
+    Raises:
+        TrainingError: it learned another environment.
+    """
     from jaxenvs.cli._runs import assembled, runs_in
 
-    run, *_ = runs_in([folder])
-    if run.config.id.removeprefix("gymnasium/") != id:
-        raise TrainingError(f'the run in "{folder}" learned {run.config.id}, not {id}.')
-    return run.read_policy(assembled(run.config.replace(id=id)))
+    run, *_ = runs_in([options.checkpoint])
+    if run.config.id.removeprefix("gymnasium/") != options.id:
+        raise TrainingError(
+            f'the run in "{options.checkpoint}" learned {run.config.id}, not {options.id}.'
+        )
+    config = run.config.replace(id=options.id)
+    return config.wrapped(env, training=False), run.read_policy(assembled(config), options.which)
 
 
 def play(

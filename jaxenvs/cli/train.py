@@ -10,20 +10,22 @@ from typing import Any
 import jax
 import numpy as np
 
-from jaxenvs.bridge.xla import HostEnv
 from jaxenvs.cli._console import console
-from jaxenvs.cli._loop import Loop, Stop, stoppable
+from jaxenvs.cli._judge import Judge
+from jaxenvs.cli._loop import Loop, OneProgram, Stop, WithWorkers, stoppable
 from jaxenvs.cli._progress import TrainingProgress
 from jaxenvs.cli._runs import Run, reward_threshold, runs_in
 from jaxenvs.cli.info import field_comments
 from jaxenvs.errors import MissingExtraError, TrainingError
 from jaxenvs.factory import is_hosted, make
-from jaxenvs.rendering.plots import write_learning_curves
-from jaxenvs.training import LearnerState, Train
+from jaxenvs.rendering.plots import Curve, write_learning_curves
+from jaxenvs.training import Scheme
 from jaxenvs.training.config import ALGORITHMS, Config, config_for
 from jaxenvs.training.logs import STEP, open_logs, read_metrics
 
 _FLAGS = ("num_envs", "unroll_length", "total_steps", "report_every", "seed")
+_FLAGS += ("save_every", "evaluate_every", "evaluation_episodes")
+_SCHEME_FLAGS = ("collection", "gradients", "update")
 
 
 def run(options: argparse.Namespace) -> int:
@@ -35,53 +37,137 @@ def run(options: argparse.Namespace) -> int:
         if not is_hosted(config.id):
             make(config.id)  # an unknown id is refused before anything is said
             config.make_train()  # so are parts that do not fit
+        config.make_scheme()
         if options.dry_run:
             print(commented(config), end="")
             return 0
         folder, runs = _new(config, options.seeds, options.output)
-    train = runs[0].config.make_train()
-    try:
-        return learn(train, folder, runs, options.log, resumes=options.resume is not None)
-    finally:
-        if isinstance(train.env, HostEnv):
-            train.env.close()
+    with contextlib.ExitStack() as stack:
+        stop = stack.enter_context(stoppable())
+        training = Training(runs, resumes=options.resume is not None)
+        stack.callback(training.close)
+        return training.run(folder, options.log, stop)
 
 
-def learn(
-    train: Train, folder: Path, runs: Sequence[Run], kinds: Sequence[str], *, resumes: bool
-) -> int:
-    """Trains the runs, which differ by their seeds alone, in one program; the exit status."""
-    config, per_update, out = runs[0].config, train.parts.steps_per_update, console()
-    loop = Loop(train, None if len(runs) == 1 else len(runs))
-    with stoppable() as stop:
-        if not resumes:
-            learner_state = loop.init(config.seed)
-        else:
-            learner_state = loop.together([run.read_state(train) for run in runs])
-            if isinstance(train.env, HostEnv):  # whose environments are in no checkpoint
-                fresh = loop.init(config.seed)
-                learner_state = learner_state.replace(collector=fresh.collector)
-        done = loop.updates(learner_state)
-        seeds = "" if len(runs) == 1 else f" for each of {len(runs)} seeds"
-        behind = f", {done * per_update:,} of them behind it" if resumes else ""
+class Training:
+    """A training under way, and what is kept of it in the folders of its runs.
+
+    Args:
+        runs: which differ by their seeds alone; several are trained in one program.
+        resumes: whether they go on from their checkpoints.
+    """
+
+    def __init__(self, runs: Sequence[Run], *, resumes: bool) -> None:
+        self._runs, self._resumes, self._config = runs, resumes, runs[0].config
+        self._loop = loop_of(self._config, None if len(runs) == 1 else len(runs))
+        self._judge: Judge | None = None
+        self._best = np.full(len(runs), -np.inf)
+        try:
+            if self._config.evaluate_every is not None:
+                self._judge = Judge(self._config, several=len(runs) > 1)
+            if resumes:
+                self._loop.restore([run.checkpoint for run in runs])
+        except BaseException:
+            self.close()
+            raise
+        self._done = self._loop.updates
+
+    def run(self, folder: Path, kinds: Sequence[str], stop: Stop) -> int:
+        """Trains, tells about it and saves; the exit status."""
+        config, loop, out = self._config, self._loop, console()
+        seeds = "" if len(self._runs) == 1 else f" for each of {len(self._runs)} seeds"
+        behind = f", {self._steps(self._done):,} of them behind it" if self._resumes else ""
+        workers = ", ".join(f"{name}: {value}" for name, value in config.scheme.items())
         out.print(
             f"{config.algorithm} on {config.id}: {config.num_envs} instances,"
-            f" {config.total_steps:,} steps{seeds}{behind}, on {jax.devices()[0].device_kind}",
+            f" {config.total_steps:,} steps{seeds}{behind}, on {jax.devices()[0].device_kind}"
+            + (f"; {workers}" if workers else ""),
             markup=False,
         )
-        learner_state, seconds = _logged(loop, learner_state, runs, kinds, stop, resumes)
-        for each, state in zip(runs, loop.each(learner_state), strict=True):
-            each.write_state(state)
-    steps = (loop.updates(learner_state) - done) * per_update * len(runs)
-    speed = f" ({steps / seconds['run']:,.0f} steps/s)" if steps else ""
-    out.print(f"Trained in {seconds['run']:.1f} s{speed}, compiled in {seconds['compile']:.1f} s.")
-    _conclude(folder, runs, reward_threshold(train.env, config.id))
-    if stop.asked is not None:
+        self._run_logged(kinds, stop)
+        steps = self._steps(loop.timed_updates) * len(self._runs)
+        speed = f" ({steps / loop.run_seconds:,.0f} steps/s)" if steps else ""
         out.print(
-            f"Stopped by {stop.asked.name}; go on with: jaxenvs train --resume {folder}",
-            markup=False,
+            f"Trained in {loop.run_seconds:.1f} s{speed}, compiled in {loop.compile_seconds:.1f} s."
         )
-    return stop.status
+        _conclude(folder, self._runs, reward_threshold(loop.env, config.id))
+        if stop.asked is not None:
+            out.print(
+                f"Stopped by {stop.asked.name}; go on with: jaxenvs train --resume {folder}",
+                markup=False,
+            )
+        return stop.status
+
+    def close(self) -> None:
+        """Ends workers and hosted environments."""
+        self._loop.close()
+        if self._judge is not None:
+            self._judge.close()
+
+    def _run_logged(self, kinds: Sequence[str], stop: Stop) -> None:
+        """Runs the loop with a progress bar, logs each row for each seed, and saves."""
+        loop, runs = self._loop, self._runs
+        progress = TrainingProgress(
+            loop.num_updates, loop.steps_per_update, done=self._done, num_seeds=len(runs)
+        )
+        with contextlib.ExitStack() as stack:
+            resume_step = self._steps(self._done) if self._resumes else None
+            logs = [
+                stack.enter_context(open_logs(each.folder, kinds, resume_step=resume_step))
+                for each in runs
+            ]
+            for i, each in enumerate(runs):  # now that nothing is missing
+                each.write_config()
+                self._best[i] = best_return(read_metrics(each.folder))
+            stack.enter_context(progress)
+            before = self._done
+
+            def report(updates: int, metrics: Mapping[str, np.ndarray]) -> None:
+                nonlocal before
+                config, is_last = self._config, updates == loop.num_updates
+                metrics = {name: x for name, x in metrics.items() if name != "steps"}
+                if self._judge is not None and (
+                    is_last or self._is_due(config.evaluate_every, before, updates)
+                ):
+                    metrics |= self._judge(loop.policy(), updates)
+                    self._keep_best(metrics["evaluation_return"])
+                for i, log in enumerate(logs):
+                    log.write(self._steps(updates), {name: x[i] for name, x in metrics.items()})
+                if not is_last and self._is_due(config.save_every, before, updates):
+                    self._save()
+                before = updates
+                progress(updates, metrics)
+
+            loop.run(report, stop)
+        self._save()
+
+    def _save(self) -> None:
+        self._loop.save([run.checkpoint for run in self._runs])
+        for run, behaviour in zip(self._runs, self._loop.behaviours(), strict=True):
+            run.write_policy(behaviour)
+
+    def _keep_best(self, means: np.ndarray) -> None:
+        for run, behaviour, is_best in zip(
+            self._runs, self._loop.behaviours(), means > self._best, strict=True
+        ):
+            if is_best:
+                run.write_policy(behaviour, "best")
+        self._best = np.fmax(self._best, means)
+
+    def _is_due(self, every: int | None, before: int, updates: int) -> bool:
+        """Whether a multiple of so many environment steps was passed since `before`."""
+        return every is not None and self._steps(before) // every < self._steps(updates) // every
+
+    def _steps(self, updates: int) -> int:
+        return updates * self._loop.steps_per_update
+
+
+def loop_of(config: Config, num_seeds: int | None) -> Loop:
+    """What a configuration asks for: one program, or a learner with its workers."""
+    scheme = config.make_scheme()
+    if scheme is None:
+        return OneProgram(config.make_train(), config.seed, num_seeds)
+    return WithWorkers(scheme, config.total_steps, config.seed, config.rows_every())
 
 
 def configuration(options: argparse.Namespace) -> Config:
@@ -106,7 +192,9 @@ def configuration(options: argparse.Namespace) -> Config:
     else:
         config = config_for(options.algorithm, options.id)
     given = {name: getattr(options, name) for name in _FLAGS if getattr(options, name) is not None}
-    return with_settings(config.replace(**given), options.set)
+    places = {f"scheme.{name}": getattr(options, name) for name in _SCHEME_FLAGS}
+    places = {name: value for name, value in places.items() if value is not None}
+    return with_settings(config.replace(**given).with_settings(places), options.set)
 
 
 def with_settings(config: Config, settings: Sequence[str]) -> Config:
@@ -132,6 +220,8 @@ def commented(config: Config) -> str:
         "[settings]": ALGORITHMS[config.algorithm],
         "[actor]": type(complete.make_actor()),
         "[storage]": type(complete.make_storage()),
+        "[scheme]": Scheme,
+        "[[wrappers]]": object,
     }
     comments, lines = {}, []
     for line in ["", *complete.to_toml().splitlines()]:
@@ -153,6 +243,12 @@ def _new(config: Config, seeds: int | None, output: str | None) -> tuple[Path, l
             f"train got --seeds for {config.id}, whose environments are not JAX: one program steps"
             " as many of them as there are.  Train one seed after the other, with --seed."
         )
+    if seeds is not None and seeds > 1 and config.make_scheme() is not None:
+        raise TrainingError(
+            f"train got --seeds {seeds} and a scheme with workers, who learn for one seed: several"
+            " are trained where all is one program.  Train one seed after the other, with --seed,"
+            " or leave collection and gradients central."
+        )
     folder = _unused(Path("runs") / config.algorithm.lower() / config.id)
     if output is not None:
         folder = Path(output)
@@ -169,7 +265,7 @@ def _new(config: Config, seeds: int | None, output: str | None) -> tuple[Path, l
 
 def _resumed(options: argparse.Namespace) -> tuple[Path, list[Run]]:
     """The folder that `--resume` names, and its runs."""
-    others = ("algorithm", "id", "config", "output", "seeds", *_FLAGS)
+    others = ("algorithm", "id", "config", "output", "seeds", *_FLAGS, *_SCHEME_FLAGS)
     given = [name for name in others if getattr(options, name) is not None]
     if given or options.set or options.dry_run:
         raise TrainingError(
@@ -178,7 +274,7 @@ def _resumed(options: argparse.Namespace) -> tuple[Path, list[Run]]:
         )
     folder = Path(options.resume)
     runs = runs_in([folder])
-    if any(run.task != runs[0].task for run in runs):
+    if any(run.config.replace(seed=0) != runs[0].config.replace(seed=0) for run in runs):
         raise TrainingError(
             f'"{folder}" holds runs of several configurations.  Pass the folder of one of them.'
         )
@@ -194,37 +290,6 @@ def _unused(folder: Path) -> Path:
     return path
 
 
-def _logged(
-    loop: Loop,
-    learner_state: LearnerState,
-    runs: Sequence[Run],
-    kinds: Sequence[str],
-    stop: Stop,
-    resumes: bool,
-) -> tuple[LearnerState, dict[str, float]]:
-    """Runs the loop with a progress bar, and logs each row in the folder of each seed."""
-    train, done = loop.train, loop.updates(learner_state)
-    per_update = train.parts.steps_per_update
-    progress = TrainingProgress(train.num_updates, per_update, done=done, num_seeds=len(runs))
-    with contextlib.ExitStack() as stack:
-        resume_step = done * per_update if resumes else None
-        logs = [
-            stack.enter_context(open_logs(each.folder, kinds, resume_step=resume_step))
-            for each in runs
-        ]
-        for each in runs:  # now that nothing is missing
-            each.write_config()
-
-        def report(updates: int, metrics: Mapping[str, np.ndarray]) -> None:
-            for i, log in enumerate(logs):
-                row = {name: x[i] for name, x in metrics.items() if name != "steps"}
-                log.write(updates * per_update, row)
-            progress(updates, metrics)
-
-        stack.enter_context(progress)
-        return loop.run(learner_state, report, stop)
-
-
 def _conclude(folder: Path, runs: Sequence[Run], threshold: float | None) -> None:
     """Says what came out of it, and draws it."""
     config, out = runs[0].config, console()
@@ -238,12 +303,16 @@ def _conclude(folder: Path, runs: Sequence[Run], threshold: float | None) -> Non
         out.print("No episode ended.")
     else:
         out.print(f"Mean return of the last episodes: {np.nanmedian(last):.1f}{spread}")
+    best = [best_return(each) for each in metrics]
+    if max(best) > -np.inf:
+        middle = np.median(best)
+        out.print(f"Best evaluation: {middle:.1f}{' in the median' if len(runs) > 1 else ''}")
     if threshold is not None:
         out.print(f"Solved from: {threshold}")
     try:
         write_learning_curves(
             folder / "learning_curve.png",
-            {"": [(each[STEP], each["episode_return"]) for each in metrics]},
+            curves(metrics),
             title=f"{config.algorithm} on {config.id}",
             threshold=threshold,
         )
@@ -253,6 +322,21 @@ def _conclude(folder: Path, runs: Sequence[Run], threshold: float | None) -> Non
         f"{path.name}/" if path.is_dir() else path.name for path in sorted(folder.iterdir())
     )
     out.print(f"Wrote {folder}/: {written}", markup=False)
+
+
+def curves(metrics: Sequence[Mapping[str, Any]]) -> dict[str, list[Curve]]:
+    """What is drawn of the runs of a training: returns while learning, and of evaluations."""
+    drawn = {"": [(each[STEP], each["episode_return"]) for each in metrics]}
+    if not any("evaluation_return" in each for each in metrics):
+        return drawn
+    evaluated = [(each[STEP], each["evaluation_return"]) for each in metrics]
+    return {"while learning": drawn[""], "evaluated": evaluated}
+
+
+def best_return(metrics: Mapping[str, Any]) -> float:
+    """The highest mean of an evaluation; -inf where there was none."""
+    means = np.asarray(metrics.get("evaluation_return", ()))
+    return float(np.max(means, initial=-np.inf, where=~np.isnan(means)))
 
 
 def last_return(metrics: Mapping[str, Any]) -> float:

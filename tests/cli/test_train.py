@@ -4,10 +4,13 @@ import sys
 import tomllib
 from pathlib import Path
 
+import chex
+import jax
 import numpy as np
 import pytest
 from PIL import Image
 
+from jaxenvs.cli import enjoy
 from jaxenvs.cli import train as command
 from jaxenvs.cli._progress import TrainingProgress
 from jaxenvs.cli._runs import Run
@@ -16,6 +19,8 @@ from jaxenvs.training import PrioritisedReplay
 from jaxenvs.training.config import Config, config_for
 from jaxenvs.training.logs import read_metrics
 from tests.cli._running import SMALL, run
+
+WATCHED = [*SMALL, "--save-every", "256", "--evaluate-every", "256", "--evaluation-episodes", "3"]
 
 
 @pytest.fixture(scope="module")
@@ -27,7 +32,7 @@ def runs(tmp_path_factory):
 def trained(runs):
     """The output folder of a tiny training on CartPole-v1."""
     folder = runs / "one"
-    assert command.run(_options("ppo", "CartPole-v1", *SMALL, "--output", folder)) == 0
+    assert command.run(_options("ppo", "CartPole-v1", *WATCHED, "--output", folder)) == 0
     return folder
 
 
@@ -52,7 +57,7 @@ def test_a_training_leaves_its_configuration_metrics_a_curve_and_checkpoints(tra
     names = {path.name for path in trained.iterdir()}
     assert names == {
         *("config.toml", "metrics.csv", "metrics.jsonl", "learning_curve.png"),
-        *("checkpoint", "policy"),
+        *("checkpoint", "policy", "best"),
     }
     metrics = read_metrics(trained)
     assert metrics["step"].tolist() == [128, 256, 384, 512]
@@ -75,26 +80,131 @@ def test_each_seed_has_a_folder_and_all_have_a_curve(seeds):
     assert [Config.read(seeds / f"seed_{n}" / "config.toml").seed for n in (3, 4)] == [3, 4]
 
 
-def test_what_a_signal_stopped_is_saved_and_goes_on_bit_for_bit(
+def test_what_was_killed_and_what_a_signal_stopped_goes_on_bit_for_bit(
     capsys, monkeypatch, trained, tmp_path
 ):
     report = TrainingProgress.__call__
 
+    def kill(self, updates, metrics):
+        report(self, updates, metrics)
+        if updates == 3:
+            raise RuntimeError("the machine is gone")
+
     def interrupt(self, updates, metrics):
         report(self, updates, metrics)
-        if updates == 2:
-            signal.raise_signal(signal.SIGTERM)
+        signal.raise_signal(signal.SIGTERM)
 
     folder = tmp_path / "stopped"
     with monkeypatch.context() as patch:
+        patch.setattr(TrainingProgress, "__call__", kill)
+        with pytest.raises(RuntimeError, match="gone"):
+            run(capsys, "train", "ppo", "CartPole-v1", *WATCHED, "--output", folder)
+        assert read_metrics(folder)["step"].tolist() == [128, 256, 384]
         patch.setattr(TrainingProgress, "__call__", interrupt)
-        status, printed = run(capsys, "train", "ppo", "CartPole-v1", *SMALL, "--output", folder)
+        status, printed = run(capsys, "train", "--resume", folder)
     assert status == 143 and f"jaxenvs train --resume {folder}" in printed
-    assert read_metrics(folder)["step"].tolist() == [128, 256]
+    assert "256 of them behind it" in printed  # as was saved before the last row
     status, printed = run(capsys, "train", "--resume", folder)
-    assert status == 0 and "256 of them behind it" in printed
+    assert status == 0 and "384 of them behind it" in printed
     for name in ("metrics.csv", "metrics.jsonl", "config.toml"):
         assert (folder / name).read_text() == (trained / name).read_text()
+
+
+def test_the_policy_that_was_best_when_evaluated_is_kept(capsys, monkeypatch, trained, tmp_path):
+    metrics = read_metrics(trained)
+    means = metrics["evaluation_return"]
+    assert np.isnan(means).tolist() == [True, False, True, False]  # every 256 steps
+    assert (means[[1, 3]] >= 1).all() and (metrics["evaluation_std"][[1, 3]] >= 0).all()
+    scores = iter([9.0, 3.0])  # of which the first is better
+
+    def judge(self, policy, updates):
+        return {"evaluation_return": np.array([next(scores)])}
+
+    folder = tmp_path / "judged"
+    with monkeypatch.context() as patch:
+        patch.setattr(command.Judge, "__call__", judge)
+        status, printed = run(capsys, "train", "ppo", "CartPole-v1", *WATCHED, "--output", folder)
+    assert status == 0 and "Best evaluation: 9.0" in printed
+    chosen = Run.read(folder)
+    train = chosen.config.make_train()
+    latest, best = (chosen.read_policy(train, which) for which in ("latest", "best"))
+    differ = jax.tree.map(lambda a, b: bool((a != b).any()), latest.params, best.params)
+    assert all(jax.tree.leaves(differ["actor"]))
+    chex.assert_trees_all_equal(Run.read(trained).read_policy(train).params, latest.params)
+
+
+def test_a_training_over_workers_leaves_a_run_like_any_other(capsys, tmp_path):
+    folder = tmp_path / "workers"
+    workers = ["--collection", "remote:2", "--evaluate-every", 512, "--evaluation-episodes", 3]
+    arguments = ["ppo", "CartPole-v1", *SMALL, *workers, "--total-steps", 1024]
+    status, printed = run(capsys, "train", *arguments, "--output", folder)
+    assert status == 0 and "collection: remote:2" in printed
+    metrics = read_metrics(folder)
+    assert metrics["step"].tolist() == [256, 512, 768, 1024]
+    assert np.isnan(metrics["evaluation_return"]).tolist() == [True, False, True, False]
+    assert (metrics["collection_lag"] == 0).all()
+    config = Config.read(folder / "config.toml")
+    assert config.scheme == {"collection": "remote:2"} and config.make_scheme().collection.n == 2
+    status, printed = run(capsys, "train", "--resume", folder)
+    assert status == 0 and "1,024 of them behind it" in printed
+    status, printed = run(capsys, "eval", folder, "--episodes", 3, "--which", "best")
+    assert status == 0 and returns_in(printed)
+
+
+@pytest.mark.parametrize(
+    ("arguments", "word"),
+    [
+        (["--collection", "remote:2", "--seeds", "2"], "Train one seed after the other"),
+        (["--collection", "remotely"], 'collection="remotely"'),
+        (["--collection", "remote:0"], "n=0"),
+        (["--update", "decentralised"], "gradients=central()"),
+        (["--update", "decentral"], '"centralised" or "decentralised"'),
+        (["--set", "scheme.colection=central"], 'Close: "collection"'),
+        (["--save-every", "0"], "save_every=0"),
+    ],
+    ids=str,
+)
+def test_a_scheme_that_cannot_be_says_why(capsys, tmp_path, arguments, word):
+    folder = tmp_path / "none"
+    status, printed = run(capsys, "train", "ppo", "CartPole-v1", *arguments, "--output", folder)
+    assert status == 2 and word in printed and not folder.exists()
+
+
+def test_a_training_wrapper_is_gone_and_a_lens_is_there_when_a_policy_plays(
+    capsys, monkeypatch, tmp_path
+):
+    path, folder = tmp_path / "wrapped.toml", tmp_path / "wrapped"
+    path.write_text("""
+        id = "CartPole-v1"
+        algorithm = "PPO"
+        num_envs = 4
+        unroll_length = 32
+        total_steps = 256
+        evaluate_every = 256
+        evaluation_episodes = 3
+        settings = { epochs = 1, minibatches = 1 }
+        actor = { hidden_sizes = [8] }
+        wrappers = [
+            { type = "FrameStackObservation", stack_size = 2 },
+            "FlattenObservation",
+            { type = "ScaleReward", scale = -1 },
+        ]
+    """)
+    status, printed = run(capsys, "train", "--config", path, "--output", folder)
+    assert status == 0
+    metrics = read_metrics(folder)
+    assert metrics["episode_return"][-1] < 0 < metrics["evaluation_return"][-1]
+    status, printed = run(capsys, "eval", folder, "--episodes", 3)
+    assert status == 0 and float(returns_in(printed)[0][2]) > 0
+    seen = []
+
+    def play(env, policy, key, max_steps):
+        seen.append(env)
+        return np.zeros((1, 4, 4, 3), np.uint8), 0.0
+
+    monkeypatch.setattr(enjoy, "play", play)
+    assert run(capsys, "enjoy", folder, "-o", folder / "a.png")[0] == 0
+    assert seen[0].observation_space.shape == (8,) and "ScaleReward" not in repr(seen[0])
 
 
 def test_several_seeds_go_on_together(capsys, seeds):
@@ -226,6 +336,8 @@ def test_runs_are_judged_each_and_together(capsys, trained, seeds):
     figures = [float(x) for x in one[-5:]]
     assert figures == sorted(figures) and figures[0] >= 1
     assert run(capsys, "eval", trained, seeds, "--episodes", 20, "--seed", 1)[1] == printed
+    status, printed = run(capsys, "eval", seeds, "--which", "best")
+    assert status == 2 and "--evaluate-every" in printed
     status, printed = run(capsys, "eval", trained, "--episodes", 3, "--max-steps", 1)
     assert returns_in(printed)[0][1:] == ["0", *["-"] * 7]  # no episode is over
 
@@ -248,8 +360,6 @@ def test_a_trained_policy_is_rendered_by_both_commands(capsys, trained):
 
 
 def test_a_policy_with_a_memory_is_played_in_a_window(capsys, monkeypatch, seeds):
-    from jaxenvs.cli import enjoy
-
     shown = []
     monkeypatch.setattr(enjoy.Window, "show", lambda self, frame: shown.append(frame))
     monkeypatch.setattr(enjoy, "_is_closed", lambda: len(shown) == 20)

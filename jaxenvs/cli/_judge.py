@@ -1,0 +1,61 @@
+"""Whole episodes with what was learned, on environments that nothing is learned from."""
+
+from typing import Any
+
+import jax
+import numpy as np
+
+import jaxenvs
+from jaxenvs.cli._loop import close
+from jaxenvs.core import VectorEnv
+from jaxenvs.factory import is_hosted
+from jaxenvs.rollouts import Evaluation
+from jaxenvs.training import ActorPolicy
+from jaxenvs.training.config import Config
+
+
+def judged(
+    env: VectorEnv,
+    policy: ActorPolicy,
+    episodes: int,
+    key: jax.Array,
+    max_steps: int | None = None,
+) -> Evaluation:
+    """Plays at least so many episodes: as many in each instance, else short ones would prevail."""
+    return jaxenvs.evaluate(
+        env,
+        policy,
+        -(-episodes // env.num_envs),
+        key,
+        policy_carry=policy.initial_carry(env.num_envs),
+        max_steps=max_steps,
+    )
+
+
+class Judge:
+    """Evaluates a policy while it is trained; several, with a leading axis, side by side.
+
+    The episodes are others each time, and those of a resumed training as they would have been.
+    """
+
+    def __init__(self, config: Config, *, several: bool = False) -> None:
+        number = config.evaluation_episodes
+        if is_hosted(config.id):  # not more processes than the training has
+            number = min(number, config.num_envs)
+        self._env = config.make_env(number, training=False)
+        self._key = jax.random.fold_in(jax.random.key(config.seed), 2)
+
+        def figures(policy: ActorPolicy, key: jax.Array) -> Any:
+            evaluation = judged(self._env, policy, config.evaluation_episodes, key)
+            return evaluation.mean, evaluation.std
+
+        self._figures = jax.jit(jax.vmap(figures, in_axes=(0, None)) if several else figures)
+
+    def __call__(self, policy: ActorPolicy, updates: int) -> dict[str, np.ndarray]:
+        """Mean and deviation of the returns after so many updates, [S] each."""
+        mean, std = self._figures(policy, jax.random.fold_in(self._key, updates))
+        return {"evaluation_return": np.atleast_1d(mean), "evaluation_std": np.atleast_1d(std)}
+
+    def close(self) -> None:
+        """Ends its environments."""
+        close(self._env)
