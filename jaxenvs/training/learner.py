@@ -15,14 +15,14 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from jaxenvs.core import Environment, VectorEnv
+from jaxenvs.core import VectorEnv
 from jaxenvs.errors import TrainingError, closest, missing_extra
 from jaxenvs.rollouts import Evaluation, evaluate
 from jaxenvs.training.anakin import ActorPolicy, resolve
 from jaxenvs.training.checkpoint import restore, save
-from jaxenvs.training.schemes.engines import Engine, engine_for
+from jaxenvs.training.schemes.engines import Engine, Fused, engine_for
 from jaxenvs.training.schemes.scheme import Scheme
-from jaxenvs.training.schemes.workers import hosted
+from jaxenvs.training.schemes.workers import hosted, made
 
 _BEST, _LATEST, _RECORD = "best", "latest", "best.json"
 
@@ -165,8 +165,7 @@ class Learner:
                         " function that makes environments as the scheme's env."
                     )
             is_given = isinstance(chosen, VectorEnv)
-            if callable(chosen) and not isinstance(chosen, Environment | VectorEnv):
-                chosen = chosen()
+            chosen = made(chosen)
             size = None if isinstance(chosen, VectorEnv) else number
             self._evaluated_in = resolve(chosen, size)
             hosts = hosted(self._evaluated_in)
@@ -192,7 +191,8 @@ class Learner:
         path = self._checkpoint("restore", path)
         self._engine.restored(restore(path, self._engine.learner_state))
         updates = int(self._engine.learner_state.updates)
-        self._steps = updates // self._report_every if self.scheme.is_fused else updates
+        is_fused = isinstance(self._engine, Fused)  # also over several devices
+        self._steps = updates // self._report_every if is_fused else updates
         self._best = _recorded(path.parent / _RECORD)
 
     def update_algo_parameter(self, name: str, value: Any) -> None:

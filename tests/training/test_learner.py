@@ -77,13 +77,14 @@ def test_it_counts_steps_to_the_end_and_goes_on_if_asked():
 
 @pytest.mark.parametrize("parts", [{}, {"gradients": remote(2)}], ids=["one", "two devices"])
 def test_a_restored_run_goes_on_bit_for_bit(tmp_path, parts):
-    kinds = {"log_dir": tmp_path, "total_steps": 1000, "seed": 3}
+    kinds = {"log_dir": tmp_path, "total_steps": 1000, "seed": 3, "report_every": 2}
     with Learner(scheme(**parts), **kinds) as learner:
         learner.step()
         learner.save()
         rows = [learner.step() for _ in range(2)]
         expected = jax.device_get(arrays(state_of(learner)))
     with Learner(scheme(**parts), **kinds, resume=True) as learner:
+        assert learner._steps == 1
         again = [learner.step() for _ in range(2)]
         same(state_of(learner), expected)
         assert [row["steps"] for row in again] == [row["steps"] for row in rows]

@@ -17,8 +17,12 @@ from jaxenvs.errors import TrainingError
 from jaxenvs.training import (
     A2C,
     DQN,
+    PPO,
+    SAC,
     ActorCritic,
+    ActorTwinQ,
     Learner,
+    PrioritisedReplay,
     QNetwork,
     Replay,
     Rollout,
@@ -28,6 +32,7 @@ from jaxenvs.training import (
     remote,
 )
 from jaxenvs.training.schemes.engines import engine_for
+from jaxenvs.training.schemes.workers import Plan
 
 ID, HOSTED = "CartPole-v1", "gymnasium/CartPole-v1"
 A2C_PARTS = {"algorithm": A2C(), "actor": ActorCritic(hidden_sizes=(8,)), "storage": Rollout()}
@@ -35,6 +40,11 @@ DQN_PARTS = {
     "algorithm": DQN(batch_size=16, learning_starts=40, gradient_steps=2),
     "actor": QNetwork(hidden_sizes=(8,)),
     "storage": Replay(1000),
+}
+SAC_PARTS = {
+    "algorithm": SAC(batch_size=16, learning_starts=40, gradient_steps=2),
+    "actor": ActorTwinQ(hidden_sizes=(8,)),
+    "storage": PrioritisedReplay(1000),
 }
 SMALL = {"num_envs": 4, "unroll_length": 4}
 ONE = [jax.devices()[0]]  # threads, where devices of one program would be taken
@@ -96,6 +106,19 @@ def test_memories_train_in_combinations(collection, gradients):
     run(scheme(**DQN_PARTS, **chosen), steps=4)
 
 
+@pytest.mark.parametrize(
+    ("collection", "gradients"),
+    [
+        pytest.param("async", "central", marks=pytest.mark.slow),
+        pytest.param("sync", "sync", marks=pytest.mark.slow),
+        ("async", "async"),
+    ],
+)
+def test_actors_of_two_critics_train_in_combinations(collection, gradients):
+    chosen = {"collection": COLLECTIONS[collection], "gradients": GRADIENTS[gradients]}
+    run(scheme("Pendulum-v1", **SAC_PARTS, **chosen), steps=3)
+
+
 # --- what gradients are, and where they are applied ---
 
 
@@ -134,6 +157,57 @@ def test_centralised_and_decentralised_updates_lead_to_the_same_weights():
     jax.tree.map(np.testing.assert_array_equal, *ends)
 
 
+def test_errors_become_priorities_in_the_memory_that_the_rows_are_of():
+    parts = DQN_PARTS | {"storage": PrioritisedReplay(64)}
+    engine = engine_for(scheme(**parts, gradients=GRADIENTS["sync"]), 640, 0, 1)
+    crew, train = engine._crew, engine.train
+    storage, order = train.storage, (train.algorithm, engine._weights, 1)
+    crew.all("begin", *order)
+    drawn = []
+    for worker in crew._workers:
+        keys = jax.random.split(jax.random.fold_in(worker._key, 0))
+        batch = train.algorithm.draw(train.parts, worker._state, None, 0, keys[0])
+        _, _, error = train.algorithm.gradients(train.parts, engine._weights, batch, keys[1])
+        drawn.append((np.asarray(batch.index), np.asarray(error)))
+    crew.all("gradient", *order)
+    for worker, (index, error) in zip(crew._workers, drawn, strict=True):
+        priorities = np.asarray(worker._state.storage.tree[0])
+        wanted = (np.abs(error) + storage.epsilon) ** storage.alpha
+        np.testing.assert_allclose(priorities[index], wanted, rtol=1e-5)
+        others = np.setdiff1d(np.arange(16), index)
+        assert len(others) and (priorities[others] == 1).all()  # as they were added
+    engine.close()
+    assert not np.array_equal(drawn[0][1], drawn[1][1])
+
+
+def test_gradients_as_they_come_end_with_the_one_that_moved_the_policy_too_far():
+    algorithm = PPO(epochs=2, minibatches=2, target_kl=-1.0)  # which all have
+    chosen = scheme(algorithm=algorithm, gradients=GRADIENTS["async"])
+    with Learner(chosen, total_steps=32 * 100) as learner:
+        for number in range(1, 5):  # of eight each, four an unroll
+            assert learner.step()["steps"] == 32 * number
+            assert 2 * number <= learner._engine._gradient_steps <= 2 * number + 2
+        learner.update_algo_parameter("target_kl", 1e9)
+        learner.step()  # ends what was begun before
+        learner.step()
+        before = learner._engine._gradient_steps
+        learner.step()
+        assert learner._engine._gradient_steps == before + 8
+
+
+def test_the_learning_rate_falls_to_nothing_at_the_end_where_gradients_are_applied_as_they_come():
+    chosen = scheme(algorithm=A2C(anneal=True), gradients=GRADIENTS["async"])
+    moved = []
+    with Learner(chosen, total_steps=4 * 32) as learner:
+        for _ in range(5):
+            before = jax.device_get(learner._engine._weights.params)
+            learner.step()
+            after = learner._engine._weights.params
+            same = jax.tree.leaves(jax.tree.map(np.array_equal, before, after))
+            moved.append(not all(same))
+    assert moved == [True, True, True, True, False]  # the last one is beyond the end
+
+
 @pytest.mark.slow  # each device has programs of its own
 def test_workers_on_devices_of_their_own_train():
     two = jax.devices()[1:3]
@@ -154,6 +228,24 @@ def test_lags_count_the_updates_and_gradients_in_between():
     assert sum(gradients) + learner._engine._gradient_steps - min(
         as_of for _, as_of in learner._engine._pending.values()
     ) == pytest.approx(10)
+
+
+@pytest.mark.parametrize("gradients", ["central", "sync", "async"])
+def test_what_was_under_way_is_dropped_where_a_run_goes_back(gradients):
+    """Its weights would be of the future."""
+    chosen = scheme(
+        storage=VTrace(), collection=remote(2, sync=False), gradients=GRADIENTS[gradients]
+    )
+    with Learner(chosen, total_steps=10_000) as learner:
+        learner.step()
+        state = learner._engine.learner_state
+        for _ in range(4):
+            learner.step()
+        learner._engine.restored(state)
+        rows = [learner.step() for _ in range(4)]
+    assert rows[0]["collection_lag"] == 0
+    assert all(row["collection_lag"] >= 0 for row in rows)
+    assert all(row.get("gradient_lag", 0) >= 0 for row in rows)
 
 
 def test_ratios_are_those_of_the_weights_now_to_the_weights_that_acted(monkeypatch):
@@ -259,11 +351,11 @@ def left_over():
     threads = {t.name for t in threading.enumerate() if t.name.startswith("jaxenvs-worker")}
     memory = {name for name in os.listdir("/dev/shm") if f"{os.getpid()}" in name}
     # Processes of environments are children of one that stays, to make the next ones.
-    processes = {f"process {pid}" for child in _children("self") for pid in _children(child)}
+    processes = {f"process {pid}" for child in children("self") for pid in children(child)}
     return processes | threads | memory
 
 
-def _children(pid):
+def children(pid):
     try:
         tasks = os.listdir(f"/proc/{pid}/task")
     except OSError:
@@ -409,6 +501,10 @@ def test_parts_that_do_not_fit_are_refused_before_anything_runs():
             scheme(**DQN_PARTS | {"algorithm": DQN(batch_size=15)}, gradients=remote(2)),
             total_steps=100,
         )
+    whole = scheme(algorithm=A2C(minibatches=32), collection=remote(2))  # of 16 steps each
+    assert Plan(whole, 100, 0).train.algorithm.minibatches == 32
+    with pytest.raises(TrainingError, match="64 equal minibatches"):
+        Learner(scheme(algorithm=A2C(minibatches=64), collection=remote(2)), total_steps=100)
     for wrong in (0, True, 1.5):
         with pytest.raises(TrainingError, match="from 1 on"):
             remote(wrong)

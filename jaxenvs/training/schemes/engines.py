@@ -12,7 +12,7 @@ import numpy as np
 from jaxenvs.core import Environment
 from jaxenvs.training.algorithms.base import Algorithm, Behaviour
 from jaxenvs.training.anakin import Train
-from jaxenvs.training.collecting import episode_metrics
+from jaxenvs.training.collecting import episode_metrics, summarised
 from jaxenvs.training.schemes.crew import recruit
 from jaxenvs.training.schemes.scheme import Central, Remote, Scheme
 from jaxenvs.training.schemes.workers import (
@@ -132,6 +132,10 @@ class CentralGradients(Engine):
             "learning_share": (_now() - learning) / seconds,
         }
 
+    def restored(self, learner_state: LearnerState) -> None:
+        self._source.forget()
+        super().restored(learner_state)
+
     def close(self) -> None:
         self._source.close()
 
@@ -153,10 +157,10 @@ class RemoteGradients(Engine):
         news, losses, times = self._together() if self._is_synchronous else self._in_turn()
         state = self.learner_state
         self.learner_state = state.replace(updates=state.updates + 1)
-        steps = int(self.learner_state.updates) * self.train.parts.steps_per_update
         seconds = _now() - start
         shares = {f"{name}_share": spent / seconds for name, spent in times.items()}
-        return _episodes(news) | _means(losses) | shares | {"steps": float(steps)}
+        steps = float(self._updates * self.train.parts.steps_per_update)
+        return _episodes(news) | _means(losses) | shares | {"steps": steps}
 
     def _together(self) -> Any:
         """All workers compute each gradient with the same weights."""
@@ -215,7 +219,8 @@ class RemoteGradients(Engine):
         self._pending[future] = worker, self._gradient_steps
 
     def _apply(self, gradients: Any) -> None:
-        weights = apply_gradients(self.train, self._weights, gradients)
+        share = 1 if self._is_synchronous else self._crew.size
+        weights = apply_gradients(self.train, self._weights, gradients, share)
         self.learner_state = self.learner_state.replace(weights=weights)
 
     @property
@@ -234,6 +239,13 @@ class RemoteGradients(Engine):
         if self._is_synchronous:
             algorithm = algorithm.divided(self._crew.size)
         super().change(algorithm)
+
+    def restored(self, learner_state: LearnerState) -> None:
+        while self._pending:
+            future, _ = self._pending.popitem()
+            self._crew.result(future)
+        self._crew.all("forget")
+        super().restored(learner_state)
 
     def close(self) -> None:
         self._crew.close()
@@ -294,6 +306,9 @@ def _mean(trees: list[Any]) -> Any:
     return jax.tree.map(lambda *leaves: sum(leaves[1:], leaves[0]) / len(leaves), *trees)
 
 
+_summarised = jax.jit(summarised)
+
+
 def _means(losses: list[Any]) -> Metrics:
     return {name: float(value) for name, value in _mean(losses).items()} if losses else {}
 
@@ -302,14 +317,6 @@ def _episodes(news: list[dict[str, Any]]) -> Metrics:
     """What several unrolls brought, as one: means over episodes, and over lags."""
     if not news:
         return {"episode_count": 0.0, "episode_return": np.nan, "episode_length": np.nan}
-    counts = np.array([each["episode_count"] for each in news], float)
-    metrics = {"episode_count": float(counts.sum())}
-    for name in news[0]:
-        values = np.array([each[name] for each in news], float)
-        if name in ("episode_return", "episode_length"):
-            total = counts.sum()
-            finished = np.nansum(values * counts)
-            metrics[name] = float(finished / total) if total else float("nan")
-        elif name != "episode_count":
-            metrics[name] = float(values.mean())
-    return metrics
+    rows = {name: np.array([each[name] for each in news], np.float32) for name in news[0]}
+    metrics = _summarised({**rows, "steps": np.zeros(len(news), np.float32)})  # counted elsewhere
+    return {name: float(value) for name, value in metrics.items()}

@@ -80,16 +80,19 @@ class Plan:
         """
         scheme = self.scheme
         env = self._environment()
+        algorithm, learners = scheme.algorithm, scheme.gradients.n
+        if hasattr(algorithm, "minibatches"):  # cut from all collectors' pieces, checked below
+            algorithm = algorithm.replace(minibatches=1)
         train = make_train(
             env,
-            scheme.algorithm,
+            algorithm,
             actor=scheme.actor,
             storage=scheme.storage,
             num_envs=self._num_envs(env),
             unroll_length=scheme.unroll_length // self.pieces,
             total_steps=self.total_steps,
         )
-        algorithm, learners = train.algorithm, scheme.gradients.n
+        algorithm = scheme.algorithm
         if scheme.gradients.sync:
             algorithm = algorithm.divided(learners)
         rows = train.env.num_envs * self.pieces_per_update
@@ -151,8 +154,7 @@ class Plan:
             self.release(self.train)
 
     def _environment(self) -> Any:
-        env = self.scheme.env
-        return env() if callable(env) and not isinstance(env, Environment | VectorEnv) else env
+        return made(self.scheme.env)
 
     def _num_envs(self, env: Any) -> int | None:
         return self.scheme.num_envs or (None if isinstance(env, VectorEnv) else 16)
@@ -214,6 +216,9 @@ class Source(abc.ABC):
     @abc.abstractmethod
     def next(self, algorithm: Algorithm, behaviour: Behaviour) -> Unroll:
         """An unroll to learn from, all collectors side by side."""
+
+    def forget(self) -> None:  # noqa: B027
+        """Drops what is under way: it is of weights that are no more."""
 
     @abc.abstractmethod
     def close(self) -> None:
@@ -307,6 +312,11 @@ class Streamed(Source):
         self.waited += time.perf_counter() - start
         return self._joined([answer], answer.pieces, behaviour.updates)
 
+    def forget(self) -> None:
+        while self._pending:
+            future, _ = self._pending.popitem()
+            self._crew.result(future)
+
     def _send(self, worker: int, algorithm: Algorithm, behaviour: Behaviour) -> None:
         self._calls += 1
         call = "collect", algorithm, behaviour, self._calls
@@ -326,6 +336,7 @@ class Learns:
         self._state: Any = None
         self._work: Any = None
         self._step = self._begun = 0  # gradient steps on the unroll under way; unrolls so far
+        self._is_enough = False  # the others on this unroll are left out
         self._weights: Any = None  # of a decentralised update
 
     def begin(self, algorithm: Algorithm, weights: Weights, updates: int) -> dict[str, float]:
@@ -346,7 +357,7 @@ class Learns:
         self._state, self._work = _begin(
             self._train, state, storage, weights, unroll, key, self._cuts
         )
-        self._step, self._key = 0, key
+        self._step, self._key, self._is_enough = 0, key, False
         self._weights = weights
         return {**jax.device_get(_episodes(unroll)), "collection_lag": self._source.lag}
 
@@ -366,26 +377,39 @@ class Learns:
         state: Any = self._state
         key = jax.random.fold_in(self._key, self._step)
         storage, state = state.storage, state.replace(storage=())
-        gradients, losses, waits, self._state = _gradient(
+        gradients, losses, waits, is_enough, self._state = _gradient(
             self._train, state, storage, weights, self._work, self._step, key
         )
         self._step += 1
+        if algorithm.may_stop:
+            self._is_enough = bool(is_enough)
         return (None, None) if bool(waits) else (gradients, losses)
 
     def next_gradient(
         self, algorithm: Algorithm, weights: Weights, updates: int
     ) -> tuple[Any, Any, dict[str, Any]]:
-        """`gradient`, after `begin` where the last unroll is used up; and what that brought."""
+        """`gradient`, after `begin` where the last unroll is used up; and what that brought.
+
+        None, too, from the gradient on that was enough: they count as steps, and are left out.
+        """
         news: dict[str, Any] = {}
         number = self._train.algorithm.gradient_steps_per_update
         if self._state is None or self._step >= number:
             news = self.begin(algorithm, weights, updates)
+        if self._is_enough:
+            self._step += 1
+            return None, None, news
         return *self.gradient(algorithm, weights, updates), news
 
     def apply(self, gradients: Any) -> None:
         """Takes the gradient step that all of a decentralised update take."""
         if self._weights is not None:
             self._weights = apply_gradients(self._train, self._weights, gradients)
+
+    def forget(self) -> None:
+        """Begins anew with the next unroll, and an empty memory."""
+        self._source.forget()
+        self._state = self._work = self._weights = None
 
     def hurry(self, number: int) -> None:
         """There is nothing to end early."""
@@ -400,6 +424,11 @@ def side_by_side(unrolls: Sequence[Unroll]) -> Unroll:
     if len(unrolls) == 1:
         return unrolls[0]
     return _side_by_side(list(unrolls))
+
+
+def made(env: Any) -> Any:
+    """What a function makes that was given in place of an environment; else what was given."""
+    return env() if callable(env) and not isinstance(env, Environment | VectorEnv) else env
 
 
 def hosted(env: Any) -> HostEnv | None:
@@ -507,10 +536,12 @@ def _gradient(
     if error is not None:
         error = jnp.where(waits, jnp.nan, error)
     state = algorithm.settle(parts, state, batch, error)
-    return gradients, losses, waits, state.replace(weights=())
+    return gradients, losses, waits, algorithm.is_enough(losses), state.replace(weights=())
 
 
-@jax.jit
-def apply_gradients(train: Train, weights: Weights, gradients: Any) -> Weights:
-    """One gradient step."""
-    return train.algorithm.apply_gradients(train.parts, weights, gradients)
+@functools.partial(jax.jit, static_argnames="share")
+def apply_gradients(train: Train, weights: Weights, gradients: Any, share: int = 1) -> Weights:
+    """One gradient step, or one of `share` that are taken where others take one."""
+    parts = train.parts
+    parts = dataclasses.replace(parts, num_updates=parts.num_updates * share)  # schedules run so
+    return train.algorithm.apply_gradients(parts, weights, gradients)
