@@ -5,8 +5,9 @@
     python -m benchmarks.learning --ids bsuite/memory_len-v0 --seeds 10
     python -m benchmarks.learning --load benchmarks/results/NAME.json --plot auto
 
-All seeds of a task learn in one program, a `vmap` of the training. Then the greedy policy of each
-plays fresh episodes, with keys that training never saw, in the plain environment, also where a task
+All seeds of a task learn in one program, a `vmap` of the training; those in environments of other
+libraries one after the other, since these cannot be vmapped. Then the greedy policy of each plays
+fresh episodes, with keys that training never saw, in the plain environment, also where a task
 learns in another one.
 """
 
@@ -26,6 +27,7 @@ import numpy as np
 
 import jaxenvs
 from benchmarks import _common
+from jaxenvs.bridge.xla import HostEnv
 from jaxenvs.core import VectorEnv
 from jaxenvs.rollouts import Evaluation
 from jaxenvs.training import (
@@ -39,7 +41,6 @@ from jaxenvs.training import (
     ActorTwinQ,
     Algorithm,
     Hindsight,
-    LearnerState,
     PrioritisedReplay,
     QNetwork,
     Replay,
@@ -47,6 +48,8 @@ from jaxenvs.training import (
     Train,
     make_train,
 )
+from jaxenvs.training.anakin import ActorPolicy
+from jaxenvs.training.conv import Conv
 from jaxenvs.training.extractors import MLP
 from jaxenvs.wrappers import StickyAction
 
@@ -67,6 +70,10 @@ class Task:
     actor: Actor | None = None
     storage: Storage | None = None
     make: Callable[[str, int], VectorEnv] = jaxenvs.make_vec  # what to learn in, of id and N
+    is_hosted: bool = False  # the environment is another library's
+    plays: str | None = None  # id of the environment to play in afterwards, if it is not `id`
+    most_seeds: int | None = None  # of one that takes long
+    most_episodes: int | None = None  # of an evaluation that takes long
     at_most: bool = False  # the target is not to be passed: this way it cannot be learned
     score: str = "mean return"  # of an evaluation; or "success rate", see `scores`
 
@@ -109,6 +116,34 @@ class _Rescaled(nn.Module):
         return MLP((64, 64), "relu")((2 * x - (low + high)) / (high - low))
 
 
+def _small_pong(id: str, num_envs: int) -> VectorEnv:
+    """Pong by ale_py's own vector environment, in pictures of a quarter of the usual pixels."""
+    return jaxenvs.make_vec(
+        id,
+        num_envs,
+        backend="native",
+        img_height=42,
+        img_width=42,
+        repeat_action_probability=0.0,
+        episodic_life=False,
+    )
+
+
+class _TwoConvolutions(nn.Module):
+    """The network of the first DQN (V. Mnih et al., 2013), which is half that of `NatureCNN`."""
+
+    @nn.compact
+    def __call__(self, x: jax.Array) -> jax.Array:
+        x = x.astype(jnp.float32) / 255.0
+        orthogonal = nn.initializers.orthogonal(2**0.5)
+        for channels, size, stride in ((16, 8, 4), (32, 4, 2)):
+            convolution = Conv(
+                channels, (size, size), (stride, stride), padding="VALID", kernel_init=orthogonal
+            )
+            x = nn.relu(convolution(x))
+        return nn.relu(nn.Dense(256, kernel_init=orthogonal)(x.reshape((len(x), -1))))
+
+
 def _memory(name: str, memory: nn.RNNCellBase | None) -> Task:
     return Task(
         f"PPO {name} bsuite/memory_len-v0",
@@ -146,11 +181,13 @@ def _bits(name: str, storage: Storage, *, solves: bool) -> Task:
     )
 
 
+_CARTPOLE = PPO(learning_rate=7e-4, epochs=10, minibatches=8, clip_value=False)
+
 TASKS = (
     Task(
         "PPO CartPole-v1",
         "CartPole-v1",
-        PPO(learning_rate=7e-4, epochs=10, minibatches=8, clip_value=False),
+        _CARTPOLE,
         num_envs=32,
         unroll_length=64,
         total_steps=400_000,
@@ -270,6 +307,31 @@ TASKS = (
     _memory("feed-forward", None),
     _bits("hindsight", Hindsight(), solves=True),
     _bits("replay", Replay(), solves=False),
+    Task(
+        "PPO gymnasium/CartPole-v1",  # as PPO CartPole-v1 above
+        "gymnasium/CartPole-v1",
+        _CARTPOLE,
+        num_envs=32,
+        unroll_length=64,
+        total_steps=400_000,
+        target=475,
+        is_hosted=True,
+        plays="CartPole-v1",
+    ),
+    Task(
+        "PPO ALE/Pong-v5",
+        "ALE/Pong-v5",
+        PPO(learning_rate=1e-3, epochs=3, clip=0.1, clip_value=False),
+        num_envs=16,
+        unroll_length=64,
+        total_steps=600_000,
+        target=-16,
+        actor=ActorCritic(extractor=_TwoConvolutions(), shared=True),
+        make=_small_pong,
+        is_hosted=True,
+        most_seeds=1,
+        most_episodes=8,
+    ),
 )
 
 
@@ -313,21 +375,29 @@ def learn(task: Task, num_seeds: int, episodes: int, share: float = 1.0) -> dict
         share: of the task's steps; less than 1 is a quick look.
     """
     task = dataclasses.replace(task, total_steps=max(1, int(share * task.total_steps)))
+    num_seeds = min(num_seeds, task.most_seeds or num_seeds)
+    episodes = min(episodes, task.most_episodes or episodes)
     train = task.train()
-    env = jaxenvs.make_vec(task.id, episodes)
+    env = (jaxenvs.make_vec if task.plays else task.make)(task.plays or task.id, episodes)
 
-    def judge(learner_state: LearnerState, seed: jax.Array) -> Evaluation:
-        policy = train.policy(learner_state)
+    def learned(seed: jax.Array) -> tuple[ActorPolicy, dict[str, jax.Array]]:
+        result = train(jax.random.key(seed))
+        return train.policy(result.learner_state), result.metrics
+
+    def judge(policy: ActorPolicy, seed: jax.Array) -> Evaluation:
         carry = policy.initial_carry(episodes)
         return jaxenvs.evaluate(env, policy, 1, jax.random.key(seed), policy_carry=carry)
 
     seeds = jnp.arange(num_seeds)
     begin = time.perf_counter()
-    compiled = jax.jit(jax.vmap(lambda seed: train(jax.random.key(seed)))).lower(seeds).compile()
+    compiled = _for_each(learned, task.is_hosted, seeds)
     done = time.perf_counter()
-    result = jax.block_until_ready(compiled(seeds))
+    policies, metrics = jax.block_until_ready(compiled(seeds))
     run_seconds = time.perf_counter() - done
-    evaluation = jax.jit(jax.vmap(judge))(result.learner_state, EVALUATION + seeds)
+    evaluation = _for_each(judge, task.is_hosted, policies, seeds)(policies, EVALUATION + seeds)
+    for made in (train.env, env):
+        if isinstance(made, HostEnv):
+            made.close()
     return {
         "task": task.name,
         "id": task.id,
@@ -339,9 +409,27 @@ def learn(task: Task, num_seeds: int, episodes: int, share: float = 1.0) -> dict
         "scores": scores(task, evaluation),
         "compile_seconds": done - begin,
         "run_seconds": run_seconds,  # of all seeds together
-        "curve_steps": _numbers(result.metrics["steps"][0]),
-        "curves": [_numbers(row) for row in result.metrics["episode_return"]],
+        "curve_steps": _numbers(metrics["steps"][0]),
+        "curves": [_numbers(row) for row in metrics["episode_return"]],
     }
+
+
+def _for_each(function: Callable[..., Any], in_turn: bool, *batched: Any) -> Callable[..., Any]:
+    """`function`, compiled, for each row of its arguments: vmapped, or one after the other."""
+    if not in_turn:
+        return jax.jit(jax.vmap(function)).lower(*batched).compile()
+
+    def row(i: int, batched: Any) -> Any:
+        return jax.tree.map(lambda leaf: leaf[i], batched)
+
+    compiled = jax.jit(function).lower(*row(0, batched)).compile()
+
+    def all_of_them(*batched: Any) -> Any:
+        count = len(jax.tree.leaves(batched)[0])
+        made = [jax.block_until_ready(compiled(*row(i, batched))) for i in range(count)]
+        return jax.tree.map(lambda *leaves: jnp.stack(leaves), *made)
+
+    return all_of_them
 
 
 def scores(task: Task, evaluation: Evaluation) -> list[float]:
