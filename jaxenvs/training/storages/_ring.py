@@ -25,6 +25,11 @@ class Ring:
         length, num_envs = self.steps.reward.shape
         return length, num_envs
 
+    @property
+    def num_rows(self) -> int:
+        """Transitions that there is room for, L N."""
+        return self.steps.reward.size
+
 
 def empty(transition: Transition, capacity: int, *, beyond: int = 0) -> Ring:
     """Room for `capacity` transitions or a little more: L is a multiple of the unroll's length.

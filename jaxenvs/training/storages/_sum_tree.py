@@ -4,64 +4,100 @@ flashbax has a binary sum tree, which adds differences to all nodes above a leaf
 above are summed anew from those below, so that rounding does not add up over a training, a leaf
 set to 0 leaves nothing behind, and leaves named twice need no care; a node has many children, so
 that there are few levels, each of which is one operation on a batch.
+
+All levels lie in one array, leaves first, so that a loop can walk down. Written out level by
+level, XLA fuses each with all that are above it and computes those again.
 """
+
+import itertools
 
 import chex
 import jax
 import jax.numpy as jnp
+import numpy as np
 
 FANOUT = 8  # children of a node: the more, the fewer levels, and the more of each are read
+SHARED = 2  # levels to which one random number is enough
 
-Tree = tuple[jax.Array, ...]  # leaves first; float32[FANOUT * nodes of the next level] each
+Tree = jax.Array  # float32[FANOUT * blocks]; the children of one node are a block
 
 
 def empty(size: int) -> Tree:
     """A tree of `size` zeros."""
-    levels = []
-    while True:
-        nodes = -(-size // FANOUT)
-        levels.append(jnp.zeros(nodes * FANOUT, jnp.float32))
-        if nodes == 1:
-            return tuple(levels)
-        size = nodes
+    return jnp.zeros(FANOUT * sum(_blocks(size)), jnp.float32)
 
 
-def total(tree: Tree) -> jax.Array:
-    """float32[], the sum of all leaves."""
-    return tree[-1].sum()
+def levels(tree: Tree, size: int) -> list[jax.Array]:
+    """float32[FANOUT * blocks] each: the leaves, their sums, the sums of these ..."""
+    starts = np.cumsum(_blocks(size))[:-1] * FANOUT
+    return jnp.split(tree, starts)
 
 
-def with_leaves(tree: Tree, leaves: jax.Array, nodes: jax.Array) -> Tree:
-    """The tree over other leaves, which differ in blocks `nodes`, int32[K], alone."""
-    levels = [leaves]
-    for level in tree[1:]:
-        sums = levels[-1].reshape(-1, FANOUT).at[nodes].get(mode="promise_in_bounds").sum(axis=1)
-        levels.append(level.at[nodes].set(sums, mode="promise_in_bounds"))
-        nodes = nodes // FANOUT
-    return tuple(levels)
+def summed(tree: Tree, size: int, blocks: jax.Array) -> Tree:
+    """The tree with right sums, after leaves have changed in `blocks`, int32[K], alone."""
+    starts = _starts(size)
+    for start, above in itertools.pairwise(starts):
+        below = tree.reshape(-1, FANOUT).at[start + blocks].get(mode="promise_in_bounds")
+        at = above * FANOUT + blocks
+        tree = tree.at[at].set(below.sum(axis=1), mode="promise_in_bounds")
+        blocks = blocks // FANOUT
+    return tree
 
 
-def draw(tree: Tree, key: chex.PRNGKey, count: int) -> jax.Array:
-    """int32[count] leaves, each with a probability in proportion to it; with replacement.
+def draw(tree: Tree, size: int, key: chex.PRNGKey, count: int) -> tuple[jax.Array, jax.Array]:
+    """Draws leaves in proportion to their numbers, with replacement.
 
-    Each level takes a random number of its own: one for all would have too few bits to single out
-    one of millions of leaves with the right probability.
+    A random number decides on `SHARED` levels and another one on those below: one for all would
+    have too few bits to single out one of millions of leaves with the right probability.
+
+    Returns:
+        int32[count] leaves, and float32[count] the probability with which each was drawn.
     """
-    uniform = jax.random.uniform(key, (len(tree), count), jnp.float32)
-    node = jnp.zeros((count,), jnp.int32)
-    for level, fraction in zip(reversed(tree), uniform, strict=True):
-        blocks = level.reshape(-1, FANOUT).at[node].get(mode="promise_in_bounds")
-        node = node * FANOUT + _pick(blocks, fraction)
-    return node
+    starts = _starts(size)[::-1]
+    level = np.arange(len(starts))
+    uniform = jax.random.uniform(key, (-(-len(starts) // SHARED), count), jnp.float32)
+
+    def descend(carry: tuple[jax.Array, ...], inputs: tuple[jax.Array, ...]) -> tuple:
+        block, probability, left = carry
+        start, is_new, new = inputs
+        children = tree.reshape(-1, FANOUT).at[start + block].get(mode="promise_in_bounds")
+        child, share, left = _pick(children, jnp.where(is_new, new, left))
+        return (block * FANOUT + child, probability * share, left), None
+
+    first = jnp.zeros((count,), jnp.int32), jnp.ones((count,), jnp.float32), uniform[0]
+    inputs = jnp.asarray(starts), jnp.asarray(level % SHARED == 0), uniform[level // SHARED]
+    (leaf, probability, _), _ = jax.lax.scan(descend, first, inputs)
+    return leaf, probability
 
 
-def _pick(blocks: jax.Array, fraction: jax.Array) -> jax.Array:
-    """The child of each block in which the fraction of its sum falls; never one that is zero."""
+def _pick(blocks: jax.Array, fraction: jax.Array) -> tuple[jax.Array, jax.Array, jax.Array]:
+    """The child of each block in which the fraction of its sum falls; never one that is zero.
+
+    Besides, the child's share of the sum, and the fraction of the child that lies below.
+    """
     children = blocks.T
-    goal = fraction * sum(children[1:], children[0])
+    total = sum(children[1:], children[0])
+    goal = fraction * total
     chosen = jnp.zeros(goal.shape, jnp.int32)
-    before = jnp.zeros_like(goal)
+    before = below = value = jnp.zeros_like(goal)
     for number, child in enumerate(children):
-        chosen = jnp.where((child > 0) & (before <= goal), number, chosen)
+        reached = (child > 0) & (before <= goal)
+        chosen = jnp.where(reached, number, chosen)
+        value = jnp.where(reached, child, value)
+        below = jnp.where(reached, before, below)
         before += child
-    return chosen
+    return chosen, value / total, (goal - below) / value
+
+
+def _blocks(size: int) -> list[int]:
+    """How many blocks each level has, leaves first."""
+    counts = [-(-size // FANOUT)]
+    while counts[-1] > 1:
+        counts.append(-(-counts[-1] // FANOUT))
+    return counts
+
+
+def _starts(size: int) -> np.ndarray:
+    """int32[levels]: the first block of each level, leaves first."""
+    counts = _blocks(size)
+    return np.cumsum([0, *counts[:-1]], dtype=np.int32)

@@ -41,39 +41,35 @@ class PrioritisedReplay(ReplayStorage):
 
     def init(self, transition: Transition) -> PrioritisedState:
         ring = _ring.empty(transition, self.capacity, beyond=self.n_step - 1)
-        length, num_envs = ring.shape
-        largest = jnp.ones((), jnp.float32)
-        return PrioritisedState(ring=ring, tree=_sum_tree.empty(length * num_envs), largest=largest)
+        tree = _sum_tree.empty(ring.num_rows)
+        return PrioritisedState(ring=ring, tree=tree, largest=jnp.ones((), jnp.float32))
 
     def add(self, state: PrioritisedState, unroll: Transition) -> PrioritisedState:
         ring = _ring.push(state.ring, unroll)
         (length, num_envs), unroll_length = ring.shape, unroll.reward.shape[0]
         pending = self.n_step - 1  # older steps whose windows the unroll may complete
 
-        leaves = state.tree[0]
+        tree = state.tree
         fresh = jnp.full((unroll_length + pending, num_envs), state.largest)
         can_start = newest_can_start(ring, self.n_step)
         fresh = fresh.at[unroll_length:].set(jnp.where(can_start, state.largest, 0.0))
         start = state.ring.time % length * num_envs
-        leaves = jax.lax.dynamic_update_slice_in_dim(leaves, fresh[pending:].ravel(), start, 0)
+        tree = jax.lax.dynamic_update_slice_in_dim(tree, fresh[pending:].ravel(), start, 0)
 
         first = state.ring.time - pending
         if pending:
             time = first + jnp.arange(pending, dtype=jnp.int32)
             index = time[:, None] % length * num_envs + jnp.arange(num_envs, dtype=jnp.int32)[None]
-            known = leaves[index]  # which may have been drawn before, where an episode was over
+            known = tree[index]  # which may have been drawn before, where an episode was over
             new = jnp.where(known > 0, known, fresh[:pending])
-            leaves = leaves.at[index].set(jnp.where(time[:, None] >= 0, new, 0.0))
+            tree = tree.at[index].set(jnp.where(time[:, None] >= 0, new, 0.0))
 
-        nodes = leaves.shape[0] // _sum_tree.FANOUT
+        blocks = -(-ring.num_rows // _sum_tree.FANOUT)
         touched = -(-fresh.size // _sum_tree.FANOUT) + 2  # at both ends, and where the ring closes
-        first_node = first % length * num_envs // _sum_tree.FANOUT
-        at = (first_node + jnp.arange(min(touched, nodes), dtype=jnp.int32)) % nodes
-        return PrioritisedState(
-            ring=ring,
-            tree=_sum_tree.with_leaves(state.tree, leaves, at),
-            largest=state.largest,
-        )
+        first_block = first % length * num_envs // _sum_tree.FANOUT
+        at = (first_block + jnp.arange(min(touched, blocks), dtype=jnp.int32)) % blocks
+        tree = _sum_tree.summed(tree, ring.num_rows, at)
+        return PrioritisedState(ring=ring, tree=tree, largest=state.largest)
 
     def size(self, state: PrioritisedState) -> jax.Array:
         ring = state.ring
@@ -90,11 +86,11 @@ class PrioritisedReplay(ReplayStorage):
         gamma: chex.Numeric,
         progress: chex.Numeric,
     ) -> Sample:
-        index = _sum_tree.draw(state.tree, key, batch_size)
+        index, probability = _sum_tree.draw(state.tree, state.ring.num_rows, key, batch_size)
         num_envs = state.ring.shape[1]
         row, instance = index // num_envs, index % num_envs
         beta = self.beta + (self.final_beta - self.beta) * progress
-        probability = state.tree[0][index] / _sum_tree.total(state.tree)
+        beta = jnp.asarray(beta, jnp.float32)
         weight = (self.size(state).astype(jnp.float32) * probability) ** -beta
         weight = weight / weight.max()
         return n_step_returns(state.ring, row, instance, self.n_step, gamma=gamma, weight=weight)
@@ -107,14 +103,15 @@ class PrioritisedReplay(ReplayStorage):
         Where `index` names a row twice, one of the errors counts. Rows that cannot be drawn by
         now, since they were overwritten, are left alone, and rows whose error is NaN.
         """
-        leaves = state.tree[0]
-        known = leaves[index]
+        known = state.tree[index]
         error = jnp.asarray(error, jnp.float32)
-        priority = (jnp.abs(error) + self.epsilon) ** self.alpha
-        priority = jnp.where(jnp.isnan(error), known, priority)
+        epsilon, alpha = (jnp.asarray(x, jnp.float32) for x in (self.epsilon, self.alpha))
+        priority = (jnp.abs(error) + epsilon) ** alpha
         priority = jnp.where((known > 0) & ~jnp.isnan(error), priority, known)
-        tree = _sum_tree.with_leaves(
-            state.tree, leaves.at[index].set(priority), index // _sum_tree.FANOUT
+        tree = _sum_tree.summed(
+            state.tree.at[index].set(priority), state.ring.num_rows, index // _sum_tree.FANOUT
         )
-        largest = jnp.maximum(state.largest, priority.max())
+        # From the tree that there is now: `priority`, asked for again, might be computed after the
+        # change, for which XLA would keep a copy of the tree as it was.
+        largest = jnp.maximum(state.largest, tree[index].max())
         return PrioritisedState(ring=state.ring, tree=tree, largest=largest)

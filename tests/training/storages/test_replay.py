@@ -1,6 +1,9 @@
 """Transitions carry when and where they happened, so that every row can be told apart."""
 
 import functools
+import itertools
+import math
+import re
 
 import chex
 import jax
@@ -11,10 +14,11 @@ from scipy import stats
 
 from jaxenvs.errors import TrainingError
 from jaxenvs.training.storages import PrioritisedReplay, Replay
-from jaxenvs.training.storages._sum_tree import FANOUT
+from jaxenvs.training.storages._sum_tree import FANOUT, levels
 from jaxenvs.training.types import Transition
 
 NUM_ENVS, UNROLL, N_STEP, GAMMA = 3, 4, 3, 0.9
+KEY = jax.random.key(0)
 STORAGES = [Replay(capacity=50, n_step=N_STEP), PrioritisedReplay(capacity=50, n_step=N_STEP)]
 
 
@@ -130,7 +134,7 @@ def test_priorities_decide_how_often_rows_are_drawn_and_weights_make_up_for_it()
 
     @functools.partial(jax.jit, static_argnums=2)
     def sample_after(state, error, batch_size, progress):
-        state = storage.set_priorities(state, jnp.arange(48), error)
+        state = storage.set_priorities(state, jnp.arange(48, dtype=jnp.int32), error)
         return state, storage.sample(
             state, jax.random.key(2), batch_size, gamma=0.9, progress=progress
         )
@@ -151,7 +155,7 @@ def test_priorities_decide_how_often_rows_are_drawn_and_weights_make_up_for_it()
 
     # What is new is drawn as often as what was worst.
     unroll = jax.tree.map(lambda x: jnp.asarray(x[:UNROLL]), steps)
-    leaves = np.asarray(storage.add(state, unroll).tree[0])[:48]
+    leaves = np.asarray(storage.add(state, unroll).tree)[:48]
     priority[: UNROLL * NUM_ENVS] = priority.max()
     chex.assert_trees_all_close(leaves, priority, rtol=1e-6)
 
@@ -175,12 +179,47 @@ def test_the_tree_still_sums_exactly_after_many_changes():
 
     state = storage.init(jax.tree.map(lambda x: x[0], unrolls))
     state = train(state, unrolls, jax.random.key(0))
-    assert (np.asarray(state.tree[0]) > 0).sum() == storage.size(state)
-    for level, above in zip(state.tree, state.tree[1:], strict=False):
+    tree = [np.asarray(level) for level in levels(state.tree, state.ring.num_rows)]
+    assert [len(level) for level in tree] == [64, 8]
+    assert (tree[0] > 0).sum() == int(storage.size(state))
+    for level, above in itertools.pairwise(tree):
         sums = np.zeros(above.shape)
-        blocks = np.asarray(level).reshape(-1, FANOUT).sum(axis=1, dtype=np.float64)
+        blocks = level.reshape(-1, FANOUT).sum(axis=1, dtype=np.float64)
         sums[: len(blocks)] = blocks
-        chex.assert_trees_all_close(np.asarray(above, np.float64), sums, rtol=1e-6)
+        chex.assert_trees_all_close(above.astype(np.float64), sums, rtol=1e-6)
+
+
+@pytest.mark.parametrize("seeds", [0, 2])
+@pytest.mark.parametrize("storage_type", [Replay, PrioritisedReplay])
+def test_no_memory_is_copied_in_a_loop_that_adds_and_draws(storage_type, seeds):
+    storage = storage_type(capacity=3000, n_step=N_STEP)
+    unroll = jax.tree.map(lambda x: x[:UNROLL], stream(UNROLL))
+
+    def train(state, unrolls, keys):
+        def update(state, inputs):
+            unroll, key = inputs
+            state = storage.add(state, unroll)
+            sample = storage.sample(state, key, 8, gamma=0.9, progress=0.0)
+            error = sample.weight * (sample.reward + sample.discount)
+            return storage.set_priorities(state, sample.index, error), sample
+
+        return jax.lax.scan(update, state, (unrolls, keys))
+
+    state = jax.eval_shape(storage.init, unroll)
+    inputs = (
+        state,
+        *jax.eval_shape(
+            lambda x: (jax.tree.map(lambda x: jnp.stack([x] * 5), x), jax.random.split(KEY, 5)),
+            unroll,
+        ),
+    )
+    if seeds:
+        train = jax.vmap(train)
+        inputs = jax.tree.map(lambda x: jax.ShapeDtypeStruct((seeds, *x.shape), x.dtype), inputs)
+    text = jax.jit(train, donate_argnums=0).lower(*inputs).compile().as_text()
+    assert "dynamic-update-slice" in text
+    copied = re.findall(r"= \w+\[([\d,]+)\]\S* copy(?:-start)?\(", text)
+    assert max(math.prod(map(int, shape.split(","))) for shape in copied) < 3000
 
 
 def test_trainings_over_seeds_keep_and_draw_what_each_alone_would():
@@ -225,6 +264,6 @@ def test_memory_is_that_of_the_transitions_and_4_bytes_each_for_priorities():
         return sum(x.size * x.dtype.itemsize for x in jax.tree.leaves(state))
 
     assert held(Replay(capacity=120_000)) == 120_000 * per_step + 4
-    levels = 1 / (1 - 1 / FANOUT)
+    with_sums = 1 / (1 - 1 / FANOUT)
     extra = held(PrioritisedReplay(capacity=120_000)) - held(Replay(capacity=120_000))
-    assert extra == pytest.approx(120_000 * 4 * levels, rel=0.01)
+    assert extra == pytest.approx(120_000 * 4 * with_sums, rel=0.01)
