@@ -1,0 +1,256 @@
+"""Every scheme combination solves CartPole: who collects, who computes gradients, who applies them.
+
+    python -m benchmarks.schemes --output auto                   # workers are threads
+    python -m benchmarks.schemes --places ray --seeds 0          # they are actors, with Ray
+    python -m benchmarks.schemes --algorithms DQN --only async/async/centralised
+
+Each combination trains until the greedy policy has a mean return of 475 in a hundred episodes, in
+environments of their own that nothing is learned from, or until its steps are spent. The lags are
+means over the training: updates that the weights which collected were old, and gradient steps that
+those were old which a gradient is of.
+"""
+
+import argparse
+import dataclasses
+import importlib.util
+import itertools
+import sys
+import time
+from collections.abc import Sequence
+from typing import Any
+
+import jax
+import numpy as np
+
+from benchmarks import _common
+from jaxenvs.training import (
+    DQN,
+    GAE,
+    PPO,
+    Algorithm,
+    Learner,
+    PrioritisedReplay,
+    QNetwork,
+    Scheme,
+    Storage,
+    VTrace,
+    central,
+    remote,
+)
+
+ID, TARGET, EPISODES = "CartPole-v1", 475.0, 100
+EVALUATE_EVERY = 10_000  # environment steps
+WORKERS = 2  # that collect, for each that computes gradients; and that do so
+MODES = ("central", "sync", "async")
+ALGORITHMS = {"PPO": 400_000, "DQN": 80_000}  # and how many steps a training may take
+PLACES = ("threads", "devices", "ray")
+
+
+@dataclasses.dataclass(frozen=True)
+class Case:
+    """A combination, and where its workers are."""
+
+    algorithm: str
+    collection: str
+    gradients: str
+    update: str
+    place: str
+
+    @property
+    def name(self) -> str:
+        """As `--only` takes it."""
+        return f"{self.collection}/{self.gradients}/{self.update}"
+
+    def scheme(self) -> Scheme:
+        """The scheme, with the settings that this kind needs."""
+        algorithm, storage = self._parts()
+        # All that is learned from together is as much in each of them.
+        together = [mode for mode in (self.collection, self.gradients) if mode == "sync"]
+        return Scheme(
+            env=ID,
+            algorithm=algorithm,
+            actor=QNetwork(hidden_sizes=(64, 64)) if self.algorithm == "DQN" else None,
+            storage=storage,
+            num_envs=16 // WORKERS ** len(together),
+            unroll_length=16 if self.algorithm == "DQN" else 32,
+            collection=self._operation(self.collection),
+            gradients=self._operation(self.gradients),
+            update=self.update,  # pyright: ignore[reportArgumentType] one of `combinations`
+        )
+
+    def _parts(self) -> tuple[Algorithm, Storage]:
+        if self.algorithm == "DQN":
+            algorithm = DQN(
+                learning_rate=2e-3,
+                batch_size=256,
+                gradient_steps=32,
+                target_update_every=1,
+                tau=0.01,
+                exploration_fraction=0.3,
+            )
+            return algorithm, PrioritisedReplay(capacity=20_000, n_step=5)
+        storage = VTrace() if self.collection == "async" else GAE()
+        return PPO(learning_rate=1e-3, clip_value=False), storage
+
+    def _operation(self, mode: str) -> Any:
+        if mode == "central":
+            return central()
+        resources = {"threads": jax.devices()[:1], "devices": None, "ray": {"num_cpus": 0.1}}
+        return remote(WORKERS, sync=mode == "sync", resources=resources[self.place])
+
+
+def cases(algorithms: Sequence[str], places: Sequence[str], only: Sequence[str]) -> list[Case]:
+    """All combinations that `Scheme` accepts, each once for every place that makes a difference."""
+    return [
+        case
+        for algorithm, place, collection, gradients in itertools.product(
+            algorithms, places, MODES, MODES
+        )
+        for update in ("centralised", *(["decentralised"] if gradients == "sync" else []))
+        if (case := Case(algorithm, collection, gradients, update, place))
+        and (not only or case.name in only)
+        and _differs(case)
+    ]
+
+
+def _differs(case: Case) -> bool:
+    if case.place == "devices":  # one program over several; it knows one way to update
+        kind = (case.collection, case.gradients, case.update)
+        return kind == ("central", "sync", "decentralised")
+    return case.place == "threads" or {case.collection, case.gradients} != {"central"}
+
+
+def main(arguments: Sequence[str] | None = None) -> None:
+    """The command line; `--help` lists it."""
+    options = _parse(arguments)
+    _common.publish(options, lambda: measure(options, arguments), table, _no_plot)
+
+
+def measure(options: argparse.Namespace, arguments: Sequence[str] | None = None) -> dict[str, Any]:
+    """Trains all combinations that `options` ask for; returns the report for JSON."""
+    packages = ("flax", "optax", "distrax", "ray")
+    report = _common.new_report("schemes", arguments, packages, len(options.seeds))
+    report |= {"seeds": options.seeds, "target": TARGET, "measurements": []}
+    for case in cases(options.algorithms, options.places, options.only):
+        limit = max(1, int(options.share * ALGORITHMS[case.algorithm]))
+        runs = []
+        for seed in options.seeds:
+            runs.append(train(case, seed, limit))
+            if not options.quiet:
+                told = ", ".join(f"{name} {value:,.4g}" for name, value in runs[-1].items())
+                print(f"{case.algorithm} {case.place} {case.name}: {told}", file=sys.stderr)
+        runs = {name: [run[name] for run in runs] for name in runs[0]}
+        report["measurements"].append({**dataclasses.asdict(case), "limit": limit, **runs})
+    return report
+
+
+def train(case: Case, seed: int, limit: int) -> dict[str, float]:
+    """One training: its last return, steps, seconds, and mean lags (NaN where there are none).
+
+    `start_seconds` are those to the end of the first update and evaluation, with all compiling.
+    """
+    begin, mean = time.perf_counter(), -np.inf
+    lags: dict[str, list[float]] = {"collection_lag": [], "gradient_lag": []}
+    with Learner(case.scheme(), total_steps=limit, seed=seed) as learner:
+        metrics, evaluated = learner.step(), 0.0
+        float(learner.evaluate(EPISODES).mean)
+        start = time.perf_counter()
+        while mean < TARGET and not learner.done():
+            metrics = learner.step()
+            for name, values in lags.items():
+                values.append(metrics.get(name, np.nan))
+            if metrics["steps"] - evaluated >= EVALUATE_EVERY or learner.done():
+                evaluated, mean = metrics["steps"], float(learner.evaluate(EPISODES).mean)
+        return {
+            "return": mean,
+            "steps": metrics["steps"],
+            "seconds": time.perf_counter() - start,
+            "start_seconds": start - begin,
+            **{name: _mean(values) for name, values in lags.items()},
+        }
+
+
+def table(report: dict[str, Any]) -> str:
+    """The report as Markdown."""
+    work = f"greedy returns in {EPISODES} episodes; lags are means"
+    lines = [
+        _common.headline(report, work),
+        "",
+        "| algorithm | workers | collection | gradients | update | solved | return | steps "
+        "| seconds | seconds to start | collection lag | gradient lag |",
+        "|" + "---|" * 12,
+    ]
+    for entry in report["measurements"]:
+        solved = sum(mean >= report["target"] for mean in entry["return"])
+        operations = (entry[name] for name in ("collection", "gradients", "update"))
+        cells = [
+            *(entry["algorithm"], entry["place"], *operations),
+            f"{solved} of {len(entry['return'])}",
+            *(_quartiles(entry[name]) for name in ("return", "steps", "seconds", "start_seconds")),
+            *(_lag(entry[name]) for name in ("collection_lag", "gradient_lag")),
+        ]
+        lines.append(f"| {' | '.join(cells)} |")
+    return "\n".join(lines)
+
+
+def _quartiles(values: Sequence[float]) -> str:
+    low, middle, high = (f"{each:,.0f}" for each in _common.quartiles(values))
+    return middle if len(values) == 1 else f"{middle} [{low}, {high}]"
+
+
+def _lag(values: Sequence[float]) -> str:
+    mean = _mean(values)
+    return "" if np.isnan(mean) else f"{mean:.2f}"
+
+
+def _mean(values: Sequence[float]) -> float:
+    """NaN are left out; of nothing else it is NaN."""
+    known = [value for value in values if not np.isnan(value)]
+    return float(np.mean(known)) if known else float("nan")
+
+
+def _parse(arguments: Sequence[str] | None) -> argparse.Namespace:
+    def among(names: Sequence[str]) -> Any:
+        def choose(text: str) -> list[str]:
+            unknown = set(_common.words(text)) - set(names)
+            if unknown:
+                raise argparse.ArgumentTypeError(f"{sorted(unknown)}: choose {', '.join(names)}")
+            return _common.words(text)
+
+        return choose
+
+    names = [case.name for case in cases(["PPO"], ["threads"], [])]
+    parser = argparse.ArgumentParser(
+        prog="python -m benchmarks.schemes",
+        description=__doc__,
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+    )
+    add = parser.add_argument
+    algorithms = list(ALGORITHMS)
+    add("--algorithms", type=among(algorithms), default=algorithms, help=", ".join(algorithms))
+    add("--places", type=among(PLACES), default=_places(), help=", ".join(PLACES))
+    add("--only", type=among(names), default=[], help=f"comma-separated: {', '.join(names)}")
+    add("--seeds", type=_common.numbers, default=[0, 1, 2, 3, 4], help="default 0,1,2,3,4")
+    add("--share", type=float, default=1.0, help="of the steps; 0.01 shows whether it runs")
+    add("--output", help='JSON file; "auto" names it after machine and versions')
+    add("--load", help="show the results in this JSON file instead of measuring")
+    add("--quiet", action="store_true", help="no progress and no table")
+    parser.set_defaults(plot=None)
+    return parser.parse_args(arguments)
+
+
+def _places() -> list[str]:
+    there = {
+        "threads": True,
+        "devices": jax.local_device_count() >= WORKERS,
+        "ray": importlib.util.find_spec("ray") is not None,
+    }
+    return [place for place in PLACES if there[place]]
+
+
+def _no_plot(*_: Any) -> None:
+    raise SystemExit("there is no plot of this")
+
+
+if __name__ == "__main__":
+    main()
