@@ -185,6 +185,9 @@ class Learner:
     def restore(self, path: str | Path | None = None) -> None:
         """Goes on from a checkpoint at `path`, or from the latest one in `log_dir`.
 
+        What workers have under way is waited for and dropped: it is of other weights. The memories
+        of those that compute gradients begin empty.
+
         Raises:
             TrainingError: there is none, or it is of another training.
         """

@@ -13,6 +13,7 @@ import jaxenvs
 from jaxenvs.errors import MissingExtraError
 from jaxenvs.training import A2C, ActorCritic, Learner, Rollout, Scheme, VTrace, remote
 from tests.bridge.test_ray import NODE, QUICK
+from tests.training.test_schemes import children, pool
 
 # Most of a test is that Ray starts processes, which import JAX and compile.
 pytestmark = pytest.mark.slow
@@ -48,6 +49,20 @@ def where(crew):
         return ray.get_runtime_context().get_node_id(), os.getpid()
 
     return ray.get([actor.__ray_call__.remote(ask) for actor in crew._actors])
+
+
+def descendants(process):
+    for child in children(process):
+        yield child
+        yield from descendants(child)
+
+
+def gone(processes):
+    """Waits a little for processes to be gone."""
+    end = time.monotonic() + 10
+    while any(os.path.exists(f"/proc/{process}") for process in processes):
+        assert time.monotonic() < end
+        time.sleep(0.05)
 
 
 def go_on_until(learner, condition, seconds=120):
@@ -91,10 +106,7 @@ def test_collection_goes_on_when_a_worker_and_a_node_are_killed(cluster):
         processes = [process for _, process in where(crew)]
     moved = jax.tree.map(lambda x, y: not np.array_equal(x, y), first, last)
     assert any(jax.tree.leaves(moved))
-    end = time.monotonic() + 10
-    while any(os.path.exists(f"/proc/{process}") for process in processes):
-        assert time.monotonic() < end
-        time.sleep(0.05)
+    gone(processes)
 
 
 def test_synchronous_gradients_go_on_when_a_worker_is_killed(cluster):
@@ -137,6 +149,49 @@ def test_what_an_actor_raises_is_raised_by_the_step(cluster):
         pytest.raises(ray.exceptions.RayError, match=r"(?s)in make.*a deliberate failure"),
     ):
         learner.step()
+
+
+def test_hosted_environments_train_in_actors_and_end_with_them(cluster):
+    chosen = scheme(
+        env="gymnasium/CartPole-v1", collection=remote(2, sync=False, resources=CPU),
+        storage=VTrace(),
+    )  # fmt: skip
+    with Learner(chosen, total_steps=10**6) as learner:
+        go_on_until(learner, lambda: learner._steps >= 8)
+        actors = [process for _, process in where(learner._engine._source._crew)]
+        processes = [*actors, *(each for actor in actors for each in descendants(actor))]
+        assert learner.evaluate(2).mean > 0
+    assert len(processes) > len(actors)
+    gone(processes)
+
+
+def test_an_actor_that_is_slow_is_not_waited_for(cluster, tmp_path):
+    driver = os.getpid()
+
+    def make():
+        is_slow = os.getpid() != driver
+        if is_slow:
+            try:
+                os.close(os.open(tmp_path / "first", os.O_CREAT | os.O_EXCL))
+            except FileExistsError:
+                is_slow = False
+        return pool(0.5 if is_slow else 0.0)
+
+    chosen = scheme(
+        env=make,
+        num_envs=None,
+        collection=remote(3, resources={"num_cpus": 0.5}),
+        fraction_workers=0.6,
+        fraction_samples=0.25,
+    )
+    with Learner(chosen, total_steps=1000) as learner:
+        learner.step()
+        begin = time.monotonic()
+        rows = [learner.step() for _ in range(3)]
+        seconds = time.monotonic() - begin
+    # Two whole unrolls of four steps, and a single step of the third: half a second, not two.
+    assert [row["steps"] for row in rows] == [18, 27, 36]
+    assert 1.4 < seconds < 5
 
 
 def test_without_ray_the_extra_is_named(monkeypatch):

@@ -43,8 +43,8 @@ def remote(n: int, *, sync: bool = True, resources: Resources = None) -> Remote:
 
     Without `sync`, collectors act with weights that are about `n` updates old. `VTrace` corrects
     for that and PPO's ratio for most of it; memories do not mind. A2C and VPG with `GAE` or
-    `Rollout` are accepted and corrected by nothing, so keep `n` small there. Gradients that are
-    applied as they come pay no heed to `target_kl`.
+    `Rollout` are accepted and corrected by nothing, so keep `n` small there. Of gradients that are
+    applied as they come, `target_kl` ends those on the unroll of the worker that saw it passed.
 
     Where several collectors share a memory and are not all waited for, or may be restarted, it cuts
     returns of several steps and hindsight's goals at the end of each unroll: make `unroll_length`
