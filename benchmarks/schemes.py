@@ -42,7 +42,7 @@ ID, TARGET, EPISODES = "CartPole-v1", 475.0, 100
 EVALUATE_EVERY = 10_000  # environment steps
 WORKERS = 2  # that collect, for each that computes gradients; and that do so
 MODES = ("central", "sync", "async")
-ALGORITHMS = {"PPO": 400_000, "DQN": 80_000}  # and how many steps a training may take
+ALGORITHMS = {"PPO": 400_000, "DQN": 120_000}  # and how many steps a training may take
 PLACES = ("threads", "devices", "ray")
 
 
@@ -86,7 +86,7 @@ class Case:
                 gradient_steps=32,
                 target_update_every=1,
                 tau=0.01,
-                exploration_fraction=0.3,
+                exploration_fraction=0.2,
             )
             return algorithm, PrioritisedReplay(capacity=20_000, n_step=5)
         storage = VTrace() if self.collection == "async" else GAE()
