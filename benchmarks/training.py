@@ -78,60 +78,38 @@ def programs(case: str, options: argparse.Namespace) -> dict[str, tuple[Any, Cal
     from jaxenvs.training import DQN, PPO, SAC, ActorTwinQ, QNetwork, Replay, make_train
 
     if case == "dqn-cartpole":
-        ours = make_train(
-            "CartPole-v1",
-            DQN(
-                learning_rate=1e-3,
-                batch_size=100,
-                gradient_steps=1,
-                learning_starts=1_000,
-                exploration_fraction=0.5,
-                target_update_every=20,
-                max_gradient_norm=10.0,
-            ),
-            actor=QNetwork(hidden_sizes=(64, 64), activation="silu"),
-            storage=Replay(10_000),
-            unroll_length=1,
-            num_envs=10,
-            total_steps=100_000,
-            report_every=100,
-        )
-        theirs = peers.rejax_train(
-            "DQN",
-            "CartPole-v1",
-            100_000,
-            num_envs=10,
+        dqn = DQN(
             learning_rate=1e-3,
             batch_size=100,
-            buffer_size=10_000,
-            fill_buffer=1_000,
-            target_update_freq=200,
-            max_grad_norm=10.0,
+            learning_starts=1_000,
+            exploration_fraction=0.5,
+            target_update_every=20,  # gradient steps, one for 10 environment steps
+            max_gradient_norm=10.0,
         )
-        return {"jaxenvs": (ours, jax.random.key), "rejax": (theirs, jax.random.PRNGKey)}
+        return _beside_rejax(
+            "CartPole-v1",
+            dqn,
+            actor=QNetwork(hidden_sizes=(64, 64), activation="silu"),
+            storage=Replay(10_000),
+            num_envs=10,
+            total_steps=100_000,
+            theirs={
+                "target_update_freq": 200,  # environment steps
+                "exploration_fraction": dqn.exploration_fraction,
+                "max_grad_norm": dqn.max_gradient_norm,
+            },
+        )
     if case == "sac-pendulum":
-        ours = make_train(
+        sac = SAC(learning_rate=1e-3, batch_size=256, learning_starts=1_000)
+        return _beside_rejax(
             "Pendulum-v1",
-            SAC(learning_rate=1e-3, batch_size=256, learning_starts=1_000),
+            sac,
             actor=ActorTwinQ(hidden_sizes=(64, 64)),
             storage=Replay(50_000),
             num_envs=1,
-            unroll_length=1,
             total_steps=6_000,
-            report_every=200,
+            theirs={"polyak": 1 - sac.tau},
         )
-        theirs = peers.rejax_train(
-            "SAC",
-            "Pendulum-v1",
-            6_000,
-            num_envs=1,
-            learning_rate=1e-3,
-            batch_size=256,
-            buffer_size=50_000,
-            fill_buffer=1_000,
-            polyak=0.995,
-        )
-        return {"jaxenvs": (ours, jax.random.key), "rejax": (theirs, jax.random.PRNGKey)}
 
     size, _, seeds = case.removesuffix("seeds").partition("-")[2].partition("-")
     num_envs, unroll_length = SIZES[f"ppo-{size}"]
@@ -165,6 +143,52 @@ def programs(case: str, options: argparse.Namespace) -> dict[str, tuple[Any, Cal
         return lambda repeat: jnp.stack([make(number * repeat + i) for i in range(number)])
 
     return {name: (jax.vmap(train), keys(make)) for name, (train, make) in made.items()}
+
+
+def _beside_rejax(
+    id: str,
+    algorithm: Any,
+    *,
+    actor: Any,
+    storage: Any,
+    num_envs: int,
+    total_steps: int,
+    theirs: dict[str, Any],
+) -> dict[str, tuple[Any, Callable[[int], Any]]]:
+    """An off-policy algorithm and rejax's of that name: one gradient step for each vector step.
+
+    The same networks, batches, memory and warm-up. What differs is how rejax is made: it draws
+    without putting back, for which it orders the whole memory each time; a time limit is a
+    termination; gradients are clipped number by number; SAC acts by its policy while it warms up,
+    and its critics learn from a policy that has just moved.
+    """
+    import jax
+
+    from jaxenvs.training import make_train
+
+    train = make_train(
+        id,
+        algorithm,
+        actor=actor,
+        storage=storage,
+        num_envs=num_envs,
+        unroll_length=1,
+        total_steps=total_steps,
+        report_every=100,
+    )
+    rejax = peers.rejax_train(
+        type(algorithm).__name__,
+        id,
+        total_steps,
+        num_envs=num_envs,
+        learning_rate=algorithm.learning_rate,
+        gamma=algorithm.gamma,
+        batch_size=algorithm.batch_size,
+        buffer_size=storage.capacity,
+        fill_buffer=algorithm.learning_starts,
+        **theirs,
+    )
+    return {"jaxenvs": (train, jax.random.key), "rejax": (rejax, jax.random.PRNGKey)}
 
 
 def table(report: dict[str, Any]) -> str:
@@ -206,6 +230,7 @@ def plot(report: dict[str, Any], path: Path) -> None:
 
     matplotlib.use("agg")
     import matplotlib.pyplot as plt
+    from matplotlib.patches import Rectangle
 
     names = list(dict.fromkeys(entry["contestant"] for entry in report["measurements"]))
     cases = list(dict.fromkeys(entry["case"] for entry in report["measurements"]))
@@ -218,7 +243,7 @@ def plot(report: dict[str, Any], path: Path) -> None:
         axis.bar(x, middle, 0.75 / len(names), color=f"C{rank}", yerr=error, capsize=2)
     axis.set_xticks(range(len(cases)), cases, rotation=20, ha="right")
     axis.set_ylabel("seconds")
-    handles = [plt.Rectangle((0, 0), 1, 1, color=f"C{i}") for i in range(len(names))]
+    handles = [Rectangle((0, 0), 1, 1, color=f"C{i}") for i in range(len(names))]
     axis.legend(handles, names)
     figure.savefig(path, dpi=150)
     plt.close(figure)
