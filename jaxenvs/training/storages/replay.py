@@ -20,9 +20,12 @@ class Replay(ReplayStorage):
     step that ended an episode. Steps whose window is not there yet cannot be drawn, unless their
     episode is over before.
 
-    Memory is that of the transitions, each with both its observations. On one device the arrays
-    are [L, N, ...]; L is rounded up so that unrolls fit. Nothing is copied but what is added or
-    drawn, however large `capacity` is. Steps of one instance are counted in int32.
+    Memory is that of the transitions, each with both its observations: twice that of the images,
+    where these are large, so 56 KB a transition of 84x84x4. Most next observations are also the
+    next row's, but not those that ended an episode, and of these there may be any number: room for
+    fewer would lose some, and what they are worth with them. On one device the arrays are
+    [L, N, ...]; L is rounded up so that unrolls fit. Nothing is copied but what is added or drawn,
+    however large `capacity` is. Steps of one instance are counted in int32.
 
     Of an empty storage a sample is all zeros: look at `size` first.
 
