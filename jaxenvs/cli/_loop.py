@@ -14,7 +14,16 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from jaxenvs.training import ActorPolicy, Learner, LearnerState, Scheme, Train, restore, save
+from jaxenvs.training import (
+    ActorPolicy,
+    Learner,
+    LearnerState,
+    Scheme,
+    ShardedTrain,
+    Train,
+    restore,
+    save,
+)
 from jaxenvs.training.algorithms.base import Behaviour
 from jaxenvs.training.collecting import summarised
 from jaxenvs.training.schemes.workers import hosted
@@ -226,7 +235,8 @@ class WithWorkers(Loop):
 
     @property
     def env(self) -> Any:
-        return self._engine.train.env
+        train = self._engine.train
+        return (train.train if isinstance(train, ShardedTrain) else train).env
 
     def advance(self) -> dict[str, np.ndarray]:
         started, before = time.perf_counter(), self.updates

@@ -52,7 +52,8 @@ class Run:
 
     def write_policy(self, behaviour: Behaviour, which: str = "latest") -> None:
         """Writes what it takes to act, beside what is there as the other of `POLICIES`."""
-        save(self.folder / POLICIES[which], behaviour)
+        on_host = jax.device_get(behaviour)  # so that it is read on whatever devices there are
+        save(self.folder / POLICIES[which], on_host)
 
     def read_policy(self, train: Train, which: str = "latest") -> ActorPolicy:
         """The greedy policy of this run.
