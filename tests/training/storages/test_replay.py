@@ -200,7 +200,7 @@ def test_no_memory_is_copied_in_a_loop_that_adds_and_draws(storage_type, seeds):
             unroll, key = inputs
             state = storage.add(state, unroll)
             sample = storage.sample(state, key, 8, gamma=0.9, progress=0.0)
-            error = sample.weight * (sample.reward + sample.discount)
+            error = sample.reward + sample.discount  # what else was drawn is read when it likes
             return storage.set_priorities(state, sample.index, error), sample
 
         return jax.lax.scan(update, state, (unrolls, keys))
