@@ -171,7 +171,7 @@ def test_errors_become_priorities_in_the_memory_that_the_rows_are_of():
         drawn.append((np.asarray(batch.index), np.asarray(error)))
     crew.all("gradient", *order)
     for worker, (index, error) in zip(crew._workers, drawn, strict=True):
-        priorities = np.asarray(worker._state.storage.tree[0])
+        priorities = np.asarray(worker._state.storage.tree)  # leaves come first
         wanted = (np.abs(error) + storage.epsilon) ** storage.alpha
         np.testing.assert_allclose(priorities[index], wanted, rtol=1e-5)
         others = np.setdiff1d(np.arange(16), index)
