@@ -85,7 +85,9 @@ def restore(path: str | Path, like: T) -> T:
 
 
 def _abstract(leaf: Any) -> jax.ShapeDtypeStruct:
-    sharding = leaf.sharding if isinstance(leaf, jax.Array) else None
+    sharding = getattr(leaf, "sharding", None)
+    if sharding is None:  # else orbax puts it where it was, on devices that may not be there
+        sharding = jax.sharding.SingleDeviceSharding(jax.local_devices()[0])
     return jax.ShapeDtypeStruct(leaf.shape, leaf.dtype, sharding=sharding)
 
 
