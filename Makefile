@@ -24,7 +24,7 @@ help:
 	@echo 'make bench      measure rollouts beside gymnax'
 	@echo 'make bench-gym  measure the NumPy interface beside EnvPool and Gymnasium'
 	@echo 'make bench-host measure pools of non-JAX environments beside their peers'
-	@echo 'make bench-training measure whole trainings beside PureJaxRL and rejax'
+	@echo 'make bench-training measure whole trainings beside PureJaxRL, rejax, Stable-Baselines3'
 	@echo 'make clean      remove environments, caches and outputs'
 
 # One environment an interpreter; what is installed changes only with pyproject.toml.
@@ -83,6 +83,8 @@ bench-host: $(VENV)/.with-bench
 
 bench-training: $(VENV)/.with-bench
 	$(BIN)/python -m benchmarks.training
+	$(BIN)/python -m benchmarks.time_to_solve
+	$(BIN)/python -m benchmarks.scaling
 
 clean:
 	rm -rf .venv-* .cache .pytest_cache .ruff_cache .hypothesis .import_linter_cache site dist demo

@@ -29,29 +29,11 @@ import jaxenvs
 from benchmarks import _common
 from jaxenvs.bridge.xla import HostEnv
 from jaxenvs.core import VectorEnv
+from jaxenvs.factory import is_hosted
 from jaxenvs.rollouts import Evaluation
-from jaxenvs.training import (
-    A2C,
-    DQN,
-    PPO,
-    SAC,
-    TD3,
-    Actor,
-    ActorCritic,
-    ActorTwinQ,
-    Algorithm,
-    Hindsight,
-    PrioritisedReplay,
-    QNetwork,
-    Replay,
-    Storage,
-    Train,
-    make_train,
-)
-from jaxenvs.training.anakin import ActorPolicy
+from jaxenvs.training import Actor, ActorCritic, ActorPolicy, Train
+from jaxenvs.training.config import Config, config_for
 from jaxenvs.training.conv import Conv
-from jaxenvs.training.extractors import MLP
-from jaxenvs.wrappers import StickyAction
 
 EVALUATION = 1_000_003  # seed of the first evaluation; trainings have 0, 1, ...
 
@@ -61,59 +43,37 @@ class Task:
     """One training, and what is expected of it."""
 
     name: str
-    id: str
-    algorithm: Algorithm
-    num_envs: int
-    unroll_length: int
-    total_steps: int
+    config: Config  # the one that `jaxenvs train` takes, unless a task is about another
     target: float  # of the median over seeds
-    actor: Actor | None = None
-    storage: Storage | None = None
-    make: Callable[[str, int], VectorEnv] = jaxenvs.make_vec  # what to learn in, of id and N
-    is_hosted: bool = False  # the environment is another library's
-    plays: str | None = None  # id of the environment to play in afterwards, if it is not `id`
-    most_seeds: int | None = None  # of one that takes long
-    most_episodes: int | None = None  # of an evaluation that takes long
     at_most: bool = False  # the target is not to be passed: this way it cannot be learned
     score: str = "mean return"  # of an evaluation; or "success rate", see `scores`
+    actor: Actor | None = None  # in place of the configuration's
+    make: Callable[[str, int], VectorEnv] | None = None  # likewise what to learn and play in
+    plays: Config | None = None  # whose environment to play in afterwards, if it is another
+    most_seeds: int | None = None  # of one that takes long
+    most_episodes: int | None = None  # of an evaluation that takes long
+
+    @property
+    def is_hosted(self) -> bool:
+        """Whether the environment is another library's."""
+        return is_hosted(self.config.id)
 
     def train(self, reports: int = 50) -> Train:
         """The training, which reports about so often."""
-        updates = self.total_steps // (self.num_envs * self.unroll_length)
-        return make_train(
-            self.make(self.id, self.num_envs),
-            self.algorithm,
-            actor=self.actor,
-            storage=self.storage,
-            unroll_length=self.unroll_length,
-            total_steps=self.total_steps,
-            report_every=max(1, updates // reports),
-        )
+        config = self.config
+        updates = config.total_steps // (config.num_envs * config.unroll_length)
+        parts: dict[str, Any] = {"report_every": max(1, updates // reports)}
+        if self.actor is not None:
+            parts["actor"] = self.actor
+        if self.make is not None:
+            parts["env"] = self.make(config.id, config.num_envs)
+        return config.make_train(**parts)
 
-
-def _half_stuck(id: str, num_envs: int) -> VectorEnv:
-    """In half of the instances the last action is now and then repeated for a while.
-
-    That is noise which swings a car: what is drawn anew in each step averages out before the car
-    has moved, and the goal is never seen. (Generalised state-dependent exploration, with which
-    Stable-Baselines3's zoo learns the continuous task, is the same idea.) In the other half,
-    where actions are what the policy chose, it learns what they do.
-    """
-    probability = 0.1 * (jnp.arange(num_envs) < num_envs // 2)
-    env = StickyAction(jaxenvs.make(id), probability, (5, 20))
-    return jaxenvs.vectorize(env, num_envs, batched=("repeat_action_probability",))
-
-
-class _Rescaled(nn.Module):
-    """An MLP behind observations that are mapped to [-1, 1]: MountainCar's speeds are tiny."""
-
-    low: Sequence[float]
-    high: Sequence[float]
-
-    @nn.compact
-    def __call__(self, x: jax.Array) -> jax.Array:
-        low, high = np.array([[self.low], [self.high]], np.float32)
-        return MLP((64, 64), "relu")((2 * x - (low + high)) / (high - low))
+    def play(self, num_envs: int) -> VectorEnv:
+        """The plain environment, to see in what was learned."""
+        if self.make is not None:
+            return self.make(self.config.id, num_envs)
+        return (self.plays or self.config).make_env(num_envs, training=False)
 
 
 def _small_pong(id: str, num_envs: int) -> VectorEnv:
@@ -130,7 +90,7 @@ def _small_pong(id: str, num_envs: int) -> VectorEnv:
 
 
 class _TwoConvolutions(nn.Module):
-    """The network of the first DQN (V. Mnih et al., 2013), which is half that of `NatureCNN`."""
+    """The network of the first DQN (V. Mnih et al., 2013), about half of `NatureCNN`."""
 
     @nn.compact
     def __call__(self, x: jax.Array) -> jax.Array:
@@ -144,191 +104,63 @@ class _TwoConvolutions(nn.Module):
         return nn.relu(nn.Dense(256, kernel_init=orthogonal)(x.reshape((len(x), -1))))
 
 
-def _memory(name: str, memory: nn.RNNCellBase | None) -> Task:
+def _tuned(algorithm: str, id: str, target: float, what: str = "") -> Task:
+    return Task(f"{algorithm} {what}{id}", config_for(algorithm, id), target)
+
+
+def _memory(name: str, **memory: Any) -> Task:
+    tuned = config_for("PPO", "bsuite/memory_len-v0")
+    actor = {"hidden_sizes": [32], "shared": True, **memory}
     return Task(
-        f"PPO {name} bsuite/memory_len-v0",
-        "bsuite/memory_len-v0",
-        PPO(learning_rate=1e-3),
-        num_envs=64,
-        unroll_length=32,
-        total_steps=300_000,
-        target=0.3 if memory is None else 0.9,
-        at_most=memory is None,
-        actor=ActorCritic(hidden_sizes=(32,), memory=memory, shared=True),
+        f"PPO {name} {tuned.id}",
+        tuned.replace(actor=actor),
+        target=0.9 if memory else 0.3,
+        at_most=not memory,
     )
 
 
-def _bits(name: str, storage: Storage, *, solves: bool) -> Task:
+def _bits(name: str, storage: str, *, solves: bool) -> Task:
+    tuned = config_for("DQN", "BitFlipping-v0")
     return Task(
-        f"DQN {name} BitFlipping-v0",
-        "BitFlipping-v0",
-        DQN(
-            learning_rate=1e-3,
-            gamma=0.98,
-            batch_size=128,
-            gradient_steps=16,
-            target_update_every=100,
-            exploration_fraction=0.5,
-        ),
-        num_envs=16,
-        unroll_length=15,
-        total_steps=150_000,
+        f"DQN {name} {tuned.id}",
+        tuned.replace(storage={"type": storage}),
         target=0.9 if solves else 0.1,
         at_most=not solves,
-        actor=QNetwork(hidden_sizes=(256,)),
-        storage=storage,
         score="success rate",
     )
 
 
-_CARTPOLE = PPO(learning_rate=7e-4, epochs=10, minibatches=8, clip_value=False)
-
 TASKS = (
-    Task(
-        "PPO CartPole-v1",
-        "CartPole-v1",
-        _CARTPOLE,
-        num_envs=32,
-        unroll_length=64,
-        total_steps=400_000,
-        target=475,
-    ),
-    Task(
-        "A2C CartPole-v1",
-        "CartPole-v1",
-        A2C(learning_rate=2e-3, gae_lambda=0.95, entropy_coefficient=0.0, anneal=True),
-        num_envs=32,
-        unroll_length=16,
-        total_steps=1_000_000,
-        target=475,
-    ),
-    Task(
-        "DQN CartPole-v1",
-        "CartPole-v1",
-        DQN(
-            learning_rate=1e-3,
-            batch_size=128,
-            gradient_steps=8,
-            target_update_every=200,
-            exploration_fraction=0.3,
-        ),
-        num_envs=16,
-        unroll_length=2,
-        total_steps=80_000,
-        target=475,
-        actor=QNetwork(hidden_sizes=(64, 64)),
-        storage=PrioritisedReplay(n_step=5),
-    ),
-    Task(
-        "PPO Acrobot-v1",
-        "Acrobot-v1",
-        PPO(
-            learning_rate=1e-3,
-            gae_lambda=0.94,
-            entropy_coefficient=0.0,
-            clip_value=False,
-            normalise_observations=True,
-            normalise_rewards=True,
-        ),
-        num_envs=16,
-        unroll_length=128,
-        total_steps=300_000,
-        target=-100,
-    ),
-    Task(
-        "DQN MountainCar-v0",
-        "MountainCar-v0",
-        DQN(
-            learning_rate=1e-3,
-            batch_size=128,
-            gradient_steps=16,
-            target_update_every=200,
-        ),
-        num_envs=16,
-        unroll_length=8,
-        total_steps=250_000,
-        target=-130,
-        actor=QNetwork(extractor=_Rescaled((-1.2, -0.07), (0.6, 0.07))),
-        storage=PrioritisedReplay(n_step=5),
-        make=_half_stuck,
-    ),
-    Task(
-        "SAC MountainCarContinuous-v0",
-        "MountainCarContinuous-v0",
-        SAC(
-            learning_rate=1e-3,
-            gamma=0.999,
-            tau=0.01,
-            initial_temperature=0.1,
-            target_entropy=-4.0,
-            learning_starts=8_000,
-            batch_size=128,
-            gradient_steps=8,
-        ),
-        num_envs=16,
-        unroll_length=4,
-        total_steps=50_000,
-        target=90,
-        actor=ActorTwinQ(hidden_sizes=(64, 64)),
-        storage=Replay(n_step=5),
-        make=_half_stuck,
-    ),
-    Task(
-        "SAC Pendulum-v1",
-        "Pendulum-v1",
-        SAC(learning_rate=1e-3, batch_size=128, gradient_steps=8),
-        num_envs=8,
-        unroll_length=1,
-        total_steps=15_000,
-        target=-200,
-        actor=ActorTwinQ(hidden_sizes=(64, 64)),
-    ),
-    Task(
-        "TD3 Pendulum-v1",
-        "Pendulum-v1",
-        TD3(learning_rate=1e-3, tau=0.01, batch_size=128, gradient_steps=8),
-        num_envs=8,
-        unroll_length=1,
-        total_steps=20_000,
-        target=-200,
-        actor=ActorTwinQ(policy="deterministic", hidden_sizes=(64, 64)),
-    ),
-    Task(
-        "PPO CNN bsuite/catch-v0",
-        "bsuite/catch-v0",
-        PPO(learning_rate=1e-3),
-        num_envs=32,
-        unroll_length=32,
-        total_steps=150_000,
-        target=0.95,
-    ),
-    _memory("GRU", nn.GRUCell(32)),
-    _memory("LSTM", nn.OptimizedLSTMCell(32)),
-    _memory("feed-forward", None),
-    _bits("hindsight", Hindsight(), solves=True),
-    _bits("replay", Replay(), solves=False),
-    Task(
-        "PPO gymnasium/CartPole-v1",  # as PPO CartPole-v1 above
-        "gymnasium/CartPole-v1",
-        _CARTPOLE,
-        num_envs=32,
-        unroll_length=64,
-        total_steps=400_000,
-        target=475,
-        is_hosted=True,
-        plays="CartPole-v1",
+    _tuned("PPO", "CartPole-v1", 475),
+    _tuned("A2C", "CartPole-v1", 475),
+    _tuned("DQN", "CartPole-v1", 475),
+    _tuned("PPO", "Acrobot-v1", -100),
+    _tuned("DQN", "MountainCar-v0", -130),
+    _tuned("SAC", "MountainCarContinuous-v0", 90),
+    _tuned("SAC", "Pendulum-v1", -200),
+    _tuned("TD3", "Pendulum-v1", -200),
+    _tuned("PPO", "bsuite/catch-v0", 0.95, "CNN "),
+    _memory("GRU", memory="gru", memory_size=32),
+    _memory("LSTM", memory="lstm", memory_size=32),
+    _memory("feed-forward"),
+    _bits("hindsight", "Hindsight", solves=True),
+    _bits("replay", "Replay", solves=False),
+    dataclasses.replace(
+        _tuned("PPO", "gymnasium/CartPole-v1", 475), plays=config_for("PPO", "CartPole-v1")
     ),
     Task(
         "PPO ALE/Pong-v5",
-        "ALE/Pong-v5",
-        PPO(learning_rate=1e-3, epochs=3, clip=0.1, clip_value=False),
-        num_envs=16,
-        unroll_length=64,
-        total_steps=600_000,
+        Config(
+            "ALE/Pong-v5",
+            "PPO",
+            num_envs=16,
+            unroll_length=64,
+            total_steps=600_000,
+            settings={"learning_rate": 1e-3, "epochs": 3, "clip": 0.1, "clip_value": False},
+        ),
         target=-16,
         actor=ActorCritic(extractor=_TwoConvolutions(), shared=True),
         make=_small_pong,
-        is_hosted=True,
         most_seeds=1,
         most_episodes=8,
     ),
@@ -361,7 +193,7 @@ def chosen(options: argparse.Namespace) -> list[Task]:
         task
         for task in TASKS
         if (not options.only or task.name in options.only)
-        and (not options.ids or task.id in options.ids)
+        and (not options.ids or task.config.id in options.ids)
     ]
 
 
@@ -374,11 +206,13 @@ def learn(task: Task, num_seeds: int, episodes: int, share: float = 1.0) -> dict
         episodes: of an evaluation.
         share: of the task's steps; less than 1 is a quick look.
     """
-    task = dataclasses.replace(task, total_steps=max(1, int(share * task.total_steps)))
+    config = task.config
+    config = config.replace(total_steps=max(1, int(share * config.total_steps)))
+    task = dataclasses.replace(task, config=config)
     num_seeds = min(num_seeds, task.most_seeds or num_seeds)
     episodes = min(episodes, task.most_episodes or episodes)
     train = task.train()
-    env = (jaxenvs.make_vec if task.plays else task.make)(task.plays or task.id, episodes)
+    env = task.play(episodes)
 
     def learned(seed: jax.Array) -> tuple[ActorPolicy, dict[str, jax.Array]]:
         result = train(jax.random.key(seed))
@@ -400,9 +234,9 @@ def learn(task: Task, num_seeds: int, episodes: int, share: float = 1.0) -> dict
             made.close()
     return {
         "task": task.name,
-        "id": task.id,
-        "steps": task.total_steps,
-        "num_envs": task.num_envs,
+        "id": config.id,
+        "steps": config.total_steps,
+        "num_envs": config.num_envs,
         "target": task.target,
         "at_most": task.at_most,
         "score": task.score,
