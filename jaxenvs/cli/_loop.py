@@ -14,16 +14,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from jaxenvs.training import (
-    ActorPolicy,
-    Learner,
-    LearnerState,
-    Scheme,
-    ShardedTrain,
-    Train,
-    restore,
-    save,
-)
+from jaxenvs.training import ActorPolicy, Learner, LearnerState, Scheme, Train, restore, save
 from jaxenvs.training.algorithms.base import Behaviour
 from jaxenvs.training.collecting import summarised
 from jaxenvs.training.schemes.workers import hosted
@@ -224,19 +215,17 @@ class WithWorkers(Loop):
         self._learner = Learner(
             scheme, total_steps=total_steps, seed=seed, report_every=report_every
         )
-        self._engine = self._learner._engine
-        self.num_updates = self._engine.train.num_updates
-        self.steps_per_update = self._engine.steps_per_update
+        self.num_updates = self._learner.num_updates
+        self.steps_per_update = self._learner.steps_per_update
         self.compile_seconds = time.perf_counter() - started
 
     @property
     def updates(self) -> int:
-        return int(self._engine.learner_state.updates)
+        return self._learner.updates
 
     @property
     def env(self) -> Any:
-        train = self._engine.train
-        return (train.train if isinstance(train, ShardedTrain) else train).env
+        return self._learner.env
 
     def advance(self) -> dict[str, np.ndarray]:
         started, before = time.perf_counter(), self.updates
@@ -257,7 +246,7 @@ class WithWorkers(Loop):
         return self._learner.policy()
 
     def behaviours(self) -> list[Behaviour]:
-        return [Behaviour.of(self._engine.learner_state)]
+        return [Behaviour.of(self._learner.learner_state)]
 
     def save(self, paths: Sequence[Path]) -> None:
         for path in paths:

@@ -23,6 +23,7 @@ from jaxenvs.training.checkpoint import restore, save
 from jaxenvs.training.schemes.engines import Engine, Fused, engine_for
 from jaxenvs.training.schemes.scheme import Scheme
 from jaxenvs.training.schemes.workers import hosted, made
+from jaxenvs.training.types import LearnerState
 
 _BEST, _LATEST, _RECORD = "best", "latest", "best.json"
 
@@ -127,7 +128,32 @@ class Learner:
 
     def done(self) -> bool:
         """Whether `total_steps` are taken."""
-        return int(self._engine.learner_state.updates) >= self._engine.train.num_updates
+        return self.updates >= self.num_updates
+
+    @property
+    def learner_state(self) -> LearnerState:
+        """Weights, optimiser and all else that a checkpoint holds, as they are now."""
+        return self._engine.learner_state
+
+    @property
+    def env(self) -> VectorEnv:
+        """What is collected in: where workers or devices do, environments like those of one."""
+        return self._engine.train.env
+
+    @property
+    def updates(self) -> int:
+        """How many updates are done."""
+        return int(self.learner_state.updates)
+
+    @property
+    def num_updates(self) -> int:
+        """How many there are in all."""
+        return self._engine.train.num_updates
+
+    @property
+    def steps_per_update(self) -> int:
+        """Environment steps, of all collectors together."""
+        return self._engine.steps_per_update
 
     def get_metrics(self) -> dict[str, float]:
         """Those of the last step: episodes, losses, lags, shares of time, steps per second."""
@@ -149,7 +175,7 @@ class Learner:
 
     def policy(self, *, greedy: bool = True) -> ActorPolicy:
         """The policy as it is now."""
-        return self._engine.train.policy(self._engine.learner_state, greedy=greedy)
+        return self._engine.train.policy(self.learner_state, greedy=greedy)
 
     def evaluate(self, num_episodes: int | None = None) -> Evaluation:
         """Plays whole episodes, greedily, in environments that nothing is learned from."""
@@ -180,7 +206,7 @@ class Learner:
     def save(self, path: str | Path | None = None) -> Path:
         """Writes a checkpoint to `path`, or into `log_dir`; it is there whole or not at all."""
         path = self._checkpoint("save", path)
-        return save(path, self._engine.learner_state)
+        return save(path, self.learner_state)
 
     def restore(self, path: str | Path | None = None) -> None:
         """Goes on from a checkpoint at `path`, or from the latest one in `log_dir`.
@@ -192,10 +218,9 @@ class Learner:
             TrainingError: there is none, or it is of another training.
         """
         path = self._checkpoint("restore", path)
-        self._engine.restored(restore(path, self._engine.learner_state))
-        updates = int(self._engine.learner_state.updates)
+        self._engine.restored(restore(path, self.learner_state))
         is_fused = isinstance(self._engine, Fused)  # also over several devices
-        self._steps = updates // self._report_every if is_fused else updates
+        self._steps = self.updates // self._report_every if is_fused else self.updates
         self._best = _recorded(path.parent / _RECORD)
 
     def update_algo_parameter(self, name: str, value: Any) -> None:
@@ -268,7 +293,7 @@ class Learner:
 
     @property
     def _environment_steps(self) -> int:
-        return int(self._engine.learner_state.updates) * self._engine.steps_per_update
+        return self.updates * self.steps_per_update
 
     def _judge(self) -> None:
         evaluation = self.evaluate()

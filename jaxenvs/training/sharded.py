@@ -10,6 +10,7 @@ import jax
 from jax.sharding import Mesh, PartitionSpec
 
 from jaxenvs import struct
+from jaxenvs.core import VectorEnv
 from jaxenvs.errors import TrainingError
 from jaxenvs.training.anakin import ActorPolicy, Train, TrainResult
 from jaxenvs.training.types import LearnerState
@@ -35,6 +36,11 @@ class ShardedTrain:
     def num_updates(self) -> int:
         """Updates in all."""
         return self.train.num_updates
+
+    @property
+    def env(self) -> VectorEnv:
+        """The instances of one device."""
+        return self.train.env
 
     def __call__(self, key: chex.PRNGKey) -> TrainResult:
         """Trains from nothing."""

@@ -13,7 +13,9 @@ TASKS = {task.name: task for task in learning.TASKS}
 
 
 def trained(name, total_steps):
-    return learning.learn(dataclasses.replace(TASKS[name], total_steps=total_steps), 1, 100)
+    task = TASKS[name]
+    config = task.config.replace(total_steps=total_steps)
+    return learning.learn(dataclasses.replace(task, config=config), 1, 100)
 
 
 @pytest.mark.parametrize(
