@@ -10,7 +10,7 @@ import re
 import shlex
 import statistics
 import sys
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -44,9 +44,15 @@ def alternate(samplers: Sequence[Sampler], repeats: int, min_seconds: float) -> 
     for sampler in samplers:
         sampler.warm_up(min_seconds)
     for repeat in range(repeats):
-        shift = repeat % len(samplers)
-        for sampler in (*samplers[shift:], *samplers[:shift]):
+        for sampler in rotated(samplers, repeat):
             sampler.sample()
+
+
+def rotated(contestants: Iterable[Any], turn: int) -> list[Any]:
+    """Whose turn comes when: each is first in one of so many turns."""
+    contestants = list(contestants)
+    shift = turn % len(contestants)
+    return contestants[shift:] + contestants[:shift]
 
 
 def new_report(
@@ -106,7 +112,7 @@ def publish(
     options: argparse.Namespace,
     measure: Callable[[], dict[str, Any]],
     table: Callable[[dict[str, Any]], str],
-    plot: Callable[[dict[str, Any], Path], None],
+    plot: Callable[[dict[str, Any], Path], None] | None = None,
 ) -> None:
     """Measures or loads a report, then writes, prints and draws it as `options` say."""
     if options.load:
@@ -120,7 +126,7 @@ def publish(
             print(f"wrote {path}")
     if not options.quiet:
         print(table(report))
-    if options.plot:
+    if plot is not None and options.plot:
         path = _path(options.plot, report, "png")
         plot(report, path)
         print(f"wrote {path}")
@@ -195,19 +201,8 @@ def parser(
     repeats: int,
     peers: Sequence[str],
 ) -> argparse.ArgumentParser:
-    """The options that all benchmarks have; each adds its own."""
-
-    def choose(text: str) -> list[str]:
-        unknown = set(words(text)) - set(peers)
-        if unknown:
-            raise argparse.ArgumentTypeError(f"{sorted(unknown)}: choose from {', '.join(peers)}")
-        return words(text)
-
-    parser = argparse.ArgumentParser(
-        prog=f"python -m benchmarks.{benchmark}",
-        description=description,
-        formatter_class=argparse.RawDescriptionHelpFormatter,
-    )
+    """The options of benchmarks of ids over N; each adds its own."""
+    parser = new_parser(benchmark, description)
     add = parser.add_argument
     add("--ids", type=words, default=list(IDS), help="comma-separated environment ids")
     add("--num-envs", type=numbers, default=list(num_envs), help="comma-separated values of N")
@@ -218,12 +213,43 @@ def parser(
         help=f"repetitions to take the median of (default {repeats})",
     )
     add("--min-seconds", type=float, default=0.05, help="least duration of one repetition")
-    add("--peers", type=choose, default=list(peers), help=f"comma-separated: {', '.join(peers)}")
+    add(
+        "--peers",
+        type=among(peers),
+        default=list(peers),
+        help=f"comma-separated: {', '.join(peers)}",
+    )
+    return parser
+
+
+def new_parser(
+    benchmark: str, description: str | None, *, has_plot: bool = True
+) -> argparse.ArgumentParser:
+    """The options that all benchmarks have, as `publish` takes them; each adds its own."""
+    parser = argparse.ArgumentParser(
+        prog=f"python -m benchmarks.{benchmark}",
+        description=description,
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+    )
+    add = parser.add_argument
     add("--output", help='JSON file; "auto" names it after machine and versions')
-    add("--plot", help='image file; "auto" as above')
+    if has_plot:
+        add("--plot", help='image file; "auto" as above')
     add("--load", help="show the results in this JSON file instead of measuring")
     add("--quiet", action="store_true", help="no progress and no table")
     return parser
+
+
+def among(known: Sequence[str]) -> Callable[[str], list[str]]:
+    """What reads comma-separated words, and refuses those that are not known."""
+
+    def choose(text: str) -> list[str]:
+        unknown = set(words(text)) - set(known)
+        if unknown:
+            raise argparse.ArgumentTypeError(f"{sorted(unknown)}: choose from {', '.join(known)}")
+        return words(text)
+
+    return choose
 
 
 def words(text: str) -> list[str]:

@@ -262,20 +262,12 @@ def _parse(arguments: Sequence[str] | None) -> argparse.Namespace:
             raise argparse.ArgumentTypeError(f"{sorted(unknown)}: choose from {', '.join(PARTS)}")
         return _common.words(text)
 
-    parser = argparse.ArgumentParser(
-        prog="python -m benchmarks.host_bridge",
-        description=__doc__,
-        formatter_class=argparse.RawDescriptionHelpFormatter,
-    )
+    parser = _common.new_parser("host_bridge", __doc__)
     add = parser.add_argument
     add("--only", type=parts, default=list(PARTS), help=f"comma-separated: {', '.join(PARTS)}")
     add("--repeats", type=int, help=f"repetitions to take the median of (default {REPEATS})")
     add("--min-seconds", type=float, help=f"least duration of a sample (default {MIN_SECONDS})")
     add("--quick", action="store_true", help="few cases, few repetitions: do the parts run?")
-    add("--output", help='JSON file; "auto" names it after machine and versions')
-    add("--plot", help='image file; "auto" as above')
-    add("--load", help="show the results in this JSON file instead of measuring")
-    add("--quiet", action="store_true", help="no progress and no table")
     add("--child", help=argparse.SUPPRESS)  # where this process, one part's own, writes to
     options = parser.parse_args(arguments)
     if options.repeats is None:

@@ -14,6 +14,7 @@ learns in another one.
 import argparse
 import dataclasses
 import math
+import operator
 import sys
 import time
 from collections.abc import Callable, Sequence
@@ -252,18 +253,18 @@ def _for_each(function: Callable[..., Any], in_turn: bool, *batched: Any) -> Cal
     """`function`, compiled, for each row of its arguments: vmapped, or one after the other."""
     if not in_turn:
         return jax.jit(jax.vmap(function)).lower(*batched).compile()
-
-    def row(i: int, batched: Any) -> Any:
-        return jax.tree.map(lambda leaf: leaf[i], batched)
-
-    compiled = jax.jit(function).lower(*row(0, batched)).compile()
+    compiled = jax.jit(function).lower(*_row(0, batched)).compile()
 
     def all_of_them(*batched: Any) -> Any:
         count = len(jax.tree.leaves(batched)[0])
-        made = [jax.block_until_ready(compiled(*row(i, batched))) for i in range(count)]
+        made = [jax.block_until_ready(compiled(*_row(i, batched))) for i in range(count)]
         return jax.tree.map(lambda *leaves: jnp.stack(leaves), *made)
 
     return all_of_them
+
+
+def _row(i: int, batched: Any) -> Any:
+    return jax.tree.map(operator.itemgetter(i), batched)
 
 
 def scores(task: Task, evaluation: Evaluation) -> list[float]:
@@ -346,28 +347,15 @@ def _numbers(values: jax.Array) -> list[float | None]:
 
 def _parse(arguments: Sequence[str] | None) -> argparse.Namespace:
     names = [task.name for task in TASKS]
-
-    def choose(text: str) -> list[str]:
-        unknown = set(_common.words(text)) - set(names)
-        if unknown:
-            raise argparse.ArgumentTypeError(f"{sorted(unknown)}: choose from {', '.join(names)}")
-        return _common.words(text)
-
-    parser = argparse.ArgumentParser(
-        prog="python -m benchmarks.learning",
-        description=__doc__,
-        formatter_class=argparse.RawDescriptionHelpFormatter,
-    )
+    parser = _common.new_parser("learning", __doc__)
     add = parser.add_argument
-    add("--only", type=choose, default=[], help=f"comma-separated: {', '.join(names)}")
+    add(
+        "--only", type=_common.among(names), default=[], help=f"comma-separated: {', '.join(names)}"
+    )
     add("--ids", type=_common.words, default=[], help="comma-separated environment ids")
     add("--seeds", type=int, default=5, help="trainings of each task (default 5)")
     add("--episodes", type=int, default=100, help="of each evaluation (default 100)")
     add("--share", type=float, default=1.0, help="of the steps; 0.1 shows whether it runs")
-    add("--output", help='JSON file; "auto" names it after machine and versions')
-    add("--plot", help='image file; "auto" as above')
-    add("--load", help="show the results in this JSON file instead of measuring")
-    add("--quiet", action="store_true", help="no progress and no table")
     return parser.parse_args(arguments)
 
 

@@ -19,7 +19,16 @@ from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
-from benchmarks._common import headline, new_report, numbers, publish, quartiles, words
+from benchmarks._common import (
+    headline,
+    new_parser,
+    new_report,
+    numbers,
+    publish,
+    quartiles,
+    rotated,
+    words,
+)
 
 PARTS = ("seeds", "devices")
 SIZES = {"seeds": (64, 64), "devices": (512, 32)}  # instances and the length of an unroll
@@ -28,21 +37,13 @@ FORCED = "--xla_force_host_platform_device_count"
 
 def main(arguments: Sequence[str] | None = None) -> None:
     """The command line; `--help` lists it."""
-    parser = argparse.ArgumentParser(
-        prog="python -m benchmarks.scaling",
-        description=__doc__,
-        formatter_class=argparse.RawDescriptionHelpFormatter,
-    )
+    parser = new_parser("scaling", __doc__)
     add = parser.add_argument
     add("--parts", type=words, default=list(PARTS), help=f"comma-separated: {', '.join(PARTS)}")
     add("--seeds", type=numbers, default=[1, 8, 64], help="how many at once (default 1,8,64)")
     add("--devices", type=numbers, default=[1, 2, 4, 8], help="how many (default 1,2,4,8)")
     add("--steps", type=int, default=131_072, help="environment steps of each training")
     add("--repeats", type=int, default=5, help="runs to take the median of (default 5)")
-    add("--output", help='JSON file; "auto" names it after machine and versions')
-    add("--plot", help='image file; "auto" as above')
-    add("--load", help="show the results in this JSON file instead of measuring")
-    add("--quiet", action="store_true", help="no progress and no table")
     options = parser.parse_args(arguments)
     publish(options, lambda: measure(options, arguments), table, plot)
 
@@ -58,9 +59,8 @@ def measure(options: argparse.Namespace, arguments: Sequence[str] | None = None)
             sides = [stack.enter_context(_process(part, n, options.steps)) for n in counts]
             seconds: list[list[float]] = [[] for _ in counts]
             for repeat in range(options.repeats):
-                for i in range(len(counts)):
-                    turn = (i + repeat) % len(counts)
-                    seconds[turn].append(sides[turn][1]())
+                for i in rotated(range(len(counts)), repeat):
+                    seconds[i].append(sides[i][1]())
         for n, (compile_seconds, _), taken in zip(counts, sides, seconds, strict=True):
             entry = {"part": part, "number": n, "seconds": taken}
             report["measurements"].append(entry | {"compile_seconds": compile_seconds})

@@ -123,7 +123,7 @@ def _differs(case: Case) -> bool:
 def main(arguments: Sequence[str] | None = None) -> None:
     """The command line; `--help` lists it."""
     options = _parse(arguments)
-    _common.publish(options, lambda: measure(options, arguments), table, _no_plot)
+    _common.publish(options, lambda: measure(options, arguments), table)
 
 
 def measure(options: argparse.Namespace, arguments: Sequence[str] | None = None) -> dict[str, Any]:
@@ -210,32 +210,22 @@ def _mean(values: Sequence[float]) -> float:
 
 
 def _parse(arguments: Sequence[str] | None) -> argparse.Namespace:
-    def among(names: Sequence[str]) -> Any:
-        def choose(text: str) -> list[str]:
-            unknown = set(_common.words(text)) - set(names)
-            if unknown:
-                raise argparse.ArgumentTypeError(f"{sorted(unknown)}: choose {', '.join(names)}")
-            return _common.words(text)
-
-        return choose
-
     names = [case.name for case in cases(["PPO"], ["threads"], [])]
-    parser = argparse.ArgumentParser(
-        prog="python -m benchmarks.schemes",
-        description=__doc__,
-        formatter_class=argparse.RawDescriptionHelpFormatter,
-    )
+    parser = _common.new_parser("schemes", __doc__, has_plot=False)
     add = parser.add_argument
     algorithms = list(ALGORITHMS)
-    add("--algorithms", type=among(algorithms), default=algorithms, help=", ".join(algorithms))
-    add("--places", type=among(PLACES), default=_places(), help=", ".join(PLACES))
-    add("--only", type=among(names), default=[], help=f"comma-separated: {', '.join(names)}")
+    add(
+        "--algorithms",
+        type=_common.among(algorithms),
+        default=algorithms,
+        help=", ".join(algorithms),
+    )
+    add("--places", type=_common.among(PLACES), default=_places(), help=", ".join(PLACES))
+    add(
+        "--only", type=_common.among(names), default=[], help=f"comma-separated: {', '.join(names)}"
+    )
     add("--seeds", type=_common.numbers, default=[0, 1, 2, 3, 4], help="default 0,1,2,3,4")
     add("--share", type=float, default=1.0, help="of the steps; 0.01 shows whether it runs")
-    add("--output", help='JSON file; "auto" names it after machine and versions')
-    add("--load", help="show the results in this JSON file instead of measuring")
-    add("--quiet", action="store_true", help="no progress and no table")
-    parser.set_defaults(plot=None)
     return parser.parse_args(arguments)
 
 
@@ -246,10 +236,6 @@ def _places() -> list[str]:
         "ray": importlib.util.find_spec("ray") is not None,
     }
     return [place for place in PLACES if there[place]]
-
-
-def _no_plot(*_: Any) -> None:
-    raise SystemExit("there is no plot of this")
 
 
 if __name__ == "__main__":

@@ -7,7 +7,6 @@ are of one repetition each, in which the three are timed in turn. Whoever is not
 collector has finished its unroll before another one's turn.
 """
 
-import argparse
 import concurrent.futures
 import functools
 import time
@@ -19,7 +18,7 @@ import jax
 import numpy as np
 
 import jaxenvs
-from benchmarks._common import headline, new_report, publish, quartiles
+from benchmarks._common import headline, new_parser, new_report, publish, quartiles, rotated
 from benchmarks.host.overlap import share_hidden
 from jaxenvs.training import PPO, ActorCritic, Learner, Scheme, VTrace, remote
 from jaxenvs.training.algorithms.base import Behaviour
@@ -54,14 +53,10 @@ class Waits(gymnasium.Env):
 
 
 def main(arguments: Sequence[str] | None = None) -> None:
-    parser = argparse.ArgumentParser(prog="python -m benchmarks.sebulba", description=__doc__)
+    parser = new_parser("sebulba", __doc__, has_plot=False)
     parser.add_argument("--repeats", type=int, default=15, help="samples of each (default 15)")
-    parser.add_argument("--output", help='JSON file; "auto" names it after machine and versions')
-    parser.add_argument("--load", help="show the results in this JSON file instead of measuring")
-    parser.add_argument("--quiet", action="store_true", help="no table")
-    parser.set_defaults(plot=None)
     options = parser.parse_args(arguments)
-    publish(options, functools.partial(measure, options.repeats, arguments), table, _no_plot)
+    publish(options, functools.partial(measure, options.repeats, arguments), table)
 
 
 def measure(repeats: int, arguments: Sequence[str] | None = None) -> dict[str, Any]:
@@ -103,10 +98,8 @@ def _race(epochs: int, repeats: int) -> dict[str, Any]:
         for _ in range(3):  # compile, and get collectors under way
             for side in sides.values():
                 side()
-        names = list(sides)
         for repeat in range(repeats):
-            shift = repeat % len(names)
-            for name in names[shift:] + names[:shift]:
+            for name in rotated(sides, repeat):
                 _idle(ahead)
                 if name == "both":
                     ahead.step()  # with what was collected before it was its turn
@@ -171,10 +164,6 @@ def _learns(engine: Any) -> None:
         engine.train, state.replace(storage=()), (), engine.unroll, key, False
     )
     engine.learner_state = jax.block_until_ready(learned)
-
-
-def _no_plot(*_: Any) -> None:
-    raise SystemExit("there is no plot of this")
 
 
 if __name__ == "__main__":

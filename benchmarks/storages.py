@@ -23,12 +23,13 @@ from benchmarks._common import (
     OURS,
     Sampler,
     alternate,
+    among,
     headline,
+    new_parser,
     new_report,
     numbers,
     publish,
     quartiles,
-    words,
 )
 from jaxenvs.training import Hindsight, PrioritisedReplay, Replay
 from jaxenvs.training.storages import ReplayStorage
@@ -53,25 +54,15 @@ OBSERVATIONS = {
 
 
 def main(arguments: Sequence[str] | None = None) -> None:
-    parser = argparse.ArgumentParser(
-        prog="python -m benchmarks.storages",
-        description=__doc__,
-        formatter_class=argparse.RawDescriptionHelpFormatter,
-    )
+    parser = new_parser("storages", __doc__, has_plot=False)
     add = parser.add_argument
     add("--capacities", type=numbers, default=[10_000, 100_000], help="comma-separated")
     add("--batch-sizes", type=numbers, default=[32, 128, 256], help="comma-separated")
     add("--repeats", type=int, default=11, help="samples of each (default 11)")
     add("--min-seconds", type=float, default=0.05, help="least duration of one sample")
-    add("--peers", type=words, default=list(PEERS), help="flashbax, or nothing")
-    add("--output", help='JSON file; "auto" names it after machine and versions')
-    add("--load", help="show the results in this JSON file instead of measuring")
-    add("--quiet", action="store_true", help="no table")
-    parser.set_defaults(plot=None)
+    add("--peers", type=among(PEERS), default=list(PEERS), help="flashbax, or nothing")
     options = parser.parse_args(arguments)
-    if unknown := set(options.peers) - set(PEERS):
-        parser.error(f"{sorted(unknown)}: choose from {', '.join(PEERS)}")
-    publish(options, functools.partial(measure, options, arguments), table, _no_plot)
+    publish(options, functools.partial(measure, options, arguments), table)
 
 
 def measure(options: argparse.Namespace, arguments: Sequence[str] | None = None) -> dict[str, Any]:
@@ -289,10 +280,6 @@ def _is_reached(achieved: jax.Array, desired: jax.Array) -> jax.Array:
 
 def _nbytes(tree: Any) -> int:
     return sum(x.size * x.dtype.itemsize for x in jax.tree.leaves(tree))
-
-
-def _no_plot(*_: Any) -> None:
-    raise SystemExit("there is no plot of this")
 
 
 if __name__ == "__main__":

@@ -27,7 +27,7 @@ import jax
 from jax.experimental.compilation_cache import compilation_cache
 
 import jaxenvs
-from benchmarks._common import headline, new_report, publish, quartiles, words
+from benchmarks._common import headline, new_parser, new_report, publish, quartiles, rotated, words
 from jaxenvs.training import PPO, LearnerState, Train, make_train
 
 ID = "CartPole-v1"
@@ -93,20 +93,12 @@ class Clock:
 
 def main(arguments: Sequence[str] | None = None) -> None:
     """The command line; `--help` lists it."""
-    parser = argparse.ArgumentParser(
-        prog="python -m benchmarks.time_to_solve",
-        description=__doc__,
-        formatter_class=argparse.RawDescriptionHelpFormatter,
-    )
+    parser = new_parser("time_to_solve", __doc__)
     names = list(CONTESTANTS)
     add = parser.add_argument
     add("--contestants", type=words, default=names, help=f"comma-separated: {', '.join(names)}")
     add("--seeds", type=int, default=9, help="trainings of each contestant (default 9)")
     add("--steps", type=int, default=STEPS, help="give up then; few show whether it runs")
-    add("--output", help='JSON file; "auto" names it after machine and versions')
-    add("--plot", help='image file; "auto" as above')
-    add("--load", help="show the results in this JSON file instead of measuring")
-    add("--quiet", action="store_true", help="no progress and no table")
     options = parser.parse_args(arguments)
     publish(options, lambda: measure(options, arguments), table, plot)
 
@@ -120,8 +112,7 @@ def measure(options: argparse.Namespace, arguments: Sequence[str] | None = None)
     for name in names:  # the first of a process pays for what is set up but once
         _run(name, 0, EVERY)
     for seed in range(options.seeds):
-        shift = seed % len(names)
-        for name in names[shift:] + names[:shift]:
+        for name in rotated(names, seed):
             run = _run(name, seed, options.steps)
             if not name.startswith(PEER):
                 run["again_seconds"] = _ready_again(name, seed)

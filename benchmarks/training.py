@@ -17,7 +17,7 @@ from pathlib import Path
 from typing import Any
 
 from benchmarks import _training_peers as peers
-from benchmarks._common import headline, new_report, publish, quartiles, words
+from benchmarks._common import headline, new_parser, new_report, publish, quartiles, rotated, words
 
 SIZES = {"ppo-4x128": (4, 128), "ppo-64x64": (64, 64), "ppo-512x32": (512, 32)}
 CASES = (*SIZES, "ppo-64x64-8seeds", "ppo-64x64-32seeds", "dqn-cartpole", "sac-pendulum")
@@ -26,21 +26,13 @@ SEEDS = 16  # of the returns: five cannot show that two programs learn alike
 
 def main(arguments: Sequence[str] | None = None) -> None:
     """Measures what the command line asks for."""
-    parser = argparse.ArgumentParser(
-        prog="python -m benchmarks.training",
-        description=__doc__,
-        formatter_class=argparse.RawDescriptionHelpFormatter,
-    )
+    parser = new_parser("training", __doc__)
     add = parser.add_argument
     add("--cases", type=words, default=list(CASES), help=f"comma-separated: {', '.join(CASES)}")
     add("--steps", type=int, default=524_288, help="environment steps of each PPO training")
     add("--repeats", type=int, default=5, help="runs to take the median of (default 5)")
     add("--returns", action="store_true", help=f"compare returns over {SEEDS} seeds, too")
     add("--purejaxrl", type=Path, default=peers.PUREJAXRL, help=f"its folder; {peers.WHERE}")
-    add("--output", help='JSON file; "auto" names it after machine and versions')
-    add("--plot", help='image file; "auto" as above')
-    add("--load", help="show the results in this JSON file instead of measuring")
-    add("--quiet", action="store_true", help="no progress and no table")
     options = parser.parse_args(arguments)
     publish(options, lambda: measure(options, arguments), table, plot)
 
@@ -56,9 +48,7 @@ def measure(options: argparse.Namespace, arguments: Sequence[str] | None) -> dic
         compiled = {name: _compiled(*made) for name, made in contestants.items()}
         seconds: dict[str, list[float]] = {name: [] for name in contestants}
         for repeat in range(options.repeats):
-            names = list(contestants)
-            shift = repeat % len(names)
-            for name in names[shift:] + names[:shift]:
+            for name in rotated(contestants, repeat):
                 seconds[name].append(_seconds(compiled[name][0], contestants[name][1](repeat)))
         for name in contestants:
             entry = {"case": case, "contestant": name, "seconds": seconds[name]}

@@ -3,6 +3,7 @@
 import abc
 import contextlib
 import dataclasses
+import operator
 import signal
 import threading
 import time
@@ -185,7 +186,7 @@ class OneProgram(Loop):
         """What belongs to single seeds."""
         if self.num_seeds is None:
             return [tree]
-        return [jax.tree.map(lambda x: x[i], tree) for i in range(self.num_seeds)]  # noqa: B023
+        return [jax.tree.map(operator.itemgetter(i), tree) for i in range(self.num_seeds)]
 
     def _compiled(self, count: int) -> Any:
         def advance(learner_state: LearnerState) -> Any:

@@ -282,6 +282,34 @@ def make_train(
         >>> result.metrics["episode_return"].shape
         (4,)
     """
+    train = assemble(
+        env,
+        algorithm,
+        actor=actor,
+        storage=storage,
+        num_envs=num_envs,
+        unroll_length=unroll_length,
+        total_steps=total_steps,
+        report_every=report_every,
+        on_update=on_update,
+    )
+    train.algorithm.check_sizes(train.networks, train.env.num_envs, unroll_length)
+    return train
+
+
+def assemble(
+    env: VectorEnv | Environment | str,
+    algorithm: Algorithm | None = None,
+    *,
+    actor: Actor | None = None,
+    storage: Storage | None = None,
+    num_envs: int | None = None,
+    unroll_length: int,
+    total_steps: int,
+    report_every: int = 1,
+    on_update: OnUpdate | None = None,
+) -> Train:
+    """`make_train`, but for `check_sizes`: what is learned from may be the work of several."""
     algorithm = PPO() if algorithm is None else algorithm
     _check_type("algorithm", algorithm, Algorithm)
     actor = algorithm.default_actor() if actor is None else actor
@@ -292,7 +320,6 @@ def make_train(
     steps_per_update = env.num_envs * _positive("unroll_length", unroll_length)
     networks = actor.build(env.single_observation_space, env.single_action_space)
     algorithm.check(networks, storage)
-    algorithm.check_sizes(networks, env.num_envs, unroll_length)
     if isinstance(storage, ReplayStorage):
         storage = storage.bind(env)
     return Train(

@@ -17,7 +17,7 @@ import numpy as np
 from jaxenvs.bridge.xla import HostEnv
 from jaxenvs.core import Environment, VectorEnv
 from jaxenvs.training.algorithms.base import Algorithm, Behaviour
-from jaxenvs.training.anakin import Train, make_train, resolve
+from jaxenvs.training.anakin import Train, assemble, resolve
 from jaxenvs.training.collecting import episode_metrics
 from jaxenvs.training.schemes.crew import Crew, recruit
 from jaxenvs.training.schemes.scheme import Central, Scheme
@@ -81,9 +81,7 @@ class Plan:
         scheme = self.scheme
         env = self._environment()
         algorithm, learners = scheme.algorithm, scheme.gradients.n
-        if hasattr(algorithm, "minibatches"):  # cut from all collectors' pieces, checked below
-            algorithm = algorithm.replace(minibatches=1)
-        train = make_train(
+        train = assemble(
             env,
             algorithm,
             actor=scheme.actor,
@@ -92,7 +90,6 @@ class Plan:
             unroll_length=scheme.unroll_length // self.pieces,
             total_steps=self.total_steps,
         )
-        algorithm = scheme.algorithm
         if scheme.gradients.sync:
             algorithm = algorithm.divided(learners)
         rows = train.env.num_envs * self.pieces_per_update
