@@ -14,7 +14,7 @@ import chex
 import jax
 import jax.numpy as jnp
 
-from jaxenvs import struct
+from jaxenvs import prng, struct
 from jaxenvs.core import Environment, VectorEnv
 from jaxenvs.errors import TrainingError
 from jaxenvs.training.actors.base import Actor, Networks
@@ -120,7 +120,7 @@ class Train:
 
     def init(self, key: chex.PRNGKey) -> LearnerState:
         """Draws the weights and resets the environments."""
-        key, reset_key = jax.random.split(key)
+        key, reset_key = jax.random.split(prng.fast(key))
         return self.init_learner(key, self.init_collector(self._own(reset_key)))
 
     def init_collector(self, key: chex.PRNGKey) -> Collector:
@@ -129,10 +129,14 @@ class Train:
 
     def init_learner(self, key: chex.PRNGKey, collector: Collector) -> LearnerState:
         """Draws the weights, for instances such as those of `collector`."""
-        key, network_key = jax.random.split(key)
+        key, network_key = jax.random.split(prng.fast(key))
         parts, algorithm = self.parts, self.algorithm
         features = self.networks.features(collector.observation)
-        params = algorithm.initial_params(self.networks, network_key, features)
+
+        def draw(key: chex.PRNGKey) -> Any:
+            return algorithm.initial_params(self.networks, key, features)
+
+        params = prng.with_fast(draw, network_key)
         observation_statistics = return_statistics = None
         if getattr(algorithm, "normalise_observations", False):
             observation_statistics = RunningStatistics.of_shape(features.inputs.shape[1:])
@@ -141,7 +145,7 @@ class Train:
         learner_state = LearnerState(
             weights=algorithm.initial_weights(parts, params),
             updates=jnp.int32(0),
-            key=key,
+            key=prng.stock(key),
             storage=(),
             collector=collector,
             observation_statistics=observation_statistics,
@@ -155,27 +159,34 @@ class Train:
 
     def update(self, learner_state: LearnerState) -> tuple[LearnerState, dict[str, jax.Array]]:
         """Collects one unroll and learns from it; returns this update's metrics, float32[] each."""
-        key, collect_key, learn_key = jax.random.split(learner_state.key, 3)
+        key, collect_key, learn_key = jax.random.split(prng.fast(learner_state.key), 3)
         collector, unroll = self.collect(
             Behaviour.of(learner_state), learner_state.collector, self._own(collect_key)
         )
         learner_state = learner_state.replace(collector=collector)
         learner_state, metrics = self.learn(learner_state, unroll, self._own(learn_key))
-        return learner_state.replace(key=key), metrics
+        return learner_state.replace(key=prng.stock(key)), metrics
 
     def collect(
         self, behaviour: Behaviour, collector: Collector, key: chex.PRNGKey
     ) -> tuple[Collector, Unroll]:
         """Acts for T steps in N instances: where they stand then, and what happened."""
-        return collect(
-            self.algorithm, self.parts, self.env, behaviour, collector, self.unroll_length, key
-        )
+
+        def act(key: chex.PRNGKey) -> tuple[Collector, Unroll]:
+            algorithm, parts, env = self.algorithm, self.parts, self.env
+            return collect(algorithm, parts, env, behaviour, collector, self.unroll_length, key)
+
+        return prng.with_fast(act, key)
 
     def learn(
         self, learner_state: LearnerState, unroll: Unroll, key: chex.PRNGKey
     ) -> tuple[LearnerState, dict[str, jax.Array]]:
         """Learns from an unroll, of all collectors side by side; returns the metrics of it."""
-        learner_state, losses = self.algorithm.learn(self.parts, learner_state, unroll, key)
+
+        def take(key: chex.PRNGKey) -> tuple[LearnerState, dict[str, jax.Array]]:
+            return self.algorithm.learn(self.parts, learner_state, unroll, key)
+
+        learner_state, losses = prng.with_fast(take, key)
         learner_state = learner_state.replace(updates=learner_state.updates + 1)
         # As floats: int32 ends at two thousand million steps.
         steps = learner_state.updates.astype(jnp.float32) * self.parts.steps_per_update
@@ -203,6 +214,12 @@ class Train:
             learner_state, last = report(learner_state, None, rest)
             metrics = jax.tree.map(lambda x, y: jnp.append(x, y), metrics, last)
         return TrainResult(learner_state=learner_state, metrics=metrics)
+
+    def cut(self, learner_state: LearnerState) -> LearnerState:
+        """That state, for environments that begin other episodes than its memory ends with."""
+        if not isinstance(self.storage, ReplayStorage):
+            return learner_state
+        return learner_state.replace(storage=self.storage.cut(learner_state.storage))
 
     def policy(self, learner_state: LearnerState, *, greedy: bool = True) -> ActorPolicy:
         """The policy that `learner_state` has learned; `greedy` takes the best action."""

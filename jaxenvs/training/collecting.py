@@ -6,7 +6,7 @@ import chex
 import jax
 import jax.numpy as jnp
 
-from jaxenvs import prng, struct
+from jaxenvs import struct
 from jaxenvs.core import TimeStep, VectorEnv
 from jaxenvs.training.algorithms.base import Algorithm, Behaviour, Parts, normalised
 from jaxenvs.training.types import Collector, EpisodesUnderWay, Transition, Unroll
@@ -72,7 +72,7 @@ def collect(
         return collector, (recorded, so_far)
 
     after, (transition, episodes) = jax.lax.scan(
-        step, collector, prng.fast(jax.random.split(key, (unroll_length, 2)))
+        step, collector, jax.random.split(key, (unroll_length, 2))
     )
     unroll = Unroll(
         transition=transition,

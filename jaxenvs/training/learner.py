@@ -376,4 +376,6 @@ def _carried(before: Engine, after: Engine) -> Any:
         fits = jax.tree.structure(was) == jax.tree.structure(would_be)
         if fits and describe(was) == describe(would_be):
             changes[name] = was
-    return new.replace(**changes)
+    carried = new.replace(**changes)
+    is_elsewhere = "storage" in changes and "collector" not in changes
+    return after.train.cut(carried) if is_elsewhere else carried

@@ -76,6 +76,15 @@ class ShardedTrain:
         results: Any = TrainResult(learner_state=layout, metrics=PartitionSpec())  # pyright: ignore[reportArgumentType] a tree of places
         return self._on_devices(resume, layout, results)(self.train, learner_state)
 
+    def cut(self, learner_state: LearnerState) -> LearnerState:
+        """As `Train.cut`."""
+
+        def cut(train: Train, learner_state: LearnerState) -> LearnerState:
+            return _stacked(train.cut(_own_row(learner_state)))
+
+        layout = _layout(self.mesh)
+        return self._on_devices(cut, layout, layout)(self.train, learner_state)
+
     def policy(self, learner_state: LearnerState, *, greedy: bool = True) -> ActorPolicy:
         """As `Train.policy`."""
         return self.train.policy(learner_state, greedy=greedy)

@@ -2,16 +2,17 @@ import subprocess
 import sys
 
 import chex
+import flax.linen as nn
 import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
 
 import jaxenvs
-from jaxenvs import spaces
+from jaxenvs import prng, spaces
 from jaxenvs.core import Environment, TimeStep
 from jaxenvs.errors import MissingExtraError, TrainingError, UnknownEnvironmentError
-from jaxenvs.training import PPO, ActorCritic, Train, make_train, restore, save
+from jaxenvs.training import DQN, PPO, ActorCritic, Train, make_train, restore, save
 from jaxenvs.training.algorithms._on_policy import permutation, truncation_values
 from jaxenvs.training.algorithms.base import Behaviour
 from jaxenvs.wrappers.time_limit import TimeLimit
@@ -242,6 +243,30 @@ def test_parameters_of_the_environment_are_mapped():
 
     weak, usual, violent = jax.jit(jax.vmap(mean_length))(jnp.array([0.1, 10.0, 200.0]))
     assert weak > usual > violent
+
+
+@pytest.mark.parametrize("algorithm", [PPO(), DQN(learning_starts=16, batch_size=8)])
+def test_the_quick_generator_changes_no_bit_of_a_training(algorithm, monkeypatch):
+    train = make_train("CartPole-v1", algorithm, num_envs=4, unroll_length=4, total_steps=64)
+    quick = jax.jit(lambda key: train(key).learner_state)(KEY)
+    monkeypatch.setattr(prng, "_unrolled_pays", lambda: False)
+    stock = jax.jit(lambda key: train(key).learner_state)(KEY)
+    chex.assert_trees_all_equal(jax.random.key_data(quick.key), jax.random.key_data(stock.key))
+    assert quick.key.dtype == stock.key.dtype == KEY.dtype
+    chex.assert_trees_all_close(quick.params, stock.params, atol=1e-6)  # what XLA fuses differs
+
+
+def test_weights_that_are_drawn_together_are_those_drawn_one_by_one():
+    space, actions = spaces.Box(-1.0, 1.0, (3,)), spaces.Discrete(2)
+    networks = ActorCritic(memory=nn.GRUCell(5)).build(space, actions)
+    features = networks.features(jnp.ones((2, 3)))
+    params = networks.init(KEY, features)
+    keys = jax.random.split(KEY)
+    for key, branch, drawn in (
+        (keys[0], networks.actor, params["actor"]),
+        (keys[1], networks.critic, params["critic"]),
+    ):
+        chex.assert_trees_all_close(drawn, branch.init(key, features.inputs), atol=1e-6)
 
 
 def test_a_restored_training_goes_on_bit_for_bit(tmp_path):

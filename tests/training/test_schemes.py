@@ -307,6 +307,35 @@ def test_unrolls_of_several_collectors_are_cut_where_a_memory_ends_them():
         assert not learner._engine.learner_state.storage.steps.truncated.any()
 
 
+def test_a_memory_is_cut_where_what_follows_is_of_other_episodes():
+    """One collector's unrolls are not cut, but where a run goes back or gets other environments."""
+    chosen = scheme(collection=remote(1), **DQN_PARTS | {"storage": Replay(64, n_step=3)})
+    with Learner(chosen, total_steps=160) as learner:
+        learner.step()
+        learner._engine.restored(learner.learner_state)
+        cut = jax.device_get(learner.learner_state.storage.steps)
+        learner.step()
+        after = jax.device_get(learner.learner_state.storage.steps)
+        learner.replace(unroll_length=learner.scheme.unroll_length)  # workers begin anew
+        replaced = learner.learner_state.storage.steps
+    length = learner.scheme.unroll_length
+    for steps, last in ((cut, 1), (after, 1), (replaced, 2)):
+        ends = np.asarray(steps.truncated | steps.terminated)
+        assert ends[length - 1 : last * length : length].all()
+        assert not np.delete(steps.truncated, np.s_[length - 1 : last * length : length], 0).any()
+
+
+def test_one_program_goes_on_with_its_episodes_and_not_with_those_of_another_environment():
+    for chosen in (scheme(**DQN_PARTS), scheme(gradients=remote(2), **DQN_PARTS)):
+        with Learner(chosen, total_steps=1600) as learner:
+            learner.step()
+            learner.replace(unroll_length=learner.scheme.unroll_length)
+            assert not learner.learner_state.storage.steps.truncated.any()
+            learner.replace(env=jaxenvs.wrappers.StickyAction(jaxenvs.make(ID), 0.25))
+            ends = learner.learner_state.storage.steps
+            assert (ends.truncated | ends.terminated).any()
+
+
 # --- hosted environments ---
 
 

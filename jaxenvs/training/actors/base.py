@@ -103,6 +103,12 @@ class Branch:
 
     def init(self, key: chex.PRNGKey, inputs: chex.ArrayTree) -> dict[str, Any]:
         """Draws the weights for inputs [N, ...]."""
+        return self.init_head(*self.init_trunk(key, inputs))
+
+    def init_trunk(
+        self, key: chex.PRNGKey, inputs: chex.ArrayTree
+    ) -> tuple[dict[str, Any], chex.PRNGKey, jax.Array]:
+        """The weights below the head, the head's key, and what the head will see."""
         extractor_key, memory_key, head_key = jax.random.split(key, 3)
         params = {"extractor": self.extractor.init(extractor_key, inputs)}
         x = apply(self.extractor, params["extractor"], inputs)
@@ -110,8 +116,11 @@ class Branch:
             carry = self.initial_carry(x.shape[0])
             params["memory"] = self.memory.init(memory_key, carry, x)
             _, x = apply(self.memory, params["memory"], carry, x)
-        params["head"] = self.head.init(head_key, x)
-        return params
+        return params, head_key, x
+
+    def init_head(self, params: dict[str, Any], key: chex.PRNGKey, x: jax.Array) -> dict[str, Any]:
+        """All weights, where those of the trunk are there."""
+        return {**params, "head": self.head.init(key, x)}
 
     def initial_carry(self, num_envs: int) -> Any:
         """The memory at the start of N episodes; () without one."""

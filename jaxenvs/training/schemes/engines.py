@@ -90,6 +90,7 @@ class Fused(Engine):
     def restored(self, learner_state: LearnerState) -> None:
         # Hosted environments are in no checkpoint: those that are here go on.
         if isinstance(self.train, Train) and hosted(self.train.env) is not None:
+            learner_state = self.train.cut(learner_state)
             learner_state = learner_state.replace(collector=self.learner_state.collector)
         super().restored(learner_state)
 
@@ -134,7 +135,7 @@ class CentralGradients(Engine):
 
     def restored(self, learner_state: LearnerState) -> None:
         self._source.forget()
-        super().restored(learner_state)
+        super().restored(self.train.cut(learner_state))
 
     def close(self) -> None:
         self._source.close()

@@ -61,6 +61,16 @@ def push(ring: Ring, unroll: Transition) -> Ring:
     )
 
 
+def cut(ring: Ring) -> Ring:
+    """Has the newest step of each instance end its episode, by truncation where nothing else did.
+
+    In an empty ring that is a row that is written before it is read.
+    """
+    steps, newest = ring.steps, (ring.time - 1) % ring.shape[0]
+    truncated = steps.truncated.at[newest].set(steps.truncated[newest] | ~steps.terminated[newest])
+    return Ring(steps=steps.replace(truncated=truncated), time=ring.time)
+
+
 def write(rows: jax.Array, new: jax.Array, time: jax.Array) -> jax.Array:
     """Rows [L, N, ...] with [T, N, ...] put at step `time`: a copy of T rows, done in place."""
     return jax.lax.dynamic_update_slice_in_dim(rows, new, time % rows.shape[0], axis=0)

@@ -49,6 +49,14 @@ class ReplayStorage(Storage, abc.ABC):
     def add(self, state: Any, unroll: Transition) -> Any:
         """Takes in [T, N, ...] transitions, in place of the oldest where it is full."""
 
+    def cut(self, state: Any) -> Any:
+        """Ends the episodes under way: what is added next are steps of others.
+
+        For memories in which rows belong together; what an episode's last step led to is still
+        worth what the critic says.
+        """
+        return state
+
     @abc.abstractmethod
     def size(self, state: Any) -> jax.Array:
         """int32[]: how many transitions can be drawn."""

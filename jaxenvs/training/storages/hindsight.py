@@ -8,7 +8,7 @@ import chex
 import jax
 import jax.numpy as jnp
 
-from jaxenvs import struct
+from jaxenvs import prng, struct
 from jaxenvs.core import VectorEnv
 from jaxenvs.errors import TrainingError, closest
 from jaxenvs.training.storages import _ring
@@ -115,6 +115,20 @@ class Hindsight(ReplayStorage):
             finished=state.finished + done.sum(axis=0, dtype=jnp.int32),
         )
 
+    def cut(self, state: HindsightState) -> HindsightState:
+        newest = state.ring.time - 1
+        instance = jnp.arange(state.finished.shape[0], dtype=jnp.int32)
+        known = _ring.take(state.ring.steps, newest, instance)
+        ends_now = ~known.done & (newest >= 0)
+        table = state.ends.shape[0]
+        row = jnp.where(ends_now, state.finished % table, table)  # out of bounds: not written
+        return HindsightState(
+            ring=_ring.cut(state.ring),
+            episode=state.episode,
+            ends=state.ends.at[row, instance].set(newest, mode="drop"),
+            finished=state.finished + ends_now.astype(jnp.int32),
+        )
+
     def size(self, state: HindsightState) -> jax.Array:
         _, count = self._drawable(state)
         return count.sum(dtype=jnp.int32) * (1 + len(self.strategies))
@@ -195,7 +209,7 @@ class Hindsight(ReplayStorage):
         low = jnp.stack(choices)[label, jnp.arange(label.shape[0], dtype=jnp.int32)]
 
         def bits(time: jax.Array, lane: jax.Array) -> jax.Array:
-            key = jax.random.fold_in(jax.random.fold_in(jax.random.key(0), time), lane)
+            key = jax.random.fold_in(jax.random.fold_in(prng.fast(jax.random.key(0)), time), lane)
             return jax.random.bits(key, dtype=jnp.uint32)
 
         lane = instance * (1 + len(self.strategies)) + label

@@ -71,6 +71,10 @@ class PrioritisedReplay(ReplayStorage):
         tree = _sum_tree.summed(tree, ring.num_rows, at)
         return PrioritisedState(ring=ring, tree=tree, largest=state.largest)
 
+    def cut(self, state: PrioritisedState) -> PrioritisedState:
+        # Windows that this completes get their priorities from the next `add`, which looks again.
+        return PrioritisedState(ring=_ring.cut(state.ring), tree=state.tree, largest=state.largest)
+
     def size(self, state: PrioritisedState) -> jax.Array:
         ring = state.ring
         whole = jnp.maximum(jnp.minimum(ring.time, ring.shape[0]) - (self.n_step - 1), 0)

@@ -42,6 +42,9 @@ class Replay(ReplayStorage):
     def add(self, state: Ring, unroll: Transition) -> Ring:
         return _ring.push(state, unroll)
 
+    def cut(self, state: Ring) -> Ring:
+        return _ring.cut(state)
+
     def size(self, state: Ring) -> jax.Array:
         whole, newest = self._drawable(state)
         return whole * state.shape[1] + newest.sum(dtype=jnp.int32)
