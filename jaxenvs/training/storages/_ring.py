@@ -55,10 +55,11 @@ def push(ring: Ring, unroll: Transition) -> Ring:
             f" {shape[0]} steps of {shape[1]} instances.\n"
             "  All unrolls have the shape of the one that the storage was initialised with."
         )
-    return Ring(
-        steps=jax.tree.map(lambda x, new: write(x, new, ring.time), ring.steps, unroll),
-        time=ring.time + shape[0],
-    )
+    steps = jax.tree.map(lambda x, new: write(x, new, ring.time), ring.steps, unroll)
+    # Else XLA may look rows up in the memory as it was, besides what is new: it fuses the write
+    # into small reads, and then keeps a copy of the whole memory for them.
+    steps = jax.lax.optimization_barrier(steps)
+    return Ring(steps=steps, time=ring.time + shape[0])
 
 
 def cut(ring: Ring) -> Ring:
