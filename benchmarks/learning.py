@@ -35,6 +35,7 @@ from jaxenvs.rollouts import Evaluation
 from jaxenvs.training import Actor, ActorCritic, ActorPolicy, Train
 from jaxenvs.training.config import Config, config_for
 from jaxenvs.training.conv import Conv
+from jaxenvs.training.initialisers import orthogonal
 
 EVALUATION = 1_000_003  # seed of the first evaluation; trainings have 0, 1, ...
 
@@ -96,13 +97,13 @@ class _TwoConvolutions(nn.Module):
     @nn.compact
     def __call__(self, x: jax.Array) -> jax.Array:
         x = x.astype(jnp.float32) / 255.0
-        orthogonal = nn.initializers.orthogonal(2**0.5)
+        kernel_init = orthogonal(2**0.5)
         for channels, size, stride in ((16, 8, 4), (32, 4, 2)):
             convolution = Conv(
-                channels, (size, size), (stride, stride), padding="VALID", kernel_init=orthogonal
+                channels, (size, size), (stride, stride), padding="VALID", kernel_init=kernel_init
             )
             x = nn.relu(convolution(x))
-        return nn.relu(nn.Dense(256, kernel_init=orthogonal)(x.reshape((len(x), -1))))
+        return nn.relu(nn.Dense(256, kernel_init=kernel_init)(x.reshape((len(x), -1))))
 
 
 def _tuned(algorithm: str, id: str, target: float, what: str = "") -> Task:

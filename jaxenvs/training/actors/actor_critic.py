@@ -21,6 +21,7 @@ from jaxenvs.training.actors.base import (
 )
 from jaxenvs.training.distributions import ActionDistribution, distribution_for
 from jaxenvs.training.head import Head
+from jaxenvs.training.initialisers import orthogonal
 
 
 @dataclasses.dataclass(frozen=True)
@@ -190,7 +191,7 @@ class _TwoHeads(nn.Module):
 
 
 def _head(num_outputs: int, scale: float) -> Head:
-    return Head(num_outputs, kernel_init=nn.initializers.orthogonal(scale))
+    return Head(num_outputs, kernel_init=orthogonal(scale))
 
 
 def _say(branch: Branch, params: Any, inputs: Any, memory: Any, name: str) -> tuple[Any, Any]:
