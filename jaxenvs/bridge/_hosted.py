@@ -14,7 +14,7 @@ from typing import Any
 
 import numpy as np
 
-from jaxenvs.bridge import _lines
+from jaxenvs.bridge import _interrupts, _lines
 from jaxenvs.bridge._actions import discrete_bounds
 from jaxenvs.bridge._layout import Leaf, getter, leaves_of, tree_of
 from jaxenvs.bridge._native import XLA, is_there, reason_missing, xla_library
@@ -241,7 +241,7 @@ class Hosted:
             busy=pool._busy.ctypes.data,
         )
         xla_library().jaxenvs_register(self.id, ctypes.byref(self._struct))
-        xla_library().jaxenvs_watch_interrupts()
+        _interrupts.watch()
         # What the struct points to lives until no program can reach it.
         alive = self._struct, name, words, arrays, backend.owners, pool._busy, bounds
         self._unregister = weakref.finalize(self, _unregister, self.id, alive)

@@ -1,8 +1,11 @@
-"""Rich, where it is installed."""
+"""Rich, where it is installed; and files that cannot be written."""
 
+import contextlib
+from collections.abc import Iterator
+from pathlib import Path
 from typing import Any
 
-from jaxenvs.errors import missing_extra
+from jaxenvs.errors import RenderError, missing_extra
 
 
 def console() -> Any:
@@ -27,3 +30,18 @@ def table(*columns: str, title: str | None = None) -> Any:
     from rich.table import Table
 
     return Table(*columns, title=title, title_justify="left", box=SIMPLE_HEAD, pad_edge=False)
+
+
+@contextlib.contextmanager
+def writing(path: str | Path) -> Iterator[None]:
+    """Says that a file cannot be written, where the system says so.
+
+    Raises:
+        RenderError: it cannot; the message names the file and why.
+    """
+    try:
+        yield
+    except OSError as error:
+        raise RenderError(
+            f'"{path}" cannot be written: {error.strerror or error}.  Pass another --output.'
+        ) from error

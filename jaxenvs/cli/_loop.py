@@ -4,8 +4,9 @@ import abc
 import contextlib
 import dataclasses
 import operator
+import os
+import shutil
 import signal
-import threading
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
@@ -15,6 +16,8 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
+from jaxenvs.bridge._interrupts import FirstSignal
+from jaxenvs.errors import TrainingError
 from jaxenvs.training import ActorPolicy, Learner, LearnerState, Scheme, Train, restore, save
 from jaxenvs.training.algorithms.base import Behaviour
 from jaxenvs.training.collecting import summarised
@@ -37,23 +40,27 @@ class Stop:
 
 @contextlib.contextmanager
 def stoppable() -> Iterator[Stop]:
-    """Takes SIGINT and SIGTERM for a wish to stop; a second one acts as it always does."""
-    stop, kept = Stop(), {}
+    """Takes SIGINT and SIGTERM for a wish to stop; a second one acts as it always does.
 
-    def ask(number: int, frame: Any) -> None:
-        stop.asked = signal.Signals(number)
-        restore_handlers()
+    Raises:
+        KeyboardInterrupt: the second one came while a program waited for hosted environments.
+    """
+    stop = Stop()
 
-    def restore_handlers() -> None:
-        while kept:
-            signal.signal(*kept.popitem())
+    def ask(number: signal.Signals) -> None:
+        stop.asked = number
+        with contextlib.suppress(OSError):  # a print may be what the signal came into
+            os.write(2, b"jaxenvs: stops after this row; again to stop at once\n")
 
-    if threading.current_thread() is threading.main_thread():  # others cannot be told of signals
-        kept = {each: signal.signal(each, ask) for each in (signal.SIGINT, signal.SIGTERM)}
+    signals = FirstSignal(ask)
     try:
         yield stop
+    except jax.errors.JaxRuntimeError as error:
+        if stop.asked == signal.SIGINT and "KeyboardInterrupt: " in str(error):
+            raise KeyboardInterrupt from error
+        raise
     finally:
-        restore_handlers()
+        signals.ignore()
 
 
 class Loop(abc.ABC):
@@ -166,12 +173,32 @@ class OneProgram(Loop):
         return self._each(Behaviour.of(self.learner_state))
 
     def save(self, paths: Sequence[Path]) -> None:
+        # All are written before one takes its place. So, whenever the process ends, there is a
+        # number of updates of which every seed has a checkpoint, in the one folder or the other.
         for path, state in zip(paths, self._each(self.learner_state), strict=True):
-            save(path, state)
+            save(_next(path), state)
+        for path in paths:
+            previous = path.with_name(f".{path.name}.previous")  # where `restore` looks, too
+            if path.exists():
+                shutil.rmtree(previous, ignore_errors=True)
+                path.rename(previous)
+            _next(path).rename(path)
+            shutil.rmtree(previous, ignore_errors=True)
 
     def restore(self, paths: Sequence[Path]) -> None:
         like = jax.eval_shape(self.train.init, jax.random.key(0))
-        states = [restore(path, like) for path in paths]
+        saved = [_saved(path, like) for path in paths]
+        common = set.intersection(*map(set, saved))
+        if not common:
+            stands = ", ".join(
+                f"{path.parent} at {max(each) * self.steps_per_update:,} steps"
+                for path, each in zip(paths, saved, strict=True)
+            )
+            raise TrainingError(
+                f"the checkpoints of these seeds are not of one time: {stands}.  Go on with each"
+                f" alone: jaxenvs train --resume {paths[0].parent}, and so on."
+            )
+        states = [each[max(common)] for each in saved]
         state = states[0]
         if self.num_seeds is not None:
             state = jax.tree.map(lambda *x: jnp.stack(x), *states)
@@ -195,6 +222,18 @@ class OneProgram(Loop):
 
         vmapped = advance if self.num_seeds is None else jax.vmap(advance)
         return jax.jit(vmapped, donate_argnums=0).lower(self.learner_state).compile()
+
+
+def _next(path: Path) -> Path:
+    """Where a checkpoint waits until those of all seeds are written."""
+    return path.with_name(f"{path.name}.next")
+
+
+def _saved(path: Path, like: LearnerState) -> dict[int, LearnerState]:
+    """The checkpoints of a seed, by the updates they are from: one, or two after a crash."""
+    places = [each for each in (path, _next(path)) if each.is_dir()] or [path]
+    states = [restore(each, like) for each in places]
+    return {int(np.asarray(state.updates)): state for state in states}
 
 
 class WithWorkers(Loop):

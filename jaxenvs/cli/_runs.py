@@ -46,6 +46,12 @@ class Run:
         """Where all lies that it takes to go on."""
         return self.folder / "checkpoint"
 
+    @property
+    def is_saved(self) -> bool:
+        """Whether there is a checkpoint, under one of the names that it has on its way."""
+        names = ("checkpoint", "checkpoint.next", ".checkpoint.new", ".checkpoint.previous")
+        return any((self.folder / name).is_dir() for name in names)
+
     def write_config(self) -> None:
         """Writes everything that decides the training, before it begins."""
         self.config.complete().write(self.folder / _CONFIG)
@@ -113,8 +119,8 @@ def by_task(runs: Sequence[Run]) -> list[list[Run]]:
 def assembled(config: Config) -> Train:
     """The training of a configuration, to read weights for; its env plays if it is hosted."""
     if not is_hosted(config.id):
-        return config.make_train()
-    return config.make_train(env=config.make_env(training=False))
+        return config.assemble()
+    return config.assemble(env=config.make_env(training=False))
 
 
 def reward_threshold(env: VectorEnv, id: str) -> float | None:

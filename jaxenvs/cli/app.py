@@ -157,7 +157,7 @@ def _parser() -> argparse.ArgumentParser:
         metavar="NAME=VALUE",
         action="append",
         default=[],
-        help="a hyper-parameter, actor.NAME or storage.NAME; may be given several times",
+        help="a hyper-parameter, actor.NAME, storage.NAME or scheme.NAME; several if need be",
     )
     for name, what in (
         ("--num-envs", "instances (default: the id's)"),

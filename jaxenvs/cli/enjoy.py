@@ -8,7 +8,7 @@ import jax
 import numpy as np
 
 import jaxenvs
-from jaxenvs.cli._console import console
+from jaxenvs.cli._console import console, writing
 from jaxenvs.cli._loop import close
 from jaxenvs.cli._runs import assembled, runs_in
 from jaxenvs.cli.render import play
@@ -38,7 +38,9 @@ def run(options: argparse.Namespace) -> None:
         return
     played = list(episodes)
     frames = np.concatenate([frames for frames, _ in played])
-    path = write_video(options.output or chosen.folder / "episode.gif", frames, fps=options.fps)
+    path = options.output or chosen.folder / "episode.gif"
+    with writing(path):
+        write_video(path, frames, fps=options.fps)
     returns = ", ".join(f"{episode_return:.1f}" for _, episode_return in played)
     out.print(
         f"Wrote {path}: {len(frames)} frames of {frames.shape[2]} x {frames.shape[1]},"

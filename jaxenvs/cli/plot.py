@@ -2,13 +2,14 @@
 
 import argparse
 from collections.abc import Sequence
+from pathlib import Path
 from typing import Any
 
 import numpy as np
 
-from jaxenvs.cli._console import console
+from jaxenvs.cli._console import console, writing
 from jaxenvs.cli._runs import Run, by_task, runs_in
-from jaxenvs.errors import TrainingError, closest
+from jaxenvs.errors import RenderError, TrainingError, closest, missing_extra
 from jaxenvs.rendering.plots import Curve, write_learning_curves
 from jaxenvs.training.config import Config
 from jaxenvs.training.logs import STEP, read_metrics
@@ -16,6 +17,7 @@ from jaxenvs.training.logs import STEP, read_metrics
 
 def run(options: argparse.Namespace) -> None:
     """Draws the curves of all runs, those of one configuration as one."""
+    _check_suffix(Path(options.output))
     groups = by_task(runs_in(options.runs))
     curves: dict[str, list[Curve]] = {
         label: [_curve(each, options.metric) for each in group]
@@ -23,12 +25,13 @@ def run(options: argparse.Namespace) -> None:
     }
     tasks = {group[0].config.id for group in groups}
     metric = options.metric.replace("_", " ")
-    path = write_learning_curves(
-        options.output,
-        curves,
-        title=options.title or ", ".join(sorted(tasks)),
-        ylabel=f"mean {metric}" if options.metric.startswith("episode_") else metric,
-    )
+    with writing(options.output):
+        path = write_learning_curves(
+            options.output,
+            curves,
+            title=options.title or ", ".join(sorted(tasks)),
+            ylabel=f"mean {metric}" if options.metric.startswith("episode_") else metric,
+        )
     out = console()
     for label, group in zip(curves, groups, strict=True):
         out.print(f"{label}: {len(group)} run{'s' * (len(group) > 1)}", markup=False)
@@ -86,9 +89,26 @@ def _common_folder(group: Sequence[Run]) -> str:
 
 def _curve(run: Run, metric: str) -> tuple[np.ndarray, np.ndarray]:
     metrics = read_metrics(run.folder)
+    if not metrics[STEP].size:
+        raise TrainingError(
+            f'"{run.folder}" has no rows of metrics yet.  Train on: jaxenvs train --resume'
+            f" {run.folder}; or leave it out."
+        )
     if metric not in metrics:
         raise TrainingError(
             f'"{run.folder}" has no metric "{metric}".{closest(metric, metrics)}'
             f"  It has {', '.join(name for name in metrics if name != STEP)}."
         )
     return metrics[STEP], metrics[metric]
+
+
+def _check_suffix(path: Path) -> None:
+    """Raises where nobody can draw into such a file."""
+    try:
+        from matplotlib.backend_bases import FigureCanvasBase
+    except ImportError as error:
+        raise missing_extra("Drawing curves", "matplotlib", "render") from error
+    if path.suffix.lower().removeprefix(".") not in FigureCanvasBase.get_supported_filetypes():
+        raise RenderError(
+            f'"{path.name}" ends in none of .png, .svg, .pdf.  The suffix chooses the format.'
+        )

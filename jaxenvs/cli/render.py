@@ -8,7 +8,7 @@ import jax
 import numpy as np
 
 import jaxenvs
-from jaxenvs.cli._console import console
+from jaxenvs.cli._console import console, writing
 from jaxenvs.core import Environment
 from jaxenvs.errors import RolloutError, TrainingError
 from jaxenvs.rendering.video import write_video
@@ -23,7 +23,8 @@ def run(options: argparse.Namespace) -> None:
         env, policy = _learned(options, env)
     key = jax.random.key(options.seed)
     frames, episode_return = play(env, policy, key, max_steps=options.max_steps)
-    write_video(options.output, frames, fps=options.fps)
+    with writing(options.output):
+        write_video(options.output, frames, fps=options.fps)
     console().print(
         f"Wrote {options.output}: {len(frames)} frames of"
         f" {frames.shape[2]} x {frames.shape[1]}, return {episode_return:.1f}."

@@ -2,8 +2,9 @@
 
 import argparse
 import contextlib
+import itertools
 import tomllib
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -22,27 +23,26 @@ from jaxenvs.rendering.plots import Curve, write_learning_curves
 from jaxenvs.training import Scheme
 from jaxenvs.training.config import ALGORITHMS, Config, config_for
 from jaxenvs.training.logs import STEP, open_logs, read_metrics
+from jaxenvs.training.schemes.workers import Plan
 
 _FLAGS = ("num_envs", "unroll_length", "total_steps", "report_every", "seed")
 _FLAGS += ("save_every", "evaluate_every", "evaluation_episodes")
 _SCHEME_FLAGS = ("collection", "gradients", "update")
+_UNSAVED = "its training ended before it was first saved"
 
 
 def run(options: argparse.Namespace) -> int:
     """Trains, says how it went, and writes the output folder; the exit status."""
-    if options.resume is not None:
-        folder, runs = _resumed(options)
-    else:
-        config = configuration(options)
-        if not is_hosted(config.id):
-            make(config.id)  # an unknown id is refused before anything is said
-            config.make_train()  # so are parts that do not fit
-        config.make_scheme()
-        if options.dry_run:
-            print(commented(config), end="")
-            return 0
-        folder, runs = _new(config, options.seeds, options.output)
     with contextlib.ExitStack() as stack:
+        if options.resume is not None:
+            folder, runs = _resumed(options)
+        else:
+            config = configuration(options)
+            _check(config)
+            if options.dry_run:
+                print(commented(config), end="")
+                return 0
+            folder, runs = stack.enter_context(_new(config, options.seeds, options.output))
         stop = stack.enter_context(stoppable())
         training = Training(runs, resumes=options.resume is not None)
         stack.callback(training.close)
@@ -170,6 +170,18 @@ def loop_of(config: Config, num_seeds: int | None) -> Loop:
     return WithWorkers(scheme, config.total_steps, config.seed, config.rows_every())
 
 
+def _check(config: Config) -> None:
+    """Raises where an id is unknown, or parts do not fit, before anything is said."""
+    scheme = config.make_scheme()
+    if is_hosted(config.id):  # processes would have to be started
+        return
+    make(config.id)
+    if scheme is None:
+        config.make_train()
+    else:
+        _ = Plan(scheme, config.total_steps, config.seed).train
+
+
 def configuration(options: argparse.Namespace) -> Config:
     """What the arguments ask for: flags before the file before what is tuned for the id.
 
@@ -203,12 +215,19 @@ def with_settings(config: Config, settings: Sequence[str]) -> Config:
     Raises:
         TrainingError: a text is malformed, or names no setting.
     """
-    changes = {}
+    changes, own = {}, config.complete().settings
     for setting in settings:
         name, equals, text = setting.partition("=")
         if not equals or not name:
             raise TrainingError(f'--set got "{setting}"; write it as name=value.')
-        changes[name.strip()] = _parsed(text.strip())
+        name = name.strip()
+        if name in _FLAGS and name not in own:
+            flag = f"--{name.replace('_', '-')}"
+            raise TrainingError(
+                f'--set got "{setting}", but {name} is no hyper-parameter of {config.algorithm}.'
+                f"  Pass {flag} {text.strip()}."
+            )
+        changes[name] = _parsed(text.strip())
     return config.with_settings(_as_lists(config, changes))
 
 
@@ -234,10 +253,16 @@ def commented(config: Config) -> str:
     return "\n".join(lines[1:]) + "\n"
 
 
-def _new(config: Config, seeds: int | None, output: str | None) -> tuple[Path, list[Run]]:
-    """The output folder, and a run for each seed."""
+@contextlib.contextmanager
+def _new(config: Config, seeds: int | None, output: str | None) -> Iterator[tuple[Path, list[Run]]]:
+    """The output folder, made at once, and a run for each seed; it goes where nothing came in."""
     if seeds is not None and seeds < 1:
         raise TrainingError(f"train got --seeds {seeds}; it takes a number from 1 on.")
+    if seeds is not None and seeds > 1 and not 0 <= config.seed <= 2**32 - seeds:
+        raise TrainingError(
+            f"train got --seeds {seeds} from --seed {config.seed} on; several seeds lie between 0"
+            f" and {2**32 - 1}.  Pass another --seed."
+        )
     if seeds is not None and is_hosted(config.id):
         raise TrainingError(
             f"train got --seeds for {config.id}, whose environments are not JAX: one program steps"
@@ -249,18 +274,33 @@ def _new(config: Config, seeds: int | None, output: str | None) -> tuple[Path, l
             " are trained where all is one program.  Train one seed after the other, with --seed,"
             " or leave collection and gradients central."
         )
-    folder = _unused(Path("runs") / config.algorithm.lower() / config.id)
-    if output is not None:
-        folder = Path(output)
-        if next(folder.rglob("config.toml"), None) is not None:
-            raise TrainingError(
-                f'"{folder}" holds a run already.  Pass another --output, or go on with --resume'
-                f" {folder}."
-            )
-    if seeds is None:
-        return folder, [Run(folder, config)]
-    numbers = range(config.seed, config.seed + seeds)
-    return folder, [Run(folder / f"seed_{n}", config.replace(seed=n)) for n in numbers]
+    if output is None:
+        wished = Path("runs") / config.algorithm.lower() / config.id
+    else:
+        wished = Path(output)
+        there = [Run(path.parent, config) for path in wished.rglob("config.toml")]
+        if there:
+            if all(run.is_saved for run in there):
+                also = f", or go on with --resume {wished}"
+            else:
+                also = f", or delete the folder: {_UNSAVED}"
+            raise TrainingError(f'"{wished}" holds a run already.  Pass another --output{also}.')
+    try:
+        folder, made = _made(wished, anew=output is None)
+    except OSError as error:
+        raise TrainingError(
+            f'the folder "{wished}" cannot be made: {error.strerror}.  Pass another --output.'
+        ) from error
+    try:
+        if seeds is None:
+            yield folder, [Run(folder, config)]
+        else:
+            numbers = range(config.seed, config.seed + seeds)
+            yield folder, [Run(folder / f"seed_{n}", config.replace(seed=n)) for n in numbers]
+    finally:
+        with contextlib.suppress(OSError):  # what is not empty stays
+            for each in made:
+                each.rmdir()
 
 
 def _resumed(options: argparse.Namespace) -> tuple[Path, list[Run]]:
@@ -278,16 +318,38 @@ def _resumed(options: argparse.Namespace) -> tuple[Path, list[Run]]:
         raise TrainingError(
             f'"{folder}" holds runs of several configurations.  Pass the folder of one of them.'
         )
+    for run in runs:
+        if not run.is_saved:
+            raise TrainingError(
+                f'"{run.folder}" has no checkpoint to go on from: {_UNSAVED}.  Delete "{folder}"'
+                " and train anew, or choose another --output; --save-every saves on the way."
+            )
     return folder, runs
 
 
-def _unused(folder: Path) -> Path:
-    """`folder`, or the first of folder_2, folder_3 ... that is not there."""
-    number, path = 1, folder
-    while path.exists():
-        number += 1
-        path = folder.with_name(f"{folder.name}_{number}")
-    return path
+def _made(wished: Path, *, anew: bool) -> tuple[Path, list[Path]]:
+    """Makes a folder, and says which one, and which are new, the innermost first.
+
+    Anew, it is the first of folder, folder_2, folder_3 ... that is not there: nobody else who asks
+    at the same time gets the same one.
+
+    Raises:
+        OSError: it cannot be made.
+    """
+    made = [each for each in wished.parents if not each.exists()]
+    wished.parent.mkdir(parents=True, exist_ok=True)
+    for number in itertools.count(1):
+        folder = wished if number == 1 else wished.with_name(f"{wished.name}_{number}")
+        try:
+            folder.mkdir()
+        except FileExistsError:
+            if anew:
+                continue
+            if not folder.is_dir():
+                raise
+            return folder, made
+        return folder, [folder, *made]
+    raise AssertionError  # numbers do not end
 
 
 def _conclude(folder: Path, runs: Sequence[Run], threshold: float | None) -> None:
@@ -310,12 +372,13 @@ def _conclude(folder: Path, runs: Sequence[Run], threshold: float | None) -> Non
     if threshold is not None:
         out.print(f"Solved from: {threshold}")
     try:
-        write_learning_curves(
-            folder / "learning_curve.png",
-            curves(metrics),
-            title=f"{config.algorithm} on {config.id}",
-            threshold=threshold,
-        )
+        if all(each[STEP].size for each in metrics):  # a stop may come before the first row
+            write_learning_curves(
+                folder / "learning_curve.png",
+                curves(metrics),
+                title=f"{config.algorithm} on {config.id}",
+                threshold=threshold,
+            )
     except MissingExtraError as error:  # no reason to fail after a training
         out.print(f"No learning curve: {error}", markup=False)
     written = ", ".join(

@@ -27,7 +27,7 @@ from jaxenvs.errors import TrainingError, closest
 from jaxenvs.factory import is_hosted, make, make_vec
 from jaxenvs.training.actors import Actor, ActorCritic, ActorTwinQ, QNetwork
 from jaxenvs.training.algorithms import A2C, DQN, PPO, SAC, TD3, VPG, Algorithm
-from jaxenvs.training.anakin import Train, make_train
+from jaxenvs.training.anakin import Train, assemble, make_train
 from jaxenvs.training.extractors import MLP, FixupCNN, ImpalaCNN, NatureCNN, SmallCNN
 from jaxenvs.training.initialisers import orthogonal
 from jaxenvs.training.schemes.scheme import Central, Remote, Scheme, central, remote
@@ -182,9 +182,15 @@ class Config:
             TrainingError: there is no such file, it is no TOML, or it says what cannot be.
         """
         try:
-            text = Path(path).read_text()
-        except (FileNotFoundError, IsADirectoryError) as error:
+            text = Path(path).read_text(encoding="utf-8")
+        except (FileNotFoundError, IsADirectoryError, NotADirectoryError) as error:
             raise TrainingError(f'there is no configuration at "{path}".') from error
+        except OSError as error:
+            raise TrainingError(f'"{path}" cannot be read: {error.strerror}.') from error
+        except UnicodeDecodeError as error:
+            raise TrainingError(
+                f'"{path}" is no TOML: {error}.  Pass a text file in UTF-8.'
+            ) from error
         try:
             entries = tomllib.loads(text)
         except tomllib.TOMLDecodeError as error:
@@ -208,7 +214,7 @@ class Config:
         """Writes the configuration as TOML, for `read`; folders on the way are made."""
         path = Path(path)
         path.parent.mkdir(parents=True, exist_ok=True)
-        path.write_text(self.to_toml())
+        path.write_text(self.to_toml(), encoding="utf-8")
         return path
 
     def to_toml(self) -> str:
@@ -238,6 +244,10 @@ class Config:
 
         They are named as "gamma", "actor.hidden_sizes" or "storage.n_step"; None puts one back to
         its default. With another "storage.type" or "actor.type" the rest of that table goes.
+
+        Raises:
+            TrainingError: as by the constructor; or there is no such setting, then the message
+                says in which table there is one.
         """
         tables: dict[str, Any] = {
             table: {} if f"{table}.type" in changes else dict(getattr(self, table))
@@ -250,6 +260,8 @@ class Config:
                     f'a configuration got the setting "{dotted}".  Write actor.NAME, storage.NAME,'
                     " scheme.NAME, or NAME alone for a hyper-parameter of the algorithm."
                 )
+            if "." not in dotted:
+                self._check_is_own(dotted)
             at = tables[table]
             for name in names[:-1]:
                 below = at.get(name, {})
@@ -388,6 +400,20 @@ class Config:
         Raises:
             TrainingError, UnknownEnvironmentError, WrapperError: as by `make_train` and `make_env`.
         """
+        return self._train(make_train, overrides)
+
+    def assemble(self, **overrides: Any) -> Train:
+        """As `make_train`, but whatever the sizes are: to read weights for, or to check a scheme.
+
+        Of a scheme, an update learns from what all collectors bring; so what one of them brings
+        need not be cut into the minibatches.
+
+        Raises:
+            TrainingError, UnknownEnvironmentError, WrapperError: as by `make_train` and `make_env`.
+        """
+        return self._train(assemble, overrides)
+
+    def _train(self, make: Any, overrides: dict[str, Any]) -> Train:
         num_envs = overrides.get("num_envs", self.num_envs)
         env = overrides.pop("env") if "env" in overrides else self._env(num_envs)
         algorithm = overrides.pop("algorithm", None)
@@ -402,7 +428,7 @@ class Config:
             if name not in overrides:
                 arguments[name] = make_part()
         algorithm = self.make_algorithm() if algorithm is None else algorithm
-        return make_train(env, algorithm, **{**arguments, **overrides})
+        return make(env, algorithm, **{**arguments, **overrides})
 
     def rows_every(self) -> int:
         """`report_every`, or what gives about 200 rows of metrics, if possible equal ones."""
@@ -421,6 +447,16 @@ class Config:
 
     def _env(self, num_envs: int) -> Any:
         return self.make_env(num_envs) if self.wrappers else self.id
+
+    def _check_is_own(self, name: str) -> None:
+        """Raises where a setting is none of the algorithm's, but of another table."""
+        if name in self._of_table("settings")[1]:
+            return
+        others = [f"{table}.{name}" for table in _TABLES[1:] if name in self._of_table(table)[1]]
+        if others:
+            raise TrainingError(
+                f'{self.algorithm} has no setting "{name}".  Write {" or ".join(others)}.'
+            )
 
     def _batched(self) -> tuple[str, ...]:
         """The settings of wrappers that differ between instances."""

@@ -3,8 +3,6 @@
 import dataclasses
 import json
 import os
-import signal
-import threading
 import weakref
 from collections.abc import Mapping, Sequence
 from pathlib import Path
@@ -15,6 +13,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
+from jaxenvs.bridge._interrupts import FirstSignal
 from jaxenvs.core import VectorEnv
 from jaxenvs.errors import TrainingError, closest, missing_extra
 from jaxenvs.rollouts import Evaluation, evaluate
@@ -86,7 +85,7 @@ class Learner:
         self._evaluation_ending: Any = None  # closes it, where it is hosted and ours
         self._report_every, self._best, self._steps = report_every, -np.inf, 0
         self._metrics: dict[str, float] = {}
-        self._signals: _Signals | None = None
+        self._signals: FirstSignal | None = None
         self._logs: Any = None
         self._started = perf_counter()
         self._engine: Engine = engine_for(scheme, total_steps, seed, report_every)
@@ -99,9 +98,10 @@ class Learner:
 
                 resume_step = self._environment_steps if resume else None
                 self._logs = open_logs(self.log_dir, logs, resume_step=resume_step)
-                self._signals = _Signals()
+                self._signals = FirstSignal()
+                weakref.finalize(self, self._signals.ignore).atexit = False
         except BaseException:
-            self.close()
+            self._close()
             raise
 
     def step(self) -> dict[str, float]:
@@ -132,7 +132,10 @@ class Learner:
 
     @property
     def learner_state(self) -> LearnerState:
-        """Weights, optimiser and all else that a checkpoint holds, as they are now."""
+        """Weights, optimiser and all else that a checkpoint holds, as they are now.
+
+        The next step may take its memory: copy what is to be kept, `jax.device_get(...)`.
+        """
         return self._engine.learner_state
 
     @property
@@ -166,7 +169,7 @@ class Learner:
             from rich.table import Table
         except ImportError as error:
             raise missing_extra("Learner.print_info", "rich", "cli") from error
-        table = Table(title=f"{int(self._metrics.get('steps', 0)):,} of {self.total_steps:,} steps")
+        table = Table(title=f"{self._environment_steps:,} of {self.total_steps:,} steps")
         table.add_column("metric")
         table.add_column("value", justify="right")
         for name, value in self._metrics.items():
@@ -178,7 +181,11 @@ class Learner:
         return self._engine.train.policy(self.learner_state, greedy=greedy)
 
     def evaluate(self, num_episodes: int | None = None) -> Evaluation:
-        """Plays whole episodes, greedily, in environments that nothing is learned from."""
+        """Plays whole episodes, greedily, in environments that nothing is learned from.
+
+        They are made at the first call, `num_episodes` or `evaluation_episodes` of them unless
+        they were given, and play equally many each: the number is rounded up to a multiple.
+        """
         number = self._evaluation_episodes if num_episodes is None else num_episodes
         if self._evaluated_in is None:
             chosen: Any = self._evaluation_env
@@ -221,7 +228,7 @@ class Learner:
         self._engine.restored(restore(path, self.learner_state))
         is_fused = isinstance(self._engine, Fused)  # also over several devices
         self._steps = self.updates // self._report_every if is_fused else self.updates
-        self._best = _recorded(path.parent / _RECORD)
+        self._best = _recorded((self.log_dir or path.parent) / _RECORD)
 
     def update_algo_parameter(self, name: str, value: Any) -> None:
         """Goes on with another value of a hyper-parameter.
@@ -229,10 +236,13 @@ class Learner:
         For a number nothing is compiled or begun anew; what is under way ends with the old one.
 
         Raises:
-            TrainingError: there is no such hyper-parameter; the message names the closest.
+            TrainingError: there is no such hyper-parameter, the message names the closest; or it
+                is a number, and the value is none.
         """
         algorithm = self.scheme.algorithm.replace(**{name: value})
         before = getattr(self.scheme.algorithm, name)
+        if isinstance(before, float) and not isinstance(value, int | float | np.number | jax.Array):
+            raise TrainingError(f"{name}={value!r}; it takes a number, such as {before}.")
         if isinstance(before, float) and isinstance(value, int | np.number):
             algorithm = algorithm.replace(**{name: float(value)})  # programs tell them apart
         if jax.tree.structure(algorithm) != jax.tree.structure(self.scheme.algorithm):
@@ -264,14 +274,27 @@ class Learner:
         self._ending()
         self._ending = weakref.finalize(self, engine.close)
         self.scheme, self._engine = scheme, engine
+        if "env" in parts and self._evaluation_env is None:
+            self._end_evaluation()  # it goes on in environments like the new ones
 
     def close(self) -> None:
-        """Ends workers and hosted environments, and the logs. `save` before, if you want to."""
+        """Ends workers and hosted environments, and the logs. `save` before, if you want to.
+
+        Raises:
+            SystemExit: Ctrl-C or SIGTERM came after the last step; it has saved first, as a step
+                does that one comes into. The status is the usual one, 130 or 143.
+        """
+        if self._signals is not None:
+            self._signals.ignore()
+            if self._signals.came is not None:
+                self._leave(self._signals.came)
+        self._close()
+
+    def _close(self) -> None:
         if self._signals is not None:
             self._signals.ignore()
         self._ending()
-        if self._evaluation_ending is not None:
-            self._evaluation_ending()
+        self._end_evaluation()
         if self._logs is not None:
             self._logs.close()
         self._logs = self._signals = None
@@ -280,9 +303,15 @@ class Learner:
         return self
 
     def __exit__(self, kind: Any, *error: Any) -> None:
-        if kind is None and self._signals is not None and self._signals.came is not None:
-            self._leave(self._signals.came)  # it came after the last step
-        self.close()
+        if kind is None:
+            self.close()
+        else:
+            self._close()  # there is an error to be told of, whatever signals came
+
+    def _end_evaluation(self) -> None:
+        if self._evaluation_ending is not None:
+            self._evaluation_ending()
+        self._evaluation_ending = self._evaluated_in = None
 
     def _checkpoint(self, call: str, path: str | Path | None) -> Path:
         if path is not None:
@@ -305,33 +334,11 @@ class Learner:
         self._best = max(self._best, mean)
 
     def _leave(self, number: int) -> None:
-        self.save()
-        self.close()
+        try:
+            self.save()
+        finally:
+            self._close()
         raise SystemExit(128 + number)
-
-
-class _Signals:
-    """Has Ctrl-C and SIGTERM wait for the end of the step. A second one does not."""
-
-    def __init__(self) -> None:
-        self.came: int | None = None
-        self._handlers: dict[int, Any] = {}
-        if threading.current_thread() is not threading.main_thread():
-            return  # only there can signals be handled
-        for number in (signal.SIGINT, signal.SIGTERM):
-            self._handlers[number] = signal.getsignal(number)
-            signal.signal(number, self._note)
-
-    def ignore(self) -> None:
-        """Puts back what handled them before."""
-        for number, handler in self._handlers.items():
-            signal.signal(number, handler or signal.SIG_DFL)
-        self._handlers = {}
-
-    def _note(self, number: int, frame: Any) -> None:
-        del frame
-        self.came = int(number)
-        self.ignore()
 
 
 def _record(path: Path, mean: float, steps: int) -> None:

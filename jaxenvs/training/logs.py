@@ -217,7 +217,8 @@ def open_logs(
 
     Args:
         log_dir: the folder, made if need be.
-        kinds: "csv", "jsonl", "tensorboard" (extra `tensorboard`), "wandb" (extra `wandb`).
+        kinds: "csv", "jsonl", "tensorboard" (extra `tensorboard`), "wandb" (extra `wandb`); one
+            that is named twice is opened once.
         resume_step: where a training goes on: rows up to this step are kept, later ones dropped,
             since they will come again. None starts anew, in place of what is there.
 
@@ -225,6 +226,12 @@ def open_logs(
         TrainingError: there is no such kind; the message names the closest.
         MissingExtraError: the package that writes a kind is not installed.
     """
+    if isinstance(kinds, str):
+        raise TrainingError(
+            f'open_logs got the text "{kinds}" for the kinds of logs; it takes a list of them.'
+            f'  Pass ["{kinds}"].'
+        )
+    kinds = list(dict.fromkeys(kinds))  # two of a kind would write over each other's rows
     for kind in kinds:
         if kind not in KINDS:
             raise TrainingError(

@@ -581,6 +581,47 @@ def test_ctrl_c_ends_a_program_that_steps_without_python(seconds):
     assert "interrupted True" in found.stdout, found.stderr
 
 
+ASKED_FIRST = (
+    INTERRUPTED.split("threading.Timer")[0].replace(
+        "seconds = ", "from jaxenvs.bridge._interrupts import FirstSignal\nseconds = "
+    )
+    + """
+def ended(after, *signals):
+    begin = time.monotonic()
+    for each in signals:
+        threading.Timer(each, lambda: os.kill(os.getpid(), signal.SIGINT)).start()
+    try:
+        jax.block_until_ready(program(env.reset(jax.random.key(0))[0]))
+    except (KeyboardInterrupt, jax.errors.JaxRuntimeError):
+        seconds = time.monotonic() - begin
+        print(after <= seconds < after + 3 or seconds)
+
+asked = early if sys.argv[2] == "before" else FirstSignal()
+ended(1, 0.2, 1)
+print(asked.came == signal.SIGINT)
+ended(0.2, 0.2)
+asked = FirstSignal()
+asked.ignore()
+ended(0.2, 0.2)
+print(asked.came is None)
+pool.close(grace=0.2)
+"""
+)
+
+
+@pytest.mark.parametrize("order", ["before", "after"])
+def test_ctrl_c_that_is_a_wish_ends_no_program_but_the_second_one_does(order):
+    if reason_missing(xla_library) is not None:
+        pytest.skip("no g++")
+    code = ASKED_FIRST
+    if order == "before":
+        code = code.replace("pool = ", "early = FirstSignal()\npool = ", 1)
+    found = subprocess.run(
+        [sys.executable, "-c", code, "0.01", order], capture_output=True, text=True, timeout=60
+    )
+    assert found.stdout == "True\n" * 5, found.stdout + found.stderr
+
+
 def test_a_pool_is_closed_while_an_environment_hangs_inside_a_program(path, tmp_path):
     env = hosted(path, 2, env=[Counter, lambda: Counter(seconds=1000)])
     state, _ = env.reset(KEY)

@@ -1,10 +1,14 @@
 import signal
+from pathlib import Path
 
 import chex
+import jax
 import numpy as np
 import pytest
 
+from jaxenvs.cli import _loop
 from jaxenvs.cli._loop import OneProgram, Stop, WithWorkers, stoppable
+from jaxenvs.errors import TrainingError
 from jaxenvs.training import PPO, ActorCritic, Scheme, make_train, remote
 
 
@@ -34,6 +38,21 @@ def test_a_signal_asks_to_stop_and_a_second_one_stops(number):
         assert signal.getsignal(number) is signal.default_int_handler
     finally:
         signal.signal(number, before)
+
+
+def test_the_second_signal_is_one_also_where_it_ended_a_program_before_python_had_it(capfd):
+    cancelled = jax.errors.JaxRuntimeError("CANCELLED: KeyboardInterrupt: interrupted.")
+    with pytest.raises(jax.errors.JaxRuntimeError), stoppable():
+        raise cancelled
+
+    def stopped_twice():
+        with stoppable():
+            signal.raise_signal(signal.SIGINT)
+            raise cancelled
+
+    with pytest.raises(KeyboardInterrupt):
+        stopped_twice()
+    assert capfd.readouterr().err == "jaxenvs: stops after this row; again to stop at once\n"
 
 
 @pytest.fixture(scope="module")
@@ -79,6 +98,57 @@ def test_a_stop_comes_behind_a_whole_row_and_the_rest_can_follow(train, whole, t
     assert loop.updates == 3
     loop.run(lambda *row: rows.append(row), Stop())
     chex.assert_trees_all_equal(rows, whole[0])
+
+
+def test_checkpoints_of_seeds_are_of_one_time_whenever_the_process_ends(
+    train, monkeypatch, tmp_path
+):
+    paths = [tmp_path / "a" / "x", tmp_path / "b" / "x"]
+    loop, write = OneProgram(train, 5, num_seeds=2), _loop.save
+
+    def dies(path, state):
+        if "b" in path.parts:
+            raise RuntimeError("the machine is gone")
+        return write(path, state)
+
+    loop.advance()
+    loop.save(paths)
+    loop.advance()
+    with monkeypatch.context() as patch:
+        patch.setattr(_loop, "save", dies)
+        with pytest.raises(RuntimeError, match="gone"):
+            loop.save(paths)
+    loop.restore(paths)  # the first seed has a newer one, which the second has not
+    assert np.asarray(loop.learner_state.updates).tolist() == [3, 3]
+
+    loop.advance()
+    rename = Path.rename
+
+    def moves(self, target):
+        if self == tmp_path / "b" / "x.next":
+            raise RuntimeError("the machine is gone")
+        return rename(self, target)
+
+    with monkeypatch.context() as patch:
+        patch.setattr(Path, "rename", moves)
+        with pytest.raises(RuntimeError, match="gone"):
+            loop.save(paths)
+    loop.restore(paths)  # all were written, not all are in their places
+    assert np.asarray(loop.learner_state.updates).tolist() == [6, 6]
+    loop.save(paths)
+    assert sorted(path.name for path in tmp_path.rglob("*x*") if path.is_dir()) == ["x", "x"]
+
+
+def test_checkpoints_of_several_times_are_refused(train, tmp_path):
+    paths = [tmp_path / "seed_5" / "x", tmp_path / "seed_6" / "x"]
+    loop = OneProgram(train, 5)
+    loop.save(paths[:1])
+    loop.advance()
+    loop.save(paths[1:])
+    several = OneProgram(train, 5, num_seeds=2)
+    with pytest.raises(TrainingError, match=r"seed_5 at 0 steps, \S*seed_6 at 48 steps") as refusal:
+        several.restore(paths)
+    assert f"--resume {paths[0].parent}" in str(refusal.value)
 
 
 def test_workers_report_rows_of_several_updates_and_go_on_from_a_checkpoint(tmp_path):

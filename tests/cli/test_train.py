@@ -1,6 +1,9 @@
 import json
+import os
 import signal
+import subprocess
 import sys
+import time
 import tomllib
 from pathlib import Path
 
@@ -13,11 +16,12 @@ from PIL import Image
 from jaxenvs.cli import enjoy
 from jaxenvs.cli import train as command
 from jaxenvs.cli._progress import TrainingProgress
-from jaxenvs.cli._runs import Run
+from jaxenvs.cli._runs import Run, assembled
 from jaxenvs.cli.plot import labels
+from jaxenvs.errors import TrainingError
 from jaxenvs.training import PrioritisedReplay
 from jaxenvs.training.config import Config, config_for
-from jaxenvs.training.logs import read_metrics
+from jaxenvs.training.logs import open_logs, read_metrics
 from tests.cli._running import SMALL, run
 
 WATCHED = [*SMALL, "--save-every", "256", "--evaluate-every", "256", "--evaluation-episodes", "3"]
@@ -232,14 +236,116 @@ def test_the_last_episodes_are_those_of_the_last_tenth_of_the_rows_or_of_the_las
     )
 
 
-def test_a_folder_that_holds_a_run_is_left_alone(capsys, monkeypatch, trained, tmp_path):
+def test_a_folder_that_holds_a_run_is_left_alone(capsys, trained):
     status, printed = run(capsys, "train", "ppo", "CartPole-v1", "--output", trained)
     assert status == 2 and "--resume" in printed
+
+
+def test_trainings_that_start_together_get_folders_of_their_own(capsys, monkeypatch, tmp_path):
     monkeypatch.chdir(tmp_path)
-    folders = [command._new(config_for("ppo", "a/b-v0"), None, None)[0] for _ in range(1)]
-    folders[0].mkdir(parents=True)
-    folders.append(command._new(config_for("ppo", "a/b-v0"), None, None)[0])
-    assert [f"{folder}" for folder in folders] == ["runs/ppo/a/b-v0", "runs/ppo/a/b-v0_2"]
+    config = config_for("ppo", "a/b-v0")
+    with command._new(config, None, None) as (first, _), command._new(config, 2, None) as (also, _):
+        assert [f"{first}", f"{also}"] == ["runs/ppo/a/b-v0", "runs/ppo/a/b-v0_2"]
+        assert first.is_dir() and also.is_dir()
+        (first / "config.toml").write_text("")
+    assert first.is_dir() and not also.exists()  # into which nothing was written
+    monkeypatch.setattr(command, "loop_of", lambda *_: 1 / 0)
+    with pytest.raises(ZeroDivisionError):
+        run(capsys, "train", "dqn", "CartPole-v1")
+    assert not Path("runs/dqn").exists()
+
+
+def test_a_stop_before_the_first_row_is_no_error(capsys, monkeypatch, tmp_path):
+    enter = TrainingProgress.__enter__
+
+    def interrupted(self):
+        signal.raise_signal(signal.SIGINT)
+        return enter(self)
+
+    folder = tmp_path / "early"
+    with monkeypatch.context() as patch:
+        patch.setattr(TrainingProgress, "__enter__", interrupted)
+        status, printed = run(capsys, "train", "ppo", "CartPole-v1", *SMALL, "--output", folder)
+    assert status == 130 and "--resume" in printed
+    assert not (folder / "learning_curve.png").exists()
+    status, printed = run(capsys, "plot", folder, "-o", tmp_path / "a.png")
+    assert status == 2 and "no rows of metrics yet" in printed
+    status, printed = run(capsys, "train", "--resume", folder)
+    assert status == 0 and (folder / "learning_curve.png").exists()
+
+
+def test_what_was_never_saved_says_what_to_do(capsys, trained, tmp_path):
+    folder = tmp_path / "unsaved"
+    folder.mkdir()
+    (folder / "config.toml").write_text((trained / "config.toml").read_text())
+    for arguments in (["ppo", "CartPole-v1", "--output", folder], ["--resume", folder]):
+        status, printed = run(capsys, "train", *arguments)
+        assert status == 2 and "delete" in printed.lower() and "another --output" in printed
+
+
+def test_sizes_are_those_of_all_collectors(capsys, trained, tmp_path):
+    sizes = ["--num-envs", "1", "--unroll-length", "4", "--set", "minibatches=8"]
+    arguments = ["ppo", "CartPole-v1", *sizes, "--dry-run"]
+    status, printed = run(capsys, "train", *arguments, "--collection", "remote:4")
+    assert status == 0
+    status, printed = run(capsys, "train", *arguments, "--collection", "remote:3")
+    assert status == 2 and "8 equal minibatches" in printed
+    changes = {"settings": {"minibatches": 8}, "scheme": {"collection": "remote:4"}}
+    config = Config.read(trained / "config.toml").replace(num_envs=1, unroll_length=4, **changes)
+    assert assembled(config).parts.steps_per_update == 4  # to play it, and to judge it
+
+
+def test_a_log_that_is_asked_for_twice_is_written_once(capsys, tmp_path):
+    folder = tmp_path / "twice"
+    arguments = [*SMALL, "--log", "csv", "--log", "jsonl", "--output", folder]
+    assert run(capsys, "train", "ppo", "CartPole-v1", *arguments)[0] == 0
+    assert read_metrics(folder)["step"].tolist() == [128, 256, 384, 512]
+    rows = [json.loads(line) for line in (folder / "metrics.jsonl").read_text().splitlines()]
+    assert [row["step"] for row in rows] == [128, 256, 384, 512]
+    with pytest.raises(TrainingError, match=r'Pass \["csv"\]'):
+        open_logs(folder, "csv")
+    assert read_metrics(folder)["step"].size == 4
+
+
+@pytest.mark.parametrize(
+    ("arguments", "word"),
+    [
+        (["--output", "/dev/null/x"], "/dev/null/x"),
+        (["--output", "taken"], '"taken" cannot be made'),
+        (["--config", "latin.toml"], "UTF-8"),
+        (["--config", "/dev/null/x"], "no configuration"),
+        (["--seeds", "2", "--seed", "-1"], "--seed -1"),
+        (["--seeds", "2", "--seed", f"{2**32 - 1}"], "another --seed"),
+        (["--set", "num_envs=4"], "Pass --num-envs 4"),
+        (["--set", "seed=4"], "Pass --seed 4"),
+        (["--set", "hidden_sizes=4"], "Write actor.hidden_sizes"),
+        (["--set", "collection=central"], "Write scheme.collection"),
+    ],
+    ids=str,
+)
+def test_what_cannot_be_trained_says_why(capsys, monkeypatch, tmp_path, arguments, word):
+    monkeypatch.chdir(tmp_path)
+    Path("taken").write_text("")
+    Path("latin.toml").write_bytes(b'id = "\xe9"')
+    what = [] if "--config" in arguments else ["ppo", "CartPole-v1"]
+    status, printed = run(capsys, "train", *what, *arguments)
+    assert status == 2 and word in printed and not Path("runs").exists()
+
+
+@pytest.mark.parametrize(
+    ("command", "output", "word"),
+    [
+        ("plot", "p.xyz", ".png, .svg, .pdf"),
+        ("plot", "/dev/null/x.png", "cannot be written"),
+        ("enjoy", "/dev/null/x.gif", "cannot be written"),
+        ("render", "/dev/null/x.gif", "cannot be written"),
+    ],
+)
+def test_a_picture_that_cannot_be_written_says_why(capsys, trained, command, output, word):
+    what = ["CartPole-v1"] if command == "render" else [trained]
+    playing = [] if command == "plot" else ["--max-steps", 2]
+    status, printed = run(capsys, command, *what, "-o", output, *playing)
+    assert status == 2 and word in printed and Path(output).name in printed
 
 
 def test_without_matplotlib_a_training_is_kept_and_the_extra_named(capsys, monkeypatch, tmp_path):
@@ -407,3 +513,31 @@ def test_runs_are_compared_in_one_picture(capsys, trained, seeds, tmp_path):
     assert len(colours) > 20
     status, printed = run(capsys, "plot", trained, "-o", path, "--metric", "entrop")
     assert status == 2 and 'Close: "entropy"' in printed
+
+
+def test_ctrl_c_saves_what_is_trained_in_hosted_environments(tmp_path):
+    small = ["--num-envs", "4", "--unroll-length", "32", *SMALL[SMALL.index("--set") :]]
+    command = [sys.executable, "-m", "jaxenvs", "train", "ppo", "gymnasium/CartPole-v1", *small]
+    process = subprocess.Popen(
+        [*command, *("--total-steps", "999936", "--report-every", "300", "--output", "out")],
+        cwd=tmp_path,
+        env=os.environ | {"PYTHONPATH": str(Path(__file__).parents[2])},
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+    )
+    try:
+        metrics = tmp_path / "out" / "metrics.csv"
+        while process.poll() is None and not (
+            metrics.exists() and metrics.read_text().count("\n") > 1  # a row below the names
+        ):
+            time.sleep(0.05)
+        time.sleep(0.2)
+        process.send_signal(signal.SIGINT)
+        out, errors = process.communicate(timeout=60)
+    finally:
+        process.kill()
+        process.wait()
+    assert process.returncode == 130 and "Traceback" not in errors, errors
+    assert "Stopped by SIGINT" in out and "stops after this row" in errors
+    assert (tmp_path / "out" / "checkpoint").is_dir()

@@ -1,5 +1,6 @@
 """A training under way: steps, checkpoints, signals, evaluation, and parts that change."""
 
+import gc
 import os
 import signal
 import subprocess
@@ -253,6 +254,81 @@ def test_signals_save_first_and_a_kill_leaves_a_whole_checkpoint(tmp_path):
     assert number_in(saves) in (said, said + 1)
 
 
+HOSTED_EVALUATION = """
+import os, signal, sys, threading, time
+from jaxenvs.training import A2C, ActorCritic, Learner, Rollout, Scheme
+small = {"algorithm": A2C(), "actor": ActorCritic(hidden_sizes=(8,)), "storage": Rollout()}
+scheme = Scheme(env="Acrobot-v1", num_envs=4, unroll_length=4, **small)
+hosted = {"evaluation_env": "gymnasium/Acrobot-v1", "evaluation_episodes": 20}
+with Learner(scheme, total_steps=10**6, log_dir=sys.argv[1], **hosted) as learner:
+    float(learner.evaluate().mean)
+    begin = time.monotonic()
+    float(learner.evaluate().mean)
+    seconds = (time.monotonic() - begin) / 2
+    threading.Timer(seconds, lambda: os.kill(os.getpid(), signal.SIGINT)).start()
+    print(float(learner.evaluate().mean))
+    time.sleep(seconds)
+"""
+
+
+def test_ctrl_c_does_not_end_an_evaluation_in_hosted_environments(tmp_path):
+    code = [sys.executable, "-c", HOSTED_EVALUATION, str(tmp_path)]
+    environment = os.environ | {"PYTHONPATH": str(ROOT)}
+    done = subprocess.run(code, env=environment, capture_output=True, text=True, timeout=60)
+    assert done.returncode == 130, done.stderr
+    assert -500 <= float(done.stdout) < 0 and (tmp_path / "latest").is_dir()
+
+
+@pytest.fixture
+def default_handlers():
+    before = [signal.getsignal(each) for each in (signal.SIGINT, signal.SIGTERM)]
+    signal.signal(signal.SIGINT, signal.default_int_handler)
+    yield
+    now = [signal.getsignal(each) for each in (signal.SIGINT, signal.SIGTERM)]
+    for each in zip((signal.SIGINT, signal.SIGTERM), before, strict=True):
+        signal.signal(*each)
+    assert now == [signal.default_int_handler, before[1]]
+
+
+@pytest.mark.usefixtures("default_handlers")
+def test_a_learner_that_nobody_closes_takes_no_signals_with_it(tmp_path):
+    learner = Learner(scheme(), total_steps=100, log_dir=tmp_path)
+    assert signal.getsignal(signal.SIGINT) is not signal.default_int_handler
+    del learner
+    gc.collect()
+    with pytest.raises(KeyboardInterrupt):
+        signal.raise_signal(signal.SIGINT)
+
+
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
+@pytest.mark.usefixtures("default_handlers")
+def test_a_signal_after_the_last_step_is_not_lost_on_close(tmp_path, number):
+    learner = Learner(scheme(), total_steps=16, log_dir=tmp_path)
+    signal.raise_signal(number)
+    with pytest.raises(SystemExit) as left:
+        learner.close()
+    assert left.value.code == 128 + number and (tmp_path / "latest").is_dir()
+    learner.close()  # it is closed
+
+
+@pytest.mark.usefixtures("default_handlers")
+def test_an_error_goes_before_a_signal(tmp_path):
+    def trained():
+        with Learner(scheme(), total_steps=16, log_dir=tmp_path):
+            signal.raise_signal(signal.SIGINT)
+            raise ZeroDivisionError
+
+    with pytest.raises(ZeroDivisionError):
+        trained()
+
+
+@pytest.mark.usefixtures("default_handlers")
+def test_learners_may_be_closed_in_the_order_of_making(tmp_path):
+    one, two = (Learner(scheme(), total_steps=16, log_dir=tmp_path / each) for each in "ab")
+    one.close()
+    two.close()
+
+
 # --- evaluation ---
 
 
@@ -355,6 +431,32 @@ def test_parts_are_replaced_and_what_was_learned_stays():
             learner.replace(unroll_lenth=3)
         steps = learner.get_metrics()["steps"]
         assert learner.step()["steps"] > steps  # refused, and gone on as before
+
+
+def test_it_evaluates_in_environments_like_those_that_it_was_given_last():
+    with Learner(scheme(), total_steps=100, evaluation_episodes=2) as learner:
+        learner.evaluate()
+        learner.replace(env=jaxenvs.make(ID, time_limit=3))
+        assert learner.evaluate().episode_length.max() <= 3
+
+
+def test_the_best_score_is_that_of_its_own_folder_wherever_weights_come_from(tmp_path):
+    other, own = tmp_path / "other", tmp_path / "own"
+    with Learner(scheme(), total_steps=100, log_dir=other) as learner:
+        learner.save()
+    (other / "best.json").write_text('{"evaluation_return": 1e9, "steps": 1}')
+    settings = {"total_steps": 100, "log_dir": own, "evaluate_every": 1, "evaluation_episodes": 1}
+    with Learner(scheme(), **settings) as learner:
+        learner.restore(other / "latest")
+        learner.step()
+    assert (own / "best").is_dir()
+
+
+def test_a_hyper_parameter_that_is_a_number_takes_numbers():
+    with Learner(scheme(), total_steps=100) as learner:
+        with pytest.raises(TrainingError, match="learning_rate='fast'; it takes a number"):
+            learner.update_algo_parameter("learning_rate", "fast")
+        learner.step()
 
 
 def test_the_table_has_every_metric(capsys):

@@ -215,6 +215,17 @@ def test_workers_on_devices_of_their_own_train():
     run(scheme(gradients=remote(2, sync=False, resources=two)), steps=2)
 
 
+def test_unrolls_that_may_end_early_are_cut_into_few_parts_or_refused():
+    early = {"collection": remote(2), "fraction_workers": 0.5, "fraction_samples": 0.5}
+    assert scheme(unroll_length=12, **early).pieces == 4
+    assert scheme(unroll_length=6, **early).pieces == 3
+    assert scheme(unroll_length=13).pieces == 1
+    with pytest.raises(TrainingError, match="unroll_length=13 cannot be collected in parts"):
+        scheme(unroll_length=13, **early)
+    with pytest.raises(TrainingError, match="num_envs=0; it must be at least 1"):
+        scheme(num_envs=0)
+
+
 # --- lags, and samples that are corrected for them ---
 
 
@@ -339,21 +350,41 @@ def test_one_program_goes_on_with_its_episodes_and_not_with_those_of_another_env
 # --- hosted environments ---
 
 
+def test_a_learner_ends_although_an_environment_of_a_worker_hangs():
+    number = itertools.count()
+
+    def make_env():
+        hangs_at = 20 if next(number) == 1 else None
+        makes = [functools.partial(Host, hangs_at=hangs_at)] * 2
+        pool = jaxenvs.make_pool(
+            makes, backend="process", num_workers=1, autoreset_mode="same_step"
+        )
+        return jaxenvs.HostEnv(pool)
+
+    chosen = scheme(make_env, num_envs=None, collection=remote(2, sync=False))
+    with Learner(chosen, total_steps=8 * 30) as learner:
+        while not learner.done():
+            learner.step()
+        start = time.monotonic()
+    assert time.monotonic() - start < 60
+
+
 class Host(gymnasium.Env):
     """Two numbers; may sleep or raise."""
 
     observation_space = gymnasium.spaces.Box(-1.0, 1.0, (2,), np.float32)
     action_space = gymnasium.spaces.Discrete(2)
 
-    def __init__(self, seconds=0.0, raises_at=None):
-        self.seconds, self.raises_at, self.count = seconds, raises_at, 0
+    def __init__(self, seconds=0.0, raises_at=None, hangs_at=None):
+        self.seconds, self.raises_at, self.hangs_at = seconds, raises_at, hangs_at
+        self.count = 0
 
     def reset(self, *, seed=None, options=None):
         return np.zeros(2, np.float32), {}
 
     def step(self, action):
-        time.sleep(self.seconds)
         self.count += 1
+        time.sleep(10**6 if self.count == self.hangs_at else self.seconds)
         if self.count == self.raises_at:
             raise RuntimeError("a deliberate failure")
         return np.full(2, 0.1, np.float32), 1.0, False, self.count % 5 == 0, {}

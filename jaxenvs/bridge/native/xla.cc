@@ -250,10 +250,11 @@ ffi::Error closed() {
 // When Ctrl-C was last pressed. Python notices once its main thread runs Python again, which it
 // does not while it waits for a program.
 std::atomic<int64_t> interrupted_at{0};
+std::atomic<bool> spares_one{false};  // the next one is a wish that Python sees to
 struct sigaction before_ours;
 
 void on_interrupt(int number, siginfo_t *info, void *context) {
-  interrupted_at = jx_now();
+  if (!spares_one.exchange(false)) interrupted_at = jx_now();
   if (before_ours.sa_flags & SA_SIGINFO) before_ours.sa_sigaction(number, info, context);
   else before_ours.sa_handler(number);
 }
@@ -625,14 +626,25 @@ JX_EXPORT void jaxenvs_release(int32_t id) {
   if (auto entry = find(id)) entry->mutex.unlock();
 }
 
-// Has calls notice Ctrl-C; once, so that handlers never come round to one another.
-JX_EXPORT void jaxenvs_watch_interrupts(void) {
-  static std::atomic<bool> is_watching{false};
+// Has calls notice Ctrl-C; with `spares`, not before the second one. It may be called again when
+// Python has put its handler over this one, but never goes on top of any other handler than the
+// first time, so that handlers never come round to one another.
+JX_EXPORT void jaxenvs_watch_interrupts(int32_t spares) {
+  static std::atomic<bool> has_watched{false};
   struct sigaction now, ours = {};
   if (sigaction(SIGINT, nullptr, &now)) return;
   if (!(now.sa_flags & SA_SIGINFO) && (now.sa_handler == SIG_DFL || now.sa_handler == SIG_IGN)) return;
-  if (is_watching.exchange(true)) return;
-  before_ours = now;
+  spares_one = spares != 0;
+  bool takes_info = now.sa_flags & SA_SIGINFO;
+  if (takes_info && now.sa_sigaction == on_interrupt) return;
+  if (!has_watched.exchange(true)) {
+    before_ours = now;
+  } else {
+    if (takes_info != bool(before_ours.sa_flags & SA_SIGINFO)) return;
+    if (takes_info ? now.sa_sigaction != before_ours.sa_sigaction
+                   : now.sa_handler != before_ours.sa_handler)
+      return;
+  }
   ours.sa_sigaction = on_interrupt;
   ours.sa_flags = now.sa_flags | SA_SIGINFO;
   ours.sa_mask = now.sa_mask;

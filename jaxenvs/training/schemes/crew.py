@@ -91,13 +91,15 @@ class Threads(Crew):
         return next((future for future in futures if future in done), None)
 
     def close(self) -> None:
-        for worker, thread in zip(self._workers, self._threads, strict=True):
-            if worker is not None:
-                worker.hurry(_EVERY_CALL)
-            thread.shutdown(wait=True, cancel_futures=True)
-        for worker in self._workers:
-            if worker is not None:
-                worker.close()
+        workers = [worker for worker in self._workers if worker is not None]
+        for thread in self._threads:
+            thread.shutdown(wait=False, cancel_futures=True)
+        for worker in workers:
+            worker.hurry(_EVERY_CALL)
+        for worker in workers:
+            worker.close()  # which also ends a program that waits for an environment that hangs
+        for thread in self._threads:
+            thread.shutdown(wait=True)
         self._workers = [None] * self.size
 
     def _make(self, make_worker: Callable[[int], Any], index: int) -> None:
@@ -146,9 +148,12 @@ class RayActors(Crew):
         return ready[0] if ready else None
 
     def close(self) -> None:
-        for actor in self._actors:
-            self._ray.kill(actor)
-        self._actors = []
+        actors, self._actors = self._actors, []
+        if not self._ray.is_initialized():
+            return  # it ended before, and they with it; asked to kill, it would start anew
+        for actor in actors:
+            with contextlib.suppress(self._ray.exceptions.RayError):
+                self._ray.kill(actor)
         self._session.end()
 
 

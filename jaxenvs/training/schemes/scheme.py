@@ -13,6 +13,7 @@ from jaxenvs.training.storages.base import Storage
 
 Resources = Sequence[Any] | Mapping[str, Any] | None
 MakesEnv = Callable[[], "VectorEnv | Environment | str"]
+_PIECES = (4, 3, 2, 5, 7)  # that an unroll is collected in, if it may end early
 
 
 @dataclasses.dataclass(frozen=True)
@@ -82,13 +83,13 @@ class Scheme:
     algorithm: Algorithm = dataclasses.field(default_factory=PPO)
     actor: Actor | None = None  # None: the algorithm's
     storage: Storage | None = None  # None: the algorithm's
-    num_envs: int | None = None  # instances of each collector; of a `VectorEnv` its own number
+    num_envs: int | None = None  # instances of each collector, 16; of a `VectorEnv` its own number
     unroll_length: int = 32  # steps of each instance at a time
     collection: Central | Remote = dataclasses.field(default_factory=central)
     gradients: Central | Remote = dataclasses.field(default_factory=central)
     update: Literal["centralised", "decentralised"] = "centralised"
     fraction_workers: float = 1.0  # of synchronous collectors that are waited for
-    fraction_samples: float = 1.0  # of its unroll that each of the others must have
+    fraction_samples: float = 1.0  # of its unroll that each of the others must have; see `pieces`
 
     def __post_init__(self) -> None:
         problems = list(self._problems())
@@ -99,6 +100,17 @@ class Scheme:
     def is_fused(self) -> bool:
         """Whether everything is one program of one device."""
         return isinstance(self.collection, Central) and isinstance(self.gradients, Central)
+
+    @property
+    def pieces(self) -> int:
+        """How many parts an unroll is collected in: 1, unless collection may end early.
+
+        Learned from is each part by itself, so that all are of one length: advantages look no
+        further ahead than its end.
+        """
+        if self.fraction_workers == 1 and self.fraction_samples == 1:
+            return 1
+        return next((p for p in _PIECES if self.unroll_length % p == 0), 0)
 
     def _problems(self) -> Any:
         for name in ("collection", "gradients"):
@@ -125,8 +137,14 @@ class Scheme:
                 "fraction_workers and fraction_samples end synchronous collection early, but"
                 f" collection={_named(self.collection)}.  Pass collection=remote(n, sync=True)."
             )
-        if self.unroll_length < 1:
-            yield f"unroll_length={self.unroll_length}; it must be at least 1."
+        for name in ("unroll_length", "num_envs"):
+            if getattr(self, name) is not None and getattr(self, name) < 1:
+                yield f"{name}={getattr(self, name)}; it must be at least 1."
+        if is_early and not self.pieces:
+            yield (
+                f"unroll_length={self.unroll_length} cannot be collected in parts, as"
+                " fraction_workers and fraction_samples ask.  Choose a multiple of 4, 3 or 2."
+            )
         if isinstance(self.env, VectorEnv) and self.collection.n * self.gradients.n > 1:
             yield (
                 f"env is one VectorEnv for {self.collection.n * self.gradients.n} collectors."

@@ -26,7 +26,7 @@ from jaxenvs.training.types import LearnerState, Unroll, Weights
 from jaxenvs.vector.vectorize import VectorizedEnv
 from jaxenvs.wrappers._beside import WrappedVectorEnv
 
-_PIECES = (4, 3, 2, 5, 7)  # that an unroll is collected in, if it may end early
+_NUM_ENVS = 16  # unless a scheme says otherwise
 
 
 @chex.dataclass(frozen=True)
@@ -49,10 +49,7 @@ class Plan:
     @property
     def pieces(self) -> int:
         """How many parts an unroll is collected in."""
-        scheme = self.scheme
-        if scheme.fraction_workers == 1 and scheme.fraction_samples == 1:
-            return 1
-        return next((p for p in _PIECES if scheme.unroll_length % p == 0), scheme.unroll_length)
+        return self.scheme.pieces
 
     @property
     def first_workers(self) -> int:
@@ -154,7 +151,9 @@ class Plan:
         return made(self.scheme.env)
 
     def _num_envs(self, env: Any) -> int | None:
-        return self.scheme.num_envs or (None if isinstance(env, VectorEnv) else 16)
+        if self.scheme.num_envs is None and not isinstance(env, VectorEnv):
+            return _NUM_ENVS
+        return self.scheme.num_envs
 
     def __reduce__(self) -> Any:
         return Plan, (self.scheme, self.total_steps, self.seed)  # without what is cached

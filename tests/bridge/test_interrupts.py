@@ -1,0 +1,75 @@
+"""The first signal as a wish to stop: what happens to handlers before it and after it."""
+
+import signal
+import threading
+
+import pytest
+
+from jaxenvs.bridge._interrupts import FirstSignal
+
+
+@pytest.fixture(autouse=True)
+def heard():
+    """The signals that those before got; theirs are the handlers that are put back."""
+    numbers = []
+    handlers = [lambda number, frame: numbers.append(number) for _ in range(2)]
+    both = signal.SIGINT, signal.SIGTERM
+    before = [signal.signal(*each) for each in zip(both, handlers, strict=True)]
+    yield numbers
+    now = [signal.getsignal(number) for number in both]
+    for each in zip(both, before, strict=True):
+        signal.signal(*each)
+    assert now == handlers
+
+
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
+def test_the_first_one_is_noted_and_the_second_one_acts_as_before(heard, number):
+    told = []
+    first = FirstSignal(told.append)
+    assert first.came is None
+    signal.raise_signal(number)
+    assert first.came == number and told == [number] and heard == []
+    signal.raise_signal(number)
+    assert told == [number] and heard == [number]
+    first.ignore()
+
+
+def test_those_that_end_in_the_order_of_making_put_back_what_was_there(heard):
+    one, two, three = FirstSignal(), FirstSignal(), FirstSignal()
+    one.ignore()
+    two.ignore()
+    signal.raise_signal(signal.SIGINT)
+    assert (one.came, two.came, three.came) == (None, None, signal.SIGINT) and heard == []
+
+
+def test_a_handler_that_came_later_stays_and_what_it_passes_on_goes_further(heard):
+    first = FirstSignal()
+    passed = signal.getsignal(signal.SIGINT)
+    signal.signal(signal.SIGINT, later := lambda number, frame: passed(number, frame))
+    first.ignore()
+    assert signal.getsignal(signal.SIGINT) is later
+    signal.raise_signal(signal.SIGINT)
+    assert first.came is None and heard == [signal.SIGINT]
+    FirstSignal().ignore()
+    assert signal.getsignal(signal.SIGINT) is later
+    signal.signal(signal.SIGINT, first._before[signal.SIGINT])
+
+
+def test_one_that_ends_in_another_thread_passes_on(heard):
+    first = FirstSignal()
+    thread = threading.Thread(target=first.ignore)
+    thread.start()
+    thread.join()
+    signal.raise_signal(signal.SIGTERM)
+    assert first.came is None and heard == [signal.SIGTERM]
+    FirstSignal().ignore()  # puts back what is not over
+
+
+def test_elsewhere_than_in_the_main_thread_no_signal_is_taken(heard):
+    made = []
+    thread = threading.Thread(target=lambda: made.append(FirstSignal()))
+    thread.start()
+    thread.join()
+    signal.raise_signal(signal.SIGINT)
+    assert made[0].came is None and heard == [signal.SIGINT]
+    made[0].ignore()
