@@ -17,9 +17,9 @@ def newest_can_start(ring: Ring, n_step: int) -> jax.Array:
     length, num_envs = ring.shape
     time = ring.time - jnp.arange(n_step - 1, 0, -1, dtype=jnp.int32)
     rows = time % length
-    ended = ring.steps.terminated[rows] | ring.steps.truncated[rows]
-    ended &= jnp.broadcast_to((time >= 0)[:, None], (n_step - 1, num_envs))
-    return jnp.cumsum(ended[::-1], axis=0, dtype=jnp.int32)[::-1] > 0
+    is_there = jnp.broadcast_to((time >= 0)[:, None], (n_step - 1, num_envs))
+    ended = (ring.steps.terminated[rows] | ring.steps.truncated[rows]) & is_there
+    return (jnp.cumsum(ended[::-1], axis=0, dtype=jnp.int32)[::-1] > 0) & is_there
 
 
 def n_step_returns(

@@ -105,6 +105,23 @@ def test_exactly_the_right_rows_are_drawn_equally_often_with_the_right_returns(s
     assert min(p_values) > 0.01 / len(p_values)
 
 
+@pytest.mark.parametrize("storage_type", [Replay, PrioritisedReplay])
+def test_windows_that_are_longer_than_all_that_is_known_begin_at_known_steps(storage_type):
+    storage, steps = storage_type(capacity=50, n_step=6), stream(8, ends=0.6)
+    state = storage.init(jax.tree.map(lambda x: x[:1], steps))
+    add = jax.jit(storage.add)
+    for count in range(1, 9):
+        state = add(state, jax.tree.map(lambda x, i=count: x[i - 1 : i], steps))
+        known = jax.tree.map(lambda x, i=count: x[:i], steps)
+        each = itertools.product(range(count), range(NUM_ENVS))
+        expected = {at for at in each if n_step_by_hand(known, *at, 6)}
+        assert storage.size(state) == len(expected)
+        if expected:
+            sample = storage.sample(state, KEY, 500, gamma=GAMMA, progress=0.0)
+            rows = np.unique(sample.observation, axis=0).astype(int)
+            assert {tuple(row) for row in rows.tolist()} == expected
+
+
 def test_n_step_returns_are_rlaxs():
     import rlax
 
