@@ -334,7 +334,8 @@ def truncation_values(
 
     def judge(carry):
         judged, values = carry
-        positions = jnp.searchsorted(rank, judged + 1 + jnp.arange(chunk))  # size: no such one
+        ahead = judged + 1 + jnp.arange(chunk, dtype=jnp.int32)
+        positions = jnp.searchsorted(rank, ahead)  # size: no such one
         observation, remembered = jax.tree.map(lambda x: x[positions], flat)
         features = normalised(networks.features(observation), learner_state.observation_statistics)
         value = networks.value_after(learner_state.params, remembered, features)

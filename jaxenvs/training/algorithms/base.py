@@ -132,7 +132,8 @@ class Algorithm(abc.ABC):
 
             def leave_out() -> Any:
                 _, *unknown = jax.eval_shape(learn)
-                return weights, *jax.tree.map(lambda x: jnp.full(x.shape, jnp.nan), unknown)
+                nothing = jax.tree.map(lambda x: jnp.full(x.shape, jnp.nan, x.dtype), unknown)
+                return weights, *nothing
 
             if self.may_stop:  # only weights pass through: a memory would be copied there
                 weights, losses, error = jax.lax.cond(is_over, leave_out, learn)
@@ -147,7 +148,7 @@ class Algorithm(abc.ABC):
         ((weights, storage), _), losses = jax.lax.scan(
             step,
             ((learner_state.weights, learner_state.storage), is_over),
-            (jnp.arange(number), keys),
+            (jnp.arange(number, dtype=jnp.int32), keys),
         )
         learner_state = learner_state.replace(weights=weights, storage=storage)
         return learner_state, jax.tree.map(jnp.nanmean, losses)

@@ -62,7 +62,7 @@ class DQN(OffPolicyAlgorithm):
     ) -> jax.Array:
         _, best = parts.networks.mode(behaviour.params, (), features)
         coin_key, random_key = jax.random.split(key)
-        explores = jax.random.uniform(coin_key, best.shape) < self.epsilon(
+        explores = jax.random.uniform(coin_key, best.shape, jnp.float32) < self.epsilon(
             progress_of(parts, behaviour.updates)
         )
         return jnp.where(explores, parts.networks.random(features, random_key), best)

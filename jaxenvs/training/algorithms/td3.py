@@ -71,7 +71,7 @@ class TD3(OffPolicyAlgorithm):
         self, parts: Parts, behaviour: Behaviour, features: Features, key: chex.PRNGKey
     ) -> jax.Array:
         _, action = parts.networks.mode(behaviour.params, (), features)
-        noise = self.exploration_noise * jax.random.normal(key, action.shape)
+        noise = self.exploration_noise * jax.random.normal(key, action.shape, action.dtype)
         return jnp.clip(action + noise, -1.0, 1.0)
 
     def gradients(
@@ -82,7 +82,7 @@ class TD3(OffPolicyAlgorithm):
         params, targets = weights.params, weights.target_params
 
         _, next_action = networks.mode(targets, (), next_features)
-        noise = self.target_noise * jax.random.normal(key, next_action.shape)
+        noise = self.target_noise * jax.random.normal(key, next_action.shape, next_action.dtype)
         noise = jnp.clip(noise, -self.target_noise_clip, self.target_noise_clip)
         next_action = jnp.clip(next_action + noise, -1.0, 1.0)
         next_value = networks.q(targets, next_features, next_action).min(axis=0)

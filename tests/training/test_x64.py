@@ -1,0 +1,38 @@
+"""Trainings are of float32 and int32, whatever else a program computes in 64 bits."""
+
+import jax
+import jax.numpy as jnp
+import pytest
+
+from jaxenvs.testing._tracing import x64
+from jaxenvs.training import A2C, DQN, PPO, SAC, TD3, VPG, PrioritisedReplay, make_train
+
+ALGORITHMS = [
+    (PPO(target_kl=0.1), "CartPole-v1"),
+    (A2C(), "Pendulum-v1"),
+    (VPG(), "CartPole-v1"),
+    (DQN(), "CartPole-v1"),
+    (SAC(), "Pendulum-v1"),
+    (SAC(), "CartPole-v1"),
+    (TD3(), "Pendulum-v1"),
+]
+
+
+@pytest.mark.parametrize(("algorithm", "id"), ALGORITHMS)
+def test_no_number_of_64_bits_enters_a_training(algorithm, id):
+    with x64(True), jax.numpy_dtype_promotion("standard"):
+        train = make_train(id, algorithm, num_envs=4, unroll_length=4, total_steps=64)
+        result = jax.eval_shape(train, jax.random.key(0))
+    for leaf in jax.tree.leaves(result):
+        if not jnp.issubdtype(leaf.dtype, jax.dtypes.prng_key):
+            assert leaf.dtype.itemsize <= 4, leaf
+
+
+def test_memories_draw_rows_of_the_same_dtypes():
+    with x64(True), jax.numpy_dtype_promotion("standard"):
+        storage = PrioritisedReplay(1000, n_step=3)
+        train = make_train(
+            "CartPole-v1", DQN(), storage=storage, num_envs=4, unroll_length=4, total_steps=64
+        )
+        result = jax.eval_shape(train, jax.random.key(0))
+        assert result.learner_state.storage.tree.dtype == jnp.float32
