@@ -1,0 +1,258 @@
+"""That every hyper-parameter does what it says: whole objectives, clips, schedules, flags."""
+
+import dataclasses
+
+import chex
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+
+from jaxenvs import spaces
+from jaxenvs.training import (
+    A2C,
+    DQN,
+    GAE,
+    PPO,
+    SAC,
+    TD3,
+    VPG,
+    ActorCritic,
+    ActorTwinQ,
+    QNetwork,
+    VTrace,
+    make_train,
+)
+from jaxenvs.training.algorithms._on_policy import Batch, Said
+from jaxenvs.training.algorithms.base import Behaviour
+from tests.training.algorithms._transitions import KEY, TORQUES, assembled, sample
+
+THREE = spaces.Discrete(3)
+TINY = ActorTwinQ(hidden_sizes=(8,))
+BATCH = Batch(
+    features=None,
+    action=None,
+    log_prob=jnp.array([-1.0, -0.5]),
+    value=jnp.array([1.0, 2.0]),
+    advantage=jnp.array([2.0, -1.0]),
+    target=jnp.array([3.0, 2.5]),
+)
+SAID = Said(log_prob=jnp.array([-1.1, -0.2]), entropy=jnp.float32(0.7), value=jnp.array([1.5, 4.0]))
+SMALL = {"num_envs": 4, "unroll_length": 8, "total_steps": 320}
+
+
+@pytest.mark.parametrize("clip_value", [True, False])
+def test_the_objective_of_ppo_is_the_sum_of_its_weighted_parts(clip_value):
+    ppo = PPO(clip=0.2, value_coefficient=0.3, entropy_coefficient=0.4, clip_value=clip_value)
+    total, _ = ppo.loss(BATCH, SAID)
+    ratio = np.exp([-0.1, 0.3])
+    advantage = np.array([2.0, -1.0])
+    surrogate = np.minimum(ratio * advantage, np.clip(ratio, 0.8, 1.2) * advantage)
+    errors = (np.array([1.5, 4.0]) - [3.0, 2.5]) ** 2
+    if clip_value:  # held within 0.2 of what it was: 1.2 and 2.2
+        errors = np.maximum(errors, (np.array([1.2, 2.2]) - [3.0, 2.5]) ** 2)
+    expected = -surrogate.mean() + 0.3 * 0.5 * errors.mean() - 0.4 * 0.7
+    chex.assert_trees_all_close(total, np.float32(expected), rtol=1e-5)
+
+
+@pytest.mark.parametrize(
+    ("algorithm", "entropy"),
+    [(A2C(value_coefficient=0.3, entropy_coefficient=0.4), 0.4), (VPG(value_coefficient=0.3), 0)],
+)
+def test_the_objective_of_policy_gradients_is_the_sum_of_its_weighted_parts(algorithm, entropy):
+    total, _ = algorithm.loss(BATCH, SAID)
+    errors = 0.5 * (np.array([1.5, 4.0]) - [3.0, 2.5]) ** 2
+    expected = np.mean([1.1 * 2.0, -0.2]) + 0.3 * errors.mean() - entropy * 0.7
+    chex.assert_trees_all_close(total, np.float32(expected), rtol=1e-5)
+
+
+@pytest.mark.parametrize("algorithm", [PPO(), A2C(), DQN(max_gradient_norm=0.5)])
+def test_gradients_are_scaled_down_to_the_largest_norm(algorithm):
+    """Two steps, since one of Adam's does not depend on the scale."""
+    gradients = [jnp.array([30.0, 40.0]), jnp.array([0.1, -0.1])]
+    held = [gradients[0] / 100, gradients[1]]  # norm 50, and less than 0.5
+
+    def moves(gradients):
+        optimiser, params = algorithm.optimiser(10), jnp.zeros(2)
+        state, updates = optimiser.init(params), []
+        for gradient in gradients:
+            update, state = optimiser.update(gradient, state, params)
+            updates.append(update)
+        return updates
+
+    with jax.numpy_dtype_promotion("standard"):  # optax's
+        chex.assert_trees_all_close(moves(gradients), moves(held), rtol=1e-4)
+
+
+def test_the_rate_of_a2c_falls_to_zero_if_it_is_annealed():
+    def moves(algorithm):
+        optimiser, sizes = algorithm.optimiser(10), []
+        state = optimiser.init(jnp.zeros(1))
+        for _ in range(10):
+            update, state = optimiser.update(jnp.full(1, 1e-2), state)
+            sizes.append(float(update[0]))
+        return np.array(sizes)
+
+    with jax.numpy_dtype_promotion("standard"):
+        falls = moves(A2C(anneal=True)) / moves(A2C(anneal=False))
+    np.testing.assert_allclose(falls, 1 - np.arange(10) / 10, rtol=1e-4)
+
+
+def test_factors_of_the_algorithm_reach_the_storage_and_flags_the_batch(monkeypatch):
+    seen = {}
+
+    def estimate(self, segment, *, gamma, gae_lambda):
+        seen.update(gamma=gamma, gae_lambda=gae_lambda)
+        return segment.reward, segment.reward + 1
+
+    monkeypatch.setattr(GAE, "estimate", estimate)
+    ppo = PPO(gamma=0.7, gae_lambda=0.6, epochs=3, minibatches=2, normalise_advantage=False)
+    train = make_train("CartPole-v1", ppo, actor=ActorCritic(hidden_sizes=(8,)), **SMALL)
+    state = train.init(KEY)
+    _, unroll = train.collect(Behaviour.of(state), state.collector, KEY)
+    _, (batch, order) = ppo.begin(train.parts, state, unroll, KEY)
+    assert seen == {"gamma": 0.7, "gae_lambda": 0.6}
+    chex.assert_trees_all_equal(batch.target, batch.advantage + 1)
+
+    passes = np.asarray(order).reshape(3, -1)  # each step once, in another order each time
+    assert (np.sort(passes) == np.arange(32)).all()
+    assert len({tuple(each) for each in passes.tolist()}) == 3
+
+    drawn = ppo.draw(train.parts, state, (batch, order), 0, KEY)  # rewards of 1: no spread
+    _, raw, _ = ppo.gradients(train.parts, state.weights, drawn, KEY)
+    assert raw["policy_loss"] == pytest.approx(-1.0)
+    unit = ppo.replace(normalise_advantage=True)
+    assert unit.gradients(train.parts, state.weights, drawn, KEY)[1]["policy_loss"] == 0
+
+
+def test_ratios_to_the_policy_that_acted_are_taken_where_the_storage_corrects(monkeypatch):
+    ratios = []
+
+    def estimate(self, segment, **factors):
+        ratios.append(segment.log_ratio)
+        return segment.reward, segment.reward
+
+    monkeypatch.setattr(VTrace, "estimate", estimate)
+    actor = ActorCritic(hidden_sizes=(8,))
+    train = make_train("CartPole-v1", A2C(), actor=actor, storage=VTrace(), **SMALL)
+    state = train.init(KEY)
+    _, unroll = train.collect(Behaviour.of(state), state.collector, KEY)
+    unroll = dataclasses.replace(unroll, log_prob=unroll.log_prob - 0.5)
+    train.algorithm.judge(train.parts, state, unroll)
+    np.testing.assert_allclose(ratios[0], 0.5, atol=1e-5)
+
+
+def test_values_of_a_dueling_network_do_not_hang_on_the_mean_of_the_advantages():
+    parts, weights = assembled(DQN(), THREE, QNetwork(hidden_sizes=(8,), dueling=True))
+    features = parts.networks.features(jnp.ones((2, 3)))
+    before = parts.networks.q(weights.params, features)
+
+    def raised(name):
+        def raise_bias(path, x):
+            is_it = name in jax.tree_util.keystr(path) and "bias" in jax.tree_util.keystr(path)
+            return x + 1.0 if is_it else x
+
+        return jax.tree_util.tree_map_with_path(raise_bias, weights.params)
+
+    chex.assert_trees_all_close(parts.networks.q(raised("advantage"), features), before, atol=1e-6)
+    chex.assert_trees_all_close(parts.networks.q(raised("value"), features), before + 1, atol=1e-6)
+
+
+@pytest.mark.parametrize("space", [THREE, TORQUES])
+def test_the_policy_of_sac_is_pushed_to_value_and_entropy(space):
+    algorithm = SAC(initial_temperature=0.3)
+    parts, weights = assembled(algorithm, space, TINY)
+    networks, is_discrete = parts.networks, space is THREE
+    rows = sample(jnp.array([0, 2, 1, 1]) if is_discrete else jnp.zeros((4, 2)))
+    gradients, _, _ = algorithm.gradients(parts, weights, rows, KEY)
+    features = networks.features(rows.observation)
+    _, policy_key = jax.random.split(KEY)
+
+    def objective(actor):
+        outputs = networks.policy({"actor": actor}, features)
+        if is_discrete:
+            probs = jax.nn.softmax(outputs)
+            values = networks.q(weights.params, features).min(0)
+            return (probs * (values - 0.3 * jnp.log(probs))).sum(-1).mean()
+        action, log_prob = networks.distribution.sample_and_log_prob(outputs, None, policy_key)
+        return (networks.q(weights.params, features, action).min(0) - 0.3 * log_prob).mean()
+
+    uphill = jax.grad(objective)(weights.params["actor"])
+    chex.assert_trees_all_close(gradients["actor"], jax.tree.map(jnp.negative, uphill), atol=1e-5)
+
+
+@pytest.mark.parametrize(
+    ("algorithm", "space", "expected"),
+    [
+        (SAC(), TORQUES, -2.0),
+        (SAC(target_entropy_ratio=0.5), THREE, 0.5 * np.log(3)),
+        (SAC(target_entropy=-7.0), TORQUES, -7.0),
+    ],
+)
+def test_the_entropy_that_is_aimed_at(algorithm, space, expected):
+    parts, _ = assembled(algorithm, space, TINY)
+    assert float(algorithm._target_entropy(parts.networks)) == pytest.approx(expected)
+
+
+def test_policy_critics_and_temperature_of_sac_have_rates_of_their_own():
+    rates = {"learning_rate": 0.1, "critic_learning_rate": 0.0, "temperature_learning_rate": 0.0}
+    for still in ("critic", "log_temperature"):
+        name = "temperature_learning_rate" if still != "critic" else "critic_learning_rate"
+        algorithm = SAC(**{**dict.fromkeys(rates, 0.1), name: 0.0})
+        parts, weights = assembled(algorithm, TORQUES, TINY)
+        gradients = jax.tree.map(jnp.ones_like, weights.params)
+        after = algorithm.apply_gradients(parts, weights, gradients).params
+        for part in ("actor", "critic", "log_temperature"):
+            moved = jax.tree.map(
+                lambda x, y: jnp.abs(x - y).sum(), after[part], weights.params[part]
+            )
+            assert (sum(map(float, jax.tree.leaves(moved))) > 0) == (part != still)
+
+
+class Memory:
+    """Takes down how it is used."""
+
+    def sample(self, state, key, batch_size, *, gamma, progress):
+        self.drawn = batch_size, float(gamma), float(progress)
+        return sample(jnp.zeros(4, jnp.int32))
+
+    def set_priorities(self, state, index, error):
+        self.told = index, error
+        return "changed"
+
+    def size(self, state):
+        return jnp.int32(100)
+
+
+@pytest.mark.parametrize("algorithm", [DQN(), SAC(), TD3()])
+def test_memories_are_told_of_progress_and_errors(algorithm):
+    algorithm = algorithm.replace(batch_size=4, gamma=0.8, learning_starts=16)
+    train = (
+        make_train("Pendulum-v1", algorithm, **SMALL)
+        if not isinstance(algorithm, DQN)
+        else make_train("CartPole-v1", algorithm, **SMALL)
+    )
+    state = jax.eval_shape(train.init, KEY).replace(updates=jnp.int32(5))
+    memory = Memory()
+    parts = dataclasses.replace(train.parts, storage=memory)
+    batch = algorithm.draw(parts, state, None, 0, KEY)
+    assert memory.drawn == (4, pytest.approx(0.8), pytest.approx(5 / 10))
+    settled = algorithm.settle(parts, state, batch, jnp.arange(4.0))
+    assert settled.storage == "changed"
+    chex.assert_trees_all_equal(memory.told, (batch.index, jnp.arange(4.0)))
+
+
+@pytest.mark.parametrize("algorithm", [DQN(), SAC()])
+def test_nothing_is_learned_before_learning_starts(algorithm):
+    algorithm = algorithm.replace(learning_starts=96, batch_size=4)
+    train = make_train("CartPole-v1", algorithm, **SMALL)
+    waits = [
+        bool(
+            algorithm.waits(
+                dataclasses.replace(train.parts, storage=Memory()),
+                jax.eval_shape(train.init, KEY).replace(updates=jnp.int32(updates)),
+            )
+        )
+        for updates in range(5)
+    ]
+    assert waits == [True, True, False, False, False]  # 32, 64, 96 ... steps
