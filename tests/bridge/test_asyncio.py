@@ -464,14 +464,18 @@ def test_a_pool_that_an_environment_collects_as_garbage_is_closed(kind):
         made.append(Meeting(lambda: (go.wait(5), gc.collect())))
         return KINDS[kind](made[-1])
 
-    pool = make([env] * 3)
-    pool.reset(seed=0)
-    pool.step_async(np.zeros(3, int))
-    cycle = [pool]
-    cycle.append(cycle)
-    del pool, cycle
-    go.set()
-    _until(lambda: all(env.closed for env in made) and not pool_threads())
+    gc.freeze()  # a collection takes seconds where much has been compiled
+    try:
+        pool = make([env] * 3)
+        pool.reset(seed=0)
+        pool.step_async(np.zeros(3, int))
+        cycle = [pool]
+        cycle.append(cycle)
+        del pool, cycle
+        go.set()
+        _until(lambda: all(env.closed for env in made) and not pool_threads())
+    finally:
+        gc.unfreeze()
 
 
 def test_nothing_is_left_of_closed_pools_nor_of_forgotten_ones():
