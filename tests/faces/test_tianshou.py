@@ -59,6 +59,8 @@ def test_the_first_episodes_are_those_of_a_dummy_vector_env_with_the_same_seeds(
 
 def test_a_collector_fills_its_buffer_with_whole_transitions():
     envs = cartpoles(seed=0)
+    for i, space in enumerate(envs.action_space):  # random=True samples from these
+        space.seed(i)
     buffer = VectorReplayBuffer(400, N)
     collector = Collector(policy(envs), envs, buffer)
     stats = collector.collect(n_step=200, random=True, reset_before_collect=True)
