@@ -1,6 +1,7 @@
 """Learner states on disk, through orbax."""
 
 import shutil
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any, TypeVar
 
@@ -52,7 +53,8 @@ def restore(path: str | Path, like: T) -> T:
         that was never interrupted.
 
     Raises:
-        TrainingError: there is no such checkpoint, or its leaves are not those of `like`.
+        TrainingError: there is no such checkpoint, it is damaged, or its leaves are not those of
+            `like`.
         MissingExtraError: orbax is not installed.
     """
     path = Path(path).absolute()
@@ -64,7 +66,7 @@ def restore(path: str | Path, like: T) -> T:
             raise TrainingError(f'there is no checkpoint at "{path}".  `save` writes one.')
         path = found
     with _checkpointer() as checkpointer:
-        saved = checkpointer.metadata(path).item_metadata
+        saved = _read(path, lambda: dict(checkpointer.metadata(path).item_metadata))
         differences = [
             f"{name}: {_describe(saved, name)} in the checkpoint, {_describe(wanted, name)} wanted"
             for name in sorted({*saved, *wanted})
@@ -76,12 +78,22 @@ def restore(path: str | Path, like: T) -> T:
                 + "\n  ".join(differences)
                 + "\n  Configure the training as it was when the checkpoint was written."
             )
-        restored = checkpointer.restore(path, wanted)
+        restored = _read(path, lambda: checkpointer.restore(path, wanted))
     leaves = [
         restored[name] if name in restored else jnp.zeros(leaf.shape, leaf.dtype)
         for name, leaf in everything.items()
     ]
     return jax.tree.unflatten(jax.tree.structure(like), leaves)
+
+
+def _read(path: Path, read: Callable[[], T]) -> T:
+    try:
+        return read()
+    except Exception as error:  # orbax has no type of its own for what it cannot read
+        raise TrainingError(
+            f'the checkpoint at "{path}" is damaged, or no learner state: {error}'.rstrip(".")
+            + ".  Restore another one."
+        ) from error
 
 
 def _abstract(leaf: Any) -> jax.ShapeDtypeStruct:

@@ -1,6 +1,7 @@
 """A training under way, for those who want to look after it: step, print, save, change, go on."""
 
 import dataclasses
+import functools
 import json
 import os
 import weakref
@@ -17,7 +18,7 @@ from jaxenvs.bridge._interrupts import FirstSignal
 from jaxenvs.core import VectorEnv
 from jaxenvs.errors import TrainingError, closest, missing_extra
 from jaxenvs.rollouts import Evaluation, evaluate
-from jaxenvs.training.anakin import ActorPolicy, resolve
+from jaxenvs.training.anakin import ActorPolicy, Train, resolve
 from jaxenvs.training.checkpoint import restore, save
 from jaxenvs.training.schemes.engines import Engine, Fused, engine_for
 from jaxenvs.training.schemes.scheme import Scheme
@@ -265,7 +266,8 @@ class Learner:
                 raise TrainingError(f'a scheme has no part "{name}".{closest(name, names)}')
         scheme = dataclasses.replace(self.scheme, **parts)
         old = self._engine
-        engine = engine_for(scheme, self.total_steps, self.seed, self._report_every)
+        check = functools.partial(_check_weights, old.learner_state.weights.params)
+        engine = engine_for(scheme, self.total_steps, self.seed, self._report_every, check)
         try:
             engine.restored(_carried(old, engine))
         except BaseException:
@@ -356,23 +358,33 @@ def _recorded(path: Path) -> float:
     return float(record["evaluation_return"])
 
 
-def _carried(before: Engine, after: Engine) -> Any:
-    """The new engine's state with what the old one has learned, as far as it fits."""
-    old, new = before.learner_state, after.learner_state
+def _check_weights(learned: Any, train: Train) -> None:
+    """Refuses a training with other weights than those that were learned."""
 
-    def describe(tree: Any) -> Any:
-        return jax.tree.map(lambda x: (jnp.shape(x), str(x.dtype)), tree)
-
-    if describe(old.weights.params) != describe(new.weights.params):
+    networks = train.networks
+    draw = functools.partial(train.algorithm.initial_params, networks)
+    if not _alike(learned, jax.eval_shape(draw, jax.random.key(0), networks.features_of_one())):
         raise TrainingError(
             "the new parts have other weights than those that were learned.  Keep the actor, or"
             " begin another training."
         )
+
+
+def _alike(tree: Any, other: Any) -> bool:
+    """Whether two trees have the same structure, shapes and dtypes."""
+    if jax.tree.structure(tree) != jax.tree.structure(other):
+        return False
+    pairs = zip(jax.tree.leaves(tree), jax.tree.leaves(other), strict=True)
+    return all(x.shape == y.shape and x.dtype == y.dtype for x, y in pairs)
+
+
+def _carried(before: Engine, after: Engine) -> Any:
+    """The new engine's state with what the old one has learned, as far as it fits."""
+    old, new = before.learner_state, after.learner_state
     # Environment steps go on, so updates are counted anew where they consist of more or fewer.
     updates = int(old.updates) * before.steps_per_update // after.steps_per_update
     changes: dict[str, Any] = {"updates": jnp.int32(updates), "key": old.key}
-    same = jax.tree.structure(old.weights) == jax.tree.structure(new.weights)
-    if same and describe(old.weights) == describe(new.weights):
+    if _alike(old.weights, new.weights):
         changes["weights"] = old.weights
     else:  # another algorithm: its optimiser and targets begin anew
         changes["weights"] = new.weights.replace(
@@ -380,8 +392,7 @@ def _carried(before: Engine, after: Engine) -> Any:
         )
     for name in ("storage", "collector", "observation_statistics", "return_statistics"):
         was, would_be = getattr(old, name), getattr(new, name)
-        fits = jax.tree.structure(was) == jax.tree.structure(would_be)
-        if fits and describe(was) == describe(would_be):
+        if _alike(was, would_be):
             changes[name] = was
     carried = new.replace(**changes)
     is_elsewhere = "storage" in changes and "collector" not in changes

@@ -6,7 +6,7 @@ import pytest
 
 import jaxenvs
 from jaxenvs.errors import PoolError, TrainingError
-from jaxenvs.training import PPO, ActorCritic, make_train
+from jaxenvs.training import PPO, ActorCritic, Learner, Scheme, make_train
 from jaxenvs.wrappers import RecordEpisodeStatistics
 
 SMALL = PPO(epochs=1, minibatches=1)
@@ -65,4 +65,17 @@ def test_an_id_of_a_host_is_made_as_any_other():
     env = jaxenvs.make_vec(ID, 2, backend="serial", autoreset="next_step")
     with pytest.raises(TrainingError, match="belong to no episode"):
         configured(env)
+    env.close()
+
+
+def test_a_learner_whose_replacement_is_refused_goes_on_in_the_environments_it_was_given():
+    env = jaxenvs.make_vec(ID, 2, backend="serial")
+    scheme = Scheme(env, SMALL, ActorCritic(hidden_sizes=(8,)), unroll_length=4)
+    with Learner(scheme, total_steps=64) as learner:
+        learner.step()
+        with pytest.raises(TrainingError, match="other weights"):
+            learner.replace(actor=ActorCritic(hidden_sizes=(9,)))
+        assert learner.step()["steps"] == 16
+        learner.replace(algorithm=SMALL.replace(epochs=2))
+        assert learner.step()["steps"] == 24
     env.close()

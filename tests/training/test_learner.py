@@ -1,7 +1,9 @@
 """A training under way: steps, checkpoints, signals, evaluation, and parts that change."""
 
 import gc
+import itertools
 import os
+import shutil
 import signal
 import subprocess
 import sys
@@ -193,6 +195,31 @@ def test_a_checkpoint_is_replaced_all_at_once(tmp_path, monkeypatch):
     save(path, tree(5))
     assert number_in(path) == 5
     assert [entry.name for entry in tmp_path.iterdir()] == ["latest"]
+
+
+def test_a_damaged_checkpoint_is_no_checkpoint(tmp_path):
+    path = tmp_path / "latest"
+    path.mkdir()
+    with pytest.raises(TrainingError, match="damaged"):
+        number_in(path)
+    path.rmdir()
+    save(path, tree(1))
+    files = [file.relative_to(path) for file in path.rglob("*") if file.is_file()]
+    refused = 0
+    for file, damage in itertools.product(files, ("gone", "empty", "other")):
+        copy = tmp_path / "copy"
+        shutil.copytree(path, copy)
+        if damage == "gone":
+            (copy / file).unlink()
+        else:
+            (copy / file).write_bytes(b"" if damage == "empty" else b"?" * 50)
+        try:
+            assert number_in(copy) == 1  # nobody needed that file
+        except TrainingError as error:
+            assert "damaged" in str(error) or "another training" in str(error), error  # noqa: PT017
+            refused += 1
+        shutil.rmtree(copy)
+    assert refused >= len(files)
 
 
 SAVES = """

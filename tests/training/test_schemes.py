@@ -31,6 +31,7 @@ from jaxenvs.training import (
     central,
     remote,
 )
+from jaxenvs.training.schemes.crew import recruit
 from jaxenvs.training.schemes.engines import engine_for
 from jaxenvs.training.schemes.workers import Plan
 
@@ -477,6 +478,29 @@ def test_who_is_slow_is_not_waited_for():
     # Two whole unrolls of four steps, and a single step of the third: half a second, not two.
     assert [row["steps"] for row in rows] == [18, 27, 36]
     assert 1.4 < seconds < 4
+
+
+def test_what_one_worker_raises_is_raised_when_the_others_have_answered():
+    answered = []
+
+    class Worker:
+        def __init__(self, index):
+            self.index = index
+
+        def work(self):
+            if self.index == 0:
+                raise RuntimeError("a deliberate failure")
+            time.sleep(0.2)
+            answered.append(self.index)
+
+        def hurry(self, number): ...
+        def close(self): ...
+
+    crew = recruit(Worker, 3, None)
+    with pytest.raises(RuntimeError, match="a deliberate failure"):
+        crew.all("work")
+    assert sorted(answered) == [1, 2]
+    crew.close()
 
 
 def test_what_a_worker_raises_is_raised_by_the_step_and_nothing_is_left():

@@ -77,10 +77,11 @@ def go_on_until(learner, condition, seconds=120):
         assert all(np.isfinite(row.get(name, 0.0)) for name in ("policy_loss", "value_loss"))
 
 
-def test_collection_goes_on_when_a_worker_and_a_node_are_killed(cluster):
+@pytest.mark.parametrize("sync", [False, True], ids=["asynchronous", "synchronous"])
+def test_collection_goes_on_when_a_worker_and_a_node_are_killed(cluster, sync):
     import ray
 
-    chosen = scheme(collection=remote(2, sync=False, resources=CPU), storage=VTrace())
+    chosen = scheme(collection=remote(2, sync=sync, resources=CPU), storage=VTrace())
     with Learner(chosen, total_steps=10**6) as learner:
         first = jax.device_get(learner._engine.learner_state.weights.params)
         for _ in range(4):
@@ -193,6 +194,16 @@ def test_an_actor_that_is_slow_is_not_waited_for(cluster, tmp_path):
     # Two whole unrolls of four steps, and a single step of the third: half a second, not two.
     assert [row["steps"] for row in rows] == [18, 27, 36]
     assert 1.4 < seconds < 5
+
+
+def test_a_cluster_that_is_too_small_is_warned_of(cluster):
+    chosen = scheme(collection=remote(2, resources={"num_cpus": 40, "resources": {"trunk": 1}}))
+    with pytest.warns(UserWarning, match="workers ask for") as warned:
+        Learner(chosen, total_steps=100).close()
+    said = [str(each.message) for each in warned if "workers ask for" in str(each.message)]
+    assert len(said) == 2
+    assert "2 workers ask for 40 CPU each, and the Ray cluster has 2 in all" in said[0]
+    assert "1 trunk each, and the Ray cluster has 0 in all" in said[1]
 
 
 def test_without_ray_the_extra_is_named(monkeypatch):

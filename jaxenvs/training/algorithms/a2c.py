@@ -13,7 +13,8 @@ from jaxenvs.training.algorithms._on_policy import (
     Said,
     Shuffle,
 )
-from jaxenvs.training.algorithms.base import Metrics, annealed
+from jaxenvs.training.algorithms.base import Metrics
+from jaxenvs.training.optimisers import annealed, packed
 
 
 @struct.pytree_dataclass
@@ -47,9 +48,11 @@ class A2C(OnPolicyAlgorithm):
         rate: Any = self.learning_rate
         if self.anneal:
             rate = annealed(rate, num_updates * self.gradient_steps_per_update)
-        return optax.chain(
-            optax.clip_by_global_norm(self.max_gradient_norm),
-            optax.rmsprop(rate, decay=self.decay, eps=self.rms_epsilon),
+        return packed(
+            optax.chain(
+                optax.clip_by_global_norm(self.max_gradient_norm),
+                optax.rmsprop(rate, decay=self.decay, eps=self.rms_epsilon),
+            )
         )
 
     def loss(self, batch: Batch, said: Said) -> tuple[jax.Array, Metrics]:

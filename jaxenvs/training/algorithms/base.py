@@ -279,17 +279,6 @@ def normalised(features: Features, statistics: RunningStatistics | None) -> Feat
     return dataclasses.replace(features, inputs=statistics.normalise(features.inputs))
 
 
-def adam(learning_rate: Any, max_gradient_norm: Any = None, epsilon: Any = 1e-8) -> Any:
-    """Adam, behind a clip of the gradient's norm if one is given."""
-    steps = [] if max_gradient_norm is None else [optax.clip_by_global_norm(max_gradient_norm)]
-    return optax.chain(*steps, optax.adam(learning_rate, eps=epsilon))
-
-
-def annealed(learning_rate: Any, gradient_steps: int) -> Any:
-    """A learning rate that falls linearly to 0 over so many gradient steps."""
-    return optax.linear_schedule(learning_rate, 0.0, gradient_steps)
-
-
 def slowly(params: Any, targets: Any, tau: chex.Numeric) -> Any:
     """`targets`, moved by the fraction `tau` towards `params` (Polyak averaging)."""
     return jax.tree.map(lambda new, old: old + tau * (new - old), params, targets)

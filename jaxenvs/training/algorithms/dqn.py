@@ -12,7 +12,8 @@ from jaxenvs.training.actors.base import Features
 from jaxenvs.training.actors.q_network import QNetwork, QNetworks
 from jaxenvs.training.algorithms import losses
 from jaxenvs.training.algorithms._off_policy import OffPolicyAlgorithm, features_of, progress_of
-from jaxenvs.training.algorithms.base import Behaviour, Metrics, Parts, adam, slowly
+from jaxenvs.training.algorithms.base import Behaviour, Metrics, Parts, slowly
+from jaxenvs.training.optimisers import adam
 from jaxenvs.training.types import Sample, Weights
 
 

@@ -14,7 +14,8 @@ from jaxenvs.training.algorithms._on_policy import (
     Said,
     Shuffle,
 )
-from jaxenvs.training.algorithms.base import Metrics, adam, annealed
+from jaxenvs.training.algorithms.base import Metrics
+from jaxenvs.training.optimisers import adam, annealed
 
 
 @struct.pytree_dataclass

@@ -11,8 +11,9 @@ from jaxenvs import struct
 from jaxenvs.training.actors.actor_twin_q import NOTHING, ActorTwinQ, TwinQNetworks
 from jaxenvs.training.actors.base import Features, Networks
 from jaxenvs.training.algorithms._off_policy import OffPolicyAlgorithm, features_of
-from jaxenvs.training.algorithms.base import Behaviour, Metrics, Parts, adam, slowly
+from jaxenvs.training.algorithms.base import Behaviour, Metrics, Parts, slowly
 from jaxenvs.training.distributions import Categorical
+from jaxenvs.training.optimisers import adam
 from jaxenvs.training.types import Sample, Weights
 
 

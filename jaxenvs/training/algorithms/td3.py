@@ -12,8 +12,9 @@ from jaxenvs.errors import TrainingError
 from jaxenvs.training.actors.actor_twin_q import ActorTwinQ, TwinQNetworks
 from jaxenvs.training.actors.base import Features
 from jaxenvs.training.algorithms._off_policy import OffPolicyAlgorithm, features_of
-from jaxenvs.training.algorithms.base import Behaviour, Metrics, Parts, adam, slowly
+from jaxenvs.training.algorithms.base import Behaviour, Metrics, Parts, slowly
 from jaxenvs.training.distributions import Deterministic
+from jaxenvs.training.optimisers import adam
 from jaxenvs.training.storages.base import Storage
 from jaxenvs.training.types import Sample, Weights
 

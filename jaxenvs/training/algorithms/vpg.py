@@ -11,7 +11,8 @@ from jaxenvs.training.algorithms._on_policy import (
     Said,
     Shuffle,
 )
-from jaxenvs.training.algorithms.base import Metrics, adam
+from jaxenvs.training.algorithms.base import Metrics
+from jaxenvs.training.optimisers import adam
 from jaxenvs.training.storages.base import Storage
 from jaxenvs.training.storages.rollout import Rollout
 

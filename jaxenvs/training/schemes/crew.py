@@ -3,6 +3,7 @@
 import abc
 import concurrent.futures
 import contextlib
+import warnings
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
@@ -41,8 +42,19 @@ class Crew(abc.ABC):
 
     def all(self, method: str, *arguments: Any) -> list[Any]:
         """The answers of all workers to one call."""
-        futures = [self.call(worker, method, *arguments) for worker in range(self.size)]
-        return [self.result(future) for future in futures]
+        return self.results([self.call(i, method, *arguments) for i in range(self.size)])
+
+    def results(self, futures: Sequence[Any]) -> list[Any]:
+        """All answers. What one of them raised is raised when none is under way any more."""
+        answers, errors = [], []
+        for future in futures:
+            try:
+                answers.append(self.result(future))
+            except Exception as error:
+                errors.append(error)
+        if errors:
+            raise errors[0]
+        return answers
 
 
 class Threads(Crew):
@@ -131,6 +143,7 @@ class RayActors(Crew):
         self._ray, self.size, self._session = ray, size, Session()
         # Two calls at a time, so that a worker can be told to hurry; never two of the others.
         settings = {"max_restarts": -1, "max_task_retries": -1, "max_concurrency": 2}
+        self._warn_of_too_little(resources)
         actor: Any = ray.remote(**{**settings, **resources})(_Actor)
         self._actors: list[Any] = [actor.remote(make_worker, index) for index in range(size)]
 
@@ -155,6 +168,20 @@ class RayActors(Crew):
             with contextlib.suppress(self._ray.exceptions.RayError):
                 self._ray.kill(actor)
         self._session.end()
+
+    def _warn_of_too_little(self, resources: Mapping[str, Any]) -> None:
+        """Ray waits without a word for what a cluster does not have, since it may grow."""
+        wanted = {"CPU": resources.get("num_cpus"), "GPU": resources.get("num_gpus")}
+        wanted |= {"memory": resources.get("memory"), **(resources.get("resources") or {})}
+        there = self._ray.cluster_resources()
+        for name, each in wanted.items():
+            if each and each * self.size > there.get(name, 0.0):
+                warnings.warn(
+                    f"{self.size} workers ask for {each:g} {name} each, and the Ray cluster has"
+                    f" {there.get(name, 0.0):g} in all: training waits until it has more.  Ask for"
+                    " fewer workers, or for less in remote(..., resources=...).",
+                    stacklevel=2,
+                )
 
 
 class _Actor:

@@ -3,6 +3,7 @@
 import abc
 import dataclasses
 import functools
+from collections.abc import Callable
 from time import perf_counter as _now
 from typing import Any
 
@@ -252,10 +253,18 @@ class RemoteGradients(Engine):
         self._crew.close()
 
 
-def engine_for(scheme: Scheme, total_steps: int, seed: int, report_every: int) -> Engine:
-    """What the scheme asks for."""
+def engine_for(
+    scheme: Scheme,
+    total_steps: int,
+    seed: int,
+    report_every: int,
+    check: Callable[[Train], None] | None = None,
+) -> Engine:
+    """What the scheme asks for. `check` may refuse it before an environment is reset."""
     plan = Plan(scheme=scheme, total_steps=total_steps, seed=seed)
     with plan.released_on_error():
+        if check is not None:
+            check(plan.train)
         if scheme.is_fused:
             return Fused(plan, None, report_every)
         if _fits_devices(scheme):

@@ -269,7 +269,7 @@ class Gathered(Source):
                 pending.remove(crew.first(pending))
             for future in pending:
                 crew.hurry(futures.index(future), self._calls)
-        answers = [crew.result(future) for future in futures]
+        answers = crew.results(futures)
         self.waited += time.perf_counter() - start
         return self._joined(answers, self._chosen(answers), behaviour.updates)
 
