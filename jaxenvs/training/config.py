@@ -29,7 +29,6 @@ from jaxenvs.training.actors import Actor, ActorCritic, ActorTwinQ, QNetwork
 from jaxenvs.training.algorithms import A2C, DQN, PPO, SAC, TD3, VPG, Algorithm
 from jaxenvs.training.anakin import Train, assemble, make_train
 from jaxenvs.training.extractors import MLP, FixupCNN, ImpalaCNN, NatureCNN, SmallCNN
-from jaxenvs.training.initialisers import orthogonal
 from jaxenvs.training.schemes.scheme import Central, Remote, Scheme, central, remote
 from jaxenvs.training.storages import (
     GAE,
@@ -301,7 +300,7 @@ class Config:
                 fields[name] = _extractor(fields[name])
         size = fields.pop("memory_size", _MEMORY_SIZE)
         if "memory" in fields:
-            fields["memory"] = MEMORIES[fields["memory"]](size, recurrent_kernel_init=orthogonal())
+            fields["memory"] = MEMORIES[fields["memory"]](size)
         default = self.make_algorithm().default_actor()
         actor: Any = default if type(default) is cls else cls()
         return dataclasses.replace(actor, **fields)

@@ -16,7 +16,6 @@ import numpy as np
 from jaxenvs import spaces
 from jaxenvs.errors import TrainingError, closest, describe
 from jaxenvs.training.conv import Conv
-from jaxenvs.training.initialisers import orthogonal
 
 ACTIVATIONS: dict[str, Callable[[jax.Array], jax.Array]] = {
     "tanh": nn.tanh,
@@ -26,7 +25,7 @@ ACTIVATIONS: dict[str, Callable[[jax.Array], jax.Array]] = {
     "silu": nn.silu,
 }
 
-_ORTHOGONAL = orthogonal(2**0.5)
+_ORTHOGONAL = nn.initializers.orthogonal(2**0.5)
 _SHORTEST_SIDE = 5  # pixels; what is narrower is no picture
 _NATURE_SIDE = 36  # pixels that the three kernels of NatureCNN need
 

@@ -1,3 +1,5 @@
+import dataclasses
+import re
 import subprocess
 import sys
 
@@ -12,9 +14,21 @@ import jaxenvs
 from jaxenvs import prng, spaces
 from jaxenvs.core import Environment, TimeStep
 from jaxenvs.errors import MissingExtraError, TrainingError, UnknownEnvironmentError
-from jaxenvs.training import DQN, PPO, ActorCritic, Train, make_train, restore, save
+from jaxenvs.training import (
+    DQN,
+    PPO,
+    SAC,
+    ActorCritic,
+    ActorTwinQ,
+    QNetwork,
+    Train,
+    make_train,
+    restore,
+    save,
+)
 from jaxenvs.training.algorithms._on_policy import permutation, truncation_values
 from jaxenvs.training.algorithms.base import Behaviour
+from jaxenvs.training.extractors import MLP
 from jaxenvs.wrappers.time_limit import TimeLimit
 
 KEY = jax.random.key(0)
@@ -110,9 +124,9 @@ def assert_same(left, right):
 def test_cartpole_is_learned():
     ppo = PPO(learning_rate=1e-3, clip_value=False, epochs=10)
     train = make_train("CartPole-v1", ppo, num_envs=32, unroll_length=64, total_steps=80_000)
-    metrics = jax.jit(jax.vmap(train))(jax.random.split(KEY, 4)).metrics
+    metrics = jax.jit(jax.vmap(train))(jax.random.split(KEY, 8)).metrics
     curve = np.nanmean(metrics["episode_return"], axis=0)
-    assert curve[0] < 40 and curve[-5:].mean() > 250
+    assert curve[0] < 40 and curve[-5:].mean() > 230  # about 350, and 90 from seed to seed
 
 
 @pytest.mark.optimized
@@ -386,3 +400,45 @@ def test_without_its_packages_training_names_the_extra():
     code = "import sys; sys.modules['optax'] = None; import jaxenvs.training"
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False)
     assert MissingExtraError.__name__ in done.stderr and "jaxenvs[train]" in done.stderr
+
+
+@pytest.mark.parametrize(
+    ("id", "algorithm", "actor"),
+    [
+        ("CartPole-v1", PPO(), ActorCritic(hidden_sizes=(8, 8))),
+        ("CartPole-v1", PPO(), ActorCritic(hidden_sizes=(8,), shared=True)),
+        ("CartPole-v1", PPO(), ActorCritic(critic_extractor=MLP((8,)), hidden_sizes=(9,))),
+        ("CartPole-v1", PPO(), ActorCritic(hidden_sizes=(8,), memory=nn.GRUCell(8))),
+        ("CartPole-v1", DQN(), QNetwork(extractor=MLP((8,)))),
+        ("Pendulum-v1", SAC(initial_temperature=0.5), ActorTwinQ(extractor=MLP((8,)))),
+    ],
+    ids=["separate", "shared", "different", "memory", "DQN", "SAC"],
+)
+def test_weights_of_several_seeds_are_drawn_one_by_one(id, algorithm, actor):
+    """Up to jax 0.10 matrices that are factorised together wait for each other for ever."""
+    settings = {"actor": actor, "num_envs": 4, "unroll_length": 4, "total_steps": 16}
+    train = make_train(id, algorithm, **settings)
+    draw = lambda key: train.init(key).weights.params  # noqa: E731
+    keys = jax.random.split(KEY, 3)
+    lowered = jax.jit(jax.vmap(draw)).lower(keys)
+    matrices = re.findall(r"@lapack_sgeqrf.*?tensor<((?:\d+x)+)f32>", lowered.as_text())
+    assert matrices and all(shape.count("x") == 2 for shape in matrices)
+    drawn = lowered.compile()(keys)
+    one = jax.jit(draw)
+    for i, key in enumerate(keys):
+        expected = jax.tree.map(lambda x, i=i: x[i], drawn)
+        chex.assert_trees_all_close(expected, one(key), atol=1e-6)
+    kernels = [x for x in jax.tree.leaves(drawn) if x.ndim > 2 and x.any()]
+    assert not any(np.array_equal(x[0], x[1]) for x in kernels)
+    rates = jnp.array([0.25, 0.5])  # hyper-parameters that differ between the seeds
+    both = jax.vmap(lambda rate, key: rerated(train, rate).init(key).weights.params)
+    swept = both(rates, keys[:2])
+    if isinstance(algorithm, SAC):
+        np.testing.assert_allclose(np.exp(swept.pop("log_temperature")), rates, rtol=1e-6)
+        drawn.pop("log_temperature")
+    chex.assert_trees_all_close(swept, jax.tree.map(lambda x: x[:2], drawn), atol=1e-6)
+
+
+def rerated(train, rate):
+    name = "initial_temperature" if isinstance(train.algorithm, SAC) else "learning_rate"
+    return dataclasses.replace(train, algorithm=train.algorithm.replace(**{name: rate}))

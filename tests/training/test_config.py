@@ -23,7 +23,6 @@ from jaxenvs.training import (
 )
 from jaxenvs.training.config import ALGORITHMS, Config, _emitted, config_for, tuned
 from jaxenvs.training.extractors import ImpalaCNN, NatureCNN
-from jaxenvs.training.initialisers import orthogonal
 from jaxenvs.training.schemes.workers import hosted
 
 IDS = {"SAC": "Pendulum-v1", "TD3": "Pendulum-v1"}
@@ -137,10 +136,9 @@ def test_tables_name_parts_and_their_settings():
 @pytest.mark.parametrize(("memory", "cell"), [("gru", nn.GRUCell), ("LSTM", nn.OptimizedLSTMCell)])
 def test_a_memory_is_named_and_sized(memory, cell):
     config = config_for("PPO", "CartPole-v1").with_settings({"actor.memory": memory})
-    start = {"recurrent_kernel_init": orthogonal()}
-    assert config.make_actor().memory == cell(128, **start)
+    assert config.make_actor().memory == cell(128)
     sized = config.with_settings({"actor.memory_size": 16})
-    assert sized.make_actor().memory == cell(16, **start)
+    assert sized.make_actor().memory == cell(16)
     assert sized.complete().actor["memory_size"] == 16
     jax.eval_shape(sized.make_train().init, jax.random.key(0))
 

@@ -120,10 +120,12 @@ class TwinQNetworks(Networks):
         size = jax.tree.leaves(features.inputs)[0].shape[0]
         action = None if self.is_discrete else self.distribution.mode(self._zeros(size))
         keys = jax.random.split(critic_key, self.num_critics)
-        return {
-            "actor": self.actor.init(actor_key, features.inputs),
-            "critic": jax.vmap(lambda key: self.critic.init(key, features.inputs, action))(keys),
-        }
+
+        def draw(key):
+            return self.critic.init(key, features.inputs, action)
+
+        actor = self.actor.init(actor_key, features.inputs)
+        return {"actor": actor, "critic": jax.lax.map(draw, keys)}  # see `initial_params`
 
     def policy(self, params: Any, features: Features) -> jax.Array:
         """float32[B, ...]: the outputs that the distribution takes."""

@@ -195,8 +195,25 @@ class Algorithm(abc.ABC):
         )
 
     def initial_params(self, networks: Networks, key: chex.PRNGKey, features: Features) -> Any:
-        """The networks' initial weights, and what else is learned by gradients."""
-        return networks.init(key, features)
+        """The networks' initial weights, and what else is learned by gradients.
+
+        Under `vmap` they are drawn for one key after the other. Up to jax 0.10 XLA's threads that
+        factorise a batch of matrices, as orthogonal weights ask for, wait for each other in the
+        same pool: on few cores two seeds, or two critics, would hang forever.
+        """
+        shapes = jax.tree.map(lambda x: jax.ShapeDtypeStruct(x.shape, x.dtype), features)
+
+        @jax.custom_batching.custom_vmap
+        def draw(key: chex.PRNGKey) -> Any:
+            return networks.init(key, jax.tree.map(lambda x: jnp.zeros(x.shape, x.dtype), shapes))
+
+        @draw.def_vmap
+        def _(axis_size: int, in_batched: list[bool], keys: chex.PRNGKey) -> tuple[Any, Any]:
+            del axis_size, in_batched
+            drawn = jax.lax.map(draw, keys)
+            return drawn, jax.tree.map(lambda _: True, drawn)
+
+        return draw(key)
 
     def initial_targets(self, params: Any) -> Any:
         """The slow copies of weights that targets are computed with; () without any."""

@@ -59,7 +59,8 @@ class SAC(OffPolicyAlgorithm):
 
     def initial_params(self, networks: Networks, key: chex.PRNGKey, features: Features) -> Any:
         log_temperature = jnp.log(jnp.asarray(self.initial_temperature, jnp.float32))
-        return {**networks.init(key, features), "log_temperature": log_temperature}
+        weights = super().initial_params(networks, key, features)
+        return {**weights, "log_temperature": log_temperature}
 
     def initial_targets(self, params: Any) -> Any:
         return {"critic": params["critic"]}
