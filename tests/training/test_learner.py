@@ -19,9 +19,12 @@ import jaxenvs
 from jaxenvs.errors import TrainingError
 from jaxenvs.training import (
     A2C,
+    DQN,
     PPO,
     ActorCritic,
     Learner,
+    QNetwork,
+    Replay,
     Rollout,
     Scheme,
     VTrace,
@@ -458,6 +461,21 @@ def test_parts_are_replaced_and_what_was_learned_stays():
             learner.replace(unroll_lenth=3)
         steps = learner.get_metrics()["steps"]
         assert learner.step()["steps"] > steps  # refused, and gone on as before
+
+
+def test_a_memory_goes_on_with_another_algorithm_and_is_cut_in_other_environments():
+    parts = {"algorithm": DQN(batch_size=4, learning_starts=8), "storage": Replay(64, n_step=3)}
+    with Learner(scheme(**parts, actor=QNetwork(hidden_sizes=(8,))), total_steps=1000) as learner:
+        learner.step()
+        learner.step()
+        storage = jax.tree.map(jnp.copy, learner.learner_state.storage)
+        learner.replace(algorithm=DQN(batch_size=8, learning_starts=8))
+        jax.tree.map(np.testing.assert_array_equal, learner.learner_state.storage, storage)
+        learner.replace(env=jaxenvs.make(ID, time_limit=None))  # whose state counts no steps
+        kept = jax.device_get(learner.learner_state.storage)
+        cut = learner._engine.train.cut(learner.learner_state.replace(storage=storage)).storage
+        jax.tree.map(np.testing.assert_array_equal, kept, jax.device_get(cut))
+        assert learner.step()["steps"] == 48
 
 
 def test_it_evaluates_in_environments_like_those_that_it_was_given_last():

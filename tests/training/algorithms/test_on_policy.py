@@ -1,5 +1,7 @@
 """What PPO, A2C and VPG share: minibatches, early ends, and memories."""
 
+import functools
+
 import chex
 import flax.linen as nn
 import jax
@@ -8,6 +10,7 @@ import numpy as np
 import pytest
 
 import jaxenvs
+from jaxenvs import spaces
 from jaxenvs.errors import TrainingError
 from jaxenvs.training import A2C, PPO, VPG, ActorCritic, make_train
 from jaxenvs.training.algorithms._on_policy import minibatch
@@ -65,6 +68,81 @@ def test_a_memory_is_asked_in_sequences_as_it_was_step_by_step():
             jnp.where(cut, batch.advantage[t], 0), jnp.where(cut, one_step, 0), atol=1e-5
         )
     assert steps.truncated.any()
+
+
+class Count(nn.RNNCellBase):
+    """Remembers how many steps it has seen, and shows how many those were before, up to three."""
+
+    @nn.compact
+    def __call__(self, carry, inputs):
+        del inputs
+        return carry + 1, 50.0 * jax.nn.one_hot(carry, 4)
+
+    def initialize_carry(self, rng, input_shape):
+        return jnp.zeros(input_shape[:-1], jnp.int32)
+
+    @property
+    def num_feature_axes(self):
+        return 1
+
+
+def test_who_acts_forgets_exactly_where_an_episode_ends():
+    """Episodes of three steps, and an actor that goes right in the second step of each alone."""
+    env = jaxenvs.make_vec("CartPole-v1", 2, time_limit=3)
+    actor = ActorCritic(hidden_sizes=(4,), memory=Count())
+    train = make_train(env, A2C(), actor=actor, unroll_length=4, total_steps=40)
+    state = train.init(KEY)
+    branch = state.params["actor"]
+    head = {"kernel": jnp.array([[1.0, -1.0], [-1.0, 1.0], [1.0, -1.0], [0.0, 0.0]])}
+    assert branch["head"]["params"]["kernel"].shape == head["kernel"].shape
+    branch["head"] = {"params": {"bias": jnp.zeros(2), **head}}
+    collector, actions = state.collector, []
+    for _ in range(2):  # the second unroll begins in the midst of an episode
+        collector, unroll = train.collect(Behaviour.of(state), collector, KEY)
+        actions.append(unroll.transition.action)
+        np.testing.assert_allclose(unroll.log_prob, 0, atol=1e-6)
+        _, batch = train.algorithm.judge(train.parts, state, unroll)
+        log_prob, _ = train.networks.log_prob_and_entropy(
+            state.params, batch.features, batch.action, batch.memory
+        )
+        np.testing.assert_allclose(log_prob, 0, atol=1e-6)
+    expected = [[action] * 2 for action in (0, 1, 0, 0, 1, 0, 0, 1)]
+    np.testing.assert_array_equal(np.concatenate(actions), expected)
+    for greedy in (True, False):
+        policy = train.policy(state, greedy=greedy)
+        played = jaxenvs.rollout(env, policy, 8, KEY, policy_carry=policy.initial_carry(2))
+        np.testing.assert_array_equal(played.trajectory.action, expected)
+
+
+@pytest.mark.parametrize("memory", [None, nn.GRUCell(8)], ids=["none", "GRU"])
+def test_the_only_action_that_a_mask_allows_is_certain(memory):
+    space = spaces.Dict({"action_mask": spaces.MultiBinary(3), "seen": spaces.Box(-1.0, 1.0, (2,))})
+    actor = ActorCritic(hidden_sizes=(8,), memory=memory)
+    networks = actor.build(space, spaces.Discrete(3))
+    allowed = jnp.array([[0, 2, 1, 1], [1, 1, 0, 2]])
+    observation = {
+        "action_mask": jax.nn.one_hot(allowed, 3, dtype=jnp.int8),
+        "seen": jnp.ones((2, 4, 2), jnp.float32),
+    }
+    features = jax.vmap(networks.features)(observation)
+    if memory is None:
+        features, allowed = jax.tree.map(
+            lambda x: x.reshape((-1, *x.shape[2:])), (features, allowed)
+        )
+        one, memories = features, None
+    else:
+        one = jax.tree.map(lambda x: x[0], features)
+        memories = networks.initial_carry(4), jnp.zeros((2, 4), bool)
+    params = networks.init(KEY, one)
+    log_prob, entropy = networks.log_prob_and_entropy(params, features, allowed, memories)
+    np.testing.assert_allclose(log_prob, 0, atol=1e-6)
+    np.testing.assert_allclose(entropy, 0, atol=1e-6)
+    other, _ = networks.log_prob_and_entropy(params, features, (allowed + 1) % 3, memories)
+    assert (other < -50).all()
+    carry = networks.initial_carry(len(one.action_mask))
+    first = jax.numpy.argmax(one.action_mask, axis=-1)
+    for act in (networks.mode, functools.partial(networks.sample, key=KEY)):
+        np.testing.assert_array_equal(act(params, carry, one)[1], first)
 
 
 def test_memories_are_taken_along_with_their_instances():
