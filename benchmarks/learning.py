@@ -35,7 +35,6 @@ from jaxenvs.rollouts import Evaluation
 from jaxenvs.training import Actor, ActorPolicy, QNetwork, Train
 from jaxenvs.training.config import Config, config_for
 from jaxenvs.training.conv import Conv
-from jaxenvs.training.initialisers import orthogonal
 
 EVALUATION = 1_000_003  # seed of the first evaluation; trainings have 0, 1, ...
 
@@ -97,7 +96,7 @@ class _TwoConvolutions(nn.Module):
     @nn.compact
     def __call__(self, x: jax.Array) -> jax.Array:
         x = x.astype(jnp.float32) / 255.0
-        kernel_init = orthogonal(2**0.5)
+        kernel_init = nn.initializers.orthogonal(2**0.5)
         for channels, size, stride in ((16, 8, 4), (32, 4, 2)):
             convolution = Conv(
                 channels, (size, size), (stride, stride), padding="VALID", kernel_init=kernel_init
