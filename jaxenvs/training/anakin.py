@@ -17,7 +17,8 @@ import jax.numpy as jnp
 from jaxenvs import prng, struct
 from jaxenvs.core import Environment, VectorEnv
 from jaxenvs.errors import TrainingError
-from jaxenvs.training.actors.base import Actor, Networks
+from jaxenvs.training._settings import check_settings, whole
+from jaxenvs.training.actors.base import Actor, Networks, has_mask
 from jaxenvs.training.algorithms.base import Algorithm, Behaviour, Parts, normalised
 from jaxenvs.training.algorithms.ppo import PPO
 from jaxenvs.training.collecting import collect, episode_metrics, start, summarised
@@ -333,10 +334,14 @@ def assemble(
     storage = algorithm.default_storage() if storage is None else storage
     _check_type("actor", actor, Actor)
     _check_type("storage", storage, Storage)
+    check_settings(algorithm)
+    check_settings(storage)
     env = resolve(env, num_envs)
     steps_per_update = env.num_envs * _positive("unroll_length", unroll_length)
     networks = actor.build(env.single_observation_space, env.single_action_space)
     algorithm.check(networks, storage)
+    if has_mask(env.single_observation_space):
+        _check_mask(algorithm, networks, env)
     if isinstance(storage, ReplayStorage):
         storage = storage.bind(env)
     return Train(
@@ -389,7 +394,24 @@ def _check_type(name: str, part: Any, expected: type) -> None:
         )
 
 
+def _check_mask(algorithm: Algorithm, networks: Any, env: VectorEnv) -> None:
+    """Refuses masks that are none of the actions; nothing is computed."""
+    features = networks.features_of_one()
+
+    def act(key: chex.PRNGKey) -> Any:
+        params = algorithm.initial_params(networks, key, features)
+        like = jax.tree.map(lambda x: jnp.zeros(x.shape, x.dtype), features)
+        return networks.mode(params, networks.initial_carry(1), like)
+
+    try:
+        jax.eval_shape(act, jax.random.key(0))
+    except TrainingError as error:
+        raise TrainingError(
+            f"the action_mask of {env.single_observation_space!r} is none of the actions"
+            f" {env.single_action_space!r}: {error}"
+        ) from error
+
+
 def _positive(name: str, value: int) -> int:
-    if value < 1:
-        raise TrainingError(f"make_train got {name}={value}; it must be at least 1.")
+    whole(f"make_train got {name}", value)
     return value

@@ -418,7 +418,7 @@ def _bounds(what: str, space: spaces.Box) -> tuple[Any, Any]:
     if not is_float_box or not _is_bounded(space):
         raise TrainingError(
             f"{what} got the action space {space!r}; it needs a Box of floats that is bounded on"
-            " all sides.  Bound the actions by a wrapper, or use DiagonalGaussian."
+            " all sides.  Bound the actions by a wrapper, or take PPO with ActorCritic."
         )
     return space.low, space.high
 

@@ -261,7 +261,9 @@ def num_features(extractor: nn.Module, space: spaces.Space) -> int:
 
     def extract(key):
         # Never computed, so that a space of 64-bit arrays can be asked about, too.
-        return extractor.init_with_output(key, features_of(space)(_zeros(space, 2)))[0]
+        inputs = features_of(space)(_zeros(space, 2))
+        # As in trainings, which give nothing but weights: no state to keep, no key to drop out by.
+        return extractor.apply(extractor.init(key, inputs), inputs)
 
     try:
         features = jax.eval_shape(extract, jax.random.key(0))

@@ -18,6 +18,7 @@ from jaxenvs.bridge._interrupts import FirstSignal
 from jaxenvs.core import VectorEnv
 from jaxenvs.errors import TrainingError, closest, missing_extra
 from jaxenvs.rollouts import Evaluation, evaluate
+from jaxenvs.training._settings import check_settings, whole
 from jaxenvs.training.anakin import ActorPolicy, Train, resolve
 from jaxenvs.training.checkpoint import restore, save
 from jaxenvs.training.schemes.engines import Engine, Fused, engine_for
@@ -48,16 +49,17 @@ class Learner:
         scheme: the parts, and where they run.
         total_steps: environment steps in all; the last update is completed.
         seed: of weights, environments and workers.
-        log_dir: where logs and checkpoints go; None keeps nothing.
+        log_dir: where logs and checkpoints go, a folder of its own; None keeps nothing.
         logs: which logs, see `jaxenvs.training.logs.open_logs`.
         report_every: updates that a step does and reports as one, where all is one program.
-        evaluate_every: steps of the learner between two evaluations; None never evaluates.
+        evaluate_every: calls of `step` between two evaluations; None never evaluates.
         evaluation_env: what is evaluated on, as the scheme's `env`; None makes others like those.
         evaluation_episodes: how many, each from its start to its end.
         resume: whether to go on from the checkpoint in `log_dir`.
 
     Raises:
-        TrainingError: the scheme cannot be assembled, or there is nothing to resume.
+        TrainingError: the scheme cannot be assembled, there is nothing to resume, or `log_dir`
+            holds another run.
     """
 
     def __init__(
@@ -74,11 +76,20 @@ class Learner:
         evaluation_episodes: int = 20,
         resume: bool = False,
     ) -> None:
-        for name, value in (("total_steps", total_steps), ("report_every", report_every)):
-            if value < 1:
-                raise TrainingError(f"Learner got {name}={value}; it must be at least 1.")
+        if not isinstance(scheme, Scheme):
+            raise TrainingError(
+                f"Learner got {scheme!r:.60}; it takes a scheme: Scheme(env, algorithm, ...)."
+            )
+        whole("Learner got total_steps", total_steps)
+        whole("Learner got report_every", report_every)
+        whole("Learner got evaluation_episodes", evaluation_episodes)
+        whole("Learner got seed", seed, least=0)
+        if evaluate_every is not None:
+            whole("Learner got evaluate_every", evaluate_every)
         if log_dir is None and resume:
             raise TrainingError("Learner got resume=True and no log_dir.  Say where to look.")
+        if log_dir is not None and not resume:
+            _check_unused(Path(log_dir))
         self.scheme, self.total_steps, self.seed = scheme, total_steps, seed
         self.log_dir = None if log_dir is None else Path(log_dir)
         self._evaluate_every, self._evaluation_episodes = evaluate_every, evaluation_episodes
@@ -226,6 +237,11 @@ class Learner:
             TrainingError: there is none, or it is of another training.
         """
         path = self._checkpoint("restore", path)
+        if (path / _LATEST).is_dir():
+            raise TrainingError(
+                f'"{path}" is the folder of a run.  Restore one of its checkpoints:'
+                f' "{path / _LATEST}", for instance.'
+            )
         self._engine.restored(restore(path, self.learner_state))
         is_fused = isinstance(self._engine, Fused)  # also over several devices
         self._steps = self.updates // self._report_every if is_fused else self.updates
@@ -242,8 +258,10 @@ class Learner:
         """
         algorithm = self.scheme.algorithm.replace(**{name: value})
         before = getattr(self.scheme.algorithm, name)
-        if isinstance(before, float) and not isinstance(value, int | float | np.number | jax.Array):
+        is_number = isinstance(value, int | float | np.number | jax.Array) and np.ndim(value) == 0
+        if isinstance(before, float) and not is_number:
             raise TrainingError(f"{name}={value!r}; it takes a number, such as {before}.")
+        check_settings(algorithm)
         if isinstance(before, float) and isinstance(value, int | np.number):
             algorithm = algorithm.replace(**{name: float(value)})  # programs tell them apart
         if jax.tree.structure(algorithm) != jax.tree.structure(self.scheme.algorithm):
@@ -341,6 +359,19 @@ class Learner:
         finally:
             self._close()
         raise SystemExit(128 + number)
+
+
+def _check_unused(folder: Path) -> None:
+    found = [
+        name
+        for name in (_LATEST, _BEST, "metrics.csv", "metrics.jsonl")
+        if (folder / name).exists()
+    ]
+    if found:
+        raise TrainingError(
+            f'the folder "{folder}" holds a run already ({", ".join(found)}).  Pass resume=True to'
+            " go on with it, or another folder."
+        )
 
 
 def _record(path: Path, mean: float, steps: int) -> None:

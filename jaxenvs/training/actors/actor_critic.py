@@ -10,6 +10,7 @@ import jax.numpy as jnp
 
 from jaxenvs import spaces
 from jaxenvs.errors import TrainingError
+from jaxenvs.training._settings import check_hidden_sizes
 from jaxenvs.training.actors.base import (
     Actor,
     Branch,
@@ -45,6 +46,12 @@ class ActorCritic(Actor):
             raise TrainingError(
                 "ActorCritic got shared=True and a critic_extractor; a shared one is the policy's."
                 "  Leave critic_extractor out."
+            )
+        check_hidden_sizes(self)
+        if self.memory is not None and not hasattr(self.memory, "initialize_carry"):
+            raise TrainingError(
+                f"ActorCritic got memory={self.memory!r:.60}; it takes a flax cell, such as"
+                " flax.linen.GRUCell(64)."
             )
         seen, _ = without_mask(observation_space)
         settings = {"hidden_sizes": tuple(self.hidden_sizes), "activation": self.activation}

@@ -10,6 +10,7 @@ import jax.numpy as jnp
 
 from jaxenvs import spaces
 from jaxenvs.errors import TrainingError
+from jaxenvs.training._settings import check_hidden_sizes
 from jaxenvs.training.actors.base import (
     Actor,
     Branch,
@@ -60,6 +61,7 @@ class ActorTwinQ(Actor):
                 f"a deterministic policy got the action space {action_space!r}; it needs a bounded"
                 ' Box.  Take SAC, whose policy is "stochastic", or DQN.'
             )
+        check_hidden_sizes(self)
         seen, _ = without_mask(observation_space)
         extractor = extractor_for(seen, self.extractor, hidden_sizes=(), activation=self.activation)
         distribution: ActionDistribution

@@ -179,6 +179,10 @@ def extractor_for(space: spaces.Space, chosen: Extractor, **settings: Any) -> nn
     """
     if chosen is None:
         return default_extractor(space, **settings)
+    if isinstance(chosen, type):
+        raise TrainingError(
+            f"the actor got the class {chosen.__name__}; call it: {chosen.__name__}()."
+        )
     if not isinstance(chosen, Mapping):
         num_features(chosen, space)  # raises where it is none for such observations
         return chosen
@@ -201,6 +205,11 @@ def without_mask(space: spaces.Space, observation: Any = None) -> tuple[spaces.S
     if not has_mask(space):
         return space, observation
     names = [name for name in space.spaces if name != MASK]
+    if not names:
+        raise TrainingError(
+            f'the observations are an "{MASK}" and nothing to act on.  Add an entry that says what'
+            " there is to see."
+        )
     entries = {name: space.spaces[name] for name in names}
     rest = None if observation is None else {name: observation[name] for name in names}
     if len(names) == 1:

@@ -10,6 +10,7 @@ import jax.numpy as jnp
 
 from jaxenvs import spaces
 from jaxenvs.errors import TrainingError
+from jaxenvs.training._settings import check_hidden_sizes
 from jaxenvs.training.actors.base import (
     Actor,
     Branch,
@@ -39,6 +40,7 @@ class QNetwork(Actor):
                 " a Discrete space.  Take SAC or TD3 with ActorTwinQ for a Box, or PPO with"
                 " ActorCritic."
             )
+        check_hidden_sizes(self)
         seen, _ = without_mask(observation_space)
         settings = {"hidden_sizes": tuple(self.hidden_sizes), "activation": self.activation}
         head = Dueling(action_space.n) if self.dueling else Head(action_space.n)

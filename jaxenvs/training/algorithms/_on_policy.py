@@ -228,9 +228,8 @@ class OnPolicyAlgorithm(Algorithm):
             truncated=steps.truncated,
             log_ratio=log_ratio,
         )
-        advantage, target = parts.storage.estimate(
-            segment, gamma=self.gamma, gae_lambda=self.gae_lambda
-        )
+        estimates = parts.storage.estimate(segment, gamma=self.gamma, gae_lambda=self.gae_lambda)
+        advantage, target = _checked(parts.storage, estimates, reward.shape)
         batch = Batch(
             features=features,
             action=steps.action,
@@ -248,6 +247,20 @@ class OnPolicyAlgorithm(Algorithm):
     def _shuffled(self, networks: Networks) -> Shuffle:
         """What minibatches are drawn from: single steps, unless sequences are needed."""
         return self.shuffle or ("instances" if networks.is_recurrent else "steps")
+
+
+def _checked(storage: Storage, estimates: Any, shape: tuple[int, ...]) -> Any:
+    """Somebody's own storage may say something else, which would be broadcast without a word."""
+    shapes = (
+        [jnp.shape(each) for each in estimates] if isinstance(estimates, tuple | list) else None
+    )
+    if shapes != [shape, shape]:
+        raise TrainingError(
+            f"{type(storage).__name__}.estimate returned"
+            f" {'no pair' if shapes is None else f'arrays of {shapes}'}; it has to return"
+            f" advantages and targets, each [T, N] = {list(shape)}."
+        )
+    return estimates
 
 
 def normalised_advantage(parts: Parts, advantage: jax.Array) -> jax.Array:

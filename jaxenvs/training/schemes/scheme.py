@@ -4,8 +4,11 @@ import dataclasses
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, Literal
 
+import jax
+
 from jaxenvs.core import Environment, VectorEnv
 from jaxenvs.errors import TrainingError
+from jaxenvs.training._settings import whole
 from jaxenvs.training.actors.base import Actor
 from jaxenvs.training.algorithms.base import Algorithm
 from jaxenvs.training.algorithms.ppo import PPO
@@ -61,10 +64,22 @@ def remote(n: int, *, sync: bool = True, resources: Resources = None) -> Remote:
             started anew as often as they die, unless "max_restarts" says otherwise.
 
     Raises:
-        TrainingError: `n` is no number from 1 on.
+        TrainingError: `n` is no number from 1 on, or `sync` or `resources` is none of these.
     """
     if not isinstance(n, int) or isinstance(n, bool) or n < 1:
         raise TrainingError(f"remote got n={n!r}; it takes a number of workers, from 1 on.")
+    if not isinstance(sync, bool):
+        raise TrainingError(f"remote got sync={sync!r}; it takes True or False.")
+    is_list = isinstance(resources, Sequence) and not isinstance(resources, str)
+    if isinstance(resources, Mapping):
+        return Remote(n=n, sync=sync, resources=resources)
+    if resources is not None and not (
+        is_list and resources and all(isinstance(each, jax.Device) for each in resources)
+    ):
+        raise TrainingError(
+            f"remote got resources={resources!r:.60}; it takes a list of devices, such as"
+            " jax.devices(), or a mapping for Ray, such as {'num_cpus': 1}."
+        )
     return Remote(n=n, sync=sync, resources=resources)
 
 
@@ -129,8 +144,10 @@ class Scheme:
                 ' update="centralised".'
             )
         for name in ("fraction_workers", "fraction_samples"):
-            if not 0 < getattr(self, name) <= 1:
-                yield f"{name}={getattr(self, name)}; it is a share above 0, and 1 at most."
+            share = getattr(self, name)
+            if not isinstance(share, int | float) or not 0 < share <= 1:
+                yield f"{name}={share!r}; it is a share above 0, and 1 at most."
+                return
         is_early = self.fraction_workers < 1 or self.fraction_samples < 1
         if is_early and not (isinstance(self.collection, Remote) and self.collection.sync):
             yield (
@@ -138,8 +155,14 @@ class Scheme:
                 f" collection={_named(self.collection)}.  Pass collection=remote(n, sync=True)."
             )
         for name in ("unroll_length", "num_envs"):
-            if getattr(self, name) is not None and getattr(self, name) < 1:
-                yield f"{name}={getattr(self, name)}; it must be at least 1."
+            number = getattr(self, name)
+            if name == "num_envs" and number is None:
+                continue
+            try:
+                whole(name, number)
+            except TrainingError as error:
+                yield str(error)
+                return
         if is_early and not self.pieces:
             yield (
                 f"unroll_length={self.unroll_length} cannot be collected in parts, as"

@@ -73,6 +73,11 @@ class Hindsight(ReplayStorage):
         Raises:
             TrainingError: no layer has one of them.
         """
+        if isinstance(self.strategies, str):
+            raise TrainingError(
+                f'Hindsight got strategies="{self.strategies}"; it takes one or more of them, such'
+                f' as ("{self.strategies}",).'
+            )
         layers = list(_layers(env))
         names = ("compute_reward", "compute_terminated")
         found = {name: getattr(self, name) or _first(layers, name) for name in names}

@@ -1,0 +1,105 @@
+"""What the fields of parts may be: refused where parts are assembled, not where they are used."""
+
+import dataclasses
+import types
+import typing
+from collections.abc import Sequence
+from typing import Any, Literal
+
+import jax
+import numpy as np
+
+from jaxenvs import struct
+from jaxenvs.errors import TrainingError
+
+# Whole numbers of something that there must be at least one of.
+_COUNTS = {
+    "epochs",
+    "minibatches",
+    "batch_size",
+    "gradient_steps",
+    "policy_delay",
+    "target_update_every",
+    "capacity",
+    "n_step",
+    "max_episode_length",
+}
+_SHARES = {"gamma", "gae_lambda", "tau"}
+
+
+def check_settings(part: Any) -> None:
+    """Refuses an algorithm or a storage with a value that its field does not take.
+
+    Arrays, traced ones too, are numbers here: hyper-parameters may be mapped over.
+
+    Raises:
+        TrainingError: naming the field, the value, and what it takes.
+    """
+    try:
+        hints = typing.get_type_hints(type(part))
+    except NameError:  # somebody's own part, whose annotations are known where it was written
+        return
+    for field in dataclasses.fields(part):
+        name, value = field.name, getattr(part, field.name)
+        wanted = _wanted(name, hints[name], value, is_static=struct.is_static(field))
+        if wanted is not None:
+            raise TrainingError(f"{type(part).__name__} got {name}={value!r:.60}; it {wanted}.")
+
+
+def whole(name: str, value: Any, least: int = 1) -> None:
+    """Refuses what is no whole number from `least` on.
+
+    Raises:
+        TrainingError: naming it; `name` says of what.
+    """
+    if not isinstance(value, int | np.integer) or isinstance(value, bool):
+        raise TrainingError(f"{name}={value!r:.60}; it takes a whole number.")
+    if value < least:
+        raise TrainingError(f"{name}={value}; it must be at least {least}.")
+
+
+def check_hidden_sizes(actor: Any) -> None:
+    """Refuses `hidden_sizes` that are no widths of layers.
+
+    Raises:
+        TrainingError: saying what they are.
+    """
+    sizes = actor.hidden_sizes
+    if not isinstance(sizes, Sequence) or isinstance(sizes, str):
+        raise TrainingError(
+            f"{type(actor).__name__} got hidden_sizes={sizes!r:.60}; it takes the width of each"
+            " layer, such as (64, 64)."
+        )
+    for size in sizes:
+        whole(f"{type(actor).__name__} got a layer of hidden_sizes", size)
+
+
+def _wanted(name: str, hint: Any, value: Any, *, is_static: bool) -> str | None:
+    """What the field takes, if it does not take this."""
+    is_union = typing.get_origin(hint) in (typing.Union, types.UnionType)
+    alternatives = typing.get_args(hint) if is_union else (hint,)
+    if value is None and types.NoneType in alternatives:
+        return None
+    kind = next((each for each in alternatives if each is not types.NoneType), None)
+    if typing.get_origin(kind) is Literal:
+        choices = typing.get_args(kind)
+        is_choice = isinstance(value, str) and value in choices
+        return None if is_choice else f"takes {' or '.join(map(repr, choices))}"
+    if kind is bool:
+        return None if isinstance(value, bool | np.bool_) else "takes True or False"
+    if kind is int and is_static:
+        if not isinstance(value, int | np.integer) or isinstance(value, bool):
+            return "takes a whole number"
+        return "must be at least 1" if name in _COUNTS and value < 1 else None
+    if kind not in (float, int) or is_static:
+        return None
+    if isinstance(value, bool) or not isinstance(value, int | float | np.generic | np.ndarray):
+        return None if isinstance(value, jax.Array) else "takes a number"
+    if not np.issubdtype(np.asarray(value).dtype, np.number):
+        return "takes a number"
+    if name in _SHARES and not np.all((np.asarray(value) >= 0) & (np.asarray(value) <= 1)):
+        return "is between 0 and 1"
+    is_rate = name.endswith("learning_rate")
+    if is_rate and not np.all(np.asarray(value) >= 0):
+        return "must not be below 0"
+    return "must be at least 1" if name in _COUNTS and np.any(np.asarray(value) < 1) else None

@@ -1,0 +1,252 @@
+"""What the fields of parts, schemes and learners may be is told when they are assembled."""
+
+import flax.linen as nn
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+
+import jaxenvs
+from jaxenvs import spaces, struct
+from jaxenvs.core import Wrapper
+from jaxenvs.errors import TrainingError
+from jaxenvs.training import (
+    A2C,
+    DQN,
+    PPO,
+    SAC,
+    TD3,
+    ActorCritic,
+    Hindsight,
+    Learner,
+    PrioritisedReplay,
+    QNetwork,
+    Replay,
+    Scheme,
+    make_train,
+    remote,
+)
+from jaxenvs.training.extractors import MLP
+from jaxenvs.training.storages import OnPolicyStorage
+
+SIZES = {"num_envs": 4, "unroll_length": 4, "total_steps": 32}
+KEY = jax.random.key(0)
+
+
+@pytest.mark.parametrize(
+    ("algorithm", "words"),
+    [
+        (PPO(epochs=0), "PPO got epochs=0; it must be at least 1"),
+        (PPO(minibatches=-1), "PPO got minibatches=-1; it must be at least 1"),
+        (PPO(epochs=1.5), "PPO got epochs=1.5; it takes a whole number"),
+        (PPO(epochs=True), "epochs=True; it takes a whole number"),
+        (PPO(shuffle="foo"), "shuffle='foo'; it takes 'steps' or 'instances' or 'time'"),
+        (PPO(anneal="no"), "anneal='no'; it takes True or False"),
+        (PPO(gamma=7), "gamma=7; it is between 0 and 1"),
+        (PPO(gae_lambda=-0.1), "gae_lambda=-0.1; it is between 0 and 1"),
+        (PPO(learning_rate=-1.0), "learning_rate=-1.0; it must not be below 0"),
+        (PPO(learning_rate=lambda step: 1e-3), "learning_rate=<function .*; it takes a number"),
+        (PPO(learning_rate="x"), "learning_rate='x'; it takes a number"),
+        (A2C(target_kl="x"), "A2C got target_kl='x'; it takes a number"),
+        (DQN(batch_size=0), "DQN got batch_size=0; it must be at least 1"),
+        (DQN(gradient_steps=0), "gradient_steps=0; it must be at least 1"),
+        (DQN(target_update_every=0), "target_update_every=0; it must be at least 1"),
+        (SAC(tau=2.0), "tau=2.0; it is between 0 and 1"),
+        (SAC(critic_learning_rate=-2.0), "critic_learning_rate=-2.0; it must not be below 0"),
+        (TD3(policy_delay=0), "policy_delay=0; it must be at least 1"),
+    ],
+    ids=str,
+)
+def test_a_hyper_parameter_that_means_nothing_is_named(algorithm, words):
+    id = "Pendulum-v1" if isinstance(algorithm, SAC | TD3) else "CartPole-v1"
+    with pytest.raises(TrainingError, match=words):
+        make_train(id, algorithm, **SIZES)
+
+
+@pytest.mark.parametrize(
+    ("storage", "words"),
+    [
+        (Replay(capacity=0), "Replay got capacity=0; it must be at least 1"),
+        (Replay(n_step=0), "Replay got n_step=0; it must be at least 1"),
+        (PrioritisedReplay(capacity=1e6), "capacity=1000000.0; it takes a whole number"),
+    ],
+    ids=str,
+)
+def test_a_memory_of_no_size_is_refused(storage, words):
+    with pytest.raises(TrainingError, match=words):
+        make_train("CartPole-v1", DQN(), storage=storage, **SIZES)
+
+
+@pytest.mark.parametrize(
+    ("actor", "words"),
+    [
+        (ActorCritic(memory="gru"), r"memory='gru'; it takes a flax cell.*GRUCell\(64\)"),
+        (ActorCritic(memory=nn.Dense(8)), "takes a flax cell"),
+        (ActorCritic(hidden_sizes=64), r"hidden_sizes=64; it takes the width of each layer"),
+        (ActorCritic(hidden_sizes=(8, 0)), r"a layer of hidden_sizes=0; it must be at least 1"),
+        (ActorCritic(extractor=MLP), r"the class MLP; call it: MLP\(\)"),
+    ],
+    ids=["name", "no cell", "a number", "no width", "class"],
+)
+def test_networks_that_cannot_be_built_are_refused(actor, words):
+    with pytest.raises(TrainingError, match=words):
+        make_train("CartPole-v1", PPO(), actor=actor, **SIZES)
+    if "hidden_sizes=" in words:
+        q_network = QNetwork(hidden_sizes=actor.hidden_sizes)
+        with pytest.raises(TrainingError, match=words):
+            make_train("CartPole-v1", DQN(), actor=q_network, **SIZES)
+
+
+class Norm(nn.Module):
+    """Keeps statistics, which a training has no place for."""
+
+    @nn.compact
+    def __call__(self, x):
+        return nn.BatchNorm(use_running_average=False)(nn.Dense(4)(x))
+
+
+class Drop(nn.Module):
+    @nn.compact
+    def __call__(self, x):
+        return nn.Dropout(0.5, deterministic=False)(nn.Dense(4)(x))
+
+
+@pytest.mark.parametrize("extractor", [Norm(), Drop()], ids=["state", "dropout"])
+def test_an_extractor_has_weights_and_no_more(extractor):
+    actor = ActorCritic(extractor=extractor)
+    with pytest.raises(TrainingError, match="cannot take observations"):
+        make_train("CartPole-v1", PPO(), actor=actor, **SIZES)
+
+
+class Masked(Wrapper):
+    """CartPole whose observations say what is allowed."""
+
+    num_choices: int = struct.static(2)
+    shows: bool = struct.static(True)
+
+    @property
+    def observation_space(self):
+        entries = {"seen": self.env.observation_space} if self.shows else {}
+        return spaces.Dict({"action_mask": spaces.MultiBinary(self.num_choices), **entries})
+
+    def reset(self, key):
+        return self.env.reset(key)  # nobody looks at what it shows
+
+    def step(self, state, action, key):
+        return self.env.step(state, action, key)
+
+
+@pytest.mark.parametrize(
+    ("choices", "words"),
+    [
+        ({"num_choices": 3}, r"action_mask of Dict.*none of the actions Discrete\(2\)"),
+        ({"shows": False}, "nothing to act on"),
+    ],
+    ids=str,
+)
+def test_a_mask_is_one_of_the_actions(choices, words):
+    env = Masked(jaxenvs.make("CartPole-v1"), **choices)
+    for algorithm in (PPO(), DQN(), SAC()):
+        with pytest.raises(TrainingError, match=words):
+            make_train(env, algorithm, **SIZES)
+
+
+def test_numbers_of_every_kind_are_numbers():
+    for rate in (1, 0.5, np.float32(0.5), np.asarray(0.5), jnp.float32(0.5)):
+        make_train("CartPole-v1", PPO(learning_rate=rate, gamma=rate), **SIZES)
+    make_train("CartPole-v1", PPO(epochs=np.int64(2)), **SIZES)
+    traced = jax.vmap(lambda rate: make_train("CartPole-v1", PPO(gamma=rate), **SIZES).init(KEY))
+    jax.eval_shape(traced, jnp.ones(3))
+
+
+@pytest.mark.parametrize(
+    ("estimate", "words"),
+    [
+        (lambda reward: (reward[0], reward[0]), r"arrays of \[\(4,\), \(4,\)\]"),
+        (lambda reward: reward, "no pair"),
+        (lambda reward: (reward, reward, reward), r"\[\(4, 4\), \(4, 4\), \(4, 4\)\]"),
+    ],
+    ids=["rows", "one", "three"],
+)
+def test_a_storage_of_one_s_own_has_to_judge_every_step(estimate, words):
+    @struct.pytree_dataclass
+    class Own(OnPolicyStorage):
+        def estimate(self, segment, *, gamma, gae_lambda):
+            return estimate(segment.reward)
+
+    train = make_train("CartPole-v1", A2C(), storage=Own(), **SIZES)
+    with pytest.raises(TrainingError, match=rf"Own.estimate returned.*{words}.*\[4, 4\]"):
+        jax.eval_shape(train, KEY)
+
+
+@pytest.mark.parametrize(
+    ("settings", "words"),
+    [
+        ({"sync": "async"}, "sync='async'; it takes True or False"),
+        ({"resources": []}, "resources=.*; it takes a list of devices"),
+        ({"resources": "cpu"}, "resources='cpu'; it takes a list of devices"),
+        ({"resources": ["cpu:0"]}, "it takes a list of devices"),
+    ],
+    ids=str,
+)
+def test_workers_are_described_in_words_that_remote_knows(settings, words):
+    with pytest.raises(TrainingError, match=words):
+        remote(2, **settings)
+
+
+@pytest.mark.parametrize(
+    ("parts", "words"),
+    [
+        ({"num_envs": "4"}, "num_envs='4'; it takes a whole number"),
+        ({"unroll_length": 8.0}, "unroll_length=8.0; it takes a whole number"),
+        ({"fraction_workers": "a"}, "fraction_workers='a'; it is a share"),
+    ],
+    ids=str,
+)
+def test_a_scheme_takes_whole_numbers(parts, words):
+    with pytest.raises(TrainingError, match=words):
+        Scheme("CartPole-v1", **parts)
+
+
+@pytest.mark.parametrize(
+    ("arguments", "words"),
+    [
+        ({"total_steps": "x"}, "total_steps='x'; it takes a whole number"),
+        ({"seed": "a"}, "seed='a'; it takes a whole number"),
+        ({"evaluate_every": 0}, "evaluate_every=0; it must be at least 1"),
+        ({"evaluate_every": 1.5}, "evaluate_every=1.5; it takes a whole number"),
+        ({"evaluation_episodes": 0}, "evaluation_episodes=0; it must be at least 1"),
+    ],
+    ids=str,
+)
+def test_a_learner_takes_whole_numbers(arguments, words):
+    with pytest.raises(TrainingError, match=words):
+        Learner(Scheme("CartPole-v1"), **{"total_steps": 64, **arguments})
+
+
+def test_a_learner_takes_a_scheme():
+    with pytest.raises(TrainingError, match=r"Learner got PPO.*it takes a scheme"):
+        Learner(PPO(), total_steps=64)
+
+
+def test_a_strategy_is_one_of_several():
+    with pytest.raises(TrainingError, match=r'strategies="final".*\("final",\)'):
+        make_train("BitFlipping-v0", DQN(), storage=Hindsight(strategies="final"), **SIZES)
+
+
+def test_a_run_is_not_written_over(tmp_path):
+    scheme = Scheme("CartPole-v1", A2C(), ActorCritic(hidden_sizes=(8,)), num_envs=4)
+    with Learner(scheme, total_steps=512, log_dir=tmp_path) as learner:
+        learner.step()
+        learner.save()
+    written = (tmp_path / "metrics.csv").read_text()
+    with pytest.raises(TrainingError, match=r"holds a run already.*resume=True"):
+        Learner(scheme, total_steps=512, log_dir=tmp_path)
+    assert (tmp_path / "metrics.csv").read_text() == written
+    with Learner(scheme, total_steps=512, log_dir=tmp_path, resume=True) as learner:
+        with pytest.raises(TrainingError, match=r"is the folder of a run.*latest"):
+            learner.restore(tmp_path)
+        for name, value in (("epochs", 1.5), ("minibatches", 0), ("learning_rate", jnp.ones(2))):
+            with pytest.raises(TrainingError, match=name):
+                learner.update_algo_parameter(name, value)
+        assert learner.step()["steps"] == 2 * learner.steps_per_update
