@@ -440,10 +440,10 @@ def test_slow_ones_in_a_row_are_not_called_hanging(backend):
 @in_processes
 def test_a_constructor_slower_than_the_limit_does_not_count_as_a_step(backend, marker):
     def slow():
-        time.sleep(0.5)
+        time.sleep(1.5)
         return Misbehaving("is_killed", marker)
 
-    with make([slow], backend, timeout=0.1) as pool:
+    with make([slow], backend, timeout=0.5) as pool:
         pool.reset(seed=0)
         pool.step(zeros(pool))
         assert pool.step(zeros(pool))[4]["restarted"].all()
