@@ -46,16 +46,17 @@ def check_settings(part: Any) -> None:
             raise TrainingError(f"{type(part).__name__} got {name}={value!r:.60}; it {wanted}.")
 
 
-def whole(name: str, value: Any, least: int = 1) -> None:
-    """Refuses what is no whole number from `least` on.
+def whole(name: str, value: Any, least: int = 1) -> int:
+    """`value`, a whole number from `least` on.
 
     Raises:
-        TrainingError: naming it; `name` says of what.
+        TrainingError: it is none; `name` says of what.
     """
-    if not isinstance(value, int | np.integer) or isinstance(value, bool):
+    if not _is_whole(value):
         raise TrainingError(f"{name}={value!r:.60}; it takes a whole number.")
     if value < least:
         raise TrainingError(f"{name}={value}; it must be at least {least}.")
+    return value
 
 
 def check_hidden_sizes(actor: Any) -> None:
@@ -74,32 +75,49 @@ def check_hidden_sizes(actor: Any) -> None:
         whole(f"{type(actor).__name__} got a layer of hidden_sizes", size)
 
 
+def alternatives(hint: Any) -> tuple[Any, ...]:
+    """The types that a union is of; else the one that it is."""
+    if typing.get_origin(hint) in (typing.Union, types.UnionType):
+        return typing.get_args(hint)
+    return (hint,)
+
+
 def _wanted(name: str, hint: Any, value: Any, *, is_static: bool) -> str | None:
     """What the field takes, if it does not take this."""
-    is_union = typing.get_origin(hint) in (typing.Union, types.UnionType)
-    alternatives = typing.get_args(hint) if is_union else (hint,)
-    if value is None and types.NoneType in alternatives:
+    if value is None and types.NoneType in alternatives(hint):
         return None
-    kind = next((each for each in alternatives if each is not types.NoneType), None)
+    kind = next((each for each in alternatives(hint) if each is not types.NoneType), None)
     if typing.get_origin(kind) is Literal:
         choices = typing.get_args(kind)
         is_choice = isinstance(value, str) and value in choices
         return None if is_choice else f"takes {' or '.join(map(repr, choices))}"
     if kind is bool:
         return None if isinstance(value, bool | np.bool_) else "takes True or False"
-    if kind is int and is_static:
-        if not isinstance(value, int | np.integer) or isinstance(value, bool):
-            return "takes a whole number"
-        return "must be at least 1" if name in _COUNTS and value < 1 else None
-    if kind not in (float, int) or is_static:
+    if is_static:
+        if kind is not int:
+            return None
+        return _range(name, value) if _is_whole(value) else "takes a whole number"
+    if kind not in (float, int) or isinstance(value, jax.Array):
         return None
-    if isinstance(value, bool) or not isinstance(value, int | float | np.generic | np.ndarray):
-        return None if isinstance(value, jax.Array) else "takes a number"
-    if not np.issubdtype(np.asarray(value).dtype, np.number):
-        return "takes a number"
-    if name in _SHARES and not np.all((np.asarray(value) >= 0) & (np.asarray(value) <= 1)):
+    return _range(name, value) if _is_number(value) else "takes a number"
+
+
+def _is_whole(value: Any) -> bool:
+    return isinstance(value, int | np.integer) and not isinstance(value, bool)
+
+
+def _is_number(value: Any) -> bool:
+    is_one = isinstance(value, int | float | np.generic | np.ndarray)
+    return is_one and np.issubdtype(np.asarray(value).dtype, np.number)  # which bool is not
+
+
+def _range(name: str, value: Any) -> str | None:
+    """What numbers of this name are, if these are not."""
+    value = np.asarray(value)
+    if name in _COUNTS and np.any(value < 1):
+        return "must be at least 1"
+    if name in _SHARES and not np.all((value >= 0) & (value <= 1)):
         return "is between 0 and 1"
-    is_rate = name.endswith("learning_rate")
-    if is_rate and not np.all(np.asarray(value) >= 0):
+    if name.endswith("learning_rate") and not np.all(value >= 0):
         return "must not be below 0"
-    return "must be at least 1" if name in _COUNTS and np.any(np.asarray(value) < 1) else None
+    return None

@@ -7,6 +7,7 @@ One update is `collect`, which acts, and `Algorithm.learn`. T is the unroll's le
 of instances.
 """
 
+import functools
 from collections.abc import Callable, Mapping
 from typing import Any
 
@@ -337,7 +338,7 @@ def assemble(
     check_settings(algorithm)
     check_settings(storage)
     env = resolve(env, num_envs)
-    steps_per_update = env.num_envs * _positive("unroll_length", unroll_length)
+    steps_per_update = env.num_envs * whole("make_train got unroll_length", unroll_length)
     networks = actor.build(env.single_observation_space, env.single_action_space)
     algorithm.check(networks, storage)
     if has_mask(env.single_observation_space):
@@ -350,8 +351,8 @@ def assemble(
         storage=storage,
         networks=networks,
         unroll_length=unroll_length,
-        num_updates=-(-_positive("total_steps", total_steps) // steps_per_update),
-        report_every=_positive("report_every", report_every),
+        num_updates=-(-whole("make_train got total_steps", total_steps) // steps_per_update),
+        report_every=whole("make_train got report_every", report_every),
         on_update=on_update,
     )
 
@@ -394,24 +395,19 @@ def _check_type(name: str, part: Any, expected: type) -> None:
         )
 
 
-def _check_mask(algorithm: Algorithm, networks: Any, env: VectorEnv) -> None:
+def weight_shapes(algorithm: Algorithm, networks: Networks) -> Any:
+    """The shapes of what is learned; nothing is computed."""
+    draw = functools.partial(algorithm.initial_params, networks)
+    return jax.eval_shape(draw, jax.random.key(0), networks.features_of_one())
+
+
+def _check_mask(algorithm: Algorithm, networks: Networks, env: VectorEnv) -> None:
     """Refuses masks that are none of the actions; nothing is computed."""
-    features = networks.features_of_one()
-
-    def act(key: chex.PRNGKey) -> Any:
-        params = algorithm.initial_params(networks, key, features)
-        like = jax.tree.map(lambda x: jnp.zeros(x.shape, x.dtype), features)
-        return networks.mode(params, networks.initial_carry(1), like)
-
+    params, features = weight_shapes(algorithm, networks), networks.features_of_one()
     try:
-        jax.eval_shape(act, jax.random.key(0))
+        jax.eval_shape(networks.mode, params, networks.initial_carry(1), features)
     except TrainingError as error:
         raise TrainingError(
             f"the action_mask of {env.single_observation_space!r} is none of the actions"
             f" {env.single_action_space!r}: {error}"
         ) from error
-
-
-def _positive(name: str, value: int) -> int:
-    whole(f"make_train got {name}", value)
-    return value

@@ -25,6 +25,7 @@ from jaxenvs import struct, wrappers
 from jaxenvs.core import VectorEnv
 from jaxenvs.errors import TrainingError, closest
 from jaxenvs.factory import is_hosted, make, make_vec
+from jaxenvs.training._settings import alternatives
 from jaxenvs.training.actors import Actor, ActorCritic, ActorTwinQ, QNetwork
 from jaxenvs.training.algorithms import A2C, DQN, PPO, SAC, TD3, VPG, Algorithm
 from jaxenvs.training.anakin import Train, assemble, make_train
@@ -549,7 +550,7 @@ def _settings_of(cls: type) -> dict[str, Any]:
             known |= {"memory": Literal[tuple(MEMORIES)], "memory_size": int}  # pyright: ignore[reportInvalidTypeForm]
         elif field.name in ("extractor", "critic_extractor"):
             known[field.name] = _Extractor
-        elif not all(_is_callable(each) for each in _alternatives(hint)):
+        elif not all(_is_callable(each) for each in alternatives(hint)):
             known[field.name] = hint
     return known
 
@@ -656,7 +657,7 @@ def _wrapper_settings(cls: type) -> dict[str, Any]:
     hints = typing.get_type_hints(cls)
     known: dict[str, Any] = {}
     for field in dataclasses.fields(cls):
-        is_array = np.ndarray in _alternatives(hints[field.name])
+        is_array = np.ndarray in alternatives(hints[field.name])
         if field.name == "dtype":
             known["dtype"] = str
         elif field.name != "env":
@@ -687,11 +688,11 @@ def _checked(owner: str, name: str, value: Any, known: Mapping[str, Any]) -> Any
     if hint is _Place:
         _place(name, value)  # raises
         return value.lower() if isinstance(value, str) else value
-    for expected in _alternatives(hint):
+    for expected in alternatives(hint):
         fits, converted = _fit(value, expected)
         if fits:
             return converted
-    kinds = " or ".join(_kind(each) for each in _alternatives(hint) if not _is_callable(each))
+    kinds = " or ".join(_kind(each) for each in alternatives(hint) if not _is_callable(each))
     raise TrainingError(f"{owner} got {name}={_told(value)}; it takes {kinds}.")
 
 
@@ -701,7 +702,7 @@ def _fit(value: Any, expected: Any) -> tuple[bool, Any]:
         lowered = value.lower() if isinstance(value, str) else value
         return lowered in options, lowered
     if _is_sequence(expected):
-        items = _alternatives(typing.get_args(expected)[0])
+        items = alternatives(typing.get_args(expected)[0])
         if isinstance(value, str) or not isinstance(value, Sequence):
             return False, None
         tried = [[_fit(item, each) for each in items] for item in value]
@@ -717,12 +718,6 @@ def _fit(value: Any, expected: Any) -> tuple[bool, Any]:
     return False, None
 
 
-def _alternatives(hint: Any) -> tuple[Any, ...]:
-    if typing.get_origin(hint) in (typing.Union, types.UnionType):
-        return typing.get_args(hint)
-    return (hint,)
-
-
 def _is_sequence(hint: Any) -> bool:
     return typing.get_origin(hint) in (tuple, list, collections.abc.Sequence)
 
@@ -736,8 +731,8 @@ def _kind(hint: Any) -> str:
         return " or ".join(f'"{each}"' for each in typing.get_args(hint))
     if _is_sequence(hint):
         items = {int: "whole numbers", float: "numbers", str: "texts"}
-        alternatives = _alternatives(typing.get_args(hint)[0])
-        return f"a list of {' or '.join(items[each] for each in alternatives)}"
+        kinds = alternatives(typing.get_args(hint)[0])
+        return f"a list of {' or '.join(items[each] for each in kinds)}"
     return {float: "a number", int: "a whole number", bool: "true or false", str: "a text"}[hint]
 
 

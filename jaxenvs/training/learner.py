@@ -19,7 +19,7 @@ from jaxenvs.core import VectorEnv
 from jaxenvs.errors import TrainingError, closest, missing_extra
 from jaxenvs.rollouts import Evaluation, evaluate
 from jaxenvs.training._settings import check_settings, whole
-from jaxenvs.training.anakin import ActorPolicy, Train, resolve
+from jaxenvs.training.anakin import ActorPolicy, Train, resolve, weight_shapes
 from jaxenvs.training.checkpoint import restore, save
 from jaxenvs.training.schemes.engines import Engine, Fused, engine_for
 from jaxenvs.training.schemes.scheme import Scheme
@@ -391,10 +391,7 @@ def _recorded(path: Path) -> float:
 
 def _check_weights(learned: Any, train: Train) -> None:
     """Refuses a training with other weights than those that were learned."""
-
-    networks = train.networks
-    draw = functools.partial(train.algorithm.initial_params, networks)
-    if not _alike(learned, jax.eval_shape(draw, jax.random.key(0), networks.features_of_one())):
+    if not _alike(learned, weight_shapes(train.algorithm, train.networks)):
         raise TrainingError(
             "the new parts have other weights than those that were learned.  Keep the actor, or"
             " begin another training."

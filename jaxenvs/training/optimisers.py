@@ -20,7 +20,7 @@ def annealed(learning_rate: Any, gradient_steps: int) -> Any:
 
 
 def packed(inner: optax.GradientTransformation) -> optax.GradientTransformation:
-    """`inner`, shown all small weights as one vector; which it must treat number by number.
+    """`inner`, shown all small weights as one vector: it must not ask for the shape of a weight.
 
     A training of small networks has a sixth fewer kernels so: PPO on CartPole-v1 takes 0.93 to
     0.98 times as long, and 0.5 s of 4 less to compile. Large weights are left as they are, since
@@ -39,6 +39,7 @@ def packed(inner: optax.GradientTransformation) -> optax.GradientTransformation:
 
 
 def _is_small(leaf: Any) -> bool:
+    # To copy the weights of a layer between 64 units pays, between 128 no longer.
     return leaf.size <= 4096 and leaf.dtype == jnp.float32
 
 

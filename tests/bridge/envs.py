@@ -1,8 +1,11 @@
 """Environments whose every answer is known beforehand."""
 
+import contextlib
+import gc
 import os
 import threading
 import time
+from collections.abc import Callable, Iterator
 from typing import Any
 
 import gymnasium
@@ -258,3 +261,28 @@ def _same(found: Any, expected: Any) -> None:
             _same(mine, theirs)
     else:
         np.testing.assert_array_equal(found, expected)
+
+
+@contextlib.contextmanager
+def collected_while_stepping(
+    make: Callable[[list[Any]], Any], wrap: Callable[[Any], Any] = lambda env: env
+) -> Iterator[list[Meeting]]:
+    """Forgets a pool in the midst of a step in which its environments collect the garbage."""
+    go, made = threading.Event(), []
+
+    def env() -> Any:
+        made.append(Meeting(lambda: (go.wait(5), gc.collect())))
+        return wrap(made[-1])
+
+    gc.freeze()  # a collection takes seconds where much has been compiled
+    try:
+        pool = make([env] * 3)
+        pool.reset(seed=0)
+        pool.step_async(np.zeros(3, int))
+        cycle = [pool]
+        cycle.append(cycle)
+        del pool, cycle
+        go.set()
+        yield made
+    finally:
+        gc.unfreeze()

@@ -14,7 +14,14 @@ import pytest
 
 import jaxenvs
 from jaxenvs.errors import EnvTimeoutError, PoolError, WorkerError
-from tests.bridge.envs import Composite, Counter, Meeting, Misbehaving, same_answers
+from tests.bridge.envs import (
+    Composite,
+    Counter,
+    Meeting,
+    Misbehaving,
+    collected_while_stepping,
+    same_answers,
+)
 
 
 def make(fns, **kwargs):
@@ -458,24 +465,8 @@ async def _briefly():
 
 @pytest.mark.parametrize("kind", ["coroutines", "ordinary"])
 def test_a_pool_that_an_environment_collects_as_garbage_is_closed(kind):
-    go, made = threading.Event(), []
-
-    def env():
-        made.append(Meeting(lambda: (go.wait(5), gc.collect())))
-        return KINDS[kind](made[-1])
-
-    gc.freeze()  # a collection takes seconds where much has been compiled
-    try:
-        pool = make([env] * 3)
-        pool.reset(seed=0)
-        pool.step_async(np.zeros(3, int))
-        cycle = [pool]
-        cycle.append(cycle)
-        del pool, cycle
-        go.set()
+    with collected_while_stepping(make, KINDS[kind]) as made:
         _until(lambda: all(env.closed for env in made) and not pool_threads())
-    finally:
-        gc.unfreeze()
 
 
 def test_nothing_is_left_of_closed_pools_nor_of_forgotten_ones():

@@ -1,6 +1,5 @@
 """Environments in threads of this process."""
 
-import gc
 import logging
 import signal
 import threading
@@ -12,7 +11,14 @@ import pytest
 
 import jaxenvs
 from jaxenvs.errors import EnvTimeoutError, WorkerError
-from tests.bridge.envs import Composite, Counter, Meeting, Misbehaving, same_answers
+from tests.bridge.envs import (
+    Composite,
+    Counter,
+    Meeting,
+    Misbehaving,
+    collected_while_stepping,
+    same_answers,
+)
 
 
 def make(fns, **kwargs):
@@ -239,20 +245,8 @@ class _Nan(Counter):
 
 
 def test_a_pool_that_an_environment_collects_as_garbage_is_closed():
-    go, made = threading.Event(), []
-
-    def env():
-        made.append(Meeting(lambda: (go.wait(5), gc.collect())))
-        return made[-1]
-
-    pool = make([env] * 3)
-    pool.reset(seed=0)
-    pool.step_async(np.zeros(3, int))
-    cycle = [pool]
-    cycle.append(cycle)
-    del pool, cycle
-    go.set()
-    _until(lambda: all(env.closed for env in made) and not pool_threads())
+    with collected_while_stepping(make) as made:
+        _until(lambda: all(env.closed for env in made) and not pool_threads())
 
 
 def test_nothing_is_left_of_closed_pools_nor_of_forgotten_ones():

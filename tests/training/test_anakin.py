@@ -126,7 +126,7 @@ def test_cartpole_is_learned():
     train = make_train("CartPole-v1", ppo, num_envs=32, unroll_length=64, total_steps=80_000)
     metrics = jax.jit(jax.vmap(train))(jax.random.split(KEY, 8)).metrics
     curve = np.nanmean(metrics["episode_return"], axis=0)
-    assert curve[0] < 40 and curve[-5:].mean() > 230  # about 350, and 90 from seed to seed
+    assert curve[0] < 40 and curve[-5:].mean() > 250  # about 350, and 90 from seed to seed
 
 
 @pytest.mark.optimized

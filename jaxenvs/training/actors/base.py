@@ -2,6 +2,7 @@
 
 import abc
 import dataclasses
+import functools
 from collections.abc import Mapping
 from typing import Any, TypeGuard
 
@@ -126,8 +127,11 @@ class Branch:
         """The memory at the start of N episodes; () without one."""
         if self.memory is None:
             return ()
-        shape = (num_envs, num_features(self.extractor, self.observation_space))
-        return self.memory.initialize_carry(jax.random.key(0), shape)
+        return self.memory.initialize_carry(jax.random.key(0), (num_envs, self._num_features))
+
+    @functools.cached_property
+    def _num_features(self) -> int:
+        return num_features(self.extractor, self.observation_space)
 
     def step(self, params: Any, carry: Any, inputs: chex.ArrayTree) -> tuple[Any, Any]:
         """One step, [N, ...]: the carry after it, and what the head says."""

@@ -201,11 +201,12 @@ class Algorithm(abc.ABC):
         factorise a batch of matrices, as orthogonal weights ask for, wait for each other in the
         same pool: on few cores two seeds, or two critics, would hang forever.
         """
-        shapes = jax.tree.map(lambda x: jax.ShapeDtypeStruct(x.shape, x.dtype), features)
 
         @jax.custom_batching.custom_vmap
         def draw(key: chex.PRNGKey) -> Any:
-            return networks.init(key, jax.tree.map(lambda x: jnp.zeros(x.shape, x.dtype), shapes))
+            # What is seen does not matter, and what is mapped may not be closed over: zeros do.
+            like = jax.tree.map(lambda x: jnp.zeros(x.shape, x.dtype), features)
+            return networks.init(key, like)
 
         @draw.def_vmap
         def _(axis_size: int, in_batched: list[bool], keys: chex.PRNGKey) -> tuple[Any, Any]:

@@ -70,12 +70,10 @@ def remote(n: int, *, sync: bool = True, resources: Resources = None) -> Remote:
         raise TrainingError(f"remote got n={n!r}; it takes a number of workers, from 1 on.")
     if not isinstance(sync, bool):
         raise TrainingError(f"remote got sync={sync!r}; it takes True or False.")
-    is_list = isinstance(resources, Sequence) and not isinstance(resources, str)
-    if isinstance(resources, Mapping):
-        return Remote(n=n, sync=sync, resources=resources)
-    if resources is not None and not (
-        is_list and resources and all(isinstance(each, jax.Device) for each in resources)
-    ):
+    are_devices = isinstance(resources, Sequence) and all(
+        isinstance(each, jax.Device) for each in resources
+    )
+    if not (resources is None or isinstance(resources, Mapping) or (are_devices and resources)):
         raise TrainingError(
             f"remote got resources={resources!r:.60}; it takes a list of devices, such as"
             " jax.devices(), or a mapping for Ray, such as {'num_cpus': 1}."
@@ -107,6 +105,9 @@ class Scheme:
     fraction_samples: float = 1.0  # of its unroll that each of the others must have; see `pieces`
 
     def __post_init__(self) -> None:
+        whole("Scheme got unroll_length", self.unroll_length)
+        if self.num_envs is not None:
+            whole("Scheme got num_envs", self.num_envs)
         problems = list(self._problems())
         if problems:
             raise TrainingError("the scheme contradicts itself:\n  " + "\n  ".join(problems))
@@ -154,15 +155,6 @@ class Scheme:
                 "fraction_workers and fraction_samples end synchronous collection early, but"
                 f" collection={_named(self.collection)}.  Pass collection=remote(n, sync=True)."
             )
-        for name in ("unroll_length", "num_envs"):
-            number = getattr(self, name)
-            if name == "num_envs" and number is None:
-                continue
-            try:
-                whole(name, number)
-            except TrainingError as error:
-                yield str(error)
-                return
         if is_early and not self.pieces:
             yield (
                 f"unroll_length={self.unroll_length} cannot be collected in parts, as"
