@@ -161,10 +161,12 @@ class OneProgram(Loop):
             self.compile_seconds += time.perf_counter() - started
             started = time.perf_counter()
         self.learner_state, metrics = self._programs[count](self.learner_state)
-        row = {name: np.asarray(values)[..., 0] for name, values in metrics.items()}
-        self.run_seconds += time.perf_counter() - started
+        row = {name: np.atleast_1d(np.asarray(x)[..., 0]) for name, x in metrics.items()}
+        seconds = time.perf_counter() - started
+        self.run_seconds += seconds
         self.timed_updates += count
-        return {name: np.atleast_1d(values) for name, values in row.items()}
+        speed = np.float32(count * self.steps_per_update / seconds)
+        return {**row, "steps_per_second": np.full_like(row["steps"], speed)}
 
     def policy(self) -> ActorPolicy:
         return self.train.policy(self.learner_state)

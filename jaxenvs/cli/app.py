@@ -2,6 +2,7 @@
 
 import argparse
 import importlib
+import math
 import signal
 import sys
 from collections.abc import Sequence
@@ -55,6 +56,7 @@ examples:
   jaxenvs train dqn CartPole-v1 --dry-run > mine.toml
   jaxenvs train --config mine.toml          what one has written there
   jaxenvs train --resume runs/acrobot       goes on where it stopped
+  jaxenvs train --resume runs/acrobot --total-steps 1e6    and beyond its end
   jaxenvs train ppo gymnasium/CartPole-v1   in worker processes, stepped by the program""",
     "eval": """\
 Play fresh episodes with what was learned, greedily, and show what they return.
@@ -170,7 +172,7 @@ def _parser() -> argparse.ArgumentParser:
         ("--seed", "(default: 0)"),
         ("--seeds", "train so many in one program, from --seed on"),
     ):
-        train.add_argument(name, type=int, metavar="N", help=what)
+        train.add_argument(name, type=_whole_number, metavar="N", help=what)
     for name, what in (("--collection", "collects"), ("--gradients", "computes gradients")):
         train.add_argument(
             name, metavar="WHERE", help=f"who {what}: central, remote:N or remote:N:async"
@@ -194,11 +196,15 @@ def _parser() -> argparse.ArgumentParser:
     evaluate = _command(commands, "eval", "evaluate", "what trained policies reach")
     evaluate.add_argument("runs", metavar="RUN", nargs="+", help="what `train` left")
     evaluate.add_argument(
-        "--episodes", type=int, metavar="N", default=100, help="of each run (default: 100)"
+        "--episodes",
+        type=_whole_number,
+        metavar="N",
+        default=100,
+        help="of each run (default: 100)",
     )
-    evaluate.add_argument("--seed", type=int, metavar="N", default=0, help="(default: 0)")
+    evaluate.add_argument("--seed", type=_whole_number, metavar="N", default=0, help="(default: 0)")
     evaluate.add_argument(
-        "--max-steps", type=int, metavar="N", help="where to give up (default: never)"
+        "--max-steps", type=_whole_number, metavar="N", help="where to give up (default: never)"
     )
 
     _add_which(evaluate)
@@ -209,7 +215,9 @@ def _parser() -> argparse.ArgumentParser:
         *("-o", "--output"), metavar="FILE", help=".gif, .mp4 or .png (default: RUN/episode.gif)"
     )
     enjoy.add_argument("--window", action="store_true", help="show it on the screen instead")
-    enjoy.add_argument("--episodes", type=int, metavar="N", default=1, help="(default: 1)")
+    enjoy.add_argument(
+        "--episodes", type=_whole_number, metavar="N", default=1, help="(default: 1)"
+    )
     _add_which(enjoy)
     _add_playing(enjoy)
 
@@ -233,8 +241,12 @@ def _parser() -> argparse.ArgumentParser:
 
     tune = _command(commands, "tune", "tune", "the fastest way to run hosted environments")
     _add_id(tune)
-    tune.add_argument("--num-envs", type=int, metavar="N", default=16, help="(default: 16)")
-    tune.add_argument("--batch-size", type=int, metavar="B", help="of recv (default: all)")
+    tune.add_argument(
+        "--num-envs", type=_whole_number, metavar="N", default=16, help="(default: 16)"
+    )
+    tune.add_argument(
+        "--batch-size", type=_whole_number, metavar="B", help="of recv (default: all)"
+    )
     tune.add_argument(
         "--seconds", type=float, metavar="S", default=0.5, help="for each way (default: 0.5)"
     )
@@ -277,9 +289,28 @@ def _add_which(parser: argparse.ArgumentParser) -> None:
 
 def _add_playing(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
-        "--max-steps", type=int, metavar="N", default=1000, help="of an episode (default: 1000)"
+        "--max-steps",
+        type=_whole_number,
+        metavar="N",
+        default=1000,
+        help="of an episode (default: 1000)",
     )
     parser.add_argument(
         "--fps", type=float, metavar="N", default=30.0, help="frames a second (default: 30)"
     )
-    parser.add_argument("--seed", type=int, metavar="N", default=0, help="(default: 0)")
+    parser.add_argument("--seed", type=_whole_number, metavar="N", default=0, help="(default: 0)")
+
+
+def _whole_number(text: str) -> int:
+    """A number as one types it: 100000, 100_000 or 1e5."""
+    try:
+        return int(text)
+    except ValueError:
+        pass
+    try:
+        number = float(text)
+    except ValueError:
+        number = math.nan
+    if not number.is_integer():
+        raise argparse.ArgumentTypeError(f"{text!r} is no whole number")
+    return int(number)

@@ -3,6 +3,7 @@
 import argparse
 import contextlib
 import itertools
+import time
 import tomllib
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
@@ -38,7 +39,7 @@ def run(options: argparse.Namespace) -> int:
             folder, runs = _resumed(options)
         else:
             config = configuration(options)
-            _check(config)
+            _check(config, options.seeds)
             if options.dry_run:
                 print(commented(config), end="")
                 return 0
@@ -67,6 +68,7 @@ class Training:
                 self._judge = Judge(self._config, several=len(runs) > 1)
             if resumes:
                 self._loop.restore([run.checkpoint for run in runs])
+                self._check_goes_on()
         except BaseException:
             self.close()
             raise
@@ -104,6 +106,14 @@ class Training:
         if self._judge is not None:
             self._judge.close()
 
+    def _check_goes_on(self) -> None:
+        behind, loop = self._steps(self._loop.updates), self._loop
+        if loop.updates > loop.num_updates:
+            raise TrainingError(
+                f"train got --total-steps {self._config.total_steps:_} for a run that has"
+                f" {behind:_} steps behind it.  Pass more, or leave it out."
+            )
+
     def _run_logged(self, kinds: Sequence[str], stop: Stop) -> None:
         """Runs the loop with a progress bar, logs each row for each seed, and saves."""
         loop, runs = self._loop, self._runs
@@ -120,7 +130,7 @@ class Training:
                 each.write_config()
                 self._best[i] = best_return(read_metrics(each.folder))
             stack.enter_context(progress)
-            before = self._done
+            before, started = self._done, time.perf_counter() - seconds_of(runs[0])
 
             def report(updates: int, metrics: Mapping[str, np.ndarray]) -> None:
                 nonlocal before
@@ -131,6 +141,8 @@ class Training:
                 ):
                     metrics |= self._judge(loop.policy(), updates)
                     self._keep_best(metrics["evaluation_return"])
+                seconds = time.perf_counter() - started
+                metrics["seconds"] = np.full(len(runs), seconds, np.float32)
                 for i, log in enumerate(logs):
                     log.write(self._steps(updates), {name: x[i] for name, x in metrics.items()})
                 if not is_last and self._is_due(config.save_every, before, updates):
@@ -170,9 +182,11 @@ def loop_of(config: Config, num_seeds: int | None) -> Loop:
     return WithWorkers(scheme, config.total_steps, config.seed, config.rows_every())
 
 
-def _check(config: Config) -> None:
+def _check(config: Config, seeds: int | None) -> None:
     """Raises where an id is unknown, or parts do not fit, before anything is said."""
     scheme = config.make_scheme()
+    if seeds is not None:
+        _check_seeds(config, scheme, seeds)
     if is_hosted(config.id):  # processes would have to be started
         return
     make(config.id)
@@ -180,6 +194,28 @@ def _check(config: Config) -> None:
         config.make_train()
     else:
         _ = Plan(scheme, config.total_steps, config.seed).train
+
+
+def _check_seeds(config: Config, scheme: Scheme | None, seeds: int) -> None:
+    """Raises where so many seeds cannot be trained in one program."""
+    if seeds < 1:
+        raise TrainingError(f"train got --seeds {seeds}; it takes a number from 1 on.")
+    if seeds > 1 and not 0 <= config.seed <= 2**32 - seeds:
+        raise TrainingError(
+            f"train got --seeds {seeds} from --seed {config.seed} on; several seeds lie between 0"
+            f" and {2**32 - 1}.  Pass another --seed."
+        )
+    if is_hosted(config.id):
+        raise TrainingError(
+            f"train got --seeds for {config.id}, whose environments are not JAX: one program steps"
+            " as many of them as there are.  Train one seed after the other, with --seed."
+        )
+    if seeds > 1 and scheme is not None:
+        raise TrainingError(
+            f"train got --seeds {seeds} and a scheme with workers, who learn for one seed: several"
+            " are trained where all is one program.  Train one seed after the other, with --seed,"
+            " or leave collection and gradients central."
+        )
 
 
 def configuration(options: argparse.Namespace) -> Config:
@@ -256,24 +292,6 @@ def commented(config: Config) -> str:
 @contextlib.contextmanager
 def _new(config: Config, seeds: int | None, output: str | None) -> Iterator[tuple[Path, list[Run]]]:
     """The output folder, made at once, and a run for each seed; it goes where nothing came in."""
-    if seeds is not None and seeds < 1:
-        raise TrainingError(f"train got --seeds {seeds}; it takes a number from 1 on.")
-    if seeds is not None and seeds > 1 and not 0 <= config.seed <= 2**32 - seeds:
-        raise TrainingError(
-            f"train got --seeds {seeds} from --seed {config.seed} on; several seeds lie between 0"
-            f" and {2**32 - 1}.  Pass another --seed."
-        )
-    if seeds is not None and is_hosted(config.id):
-        raise TrainingError(
-            f"train got --seeds for {config.id}, whose environments are not JAX: one program steps"
-            " as many of them as there are.  Train one seed after the other, with --seed."
-        )
-    if seeds is not None and seeds > 1 and config.make_scheme() is not None:
-        raise TrainingError(
-            f"train got --seeds {seeds} and a scheme with workers, who learn for one seed: several"
-            " are trained where all is one program.  Train one seed after the other, with --seed,"
-            " or leave collection and gradients central."
-        )
     if output is None:
         wished = Path("runs") / config.algorithm.lower() / config.id
     else:
@@ -305,12 +323,12 @@ def _new(config: Config, seeds: int | None, output: str | None) -> Iterator[tupl
 
 def _resumed(options: argparse.Namespace) -> tuple[Path, list[Run]]:
     """The folder that `--resume` names, and its runs."""
-    others = ("algorithm", "id", "config", "output", "seeds", *_FLAGS, *_SCHEME_FLAGS)
-    given = [name for name in others if getattr(options, name) is not None]
+    others = {"algorithm", "id", "config", "output", "seeds", *_FLAGS, *_SCHEME_FLAGS}
+    given = [name for name in others - {"total_steps"} if getattr(options, name) is not None]
     if given or options.set or options.dry_run:
         raise TrainingError(
             "train got --resume and a configuration.  A run goes on as it was configured: pass"
-            " --resume DIR alone, perhaps with --log."
+            " --resume DIR, perhaps with --total-steps and --log, and nothing else."
         )
     folder = Path(options.resume)
     runs = runs_in([folder])
@@ -324,6 +342,9 @@ def _resumed(options: argparse.Namespace) -> tuple[Path, list[Run]]:
                 f'"{run.folder}" has no checkpoint to go on from: {_UNSAVED}.  Delete "{folder}"'
                 " and train anew, or choose another --output; --save-every saves on the way."
             )
+    if options.total_steps is not None:
+        longer = {"total_steps": options.total_steps}
+        runs = [Run(run.folder, run.config.replace(**longer)) for run in runs]
     return folder, runs
 
 
@@ -394,6 +415,12 @@ def curves(metrics: Sequence[Mapping[str, Any]]) -> dict[str, list[Curve]]:
         return drawn
     evaluated = [(each[STEP], each["evaluation_return"]) for each in metrics]
     return {"while learning": drawn[""], "evaluated": evaluated}
+
+
+def seconds_of(run: Run) -> float:
+    """How long a run has trained, compiling and evaluating included; 0 if it begins."""
+    seconds = read_metrics(run.folder).get("seconds", np.zeros(0))
+    return float(np.max(seconds, initial=0.0))
 
 
 def best_return(metrics: Mapping[str, Any]) -> float:

@@ -345,13 +345,14 @@ def assemble(
         _check_mask(algorithm, networks, env)
     if isinstance(storage, ReplayStorage):
         storage = storage.bind(env)
+    algorithm.check_steps(whole("make_train got total_steps", total_steps))
     return Train(
         env=env,
         algorithm=algorithm,
         storage=storage,
         networks=networks,
         unroll_length=unroll_length,
-        num_updates=-(-whole("make_train got total_steps", total_steps) // steps_per_update),
+        num_updates=-(-total_steps // steps_per_update),
         report_every=whole("make_train got report_every", report_every),
         on_update=on_update,
     )

@@ -712,6 +712,8 @@ def _fit(value: Any, expected: Any) -> tuple[bool, Any]:
         is_number = isinstance(value, int | float) and not isinstance(value, bool)
         return is_number, float(value) if is_number else None
     if expected is int:
+        if isinstance(value, float) and value.is_integer():  # 1e6
+            return True, int(value)
         return isinstance(value, int) and not isinstance(value, bool), value
     if expected in (bool, str, types.NoneType):
         return isinstance(value, expected), value

@@ -120,7 +120,11 @@ class Learner:
         """Goes on by one update, or `report_every` of them; returns its metrics.
 
         After the last one it goes on all the same.
+
+        Raises:
+            TrainingError: the learner is closed.
         """
+        self._check_open("step")
         start, before = perf_counter(), self._environment_steps
         metrics = self._engine.step()
         now, steps = perf_counter(), self._environment_steps
@@ -197,8 +201,13 @@ class Learner:
 
         They are made at the first call, `num_episodes` or `evaluation_episodes` of them unless
         they were given, and play equally many each: the number is rounded up to a multiple.
+
+        Raises:
+            TrainingError: the number is none from 1 on, or there is nothing to play in.
         """
-        number = self._evaluation_episodes if num_episodes is None else num_episodes
+        number = self._evaluation_episodes
+        if num_episodes is not None:
+            number = whole("evaluate got num_episodes", num_episodes)
         if self._evaluated_in is None:
             chosen: Any = self._evaluation_env
             if chosen is None:
@@ -276,8 +285,10 @@ class Learner:
         What was learned stays: weights and optimiser go on as far as they fit the new parts.
 
         Raises:
-            TrainingError: there is no such part, or the weights do not fit it.
+            TrainingError: there is no such part, the weights do not fit it, or the learner is
+                closed.
         """
+        self._check_open("replace")
         names = [field.name for field in dataclasses.fields(Scheme)]
         for name in parts:
             if name not in names:
@@ -327,6 +338,13 @@ class Learner:
             self.close()
         else:
             self._close()  # there is an error to be told of, whatever signals came
+
+    def _check_open(self, call: str) -> None:
+        if not self._ending.alive:
+            raise TrainingError(
+                f"{call} was called on a learner that is closed.  Make another; with resume=True it"
+                " goes on from what was saved in log_dir."
+            )
 
     def _end_evaluation(self) -> None:
         if self._evaluation_ending is not None:

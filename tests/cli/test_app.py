@@ -6,7 +6,7 @@ import pytest
 from PIL import Image
 
 import jaxenvs
-from jaxenvs.cli import listing
+from jaxenvs.cli import app, listing
 from jaxenvs.registry import registry
 from tests.cli._running import run
 
@@ -110,3 +110,18 @@ def test_the_module_is_the_command_line():
     command = [sys.executable, "-m", "jaxenvs", "--version"]
     done = subprocess.run(command, capture_output=True, text=True, check=True)
     assert done.stdout.strip() == f"jaxenvs {jaxenvs.__version__}"
+
+
+@pytest.mark.parametrize(
+    ("text", "number"), [("100_000", 100_000), ("1e5", 100_000), ("2.5e3", 2500), ("-1", -1)]
+)
+def test_a_whole_number_is_typed_as_one_would(text, number):
+    options = app._parser().parse_args(["train", "ppo", "CartPole-v1", f"--total-steps={text}"])
+    assert options.total_steps == number and isinstance(options.total_steps, int)
+
+
+@pytest.mark.parametrize("text", ["1.5", "many", "inf", "nan", ""])
+def test_what_is_no_whole_number_is_refused(capsys, text):
+    with pytest.raises(SystemExit):
+        app.main(["train", "ppo", "CartPole-v1", f"--total-steps={text}"])
+    assert f"{text!r} is no whole number" in capsys.readouterr().err

@@ -1,5 +1,7 @@
+import csv
 import json
 import os
+import shutil
 import signal
 import subprocess
 import sys
@@ -110,8 +112,34 @@ def test_what_was_killed_and_what_a_signal_stopped_goes_on_bit_for_bit(
     assert "256 of them behind it" in printed  # as was saved before the last row
     status, printed = run(capsys, "train", "--resume", folder)
     assert status == 0 and "384 of them behind it" in printed
-    for name in ("metrics.csv", "metrics.jsonl", "config.toml"):
-        assert (folder / name).read_text() == (trained / name).read_text()
+    assert (folder / "config.toml").read_text() == (trained / "config.toml").read_text()
+    assert told(folder) == told(trained)
+    seconds = read_metrics(folder)["seconds"]
+    assert (np.diff(seconds) > 0).all() and seconds[0] > 0  # of all that trained it, together
+
+
+def told(folder):
+    """What both files say, but for the times that it took."""
+    with (folder / "metrics.csv").open() as file:
+        tables = list(csv.DictReader(file))
+    rows = [json.loads(line) for line in (folder / "metrics.jsonl").read_text().splitlines()]
+    assert all(row["steps_per_second"] > 0 for row in rows)
+    times = {"seconds", "steps_per_second"}
+    return [{name: x for name, x in row.items() if name not in times} for row in tables + rows]
+
+
+def test_a_run_goes_on_beyond_its_end(capsys, seeds, tmp_path):
+    folder = tmp_path / "longer"
+    shutil.copytree(seeds, folder)
+    ended = read_metrics(seeds / "seed_3")["step"][-1]
+    status, printed = run(capsys, "train", "--resume", folder, "--total-steps", f"{ended - 200}")
+    assert status == 2 and "Pass more, or leave it out" in printed
+    assert Config.read(folder / "seed_3" / "config.toml").total_steps == ended
+    status, printed = run(capsys, "train", "--resume", folder, "--total-steps", f"{ended + 256}")
+    assert status == 0 and f"{ended:,.0f} of them behind it" in printed
+    for each in ("seed_3", "seed_4"):
+        assert read_metrics(folder / each)["step"][-1] == ended + 256
+        assert Config.read(folder / each / "config.toml").total_steps == ended + 256
 
 
 def test_the_policy_that_was_best_when_evaluated_is_kept(capsys, monkeypatch, trained, tmp_path):
@@ -317,6 +345,9 @@ def test_a_log_that_is_asked_for_twice_is_written_once(capsys, tmp_path):
         (["--seeds", "2", "--seed", "-1"], "--seed -1"),
         (["--seeds", "2", "--seed", f"{2**32 - 1}"], "another --seed"),
         (["--set", "num_envs=4"], "Pass --num-envs 4"),
+        (["--dry-run", "--seeds", "0"], "from 1 on"),
+        (["--dry-run", "--seeds", "2", "--collection", "remote:2"], "one seed after the other"),
+        (["--resume", "run", "--num-envs", "4"], "as it was configured"),
         (["--set", "seed=4"], "Pass --seed 4"),
         (["--set", "hidden_sizes=4"], "Write actor.hidden_sizes"),
         (["--set", "collection=central"], "Write scheme.collection"),
@@ -327,7 +358,7 @@ def test_what_cannot_be_trained_says_why(capsys, monkeypatch, tmp_path, argument
     monkeypatch.chdir(tmp_path)
     Path("taken").write_text("")
     Path("latin.toml").write_bytes(b'id = "\xe9"')
-    what = [] if "--config" in arguments else ["ppo", "CartPole-v1"]
+    what = [] if {"--config", "--resume"} & set(arguments) else ["ppo", "CartPole-v1"]
     status, printed = run(capsys, "train", *what, *arguments)
     assert status == 2 and word in printed and not Path("runs").exists()
 
@@ -391,6 +422,7 @@ def test_a_dry_run_prints_a_configuration_that_can_be_trained(capsys, monkeypatc
         ("learning_rate=3e-4", "learning_rate", 3e-4),
         ("target_kl=.02", "target_kl", 0.02),
         ("target_kl=none", "target_kl", None),
+        ("epochs=1e1", "epochs", 10),
         ("anneal=False", "anneal", False),
         ("shuffle=time", "shuffle", "time"),
         ("actor.hidden_sizes=64,32", "actor.hidden_sizes", (64, 32)),

@@ -250,3 +250,58 @@ def test_a_run_is_not_written_over(tmp_path):
             with pytest.raises(TrainingError, match=name):
                 learner.update_algo_parameter(name, value)
         assert learner.step()["steps"] == 2 * learner.steps_per_update
+
+
+@pytest.mark.parametrize("algorithm", [DQN(), SAC(), TD3()], ids=str)
+def test_a_training_in_which_nothing_would_be_learned_is_refused(algorithm):
+    id = "CartPole-v1" if isinstance(algorithm, DQN) else "Pendulum-v1"
+    sizes = {"num_envs": 4, "unroll_length": 4}
+    with pytest.raises(TrainingError, match="learning_starts=1000 and total_steps=999"):
+        make_train(id, algorithm, total_steps=999, **sizes)
+    make_train(id, algorithm, total_steps=1000, **sizes)
+    scheme = Scheme(id, algorithm, collection=remote(2), **sizes)
+    with pytest.raises(TrainingError, match="it would learn nothing"):
+        Learner(scheme, total_steps=900)
+
+
+@pytest.mark.parametrize(
+    ("gradients", "words"),
+    [
+        (lambda found: found[:2], "returned 2 values; it returns three"),
+        (lambda found: found[0], "returned dict; it returns three"),
+        (lambda found: ({}, *found[1:]), "another structure than the weights"),
+        (lambda found: (found[0], jnp.zeros(3), None), "a dict of single numbers"),
+        (lambda found: (found[0], {"loss": jnp.zeros(3)}, None), "a dict of single numbers"),
+    ],
+)
+@pytest.mark.parametrize("place", [{}, {"gradients": remote(1)}], ids=str)
+def test_gradients_of_one_s_own_have_a_form(gradients, words, place):
+    @struct.pytree_dataclass
+    class Own(A2C):
+        def gradients(self, *arguments):
+            return gradients(super().gradients(*arguments))
+
+    sizes = {"num_envs": 4, "unroll_length": 4}
+    with (
+        pytest.raises(TrainingError, match=f"Own.gradients returned .*{words}|{words}"),
+        Learner(Scheme("CartPole-v1", Own(), **place, **sizes), total_steps=32) as learner,
+    ):
+        learner.step()
+
+
+def test_a_function_that_makes_environments_takes_nothing():
+    scheme = Scheme(lambda i: jaxenvs.make("CartPole-v1"), A2C(), num_envs=4, unroll_length=4)
+    with pytest.raises(TrainingError, match=r"called without arguments: missing .*'i'"):
+        Learner(scheme, total_steps=32)
+
+
+def test_a_closed_learner_says_so():
+    scheme = Scheme("CartPole-v1", A2C(), num_envs=4, unroll_length=4)
+    with Learner(scheme, total_steps=32) as learner:
+        learner.step()
+        with pytest.raises(TrainingError, match="num_episodes=-1; it must be at least 1"):
+            learner.evaluate(-1)
+    for call in (learner.step, learner.replace):
+        with pytest.raises(TrainingError, match="on a learner that is closed"):
+            call()
+    assert learner.updates == 1  # and what was learned is there

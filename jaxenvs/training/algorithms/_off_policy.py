@@ -45,6 +45,14 @@ class OffPolicyAlgorithm(Algorithm):
             )
         return self.replace(batch_size=self.batch_size // share)
 
+    def check_steps(self, total_steps: int) -> None:
+        starts = self.learning_starts
+        if not isinstance(starts, jax.Array) and total_steps < starts:  # else a sweep over them
+            raise TrainingError(
+                f"{type(self).__name__} got learning_starts={starts} and total_steps={total_steps}:"
+                " it would learn nothing.  Train for longer, or choose a smaller learning_starts."
+            )
+
     def act(
         self,
         parts: Parts,

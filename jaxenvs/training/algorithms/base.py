@@ -126,7 +126,9 @@ class Algorithm(abc.ABC):
             batch = self.draw(parts, now, work, index, draw_key)
 
             def learn() -> Any:
-                gradients, losses, error = self.gradients(parts, weights, batch, gradient_key)
+                gradients, losses, error = self.checked_gradients(
+                    parts, weights, batch, gradient_key
+                )
                 gradients, losses = over_devices(parts, (gradients, losses))
                 return self.apply_gradients(parts, weights, gradients), losses, error
 
@@ -153,6 +155,36 @@ class Algorithm(abc.ABC):
         learner_state = learner_state.replace(weights=weights, storage=storage)
         return learner_state, jax.tree.map(jnp.nanmean, losses)
 
+    def checked_gradients(
+        self, parts: Parts, weights: Weights, batch: Any, key: chex.PRNGKey
+    ) -> tuple[Any, Metrics, jax.Array | None]:
+        """`gradients`, which somebody else may have written.
+
+        Raises:
+            TrainingError: they are not what gradients, losses and errors are.
+        """
+        found: Any = self.gradients(parts, weights, batch, key)
+        name = f"{type(self).__name__}.gradients"
+        if not isinstance(found, tuple) or len(found) != 3:
+            number = f"{len(found)} values" if isinstance(found, tuple) else type(found).__name__
+            raise TrainingError(
+                f"{name} returned {number}; it returns three values: the gradients, a dict of"
+                " losses, and the error of each row of the batch, or None."
+            )
+        gradients, losses, _ = found
+        if jax.tree.structure(gradients) != jax.tree.structure(weights.params):
+            raise TrainingError(
+                f"{name} returned gradients of another structure than the weights:"
+                f" {jax.tree.structure(gradients)!s:.200}, not"
+                f" {jax.tree.structure(weights.params)!s:.200}."
+            )
+        if not isinstance(losses, dict) or any(jnp.shape(x) for x in losses.values()):
+            raise TrainingError(
+                f"{name} returned losses {losses!r:.200}; they are a dict of single numbers by"
+                " name."
+            )
+        return found
+
     def check(self, networks: Networks, storage: Storage) -> None:
         """Refuses parts that do not fit together, or this algorithm.
 
@@ -178,6 +210,14 @@ class Algorithm(abc.ABC):
             TrainingError: saying which, and why.
         """
         del networks, num_envs, unroll_length  # any will do
+
+    def check_steps(self, total_steps: int) -> None:
+        """Refuses a training of so few steps that nothing would be learned.
+
+        Raises:
+            TrainingError: saying what asks for more.
+        """
+        del total_steps  # any will do
 
     def recorded(
         self, parts: Parts, behaviour: "Behaviour", steps: Transition, carry: Any

@@ -4,6 +4,7 @@ import abc
 import contextlib
 import dataclasses
 import functools
+import inspect
 import math
 import time
 from collections.abc import Iterator, Mapping, Sequence
@@ -16,6 +17,7 @@ import numpy as np
 
 from jaxenvs.bridge.xla import HostEnv
 from jaxenvs.core import Environment, VectorEnv
+from jaxenvs.errors import TrainingError
 from jaxenvs.training.algorithms.base import Algorithm, Behaviour
 from jaxenvs.training.anakin import Train, assemble, resolve
 from jaxenvs.training.collecting import episode_metrics
@@ -424,7 +426,18 @@ def side_by_side(unrolls: Sequence[Unroll]) -> Unroll:
 
 def made(env: Any) -> Any:
     """What a function makes that was given in place of an environment; else what was given."""
-    return env() if callable(env) and not isinstance(env, Environment | VectorEnv) else env
+    if not callable(env) or isinstance(env, Environment | VectorEnv):
+        return env
+    try:
+        inspect.signature(env).bind()
+    except TypeError as error:  # it takes something
+        raise TrainingError(
+            f"a scheme got env={env!r:.80}, which is called without arguments: {error}.  Pass a"
+            " function without any; each collector calls it."
+        ) from error
+    except ValueError:  # nobody knows what it takes
+        pass
+    return env()
 
 
 def hosted(env: Any) -> HostEnv | None:
@@ -528,7 +541,7 @@ def _gradient(
     state = state.replace(weights=weights, storage=storage)
     waits = algorithm.waits(parts, state)
     batch = algorithm.draw(parts, state, work, step, draw_key)
-    gradients, losses, error = algorithm.gradients(parts, weights, batch, gradient_key)
+    gradients, losses, error = algorithm.checked_gradients(parts, weights, batch, gradient_key)
     if error is not None:
         error = jnp.where(waits, jnp.nan, error)
     state = algorithm.settle(parts, state, batch, error)

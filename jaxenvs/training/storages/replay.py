@@ -24,8 +24,9 @@ class Replay(ReplayStorage):
     where these are large, so 56 KB a transition of 84x84x4. Most next observations are also the
     next row's, but not those that ended an episode, and of these there may be any number: room for
     fewer would lose some, and what they are worth with them. On one device the arrays are
-    [L, N, ...]; L is rounded up so that unrolls fit. Nothing is copied but what is added or drawn,
-    however large `capacity` is. Steps of one instance are counted in int32.
+    [L, N, ...]; L is rounded up so that unrolls fit, and holds at least one unroll and what a
+    window reaches beyond it, whatever `capacity` says. Nothing is copied but what is added or
+    drawn, however large it is. Steps of one instance are counted in int32.
 
     Of an empty storage a sample is all zeros: look at `size` first.
 
