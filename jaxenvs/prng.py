@@ -14,6 +14,7 @@ as 1, 2, 3, 2011 (Threefry-2x32, 20 rounds); counters and word order are those o
 """
 
 import math
+import operator
 from collections.abc import Callable
 from typing import Any, TypeVar
 
@@ -31,15 +32,14 @@ _ROTATIONS = ((13, 15, 26, 6), (17, 29, 16, 24))
 _PARITY = np.uint32(0x1BD11BDA)
 _STOCK = "threefry2x32"
 
-# Up to jax 0.10 XLA removes the optimisation barrier before it fuses, and then recomputes the
-# whole generator at every use of a draw: dearer than the rolled loop.
+# Up to jax 0.10 XLA removes optimisation barriers before it fuses.
 _BARRIER_HOLDS = tuple(int(part) for part in jax.__version__.split(".")[:2]) >= (0, 11)
 
 
-def _hash(key: jax.Array, high: Any, low: jax.Array) -> tuple[jax.Array, jax.Array]:
-    """Threefry-2x32 of the counters (high, low): two uint32 arrays of low's shape."""
+def _rounds(key: jax.Array, low: jax.Array) -> tuple[jax.Array, jax.Array]:
+    """Threefry-2x32 of the counters (0, low): two uint32 arrays of low's shape."""
     schedule = (key[0], key[1], key[0] ^ key[1] ^ _PARITY)
-    x0, x1 = high + schedule[0], low + schedule[1]
+    x0, x1 = jnp.full(low.shape, schedule[0]), low + schedule[1]
     for group in range(5):
         for rotation in _ROTATIONS[group % 2]:
             x0 = x0 + x1
@@ -47,8 +47,27 @@ def _hash(key: jax.Array, high: Any, low: jax.Array) -> tuple[jax.Array, jax.Arr
             x1 = x0 ^ x1
         x0 = x0 + schedule[(group + 1) % 3]
         x1 = x1 + schedule[(group + 2) % 3] + np.uint32(group + 1)
-    # Without the barrier, chained draws fuse into one another and compile for minutes.
-    return jax.lax.optimization_barrier((x0, x1))
+    return x0, x1
+
+
+def _walled(compute: Callable[[], T]) -> T:
+    """What `compute` returns, behind a wall that nothing fuses across.
+
+    Else chained draws fuse into one another and compile for minutes, and a draw is computed anew at
+    every use.
+    """
+    if _BARRIER_HOLDS:
+        return jax.lax.optimization_barrier(compute())
+    # A loop of one turn is a wall as well. Its bound is no constant before the last pass that
+    # unrolls loops, and belongs to no instance: under `vmap` it stays one number.
+    bound = jax.lax.optimization_barrier(np.int32(1))
+    nothing = jax.tree.map(lambda x: jnp.zeros(x.shape, x.dtype), jax.eval_shape(compute))
+    _, computed = jax.lax.while_loop(
+        lambda carry: carry[0] < bound,
+        lambda carry: (carry[0] + 1, compute()),
+        (np.int32(0), nothing),
+    )
+    return computed
 
 
 def _counters(shape: tuple[int, ...]) -> jax.Array:
@@ -60,18 +79,22 @@ def _seed(seed: jax.Array) -> jax.Array:
 
 
 def _split(key: jax.Array, shape: tuple[int, ...]) -> jax.Array:
-    return jnp.stack(_hash(key, np.uint32(0), _counters(shape)), axis=-1)
+    return jnp.stack(_walled(lambda: _rounds(key, _counters(shape))), axis=-1)
 
 
 def _fold_in(key: jax.Array, data: Any) -> jax.Array:
-    return jnp.stack(_hash(key, np.uint32(0), jnp.asarray(data, jnp.uint32)))
+    return jnp.stack(_walled(lambda: _rounds(key, jnp.asarray(data, jnp.uint32))))
 
 
 def _random_bits(key: jax.Array, bit_width: int, shape: tuple[int, ...]) -> jax.Array:
-    high, low = _hash(key, np.uint32(0), _counters(shape))
+    def words() -> tuple[jax.Array, jax.Array]:
+        return _rounds(key, _counters(shape))
+
     if bit_width == 64:
+        high, low = _walled(words)
         return (high.astype(jnp.uint64) << np.uint64(32)) | low.astype(jnp.uint64)
-    return (high ^ low).astype(f"uint{bit_width}")
+    # One array behind the wall: for two of them XLA does all the rounds twice.
+    return _walled(lambda: operator.xor(*words())).astype(f"uint{bit_width}")
 
 
 _UNROLLED = jex_random.define_prng_impl(
@@ -142,7 +165,6 @@ def is_unrolled(key: chex.PRNGKey) -> bool:
 
 def _unrolled_pays() -> bool:
     return (
-        _BARRIER_HOLDS
-        and bool(jax.config.jax_threefry_partitionable)  # pyright: ignore[reportAttributeAccessIssue]
+        bool(jax.config.jax_threefry_partitionable)  # pyright: ignore[reportAttributeAccessIssue]
         and jax.default_backend() == "cpu"
     )
