@@ -14,7 +14,6 @@ as 1, 2, 3, 2011 (Threefry-2x32, 20 rounds); counters and word order are those o
 """
 
 import math
-import operator
 from collections.abc import Callable
 from typing import Any, TypeVar
 
@@ -50,22 +49,29 @@ def _rounds(key: jax.Array, low: jax.Array) -> tuple[jax.Array, jax.Array]:
     return x0, x1
 
 
-def _walled(compute: Callable[[], T]) -> T:
-    """What `compute` returns, behind a wall that nothing fuses across.
+def _word(key: jax.Array, low: jax.Array) -> jax.Array:
+    """The 32 random bits of each counter."""
+    x0, x1 = _rounds(key, low)
+    return x0 ^ x1
+
+
+def _walled(compute: Callable[[jax.Array, jax.Array], T], key: jax.Array, low: jax.Array) -> T:
+    """`compute(key, low)`, uint32 arrays of low's shape, behind a wall that nothing fuses across.
 
     Else chained draws fuse into one another and compile for minutes, and a draw is computed anew at
     every use.
     """
     if _BARRIER_HOLDS:
-        return jax.lax.optimization_barrier(compute())
+        return jax.lax.optimization_barrier(compute(key, low))
     # A loop of one turn is a wall as well. Its bound is no constant before the last pass that
-    # unrolls loops, and belongs to no instance: under `vmap` it stays one number.
+    # unrolls loops, and belongs to no instance: under `vmap` it stays one number. What it begins
+    # with is not looked at, but varies over the devices of a `shard_map` as the result does.
     bound = jax.lax.optimization_barrier(np.int32(1))
-    nothing = jax.tree.map(lambda x: jnp.zeros(x.shape, x.dtype), jax.eval_shape(compute))
+    start = low + key[0]
     _, computed = jax.lax.while_loop(
         lambda carry: carry[0] < bound,
-        lambda carry: (carry[0] + 1, compute()),
-        (np.int32(0), nothing),
+        lambda carry: (carry[0] + 1, compute(key, low)),
+        (np.int32(0), jax.tree.map(lambda _: start, jax.eval_shape(compute, key, low))),
     )
     return computed
 
@@ -79,22 +85,20 @@ def _seed(seed: jax.Array) -> jax.Array:
 
 
 def _split(key: jax.Array, shape: tuple[int, ...]) -> jax.Array:
-    return jnp.stack(_walled(lambda: _rounds(key, _counters(shape))), axis=-1)
+    return jnp.stack(_walled(_rounds, key, _counters(shape)), axis=-1)
 
 
 def _fold_in(key: jax.Array, data: Any) -> jax.Array:
-    return jnp.stack(_walled(lambda: _rounds(key, jnp.asarray(data, jnp.uint32))))
+    return jnp.stack(_walled(_rounds, key, jnp.asarray(data, jnp.uint32)))
 
 
 def _random_bits(key: jax.Array, bit_width: int, shape: tuple[int, ...]) -> jax.Array:
-    def words() -> tuple[jax.Array, jax.Array]:
-        return _rounds(key, _counters(shape))
-
+    counters = _counters(shape)
     if bit_width == 64:
-        high, low = _walled(words)
+        high, low = _walled(_rounds, key, counters)
         return (high.astype(jnp.uint64) << np.uint64(32)) | low.astype(jnp.uint64)
     # One array behind the wall: for two of them XLA does all the rounds twice.
-    return _walled(lambda: operator.xor(*words())).astype(f"uint{bit_width}")
+    return _walled(_word, key, counters).astype(f"uint{bit_width}")
 
 
 _UNROLLED = jex_random.define_prng_impl(

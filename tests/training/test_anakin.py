@@ -409,7 +409,7 @@ def test_without_its_packages_training_names_the_extra():
         ("CartPole-v1", PPO(), ActorCritic(hidden_sizes=(8,), shared=True)),
         ("CartPole-v1", PPO(), ActorCritic(critic_extractor=MLP((8,)), hidden_sizes=(9,))),
         ("CartPole-v1", PPO(), ActorCritic(hidden_sizes=(8,), memory=nn.GRUCell(8))),
-        ("CartPole-v1", DQN(), QNetwork(extractor=MLP((8,)))),
+        ("CartPole-v1", DQN(learning_starts=0), QNetwork(extractor=MLP((8,)))),
         ("Pendulum-v1", SAC(initial_temperature=0.5), ActorTwinQ(extractor=MLP((8,)))),
     ],
     ids=["separate", "shared", "different", "memory", "DQN", "SAC"],

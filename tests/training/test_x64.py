@@ -11,10 +11,10 @@ ALGORITHMS = [
     (PPO(target_kl=0.1), "CartPole-v1"),
     (A2C(), "Pendulum-v1"),
     (VPG(), "CartPole-v1"),
-    (DQN(), "CartPole-v1"),
-    (SAC(), "Pendulum-v1"),
-    (SAC(), "CartPole-v1"),
-    (TD3(), "Pendulum-v1"),
+    (DQN(learning_starts=16), "CartPole-v1"),
+    (SAC(learning_starts=16), "Pendulum-v1"),
+    (SAC(learning_starts=16), "CartPole-v1"),
+    (TD3(learning_starts=16), "Pendulum-v1"),
 ]
 
 

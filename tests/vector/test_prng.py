@@ -1,5 +1,6 @@
 """The unrolled generator: the bits of JAX's own, used only where it pays."""
 
+import functools
 import time
 
 import chex
@@ -7,6 +8,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
+from jax.sharding import PartitionSpec as P
 
 import jaxenvs
 from jaxenvs import prng, spaces
@@ -152,6 +154,21 @@ def test_a_raw_key_is_as_good_as_a_typed_one():
 @pytest.mark.parametrize("name", ["split", "permutation", "a chain"])
 def test_either_wall_leaves_the_bits_as_they_are(name, wall):
     assert_same_draws(DRAWS[name], seed=7)
+
+
+def test_each_device_of_a_shard_map_draws_with_a_key_of_its_own(wall):
+    mesh = jax.sharding.Mesh(jax.devices()[:2], ("devices",))
+
+    @functools.partial(jax.shard_map, mesh=mesh, in_specs=P("devices"), out_specs=P("devices"))
+    def draw(number):
+        kinds = jax.random.key(0), unrolled(jax.random.key(0))
+        same, own = ([jax.random.fold_in(key, x) for key in kinds] for x in (7, number[0]))
+        return [jax.random.normal(key, (1, 3), jnp.float32) for key in (*same, *own)]
+
+    same, same_unrolled, own, own_unrolled = draw(jnp.arange(2))
+    chex.assert_trees_all_equal(same, same_unrolled)
+    chex.assert_trees_all_equal(own, own_unrolled)
+    assert (own[0] != own[1]).all()
 
 
 def test_a_draw_that_is_used_often_is_computed_once():
