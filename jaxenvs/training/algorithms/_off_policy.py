@@ -1,6 +1,7 @@
 """What algorithms share that draw transitions from a memory."""
 
 import abc
+import warnings
 from typing import Any, Self
 
 import chex
@@ -48,9 +49,10 @@ class OffPolicyAlgorithm(Algorithm):
     def check_steps(self, total_steps: int) -> None:
         starts = self.learning_starts
         if not isinstance(starts, jax.Array) and total_steps < starts:  # else a sweep over them
-            raise TrainingError(
+            warnings.warn(
                 f"{type(self).__name__} got learning_starts={starts} and total_steps={total_steps}:"
-                " it would learn nothing.  Train for longer, or choose a smaller learning_starts."
+                " it learns nothing.  Train for longer, or choose a smaller learning_starts.",
+                stacklevel=4,
             )
 
     def act(

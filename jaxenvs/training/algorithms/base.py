@@ -212,11 +212,7 @@ class Algorithm(abc.ABC):
         del networks, num_envs, unroll_length  # any will do
 
     def check_steps(self, total_steps: int) -> None:
-        """Refuses a training of so few steps that nothing would be learned.
-
-        Raises:
-            TrainingError: saying what asks for more.
-        """
+        """Warns of a training of so few steps that nothing is learned."""
         del total_steps  # any will do
 
     def recorded(
