@@ -31,6 +31,8 @@ import jax  # noqa: E402
 import pytest  # noqa: E402
 from jax._src import compiler  # noqa: E402  # nothing public chooses this for all programs
 
+from jaxenvs import prng  # noqa: E402
+
 jax.config.update("jax_numpy_rank_promotion", "raise")
 jax.config.update("jax_numpy_dtype_promotion", "strict")
 
@@ -49,6 +51,7 @@ QUICK_TO_COMPILE = {
     "xla_llvm_disable_expensive_passes": True,
     **({"xla_cpu_use_fusion_emitters": False} if jax.__version_info__ < (0, 11) else {}),
 }
+_unrolled_pays = prng._unrolled_pays
 _get_compile_options, _is_quick = compiler.get_compile_options, True
 
 
@@ -68,6 +71,12 @@ def pytest_runtest_setup(item):
     if is_quick != _is_quick:
         _drop_programs()
     _is_quick = is_quick
+    if jax.__version_info__ < (0, 11):  # JAX's own generator has the same bits and compiles sooner
+        prng._unrolled_pays = _never if is_quick else _unrolled_pays
+
+
+def _never() -> bool:
+    return False
 
 
 # Packages of extras, which a page may need and the tests can do without.
