@@ -72,11 +72,7 @@ def pytest_runtest_setup(item):
         _drop_programs()
     _is_quick = is_quick
     if jax.__version_info__ < (0, 11):  # JAX's own generator has the same bits and compiles sooner
-        prng._unrolled_pays = _never if is_quick else _unrolled_pays
-
-
-def _never() -> bool:
-    return False
+        prng._unrolled_pays = (lambda: False) if is_quick else _unrolled_pays
 
 
 # Packages of extras, which a page may need and the tests can do without.

@@ -172,7 +172,7 @@ def _parser() -> argparse.ArgumentParser:
         ("--seed", "(default: 0)"),
         ("--seeds", "train so many in one program, from --seed on"),
     ):
-        train.add_argument(name, type=_whole_number, metavar="N", help=what)
+        _add_number(train, name, what)
     for name, what in (("--collection", "collects"), ("--gradients", "computes gradients")):
         train.add_argument(
             name, metavar="WHERE", help=f"who {what}: central, remote:N or remote:N:async"
@@ -195,17 +195,9 @@ def _parser() -> argparse.ArgumentParser:
 
     evaluate = _command(commands, "eval", "evaluate", "what trained policies reach")
     evaluate.add_argument("runs", metavar="RUN", nargs="+", help="what `train` left")
-    evaluate.add_argument(
-        "--episodes",
-        type=_whole_number,
-        metavar="N",
-        default=100,
-        help="of each run (default: 100)",
-    )
-    evaluate.add_argument("--seed", type=_whole_number, metavar="N", default=0, help="(default: 0)")
-    evaluate.add_argument(
-        "--max-steps", type=_whole_number, metavar="N", help="where to give up (default: never)"
-    )
+    _add_number(evaluate, "--episodes", "of each run (default: 100)", default=100)
+    _add_number(evaluate, "--seed", "(default: 0)", default=0)
+    _add_number(evaluate, "--max-steps", "where to give up (default: never)")
 
     _add_which(evaluate)
 
@@ -215,9 +207,7 @@ def _parser() -> argparse.ArgumentParser:
         *("-o", "--output"), metavar="FILE", help=".gif, .mp4 or .png (default: RUN/episode.gif)"
     )
     enjoy.add_argument("--window", action="store_true", help="show it on the screen instead")
-    enjoy.add_argument(
-        "--episodes", type=_whole_number, metavar="N", default=1, help="(default: 1)"
-    )
+    _add_number(enjoy, "--episodes", "(default: 1)", default=1)
     _add_which(enjoy)
     _add_playing(enjoy)
 
@@ -241,12 +231,8 @@ def _parser() -> argparse.ArgumentParser:
 
     tune = _command(commands, "tune", "tune", "the fastest way to run hosted environments")
     _add_id(tune)
-    tune.add_argument(
-        "--num-envs", type=_whole_number, metavar="N", default=16, help="(default: 16)"
-    )
-    tune.add_argument(
-        "--batch-size", type=_whole_number, metavar="B", help="of recv (default: all)"
-    )
+    _add_number(tune, "--num-envs", "(default: 16)", default=16)
+    _add_number(tune, "--batch-size", "of recv (default: all)", metavar="B")
     tune.add_argument(
         "--seconds", type=float, metavar="S", default=0.5, help="for each way (default: 0.5)"
     )
@@ -288,17 +274,22 @@ def _add_which(parser: argparse.ArgumentParser) -> None:
 
 
 def _add_playing(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument(
-        "--max-steps",
-        type=_whole_number,
-        metavar="N",
-        default=1000,
-        help="of an episode (default: 1000)",
-    )
+    _add_number(parser, "--max-steps", "of an episode (default: 1000)", default=1000)
     parser.add_argument(
         "--fps", type=float, metavar="N", default=30.0, help="frames a second (default: 30)"
     )
-    parser.add_argument("--seed", type=_whole_number, metavar="N", default=0, help="(default: 0)")
+    _add_number(parser, "--seed", "(default: 0)", default=0)
+
+
+def _add_number(
+    parser: argparse.ArgumentParser,
+    name: str,
+    what: str,
+    *,
+    default: int | None = None,
+    metavar: str = "N",
+) -> None:
+    parser.add_argument(name, type=_whole_number, metavar=metavar, default=default, help=what)
 
 
 def _whole_number(text: str) -> int:

@@ -126,11 +126,12 @@ class Training:
                 stack.enter_context(open_logs(each.folder, kinds, resume_step=resume_step))
                 for each in runs
             ]
-            for i, each in enumerate(runs):  # now that nothing is missing
+            for each in runs:  # now that nothing is missing
                 each.write_config()
-                self._best[i] = best_return(read_metrics(each.folder))
+            logged = [read_metrics(each.folder) for each in runs]
+            self._best = np.array([best_return(each) for each in logged])
             stack.enter_context(progress)
-            before, started = self._done, time.perf_counter() - seconds_of(runs[0])
+            before, started = self._done, time.perf_counter() - seconds_of(logged[0])
 
             def report(updates: int, metrics: Mapping[str, np.ndarray]) -> None:
                 nonlocal before
@@ -343,8 +344,8 @@ def _resumed(options: argparse.Namespace) -> tuple[Path, list[Run]]:
                 " and train anew, or choose another --output; --save-every saves on the way."
             )
     if options.total_steps is not None:
-        longer = {"total_steps": options.total_steps}
-        runs = [Run(run.folder, run.config.replace(**longer)) for run in runs]
+        total_steps = options.total_steps
+        runs = [Run(run.folder, run.config.replace(total_steps=total_steps)) for run in runs]
     return folder, runs
 
 
@@ -417,10 +418,9 @@ def curves(metrics: Sequence[Mapping[str, Any]]) -> dict[str, list[Curve]]:
     return {"while learning": drawn[""], "evaluated": evaluated}
 
 
-def seconds_of(run: Run) -> float:
+def seconds_of(metrics: Mapping[str, Any]) -> float:
     """How long a run has trained, compiling and evaluating included; 0 if it begins."""
-    seconds = read_metrics(run.folder).get("seconds", np.zeros(0))
-    return float(np.max(seconds, initial=0.0))
+    return float(np.max(metrics.get("seconds", ()), initial=0.0))
 
 
 def best_return(metrics: Mapping[str, Any]) -> float:

@@ -205,9 +205,8 @@ class Learner:
         Raises:
             TrainingError: the number is none from 1 on, or there is nothing to play in.
         """
-        number = self._evaluation_episodes
-        if num_episodes is not None:
-            number = whole("evaluate got num_episodes", num_episodes)
+        number = self._evaluation_episodes if num_episodes is None else num_episodes
+        whole("evaluate got num_episodes", number)
         if self._evaluated_in is None:
             chosen: Any = self._evaluation_env
             if chosen is None:
