@@ -36,7 +36,10 @@ class TimeStep:
     terminated: jax.Array  # bool[], the task ended
     truncated: jax.Array  # bool[], the episode was cut, by a time limit for instance
     info: Mapping[str, chex.ArrayTree]  # the same keys on every step
-    final_observation: chex.ArrayTree = None  # set by a VectorEnv: what the step led to, unreset
+    # Set by a VectorEnv: what the step itself led to. They differ from `observation` and `info`
+    # only where the episode ended, and the next one began, in the same step.
+    final_observation: chex.ArrayTree = None
+    final_info: Any = None
 
     if TYPE_CHECKING:  # chex adds it, unseen by type checkers
 
@@ -236,17 +239,23 @@ class Wrapper(Environment[S]):
 class VectorEnv(abc.ABC, Generic[S]):
     """`num_envs` instances behind the same two calls, native or hosted.
 
-    N is `num_envs`. Everything but the key gains a leading [N] axis. `timestep.observation` is
-    what to act on next; `timestep.final_observation` what the step itself led to: they differ
-    only where an episode ended and was reset in the same step.
+    N is `num_envs`. Everything but the key gains a leading [N] axis. `timestep.observation` and
+    `timestep.info` are what to act on next; `timestep.final_observation` and `timestep.final_info`
+    are what the step itself led to. They differ only where an episode ended and was reset in the
+    same step.
 
     Where a method takes a key it takes one for all instances, from which instance i derives its
     own by its index, or [N] keys, one for each: then what an instance does depends on its own
-    key alone, however many others there are.
+    key alone, however many others there are. One key means `jax.random.split(key, N)`.
     """
 
     num_envs: int
     autoreset: AutoresetMode  # what follows a finished episode, see `vectorize`
+
+    @property
+    def is_staggered(self) -> bool:
+        """Whether `reset` leaves instances in the middle of their episodes, see `vectorize`."""
+        return False
 
     @property
     @abc.abstractmethod

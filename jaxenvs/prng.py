@@ -30,15 +30,18 @@ T = TypeVar("T")
 _ROTATIONS = ((13, 15, 26, 6), (17, 29, 16, 24))
 _PARITY = np.uint32(0x1BD11BDA)
 _STOCK = "threefry2x32"
+_FOREIGN = 0x464F5247  # the domain of keys that come of another generator's
 
 # Up to jax 0.10 XLA removes optimisation barriers before it fuses.
 _BARRIER_HOLDS = tuple(int(part) for part in jax.__version__.split(".")[:2]) >= (0, 11)
 
 
-def _rounds(key: jax.Array, low: jax.Array) -> tuple[jax.Array, jax.Array]:
-    """Threefry-2x32 of the counters (0, low): two uint32 arrays of low's shape."""
+def _rounds(
+    key: jax.Array, low: jax.Array, high: np.uint32 = np.uint32(0)
+) -> tuple[jax.Array, jax.Array]:
+    """Threefry-2x32 of the counters (high, low): two uint32 arrays of low's shape."""
     schedule = (key[0], key[1], key[0] ^ key[1] ^ _PARITY)
-    x0, x1 = jnp.full(low.shape, schedule[0]), low + schedule[1]
+    x0, x1 = jnp.full(low.shape, schedule[0] + high), low + schedule[1]
     for group in range(5):
         for rotation in _ROTATIONS[group % 2]:
             x0 = x0 + x1
@@ -113,24 +116,64 @@ _UNROLLED = jex_random.define_prng_impl(
 
 
 def as_typed_key(key: Any) -> chex.PRNGKey:
-    """Returns a typed key; a raw uint32[2] key is wrapped.
+    """Returns a typed threefry key, or an array of them.
+
+    Raw keys, uint32[..., 2] (or [..., 4] of `rbg`), are wrapped. Keys of other generators are hashed
+    into threefry keys: what `rbg` draws under `vmap` depends on the batch, so that no result could
+    be independent of devices and of the order of resets.
 
     Raises:
-        RandomKeyError: `key` is neither.
+        RandomKeyError: `key` is neither typed nor raw.
     """
-    if isinstance(key, jax.Array) and jnp.issubdtype(key.dtype, jax.dtypes.prng_key):
+    if not (isinstance(key, jax.Array) and jnp.issubdtype(key.dtype, jax.dtypes.prng_key)):
+        words = {2: _STOCK, 4: "rbg"}.get((getattr(key, "shape", None) or (0,))[-1])
+        if words is None or getattr(key, "dtype", None) != jnp.uint32:
+            raise RandomKeyError(
+                f"expected a random key, got {describe(key)}.  Make one with jax.random.key(seed)."
+            )
+        key = jax.random.wrap_key_data(jnp.asarray(key), impl=words)
+    if str(jax.random.key_impl(key)) == _STOCK or is_unrolled(key):
         return key
-    if getattr(key, "dtype", None) == jnp.uint32 and getattr(key, "shape", None) == (2,):
-        return jax.random.wrap_key_data(jnp.asarray(key), impl=_STOCK)
-    raise RandomKeyError(
-        f"expected a random key, got {describe(key)}.  Make one with jax.random.key(seed)."
-    )
+    return _hashed(key)
+
+
+def _hashed(key: chex.PRNGKey) -> chex.PRNGKey:
+    """A threefry key out of the words of another generator's."""
+    if key.shape:
+        return jax.vmap(_hashed)(key)
+    words = jax.random.key_data(key).astype(jnp.uint32).reshape(-1)
+    words = jnp.pad(words, (0, len(words) % 2)).reshape(-1, 2)
+    first = jax.random.wrap_key_data(words[0], impl=_STOCK)
+    for low in words[1:].reshape(-1):
+        first = derive(first, _FOREIGN, low)
+    return first
+
+
+def derive(key: chex.PRNGKey, domain: int, index: Any = 0) -> chex.PRNGKey:
+    """Hashes `key` with a domain and an index, out of reach of `split` and `fold_in`.
+
+    Those hash the key with the counters (0, i); this one uses (domain, index). The domain is not 0,
+    so no sequence of splits and folds of `key` leads to the result.
+
+    Args:
+        key: one typed threefry key.
+        domain: 1 to 2**32 - 1; a large number also stays clear of what `split` uses without
+            `jax_threefry_partitionable`.
+        index: tells apart the keys of one domain, as uint32.
+    """
+    key, high = as_typed_key(key), np.uint32(domain)
+    low, words = jnp.asarray(index).astype(jnp.uint32), jax.random.key_data(key)
+    if is_unrolled(key):
+        hashed = _walled(lambda key, low: _rounds(key, low, high), words, low)
+        return jax.random.wrap_key_data(jnp.stack(hashed), impl=_UNROLLED)
+    hashed = jex_random.threefry_2x32(words, jnp.stack([jnp.uint32(high), low]))
+    return jax.random.wrap_key_data(hashed, impl=_STOCK)
 
 
 def fast(key: Any) -> chex.PRNGKey:
     """Returns the same key as the quickest type with the same bits, for use inside a program."""
     key = as_typed_key(key)
-    if str(jax.random.key_impl(key)) != _STOCK or not _unrolled_pays():
+    if is_unrolled(key) or not _unrolled_pays():
         return key
     return jax.random.wrap_key_data(jax.random.key_data(key), impl=_UNROLLED)
 
