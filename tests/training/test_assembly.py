@@ -17,6 +17,7 @@ from jaxenvs.training import (
     PPO,
     SAC,
     TD3,
+    VPG,
     ActorCritic,
     ActorTwinQ,
     Hindsight,
@@ -160,3 +161,11 @@ def test_what_makes_no_sense_together_is_refused_by_name(arguments, words):
         make_train(**{**settings, **arguments})
     for word in words:
         assert word in str(caught.value)
+
+
+@pytest.mark.parametrize("algorithm", [A2C, DQN, PPO, SAC, TD3, VPG])
+def test_a_learner_state_can_be_donated_as_it_comes(algorithm):
+    id = "Pendulum-v1" if algorithm in (SAC, TD3) else "CartPole-v1"
+    train = make_train(id, algorithm(), num_envs=4, unroll_length=4, total_steps=2_000)
+    learner_state, _ = jax.jit(train.update, donate_argnums=0)(train.init(KEY))
+    assert learner_state.updates == 1

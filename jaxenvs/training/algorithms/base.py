@@ -225,7 +225,8 @@ class Algorithm(abc.ABC):
         """What gradient steps start from."""
         return Weights(
             params=params,
-            target_params=self.initial_targets(params),
+            # Copies: a state with an array in two places cannot be donated to a program.
+            target_params=jax.tree.map(jnp.copy, self.initial_targets(params)),
             optimiser_state=self.optimiser(parts.num_updates).init(params),
             gradient_steps=jnp.int32(0),
         )

@@ -111,7 +111,7 @@ class SAC(OffPolicyAlgorithm):
             "entropy": entropy,
             "temperature": temperature,
         }
-        return gradients, metrics, error.mean(0)
+        return gradients, metrics, jnp.abs(error).mean(0)
 
     def _target_entropy(self, networks: TwinQNetworks) -> Any:
         if self.target_entropy is not None:

@@ -105,7 +105,7 @@ class TD3(OffPolicyAlgorithm):
             params["actor"],
         )
         metrics = {"q_loss": q_loss, "policy_loss": policy_loss}
-        return {"actor": actor, "critic": critic}, metrics, error.mean(0)
+        return {"actor": actor, "critic": critic}, metrics, jnp.abs(error).mean(0)
 
     def _is_policys_turn(self, gradient_steps: Any) -> Any:
         """Whether the gradient step after so many changes the policy, too."""

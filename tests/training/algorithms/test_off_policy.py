@@ -108,7 +108,7 @@ def test_the_error_of_sac_by_hand():
     value = networks.q(weights.target_params, later, action).min(0) - 0.3 * log_prob
     target = rows.reward + rows.discount * value
     now = networks.q(weights.params, networks.features(rows.observation), rows.action)
-    chex.assert_trees_all_close(error, (target[None] - now).mean(0), atol=1e-5)
+    chex.assert_trees_all_close(error, jnp.abs(target[None] - now).mean(0), atol=1e-5)
     chex.assert_trees_all_close(
         losses["q_loss"], 0.5 * ((target[None] - now) ** 2).sum(0).mean(), rtol=1e-5
     )
@@ -127,7 +127,7 @@ def test_the_error_of_discrete_sac_takes_the_mean_over_the_policy():
     target = np.asarray(rows.reward) + np.asarray(rows.discount) * value
     now = np.asarray(networks.q(weights.params, networks.features(rows.observation)))
     taken = now[:, np.arange(4), np.asarray(CHOICES)]
-    np.testing.assert_allclose(error, (target[None] - taken).mean(0), atol=1e-5)
+    np.testing.assert_allclose(error, np.abs(target[None] - taken).mean(0), atol=1e-5)
     assert losses["entropy"] > 1.0  # of three choices at the start, log 3 = 1.1
 
 
@@ -169,7 +169,7 @@ def test_the_error_of_td3_by_hand():
     value = networks.q(weights.target_params, later, jnp.clip(action + noise, -1, 1)).min(0)
     target = rows.reward + rows.discount * value
     now = networks.q(weights.params, networks.features(rows.observation), rows.action)
-    chex.assert_trees_all_close(error, (target[None] - now).mean(0), atol=1e-5)
+    chex.assert_trees_all_close(error, jnp.abs(target[None] - now).mean(0), atol=1e-5)
 
 
 def test_the_policy_of_td3_and_the_targets_move_in_every_second_step():
@@ -206,3 +206,18 @@ def test_the_policy_of_td3_and_the_targets_move_in_every_second_step():
         moves.append((*differs, followed, bool(np.isfinite(losses["policy_loss"]))))
         weights = after
     assert moves == [(False, True, False, False), (True, True, True, True)] * 3
+
+
+@pytest.mark.parametrize("algorithm", [SAC(), TD3()], ids=lambda a: type(a).__name__)
+def test_critics_that_are_wrong_in_opposite_directions_are_wrong(algorithm):
+    actor = ActorTwinQ(policy=algorithm.default_actor().policy, hidden_sizes=(8,))
+    parts, weights = assembled(algorithm, TORQUES, actor)
+    opposite = jnp.array([[5.0], [-5.0]])  # what the two say, whatever they are asked
+    critic = jax.tree.map(
+        lambda x: opposite if x.shape == opposite.shape else jnp.zeros_like(x),
+        weights.params["critic"],
+    )
+    weights = weights.replace(params={**weights.params, "critic": critic})
+    rows = sample(PUSHES, reward=jnp.zeros(4), discount=jnp.zeros(4))
+    *_, error = algorithm.gradients(parts, weights, rows, KEY)
+    chex.assert_trees_all_close(error, jnp.full(4, 5.0))
