@@ -6,12 +6,22 @@ import jax
 import numpy as np
 
 import jaxenvs
+from jaxenvs import keys
 from jaxenvs.cli._loop import close
 from jaxenvs.core import VectorEnv
 from jaxenvs.factory import is_hosted
 from jaxenvs.rollouts import Evaluation
 from jaxenvs.training import ActorPolicy
 from jaxenvs.training.config import Config
+
+
+def playing_key(seed: int) -> jax.Array:
+    """Returns the key of the episodes that eval, enjoy and render play.
+
+    A training of the same seed draws nothing from it. Nor do its evaluations, which count updates:
+    so the best policy was not chosen by the episodes that it is judged in afterwards.
+    """
+    return keys.evaluation_key(jax.random.key(seed), np.uint32(2**32 - 1))
 
 
 def judged(
@@ -43,7 +53,7 @@ class Judge:
         if is_hosted(config.id):  # not more processes than the training has
             number = min(number, config.num_envs)
         self._env = config.make_env(number, training=False)
-        self._key = jax.random.fold_in(jax.random.key(config.seed), 2)
+        self._key = jax.random.key(config.seed)
 
         def figures(policy: ActorPolicy, key: jax.Array) -> Any:
             evaluation = judged(self._env, policy, config.evaluation_episodes, key)
@@ -53,7 +63,7 @@ class Judge:
 
     def __call__(self, policy: ActorPolicy, updates: int) -> dict[str, np.ndarray]:
         """Mean and deviation of the returns after so many updates, [S] each."""
-        mean, std = self._figures(policy, jax.random.fold_in(self._key, updates))
+        mean, std = self._figures(policy, keys.evaluation_key(self._key, updates))
         return {"evaluation_return": np.atleast_1d(mean), "evaluation_std": np.atleast_1d(std)}
 
     def close(self) -> None:

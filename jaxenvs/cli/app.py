@@ -121,7 +121,11 @@ def main(arguments: Sequence[str] | None = None) -> int:
         The exit status: 0, 2 where the arguments or the installation do not serve, or 128 and
         the signal's number where one stopped a training.
     """
-    options = _parser().parse_args(arguments)
+    parser = _parser()
+    options = parser.parse_args(arguments)
+    if options.command is None:
+        parser.print_help()
+        return 0
     try:
         # Imported here, so that `--help` does not wait for what a command needs.
         command = importlib.import_module(f"jaxenvs.cli.{options.module}")
@@ -139,7 +143,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
 def _parser() -> argparse.ArgumentParser:
     parser = _described(argparse.ArgumentParser(prog="jaxenvs"), "")
     parser.add_argument("--version", action="version", version=f"jaxenvs {jaxenvs.__version__}")
-    commands = parser.add_subparsers(dest="command", metavar="COMMAND", required=True)
+    commands = parser.add_subparsers(dest="command", metavar="COMMAND")
 
     listing = _command(commands, "list", "listing", "the environments")
     listing.add_argument("filter", nargs="?", default="", help="part of an id")
@@ -169,10 +173,10 @@ def _parser() -> argparse.ArgumentParser:
         ("--save-every", "environment steps between checkpoints (default: one at the end)"),
         ("--evaluate-every", "environment steps between evaluations, the best policy is kept"),
         ("--evaluation-episodes", "of each evaluation (default: 20)"),
-        ("--seed", "(default: 0)"),
         ("--seeds", "train so many in one program, from --seed on"),
     ):
         _add_number(train, name, what)
+    _add_seed(train, default=None)
     for name, what in (("--collection", "collects"), ("--gradients", "computes gradients")):
         train.add_argument(
             name, metavar="WHERE", help=f"who {what}: central, remote:N or remote:N:async"
@@ -196,7 +200,7 @@ def _parser() -> argparse.ArgumentParser:
     evaluate = _command(commands, "eval", "evaluate", "what trained policies reach")
     evaluate.add_argument("runs", metavar="RUN", nargs="+", help="what `train` left")
     _add_number(evaluate, "--episodes", "of each run (default: 100)", default=100)
-    _add_number(evaluate, "--seed", "(default: 0)", default=0)
+    _add_seed(evaluate)
     _add_number(evaluate, "--max-steps", "where to give up (default: never)")
 
     _add_which(evaluate)
@@ -278,7 +282,11 @@ def _add_playing(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--fps", type=float, metavar="N", default=30.0, help="frames a second (default: 30)"
     )
-    _add_number(parser, "--seed", "(default: 0)", default=0)
+    _add_seed(parser)
+
+
+def _add_seed(parser: argparse.ArgumentParser, *, default: int | None = 0) -> None:
+    parser.add_argument("--seed", type=_seed, metavar="N", default=default, help="(default: 0)")
 
 
 def _add_number(
@@ -305,3 +313,11 @@ def _whole_number(text: str) -> int:
     if not number.is_integer():
         raise argparse.ArgumentTypeError(f"{text!r} is no whole number")
     return int(number)
+
+
+def _seed(text: str) -> int:
+    """A number that a random key can be made of."""
+    number = _whole_number(text)
+    if not 0 <= number < 2**32:
+        raise argparse.ArgumentTypeError(f"{text} is no seed; pass a number from 0 to {2**32 - 1}")
+    return number

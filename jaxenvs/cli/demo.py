@@ -18,6 +18,7 @@ import numpy as np
 
 import jaxenvs
 from jaxenvs.cli._console import console, table
+from jaxenvs.cli._judge import playing_key
 from jaxenvs.cli._progress import TrainingProgress
 from jaxenvs.cli.render import play
 from jaxenvs.core import Policy
@@ -73,7 +74,8 @@ def demonstrate(folder: Path, seed: int, total_steps: int | None = None) -> int:
         f" ({config.total_steps / seconds['run']:,.0f} steps/s, learning included)"
     )
 
-    policy, key = train.policy(result.learner_state), jax.random.key(seed + 1)
+    policy = train.policy(result.learner_state)
+    key, playing = jax.random.split(playing_key(seed))
     here = float(jaxenvs.evaluate(jaxenvs.make_vec(ID, EPISODES), policy, 1, key).mean)
     there = float(gymnasium_returns(policy, seed).mean())
     out.print(f"\n[bold]Mean return over {EPISODES} episodes[/], greedy, solved from {SOLVED:g}")
@@ -87,7 +89,7 @@ def demonstrate(folder: Path, seed: int, total_steps: int | None = None) -> int:
         title=f"PPO on {ID}, seed {seed}",
         threshold=SOLVED,
     )
-    frames, _ = play(jaxenvs.make(ID), policy, key, max_steps=TIME_LIMIT, every=2, shrink=2)
+    frames, _ = play(jaxenvs.make(ID), policy, playing, max_steps=TIME_LIMIT, every=2, shrink=2)
     animation = write_video(folder / "cartpole.gif", frames, fps=25)  # tau is 0.02 s: real time
     out.print(f"\nWrote {curve} and {animation}. {time.perf_counter() - started:.0f} s in all.")
     return 0 if min(here, there) >= SOLVED else 1
@@ -113,11 +115,12 @@ def learn(config: Config) -> tuple[Train, TrainResult, dict[str, float]]:
 def gymnasium_returns(policy: Policy, seed: int) -> np.ndarray:
     """float64[EPISODES]: what the policy reaches in Gymnasium, one episode for each instance."""
     envs = gymnasium.make_vec(ID, num_envs=EPISODES, vectorization_mode="sync")
-    act = jax.jit(policy)
+    act, key = jax.jit(policy), playing_key(seed)
     observation, _ = envs.reset(seed=seed)
     returns, running = np.zeros(EPISODES), np.ones(EPISODES, bool)
     while running.any():
-        actions = act(jnp.asarray(observation, jnp.float32), jax.random.key(0))
+        key, action_key = jax.random.split(key)
+        actions = act(jnp.asarray(observation, jnp.float32), action_key)
         observation, reward, terminated, truncated, _ = envs.step(np.asarray(actions))
         returns += reward * running
         running &= ~(terminated | truncated)

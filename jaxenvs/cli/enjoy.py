@@ -9,6 +9,7 @@ import numpy as np
 
 import jaxenvs
 from jaxenvs.cli._console import console, writing
+from jaxenvs.cli._judge import playing_key
 from jaxenvs.cli._loop import close
 from jaxenvs.cli._runs import assembled, runs_in
 from jaxenvs.cli.render import play
@@ -53,7 +54,7 @@ def _episodes(
     config: Config, policy: ActorPolicy, options: argparse.Namespace
 ) -> Iterator[tuple[np.ndarray, float]]:
     """Frames and return of each episode, as they are asked for."""
-    keys = jax.random.split(jax.random.key(options.seed), options.episodes)
+    keys = jax.random.split(playing_key(options.seed), options.episodes)
     if is_hosted(config.id):
         yield from _hosted_episodes(config, policy, keys, options.max_steps)
         return
@@ -73,14 +74,15 @@ def _hosted_episodes(
     try:
         env = config.wrapped(hosts, training=False)
         for key in keys:
-            state, timestep = env.reset(key)
+            reset_key, key = jax.random.split(key)
+            state, timestep = env.reset(reset_key)
             carry, frames, episode_return = policy.initial_carry(1), [_frame(hosts)], 0.0
-            for _ in range(max_steps):
+            for step_keys in jax.random.split(key, (max_steps, 2)):
                 if carry is None:
-                    action = act(timestep.observation, key)
+                    action = act(timestep.observation, step_keys[0])
                 else:
-                    carry, action = act(carry, timestep, key)
-                state, timestep = env.step(state, action, key)
+                    carry, action = act(carry, timestep, step_keys[0])
+                state, timestep = env.step(state, action, step_keys[1])
                 episode_return += float(timestep.reward[0])
                 if timestep.done[0]:  # what could be drawn now is the next episode
                     break

@@ -2,11 +2,10 @@
 
 import argparse
 
-import jax
 import numpy as np
 
 from jaxenvs.cli._console import console, table
-from jaxenvs.cli._judge import judged
+from jaxenvs.cli._judge import judged, playing_key
 from jaxenvs.cli._loop import close
 from jaxenvs.cli._runs import Run, assembled, by_task, reward_threshold, runs_in
 from jaxenvs.errors import TrainingError
@@ -52,9 +51,7 @@ def episode_returns(
     config = runs[0].config
     train = assembled(config)
     env = train.env if is_hosted(config.id) else config.make_env(episodes, training=False)
-    # Not the key of a training, in whose very episodes the policy may have been trained.
-    key = jax.random.fold_in(jax.random.key(seed), 1)
-    returns = []
+    key, returns = playing_key(seed), []
     try:
         for each in runs:
             evaluation = judged(env, each.read_policy(train, which), episodes, key, max_steps)

@@ -9,6 +9,7 @@ import numpy as np
 
 import jaxenvs
 from jaxenvs.cli._console import console, writing
+from jaxenvs.cli._judge import playing_key
 from jaxenvs.core import Environment
 from jaxenvs.errors import RolloutError, TrainingError
 from jaxenvs.rendering.video import write_video
@@ -21,7 +22,7 @@ def run(options: argparse.Namespace) -> None:
     env, policy = jaxenvs.make(options.id), None
     if options.checkpoint is not None:
         env, policy = _learned(options, env)
-    key = jax.random.key(options.seed)
+    key = playing_key(options.seed)
     frames, episode_return = play(env, policy, key, max_steps=options.max_steps)
     with writing(options.output):
         write_video(options.output, frames, fps=options.fps)

@@ -18,12 +18,12 @@ from jaxenvs.cli._loop import Loop, OneProgram, Stop, WithWorkers, stoppable
 from jaxenvs.cli._progress import TrainingProgress
 from jaxenvs.cli._runs import Run, reward_threshold, runs_in
 from jaxenvs.cli.info import field_comments
-from jaxenvs.errors import MissingExtraError, TrainingError
+from jaxenvs.errors import MissingExtraError, TrainingError, closest
 from jaxenvs.factory import is_hosted, make
 from jaxenvs.rendering.plots import Curve, write_learning_curves
 from jaxenvs.training import Scheme
 from jaxenvs.training.config import ALGORITHMS, Config, config_for
-from jaxenvs.training.logs import STEP, open_logs, read_metrics
+from jaxenvs.training.logs import KINDS, STEP, open_logs, read_metrics
 from jaxenvs.training.schemes.workers import Plan
 
 _FLAGS = ("num_envs", "unroll_length", "total_steps", "report_every", "seed")
@@ -34,6 +34,7 @@ _UNSAVED = "its training ended before it was first saved"
 
 def run(options: argparse.Namespace) -> int:
     """Trains, says how it went, and writes the output folder; the exit status."""
+    _check_logs(options.log)
     with contextlib.ExitStack() as stack:
         if options.resume is not None:
             folder, runs = _resumed(options)
@@ -195,6 +196,14 @@ def _check(config: Config, seeds: int | None) -> None:
         config.make_train()
     else:
         _ = Plan(scheme, config.total_steps, config.seed).train
+
+
+def _check_logs(kinds: Sequence[str]) -> None:
+    for kind in kinds:
+        if kind not in KINDS:
+            raise TrainingError(
+                f"train got --log {kind}.{closest(kind, KINDS)}  Choose among {', '.join(KINDS)}."
+            )
 
 
 def _check_seeds(config: Config, scheme: Scheme | None, seeds: int) -> None:

@@ -145,6 +145,10 @@ class Config:
                     f"a configuration got {name}={getattr(self, name)}; it takes a number from 1"
                     " on."
                 )
+        if not 0 <= self.seed < 2**32:
+            raise TrainingError(
+                f"a configuration got seed={self.seed}; it takes a number from 0 to {2**32 - 1}."
+            )
         for table in _TABLES:
             given = getattr(self, table)
             if not isinstance(given, Mapping):

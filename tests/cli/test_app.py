@@ -50,6 +50,8 @@ def test_list_filters_by_part_of_an_id_and_by_family(capsys):
         (["render", "CartPole-v1", "-o", "a.webm", "--max-steps", "2"], ".mp4"),
         (["render", "CartPole-v1", "-o", "a.gif", "--max-steps", "0"], "at least 1"),
         (["render", "CartPole-v1", "-o", "a.gif", "--checkpoint", "nowhere"], "config.toml"),
+        (["render", "CartPole-v1", "-o", "a.gif", "--seed", "-1"], "from 0 to 4294967295"),
+        (["render", "CartPole-v1", "-o", "a.gif", "--seed", f"{2**32}"], "from 0 to 4294967295"),
     ],
     ids=lambda value: " ".join(value) if isinstance(value, list) else "",
 )
@@ -68,6 +70,11 @@ def test_mistakes_are_told_in_a_line_and_exit_with_2(
 def test_the_help_of_each_command_shows_examples(capsys, command):
     status, printed = run(capsys, command, "--help")
     assert status == 0 and f"examples:\n  jaxenvs {command}" in printed
+
+
+def test_without_a_command_all_are_listed(capsys):
+    status, printed = run(capsys)
+    assert status == 0 and "  doctor " in printed and "jaxenvs train ppo CartPole-v1" in printed
 
 
 def test_info_shows_spaces_limits_and_each_parameter_with_its_unit(capsys):
