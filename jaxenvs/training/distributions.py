@@ -189,15 +189,15 @@ class Bernoulli(ActionDistribution):
 class DiagonalGaussian(ActionDistribution):
     """Independent normals around the outputs, with learned deviations common to all observations.
 
-    The raw action lives in units of the space: -1 is `low` and 1 is `high` of a bounded `Box`.
-    `to_action` clips it there, while `log_prob` sees it unclipped, so no correction is needed; an
-    unbounded `Box` takes raw actions as they are.
+    In a `Box` that is bounded on all sides a raw action of -1 is `low` and 1 is `high`; any other
+    `Box` has its own units. `to_action` clips to the bounds that there are, while `log_prob` sees
+    the raw action, so no correction is needed.
     """
 
     def __init__(self, space: spaces.Box) -> None:
         self.num_outputs = self.num_parameters = math.prod(space.shape)
         self._shape = space.shape
-        self._bounds = (space.low, space.high) if _is_bounded(space) else None
+        self._bounds, self._stretches = (space.low, space.high), _is_bounded(space)
 
     def sample(self, outputs, parameters, key):
         noise = jax.random.normal(prng.fast(key), outputs.shape, outputs.dtype)
@@ -213,9 +213,10 @@ class DiagonalGaussian(ActionDistribution):
         return _normal_log_density(z, log_std).sum(-1), entropy.sum(-1)
 
     def to_action(self, action):
-        if self._bounds is None:
-            return action.reshape((*action.shape[:-1], *self._shape))
-        return _into_box(action, self._shape, *self._bounds)
+        if self._stretches:
+            return _into_box(action, self._shape, *self._bounds)
+        action = action.reshape((*action.shape[:-1], *self._shape))
+        return jnp.clip(action, *_bounds_like(action, *self._bounds))
 
 
 class SquashedGaussian(ActionDistribution):
@@ -426,8 +427,12 @@ def _bounds(what: str, space: spaces.Box) -> tuple[Any, Any]:
 def _into_box(action: jax.Array, shape: tuple[int, ...], low: Any, high: Any) -> jax.Array:
     """Stretches [-1, 1] over [low, high]; what lies outside is clipped."""
     unit = jnp.clip(action.reshape((*action.shape[:-1], *shape)), -1.0, 1.0)
-    low, high = (_expand(jnp.asarray(bound, unit.dtype), unit) for bound in (low, high))
+    low, high = _bounds_like(unit, low, high)
     return jnp.clip(low + 0.5 * (unit + 1.0) * (high - low), low, high)
+
+
+def _bounds_like(action: jax.Array, *bounds: Any) -> list[jax.Array]:
+    return [_expand(jnp.asarray(bound, action.dtype), action) for bound in bounds]
 
 
 def _expand(x: Any, like: jax.Array) -> Any:

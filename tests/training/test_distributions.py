@@ -119,6 +119,14 @@ def test_a_bounded_box_is_spanned_from_minus_1_to_1():
 
 
 # More choices than are written out one by one, and fewer.
+def test_a_box_with_open_sides_is_clipped_at_the_others():
+    low, high = np.array([0.0, -1.0, -np.inf]), np.array([np.inf, 1.0, np.inf])
+    distribution = DiagonalGaussian(spaces.Box(low, high, (3,)))
+    raw = jnp.array([[-3.0, 5.0, -7.0], [3.0, -0.5, 7.0]])
+    expected = jnp.array([[0.0, 1.0, -7.0], [3.0, -0.5, 7.0]])
+    chex.assert_trees_all_close(distribution.to_action(raw), expected)
+
+
 @pytest.mark.parametrize("n", [2, 6, 40])
 def test_choices_are_drawn_as_often_as_they_are_likely_and_masked_ones_never(n):
     draws = 20_000
