@@ -3,7 +3,7 @@
 import dataclasses
 import types
 import typing
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any, Literal
 
 import jax
@@ -12,19 +12,29 @@ import numpy as np
 from jaxenvs import struct
 from jaxenvs.errors import TrainingError
 
-# Whole numbers of something that there must be at least one of.
+# What numbers of a name are, besides numbers: where they are not, which words say so.
 _COUNTS = {
-    "epochs",
-    "minibatches",
-    "batch_size",
-    "gradient_steps",
-    "policy_delay",
-    "target_update_every",
-    "capacity",
-    "n_step",
-    "max_episode_length",
+    *("epochs", "minibatches", "batch_size", "gradient_steps", "policy_delay"),
+    *("target_update_every", "capacity", "n_step", "max_episode_length"),
 }
-_SHARES = {"gamma", "gae_lambda", "tau"}
+_SHARES = {
+    *("gamma", "gae_lambda", "tau", "decay", "initial_epsilon", "final_epsilon"),
+    *("target_entropy_ratio", "beta", "final_beta"),
+}
+_POSITIVE = {
+    *("clip", "target_kl", "max_gradient_norm", "adam_epsilon", "rms_epsilon"),
+    *("initial_temperature", "exploration_fraction", "clip_rho", "clip_c", "clip_pg_rho"),
+}
+_NOT_NEGATIVE = {
+    *("learning_rate", "critic_learning_rate", "temperature_learning_rate", "learning_starts"),
+    *("exploration_noise", "target_noise", "target_noise_clip", "alpha", "epsilon"),
+}
+_RANGES: tuple[tuple[set[str], Callable[[Any], Any], str], ...] = (
+    (_COUNTS, lambda value: value >= 1, "must be at least 1"),
+    (_SHARES, lambda value: (value >= 0) & (value <= 1), "is between 0 and 1"),
+    (_POSITIVE, lambda value: value > 0, "must be above 0"),
+    (_NOT_NEGATIVE, lambda value: value >= 0, "must not be below 0"),
+)
 
 
 def check_settings(part: Any) -> None:
@@ -114,10 +124,6 @@ def _is_number(value: Any) -> bool:
 def _range(name: str, value: Any) -> str | None:
     """What numbers of this name are, if these are not."""
     value = np.asarray(value)
-    if name in _COUNTS and np.any(value < 1):
-        return "must be at least 1"
-    if name in _SHARES and not np.all((value >= 0) & (value <= 1)):
-        return "is between 0 and 1"
-    if name.endswith("learning_rate") and not np.all(value >= 0):
-        return "must not be below 0"
-    return None
+    return next(
+        (words for names, fits, words in _RANGES if name in names and not np.all(fits(value))), None
+    )

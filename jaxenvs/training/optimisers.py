@@ -10,8 +10,13 @@ import optax
 
 def adam(learning_rate: Any, max_gradient_norm: Any = None, epsilon: Any = 1e-8) -> Any:
     """Adam, behind a clip of the gradient's norm if one is given."""
+    return clipped(optax.adam(learning_rate, eps=epsilon), max_gradient_norm)
+
+
+def clipped(inner: Any, max_gradient_norm: Any) -> Any:
+    """`inner` behind a clip of the norm, unless that is None, as `packed` shows them weights."""
     steps = [] if max_gradient_norm is None else [optax.clip_by_global_norm(max_gradient_norm)]
-    return packed(optax.chain(*steps, optax.adam(learning_rate, eps=epsilon)))
+    return packed(optax.chain(*steps, inner))
 
 
 def annealed(learning_rate: Any, gradient_steps: int) -> Any:

@@ -56,6 +56,18 @@ KEY = jax.random.key(0)
         (SAC(tau=2.0), "tau=2.0; it is between 0 and 1"),
         (SAC(critic_learning_rate=-2.0), "critic_learning_rate=-2.0; it must not be below 0"),
         (TD3(policy_delay=0), "policy_delay=0; it must be at least 1"),
+        (PPO(clip=-0.2), "clip=-0.2; it must be above 0"),
+        (PPO(clip=float("nan")), "clip=nan; it must be above 0"),
+        (PPO(target_kl=0.0), "target_kl=0.0; it must be above 0"),
+        (PPO(max_gradient_norm=0), "max_gradient_norm=0; it must be above 0"),
+        (PPO(adam_epsilon=-1.0), "adam_epsilon=-1.0; it must be above 0"),
+        (A2C(decay=1.5), "decay=1.5; it is between 0 and 1"),
+        (A2C(rms_epsilon=0.0), "rms_epsilon=0.0; it must be above 0"),
+        (DQN(initial_epsilon=5), "initial_epsilon=5; it is between 0 and 1"),
+        (DQN(final_epsilon=-1), "final_epsilon=-1; it is between 0 and 1"),
+        (DQN(learning_starts=-5), "learning_starts=-5; it must not be below 0"),
+        (SAC(initial_temperature=0.0), "initial_temperature=0.0; it must be above 0"),
+        (TD3(exploration_noise=-0.1), "exploration_noise=-0.1; it must not be below 0"),
     ],
     ids=str,
 )
@@ -71,10 +83,12 @@ def test_a_hyper_parameter_that_means_nothing_is_named(algorithm, words):
         (Replay(capacity=0), "Replay got capacity=0; it must be at least 1"),
         (Replay(n_step=0), "Replay got n_step=0; it must be at least 1"),
         (PrioritisedReplay(capacity=1e6), "capacity=1000000.0; it takes a whole number"),
+        (PrioritisedReplay(alpha=-1.0), "alpha=-1.0; it must not be below 0"),
+        (PrioritisedReplay(beta=2.0), "beta=2.0; it is between 0 and 1"),
     ],
     ids=str,
 )
-def test_a_memory_of_no_size_is_refused(storage, words):
+def test_a_memory_that_cannot_be_is_refused(storage, words):
     with pytest.raises(TrainingError, match=words):
         make_train("CartPole-v1", DQN(), storage=storage, **SIZES)
 
@@ -84,11 +98,12 @@ def test_a_memory_of_no_size_is_refused(storage, words):
     [
         (ActorCritic(memory="gru"), r"memory='gru'; it takes a flax cell.*GRUCell\(64\)"),
         (ActorCritic(memory=nn.Dense(8)), "takes a flax cell"),
+        (ActorCritic(memory=nn.GRUCell), r"memory=<class .*; it takes a flax cell"),
         (ActorCritic(hidden_sizes=64), r"hidden_sizes=64; it takes the width of each layer"),
         (ActorCritic(hidden_sizes=(8, 0)), r"a layer of hidden_sizes=0; it must be at least 1"),
         (ActorCritic(extractor=MLP), r"the class MLP; call it: MLP\(\)"),
     ],
-    ids=["name", "no cell", "a number", "no width", "class"],
+    ids=["name", "no cell", "a cell's class", "a number", "no width", "class"],
 )
 def test_networks_that_cannot_be_built_are_refused(actor, words):
     with pytest.raises(TrainingError, match=words):
@@ -157,6 +172,14 @@ def test_numbers_of_every_kind_are_numbers():
     for rate in (1, 0.5, np.float32(0.5), np.asarray(0.5), jnp.float32(0.5)):
         make_train("CartPole-v1", PPO(learning_rate=rate, gamma=rate), **SIZES)
     make_train("CartPole-v1", PPO(epochs=np.int64(2)), **SIZES)
+    for algorithm in (PPO, A2C, DQN):  # without a clip
+        make_train(
+            "CartPole-v1",
+            algorithm(max_gradient_norm=None),
+            num_envs=4,
+            unroll_length=4,
+            total_steps=1_000,
+        ).init(KEY)
     traced = jax.vmap(lambda rate: make_train("CartPole-v1", PPO(gamma=rate), **SIZES).init(KEY))
     jax.eval_shape(traced, jnp.ones(3))
 

@@ -48,7 +48,8 @@ class ActorCritic(Actor):
                 "  Leave critic_extractor out."
             )
         check_hidden_sizes(self)
-        if self.memory is not None and not hasattr(self.memory, "initialize_carry"):
+        is_cell = hasattr(self.memory, "initialize_carry") and not isinstance(self.memory, type)
+        if self.memory is not None and not is_cell:
             raise TrainingError(
                 f"ActorCritic got memory={self.memory!r:.60}; it takes a flax cell, such as"
                 " flax.linen.GRUCell(64)."

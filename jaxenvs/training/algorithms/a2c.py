@@ -14,7 +14,7 @@ from jaxenvs.training.algorithms._on_policy import (
     Shuffle,
 )
 from jaxenvs.training.algorithms.base import Metrics
-from jaxenvs.training.optimisers import annealed, packed
+from jaxenvs.training.optimisers import annealed, clipped
 
 
 @struct.pytree_dataclass
@@ -32,7 +32,9 @@ class A2C(OnPolicyAlgorithm):
     gae_lambda: float = 1.0  # 1 sums rewards to the end of the unroll
     value_coefficient: float = 0.5  # weight of the critic's loss
     entropy_coefficient: float = 0.01  # weight of the bonus for exploring
-    max_gradient_norm: float = 0.5  # gradients are scaled down to this norm
+    max_gradient_norm: float | None = (
+        0.5  # gradients are scaled down to this norm; None: they are not
+    )
     decay: float = 0.99  # of RMSProp's mean square
     rms_epsilon: float = 1e-5
     target_kl: float | None = None  # an update ends with the step that moved the policy beyond
@@ -48,12 +50,8 @@ class A2C(OnPolicyAlgorithm):
         rate: Any = self.learning_rate
         if self.anneal:
             rate = annealed(rate, num_updates * self.gradient_steps_per_update)
-        return packed(
-            optax.chain(
-                optax.clip_by_global_norm(self.max_gradient_norm),
-                optax.rmsprop(rate, decay=self.decay, eps=self.rms_epsilon),
-            )
-        )
+        rmsprop = optax.rmsprop(rate, decay=self.decay, eps=self.rms_epsilon)
+        return clipped(rmsprop, self.max_gradient_norm)
 
     def loss(self, batch: Batch, said: Said) -> tuple[jax.Array, Metrics]:
         policy_loss = losses.policy_gradient(said.log_prob, batch.advantage).mean()

@@ -34,7 +34,9 @@ class DQN(OffPolicyAlgorithm):
     final_epsilon: float = 0.05  # and from `exploration_fraction` on
     exploration_fraction: float = 0.2  # of the training, in which it falls linearly
     tau: float = 1.0  # how far the targets move at a time; 1 copies the weights
-    max_gradient_norm: float = 10.0  # gradients are scaled down to this norm
+    max_gradient_norm: float | None = (
+        10.0  # gradients are scaled down to this norm; None: they are not
+    )
     learning_starts: int = 1_000  # environment steps before, in which actions are random
     target_update_every: int = 200  # gradient steps between two moves of the targets
     batch_size: int = struct.static(128)

@@ -34,7 +34,9 @@ class PPO(OnPolicyAlgorithm):
     clip: float = 0.2  # how far the probability ratio may move
     value_coefficient: float = 0.5  # weight of the critic's loss
     entropy_coefficient: float = 0.01  # weight of the bonus for exploring
-    max_gradient_norm: float = 0.5  # gradients are scaled down to this norm
+    max_gradient_norm: float | None = (
+        0.5  # gradients are scaled down to this norm; None: they are not
+    )
     adam_epsilon: float = 1e-5
     target_kl: float | None = None  # an update ends with the step that moved the policy beyond
     epochs: int = struct.static(4)  # passes over each unroll
