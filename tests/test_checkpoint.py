@@ -15,6 +15,7 @@ import jaxenvs
 from jaxenvs.testing import Counter
 
 pytest.importorskip("orbax.checkpoint")
+from jaxenvs.errors import TrainingError
 from jaxenvs.training.checkpoint import restore, save
 
 KEY = jax.random.key(3)
@@ -96,3 +97,24 @@ def test_a_fresh_process_with_fewer_devices_goes_on_bit_for_bit(tmp_path):
     with np.load(tmp_path / "rows.npz") as rows:
         chex.assert_trees_all_equal(list(rows.values()), jax.tree.leaves(plain(expected)))
     assert np.asarray(expected.terminated).any()
+
+
+def test_a_flipped_bit_is_found_and_told_in_one_line(tmp_path, capfd):
+    state = {"weights": jax.random.normal(KEY, (64, 64)), "updates": jnp.int32(3)}
+    path = save(tmp_path / "state", state)
+    data = max(path.rglob("*"), key=lambda file: file.stat().st_size * file.is_file())
+    written = data.read_bytes()
+    half = len(written) // 2
+    for damaged in (
+        written[:half] + bytes([written[half] ^ 0x40]) + written[half + 1 :],
+        written[:half],
+        b"",
+    ):
+        data.write_bytes(damaged)
+        with pytest.raises(
+            TrainingError, match=r"^the checkpoint at .* is damaged: .*another one\.$"
+        ):
+            restore(path, state)
+    data.write_bytes(written)
+    assert_same(restore(path, state), state)
+    assert capfd.readouterr().err == ""

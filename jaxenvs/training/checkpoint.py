@@ -1,6 +1,8 @@
 """Learner states on disk, through orbax."""
 
+import json
 import shutil
+import zlib
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any, TypeVar
@@ -11,6 +13,8 @@ import jax.numpy as jnp
 from jaxenvs.errors import TrainingError, missing_extra
 
 T = TypeVar("T")
+
+_CHECKSUMS = "checksums.json"  # of the other files of a checkpoint; the last one to be written
 
 
 def save(path: str | Path, learner_state: Any) -> Path:
@@ -31,6 +35,7 @@ def save(path: str | Path, learner_state: Any) -> Path:
     draft, previous = _draft(path), _previous(path)
     with _checkpointer() as checkpointer:  # which lets `draft` appear when all is written
         checkpointer.save(draft, leaves, force=True)
+    (draft / _CHECKSUMS).write_text(json.dumps(_checksums(draft)))
     if path.exists():
         shutil.rmtree(previous, ignore_errors=True)  # what an earlier crash left
         path.rename(previous)
@@ -61,10 +66,12 @@ def restore(path: str | Path, like: T) -> T:
     everything = {name: _abstract(leaf) for name, leaf in _by_name(like).items()}
     wanted = {name: leaf for name, leaf in everything.items() if leaf.size}  # orbax keeps no others
     if not path.is_dir():  # the process may have ended between two names
-        found = next((each for each in (_draft(path), _previous(path)) if each.is_dir()), None)
+        others = _draft(path), _previous(path)
+        found = next((each for each in others if (each / _CHECKSUMS).is_file()), None)
         if found is None:
             raise TrainingError(f'there is no checkpoint at "{path}".  `save` writes one.')
         path = found
+    _check_files(path)  # before orbax finds out, which has much to say then, and misses a lot
     with _checkpointer() as checkpointer:
         saved = _read(path, lambda: dict(checkpointer.metadata(path).item_metadata))
         differences = [
@@ -86,13 +93,40 @@ def restore(path: str | Path, like: T) -> T:
     return jax.tree.unflatten(jax.tree.structure(like), leaves)
 
 
+def _checksums(folder: Path) -> dict[str, int]:
+    """The CRC-32 of each file of a checkpoint, by its path within."""
+    files = (file for file in folder.rglob("*") if file.is_file() and file.name != _CHECKSUMS)
+    return {file.relative_to(folder).as_posix(): _checksum(file) for file in files}
+
+
+def _checksum(path: Path) -> int:
+    checksum = 0
+    with path.open("rb") as file:
+        while chunk := file.read(2**20):
+            checksum = zlib.crc32(chunk, checksum)
+    return checksum
+
+
+def _check_files(folder: Path) -> None:
+    """Refuses a checkpoint of which a file is missing, or is not as it was written."""
+    found = _read(folder, lambda: _checksums(folder))
+    written = _read(folder, lambda: dict(json.loads((folder / _CHECKSUMS).read_text())))
+    changed = sorted(name for name in written if found.get(name) != written[name])
+    if changed:
+        raise TrainingError(
+            f'the checkpoint at "{folder}" is damaged: {changed[0]} is not as it was written.'
+            "  Restore another one."
+        )
+
+
 def _read(path: Path, read: Callable[[], T]) -> T:
     try:
         return read()
     except Exception as error:  # orbax has no type of its own for what it cannot read
+        reason = str(error).strip().split("\n", 1)[0].rstrip(".")
         raise TrainingError(
-            f'the checkpoint at "{path}" is damaged, or no learner state: {error}'.rstrip(".")
-            + ".  Restore another one."
+            f'the checkpoint at "{path}" is damaged, or no learner state: {reason:.200}.'
+            "  Restore another one."
         ) from error
 
 
