@@ -4,13 +4,13 @@ Ids of environments that are not JAX lead to pools; nothing of these is imported
 """
 
 import dataclasses
-import importlib
 import os
 from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any, Literal
 
 import jax
 
+from jaxenvs import _entry_points
 from jaxenvs import catalog as catalog  # fills the registry
 from jaxenvs.core import AutoresetMode, Environment, VectorEnv
 from jaxenvs.errors import (
@@ -35,7 +35,8 @@ def make(
     """Makes one native environment.
 
     Args:
-        id: a registered id; `jaxenvs list` shows them.
+        id: a registered id, `jaxenvs list` shows them; or "module:Class" or "file.py:Class", an
+            `Environment` of your own or a function that returns one.
         time_limit: steps after which an episode is truncated; None for no limit, "default" for
             the id's own.
         **params: parameters of the environment, such as `gravity=3.7`.
@@ -61,6 +62,11 @@ def make(
     _check_parameters(id, entry_point, params)
     _check_time_limit(id, time_limit)
     env = entry_point(**{**spec.kwargs, **params})
+    if not isinstance(env, Environment):
+        raise UnknownEnvironmentError(
+            f"{id} made a {type(env).__name__}; expected a jaxenvs.Environment.  One of Gymnasium"
+            ' is registered there, and called "module:ID"; or give make_pool a function.'
+        )
     limit = spec.time_limit if isinstance(time_limit, str) else time_limit
     return env if limit is None else TimeLimit(env, max_steps=limit)
 
@@ -141,8 +147,11 @@ def make_vec(
 
 
 def is_hosted(id: Any) -> bool:
-    """Whether it is an id of an environment that is not JAX. What is registered here is ours."""
-    if not isinstance(id, str) or id in registry:
+    """Whether it is an id of an environment that is not JAX. What is registered here is ours.
+
+    What "module:Class" names is registered here as soon as somebody asks.
+    """
+    if not isinstance(id, str) or id in registry or _entry_points.register_own(id):
         return False
     from jaxenvs.bridge.hosts import is_host_id
 
@@ -249,13 +258,13 @@ def _check_num_envs(id: str, num_envs: Any) -> None:
 
 
 def _find(id: str) -> EnvSpec:
-    if id in registry:
-        return registry[id]
     if is_hosted(id):
         raise UnknownEnvironmentError(
             f'"{id}" is not JAX: it runs outside of compiled programs, and as a batch.  Use'
             f' jaxenvs.make_vec("{id}", num_envs) or jaxenvs.make_pool.'
         )
+    if id in registry:
+        return registry[id]
     from jaxenvs.bridge.hosts import close_host_ids
 
     hosted = ", ".join(f'"{each}"' for each in close_host_ids(str(id)))
@@ -269,8 +278,10 @@ def _find(id: str) -> EnvSpec:
 def _load(spec: EnvSpec) -> Callable[..., Any]:
     if not isinstance(spec.entry_point, str):
         return spec.entry_point
-    module, name = spec.entry_point.split(":")
-    return getattr(importlib.import_module(module), name)
+    named_by = f'"{spec.id}"'
+    if spec.id != spec.entry_point:
+        named_by += f', registered as "{spec.entry_point}",'
+    return _entry_points.load(spec.entry_point, named_by)
 
 
 def _check_parameters(id: str, entry_point: Callable[..., Any], params: dict[str, Any]) -> None:

@@ -9,7 +9,6 @@ import jaxenvs
 from jaxenvs import keys
 from jaxenvs.cli._loop import close
 from jaxenvs.core import VectorEnv
-from jaxenvs.factory import is_hosted
 from jaxenvs.rollouts import Evaluation
 from jaxenvs.training import ActorPolicy
 from jaxenvs.training.config import Config
@@ -50,7 +49,7 @@ class Judge:
 
     def __init__(self, config: Config, *, several: bool = False) -> None:
         number = config.evaluation_episodes
-        if is_hosted(config.id):  # not more processes than the training has
+        if config.is_hosted:  # not more processes than the training has
             number = min(number, config.num_envs)
         self._env = config.make_env(number, training=False)
         self._key = jax.random.key(config.seed)

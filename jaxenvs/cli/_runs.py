@@ -12,7 +12,6 @@ import jax
 
 from jaxenvs.core import VectorEnv
 from jaxenvs.errors import TrainingError
-from jaxenvs.factory import is_hosted
 from jaxenvs.registry import find
 from jaxenvs.training import ActorPolicy, Train, restore, save
 from jaxenvs.training.algorithms.base import Behaviour
@@ -118,7 +117,7 @@ def by_task(runs: Sequence[Run]) -> list[list[Run]]:
 
 def assembled(config: Config) -> Train:
     """The training of a configuration, to read weights for; its env plays if it is hosted."""
-    if not is_hosted(config.id):
+    if not config.is_hosted:
         return config.assemble()
     return config.assemble(env=config.make_env(training=False))
 

@@ -3,11 +3,13 @@
 import argparse
 import importlib
 import math
+import os
 import signal
 import sys
 from collections.abc import Sequence
 
 import jaxenvs
+from jaxenvs._entry_points import import_module
 from jaxenvs.errors import JaxenvsError
 
 _HELP = {
@@ -34,7 +36,8 @@ Show an environment: spaces, parameters with defaults and units, limits, source.
 
 examples:
   jaxenvs info CartPole-v1
-  jaxenvs info gymnasium/Ant-v5             one that is not JAX""",
+  jaxenvs info gymnasium/Ant-v5             one that is not JAX
+  jaxenvs info grid.py:Grid                 a class of your own""",
     "train": """\
 Train an agent in jitted programs, with settings that suit the id.
 
@@ -57,7 +60,9 @@ examples:
   jaxenvs train --config mine.toml          what one has written there
   jaxenvs train --resume runs/acrobot       goes on where it stopped
   jaxenvs train --resume runs/acrobot --total-steps 1e6    and beyond its end
-  jaxenvs train ppo gymnasium/CartPole-v1   in worker processes, stepped by the program""",
+  jaxenvs train ppo gymnasium/CartPole-v1   in worker processes, stepped by the program
+  jaxenvs train ppo grid.py:Grid            an environment of your own
+  jaxenvs train ppo Grid-v0 --import grid   one that grid.py registers""",
     "eval": """\
 Play fresh episodes with what was learned, greedily, and show what they return.
 
@@ -110,6 +115,8 @@ examples:
   jaxenvs doctor --json""",
 }
 
+_ID = "an id, see `jaxenvs list`; or module:Class or file.py:Class, an environment of your own"
+
 
 def main(arguments: Sequence[str] | None = None) -> int:
     """Runs the command line.
@@ -129,6 +136,10 @@ def main(arguments: Sequence[str] | None = None) -> int:
     try:
         # Imported here, so that `--help` does not wait for what a command needs.
         command = importlib.import_module(f"jaxenvs.cli.{options.module}")
+        if not sys.flags.safe_path and os.getcwd() not in sys.path:  # as `python -m` has it
+            sys.path.insert(0, os.getcwd())
+        for name in getattr(options, "imports", ()):
+            import_module(name, f"--import {name}")
         return command.run(options) or 0
     except JaxenvsError as error:
         print(f"jaxenvs {options.command}: {error}", file=sys.stderr)
@@ -148,6 +159,7 @@ def _parser() -> argparse.ArgumentParser:
     listing = _command(commands, "list", "listing", "the environments")
     listing.add_argument("filter", nargs="?", default="", help="part of an id")
     listing.add_argument("--family", help="only this family")
+    _add_import(listing)
 
     info = _command(commands, "info", "info", "one environment")
     _add_id(info)
@@ -156,7 +168,8 @@ def _parser() -> argparse.ArgumentParser:
     train.add_argument(
         "algorithm", metavar="ALGORITHM", nargs="?", help="a2c, dqn, ppo, sac, td3 or vpg"
     )
-    train.add_argument("id", metavar="ID", nargs="?", help="an id, see `jaxenvs list`")
+    train.add_argument("id", metavar="ID", nargs="?", help=_ID)
+    _add_import(train)
     train.add_argument("--config", metavar="FILE", help="a configuration in TOML")
     train.add_argument(
         "--set",
@@ -265,7 +278,19 @@ def _described(parser: argparse.ArgumentParser, name: str) -> argparse.ArgumentP
 
 
 def _add_id(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument("id", metavar="ID", help="an id, see `jaxenvs list`")
+    parser.add_argument("id", metavar="ID", help=_ID)
+    _add_import(parser)
+
+
+def _add_import(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument(
+        "--import",
+        dest="imports",
+        metavar="MODULE",
+        action="append",
+        default=[],
+        help="a module or a file.py that registers ids; may be given several times",
+    )
 
 
 def _add_which(parser: argparse.ArgumentParser) -> None:

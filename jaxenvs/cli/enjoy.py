@@ -14,7 +14,6 @@ from jaxenvs.cli._loop import close
 from jaxenvs.cli._runs import assembled, runs_in
 from jaxenvs.cli.render import play
 from jaxenvs.errors import RenderError, RolloutError
-from jaxenvs.factory import is_hosted
 from jaxenvs.rendering.video import write_video
 from jaxenvs.rendering.window import Window
 from jaxenvs.training import ActorPolicy
@@ -55,7 +54,7 @@ def _episodes(
 ) -> Iterator[tuple[np.ndarray, float]]:
     """Frames and return of each episode, as they are asked for."""
     keys = jax.random.split(playing_key(options.seed), options.episodes)
-    if is_hosted(config.id):
+    if config.is_hosted:
         yield from _hosted_episodes(config, policy, keys, options.max_steps)
         return
     env = config.wrapped(jaxenvs.make(config.id), training=False)

@@ -9,7 +9,6 @@ from jaxenvs.cli._judge import judged, playing_key
 from jaxenvs.cli._loop import close
 from jaxenvs.cli._runs import Run, assembled, by_task, reward_threshold, runs_in
 from jaxenvs.errors import TrainingError
-from jaxenvs.factory import is_hosted
 
 
 def run(options: argparse.Namespace) -> None:
@@ -50,7 +49,7 @@ def episode_returns(
     """
     config = runs[0].config
     train = assembled(config)
-    env = train.env if is_hosted(config.id) else config.make_env(episodes, training=False)
+    env = train.env if config.is_hosted else config.make_env(episodes, training=False)
     key, returns = playing_key(seed), []
     try:
         for each in runs:

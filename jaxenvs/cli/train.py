@@ -19,7 +19,7 @@ from jaxenvs.cli._progress import TrainingProgress
 from jaxenvs.cli._runs import Run, reward_threshold, runs_in
 from jaxenvs.cli.info import field_comments
 from jaxenvs.errors import MissingExtraError, TrainingError, closest
-from jaxenvs.factory import is_hosted, make
+from jaxenvs.factory import make
 from jaxenvs.rendering.plots import Curve, write_learning_curves
 from jaxenvs.training import Scheme
 from jaxenvs.training.config import ALGORITHMS, Config, config_for
@@ -189,7 +189,7 @@ def _check(config: Config, seeds: int | None) -> None:
     scheme = config.make_scheme()
     if seeds is not None:
         _check_seeds(config, scheme, seeds)
-    if is_hosted(config.id):  # processes would have to be started
+    if config.is_hosted:  # processes would have to be started
         return
     make(config.id)
     if scheme is None:
@@ -215,7 +215,7 @@ def _check_seeds(config: Config, scheme: Scheme | None, seeds: int) -> None:
             f"train got --seeds {seeds} from --seed {config.seed} on; several seeds lie between 0"
             f" and {2**32 - 1}.  Pass another --seed."
         )
-    if is_hosted(config.id):
+    if config.is_hosted:
         raise TrainingError(
             f"train got --seeds for {config.id}, whose environments are not JAX: one program steps"
             " as many of them as there are.  Train one seed after the other, with --seed."
@@ -250,6 +250,7 @@ def configuration(options: argparse.Namespace) -> Config:
     else:
         config = config_for(options.algorithm, options.id)
     given = {name: getattr(options, name) for name in _FLAGS if getattr(options, name) is not None}
+    given["imports"] = tuple(dict.fromkeys([*config.imports, *options.imports]))
     places = {f"scheme.{name}": getattr(options, name) for name in _SCHEME_FLAGS}
     places = {name: value for name, value in places.items() if value is not None}
     return with_settings(config.replace(**given).with_settings(places), options.set)
@@ -303,7 +304,7 @@ def commented(config: Config) -> str:
 def _new(config: Config, seeds: int | None, output: str | None) -> Iterator[tuple[Path, list[Run]]]:
     """The output folder, made at once, and a run for each seed; it goes where nothing came in."""
     if output is None:
-        wished = Path("runs") / config.algorithm.lower() / config.id
+        wished = Path("runs") / config.algorithm.lower() / config.id.rpartition(":")[2]
     else:
         wished = Path(output)
         there = [Run(path.parent, config) for path in wished.rglob("config.toml")]
@@ -335,7 +336,7 @@ def _resumed(options: argparse.Namespace) -> tuple[Path, list[Run]]:
     """The folder that `--resume` names, and its runs."""
     others = {"algorithm", "id", "config", "output", "seeds", *_FLAGS, *_SCHEME_FLAGS}
     given = [name for name in others - {"total_steps"} if getattr(options, name) is not None]
-    if given or options.set or options.dry_run:
+    if given or options.set or options.imports or options.dry_run:
         raise TrainingError(
             "train got --resume and a configuration.  A run goes on as it was configured: pass"
             " --resume DIR, perhaps with --total-steps and --log, and nothing else."

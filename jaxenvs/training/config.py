@@ -21,7 +21,7 @@ from typing import Any, Literal, Self
 import flax.linen as nn
 import numpy as np
 
-from jaxenvs import struct, wrappers
+from jaxenvs import _entry_points, struct, wrappers
 from jaxenvs.core import VectorEnv
 from jaxenvs.errors import TrainingError, closest
 from jaxenvs.factory import is_hosted, make, make_vec
@@ -115,7 +115,7 @@ class Config:
             another type than the setting.
     """
 
-    id: str  # of the environment, as `make_vec` takes it
+    id: str  # of the environment, as `make_vec` takes it; "module:Class" is one of your own
     algorithm: str  # "PPO", in either case
     num_envs: int  # instances that collect side by side
     unroll_length: int  # steps of each instance between two updates
@@ -125,6 +125,7 @@ class Config:
     save_every: int | None = None  # environment steps between checkpoints; None: one at the end
     evaluate_every: int | None = None  # environment steps between evaluations; None: there is none
     evaluation_episodes: int = 20  # of each evaluation, on environments of its own
+    imports: Sequence[str] = ()  # modules that register the id
     settings: Mapping[str, Any] = dataclasses.field(default_factory=dict)  # of the algorithm
     actor: Mapping[str, Any] = dataclasses.field(default_factory=dict)
     storage: Mapping[str, Any] = dataclasses.field(default_factory=dict)
@@ -227,7 +228,7 @@ class Config:
         lines = [
             f"{_key(name)} = {_emitted(value)}"
             for name, value in fields.items()
-            if name not in (*_TABLES, "wrappers") and value is not None
+            if name not in (*_TABLES, "wrappers") and value not in (None, ())
         ]
         tables = [(f"[{name}]", fields[name]) for name in _TABLES if fields[name]]
         for header, entries in [*tables, *(("[[wrappers]]", each) for each in self.wrappers)]:
@@ -292,6 +293,17 @@ class Config:
                 tables[table].setdefault("memory_size", _MEMORY_SIZE)
         return self.replace(**tables, report_every=self.rows_every())
 
+    @property
+    def is_hosted(self) -> bool:
+        """Whether the environments are not JAX; imports what it takes to know.
+
+        Raises:
+            UnknownEnvironmentError: a module is not there, or not what is looked for in it.
+        """
+        for name in self.imports:
+            _entry_points.import_module(name, f"imports={list(self.imports)}")
+        return is_hosted(self.id)
+
     def make_algorithm(self) -> Algorithm:
         """The algorithm with its hyper-parameters."""
         return ALGORITHMS[self.algorithm](**self.settings)
@@ -330,7 +342,7 @@ class Config:
             TrainingError, WrapperError: a wrapper does not fit; the message says why.
         """
         number = self.num_envs if num_envs is None else num_envs
-        if is_hosted(self.id):
+        if self.is_hosted:
             env = make_vec(self.id, number)
             try:
                 return self.wrapped(env, training=training)
@@ -377,9 +389,10 @@ class Config:
         Raises:
             TrainingError: the choices contradict each other; the message says which.
         """
-        env: Any = self.id
-        if self.wrappers:
-            is_one = not is_hosted(self.id) and not self._batched()
+        is_native, env = not self.is_hosted, self.id
+        if self.wrappers or (is_native and (self.imports or ":" in self.id)):
+            # What other processes would have to look up is made here.
+            is_one = is_native and not self._batched()
             env = self.wrapped(make(self.id), training=True) if is_one else self.make_env
         places: dict[str, Any] = {
             name: _place(name, value) if name in _PLACES else value
@@ -450,6 +463,7 @@ class Config:
         return min(exact, key=lambda every: abs(every - wished), default=wished)
 
     def _env(self, num_envs: int) -> Any:
+        _ = self.is_hosted  # which imports
         return self.make_env(num_envs) if self.wrappers else self.id
 
     def _check_is_own(self, name: str) -> None:

@@ -1,0 +1,190 @@
+"""Environments that are not registered here, on the command line."""
+
+import shutil
+import sys
+
+import pytest
+
+import jaxenvs
+from jaxenvs.errors import UnknownEnvironmentError
+from jaxenvs.registry import registry
+from jaxenvs.training.config import Config
+from tests.cli._running import SMALL, run
+
+CORRIDOR = """
+import jax.numpy as jnp
+
+import jaxenvs
+from jaxenvs import spaces
+
+
+class Corridor(jaxenvs.Environment[jnp.ndarray]):
+    goal: float = 3.0  # cells
+
+    @property
+    def observation_space(self):
+        return spaces.Box(-10, 10, (1,))
+
+    @property
+    def action_space(self):
+        return spaces.Discrete(2)
+
+    def reset(self, key):
+        return jnp.float32(0), jaxenvs.TimeStep.first(jnp.zeros(1))
+
+    def step(self, state, action, key):
+        state = state + jnp.where(action == 1, 1.0, -1.0)
+        over = abs(state) >= self.goal
+        return state, jaxenvs.TimeStep.transition(
+            state[None], reward=state, terminated=over, info={}
+        )
+
+    def render(self, state):
+        return jnp.zeros((8, 8, 3), jnp.uint8)
+
+
+def longer():
+    return jaxenvs.wrappers.TimeLimit(Corridor(goal=5.0), max_steps=20)
+
+
+def sentence():
+    return "not an environment"
+"""
+
+
+@pytest.fixture
+def here(monkeypatch, tmp_path):
+    """A current directory with modules of somebody's own, which nobody sees afterwards."""
+    modules, ids = set(sys.modules), set(registry)
+    (tmp_path / "corridors.py").write_text(CORRIDOR)
+    (tmp_path / "entering.py").write_text(
+        'import jaxenvs\njaxenvs.register("Corridor-v0", "corridors:Corridor", time_limit=9)\n'
+    )
+    (tmp_path / "needy.py").write_text("import nowhere_to_be_found\n")
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr(sys, "path", list(sys.path))
+    yield tmp_path
+    for name in set(sys.modules) - modules:
+        if name in ("corridors", "entering", "needy"):
+            del sys.modules[name]
+    for id in set(registry) - ids:
+        del registry[id]
+
+
+def forget():
+    """As another process would find it."""
+    for name in ("corridors", "entering"):
+        sys.modules.pop(name, None)
+    for id in [id for id in registry if "orridor" in id]:
+        del registry[id]
+
+
+def test_a_class_of_ones_own_is_trained_and_every_command_knows_the_run(capsys, here):
+    status, printed = run(
+        capsys, "train", "ppo", "corridors:Corridor", *SMALL, "--evaluate-every", 512
+    )
+    assert status == 0 and "runs/ppo/Corridor/: " in printed
+    folder = here / "runs" / "ppo" / "Corridor"
+    assert Config.read(folder / "config.toml").id == "corridors:Corridor"
+    for arguments in (
+        ["train", "--resume", folder, "--total-steps", 640],
+        ["eval", folder, "--episodes", 2],
+        ["enjoy", folder, "--max-steps", 5],
+        ["plot", folder, "-o", "a.png"],
+        ["render", "corridors:Corridor", "--checkpoint", folder, "-o", "a.gif", "--max-steps", 5],
+        ["info", "corridors:Corridor"],
+    ):
+        forget()
+        status, printed = run(capsys, *arguments)
+        assert status == 0, printed
+    assert "goal" in printed and "3.0" in printed and "cells" in printed
+
+
+def test_what_a_module_registers_is_known_to_the_run_that_imported_it(capsys, here):
+    arguments = ["train", "ppo", "Corridor-v0", "--import", "entering", *SMALL]
+    status, printed = run(capsys, *arguments, "--dry-run")
+    assert status == 0 and 'imports = ["entering"]' in printed
+    (here / "mine.toml").write_text(printed)
+    forget()
+    config = Config.read("mine.toml")
+    assert config.imports == ("entering",) and not config.is_hosted
+    assert config.make_env(2).num_envs == 2
+    forget()
+    status, printed = run(capsys, "train", "--config", "mine.toml", "--dry-run")
+    assert status == 0 and 'imports = ["entering"]' in printed
+    status, printed = run(capsys, "list", "Corridor", "--import", "entering")
+    assert status == 0 and "Corridor-v0" in printed
+    status, printed = run(capsys, "info", "Corridor-v0", "--import", here / "entering.py")
+    assert status == 0 and "9 steps" in printed
+
+
+def test_a_file_and_a_function_are_taken_too(here):
+    shutil.copy("corridors.py", "elsewhere.py")
+    (here / "below").mkdir()
+    shutil.move("elsewhere.py", "below/elsewhere.py")
+    env = jaxenvs.make("below/elsewhere.py:longer")
+    assert env.time_limit == 20 and env.parameters["goal"] == 5
+    assert jaxenvs.make_vec("below/elsewhere.py:Corridor", 3, goal=4.0).num_envs == 3
+    sys.modules.pop("elsewhere")
+
+
+@pytest.mark.parametrize(
+    ("id", "words"),
+    [
+        ("coridors:Corridor", ['there is no module "coridors"']),
+        ("corridors:Coridor", ['"Coridor" in corridors', 'Close: "Corridor"']),
+        ("corridors.py:Coridor", ['Close: "Corridor"']),
+        ("nowhere.py:Corridor", ["nowhere.py", "not there"]),
+        ("needy:Corridor", ['imports "nowhere_to_be_found"']),
+        ("corridors:sentence", ["corridors:sentence made a str", "jaxenvs.Environment"]),
+    ],
+)
+def test_what_is_not_there_is_told_in_a_line(capsys, here, id, words):
+    for arguments in (["info", id], ["train", "ppo", id]):
+        status, printed = run(capsys, *arguments)
+        assert status == 2 and all(word in printed for word in words) and printed.count("\n") == 1
+    assert not (here / "runs").exists()
+
+
+def test_a_module_that_is_to_be_imported_and_is_not_there_is_told(capsys, here):
+    status, printed = run(capsys, "info", "Corridor-v0", "--import", "entring")
+    assert status == 2 and "--import entring names the module entring" in printed
+    (here / "a.toml").write_text('id = "Corridor-v0"\nalgorithm = "PPO"\nimports = ["entring"]\n')
+    status, printed = run(capsys, "train", "--config", "a.toml")
+    assert status == 2 and 'there is no module "entring"' in printed
+
+
+@pytest.mark.parametrize(
+    ("entry_point", "word"),
+    [
+        ("jaxenvs.envs.classic_control.cartpol:CartPole", "classic_control.cartpol"),
+        ("jaxenvs.envs.classic_control.cartpole:CartPol", 'Close: "CartPole"'),
+    ],
+)
+def test_a_registered_id_says_what_its_entry_point_lacks(here, entry_point, word):
+    jaxenvs.register("Broken-v0", entry_point)
+    with pytest.raises(UnknownEnvironmentError) as error:
+        jaxenvs.make("Broken-v0")
+    assert word in str(error.value) and f'"Broken-v0", registered as "{entry_point}"' in str(
+        error.value
+    )
+
+
+def test_an_id_that_a_module_registers_with_gymnasium_is_still_hosted(here):
+    import gymnasium
+
+    (here / "hostedcorridors.py").write_text(
+        "import gymnasium\n"
+        "class Plain(gymnasium.Env): pass\n"
+        'gymnasium.register("Plain", "hostedcorridors:Plain")\n'
+        'gymnasium.register("Versioned-v0", "hostedcorridors:Plain")\n'
+    )
+    sys.path.insert(0, f"{here}")
+    try:
+        assert jaxenvs.factory.is_hosted("hostedcorridors:Plain")
+        assert jaxenvs.factory.is_hosted("hostedcorridors:Versioned-v0")
+        assert jaxenvs.factory.is_hosted("ale_py:ALE/Pong-v5")
+    finally:
+        for id in ("Plain", "Versioned-v0"):
+            gymnasium.registry.pop(id, None)
+        sys.modules.pop("hostedcorridors")
