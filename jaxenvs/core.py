@@ -246,7 +246,7 @@ class VectorEnv(abc.ABC, Generic[S]):
 
     Where a method takes a key it takes one for all instances, from which instance i derives its
     own by its index, or [N] keys, one for each: then what an instance does depends on its own
-    key alone, however many others there are. One key means `jax.random.split(key, N)`.
+    key alone, however many others there are.
     """
 
     num_envs: int

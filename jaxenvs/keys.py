@@ -27,14 +27,19 @@ _EVALUATION = 0x4556414C
 def instance_keys(key: chex.PRNGKey, indices: jax.Array) -> chex.PRNGKey:
     """Returns what the instances `indices`, uint32[n], are given of one key for all: its children.
 
-    Hence one key means the same as the N keys `jax.random.split(key, N)`.
+    They are `jax.random.split(key, N)`.
     """
     return jax.vmap(jax.random.fold_in, in_axes=(None, 0))(key, indices)
 
 
-def autoreset_key(key: chex.PRNGKey) -> chex.PRNGKey:
-    """Returns the key that an instance resets with in a call whose step is given `key`."""
-    return prng.derive(key, _RESET)
+def autoreset_key(key: chex.PRNGKey, index: Any = 0) -> chex.PRNGKey:
+    """Returns what an instance resets with when its episode ended.
+
+    Args:
+        key: of the call: one for all instances, or the instance's own.
+        index: the instance's, where the key is one for all; else 0.
+    """
+    return prng.derive(key, _RESET, index)
 
 
 def stagger_key(key: chex.PRNGKey) -> chex.PRNGKey:

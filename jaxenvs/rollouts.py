@@ -6,6 +6,7 @@ N is the number of instances, T the number of steps.
 import contextlib
 import dataclasses
 import functools
+import inspect
 from collections.abc import Callable, Iterator
 from typing import Any, Literal
 
@@ -61,7 +62,7 @@ class RolloutState:
     """All that a rollout needs to go on: environments in mid-episode, keys, statistics."""
 
     env_state: chex.ArrayTree
-    timestep: TimeStep  # [N, ...], the last one; its final_observation is dropped
+    timestep: TimeStep  # [N, ...], the last one, without final_observation and final_info
     policy_carry: chex.ArrayTree
     running: jax.Array  # float32[2, N], return and length of the episodes under way
     statistics: EpisodeStatistics
@@ -79,7 +80,7 @@ class Trajectory:
     terminated: jax.Array  # bool[T, N]
     truncated: jax.Array  # bool[T, N]
     final_observation: chex.ArrayTree  # [T, N, ...], led to by the action, before any reset
-    info: chex.ArrayTree  # [T, N, ...]
+    info: chex.ArrayTree  # [T, N, ...], of the step itself, before any reset
 
 
 @chex.dataclass(frozen=True)
@@ -136,7 +137,8 @@ def rollout(
         num_steps: T.
         key: starts new episodes; give either it or `state`.
         state: goes on from where another rollout ended.
-        policy_carry: the first memory of a recurrent policy.
+        policy_carry: the first memory of a recurrent policy; None takes
+            `policy.initial_carry(num_envs)` of a policy that has it.
         outputs: "trajectory" for everything, "statistics" for the finished episodes' count, and
             mean and deviation of their returns and lengths, in constant memory. Episodes that a
             staggered start joined in the middle are not counted.
@@ -171,6 +173,8 @@ def rollout(
         raise RolloutError(
             "rollout got both state and policy_carry.  The state holds the policy's carry already."
         )
+    if state is None:
+        policy_carry = _carry_of("rollout", env, policy, policy_carry)
     run = functools.partial(
         _rollout, num_steps=num_steps, outputs=outputs, unroll=unroll, progress=progress
     )
@@ -225,6 +229,7 @@ def evaluate(
             f'evaluate got num_episodes={num_episodes} and an env with autoreset="disabled", which'
             " plays one each.  Use another mode, or num_episodes=1."
         )
+    policy_carry = _carry_of("evaluate", env, policy, policy_carry)
     run = functools.partial(_evaluate, num_episodes=num_episodes, max_steps=max_steps)
     return _with_policy(run, policy, env, prng.as_typed_key(key), policy_carry)
 
@@ -234,10 +239,10 @@ def _start(env: VectorEnv, key: chex.PRNGKey, policy_carry: chex.ArrayTree) -> R
     env_state, timestep = env.reset(reset_key)
     zeros = jnp.zeros((2, env.num_envs), jnp.float32)
     # A staggered start joins episodes in the middle; what is left of them is no episode's return.
-    first = -1 if getattr(env, "stagger", None) else 0
+    first = -1 if env.is_staggered else 0
     return RolloutState(
         env_state=env_state,
-        timestep=timestep.replace(final_observation=None),
+        timestep=_without_final(timestep),
         policy_carry=policy_carry,
         running=zeros,
         statistics=EpisodeStatistics(
@@ -274,7 +279,7 @@ def _advance(
     state = dataclasses.replace(
         state,
         env_state=env_state,
-        timestep=timestep.replace(final_observation=None),
+        timestep=_without_final(timestep),
         policy_carry=carry,
         running=jnp.where(finished[None], 0.0, running),
         statistics=EpisodeStatistics(count=count, mean=mean, squares=squares),
@@ -329,7 +334,7 @@ def _rollout(
             terminated=timestep.terminated,
             truncated=timestep.truncated,
             final_observation=timestep.final_observation,
-            info=timestep.info,
+            info=timestep.final_info,
         )
 
     state, trajectory = lax.scan(step, state, None, num_steps, unroll=unroll)
@@ -375,12 +380,41 @@ def _evaluate(
     )
 
 
+def _without_final(timestep: TimeStep) -> TimeStep:
+    return timestep.replace(final_observation=None, final_info=None)
+
+
 def _keys(state: RolloutState) -> tuple[chex.PRNGKey, chex.PRNGKey]:
     """The keys of this step, for acting and for stepping: a function of key and step alone."""
     # Hashed in the loop: two hashes fuse with what they feed, a row of many made before do not.
     quick, step = prng.fast(state.key), state.steps.astype(jnp.uint32)
     # Two series out of one key: even numbers and odd ones.
     return jax.random.fold_in(quick, 2 * step), jax.random.fold_in(quick, 2 * step + 1)
+
+
+def _carry_of(caller: str, env: VectorEnv, policy: Any, policy_carry: Any) -> Any:
+    """The first memory of the policy: as given, or what a recurrent policy itself begins with.
+
+    Raises:
+        RolloutError: the policy takes other arguments than it will be given.
+    """
+    if policy is None:
+        return policy_carry
+    if policy_carry is None and hasattr(policy, "initial_carry"):
+        policy_carry = policy.initial_carry(env.num_envs)
+    with contextlib.suppress(ValueError):  # some callables have no signature
+        signature = inspect.signature(policy)
+        names = ("observation", "key") if policy_carry is None else ("carry", "timestep", "key")
+        try:
+            signature.bind(*names)
+        except TypeError as error:
+            raise RolloutError(
+                f"{caller} got the policy {policy!r:.80}, whose arguments are {signature}; it is"
+                f" called as policy({', '.join(names)})."
+                "  With policy_carry= a policy takes (carry, timestep, key), without it"
+                " (observation, key)."
+            ) from error
+    return policy_carry
 
 
 def _with_policy(run: Callable[..., Any], policy: Any, *args: Any) -> Any:

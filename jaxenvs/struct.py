@@ -51,10 +51,12 @@ def pytree_dataclass(cls: type[T]) -> type[T]:
         return list(zip(paths, children, strict=True)), static_values
 
     def unflatten(static_values: tuple[Any, ...], children: Any) -> Any:
-        return cls(
-            **dict(zip(leaves, children, strict=True)),
-            **dict(zip(fixed, static_values, strict=True)),
-        )
+        # Not by the constructor: JAX also builds trees of placeholders, axes and None, of which
+        # `__post_init__` has nothing to check.
+        instance = object.__new__(cls)
+        vars(instance).update(zip(leaves, children, strict=True))
+        vars(instance).update(zip(fixed, static_values, strict=True))
+        return instance
 
     # Not jax.tree_util.register_dataclass: from jax 0.10 to 0.12 trees of two such classes with
     # like fields compare equal, and jit may then run the program of one environment for another.

@@ -8,6 +8,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
+from jaxenvs import keys
 from jaxenvs.core import Environment, TimeStep, Wrapper
 from jaxenvs.testing._findings import Findings, leaves_by_path, outside
 from jaxenvs.vector.vectorize import vectorize
@@ -127,8 +128,8 @@ def _play(env: Environment, key: chex.PRNGKey, num_steps: int, num_envs: int) ->
 
     state, timestep = batch.reset(reset_key)
     actions = env.action_space.sample(action_key, (num_steps, num_envs))
-    keys = jax.random.split(scan_key, num_steps)
-    return jax.lax.scan(advance, (state, timestep.observation), (actions, keys))[1]
+    step_keys = jax.random.split(scan_key, num_steps)
+    return jax.lax.scan(advance, (state, timestep.observation), (actions, step_keys))[1]
 
 
 def check_autoreset(env: Environment, seed: int, num_envs: int, findings: Findings) -> None:
@@ -145,7 +146,9 @@ def check_autoreset(env: Environment, seed: int, num_envs: int, findings: Findin
         if difference is None:
             continue
         t, i, path, found, expected = difference
-        shows_reset = way != "next_step" and path.startswith("timestep.observation")
+        shows_reset = way != "next_step" and path.startswith(
+            ("timestep.observation", "timestep.info")
+        )
         fresh = not by_hand.done[: t + shows_reset, i].any()
         findings.add(
             "independence" if fresh else "autoreset",
@@ -162,18 +165,20 @@ def _reset_ways(env: Environment, key: chex.PRNGKey, num_envs: int) -> tuple[Any
     env = Interrupted(env, doublings=3)
     action_key, reset_key, scan_key = jax.random.split(key, 3)
     actions = env.action_space.sample(action_key, (RESET_STEPS, num_envs))
-    keys = jax.random.split(scan_key, RESET_STEPS)
+    step_keys = jax.random.split(scan_key, RESET_STEPS)
 
     def batched(**how: Any) -> TimeStep:
         batch = vectorize(env, num_envs, **how)
         state, _ = batch.reset(reset_key)
-        return jax.lax.scan(lambda state, xs: batch.step(state, *xs), state, (actions, keys))[1]
+        return jax.lax.scan(lambda state, xs: batch.step(state, *xs), state, (actions, step_keys))[
+            1
+        ]
 
     def alone(same_step: jax.Array, i: jax.Array) -> TimeStep:
         state, timestep = env.reset(jax.random.fold_in(reset_key, i))
         own_actions = jax.tree.map(lambda action: action[:, i], actions)
         return jax.lax.scan(
-            partial(_by_hand, env, same_step, i), (state, timestep.done), (own_actions, keys)
+            partial(_by_hand, env, same_step, i), (state, timestep.done), (own_actions, step_keys)
         )[1]
 
     chunk = max(1, num_envs // 2 - 1)  # does not divide an even number of instances
@@ -198,13 +203,15 @@ def _by_hand(env: Environment, same_step: jax.Array, i: jax.Array, carry: Any, x
     state, done_before = carry
     action, key = xs
     state, stepped = env.step(state, action, jax.random.fold_in(key, i))
-    new_state, new = env.reset(jax.random.fold_in(key, i + jnp.uint32(2**31)))
+    new_state, new = env.reset(keys.autoreset_key(key, i))
     resets = jnp.where(same_step, stepped.done, done_before)
     state = _either(resets, new_state, state)
-    observation = _either(resets, new.observation, stepped.observation)
-    timestep = _either(same_step | ~resets, stepped, new).replace(observation=observation)
-    final = _either(same_step, stepped.observation, observation)
-    return (state, timestep.done), timestep.replace(final_observation=final)
+    shown = _either(resets, (new.observation, new.info), (stepped.observation, stepped.info))
+    timestep = _either(same_step | ~resets, stepped, new)
+    final = _either(same_step, (stepped.observation, stepped.info), shown)
+    return (state, timestep.done), timestep.replace(
+        observation=shown[0], info=shown[1], final_observation=final[0], final_info=final[1]
+    )
 
 
 def _either(condition: jax.Array, true: Any, false: Any) -> Any:

@@ -147,6 +147,10 @@ class Opaque(VectorEnv):
         return self.env.autoreset
 
     @property
+    def is_staggered(self) -> bool:
+        return self.env.is_staggered
+
+    @property
     def single_observation_space(self) -> spaces.Space:
         return self.env.single_observation_space
 

@@ -1,11 +1,12 @@
-"""Checking a batch of actions when a step is traced, where it costs nothing at run time."""
+"""Checking what a batch is given when a call is traced, where it costs nothing at run time."""
 
 from typing import Any
 
+import jax
 import jax.numpy as jnp
 import numpy as np
 
-from jaxenvs.errors import ActionError, describe
+from jaxenvs.errors import ActionError, VectorizeError, describe
 from jaxenvs.spaces import Dict, Space, Tuple
 
 
@@ -29,6 +30,21 @@ def checked_action(space: Space, action: Any, num_envs: int, name: str) -> Any:
             "  Pass one action per instance; env.action_space.sample(key) shows the form."
         )
     return action
+
+
+def checked_mask(mask: Any, num_envs: int) -> Any:
+    """Returns `mask` as an array, after checking that it is bool[N].
+
+    Raises:
+        VectorizeError: it is not.
+    """
+    array = mask if isinstance(mask, jax.Array) else np.asarray(mask)
+    if array.shape != (num_envs,) or array.dtype != np.bool_:
+        raise VectorizeError(
+            f"reset_where got a mask of {describe(array)}; expected bool[{num_envs}], true where an"
+            " instance is to be reset."
+        )
+    return array
 
 
 def _check(space: Space, action: Any, num_envs: int, path: str, problems: list[str]) -> Any:
@@ -69,4 +85,10 @@ def _check_array(space: Space, action: Any, num_envs: int, where: str, problems:
     if tuple(action.shape) != shape or not jnp.issubdtype(action.dtype, kind):
         problems.append(f"an action of {describe(action)}{where}, {expected}")
         return action
+    if isinstance(action, np.ndarray) and kind is np.integer and action.size:
+        # Narrowed without a word, 2**32 would be action 0.
+        low, high, bounds = action.min(), action.max(), np.iinfo(dtype)
+        if low < bounds.min or high > bounds.max:
+            problems.append(f"actions from {low} to {high}{where}, which {dtype} does not hold")
+            return action
     return jnp.asarray(action, dtype) if action.dtype != dtype else action

@@ -4,6 +4,7 @@ from collections.abc import Callable
 from typing import Any
 
 import jax
+import numpy as np
 from jax import lax
 from jax.sharding import AxisType, Mesh, NamedSharding, PartitionSpec, reshard
 
@@ -54,7 +55,7 @@ def over_mesh(
     """
     split, copied = PartitionSpec(axis), PartitionSpec()
     leaves, treedef = jax.tree.flatten(env)
-    axes = jax.tree.leaves(env_axes, is_leaf=lambda a: a is None)
+    axes = treedef.flatten_up_to(env_axes)
     # Numbers that all shards share are constants of the program, as without a mesh: passed in,
     # they are folded at another time, which older compilers round otherwise.
     fixed = [
@@ -83,3 +84,30 @@ def over_mesh(
         out_specs=split,
         check_vma=False,
     )(env, key, args)
+
+
+def mesh_as_data(mesh: Mesh | None) -> Any:
+    """What `mesh_from_data` rebuilds the mesh from, in this process or in one like it."""
+    if mesh is None:
+        return None
+    ids = np.vectorize(lambda device: device.id, otypes=[int])(mesh.devices)
+    return ids, mesh.axis_names, tuple(kind.name for kind in mesh.axis_types)
+
+
+def mesh_from_data(data: Any) -> Mesh | None:
+    """The mesh over the devices of the same numbers.
+
+    Raises:
+        ShardingError: this process has no such devices.
+    """
+    if data is None:
+        return None
+    ids, names, kinds = data
+    known = {device.id: device for device in jax.devices()}
+    if missing := sorted({int(i) for i in ids.ravel()} - known.keys()):
+        raise ShardingError(
+            f"a pickled mesh lies over devices {missing}, which are not here: jax.devices() has"
+            f" {sorted(known)}.  Make the environment with a mesh of this process."
+        )
+    devices = np.vectorize(known.__getitem__, otypes=[object])(ids)
+    return Mesh(devices, names, axis_types=tuple(AxisType[kind] for kind in kinds))

@@ -1,6 +1,7 @@
 """One environment out of many instances."""
 
 import dataclasses
+import operator
 from collections.abc import Callable, Sequence
 from functools import partial
 from typing import Any, Generic, Literal, TypeVar, get_args
@@ -11,25 +12,22 @@ import jax.numpy as jnp
 import numpy as np
 from jax import lax
 from jax.experimental.xla_metadata import set_xla_metadata
-from jax.sharding import Mesh
+from jax.sharding import AxisType, Mesh, NamedSharding, PartitionSpec
 
-from jaxenvs import prng, struct
+from jaxenvs import keys, prng, struct
 from jaxenvs.core import AutoresetMode, Environment, TimeStep, VectorEnv, Wrapper
 from jaxenvs.errors import RandomKeyError, VectorizeError, closest
 from jaxenvs.spaces import Space
 from jaxenvs.struct import select
-from jaxenvs.vector.actions import checked_action
+from jaxenvs.vector.actions import checked_action, checked_mask
 from jaxenvs.vector.autoreset import overwrite_where
-from jaxenvs.vector.sharding import check_mesh, over_mesh
+from jaxenvs.vector.sharding import check_mesh, mesh_as_data, mesh_from_data, over_mesh
 
 S = TypeVar("S")
 
-# Instance i steps with fold_in(key, i) and, if it finished, resets with fold_in(key, i + 2**31):
-# one hash an instance, no key is split, and neither depends on N.
-_RESET = np.uint32(1 << 31)
+_BATCHED = object()  # stands for the leaves of batched parameters
 # Up to here one kernel resets all instances at every step and selects: CartPole, two CPU cores.
 _FEW = 32
-_STAGGER = np.uint32((1 << 32) - 1)
 
 
 @chex.dataclass(frozen=True)
@@ -74,6 +72,17 @@ class VectorizedEnv(VectorEnv[Any], Generic[S]):
         ]
         return f"VectorizedEnv({', '.join([repr(self.env), str(self.num_envs), *changed])})"
 
+    # A mesh holds devices, which cannot be pickled: it is rebuilt from their numbers.
+    def __getstate__(self) -> dict[str, Any]:
+        return {**vars(self), "mesh": mesh_as_data(self.mesh)}
+
+    def __setstate__(self, state: dict[str, Any]) -> None:
+        vars(self).update({**state, "mesh": mesh_from_data(state["mesh"])})
+
+    @property
+    def is_staggered(self) -> bool:
+        return self.stagger is not None
+
     @property
     def single_observation_space(self) -> Space:
         return self._instance(0).observation_space
@@ -117,8 +126,8 @@ class VectorizedEnv(VectorEnv[Any], Generic[S]):
                 ones every step.
 
         Returns:
-            The state and the timestep. `final_observation` is what the step led to; `info`
-            belongs to it.
+            The state and the timestep. `final_observation` and `final_info` are what the step led
+            to, `observation` and `info` what to act on next.
 
         Raises:
             ActionError: the action has the wrong structure, shape or kind of dtype.
@@ -142,10 +151,16 @@ class VectorizedEnv(VectorEnv[Any], Generic[S]):
             key: as for `reset`, with which the new rows agree.
 
         Returns:
-            The state and the timestep, those rows begun anew, the others as given.
+            The state and the timestep, those rows of a new episode, the others as given.
+
+        Raises:
+            VectorizeError: the mask is not bool[N].
         """
-        fresh = self.reset(key)
-        return select(jnp.asarray(mask, bool), fresh, (state, timestep))
+        mask = checked_mask(mask, self.num_envs)
+        inner, fresh = self.reset(key)
+        if timestep.final_observation is None:  # a rollout drops them
+            fresh = fresh.replace(final_observation=None, final_info=None)
+        return select(mask, (inner, fresh), (state, timestep))
 
     def render(self, state: Any, index: int = 0) -> jax.Array:
         """Draws instance `index` as uint8[H, W, 3].
@@ -153,20 +168,29 @@ class VectorizedEnv(VectorEnv[Any], Generic[S]):
         Raises:
             VectorizeError: there is no such instance.
         """
-        if isinstance(index, int) and not 0 <= index < self.num_envs:
-            raise VectorizeError(
-                f"render got index={index}; instances are 0 to {self.num_envs - 1}."
-            )
+        if not isinstance(index, jax.core.Tracer):
+            index = operator.index(index)
+            if not 0 <= index < self.num_envs:
+                raise VectorizeError(
+                    f"render got index={index}; instances are 0 to {self.num_envs - 1}."
+                )
         inner = state.inner if self.autoreset != "same_step" else state
-        return self._instance(index).render(jax.tree.map(lambda leaf: leaf[index], inner))
+        here = None if self.mesh is None else NamedSharding(self.mesh, PartitionSpec())
+
+        def row(leaf: jax.Array) -> jax.Array:
+            if here is None or AxisType.Explicit not in self.mesh.axis_types:
+                return leaf[index]
+            return leaf.at[index].get(out_sharding=here)
+
+        return self._instance(index).render(jax.tree.map(row, inner))
 
     # What follows sees the N instances of one device: all of them, or one shard's.
 
     def _reset(self, key: chex.PRNGKey, first: jax.Array) -> tuple[Any, TimeStep]:
-        indices = jnp.arange(self.num_envs, dtype=jnp.int32)
-        inner, timestep = self._reset_at(0, (self.env, key, first), indices)
+        own_keys = self._keys(key, first)
+        inner, timestep = self._reset_each(self.env, own_keys)
         if self.stagger is not None:
-            inner, timestep = self._staggered(inner, timestep, key, first)
+            inner, timestep = self._staggered(inner, timestep, own_keys)
         return self._pack(inner, timestep), timestep
 
     def _step(
@@ -174,28 +198,25 @@ class VectorizedEnv(VectorEnv[Any], Generic[S]):
     ) -> tuple[Any, TimeStep]:
         before = state if self.autoreset == "same_step" else state.inner
         inner, timestep = self._step_each(before, action, key, first)
-        timestep = timestep.replace(final_observation=timestep.observation)
-        params = (self.env, key, first)
+        timestep = _with_final(timestep)
+        overwrite = partial(
+            overwrite_where,
+            chunk=self._chunk,
+            params=(self.env, key, first),
+            one_kernel=self.one_kernel,
+        )
         if self.autoreset == "same_step":
-            old = (inner, timestep.observation)
-            inner, observation = overwrite_where(
-                partial(self._fresh_observation, _RESET),
-                self._chunk,
-                timestep.done,
-                params,
-                old,
-                self.one_kernel,
+            inner, observation, info = overwrite(
+                self._fresh,
+                finished=timestep.done,
+                old=(inner, timestep.observation, timestep.info),
             )
-            timestep = timestep.replace(observation=observation)
+            timestep = timestep.replace(observation=observation, info=info)
         elif self.autoreset == "next_step":
-            reset_at = partial(self._reset_at, _RESET)
-            inner, timestep = overwrite_where(
-                reset_at,
-                self._chunk,
-                state.finished,
-                params,
-                (inner, timestep),
-                self.one_kernel,
+            inner, timestep = overwrite(
+                self._reset_again,
+                finished=state.finished,
+                old=(inner, timestep),
             )
         else:
             frozen = state.last.replace(reward=jnp.zeros_like(timestep.reward))
@@ -205,61 +226,58 @@ class VectorizedEnv(VectorEnv[Any], Generic[S]):
     def _step_each(
         self, inner: Any, action: Any, key: chex.PRNGKey, first: Any
     ) -> tuple[Any, TimeStep]:
-        keys = key if key.shape else _fold_in(key, self._indices(first))
+        own_keys = self._keys(key, first)
         step = jax.vmap(lambda env, *args: env.step(*args), in_axes=(self._axes, 0, 0, 0))
-        return prng.stock(step(self.env, inner, action, keys))  # a state may hold a key
+        return prng.stock(step(self.env, inner, action, own_keys))  # a state may hold a key
 
-    def _reset_at(
-        self, offset: np.uint32 | int, params: Any, indices: jax.Array
-    ) -> tuple[Any, TimeStep]:
+    def _reset_each(self, env: Any, own_keys: chex.PRNGKey) -> tuple[Any, TimeStep]:
+        reset = jax.vmap(lambda env, key: env.reset(key), in_axes=(self._axes, 0))
+        inner, timestep = prng.stock(reset(env, own_keys))
+        return inner, _with_final(timestep)
+
+    def _reset_again(self, params: Any, indices: jax.Array) -> tuple[Any, TimeStep]:
+        """Resets these instances in the call of a step."""
         env, key, first = params
         rows = jnp.minimum(indices, self.num_envs - 1)  # those past the end are dropped later
         if self.batched:
             env = _rows(env, self._axes, rows)
-        if not key.shape:
-            keys = _fold_in(key, (indices.astype(jnp.uint32) + first) | jnp.uint32(offset))
-        elif offset:
-            keys = jax.vmap(lambda key: jax.random.fold_in(key, jnp.uint32(offset)))(key[rows])
+        if key.shape:
+            own_keys = jax.vmap(keys.autoreset_key)(key[rows])
         else:
-            keys = key[rows]
-        reset = jax.vmap(lambda env, key: env.reset(key), in_axes=(self._axes, 0))
-        inner, timestep = prng.stock(reset(env, keys))
-        return inner, timestep.replace(final_observation=timestep.observation)
+            own_keys = jax.vmap(keys.autoreset_key, (None, 0))(key, rows.astype(jnp.uint32) + first)
+        return self._reset_each(env, own_keys)
 
-    def _fresh_observation(
-        self, offset: np.uint32 | int, params: Any, indices: jax.Array
-    ) -> tuple[Any, Any]:
-        inner, timestep = self._reset_at(offset, params, indices)
-        return inner, timestep.observation
+    def _fresh(self, params: Any, indices: jax.Array) -> tuple[Any, Any, Any]:
+        inner, timestep = self._reset_again(params, indices)
+        return inner, timestep.observation, timestep.info
 
     def _staggered(
-        self, inner: Any, timestep: TimeStep, key: chex.PRNGKey, first: jax.Array
+        self, inner: Any, timestep: TimeStep, own_keys: chex.PRNGKey
     ) -> tuple[Any, TimeStep]:
-        """Plays each instance on at random, for its own number of steps below the limit."""
+        """Plays each on at random, for its own number of steps below the limit."""
         # Nothing that is played is differentiated: a loop of unknown length has no reverse mode.
         env, inner, timestep = lax.stop_gradient((self.env, inner, timestep))
         stepper = dataclasses.replace(self, env=env, autoreset="same_step")
         limit = jnp.broadcast_to(jnp.int32(self._stagger_steps), (self.num_envs,))
-        phase_key, loop_key = jax.random.split(jax.random.fold_in(key, _STAGGER))
-        indices = self._indices(first)
+        base, child = jax.vmap(keys.stagger_key)(own_keys), jax.vmap(jax.random.fold_in, (0, None))
         # Below its own limit: the longest of all would depend on who shares the device.
         phase = jax.vmap(lambda key, limit: jax.random.randint(key, (), 0, limit))(
-            _fold_in(phase_key, indices), limit
+            child(base, jnp.uint32(0)), limit
         )
 
         sample = jax.vmap(lambda env, key: env.action_space.sample(key), in_axes=(self._axes, 0))
 
         def play(t: jax.Array, carry: tuple[Any, TimeStep]) -> tuple[Any, TimeStep]:
-            action_key, step_key = jax.random.split(jax.random.fold_in(loop_key, t))
-            action = sample(env, _fold_in(action_key, indices))
-            return select(t < phase, stepper._step(step_key, first, carry[0], action), carry)
+            number = 2 * t.astype(jnp.uint32)
+            action = sample(env, child(base, number + np.uint32(1)))
+            step_keys = child(base, number + np.uint32(2))
+            played = stepper._step(step_keys, jnp.uint32(0), carry[0], action)
+            return select(t < phase, played, carry)
 
         inner, played = lax.fori_loop(0, jnp.max(phase), play, (inner, timestep))
         # What is returned starts the agent's experience, though not the episode.
-        return inner, timestep.replace(
-            observation=played.observation,
-            final_observation=played.observation,
-            info=played.info,
+        return inner, _with_final(
+            timestep.replace(observation=played.observation, info=played.info)
         )
 
     def _pack(self, inner: Any, timestep: TimeStep) -> Any:
@@ -269,14 +287,20 @@ class VectorizedEnv(VectorEnv[Any], Generic[S]):
             return DisabledState(inner=inner, last=timestep)
         return inner
 
-    def _indices(self, first: jax.Array) -> jax.Array:
-        return jnp.arange(self.num_envs, dtype=jnp.uint32) + first
+    def _keys(self, key: chex.PRNGKey, first: jax.Array) -> chex.PRNGKey:
+        """What the instances are given of the key, or of the keys, of a call."""
+        if key.shape:
+            return key
+        return keys.instance_keys(key, jnp.arange(self.num_envs, dtype=jnp.uint32) + first)
 
     @property
     def _axes(self) -> Any:
         """A tree like `env`: 0 where a parameter is batched, else None."""
-        axes = jax.tree.map(lambda _: None, self.env)
-        return axes.replace(**dict.fromkeys(self.batched, 0)) if self.batched else axes
+        values = self.env.parameters
+        marked = self.env.replace(
+            **{name: jax.tree.map(lambda _: _BATCHED, values[name]) for name in self.batched}
+        )
+        return jax.tree.map(lambda leaf: 0 if leaf is _BATCHED else None, marked)
 
     @property
     def _chunk(self) -> int | None:
@@ -305,11 +329,6 @@ class VectorizedEnv(VectorEnv[Any], Generic[S]):
             raise RandomKeyError(
                 f"expected one key for all instances or {self.num_envs}, one for each; got keys of"
                 f" shape {list(key.shape)}.  jax.random.split(key, {self.num_envs}) makes them."
-            )
-        if key.shape and self.stagger is not None:
-            raise RandomKeyError(
-                "a staggered start takes one key for all instances, got one for each."
-                "  Pass one key, or vectorize without stagger."
             )
         if self.one_kernel and self.num_envs == 1:
             # XLA runs a program of under 1,000 operations in the calling thread and hands others
@@ -352,8 +371,9 @@ def vectorize(
     devices, sharding or `reset_chunk`.
 
     What follows a finished episode is the autoreset mode, as in Gymnasium:
-        "same_step": the instance starts anew in the step that ended it. `observation` is the
-            first of the new episode, `final_observation` the last of the old one.
+        "same_step": the instance begins its next episode in the step that ended one. `observation`
+            and `info` are the first of the new episode, `final_observation` and `final_info` the
+            last of the old one.
         "next_step": the next step ignores the action, starts anew, and returns reward 0.
         "disabled": it stays finished: flags as they are, reward 0, the observation frozen.
 
@@ -476,8 +496,8 @@ def choose_chunk(num_envs: int) -> int | None:
     return min(num_envs, max(4, num_envs // 16))
 
 
-def _fold_in(key: chex.PRNGKey, indices: jax.Array) -> chex.PRNGKey:
-    return jax.vmap(jax.random.fold_in, in_axes=(None, 0))(key, indices)
+def _with_final(timestep: TimeStep) -> TimeStep:
+    return timestep.replace(final_observation=timestep.observation, final_info=timestep.info)
 
 
 def _rows(env: Any, axes: Any, index: Any) -> Any:

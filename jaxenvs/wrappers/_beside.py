@@ -6,6 +6,7 @@ from typing import Any, Self
 import chex
 import jax
 import jax.numpy as jnp
+from jax.sharding import AxisType, NamedSharding, PartitionSpec, reshard
 
 from jaxenvs import struct
 from jaxenvs.core import AutoresetMode, Environment, TimeStep, VectorEnv, Wrapper
@@ -67,6 +68,10 @@ class WrappedVectorEnv(VectorEnv[Any]):
         return self.env.autoreset
 
     @property
+    def is_staggered(self) -> bool:
+        return self.env.is_staggered
+
+    @property
     def single_observation_space(self) -> Space:
         return self.wrapper.observation_space
 
@@ -100,3 +105,17 @@ class WrappedVectorEnv(VectorEnv[Any]):
         A TimeStep [N, ...] under "disabled", bool[N] finished under "next_step", else None.
         """
         return {"same_step": None, "next_step": timestep.done, "disabled": timestep}[self.autoreset]
+
+
+def laid_like(reference: chex.ArrayTree, tree: chex.ArrayTree) -> Any:
+    """Returns `tree`, [N, ...], laid over an explicit mesh where `reference` is.
+
+    There shapes carry their sharding, and `vmap` takes no two of different ones.
+    """
+    leaf = next((leaf for leaf in jax.tree.leaves(reference) if leaf.ndim), None)
+    if leaf is None or AxisType.Explicit not in jax.typeof(leaf).sharding.mesh.axis_types:
+        return tree
+    sharding = jax.typeof(leaf).sharding
+    mesh = getattr(getattr(leaf, "sharding", None), "mesh", sharding.mesh)
+    rows = NamedSharding(mesh, PartitionSpec(sharding.spec[0]))
+    return jax.tree.map(lambda x: reshard(x, rows), tree)

@@ -28,6 +28,9 @@ class RecordEpisodeStatistics(Transform):
         episode_finished  bool[], true on the step that ends the episode and on no other: there
                           the first two are those of a whole episode
 
+    In a batch that resets in the same step, `timestep.final_info` has them; `timestep.info` is of
+    the episode that begins there.
+
     It counts the rewards that it is given: inside of a wrapper that changes rewards the true
     ones, outside of it the changed ones. With another `stats_key` the two go together.
 
@@ -87,5 +90,5 @@ class _RecordedOnce(TransformedVectorEnv):
         wrapper = self.wrapper
         assert isinstance(wrapper, RecordEpisodeStatistics)
         name = f"{wrapper.stats_key}_finished"
-        finished = timestep.info[name] & ~was_finished
-        return state, timestep.replace(info={**timestep.info, name: finished})
+        info = {**timestep.info, name: timestep.info[name] & ~was_finished}
+        return state, timestep.replace(info=info, final_info=info)

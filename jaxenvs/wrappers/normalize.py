@@ -12,7 +12,7 @@ from jaxenvs.core import TimeStep, VectorEnv, Wrapper
 from jaxenvs.errors import WrapperError
 from jaxenvs.spaces import Box
 from jaxenvs.struct import select
-from jaxenvs.wrappers._beside import InstanceOf, WrappedVectorEnv
+from jaxenvs.wrappers._beside import InstanceOf, WrappedVectorEnv, laid_like
 from jaxenvs.wrappers._checks import check_space, checked_box
 from jaxenvs.wrappers.statistics import RunningStatistics
 
@@ -220,8 +220,8 @@ class NormalizedVectorEnv(WrappedVectorEnv):
     def reset_where(
         self, mask: jax.Array, state: NormalizeState, timestep: TimeStep, key: chex.PRNGKey
     ) -> tuple[NormalizeState, TimeStep]:
-        mask = jnp.asarray(mask, bool)
         inner, fresh = self._reset_inside(mask, state.inner, key)
+        mask = laid_like(state.inner, jnp.asarray(mask))
         statistics, memory, fresh = self.wrapper._first(state.statistics, fresh, mask)
         memory, timestep = select(mask, (memory, fresh), (state.memory, timestep))
         return self._pack(inner, statistics, memory, timestep)

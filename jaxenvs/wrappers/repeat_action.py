@@ -11,10 +11,6 @@ from jaxenvs import struct
 from jaxenvs.core import TimeStep, Wrapper
 from jaxenvs.wrappers._checks import check_count
 
-# Step i of a decision draws from the decision's key folded with this number plus i: an
-# environment that splits its key must not meet the keys of other steps among the parts.
-_STREAM = np.uint32(0x52455045)
-
 
 class RepeatAction(Wrapper[Any]):
     """Takes every action `num_repeats` times and sums the rewards.
@@ -42,7 +38,7 @@ class RepeatAction(Wrapper[Any]):
 
     def step(self, state: Any, action: Any, key: chex.PRNGKey) -> tuple[Any, TimeStep]:
         def take(state: Any, i: Any) -> tuple[Any, TimeStep]:
-            return self.env.step(state, action, jax.random.fold_in(key, _STREAM + i))
+            return self.env.step(state, action, jax.random.fold_in(key, i))
 
         def take_on(carry: tuple[Any, TimeStep], i: Any) -> tuple[Any, None]:
             state, timestep = carry

@@ -6,16 +6,11 @@ from typing import Any
 import chex
 import jax
 import jax.numpy as jnp
-import numpy as np
 
-from jaxenvs import prng, struct
+from jaxenvs import keys, prng, struct
 from jaxenvs.core import TimeStep, VectorEnv, Wrapper
 from jaxenvs.struct import select
-from jaxenvs.wrappers._beside import InstanceOf, WrappedVectorEnv
-
-# A transform draws from the instance's key folded with this number plus how many transforms it
-# is around, so that it neither disturbs what it wraps nor repeats another one's draws.
-_STREAM = np.uint32(0x57524150)
+from jaxenvs.wrappers._beside import InstanceOf, WrappedVectorEnv, laid_like
 
 
 @chex.dataclass(frozen=True)
@@ -70,15 +65,15 @@ class Transform(Wrapper[TransformState]):
     def step(
         self, state: TransformState, action: Any, key: chex.PRNGKey
     ) -> tuple[TransformState, TimeStep]:
-        memory, action = self.on_action(state.memory, action, wrapper_key(self, key))
+        memory, action = self.on_action(state.memory, action, _own_key(self, key))
         inner, timestep = self.env.step(state.inner, action, key)
         memory, timestep = self.on_step(memory, timestep)
         return TransformState(inner=inner, memory=memory), timestep
 
 
-def wrapper_key(transform: Transform, key: chex.PRNGKey) -> chex.PRNGKey:
+def _own_key(transform: Transform, key: chex.PRNGKey) -> chex.PRNGKey:
     """The key that `transform` draws from in a step whose key is `key`."""
-    return jax.random.fold_in(key, _STREAM + np.uint32(_transforms_within(transform.env)))
+    return keys.wrapper_key(key, _transforms_within(transform.env))
 
 
 def _transforms_within(env: Any) -> int:
@@ -113,31 +108,36 @@ class TransformedVectorEnv(WrappedVectorEnv):
         self, mask: jax.Array, state: TransformedState, timestep: TimeStep, key: chex.PRNGKey
     ) -> tuple[TransformedState, TimeStep]:
         inner, fresh = self._reset_inside(mask, state.inner, key)
+        mask = laid_like(state.inner, jnp.asarray(mask))
         memory, timestep = select(mask, self._first(fresh), (state.memory, timestep))
         return self._pack(inner, memory, timestep), timestep
 
     def step(
         self, state: TransformedState, action: Any, key: chex.PRNGKey
     ) -> tuple[TransformedState, TimeStep]:
-        keys = _instance_keys(key, self.num_envs)
+        own_keys, action = laid_like(
+            state.inner, (_instance_keys(key, self.num_envs), jax.tree.map(jnp.asarray, action))
+        )
         memory, action = jax.vmap(
             lambda memory, action, key: self.wrapper.on_action(
-                memory, action, wrapper_key(self.wrapper, key)
+                memory, action, _own_key(self.wrapper, key)
             )
-        )(state.memory, action, keys)
+        )(state.memory, action, own_keys)
         inner, timestep = self.env.step(state.inner, action, key)
-        raw = timestep  # its observation is of a new episode already, where one ended
+        raw = timestep  # its observation and info are of a new episode already, where one ended
         memory, timestep = self._each(
             lambda memory, timestep: self.wrapper.on_step(memory, timestep),
-            timestep.replace(observation=timestep.final_observation),
+            timestep.replace(observation=timestep.final_observation, info=timestep.final_info),
             memory,
         )
         if self.autoreset == "same_step":
             begun, first = self._first(_as_first(raw))
-            memory, observation = select(
-                timestep.done, (begun, first.observation), (memory, timestep.observation)
+            memory, observation, info = select(
+                timestep.done,
+                (begun, first.observation, first.info),
+                (memory, timestep.observation, timestep.info),
             )
-            timestep = timestep.replace(observation=observation)
+            timestep = timestep.replace(observation=observation, info=info)
         elif self.autoreset == "next_step":
             begun = self._first(_as_first(raw))
             memory, timestep = select(state.last, begun, (memory, timestep))
@@ -151,8 +151,11 @@ class TransformedVectorEnv(WrappedVectorEnv):
 
     def _each(self, hook: Callable[..., Any], timestep: TimeStep, *memory: Any) -> Any:
         """Maps one instance's hook over all; the observation given is the one that counts."""
-        memory, timestep = jax.vmap(hook)(*memory, timestep.replace(final_observation=None))
-        return memory, timestep.replace(final_observation=timestep.observation)
+        given = timestep.replace(final_observation=None, final_info=None)
+        memory, timestep = laid_like(given.reward, jax.vmap(hook)(*memory, given))
+        return memory, timestep.replace(
+            final_observation=timestep.observation, final_info=timestep.info
+        )
 
     def _pack(self, inner: Any, memory: Any, timestep: TimeStep) -> TransformedState:
         return TransformedState(inner=inner, memory=memory, last=self._last(timestep))
@@ -171,5 +174,4 @@ def _instance_keys(key: chex.PRNGKey, num_envs: int) -> chex.PRNGKey:
     key = prng.as_typed_key(key)
     if key.shape:
         return key
-    indices = jnp.arange(num_envs, dtype=jnp.uint32)
-    return jax.vmap(jax.random.fold_in, in_axes=(None, 0))(key, indices)
+    return keys.instance_keys(key, jnp.arange(num_envs, dtype=jnp.uint32))
