@@ -2,7 +2,7 @@
 
 import dataclasses
 from collections.abc import Mapping
-from typing import Any, Literal
+from typing import Any, Literal, get_args
 
 import gymnasium
 import numpy as np
@@ -10,6 +10,7 @@ import numpy as np
 from jaxenvs.bridge._layout import BUFFERS, Field, Fields, Leaf, leaves_of
 
 AutoresetMode = Literal["same_step", "next_step", "disabled"]
+MODES: tuple[AutoresetMode, ...] = get_args(AutoresetMode)
 INFO_ROOM = 1024  # bytes for the info of an instance; what is longer stays with its worker
 
 
@@ -18,11 +19,12 @@ class Answer:
     """One of the two sets of arrays that steps are answered in, each with a leading [N]."""
 
     observation: Any  # a list of leaves
-    final_observation: Any  # likewise under same-step autoreset; else empty
+    final_observation: Any  # likewise where autoreset is or may become same-step; else empty
     reward: Any  # float64
     terminated: Any  # bool
     truncated: Any  # bool
     fields: Any  # entries of info that are arrays of a shape known beforehand
+    final_fields: Any  # likewise, of the step that ended an episode; as final_observation
     info_size: Any  # int32, bytes; 0 for an empty info, -1 for one that stayed with its worker
     info: Any  # uint8[N, INFO_ROOM], pickled
 
@@ -35,12 +37,12 @@ class Plan:
     observation_space: gymnasium.Space
     action_space: gymnasium.Space
     info_fields: Mapping[str, gymnasium.Space]
-    autoreset_mode: AutoresetMode
     answers: tuple[Answer, ...]  # of Fields
     actions: list[Field]
     elapsed: Field  # int32[N], steps of the episode
     restarted: Field  # bool[N], the environment had to be made anew
     seeds: Field  # int64[N], -1 for none
+    mode: Field  # uint8[1], the place in MODES
     size: int
 
     @property
@@ -57,7 +59,7 @@ def plan(
     observation_space: gymnasium.Space,
     action_space: gymnasium.Space,
     info_fields: Mapping[str, gymnasium.Space],
-    autoreset_mode: AutoresetMode,
+    has_finals: bool,
     start: int = 0,
 ) -> Plan:
     """Lays out the arrays of `num_envs` instances, from byte `start` on."""
@@ -67,18 +69,16 @@ def plan(
         return [fields.add((num_envs, *leaf.shape), leaf.dtype) for leaf in leaves]
 
     observation = leaves_of(observation_space)
+    infos = [leaf for space in info_fields.values() for leaf in leaves_of(space)]
     answers = tuple(
         Answer(
             observation=batch(observation),
-            final_observation=batch(observation if autoreset_mode == "same_step" else []),
+            final_observation=batch(observation if has_finals else []),
             reward=fields.add((num_envs,), np.float64),
             terminated=fields.add((num_envs,), np.bool_),
             truncated=fields.add((num_envs,), np.bool_),
-            fields=[
-                fields.add((num_envs, *leaf.shape), leaf.dtype)
-                for space in info_fields.values()
-                for leaf in leaves_of(space)
-            ],
+            fields=batch(infos),
+            final_fields=batch(infos if has_finals else []),
             info_size=fields.add((num_envs,), np.int32),
             info=fields.add((num_envs, INFO_ROOM), np.uint8),
         )
@@ -89,12 +89,12 @@ def plan(
         observation_space=observation_space,
         action_space=action_space,
         info_fields=dict(info_fields),
-        autoreset_mode=autoreset_mode,
         answers=answers,
         actions=batch(leaves_of(action_space)),
         elapsed=fields.add((num_envs,), np.int32),
         restarted=fields.add((num_envs,), np.bool_),
         seeds=fields.add((num_envs,), np.int64),
+        mode=fields.add((1,), np.uint8),
         size=fields.size,
     )
 
@@ -108,6 +108,12 @@ class Arrays:
     elapsed: np.ndarray
     restarted: np.ndarray
     seeds: np.ndarray
+    mode: np.ndarray
+
+    @property
+    def autoreset_mode(self) -> AutoresetMode:
+        """What follows a finished episode."""
+        return MODES[self.mode[0]]
 
     @classmethod
     def over(cls, plan: Plan, memory: Any) -> "Arrays":
@@ -117,7 +123,7 @@ class Arrays:
             Answer(**{name: _view(getattr(answer, name), memory) for name in names})
             for answer in plan.answers
         )
-        names = "actions", "elapsed", "restarted", "seeds"
+        names = "actions", "elapsed", "restarted", "seeds", "mode"
         return cls(answers, *(_view(getattr(plan, name), memory) for name in names))
 
 

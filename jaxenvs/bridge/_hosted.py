@@ -18,6 +18,7 @@ from jaxenvs.bridge import _interrupts, _lines
 from jaxenvs.bridge._actions import discrete_bounds
 from jaxenvs.bridge._layout import Leaf, getter, leaves_of, tree_of
 from jaxenvs.bridge._native import XLA, is_there, reason_missing, xla_library
+from jaxenvs.bridge.backends._batches import final_fields_of
 from jaxenvs.bridge.backends.base import RESET, RESET_ALL, STEP, STEP_ALL
 from jaxenvs.bridge.backends.process import ProcessBackend
 from jaxenvs.bridge.pool import Pool
@@ -70,6 +71,7 @@ class _Struct(ctypes.Structure):  # jx_hosted
         ("observations", ctypes.POINTER(_Column)),
         ("finals", ctypes.POINTER(_Column)),
         ("fields", ctypes.POINTER(_Column)),
+        ("final_fields", ctypes.POINTER(_Column)),
         *((name, _Column) for name in ("reward", "terminated", "truncated", "elapsed")),
         *((name, _Column) for name in ("restarted", "seeds")),
         ("counter", ctypes.c_int32),
@@ -226,11 +228,12 @@ class Hosted:
             num_actions=len(arrays.actions),
             num_observations=len(first.observation),
             num_fields=len(first.fields),
-            has_final=bool(first.final_observation),
+            has_final=pool.autoreset_mode == "same_step",
             actions=(_Column * len(actions))(*actions),
             observations=columns(first.observation, second.observation),
             finals=columns(first.final_observation, second.final_observation),
             fields=columns(first.fields, second.fields),
+            final_fields=columns(first.final_fields, second.final_fields),
             reward=column(first.reward, second.reward),
             terminated=column(first.terminated, second.terminated),
             truncated=column(first.truncated, second.truncated),
@@ -404,10 +407,12 @@ class Hosted:
         found = [part.copy() if isinstance(rows, slice) else part for part in found]
         arrays.restarted[rows] = False
         found += [ids, *(np.array(part[rows]) for part in answer.fields)]
-        if wants_final:
+        if pool.autoreset_mode == "same_step":
+            pairs = [*zip(answer.fields, answer.final_fields, strict=True)]
+            if wants_final:
+                pairs = [*zip(answer.observation, answer.final_observation, strict=True), *pairs]
             over = answer.terminated[rows] | answer.truncated[rows]
-            finals = answer.final_observation or answer.observation
-            for last, final in zip(answer.observation, finals, strict=True):
+            for last, final in pairs:
                 mask = over.reshape(over.shape + (1,) * (last.ndim - 1))
                 found.append(np.where(mask, final[rows], last[rows]))
         return found
@@ -429,6 +434,8 @@ class Hosted:
                 for get, final in zip(gets, finals, strict=True):
                     final[row] = get(infos["final_obs"][row])
             found += finals
+        if pool.autoreset_mode == "same_step":
+            found += final_fields_of(infos, pool.info_fields)
         return found
 
 

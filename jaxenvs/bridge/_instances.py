@@ -11,7 +11,7 @@ from typing import Any, Literal
 import numpy as np
 
 from jaxenvs.bridge._adapters import adapted
-from jaxenvs.bridge._arrays import INFO_ROOM, Arrays, Plan
+from jaxenvs.bridge._arrays import INFO_ROOM, MODES, Arrays, Plan
 from jaxenvs.bridge._lines import DONE, INFO
 from jaxenvs.bridge._views import View, action_reader, contains, fits, has_nan, put_fields
 
@@ -21,6 +21,7 @@ Report = Callable[[int, str, str], None]  # (instance, what it did, the tracebac
 REMAKING = "making it anew"  # what failed, where an environment could not be replaced
 _NAN = "is not a number (NaN).  Pass validate=False to let it pass."
 _CHECKED_STEPS = 3  # of each instance, under validate="first"
+_SAME_STEP, _NEXT_STEP, _DISABLED = map(MODES.index, ("same_step", "next_step", "disabled"))
 _HERE = os.path.dirname(__file__) + os.sep
 
 
@@ -91,6 +92,7 @@ class Instances:
         self._elapsed = arrays.elapsed[rows]
         self._restarted = arrays.restarted[rows]
         self._seeds = arrays.seeds[rows]
+        self._mode: Any = arrays.mode.data
         self._actions = action_reader(plan, [array[rows] for array in arrays.actions])
         self._rows = range(len(self))
         self._steps = [self._step_of(row) for row in self._rows]
@@ -264,20 +266,23 @@ class Instances:
         truncated: Any,
     ) -> int:
         view.terminated[row], view.truncated[row] = bool(terminated), bool(truncated)
-        if view.final_puts is None:
+        mode = self._mode[0]
+        if view.final_puts is None or mode != _SAME_STEP:
             self._over.add(row)
             view.puts[row](observation)
-            if self._plan.autoreset_mode == "disabled":
+            if mode == _DISABLED:
                 flags = view.terminated[row], view.truncated[row]
                 self._last[row] = (copy.deepcopy(observation), *flags, info)
             return DONE | self._put_info(row, view, info, None)
         view.final_puts[row](observation)
         if self._validate and has_nan(observation):
             raise ValueError(f"a final observation {_NAN}")
+        put_fields(view.final_fields, row, info)
         self._fresh.add(row)
         try:
             observation, first_info = self._reset(row, None, None)
             view.puts[row](observation)
+            put_fields(view.fields, row, first_info)
         except self._passing:
             raise
         except BaseException as error:
@@ -291,7 +296,7 @@ class Instances:
             noted = self._begin(row, view, None, None)
             view.truncated[row] = True
             return noted | DONE
-        if self._plan.autoreset_mode == "next_step":
+        if self._mode[0] == _NEXT_STEP:
             return self._begin(row, view, None, None)
         observation, terminated, truncated, info = self._last[row]
         view.puts[row](observation)

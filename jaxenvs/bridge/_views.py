@@ -35,10 +35,12 @@ class View:
         self.info_size: Any = answer.info_size[rows].data
         self.info = answer.info[rows]
         self.with_info: set[int] = set()
-        self.fields = [
-            (name, _writer_for(space, arrays))
-            for name, space, arrays in _by_field(plan, [array[rows] for array in answer.fields])
-        ]
+        self._fields = [array[rows] for array in answer.fields]
+        self._final_fields = [array[rows] for array in answer.final_fields]
+        self.fields, self.final_fields = (
+            [(name, _writer_for(space, each)) for name, space, each in _by_field(plan, arrays)]
+            for arrays in (self._fields, self._final_fields)
+        )
         floats = [array for array in self._observation if array.dtype.kind in "fc"]
         self._floats = [*floats, answer.reward[rows]]
         self._flat = [array.reshape(-1) for array in self._floats]
@@ -58,7 +60,8 @@ class View:
 
     def keep_final(self, row: int, previous: "View") -> None:
         """What was last seen of an episode that was cut is the last of it."""
-        for final, last in zip(self._final, previous._observation, strict=False):
+        finals = [*self._final, *self._final_fields]
+        for final, last in zip(finals, [*previous._observation, *previous._fields], strict=False):
             final[row] = last[row]
 
 
@@ -195,7 +198,7 @@ def contains(space: gymnasium.Space, observation: Any) -> bool:
 
 def _by_field(plan: Plan, arrays: list[np.ndarray]) -> Iterable[tuple[str, Any, list[np.ndarray]]]:
     found = iter(arrays)
-    for name, space in plan.info_fields.items():
+    for name, space in plan.info_fields.items() if arrays else ():
         yield name, space, [next(found) for _ in leaves_of(space)]
 
 

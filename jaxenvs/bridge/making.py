@@ -73,7 +73,8 @@ def make_pool(
             what `jaxenvs tune` has found is taken as it is.
         seed: of the first reset: environment i is seeded with `seed + i`; or one for each.
         autoreset_mode: what follows a finished episode: "next_step", "same_step", "disabled", or
-            Gymnasium's `AutoresetMode`. None is "next_step", or what a vectorised environment has.
+            Gymnasium's `AutoresetMode`. None is what a vectorized environment has; else
+            "next_step", unless a `HostEnv` has the pool before it is reset and chooses.
         timeout: seconds that one step or reset may take; None for any time. Whoever is to be
             watched is stepped by a worker, never by the caller. Noticed within half of it more.
         on_failure: of an environment that raises or does not answer in time. "raise": the call
@@ -109,6 +110,11 @@ def make_pool(
         >>> observation.shape
         (3, 4)
     """
+    if "autoreset" in kwargs:
+        raise PoolError(
+            f"make_pool got autoreset={kwargs['autoreset']!r}; a pool calls it autoreset_mode."
+            f"  Pass autoreset_mode={kwargs['autoreset']!r}."
+        )
     num_envs = whole_or_none("num_envs", num_envs)
     envs_per_worker = whole_or_none("envs_per_worker", envs_per_worker)
     max_episode_steps = whole_or_none("max_episode_steps", max_episode_steps)
@@ -171,6 +177,7 @@ def make_pool(
                 action_space=found["action_space"],
                 info_fields=_fields(info_fields, samples),
                 autoreset_mode=made.autoreset_mode or mode or "next_step",
+                mode_is_open=made.autoreset_mode is None and mode is None,
                 max_episode_steps=max_episode_steps,
                 validate=validate,
                 watched=timeout is not None,

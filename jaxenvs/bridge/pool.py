@@ -16,7 +16,7 @@ from gymnasium.vector.utils import batch_space
 from jaxenvs.bridge import _lines
 from jaxenvs.bridge._actions import action_taker
 from jaxenvs.bridge._arguments import checked_ids, seeds_of, short, without_mask
-from jaxenvs.bridge._arrays import AutoresetMode
+from jaxenvs.bridge._arrays import MODES, AutoresetMode
 from jaxenvs.bridge._infos import merged, unpickled
 from jaxenvs.bridge._instances import REMAKING
 from jaxenvs.bridge._layout import leaves_in, tree_of
@@ -89,8 +89,7 @@ class Pool(gymnasium.vector.VectorEnv):
         self.num_envs = backend.plan.num_envs
         self.batch_size = batch_size
         self.name = name
-        self.autoreset_mode: AutoresetMode = settings.autoreset_mode
-        self._settings = settings
+        self._settings, self._mode_is_open = settings, settings.mode_is_open
         self._seed = seed
         # How long to wait before looking whether somebody hangs.
         self._patience = None if timeout is None else timeout / 2
@@ -98,7 +97,8 @@ class Pool(gymnasium.vector.VectorEnv):
         facts = backend.facts[0]
         self.spec = facts["spec"]
         self.render_mode = facts["render_mode"]
-        self.metadata = {**facts["metadata"], "autoreset_mode": GYM_MODES[self.autoreset_mode]}
+        self.metadata = dict(facts["metadata"])
+        self._take_mode(settings.autoreset_mode)
         self.info_fields = settings.info_fields
         self.single_observation_space = settings.observation_space
         self.single_action_space = settings.action_space
@@ -130,9 +130,6 @@ class Pool(gymnasium.vector.VectorEnv):
         for constant in (self._every_id, self._every_true, self._every_false):
             constant.flags.writeable = False
         self._reserved = frozenset((*_OWN_INFOS, *settings.info_fields))
-        # What infos are made for: the end of an episode tells something under same-step only.
-        ends = _lines.DONE if self.autoreset_mode == "same_step" else 0
-        self._telling = _lines.INFO | ends
         self._some_masks = self._masks(batch_size)
         self._received: np.ndarray | None = None  # the numbers that the latest `recv` returned
         self._lock_step = backend.lock_step(self._patience)
@@ -192,6 +189,36 @@ class Pool(gymnasium.vector.VectorEnv):
             self._refuse_pending("reset")
             self._all_ready = False
             self._ready[:] = self._seeded[:] = False
+
+    def settle_autoreset(self, mode: AutoresetMode | None = None) -> None:
+        """Takes the mode of whoever hosts the pool, unless it was made with one.
+
+        Args:
+            mode: what is to follow a finished episode; None for the pool's own where it was made
+                with one, or has begun episodes, and else for "same_step".
+
+        Raises:
+            PoolError: it was made with another mode, or has begun episodes in another one.
+        """
+        with self._lock:
+            is_open = self._mode_is_open and not self._seeded.any()
+            if mode is not None and mode != self.autoreset_mode and not is_open:
+                why = "was made with" if not self._mode_is_open else "has begun episodes with"
+                raise PoolError(
+                    f'autoreset="{mode}" was asked for of {self!r}, which {why}'
+                    f' autoreset_mode="{self.autoreset_mode}".  Make the pool with'
+                    f' autoreset_mode="{mode}".'
+                )
+            if is_open:
+                self._take_mode(mode or "same_step")
+            self._mode_is_open = False
+
+    def _take_mode(self, mode: AutoresetMode) -> None:
+        self.autoreset_mode: AutoresetMode = mode
+        self.metadata["autoreset_mode"] = GYM_MODES[mode]
+        self._backend.arrays.mode[0] = MODES.index(mode)
+        # What infos are made for: the end of an episode tells something under same-step only.
+        self._telling = _lines.INFO | (_lines.DONE if mode == "same_step" else 0)
 
     # --- reset ---
 
@@ -569,7 +596,7 @@ class Pool(gymnasium.vector.VectorEnv):
             **(self._some_masks if count == self.batch_size else self._masks(count)),
         }
         done = None
-        if answer.final_observation:
+        if self.autoreset_mode == "same_step":
             done = terminated | truncated
         if answer.info_size[ids].any() or (done is not None and done.any()):
             self._add_infos(infos, buffer, ids, terminated | truncated)
@@ -633,7 +660,7 @@ class Pool(gymnasium.vector.VectorEnv):
             own.append((row, info))
         count = len(ids)
         merged(infos, own, count)
-        if answer.final_observation and done.any():
+        if self.autoreset_mode == "same_step" and done.any():
             observations = np.full(count, None, object)
             for row in np.flatnonzero(done).tolist():
                 leaves = (array[ids[row]].copy() for array in answer.final_observation)

@@ -22,8 +22,9 @@ from jax import lax
 from jax.core import Tracer
 from jax.sharding import AxisType, NamedSharding, PartitionSpec, reshard
 
-from jaxenvs import prng
+from jaxenvs import keys, prng
 from jaxenvs.bridge import _hosted
+from jaxenvs.bridge._arrays import MODES
 from jaxenvs.bridge._hosted import Hosted
 from jaxenvs.bridge._layout import getter, leaves_of, tree_of
 from jaxenvs.bridge._native import xla_library
@@ -57,7 +58,9 @@ class HostEnv(VectorEnv[HostState]):
     last one returned. Keys are used by `reset` alone, to seed the environments: what they do
     afterwards is decided by their own generators.
 
-    `info` has `env_id`, `elapsed_step`, `restarted` (see `Pool`) and the pool's `info_fields`.
+    `info` has `env_id`, `elapsed_step`, `restarted` (see `Pool`) and the pool's `info_fields`; so
+    has `final_info`. Where an episode ended and the next one began in the same step, `info` is of
+    that one's reset and `final_info` of the step.
     Gradients stop here: they do not pass through the environments. `vmap` is refused, since the
     environments are as many as they are; make a larger pool, or several.
 
@@ -67,6 +70,8 @@ class HostEnv(VectorEnv[HostState]):
         mesh: with a pool for each device of the mesh's first axis in place of one pool: every
             device drives its own slice of the N environments.
         mesh_axis: another axis of the mesh.
+        autoreset: what follows a finished episode; None for what the pool was made with, and for
+            "same_step" where it was made without a mode and not yet reset.
         path: "ffi" or "callback" insist on one of the two ways; "auto" takes the fast one where
             it works.
         final_observation: False leaves `timestep.final_observation` None, which spares a copy of
@@ -92,11 +97,12 @@ class HostEnv(VectorEnv[HostState]):
         *,
         mesh: jax.sharding.Mesh | None = None,
         mesh_axis: str | None = None,
+        autoreset: AutoresetMode | None = None,
         path: Path = "auto",
         final_observation: bool = True,
     ) -> None:
         pools = [pool] if isinstance(pool, Pool) else list(pool)
-        _check_pools(pools)
+        _check_pools(pools, autoreset)
         self.pools = tuple(pools)
         first = self.pools[0]
         self._per_pool = first.num_envs
@@ -242,8 +248,9 @@ class HostEnv(VectorEnv[HostState]):
         results = [jax.ShapeDtypeStruct((1, 2), jnp.int32)]
         if operation == _hosted.SEND:
             return results
-        observation, others = self._columns
-        wanted = [*observation, *others, *(observation if self._wants_final else ())]
+        observation, others, fields = self._columns
+        wanted = [*observation, *others, *fields, *(observation if self._wants_final else ())]
+        wanted += fields if self.autoreset == "same_step" else ()
         return results + [jax.ShapeDtypeStruct((count, *s.shape), s.dtype) for s in wanted]
 
     def _answer(self, outputs: Sequence[Any]) -> tuple[HostState, TimeStep]:
@@ -253,15 +260,21 @@ class HostEnv(VectorEnv[HostState]):
         observation = tree_of(space, leaves)
         reward, terminated, truncated = next(leaves), next(leaves), next(leaves)
         info = {name: next(leaves) for name in ("elapsed_step", "restarted", "env_id")}
-        for name, field in self.pools[0].info_fields.items():
-            info[name] = tree_of(field, leaves)
+        fields = self.pools[0].info_fields.items()
+        info |= {name: tree_of(field, leaves) for name, field in fields}
+        final_observation, final_info = self._final(observation, space, leaves), info
+        if self.autoreset == "same_step":
+            final_info = info | {name: tree_of(field, leaves) for name, field in fields}
+            begins = terminated | truncated
+            info = info | {"elapsed_step": jnp.where(begins, 0, info["elapsed_step"])}
         timestep = TimeStep(
             observation=observation,
             reward=reward,
             terminated=terminated,
             truncated=truncated,
             info=info,
-            final_observation=self._final(observation, space, leaves),
+            final_observation=final_observation,
+            final_info=final_info,
         )
         return HostState(token=token), timestep
 
@@ -276,12 +289,14 @@ class HostEnv(VectorEnv[HostState]):
         return [getter(leaf.path)(action) for leaf in leaves]
 
     def _seeds(self, key: chex.PRNGKey) -> jax.Array:
+        """int32[N], from 0 on: 31 bits of each environment's key, which nobody else is given.
+
+        Of one key environment i has the i-th child, as in every `VectorEnv`.
+        """
         key = prng.as_typed_key(key)
-        if key.shape:
-            bits = jax.vmap(jax.random.bits)(key)
-        else:
-            bits = jax.random.bits(key, (self.num_envs,))
-        return (bits >> 1).astype(jnp.int32)
+        if not key.shape:
+            key = keys.instance_keys(key, jnp.arange(self.num_envs, dtype=jnp.uint32))
+        return (jax.vmap(jax.random.bits)(key) >> 1).astype(jnp.int32)
 
     def _refuse_several(self, what: str) -> None:
         if len(self.pools) > 1:
@@ -403,17 +418,19 @@ def _by_callback(attributes: dict[str, int], results: list[Any], *arguments: Any
     return list(io_callback(on_host, results, *arguments, ordered=False))
 
 
-def _columns(pool: Pool, space: Space) -> tuple[list[Any], list[Any]]:
-    """What each row of an answer consists of: the observation, and the rest."""
+def _columns(pool: Pool, space: Space) -> tuple[list[Any], list[Any], list[Any]]:
+    """What each row of an answer consists of: the observation, the rest, and fields of info."""
     shapes = jax.eval_shape(space.sample, jax.random.key(0))
     leaves = leaves_of(pool.single_observation_space)
     observation = [getter(leaf.path)(shapes) for leaf in leaves]
     dtypes = (jnp.float32, jnp.bool_, jnp.bool_, jnp.int32, jnp.bool_, jnp.int32)
     others = [jax.ShapeDtypeStruct((), dtype) for dtype in dtypes]
-    for field in pool.info_fields.values():
-        for leaf in leaves_of(field):
-            others.append(jax.ShapeDtypeStruct(leaf.shape, _narrow(leaf.dtype)))
-    return observation, others
+    fields = [
+        jax.ShapeDtypeStruct(leaf.shape, _narrow(leaf.dtype))
+        for field in pool.info_fields.values()
+        for leaf in leaves_of(field)
+    ]
+    return observation, others, fields
 
 
 def _narrow(dtype: np.dtype) -> Any:
@@ -455,7 +472,7 @@ def _wait_until_still(hosted: Sequence[Hosted], seconds: float = 10.0, still: fl
         time.sleep(still / 20)
 
 
-def _check_pools(pools: Sequence[Pool]) -> None:
+def _check_pools(pools: Sequence[Pool], autoreset: AutoresetMode | None) -> None:
     if not pools or not all(isinstance(pool, Pool) for pool in pools):
         raise PoolError(
             "HostEnv takes a pool of jaxenvs.make_pool, or one for each device of a mesh;"
@@ -463,7 +480,14 @@ def _check_pools(pools: Sequence[Pool]) -> None:
         )
     if len(set(map(id, pools))) != len(pools):
         raise PoolError("HostEnv got the same pool twice.  Make one for each device.")
-    for name in ("num_envs", "batch_size", "single_observation_space", "single_action_space"):
+    if autoreset not in (None, *MODES):
+        raise PoolError(
+            f"HostEnv got autoreset={autoreset!r}; expected one of {', '.join(map(repr, MODES))}."
+        )
+    for pool in pools:
+        pool.settle_autoreset(autoreset)
+    names = "num_envs", "batch_size", "single_observation_space", "single_action_space"
+    for name in (*names, "autoreset_mode"):
         values = [getattr(pool, name) for pool in pools]
         if any(value != values[0] for value in values):
             raise PoolError(f"HostEnv got pools of different {name}: {values}.")
@@ -479,7 +503,7 @@ def xla_functions(
     pool: Pool,
 ) -> tuple[jax.Array, Callable[..., Any], Callable[..., Any], Callable[..., Any]]:
     """What `Pool.xla` returns."""
-    env = HostEnv(pool, final_observation=False)
+    env = HostEnv(pool, autoreset=pool.autoreset_mode, final_observation=False)
     (hosted,) = env._hosted
 
     def recv(handle: jax.Array) -> tuple[jax.Array, Any]:
@@ -499,4 +523,6 @@ def xla_functions(
 def _as_batch(result: tuple[HostState, TimeStep]) -> tuple[jax.Array, Any]:
     state, timestep = result
     flags = timestep.terminated, timestep.truncated
-    return state.token, (timestep.observation, timestep.reward, *flags, timestep.info)
+    # As a pool counts: the steps of the episode that the reward belongs to.
+    info = {**timestep.info, "elapsed_step": timestep.final_info["elapsed_step"]}
+    return state.token, (timestep.observation, timestep.reward, *flags, info)

@@ -1,5 +1,6 @@
 """Pools inside compiled programs, by both ways in."""
 
+import functools
 import gc
 import os
 import re
@@ -23,6 +24,7 @@ from jaxenvs.bridge import _hosted
 from jaxenvs.bridge._native import reason_missing, xla_library
 from jaxenvs.bridge.xla import after
 from jaxenvs.errors import PoolError, ShardingError, WorkerError
+from jaxenvs.training import PPO, ActorCritic, make_train
 from jaxenvs.wrappers import NormalizeReward, RecordEpisodeStatistics, ScaleReward
 from tests.bridge.envs import Composite, Counter, Misbehaving
 
@@ -83,7 +85,7 @@ def test_a_scan_sees_what_gymnasium_shows_from_the_same_seeds(path):
         return first, lax.scan(body, state, actions)[1]
 
     first, steps_seen = program(KEY, actions)
-    seeds = np.asarray(jax.random.bits(KEY, (n,)) >> 1).tolist()
+    seeds = np.asarray(jax.vmap(jax.random.bits)(jax.random.split(KEY, n)) >> 1).tolist()
     theirs = gymnasium.make_vec(
         "CartPole-v1",
         n,
@@ -125,11 +127,13 @@ def test_every_autoreset_mode_is_the_pools(path, mode):
     episodes = {"same_step": [1, 2, 2, 3], "next_step": [1, 1, 2, 2], "disabled": [1, 1, 1, 1]}
     counts = {"same_step": [1, 0, 1, 0], "next_step": [1, 2, 0, 1], "disabled": [1, 2, 2, 2]}
     done = {"same_step": [0, 1, 0, 1], "next_step": [0, 1, 0, 0], "disabled": [0, 1, 1, 1]}
-    elapsed = {"same_step": [1, 2, 1, 2], "next_step": [1, 2, 0, 1], "disabled": [1, 2, 2, 2]}
+    elapsed = {"same_step": [1, 0, 1, 0], "next_step": [1, 2, 0, 1], "disabled": [1, 2, 2, 2]}
+    final = [1, 2, 1, 2] if mode == "same_step" else elapsed[mode]
     np.testing.assert_array_equal(seen.observation[:, 0, 1], episodes[mode])
     np.testing.assert_array_equal(seen.observation[:, 0, 2], counts[mode])
     np.testing.assert_array_equal(seen.done[:, 0], done[mode])
     np.testing.assert_array_equal(seen.info["elapsed_step"][:, 0], elapsed[mode])
+    np.testing.assert_array_equal(seen.final_info["elapsed_step"][:, 0], final)
     env.close()
 
 
@@ -340,6 +344,94 @@ def test_entries_of_info_travel_as_arrays(path):
     env.close()
 
 
+@pytest.mark.parametrize("backend", ["serial", "thread", "process", "asyncio", "native"])
+def test_a_pool_that_was_made_without_a_mode_takes_that_of_its_host(backend):
+    def pool(**options):
+        make = counters(2, length=2)
+        if backend == "native":
+            make = lambda: gymnasium.vector.SyncVectorEnv(counters(2, length=2))  # noqa: E731
+        return jaxenvs.make_pool(make, backend=backend, info_fields=["count"], **options)
+
+    counts = {"same_step": [1, 0, 1, 0], "next_step": [1, 2, 0, 1], "disabled": [1, 2, 2, 2]}
+    for asked, expected in ((None, "same_step"), ("next_step", "next_step"), ("disabled",) * 2):
+        if backend == "native":  # which has a mode of its own
+            asked, expected = None, "next_step"
+        env = jaxenvs.HostEnv(pool(), autoreset=asked)
+        assert env.autoreset == env.pools[0].autoreset_mode == expected
+        assert env.pools[0].metadata["autoreset_mode"].name == expected.upper()
+        state, _ = env.reset(KEY)
+        _, seen = scanned(env, 4)(state)
+        np.testing.assert_array_equal(seen.observation[:, 0, 2], counts[expected])
+        np.testing.assert_array_equal(seen.info["count"][:, 0], counts[expected])
+        assert jaxenvs.HostEnv(env.pools[0]).autoreset == expected
+        env.close()
+
+
+def test_a_pool_keeps_the_mode_that_it_was_made_or_begun_with():
+    make = functools.partial(jaxenvs.make_pool, counters(2), backend="serial")
+    with make(autoreset_mode="next_step") as pool:
+        with pytest.raises(PoolError, match='was made with autoreset_mode="next_step"'):
+            jaxenvs.HostEnv(pool, autoreset="same_step")
+        assert jaxenvs.HostEnv(pool).autoreset == "next_step"
+    with make() as pool:
+        pool.reset(seed=0)
+        with pytest.raises(PoolError, match='has begun episodes with autoreset_mode="next_step"'):
+            jaxenvs.HostEnv(pool, autoreset="same_step")
+        assert jaxenvs.HostEnv(pool).autoreset == "next_step"
+    with make() as pool, pytest.raises(PoolError, match="expected one of 'same_step'"):
+        jaxenvs.HostEnv(pool, autoreset="same")
+    with pytest.raises(PoolError, match="a pool calls it autoreset_mode"):
+        jaxenvs.make_pool("gymnasium/CartPole-v1", 2, autoreset="same_step")
+
+
+def test_an_environment_that_is_made_anew_goes_on_in_the_mode_of_its_host(path, tmp_path):
+    fns = [lambda: Misbehaving("exits", f"{tmp_path}/done"), *counters(1)]
+    env = jaxenvs.HostEnv(jaxenvs.make_pool(fns, backend="process", num_workers=2), path=path)
+    state, _ = env.reset(KEY)
+    restarts, ends = 0, 0
+    for _ in range(12):
+        state, timestep = env.step(state, jnp.zeros(2, jnp.int32), KEY)
+        restarts, ends = restarts + timestep.info["restarted"][0], ends + timestep.done[0]
+        assert not timestep.done[0] or timestep.observation[0, 2] == 0
+    assert restarts == 1 and ends > 2
+    env.close()
+
+
+def test_a_hosted_pool_is_trained_on_with_the_defaults_of_both():
+    with jaxenvs.make_pool("gymnasium/CartPole-v1", 8) as pool:
+        algorithm = PPO(epochs=1, minibatches=1)
+        actor = ActorCritic(hidden_sizes=(4,))
+        train = make_train(
+            jaxenvs.HostEnv(pool), algorithm, actor=actor, unroll_length=4, total_steps=64
+        )
+        result = jax.jit(train)(KEY)
+        assert np.isfinite(result.metrics["value_loss"]).all()
+
+
+@pytest.mark.parametrize("shows_final", [True, False])
+def test_info_is_of_the_new_episode_and_final_info_of_the_step_that_ended_one(path, shows_final):
+    options = {"num_workers": 1, "info_fields": ["count"], "autoreset_mode": "same_step"}
+    pool = jaxenvs.make_pool(counters(2, length=2), backend="process", **options)
+    env = jaxenvs.HostEnv(pool, path=path, final_observation=shows_final)
+    state, first = env.reset(KEY)
+    chex.assert_trees_all_equal(first.info, first.final_info)
+    state, seen = scanned(env, 4)(state)
+    np.testing.assert_array_equal(seen.info["count"][:, 0], [1, 0, 1, 0])
+    np.testing.assert_array_equal(seen.final_info["count"][:, 0], [1, 2, 1, 2])
+    assert (seen.final_observation is None) == (not shows_final)
+    state, timestep = env.recv(env.send(state, jnp.zeros(2, jnp.int32)))
+    chex.assert_trees_all_equal(timestep.info, timestep.final_info)
+    env.close()
+
+
+def test_one_key_is_as_many_as_its_split_has(path):
+    env = hosted(path, 3, env="CartPole-v1", num_workers=1)
+    _, one = env.reset(KEY)
+    _, each = env.reset(jax.random.split(KEY, 3))
+    np.testing.assert_array_equal(one.observation, each.observation)
+    env.close()
+
+
 def test_rollout_evaluate_and_wrappers_take_it_for_any_other(path):
     env = hosted(path, length=3)
     result = jaxenvs.rollout(env, None, 9, KEY)
@@ -349,7 +441,7 @@ def test_rollout_evaluate_and_wrappers_take_it_for_any_other(path):
     wrapped = NormalizeReward(ScaleReward(RecordEpisodeStatistics(env), 10.0))
     state, _ = wrapped.reset(KEY)
     _, seen = scanned(wrapped, 3)(state)
-    np.testing.assert_array_equal(seen.info["episode_length"][:, 0], [1, 2, 3])
+    np.testing.assert_array_equal(seen.final_info["episode_length"][:, 0], [1, 2, 3])
     env.close()
 
 

@@ -51,24 +51,42 @@ class Answers(Sequence):
         _, reward, terminated, truncated, infos = batch
         fields = self._settings.info_fields
         found = [(infos[name], leaves_of(space)) for name, space in fields.items()]
-        finals = []
+        finals, final_arrays = [], []
         if self._memory[0].final_observation:
             gets = [getter(leaf.path) for leaf in leaves_of(self._settings.observation_space)]
             finals = [leaf.copy() for leaf in leaves]
             for row in np.flatnonzero(infos.get("_final_obs", ())).tolist():
                 for final, get in zip(finals, gets, strict=True):
                     final[row] = get(infos["final_obs"][row])
+            final_arrays = final_fields_of(infos, fields)
         size = np.zeros(len(reward), np.int32)
         arrays = [getter(leaf.path)(value) for value, each in found for leaf in each]
         return Answer(
-            leaves, finals, reward, terminated, truncated, arrays, size, self._memory[0].info
+            leaves,
+            finals,
+            *(reward, terminated, truncated, arrays, final_arrays, size),
+            self._memory[0].info,
         )
+
+
+def final_fields_of(infos: Mapping[str, Any], fields: Mapping[str, Any]) -> list[np.ndarray]:
+    """The fields of a batch, where an episode ended those of its last step; 0 for none."""
+    ended, last, found = infos.get("_final_obs"), infos.get("final_info"), []
+    for name, space in fields.items():
+        finals = last.get(name) if isinstance(last, Mapping) else None
+        for leaf in leaves_of(space):
+            array = np.array(getter(leaf.path)(infos[name]))
+            if ended is not None and ended.any():
+                final = field_of(finals, leaf, len(array))
+                array[ended] = final[ended]
+            found.append(array)
+    return found
 
 
 def _copy_rows(memory: Answer, rows: Any, answer: Answer) -> None:
     for name in ("reward", "terminated", "truncated"):
         getattr(memory, name)[rows] = getattr(answer, name)
-    for name in ("observation", "final_observation", "fields"):
+    for name in ("observation", "final_observation", "fields", "final_fields"):
         for target, source in zip(getattr(memory, name), getattr(answer, name), strict=True):
             target[rows] = source
 
@@ -93,6 +111,8 @@ def fitting(value: Any, leaf: Leaf, count: int) -> np.ndarray:
 
 def field_of(value: Any, leaf: Leaf, count: int) -> np.ndarray:
     """An entry of info as an array of its space; zeros where there is none."""
+    if value is None:
+        return np.zeros((count, *leaf.shape), leaf.dtype)
     try:
         found = np.asarray(getter(leaf.path)(value))
         return found.astype(leaf.dtype, copy=False).reshape((count, *leaf.shape))

@@ -28,6 +28,7 @@ class Settings:
     validate: Validate
     watched: bool  # whether somebody wants to know which environment is at work
     lock_step: bool  # whether all are mostly stepped together
+    mode_is_open: bool = False  # whether another mode may be chosen until the first reset
 
     def plan(self, num_envs: int, start: int = 0) -> Plan:
         """Where the arrays lie, from byte `start` of some memory on."""
@@ -36,7 +37,7 @@ class Settings:
             self.observation_space,
             self.action_space,
             self.info_fields,
-            self.autoreset_mode,
+            self.mode_is_open or self.autoreset_mode == "same_step",
             start,
         )
 

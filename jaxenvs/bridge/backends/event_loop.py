@@ -240,8 +240,6 @@ class _Rows(Instances):
     def attach(self, *args: Any, **kwargs: Any) -> None:
         super().attach(*args, **kwargs)
         self._passing = ()
-        self._same_step = self._plan.autoreset_mode == "same_step"
-        self._next_step = self._plan.autoreset_mode == "next_step"
 
     def actions(self, rows: np.ndarray | None = None) -> list[Any]:
         return self._actions(rows)
@@ -311,7 +309,7 @@ class _Rows(Instances):
             self._before_one(turn.buffer, row)
         outcome = None
         if row in self._over:
-            if self._next_step or row in self._died:
+            if self._arrays.autoreset_mode == "next_step" or row in self._died:
                 self._begun[row] = await self._outcome(turn, "reset", seed=None, options=None)
         elif self._ordinary[row]:
             outcome = await self._outcome(turn, "step", turn.action)
@@ -328,7 +326,7 @@ class _Rows(Instances):
                 outcome = _Raised(error)
             self._check_turn(turn)
             self._since[row] = 0.0
-        if self._same_step and self._ends(row, outcome):
+        if self._ends(row, outcome) and self._arrays.autoreset_mode == "same_step":
             self._begun[row] = await self._outcome(turn, "reset", seed=None, options=None)
         noted = self._run((row,), (outcome,), view)
         if turn.op == STEP and row not in self._failed:

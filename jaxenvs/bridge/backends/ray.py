@@ -64,6 +64,7 @@ class _Request:
     actions: list[np.ndarray]  # of these rows; none for a reset
     seeds: np.ndarray | None
     options: dict[str, Any] | None
+    mode: int  # of autoreset, as the arrays have it
 
 
 @dataclasses.dataclass(frozen=True)
@@ -141,6 +142,7 @@ class _Actor:
         instances, arrays = self._instances, self._arrays
         assert instances is not None
         rows = slice(None) if request.rows is None else request.rows
+        arrays.mode[0] = request.mode
         for target, part in zip(arrays.actions, request.actions, strict=False):
             target[rows] = part
         if request.op in (RESET, RESET_ALL):
@@ -182,9 +184,10 @@ class _Actor:
 def _columns(arrays: Arrays, buffer: int) -> list[np.ndarray]:
     """All that an answer has but infos."""
     answer = arrays.answers[buffer]
+    finals = [*answer.final_observation, *answer.final_fields]
     return [
         *answer.observation,
-        *answer.final_observation,
+        *(finals if arrays.autoreset_mode == "same_step" else ()),
         *answer.fields,
         *(answer.reward, answer.terminated, answer.truncated),
         *(arrays.elapsed, arrays.restarted),
@@ -301,7 +304,6 @@ class RayBackend(Backend):
     def attach(self, settings: Settings) -> None:
         self.plan, self.arrays = private_arrays(settings, len(self.owners))
         self._settings = cloudpickle.dumps(settings)
-        self._columns = [_columns(self.arrays, buffer) for buffer in range(2)]
         for member in self._members:
             # Before all requests; if it is lost, so are the environments.
             member.actor.attach.remote(self._settings, False)
@@ -345,6 +347,7 @@ class RayBackend(Backend):
             [] if resets else [array[instances] for array in self.arrays.actions],
             self.arrays.seeds[instances] if resets else None,
             self._options if resets else None,
+            int(self.arrays.mode[0]),
         )
         pending = _Pending(next(member.numbers), instances, request)
         if member.retry_at is None:
@@ -423,7 +426,7 @@ class RayBackend(Backend):
         instances, buffer = pending.instances, pending.request.buffer
         first, count = int(instances[0]), len(instances)
         rows = slice(first, first + count) if pending.request.rows is None else instances
-        for target, part in zip(self._columns[buffer], answer.arrays, strict=True):
+        for target, part in zip(_columns(self.arrays, buffer), answer.arrays, strict=True):
             if target is self.arrays.restarted:
                 target[rows] |= part
                 self._has_restarted |= bool(part.any())

@@ -48,7 +48,7 @@ struct jx_hosted {
   uint8_t *mailboxes;     // [num_workers][mailbox_room], length first
   int64_t mailbox_room;
   int32_t num_actions, num_observations, num_fields, has_final;
-  jx_column *actions, *observations, *finals, *fields;
+  jx_column *actions, *observations, *finals, *fields, *final_fields;
   jx_column reward, terminated, truncated, elapsed, restarted, seeds;
   int32_t counter;        // calls so far
   int32_t all_pending;    // a step or reset of all was begun and not yet waited for
@@ -315,11 +315,13 @@ ffi::Error refuse_token(jx_hosted *h, int32_t counter) {
 void count_call(jx_hosted *h) { h->counter = (h->counter + 1) & 0x7FFFFFFF; }
 
 int64_t num_results(jx_hosted *h, int32_t wants_final) {
-  return 7 + h->num_fields + (wants_final ? 2 : 1) * (int64_t)h->num_observations;
+  return 7 + (h->has_final ? 2 : 1) * (int64_t)h->num_fields +
+         (wants_final ? 2 : 1) * (int64_t)h->num_observations;
 }
 
 // Results: the token, observations, reward, terminated, truncated, elapsed, restarted, ids,
-// fields, and final observations where the pool has them or the program wants them.
+// fields, final observations where the program wants them, and final fields where the pool has
+// them: what the ended episodes of the rows led to, and elsewhere what is the latest.
 ffi::Error answer(jx_hosted *h, int buffer, const Rows &rows, ffi::RemainingRets &rets,
                   int32_t wants_final) {
   int64_t at = 1;
@@ -336,22 +338,23 @@ ffi::Error answer(jx_hosted *h, int buffer, const Rows &rows, ffi::RemainingRets
       static_cast<int32_t *>(ids.untyped_data())[i] = (int32_t)rows[i];
   for (int i = 0; i < h->num_fields; i++)
     fine = fine && copy_out(h->fields[i], buffer, rows, next());
-  if (wants_final) {
-    const uint8_t *over[] = {h->terminated.data[buffer], h->truncated.data[buffer]};
-    for (int i = 0; fine && i < h->num_observations; i++) {
-      auto target = next();
-      fine = copy_out(h->observations[i], buffer, rows, target);
-      if (!fine || !h->has_final) continue;
-      const jx_column &from = h->finals[i];
-      int64_t row = from.elements * (int64_t)ffi::ByteWidth(target.element_type());
-      for (int64_t r = 0; r < rows.count; r++)
-        if (over[0][rows[r]] || over[1][rows[r]])
-          convert(from.type, from.data[buffer] + rows[r] * from.elements * from.size,
-                  letter(target.element_type()),
-                  static_cast<uint8_t *>(target.untyped_data()) + r * row, from.elements,
-                  from.size);
-    }
-  }
+  const uint8_t *over[] = {h->terminated.data[buffer], h->truncated.data[buffer]};
+  auto put_final = [&](const jx_column &latest, const jx_column *from) {
+    auto target = next();
+    fine = fine && copy_out(latest, buffer, rows, target);
+    if (!fine || !h->has_final) return;
+    int64_t row = from->elements * (int64_t)ffi::ByteWidth(target.element_type());
+    for (int64_t r = 0; r < rows.count; r++)
+      if (over[0][rows[r]] || over[1][rows[r]])
+        convert(from->type, from->data[buffer] + rows[r] * from->elements * from->size,
+                letter(target.element_type()),
+                static_cast<uint8_t *>(target.untyped_data()) + r * row, from->elements,
+                from->size);
+  };
+  for (int i = 0; wants_final && i < h->num_observations; i++)
+    put_final(h->observations[i], &h->finals[i]);
+  for (int i = 0; h->has_final && i < h->num_fields; i++)
+    put_final(h->fields[i], &h->final_fields[i]);
   for (int64_t i = 0; i < rows.count; i++) h->restarted.data[0][rows[i]] = 0;
   if (!fine) return wrong("results of the program do not fit the pool " + std::string(h->name));
   return ffi::Error::Success();
