@@ -391,7 +391,8 @@ def test_an_environment_that_is_made_anew_goes_on_in_the_mode_of_its_host(path, 
     restarts, ends = 0, 0
     for _ in range(12):
         state, timestep = env.step(state, jnp.zeros(2, jnp.int32), KEY)
-        restarts, ends = restarts + timestep.info["restarted"][0], ends + timestep.done[0]
+        restarts += int(timestep.info["restarted"][0])
+        ends += int(timestep.done[0])
         assert not timestep.done[0] or timestep.observation[0, 2] == 0
     assert restarts == 1 and ends > 2
     env.close()
