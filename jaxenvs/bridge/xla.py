@@ -61,8 +61,8 @@ class HostEnv(VectorEnv[HostState]):
     `info` has `env_id`, `elapsed_step`, `restarted` (see `Pool`) and the pool's `info_fields`; so
     has `final_info`. Where an episode ended and the next one began in the same step, `info` is of
     that one's reset and `final_info` of the step.
-    Gradients stop here: they do not pass through the environments. `vmap` is refused, since the
-    environments are as many as they are; make a larger pool, or several.
+    Gradients stop here: they do not pass through the environments. `vmap` is refused, since
+    the number of environments is fixed when the pool is made; make a larger pool, or several.
 
     Args:
         pool: the environments. Its own `step`, `reset`, `send` and `recv` refuse from now on;
