@@ -103,6 +103,10 @@ class StaleStateError(PoolError, RuntimeError):
     """A state of hosted environments was stepped a second time; they cannot go back."""
 
 
+class ForkError(JaxenvsError, RuntimeError):
+    """JAX was used, and then the process forked: its threads are not in this one."""
+
+
 class TrainingError(JaxenvsError, ValueError):
     """A training was configured with values that cannot work, or its state cannot be restored."""
 

@@ -4,7 +4,6 @@ An array that crosses between XLA and NumPy costs about a microsecond each way, 
 size. A tree that crosses as one buffer costs that once.
 """
 
-import ctypes
 import math
 from typing import Any
 
@@ -50,20 +49,31 @@ class Layout:
         """The tree, with the name that each leaf has in `record_dtype`."""
         return jax.tree.unflatten(self._treedef, [str(i) for i in range(len(self._leaves))])
 
-    @property
-    def record_dtype(self) -> np.dtype:
+    def record_from(self, first: str) -> tuple[int, np.dtype]:
         """What NumPy makes of a buffer that `pack` filled: a record with a field for each leaf.
 
         To take a field costs a quarter of what an array made over the buffer does.
+
+        Args:
+            first: the name of the leaf from which on they are wanted.
+
+        Returns:
+            Where that leaf begins, in bytes, and the record's dtype.
         """
-        return np.dtype(
+        leaves, starts = self._leaves[int(first) :], self._starts[int(first) :]
+        return starts[0] * _BYTES, np.dtype(
             {
-                "names": [str(i) for i in range(len(self._leaves))],
-                "formats": [(leaf.dtype, leaf.shape) for leaf in self._leaves],
-                "offsets": [start * _BYTES for start in self._starts[:-1]],
-                "itemsize": self.num_words * _BYTES,
+                "names": [str(i) for i in range(int(first), len(self._leaves))],
+                "formats": [(leaf.dtype, leaf.shape) for leaf in leaves],
+                "offsets": [(start - starts[0]) * _BYTES for start in starts[:-1]],
+                "itemsize": (starts[-1] - starts[0]) * _BYTES,
             }
         )
+
+    def read(self, words: jax.Array) -> Any:
+        """The tree of what `pack` made, as read-only NumPy arrays; keys are their words."""
+        _, dtype = self.record_from("0")
+        return jax.tree.map(np.ndarray((), dtype, np.asarray(words)).__getitem__, self.fields())
 
 
 class _Leaf:
@@ -106,14 +116,3 @@ class _Leaf:
 
     def _shifts(self, lanes: int) -> np.ndarray:
         return np.arange(lanes, dtype=np.uint32)[None] * np.uint32(8 * self.dtype.itemsize)
-
-
-def host_memory(array: jax.Array) -> Any:
-    """The memory of a finished CPU array, writable, alive as long as what is made of it.
-
-    `np.asarray` would give it read-only, of which PyTorch warns. Nothing else reads what the
-    caller is handed, so the caller may well write to it.
-    """
-    memory = (ctypes.c_byte * array.nbytes).from_address(array.unsafe_buffer_pointer())
-    memory.array = array  # keeps the device buffer alive  # pyright: ignore
-    return memory

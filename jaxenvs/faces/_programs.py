@@ -18,8 +18,9 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
+from jaxenvs import keys, prng
 from jaxenvs.core import TimeStep, VectorEnv
-from jaxenvs.faces._layout import Layout, host_memory
+from jaxenvs.faces._layout import Layout
 from jaxenvs.vector.vectorize import in_one_kernel
 
 # Up to here a batch crosses as one buffer. Measured with classic control on two CPU cores: at
@@ -31,7 +32,7 @@ _PACKED_BYTES = (512 if jax.__version_info__ >= (0, 11) else 240) * 2**10
 # to 50 us to wake: for some 60 us, or, where one thread computes and leaves a core, for 300.
 _POLLS, _KERNEL_POLLS = (range(400), range(2000)) if (os.cpu_count() or 1) > 1 else ((), ())
 
-KEY_IMPL = "threefry2x32"
+_KEY_IMPL = "threefry2x32"
 
 
 @chex.dataclass(frozen=True)
@@ -39,12 +40,12 @@ class Carry:
     """What stays on the device between two calls."""
 
     state: chex.ArrayTree
-    seed: jax.Array  # uint32[2], the words of one key for all, or [N, 2], of one for each
-    time: jax.Array  # uint32[] or [N], how many keys came of the seed: call t takes fold_in(key, t)
+    seed: jax.Array  # uint32[N]
+    time: jax.Array  # uint32[N], calls since the seed was given; see `keys.call_keys`
 
 
 class HostStep(NamedTuple):
-    """What a call returned, as NumPy arrays that never change."""
+    """What a call returned, as NumPy arrays of the caller's own."""
 
     observation: Any
     reward: np.ndarray
@@ -60,8 +61,13 @@ class HostStep(NamedTuple):
 
     @property
     def info(self) -> Any:
-        """The timestep's info."""
+        """What belongs to `observation`."""
         return self.read("info")
+
+    @property
+    def final_info(self) -> Any:
+        """What belongs to `final_observation`."""
+        return self.read("final_info")
 
 
 class Programs:
@@ -69,17 +75,16 @@ class Programs:
 
     Args:
         env: the environment; its parameters become constants of the programs.
-        each: whether every instance has a key of its own.
         device: where they run.
     """
 
-    def __init__(self, env: VectorEnv, each: bool, device: jax.Device) -> None:
+    def __init__(self, env: VectorEnv, device: jax.Device) -> None:
         self._device = device
-        shape = (env.num_envs,) if each else ()
-        words = jax.ShapeDtypeStruct((*shape, 2), jnp.uint32)
-        time = jax.ShapeDtypeStruct(shape, jnp.uint32)
+        each = jax.ShapeDtypeStruct((env.num_envs,), jnp.uint32)
         self._reset = jax.jit(partial(_reset, env))
-        out = jax.eval_shape(self._reset, words, time)
+        out = jax.eval_shape(self._reset, each, each)
+        leaves, treedef = jax.tree.flatten(out)
+        self.form = treedef, [(leaf.shape, leaf.dtype) for leaf in leaves]
         self._is_tried = False
         self._is_packed = device.platform == "cpu" and _can_pack(out)
         if self._is_packed:
@@ -94,7 +99,8 @@ class Programs:
             self._step = jax.jit(in_one_kernel(self._packed_step, env))
             self._plain_step = jax.jit(partial(self._packed_step, env))
         else:
-            self._read = _array_reader(device.platform == "cpu")
+            self._read = _read_arrays
+            self._pack = self._unpack = lambda out: out
             self._step = jax.jit(partial(_step, env), donate_argnums=0)
         self._reset_where = jax.jit(partial(_reset_where, env))
         self._render = jax.jit(
@@ -107,8 +113,7 @@ class Programs:
         return jnp.concatenate([words, *map(_first_word, jax.tree.leaves(action))])
 
     def reset(self, seed: np.ndarray, time: np.ndarray) -> Any:
-        out = self._reset(*jax.device_put((seed, time), self._device))
-        return self._pack(out) if self._is_packed else out
+        return self._pack(self._reset(*jax.device_put((seed, time), self._device)))
 
     def step(self, out: Any, action: Any, check: Callable[[], None]) -> Any:
         """Starts a step from the last output `out`.
@@ -139,28 +144,18 @@ class Programs:
             self._step = self._plain_step
             return self._step(words, action)
 
-    def reset_where(
-        self, state: Any, timestep: Any, mask: Any, begin: Any, seed: Any, time: Any
-    ) -> Any:
-        args = jax.device_put((mask, begin, seed, time), self._device)
-        out = self._reset_where(state, timestep, *args)
-        return self._pack(out) if self._is_packed else out
-
-    def unpack(self, out: Any) -> tuple[Carry, TimeStep]:
-        carry, _, timestep = self._unpack(out) if self._is_packed else out
-        return carry, timestep
-
-    def pack(self, carry: Carry, timestep: TimeStep) -> Any:
-        out = (carry, jnp.any(timestep.done), timestep)
-        return self._pack(out) if self._is_packed else out
+    def reset_where(self, out: Any, mask: np.ndarray, seed: np.ndarray, time: np.ndarray) -> Any:
+        carry, _, timestep = self._unpack(out)
+        args = jax.device_put((mask, seed, time), self._device)
+        return self._pack(self._reset_where(carry.state, timestep, *args))
 
     def clock(self, out: Any) -> tuple[np.ndarray, np.ndarray]:
-        """Seed and time of the carry, as host arrays."""
-        carry, _ = self.unpack(out)
+        """Seeds and times of the carry, as arrays to write to."""
+        carry, _, _ = self._layout.read(out) if self._is_packed else out
         return np.array(carry.seed), np.array(carry.time)
 
     def render(self, out: Any, indices: np.ndarray) -> np.ndarray:
-        return np.array(self._render(self.unpack(out)[0].state, indices))
+        return np.array(self._render(self._unpack(out)[0].state, indices))
 
     def wait(self, out: Any) -> None:
         """Returns when `out` is computed."""
@@ -171,26 +166,28 @@ class Programs:
         array.block_until_ready()
 
     def read(self, out: Any) -> HostStep:
-        """Waits for `out` and reads it."""
+        """Waits for `out` and copies what the caller sees of it.
+
+        A caller may write to what it gets, and the device's own is read again: by `reset_where`.
+        """
         self.wait(out)
         return self._read(out)
 
 
 def _packed_reader(layout: Layout) -> Callable[[Any], HostStep]:
     _, any_done, timestep = layout.fields()
+    timestep = _with_final(timestep)
     reward, terminated, truncated = timestep.reward, timestep.terminated, timestep.truncated
     observation, is_one = timestep.observation, isinstance(timestep.observation, str)
-    kind = ctypes.c_uint32 * layout.num_words
+    start, dtype = layout.record_from(any_done)  # what precedes stays on the device
+    memory_at = (ctypes.c_char * dtype.itemsize).from_address
     # Called once a step: every name is local, and nothing is read twice.
-    as_record = partial(np.ndarray, (), layout.record_dtype)
+    as_record = partial(np.ndarray, (), dtype)
     make = partial(tuple.__new__, HostStep)  # its own `__new__` is a Python function
-    tree_map = jax.tree.map
+    tree_map, copy = jax.tree.map, bytearray
 
     def read(out: jax.Array) -> HostStep:
-        memory = kind.from_address(out.unsafe_buffer_pointer())
-        memory.array = out  # keeps the device buffer alive  # pyright: ignore
-        record = as_record(memory)  # pyright: ignore[reportArgumentType]
-        field = record.__getitem__
+        field = as_record(copy(memory_at(out.unsafe_buffer_pointer() + start))).__getitem__
         return make(
             (
                 field(observation) if is_one else tree_map(field, observation),
@@ -205,84 +202,76 @@ def _packed_reader(layout: Layout) -> Callable[[Any], HostStep]:
     return read
 
 
-def _array_reader(on_cpu: bool) -> Callable[[Any], HostStep]:
-    def read_leaf(array: jax.Array) -> np.ndarray:
-        if not on_cpu:
-            return np.array(array)
-        return np.ndarray(array.shape, array.dtype, host_memory(array))
-
-    def read(out: Any) -> HostStep:
-        _, any_done, timestep = out
-        return HostStep(
-            jax.tree.map(read_leaf, timestep.observation),
-            read_leaf(timestep.reward),
-            read_leaf(timestep.terminated),
-            read_leaf(timestep.truncated),
-            bool(any_done),
-            lambda name: jax.tree.map(read_leaf, getattr(timestep, name)),
-        )
-
-    return read
+def _read_arrays(out: Any) -> HostStep:
+    _, any_done, timestep = out
+    timestep = _with_final(timestep)
+    parts = timestep.observation, timestep.reward, timestep.terminated, timestep.truncated
+    return HostStep(
+        *jax.tree.map(np.array, parts),
+        bool(any_done),
+        lambda name: jax.tree.map(np.array, getattr(timestep, name)),
+    )
 
 
-def programs_for(env: VectorEnv, each: bool, device: jax.Device) -> Programs:
+def programs_for(env: VectorEnv, device: jax.Device) -> Programs:
     """The programs of `env`; those of an equal one are used again."""
     leaves, treedef = jax.tree.flatten(env)
     if all(isinstance(leaf, (bool, int, float)) for leaf in leaves):
         values = tuple((type(leaf), leaf) for leaf in leaves)
         x64 = bool(jax.config.jax_enable_x64)  # pyright: ignore[reportAttributeAccessIssue]
-        return _cached_programs(treedef, values, each, device, x64)
-    return Programs(env, each, device)
+        return _cached_programs(treedef, values, device, x64)
+    return Programs(env, device)
 
 
 @lru_cache(maxsize=32)
-def _cached_programs(
-    treedef: Any, values: Any, each: bool, device: jax.Device, x64: bool
-) -> Programs:
-    return Programs(jax.tree.unflatten(treedef, [value for _, value in values]), each, device)
+def _cached_programs(treedef: Any, values: Any, device: jax.Device, x64: bool) -> Programs:
+    return Programs(jax.tree.unflatten(treedef, [value for _, value in values]), device)
 
 
 def _step(env: VectorEnv, carry: Carry, action: Any) -> tuple[Carry, jax.Array, TimeStep]:
     time = carry.time + np.uint32(1)
-    state, timestep = env.step(carry.state, action, _key(carry.seed, time))
-    carry = Carry(state=state, seed=carry.seed, time=time)
-    return carry, jnp.any(timestep.done), timestep
+    state, timestep = env.step(carry.state, action, _keys(env, carry.seed, time))
+    return _out(env, state, timestep, carry.seed, time)
 
 
 def _reset(env: VectorEnv, seed: jax.Array, time: jax.Array) -> Any:
-    state, timestep = env.reset(_first_key(seed, time))
-    return Carry(state=state, seed=seed, time=time), jnp.any(timestep.done), timestep
+    state, timestep = env.reset(_keys(env, seed, time))
+    return _out(env, state, timestep, seed, time)
 
 
 def _reset_where(
-    env: VectorEnv,
-    state: Any,
-    timestep: TimeStep,
-    mask: jax.Array,
-    begin: tuple[jax.Array, jax.Array],
-    seed: jax.Array,
-    time: jax.Array,
+    env: VectorEnv, state: Any, timestep: TimeStep, mask: jax.Array, seed: jax.Array, time: Any
 ) -> Any:
-    state, timestep = env.reset_where(mask, state, timestep, _first_key(*begin))
-    return Carry(state=state, seed=seed, time=time), jnp.any(timestep.done), timestep
+    timestep = _with_final(timestep)
+    state, timestep = env.reset_where(mask, state, timestep, _keys(env, seed, time))
+    return _out(env, state, timestep, seed, time)
+
+
+def _out(
+    env: VectorEnv, state: Any, timestep: TimeStep, seed: jax.Array, time: jax.Array
+) -> tuple[Carry, jax.Array, TimeStep]:
+    any_done = jnp.any(timestep.done)
+    if env.autoreset != "same_step":  # they are what `observation` and `info` are
+        timestep = timestep.replace(final_observation=None, final_info=None)
+    return Carry(state=state, seed=seed, time=time), any_done, timestep
+
+
+def _with_final(timestep: TimeStep) -> TimeStep:
+    """`timestep` with the fields that `_out` left out."""
+    if timestep.final_observation is not None:
+        return timestep
+    return timestep.replace(final_observation=timestep.observation, final_info=timestep.info)
 
 
 def _first_word(leaf: jax.Array) -> jax.Array:
     return leaf.reshape(-1)[:1].astype(jnp.uint32)
 
 
-def _key(seed: jax.Array, time: jax.Array) -> chex.PRNGKey:
-    keys = jax.random.wrap_key_data(seed, impl=KEY_IMPL)
-    if not keys.shape:
-        return jax.random.fold_in(keys, time)
-    return jax.vmap(jax.random.fold_in)(keys, time)
-
-
-def _first_key(seed: jax.Array, time: jax.Array) -> chex.PRNGKey:
-    """The key of a reset: a fresh seed's own, or the next that comes of it."""
-    later = jax.random.key_data(_key(seed, time))
-    fresh = jnp.expand_dims(time == 0, -1)
-    return jax.random.wrap_key_data(jnp.where(fresh, seed, later), impl=KEY_IMPL)
+def _keys(env: VectorEnv, seed: jax.Array, time: jax.Array) -> chex.PRNGKey:
+    own = jax.vmap(partial(jax.random.key, impl=_KEY_IMPL))(seed)
+    # XLA runs a program of under 1,000 operations in the calling thread, and JAX's own generator
+    # is few, see `VectorizedEnv._run`.
+    return keys.call_keys(own if env.num_envs == 1 else prng.fast(own), time)
 
 
 def _can_pack(out: Any) -> bool:

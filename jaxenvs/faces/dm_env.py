@@ -9,7 +9,8 @@ import numpy as np
 from jaxenvs import spaces
 from jaxenvs.core import Environment, VectorEnv
 from jaxenvs.errors import missing_extra
-from jaxenvs.faces._engine import Engine, as_device
+from jaxenvs.faces._copies import MadeAgain
+from jaxenvs.faces._engine import Engine, as_device, check_not_forked
 from jaxenvs.faces._programs import HostStep
 from jaxenvs.faces._single import row, step_one
 from jaxenvs.factory import is_hosted, make_from
@@ -46,8 +47,8 @@ def make_dm(
             front, "gymnasium/CartPole-v1", a function that makes one, or a pool of `make_pool` with
             autoreset "next_step", whose arrays are views unless it was made with `copy=True`.
         num_envs: N for `TimeStep`s of arrays, [N, ...]; None for a plain `dm_env.Environment`.
-        seed: of the first episode, from which all that follow are drawn. An int for all; or one
-            each: instance i then does the same however many others there are.
+        seed: of the first episode, from which all that follow are drawn. An int s gives instance
+            i the seed s + i; or one each.
         time_limit: steps after which an episode is truncated; None for no limit, "default" for
             the id's own. An `Environment` has none of its own.
         wrappers: from `jaxenvs.wrappers`, the innermost first; compiled with the step.
@@ -66,6 +67,7 @@ def make_dm(
             for what is not JAX.
         SeedError: not a seed, or not N of them.
         MissingExtraError: dm-env is not installed.
+        ForkError: this process was forked from one that had used JAX.
 
     Example:
         >>> env = jaxenvs.make_dm("CartPole-v1", seed=0)
@@ -89,6 +91,7 @@ def make_dm(
             wrappers=wrappers,
             device=device,
         )
+    check_not_forked()
     env = make_from(id, time_limit=time_limit, **params)
     vector_env: Any = vectorize(env, 1 if num_envs is None else num_envs, autoreset="next_step")
     for wrapper in wrappers:
@@ -98,7 +101,7 @@ def make_dm(
     )
 
 
-class _Dm(_Environment):
+class _Dm(MadeAgain, _Environment):
     """What one environment and a batch have in common."""
 
     def __init__(
@@ -109,6 +112,7 @@ class _Dm(_Environment):
         validate: bool = True,
         device: jax.Device | None = None,
     ) -> None:
+        self._options = {"seed": seed, "validate": validate, "device": device}
         self.engine: Any
         self._specs: Any
         self._is_native = isinstance(env, VectorEnv)
@@ -119,7 +123,7 @@ class _Dm(_Environment):
             from jaxenvs.faces.pools import PoolEngine, specs_of
 
             self.engine, self._specs = PoolEngine(env), specs_of
-        self.engine.seed_words(seed)  # refuses now what reset would refuse
+        self.engine.seeds(seed)  # refuses now what reset would refuse
         self._seed = seed
         self._is_started = False
 
@@ -148,14 +152,12 @@ class _Dm(_Environment):
 class DmEnv(_Dm):
     """One instance as a `dm_env.Environment`. Made by `make_dm`.
 
-    Does what an instance of a `DmVectorEnv` with the same seed does.
+    Does what an instance of a `DmVectorEnv` with the same seed does. A copy, or what `pickle`
+    loads, is a new environment, not reset yet.
     """
 
-    def __init__(
-        self, env: "VectorEnv | Pool", *, seed: int | Sequence[int] | None = None, **options: Any
-    ) -> None:
-        seed = seed if seed is None or isinstance(seed, Sequence) else [seed]
-        super().__init__(env, seed=seed, **options)
+    def __init__(self, env: "VectorEnv | Pool", **options: Any) -> None:
+        super().__init__(env, **options)
         space: Any = env.single_action_space
         self._action_space = spaces.to_gymnasium(space) if self._is_native else space
         self._ended_by: Any = None  # the action that led to LAST, after which any other is ignored

@@ -11,16 +11,18 @@ import numpy as np
 from gymnasium.vector import AutoresetMode as GymAutoresetMode
 from gymnasium.vector.utils import batch_space
 
-from jaxenvs import spaces
+from jaxenvs import spaces, struct
 from jaxenvs.catalog.gymnasium_plugin import gymnasium_id
-from jaxenvs.core import AutoresetMode, Environment, VectorEnv
+from jaxenvs.core import AutoresetMode, Environment, VectorEnv, Wrapper
 from jaxenvs.errors import (
     ActionError,
     ParameterError,
     UnknownParameterError,
     closest,
+    describe,
 )
-from jaxenvs.faces._engine import Engine, as_device
+from jaxenvs.faces._copies import MadeAgain, device_name
+from jaxenvs.faces._engine import Engine, as_device, check_not_forked
 from jaxenvs.faces._infos import StepInfos
 from jaxenvs.faces._programs import HostStep
 from jaxenvs.faces._single import step_one
@@ -93,6 +95,7 @@ def make_gym(
         UnknownEnvironmentError, UnknownParameterError: the message names the closest.
         ParameterError: an option has no such value.
         MissingExtraError: output="torch" without PyTorch.
+        ForkError: this process was forked from one that had used JAX.
 
     Example:
         >>> envs = jaxenvs.make_gym("CartPole-v1", num_envs=3)
@@ -122,6 +125,7 @@ def make_gym(
             batched=batched,
             stagger=stagger,
         )
+    check_not_forked()
     mode = _native_mode(autoreset_mode)
     env, spec = make_from(id, time_limit=time_limit, **params), None
     if isinstance(id, str):
@@ -132,7 +136,7 @@ def make_gym(
             "wrappers": wrappers,
             "output": output,
             "validate": validate,
-            "device": device if isinstance(device, (str, type(None))) else _device_name(device),
+            "device": device_name(device),
             "batched": batched,
             "stagger": stagger,
         }
@@ -165,10 +169,11 @@ def make_gym(
     return (GymEnv if num_envs is None else GymVectorEnv)(vector_env, **options)
 
 
-class GymVectorEnv(gymnasium.vector.VectorEnv):
+class GymVectorEnv(MadeAgain, gymnasium.vector.VectorEnv):
     """N native instances as a `gymnasium.vector.VectorEnv`. Made by `make_gym`.
 
-    Arrays that a call returns never change later, and may be written to.
+    Arrays that a call returns never change later, and may be written to. A copy, or what `pickle`
+    loads, is a new environment with the same parameters, not reset yet.
     """
 
     def __init__(
@@ -182,6 +187,14 @@ class GymVectorEnv(gymnasium.vector.VectorEnv):
         device: jax.Device | None = None,
         spec: Any = None,
     ) -> None:
+        self._options = {
+            "seed": seed,
+            "render_mode": render_mode,
+            "output": output,
+            "validate": validate,
+            "device": device,
+            "spec": spec,
+        }
         self.engine = Engine(env, device=device, validate=validate)
         self.num_envs = env.num_envs
         self._set_spaces()
@@ -198,7 +211,8 @@ class GymVectorEnv(gymnasium.vector.VectorEnv):
         self._has_info = bool(jax.eval_shape(env.reset, jax.random.key(0))[1].info)
         self._convert = torch_converter() if output == "torch" else None
         self._window = Window(RENDER_FPS)
-        self._frames: list[tuple[np.ndarray, ...]] = []
+        self._frames: list[list[np.ndarray]] = [[] for _ in range(env.num_envs)]
+        self._ended = np.zeros(env.num_envs, bool)
 
     @property
     def env(self) -> VectorEnv:
@@ -214,9 +228,8 @@ class GymVectorEnv(gymnasium.vector.VectorEnv):
         """Starts an episode in every instance.
 
         Args:
-            seed: an int for all: instance i then does what it does in
-                `env.reset(jax.random.key(seed))`; or one each: instance i then does the same
-                however many others there are. None goes on from the last seed.
+            seed: an int s gives instance i the seed s + i; or one each, where None draws one.
+                What an instance does depends on its own seed alone. None goes on from the last.
             options: {"reset_mask": bool[N]} resets those instances alone.
 
         Returns:
@@ -227,13 +240,21 @@ class GymVectorEnv(gymnasium.vector.VectorEnv):
             ParameterError: the mask is not bool[N], or all false.
         """
         mask = self._mask(options)
-        seed = self._first_seed if seed is None else seed
-        step = self.engine.reset(seed, mask)
-        self._first_seed = None
-        if mask is None:
-            self._frames = []
-        self._render_frame()
+        step = self._begin(seed, mask)
         return self._out(step.observation), self._infos(step.info, mask)
+
+    def _begin(self, seed: Any, mask: np.ndarray | None) -> HostStep:
+        seed = self._first_seed if seed is None else seed
+        seeds = None if seed is None else self.engine.seeds(seed)
+        step = self.engine.reset(seeds, mask)
+        self._first_seed = None
+        if seeds is not None:
+            super().reset(seed=seeds[0])  # for those who draw from envs.np_random
+        if self.render_mode is not None:
+            begun = np.ones(self.num_envs, bool) if mask is None else mask
+            self._ended[begun] = False
+            self._render_frame(begun, begun)
+        return step
 
     def step(self, actions: Any) -> tuple[Any, Any, Any, Any, dict[str, Any]]:
         """Takes one action in every instance.
@@ -261,9 +282,11 @@ class GymVectorEnv(gymnasium.vector.VectorEnv):
         return self._result(self.engine.receive())
 
     def _result(self, step: HostStep) -> tuple[Any, Any, Any, Any, dict[str, Any]]:
-        if self.render_mode is not None:
-            self._render_frame()
         observation, reward, terminated, truncated, any_done, _ = step
+        if self.render_mode is not None:
+            ended, self._ended = self._ended, terminated | truncated
+            begun = {"same_step": self._ended, "next_step": ended}.get(self.env.autoreset, ())
+            self._render_frame(begun)
         has_infos = self._has_info or (any_done and self._is_same_step)
         infos: dict[str, Any] = {}
         if has_infos:
@@ -292,14 +315,16 @@ class GymVectorEnv(gymnasium.vector.VectorEnv):
                     f"send got env_id={order.tolist()}; all {self.num_envs} instances step"
                     " together, so each has to be named once.  Pass info['env_id'] of recv."
                 )
-            action = jax.tree.map(lambda part: np.asarray(part)[np.argsort(order)], action)
+            place = np.argsort(order)
+            # What is not one for each is refused below.
+            action = jax.tree.map(
+                lambda part: np.asarray(part)[place] if len(part) == len(place) else part, action
+            )
         self.engine.send(action, "send")
 
     def async_reset(self, *, seed: int | Sequence[int] | None = None) -> None:
         """Starts an episode everywhere; `recv` returns it, as in EnvPool."""
-        seed = self._first_seed if seed is None else seed
-        self._received = self.engine.reset(seed)
-        self._first_seed = None
+        self._received = self._begin(seed, None)
 
     _received: HostStep | None = None
 
@@ -318,17 +343,20 @@ class GymVectorEnv(gymnasium.vector.VectorEnv):
         """Frames of all instances, uint8[H, W, 3] each.
 
         Returns:
-            A tuple of N frames; under "rgb_array_list" a list of such tuples, one for each step
-            since the last call; under "human" None, and the window shows a mosaic.
+            A tuple of N frames; under "rgb_array_list" of N lists, of the frames since the last
+            call and of this episode; under "human" None, and the window shows a mosaic.
         """
         if self.render_mode is None:
-            return _warn_of_no_mode()
+            return gymnasium.logger.warn(
+                "render was called without a render_mode; make_gym(..., render_mode='rgb_array')"
+                " returns frames."
+            )
+        self.engine.check_open("render")
         if self.render_mode == "rgb_array_list":
-            frames, self._frames = self._frames, []
-            return frames
+            frames, self._frames = self._frames, [[] for _ in range(self.num_envs)]
+            return tuple(frames)
         if self.render_mode == "human":
-            self._render_frame()
-            return None
+            return self._render_frame()
         return self._draw()
 
     def close_extras(self, **kwargs: Any) -> None:
@@ -346,7 +374,7 @@ class GymVectorEnv(gymnasium.vector.VectorEnv):
             UnknownParameterError: there is neither.
         """
         if name == "render":
-            return self._draw()
+            return self.render() or (None,) * self.num_envs
         if name in self.env.parameters:
             return self.get_attr(name)
         env: Any = self.env.env if isinstance(self.env, VectorizedEnv) else self.env
@@ -377,32 +405,42 @@ class GymVectorEnv(gymnasium.vector.VectorEnv):
 
         Raises:
             UnknownParameterError: there is no parameter of that name.
-            ParameterError: not N values.
+            ParameterError: not N values, of another shape, or different ones that all share.
         """
         if name not in self.env.parameters:
             self._refuse(name)
         env: Any = self.env
-        if isinstance(values, (list, tuple)) and len(values) != self.num_envs:
-            raise ParameterError(
-                f'set_attr("{name}") got {len(values)} values for num_envs={self.num_envs}.'
-                "  Pass one for each instance, or a single one."
-            )
+        is_batched = name in getattr(env, "batched", ())
         each = isinstance(values, (list, tuple))
-        if each and not all(np.array_equal(value, values[0]) for value in values[1:]):
-            if not isinstance(env, VectorizedEnv):
+        column: list[Any] = [*values] if each else [values] * self.num_envs
+        self._check_values(name, column, self.get_attr(name)[0], each)
+        if is_batched or any(not np.array_equal(value, column[0]) for value in column):
+            if not isinstance(env, VectorizedEnv) or _is_static(env.env, name):
                 raise ParameterError(
                     f'set_attr("{name}") got different values for the instances of {env!r}, which'
-                    " shares one.  Pass a single value."
+                    " share one.  Pass a single value."
                 )
-            changed = env.env.replace(**{name: jnp.asarray(values)})
-            env = dataclasses.replace(env, env=changed, batched=tuple({*env.batched, name}))
+            changed = env.env.replace(**{name: jnp.asarray(column)})
+            batched = env.batched if is_batched else (*env.batched, name)
+            env = dataclasses.replace(env, env=changed, batched=batched)
         else:
-            value = values[0] if each else values
-            if name in getattr(env, "batched", ()):
-                value = jnp.full(self.num_envs, value)
-            env = env.replace(**{name: value})
+            env = env.replace(**{name: column[0]})
         self.engine.replace_env(env)
         self._set_spaces()  # a parameter may be a bound
+
+    def _check_values(self, name: str, column: list[Any], present: Any, each: bool) -> None:
+        if len(column) != self.num_envs:
+            raise ParameterError(
+                f'set_attr("{name}") got {len(column)} values for num_envs={self.num_envs}.'
+                "  Pass one for each instance, or a single one."
+            )
+        for value in column:
+            if isinstance(value, np.ndarray | jax.Array) and value.shape != np.shape(present):
+                raise ParameterError(
+                    f'set_attr("{name}") got {describe(value)} {"among" if each else "as"} its'
+                    f" values; one has the shape {list(np.shape(present))}.  Pass a list,"
+                    " values.tolist(), for one value per instance."
+                )
 
     def _set_spaces(self) -> None:
         """Sets those that changed; the others keep their generators."""
@@ -416,6 +454,10 @@ class GymVectorEnv(gymnasium.vector.VectorEnv):
         return tree if self._convert is None else self._convert(tree)
 
     def _mask(self, options: dict[str, Any] | None) -> np.ndarray | None:
+        if not isinstance(options, dict | None):
+            raise ParameterError(
+                f'reset got options={options!r:.80}; expected a dict, {{"reset_mask": mask}}.'
+            )
         mask = (options or {}).get("reset_mask")
         if mask is None:
             return None
@@ -438,16 +480,14 @@ class GymVectorEnv(gymnasium.vector.VectorEnv):
         return infos
 
     def _step_infos(self, step: HostStep, done: np.ndarray | None) -> dict[str, Any]:
-        if done is None or not self._is_same_step:
-            return self._infos(step.info, None)
-        # What the step returned belongs to the episode that ended, where one did.
-        infos = self._infos(step.info, ~done)
-        infos.update(
-            final_obs=self._final_observations(step.final_observation, done),
-            _final_obs=done,
-            final_info=self._infos(step.info, done),
-            _final_info=done.copy(),
-        )
+        infos = self._infos(step.info, None)
+        if done is not None and self._is_same_step:
+            infos.update(
+                final_obs=self._final_observations(step.final_observation, done),
+                _final_obs=done,
+                final_info=self._infos(step.final_info, done),
+                _final_info=done.copy(),
+            )
         return infos
 
     def _final_observations(self, observation: Any, done: np.ndarray) -> np.ndarray:
@@ -466,9 +506,19 @@ class GymVectorEnv(gymnasium.vector.VectorEnv):
     def _draw(self) -> tuple[np.ndarray, ...]:
         return tuple(self.engine.render(range(self.num_envs)))
 
-    def _render_frame(self) -> None:
+    def _render_frame(self, begun: Any = (), drawn: Any = slice(None)) -> None:
+        """Keeps or shows frames.
+
+        Args:
+            begun: bool[N], where an episode began, so that earlier frames are dropped; () nowhere.
+            drawn: which instances have a new frame.
+        """
         if self.render_mode == "rgb_array_list":
-            self._frames.append(self._draw())
+            for i in np.flatnonzero(begun):
+                self._frames[i] = []
+            rows = np.arange(self.num_envs)[drawn]
+            for i, frame in zip(rows, self.engine.render(rows.tolist()), strict=True):
+                self._frames[i].append(frame)
         elif self.render_mode == "human":
             self._window.show(mosaic(self._draw()))
 
@@ -483,10 +533,11 @@ class GymVectorEnv(gymnasium.vector.VectorEnv):
         raise self._unknown(name)
 
 
-class GymEnv(gymnasium.Env):
+class GymEnv(MadeAgain, gymnasium.Env):
     """One native instance as a `gymnasium.Env`. Made by `make_gym` without `num_envs`.
 
     `reset(seed=s)` begins the trajectory that an instance with seed s has in a `GymVectorEnv`.
+    A copy, or what `pickle` loads, is a new environment with the same parameters, not reset yet.
     """
 
     metadata = {"render_modes": list(RENDER_MODES), "render_fps": RENDER_FPS}  # noqa: RUF012
@@ -502,14 +553,15 @@ class GymEnv(gymnasium.Env):
         device: jax.Device | None = None,
         spec: Any = None,
     ) -> None:
-        self._batch = GymVectorEnv(env, output=output, validate=validate, device=device)
+        self._batch = GymVectorEnv(
+            env, render_mode=render_mode, output=output, validate=validate, device=device
+        )
+        self._options = {**self._batch._options, "seed": seed}
         self.observation_space = self._batch.single_observation_space
         self.action_space = self._batch.single_action_space
         self.render_mode = render_mode
         self.spec = spec
         self._first_seed = seed
-        self._window = Window(RENDER_FPS)
-        self._frames: list[np.ndarray] | None = None  # a list from reset to close
 
     @property
     def env(self) -> VectorEnv:
@@ -526,12 +578,11 @@ class GymEnv(gymnasium.Env):
         """
         del options  # there is nothing to choose
         seed = self._first_seed if seed is None else seed
-        observations, infos = self._batch.reset(seed=None if seed is None else [seed])
-        self._first_seed = None
         if seed is not None:
-            super().reset(seed=int(seed))  # for those who draw from env.np_random
-        self._frames = []
-        self._after()
+            (seed,) = self._batch.engine.seeds([seed])
+        observations, infos = self._batch.reset(seed=seed)
+        self._first_seed = None
+        super().reset(seed=seed)  # for those who draw from env.np_random
         return _row(self.observation_space, observations), _row_infos(infos)
 
     def step(self, action: Any) -> tuple[Any, float, bool, bool, dict[str, Any]]:
@@ -545,7 +596,6 @@ class GymEnv(gymnasium.Env):
         """
         step = step_one(self._batch.engine, self.action_space, action)
         observations, rewards, terminated, truncated, infos = self._batch._result(step)
-        self._after()
         return (
             _row(self.observation_space, observations),
             float(rewards[0]),
@@ -556,21 +606,12 @@ class GymEnv(gymnasium.Env):
 
     def render(self) -> Any:
         """A frame, uint8[H, W, 3]; the frames since the last call under "rgb_array_list"."""
-        if self.render_mode is None:
-            return _warn_of_no_mode()
-        if self.render_mode == "rgb_array_list" and self._frames is not None:
-            frames, self._frames = self._frames, []
-            return frames
-        if self.render_mode == "human":
-            self._show()
-            return None
-        return self._draw()
+        frames = self._batch.render()
+        return None if frames is None else frames[0]
 
     def close(self) -> None:
         """Drops the state and the window."""
         self._batch.close()
-        self._frames = None
-        self._window.close()
 
     def has_wrapper_attr(self, name: str) -> bool:
         """Whether there is such a parameter, or such an attribute of this object."""
@@ -594,25 +635,6 @@ class GymEnv(gymnasium.Env):
         self.action_space = self._batch.single_action_space
         return True
 
-    def _draw(self) -> np.ndarray:
-        return self._batch.engine.render([0])[0]
-
-    def _show(self) -> None:
-        self._window.show(self._draw())
-
-    def _after(self) -> None:
-        if self.render_mode == "rgb_array_list" and self._frames is not None:
-            self._frames.append(self._draw())
-        elif self.render_mode == "human":
-            self._show()
-
-
-def _warn_of_no_mode() -> None:
-    gymnasium.logger.warn(
-        "render was called without a render_mode; make_gym(..., render_mode='rgb_array')"
-        " returns frames."
-    )
-
 
 def _gymnasium_spec(
     id: str,
@@ -635,6 +657,12 @@ def _gymnasium_spec(
     return dataclasses.replace(
         entry, max_episode_steps=limit, kwargs={**entry.kwargs, **given, **params}
     )
+
+
+def _is_static(env: Any, name: str) -> bool:
+    """Whether parameter `name` of `env`, or of what it wraps, decides the program."""
+    own = any(field.name == name and struct.is_static(field) for field in dataclasses.fields(env))
+    return own or (isinstance(env, Wrapper) and _is_static(env.env, name))
 
 
 def _row(space: gymnasium.Space, batch: Any) -> Any:
@@ -663,10 +691,6 @@ def _native_mode(mode: Any) -> AutoresetMode | None:
     mode = {gym_mode.value: name for gym_mode, name in names.items()}.get(mode, mode)
     _check_choice("autoreset_mode", mode, (None, *GYM_MODES))
     return mode
-
-
-def _device_name(device: jax.Device) -> str:
-    return f"{device.platform}:{jax.devices(device.platform).index(device)}"
 
 
 def _check_choice(name: str, value: Any, choices: Sequence[Any]) -> None:

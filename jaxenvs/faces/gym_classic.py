@@ -16,6 +16,7 @@ import numpy as np
 
 from jaxenvs.core import VectorEnv
 from jaxenvs.errors import ParameterError, closest
+from jaxenvs.faces._copies import MadeAgain
 from jaxenvs.faces._programs import HostStep
 from jaxenvs.faces._single import row, step_one
 from jaxenvs.faces.gym import RENDER_FPS, GymVectorEnv
@@ -27,7 +28,7 @@ if TYPE_CHECKING:
 MODES = ("human", "rgb_array")
 
 
-class _Classic:
+class _Classic(MadeAgain):
     """What one environment and a batch have in common."""
 
     reward_range = (-float("inf"), float("inf"))
@@ -48,8 +49,9 @@ class _Classic:
         self.spec = spec
         self._batch: Any
         if isinstance(env, VectorEnv):
-            mode, given = env.autoreset, {"output": output, "validate": validate, "device": device}
-            self._batch = GymVectorEnv(env, **given)  # pyright: ignore[reportArgumentType]
+            mode = env.autoreset
+            self._batch = GymVectorEnv(env, output=output, validate=validate, device=device)
+            self._options = {**self._batch._options, "seed": seed, "render_mode": render_mode}
             self._later_infos = self._native_infos
         else:
             from jaxenvs.faces.pools import ClassicBatch, classic_infos
@@ -88,16 +90,9 @@ class _Classic:
         Raises:
             SeedError: not a seed, or not N of them.
         """
-        num_envs = self._batch.num_envs
-        seeds: Any = [None] * num_envs if seed is None else seed
-        if isinstance(seed, (int, np.integer)) and not isinstance(seed, bool):
-            seeds = [int(seed) + i for i in range(num_envs)]
-        self._batch.engine.seed_words(seeds)  # refuses now what reset would refuse
-        drawn = np.random.SeedSequence().generate_state(num_envs).tolist()
-        self._seeds = [
-            other if own is None else int(own) for own, other in zip(seeds, drawn, strict=True)
-        ]
-        return list(self._seeds)
+        seeds: list[int] = self._batch.engine.seeds(seed)  # refuses now what reset would refuse
+        self._seeds = [*seeds]
+        return seeds
 
     def render(self, mode: str | None = None) -> Any:
         """Draws the present state.
@@ -145,7 +140,7 @@ class _Classic:
     def _infos(self, step: HostStep) -> list[dict[str, Any]]:
         out = self._batch._out
         infos: list[dict[str, Any]] = [{} for _ in range(self._batch.num_envs)]
-        for name, value in step.info.items():
+        for name, value in step.final_info.items():
             value = out(value)
             for i, info in enumerate(infos):
                 info[name] = row(value, i)

@@ -21,12 +21,10 @@ from jaxenvs.errors import (
     NothingPendingError,
     ParameterError,
     PoolError,
-    SeedError,
 )
 from jaxenvs.faces._programs import HostStep
+from jaxenvs.faces._seeds import seeds_of
 from jaxenvs.factory import host_limit
-
-_LARGEST_SEED = 2**63
 
 
 def is_single(face: str, id: Any, num_envs: int | None) -> bool:
@@ -237,23 +235,13 @@ class PoolEngine:
         """Closes the pool."""
         self.env.close()
 
-    def seed_words(self, seed: Any) -> None:
-        """Refuses what `reset` would refuse.
+    def seeds(self, seed: Any) -> list[int]:
+        """The N seeds that `seed` names.
 
         Raises:
             SeedError: not a seed, or not one for each environment.
         """
-        is_one = seed is None or np.ndim(seed) == 0
-        seeds: list[Any] = [seed] if is_one else list(seed)  # pyright: ignore[reportArgumentType]
-        if not is_one and len(seeds) != self.num_envs:
-            raise SeedError(
-                f"got {len(seeds)} seeds for num_envs={self.num_envs}.  Pass one for each, or a"
-                " single int."
-            )
-        for each in seeds:
-            is_int = isinstance(each, (int, np.integer)) and not isinstance(each, bool)
-            if each is not None and not (is_int and 0 <= each < _LARGEST_SEED):
-                raise SeedError(f"expected a seed from 0 to 2**63 - 1, got {each!r}.")
+        return seeds_of(seed, self.num_envs, bits=63)
 
 
 class ClassicBatch:

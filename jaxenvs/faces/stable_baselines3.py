@@ -75,11 +75,12 @@ class JaxVecEnv(VecEnv):
             The observations, [N, ...].
         """
         seeds = [seed for seed in self._seeds if seed is not None]
-        observations, _ = self._envs.reset(seed=[s % 2**32 for s in seeds] if seeds else None)
+        step = self._envs._begin([s % 2**32 for s in seeds] if seeds else None, None)
+        self.reset_infos = self._rows(step.info)
         self._reset_seeds()
         self._reset_options()
         self._returns[:], self._begun[:] = 0, self._steps
-        return observations
+        return step.observation
 
     def step_async(self, actions: np.ndarray) -> None:
         """Starts a step and returns at once."""
@@ -97,10 +98,13 @@ class JaxVecEnv(VecEnv):
         self._steps += 1
         self._returns += step.reward
         dones = step.terminated | step.truncated
-        infos = self._infos(step)
+        infos = self._rows(step.final_info)
         if step.any_done:
             self._add_endings(infos, step, np.flatnonzero(dones))
         return step.observation, step.reward, dones, infos
+
+    def __reduce__(self) -> Any:
+        return type(self), (self._envs,)
 
     def close(self) -> None:
         """Drops the state and the window."""
@@ -108,7 +112,7 @@ class JaxVecEnv(VecEnv):
 
     def get_images(self) -> Sequence[np.ndarray | None]:
         """Frames of all instances, uint8[H, W, 3] each."""
-        return [*self._envs.call("render")]
+        return [*self._envs._draw()]
 
     def get_attr(self, attr_name: str, indices: None | int | Iterable[int] = None) -> list[Any]:
         """A parameter, or another attribute, of every instance or of `indices`.
@@ -170,8 +174,7 @@ class JaxVecEnv(VecEnv):
         is_wrapped = issubclass(wrapper_class, Monitor) or _has_wrapper(self.env, wrapper_class)
         return [is_wrapped for _ in self._get_indices(indices)]
 
-    def _infos(self, step: HostStep) -> list[dict[str, Any]]:
-        columns = step.info
+    def _rows(self, columns: Any) -> list[dict[str, Any]]:
         if columns:
             leaves, treedef = jax.tree.flatten(columns)
             rows = zip(*leaves, strict=True)
@@ -181,6 +184,7 @@ class JaxVecEnv(VecEnv):
         return self._nothing.copy()
 
     def _add_endings(self, infos: list[dict[str, Any]], step: HostStep, rows: np.ndarray) -> None:
+        begun = self._rows(step.info)
         elapsed = round(time.time() - self._made_at, 6)
         leaves, treedef = jax.tree.flatten(step.final_observation)
         observations = zip(*(leaf[rows] for leaf in leaves), strict=True)
@@ -190,6 +194,7 @@ class JaxVecEnv(VecEnv):
         for i, observation, episode_return, length, cut in zip(
             rows.tolist(), observations, returns, lengths, is_cut, strict=True
         ):
+            self.reset_infos[i] = begun[i]
             infos[i] = {
                 **infos[i],
                 "terminal_observation": jax.tree.unflatten(treedef, observation),

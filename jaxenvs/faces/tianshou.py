@@ -116,7 +116,7 @@ class JaxVectorEnv(BaseVectorEnv):
 
     def render(self, **kwargs: Any) -> list[Any]:
         """Frames of all instances, uint8[H, W, 3] each."""
-        return [*self._envs.call("render")]
+        return [*self._envs._draw()]
 
     def close(self) -> None:
         """Drops the state and the window."""

@@ -14,7 +14,7 @@ import pytest
 from gymnasium.vector import AutoresetMode
 
 import jaxenvs
-from jaxenvs import wrappers
+from jaxenvs import keys, wrappers
 from jaxenvs.errors import (
     ActionError,
     ParameterError,
@@ -44,6 +44,12 @@ def play(envs, actions, seed=0):
     return [first, *(envs.step(action)[:4] for action in actions)]
 
 
+def keys_of(seed, num_envs, call):
+    """The keys of a call in which instance i follows the seed `seed + i`."""
+    own = jax.vmap(jax.random.key)(np.uint32(seed) + jnp.arange(num_envs, dtype=jnp.uint32))
+    return keys.call_keys(own, jnp.full(num_envs, call, jnp.uint32))
+
+
 # The jitted path
 
 
@@ -55,13 +61,13 @@ def test_it_gives_what_the_jitted_path_gives_bit_for_bit(num_envs, mode):
     native = jaxenvs.vectorize(jaxenvs.make("CartPole-v1", time_limit=13), num_envs, autoreset=mode)
     assert envs.metadata["autoreset_mode"] is AutoresetMode[mode.upper()]
     observation, infos = envs.reset(seed=7)
-    state, timestep = jax.jit(native.reset)(jax.random.key(7))
+    state, timestep = jax.jit(native.reset)(keys_of(7, num_envs, 0))
     np.testing.assert_array_equal(observation, timestep.observation)
     assert infos == {}
     step = jax.jit(native.step)
     num_done = 0
     for t, action in enumerate(actions_of(envs, 30), start=1):
-        state, timestep = step(state, action, jax.random.fold_in(jax.random.key(7), t))
+        state, timestep = step(state, action, keys_of(7, num_envs, t))
         out = envs.step(action)
         expected = (
             timestep.observation,
@@ -84,18 +90,20 @@ def test_it_gives_what_the_jitted_path_gives_bit_for_bit(num_envs, mode):
 
 
 @pytest.mark.optimized
-@pytest.mark.parametrize("num_envs", [1, 9])
-@pytest.mark.parametrize("id", CLASSIC)
-def test_every_environment_gives_the_bits_of_the_jitted_path(id, num_envs):
-    envs = jaxenvs.make_gym(id, num_envs, autoreset_mode="same_step")
-    native = jaxenvs.vectorize(jaxenvs.make(id), num_envs)
-    assert_same(envs.reset(seed=1)[0], jax.jit(native.reset)(jax.random.key(1))[1].observation)
-    state = jax.jit(native.reset)(jax.random.key(1))[0]
+@pytest.mark.parametrize("mode", MODES)
+@pytest.mark.parametrize(
+    "id", [id for id, spec in jaxenvs.registry.items() if spec.family != "user"]
+)
+def test_every_environment_gives_the_bits_of_the_jitted_path(id, mode):
+    num_envs = 1 if mode == "same_step" else 5
+    envs = jaxenvs.make_gym(id, num_envs, autoreset_mode=mode, time_limit=9)
+    native = jaxenvs.vectorize(jaxenvs.make(id, time_limit=9), num_envs, autoreset=mode)
+    state, timestep = jax.jit(native.reset)(keys_of(1, num_envs, 0))
+    assert_same(envs.reset(seed=1)[0], timestep.observation)
     step = jax.jit(native.step)
-    for t, action in enumerate(actions_of(envs, 200), start=1):
-        state, timestep = step(state, action, jax.random.fold_in(jax.random.key(1), t))
-        out = envs.step(action)
-        assert_same(out[:2], (timestep.observation, timestep.reward))
+    for t, action in enumerate(actions_of(envs, 30), start=1):
+        state, timestep = step(state, action, keys_of(1, num_envs, t))
+        assert_same(envs.step(action)[:2], (timestep.observation, timestep.reward))
 
 
 @pytest.mark.parametrize("layout", ["dict", "tuple"])
@@ -104,12 +112,12 @@ def test_nested_observations_and_keys_in_the_state_cross_too(layout, mode):
     env = Counter(layout=layout, keyed=True)
     envs = jaxenvs.make_gym(env, 5, autoreset_mode=mode)
     native = jaxenvs.vectorize(env, 5, autoreset=mode)
-    state, timestep = jax.jit(native.reset)(jax.random.key(0))
+    state, timestep = jax.jit(native.reset)(keys_of(0, 5, 0))
     assert_same(envs.reset(seed=0)[0], timestep.observation)
     step = jax.jit(native.step)
     seen = 0
     for t, action in enumerate(actions_of(envs, 10), start=1):
-        state, timestep = step(state, action, jax.random.fold_in(jax.random.key(0), t))
+        state, timestep = step(state, action, keys_of(0, 5, t))
         observation, reward, _, _, infos = envs.step(action)
         assert_same((observation, reward), (timestep.observation, timestep.reward))
         assert envs.observation_space.contains(observation)
@@ -128,12 +136,11 @@ def test_wrappers_run_inside_the_step():
     envs = jaxenvs.make_gym("CartPole-v1", 4, wrappers=stack, autoreset_mode="same_step")
     assert envs.single_observation_space.shape == (3, 5)
     native = stack[1](stack[0](jaxenvs.vectorize(jaxenvs.make("CartPole-v1"), 4)))
-    state, timestep = jax.jit(native.reset)(jax.random.key(3))
+    state, timestep = jax.jit(native.reset)(keys_of(3, 4, 0))
     assert_same(envs.reset(seed=3)[0], timestep.observation)
     action, step = np.ones(4, np.int32), jax.jit(native.step)
     for t in range(1, 15):
-        key = jax.random.fold_in(jax.random.key(3), t)
-        state, timestep = step(state, action, key)
+        state, timestep = step(state, action, keys_of(3, 4, t))
         assert_same(envs.step(action)[0], timestep.observation)
 
 
@@ -156,12 +163,11 @@ def test_what_cannot_be_one_kernel_still_runs():
 
     envs = jaxenvs.make_gym(Sorting(), 4)
     native = jaxenvs.vectorize(Sorting(), 4, autoreset="next_step")
-    state, _ = jax.jit(native.reset)(jax.random.key(0))
+    state, _ = jax.jit(native.reset)(keys_of(0, 4, 0))
     envs.reset(seed=0)
     step = jax.jit(native.step)
     for t in range(1, 4):
-        key = jax.random.fold_in(jax.random.key(0), t)
-        state, timestep = step(state, np.zeros(4, np.int32), key)
+        state, timestep = step(state, np.zeros(4, np.int32), keys_of(0, 4, t))
         assert_same(envs.step(np.zeros(4, np.int32))[:2], (timestep.observation, timestep.reward))
 
 
@@ -372,8 +378,24 @@ def test_a_wrong_reset_mask_is_refused_in_words(mask):
 # As Gymnasium does it
 
 
-class ScriptedGym(gymnasium.Env):
-    """The rules of `Scripted`, without the random number, for Gymnasium's own vector classes."""
+class Masked(Scripted):
+    """`Scripted`, whose info says which actions are allowed, and more."""
+
+    def reset(self, key):
+        state, timestep = super().reset(key)
+        return state, timestep.replace(info=self.tell(state.count))
+
+    def step(self, state, action, key):
+        state, timestep = super().step(state, action, key)
+        return state, timestep.replace(info=self.tell(state.count))
+
+    def tell(self, count):
+        allowed = (jnp.arange(4) + count) % 3 > 0
+        return {"count": count, "more": {"action_mask": allowed}}
+
+
+class MaskedGym(gymnasium.Env):
+    """The rules of `Masked`, without the random number, for Gymnasium's own vector classes."""
 
     observation_space = gymnasium.spaces.Box(0, 2**32 - 1, (1,), np.uint32)
     action_space = gymnasium.spaces.Discrete(4)
@@ -381,51 +403,56 @@ class ScriptedGym(gymnasium.Env):
     def reset(self, *, seed=None, options=None):
         super().reset(seed=seed)
         self.count = 0
-        return np.array([0], np.uint32), {"count": 0}
+        return self.observe()
 
     def step(self, action):
         self.count += 1
-        info = {"count": self.count}
-        observation = np.array([self.count], np.uint32)
+        observation, info = self.observe()
         return observation, float(action), action in (1, 3), action in (2, 3), info
 
+    def observe(self):
+        allowed = (np.arange(4) + self.count) % 3 > 0
+        info = {"count": self.count, "more": {"action_mask": allowed}}
+        return np.array([self.count], np.uint32), info
 
-@pytest.mark.parametrize("mode", ["same_step", "next_step"])
-def test_episodes_end_and_infos_are_masked_as_in_gymnasium(mode):
+
+def assert_same_infos(ours, theirs):
+    """The same names and masks, and the same values wherever the mask is true."""
+    assert set(ours) == set(theirs)
+    for name in theirs:
+        if isinstance(theirs[name], dict):
+            assert_same_infos(ours[name], theirs[name])
+        elif name == "final_obs":
+            for final, expected in zip(ours[name], theirs[name], strict=True):
+                np.testing.assert_array_equal(final if expected is None else final[1:], expected)
+        else:
+            rows = theirs.get(f"_{name}", slice(None))
+            np.testing.assert_array_equal(ours[name][rows], theirs[name][rows])
+
+
+@pytest.mark.parametrize("mode", MODES)
+def test_episodes_end_and_infos_are_as_in_gymnasium(mode):
     gym_mode = jaxenvs.faces.gym.GYM_MODES[mode]
-    theirs = gymnasium.vector.SyncVectorEnv([ScriptedGym] * 3, autoreset_mode=gym_mode)
-    ours = jaxenvs.make_gym(Scripted(), 3, autoreset_mode=mode)
+    theirs = gymnasium.vector.SyncVectorEnv([MaskedGym] * 3, autoreset_mode=gym_mode)
+    ours = jaxenvs.make_gym(Masked(), 3, autoreset_mode=mode)
     assert ours.metadata["autoreset_mode"] == theirs.metadata["autoreset_mode"]
-    (observation, infos), (expected, expected_infos) = ours.reset(seed=0), theirs.reset(seed=0)
-    np.testing.assert_array_equal(observation[:, 1:], expected)
-    assert set(infos) == set(expected_infos)
+
+    def assert_same_reset(**kwargs):
+        observation, infos = ours.reset(**copy.deepcopy(kwargs))
+        expected, expected_infos = theirs.reset(**kwargs)
+        np.testing.assert_array_equal(observation[:, 1:], expected)
+        assert_same_infos(infos, expected_infos)
+
+    assert_same_reset(seed=0)
     for action in np.random.default_rng(0).choice(4, (40, 3), p=[0.6, 0.15, 0.15, 0.1]):
         observation, *scalars, infos = ours.step(action)
         expected, *expected_scalars, expected_infos = theirs.step(action)
         np.testing.assert_array_equal(observation[:, 1:], expected)
         assert_same(scalars, expected_scalars)
-        assert set(infos) == set(expected_infos)
-        for name in ("final_obs", "final_info"):
-            if name in expected_infos:
-                mask = expected_infos[f"_{name}"]
-                np.testing.assert_array_equal(infos[f"_{name}"], mask)
-        if "final_obs" in infos:
-            for ours_final, final in zip(
-                infos["final_obs"], expected_infos["final_obs"], strict=True
-            ):
-                assert (ours_final is None) == (final is None)
-                assert final is None or ours_final[1] == final[0]
-            final_info, expected_info = infos["final_info"], expected_infos["final_info"]
-            np.testing.assert_array_equal(final_info["_count"], expected_info["_count"])
-            np.testing.assert_array_equal(
-                final_info["count"][final_info["_count"]],
-                expected_info["count"][expected_info["_count"]],
-            )
-            # Of an episode that begins in the same step Gymnasium gives the info too; here the
-            # mask says that there is none.
-            np.testing.assert_array_equal(infos["_count"], ~infos["_final_obs"])
-        running = infos["_count"]
-        np.testing.assert_array_equal(infos["count"][running], expected_infos["count"][running])
+        assert_same_infos(infos, expected_infos)
+        ended = scalars[1] | scalars[2]
+        if mode == "disabled" and ended.any():
+            assert_same_reset(options={"reset_mask": ended})
     theirs.close()
 
 
@@ -536,7 +563,7 @@ def test_calls_out_of_order_raise_gymnasiums_errors():
         lambda: envs.reset(),
         lambda: envs.send(action),
         lambda: envs.set_attr("gravity", 1.0),
-        lambda: envs.call("render"),
+        lambda: envs.engine.render([0]),
     ):
         with pytest.raises(gymnasium.error.AlreadyPendingCallError, match="step_wait"):
             call()
@@ -583,21 +610,54 @@ def test_render_gives_a_frame_of_every_instance():
     envs.reset(seed=0)
     frames = envs.render()
     assert isinstance(frames, tuple) and len(frames) == 3
-    state, _ = jax.jit(envs.env.reset)(jax.random.key(0))
+    state, _ = jax.jit(envs.env.reset)(keys_of(0, 3, 0))
     for i, frame in enumerate(frames):
         assert frame.dtype == np.uint8
         np.testing.assert_array_equal(frame, envs.env.render(state, i))
     assert_same(envs.call("render"), frames)
 
 
-def test_rgb_array_list_gives_the_frames_since_the_last_call():
-    envs = jaxenvs.make_gym("CartPole-v1", 2, render_mode="rgb_array_list")
-    envs.reset(seed=0)
-    for action in actions_of(envs, 3):
-        envs.step(action)
-    frames = envs.render()
-    assert len(frames) == 4 and all(len(frame) == 2 for frame in frames)
-    assert envs.render() == []
+class DrawnGym(MaskedGym):
+    """Draws how many steps it took."""
+
+    metadata = {"render_modes": ["rgb_array"], "render_fps": 30}  # noqa: RUF012
+    render_mode = "rgb_array"
+
+    def render(self):
+        return np.full((2, 2, 3), self.count, np.uint8)
+
+
+class Drawn(Scripted):
+    def render(self, state):
+        return jnp.full((2, 2, 3), state.count).astype(jnp.uint8)
+
+
+@pytest.mark.parametrize("mode", MODES)
+def test_rgb_array_list_gives_the_frames_that_gymnasium_gives(mode):
+    gym_mode = jaxenvs.faces.gym.GYM_MODES[mode]
+    one = lambda: gymnasium.wrappers.RenderCollection(DrawnGym())  # noqa: E731
+    theirs = gymnasium.vector.SyncVectorEnv([one] * 3, autoreset_mode=gym_mode)
+    ours = jaxenvs.make_gym(Drawn(), 3, autoreset_mode=mode, render_mode="rgb_array_list")
+
+    def numbers(frames):
+        assert isinstance(frames, tuple)
+        return [[int(frame[0, 0, 0]) for frame in each] for each in frames]
+
+    ours.reset(seed=0)
+    theirs.reset(seed=0)
+    for t, action in enumerate(np.random.default_rng(0).choice(4, (30, 3), p=[0.7, 0.1, 0.1, 0.1])):
+        *_, terminated, truncated, _ = ours.step(action)
+        theirs.step(action)
+        ended = terminated | truncated
+        if mode == "disabled" and ended.any():
+            ours.reset(options={"reset_mask": ended})
+            theirs.reset(options={"reset_mask": ended})
+        if t % 4 == 0:
+            frames = ours.render() if t % 8 else ours.call("render")
+            assert numbers(frames) == numbers(theirs.render())
+    assert numbers(ours.call("render")) == numbers(theirs.call("render"))
+    assert ours.render() == theirs.render() == ([], [], [])
+    assert jaxenvs.make_gym(Drawn(), 3).call("render") == (None, None, None)
 
 
 def test_human_mode_shows_a_mosaic(monkeypatch):
