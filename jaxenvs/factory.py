@@ -4,6 +4,7 @@ Ids of environments that are not JAX lead to pools; nothing of these is imported
 """
 
 import dataclasses
+import inspect
 import os
 from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any, Literal
@@ -59,9 +60,10 @@ def make(
     """
     spec = _find(id)
     entry_point = _load(spec)
+    params = {**spec.kwargs, **params}
     _check_parameters(id, entry_point, params)
     _check_time_limit(id, time_limit)
-    env = entry_point(**{**spec.kwargs, **params})
+    env = entry_point(**params)
     if not isinstance(env, Environment):
         raise UnknownEnvironmentError(
             f"{id} made a {type(env).__name__}; expected a jaxenvs.Environment.  One of Gymnasium"
@@ -286,8 +288,26 @@ def _load(spec: EnvSpec) -> Callable[..., Any]:
 
 def _check_parameters(id: str, entry_point: Callable[..., Any], params: dict[str, Any]) -> None:
     if not (isinstance(entry_point, type) and dataclasses.is_dataclass(entry_point)):
-        return  # a function checks its own arguments
-    names = [field.name for field in dataclasses.fields(entry_point)]
+        if inspect.isfunction(entry_point):
+            try:
+                inspect.signature(entry_point).bind(**params)
+            except TypeError as error:
+                raise UnknownParameterError(
+                    f"{id} was called with {', '.join(params) or 'nothing'}: {error}."
+                ) from None
+        return
+    fields = dataclasses.fields(entry_point)
+    names = [field.name for field in fields]
+    missing = [
+        field.name
+        for field in fields
+        if field.default is field.default_factory is dataclasses.MISSING
+        and field.name not in params
+    ]
+    if missing:
+        raise UnknownParameterError(
+            f"{id} has no default for {' and '.join(missing)}.  Pass one, or give the class one."
+        )
     for name in params:
         if name not in names:
             raise UnknownParameterError(

@@ -47,6 +47,14 @@ def longer():
     return jaxenvs.wrappers.TimeLimit(Corridor(goal=5.0), max_steps=20)
 
 
+class Needy(Corridor):
+    size: int = jaxenvs.struct.static(kw_only=True)
+
+
+def needs(size):
+    return Corridor(goal=size)
+
+
 def sentence():
     return "not an environment"
 """
@@ -136,6 +144,8 @@ def test_a_file_and_a_function_are_taken_too(here):
         ("corridors.py:Coridor", ['Close: "Corridor"']),
         ("nowhere.py:Corridor", ["nowhere.py", "not there"]),
         ("needy:Corridor", ['imports "nowhere_to_be_found"']),
+        ("corridors:needs", ["corridors:needs was called with nothing", "'size'"]),
+        ("corridors:Needy", ["corridors:Needy has no default for size", "give the class one"]),
         ("corridors:sentence", ["corridors:sentence made a str", "jaxenvs.Environment"]),
     ],
 )
