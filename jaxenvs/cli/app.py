@@ -195,7 +195,9 @@ def _parser() -> argparse.ArgumentParser:
             name, metavar="WHERE", help=f"who {what}: central, remote:N or remote:N:async"
         )
     train.add_argument(
-        "--update", metavar="HOW", help="of several who compute gradients: centralised, or not"
+        "--update",
+        metavar="HOW",
+        help="decentralised: each worker with gradients applies all of them to weights of its own",
     )
     train.add_argument("--output", metavar="DIR", help="(default: a new one, runs/ALGORITHM/ID)")
     train.add_argument(

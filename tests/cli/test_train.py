@@ -142,6 +142,22 @@ def test_a_run_goes_on_beyond_its_end(capsys, seeds, tmp_path):
         assert Config.read(folder / each / "config.toml").total_steps == ended + 256
 
 
+def test_a_run_that_goes_on_beyond_its_end_is_as_if_it_had_been_longer_from_the_start(
+    capsys, tmp_path
+):
+    arguments = ["--num-envs", 4, "--unroll-length", 8, "--report-every", 2]
+    for setting in (
+        *("actor.hidden_sizes=8", "learning_starts=32", "batch_size=8", "exploration_steps=300"),
+        *("storage.type=PrioritisedReplay", "storage.capacity=256"),
+    ):
+        arguments += ["--set", setting]
+    for name, steps in (("whole", 384), ("parts", 192)):
+        where = ["--total-steps", steps, "--output", tmp_path / name]
+        assert run(capsys, "train", "dqn", "CartPole-v1", *arguments, *where)[0] == 0
+    status, _ = run(capsys, "train", "--resume", tmp_path / "parts", "--total-steps", 384)
+    assert status == 0 and told(tmp_path / "parts") == told(tmp_path / "whole")
+
+
 def test_the_policy_that_was_best_when_evaluated_is_kept(capsys, monkeypatch, trained, tmp_path):
     metrics = read_metrics(trained)
     means = metrics["evaluation_return"]
