@@ -327,6 +327,11 @@ def test_a_compiled_program_steps_a_vector_environment(mode):
         count = [1, 2, 0, 1, 2] if mode == "same_step" else [1, 2, 3, 0, 1]
         np.testing.assert_array_equal(steps.observation[:, 1, 2], count)
         np.testing.assert_array_equal(steps.final_observation[:3, 0, 2], [1, 2, 3])
+        np.testing.assert_array_equal(steps.info["count"][:, 1], count)
+        np.testing.assert_array_equal(steps.final_info["count"][:3, 1], [1, 2, 3])
+        elapsed = [1, 2, 3] if mode == "next_step" else [1, 2, 0]
+        np.testing.assert_array_equal(steps.info["elapsed_step"][:3, 1], elapsed)
+        np.testing.assert_array_equal(steps.final_info["elapsed_step"][:3, 1], [1, 2, 3])
         np.testing.assert_array_equal(steps.terminated[:, 2], [0, 0, 1, 0, 0])
 
 
@@ -335,7 +340,7 @@ def test_a_compiled_program_steps_an_envpool():
     env = jaxenvs.HostEnv(jaxenvs.make_pool("envpool/CartPole-v1", 3))
     with contextlib.closing(env):
         state, first = env.reset(KEY)
-        seed = int(jax.random.bits(KEY, (3,))[0] >> 1) % (2**31 - 3)
+        seed = int(jax.random.bits(jax.random.split(KEY, 3)[0]) >> 1) % (2**31 - 3)
         alone = envpool_cartpole(seed=seed)
         np.testing.assert_array_equal(first.observation, alone.reset()[0])
         actions = np.random.default_rng(0).integers(0, 2, (60, 3)).astype(np.int32)
