@@ -14,10 +14,18 @@ from typing import TYPE_CHECKING, Any, Generic, Literal, Self, TypeVar, dataclas
 import chex
 import jax
 import jax.numpy as jnp
+import numpy as np
 from jax.typing import DTypeLike
 
 from jaxenvs import struct
-from jaxenvs.errors import RenderError, UnknownParameterError, WrapperError, closest, describe
+from jaxenvs.errors import (
+    ParameterError,
+    RenderError,
+    UnknownParameterError,
+    WrapperError,
+    closest,
+    describe,
+)
 from jaxenvs.spaces import Space
 
 S = TypeVar("S")
@@ -162,6 +170,7 @@ class Environment(abc.ABC, Generic[S]):
 
         Raises:
             UnknownParameterError: there is no such field; the message names the closest.
+            ParameterError: a value is not a number where the parameter is one.
         """
         names = [field.name for field in dataclasses.fields(self)]  # pyright: ignore[reportArgumentType]
         for name in changes:
@@ -170,6 +179,7 @@ class Environment(abc.ABC, Generic[S]):
                     f'{type(self).__name__} has no parameter "{name}".{closest(name, names)}'
                     f"  It has: {', '.join(names) or 'none'}."
                 )
+        check_numbers(type(self), changes)
         return dataclasses.replace(self, **changes)  # pyright: ignore[reportArgumentType]
 
 
@@ -314,6 +324,55 @@ class VectorEnv(abc.ABC, Generic[S]):
 
 
 Policy = Callable[[chex.ArrayTree, chex.PRNGKey], Any]  # (observation, key) -> action
+
+
+def check_numbers(cls: type, params: Mapping[str, Any]) -> None:
+    """Checks that parameters which are numbers by default are given numbers.
+
+    Raises:
+        ParameterError: one is not, or is complex.
+    """
+    defaults = {
+        field.name: field.default
+        for field in dataclasses.fields(cls)  # pyright: ignore[reportArgumentType]
+        if isinstance(field.default, int | float) and not struct.is_static(field)
+    }
+    for name, value in params.items():
+        is_number = not isinstance(
+            value, str | bytes | complex | dict | set | list | tuple | type(None)
+        )
+        dtype = getattr(value, "dtype", None)
+        if dtype is not None:
+            is_number &= jnp.issubdtype(dtype, np.number) or dtype == np.bool_
+            is_number &= not jnp.issubdtype(dtype, np.complexfloating)
+        if name in defaults and not is_number:
+            raise ParameterError(
+                f"{cls.__name__} got {name}={value!r:.60}; it takes a number, such as"
+                f" {defaults[name]}, or an array of them where it is batched."
+            )
+
+
+def check_time_limit(name: str, limit: Any) -> None:
+    """Checks that a limit is a number of steps, or with an axis of instances several.
+
+    Raises:
+        ParameterError: it is not an integer from 1 to 2**31 - 1; `name` says whose it is.
+    """
+    is_array = isinstance(limit, jax.Array | np.ndarray | np.generic)
+    if isinstance(limit, jax.core.Tracer) or not (
+        is_array or limit is None or isinstance(limit, int | float | complex | str | list | tuple)
+    ):
+        return  # not known yet
+    value = np.asarray(limit)
+    if (
+        value.dtype.kind not in "iu"
+        or value.ndim > (1 if is_array else 0)
+        or not ((value >= 1) & (value < 2**31)).all()
+    ):
+        raise ParameterError(
+            f"{name} got a time limit of {limit!r:.60}; it must be a number of steps, an integer"
+            " from 1 to 2**31 - 1."
+        )
 
 
 def _brief(value: Any) -> str:

@@ -13,7 +13,7 @@ import jax
 
 from jaxenvs import _entry_points
 from jaxenvs import catalog as catalog  # fills the registry
-from jaxenvs.core import AutoresetMode, Environment, VectorEnv
+from jaxenvs.core import AutoresetMode, Environment, VectorEnv, check_numbers, check_time_limit
 from jaxenvs.errors import (
     ParameterError,
     PoolError,
@@ -62,7 +62,7 @@ def make(
     entry_point = _load(spec)
     params = {**spec.kwargs, **params}
     _check_parameters(id, entry_point, params)
-    _check_time_limit(id, time_limit)
+    _check_word(id, time_limit)
     env = entry_point(**params)
     if not isinstance(env, Environment):
         raise UnknownEnvironmentError(
@@ -79,9 +79,10 @@ def make_from(
     """`make` of an id, or the same changes to an `Environment`, which has no limit of its own."""
     if isinstance(id, str):
         return make(id, time_limit=time_limit, **params)
-    _check_time_limit(repr(id), time_limit)
+    _check_word(repr(id), time_limit)
     env = id.replace(**params) if params else id
-    return TimeLimit(env, max_steps=time_limit) if isinstance(time_limit, int) else env
+    is_given = time_limit is not None and not isinstance(time_limit, str)
+    return TimeLimit(env, max_steps=time_limit) if is_given else env
 
 
 def make_vec(
@@ -207,13 +208,16 @@ def host_limit(id: str, time_limit: Any) -> int | None:
         ParameterError: it is less than one step, or no number.
         PoolError: it is None, and the environment's own limit cannot be taken away.
     """
-    _check_time_limit(id, time_limit)
+    _check_word(id, time_limit)
     if time_limit is None:
         raise PoolError(
             f"{id} got time_limit=None; what limit it has of its own is its library's, and stays."
             "  Leave it out, or make the environment in a function and pass that to make_pool."
         )
-    return None if isinstance(time_limit, str) else time_limit
+    if isinstance(time_limit, str):
+        return None
+    check_time_limit(id, time_limit)
+    return int(time_limit)
 
 
 def _refuse_native_only(id: str, **given: Any) -> None:
@@ -314,12 +318,12 @@ def _check_parameters(id: str, entry_point: Callable[..., Any], params: dict[str
                 f'{id} has no parameter "{name}".{closest(name, [*names, "time_limit"])}'
                 f"  `jaxenvs info {id}` shows all."
             )
+    check_numbers(entry_point, params)
 
 
-def _check_time_limit(id: str, time_limit: Any) -> None:
-    is_word = isinstance(time_limit, (str, bool)) and time_limit != "default"
-    if is_word or (isinstance(time_limit, int) and time_limit < 1):
+def _check_word(id: str, time_limit: Any) -> None:
+    if isinstance(time_limit, str) and time_limit != "default":
         raise ParameterError(
-            f"{id} got time_limit={time_limit!r}; it must be at least 1."
-            "  Pass None for no limit, or leave it out for the id's own."
+            f'{id} got time_limit={time_limit!r}; the only word is "default", the id\'s own limit.'
+            "  Pass a number of steps, or None for no limit."
         )

@@ -57,14 +57,15 @@ def _sincos_jvp(primals, tangents):
 
 
 def rounded(product: chex.Array) -> jax.Array:
-    """Returns `product`, rounded to its dtype whatever it is added to; not a number if infinite.
+    """Returns `product`, rounded before it is used, so that no sum can be fused with it.
 
     Compilers turn a product and a sum into one operation with a single rounding. Where a sum has
     two products, or a product goes into two sums, it depends on the surrounding program which of
     them; so the same equation would give other last bits in another program. A product that went
     through this function is rounded in all of them.
     """
-    return jnp.where(jnp.abs(product) < jnp.inf, product, jnp.nan)
+    # A selection that compilers cannot see through; of infinities and NaN the sum is the same.
+    return jnp.where(jnp.abs(product) < jnp.inf, product, product + product)
 
 
 def wrap_angle(angle: jax.Array) -> jax.Array:

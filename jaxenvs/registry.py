@@ -4,6 +4,7 @@ import dataclasses
 from collections.abc import Callable, Mapping
 from typing import Any
 
+from jaxenvs.core import check_time_limit
 from jaxenvs.errors import RegistrationError, UnknownEnvironmentError, closest
 
 
@@ -57,7 +58,8 @@ def register(
         The entry.
 
     Raises:
-        RegistrationError: the id is empty or taken, or a value is malformed.
+        RegistrationError: the id is empty or taken, or the entry point malformed.
+        ParameterError: the time limit is not an integer of at least 1.
     """
     if not isinstance(id, str) or not id.strip():
         raise RegistrationError(f"register got the id {id!r}; it must be a non-empty string.")
@@ -75,10 +77,8 @@ def register(
         raise RegistrationError(
             f'register("{id}") got the entry point {entry_point!r}; pass "module:Class" or a class.'
         )
-    if time_limit is not None and time_limit < 1:
-        raise RegistrationError(
-            f'register("{id}") got time_limit={time_limit}; it must be at least 1, or None.'
-        )
+    if time_limit is not None:
+        check_time_limit(f'register("{id}")', time_limit)
     spec = EnvSpec(
         id=id,
         entry_point=entry_point,

@@ -9,6 +9,7 @@ from typing import Any
 import jax
 import jax.numpy as jnp
 import numpy as np
+from jax.errors import KeyReuseError
 
 from jaxenvs import spaces, struct
 from jaxenvs.core import Environment, TimeStep
@@ -182,6 +183,24 @@ def check_leaks(traced: Traced, findings: Findings) -> None:
                 "leak",
                 f"{name} leaked a traced value: it is still reachable after the trace ended",
                 "Store no array in globals, closures or caches; return it in the state.",
+            )
+
+
+def check_key_reuse(traced: Traced, findings: Findings) -> None:
+    """No key is drawn from twice."""
+    env = traced.env
+    for name, args in _calls(traced):
+        # A new function, since what was traced before is not looked at again.
+        call, shapes = _call(name, env), jax.eval_shape(lambda args: args, args)
+        try:
+            with jax.debug_key_reuse(True):
+                jax.jit(lambda args, call=call: call(*args)).trace(shapes)
+        except KeyReuseError as error:
+            findings.cause = findings.cause or error
+            findings.add(
+                "keys",
+                f"{name} uses a key twice: {str(error).splitlines()[0]}",
+                "Split the key, and draw once from each part.",
             )
 
 

@@ -26,6 +26,7 @@ def check_env(
     | trace | `reset` and `step` can be traced; a `step` takes the actions of `action_space` |
     | purity | nothing is mutated; two traces give one program, two runs the same bits |
     | leak | no traced value survives its trace |
+    | keys | no key is used twice (`jax.debug_key_reuse`) |
     | tree | `reset` and `step` return the same structure, shapes and dtypes |
     | info | a dict with the same keys from both |
     | reward, flags | float32[], finite (float64 where the observation space is); bool[] |
@@ -67,6 +68,7 @@ def check_env(
         _tracing.check_timesteps(traced, findings, float64)
         _tracing.check_trees(traced, findings)
         _tracing.check_leaks(traced, findings)
+        _tracing.check_key_reuse(traced, findings)
         _tracing.check_programs(traced, findings)
         _tracing.check_retrace(traced, findings)
         _tracing.check_vmap(traced, findings)

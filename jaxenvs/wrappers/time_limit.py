@@ -6,7 +6,7 @@ import chex
 import jax
 import jax.numpy as jnp
 
-from jaxenvs.core import TimeStep, Wrapper
+from jaxenvs.core import TimeStep, Wrapper, check_time_limit
 
 
 @chex.dataclass(frozen=True)
@@ -20,9 +20,15 @@ class TimeLimit(Wrapper[TimeLimitState]):
 
     `terminated` is left alone: an episode that ends by itself on that very step carries both
     flags, and a learner that bootstraps must look at `terminated`.
+
+    Raises:
+        ParameterError: `max_steps` is not an integer of at least 1.
     """
 
     max_steps: int  # a leaf, so that limits can differ between instances
+
+    def __post_init__(self) -> None:
+        check_time_limit("TimeLimit", self.max_steps)
 
     @property
     def time_limit(self) -> chex.Numeric:

@@ -47,6 +47,7 @@ class MemoryChain(Environment[MemoryChainState]):
 
     def __post_init__(self) -> None:
         at_least(self, "num_bits", 1)
+        at_least(self, "memory_length", 1)
 
     @property
     def observation_space(self) -> spaces.Box:

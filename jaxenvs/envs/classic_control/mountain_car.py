@@ -66,7 +66,7 @@ class MountainCar(Environment[MountainCarState]):
     ) -> tuple[MountainCarState, TimeStep]:
         del key  # the car is deterministic once it stands on the track
         self = in_dtype(self)
-        state = roll(self, state, push=jnp.asarray(action - 1, self.dtype) * self.force)
+        state = roll(self, state, push=(jnp.asarray(action, self.dtype) - 1) * self.force)
         return state, TimeStep.transition(
             observe(state), reward=-1.0, terminated=at_goal(self, state), dtype=self.dtype
         )

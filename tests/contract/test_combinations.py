@@ -1,0 +1,265 @@
+"""Every id and every wrapper, with all that a batch can be asked for.
+
+Each subject is played in a reference program and in one for each setting, which must say the same.
+The subjects come from the registry and from the table of wrappers: what is registered is tested.
+"""
+
+import dataclasses
+import functools
+
+import chex
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+from jax.sharding import AxisType
+
+import jaxenvs
+from jaxenvs import struct
+from jaxenvs.core import Environment, TimeStep
+from jaxenvs.testing import Opaque
+from jaxenvs.testing._tracing import x64
+from tests.wrappers.test_all import CHAINS, Toy, wrap
+
+N, LIMIT = 8, 3
+MODES = ("same_step", "next_step", "disabled")
+KINDS = ("Auto", "Explicit")
+
+
+def one_id_a_class():
+    """The first id of each class: others differ from it by numbers."""
+    first = {}
+    for id in sorted(jaxenvs.registry):
+        first.setdefault(type(jaxenvs.make(id).unwrapped), id)
+    return sorted(first.values())
+
+
+@dataclasses.dataclass(frozen=True)
+class Subject:
+    """What is to be made a batch of, and what goes around the batch."""
+
+    name: str
+    env: Environment
+    around: tuple[str, ...] = ()  # names of wrappers
+    opaque: bool = False  # the wrappers cannot reach the instances
+
+    def batch(self, **how):
+        batch = jaxenvs.vectorize(self.env, N, **how)
+        return wrap(Opaque(batch) if self.opaque else batch, self.around)
+
+
+class Optional(Toy):
+    """Has parameters that are None and that are trees."""
+
+    offset: float | None = None
+    pair: tuple = (0.5, {"deep": 2.0})
+
+    def step(self, state, action, key):
+        first, rest = self.pair
+        state, timestep = super().step(state, action * first * rest["deep"], key)
+        return state, timestep
+
+
+def subjects():
+    for id in one_id_a_class():
+        yield Subject(id, jaxenvs.make(id, time_limit=LIMIT))
+    yield Subject("optional parameters", Optional())
+    for name, (inner, outer) in CHAINS.items():
+        # Both in reach of the instances, and beside a batch that hides them.
+        yield Subject(f"{name} within reach", Toy(), (*inner, *outer))
+        yield Subject(f"{name} beside", wrap(Toy(), inner), tuple(outer), opaque=True)
+
+
+SUBJECTS = {subject.name: subject for subject in subjects()}
+
+
+def play(env, keys):
+    """A reset, steps in a scan, a reset of some and one more step: all timesteps, [5, N, ...]."""
+    reset_key, *step_keys, some_key, last_key = keys
+
+    def step(carry, key):
+        state, _ = carry
+        actions = jax.vmap(env.single_action_space.sample)(jax.random.split(jax.random.key(11), N))
+        state, timestep = env.step(state, actions, key)
+        return (state, timestep), timestep
+
+    carry = env.reset(reset_key)
+    stacked = jax.tree.map(lambda *xs: jnp.stack(xs), *step_keys)
+    carry, steps = jax.lax.scan(step, carry, stacked)
+    state, timestep = env.reset_where(np.arange(N) < 3, *carry, some_key)
+    (_, last), _ = step((state, timestep), last_key)
+    return jax.tree.map(
+        lambda xs, a, b: jnp.concatenate([xs, a[None], b[None]]), steps, timestep, last
+    )
+
+
+def keys_of(key, number=6):
+    return [jax.random.fold_in(key, i) for i in range(number)]
+
+
+ONE = keys_of(jax.random.key(3))
+EACH = [jax.random.split(key, N) for key in ONE]
+RAW = keys_of(jax.random.PRNGKey(3))
+RBG = keys_of(jax.random.key(3, impl="rbg"))
+
+
+def run(env, keys=ONE):
+    return jax.device_get(jax.jit(play)(env, keys))
+
+
+@functools.lru_cache(maxsize=8)
+def reference(name, mode):
+    return run(SUBJECTS[name].batch(autoreset=mode))
+
+
+def assert_same(found, expected, tolerance=1e-5):
+    chex.assert_trees_all_equal_structs(found, expected)
+    chex.assert_trees_all_equal_dtypes(found, expected)
+    chex.assert_trees_all_close(found, expected, rtol=tolerance, atol=tolerance)
+
+
+def mesh_of(kind):
+    return jax.make_mesh((8,), ("env",), axis_types=(AxisType[kind],))
+
+
+def for_each_subject(test):
+    # In this order a worker meets the settings of one subject and mode one after the other.
+    return pytest.mark.parametrize("name", SUBJECTS)(pytest.mark.parametrize("mode", MODES)(test))
+
+
+def turn(name):
+    return list(SUBJECTS).index(name)
+
+
+def mode_for(name):
+    """A mode, in turn."""
+    return MODES[turn(name) % 3]
+
+
+def kind_for(name, mode):
+    """A kind of mesh, in turn: each meets every subject, and every mode."""
+    return KINDS[(turn(name) + MODES.index(mode)) % 2]
+
+
+@for_each_subject
+def test_every_mode_is_the_same_on_a_mesh(name, mode):
+    env = SUBJECTS[name].batch(autoreset=mode, mesh=mesh_of(kind_for(name, mode)))
+    assert_same(run(env), reference(name, mode))
+
+
+@pytest.mark.parametrize("name", SUBJECTS)
+def test_raw_keys_chunks_and_checks_for_nan_change_nothing(name):
+    mode = mode_for(name)
+    env = SUBJECTS[name].batch(autoreset=mode, reset_chunk=1 if mode == "next_step" else N)
+    with jax.debug_nans(True):
+        assert_same(run(env, RAW), reference(name, mode))
+
+
+@pytest.mark.parametrize("name", SUBJECTS)
+def test_rbg_keys_and_keys_for_each_do_not_depend_on_mesh_and_chunk(name):
+    subject, mode = SUBJECTS[name], mode_for(name)
+    both = functools.partial(jax.jit(lambda env, *keys: [play(env, each) for each in keys]))
+    alone = both(subject.batch(autoreset=mode), RBG, EACH)
+    laid = both(subject.batch(autoreset=mode, reset_chunk=1, mesh=mesh_of("Auto")), RBG, EACH)
+    assert_same(jax.device_get(laid), jax.device_get(alone))
+
+
+@pytest.mark.parametrize("name", SUBJECTS)
+def test_dtypes_and_values_are_the_same_under_x64(name):
+    with x64(True):
+        found = run(SUBJECTS[name].batch())
+    # A float64 number in between would round otherwise.
+    assert_same(found, reference(name, "same_step"), tolerance=1e-4)
+
+
+def parameters_of(env):
+    """The names of parameters that can differ between instances."""
+    return [
+        name
+        for name, value in env.parameters.items()
+        if jax.tree.leaves(value)
+        and all(isinstance(leaf, int | float) for leaf in jax.tree.leaves(value))
+        and not isinstance(value, bool)
+        and name not in static_names(env)
+    ]
+
+
+def static_names(env):
+    names = set()
+    while env is not None:
+        names |= {field.name for field in dataclasses.fields(env) if struct.is_static(field)}
+        env = getattr(env, "env", None)
+    return names
+
+
+@pytest.mark.parametrize("name", SUBJECTS)
+def test_batched_parameters_of_equal_values_are_as_one_for_all(name):
+    subject, laid = SUBJECTS[name], (*KINDS, None)[turn(name) % 3]
+    names = parameters_of(subject.env)
+    if not names:
+        pytest.skip("it has no parameters that are numbers")
+    values = subject.env.parameters
+    each = {n: jax.tree.map(lambda leaf: jnp.full(N, leaf), values[n]) for n in names}
+    mesh = None if laid is None else mesh_of(laid)
+    batched = dataclasses.replace(subject, env=subject.env.replace(**each))
+    assert_same(run(batched.batch(batched=names, mesh=mesh)), reference(name, "same_step"))
+
+
+@pytest.mark.parametrize("name", SUBJECTS)
+def test_a_batch_can_be_mapped_over_and_started_staggered(name):
+    subject = SUBJECTS[name]
+    mode = MODES[turn(name) % 2]
+    env = subject.batch(autoreset=mode, stagger=2)
+    assert env.is_staggered and not subject.batch().is_staggered
+
+    def both(env, one, each):
+        mapped = jax.vmap(play, in_axes=(None, 0))
+        stacked = [jnp.stack([a, b]) for a, b in zip(one, each, strict=True)]
+        return play(env, one), mapped(env, stacked), play(env, [key[None][0] for key in each])
+
+    others = keys_of(jax.random.key(4))
+    first, mapped, second = jax.device_get(jax.jit(both)(env, ONE, others))
+    assert_same(mapped, jax.tree.map(lambda *xs: np.stack(xs), first, second), tolerance=1e-4)
+
+
+class Named(Environment):
+    """Its info says which step of which episode it is, as a mask of actions would."""
+
+    def __init_subclass__(cls, **kwargs):
+        super().__init_subclass__(**kwargs)
+
+    @property
+    def observation_space(self):
+        return jaxenvs.spaces.Box(0.0, 10.0, (1,))
+
+    @property
+    def action_space(self):
+        return jaxenvs.spaces.Discrete(2)
+
+    def reset(self, key):
+        count = jnp.int32(0)
+        return count, TimeStep.first(jnp.zeros(1, jnp.float32), info={"count": count})
+
+    def step(self, state, action, key):
+        count = state + 1
+        observation = count.astype(jnp.float32)[None]
+        return count, TimeStep.transition(
+            observation, reward=0.0, terminated=count >= 2, info={"count": count}
+        )
+
+
+@pytest.mark.parametrize("beside", [False, True])
+def test_the_info_of_an_episode_that_begins_is_shown(beside):
+    env = jaxenvs.vectorize(Named(), 2)
+    if beside:
+        env = jaxenvs.wrappers.RecordEpisodeStatistics(Opaque(env))
+    state, timestep = env.reset(jax.random.key(0))
+    shown, final = [], []
+    for i in range(4):
+        state, timestep = env.step(state, jnp.zeros(2, jnp.int32), jax.random.key(i))
+        shown.append(int(timestep.info["count"][0]))
+        final.append(int(timestep.final_info["count"][0]))
+        if beside:
+            assert timestep.info["episode_length"][0] == shown[-1]
+            assert timestep.final_info["episode_length"][0] == final[-1]
+    assert shown == [1, 0, 1, 0] and final == [1, 2, 1, 2]

@@ -1,0 +1,336 @@
+"""No key, and no child of one, is given to somebody's code twice: whoever asks, and however."""
+
+import dataclasses
+import itertools
+
+import chex
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+from jax.sharding import AxisType
+
+import jaxenvs
+from jaxenvs import spaces, struct, wrappers
+from jaxenvs.core import Environment, TimeStep, Wrapper
+from jaxenvs.testing import Opaque
+from jaxenvs.training import PPO, make_train
+
+N, ROOM, SLOTS = 8, 12, 4
+STEP, SPACE, POLICY = 0, 1, 1  # slots of a step: its key, the action's, and one for each wrapper
+CHILDREN = 9
+
+
+class KeyWords(spaces.Box):
+    """Actions that say which keys were drawn from: uint32[SLOTS, 2]."""
+
+    def __init__(self):
+        super().__init__(0, 2**32 - 1, (SLOTS, 2), np.uint32)
+
+    def sample(self, key, shape=(), *args, **kwargs):
+        assert not shape
+        return jnp.zeros((SLOTS, 2), jnp.uint32).at[SPACE].set(words(key))
+
+
+def words(key):
+    return jax.random.key_data(key).astype(jnp.uint32)
+
+
+@chex.dataclass(frozen=True)
+class RecorderState:
+    log: jax.Array  # uint32[ROOM, SLOTS, 2], the words of all keys of the episode, else 0
+    count: jax.Array  # int32[], rows of it
+
+
+class Recorder(Environment[RecorderState]):
+    """Shows every key that it was given since, and with, its last reset."""
+
+    length: int = struct.static(3)  # steps of an episode
+
+    @property
+    def observation_space(self):
+        return spaces.Dict(
+            {
+                "log": spaces.Box(0, 2**32 - 1, (ROOM, SLOTS, 2), np.uint32),
+                "count": spaces.Box(0, ROOM, (), np.int32),
+            }
+        )
+
+    @property
+    def action_space(self):
+        return KeyWords()
+
+    def reset(self, key):
+        log = jnp.zeros((ROOM, SLOTS, 2), jnp.uint32).at[0, STEP].set(words(key))
+        state = RecorderState(log=log, count=jnp.int32(1))
+        return state, TimeStep.first(self.observe(state))
+
+    def step(self, state, action, key):
+        log = state.log.at[state.count].set(action.at[STEP].set(words(key)), mode="drop")
+        state = RecorderState(log=log, count=state.count + 1)
+        over = state.count > self.length
+        return state, TimeStep.transition(self.observe(state), reward=0.0, terminated=over)
+
+    def observe(self, state):
+        return {"log": state.log, "count": state.count}
+
+
+class KeyedWrapper(wrappers.Transform):
+    """Says which key it may draw from."""
+
+    slot: int = struct.static()
+
+    def on_action(self, memory, action, key):
+        return memory, action.at[self.slot].set(words(key))
+
+
+def log_of(observation):
+    """The keys in one observation, [number, 2]."""
+    log = np.asarray(observation["log"])[: int(observation["count"])].reshape(-1, 2)
+    return log[log.any(axis=-1)]
+
+
+class Seen:
+    """All keys that were given away; an episode's are taken from its last observation."""
+
+    def __init__(self):
+        self.keys = []
+
+    def add(self, observation):
+        self.keys += map(tuple, log_of(observation))
+
+    def batch(self, observation, rows=None):
+        for i in np.flatnonzero(np.ones(N, bool) if rows is None else rows):
+            self.add(jax.tree.map(lambda leaf, i=i: np.asarray(leaf)[i], observation))
+
+    def check(self, least):
+        assert len(self.keys) >= least
+        typed = jax.random.wrap_key_data(np.array(self.keys, np.uint32))
+        # They are what `split` gives as well.
+        children = jax.vmap(
+            lambda key: jax.vmap(lambda i: jax.random.fold_in(key, i))(jnp.arange(CHILDREN))
+        )(typed)
+        every = self.keys + [tuple(row) for row in np.asarray(words(children)).reshape(-1, 2)]
+        assert len(set(every)) == len(every) == len(self.keys) * (1 + CHILDREN)
+
+
+def test_the_words_of_split_keys_are_those_of_folded_ones():
+    key = jax.random.key(3)
+    folded = [jax.random.key_data(jax.random.fold_in(key, i)) for i in range(CHILDREN)]
+    np.testing.assert_array_equal(jax.random.key_data(jax.random.split(key, CHILDREN)), folded)
+
+
+def mesh_of(kind):
+    return jax.make_mesh((8,), ("env",), axis_types=(kind,))
+
+
+KEYS = {
+    "one": lambda t: jax.random.fold_in(jax.random.key(5), t),
+    "each": lambda t: jax.random.split(jax.random.fold_in(jax.random.key(5), t), N),
+    "raw": lambda t: jax.random.fold_in(jax.random.PRNGKey(5), t),
+    "rbg": lambda t: jax.random.fold_in(jax.random.key(5, impl="rbg"), t),
+}
+WRAPPED = {
+    "plain": lambda env: env,
+    "inside": lambda env: KeyedWrapper(KeyedWrapper(env, 2), 3),
+    "beside": lambda env: KeyedWrapper(Opaque(KeyedWrapper(env, 2)), 3),
+    "statistics": lambda env: KeyedWrapper(wrappers.NormalizeReward(env), 2),
+}
+# Every mode with every form of key, and each of the others with some of both.
+NATIVE = [
+    (mode, form, *more)
+    for (mode, form), more in zip(
+        itertools.product(("same_step", "next_step", "disabled"), KEYS),
+        itertools.cycle(itertools.product((None, "Auto", "Explicit"), WRAPPED, (None, 1))),
+        strict=False,
+    )
+] + [
+    ("same_step", "one", None, "beside", 1),
+    ("same_step", "each", "Explicit", "beside", N),
+    ("next_step", "one", "Auto", "inside", 2),
+    ("disabled", "each", "Auto", "statistics", None),
+]
+
+
+@pytest.mark.parametrize(("mode", "form", "mesh", "wrapped", "chunk"), NATIVE)
+def test_a_batch_gives_every_key_away_once(mode, form, mesh, wrapped, chunk):
+    mesh = None if mesh is None else mesh_of(AxisType[mesh])
+    env = jaxenvs.vectorize(Recorder(), N, autoreset=mode, mesh=mesh, reset_chunk=chunk)
+    env, seen = WRAPPED[wrapped](env), Seen()
+    step, number = jax.jit(env.step), itertools.count()
+    nothing = jnp.zeros((N, SLOTS, 2), jnp.uint32)
+
+    state, timestep = jax.jit(env.reset)(KEYS[form](next(number)))
+    was_done = np.zeros(N, bool)
+    for t in range(9):
+        state, timestep = step(state, nothing, KEYS[form](next(number)))
+        done = np.asarray(timestep.done)
+        seen.batch(timestep.final_observation, done & ~(was_done & (mode == "disabled")))
+        was_done = done
+        if t == 4:
+            mask = np.arange(N) < 3
+            live = mask & (mode != "disabled") & ~(done & (mode == "next_step"))
+            seen.batch(timestep.observation, live)
+            state, timestep = env.reset_where(mask, state, timestep, KEYS[form](next(number)))
+            was_done = np.asarray(timestep.done)
+    if mode != "disabled":
+        seen.batch(timestep.observation, ~was_done if mode == "next_step" else None)
+    seen.check(N * (4 if mode == "disabled" else 8))
+
+
+@pytest.mark.parametrize("form", KEYS)
+@pytest.mark.parametrize("mesh", [None, "Auto"])
+def test_a_staggered_start_gives_every_key_away_once(form, mesh):
+    mesh = None if mesh is None else mesh_of(AxisType[mesh])
+    env = jaxenvs.vectorize(Recorder(length=100), N, stagger=6, mesh=mesh)
+    env, seen = KeyedWrapper(env, 2), Seen()
+    state, _ = jax.jit(env.reset)(KEYS[form](0))
+    _, timestep = env.step(state, jnp.zeros((N, SLOTS, 2), jnp.uint32), KEYS[form](1))
+    seen.batch(timestep.observation)
+    seen.check(N * 6)
+
+
+def test_repeated_actions_have_keys_of_their_own():
+    env, seen = wrappers.RepeatAction(KeyedWrapper(Recorder(), 2), 2), Seen()
+    env = KeyedWrapper(env, 3)
+    state, _ = env.reset(jax.random.key(7))
+    nothing = jnp.zeros((SLOTS, 2), jnp.uint32)
+    _, timestep = env.step(state, nothing, jax.random.key(1))
+    log = log_of(timestep.observation)
+    # The outer wrapper draws once for both.
+    assert len(log) == 7
+    seen.keys = list(set(map(tuple, log)))
+    seen.check(6)
+
+
+@pytest.mark.parametrize("function", ["rollout", "evaluate"])
+def test_rollouts_give_every_key_away_once(function):
+    @jax.tree_util.Partial
+    def policy(carry, timestep, key):
+        action = jnp.zeros((N, SLOTS, 2), jnp.uint32)
+        # One key for the whole batch: it is noted once.
+        return carry + 1, action.at[0, POLICY].set(words(key))
+
+    seen, env = Seen(), jaxenvs.vectorize(Recorder(), N)
+    if function == "rollout":
+        result = jaxenvs.rollout(env, policy, 4, jax.random.key(0), policy_carry=jnp.int32(0))
+        result = jaxenvs.rollout(env, policy, 4, state=result.state)
+        for t in range(4):
+            row = jax.tree.map(lambda leaf, t=t: leaf[t], result.trajectory)
+            seen.batch(row.final_observation, np.asarray(row.terminated))
+        seen.batch(result.state.timestep.observation)
+        seen.check(N * 6)
+    else:
+        logs = []
+
+        class Told(Wrapper):
+            def reset(self, key):
+                return self.env.reset(key)
+
+            def step(self, state, action, key):
+                state, timestep = self.env.step(state, action, key)
+                jax.debug.callback(lambda *told: logs.append(told), timestep.observation)
+                return state, timestep
+
+        env = jaxenvs.vectorize(Told(Recorder()), N)
+        evaluation = jaxenvs.evaluate(env, policy, 2, jax.random.key(0), policy_carry=jnp.int32(0))
+        jax.block_until_ready(evaluation)
+        jax.effects_barrier()
+        for (observation,) in logs:
+            if observation["count"] > 3:
+                seen.add(observation)
+        seen.check(N * 8)
+
+
+class Trained(Recorder):
+    """The same for algorithms, which see nothing of the keys."""
+
+    @property
+    def observation_space(self):
+        return spaces.Box(0.0, 1.0, (1,))
+
+    @property
+    def action_space(self):
+        return spaces.Discrete(2)
+
+    def step(self, state, action, key):
+        return super().step(state, jnp.zeros((SLOTS, 2), jnp.uint32), key)
+
+    def observe(self, state):
+        return jnp.ones(1, jnp.float32)
+
+
+def test_a_training_gives_every_key_away_once():
+    env = jaxenvs.vectorize(Trained(length=100), N)
+    ppo = PPO(epochs=1, minibatches=1)
+    train = make_train(env, ppo, unroll_length=2, total_steps=N * 2 * 4)
+    state = jax.jit(train)(jax.random.key(0)).learner_state.collector.env_state
+    seen = Seen()
+    seen.batch(dataclasses.asdict(state))
+    seen.check(N * 9)
+
+
+def in_numpy(make):
+    """Plays a batch of make_gym, with another seed in between."""
+
+    def play(seen, seed, other, **options):
+        env = make(**options)
+        env.reset(seed=seed)
+        nothing = np.zeros((N, SLOTS, 2), np.uint32)
+        was_done = np.zeros(N, bool)
+        for t in range(8):
+            mode = env.autoreset_mode.value
+            observation, _, terminated, _, infos = env.step(nothing)
+            if mode == "SameStep":
+                for i in np.flatnonzero(terminated):
+                    seen.add(infos["final_obs"][i])
+            else:
+                seen.batch(observation, terminated & ~(was_done & (mode == "Disabled")))
+            was_done = terminated
+            if t == 4:
+                mask = (np.arange(N) < 3) | (mode == "Disabled")
+                if mode == "SameStep":
+                    seen.batch(observation, mask)
+                seen.batch(observation, mask & ~was_done & (mode == "NextStep"))
+                env.reset(seed=other, options={"reset_mask": mask})
+                was_done &= ~mask
+        if mode == "SameStep":
+            seen.batch(observation)
+        env.close()
+
+    return play
+
+
+@pytest.mark.parametrize("mode", ["same_step", "next_step", "disabled"])
+@pytest.mark.parametrize(
+    ("seed", "other"),
+    [(7, 100), (7, None), (list(range(7, 7 + N)), None), (None, None)],
+    ids=["one", "goes on", "each", "none"],
+)
+def test_the_numpy_face_gives_every_key_away_once(mode, seed, other):
+    seen = Seen()
+    play = in_numpy(
+        lambda: jaxenvs.make_gym(
+            Recorder(), N, autoreset_mode=mode, wrappers=[lambda env: KeyedWrapper(env, 2)]
+        )
+    )
+    play(seen, seed, other)
+    seen.check(N * 5)
+
+
+@pytest.mark.parametrize("api", ["gymnasium", "gym"])
+def test_the_face_of_one_environment_gives_every_key_away_once(api):
+    env, seen = jaxenvs.make_gym(Recorder(), api=api), Seen()
+    nothing = np.zeros((SLOTS, 2), np.uint32)
+    if api == "gym":
+        env.seed(3)
+    for episode in range(3):
+        if api == "gym":
+            env.reset()
+        else:
+            env.reset(seed=3 if episode == 0 else None)
+        for _ in range(3):
+            observation, *_ = env.step(nothing)
+        seen.add(observation)
+    env.close()
+    seen.check(12)
