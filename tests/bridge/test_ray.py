@@ -6,11 +6,13 @@ import sys
 import time
 
 import cloudpickle
+import gymnasium
 import numpy as np
 import pytest
 
 import jaxenvs
-from jaxenvs.bridge.backends.base import STEP_ALL, Settings
+from jaxenvs.bridge._arrays import MODES
+from jaxenvs.bridge.backends.base import RESET_ALL, STEP_ALL, Settings
 from jaxenvs.bridge.backends.ray import _Actor, _Request
 from jaxenvs.errors import MissingExtraError, PoolError, WorkerError
 from tests.bridge.envs import Counter, Misbehaving
@@ -240,9 +242,37 @@ def test_closed_pools_leave_no_actor(cluster):
         time.sleep(0.05)
 
 
+def test_an_actor_resets_in_the_mode_of_the_request():
+    settings = Settings(
+        observation_space=Counter.observation_space,
+        action_space=Counter.action_space,
+        info_fields={"count": gymnasium.spaces.Box(0, 99, (), np.int32)},
+        autoreset_mode="next_step",
+        mode_is_open=True,
+        max_episode_steps=None,
+        validate=True,
+        watched=False,
+        lock_step=True,
+    )
+    for mode, counts, size in (("same_step", [1, 0, 1], 9), ("next_step", [1, 2, 0], 7)):
+        actor = _Actor()
+        actor.make(cloudpickle.dumps([lambda: Counter(length=2)]), 0, [])
+        actor.attach(cloudpickle.dumps(settings), False)
+        seen = []
+        for op in (RESET_ALL, STEP_ALL, STEP_ALL, STEP_ALL):
+            actions = [] if op == RESET_ALL else [np.zeros(1, int)]
+            seeds = np.zeros(1, int) if op == RESET_ALL else None
+            request = _Request(op, 0, None, actions, seeds, None, MODES.index(mode))
+            arrays = actor.run(len(seen), len(seen), request).arrays
+            assert len(arrays) == size  # final observations and fields travel where there are any
+            seen.append(int(arrays[0][0, 2]))
+        assert seen[1:] == counts
+
+
 def test_a_request_that_comes_again_is_not_done_again():
     actor = _Actor()
-    request = _Request(STEP_ALL, 0, None, [np.zeros(1, int)], None, None)
+    mode = MODES.index("next_step")
+    request = _Request(STEP_ALL, 0, None, [np.zeros(1, int)], None, None, mode)
     assert actor.run(0, 0, request) is None  # it has no environments yet
     assert actor.make(cloudpickle.dumps([Counter]), 0, [])[0] == "made"
     actor.attach(
