@@ -9,7 +9,7 @@ import jax
 import numpy as np
 import pytest
 
-from jaxenvs.errors import TrainingError
+from jaxenvs.errors import TrainingError, UnknownEnvironmentError
 from jaxenvs.registry import registry
 from jaxenvs.training import (
     GAE,
@@ -61,6 +61,20 @@ def test_the_settings_of_an_id_are_those_of_the_task_whoever_hosts_it():
     assert native.algorithm == "PPO" and native.make_algorithm().epochs == 10
     other = config_for("PPO", "Unheard-v0")
     assert other.settings == {} and (other.num_envs, other.unroll_length) == (64, 64)
+
+
+def test_who_acts_in_a_box_has_other_defaults(monkeypatch):
+    monkeypatch.setattr("jaxenvs.training.config._tuned", lambda name: known[name])
+    known = {"PPO": {"default": {"num_envs": 4}, "continuous": {"num_envs": 2}}}
+    for sizes in known["PPO"].values():
+        sizes |= {"unroll_length": 8, "total_steps": 64}
+    for id in ("Pendulum-v1", "gymnasium/Pendulum-v1"):
+        config = config_for("ppo", id)
+        assert config.num_envs == 2
+        assert vars(config.make_algorithm()) == vars(PPO.continuous())
+    for id in ("CartPole-v1", "gymnasium/CartPole-v1", "Unheard-v0"):
+        config = config_for("ppo", id)
+        assert config.num_envs == 4 and config.settings == {}
 
 
 @pytest.mark.parametrize("algorithm", ALGORITHMS)
@@ -153,6 +167,23 @@ def test_a_training_takes_other_parts_in_place_of_what_is_written():
     assert isinstance(train.storage, VTrace)
     assert train.env.single_observation_space.shape == (6,)
     assert isinstance(config.make_train().storage, GAE)
+
+
+@pytest.mark.parametrize("seed", [-1, 2**32])
+def test_a_seed_that_no_key_is_made_of_is_refused(seed):
+    with pytest.raises(TrainingError, match=f"seed={seed}; it takes a number from 0 to 4294967295"):
+        config_for("PPO", "CartPole-v1").replace(seed=seed)
+
+
+def test_imports_are_written_where_there_are_any_and_made_when_they_are_needed():
+    config = config_for("PPO", "CartPole-v1")
+    assert "imports" not in config.to_toml()
+    config = config.replace(imports=["nowhere_to_be_found"])
+    assert config.imports == ("nowhere_to_be_found",)
+    assert 'imports = ["nowhere_to_be_found"]' in config.to_toml()
+    for make in (config.make_train, config.make_env, config.make_scheme):
+        with pytest.raises(UnknownEnvironmentError, match='no module "nowhere_to_be_found"'):
+            make()
 
 
 @pytest.mark.parametrize(
