@@ -83,12 +83,12 @@ class Case:
             algorithm = DQN(
                 learning_rate=2e-3,
                 batch_size=256,
-                gradient_steps=32,
+                replay_ratio=1 / 8,
                 target_update_every=1,
                 tau=0.01,
-                exploration_fraction=0.2,
+                exploration_steps=24_000,
             )
-            return algorithm, PrioritisedReplay(capacity=20_000, n_step=5)
+            return algorithm, PrioritisedReplay(capacity=20_000, n_step=5, beta_steps=120_000)
         storage = VTrace() if self.collection == "async" else GAE()
         return PPO(learning_rate=1e-3, clip_value=False), storage
 

@@ -192,7 +192,7 @@ def _running(contestant: Contestant, capacity: int) -> Callable[[int], float]:
 def _ours(storage: ReplayStorage, batch_size: int) -> Contestant:
     def update(state: Any, unroll: Transition, key: jax.Array) -> Any:
         state = storage.add(state, unroll)
-        sample = storage.sample(state, key, batch_size, gamma=GAMMA, progress=0.0)
+        sample = storage.sample(state, key, batch_size, gamma=GAMMA, steps=0.0)
         read, error = _read(sample.replace(index=()))
         return storage.set_priorities(state, sample.index, error), read
 

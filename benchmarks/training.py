@@ -72,7 +72,8 @@ def programs(case: str, options: argparse.Namespace) -> dict[str, tuple[Any, Cal
             learning_rate=1e-3,
             batch_size=100,
             learning_starts=1_000,
-            exploration_fraction=0.5,
+            exploration_steps=50_000,
+            replay_ratio=0.1,
             target_update_every=20,  # gradient steps, one for 10 environment steps
             max_gradient_norm=10.0,
         )
@@ -85,7 +86,7 @@ def programs(case: str, options: argparse.Namespace) -> dict[str, tuple[Any, Cal
             total_steps=100_000,
             theirs={
                 "target_update_freq": 200,  # environment steps
-                "exploration_fraction": dqn.exploration_fraction,
+                "exploration_fraction": 0.5,
                 "max_grad_norm": dqn.max_gradient_norm,
             },
         )

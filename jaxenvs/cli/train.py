@@ -248,7 +248,7 @@ def configuration(options: argparse.Namespace) -> Config:
             " CartPole-v1; or pass --config."
         )
     else:
-        config = config_for(options.algorithm, options.id)
+        config = config_for(options.algorithm, options.id, options.imports)
     given = {name: getattr(options, name) for name in _FLAGS if getattr(options, name) is not None}
     given["imports"] = tuple(dict.fromkeys([*config.imports, *options.imports]))
     places = {f"scheme.{name}": getattr(options, name) for name in _SCHEME_FLAGS}

@@ -14,8 +14,8 @@ from jaxenvs.errors import TrainingError
 
 # What numbers of a name are, besides numbers: where they are not, which words say so.
 _COUNTS = {
-    *("epochs", "minibatches", "batch_size", "gradient_steps", "policy_delay"),
-    *("target_update_every", "capacity", "n_step", "max_episode_length"),
+    *("epochs", "minibatches", "batch_size", "policy_delay", "exploration_steps"),
+    *("target_update_every", "capacity", "n_step", "max_episode_length", "beta_steps"),
 }
 _SHARES = {
     *("gamma", "gae_lambda", "tau", "decay", "initial_epsilon", "final_epsilon"),
@@ -23,7 +23,15 @@ _SHARES = {
 }
 _POSITIVE = {
     *("clip", "target_kl", "max_gradient_norm", "adam_epsilon", "rms_epsilon"),
-    *("initial_temperature", "exploration_fraction", "clip_rho", "clip_c", "clip_pg_rho"),
+    *(
+        "initial_temperature",
+        "replay_ratio",
+        "observation_clip",
+        "reward_clip",
+        "clip_rho",
+        "clip_c",
+        "clip_pg_rho",
+    ),
 }
 _NOT_NEGATIVE = {
     *("learning_rate", "critic_learning_rate", "temperature_learning_rate", "learning_starts"),
@@ -103,13 +111,16 @@ def _wanted(name: str, hint: Any, value: Any, *, is_static: bool) -> str | None:
         return None if is_choice else f"takes {' or '.join(map(repr, choices))}"
     if kind is bool:
         return None if isinstance(value, bool | np.bool_) else "takes True or False"
-    if is_static:
-        if kind is not int:
-            return None
+    if is_static and kind is int:
         return _range(name, value) if _is_whole(value) else "takes a whole number"
-    if kind not in (float, int) or isinstance(value, jax.Array):
+    if kind not in (float, int) or (isinstance(value, jax.Array) and not is_static):
         return None
-    return _range(name, value) if _is_number(value) else "takes a number"
+    takes = "takes a number"
+    if any(typing.get_origin(each) is Callable for each in alternatives(hint)):
+        if callable(value):
+            return None
+        takes += ", or a schedule: a function of the gradient steps so far"
+    return _range(name, value) if _is_number(value) else takes
 
 
 def _is_whole(value: Any) -> bool:

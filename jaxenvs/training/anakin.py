@@ -8,6 +8,7 @@ of instances.
 """
 
 import functools
+import math
 from collections.abc import Callable, Mapping
 from typing import Any
 
@@ -15,7 +16,7 @@ import chex
 import jax
 import jax.numpy as jnp
 
-from jaxenvs import prng, struct
+from jaxenvs import prng, spaces, struct
 from jaxenvs.core import Environment, VectorEnv
 from jaxenvs.errors import TrainingError
 from jaxenvs.training._settings import check_settings, whole
@@ -56,6 +57,7 @@ class ActorPolicy:
     observation_statistics: RunningStatistics | None  # None: observations are not normalised
     networks: Networks = struct.static()
     greedy: bool = struct.static(True)  # the best action; else one drawn
+    observation_clip: float | None = None  # of normalised observations
 
     def __call__(self, *arguments: Any) -> Any:
         if not self.networks.is_recurrent:
@@ -70,7 +72,9 @@ class ActorPolicy:
         return self.networks.initial_carry(num_envs) if self.networks.is_recurrent else None
 
     def _act(self, carry: Any, observation: chex.ArrayTree, key: chex.PRNGKey) -> Any:
-        features = normalised(self.networks.features(observation), self.observation_statistics)
+        features = normalised(
+            self.networks.features(observation), self.observation_statistics, self.observation_clip
+        )
         sample = None if self.greedy else getattr(self.networks, "sample", None)
         if sample is None:  # asked for, or there is but one action to take
             carry, action = self.networks.mode(self.params, carry, features)
@@ -230,6 +234,7 @@ class Train:
             observation_statistics=learner_state.observation_statistics,
             networks=self.networks,
             greedy=greedy,
+            observation_clip=getattr(self.algorithm, "observation_clip", None),
         )
 
     @property
@@ -278,7 +283,8 @@ def make_train(
     Args:
         env: a vectorised environment with `same_step` autoreset, native or a `HostEnv`; a single
             one; or an id, as `make_vec` takes it.
-        algorithm: what to learn with, and its hyper-parameters; None takes PPO's defaults.
+        algorithm: what to learn with, and its hyper-parameters; None takes PPO's defaults, those
+            of `PPO.continuous` for actions in a Box, with minibatches that fit.
         actor: the networks; None takes the algorithm's.
         storage: what becomes of experience; None takes the algorithm's.
         num_envs: N, needed unless `env` is vectorised.
@@ -329,7 +335,9 @@ def assemble(
     on_update: OnUpdate | None = None,
 ) -> Train:
     """`make_train`, but for `check_sizes`: what is learned from may be the work of several."""
-    algorithm = PPO() if algorithm is None else algorithm
+    if algorithm is None:
+        env = resolve(env, num_envs)
+        algorithm = _default_algorithm(env, actor, unroll_length)
     _check_type("algorithm", algorithm, Algorithm)
     actor = algorithm.default_actor() if actor is None else actor
     storage = algorithm.default_storage() if storage is None else storage
@@ -356,6 +364,17 @@ def assemble(
         report_every=whole("make_train got report_every", report_every),
         on_update=on_update,
     )
+
+
+def _default_algorithm(env: VectorEnv, actor: Any, unroll_length: Any) -> PPO:
+    """PPO with defaults for the spaces, and for a Box with minibatches of at least 64 steps."""
+    algorithm = PPO.for_spaces(env.single_observation_space, env.single_action_space)
+    if not isinstance(env.single_action_space, spaces.Box):
+        return algorithm
+    steps = whole("make_train got unroll_length", unroll_length) * env.num_envs
+    rows, least = (steps, 64) if getattr(actor, "memory", None) is None else (env.num_envs, 1)
+    number = math.gcd(algorithm.minibatches, rows, max(1, rows // least))
+    return algorithm.replace(minibatches=number)
 
 
 def resolve(env: VectorEnv | Environment | str, num_envs: int | None) -> VectorEnv:

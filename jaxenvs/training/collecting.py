@@ -8,7 +8,7 @@ import jax.numpy as jnp
 
 from jaxenvs import struct
 from jaxenvs.core import TimeStep, VectorEnv
-from jaxenvs.training.algorithms.base import Algorithm, Behaviour, Parts, normalised
+from jaxenvs.training.algorithms.base import Algorithm, Behaviour, Parts
 from jaxenvs.training.types import Collector, EpisodesUnderWay, Transition, Unroll
 
 
@@ -51,7 +51,7 @@ def collect(
             parts,
             behaviour,
             collector.carry,
-            normalised(features, behaviour.observation_statistics),
+            algorithm.shown(features, behaviour.observation_statistics),
             keys[0],
         )
         env_state, timestep = env.step(collector.env_state, networks.to_action(action), keys[1])

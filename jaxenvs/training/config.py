@@ -21,7 +21,7 @@ from typing import Any, Literal, Self
 import flax.linen as nn
 import numpy as np
 
-from jaxenvs import _entry_points, struct, wrappers
+from jaxenvs import _entry_points, spaces, struct, wrappers
 from jaxenvs.core import VectorEnv
 from jaxenvs.errors import TrainingError, closest
 from jaxenvs.factory import is_hosted, make, make_vec
@@ -82,6 +82,7 @@ WRAPPERS = _LENSES | {
 
 _MEMORY_SIZE = 128
 _ROWS = 200  # of metrics, about, where `report_every` does not say how many
+_GENERAL = ("default", "continuous")  # what is tuned for no id in particular
 _TABLES = ("settings", "actor", "storage", "scheme")
 _COUNTS = (
     *("num_envs", "unroll_length", "total_steps", "report_every"),
@@ -507,8 +508,8 @@ class Config:
         return cls, {"type": str, **_settings_of(cls)}
 
 
-def config_for(algorithm: str, id: str) -> Config:
-    """The settings that were tuned for an id, else those of the algorithm in general.
+def config_for(algorithm: str, id: str, imports: Sequence[str] = ()) -> Config:
+    """The settings that were tuned for an id, else those of the algorithm for such actions.
 
     They stand in `tuned.toml`, beside this module, with what they reach. "gymnasium/CartPole-v1"
     is the same task as "CartPole-v1", and learns with its settings, unless these have wrappers that
@@ -517,25 +518,50 @@ def config_for(algorithm: str, id: str) -> Config:
     Args:
         algorithm: "PPO", "A2C", "VPG", "DQN", "SAC" or "TD3", in either case.
         id: as `make_vec` takes it.
+        imports: modules that register it.
 
     Raises:
         TrainingError: there is no such algorithm; the message names the closest.
+        UnknownEnvironmentError: a module is not there.
 
     Example:
         >>> config_for("ppo", "Pendulum-v1").settings["gamma"]
         0.9
     """
     name = _named("algorithm", algorithm, ALGORITHMS).__name__
+    for module in imports:
+        _entry_points.import_module(module, f"imports={list(imports)}")
     known = _tuned(name)
-    entries = known.get(id.removeprefix("gymnasium/"), known["default"])
+    entries = known.get(id.removeprefix("gymnasium/"), {})
     if is_hosted(id) and any("batched" in each for each in entries.get("wrappers", ())):
-        entries = known["default"]  # its instances cannot be told apart
-    return Config(id=id, algorithm=name, **entries)
+        entries = {}  # its instances cannot be told apart
+    entries = entries or _general(name, id)
+    return Config(id=id, algorithm=name, imports=tuple(imports), **entries)
+
+
+def _general(algorithm: str, id: str) -> dict[str, Any]:
+    """The settings for ids that have none, after a look at the spaces where these matter."""
+    known, cls = _tuned(algorithm), ALGORITHMS[algorithm]
+    if "continuous" not in known:
+        return known["default"]
+    params: Any = {"backend": "serial"} if is_hosted(id) else {}
+    try:
+        env: Any = make_vec(id, 1, **params)
+    except Exception:  # who trains in it is told
+        return known["default"]
+    seen, acted = env.single_observation_space, env.single_action_space
+    if is_hosted(id):
+        env.close()
+    if not isinstance(acted, spaces.Box):
+        return known["default"]
+    chosen, usual = vars(cls.for_spaces(seen, acted)), vars(cls())
+    settings = {name: value for name, value in chosen.items() if value != usual[name]}
+    return {**known["continuous"], "settings": settings}
 
 
 def tuned() -> list[tuple[str, str]]:
     """The pairs of an algorithm and an id that have settings of their own."""
-    return [(name, id) for name in ALGORITHMS for id in _tuned(name) if id != "default"]
+    return [(name, id) for name in ALGORITHMS for id in _tuned(name) if id not in _GENERAL]
 
 
 @functools.cache

@@ -1,11 +1,26 @@
 """What turns gradients into changes of the weights."""
 
+import dataclasses
+from collections.abc import Callable
 from typing import Any
 
 import jax
 import jax.numpy as jnp
 import numpy as np
 import optax
+
+LearningRate = float | optax.Schedule  # a function of the gradient steps so far
+
+
+@jax.tree_util.register_static
+@dataclasses.dataclass(frozen=True)
+class Schedule:
+    """A learning rate that changes: a function is no leaf, but part of the tree around it."""
+
+    function: Callable[..., Any]
+
+    def __call__(self, gradient_steps: Any) -> Any:
+        return self.function(gradient_steps)
 
 
 def adam(learning_rate: Any, max_gradient_norm: Any = None, epsilon: Any = 1e-8) -> Any:
@@ -22,6 +37,12 @@ def clipped(inner: Any, max_gradient_norm: Any) -> Any:
 def annealed(learning_rate: Any, gradient_steps: int) -> Any:
     """A learning rate that falls linearly to 0 over so many gradient steps."""
     return optax.linear_schedule(learning_rate, 0.0, gradient_steps)
+
+
+def global_norm(gradients: Any) -> jax.Array:
+    """float32[]: as clips compute it, so that a program computes it once."""
+    squares = [jnp.sum(x.astype(jnp.float32) ** 2) for x in _pack(gradients)]
+    return jnp.sqrt(sum(squares, jnp.float32(0)))
 
 
 def packed(inner: optax.GradientTransformation) -> optax.GradientTransformation:

@@ -26,7 +26,7 @@ from jaxenvs.training import (
     restore,
     save,
 )
-from jaxenvs.training.algorithms._on_policy import permutation, truncation_values
+from jaxenvs.training.algorithms._on_policy import permutation
 from jaxenvs.training.algorithms.base import Behaviour
 from jaxenvs.training.extractors import MLP
 from jaxenvs.wrappers.time_limit import TimeLimit
@@ -157,7 +157,7 @@ def test_exactly_the_truncated_steps_are_judged_by_their_final_observation(max_s
     assert steps.truncated.sum() == 4 * (16 // max_steps)
     everywhere = critic(train, state.params, steps.next_observation)
     expected = jnp.where(steps.truncated, everywhere, 0.0)
-    values = truncation_values(train.parts, state, steps, ())
+    values = train.algorithm.truncation_values(train.parts, state, steps, ())
     chex.assert_trees_all_close(values, expected, atol=1e-6)
 
 

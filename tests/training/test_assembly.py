@@ -163,9 +163,65 @@ def test_what_makes_no_sense_together_is_refused_by_name(arguments, words):
         assert word in str(caught.value)
 
 
-@pytest.mark.parametrize("algorithm", [A2C, DQN, PPO, SAC, TD3, VPG])
-def test_a_learner_state_can_be_donated_as_it_comes(algorithm):
-    id = "Pendulum-v1" if algorithm in (SAC, TD3) else "CartPole-v1"
-    train = make_train(id, algorithm(), num_envs=4, unroll_length=4, total_steps=2_000)
-    learner_state, _ = jax.jit(train.update, donate_argnums=0)(train.init(KEY))
+@pytest.mark.parametrize(
+    ("id", "actor", "expected"),
+    [
+        ("CartPole-v1", None, PPO()),
+        ("Pendulum-v1", None, PPO.continuous(minibatches=2)),  # of 64 steps each
+        ("Pendulum-v1", MEMORY, PPO.continuous(minibatches=4)),  # of one instance each
+    ],
+    ids=["discrete", "a Box", "a Box remembered"],
+)
+def test_a_training_that_names_no_algorithm_has_one_for_its_actions(id, actor, expected):
+    sizes = {"num_envs": 4, "unroll_length": 32, "total_steps": 1_280}
+    train = make_train(id, actor=actor, **sizes)
+    assert type(train.algorithm) is PPO and vars(train.algorithm) == vars(expected)
+
+
+OFF_POLICY = {"learning_starts": 0, "batch_size": 8}
+
+
+@pytest.mark.parametrize(
+    ("algorithm", "id"),
+    [
+        *((algorithm(), "CartPole-v1") for algorithm in (A2C, PPO, VPG)),
+        (DQN(**OFF_POLICY), "CartPole-v1"),
+        *((algorithm(**OFF_POLICY), "Pendulum-v1") for algorithm in (SAC, TD3)),
+    ],
+    ids=lambda part: type(part).__name__,
+)
+def test_a_learner_state_can_be_donated_as_it_comes_and_metrics_tell_of_the_steps(algorithm, id):
+    train = make_train(id, algorithm, num_envs=4, unroll_length=4, total_steps=64)
+    learner_state, metrics = jax.jit(train.update, donate_argnums=0)(train.init(KEY))
     assert learner_state.updates == 1
+    assert metrics["gradient_norm"] > 0
+    rate = algorithm.learning_rate
+    if isinstance(algorithm, PPO):  # which anneals, over 64 gradient steps
+        rate *= 1 - 7.5 / 64
+    np.testing.assert_allclose(metrics["learning_rate"], rate, rtol=1e-6)
+    assert ("explained_variance" in metrics) == isinstance(algorithm, A2C | PPO | VPG)
+
+
+def only_in_the_second(step):
+    return jnp.where(step == 1, 0.1, 0.0)
+
+
+@pytest.mark.parametrize("algorithm", [A2C, DQN, PPO, SAC, TD3, VPG])
+def test_a_learning_rate_may_be_a_function_of_the_gradient_steps(algorithm):
+    optimiser = algorithm(learning_rate=only_in_the_second).optimiser(num_updates=10)
+    names = ("actor", "critic", *(("log_temperature",) if algorithm is SAC else ()))
+    params = {name: jnp.ones(3) for name in names}
+    state, moves = optimiser.init(params), []
+    with jax.numpy_dtype_promotion("standard"):
+        for _ in range(3):
+            changes, state = optimiser.update(params, state, params)
+            moves.append({bool(change.any()) for change in changes.values()})
+    assert moves == [{False}, {True}, {False}]
+
+
+def test_a_schedule_is_no_leaf_of_a_training():
+    ppo = PPO(learning_rate=only_in_the_second, epochs=2, minibatches=1)
+    train = make_train("CartPole-v1", ppo, num_envs=4, unroll_length=4, total_steps=64)
+    state, metrics = jax.jit(type(train).update)(train, train.init(KEY))
+    np.testing.assert_allclose(metrics["learning_rate"], 0.05)
+    assert state.weights.gradient_steps == 2

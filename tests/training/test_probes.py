@@ -66,7 +66,7 @@ class AnyProbe(Probe):
 SMALL = ActorCritic(hidden_sizes=(16,))
 FAST = {"gamma": GAMMA, "learning_rate": 0.01}
 UNBIASED = {**FAST, "entropy_coefficient": 0.0}
-REPLAYED = {**FAST, "batch_size": 32, "gradient_steps": 4, "learning_starts": 64}
+REPLAYED = {**FAST, "batch_size": 32, "replay_ratio": 1 / 8, "learning_starts": 64}
 
 CASES = {
     "PPO": (PPO(**UNBIASED, anneal=False), SMALL, None),

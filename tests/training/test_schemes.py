@@ -38,12 +38,12 @@ from jaxenvs.training.schemes.workers import Plan
 ID, HOSTED = "CartPole-v1", "gymnasium/CartPole-v1"
 A2C_PARTS = {"algorithm": A2C(), "actor": ActorCritic(hidden_sizes=(8,)), "storage": Rollout()}
 DQN_PARTS = {
-    "algorithm": DQN(batch_size=16, learning_starts=40, gradient_steps=2),
+    "algorithm": DQN(batch_size=16, learning_starts=40, replay_ratio=1 / 8),
     "actor": QNetwork(hidden_sizes=(8,)),
     "storage": Replay(1000),
 }
 SAC_PARTS = {
-    "algorithm": SAC(batch_size=16, learning_starts=40, gradient_steps=2),
+    "algorithm": SAC(batch_size=16, learning_starts=40, replay_ratio=1 / 8),
     "actor": ActorTwinQ(hidden_sizes=(8,)),
     "storage": PrioritisedReplay(1000),
 }
@@ -182,7 +182,7 @@ def test_errors_become_priorities_in_the_memory_that_the_rows_are_of():
 
 
 def test_gradients_as_they_come_end_with_the_one_that_moved_the_policy_too_far():
-    algorithm = PPO(epochs=2, minibatches=2, target_kl=-1.0)  # which all have
+    algorithm = PPO(epochs=2, minibatches=2, target_kl=jnp.float32(-1))  # all have
     chosen = scheme(algorithm=algorithm, gradients=GRADIENTS["async"])
     with Learner(chosen, total_steps=32 * 100) as learner:
         for number in range(1, 5):  # of eight each, four an unroll

@@ -80,7 +80,7 @@ def test_a_sharded_ppo_learns_and_its_weights_are_the_same_everywhere():
 def test_a_sharded_memory_holds_what_its_device_collected():
     train = make_train(
         "CartPole-v1",
-        DQN(batch_size=32, learning_starts=0, gradient_steps=2),
+        DQN(batch_size=32, learning_starts=0, replay_ratio=1 / 16),
         actor=QNetwork(hidden_sizes=(8,)),
         storage=PrioritisedReplay(256),
         num_envs=8,

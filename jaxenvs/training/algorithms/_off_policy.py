@@ -19,14 +19,16 @@ from jaxenvs.training.types import LearnerState, Sample, Unroll
 class OffPolicyAlgorithm(Algorithm):
     """Adds each unroll to a memory and takes gradient steps on what is drawn from there.
 
-    A subclass has the fields that are named here, an `optimiser`, `explore` and `gradients`.
+    A subclass has the fields that are named here, an `optimiser`, `explore` and `gradients`. Of a
+    `replay_ratio` of 0.25, each gradient step follows four environment steps; an unroll of fewer
+    is followed by one all the same.
     """
 
     storage_type = ReplayStorage
 
     gamma: float
     batch_size: int
-    gradient_steps: int
+    replay_ratio: float
     learning_starts: int
 
     def default_storage(self) -> Storage:
@@ -69,9 +71,8 @@ class OffPolicyAlgorithm(Algorithm):
         random = parts.networks.random(features, random_key)
         return carry, jnp.where(starts, random, action)
 
-    @property
-    def gradient_steps_per_update(self) -> int:
-        return self.gradient_steps
+    def gradient_steps(self, environment_steps: int) -> int:
+        return max(1, round(self.replay_ratio * environment_steps))
 
     @property
     def may_stop(self) -> bool:
@@ -98,7 +99,7 @@ class OffPolicyAlgorithm(Algorithm):
             key,
             self.batch_size,
             gamma=self.gamma,
-            progress=progress_of(parts, learner_state.updates),
+            steps=steps_of(parts, learner_state.updates),
         )
 
     def settle(
@@ -111,11 +112,6 @@ class OffPolicyAlgorithm(Algorithm):
 def steps_of(parts: Parts, updates: jax.Array) -> jax.Array:
     """float32[]: environment steps of so many updates, which int32 might not hold."""
     return updates.astype(jnp.float32) * parts.steps_per_update
-
-
-def progress_of(parts: Parts, updates: jax.Array) -> jax.Array:
-    """float32[]: how much of the training is over, from 0 to 1."""
-    return jnp.minimum(updates.astype(jnp.float32) / parts.num_updates, 1.0)
 
 
 def features_of(networks: Networks, sample: Sample) -> tuple[Features, Features]:

@@ -18,9 +18,9 @@ from jaxenvs.training.algorithms.base import (
     Metrics,
     Parts,
     gathered,
-    normalised,
     over_devices,
 )
+from jaxenvs.training.optimisers import annealed
 from jaxenvs.training.storages.base import OnPolicyStorage, Storage
 from jaxenvs.training.storages.gae import GAE
 from jaxenvs.training.types import LearnerState, Segment, Transition, Unroll, Weights
@@ -65,9 +65,12 @@ class OnPolicyAlgorithm(Algorithm):
     minibatches: int
     shuffle: Shuffle | None
     target_kl: float | None
+    observation_clip: float | None
+    reward_clip: float | None
     normalise_advantage: bool
     normalise_observations: bool
     normalise_rewards: bool
+    anneal: bool = False
 
     def default_actor(self) -> ActorCritic:
         return ActorCritic()
@@ -117,13 +120,12 @@ class OnPolicyAlgorithm(Algorithm):
     def recorded(
         self, parts: Parts, behaviour: Behaviour, steps: Transition, carry: Any
     ) -> jax.Array:
-        features = normalised(
-            jax.vmap(parts.networks.features)(steps.observation), behaviour.observation_statistics
-        )
+        features = jax.vmap(parts.networks.features)(steps.observation)
+        features = self.shown(features, behaviour.observation_statistics)
         return _log_prob(parts, behaviour.params, features, steps, carry)
 
-    @property
-    def gradient_steps_per_update(self) -> int:
+    def gradient_steps(self, environment_steps: int) -> int:
+        del environment_steps  # an unroll is cut into so many parts, however long it is
         return self.epochs * self.minibatches
 
     @property
@@ -145,7 +147,7 @@ class OnPolicyAlgorithm(Algorithm):
         rows = batch.value.shape[1 if shuffled == "instances" else 0]
         keys = jax.random.split(key, self.epochs)
         order = jax.vmap(lambda key: permutation(key, rows))(keys)
-        return learner_state, (batch, order.reshape((self.gradient_steps_per_update, -1)))
+        return learner_state, (batch, order.reshape((self.epochs * self.minibatches, -1)))
 
     def draw(
         self,
@@ -158,6 +160,23 @@ class OnPolicyAlgorithm(Algorithm):
         del learner_state, key  # the order is settled
         batch, order = work
         return minibatch(batch, order[index], self._shuffled(parts.networks))
+
+    def overview(self, parts: Parts, work: tuple[Batch, jax.Array]) -> Metrics:
+        """How much of the targets' variance the critic explained, before it learned from them."""
+        batch, _ = work
+
+        def variance(x: jax.Array) -> jax.Array:
+            mean = over_devices(parts, x.mean())
+            return over_devices(parts, ((x - mean) ** 2).mean())
+
+        unexplained, target = variance(batch.target - batch.value), variance(batch.target)
+        return {"explained_variance": 1.0 - unexplained / target}
+
+    def rate(self, num_updates: int) -> Any:
+        rate = super().rate(num_updates)
+        if callable(rate) or not self.anneal:
+            return rate
+        return annealed(rate, num_updates * self.epochs * self.minibatches)
 
     @abc.abstractmethod
     def loss(self, batch: Batch, said: Said) -> tuple[jax.Array, Metrics]:
@@ -200,10 +219,10 @@ class OnPolicyAlgorithm(Algorithm):
             unroll.last_observation,
         )
         raw = jax.vmap(networks.features)(observations)
-        features = normalised(raw, learner_state.observation_statistics)
+        features = self.shown(raw, learner_state.observation_statistics)
         first = _first_steps(steps)
         values, carries = _values(parts, params, features, unroll.carry, first)
-        at_cuts = truncation_values(parts, learner_state, steps, carries)
+        at_cuts = self.truncation_values(parts, learner_state, steps, carries)
         next_value = jnp.where(steps.truncated, at_cuts, values[1:])
 
         reward, return_statistics = steps.reward, learner_state.return_statistics
@@ -211,6 +230,8 @@ class OnPolicyAlgorithm(Algorithm):
             returns = unroll.episodes.discounted_return.ravel()
             return_statistics = return_statistics.update(gathered(parts, returns))
             reward = reward * jax.lax.rsqrt(return_statistics.variance + 1e-8)
+            if self.reward_clip is not None:
+                reward = jnp.clip(reward, -self.reward_clip, self.reward_clip)
         observation_statistics = learner_state.observation_statistics
         if observation_statistics is not None:
             seen = raw.inputs[:-1].reshape((-1, raw.inputs.shape[-1]))
@@ -243,6 +264,40 @@ class OnPolicyAlgorithm(Algorithm):
             observation_statistics=observation_statistics, return_statistics=return_statistics
         )
         return learner_state, batch
+
+    def truncation_values(
+        self, parts: Parts, learner_state: LearnerState, steps: Transition, carries: Any
+    ) -> jax.Array:
+        """float32[T, N]: the critic at the final observations of truncated episodes, elsewhere 0.
+
+        They are gathered N at a time until all are done, so that the critic's second pass costs
+        what was truncated, nothing at all in most unrolls. (A `cond` on whether any was truncated
+        would evaluate all T * N, and under `vmap` over seeds always.)
+        """
+        networks, (num_steps, chunk) = parts.networks, steps.truncated.shape
+        truncated = (steps.truncated & ~steps.terminated).ravel()
+        flat = jax.tree.map(
+            _flat, (steps.next_observation, jax.tree.map(lambda x: x[:-1], carries))
+        )
+        rank = jnp.cumsum(truncated.astype(jnp.int32))  # the k-th truncation is where it reaches k
+
+        def judge(carry):
+            judged, values = carry
+            ahead = judged + 1 + jnp.arange(chunk, dtype=jnp.int32)
+            positions = jnp.searchsorted(rank, ahead)  # size: no such one
+            observation, remembered = jax.tree.map(lambda x: x[positions], flat)
+            features = self.shown(
+                networks.features(observation), learner_state.observation_statistics
+            )
+            value = networks.value_after(learner_state.params, remembered, features)
+            return judged + chunk, values.at[positions].set(value, mode="drop")
+
+        _, values = jax.lax.while_loop(
+            lambda carry: carry[0] < rank[-1],
+            judge,
+            (jnp.int32(0), jnp.zeros(num_steps * chunk, jnp.float32)),
+        )
+        return values.reshape(steps.truncated.shape)
 
     def _shuffled(self, networks: Networks) -> Shuffle:
         """What minibatches are drawn from: single steps, unless sequences are needed."""
@@ -329,37 +384,6 @@ def _values(
         return parts.networks.value_and_carry(params, features, (carry, first))
     values = parts.networks.value(params, jax.tree.map(_flat, features))
     return values.reshape(first.shape), ()
-
-
-def truncation_values(
-    parts: Parts, learner_state: LearnerState, steps: Transition, carries: Any
-) -> jax.Array:
-    """float32[T, N]: the critic at the final observations of truncated episodes, elsewhere 0.
-
-    They are gathered N at a time until all are done, so that the critic's second pass costs what
-    was truncated, nothing at all in most unrolls. (A `cond` on whether any was truncated would
-    evaluate all T * N, and under `vmap` over seeds always.)
-    """
-    networks, (num_steps, chunk) = parts.networks, steps.truncated.shape
-    truncated = (steps.truncated & ~steps.terminated).ravel()
-    flat = jax.tree.map(_flat, (steps.next_observation, jax.tree.map(lambda x: x[:-1], carries)))
-    rank = jnp.cumsum(truncated.astype(jnp.int32))  # the k-th truncation is where it reaches k
-
-    def judge(carry):
-        judged, values = carry
-        ahead = judged + 1 + jnp.arange(chunk, dtype=jnp.int32)
-        positions = jnp.searchsorted(rank, ahead)  # size: no such one
-        observation, remembered = jax.tree.map(lambda x: x[positions], flat)
-        features = normalised(networks.features(observation), learner_state.observation_statistics)
-        value = networks.value_after(learner_state.params, remembered, features)
-        return judged + chunk, values.at[positions].set(value, mode="drop")
-
-    _, values = jax.lax.while_loop(
-        lambda carry: carry[0] < rank[-1],
-        judge,
-        (jnp.int32(0), jnp.zeros(num_steps * chunk, jnp.float32)),
-    )
-    return values.reshape(steps.truncated.shape)
 
 
 def _flat(x: jax.Array) -> jax.Array:

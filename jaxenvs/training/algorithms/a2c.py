@@ -1,7 +1,5 @@
 """Advantage actor-critic."""
 
-from typing import Any
-
 import jax
 import optax
 
@@ -14,7 +12,7 @@ from jaxenvs.training.algorithms._on_policy import (
     Shuffle,
 )
 from jaxenvs.training.algorithms.base import Metrics
-from jaxenvs.training.optimisers import annealed, clipped
+from jaxenvs.training.optimisers import LearningRate, clipped
 
 
 @struct.pytree_dataclass
@@ -27,7 +25,7 @@ class A2C(OnPolicyAlgorithm):
     Source: V. Mnih et al., Asynchronous Methods for Deep Reinforcement Learning, 2016.
     """
 
-    learning_rate: float = 7e-4  # RMSProp's, at the start if `anneal`
+    learning_rate: LearningRate = 7e-4  # RMSProp's, at the start if `anneal`
     gamma: float = 0.99  # discount per step
     gae_lambda: float = 1.0  # 1 sums rewards to the end of the unroll
     value_coefficient: float = 0.5  # weight of the critic's loss
@@ -38,19 +36,18 @@ class A2C(OnPolicyAlgorithm):
     decay: float = 0.99  # of RMSProp's mean square
     rms_epsilon: float = 1e-5
     target_kl: float | None = None  # an update ends with the step that moved the policy beyond
+    observation_clip: float | None = 10.0  # normalised observations are clipped to this
+    reward_clip: float | None = 10.0  # and normalised rewards to this
     epochs: int = struct.static(1)  # passes over each unroll
     minibatches: int = struct.static(1)  # gradient steps a pass
     shuffle: Shuffle | None = struct.static(None)  # what minibatches consist of; None: what fits
-    anneal: bool = struct.static(False)  # learning rate falls linearly to 0 over the training
+    anneal: bool = struct.static(False)  # a learning rate that is a number falls linearly to 0
     normalise_advantage: bool = struct.static(False)  # in each minibatch
     normalise_observations: bool = struct.static(False)  # by their running mean and deviation
     normalise_rewards: bool = struct.static(False)  # by the deviation of discounted returns
 
     def optimiser(self, num_updates: int) -> optax.GradientTransformation:
-        rate: Any = self.learning_rate
-        if self.anneal:
-            rate = annealed(rate, num_updates * self.gradient_steps_per_update)
-        rmsprop = optax.rmsprop(rate, decay=self.decay, eps=self.rms_epsilon)
+        rmsprop = optax.rmsprop(self.rate(num_updates), decay=self.decay, eps=self.rms_epsilon)
         return clipped(rmsprop, self.max_gradient_norm)
 
     def loss(self, batch: Batch, said: Said) -> tuple[jax.Array, Metrics]:

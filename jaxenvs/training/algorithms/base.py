@@ -9,9 +9,10 @@ import jax
 import jax.numpy as jnp
 import optax
 
-from jaxenvs import struct
+from jaxenvs import spaces, struct
 from jaxenvs.errors import TrainingError, closest
 from jaxenvs.training.actors.base import Actor, Features, Networks
+from jaxenvs.training.optimisers import Schedule, global_norm
 from jaxenvs.training.storages.base import OnPolicyStorage, Storage
 from jaxenvs.training.types import LearnerState, Transition, Unroll, Weights
 from jaxenvs.wrappers.statistics import RunningStatistics
@@ -41,6 +42,18 @@ class Algorithm(abc.ABC):
     actor_type: ClassVar[type[Networks]]  # the networks that the losses ask
     storage_type: ClassVar[type[Storage]]
 
+    def __post_init__(self) -> None:
+        for field in dataclasses.fields(self):  # pyright: ignore[reportArgumentType]
+            rate: Any = getattr(self, field.name)
+            if field.name.endswith("learning_rate") and callable(rate):
+                object.__setattr__(self, field.name, Schedule(rate))
+
+    @classmethod
+    def for_spaces(cls, observation_space: spaces.Space, action_space: spaces.Space) -> Self:
+        """The defaults for an environment with such spaces, those of one instance."""
+        del observation_space, action_space  # there is one set for all
+        return cls()
+
     @abc.abstractmethod
     def default_actor(self) -> Actor:
         """The actor of a training that names none."""
@@ -52,6 +65,14 @@ class Algorithm(abc.ABC):
     @abc.abstractmethod
     def optimiser(self, num_updates: int) -> optax.GradientTransformation:
         """What turns gradients into changes of the weights, over so many updates in all."""
+
+    def rate(self, num_updates: int) -> Any:
+        """The learning rate over so many updates in all, a number or a function of gradient steps.
+
+        None where there is no field `learning_rate`.
+        """
+        del num_updates  # it is annealed nowhere
+        return getattr(self, "learning_rate", None)
 
     @abc.abstractmethod
     def act(
@@ -74,7 +95,7 @@ class Algorithm(abc.ABC):
     def draw(
         self, parts: Parts, learner_state: LearnerState, work: Any, index: Any, key: chex.PRNGKey
     ) -> Any:
-        """The batch of gradient step `index` out of `gradient_steps_per_update`."""
+        """The batch of gradient step `index` on an unroll."""
 
     @abc.abstractmethod
     def gradients(
@@ -82,10 +103,14 @@ class Algorithm(abc.ABC):
     ) -> tuple[Any, Metrics, jax.Array | None]:
         """The gradient of the losses on a batch, their values, and the error of each row."""
 
-    @property
+    def overview(self, parts: Parts, work: Any) -> Metrics:
+        """What `begin` found out about an unroll as a whole, to report: float32[] each."""
+        del parts, work  # nothing
+        return {}
+
     @abc.abstractmethod
-    def gradient_steps_per_update(self) -> int:
-        """Gradient steps on each unroll."""
+    def gradient_steps(self, environment_steps: int) -> int:
+        """How many gradient steps follow so many environment steps, those of an unroll."""
 
     @property
     def may_stop(self) -> bool:
@@ -112,9 +137,9 @@ class Algorithm(abc.ABC):
     def learn(
         self, parts: Parts, learner_state: LearnerState, unroll: Unroll, key: chex.PRNGKey
     ) -> tuple[LearnerState, Metrics]:
-        """Takes all gradient steps on an unroll; returns means of the losses, float32[] each.
+        """Takes all gradient steps on an unroll; returns means over them, float32[] each.
 
-        A loss is NaN where no gradient step was taken.
+        They are those of the losses and of what is `reported`, NaN where no step was taken.
         """
         begin_key, steps_key = jax.random.split(key)
         learner_state, work = self.begin(parts, learner_state, unroll, begin_key)
@@ -130,6 +155,7 @@ class Algorithm(abc.ABC):
                     parts, weights, batch, gradient_key
                 )
                 gradients, losses = over_devices(parts, (gradients, losses))
+                losses = {**self.reported(parts, weights, gradients), **losses}
                 return self.apply_gradients(parts, weights, gradients), losses, error
 
             def leave_out() -> Any:
@@ -144,7 +170,7 @@ class Algorithm(abc.ABC):
             now = self.settle(parts, now, batch, error)
             return ((weights, now.storage), is_over | self.is_enough(losses)), losses
 
-        number = self.gradient_steps_per_update
+        number = self.gradient_steps(parts.steps_per_update)
         keys = jax.random.split(steps_key, (number, 2))
         is_over = self.waits(parts, learner_state)
         ((weights, storage), _), losses = jax.lax.scan(
@@ -153,7 +179,8 @@ class Algorithm(abc.ABC):
             (jnp.arange(number, dtype=jnp.int32), keys),
         )
         learner_state = learner_state.replace(weights=weights, storage=storage)
-        return learner_state, jax.tree.map(jnp.nanmean, losses)
+        losses = jax.tree.map(jnp.nanmean, losses)
+        return learner_state, {**losses, **self.overview(parts, work)}
 
     def checked_gradients(
         self, parts: Parts, weights: Weights, batch: Any, key: chex.PRNGKey
@@ -221,6 +248,10 @@ class Algorithm(abc.ABC):
         """What of [T, N] steps is known only to the policy that took them: log-probabilities."""
         del parts, behaviour, steps, carry
 
+    def shown(self, features: Features, statistics: RunningStatistics | None) -> Features:
+        """Features as the networks see them: normalised, where there are statistics."""
+        return normalised(features, statistics, getattr(self, "observation_clip", None))
+
     def initial_weights(self, parts: Parts, params: dict[str, Any]) -> Weights:
         """What gradient steps start from."""
         return Weights(
@@ -278,6 +309,17 @@ class Algorithm(abc.ABC):
             gradient_steps=gradient_steps,
         )
 
+    def reported(self, parts: Parts, weights: Weights, gradients: Any) -> Metrics:
+        """What is told of each gradient step besides its losses, float32[] each."""
+        reported = {"gradient_norm": global_norm(gradients)}  # before it is clipped
+        rate = self.rate(parts.num_updates)
+        if callable(rate):
+            with jax.numpy_dtype_promotion("standard"):  # somebody else wrote it
+                rate = rate(weights.gradient_steps)
+        if rate is not None:
+            reported["learning_rate"] = jnp.asarray(rate, jnp.float32)
+        return reported
+
     def divided(self, share: int) -> Self:
         """What each of `share` devices does, so that together they do what this does.
 
@@ -327,11 +369,13 @@ class Behaviour:
         )
 
 
-def normalised(features: Features, statistics: RunningStatistics | None) -> Features:
+def normalised(
+    features: Features, statistics: RunningStatistics | None, clip: float | None
+) -> Features:
     """Features with flat inputs, [..., F], as the networks see them."""
     if statistics is None:
         return features
-    return dataclasses.replace(features, inputs=statistics.normalise(features.inputs))
+    return dataclasses.replace(features, inputs=statistics.normalise(features.inputs, clip))
 
 
 def slowly(params: Any, targets: Any, tau: chex.Numeric) -> Any:

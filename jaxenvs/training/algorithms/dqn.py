@@ -11,9 +11,9 @@ from jaxenvs import struct
 from jaxenvs.training.actors.base import Features
 from jaxenvs.training.actors.q_network import QNetwork, QNetworks
 from jaxenvs.training.algorithms import losses
-from jaxenvs.training.algorithms._off_policy import OffPolicyAlgorithm, features_of, progress_of
+from jaxenvs.training.algorithms._off_policy import OffPolicyAlgorithm, features_of, steps_of
 from jaxenvs.training.algorithms.base import Behaviour, Metrics, Parts, slowly
-from jaxenvs.training.optimisers import adam
+from jaxenvs.training.optimisers import LearningRate, adam
 from jaxenvs.training.types import Sample, Weights
 
 
@@ -28,11 +28,11 @@ class DQN(OffPolicyAlgorithm):
     Hasselt et al., Deep Reinforcement Learning with Double Q-learning, 2016.
     """
 
-    learning_rate: float = 5e-4  # Adam's
+    learning_rate: LearningRate = 5e-4  # Adam's
     gamma: float = 0.99  # discount per step
     initial_epsilon: float = 1.0  # share of random actions at the start
-    final_epsilon: float = 0.05  # and from `exploration_fraction` on
-    exploration_fraction: float = 0.2  # of the training, in which it falls linearly
+    final_epsilon: float = 0.05  # and from `exploration_steps` on
+    exploration_steps: int = 40_000  # environment steps in which it falls linearly
     tau: float = 1.0  # how far the targets move at a time; 1 copies the weights
     max_gradient_norm: float | None = (
         10.0  # gradients are scaled down to this norm; None: they are not
@@ -40,7 +40,7 @@ class DQN(OffPolicyAlgorithm):
     learning_starts: int = 1_000  # environment steps before, in which actions are random
     target_update_every: int = 200  # gradient steps between two moves of the targets
     batch_size: int = struct.static(128)
-    gradient_steps: int = struct.static(1)  # after each unroll
+    replay_ratio: float = struct.static(0.25)  # gradient steps for each environment step
     double: bool = struct.static(True)  # the weights choose, the targets judge
 
     actor_type = QNetworks
@@ -66,13 +66,13 @@ class DQN(OffPolicyAlgorithm):
         _, best = parts.networks.mode(behaviour.params, (), features)
         coin_key, random_key = jax.random.split(key)
         explores = jax.random.uniform(coin_key, best.shape, jnp.float32) < self.epsilon(
-            progress_of(parts, behaviour.updates)
+            steps_of(parts, behaviour.updates)
         )
         return jnp.where(explores, parts.networks.random(features, random_key), best)
 
-    def epsilon(self, progress: jax.Array) -> jax.Array:
-        """float32[]: the share of random actions when so much of the training is over."""
-        done = jnp.minimum(progress / self.exploration_fraction, 1.0)
+    def epsilon(self, steps: jax.Array) -> jax.Array:
+        """float32[]: the share of random actions after so many environment steps."""
+        done = jnp.minimum(steps / self.exploration_steps, 1.0)
         return self.initial_epsilon + done * (self.final_epsilon - self.initial_epsilon)
 
     def gradients(

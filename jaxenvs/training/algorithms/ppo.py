@@ -1,12 +1,12 @@
 """Proximal policy optimisation."""
 
-from typing import Any
+from typing import Any, Self
 
 import jax
 import jax.numpy as jnp
 import optax
 
-from jaxenvs import struct
+from jaxenvs import spaces, struct
 from jaxenvs.training.algorithms import losses
 from jaxenvs.training.algorithms._on_policy import (
     Batch,
@@ -15,7 +15,7 @@ from jaxenvs.training.algorithms._on_policy import (
     Shuffle,
 )
 from jaxenvs.training.algorithms.base import Metrics
-from jaxenvs.training.optimisers import adam, annealed
+from jaxenvs.training.optimisers import LearningRate, adam
 
 
 @struct.pytree_dataclass
@@ -25,10 +25,12 @@ class PPO(OnPolicyAlgorithm):
     With `VTrace` and collectors that run ahead it is APPO; with a recurrent actor it learns from
     whole sequences.
 
+    The defaults are for discrete actions; `PPO.continuous()` has others for a Box.
+
     Source: J. Schulman et al., Proximal Policy Optimization Algorithms, 2017.
     """
 
-    learning_rate: float = 2.5e-4  # Adam's, at the start if `anneal`
+    learning_rate: LearningRate = 2.5e-4  # Adam's, at the start if `anneal`
     gamma: float = 0.99  # discount per step
     gae_lambda: float = 0.95  # 0 trusts the critic after one step, 1 the sampled rewards
     clip: float = 0.2  # how far the probability ratio may move
@@ -39,20 +41,47 @@ class PPO(OnPolicyAlgorithm):
     )
     adam_epsilon: float = 1e-5
     target_kl: float | None = None  # an update ends with the step that moved the policy beyond
+    observation_clip: float | None = 10.0  # normalised observations are clipped to this
+    reward_clip: float | None = 10.0  # and normalised rewards to this
     epochs: int = struct.static(4)  # passes over each unroll
     minibatches: int = struct.static(4)  # gradient steps a pass
     shuffle: Shuffle | None = struct.static(None)  # what minibatches consist of; None: what fits
-    anneal: bool = struct.static(True)  # learning rate falls linearly to 0 over the training
+    anneal: bool = struct.static(True)  # a learning rate that is a number falls linearly to 0
     clip_value: bool = struct.static(True)  # the critic, too, moves by at most `clip`
     normalise_advantage: bool = struct.static(True)  # in each minibatch
     normalise_observations: bool = struct.static(False)  # by their running mean and deviation
     normalise_rewards: bool = struct.static(False)  # by the deviation of discounted returns
 
+    @classmethod
+    def continuous(cls, **changes: Any) -> Self:
+        """The defaults for actions in a Box, for unrolls of about 2,048 steps in all.
+
+        They are those of Stable-Baselines3's zoo and of CleanRL: observations and rewards are
+        normalised, nothing is paid for exploring, and steps are many and small.
+
+        Args:
+            **changes: hyper-parameters that differ.
+        """
+        settings = {
+            "learning_rate": 3e-4,
+            "entropy_coefficient": 0.0,
+            "epochs": 10,
+            "minibatches": 32,
+            "clip_value": False,
+            "normalise_observations": True,
+            "normalise_rewards": True,
+        }
+        return cls(**{**settings, **changes})
+
+    @classmethod
+    def for_spaces(cls, observation_space: spaces.Space, action_space: spaces.Space) -> Self:
+        if not isinstance(action_space, spaces.Box):
+            return cls()
+        is_vector = isinstance(observation_space, spaces.Box) and len(observation_space.shape) == 1
+        return cls.continuous(normalise_observations=is_vector)
+
     def optimiser(self, num_updates: int) -> optax.GradientTransformation:
-        rate: Any = self.learning_rate
-        if self.anneal:
-            rate = annealed(rate, num_updates * self.gradient_steps_per_update)
-        return adam(rate, self.max_gradient_norm, self.adam_epsilon)
+        return adam(self.rate(num_updates), self.max_gradient_norm, self.adam_epsilon)
 
     def loss(self, batch: Batch, said: Said) -> tuple[jax.Array, Metrics]:
         log_ratio = said.log_prob - batch.log_prob

@@ -13,7 +13,7 @@ from jaxenvs.training.actors.base import Features, Networks
 from jaxenvs.training.algorithms._off_policy import OffPolicyAlgorithm, features_of
 from jaxenvs.training.algorithms.base import Behaviour, Metrics, Parts, slowly
 from jaxenvs.training.distributions import Categorical
-from jaxenvs.training.optimisers import adam
+from jaxenvs.training.optimisers import LearningRate, adam
 from jaxenvs.training.types import Sample, Weights
 
 
@@ -28,9 +28,9 @@ class SAC(OffPolicyAlgorithm):
     actions P. Christodoulou, Soft Actor-Critic for Discrete Action Settings, 2019.
     """
 
-    learning_rate: float = 3e-4  # Adam's, of the policy
-    critic_learning_rate: float | None = None  # None: the policy's
-    temperature_learning_rate: float | None = None  # None: the policy's
+    learning_rate: LearningRate = 3e-4  # Adam's, of the policy
+    critic_learning_rate: LearningRate | None = None  # None: the policy's
+    temperature_learning_rate: LearningRate | None = None  # None: the policy's
     gamma: float = 0.99  # discount per step
     tau: float = 0.005  # how far the target critics move after each gradient step
     initial_temperature: float = 1.0
@@ -38,7 +38,7 @@ class SAC(OffPolicyAlgorithm):
     target_entropy_ratio: float = 0.5  # of a discrete space: this share of the largest entropy
     learning_starts: int = 1_000  # environment steps before, in which actions are random
     batch_size: int = struct.static(256)
-    gradient_steps: int = struct.static(1)  # after each unroll
+    replay_ratio: float = struct.static(1.0)  # gradient steps for each environment step
     learn_temperature: bool = struct.static(True)  # else it stays as it is
 
     actor_type = TwinQNetworks

@@ -14,7 +14,7 @@ from jaxenvs.training.actors.base import Features
 from jaxenvs.training.algorithms._off_policy import OffPolicyAlgorithm, features_of
 from jaxenvs.training.algorithms.base import Behaviour, Metrics, Parts, slowly
 from jaxenvs.training.distributions import Deterministic
-from jaxenvs.training.optimisers import adam
+from jaxenvs.training.optimisers import LearningRate, adam, packed
 from jaxenvs.training.storages.base import Storage
 from jaxenvs.training.types import Sample, Weights
 
@@ -29,7 +29,7 @@ class TD3(OffPolicyAlgorithm):
     2018.
     """
 
-    learning_rate: float = 1e-3  # Adam's, of policy and critics
+    learning_rate: LearningRate = 1e-3  # Adam's, of policy and critics
     gamma: float = 0.99  # discount per step
     tau: float = 0.005  # how far the targets move after each change of the policy
     exploration_noise: float = 0.1  # deviation of what is added to actions
@@ -37,7 +37,7 @@ class TD3(OffPolicyAlgorithm):
     target_noise_clip: float = 0.5  # but no more than this
     learning_starts: int = 1_000  # environment steps before, in which actions are random
     batch_size: int = struct.static(256)
-    gradient_steps: int = struct.static(1)  # after each unroll
+    replay_ratio: float = struct.static(1.0)  # gradient steps for each environment step
     policy_delay: int = struct.static(2)  # gradient steps of the critics for one of the policy
 
     actor_type = TwinQNetworks
@@ -56,10 +56,12 @@ class TD3(OffPolicyAlgorithm):
     def optimiser(self, num_updates: int) -> optax.GradientTransformation:
         del num_updates  # nothing is annealed
         delayed = optax.conditionally_mask(
-            adam(self.learning_rate), lambda step, **_: self._is_policys_turn(step)
+            packed(optax.scale_by_adam()), lambda step, **_: self._is_policys_turn(step)
         )
+        # A schedule counts the gradient steps that leave the policy as it is, too.
+        actor = optax.chain(delayed, optax.scale_by_learning_rate(self.learning_rate))
         labels = {"actor": "actor", "critic": "critic"}
-        return optax.partition({"actor": delayed, "critic": adam(self.learning_rate)}, labels)
+        return optax.partition({"actor": actor, "critic": adam(self.learning_rate)}, labels)
 
     def initial_targets(self, params: Any) -> Any:
         return params

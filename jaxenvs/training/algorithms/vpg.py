@@ -12,7 +12,7 @@ from jaxenvs.training.algorithms._on_policy import (
     Shuffle,
 )
 from jaxenvs.training.algorithms.base import Metrics
-from jaxenvs.training.optimisers import adam
+from jaxenvs.training.optimisers import LearningRate, adam
 from jaxenvs.training.storages.base import Storage
 from jaxenvs.training.storages.rollout import Rollout
 
@@ -27,11 +27,13 @@ class VPG(OnPolicyAlgorithm):
     Reinforcement Learning, 1992; R. S. Sutton et al., Policy Gradient Methods, 2000.
     """
 
-    learning_rate: float = 1e-3  # Adam's
+    learning_rate: LearningRate = 1e-3  # Adam's
     gamma: float = 0.99  # discount per step
     gae_lambda: float = 0.97  # for the storage `GAE`; `Rollout` has none
     value_coefficient: float = 1.0  # weight of the baseline's loss
     target_kl: float | None = None  # of no use for a single gradient step
+    observation_clip: float | None = 10.0  # normalised observations are clipped to this
+    reward_clip: float | None = 10.0  # and normalised rewards to this
     epochs: int = struct.static(1)
     minibatches: int = struct.static(1)
     shuffle: Shuffle | None = struct.static(None)  # of no use for a single minibatch

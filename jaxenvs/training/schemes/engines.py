@@ -24,6 +24,7 @@ from jaxenvs.training.schemes.workers import (
     hosted,
     init_learner,
     learns,
+    steps_on_own_unrolls,
     with_algorithm,
 )
 from jaxenvs.training.sharded import ShardedTrain, shard
@@ -171,7 +172,7 @@ class RemoteGradients(Engine):
         start = _now()
         news = crew.all("begin", algorithm, self._weights, updates)
         times["collection"], all_losses = _now() - start, []
-        for _ in range(algorithm.gradient_steps_per_update):
+        for _ in range(algorithm.gradient_steps(self.train.parts.steps_per_update)):
             start = _now()
             weights = None if self._is_decentralised else self._weights
             answers = crew.all("gradient", algorithm, weights, updates)
@@ -183,9 +184,9 @@ class RemoteGradients(Engine):
             mean = _mean(list(gradients))
             if self._is_decentralised:  # here they are applied to what is reported and saved
                 crew.all("apply", mean)
-            self._apply(mean)
+            reported = self._apply(mean)
             times["update"] += _now() - computed
-            all_losses += losses
+            all_losses += [{**reported, **each} for each in losses]
             if algorithm.may_stop and bool(algorithm.is_enough(_mean(list(losses)))):
                 break
         return news, all_losses, times
@@ -193,7 +194,7 @@ class RemoteGradients(Engine):
     def _in_turn(self) -> Any:
         """Each gradient is applied as it comes, and its worker goes on with what came of it."""
         crew, times = self._crew, dict.fromkeys(("waiting", "update"), 0.0)
-        number = self.train.algorithm.gradient_steps_per_update * crew.size
+        number = steps_on_own_unrolls(self.train) * crew.size
         all_news, all_losses, lags = [], [], []
         for worker in set(range(crew.size)) - {worker for worker, _ in self._pending.values()}:
             self._send(worker)
@@ -205,8 +206,7 @@ class RemoteGradients(Engine):
             came = _now()
             if gradients is not None:
                 lags.append(self._gradient_steps - as_of)
-                self._apply(gradients)
-                all_losses.append(losses)
+                all_losses.append({**self._apply(gradients), **losses})
             self._send(worker)
             all_news += [news] if news else []
             times["waiting"] += came - start
@@ -220,10 +220,11 @@ class RemoteGradients(Engine):
         future = self._crew.call(worker, *call)
         self._pending[future] = worker, self._gradient_steps
 
-    def _apply(self, gradients: Any) -> None:
+    def _apply(self, gradients: Any) -> dict[str, Any]:
         share = 1 if self._is_synchronous else self._crew.size
-        weights = apply_gradients(self.train, self._weights, gradients, share)
+        weights, reported = apply_gradients(self.train, self._weights, gradients, share)
         self.learner_state = self.learner_state.replace(weights=weights)
+        return reported
 
     @property
     def _weights(self) -> Weights:

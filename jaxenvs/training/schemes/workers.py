@@ -352,12 +352,13 @@ class Learns:
         key = self._plan.key(3, self._index, updates, self._begun)
         state = state.replace(weights=(), updates=jnp.int32(updates))
         storage, state = state.storage, state.replace(storage=())
-        self._state, self._work = _begin(
+        self._state, self._work, overview = _begin(
             self._train, state, storage, weights, unroll, key, self._cuts
         )
         self._step, self._key, self._is_enough = 0, key, False
         self._weights = weights
-        return {**jax.device_get(_episodes(unroll)), "collection_lag": self._source.lag}
+        news = jax.device_get({**_episodes(unroll), **overview})
+        return {**news, "collection_lag": self._source.lag}
 
     def gradient(
         self, algorithm: Algorithm, weights: Weights | None, updates: int
@@ -391,8 +392,7 @@ class Learns:
         None, too, from the gradient on that was enough: they count as steps, and are left out.
         """
         news: dict[str, Any] = {}
-        number = self._train.algorithm.gradient_steps_per_update
-        if self._state is None or self._step >= number:
+        if self._state is None or self._step >= steps_on_own_unrolls(self._train):
             news = self.begin(algorithm, weights, updates)
         if self._is_enough:
             self._step += 1
@@ -402,7 +402,7 @@ class Learns:
     def apply(self, gradients: Any) -> None:
         """Takes the gradient step that all of a decentralised update take."""
         if self._weights is not None:
-            self._weights = apply_gradients(self._train, self._weights, gradients)
+            self._weights, _ = apply_gradients(self._train, self._weights, gradients)
 
     def forget(self) -> None:
         """Begins anew with the next unroll, and an empty memory."""
@@ -415,6 +415,11 @@ class Learns:
     def close(self) -> None:
         """Ends the collectors."""
         self._source.close()
+
+
+def steps_on_own_unrolls(train: Train) -> int:
+    """Gradient steps on the unrolls of one learner, where each applies those of its own."""
+    return train.algorithm.gradient_steps(train.parts.steps_per_update // train.learners)
 
 
 def side_by_side(unrolls: Sequence[Unroll]) -> Unroll:
@@ -529,7 +534,7 @@ def _begin(
     state = state.replace(weights=weights, storage=storage)
     unroll = cut(unroll) if cuts else unroll
     state, work = train.algorithm.begin(train.parts, state, unroll, key)
-    return state.replace(weights=()), work
+    return state.replace(weights=()), work, train.algorithm.overview(train.parts, work)
 
 
 @functools.partial(jax.jit, donate_argnames="storage")
@@ -549,8 +554,9 @@ def _gradient(
 
 
 @functools.partial(jax.jit, static_argnames="share")
-def apply_gradients(train: Train, weights: Weights, gradients: Any, share: int = 1) -> Weights:
-    """One gradient step, or one of `share` that are taken where others take one."""
+def apply_gradients(train: Train, weights: Weights, gradients: Any, share: int = 1) -> Any:
+    """One gradient step, or one of `share` that are taken where others take one, and its report."""
     parts = train.parts
     parts = dataclasses.replace(parts, num_updates=parts.num_updates * share)  # schedules run so
-    return train.algorithm.apply_gradients(parts, weights, gradients)
+    reported = train.algorithm.reported(parts, weights, gradients)
+    return train.algorithm.apply_gradients(parts, weights, gradients), reported

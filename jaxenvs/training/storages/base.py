@@ -69,9 +69,9 @@ class ReplayStorage(Storage, abc.ABC):
         batch_size: int,
         *,
         gamma: chex.Numeric,
-        progress: chex.Numeric,
+        steps: chex.Numeric,
     ) -> Sample:
-        """Draws `batch_size` rows with replacement; `progress` is 0 at first and 1 at the end."""
+        """Draws `batch_size` rows with replacement, after so many environment steps."""
 
     def set_priorities(self, state: Any, index: Any, error: jax.Array) -> Any:
         """Tells how wrong the critic was about each row of a sample: float32[B], its TD error.

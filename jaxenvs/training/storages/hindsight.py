@@ -145,9 +145,9 @@ class Hindsight(ReplayStorage):
         batch_size: int,
         *,
         gamma: chex.Numeric,
-        progress: chex.Numeric,
+        steps: chex.Numeric,
     ) -> Sample:
-        del progress
+        del steps
         draw = jax.random.randint(key, (batch_size,), 0, self.size(state), jnp.int32)
         return self._rows(state, draw, gamma=gamma)
 

@@ -36,7 +36,8 @@ class PrioritisedReplay(ReplayStorage):
     n_step: int = struct.static(1)  # rewards that are summed before the critic is asked
     alpha: float = 0.6  # 0 draws uniformly, 1 in proportion to the error
     beta: float = 0.4  # how far weights make up for drawing unevenly, at the start of the training
-    final_beta: float = 1.0  # and at its end
+    final_beta: float = 1.0  # and from `beta_steps` on
+    beta_steps: int = 200_000  # environment steps in which it rises linearly
     epsilon: float = 1e-6  # so that a row without error is still drawn
 
     def init(self, transition: Transition) -> PrioritisedState:
@@ -88,13 +89,13 @@ class PrioritisedReplay(ReplayStorage):
         batch_size: int,
         *,
         gamma: chex.Numeric,
-        progress: chex.Numeric,
+        steps: chex.Numeric,
     ) -> Sample:
         index, probability = _sum_tree.draw(state.tree, state.ring.num_rows, key, batch_size)
         num_envs = state.ring.shape[1]
         row, instance = index // num_envs, index % num_envs
-        beta = self.beta + (self.final_beta - self.beta) * progress
-        beta = jnp.asarray(beta, jnp.float32)
+        done = jnp.minimum(jnp.asarray(steps, jnp.float32) / self.beta_steps, 1.0)
+        beta = jnp.asarray(self.beta + (self.final_beta - self.beta) * done, jnp.float32)
         weight = (self.size(state).astype(jnp.float32) * probability) ** -beta
         weight = weight / weight.max()
         return n_step_returns(state.ring, row, instance, self.n_step, gamma=gamma, weight=weight)

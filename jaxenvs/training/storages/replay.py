@@ -57,9 +57,9 @@ class Replay(ReplayStorage):
         batch_size: int,
         *,
         gamma: chex.Numeric,
-        progress: chex.Numeric,
+        steps: chex.Numeric,
     ) -> Sample:
-        del progress
+        del steps
         draw = jax.random.randint(key, (batch_size,), 0, self.size(state), jnp.int32)
         time, instance = self._locate(state, draw)
         weight = jnp.ones((batch_size,), jnp.float32)

@@ -212,8 +212,8 @@ def test_policy_critics_and_temperature_of_sac_have_rates_of_their_own():
 class Memory:
     """Takes down how it is used."""
 
-    def sample(self, state, key, batch_size, *, gamma, progress):
-        self.drawn = batch_size, float(gamma), float(progress)
+    def sample(self, state, key, batch_size, *, gamma, steps):
+        self.drawn = batch_size, float(gamma), float(steps)
         return sample(jnp.zeros(4, jnp.int32))
 
     def set_priorities(self, state, index, error):
@@ -225,7 +225,7 @@ class Memory:
 
 
 @pytest.mark.parametrize("algorithm", [DQN(), SAC(), TD3()])
-def test_memories_are_told_of_progress_and_errors(algorithm):
+def test_memories_are_told_of_steps_and_errors(algorithm):
     algorithm = algorithm.replace(batch_size=4, gamma=0.8, learning_starts=16)
     train = (
         make_train("Pendulum-v1", algorithm, **SMALL)
@@ -236,7 +236,7 @@ def test_memories_are_told_of_progress_and_errors(algorithm):
     memory = Memory()
     parts = dataclasses.replace(train.parts, storage=memory)
     batch = algorithm.draw(parts, state, None, 0, KEY)
-    assert memory.drawn == (4, pytest.approx(0.8), pytest.approx(5 / 10))
+    assert memory.drawn == (4, pytest.approx(0.8), 5 * 32)
     settled = algorithm.settle(parts, state, batch, jnp.arange(4.0))
     assert settled.storage == "changed"
     chex.assert_trees_all_equal(memory.told, (batch.index, jnp.arange(4.0)))

@@ -65,9 +65,32 @@ def test_targets_of_dqn_are_copied_every_so_many_gradient_steps():
 
 
 def test_epsilon_falls_linearly_and_stays():
-    algorithm = DQN(initial_epsilon=1.0, final_epsilon=0.1, exploration_fraction=0.5)
-    values = [float(algorithm.epsilon(jnp.float32(p))) for p in (0.0, 0.25, 0.5, 1.0)]
+    algorithm = DQN(initial_epsilon=1.0, final_epsilon=0.1, exploration_steps=1_000)
+    values = [float(algorithm.epsilon(jnp.float32(steps))) for steps in (0, 500, 1_000, 2_000)]
     np.testing.assert_allclose(values, [1.0, 0.55, 0.1, 0.1], rtol=1e-6)
+
+
+def test_what_is_explored_depends_on_the_steps_taken_and_not_on_those_to_come():
+    algorithm = DQN(exploration_steps=1_000)
+
+    def actions(num_updates):
+        parts, weights = assembled(algorithm, THREE, num_updates=num_updates)
+        features = parts.networks.features(jnp.zeros((256, 3)))
+        behaviour = Behaviour(
+            params=weights.params, observation_statistics=None, updates=jnp.int32(100)
+        )
+        return algorithm.explore(parts, behaviour, features, KEY)
+
+    np.testing.assert_array_equal(actions(125), actions(10**6))
+
+
+@pytest.mark.parametrize(
+    ("ratio", "environment_steps", "gradient_steps"),
+    [(1.0, 8, 8), (0.25, 32, 8), (0.25, 1, 1), (2.0, 4, 8), (0.3, 10, 3)],
+)
+def test_gradient_steps_keep_a_ratio_to_environment_steps(ratio, environment_steps, gradient_steps):
+    for algorithm in (DQN, SAC, TD3):
+        assert algorithm(replay_ratio=ratio).gradient_steps(environment_steps) == gradient_steps
 
 
 @pytest.mark.parametrize("algorithm", [DQN(), SAC(), TD3()], ids=lambda a: type(a).__name__)

@@ -143,7 +143,7 @@ def test_goals_and_rows_are_drawn_uniformly():
     assert stats.chisquare(np.bincount((when[:, 3] % 10).astype(int))).pvalue > 1e-3
 
     draw = jax.jit(storage.sample, static_argnums=2)
-    sample = draw(state, jax.random.key(0), 100_000, gamma=0.9, progress=0.0)
+    sample = draw(state, jax.random.key(0), 100_000, gamma=0.9, steps=0.0)
     assert stats.chisquare(np.bincount(sample.index, minlength=12_000)).pvalue > 1e-3
 
 

@@ -61,7 +61,7 @@ def fill_and_sample(storage, steps, key, batch_size):
     def add(state, inputs):
         unroll, key = inputs
         state = storage.add(state, unroll)
-        sample = storage.sample(state, key, batch_size, gamma=GAMMA, progress=0.0)
+        sample = storage.sample(state, key, batch_size, gamma=GAMMA, steps=0.0)
         return state, (storage.size(state), sample)
 
     state = storage.init(jax.tree.map(lambda x: x[0], unrolls))
@@ -117,7 +117,7 @@ def test_windows_that_are_longer_than_all_that_is_known_begin_at_known_steps(sto
         expected = {at for at in each if n_step_by_hand(known, *at, 6)}
         assert storage.size(state) == len(expected)
         if expected:
-            sample = storage.sample(state, KEY, 500, gamma=GAMMA, progress=0.0)
+            sample = storage.sample(state, KEY, 500, gamma=GAMMA, steps=0.0)
             rows = np.unique(sample.observation, axis=0).astype(int)
             assert {tuple(row) for row in rows.tolist()} == expected
 
@@ -143,7 +143,7 @@ def test_n_step_returns_are_rlaxs():
 
 
 def test_priorities_decide_how_often_rows_are_drawn_and_weights_make_up_for_it():
-    storage = PrioritisedReplay(capacity=48, n_step=1, alpha=0.5, beta=0.5, epsilon=0.0)
+    storage = PrioritisedReplay(48, alpha=0.5, beta=0.5, beta_steps=1_000, epsilon=0.0)
     steps = stream(16)
     state, _ = fill_and_sample(storage, steps, jax.random.key(0), 2)
     error = np.random.default_rng(0).exponential(size=48).astype(np.float32) - 0.5
@@ -151,13 +151,11 @@ def test_priorities_decide_how_often_rows_are_drawn_and_weights_make_up_for_it()
     error[9] = np.nan  # nothing was learned from it: still the first priority, 1
 
     @functools.partial(jax.jit, static_argnums=2)
-    def sample_after(state, error, batch_size, progress):
+    def sample_after(state, error, batch_size, steps):
         state = storage.set_priorities(state, jnp.arange(48, dtype=jnp.int32), error)
-        return state, storage.sample(
-            state, jax.random.key(2), batch_size, gamma=0.9, progress=progress
-        )
+        return state, storage.sample(state, jax.random.key(2), batch_size, gamma=0.9, steps=steps)
 
-    state, sample = sample_after(state, error, 50_000, 0.5)
+    state, sample = sample_after(state, error, 50_000, 500)
     priority = np.sqrt(np.abs(error))
     priority[9] = 1.0
     probability = priority / priority.sum()
@@ -189,7 +187,7 @@ def test_the_tree_still_sums_exactly_after_many_changes():
             unroll, key = inputs
             state = storage.add(state, unroll)
             sample_key, error_key = jax.random.split(key)
-            sample = storage.sample(state, sample_key, 64, gamma=0.9, progress=0.0)
+            sample = storage.sample(state, sample_key, 64, gamma=0.9, steps=0.0)
             error = jnp.exp(4 * jax.random.normal(error_key, (64,)))
             return storage.set_priorities(state, sample.index, error), None
 
@@ -216,7 +214,7 @@ def test_no_memory_is_copied_in_a_loop_that_adds_and_draws(storage_type, seeds):
     def update(state, inputs):
         unroll, key = inputs
         state = storage.add(state, unroll)
-        sample = storage.sample(state, key, 8, gamma=0.9, progress=0.0)
+        sample = storage.sample(state, key, 8, gamma=0.9, steps=0.0)
         error = sample.reward + sample.discount  # what else was drawn is read when it likes
         return storage.set_priorities(state, sample.index, error), sample
 
@@ -231,7 +229,7 @@ def test_no_memory_is_copied_for_a_batch_of_which_little_is_read():
     def update(state, inputs):
         unroll, key = inputs
         state = storage.add(state, unroll)
-        sample = storage.sample(state, key, 16, gamma=0.9, progress=0.0)
+        sample = storage.sample(state, key, 16, gamma=0.9, steps=0.0)
         used = jax.tree.leaves(sample.replace(index=()))
         error = sum(x.reshape(16, -1).astype(jnp.float32).sum(axis=1) for x in used)
         return storage.set_priorities(state, sample.index, error), error.sum()
