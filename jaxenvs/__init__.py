@@ -3,6 +3,7 @@
 import importlib as _importlib
 from typing import TYPE_CHECKING as _TYPE_CHECKING
 
+from jaxenvs import _forks as _forks
 from jaxenvs import catalog as catalog
 from jaxenvs import errors as errors
 from jaxenvs.registry import EnvSpec as EnvSpec

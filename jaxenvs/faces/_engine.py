@@ -1,8 +1,5 @@
 """Driving a `VectorEnv` from the host: what every NumPy interface is made of."""
 
-import os
-import sys
-import weakref
 from collections.abc import Sequence
 from typing import Any
 
@@ -10,8 +7,9 @@ import gymnasium
 import jax
 import numpy as np
 
+from jaxenvs import _forks
 from jaxenvs.core import VectorEnv
-from jaxenvs.errors import ForkError, ParameterError
+from jaxenvs.errors import ParameterError
 from jaxenvs.faces._actions import Actions
 from jaxenvs.faces._programs import HostStep, Programs, programs_for
 from jaxenvs.faces._seeds import seeds_of
@@ -36,7 +34,7 @@ class Engine:
     def __init__(
         self, env: VectorEnv, *, device: jax.Device | None = None, validate: bool = True
     ) -> None:
-        check_not_forked()
+        _forks.check_not_forked()
         self.env = env
         self.num_envs = env.num_envs
         self._device = jax.devices("cpu")[0] if device is None else device
@@ -46,7 +44,7 @@ class Engine:
         self._out: Any = None  # the last output of a program
         self._pending: str | None = None
         self._closed = False
-        _engines.add(self)
+        _forks.users.add(self)
 
     def close(self) -> None:
         """Drops the state; what is in flight is waited for."""
@@ -113,6 +111,7 @@ class Engine:
             NoAsyncCallError, ClosedEnvironmentError: there is none.
         """
         if not self._pending or self._programs is None:
+            _forks.check_not_forked()
             if self._closed:
                 self.check_open(name)
             raise gymnasium.error.NoAsyncCallError(
@@ -155,8 +154,12 @@ class Engine:
         """
         return seeds_of(seed, self.num_envs, bits=32)
 
+    def after_fork(self) -> None:
+        """Makes every call look first, in a forked process."""
+        self._programs = self._pending = None
+
     def check_open(self, name: str) -> None:
-        check_not_forked()
+        _forks.check_not_forked()
         if self._closed:
             raise gymnasium.error.ClosedEnvironmentError(
                 f"{name} was called after close.  Make the environment anew."
@@ -185,31 +188,3 @@ def as_device(device: jax.Device | str | None) -> jax.Device | None:
             f'device="{device}" is not there: {error}.  jax.devices() shows what is; "gpu:1" is'
             " the second GPU."
         ) from error
-
-
-_engines: weakref.WeakSet[Engine] = weakref.WeakSet()
-_is_forked = (
-    False  # from a process in which JAX had started its threads, which a fork leaves behind
-)
-
-
-def check_not_forked() -> None:
-    """Raises ForkError where JAX would wait for ever."""
-    if _is_forked:
-        raise ForkError(
-            "jaxenvs was called in a process forked from one that had used JAX, which does not work"
-            ' there.  Start processes with the context "forkserver" or "spawn":'
-            ' gymnasium.vector.AsyncVectorEnv(..., context="forkserver").'
-        )
-
-
-def _after_fork() -> None:
-    global _is_forked
-    xla_bridge: Any = sys.modules.get("jax._src.xla_bridge")
-    _is_forked = _is_forked or bool(_engines or getattr(xla_bridge, "_backends", None))
-    for engine in _engines if _is_forked else ():
-        engine._programs = engine._pending = None  # so that every call looks before it goes on
-
-
-if hasattr(os, "register_at_fork"):
-    os.register_at_fork(after_in_child=_after_fork)

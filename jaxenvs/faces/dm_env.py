@@ -7,10 +7,11 @@ import jax
 import numpy as np
 
 from jaxenvs import spaces
+from jaxenvs._forks import check_not_forked
 from jaxenvs.core import Environment, VectorEnv
 from jaxenvs.errors import missing_extra
 from jaxenvs.faces._copies import MadeAgain
-from jaxenvs.faces._engine import Engine, as_device, check_not_forked
+from jaxenvs.faces._engine import Engine, as_device
 from jaxenvs.faces._programs import HostStep
 from jaxenvs.faces._single import row, step_one
 from jaxenvs.factory import is_hosted, make_from

@@ -12,6 +12,7 @@ from gymnasium.vector import AutoresetMode as GymAutoresetMode
 from gymnasium.vector.utils import batch_space
 
 from jaxenvs import spaces, struct
+from jaxenvs._forks import check_not_forked
 from jaxenvs.catalog.gymnasium_plugin import gymnasium_id
 from jaxenvs.core import AutoresetMode, Environment, VectorEnv, Wrapper
 from jaxenvs.errors import (
@@ -22,7 +23,7 @@ from jaxenvs.errors import (
     describe,
 )
 from jaxenvs.faces._copies import MadeAgain, device_name
-from jaxenvs.faces._engine import Engine, as_device, check_not_forked
+from jaxenvs.faces._engine import Engine, as_device
 from jaxenvs.faces._infos import StepInfos
 from jaxenvs.faces._programs import HostStep
 from jaxenvs.faces._single import step_one

@@ -11,6 +11,7 @@ from jaxenvs.core import Environment, VectorEnv, Wrapper
 from jaxenvs.errors import missing_extra
 from jaxenvs.faces._adapter import gym_batch
 from jaxenvs.faces._programs import HostStep
+from jaxenvs.faces._single import row
 from jaxenvs.faces.gym import GymVectorEnv
 
 try:
@@ -184,7 +185,6 @@ class JaxVecEnv(VecEnv):
         return self._nothing.copy()
 
     def _add_endings(self, infos: list[dict[str, Any]], step: HostStep, rows: np.ndarray) -> None:
-        begun = self._rows(step.info)
         elapsed = round(time.time() - self._made_at, 6)
         leaves, treedef = jax.tree.flatten(step.final_observation)
         observations = zip(*(leaf[rows] for leaf in leaves), strict=True)
@@ -194,7 +194,7 @@ class JaxVecEnv(VecEnv):
         for i, observation, episode_return, length, cut in zip(
             rows.tolist(), observations, returns, lengths, is_cut, strict=True
         ):
-            self.reset_infos[i] = begun[i]
+            self.reset_infos[i] = row(step.info, i)
             infos[i] = {
                 **infos[i],
                 "terminal_observation": jax.tree.unflatten(treedef, observation),

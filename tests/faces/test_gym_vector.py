@@ -14,7 +14,7 @@ import pytest
 from gymnasium.vector import AutoresetMode
 
 import jaxenvs
-from jaxenvs import keys, wrappers
+from jaxenvs import wrappers
 from jaxenvs.errors import (
     ActionError,
     ParameterError,
@@ -23,6 +23,7 @@ from jaxenvs.errors import (
     UnknownParameterError,
 )
 from jaxenvs.testing import Counter, Opaque, Scripted
+from tests.faces.native import keys_of
 
 CLASSIC = ("CartPole-v1", "Acrobot-v1", "MountainCar-v0", "MountainCarContinuous-v0", "Pendulum-v1")
 MODES = ("next_step", "same_step", "disabled")
@@ -42,12 +43,6 @@ def play(envs, actions, seed=0):
     """Reset and steps: [(observation, reward, terminated, truncated)]."""
     first, _ = envs.reset(seed=seed)
     return [first, *(envs.step(action)[:4] for action in actions)]
-
-
-def keys_of(seed, num_envs, call):
-    """The keys of a call in which instance i follows the seed `seed + i`."""
-    own = jax.vmap(jax.random.key)(np.uint32(seed) + jnp.arange(num_envs, dtype=jnp.uint32))
-    return keys.call_keys(own, jnp.full(num_envs, call, jnp.uint32))
 
 
 # The jitted path

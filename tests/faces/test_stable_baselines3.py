@@ -8,6 +8,7 @@ import pytest
 import jaxenvs
 from jaxenvs.errors import ParameterError, UnknownParameterError
 from jaxenvs.wrappers import TimeLimit
+from tests.faces.native import keys_of
 
 torch = pytest.importorskip("torch")
 pytest.importorskip("stable_baselines3")
@@ -122,8 +123,8 @@ def test_the_first_episodes_are_those_of_the_gymnasium_environment_with_the_same
 @pytest.mark.optimized
 def test_it_does_bit_for_bit_what_the_jitted_batch_does():
     env = jaxenvs.make_vec("CartPole-v1", N, time_limit=LIMIT)
-    key, step = jax.random.key(4), jax.jit(env.step)
-    state, timestep = jax.jit(env.reset)(key)
+    step = jax.jit(env.step)
+    state, timestep = jax.jit(env.reset)(keys_of(4, N, 0))
     made = jaxenvs.make_gym("CartPole-v1", N, seed=4, autoreset_mode="same_step", time_limit=LIMIT)
     envs = JaxVecEnv(made)
     np.testing.assert_array_equal(envs.reset(), timestep.observation)
@@ -131,7 +132,7 @@ def test_it_does_bit_for_bit_what_the_jitted_batch_does():
     for t in range(1, 40):
         actions = np.arange(t, t + N) // 3 % 2
         observations, rewards, dones, infos = envs.step(actions)
-        state, timestep = step(state, actions.astype(np.int32), jax.random.fold_in(key, t))
+        state, timestep = step(state, actions.astype(np.int32), keys_of(4, N, t))
         np.testing.assert_array_equal(observations, timestep.observation)
         np.testing.assert_array_equal(rewards, timestep.reward)
         np.testing.assert_array_equal(dones, timestep.done)

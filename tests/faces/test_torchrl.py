@@ -6,6 +6,7 @@ import pytest
 
 import jaxenvs
 from jaxenvs.wrappers import RecordEpisodeStatistics
+from tests.faces.native import keys_of
 
 torch = pytest.importorskip("torch")
 pytest.importorskip("torchrl")
@@ -55,13 +56,13 @@ def test_a_rollout_is_what_the_environment_did(mode):
 @pytest.mark.optimized
 def test_the_first_episodes_are_those_of_the_jitted_path():
     env = jaxenvs.make_vec("CartPole-v1", N, autoreset="disabled", time_limit=LIMIT)
-    key, step = jax.random.key(3), jax.jit(env.step)
-    state, timestep = jax.jit(env.reset)(key)
+    step = jax.jit(env.step)
+    state, timestep = jax.jit(env.reset)(keys_of(3, N, 0))
     steps = wrapped(seed=3).rollout(LIMIT, leaning, break_when_all_done=True)
     for t in range(steps.batch_size[1]):
         np.testing.assert_array_equal(steps["observation"][:, t], timestep.observation)
         actions = (np.asarray(timestep.observation[:, 2]) > 0).astype(np.int32)
-        state, timestep = step(state, actions, jax.random.fold_in(key, t + 1))
+        state, timestep = step(state, actions, keys_of(3, N, t + 1))
         np.testing.assert_array_equal(steps["next", "reward"][:, t, 0], timestep.reward)
         np.testing.assert_array_equal(steps["next", "terminated"][:, t, 0], timestep.terminated)
 

@@ -1,0 +1,13 @@
+"""What the interfaces are compared with: the same calls of the native environment."""
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+from jaxenvs import keys
+
+
+def keys_of(seed, num_envs, call):
+    """The keys of a call in which instance i follows the seed `seed + i`."""
+    own = jax.vmap(jax.random.key)(np.uint32(seed) + jnp.arange(num_envs, dtype=jnp.uint32))
+    return keys.call_keys(own, jnp.full(num_envs, call, jnp.uint32))

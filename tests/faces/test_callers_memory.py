@@ -1,0 +1,156 @@
+"""What a caller is given is the caller's: writing to it changes nothing that follows."""
+
+import functools
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+
+import jaxenvs
+from jaxenvs import wrappers
+from jaxenvs.faces import _programs
+from jaxenvs.faces.gym import GymVectorEnv
+from jaxenvs.testing import Counter, Opaque
+
+N = 4
+MODES = ("next_step", "same_step", "disabled")
+WRAPPERS = (
+    wrappers.NormalizeObservation,
+    wrappers.NormalizeReward,
+    wrappers.RecordEpisodeStatistics,
+    functools.partial(wrappers.FrameStackObservation, stack_size=2),
+)
+
+
+class Told(Counter):
+    """A `Counter` of which the state holds the very arrays that the caller sees."""
+
+    def reset(self, key):
+        state, timestep = super().reset(key)
+        return state, timestep.replace(info=self.tell(state))
+
+    def step(self, state, action, key):
+        state, timestep = super().step(state, action, key)
+        return state, timestep.replace(info=self.tell(state))
+
+    def tell(self, state):
+        return {"length": state.length, "more": {"count": state.count, "same": jnp.arange(3)}}
+
+    def render(self, state):
+        return jnp.full((2, 2, 3), state.count).astype(jnp.uint8)
+
+
+def overwrite(tree):
+    if isinstance(tree, np.ndarray) and tree.dtype != object:
+        if tree.flags.writeable:
+            np.copyto(tree, 77, casting="unsafe")
+    elif isinstance(tree, dict):
+        overwrite([*tree.values()])
+    elif isinstance(tree, (list, tuple, np.ndarray)) or hasattr(tree, "_dicts"):
+        for part in tree:
+            overwrite(part)
+
+
+def assert_same(left, right):
+    assert type(left) is type(right)
+    if isinstance(left, dict):
+        assert left.keys() == right.keys()
+        left, right = [*left.values()], [*right.values()]
+    if isinstance(left, np.ndarray) and left.dtype != object:
+        np.testing.assert_array_equal(left, right, strict=True)
+    elif isinstance(left, (list, tuple, np.ndarray)) or hasattr(left, "_dicts"):
+        for one, other in zip(left, right, strict=True):
+            assert_same(one, other)
+    else:
+        assert left == right
+
+
+class Pair:
+    """Two of the same: what the one returns is overwritten, what the other returns is not."""
+
+    def __init__(self, make):
+        self.written, self.untouched = make(), make()
+
+    def __getattr__(self, name):
+        def call(*args, **kwargs):
+            out = getattr(self.written, name)(*args, **kwargs)
+            assert_same(out, getattr(self.untouched, name)(*args, **kwargs))
+            overwrite(out)
+
+        return call
+
+
+def batch(stack, mode):
+    env = jaxenvs.vectorize(Told(keyed=True), N, autoreset=mode)
+    for wrapper in WRAPPERS if stack != "plain" else ():
+        env = wrapper(Opaque(env) if stack == "beside" else env)
+    return GymVectorEnv(env, render_mode="rgb_array")
+
+
+@pytest.fixture(params=["packed", "arrays"])
+def way(request, monkeypatch):
+    if request.param == "arrays":
+        monkeypatch.setattr(_programs, "_PACKED_BYTES", -1)
+    _programs._cached_programs.cache_clear()
+    yield
+    _programs._cached_programs.cache_clear()
+
+
+@pytest.mark.parametrize("mode", MODES)
+@pytest.mark.parametrize("stack", ["plain", "inside", "beside"])
+def test_nothing_follows_from_what_the_caller_wrote(stack, mode, way):
+    pair = Pair(lambda: batch(stack, mode))
+    pair.reset(seed=3)
+    for t in range(16):
+        pair.step(np.full(N, t % 2))
+        if t % 4 == 2:
+            pair.reset(options={"reset_mask": np.arange(N) == t % 3})
+        if t % 8 == 3:
+            pair.render()
+        if t == 9 and stack != "beside":
+            pair.set_attr("truncates", True)
+        if t == 12:
+            pair.reset(seed=5, options={"reset_mask": np.arange(N) > 1})
+    pair.reset()
+
+
+@pytest.mark.parametrize("face", ["single", "classic", "dm", "dm batch", "sb3"])
+def test_nor_in_any_other_interface(face, monkeypatch):
+    if face == "sb3":
+        monkeypatch.setattr("time.time", lambda: 0.0)  # which is in the infos
+        sb3 = pytest.importorskip("jaxenvs.faces.stable_baselines3", exc_type=ImportError)
+    options = {"seed": 0, "wrappers": WRAPPERS}
+    pair = Pair(
+        {
+            "single": lambda: jaxenvs.make_gym(Told(), **options),
+            "classic": lambda: jaxenvs.make_gym(
+                Told(), N, api="gym", autoreset_mode="same_step", **options
+            ),
+            "dm": lambda: jaxenvs.make_dm(Told(), **options),
+            "dm batch": lambda: jaxenvs.make_dm(Told(), N, **options),
+            "sb3": lambda: sb3.JaxVecEnv(Told(), N, **options),
+        }[face]
+    )
+    action = 1 if face in ("single", "dm") else np.ones(N, np.int64)
+    pair.reset()
+    for t in range(12):
+        if face == "sb3":
+            pair.step_async(action)
+            pair.step_wait()
+        else:
+            pair.step(action)
+        if t % 5 == 4:
+            pair.reset()
+
+
+def test_no_two_arrays_of_a_step_share_memory(way):
+    envs = batch("plain", "same_step")
+    envs.reset(seed=0)
+    for _ in range(5):
+        *parts, infos = envs.step(np.zeros(N, int))
+        leaves = jax.tree.leaves((parts, dict(infos)))
+        leaves = [leaf for leaf in leaves if leaf.dtype != object]
+        for i, leaf in enumerate(leaves):
+            assert leaf.flags.writeable
+            assert not any(np.shares_memory(leaf, other) for other in leaves[:i])
