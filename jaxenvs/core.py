@@ -337,7 +337,8 @@ def check_numbers(cls: type, params: Mapping[str, Any]) -> None:
         for field in dataclasses.fields(cls)  # pyright: ignore[reportArgumentType]
         if isinstance(field.default, int | float) and not struct.is_static(field)
     }
-    for name, value in params.items():
+    for name in defaults.keys() & params.keys():
+        value = params[name]
         is_number = not isinstance(
             value, str | bytes | complex | dict | set | list | tuple | type(None)
         )
@@ -345,7 +346,7 @@ def check_numbers(cls: type, params: Mapping[str, Any]) -> None:
         if dtype is not None:
             is_number &= jnp.issubdtype(dtype, np.number) or dtype == np.bool_
             is_number &= not jnp.issubdtype(dtype, np.complexfloating)
-        if name in defaults and not is_number:
+        if not is_number:
             raise ParameterError(
                 f"{cls.__name__} got {name}={value!r:.60}; it takes a number, such as"
                 f" {defaults[name]}, or an array of them where it is batched."
