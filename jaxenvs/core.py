@@ -337,8 +337,9 @@ def check_numbers(cls: type, params: Mapping[str, Any]) -> None:
         for field in dataclasses.fields(cls)  # pyright: ignore[reportArgumentType]
         if isinstance(field.default, int | float) and not struct.is_static(field)
     }
-    for name in defaults.keys() & params.keys():
-        value = params[name]
+    for name, value in params.items():
+        if name not in defaults:
+            continue
         is_number = not isinstance(
             value, str | bytes | complex | dict | set | list | tuple | type(None)
         )
