@@ -23,7 +23,14 @@ from jaxenvs.training._settings import check_settings, whole
 from jaxenvs.training.actors.base import Actor, Networks, has_mask
 from jaxenvs.training.algorithms.base import Algorithm, Behaviour, Parts, normalised
 from jaxenvs.training.algorithms.ppo import PPO
-from jaxenvs.training.collecting import collect, episode_metrics, start, summarised
+from jaxenvs.training.collecting import (
+    collect,
+    ended_episodes,
+    no_episodes,
+    noted,
+    start,
+    summarised,
+)
 from jaxenvs.training.storages.base import ReplayStorage, Storage
 from jaxenvs.training.types import Collector, LearnerState, Transition, Unroll
 from jaxenvs.vector.vectorize import vectorize
@@ -102,6 +109,7 @@ class Train:
     axis_name: str | None = struct.static(None)  # of devices that do the same and learn together
     collectors: int = struct.static(1)  # whose unrolls are learned from as one, side by side
     learners: int = struct.static(1)  # that each do so, and share their gradients
+    log_info: tuple[str, ...] = struct.static(())  # names in `info` that become metrics
 
     @property
     def parts(self) -> Parts:
@@ -156,6 +164,7 @@ class Train:
             collector=collector,
             observation_statistics=observation_statistics,
             return_statistics=return_statistics,
+            recent_episodes=no_episodes(self.log_info),
         )
         if isinstance(self.storage, ReplayStorage):
             learner_state = learner_state.replace(
@@ -180,7 +189,8 @@ class Train:
 
         def act(key: chex.PRNGKey) -> tuple[Collector, Unroll]:
             algorithm, parts, env = self.algorithm, self.parts, self.env
-            return collect(algorithm, parts, env, behaviour, collector, self.unroll_length, key)
+            length, names = self.unroll_length, self.log_info
+            return collect(algorithm, parts, env, behaviour, collector, length, key, names)
 
         return prng.with_fast(act, key)
 
@@ -193,14 +203,15 @@ class Train:
             return self.algorithm.learn(self.parts, learner_state, unroll, key)
 
         learner_state, losses = prng.with_fast(take, key)
-        learner_state = learner_state.replace(updates=learner_state.updates + 1)
+        recent, episodes = noted(
+            learner_state.recent_episodes, ended_episodes(unroll, self.axis_name), self.log_info
+        )
+        learner_state = learner_state.replace(
+            updates=learner_state.updates + 1, recent_episodes=recent
+        )
         # As floats: int32 ends at two thousand million steps.
         steps = learner_state.updates.astype(jnp.float32) * self.parts.steps_per_update
-        return learner_state, {
-            **episode_metrics(unroll, self.axis_name),
-            "steps": steps,
-            **losses,
-        }
+        return learner_state, {**episodes, "steps": steps, **losses}
 
     def resume(self, learner_state: LearnerState, num_updates: int) -> TrainResult:
         """Does `num_updates` more updates; metrics are those of `report_every` updates together."""

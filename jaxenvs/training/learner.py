@@ -435,7 +435,10 @@ def _carried(before: Engine, after: Engine) -> Any:
         changes["weights"] = new.weights.replace(
             params=old.weights.params, gradient_steps=old.weights.gradient_steps
         )
-    for name in ("storage", "collector", "observation_statistics", "return_statistics"):
+    for name in (
+        *("storage", "collector", "observation_statistics", "return_statistics"),
+        "recent_episodes",
+    ):
         was, would_be = getattr(old, name), getattr(new, name)
         if _alike(was, would_be):
             changes[name] = was

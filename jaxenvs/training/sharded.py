@@ -147,6 +147,7 @@ def _layout(mesh: Mesh) -> Any:
         collector=in_rows,  # pyright: ignore[reportArgumentType]
         observation_statistics=everywhere,  # pyright: ignore[reportArgumentType]
         return_statistics=everywhere,  # pyright: ignore[reportArgumentType]
+        recent_episodes=everywhere,  # pyright: ignore[reportArgumentType]
     )
 
 

@@ -44,6 +44,11 @@ class EpisodesUnderWay:
     episode_return: jax.Array  # float32[N], since the last reset
     episode_length: jax.Array  # int32[N]
     discounted_return: jax.Array  # float32[N], what normalised rewards are scaled by
+    is_whole: jax.Array | None = None  # bool[N], from its first step on; None: all are
+
+    if TYPE_CHECKING:
+
+        def replace(self, **changes: Any) -> Self: ...
 
 
 @chex.dataclass(frozen=True)
@@ -68,7 +73,9 @@ class Unroll:
     last_observation: chex.ArrayTree  # [N, ...], what the next unroll starts from
     carry: Any  # what the actor remembered at the start
     log_prob: jax.Array | None  # float32[T, N], of the actions under the policy that acted
-    episodes: EpisodesUnderWay  # [T, N], as of each step; whole episodes where done
+    episodes: EpisodesUnderWay  # [T, N], as of each step
+    ended: jax.Array  # bool[T, N], whole episodes that ended with the step
+    info: dict[str, jax.Array]  # [T, N], what is logged of the environments' `info`
 
 
 @chex.dataclass(frozen=True)
@@ -96,6 +103,7 @@ class LearnerState:
     collector: Collector
     observation_statistics: RunningStatistics | None  # None: observations are not normalised
     return_statistics: RunningStatistics | None  # None: rewards are not normalised
+    recent_episodes: jax.Array  # float32[3 + I, K], see `collecting.noted`
 
     if TYPE_CHECKING:
 

@@ -28,7 +28,9 @@ from jaxenvs.training import (
 )
 from jaxenvs.training.algorithms._on_policy import permutation
 from jaxenvs.training.algorithms.base import Behaviour
+from jaxenvs.training.collecting import no_episodes, noted
 from jaxenvs.training.extractors import MLP
+from jaxenvs.wrappers.normalize import NormalizeObservation
 from jaxenvs.wrappers.time_limit import TimeLimit
 
 KEY = jax.random.key(0)
@@ -201,11 +203,52 @@ def test_the_right_action_is_learned_in_every_kind_of_space(kind, reached):
 
 def test_metrics_count_the_episodes_that_ended_and_no_others():
     metrics = jax.jit(small(TimeLimit(Wheel(), max_steps=24)))(KEY).metrics
-    # Unrolls of 16 steps: the limit of 24 ends no episode in the first and third of them.
+    # Unrolls of 16 steps: the limit of 24 ends no episode in the first and the last of them.
     np.testing.assert_array_equal(metrics["episode_count"], [0, 4, 4, 0])
-    np.testing.assert_array_equal(metrics["episode_length"], [np.nan, 24, 24, np.nan])
-    np.testing.assert_array_equal(metrics["episode_return"], [np.nan, 36, 36, np.nan])
+    np.testing.assert_array_equal(metrics["episode_length"], [np.nan, 24, 24, 24])
+    np.testing.assert_array_equal(metrics["episode_return"], [np.nan, 36, 36, 36])
     np.testing.assert_array_equal(metrics["steps"], [64, 128, 192, 256])
+
+
+def test_returns_are_means_over_the_last_hundred_episodes_in_whole_updates():
+    random = np.random.default_rng(0)
+    count = random.choice([0, 0, 1, 7, 60, 250], 400).astype(np.float32)
+    total = np.where(count, random.normal(size=400) * 9, 0).astype(np.float32)
+    ended = jnp.stack([count, total, 2 * total, -total])
+
+    def step(recent, column):
+        return noted(recent, column, ["x"])
+
+    _, metrics = jax.jit(lambda ended: jax.lax.scan(step, no_episodes(["x"]), ended.T))(ended)
+    np.testing.assert_array_equal(metrics["episode_count"], count)
+    for row in range(400):
+        first = row  # the newest updates, until they hold 100 episodes
+        while first > 0 and count[first : row + 1].sum() < 100:
+            first -= 1
+        with np.errstate(invalid="ignore"):
+            expected = total[first : row + 1].sum() / count[first : row + 1].sum()
+        found = [metrics[name][row] for name in ("episode_return", "episode_length", "info/x")]
+        np.testing.assert_allclose(found, np.array([1, 2, -1]) * expected, rtol=2e-5, atol=1e-6)
+
+
+def test_rows_of_several_updates_and_of_several_seeds_have_returns_too():
+    train = small(TimeLimit(Wheel(), max_steps=24), report_every=3)
+    metrics = jax.jit(jax.vmap(train))(jax.random.split(KEY)).metrics
+    np.testing.assert_array_equal(metrics["episode_count"], [[8, 0]] * 2)
+    np.testing.assert_array_equal(metrics["episode_return"], [[36, 36]] * 2)
+
+
+@pytest.mark.parametrize("normalized", [False, True])
+def test_episodes_that_a_staggered_start_cut_are_not_counted(normalized):
+    env = jaxenvs.vectorize(TimeLimit(Wheel(), max_steps=24), 4, stagger=True)
+    assert env.is_staggered
+    if normalized:
+        env = NormalizeObservation(env)
+    metrics = jax.jit(small(env, num_envs=None))(KEY).metrics
+    # 64 steps of each: one whole episode or two after the rest of the first.
+    assert 4 <= metrics["episode_count"].sum() <= 8 and metrics["episode_count"][0] == 0
+    lengths = metrics["episode_length"]
+    np.testing.assert_array_equal(lengths[~np.isnan(lengths)], 24)
 
 
 @pytest.fixture(scope="module")

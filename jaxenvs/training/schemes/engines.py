@@ -13,7 +13,7 @@ import numpy as np
 from jaxenvs.core import Environment
 from jaxenvs.training.algorithms.base import Algorithm, Behaviour
 from jaxenvs.training.anakin import Train
-from jaxenvs.training.collecting import episode_metrics, summarised
+from jaxenvs.training.collecting import noted
 from jaxenvs.training.schemes.crew import recruit
 from jaxenvs.training.schemes.scheme import Central, Remote, Scheme
 from jaxenvs.training.schemes.workers import (
@@ -159,11 +159,19 @@ class RemoteGradients(Engine):
         start = _now()
         news, losses, times = self._together() if self._is_synchronous else self._in_turn()
         state = self.learner_state
-        self.learner_state = state.replace(updates=state.updates + 1)
+        recent, episodes = self._episodes(news)
+        self.learner_state = state.replace(updates=state.updates + 1, recent_episodes=recent)
         seconds = _now() - start
         shares = {f"{name}_share": spent / seconds for name, spent in times.items()}
         steps = float(self._updates * self.train.parts.steps_per_update)
-        return _episodes(news) | _means(losses) | shares | {"steps": steps}
+        return episodes | _means(news) | _means(losses) | shares | {"steps": steps}
+
+    def _episodes(self, news: list[dict[str, Any]]) -> tuple[Any, Metrics]:
+        """The recent episodes, with those that ended in several unrolls, and their metrics."""
+        recent: Any = self.learner_state.recent_episodes
+        ended = sum((each.pop("ended") for each in news), np.zeros(len(recent), np.float32))
+        recent, metrics = _noted(recent, ended, self.train.log_info)
+        return recent, {name: float(value) for name, value in metrics.items()}
 
     def _together(self) -> Any:
         """All workers compute each gradient with the same weights."""
@@ -308,8 +316,7 @@ def _resume(train: Any, learner_state: LearnerState, number: int) -> Any:
 @functools.partial(jax.jit, donate_argnames="storage", static_argnames="cuts")
 def _learn(train: Train, state: Any, storage: Any, unroll: Unroll, key: Any, cuts: bool) -> Any:
     state = state.replace(storage=storage)
-    state, metrics = train.learn(state, cut(unroll) if cuts else unroll, key)
-    return state, metrics | episode_metrics(unroll)  # episodes that were not cut for a memory
+    return train.learn(state, cut(unroll) if cuts else unroll, key)
 
 
 @jax.jit
@@ -317,17 +324,9 @@ def _mean(trees: list[Any]) -> Any:
     return jax.tree.map(lambda *leaves: sum(leaves[1:], leaves[0]) / len(leaves), *trees)
 
 
-_summarised = jax.jit(summarised)
+_noted = jax.jit(noted, static_argnums=2)
 
 
-def _means(losses: list[Any]) -> Metrics:
-    return {name: float(value) for name, value in _mean(losses).items()} if losses else {}
-
-
-def _episodes(news: list[dict[str, Any]]) -> Metrics:
-    """What several unrolls brought, as one: means over episodes, and over lags."""
-    if not news:
-        return {"episode_count": 0.0, "episode_return": np.nan, "episode_length": np.nan}
-    rows = {name: np.array([each[name] for each in news], np.float32) for name in news[0]}
-    metrics = _summarised({**rows, "steps": np.zeros(len(news), np.float32)})  # counted elsewhere
-    return {name: float(value) for name, value in metrics.items()}
+def _means(rows: list[Any]) -> Metrics:
+    rows = jax.device_get(rows)
+    return {name: float(np.mean([row[name] for row in rows])) for name in rows[0]} if rows else {}

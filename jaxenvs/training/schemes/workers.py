@@ -20,7 +20,7 @@ from jaxenvs.core import Environment, VectorEnv
 from jaxenvs.errors import TrainingError
 from jaxenvs.training.algorithms.base import Algorithm, Behaviour
 from jaxenvs.training.anakin import Train, assemble, resolve
-from jaxenvs.training.collecting import episode_metrics
+from jaxenvs.training.collecting import ended_episodes
 from jaxenvs.training.schemes.crew import Crew, recruit
 from jaxenvs.training.schemes.scheme import Central, Scheme
 from jaxenvs.training.storages.base import ReplayStorage
@@ -337,8 +337,8 @@ class Learns:
         self._is_enough = False  # the others on this unroll are left out
         self._weights: Any = None  # of a decentralised update
 
-    def begin(self, algorithm: Algorithm, weights: Weights, updates: int) -> dict[str, float]:
-        """Gets the next unroll; returns what the episodes within it brought."""
+    def begin(self, algorithm: Algorithm, weights: Weights, updates: int) -> dict[str, Any]:
+        """Gets the next unroll; returns the episodes that ended in it, and what it is like."""
         state, self._train = self._state, with_algorithm(self._train, algorithm)
         if state is None:  # with weights that nobody asks for
             state = init_learner(self._train, self._plan.key(2, self._index))
@@ -357,7 +357,7 @@ class Learns:
         )
         self._step, self._key, self._is_enough = 0, key, False
         self._weights = weights
-        news = jax.device_get({**_episodes(unroll), **overview})
+        news = jax.device_get({"ended": _ended(unroll), **overview})
         return {**news, "collection_lag": self._source.lag}
 
     def gradient(
@@ -513,18 +513,17 @@ def _side_by_side(unrolls: list[Unroll]) -> Unroll:
     def joined(axis: int, trees: list[Any]) -> Any:
         return jax.tree.map(lambda *leaves: jnp.concatenate(leaves, axis), *trees)
 
+    axes = {"last_observation": 0, "carry": 0}  # [N, ...]; the others are [T, N, ...]
+    names = [field.name for field in dataclasses.fields(Unroll)]  # pyright: ignore[reportArgumentType]
     return Unroll(
-        transition=joined(1, [unroll.transition for unroll in unrolls]),
-        last_observation=joined(0, [unroll.last_observation for unroll in unrolls]),
-        carry=joined(0, [unroll.carry for unroll in unrolls]),
-        log_prob=joined(1, [unroll.log_prob for unroll in unrolls]),
-        episodes=joined(1, [unroll.episodes for unroll in unrolls]),
+        **{
+            name: joined(axes.get(name, 1), [getattr(unroll, name) for unroll in unrolls])
+            for name in names
+        }
     )
 
 
-@jax.jit
-def _episodes(unroll: Unroll) -> dict[str, jax.Array]:
-    return episode_metrics(unroll)
+_ended = jax.jit(ended_episodes)
 
 
 @functools.partial(jax.jit, donate_argnames="storage", static_argnames="cuts")
