@@ -94,11 +94,13 @@ _COUNTS = (
 class Config:
     """What to learn, with which algorithm, and for how long. Nothing in it is an array.
 
-    Each table may leave out whatever stays at its default. `settings` are hyper-parameters of the
-    algorithm; `actor` and `storage` are those of the algorithm unless their entry `type` names
-    another: `{"type": "PrioritisedReplay", "n_step": 3}`. Of an actor, `memory` is "gru" or "lstm",
-    with as many units as `memory_size` says (128), and an extractor is a name, "NatureCNN", a
-    table with a `type` and its settings, or a table of these for the entries of a Dict.
+    Each table may leave out whatever stays at its default. A setting that may be None, such as
+    `max_gradient_norm`, is switched off by None or, in a file, by false. `settings` are
+    hyper-parameters of the algorithm; `actor` and `storage` are those of the algorithm unless their
+    entry `type` names another: `{"type": "PrioritisedReplay", "n_step": 3}`. Of an actor, `memory`
+    is "gru" or "lstm", with as many units as `memory_size` says (128), and an extractor is a name,
+    "NatureCNN", a table with a `type` and its settings, or a table of these for the entries of a
+    Dict.
 
     `scheme` says where things run, with the fields of `Scheme`: `collection` and `gradients` are
     "central", "remote:4", "remote:4:async", or a table of what `remote` takes, such as
@@ -159,15 +161,14 @@ class Config:
                     " and values."
                 )
             cls, known = self._of_table(table)
-            checked = {
-                name: (
-                    cls.__name__
-                    if name == "type" and name in known
-                    else _checked(cls.__name__, name, value, known)
-                )
-                for name, value in given.items()
-                if value is not None
-            }
+            checked = {}
+            for name, value in given.items():
+                if name == "type" and name in known:
+                    checked[name] = cls.__name__
+                elif (value is None or value is False) and _may_be_off(known.get(name)):
+                    checked |= {name: False} if getattr(cls, name, None) is not None else {}
+                elif value is not None:
+                    checked[name] = _checked(cls.__name__, name, value, known)
             object.__setattr__(self, table, checked)
         if isinstance(self.wrappers, str | Mapping) or not isinstance(self.wrappers, Sequence):
             raise TrainingError(
@@ -248,8 +249,9 @@ class Config:
     def with_settings(self, changes: Mapping[str, Any]) -> Self:
         """A copy in which single settings differ.
 
-        They are named as "gamma", "actor.hidden_sizes" or "storage.n_step"; None puts one back to
-        its default. With another "storage.type" or "actor.type" the rest of that table goes.
+        They are named as "gamma", "actor.hidden_sizes" or "storage.n_step"; None switches one off
+        that may be None, and puts others back to their default. With another "storage.type" or
+        "actor.type" the rest of that table goes.
 
         Raises:
             TrainingError: as by the constructor; or there is no such setting, then the message
@@ -307,12 +309,11 @@ class Config:
 
     def make_algorithm(self) -> Algorithm:
         """The algorithm with its hyper-parameters."""
-        return ALGORITHMS[self.algorithm](**self.settings)
+        return ALGORITHMS[self.algorithm](**self._fields("settings")[1])
 
     def make_actor(self) -> Actor:
         """The actor, before it is built for an environment."""
-        cls, _ = self._of_table("actor")
-        fields = {name: value for name, value in self.actor.items() if name != "type"}
+        cls, fields = self._fields("actor")
         for name in ("extractor", "critic_extractor"):
             if name in fields:
                 fields[name] = _extractor(fields[name])
@@ -325,8 +326,7 @@ class Config:
 
     def make_storage(self) -> Storage:
         """The storage."""
-        cls, _ = self._of_table("storage")
-        fields = {name: value for name, value in self.storage.items() if name != "type"}
+        cls, fields = self._fields("storage")
         default = self.make_algorithm().default_storage()
         storage: Any = default if type(default) is cls else cls()
         return dataclasses.replace(storage, **fields)
@@ -491,6 +491,15 @@ class Config:
                     "  Hyper-parameters of the algorithm stand in the table [settings]."
                 )
         return cls(**entries)
+
+    def _fields(self, table: str) -> tuple[Any, dict[str, Any]]:
+        """What a table describes, and its settings as they are there."""
+        cls, known = self._of_table(table)
+        given = {name: value for name, value in getattr(self, table).items() if name != "type"}
+        return cls, {
+            name: None if value is False and _may_be_off(known[name]) else value
+            for name, value in given.items()
+        }
 
     def _of_table(self, table: str) -> tuple[type, dict[str, Any]]:
         """What a table describes, and the type of each of its settings."""
@@ -737,7 +746,14 @@ def _checked(owner: str, name: str, value: Any, known: Mapping[str, Any]) -> Any
         if fits:
             return converted
     kinds = " or ".join(_kind(each) for each in alternatives(hint) if not _is_callable(each))
+    kinds += " or false" if _may_be_off(hint) else ""
     raise TrainingError(f"{owner} got {name}={_told(value)}; it takes {kinds}.")
+
+
+def _may_be_off(hint: Any) -> bool:
+    """Whether a setting may be None, which a file writes as false."""
+    options = alternatives(hint)
+    return types.NoneType in options and bool not in options
 
 
 def _fit(value: Any, expected: Any) -> tuple[bool, Any]:

@@ -439,6 +439,7 @@ def test_a_dry_run_prints_a_configuration_that_can_be_trained(capsys, monkeypatc
         ("learning_rate=3e-4", "learning_rate", 3e-4),
         ("target_kl=.02", "target_kl", 0.02),
         ("target_kl=none", "target_kl", None),
+        ("max_gradient_norm=none", "max_gradient_norm", False),
         ("epochs=1e1", "epochs", 10),
         ("anneal=False", "anneal", False),
         ("shuffle=time", "shuffle", "time"),

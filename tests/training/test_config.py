@@ -169,6 +169,17 @@ def test_a_training_takes_other_parts_in_place_of_what_is_written():
     assert isinstance(config.make_train().storage, GAE)
 
 
+@pytest.mark.parametrize("off", [None, False])
+def test_a_setting_that_may_be_none_is_switched_off(off, tmp_path):
+    config = config_for("PPO", "CartPole-v1").with_settings({"max_gradient_norm": off})
+    assert config.make_algorithm().max_gradient_norm is None
+    assert "max_gradient_norm = false" in config.complete().to_toml()
+    read = Config.read(config.complete().write(tmp_path / "a.toml"))
+    assert read == config.complete() and read.make_algorithm().max_gradient_norm is None
+    on = config.with_settings({"max_gradient_norm": 0.25})
+    assert on.make_algorithm().max_gradient_norm == 0.25
+
+
 @pytest.mark.parametrize("seed", [-1, 2**32])
 def test_a_seed_that_no_key_is_made_of_is_refused(seed):
     with pytest.raises(TrainingError, match=f"seed={seed}; it takes a number from 0 to 4294967295"):
