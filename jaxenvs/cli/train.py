@@ -22,6 +22,7 @@ from jaxenvs.errors import MissingExtraError, TrainingError, closest
 from jaxenvs.factory import make
 from jaxenvs.rendering.plots import Curve, write_learning_curves
 from jaxenvs.training import Scheme
+from jaxenvs.training.collecting import WINDOW
 from jaxenvs.training.config import ALGORITHMS, Config, config_for
 from jaxenvs.training.logs import KINDS, STEP, open_logs, read_metrics
 from jaxenvs.training.schemes.workers import Plan
@@ -396,7 +397,7 @@ def _conclude(folder: Path, runs: Sequence[Run], threshold: float | None) -> Non
     if np.isnan(last).all():
         out.print("No episode ended.")
     else:
-        out.print(f"Mean return of the last episodes: {np.nanmedian(last):.1f}{spread}")
+        out.print(f"Mean return of the last {WINDOW} episodes: {np.nanmedian(last):.1f}{spread}")
     best = [best_return(each) for each in metrics]
     if max(best) > -np.inf:
         middle = np.median(best)
@@ -440,18 +441,9 @@ def best_return(metrics: Mapping[str, Any]) -> float:
 
 
 def last_return(metrics: Mapping[str, Any]) -> float:
-    """The mean over the episodes that ended in the last tenth of the rows, or last of all.
-
-    NaN if none ever did.
-    """
-    if not len(metrics.get("episode_count", ())):
-        return float("nan")
-    returns, counts = (np.asarray(metrics[f"episode_{x}"]) for x in ("return", "count"))
-    ended = np.flatnonzero(counts > 0)
-    if not ended.size:
-        return float("nan")
-    tail = ended[ended >= min(ended[-1], len(counts) - max(1, len(counts) // 10))]
-    return float(np.average(returns[tail], weights=counts[tail]))
+    """The mean return of the last episodes, of which each row has so many; NaN if none ended."""
+    returns = metrics.get("episode_return", ())
+    return float(returns[-1]) if len(returns) else float("nan")
 
 
 def _parsed(text: str) -> Any:

@@ -262,22 +262,17 @@ def test_several_seeds_go_on_together(capsys, seeds):
     assert (seeds / "seed_4" / "metrics.csv").read_text() == before
 
 
-def test_the_last_episodes_are_those_of_the_last_tenth_of_the_rows_or_of_the_last_row_with_any():
-    nan = float("nan")
-
-    def last(*rows):
-        counts, returns = np.array(rows, float).reshape(-1, 2).T
-        return command.last_return({"episode_count": counts, "episode_return": returns})
-
-    early = [(9, 1.0)] * 18
-    assert last(*early, (1, 10.0), (3, 30.0)) == 25.0
-    assert last(*early, (0, nan), (3, 30.0)) == 30.0
-    assert last(*early, (0, nan), (0, nan), (0, nan)) == 1.0
-    assert (
-        np.isnan(last((0, nan), (0, nan)))
-        and np.isnan(last())
-        and np.isnan(command.last_return({}))
-    )
+def test_every_row_after_the_first_episode_has_a_return_and_the_last_one_is_told(capsys, tmp_path):
+    folder = tmp_path / "seldom"  # an episode of 200 steps ends in every seventh row
+    sizes = ["--num-envs", 1, "--unroll-length", 30, "--report-every", 1, "--total-steps", 690]
+    arguments = [*SMALL[6:], *sizes, "--set", "minibatches=1", "--output", folder]
+    status, printed = run(capsys, "train", "ppo", "Pendulum-v1", *arguments)
+    metrics = read_metrics(folder)
+    returns, counts = metrics["episode_return"], metrics["episode_count"]
+    assert status == 0 and counts.sum() == 3 and counts[-1] == 0
+    assert np.isfinite(returns[np.argmax(counts > 0) :]).all()
+    assert f"Mean return of the last 100 episodes: {returns[-1]:.1f}" in printed
+    assert np.isnan(command.last_return({}))
 
 
 def test_a_folder_that_holds_a_run_is_left_alone(capsys, trained):
