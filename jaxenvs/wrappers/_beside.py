@@ -1,6 +1,7 @@
 """What wrappers share that work beside a `VectorEnv`, without reaching its instances."""
 
 import dataclasses
+from collections.abc import Callable
 from typing import Any, Self
 
 import chex
@@ -110,12 +111,32 @@ class WrappedVectorEnv(VectorEnv[Any]):
 def laid_like(reference: chex.ArrayTree, tree: chex.ArrayTree) -> Any:
     """Returns `tree`, [N, ...], laid over an explicit mesh where `reference` is.
 
-    There shapes carry their sharding, and `vmap` takes no two of different ones.
+    There shapes carry their sharding, and operations take no two of different ones.
     """
-    leaf = next((leaf for leaf in jax.tree.leaves(reference) if leaf.ndim), None)
+    rows = _explicit_rows(reference)
+    return tree if rows is None else jax.tree.map(lambda x: reshard(x, rows), tree)
+
+
+def each(function: Callable[..., Any], *args: chex.ArrayTree, like: chex.ArrayTree) -> Any:
+    """Maps one instance's `function` over trees of [N, ...].
+
+    Where `like` lies on an explicit mesh every device maps its own rows, since not every operation
+    that somebody's function may do can be mapped over arrays with shardings.
+    """
+    mapped, rows = jax.vmap(function), _explicit_rows(like)
+    if rows is None:
+        return mapped(*args)
+    on_devices = jax.shard_map(
+        mapped, mesh=rows.mesh, in_specs=rows.spec, out_specs=rows.spec, check_vma=False
+    )
+    return on_devices(*laid_like(like, args))
+
+
+def _explicit_rows(tree: chex.ArrayTree) -> NamedSharding | None:
+    """How [N, ...] is laid over an explicit mesh; None if `tree` lies on none."""
+    leaf = next((leaf for leaf in jax.tree.leaves(tree) if leaf.ndim), None)
     if leaf is None or AxisType.Explicit not in jax.typeof(leaf).sharding.mesh.axis_types:
-        return tree
+        return None
     sharding = jax.typeof(leaf).sharding
     mesh = getattr(getattr(leaf, "sharding", None), "mesh", sharding.mesh)
-    rows = NamedSharding(mesh, PartitionSpec(sharding.spec[0]))
-    return jax.tree.map(lambda x: reshard(x, rows), tree)
+    return NamedSharding(mesh, PartitionSpec(sharding.spec[0]))

@@ -10,7 +10,7 @@ import jax.numpy as jnp
 from jaxenvs import keys, prng, struct
 from jaxenvs.core import TimeStep, VectorEnv, Wrapper
 from jaxenvs.struct import select
-from jaxenvs.wrappers._beside import InstanceOf, WrappedVectorEnv, laid_like
+from jaxenvs.wrappers._beside import InstanceOf, WrappedVectorEnv, each, laid_like
 
 
 @chex.dataclass(frozen=True)
@@ -115,14 +115,15 @@ class TransformedVectorEnv(WrappedVectorEnv):
     def step(
         self, state: TransformedState, action: Any, key: chex.PRNGKey
     ) -> tuple[TransformedState, TimeStep]:
-        own_keys, action = laid_like(
-            state.inner, (_instance_keys(key, self.num_envs), jax.tree.map(jnp.asarray, action))
-        )
-        memory, action = jax.vmap(
+        memory, action = each(
             lambda memory, action, key: self.wrapper.on_action(
                 memory, action, _own_key(self.wrapper, key)
-            )
-        )(state.memory, action, own_keys)
+            ),
+            state.memory,
+            jax.tree.map(jnp.asarray, action),
+            _instance_keys(key, self.num_envs),
+            like=state.inner,
+        )
         inner, timestep = self.env.step(state.inner, action, key)
         raw = timestep  # its observation and info are of a new episode already, where one ended
         memory, timestep = self._each(
@@ -152,7 +153,7 @@ class TransformedVectorEnv(WrappedVectorEnv):
     def _each(self, hook: Callable[..., Any], timestep: TimeStep, *memory: Any) -> Any:
         """Maps one instance's hook over all; the observation given is the one that counts."""
         given = timestep.replace(final_observation=None, final_info=None)
-        memory, timestep = laid_like(given.reward, jax.vmap(hook)(*memory, given))
+        memory, timestep = each(hook, *memory, given, like=given.reward)
         return memory, timestep.replace(
             final_observation=timestep.observation, final_info=timestep.info
         )

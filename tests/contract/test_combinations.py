@@ -107,7 +107,7 @@ def run(env, keys=ONE):
     return jax.device_get(jax.jit(play)(env, keys))
 
 
-@functools.lru_cache(maxsize=8)
+@functools.cache
 def reference(name, mode):
     return run(SUBJECTS[name].batch(autoreset=mode))
 
