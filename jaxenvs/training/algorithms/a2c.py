@@ -30,9 +30,7 @@ class A2C(OnPolicyAlgorithm):
     gae_lambda: float = 1.0  # 1 sums rewards to the end of the unroll
     value_coefficient: float = 0.5  # weight of the critic's loss
     entropy_coefficient: float = 0.01  # weight of the bonus for exploring
-    max_gradient_norm: float | None = (
-        0.5  # gradients are scaled down to this norm; None: they are not
-    )
+    max_gradient_norm: float | None = 0.5  # gradients are scaled down to it; None: never
     decay: float = 0.99  # of RMSProp's mean square
     rms_epsilon: float = 1e-5
     target_kl: float | None = None  # an update ends with the step that moved the policy beyond

@@ -34,9 +34,7 @@ class DQN(OffPolicyAlgorithm):
     final_epsilon: float = 0.05  # and from `exploration_steps` on
     exploration_steps: int = 40_000  # environment steps in which it falls linearly
     tau: float = 1.0  # how far the targets move at a time; 1 copies the weights
-    max_gradient_norm: float | None = (
-        10.0  # gradients are scaled down to this norm; None: they are not
-    )
+    max_gradient_norm: float | None = 10.0  # gradients are scaled down to it; None: never
     learning_starts: int = 1_000  # environment steps before, in which actions are random
     target_update_every: int = 200  # gradient steps between two moves of the targets
     batch_size: int = struct.static(128)

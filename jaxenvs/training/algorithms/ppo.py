@@ -36,9 +36,7 @@ class PPO(OnPolicyAlgorithm):
     clip: float = 0.2  # how far the probability ratio may move
     value_coefficient: float = 0.5  # weight of the critic's loss
     entropy_coefficient: float = 0.01  # weight of the bonus for exploring
-    max_gradient_norm: float | None = (
-        0.5  # gradients are scaled down to this norm; None: they are not
-    )
+    max_gradient_norm: float | None = 0.5  # gradients are scaled down to it; None: never
     adam_epsilon: float = 1e-5
     target_kl: float | None = None  # an update ends with the step that moved the policy beyond
     observation_clip: float | None = 10.0  # normalised observations are clipped to this
