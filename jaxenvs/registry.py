@@ -4,7 +4,6 @@ import dataclasses
 from collections.abc import Callable, Mapping
 from typing import Any
 
-from jaxenvs.core import check_time_limit
 from jaxenvs.errors import RegistrationError, UnknownEnvironmentError, closest
 
 
@@ -77,7 +76,9 @@ def register(
         raise RegistrationError(
             f'register("{id}") got the entry point {entry_point!r}; pass "module:Class" or a class.'
         )
-    if time_limit is not None:
+    if time_limit is not None and not (type(time_limit) is int and 0 < time_limit < 2**31):
+        from jaxenvs.core import check_time_limit  # JAX, which Gymnasium and workers go without
+
         check_time_limit(f'register("{id}")', time_limit)
     spec = EnvSpec(
         id=id,

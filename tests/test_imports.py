@@ -34,6 +34,11 @@ def test_importing_starts_no_backend():
     assert [line for line in report if line.endswith("True")] == ["an array True"]
 
 
+def test_the_registry_and_workers_of_pools_go_without_jax():
+    for module in ("jaxenvs", "jaxenvs.bridge._worker"):
+        assert python(f"import sys, {module}\nprint('jax' in sys.modules)") == "False\n"
+
+
 def test_importing_jaxenvs_imports_no_environment_and_no_extra():
     loaded = set(python("import sys, jaxenvs\nprint(*sys.modules, sep='\\n')").split())
     assert "jaxenvs.catalog.classic_control" in loaded
