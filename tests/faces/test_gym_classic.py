@@ -132,6 +132,17 @@ def test_the_same_step_mode_tells_the_terminal_observation(layout):
     assert ended >= 16
 
 
+def test_infos_are_of_the_episode_that_ended():
+    env = scripted(2, autoreset_mode="same_step")
+    env.reset()
+    env.step([GO_ON, GO_ON])
+    observations, _, _, infos = env.step([TERMINATE, GO_ON])
+    assert observations[:, 1].tolist() == [0, 2]
+    assert [info["count"] for info in infos] == [2, 2]
+    assert infos[0]["terminal_observation"][1] == 2
+    assert env.step([GO_ON, GO_ON])[3][0] == {"count": 1}
+
+
 def test_seeds_are_reproducible_and_each_instance_follows_its_own():
     def run(env, seed, steps=12):
         seeds = env.seed(seed)

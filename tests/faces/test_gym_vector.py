@@ -1,6 +1,7 @@
 """`make_gym(id, num_envs)`: a Gymnasium vector environment, bit for bit the jitted path."""
 
 import copy
+import functools
 import pickle
 import subprocess
 import sys
@@ -259,6 +260,58 @@ def test_instance_i_has_the_trajectory_of_seed_i_whatever_num_envs_is():
     assert np.array_equal(four[0][0], four[0][2]) and not np.array_equal(four[0][0], four[0][1])
 
 
+@pytest.mark.parametrize("mode", MODES)
+def test_an_int_seed_is_a_seed_for_each_as_in_gymnasium(mode):
+    three, one = (jaxenvs.make_gym(Counter(), n, autoreset_mode=mode) for n in (3, 1))
+    actions = np.zeros((12, 3), int)
+    together = play(three, actions, 7)
+    assert_same(together, play(three, actions, [7, 8, 9]))
+    alone = play(one, actions[:, :1], 8)
+    assert_same(jax.tree.map(lambda part: part[1:2], together), alone)
+
+
+def test_no_draw_of_a_reset_is_one_of_a_step():
+    class Drawing(Counter):
+        """Observes the same draw from whatever key it is given."""
+
+        def reset(self, key):
+            state, timestep = super().reset(key)
+            return state, timestep.replace(observation=self.draw(key))
+
+        def step(self, state, action, key):
+            state, timestep = super().step(state, action, key)
+            return state, timestep.replace(observation=self.draw(key))
+
+        def draw(self, key):
+            children = jax.vmap(lambda key: jax.random.uniform(key, ()))(jax.random.split(key, 2))
+            return children.astype(jnp.float32)
+
+    envs = jaxenvs.make_gym(Drawing(), 4, autoreset_mode="same_step")
+    observations, seen = [envs.reset(seed=0)[0]], []
+    for _ in range(12):
+        observation, _, terminated, _, infos = envs.step(np.zeros(4, int))
+        observations.append(observation)
+        seen += [infos["final_obs"][i] for i in np.flatnonzero(terminated)]
+    observations += [envs.reset()[0], envs.reset(options={"reset_mask": np.arange(4) > 1})[0][2:]]
+    draws = np.concatenate([*observations, seen])
+    assert len(seen) > 8 and len(np.unique(draws)) == draws.size
+
+
+def test_np_random_follows_the_first_seed_as_in_gymnasium():
+    envs = jaxenvs.make_gym("CartPole-v1", 3)
+    theirs = gymnasium.make_vec("CartPole-v1", 3, vectorization_mode="vector_entry_point")
+    for seed in (5, 6):
+        envs.reset(seed=seed), theirs.reset(seed=seed)
+        assert envs.np_random_seed == theirs.np_random_seed == seed
+        expected = gymnasium.utils.seeding.np_random(seed)[0]
+        assert envs.np_random.integers(10**6) == expected.integers(10**6)
+    envs.reset()
+    assert envs.np_random_seed == 6
+    envs.reset(seed=[8, 2, 3])
+    assert envs.np_random_seed == 8
+    theirs.close()
+
+
 @pytest.mark.optimized
 def test_an_int_seed_is_the_same_in_another_process():
     program = """
@@ -314,6 +367,13 @@ def test_none_in_a_list_of_seeds_is_any_seed():
         ([1, 2], "num_envs=3"),
         ([1, 2, -3], "-3"),
         ([1, 2, "x"], "'x'"),
+        (2**32 - 2, "instance 2 takes 4294967296"),
+        ({1, 2, 3}, "{1, 2, 3}"),
+        ({1: 1, 2: 2, 3: 3}, "a list of 3"),
+        (np.array(1.0), "array"),
+        (np.array(True), "True"),
+        (np.array([1.0, 2.0, 3.0]), "1.0"),
+        (jnp.zeros((3, 1), int), "got"),
     ],
 )
 def test_wrong_seeds_are_refused_in_words(seed, words):
@@ -327,7 +387,17 @@ def test_seeds_may_be_numpy_numbers():
     envs = jaxenvs.make_gym("CartPole-v1", 3)
     expected = envs.reset(seed=[1, 2, 3])[0]
     assert_same(envs.reset(seed=np.arange(1, 4))[0], expected)
-    assert_same(envs.reset(seed=np.int64(8))[0], envs.reset(seed=8)[0])
+    expected = envs.reset(seed=8)[0]
+    for seed in (
+        np.int64(8),
+        np.array(8),
+        jnp.int32(8),
+        (8, 9, 10),
+        range(8, 11),
+        jnp.arange(8, 11),
+    ):
+        assert_same(envs.reset(seed=seed)[0], expected)
+    assert envs.reset(seed=2**32 - 3)[0].shape == (3, 4)
 
 
 # reset_mask
@@ -368,6 +438,24 @@ def test_a_wrong_reset_mask_is_refused_in_words(mask):
     envs.reset(seed=0)
     with pytest.raises(ParameterError, match=r"expected bool\[3\]"):
         envs.reset(options={"reset_mask": mask})
+    with pytest.raises(ParameterError, match="expected a dict"):
+        envs.reset(options="all")
+
+
+@pytest.mark.optimized
+@pytest.mark.parametrize("mode", ["same_step", "next_step"])
+def test_a_staggered_start_follows_the_seeds_of_the_instances(mode):
+    make = functools.partial(jaxenvs.make_gym, "CartPole-v1", autoreset_mode=mode, stagger=12)
+    three = make(3)
+    actions = np.random.default_rng(0).integers(0, 2, (20, 3))
+    together = play(three, actions, 4)
+    assert_same(together, play(three, actions, [4, 5, 6]))
+    alone = play(make(1), actions[:, 2:], 6)
+    assert_same(jax.tree.map(lambda part: part[2:], together), alone)
+    assert not np.array_equal(together[0], jaxenvs.make_gym("CartPole-v1", 3).reset(seed=4)[0])
+    classic = make(3, api="gym")
+    classic.seed(4)
+    assert_same(classic.reset(), together[0])
 
 
 # As Gymnasium does it
@@ -593,6 +681,8 @@ def test_send_and_recv_are_those_of_envpool():
         assert out[4]["env_id"].tolist() == [0, 1, 2, 3]
     with pytest.raises(ActionError, match="all 4 instances step together"):
         envs.send(np.zeros(4, np.int32), np.array([0, 1, 2, 2]))
+    with pytest.raises(ActionError, match=r"int32\[3\]"):
+        envs.send(np.zeros(3, np.int32), np.array([0, 1, 3, 2]))
     with pytest.raises(gymnasium.error.NoAsyncCallError):
         envs.recv()
 
@@ -732,6 +822,30 @@ def test_attributes_that_are_not_there_are_named():
             call()
     with pytest.raises(ParameterError, match="num_envs=2"):
         envs.set_attr("gravity", [1.0, 2.0, 3.0])
+    for values in (np.array([1.0, 2.0]), jnp.ones(3), [np.ones(2), np.ones(2)]):
+        with pytest.raises(ParameterError, match="Pass a list"):
+            envs.set_attr("gravity", values)
+    with pytest.raises(ParameterError, match="share one"):
+        envs.set_attr("kinematics_integrator", ["euler", "semi-implicit euler"])
+    envs.set_attr("gravity", [np.float32(1.0), 2.0])
+    envs.set_attr("masspole", [0.1, 0.2])
+    envs.set_attr("length", (0.5, 0.6))
+    assert envs.env.batched == ("gravity", "masspole", "length")
+    envs.set_attr("gravity", np.float32(3.0))
+    envs.reset(seed=0)
+    envs.step(np.zeros(2, int))
+    assert envs.get_attr("gravity") == (3.0, 3.0)
+
+
+def test_a_parameter_that_changes_the_state_s_shape_is_refused():
+    envs = jaxenvs.make_gym(
+        "CartPole-v1", 2, wrappers=[functools.partial(wrappers.FrameStackObservation, stack_size=2)]
+    )
+    envs.reset(seed=0)
+    with pytest.raises(ParameterError, match="Make a new environment"):
+        envs.set_attr("stack_size", 3)
+    assert envs.get_attr("stack_size") == (2, 2)
+    assert envs.step(np.zeros(2, int))[0].shape == (2, 2, 4)
 
 
 # What make_gym refuses
@@ -835,7 +949,7 @@ def test_an_environment_itself_takes_a_limit_and_parameters_too():
     envs.reset(seed=0)
     ends = [envs.step(np.array([0, 1]))[3].tolist() for _ in range(3)]
     assert ends == [[False] * 2, [False] * 2, [True] * 2]
-    with pytest.raises(ParameterError, match="time_limit"):
+    with pytest.raises(ParameterError, match=r"time.limit"):
         jaxenvs.make_gym(Counter(), 2, time_limit=0)
 
 

@@ -1,3 +1,5 @@
+import copy
+import pickle
 import warnings
 
 import gymnasium
@@ -193,7 +195,10 @@ def test_infos_of_the_environment_reach_every_step():
 
     envs = JaxVecEnv(Told(jaxenvs.make("CartPole-v1", time_limit=None), 3), 2)
     envs.reset()
+    assert envs.reset_infos == [{"elapsed": 0}, {"elapsed": 0}]
+    envs.reset_infos[1]["elapsed"] = 9
     told = [envs.step(np.array([t % 2, t % 2]))[3] for t in range(4)]
+    assert envs.reset_infos == [{"elapsed": 0}, {"elapsed": 0}]
     assert [[int(info["elapsed"]) for info in infos] for infos in told] == [
         [1, 1],
         [2, 2],
@@ -330,6 +335,24 @@ def test_seeds_count_once_and_reproduce():
     later = first.reset()
     assert (later != first.reset()).any()
     np.testing.assert_array_equal(later, second.reset())
+
+
+def test_a_staggered_start_can_be_seeded():
+    def start(seed):
+        envs = JaxVecEnv("Pendulum-v1", 4, stagger=True, time_limit=10)
+        PPO("MlpPolicy", envs, n_steps=4, policy_kwargs=dict(SMALL), seed=seed).learn(8)
+        envs.seed(seed)
+        return envs.reset()
+
+    np.testing.assert_array_equal(start(0), start(0))
+    assert (start(0) != start(1)).all()
+
+
+def test_a_copy_is_made_in_the_same_way_and_not_reset():
+    envs = cartpoles(seed=3)
+    expected = envs.reset()
+    for other in (copy.deepcopy(envs), pickle.loads(pickle.dumps(envs))):
+        np.testing.assert_array_equal(other.reset(), expected)
 
 
 def test_misuse_is_named():
