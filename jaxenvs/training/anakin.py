@@ -7,18 +7,21 @@ One update is `collect`, which acts, and `Algorithm.learn`. T is the unroll's le
 of instances.
 """
 
+import dataclasses
 import functools
 import math
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 import chex
 import jax
 import jax.numpy as jnp
 
-from jaxenvs import prng, spaces, struct
+from jaxenvs import keys, prng, spaces, struct
 from jaxenvs.core import Environment, VectorEnv
-from jaxenvs.errors import TrainingError
+from jaxenvs.errors import TrainingError, closest
+from jaxenvs.rollouts import evaluate
+from jaxenvs.training._progress import ProgressBar
 from jaxenvs.training._settings import check_settings, whole
 from jaxenvs.training.actors.base import Actor, Networks, has_mask
 from jaxenvs.training.algorithms.base import Algorithm, Behaviour, Parts, normalised
@@ -31,21 +34,34 @@ from jaxenvs.training.collecting import (
     start,
     summarised,
 )
+from jaxenvs.training.evaluation import evaluation_env as other_instances
+from jaxenvs.training.evaluation import evaluation_metrics
 from jaxenvs.training.storages.base import ReplayStorage, Storage
 from jaxenvs.training.types import Collector, LearnerState, Transition, Unroll
-from jaxenvs.vector.vectorize import vectorize
+from jaxenvs.vector.vectorize import VectorizedEnv, vectorize
 from jaxenvs.wrappers.statistics import RunningStatistics
 
-OnUpdate = Callable[[Any, Mapping[str, Any]], None]  # (updates so far, metrics) on the host
+OnUpdate = Callable[[Any, Mapping[str, Any]], Any]  # (updates so far, metrics) on the host
 
 
 @chex.dataclass(frozen=True)
 class TrainResult:
     """What a training leaves behind.
 
-    `metrics` has one float32[reports] for each of: episode_return, episode_length (means over the
-    episodes that ended since the report before; NaN where none did), episode_count (how many did),
-    steps (environment steps so far), and the means of what the algorithm's losses say.
+    `metrics` has one float32[reports] for each of:
+        episode_return, episode_length
+            means over the last 100 episodes that ended, or some more: those of an update are taken
+            together. NaN until the first one ended.
+        episode_count
+            how many ended since the report before
+        info/<name>
+            the mean over the same episodes of what `log_info` names, as of the step that ended each
+        steps
+            environment steps so far
+        evaluation_return, evaluation_std, evaluation_length
+            of greedy episodes, if `evaluate_every` is given; NaN in reports without an evaluation
+        what the algorithm tells, such as its losses, gradient_norm and learning_rate
+            means over the updates since the report before
     """
 
     learner_state: LearnerState
@@ -95,7 +111,8 @@ class Train:
     """A configured training: call it with a key, or drive it update by update.
 
     `train(key)` is `init` followed by `num_updates` times `update`. A restored learner state goes
-    on with `train.resume(learner_state, num_updates)`.
+    on with `train.resume(learner_state, num_updates)`. Whoever calls `update` donates it the state,
+    `jax.jit(train.update, donate_argnums=0)`: otherwise each call copies a replay memory.
     """
 
     env: VectorEnv
@@ -110,6 +127,10 @@ class Train:
     collectors: int = struct.static(1)  # whose unrolls are learned from as one, side by side
     learners: int = struct.static(1)  # that each do so, and share their gradients
     log_info: tuple[str, ...] = struct.static(())  # names in `info` that become metrics
+    evaluate_every: int | None = struct.static(None)  # environment steps
+    evaluation_episodes: int = struct.static(20)
+    evaluation_env: VectorEnv | None = None
+    last_update: Any = None  # int32[], by which rates have fallen to 0; None: `num_updates`
 
     @property
     def parts(self) -> Parts:
@@ -117,7 +138,7 @@ class Train:
         return Parts(
             networks=self.networks,
             storage=self.storage,
-            num_updates=self.num_updates,
+            num_updates=self.num_updates if self.last_update is None else self.last_update,
             steps_per_update=(
                 self.unroll_length
                 * self.env.num_envs
@@ -130,12 +151,16 @@ class Train:
 
     def __call__(self, key: chex.PRNGKey) -> TrainResult:
         """Trains from nothing."""
-        return self.resume(self.init(key), self.num_updates)
+        return self._advance(self.init(key), self.num_updates)
 
     def init(self, key: chex.PRNGKey) -> LearnerState:
         """Draws the weights and resets the environments."""
         key, reset_key = jax.random.split(prng.fast(key))
-        return self.init_learner(key, self.init_collector(self._own(reset_key)))
+        learner_state = self.init_learner(key, self.init_collector(self._own(reset_key)))
+        # Outside of jit, one array may be in two places, or belong to the environment: then nobody
+        # could donate the state to a program. Memories are new, and too large to copy.
+        copied = jax.tree.map(jnp.copy, learner_state.replace(storage=()))
+        return copied.replace(storage=learner_state.storage)
 
     def init_collector(self, key: chex.PRNGKey) -> Collector:
         """Resets the environments."""
@@ -173,7 +198,10 @@ class Train:
         return learner_state
 
     def update(self, learner_state: LearnerState) -> tuple[LearnerState, dict[str, jax.Array]]:
-        """Collects one unroll and learns from it; returns this update's metrics, float32[] each."""
+        """Collects one unroll and learns from it; returns this update's metrics, float32[] each.
+
+        A rate that is annealed is 0 after `num_updates` of them; `resume` goes on beyond.
+        """
         key, collect_key, learn_key = jax.random.split(prng.fast(learner_state.key), 3)
         collector, unroll = self.collect(
             Behaviour.of(learner_state), learner_state.collector, self._own(collect_key)
@@ -214,15 +242,26 @@ class Train:
         return learner_state, {**episodes, "steps": steps, **losses}
 
     def resume(self, learner_state: LearnerState, num_updates: int) -> TrainResult:
-        """Does `num_updates` more updates; metrics are those of `report_every` updates together."""
+        """Does `num_updates` more updates; metrics are those of `report_every` updates together.
 
+        Where they go beyond the end of the training, it becomes so much longer: rates that are
+        annealed are those of a training that was to end with the last of these updates.
+        """
+        last_update = jnp.maximum(self.num_updates, learner_state.updates + num_updates)
+        changes: dict[str, Any] = {"last_update": last_update}
+        train = dataclasses.replace(self, **changes)  # pyright: ignore[reportArgumentType]
+        return train._advance(learner_state, num_updates)
+
+    def _advance(self, learner_state: LearnerState, num_updates: int) -> TrainResult:
         def report(learner_state: LearnerState, _: Any, length: int = self.report_every) -> Any:
             learner_state, metrics = jax.lax.scan(
                 lambda state, _: self.update(state), learner_state, length=length
             )
             metrics = summarised(metrics)
+            if self.evaluate_every is not None:
+                metrics |= self._evaluated(learner_state, length)
             if self.on_update is not None:
-                jax.debug.callback(self.on_update, learner_state.updates, metrics)
+                _tell(self.on_update, learner_state.updates, metrics)
             return learner_state, metrics
 
         reports, rest = divmod(num_updates, self.report_every)
@@ -231,6 +270,25 @@ class Train:
             learner_state, last = report(learner_state, None, rest)
             metrics = jax.tree.map(lambda x, y: jnp.append(x, y), metrics, last)
         return TrainResult(learner_state=learner_state, metrics=metrics)
+
+    def _evaluated(self, learner_state: LearnerState, length: int) -> dict[str, jax.Array]:
+        """The metrics of an evaluation, if one is due after the last `length` updates; else NaN."""
+        env: Any = self.evaluation_env
+        updates, parts = learner_state.updates, self.parts
+        every: int = -(-self.evaluate_every // parts.steps_per_update)  # pyright: ignore[reportOptionalOperand]
+        is_due = updates // every > (updates - length) // every
+
+        def play(_: Any) -> Any:
+            key = keys.evaluation_key(learner_state.key, updates)
+            number = -(-self.evaluation_episodes // env.num_envs)
+            evaluation = evaluate(env, self.policy(learner_state), number, key)
+            return jnp.bool_(False), evaluation_metrics(evaluation)
+
+        _, like = jax.eval_shape(play, None)
+        # A loop of one turn or none: a `cond` under `vmap` would evaluate whether it is due or not.
+        nothing = jax.tree.map(lambda x: jnp.full(x.shape, jnp.nan, x.dtype), like)
+        start = (is_due | (updates >= parts.num_updates), nothing)
+        return jax.lax.while_loop(lambda carry: carry[0], play, start)[1]
 
     def cut(self, learner_state: LearnerState) -> LearnerState:
         """That state, for environments that begin other episodes than its memory ends with."""
@@ -283,13 +341,18 @@ def make_train(
     total_steps: int,
     report_every: int = 1,
     on_update: OnUpdate | None = None,
+    evaluate_every: int | None = None,
+    evaluation_episodes: int = 20,
+    evaluation_env: VectorEnv | Environment | str | None = None,
+    log_info: Sequence[str] = (),
+    progress: bool = False,
 ) -> Train:
     """Configures a training that is one pure function of a key.
 
     `jax.jit(train)(key)` runs it, `jax.vmap(train)(keys)` runs one for each seed. Hyper-parameters
     are leaves, so `jax.vmap(lambda rate: make_train(env, PPO(learning_rate=rate), ...)(key))` over
-    an array of rates is a sweep in one program; parameters of the environment likewise. Neither
-    can be had of hosted environments, which are as many as they are.
+    an array of rates is a sweep in one program; parameters of the environment likewise. Hosted
+    environments allow neither: their number is fixed when the pool is made.
 
     Args:
         env: a vectorised environment with `same_step` autoreset, native or a `HostEnv`; a single
@@ -303,7 +366,19 @@ def make_train(
         total_steps: environment steps in all; the last unroll is completed.
         report_every: updates that one row of the metrics sums up.
         on_update: called on the host after each report, as `on_update(updates, metrics)`, to show
-            progress. It must not call JAX. None leaves no trace in the program.
+            progress. It must not call JAX. Under `vmap` it is called once for all seeds, and each
+            metric has an axis of seeds. None leaves no trace in the program.
+        evaluate_every: environment steps between two evaluations of the greedy policy, rounded up
+            to whole updates; one more follows the last update. They take place at the end of a
+            report. None never evaluates.
+        evaluation_episodes: how many whole episodes an evaluation plays, each in an instance of its
+            own. Instances that are given, or whose parameters are batched, play equally many each.
+        evaluation_env: what to evaluate in; None takes other instances like those of `env`, which
+            hosted environments and wrappers around a `VectorEnv` do not allow. Without a time limit
+            episodes are cut after 10,000 steps; those of a `VectorEnv` given here have to end.
+        log_info: names in `timestep.info`, one number for each instance. `metrics["info/<name>"]`
+            is their mean over episodes, as of the step that ended each.
+        progress: shows a bar, in a terminal or a notebook (needs the extra `cli`).
 
     Returns:
         The training, see `Train`; `shard` lays it over several devices.
@@ -311,6 +386,7 @@ def make_train(
     Raises:
         TrainingError: the parts or the numbers do not fit together; the message says which two.
         UnknownEnvironmentError: `env` is an id that is not registered.
+        MissingExtraError: `progress` needs a package that is not installed.
 
     Example:
         >>> train = make_train("CartPole-v1", PPO(), num_envs=4, unroll_length=32, total_steps=512)
@@ -327,10 +403,23 @@ def make_train(
         unroll_length=unroll_length,
         total_steps=total_steps,
         report_every=report_every,
-        on_update=on_update,
+        log_info=log_info,
     )
     train.algorithm.check_sizes(train.networks, train.env.num_envs, unroll_length)
-    return train
+    changes: dict[str, Any] = {"on_update": on_update}
+    if progress:
+        changes["on_update"] = _both(ProgressBar(train.num_updates), on_update)
+    if evaluate_every is not None:
+        if not isinstance(evaluation_env, VectorEnv):
+            is_copied = evaluation_env is None and not isinstance(env, str)
+            like = train.env if is_copied else env if evaluation_env is None else evaluation_env
+            evaluation_env = other_instances("make_train", like, evaluation_episodes)
+        changes |= {
+            "evaluate_every": whole("make_train got evaluate_every", evaluate_every),
+            "evaluation_episodes": evaluation_episodes,
+            "evaluation_env": evaluation_env,
+        }
+    return dataclasses.replace(train, **changes)  # pyright: ignore[reportArgumentType]
 
 
 def assemble(
@@ -343,7 +432,7 @@ def assemble(
     unroll_length: int,
     total_steps: int,
     report_every: int = 1,
-    on_update: OnUpdate | None = None,
+    log_info: Sequence[str] = (),
 ) -> Train:
     """`make_train`, but for `check_sizes`: what is learned from may be the work of several."""
     if algorithm is None:
@@ -373,7 +462,7 @@ def assemble(
         unroll_length=unroll_length,
         num_updates=-(-total_steps // steps_per_update),
         report_every=whole("make_train got report_every", report_every),
-        on_update=on_update,
+        log_info=_checked_info(env, log_info),
     )
 
 
@@ -395,7 +484,7 @@ def resolve(env: VectorEnv | Environment | str, num_envs: int | None) -> VectorE
             raise TrainingError("make_train got no num_envs.  Pass num_envs=64, for instance.")
         if isinstance(env, Environment):
             return vectorize(env, num_envs)
-        # The one place where training knows of ids; everything below takes environments.
+        # Here and in `evaluation` training knows of ids; all else takes environments.
         from jaxenvs.factory import make_vec
 
         return make_vec(env, num_envs)
@@ -414,6 +503,61 @@ def resolve(env: VectorEnv | Environment | str, num_envs: int | None) -> VectorE
             ' steps that belong to no episode.  Use autoreset="same_step".'
         )
     return env
+
+
+def _checked_info(env: VectorEnv, names: Sequence[str]) -> tuple[str, ...]:
+    """The names that are logged, of a timestep that has all that a training needs."""
+    names = (names,) if isinstance(names, str) else tuple(names)
+    if isinstance(env, VectorizedEnv) and not names:
+        return ()  # which spares the time to trace it
+    _, timestep = jax.eval_shape(env.reset, jax.random.key(0))
+    if timestep.final_observation is None:
+        raise TrainingError(
+            f"make_train got {env!r:.80}, whose timesteps have no final_observation; the value of"
+            " an episode that is cut is that of its last observation.  Make the HostEnv without"
+            " final_observation=False."
+        )
+    for name in names:
+        found = timestep.info.get(name)
+        if found is None:
+            raise TrainingError(
+                f'make_train got log_info="{name}", but `info` of {env!r:.80} has'
+                f" {sorted(timestep.info) or 'nothing'}.{closest(name, timestep.info)}"
+            )
+        if getattr(found, "shape", None) != (env.num_envs,):
+            raise TrainingError(
+                f'make_train got log_info="{name}", which is {found!s:.80}; it takes one number for'
+                " each instance."
+            )
+    return names
+
+
+def _tell(on_update: OnUpdate, updates: jax.Array, metrics: dict[str, jax.Array]) -> None:
+    """Calls it on the host, once for all seeds of a `vmap`."""
+
+    @jax.custom_batching.custom_vmap
+    def tell(updates: jax.Array, metrics: dict[str, jax.Array]) -> jax.Array:
+        jax.debug.callback(on_update, updates, metrics)
+        return updates
+
+    @tell.def_vmap
+    def _(size: int, are_mapped: Any, updates: jax.Array, metrics: Any) -> tuple[Any, bool]:
+        def each(is_mapped: bool, x: jax.Array) -> jax.Array:
+            return x if is_mapped else jnp.broadcast_to(x, (size, *x.shape))
+
+        updates = updates.max(axis=0) if are_mapped[0] else updates  # all have done as many
+        return tell(updates, jax.tree.map(each, are_mapped[1], metrics)), False
+
+    tell(updates, metrics)
+
+
+def _both(first: OnUpdate, second: OnUpdate | None) -> OnUpdate:
+    def call(updates: Any, metrics: Mapping[str, Any]) -> None:
+        first(updates, metrics)
+        if second is not None:
+            second(updates, metrics)
+
+    return call
 
 
 def _check_type(name: str, part: Any, expected: type) -> None:

@@ -14,13 +14,15 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
+from jaxenvs import keys
 from jaxenvs.bridge._interrupts import FirstSignal
 from jaxenvs.core import VectorEnv
 from jaxenvs.errors import TrainingError, closest, missing_extra
 from jaxenvs.rollouts import Evaluation, evaluate
 from jaxenvs.training._settings import check_settings, whole
-from jaxenvs.training.anakin import ActorPolicy, Train, resolve, weight_shapes
+from jaxenvs.training.anakin import ActorPolicy, Train, weight_shapes
 from jaxenvs.training.checkpoint import restore, save
+from jaxenvs.training.evaluation import evaluation_env, evaluation_metrics
 from jaxenvs.training.schemes.engines import Engine, Fused, engine_for
 from jaxenvs.training.schemes.scheme import Scheme
 from jaxenvs.training.schemes.workers import hosted, made
@@ -52,8 +54,10 @@ class Learner:
         log_dir: where logs and checkpoints go, a folder of its own; None keeps nothing.
         logs: which logs, see `jaxenvs.training.logs.open_logs`.
         report_every: updates that a step does and reports as one, where all is one program.
-        evaluate_every: calls of `step` between two evaluations; None never evaluates.
+        evaluate_every: environment steps between two evaluations of the greedy policy; one more
+            follows the last update. They take place at the end of a step. None never evaluates.
         evaluation_env: what is evaluated on, as the scheme's `env`; None makes others like those.
+            Without a time limit, episodes are cut after 10,000 steps.
         evaluation_episodes: how many, each from its start to its end.
         resume: whether to go on from the checkpoint in `log_dir`.
 
@@ -119,12 +123,16 @@ class Learner:
     def step(self) -> dict[str, float]:
         """Goes on by one update, or `report_every` of them; returns its metrics.
 
-        After the last one it goes on all the same.
-
         Raises:
-            TrainingError: the learner is closed.
+            TrainingError: the learner is closed, or all updates are done.
         """
         self._check_open("step")
+        if self.done():
+            raise TrainingError(
+                f"step was called after all {self.num_updates} updates of total_steps="
+                f"{self.total_steps}.  To train for longer, save, and make a Learner with a larger"
+                " total_steps: with log_dir and resume=True, or `restore`, it goes on from there."
+            )
         start, before = perf_counter(), self._environment_steps
         metrics = self._engine.step()
         now, steps = perf_counter(), self._environment_steps
@@ -134,7 +142,8 @@ class Learner:
             "steps_per_second": (steps - before) / (now - start),
             "seconds": now - self._started,
         }
-        if self._evaluate_every and self._steps % self._evaluate_every == 0:
+        every = self._evaluate_every
+        if every and (steps // every > before // every or self.done()):
             self._judge()
         if self._logs is not None:
             self._logs.write(steps, self._metrics)
@@ -208,27 +217,19 @@ class Learner:
         number = self._evaluation_episodes if num_episodes is None else num_episodes
         whole("evaluate got num_episodes", number)
         if self._evaluated_in is None:
-            chosen: Any = self._evaluation_env
-            if chosen is None:
-                chosen = self.scheme.env
-                if isinstance(chosen, VectorEnv) and hosted(chosen) is not None:
-                    raise TrainingError(
-                        f"evaluate has no environments: those of the scheme, {chosen!r:.80}, are"
-                        " hosted, and in the midst of their episodes.  Pass evaluation_env=, or a"
-                        " function that makes environments as the scheme's env."
-                    )
-            is_given = isinstance(chosen, VectorEnv)
-            chosen = made(chosen)
-            size = None if isinstance(chosen, VectorEnv) else number
-            self._evaluated_in = resolve(chosen, size)
+            given: Any = self._evaluation_env
+            source: Any = self.scheme.env if given is None else given
+            chosen = made(source)
+            if isinstance(chosen, VectorEnv) and (given is not None or chosen is not source):
+                self._evaluated_in = chosen  # meant for this, or new
+            else:
+                self._evaluated_in = evaluation_env("evaluate", chosen, number)
             hosts = hosted(self._evaluated_in)
-            if hosts is not None and not is_given:
+            if hosts is not None and self._evaluated_in is not given:
                 self._evaluation_ending = weakref.finalize(self, hosts.close)
         env: VectorEnv = self._evaluated_in
-        policy = self.policy()
-        key = jax.random.fold_in(jax.random.key(self.seed), 2**31 + self._steps)
-        carry = policy.initial_carry(env.num_envs)
-        return evaluate(env, policy, -(-number // env.num_envs), key, policy_carry=carry)
+        key = keys.evaluation_key(jax.random.key(self.seed), self._steps)
+        return evaluate(env, self.policy(), -(-number // env.num_envs), key)
 
     def save(self, path: str | Path | None = None) -> Path:
         """Writes a checkpoint to `path`, or into `log_dir`; it is there whole or not at all."""
@@ -362,9 +363,9 @@ class Learner:
         return self.updates * self.steps_per_update
 
     def _judge(self) -> None:
-        evaluation = self.evaluate()
-        mean = float(evaluation.mean)
-        self._metrics |= {"evaluation_return": mean, "evaluation_std": float(evaluation.std)}
+        found = evaluation_metrics(self.evaluate())
+        self._metrics |= {name: float(value) for name, value in found.items()}
+        mean = self._metrics["evaluation_return"]
         if self.log_dir is not None and mean > self._best:
             self.save(self.log_dir / _BEST)
             _record(self.log_dir / _RECORD, mean, self._environment_steps)

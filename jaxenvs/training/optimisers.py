@@ -34,9 +34,13 @@ def clipped(inner: Any, max_gradient_norm: Any) -> Any:
     return packed(optax.chain(*steps, inner))
 
 
-def annealed(learning_rate: Any, gradient_steps: int) -> Any:
-    """A learning rate that falls linearly to 0 over so many gradient steps."""
-    return optax.linear_schedule(learning_rate, 0.0, gradient_steps)
+def annealed(learning_rate: Any, gradient_steps: Any) -> Any:
+    """A learning rate that falls linearly to 0 over so many gradient steps, maybe a tracer."""
+
+    def rate(count: Any) -> Any:  # optax.linear_schedule takes no tracer
+        return learning_rate * (1 - jnp.minimum(count, gradient_steps) / gradient_steps)
+
+    return rate
 
 
 def global_norm(gradients: Any) -> jax.Array:

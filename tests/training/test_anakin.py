@@ -1,4 +1,5 @@
 import dataclasses
+import itertools
 import re
 import subprocess
 import sys
@@ -11,17 +12,21 @@ import numpy as np
 import pytest
 
 import jaxenvs
-from jaxenvs import prng, spaces
+from jaxenvs import keys, prng, spaces, struct
 from jaxenvs.core import Environment, TimeStep
 from jaxenvs.errors import MissingExtraError, TrainingError, UnknownEnvironmentError
 from jaxenvs.training import (
+    A2C,
     DQN,
     PPO,
     SAC,
+    TD3,
+    VPG,
     ActorCritic,
     ActorTwinQ,
     QNetwork,
     Train,
+    evaluation,
     make_train,
     restore,
     save,
@@ -30,6 +35,7 @@ from jaxenvs.training.algorithms._on_policy import permutation
 from jaxenvs.training.algorithms.base import Behaviour
 from jaxenvs.training.collecting import no_episodes, noted
 from jaxenvs.training.extractors import MLP
+from jaxenvs.wrappers.episode_statistics import RecordEpisodeStatistics
 from jaxenvs.wrappers.normalize import NormalizeObservation
 from jaxenvs.wrappers.time_limit import TimeLimit
 
@@ -337,6 +343,159 @@ def test_a_restored_training_goes_on_bit_for_bit(tmp_path):
     uninterrupted = jax.jit(train)(KEY).learner_state
     assert uninterrupted.updates == 4
     chex.assert_trees_all_close(two_updates(restored).params, uninterrupted.params, rtol=1e-4)
+
+
+class Shown(Environment):
+    """Shows its whole state, which actions push about."""
+
+    continuous: bool = struct.static()
+
+    @property
+    def action_space(self):
+        return spaces.Box(-1.0, 1.0, (1,)) if self.continuous else spaces.Discrete(2)
+
+    @property
+    def observation_space(self):
+        return spaces.Box(-10.0, 10.0, (2,))
+
+    def reset(self, key):
+        position = jax.random.uniform(key, (2,))
+        return position, TimeStep.first(position)
+
+    def step(self, state, action, key):
+        state = jnp.clip(state + jnp.float32(action).sum(), -10.0, 10.0)
+        return state, TimeStep.transition(state, reward=state.sum(), terminated=False)
+
+
+@pytest.mark.parametrize(
+    "algorithm", [A2C, VPG, PPO, DQN, SAC, TD3], ids=lambda each: each.__name__
+)
+def test_a_state_can_be_donated_as_init_made_it(algorithm):
+    off_policy = {"learning_starts": 16, "batch_size": 8}
+    env = Shown(continuous=algorithm in (SAC, TD3))
+    algorithm = algorithm(**(off_policy if algorithm in (DQN, SAC, TD3) else {}))
+    train = make_train(env, algorithm, num_envs=4, unroll_length=4, total_steps=64)
+    state = train.init(KEY)
+    assert any(x is y for x, y in itertools.combinations(jax.tree.leaves(env.reset(KEY)), 2))
+    update = jax.jit(train.update, donate_argnums=0)
+    for _ in range(2):
+        given = state
+        state, metrics = update(given)
+        assert all(x.is_deleted() for x in jax.tree.leaves((given.storage, given.params)))
+    assert metrics["steps"] == 32
+
+
+def test_a_training_that_goes_on_past_its_end_goes_on_learning():
+    state = jax.jit(small())(KEY).learner_state
+    resume = jax.jit(Train.resume, static_argnums=2)
+    beyond = resume(small(), state, 4)
+    longer = resume(small(total_steps=512), state, 4)
+    np.testing.assert_array_equal(beyond.metrics["learning_rate"], longer.metrics["learning_rate"])
+    chex.assert_trees_all_close(beyond.learner_state.params, longer.learner_state.params, atol=1e-6)
+    # As of a training of eight updates: means over the gradient steps of the last four.
+    np.testing.assert_allclose(
+        beyond.metrics["learning_rate"],
+        PPO().learning_rate * np.array([7, 5, 3, 1]) / 16,
+        rtol=0.1,
+    )
+
+
+# --- evaluation ---
+
+
+def evaluated(env="CartPole-v1", **changes):
+    return small(env, **{"evaluate_every": 100, "evaluation_episodes": 3, **changes})
+
+
+def test_every_seed_is_evaluated_on_whole_episodes_of_other_instances():
+    """Updates take 64 steps, so 100 of them are two updates."""
+    seeds = jax.random.split(KEY)
+    result = jax.jit(jax.vmap(evaluated()))(seeds)
+    found = jax.device_get(result.metrics)
+    for name in ("evaluation_return", "evaluation_std", "evaluation_length"):
+        np.testing.assert_array_equal(np.isnan(found[name]), [[True, False] * 2] * 2)
+    plain = jax.jit(jax.vmap(small()))(seeds).learner_state
+    chex.assert_trees_all_close(plain.params, result.learner_state.params, atol=1e-5)
+    env = jaxenvs.make_vec("CartPole-v1", 3)
+    for seed in range(2):
+        state = jax.tree.map(lambda x, seed=seed: x[seed], result.learner_state)
+        policy, key = small().policy(state), keys.evaluation_key(state.key, 4)
+        evaluation = jaxenvs.evaluate(env, policy, 1, key)
+        for value, name in ((evaluation.mean, "return"), (evaluation.std, "std")):
+            np.testing.assert_allclose(found[f"evaluation_{name}"][seed, -1], value, rtol=1e-5)
+        np.testing.assert_allclose(found["evaluation_length"][seed, -1], evaluation.mean)
+
+
+def test_evaluations_follow_reports_and_the_end():
+    train = evaluated(report_every=3, evaluate_every=10**6)
+    metrics = jax.eval_shape(train, KEY).metrics
+    assert metrics["evaluation_return"].shape == (2,)
+    values = jax.jit(train)(KEY).metrics["evaluation_return"]
+    np.testing.assert_array_equal(np.isnan(values), [True, False])
+
+
+def test_instances_to_evaluate_are_like_those_of_the_training(monkeypatch):
+    monkeypatch.setattr(evaluation, "MAX_STEPS", 5)
+    endless = evaluated(Wheel()).evaluation_env
+    assert endless.num_envs == 3 and endless.env.time_limit == 5
+    limits = jnp.array([4, 5, 6, 7])
+    batched = jaxenvs.vectorize(
+        TimeLimit(Wheel(), max_steps=limits), 4, batched=("max_steps",), stagger=8
+    )
+    found = jax.jit(evaluated(batched))(KEY).metrics["evaluation_length"]
+    np.testing.assert_array_equal(found[-1], limits.mean())
+    given = jaxenvs.vectorize(Wheel(), 2)
+    assert evaluated(batched, evaluation_env=given).evaluation_env is given
+    assert evaluated(batched, evaluation_env="CartPole-v1").evaluation_env.env.time_limit == 500
+
+
+def test_what_cannot_be_evaluated_is_refused():
+    hidden = jaxenvs.testing.Opaque(jaxenvs.make_vec("CartPole-v1", 4))
+    normalized = NormalizeObservation(jaxenvs.make_vec("CartPole-v1", 4))
+    for env in (hidden, normalized):
+        with pytest.raises(TrainingError, match="evaluation_env="):
+            evaluated(env, num_envs=None)
+        assert evaluated(env, num_envs=None, evaluation_env="CartPole-v1").evaluate_every == 100
+    with pytest.raises(TrainingError, match="evaluate_every=0"):
+        evaluated(evaluate_every=0)
+    with pytest.raises(TrainingError, match="evaluation_episodes=0"):
+        evaluated(evaluation_episodes=0)
+
+
+# --- what is told ---
+
+
+def test_infos_of_the_steps_that_ended_episodes_are_logged_by_name():
+    env = RecordEpisodeStatistics(TimeLimit(Wheel(), max_steps=24))
+    metrics = jax.jit(small(env, log_info=["episode_length", "episode_return"]))(KEY).metrics
+    np.testing.assert_array_equal(metrics["info/episode_length"], metrics["episode_length"])
+    np.testing.assert_array_equal(metrics["info/episode_return"], [np.nan, 36, 36, 36])
+    with pytest.raises(TrainingError, match=r"Close: .*episode_length"):
+        small(env, log_info="episode_lenght")
+
+
+def test_a_callback_is_called_once_for_all_seeds():
+    calls = []
+    train = small(on_update=lambda updates, metrics: calls.append((int(updates), metrics)))
+    metrics = jax.jit(jax.vmap(train))(jax.random.split(KEY, 3)).metrics
+    jax.effects_barrier()
+    assert sorted(updates for updates, _ in calls) == [1, 2, 3, 4]
+    for updates, reported in calls:
+        np.testing.assert_array_equal(reported["entropy"], metrics["entropy"][:, updates - 1])
+
+
+def test_a_bar_shows_progress(capsys, monkeypatch):
+    pytest.importorskip("rich")
+    calls = []
+    train = small(progress=True, on_update=lambda updates, _: calls.append(int(updates)))
+    result = jax.jit(train)(KEY)
+    jax.effects_barrier()
+    printed = capsys.readouterr().out
+    assert "100%" in printed and f"{result.metrics['episode_return'][-1]:.1f}" in printed
+    assert len(calls) == 4
+    monkeypatch.setitem(sys.modules, "rich.progress", None)
+    with pytest.raises(MissingExtraError, match=r"progress=True.*jaxenvs\[cli\]"):
+        small(progress=True)
 
 
 def test_a_checkpoint_of_another_training_is_refused(tmp_path):

@@ -17,6 +17,7 @@ import pytest
 
 import jaxenvs
 from jaxenvs.errors import TrainingError
+from jaxenvs.rollouts import Evaluation
 from jaxenvs.training import (
     A2C,
     DQN,
@@ -28,6 +29,7 @@ from jaxenvs.training import (
     Rollout,
     Scheme,
     VTrace,
+    evaluation,
     remote,
     restore,
     save,
@@ -60,7 +62,7 @@ def state_of(learner):
     return learner._engine.learner_state
 
 
-def test_it_counts_steps_to_the_end_and_goes_on_if_asked():
+def test_it_counts_steps_to_the_end_and_refuses_to_go_on():
     with Learner(scheme(), total_steps=75, report_every=2) as learner:
         assert not learner.done() and learner.get_metrics() == {}
         rows = []
@@ -73,7 +75,8 @@ def test_it_counts_steps_to_the_end_and_goes_on_if_asked():
         assert rows[-1] == learner.get_metrics()
         assert 16 / seconds <= rows[-1]["steps_per_second"] < 32 / seconds
         assert rows[0]["seconds"] < rows[2]["seconds"]
-        assert learner.step()["steps"] == 96
+        with pytest.raises(TrainingError, match="larger total_steps"):
+            learner.step()
     for wrong in ({"total_steps": 0}, {"total_steps": 9, "report_every": 0}):
         with pytest.raises(TrainingError, match="at least 1"):
             Learner(scheme(), **wrong)
@@ -366,12 +369,12 @@ def test_learners_may_be_closed_in_the_order_of_making(tmp_path):
 def test_evaluations_are_logged_and_the_best_is_kept_also_after_a_restart(tmp_path, monkeypatch):
     means = iter([10.0, 30.0, 20.0, 25.0, 40.0])
 
-    class Told:
-        def __init__(self):
-            self.mean, self.std = next(means), 1.0
+    def told(learner):
+        ones = jnp.ones((1, 1))
+        return Evaluation(episode_return=next(means) * ones, episode_length=ones, finished=ones > 0)
 
-    monkeypatch.setattr(Learner, "evaluate", lambda self: Told())
-    kinds = {"total_steps": 1000, "log_dir": tmp_path, "evaluate_every": 2}
+    monkeypatch.setattr(Learner, "evaluate", told)
+    kinds = {"total_steps": 1000, "log_dir": tmp_path, "evaluate_every": 32}  # two updates
     best = []
 
     def train(learner, steps):
@@ -391,6 +394,29 @@ def test_evaluations_are_logged_and_the_best_is_kept_also_after_a_restart(tmp_pa
     np.testing.assert_array_equal(
         found, [np.nan, 10, np.nan, 30, np.nan, 20, np.nan, 25, np.nan, 40]
     )
+
+
+def test_the_end_of_a_run_is_evaluated_and_episodes_without_a_limit_are_cut(monkeypatch):
+    monkeypatch.setattr(evaluation, "MAX_STEPS", 3)
+    endless = scheme(jaxenvs.make("Pendulum-v1", time_limit=None))
+    with Learner(
+        endless, total_steps=80, evaluate_every=48, evaluation_episodes=2, report_every=2
+    ) as learner:
+        rows = []
+        while not learner.done():
+            rows.append(learner.step())
+    assert ["evaluation_return" in row for row in rows] == [False, True, True]
+    assert rows[-1]["evaluation_length"] == 3 and rows[-1]["evaluation_std"] > 0
+
+
+def test_a_step_copies_no_memory():
+    parts = {"algorithm": DQN(batch_size=4, learning_starts=8), "storage": Replay(64)}
+    with Learner(scheme(**parts, actor=QNetwork(hidden_sizes=(8,))), total_steps=1000) as learner:
+        before = jax.tree.leaves(learner.learner_state.storage)
+        policy = learner.policy()
+        learner.step()
+        assert all(x.is_deleted() for x in before)
+        policy(jnp.zeros((1, 4)), jax.random.key(0))  # the weights that were shown are still there
 
 
 def test_it_evaluates_whole_episodes_in_environments_of_their_own():

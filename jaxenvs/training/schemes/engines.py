@@ -76,9 +76,9 @@ class Fused(Engine):
         self._plan, self._report_every = plan, report_every
 
     def step(self) -> Metrics:
-        left = self.train.num_updates - int(self.learner_state.updates)
-        number = min(self._report_every, max(left, 1))
-        result = _resume(self.train, self.learner_state, number)
+        state = self.learner_state
+        number = min(self._report_every, self.train.num_updates - int(state.updates))
+        result = _resume(self.train, state.replace(storage=()), state.storage, number)
         self.learner_state = result.learner_state
         return {name: float(rows[-1]) for name, rows in result.metrics.items()}
 
@@ -308,9 +308,9 @@ def _placed_as(leaf: jax.Array, other: jax.Array) -> jax.Array:
     return leaf if leaf.sharding == other.sharding else jax.device_put(leaf, other.sharding)
 
 
-@functools.partial(jax.jit, static_argnames="number")
-def _resume(train: Any, learner_state: LearnerState, number: int) -> Any:
-    return train.resume(learner_state, number)
+@functools.partial(jax.jit, donate_argnames="storage", static_argnames="number")
+def _resume(train: Any, state: LearnerState, storage: Any, number: int) -> Any:
+    return train.resume(state.replace(storage=storage), number)
 
 
 @functools.partial(jax.jit, donate_argnames="storage", static_argnames="cuts")

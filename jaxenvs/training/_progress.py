@@ -1,0 +1,52 @@
+"""Shows how far a training has come that is one program."""
+
+import atexit
+import threading
+from collections.abc import Mapping
+from typing import Any
+
+import numpy as np
+
+from jaxenvs.errors import missing_extra
+
+
+class ProgressBar:
+    """A bar in a terminal or a notebook, with the mean return of the last episodes.
+
+    It is called as `on_update` is, from any thread, and appears with the first call: until then the
+    training compiles.
+
+    Raises:
+        MissingExtraError: rich is not installed.
+    """
+
+    def __init__(self, num_updates: int) -> None:
+        try:
+            from rich.progress import Progress
+        except ImportError as error:
+            raise missing_extra("make_train(progress=True)", "rich", "cli") from error
+        self._make_bar = lambda: Progress(auto_refresh=False)
+        self._num_updates = num_updates
+        self._bar: Any = None
+        self._task: Any = None
+        self._lock = threading.Lock()
+        atexit.register(self._stop)  # of a training that was interrupted
+
+    def __call__(self, updates: Any, metrics: Mapping[str, Any]) -> None:
+        """Shows that so many updates are done."""
+        with self._lock:
+            if self._bar is None:
+                self._bar = self._make_bar()
+                self._bar.start()
+                self._task = self._bar.add_task("", total=self._num_updates)
+            mean = np.mean(np.asarray(metrics["episode_return"]))  # over seeds
+            self._bar.update(
+                self._task, completed=int(updates), description=f"return {mean:.1f}", refresh=True
+            )
+            if updates >= self._num_updates:
+                self._stop()
+
+    def _stop(self) -> None:
+        if self._bar is not None:
+            self._bar.stop()
+        self._bar = None
