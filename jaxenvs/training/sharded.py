@@ -29,7 +29,8 @@ class ShardedTrain:
     and lie there; the rest is replicated.
     """
 
-    train: Train  # what one device does
+    train: Train  # what one device does, with the batched parameters of the first one
+    batched: dict[str, Any]  # by name, [N, ...]: parameters whose rows the devices share out
     mesh: Mesh = struct.static()
 
     @property
@@ -90,14 +91,27 @@ class ShardedTrain:
         return self.train.policy(learner_state, greedy=greedy)
 
     def _on_devices(self, function: Callable[..., Any], layout: Any, results: Any) -> Any:
-        return jax.shard_map(
-            function,
-            mesh=self.mesh,
-            in_specs=(PartitionSpec(), layout),
-            out_specs=results,
-            # Weights are the same on all devices because their gradients are: it cannot be seen.
-            check_vma=False,
-        )
+        def with_own_rows(train: Train, batched: Any, argument: Any) -> Any:
+            number, own = train.env.num_envs, jax.lax.axis_index(self.mesh.axis_names[0])
+            rows = jax.tree.map(
+                lambda x: jax.lax.dynamic_slice_in_dim(x, own * number, number), batched
+            )
+            changes: dict[str, Any] = {"env": train.env.replace(**rows)}
+            train = dataclasses.replace(train, **changes)  # pyright: ignore[reportArgumentType]
+            return function(train, argument)
+
+        def program(train: Train, argument: Any) -> Any:
+            everywhere = PartitionSpec()
+            return jax.shard_map(
+                with_own_rows,
+                mesh=self.mesh,
+                in_specs=(everywhere, everywhere, layout),
+                out_specs=results,
+                # Weights are the same on all devices because gradients are: it cannot be seen.
+                check_vma=False,
+            )(train, self.batched, argument)
+
+        return program
 
 
 def shard(train: Train, mesh: Mesh) -> ShardedTrain:
@@ -129,11 +143,15 @@ def shard(train: Train, mesh: Mesh) -> ShardedTrain:
             f"shard got a training with num_envs={env.num_envs} for {share} devices.  Choose a"
             " number that they divide."
         )
-    env = dataclasses.replace(env, num_envs=env.num_envs // share, mesh=None)
+    number = env.num_envs // share
+    batched = {name: env.parameters[name] for name in env.batched}
+    rows = jax.tree.map(lambda x: x[:number], batched)
+    single = env.env.replace(**rows) if rows else env.env
+    env = dataclasses.replace(env, env=single, num_envs=number, mesh=None, mesh_axis=None)
     algorithm = train.algorithm.divided(share)
     algorithm.check_sizes(train.networks, env.num_envs, train.unroll_length)
     part = dataclasses.replace(train, env=env, algorithm=algorithm, axis_name=axis_name)  # pyright: ignore[reportArgumentType]
-    return ShardedTrain(train=part, mesh=mesh)
+    return ShardedTrain(train=part, batched=batched, mesh=mesh)
 
 
 def _layout(mesh: Mesh) -> Any:

@@ -7,6 +7,7 @@ import numpy as np
 import pytest
 
 import jaxenvs
+from jaxenvs.core import Environment, TimeStep
 from jaxenvs.errors import TrainingError
 from jaxenvs.training import DQN, PPO, ActorCritic, PrioritisedReplay, QNetwork, make_train, shard
 from jaxenvs.training.algorithms._on_policy import Batch
@@ -94,6 +95,60 @@ def test_a_sharded_memory_holds_what_its_device_collected():
     storage = jax.device_get(result.learner_state.storage)
     for device in range(4):
         assert train.storage.size(jax.tree.map(lambda x, d=device: x[d], storage)) == 80
+
+
+def test_each_device_has_its_own_rows_of_batched_parameters():
+    env = jaxenvs.vectorize(Level(reward=jnp.arange(8.0)), 8, batched=("reward",))
+    train = make_train(env, PPO(), actor=SMALL, unroll_length=8, total_steps=128)
+    result = jax.jit(shard(train, mesh()))(KEY)
+    state = result.learner_state
+    shown = np.asarray(state.collector.observation).ravel()
+    np.testing.assert_array_equal(shown, np.arange(8.0))
+    returns = np.asarray(state.collector.episodes.episode_return).ravel()
+    np.testing.assert_array_equal(returns, 16 * np.arange(8.0))
+    goes_on = jax.jit(shard(train, mesh()).update, donate_argnums=0)
+    state, metrics = goes_on(state)
+    assert metrics["steps"] == 192
+
+
+class Level(Environment):
+    """Shows and pays its parameter, for ever."""
+
+    reward: float
+
+    @property
+    def observation_space(self):
+        return jaxenvs.spaces.Box(0.0, 10.0, (1,))
+
+    @property
+    def action_space(self):
+        return jaxenvs.spaces.Discrete(2)
+
+    def reset(self, key):
+        return jnp.int32(0), TimeStep.first(self.observation)
+
+    def step(self, state, action, key):
+        return state, TimeStep.transition(self.observation, reward=self.reward, terminated=False)
+
+    @property
+    def observation(self):
+        return jnp.float32(self.reward)[None]
+
+
+def test_a_sharded_training_is_evaluated():
+    train = make_train(
+        "CartPole-v1",
+        PPO(),
+        actor=SMALL,
+        num_envs=8,
+        unroll_length=8,
+        total_steps=128,
+        evaluate_every=128,
+        evaluation_episodes=3,
+    )
+    metrics = jax.jit(shard(train, mesh(2)))(KEY).metrics
+    np.testing.assert_array_equal(np.isnan(metrics["evaluation_return"]), [True, False])
+    np.testing.assert_array_equal(metrics["evaluation_return"], metrics["evaluation_length"])
 
 
 @pytest.mark.parametrize(
