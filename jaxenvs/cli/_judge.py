@@ -12,6 +12,7 @@ from jaxenvs.core import VectorEnv
 from jaxenvs.rollouts import Evaluation
 from jaxenvs.training import ActorPolicy
 from jaxenvs.training.config import Config
+from jaxenvs.training.evaluation import MAX_STEPS, evaluation_metrics
 
 
 def playing_key(seed: int) -> jax.Array:
@@ -30,11 +31,17 @@ def judged(
     key: jax.Array,
     max_steps: int | None = None,
 ) -> Evaluation:
-    """Plays at least so many episodes: as many in each instance, else short ones would prevail."""
+    """Plays at least so many episodes: as many in each instance, else short ones would prevail.
+
+    Those that no time limit ends, and no policy, are given up after 10,000 steps.
+    """
+    of_each = -(-episodes // env.num_envs)
+    if max_steps is None and getattr(getattr(env, "env", None), "time_limit", 0) is None:
+        max_steps = MAX_STEPS * of_each
     return jaxenvs.evaluate(
         env,
         policy,
-        -(-episodes // env.num_envs),
+        of_each,
         key,
         policy_carry=policy.initial_carry(env.num_envs),
         max_steps=max_steps,
@@ -56,14 +63,14 @@ class Judge:
 
         def figures(policy: ActorPolicy, key: jax.Array) -> Any:
             evaluation = judged(self._env, policy, config.evaluation_episodes, key)
-            return evaluation.mean, evaluation.std
+            return evaluation_metrics(evaluation)
 
         self._figures = jax.jit(jax.vmap(figures, in_axes=(0, None)) if several else figures)
 
     def __call__(self, policy: ActorPolicy, updates: int) -> dict[str, np.ndarray]:
-        """Mean and deviation of the returns after so many updates, [S] each."""
-        mean, std = self._figures(policy, keys.evaluation_key(self._key, updates))
-        return {"evaluation_return": np.atleast_1d(mean), "evaluation_std": np.atleast_1d(std)}
+        """The metrics of an evaluation after so many updates, [S] each."""
+        metrics = self._figures(policy, keys.evaluation_key(self._key, updates))
+        return {name: np.atleast_1d(value) for name, value in metrics.items()}
 
     def close(self) -> None:
         """Ends its environments."""

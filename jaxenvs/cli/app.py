@@ -216,7 +216,9 @@ def _parser() -> argparse.ArgumentParser:
     evaluate.add_argument("runs", metavar="RUN", nargs="+", help="what `train` left")
     _add_number(evaluate, "--episodes", "of each run (default: 100)", default=100)
     _add_seed(evaluate)
-    _add_number(evaluate, "--max-steps", "where to give up (default: never)")
+    _add_number(
+        evaluate, "--max-steps", "where to give up (default: the time limit, or 10,000 steps)"
+    )
 
     _add_which(evaluate)
 

@@ -42,7 +42,7 @@ def drawn_by_training():
 def test_evaluations_play_none_of_the_episodes_of_the_training(config, monkeypatch):
     used = []
     judge = Judge(config)
-    monkeypatch.setattr(judge, "_figures", lambda policy, key: (used.append(key), (0.0, 0.0))[1])
+    monkeypatch.setattr(judge, "_figures", lambda policy, key: (used.append(key), {})[1])
     for updates in (1, 2):
         judge(None, updates)
     used.append(playing_key(SEED))

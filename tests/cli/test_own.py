@@ -3,9 +3,13 @@
 import shutil
 import sys
 
+import jax
+import jax.numpy as jnp
+import numpy as np
 import pytest
 
 import jaxenvs
+from jaxenvs.cli._judge import judged
 from jaxenvs.errors import UnknownEnvironmentError
 from jaxenvs.registry import registry
 from jaxenvs.training.config import Config
@@ -134,6 +138,21 @@ def test_a_file_and_a_function_are_taken_too(here):
     assert env.time_limit == 20 and env.parameters["goal"] == 5
     assert jaxenvs.make_vec("below/elsewhere.py:Corridor", 3, goal=4.0).num_envs == 3
     sys.modules.pop("elsewhere")
+
+
+def test_an_episode_that_nothing_ends_is_given_up(here):
+    class Stays:
+        def __call__(self, observation, key):
+            return jnp.arange(observation.shape[0], dtype=jnp.int32) % 2
+
+        def initial_carry(self, num_envs):
+            return None
+
+    env = jaxenvs.make_vec("corridors.py:Corridor", 2, goal=20_000.0)
+    evaluation = judged(env, Stays(), 2, jax.random.key(0))
+    assert not evaluation.finished.any() and np.isnan(evaluation.mean)
+    limited = jaxenvs.make_vec("corridors.py:Corridor", 2, goal=20_000.0, time_limit=12)
+    assert (judged(limited, Stays(), 2, jax.random.key(0)).episode_length == 12).all()
 
 
 @pytest.mark.parametrize(
