@@ -372,8 +372,8 @@ def check_time_limit(name: str, limit: Any) -> None:
         or not ((value >= 1) & (value < 2**31)).all()
     ):
         raise ParameterError(
-            f"{name} got a time limit of {limit!r:.60}; it must be a number of steps, an integer"
-            " from 1 to 2**31 - 1."
+            f"{name} got the time limit {limit!r:.60}; it must be an integer, at least 1 and below"
+            " 2**31.  Where an id is made, None takes its limit away."
         )
 
 

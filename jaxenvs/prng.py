@@ -28,7 +28,7 @@ from jaxenvs.errors import RandomKeyError, describe
 T = TypeVar("T")
 
 _ROTATIONS = ((13, 15, 26, 6), (17, 29, 16, 24))
-_PARITY = np.uint32(0x1BD11BDA)
+_PARITY, _ZERO = np.uint32(0x1BD11BDA), np.uint32(0)
 _STOCK = "threefry2x32"
 _FOREIGN = 0x464F5247  # the domain of keys that come of another generator's
 
@@ -36,9 +36,7 @@ _FOREIGN = 0x464F5247  # the domain of keys that come of another generator's
 _BARRIER_HOLDS = tuple(int(part) for part in jax.__version__.split(".")[:2]) >= (0, 11)
 
 
-def _rounds(
-    key: jax.Array, low: jax.Array, high: np.uint32 = np.uint32(0)
-) -> tuple[jax.Array, jax.Array]:
+def _rounds(key: jax.Array, low: jax.Array, high: Any = _ZERO) -> tuple[jax.Array, jax.Array]:
     """Threefry-2x32 of the counters (high, low): two uint32 arrays of low's shape."""
     schedule = (key[0], key[1], key[0] ^ key[1] ^ _PARITY)
     x0, x1 = jnp.full(low.shape, schedule[0] + high), low + schedule[1]
@@ -118,9 +116,9 @@ _UNROLLED = jex_random.define_prng_impl(
 def as_typed_key(key: Any) -> chex.PRNGKey:
     """Returns a typed threefry key, or an array of them.
 
-    Raw keys, uint32[..., 2] (or [..., 4] of `rbg`), are wrapped. Keys of other generators are hashed
-    into threefry keys: what `rbg` draws under `vmap` depends on the batch, so that no result could
-    be independent of devices and of the order of resets.
+    Raw keys, uint32[..., 2] (or [..., 4] of `rbg`), are wrapped. Keys of other generators are
+    hashed into threefry keys: what `rbg` draws under `vmap` depends on the batch, so that no result
+    could be independent of devices and of the order of resets.
 
     Raises:
         RandomKeyError: `key` is neither typed nor raw.

@@ -402,18 +402,19 @@ def _carry_of(caller: str, env: VectorEnv, policy: Any, policy_carry: Any) -> An
         return policy_carry
     if policy_carry is None and hasattr(policy, "initial_carry"):
         policy_carry = policy.initial_carry(env.num_envs)
-    with contextlib.suppress(ValueError):  # some callables have no signature
+    try:
         signature = inspect.signature(policy)
-        names = ("observation", "key") if policy_carry is None else ("carry", "timestep", "key")
-        try:
-            signature.bind(*names)
-        except TypeError as error:
-            raise RolloutError(
-                f"{caller} got the policy {policy!r:.80}, whose arguments are {signature}; it is"
-                f" called as policy({', '.join(names)})."
-                "  With policy_carry= a policy takes (carry, timestep, key), without it"
-                " (observation, key)."
-            ) from error
+    except ValueError:  # some callables have none
+        return policy_carry
+    names = ("observation", "key") if policy_carry is None else ("carry", "timestep", "key")
+    try:
+        signature.bind(*names)
+    except TypeError:
+        raise RolloutError(
+            f"{caller} got the policy {policy!r:.80}, whose arguments are {signature}; it is called"
+            f" as policy({', '.join(names)}).  With policy_carry= a policy takes"
+            " (carry, timestep, key), without it (observation, key)."
+        ) from None
     return policy_carry
 
 

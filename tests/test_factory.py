@@ -3,9 +3,11 @@ import sys
 
 import jax
 import jax.numpy as jnp
+import numpy as np
 import pytest
 
 import jaxenvs
+from jaxenvs.envs.classic_control import MountainCar
 from jaxenvs.envs.classic_control.cartpole import CartPole
 from jaxenvs.errors import ParameterError, UnknownEnvironmentError, UnknownParameterError
 from jaxenvs.registry import registry
@@ -33,10 +35,43 @@ def test_the_time_limit_can_be_changed_or_taken_away():
     assert type(jaxenvs.make("CartPole-v1", time_limit=None)) is CartPole
 
 
-@pytest.mark.parametrize("time_limit", [0, -1, "none", True])
+LIMITS = [0, -1, True, 2.5, [3], np.int64(0), np.float32(3), np.nan, np.inf, 2**31, 1j]
+
+
+@pytest.mark.parametrize("time_limit", [*LIMITS, jnp.int32(0), np.array([[3]])], ids=str)
 def test_a_time_limit_is_at_least_one_step(time_limit):
-    with pytest.raises(ParameterError, match=r"at least 1.*None"):
-        jaxenvs.make("CartPole-v1", time_limit=time_limit)
+    env = MountainCar()
+    for make in (
+        lambda: jaxenvs.make("CartPole-v1", time_limit=time_limit),
+        lambda: jaxenvs.make("CartPole-v1").replace(max_steps=time_limit),
+        lambda: jaxenvs.wrappers.TimeLimit(env, time_limit),
+        lambda: jaxenvs.make_gym(env, 2, time_limit=time_limit),
+        lambda: jaxenvs.make_vec("gymnasium/CartPole-v1", 2, time_limit=time_limit),
+    ):
+        with pytest.raises(ParameterError, match=r"at least 1.*None"):
+            make()
+
+
+def test_a_time_limit_of_numpy_counts_and_no_word_but_default_does():
+    assert jaxenvs.make_gym(MountainCar(), time_limit=np.int64(5)).env.env.max_steps == 5
+    with pytest.raises(ParameterError, match="only word"):
+        jaxenvs.make("CartPole-v1", time_limit="none")
+
+
+@pytest.mark.parametrize("value", ["x", None, 1 + 2j, [9.8], {"a": 1}, np.complex64(1)], ids=str)
+def test_a_parameter_that_is_not_a_number_is_named(value):
+    for make in (
+        lambda: jaxenvs.make("CartPole-v1", gravity=value),
+        lambda: jaxenvs.make("CartPole-v1").replace(gravity=value),
+        lambda: jaxenvs.make_gym("CartPole-v1", 2).set_attr("gravity", [value, value]),
+    ):
+        with pytest.raises(ParameterError, match="CartPole got gravity="):
+            make()
+
+
+def test_a_memory_has_a_length():
+    with pytest.raises(ParameterError, match="memory_length=0"):
+        jaxenvs.make("bsuite/memory_len-v0", memory_length=0)
 
 
 def test_time_limits_can_differ_between_instances():

@@ -2,7 +2,7 @@ import dataclasses
 
 import pytest
 
-from jaxenvs.errors import RegistrationError, UnknownEnvironmentError
+from jaxenvs.errors import ParameterError, RegistrationError, UnknownEnvironmentError
 from jaxenvs.registry import EnvSpec, find, register, registry
 from jaxenvs.testing import Counter
 
@@ -73,9 +73,9 @@ def test_an_entry_point_can_be_called():
         register("Count-v0", 3)
 
 
-@pytest.mark.parametrize("limit", [0, -5])
+@pytest.mark.parametrize("limit", [0, -5, 2.5, True, 2**31, "5"])
 def test_a_time_limit_is_at_least_one_step(limit):
-    with pytest.raises(RegistrationError, match=f"time_limit={limit}"):
+    with pytest.raises(ParameterError, match=f"time limit {limit!r}"):
         register("Count-v0", Counter, time_limit=limit)
 
 

@@ -1,5 +1,5 @@
-import dataclasses
 import functools
+import re
 import sys
 
 import chex
@@ -14,7 +14,8 @@ import jaxenvs
 from jaxenvs import spaces, struct
 from jaxenvs.core import Environment, TimeStep
 from jaxenvs.errors import MissingExtraError, RolloutError
-from jaxenvs.testing import Counter, Scripted
+from jaxenvs.testing import Counter, Opaque, Scripted
+from jaxenvs.wrappers import NormalizeObservation, NormalizeReward
 
 KEY = jax.random.key(7)
 MODES = ["same_step", "next_step", "disabled"]
@@ -54,7 +55,7 @@ def played_by_hand(env, act, num_steps, key):
                 "terminated": timestep.terminated,
                 "truncated": timestep.truncated,
                 "final_observation": timestep.final_observation,
-                "info": timestep.info,
+                "info": timestep.final_info,
             }
         )
     return jax.tree.map(lambda *row: np.stack(row), *rows), state, timestep
@@ -111,7 +112,7 @@ def test_a_rollout_is_the_loop_that_one_would_write(mode):
     rows, state, timestep = played_by_hand(env, parity, 40, KEY)
     assert_same(dict(result.trajectory.items()), rows)
     assert_same(result.state.env_state, state)
-    assert_same(result.state.timestep, dataclasses.replace(timestep, final_observation=None))
+    assert_same(result.state.timestep, timestep.replace(final_observation=None, final_info=None))
     assert result.state.steps == 40
 
     episodes = episodes_of(result.trajectory, mode)
@@ -219,6 +220,45 @@ def test_the_episode_that_a_staggered_start_cuts_is_not_counted():
 
 
 @pytest.mark.optimized
+@pytest.mark.parametrize("wrap", [NormalizeObservation, lambda env: NormalizeReward(Opaque(env))])
+def test_a_staggered_start_is_seen_through_wrappers(wrap):
+    env = wrap(jaxenvs.make_vec("Pendulum-v1", 4, stagger=True))
+    evaluation = jax.jit(lambda key: jaxenvs.evaluate(env, None, 1, key))(KEY)
+    np.testing.assert_array_equal(evaluation.episode_length, [[200] * 4])
+
+
+class Recurrent:
+    """A policy that knows how its memory begins."""
+
+    def initial_carry(self, num_envs):
+        return jnp.zeros(num_envs, jnp.int32)
+
+    def __call__(self, carry, timestep, key):
+        return carry + 1, carry % 2
+
+
+def test_a_recurrent_policy_begins_with_the_memory_that_it_says():
+    env, policy = counters(), Recurrent()
+    result = jaxenvs.rollout(env, policy, 3, KEY)
+    np.testing.assert_array_equal(result.state.policy_carry, [3] * 5)
+    np.testing.assert_array_equal(result.trajectory.action[:, 0], [0, 1, 0])
+    assert jaxenvs.evaluate(env, policy, 1, KEY).finished.all()
+
+
+@pytest.mark.parametrize("play", [jaxenvs.rollout, jaxenvs.evaluate])
+@pytest.mark.parametrize(
+    ("policy", "carry", "words"),
+    [
+        (lambda observation: observation, None, "policy(observation, key)"),
+        (lambda carry, timestep, key: (carry, key), None, "policy_carry="),
+        (lambda observation, key: key, 0, "policy(carry, timestep, key)"),
+    ],
+)
+def test_a_policy_of_other_arguments_is_refused(play, policy, carry, words):
+    with pytest.raises(RolloutError, match=re.escape(words)):
+        play(counters(), policy, 2, KEY, policy_carry=carry)
+
+
 def test_statistics_take_no_memory_that_grows_with_the_steps():
     num_steps = 977  # a prime: no other axis has it
 

@@ -477,4 +477,4 @@ def _varied(env: Environment) -> Environment:
             return not leaf
         return leaf + 1 if isinstance(leaf, int | float) else leaf
 
-    return jax.tree.map(vary, env)
+    return jax.tree.map(vary, env.replace())  # which calls the constructor, as users do

@@ -298,7 +298,7 @@ class VectorizedEnv(VectorEnv[Any], Generic[S]):
         """A tree like `env`: 0 where a parameter is batched, else None."""
         values = self.env.parameters
         marked = self.env.replace(
-            **{name: jax.tree.map(lambda _: _BATCHED, values[name]) for name in self.batched}
+            **{name: jax.tree.map(lambda _: _BATCHED, values.get(name)) for name in self.batched}
         )
         return jax.tree.map(lambda leaf: 0 if leaf is _BATCHED else None, marked)
 

@@ -6,7 +6,7 @@ import chex
 import jax
 import jax.numpy as jnp
 
-from jaxenvs.core import TimeStep, Wrapper, check_time_limit
+from jaxenvs.core import Environment, TimeStep, Wrapper, check_time_limit
 
 
 @chex.dataclass(frozen=True)
@@ -28,7 +28,8 @@ class TimeLimit(Wrapper[TimeLimitState]):
     max_steps: int  # a leaf, so that limits can differ between instances
 
     def __post_init__(self) -> None:
-        check_time_limit("TimeLimit", self.max_steps)
+        if isinstance(self.env, Environment):  # else it stands for the axes of a vmap
+            check_time_limit("TimeLimit", self.max_steps)
 
     @property
     def time_limit(self) -> chex.Numeric:

@@ -11,6 +11,7 @@ import numpy as np
 import pytest
 
 import jaxenvs
+from jaxenvs import keys
 from jaxenvs.testing.dummy import BOTH, CONTINUE, TERMINATE, TRUNCATE, Counter, Scripted
 from jaxenvs.vector.autoreset import nth_true, overwrite_where, pack
 from jaxenvs.vector.vectorize import choose_chunk
@@ -217,14 +218,15 @@ def test_reset_gives_no_reward_no_flag_and_what_it_led_to(mode):
 
 def test_same_step_returns_the_first_observation_with_the_end_of_the_old_episode():
     first, timesteps = played("same_step")
-    # The step that ends an episode keeps its own reward, flags and info.
+    # The step that ends an episode keeps its own reward and flags; its info is `final_info`.
     np.testing.assert_array_equal(timesteps.reward, SCRIPT.astype(np.float32))
     np.testing.assert_array_equal(timesteps.terminated, np.isin(SCRIPT, (TERMINATE, BOTH)))
     np.testing.assert_array_equal(timesteps.truncated, np.isin(SCRIPT, (TRUNCATE, BOTH)))
     led_to = [[1, 1, 1, 1], [2, 2, 2, 1], [3, 1, 1, 1], [4, 1, 2, 1], [5, 2, 1, 2]]
     goes_on = [[1, 1, 1, 0], [2, 0, 0, 0], [3, 0, 1, 0], [4, 1, 0, 1], [5, 2, 1, 2]]
-    assert counts(timesteps.final_observation) == led_to == timesteps.info["count"].tolist()
-    assert counts(timesteps.observation) == goes_on
+    assert counts(timesteps.final_observation) == led_to
+    assert timesteps.final_info["count"].tolist() == led_to
+    assert counts(timesteps.observation) == goes_on == timesteps.info["count"].tolist()
     # The last observation belongs to the old episode, the next one to the new.
     episodes = np.concatenate([first.observation[None], timesteps.observation])[..., 0]
     np.testing.assert_array_equal(timesteps.final_observation[..., 0], episodes[:-1])
@@ -263,9 +265,8 @@ def test_disabled_leaves_a_finished_instance_as_it_was_without_reward():
 # Which key an instance draws from
 
 
-def each_folded(key, num_envs, offset=0):
-    indices = jnp.arange(num_envs, dtype=jnp.uint32) + np.uint32(offset)
-    return jax.vmap(jax.random.fold_in, (None, 0))(key, indices)
+def each_of(derive, key, num_envs):
+    return jax.vmap(derive, (None, 0))(key, jnp.arange(num_envs, dtype=jnp.uint32))
 
 
 @pytest.mark.optimized
@@ -275,13 +276,15 @@ def test_instances_draw_from_the_key_folded_with_their_index():
     reset_key, step_key = jax.random.split(jax.random.key(3))
     actions = jnp.zeros(num_envs, jnp.int32)
     state, timestep = jax.jit(vector_env.reset)(reset_key)
-    alone = jax.jit(jax.vmap(env.reset))(each_folded(reset_key, num_envs))
+    alone = jax.jit(jax.vmap(env.reset))(each_of(jax.random.fold_in, reset_key, num_envs))
     chex.assert_trees_all_equal(state, alone[0])
     chex.assert_trees_all_equal(bits(timestep.observation), bits(alone[1].observation))
 
     stepped_state, stepped = jax.jit(vector_env.step)(state, actions, step_key)
-    alone = jax.jit(jax.vmap(env.step))(state, actions, each_folded(step_key, num_envs))[1]
-    fresh = jax.jit(jax.vmap(env.reset))(each_folded(step_key, num_envs, 2**31))
+    alone = jax.jit(jax.vmap(env.step))(
+        state, actions, each_of(jax.random.fold_in, step_key, num_envs)
+    )[1]
+    fresh = jax.jit(jax.vmap(env.reset))(each_of(keys.autoreset_key, step_key, num_envs))
     done = np.asarray(stepped.done)
     assert done.any() and not done.all()
     chex.assert_trees_all_equal(bits(stepped.final_observation), bits(alone.observation))

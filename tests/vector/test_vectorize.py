@@ -1,6 +1,8 @@
 """Vectorised environments: what is refused, batched parameters, phases, transformations."""
 
+import copy
 import functools
+import pickle
 
 import chex
 import jax
@@ -13,6 +15,7 @@ from jaxenvs import spaces
 from jaxenvs.core import Environment, TimeStep
 from jaxenvs.errors import ActionError, RandomKeyError, UnknownParameterError, VectorizeError
 from jaxenvs.testing import Counter
+from jaxenvs.wrappers import NormalizeReward
 
 KEY = jax.random.key(0)
 
@@ -372,3 +375,69 @@ def test_reset_where_begins_anew_what_the_mask_names():
         (state, timestep),
     )
     chex.assert_trees_all_equal((new_state, new), expected)
+
+
+# What would be silently wrong
+
+
+@pytest.mark.parametrize(
+    "mask",
+    [np.ones((4, 1), bool), [0, 1], [0.5, 0, 2, 0], True, np.ones(3, bool), "x", None],
+    ids=["columns", "indices", "floats", "one", "short", "text", "none"],
+)
+@pytest.mark.parametrize("wrap", [lambda env: env, lambda env: NormalizeReward(env)])
+def test_a_mask_that_is_not_one_flag_for_each_instance_is_refused(mask, wrap):
+    env = wrap(jaxenvs.vectorize(cartpole(), 4))
+    state, timestep = jax.eval_shape(env.reset, jax.random.key(0))
+    with pytest.raises(VectorizeError, match=r"expected bool\[4\]"):
+        jax.eval_shape(lambda *args: env.reset_where(mask, *args), state, timestep, KEY)
+
+
+def test_instances_are_reset_with_the_timestep_of_a_rollout():
+    env = jaxenvs.vectorize(cartpole(), 4)
+    state = jaxenvs.rollout(env, None, 2, KEY).state
+    _, timestep = env.reset_where(np.arange(4) < 2, state.env_state, state.timestep, KEY)
+    assert timestep.final_observation is None
+    _, fresh = env.reset(KEY)
+    np.testing.assert_array_equal(timestep.observation[:2], fresh.observation[:2])
+    np.testing.assert_array_equal(timestep.observation[2:], state.timestep.observation[2:])
+
+
+def test_a_whole_number_that_is_too_long_is_no_action():
+    env = jaxenvs.vectorize(cartpole(), 4)
+    state, _ = env.reset(KEY)
+    with pytest.raises(ActionError, match="4294967296"):
+        env.step(state, np.array([2**32, 0, 1, 0]), KEY)
+
+
+@pytest.mark.parametrize("index", [np.int64(9), np.int64(-1), jnp.int32(9), 4, -1])
+def test_only_instances_that_are_there_are_drawn(index):
+    env = jaxenvs.vectorize(cartpole(), 4)
+    state = jax.eval_shape(env.reset, KEY)[0]
+    with pytest.raises(VectorizeError, match="instances are 0 to 3"):
+        env.render(state, index)
+
+
+def test_raw_keys_are_taken_one_for_each_instance():
+    env = jaxenvs.vectorize(cartpole(), 4)
+    raw = jax.random.split(jax.random.PRNGKey(3), 4)
+    _, timestep = env.reset(raw)
+    _, typed = env.reset(jax.random.wrap_key_data(raw))
+    np.testing.assert_array_equal(timestep.observation, typed.observation)
+
+
+@pytest.mark.skipif(jax.device_count() < 8, reason="needs eight devices")
+@pytest.mark.parametrize("copied", [copy.deepcopy, lambda env: pickle.loads(pickle.dumps(env))])
+def test_a_batch_on_a_mesh_can_be_copied_and_pickled(copied):
+    mesh = jax.make_mesh((4, 2), ("env", "other"))
+    env = jaxenvs.vectorize(cartpole(), 8, mesh=mesh, mesh_axis="other")
+    again = copied(env)
+    assert again.mesh == mesh and jax.tree.structure(again) == jax.tree.structure(env)
+
+
+def test_an_unsigned_action_does_not_underflow():
+    env = jaxenvs.make("MountainCar-v0")
+    state, _ = env.reset(KEY)
+    left, _ = env.step(state, jnp.int32(0), KEY)
+    unsigned, _ = env.step(state, jnp.uint8(0), KEY)
+    chex.assert_trees_all_equal(unsigned, left)
