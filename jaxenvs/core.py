@@ -15,6 +15,7 @@ import chex
 import jax
 import jax.numpy as jnp
 import numpy as np
+from jax.core import Tracer
 from jax.typing import DTypeLike
 
 from jaxenvs import struct
@@ -361,7 +362,7 @@ def check_time_limit(name: str, limit: Any) -> None:
         ParameterError: it is not an integer from 1 to 2**31 - 1; `name` says whose it is.
     """
     is_array = isinstance(limit, jax.Array | np.ndarray | np.generic)
-    if isinstance(limit, jax.core.Tracer) or not (
+    if isinstance(limit, Tracer) or not (
         is_array or limit is None or isinstance(limit, int | float | complex | str | list | tuple)
     ):
         return  # not known yet

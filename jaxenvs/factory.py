@@ -81,8 +81,9 @@ def make_from(
         return make(id, time_limit=time_limit, **params)
     _check_word(repr(id), time_limit)
     env = id.replace(**params) if params else id
-    is_given = time_limit is not None and not isinstance(time_limit, str)
-    return TimeLimit(env, max_steps=time_limit) if is_given else env
+    if time_limit is None or isinstance(time_limit, str):
+        return env
+    return TimeLimit(env, max_steps=time_limit)
 
 
 def make_vec(

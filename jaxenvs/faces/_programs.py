@@ -205,11 +205,13 @@ def _packed_reader(layout: Layout) -> Callable[[Any], HostStep]:
 def _read_arrays(out: Any) -> HostStep:
     _, any_done, timestep = out
     timestep = _with_final(timestep)
-    parts = timestep.observation, timestep.reward, timestep.terminated, timestep.truncated
     return HostStep(
-        *jax.tree.map(np.array, parts),
-        bool(any_done),
-        lambda name: jax.tree.map(np.array, getattr(timestep, name)),
+        observation=jax.tree.map(np.array, timestep.observation),
+        reward=np.array(timestep.reward),
+        terminated=np.array(timestep.terminated),
+        truncated=np.array(timestep.truncated),
+        any_done=bool(any_done),
+        read=lambda name: jax.tree.map(np.array, getattr(timestep, name)),
     )
 
 

@@ -87,7 +87,7 @@ def _check_array(space: Space, action: Any, num_envs: int, where: str, problems:
         return action
     if isinstance(action, np.ndarray) and kind is np.integer and action.size:
         # Narrowed without a word, 2**32 would be action 0.
-        low, high, bounds = action.min(), action.max(), np.iinfo(dtype)
+        low, high, bounds = action.min(), action.max(), np.iinfo(str(dtype))
         if low < bounds.min or high > bounds.max:
             problems.append(f"actions from {low} to {high}{where}, which {dtype} does not hold")
             return action

@@ -11,6 +11,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 from jax import lax
+from jax.core import Tracer
 from jax.experimental.xla_metadata import set_xla_metadata
 from jax.sharding import AxisType, Mesh, NamedSharding, PartitionSpec
 
@@ -168,19 +169,19 @@ class VectorizedEnv(VectorEnv[Any], Generic[S]):
         Raises:
             VectorizeError: there is no such instance.
         """
-        if not isinstance(index, jax.core.Tracer):
+        if not isinstance(index, Tracer):
             index = operator.index(index)
             if not 0 <= index < self.num_envs:
                 raise VectorizeError(
                     f"render got index={index}; instances are 0 to {self.num_envs - 1}."
                 )
         inner = state.inner if self.autoreset != "same_step" else state
-        here = None if self.mesh is None else NamedSharding(self.mesh, PartitionSpec())
+        here = None
+        if self.mesh is not None and AxisType.Explicit in self.mesh.axis_types:
+            here = NamedSharding(self.mesh, PartitionSpec())  # such indexing has to say where to
 
         def row(leaf: jax.Array) -> jax.Array:
-            if here is None or AxisType.Explicit not in self.mesh.axis_types:
-                return leaf[index]
-            return leaf.at[index].get(out_sharding=here)
+            return leaf[index] if here is None else leaf.at[index].get(out_sharding=here)
 
         return self._instance(index).render(jax.tree.map(row, inner))
 
