@@ -507,7 +507,7 @@ def resolve(env: VectorEnv | Environment | str, num_envs: int | None) -> VectorE
 
 def _checked_info(env: VectorEnv, names: Sequence[str]) -> tuple[str, ...]:
     """The names that are logged, of a timestep that has all that a training needs."""
-    names = (names,) if isinstance(names, str) else tuple(names)
+    names = (names,) if isinstance(names, str) else tuple(sorted(set(names)))  # as dicts are in JAX
     if isinstance(env, VectorizedEnv) and not names:
         return ()  # which spares the time to trace it
     _, timestep = jax.eval_shape(env.reset, jax.random.key(0))

@@ -467,7 +467,7 @@ def test_what_cannot_be_evaluated_is_refused():
 
 def test_infos_of_the_steps_that_ended_episodes_are_logged_by_name():
     env = RecordEpisodeStatistics(TimeLimit(Wheel(), max_steps=24))
-    metrics = jax.jit(small(env, log_info=["episode_length", "episode_return"]))(KEY).metrics
+    metrics = jax.jit(small(env, log_info=["episode_return", "episode_length"]))(KEY).metrics
     np.testing.assert_array_equal(metrics["info/episode_length"], metrics["episode_length"])
     np.testing.assert_array_equal(metrics["info/episode_return"], [np.nan, 36, 36, 36])
     with pytest.raises(TrainingError, match=r"Close: .*episode_length"):

@@ -68,6 +68,28 @@ def test_an_id_of_a_host_is_made_as_any_other():
     env.close()
 
 
+def test_a_host_without_final_observations_is_refused_at_once():
+    pool = jaxenvs.make_pool(ID, 2, backend="serial")
+    env = jaxenvs.HostEnv(pool, final_observation=False)
+    with pytest.raises(TrainingError, match="final_observation=False"):
+        configured(env)
+    env.close()
+
+
+def test_hosted_environments_are_evaluated_in_others_and_their_infos_logged():
+    env = jaxenvs.make_vec(ID, 2, backend="serial")
+    options = {"evaluate_every": 32, "evaluation_episodes": 2, "log_info": "elapsed_step"}
+    with pytest.raises(TrainingError, match="evaluation_env="):
+        configured(env, **options)
+    other = jaxenvs.make_vec(ID, 2, backend="serial")
+    metrics = jax.jit(configured(env, evaluation_env=other, **options))(jax.random.key(0)).metrics
+    assert np.isnan(metrics["evaluation_return"]).tolist() == [True, False] * 2
+    np.testing.assert_array_equal(metrics["evaluation_return"], metrics["evaluation_length"])
+    np.testing.assert_array_equal(metrics["info/elapsed_step"], metrics["episode_length"])
+    for each in (env, other):
+        each.close()
+
+
 def test_a_learner_whose_replacement_is_refused_goes_on_in_the_environments_it_was_given():
     env = jaxenvs.make_vec(ID, 2, backend="serial")
     scheme = Scheme(env, SMALL, ActorCritic(hidden_sizes=(8,)), unroll_length=4)

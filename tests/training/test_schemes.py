@@ -34,6 +34,7 @@ from jaxenvs.training import (
 from jaxenvs.training.schemes.crew import recruit
 from jaxenvs.training.schemes.engines import engine_for
 from jaxenvs.training.schemes.workers import Plan
+from jaxenvs.wrappers import RecordEpisodeStatistics
 
 ID, HOSTED = "CartPole-v1", "gymnasium/CartPole-v1"
 A2C_PARTS = {"algorithm": A2C(), "actor": ActorCritic(hidden_sizes=(8,)), "storage": Rollout()}
@@ -592,3 +593,28 @@ def test_parts_that_do_not_fit_are_refused_before_anything_runs():
     for wrong in (0, True, 1.5):
         with pytest.raises(TrainingError, match="from 1 on"):
             remote(wrong)
+
+
+@pytest.mark.parametrize(
+    "parts",
+    [
+        {"collection": remote(2)},
+        {"gradients": remote(2, resources=jax.devices()[:1])},
+        {"gradients": remote(2, sync=False)},
+    ],
+    ids=["collection", "gradients", "asynchronous"],
+)
+def test_every_row_has_the_mean_return_of_the_last_episodes(parts):
+    env = RecordEpisodeStatistics(jaxenvs.make("Pendulum-v1", time_limit=6))
+    logged = scheme(env, unroll_length=4, log_info=["episode_length"], **parts)
+    with Learner(logged, total_steps=10_000) as learner:
+        rows = [learner.step() for _ in range(5)]
+    ended = np.array([row["episode_count"] for row in rows])
+    assert ended[0] == 0 and ended.sum() > 0 and (ended[1:] == 0).any()
+    for name in ("episode_length", "info/episode_length"):
+        assert [row[name] for row in rows if not np.isnan(row[name])] == [6] * (5 - first(ended))
+    assert not np.isnan([row["episode_return"] for row in rows][first(ended) :]).any()
+
+
+def first(ended):
+    return int(np.flatnonzero(ended)[0])

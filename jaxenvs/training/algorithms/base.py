@@ -64,7 +64,10 @@ class Algorithm(abc.ABC):
 
     @abc.abstractmethod
     def optimiser(self, num_updates: int) -> optax.GradientTransformation:
-        """What turns gradients into changes of the weights, over so many updates in all."""
+        """What turns gradients into changes of the weights, over so many updates in all.
+
+        Their number may be a tracer: `Train.resume` can go on past the end.
+        """
 
     def rate(self, num_updates: int) -> Any:
         """The learning rate over so many updates in all, a number or a function of gradient steps.

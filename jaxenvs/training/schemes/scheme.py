@@ -103,6 +103,7 @@ class Scheme:
     update: Literal["centralised", "decentralised"] = "centralised"
     fraction_workers: float = 1.0  # of synchronous collectors that are waited for
     fraction_samples: float = 1.0  # of its unroll that each of the others must have; see `pieces`
+    log_info: Sequence[str] = ()  # names in `info` that become metrics, see `make_train`
 
     def __post_init__(self) -> None:
         whole("Scheme got unroll_length", self.unroll_length)

@@ -88,6 +88,7 @@ class Plan:
             num_envs=self._num_envs(env),
             unroll_length=scheme.unroll_length // self.pieces,
             total_steps=self.total_steps,
+            log_info=scheme.log_info,
         )
         if scheme.gradients.sync:
             algorithm = algorithm.divided(learners)
