@@ -16,6 +16,7 @@ from typing import Any
 import chex
 import jax
 import jax.numpy as jnp
+from jax.sharding import AxisType
 
 from jaxenvs import keys, prng, spaces, struct
 from jaxenvs.core import Environment, VectorEnv
@@ -39,6 +40,7 @@ from jaxenvs.training.evaluation import evaluation_metrics
 from jaxenvs.training.storages.base import ReplayStorage, Storage
 from jaxenvs.training.types import Collector, LearnerState, Transition, Unroll
 from jaxenvs.vector.vectorize import VectorizedEnv, vectorize
+from jaxenvs.wrappers._beside import WrappedVectorEnv
 from jaxenvs.wrappers.statistics import RunningStatistics
 
 OnUpdate = Callable[[Any, Mapping[str, Any]], Any]  # (updates so far, metrics) on the host
@@ -261,7 +263,12 @@ class Train:
             if self.evaluate_every is not None:
                 metrics |= self._evaluated(learner_state, length)
             if self.on_update is not None:
-                _tell(self.on_update, learner_state.updates, metrics)
+                tell = functools.partial(_tell, self.on_update, learner_state.updates, metrics)
+                if self.axis_name is None:
+                    tell()
+                else:  # once, not for each device
+                    is_first = jax.lax.axis_index(self.axis_name) == 0
+                    jax.lax.cond(is_first, tell, lambda: None)
             return learner_state, metrics
 
         reports, rest = divmod(num_updates, self.report_every)
@@ -496,6 +503,15 @@ def resolve(env: VectorEnv | Environment | str, num_envs: int | None) -> VectorE
         raise TrainingError(
             f"make_train got num_envs={num_envs} and an environment of {env.num_envs} instances."
             "  Leave num_envs out, or pass a single environment."
+        )
+    inside: Any = env
+    while isinstance(inside, WrappedVectorEnv):
+        inside = inside.env
+    mesh = inside.mesh if isinstance(inside, VectorizedEnv) else None
+    if mesh is not None and AxisType.Explicit in mesh.axis_types:
+        raise TrainingError(
+            f"make_train got instances over an explicit mesh, {mesh.axis_types}, which algorithms"
+            " do not follow.  Leave the mesh out, and lay the training over it: shard(train, mesh)."
         )
     if getattr(env, "autoreset", "same_step") != "same_step":
         raise TrainingError(

@@ -54,8 +54,9 @@ class Learner:
         log_dir: where logs and checkpoints go, a folder of its own; None keeps nothing.
         logs: which logs, see `jaxenvs.training.logs.open_logs`.
         report_every: updates that a step does and reports as one, where all is one program.
-        evaluate_every: environment steps between two evaluations of the greedy policy; one more
-            follows the last update. They take place at the end of a step. None never evaluates.
+        evaluate_every: environment steps between two evaluations of the greedy policy, rounded up
+            to whole updates; one more follows the last update. They take place at the end of a
+            step. None never evaluates.
         evaluation_env: what is evaluated on, as the scheme's `env`; None makes others like those.
             Without a time limit, episodes are cut after 10,000 steps.
         evaluation_episodes: how many, each from its start to its end.
@@ -142,9 +143,10 @@ class Learner:
             "steps_per_second": (steps - before) / (now - start),
             "seconds": now - self._started,
         }
-        every = self._evaluate_every
-        if every and (steps // every > before // every or self.done()):
-            self._judge()
+        if self._evaluate_every is not None:
+            every = self.steps_per_update * -(-self._evaluate_every // self.steps_per_update)
+            if steps // every > before // every or self.done():
+                self._judge()
         if self._logs is not None:
             self._logs.write(steps, self._metrics)
         if self._signals is not None and self._signals.came is not None:

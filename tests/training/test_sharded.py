@@ -11,6 +11,7 @@ from jaxenvs.core import Environment, TimeStep
 from jaxenvs.errors import TrainingError
 from jaxenvs.training import DQN, PPO, ActorCritic, PrioritisedReplay, QNetwork, make_train, shard
 from jaxenvs.training.algorithms._on_policy import Batch
+from jaxenvs.wrappers import NormalizeReward
 
 KEY = jax.random.key(0)
 SMALL = ActorCritic(hidden_sizes=(8,))
@@ -135,7 +136,8 @@ class Level(Environment):
         return jnp.float32(self.reward)[None]
 
 
-def test_a_sharded_training_is_evaluated():
+def test_a_sharded_training_is_evaluated_and_reported_once():
+    calls = []
     train = make_train(
         "CartPole-v1",
         PPO(),
@@ -145,10 +147,19 @@ def test_a_sharded_training_is_evaluated():
         total_steps=128,
         evaluate_every=128,
         evaluation_episodes=3,
+        on_update=lambda updates, _: calls.append(int(updates)),
     )
     metrics = jax.jit(shard(train, mesh(2)))(KEY).metrics
+    jax.effects_barrier()
+    assert sorted(calls) == [1, 2]  # not of each device
     np.testing.assert_array_equal(np.isnan(metrics["evaluation_return"]), [True, False])
     np.testing.assert_array_equal(metrics["evaluation_return"], metrics["evaluation_length"])
+
+
+def test_instances_over_an_explicit_mesh_are_refused():
+    env = jaxenvs.make_vec("CartPole-v1", 8, mesh=mesh(2))
+    with pytest.raises(TrainingError, match=r"shard\(train, mesh\)"):
+        make_train(NormalizeReward(env), unroll_length=8, total_steps=128)
 
 
 @pytest.mark.parametrize(
