@@ -429,7 +429,7 @@ def test_gymnasium_s_wrappers_go_around():
         ({"device": "abacus"}, ParameterError, "abacus"),
         ({"device": "cpu:99"}, ParameterError, "cpu:99"),
         ({"gravitty": 1.0}, UnknownParameterError, "gravity"),
-        ({"time_limit": 0}, ParameterError, "time_limit"),
+        ({"time_limit": 0}, ParameterError, "time.limit"),
     ],
     ids=str,
 )
