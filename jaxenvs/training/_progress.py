@@ -39,10 +39,10 @@ class ProgressBar:
                 self._bar = self._make_bar()
                 self._bar.start()
                 self._task = self._bar.add_task("", total=self._num_updates)
-            mean = np.mean(np.asarray(metrics["episode_return"]))  # over seeds
-            self._bar.update(
-                self._task, completed=int(updates), description=f"return {mean:.1f}", refresh=True
-            )
+            returns = np.asarray(metrics["episode_return"])
+            ended = returns[~np.isnan(returns)]  # of the seeds in which an episode ended
+            text = f"return {ended.mean():.1f}" if ended.size else ""
+            self._bar.update(self._task, completed=int(updates), description=text, refresh=True)
             if updates >= self._num_updates:
                 self._stop()
 

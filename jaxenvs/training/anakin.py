@@ -533,12 +533,13 @@ def _checked_info(env: VectorEnv, names: Sequence[str]) -> tuple[str, ...]:
             " an episode that is cut is that of its last observation.  Make the HostEnv without"
             " final_observation=False."
         )
+    infos = timestep.final_info or {}
     for name in names:
-        found = timestep.info.get(name)
+        found = infos.get(name)
         if found is None:
             raise TrainingError(
-                f'make_train got log_info="{name}", but `info` of {env!r:.80} has'
-                f" {sorted(timestep.info) or 'nothing'}.{closest(name, timestep.info)}"
+                f'make_train got log_info="{name}", but `final_info` of {env!r:.80} has'
+                f" {sorted(infos) or 'nothing'}.{closest(name, infos)}"
             )
         if getattr(found, "shape", None) != (env.num_envs,):
             raise TrainingError(
