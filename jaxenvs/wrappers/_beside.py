@@ -134,9 +134,9 @@ def each(function: Callable[..., Any], *args: chex.ArrayTree, like: chex.ArrayTr
 
 def _explicit_rows(tree: chex.ArrayTree) -> NamedSharding | None:
     """How [N, ...] is laid over an explicit mesh; None if `tree` lies on none."""
-    leaf = next((leaf for leaf in jax.tree.leaves(tree) if leaf.ndim), None)
-    if leaf is None or AxisType.Explicit not in jax.typeof(leaf).sharding.mesh.axis_types:
-        return None
-    sharding = jax.typeof(leaf).sharding
-    mesh = getattr(getattr(leaf, "sharding", None), "mesh", sharding.mesh)
-    return NamedSharding(mesh, PartitionSpec(sharding.spec[0]))
+    for leaf in jax.tree.leaves(tree):
+        sharding = jax.typeof(leaf).sharding
+        if leaf.ndim and sharding.spec[0] and AxisType.Explicit in sharding.mesh.axis_types:
+            mesh = getattr(getattr(leaf, "sharding", None), "mesh", sharding.mesh)
+            return NamedSharding(mesh, PartitionSpec(sharding.spec[0]))
+    return None

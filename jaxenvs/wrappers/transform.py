@@ -153,7 +153,7 @@ class TransformedVectorEnv(WrappedVectorEnv):
     def _each(self, hook: Callable[..., Any], timestep: TimeStep, *memory: Any) -> Any:
         """Maps one instance's hook over all; the observation given is the one that counts."""
         given = timestep.replace(final_observation=None, final_info=None)
-        memory, timestep = each(hook, *memory, given, like=given.reward)
+        memory, timestep = each(hook, *memory, given, like=given)
         return memory, timestep.replace(
             final_observation=timestep.observation, final_info=timestep.info
         )

@@ -194,10 +194,23 @@ def test_the_generator_of_jax_stays_where_its_bits_are_laid_out_otherwise():
 
 
 @pytest.mark.parametrize("impl", ["rbg", "unsafe_rbg"])
-def test_keys_of_other_generators_pass_untouched(impl):
-    key = jax.random.key(0, impl=impl)
-    assert prng.fast(key) is key
-    assert prng.stock({"key": key})["key"] is key
+def test_keys_of_other_generators_are_hashed_into_threefry_keys(impl):
+    keys = jax.random.split(jax.random.key(0, impl=impl), 4)
+    hashed = prng.as_typed_key(keys)
+    assert str(jax.random.key_impl(hashed)) == "threefry2x32"
+    words = {tuple(row) for row in np.asarray(jax.random.key_data(hashed)).tolist()}
+    assert len(words) == 4
+    chex.assert_trees_all_equal(hashed[1], prng.as_typed_key(keys[1]))
+    chex.assert_trees_all_equal(prng.as_typed_key(jax.random.key_data(keys)), hashed)
+
+
+def test_a_derived_key_is_out_of_reach_of_split_and_fold_in():
+    key = jax.random.key(3)
+    # They use the domain 0.
+    chex.assert_trees_all_equal(prng.derive(key, 0, 7), jax.random.fold_in(key, 7))
+    assert not prng.derive(key, 0, 7) == prng.derive(key, 1, 7)
+    same = prng.stock(prng.derive(prng.fast(key), 5, 7))
+    chex.assert_trees_all_equal(same, prng.derive(key, 5, 7))
 
 
 def test_stock_turns_back_the_keys_of_a_tree_and_nothing_else():
