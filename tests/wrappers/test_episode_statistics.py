@@ -12,7 +12,7 @@ from tests.wrappers._batches import MODES, Echo, GymEcho, N, episodes_of, play_b
 @pytest.mark.parametrize("mode", MODES)
 def test_every_episode_is_recorded_as_in_gymnasium_and_marked_once(mode):
     actions, timesteps = play_both(RecordEpisodeStatistics, mode)
-    marked = timesteps.info["episode_finished"]
+    marked = timesteps.final_info["episode_finished"]
     assert marked.sum() == sum(len(episodes_of(actions, timesteps, i, mode)) for i in range(N))
     assert not marked[0].any()
     for i in range(N):
@@ -21,10 +21,10 @@ def test_every_episode_is_recorded_as_in_gymnasium_and_marked_once(mode):
             reference.reset()
             for action, timestep in episode:
                 *_, info = reference.step(action)
-                assert timestep.info["episode_finished"] == ("episode" in info)
-                assert timestep.info["episode_length"] == reference.episode_lengths
+                assert timestep.final_info["episode_finished"] == ("episode" in info)
+                assert timestep.final_info["episode_length"] == reference.episode_lengths
                 np.testing.assert_allclose(
-                    timestep.info["episode_return"], reference.episode_returns, rtol=1e-6
+                    timestep.final_info["episode_return"], reference.episode_returns, rtol=1e-6
                 )
 
 
