@@ -69,8 +69,8 @@ class RescaleAction(Transform):
     Actions beyond them are mapped likewise, out of the wrapped space.
 
     Raises:
-        WrapperError: `min_action` is not below `max_action`, or the wrapped action space is not
-            a `Box` with finite bounds.
+        WrapperError: `min_action` is not below `max_action`, one is infinite, or the wrapped
+            action space is not a `Box` with finite bounds.
     """
 
     min_action: chex.Numeric
@@ -78,10 +78,15 @@ class RescaleAction(Transform):
 
     def __post_init__(self) -> None:
         low, high = known(self.min_action), known(self.max_action)
-        if low is not None and high is not None and not (low < high).all():
+        fits = (
+            low is None
+            or high is None
+            or bool(np.all((low < high) & np.isfinite(low) & np.isfinite(high)))
+        )
+        if not fits:
             raise WrapperError(
                 f"RescaleAction got min_action={self.min_action} and max_action={self.max_action};"
-                " the first must be below the second.  Were the two swapped?"
+                " both must be finite, and the first below the second.  Were the two swapped?"
             )
         check_space(self, "action_space")
 

@@ -13,7 +13,7 @@ from jaxenvs.errors import WrapperError
 from jaxenvs.spaces import Box
 from jaxenvs.struct import select
 from jaxenvs.wrappers._beside import InstanceOf, WrappedVectorEnv, laid_like
-from jaxenvs.wrappers._checks import check_space, checked_box
+from jaxenvs.wrappers._checks import check_space, checked_box, known
 from jaxenvs.wrappers.statistics import RunningStatistics
 
 # What mean 0 and variance 1 weigh before anything was seen. As in Gymnasium: after the first
@@ -42,6 +42,14 @@ class _Normalize(Wrapper[NormalizeState]):
         if isinstance(env, VectorEnv):
             return NormalizedVectorEnv(cls(InstanceOf(env), *args, **kwargs))
         return super().__new__(cls, env)
+
+    def __post_init__(self) -> None:
+        epsilon = known(self.epsilon)  # pyright: ignore[reportAttributeAccessIssue] of a subclass
+        if epsilon is not None and not (epsilon >= 0).all():
+            raise WrapperError(
+                f"{type(self).__name__} got epsilon={epsilon}; it must be at least 0, or roots of"
+                " small variances are NaN."
+            )
 
     def _start(self) -> RunningStatistics:
         """The statistics that `reset` begins from."""
@@ -118,6 +126,7 @@ class NormalizeObservation(_Normalize):
     update_running_mean: bool = struct.static(True)
 
     def __post_init__(self) -> None:
+        super().__post_init__()
         check_space(self)
 
     @property

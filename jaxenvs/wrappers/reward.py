@@ -9,7 +9,7 @@ import jax.numpy as jnp
 
 from jaxenvs import struct
 from jaxenvs.core import TimeStep
-from jaxenvs.errors import WrapperError
+from jaxenvs.errors import WrapperError, describe
 from jaxenvs.wrappers._checks import known
 from jaxenvs.wrappers.transform import Transform
 
@@ -20,7 +20,7 @@ class TransformReward(Transform):
     `func` is static: another one, a lambda made anew included, compiles anew.
 
     Raises:
-        WrapperError: `func` cannot be called.
+        WrapperError: `func` cannot be called, or does not return one number.
     """
 
     func: Callable[[jax.Array], chex.Numeric] = struct.static()
@@ -34,6 +34,11 @@ class TransformReward(Transform):
 
     def on_step(self, memory: Any, timestep: TimeStep) -> tuple[Any, TimeStep]:
         reward = jnp.asarray(self.func(timestep.reward), timestep.reward.dtype)
+        if reward.shape != timestep.reward.shape:
+            raise WrapperError(
+                f"TransformReward got a func that returned {describe(reward)}; it must return one"
+                " number."
+            )
         return memory, timestep.replace(reward=reward)
 
 

@@ -21,7 +21,8 @@ class TransformObservation(ObservationMap):
     in every call, which would compile anew.
 
     Raises:
-        WrapperError: `func` cannot be called, or `observation_space` is no space.
+        WrapperError: `func` cannot be called, `observation_space` is not a space, or what `func`
+            returned has another structure or shape than its members.
 
     Source: Gymnasium's TransformObservation, which lets the space be left out.
     """
@@ -43,7 +44,17 @@ class TransformObservation(ObservationMap):
             )
 
     def map_observation(self, observation: Any) -> Any:
-        return self.func(observation)
+        mapped = self.func(observation)
+        found, expected = (
+            jax.tree.map(jnp.shape, tree)
+            for tree in (mapped, jax.eval_shape(self.observation_space.sample, jax.random.key(0)))
+        )
+        if found != expected:
+            raise WrapperError(
+                f"TransformObservation got a func that returned {found}; members of"
+                f" {self.observation_space} have {expected}.  Change the one or the other."
+            )
+        return mapped
 
 
 class FilterObservation(ObservationMap):

@@ -214,3 +214,26 @@ def test_the_repr_reads_from_the_inside_out_and_shows_what_was_given(name):
     batch = repr(wrap(jaxenvs.vectorize(Toy(gravity=3.7), N), [*beneath(name), name]))
     # The instances are wrapped, or the batch as a whole.
     assert batch.replace("VectorizedEnv(", "").replace(f", {N})", "") == text
+
+
+@pytest.mark.parametrize(
+    ("make", "words"),
+    [
+        (lambda env: wrappers.RescaleAction(env, -np.inf, np.inf), "must be finite"),
+        (lambda env: wrappers.NormalizeObservation(env, epsilon=-5.0), "epsilon=-5"),
+        (lambda env: wrappers.NormalizeReward(env, epsilon=np.nan), "epsilon=nan"),
+        (lambda env: wrappers.TransformReward(env, lambda r: r * jnp.ones(3)), r"float32\[3\]"),
+        (
+            lambda env: wrappers.TransformObservation(env, third, spaces.Box(-1.0, 2.0, (2,))),
+            r"returned \(3,\)",
+        ),
+    ],
+)
+def test_what_would_be_silently_wrong_is_refused(make, words):
+    def play():
+        env = make(Toy())
+        state, _ = env.reset(jax.random.key(0))
+        env.step(state, jnp.zeros(2, jnp.float32), jax.random.key(1))
+
+    with pytest.raises(WrapperError, match=words):
+        play()
