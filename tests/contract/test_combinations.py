@@ -225,9 +225,6 @@ def test_a_batch_can_be_mapped_over_and_started_staggered(name):
 class Named(Environment):
     """Its info says which step of which episode it is, as a mask of actions would."""
 
-    def __init_subclass__(cls, **kwargs):
-        super().__init_subclass__(**kwargs)
-
     @property
     def observation_space(self):
         return jaxenvs.spaces.Box(0.0, 10.0, (1,))
