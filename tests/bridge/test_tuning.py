@@ -161,6 +161,8 @@ def test_an_exception_in_the_trial_leaves_a_pool_that_begins_anew(
         return sorted(found, key=lambda way: way.backend != "process" or way.caller_steps)
 
     monkeypatch.setattr(_choosing, "ways", hopeful)
+    # Long enough for the third step on a busy machine; the exception ends the trial.
+    monkeypatch.setattr(_choosing, "_TRIAL_SECONDS", 60.0)
     fns = [Counter, Counter, lambda: _RaisesOnce(str(tmp_path / "raised")), Counter]
     with (
         caplog.at_level(logging.INFO, "jaxenvs"),
