@@ -65,6 +65,22 @@ def evaluation_key(key: chex.PRNGKey, index: Any) -> chex.PRNGKey:
     return prng.derive(key, _EVALUATION, index)
 
 
+@chex.dataclass(frozen=True)
+class CallKeys:
+    """The [N] keys of `call_keys`, made where they are needed: resets need a few of them."""
+
+    keys: chex.PRNGKey
+    calls: jax.Array
+
+    @property
+    def shape(self) -> tuple[int, ...]:
+        return self.keys.shape
+
+    def of(self, rows: Any = slice(None)) -> chex.PRNGKey:
+        """Returns the keys of these instances."""
+        return call_keys(self.keys[rows], self.calls[rows])
+
+
 def call_keys(keys: chex.PRNGKey, calls: jax.Array) -> chex.PRNGKey:
     """Returns the [N] keys of a call through an interface that takes seeds.
 

@@ -21,7 +21,7 @@ import numpy as np
 from jaxenvs import keys, prng
 from jaxenvs.core import TimeStep, VectorEnv
 from jaxenvs.faces._layout import Layout
-from jaxenvs.vector.vectorize import in_one_kernel
+from jaxenvs.vector.vectorize import VectorizedEnv, in_one_kernel
 
 # Up to here a batch crosses as one buffer. Measured with classic control on two CPU cores: at
 # 512 KiB (CartPole's N = 8,192) that saves a third to two thirds, at the double little. In jax
@@ -273,7 +273,11 @@ def _keys(env: VectorEnv, seed: jax.Array, time: jax.Array) -> chex.PRNGKey:
     own = jax.vmap(partial(jax.random.key, impl=_KEY_IMPL))(seed)
     # XLA runs a program of under 1,000 operations in the calling thread, and JAX's own generator
     # is few, see `VectorizedEnv._run`.
-    return keys.call_keys(own if env.num_envs == 1 else prng.fast(own), time)
+    if env.num_envs == 1:
+        return keys.call_keys(own, time)
+    if isinstance(env, VectorizedEnv):
+        return keys.CallKeys(keys=own, calls=time)
+    return keys.call_keys(prng.fast(own), time)
 
 
 def _can_pack(out: Any) -> bool:

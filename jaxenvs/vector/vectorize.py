@@ -243,7 +243,8 @@ class VectorizedEnv(VectorEnv[Any], Generic[S]):
         if self.batched:
             env = _rows(env, self._axes, rows)
         if key.shape:
-            own_keys = jax.vmap(keys.autoreset_key)(key[rows])
+            own = key.of(rows) if isinstance(key, keys.CallKeys) else key[rows]
+            own_keys = jax.vmap(keys.autoreset_key)(own)
         else:
             own_keys = jax.vmap(keys.autoreset_key, (None, 0))(key, rows.astype(jnp.uint32) + first)
         return self._reset_each(env, own_keys)
@@ -291,7 +292,7 @@ class VectorizedEnv(VectorEnv[Any], Generic[S]):
     def _keys(self, key: chex.PRNGKey, first: jax.Array) -> chex.PRNGKey:
         """What the instances are given of the key, or of the keys, of a call."""
         if key.shape:
-            return key
+            return key.of() if isinstance(key, keys.CallKeys) else key
         return keys.instance_keys(key, jnp.arange(self.num_envs, dtype=jnp.uint32) + first)
 
     @property
@@ -325,6 +326,10 @@ class VectorizedEnv(VectorEnv[Any], Generic[S]):
         return _rows(self.env, self._axes, index) if self.batched else self.env
 
     def _run(self, method: Callable[..., Any], key: Any, *args: Any) -> Any:
+        if isinstance(key, keys.CallKeys):
+            return prng.with_fast(
+                lambda own: self._on_devices(method, key.replace(keys=own), args), key.keys
+            )
         key = prng.as_typed_key(key)
         if key.shape not in ((), (self.num_envs,)):
             raise RandomKeyError(
