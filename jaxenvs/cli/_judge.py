@@ -12,7 +12,8 @@ from jaxenvs.core import VectorEnv
 from jaxenvs.rollouts import Evaluation
 from jaxenvs.training import ActorPolicy
 from jaxenvs.training.config import Config
-from jaxenvs.training.evaluation import MAX_STEPS, evaluation_metrics
+from jaxenvs.training.evaluation import evaluation_env, evaluation_metrics
+from jaxenvs.vector.vectorize import VectorizedEnv
 
 
 def playing_key(seed: int) -> jax.Array:
@@ -33,15 +34,14 @@ def judged(
 ) -> Evaluation:
     """Plays at least so many episodes: as many in each instance, else short ones would prevail.
 
-    Those that no time limit ends, and no policy, are given up after 10,000 steps.
+    Without a time limit they end after 10,000 steps, as those of `make_train`'s evaluations.
     """
-    of_each = -(-episodes // env.num_envs)
-    if max_steps is None and getattr(getattr(env, "env", None), "time_limit", 0) is None:
-        max_steps = MAX_STEPS * of_each
+    if isinstance(env, VectorizedEnv) and max_steps is None:
+        env = evaluation_env("eval", env, env.num_envs)
     return jaxenvs.evaluate(
         env,
         policy,
-        of_each,
+        -(-episodes // env.num_envs),
         key,
         policy_carry=policy.initial_carry(env.num_envs),
         max_steps=max_steps,

@@ -205,7 +205,7 @@ class OneProgram(Loop):
         if self.num_seeds is not None:
             state = jax.tree.map(lambda *x: jnp.stack(x), *states)
         if hosted(self.env) is not None:  # whose environments are in no checkpoint
-            state = state.replace(collector=self.learner_state.collector)
+            state = self.train.cut(state).replace(collector=self.learner_state.collector)
         self.learner_state = state
 
     def close(self) -> None:

@@ -25,7 +25,6 @@ _POSITIVE = {
     *("clip", "target_kl", "max_gradient_norm", "adam_epsilon", "rms_epsilon"),
     *(
         "initial_temperature",
-        "replay_ratio",
         "observation_clip",
         "reward_clip",
         "clip_rho",
@@ -41,6 +40,7 @@ _RANGES: tuple[tuple[set[str], Callable[[Any], Any], str], ...] = (
     (_COUNTS, lambda value: value >= 1, "must be at least 1"),
     (_SHARES, lambda value: (value >= 0) & (value <= 1), "is between 0 and 1"),
     (_POSITIVE, lambda value: value > 0, "must be above 0"),
+    ({"replay_ratio"}, lambda value: (value >= 1e-4) & (value < np.inf), "is 1e-4 or more"),
     (_NOT_NEGATIVE, lambda value: value >= 0, "must not be below 0"),
 )
 
@@ -135,6 +135,8 @@ def _is_number(value: Any) -> bool:
 def _range(name: str, value: Any) -> str | None:
     """What numbers of this name are, if these are not."""
     value = np.asarray(value)
+    if np.isnan(value).any():
+        return "takes a number"
     return next(
         (words for names, fits, words in _RANGES if name in names and not np.all(fits(value))), None
     )

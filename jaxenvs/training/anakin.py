@@ -16,6 +16,7 @@ from typing import Any
 import chex
 import jax
 import jax.numpy as jnp
+import numpy as np
 from jax.sharding import AxisType
 
 from jaxenvs import keys, prng, spaces, struct
@@ -82,7 +83,7 @@ class ActorPolicy:
     observation_statistics: RunningStatistics | None  # None: observations are not normalised
     networks: Networks = struct.static()
     greedy: bool = struct.static(True)  # the best action; else one drawn
-    observation_clip: float | None = None  # of normalised observations
+    observation_clip: Any = None  # float32[] or None; of normalised observations
 
     def __call__(self, *arguments: Any) -> Any:
         if not self.networks.is_recurrent:
@@ -125,6 +126,7 @@ class Train:
     num_updates: int = struct.static()
     report_every: int = struct.static(1)
     on_update: OnUpdate | None = struct.static(None)
+    progress: OnUpdate | None = struct.static(None)  # also told the `last_update`, as a metric
     axis_name: str | None = struct.static(None)  # of devices that do the same and learn together
     collectors: int = struct.static(1)  # whose unrolls are learned from as one, side by side
     learners: int = struct.static(1)  # that each do so, and share their gradients
@@ -262,8 +264,11 @@ class Train:
             metrics = summarised(metrics)
             if self.evaluate_every is not None:
                 metrics |= self._evaluated(learner_state, length)
-            if self.on_update is not None:
-                tell = functools.partial(_tell, self.on_update, learner_state.updates, metrics)
+            last = {"last_update": jnp.int32(self.parts.num_updates)}
+            for listener, told in ((self.progress, metrics | last), (self.on_update, metrics)):
+                if listener is None:
+                    continue
+                tell = functools.partial(_tell, listener, learner_state.updates, told)
                 if self.axis_name is None:
                     tell()
                 else:  # once, not for each device
@@ -283,6 +288,7 @@ class Train:
         env: Any = self.evaluation_env
         updates, parts = learner_state.updates, self.parts
         every: int = -(-self.evaluate_every // parts.steps_per_update)  # pyright: ignore[reportOptionalOperand]
+        every = min(every, np.iinfo(np.int32).max)
         is_due = updates // every > (updates - length) // every
 
         def play(_: Any) -> Any:
@@ -305,12 +311,15 @@ class Train:
 
     def policy(self, learner_state: LearnerState, *, greedy: bool = True) -> ActorPolicy:
         """The policy that `learner_state` has learned; `greedy` takes the best action."""
+        clip = getattr(self.algorithm, "observation_clip", None)
+        if clip is not None:  # with an axis of seeds, where all else has one
+            clip = jnp.broadcast_to(clip, learner_state.updates.shape)
         return ActorPolicy(
             params=learner_state.params,
             observation_statistics=learner_state.observation_statistics,
             networks=self.networks,
             greedy=greedy,
-            observation_clip=getattr(self.algorithm, "observation_clip", None),
+            observation_clip=clip,
         )
 
     @property
@@ -415,7 +424,7 @@ def make_train(
     train.algorithm.check_sizes(train.networks, train.env.num_envs, unroll_length)
     changes: dict[str, Any] = {"on_update": on_update}
     if progress:
-        changes["on_update"] = _both(ProgressBar(train.num_updates), on_update)
+        changes["progress"] = ProgressBar()
     if evaluate_every is not None:
         if not isinstance(evaluation_env, VectorEnv):
             is_copied = evaluation_env is None and not isinstance(env, str)
@@ -444,7 +453,7 @@ def assemble(
     """`make_train`, but for `check_sizes`: what is learned from may be the work of several."""
     if algorithm is None:
         env = resolve(env, num_envs)
-        algorithm = _default_algorithm(env, actor, unroll_length)
+        algorithm = default_algorithm(env, actor, unroll_length)
     _check_type("algorithm", algorithm, Algorithm)
     actor = algorithm.default_actor() if actor is None else actor
     storage = algorithm.default_storage() if storage is None else storage
@@ -473,7 +482,7 @@ def assemble(
     )
 
 
-def _default_algorithm(env: VectorEnv, actor: Any, unroll_length: Any) -> PPO:
+def default_algorithm(env: VectorEnv, actor: Any, unroll_length: Any) -> PPO:
     """PPO with defaults for the spaces, and for a Box with minibatches of at least 64 steps."""
     algorithm = PPO.for_spaces(env.single_observation_space, env.single_action_space)
     if not isinstance(env.single_action_space, spaces.Box):
@@ -566,15 +575,6 @@ def _tell(on_update: OnUpdate, updates: jax.Array, metrics: dict[str, jax.Array]
         return tell(updates, jax.tree.map(each, are_mapped[1], metrics)), False
 
     tell(updates, metrics)
-
-
-def _both(first: OnUpdate, second: OnUpdate | None) -> OnUpdate:
-    def call(updates: Any, metrics: Mapping[str, Any]) -> None:
-        first(updates, metrics)
-        if second is not None:
-            second(updates, metrics)
-
-    return call
 
 
 def _check_type(name: str, part: Any, expected: type) -> None:

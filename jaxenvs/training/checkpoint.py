@@ -9,6 +9,8 @@ from typing import Any, TypeVar
 
 import jax
 import jax.numpy as jnp
+import numpy as np
+from jax.sharding import AbstractMesh
 
 from jaxenvs.errors import TrainingError, missing_extra
 
@@ -51,7 +53,7 @@ def restore(path: str | Path, like: T) -> T:
         path: the folder.
         like: a pytree of the same structure, shapes and dtypes; its values are not read, so
             `jax.eval_shape(train.init, key)` will do. Arrays are read onto the devices that those
-            in `like` lie on.
+            in `like` lie on; where `like` does not say, the program that takes them decides.
 
     Returns:
         The learner state. A training that goes on from it takes the steps, bit for bit, of one
@@ -87,8 +89,8 @@ def restore(path: str | Path, like: T) -> T:
             )
         restored = _read(path, lambda: checkpointer.restore(path, wanted))
     leaves = [
-        restored[name] if name in restored else jnp.zeros(leaf.shape, leaf.dtype)
-        for name, leaf in everything.items()
+        _as_in(asked, restored[name]) if name in restored else jnp.zeros(asked.shape, asked.dtype)
+        for name, asked in zip(everything, jax.tree.leaves(like), strict=True)
     ]
     return jax.tree.unflatten(jax.tree.structure(like), leaves)
 
@@ -131,10 +133,26 @@ def _read(path: Path, read: Callable[[], T]) -> T:
 
 
 def _abstract(leaf: Any) -> jax.ShapeDtypeStruct:
-    sharding = getattr(leaf, "sharding", None)
+    sharding = _place(leaf)
     if sharding is None:  # else orbax puts it where it was, on devices that may not be there
         sharding = jax.sharding.SingleDeviceSharding(jax.local_devices()[0])
     return jax.ShapeDtypeStruct(leaf.shape, leaf.dtype, sharding=sharding)
+
+
+def _place(leaf: Any) -> Any:
+    """Where a leaf lies, if it says: that of an abstract mesh does not."""
+    sharding = getattr(leaf, "sharding", None)
+    return None if isinstance(getattr(sharding, "mesh", None), AbstractMesh) else sharding
+
+
+def _as_in(leaf: Any, restored: jax.Array) -> jax.Array:
+    """What was restored; free to move to other devices, if `leaf` does not say where it lies."""
+    if _place(leaf) is not None:
+        return restored
+    if not jnp.issubdtype(restored.dtype, jax.dtypes.prng_key):
+        return jnp.asarray(np.asarray(restored))
+    words = jnp.asarray(np.asarray(jax.random.key_data(restored)))
+    return jax.random.wrap_key_data(words, impl=jax.random.key_impl(restored))
 
 
 def _draft(path: Path) -> Path:

@@ -5,7 +5,7 @@ import functools
 import json
 import os
 import weakref
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 from time import perf_counter
 from typing import Any, Self
@@ -95,7 +95,7 @@ class Learner:
             raise TrainingError("Learner got resume=True and no log_dir.  Say where to look.")
         if log_dir is not None and not resume:
             _check_unused(Path(log_dir))
-        self.scheme, self.total_steps, self.seed = scheme, total_steps, seed
+        self.total_steps, self.seed = total_steps, seed
         self.log_dir = None if log_dir is None else Path(log_dir)
         self._evaluate_every, self._evaluation_episodes = evaluate_every, evaluation_episodes
         self._evaluation_env, self._evaluated_in = evaluation_env, None
@@ -106,6 +106,7 @@ class Learner:
         self._logs: Any = None
         self._started = perf_counter()
         self._engine: Engine = engine_for(scheme, total_steps, seed, report_every)
+        self.scheme = dataclasses.replace(scheme, algorithm=self._engine.algorithm)
         self._ending = weakref.finalize(self, self._engine.close)  # also if nobody calls `close`
         try:
             if resume:
@@ -267,19 +268,19 @@ class Learner:
             TrainingError: there is no such hyper-parameter, the message names the closest; or it
                 is a number, and the value is none.
         """
-        algorithm = self.scheme.algorithm.replace(**{name: value})
-        before = getattr(self.scheme.algorithm, name)
-        is_number = isinstance(value, int | float | np.number | jax.Array) and np.ndim(value) == 0
-        if isinstance(before, float) and not is_number:
+        old = self._engine.algorithm
+        algorithm, before = old.replace(**{name: value}), getattr(old, name)
+        if isinstance(before, float) and np.ndim(value):
             raise TrainingError(f"{name}={value!r}; it takes a number, such as {before}.")
         check_settings(algorithm)
         if isinstance(before, float) and isinstance(value, int | np.number):
             algorithm = algorithm.replace(**{name: float(value)})  # programs tell them apart
-        if jax.tree.structure(algorithm) != jax.tree.structure(self.scheme.algorithm):
+        if jax.tree.structure(algorithm) != jax.tree.structure(old):
             self.replace(algorithm=algorithm)
             return
-        self.scheme = dataclasses.replace(self.scheme, algorithm=algorithm)
         self._engine.change(algorithm)
+        self._engine.algorithm = algorithm
+        self.scheme = dataclasses.replace(self.scheme, algorithm=algorithm)
 
     def replace(self, **parts: Any) -> None:
         """Goes on with other parts: algorithm, storage, env, unroll_length and so on.
@@ -306,7 +307,8 @@ class Learner:
             raise
         self._ending()
         self._ending = weakref.finalize(self, engine.close)
-        self.scheme, self._engine = scheme, engine
+        self.scheme = dataclasses.replace(scheme, algorithm=engine.algorithm)
+        self._engine = engine
         if "env" in parts and self._evaluation_env is None:
             self._end_evaluation()  # it goes on in environments like the new ones
 
@@ -405,8 +407,12 @@ def _recorded(path: Path) -> float:
     """How good the best checkpoint is; -inf where there is none."""
     if not path.is_file():
         return -np.inf
-    record: Mapping[str, float] = json.loads(path.read_text())
-    return float(record["evaluation_return"])
+    try:
+        return float(json.loads(path.read_text())["evaluation_return"])
+    except (ValueError, TypeError, KeyError) as error:
+        raise TrainingError(
+            f'"{path}" is damaged: {error}.  Remove it, and the next evaluation is the best so far.'
+        ) from error
 
 
 def _check_weights(learned: Any, train: Train) -> None:

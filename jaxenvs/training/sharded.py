@@ -7,7 +7,7 @@ from typing import Any
 
 import chex
 import jax
-from jax.sharding import Mesh, PartitionSpec
+from jax.sharding import AxisType, Mesh, NamedSharding, PartitionSpec, reshard
 
 from jaxenvs import struct
 from jaxenvs.core import VectorEnv
@@ -102,6 +102,13 @@ class ShardedTrain:
 
         def program(train: Train, argument: Any) -> Any:
             everywhere = PartitionSpec()
+            if AxisType.Explicit in self.mesh.axis_types:  # a restored state may lie elsewhere
+                argument = jax.tree.map(
+                    lambda place, part: reshard(part, NamedSharding(self.mesh, place)),
+                    layout,
+                    argument,
+                    is_leaf=lambda place: isinstance(place, PartitionSpec),
+                )
             return jax.shard_map(
                 with_own_rows,
                 mesh=self.mesh,

@@ -77,6 +77,15 @@ def test_a_training_leaves_its_configuration_metrics_a_curve_and_checkpoints(tra
         assert curve.width > curve.height > 100
 
 
+def test_every_seed_is_evaluated(capsys, tmp_path):
+    evaluated = ["--evaluate-every", 256, "--evaluation-episodes", 2, "--output", tmp_path / "run"]
+    status, _ = run(capsys, "train", "ppo", "CartPole-v1", *SMALL, "--seeds", 2, *evaluated)
+    assert status == 0
+    for seed in range(2):
+        metrics = read_metrics(tmp_path / "run" / f"seed_{seed}")
+        assert (metrics["evaluation_return"][[1, 3]] >= 1).all()
+
+
 def test_each_seed_has_a_folder_and_all_have_a_curve(seeds):
     assert sorted(path.name for path in seeds.iterdir()) == [
         *("learning_curve.png", "seed_3", "seed_4")

@@ -493,6 +493,10 @@ def test_a_bar_shows_progress(capsys, monkeypatch):
     printed = capsys.readouterr().out
     assert "100%" in printed and f"{result.metrics['episode_return'][-1]:.1f}" in printed
     assert len(calls) == 4
+    jax.jit(train.resume, static_argnums=1)(result.learner_state, 3)  # beyond the end
+    jax.effects_barrier()
+    printed = capsys.readouterr().out
+    assert printed.count("100%") == 1 and len(calls) == 7
     monkeypatch.setitem(sys.modules, "rich.progress", None)
     with pytest.raises(MissingExtraError, match=r"progress=True.*jaxenvs\[cli\]"):
         small(progress=True)

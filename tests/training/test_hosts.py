@@ -1,12 +1,14 @@
 """The same training on environments that are not JAX."""
 
+import chex
 import jax
 import numpy as np
 import pytest
 
 import jaxenvs
+from jaxenvs.cli._loop import OneProgram
 from jaxenvs.errors import PoolError, TrainingError
-from jaxenvs.training import PPO, ActorCritic, Learner, Scheme, make_train
+from jaxenvs.training import DQN, PPO, ActorCritic, Learner, QNetwork, Replay, Scheme, make_train
 from jaxenvs.wrappers import RecordEpisodeStatistics
 
 SMALL = PPO(epochs=1, minibatches=1)
@@ -45,6 +47,25 @@ def test_ppo_trains_on_hosted_environments_and_goes_on_where_it_stopped():
     carried = result.learner_state.replace(collector=fresh.collector)
     assert run(carried, 2).metrics["steps"].tolist() == [96, 128]
     env.close()
+
+
+def test_what_a_memory_ends_with_is_cut_where_the_command_line_goes_on(tmp_path):
+    env = jaxenvs.make_vec(ID, 4, backend="serial")
+    train = make_train(
+        env,
+        DQN(batch_size=4, learning_starts=0),
+        actor=QNetwork(hidden_sizes=(8,)),
+        storage=Replay(64, n_step=3),
+        unroll_length=4,
+        total_steps=64,
+    )
+    loop = OneProgram(train, 0)
+    loop.advance()
+    before = jax.device_get(train.cut(loop.learner_state).storage)
+    loop.save([tmp_path / "saved"])
+    loop.restore([tmp_path / "saved"])
+    chex.assert_trees_all_equal(jax.device_get(loop.learner_state.storage), before)
+    loop.close()
 
 
 def test_a_vmapped_training_says_why_hosted_environments_cannot_follow():

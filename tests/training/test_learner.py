@@ -13,6 +13,7 @@ from pathlib import Path
 import jax
 import jax.numpy as jnp
 import numpy as np
+import optax
 import pytest
 
 import jaxenvs
@@ -29,6 +30,7 @@ from jaxenvs.training import (
     Rollout,
     Scheme,
     VTrace,
+    central,
     evaluation,
     remote,
     restore,
@@ -524,11 +526,39 @@ def test_the_best_score_is_that_of_its_own_folder_wherever_weights_come_from(tmp
     assert (own / "best").is_dir()
 
 
-def test_a_hyper_parameter_that_is_a_number_takes_numbers():
+def test_a_hyper_parameter_takes_what_its_field_takes():
     with Learner(scheme(), total_steps=100) as learner:
-        with pytest.raises(TrainingError, match="learning_rate='fast'; it takes a number"):
-            learner.update_algo_parameter("learning_rate", "fast")
+        for value in ("fast", np.array([1e-3, 1e-4])):
+            with pytest.raises(TrainingError, match=r"learning_rate=.*; it takes a number"):
+                learner.update_algo_parameter("learning_rate", value)
         learner.step()
+        learner.update_algo_parameter("learning_rate", optax.constant_schedule(0.25))
+        learner.update_algo_parameter("max_gradient_norm", None)
+        assert learner.scheme.algorithm.max_gradient_norm is None
+        assert learner.step()["learning_rate"] == 0.25
+
+
+@pytest.mark.parametrize("gradients", [central(), remote(2, sync=False)], ids=["here", "there"])
+def test_without_an_algorithm_the_action_space_decides(gradients):
+    parts = {"actor": ActorCritic(hidden_sizes=(8,)), "num_envs": 4, "unroll_length": 16}
+    own_statistics = isinstance(gradients, type(central()))
+    with Learner(Scheme("Pendulum-v1", gradients=gradients, **parts), total_steps=64) as learner:
+        algorithm = learner.scheme.algorithm
+        assert algorithm.epochs == PPO.continuous().epochs
+        assert algorithm.normalise_observations == algorithm.normalise_rewards == own_statistics
+        learner.step()
+    with Learner(Scheme("CartPole-v1", gradients=gradients, **parts), total_steps=64) as learner:
+        assert jax.tree.leaves(learner.scheme.algorithm) == jax.tree.leaves(PPO())
+
+
+def test_a_damaged_record_of_the_best_checkpoint_is_told_in_a_line(tmp_path):
+    settings = {"total_steps": 100, "log_dir": tmp_path / "run"}
+    with Learner(scheme(), **settings) as learner:
+        learner.step()
+        learner.save()
+    (tmp_path / "run" / "best.json").write_text('{"evaluation_ret')
+    with pytest.raises(TrainingError, match=r"best.json. is damaged"):
+        Learner(scheme(), **settings, resume=True)
 
 
 def test_the_table_has_every_metric(capsys):

@@ -5,11 +5,22 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
+from jax.sharding import AxisType
 
 import jaxenvs
 from jaxenvs.core import Environment, TimeStep
 from jaxenvs.errors import TrainingError
-from jaxenvs.training import DQN, PPO, ActorCritic, PrioritisedReplay, QNetwork, make_train, shard
+from jaxenvs.training import (
+    DQN,
+    PPO,
+    ActorCritic,
+    PrioritisedReplay,
+    QNetwork,
+    make_train,
+    restore,
+    save,
+    shard,
+)
 from jaxenvs.training.algorithms._on_policy import Batch
 from jaxenvs.wrappers import NormalizeReward
 
@@ -110,6 +121,21 @@ def test_each_device_has_its_own_rows_of_batched_parameters():
     goes_on = jax.jit(shard(train, mesh()).update, donate_argnums=0)
     state, metrics = goes_on(state)
     assert metrics["steps"] == 192
+
+
+@pytest.mark.parametrize("kind", [AxisType.Auto, AxisType.Explicit], ids=lambda kind: kind.name)
+def test_a_checkpoint_is_restored_from_shapes_alone(kind, tmp_path):
+    devices = jax.make_mesh((4,), ("devices",), axis_types=(kind,), devices=jax.devices()[:4])
+    train = make_train(
+        "CartPole-v1", PPO(), actor=SMALL, num_envs=8, unroll_length=8, total_steps=64
+    )
+    sharded = shard(train, devices)
+    update, state = jax.jit(sharded.update), jax.jit(sharded.init)(KEY)
+    save(tmp_path / "saved", state)
+    restored = restore(tmp_path / "saved", jax.eval_shape(sharded.init, KEY))
+    chex.assert_trees_all_equal(
+        jax.device_get(update(restored)[0].params), jax.device_get(update(state)[0].params)
+    )
 
 
 class Level(Environment):

@@ -2,6 +2,7 @@
 
 import abc
 import warnings
+from fractions import Fraction
 from typing import Any, Self
 
 import chex
@@ -19,9 +20,9 @@ from jaxenvs.training.types import LearnerState, Sample, Unroll
 class OffPolicyAlgorithm(Algorithm):
     """Adds each unroll to a memory and takes gradient steps on what is drawn from there.
 
-    A subclass has the fields that are named here, an `optimiser`, `explore` and `gradients`. Of a
-    `replay_ratio` of 0.25, each gradient step follows four environment steps; an unroll of fewer
-    is followed by one all the same.
+    A subclass has the fields that are named here, an `optimiser`, `explore` and `gradients`. With a
+    `replay_ratio` of 0.25 there is one gradient step for four environment steps; where that is no
+    whole number for each unroll, some unrolls are followed by one more than others.
     """
 
     storage_type = ReplayStorage
@@ -72,7 +73,19 @@ class OffPolicyAlgorithm(Algorithm):
         return carry, jnp.where(starts, random, action)
 
     def gradient_steps(self, environment_steps: int) -> int:
-        return max(1, round(self.replay_ratio * environment_steps))
+        whole, part = self._gradient_steps(environment_steps)
+        return whole + (part > 0)
+
+    def gradient_steps_of(self, environment_steps: int, update: Any) -> Any:
+        whole, part = self._gradient_steps(environment_steps)
+        turn = update % part.denominator
+        steps, turns = part.numerator, part.denominator
+        return whole + (turn + 1) * steps // turns - turn * steps // turns
+
+    def _gradient_steps(self, environment_steps: int) -> tuple[int, Fraction]:
+        """Those that follow each unroll, and the part of one that is left."""
+        steps = Fraction(self.replay_ratio).limit_denominator(10_000) * environment_steps
+        return steps // 1, steps % 1
 
     @property
     def may_stop(self) -> bool:

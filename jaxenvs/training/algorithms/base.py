@@ -113,7 +113,12 @@ class Algorithm(abc.ABC):
 
     @abc.abstractmethod
     def gradient_steps(self, environment_steps: int) -> int:
-        """How many gradient steps follow so many environment steps, those of an unroll."""
+        """How many gradient steps follow so many environment steps, those of an unroll, at most."""
+
+    def gradient_steps_of(self, environment_steps: int, update: Any) -> Any:
+        """How many of them are taken in the update of this number, int32[]; others are left out."""
+        del update
+        return self.gradient_steps(environment_steps)
 
     @property
     def may_stop(self) -> bool:
@@ -167,13 +172,15 @@ class Algorithm(abc.ABC):
                 return weights, *nothing
 
             if self.may_stop:  # only weights pass through: a memory would be copied there
-                weights, losses, error = jax.lax.cond(is_over, leave_out, learn)
+                is_left_out = is_over | (index >= taken)
+                weights, losses, error = jax.lax.cond(is_left_out, leave_out, learn)
             else:
                 weights, losses, error = learn()
             now = self.settle(parts, now, batch, error)
             return ((weights, now.storage), is_over | self.is_enough(losses)), losses
 
         number = self.gradient_steps(parts.steps_per_update)
+        taken = self.gradient_steps_of(parts.steps_per_update, learner_state.updates)
         keys = jax.random.split(steps_key, (number, 2))
         is_over = self.waits(parts, learner_state)
         ((weights, storage), _), losses = jax.lax.scan(

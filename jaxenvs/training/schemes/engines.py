@@ -37,6 +37,7 @@ class Engine(abc.ABC):
     """A training under way."""
 
     train: Any  # a `Train` or a `ShardedTrain`
+    algorithm: Algorithm  # of all workers together
     learner_state: LearnerState
 
     @abc.abstractmethod
@@ -69,7 +70,7 @@ class Fused(Engine):
         train = plan.train
         if mesh is not None:  # instances are counted for each device
             env: Any = dataclasses.replace(train.env, num_envs=train.env.num_envs * mesh.size)  # pyright: ignore[reportArgumentType]
-            changes |= {"env": env, "learners": 1, "algorithm": plan.scheme.algorithm}
+            changes |= {"env": env, "learners": 1, "algorithm": plan.algorithm}
         train = dataclasses.replace(train, **changes)  # pyright: ignore[reportArgumentType]
         self.train = train if mesh is None else shard(train, mesh)
         self.learner_state = jax.jit(self.train.init)(plan.key(2))
@@ -106,7 +107,7 @@ class Fused(Engine):
 
     def close(self) -> None:
         if isinstance(self.train, Train):
-            self._plan.release(self.train)
+            self._plan.release(self.train.env)
 
 
 class CentralGradients(Engine):
@@ -275,14 +276,16 @@ def engine_for(
         if check is not None:
             check(plan.train)
         if scheme.is_fused:
-            return Fused(plan, None, report_every)
-        if _fits_devices(scheme):
+            engine = Fused(plan, None, report_every)
+        elif _fits_devices(scheme):
             number = scheme.gradients.n
             mesh = jax.make_mesh((number,), ("learners",), devices=jax.local_devices()[:number])
-            return Fused(plan, mesh, report_every)
-        is_central = isinstance(scheme.gradients, Central)
-        engine = CentralGradients(plan) if is_central else RemoteGradients(plan)
-        plan.release_unless_used()
+            engine = Fused(plan, mesh, report_every)
+        else:
+            is_central = isinstance(scheme.gradients, Central)
+            engine = CentralGradients(plan) if is_central else RemoteGradients(plan)
+            plan.release_unless_used()
+        engine.algorithm = plan.algorithm
         return engine
 
 

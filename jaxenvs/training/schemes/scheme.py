@@ -11,7 +11,6 @@ from jaxenvs.errors import TrainingError
 from jaxenvs.training._settings import whole
 from jaxenvs.training.actors.base import Actor
 from jaxenvs.training.algorithms.base import Algorithm
-from jaxenvs.training.algorithms.ppo import PPO
 from jaxenvs.training.storages.base import Storage
 
 Resources = Sequence[Any] | Mapping[str, Any] | None
@@ -93,7 +92,7 @@ class Scheme:
     """
 
     env: VectorEnv | Environment | str | MakesEnv  # a function is called by each collector
-    algorithm: Algorithm = dataclasses.field(default_factory=PPO)
+    algorithm: Algorithm | None = None  # None: PPO, with defaults for the spaces
     actor: Actor | None = None  # None: the algorithm's
     storage: Storage | None = None  # None: the algorithm's
     num_envs: int | None = None  # instances of each collector, 16; of a `VectorEnv` its own number

@@ -19,7 +19,7 @@ from jaxenvs.bridge.xla import HostEnv
 from jaxenvs.core import Environment, VectorEnv
 from jaxenvs.errors import TrainingError
 from jaxenvs.training.algorithms.base import Algorithm, Behaviour
-from jaxenvs.training.anakin import Train, assemble, resolve
+from jaxenvs.training.anakin import Train, assemble, default_algorithm, resolve
 from jaxenvs.training.collecting import ended_episodes
 from jaxenvs.training.schemes.crew import Crew, recruit
 from jaxenvs.training.schemes.scheme import Central, Scheme
@@ -72,20 +72,28 @@ class Plan:
         return self.first_workers * self.pieces + others * self.fewest_pieces
 
     @functools.cached_property
+    def algorithm(self) -> Algorithm:
+        """What the scheme learns with: PPO, if it does not say."""
+        scheme = self.scheme
+        if scheme.algorithm is not None:
+            return scheme.algorithm
+        algorithm = default_algorithm(self._env, scheme.actor, scheme.unroll_length // self.pieces)
+        if isinstance(scheme.gradients, Central):
+            return algorithm
+        return algorithm.replace(normalise_observations=False, normalise_rewards=False)
+
+    @functools.cached_property
     def train(self) -> Train:
         """The training whose `collect` the workers call, and whose `learn` those who learn.
 
         Its environments are those of the first collector of this process.
         """
-        scheme = self.scheme
-        env = self._environment()
-        algorithm, learners = scheme.algorithm, scheme.gradients.n
+        scheme, algorithm, learners = self.scheme, self.algorithm, self.scheme.gradients.n
         train = assemble(
-            env,
+            self._env,
             algorithm,
             actor=scheme.actor,
             storage=scheme.storage,
-            num_envs=self._num_envs(env),
             unroll_length=scheme.unroll_length // self.pieces,
             total_steps=self.total_steps,
             log_info=scheme.log_info,
@@ -110,8 +118,7 @@ class Plan:
             return train  # pure functions
         if vars(self).setdefault("first_collector", collector) == collector:  # whoever comes first
             return train
-        env = self._environment()
-        own: Any = resolve(env, self._num_envs(env))
+        own: Any = self._environment()
         return dataclasses.replace(train, env=own)  # pyright: ignore[reportArgumentType]
 
     def key(self, *numbers: int) -> Any:
@@ -128,9 +135,9 @@ class Plan:
         crew = recruit(make_worker, collection.n, collection.resources)
         return Gathered(self, crew) if collection.sync else Streamed(self, crew)
 
-    def release(self, train: Train) -> None:
+    def release(self, env: VectorEnv) -> None:
         """Ends hosted environments, unless they were given: those are ended by who made them."""
-        hosts = hosted(train.env)
+        hosts = hosted(env)
         if hosts is not None and not isinstance(self.scheme.env, VectorEnv):
             hosts.close()
 
@@ -140,23 +147,26 @@ class Plan:
         try:
             yield
         except BaseException:
-            if "train" in vars(self):
-                self.release(self.train)
+            if "_env" in vars(self):
+                self.release(self._env)
             raise
 
     def release_unless_used(self) -> None:
         """Ends the hosted environments of this process where other processes collect."""
         places = (self.scheme.collection, self.scheme.gradients)
         if any(isinstance(place.resources, Mapping) for place in places):
-            self.release(self.train)
+            self.release(self._env)
 
-    def _environment(self) -> Any:
-        return made(self.scheme.env)
+    @functools.cached_property
+    def _env(self) -> VectorEnv:
+        """The environments of the first collector of this process."""
+        return self._environment()
 
-    def _num_envs(self, env: Any) -> int | None:
-        if self.scheme.num_envs is None and not isinstance(env, VectorEnv):
-            return _NUM_ENVS
-        return self.scheme.num_envs
+    def _environment(self) -> VectorEnv:
+        env, number = made(self.scheme.env), self.scheme.num_envs
+        if number is None and not isinstance(env, VectorEnv):
+            number = _NUM_ENVS
+        return resolve(env, number)
 
     def __reduce__(self) -> Any:
         return Plan, (self.scheme, self.total_steps, self.seed)  # without what is cached
@@ -196,7 +206,7 @@ class Collects:
 
     def close(self) -> None:
         """Ends hosted environments."""
-        self._plan.release(self._train)
+        self._plan.release(self._train.env)
 
 
 class Source(abc.ABC):
@@ -335,6 +345,7 @@ class Learns:
         self._state: Any = None
         self._work: Any = None
         self._step = self._begun = 0  # gradient steps on the unroll under way; unrolls so far
+        self._taken = 0  # how many of these steps are not left out
         self._is_enough = False  # the others on this unroll are left out
         self._weights: Any = None  # of a decentralised update
 
@@ -357,6 +368,10 @@ class Learns:
             self._train, state, storage, weights, unroll, key, self._cuts
         )
         self._step, self._key, self._is_enough = 0, key, False
+        is_sync = self._plan.scheme.gradients.sync
+        steps = self._train.parts.steps_per_update // (1 if is_sync else self._train.learners)
+        turn = updates if is_sync else self._begun - 1
+        self._taken = int(algorithm.gradient_steps_of(steps, turn))
         self._weights = weights
         news = jax.device_get({"ended": _ended(unroll), **overview})
         return {**news, "collection_lag": self._source.lag}
@@ -374,6 +389,9 @@ class Learns:
             return None, None
         if self._state is None:
             self.begin(algorithm, weights, updates)
+        if self._step >= self._taken:
+            self._step += 1
+            return None, None
         state: Any = self._state
         key = jax.random.fold_in(self._key, self._step)
         storage, state = state.storage, state.replace(storage=())

@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 
 from jaxenvs import spaces
-from jaxenvs.training import DQN, SAC, TD3, ActorTwinQ, QNetwork
+from jaxenvs.training import DQN, SAC, TD3, ActorTwinQ, QNetwork, Replay, make_train
 from jaxenvs.training.algorithms.base import Behaviour
 from tests.training.algorithms._transitions import KEY, TORQUES, assembled, sample
 
@@ -86,11 +86,33 @@ def test_what_is_explored_depends_on_the_steps_taken_and_not_on_those_to_come():
 
 @pytest.mark.parametrize(
     ("ratio", "environment_steps", "gradient_steps"),
-    [(1.0, 8, 8), (0.25, 32, 8), (0.25, 1, 1), (2.0, 4, 8), (0.3, 10, 3)],
+    [(1.0, 8, 8), (0.25, 32, 8), (0.25, 1, 1), (2.0, 4, 8), (0.3, 10, 3), (0.25, 6, 2)],
 )
 def test_gradient_steps_keep_a_ratio_to_environment_steps(ratio, environment_steps, gradient_steps):
     for algorithm in (DQN, SAC, TD3):
-        assert algorithm(replay_ratio=ratio).gradient_steps(environment_steps) == gradient_steps
+        one = algorithm(replay_ratio=ratio)
+        assert one.gradient_steps(environment_steps) == gradient_steps
+        updates = jnp.arange(200)
+        taken = jnp.cumsum(one.gradient_steps_of(environment_steps, updates))
+        exact = np.floor(np.round(ratio * environment_steps * (np.arange(200) + 1), 6))
+        np.testing.assert_array_equal(taken, exact)
+
+
+@pytest.mark.parametrize(
+    ("ratio", "num_envs", "unroll_length"), [(0.25, 1, 1), (0.1, 1, 2), (0.25, 2, 3)]
+)
+def test_a_training_takes_so_many_gradient_steps(ratio, num_envs, unroll_length):
+    train = make_train(
+        "CartPole-v1",
+        DQN(replay_ratio=ratio, learning_starts=0, batch_size=2),
+        actor=TINY_Q,
+        storage=Replay(64),
+        num_envs=num_envs,
+        unroll_length=unroll_length,
+        total_steps=120,
+    )
+    state = jax.jit(train)(KEY).learner_state
+    assert int(state.weights.gradient_steps) == round(120 * ratio)
 
 
 @pytest.mark.parametrize("algorithm", [DQN(), SAC(), TD3()], ids=lambda a: type(a).__name__)
