@@ -269,7 +269,7 @@ def _first_word(leaf: jax.Array) -> jax.Array:
     return leaf.reshape(-1)[:1].astype(jnp.uint32)
 
 
-def _keys(env: VectorEnv, seed: jax.Array, time: jax.Array) -> chex.PRNGKey:
+def _keys(env: VectorEnv, seed: jax.Array, time: jax.Array) -> Any:
     own = jax.vmap(partial(jax.random.key, impl=_KEY_IMPL))(seed)
     # XLA runs a program of under 1,000 operations in the calling thread, and JAX's own generator
     # is few, see `VectorizedEnv._run`.

@@ -327,8 +327,10 @@ class VectorizedEnv(VectorEnv[Any], Generic[S]):
 
     def _run(self, method: Callable[..., Any], key: Any, *args: Any) -> Any:
         if isinstance(key, keys.CallKeys):
+            calls = key.calls
             return prng.with_fast(
-                lambda own: self._on_devices(method, key.replace(keys=own), args), key.keys
+                lambda own: self._on_devices(method, keys.CallKeys(keys=own, calls=calls), args),
+                key.keys,
             )
         key = prng.as_typed_key(key)
         if key.shape not in ((), (self.num_envs,)):
