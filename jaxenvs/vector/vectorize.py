@@ -344,7 +344,7 @@ class VectorizedEnv(VectorEnv[Any], Generic[S]):
             return self._on_devices(method, key, args)
         return prng.with_fast(lambda key: self._on_devices(method, key, args), key)
 
-    def _on_devices(self, method: Callable[..., Any], key: chex.PRNGKey, args: Any) -> Any:
+    def _on_devices(self, method: Callable[..., Any], key: Any, args: Any) -> Any:
         if self.mesh is None:
             return method(self, key, jnp.uint32(0), *args)
         axis = check_mesh(self.mesh, self.mesh_axis, self.num_envs)
