@@ -140,18 +140,18 @@ def _abstract(leaf: Any) -> jax.ShapeDtypeStruct:
 
 
 def _place(leaf: Any) -> Any:
-    """Where a leaf lies, if it says: that of an abstract mesh does not."""
+    """Returns the sharding of a leaf; None if it names no devices, as that of an abstract mesh."""
     sharding = getattr(leaf, "sharding", None)
     return None if isinstance(getattr(sharding, "mesh", None), AbstractMesh) else sharding
 
 
 def _as_in(leaf: Any, restored: jax.Array) -> jax.Array:
-    """What was restored; free to move to other devices, if `leaf` does not say where it lies."""
+    """Returns the restored array, not committed to a device if `leaf` names none."""
     if _place(leaf) is not None:
         return restored
     if not jnp.issubdtype(restored.dtype, jax.dtypes.prng_key):
-        return jnp.asarray(np.asarray(restored))
-    words = jnp.asarray(np.asarray(jax.random.key_data(restored)))
+        return jnp.array(np.asarray(restored))
+    words = jnp.array(np.asarray(jax.random.key_data(restored)))
     return jax.random.wrap_key_data(words, impl=jax.random.key_impl(restored))
 
 

@@ -83,7 +83,7 @@ class OffPolicyAlgorithm(Algorithm):
         return whole + (turn + 1) * steps // turns - turn * steps // turns
 
     def _gradient_steps(self, environment_steps: int) -> tuple[int, Fraction]:
-        """Those that follow each unroll, and the part of one that is left."""
+        """Returns the whole steps that follow each unroll, and the fraction that is left."""
         steps = Fraction(self.replay_ratio).limit_denominator(10_000) * environment_steps
         return steps // 1, steps % 1
 

@@ -116,7 +116,7 @@ class Algorithm(abc.ABC):
         """How many gradient steps follow so many environment steps, those of an unroll, at most."""
 
     def gradient_steps_of(self, environment_steps: int, update: Any) -> Any:
-        """How many of them are taken in the update of this number, int32[]; others are left out."""
+        """Returns how many of them this update takes, int32[]; updates count from 0."""
         del update
         return self.gradient_steps(environment_steps)
 

@@ -73,7 +73,7 @@ class Plan:
 
     @functools.cached_property
     def algorithm(self) -> Algorithm:
-        """What the scheme learns with: PPO, if it does not say."""
+        """The scheme's algorithm; by default PPO with settings for the spaces."""
         scheme = self.scheme
         if scheme.algorithm is not None:
             return scheme.algorithm
