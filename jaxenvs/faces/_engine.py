@@ -35,11 +35,11 @@ class Engine:
         self, env: VectorEnv, *, device: jax.Device | None = None, validate: bool = True
     ) -> None:
         _forks.check_not_forked()
-        self.env = env
+        self.env = own_arrays(env)
         self.num_envs = env.num_envs
         self._device = jax.devices("cpu")[0] if device is None else device
         self._validate = validate
-        self._actions = Actions(env, self._device, self._validate)
+        self._actions = Actions(self.env, self._device, self._validate)
         self._programs: Programs | None = None
         self._out: Any = None  # the last output of a program
         self._pending: str | None = None
@@ -52,6 +52,11 @@ class Engine:
             self._programs.wait(self._out)
         self._pending = self._out = self._programs = None
         self._closed = True
+
+    @property
+    def has_state(self) -> bool:
+        """Whether there are episodes: not before the first reset, which starts all of them."""
+        return self._programs is not None
 
     def reset(self, seed: Any = None, mask: np.ndarray | None = None) -> HostStep:
         """Starts episodes, everywhere or where `mask`, bool[N], is true.
@@ -135,6 +140,7 @@ class Engine:
             ParameterError: states of `env` are of another form.
         """
         self.check_open("set_attr")
+        env = own_arrays(env)
         actions = Actions(env, self._device, self._validate)
         if self._programs is not None:
             programs = programs_for(env, self._device)
@@ -170,6 +176,11 @@ class Engine:
                 "  Call step_wait or recv first.",
                 name,
             )
+
+
+def own_arrays(tree: Any) -> Any:
+    """Copies the NumPy arrays among parameters, which somebody else may write to."""
+    return jax.tree.map(lambda leaf: leaf.copy() if isinstance(leaf, np.ndarray) else leaf, tree)
 
 
 def as_device(device: jax.Device | str | None) -> jax.Device | None:

@@ -23,7 +23,7 @@ from jaxenvs.errors import (
     describe,
 )
 from jaxenvs.faces._copies import MadeAgain, device_name
-from jaxenvs.faces._engine import Engine, as_device
+from jaxenvs.faces._engine import Engine, as_device, own_arrays
 from jaxenvs.faces._infos import StepInfos
 from jaxenvs.faces._programs import HostStep
 from jaxenvs.faces._single import step_one
@@ -231,7 +231,7 @@ class GymVectorEnv(MadeAgain, gymnasium.vector.VectorEnv):
         Args:
             seed: an int s gives instance i the seed s + i; or one each, where None draws one.
                 What an instance does depends on its own seed alone. None goes on from the last.
-            options: {"reset_mask": bool[N]} resets those instances alone.
+            options: {"reset_mask": bool[N]} resets those instances alone; not the first time.
 
         Returns:
             The observations, [N, ...], and the infos.
@@ -240,7 +240,7 @@ class GymVectorEnv(MadeAgain, gymnasium.vector.VectorEnv):
             SeedError: not a seed, or not N of them.
             ParameterError: the mask is not bool[N], or all false.
         """
-        mask = self._mask(options)
+        mask = self._mask(options) if self.engine.has_state else None
         step = self._begin(seed, mask)
         return self._out(step.observation), self._infos(step.info, mask)
 
@@ -396,8 +396,9 @@ class GymVectorEnv(MadeAgain, gymnasium.vector.VectorEnv):
             return self.call(name) if hasattr(self.env, name) else self._refuse(name)
         value = self.env.parameters[name]
         if name in getattr(self.env, "batched", ()):
-            return tuple(np.asarray(value))
-        return (value,) * self.num_envs
+            rows = jax.tree.map(np.array, value)
+            return tuple(jax.tree.map(lambda x, i=i: x[i], rows) for i in range(self.num_envs))
+        return tuple(own_arrays(value) for _ in range(self.num_envs))
 
     def set_attr(self, name: str, values: Any) -> None:
         """Sets a parameter: one value for all instances, or a list or tuple of N.
@@ -415,13 +416,14 @@ class GymVectorEnv(MadeAgain, gymnasium.vector.VectorEnv):
         each = isinstance(values, (list, tuple))
         column: list[Any] = [*values] if each else [values] * self.num_envs
         self._check_values(name, column, self.get_attr(name)[0], each)
-        if is_batched or any(not np.array_equal(value, column[0]) for value in column):
+        if is_batched or any(not _are_equal(value, column[0]) for value in column):
             if not isinstance(env, VectorizedEnv) or _is_static(env.env, name):
                 raise ParameterError(
                     f'set_attr("{name}") got different values for the instances of {env!r}, which'
                     " share one.  Pass a single value."
                 )
-            changed = env.env.replace(**{name: jnp.asarray(column)})
+            stacked = jax.tree.map(lambda *rows: jnp.asarray(rows), *column)
+            changed = env.env.replace(**{name: stacked})
             batched = env.batched if is_batched else (*env.batched, name)
             env = dataclasses.replace(env, env=changed, batched=batched)
         else:
@@ -664,6 +666,11 @@ def _is_static(env: Any, name: str) -> bool:
     """Whether parameter `name` of `env`, or of what it wraps, decides the program."""
     own = any(field.name == name and struct.is_static(field) for field in dataclasses.fields(env))
     return own or (isinstance(env, Wrapper) and _is_static(env.env, name))
+
+
+def _are_equal(value: Any, other: Any) -> bool:
+    (leaves, form), (others, form_of_other) = map(jax.tree.flatten, (value, other))
+    return form == form_of_other and all(map(np.array_equal, leaves, others))
 
 
 def _row(space: gymnasium.Space, batch: Any) -> Any:

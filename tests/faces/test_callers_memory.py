@@ -154,3 +154,21 @@ def test_no_two_arrays_of_a_step_share_memory(way):
         for i, leaf in enumerate(leaves):
             assert leaf.flags.writeable
             assert not any(np.shares_memory(leaf, other) for other in leaves[:i])
+
+
+def test_arrays_that_are_parameters_are_copied():
+    given, shared, action = np.arange(1.0, N + 1), np.array(2.0), np.zeros((N, 1), np.float32)
+    settings = {"num_envs": N, "batched": ["g"]}
+    pair = Pair(lambda: jaxenvs.make_gym("Pendulum-v1", g=given.copy(), **settings))
+    pair.written = jaxenvs.make_gym("Pendulum-v1", g=given, **settings)
+    given[:] = 50
+    pair.reset(seed=0)
+    pair.step(action)
+    pair.get_attr("g")
+    pair.untouched.set_attr("mass", np.array(2.0))
+    pair.written.set_attr("mass", shared)
+    shared[...] = 50
+    pair.get_attr("mass")
+    pair.step(action)
+    assert pair.written.get_attr("g") == (1, 2, 3, 4)
+    assert pair.written.get_attr("mass") == (2, 2, 2, 2)

@@ -1,6 +1,7 @@
 """`make_gym(id, num_envs)`: a Gymnasium vector environment, bit for bit the jitted path."""
 
 import copy
+import dataclasses
 import functools
 import pickle
 import subprocess
@@ -799,6 +800,32 @@ def test_parameters_may_differ_from_instance_to_instance():
         "CartPole-v1", 3, batched=["gravity"], gravity=jnp.array([1.0, 2.0, 3.0])
     )
     assert np.allclose(batched.get_attr("gravity"), [1, 2, 3])
+
+
+class Weighted(Counter):
+    """Pays what a parameter says that is a tree."""
+
+    weights: dict = dataclasses.field(kw_only=True)
+
+    def step(self, state, action, key):
+        state, timestep = super().step(state, action, key)
+        return state, timestep.replace(reward=self.weights["a"] + self.weights["b"].sum())
+
+
+def test_a_parameter_that_is_a_tree_differs_too():
+    envs = jaxenvs.make_gym(Weighted(weights={"a": 1.0, "b": np.ones(2)}), 2)
+    envs.reset(seed=0)
+    present = envs.get_attr("weights")
+    assert_same(present, ({"a": 1.0, "b": np.ones(2)},) * 2)
+    envs.set_attr("weights", [{"a": 1.0, "b": np.ones(2)}, {"a": 5.0, "b": np.zeros(2)}])
+    np.testing.assert_array_equal(envs.step(np.zeros(2, np.int32))[1], [3, 5])
+    assert_same(envs.get_attr("weights")[1], {"a": 5.0, "b": np.zeros(2)})
+
+
+def test_the_first_reset_starts_all_instances_whatever_the_mask():
+    envs = jaxenvs.make_gym("Pendulum-v1", 2, wrappers=[wrappers.RecordEpisodeStatistics])
+    _, infos = envs.reset(seed=0, options={"reset_mask": np.array([True, False])})
+    assert all(infos[name].all() for name in infos if name.startswith("_")) and infos
 
 
 def test_spaces_follow_a_parameter_that_bounds_them():
