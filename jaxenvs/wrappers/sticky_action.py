@@ -29,7 +29,7 @@ class StickyAction(Transform):
     included; after that it may get stuck again. The probability is a leaf.
 
     Raises:
-        WrapperError: the probability is negative, or the duration no such number or pair.
+        WrapperError: the probability is not from 0 to 1, or the duration no such number or pair.
 
     Source: M. C. Machado et al., Revisiting the Arcade Learning Environment, 2018, section 5.2.
     """
@@ -39,10 +39,10 @@ class StickyAction(Transform):
 
     def __post_init__(self) -> None:
         probability = known(self.repeat_action_probability)
-        if probability is not None and not (probability >= 0).all():
+        if probability is not None and not ((probability >= 0) & (probability <= 1)).all():
             raise WrapperError(
                 f"StickyAction got repeat_action_probability={self.repeat_action_probability};"
-                " it must be at least 0."
+                " it must be from 0 to 1."
             )
         if not isinstance(self.repeat_action_duration, tuple):
             check_count(self, "repeat_action_duration", 1)

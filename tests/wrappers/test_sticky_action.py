@@ -71,7 +71,7 @@ def test_it_sticks_as_often_as_it_is_told():
 
 
 @pytest.mark.parametrize(
-    "arguments", [(-0.1,), (0.5, 0), (0.5, (2, 1)), (0.5, (1, 2, 3)), (0.5, 1.5)]
+    "arguments", [(-0.1,), (1.1,), (0.5, 0), (0.5, (2, 1)), (0.5, (1, 2, 3)), (0.5, 1.5)]
 )
 def test_values_that_cannot_work_are_named(arguments):
     with pytest.raises(WrapperError, match="StickyAction got repeat_action"):
