@@ -16,7 +16,7 @@ from typing import Any
 import chex
 import jax
 
-from jaxenvs import prng
+from jaxenvs import prng, struct
 
 _RESET = 0x52455345
 _STAGGER = 0x53544147
@@ -65,9 +65,9 @@ def evaluation_key(key: chex.PRNGKey, index: Any) -> chex.PRNGKey:
     return prng.derive(key, _EVALUATION, index)
 
 
-@chex.dataclass(frozen=True)
+@struct.pytree_dataclass
 class CallKeys:
-    """The [N] keys of `call_keys`, made where they are needed: resets need a few of them."""
+    """The [N] keys of `call_keys`, derived when indexed: resets need only a few of them."""
 
     keys: chex.PRNGKey
     calls: jax.Array
@@ -76,8 +76,7 @@ class CallKeys:
     def shape(self) -> tuple[int, ...]:
         return self.keys.shape
 
-    def of(self, rows: Any = slice(None)) -> chex.PRNGKey:
-        """Returns the keys of these instances."""
+    def __getitem__(self, rows: Any) -> chex.PRNGKey:
         return call_keys(self.keys[rows], self.calls[rows])
 
 

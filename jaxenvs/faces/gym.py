@@ -240,7 +240,9 @@ class GymVectorEnv(MadeAgain, gymnasium.vector.VectorEnv):
             SeedError: not a seed, or not N of them.
             ParameterError: the mask is not bool[N], or all false.
         """
-        mask = self._mask(options) if self.engine.has_state else None
+        mask = self._mask(options)
+        if not self.engine.has_state:
+            mask = None
         step = self._begin(seed, mask)
         return self._out(step.observation), self._infos(step.info, mask)
 
@@ -396,9 +398,9 @@ class GymVectorEnv(MadeAgain, gymnasium.vector.VectorEnv):
             return self.call(name) if hasattr(self.env, name) else self._refuse(name)
         value = self.env.parameters[name]
         if name in getattr(self.env, "batched", ()):
-            rows = jax.tree.map(np.array, value)
-            return tuple(jax.tree.map(lambda x, i=i: x[i], rows) for i in range(self.num_envs))
-        return tuple(own_arrays(value) for _ in range(self.num_envs))
+            leaves, form = jax.tree.flatten(jax.tree.map(np.array, value))
+            return tuple(jax.tree.unflatten(form, row) for row in zip(*leaves, strict=True))
+        return (own_arrays(value),) * self.num_envs
 
     def set_attr(self, name: str, values: Any) -> None:
         """Sets a parameter: one value for all instances, or a list or tuple of N.
@@ -416,7 +418,8 @@ class GymVectorEnv(MadeAgain, gymnasium.vector.VectorEnv):
         each = isinstance(values, (list, tuple))
         column: list[Any] = [*values] if each else [values] * self.num_envs
         self._check_values(name, column, self.get_attr(name)[0], each)
-        if is_batched or any(not _are_equal(value, column[0]) for value in column):
+        differ = each and any(not _are_equal(value, column[0]) for value in column)
+        if is_batched or differ:
             if not isinstance(env, VectorizedEnv) or _is_static(env.env, name):
                 raise ParameterError(
                     f'set_attr("{name}") got different values for the instances of {env!r}, which'

@@ -83,7 +83,7 @@ class ActorPolicy:
     observation_statistics: RunningStatistics | None  # None: observations are not normalised
     networks: Networks = struct.static()
     greedy: bool = struct.static(True)  # the best action; else one drawn
-    observation_clip: Any = None  # float32[] or None; of normalised observations
+    observation_clip: Any = None  # float32[] or None; of normalized observations
 
     def __call__(self, *arguments: Any) -> Any:
         if not self.networks.is_recurrent:

@@ -95,7 +95,7 @@ class Learner:
             raise TrainingError("Learner got resume=True and no log_dir.  Say where to look.")
         if log_dir is not None and not resume:
             _check_unused(Path(log_dir))
-        self.total_steps, self.seed = total_steps, seed
+        self._scheme, self.total_steps, self.seed = scheme, total_steps, seed
         self.log_dir = None if log_dir is None else Path(log_dir)
         self._evaluate_every, self._evaluation_episodes = evaluate_every, evaluation_episodes
         self._evaluation_env, self._evaluated_in = evaluation_env, None
@@ -106,7 +106,6 @@ class Learner:
         self._logs: Any = None
         self._started = perf_counter()
         self._engine: Engine = engine_for(scheme, total_steps, seed, report_every)
-        self.scheme = dataclasses.replace(scheme, algorithm=self._engine.algorithm)
         self._ending = weakref.finalize(self, self._engine.close)  # also if nobody calls `close`
         try:
             if resume:
@@ -157,6 +156,11 @@ class Learner:
     def done(self) -> bool:
         """Whether `total_steps` are taken."""
         return self.updates >= self.num_updates
+
+    @property
+    def scheme(self) -> Scheme:
+        """The scheme under way, with the algorithm that is in use."""
+        return dataclasses.replace(self._scheme, algorithm=self._engine.algorithm)
 
     @property
     def learner_state(self) -> LearnerState:
@@ -280,7 +284,6 @@ class Learner:
             return
         self._engine.change(algorithm)
         self._engine.algorithm = algorithm
-        self.scheme = dataclasses.replace(self.scheme, algorithm=algorithm)
 
     def replace(self, **parts: Any) -> None:
         """Goes on with other parts: algorithm, storage, env, unroll_length and so on.
@@ -307,8 +310,7 @@ class Learner:
             raise
         self._ending()
         self._ending = weakref.finalize(self, engine.close)
-        self.scheme = dataclasses.replace(scheme, algorithm=engine.algorithm)
-        self._engine = engine
+        self._scheme, self._engine = scheme, engine
         if "env" in parts and self._evaluation_env is None:
             self._end_evaluation()  # it goes on in environments like the new ones
 

@@ -243,8 +243,7 @@ class VectorizedEnv(VectorEnv[Any], Generic[S]):
         if self.batched:
             env = _rows(env, self._axes, rows)
         if key.shape:
-            own = key.of(rows) if isinstance(key, keys.CallKeys) else key[rows]
-            own_keys = jax.vmap(keys.autoreset_key)(own)
+            own_keys = jax.vmap(keys.autoreset_key)(key[rows])
         else:
             own_keys = jax.vmap(keys.autoreset_key, (None, 0))(key, rows.astype(jnp.uint32) + first)
         return self._reset_each(env, own_keys)
@@ -292,7 +291,7 @@ class VectorizedEnv(VectorEnv[Any], Generic[S]):
     def _keys(self, key: chex.PRNGKey, first: jax.Array) -> chex.PRNGKey:
         """What the instances are given of the key, or of the keys, of a call."""
         if key.shape:
-            return key.of() if isinstance(key, keys.CallKeys) else key
+            return key[:]
         return keys.instance_keys(key, jnp.arange(self.num_envs, dtype=jnp.uint32) + first)
 
     @property

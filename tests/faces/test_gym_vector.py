@@ -436,6 +436,8 @@ def test_a_reset_mask_resets_those_instances_alone(mode, first_seed, seed):
 )
 def test_a_wrong_reset_mask_is_refused_in_words(mask):
     envs = jaxenvs.make_gym("CartPole-v1", 3)
+    with pytest.raises(ParameterError, match=r"expected bool\[3\]"):
+        envs.reset(seed=0, options={"reset_mask": mask})
     envs.reset(seed=0)
     with pytest.raises(ParameterError, match=r"expected bool\[3\]"):
         envs.reset(options={"reset_mask": mask})

@@ -21,8 +21,8 @@ class OffPolicyAlgorithm(Algorithm):
     """Adds each unroll to a memory and takes gradient steps on what is drawn from there.
 
     A subclass has the fields that are named here, an `optimiser`, `explore` and `gradients`. With a
-    `replay_ratio` of 0.25 there is one gradient step for four environment steps; where that is no
-    whole number for each unroll, some unrolls are followed by one more than others.
+    `replay_ratio` of 0.25 it takes one gradient step for every four environment steps. If an unroll
+    does not come to a whole number of gradient steps, some unrolls get one more than others.
     """
 
     storage_type = ReplayStorage
