@@ -164,10 +164,10 @@ def draw(
             low, middle, high = zip(*(quartiles(e["steps_per_second"]) for e in own), strict=True)
             level = next((levels[start] for start in levels or () if name.startswith(start)), None)
             if level:
-                axis.axhline(max(middle), linestyle=level[0], color="grey", linewidth=1)
+                axis.axhline(max(middle), linestyle=level[0], color="gray", linewidth=1)
                 axis.annotate(
                     f"{level[1]} ({name})", (0.02, max(middle)),
-                    xycoords=("axes fraction", "data"), va="bottom", fontsize=7, color="dimgrey",
+                    xycoords=("axes fraction", "data"), va="bottom", fontsize=7, color="dimgray",
                 )  # fmt: skip
                 continue
             sizes = [entry["num_envs"] for entry in own]
@@ -178,8 +178,8 @@ def draw(
         axis.grid(which="major", alpha=0.3)
     axes[0][0].set_ylabel("steps per second")
     # Handles and labels of every panel; a contestant that is in several counts once.
-    labelled = [zip(*axis.get_legend_handles_labels(), strict=True) for axis in axes[0]]
-    lines = {label: handle for panel in labelled for handle, label in panel}
+    labeled = [zip(*axis.get_legend_handles_labels(), strict=True) for axis in axes[0]]
+    lines = {label: handle for panel in labeled for handle, label in panel}
     columns = max(1, min(len(lines), 2 * len(ids)))
     figure.legend(
         lines.values(), lines.keys(), loc="outside lower center", ncols=columns, fontsize=8

@@ -3,7 +3,7 @@
     python -m benchmarks.gym_api --ids CartPole-v1 --num-envs 1,1024
     python -m benchmarks.gym_api --output auto --plot auto      # everything, about ten minutes
     python -m benchmarks.gym_api --quick                        # a look, under two minutes
-    python -m benchmarks.gym_api --variants autoreset_mode=next_step --peers vectorised
+    python -m benchmarks.gym_api --variants autoreset_mode=next_step --peers vectorized
 
 What every contestant does: `env.step(actions)` over and over with the same actions, drawn before,
 its own way of restarting finished episodes switched on. README.md says what is done so that the
@@ -34,14 +34,14 @@ from benchmarks import _common
 from benchmarks._common import OURS
 
 NUM_ENVS = (1, 16, 64, 256, 1024, 4096, 16384)
-PEERS = ("envpool", "vectorised", "sync", "async")
+PEERS = ("envpool", "vectorized", "sync", "async")
 QUICK = {"ids": ["CartPole-v1"], "num_envs": [1, 16, 64, 1024, 16384], "repeats": 7}
 
 # The least ratio that jaxenvs is to reach with CartPole-v1 on two CPU cores, by N. Gymnasium's
-# vectorised class must not be faster anywhere.
+# vectorized class must not be faster anywhere.
 REQUIRED = {
     "envpool": {1: 2.5, 16: 4.5, 64: 5.0, 1024: 6.0, 16384: 25.0},
-    "vectorised": dict.fromkeys(NUM_ENVS, 1.0) | {1: 2.0, 16: 3.0, 64: 3.0, 1024: 1.2},
+    "vectorized": dict.fromkeys(NUM_ENVS, 1.0) | {1: 2.0, 16: 3.0, 64: 3.0, 1024: 1.2},
 }
 
 
@@ -62,8 +62,8 @@ class Contestant:
             return f"{self.package} is not installed"
         if self.kind == OURS and not hasattr(importlib.import_module(OURS), "make_gym"):
             return "this jaxenvs has no make_gym"
-        if self.kind == "vectorised" and not gymnasium.spec(id).vector_entry_point:
-            return f"Gymnasium has no vectorised class for {id}"
+        if self.kind == "vectorized" and not gymnasium.spec(id).vector_entry_point:
+            return f"Gymnasium has no vectorized class for {id}"
         if self.max_num_envs and num_envs > self.max_num_envs:
             return f"N is at most {self.max_num_envs:,}"
         return None
@@ -107,7 +107,7 @@ def _envpool(id: str, num_envs: int, num_threads: int) -> Any:
     )
 
 
-def _vectorised(id: str, num_envs: int) -> Any:
+def _vectorized(id: str, num_envs: int) -> Any:
     return gymnasium.make_vec(id, num_envs=num_envs, vectorization_mode="vector_entry_point")
 
 
@@ -137,7 +137,7 @@ CONTESTANTS = (
         )
         for threads in (1, 2)
     ),
-    Contestant("Gymnasium vectorised", "vectorised", "gymnasium", _vectorised),
+    Contestant("Gymnasium vectorized", "vectorized", "gymnasium", _vectorized),
     Contestant("Gymnasium Sync", "sync", "gymnasium", _sync, max_num_envs=1024),
     Contestant("Gymnasium Async", "async", "gymnasium", _async, max_num_envs=16),
 )
@@ -333,7 +333,7 @@ def _megabytes() -> float:
 
 
 def ratios(measurements: Sequence[dict[str, Any]]) -> list[dict[str, Any]]:
-    """Ours over the faster EnvPool and over Gymnasium's vectorised class, beside what is required.
+    """Ours over the faster EnvPool and over Gymnasium's vectorized class, beside what is required.
 
     The ratio is the median of those within a repetition; `required` is None where no figure is.
     """

@@ -3,7 +3,7 @@
     python -m benchmarks.hlo CartPole-v1 1024
     python -m benchmarks.hlo CartPole-v1 1024 --variant reset_chunk=N --peer gymnax --dump out.txt
 
-Counted once each, wherever they stand in the optimised program; what stands inside the scan's
+Counted once each, wherever they stand in the optimized program; what stands inside the scan's
 body is paid on every step.
 """
 
@@ -55,14 +55,14 @@ def main(arguments: Sequence[str] | None = None) -> None:
 
 
 def program(contestant: rollout.Contestant) -> str:
-    """The optimised HLO of a contestant's rollout."""
+    """The optimized HLO of a contestant's rollout."""
     if contestant.compiled is None or (text := contestant.compiled.as_text()) is None:
         raise ValueError(f"{contestant.name} is not a compiled JAX program.")
     return text
 
 
 def count(text: str, num_envs: int) -> dict[str, int]:
-    """Counts instructions in optimised HLO.
+    """Counts instructions in optimized HLO.
 
     Args:
         text: `compiled.as_text()`.

@@ -193,7 +193,7 @@ def _plot_margins(axis: Any, figures: Sequence[Any]) -> None:
             f"{middle:.3g}", (1.01, row), xycoords=("axes fraction", "data"), fontsize=6,
             va="center",
         )  # fmt: skip
-    axis.axvline(1, color="grey", linewidth=1)
+    axis.axvline(1, color="gray", linewidth=1)
     axis.set_yticks(range(len(names)), names, fontsize=6)
     axis.invert_yaxis()
     axis.set(xscale="log", xlabel="times better than required")
@@ -222,7 +222,7 @@ def _plot_auto(axis: Any, report: dict[str, Any]) -> None:
         bars = [[m - a for m, a in zip(middle, low, strict=True)]]
         bars.append([b - m for m, b in zip(middle, high, strict=True)])
         axis.errorbar([x for x, _ in points], middle, yerr=bars, fmt="o", markersize=4, label=kind)
-    axis.axhline(1, color="grey", linewidth=1)
+    axis.axhline(1, color="gray", linewidth=1)
     axis.set(xscale="log", yscale="log", xlabel="µs of a step of SyncVectorEnv")
     axis.set_title("auto: times faster than SyncVectorEnv", fontsize=9)
     axis.grid(which="major", alpha=0.3)
@@ -244,7 +244,7 @@ def _plot_lines(axis: Any, report: dict[str, Any], part: str, title: str, *, spe
     for number, (name, points) in enumerate(lines.items()):
         sizes = [n for n, _ in points]
         low, middle, high = zip(*(spread for _, spread in points), strict=True)
-        # Ten colours; beyond them the marker tells who it is.
+        # Ten colors; beyond them the marker tells who it is.
         style = {"color": f"C{number % 10}", "marker": "os^"[number // 10 % 3]}
         axis.plot(sizes, middle, markersize=4, label=name, **style)
         axis.fill_between(sizes, low, high, alpha=0.2, color=style["color"])

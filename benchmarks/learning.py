@@ -166,7 +166,7 @@ TASKS = (
                 "target_update_every": 500,
             },
             storage={
-                "type": "PrioritisedReplay",
+                "type": "PrioritizedReplay",
                 "capacity": 50_000,
                 "n_step": 3,
                 "beta_steps": 400_000,
@@ -338,7 +338,7 @@ def plot(report: dict[str, Any], path: Path) -> None:
             (line,) = axis.plot(steps, middle, label=entry["task"].removesuffix(f" {id}"))
             axis.fill_between(steps, low, high, alpha=0.2, color=line.get_color())
             if entry["score"] == "mean return" and not entry["at_most"]:
-                axis.axhline(entry["target"], color="grey", linewidth=1, linestyle=":")
+                axis.axhline(entry["target"], color="gray", linewidth=1, linestyle=":")
         axis.set(title=id, xlabel="environment steps")
         axis.legend(fontsize=8)
         axis.grid(alpha=0.3)

@@ -22,11 +22,11 @@ def compiler() -> str | None:
 
 
 @functools.cache
-def load(vectorise: bool = True) -> ctypes.CDLL:
+def load(vectorize: bool = True) -> ctypes.CDLL:
     """Compiles the loop for this very machine, in a temporary folder.
 
     Args:
-        vectorise: whether the compiler may use vector instructions. Without them the loop runs
+        vectorize: whether the compiler may use vector instructions. Without them the loop runs
             one lane at a time, as an engine that steps environments one by one does.
 
     Raises:
@@ -36,7 +36,7 @@ def load(vectorise: bool = True) -> ctypes.CDLL:
     command = compiler()
     if command is None:
         raise FileNotFoundError("no C compiler: set CC or install one of cc, gcc and clang.")
-    flags = FLAGS if vectorise else FLAGS + SCALAR_FLAGS
+    flags = FLAGS if vectorize else FLAGS + SCALAR_FLAGS
     with tempfile.TemporaryDirectory() as folder:
         path = Path(folder) / "cartpole_limit.so"
         subprocess.run([command, *flags, str(SOURCE), "-o", str(path)], check=True)
@@ -63,13 +63,13 @@ def step(state: np.ndarray, action: int) -> np.ndarray:
 class CartPoleLanes:
     """`num_envs` CartPoles in place, each with its own generator."""
 
-    def __init__(self, num_envs: int, *, seed: int = 0, vectorise: bool = True) -> None:
+    def __init__(self, num_envs: int, *, seed: int = 0, vectorize: bool = True) -> None:
         self.num_envs = num_envs
         rng = np.random.default_rng(seed)
         self.state = rng.uniform(-0.05, 0.05, (4, num_envs)).astype(np.float32)
         self.elapsed = np.zeros(num_envs, np.int32)
         self.bits = rng.integers(1, 2**32, num_envs, np.uint32)  # 0 would stay 0
-        self._rollout = load(vectorise).cartpole_rollout
+        self._rollout = load(vectorize).cartpole_rollout
 
     def rollout(self, num_steps: int, num_threads: int = 1) -> int:
         """Takes `num_steps` random steps in every lane; returns how many episodes ended."""

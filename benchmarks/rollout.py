@@ -107,7 +107,7 @@ def enter(id: str, num_envs: int, options: argparse.Namespace) -> Iterator[Conte
             cores = _common.cores()
             counts = range(1, (os.cpu_count() or 1) + 1) if options.all_threads else {1, cores}
             for num_threads in sorted(counts):
-                yield c_loop(num_envs, steps, num_threads, vectorise=peer == "limit")
+                yield c_loop(num_envs, steps, num_threads, vectorize=peer == "limit")
 
 
 def ours(id: str, num_envs: int, steps: int, variant: str = "") -> Contestant:
@@ -159,15 +159,15 @@ def gymnax(id: str, num_envs: int, steps: int) -> Contestant:
     return _compile("gymnax", start, step, num_envs, steps)
 
 
-def c_loop(num_envs: int, steps: int, num_threads: int, *, vectorise: bool = True) -> Contestant:
+def c_loop(num_envs: int, steps: int, num_threads: int, *, vectorize: bool = True) -> Contestant:
     """The hand-written C loop of CartPole-v1, on `num_threads` threads."""
-    lanes = limit.CartPoleLanes(num_envs, vectorise=vectorise)
+    lanes = limit.CartPoleLanes(num_envs, vectorize=vectorize)
 
     def run(carry: Any, key: chex.PRNGKey) -> tuple[Any, chex.Numeric, chex.Numeric]:
         del key  # the lanes carry their own generators
         return carry, float(num_envs * steps), lanes.rollout(steps, num_threads)
 
-    name = "limit" if vectorise else "scalar"
+    name = "limit" if vectorize else "scalar"
     return Contestant(f"{name}, {num_threads} thread{'s' * (num_threads > 1)}", None, run)
 
 

@@ -127,10 +127,10 @@ def plot(report: dict[str, Any], path: Path) -> None:
         axis.plot(counts, middle, marker="o")
         axis.fill_between(counts, low, high, alpha=0.2)
         if part == "seeds":
-            axis.plot(counts, counts, color="grey", linestyle=":")
+            axis.plot(counts, counts, color="gray", linestyle=":")
             axis.set(yscale="log", title="seeds, vmapped", ylabel="times one seed")
         else:
-            axis.axhline(1, color="grey", linestyle=":")
+            axis.axhline(1, color="gray", linestyle=":")
             axis.set(title="devices, the same work", ylabel="times no shard")
             axis.set_ylim(bottom=0)
         axis.set(xscale="log", xlabel=part, xticks=counts, xticklabels=counts)

@@ -2,7 +2,7 @@
 
     python -m benchmarks.schemes --output auto                   # workers are threads
     python -m benchmarks.schemes --places ray --seeds 0          # they are actors, with Ray
-    python -m benchmarks.schemes --algorithms DQN --only async/async/centralised
+    python -m benchmarks.schemes --algorithms DQN --only async/async/centralized
 
 Each combination trains until the greedy policy has a mean return of 475 in a hundred episodes, in
 environments of their own that nothing is learned from, or until its steps are spent. The lags are
@@ -29,7 +29,7 @@ from jaxenvs.training import (
     PPO,
     Algorithm,
     Learner,
-    PrioritisedReplay,
+    PrioritizedReplay,
     QNetwork,
     Scheme,
     Storage,
@@ -88,7 +88,7 @@ class Case:
                 tau=0.01,
                 exploration_steps=24_000,
             )
-            return algorithm, PrioritisedReplay(capacity=20_000, n_step=5, beta_steps=120_000)
+            return algorithm, PrioritizedReplay(capacity=20_000, n_step=5, beta_steps=120_000)
         storage = VTrace() if self.collection == "async" else GAE()
         return PPO(learning_rate=1e-3, clip_value=False), storage
 
@@ -106,7 +106,7 @@ def cases(algorithms: Sequence[str], places: Sequence[str], only: Sequence[str])
         for algorithm, place, collection, gradients in itertools.product(
             algorithms, places, MODES, MODES
         )
-        for update in ("centralised", *(["decentralised"] if gradients == "sync" else []))
+        for update in ("centralized", *(["decentralized"] if gradients == "sync" else []))
         if (case := Case(algorithm, collection, gradients, update, place))
         and (not only or case.name in only)
         and _differs(case)
@@ -116,7 +116,7 @@ def cases(algorithms: Sequence[str], places: Sequence[str], only: Sequence[str])
 def _differs(case: Case) -> bool:
     if case.place == "devices":  # one program over several; it knows one way to update
         kind = (case.collection, case.gradients, case.update)
-        return kind == ("central", "sync", "decentralised")
+        return kind == ("central", "sync", "decentralized")
     return case.place == "threads" or {case.collection, case.gradients} != {"central"}
 
 

@@ -31,7 +31,7 @@ from benchmarks._common import (
     publish,
     quartiles,
 )
-from jaxenvs.training import Hindsight, PrioritisedReplay, Replay
+from jaxenvs.training import Hindsight, PrioritizedReplay, Replay
 from jaxenvs.training.storages import ReplayStorage
 from jaxenvs.training.types import Transition
 
@@ -71,7 +71,7 @@ def measure(options: argparse.Namespace, arguments: Sequence[str] | None = None)
     report["bytes"] = [entry for name in OBSERVATIONS for entry in _bytes(name, options.peers)]
     report["measurements"] = [
         entry
-        for kind in ("uniform", "prioritised")
+        for kind in ("uniform", "prioritized")
         for capacity in options.capacities
         for batch_size in options.batch_sizes
         for entry in _race(kind, capacity, batch_size, options)
@@ -114,14 +114,14 @@ def _bytes(name: str, peers: Sequence[str]) -> list[dict[str, Any]]:
     storages = {
         f"{OURS} Replay": Replay(capacity=BYTES_AT),
         f"{OURS} Replay, n_step=3": Replay(capacity=BYTES_AT, n_step=3),
-        f"{OURS} PrioritisedReplay": PrioritisedReplay(capacity=BYTES_AT),
+        f"{OURS} PrioritizedReplay": PrioritizedReplay(capacity=BYTES_AT),
     }
     if isinstance(observation, dict):
         storages[f"{OURS} Hindsight"] = Hindsight(
             capacity=BYTES_AT, compute_reward=_distance, compute_terminated=_is_reached
         )
     states = {key: jax.eval_shape(storage.init, unroll) for key, storage in storages.items()}
-    for kind in ("uniform", "prioritised") if peers else ():
+    for kind in ("uniform", "prioritized") if peers else ():
         buffer, item = _flashbax(kind, BYTES_AT, 1), jax.eval_shape(_transitions, observation)
         states[f"flashbax {kind}"] = jax.eval_shape(buffer.init, item)
     transition = _nbytes(unroll) // (UNROLL_LENGTH * NUM_ENVS)
@@ -134,7 +134,7 @@ def _race(
     kind: str, capacity: int, batch_size: int, options: argparse.Namespace
 ) -> list[dict[str, Any]]:
     """One of ours beside its peers."""
-    storage = {"uniform": Replay, "prioritised": PrioritisedReplay}[kind](capacity=capacity)
+    storage = {"uniform": Replay, "prioritized": PrioritizedReplay}[kind](capacity=capacity)
     updates = {OURS: _ours(storage, batch_size)}
     if options.peers:
         updates["flashbax"] = _theirs(_flashbax(kind, capacity, batch_size), kind, capacity)
@@ -210,12 +210,12 @@ def _theirs(buffer: Any, kind: str, capacity: int) -> Contestant:
         rows: Transition = sample.experience
         discount = jnp.where(rows.terminated, 0.0, GAMMA)
         weight = jnp.ones_like(discount)
-        if kind == "prioritised":
+        if kind == "prioritized":
             weight = (capacity * sample.probabilities) ** -BETA
             weight = weight / weight.max()
         used = (rows.observation, rows.action, rows.reward, rows.next_observation, discount, weight)
         read, error = _read(used)
-        if kind == "prioritised":
+        if kind == "prioritized":
             state = buffer.set_priorities(state, sample.indices, jnp.abs(error) + 1e-6)
         return state, read
 

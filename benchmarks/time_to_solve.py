@@ -32,9 +32,9 @@ from jaxenvs.training import PPO, LearnerState, Train, make_train
 
 ID = "CartPole-v1"
 SOLVED, EPISODES = 475, 100
-EVERY = 2_048  # environment steps between two judgements; a multiple of everybody's update
+EVERY = 2_048  # environment steps between two judgments; a multiple of everybody's update
 STEPS = 100_000  # what schedules run over, and when a training is given up
-EVALUATION = 1_000_003  # seed of the first judgement; trainings have 0, 1, ...
+EVALUATION = 1_000_003  # seed of the first judgment; trainings have 0, 1, ...
 PEER = "sb3"
 TARGET = 10.0
 
@@ -84,7 +84,7 @@ class Clock:
 
     @property
     def is_solved(self) -> bool:
-        """Whether the last judgement was good enough."""
+        """Whether the last judgment was good enough."""
         return self.returns[-1] >= SOLVED
 
     def _lap(self) -> float:
@@ -160,7 +160,7 @@ def table(report: dict[str, Any]) -> str:
 
 
 def plot(report: dict[str, Any], path: Path) -> None:
-    """Returns of the judgements over seconds, with preparation, a line a training."""
+    """Returns of the judgments over seconds, with preparation, a line a training."""
     import matplotlib
 
     matplotlib.use("agg")
@@ -176,7 +176,7 @@ def plot(report: dict[str, Any], path: Path) -> None:
             axis.plot(seconds, run["returns"], color=f"C{i}", alpha=0.35, linewidth=1)
             axis.plot(seconds[-1], run["returns"][-1], "o", color=f"C{i}", markersize=5)
         axis.plot([], [], "o-", color=f"C{i}", label=entry["contestant"])
-    axis.axhline(SOLVED, color="grey", linewidth=1, linestyle=":")
+    axis.axhline(SOLVED, color="gray", linewidth=1, linestyle=":")
     axis.set(xscale="log", xlabel="seconds, compiling included", ylabel="greedy return")
     axis.legend(fontsize=8)
     axis.grid(which="both", alpha=0.3)
@@ -257,7 +257,7 @@ def _ours(
 
 
 def _block(train: Train, clip_falls: bool, state: LearnerState) -> LearnerState:
-    """The updates between two judgements."""
+    """The updates between two judgments."""
 
     def update(state: LearnerState, _: None) -> tuple[LearnerState, None]:
         ppo: Any = train.algorithm

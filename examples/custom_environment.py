@@ -70,7 +70,7 @@ def main(total_steps: int = 200_000) -> float:
     """Returns the mean return of the last episodes."""
     check_env(Lander())
     jaxenvs.register("Lander-v0", Lander, time_limit=200, overwrite=True)
-    ppo = PPO(learning_rate=1e-3, normalise_observations=True)
+    ppo = PPO(learning_rate=1e-3, normalize_observations=True)
     train = make_train("Lander-v0", ppo, num_envs=32, unroll_length=64, total_steps=total_steps)
     metrics = jax.jit(train)(jax.random.key(0)).metrics
     returns = metrics["episode_return"]

@@ -1,4 +1,4 @@
-"""Stable-Baselines3's SAC swings up Pendulum-v1, observations and rewards normalised.
+"""Stable-Baselines3's SAC swings up Pendulum-v1, observations and rewards normalized.
 
 python examples/stable_baselines3_sac.py
 """

@@ -46,7 +46,7 @@ class SeedError(JaxenvsError, ValueError):
 
 
 class VectorizeError(JaxenvsError, ValueError):
-    """A vectorised environment was configured with a value that cannot work."""
+    """A vectorized environment was configured with a value that cannot work."""
 
 
 class ShardingError(JaxenvsError, ValueError):

@@ -171,13 +171,13 @@ def _make_hosted(
     time_limit: Any,
     params: dict[str, Any],
 ) -> "HostEnv":
-    from jaxenvs.bridge.hosts import is_vectorised_id
+    from jaxenvs.bridge.hosts import is_vectorized_id
     from jaxenvs.bridge.making import make_pool
     from jaxenvs.bridge.xla import HostEnv
 
     _check_num_envs(id, num_envs)
-    is_vectorised = is_vectorised_id(id)
-    if is_vectorised and autoreset != "next_step":
+    is_vectorized = is_vectorized_id(id)
+    if is_vectorized and autoreset != "next_step":
         raise PoolError(
             f'make_vec got autoreset="{autoreset}" for {id}, which EnvPool resets in the next step.'
             '  Pass autoreset="next_step".'
@@ -189,7 +189,7 @@ def _make_hosted(
     if devices > 1:
         params = _for_each_of(id, devices, params)
     options = {"max_episode_steps": host_limit(id, time_limit), **params}
-    if not is_vectorised:  # compiled programs step processes without Python
+    if not is_vectorized:  # compiled programs step processes without Python
         options = {"backend": "process", **options}
     pools = []
     try:

@@ -32,7 +32,7 @@ _PARITY, _ZERO = np.uint32(0x1BD11BDA), np.uint32(0)
 _STOCK = "threefry2x32"
 _FOREIGN = 0x464F5247  # the domain of keys that come of another generator's
 
-# Up to jax 0.10 XLA removes optimisation barriers before it fuses.
+# Up to jax 0.10 XLA removes optimization barriers before it fuses.
 _BARRIER_HOLDS = tuple(int(part) for part in jax.__version__.split(".")[:2]) >= (0, 11)
 
 

@@ -196,7 +196,7 @@ def evaluate(
 ) -> Evaluation:
     """Plays exactly the first `num_episodes` episodes of every instance.
 
-    Counting whatever finishes within a number of steps favours short episodes; here each instance
+    Counting whatever finishes within a number of steps favors short episodes; here each instance
     owes the same number, however long they take. What is left of the episodes that a staggered
     start joined in the middle is played first, and not counted.
 

@@ -43,7 +43,7 @@ hypothesis.settings.load_profile("ci" if os.environ.get("CI") else "local")
 
 
 # A test runs a program for a moment, and most of its time is the compiler's. So it does without
-# optimisations, and without emitters that are slow themselves, where there are others (jax 0.10).
+# optimizations, and without emitters that are slow themselves, where there are others (jax 0.10).
 # What it computes is the same but for the rounding of floats. Tests that are about the bits or the
 # speed of what users get are marked `optimized`; other processes compile as users do too.
 QUICK_TO_COMPILE = {

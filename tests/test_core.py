@@ -240,7 +240,7 @@ def test_info_is_copied_and_timesteps_are_frozen():
 # The dummies, and the protocol of a batch
 
 
-def test_a_vectorised_environment_is_a_vector_env_with_batched_spaces():
+def test_a_vectorized_environment_is_a_vector_env_with_batched_spaces():
     from jaxenvs import vectorize
 
     env = vectorize(Counter(layout="dict"), 3)

@@ -115,7 +115,7 @@ def test_a_misspelt_id_names_the_closest():
             make("CartPol-v1")
 
 
-def test_make_vec_is_a_vectorised_make(counter):
+def test_make_vec_is_a_vectorized_make(counter):
     env = jaxenvs.make_vec(
         "Count-v0", 3, autoreset="next_step", time_limit=4, lengths=(9,), reset_chunk=2
     )

@@ -90,7 +90,7 @@ def test_over_a_mesh_every_device_has_a_pool_and_the_pools_share_the_cores():
         jaxenvs.make_vec(ID, 4, mesh=mesh, batch_size=1)
 
 
-def test_what_is_vectorised_already_is_driven_as_it_is():
+def test_what_is_vectorized_already_is_driven_as_it_is():
     pytest.importorskip("envpool")
     with pytest.raises(PoolError, match='Pass autoreset="next_step"'):
         jaxenvs.make_vec("envpool/CartPole-v1", 2)

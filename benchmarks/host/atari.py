@@ -1,4 +1,4 @@
-"""Pong: sixteen in worker processes, and the vectorised ones, alone and through a pool."""
+"""Pong: sixteen in worker processes, and the vectorized ones, alone and through a pool."""
 
 import contextlib
 from typing import Any

@@ -1,6 +1,6 @@
 """Steps that compute: the share of the cores that a pool of processes reaches.
 
-A virtual core may be slower while its neighbour works, so what the cores give is measured too, in
+A virtual core may be slower while its neighbor works, so what the cores give is measured too, in
 turn: the same work as one long step for each core.
 """
 

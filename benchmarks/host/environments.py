@@ -98,7 +98,7 @@ def cartpole() -> gymnasium.Env:
 
 
 def pong() -> gymnasium.Env:
-    """Pong of four grey frames, uint8[4, 84, 84], each the maximum of two out of four."""
+    """Pong of four gray frames, uint8[4, 84, 84], each the maximum of two out of four."""
     import ale_py
 
     gymnasium.register_envs(ale_py)

@@ -13,7 +13,7 @@ from jaxenvs.bridge._layout import leaves_of, tree_of
 from jaxenvs.errors import PoolError
 
 
-class AlreadyVectorised(PoolError):
+class AlreadyVectorized(PoolError):
     """An environment function made something that is many environments."""
 
 
@@ -21,13 +21,13 @@ def adapted(env: Any) -> Any:
     """The environment itself if it is Gymnasium's, else one of Gymnasium's around it.
 
     Raises:
-        PoolError: it is vectorised, or takes turns, or nothing that is known.
+        PoolError: it is vectorized, or takes turns, or nothing that is known.
     """
-    if isinstance(env, gymnasium.Env) and not is_vectorised(env):
+    if isinstance(env, gymnasium.Env) and not is_vectorized(env):
         return env
-    if is_vectorised(env):
-        raise AlreadyVectorised(
-            f"the environment function returned {type(env).__name__}, which is vectorised already."
+    if is_vectorized(env):
+        raise AlreadyVectorized(
+            f"the environment function returned {type(env).__name__}, which is vectorized already."
             '  Pass backend="native", or return a single environment.'
         )
     if hasattr(env, "observation_spec") and hasattr(env, "action_spec"):
@@ -43,7 +43,7 @@ def adapted(env: Any) -> Any:
     return env if of_gymnasium and _takes(env, "seed") else ClassicGym(env)
 
 
-def is_vectorised(env: Any) -> bool:
+def is_vectorized(env: Any) -> bool:
     """Whether it is many environments behind one `step`."""
     return isinstance(env, gymnasium.vector.VectorEnv) or is_envpool(env)
 

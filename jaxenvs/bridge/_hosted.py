@@ -280,7 +280,7 @@ class Hosted:
                 pool._waited(lambda time: self.backend.take(out, time))
                 self._nothing_pending()
         seeds = np.asarray(operands[0])
-        if self.backend.makes_batches:  # what is vectorised may take one number, that counts up
+        if self.backend.makes_batches:  # what is vectorized may take one number, that counts up
             first = int(seeds[0]) % (2**31 - pool.num_envs)
             seeds = first + np.arange(pool.num_envs)
         self.backend.arrays.seeds[:] = seeds

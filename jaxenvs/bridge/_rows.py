@@ -53,7 +53,7 @@ def copied(tree: Any) -> Any:
 def spread(infos: Mapping[str, Any], ids: np.ndarray, size: int) -> dict[str, Any]:
     """Infos of some environments as those of all, with masks that tell whose they are.
 
-    What has no row for each of `ids` stays as it is: a vectorised environment may say such things.
+    What has no row for each of `ids` stays as it is: a vectorized environment may say such things.
     """
     found: dict[str, Any] = {}
     for name, value in infos.items():

@@ -159,7 +159,7 @@ def fn_of_id(id: str, kwargs: dict[str, Any]) -> Callable[[], Any]:
         return _of_pettingzoo(id, name, kwargs)
     if library == "envpool":
         raise PoolError(
-            f'"{id}" is vectorised already: EnvPool steps all environments at once.'
+            f'"{id}" is vectorized already: EnvPool steps all environments at once.'
             '  Pass backend="native", or leave the backend out.'
         )
     return GymnasiumFn(gymnasium_spec(id), kwargs)
@@ -251,11 +251,11 @@ def _unknown(id: str, known: Iterable[str], why: str = "") -> UnknownEnvironment
     return UnknownEnvironmentError(f'no environment is called "{id}".{close}')
 
 
-# --- what is vectorised already ---
+# --- what is vectorized already ---
 
 
 class VectorMaker:
-    """Makes something that is vectorised.
+    """Makes something that is vectorized.
 
     Args:
         name: what it is called in messages.
@@ -273,16 +273,16 @@ class VectorMaker:
         return self._make(**told)
 
 
-def is_vectorised_id(env: Any) -> bool:
-    """Whether an id names something that is vectorised already, whatever else it could be."""
+def is_vectorized_id(env: Any) -> bool:
+    """Whether an id names something that is vectorized already, whatever else it could be."""
     return isinstance(env, str) and env.startswith("envpool/")
 
 
 def vector_maker_of(env: Any, num_envs: int | None, kwargs: dict[str, Any]) -> VectorMaker:
-    """What makes the vectorised environment that `make_pool` was asked for.
+    """What makes the vectorized environment that `make_pool` was asked for.
 
     Raises:
-        PoolError: it is no id of a vectorised environment and no function.
+        PoolError: it is no id of a vectorized environment and no function.
         UnknownEnvironmentError: there is no such id.
         MissingExtraError: the id is of a package that is not installed.
     """
@@ -290,13 +290,13 @@ def vector_maker_of(env: Any, num_envs: int | None, kwargs: dict[str, Any]) -> V
         refuse_kwargs(kwargs)
         if not callable(env):
             raise PoolError(
-                f"make_pool got {env!r:.80}; expected an id, or a function that makes a vectorised"
+                f"make_pool got {env!r:.80}; expected an id, or a function that makes a vectorized"
                 " environment."
             )
         return VectorMaker(name_of(env), env)
     if num_envs is None:
         raise PoolError(f'make_pool("{env}") needs num_envs, how many of them to make.')
-    if is_vectorised_id(env):
+    if is_vectorized_id(env):
         return _of_envpool(env, num_envs, kwargs)
     return _of_vector_entry_point(env, num_envs, kwargs)
 
@@ -317,7 +317,7 @@ def _of_vector_entry_point(id: str, num_envs: int, kwargs: dict[str, Any]) -> Ve
     spec = gymnasium_spec(id)
     if spec.vector_entry_point is None:
         raise PoolError(
-            f'"{id}" has no vectorised version.  Use another backend, or a function that returns'
+            f'"{id}" has no vectorized version.  Use another backend, or a function that returns'
             " a gymnasium.vector.VectorEnv."
         )
     creator = load_env_creator(spec.vector_entry_point)

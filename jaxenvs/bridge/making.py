@@ -10,7 +10,7 @@ from typing import Any, Literal
 import gymnasium
 import numpy as np
 
-from jaxenvs.bridge._adapters import AlreadyVectorised, adapted
+from jaxenvs.bridge._adapters import AlreadyVectorized, adapted
 from jaxenvs.bridge._arguments import check_seed, is_whole, seconds_or_none, whole_or_none
 from jaxenvs.bridge._arrays import AutoresetMode
 from jaxenvs.bridge._choosing import Chosen, make_backend
@@ -20,7 +20,7 @@ from jaxenvs.bridge._machine import num_cores
 from jaxenvs.bridge._worker import has_coroutines
 from jaxenvs.bridge.backends.base import Backend, Broken, Post, Settings
 from jaxenvs.bridge.backends.native import NativeBackend
-from jaxenvs.bridge.hosts import env_fn_of, is_vectorised_id, vector_maker_of
+from jaxenvs.bridge.hosts import env_fn_of, is_vectorized_id, vector_maker_of
 from jaxenvs.bridge.pool import GYM_MODES, Pool
 from jaxenvs.bridge.tuning import Way
 from jaxenvs.errors import JaxenvsError, PoolError, WorkerError
@@ -69,7 +69,7 @@ def make_pool(
             this process, for environments that wait or release the interpreter lock. "process":
             worker processes. "asyncio": one event loop, for environments whose `step` is a
             coroutine. "ray": actors of a Ray cluster. "native": `env` makes something that is
-            vectorised already. "auto": what is fastest as measured, never slower than "serial";
+            vectorized already. "auto": what is fastest as measured, never slower than "serial";
             what `jaxenvs tune` has found is taken as it is.
         seed: of the first reset: environment i is seeded with `seed + i`; or one for each.
         autoreset_mode: what follows a finished episode: "next_step", "same_step", "disabled", or
@@ -139,7 +139,7 @@ def make_pool(
         return found, found.maker.name, found.batch_size, found.info_samples
 
     chosen: Chosen | None = None
-    only_native = is_vectorised_id(env) or (callable(env) and num_envs is None)
+    only_native = is_vectorized_id(env) or (callable(env) and num_envs is None)
     if backend == "native" or (backend == "auto" and only_native):
         made, name, batch, samples = native()
     else:
@@ -154,12 +154,12 @@ def make_pool(
             made, chosen = _made(
                 backend, env_fns, workers, batch, name, ray_options, caller_steps, watched
             )
-        except (AlreadyVectorised, WorkerError) as error:
-            if AlreadyVectorised.__name__ not in f"{type(error)} {error}":
+        except (AlreadyVectorized, WorkerError) as error:
+            if AlreadyVectorized.__name__ not in f"{type(error)} {error}":
                 raise
             if backend != "auto" or num_workers != "auto":
                 raise PoolError(
-                    f'what "{name}" makes is vectorised already.  Pass backend="native" and no'
+                    f'what "{name}" makes is vectorized already.  Pass backend="native" and no'
                     " num_workers, or return a single environment."
                 ) from error
             made, name, batch, samples = native()
@@ -267,7 +267,7 @@ def _native(
     try:
         return NativeBackend(maker, wanted)
     except Broken as error:
-        raise _not_made(error.post, "the vectorised environment", maker.name) from None
+        raise _not_made(error.post, "the vectorized environment", maker.name) from None
 
 
 def _not_made(post: Post, who: str, name: str) -> WorkerError:
@@ -286,7 +286,7 @@ def _refuse_for_native(timeout: Any, on_failure: str, envs_per_worker: Any) -> N
     ):
         if value != default:
             raise PoolError(
-                f"make_pool got {name}={value!r} for what is vectorised already: its environments"
+                f"make_pool got {name}={value!r} for what is vectorized already: its environments"
                 " cannot be watched, restarted or placed one by one.  Leave it out."
             )
 

@@ -731,7 +731,7 @@ class Pool(gymnasium.vector.VectorEnv):
     def _message_of(self, post: Post) -> str:
         where = "" if post.worker is None else f", worker {post.worker}, process {post.pid}"
         kind = post.text.strip().rsplit("\n", 1)[-1]
-        who = f"environment {post.instance}" if post.instance >= 0 else "the vectorised environment"
+        who = f"environment {post.instance}" if post.instance >= 0 else "the vectorized environment"
         head = f'{who} ("{self.name}"{where}) failed in {post.what}: {kind}'
         if post.fatal:
             return f"{head}\n  The pool cannot go on: close it and make another."

@@ -19,8 +19,8 @@ import numpy as np
 from jaxenvs.bridge._interrupts import FirstSignal
 from jaxenvs.errors import TrainingError
 from jaxenvs.training import ActorPolicy, Learner, LearnerState, Scheme, Train, restore, save
-from jaxenvs.training.algorithms.base import Behaviour
-from jaxenvs.training.collecting import summarised
+from jaxenvs.training.algorithms.base import Behavior
+from jaxenvs.training.collecting import summarized
 from jaxenvs.training.schemes.workers import hosted
 
 Report = Callable[[int, Mapping[str, np.ndarray]], None]
@@ -104,7 +104,7 @@ class Loop(abc.ABC):
         """The greedy policy as it is now; of S seeds, with a leading axis."""
 
     @abc.abstractmethod
-    def behaviours(self) -> list[Behaviour]:
+    def behaviors(self) -> list[Behavior]:
         """What acting takes, of each seed."""
 
     @abc.abstractmethod
@@ -171,8 +171,8 @@ class OneProgram(Loop):
     def policy(self) -> ActorPolicy:
         return self.train.policy(self.learner_state)
 
-    def behaviours(self) -> list[Behaviour]:
-        return self._each(Behaviour.of(self.learner_state))
+    def behaviors(self) -> list[Behavior]:
+        return self._each(Behavior.of(self.learner_state))
 
     def save(self, paths: Sequence[Path]) -> None:
         # All are written before one takes its place. So, whenever the process ends, there is a
@@ -287,8 +287,8 @@ class WithWorkers(Loop):
     def policy(self) -> ActorPolicy:
         return self._learner.policy()
 
-    def behaviours(self) -> list[Behaviour]:
-        return [Behaviour.of(self._learner.learner_state)]
+    def behaviors(self) -> list[Behavior]:
+        return [Behavior.of(self._learner.learner_state)]
 
     def save(self, paths: Sequence[Path]) -> None:
         for path in paths:
@@ -308,7 +308,7 @@ def _summed_up(rows: Sequence[Mapping[str, float]]) -> dict[str, np.ndarray]:
     columns = {
         name: jnp.asarray([row.get(name, np.nan) for row in rows], jnp.float32) for name in names
     }
-    summary = jax.device_get(summarised(columns))
+    summary = jax.device_get(summarized(columns))
     return {name: np.atleast_1d(summary[name]) for name in sorted(summary)}
 
 

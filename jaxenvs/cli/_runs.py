@@ -14,7 +14,7 @@ from jaxenvs.core import VectorEnv
 from jaxenvs.errors import TrainingError
 from jaxenvs.registry import find
 from jaxenvs.training import ActorPolicy, Train, restore, save
-from jaxenvs.training.algorithms.base import Behaviour
+from jaxenvs.training.algorithms.base import Behavior
 from jaxenvs.training.config import Config
 from jaxenvs.training.schemes.workers import hosted
 
@@ -55,9 +55,9 @@ class Run:
         """Writes everything that decides the training, before it begins."""
         self.config.complete().write(self.folder / _CONFIG)
 
-    def write_policy(self, behaviour: Behaviour, which: str = "latest") -> None:
+    def write_policy(self, behavior: Behavior, which: str = "latest") -> None:
         """Writes what it takes to act, beside what is there as the other of `POLICIES`."""
-        on_host = jax.device_get(behaviour)  # so that it is read on whatever devices there are
+        on_host = jax.device_get(behavior)  # so that it is read on whatever devices there are
         save(self.folder / POLICIES[which], on_host)
 
     def read_policy(self, train: Train, which: str = "latest") -> ActorPolicy:
@@ -67,8 +67,8 @@ class Run:
             TrainingError: there is none, or none was found to be the best.
         """
 
-        def behaviour(key: Any) -> Behaviour:
-            return Behaviour.of(train.init(key))
+        def behavior(key: Any) -> Behavior:
+            return Behavior.of(train.init(key))
 
         path = self.folder / POLICIES[which]
         if which == "best" and not path.is_dir():
@@ -76,7 +76,7 @@ class Run:
                 f'"{self.folder}" has no best policy: none was evaluated while it was trained.'
                 "  Train with --evaluate-every, or leave --which out."
             )
-        like = jax.eval_shape(behaviour, jax.random.key(0))
+        like = jax.eval_shape(behavior, jax.random.key(0))
         learned: Any = restore(path, like)
         return train.policy(learned)
 

@@ -52,10 +52,10 @@ examples:
   jaxenvs train ppo Acrobot-v1 --seeds 8 --output runs/acrobot
   jaxenvs train ppo CartPole-v1 --set learning_rate=3e-4 --set actor.hidden_sizes=64,64
   jaxenvs train ppo CartPole-v1 --set actor.memory=gru --set actor.memory_size=64
-  jaxenvs train dqn CartPole-v1 --set storage.type=PrioritisedReplay --set storage.n_step=3
+  jaxenvs train dqn CartPole-v1 --set storage.type=PrioritizedReplay --set storage.n_step=3
   jaxenvs train ppo Acrobot-v1 --evaluate-every 50_000 --save-every 100_000
   jaxenvs train ppo CartPole-v1 --collection remote:3:async --set storage.type=VTrace
-  jaxenvs train ppo CartPole-v1 --gradients remote:2 --update decentralised
+  jaxenvs train ppo CartPole-v1 --gradients remote:2 --update decentralized
   jaxenvs train dqn CartPole-v1 --dry-run > mine.toml
   jaxenvs train --config mine.toml          what one has written there
   jaxenvs train --resume runs/acrobot       goes on where it stopped
@@ -197,7 +197,7 @@ def _parser() -> argparse.ArgumentParser:
     train.add_argument(
         "--update",
         metavar="HOW",
-        help="decentralised: each worker with gradients applies all of them to weights of its own",
+        help="decentralized: each worker with gradients applies all of them to weights of its own",
     )
     train.add_argument("--output", metavar="DIR", help="(default: a new one, runs/ALGORITHM/ID)")
     train.add_argument(

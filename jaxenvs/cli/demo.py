@@ -137,7 +137,7 @@ def speed_table() -> object:
     }
     for num_envs in (1024, 4096, 16384):
         rate = _gymnasium_vector("vector_entry_point", num_envs)
-        theirs["gymnasium's own vectorised CartPole", num_envs] = rate
+        theirs["gymnasium's own vectorized CartPole", num_envs] = rate
     ours = {("[bold]jaxenvs, jitted rollout[/]", n): _jaxenvs(n) for n in (1024, 16384)}
     best = max(theirs.values())
     for (name, num_envs), rate in {**theirs, **ours}.items():

@@ -12,7 +12,7 @@ from typing import Any, Literal, get_args, get_origin, get_type_hints
 
 import jaxenvs
 from jaxenvs import struct
-from jaxenvs.bridge.hosts import is_vectorised_id
+from jaxenvs.bridge.hosts import is_vectorized_id
 from jaxenvs.cli._console import console, table
 from jaxenvs.factory import is_hosted
 from jaxenvs.registry import find
@@ -53,7 +53,7 @@ def run(options: argparse.Namespace) -> None:
 
 
 def _tell_of_hosted(id: str) -> None:
-    backend = "native" if is_vectorised_id(id) else "serial"
+    backend = "native" if is_vectorized_id(id) else "serial"
     with jaxenvs.make_pool(id, 1, backend=backend) as pool:
         limit = getattr(pool.spec, "max_episode_steps", None)
         threshold = getattr(pool.spec, "reward_threshold", None)

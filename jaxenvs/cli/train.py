@@ -158,15 +158,15 @@ class Training:
 
     def _save(self) -> None:
         self._loop.save([run.checkpoint for run in self._runs])
-        for run, behaviour in zip(self._runs, self._loop.behaviours(), strict=True):
-            run.write_policy(behaviour)
+        for run, behavior in zip(self._runs, self._loop.behaviors(), strict=True):
+            run.write_policy(behavior)
 
     def _keep_best(self, means: np.ndarray) -> None:
-        for run, behaviour, is_best in zip(
-            self._runs, self._loop.behaviours(), means > self._best, strict=True
+        for run, behavior, is_best in zip(
+            self._runs, self._loop.behaviors(), means > self._best, strict=True
         ):
             if is_best:
-                run.write_policy(behaviour, "best")
+                run.write_policy(behavior, "best")
         self._best = np.fmax(self._best, means)
 
     def _is_due(self, every: int | None, before: int, updates: int) -> bool:

@@ -78,7 +78,7 @@ def write_learning_curves(
         if len(seeds) > 1:
             axes.fill_between(steps, low, high, alpha=0.2, linewidth=0, color=line.get_color())
     if threshold is not None:
-        axes.axhline(threshold, color="grey", linestyle="--", linewidth=1)
+        axes.axhline(threshold, color="gray", linestyle="--", linewidth=1)
         axes.annotate(f"solved: {threshold:g}", (0, threshold), (4, 4), textcoords="offset points")
     axes.set(title=title, xlabel="environment steps", ylabel=ylabel)
     if any(curves):

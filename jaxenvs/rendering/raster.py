@@ -1,4 +1,4 @@
-"""Pictures in pure JAX: shapes are arrays of coverage, and painting them blends colours.
+"""Pictures in pure JAX: shapes are arrays of coverage, and painting them blends colors.
 
 H and W are a picture's height and width in pixels. Coordinates are in pixels, x to the right and
 y upwards from the lower left corner. A shape is float32[H, W], 1 inside, 0 outside
@@ -17,21 +17,21 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-Colour = tuple[int, int, int]  # red, green, blue, 0 to 255
+Color = tuple[int, int, int]  # red, green, blue, 0 to 255
 Point = tuple[chex.Numeric, chex.Numeric]  # x, y
 
-BLACK: Colour = (0, 0, 0)
-GREY: Colour = (128, 128, 128)
-RED: Colour = (204, 77, 77)
-TAN: Colour = (202, 152, 101)
-TEAL: Colour = (0, 204, 204)
-VIOLET: Colour = (129, 132, 203)
-WHITE: Colour = (255, 255, 255)
-YELLOW: Colour = (204, 204, 0)
+BLACK: Color = (0, 0, 0)
+GRAY: Color = (128, 128, 128)
+RED: Color = (204, 77, 77)
+TAN: Color = (202, 152, 101)
+TEAL: Color = (0, 204, 204)
+VIOLET: Color = (129, 132, 203)
+WHITE: Color = (255, 255, 255)
+YELLOW: Color = (204, 204, 0)
 
 
 def pixel_grid(shape: tuple[int, int]) -> tuple[np.ndarray, np.ndarray]:
-    """Returns the centres of the pixels for `shape` (H, W): x, float32[1, W]; y, float32[H, 1].
+    """Returns the centers of the pixels for `shape` (H, W): x, float32[1, W]; y, float32[H, 1].
 
     Row 0 is the top of the picture, where y is H - 0.5.
     """
@@ -46,20 +46,20 @@ def fill(distance: jax.Array) -> jax.Array:
     return jnp.clip(0.5 - distance, 0.0, 1.0)
 
 
-def disc(x: chex.Array, y: chex.Array, centre: Point, radius: chex.Numeric) -> jax.Array:
+def disc(x: chex.Array, y: chex.Array, center: Point, radius: chex.Numeric) -> jax.Array:
     """A filled circle."""
-    return fill(jnp.hypot(x - centre[0], y - centre[1]) - radius)
+    return fill(jnp.hypot(x - center[0], y - center[1]) - radius)
 
 
 def box(
     x: chex.Array,
     y: chex.Array,
-    centre: Point,
+    center: Point,
     size: tuple[chex.Numeric, chex.Numeric],
     angle: chex.Numeric = 0.0,
 ) -> jax.Array:
     """A filled rectangle of `size` (width, height), turned counter-clockwise by `angle`, rad."""
-    along, across = _turned(x - centre[0], y - centre[1], angle)
+    along, across = _turned(x - center[0], y - center[1], angle)
     return fill(jnp.maximum(jnp.abs(along) - size[0] / 2, jnp.abs(across) - size[1] / 2))
 
 
@@ -95,23 +95,23 @@ def union(*shapes: jax.Array) -> jax.Array:
     return covered
 
 
-def paint(background: Colour | jax.Array, *layers: tuple[jax.Array, Colour]) -> jax.Array:
-    """Lays coloured shapes over a background, later ones on top.
+def paint(background: Color | jax.Array, *layers: tuple[jax.Array, Color]) -> jax.Array:
+    """Lays colored shapes over a background, later ones on top.
 
     Args:
-        background: a colour, or a picture of uint8[H, W, 3].
-        *layers: pairs of a shape, float32[H, W] coverage or a bool[H, W] mask, and its colour.
+        background: a color, or a picture of uint8[H, W, 3].
+        *layers: pairs of a shape, float32[H, W] coverage or a bool[H, W] mask, and its color.
 
     Returns:
         uint8[H, W, 3].
     """
     picture = jnp.asarray(background, jnp.float32)
-    for shape, colour in layers:
+    for shape, color in layers:
         shape = jnp.asarray(shape, jnp.float32)[..., None]
-        colour = np.asarray(colour, np.float32)[None, None]
+        color = np.asarray(color, np.float32)[None, None]
         if picture.ndim == 1:
             picture = picture[None, None]
-        picture = picture + shape * (colour - picture)
+        picture = picture + shape * (color - picture)
     return jnp.round(picture).astype(jnp.uint8)
 
 

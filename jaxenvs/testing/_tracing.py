@@ -56,7 +56,7 @@ class Traced:
 def check_environment(env: Any, findings: Findings) -> None:
     """An `Environment` whose leaves are numbers and whose static fields are hashable."""
     if not isinstance(env, Environment):
-        instead = "Subclass jaxenvs.Environment; of a vectorised environment, check the single one."
+        instead = "Subclass jaxenvs.Environment; of a vectorized environment, check the single one."
         if hasattr(env, "pools"):  # a HostEnv
             instead = (
                 "What is not JAX has no trace and no states to repeat. Let"
@@ -250,7 +250,7 @@ def check_timesteps(traced: Traced, findings: Findings, float64: bool) -> None:
             findings.add(
                 "tree",
                 f"{source} set timestep.final_observation",
-                "Leave it None: it is the vectoriser's.",
+                "Leave it None: it is the vectorizer's.",
             )
 
 
@@ -429,7 +429,7 @@ def check_render(traced: Traced, findings: Findings) -> None:
         findings.add(
             "render",
             f"render returned {found}; it must be uint8[H, W, 3]",
-            "Draw colours from 0 to 255 on the last axis and convert with .astype(jnp.uint8).",
+            "Draw colors from 0 to 255 on the last axis and convert with .astype(jnp.uint8).",
         )
     elif frames.shape != (N, *shape):
         findings.add(

@@ -36,7 +36,7 @@ from jaxenvs.training.sharded import ShardedTrain as ShardedTrain
 from jaxenvs.training.sharded import shard as shard
 from jaxenvs.training.storages import GAE as GAE
 from jaxenvs.training.storages import Hindsight as Hindsight
-from jaxenvs.training.storages import PrioritisedReplay as PrioritisedReplay
+from jaxenvs.training.storages import PrioritizedReplay as PrioritizedReplay
 from jaxenvs.training.storages import Replay as Replay
 from jaxenvs.training.storages import Rollout as Rollout
 from jaxenvs.training.storages import Storage as Storage

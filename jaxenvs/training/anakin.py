@@ -26,7 +26,7 @@ from jaxenvs.rollouts import evaluate
 from jaxenvs.training._progress import ProgressBar
 from jaxenvs.training._settings import check_settings, whole
 from jaxenvs.training.actors.base import Actor, Networks, has_mask
-from jaxenvs.training.algorithms.base import Algorithm, Behaviour, Parts, normalised
+from jaxenvs.training.algorithms.base import Algorithm, Behavior, Parts, normalized
 from jaxenvs.training.algorithms.ppo import PPO
 from jaxenvs.training.collecting import (
     collect,
@@ -34,7 +34,7 @@ from jaxenvs.training.collecting import (
     no_episodes,
     noted,
     start,
-    summarised,
+    summarized,
 )
 from jaxenvs.training.evaluation import evaluation_env as other_instances
 from jaxenvs.training.evaluation import evaluation_metrics
@@ -80,7 +80,7 @@ class ActorPolicy:
     """
 
     params: dict[str, Any]
-    observation_statistics: RunningStatistics | None  # None: observations are not normalised
+    observation_statistics: RunningStatistics | None  # None: observations are not normalized
     networks: Networks = struct.static()
     greedy: bool = struct.static(True)  # the best action; else one drawn
     observation_clip: Any = None  # float32[] or None; of normalized observations
@@ -98,7 +98,7 @@ class ActorPolicy:
         return self.networks.initial_carry(num_envs) if self.networks.is_recurrent else None
 
     def _act(self, carry: Any, observation: chex.ArrayTree, key: chex.PRNGKey) -> Any:
-        features = normalised(
+        features = normalized(
             self.networks.features(observation), self.observation_statistics, self.observation_clip
         )
         sample = None if self.greedy else getattr(self.networks, "sample", None)
@@ -181,9 +181,9 @@ class Train:
 
         params = prng.with_fast(draw, network_key)
         observation_statistics = return_statistics = None
-        if getattr(algorithm, "normalise_observations", False):
+        if getattr(algorithm, "normalize_observations", False):
             observation_statistics = RunningStatistics.of_shape(features.inputs.shape[1:])
-        if getattr(algorithm, "normalise_rewards", False):
+        if getattr(algorithm, "normalize_rewards", False):
             return_statistics = RunningStatistics.of_shape(())
         learner_state = LearnerState(
             weights=algorithm.initial_weights(parts, params),
@@ -208,21 +208,21 @@ class Train:
         """
         key, collect_key, learn_key = jax.random.split(prng.fast(learner_state.key), 3)
         collector, unroll = self.collect(
-            Behaviour.of(learner_state), learner_state.collector, self._own(collect_key)
+            Behavior.of(learner_state), learner_state.collector, self._own(collect_key)
         )
         learner_state = learner_state.replace(collector=collector)
         learner_state, metrics = self.learn(learner_state, unroll, self._own(learn_key))
         return learner_state.replace(key=prng.stock(key)), metrics
 
     def collect(
-        self, behaviour: Behaviour, collector: Collector, key: chex.PRNGKey
+        self, behavior: Behavior, collector: Collector, key: chex.PRNGKey
     ) -> tuple[Collector, Unroll]:
         """Acts for T steps in N instances: where they stand then, and what happened."""
 
         def act(key: chex.PRNGKey) -> tuple[Collector, Unroll]:
             algorithm, parts, env = self.algorithm, self.parts, self.env
             length, names = self.unroll_length, self.log_info
-            return collect(algorithm, parts, env, behaviour, collector, length, key, names)
+            return collect(algorithm, parts, env, behavior, collector, length, key, names)
 
         return prng.with_fast(act, key)
 
@@ -261,7 +261,7 @@ class Train:
             learner_state, metrics = jax.lax.scan(
                 lambda state, _: self.update(state), learner_state, length=length
             )
-            metrics = summarised(metrics)
+            metrics = summarized(metrics)
             if self.evaluate_every is not None:
                 metrics |= self._evaluated(learner_state, length)
             last = {"last_update": jnp.int32(self.parts.num_updates)}
@@ -336,7 +336,7 @@ class Train:
         """The shapes of an unroll's transitions."""
 
         _, unroll = jax.eval_shape(
-            self.collect, Behaviour.of(learner_state), learner_state.collector, learner_state.key
+            self.collect, Behavior.of(learner_state), learner_state.collector, learner_state.key
         )
 
         def side_by_side(x: Any) -> Any:
@@ -371,13 +371,13 @@ def make_train(
     environments allow neither: their number is fixed when the pool is made.
 
     Args:
-        env: a vectorised environment with `same_step` autoreset, native or a `HostEnv`; a single
+        env: a vectorized environment with `same_step` autoreset, native or a `HostEnv`; a single
             one; or an id, as `make_vec` takes it.
         algorithm: what to learn with, and its hyper-parameters; None takes PPO's defaults, those
             of `PPO.continuous` for actions in a Box, with minibatches that fit.
         actor: the networks; None takes the algorithm's.
         storage: what becomes of experience; None takes the algorithm's.
-        num_envs: N, needed unless `env` is vectorised.
+        num_envs: N, needed unless `env` is vectorized.
         unroll_length: T, the steps that each instance takes between two updates.
         total_steps: environment steps in all; the last unroll is completed.
         report_every: updates that one row of the metrics sums up.
@@ -494,7 +494,7 @@ def default_algorithm(env: VectorEnv, actor: Any, unroll_length: Any) -> PPO:
 
 
 def resolve(env: VectorEnv | Environment | str, num_envs: int | None) -> VectorEnv:
-    """The vectorised environment that `make_train` was given, or is to make."""
+    """The vectorized environment that `make_train` was given, or is to make."""
     if isinstance(env, str | Environment):
         if num_envs is None:
             raise TrainingError("make_train got no num_envs.  Pass num_envs=64, for instance.")

@@ -9,7 +9,7 @@ import jax.numpy as jnp
 
 from jaxenvs import struct
 from jaxenvs.core import TimeStep, VectorEnv
-from jaxenvs.training.algorithms.base import Algorithm, Behaviour, Parts
+from jaxenvs.training.algorithms.base import Algorithm, Behavior, Parts
 from jaxenvs.training.types import Collector, EpisodesUnderWay, Transition, Unroll
 
 WINDOW = 100  # episodes, or some more, that returns and lengths are means over
@@ -37,7 +37,7 @@ def collect(
     algorithm: Algorithm,
     parts: Parts,
     env: VectorEnv,
-    behaviour: Behaviour,
+    behavior: Behavior,
     collector: Collector,
     unroll_length: int,
     key: chex.PRNGKey,
@@ -55,9 +55,9 @@ def collect(
         features = networks.features(collector.observation)
         carry, action = algorithm.act(
             parts,
-            behaviour,
+            behavior,
             collector.carry,
-            algorithm.shown(features, behaviour.observation_statistics),
+            algorithm.shown(features, behavior.observation_statistics),
             keys[0],
         )
         env_state, timestep = env.step(collector.env_state, networks.to_action(action), keys[1])
@@ -85,7 +85,7 @@ def collect(
         transition=transition,
         last_observation=after.observation,
         carry=collector.carry,
-        log_prob=algorithm.recorded(parts, behaviour, transition, collector.carry),
+        log_prob=algorithm.recorded(parts, behavior, transition, collector.carry),
         episodes=episodes,
         ended=transition.done if episodes.is_whole is None else transition.done & episodes.is_whole,
         info=info,
@@ -152,7 +152,7 @@ def noted(
     return recent, {**dict(zip(names, means, strict=True)), "episode_count": ended[0]}
 
 
-def summarised(metrics: dict[str, jax.Array]) -> dict[str, jax.Array]:
+def summarized(metrics: dict[str, jax.Array]) -> dict[str, jax.Array]:
     """K rows, [K] each, as one.
 
     That is the last of what `noted` says and of the steps, how many episodes ended in all, and

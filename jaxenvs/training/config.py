@@ -34,7 +34,7 @@ from jaxenvs.training.schemes.scheme import Central, Remote, Scheme, central, re
 from jaxenvs.training.storages import (
     GAE,
     Hindsight,
-    PrioritisedReplay,
+    PrioritizedReplay,
     Replay,
     Rollout,
     Storage,
@@ -45,7 +45,7 @@ from jaxenvs.vector.vectorize import vectorize
 ALGORITHMS = {cls.__name__: cls for cls in (A2C, DQN, PPO, SAC, TD3, VPG)}
 ACTORS = {cls.__name__: cls for cls in (ActorCritic, ActorTwinQ, QNetwork)}
 STORAGES = {
-    cls.__name__: cls for cls in (GAE, Hindsight, PrioritisedReplay, Replay, Rollout, VTrace)
+    cls.__name__: cls for cls in (GAE, Hindsight, PrioritizedReplay, Replay, Rollout, VTrace)
 }
 EXTRACTORS = {cls.__name__: cls for cls in (FixupCNN, ImpalaCNN, MLP, NatureCNN, SmallCNN)}
 MEMORIES = {"gru": nn.GRUCell, "lstm": nn.OptimizedLSTMCell}
@@ -97,7 +97,7 @@ class Config:
     Each table may leave out whatever stays at its default. A setting that may be None, such as
     `max_gradient_norm`, is switched off by None or, in a file, by false. `settings` are
     hyper-parameters of the algorithm; `actor` and `storage` are those of the algorithm unless their
-    entry `type` names another: `{"type": "PrioritisedReplay", "n_step": 3}`. Of an actor, `memory`
+    entry `type` names another: `{"type": "PrioritizedReplay", "n_step": 3}`. Of an actor, `memory`
     is "gru" or "lstm", with as many units as `memory_size` says (128), and an extractor is a name,
     "NatureCNN", a table with a `type` and its settings, or a table of these for the entries of a
     Dict.
@@ -355,7 +355,7 @@ class Config:
         return vectorize(env, number, batched=batched)
 
     def wrapped(self, env: Any, *, training: bool, num_envs: int | None = None) -> Any:
-        """An environment, single or vectorised, inside the wrappers, as `make_env` says.
+        """An environment, single or vectorized, inside the wrappers, as `make_env` says.
 
         Args:
             env: what is wrapped.
@@ -636,7 +636,7 @@ _PLACES = ("collection", "gradients")
 _SCHEME: dict[str, Any] = {
     "collection": _Place,
     "gradients": _Place,
-    "update": Literal["centralised", "decentralised"],
+    "update": Literal["centralized", "decentralized"],
     "fraction_workers": float,
     "fraction_samples": float,
 }

@@ -31,7 +31,7 @@ _NATURE_SIDE = 36  # pixels that the three kernels of NatureCNN need
 
 
 class MLP(nn.Module):
-    """Dense layers, each followed by the activation, orthogonally initialised.
+    """Dense layers, each followed by the activation, orthogonally initialized.
 
     Whatever it gets is laid out flat, [B, F]; the entries of a Dict behind each other.
     """
@@ -119,12 +119,12 @@ class ImpalaCNN(nn.Module):
 
 
 class FixupCNN(nn.Module):
-    """A deeper `ImpalaCNN` that stays trainable without normalisation.
+    """A deeper `ImpalaCNN` that stays trainable without normalization.
 
     Each residual block starts as the identity: its last kernel is zero, its first one is scaled
     by the number of blocks to the power -1/2, so that the first update moves the features as much
     as that of a shallow network. Scalar biases and one multiplier a block do what is left for
-    normalisation to do. Takes pictures of any size.
+    normalization to do. Takes pictures of any size.
 
     Source: H. Zhang, Y. N. Dauphin, T. Ma, Fixup Initialization, 2019, section 3. The sizes are
     those of A. Nichol's agent for the Obstacle Tower Challenge, 2019, which Nappo took over.
@@ -201,7 +201,7 @@ def default_extractor(
         space: of one observation.
         hidden_sizes: of the `MLP`s, as the next two; pictures know none of them.
         activation: a name in `ACTIVATIONS`, or a function.
-        layer_norm: whether to normalise in between.
+        layer_norm: whether to normalize in between.
 
     Raises:
         TrainingError: there is no such activation.

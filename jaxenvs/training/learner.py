@@ -164,7 +164,7 @@ class Learner:
 
     @property
     def learner_state(self) -> LearnerState:
-        """Weights, optimiser and all else that a checkpoint holds, as they are now.
+        """Weights, optimizer and all else that a checkpoint holds, as they are now.
 
         The next step may take its memory: copy what is to be kept, `jax.device_get(...)`.
         """
@@ -288,7 +288,7 @@ class Learner:
     def replace(self, **parts: Any) -> None:
         """Goes on with other parts: algorithm, storage, env, unroll_length and so on.
 
-        What was learned stays: weights and optimiser go on as far as they fit the new parts.
+        What was learned stays: weights and optimizer go on as far as they fit the new parts.
 
         Raises:
             TrainingError: there is no such part, the weights do not fit it, or the learner is
@@ -442,7 +442,7 @@ def _carried(before: Engine, after: Engine) -> Any:
     changes: dict[str, Any] = {"updates": jnp.int32(updates), "key": old.key}
     if _alike(old.weights, new.weights):
         changes["weights"] = old.weights
-    else:  # another algorithm: its optimiser and targets begin anew
+    else:  # another algorithm: its optimizer and targets begin anew
         changes["weights"] = new.weights.replace(
             params=old.weights.params, gradient_steps=old.weights.gradient_steps
         )

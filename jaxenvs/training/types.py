@@ -43,7 +43,7 @@ class EpisodesUnderWay:
 
     episode_return: jax.Array  # float32[N], since the last reset
     episode_length: jax.Array  # int32[N]
-    discounted_return: jax.Array  # float32[N], what normalised rewards are scaled by
+    discounted_return: jax.Array  # float32[N], what normalized rewards are scaled by
     is_whole: jax.Array | None = None  # bool[N], from its first step on; None: all are
 
     if TYPE_CHECKING:
@@ -84,7 +84,7 @@ class Weights:
 
     params: dict[str, Any]  # of the networks, and what else is learned by gradients
     target_params: Any  # slow copies of some; () without any
-    optimiser_state: optax.OptState
+    optimizer_state: optax.OptState
     gradient_steps: jax.Array  # int32[], taken so far
 
     if TYPE_CHECKING:
@@ -101,8 +101,8 @@ class LearnerState:
     key: chex.PRNGKey
     storage: Any  # what a replay storage holds; () for others
     collector: Collector
-    observation_statistics: RunningStatistics | None  # None: observations are not normalised
-    return_statistics: RunningStatistics | None  # None: rewards are not normalised
+    observation_statistics: RunningStatistics | None  # None: observations are not normalized
+    return_statistics: RunningStatistics | None  # None: rewards are not normalized
     recent_episodes: jax.Array  # float32[3 + I, K], see `collecting.noted`
 
     if TYPE_CHECKING:

@@ -1,1 +1,1 @@
-"""Vectorisation: batching, resets, devices, and the random keys behind them."""
+"""Vectorization: batching, resets, devices, and the random keys behind them."""

@@ -1,6 +1,6 @@
 """Resetting the instances that finished, and only those.
 
-A naive vectoriser resets all N instances at every step and throws most of it away. Here the
+A naive vectorizer resets all N instances at every step and throws most of it away. Here the
 indices of the finished ones are gathered, reset in chunks of fixed size, and scattered back.
 Both ways give the same bits; only the price differs.
 """
@@ -168,7 +168,7 @@ def nth_true(words: jax.Array, counts: jax.Array, ranks: jax.Array) -> jax.Array
         int32[n]; at least 32 * len(words), hence out of range, where fewer flags are true.
     """
     # First the group of words, then the word, then the bit: two comparisons with about
-    # sqrt(N / 32) numbers each vectorise, where a binary search is a loop.
+    # sqrt(N / 32) numbers each vectorize, where a binary search is a loop.
     group = max(1, round(len(counts) ** 0.5))
     table = jnp.pad(counts, (0, -len(counts) % group), mode="edge").reshape(-1, group)
     row = jnp.sum(table[:, -1][None] <= ranks[:, None], axis=-1, dtype=jnp.int32)

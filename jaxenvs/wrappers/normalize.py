@@ -98,7 +98,7 @@ class _Normalize(Wrapper[NormalizeState]):
 
 
 class NormalizeObservation(_Normalize):
-    """Centres observations and scales them to a deviation of 1, by those seen so far.
+    """Centers observations and scales them to a deviation of 1, by those seen so far.
 
     Observation: float32, of the shape of the wrapped `Box`, without bounds
     Statistics: of each element, over every observation that an agent was shown, once
@@ -108,10 +108,10 @@ class NormalizeObservation(_Normalize):
     others. With `update_running_mean=False` they stay as they are, for evaluation.
 
     Around a batch, which it has to be around rather than inside of, all instances share one set:
-    each step takes in the whole batch at once and then normalises it, and no instance's reset
+    each step takes in the whole batch at once and then normalizes it, and no instance's reset
     clears anything; `reset` of the batch begins anew, `reset_where` does not. Under "same_step"
     the agent is shown first observations in place of the last ones, so `final_observation` is
-    normalised but not counted. On a mesh the statistics are those of the whole batch; and of
+    normalized but not counted. On a mesh the statistics are those of the whole batch; and of
     equal observations the same bits as on one device, if the number of devices divides 16.
 
     Inside of `vectorize` each instance would have its own and forget it with every episode.
@@ -154,18 +154,18 @@ class NormalizeObservation(_Normalize):
         if self.update_running_mean:
             statistics = statistics.update(seen, shown)
 
-        def normalised(observation: jax.Array | None) -> jax.Array | None:
+        def normalized(observation: jax.Array | None) -> jax.Array | None:
             if observation is None:  # one environment has no final observation
                 return None
             values = observation.astype(jnp.float32)
-            return statistics.normalise(values, limit=None, epsilon=self.epsilon)
+            return statistics.normalize(values, limit=None, epsilon=self.epsilon)
 
         return (
             statistics,
             None,
             timestep.replace(
-                observation=normalised(timestep.observation),
-                final_observation=normalised(timestep.final_observation),
+                observation=normalized(timestep.observation),
+                final_observation=normalized(timestep.final_observation),
             ),
         )
 
@@ -174,7 +174,7 @@ class NormalizeReward(_Normalize):
     """Divides rewards by the deviation of the discounted returns seen so far.
 
     A return is the discounted sum of an episode's rewards up to now, counted at every step and
-    cleared where the episode ends. Rewards are not centred. The statistics are kept, shared,
+    cleared where the episode ends. Rewards are not centered. The statistics are kept, shared,
     frozen and replaced as those of `NormalizeObservation`.
 
     Source: `VecNormalize` of OpenAI Baselines. Gymnasium's wrapper of this name agrees within

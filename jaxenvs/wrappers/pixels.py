@@ -1,4 +1,4 @@
-"""Pictures as observations, and smaller and grey ones."""
+"""Pictures as observations, and smaller and gray ones."""
 
 import math
 from typing import Any
@@ -76,7 +76,7 @@ class AddRenderObservation(Wrapper[Any]):
         return self._with_picture(*self.env.step(state, action, key))
 
     def _with_picture(self, state: Any, timestep: TimeStep) -> tuple[Any, TimeStep]:
-        # Drawn apart from the rest of the step: fused with it, XLA might round some colours
+        # Drawn apart from the rest of the step: fused with it, XLA might round some colors
         # differently from program to program, and draw anew wherever a picture is used.
         picture = lax.optimization_barrier(self.env.render(lax.optimization_barrier(state)))
         observation = picture
@@ -88,9 +88,9 @@ class AddRenderObservation(Wrapper[Any]):
 
 
 class GrayscaleObservation(ObservationMap):
-    """Turns pictures, uint8[H, W, 3], grey: uint8[H, W], or [H, W, 1] with `keep_dim`.
+    """Turns pictures, uint8[H, W, 3], gray: uint8[H, W], or [H, W, 1] with `keep_dim`.
 
-    The grey is 0.2125 R + 0.7154 G + 0.0721 B, rounded down, in whole numbers and so exact.
+    The gray is 0.2125 R + 0.7154 G + 0.0721 B, rounded down, in whole numbers and so exact.
     Gymnasium rounds sums in float64 down, which can come out one less where the sum is whole.
 
     Raises:
@@ -108,8 +108,8 @@ class GrayscaleObservation(ObservationMap):
 
     def map_observation(self, observation: jax.Array) -> jax.Array:
         total = (observation.astype(jnp.int32) * _LUMINANCE[None, None]).sum(-1, dtype=jnp.int32)
-        grey = (total // 10_000).astype(jnp.uint8)
-        return grey[..., None] if self.keep_dim else grey
+        gray = (total // 10_000).astype(jnp.uint8)
+        return gray[..., None] if self.keep_dim else gray
 
 
 class ResizeObservation(ObservationMap):

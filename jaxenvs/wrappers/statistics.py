@@ -12,7 +12,7 @@ from jax.sharding import NamedSharding, PartitionSpec, reshard
 # A batch is summed in this many blocks at most. Laid over devices whose number divides that of
 # the blocks, each block lies on one of them.
 _BLOCKS = 16
-_LANES = 64  # neighbouring rows summed side by side, as many as make a long vector
+_LANES = 64  # neighboring rows summed side by side, as many as make a long vector
 _TERMS = 16  # summed in one pass
 
 
@@ -26,7 +26,7 @@ class RunningStatistics:
 
     @classmethod
     def of_shape(cls, shape: tuple[int, ...], count: float = 0.0) -> Self:
-        """Nothing seen yet: mean 0, variance 1, so that `normalise` changes nothing.
+        """Nothing seen yet: mean 0, variance 1, so that `normalize` changes nothing.
 
         They weigh as much as `count` values.
         """
@@ -86,18 +86,18 @@ class RunningStatistics:
             variance=jnp.where(count > 0, variance, self.variance),
         )
 
-    def normalise(
+    def normalize(
         self, values: jax.Array, limit: float | None = 10.0, epsilon: chex.Numeric = 1e-8
     ) -> jax.Array:
-        """Centres and scales `values`, float32[..., *shape], and clips them to +-`limit`.
+        """Centers and scales `values`, float32[..., *shape], and clips them to +-`limit`.
 
         `epsilon` is added to the variance; a limit of None clips nothing.
         """
         scale = jax.lax.rsqrt(self.variance + epsilon)
         leading = (1,) * (values.ndim - self.mean.ndim)
         mean, scale = (x.reshape(leading + x.shape) for x in (self.mean, scale))
-        normalised = (values - mean) * scale
-        return normalised if limit is None else jnp.clip(normalised, -limit, limit)
+        normalized = (values - mean) * scale
+        return normalized if limit is None else jnp.clip(normalized, -limit, limit)
 
 
 def _gathered(values: jax.Array) -> jax.Array:

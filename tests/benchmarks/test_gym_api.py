@@ -80,24 +80,24 @@ def test_the_faster_envpool_counts_and_ratios_are_medians_of_repetitions():
             entry("jaxenvs", "jaxenvs", ours, ours),
             entry("envpool", "EnvPool, 1 thread", [10.0, 10.0, 10.0], ours),
             entry("envpool", "EnvPool, 2 threads", [15.0, 20.0, 200.0], ours),
-            entry("vectorised", "Gymnasium vectorised", [50.0, 25.0, 400.0], ours),
+            entry("vectorized", "Gymnasium vectorized", [50.0, 25.0, 400.0], ours),
             entry("sync", "Gymnasium Sync", [900.0, 900.0, 900.0], ours),
         ]
     )
     assert [(row["contestant"], row["ratio"], row["required"]) for row in rows] == [
         ("EnvPool, 2 threads", 5.0, 4.5),
-        ("Gymnasium vectorised", 1.8, 3.0),
+        ("Gymnasium vectorized", 1.8, 3.0),
     ]
 
 
-def test_figures_are_required_of_cartpole_alone_and_at_every_n_of_the_vectorised_class():
+def test_figures_are_required_of_cartpole_alone_and_at_every_n_of_the_vectorized_class():
     def required(kind, **keywords):
         (row,) = gym_api.ratios([entry(kind, "peer", [1.0], [2.0], **keywords)])
         return row["required"]
 
     assert required("envpool", num_envs=16384) == 25
     assert required("envpool", num_envs=256) is None
-    assert required("vectorised", num_envs=256) == 1
+    assert required("vectorized", num_envs=256) == 1
     assert required("envpool", id="Pendulum-v1") is None
 
 
@@ -162,23 +162,23 @@ def test_who_is_missing_is_named_once_with_the_reason(fake, capsys):
     assert notes.count("Small is left out: N is at most 2") == 1
 
 
-def test_only_cartpole_has_a_vectorised_class():
-    (vectorised,) = (c for c in gym_api.CONTESTANTS if c.kind == "vectorised")
-    assert [id for id in _common.IDS if not vectorised.objection(id, 1)] == ["CartPole-v1"]
+def test_only_cartpole_has_a_vectorized_class():
+    (vectorized,) = (c for c in gym_api.CONTESTANTS if c.kind == "vectorized")
+    assert [id for id in _common.IDS if not vectorized.objection(id, 1)] == ["CartPole-v1"]
 
 
 @pytest.fixture(scope="module")
 def report(tmp_path_factory):
     """Gymnasium's own, measured as from the command line."""
     path = tmp_path_factory.mktemp("gym_api") / "results.json"
-    arguments = ("--ids", "CartPole-v1", "--num-envs", "2", "--peers", "vectorised,sync,async")
+    arguments = ("--ids", "CartPole-v1", "--num-envs", "2", "--peers", "vectorized,sync,async")
     gym_api.main([*SMALL, *arguments, "--output", str(path)])
     return json.loads(path.read_text())
 
 
 def test_gymnasium_in_its_three_ways_is_measured(report):
     names = {entry["contestant"] for entry in report["measurements"]} - {"jaxenvs"}
-    assert names == {"Gymnasium vectorised", "Gymnasium Sync", "Gymnasium Async"}
+    assert names == {"Gymnasium vectorized", "Gymnasium Sync", "Gymnasium Async"}
     for entry in report["measurements"]:
         assert len(entry["steps_per_second"]) == 3
         assert all(speed > 0 for speed in entry["steps_per_second"])
@@ -208,13 +208,13 @@ def test_the_table_says_which_figure_is_reached(report):
         "ratios": gym_api.ratios(
             [
                 entry("envpool", "EnvPool, 1 thread", [10.0], ours),
-                entry("vectorised", "Gymnasium vectorised", [30.0], ours),
+                entry("vectorized", "Gymnasium vectorized", [30.0], ours),
             ]
         ),
     }
     text = gym_api.table(report)
     assert "| EnvPool, 1 thread | 6.00 | 4.5 | reached |" in text
-    assert "| Gymnasium vectorised | 2.00 | 3 | **missed** |" in text
+    assert "| Gymnasium vectorized | 2.00 | 3 | **missed** |" in text
 
 
 @pytest.mark.parametrize("id", _common.IDS)

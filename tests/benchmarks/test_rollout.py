@@ -112,9 +112,9 @@ def test_the_c_loop_truncates_at_500_steps():
 
 
 @needs_compiler
-@pytest.mark.parametrize("vectorise", [True, False])
-def test_episodes_of_the_c_loop_are_as_long_as_a_random_policy_makes_them(vectorise):
-    lanes = limit.CartPoleLanes(1024, vectorise=vectorise)
+@pytest.mark.parametrize("vectorize", [True, False])
+def test_episodes_of_the_c_loop_are_as_long_as_a_random_policy_makes_them(vectorize):
+    lanes = limit.CartPoleLanes(1024, vectorize=vectorize)
     finished = lanes.rollout(2000)
     assert 1024 * 2000 / finished == pytest.approx(22.25, abs=0.3)
 

@@ -9,10 +9,10 @@ from benchmarks import schemes
 def test_every_combination_that_schemes_accept_is_a_case_once():
     names = [case.name for case in schemes.cases(["PPO"], ["threads"], [])]
     assert len(names) == len(set(names)) == 12
-    assert all("/sync/" in name for name in names if name.endswith("decentralised"))
+    assert all("/sync/" in name for name in names if name.endswith("decentralized"))
     assert len(schemes.cases(["PPO", "DQN"], ["ray"], [])) == 22  # one has no workers
     (case,) = schemes.cases(["DQN"], ["devices"], [])
-    assert case.name == "central/sync/decentralised"
+    assert case.name == "central/sync/decentralized"
     for case in schemes.cases(["PPO", "DQN"], list(schemes.PLACES), []):
         chosen = case.scheme()  # which refuses what contradicts itself
         assert (chosen.collection.n, chosen.gradients.n) == tuple(
@@ -28,7 +28,7 @@ def test_the_report_has_every_combination_and_seed_that_was_asked(tmp_path, monk
     monkeypatch.setattr(schemes, "train", train)
     path = tmp_path / "results.json"
     chosen = ["--algorithms", "PPO", "--places", "threads", "--seeds", "0,1", "--share", "0.5"]
-    only = ["--only", "async/central/centralised,sync/central/centralised"]
+    only = ["--only", "async/central/centralized,sync/central/centralized"]
     schemes.main([*chosen, *only, "--output", str(path), "--quiet"])
     assert capsys.readouterr().err == ""
     report = json.loads(path.read_text())
@@ -37,7 +37,7 @@ def test_the_report_has_every_combination_and_seed_that_was_asked(tmp_path, monk
         assert entry["return"] == [474, 475] and entry["limit"] == 200_000
     row = schemes.table(report).splitlines()[-1]
     assert row.startswith(
-        "| PPO | threads | async | central | centralised | 1 of 2 | 474 [474, 475]"
+        "| PPO | threads | async | central | centralized | 1 of 2 | 474 [474, 475]"
     )
     assert row.endswith("| 0.25 |  |")
 
@@ -50,7 +50,7 @@ def test_a_training_ends_with_the_evaluation_that_reaches_the_target(monkeypatch
 
     monkeypatch.setattr(schemes.Learner, "evaluate", lambda self, number: Told())
     monkeypatch.setattr(schemes, "EVALUATE_EVERY", 1000)
-    (case,) = schemes.cases(["PPO"], ["threads"], ["async/central/centralised"])
+    (case,) = schemes.cases(["PPO"], ["threads"], ["async/central/centralized"])
     told = schemes.train(case, 0, 400_000)
     # The first evaluation compiles, and two updates of 512 steps lie between the others.
     assert told["return"] == 475 and told["steps"] == 2048
@@ -63,7 +63,7 @@ def test_a_training_ends_with_its_steps(monkeypatch):
         mean = 20.0
 
     monkeypatch.setattr(schemes.Learner, "evaluate", lambda self, number: Told())
-    (case,) = schemes.cases(["PPO"], ["threads"], ["central/central/centralised"])
+    (case,) = schemes.cases(["PPO"], ["threads"], ["central/central/centralized"])
     told = schemes.train(case, 0, 1200)
     assert told["return"] == 20 and told["steps"] == 1536
     assert np.isnan(told["collection_lag"])
@@ -71,5 +71,5 @@ def test_a_training_ends_with_its_steps(monkeypatch):
 
 def test_an_unknown_combination_is_refused(capsys):
     with pytest.raises(SystemExit):
-        schemes.main(["--only", "central/async/decentralised"])
-    assert "async/async/centralised" in capsys.readouterr().err
+        schemes.main(["--only", "central/async/decentralized"])
+    assert "async/async/centralized" in capsys.readouterr().err

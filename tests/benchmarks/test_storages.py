@@ -26,7 +26,7 @@ def test_each_is_measured_in_every_repetition_and_ratios_are_taken_within(report
         assert ours["kind"] == theirs["kind"] and ours["this_over_ours"] == [1, 1, 1]
         expected = np.divide(theirs["seconds"], ours["seconds"])
         np.testing.assert_allclose(theirs["this_over_ours"], expected)
-    assert [each["kind"] for each in report["measurements"][::2]] == ["uniform", "prioritised"]
+    assert [each["kind"] for each in report["measurements"][::2]] == ["uniform", "prioritized"]
 
 
 def test_bytes_are_those_of_the_transitions_and_of_priorities(report):
@@ -34,8 +34,8 @@ def test_bytes_are_those_of_the_transitions_and_of_priorities(report):
     cartpole = held["CartPole-v1", "jaxenvs Replay"]
     assert cartpole["transition"] == 2 * 16 + 4 + 4 + 2 and cartpole["once"] == 26
     assert cartpole["allocated"] == 100_000 * 42 + 4
-    prioritised = held["CartPole-v1", "jaxenvs PrioritisedReplay"]["allocated"]
-    assert (prioritised - cartpole["allocated"]) / 100_000 == pytest.approx(4 * 8 / 7, rel=1e-3)
+    prioritized = held["CartPole-v1", "jaxenvs PrioritizedReplay"]["allocated"]
+    assert (prioritized - cartpole["allocated"]) / 100_000 == pytest.approx(4 * 8 / 7, rel=1e-3)
     image = held["84x84x4 images", "jaxenvs Replay"]
     assert image["allocated"] / 100_000 / image["once"] == pytest.approx(2, rel=1e-3)
     goals = held["goals", "jaxenvs Hindsight"]["allocated"]

@@ -1,4 +1,4 @@
-"""Pools of what is vectorised already, compared with the same thing driven alone."""
+"""Pools of what is vectorized already, compared with the same thing driven alone."""
 
 import contextlib
 
@@ -199,7 +199,7 @@ def test_auto_finds_out_that_a_function_makes_many():
             assert pool.backend == "native" and pool.num_envs == 3
 
 
-def test_an_id_with_a_vectorised_version():
+def test_an_id_with_a_vectorized_version():
     with jaxenvs.make_pool("CartPole-v1", 3, backend="native", max_episode_steps=4) as pool:
         alone = gymnasium.make_vec(
             "CartPole-v1", 3, vectorization_mode="vector_entry_point", max_episode_steps=4
@@ -236,10 +236,10 @@ def test_its_own_mode_may_be_named():
         assert pool.metadata["autoreset_mode"] == AutoresetMode.SAME_STEP
 
 
-def test_single_environments_are_no_vectorised_ones():
-    with pytest.raises(PoolError, match="no vectorised environment"):
+def test_single_environments_are_no_vectorized_ones():
+    with pytest.raises(PoolError, match="no vectorized environment"):
         jaxenvs.make_pool(Counter, backend="native")
-    with pytest.raises(PoolError, match="no vectorised version"):
+    with pytest.raises(PoolError, match="no vectorized version"):
         jaxenvs.make_pool("MountainCar-v0", 2, backend="native")
     with pytest.raises(PoolError, match="needs num_envs"):
         jaxenvs.make_pool("CartPole-v1", backend="native")
@@ -263,7 +263,7 @@ def test_an_exception_comes_with_its_traceback():
 
     with counters(env=Failing) as pool:
         pool.reset()
-        with pytest.raises(WorkerError, match=r"vectorised environment.*failed in step") as caught:
+        with pytest.raises(WorkerError, match=r"vectorized environment.*failed in step") as caught:
             pool.step([0, 2, 0])
         assert caught.value.env_ids == (0, 1, 2)
         pool.reset()
@@ -512,7 +512,7 @@ def test_envpools_other_options_and_refusals():
         with pytest.raises(PoolError, match="no options"):
             pool.reset(options={"a": 1})
         pool.reset()
-    with pytest.raises(PoolError, match="vectorised already"):
+    with pytest.raises(PoolError, match="vectorized already"):
         jaxenvs.make_pool("envpool/CartPole-v1", 2, backend="process")
     import envpool
 

@@ -864,13 +864,13 @@ def test_no_deadlock_with_large_arrays_and_asynchronous_dispatch(path, devices):
 
 
 @pytest.mark.parametrize("mode", ["same_step", "next_step"])
-def test_what_is_vectorised_already_is_driven_too(mode):
-    def vectorised():
+def test_what_is_vectorized_already_is_driven_too(mode):
+    def vectorized():
         own = getattr(gymnasium.vector.AutoresetMode, mode.upper())
         fns = counters(3, length=2)
         return gymnasium.vector.SyncVectorEnv(fns, autoreset_mode=own)
 
-    env = jaxenvs.HostEnv(jaxenvs.make_pool(vectorised, backend="native"))
+    env = jaxenvs.HostEnv(jaxenvs.make_pool(vectorized, backend="native"))
     assert env.autoreset == mode
     state, first = env.reset(KEY)
     _, seen = scanned(env, 3)(state)

@@ -61,23 +61,23 @@ def whole(train):
     loop, rows = OneProgram(train, 5, num_seeds=2), []
     loop.run(lambda *row: rows.append(row), Stop())
     assert loop.compile_seconds > 0 and loop.run_seconds > 0 and loop.timed_updates == 7
-    return rows, loop.behaviours()
+    return rows, loop.behaviors()
 
 
 def test_rows_are_reported_and_the_last_one_may_be_shorter(whole):
-    rows, behaviours = whole
+    rows, behaviors = whole
     assert [updates for updates, _ in rows] == [3, 6, 7]
     assert all(row["value_loss"].shape == (2,) for _, row in rows)
     np.testing.assert_array_equal(
         [row["steps"] for _, row in rows], [[48] * 2, [96] * 2, [112] * 2]
     )
-    assert [int(each.updates) for each in behaviours] == [7, 7]
+    assert [int(each.updates) for each in behaviors] == [7, 7]
 
 
 def test_a_seed_learns_the_same_alone_and_beside_others(train, whole):
     loop, rows = OneProgram(train, 6), []
     loop.run(lambda *row: rows.append(row), Stop())
-    (alone,), (_, second) = loop.behaviours(), whole[1]
+    (alone,), (_, second) = loop.behaviors(), whole[1]
     chex.assert_trees_all_close(alone.params, second.params, rtol=1e-4, atol=1e-6)
     assert [row["value_loss"].shape for _, row in rows] == [(1,)] * 3
 
@@ -173,6 +173,6 @@ def test_workers_report_rows_of_several_updates_and_go_on_from_a_checkpoint(tmp_
         assert rows[0][1]["steps"] == [128] and rows[0][1]["collection_lag"] == [0]
         assert np.isfinite(rows[-1][1]["value_loss"]).all()
         loop.restore([tmp_path / "a"])
-        assert loop.updates == 2 and int(loop.behaviours()[0].updates) == 2
+        assert loop.updates == 2 and int(loop.behaviors()[0].updates) == 2
     finally:
         loop.close()

@@ -21,7 +21,7 @@ from jaxenvs.cli._progress import TrainingProgress
 from jaxenvs.cli._runs import Run, assembled
 from jaxenvs.cli.plot import labels
 from jaxenvs.errors import TrainingError
-from jaxenvs.training import PrioritisedReplay
+from jaxenvs.training import PrioritizedReplay
 from jaxenvs.training.config import Config, config_for
 from jaxenvs.training.logs import open_logs, read_metrics
 from tests.cli._running import SMALL, run
@@ -157,7 +157,7 @@ def test_a_run_that_goes_on_beyond_its_end_is_as_if_it_had_been_longer_from_the_
     arguments = ["--num-envs", 4, "--unroll-length", 8, "--report-every", 2]
     for setting in (
         *("actor.hidden_sizes=8", "learning_starts=32", "batch_size=8", "exploration_steps=300"),
-        *("storage.type=PrioritisedReplay", "storage.capacity=256"),
+        *("storage.type=PrioritizedReplay", "storage.capacity=256"),
     ):
         arguments += ["--set", setting]
     for name, steps in (("whole", 384), ("parts", 192)):
@@ -214,8 +214,8 @@ def test_a_training_over_workers_leaves_a_run_like_any_other(capsys, tmp_path):
         (["--collection", "remote:2", "--seeds", "2"], "Train one seed after the other"),
         (["--collection", "remotely"], 'collection="remotely"'),
         (["--collection", "remote:0"], "n=0"),
-        (["--update", "decentralised"], "gradients=central()"),
-        (["--update", "decentral"], '"centralised" or "decentralised"'),
+        (["--update", "decentralized"], "gradients=central()"),
+        (["--update", "decentral"], '"centralized" or "decentralized"'),
         (["--set", "scheme.colection=central"], 'Close: "collection"'),
         (["--save-every", "0"], "save_every=0"),
     ],
@@ -421,14 +421,14 @@ def test_a_log_that_cannot_be_written_leaves_no_run(capsys, monkeypatch, tmp_pat
 
 def test_a_dry_run_prints_a_configuration_that_can_be_trained(capsys, monkeypatch, tmp_path):
     monkeypatch.chdir(tmp_path)
-    arguments = ["--seed", "7", "--set", "storage.type=prioritisedreplay", "--set", "gamma=0.9"]
+    arguments = ["--seed", "7", "--set", "storage.type=prioritizedreplay", "--set", "gamma=0.9"]
     status, printed = run(capsys, "train", "dqn", "CartPole-v1", *arguments, "--dry-run")
     assert status == 0 and not list(tmp_path.iterdir())
     assert "# discount per step" in printed and "# 0 draws uniformly" in printed
     (tmp_path / "mine.toml").write_text(printed)
     config = Config.read("mine.toml")
     assert (config.seed, config.settings["gamma"]) == (7, 0.9)
-    assert isinstance(config.make_storage(), PrioritisedReplay)
+    assert isinstance(config.make_storage(), PrioritizedReplay)
     again = ["train", "--config", "mine.toml", "--num-envs", "2", "--dry-run"]
     status, printed = run(capsys, *again)
     assert tomllib.loads(printed) == {**tomllib.loads(config.to_toml()), "num_envs": 2}
@@ -563,8 +563,8 @@ def test_runs_are_compared_in_one_picture(capsys, trained, seeds, tmp_path):
     status, printed = run(capsys, "plot", trained, seeds, "-o", path)
     assert status == 0 and "2 runs" in printed and "memory=gru" in printed
     with Image.open(path) as picture:
-        colours = np.unique(np.asarray(picture.convert("RGB")).reshape(-1, 3), axis=0)
-    assert len(colours) > 20
+        colors = np.unique(np.asarray(picture.convert("RGB")).reshape(-1, 3), axis=0)
+    assert len(colors) > 20
     status, printed = run(capsys, "plot", trained, "-o", path, "--metric", "entrop")
     assert status == 2 and 'Close: "entropy"' in printed
 

@@ -23,8 +23,8 @@ def test_train_cartpole(capsys):
     assert "seed 1" in capsys.readouterr().out
 
 
-def test_domain_randomisation(capsys):
-    lengths = load("domain_randomisation").main(total_steps=4_096)
+def test_domain_randomization(capsys):
+    lengths = load("domain_randomization").main(total_steps=4_096)
     assert lengths.shape == (4,) and (lengths >= 5).all() and len(jnp.unique(lengths)) > 1
     assert "24.8" in capsys.readouterr().out
 

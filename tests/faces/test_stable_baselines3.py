@@ -249,18 +249,18 @@ def test_vec_normalize_and_vec_frame_stack_see_the_ends_of_episodes():
             assert not observations[i, :8].any() and observations[i, 8:].any()
             assert infos[i]["terminal_observation"].shape == (12,)
             assert infos[i]["terminal_observation"][:8].any()
-    normalised, plain = VecNormalize(cartpoles(seed=0)), cartpoles(seed=0)
-    normalised.reset(), plain.reset()
+    normalized, plain = VecNormalize(cartpoles(seed=0)), cartpoles(seed=0)
+    normalized.reset(), plain.reset()
     for t in range(30):
         actions = np.full(N, t % 2)
-        observations, _, dones, infos = normalised.step(actions)
+        observations, _, dones, infos = normalized.step(actions)
         reference = plain.step(actions)
-        np.testing.assert_array_equal(normalised.get_original_obs(), reference[0])
-        np.testing.assert_array_equal(normalised.get_original_reward(), reference[1])
+        np.testing.assert_array_equal(normalized.get_original_obs(), reference[0])
+        np.testing.assert_array_equal(normalized.get_original_reward(), reference[1])
         for i in np.flatnonzero(dones):
             original = reference[3][i]["terminal_observation"]
             np.testing.assert_array_equal(
-                infos[i]["terminal_observation"], normalised.normalize_obs(original)
+                infos[i]["terminal_observation"], normalized.normalize_obs(original)
             )
 
 

@@ -123,11 +123,11 @@ def test_wrappers_of_both_libraries_go_around_it():
         "episode_length": 0,
         "episode_finished": False,
     }
-    normalised = VectorEnvNormObs(envs)
-    normalised.reset()
+    normalized = VectorEnvNormObs(envs)
+    normalized.reset()
     for t in range(LIMIT - 4):
-        observations, *_ = normalised.step(np.full(N, t % 2))
-    assert abs(observations).max() < 10 and normalised.obs_rms.count > N
+        observations, *_ = normalized.step(np.full(N, t % 2))
+    assert abs(observations).max() < 10 and normalized.obs_rms.count > N
 
 
 def test_parameters_are_attributes_of_the_instances():

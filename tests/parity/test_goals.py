@@ -62,7 +62,7 @@ def test_steps_rewards_and_ends_are_those_of_stable_baselines3(num_bits):
     np.testing.assert_array_equal(timestep.truncated, truncated)
 
 
-def test_a_batch_is_relabelled_as_stable_baselines3_does():
+def test_a_batch_is_relabeled_as_stable_baselines3_does():
     reference, random = envs.BitFlippingEnv(n_bits=3), np.random.default_rng(0)
     reference.reset(seed=0)
     achieved, desired = random.integers(2, size=(2, 500, 3), dtype=np.int8)

@@ -55,7 +55,7 @@ def test_seeds_with_other_steps_meet_on_the_steps_of_all():
     assert quartiles([([1], [nan])])[1].shape == (3, 0)
 
 
-def test_trainings_are_told_apart_by_colour_and_legend(tmp_path):
+def test_trainings_are_told_apart_by_color_and_legend(tmp_path):
     steps = np.arange(20)
     both = {"up": [(steps, steps)], "down": [(steps, -steps)]}
     named = write_learning_curves(tmp_path / "named.png", both, title="")

@@ -30,11 +30,11 @@ def test_the_grid_starts_at_the_lower_left_corner():
     assert y[-1, 0] == 0.5 and y[0, 0] == 39.5
 
 
-@pytest.mark.parametrize("centre", [(30, 20), (30.3, 19.8), (25.75, 22.5)])
-def test_a_disc_has_its_area_and_place_to_a_fraction_of_a_pixel(centre):
-    disc = raster.disc(*GRID, centre, 8.0)
+@pytest.mark.parametrize("center", [(30, 20), (30.3, 19.8), (25.75, 22.5)])
+def test_a_disc_has_its_area_and_place_to_a_fraction_of_a_pixel(center):
+    disc = raster.disc(*GRID, center, 8.0)
     assert area(disc) == pytest.approx(math.pi * 8**2, rel=0.01)
-    np.testing.assert_allclose(centroid(disc), centre, atol=0.05)
+    np.testing.assert_allclose(centroid(disc), center, atol=0.05)
 
 
 @pytest.mark.parametrize("angle", [0.0, 0.3, math.pi / 2, -1.0])

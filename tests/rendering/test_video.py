@@ -72,7 +72,7 @@ def test_an_unknown_suffix_names_the_known_ones(tmp_path, frames, name, word):
         np.zeros((8, 8), np.uint8),
         np.zeros((0, 8, 8, 3), np.uint8),
     ],
-    ids=["float", "alpha", "grey", "empty"],
+    ids=["float", "alpha", "gray", "empty"],
 )
 def test_frames_of_another_kind_are_refused(tmp_path, wrong):
     with pytest.raises(RenderError, match="uint8"):

@@ -335,7 +335,7 @@ class FloatFrame(Walk):
         return super().render(state).astype(jnp.float32)
 
 
-class GreyFrame(Walk):
+class GrayFrame(Walk):
     def render(self, state):
         return super().render(state)[..., 0]
 
@@ -352,11 +352,11 @@ class AxisName(Walk):
 
 
 @jax.custom_batching.custom_vmap
-def centred(x):
+def centered(x):
     return x
 
 
-@centred.def_vmap
+@centered.def_vmap
 def _(axis_size, in_batched, x):
     return x - jnp.mean(x), True
 
@@ -364,7 +364,7 @@ def _(axis_size, in_batched, x):
 class LooksAtTheBatch(Walk):
     def step(self, state, action, key):
         state, timestep = super().step(state, action, key)
-        return state, timestep.replace(reward=centred(timestep.reward))
+        return state, timestep.replace(reward=centered(timestep.reward))
 
 
 @jax.custom_batching.custom_vmap
@@ -409,7 +409,7 @@ BROKEN = [
     (DriftingContainer(), "tree", "containers of different types"),
     (LateInfo(), "info", r"\[\] from reset and \['speed'\] from step"),
     (InfoWithoutNames(), "info", "dict from names to arrays"),
-    (SetsFinalObservation(), "tree", "it is the vectoriser's"),
+    (SetsFinalObservation(), "tree", "it is the vectorizer's"),
     (CountsInPython(), "purity", "two traces of step gave two programs"),
     (DrawsFromNumpy(), "purity", "two traces of reset gave two programs"),
     (CountsInItsClass(), "purity", r"CountsInItsClass\.history changed"),
@@ -431,7 +431,7 @@ BROKEN = [
     (GymnasiumSpace(), "environment", r"action_space is a Discrete.*from_gymnasium"),
     (BrokenSpace(), "environment", "observation_space raised AttributeError"),
     (FloatFrame(), "render", r"float32\[4,20,3\]; it must be uint8\[H, W, 3\]"),
-    (GreyFrame(), "render", r"uint8\[4,20\]; it must be"),
+    (GrayFrame(), "render", r"uint8\[4,20\]; it must be"),
     (NumpyFrame(), "render", r"render\(state\) raised TracerArrayConversionError"),
     (AxisName(), "trace", "describes one instance"),
     (LooksAtTheBatch(), "independence", r"timestep\.reward = .*stepped alone"),

@@ -32,7 +32,7 @@ from jaxenvs.training import (
     save,
 )
 from jaxenvs.training.algorithms._on_policy import permutation
-from jaxenvs.training.algorithms.base import Behaviour
+from jaxenvs.training.algorithms.base import Behavior
 from jaxenvs.training.collecting import no_episodes, noted
 from jaxenvs.training.extractors import MLP
 from jaxenvs.wrappers.episode_statistics import RecordEpisodeStatistics
@@ -160,7 +160,7 @@ def test_a_time_limit_hides_nothing_of_the_value():
 def test_exactly_the_truncated_steps_are_judged_by_their_final_observation(max_steps):
     train = small(TimeLimit(Wheel(), max_steps=max_steps))
     state = train.init(KEY)
-    _, unroll = jax.jit(train.collect)(Behaviour.of(state), state.collector, KEY)
+    _, unroll = jax.jit(train.collect)(Behavior.of(state), state.collector, KEY)
     steps = unroll.transition
     assert steps.truncated.sum() == 4 * (16 // max_steps)
     everywhere = critic(train, state.params, steps.next_observation)
@@ -175,7 +175,7 @@ def test_an_unroll_is_judged_as_by_hand():
     @jax.jit
     def judged():
         state = train.init(KEY)
-        _, unroll = train.collect(Behaviour.of(state), state.collector, KEY)
+        _, unroll = train.collect(Behavior.of(state), state.collector, KEY)
         _, batch = train.algorithm.judge(train.parts, state, unroll)
         return unroll.transition.observation, batch, critic(train, state.params, jnp.eye(4))
 
@@ -333,7 +333,7 @@ def test_weights_that_are_drawn_together_are_those_drawn_one_by_one():
 
 
 def test_a_restored_training_goes_on_bit_for_bit(tmp_path):
-    train = small(ppo=PPO(normalise_observations=True, normalise_rewards=True))
+    train = small(ppo=PPO(normalize_observations=True, normalize_rewards=True))
     two_updates = jax.jit(lambda state: train.resume(state, 2).learner_state)
     halfway = two_updates(train.init(KEY))
     save(tmp_path / "halfway", halfway)
@@ -525,8 +525,8 @@ def test_progress_is_reported_after_each_update_and_absent_otherwise():
     assert "callback" not in str(jax.make_jaxpr(small())(KEY))
 
 
-def test_normalised_observations_are_those_of_the_unrolls_before():
-    ppo = PPO(normalise_observations=True)
+def test_normalized_observations_are_those_of_the_unrolls_before():
+    ppo = PPO(normalize_observations=True)
     train = small(ppo=ppo)
     first, _ = jax.jit(train.update)(train.init(KEY))
     assert first.observation_statistics.count == 64
@@ -536,7 +536,7 @@ def test_normalised_observations_are_those_of_the_unrolls_before():
     assert losses["approx_kl"] < 0.01
 
 
-def test_normalised_rewards_make_the_critic_blind_to_their_scale():
+def test_normalized_rewards_make_the_critic_blind_to_their_scale():
     class Paid(Wheel):
         scale: float
 
@@ -546,7 +546,7 @@ def test_normalised_rewards_make_the_critic_blind_to_their_scale():
 
     def value_loss(scale):
         env = TimeLimit(Paid(scale), max_steps=5)
-        return small(env, PPO(normalise_rewards=True))(KEY).metrics["value_loss"]
+        return small(env, PPO(normalize_rewards=True))(KEY).metrics["value_loss"]
 
     little, much = jax.jit(jax.vmap(value_loss))(jnp.array([1.0, 1e4]))
     np.testing.assert_allclose(little, much, rtol=1e-3)
@@ -593,7 +593,7 @@ def test_an_unknown_id_names_the_closest():
         small("CartPol-v1")
 
 
-def test_a_vectorised_environment_brings_its_own_number_of_instances():
+def test_a_vectorized_environment_brings_its_own_number_of_instances():
     train = small(jaxenvs.vectorize(Wheel(), 8), num_envs=None)
     assert isinstance(train, Train) and train.num_updates == 2
 

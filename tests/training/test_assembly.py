@@ -151,7 +151,7 @@ def test_each_entry_of_a_dict_may_have_an_extractor_of_its_own():
             {"algorithm": PPO(), "actor": ActorCritic(shared=True, critic_extractor=nn.Dense(3))},
             ["shared=True", "critic_extractor"],
         ),
-        ({"env": "BitFlipping-v0", "algorithm": PPO(normalise_observations=True)}, ["vectors"]),
+        ({"env": "BitFlipping-v0", "algorithm": PPO(normalize_observations=True)}, ["vectors"]),
     ],
     ids=lambda value: "" if isinstance(value, dict) else "-".join(value),
 )
@@ -208,13 +208,13 @@ def only_in_the_second(step):
 
 @pytest.mark.parametrize("algorithm", [A2C, DQN, PPO, SAC, TD3, VPG])
 def test_a_learning_rate_may_be_a_function_of_the_gradient_steps(algorithm):
-    optimiser = algorithm(learning_rate=only_in_the_second).optimiser(num_updates=10)
+    optimizer = algorithm(learning_rate=only_in_the_second).optimizer(num_updates=10)
     names = ("actor", "critic", *(("log_temperature",) if algorithm is SAC else ()))
     params = {name: jnp.ones(3) for name in names}
-    state, moves = optimiser.init(params), []
+    state, moves = optimizer.init(params), []
     with jax.numpy_dtype_promotion("standard"):
         for _ in range(3):
-            changes, state = optimiser.update(params, state, params)
+            changes, state = optimizer.update(params, state, params)
             moves.append({bool(change.any()) for change in changes.values()})
     assert moves == [{False}, {True}, {False}]
 

@@ -16,7 +16,7 @@ from jaxenvs.training import (
     PPO,
     ActorCritic,
     ActorTwinQ,
-    PrioritisedReplay,
+    PrioritizedReplay,
     Replay,
     VTrace,
     remote,
@@ -129,12 +129,12 @@ def test_tables_name_parts_and_their_settings():
                 "image": {"type": "impalacnn", "channels": [4, 8]},
                 "other": "NatureCNN",
             },
-            "storage.type": "prioritisedreplay",
+            "storage.type": "prioritizedreplay",
             "storage.capacity": 500,
         }
     )
     actor, storage = config.make_actor(), config.make_storage()
-    assert isinstance(storage, PrioritisedReplay)
+    assert isinstance(storage, PrioritizedReplay)
     assert (storage.capacity, storage.n_step) == (500, 1)
     assert actor.hidden_sizes == (32,)
     assert actor.extractor == {"image": ImpalaCNN(channels=(4, 8)), "other": NatureCNN()}
@@ -217,7 +217,7 @@ def test_imports_are_written_where_there_are_any_and_made_when_they_are_needed()
         ({"storage.type": 3}, ("no storage 3",)),
         ({"storage.capacity": 10}, ("GAE", '"capacity"')),
         ({"network.size": 10}, ('"network.size"', "actor.NAME")),
-        ({"scheme.update": "both"}, ('update="both"', '"centralised" or "decentralised"')),
+        ({"scheme.update": "both"}, ('update="both"', '"centralized" or "decentralized"')),
         ({"scheme.type": "PPO"}, ("Scheme", '"type"')),
     ],
     ids=str,
@@ -350,14 +350,14 @@ def test_a_scheme_is_named_and_its_environments_have_the_wrappers(tmp_path):
         {
             "scheme.collection": ray,
             "scheme.gradients": "remote:2",
-            "scheme.update": "decentralised",
+            "scheme.update": "decentralized",
             "storage.type": "VTrace",
         }
     )
     assert Config.read(config.write(tmp_path / "config.toml")) == config
     scheme = config.make_scheme()
     assert scheme.collection == remote(3, sync=False, resources={"num_cpus": 1})
-    assert scheme.gradients == remote(2) and scheme.update == "decentralised"
+    assert scheme.gradients == remote(2) and scheme.update == "decentralized"
     assert (scheme.env, scheme.num_envs, scheme.unroll_length) == ("CartPole-v1", 32, 64)
     assert isinstance(scheme.storage, VTrace) and scheme.algorithm.epochs == 10
     assert config.replace(wrappers=["FlattenObservation"]).make_scheme().env.step

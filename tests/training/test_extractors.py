@@ -59,7 +59,7 @@ FIXUP = (convolution(3, 4, 32) + convolution(3, 32, 64) + convolution(3, 64, 64)
         (MLP((64, 32)), (2, 3, 5), (15 * 64 + 64) + (64 * 32 + 32)),
         (MLP((64,), layer_norm=True), (2, 15), (15 * 64 + 64) + 2 * 64),
     ],
-    ids=["nature", "impala", "fixup", "small", "mlp", "normalised mlp"],
+    ids=["nature", "impala", "fixup", "small", "mlp", "normalized mlp"],
 )
 def test_the_weights_are_those_of_the_published_architecture(extractor, shape, expected):
     assert num_weights(extractor, shape) == expected

@@ -479,7 +479,7 @@ def test_parts_are_replaced_and_what_was_learned_stays():
         assert learner.step()["steps"] == 96
         params = jax.device_get(state_of(learner).weights.params)
         learner.replace(algorithm=PPO(epochs=1, minibatches=1), collection=remote(2))
-        same(state_of(learner).weights.params, params)  # with an optimiser of its own
+        same(state_of(learner).weights.params, params)  # with an optimizer of its own
         assert learner.step()["steps"] == 128 or learner.get_metrics()["steps"] == 160
         learner.update_algo_parameter("target_kl", 0.1)  # which was None
         assert learner.scheme.algorithm.target_kl == 0.1
@@ -545,7 +545,7 @@ def test_without_an_algorithm_the_action_space_decides(gradients):
     with Learner(Scheme("Pendulum-v1", gradients=gradients, **parts), total_steps=64) as learner:
         algorithm = learner.scheme.algorithm
         assert algorithm.epochs == PPO.continuous().epochs
-        assert algorithm.normalise_observations == algorithm.normalise_rewards == own_statistics
+        assert algorithm.normalize_observations == algorithm.normalize_rewards == own_statistics
         learner.step()
     with Learner(Scheme("CartPole-v1", gradients=gradients, **parts), total_steps=64) as learner:
         assert jax.tree.leaves(learner.scheme.algorithm) == jax.tree.leaves(PPO())

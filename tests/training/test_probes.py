@@ -18,7 +18,7 @@ from jaxenvs.training import (
     VPG,
     ActorCritic,
     ActorTwinQ,
-    PrioritisedReplay,
+    PrioritizedReplay,
     QNetwork,
     Replay,
     VTrace,
@@ -79,10 +79,10 @@ CASES = {
     "A2C": (A2C(**UNBIASED), SMALL, None),
     "VPG": (VPG(**FAST), SMALL, None),
     "DQN": (DQN(**REPLAYED, target_update_every=20), QNetwork(hidden_sizes=(16,)), Replay(512)),
-    "dueling, prioritised, n-step DQN": (
+    "dueling, prioritized, n-step DQN": (
         DQN(**REPLAYED, target_update_every=20),
         QNetwork(hidden_sizes=(16,), dueling=True),
-        PrioritisedReplay(512, n_step=2),
+        PrioritizedReplay(512, n_step=2),
     ),
     "discrete SAC": (
         SAC(**REPLAYED, tau=0.05, initial_temperature=1e-3, learn_temperature=False),

@@ -22,7 +22,7 @@ from jaxenvs.training import (
     ActorCritic,
     ActorTwinQ,
     Learner,
-    PrioritisedReplay,
+    PrioritizedReplay,
     QNetwork,
     Replay,
     Rollout,
@@ -46,7 +46,7 @@ DQN_PARTS = {
 SAC_PARTS = {
     "algorithm": SAC(batch_size=16, learning_starts=40, replay_ratio=1 / 8),
     "actor": ActorTwinQ(hidden_sizes=(8,)),
-    "storage": PrioritisedReplay(1000),
+    "storage": PrioritizedReplay(1000),
 }
 SMALL = {"num_envs": 4, "unroll_length": 4}
 ONE = [jax.devices()[0]]  # threads, where devices of one program would be taken
@@ -96,7 +96,7 @@ def test_every_combination_trains(collection, gradients):
     if gradients == "async":
         assert 0 <= rows[-1]["gradient_lag"] <= 3
     if gradients == "sync":
-        run(scheme(update="decentralised", **chosen), steps=1)
+        run(scheme(update="decentralized", **chosen), steps=1)
 
 
 @pytest.mark.parametrize(
@@ -144,15 +144,15 @@ def test_gradients_of_workers_average_to_that_of_their_joint_batch():
         np.testing.assert_allclose(found, wanted, rtol=1e-5, atol=1e-5 * largest)
 
 
-def test_centralised_and_decentralised_updates_lead_to_the_same_weights():
+def test_centralized_and_decentralized_updates_lead_to_the_same_weights():
     """Bit for bit: everyone applies the same mean by the same program."""
     ends = []
-    for update in ("centralised", "decentralised"):
+    for update in ("centralized", "decentralized"):
         engine = engine_for(scheme(gradients=GRADIENTS["sync"], update=update), 96, 0, 1)
         for _ in range(3):
             engine.step()
         ends.append(jax.device_get(engine.learner_state.weights))
-        for worker in engine._crew._workers if update == "decentralised" else []:
+        for worker in engine._crew._workers if update == "decentralized" else []:
             jax.tree.map(np.testing.assert_array_equal, worker._weights, ends[-1])
         engine.close()
     assert ends[0].gradient_steps == 3
@@ -160,7 +160,7 @@ def test_centralised_and_decentralised_updates_lead_to_the_same_weights():
 
 
 def test_errors_become_priorities_in_the_memory_that_the_rows_are_of():
-    parts = DQN_PARTS | {"storage": PrioritisedReplay(64)}
+    parts = DQN_PARTS | {"storage": PrioritizedReplay(64)}
     engine = engine_for(scheme(**parts, gradients=GRADIENTS["sync"]), 640, 0, 1)
     crew, train = engine._crew, engine.train
     storage, order = train.storage, (train.algorithm, engine._weights, 1)
@@ -273,15 +273,15 @@ def test_ratios_are_those_of_the_weights_now_to_the_weights_that_acted(monkeypat
     chosen = scheme(
         collection=remote(1, sync=False), storage=VTrace(), algorithm=A2C(learning_rate=0.02)
     )
-    behaviours, unrolls = [], []
+    behaviors, unrolls = [], []
     with Learner(chosen, total_steps=48) as learner:
         engine = learner._engine
         source = engine._source
         take = source.next
 
-        def noted(algorithm, behaviour):
-            unroll = take(algorithm, behaviour)
-            behaviours.append(behaviour)
+        def noted(algorithm, behavior):
+            unroll = take(algorithm, behavior)
+            behaviors.append(behavior)
             unrolls.append(unroll)
             return unroll
 
@@ -294,12 +294,12 @@ def test_ratios_are_those_of_the_weights_now_to_the_weights_that_acted(monkeypat
     for i in (1, 2):  # sent with the weights before the last step
         steps = unrolls[i].transition
 
-        def log_prob(behaviour, steps=steps):
+        def log_prob(behavior, steps=steps):
             flat = jax.tree.map(lambda x: x.reshape((-1, *x.shape[2:])), steps)
             features = networks.features(flat.observation)
-            return networks.log_prob_and_entropy(behaviour.params, features, flat.action)[0]
+            return networks.log_prob_and_entropy(behavior.params, features, flat.action)[0]
 
-        expected = log_prob(behaviours[i]) - log_prob(behaviours[i - 1])
+        expected = log_prob(behaviors[i]) - log_prob(behaviors[i - 1])
         np.testing.assert_allclose(seen[i].ravel(), expected, atol=1e-5)
         assert np.abs(expected).max() > 1e-3
 
@@ -553,19 +553,19 @@ def test_a_learner_that_nobody_closed_ends_its_workers_when_it_is_dropped():
 @pytest.mark.parametrize(
     ("parts", "words"),
     [
-        ({"update": "decentralised"}, r"gradients=central\(\).*gradients=remote\(n, sync=True\)"),
+        ({"update": "decentralized"}, r"gradients=central\(\).*gradients=remote\(n, sync=True\)"),
         (
-            {"update": "decentralised", "gradients": remote(2, sync=False)},
+            {"update": "decentralized", "gradients": remote(2, sync=False)},
             r"remote\(2, sync=False\)",
         ),
-        ({"update": "federated"}, '"centralised" or "decentralised"'),
+        ({"update": "federated"}, '"centralized" or "decentralized"'),
         ({"fraction_workers": 0.5}, r"collection=central\(\).*remote\(n, sync=True\)"),
         ({"fraction_samples": 0.5, "collection": remote(2, sync=False)}, "sync=False"),
         ({"fraction_workers": 0.0, "collection": remote(2)}, "share above 0"),
         ({"collection": 2}, r"none of central\(\) and remote\(n\)"),
         ({"unroll_length": 0}, "at least 1"),
         (
-            {"algorithm": A2C(normalise_observations=True), "gradients": remote(2)},
+            {"algorithm": A2C(normalize_observations=True), "gradients": remote(2)},
             "NormalizeObservation",
         ),
     ],

@@ -21,7 +21,7 @@ from jaxenvs.training import (
     ActorCritic,
     Hindsight,
     Learner,
-    PrioritisedReplay,
+    PrioritizedReplay,
     QNetwork,
     Replay,
     Scheme,
@@ -88,9 +88,9 @@ def test_a_hyper_parameter_that_means_nothing_is_named(algorithm, words):
     [
         (Replay(capacity=0), "Replay got capacity=0; it must be at least 1"),
         (Replay(n_step=0), "Replay got n_step=0; it must be at least 1"),
-        (PrioritisedReplay(capacity=1e6), "capacity=1000000.0; it takes a whole number"),
-        (PrioritisedReplay(alpha=-1.0), "alpha=-1.0; it must not be below 0"),
-        (PrioritisedReplay(beta=2.0), "beta=2.0; it is between 0 and 1"),
+        (PrioritizedReplay(capacity=1e6), "capacity=1000000.0; it takes a whole number"),
+        (PrioritizedReplay(alpha=-1.0), "alpha=-1.0; it must not be below 0"),
+        (PrioritizedReplay(beta=2.0), "beta=2.0; it is between 0 and 1"),
     ],
     ids=str,
 )

@@ -14,7 +14,7 @@ from jaxenvs.training import (
     DQN,
     PPO,
     ActorCritic,
-    PrioritisedReplay,
+    PrioritizedReplay,
     QNetwork,
     make_train,
     restore,
@@ -33,7 +33,7 @@ def mesh(size=4):
 
 
 def test_gradients_of_shares_are_those_of_the_whole_batch():
-    """Also where advantages are normalised: by what all devices have, not by each one's."""
+    """Also where advantages are normalized: by what all devices have, not by each one's."""
     train = make_train(
         "CartPole-v1", PPO(), actor=SMALL, num_envs=16, unroll_length=8, total_steps=128
     )
@@ -70,7 +70,7 @@ def test_gradients_of_shares_are_those_of_the_whole_batch():
 
 
 def test_a_sharded_ppo_learns_and_its_weights_are_the_same_everywhere():
-    ppo = PPO(learning_rate=1e-3, epochs=8, normalise_observations=True, normalise_rewards=True)
+    ppo = PPO(learning_rate=1e-3, epochs=8, normalize_observations=True, normalize_rewards=True)
     train = make_train("CartPole-v1", ppo, num_envs=32, unroll_length=64, total_steps=60_000)
     result = jax.jit(shard(train, mesh()))(KEY)
     curve = np.asarray(result.metrics["episode_return"])
@@ -95,7 +95,7 @@ def test_a_sharded_memory_holds_what_its_device_collected():
         "CartPole-v1",
         DQN(batch_size=32, learning_starts=0, replay_ratio=1 / 16),
         actor=QNetwork(hidden_sizes=(8,)),
-        storage=PrioritisedReplay(256),
+        storage=PrioritizedReplay(256),
         num_envs=8,
         unroll_length=4,
         total_steps=320,

@@ -114,7 +114,7 @@ def test_collection_goes_on_when_a_worker_and_a_node_are_killed(cluster, sync):
 def test_synchronous_gradients_go_on_when_a_worker_is_killed(cluster):
     import ray
 
-    chosen = scheme(gradients=remote(2, resources=CPU), update="decentralised")
+    chosen = scheme(gradients=remote(2, resources=CPU), update="decentralized")
     with Learner(chosen, total_steps=10**6) as learner:
         learner.step()
         assert learner.step()["steps"] == 64

@@ -5,7 +5,7 @@ import jax.numpy as jnp
 import pytest
 
 from jaxenvs.testing._tracing import x64
-from jaxenvs.training import A2C, DQN, PPO, SAC, TD3, VPG, PrioritisedReplay, make_train
+from jaxenvs.training import A2C, DQN, PPO, SAC, TD3, VPG, PrioritizedReplay, make_train
 
 ALGORITHMS = [
     (PPO(target_kl=0.1), "CartPole-v1"),
@@ -30,7 +30,7 @@ def test_no_number_of_64_bits_enters_a_training(algorithm, id):
 
 def test_memories_draw_rows_of_the_same_dtypes():
     with x64(True), jax.numpy_dtype_promotion("standard"):
-        storage = PrioritisedReplay(1000, n_step=3)
+        storage = PrioritizedReplay(1000, n_step=3)
         train = make_train(
             "CartPole-v1", DQN(), storage=storage, num_envs=4, unroll_length=4, total_steps=64
         )

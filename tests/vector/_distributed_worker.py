@@ -1,4 +1,4 @@
-"""One process of several that play one vectorised environment, and what all of them run.
+"""One process of several that play one vectorized environment, and what all of them run.
 
 python _distributed_worker.py COORDINATOR NUM_PROCESSES PROCESS_ID FILE
 """

@@ -161,7 +161,7 @@ def test_pmap_of_a_single_environment_equals_each_instance_on_one_device(name):
 
 @pytest.mark.skipif(not hasattr(jax, "pmap"), reason="this jax has no pmap")
 @pytest.mark.parametrize("name", ["CartPole-v1", "Pendulum-v1"])
-def test_pmap_of_a_vectorised_environment_equals_each_part_on_one_device(name):
+def test_pmap_of_a_vectorized_environment_equals_each_part_on_one_device(name):
     num_devices = 8
     vector_env = jaxenvs.vectorize(make(name), N // num_devices)
     keys = jax.random.split(key(), num_devices)

@@ -1,4 +1,4 @@
-"""Vectorised environments: what is refused, batched parameters, phases, transformations."""
+"""Vectorized environments: what is refused, batched parameters, phases, transformations."""
 
 import copy
 import functools
@@ -251,7 +251,7 @@ def test_a_staggered_start_is_neither_rewarded_nor_finished_and_its_episodes_are
 
 
 @pytest.mark.optimized
-def test_a_map_over_vectorised_environments_equals_separate_calls():
+def test_a_map_over_vectorized_environments_equals_separate_calls():
     env, actions = jaxenvs.vectorize(cartpole().replace(max_steps=9), 4), pushes(30, 4)
     keys, gravities = jax.random.split(KEY, 3), np.float32([1.6, 9.8, 25.0])
 

@@ -17,7 +17,7 @@ N = 3
 
 
 class Painted(Counter):
-    """A counter that draws itself: other colours for every pixel and every count."""
+    """A counter that draws itself: other colors for every pixel and every count."""
 
     def render(self, state):
         pixels = np.arange(6 * 9 * 3, dtype=np.int32).reshape(6, 9, 3) * 5

@@ -72,7 +72,7 @@ def test_a_batch_shares_statistics_of_what_was_shown_and_earned_each_once(mode):
     assert ends >= N
 
 
-def test_one_environment_normalises_as_gymnasium_within_an_episode():
+def test_one_environment_normalizes_as_gymnasium_within_an_episode():
     env, reference = both(Echo()), GymEcho([5])
     key = next(k for k in map(jax.random.key, range(99)) if Echo().reset(k)[0].length == 5)
     reference = gym.NormalizeObservation(gym.NormalizeReward(reference, epsilon=EPSILON), EPSILON)
@@ -87,7 +87,7 @@ def test_one_environment_normalises_as_gymnasium_within_an_episode():
         np.testing.assert_allclose(timestep.reward, reward, rtol=1e-3)
 
 
-def test_a_batch_normalises_as_gymnasiums_vector_wrapper():
+def test_a_batch_normalizes_as_gymnasiums_vector_wrapper():
     """Gymnasium's takes "next_step" alone; episodes end and begin on the way."""
     import gymnasium
 
@@ -133,7 +133,7 @@ def test_frozen_statistics_stay_and_others_are_taken_up():
     later, timestep = begun(evaluation, 1)
     chex.assert_trees_all_equal(later.statistics, state.statistics)
     raw = begun(vector_env, 1)[1]
-    expected = state.statistics.normalise(raw.observation, limit=None)
+    expected = state.statistics.normalize(raw.observation, limit=None)
     chex.assert_trees_all_close(timestep.observation, expected, rtol=1e-5)
     resumed, _ = begun(env.replace(statistics=state.statistics), 0)
     np.testing.assert_allclose(resumed.statistics.count, state.statistics.count + N)
@@ -186,7 +186,7 @@ def test_on_a_mesh_the_statistics_are_the_same_bits():
     chex.assert_trees_all_equal(run(None), run(jax.make_mesh((8,), ("env",))))
 
 
-def test_gradients_pass_through_the_normalisation():
+def test_gradients_pass_through_the_normalization():
     env = both(jaxenvs.vectorize(Echo(), N))
 
     def shown(action):

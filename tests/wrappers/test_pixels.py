@@ -90,7 +90,7 @@ def test_a_key_that_is_taken_is_named():
 
 
 @pytest.mark.parametrize("keep_dim", [False, True])
-def test_grey_is_gymnasiums_but_for_its_rounding(keep_dim):
+def test_gray_is_gymnasiums_but_for_its_rounding(keep_dim):
     assert_as_in_gymnasium(
         lambda env: GrayscaleObservation(env, keep_dim),
         lambda env: gymnasium.wrappers.GrayscaleObservation(env, keep_dim),
@@ -99,13 +99,13 @@ def test_grey_is_gymnasiums_but_for_its_rounding(keep_dim):
     )
 
 
-def test_grey_is_exact_for_every_level():
-    grey = GrayscaleObservation(painted()).map_observation
+def test_gray_is_exact_for_every_level():
+    gray = GrayscaleObservation(painted()).map_observation
     levels = np.arange(256, dtype=np.uint8)
-    np.testing.assert_array_equal(grey(np.stack([levels] * 3, -1)[None]), levels[None])
-    colours = np.random.default_rng(0).integers(0, 256, (64, 64, 3), np.uint8)
-    expected = colours.astype(object) @ np.array([2125, 7154, 721], object) // 10_000
-    np.testing.assert_array_equal(grey(colours), expected.astype(np.uint8))
+    np.testing.assert_array_equal(gray(np.stack([levels] * 3, -1)[None]), levels[None])
+    colors = np.random.default_rng(0).integers(0, 256, (64, 64, 3), np.uint8)
+    expected = colors.astype(object) @ np.array([2125, 7154, 721], object) // 10_000
+    np.testing.assert_array_equal(gray(colors), expected.astype(np.uint8))
 
 
 @pytest.mark.parametrize("shape", [(3, 3), (4, 5), (12, 27), (6, 9)])
@@ -133,7 +133,7 @@ def test_noise_shrinks_as_by_opencvs_inter_area(old):
 
 
 @pytest.mark.parametrize("mode", MODES)
-def test_grey_small_stacked_pictures_within_reach_and_out_of_it(mode):
+def test_gray_small_stacked_pictures_within_reach_and_out_of_it(mode):
     def wrap(env):
         return FrameStackObservation(ResizeObservation(GrayscaleObservation(env), (3, 4)), 2)
 

@@ -66,17 +66,17 @@ def test_a_mask_leaves_values_out():
 
 def test_before_anything_was_seen_values_pass_unchanged():
     values = jnp.array([[0.5, -2.0]])
-    chex.assert_trees_all_close(RunningStatistics.of_shape((2,)).normalise(values), values)
+    chex.assert_trees_all_close(RunningStatistics.of_shape((2,)).normalize(values), values)
 
 
-def test_normalised_values_have_mean_0_deviation_1_and_a_limit():
+def test_normalized_values_have_mean_0_deviation_1_and_a_limit():
     values = 100.0 + 7.0 * jax.random.normal(jax.random.key(0), (4, 250, 3))
     statistics = update(RunningStatistics.of_shape((3,)), values.reshape(-1, 3))
-    normalised = statistics.normalise(values)
-    chex.assert_trees_all_close(normalised.mean((0, 1)), jnp.zeros(3), atol=1e-4)
-    chex.assert_trees_all_close(normalised.std((0, 1)), jnp.ones(3), atol=1e-4)
-    assert statistics.normalise(jnp.full((1, 3), 1e9)).max() == 10.0
-    assert statistics.normalise(jnp.full((1, 3), 1e9), limit=None).min() > 1e6
+    normalized = statistics.normalize(values)
+    chex.assert_trees_all_close(normalized.mean((0, 1)), jnp.zeros(3), atol=1e-4)
+    chex.assert_trees_all_close(normalized.std((0, 1)), jnp.ones(3), atol=1e-4)
+    assert statistics.normalize(jnp.full((1, 3), 1e9)).max() == 10.0
+    assert statistics.normalize(jnp.full((1, 3), 1e9), limit=None).min() > 1e6
 
 
 @pytest.mark.parametrize("kind", [AxisType.Auto, AxisType.Explicit])

@@ -1,4 +1,4 @@
-"""Batches that vectorised environments made: their rows, and the arrays that others read."""
+"""Batches that vectorized environments made: their rows, and the arrays that others read."""
 
 import math
 from collections.abc import Callable, Mapping, Sequence

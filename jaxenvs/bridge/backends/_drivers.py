@@ -1,4 +1,4 @@
-"""One way to speak to vectorised environments: Gymnasium's, ale_py's and EnvPool's."""
+"""One way to speak to vectorized environments: Gymnasium's, ale_py's and EnvPool's."""
 
 from collections.abc import Mapping, Sequence
 from typing import Any, NamedTuple
@@ -7,7 +7,7 @@ import gymnasium
 import numpy as np
 from gymnasium.envs.registration import EnvSpec
 
-from jaxenvs.bridge._adapters import is_envpool, is_vectorised
+from jaxenvs.bridge._adapters import is_envpool, is_vectorized
 from jaxenvs.bridge._arrays import AutoresetMode
 from jaxenvs.bridge.hosts import VectorMaker
 from jaxenvs.errors import PoolError, SeedError
@@ -22,7 +22,7 @@ _HEED_MASKS = ("AsyncVectorEnv", "AtariVectorEnv", "Pool", "SyncVectorEnv")
 
 
 class Raw(NamedTuple):
-    """What a vectorised environment answered, as it came."""
+    """What a vectorized environment answered, as it came."""
 
     ids: Any  # int32[n], whose rows these are; None for all, in order
     observation: Any
@@ -34,13 +34,13 @@ class Raw(NamedTuple):
 
 
 def driver_of(maker: VectorMaker, told: Mapping[str, Any]) -> "Driver":
-    """Makes a vectorised environment, and what drives it."""
+    """Makes a vectorized environment, and what drives it."""
     env = maker(**told)
     if is_envpool(env):
         return EnvPoolDriver(env, maker, told)
-    if not is_vectorised(env):
+    if not is_vectorized(env):
         raise PoolError(
-            f"{maker.name} made {type(env).__name__}, which is no vectorised environment.  Return"
+            f"{maker.name} made {type(env).__name__}, which is no vectorized environment.  Return"
             " a gymnasium.vector.VectorEnv or an EnvPool, or use another backend."
         )
     if type(env.unwrapped).__name__ == "AtariVectorEnv":

@@ -1,4 +1,4 @@
-"""Environments that are vectorised already: driven as they are, their arrays handed on."""
+"""Environments that are vectorized already: driven as they are, their arrays handed on."""
 
 import dataclasses
 import traceback
@@ -38,13 +38,13 @@ ALL = -1  # in place of the number of an environment: it is all of them
 
 
 class NativeBackend(Backend):
-    """Drives one vectorised environment.
+    """Drives one vectorized environment.
 
     What it answers are arrays that the environment made, so that nothing is copied; where it
     writes to the same arrays at every step, they are copied once.
 
     Args:
-        maker: makes the vectorised environment.
+        maker: makes the vectorized environment.
         wanted: what it should be like: "batch_size", "num_threads", "seed", "autoreset_mode",
             "max_episode_steps"; None for as it is.
 
@@ -447,7 +447,7 @@ def _refuse_untold(maker: VectorMaker, given: Mapping[str, Any]) -> None:
         names = ", ".join("num_workers" if name == "num_threads" else name for name in untold)
         raise PoolError(
             f"make_pool got {names}, which {maker.name} cannot be told from outside.  Give it to"
-            " the constructor of the vectorised environment."
+            " the constructor of the vectorized environment."
         )
 
 
@@ -460,7 +460,7 @@ def _refuse_other(maker: VectorMaker, driver: Driver, given: Mapping[str, Any]) 
         if given.get(name, has) != has:
             raise PoolError(
                 f"make_pool got {name}={given[name]!r}; {maker.name} has {has!r}, which a pool"
-                " does not change.  Leave it out, give it to the constructor of the vectorised"
+                " does not change.  Leave it out, give it to the constructor of the vectorized"
                 " environment, or use another backend."
             )
 

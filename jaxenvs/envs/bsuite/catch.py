@@ -33,7 +33,7 @@ class Catch(Environment[CatchState]):
     The ball falls straight down by one row a step. The paddle moves first and stops at the
     walls. In the last observation of a caught ball the two share one cell.
 
-    Source: I. Osband et al., Behaviour Suite for Reinforcement Learning, 2020. Rules and
+    Source: I. Osband et al., Behavior Suite for Reinforcement Learning, 2020. Rules and
     observations are those of its Catch (tests/parity/test_bsuite.py).
     """
 

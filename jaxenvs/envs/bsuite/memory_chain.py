@@ -8,7 +8,7 @@ import numpy as np
 from jaxenvs import prng, spaces, struct
 from jaxenvs.core import Environment, TimeStep
 from jaxenvs.envs.bsuite._shared import at_least
-from jaxenvs.rendering.raster import BLACK, GREY, RED, TEAL, WHITE, box, paint, pixel_grid
+from jaxenvs.rendering.raster import BLACK, GRAY, RED, TEAL, WHITE, box, paint, pixel_grid
 
 CELL = 48  # pixels, side of a cell in a picture
 
@@ -38,7 +38,7 @@ class MemoryChain(Environment[MemoryChainState]):
     the last observation alone returns 0 on average, whoever remembers returns 1.
     `bsuite/memory_len-v0` has the default of 10; bsuite tries lengths from 1 to 100.
 
-    Source: I. Osband et al., Behaviour Suite for Reinforcement Learning, 2020. Rules and
+    Source: I. Osband et al., Behavior Suite for Reinforcement Learning, 2020. Rules and
     observations are those of its MemoryChain (tests/parity/test_bsuite.py).
     """
 
@@ -84,7 +84,7 @@ class MemoryChain(Environment[MemoryChainState]):
     def render(self, state: MemoryChainState) -> jax.Array:
         """What is observed, and no more: uint8[96, 48 max(num_bits, 2), 3].
 
-        Above, the time left as a bar. Below, a square for each bit, teal for 1, red for 0, grey
+        Above, the time left as a bar. Below, a square for each bit, teal for 1, red for 0, gray
         out of view; the one that is asked for has a frame.
         """
         time, in_view, asked = self._view(state)
@@ -92,12 +92,12 @@ class MemoryChain(Environment[MemoryChainState]):
         x, y = pixel_grid((height, width))
         layers = [(box(x, y, (width * time / 2, 1.5 * CELL), (width * time, 0.4 * CELL)), WHITE)]
         for i in range(self.num_bits):
-            centre = (width - (self.num_bits - 1) * CELL) / 2 + i * CELL, 0.5 * CELL
-            frame = box(x, y, centre, (0.8 * CELL, 0.8 * CELL))
-            square = box(x, y, centre, (0.6 * CELL, 0.6 * CELL))
+            center = (width - (self.num_bits - 1) * CELL) / 2 + i * CELL, 0.5 * CELL
+            frame = box(x, y, center, (0.8 * CELL, 0.8 * CELL))
+            square = box(x, y, center, (0.6 * CELL, 0.6 * CELL))
             layers += [
                 (jnp.where(asked & (state.query == i), frame, 0.0), WHITE),
-                (square, GREY),
+                (square, GRAY),
                 (jnp.where(in_view & (state.context[i] == 1), square, 0.0), TEAL),
                 (jnp.where(in_view & (state.context[i] == 0), square, 0.0), RED),
             ]

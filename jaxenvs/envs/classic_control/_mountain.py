@@ -9,7 +9,7 @@ import jax.numpy as jnp
 from jaxenvs.envs.classic_control._shared import OUTLINE, for_drawing
 from jaxenvs.numerics import sincos
 from jaxenvs.rendering import raster
-from jaxenvs.rendering.raster import BLACK, GREY, WHITE, YELLOW
+from jaxenvs.rendering.raster import BLACK, GRAY, WHITE, YELLOW
 
 FRAME_SHAPE = (400, 600)  # height, width
 
@@ -69,7 +69,7 @@ def draw(env: Any, state: MountainCarState) -> jax.Array:
     corners = [(foot_x, foot_y + 50), (foot_x, foot_y + 40), (foot_x + 25, foot_y + 45)]
     flag = raster.polygon(x, y, corners, outline=OUTLINE / 2)
     return raster.paint(
-        WHITE, (track, BLACK), (body, BLACK), (wheels, GREY), (pole, BLACK), (flag, YELLOW)
+        WHITE, (track, BLACK), (body, BLACK), (wheels, GRAY), (pole, BLACK), (flag, YELLOW)
     )
 
 

@@ -58,7 +58,7 @@ class Acrobot(Environment[AcrobotState]):
     link_length_2: float = 1.0  # m, only drawn: the equations know the second link by its mass
     link_mass_1: float = 1.0  # kg
     link_mass_2: float = 1.0  # kg
-    link_com_pos_1: float = 0.5  # m, from the joint to the centre of mass
+    link_com_pos_1: float = 0.5  # m, from the joint to the center of mass
     link_com_pos_2: float = 0.5  # m
     link_moi: float = 1.0  # kg m^2, moment of inertia of either link
     gravity: float = 9.8  # m/s^2
@@ -129,9 +129,9 @@ class Acrobot(Environment[AcrobotState]):
             (self.link_length_2 * scale, state.theta1 + state.theta2),
         ):
             right, down = length * jnp.sin(angle), length * jnp.cos(angle)
-            centre = (joint[0] + right / 2, joint[1] - down / 2)
+            center = (joint[0] + right / 2, joint[1] - down / 2)
             layers.append(
-                (box(x, y, centre, (0.2 * scale + OUTLINE, length + OUTLINE), angle), TEAL)
+                (box(x, y, center, (0.2 * scale + OUTLINE, length + OUTLINE), angle), TEAL)
             )
             layers.append((disc(x, y, joint, jnp.floor(0.1 * scale) + OUTLINE / 2), YELLOW))
             joint = (joint[0] + right, joint[1] - down)

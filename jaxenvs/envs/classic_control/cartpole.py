@@ -128,14 +128,14 @@ class CartPole(Environment[CartPoleState]):
         cart_x, cart_y, axle_y = state.x * scale + width / 2, 100.5, 107.5
         pole_length = scale * 2 * self.length
         reach = pole_length / 2 - 5.0  # from the axle, which sits 5 pixels above the foot
-        pole_centre = (
+        pole_center = (
             cart_x + reach * jnp.sin(state.theta),
             axle_y + reach * jnp.cos(state.theta),
         )
         return paint(
             WHITE,
             (box(x, y, (cart_x, cart_y), (50.0 + OUTLINE, 30.0 + OUTLINE)), BLACK),
-            (box(x, y, pole_centre, (10.0 + OUTLINE, pole_length + OUTLINE), -state.theta), TAN),
+            (box(x, y, pole_center, (10.0 + OUTLINE, pole_length + OUTLINE), -state.theta), TAN),
             (disc(x, y, (cart_x, axle_y), 5.0 + OUTLINE / 2), VIOLET),
             (jnp.broadcast_to(y == cart_y, FRAME_SHAPE), BLACK),  # the track
         )

@@ -125,12 +125,12 @@ class Pendulum(Environment[PendulumState]):
 
 
 def _arrow(
-    x: chex.Array, y: chex.Array, centre: Point, size: jax.Array, sign: jax.Array
+    x: chex.Array, y: chex.Array, center: Point, size: jax.Array, sign: jax.Array
 ) -> jax.Array:
-    """Three quarters of a turn about `centre` with a head, clockwise for a positive sign."""
+    """Three quarters of a turn about `center` with a head, clockwise for a positive sign."""
     # In units of the arrow's size; the proportions are those of Gymnasium's picture.
     size = jnp.maximum(size, 1e-3)
-    x, y = sign * (x - centre[0]) / size, (y - centre[1]) / size
+    x, y = sign * (x - center[0]) / size, (y - center[1]) / size
     ring = jnp.abs(jnp.hypot((x - 0.025) / 0.459, y / 0.485) - 1) * 0.47 - 0.016
     arc = jnp.where((x < -0.005) & (y > 0), jnp.inf, ring)
     tip, left, notch, right = (-0.434, 0.147), (-0.5, -0.045), (-0.434, -0.003), (-0.366, -0.045)

@@ -8,7 +8,7 @@ import numpy as np
 from jaxenvs import spaces, struct
 from jaxenvs.core import Environment, TimeStep
 from jaxenvs.errors import ParameterError
-from jaxenvs.rendering.raster import BLACK, GREY, TEAL, WHITE, box, paint, pixel_grid
+from jaxenvs.rendering.raster import BLACK, GRAY, TEAL, WHITE, box, paint, pixel_grid
 
 CELL = 24  # pixels, side of a cell in a picture
 
@@ -89,16 +89,16 @@ class BitFlipping(Environment[BitFlippingState]):
     def render(self, state: BitFlippingState) -> jax.Array:
         """The bits above the goal, white for 1: uint8[48, 24 num_bits, 3].
 
-        Bits that are right stand on teal, the others on grey.
+        Bits that are right stand on teal, the others on gray.
         """
         x, y = pixel_grid((2 * CELL, CELL * self.num_bits))
         column = np.arange(CELL * self.num_bits) // CELL
         right = (state.bits == state.goal)[column][None]
-        centre = (x // CELL + 0.5) * CELL, (y // CELL + 0.5) * CELL
-        square = box(x, y, centre, (0.6 * CELL, 0.6 * CELL))
+        center = (x // CELL + 0.5) * CELL, (y // CELL + 0.5) * CELL
+        square = box(x, y, center, (0.6 * CELL, 0.6 * CELL))
         ones = jnp.where(y > CELL, state.bits[column][None] == 1, state.goal[column][None] == 1)
         return paint(
-            GREY,
+            GRAY,
             (jnp.broadcast_to(right, square.shape), TEAL),
             (square, BLACK),
             (jnp.where(ones, square, 0.0), WHITE),

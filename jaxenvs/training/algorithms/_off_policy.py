@@ -11,7 +11,7 @@ import jax.numpy as jnp
 
 from jaxenvs.errors import TrainingError
 from jaxenvs.training.actors.base import Features, Networks
-from jaxenvs.training.algorithms.base import Algorithm, Behaviour, Parts
+from jaxenvs.training.algorithms.base import Algorithm, Behavior, Parts
 from jaxenvs.training.storages.base import ReplayStorage, Storage
 from jaxenvs.training.storages.replay import Replay
 from jaxenvs.training.types import LearnerState, Sample, Unroll
@@ -20,7 +20,7 @@ from jaxenvs.training.types import LearnerState, Sample, Unroll
 class OffPolicyAlgorithm(Algorithm):
     """Adds each unroll to a memory and takes gradient steps on what is drawn from there.
 
-    A subclass has the fields that are named here, an `optimiser`, `explore` and `gradients`. With a
+    A subclass has the fields that are named here, an `optimizer`, `explore` and `gradients`. With a
     `replay_ratio` of 0.25 it takes one gradient step for every four environment steps. If an unroll
     does not come to a whole number of gradient steps, some unrolls get one more than others.
     """
@@ -37,7 +37,7 @@ class OffPolicyAlgorithm(Algorithm):
 
     @abc.abstractmethod
     def explore(
-        self, parts: Parts, behaviour: Behaviour, features: Features, key: chex.PRNGKey
+        self, parts: Parts, behavior: Behavior, features: Features, key: chex.PRNGKey
     ) -> jax.Array:
         """N raw actions, after the first ones, which are random."""
 
@@ -61,14 +61,14 @@ class OffPolicyAlgorithm(Algorithm):
     def act(
         self,
         parts: Parts,
-        behaviour: Behaviour,
+        behavior: Behavior,
         carry: Any,
         features: Features,
         key: chex.PRNGKey,
     ) -> tuple[Any, jax.Array]:
         random_key, explore_key = jax.random.split(key)
-        action = self.explore(parts, behaviour, features, explore_key)
-        starts = steps_of(parts, behaviour.updates) < self.learning_starts
+        action = self.explore(parts, behavior, features, explore_key)
+        starts = steps_of(parts, behavior.updates) < self.learning_starts
         random = parts.networks.random(features, random_key)
         return carry, jnp.where(starts, random, action)
 

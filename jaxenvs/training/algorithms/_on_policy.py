@@ -14,13 +14,13 @@ from jaxenvs.training.actors.base import Features, Networks
 from jaxenvs.training.algorithms import losses
 from jaxenvs.training.algorithms.base import (
     Algorithm,
-    Behaviour,
+    Behavior,
     Metrics,
     Parts,
     gathered,
     over_devices,
 )
-from jaxenvs.training.optimisers import annealed
+from jaxenvs.training.optimizers import annealed
 from jaxenvs.training.storages.base import OnPolicyStorage, Storage
 from jaxenvs.training.storages.gae import GAE
 from jaxenvs.training.types import LearnerState, Segment, Transition, Unroll, Weights
@@ -53,7 +53,7 @@ class Said:
 class OnPolicyAlgorithm(Algorithm):
     """Collects, judges each unroll once, and takes gradient steps on parts of it.
 
-    A subclass has the fields that are named here, an `optimiser` and a `loss`.
+    A subclass has the fields that are named here, an `optimizer` and a `loss`.
     """
 
     actor_type = ActorCriticNetworks
@@ -67,9 +67,9 @@ class OnPolicyAlgorithm(Algorithm):
     target_kl: float | None
     observation_clip: float | None
     reward_clip: float | None
-    normalise_advantage: bool
-    normalise_observations: bool
-    normalise_rewards: bool
+    normalize_advantage: bool
+    normalize_observations: bool
+    normalize_rewards: bool
     anneal: bool = False
 
     def default_actor(self) -> ActorCritic:
@@ -85,11 +85,11 @@ class OnPolicyAlgorithm(Algorithm):
                 f'{type(self).__name__} got shuffle="{self.shuffle}" and a recurrent actor, which'
                 ' learns from whole sequences.  Pass shuffle="instances", or leave it out.'
             )
-        if self.normalise_observations:
+        if self.normalize_observations:
             shapes = jax.tree.map(lambda x: x.shape[1:], networks.features_of_one().inputs)
             if not (isinstance(shapes, tuple) and len(shapes) == 1):
                 raise TrainingError(
-                    f"{type(self).__name__} got normalise_observations=True, which takes vectors of"
+                    f"{type(self).__name__} got normalize_observations=True, which takes vectors of"
                     f" numbers; the actor is shown {shapes}.  Leave it out, or wrap the environment"
                     " in FlattenObservation or NormalizeObservation."
                 )
@@ -110,19 +110,19 @@ class OnPolicyAlgorithm(Algorithm):
     def act(
         self,
         parts: Parts,
-        behaviour: Behaviour,
+        behavior: Behavior,
         carry: Any,
         features: Features,
         key: chex.PRNGKey,
     ) -> tuple[Any, jax.Array]:
-        return parts.networks.sample(behaviour.params, carry, features, key)
+        return parts.networks.sample(behavior.params, carry, features, key)
 
     def recorded(
-        self, parts: Parts, behaviour: Behaviour, steps: Transition, carry: Any
+        self, parts: Parts, behavior: Behavior, steps: Transition, carry: Any
     ) -> jax.Array:
         features = jax.vmap(parts.networks.features)(steps.observation)
-        features = self.shown(features, behaviour.observation_statistics)
-        return _log_prob(parts, behaviour.params, features, steps, carry)
+        features = self.shown(features, behavior.observation_statistics)
+        return _log_prob(parts, behavior.params, features, steps, carry)
 
     def gradient_steps(self, environment_steps: int) -> int:
         del environment_steps  # an unroll is cut into so many parts, however long it is
@@ -180,14 +180,14 @@ class OnPolicyAlgorithm(Algorithm):
 
     @abc.abstractmethod
     def loss(self, batch: Batch, said: Said) -> tuple[jax.Array, Metrics]:
-        """float32[], what to minimise on a batch, and its parts to report, float32[] each."""
+        """float32[], what to minimize on a batch, and its parts to report, float32[] each."""
 
     def gradients(
         self, parts: Parts, weights: Weights, batch: Batch, key: chex.PRNGKey
     ) -> tuple[Any, Metrics, None]:
         del key  # the losses draw nothing
-        if self.normalise_advantage:
-            advantage = normalised_advantage(parts, batch.advantage)
+        if self.normalize_advantage:
+            advantage = normalized_advantage(parts, batch.advantage)
             batch = dataclasses.replace(batch, advantage=advantage)
 
         def loss(params: Any) -> tuple[jax.Array, Metrics]:
@@ -318,7 +318,7 @@ def _checked(storage: Storage, estimates: Any, shape: tuple[int, ...]) -> Any:
     return estimates
 
 
-def normalised_advantage(parts: Parts, advantage: jax.Array) -> jax.Array:
+def normalized_advantage(parts: Parts, advantage: jax.Array) -> jax.Array:
     """Advantages with mean 0 and deviation 1, over all devices that learn together."""
     mean = over_devices(parts, advantage.mean())
     variance = over_devices(parts, ((advantage - mean) ** 2).mean())

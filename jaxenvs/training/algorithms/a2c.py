@@ -12,7 +12,7 @@ from jaxenvs.training.algorithms._on_policy import (
     Shuffle,
 )
 from jaxenvs.training.algorithms.base import Metrics
-from jaxenvs.training.optimisers import LearningRate, clipped
+from jaxenvs.training.optimizers import LearningRate, clipped
 
 
 @struct.pytree_dataclass
@@ -34,17 +34,17 @@ class A2C(OnPolicyAlgorithm):
     decay: float = 0.99  # of RMSProp's mean square
     rms_epsilon: float = 1e-5
     target_kl: float | None = None  # an update ends with the step that moved the policy beyond
-    observation_clip: float | None = 10.0  # normalised observations are clipped to this
-    reward_clip: float | None = 10.0  # and normalised rewards to this
+    observation_clip: float | None = 10.0  # normalized observations are clipped to this
+    reward_clip: float | None = 10.0  # and normalized rewards to this
     epochs: int = struct.static(1)  # passes over each unroll
     minibatches: int = struct.static(1)  # gradient steps a pass
     shuffle: Shuffle | None = struct.static(None)  # what minibatches consist of; None: what fits
     anneal: bool = struct.static(False)  # a learning rate that is a number falls linearly to 0
-    normalise_advantage: bool = struct.static(False)  # in each minibatch
-    normalise_observations: bool = struct.static(False)  # by their running mean and deviation
-    normalise_rewards: bool = struct.static(False)  # by the deviation of discounted returns
+    normalize_advantage: bool = struct.static(False)  # in each minibatch
+    normalize_observations: bool = struct.static(False)  # by their running mean and deviation
+    normalize_rewards: bool = struct.static(False)  # by the deviation of discounted returns
 
-    def optimiser(self, num_updates: int) -> optax.GradientTransformation:
+    def optimizer(self, num_updates: int) -> optax.GradientTransformation:
         rmsprop = optax.rmsprop(self.rate(num_updates), decay=self.decay, eps=self.rms_epsilon)
         return clipped(rmsprop, self.max_gradient_norm)
 

@@ -12,7 +12,7 @@ import optax
 from jaxenvs import spaces, struct
 from jaxenvs.errors import TrainingError, closest
 from jaxenvs.training.actors.base import Actor, Features, Networks
-from jaxenvs.training.optimisers import Schedule, global_norm
+from jaxenvs.training.optimizers import Schedule, global_norm
 from jaxenvs.training.storages.base import OnPolicyStorage, Storage
 from jaxenvs.training.types import LearnerState, Transition, Unroll, Weights
 from jaxenvs.wrappers.statistics import RunningStatistics
@@ -63,7 +63,7 @@ class Algorithm(abc.ABC):
         """The storage of a training that names none."""
 
     @abc.abstractmethod
-    def optimiser(self, num_updates: int) -> optax.GradientTransformation:
+    def optimizer(self, num_updates: int) -> optax.GradientTransformation:
         """What turns gradients into changes of the weights, over so many updates in all.
 
         Their number may be a tracer: `Train.resume` can go on past the end.
@@ -81,7 +81,7 @@ class Algorithm(abc.ABC):
     def act(
         self,
         parts: Parts,
-        behaviour: "Behaviour",
+        behavior: "Behavior",
         carry: Any,
         features: Features,
         key: chex.PRNGKey,
@@ -253,14 +253,14 @@ class Algorithm(abc.ABC):
         del total_steps  # any will do
 
     def recorded(
-        self, parts: Parts, behaviour: "Behaviour", steps: Transition, carry: Any
+        self, parts: Parts, behavior: "Behavior", steps: Transition, carry: Any
     ) -> jax.Array | None:
         """What of [T, N] steps is known only to the policy that took them: log-probabilities."""
-        del parts, behaviour, steps, carry
+        del parts, behavior, steps, carry
 
     def shown(self, features: Features, statistics: RunningStatistics | None) -> Features:
-        """Features as the networks see them: normalised, where there are statistics."""
-        return normalised(features, statistics, getattr(self, "observation_clip", None))
+        """Features as the networks see them: normalized, where there are statistics."""
+        return normalized(features, statistics, getattr(self, "observation_clip", None))
 
     def initial_weights(self, parts: Parts, params: dict[str, Any]) -> Weights:
         """What gradient steps start from."""
@@ -268,7 +268,7 @@ class Algorithm(abc.ABC):
             params=params,
             # Copies: a state with an array in two places cannot be donated to a program.
             target_params=jax.tree.map(jnp.copy, self.initial_targets(params)),
-            optimiser_state=self.optimiser(parts.num_updates).init(params),
+            optimizer_state=self.optimizer(parts.num_updates).init(params),
             gradient_steps=jnp.int32(0),
         )
 
@@ -307,15 +307,15 @@ class Algorithm(abc.ABC):
     def apply_gradients(self, parts: Parts, weights: Weights, gradients: Any) -> Weights:
         """One gradient step, and the targets moved."""
         with jax.numpy_dtype_promotion("standard"):  # Adam raises floats to its int32 count
-            changes, optimiser_state = self.optimiser(parts.num_updates).update(
-                gradients, weights.optimiser_state, weights.params
+            changes, optimizer_state = self.optimizer(parts.num_updates).update(
+                gradients, weights.optimizer_state, weights.params
             )
         params: Any = optax.apply_updates(weights.params, changes)
         gradient_steps = weights.gradient_steps + 1
         return Weights(
             params=params,
             target_params=self.moved_targets(params, weights.target_params, gradient_steps),
-            optimiser_state=optimiser_state,
+            optimizer_state=optimizer_state,
             gradient_steps=gradient_steps,
         )
 
@@ -358,20 +358,20 @@ class Algorithm(abc.ABC):
             return (
                 "learns from each unroll once it is collected.  Pass GAE(), Rollout() or VTrace()"
             )
-        return "draws transitions from a memory.  Pass Replay(), PrioritisedReplay() or Hindsight()"
+        return "draws transitions from a memory.  Pass Replay(), PrioritizedReplay() or Hindsight()"
 
 
 @chex.dataclass(frozen=True)
-class Behaviour:
+class Behavior:
     """What acting needs of a learner: small enough to be sent to those who collect."""
 
     params: dict[str, Any]
-    observation_statistics: RunningStatistics | None  # None: observations are not normalised
+    observation_statistics: RunningStatistics | None  # None: observations are not normalized
     updates: jax.Array  # int32[], that the learner has done
 
     @classmethod
-    def of(cls, learner_state: LearnerState) -> "Behaviour":
-        """The behaviour that a learner has arrived at."""
+    def of(cls, learner_state: LearnerState) -> "Behavior":
+        """The behavior that a learner has arrived at."""
         return cls(
             params=learner_state.params,
             observation_statistics=learner_state.observation_statistics,
@@ -379,13 +379,13 @@ class Behaviour:
         )
 
 
-def normalised(
+def normalized(
     features: Features, statistics: RunningStatistics | None, clip: float | None
 ) -> Features:
     """Features with flat inputs, [..., F], as the networks see them."""
     if statistics is None:
         return features
-    return dataclasses.replace(features, inputs=statistics.normalise(features.inputs, clip))
+    return dataclasses.replace(features, inputs=statistics.normalize(features.inputs, clip))
 
 
 def slowly(params: Any, targets: Any, tau: chex.Numeric) -> Any:

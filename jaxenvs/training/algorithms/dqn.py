@@ -12,8 +12,8 @@ from jaxenvs.training.actors.base import Features
 from jaxenvs.training.actors.q_network import QNetwork, QNetworks
 from jaxenvs.training.algorithms import losses
 from jaxenvs.training.algorithms._off_policy import OffPolicyAlgorithm, features_of, steps_of
-from jaxenvs.training.algorithms.base import Behaviour, Metrics, Parts, slowly
-from jaxenvs.training.optimisers import LearningRate, adam
+from jaxenvs.training.algorithms.base import Behavior, Metrics, Parts, slowly
+from jaxenvs.training.optimizers import LearningRate, adam
 from jaxenvs.training.types import Sample, Weights
 
 
@@ -21,8 +21,8 @@ from jaxenvs.training.types import Sample, Weights
 class DQN(OffPolicyAlgorithm):
     """Values of actions, regressed on the best value of the next step.
 
-    Double by default; dueling with `QNetwork(dueling=True)`, n-step and prioritised by the storage:
-    `PrioritisedReplay(n_step=3)`.
+    Double by default; dueling with `QNetwork(dueling=True)`, n-step and prioritized by the storage:
+    `PrioritizedReplay(n_step=3)`.
 
     Source: V. Mnih et al., Human-level Control through Deep Reinforcement Learning, 2015; H. van
     Hasselt et al., Deep Reinforcement Learning with Double Q-learning, 2016.
@@ -46,7 +46,7 @@ class DQN(OffPolicyAlgorithm):
     def default_actor(self) -> QNetwork:
         return QNetwork()
 
-    def optimiser(self, num_updates: int) -> optax.GradientTransformation:
+    def optimizer(self, num_updates: int) -> optax.GradientTransformation:
         del num_updates  # nothing is annealed
         return adam(self.learning_rate, self.max_gradient_norm)
 
@@ -59,12 +59,12 @@ class DQN(OffPolicyAlgorithm):
         return jax.tree.map(lambda new, old: jnp.where(moves, new, old), moved, targets)
 
     def explore(
-        self, parts: Parts, behaviour: Behaviour, features: Features, key: chex.PRNGKey
+        self, parts: Parts, behavior: Behavior, features: Features, key: chex.PRNGKey
     ) -> jax.Array:
-        _, best = parts.networks.mode(behaviour.params, (), features)
+        _, best = parts.networks.mode(behavior.params, (), features)
         coin_key, random_key = jax.random.split(key)
         explores = jax.random.uniform(coin_key, best.shape, jnp.float32) < self.epsilon(
-            steps_of(parts, behaviour.updates)
+            steps_of(parts, behavior.updates)
         )
         return jnp.where(explores, parts.networks.random(features, random_key), best)
 

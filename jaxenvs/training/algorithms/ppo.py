@@ -1,4 +1,4 @@
-"""Proximal policy optimisation."""
+"""Proximal policy optimization."""
 
 from typing import Any, Self
 
@@ -15,7 +15,7 @@ from jaxenvs.training.algorithms._on_policy import (
     Shuffle,
 )
 from jaxenvs.training.algorithms.base import Metrics
-from jaxenvs.training.optimisers import LearningRate, adam
+from jaxenvs.training.optimizers import LearningRate, adam
 
 
 @struct.pytree_dataclass
@@ -39,23 +39,23 @@ class PPO(OnPolicyAlgorithm):
     max_gradient_norm: float | None = 0.5  # gradients are scaled down to it; None: never
     adam_epsilon: float = 1e-5
     target_kl: float | None = None  # an update ends with the step that moved the policy beyond
-    observation_clip: float | None = 10.0  # normalised observations are clipped to this
-    reward_clip: float | None = 10.0  # and normalised rewards to this
+    observation_clip: float | None = 10.0  # normalized observations are clipped to this
+    reward_clip: float | None = 10.0  # and normalized rewards to this
     epochs: int = struct.static(4)  # passes over each unroll
     minibatches: int = struct.static(4)  # gradient steps a pass
     shuffle: Shuffle | None = struct.static(None)  # what minibatches consist of; None: what fits
     anneal: bool = struct.static(True)  # a learning rate that is a number falls linearly to 0
     clip_value: bool = struct.static(True)  # the critic, too, moves by at most `clip`
-    normalise_advantage: bool = struct.static(True)  # in each minibatch
-    normalise_observations: bool = struct.static(False)  # by their running mean and deviation
-    normalise_rewards: bool = struct.static(False)  # by the deviation of discounted returns
+    normalize_advantage: bool = struct.static(True)  # in each minibatch
+    normalize_observations: bool = struct.static(False)  # by their running mean and deviation
+    normalize_rewards: bool = struct.static(False)  # by the deviation of discounted returns
 
     @classmethod
     def continuous(cls, **changes: Any) -> Self:
         """The defaults for actions in a Box, for unrolls of about 2,048 steps in all.
 
         They are those of Stable-Baselines3's zoo and of CleanRL: observations and rewards are
-        normalised, nothing is paid for exploring, and steps are many and small.
+        normalized, nothing is paid for exploring, and steps are many and small.
 
         Args:
             **changes: hyper-parameters that differ.
@@ -66,8 +66,8 @@ class PPO(OnPolicyAlgorithm):
             "epochs": 10,
             "minibatches": 32,
             "clip_value": False,
-            "normalise_observations": True,
-            "normalise_rewards": True,
+            "normalize_observations": True,
+            "normalize_rewards": True,
         }
         return cls(**{**settings, **changes})
 
@@ -76,9 +76,9 @@ class PPO(OnPolicyAlgorithm):
         if not isinstance(action_space, spaces.Box):
             return cls()
         is_vector = isinstance(observation_space, spaces.Box) and len(observation_space.shape) == 1
-        return cls.continuous(normalise_observations=is_vector)
+        return cls.continuous(normalize_observations=is_vector)
 
-    def optimiser(self, num_updates: int) -> optax.GradientTransformation:
+    def optimizer(self, num_updates: int) -> optax.GradientTransformation:
         return adam(self.rate(num_updates), self.max_gradient_norm, self.adam_epsilon)
 
     def loss(self, batch: Batch, said: Said) -> tuple[jax.Array, Metrics]:

@@ -11,9 +11,9 @@ from jaxenvs import struct
 from jaxenvs.training.actors.actor_twin_q import NOTHING, ActorTwinQ, TwinQNetworks
 from jaxenvs.training.actors.base import Features, Networks
 from jaxenvs.training.algorithms._off_policy import OffPolicyAlgorithm, features_of
-from jaxenvs.training.algorithms.base import Behaviour, Metrics, Parts, slowly
+from jaxenvs.training.algorithms.base import Behavior, Metrics, Parts, slowly
 from jaxenvs.training.distributions import Categorical
-from jaxenvs.training.optimisers import LearningRate, adam
+from jaxenvs.training.optimizers import LearningRate, adam
 from jaxenvs.training.types import Sample, Weights
 
 
@@ -46,7 +46,7 @@ class SAC(OffPolicyAlgorithm):
     def default_actor(self) -> ActorTwinQ:
         return ActorTwinQ()
 
-    def optimiser(self, num_updates: int) -> optax.GradientTransformation:
+    def optimizer(self, num_updates: int) -> optax.GradientTransformation:
         del num_updates  # nothing is annealed
         rates = {
             "actor": self.learning_rate,
@@ -69,9 +69,9 @@ class SAC(OffPolicyAlgorithm):
         return slowly({"critic": params["critic"]}, targets, self.tau)
 
     def explore(
-        self, parts: Parts, behaviour: Behaviour, features: Features, key: chex.PRNGKey
+        self, parts: Parts, behavior: Behavior, features: Features, key: chex.PRNGKey
     ) -> jax.Array:
-        return parts.networks.sample(behaviour.params, (), features, key)[1]
+        return parts.networks.sample(behavior.params, (), features, key)[1]
 
     def gradients(
         self, parts: Parts, weights: Weights, batch: Sample, key: chex.PRNGKey

@@ -12,9 +12,9 @@ from jaxenvs.errors import TrainingError
 from jaxenvs.training.actors.actor_twin_q import ActorTwinQ, TwinQNetworks
 from jaxenvs.training.actors.base import Features
 from jaxenvs.training.algorithms._off_policy import OffPolicyAlgorithm, features_of
-from jaxenvs.training.algorithms.base import Behaviour, Metrics, Parts, slowly
+from jaxenvs.training.algorithms.base import Behavior, Metrics, Parts, slowly
 from jaxenvs.training.distributions import Deterministic
-from jaxenvs.training.optimisers import LearningRate, adam, packed
+from jaxenvs.training.optimizers import LearningRate, adam, packed
 from jaxenvs.training.storages.base import Storage
 from jaxenvs.training.types import Sample, Weights
 
@@ -53,7 +53,7 @@ class TD3(OffPolicyAlgorithm):
                 '  Pass ActorTwinQ(policy="deterministic"), or take SAC.'
             )
 
-    def optimiser(self, num_updates: int) -> optax.GradientTransformation:
+    def optimizer(self, num_updates: int) -> optax.GradientTransformation:
         del num_updates  # nothing is annealed
         delayed = optax.conditionally_mask(
             packed(optax.scale_by_adam()), lambda step, **_: self._is_policys_turn(step)
@@ -71,9 +71,9 @@ class TD3(OffPolicyAlgorithm):
         return jax.tree.map(lambda new, old: jnp.where(moves, new, old), moved, targets)
 
     def explore(
-        self, parts: Parts, behaviour: Behaviour, features: Features, key: chex.PRNGKey
+        self, parts: Parts, behavior: Behavior, features: Features, key: chex.PRNGKey
     ) -> jax.Array:
-        _, action = parts.networks.mode(behaviour.params, (), features)
+        _, action = parts.networks.mode(behavior.params, (), features)
         noise = self.exploration_noise * jax.random.normal(key, action.shape, action.dtype)
         return jnp.clip(action + noise, -1.0, 1.0)
 

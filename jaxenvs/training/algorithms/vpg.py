@@ -12,7 +12,7 @@ from jaxenvs.training.algorithms._on_policy import (
     Shuffle,
 )
 from jaxenvs.training.algorithms.base import Metrics
-from jaxenvs.training.optimisers import LearningRate, adam
+from jaxenvs.training.optimizers import LearningRate, adam
 from jaxenvs.training.storages.base import Storage
 from jaxenvs.training.storages.rollout import Rollout
 
@@ -32,19 +32,19 @@ class VPG(OnPolicyAlgorithm):
     gae_lambda: float = 0.97  # for the storage `GAE`; `Rollout` has none
     value_coefficient: float = 1.0  # weight of the baseline's loss
     target_kl: float | None = None  # of no use for a single gradient step
-    observation_clip: float | None = 10.0  # normalised observations are clipped to this
-    reward_clip: float | None = 10.0  # and normalised rewards to this
+    observation_clip: float | None = 10.0  # normalized observations are clipped to this
+    reward_clip: float | None = 10.0  # and normalized rewards to this
     epochs: int = struct.static(1)
     minibatches: int = struct.static(1)
     shuffle: Shuffle | None = struct.static(None)  # of no use for a single minibatch
-    normalise_advantage: bool = struct.static(True)
-    normalise_observations: bool = struct.static(False)  # by their running mean and deviation
-    normalise_rewards: bool = struct.static(False)  # by the deviation of discounted returns
+    normalize_advantage: bool = struct.static(True)
+    normalize_observations: bool = struct.static(False)  # by their running mean and deviation
+    normalize_rewards: bool = struct.static(False)  # by the deviation of discounted returns
 
     def default_storage(self) -> Storage:
         return Rollout()
 
-    def optimiser(self, num_updates: int) -> optax.GradientTransformation:
+    def optimizer(self, num_updates: int) -> optax.GradientTransformation:
         del num_updates  # nothing is annealed
         return adam(self.learning_rate)
 

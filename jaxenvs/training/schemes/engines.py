@@ -11,7 +11,7 @@ import jax
 import numpy as np
 
 from jaxenvs.core import Environment
-from jaxenvs.training.algorithms.base import Algorithm, Behaviour
+from jaxenvs.training.algorithms.base import Algorithm, Behavior
 from jaxenvs.training.anakin import Train
 from jaxenvs.training.collecting import noted
 from jaxenvs.training.schemes.crew import recruit
@@ -123,7 +123,7 @@ class CentralGradients(Engine):
         start, waited, collected = _now(), self._source.waited, self._source.collected
         state = self.learner_state
         number = int(state.updates)
-        unroll = self._source.next(self.train.algorithm, Behaviour.of(state))
+        unroll = self._source.next(self.train.algorithm, Behavior.of(state))
         learning, key = _now(), self._plan.key(4, number)
         storage, state = state.storage, state.replace(storage=())
         self.learner_state, metrics = _learn(self.train, state, storage, unroll, key, self._cuts)
@@ -152,7 +152,7 @@ class RemoteGradients(Engine):
         self.train = plan.train
         self.learner_state = init_learner(plan.train, plan.key(2)).replace(storage=())
         self._is_synchronous = gradients.sync
-        self._is_decentralised = plan.scheme.update == "decentralised"
+        self._is_decentralized = plan.scheme.update == "decentralized"
         self._crew = recruit(functools.partial(learns, plan), gradients.n, gradients.resources)
         self._pending: dict[Any, tuple[int, int]] = {}  # futures: whose, and as of which step
 
@@ -183,7 +183,7 @@ class RemoteGradients(Engine):
         times["collection"], all_losses = _now() - start, []
         for _ in range(algorithm.gradient_steps(self.train.parts.steps_per_update)):
             start = _now()
-            weights = None if self._is_decentralised else self._weights
+            weights = None if self._is_decentralized else self._weights
             answers = crew.all("gradient", algorithm, weights, updates)
             computed = _now()
             times["gradients"] += computed - start
@@ -191,7 +191,7 @@ class RemoteGradients(Engine):
                 break
             gradients, losses = zip(*answers, strict=True)
             mean = _mean(list(gradients))
-            if self._is_decentralised:  # here they are applied to what is reported and saved
+            if self._is_decentralized:  # here they are applied to what is reported and saved
                 crew.all("apply", mean)
             reported = self._apply(mean)
             times["update"] += _now() - computed

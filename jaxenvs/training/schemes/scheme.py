@@ -99,7 +99,7 @@ class Scheme:
     unroll_length: int = 32  # steps of each instance at a time
     collection: Central | Remote = dataclasses.field(default_factory=central)
     gradients: Central | Remote = dataclasses.field(default_factory=central)
-    update: Literal["centralised", "decentralised"] = "centralised"
+    update: Literal["centralized", "decentralized"] = "centralized"
     fraction_workers: float = 1.0  # of synchronous collectors that are waited for
     fraction_samples: float = 1.0  # of its unroll that each of the others must have; see `pieces`
     log_info: Sequence[str] = ()  # names in `info` that become metrics, see `make_train`
@@ -134,15 +134,15 @@ class Scheme:
             if not isinstance(place, Central | Remote):
                 yield f"{name}={place!r} is none of central() and remote(n)."
                 return
-        if self.update not in ("centralised", "decentralised"):
-            yield f'update="{self.update}"; choose "centralised" or "decentralised".'
-        if self.update == "decentralised" and not (
+        if self.update not in ("centralized", "decentralized"):
+            yield f'update="{self.update}"; choose "centralized" or "decentralized".'
+        if self.update == "decentralized" and not (
             isinstance(self.gradients, Remote) and self.gradients.sync
         ):
             yield (
-                'update="decentralised" averages the gradients of synchronous workers, but'
+                'update="decentralized" averages the gradients of synchronous workers, but'
                 f" gradients={_named(self.gradients)}.  Pass gradients=remote(n, sync=True), or"
-                ' update="centralised".'
+                ' update="centralized".'
             )
         for name in ("fraction_workers", "fraction_samples"):
             share = getattr(self, name)
@@ -165,14 +165,14 @@ class Scheme:
                 f"env is one VectorEnv for {self.collection.n * self.gradients.n} collectors."
                 "  Pass an id, a single environment, or a function that makes one for each."
             )
-        normalises = [
+        normalizes = [
             name
-            for name in ("normalise_observations", "normalise_rewards")
+            for name in ("normalize_observations", "normalize_rewards")
             if getattr(self.algorithm, name, False)
         ]
-        if normalises and isinstance(self.gradients, Remote):
+        if normalizes and isinstance(self.gradients, Remote):
             yield (
-                f"{' and '.join(normalises)} keep statistics, which workers that compute gradients"
+                f"{' and '.join(normalizes)} keep statistics, which workers that compute gradients"
                 " would each have for themselves.  Wrap the environment in NormalizeObservation or"
                 " NormalizeReward, compute gradients centrally, or use `shard`."
             )

@@ -18,7 +18,7 @@ import numpy as np
 from jaxenvs.bridge.xla import HostEnv
 from jaxenvs.core import Environment, VectorEnv
 from jaxenvs.errors import TrainingError
-from jaxenvs.training.algorithms.base import Algorithm, Behaviour
+from jaxenvs.training.algorithms.base import Algorithm, Behavior
 from jaxenvs.training.anakin import Train, assemble, default_algorithm, resolve
 from jaxenvs.training.collecting import ended_episodes
 from jaxenvs.training.schemes.crew import Crew, recruit
@@ -80,7 +80,7 @@ class Plan:
         algorithm = default_algorithm(self._env, scheme.actor, scheme.unroll_length // self.pieces)
         if isinstance(scheme.gradients, Central):
             return algorithm
-        return algorithm.replace(normalise_observations=False, normalise_rewards=False)
+        return algorithm.replace(normalize_observations=False, normalize_rewards=False)
 
     @functools.cached_property
     def train(self) -> Train:
@@ -181,12 +181,12 @@ class Collects:
         self._collector: Any = None
         self._hurried = 0  # the last call that was told to end early
 
-    def collect(self, algorithm: Algorithm, behaviour: Behaviour, number: int) -> Collected:
+    def collect(self, algorithm: Algorithm, behavior: Behavior, number: int) -> Collected:
         """The unroll after the last one. Each call has a higher `number`."""
         start, plan = time.perf_counter(), self._plan
         train = with_algorithm(self._train, algorithm)
         # After a restart numbers begin anew, but not those of updates.
-        call = self._index, int(behaviour.updates), number
+        call = self._index, int(behavior.updates), number
         if self._collector is None:
             self._collector = _init(train, plan.key(0, *call))
         pieces = []
@@ -194,10 +194,10 @@ class Collects:
             if len(pieces) >= plan.fewest_pieces and self._hurried >= number:
                 break
             key = plan.key(1, *call, len(pieces))
-            self._collector, unroll = _collect(train, behaviour, self._collector, key)
+            self._collector, unroll = _collect(train, behavior, self._collector, key)
             pieces.append(jax.block_until_ready(unroll))
         return Collected(
-            pieces=pieces, updates=behaviour.updates, seconds=time.perf_counter() - start
+            pieces=pieces, updates=behavior.updates, seconds=time.perf_counter() - start
         )
 
     def hurry(self, number: int) -> None:
@@ -223,7 +223,7 @@ class Source(abc.ABC):
         """Whether each column of an unroll goes on where that of the last one ended."""
 
     @abc.abstractmethod
-    def next(self, algorithm: Algorithm, behaviour: Behaviour) -> Unroll:
+    def next(self, algorithm: Algorithm, behavior: Behavior) -> Unroll:
         """An unroll to learn from, all collectors side by side."""
 
     def forget(self) -> None:  # noqa: B027
@@ -250,11 +250,11 @@ class Own(Source):
     def is_continuous(self) -> bool:
         return True
 
-    def next(self, algorithm: Algorithm, behaviour: Behaviour) -> Unroll:
+    def next(self, algorithm: Algorithm, behavior: Behavior) -> Unroll:
         self._calls += 1
-        answer = self._worker.collect(algorithm, behaviour, self._calls)
+        answer = self._worker.collect(algorithm, behavior, self._calls)
         self.waited += answer.seconds
-        return self._joined([answer], answer.pieces, behaviour.updates)
+        return self._joined([answer], answer.pieces, behavior.updates)
 
     def close(self) -> None:
         self._worker.close()
@@ -271,10 +271,10 @@ class Gathered(Source):
     def is_continuous(self) -> bool:
         return self._plan.pieces == 1 and not _may_restart(self._plan)
 
-    def next(self, algorithm: Algorithm, behaviour: Behaviour) -> Unroll:
+    def next(self, algorithm: Algorithm, behavior: Behavior) -> Unroll:
         start, plan, crew = time.perf_counter(), self._plan, self._crew
         self._calls += 1
-        call = "collect", algorithm, behaviour, self._calls
+        call = "collect", algorithm, behavior, self._calls
         futures = [crew.call(i, *call) for i in range(crew.size)]
         if plan.pieces > 1:
             pending = list(futures)
@@ -284,7 +284,7 @@ class Gathered(Source):
                 crew.hurry(futures.index(future), self._calls)
         answers = crew.results(futures)
         self.waited += time.perf_counter() - start
-        return self._joined(answers, self._chosen(answers), behaviour.updates)
+        return self._joined(answers, self._chosen(answers), behavior.updates)
 
     def _chosen(self, answers: Sequence[Collected]) -> list[Unroll]:
         """As many pieces as programs are compiled for, all of the longest unrolls."""
@@ -310,25 +310,25 @@ class Streamed(Source):
     def is_continuous(self) -> bool:
         return self._crew.size == 1 and not _may_restart(self._plan)
 
-    def next(self, algorithm: Algorithm, behaviour: Behaviour) -> Unroll:
+    def next(self, algorithm: Algorithm, behavior: Behavior) -> Unroll:
         start, crew = time.perf_counter(), self._crew
         for worker in set(range(crew.size)) - set(self._pending.values()):
-            self._send(worker, algorithm, behaviour)
+            self._send(worker, algorithm, behavior)
         future = crew.first(list(self._pending))
         worker = self._pending.pop(future)
         answer = crew.result(future)
-        self._send(worker, algorithm, behaviour)
+        self._send(worker, algorithm, behavior)
         self.waited += time.perf_counter() - start
-        return self._joined([answer], answer.pieces, behaviour.updates)
+        return self._joined([answer], answer.pieces, behavior.updates)
 
     def forget(self) -> None:
         while self._pending:
             future, _ = self._pending.popitem()
             self._crew.result(future)
 
-    def _send(self, worker: int, algorithm: Algorithm, behaviour: Behaviour) -> None:
+    def _send(self, worker: int, algorithm: Algorithm, behavior: Behavior) -> None:
         self._calls += 1
-        call = "collect", algorithm, behaviour, self._calls
+        call = "collect", algorithm, behavior, self._calls
         self._pending[self._crew.call(worker, *call)] = worker
 
     def close(self) -> None:
@@ -347,20 +347,20 @@ class Learns:
         self._step = self._begun = 0  # gradient steps on the unroll under way; unrolls so far
         self._taken = 0  # how many of these steps are not left out
         self._is_enough = False  # the others on this unroll are left out
-        self._weights: Any = None  # of a decentralised update
+        self._weights: Any = None  # of a decentralized update
 
     def begin(self, algorithm: Algorithm, weights: Weights, updates: int) -> dict[str, Any]:
         """Gets the next unroll; returns the episodes that ended in it, and what it is like."""
         state, self._train = self._state, with_algorithm(self._train, algorithm)
         if state is None:  # with weights that nobody asks for
             state = init_learner(self._train, self._plan.key(2, self._index))
-        behaviour = Behaviour(
+        behavior = Behavior(
             params=weights.params,
             observation_statistics=None,
             updates=jnp.int32(updates),
         )
         self._begun += 1
-        unroll = self._source.next(algorithm, behaviour)
+        unroll = self._source.next(algorithm, behavior)
         key = self._plan.key(3, self._index, updates, self._begun)
         state = state.replace(weights=(), updates=jnp.int32(updates))
         storage, state = state.storage, state.replace(storage=())
@@ -419,7 +419,7 @@ class Learns:
         return *self.gradient(algorithm, weights, updates), news
 
     def apply(self, gradients: Any) -> None:
-        """Takes the gradient step that all of a decentralised update take."""
+        """Takes the gradient step that all of a decentralized update take."""
         if self._weights is not None:
             self._weights, _ = apply_gradients(self._train, self._weights, gradients)
 
@@ -523,8 +523,8 @@ def init_learner(train: Train, key: Any) -> LearnerState:
 
 
 @jax.jit
-def _collect(train: Train, behaviour: Behaviour, collector: Any, key: Any) -> Any:
-    return train.collect(behaviour, collector, key)
+def _collect(train: Train, behavior: Behavior, collector: Any, key: Any) -> Any:
+    return train.collect(behavior, collector, key)
 
 
 @jax.jit

@@ -53,7 +53,7 @@ def push(ring: Ring, unroll: Transition) -> Ring:
         raise TrainingError(
             f"a storage of {length} rows of {num_envs} instances was given an unroll of"
             f" {shape[0]} steps of {shape[1]} instances.\n"
-            "  All unrolls have the shape of the one that the storage was initialised with."
+            "  All unrolls have the shape of the one that the storage was initialized with."
         )
     steps = jax.tree.map(lambda x, new: write(x, new, ring.time), ring.steps, unroll)
     # Else XLA may look rows up in the memory as it was, besides what is new: it fuses the write

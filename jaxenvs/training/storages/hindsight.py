@@ -46,7 +46,7 @@ class Hindsight(ReplayStorage):
 
     A transition can be drawn from the unroll on that finishes its episode until the first step of
     this episode is overwritten. Which goal it got never changes: it follows from where it lies,
-    from `STRATEGIES` and from a fixed key. So nothing is stored twice, and relabelling costs 8
+    from `STRATEGIES` and from a fixed key. So nothing is stored twice, and relabeling costs 8
     bytes a transition; goals, rewards and terminations are looked up and computed for the rows
     that are drawn. An episode that is longer than the L steps that are kept of each instance is
     never drawn, and harms no other; give `max_episode_length` to have that refused by `init`.
@@ -163,9 +163,9 @@ class Hindsight(ReplayStorage):
         steps: Transition = _ring.take(state.ring.steps, time, instance)
         when = self._goal_times(state, time, instance, label)
         goals = state.ring.steps.next_observation[self.achieved_goal]
-        relabelled = label > 0
+        relabeled = label > 0
         goal = struct.select(
-            relabelled,
+            relabeled,
             _ring.take(goals, when, instance),
             steps.observation[self.desired_goal],
         )
@@ -173,11 +173,11 @@ class Hindsight(ReplayStorage):
         assert self.compute_reward is not None and self.compute_terminated is not None
         reward = jax.vmap(self.compute_reward)(achieved, goal)
         reached = jax.vmap(self.compute_terminated)(achieved, goal)
-        terminated = jnp.where(relabelled, reached, steps.terminated)
+        terminated = jnp.where(relabeled, reached, steps.terminated)
         return Sample(
             observation={**steps.observation, self.desired_goal: goal},
             action=steps.action,
-            reward=jnp.where(relabelled, reward.astype(jnp.float32), steps.reward),
+            reward=jnp.where(relabeled, reward.astype(jnp.float32), steps.reward),
             discount=jnp.where(terminated, 0.0, jnp.asarray(gamma, jnp.float32)),
             next_observation={**steps.next_observation, self.desired_goal: goal},
             weight=jnp.ones(draw.shape, jnp.float32),

@@ -24,7 +24,7 @@ from jaxenvs.training import (
     make_train,
 )
 from jaxenvs.training.algorithms._on_policy import Batch, Said
-from jaxenvs.training.algorithms.base import Behaviour
+from jaxenvs.training.algorithms.base import Behavior
 from tests.training.algorithms._transitions import KEY, TORQUES, assembled, sample
 
 THREE = spaces.Discrete(3)
@@ -73,10 +73,10 @@ def test_gradients_are_scaled_down_to_the_largest_norm(algorithm):
     held = [gradients[0] / 100, gradients[1]]  # norm 50, and less than 0.5
 
     def moves(gradients):
-        optimiser, params = algorithm.optimiser(10), jnp.zeros(2)
-        state, updates = optimiser.init(params), []
+        optimizer, params = algorithm.optimizer(10), jnp.zeros(2)
+        state, updates = optimizer.init(params), []
         for gradient in gradients:
-            update, state = optimiser.update(gradient, state, params)
+            update, state = optimizer.update(gradient, state, params)
             updates.append(update)
         return updates
 
@@ -86,10 +86,10 @@ def test_gradients_are_scaled_down_to_the_largest_norm(algorithm):
 
 def test_the_rate_of_a2c_falls_to_zero_if_it_is_annealed():
     def moves(algorithm):
-        optimiser, sizes = algorithm.optimiser(10), []
-        state = optimiser.init(jnp.zeros(1))
+        optimizer, sizes = algorithm.optimizer(10), []
+        state = optimizer.init(jnp.zeros(1))
         for _ in range(10):
-            update, state = optimiser.update(jnp.full(1, 1e-2), state)
+            update, state = optimizer.update(jnp.full(1, 1e-2), state)
             sizes.append(float(update[0]))
         return np.array(sizes)
 
@@ -106,10 +106,10 @@ def test_factors_of_the_algorithm_reach_the_storage_and_flags_the_batch(monkeypa
         return segment.reward, segment.reward + 1
 
     monkeypatch.setattr(GAE, "estimate", estimate)
-    ppo = PPO(gamma=0.7, gae_lambda=0.6, epochs=3, minibatches=2, normalise_advantage=False)
+    ppo = PPO(gamma=0.7, gae_lambda=0.6, epochs=3, minibatches=2, normalize_advantage=False)
     train = make_train("CartPole-v1", ppo, actor=ActorCritic(hidden_sizes=(8,)), **SMALL)
     state = train.init(KEY)
-    _, unroll = train.collect(Behaviour.of(state), state.collector, KEY)
+    _, unroll = train.collect(Behavior.of(state), state.collector, KEY)
     _, (batch, order) = ppo.begin(train.parts, state, unroll, KEY)
     assert seen == {"gamma": 0.7, "gae_lambda": 0.6}
     chex.assert_trees_all_equal(batch.target, batch.advantage + 1)
@@ -121,7 +121,7 @@ def test_factors_of_the_algorithm_reach_the_storage_and_flags_the_batch(monkeypa
     drawn = ppo.draw(train.parts, state, (batch, order), 0, KEY)  # rewards of 1: no spread
     _, raw, _ = ppo.gradients(train.parts, state.weights, drawn, KEY)
     assert raw["policy_loss"] == pytest.approx(-1.0)
-    unit = ppo.replace(normalise_advantage=True)
+    unit = ppo.replace(normalize_advantage=True)
     assert unit.gradients(train.parts, state.weights, drawn, KEY)[1]["policy_loss"] == 0
 
 
@@ -136,7 +136,7 @@ def test_ratios_to_the_policy_that_acted_are_taken_where_the_storage_corrects(mo
     actor = ActorCritic(hidden_sizes=(8,))
     train = make_train("CartPole-v1", A2C(), actor=actor, storage=VTrace(), **SMALL)
     state = train.init(KEY)
-    _, unroll = train.collect(Behaviour.of(state), state.collector, KEY)
+    _, unroll = train.collect(Behavior.of(state), state.collector, KEY)
     unroll = dataclasses.replace(unroll, log_prob=unroll.log_prob - 0.5)
     train.algorithm.judge(train.parts, state, unroll)
     np.testing.assert_allclose(ratios[0], 0.5, atol=1e-5)

@@ -8,7 +8,7 @@ import pytest
 
 from jaxenvs import spaces
 from jaxenvs.training import DQN, SAC, TD3, ActorTwinQ, QNetwork, Replay, make_train
-from jaxenvs.training.algorithms.base import Behaviour
+from jaxenvs.training.algorithms.base import Behavior
 from tests.training.algorithms._transitions import KEY, TORQUES, assembled, sample
 
 THREE = spaces.Discrete(3)
@@ -76,10 +76,10 @@ def test_what_is_explored_depends_on_the_steps_taken_and_not_on_those_to_come():
     def actions(num_updates):
         parts, weights = assembled(algorithm, THREE, num_updates=num_updates)
         features = parts.networks.features(jnp.zeros((256, 3)))
-        behaviour = Behaviour(
+        behavior = Behavior(
             params=weights.params, observation_statistics=None, updates=jnp.int32(100)
         )
-        return algorithm.explore(parts, behaviour, features, KEY)
+        return algorithm.explore(parts, behavior, features, KEY)
 
     np.testing.assert_array_equal(actions(125), actions(10**6))
 
@@ -122,10 +122,10 @@ def test_the_first_actions_are_random_whatever_the_weights(algorithm):
     features = parts.networks.features(jnp.zeros((256, 3)))
 
     def actions(updates, key):
-        behaviour = Behaviour(
+        behavior = Behavior(
             params=weights.params, observation_statistics=None, updates=jnp.int32(updates)
         )
-        return np.asarray(algorithm.act(parts, behaviour, (), features, key)[1])
+        return np.asarray(algorithm.act(parts, behavior, (), features, key)[1])
 
     first = actions(0, KEY)
     if isinstance(algorithm, DQN):

@@ -14,7 +14,7 @@ from jaxenvs import spaces
 from jaxenvs.errors import TrainingError
 from jaxenvs.training import A2C, PPO, VPG, ActorCritic, make_train
 from jaxenvs.training.algorithms._on_policy import minibatch
-from jaxenvs.training.algorithms.base import Behaviour
+from jaxenvs.training.algorithms.base import Behavior
 
 KEY = jax.random.key(0)
 SIZES = {"num_envs": 4, "unroll_length": 6, "total_steps": 240}
@@ -25,7 +25,7 @@ def judged(train):
     @jax.jit
     def run():
         state = train.init(KEY)
-        _, unroll = train.collect(Behaviour.of(state), state.collector, KEY)
+        _, unroll = train.collect(Behavior.of(state), state.collector, KEY)
         return state, unroll, train.algorithm.judge(train.parts, state, unroll)[1]
 
     return run()
@@ -98,7 +98,7 @@ def test_who_acts_forgets_exactly_where_an_episode_ends():
     branch["head"] = {"params": {"bias": jnp.zeros(2), **head}}
     collector, actions = state.collector, []
     for _ in range(2):  # the second unroll begins in the midst of an episode
-        collector, unroll = train.collect(Behaviour.of(state), collector, KEY)
+        collector, unroll = train.collect(Behavior.of(state), collector, KEY)
         actions.append(unroll.transition.action)
         np.testing.assert_allclose(unroll.log_prob, 0, atol=1e-6)
         _, batch = train.algorithm.judge(train.parts, state, unroll)
@@ -151,7 +151,7 @@ def test_memories_are_taken_along_with_their_instances():
     carry = jax.tree.map(
         lambda x: x + jnp.arange(4.0).reshape((4,) + (1,) * (x.ndim - 1)), state.collector.carry
     )
-    _, unroll = train.collect(Behaviour.of(state), state.collector.replace(carry=carry), KEY)
+    _, unroll = train.collect(Behavior.of(state), state.collector.replace(carry=carry), KEY)
     _, batch = train.algorithm.judge(train.parts, state, unroll)
     taken_batch = minibatch(batch, jnp.array([3, 1]), "instances")
     remembered, first = taken_batch.memory
@@ -188,14 +188,14 @@ def test_what_the_critic_explains_is_a_share_of_the_variance_of_its_targets():
     np.testing.assert_allclose(losses["explained_variance"], expected, atol=1e-4)
 
 
-def test_normalised_rewards_and_observations_are_clipped_where_they_are_told_to_be():
+def test_normalized_rewards_and_observations_are_clipped_where_they_are_told_to_be():
     for clip, largest in ((0.5, 0.5), (10.0, 10.0), (None, 1e4)):
         # Without a discount a return is a reward, always 1 and of no variance; so is the target.
-        algorithm = A2C(gamma=0.0, normalise_rewards=True, reward_clip=clip)
+        algorithm = A2C(gamma=0.0, normalize_rewards=True, reward_clip=clip)
         _, _, batch = judged(make_train("CartPole-v1", algorithm, **SIZES))
         np.testing.assert_allclose(batch.target, largest, rtol=1e-3)
 
-    algorithm = A2C(normalise_observations=True, observation_clip=0.01)
+    algorithm = A2C(normalize_observations=True, observation_clip=0.01)
     train = make_train("CartPole-v1", algorithm, **SIZES)
     state, _, batch = judged(train)
     assert np.abs(batch.features.inputs).max() == np.float32(0.01)

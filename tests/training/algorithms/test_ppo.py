@@ -50,7 +50,7 @@ def test_the_losses_of_the_policy_that_acted_by_hand():
 
 
 @pytest.mark.parametrize(("ratio", "kept"), [(1.5, 1.2), (0.5, 0.8)])
-def test_advantages_are_normalised_and_ratios_clipped_the_profitable_way(ratio, kept):
+def test_advantages_are_normalized_and_ratios_clipped_the_profitable_way(ratio, kept):
     *_, losses = gradients(PPO(clip=0.2), ratio)
     unit = np.array([1.0, -1.0, 3.0, -3.0]) / np.sqrt(5.0)
     expected = -np.minimum(ratio * unit, kept * unit).mean()
@@ -68,12 +68,12 @@ def test_the_gradient_raises_the_probability_of_better_actions():
 @pytest.mark.parametrize(("anneal", "last_rate"), [(True, 0.25), (False, 1.0)])
 def test_annealing_takes_the_learning_rate_linearly_to_zero(anneal, last_rate):
     ppo = PPO(learning_rate=1.0, anneal=anneal, max_gradient_norm=1e9, epochs=1, minibatches=2)
-    optimiser = ppo.optimiser(num_updates=2)  # four gradient steps
+    optimizer = ppo.optimizer(num_updates=2)  # four gradient steps
     weight, gradient = jnp.ones(3), jnp.ones(3)
-    state = optimiser.init(weight)
+    state = optimizer.init(weight)
     with jax.numpy_dtype_promotion("standard"):
         for _ in range(4):
-            change, state = optimiser.update(gradient, state, weight)
+            change, state = optimizer.update(gradient, state, weight)
     chex.assert_trees_all_close(change, jnp.full(3, -last_rate), rtol=1e-3)
 
 

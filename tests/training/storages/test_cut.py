@@ -6,7 +6,7 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from jaxenvs.training.storages import Hindsight, PrioritisedReplay, Replay
+from jaxenvs.training.storages import Hindsight, PrioritizedReplay, Replay
 from jaxenvs.training.types import Transition
 
 UNROLL, NUM_ENVS, UNROLLS = 4, 3, 7
@@ -38,7 +38,7 @@ def is_reached(achieved, desired):
     "storage",
     [
         Replay(capacity=36, n_step=3),
-        PrioritisedReplay(capacity=36, n_step=3),
+        PrioritizedReplay(capacity=36, n_step=3),
         Hindsight(36, compute_reward=reward, compute_terminated=is_reached),
     ],
     ids=lambda storage: type(storage).__name__,

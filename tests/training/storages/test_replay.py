@@ -14,13 +14,13 @@ from scipy import stats
 
 from jaxenvs import prng
 from jaxenvs.errors import TrainingError
-from jaxenvs.training.storages import PrioritisedReplay, Replay
+from jaxenvs.training.storages import PrioritizedReplay, Replay
 from jaxenvs.training.storages._sum_tree import FANOUT, levels
 from jaxenvs.training.types import Transition
 
 NUM_ENVS, UNROLL, N_STEP, GAMMA = 3, 4, 3, 0.9
 KEY = jax.random.key(0)
-STORAGES = [Replay(capacity=50, n_step=N_STEP), PrioritisedReplay(capacity=50, n_step=N_STEP)]
+STORAGES = [Replay(capacity=50, n_step=N_STEP), PrioritizedReplay(capacity=50, n_step=N_STEP)]
 
 
 def stream(length, seed=0, ends=0.25):
@@ -105,7 +105,7 @@ def test_exactly_the_right_rows_are_drawn_equally_often_with_the_right_returns(s
     assert min(p_values) > 0.01 / len(p_values)
 
 
-@pytest.mark.parametrize("storage_type", [Replay, PrioritisedReplay])
+@pytest.mark.parametrize("storage_type", [Replay, PrioritizedReplay])
 def test_windows_that_are_longer_than_all_that_is_known_begin_at_known_steps(storage_type):
     storage, steps = storage_type(capacity=50, n_step=6), stream(8, ends=0.6)
     state = storage.init(jax.tree.map(lambda x: x[:1], steps))
@@ -143,7 +143,7 @@ def test_n_step_returns_are_rlaxs():
 
 
 def test_priorities_decide_how_often_rows_are_drawn_and_weights_make_up_for_it():
-    storage = PrioritisedReplay(48, alpha=0.5, beta=0.5, beta_steps=1_000, epsilon=0.0)
+    storage = PrioritizedReplay(48, alpha=0.5, beta=0.5, beta_steps=1_000, epsilon=0.0)
     steps = stream(16)
     state, _ = fill_and_sample(storage, steps, jax.random.key(0), 2)
     error = np.random.default_rng(0).exponential(size=48).astype(np.float32) - 0.5
@@ -177,7 +177,7 @@ def test_priorities_decide_how_often_rows_are_drawn_and_weights_make_up_for_it()
 
 
 def test_the_tree_still_sums_exactly_after_many_changes():
-    storage = PrioritisedReplay(capacity=60, n_step=N_STEP, epsilon=0.0)
+    storage = PrioritizedReplay(capacity=60, n_step=N_STEP, epsilon=0.0)
     steps = stream(200, seed=5)
     unrolls = jax.tree.map(lambda x: x.reshape(-1, UNROLL, *x.shape[1:]), steps)
 
@@ -206,7 +206,7 @@ def test_the_tree_still_sums_exactly_after_many_changes():
 
 
 @pytest.mark.parametrize("seeds", [0, 2])
-@pytest.mark.parametrize("storage_type", [Replay, PrioritisedReplay])
+@pytest.mark.parametrize("storage_type", [Replay, PrioritizedReplay])
 def test_no_memory_is_copied_in_a_loop_that_adds_and_draws(storage_type, seeds):
     storage = storage_type(capacity=3000, n_step=N_STEP)
     unroll = jax.tree.map(lambda x: x[:UNROLL], stream(UNROLL))
@@ -224,7 +224,7 @@ def test_no_memory_is_copied_in_a_loop_that_adds_and_draws(storage_type, seeds):
 @pytest.mark.skipif(not prng._BARRIER_HOLDS, reason="until jax 0.11 XLA fuses across barriers")
 def test_no_memory_is_copied_for_a_batch_of_which_little_is_read():
     """XLA fuses such reads with what was written last, and kept the memory from before for them."""
-    storage, unroll = PrioritisedReplay(capacity=48_000), stream(1)
+    storage, unroll = PrioritizedReplay(capacity=48_000), stream(1)
 
     def update(state, inputs):
         unroll, key = inputs
@@ -295,5 +295,5 @@ def test_memory_is_that_of_the_transitions_and_4_bytes_each_for_priorities():
 
     assert held(Replay(capacity=120_000)) == 120_000 * per_step + 4
     with_sums = 1 / (1 - 1 / FANOUT)
-    extra = held(PrioritisedReplay(capacity=120_000)) - held(Replay(capacity=120_000))
+    extra = held(PrioritizedReplay(capacity=120_000)) - held(Replay(capacity=120_000))
     assert extra == pytest.approx(120_000 * 4 * with_sums, rel=0.01)

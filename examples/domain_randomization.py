@@ -3,7 +3,7 @@
 Parameters are leaves of the environment, so a batch of them is one environment to the learner,
 and one `vmap` tests what was learned on planets that it never saw.
 
-python examples/domain_randomisation.py
+python examples/domain_randomization.py
 """
 
 import argparse

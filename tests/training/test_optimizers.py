@@ -1,4 +1,4 @@
-"""Optimisers that are shown small weights as one."""
+"""Optimizers that are shown small weights as one."""
 
 import jax
 import jax.numpy as jnp
@@ -6,7 +6,7 @@ import numpy as np
 import optax
 import pytest
 
-from jaxenvs.training.optimisers import adam, annealed, packed
+from jaxenvs.training.optimizers import adam, annealed, packed
 
 SHAPES = {
     "small and large": {"a": {"kernel": (3, 5), "bias": (5,)}, "b": (80, 90), "c": (), "d": (2,)},
@@ -25,11 +25,11 @@ def drawn(shapes, seed):
     )
 
 
-def taken(optimiser, params, gradients):
-    state = optimiser.init(params)
+def taken(optimizer, params, gradients):
+    state = optimizer.init(params)
     for each in gradients:
         with jax.numpy_dtype_promotion("standard"):  # as `Algorithm.apply_gradients`
-            changes, state = optimiser.update(each, state, params)
+            changes, state = optimizer.update(each, state, params)
         assert jax.tree.structure(changes) == jax.tree.structure(params)
         params = optax.apply_updates(params, changes)
     return params

@@ -13,14 +13,14 @@ from jaxenvs.training.types import Sample, Transition
 
 
 @chex.dataclass(frozen=True)
-class PrioritisedState:
+class PrioritizedState:
     ring: Ring
     tree: _sum_tree.Tree  # priorities by index, row * N + instance; 0 where none can be drawn
     largest: jax.Array  # float32[], the largest priority so far, 1 before any
 
 
 @struct.pytree_dataclass
-class PrioritisedReplay(ReplayStorage):
+class PrioritizedReplay(ReplayStorage):
     """Keeps the last `capacity` transitions; step i is drawn with probability P(i) = p(i) / sum p.
 
     Its priority is p(i) = (|TD error| + epsilon)^alpha as of when it was last drawn, and the
@@ -40,12 +40,12 @@ class PrioritisedReplay(ReplayStorage):
     beta_steps: int = 200_000  # environment steps in which it rises linearly
     epsilon: float = 1e-6  # so that a row without error is still drawn
 
-    def init(self, transition: Transition) -> PrioritisedState:
+    def init(self, transition: Transition) -> PrioritizedState:
         ring = _ring.empty(transition, self.capacity, beyond=self.n_step - 1)
         tree = _sum_tree.empty(ring.num_rows)
-        return PrioritisedState(ring=ring, tree=tree, largest=jnp.ones((), jnp.float32))
+        return PrioritizedState(ring=ring, tree=tree, largest=jnp.ones((), jnp.float32))
 
-    def add(self, state: PrioritisedState, unroll: Transition) -> PrioritisedState:
+    def add(self, state: PrioritizedState, unroll: Transition) -> PrioritizedState:
         ring = _ring.push(state.ring, unroll)
         (length, num_envs), unroll_length = ring.shape, unroll.reward.shape[0]
         pending = self.n_step - 1  # older steps whose windows the unroll may complete
@@ -70,13 +70,13 @@ class PrioritisedReplay(ReplayStorage):
         first_block = first % length * num_envs // _sum_tree.FANOUT
         at = (first_block + jnp.arange(min(touched, blocks), dtype=jnp.int32)) % blocks
         tree = _sum_tree.summed(tree, ring.num_rows, at)
-        return PrioritisedState(ring=ring, tree=tree, largest=state.largest)
+        return PrioritizedState(ring=ring, tree=tree, largest=state.largest)
 
-    def cut(self, state: PrioritisedState) -> PrioritisedState:
+    def cut(self, state: PrioritizedState) -> PrioritizedState:
         # Windows that this completes get their priorities from the next `add`, which looks again.
-        return PrioritisedState(ring=_ring.cut(state.ring), tree=state.tree, largest=state.largest)
+        return PrioritizedState(ring=_ring.cut(state.ring), tree=state.tree, largest=state.largest)
 
-    def size(self, state: PrioritisedState) -> jax.Array:
+    def size(self, state: PrioritizedState) -> jax.Array:
         ring = state.ring
         whole = jnp.maximum(jnp.minimum(ring.time, ring.shape[0]) - (self.n_step - 1), 0)
         newest = newest_can_start(ring, self.n_step).sum(dtype=jnp.int32)
@@ -84,7 +84,7 @@ class PrioritisedReplay(ReplayStorage):
 
     def sample(
         self,
-        state: PrioritisedState,
+        state: PrioritizedState,
         key: chex.PRNGKey,
         batch_size: int,
         *,
@@ -101,8 +101,8 @@ class PrioritisedReplay(ReplayStorage):
         return n_step_returns(state.ring, row, instance, self.n_step, gamma=gamma, weight=weight)
 
     def set_priorities(
-        self, state: PrioritisedState, index: jax.Array, error: jax.Array
-    ) -> PrioritisedState:
+        self, state: PrioritizedState, index: jax.Array, error: jax.Array
+    ) -> PrioritizedState:
         """Also makes room for the largest priority so far, which new transitions are given.
 
         Where `index` names a row twice, one of the errors counts. Rows that cannot be drawn by
@@ -119,4 +119,4 @@ class PrioritisedReplay(ReplayStorage):
         # From the tree that there is now: `priority`, asked for again, might be computed after the
         # change, for which XLA would keep a copy of the tree as it was.
         largest = jnp.maximum(state.largest, tree[index].max())
-        return PrioritisedState(ring=state.ring, tree=tree, largest=largest)
+        return PrioritizedState(ring=state.ring, tree=tree, largest=largest)
