@@ -261,7 +261,7 @@ def numbers(text: str) -> list[int]:
 
 
 def variant(text: str, num_envs: int) -> dict[str, Any]:
-    """ "reset_chunk=N,autoreset=next_step" as keyword arguments; N stands for `num_envs`."""
+    """ "reset_chunk=N,autoreset_mode=next_step" as keyword arguments; N stands for `num_envs`."""
     keywords: dict[str, Any] = {}
     for item in filter(None, text.split(",")):
         name, _, value = item.partition("=")

@@ -261,7 +261,7 @@ class VectorEnv(abc.ABC, Generic[S]):
     """
 
     num_envs: int
-    autoreset: AutoresetMode  # what follows a finished episode, see `vectorize`
+    autoreset_mode: AutoresetMode  # what follows a finished episode, see `vectorize`
 
     @property
     def is_staggered(self) -> bool:

@@ -70,7 +70,7 @@ def make(
             ' is registered there, and called "module:ID"; or give make_pool a function.'
         )
     limit = spec.time_limit if isinstance(time_limit, str) else time_limit
-    return env if limit is None else TimeLimit(env, max_steps=limit)
+    return env if limit is None else TimeLimit(env, time_limit=limit)
 
 
 def make_from(
@@ -83,14 +83,14 @@ def make_from(
     env = id.replace(**params) if params else id
     if time_limit is None or isinstance(time_limit, str):
         return env
-    return TimeLimit(env, max_steps=time_limit)
+    return TimeLimit(env, time_limit=time_limit)
 
 
 def make_vec(
     id: str,
     num_envs: int,
     *,
-    autoreset: AutoresetMode = "same_step",
+    autoreset_mode: AutoresetMode = "same_step",
     batched: Sequence[str] = (),
     reset_chunk: int | None = None,
     stagger: bool | int = False,
@@ -112,7 +112,7 @@ def make_vec(
         id: a registered id, or one that `make_pool` takes with its library in front. Plain
             "CartPole-v1" is the native one.
         num_envs: N, divisible by the mesh axis if `mesh` is given.
-        autoreset: what follows a finished episode.
+        autoreset_mode: what follows a finished episode.
         batched: see `vectorize`; like `reset_chunk` and `stagger`, of native ids alone.
         mesh: lays the instances over devices. Of a host's, each device gets a pool of its own,
             whose failures are logged, not raised (`on_failure="restart"`).
@@ -137,11 +137,11 @@ def make_vec(
     """
     if is_hosted(id):
         _refuse_native_only(id, batched=batched, reset_chunk=reset_chunk, stagger=stagger)
-        return _make_hosted(id, num_envs, autoreset, mesh, mesh_axis, time_limit, params)
+        return _make_hosted(id, num_envs, autoreset_mode, mesh, mesh_axis, time_limit, params)
     return vectorize(
         make(id, time_limit=time_limit, **params),
         num_envs,
-        autoreset=autoreset,
+        autoreset_mode=autoreset_mode,
         batched=batched,
         reset_chunk=reset_chunk,
         stagger=stagger,
@@ -165,7 +165,7 @@ def is_hosted(id: Any) -> bool:
 def _make_hosted(
     id: str,
     num_envs: int,
-    autoreset: AutoresetMode,
+    autoreset_mode: AutoresetMode,
     mesh: jax.sharding.Mesh | None,
     mesh_axis: str | None,
     time_limit: Any,
@@ -177,10 +177,10 @@ def _make_hosted(
 
     _check_num_envs(id, num_envs)
     is_vectorized = is_vectorized_id(id)
-    if is_vectorized and autoreset != "next_step":
+    if is_vectorized and autoreset_mode != "next_step":
         raise PoolError(
-            f'make_vec got autoreset="{autoreset}" for {id}, which EnvPool resets in the next step.'
-            '  Pass autoreset="next_step".'
+            f'make_vec got autoreset_mode="{autoreset_mode}" for {id}, which EnvPool resets in the'
+            ' next step.  Pass autoreset_mode="next_step".'
         )
     hosting = {name: params.pop(name) for name in ("path", "final_observation") if name in params}
     _refuse_settled(id, params)
@@ -188,13 +188,15 @@ def _make_hosted(
     devices = 1 if mesh is None else mesh.shape[axis]
     if devices > 1:
         params = _for_each_of(id, devices, params)
-    options = {"max_episode_steps": host_limit(id, time_limit), **params}
+    options = {"time_limit": host_limit(id, time_limit), **params}
     if not is_vectorized:  # compiled programs step processes without Python
         options = {"backend": "process", **options}
     pools = []
     try:
         for _ in range(devices):
-            pools.append(make_pool(id, num_envs // devices, autoreset_mode=autoreset, **options))
+            pools.append(
+                make_pool(id, num_envs // devices, autoreset_mode=autoreset_mode, **options)
+            )
         return HostEnv(pools, mesh=mesh, mesh_axis=axis, **hosting)
     except BaseException:
         for pool in pools:
@@ -203,7 +205,7 @@ def _make_hosted(
 
 
 def host_limit(id: str, time_limit: Any) -> int | None:
-    """`time_limit` as a pool's `max_episode_steps`.
+    """`time_limit` as `make_pool` takes it.
 
     Raises:
         ParameterError: it is less than one step, or no number.
@@ -233,7 +235,6 @@ def _refuse_native_only(id: str, **given: Any) -> None:
 
 def _refuse_settled(id: str, params: dict[str, Any]) -> None:
     for name, instead in (
-        ("autoreset_mode", "make_vec calls it autoreset"),
         ("max_episode_steps", "make_vec calls it time_limit"),
         ("copy", "compiled programs have arrays of their own"),
     ):

@@ -224,10 +224,10 @@ def evaluate(
     num_episodes = _at_least_one("num_episodes", num_episodes)
     if max_steps is not None:
         max_steps = _at_least_one("max_steps", max_steps)
-    if env.autoreset == "disabled" and num_episodes > 1:
+    if env.autoreset_mode == "disabled" and num_episodes > 1:
         raise RolloutError(
-            f'evaluate got num_episodes={num_episodes} and an env with autoreset="disabled", which'
-            " plays one each.  Use another mode, or num_episodes=1."
+            f'evaluate got num_episodes={num_episodes} and an env with autoreset_mode="disabled",'
+            " which plays one each.  Use another mode, or num_episodes=1."
         )
     policy_carry = _carry_of("evaluate", env, policy, policy_carry)
     run = functools.partial(_evaluate, num_episodes=num_episodes, max_steps=max_steps)
@@ -266,7 +266,7 @@ def _advance(
     env_state, timestep = env.step(state.env_state, action, step_key)
 
     # Under next_step the step after an episode belongs to none; under disabled all of them do.
-    counts = jnp.ones_like(before.done) if env.autoreset == "same_step" else ~before.done
+    counts = jnp.ones_like(before.done) if env.autoreset_mode == "same_step" else ~before.done
     finished = timestep.done & counts
     one = counts.astype(jnp.float32)
     running = state.running + jnp.stack([timestep.reward.astype(jnp.float32) * one, one])

@@ -36,7 +36,17 @@ def pytree_dataclass(cls: type[T]) -> type[T]:
     Equality and hashing are by identity, since comparing arrays gives no single truth value.
     """
     own_repr = cls.__repr__ is not object.__repr__
+    # A field hides an inherited property of its name, as `TimeLimit.time_limit` does.
+    hidden = [
+        name
+        for name in vars(cls).get("__annotations__", {})
+        if name not in vars(cls) and isinstance(getattr(cls, name, None), property)
+    ]
+    for name in hidden:
+        setattr(cls, name, dataclasses.field())
     cls = dataclasses.dataclass(frozen=True, eq=False, repr=not own_repr)(cls)
+    for name in hidden:
+        setattr(cls, name, None)
     fields = dataclasses.fields(cls)  # pyright: ignore[reportArgumentType]
     leaves = [field.name for field in fields if not is_static(field)]
     fixed = [field.name for field in fields if is_static(field)]

@@ -138,8 +138,8 @@ def test_an_environment_alone_is_unwrapped_and_unlimited():
 
 
 def test_replace_reaches_through_wrappers():
-    env = Renamed(TimeLimit(MountainCar(), max_steps=5))
-    changed = env.replace(gravity=0.5, max_steps=7, label="steep")
+    env = Renamed(TimeLimit(MountainCar(), time_limit=5))
+    changed = env.replace(gravity=0.5, time_limit=7, label="steep")
     assert changed.unwrapped.gravity == 0.5
     assert (changed.time_limit, changed.label) == (7, "steep")
     assert env.unwrapped.gravity == MountainCar().gravity and env.time_limit == 5
@@ -152,7 +152,7 @@ def test_replacing_what_is_wrapped_takes_further_parameters():
 
 def test_a_misspelt_parameter_is_found_under_wrappers():
     with pytest.raises(UnknownParameterError, match='Close: "gravity"'):
-        TimeLimit(MountainCar(), max_steps=5).replace(gravty=1.0)
+        TimeLimit(MountainCar(), time_limit=5).replace(gravty=1.0)
 
 
 def test_a_wrapper_has_no_attributes_of_what_it_wraps():
@@ -175,14 +175,14 @@ def test_a_wrapper_around_no_environment_names_what_it_got(given, words):
 
 
 def test_a_wrapper_stands_for_the_axes_of_a_vmap():
-    limits = TimeLimit(MountainCar(), max_steps=jnp.array([1, 2]))
-    axes = (TimeLimit(None, max_steps=0),)
-    limit = jax.vmap(lambda env: jnp.float32(env.max_steps), in_axes=axes)(limits)
+    limits = TimeLimit(MountainCar(), time_limit=jnp.array([1, 2]))
+    axes = (TimeLimit(None, time_limit=0),)
+    limit = jax.vmap(lambda env: jnp.float32(env.time_limit), in_axes=axes)(limits)
     np.testing.assert_array_equal(limit, [1, 2])
 
 
 def test_a_wrapper_delegates_spaces_and_picture():
-    env = TimeLimit(MountainCar(), max_steps=5)
+    env = TimeLimit(MountainCar(), time_limit=5)
     state, _ = env.reset(jax.random.key(0))
     assert env.observation_space == MountainCar().observation_space
     assert env.action_space == MountainCar().action_space

@@ -25,13 +25,13 @@ def counter():
 
 def test_an_id_brings_its_time_limit():
     env = jaxenvs.make("CartPole-v1")
-    assert isinstance(env, TimeLimit) and env.max_steps == 500
+    assert isinstance(env, TimeLimit) and env.time_limit == 500
     assert type(env.unwrapped) is CartPole
     assert jaxenvs.make("CartPole-v0").time_limit == 200
 
 
 def test_the_time_limit_can_be_changed_or_taken_away():
-    assert jaxenvs.make("CartPole-v1", time_limit=9).max_steps == 9
+    assert jaxenvs.make("CartPole-v1", time_limit=9).time_limit == 9
     assert type(jaxenvs.make("CartPole-v1", time_limit=None)) is CartPole
 
 
@@ -43,7 +43,7 @@ def test_a_time_limit_is_at_least_one_step(time_limit):
     env = MountainCar()
     for make in (
         lambda: jaxenvs.make("CartPole-v1", time_limit=time_limit),
-        lambda: jaxenvs.make("CartPole-v1").replace(max_steps=time_limit),
+        lambda: jaxenvs.make("CartPole-v1").replace(time_limit=time_limit),
         lambda: jaxenvs.wrappers.TimeLimit(env, time_limit),
         lambda: jaxenvs.make_gym(env, 2, time_limit=time_limit),
         lambda: jaxenvs.make_vec("gymnasium/CartPole-v1", 2, time_limit=time_limit),
@@ -53,7 +53,7 @@ def test_a_time_limit_is_at_least_one_step(time_limit):
 
 
 def test_a_time_limit_of_numpy_counts_and_no_word_but_default_does():
-    assert jaxenvs.make_gym(MountainCar(), time_limit=np.int64(5)).env.env.max_steps == 5
+    assert jaxenvs.make_gym(MountainCar(), time_limit=np.int64(5)).env.env.time_limit == 5
     with pytest.raises(ParameterError, match="only word"):
         jaxenvs.make("CartPole-v1", time_limit="none")
 
@@ -76,7 +76,7 @@ def test_a_memory_has_a_length():
 
 def test_time_limits_can_differ_between_instances():
     limits = jnp.array([1, 2, 3], jnp.int32)
-    env = jaxenvs.make_vec("CartPole-v1", 3, time_limit=limits, batched=["max_steps"])
+    env = jaxenvs.make_vec("CartPole-v1", 3, time_limit=limits, batched=["time_limit"])
     state, _ = env.reset(jax.random.key(0))
     _, timestep = env.step(state, jnp.zeros(3, jnp.int32), jax.random.key(1))
     assert timestep.truncated.tolist() == [True, False, False]
@@ -117,10 +117,10 @@ def test_a_misspelt_id_names_the_closest():
 
 def test_make_vec_is_a_vectorized_make(counter):
     env = jaxenvs.make_vec(
-        "Count-v0", 3, autoreset="next_step", time_limit=4, lengths=(9,), reset_chunk=2
+        "Count-v0", 3, autoreset_mode="next_step", time_limit=4, lengths=(9,), reset_chunk=2
     )
-    assert (env.num_envs, env.autoreset, env.reset_chunk) == (3, "next_step", 2)
-    assert env.env.max_steps == 4 and env.env.unwrapped.lengths == (9,)
+    assert (env.num_envs, env.autoreset_mode, env.reset_chunk) == (3, "next_step", 2)
+    assert env.env.time_limit == 4 and env.env.unwrapped.lengths == (9,)
     _, timestep = env.reset(jax.random.key(0))
     assert timestep.observation.shape == (3, 2)
 

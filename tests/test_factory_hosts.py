@@ -45,7 +45,7 @@ def stepped(env, steps):
 def test_a_hosts_id_is_a_pool_of_processes_and_a_native_id_stays_what_it_is():
     assert isinstance(jaxenvs.make_vec("CartPole-v1", 2), VectorizedEnv)
     env = jaxenvs.make_vec(ID, 2, time_limit=3, num_workers=1)
-    assert isinstance(env, jaxenvs.HostEnv) and env.autoreset == "same_step"
+    assert isinstance(env, jaxenvs.HostEnv) and env.autoreset_mode == "same_step"
     assert env.pools[0].backend == "process" and env.pools[0].num_workers == 1
     timestep = stepped(env, 3)
     assert timestep.truncated.tolist() == [True, True]
@@ -57,7 +57,7 @@ def test_options_of_pools_and_parameters_of_environments_are_passed_on():
     env = jaxenvs.make_vec(
         "gymnasium/HostCounter-v0",
         3,
-        autoreset="next_step",
+        autoreset_mode="next_step",
         backend="thread",
         batch_size=2,
         timeout=9.0,
@@ -92,9 +92,9 @@ def test_over_a_mesh_every_device_has_a_pool_and_the_pools_share_the_cores():
 
 def test_what_is_vectorized_already_is_driven_as_it_is():
     pytest.importorskip("envpool")
-    with pytest.raises(PoolError, match='Pass autoreset="next_step"'):
+    with pytest.raises(PoolError, match='Pass autoreset_mode="next_step"'):
         jaxenvs.make_vec("envpool/CartPole-v1", 2)
-    env = jaxenvs.make_vec("envpool/CartPole-v1", 2, autoreset="next_step", seed=3)
+    env = jaxenvs.make_vec("envpool/CartPole-v1", 2, autoreset_mode="next_step", seed=3)
     assert env.pools[0].backend == "native"
     assert stepped(env, 2).reward.tolist() == [1, 1]
     env.close()
@@ -106,7 +106,6 @@ def test_what_is_vectorized_already_is_driven_as_it_is():
         ({"batched": ["gravity"]}, "batched for gymnasium.*not JAX"),
         ({"stagger": True, "reset_chunk": 2}, "reset_chunk, stagger for"),
         ({"time_limit": None}, "limit it has of its own"),
-        ({"autoreset_mode": "disabled"}, "calls it autoreset"),
         ({"max_episode_steps": 3}, "calls it time_limit"),
         ({"copy": True}, "Leave copy out"),
         ({"seed": 1}, "key of reset seeds"),

@@ -107,7 +107,7 @@ def assert_same(a, b):
 @pytest.mark.optimized
 @pytest.mark.parametrize("mode", MODES)
 def test_a_rollout_is_the_loop_that_one_would_write(mode):
-    env = counters(autoreset=mode)
+    env = counters(autoreset_mode=mode)
     result = jaxenvs.rollout(env, parity, 40, KEY)
     rows, state, timestep = played_by_hand(env, parity, 40, KEY)
     assert_same(dict(result.trajectory.items()), rows)
@@ -185,7 +185,7 @@ def test_unroll_changes_no_bit():
 @settings(max_examples=5)
 @given(split=st.integers(1, 8), seed=st.integers(0, 2**32 - 1), mode=st.sampled_from(MODES[:2]))
 def test_two_rollouts_are_one_of_both_lengths(split, seed, mode):
-    env, key = counters(4, autoreset=mode), jax.random.key(seed)
+    env, key = counters(4, autoreset_mode=mode), jax.random.key(seed)
     whole = jaxenvs.rollout(env, parity, 9, key)
     first = jaxenvs.rollout(env, parity, split, key)
     second = jaxenvs.rollout(env, parity, 9 - split, state=first.state)
@@ -426,7 +426,7 @@ def test_derivatives_of_statistics_are_finite_before_and_after_the_first_episode
 @pytest.mark.parametrize("mode", MODES[:2])
 def test_eight_devices_give_the_bits_of_one(mode):
     mesh = jax.make_mesh((8,), ("env",))
-    alone, spread = (counters(16, autoreset=mode, mesh=m) for m in (None, mesh))
+    alone, spread = (counters(16, autoreset_mode=mode, mesh=m) for m in (None, mesh))
     expected, actual = (jaxenvs.rollout(env, parity, 20, KEY) for env in (alone, spread))
     assert_same(actual.trajectory, expected.trajectory)
     assert_same(actual.state.env_state, expected.state.env_state)
@@ -481,7 +481,7 @@ def test_a_bar_without_rich_names_the_extra(monkeypatch):
 
 @pytest.mark.parametrize(("mode", "k"), [("same_step", 3), ("next_step", 3), ("disabled", 1)])
 def test_the_first_episodes_of_every_instance_are_counted_and_no_others(mode, k):
-    env = counters(6, autoreset=mode)
+    env = counters(6, autoreset_mode=mode)
     evaluation = jaxenvs.evaluate(env, parity, k, KEY)
     # The same key plays the same steps, so that a long rollout holds the answer.
     episodes = episodes_of(jaxenvs.rollout(env, parity, 40, KEY).trajectory, mode)
@@ -607,7 +607,10 @@ def test_a_rollout_starts_or_goes_on_but_not_both():
         ({"num_episodes": 0}, "num_episodes must be an int of at least 1, got 0"),
         ({"max_steps": 0}, "max_steps must be an int of at least 1, got 0"),
         ({"env": Counter()}, "evaluate got Counter, expected a VectorEnv"),
-        ({"env": counters(autoreset="disabled")}, 'num_episodes=2 .* autoreset="disabled"'),
+        (
+            {"env": counters(autoreset_mode="disabled")},
+            'num_episodes=2 .* autoreset_mode="disabled"',
+        ),
     ],
 )
 def test_an_evaluation_says_what_it_cannot_do(arguments, message):

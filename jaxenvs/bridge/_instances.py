@@ -61,7 +61,7 @@ class Instances:
         plan: Plan,
         arrays: Arrays,
         *,
-        max_episode_steps: int | None,
+        time_limit: int | None,
         validate: Validate,
         report: Report,
         current: Any = None,
@@ -73,7 +73,7 @@ class Instances:
 
         Args:
             plan, arrays: what the pool shares.
-            max_episode_steps: truncates episodes; None does not.
+            time_limit: truncates episodes; None does not.
             validate: see `make_pool`.
             report: told where an environment raised.
             current: one writable number, told which instance is at work, plus 1; None for nobody.
@@ -82,7 +82,7 @@ class Instances:
             keeps_infos: whether the caller takes infos as they are, by `kept_info`; else pickled.
         """
         self._plan, self._arrays = plan, arrays
-        self._limit = max_episode_steps
+        self._limit = time_limit
         self._validate = validate
         self._report, self._current = report, current
         self._passing: tuple[type[BaseException], ...] = () if own_process else (KeyboardInterrupt,)

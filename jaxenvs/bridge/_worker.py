@@ -164,7 +164,7 @@ class _Worker:
         instances.attach(
             plan,
             Arrays.over(plan, memory),
-            max_episode_steps=attach["max_episode_steps"],
+            time_limit=attach["time_limit"],
             validate=attach["validate"],
             report=self._report,
             current=words.current(number) if attach["watched"] else None,

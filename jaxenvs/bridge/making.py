@@ -42,7 +42,7 @@ def make_pool(
     autoreset_mode: AutoresetMode | gymnasium.vector.AutoresetMode | None = None,
     timeout: float | None = None,
     on_failure: Literal["raise", "restart"] = "raise",
-    max_episode_steps: int | None = None,
+    time_limit: int | None = None,
     info_fields: Sequence[str] | Mapping[str, gymnasium.Space] = (),
     validate: Validate = "first",
     copy: bool = False,
@@ -81,7 +81,7 @@ def make_pool(
             raises `WorkerError` or `EnvTimeoutError`. "restart": it is logged. In both cases the
             environment is made anew and flagged. A process that dies is always replaced; what
             cannot be made anew is an error.
-        max_episode_steps: truncates episodes, besides the environments' own limits.
+        time_limit: steps after which an episode is truncated, besides the environments' own limits.
         info_fields: entries of info that every step returns as an array, also inside `jit`:
             names, whose shapes are looked up in one environment, or the space of each.
         validate: what is checked of observations. Shape and dtype always are. "first" looks for
@@ -110,14 +110,12 @@ def make_pool(
         >>> observation.shape
         (3, 4)
     """
-    if "autoreset" in kwargs:
-        raise PoolError(
-            f"make_pool got autoreset={kwargs['autoreset']!r}; a pool calls it autoreset_mode."
-            f"  Pass autoreset_mode={kwargs['autoreset']!r}."
-        )
+    if "max_episode_steps" in kwargs:
+        limit = kwargs["max_episode_steps"]
+        raise PoolError(f"make_pool got max_episode_steps={limit}.  Pass time_limit={limit}.")
     num_envs = whole_or_none("num_envs", num_envs)
     envs_per_worker = whole_or_none("envs_per_worker", envs_per_worker)
-    max_episode_steps = whole_or_none("max_episode_steps", max_episode_steps)
+    time_limit = whole_or_none("time_limit", time_limit)
     timeout = seconds_or_none("timeout", timeout)
     _check_options(backend, timeout, on_failure, validate, caller_steps)
     _check_workers(backend, num_workers, envs_per_worker, caller_steps)
@@ -133,7 +131,7 @@ def make_pool(
             "num_threads": None if num_workers == "auto" else int(num_workers),
             "seed": seed,
             "autoreset_mode": mode,
-            "max_episode_steps": max_episode_steps,
+            "max_episode_steps": time_limit,  # as the makers call it
         }
         found = _native(env, num_envs, kwargs, wanted)
         return found, found.maker.name, found.batch_size, found.info_samples
@@ -178,7 +176,7 @@ def make_pool(
                 info_fields=_fields(info_fields, samples),
                 autoreset_mode=made.autoreset_mode or mode or "next_step",
                 mode_is_open=made.autoreset_mode is None and mode is None,
-                max_episode_steps=max_episode_steps,
+                time_limit=time_limit,
                 validate=validate,
                 watched=timeout is not None,
                 lock_step=batch == len(made.facts),

@@ -190,7 +190,7 @@ class Pool(gymnasium.vector.VectorEnv):
             self._all_ready = False
             self._ready[:] = self._seeded[:] = False
 
-    def settle_autoreset(self, mode: AutoresetMode | None = None) -> None:
+    def settle_autoreset_mode(self, mode: AutoresetMode | None = None) -> None:
         """Takes the mode of whoever hosts the pool, unless it was made with one.
 
         Args:
@@ -205,7 +205,7 @@ class Pool(gymnasium.vector.VectorEnv):
             if mode is not None and mode != self.autoreset_mode and not is_open:
                 why = "was made with" if not self._mode_is_open else "has begun episodes with"
                 raise PoolError(
-                    f'autoreset="{mode}" was asked for of {self!r}, which {why}'
+                    f'autoreset_mode="{mode}" was asked for of {self!r}, which {why}'
                     f' autoreset_mode="{self.autoreset_mode}".  Make the pool with'
                     f' autoreset_mode="{mode}".'
                 )

@@ -70,8 +70,8 @@ class HostEnv(VectorEnv[HostState]):
         mesh: with a pool for each device of the mesh's first axis in place of one pool: every
             device drives its own slice of the N environments.
         mesh_axis: another axis of the mesh.
-        autoreset: what follows a finished episode; None for what the pool was made with, and for
-            "same_step" where it was made without a mode and not yet reset.
+        autoreset_mode: what follows a finished episode; None for what the pool was made with, and
+            for "same_step" where it was made without a mode and not yet reset.
         path: "ffi" or "callback" insist on one of the two ways; "auto" takes the fast one where
             it works.
         final_observation: False leaves `timestep.final_observation` None, which spares a copy of
@@ -97,18 +97,18 @@ class HostEnv(VectorEnv[HostState]):
         *,
         mesh: jax.sharding.Mesh | None = None,
         mesh_axis: str | None = None,
-        autoreset: AutoresetMode | None = None,
+        autoreset_mode: AutoresetMode | None = None,
         path: Path = "auto",
         final_observation: bool = True,
     ) -> None:
         pools = [pool] if isinstance(pool, Pool) else list(pool)
-        _check_pools(pools, autoreset)
+        _check_pools(pools, autoreset_mode)
         self.pools = tuple(pools)
         first = self.pools[0]
         self._per_pool = first.num_envs
         self.num_envs = first.num_envs * len(pools)
         self.batch_size = first.batch_size * len(pools)
-        self.autoreset: AutoresetMode = first.autoreset_mode
+        self.autoreset_mode: AutoresetMode = first.autoreset_mode
         self.mesh, self.mesh_axis = mesh, None
         if mesh is not None:
             self.mesh_axis = check_mesh(mesh, mesh_axis, self.num_envs)
@@ -127,7 +127,7 @@ class HostEnv(VectorEnv[HostState]):
         self._hosted = tuple(map(Hosted.of, self.pools))
         # Where episodes do not end and begin in one step, the last observation is the one shown.
         self._shows_final = final_observation
-        self._wants_final = final_observation and self.autoreset == "same_step"
+        self._wants_final = final_observation and self.autoreset_mode == "same_step"
         self.path = _chosen_path(path, self._hosted)
         self._observation_space = from_gymnasium(first.single_observation_space)
         self._action_space = from_gymnasium(first.single_action_space)
@@ -250,7 +250,7 @@ class HostEnv(VectorEnv[HostState]):
             return results
         observation, others, fields = self._columns
         wanted = [*observation, *others, *fields, *(observation if self._wants_final else ())]
-        wanted += fields if self.autoreset == "same_step" else ()
+        wanted += fields if self.autoreset_mode == "same_step" else ()
         return results + [jax.ShapeDtypeStruct((count, *s.shape), s.dtype) for s in wanted]
 
     def _answer(self, outputs: Sequence[Any]) -> tuple[HostState, TimeStep]:
@@ -263,7 +263,7 @@ class HostEnv(VectorEnv[HostState]):
         fields = self.pools[0].info_fields.items()
         info |= {name: tree_of(field, leaves) for name, field in fields}
         final_observation, final_info = self._final(observation, space, leaves), info
-        if self.autoreset == "same_step":
+        if self.autoreset_mode == "same_step":
             final_info = info | {name: tree_of(field, leaves) for name, field in fields}
             begins = terminated | truncated
             info = info | {"elapsed_step": jnp.where(begins, 0, info["elapsed_step"])}
@@ -472,7 +472,7 @@ def _wait_until_still(hosted: Sequence[Hosted], seconds: float = 10.0, still: fl
         time.sleep(still / 20)
 
 
-def _check_pools(pools: Sequence[Pool], autoreset: AutoresetMode | None) -> None:
+def _check_pools(pools: Sequence[Pool], autoreset_mode: AutoresetMode | None) -> None:
     if not pools or not all(isinstance(pool, Pool) for pool in pools):
         raise PoolError(
             "HostEnv takes a pool of jaxenvs.make_pool, or one for each device of a mesh;"
@@ -480,12 +480,13 @@ def _check_pools(pools: Sequence[Pool], autoreset: AutoresetMode | None) -> None
         )
     if len(set(map(id, pools))) != len(pools):
         raise PoolError("HostEnv got the same pool twice.  Make one for each device.")
-    if autoreset not in (None, *MODES):
+    if autoreset_mode not in (None, *MODES):
         raise PoolError(
-            f"HostEnv got autoreset={autoreset!r}; expected one of {', '.join(map(repr, MODES))}."
+            f"HostEnv got autoreset_mode={autoreset_mode!r}; expected one of"
+            f" {', '.join(map(repr, MODES))}."
         )
     for pool in pools:
-        pool.settle_autoreset(autoreset)
+        pool.settle_autoreset_mode(autoreset_mode)
     names = "num_envs", "batch_size", "single_observation_space", "single_action_space"
     for name in (*names, "autoreset_mode"):
         values = [getattr(pool, name) for pool in pools]
@@ -503,7 +504,7 @@ def xla_functions(
     pool: Pool,
 ) -> tuple[jax.Array, Callable[..., Any], Callable[..., Any], Callable[..., Any]]:
     """What `Pool.xla` returns."""
-    env = HostEnv(pool, autoreset=pool.autoreset_mode, final_observation=False)
+    env = HostEnv(pool, autoreset_mode=pool.autoreset_mode, final_observation=False)
     (hosted,) = env._hosted
 
     def recv(handle: jax.Array) -> tuple[jax.Array, Any]:

@@ -10,7 +10,7 @@ from jaxenvs.factory import is_hosted
 
 def gym_batch(
     face: str,
-    autoreset: AutoresetMode,
+    autoreset_mode: AutoresetMode,
     env: str | Environment | GymVectorEnv,
     num_envs: int | None,
     options: dict[str, Any],
@@ -19,7 +19,7 @@ def gym_batch(
 
     Args:
         face: the name of the class, for messages.
-        autoreset: the mode that it needs.
+        autoreset_mode: the mode that it needs.
         env: an id, an `Environment`, or a batch that is made already.
         num_envs: N, for the first two.
         options: of `make_gym`, likewise.
@@ -44,15 +44,15 @@ def gym_batch(
             f"{face} got {env!r} without num_envs.  Say how many instances there are to be."
         )
     else:
-        env = make_gym(env, num_envs, **{"autoreset_mode": autoreset, **options})
+        env = make_gym(env, num_envs, **{"autoreset_mode": autoreset_mode, **options})
     if not isinstance(env, GymVectorEnv):
         raise ParameterError(
             f'{face} got api="gym"; it builds on api="gymnasium".  Leave api away.'
         )
-    if env.env.autoreset != autoreset:
+    if env.env.autoreset_mode != autoreset_mode:
         raise ParameterError(
-            f'{face} got autoreset_mode="{env.env.autoreset}"; its learners expect'
-            f' "{autoreset}".  Leave it to {face}, or pass it to make_gym.'
+            f'{face} got autoreset_mode="{env.env.autoreset_mode}"; its learners expect'
+            f' "{autoreset_mode}".  Leave it to {face}, or pass it to make_gym.'
         )
     if env._convert is not None:
         raise ParameterError(

@@ -253,7 +253,7 @@ def _out(
     env: VectorEnv, state: Any, timestep: TimeStep, seed: jax.Array, time: jax.Array
 ) -> tuple[Carry, jax.Array, TimeStep]:
     any_done = jnp.any(timestep.done)
-    if env.autoreset != "same_step":  # they are what `observation` and `info` are
+    if env.autoreset_mode != "same_step":  # they are what `observation` and `info` are
         timestep = timestep.replace(final_observation=None, final_info=None)
     return Carry(state=state, seed=seed, time=time), any_done, timestep
 

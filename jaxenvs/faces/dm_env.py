@@ -94,7 +94,9 @@ def make_dm(
         )
     check_not_forked()
     env = make_from(id, time_limit=time_limit, **params)
-    vector_env: Any = vectorize(env, 1 if num_envs is None else num_envs, autoreset="next_step")
+    vector_env: Any = vectorize(
+        env, 1 if num_envs is None else num_envs, autoreset_mode="next_step"
+    )
     for wrapper in wrappers:
         vector_env = wrapper(vector_env)
     return (DmEnv if num_envs is None else DmVectorEnv)(

@@ -149,7 +149,7 @@ def make_gym(
     vector_env: Any = vectorize(
         env,
         1 if num_envs is None else num_envs,
-        autoreset=mode or default,
+        autoreset_mode=mode or default,
         batched=batched,
         stagger=stagger,
     )
@@ -201,14 +201,14 @@ class GymVectorEnv(MadeAgain, gymnasium.vector.VectorEnv):
         self._set_spaces()
         self.render_mode = render_mode
         self.spec = spec
-        self.autoreset_mode = GYM_MODES[env.autoreset]  # as SyncVectorEnv has it
+        self.autoreset_mode = GYM_MODES[env.autoreset_mode]  # as SyncVectorEnv has it
         self.metadata = {
             "autoreset_mode": self.autoreset_mode,
             "render_modes": list(RENDER_MODES),
             "render_fps": RENDER_FPS,
         }
         self._first_seed = seed
-        self._is_same_step = env.autoreset == "same_step"
+        self._is_same_step = env.autoreset_mode == "same_step"
         self._has_info = bool(jax.eval_shape(env.reset, jax.random.key(0))[1].info)
         self._convert = torch_converter() if output == "torch" else None
         self._window = Window(RENDER_FPS)
@@ -288,7 +288,7 @@ class GymVectorEnv(MadeAgain, gymnasium.vector.VectorEnv):
         observation, reward, terminated, truncated, any_done, _ = step
         if self.render_mode is not None:
             ended, self._ended = self._ended, terminated | truncated
-            begun = {"same_step": self._ended, "next_step": ended}.get(self.env.autoreset, ())
+            begun = {"same_step": self._ended, "next_step": ended}.get(self.env.autoreset_mode, ())
             self._render_frame(begun)
         has_infos = self._has_info or (any_done and self._is_same_step)
         infos: dict[str, Any] = {}

@@ -49,7 +49,7 @@ class _Classic(MadeAgain):
         self.spec = spec
         self._batch: Any
         if isinstance(env, VectorEnv):
-            mode = env.autoreset
+            mode = env.autoreset_mode
             self._batch = GymVectorEnv(env, output=output, validate=validate, device=device)
             self._options = {**self._batch._options, "seed": seed, "render_mode": render_mode}
             self._later_infos = self._native_infos

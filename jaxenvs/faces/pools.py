@@ -79,7 +79,7 @@ def pool_of(
                 " make_pool, or pass an id."
             )
         return id
-    options = {"max_episode_steps": host_limit(id, time_limit), **defaults, **given}
+    options = {"time_limit": host_limit(id, time_limit), **defaults, **given}
     return make_pool(id, num_envs, **options)
 
 

@@ -185,7 +185,7 @@ def _reset_ways(env: Environment, key: chex.PRNGKey, num_envs: int) -> tuple[Any
     ways = {
         "same_step with naive resets": batched(reset_chunk=num_envs),
         f"same_step with resets {chunk} at a time": batched(reset_chunk=chunk),
-        "next_step": batched(autoreset="next_step"),
+        "next_step": batched(autoreset_mode="next_step"),
     }
     # Both modes go through one loop, hence one compiled body.
     same_step = jnp.repeat(jnp.array([True, False]), num_envs)

@@ -143,8 +143,8 @@ class Opaque(VectorEnv):
         return self.env.num_envs
 
     @property
-    def autoreset(self) -> AutoresetMode:  # pyright: ignore[reportIncompatibleVariableOverride]
-        return self.env.autoreset
+    def autoreset_mode(self) -> AutoresetMode:  # pyright: ignore[reportIncompatibleVariableOverride]
+        return self.env.autoreset_mode
 
     @property
     def is_staggered(self) -> bool:

@@ -15,7 +15,7 @@ from jaxenvs.errors import TrainingError
 # What numbers of a name are, besides numbers: where they are not, which words say so.
 _COUNTS = {
     *("epochs", "minibatches", "batch_size", "policy_delay", "exploration_steps"),
-    *("target_update_every", "capacity", "n_step", "max_episode_length", "beta_steps"),
+    *("target_update_every", "capacity", "n_step", "time_limit", "beta_steps"),
 }
 _SHARES = {
     *("gamma", "gae_lambda", "tau", "decay", "initial_epsilon", "final_epsilon"),

@@ -522,10 +522,10 @@ def resolve(env: VectorEnv | Environment | str, num_envs: int | None) -> VectorE
             f"make_train got instances over an explicit mesh, {mesh.axis_types}, which algorithms"
             " do not follow.  Leave the mesh out, and lay the training over it: shard(train, mesh)."
         )
-    if getattr(env, "autoreset", "same_step") != "same_step":
+    if getattr(env, "autoreset_mode", "same_step") != "same_step":
         raise TrainingError(
-            f'make_train got an environment with autoreset="{env.autoreset}", whose unrolls hold'
-            ' steps that belong to no episode.  Use autoreset="same_step".'
+            f'make_train got an environment with autoreset_mode="{env.autoreset_mode}", whose'
+            ' unrolls hold steps that belong to no episode.  Use autoreset_mode="same_step".'
         )
     return env
 

@@ -40,7 +40,7 @@ def evaluation_env(caller: str, env: VectorEnv | Environment | str, num_episodes
         )
     single: Any = env.env
     if single.time_limit is None:
-        single = TimeLimit(single, max_steps=MAX_STEPS)
+        single = TimeLimit(single, time_limit=MAX_STEPS)
     number = env.num_envs if env.batched else num_episodes
     return vectorize(single, number, batched=env.batched)
 

@@ -33,7 +33,7 @@ _FEW = 32
 
 @chex.dataclass(frozen=True)
 class NextStepState:
-    """The state under `autoreset="next_step"`."""
+    """The state under `autoreset_mode="next_step"`."""
 
     inner: chex.ArrayTree  # [N, ...], the instances' own states
     finished: jax.Array  # bool[N], to be reset by the next step
@@ -41,7 +41,7 @@ class NextStepState:
 
 @chex.dataclass(frozen=True)
 class DisabledState:
-    """The state under `autoreset="disabled"`."""
+    """The state under `autoreset_mode="disabled"`."""
 
     inner: chex.ArrayTree  # [N, ...], the instances' own states
     last: TimeStep  # [N, ...], what a finished instance goes on returning
@@ -57,7 +57,7 @@ class VectorizedEnv(VectorEnv[Any], Generic[S]):
 
     env: Environment[S]
     num_envs: int = struct.static()
-    autoreset: AutoresetMode = struct.static("same_step")
+    autoreset_mode: AutoresetMode = struct.static("same_step")
     batched: tuple[str, ...] = struct.static(())
     reset_chunk: int | None = struct.static(None)
     stagger: int | Literal["limit"] | None = struct.static(None)  # not bool: True equals 1
@@ -175,7 +175,7 @@ class VectorizedEnv(VectorEnv[Any], Generic[S]):
                 raise VectorizeError(
                     f"render got index={index}; instances are 0 to {self.num_envs - 1}."
                 )
-        inner = state.inner if self.autoreset != "same_step" else state
+        inner = state.inner if self.autoreset_mode != "same_step" else state
         here = None
         if self.mesh is not None and AxisType.Explicit in self.mesh.axis_types:
             here = NamedSharding(self.mesh, PartitionSpec())  # such indexing has to say where to
@@ -197,7 +197,7 @@ class VectorizedEnv(VectorEnv[Any], Generic[S]):
     def _step(
         self, key: chex.PRNGKey, first: jax.Array, state: Any, action: Any
     ) -> tuple[Any, TimeStep]:
-        before = state if self.autoreset == "same_step" else state.inner
+        before = state if self.autoreset_mode == "same_step" else state.inner
         inner, timestep = self._step_each(before, action, key, first)
         timestep = _with_final(timestep)
         overwrite = partial(
@@ -206,14 +206,14 @@ class VectorizedEnv(VectorEnv[Any], Generic[S]):
             params=(self.env, key, first),
             one_kernel=self.one_kernel,
         )
-        if self.autoreset == "same_step":
+        if self.autoreset_mode == "same_step":
             inner, observation, info = overwrite(
                 self._fresh,
                 finished=timestep.done,
                 old=(inner, timestep.observation, timestep.info),
             )
             timestep = timestep.replace(observation=observation, info=info)
-        elif self.autoreset == "next_step":
+        elif self.autoreset_mode == "next_step":
             inner, timestep = overwrite(
                 self._reset_again,
                 finished=state.finished,
@@ -258,7 +258,7 @@ class VectorizedEnv(VectorEnv[Any], Generic[S]):
         """Plays each on at random, for its own number of steps below the limit."""
         # Nothing that is played is differentiated: a loop of unknown length has no reverse mode.
         env, inner, timestep = lax.stop_gradient((self.env, inner, timestep))
-        stepper = dataclasses.replace(self, env=env, autoreset="same_step")
+        stepper = dataclasses.replace(self, env=env, autoreset_mode="same_step")
         limit = jnp.broadcast_to(jnp.int32(self._stagger_steps), (self.num_envs,))
         base, child = jax.vmap(keys.stagger_key)(own_keys), jax.vmap(jax.random.fold_in, (0, None))
         # Below its own limit: the longest of all would depend on who shares the device.
@@ -282,9 +282,9 @@ class VectorizedEnv(VectorEnv[Any], Generic[S]):
         )
 
     def _pack(self, inner: Any, timestep: TimeStep) -> Any:
-        if self.autoreset == "next_step":
+        if self.autoreset_mode == "next_step":
             return NextStepState(inner=inner, finished=timestep.done)
-        if self.autoreset == "disabled":
+        if self.autoreset_mode == "disabled":
             return DisabledState(inner=inner, last=timestep)
         return inner
 
@@ -364,7 +364,7 @@ def vectorize(
     env: Environment[S],
     num_envs: int,
     *,
-    autoreset: AutoresetMode = "same_step",
+    autoreset_mode: AutoresetMode = "same_step",
     batched: Sequence[str] = (),
     reset_chunk: int | None = None,
     stagger: bool | int = False,
@@ -387,7 +387,7 @@ def vectorize(
     Args:
         env: a single environment.
         num_envs: N, divisible by the mesh axis if `mesh` is given.
-        autoreset: what follows a finished episode, see above.
+        autoreset_mode: what follows a finished episode, see above.
         batched: names of parameters that carry a leading [N] axis, one value per instance.
             The spaces are those of the first instance.
         reset_chunk: instances reset per pass, as long as finished ones are left. Speed only; N
@@ -414,10 +414,11 @@ def vectorize(
             '  jaxenvs.make("CartPole-v1") makes one.'
         )
     _check_count("num_envs", num_envs, None)
-    if autoreset not in get_args(AutoresetMode):
+    if autoreset_mode not in get_args(AutoresetMode):
         raise VectorizeError(
-            f'autoreset got "{autoreset}", expected one of {list(get_args(AutoresetMode))}.'
-            f"{closest(str(autoreset), get_args(AutoresetMode))}"
+            f'autoreset_mode got "{autoreset_mode}", expected one of'
+            f" {list(get_args(AutoresetMode))}."
+            f"{closest(str(autoreset_mode), get_args(AutoresetMode))}"
         )
     if reset_chunk is not None:
         _check_count("reset_chunk", reset_chunk, num_envs)
@@ -428,9 +429,9 @@ def vectorize(
             f"stagger=True needs a time limit, and {type(env.unwrapped).__name__} has none."
             "  Pass stagger=<number of steps>, or wrap it in TimeLimit."
         )
-    if stagger is not False and autoreset == "disabled":
+    if stagger is not False and autoreset_mode == "disabled":
         raise VectorizeError(
-            'stagger needs instances that reset, and autoreset is "disabled".'
+            'stagger needs instances that reset, and autoreset_mode is "disabled".'
             '  Use "same_step" or "next_step".'
         )
     if mesh is not None:
@@ -442,7 +443,7 @@ def vectorize(
     vector_env = VectorizedEnv(
         env=env,
         num_envs=int(num_envs),
-        autoreset=autoreset,
+        autoreset_mode=autoreset_mode,
         batched=batched,
         reset_chunk=None if reset_chunk is None else int(reset_chunk),
         stagger="limit" if stagger is True else None if stagger is False else int(stagger),

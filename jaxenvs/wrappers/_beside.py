@@ -65,8 +65,8 @@ class WrappedVectorEnv(VectorEnv[Any]):
         return self.env.num_envs
 
     @property
-    def autoreset(self) -> AutoresetMode:  # pyright: ignore[reportIncompatibleVariableOverride]
-        return self.env.autoreset
+    def autoreset_mode(self) -> AutoresetMode:  # pyright: ignore[reportIncompatibleVariableOverride]
+        return self.env.autoreset_mode
 
     @property
     def is_staggered(self) -> bool:
@@ -105,7 +105,7 @@ class WrappedVectorEnv(VectorEnv[Any]):
 
         A TimeStep [N, ...] under "disabled", bool[N] finished under "next_step", else None.
         """
-        return {"same_step": None, "next_step": timestep.done, "disabled": timestep}[self.autoreset]
+        return {"same_step": None, "next_step": timestep.done, "disabled": timestep}[self.autoreset_mode]
 
 
 def laid_like(reference: chex.ArrayTree, tree: chex.ArrayTree) -> Any:

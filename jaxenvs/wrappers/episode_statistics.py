@@ -35,7 +35,7 @@ class RecordEpisodeStatistics(Transform):
     ones, outside of it the changed ones. With another `stats_key` the two go together.
 
     Around a batch it is right at every step in all modes of autoreset. Inside of
-    `vectorize(..., autoreset="disabled")` a finished instance repeats its last info, and
+    `vectorize(..., autoreset_mode="disabled")` a finished instance repeats its last info, and
     `episode_finished` with it.
 
     Raises:
@@ -47,7 +47,7 @@ class RecordEpisodeStatistics(Transform):
     def __new__(cls, env: Any = None, *args: Any, **kwargs: Any) -> Any:
         # Only from outside of the instances can a step that ended nothing be told from the one
         # that did, where a finished instance goes on returning the same.
-        if isinstance(env, VectorEnv) and env.autoreset == "disabled":
+        if isinstance(env, VectorEnv) and env.autoreset_mode == "disabled":
             return _RecordedOnce(cls(InstanceOf(env), *args, **kwargs))
         return super().__new__(cls, env, *args, **kwargs)
 

@@ -240,14 +240,14 @@ class NormalizedVectorEnv(WrappedVectorEnv):
     ) -> tuple[NormalizeState, TimeStep]:
         inner, timestep = self.env.step(state.inner, action, key)
         rows: dict[str, jax.Array] = {}
-        if self.autoreset == "next_step":
+        if self.autoreset_mode == "next_step":
             rows = {"acted": ~state.last}
-        elif self.autoreset == "disabled":
+        elif self.autoreset_mode == "disabled":
             rows = dict.fromkeys(("acted", "shown"), ~state.last.done)
         statistics, memory, timestep = self.wrapper._next(
             state.statistics, state.memory, timestep, **rows
         )
-        if self.autoreset == "disabled":
+        if self.autoreset_mode == "disabled":
             frozen = state.last.replace(reward=jnp.zeros_like(timestep.reward))
             timestep = select(state.last.done, frozen, timestep)
         return self._pack(inner, statistics, memory, timestep)

@@ -22,7 +22,7 @@ class TimeAwareObservation(Transform):
     `{"obs": ..., "time": ...}`. With `flatten` all of it is one vector, as `FlattenObservation`
     makes it, of float32 where parts differ in dtype.
 
-    The limit is the `time_limit` of what is wrapped; `max_timesteps` gives one where that has
+    The limit is the `time_limit` of what is wrapped; `default_time_limit` gives one where that has
     none to tell, a batch out of reach for instance.
 
     Raises:
@@ -34,7 +34,7 @@ class TimeAwareObservation(Transform):
     flatten: bool = struct.static(True)
     normalize_time: bool = struct.static(False)
     dict_time_key: str = struct.static("time", kw_only=True)
-    max_timesteps: chex.Numeric | None = dataclasses.field(default=None, kw_only=True)
+    default_time_limit: chex.Numeric | None = dataclasses.field(default=None, kw_only=True)
 
     def __post_init__(self) -> None:
         check_space(self)
@@ -46,11 +46,11 @@ class TimeAwareObservation(Transform):
 
     @property
     def _limit(self) -> chex.Numeric:
-        limit = self.env.time_limit if self.max_timesteps is None else self.max_timesteps
+        limit = self.env.time_limit if self.default_time_limit is None else self.default_time_limit
         if limit is None:
             raise WrapperError(
                 f"TimeAwareObservation got {self.env!r}, which has no time limit that it tells."
-                "  Put TimeLimit around it first, or pass max_timesteps=<number of steps>."
+                "  Put TimeLimit around it first, or pass default_time_limit=<number of steps>."
             )
         return limit
 

@@ -16,24 +16,21 @@ class TimeLimitState:
 
 
 class TimeLimit(Wrapper[TimeLimitState]):
-    """Truncates an episode at its `max_steps`-th step.
+    """Truncates an episode at its `time_limit`-th step.
 
     `terminated` is left alone: an episode that ends by itself on that very step carries both
     flags, and a learner that bootstraps must look at `terminated`.
 
     Raises:
-        ParameterError: `max_steps` is not an integer of at least 1.
+        ParameterError: `time_limit` is not an integer of at least 1.
     """
 
-    max_steps: int  # a leaf, so that limits can differ between instances
+    # A leaf, so that limits can differ between instances; it hides the inherited property.
+    time_limit: int  # pyright: ignore[reportIncompatibleMethodOverride]
 
     def __post_init__(self) -> None:
         if isinstance(self.env, Environment):  # else it stands for the axes of a vmap
-            check_time_limit("TimeLimit", self.max_steps)
-
-    @property
-    def time_limit(self) -> chex.Numeric:
-        return self.max_steps
+            check_time_limit("TimeLimit", self.time_limit)
 
     def inner(self, state: TimeLimitState) -> Any:
         return state.inner
@@ -47,6 +44,6 @@ class TimeLimit(Wrapper[TimeLimitState]):
     ) -> tuple[TimeLimitState, TimeStep]:
         inner, timestep = self.env.step(state.inner, action, key)
         elapsed = state.elapsed + 1
-        limit = jnp.asarray(self.max_steps, jnp.int32)  # an int64 array, under x64
+        limit = jnp.asarray(self.time_limit, jnp.int32)  # an int64 array, under x64
         truncated = timestep.truncated | (elapsed >= limit)
         return TimeLimitState(inner=inner, elapsed=elapsed), timestep.replace(truncated=truncated)

@@ -131,7 +131,7 @@ class TransformedVectorEnv(WrappedVectorEnv):
             timestep.replace(observation=timestep.final_observation, info=timestep.final_info),
             memory,
         )
-        if self.autoreset == "same_step":
+        if self.autoreset_mode == "same_step":
             begun, first = self._first(_as_first(raw))
             memory, observation, info = select(
                 timestep.done,
@@ -139,7 +139,7 @@ class TransformedVectorEnv(WrappedVectorEnv):
                 (memory, timestep.observation, timestep.info),
             )
             timestep = timestep.replace(observation=observation, info=info)
-        elif self.autoreset == "next_step":
+        elif self.autoreset_mode == "next_step":
             begun = self._first(_as_first(raw))
             memory, timestep = select(state.last, begun, (memory, timestep))
         else:

@@ -32,13 +32,13 @@ def run(tmp_path, *arguments):
 def report(tmp_path_factory):
     return run(
         tmp_path_factory.mktemp("rollout"),
-        *("--ids", "CartPole-v1", "--num-envs", "32", "--variants", "autoreset=disabled"),
+        *("--ids", "CartPole-v1", "--num-envs", "32", "--variants", "autoreset_mode=disabled"),
     )
 
 
 def test_every_contestant_is_measured_in_every_repetition(report):
     contestants = {entry["contestant"]: entry for entry in report["measurements"]}
-    assert {"jaxenvs", "jaxenvs[autoreset=disabled]"} <= contestants.keys()
+    assert {"jaxenvs", "jaxenvs[autoreset_mode=disabled]"} <= contestants.keys()
     assert any(name.startswith("limit") for name in contestants) == bool(limit.compiler())
     for entry in contestants.values():
         assert len(entry["steps_per_second"]) == 3

@@ -109,7 +109,7 @@ def test_coroutines_answer_as_functions_do_with_trees_of_arrays_and_a_limit(mode
         for _ in range(12)
     ]
     fns, theirs = [Composite] * 4, [lambda: Async(Composite())] * 4
-    kwargs = {"autoreset_mode": mode, "max_episode_steps": 5}
+    kwargs = {"autoreset_mode": mode, "time_limit": 5}
     same_answers(fns, actions, "asyncio", theirs, **kwargs)
 
 

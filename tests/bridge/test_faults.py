@@ -689,7 +689,7 @@ def test_a_batch_has_from_one_to_all_environments(backend, batch_size):
         {"on_failure": "ignore"},
         {"validate": "last"},
         {"autoreset_mode": "never"},
-        {"max_episode_steps": 0},
+        {"time_limit": 0},
         {"backend": "fork"},
         {"num_envs": 5},
     ],
@@ -707,7 +707,7 @@ def test_values_that_cannot_work_are_refused(kwargs):
         ("num_workers", [1.0, "1", True, None]),
         ("envs_per_worker", [1.0, "1", 0]),
         ("timeout", ["3", 0, -1, float("nan"), float("inf"), True]),
-        ("max_episode_steps", [2.5, "2", -1, True]),
+        ("time_limit", [2.5, "2", -1, True]),
         ("info_fields", ["count", 5, [1], {"count": 1}]),
     ],
 )
@@ -734,7 +734,7 @@ def test_seeds_that_cannot_work_are_refused_before_anything_is_made():
 
 
 def test_whole_numbers_of_numpy_are_taken(backend):
-    options = {"batch_size": np.int32(1), "max_episode_steps": np.int64(3)}
+    options = {"batch_size": np.int32(1), "time_limit": np.int64(3)}
     if backend != "serial":
         options |= {"num_workers": np.int8(2)}
         options |= {} if backend == "asyncio" else {"timeout": np.float32(60)}

@@ -200,7 +200,7 @@ def test_auto_finds_out_that_a_function_makes_many():
 
 
 def test_an_id_with_a_vectorized_version():
-    with jaxenvs.make_pool("CartPole-v1", 3, backend="native", max_episode_steps=4) as pool:
+    with jaxenvs.make_pool("CartPole-v1", 3, backend="native", time_limit=4) as pool:
         alone = gymnasium.make_vec(
             "CartPole-v1", 3, vectorization_mode="vector_entry_point", max_episode_steps=4
         )
@@ -216,7 +216,7 @@ def test_an_id_with_a_vectorized_version():
         ({"num_envs": 4}, "num_envs=4.*has 3"),
         ({"batch_size": 2}, "batch_size=2.*has 3"),
         ({"num_workers": 2}, "num_workers"),
-        ({"max_episode_steps": 5}, "max_episode_steps"),
+        ({"time_limit": 5}, "time_limit"),
         ({"timeout": 1.0}, "timeout"),
         ({"on_failure": "restart"}, "on_failure"),
         ({"envs_per_worker": 1}, "envs_per_worker"),
@@ -502,9 +502,7 @@ def test_envpool_in_batches_of_less_than_all():
 
 def test_envpools_other_options_and_refusals():
     pytest.importorskip("envpool")
-    with jaxenvs.make_pool(
-        "envpool/CartPole-v1", 2, num_workers=1, max_episode_steps=3, seed=0
-    ) as pool:
+    with jaxenvs.make_pool("envpool/CartPole-v1", 2, num_workers=1, time_limit=3, seed=0) as pool:
         pool.reset()
         assert [bool(pool.step([0, 1])[3].all()) for _ in range(3)] == [False, False, True]
         assert pool.num_workers == 1

@@ -161,7 +161,7 @@ def test_finished_ones_stay_as_they_are_where_nobody_resets_them(backend):
 
 @pytest.mark.parametrize("mode", MODES)
 def test_episodes_are_truncated_at_their_limit(backend, mode):
-    with make(counters(2, length=99), backend, autoreset_mode=mode, max_episode_steps=2) as pool:
+    with make(counters(2, length=99), backend, autoreset_mode=mode, time_limit=2) as pool:
         pool.reset(seed=0)
         flags, elapsed = [], []
         for _ in range(5):
@@ -177,7 +177,7 @@ def test_episodes_are_truncated_at_their_limit(backend, mode):
 
 
 def test_the_limit_counts_where_some_are_stepped_too(backend):
-    with make(counters(2, length=99), backend, batch_size=1, max_episode_steps=2) as pool:
+    with make(counters(2, length=99), backend, batch_size=1, time_limit=2) as pool:
         pool.reset(seed=0)
         flags = [bool(pool.step(zeros(1), [1])[3][0]) for _ in range(5)]
         assert flags == [False, True, False, False, True]

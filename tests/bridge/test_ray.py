@@ -59,7 +59,7 @@ def make(env_fns, **kwargs):
 
 @pytest.mark.slow
 def test_it_is_the_serial_pool_step_for_step_on_every_node(cluster):
-    modes = {"autoreset_mode": "same_step", "max_episode_steps": 7}
+    modes = {"autoreset_mode": "same_step", "time_limit": 7}
     with make(counters(6), **modes) as pool, make_serial(counters(6), **modes) as other:
         assert pool.num_workers == 2  # the cores of the cluster
         assert len(set(pool.call("node"))) == 2
@@ -249,7 +249,7 @@ def test_an_actor_resets_in_the_mode_of_the_request():
         info_fields={"count": gymnasium.spaces.Box(0, 99, (), np.int32)},
         autoreset_mode="next_step",
         mode_is_open=True,
-        max_episode_steps=None,
+        time_limit=None,
         validate=True,
         watched=False,
         lock_step=True,
@@ -282,7 +282,7 @@ def test_a_request_that_comes_again_is_not_done_again():
                 action_space=Counter.action_space,
                 info_fields={},
                 autoreset_mode="next_step",
-                max_episode_steps=None,
+                time_limit=None,
                 validate=True,
                 watched=False,
                 lock_step=True,

@@ -49,7 +49,7 @@ def test_threads_answer_as_one_loop_does_with_trees_of_arrays_and_a_limit():
         for _ in range(12)
     ]
     for mode in ("next_step", "same_step"):
-        same_answers([Composite] * 4, actions, "thread", autoreset_mode=mode, max_episode_steps=5)
+        same_answers([Composite] * 4, actions, "thread", autoreset_mode=mode, time_limit=5)
 
 
 def test_as_many_environments_wait_at_once_as_there_are_threads():

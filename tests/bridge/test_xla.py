@@ -356,14 +356,14 @@ def test_a_pool_that_was_made_without_a_mode_takes_that_of_its_host(backend):
     for asked, expected in ((None, "same_step"), ("next_step", "next_step"), ("disabled",) * 2):
         if backend == "native":  # which has a mode of its own
             asked, expected = None, "next_step"
-        env = jaxenvs.HostEnv(pool(), autoreset=asked)
-        assert env.autoreset == env.pools[0].autoreset_mode == expected
+        env = jaxenvs.HostEnv(pool(), autoreset_mode=asked)
+        assert env.autoreset_mode == env.pools[0].autoreset_mode == expected
         assert env.pools[0].metadata["autoreset_mode"].name == expected.upper()
         state, _ = env.reset(KEY)
         _, seen = scanned(env, 4)(state)
         np.testing.assert_array_equal(seen.observation[:, 0, 2], counts[expected])
         np.testing.assert_array_equal(seen.info["count"][:, 0], counts[expected])
-        assert jaxenvs.HostEnv(env.pools[0]).autoreset == expected
+        assert jaxenvs.HostEnv(env.pools[0]).autoreset_mode == expected
         env.close()
 
 
@@ -371,17 +371,17 @@ def test_a_pool_keeps_the_mode_that_it_was_made_or_begun_with():
     make = functools.partial(jaxenvs.make_pool, counters(2), backend="serial")
     with make(autoreset_mode="next_step") as pool:
         with pytest.raises(PoolError, match='was made with autoreset_mode="next_step"'):
-            jaxenvs.HostEnv(pool, autoreset="same_step")
-        assert jaxenvs.HostEnv(pool).autoreset == "next_step"
+            jaxenvs.HostEnv(pool, autoreset_mode="same_step")
+        assert jaxenvs.HostEnv(pool).autoreset_mode == "next_step"
     with make() as pool:
         pool.reset(seed=0)
         with pytest.raises(PoolError, match='has begun episodes with autoreset_mode="next_step"'):
-            jaxenvs.HostEnv(pool, autoreset="same_step")
-        assert jaxenvs.HostEnv(pool).autoreset == "next_step"
+            jaxenvs.HostEnv(pool, autoreset_mode="same_step")
+        assert jaxenvs.HostEnv(pool).autoreset_mode == "next_step"
     with make() as pool, pytest.raises(PoolError, match="expected one of 'same_step'"):
-        jaxenvs.HostEnv(pool, autoreset="same")
+        jaxenvs.HostEnv(pool, autoreset_mode="same")
     with pytest.raises(PoolError, match="a pool calls it autoreset_mode"):
-        jaxenvs.make_pool("gymnasium/CartPole-v1", 2, autoreset="same_step")
+        jaxenvs.make_pool("gymnasium/CartPole-v1", 2, autoreset_mode="same_step")
 
 
 def test_an_environment_that_is_made_anew_goes_on_in_the_mode_of_its_host(path, tmp_path):
@@ -871,7 +871,7 @@ def test_what_is_vectorized_already_is_driven_too(mode):
         return gymnasium.vector.SyncVectorEnv(fns, autoreset_mode=own)
 
     env = jaxenvs.HostEnv(jaxenvs.make_pool(vectorized, backend="native"))
-    assert env.autoreset == mode
+    assert env.autoreset_mode == mode
     state, first = env.reset(KEY)
     _, seen = scanned(env, 3)(state)
     np.testing.assert_array_equal(first.observation[:, 0], np.arange(3))

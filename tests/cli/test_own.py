@@ -47,7 +47,7 @@ class Corridor(jaxenvs.Environment[jnp.ndarray]):
 
 
 def longer():
-    return jaxenvs.wrappers.TimeLimit(Corridor(goal=5.0), max_steps=20)
+    return jaxenvs.wrappers.TimeLimit(Corridor(goal=5.0), time_limit=20)
 
 
 class Needy(Corridor):

@@ -109,7 +109,7 @@ def run(env, keys=ONE):
 
 @functools.cache
 def reference(name, mode):
-    return run(SUBJECTS[name].batch(autoreset=mode))
+    return run(SUBJECTS[name].batch(autoreset_mode=mode))
 
 
 def assert_same(found, expected, tolerance=1e-5):
@@ -143,14 +143,14 @@ def kind_for(name, mode):
 
 @for_each_subject
 def test_every_mode_is_the_same_on_a_mesh(name, mode):
-    env = SUBJECTS[name].batch(autoreset=mode, mesh=mesh_of(kind_for(name, mode)))
+    env = SUBJECTS[name].batch(autoreset_mode=mode, mesh=mesh_of(kind_for(name, mode)))
     assert_same(run(env), reference(name, mode))
 
 
 @pytest.mark.parametrize("name", SUBJECTS)
 def test_raw_keys_chunks_and_checks_for_nan_change_nothing(name):
     mode = mode_for(name)
-    env = SUBJECTS[name].batch(autoreset=mode, reset_chunk=1 if mode == "next_step" else N)
+    env = SUBJECTS[name].batch(autoreset_mode=mode, reset_chunk=1 if mode == "next_step" else N)
     with jax.debug_nans(True):
         assert_same(run(env, RAW), reference(name, mode))
 
@@ -159,8 +159,8 @@ def test_raw_keys_chunks_and_checks_for_nan_change_nothing(name):
 def test_rbg_keys_and_keys_for_each_do_not_depend_on_mesh_and_chunk(name):
     subject, mode = SUBJECTS[name], mode_for(name)
     both = functools.partial(jax.jit(lambda env, *keys: [play(env, each) for each in keys]))
-    alone = both(subject.batch(autoreset=mode), RBG, EACH)
-    laid = both(subject.batch(autoreset=mode, reset_chunk=1, mesh=mesh_of("Auto")), RBG, EACH)
+    alone = both(subject.batch(autoreset_mode=mode), RBG, EACH)
+    laid = both(subject.batch(autoreset_mode=mode, reset_chunk=1, mesh=mesh_of("Auto")), RBG, EACH)
     assert_same(jax.device_get(laid), jax.device_get(alone))
 
 
@@ -209,7 +209,7 @@ def test_batched_parameters_of_equal_values_are_as_one_for_all(name):
 def test_a_batch_can_be_mapped_over_and_started_staggered(name):
     subject = SUBJECTS[name]
     mode = MODES[turn(name) % 2]
-    env = subject.batch(autoreset=mode, stagger=2)
+    env = subject.batch(autoreset_mode=mode, stagger=2)
     assert env.is_staggered and not subject.batch().is_staggered
 
     def both(env, one, each):

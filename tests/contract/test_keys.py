@@ -155,7 +155,7 @@ NATIVE = [
 @pytest.mark.parametrize(("mode", "form", "mesh", "wrapped", "chunk"), NATIVE)
 def test_a_batch_gives_every_key_away_once(mode, form, mesh, wrapped, chunk):
     mesh = None if mesh is None else mesh_of(AxisType[mesh])
-    env = jaxenvs.vectorize(Recorder(), N, autoreset=mode, mesh=mesh, reset_chunk=chunk)
+    env = jaxenvs.vectorize(Recorder(), N, autoreset_mode=mode, mesh=mesh, reset_chunk=chunk)
     env, seen = WRAPPED[wrapped](env), Seen()
     step, number = jax.jit(env.step), itertools.count()
     nothing = jnp.zeros((N, SLOTS, 2), jnp.uint32)

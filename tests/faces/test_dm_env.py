@@ -149,7 +149,7 @@ def test_a_batch_does_what_its_instances_do_alone():
 @pytest.mark.optimized
 def test_a_batch_is_what_the_native_environment_gives():
     env = jaxenvs.make_dm("CartPole-v1", 2, seed=3)
-    native = jaxenvs.make_vec("CartPole-v1", 2, autoreset="next_step")
+    native = jaxenvs.make_vec("CartPole-v1", 2, autoreset_mode="next_step")
     state, expected = native.reset(keys_of(3, 2, 0))
     np.testing.assert_array_equal(env.reset().observation, expected.observation)
     step = jax.jit(native.step)

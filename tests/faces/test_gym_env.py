@@ -463,7 +463,7 @@ def test_tensors_go_in_and_out():
 
 @pytest.mark.optimized
 def test_keys_of_the_first_step_are_those_of_the_native_environment():
-    native = jaxenvs.vectorize(Counter(), 1, autoreset="disabled")
+    native = jaxenvs.vectorize(Counter(), 1, autoreset_mode="disabled")
     keys = jax.vmap(jax.random.key)(jnp.array([11]))
     state, timestep = native.reset(call_keys(keys, jnp.uint32([0])))
     env = jaxenvs.make_gym(Counter())

@@ -55,7 +55,9 @@ def play(envs, actions, seed=0):
 @pytest.mark.parametrize("num_envs", [PACKED, MANY_PACKED, AS_ARRAYS])
 def test_it_gives_what_the_jitted_path_gives_bit_for_bit(num_envs, mode):
     envs = jaxenvs.make_gym("CartPole-v1", num_envs, autoreset_mode=mode, time_limit=13)
-    native = jaxenvs.vectorize(jaxenvs.make("CartPole-v1", time_limit=13), num_envs, autoreset=mode)
+    native = jaxenvs.vectorize(
+        jaxenvs.make("CartPole-v1", time_limit=13), num_envs, autoreset_mode=mode
+    )
     assert envs.metadata["autoreset_mode"] is AutoresetMode[mode.upper()]
     observation, infos = envs.reset(seed=7)
     state, timestep = jax.jit(native.reset)(keys_of(7, num_envs, 0))
@@ -94,7 +96,7 @@ def test_it_gives_what_the_jitted_path_gives_bit_for_bit(num_envs, mode):
 def test_every_environment_gives_the_bits_of_the_jitted_path(id, mode):
     num_envs = 1 if mode == "same_step" else 5
     envs = jaxenvs.make_gym(id, num_envs, autoreset_mode=mode, time_limit=9)
-    native = jaxenvs.vectorize(jaxenvs.make(id, time_limit=9), num_envs, autoreset=mode)
+    native = jaxenvs.vectorize(jaxenvs.make(id, time_limit=9), num_envs, autoreset_mode=mode)
     state, timestep = jax.jit(native.reset)(keys_of(1, num_envs, 0))
     assert_same(envs.reset(seed=1)[0], timestep.observation)
     step = jax.jit(native.step)
@@ -108,7 +110,7 @@ def test_every_environment_gives_the_bits_of_the_jitted_path(id, mode):
 def test_nested_observations_and_keys_in_the_state_cross_too(layout, mode):
     env = Counter(layout=layout, keyed=True)
     envs = jaxenvs.make_gym(env, 5, autoreset_mode=mode)
-    native = jaxenvs.vectorize(env, 5, autoreset=mode)
+    native = jaxenvs.vectorize(env, 5, autoreset_mode=mode)
     state, timestep = jax.jit(native.reset)(keys_of(0, 5, 0))
     assert_same(envs.reset(seed=0)[0], timestep.observation)
     step = jax.jit(native.step)
@@ -143,7 +145,7 @@ def test_wrappers_run_inside_the_step():
 
 @pytest.mark.optimized
 def test_a_batch_that_hides_its_instances_is_driven_as_well():
-    opaque = Opaque(jaxenvs.vectorize(jaxenvs.make("Pendulum-v1"), 4, autoreset="next_step"))
+    opaque = Opaque(jaxenvs.vectorize(jaxenvs.make("Pendulum-v1"), 4, autoreset_mode="next_step"))
     hidden = jaxenvs.faces.gym.GymVectorEnv(opaque)
     plain = jaxenvs.make_gym("Pendulum-v1", 4)
     actions = actions_of(plain, 5)
@@ -159,7 +161,7 @@ def test_what_cannot_be_one_kernel_still_runs():
             return state, timestep.replace(reward=timestep.reward + drawn[0].astype(jnp.float32))
 
     envs = jaxenvs.make_gym(Sorting(), 4)
-    native = jaxenvs.vectorize(Sorting(), 4, autoreset="next_step")
+    native = jaxenvs.vectorize(Sorting(), 4, autoreset_mode="next_step")
     state, _ = jax.jit(native.reset)(keys_of(0, 4, 0))
     envs.reset(seed=0)
     step = jax.jit(native.step)

@@ -211,10 +211,10 @@ def test_the_limit_is_applied_once_by_whom_it_was_asked_of():
     assert not isinstance(env.unwrapped.env.env, TimeLimit)
 
     envs = gymnasium.make_vec("jaxenvs/Pendulum-v1", num_envs=2, max_episode_steps=3)
-    assert isinstance(envs, GymVectorEnv) and int(envs.env.env.max_steps) == 3
+    assert isinstance(envs, GymVectorEnv) and int(envs.env.env.time_limit) == 3
     envs = gymnasium.make_vec("jaxenvs/Pendulum-v1", num_envs=2, max_episode_steps=-1)
     assert not isinstance(envs.env.env, TimeLimit)
-    assert int(gymnasium.make_vec("jaxenvs/Pendulum-v1").env.env.max_steps) == 200
+    assert int(gymnasium.make_vec("jaxenvs/Pendulum-v1").env.env.time_limit) == 200
 
 
 def lengths_of_episodes(env, episodes):
@@ -323,7 +323,7 @@ def test_a_spec_makes_the_same_again(num_envs, options):
         assert again.spec.id == "jaxenvs/Pendulum-v1"
         assert again.spec.max_episode_steps == options.get("time_limit", 200)
         assert repr(again.unwrapped.env.env.unwrapped) == repr(env.env.env.unwrapped)
-        assert again.unwrapped.env.autoreset == env.env.autoreset
+        assert again.unwrapped.env.autoreset_mode == env.env.autoreset_mode
         assert env.spec.kwargs.items() <= again.spec.kwargs.items()
         np.testing.assert_array_equal(again.reset(seed=1)[0], observations)
 

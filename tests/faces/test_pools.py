@@ -124,7 +124,7 @@ def test_the_classic_batch_has_one_flag_and_a_dict_for_each_environment():
 
 
 def test_under_same_step_the_classic_info_is_of_the_episode_that_ended():
-    with classic(length=2, mode="same_step", max_episode_steps=9) as env:
+    with classic(length=2, mode="same_step", time_limit=9) as env:
         env.reset()
         env.step([0, 0])
         observation, reward, done, infos = env.step([1, 1])
@@ -136,7 +136,7 @@ def test_under_same_step_the_classic_info_is_of_the_episode_that_ended():
 
 
 def test_infos_looked_at_late_are_those_of_their_step():
-    with classic(length=2, max_episode_steps=1) as env:
+    with classic(length=2, time_limit=1) as env:
         env.reset()
         *_, cut = env.step([0, 0])
         env.reset()

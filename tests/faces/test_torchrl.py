@@ -55,7 +55,7 @@ def test_a_rollout_is_what_the_environment_did(mode):
 
 @pytest.mark.optimized
 def test_the_first_episodes_are_those_of_the_jitted_path():
-    env = jaxenvs.make_vec("CartPole-v1", N, autoreset="disabled", time_limit=LIMIT)
+    env = jaxenvs.make_vec("CartPole-v1", N, autoreset_mode="disabled", time_limit=LIMIT)
     step = jax.jit(env.step)
     state, timestep = jax.jit(env.reset)(keys_of(3, N, 0))
     steps = wrapped(seed=3).rollout(LIMIT, leaning, break_when_all_done=True)

@@ -146,7 +146,7 @@ def test_a_time_limit_hides_nothing_of_the_value():
     """
     gamma = 0.8
     ppo = PPO(learning_rate=0.01, gamma=gamma, clip_value=False, epochs=8)
-    env = TimeLimit(Wheel(), max_steps=3)
+    env = TimeLimit(Wheel(), time_limit=3)
     train = make_train(env, ppo, num_envs=16, unroll_length=16, total_steps=60_000)
     params = jax.jit(train)(KEY).learner_state.params
 
@@ -156,9 +156,9 @@ def test_a_time_limit_hides_nothing_of_the_value():
     np.testing.assert_allclose(learned, value, rtol=0.03)
 
 
-@pytest.mark.parametrize("max_steps", [1, 2, 5, 100], ids="truncated every {}".format)
+@pytest.mark.parametrize("time_limit", [1, 2, 5, 100], ids="truncated every {}".format)
 def test_exactly_the_truncated_steps_are_judged_by_their_final_observation(max_steps):
-    train = small(TimeLimit(Wheel(), max_steps=max_steps))
+    train = small(TimeLimit(Wheel(), time_limit=max_steps))
     state = train.init(KEY)
     _, unroll = jax.jit(train.collect)(Behavior.of(state), state.collector, KEY)
     steps = unroll.transition
@@ -170,7 +170,7 @@ def test_exactly_the_truncated_steps_are_judged_by_their_final_observation(max_s
 
 
 def test_an_unroll_is_judged_as_by_hand():
-    train = small(TimeLimit(Wheel(), max_steps=2), PPO(gamma=0.5, gae_lambda=0.0))
+    train = small(TimeLimit(Wheel(), time_limit=2), PPO(gamma=0.5, gae_lambda=0.0))
 
     @jax.jit
     def judged():
@@ -208,7 +208,7 @@ def test_the_right_action_is_learned_in_every_kind_of_space(kind, reached):
 
 
 def test_metrics_count_the_episodes_that_ended_and_no_others():
-    metrics = jax.jit(small(TimeLimit(Wheel(), max_steps=24)))(KEY).metrics
+    metrics = jax.jit(small(TimeLimit(Wheel(), time_limit=24)))(KEY).metrics
     # Unrolls of 16 steps: the limit of 24 ends no episode in the first and the last of them.
     np.testing.assert_array_equal(metrics["episode_count"], [0, 4, 4, 0])
     np.testing.assert_array_equal(metrics["episode_length"], [np.nan, 24, 24, 24])
@@ -238,7 +238,7 @@ def test_returns_are_means_over_the_last_hundred_episodes_in_whole_updates():
 
 
 def test_rows_of_several_updates_and_of_several_seeds_have_returns_too():
-    train = small(TimeLimit(Wheel(), max_steps=24), report_every=3)
+    train = small(TimeLimit(Wheel(), time_limit=24), report_every=3)
     metrics = jax.jit(jax.vmap(train))(jax.random.split(KEY)).metrics
     np.testing.assert_array_equal(metrics["episode_count"], [[8, 0]] * 2)
     np.testing.assert_array_equal(metrics["episode_return"], [[36, 36]] * 2)
@@ -246,7 +246,7 @@ def test_rows_of_several_updates_and_of_several_seeds_have_returns_too():
 
 @pytest.mark.parametrize("normalized", [False, True])
 def test_episodes_that_a_staggered_start_cut_are_not_counted(normalized):
-    env = jaxenvs.vectorize(TimeLimit(Wheel(), max_steps=24), 4, stagger=True)
+    env = jaxenvs.vectorize(TimeLimit(Wheel(), time_limit=24), 4, stagger=True)
     assert env.is_staggered
     if normalized:
         env = NormalizeObservation(env)
@@ -440,7 +440,7 @@ def test_instances_to_evaluate_are_like_those_of_the_training(monkeypatch):
     assert endless.num_envs == 3 and endless.env.time_limit == 5
     limits = jnp.array([4, 5, 6, 7])
     batched = jaxenvs.vectorize(
-        TimeLimit(Wheel(), max_steps=limits), 4, batched=("max_steps",), stagger=8
+        TimeLimit(Wheel(), time_limit=limits), 4, batched=("time_limit",), stagger=8
     )
     found = jax.jit(evaluated(batched))(KEY).metrics["evaluation_length"]
     np.testing.assert_array_equal(found[-1], limits.mean())
@@ -466,7 +466,7 @@ def test_what_cannot_be_evaluated_is_refused():
 
 
 def test_infos_of_the_steps_that_ended_episodes_are_logged_by_name():
-    env = RecordEpisodeStatistics(TimeLimit(Wheel(), max_steps=24))
+    env = RecordEpisodeStatistics(TimeLimit(Wheel(), time_limit=24))
     metrics = jax.jit(small(env, log_info=["episode_return", "episode_length"]))(KEY).metrics
     np.testing.assert_array_equal(metrics["info/episode_length"], metrics["episode_length"])
     np.testing.assert_array_equal(metrics["info/episode_return"], [np.nan, 36, 36, 36])
@@ -545,7 +545,7 @@ def test_normalized_rewards_make_the_critic_blind_to_their_scale():
             return state, timestep.replace(reward=self.scale * timestep.reward)
 
     def value_loss(scale):
-        env = TimeLimit(Paid(scale), max_steps=5)
+        env = TimeLimit(Paid(scale), time_limit=5)
         return small(env, PPO(normalize_rewards=True))(KEY).metrics["value_loss"]
 
     little, much = jax.jit(jax.vmap(value_loss))(jnp.array([1.0, 1e4]))
@@ -577,7 +577,7 @@ def test_the_sampling_policy_explores_and_the_greedy_one_does_not():
         ({"unroll_length": 0}, "unroll_length=0"),
         ({"total_steps": 0}, "total_steps=0"),
         ({"env": jaxenvs.vectorize(Wheel(), 8)}, "8 instances"),
-        ({"env": jaxenvs.vectorize(Wheel(), 4, autoreset="next_step")}, "same_step"),
+        ({"env": jaxenvs.vectorize(Wheel(), 4, autoreset_mode="next_step")}, "same_step"),
         ({"env": Wheel}, "VectorEnv"),
         ({"actor": ActorCritic(activation="tahn")}, "tanh"),
     ],

@@ -79,11 +79,11 @@ def test_a_vmapped_training_says_why_hosted_environments_cannot_follow():
 
 def test_an_id_of_a_host_is_made_as_any_other():
     train = configured(ID, num_envs=2)
-    assert isinstance(train.env, jaxenvs.HostEnv) and train.env.autoreset == "same_step"
+    assert isinstance(train.env, jaxenvs.HostEnv) and train.env.autoreset_mode == "same_step"
     train.env.close()
     with pytest.raises(TrainingError, match="num_envs"):
         configured(ID)
-    env = jaxenvs.make_vec(ID, 2, backend="serial", autoreset="next_step")
+    env = jaxenvs.make_vec(ID, 2, backend="serial", autoreset_mode="next_step")
     with pytest.raises(TrainingError, match="belong to no episode"):
         configured(env)
     env.close()

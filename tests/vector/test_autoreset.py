@@ -96,7 +96,7 @@ def test_the_chunk_that_is_chosen_is_allowed(num_envs):
 def player(env, num_envs, mode, chunk=None, batched=()):
     """A jitted `(key, actions [T, N, ...]) -> states and timesteps [T, N, ...]`."""
     vector_env = jaxenvs.vectorize(
-        env, num_envs, autoreset=mode, reset_chunk=chunk, batched=batched
+        env, num_envs, autoreset_mode=mode, reset_chunk=chunk, batched=batched
     )
 
     def play(key, actions):
@@ -142,11 +142,11 @@ def test_resets_in_any_chunks_equal_resetting_all(num_envs, mode, data):
 )
 def test_resets_in_chunks_equal_resetting_all_for_every_id(id, mode, num_envs, chunks):
     # Limits of 3 to 11 steps, so that every step ends some episodes and not others.
-    env = jaxenvs.make(id, time_limit=9).replace(max_steps=3 + np.arange(num_envs) % 9)
+    env = jaxenvs.make(id, time_limit=9).replace(time_limit=3 + np.arange(num_envs) % 9)
     space = env.action_space.batch(num_envs)
     actions = jax.jit(lambda key: space.sample(key, shape=(300,)))(jax.random.key(1))
     naive, *others = (
-        player(env, num_envs, mode, chunk, ("max_steps",))(jax.random.key(0), actions)
+        player(env, num_envs, mode, chunk, ("time_limit",))(jax.random.key(0), actions)
         for chunk in (num_envs, *chunks)
     )
     assert 0.1 < np.mean(naive[1].done) < 0.3
@@ -197,7 +197,7 @@ SCRIPT = np.array(
 def played(mode):
     """The observations from reset [N, 2], and the timesteps [T, N, ...] of SCRIPT."""
     key = jax.random.key(0)
-    _, first = jaxenvs.vectorize(SCRIPTED, NUM_ENVS, autoreset=mode).reset(key)
+    _, first = jaxenvs.vectorize(SCRIPTED, NUM_ENVS, autoreset_mode=mode).reset(key)
     timesteps = player(SCRIPTED, NUM_ENVS, mode)(key, SCRIPT)[1]
     return jax.tree.map(np.asarray, first), jax.tree.map(np.asarray, timesteps)
 

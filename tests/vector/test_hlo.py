@@ -30,7 +30,7 @@ READ = {
 @functools.cache
 def compiled(id, read, mode="same_step", chunk=None):
     """T steps with given actions, of which only what `READ[read]` names is stacked."""
-    env = jaxenvs.make_vec(id, N, autoreset=mode, reset_chunk=chunk)
+    env = jaxenvs.make_vec(id, N, autoreset_mode=mode, reset_chunk=chunk)
 
     def play(state, actions, key):
         def step(state, xs):

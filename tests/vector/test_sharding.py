@@ -51,7 +51,7 @@ def play(vector_env, key, actions):
 
 @functools.cache
 def on_one_device(name, mode="same_step"):
-    vector_env = jaxenvs.vectorize(make(name), N, autoreset=mode)
+    vector_env = jaxenvs.vectorize(make(name), N, autoreset_mode=mode)
     return bits(jax.jit(functools.partial(play, vector_env))(key(), actions_for(name)))
 
 
@@ -101,7 +101,7 @@ MESHES = {
 )
 def test_a_mesh_gives_the_trajectory_of_one_device(name, mode, mesh):
     mesh, axis = MESHES[mesh]()
-    vector_env = jaxenvs.vectorize(make(name), N, autoreset=mode, mesh=mesh, mesh_axis=axis)
+    vector_env = jaxenvs.vectorize(make(name), N, autoreset_mode=mode, mesh=mesh, mesh_axis=axis)
     explicit = AxisType.Explicit in mesh.axis_types
     with jax.set_mesh(mesh) if explicit and hasattr(jax, "set_mesh") else mesh:
         first, timesteps = jax.jit(functools.partial(play, vector_env))(key(), actions_for(name))
@@ -176,7 +176,7 @@ def test_pmap_of_a_vectorized_environment_equals_each_part_on_one_device(name):
 @pytest.mark.parametrize("mode", ["same_step", "next_step"])
 def test_devices_do_not_talk_to_each_other(mode):
     mesh = mesh_of(8)
-    vector_env = jaxenvs.vectorize(make("CartPole-v1"), N, autoreset=mode, mesh=mesh)
+    vector_env = jaxenvs.vectorize(make("CartPole-v1"), N, autoreset_mode=mode, mesh=mesh)
     arguments = (
         *(jax.eval_shape(vector_env.reset, key())[:1]),
         jax.ShapeDtypeStruct((N,), jnp.int32),
@@ -205,9 +205,9 @@ def test_batched_parameters_are_divided_with_their_instances(explicit):
 
 
 def test_staggered_instances_start_at_the_same_phases_on_any_number_of_devices():
-    env = make("CartPole-v1").replace(max_steps=np.where(np.arange(N) < N // 2, 4, 40))
+    env = make("CartPole-v1").replace(time_limit=np.where(np.arange(N) < N // 2, 4, 40))
     starts = [
-        jax.jit(jaxenvs.vectorize(env, N, batched="max_steps", stagger=True, mesh=mesh).reset)(
+        jax.jit(jaxenvs.vectorize(env, N, batched="time_limit", stagger=True, mesh=mesh).reset)(
             key()
         )[0]
         for mesh in (None, mesh_of(2))

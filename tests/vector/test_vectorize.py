@@ -33,8 +33,8 @@ def cartpole():
         ({"num_envs": True}, ["must be an int", "bool"]),
         ({"reset_chunk": 5}, ["reset_chunk=5", "num_envs=4"]),
         ({"reset_chunk": 0}, ["reset_chunk", "at least 1"]),
-        ({"autoreset": "same_stp"}, ['"same_stp"', 'Close: "same_step"']),
-        ({"stagger": True, "autoreset": "disabled"}, ["stagger", "disabled"]),
+        ({"autoreset_mode": "same_stp"}, ['"same_stp"', 'Close: "same_step"']),
+        ({"stagger": True, "autoreset_mode": "disabled"}, ["stagger", "disabled"]),
         ({"batched": ["gravity"]}, ["batched", "[4, ...]"]),
     ],
 )
@@ -145,12 +145,12 @@ def instance(timesteps, index):
 
 
 @pytest.mark.optimized
-@pytest.mark.parametrize("batched", [("gravity",), ("gravity", "max_steps")])
+@pytest.mark.parametrize("batched", [("gravity",), ("gravity", "time_limit")])
 def test_a_batch_of_parameters_equals_separate_environments(batched):
     num_envs, actions = 6, pushes(40, 6)
     values = {
         "gravity": np.linspace(1.0, 30.0, num_envs, dtype=np.float32),
-        "max_steps": np.arange(3, 3 + num_envs, dtype=np.int32),
+        "time_limit": np.arange(3, 3 + num_envs, dtype=np.int32),
     }
     parameters = {name: values[name][0] for name in values} | {
         name: values[name] for name in batched
@@ -162,7 +162,7 @@ def test_a_batch_of_parameters_equals_separate_environments(batched):
         separate = jitted_play(jaxenvs.vectorize(alone, num_envs), KEY, actions)
         chex.assert_trees_all_close(instance(together, i), instance(separate, i), atol=1e-5)
     lengths = 40 // np.maximum(1, np.sum(together.done, axis=0))
-    assert ("max_steps" not in batched) == (lengths == 3).all()
+    assert ("time_limit" not in batched) == (lengths == 3).all()
 
 
 def test_other_parameters_change_the_trajectory_and_compile_nothing():
@@ -172,7 +172,7 @@ def test_other_parameters_change_the_trajectory_and_compile_nothing():
     assert jnp.abs(usual.observation - moon.observation).max() > 0.01
     made = jaxenvs.make_vec("CartPole-v1", 4, gravity=1.6)
     chex.assert_trees_all_equal(moon, traced_once(made, KEY, actions))
-    shorter = traced_once(env.replace(max_steps=5), KEY, actions)
+    shorter = traced_once(env.replace(time_limit=5), KEY, actions)
     np.testing.assert_array_equal(np.flatnonzero(shorter.truncated[:, 0]), range(4, 40, 5))
 
 
@@ -203,7 +203,9 @@ LIMIT = 20
 @functools.cache
 def first_ends(stagger, mode="same_step", seed=0):
     """The step, from 1 on, in which each of 16 pendulums is first cut."""
-    env = jaxenvs.make_vec("Pendulum-v1", 16, time_limit=LIMIT, autoreset=mode, stagger=stagger)
+    env = jaxenvs.make_vec(
+        "Pendulum-v1", 16, time_limit=LIMIT, autoreset_mode=mode, stagger=stagger
+    )
     actions = np.zeros((LIMIT, 16, 1), np.float32)
     done = np.asarray(jitted_play(env, jax.random.key(seed), actions).done)
     assert done.any(axis=0).all()
@@ -252,7 +254,7 @@ def test_a_staggered_start_is_neither_rewarded_nor_finished_and_its_episodes_are
 
 @pytest.mark.optimized
 def test_a_map_over_vectorized_environments_equals_separate_calls():
-    env, actions = jaxenvs.vectorize(cartpole().replace(max_steps=9), 4), pushes(30, 4)
+    env, actions = jaxenvs.vectorize(cartpole().replace(time_limit=9), 4), pushes(30, 4)
     keys, gravities = jax.random.split(KEY, 3), np.float32([1.6, 9.8, 25.0])
 
     def played(key, gravity):
@@ -274,8 +276,8 @@ def slopes(chunk):
     Each float32[2]: with respect to gravity, which the steps use, and the width of the start,
     which only resets use.
     """
-    env = cartpole().replace(max_steps=3 + np.arange(8, dtype=np.int32) % 5)
-    env = jaxenvs.vectorize(env, 8, batched="max_steps", reset_chunk=chunk)
+    env = cartpole().replace(time_limit=3 + np.arange(8, dtype=np.int32) % 5)
+    env = jaxenvs.vectorize(env, 8, batched="time_limit", reset_chunk=chunk)
     actions = pushes(20, 8)
 
     def loss(point):
@@ -313,7 +315,7 @@ def test_derivatives_pass_through_resets(chunk):
 def test_one_instance_is_drawn_with_its_own_parameters(mode):
     lengths = np.float32([0.2, 0.5, 0.8])
     env = cartpole().replace(length=lengths)
-    env = jaxenvs.vectorize(env, 3, batched="length", autoreset=mode)
+    env = jaxenvs.vectorize(env, 3, batched="length", autoreset_mode=mode)
     state, _ = jax.jit(env.reset)(KEY)
     inner = state if mode == "same_step" else state.inner
     one = jax.tree.map(lambda leaf: leaf[2], inner)
@@ -340,7 +342,7 @@ def test_a_key_for_each_instance_makes_it_independent_of_the_others(mode):
     seeds = jnp.array([7, 3, 11])
 
     def run(seeds):
-        vector_env = jaxenvs.vectorize(env, len(seeds), autoreset=mode)
+        vector_env = jaxenvs.vectorize(env, len(seeds), autoreset_mode=mode)
         keys = jax.vmap(jax.random.key)(seeds)
 
         def step(state, t):

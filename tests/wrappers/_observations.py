@@ -44,7 +44,7 @@ def record_batch(wrap, env, mode):
 
     All observations are in the space.
     """
-    vector_env = jaxenvs.vectorize(env, N, autoreset=mode, reset_chunk=N)
+    vector_env = jaxenvs.vectorize(env, N, autoreset_mode=mode, reset_chunk=N)
     inside, outside = wrap(vector_env), wrap(Opaque(vector_env))
     assert type(inside) is type(vector_env) and type(outside) is not type(vector_env)
     assert inside.observation_space == outside.observation_space
@@ -98,7 +98,7 @@ def assert_as_in_gymnasium(wrap, gym_wrap, env, *, atol=0, num_steps=24):
     """The wrapper's observations are those of Gymnasium's on the same episodes, row by row."""
     recorded = [
         jax.device_get(
-            record(jaxenvs.vectorize(each, N, autoreset="next_step", reset_chunk=N), num_steps)
+            record(jaxenvs.vectorize(each, N, autoreset_mode="next_step", reset_chunk=N), num_steps)
         )
         for each in (env, wrap(env))
     ]

@@ -59,7 +59,7 @@ WRAPPERS = {
     "ScaleReward": lambda env: wrappers.ScaleReward(env, 0.5),
     "StickyAction": lambda env: wrappers.StickyAction(env, 0.5),
     "TimeAwareObservation": lambda env: wrappers.TimeAwareObservation(
-        env, flatten=False, max_timesteps=5
+        env, flatten=False, default_time_limit=5
     ),
     "TimeLimit": lambda env: wrappers.TimeLimit(env, 3),
     "TransformAction": lambda env: wrappers.TransformAction(env, negative, spaces.Box(-HIGH, -LOW)),
@@ -145,7 +145,7 @@ def test_one_environment_keeps_the_contract(chain):
 def test_a_batch_steps_alike_in_and_out_of_reach_in_all_modes(chain):
     inner, outer = CHAINS[chain]
     inside = [
-        wrap(jaxenvs.vectorize(Toy(), N, autoreset=mode, reset_chunk=N), inner) for mode in MODES
+        wrap(jaxenvs.vectorize(Toy(), N, autoreset_mode=mode, reset_chunk=N), inner) for mode in MODES
     ]
     batches = [[wrap(env, outer), wrap(Opaque(env), outer)] for env in inside]
     space = batches[0][0].single_observation_space

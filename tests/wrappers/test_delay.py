@@ -43,7 +43,7 @@ def test_where_zero_is_no_observation_the_nearest_one_comes_first():
 @pytest.mark.parametrize("mode", MODES)
 def test_nothing_arrives_from_an_episode_that_is_over(mode):
     env = Counter(lengths=(4, 5))
-    raw = record(jaxenvs.vectorize(env, N, autoreset=mode, reset_chunk=N))
+    raw = record(jaxenvs.vectorize(env, N, autoreset_mode=mode, reset_chunk=N))
     delayed = record_batch(lambda env: DelayObservation(env, 2), env, mode)
     for now, late in (
         (raw.observation, delayed.observation),
@@ -56,7 +56,7 @@ def test_nothing_arrives_from_an_episode_that_is_over(mode):
 
 def test_parameters_are_reached_through_it_and_its_repr_names_the_delay():
     env = DelayObservation(jaxenvs.make("CartPole-v1"), 2).replace(gravity=3.7)
-    assert repr(env) == "DelayObservation(TimeLimit(CartPole(gravity=3.7), max_steps=500), delay=2)"
+    assert repr(env) == "DelayObservation(TimeLimit(CartPole(gravity=3.7), time_limit=500), delay=2)"
 
 
 @pytest.mark.parametrize("delay", [-1, 1.5, None])

@@ -46,7 +46,7 @@ def test_a_stack_of_one_is_the_observation_alone():
 def test_parameters_are_reached_through_it_and_its_repr_names_the_size():
     env = FrameStackObservation(jaxenvs.make("CartPole-v1"), 4).replace(gravity=3.7)
     assert repr(env) == (
-        "FrameStackObservation(TimeLimit(CartPole(gravity=3.7), max_steps=500), stack_size=4)"
+        "FrameStackObservation(TimeLimit(CartPole(gravity=3.7), time_limit=500), stack_size=4)"
     )
 
 

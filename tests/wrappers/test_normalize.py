@@ -36,7 +36,7 @@ def begun(env, num_steps):
 
 def recorded(mode, wrap=both, num_steps=24):
     """The raw timesteps of a batch, and the wrapped ones."""
-    vector_env = jaxenvs.vectorize(Echo(), N, autoreset=mode, reset_chunk=N)
+    vector_env = jaxenvs.vectorize(Echo(), N, autoreset_mode=mode, reset_chunk=N)
     raw = play(vector_env, num_steps)[1]
     wrapped, hidden = (play(wrap(env), num_steps)[1] for env in (vector_env, Opaque(vector_env)))
     chex.assert_trees_all_equal(wrapped, hidden)
@@ -113,7 +113,7 @@ def test_a_batch_normalizes_as_gymnasiums_vector_wrapper():
 
 
 def test_partial_resets_count_their_observations_and_forget_nothing():
-    env = both(jaxenvs.vectorize(Echo(), N, autoreset="disabled"))
+    env = both(jaxenvs.vectorize(Echo(), N, autoreset_mode="disabled"))
     state, timestep = begun(env, 5)
     mask = np.array([True, False, True, False])
     again, fresh = jax.jit(env.reset_where)(mask, state, timestep, KEY)

@@ -39,7 +39,7 @@ def shown(count):
 
 @pytest.mark.parametrize("mode", MODES)
 def test_every_observation_shows_its_own_state(mode):
-    vector_env = jaxenvs.vectorize(Painted(), N, autoreset=mode, reset_chunk=N)
+    vector_env = jaxenvs.vectorize(Painted(), N, autoreset_mode=mode, reset_chunk=N)
     timesteps = record(AddRenderObservation(vector_env, render_only=False))
     assert np.asarray(timesteps.done).sum() > 2
     for observation in (timesteps.observation, timesteps.final_observation):
@@ -71,7 +71,7 @@ def test_pictures_are_those_of_the_environment_that_is_drawn():
     assert env.observation_space == spaces.Box(0, 255, (400, 600, 3), np.uint8)
     state, timestep = jax.jit(env.reset)(jax.random.key(0))
     np.testing.assert_array_equal(timestep.observation, jax.jit(env.render)(state))
-    assert repr(env) == "AddRenderObservation(TimeLimit(CartPole(gravity=3.7), max_steps=500))"
+    assert repr(env) == "AddRenderObservation(TimeLimit(CartPole(gravity=3.7), time_limit=500))"
 
 
 def test_what_draws_nothing_cannot_be_shown():

@@ -15,7 +15,7 @@ KEY = jax.random.key(0)
 
 @pytest.mark.parametrize(("mode", "repeats"), [*((mode, 3) for mode in MODES), ("same_step", 1)])
 def test_steps_are_those_of_gymnasium(mode, repeats):
-    env = RepeatAction(jaxenvs.vectorize(Echo(), N, autoreset=mode), repeats)
+    env = RepeatAction(jaxenvs.vectorize(Echo(), N, autoreset_mode=mode), repeats)
     actions, timesteps = jax.tree.map(np.asarray, play(env, 24))
     lengths = 0
     for i in range(N):

@@ -41,7 +41,7 @@ def test_time_is_where_gymnasium_puts_it(layout, options):
 @pytest.mark.parametrize("mode", MODES)
 def test_time_starts_anew_with_every_episode(mode):
     timesteps = record_batch(
-        lambda env: TimeAwareObservation(env, max_timesteps=LIMIT), limited(), mode
+        lambda env: TimeAwareObservation(env, default_time_limit=LIMIT), limited(), mode
     )
     for observation in (timesteps.observation, timesteps.final_observation):
         count, time = np.asarray(observation)[..., 0], np.asarray(observation)[..., 2]
@@ -58,7 +58,7 @@ def test_it_keeps_the_contract(layout):
 def test_the_limit_is_that_of_each_instance():
     limits = jnp.array([2, 4], jnp.int32)
     env = TimeAwareObservation(TimeLimit(Counter(lengths=(9,)), max_steps=limits), False, True)
-    vector_env = jaxenvs.vectorize(env, 2, batched=("max_steps",))
+    vector_env = jaxenvs.vectorize(env, 2, batched=("time_limit",))
     state, _ = vector_env.reset(jax.random.key(0))
     timestep = vector_env.step(state, jnp.zeros(2, jnp.int32), jax.random.key(1))[1]
     np.testing.assert_array_equal(timestep.observation["time"], [[0.5], [0.25]])
@@ -67,10 +67,10 @@ def test_the_limit_is_that_of_each_instance():
 def test_replacing_the_limit_moves_the_bound_of_the_space():
     env = TimeAwareObservation(jaxenvs.make("CartPole-v1"), flatten=False)
     assert env.observation_space["time"] == spaces.Box(0, 500, (1,), jnp.int32)
-    env = env.replace(max_steps=20, gravity=3.7)
+    env = env.replace(time_limit=20, gravity=3.7)
     assert env.observation_space["time"] == spaces.Box(0, 20, (1,), jnp.int32)
     assert repr(env) == (
-        "TimeAwareObservation(TimeLimit(CartPole(gravity=3.7), max_steps=20), flatten=False)"
+        "TimeAwareObservation(TimeLimit(CartPole(gravity=3.7), time_limit=20), flatten=False)"
     )
 
 

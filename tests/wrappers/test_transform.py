@@ -40,7 +40,7 @@ def test_around_a_batch_it_does_what_it_does_around_each_instance(mode, keys):
         key = jax.random.fold_in(jax.random.key(0), t)
         return key if keys == "one key" else jax.random.split(key, N)
 
-    vector_env = jaxenvs.vectorize(TimeLimit(jaxenvs.make("CartPole-v1"), 30), N, autoreset=mode)
+    vector_env = jaxenvs.vectorize(TimeLimit(jaxenvs.make("CartPole-v1"), 30), N, autoreset_mode=mode)
     inside, outside = Noisy(vector_env), Noisy(Opaque(vector_env))
     assert type(inside) is type(vector_env) and type(outside) is not type(vector_env)
     mask = jnp.arange(N) % 2 == 0
@@ -99,7 +99,7 @@ def test_parameters_are_reached_and_replaced_through_wrappers_on_a_batch():
 
 def test_the_repr_reads_from_the_inside_out_and_names_what_was_changed():
     env = Noisy(jaxenvs.make("CartPole-v1", gravity=3.7), length=4)
-    assert repr(env) == "Noisy(TimeLimit(CartPole(gravity=3.7), max_steps=500), length=4)"
-    assert repr(jaxenvs.make_vec("CartPole-v1", 2, autoreset="disabled")) == (
-        "VectorizedEnv(TimeLimit(CartPole(), max_steps=500), 2, autoreset='disabled')"
+    assert repr(env) == "Noisy(TimeLimit(CartPole(gravity=3.7), time_limit=500), length=4)"
+    assert repr(jaxenvs.make_vec("CartPole-v1", 2, autoreset_mode="disabled")) == (
+        "VectorizedEnv(TimeLimit(CartPole(), time_limit=500), 2, autoreset_mode='disabled')"
     )

@@ -24,7 +24,7 @@ class Settings:
     action_space: gymnasium.Space
     info_fields: Mapping[str, gymnasium.Space]
     autoreset_mode: AutoresetMode
-    max_episode_steps: int | None
+    time_limit: int | None
     validate: Validate
     watched: bool  # whether somebody wants to know which environment is at work
     lock_step: bool  # whether all are mostly stepped together

@@ -69,7 +69,7 @@ class AsyncioBackend(Backend):
         self._rows.attach(
             self.plan,
             self.arrays,
-            max_episode_steps=settings.max_episode_steps,
+            time_limit=settings.time_limit,
             validate=settings.validate,
             report=lambda *post: self._rows.posts.append(Post(*post)),
             keeps_infos=True,

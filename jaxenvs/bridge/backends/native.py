@@ -444,7 +444,8 @@ def _refuse_untold(maker: VectorMaker, given: Mapping[str, Any]) -> None:
         if name in given and name not in maker.takes
     ]
     if untold:
-        names = ", ".join("num_workers" if name == "num_threads" else name for name in untold)
+        own = {"num_threads": "num_workers", "max_episode_steps": "time_limit"}
+        names = ", ".join(own[name] for name in untold)
         raise PoolError(
             f"make_pool got {names}, which {maker.name} cannot be told from outside.  Give it to"
             " the constructor of the vectorized environment."

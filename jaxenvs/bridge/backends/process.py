@@ -240,7 +240,7 @@ class ProcessBackend(Backend):
             "num_workers": self.num_workers,
             "request_room": room,
             "plan": self.plan,
-            "max_episode_steps": settings.max_episode_steps,
+            "time_limit": settings.time_limit,
             "validate": settings.validate,
             "watched": settings.watched,
         }

@@ -111,7 +111,7 @@ class _Actor:
         self._instances.attach(
             plan,
             self._arrays,
-            max_episode_steps=found.max_episode_steps,
+            time_limit=found.time_limit,
             validate=found.validate,
             report=lambda *post: self._posts.append(post),
             own_process=True,

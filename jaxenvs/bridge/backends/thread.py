@@ -74,7 +74,7 @@ class ThreadBackend(Backend):
         self._instances.attach(
             self.plan,
             self.arrays,
-            max_episode_steps=settings.max_episode_steps,
+            time_limit=settings.time_limit,
             validate=settings.validate,
             report=lambda *post: self._posts.append(Post(*post)),
             keeps_infos=True,

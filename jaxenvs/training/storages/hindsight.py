@@ -49,7 +49,7 @@ class Hindsight(ReplayStorage):
     from `STRATEGIES` and from a fixed key. So nothing is stored twice, and relabeling costs 8
     bytes a transition; goals, rewards and terminations are looked up and computed for the rows
     that are drawn. An episode that is longer than the L steps that are kept of each instance is
-    never drawn, and harms no other; give `max_episode_length` to have that refused by `init`.
+    never drawn, and harms no other; give `time_limit` to have that refused by `init`.
 
     Source: M. Andrychowicz et al., Hindsight Experience Replay, 2017.
     """
@@ -58,7 +58,7 @@ class Hindsight(ReplayStorage):
     strategies: tuple[str, ...] = struct.static(("final", "future"))
     compute_reward: Callable[[Any, Any], jax.Array] | None = struct.static(None)
     compute_terminated: Callable[[Any, Any], jax.Array] | None = struct.static(None)
-    max_episode_length: int | None = struct.static(None)  # steps; None does not check
+    time_limit: int | None = struct.static(None)  # steps; None does not check
     observation: str = struct.static("observation")
     achieved_goal: str = struct.static("achieved_goal")
     desired_goal: str = struct.static("desired_goal")
@@ -67,7 +67,7 @@ class Hindsight(ReplayStorage):
         """A copy with `compute_reward` and `compute_terminated` of `env`, unless it has its own.
 
         The outermost layer of `env` that has the method gives it. Both take `(achieved_goal,
-        desired_goal)` of one step, and return float32[] and bool[]. `max_episode_length` becomes
+        desired_goal)` of one step, and return float32[] and bool[]. `time_limit` becomes
         the time limit, if that is a number.
 
         Raises:
@@ -88,9 +88,9 @@ class Hindsight(ReplayStorage):
                 " calls with (achieved_goal, desired_goal).\n"
                 "  Give the environment these methods, or pass functions to Hindsight."
             )
-        limit = self.max_episode_length or _first(layers, "time_limit")
+        limit = self.time_limit or _first(layers, "time_limit")
         limit = limit if isinstance(limit, int) else None  # others are arrays: one per instance
-        return dataclasses.replace(self, **found, max_episode_length=limit)  # pyright: ignore[reportType]
+        return dataclasses.replace(self, **found, time_limit=limit)  # pyright: ignore[reportType]
 
     def init(self, transition: Transition) -> HindsightState:
         """Raises `TrainingError` where a field does not fit the transitions; names which."""
@@ -245,11 +245,11 @@ class Hindsight(ReplayStorage):
                 " Call bind(env), or pass functions of (achieved_goal, desired_goal)."
             )
         unroll_length, num_envs = transition.reward.shape
-        least = (self.max_episode_length or 1) + unroll_length - 1
+        least = (self.time_limit or 1) + unroll_length - 1
         if ring.shape[0] < least:
             problems.append(
                 f"capacity={self.capacity} keeps {ring.shape[0]} steps of each of {num_envs}"
-                f" instances; episodes of {self.max_episode_length} steps in unrolls of"
+                f" instances; episodes of {self.time_limit} steps in unrolls of"
                 f" {unroll_length} need {least}. Raise capacity to {least * num_envs} or more."
             )
         if problems:

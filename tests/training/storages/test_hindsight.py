@@ -164,20 +164,20 @@ class GoalCorridor(Corridor):
 
 def test_functions_and_the_time_limit_come_from_the_environment():
     env = GoalCorridor()
-    for given in (env, TimeLimit(env, max_steps=50), jaxenvs.vectorize(TimeLimit(env, 50), 4)):
+    for given in (env, TimeLimit(env, time_limit=50), jaxenvs.vectorize(TimeLimit(env, 50), 4)):
         bound = Hindsight().bind(given)
         assert bound.compute_reward == env.compute_reward
         assert bound.compute_terminated == env.compute_terminated
-        assert bound.max_episode_length == (None if given is env else 50)
-    own = Hindsight(compute_reward=reward_by_distance, max_episode_length=7).bind(given)
-    assert own.compute_reward is reward_by_distance and own.max_episode_length == 7
+        assert bound.time_limit == (None if given is env else 50)
+    own = Hindsight(compute_reward=reward_by_distance, time_limit=7).bind(given)
+    assert own.compute_reward is reward_by_distance and own.time_limit == 7
     with pytest.raises(TrainingError, match="Corridor has no compute_reward and no compute_term"):
-        Hindsight().bind(TimeLimit(Corridor(), max_steps=50))
+        Hindsight().bind(TimeLimit(Corridor(), time_limit=50))
 
 
 def test_all_that_does_not_fit_is_told_at_once():
     unroll = stream(8, np.zeros((8, NUM_ENVS), bool))
-    wrong = Hindsight(capacity=30, strategies=("futur", "final"), max_episode_length=50)
+    wrong = Hindsight(capacity=30, strategies=("futur", "final"), time_limit=50)
     with pytest.raises(TrainingError) as error:
         wrong.init(unroll)
     for word in ('Close: "future"', "bind", "Raise capacity to 171"):
@@ -196,7 +196,7 @@ def test_the_capacity_that_the_error_names_is_enough_and_one_less_is_not():
         strategies=("final",),
         compute_reward=reward_by_distance,
         compute_terminated=is_reached,
-        max_episode_length=50,
+        time_limit=50,
     )
     steps = jax.tree.map(jnp.asarray, stream(56, ends))
     _, sizes, _ = fill(fits(capacity=57 * NUM_ENVS), steps, 8)
