@@ -9,6 +9,7 @@ Both calls are pure, describe one instance, and return the same tree.
 import abc
 import dataclasses
 from collections.abc import Callable, Mapping
+from functools import partial
 from typing import TYPE_CHECKING, Any, Generic, Literal, Self, TypeVar, dataclass_transform
 
 import chex
@@ -188,22 +189,32 @@ class Wrapper(Environment[S]):
     """An environment that changes what another one does.
 
     A wrapper with memory defines a state whose field `inner` is the wrapped state, and the
-    method `inner`; one without passes the state through. Around a `VectorEnv` it is put around
-    every instance: `TimeLimit(vector_env, 100)` is a `VectorEnv` again.
+    method `inner`; one without memory passes the state through. A wrapper takes one instance;
+    `vector_env.wrap(TimeLimit, 100)` wraps a batch. A subclass with a `__post_init__` of its own
+    calls this one.
 
     Raises:
-        WrapperError: around something that is no environment, or around a `VectorEnv` whose
-            instances it cannot reach.
+        WrapperError: `env` is not an `Environment`.
     """
 
     env: Environment
 
-    def __new__(cls, env: Any = None, *args: Any, **kwargs: Any) -> Any:
-        if not isinstance(env, Environment):
-            if isinstance(env, VectorEnv):
-                return env.wrap(lambda instance: cls(instance, *args, **kwargs))
-            _refuse_foreign(cls, env)
-        return super().__new__(cls)
+    def __post_init__(self) -> None:
+        if not isinstance(self.env, Environment):
+            raise WrapperError(_not_an_environment(type(self).__name__, self.env))
+
+    @classmethod
+    def wrap_batch(cls, batch: "VectorEnv", *args: Any, **kwargs: Any) -> "VectorEnv":
+        """Returns `batch` inside this wrapper, for `VectorEnv.wrap`: around every instance."""
+        return batch.wrap_instances(lambda env: cls(env, *args, **kwargs))
+
+    def _check_space(self, name: str) -> None:
+        """Makes the space `name`, so that an environment that does not fit is refused here.
+
+        Where a parameter differs between instances there is no space of one instance yet.
+        """
+        if not any(np.ndim(leaf) for leaf in jax.tree.leaves(self.env)):
+            getattr(self, name)
 
     def inner(self, state: S) -> Any:
         """The state of the wrapped environment."""
@@ -315,8 +326,30 @@ class VectorEnv(abc.ABC, Generic[S]):
         """Returns a copy with other parameters."""
         raise UnknownParameterError(f"{type(self).__name__} has no parameters to replace.")
 
-    def wrap(self, wrapper: Callable[[Environment], Environment]) -> "VectorEnv":
-        """Returns this with `wrapper` put around every instance."""
+    def wrap(self, wrapper: Callable[..., Environment], *args: Any, **kwargs: Any) -> "VectorEnv":
+        """Returns this batch with `wrapper(env, *args, **kwargs)` around every instance.
+
+        A wrapper class may go around the batch as a whole instead: `NormalizeObservation` shares
+        its statistics between the instances, and a `Transform` needs no access to them.
+
+        Args:
+            wrapper: a `Wrapper` class, a `functools.partial` of one, or a function from one
+                `Environment` to another.
+            *args: further arguments of the wrapper.
+            **kwargs: likewise.
+
+        Raises:
+            WrapperError: the wrapper does not fit, or needs access to instances of which there
+                is none.
+        """
+        if isinstance(wrapper, partial) and not wrapper.args:
+            return self.wrap(wrapper.func, *args, **{**wrapper.keywords, **kwargs})
+        if isinstance(wrapper, type) and issubclass(wrapper, Wrapper):
+            return wrapper.wrap_batch(self, *args, **kwargs)
+        return self.wrap_instances(lambda env: wrapper(env, *args, **kwargs))
+
+    def wrap_instances(self, wrapper: Callable[[Environment], Environment]) -> "VectorEnv":
+        """Returns this batch with `wrapper` around every instance; optional."""
         raise WrapperError(
             f"{type(self).__name__} does not let a wrapper reach its instances.  Wrap the single"
             " environment before it is vectorized; one that is not JAX where it is made, with"
@@ -388,21 +421,14 @@ def _brief(value: Any) -> str:
     return getattr(value, "__name__", f"{value}")  # of a function or a class
 
 
-def _refuse_foreign(wrapper: type[Wrapper], env: Any) -> None:
-    """Raises for what somebody took for an environment of ours.
-
-    Whatever else is no environment passes: numbers, None and objects of JAX stand in for one
-    where trees are built, the axes of a `vmap` for instance.
-    """
-    if not (isinstance(env, str) or callable(env) or hasattr(env, "step")):
-        return
-    name, what, instead = wrapper.__name__, f"{env!r:.80}", "jaxenvs.make(id) makes one."
+def _not_an_environment(wrapper: str, env: Any) -> str:
+    what, fix = f"{env!r:.80}", "jaxenvs.make(id) makes one."
     if isinstance(env, str):
-        what, instead = f'"{env}"', f'Make it first: {name}(jaxenvs.make("{env}"), ...).'
+        what, fix = f'"{env}"', f'Make it first: {wrapper}(jaxenvs.make("{env}"), ...).'
+    elif isinstance(env, VectorEnv):
+        what, fix = f"the batch {env!r:.80}", f"Call wrap: vector_env.wrap({wrapper}, ...)."
     elif isinstance(env, type):
         what = f"the class {env.__name__}"
         if issubclass(env, Environment):
-            instead = f"Call it first: {name}({env.__name__}(), ...)."
-    raise WrapperError(
-        f"{name} got {what}; it goes around an Environment or a VectorEnv of jaxenvs.  {instead}"
-    )
+            fix = f"Call it first: {wrapper}({env.__name__}(), ...)."
+    return f"{wrapper} got {what}; it goes around an Environment of jaxenvs.  {fix}"

@@ -6,6 +6,7 @@ from typing import Any, TypeVar, dataclass_transform
 import chex
 import jax
 import jax.numpy as jnp
+from jax.core import Tracer
 
 T = TypeVar("T")
 
@@ -36,17 +37,20 @@ def pytree_dataclass(cls: type[T]) -> type[T]:
     Equality and hashing are by identity, since comparing arrays gives no single truth value.
     """
     own_repr = cls.__repr__ is not object.__repr__
-    # A field hides an inherited property of its name, as `TimeLimit.time_limit` does.
-    hidden = [
+    # A field without a default may have the name of an inherited property: `TimeLimit.time_limit`.
+    # Dataclasses would take the property for its default, and instances could not set it.
+    properties = [
         name
         for name in vars(cls).get("__annotations__", {})
-        if name not in vars(cls) and isinstance(getattr(cls, name, None), property)
+        if isinstance(getattr(super(cls, cls), name, None), property)
     ]
-    for name in hidden:
-        setattr(cls, name, dataclasses.field())
+    for name in properties:
+        if name not in vars(cls):
+            setattr(cls, name, dataclasses.field())
     cls = dataclasses.dataclass(frozen=True, eq=False, repr=not own_repr)(cls)
-    for name in hidden:
-        setattr(cls, name, None)
+    for name in properties:
+        if name not in vars(cls):
+            setattr(cls, name, None)
     fields = dataclasses.fields(cls)  # pyright: ignore[reportArgumentType]
     leaves = [field.name for field in fields if not is_static(field)]
     fixed = [field.name for field in fields if is_static(field)]
@@ -61,8 +65,8 @@ def pytree_dataclass(cls: type[T]) -> type[T]:
         return list(zip(paths, children, strict=True)), static_values
 
     def unflatten(static_values: tuple[Any, ...], children: Any) -> Any:
-        # Not by the constructor: JAX also builds trees of placeholders, axes and None, of which
-        # `__post_init__` has nothing to check.
+        # Without the constructor: JAX also builds trees of placeholders, axes and None, which
+        # `__post_init__` need not accept.
         instance = object.__new__(cls)
         vars(instance).update(zip(leaves, children, strict=True))
         vars(instance).update(zip(fixed, static_values, strict=True))
@@ -72,6 +76,11 @@ def pytree_dataclass(cls: type[T]) -> type[T]:
     # like fields compare equal, and jit may then run the program of one environment for another.
     jax.tree_util.register_pytree_with_keys(cls, flatten_with_keys, unflatten, flatten)
     return cls
+
+
+def is_traced(*values: Any) -> bool:
+    """Returns whether any of the values is unknown until the program runs."""
+    return any(isinstance(value, Tracer) for value in values)
 
 
 def select(mask: jax.Array, true: chex.ArrayTree, false: chex.ArrayTree) -> Any:

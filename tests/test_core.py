@@ -13,6 +13,7 @@ from jaxenvs.envs.classic_control.mountain_car import MountainCar
 from jaxenvs.errors import JaxenvsError, RenderError, UnknownParameterError, WrapperError
 from jaxenvs.testing import Counter, Scripted
 from jaxenvs.testing._tracing import x64
+from jaxenvs.vector.vectorize import vectorize
 from jaxenvs.wrappers import TimeLimit
 
 
@@ -166,7 +167,8 @@ def test_a_wrapper_has_no_attributes_of_what_it_wraps():
         ("CartPole-v1", r'TimeLimit got "CartPole-v1"; .*jaxenvs.make\("CartPole-v1"\)'),
         (MountainCar, r"TimeLimit got the class MountainCar; .* TimeLimit\(MountainCar\(\)"),
         (gymnasium.Env(), r"TimeLimit got <gymnasium.core.Env .* jaxenvs.make\(id\)"),
-        (lambda: MountainCar(), r"TimeLimit got <function .* an Environment or a VectorEnv"),
+        (None, "TimeLimit got None; it goes around an Environment"),
+        (lambda: MountainCar(), r"TimeLimit got <function .* goes around an Environment"),
     ],
 )
 def test_a_wrapper_around_no_environment_names_what_it_got(given, words):
@@ -174,10 +176,17 @@ def test_a_wrapper_around_no_environment_names_what_it_got(given, words):
         TimeLimit(given, 100)
 
 
-def test_a_wrapper_stands_for_the_axes_of_a_vmap():
+def test_a_wrapper_around_a_batch_names_the_method_that_does_it():
+    with pytest.raises(WrapperError, match=r"the batch VectorizedEnv.*env\.wrap\(TimeLimit, "):
+        TimeLimit(vectorize(MountainCar(), 2), 100)
+
+
+def test_trees_of_axes_and_of_none_are_built_without_the_checks_of_the_constructor():
     limits = TimeLimit(MountainCar(), time_limit=jnp.array([1, 2]))
-    axes = (TimeLimit(None, time_limit=0),)
-    limit = jax.vmap(lambda env: jnp.float32(env.time_limit), in_axes=axes)(limits)
+    none = jax.tree.map(lambda _: None, limits)
+    assert none.env.gravity is None and none.time_limit is None
+    axes = jax.tree.map(lambda leaf: 0 if np.ndim(leaf) else None, limits)
+    limit = jax.vmap(lambda env: jnp.float32(env.time_limit), in_axes=(axes,))(limits)
     np.testing.assert_array_equal(limit, [1, 2])
 
 

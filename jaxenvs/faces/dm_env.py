@@ -98,7 +98,7 @@ def make_dm(
         env, 1 if num_envs is None else num_envs, autoreset_mode="next_step"
     )
     for wrapper in wrappers:
-        vector_env = wrapper(vector_env)
+        vector_env = vector_env.wrap(wrapper)
     return (DmEnv if num_envs is None else DmVectorEnv)(
         vector_env, seed=seed, validate=validate, device=as_device(device)
     )

@@ -154,7 +154,7 @@ def make_gym(
         stagger=stagger,
     )
     for wrapper in wrappers:
-        vector_env = wrapper(vector_env)
+        vector_env = vector_env.wrap(wrapper)
     options = {
         "seed": seed,
         "render_mode": render_mode,

@@ -41,8 +41,8 @@ from jaxenvs.training.evaluation import evaluation_metrics
 from jaxenvs.training.storages.base import ReplayStorage, Storage
 from jaxenvs.training.types import Collector, LearnerState, Transition, Unroll
 from jaxenvs.vector.vectorize import VectorizedEnv, vectorize
-from jaxenvs.wrappers._beside import WrappedVectorEnv
 from jaxenvs.wrappers.statistics import RunningStatistics
+from jaxenvs.wrappers.vector import WrappedVectorEnv
 
 OnUpdate = Callable[[Any, Mapping[str, Any]], Any]  # (updates so far, metrics) on the host
 

@@ -17,7 +17,7 @@ from jax.sharding import AxisType, Mesh, NamedSharding, PartitionSpec
 
 from jaxenvs import keys, prng, struct
 from jaxenvs.core import AutoresetMode, Environment, TimeStep, VectorEnv, Wrapper
-from jaxenvs.errors import RandomKeyError, VectorizeError, closest
+from jaxenvs.errors import RandomKeyError, UnknownParameterError, VectorizeError, closest
 from jaxenvs.spaces import Space
 from jaxenvs.struct import select
 from jaxenvs.vector.actions import checked_action, checked_mask
@@ -26,7 +26,6 @@ from jaxenvs.vector.sharding import check_mesh, mesh_as_data, mesh_from_data, ov
 
 S = TypeVar("S")
 
-_BATCHED = object()  # stands for the leaves of batched parameters
 # Up to here one kernel resets all instances at every step and selects: CartPole, two CPU cores.
 _FEW = 32
 
@@ -102,7 +101,7 @@ class VectorizedEnv(VectorEnv[Any], Generic[S]):
     def parameters(self) -> dict[str, Any]:
         return self.env.parameters
 
-    def wrap(self, wrapper: Callable[[Environment], Environment]) -> "VectorizedEnv[Any]":
+    def wrap_instances(self, wrapper: Callable[[Environment], Environment]) -> "VectorizedEnv[Any]":
         """Returns the same instances, each inside `wrapper`."""
         return dataclasses.replace(self, env=wrapper(self.env))
 
@@ -297,11 +296,13 @@ class VectorizedEnv(VectorEnv[Any], Generic[S]):
     @property
     def _axes(self) -> Any:
         """A tree like `env`: 0 where a parameter is batched, else None."""
-        values = self.env.parameters
-        marked = self.env.replace(
-            **{name: jax.tree.map(lambda _: _BATCHED, values.get(name)) for name in self.batched}
-        )
-        return jax.tree.map(lambda leaf: 0 if leaf is _BATCHED else None, marked)
+        axes = jax.tree.map(lambda _: None, self.env)
+        for name in self.batched:
+            layer, axes_layer = self.env, axes
+            while name not in vars(layer):  # a parameter of the outermost environment that has it
+                layer, axes_layer = layer.env, axes_layer.env  # pyright: ignore
+            vars(axes_layer)[name] = jax.tree.map(lambda _: 0, getattr(layer, name))
+        return axes
 
     @property
     def _chunk(self) -> int | None:
@@ -439,7 +440,7 @@ def vectorize(
     elif mesh_axis is not None:
         raise VectorizeError(f'mesh_axis="{mesh_axis}" was given without a mesh.  Pass mesh= too.')
     batched = (batched,) if isinstance(batched, str) else tuple(batched)
-    _check_not_static(env, batched)
+    _check_names(env, batched)
     vector_env = VectorizedEnv(
         env=env,
         num_envs=int(num_envs),
@@ -520,7 +521,14 @@ def _rows(env: Any, axes: Any, index: Any) -> Any:
     )
 
 
-def _check_not_static(env: Environment, names: Sequence[str]) -> None:
+def _check_names(env: Environment, names: Sequence[str]) -> None:
+    known = env.parameters
+    for name in names:
+        if name not in known:
+            raise UnknownParameterError(
+                f'batched got "{name}", which is not a parameter of {env!r:.80}.'
+                f"{closest(name, known)}  It has: {', '.join(known) or 'none'}."
+            )
     layer: Any = env
     while layer is not None:
         for field in dataclasses.fields(layer):

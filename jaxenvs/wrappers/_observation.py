@@ -6,7 +6,6 @@ import jax.numpy as jnp
 
 from jaxenvs import spaces
 from jaxenvs.core import TimeStep
-from jaxenvs.wrappers._checks import check_space
 from jaxenvs.wrappers.transform import Transform
 
 
@@ -18,7 +17,8 @@ class ObservationMap(Transform):
     """
 
     def __post_init__(self) -> None:
-        check_space(self)
+        super().__post_init__()
+        self._check_space("observation_space")
 
     def map_observation(self, observation: Any) -> Any:
         """Maps one observation."""

@@ -11,7 +11,7 @@ import numpy as np
 from jaxenvs import struct
 from jaxenvs.errors import WrapperError
 from jaxenvs.spaces import Box, Discrete, MultiDiscrete, Space
-from jaxenvs.wrappers._checks import check_space, checked_box, is_count, known
+from jaxenvs.wrappers._checks import checked_box, is_count
 from jaxenvs.wrappers.transform import Transform
 
 
@@ -26,10 +26,10 @@ class TransformAction(Transform):
     """
 
     func: Callable[[Any], Any] = struct.static()
-    # Dataclasses would take the inherited property for a default; the check below makes up for it.
-    action_space: Space = struct.static(None)  # pyright: ignore[reportIncompatibleMethodOverride]
+    action_space: Space = struct.static()  # pyright: ignore[reportIncompatibleMethodOverride]
 
     def __post_init__(self) -> None:
+        super().__post_init__()
         if not callable(self.func):
             raise WrapperError(f"TransformAction got func={self.func!r}; it must be a function.")
         if not isinstance(self.action_space, Space):
@@ -50,7 +50,8 @@ class ClipAction(Transform):
     """
 
     def __post_init__(self) -> None:
-        check_space(self, "action_space")
+        super().__post_init__()
+        self._check_space("action_space")
 
     @property
     def action_space(self) -> Box:
@@ -77,18 +78,16 @@ class RescaleAction(Transform):
     max_action: chex.Numeric
 
     def __post_init__(self) -> None:
-        low, high = known(self.min_action), known(self.max_action)
-        fits = (
-            low is None
-            or high is None
-            or bool(np.all((low < high) & np.isfinite(low) & np.isfinite(high)))
-        )
-        if not fits:
+        super().__post_init__()
+        low, high = self.min_action, self.max_action
+        if not struct.is_traced(low, high) and not np.all(
+            (low < high) & np.isfinite(low) & np.isfinite(high)
+        ):
             raise WrapperError(
                 f"RescaleAction got min_action={self.min_action} and max_action={self.max_action};"
                 " both must be finite, and the first below the second.  Were the two swapped?"
             )
-        check_space(self, "action_space")
+        self._check_space("action_space")
 
     @property
     def action_space(self) -> Box:
@@ -125,6 +124,7 @@ class DiscretizeAction(Transform):
     multidiscrete: bool = struct.static(False)
 
     def __post_init__(self) -> None:
+        super().__post_init__()
         given = self.bins
         each = tuple(given) if isinstance(given, Sequence | np.ndarray) else (given,)
         if not all(is_count(n, 1) for n in each):
@@ -135,7 +135,7 @@ class DiscretizeAction(Transform):
         numbers = tuple(int(n) for n in each)  # static fields are hashed
         bins = numbers[0] if isinstance(given, int | np.integer) else numbers
         object.__setattr__(self, "bins", bins)
-        check_space(self, "action_space")
+        self._check_space("action_space")
 
     @property
     def action_space(self) -> Space:

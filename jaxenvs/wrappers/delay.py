@@ -27,6 +27,7 @@ class DelayObservation(Transform):
     delay: int = struct.static()
 
     def __post_init__(self) -> None:
+        super().__post_init__()
         check_count(self, "delay", 0)
 
     def on_reset(self, timestep: TimeStep) -> tuple[Any, TimeStep]:

@@ -9,7 +9,7 @@ import jax.numpy as jnp
 from jaxenvs import struct
 from jaxenvs.core import TimeStep, VectorEnv
 from jaxenvs.errors import WrapperError
-from jaxenvs.wrappers._beside import InstanceOf
+from jaxenvs.wrappers.vector import InstanceOf
 from jaxenvs.wrappers.transform import Transform, TransformedState, TransformedVectorEnv
 
 
@@ -44,12 +44,13 @@ class RecordEpisodeStatistics(Transform):
 
     stats_key: str = struct.static("episode")
 
-    def __new__(cls, env: Any = None, *args: Any, **kwargs: Any) -> Any:
-        # Only from outside of the instances can a step that ended nothing be told from the one
-        # that did, where a finished instance goes on returning the same.
-        if isinstance(env, VectorEnv) and env.autoreset_mode == "disabled":
-            return _RecordedOnce(cls(InstanceOf(env), *args, **kwargs))
-        return super().__new__(cls, env, *args, **kwargs)
+    @classmethod
+    def wrap_batch(cls, batch: VectorEnv, *args: Any, **kwargs: Any) -> VectorEnv:
+        # A finished instance goes on returning its last timestep. Only from outside of the
+        # instances can the step that ended the episode be told from those after it.
+        if batch.autoreset_mode == "disabled":
+            return _RecordedOnce(cls(InstanceOf(batch), *args, **kwargs))
+        return super().wrap_batch(batch, *args, **kwargs)
 
     def on_reset(self, timestep: TimeStep) -> tuple[EpisodeSoFar, TimeStep]:
         memory = EpisodeSoFar(

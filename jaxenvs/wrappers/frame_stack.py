@@ -8,7 +8,7 @@ import jax.numpy as jnp
 from jaxenvs import spaces, struct
 from jaxenvs.core import TimeStep
 from jaxenvs.errors import WrapperError
-from jaxenvs.wrappers._checks import check_count, check_space
+from jaxenvs.wrappers._checks import check_count
 from jaxenvs.wrappers._observation import zero
 from jaxenvs.wrappers.transform import Transform
 
@@ -30,13 +30,14 @@ class FrameStackObservation(Transform):
     padding_type: Literal["reset", "zero"] = struct.static("reset", kw_only=True)
 
     def __post_init__(self) -> None:
+        super().__post_init__()
         check_count(self, "stack_size", 1)
         if self.padding_type not in ("reset", "zero"):
             raise WrapperError(
                 f"FrameStackObservation got padding_type={self.padding_type!r}; it must be"
                 ' "reset", for the first observation repeated, or "zero".'
             )
-        check_space(self)
+        self._check_space("observation_space")
 
     @property
     def observation_space(self) -> spaces.Space:

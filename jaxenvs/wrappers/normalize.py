@@ -12,8 +12,8 @@ from jaxenvs.core import TimeStep, VectorEnv, Wrapper
 from jaxenvs.errors import WrapperError
 from jaxenvs.spaces import Box
 from jaxenvs.struct import select
-from jaxenvs.wrappers._beside import InstanceOf, WrappedVectorEnv, laid_like
-from jaxenvs.wrappers._checks import check_space, checked_box, known
+from jaxenvs.wrappers.vector import InstanceOf, WrappedVectorEnv, laid_like
+from jaxenvs.wrappers._checks import checked_box
 from jaxenvs.wrappers.statistics import RunningStatistics
 
 # What mean 0 and variance 1 weigh before anything was seen. As in Gymnasium: after the first
@@ -38,14 +38,14 @@ class _Normalize(Wrapper[NormalizeState]):
     `_next` for N environments; one is a batch of one.
     """
 
-    def __new__(cls, env: Any = None, *args: Any, **kwargs: Any) -> Any:
-        if isinstance(env, VectorEnv):
-            return NormalizedVectorEnv(cls(InstanceOf(env), *args, **kwargs))
-        return super().__new__(cls, env)
+    @classmethod
+    def wrap_batch(cls, batch: VectorEnv, *args: Any, **kwargs: Any) -> VectorEnv:
+        return NormalizedVectorEnv(cls(InstanceOf(batch), *args, **kwargs))
 
     def __post_init__(self) -> None:
-        epsilon = known(self.epsilon)  # pyright: ignore[reportAttributeAccessIssue] of a subclass
-        if epsilon is not None and not (epsilon >= 0).all():
+        super().__post_init__()
+        epsilon: Any = self.epsilon  # pyright: ignore[reportAttributeAccessIssue] of a subclass
+        if not struct.is_traced(epsilon) and not np.all(epsilon >= 0):
             raise WrapperError(
                 f"{type(self).__name__} got epsilon={epsilon}; it must be at least 0, or roots of"
                 " small variances are NaN."
@@ -127,7 +127,7 @@ class NormalizeObservation(_Normalize):
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        check_space(self)
+        self._check_space("observation_space")
 
     @property
     def observation_space(self) -> Box:

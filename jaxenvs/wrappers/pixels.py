@@ -12,7 +12,7 @@ from jax import lax
 from jaxenvs import spaces, struct
 from jaxenvs.core import Environment, TimeStep, Wrapper
 from jaxenvs.errors import WrapperError
-from jaxenvs.wrappers._checks import check_space
+from jaxenvs.wrappers._checks import is_count
 from jaxenvs.wrappers._observation import ObservationMap
 
 # Of red, green and blue in luminance, in 10,000ths: ITU-R BT.709, as Gymnasium rounds it.
@@ -39,7 +39,8 @@ class AddRenderObservation(Wrapper[Any]):
     obs_key: str = struct.static("state")
 
     def __post_init__(self) -> None:
-        check_space(self)
+        super().__post_init__()
+        self._check_space("observation_space")
 
     @property
     def observation_space(self) -> spaces.Space:
@@ -129,7 +130,7 @@ class ResizeObservation(ObservationMap):
 
     def __post_init__(self) -> None:
         is_pair = isinstance(self.shape, tuple | list) and len(self.shape) == 2
-        if not is_pair or not all(_is_count(length) for length in self.shape):
+        if not is_pair or not all(is_count(length, 1) for length in self.shape):
             raise WrapperError(
                 f"ResizeObservation got shape={self.shape!r}; it must be (height, width), two"
                 " positive integers."
@@ -184,8 +185,3 @@ def _picture_shape(wrapper: ObservationMap, channels: int | None = None) -> tupl
             "  AddRenderObservation makes such, FilterObservation takes them out of a dict."
         )
     return shape
-
-
-def _is_count(value: Any) -> bool:
-    is_integer = isinstance(value, int | np.integer) and not isinstance(value, bool)
-    return is_integer and int(value) > 0

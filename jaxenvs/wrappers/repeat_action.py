@@ -26,6 +26,7 @@ class RepeatAction(Wrapper[Any]):
     num_repeats: int = struct.static()
 
     def __post_init__(self) -> None:
+        super().__post_init__()
         check_count(self, "num_repeats", 1)
 
     @property

@@ -6,11 +6,11 @@ from typing import Any
 import chex
 import jax
 import jax.numpy as jnp
+import numpy as np
 
 from jaxenvs import struct
 from jaxenvs.core import TimeStep
 from jaxenvs.errors import WrapperError, describe
-from jaxenvs.wrappers._checks import known
 from jaxenvs.wrappers.transform import Transform
 
 
@@ -26,6 +26,7 @@ class TransformReward(Transform):
     func: Callable[[jax.Array], chex.Numeric] = struct.static()
 
     def __post_init__(self) -> None:
+        super().__post_init__()
         if not callable(self.func):
             raise WrapperError(
                 f"TransformReward got func={self.func!r}; it must be a function from a reward to"
@@ -56,25 +57,23 @@ class ClipReward(Transform):
     """Clips every reward to [min_reward, max_reward], leaves; None leaves a side open.
 
     Raises:
-        WrapperError: `min_reward` is above `max_reward`; or, from `reset`, neither is given.
+        WrapperError: `min_reward` is above `max_reward`, or neither is given.
     """
 
     min_reward: chex.Numeric | None = None
     max_reward: chex.Numeric | None = None
 
     def __post_init__(self) -> None:
-        low, high = known(self.min_reward), known(self.max_reward)
-        if low is not None and high is not None and not (low <= high).all():
+        super().__post_init__()
+        low, high = self.min_reward, self.max_reward
+        if low is None and high is None:
+            raise WrapperError("ClipReward got no bounds.  Pass min_reward, max_reward or both.")
+        both = low is not None and high is not None
+        if both and not struct.is_traced(low, high) and not np.all(low <= high):
             raise WrapperError(
                 f"ClipReward got min_reward={self.min_reward} and max_reward={self.max_reward};"
                 " the first must be at most the second.  Were the two swapped?"
             )
-
-    def on_reset(self, timestep: TimeStep) -> tuple[None, TimeStep]:
-        # Not when it is made: JAX makes some with None in place of each number.
-        if self.min_reward is None and self.max_reward is None:
-            raise WrapperError("ClipReward got no bounds.  Pass min_reward, max_reward or both.")
-        return None, timestep
 
     def on_step(self, memory: Any, timestep: TimeStep) -> tuple[Any, TimeStep]:
         low, high = (

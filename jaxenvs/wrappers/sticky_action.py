@@ -5,11 +5,12 @@ from typing import Any
 import chex
 import jax
 import jax.numpy as jnp
+import numpy as np
 
 from jaxenvs import struct
 from jaxenvs.core import TimeStep
 from jaxenvs.errors import WrapperError
-from jaxenvs.wrappers._checks import check_count, known
+from jaxenvs.wrappers._checks import check_count
 from jaxenvs.wrappers._observation import zero
 from jaxenvs.wrappers.transform import Transform
 
@@ -38,8 +39,11 @@ class StickyAction(Transform):
     repeat_action_duration: int | tuple[int, int] = struct.static(1)
 
     def __post_init__(self) -> None:
-        probability = known(self.repeat_action_probability)
-        if probability is not None and not ((probability >= 0) & (probability <= 1)).all():
+        super().__post_init__()
+        probability = self.repeat_action_probability
+        if not struct.is_traced(probability) and not np.all(
+            (probability >= 0) & (probability <= 1)
+        ):
             raise WrapperError(
                 f"StickyAction got repeat_action_probability={self.repeat_action_probability};"
                 " it must be from 0 to 1."

@@ -10,7 +10,6 @@ import jax.numpy as jnp
 from jaxenvs import spaces, struct
 from jaxenvs.core import TimeStep
 from jaxenvs.errors import WrapperError
-from jaxenvs.wrappers._checks import check_space
 from jaxenvs.wrappers.transform import Transform
 
 
@@ -37,7 +36,8 @@ class TimeAwareObservation(Transform):
     default_time_limit: chex.Numeric | None = dataclasses.field(default=None, kw_only=True)
 
     def __post_init__(self) -> None:
-        check_space(self)
+        super().__post_init__()
+        self._check_space("observation_space")
 
     @property
     def observation_space(self) -> spaces.Space:

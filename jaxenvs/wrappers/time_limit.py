@@ -6,7 +6,7 @@ import chex
 import jax
 import jax.numpy as jnp
 
-from jaxenvs.core import Environment, TimeStep, Wrapper, check_time_limit
+from jaxenvs.core import TimeStep, Wrapper, check_time_limit
 
 
 @chex.dataclass(frozen=True)
@@ -29,8 +29,8 @@ class TimeLimit(Wrapper[TimeLimitState]):
     time_limit: int  # pyright: ignore[reportIncompatibleMethodOverride]
 
     def __post_init__(self) -> None:
-        if isinstance(self.env, Environment):  # else it stands for the axes of a vmap
-            check_time_limit("TimeLimit", self.time_limit)
+        super().__post_init__()
+        check_time_limit("TimeLimit", self.time_limit)
 
     def inner(self, state: TimeLimitState) -> Any:
         return state.inner

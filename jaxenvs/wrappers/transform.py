@@ -10,7 +10,7 @@ import jax.numpy as jnp
 from jaxenvs import keys, prng, struct
 from jaxenvs.core import TimeStep, VectorEnv, Wrapper
 from jaxenvs.struct import select
-from jaxenvs.wrappers._beside import InstanceOf, WrappedVectorEnv, each, laid_like
+from jaxenvs.wrappers.vector import InstanceOf, WrappedVectorEnv, each, laid_like
 
 
 @chex.dataclass(frozen=True)
@@ -35,12 +35,12 @@ class Transform(Wrapper[TransformState]):
     `VectorEnv`, instances out of its reach included.
     """
 
-    def __new__(cls, env: Any = None, *args: Any, **kwargs: Any) -> Any:
-        # Where the instances can be reached, their resets also begin the memory anew, at the
-        # price of what finished; elsewhere it is done beside them.
-        if isinstance(env, VectorEnv) and type(env).wrap is VectorEnv.wrap:
-            return TransformedVectorEnv(cls(InstanceOf(env), *args, **kwargs))
-        return super().__new__(cls, env, *args, **kwargs)
+    @classmethod
+    def wrap_batch(cls, batch: VectorEnv, *args: Any, **kwargs: Any) -> VectorEnv:
+        # Inside the instances, their resets also clear the memory, which costs less.
+        if type(batch).wrap_instances is VectorEnv.wrap_instances:
+            return TransformedVectorEnv(cls(InstanceOf(batch), *args, **kwargs))
+        return super().wrap_batch(batch, *args, **kwargs)
 
     def on_reset(self, timestep: TimeStep) -> tuple[Any, TimeStep]:
         """Begins the memory of an episode and maps its first timestep."""

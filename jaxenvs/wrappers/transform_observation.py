@@ -28,8 +28,7 @@ class TransformObservation(ObservationMap):
     """
 
     func: Callable[[Any], Any] = struct.static()
-    # The default is for dataclasses alone, which would otherwise find the inherited property.
-    observation_space: spaces.Space = struct.static(None)  # pyright: ignore[reportIncompatibleMethodOverride]
+    observation_space: spaces.Space = struct.static()  # pyright: ignore[reportIncompatibleMethodOverride]
 
     def __post_init__(self) -> None:
         if not callable(self.func):
@@ -42,6 +41,7 @@ class TransformObservation(ObservationMap):
                 f"TransformObservation got observation_space={self.observation_space!r}; it must"
                 " be the space of what func returns.  Pass env.observation_space if that stays."
             )
+        super().__post_init__()
 
     def map_observation(self, observation: Any) -> Any:
         mapped = self.func(observation)
@@ -122,11 +122,6 @@ class RescaleObservation(ObservationMap):
 
     min_obs: chex.Numeric
     max_obs: chex.Numeric
-
-    def __post_init__(self) -> None:
-        # Two integers may be the axes of a `vmap`: they are judged when they are used.
-        if not (isinstance(self.min_obs, int) and isinstance(self.max_obs, int)):
-            super().__post_init__()
 
     @property
     def observation_space(self) -> spaces.Box:

@@ -469,7 +469,7 @@ def test_a_broken_environment_is_told_what_is_wrong(env, check, says):
         Counter(layout="dict", truncates=True),
         Counter(layout="tuple", keyed=True),
         Scripted(),
-        TimeLimit(Counter(lengths=(2, 9)), max_steps=4),
+        TimeLimit(Counter(lengths=(2, 9)), time_limit=4),
         *(probe() for probe in PROBES),
     ],
     ids=repr,

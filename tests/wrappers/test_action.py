@@ -81,7 +81,7 @@ def test_bounds_are_leaves():
     ("wrap", "word"),
     [
         (lambda: TransformAction(Echo(), 3, BOX), "function"),
-        (lambda: TransformAction(Echo(), half), "action_space"),
+        (lambda: TransformAction(Echo(), half, None), "action_space"),
         (lambda: RescaleAction(Echo(), 1.0, -1.0), "swapped"),
         (lambda: DiscretizeAction(Echo(), 0), "bins"),
         (lambda: DiscretizeAction(Echo(), (2, 3, 4)), "2 elements"),

@@ -15,7 +15,7 @@ LIMIT = 3
 
 
 def limited(layout="array"):
-    return TimeLimit(Counter(lengths=(2, 5), layout=layout), max_steps=LIMIT)
+    return TimeLimit(Counter(lengths=(2, 5), layout=layout), time_limit=LIMIT)
 
 
 @pytest.mark.parametrize(
@@ -57,7 +57,7 @@ def test_it_keeps_the_contract(layout):
 
 def test_the_limit_is_that_of_each_instance():
     limits = jnp.array([2, 4], jnp.int32)
-    env = TimeAwareObservation(TimeLimit(Counter(lengths=(9,)), max_steps=limits), False, True)
+    env = TimeAwareObservation(TimeLimit(Counter(lengths=(9,)), time_limit=limits), False, True)
     vector_env = jaxenvs.vectorize(env, 2, batched=("time_limit",))
     state, _ = vector_env.reset(jax.random.key(0))
     timestep = vector_env.step(state, jnp.zeros(2, jnp.int32), jax.random.key(1))[1]

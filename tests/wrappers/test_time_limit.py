@@ -39,7 +39,7 @@ def test_an_earlier_end_is_left_alone():
 
 
 def test_nested_limits_cut_at_the_shorter():
-    env = TimeLimit(TimeLimit(Scripted(), time_limit=2), max_steps=5)
+    env = TimeLimit(TimeLimit(Scripted(), time_limit=2), time_limit=5)
     assert flags(env, [CONTINUE] * 2)[-1] == [False, True]
 
 

@@ -26,7 +26,7 @@ from jaxenvs.training.schemes.scheme import Central, Scheme
 from jaxenvs.training.storages.base import ReplayStorage
 from jaxenvs.training.types import LearnerState, Unroll, Weights
 from jaxenvs.vector.vectorize import VectorizedEnv
-from jaxenvs.wrappers._beside import WrappedVectorEnv
+from jaxenvs.wrappers.vector import WrappedVectorEnv
 
 _NUM_ENVS = 16  # unless a scheme says otherwise
 
