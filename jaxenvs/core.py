@@ -135,6 +135,12 @@ class Environment(abc.ABC, Generic[S]):
             " uint8[H, W, 3]."
         )
 
+    def wrap(
+        self, wrapper: "Callable[..., Environment]", *args: Any, **kwargs: Any
+    ) -> "Environment":
+        """Returns `wrapper(self, *args, **kwargs)`; a `VectorEnv` has the same method."""
+        return wrapper(self, *args, **kwargs)
+
     @property
     def unwrapped(self) -> "Environment":
         """The environment under all wrappers; itself, if there are none."""

@@ -220,9 +220,11 @@ def test_the_episode_that_a_staggered_start_cuts_is_not_counted():
 
 
 @pytest.mark.optimized
-@pytest.mark.parametrize("wrap", [NormalizeObservation, lambda env: NormalizeReward(Opaque(env))])
+@pytest.mark.parametrize(
+    "wrap", [NormalizeObservation, lambda env: Opaque(env).wrap(NormalizeReward)]
+)
 def test_a_staggered_start_is_seen_through_wrappers(wrap):
-    env = wrap(jaxenvs.make_vec("Pendulum-v1", 4, stagger=True))
+    env = jaxenvs.make_vec("Pendulum-v1", 4, stagger=True).wrap(wrap)
     evaluation = jax.jit(lambda key: jaxenvs.evaluate(env, None, 1, key))(KEY)
     np.testing.assert_array_equal(evaluation.episode_length, [[200] * 4])
 

@@ -381,7 +381,7 @@ class Config:
                 for name, value in each.items()
                 if name not in ("type", "batched")
             }
-            env = cls(env, **settings)
+            env = env.wrap(cls, **settings)
         return env
 
     def make_scheme(self) -> Scheme | None:

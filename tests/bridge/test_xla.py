@@ -439,7 +439,7 @@ def test_rollout_evaluate_and_wrappers_take_it_for_any_other(path):
     assert result.statistics["count"] == 12  # 4 environments, 3 episodes each
     np.testing.assert_allclose(result.statistics["return_mean"], 1 + 2 + 3)
     assert (jaxenvs.evaluate(env, None, 2, KEY).episode_length == 3).all()
-    wrapped = NormalizeReward(ScaleReward(RecordEpisodeStatistics(env), 10.0))
+    wrapped = env.wrap(RecordEpisodeStatistics).wrap(ScaleReward, 10.0).wrap(NormalizeReward)
     state, _ = wrapped.reset(KEY)
     _, seen = scanned(wrapped, 3)(state)
     np.testing.assert_array_equal(seen.final_info["episode_length"][:, 0], [1, 2, 3])

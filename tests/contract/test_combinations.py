@@ -249,7 +249,7 @@ class Named(Environment):
 def test_the_info_of_an_episode_that_begins_is_shown(beside):
     env = jaxenvs.vectorize(Named(), 2)
     if beside:
-        env = jaxenvs.wrappers.RecordEpisodeStatistics(Opaque(env))
+        env = Opaque(env).wrap(jaxenvs.wrappers.RecordEpisodeStatistics)
     state, timestep = env.reset(jax.random.key(0))
     shown, final = [], []
     for i in range(4):

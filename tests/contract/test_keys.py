@@ -132,9 +132,9 @@ KEYS = {
 }
 WRAPPED = {
     "plain": lambda env: env,
-    "inside": lambda env: KeyedWrapper(KeyedWrapper(env, 2), 3),
-    "beside": lambda env: KeyedWrapper(Opaque(KeyedWrapper(env, 2)), 3),
-    "statistics": lambda env: KeyedWrapper(wrappers.NormalizeReward(env), 2),
+    "inside": lambda env: env.wrap(KeyedWrapper, 2).wrap(KeyedWrapper, 3),
+    "beside": lambda env: Opaque(env.wrap(KeyedWrapper, 2)).wrap(KeyedWrapper, 3),
+    "statistics": lambda env: env.wrap(wrappers.NormalizeReward).wrap(KeyedWrapper, 2),
 }
 # Every mode with every form of key, and each of the others with some of both.
 NATIVE = [
@@ -183,7 +183,7 @@ def test_a_batch_gives_every_key_away_once(mode, form, mesh, wrapped, chunk):
 def test_a_staggered_start_gives_every_key_away_once(form, mesh):
     mesh = None if mesh is None else mesh_of(AxisType[mesh])
     env = jaxenvs.vectorize(Recorder(length=100), N, stagger=6, mesh=mesh)
-    env, seen = KeyedWrapper(env, 2), Seen()
+    env, seen = env.wrap(KeyedWrapper, 2), Seen()
     state, _ = jax.jit(env.reset)(KEYS[form](0))
     _, timestep = env.step(state, jnp.zeros((N, SLOTS, 2), jnp.uint32), KEYS[form](1))
     seen.batch(timestep.observation)

@@ -84,7 +84,7 @@ class Pair:
 def batch(stack, mode):
     env = jaxenvs.vectorize(Told(keyed=True), N, autoreset_mode=mode)
     for wrapper in WRAPPERS if stack != "plain" else ():
-        env = wrapper(Opaque(env) if stack == "beside" else env)
+        env = (Opaque(env) if stack == "beside" else env).wrap(wrapper)
     return GymVectorEnv(env, render_mode="rgb_array")
 
 

@@ -131,10 +131,10 @@ def test_nested_observations_and_keys_in_the_state_cross_too(layout, mode):
 
 @pytest.mark.optimized
 def test_wrappers_run_inside_the_step():
-    stack = [wrappers.TimeAwareObservation, lambda env: wrappers.FrameStackObservation(env, 3)]
+    stack = [wrappers.TimeAwareObservation, lambda env: env.wrap(wrappers.FrameStackObservation, 3)]
     envs = jaxenvs.make_gym("CartPole-v1", 4, wrappers=stack, autoreset_mode="same_step")
     assert envs.single_observation_space.shape == (3, 5)
-    native = stack[1](stack[0](jaxenvs.vectorize(jaxenvs.make("CartPole-v1"), 4)))
+    native = stack[1](jaxenvs.vectorize(jaxenvs.make("CartPole-v1"), 4).wrap(stack[0]))
     state, timestep = jax.jit(native.reset)(keys_of(3, 4, 0))
     assert_same(envs.reset(seed=3)[0], timestep.observation)
     action, step = np.ones(4, np.int32), jax.jit(native.step)

@@ -22,7 +22,7 @@ def configured(env, **options):
 
 def test_ppo_trains_on_hosted_environments_and_goes_on_where_it_stopped():
     env = jaxenvs.make_vec(ID, 4, num_workers=1)
-    train = configured(RecordEpisodeStatistics(env))
+    train = configured(env.wrap(RecordEpisodeStatistics))
     run = jax.jit(train.resume, static_argnums=1)
     learner_state = jax.jit(train.init)(jax.random.key(0))
     before = jax.device_get(learner_state.params)

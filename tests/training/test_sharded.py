@@ -185,7 +185,7 @@ def test_a_sharded_training_is_evaluated_and_reported_once():
 def test_instances_over_an_explicit_mesh_are_refused():
     env = jaxenvs.make_vec("CartPole-v1", 8, mesh=mesh(2))
     with pytest.raises(TrainingError, match=r"shard\(train, mesh\)"):
-        make_train(NormalizeReward(env), unroll_length=8, total_steps=128)
+        make_train(env.wrap(NormalizeReward), unroll_length=8, total_steps=128)
 
 
 @pytest.mark.parametrize(

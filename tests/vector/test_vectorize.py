@@ -387,7 +387,7 @@ def test_reset_where_begins_anew_what_the_mask_names():
     [np.ones((4, 1), bool), [0, 1], [0.5, 0, 2, 0], True, np.ones(3, bool), "x", None],
     ids=["columns", "indices", "floats", "one", "short", "text", "none"],
 )
-@pytest.mark.parametrize("wrap", [lambda env: env, lambda env: NormalizeReward(env)])
+@pytest.mark.parametrize("wrap", [lambda env: env, lambda env: env.wrap(NormalizeReward)])
 def test_a_mask_that_is_not_one_flag_for_each_instance_is_refused(mask, wrap):
     env = wrap(jaxenvs.vectorize(cartpole(), 4))
     state, timestep = jax.eval_shape(env.reset, jax.random.key(0))

@@ -45,7 +45,7 @@ def record_batch(wrap, env, mode):
     All observations are in the space.
     """
     vector_env = jaxenvs.vectorize(env, N, autoreset_mode=mode, reset_chunk=N)
-    inside, outside = wrap(vector_env), wrap(Opaque(vector_env))
+    inside, outside = vector_env.wrap(wrap), Opaque(vector_env).wrap(wrap)
     assert type(inside) is type(vector_env) and type(outside) is not type(vector_env)
     assert inside.observation_space == outside.observation_space
     timesteps, others = record(inside), record(outside)

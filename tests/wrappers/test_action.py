@@ -26,20 +26,20 @@ def given(env, action):
 
 CASES = {
     "transform": (
-        lambda env: TransformAction(env, half, BOX),
+        lambda env: env.wrap(TransformAction, half, BOX),
         lambda env: gym.TransformAction(env, half, spaces.to_gymnasium(BOX)),
     ),
     "clip": (ClipAction, gym.ClipAction),
     "rescale": (
-        lambda env: RescaleAction(env, -1.0, np.array([1.0, 4.0], np.float32)),
+        lambda env: env.wrap(RescaleAction, -1.0, np.array([1.0, 4.0], np.float32)),
         lambda env: gym.RescaleAction(env, -1.0, np.array([1.0, 4.0], np.float32)),
     ),
     "discretize": (
-        lambda env: DiscretizeAction(env, 5),
+        lambda env: env.wrap(DiscretizeAction, 5),
         lambda env: gym.DiscretizeAction(env, 5),
     ),
     "discretize each": (
-        lambda env: DiscretizeAction(env, (2, 3), multidiscrete=True),
+        lambda env: env.wrap(DiscretizeAction, (2, 3), multidiscrete=True),
         lambda env: gym.DiscretizeAction(env, (2, 3), multidiscrete=True),
     ),
 }

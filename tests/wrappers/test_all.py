@@ -39,34 +39,30 @@ def negative(x):
 
 
 WRAPPERS = {
-    "AddRenderObservation": lambda env: wrappers.AddRenderObservation(env),
-    "ClipAction": lambda env: wrappers.ClipAction(env),
-    "ClipReward": lambda env: wrappers.ClipReward(env, -5.0, 8.0),
-    "DelayObservation": lambda env: wrappers.DelayObservation(env, 2),
-    "DiscretizeAction": lambda env: wrappers.DiscretizeAction(env, 3),
-    "DtypeObservation": lambda env: wrappers.DtypeObservation(env, jnp.float16),
-    "FilterObservation": lambda env: wrappers.FilterObservation(env, ["time", "obs"]),
-    "FlattenObservation": lambda env: wrappers.FlattenObservation(env),
-    "FrameStackObservation": lambda env: wrappers.FrameStackObservation(env, 3),
-    "GrayscaleObservation": lambda env: wrappers.GrayscaleObservation(env),
-    "NormalizeObservation": lambda env: wrappers.NormalizeObservation(env),
-    "NormalizeReward": lambda env: wrappers.NormalizeReward(env),
-    "RecordEpisodeStatistics": lambda env: wrappers.RecordEpisodeStatistics(env),
-    "RepeatAction": lambda env: wrappers.RepeatAction(env, 2),
-    "RescaleAction": lambda env: wrappers.RescaleAction(env, -1.0, 1.0),
-    "RescaleObservation": lambda env: wrappers.RescaleObservation(env, 0.0, 1.0),
-    "ResizeObservation": lambda env: wrappers.ResizeObservation(env, (4, 4)),
-    "ScaleReward": lambda env: wrappers.ScaleReward(env, 0.5),
-    "StickyAction": lambda env: wrappers.StickyAction(env, 0.5),
-    "TimeAwareObservation": lambda env: wrappers.TimeAwareObservation(
-        env, flatten=False, default_time_limit=5
-    ),
-    "TimeLimit": lambda env: wrappers.TimeLimit(env, 3),
-    "TransformAction": lambda env: wrappers.TransformAction(env, negative, spaces.Box(-HIGH, -LOW)),
-    "TransformObservation": lambda env: wrappers.TransformObservation(
-        env, third, spaces.Box(-1.0, 2.0, (3,))
-    ),
-    "TransformReward": lambda env: wrappers.TransformReward(env, third),
+    "AddRenderObservation": lambda env: env.wrap(wrappers.AddRenderObservation),
+    "ClipAction": lambda env: env.wrap(wrappers.ClipAction),
+    "ClipReward": lambda env: env.wrap(wrappers.ClipReward, -5.0, 8.0),
+    "DelayObservation": lambda env: env.wrap(wrappers.DelayObservation, 2),
+    "DiscretizeAction": lambda env: env.wrap(wrappers.DiscretizeAction, 3),
+    "DtypeObservation": lambda env: env.wrap(wrappers.DtypeObservation, jnp.float16),
+    "FilterObservation": lambda env: env.wrap(wrappers.FilterObservation, ["time", "obs"]),
+    "FlattenObservation": lambda env: env.wrap(wrappers.FlattenObservation),
+    "FrameStackObservation": lambda env: env.wrap(wrappers.FrameStackObservation, 3),
+    "GrayscaleObservation": lambda env: env.wrap(wrappers.GrayscaleObservation),
+    "NormalizeObservation": lambda env: env.wrap(wrappers.NormalizeObservation),
+    "NormalizeReward": lambda env: env.wrap(wrappers.NormalizeReward),
+    "RecordEpisodeStatistics": lambda env: env.wrap(wrappers.RecordEpisodeStatistics),
+    "RepeatAction": lambda env: env.wrap(wrappers.RepeatAction, 2),
+    "RescaleAction": lambda env: env.wrap(wrappers.RescaleAction, -1.0, 1.0),
+    "RescaleObservation": lambda env: env.wrap(wrappers.RescaleObservation, 0.0, 1.0),
+    "ResizeObservation": lambda env: env.wrap(wrappers.ResizeObservation, (4, 4)),
+    "ScaleReward": lambda env: env.wrap(wrappers.ScaleReward, 0.5),
+    "StickyAction": lambda env: env.wrap(wrappers.StickyAction, 0.5),
+    "TimeAwareObservation": lambda env: env.wrap(wrappers.TimeAwareObservation, flatten=False, default_time_limit=5),
+    "TimeLimit": lambda env: env.wrap(wrappers.TimeLimit, 3),
+    "TransformAction": lambda env: env.wrap(wrappers.TransformAction, negative, spaces.Box(-HIGH, -LOW)),
+    "TransformObservation": lambda env: env.wrap(wrappers.TransformObservation, third, spaces.Box(-1.0, 2.0, (3,))),
+    "TransformReward": lambda env: env.wrap(wrappers.TransformReward, third),
 }
 
 # From the inside out, all wrappers taken together. The first of those under each name have to

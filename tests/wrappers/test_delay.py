@@ -44,7 +44,7 @@ def test_where_zero_is_no_observation_the_nearest_one_comes_first():
 def test_nothing_arrives_from_an_episode_that_is_over(mode):
     env = Counter(lengths=(4, 5))
     raw = record(jaxenvs.vectorize(env, N, autoreset_mode=mode, reset_chunk=N))
-    delayed = record_batch(lambda env: DelayObservation(env, 2), env, mode)
+    delayed = record_batch(lambda env: env.wrap(DelayObservation, 2), env, mode)
     for now, late in (
         (raw.observation, delayed.observation),
         (raw.final_observation, delayed.final_observation),

@@ -49,7 +49,7 @@ def test_partial_resets_begin_anew_without_touching_the_others():
         return env.step(state, action, key)[1].info["episode_length"]
 
     for mode in MODES:
-        env = RecordEpisodeStatistics(jaxenvs.make_vec("Pendulum-v1", 4, autoreset_mode=mode))
+        env = jaxenvs.make_vec("Pendulum-v1", 4, autoreset_mode=mode).wrap(RecordEpisodeStatistics)
         np.testing.assert_array_equal(lengths(env), [1, 2, 1, 2])
 
 

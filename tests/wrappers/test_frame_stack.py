@@ -25,7 +25,7 @@ def test_it_stacks_and_pads_as_gymnasium_does(layout, padding_type):
 @pytest.mark.parametrize("mode", MODES)
 def test_a_stack_does_not_see_across_an_episodes_end(mode):
     env = Counter(lengths=(4, 5))
-    timesteps = record_batch(lambda env: FrameStackObservation(env, 3), env, mode)
+    timesteps = record_batch(lambda env: env.wrap(FrameStackObservation, 3), env, mode)
     for stacks in (timesteps.observation, timesteps.final_observation):
         counts = np.asarray(stacks)[..., 0]
         # Of one episode: the counts up to now, and its first for what is missing.

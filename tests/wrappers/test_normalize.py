@@ -22,7 +22,7 @@ EPSILON = 1e-4  # float32 against float64: keeps the first, tiny variances from 
 
 
 def both(env):
-    return NormalizeObservation(NormalizeReward(env, epsilon=EPSILON), EPSILON)
+    return env.wrap(NormalizeReward, epsilon=EPSILON).wrap(NormalizeObservation, EPSILON)
 
 
 @partial(jax.jit, static_argnums=1)
@@ -91,7 +91,7 @@ def test_a_batch_normalizes_as_gymnasiums_vector_wrapper():
     """Gymnasium's takes "next_step" alone; episodes end and begin on the way."""
     import gymnasium
 
-    raw, wrapped = recorded("next_step", lambda env: NormalizeObservation(env, EPSILON))
+    raw, wrapped = recorded("next_step", lambda env: env.wrap(NormalizeObservation, EPSILON))
 
     class Tape(gymnasium.vector.VectorEnv):
         metadata = {"autoreset_mode": gymnasium.vector.AutoresetMode.NEXT_STEP}  # noqa: RUF012
@@ -127,7 +127,7 @@ def test_partial_resets_count_their_observations_and_forget_nothing():
 
 def test_frozen_statistics_stay_and_others_are_taken_up():
     vector_env = jaxenvs.vectorize(Echo(), N)
-    env = NormalizeObservation(vector_env)
+    env = vector_env.wrap(NormalizeObservation)
     state, _ = begun(env, 1)
     evaluation = env.replace(statistics=state.statistics, update_running_mean=False)
     later, timestep = begun(evaluation, 1)
@@ -147,7 +147,7 @@ def test_statistics_of_another_wrapper_are_refused():
 
 
 def test_statistics_of_two_runs_are_merged():
-    env = NormalizeObservation(jaxenvs.vectorize(Echo(), N))
+    env = jaxenvs.vectorize(Echo(), N).wrap(NormalizeObservation)
     short, long = (begun(env, num_steps)[0].statistics for num_steps in (1, 3))
     resumed, _ = begun(env.replace(statistics=short.merge(long)), 0)
     np.testing.assert_allclose(resumed.statistics.count, (2 + 4 + 1) * N, rtol=1e-4)
@@ -201,20 +201,20 @@ def test_gradients_pass_through_the_normalization():
 
 
 def test_transforms_go_around_it_and_draw_numbers_of_their_own():
-    inside = StickyAction(Opaque(jaxenvs.vectorize(Echo(), N)), 0.5)
-    env = StickyAction(NormalizeObservation(inside), 0.5)
+    inside = Opaque(jaxenvs.vectorize(Echo(), N)).wrap(StickyAction, 0.5)
+    env = inside.wrap(NormalizeObservation).wrap(StickyAction, 0.5)
     assert repr(env).startswith("StickyAction(NormalizeObservation(StickyAction(Opaque")
     state, timestep = env.reset(KEY)
     keys = jax.random.split(KEY, N)
     chex.assert_shape(env.step(state, jnp.ones((N, 2)), keys)[1].observation, (N, 3))
     assert env.render is not None and timestep.observation.dtype == jnp.float32
     with pytest.raises(WrapperError, match="before it is vectorized"):
-        RepeatAction(env, 2)
+        env.wrap(RepeatAction, 2)
 
 
 @pytest.mark.parametrize("wrap", [NormalizeObservation, NormalizeReward])
 def test_a_batch_is_wrapped_as_a_whole(wrap):
-    vector_env = wrap(jaxenvs.vectorize(Echo(), N))
+    vector_env = jaxenvs.vectorize(Echo(), N).wrap(wrap)
     assert repr(vector_env) == f"{wrap.__name__}(VectorizedEnv(Echo(), 4))"
     assert vector_env.single_observation_space == wrap(Echo()).observation_space
     assert vector_env.action_space.shape == (N, 2)
@@ -222,7 +222,7 @@ def test_a_batch_is_wrapped_as_a_whole(wrap):
 
 def test_an_instance_is_drawn_through_it():
     vector_env = jaxenvs.make_vec("CartPole-v1", 2)
-    env = NormalizeReward(vector_env)
+    env = vector_env.wrap(NormalizeReward)
     state, _ = env.reset(KEY)
     np.testing.assert_array_equal(env.render(state, 1), vector_env.render(state.inner, 1))
 

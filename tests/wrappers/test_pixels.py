@@ -40,7 +40,7 @@ def shown(count):
 @pytest.mark.parametrize("mode", MODES)
 def test_every_observation_shows_its_own_state(mode):
     vector_env = jaxenvs.vectorize(Painted(), N, autoreset_mode=mode, reset_chunk=N)
-    timesteps = record(AddRenderObservation(vector_env, render_only=False))
+    timesteps = record(vector_env.wrap(AddRenderObservation, render_only=False))
     assert np.asarray(timesteps.done).sum() > 2
     for observation in (timesteps.observation, timesteps.final_observation):
         np.testing.assert_array_equal(observation["pixels"], shown(observation["state"][..., 0]))
@@ -81,7 +81,7 @@ def test_what_draws_nothing_cannot_be_shown():
 
 def test_a_batch_out_of_reach_cannot_be_shown():
     with pytest.raises(WrapperError, match="before it is vectorized"):
-        AddRenderObservation(Opaque(jaxenvs.vectorize(Painted(), N)))
+        Opaque(jaxenvs.vectorize(Painted(), N)).wrap(AddRenderObservation)
 
 
 def test_a_key_that_is_taken_is_named():
@@ -135,7 +135,7 @@ def test_noise_shrinks_as_by_opencvs_inter_area(old):
 @pytest.mark.parametrize("mode", MODES)
 def test_gray_small_stacked_pictures_within_reach_and_out_of_it(mode):
     def wrap(env):
-        return FrameStackObservation(ResizeObservation(GrayscaleObservation(env), (3, 4)), 2)
+        return env.wrap(GrayscaleObservation).wrap(ResizeObservation, (3, 4)).wrap(FrameStackObservation, 2)
 
     timesteps = record_batch(wrap, painted(), mode)
     assert timesteps.observation.shape[2:] == (2, 3, 4)

@@ -15,7 +15,7 @@ KEY = jax.random.key(0)
 
 @pytest.mark.parametrize(("mode", "repeats"), [*((mode, 3) for mode in MODES), ("same_step", 1)])
 def test_steps_are_those_of_gymnasium(mode, repeats):
-    env = RepeatAction(jaxenvs.vectorize(Echo(), N, autoreset_mode=mode), repeats)
+    env = jaxenvs.vectorize(Echo(), N, autoreset_mode=mode).wrap(RepeatAction, repeats)
     actions, timesteps = jax.tree.map(np.asarray, play(env, 24))
     lengths = 0
     for i in range(N):
@@ -84,4 +84,4 @@ def test_what_cannot_work_is_named():
         with pytest.raises(WrapperError, match="num_repeats"):
             RepeatAction(Echo(), repeats)
     with pytest.raises(WrapperError, match="before it is vectorized"):
-        RepeatAction(Opaque(jaxenvs.vectorize(Echo(), 2)), 2)
+        Opaque(jaxenvs.vectorize(Echo(), 2)).wrap(RepeatAction, 2)

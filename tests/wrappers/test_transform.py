@@ -41,7 +41,7 @@ def test_around_a_batch_it_does_what_it_does_around_each_instance(mode, keys):
         return key if keys == "one key" else jax.random.split(key, N)
 
     vector_env = jaxenvs.vectorize(TimeLimit(jaxenvs.make("CartPole-v1"), 30), N, autoreset_mode=mode)
-    inside, outside = Noisy(vector_env), Noisy(Opaque(vector_env))
+    inside, outside = vector_env.wrap(Noisy), Opaque(vector_env).wrap(Noisy)
     assert type(inside) is type(vector_env) and type(outside) is not type(vector_env)
     mask = jnp.arange(N) % 2 == 0
 
@@ -85,13 +85,13 @@ def test_a_transform_leaves_the_randomness_of_what_it_wraps_alone():
 
 def test_a_wrapper_that_needs_the_instances_says_so():
     with pytest.raises(WrapperError, match="before it is vectorized"):
-        TimeLimit(Opaque(jaxenvs.make_vec("CartPole-v1", 2)), 10)
+        Opaque(jaxenvs.make_vec("CartPole-v1", 2)).wrap(TimeLimit, 10)
 
 
 def test_parameters_are_reached_and_replaced_through_wrappers_on_a_batch():
     for vector_env in (
-        Noisy(jaxenvs.make_vec("CartPole-v1", 2)),
-        TimeLimit(jaxenvs.make_vec("CartPole-v1", 2), 10),
+        jaxenvs.make_vec("CartPole-v1", 2).wrap(Noisy),
+        jaxenvs.make_vec("CartPole-v1", 2).wrap(TimeLimit, 10),
     ):
         assert vector_env.parameters["gravity"] == 9.8
         assert vector_env.replace(gravity=3.7).parameters["gravity"] == 3.7

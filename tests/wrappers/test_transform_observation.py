@@ -63,13 +63,13 @@ class Bits(Counter):
 # What wraps ours, what wraps Gymnasium's, the environment, and how close rounding leaves them.
 CASES = {
     "transform": (
-        lambda env: TransformObservation(env, squared, SQUARES),
+        lambda env: env.wrap(TransformObservation, squared, SQUARES),
         lambda env: gym_wrappers.TransformObservation(env, squared, spaces.to_gymnasium(SQUARES)),
         Counter,
         0,
     ),
     "filter a dict": (
-        lambda env: FilterObservation(env, ["draw"]),
+        lambda env: env.wrap(FilterObservation, ["draw"]),
         lambda env: gym_wrappers.FilterObservation(env, ["draw"]),
         lambda: Counter(layout="dict"),
         0,
@@ -81,7 +81,7 @@ CASES = {
         0,
     ),
     "rescale": (
-        lambda env: RescaleObservation(env, np.float32([-2, 0, 1]), np.float32([3, 0.1, 8])),
+        lambda env: env.wrap(RescaleObservation, np.float32([-2, 0, 1]), np.float32([3, 0.1, 8])),
         lambda env: gym_wrappers.RescaleObservation(
             env, np.float32([-2, 0, 1]), np.float32([3, 0.1, 8])
         ),
@@ -95,7 +95,7 @@ CASES = {
         0,
     ),
     "dtype of reals": (
-        lambda env: DtypeObservation(env, jnp.float16),
+        lambda env: env.wrap(DtypeObservation, jnp.float16),
         lambda env: gym_wrappers.DtypeObservation(env, np.float16),
         pendulum,
         0,
