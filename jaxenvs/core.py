@@ -17,7 +17,6 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 from jax.core import Tracer
-from jax.typing import DTypeLike
 
 from jaxenvs import struct
 from jaxenvs.errors import (
@@ -71,10 +70,9 @@ class TimeStep:
         observation: chex.ArrayTree,
         *,
         info: Mapping[str, chex.ArrayTree] | None = None,
-        dtype: DTypeLike = jnp.float32,
     ) -> "TimeStep":
-        """Starts an episode: reward 0 (of `dtype`), both flags false."""
-        return cls.transition(observation, reward=0.0, terminated=False, info=info, dtype=dtype)
+        """Starts an episode: reward 0, both flags false."""
+        return cls.transition(observation, reward=0.0, terminated=False, info=info)
 
     @classmethod
     def transition(
@@ -85,12 +83,13 @@ class TimeStep:
         terminated: chex.Numeric,
         truncated: chex.Numeric = False,
         info: Mapping[str, chex.ArrayTree] | None = None,
-        dtype: DTypeLike = jnp.float32,
     ) -> "TimeStep":
-        """Follows an action; `dtype` is the reward's."""
+        """Follows an action."""
+        # A state that was cast to float64, to prove parity, is rewarded in float64.
+        dtypes = [getattr(leaf, "dtype", None) for leaf in jax.tree.leaves(observation)]
         return cls(
             observation=observation,
-            reward=jnp.asarray(reward, dtype),
+            reward=jnp.asarray(reward, np.float64 if np.float64 in dtypes else np.float32),
             terminated=jnp.asarray(terminated, bool),
             truncated=jnp.asarray(truncated, bool),
             info=dict(info or {}),
@@ -187,8 +186,7 @@ class Environment(abc.ABC, Generic[S]):
                     f'{type(self).__name__} has no parameter "{name}".{closest(name, names)}'
                     f"  It has: {', '.join(names) or 'none'}."
                 )
-        check_numbers(type(self), changes)
-        return dataclasses.replace(self, **changes)  # pyright: ignore[reportArgumentType]
+        return dataclasses.replace(self, **as_numbers(type(self), changes))  # pyright: ignore[reportArgumentType]
 
 
 class Wrapper(Environment[S]):
@@ -366,24 +364,24 @@ class VectorEnv(abc.ABC, Generic[S]):
 Policy = Callable[[chex.ArrayTree, chex.PRNGKey], Any]  # (observation, key) -> action
 
 
-def check_numbers(cls: type, params: Mapping[str, Any]) -> None:
-    """Checks that parameters which are numbers by default are given numbers.
+def as_numbers(cls: type, params: Mapping[str, Any]) -> dict[str, Any]:
+    """Returns the parameters of `cls`; numbers in float64 become float32, as states are.
 
     Raises:
-        ParameterError: one is not, or is complex.
+        ParameterError: a parameter that is a number by default is given something else.
     """
     defaults = {
         field.name: field.default
         for field in dataclasses.fields(cls)  # pyright: ignore[reportArgumentType]
         if isinstance(field.default, int | float) and not struct.is_static(field)
     }
-    for name, value in params.items():
-        if name not in defaults:
-            continue
+    numbers = dict(params)
+    for name in defaults.keys() & numbers.keys():
+        value = params[name]
+        dtype = getattr(value, "dtype", None)
         is_number = not isinstance(
             value, str | bytes | complex | dict | set | list | tuple | type(None)
         )
-        dtype = getattr(value, "dtype", None)
         if dtype is not None:
             is_number &= jnp.issubdtype(dtype, np.number) or dtype == np.bool_
             is_number &= not jnp.issubdtype(dtype, np.complexfloating)
@@ -392,6 +390,9 @@ def check_numbers(cls: type, params: Mapping[str, Any]) -> None:
                 f"{cls.__name__} got {name}={value!r:.60}; it takes a number, such as"
                 f" {defaults[name]}, or an array of them where it is batched."
             )
+        if dtype == np.float64:
+            numbers[name] = value.astype(np.float32)
+    return numbers
 
 
 def check_time_limit(name: str, limit: Any) -> None:

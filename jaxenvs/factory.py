@@ -13,7 +13,7 @@ import jax
 
 from jaxenvs import _entry_points
 from jaxenvs import catalog as catalog  # fills the registry
-from jaxenvs.core import AutoresetMode, Environment, VectorEnv, check_numbers, check_time_limit
+from jaxenvs.core import AutoresetMode, Environment, VectorEnv, as_numbers, check_time_limit
 from jaxenvs.errors import (
     ParameterError,
     PoolError,
@@ -61,7 +61,7 @@ def make(
     spec = _find(id)
     entry_point = _load(spec)
     params = {**spec.kwargs, **params}
-    _check_parameters(id, entry_point, params)
+    params = _checked(id, entry_point, params)
     _check_word(id, time_limit)
     env = entry_point(**params)
     if not isinstance(env, Environment):
@@ -292,7 +292,8 @@ def _load(spec: EnvSpec) -> Callable[..., Any]:
     return _entry_points.load(spec.entry_point, named_by)
 
 
-def _check_parameters(id: str, entry_point: Callable[..., Any], params: dict[str, Any]) -> None:
+def _checked(id: str, entry_point: Callable[..., Any], params: dict[str, Any]) -> dict[str, Any]:
+    """Returns the parameters that `entry_point` is called with."""
     if not (isinstance(entry_point, type) and dataclasses.is_dataclass(entry_point)):
         if inspect.isfunction(entry_point):
             try:
@@ -301,7 +302,7 @@ def _check_parameters(id: str, entry_point: Callable[..., Any], params: dict[str
                 raise UnknownParameterError(
                     f"{id} was called with {', '.join(params) or 'nothing'}: {error}."
                 ) from None
-        return
+        return params
     fields = dataclasses.fields(entry_point)
     names = [field.name for field in fields]
     missing = [
@@ -320,7 +321,7 @@ def _check_parameters(id: str, entry_point: Callable[..., Any], params: dict[str
                 f'{id} has no parameter "{name}".{closest(name, [*names, "time_limit"])}'
                 f"  `jaxenvs info {id}` shows all."
             )
-    check_numbers(entry_point, params)
+    return as_numbers(entry_point, params)
 
 
 def _check_word(id: str, time_limit: Any) -> None:

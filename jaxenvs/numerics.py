@@ -1,11 +1,7 @@
 """Elementary functions that cost less than XLA's own on CPU."""
 
-from typing import Any
-
-import chex
 import jax
 import jax.numpy as jnp
-from jax.typing import DTypeLike
 
 # S. L. Moshier's Cephes library, single/sinf.c and cosf.c: pi/2 as a sum of three parts, the first
 # two so short that a multiple of them is exact, and minimax polynomials on [-pi/4, pi/4].
@@ -27,7 +23,6 @@ def sincos(x: jax.Array) -> tuple[jax.Array, jax.Array]:
     """
     if x.dtype != jnp.float32:
         return jnp.sin(x), jnp.cos(x)
-    x = rounded(x)
     turns = jnp.floor(x * _TWO_OVER_PI + 0.5)  # quarter turns to take off
     y = x
     for part in _HALF_PI_PARTS:
@@ -36,8 +31,6 @@ def sincos(x: jax.Array) -> tuple[jax.Array, jax.Array]:
     a, b, c = _SIN_COEFFICIENTS
     sin = ((a * z + b) * z + c) * z * y + y
     a, b, c = _COS_COEFFICIENTS
-    # Horner's form throughout: where one sum has two products, compilers differ in which of them
-    # they fuse with it, and bits with them.
     cos = (((a * z + b) * z + c) * z - 0.5) * z + 1.0
 
     quadrant = turns.astype(jnp.int32)
@@ -56,18 +49,6 @@ def _sincos_jvp(primals, tangents):
     return (sin, cos), (cos * x_dot, -sin * x_dot)
 
 
-def rounded(product: chex.Array) -> jax.Array:
-    """Returns `product`, rounded before it is used, so that no sum can be fused with it.
-
-    Compilers turn a product and a sum into one operation with a single rounding. Where a sum has
-    two products, or a product goes into two sums, it depends on the surrounding program which of
-    them; so the same equation would give other last bits in another program. A product that went
-    through this function is rounded in all of them.
-    """
-    # A selection that compilers cannot see through; of infinities and NaN the sum is the same.
-    return jnp.where(jnp.abs(product) < jnp.inf, product, product + product)
-
-
 def wrap_angle(angle: jax.Array) -> jax.Array:
     """Returns `angle` brought into [-pi, pi) by whole turns, without a division or a remainder."""
     tau = 2 * jnp.pi
@@ -77,16 +58,4 @@ def wrap_angle(angle: jax.Array) -> jax.Array:
     *exact, rest = (4 * part for part in _HALF_PI_PARTS)
     for part in exact:
         angle = angle - turns * part
-    return angle - rounded(turns * rest)
-
-
-def uniform(
-    key: chex.PRNGKey, shape: tuple[int, ...], dtype: DTypeLike, low: Any, high: Any
-) -> jax.Array:
-    """Draws from [low, high), with the same bits in whatever program the draw ends up.
-
-    `jax.random.uniform` multiplies and then adds, which compilers turn into one rounding or two
-    depending on what surrounds it; the minimum in between, which never binds, keeps it at two.
-    """
-    width = high - low
-    return low + jnp.minimum(jax.random.uniform(key, shape, dtype) * width, width)
+    return angle - turns * rest

@@ -234,7 +234,8 @@ def test_types_stay_under_x64_unless_asked_for():
     with x64(True):
         first = TimeStep.first(jnp.zeros(1, jnp.float32))
         assert (first.reward.dtype, first.discount.dtype) == (jnp.float32, jnp.float32)
-        assert TimeStep.first(jnp.zeros(1), dtype=jnp.float64).reward.dtype == jnp.float64
+        assert TimeStep.first(jnp.zeros(1, jnp.float64)).reward.dtype == jnp.float64
+        assert TimeStep.first(jnp.zeros(1, jnp.float32)).reward.dtype == jnp.float32
 
 
 def test_info_is_copied_and_timesteps_are_frozen():

@@ -215,7 +215,7 @@ def check_timesteps(traced: Traced, findings: Findings, float64: bool) -> None:
             rewards,
             findings,
             "reward",
-            "TimeStep.transition(reward=...) converts; in a float64 mode pass its dtype.",
+            "TimeStep.transition(reward=...) converts it.",
         )
         for flag in ("terminated", "truncated"):
             _check_scalar(

@@ -1,11 +1,9 @@
 """What holds for every environment, asserted over the registry."""
 
-import numpy as np
 import pytest
 
 import jaxenvs
 from jaxenvs.testing import check_env
-from jaxenvs.testing._tracing import x64
 
 IDS = sorted(jaxenvs.registry)
 
@@ -13,12 +11,6 @@ IDS = sorted(jaxenvs.registry)
 @pytest.mark.parametrize("id", IDS)
 def test_every_registered_environment_keeps_the_contract(id):
     check_env(jaxenvs.make(id))
-
-
-@pytest.mark.parametrize("id", [id for id in IDS if hasattr(jaxenvs.make(id).unwrapped, "dtype")])
-def test_a_float64_mode_keeps_the_contract_too(id):
-    with x64(True):
-        check_env(jaxenvs.make(id, dtype=np.float64), num_steps=32)
 
 
 @pytest.mark.parametrize("id", IDS)

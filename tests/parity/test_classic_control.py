@@ -327,7 +327,7 @@ def advance(env: Any, state_type: Any, state: Any, elapsed: Any, action: Any, no
 
 def ours(case: Case, steps: Transitions, dtype: Any) -> tuple[np.ndarray, Any]:
     limit = "default" if case.max_steps is None else case.max_steps
-    env = jaxenvs.make(case.id, time_limit=limit, dtype=dtype, **case.ours)
+    env = jaxenvs.make(case.id, time_limit=limit, **case.ours)
     continuous = np.issubdtype(steps.action.dtype, np.floating)
     next_state, timestep = advance(
         env,

@@ -501,13 +501,13 @@ def test_float64_is_accepted_where_the_observation_space_has_it():
 
         def reset(self, key):
             position = jax.random.uniform(key, (), jnp.float64, -1.0, 1.0)
-            return WalkState(position=position), TimeStep.first(position[None], dtype=jnp.float64)
+            return WalkState(position=position), TimeStep.first(position[None])
 
         def step(self, state, action, key):
             del key
             position = jnp.clip(state.position + action.astype(jnp.float64) - 1, -10.0, 10.0)
             return WalkState(position=position), TimeStep.transition(
-                position[None], reward=position, terminated=False, dtype=jnp.float64
+                position[None], reward=position, terminated=False
             )
 
     check_env(Precise(), num_steps=32)

@@ -1,13 +1,13 @@
-"""What the tasks of bsuite have in common."""
+"""Helpers of the bsuite tasks."""
 
 from jaxenvs.core import Environment
 from jaxenvs.errors import ParameterError
 
 
 def at_least(env: Environment, name: str, least: int) -> None:
-    """Raises ParameterError if the field `name` of `env` is known not to be an int from `least` on."""
+    """Raises ParameterError unless the field `name` of `env` is an int of at least `least`."""
     value = getattr(env, name)
-    if hasattr(value, "shape") or type(value) is object:  # an array, perhaps traced or batched
+    if hasattr(value, "shape"):  # traced, or an array of one number for each instance
         return
     if not isinstance(value, int) or isinstance(value, bool) or value < least:
         raise ParameterError(

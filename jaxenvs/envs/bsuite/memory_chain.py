@@ -5,7 +5,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from jaxenvs import prng, spaces, struct
+from jaxenvs import spaces, struct
 from jaxenvs.core import Environment, TimeStep
 from jaxenvs.envs.bsuite._shared import at_least
 from jaxenvs.rendering.raster import BLACK, GRAY, RED, TEAL, WHITE, box, paint, pixel_grid
@@ -60,7 +60,7 @@ class MemoryChain(Environment[MemoryChainState]):
         return spaces.Discrete(2)
 
     def reset(self, key: chex.PRNGKey) -> tuple[MemoryChainState, TimeStep]:
-        context_key, query_key = jax.random.split(prng.fast(key))
+        context_key, query_key = jax.random.split(key)
         state = MemoryChainState(
             elapsed=jnp.int32(0),
             context=spaces.MultiBinary(self.num_bits).sample(context_key),
@@ -113,8 +113,7 @@ class MemoryChain(Environment[MemoryChainState]):
         """The time left, float32[]; whether the bits are in view and the query is, bool[]."""
         length = self._length()
         shown = jnp.clip(state.elapsed - 1, 0, length)  # a step shows what it set out from
-        # By the inverse, as XLA divides if it knows the divisor: the same bits if it does not.
-        time = (length - shown).astype(jnp.float32) * (1 / length.astype(jnp.float32))
+        time = (length - shown).astype(jnp.float32) / length.astype(jnp.float32)
         return time, shown == 0, shown == length - 1
 
     def _length(self) -> jax.Array:

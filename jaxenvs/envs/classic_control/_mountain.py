@@ -6,7 +6,7 @@ import chex
 import jax
 import jax.numpy as jnp
 
-from jaxenvs.envs.classic_control._shared import OUTLINE, for_drawing
+from jaxenvs.envs.classic_control._shared import OUTLINE
 from jaxenvs.numerics import sincos
 from jaxenvs.rendering import raster
 from jaxenvs.rendering.raster import BLACK, GRAY, WHITE, YELLOW
@@ -42,7 +42,6 @@ def observe(state: MountainCarState) -> jax.Array:
 
 def draw(env: Any, state: MountainCarState) -> jax.Array:
     """Side view of the track with the flag at the goal: uint8[400, 600, 3]."""
-    env, state = for_drawing(env, state)
     scale = FRAME_SHAPE[1] / (env.max_position - env.min_position)  # pixels per track unit
     x, y = raster.pixel_grid(FRAME_SHAPE)
 

@@ -2,17 +2,16 @@
 
 import math
 from collections.abc import Sequence
-from typing import Any, Literal
+from typing import Literal
 
 import chex
 import jax
 import jax.numpy as jnp
-import numpy as np
 
 from jaxenvs import spaces, struct
 from jaxenvs.core import Environment, TimeStep
-from jaxenvs.envs.classic_control._shared import OUTLINE, for_drawing, in_dtype, one_of
-from jaxenvs.numerics import rounded, sincos, uniform, wrap_angle
+from jaxenvs.envs.classic_control._shared import OUTLINE, one_of
+from jaxenvs.numerics import sincos, wrap_angle
 from jaxenvs.rendering.raster import BLACK, TEAL, WHITE, YELLOW, box, disc, paint, pixel_grid
 
 FRAME_SHAPE = (500, 500)  # height, width
@@ -70,7 +69,6 @@ class Acrobot(Environment[AcrobotState]):
     start_low: float = -0.1  # of angles, rad, and speeds, rad/s
     start_high: float = 0.1  # exclusive
     book_or_nips: Literal["book", "nips"] = struct.static("book")  # equations
-    dtype: Any = struct.static(np.float32)  # float64 needs jax_enable_x64
 
     def __post_init__(self) -> None:
         one_of(self, "book_or_nips", ("book", "nips"))
@@ -78,29 +76,27 @@ class Acrobot(Environment[AcrobotState]):
     @property
     def observation_space(self) -> spaces.Box:
         high = [1.0, 1.0, 1.0, 1.0, self.max_vel_1, self.max_vel_2]
-        return spaces.Box([-bound for bound in high], high, dtype=self.dtype)
+        return spaces.Box([-bound for bound in high], high)
 
     @property
     def action_space(self) -> spaces.Discrete:
         return spaces.Discrete(len(self.avail_torque))
 
     def reset(self, key: chex.PRNGKey) -> tuple[AcrobotState, TimeStep]:
-        self = in_dtype(self)
-        start = uniform(key, (4,), self.dtype, self.start_low, self.start_high)
+        start = jax.random.uniform(key, (4,), jnp.float32, self.start_low, self.start_high)
         state = AcrobotState(
             theta1=start[0], theta2=start[1], theta1_dot=start[2], theta2_dot=start[3]
         )
-        return state, TimeStep.first(self._observe(state), dtype=self.dtype)
+        return state, TimeStep.first(self._observe(state))
 
     def step(
         self, state: AcrobotState, action: chex.Array, key: chex.PRNGKey
     ) -> tuple[AcrobotState, TimeStep]:
-        self = in_dtype(self)
         torque = self.avail_torque[0]
         for index, candidate in enumerate(self.avail_torque[1:], start=1):
             torque = jnp.where(action == index, candidate, torque)
         if self.torque_noise_max is not None:
-            unit = uniform(key, (), self.dtype, -1.0, 1.0)
+            unit = jax.random.uniform(key, (), state.theta1.dtype, -1.0, 1.0)
             torque = torque + unit * self.torque_noise_max
 
         theta1, theta2, theta1_dot, theta2_dot = self._integrate(state, torque)
@@ -112,13 +108,10 @@ class Acrobot(Environment[AcrobotState]):
         )
         above = self._above_line(state)
         reward = jnp.where(above, 0.0, -1.0)
-        return state, TimeStep.transition(
-            self._observe(state), reward=reward, terminated=above, dtype=self.dtype
-        )
+        return state, TimeStep.transition(self._observe(state), reward=reward, terminated=above)
 
     def render(self, state: AcrobotState) -> jax.Array:
         """Front view with the line to reach: uint8[500, 500, 3]."""
-        self, state = for_drawing(self, state)
         size = FRAME_SHAPE[0]
         scale = size / (2 * (self.link_length_1 + self.link_length_2 + 0.2))  # pixels per m
         x, y = pixel_grid(FRAME_SHAPE)
@@ -141,7 +134,7 @@ class Acrobot(Environment[AcrobotState]):
         start = (state.theta1, state.theta2, state.theta1_dot, state.theta2_dot)
 
         def slopes_after(time, slopes):
-            place = [value + rounded(time * slope) for value, slope in zip(start, slopes, strict=True)]
+            place = [value + time * slope for value, slope in zip(start, slopes, strict=True)]
             return self._derivatives(place, torque)
 
         k1 = self._derivatives(start, torque)
@@ -149,7 +142,7 @@ class Acrobot(Environment[AcrobotState]):
         k3 = slopes_after(self.dt / 2, k2)
         k4 = slopes_after(self.dt, k3)
         return [
-            value + rounded(self.dt / 6 * (a + 2 * b + 2 * c + d))
+            value + self.dt / 6 * (a + 2 * b + 2 * c + d)
             for value, a, b, c, d in zip(start, k1, k2, k3, k4, strict=True)
         ]
 
@@ -160,27 +153,27 @@ class Acrobot(Environment[AcrobotState]):
         m1, m2 = self.link_mass_1, self.link_mass_2
         l1, lc1, lc2 = self.link_length_1, self.link_com_pos_1, self.link_com_pos_2
         (sin1, cos1), (sin2, cos2) = sincos(theta1), sincos(theta2)
-        sin12 = sin1 * cos2 + rounded(cos1 * sin2)  # of theta1 + theta2
+        sin12 = sin1 * cos2 + cos1 * sin2  # of theta1 + theta2
 
         d1 = m1 * lc1**2 + m2 * (l1**2 + lc2**2 + 2 * l1 * lc2 * cos2) + 2 * self.link_moi
         d2 = m2 * (lc2**2 + l1 * lc2 * cos2) + self.link_moi
-        phi2 = rounded(m2 * lc2 * self.gravity * sin12)
+        phi2 = m2 * lc2 * self.gravity * sin12
         phi1 = (
             -m2 * l1 * lc2 * theta2_dot * (theta2_dot + 2 * theta1_dot) * sin2
-            + rounded((m1 * lc1 + m2 * l1) * self.gravity * sin1)
+            + (m1 * lc1 + m2 * l1) * self.gravity * sin1
             + phi2
         )
         ratio = d2 / d1
-        force = torque + rounded(ratio * phi1) - phi2
+        force = torque + ratio * phi1 - phi2
         if self.book_or_nips == "book":
             force = force - m2 * l1 * lc2 * theta1_dot**2 * sin2
-        theta2_acc = force / (m2 * lc2**2 + self.link_moi - rounded(d2 * ratio))
-        theta1_acc = -(rounded(d2 * theta2_acc) + phi1) / d1
+        theta2_acc = force / (m2 * lc2**2 + self.link_moi - d2 * ratio)
+        theta1_acc = -(d2 * theta2_acc + phi1) / d1
         return theta1_dot, theta2_dot, theta1_acc, theta2_acc  # pyright: ignore[reportReturnType]
 
     def _above_line(self, state: AcrobotState) -> jax.Array:
         (sin1, cos1), (sin2, cos2) = sincos(state.theta1), sincos(state.theta2)
-        return -cos1 - (cos1 * cos2 - rounded(sin1 * sin2)) > 1.0
+        return -cos1 - (cos1 * cos2 - sin1 * sin2) > 1.0
 
     def _observe(self, state: AcrobotState) -> jax.Array:
         (sin1, cos1), (sin2, cos2) = sincos(state.theta1), sincos(state.theta2)

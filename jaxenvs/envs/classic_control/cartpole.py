@@ -1,17 +1,16 @@
 """Cart-pole balancing."""
 
 import math
-from typing import Any, Literal
+from typing import Literal
 
 import chex
 import jax
 import jax.numpy as jnp
-import numpy as np
 
 from jaxenvs import spaces, struct
 from jaxenvs.core import Environment, TimeStep
-from jaxenvs.envs.classic_control._shared import OUTLINE, for_drawing, in_dtype, one_of
-from jaxenvs.numerics import rounded, sincos, uniform
+from jaxenvs.envs.classic_control._shared import OUTLINE, one_of
+from jaxenvs.numerics import sincos
 from jaxenvs.rendering.raster import BLACK, TAN, VIOLET, WHITE, box, disc, paint, pixel_grid
 
 FRAME_SHAPE = (400, 600)  # height, width
@@ -58,7 +57,6 @@ class CartPole(Environment[CartPoleState]):
     start_high: float = 0.05  # exclusive
     kinematics_integrator: Literal["euler", "semi-implicit euler"] = struct.static("euler")
     sutton_barto_reward: bool = struct.static(False)  # -1 for the fall, else 0
-    dtype: Any = struct.static(np.float32)  # float64 needs jax_enable_x64
 
     def __post_init__(self) -> None:
         one_of(self, "kinematics_integrator", ("euler", "semi-implicit euler"))
@@ -77,51 +75,44 @@ class CartPole(Environment[CartPoleState]):
     def observation_space(self) -> spaces.Box:
         inf = float("inf")
         high = [2 * self.x_threshold, inf, 2 * self.theta_threshold_radians, inf]
-        return spaces.Box([-bound for bound in high], high, dtype=self.dtype)
+        return spaces.Box([-bound for bound in high], high)
 
     @property
     def action_space(self) -> spaces.Discrete:
         return spaces.Discrete(2)
 
     def reset(self, key: chex.PRNGKey) -> tuple[CartPoleState, TimeStep]:
-        self = in_dtype(self)
-        start = uniform(key, (4,), self.dtype, self.start_low, self.start_high)
+        start = jax.random.uniform(key, (4,), jnp.float32, self.start_low, self.start_high)
         state = CartPoleState(x=start[0], x_dot=start[1], theta=start[2], theta_dot=start[3])
-        return state, TimeStep.first(self._observe(state), dtype=self.dtype)
+        return state, TimeStep.first(self._observe(state))
 
     def step(
         self, state: CartPoleState, action: chex.Array, key: chex.PRNGKey
     ) -> tuple[CartPoleState, TimeStep]:
         del key  # the dynamics are deterministic
-        self = in_dtype(self)
         force = jnp.where(action == 1, self.force_mag, -self.force_mag)
         sin, cos = sincos(state.theta)
-        push = (force + rounded(self.polemass_length * state.theta_dot**2 * sin)) / self.total_mass
+        push = (force + self.polemass_length * state.theta_dot**2 * sin) / self.total_mass
         inertia = self.length * (4.0 / 3.0 - self.masspole * cos**2 / self.total_mass)
-        theta_acc = (self.gravity * sin - rounded(cos * push)) / inertia
+        theta_acc = (self.gravity * sin - cos * push) / inertia
         x_acc = push - self.polemass_length * theta_acc * cos / self.total_mass
 
-        x_dot = state.x_dot + rounded(self.tau * x_acc)
-        theta_dot = state.theta_dot + rounded(self.tau * theta_acc)
+        x_dot = state.x_dot + self.tau * x_acc
+        theta_dot = state.theta_dot + self.tau * theta_acc
         explicit = self.kinematics_integrator == "euler"
-        x = state.x + rounded(self.tau * (state.x_dot if explicit else x_dot))
-        theta = state.theta + rounded(self.tau * (state.theta_dot if explicit else theta_dot))
+        x = state.x + self.tau * (state.x_dot if explicit else x_dot)
+        theta = state.theta + self.tau * (state.theta_dot if explicit else theta_dot)
 
         before, state = state, CartPoleState(x=x, x_dot=x_dot, theta=theta, theta_dot=theta_dot)
-        # Observed and judged as it is stored, to the bit, instead of being computed again.
-        state = jax.lax.optimization_barrier(state)
         fallen = self._fallen(state)
         if self.sutton_barto_reward:
             reward = jnp.where(fallen, -1.0, 0.0)
         else:
             reward = jnp.where(fallen & self._fallen(before), 0.0, 1.0)
-        return state, TimeStep.transition(
-            self._observe(state), reward=reward, terminated=fallen, dtype=self.dtype
-        )
+        return state, TimeStep.transition(self._observe(state), reward=reward, terminated=fallen)
 
     def render(self, state: CartPoleState) -> jax.Array:
         """Side view of the track: uint8[400, 600, 3]."""
-        self, state = for_drawing(self, state)
         width = FRAME_SHAPE[1]
         scale = width / (2 * self.x_threshold)  # pixels per m
         x, y = pixel_grid(FRAME_SHAPE)

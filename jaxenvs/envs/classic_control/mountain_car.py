@@ -1,18 +1,13 @@
 """Mountain car, discrete actions."""
 
-from typing import Any
-
 import chex
 import jax
 import jax.numpy as jnp
-import numpy as np
 
-from jaxenvs import spaces, struct
+from jaxenvs import spaces
 from jaxenvs.core import Environment, TimeStep
 from jaxenvs.envs.classic_control._mountain import MountainCarState as MountainCarState
 from jaxenvs.envs.classic_control._mountain import at_goal, draw, observe, roll
-from jaxenvs.envs.classic_control._shared import in_dtype
-from jaxenvs.numerics import uniform
 
 
 class MountainCar(Environment[MountainCarState]):
@@ -44,31 +39,28 @@ class MountainCar(Environment[MountainCarState]):
     start_high: float = -0.4  # track units, exclusive
     force: float = 0.001  # track units per step^2, of one push
     gravity: float = 0.0025  # track units per step^2, times cos(3 position)
-    dtype: Any = struct.static(np.float32)  # float64 needs jax_enable_x64
 
     @property
     def observation_space(self) -> spaces.Box:
         low = [self.min_position, -self.max_speed]
-        return spaces.Box(low, [self.max_position, self.max_speed], dtype=self.dtype)
+        return spaces.Box(low, [self.max_position, self.max_speed])
 
     @property
     def action_space(self) -> spaces.Discrete:
         return spaces.Discrete(3)
 
     def reset(self, key: chex.PRNGKey) -> tuple[MountainCarState, TimeStep]:
-        self = in_dtype(self)
-        position = uniform(key, (), self.dtype, self.start_low, self.start_high)
+        position = jax.random.uniform(key, (), jnp.float32, self.start_low, self.start_high)
         state = MountainCarState(position=position, velocity=jnp.zeros_like(position))
-        return state, TimeStep.first(observe(state), dtype=self.dtype)
+        return state, TimeStep.first(observe(state))
 
     def step(
         self, state: MountainCarState, action: chex.Array, key: chex.PRNGKey
     ) -> tuple[MountainCarState, TimeStep]:
         del key  # the car is deterministic once it stands on the track
-        self = in_dtype(self)
-        state = roll(self, state, push=(jnp.asarray(action, self.dtype) - 1) * self.force)
+        state = roll(self, state, push=(jnp.asarray(action, state.velocity.dtype) - 1) * self.force)
         return state, TimeStep.transition(
-            observe(state), reward=-1.0, terminated=at_goal(self, state), dtype=self.dtype
+            observe(state), reward=-1.0, terminated=at_goal(self, state)
         )
 
     def render(self, state: MountainCarState) -> jax.Array:

@@ -1,17 +1,12 @@
 """Mountain car, continuous actions."""
 
-from typing import Any
-
 import chex
 import jax
 import jax.numpy as jnp
-import numpy as np
 
-from jaxenvs import spaces, struct
+from jaxenvs import spaces
 from jaxenvs.core import Environment, TimeStep
 from jaxenvs.envs.classic_control._mountain import MountainCarState, at_goal, draw, observe, roll
-from jaxenvs.envs.classic_control._shared import in_dtype
-from jaxenvs.numerics import uniform
 
 
 class MountainCarContinuous(Environment[MountainCarState]):
@@ -45,35 +40,30 @@ class MountainCarContinuous(Environment[MountainCarState]):
     start_high: float = -0.4  # track units, exclusive
     power: float = 0.0015  # track units per step^2, at full throttle
     gravity: float = 0.0025  # track units per step^2, times cos(3 position)
-    dtype: Any = struct.static(np.float32)  # float64 needs jax_enable_x64
 
     @property
     def observation_space(self) -> spaces.Box:
         low = [self.min_position, -self.max_speed]
-        return spaces.Box(low, [self.max_position, self.max_speed], dtype=self.dtype)
+        return spaces.Box(low, [self.max_position, self.max_speed])
 
     @property
     def action_space(self) -> spaces.Box:
-        return spaces.Box(self.min_action, self.max_action, shape=(1,), dtype=self.dtype)
+        return spaces.Box(self.min_action, self.max_action, shape=(1,))
 
     def reset(self, key: chex.PRNGKey) -> tuple[MountainCarState, TimeStep]:
-        self = in_dtype(self)
-        position = uniform(key, (), self.dtype, self.start_low, self.start_high)
+        position = jax.random.uniform(key, (), jnp.float32, self.start_low, self.start_high)
         state = MountainCarState(position=position, velocity=jnp.zeros_like(position))
-        return state, TimeStep.first(observe(state), dtype=self.dtype)
+        return state, TimeStep.first(observe(state))
 
     def step(
         self, state: MountainCarState, action: chex.Array, key: chex.PRNGKey
     ) -> tuple[MountainCarState, TimeStep]:
         del key  # the car is deterministic once it stands on the track
-        self = in_dtype(self)
         throttle = jnp.clip(action[0], self.min_action, self.max_action)
         state = roll(self, state, push=throttle * self.power)
         arrived = at_goal(self, state)
         reward = jnp.where(arrived, 100.0, 0.0) - 0.1 * action[0] ** 2
-        return state, TimeStep.transition(
-            observe(state), reward=reward, terminated=arrived, dtype=self.dtype
-        )
+        return state, TimeStep.transition(observe(state), reward=reward, terminated=arrived)
 
     def render(self, state: MountainCarState) -> jax.Array:
         """Side view of the track with the flag at the goal: uint8[400, 600, 3]."""

@@ -1,17 +1,15 @@
 """Pendulum swing-up."""
 
 import math
-from typing import Any
 
 import chex
 import jax
 import jax.numpy as jnp
-import numpy as np
 
-from jaxenvs import spaces, struct
+from jaxenvs import spaces
 from jaxenvs.core import Environment, TimeStep
-from jaxenvs.envs.classic_control._shared import OUTLINE, for_drawing, in_dtype
-from jaxenvs.numerics import rounded, sincos, uniform, wrap_angle
+from jaxenvs.envs.classic_control._shared import OUTLINE
+from jaxenvs.numerics import sincos, wrap_angle
 from jaxenvs.rendering.raster import (
     BLACK,
     RED,
@@ -64,48 +62,42 @@ class Pendulum(Environment[PendulumState]):
     dt: float = 0.05  # s between steps
     x_init: float = math.pi  # rad, the largest angle at the start
     y_init: float = 1.0  # rad/s, the largest speed at the start
-    dtype: Any = struct.static(np.float32)  # float64 needs jax_enable_x64
 
     @property
     def observation_space(self) -> spaces.Box:
         high = [1.0, 1.0, self.max_speed]
-        return spaces.Box([-bound for bound in high], high, dtype=self.dtype)
+        return spaces.Box([-bound for bound in high], high)
 
     @property
     def action_space(self) -> spaces.Box:
-        return spaces.Box(-self.max_torque, self.max_torque, shape=(1,), dtype=self.dtype)
+        return spaces.Box(-self.max_torque, self.max_torque, shape=(1,))
 
     def reset(self, key: chex.PRNGKey) -> tuple[PendulumState, TimeStep]:
-        self = in_dtype(self)
-        unit = uniform(key, (2,), self.dtype, -1.0, 1.0)
+        unit = jax.random.uniform(key, (2,), jnp.float32, -1.0, 1.0)
         theta, theta_dot = unit[0] * self.x_init, unit[1] * self.y_init
         state = PendulumState(theta=theta, theta_dot=theta_dot, torque=jnp.zeros_like(theta))
-        return state, TimeStep.first(self._observe(state), dtype=self.dtype)
+        return state, TimeStep.first(self._observe(state))
 
     def step(
         self, state: PendulumState, action: chex.Array, key: chex.PRNGKey
     ) -> tuple[PendulumState, TimeStep]:
         del key  # the dynamics are deterministic
-        self = in_dtype(self)
         torque = jnp.clip(action[0], -self.max_torque, self.max_torque)
         angle = wrap_angle(state.theta)
-        cost = rounded(angle**2) + rounded(0.1 * state.theta_dot**2) + rounded(0.001 * torque**2)
+        cost = angle**2 + 0.1 * state.theta_dot**2 + 0.001 * torque**2
 
         sin, _ = sincos(state.theta)
-        fall = rounded(3 * self.g / (2 * self.length) * sin)
-        drive = rounded(3.0 / (self.mass * self.length**2) * torque)
-        theta_dot = state.theta_dot + rounded((fall + drive) * self.dt)
+        fall = 3 * self.g / (2 * self.length) * sin
+        drive = 3.0 / (self.mass * self.length**2) * torque
+        theta_dot = state.theta_dot + (fall + drive) * self.dt
         theta_dot = jnp.clip(theta_dot, -self.max_speed, self.max_speed)
-        theta = state.theta + rounded(theta_dot * self.dt)
+        theta = state.theta + theta_dot * self.dt
 
         state = PendulumState(theta=theta, theta_dot=theta_dot, torque=torque)
-        return state, TimeStep.transition(
-            self._observe(state), reward=-cost, terminated=False, dtype=self.dtype
-        )
+        return state, TimeStep.transition(self._observe(state), reward=-cost, terminated=False)
 
     def render(self, state: PendulumState) -> jax.Array:
         """Front view with an arrow for the torque: uint8[500, 500, 3]."""
-        _, state = for_drawing(self, state)
         size = FRAME_SHAPE[0]
         scale = size / 4.4  # pixels per length
         x, y = pixel_grid(FRAME_SHAPE)
