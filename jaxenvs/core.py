@@ -330,27 +330,27 @@ class VectorEnv(abc.ABC, Generic[S]):
         """Returns a copy with other parameters."""
         raise UnknownParameterError(f"{type(self).__name__} has no parameters to replace.")
 
-    def wrap(self, wrapper: Callable[..., Environment], *args: Any, **kwargs: Any) -> "VectorEnv":
-        """Returns this batch with `wrapper(env, *args, **kwargs)` around every instance.
+    def wrap(self, wrapper: Callable[..., Any], *args: Any, **kwargs: Any) -> "VectorEnv":
+        """Returns this batch with a wrapper around every instance: `wrap(TimeLimit, 100)`.
 
-        A wrapper class may go around the batch as a whole instead: `NormalizeObservation` shares
-        its statistics between the instances, and a `Transform` needs no access to them.
+        A wrapper class may also go around the batch as a whole: `NormalizeObservation` shares its
+        statistics between the instances, and a `Transform` needs no access to them.
 
         Args:
-            wrapper: a `Wrapper` class, a `functools.partial` of one, or a function from one
-                `Environment` to another.
+            wrapper: a `Wrapper` class, or a `functools.partial` of one. Any other function is
+                called with this batch and returns another.
             *args: further arguments of the wrapper.
             **kwargs: likewise.
 
         Raises:
-            WrapperError: the wrapper does not fit, or needs access to instances of which there
-                is none.
+            WrapperError: the wrapper does not fit, or needs access to the instances of a batch
+                that gives none.
         """
         if isinstance(wrapper, partial) and not wrapper.args:
             return self.wrap(wrapper.func, *args, **{**wrapper.keywords, **kwargs})
         if isinstance(wrapper, type) and issubclass(wrapper, Wrapper):
             return wrapper.wrap_batch(self, *args, **kwargs)
-        return self.wrap_instances(lambda env: wrapper(env, *args, **kwargs))
+        return wrapper(self, *args, **kwargs)
 
     def wrap_instances(self, wrapper: Callable[[Environment], Environment]) -> "VectorEnv":
         """Returns this batch with `wrapper` around every instance; optional."""

@@ -178,7 +178,7 @@ def test_a_wrapper_around_no_environment_names_what_it_got(given, words):
 
 def test_a_wrapper_around_a_batch_names_the_method_that_does_it():
     with pytest.raises(WrapperError, match=r"the batch VectorizedEnv.*env\.wrap\(TimeLimit, "):
-        vectorize(MountainCar(), 2).wrap(TimeLimit, 100)
+        TimeLimit(vectorize(MountainCar(), 2), 100)
 
 
 def test_trees_of_axes_and_of_none_are_built_without_the_checks_of_the_constructor():

@@ -65,11 +65,11 @@ class ClipReward(Transform):
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        low, high = self.min_reward, self.max_reward
+        low: Any = self.min_reward
+        high: Any = self.max_reward
         if low is None and high is None:
             raise WrapperError("ClipReward got no bounds.  Pass min_reward, max_reward or both.")
-        both = low is not None and high is not None
-        if both and not struct.is_traced(low, high) and not np.all(low <= high):
+        if None not in (low, high) and not struct.is_traced(low, high) and not np.all(low <= high):
             raise WrapperError(
                 f"ClipReward got min_reward={self.min_reward} and max_reward={self.max_reward};"
                 " the first must be at most the second.  Were the two swapped?"
