@@ -101,7 +101,9 @@ def play(vector_env, num_steps):
 
 def play_both(wrap, mode, env=None, num_steps=24):
     """`play` in NumPy, the same bits with the instances within reach and without."""
-    vector_env = jaxenvs.vectorize(Echo() if env is None else env, N, autoreset_mode=mode, reset_chunk=N)
+    vector_env = jaxenvs.vectorize(
+        Echo() if env is None else env, N, autoreset_mode=mode, reset_chunk=N
+    )
     played, others = (play(e.wrap(wrap), num_steps) for e in (vector_env, Opaque(vector_env)))
     chex.assert_trees_all_equal(played, others)
     return jax.tree.map(np.asarray, played)

@@ -58,10 +58,16 @@ WRAPPERS = {
     "ResizeObservation": lambda env: env.wrap(wrappers.ResizeObservation, (4, 4)),
     "ScaleReward": lambda env: env.wrap(wrappers.ScaleReward, 0.5),
     "StickyAction": lambda env: env.wrap(wrappers.StickyAction, 0.5),
-    "TimeAwareObservation": lambda env: env.wrap(wrappers.TimeAwareObservation, flatten=False, default_time_limit=5),
+    "TimeAwareObservation": lambda env: env.wrap(
+        wrappers.TimeAwareObservation, flatten=False, default_time_limit=5
+    ),
     "TimeLimit": lambda env: env.wrap(wrappers.TimeLimit, 3),
-    "TransformAction": lambda env: env.wrap(wrappers.TransformAction, negative, spaces.Box(-HIGH, -LOW)),
-    "TransformObservation": lambda env: env.wrap(wrappers.TransformObservation, third, spaces.Box(-1.0, 2.0, (3,))),
+    "TransformAction": lambda env: env.wrap(
+        wrappers.TransformAction, negative, spaces.Box(-HIGH, -LOW)
+    ),
+    "TransformObservation": lambda env: env.wrap(
+        wrappers.TransformObservation, third, spaces.Box(-1.0, 2.0, (3,))
+    ),
     "TransformReward": lambda env: env.wrap(wrappers.TransformReward, third),
 }
 
@@ -141,7 +147,8 @@ def test_one_environment_keeps_the_contract(chain):
 def test_a_batch_steps_alike_in_and_out_of_reach_in_all_modes(chain):
     inner, outer = CHAINS[chain]
     inside = [
-        wrap(jaxenvs.vectorize(Toy(), N, autoreset_mode=mode, reset_chunk=N), inner) for mode in MODES
+        wrap(jaxenvs.vectorize(Toy(), N, autoreset_mode=mode, reset_chunk=N), inner)
+        for mode in MODES
     ]
     batches = [[wrap(env, outer), wrap(Opaque(env), outer)] for env in inside]
     space = batches[0][0].single_observation_space

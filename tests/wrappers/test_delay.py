@@ -56,7 +56,9 @@ def test_nothing_arrives_from_an_episode_that_is_over(mode):
 
 def test_parameters_are_reached_through_it_and_its_repr_names_the_delay():
     env = DelayObservation(jaxenvs.make("CartPole-v1"), 2).replace(gravity=3.7)
-    assert repr(env) == "DelayObservation(TimeLimit(CartPole(gravity=3.7), time_limit=500), delay=2)"
+    assert (
+        repr(env) == "DelayObservation(TimeLimit(CartPole(gravity=3.7), time_limit=500), delay=2)"
+    )
 
 
 @pytest.mark.parametrize("delay", [-1, 1.5, None])

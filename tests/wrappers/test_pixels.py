@@ -135,7 +135,11 @@ def test_noise_shrinks_as_by_opencvs_inter_area(old):
 @pytest.mark.parametrize("mode", MODES)
 def test_gray_small_stacked_pictures_within_reach_and_out_of_it(mode):
     def wrap(env):
-        return env.wrap(GrayscaleObservation).wrap(ResizeObservation, (3, 4)).wrap(FrameStackObservation, 2)
+        return (
+            env.wrap(GrayscaleObservation)
+            .wrap(ResizeObservation, (3, 4))
+            .wrap(FrameStackObservation, 2)
+        )
 
     timesteps = record_batch(wrap, painted(), mode)
     assert timesteps.observation.shape[2:] == (2, 3, 4)

@@ -18,7 +18,10 @@ def shifted(reward):
 CASES = {
     "transform": (lambda env: env.wrap(TransformReward, shifted), shifted),
     "scale": (lambda env: env.wrap(ScaleReward, 0.01), lambda reward: 0.01 * reward),
-    "clip": (lambda env: env.wrap(ClipReward, -5.0, 8.0), lambda reward: np.clip(reward, -5.0, 8.0)),
+    "clip": (
+        lambda env: env.wrap(ClipReward, -5.0, 8.0),
+        lambda reward: np.clip(reward, -5.0, 8.0),
+    ),
     "clip below": (lambda env: env.wrap(ClipReward, 3.0), lambda reward: max(reward, 3.0)),
 }
 

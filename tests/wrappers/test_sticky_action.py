@@ -14,7 +14,9 @@ from tests.wrappers._batches import MODES, Echo, GymEcho, N, episodes_of, play_b
     ("mode", "duration"), [*((mode, (1, 3)) for mode in MODES), ("same_step", 1)]
 )
 def test_an_action_is_the_agents_or_the_last_and_the_first_of_an_episode_the_agents(mode, duration):
-    actions, timesteps = play_both(lambda env: env.wrap(StickyAction, 0.5, duration), mode, num_steps=40)
+    actions, timesteps = play_both(
+        lambda env: env.wrap(StickyAction, 0.5, duration), mode, num_steps=40
+    )
     stuck = []
     for i in range(N):
         for episode in episodes_of(actions, timesteps, i, mode):

@@ -41,7 +41,7 @@ def test_time_is_where_gymnasium_puts_it(layout, options):
 @pytest.mark.parametrize("mode", MODES)
 def test_time_starts_anew_with_every_episode(mode):
     timesteps = record_batch(
-        lambda env: TimeAwareObservation(env, default_time_limit=LIMIT), limited(), mode
+        lambda env: env.wrap(TimeAwareObservation, default_time_limit=LIMIT), limited(), mode
     )
     for observation in (timesteps.observation, timesteps.final_observation):
         count, time = np.asarray(observation)[..., 0], np.asarray(observation)[..., 2]

@@ -40,7 +40,9 @@ def test_around_a_batch_it_does_what_it_does_around_each_instance(mode, keys):
         key = jax.random.fold_in(jax.random.key(0), t)
         return key if keys == "one key" else jax.random.split(key, N)
 
-    vector_env = jaxenvs.vectorize(TimeLimit(jaxenvs.make("CartPole-v1"), 30), N, autoreset_mode=mode)
+    vector_env = jaxenvs.vectorize(
+        TimeLimit(jaxenvs.make("CartPole-v1"), 30), N, autoreset_mode=mode
+    )
     inside, outside = vector_env.wrap(Noisy), Opaque(vector_env).wrap(Noisy)
     assert type(inside) is type(vector_env) and type(outside) is not type(vector_env)
     mask = jnp.arange(N) % 2 == 0
