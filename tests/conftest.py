@@ -49,6 +49,7 @@ hypothesis.settings.load_profile("ci" if os.environ.get("CI") else "local")
 QUICK_TO_COMPILE = {
     "xla_backend_optimization_level": 0,
     "xla_llvm_disable_expensive_passes": True,
+    "xla_cpu_parallel_codegen_split_count": 1,
     **({"xla_cpu_use_fusion_emitters": False} if jax.__version_info__ < (0, 11) else {}),
 }
 _unrolled_pays = prng._unrolled_pays
