@@ -13,7 +13,7 @@ from gymnasium.vector.utils import batch_space
 
 from jaxenvs import spaces, struct
 from jaxenvs._forks import check_not_forked
-from jaxenvs.catalog.gymnasium_plugin import gymnasium_id
+from jaxenvs.catalog.gymnasium_registration import gymnasium_id
 from jaxenvs.core import AutoresetMode, Environment, VectorEnv, Wrapper
 from jaxenvs.errors import (
     ActionError,

@@ -1,4 +1,4 @@
-"""What `gymnasium.make("jaxenvs/<id>")` and `gymnasium.make_vec` call."""
+"""The functions that `gymnasium.make("jaxenvs/<id>")` and `gymnasium.make_vec` call."""
 
 from collections.abc import Callable, Sequence
 from typing import Any
@@ -7,22 +7,25 @@ from jaxenvs.errors import UnknownParameterError
 from jaxenvs.faces.gym import GymEnv, GymVectorEnv, make_gym
 
 
-def single(*, env_id: str, **options: Any) -> GymEnv:
-    """Makes `env_id` for `gymnasium.make`, which puts its own time limit around it.
+def make_env(*, env_id: str, **options: Any) -> GymEnv:
+    """Makes `env_id` for `gymnasium.make`, which adds its own time limit.
 
     Args:
-        env_id: the id, as `jaxenvs.make` knows it.
-        **options: of `make_gym`, or parameters of the environment.
+        env_id: the id, as `jaxenvs.make` takes it.
+        **options: options of `make_gym`, or parameters of the environment.
+
+    Raises:
+        UnknownParameterError: there is no such option or parameter.
     """
     try:
         return make_gym(env_id, **{"time_limit": None, **options})
     except UnknownParameterError as error:
-        # TorchRL's GymEnv tries `frameskip`, and does without where it reads Python's own words.
+        # TorchRL's GymEnv tries `frameskip`, and drops it if the message has Python's own words.
         name = next((name for name in options if f'"{name}"' in str(error)), "")
         raise UnknownParameterError(f"{error}  (unexpected keyword argument '{name}')") from None
 
 
-def batch(
+def make_vector_env(
     *,
     env_id: str,
     num_envs: int = 1,
@@ -33,11 +36,12 @@ def batch(
     """Makes `num_envs` instances of `env_id` for `gymnasium.make_vec`.
 
     Args:
-        env_id: the id, as `jaxenvs.make` knows it.
+        env_id: the id, as `jaxenvs.make` takes it.
         num_envs: N.
-        max_episode_steps: steps after which an episode is truncated; -1 or None for no limit.
-        native_wrappers: the `wrappers` of `make_gym`; `make_vec` keeps that name to itself.
-        **options: of `make_gym`, or parameters of the environment.
+        max_episode_steps: the number of steps after which an episode is truncated; None or -1
+            for no limit.
+        native_wrappers: the `wrappers` of `make_gym`; `make_vec` uses that name itself.
+        **options: options of `make_gym`, or parameters of the environment.
     """
     limit = None if max_episode_steps == -1 else max_episode_steps
     options = {"time_limit": limit, "wrappers": native_wrappers, **options}
