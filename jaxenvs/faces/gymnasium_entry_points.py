@@ -4,7 +4,9 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 from jaxenvs.errors import UnknownParameterError
-from jaxenvs.faces.gym import GymEnv, GymVectorEnv, make_gym
+from jaxenvs.faces.gym import make_gym
+from jaxenvs.faces.gym_env import GymEnv
+from jaxenvs.faces.gym_vector_env import GymVectorEnv
 
 
 def make_env(*, env_id: str, **options: Any) -> GymEnv:

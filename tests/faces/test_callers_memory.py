@@ -9,8 +9,7 @@ import pytest
 
 import jaxenvs
 from jaxenvs import wrappers
-from jaxenvs.faces import _programs
-from jaxenvs.faces.gym import GymVectorEnv
+from jaxenvs.faces import GymVectorEnv, _programs
 from jaxenvs.testing import Counter, Opaque
 
 N = 4

@@ -15,7 +15,7 @@ from gymnasium.envs.registration import EnvSpec
 
 import jaxenvs
 from jaxenvs.errors import ParameterError, UnknownParameterError
-from jaxenvs.faces.gym import GymEnv, GymVectorEnv
+from jaxenvs.faces import GymEnv, GymVectorEnv
 from jaxenvs.testing import Counter
 from jaxenvs.wrappers import ScaleReward, TimeLimit
 

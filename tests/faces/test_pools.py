@@ -9,7 +9,7 @@ import pytest
 import jaxenvs
 from jaxenvs.bridge.pool import Pool
 from jaxenvs.errors import ActionError, ParameterError, PoolError, SeedError
-from jaxenvs.faces._adapter import gym_batch
+from jaxenvs.faces._third_party import make_batch_for
 from jaxenvs.faces.gym_classic import ClassicEnv, ClassicVectorEnv
 from tests.bridge.envs import Composite, Counter, Misbehaving
 
@@ -57,7 +57,9 @@ def test_a_pool_is_taken_as_it_is_and_options_belong_to_make_pool():
     with jaxenvs.make_pool(counters(), **SERIAL) as pool:
         assert jaxenvs.make_gym(pool) is pool and jaxenvs.make_gym(pool, 2) is pool
         for options in ({"num_envs": 3}, {"time_limit": 9}, {"copy": True}, {"seed": 0}):
-            with pytest.raises(ParameterError, match=f"got {next(iter(options))} beside a pool"):
+            with pytest.raises(
+                ParameterError, match=f"got {next(iter(options))} with an existing pool"
+            ):
                 jaxenvs.make_gym(pool, **options)
 
 
@@ -67,9 +69,9 @@ def test_a_pool_is_taken_as_it_is_and_options_belong_to_make_pool():
         ({"wrappers": [lambda env: env]}, "jaxenvs.wrappers around make_vec"),
         ({"device": "cpu"}, "run on the host"),
         ({"batched": ["gravity"]}, "list of functions"),
-        ({"stagger": True}, "stagger is for native ones"),
+        ({"stagger": True}, "stagger works with native environments"),
         ({"output": "torch"}, "NumpyToTorch"),
-        ({"num_envs": None, "seed": 0}, "seed belongs to reset"),
+        ({"num_envs": None, "seed": 0}, "seed is an argument of reset"),
         ({"num_envs": None, "autoreset_mode": "same_step"}, "pass num_envs"),
     ],
 )
@@ -89,13 +91,13 @@ def test_what_is_neither_is_refused():
 
 
 def test_faces_of_learners_say_that_they_take_native_ones():
-    with pytest.raises(ParameterError, match=r"face got 'gymnasium/.*native environments"):
-        gym_batch("face", "same_step", ID, 2, {})
+    with pytest.raises(ParameterError, match=r"face got 'gymnasium/.*native environment"):
+        make_batch_for("face", "same_step", ID, 2, {})
     with (
         jaxenvs.make_pool(counters(), **SERIAL) as pool,
         pytest.raises(ParameterError, match="face got Pool"),
     ):
-        gym_batch("face", "same_step", pool, None, {})
+        make_batch_for("face", "same_step", pool, None, {})
 
 
 # --- classic ---

@@ -54,7 +54,7 @@ def all_refuse():
     for call in (
         lambda: envs.step(action), lambda: envs.step_async(action), lambda: envs.reset(),
         lambda: envs.set_attr("gravity", 1.0), lambda: single.step(0), make, pending.step_wait,
-        lambda: envs.engine.render([0]),
+        lambda: envs.runner.render([0]),
     ):
         refused(call)
     envs.close(), pending.close()
