@@ -98,7 +98,7 @@ def way(request, monkeypatch):
 
 @pytest.mark.parametrize("mode", MODES)
 @pytest.mark.parametrize("stack", ["plain", "inside", "beside"])
-def test_nothing_follows_from_what_the_caller_wrote(stack, mode, way):
+def test_writing_to_results_changes_no_later_result(stack, mode, way):
     pair = Pair(lambda: batch(stack, mode))
     pair.reset(seed=3)
     for t in range(16):
@@ -115,7 +115,7 @@ def test_nothing_follows_from_what_the_caller_wrote(stack, mode, way):
 
 
 @pytest.mark.parametrize("face", ["single", "classic", "dm", "dm batch", "sb3"])
-def test_nor_in_any_other_interface(face, monkeypatch):
+def test_writing_to_results_of_the_other_interfaces(face, monkeypatch):
     if face == "sb3":
         monkeypatch.setattr("time.time", lambda: 0.0)  # which is in the infos
         sb3 = pytest.importorskip("jaxenvs.faces.stable_baselines3", exc_type=ImportError)

@@ -68,7 +68,7 @@ class TestTupleObservations(_Fixture, absltest.TestCase):
 @pytest.mark.parametrize(
     ("action", "discount", "reward"), [(TERMINATE, 0, 1), (TRUNCATE, 1, 2), (BOTH, 0, 3)]
 )
-def test_the_discount_is_0_at_a_termination_and_1_at_a_truncation(action, discount, reward):
+def test_only_a_termination_has_discount_0(action, discount, reward):
     env = jaxenvs.make_dm(Scripted(), seed=0)
     assert isinstance(env, DmEnv) and isinstance(env, dm_env.Environment)
     first = env.reset()
@@ -81,7 +81,7 @@ def test_the_discount_is_0_at_a_termination_and_1_at_a_truncation(action, discou
     np.testing.assert_array_equal(last.observation, first.observation + np.uint32([0, 2]))
 
 
-def test_a_step_after_last_begins_an_episode_and_ignores_its_action():
+def test_the_step_after_last_starts_an_episode():
     env = jaxenvs.make_dm(Scripted(), seed=0)
     begun = env.step("anything")  # before reset, too
     assert begun.step_type is FIRST
@@ -95,7 +95,7 @@ def test_a_step_after_last_begins_an_episode_and_ignores_its_action():
     assert fresh.step_type is FIRST and env.step(GO_ON).step_type is MID
 
 
-def test_an_action_may_be_changed_once_it_was_taken():
+def test_writing_to_an_action_after_the_step_is_safe():
     env = jaxenvs.make_dm("Pendulum-v1", time_limit=1)
     env.reset()
     action = np.zeros(1, np.float32)
@@ -104,7 +104,7 @@ def test_an_action_may_be_changed_once_it_was_taken():
     assert env.step(action).first()
 
 
-def test_instances_of_a_batch_go_their_own_ways():
+def test_instances_have_their_own_episodes():
     env = jaxenvs.make_dm(Scripted(), 4, seed=0)
     assert isinstance(env, DmVectorEnv) and env.num_envs == 4
     first = env.step([GO_ON] * 4)  # before reset: starts
@@ -125,7 +125,7 @@ def test_instances_of_a_batch_go_their_own_ways():
     assert env.step([GO_ON] * 4).mid().all()
 
 
-def test_a_batch_does_what_its_instances_do_alone():
+def test_a_batch_agrees_with_single_environments():
     seeds, actions = [5, 9, 2], np.random.default_rng(0).integers(2, size=(80, 3), dtype=np.int32)
     batch = jaxenvs.make_dm("CartPole-v1", 3, seed=seeds, time_limit=15)
     alone = [jaxenvs.make_dm("CartPole-v1", seed=seed, time_limit=15) for seed in seeds]
@@ -161,7 +161,7 @@ def test_a_batch_agrees_with_the_native_environment():
 
 
 @pytest.mark.parametrize("layout", ["array", "dict", "tuple"])
-def test_time_steps_of_a_batch_conform_to_its_specs(layout):
+def test_timesteps_of_a_batch_conform_to_its_specs(layout):
     env = jaxenvs.make_dm(Counter(layout=layout), 3)
     action_spec = env.action_spec()
     assert action_spec.shape == (3,) and action_spec.maximum.tolist() == [1, 1, 1]
@@ -185,7 +185,7 @@ def test_time_steps_of_a_batch_conform_to_its_specs(layout):
     )
 
 
-def test_time_steps_once_returned_never_change():
+def test_returned_timesteps_never_change():
     env = jaxenvs.make_dm("CartPole-v1", 4_096, seed=0)  # crosses as arrays
     kept = [env.reset()]
     copies = []
@@ -197,7 +197,7 @@ def test_time_steps_once_returned_never_change():
     assert kept[-1].first().any()
 
 
-def test_an_environment_takes_a_time_limit_and_parameters_too():
+def test_an_environment_object_accepts_a_limit_and_parameters():
     env = jaxenvs.make_dm(Counter(lengths=(5,)), time_limit=2, truncates=True)
     env.reset()
     assert env.step(0).mid()
@@ -218,7 +218,7 @@ def _negated(env):
     return jaxenvs.wrappers.TransformReward(env, lambda reward: -reward)
 
 
-def test_mistakes_have_names():
+def test_invalid_arguments_raise_named_errors():
     with pytest.raises(UnknownEnvironmentError, match="CartPole-v1"):
         jaxenvs.make_dm("CartPol-v1")
     with pytest.raises(UnknownParameterError, match="gravity"):
@@ -257,7 +257,7 @@ def test_nothing_works_after_close(num_envs):
     env.close()  # a second time
 
 
-def test_the_package_dm_env_is_named_where_it_is_missing(monkeypatch):
+def test_missing_dm_env_raises_an_error_that_names_the_extra(monkeypatch):
     monkeypatch.setattr(sys.modules["jaxenvs.faces.dm_env"], "dm_env", None)
     with pytest.raises(MissingExtraError, match=r"jaxenvs\[dm\]"):
         jaxenvs.make_dm("CartPole-v1")

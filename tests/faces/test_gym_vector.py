@@ -151,7 +151,7 @@ def test_an_opaque_vector_env_works_too():
 
 
 @pytest.mark.optimized
-def test_what_cannot_be_one_kernel_still_runs():
+def test_a_step_that_cannot_be_one_kernel_still_runs():
     class Sorting(Counter):
         def step(self, state, action, key):
             state, timestep = super().step(state, action, key)
@@ -169,7 +169,7 @@ def test_what_cannot_be_one_kernel_still_runs():
 
 
 @pytest.mark.optimized
-def test_64_bit_numbers_cross_unharmed():
+def test_64_bit_numbers_are_returned_exactly():
     program = """
 import jax, numpy as np
 jax.config.update("jax_enable_x64", True)
@@ -198,7 +198,7 @@ assert infos["big"].dtype == np.int64 and (infos["big"] == 2**40 + 1).all(), inf
 
 @pytest.mark.parametrize("mode", ["next_step", "same_step", "disabled"])
 @pytest.mark.parametrize("num_envs", [PACKED, AS_ARRAYS])
-def test_an_array_once_returned_never_changes(num_envs, mode):
+def test_returned_arrays_never_change(num_envs, mode):
     envs = jaxenvs.make_gym("CartPole-v1", num_envs, autoreset_mode=mode, time_limit=5)
     kept = play(envs, actions_of(envs, 20))
     copies = copy.deepcopy(kept)
@@ -211,7 +211,7 @@ def test_an_array_once_returned_never_changes(num_envs, mode):
 
 @pytest.mark.parametrize("mode", ["next_step", "same_step", "disabled"])
 @pytest.mark.parametrize("num_envs", [PACKED, AS_ARRAYS])
-def test_the_caller_may_write_to_what_it_is_given(num_envs, mode):
+def test_the_caller_may_write_to_returned_arrays(num_envs, mode):
     envs, twin = (
         jaxenvs.make_gym("CartPole-v1", num_envs, autoreset_mode=mode, time_limit=5)
         for _ in range(2)
@@ -227,7 +227,7 @@ def test_the_caller_may_write_to_what_it_is_given(num_envs, mode):
         assert repr(out[4]) == repr(expected[4])
 
 
-def test_actions_may_be_written_to_once_they_are_passed():
+def test_writing_to_actions_after_the_step_is_safe():
     envs, twin = (jaxenvs.make_gym("Pendulum-v1", 4) for _ in range(2))
     envs.reset(seed=0)
     twin.reset(seed=0)
@@ -261,7 +261,7 @@ def test_a_trajectory_depends_on_its_own_seed_only():
 
 
 @pytest.mark.parametrize("mode", MODES)
-def test_an_int_seed_is_a_seed_for_each_as_in_gymnasium(mode):
+def test_an_int_seed_means_consecutive_seeds(mode):
     three, one = (jaxenvs.make_gym(Counter(), n, autoreset_mode=mode) for n in (3, 1))
     actions = np.zeros((12, 3), int)
     together = play(three, actions, 7)
@@ -270,7 +270,7 @@ def test_an_int_seed_is_a_seed_for_each_as_in_gymnasium(mode):
     assert_close(jax.tree.map(lambda part: part[1:2], together), alone)
 
 
-def test_no_draw_of_a_reset_is_one_of_a_step():
+def test_resets_and_steps_share_no_random_numbers():
     class Drawing(Counter):
         """Observes the same draw from whatever key it is given."""
 
@@ -313,7 +313,7 @@ def test_np_random_follows_the_first_seed_as_in_gymnasium():
 
 
 @pytest.mark.optimized
-def test_an_int_seed_is_the_same_in_another_process():
+def test_a_seed_means_the_same_in_another_process():
     program = """
 import numpy as np, jaxenvs
 envs = jaxenvs.make_gym("CartPole-v1", 3)
@@ -331,7 +331,7 @@ print(out[0].tobytes().hex())
     assert done.stdout.split() == [first, last.tobytes().hex()]
 
 
-def test_no_seed_goes_on_from_the_last_and_starts_somewhere_new():
+def test_a_reset_without_a_seed_continues():
     envs = jaxenvs.make_gym("CartPole-v1", 3)
     starts = [envs.reset(seed=1)[0], envs.reset()[0], envs.reset()[0]]
     again = [envs.reset(seed=1)[0], envs.reset()[0], envs.reset()[0]]
@@ -342,14 +342,14 @@ def test_no_seed_goes_on_from_the_last_and_starts_somewhere_new():
     assert not np.array_equal(fresh, other)
 
 
-def test_the_seed_of_make_gym_is_that_of_the_first_reset():
+def test_the_seed_of_make_gym_applies_to_the_first_reset():
     envs = jaxenvs.make_gym("CartPole-v1", 3, seed=5)
     expected = jaxenvs.make_gym("CartPole-v1", 3).reset(seed=5)[0]
     assert_same(envs.reset()[0], expected)
     assert not np.array_equal(envs.reset()[0], expected)
 
 
-def test_none_in_a_list_of_seeds_is_any_seed():
+def test_none_in_a_list_of_seeds_is_random():
     envs = jaxenvs.make_gym("CartPole-v1", 3)
     observation, _ = envs.reset(seed=[1, None, 1])
     np.testing.assert_array_equal(observation[0], observation[2])
@@ -376,7 +376,7 @@ def test_none_in_a_list_of_seeds_is_any_seed():
         (jnp.zeros((3, 1), int), "got"),
     ],
 )
-def test_wrong_seeds_are_refused_in_words(seed, words):
+def test_invalid_seeds_are_refused(seed, words):
     envs = jaxenvs.make_gym("CartPole-v1", 3)
     with pytest.raises(SeedError, match=words.replace("*", r"\*")):
         envs.reset(seed=seed)
@@ -407,7 +407,7 @@ def test_seeds_may_be_numpy_numbers():
 @pytest.mark.parametrize("seed", [None, 3, [3, 4, 5, 6]], ids=["no seed", "one", "each"])
 @pytest.mark.parametrize("first_seed", [0, [0, 1, 2, 3]], ids=["one at first", "each at first"])
 @pytest.mark.parametrize("mode", MODES)
-def test_a_reset_mask_resets_those_instances_alone(mode, first_seed, seed):
+def test_a_reset_mask_resets_only_those_instances(mode, first_seed, seed):
     envs = jaxenvs.make_gym(Scripted(), 4, autoreset_mode=mode)
     first, _ = envs.reset(seed=first_seed)
     envs.step(np.array([0, 0, 0, 0]))
@@ -433,7 +433,7 @@ def test_a_reset_mask_resets_those_instances_alone(mode, first_seed, seed):
 @pytest.mark.parametrize(
     "mask", [[True, False], [1, 0, 1], np.zeros(3, bool), np.ones((3, 1), bool), "all"]
 )
-def test_a_wrong_reset_mask_is_refused_in_words(mask):
+def test_an_invalid_reset_mask_is_refused(mask):
     envs = jaxenvs.make_gym("CartPole-v1", 3)
     with pytest.raises(ParameterError, match=r"expected bool\[3\]"):
         envs.reset(seed=0, options={"reset_mask": mask})
@@ -446,7 +446,7 @@ def test_a_wrong_reset_mask_is_refused_in_words(mask):
 
 @pytest.mark.optimized
 @pytest.mark.parametrize("mode", ["same_step", "next_step"])
-def test_a_staggered_start_follows_the_seeds_of_the_instances(mode):
+def test_a_staggered_start_depends_on_each_seed(mode):
     make = functools.partial(jaxenvs.make_gym, "CartPole-v1", autoreset_mode=mode, stagger=12)
     three = make(3)
     actions = np.random.default_rng(0).integers(0, 2, (20, 3))
@@ -516,7 +516,7 @@ def assert_same_infos(ours, theirs):
 
 
 @pytest.mark.parametrize("mode", MODES)
-def test_episodes_end_and_infos_are_as_in_gymnasium(mode):
+def test_episode_ends_and_infos_agree_with_gymnasium(mode):
     gym_mode = jaxenvs.faces.gym_vector_env.GYM_MODES[mode]
     theirs = gymnasium.vector.SyncVectorEnv([MaskedGym] * 3, autoreset_mode=gym_mode)
     ours = jaxenvs.make_gym(Masked(), 3, autoreset_mode=mode)
@@ -541,7 +541,7 @@ def test_episodes_end_and_infos_are_as_in_gymnasium(mode):
     theirs.close()
 
 
-def test_under_disabled_a_finished_instance_stays_as_it_is():
+def test_under_disabled_a_finished_instance_keeps_its_state():
     envs = jaxenvs.make_gym(Scripted(), 3, autoreset_mode="disabled")
     envs.reset(seed=0)
     ended, reward, terminated, truncated, _ = envs.step(np.array([1, 0, 2]))
@@ -556,7 +556,7 @@ def test_under_disabled_a_finished_instance_stays_as_it_is():
 
 
 @pytest.mark.parametrize("id", CLASSIC)
-def test_spaces_are_those_of_gymnasium(id):
+def test_spaces_are_gymnasium_s(id):
     ours = jaxenvs.make_gym(id, 3)
     theirs = gymnasium.make_vec(id, num_envs=3, vectorization_mode="sync")
     for name in (
@@ -569,7 +569,7 @@ def test_spaces_are_those_of_gymnasium(id):
     theirs.close()
 
 
-def test_gymnasium_modes_and_names_are_taken_for_ours():
+def test_gymnasium_s_autoreset_modes_are_accepted():
     for mode in (AutoresetMode.SAME_STEP, "SameStep", "same_step"):
         envs = jaxenvs.make_gym("CartPole-v1", 2, autoreset_mode=mode)
         assert envs.metadata["autoreset_mode"] is AutoresetMode.SAME_STEP
@@ -577,7 +577,7 @@ def test_gymnasium_modes_and_names_are_taken_for_ours():
     assert default.metadata["autoreset_mode"] is AutoresetMode.NEXT_STEP
 
 
-def test_infos_made_late_are_a_dict_in_every_way():
+def test_lazy_infos_behave_like_a_dict():
     envs = jaxenvs.make_gym(Scripted(), 2)
 
     def infos():
@@ -603,7 +603,7 @@ def test_infos_made_late_are_a_dict_in_every_way():
 # Two halves of a step
 
 
-def test_step_async_and_step_wait_are_a_step():
+def test_step_async_and_step_wait_equal_a_step():
     envs, twin = (jaxenvs.make_gym("CartPole-v1", 4) for _ in range(2))
     envs.reset(seed=0)
     twin.reset(seed=0)
@@ -612,7 +612,7 @@ def test_step_async_and_step_wait_are_a_step():
         assert_same(envs.step_wait()[:4], twin.step(action)[:4])
 
 
-def test_step_async_returns_while_the_step_is_under_way():
+def test_step_async_returns_before_the_step_ends():
     class Slow(Counter):
         def step(self, state, action, key):
             state, timestep = super().step(state, action, key)
@@ -668,7 +668,7 @@ def test_calls_out_of_order_raise_gymnasiums_errors():
             call()
 
 
-def test_send_and_recv_are_those_of_envpool():
+def test_send_and_recv_behave_as_in_envpool():
     envs, twin = (jaxenvs.make_gym("CartPole-v1", 4) for _ in range(2))
     envs.async_reset(seed=0)
     observation, reward, terminated, truncated, info = envs.recv()
@@ -692,7 +692,7 @@ def test_send_and_recv_are_those_of_envpool():
 # Pictures
 
 
-def test_render_gives_a_frame_of_every_instance():
+def test_render_returns_a_frame_of_every_instance():
     envs = jaxenvs.make_gym("CartPole-v1", 3, render_mode="rgb_array")
     envs.reset(seed=0)
     frames = envs.render()
@@ -720,7 +720,7 @@ class Drawn(Scripted):
 
 
 @pytest.mark.parametrize("mode", MODES)
-def test_rgb_array_list_gives_the_frames_that_gymnasium_gives(mode):
+def test_rgb_array_list_agrees_with_gymnasium(mode):
     gym_mode = jaxenvs.faces.gym_vector_env.GYM_MODES[mode]
     one = lambda: gymnasium.wrappers.RenderCollection(DrawnGym())  # noqa: E731
     theirs = gymnasium.vector.SyncVectorEnv([one] * 3, autoreset_mode=gym_mode)
@@ -786,7 +786,7 @@ def test_parameters_are_read_and_set_by_name():
     np.testing.assert_array_equal(changed[:, 0], same[:, 0])  # positions: state went on
 
 
-def test_parameters_may_differ_from_instance_to_instance():
+def test_parameters_can_differ_between_instances():
     envs = jaxenvs.make_gym("CartPole-v1", 3)
     envs.reset(seed=[1, 1, 1])
     envs.set_attr("gravity", [1.0, 10.0, 1.0])
@@ -813,7 +813,7 @@ class Weighted(Counter):
         return state, timestep.replace(reward=self.weights["a"] + self.weights["b"].sum())
 
 
-def test_a_parameter_that_is_a_tree_differs_too():
+def test_a_parameter_that_is_a_tree_can_differ():
     envs = jaxenvs.make_gym(Weighted(weights={"a": 1.0, "b": np.ones(2)}), 2)
     envs.reset(seed=0)
     present = envs.get_attr("weights")
@@ -823,7 +823,7 @@ def test_a_parameter_that_is_a_tree_differs_too():
     assert_same(envs.get_attr("weights")[1], {"a": 5.0, "b": np.zeros(2)})
 
 
-def test_the_first_reset_starts_all_instances_whatever_the_mask():
+def test_the_first_reset_ignores_the_mask():
     envs = jaxenvs.make_gym("Pendulum-v1", 2, wrappers=[wrappers.RecordEpisodeStatistics])
     _, infos = envs.reset(seed=0, options={"reset_mask": np.array([True, False])})
     assert all(infos[name].all() for name in infos if name.startswith("_")) and infos
@@ -839,7 +839,7 @@ def test_spaces_follow_a_parameter_that_bounds_them():
     envs.step(np.full((3, 1), 4.0, np.float32))
 
 
-def test_attributes_that_are_not_there_are_named():
+def test_unknown_attributes_are_named():
     envs = jaxenvs.make_gym("CartPole-v1", 2)
     for call in (
         lambda: envs.get_attr("gravty"),
@@ -888,12 +888,12 @@ def test_a_parameter_that_changes_the_state_s_shape_is_refused():
         ({"autoreset_mode": "samestep"}, "same_step"),
     ],
 )
-def test_options_that_do_not_exist_are_refused_in_words(kwargs, words):
+def test_unknown_options_are_refused(kwargs, words):
     with pytest.raises(ParameterError, match=words):
         jaxenvs.make_gym("CartPole-v1", 2, **kwargs)
 
 
-def test_ids_and_parameters_that_do_not_exist_are_refused_in_words():
+def test_unknown_ids_and_parameters_are_refused():
     with pytest.raises(UnknownEnvironmentError, match="CartPole-v1"):
         jaxenvs.make_gym("CartPol-v1", 2)
     with pytest.raises(UnknownParameterError, match="gravity"):
@@ -922,7 +922,7 @@ def test_ids_and_parameters_that_do_not_exist_are_refused_in_words():
         ("Pendulum-v1", np.zeros(3, np.float32), ["float32[3]", "float32[3, 1]"]),
     ],
 )
-def test_wrong_actions_are_refused_and_nothing_is_done(id, action, words):
+def test_invalid_actions_are_refused_without_a_step(id, action, words):
     envs = jaxenvs.make_gym(id, 3)
     envs.reset(seed=0)
     for step in (envs.step, envs.step_async):
@@ -935,7 +935,7 @@ def test_wrong_actions_are_refused_and_nothing_is_done(id, action, words):
     assert_same(envs.step(good)[:4], twin.step(good)[:4])
 
 
-def test_validation_can_be_left_out():
+def test_validation_can_be_turned_off():
     envs = jaxenvs.make_gym("Pendulum-v1", 3, validate=False)
     envs.reset(seed=0)
     assert np.isfinite(envs.step(np.full((3, 1), 50.0))[0]).all()  # the environment clips
@@ -944,7 +944,7 @@ def test_validation_can_be_left_out():
 
 
 @pytest.mark.parametrize("dtype", [np.int8, np.int32, np.int64, np.uint8, np.uint32, np.uint64])
-def test_actions_of_any_whole_dtype_are_taken(dtype):
+def test_actions_can_have_any_integer_dtype(dtype):
     envs = jaxenvs.make_gym("CartPole-v1", 2)
     envs.reset(seed=0)
     expected = jaxenvs.make_gym("CartPole-v1", 2)
@@ -954,7 +954,7 @@ def test_actions_of_any_whole_dtype_are_taken(dtype):
     assert_same(envs.step(jnp.array([1, 0]))[0], expected.step(np.array([1, 0]))[0])
 
 
-def test_nested_actions_are_checked_leaf_by_leaf():
+def test_every_leaf_of_nested_actions_is_checked():
     from tests.vector.test_vectorize import Composite
 
     envs = jaxenvs.make_gym(Composite(), 3)
@@ -971,7 +971,7 @@ def test_nested_actions_are_checked_leaf_by_leaf():
         envs.step({**good, "pair": bad})
 
 
-def test_an_environment_itself_takes_a_limit_and_parameters_too():
+def test_an_environment_object_accepts_a_limit_and_parameters():
     envs = jaxenvs.make_gym(jaxenvs.make("CartPole-v1").unwrapped, 2, time_limit=3, gravity=1.0)
     assert envs.call("time_limit") == (3, 3) and envs.get_attr("gravity") == (1.0, 1.0)
     envs.reset(seed=0)
@@ -981,7 +981,7 @@ def test_an_environment_itself_takes_a_limit_and_parameters_too():
         jaxenvs.make_gym(Counter(), 2, time_limit=0)
 
 
-def test_batches_of_one_environment_share_their_programs():
+def test_equal_environments_share_programs():
     first, second = (jaxenvs.make_gym("MountainCar-v0", 7) for _ in range(2))
     first.reset(seed=0)
     second.reset(seed=0)

@@ -33,7 +33,7 @@ def register():
 
 
 @pytest.mark.parametrize("order", ["jaxenvs, gymnasium", "gymnasium, jaxenvs"])
-def test_importing_jaxenvs_registers_every_id_without_importing_jax(order):
+def test_import_registers_every_id_without_importing_jax(order):
     code = (
         f"import sys, {order}\n"
         "missing = [id for id in jaxenvs.registry"

@@ -53,7 +53,7 @@ def alternating(step):
     return (np.arange(N) // 2 + step) % 2
 
 
-def test_infos_are_a_dict_to_whoever_takes_them_apart():
+def test_infos_can_be_unpacked_and_mapped():
     envs = told()
     envs.reset(seed=0)
     infos = envs.step(alternating(0))[4]
@@ -186,7 +186,7 @@ def test_actions_are_transformed_clipped_and_rescaled():
     assert_same(clipped[:4], run(pendulums(), lambda t: (torques(t) * 5).clip(-2, 2))[:4])
 
 
-def test_normalize_observation_has_the_mean_and_deviation_of_what_was_seen():
+def test_normalize_observation():
     wrapped = vector.NormalizeObservation(cartpoles())
     observations = run(wrapped, alternating)[0]
     seen = np.concatenate(run(cartpoles(), alternating)[0])
@@ -197,7 +197,7 @@ def test_normalize_observation_has_the_mean_and_deviation_of_what_was_seen():
     np.testing.assert_allclose(observations[-1], last, atol=1e-3)
 
 
-def test_normalize_reward_scales_by_the_deviation_of_returns():
+def test_normalize_reward():
     gamma = 0.9
     wrapped = vector.NormalizeReward(pendulums(), gamma=gamma)
     rewards = np.stack(run(wrapped, torques)[1][1:])
@@ -212,7 +212,7 @@ def test_normalize_reward_scales_by_the_deviation_of_returns():
 
 
 @pytest.mark.parametrize("mode", [*MODES, "disabled"])
-def test_record_episode_statistics_counts_as_ours_does(mode):
+def test_record_episode_statistics_agrees_with_ours(mode):
     ours, theirs = (
         cartpoles(autoreset_mode=mode, wrappers=[OurStatistics]),
         cartpoles(autoreset_mode=mode),
@@ -338,7 +338,7 @@ def frame_count(path):
     return len(imageio.imread(path))
 
 
-def test_a_single_environment_in_a_stack_of_wrappers_still_passes_the_checker():
+def test_a_wrapped_single_environment_passes_the_checker():
     env = jaxenvs.make_gym("Pendulum-v1", render_mode="rgb_array")
     for wrapper in (
         gymnasium.wrappers.ClipAction,
@@ -358,7 +358,7 @@ def test_a_single_environment_in_a_stack_of_wrappers_still_passes_the_checker():
         check_env(env.unwrapped)
 
 
-def test_single_environments_side_by_side_do_what_the_batch_does():
+def test_sync_vector_env_agrees_with_the_batch():
     envs = gymnasium.vector.SyncVectorEnv(
         [functools.partial(jaxenvs.make_gym, "CartPole-v1", time_limit=LIMIT)] * N
     )

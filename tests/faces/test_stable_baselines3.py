@@ -84,7 +84,7 @@ def assert_close_steps(ours, theirs, rows=None):
             assert_close(mine["terminal_observation"], other["terminal_observation"])
 
 
-def test_it_steps_as_a_dummy_vec_env_of_single_environments_does():
+def test_it_agrees_with_a_dummy_vec_env():
     ours, theirs = cartpoles(), DummyVecEnv([AutoresetAlone for _ in range(N)])
     assert ours.observation_space == theirs.observation_space
     assert ours.action_space == theirs.action_space
@@ -101,7 +101,7 @@ def test_it_steps_as_a_dummy_vec_env_of_single_environments_does():
     assert falls > 5 and cuts > 5
 
 
-def test_the_first_episodes_are_those_of_gym_envs_with_the_same_seeds():
+def test_seeds_mean_the_same_in_a_dummy_vec_env():
     single = lambda: jaxenvs.make_gym("CartPole-v1", time_limit=LIMIT)  # noqa: E731
     ours, theirs = cartpoles(), DummyVecEnv([single for _ in range(N)])
     ours.seed(11), theirs.seed(11)
@@ -142,7 +142,7 @@ def test_it_agrees_with_the_jitted_batch():
 
 
 @pytest.mark.parametrize("id", ["CartPole-v1", "Pendulum-v1", "Acrobot-v1"])
-def test_stable_baselines3_finds_no_fault_with_a_single_environment(id):
+def test_the_checker_passes_a_single_environment(id):
     with warnings.catch_warnings():
         warnings.simplefilter("error")
         # Pendulum's torques reach from -2 to 2, as in Gymnasium; SB3 would have them from -1 to 1.
@@ -150,7 +150,7 @@ def test_stable_baselines3_finds_no_fault_with_a_single_environment(id):
         check_env(jaxenvs.make_gym(id, render_mode="rgb_array"))
 
 
-def test_the_records_of_episodes_are_what_vec_monitor_writes():
+def test_episode_infos_agree_with_vec_monitor():
     ours = cartpoles(seed=0)
     monitored = VecMonitor(DummyVecEnv([AutoresetAlone for _ in range(N)]))
     ours.seed(0), monitored.seed(0), ours.reset(), monitored.reset()
@@ -168,7 +168,7 @@ def test_the_records_of_episodes_are_what_vec_monitor_writes():
     assert ended > N
 
 
-def test_what_somebody_writes_into_an_info_is_seen_by_nobody_else():
+def test_writing_to_an_info_changes_no_other_info():
     envs = cartpoles(seed=0)
     envs.reset()
     infos = envs.step(np.zeros(N, int))[3]
@@ -178,7 +178,7 @@ def test_what_somebody_writes_into_an_info_is_seen_by_nobody_else():
     assert not any(envs.step(np.ones(N, int))[3])
 
 
-def test_infos_of_the_environment_reach_every_step():
+def test_infos_of_the_environment_are_in_every_step():
     class Told(TimeLimit):
         def step(self, state, action, key):
             state, timestep = super().step(state, action, key)
@@ -235,7 +235,7 @@ def test_sac_replays_terminal_observations():
     assert np.abs(moved).max() < 8 * 0.05 + 1e-6
 
 
-def test_vec_normalize_and_vec_frame_stack_see_the_ends_of_episodes():
+def test_vec_normalize_and_vec_frame_stack():
     envs = VecFrameStack(cartpoles(seed=0), 3)
     envs.reset()
     for t in range(LIMIT):
@@ -292,7 +292,7 @@ def test_parameters_are_attributes_of_the_instances():
     assert envs.env_is_wrapped(gymnasium.wrappers.ClipAction, 0) == [False]
 
 
-def test_methods_are_called_for_each_instance():
+def test_env_method_returns_one_result_per_instance():
     envs = cartpoles()
     moons = envs.env_method("replace", gravity=1.6, indices=[0, 3])
     assert [moon.unwrapped.gravity for moon in moons] == [1.6, 1.6]
@@ -323,7 +323,7 @@ def test_vec_video_recorder_records_it(tmp_path):
     assert video.stat().st_size > 1_000
 
 
-def test_seeds_count_once_and_reproduce():
+def test_a_seed_applies_to_one_reset():
     first, second = cartpoles(), cartpoles()
     first.seed(7), second.seed(7)
     np.testing.assert_array_equal(first.reset(), second.reset())
@@ -343,14 +343,14 @@ def test_a_staggered_start_can_be_seeded():
     assert (start(0) != start(1)).all()
 
 
-def test_a_copy_is_made_in_the_same_way_and_not_reset():
+def test_a_copy_is_equal_and_has_no_state():
     envs = cartpoles(seed=3)
     expected = envs.reset()
     for other in (copy.deepcopy(envs), pickle.loads(pickle.dumps(envs))):
         np.testing.assert_array_equal(other.reset(), expected)
 
 
-def test_misuse_is_named():
+def test_invalid_arguments_raise_named_errors():
     assert issubclass(JaxVecEnv, VecEnv)
     with pytest.raises(ParameterError, match="num_envs"):
         JaxVecEnv("CartPole-v1")

@@ -29,7 +29,7 @@ def leaning(tensordict):
 
 
 @pytest.mark.parametrize("mode", MODES)
-def test_gym_wrapper_keeps_the_batch_and_its_specs_hold(mode):
+def test_gym_wrapper_keeps_the_batch(mode):
     env = wrapped(mode)
     assert env.batch_size == (N,) and env.action_spec.shape == (N,)
     assert env.observation_spec["observation"].shape == (N, 4)
@@ -37,7 +37,7 @@ def test_gym_wrapper_keeps_the_batch_and_its_specs_hold(mode):
 
 
 @pytest.mark.parametrize("mode", MODES)
-def test_a_rollout_is_what_the_environment_did(mode):
+def test_a_rollout_agrees_with_the_environment(mode):
     env = wrapped(mode, seed=3)
     steps = env.rollout(STEPS, leaning, break_when_any_done=False)
     assert steps.batch_size == (N, STEPS)
@@ -53,7 +53,7 @@ def test_a_rollout_is_what_the_environment_did(mode):
     assert ((last[:, 0].abs() > 2.4) | (last[:, 2].abs() > 0.209)).all()
 
 
-def test_the_first_episodes_are_those_of_the_jitted_path():
+def test_the_first_episodes_agree_with_the_jitted_path():
     env = jaxenvs.make_vec("CartPole-v1", N, autoreset_mode="disabled", time_limit=LIMIT)
     step = jax.jit(env.step)
     state, timestep = jax.jit(env.reset)(keys_of(3, N, 0))
@@ -67,7 +67,7 @@ def test_the_first_episodes_are_those_of_the_jitted_path():
 
 
 @pytest.mark.parametrize("mode", MODES)
-def test_a_collector_goes_on_from_batch_to_batch(mode):
+def test_a_collector_continues_episodes_between_batches(mode):
     env = wrapped(mode, seed=0)
     batches = [*Collector(env, leaning, frames_per_batch=8 * N, total_frames=24 * N)]
     assert [batch.batch_size for batch in batches] == [(N, 8)] * 3
