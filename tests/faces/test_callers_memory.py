@@ -1,4 +1,4 @@
-"""What a caller is given is the caller's: writing to it changes nothing that follows."""
+"""Returned arrays belong to the caller: writing to them changes no later result."""
 
 import functools
 
@@ -23,7 +23,7 @@ WRAPPERS = (
 
 
 class Told(Counter):
-    """A `Counter` of which the state holds the very arrays that the caller sees."""
+    """A `Counter` whose state contains the same arrays that the caller sees."""
 
     def reset(self, key):
         state, timestep = super().reset(key)
@@ -66,7 +66,7 @@ def assert_same(left, right):
 
 
 class Pair:
-    """Two of the same: what the one returns is overwritten, what the other returns is not."""
+    """Runs two equal environments, and overwrites the results of one of them."""
 
     def __init__(self, make):
         self.written, self.untouched = make(), make()
@@ -117,7 +117,7 @@ def test_writing_to_results_changes_no_later_result(stack, mode, way):
 @pytest.mark.parametrize("face", ["single", "classic", "dm", "dm batch", "sb3"])
 def test_writing_to_results_of_the_other_interfaces(face, monkeypatch):
     if face == "sb3":
-        monkeypatch.setattr("time.time", lambda: 0.0)  # which is in the infos
+        monkeypatch.setattr("time.time", lambda: 0.0)  # the infos contain it
         sb3 = pytest.importorskip("jaxenvs.faces.stable_baselines3", exc_type=ImportError)
     options = {"seed": 0, "wrappers": WRAPPERS}
     pair = Pair(

@@ -1,4 +1,4 @@
-"""dm_env's contract, by its own fixtures and by what its docstrings promise."""
+"""The dm_env interface, tested with dm_env's own fixtures and against its docstrings."""
 
 import sys
 
@@ -33,7 +33,7 @@ FIRST, MID, LAST = StepType.FIRST, StepType.MID, StepType.LAST
 
 
 class _Fixture(test_utils.EnvironmentTestMixin):
-    """dm_env's own checks; the actions lead past the end of episodes."""
+    """dm_env's own checks, with actions beyond the end of episodes."""
 
     def make_action_sequence(self):
         spec = self.environment.action_spec()
@@ -83,7 +83,7 @@ def test_only_a_termination_has_discount_0(action, discount, reward):
 
 def test_the_step_after_last_starts_an_episode():
     env = jaxenvs.make_dm(Scripted(), seed=0)
-    begun = env.step("anything")  # before reset, too
+    begun = env.step("anything")  # before the first reset
     assert begun.step_type is FIRST
     env.step(BOTH)
     again = env.step(None)
@@ -91,7 +91,7 @@ def test_the_step_after_last_starts_an_episode():
     assert again.observation[1] == 0 and again.observation[0] != begun.observation[0]
     assert env.step(GO_ON).step_type is MID
     env.step(TERMINATE)
-    fresh = env.reset()  # instead of the step
+    fresh = env.reset()  # resets in place of the step that would start an episode
     assert fresh.step_type is FIRST and env.step(GO_ON).step_type is MID
 
 
@@ -107,14 +107,14 @@ def test_writing_to_an_action_after_the_step_is_safe():
 def test_instances_have_their_own_episodes():
     env = jaxenvs.make_dm(Scripted(), 4, seed=0)
     assert isinstance(env, DmVectorEnv) and env.num_envs == 4
-    first = env.step([GO_ON] * 4)  # before reset: starts
+    first = env.step([GO_ON] * 4)  # before the first reset, so it resets
     assert first.first().all() and first.step_type.dtype == np.int32
     ends = env.step([GO_ON, TERMINATE, TRUNCATE, BOTH])
     assert ends.step_type.tolist() == [MID, LAST, LAST, LAST]
     assert ends.discount.tolist() == [1, 0, 1, 0] and ends.reward.tolist() == [0, 1, 2, 3]
     assert ends.reward.dtype == ends.discount.dtype == np.float32
     assert ends.last().tolist() == [False, True, True, True]
-    mixed = env.step([TERMINATE] * 4)  # ignored where an episode begins
+    mixed = env.step([TERMINATE] * 4)  # ignored where an episode starts
     assert mixed.step_type.tolist() == [LAST, FIRST, FIRST, FIRST]
     assert mixed.reward.tolist() == [1, 0, 0, 0] and mixed.discount.tolist() == [0, 1, 1, 1]
     assert mixed.observation[:, 1].tolist() == [2, 0, 0, 0]
@@ -186,7 +186,7 @@ def test_timesteps_of_a_batch_conform_to_its_specs(layout):
 
 
 def test_returned_timesteps_never_change():
-    env = jaxenvs.make_dm("CartPole-v1", 4_096, seed=0)  # crosses as arrays
+    env = jaxenvs.make_dm("CartPole-v1", 4_096, seed=0)  # returned as separate arrays
     kept = [env.reset()]
     copies = []
     for _ in range(12):
@@ -254,7 +254,7 @@ def test_nothing_works_after_close(num_envs):
     for call in (env.reset, lambda: env.step(action)):
         with pytest.raises(gymnasium.error.ClosedEnvironmentError):
             call()
-    env.close()  # a second time
+    env.close()  # twice
 
 
 def test_missing_dm_env_raises_an_error_that_names_the_extra(monkeypatch):

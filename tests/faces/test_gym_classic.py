@@ -1,4 +1,4 @@
-"""The classic gym interface beside Gymnasium's, and what it promises on its own."""
+"""The classic gym interface, compared with Gymnasium's and tested on its own."""
 
 import copy
 import pickle
@@ -90,7 +90,7 @@ def test_infos_are_one_dict_per_instance():
     observations, rewards, done, infos = env.step([GO_ON, TERMINATE, TRUNCATE, BOTH])
     assert observations.shape == (4, 2) and rewards.dtype == np.float32
     assert done.tolist() == [False, True, True, True]
-    done[:] = False  # what the caller does with an array is the caller's business
+    done[:] = False  # the array belongs to the caller
     assert len(infos) == 4 and isinstance(infos[0], dict)
     assert [info.get("TimeLimit.truncated") for info in infos] == [None, False, True, False]
     assert [info["count"] for info in infos] == [1] * 4
@@ -172,7 +172,7 @@ def test_a_seed_applies_to_one_reset():
     env, twin = scripted(2), scripted(2)
     first, second = env.reset(), env.reset()
     assert not np.array_equal(first, second)
-    np.testing.assert_array_equal(twin.reset(), first)  # `seed` of make_gym
+    np.testing.assert_array_equal(twin.reset(), first)  # the seed given to make_gym
     np.testing.assert_array_equal(twin.reset(), second)
     assert env.seed(0) == [0, 1]
     np.testing.assert_array_equal(env.reset(), first)
@@ -219,7 +219,7 @@ def test_invalid_arguments_raise_named_errors():
     for action in (4, None, [0], "left"):
         with pytest.raises(ActionError, match=r"expected a member of Discrete\(4\)"):
             one.step(action)
-    assert one.step(GO_ON)[3] == {"count": 1}  # none of them did anything
+    assert one.step(GO_ON)[3] == {"count": 1}  # none of them took a step
     with pytest.raises(ParameterError, match="rgb_array"):
         env.render("rgb_aray")
     with pytest.raises(ParameterError, match="rgb_array_list"):
@@ -265,7 +265,7 @@ def test_parameters_are_read_and_set():
 
 
 def test_returned_arrays_never_change():
-    env = jaxenvs.make_gym("CartPole-v0", 4_096, api="gym", seed=0)  # crosses as arrays
+    env = jaxenvs.make_gym("CartPole-v0", 4_096, api="gym", seed=0)  # returned as separate arrays
     kept = [(env.reset(), np.zeros(4_096), np.zeros(4_096, bool))]
     for _ in range(30):
         kept.append(env.step(env.action_space.sample())[:3])
@@ -274,7 +274,7 @@ def test_returned_arrays_never_change():
     for parts, before_parts in zip(kept, copies, strict=False):
         for part, before in zip(parts, before_parts, strict=True):
             np.testing.assert_array_equal(part, before)
-    assert kept[-1][2].sum() > 2_000  # many are frozen by now
+    assert kept[-1][2].sum() > 2_000  # many are finished by now
 
 
 def test_output_can_be_torch():

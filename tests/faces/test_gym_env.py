@@ -1,4 +1,4 @@
-"""One instance as a `gymnasium.Env`, beside Gymnasium's own environments."""
+"""One instance as a `gymnasium.Env`, compared with Gymnasium's own environments."""
 
 import warnings
 
@@ -34,7 +34,7 @@ def warnings_of(check, *args):
 @pytest.mark.parametrize("id", IDS)
 def test_gymnasium_s_checker_passes(id, render_mode):
     pytest.importorskip("pygame")
-    # But for what it says of the spaces of Gymnasium's own environment, to which ours are equal.
+    # Ignores warnings about the spaces, which are equal to those of Gymnasium's environment.
     reference, expected = gymnasium.make(id), []
     for name in ("action", "observation"):
         space = getattr(reference, f"{name}_space")
@@ -54,11 +54,11 @@ def test_gymnasium_s_checker_passes_with_rescaled_actions():
 def test_gymnasium_s_checker_passes_nested_observations(layout):
     env = jaxenvs.make_gym(Counter(layout=layout))
     (warning,) = warnings_of(env_checker.check_env, env)
-    assert "not having a spec" in warning  # which ids alone have
+    assert "not having a spec" in warning  # only ids have a spec
 
 
 def state_of(id, observation):
-    """The state of Gymnasium's environment that looks so."""
+    """Returns the state of Gymnasium's environment for an observation."""
     x = observation.astype(np.float64)
     if id == "Pendulum-v1":
         return np.array([np.arctan2(x[1], x[0]), x[2]])
@@ -224,7 +224,7 @@ def test_returned_arrays_belong_to_the_caller():
     np.testing.assert_array_equal(first, kept)
     expected = env.step(1)[0]
     env.reset(seed=0)
-    env.step(1)[0][:] = 9.0  # a copy of the state at most
+    env.step(1)[0][:] = 9.0  # changes at most a copy of the state
     np.testing.assert_array_equal(env.step(1)[0], expected)
     assert not np.array_equal(second, expected)
 
@@ -251,7 +251,7 @@ def test_a_single_environment_can_autoreset():
 
 
 class Nested(Environment):
-    """Every kind of space, on both sides."""
+    """Has every kind of space, for observations and actions."""
 
     step_size: float = 1.0
     top: int = struct.static(5)
@@ -271,14 +271,14 @@ class Nested(Environment):
         return spaces.Dict({"move": spaces.Box(-1.0, 1.0, ()), "on": spaces.MultiBinary(2)})
 
     def reset(self, key):
-        del key  # nothing is drawn
+        del key  # deterministic
         state = jnp.float32(0)
         return state, TimeStep.first(
             self.look(state, jnp.zeros(2, jnp.int8)), info=self.tell(state)
         )
 
     def step(self, state, action, key):
-        del key  # nothing is drawn
+        del key  # deterministic
         state = state + self.step_size * action["move"]
         return state, TimeStep.transition(
             self.look(state, action["on"]), reward=state, terminated=False, info=self.tell(state)

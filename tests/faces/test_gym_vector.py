@@ -29,7 +29,7 @@ from tests.faces.native import assert_close, keys_of
 
 CLASSIC = ("CartPole-v1", "Acrobot-v1", "MountainCar-v0", "MountainCarContinuous-v0", "Pendulum-v1")
 MODES = ("next_step", "same_step", "disabled")
-PACKED, MANY_PACKED, AS_ARRAYS = 4, 3000, 9000  # instances that cross in one way or the other
+PACKED, MANY_PACKED, AS_ARRAYS = 4, 3000, 9000  # numbers of instances that are passed in each way
 
 
 def assert_same(left, right):
@@ -42,7 +42,7 @@ def actions_of(envs, num_steps, seed=0):
 
 
 def play(envs, actions, seed=0):
-    """Reset and steps: [(observation, reward, terminated, truncated)]."""
+    """Returns the results of a reset and of steps: observation, reward, terminated, truncated."""
     first, _ = envs.reset(seed=seed)
     return [first, *(envs.step(action)[:4] for action in actions)]
 
@@ -155,7 +155,7 @@ def test_a_step_that_cannot_be_one_kernel_still_runs():
     class Sorting(Counter):
         def step(self, state, action, key):
             state, timestep = super().step(state, action, key)
-            drawn = jax.random.permutation(key, jnp.arange(64))  # a sort is no kernel
+            drawn = jax.random.permutation(key, jnp.arange(64))  # a sort cannot be part of a kernel
             return state, timestep.replace(reward=timestep.reward + drawn[0].astype(jnp.float32))
 
     envs = jaxenvs.make_gym(Sorting(), 4)
@@ -223,7 +223,7 @@ def test_the_caller_may_write_to_returned_arrays(num_envs, mode):
         out, expected = envs.step(action), twin.step(action)
         assert_same(out[:4], expected[:4])
         for part in out[:4]:
-            part[:] = 0  # before infos are looked at
+            part[:] = 0  # before the infos are read
         assert repr(out[4]) == repr(expected[4])
 
 
@@ -272,7 +272,7 @@ def test_an_int_seed_means_consecutive_seeds(mode):
 
 def test_resets_and_steps_share_no_random_numbers():
     class Drawing(Counter):
-        """Observes the same draw from whatever key it is given."""
+        """Observes random numbers drawn from the key of the call."""
 
         def reset(self, key):
             state, timestep = super().reset(key)
@@ -460,11 +460,11 @@ def test_a_staggered_start_depends_on_each_seed(mode):
     assert_same(classic.reset(), together[0])
 
 
-# As Gymnasium does it
+# Agreement with Gymnasium
 
 
 class Masked(Scripted):
-    """`Scripted`, whose info says which actions are allowed, and more."""
+    """`Scripted` with infos, such as an action mask."""
 
     def reset(self, key):
         state, timestep = super().reset(key)
@@ -480,7 +480,7 @@ class Masked(Scripted):
 
 
 class MaskedGym(gymnasium.Env):
-    """The rules of `Masked`, without the random number, for Gymnasium's own vector classes."""
+    """`Masked` without random numbers, for Gymnasium's own vector classes."""
 
     observation_space = gymnasium.spaces.Box(0, 2**32 - 1, (1,), np.uint32)
     action_space = gymnasium.spaces.Discrete(4)
@@ -502,7 +502,7 @@ class MaskedGym(gymnasium.Env):
 
 
 def assert_same_infos(ours, theirs):
-    """The same names and masks, and the same values wherever the mask is true."""
+    """Asserts equal names and masks, and equal values wherever the mask is true."""
     assert set(ours) == set(theirs)
     for name in theirs:
         if isinstance(theirs[name], dict):
@@ -600,7 +600,7 @@ def test_lazy_infos_behave_like_a_dict():
     assert isinstance(infos(), dict)
 
 
-# Two halves of a step
+# Asynchronous steps
 
 
 def test_step_async_and_step_wait_equal_a_step():
@@ -689,7 +689,7 @@ def test_send_and_recv_behave_as_in_envpool():
         envs.recv()
 
 
-# Pictures
+# Rendering
 
 
 def test_render_returns_a_frame_of_every_instance():
@@ -705,7 +705,7 @@ def test_render_returns_a_frame_of_every_instance():
 
 
 class DrawnGym(MaskedGym):
-    """Draws how many steps it took."""
+    """Renders the number of steps taken."""
 
     metadata = {"render_modes": ["rgb_array"], "render_fps": 30}  # noqa: RUF012
     render_mode = "rgb_array"
@@ -783,7 +783,7 @@ def test_parameters_are_read_and_set_by_name():
     assert envs.get_attr("gravity") == (20.0,) * 3
     changed, same = envs.step(action)[0], twin.step(action)[0]
     assert not np.array_equal(changed, same)
-    np.testing.assert_array_equal(changed[:, 0], same[:, 0])  # positions: state went on
+    np.testing.assert_array_equal(changed[:, 0], same[:, 0])  # positions: the state continued
 
 
 def test_parameters_can_differ_between_instances():
@@ -804,7 +804,7 @@ def test_parameters_can_differ_between_instances():
 
 
 class Weighted(Counter):
-    """Pays what a parameter says that is a tree."""
+    """Has a parameter that is a tree, from which it computes the reward."""
 
     weights: dict = dataclasses.field(kw_only=True)
 
@@ -876,7 +876,7 @@ def test_a_parameter_that_changes_the_state_s_shape_is_refused():
     assert envs.step(np.zeros(2, int))[0].shape == (2, 2, 4)
 
 
-# What make_gym refuses
+# Invalid arguments of make_gym
 
 
 @pytest.mark.parametrize(

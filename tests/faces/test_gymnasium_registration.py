@@ -106,7 +106,7 @@ def test_gymnasium_makes_what_make_gym_makes(num_envs):
     assert (made.observation_space, made.action_space) == (env.observation_space, env.action_space)
     np.testing.assert_array_equal(made.reset(seed=5)[0], env.reset(seed=5)[0])
     env.action_space.seed(0)
-    for _ in range(8):  # no pole falls so soon
+    for _ in range(8):  # no pole falls that early
         action = env.action_space.sample()
         np.testing.assert_equal(made.step(action), env.step(action))
 

@@ -1,10 +1,10 @@
-"""Gymnasium's own wrappers, as they are, around what `make_gym` returns.
+"""Gymnasium's own wrappers around the environments of `make_gym`.
 
-All of `gymnasium.wrappers.vector` apply, as of Gymnasium 1.3, though not under same-step autoreset:
-those of observations refuse it, `RecordEpisodeStatistics` and `NormalizeReward` leave out the first
-step after an end, `RecordVideo` warns that last frames are missing, and the conversions between
-array libraries cannot take `final_obs`, an array of objects. The wrappers of jaxenvs can be used
-with it.
+In Gymnasium 1.3, all of `gymnasium.wrappers.vector` work, except under same-step autoreset: the
+observation wrappers refuse it, `RecordEpisodeStatistics` and `NormalizeReward` drop the first step
+after the end of an episode, `RecordVideo` warns that last frames are missing, and the conversions
+between array libraries do not accept `final_obs`, an array of objects. The wrappers of jaxenvs
+support it.
 """
 
 import functools
@@ -26,12 +26,12 @@ from jaxenvs.wrappers import RecordEpisodeStatistics as OurStatistics
 from tests.faces.native import assert_close
 
 pytestmark = [
-    # Python warns of any process begun beside JAX's threads: here ffmpeg, which runs on its own.
+    # Python warns about a process started while JAX has threads; ffmpeg is not affected.
     pytest.mark.filterwarnings("ignore:os.fork:RuntimeWarning"),
     pytest.mark.filterwarnings("ignore:.*precision lowered by casting to float32"),
 ]
 
-N, STEPS, LIMIT = 4, 40, 12  # an episode of CartPole ends at least at its twelfth step
+N, STEPS, LIMIT = 4, 40, 12  # under these actions, every episode of CartPole ends by step 12
 MODES = ("next_step", "same_step")
 
 
@@ -67,7 +67,7 @@ def test_infos_can_be_unpacked_and_mapped():
 
 
 def run(envs, actions, steps=STEPS, seed=0):
-    """Observations, rewards and so on of a run, one list each."""
+    """Returns the observations, rewards and so on of a run, one list each."""
     out = [(*envs.reset(seed=seed),)]
     observations, infos = out[0]
     rows = [(observations, None, None, None, infos)]
@@ -80,7 +80,7 @@ def assert_same(ours, theirs):
 
 
 def assert_observes(wrapped, plain, expected, steps=STEPS, actions=alternating):
-    """Compares a wrapped run with what `expected` makes of an unwrapped one."""
+    """Asserts that a wrapped run equals `expected` of an unwrapped one."""
     mine, other = run(wrapped, actions, steps), run(plain, actions, steps)
     for observation, original in zip(mine[0], other[0], strict=True):
         assert wrapped.observation_space.contains(observation)
@@ -127,7 +127,7 @@ def test_grayscale_resize_and_reshape_observation():
     assert_observes(wrapped, pictures(), lambda rows: rows.reshape(N, 80, 3), 13)
     wrapped = vector.ResizeObservation(pictures(), (4, 5))
     assert wrapped.reset(seed=0)[0].shape == (N, 4, 5, 3)
-    # Half the size by area is the mean over squares of four.
+    # Resizing by area to half the size takes the mean of each 2x2 square.
     means = pictures().reset(seed=0)[0].reshape(N, 4, 2, 5, 2, 3).mean(axis=(2, 4))
     np.testing.assert_allclose(wrapped.reset(seed=0)[0], means, atol=0.51)
 
@@ -190,7 +190,7 @@ def test_normalize_observation():
     wrapped = vector.NormalizeObservation(cartpoles())
     observations = run(wrapped, alternating)[0]
     seen = np.concatenate(run(cartpoles(), alternating)[0])
-    # Gymnasium's running statistics begin with 1e-4 observations of mean 0 and variance 1.
+    # Gymnasium's running statistics start with 1e-4 observations of mean 0 and variance 1.
     np.testing.assert_allclose(wrapped.obs_rms.mean, seen.mean(0), atol=1e-5)
     np.testing.assert_allclose(wrapped.obs_rms.var, seen.var(0), atol=1e-5)
     last = (seen[-N:] - seen.mean(0)) / seen.std(0)
@@ -204,7 +204,7 @@ def test_normalize_reward():
     _, original, _, truncated, _ = run(pendulums(), torques)
     total, restarts, totals = np.zeros(N), np.zeros(N, bool), []
     for reward, ends in zip(original[1:], truncated[1:], strict=True):
-        total = np.where(restarts, total, total * gamma + reward)  # a reset is no step
+        total = np.where(restarts, total, total * gamma + reward)  # a reset is not a step
         totals.append(total[~restarts])
         restarts = ends
     deviation = np.concatenate(totals).std()
@@ -258,7 +258,7 @@ def test_conversions_between_array_libraries():
     plain = run(cartpoles(wrappers=[OurStatistics]), alternating)
     conversions = (
         (vector.ArrayConversion(told(), env_xp=np, target_xp=jnp), jnp.asarray, jax.Array),
-        # Actions come as JAX arrays here, which are taken too; our results are NumPy's already.
+        # The actions are JAX arrays here. The results are NumPy arrays already.
         (vector.JaxToNumpy(told()), np.asarray, np.ndarray),
     )
     for wrapped, action_type, kind in conversions:
@@ -324,7 +324,7 @@ def test_record_video_and_statistics_of_a_single_environment(tmp_path):
         while not done:
             _, reward, terminated, truncated, info = env.step(len(lengths))
             done, total = terminated or truncated, total + float(reward)
-        assert info["episode"]["r"] == total == info["episode"]["l"]  # CartPole pays 1 a step
+        assert info["episode"]["r"] == total == info["episode"]["l"]  # reward 1 per step
         lengths.append(info["episode"]["l"])
     env.close()
     for episode, length in enumerate(lengths):
@@ -353,7 +353,7 @@ def test_a_wrapped_single_environment_passes_the_checker():
         env.reset(seed=0)
         for _ in range(3):
             env.step(env.action_space.sample())
-        # Pendulum's torques reach from -2 to 2, as in Gymnasium's, of which the checker warns too.
+        # The checker warns about the range of Pendulum's torque, [-2, 2], which is Gymnasium's.
         warnings.filterwarnings("ignore", message=".*symmetric and normalized")
         check_env(env.unwrapped)
 

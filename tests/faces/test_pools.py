@@ -1,4 +1,4 @@
-"""The interfaces over environments that are not JAX."""
+"""The interfaces for environments that are not written in JAX."""
 
 import copy
 
@@ -27,7 +27,7 @@ def classic(n=2, length=3, **kwargs):
     return jaxenvs.make_gym(pool, api="gym")
 
 
-# --- Gymnasium ---
+# Gymnasium
 
 
 def test_a_batch_of_a_host_id_is_a_pool():
@@ -85,7 +85,7 @@ def test_other_objects_are_refused():
         with pytest.raises(ParameterError, match="expected an id, an Environment, a pool"):
             make(3, 2)
         with pytest.raises(ParameterError, match="an Environment, a pool"):
-            make(jaxenvs.testing.Counter, 2)  # the class of a native one
+            make(jaxenvs.testing.Counter, 2)  # a native class, not an instance
     with pytest.raises(PoolError, match="limit it has of its own"):
         jaxenvs.make_gym(ID, 2, time_limit=None)
 
@@ -100,7 +100,7 @@ def test_learner_interfaces_need_native_environments():
         make_batch_for("face", "same_step", pool, None, {})
 
 
-# --- classic ---
+# Classic gym
 
 
 def test_a_classic_batch_has_one_flag_and_info_per_environment():
@@ -118,7 +118,7 @@ def test_a_classic_batch_has_one_flag_and_info_per_environment():
         env.step_wait()
         _, _, done, infos = env.step([0, 0])
         assert done.tolist() == [True, True] and infos[0]["TimeLimit.truncated"] is False
-        # Finished ones wait for a reset, as those of native batches do.
+        # Finished environments wait for a reset, like instances of native batches.
         observation, reward, done, infos = env.step([0, 0])
         assert reward.tolist() == [0, 0] and done.all() and observation[0, 2] == 3
         np.testing.assert_array_equal(env.reset()[:, 1], 2)
@@ -172,7 +172,7 @@ def test_a_single_classic_environment_and_its_frames():
     with pytest.raises(ActionError, match="expected a member of"):
         env.step(7)
     pytest.importorskip("pygame")
-    assert env.render(mode="rgb_array").shape == (400, 600, 3)  # nobody had to ask when making it
+    assert env.render(mode="rgb_array").shape == (400, 600, 3)  # without a render_mode in make_gym
     env.close()
 
 
@@ -229,7 +229,7 @@ def test_partial_batches_are_refused():
         jaxenvs.make_gym(pool, api="gym")
 
 
-# --- dm_env ---
+# dm_env
 
 dm_env = pytest.importorskip("dm_env")
 FIRST, MID, LAST = map(int, dm_env.StepType)

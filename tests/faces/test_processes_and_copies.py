@@ -1,4 +1,4 @@
-"""Environments of make_gym and make_dm in other processes, copied and pickled."""
+"""Copies of environments, pickling, and forked processes."""
 
 import copy
 import pickle
@@ -59,7 +59,7 @@ def all_refuse():
         refused(call)
     envs.close(), pending.close()
 in_child(all_refuse)
-envs.step(action), pending.step_wait(), single.step(1)  # and here they go on
+envs.step(action), pending.step_wait(), single.step(1)  # the parent process continues
 """
 
 
@@ -93,7 +93,7 @@ AGAIN = {
 
 
 def observations(env, num_envs):
-    """Of a reset and a step."""
+    """Returns the results of a reset and a step."""
     outs = [env.reset(), env.step(1 if num_envs is None else np.ones(num_envs, int))]
     outs = [getattr(out, "observation", out) for out in outs]
     return np.array([out[0] if isinstance(out, tuple) else out for out in outs])

@@ -30,8 +30,8 @@ from stable_baselines3.common.vec_env import (  # noqa: E402
 
 from jaxenvs.faces.stable_baselines3 import JaxVecEnv  # noqa: E402
 
-N, LIMIT = 8, 12  # where a random policy on CartPole is cut about as often as it falls
-SMALL = {"net_arch": [8]}  # passed as a copy: the models write to it
+N, LIMIT = 8, 12  # a random policy is truncated about as often as its pole falls
+SMALL = {"net_arch": [8]}  # pass a copy, because the models write to it
 
 
 @pytest.fixture(autouse=True)
@@ -47,8 +47,8 @@ def cartpoles(**options):
     return JaxVecEnv("CartPole-v1", N, time_limit=LIMIT, **options)
 
 
-class AutoresetAlone(gymnasium.Env):
-    """One instance that starts again as the batch does, behind Gymnasium's explicit reset."""
+class AutoresetEnv(gymnasium.Env):
+    """A single instance with the batch's autoreset, although Gymnasium's reset is explicit."""
 
     render_mode = None
 
@@ -85,7 +85,7 @@ def assert_close_steps(ours, theirs, rows=None):
 
 
 def test_it_agrees_with_a_dummy_vec_env():
-    ours, theirs = cartpoles(), DummyVecEnv([AutoresetAlone for _ in range(N)])
+    ours, theirs = cartpoles(), DummyVecEnv([AutoresetEnv for _ in range(N)])
     assert ours.observation_space == theirs.observation_space
     assert ours.action_space == theirs.action_space
     assert ours.seed(3) == theirs.seed(3) == [3 + i for i in range(N)]
@@ -110,7 +110,7 @@ def test_seeds_mean_the_same_in_a_dummy_vec_env():
     for t in range(LIMIT):
         actions = np.full(N, t % 5 > 0)
         step, reference = ours.step(actions.astype(int)), theirs.step(actions.astype(int))
-        # The observation of a row that ended is the next episode's first, from other draws.
+        # In a row that ended, this is the first observation of the next episode, which differs.
         over = np.flatnonzero(step[2])
         step[0][over] = reference[0][over]
         assert_close_steps(step, reference, alive)
@@ -145,14 +145,14 @@ def test_it_agrees_with_the_jitted_batch():
 def test_the_checker_passes_a_single_environment(id):
     with warnings.catch_warnings():
         warnings.simplefilter("error")
-        # Pendulum's torques reach from -2 to 2, as in Gymnasium; SB3 would have them from -1 to 1.
+        # SB3 warns that Pendulum's torque has the range [-2, 2], not [-1, 1].
         warnings.filterwarnings("ignore", message=".*symmetric and normalized")
         check_env(jaxenvs.make_gym(id, render_mode="rgb_array"))
 
 
 def test_episode_infos_agree_with_vec_monitor():
     ours = cartpoles(seed=0)
-    monitored = VecMonitor(DummyVecEnv([AutoresetAlone for _ in range(N)]))
+    monitored = VecMonitor(DummyVecEnv([AutoresetEnv for _ in range(N)]))
     ours.seed(0), monitored.seed(0), ours.reset(), monitored.reset()
     ended = 0
     for t in range(40):
@@ -227,7 +227,7 @@ def test_sac_replays_terminal_observations():
     assert model._n_updates > 0
     assert buffer.dones[last].all() and buffer.timeouts[last].all()
     assert not buffer.dones[last - 1].any()
-    # An angle moves little in a step; it would jump if the next observation were a new episode's.
+    # Angles change little in a step, but would jump to the first observation of a new episode.
     angles = [
         np.arctan2(o[..., 1], o[..., 0]) for o in (buffer.observations, buffer.next_observations)
     ]
@@ -266,7 +266,7 @@ def test_evaluate_policy_counts_episodes_without_a_monitor():
         returns, lengths = evaluate_policy(
             model, cartpoles(seed=5), n_eval_episodes=10, return_episode_rewards=True
         )
-    assert returns == lengths and len(returns) == 10  # CartPole pays 1 a step
+    assert returns == lengths and len(returns) == 10  # CartPole's reward is 1 per step
     with pytest.warns(UserWarning, match="already wrapped with a `Monitor`"):
         VecMonitor(cartpoles())
 

@@ -67,12 +67,12 @@ def test_a_collector_fills_its_buffer_with_whole_transitions():
     stats = collector.collect(n_step=200, random=True, reset_before_collect=True)
     assert stats.n_collected_steps == 200 and stats.n_collected_episodes > N
     assert max(stats.lens) <= LIMIT
-    np.testing.assert_array_equal(stats.returns, stats.lens)  # CartPole pays 1 a step
+    np.testing.assert_array_equal(stats.returns, stats.lens)  # CartPole's reward is 1 per step
     done = buffer.terminated | buffer.truncated
     filled = np.flatnonzero(buffer.rew)
     follows = [i for i in filled[:-1] if not done[i] and i + 1 in filled and (i + 1) % 100]
     np.testing.assert_array_equal(buffer.obs_next[follows], buffer.obs[np.add(follows, 1)])
-    # An episode's last observation is where it led to, not where the next begins.
+    # The last observation belongs to the old episode, not to the new one.
     last = buffer.obs_next[np.flatnonzero(buffer.terminated)]
     assert len(last) and ((abs(last[:, 0]) > 2.4) | (abs(last[:, 2]) > 0.209)).all()
 

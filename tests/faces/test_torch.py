@@ -9,7 +9,7 @@ from jaxenvs.wrappers import AddRenderObservation, RecordEpisodeStatistics
 
 torch = pytest.importorskip("torch")
 
-SIZES = (4, 9_000)  # below and above the size from which a batch crosses as separate arrays
+SIZES = (4, 9_000)  # returned in one buffer, and as separate arrays
 LIMIT = 12
 
 
@@ -31,7 +31,7 @@ def test_tensors_equal_the_arrays(num_envs, mode):
         mine, other = jax.tree.leaves(tensors), jax.tree.leaves(arrays)
         for tensor, array in zip(mine, other, strict=True):
             if array.dtype == object or not isinstance(tensor, torch.Tensor):
-                continue  # final_obs and masks, below
+                continue  # final_obs and masks are compared below
             assert tensor.device.type == "cpu"
             assert tensor.numpy().dtype == array.dtype
             np.testing.assert_array_equal(tensor, array)

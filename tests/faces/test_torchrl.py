@@ -24,7 +24,7 @@ def wrapped(mode="disabled", id="CartPole-v1", **options):
 
 
 def leaning(tensordict):
-    """Goes where the pole leans to, which is enough for some episodes to be cut."""
+    """Pushes in the direction in which the pole leans, so some episodes reach the limit."""
     return tensordict.set("action", (tensordict["observation"][:, 2] > 0).long())
 
 
@@ -48,7 +48,7 @@ def test_a_rollout_agrees_with_the_environment(mode):
     )
     observations, following = steps["observation"], steps["next", "observation"]
     same = (following[:, :-1] == observations[:, 1:]).all(-1)
-    assert torch.equal(same, ~done[:, :-1])  # the next observation, or the first of an episode
+    assert torch.equal(same, ~done[:, :-1])  # equal except at the start of an episode
     last = following[steps["next", "terminated"][..., 0]]
     assert ((last[:, 0].abs() > 2.4) | (last[:, 2].abs() > 0.209)).all()
 
