@@ -121,10 +121,8 @@ class JaxVecEnv(VecEnv):
         Raises:
             AttributeError: there is no such attribute.
         """
-        if attr_name in self.env.parameters:
-            values: Any = self._envs.get_attr(attr_name)
-        elif hasattr(self._envs, attr_name):
-            values = (getattr(self._envs, attr_name),) * self.num_envs
+        if attr_name not in self.env.parameters and hasattr(self._envs, attr_name):
+            values: Any = (getattr(self._envs, attr_name),) * self.num_envs
         else:
             try:
                 values = self._envs.get_attr(attr_name)

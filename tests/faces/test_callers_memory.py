@@ -22,18 +22,18 @@ WRAPPERS = (
 )
 
 
-class Told(Counter):
+class CounterWithInfo(Counter):
     """A `Counter` whose state contains the same arrays that the caller sees."""
 
     def reset(self, key):
         state, timestep = super().reset(key)
-        return state, timestep.replace(info=self.tell(state))
+        return state, timestep.replace(info=self.info_of(state))
 
     def step(self, state, action, key):
         state, timestep = super().step(state, action, key)
-        return state, timestep.replace(info=self.tell(state))
+        return state, timestep.replace(info=self.info_of(state))
 
-    def tell(self, state):
+    def info_of(self, state):
         return {"length": state.length, "more": {"count": state.count, "same": jnp.arange(3)}}
 
     def render(self, state):
@@ -81,7 +81,7 @@ class Pair:
 
 
 def batch(stack, mode):
-    env = jaxenvs.vectorize(Told(keyed=True), N, autoreset_mode=mode)
+    env = jaxenvs.vectorize(CounterWithInfo(keyed=True), N, autoreset_mode=mode)
     for wrapper in WRAPPERS if stack != "plain" else ():
         env = (Opaque(env) if stack == "beside" else env).wrap(wrapper)
     return GymVectorEnv(env, render_mode="rgb_array")
@@ -122,13 +122,13 @@ def test_writing_to_results_of_the_other_interfaces(face, monkeypatch):
     options = {"seed": 0, "wrappers": WRAPPERS}
     pair = Pair(
         {
-            "single": lambda: jaxenvs.make_gym(Told(), **options),
+            "single": lambda: jaxenvs.make_gym(CounterWithInfo(), **options),
             "classic": lambda: jaxenvs.make_gym(
-                Told(), N, api="gym", autoreset_mode="same_step", **options
+                CounterWithInfo(), N, api="gym", autoreset_mode="same_step", **options
             ),
-            "dm": lambda: jaxenvs.make_dm(Told(), **options),
-            "dm batch": lambda: jaxenvs.make_dm(Told(), N, **options),
-            "sb3": lambda: sb3.JaxVecEnv(Told(), N, **options),
+            "dm": lambda: jaxenvs.make_dm(CounterWithInfo(), **options),
+            "dm batch": lambda: jaxenvs.make_dm(CounterWithInfo(), N, **options),
+            "sb3": lambda: sb3.JaxVecEnv(CounterWithInfo(), N, **options),
         }[face]
     )
     action = 1 if face in ("single", "dm") else np.ones(N, np.int64)

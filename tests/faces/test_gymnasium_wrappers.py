@@ -54,7 +54,7 @@ def alternating(step):
 
 
 def test_infos_can_be_unpacked_and_mapped():
-    envs = told()
+    envs = cartpoles_with_info()
     envs.reset(seed=0)
     infos = envs.step(alternating(0))[4]
     names = sorted([*infos])
@@ -257,9 +257,13 @@ def test_conversions_between_array_libraries():
     pytest.importorskip("array_api_compat")
     plain = run(cartpoles(wrappers=[OurStatistics]), alternating)
     conversions = (
-        (vector.ArrayConversion(told(), env_xp=np, target_xp=jnp), jnp.asarray, jax.Array),
+        (
+            vector.ArrayConversion(cartpoles_with_info(), env_xp=np, target_xp=jnp),
+            jnp.asarray,
+            jax.Array,
+        ),
         # The actions are JAX arrays here. The results are NumPy arrays already.
-        (vector.JaxToNumpy(told()), np.asarray, np.ndarray),
+        (vector.JaxToNumpy(cartpoles_with_info()), np.asarray, np.ndarray),
     )
     for wrapped, action_type, kind in conversions:
         columns = run(wrapped, lambda t, as_type=action_type: as_type(alternating(t)))
@@ -268,7 +272,7 @@ def test_conversions_between_array_libraries():
         assert_same(columns, plain)
 
 
-def told():
+def cartpoles_with_info():
     return cartpoles(wrappers=[OurStatistics])
 
 
@@ -276,11 +280,11 @@ def told():
 def test_conversions_to_torch(name):
     torch = pytest.importorskip("torch")
     pytest.importorskip("array_api_compat")
-    wrapped = getattr(vector, name)(told())
+    wrapped = getattr(vector, name)(cartpoles_with_info())
     columns = run(wrapped, lambda t: torch.from_numpy(alternating(t)))
     leaves = jax.tree.leaves(columns)
     assert leaves and all(isinstance(leaf, torch.Tensor) for leaf in leaves)
-    assert_same(jax.tree.map(torch.Tensor.numpy, columns), run(told(), alternating))
+    assert_same(jax.tree.map(torch.Tensor.numpy, columns), run(cartpoles_with_info(), alternating))
 
 
 def test_human_rendering(monkeypatch):

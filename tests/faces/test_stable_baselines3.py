@@ -179,7 +179,7 @@ def test_writing_to_an_info_changes_no_other_info():
 
 
 def test_infos_of_the_environment_are_in_every_step():
-    class Told(TimeLimit):
+    class WithInfo(TimeLimit):
         def step(self, state, action, key):
             state, timestep = super().step(state, action, key)
             return state, timestep.replace(info={"elapsed": state.elapsed})
@@ -188,19 +188,24 @@ def test_infos_of_the_environment_are_in_every_step():
             state, timestep = super().reset(key)
             return state, timestep.replace(info={"elapsed": state.elapsed})
 
-    envs = JaxVecEnv(Told(jaxenvs.make("CartPole-v1", time_limit=None), 3), 2)
+    envs = JaxVecEnv(WithInfo(jaxenvs.make("CartPole-v1", time_limit=None), 3), 2)
     envs.reset()
     assert envs.reset_infos == [{"elapsed": 0}, {"elapsed": 0}]
     envs.reset_infos[1]["elapsed"] = 9
-    told = [envs.step(np.array([t % 2, t % 2]))[3] for t in range(4)]
+    all_infos = [envs.step(np.array([t % 2, t % 2]))[3] for t in range(4)]
     assert envs.reset_infos == [{"elapsed": 0}, {"elapsed": 0}]
-    assert [[int(info["elapsed"]) for info in infos] for infos in told] == [
+    assert [[int(info["elapsed"]) for info in infos] for infos in all_infos] == [
         [1, 1],
         [2, 2],
         [3, 3],
         [1, 1],
     ]
-    assert ["terminal_observation" in infos[1] for infos in told] == [False, False, True, False]
+    assert ["terminal_observation" in infos[1] for infos in all_infos] == [
+        False,
+        False,
+        True,
+        False,
+    ]
 
 
 def test_ppo_learns_on_it_and_reports_episodes():
