@@ -55,7 +55,8 @@ def make_dm(
             seed s + i; a sequence has one seed per instance.
         time_limit: the number of steps after which an episode is truncated; None for no limit,
             "default" for the id's own. An `Environment` has no limit of its own.
-        wrappers: wrappers from `jaxenvs.wrappers`, innermost first; compiled into the step.
+        wrappers: what `VectorEnv.wrap` takes, innermost first; compiled into the step. A class from
+            `jaxenvs.wrappers`, a `functools.partial` of one, or a function from a batch to another.
         validate: whether to refuse actions that are out of range or NaN.
         device: the device that the environment runs on, a `jax.Device` or "cpu", "gpu", "tpu";
             None is the CPU.

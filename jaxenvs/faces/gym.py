@@ -56,7 +56,8 @@ def make_gym(
         api: "gymnasium", or "gym" for the classic interface: `reset() -> observation`,
             `step(action) -> observation, reward, done, info`.
         render_mode: "rgb_array", "rgb_array_list", "human" or None.
-        wrappers: wrappers from `jaxenvs.wrappers`, innermost first; compiled into the step.
+        wrappers: what `VectorEnv.wrap` takes, innermost first; compiled into the step. A class from
+            `jaxenvs.wrappers`, a `functools.partial` of one, or a function from a batch to another.
         output: "torch" returns PyTorch tensors that share memory with the arrays, and accepts
             tensors as actions.
         validate: whether to refuse actions that are out of range or NaN.

@@ -215,7 +215,7 @@ def test_wrappers_and_parameters_are_compiled_in():
 
 
 def _negated(env):
-    return jaxenvs.wrappers.TransformReward(env, lambda reward: -reward)
+    return env.wrap(jaxenvs.wrappers.TransformReward, lambda reward: -reward)
 
 
 def test_invalid_arguments_raise_named_errors():

@@ -165,7 +165,7 @@ def test_each_instance_follows_its_own_seed():
 
 
 def _unit_actions(env):
-    return jaxenvs.wrappers.DiscretizeAction(env, 3)
+    return env.wrap(jaxenvs.wrappers.DiscretizeAction, 3)
 
 
 def test_a_seed_applies_to_one_reset():

@@ -1,5 +1,6 @@
 """One instance as a `gymnasium.Env`, compared with Gymnasium's own environments."""
 
+import functools
 import warnings
 
 import gymnasium
@@ -45,7 +46,7 @@ def test_gymnasium_s_checker_passes(id, render_mode):
 
 
 def test_gymnasium_s_checker_passes_with_rescaled_actions():
-    wrappers = [lambda env: RescaleAction(env, min_action=-1.0, max_action=1.0)]
+    wrappers = [functools.partial(RescaleAction, min_action=-1.0, max_action=1.0)]
     env = jaxenvs.make_gym("Pendulum-v1", wrappers=wrappers)
     assert not warnings_of(env_checker.check_env, env)
 

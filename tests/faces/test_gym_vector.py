@@ -130,7 +130,7 @@ def test_nested_observations_and_keys_in_the_state(layout, mode):
 
 
 def test_wrappers_run_inside_the_step():
-    stack = [wrappers.TimeAwareObservation, lambda env: wrappers.FrameStackObservation(env, 3)]
+    stack = [wrappers.TimeAwareObservation, lambda env: env.wrap(wrappers.FrameStackObservation, 3)]
     envs = jaxenvs.make_gym("CartPole-v1", 4, wrappers=stack, autoreset_mode="same_step")
     assert envs.single_observation_space.shape == (3, 5)
     native = jaxenvs.vectorize(jaxenvs.make("CartPole-v1"), 4).wrap(stack[0]).wrap(stack[1])

@@ -1,3 +1,5 @@
+import functools
+
 import gymnasium
 import jax
 import numpy as np
@@ -130,7 +132,7 @@ def test_invalid_tensors_are_refused():
 
 
 def test_trees_of_observations_become_trees_of_tensors():
-    pixels = lambda env: AddRenderObservation(env, render_only=False)  # noqa: E731
+    pixels = functools.partial(AddRenderObservation, render_only=False)
     envs = cartpoles(2, wrappers=[pixels])
     observations, _ = envs.reset(seed=0)
     assert {name: part.dtype for name, part in observations.items()} == {
