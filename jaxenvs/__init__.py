@@ -12,8 +12,8 @@ from jaxenvs.registry import registry as registry
 
 __version__ = "0.1.0"
 
-# The registry is strings, and all that `import jaxenvs` brings in, so that Gymnasium can load it
-# too. The rest is imported when it is first named: JAX with most of it, other libraries with some.
+# `import jaxenvs` only fills the registries, ours and Gymnasium's, with strings. Everything else is
+# imported on first use: most of it imports JAX, and some of it other libraries.
 _NAMES = {
     "Environment": "core",
     "Policy": "core",

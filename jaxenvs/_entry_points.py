@@ -1,4 +1,4 @@
-"""What "module:name" names: an environment of one's own, in a module or in a file."""
+"""Loading of what "module:name" or "file.py:name" refers to."""
 
 import importlib
 import os
@@ -10,63 +10,68 @@ from typing import Any
 from jaxenvs.errors import UnknownEnvironmentError, closest
 from jaxenvs.registry import register
 
-_OWN = re.compile(r"(?P<module>[\w.]+|.+\.py):(?P<name>[A-Za-z_]\w*)")
+_ENTRY_POINT = re.compile(r"(?P<module>[\w.]+|.+\.py):(?P<name>[A-Za-z_]\w*)")
 
 
-def register_own(id: str) -> bool:
-    """Registers "module:Class" or "file.py:Class" under itself; whether `id` is one.
+def register_entry_point(id: str) -> bool:
+    """Registers "module:Class" or "file.py:Class" as an id, and returns whether `id` is one.
 
-    "module:ID" with an id that the module enters in Gymnasium's registry is none.
+    An id such as "module:ID" is not one if importing the module registers "ID" with Gymnasium.
 
     Raises:
         UnknownEnvironmentError: there is no such module, or neither a class nor an id in it.
     """
-    found = _OWN.fullmatch(id)
-    if found is None:
+    match = _ENTRY_POINT.fullmatch(id)
+    if match is None:
         return False
-    import_module(found["module"], f'"{id}"')
+    import_module(match["module"], f'"{id}"')
     import gymnasium
 
-    if found["name"] in gymnasium.registry:
+    if match["name"] in gymnasium.registry:
         return False
     load(id, f'"{id}"')
     register(id, id)
     return True
 
 
-def load(entry_point: str, named_by: str) -> Any:
-    """Imports what "module:name" names.
+def load(entry_point: str, source: str) -> Any:
+    """Imports the object that "module:name" refers to.
 
     Args:
-        entry_point: the module, or a file that ends in .py, and the name of what is in it.
-        named_by: who names it, for messages.
+        entry_point: a module, or a file that ends in .py; a colon; and a name in it.
+        source: where the entry point comes from, for error messages.
 
     Raises:
-        UnknownEnvironmentError: there is no such module, or nothing of that name in it.
+        UnknownEnvironmentError: there is no such module, or no such class or function in it.
     """
     place, _, name = entry_point.rpartition(":")
-    module = import_module(place, named_by)
+    module = import_module(place, source)
     if not callable(getattr(module, name, None)):
         known = [each for each, value in vars(module).items() if callable(value)]
         raise UnknownEnvironmentError(
-            f'{named_by} names "{name}" in {place}, where there is no class or function of that'
+            f'{source} refers to "{name}" in {place}, which has no class or function of that'
             f" name.{closest(name, known)}  Define it in {module.__file__}, or correct the name."
         )
     return getattr(module, name)
 
 
-def import_module(place: str, named_by: str) -> Any:
+def import_module(place: str, source: str) -> Any:
     """Imports a module, or a file that ends in .py.
 
+    Args:
+        place: the name of the module, or the path of the file.
+        source: where the name comes from, for error messages.
+
     Raises:
-        UnknownEnvironmentError: there is none, or it imports something that is not installed.
+        UnknownEnvironmentError: there is no such module or file, or it imports a package that is
+            not installed.
     """
     name, path = place, None
     if place.endswith(".py"):
         path = Path(place).resolve()
         if not path.is_file():
             raise UnknownEnvironmentError(
-                f'{named_by} names the file "{path}", which is not there.  Correct the path.'
+                f'{source} refers to the file "{path}", which does not exist.  Correct the path.'
             )
         name = path.stem
         if f"{path.parent}" not in sys.path:
@@ -76,16 +81,17 @@ def import_module(place: str, named_by: str) -> Any:
     except ModuleNotFoundError as error:
         if f"{name}.".startswith(f"{error.name}."):
             raise UnknownEnvironmentError(
-                f'{named_by} names the module {name}: there is no module "{error.name}" in'
-                f" {os.getcwd()} or on the Python path.  Correct the name, or go to its folder."
+                f'{source} refers to the module {name}, but there is no module "{error.name}" in'
+                f" {os.getcwd()} or on the Python path.  Correct the name, or change to the"
+                " module's folder."
             ) from None
         raise UnknownEnvironmentError(
-            f'{named_by} names the module {name}, which imports "{error.name}".  That is not'
+            f'{source} refers to the module {name}, which imports "{error.name}"; that is not'
             " installed."
         ) from error
     if path is not None and Path(module.__file__ or "").resolve() != path:
         raise UnknownEnvironmentError(
-            f'{named_by} names the file "{path}", but "{name}" is the module {module.__file__}.'
-            "  Give the file another name."
+            f'{source} refers to the file "{path}", but "{name}" is already the module'
+            f" {module.__file__}.  Rename the file."
         )
     return module

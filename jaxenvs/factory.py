@@ -155,7 +155,7 @@ def is_hosted(id: Any) -> bool:
 
     What "module:Class" names is registered here as soon as somebody asks.
     """
-    if not isinstance(id, str) or id in registry or _entry_points.register_own(id):
+    if not isinstance(id, str) or id in registry or _entry_points.register_entry_point(id):
         return False
     from jaxenvs.bridge.hosts import is_host_id
 
@@ -286,10 +286,10 @@ def _find(id: str) -> EnvSpec:
 def _load(spec: EnvSpec) -> Callable[..., Any]:
     if not isinstance(spec.entry_point, str):
         return spec.entry_point
-    named_by = f'"{spec.id}"'
+    source = f'"{spec.id}"'
     if spec.id != spec.entry_point:
-        named_by += f', registered as "{spec.entry_point}",'
-    return _entry_points.load(spec.entry_point, named_by)
+        source += f', registered as "{spec.entry_point}",'
+    return _entry_points.load(spec.entry_point, source)
 
 
 def _checked(id: str, entry_point: Callable[..., Any], params: dict[str, Any]) -> dict[str, Any]:

@@ -44,18 +44,15 @@ def in_tree(package):
     }
 
 
-def test_the_wheel_has_the_packages_and_the_file_that_tells_gymnasium(built):
+def test_the_wheel_contains_the_package_and_nothing_else(built):
     _, wheel = built
-    packages = in_tree("jaxenvs") | in_tree("_jaxenvs_gymnasium")
-    rest = {name for name in wheel if ".dist-info/" not in name} - packages
-    assert rest == {"jaxenvs_gymnasium.pth"}
-    assert packages - wheel == {"_jaxenvs_gymnasium/jaxenvs_gymnasium.pth"}
+    assert {name for name in wheel if ".dist-info/" not in name} == in_tree("jaxenvs")
     assert "jaxenvs/py.typed" in wheel and "jaxenvs/envs/__init__.py" in wheel
 
 
 def test_the_source_distribution_has_all_that_the_wheel_is_built_of(built):
     sources, _ = built
-    assert in_tree("jaxenvs") | in_tree("_jaxenvs_gymnasium") <= sources
+    assert in_tree("jaxenvs") <= sources
     assert {
         "pyproject.toml",
         "hatch_build.py",

@@ -31,16 +31,16 @@ def adapted(env: Any) -> Any:
             '  Pass backend="native", or return a single environment.'
         )
     if hasattr(env, "observation_spec") and hasattr(env, "action_spec"):
-        return DmEnv(env)
+        return DmEnvAdapter(env)
     if hasattr(env, "possible_agents"):
-        return ParallelEnv(_parallel(env))
+        return ParallelEnvAdapter(_parallel(env))
     if not (hasattr(env, "step") and hasattr(env, "reset") and hasattr(env, "action_space")):
         raise PoolError(
             f"the environment function returned {type(env).__name__}, which has no step, reset and"
             " action_space.  Return an environment of Gymnasium, gym, dm_env or PettingZoo."
         )
     of_gymnasium = isinstance(env.action_space, spaces.Space)
-    return env if of_gymnasium and _takes(env, "seed") else ClassicGym(env)
+    return env if of_gymnasium and _takes(env, "seed") else ClassicGymAdapter(env)
 
 
 def is_vectorized(env: Any) -> bool:
@@ -95,7 +95,7 @@ class Adapter(gymnasium.Env):
 # --- classic gym ---
 
 
-class ClassicGym(Adapter):
+class ClassicGymAdapter(Adapter):
     """An environment of the package gym, or written as for it.
 
     `step` may return 4 values, where `info["TimeLimit.truncated"]` tells truncation, or 5; `reset`
@@ -183,7 +183,7 @@ def gymnasium_space(space: Any) -> spaces.Space:
 # --- dm_env ---
 
 
-class DmEnv(Adapter):
+class DmEnvAdapter(Adapter):
     """An environment of dm_env.
 
     The reward of a step without one is 0. An episode that ends with discount 0 is terminated, with
@@ -272,7 +272,7 @@ def space_of_spec(spec: Any) -> spaces.Space:
 # --- PettingZoo ---
 
 
-class ParallelEnv(Adapter):
+class ParallelEnvAdapter(Adapter):
     """A parallel environment of PettingZoo as one environment with `Dict` spaces, keyed by agent.
 
     A is the number of `possible_agents`, in whose order the arrays of `info` are:

@@ -1,8 +1,8 @@
-"""The ids that come with jaxenvs: a table of strings a family. Importing it fills the registry."""
+"""The ids that come with jaxenvs: one table of strings per family. Importing it registers them."""
 
 from jaxenvs.catalog import bsuite as bsuite
 from jaxenvs.catalog import classic_control as classic_control
 from jaxenvs.catalog import goals as goals
-from jaxenvs.catalog import gymnasium_plugin as gymnasium_plugin
+from jaxenvs.catalog import gymnasium_registration as gymnasium_registration
 
-gymnasium_plugin.install()
+gymnasium_registration.register_all()

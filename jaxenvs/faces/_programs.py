@@ -1,9 +1,8 @@
-"""What a step of a `VectorEnv` compiles to for the host, and how its output is read.
+"""The compiled programs that run a `VectorEnv` for the host, and the reading of their output.
 
-Two ways to run a step. A small batch crosses as one buffer and is compiled to one kernel, since
-there the crossing and XLA's own bookkeeping cost more than the work; a large one crosses as
-arrays, its state donated. Both give the bits that `env.step` gives inside `jit`, see
-`in_one_kernel` for what that asks of an environment.
+There are two ways to run a step. A small batch is passed as one buffer and compiled to one kernel,
+because transfers and XLA's own bookkeeping would take longer than the work itself. A large batch is
+passed as separate arrays, with its state donated.
 """
 
 import ctypes
@@ -11,7 +10,7 @@ import math
 import os
 from collections.abc import Callable
 from functools import lru_cache, partial
-from typing import Any, NamedTuple
+from typing import Any
 
 import chex
 import jax
@@ -20,62 +19,38 @@ import numpy as np
 
 from jaxenvs import keys, prng
 from jaxenvs.core import TimeStep, VectorEnv
-from jaxenvs.faces._layout import Layout
+from jaxenvs.faces._host_timestep import HostTimeStep
+from jaxenvs.faces._packing import PackedLayout
 from jaxenvs.vector.vectorize import VectorizedEnv, in_one_kernel
 
-# Up to here a batch crosses as one buffer. Measured with classic control on two CPU cores: at
-# 512 KiB (CartPole's N = 8,192) that saves a third to two thirds, at the double little. In jax
-# 0.10 XLA divides operations on 256 KiB among threads, and then cannot make one kernel of them.
+# The size up to which a batch is passed as one buffer. Measured with classic control on two CPU
+# cores, that saves a third to two thirds of the time at 512 KiB (CartPole with N = 8,192) and
+# little at twice the size. In jax 0.10, XLA splits operations on 256 KiB among threads and then
+# cannot compile them to one kernel.
 _PACKED_BYTES = (512 if jax.__version_info__ >= (0, 11) else 240) * 2**10
 
-# How often to ask whether a step is done before going to sleep, since a sleeping thread takes 20
-# to 50 us to wake: for some 60 us, or, where one thread computes and leaves a core, for 300.
+# How often to poll for the end of a step before blocking, because a blocked thread takes 20 to
+# 50 us to wake up. This polls for about 60 us, or for 300 us if one kernel leaves a core free.
 _POLLS, _KERNEL_POLLS = (range(400), range(2000)) if (os.cpu_count() or 1) > 1 else ((), ())
 
 _KEY_IMPL = "threefry2x32"
 
 
 @chex.dataclass(frozen=True)
-class Carry:
+class RunnerState:
     """What stays on the device between two calls."""
 
-    state: chex.ArrayTree
+    env_state: chex.ArrayTree
     seed: jax.Array  # uint32[N]
-    time: jax.Array  # uint32[N], calls since the seed was given; see `keys.call_keys`
-
-
-class HostStep(NamedTuple):
-    """What a call returned, as NumPy arrays of the caller's own."""
-
-    observation: Any
-    reward: np.ndarray
-    terminated: np.ndarray
-    truncated: np.ndarray
-    any_done: bool  # whether an episode ended anywhere
-    read: Callable[[str], Any]  # other fields of the timestep, seldom asked for, by name
-
-    @property
-    def final_observation(self) -> Any:
-        """What the step led to, in every instance."""
-        return self.read("final_observation")
-
-    @property
-    def info(self) -> Any:
-        """What belongs to `observation`."""
-        return self.read("info")
-
-    @property
-    def final_info(self) -> Any:
-        """What belongs to `final_observation`."""
-        return self.read("final_info")
+    calls: jax.Array  # uint32[N], the calls since the seed was given; see `keys.call_keys`
 
 
 class Programs:
-    """The compiled functions of one environment, and how their output reads.
+    """The compiled programs of one environment.
 
     Args:
         env: the environment; its parameters become constants of the programs.
-        device: where they run.
+        device: the device that the programs run on.
     """
 
     def __init__(self, env: VectorEnv, device: jax.Device) -> None:
@@ -85,16 +60,16 @@ class Programs:
         out = jax.eval_shape(self._reset, each, each)
         leaves, treedef = jax.tree.flatten(out)
         self.form = treedef, [(leaf.shape, leaf.dtype) for leaf in leaves]
-        self._is_tried = False
+        self._has_compiled = False
         self._is_packed = device.platform == "cpu" and _can_pack(out)
         if self._is_packed:
-            self._layout = Layout(out)
-            self._read = _packed_reader(self._layout)
-            # XLA aborts where a kernel leaves an argument unread, as environments may do with
-            # actions: so the output ends with a word of each.
+            self._layout = PackedLayout(out)
+            self._read = _make_packed_reader(self._layout)
+            # XLA aborts if a kernel does not read one of its arguments, and an environment may
+            # ignore its action. So the output ends with one word of each action array.
             actions = jax.eval_shape(env.action_space.sample, jax.random.key(0))
-            room = len(jax.tree.leaves(actions))
-            self._pack = jax.jit(lambda out: jnp.pad(self._layout.pack(out), (0, room)))
+            padding = len(jax.tree.leaves(actions))
+            self._pack = jax.jit(lambda out: jnp.pad(self._layout.pack(out), (0, padding)))
             self._unpack = jax.jit(self._layout.unpack)
             self._step = jax.jit(in_one_kernel(self._packed_step, env))
             self._plain_step = jax.jit(partial(self._packed_step, env))
@@ -108,89 +83,93 @@ class Programs:
         )
 
     def _packed_step(self, env: VectorEnv, words: jax.Array, action: Any) -> jax.Array:
-        carry, _, _ = self._layout.unpack(words)
-        words = self._layout.pack(_step(env, carry, action))
+        state, _, _ = self._layout.unpack(words)
+        words = self._layout.pack(_step(env, state, action))
         return jnp.concatenate([words, *map(_first_word, jax.tree.leaves(action))])
 
-    def reset(self, seed: np.ndarray, time: np.ndarray) -> Any:
-        return self._pack(self._reset(*jax.device_put((seed, time), self._device)))
+    def reset(self, seed: np.ndarray, calls: np.ndarray) -> Any:
+        """Resets every instance."""
+        return self._pack(self._reset(*jax.device_put((seed, calls), self._device)))
 
     def step(self, out: Any, action: Any, check: Callable[[], None]) -> Any:
-        """Starts a step from the last output `out`.
+        """Starts a step.
 
         Args:
-            out: of a reset or a step.
-            action: what the step reads, as it lies on the device.
-            check: raises where values of `action` are wrong. Then `out` is as it was.
+            out: the output of the last reset or step.
+            action: the action, converted by `ActionConverter`.
+            check: raises ActionError if values of the action are invalid. `out` is still valid
+                after that.
         """
-        if not self._is_packed:  # the memory of `out` becomes that of the next
+        if not self._is_packed:  # the step reuses the memory of `out`
             check()
             return self._step(out[0], action)
-        following = self._packed(out, action)
+        next_out = self._run_packed_step(out, action)
         try:
-            check()  # while the device works
+            check()  # while the device is busy
         except BaseException:
-            self.wait(following)  # it reads the memory that the next actions are written to
+            self.wait(next_out)  # it reads the memory that the next actions are written to
             raise
-        return following
+        return next_out
 
-    def _packed(self, words: jax.Array, action: Any) -> jax.Array:
-        if self._is_tried:
+    def _run_packed_step(self, words: jax.Array, action: Any) -> jax.Array:
+        if self._has_compiled:
             return self._step(words, action)
-        self._is_tried = True
+        self._has_compiled = True
         try:
             return self._step(words, action)
-        except jax.errors.JaxRuntimeError:  # something in it cannot be part of a single kernel
+        except jax.errors.JaxRuntimeError:  # the step cannot be compiled to one kernel
             self._step = self._plain_step
             return self._step(words, action)
 
-    def reset_where(self, out: Any, mask: np.ndarray, seed: np.ndarray, time: np.ndarray) -> Any:
-        carry, _, timestep = self._unpack(out)
-        args = jax.device_put((mask, seed, time), self._device)
-        return self._pack(self._reset_where(carry.state, timestep, *args))
+    def reset_where(self, out: Any, mask: np.ndarray, seed: np.ndarray, calls: np.ndarray) -> Any:
+        """Resets the instances where `mask` is true."""
+        state, _, timestep = self._unpack(out)
+        args = jax.device_put((mask, seed, calls), self._device)
+        return self._pack(self._reset_where(state.env_state, timestep, *args))
 
-    def clock(self, out: Any) -> tuple[np.ndarray, np.ndarray]:
-        """Seeds and times of the carry, as arrays to write to."""
-        carry, _, _ = self._layout.read(out) if self._is_packed else out
-        return np.array(carry.seed), np.array(carry.time)
+    def seeds_and_calls(self, out: Any) -> tuple[np.ndarray, np.ndarray]:
+        """Returns writable copies of the seeds and the numbers of calls."""
+        state, _, _ = self._layout.read(out) if self._is_packed else out
+        return np.array(state.seed), np.array(state.calls)
 
     def render(self, out: Any, indices: np.ndarray) -> np.ndarray:
-        return np.array(self._render(self._unpack(out)[0].state, indices))
+        """Returns frames of the instances `indices`."""
+        return np.array(self._render(self._unpack(out)[0].env_state, indices))
 
     def wait(self, out: Any) -> None:
-        """Returns when `out` is computed."""
+        """Waits until `out` is computed."""
         array, polls = (out, _KERNEL_POLLS) if self._is_packed else (out[1], _POLLS)
         for _ in polls:
             if array.is_ready():
                 return
         array.block_until_ready()
 
-    def read(self, out: Any) -> HostStep:
-        """Waits for `out` and copies what the caller sees of it.
+    def read(self, out: Any) -> HostTimeStep:
+        """Waits for `out` and copies the part that callers see.
 
-        A caller may write to what it gets, and the device's own is read again: by `reset_where`.
+        It is a copy because callers may write to it, and `reset_where` reads `out` again.
         """
         self.wait(out)
         return self._read(out)
 
 
-def _packed_reader(layout: Layout) -> Callable[[Any], HostStep]:
+def _make_packed_reader(layout: PackedLayout) -> Callable[[Any], HostTimeStep]:
     _, any_done, timestep = layout.fields()
     timestep = _with_final(timestep)
     reward, terminated, truncated = timestep.reward, timestep.terminated, timestep.truncated
-    observation, is_one = timestep.observation, isinstance(timestep.observation, str)
-    start, dtype = layout.record_from(any_done)  # what precedes stays on the device
+    observation, is_array = timestep.observation, isinstance(timestep.observation, str)
+    start, dtype = layout.record_dtype(any_done)  # what precedes it stays on the device
     memory_at = (ctypes.c_char * dtype.itemsize).from_address
-    # Called once a step: every name is local, and nothing is read twice.
-    as_record = partial(np.ndarray, (), dtype)
-    make = partial(tuple.__new__, HostStep)  # its own `__new__` is a Python function
+    # Called in every step, so all names are local, and nothing is looked up twice.
+    to_record = partial(np.ndarray, (), dtype)
+    make = partial(tuple.__new__, HostTimeStep)  # faster than `HostTimeStep(...)`
     tree_map, copy = jax.tree.map, bytearray
 
-    def read(out: jax.Array) -> HostStep:
-        field = as_record(copy(memory_at(out.unsafe_buffer_pointer() + start))).__getitem__
+    def read(out: jax.Array) -> HostTimeStep:
+        field = to_record(copy(memory_at(out.unsafe_buffer_pointer() + start))).__getitem__
         return make(
             (
-                field(observation) if is_one else tree_map(field, observation),
+                field(observation) if is_array else tree_map(field, observation),
                 field(reward),
                 field(terminated),
                 field(truncated),
@@ -202,10 +181,10 @@ def _packed_reader(layout: Layout) -> Callable[[Any], HostStep]:
     return read
 
 
-def _read_arrays(out: Any) -> HostStep:
+def _read_arrays(out: Any) -> HostTimeStep:
     _, any_done, timestep = out
     timestep = _with_final(timestep)
-    return HostStep(
+    return HostTimeStep(
         observation=jax.tree.map(np.array, timestep.observation),
         reward=np.array(timestep.reward),
         terminated=np.array(timestep.terminated),
@@ -216,7 +195,7 @@ def _read_arrays(out: Any) -> HostStep:
 
 
 def programs_for(env: VectorEnv, device: jax.Device) -> Programs:
-    """The programs of `env`; those of an equal one are used again."""
+    """Returns the programs of `env`, from a cache if an equal environment was compiled before."""
     leaves, treedef = jax.tree.flatten(env)
     if all(isinstance(leaf, (bool, int, float)) for leaf in leaves):
         values = tuple((type(leaf), leaf) for leaf in leaves)
@@ -230,36 +209,43 @@ def _cached_programs(treedef: Any, values: Any, device: jax.Device, x64: bool) -
     return Programs(jax.tree.unflatten(treedef, [value for _, value in values]), device)
 
 
-def _step(env: VectorEnv, carry: Carry, action: Any) -> tuple[Carry, jax.Array, TimeStep]:
-    time = carry.time + np.uint32(1)
-    state, timestep = env.step(carry.state, action, _keys(env, carry.seed, time))
-    return _out(env, state, timestep, carry.seed, time)
+def _step(
+    env: VectorEnv, state: RunnerState, action: Any
+) -> tuple[RunnerState, jax.Array, TimeStep]:
+    calls = state.calls + np.uint32(1)
+    env_state, timestep = env.step(state.env_state, action, _keys(env, state.seed, calls))
+    return _output(env, env_state, timestep, state.seed, calls)
 
 
-def _reset(env: VectorEnv, seed: jax.Array, time: jax.Array) -> Any:
-    state, timestep = env.reset(_keys(env, seed, time))
-    return _out(env, state, timestep, seed, time)
+def _reset(env: VectorEnv, seed: jax.Array, calls: jax.Array) -> Any:
+    env_state, timestep = env.reset(_keys(env, seed, calls))
+    return _output(env, env_state, timestep, seed, calls)
 
 
 def _reset_where(
-    env: VectorEnv, state: Any, timestep: TimeStep, mask: jax.Array, seed: jax.Array, time: Any
+    env: VectorEnv,
+    env_state: Any,
+    timestep: TimeStep,
+    mask: jax.Array,
+    seed: jax.Array,
+    calls: jax.Array,
 ) -> Any:
     timestep = _with_final(timestep)
-    state, timestep = env.reset_where(mask, state, timestep, _keys(env, seed, time))
-    return _out(env, state, timestep, seed, time)
+    env_state, timestep = env.reset_where(mask, env_state, timestep, _keys(env, seed, calls))
+    return _output(env, env_state, timestep, seed, calls)
 
 
-def _out(
-    env: VectorEnv, state: Any, timestep: TimeStep, seed: jax.Array, time: jax.Array
-) -> tuple[Carry, jax.Array, TimeStep]:
+def _output(
+    env: VectorEnv, env_state: Any, timestep: TimeStep, seed: jax.Array, calls: jax.Array
+) -> tuple[RunnerState, jax.Array, TimeStep]:
     any_done = jnp.any(timestep.done)
-    if env.autoreset_mode != "same_step":  # they are what `observation` and `info` are
+    if env.autoreset_mode != "same_step":  # equal to `observation` and `info`
         timestep = timestep.replace(final_observation=None, final_info=None)
-    return Carry(state=state, seed=seed, time=time), any_done, timestep
+    return RunnerState(env_state=env_state, seed=seed, calls=calls), any_done, timestep
 
 
 def _with_final(timestep: TimeStep) -> TimeStep:
-    """`timestep` with the fields that `_out` left out."""
+    """Restores the fields that `_output` dropped."""
     if timestep.final_observation is not None:
         return timestep
     return timestep.replace(final_observation=timestep.observation, final_info=timestep.info)
@@ -269,19 +255,19 @@ def _first_word(leaf: jax.Array) -> jax.Array:
     return leaf.reshape(-1)[:1].astype(jnp.uint32)
 
 
-def _keys(env: VectorEnv, seed: jax.Array, time: jax.Array) -> Any:
-    own = jax.vmap(partial(jax.random.key, impl=_KEY_IMPL))(seed)
-    # XLA runs a program of under 1,000 operations in the calling thread, and JAX's own generator
-    # is few, see `VectorizedEnv._run`.
+def _keys(env: VectorEnv, seed: jax.Array, calls: jax.Array) -> Any:
+    seed_keys = jax.vmap(partial(jax.random.key, impl=_KEY_IMPL))(seed)
+    # XLA runs programs of under 1,000 operations in the calling thread, and JAX's own generator
+    # has few; see `VectorizedEnv._run`.
     if env.num_envs == 1:
-        return keys.call_keys(own, time)
+        return keys.call_keys(seed_keys, calls)
     if isinstance(env, VectorizedEnv):
-        return keys.CallKeys(keys=own, calls=time)
-    return keys.call_keys(prng.fast(own), time)
+        return keys.CallKeys(keys=seed_keys, calls=calls)
+    return keys.call_keys(prng.fast(seed_keys), calls)
 
 
 def _can_pack(out: Any) -> bool:
-    """Whether `out` is small, and of dtypes that words can hold."""
+    """Returns whether `out` is small, and its dtypes can be packed into words."""
     size = 0
     for leaf in jax.tree.leaves(out):
         if jnp.issubdtype(leaf.dtype, jax.dtypes.prng_key):

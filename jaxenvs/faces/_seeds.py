@@ -1,4 +1,4 @@
-"""Seeds on their way in."""
+"""Parsing of seeds."""
 
 import operator
 import secrets
@@ -7,23 +7,24 @@ from typing import Any
 
 from jaxenvs.errors import SeedError
 
-_DRAWN = 2**32  # drawn seeds are below it
+_DRAW_LIMIT = 2**32  # randomly drawn seeds are below this
 
 
-def seeds_of(seed: Any, num_envs: int, bits: int) -> list[int]:
-    """Returns the seeds of N instances: s, s + 1, ... where one is given for all, as in Gymnasium.
+def parse_seeds(seed: Any, num_envs: int, bits: int) -> list[int]:
+    """Returns one seed per instance; a single seed s means s, s + 1, ..., as in Gymnasium.
 
     Args:
-        seed: an int; N of them, where None draws one; or None, which draws one for all.
+        seed: an int; a sequence of N ints, in which None draws a random seed; or None, which draws
+            one for all.
         num_envs: N.
-        bits: seeds are below 2**bits.
+        bits: seeds must be below 2**bits.
 
     Raises:
-        SeedError: not a seed, out of range, or not one for each instance.
+        SeedError: a seed is not an integer or is out of range, or the number of seeds is not N.
     """
     if seed is None:
-        seed = secrets.randbelow(_DRAWN - num_envs + 1)
-    first = _as_int(seed)
+        seed = secrets.randbelow(_DRAW_LIMIT - num_envs + 1)
+    first = _to_int(seed)
     if first is not None:
         seeds: list[Any] = [*range(first, first + num_envs)]
     elif isinstance(seed, (str, bytes)) or not (
@@ -32,19 +33,20 @@ def seeds_of(seed: Any, num_envs: int, bits: int) -> list[int]:
         raise SeedError(f"expected a seed, a list of {num_envs} seeds or None, got {seed!r}.")
     elif len(seed) != num_envs:
         raise SeedError(
-            f"got {len(seed)} seeds for num_envs={num_envs}.  Pass one for each, or a single int."
+            f"got {len(seed)} seeds for num_envs={num_envs}.  Pass one per instance, or a single"
+            " int."
         )
     else:
-        seeds = [secrets.randbelow(_DRAWN) if each is None else _as_int(each) for each in seed]
+        seeds = [secrets.randbelow(_DRAW_LIMIT) if each is None else _to_int(each) for each in seed]
     for i, each in enumerate(seeds):
         if each is None or not 0 <= each < 2**bits:
-            given = f"{seed!r}; instance {i} takes {each}" if first is not None else f"{seed[i]!r}"
+            given = f"{seed!r}; instance {i} gets {each}" if first is not None else f"{seed[i]!r}"
             raise SeedError(f"expected a seed from 0 to 2**{bits} - 1, got {given}.")
     return seeds
 
 
-def _as_int(seed: Any) -> int | None:
-    """The number that `seed` is, be it of Python, NumPy or JAX; else None."""
+def _to_int(seed: Any) -> int | None:
+    """Returns a Python, NumPy or JAX integer as an int, and None for anything else."""
     if (
         isinstance(seed, bool)
         or getattr(seed, "shape", ())

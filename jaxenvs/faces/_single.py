@@ -1,4 +1,4 @@
-"""One instance, driven as a batch of one."""
+"""A single instance, run as a batch of one."""
 
 from typing import Any
 
@@ -7,43 +7,46 @@ import jax
 import numpy as np
 
 from jaxenvs.errors import ActionError
-from jaxenvs.faces._engine import Engine
-from jaxenvs.faces._programs import HostStep
+from jaxenvs.faces._host_timestep import HostTimeStep
 
 
-def step_one(engine: Engine, space: gymnasium.Space, action: Any) -> HostStep:
-    """Takes one action, of `space`, in an engine of one instance.
+def step_single(runner: Any, space: gymnasium.Space, action: Any) -> HostTimeStep:
+    """Takes one action in a runner of one instance.
+
+    Args:
+        runner: a `BatchRunner` or `PoolRunner` with `num_envs` 1.
+        space: the space of one action.
+        action: the action, without a batch axis.
 
     Raises:
-        ActionError: the action does not fit; the message speaks of one action, not of a batch.
+        ActionError: the action does not fit; the message is about one action, not about a batch.
     """
     try:
-        return engine.step(_as_batch(space, action))
+        return runner.step(_add_batch_axis(space, action))
     except ActionError:
         raise ActionError(
-            f"step got the action {action!r}; expected a member of {space}.  Clip what is out of"
-            " range (jaxenvs.wrappers.ClipAction does), or pass validate=False to let the"
+            f"step got the action {action!r}; expected a member of {space}.  Clip an action that is"
+            " out of range (jaxenvs.wrappers.ClipAction does), or pass validate=False to let the"
             " environment decide."
         ) from None
 
 
-def row(tree: Any, index: int = 0) -> Any:
-    """One instance's part of a tree of [N, ...]."""
+def take_row(tree: Any, index: int = 0) -> Any:
+    """Returns the part of one instance, from a tree of [N, ...] arrays."""
     return jax.tree.map(lambda leaf: leaf[index], tree)
 
 
-def _as_batch(space: gymnasium.Space, action: Any) -> Any:
-    """The action as a batch of one."""
+def _add_batch_axis(space: gymnasium.Space, action: Any) -> Any:
     if isinstance(space, gymnasium.spaces.Dict) and isinstance(action, dict):
         return {
-            key: _as_batch(space[key], value) if key in space.spaces else value
+            key: _add_batch_axis(space[key], value) if key in space.spaces else value
             for key, value in action.items()
         }
     if isinstance(space, gymnasium.spaces.Tuple) and isinstance(action, (tuple, list)):
-        return tuple(_as_batch(sub, value) for sub, value in zip(space, action, strict=False))
+        return tuple(_add_batch_axis(sub, value) for sub, value in zip(space, action, strict=False))
     if hasattr(action, "shape"):
         return action[None]
     try:
         return np.asarray([action])
-    except ValueError as error:  # lists within lists of different lengths
-        raise ActionError(f"step got an action that is no array: {error}.") from error
+    except ValueError as error:  # nested lists of different lengths
+        raise ActionError(f"step got an action that is not an array: {error}.") from error

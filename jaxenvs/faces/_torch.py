@@ -1,4 +1,4 @@
-"""NumPy arrays as PyTorch tensors."""
+"""Conversion of NumPy arrays to PyTorch tensors."""
 
 import sys
 from collections.abc import Callable
@@ -8,9 +8,11 @@ import jax
 
 from jaxenvs.errors import missing_extra
 
+_registered: set[type] = set()
+
 
 def torch_converter() -> Callable[[Any], Any]:
-    """A function that turns a tree of arrays into one of tensors over the same memory.
+    """Returns a function that turns a tree of arrays into tensors that share their memory.
 
     Raises:
         MissingExtraError: PyTorch is not installed.
@@ -23,18 +25,15 @@ def torch_converter() -> Callable[[Any], Any]:
     return lambda tree: jax.tree.map(from_dlpack, tree)
 
 
-_told: set[type] = set()
-
-
-def tell_torch(kind: type[dict]) -> None:
-    """Lets PyTorch's trees see into `kind`, a class of dicts, once PyTorch has been imported."""
-    if kind in _told or "torch" not in sys.modules:
+def register_with_torch(cls: type[dict]) -> None:
+    """Makes `cls` a node of PyTorch's pytrees, if PyTorch has been imported."""
+    if cls in _registered or "torch" not in sys.modules:
         return
     from torch.utils import _pytree
 
     _pytree.register_pytree_node(
-        kind,
+        cls,
         lambda tree: ([*tree.values()], [*tree]),
-        lambda values, names: kind(zip(names, values, strict=True)),
+        lambda values, names: cls(zip(names, values, strict=True)),
     )
-    _told.add(kind)
+    _registered.add(cls)

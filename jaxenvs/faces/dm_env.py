@@ -1,21 +1,23 @@
-"""The dm_env interface: `TimeStep`s that say where an episode begins and ends, and specs."""
+"""The dm_env interface: `TimeStep`s that mark the start and the end of episodes, and specs."""
 
 from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any, Literal
 
+import gymnasium
 import jax
 import numpy as np
 
 from jaxenvs import spaces
 from jaxenvs._forks import check_not_forked
 from jaxenvs.core import Environment, VectorEnv
-from jaxenvs.errors import missing_extra
-from jaxenvs.faces._copies import MadeAgain
-from jaxenvs.faces._engine import Engine, as_device
-from jaxenvs.faces._programs import HostStep
-from jaxenvs.faces._single import row, step_one
-from jaxenvs.factory import is_hosted, make_from
-from jaxenvs.vector.vectorize import vectorize
+from jaxenvs.errors import PoolError, missing_extra
+from jaxenvs.faces._host_timestep import HostTimeStep
+from jaxenvs.faces._native import make_native_batch
+from jaxenvs.faces._pickling import EzPickleMixin
+from jaxenvs.faces._pool_runner import PoolRunner
+from jaxenvs.faces._runner import BatchRunner, parse_device
+from jaxenvs.faces._single import step_single, take_row
+from jaxenvs.factory import is_hosted
 
 if TYPE_CHECKING:
     from jaxenvs.bridge.pool import Pool
@@ -25,7 +27,7 @@ specs: Any
 try:
     import dm_env
     from dm_env import specs
-except ImportError:  # make_dm says what to install
+except ImportError:  # make_dm raises MissingExtraError
     dm_env = specs = None
 _Environment: Any = object if dm_env is None else dm_env.Environment
 
@@ -41,31 +43,34 @@ def make_dm(
     device: jax.Device | str | None = None,
     **params: Any,
 ) -> Any:
-    """Makes an id for programs that know dm_env.
+    """Makes an environment for programs that use dm_env.
 
     Args:
-        id: a registered id, or an `Environment`; or what is not JAX, an id with its library in
-            front, "gymnasium/CartPole-v1", a function that makes one, or a pool of `make_pool` with
-            autoreset "next_step", whose arrays are views unless it was made with `copy=True`.
+        id: a registered id or an `Environment`. For environments that are not written in JAX: an id
+            with its library in front, such as "gymnasium/CartPole-v1", a function that makes an
+            environment, or a pool from `make_pool` with autoreset_mode="next_step"; a pool returns
+            views unless it was made with `copy=True`.
         num_envs: N for `TimeStep`s of arrays, [N, ...]; None for a plain `dm_env.Environment`.
-        seed: of the first episode, from which all that follow are drawn. An int s gives instance
-            i the seed s + i; or one each.
-        time_limit: steps after which an episode is truncated; None for no limit, "default" for
-            the id's own. An `Environment` has none of its own.
-        wrappers: from `jaxenvs.wrappers`, the innermost first; compiled with the step.
-        validate: refuse actions out of range or not a number.
-        device: where the environment runs, a `jax.Device` or "cpu", "gpu", "tpu"; None is the
-            CPU.
-        **params: parameters of the environment, such as `gravity=3.7`; of what is not JAX, options
-            of `make_pool` too.
+        seed: the seed of the first episode and of all that follow. An int s gives instance i the
+            seed s + i; a sequence has one seed per instance.
+        time_limit: the number of steps after which an episode is truncated; None for no limit,
+            "default" for the id's own. An `Environment` has no limit of its own.
+        wrappers: what `VectorEnv.wrap` takes, innermost first; compiled into the step. A class from
+            `jaxenvs.wrappers`, a `functools.partial` of one, or a function from a batch to another.
+        validate: whether to refuse actions that are out of range or NaN.
+        device: the device that the environment runs on, a `jax.Device` or "cpu", "gpu", "tpu";
+            None is the CPU.
+        **params: parameters of the environment, such as `gravity=3.7`. For an environment that is
+            not written in JAX, options of `make_pool` too.
 
     Returns:
-        `DmEnv`, or `DmVectorEnv` with `num_envs`.
+        A `DmEnv`, or a `DmVectorEnv` with `num_envs`.
 
     Raises:
-        UnknownEnvironmentError, UnknownParameterError: the message names the closest.
-        ParameterError: the time limit is less than one step, or no number; wrappers or a device
-            for what is not JAX.
+        UnknownEnvironmentError: there is no such id; the message names the closest one.
+        UnknownParameterError: there is no such parameter; the message names the closest one.
+        ParameterError: the time limit is not an integer of at least 1; or wrappers or a device were
+            given for an environment that is not written in JAX.
         SeedError: not a seed, or not N of them.
         MissingExtraError: dm-env is not installed.
         ForkError: this process was forked from one that had used JAX.
@@ -79,10 +84,9 @@ def make_dm(
     """
     if dm_env is None:
         raise missing_extra("make_dm", "dm-env", "dm")
+    is_single = num_envs is None
     if is_hosted(id) or not isinstance(id, str | Environment):
-        from jaxenvs.faces.pools import make_hosted_dm
-
-        return make_hosted_dm(
+        return _make_hosted_dm(
             id,
             num_envs,
             seed=seed,
@@ -93,19 +97,20 @@ def make_dm(
             device=device,
         )
     check_not_forked()
-    env = make_from(id, time_limit=time_limit, **params)
-    vector_env: Any = vectorize(
-        env, 1 if num_envs is None else num_envs, autoreset_mode="next_step"
+    env = make_native_batch(
+        id,
+        1 if is_single else num_envs,
+        autoreset_mode="next_step",
+        wrappers=wrappers,
+        time_limit=time_limit,
+        params=params,
     )
-    for wrapper in wrappers:
-        vector_env = vector_env.wrap(wrapper)
-    return (DmEnv if num_envs is None else DmVectorEnv)(
-        vector_env, seed=seed, validate=validate, device=as_device(device)
-    )
+    cls = DmEnv if is_single else DmVectorEnv
+    return cls(env, seed=seed, validate=validate, device=parse_device(device))
 
 
-class _Dm(MadeAgain, _Environment):
-    """What one environment and a batch have in common."""
+class _DmBase(EzPickleMixin, _Environment):
+    """The common part of `DmEnv` and `DmVectorEnv`."""
 
     def __init__(
         self,
@@ -116,19 +121,17 @@ class _Dm(MadeAgain, _Environment):
         device: jax.Device | None = None,
     ) -> None:
         self._options = {"seed": seed, "validate": validate, "device": device}
-        self.engine: Any
-        self._specs: Any
+        self.runner: BatchRunner | PoolRunner
+        self._make_spec: Any
         self._is_native = isinstance(env, VectorEnv)
         if isinstance(env, VectorEnv):
-            self.engine = Engine(env, device=device, validate=validate)
-            self._specs = spaces.to_dm_env
+            self.runner = BatchRunner(env, device=device, validate=validate)
+            self._make_spec = spaces.to_dm_env
         else:
-            from jaxenvs.faces.pools import PoolEngine, specs_of
-
-            self.engine, self._specs = PoolEngine(env), specs_of
-        self.engine.seeds(seed)  # refuses now what reset would refuse
+            self.runner, self._make_spec = PoolRunner(env), _spec_of_gymnasium_space
+        self.runner.parse_seeds(seed)  # raises early
         self._seed = seed
-        self._is_started = False
+        self._has_state = False
 
     def __repr__(self) -> str:
         return f"{type(self).__name__}({self.env!r})"
@@ -136,143 +139,215 @@ class _Dm(MadeAgain, _Environment):
     @property
     def env(self) -> "VectorEnv | Pool":
         """The native environment, or the pool."""
-        return self.engine.env
+        return self.runner.env
 
     def close(self) -> None:
         """Drops the state."""
-        self.engine.close()
+        self.runner.close()
 
-    def _restarted(self, step: HostStep) -> Any:
-        """bool[N]: where an environment was made anew, so that an episode has begun; or False."""
-        return not self._is_native and step.info["restarted"]
+    def _restarted(self, timestep: HostTimeStep) -> Any:
+        """Returns bool[N]: whether the pool replaced an environment, which starts an episode."""
+        return not self._is_native and timestep.info["restarted"]
 
-    def _begin(self) -> HostStep:
-        step = self.engine.reset(self._seed)
-        self._seed, self._is_started = None, True
-        return step
+    def _start_episodes(self) -> HostTimeStep:
+        timestep = self.runner.reset(self._seed)
+        self._seed, self._has_state = None, True
+        return timestep
 
 
-class DmEnv(_Dm):
-    """One instance as a `dm_env.Environment`. Made by `make_dm`.
+class DmEnv(_DmBase):
+    """One instance as a `dm_env.Environment`. `make_dm` makes it.
 
-    Does what an instance of a `DmVectorEnv` with the same seed does. A copy, or what `pickle`
-    loads, is a new environment, not reset yet.
+    It behaves like an instance of a `DmVectorEnv` with the same seed. A copied or unpickled
+    environment is a new one, which has to be reset first.
     """
 
     def __init__(self, env: "VectorEnv | Pool", **options: Any) -> None:
         super().__init__(env, **options)
         space: Any = env.single_action_space
         self._action_space = spaces.to_gymnasium(space) if self._is_native else space
-        self._ended_by: Any = None  # the action that led to LAST, after which any other is ignored
+        # The action that led to LAST. The next step ignores its action, and takes this valid one.
+        self._last_action: Any = None
 
     def reset(self) -> Any:
-        """Starts an episode: FIRST, with neither reward nor discount."""
-        self._ended_by = None
-        return dm_env.restart(row(self._begin().observation))
+        """Starts an episode.
+
+        Returns:
+            A FIRST `TimeStep`; its reward and discount are None.
+        """
+        self._last_action = None
+        return dm_env.restart(take_row(self._start_episodes().observation))
 
     def step(self, action: Any) -> Any:
         """Takes one action.
 
-        Before any `reset`, and after LAST, it starts an episode instead and ignores the action.
+        Before the first `reset`, and after LAST, it ignores the action and starts an episode.
 
         Returns:
-            A `TimeStep`; its discount is 0 where the task terminated, and 1 in every other step,
-            truncations included.
+            A `TimeStep`. Its discount is 0 if the task terminated, and 1 otherwise, also at a
+            truncation.
 
         Raises:
             ActionError: the action does not fit.
         """
-        if not self._is_started:
+        if not self._has_state:
             return self.reset()
-        if self._ended_by is not None:
-            step = step_one(self.engine, self._action_space, self._ended_by)
-            self._ended_by = None
-            return dm_env.restart(row(step.observation))
-        step = step_one(self.engine, self._action_space, action)
-        reward, observation = float(step.reward[0]), row(step.observation)
-        if np.any(self._restarted(step)):
+        if self._last_action is not None:
+            timestep = step_single(self.runner, self._action_space, self._last_action)
+            self._last_action = None
+            return dm_env.restart(take_row(timestep.observation))
+        timestep = step_single(self.runner, self._action_space, action)
+        reward, observation = float(timestep.reward[0]), take_row(timestep.observation)
+        if np.any(self._restarted(timestep)):
             return dm_env.restart(observation)
-        if not step.any_done:
+        if not timestep.any_done:
             return dm_env.transition(reward, observation)
-        self._ended_by = jax.tree.map(np.array, action)  # the caller's may change
-        end = dm_env.termination if step.terminated[0] else dm_env.truncation
+        self._last_action = jax.tree.map(np.array, action)  # the caller may write to `action`
+        end = dm_env.termination if timestep.terminated[0] else dm_env.truncation
         return end(reward, observation)
 
     def observation_spec(self) -> Any:
-        """The spec of an observation; of a `Dict` or `Tuple`, a dict or tuple of specs."""
-        return self._specs(self.env.single_observation_space, "observation")
+        """Returns the spec of an observation: for a `Dict` or `Tuple`, a dict or tuple of specs."""
+        return self._make_spec(self.env.single_observation_space, "observation")
 
     def action_spec(self) -> Any:
-        """The spec of an action, likewise."""
-        return self._specs(self.env.single_action_space, "action")
+        """Returns the spec of an action: for a `Dict` or `Tuple`, a dict or tuple of specs."""
+        return self._make_spec(self.env.single_action_space, "action")
 
 
-class DmVectorEnv(_Dm):
-    """N instances behind dm_env's interface. Made by `make_dm` with `num_envs`.
+class DmVectorEnv(_DmBase):
+    """N instances with dm_env's interface. `make_dm` makes it with `num_envs`.
 
-    A `TimeStep` holds arrays: `step_type` int32[N] of `dm_env.StepType`'s values, `reward` and
-    `discount` float32[N], `observation` [N, ...]; `timestep.last()` is therefore bool[N]. Each
-    instance goes its own way: the step after its LAST ignores its action and is the FIRST of its
-    next episode. There is no None in an array, so FIRST rows have reward 0 and discount 1. An
-    environment of a pool that had to be made anew is at a FIRST that no LAST precedes.
+    A `TimeStep` holds arrays: `step_type` int32[N], values of `dm_env.StepType`; `reward` and
+    `discount` float32[N]; `observation` [N, ...]. So `timestep.last()` is bool[N]. Each instance
+    has its own episodes: the step after its LAST ignores its action and returns the FIRST of its
+    next episode. Arrays cannot hold None, so FIRST has reward 0 and discount 1. If a pool has to
+    replace an environment, its episode breaks off, and its next FIRST follows no LAST.
     """
 
     def __init__(self, env: "VectorEnv | Pool", **options: Any) -> None:
         super().__init__(env, **options)
         self.num_envs = env.num_envs
-        self._goes_on = np.zeros(self.num_envs, bool)  # where the next step is no FIRST
+        self._continues = np.zeros(self.num_envs, bool)  # whether the next step is not a FIRST
 
     def reset(self) -> Any:
-        """Starts an episode in every instance."""
-        self._goes_on = np.zeros(self.num_envs, bool)
-        return self._timestep(self._begin())
+        """Starts an episode in every instance.
+
+        Returns:
+            A `TimeStep` of arrays, FIRST in every instance.
+        """
+        self._continues = np.zeros(self.num_envs, bool)
+        return self._to_dm_timestep(self._start_episodes())
 
     def step(self, action: Any) -> Any:
-        """Takes one action in every instance; before any `reset` it starts them instead.
+        """Takes one action in every instance; before the first `reset`, it resets instead.
 
         Args:
-            action: [N, ...], valid in ended instances too.
+            action: [N, ...]; valid in finished instances too.
 
         Returns:
             A `TimeStep` of arrays.
 
         Raises:
-            ActionError: the actions do not fit; nothing was done.
+            ActionError: the actions do not fit; no step was taken.
         """
-        return self._timestep(self.engine.step(action)) if self._is_started else self.reset()
+        return self._to_dm_timestep(self.runner.step(action)) if self._has_state else self.reset()
 
     def observation_spec(self) -> Any:
-        """The spec of N observations; of a `Dict` or `Tuple`, a dict or tuple of [N, ...] specs."""
-        return self._specs(self.env.observation_space, "observation")
+        """Returns the spec of N observations; for a `Dict` or `Tuple`, a dict or tuple of specs."""
+        return self._make_spec(self.env.observation_space, "observation")
 
     def action_spec(self) -> Any:
-        """The spec of N actions, likewise; N discrete actions are a `BoundedArray` of ints."""
-        return self._specs(self.env.action_space, "action")
+        """Returns the spec of N actions; N discrete actions are a `BoundedArray` of ints."""
+        return self._make_spec(self.env.action_space, "action")
 
     def single_observation_spec(self) -> Any:
-        """The spec of one instance's observation."""
-        return self._specs(self.env.single_observation_space, "observation")
+        """Returns the spec of one instance's observation."""
+        return self._make_spec(self.env.single_observation_space, "observation")
 
     def single_action_spec(self) -> Any:
-        """The spec of one instance's action."""
-        return self._specs(self.env.single_action_space, "action")
+        """Returns the spec of one instance's action."""
+        return self._make_spec(self.env.single_action_space, "action")
 
     def reward_spec(self) -> Any:
-        """float32[N]; float64[N] of a pool."""
+        """Returns the spec of the rewards: float32[N], or float64[N] for a pool."""
         dtype = np.float32 if self._is_native else np.float64
         return specs.Array((self.num_envs,), dtype, "reward")
 
     def discount_spec(self) -> Any:
-        """float32[N], from 0 to 1."""
+        """Returns the spec of the discounts: float32[N], from 0 to 1."""
         return specs.BoundedArray((self.num_envs,), np.float32, 0.0, 1.0, "discount")
 
-    def _timestep(self, step: HostStep) -> Any:
-        done = step.terminated | step.truncated
-        # FIRST is 0, where an episode began; MID is 1, and LAST 2.
-        step_type = np.add(self._goes_on, done, dtype=np.int32)
-        self._goes_on = ~done
-        restarted = self._restarted(step)
-        if np.any(restarted):  # FIRST of an episode whose forerunner broke off
-            step_type[restarted], self._goes_on[restarted] = 0, True
-        discount = np.subtract(1, step.terminated, dtype=np.float32)
-        return dm_env.TimeStep(step_type, step.reward, discount, step.observation)
+    def _to_dm_timestep(self, timestep: HostTimeStep) -> Any:
+        done = timestep.terminated | timestep.truncated
+        # FIRST is 0, MID is 1 and LAST is 2.
+        step_type = np.add(self._continues, done, dtype=np.int32)
+        self._continues = ~done
+        restarted = self._restarted(timestep)
+        if np.any(restarted):  # FIRST of a new episode; the previous one broke off
+            step_type[restarted], self._continues[restarted] = 0, True
+        discount = np.subtract(1, timestep.terminated, dtype=np.float32)
+        return dm_env.TimeStep(step_type, timestep.reward, discount, timestep.observation)
+
+
+def _make_hosted_dm(
+    id: Any,
+    num_envs: int | None,
+    *,
+    seed: Any,
+    validate: Any,
+    time_limit: Any,
+    params: dict[str, Any],
+    **native_only: Any,
+) -> Any:
+    """Returns what `make_dm` returns for a pool, or for an id that is not native."""
+    # Imported here because most programs need no pools.
+    from jaxenvs.faces._hosted import check_no_native_options, get_or_make_pool, is_single
+
+    check_no_native_options("make_dm", id, **native_only)
+    single = is_single("make_dm", id, num_envs)
+    defaults: dict[str, Any] = {"copy": True, "autoreset_mode": "next_step"}
+    if single:
+        num_envs, defaults["backend"] = 1, "serial"
+    options = {**params, "validate": None if validate is True else validate}
+    pool = get_or_make_pool(
+        "make_dm", id, num_envs, time_limit=time_limit, options=options, defaults=defaults
+    )
+    try:
+        if pool.autoreset_mode != "next_step":
+            raise PoolError(
+                f'make_dm got {pool!r} with autoreset_mode="{pool.autoreset_mode}"; in dm_env, an'
+                ' episode starts with a step of its own.  Make it with autoreset_mode="next_step".'
+            )
+        return (DmEnv if single else DmVectorEnv)(pool, seed=seed)
+    except BaseException:
+        if pool is not id:
+            pool.close()
+        raise
+
+
+def _spec_of_gymnasium_space(space: gymnasium.Space, name: str) -> Any:
+    """Returns dm_env's spec of a Gymnasium space, or a dict or tuple of specs; keeps dtypes."""
+    make = _spec_of_gymnasium_space
+    if isinstance(space, gymnasium.spaces.Dict):
+        return {key: make(part, f"{name}/{key}") for key, part in space.spaces.items()}
+    if isinstance(space, gymnasium.spaces.Tuple):
+        return tuple(make(part, f"{name}/{i}") for i, part in enumerate(space.spaces))
+    low: Any
+    high: Any
+    dtype: Any = space.dtype
+    if isinstance(space, gymnasium.spaces.Discrete):
+        if not space.start:
+            return specs.DiscreteArray(int(space.n), dtype, name)
+        low, high = space.start, space.start + space.n - 1
+    elif isinstance(space, gymnasium.spaces.MultiDiscrete):
+        low, high = space.start, space.start + space.nvec - 1
+    elif isinstance(space, gymnasium.spaces.MultiBinary):
+        low, high = 0, 1
+    elif isinstance(space, gymnasium.spaces.Box):
+        low, high = space.low, space.high
+        if np.isneginf(low).all() and np.isposinf(high).all():
+            return specs.Array(space.shape, dtype, name)
+    else:
+        raise PoolError(f"dm_env has no spec for {space}.")
+    return specs.BoundedArray(space.shape, dtype, low, high, name)

@@ -1,4 +1,4 @@
-"""Stable-Baselines3's vector environment, of which the batch stays a batch."""
+"""A native batch as a Stable-Baselines3 vector environment."""
 
 import time
 from collections.abc import Iterable, Sequence
@@ -9,10 +9,10 @@ import numpy as np
 
 from jaxenvs.core import Environment, VectorEnv, Wrapper
 from jaxenvs.errors import missing_extra
-from jaxenvs.faces._adapter import gym_batch
-from jaxenvs.faces._programs import HostStep
-from jaxenvs.faces._single import row
-from jaxenvs.faces.gym import GymVectorEnv
+from jaxenvs.faces._host_timestep import HostTimeStep
+from jaxenvs.faces._single import take_row
+from jaxenvs.faces._third_party import make_batch_for
+from jaxenvs.faces.gym_vector_env import GymVectorEnv
 
 try:
     from stable_baselines3.common.monitor import Monitor
@@ -24,20 +24,20 @@ except ImportError as error:
 class JaxVecEnv(VecEnv):
     """N native instances as a `stable_baselines3.common.vec_env.VecEnv`.
 
-    Finished instances start again within the step. Where an episode ended, `infos[i]` has
-    `terminal_observation`, `TimeLimit.truncated` (cut, and not terminated) and `episode`, which
-    is what `Monitor` would record: so nothing has to be wrapped in one. What the environment
-    itself says in its info is there on every step.
+    Finished instances restart within the step. At the end of an episode, `infos[i]` contains
+    `terminal_observation`, `TimeLimit.truncated` (truncated and not terminated) and `episode`,
+    which is what `Monitor` would record, so no `Monitor` is needed. Infos of the environment itself
+    are there in every step.
 
     Args:
-        env: an id, an `Environment`, or what `make_gym(id, num_envs)` returned.
-        num_envs: N, for an id or an `Environment`.
-        **options: of `make_gym`: `seed`, `render_mode`, `wrappers`, parameters such as
+        env: an id, an `Environment`, or a batch from `make_gym(id, num_envs)`.
+        num_envs: N; required for an id or an `Environment`.
+        **options: options of `make_gym`: `seed`, `render_mode`, `wrappers`, parameters such as
             `gravity=3.7`, and so on.
 
     Raises:
-        ParameterError: no `num_envs`, or options where `env` is made already, or such an
-            environment does not start finished episodes again in the same step.
+        ParameterError: `num_envs` is missing; or `env` is an existing batch, and there are options,
+            or it does not restart finished instances within the step.
 
     Example:
         >>> from jaxenvs.faces.stable_baselines3 import JaxVecEnv
@@ -52,57 +52,57 @@ class JaxVecEnv(VecEnv):
         num_envs: int | None = None,
         **options: Any,
     ) -> None:
-        self._envs = gym_batch("JaxVecEnv", "same_step", env, num_envs, options)
-        self._engine = self._envs.engine
+        self._envs = make_batch_for("JaxVecEnv", "same_step", env, num_envs, options)
+        self._runner = self._envs.runner
         n = self._envs.num_envs
         self._returns = np.zeros(n)
-        self._begun = np.zeros(n, np.int64)  # the value of _steps when the episode began
+        self._first_steps = np.zeros(n, np.int64)  # the value of _steps at each episode's start
         self._steps = 0
-        self._made_at = time.time()
-        # Handed out wherever there is nothing to say, in a new list each step: 1,024 new dicts
-        # would cost more than the step itself. One that somebody wrote to is not used again.
-        self._nothing: list[dict[str, Any]] = [{} for _ in range(n)]
+        self._creation_time = time.time()
+        # Returned where there are no infos, in a new list in each step, because making 1,024 dicts
+        # would take longer than the step itself. Replaced once a caller has written to one.
+        self._empty_infos: list[dict[str, Any]] = [{} for _ in range(n)]
         super().__init__(n, self._envs.single_observation_space, self._envs.single_action_space)
 
     @property
     def env(self) -> VectorEnv:
-        """The native environment, with its present parameters."""
+        """The native environment, with its current parameters."""
         return self._envs.env
 
     def reset(self) -> Any:
-        """Starts an episode in every instance, from the seeds that `seed` set.
+        """Starts an episode in every instance, with the seeds that `seed` set.
 
         Returns:
             The observations, [N, ...].
         """
         seeds = [seed for seed in self._seeds if seed is not None]
-        step = self._envs._begin([s % 2**32 for s in seeds] if seeds else None, None)
-        self.reset_infos = self._rows(step.info)
+        timestep = self._envs._start_episodes([s % 2**32 for s in seeds] if seeds else None, None)
+        self.reset_infos = self._to_rows(timestep.info)
         self._reset_seeds()
         self._reset_options()
-        self._returns[:], self._begun[:] = 0, self._steps
-        return step.observation
+        self._returns[:], self._first_steps[:] = 0, self._steps
+        return timestep.observation
 
     def step_async(self, actions: np.ndarray) -> None:
-        """Starts a step and returns at once."""
-        self._engine.send(actions, "step_async")
+        """Starts a step and returns immediately."""
+        self._runner.send(actions, "step_async")
 
     def step_wait(self) -> tuple[Any, np.ndarray, np.ndarray, list[dict[str, Any]]]:
-        """Waits for the step under way.
+        """Waits for the step in flight.
 
         Returns:
             Observations [N, ...], rewards float32[N], dones bool[N] and N infos.
         """
-        step = self._engine.receive()
+        timestep = self._runner.receive()
         if self.render_mode == "human":
             self._envs.render()
         self._steps += 1
-        self._returns += step.reward
-        dones = step.terminated | step.truncated
-        infos = self._rows(step.final_info)
-        if step.any_done:
-            self._add_endings(infos, step, np.flatnonzero(dones))
-        return step.observation, step.reward, dones, infos
+        self._returns += timestep.reward
+        dones = timestep.terminated | timestep.truncated
+        infos = self._to_rows(timestep.final_info)
+        if timestep.any_done:
+            self._add_episode_infos(infos, timestep, np.flatnonzero(dones))
+        return timestep.observation, timestep.reward, dones, infos
 
     def __reduce__(self) -> Any:
         return type(self), (self._envs,)
@@ -112,19 +112,17 @@ class JaxVecEnv(VecEnv):
         self._envs.close()
 
     def get_images(self) -> Sequence[np.ndarray | None]:
-        """Frames of all instances, uint8[H, W, 3] each."""
-        return [*self._envs._draw()]
+        """Returns frames of all instances, uint8[H, W, 3] each."""
+        return [*self._envs._render_all()]
 
     def get_attr(self, attr_name: str, indices: None | int | Iterable[int] = None) -> list[Any]:
-        """A parameter, or another attribute, of every instance or of `indices`.
+        """Returns a parameter or another attribute of all instances, or of `indices`.
 
         Raises:
-            AttributeError: there is none of that name.
+            AttributeError: there is no such attribute.
         """
-        if attr_name in self.env.parameters:
-            values: Any = self._envs.get_attr(attr_name)
-        elif hasattr(self._envs, attr_name):
-            values = (getattr(self._envs, attr_name),) * self.num_envs
+        if attr_name not in self.env.parameters and hasattr(self._envs, attr_name):
+            values: Any = (getattr(self._envs, attr_name),) * self.num_envs
         else:
             try:
                 values = self._envs.get_attr(attr_name)
@@ -135,10 +133,10 @@ class JaxVecEnv(VecEnv):
     def set_attr(
         self, attr_name: str, value: Any, indices: None | int | Iterable[int] = None
     ) -> None:
-        """Sets a parameter to `value`, in every instance or in `indices`.
+        """Sets a parameter to `value` in all instances, or in `indices`.
 
         Raises:
-            UnknownParameterError: there is no parameter of that name.
+            UnknownParameterError: there is no such parameter.
         """
         if indices is not None and attr_name in self.env.parameters:
             values = [*self._envs.get_attr(attr_name)]
@@ -154,10 +152,13 @@ class JaxVecEnv(VecEnv):
         indices: None | int | Iterable[int] = None,
         **method_kwargs: Any,
     ) -> list[Any]:
-        """Calls a method of the environment, once for each instance.
+        """Calls a method of the environment.
+
+        Returns:
+            One result per instance of `indices`, or of all instances.
 
         Raises:
-            UnknownParameterError: there is none of that name.
+            UnknownParameterError: there is no such method.
         """
         if method_name == "render" and self.render_mode == "human":
             self._envs.render()
@@ -168,40 +169,44 @@ class JaxVecEnv(VecEnv):
     def env_is_wrapped(
         self, wrapper_class: type[Any], indices: None | int | Iterable[int] = None
     ) -> list[bool]:
-        """Whether a wrapper of `jaxenvs.wrappers` is around the instances.
+        """Returns whether a wrapper from `jaxenvs.wrappers` is around each instance.
 
-        It says yes to `Monitor`, whose records `infos` have.
+        It is true for `Monitor`, because `infos` contain the same records.
         """
         is_wrapped = issubclass(wrapper_class, Monitor) or _has_wrapper(self.env, wrapper_class)
         return [is_wrapped for _ in self._get_indices(indices)]
 
-    def _rows(self, columns: Any) -> list[dict[str, Any]]:
+    def _to_rows(self, columns: Any) -> list[dict[str, Any]]:
+        """Turns infos of [N, ...] arrays into N dicts."""
         if columns:
             leaves, treedef = jax.tree.flatten(columns)
             rows = zip(*leaves, strict=True)
             return [jax.tree.unflatten(treedef, row) for row in rows]
-        if any(self._nothing):
-            self._nothing = [{} for _ in range(self.num_envs)]
-        return self._nothing.copy()
+        if any(self._empty_infos):
+            self._empty_infos = [{} for _ in range(self.num_envs)]
+        return self._empty_infos.copy()
 
-    def _add_endings(self, infos: list[dict[str, Any]], step: HostStep, rows: np.ndarray) -> None:
-        elapsed = round(time.time() - self._made_at, 6)
-        leaves, treedef = jax.tree.flatten(step.final_observation)
+    def _add_episode_infos(
+        self, infos: list[dict[str, Any]], timestep: HostTimeStep, rows: np.ndarray
+    ) -> None:
+        """Replaces the infos of `rows`, the instances whose episode ended."""
+        elapsed = round(time.time() - self._creation_time, 6)
+        leaves, treedef = jax.tree.flatten(timestep.final_observation)
         observations = zip(*(leaf[rows] for leaf in leaves), strict=True)
         returns = self._returns[rows].round(6).tolist()
-        lengths = (self._steps - self._begun[rows]).tolist()
-        is_cut = (step.truncated & ~step.terminated)[rows].tolist()
-        for i, observation, episode_return, length, cut in zip(
-            rows.tolist(), observations, returns, lengths, is_cut, strict=True
+        lengths = (self._steps - self._first_steps[rows]).tolist()
+        truncated = (timestep.truncated & ~timestep.terminated)[rows].tolist()
+        for i, observation, episode_return, length, is_truncated in zip(
+            rows.tolist(), observations, returns, lengths, truncated, strict=True
         ):
-            self.reset_infos[i] = row(step.info, i)
+            self.reset_infos[i] = take_row(timestep.info, i)
             infos[i] = {
                 **infos[i],
                 "terminal_observation": jax.tree.unflatten(treedef, observation),
-                "TimeLimit.truncated": cut,
+                "TimeLimit.truncated": is_truncated,
                 "episode": {"r": episode_return, "l": length, "t": elapsed},
             }
-        self._returns[rows], self._begun[rows] = 0, self._steps
+        self._returns[rows], self._first_steps[rows] = 0, self._steps
 
 
 def _has_wrapper(env: Any, wrapper_class: type[Any]) -> bool:

@@ -1,4 +1,4 @@
-"""Tianshou's vector environment, of which the batch stays a batch."""
+"""A native batch as a Tianshou vector environment."""
 
 from collections.abc import Sequence
 from typing import Any
@@ -8,8 +8,8 @@ import numpy as np
 
 from jaxenvs.core import Environment, VectorEnv
 from jaxenvs.errors import missing_extra
-from jaxenvs.faces._adapter import gym_batch
-from jaxenvs.faces.gym import GymVectorEnv
+from jaxenvs.faces._third_party import make_batch_for
+from jaxenvs.faces.gym_vector_env import GymVectorEnv
 
 try:
     from tianshou.env import BaseVectorEnv
@@ -20,19 +20,19 @@ except ImportError as error:
 class JaxVectorEnv(BaseVectorEnv):
     """N native instances as a `tianshou.env.BaseVectorEnv`, for Tianshou's `Collector`.
 
-    An instance that finished stays as it is until it is reset, which is what a collector does. All
-    instances step together: one that `step` leaves out has to be reset before it steps again, as
-    collectors do too.
+    A finished instance keeps its state until it is reset, which a collector does. All instances
+    step together. An instance that is not in the `id` of a step has to be reset before its next
+    step; collectors do that too.
 
     Args:
-        env: an id, an `Environment`, or what
-            `make_gym(id, num_envs, autoreset_mode="disabled")` returned.
-        num_envs: N, for an id or an `Environment`.
-        **options: of `make_gym`.
+        env: an id, an `Environment`, or a batch from
+            `make_gym(id, num_envs, autoreset_mode="disabled")`.
+        num_envs: N; required for an id or an `Environment`.
+        **options: options of `make_gym`.
 
     Raises:
-        ParameterError: no `num_envs`, or options where `env` is made already, or such an
-            environment resets by itself.
+        ParameterError: `num_envs` is missing; or `env` is an existing batch, and there are options,
+            or it resets automatically.
 
     Example:
         >>> from jaxenvs.faces.tianshou import JaxVectorEnv
@@ -48,17 +48,17 @@ class JaxVectorEnv(BaseVectorEnv):
         num_envs: int | None = None,
         **options: Any,
     ) -> None:
-        # Not the base's own: that would make a worker, and an environment, for each instance.
-        self._envs = gym_batch("JaxVectorEnv", "disabled", env, num_envs, options)
+        # Does not call the base class, which would make a worker for each instance.
+        self._envs = make_batch_for("JaxVectorEnv", "disabled", env, num_envs, options)
         self.env_num = self.wait_num = self._envs.num_envs
         self.ready_id, self.waiting_id, self.waiting_conn = [*range(self.env_num)], [], []
         self.is_async, self.is_closed, self.timeout, self.workers = False, False, None, []
         self._seeds: list[int | None] | None = None
-        self._left_out = np.zeros(self.env_num, bool)
+        self._is_stale = np.zeros(self.env_num, bool)  # omitted in a step, and not reset since
 
     @property
     def env(self) -> VectorEnv:
-        """The native environment, with its present parameters."""
+        """The native environment, with its current parameters."""
         return self._envs.env
 
     def reset(
@@ -67,9 +67,9 @@ class JaxVectorEnv(BaseVectorEnv):
         """Starts an episode in the instances `env_id`, or in all.
 
         Returns:
-            Their observations and infos, one row each.
+            The observations and infos of these instances, one row each.
         """
-        rows, mask = self._rows(env_id), np.zeros(self.env_num, bool)
+        rows, mask = self._to_index(env_id), np.zeros(self.env_num, bool)
         mask[rows] = True
         if self._seeds is not None:
             kwargs = {"seed": self._seeds, **kwargs}
@@ -78,8 +78,8 @@ class JaxVectorEnv(BaseVectorEnv):
         if not mask.all():
             options["reset_mask"] = mask
         observations, infos = self._envs.reset(options=options, **kwargs)
-        self._left_out &= ~mask
-        return _take(observations, rows), self._infos(infos, rows)
+        self._is_stale &= ~mask
+        return _take(observations, rows), self._to_rows(infos, rows)
 
     def step(
         self, action: Any, id: int | Sequence[int] | np.ndarray | None = None
@@ -87,36 +87,37 @@ class JaxVectorEnv(BaseVectorEnv):
         """Takes one action in the instances `id`, or in all.
 
         Returns:
-            Observations, rewards, terminations, truncations and infos of these, one row each.
+            The observations, rewards, terminations, truncations and infos of these instances, one
+            row each.
 
         Raises:
             ActionError: the actions do not fit.
-            ResetNeeded: an instance was left out of a step, and not reset since.
+            ResetNeeded: an instance was omitted from an earlier step and has not been reset since.
         """
-        rows = self._rows(id)
+        rows = self._to_index(id)
         if not isinstance(rows, slice):
-            self._check_left_out(rows)
-            given, left_out = np.asarray(action), np.ones(self.env_num, bool)
+            self._check_not_stale(rows)
+            given, omitted = np.asarray(action), np.ones(self.env_num, bool)
             action = np.broadcast_to(given[:1], (self.env_num, *given.shape[1:])).copy()
-            action[rows], left_out[rows] = given, False
-            self._left_out |= left_out
-        elif self._left_out.any():
-            self._check_left_out(np.arange(self.env_num))
+            action[rows], omitted[rows] = given, False
+            self._is_stale |= omitted
+        elif self._is_stale.any():
+            self._check_not_stale(np.arange(self.env_num))
         *parts, infos = self._envs.step(action)
         observations, rewards, terminated, truncated = (_take(part, rows) for part in parts)
-        return observations, rewards, terminated, truncated, self._infos(infos, rows)
+        return observations, rewards, terminated, truncated, self._to_rows(infos, rows)
 
     def seed(self, seed: int | Sequence[int | None] | None = None) -> list[Any]:
-        """Sets the seeds of the next `reset`: `seed + i` for instance i, or one each."""
+        """Sets the seeds of the next `reset`: `seed + i` for instance i, or one per instance."""
         if seed is None or isinstance(seed, int):
             self._seeds = [None if seed is None else seed + i for i in range(self.env_num)]
         else:
             self._seeds = [*seed]
-        return [[one] for one in self._seeds]
+        return [[each] for each in self._seeds]
 
     def render(self, **kwargs: Any) -> list[Any]:
-        """Frames of all instances, uint8[H, W, 3] each."""
-        return [*self._envs._draw()]
+        """Returns frames of all instances, uint8[H, W, 3] each."""
+        return [*self._envs._render_all()]
 
     def close(self) -> None:
         """Drops the state and the window."""
@@ -124,46 +125,48 @@ class JaxVectorEnv(BaseVectorEnv):
         self.is_closed = True
 
     def get_env_attr(self, key: str, id: Any = None) -> list[Any]:
-        """A parameter, or another attribute, of the instances `id`, or of all."""
+        """Returns a parameter or another attribute of the instances `id`, or of all."""
         if key in ("action_space", "observation_space"):
             key = f"single_{key}"
         if key in self.env.parameters:
             values: Any = self._envs.get_attr(key)
         else:
             values = (getattr(self._envs, key, None),) * self.env_num
-        return [values[row] for row in self._ids(id)]
+        return [values[row] for row in self._to_ids(id)]
 
     def set_env_attr(self, key: str, value: Any, id: Any = None) -> None:
-        """Sets a parameter to `value`, in the instances `id`, or in all.
+        """Sets a parameter to `value` in the instances `id`, or in all.
 
         Raises:
-            UnknownParameterError: there is no parameter of that name.
+            UnknownParameterError: there is no such parameter.
         """
         values = [*self._envs.get_attr(key)]
-        for row in self._ids(id):
+        for row in self._to_ids(id):
             values[row] = value
         self._envs.set_attr(key, values)
 
-    def _check_left_out(self, ids: np.ndarray) -> None:
-        if (stale := ids[self._left_out[ids]]).size:
+    def _check_not_stale(self, ids: np.ndarray) -> None:
+        if (stale := ids[self._is_stale[ids]]).size:
             raise gymnasium.error.ResetNeeded(
-                f"step was called for the instances {stale.tolist()}, which an earlier step left"
-                " out.  Reset them first: reset(env_id=...)."
+                f"step was called for the instances {stale.tolist()}, which an earlier step"
+                " omitted.  Reset them first: reset(env_id=...)."
             )
 
-    def _rows(self, id: Any) -> Any:
-        """An index of the instances `id`: a slice where they are all, in order."""
-        every = np.arange(self.env_num)
-        return slice(None) if id is None or np.array_equal(id, every) else np.atleast_1d(id)
+    def _to_index(self, id: Any) -> Any:
+        """Returns an index of the instances `id`; a slice if they are all, in order."""
+        if id is None or np.array_equal(id, np.arange(self.env_num)):
+            return slice(None)
+        return np.atleast_1d(id)
 
-    def _ids(self, id: Any) -> list[int]:
-        return np.arange(self.env_num)[self._rows(id)].tolist()
+    def _to_ids(self, id: Any) -> list[int]:
+        return np.arange(self.env_num)[self._to_index(id)].tolist()
 
-    def _infos(self, infos: dict[str, Any], rows: Any) -> np.ndarray:
+    def _to_rows(self, infos: dict[str, Any], rows: Any) -> np.ndarray:
+        """Turns infos of [N, ...] arrays into one dict for each of `rows`."""
         names = [name for name in infos if f"_{name}" in infos]
         ids = np.arange(self.env_num)[rows].tolist()
-        each = [{"env_id": i, **{name: infos[name][i] for name in names}} for i in ids]
-        return np.array(each, dtype=object)
+        dicts = [{"env_id": i, **{name: infos[name][i] for name in names}} for i in ids]
+        return np.array(dicts, dtype=object)
 
 
 def _take(part: Any, rows: Any) -> Any:

@@ -10,9 +10,9 @@ import pytest
 
 import jaxenvs
 from jaxenvs.bridge._adapters import (
-    ClassicGym,
-    DmEnv,
-    ParallelEnv,
+    ClassicGymAdapter,
+    DmEnvAdapter,
+    ParallelEnvAdapter,
     adapted,
     gymnasium_space,
     space_of_spec,
@@ -135,7 +135,7 @@ def test_a_game_in_turns_that_can_be_played_at_once_is_taken():
     pursuit = pytest.importorskip("pettingzoo.sisl.pursuit_v5")
     env = adapted(pursuit.env(max_cycles=5))
     observation, info = env.reset(seed=1)
-    assert isinstance(env, ParallelEnv) and len(observation) == len(info["agent_alive"]) == 8
+    assert isinstance(env, ParallelEnvAdapter) and len(observation) == len(info["agent_alive"]) == 8
 
 
 # --- classic gym ---
@@ -223,7 +223,7 @@ def test_the_new_interface_of_gym_is_taken():
             observation, reward, done, _ = super().step(action)
             return observation, reward, done, False, {}
 
-    env = ClassicGym(New())
+    env = ClassicGymAdapter(New())
     observation, info = env.reset(seed=3, options={"a": 1})
     assert observation[0] == 3 and info == {"options": True}
     assert env.step(0)[1:] == (1.0, False, False, {})
@@ -344,7 +344,7 @@ def test_pictures_are_those_of_the_physics():
 
 def test_an_environment_that_takes_no_seed_says_so():
     with pytest.warns(UserWarning, match="takes no seed"):
-        DmEnv(dm_counter()).reset(seed=1)
+        DmEnvAdapter(dm_counter()).reset(seed=1)
 
 
 def test_a_pool_of_dm_control_is_dm_control_step_for_step():
@@ -517,5 +517,5 @@ def test_environments_in_gymnasiums_interface_need_not_be_of_its_class():
 
     duck = Duck()
     assert adapted(duck) is duck
-    assert isinstance(adapted(OldCounter()), ClassicGym)
-    assert isinstance(adapted(Race()), ParallelEnv)
+    assert isinstance(adapted(OldCounter()), ClassicGymAdapter)
+    assert isinstance(adapted(Race()), ParallelEnvAdapter)

@@ -160,7 +160,7 @@ def test_an_episode_that_nothing_ends_is_given_up(here):
         ("coridors:Corridor", ['there is no module "coridors"']),
         ("corridors:Coridor", ['"Coridor" in corridors', 'Close: "Corridor"']),
         ("corridors.py:Coridor", ['Close: "Corridor"']),
-        ("nowhere.py:Corridor", ["nowhere.py", "not there"]),
+        ("nowhere.py:Corridor", ["nowhere.py", "does not exist"]),
         ("needy:Corridor", ['imports "nowhere_to_be_found"']),
         ("corridors:needs", ["corridors:needs was called with nothing", "'size'"]),
         ("corridors:Needy", ["corridors:Needy has no default for size", "give the class one"]),
@@ -176,7 +176,7 @@ def test_what_is_not_there_is_told_in_a_line(capsys, here, id, words):
 
 def test_a_module_that_is_to_be_imported_and_is_not_there_is_told(capsys, here):
     status, printed = run(capsys, "info", "Corridor-v0", "--import", "entring")
-    assert status == 2 and "--import entring names the module entring" in printed
+    assert status == 2 and "--import entring refers to the module entring" in printed
     (here / "a.toml").write_text('id = "Corridor-v0"\nalgorithm = "PPO"\nimports = ["entring"]\n')
     status, printed = run(capsys, "train", "--config", "a.toml")
     assert status == 2 and 'there is no module "entring"' in printed

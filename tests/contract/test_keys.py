@@ -311,7 +311,7 @@ def test_the_numpy_face_gives_every_key_away_once(mode, seed, other):
     seen = Seen()
     play = in_numpy(
         lambda: jaxenvs.make_gym(
-            Recorder(), N, autoreset_mode=mode, wrappers=[lambda env: KeyedWrapper(env, 2)]
+            Recorder(), N, autoreset_mode=mode, wrappers=[lambda env: env.wrap(KeyedWrapper, 2)]
         )
     )
     play(seen, seed, other)

@@ -1,4 +1,4 @@
-"""What a caller is given is the caller's: writing to it changes nothing that follows."""
+"""Returned arrays belong to the caller: writing to them changes no later result."""
 
 import functools
 
@@ -9,8 +9,7 @@ import pytest
 
 import jaxenvs
 from jaxenvs import wrappers
-from jaxenvs.faces import _programs
-from jaxenvs.faces.gym import GymVectorEnv
+from jaxenvs.faces import GymVectorEnv, _programs
 from jaxenvs.testing import Counter, Opaque
 
 N = 4
@@ -23,18 +22,18 @@ WRAPPERS = (
 )
 
 
-class Told(Counter):
-    """A `Counter` of which the state holds the very arrays that the caller sees."""
+class CounterWithInfo(Counter):
+    """A `Counter` whose state contains the same arrays that the caller sees."""
 
     def reset(self, key):
         state, timestep = super().reset(key)
-        return state, timestep.replace(info=self.tell(state))
+        return state, timestep.replace(info=self.info_of(state))
 
     def step(self, state, action, key):
         state, timestep = super().step(state, action, key)
-        return state, timestep.replace(info=self.tell(state))
+        return state, timestep.replace(info=self.info_of(state))
 
-    def tell(self, state):
+    def info_of(self, state):
         return {"length": state.length, "more": {"count": state.count, "same": jnp.arange(3)}}
 
     def render(self, state):
@@ -67,7 +66,7 @@ def assert_same(left, right):
 
 
 class Pair:
-    """Two of the same: what the one returns is overwritten, what the other returns is not."""
+    """Runs two equal environments, and overwrites the results of one of them."""
 
     def __init__(self, make):
         self.written, self.untouched = make(), make()
@@ -82,7 +81,7 @@ class Pair:
 
 
 def batch(stack, mode):
-    env = jaxenvs.vectorize(Told(keyed=True), N, autoreset_mode=mode)
+    env = jaxenvs.vectorize(CounterWithInfo(keyed=True), N, autoreset_mode=mode)
     for wrapper in WRAPPERS if stack != "plain" else ():
         env = (Opaque(env) if stack == "beside" else env).wrap(wrapper)
     return GymVectorEnv(env, render_mode="rgb_array")
@@ -99,7 +98,7 @@ def way(request, monkeypatch):
 
 @pytest.mark.parametrize("mode", MODES)
 @pytest.mark.parametrize("stack", ["plain", "inside", "beside"])
-def test_nothing_follows_from_what_the_caller_wrote(stack, mode, way):
+def test_writing_to_results_changes_no_later_result(stack, mode, way):
     pair = Pair(lambda: batch(stack, mode))
     pair.reset(seed=3)
     for t in range(16):
@@ -116,20 +115,20 @@ def test_nothing_follows_from_what_the_caller_wrote(stack, mode, way):
 
 
 @pytest.mark.parametrize("face", ["single", "classic", "dm", "dm batch", "sb3"])
-def test_nor_in_any_other_interface(face, monkeypatch):
+def test_writing_to_results_of_the_other_interfaces(face, monkeypatch):
     if face == "sb3":
-        monkeypatch.setattr("time.time", lambda: 0.0)  # which is in the infos
+        monkeypatch.setattr("time.time", lambda: 0.0)  # the infos contain it
         sb3 = pytest.importorskip("jaxenvs.faces.stable_baselines3", exc_type=ImportError)
     options = {"seed": 0, "wrappers": WRAPPERS}
     pair = Pair(
         {
-            "single": lambda: jaxenvs.make_gym(Told(), **options),
+            "single": lambda: jaxenvs.make_gym(CounterWithInfo(), **options),
             "classic": lambda: jaxenvs.make_gym(
-                Told(), N, api="gym", autoreset_mode="same_step", **options
+                CounterWithInfo(), N, api="gym", autoreset_mode="same_step", **options
             ),
-            "dm": lambda: jaxenvs.make_dm(Told(), **options),
-            "dm batch": lambda: jaxenvs.make_dm(Told(), N, **options),
-            "sb3": lambda: sb3.JaxVecEnv(Told(), N, **options),
+            "dm": lambda: jaxenvs.make_dm(CounterWithInfo(), **options),
+            "dm batch": lambda: jaxenvs.make_dm(CounterWithInfo(), N, **options),
+            "sb3": lambda: sb3.JaxVecEnv(CounterWithInfo(), N, **options),
         }[face]
     )
     action = 1 if face in ("single", "dm") else np.ones(N, np.int64)

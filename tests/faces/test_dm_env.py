@@ -1,4 +1,4 @@
-"""dm_env's contract, by its own fixtures and by what its docstrings promise."""
+"""The dm_env interface, tested with dm_env's own fixtures and against its docstrings."""
 
 import sys
 
@@ -18,7 +18,7 @@ from jaxenvs.errors import (
     VectorizeError,
 )
 from jaxenvs.testing import Counter, Scripted
-from tests.faces.native import keys_of
+from tests.faces.native import assert_close, keys_of
 
 dm_env = pytest.importorskip("dm_env")
 pytest.importorskip("absl")
@@ -33,7 +33,7 @@ FIRST, MID, LAST = StepType.FIRST, StepType.MID, StepType.LAST
 
 
 class _Fixture(test_utils.EnvironmentTestMixin):
-    """dm_env's own checks; the actions lead past the end of episodes."""
+    """dm_env's own checks, with actions beyond the end of episodes."""
 
     def make_action_sequence(self):
         spec = self.environment.action_spec()
@@ -68,7 +68,7 @@ class TestTupleObservations(_Fixture, absltest.TestCase):
 @pytest.mark.parametrize(
     ("action", "discount", "reward"), [(TERMINATE, 0, 1), (TRUNCATE, 1, 2), (BOTH, 0, 3)]
 )
-def test_the_discount_is_0_at_a_termination_and_1_at_a_truncation(action, discount, reward):
+def test_only_a_termination_has_discount_0(action, discount, reward):
     env = jaxenvs.make_dm(Scripted(), seed=0)
     assert isinstance(env, DmEnv) and isinstance(env, dm_env.Environment)
     first = env.reset()
@@ -81,9 +81,9 @@ def test_the_discount_is_0_at_a_termination_and_1_at_a_truncation(action, discou
     np.testing.assert_array_equal(last.observation, first.observation + np.uint32([0, 2]))
 
 
-def test_a_step_after_last_begins_an_episode_and_ignores_its_action():
+def test_the_step_after_last_starts_an_episode():
     env = jaxenvs.make_dm(Scripted(), seed=0)
-    begun = env.step("anything")  # before reset, too
+    begun = env.step("anything")  # before the first reset
     assert begun.step_type is FIRST
     env.step(BOTH)
     again = env.step(None)
@@ -91,11 +91,11 @@ def test_a_step_after_last_begins_an_episode_and_ignores_its_action():
     assert again.observation[1] == 0 and again.observation[0] != begun.observation[0]
     assert env.step(GO_ON).step_type is MID
     env.step(TERMINATE)
-    fresh = env.reset()  # instead of the step
+    fresh = env.reset()  # resets in place of the step that would start an episode
     assert fresh.step_type is FIRST and env.step(GO_ON).step_type is MID
 
 
-def test_an_action_may_be_changed_once_it_was_taken():
+def test_writing_to_an_action_after_the_step_is_safe():
     env = jaxenvs.make_dm("Pendulum-v1", time_limit=1)
     env.reset()
     action = np.zeros(1, np.float32)
@@ -104,17 +104,17 @@ def test_an_action_may_be_changed_once_it_was_taken():
     assert env.step(action).first()
 
 
-def test_instances_of_a_batch_go_their_own_ways():
+def test_instances_have_their_own_episodes():
     env = jaxenvs.make_dm(Scripted(), 4, seed=0)
     assert isinstance(env, DmVectorEnv) and env.num_envs == 4
-    first = env.step([GO_ON] * 4)  # before reset: starts
+    first = env.step([GO_ON] * 4)  # before the first reset, so it resets
     assert first.first().all() and first.step_type.dtype == np.int32
     ends = env.step([GO_ON, TERMINATE, TRUNCATE, BOTH])
     assert ends.step_type.tolist() == [MID, LAST, LAST, LAST]
     assert ends.discount.tolist() == [1, 0, 1, 0] and ends.reward.tolist() == [0, 1, 2, 3]
     assert ends.reward.dtype == ends.discount.dtype == np.float32
     assert ends.last().tolist() == [False, True, True, True]
-    mixed = env.step([TERMINATE] * 4)  # ignored where an episode begins
+    mixed = env.step([TERMINATE] * 4)  # ignored where an episode starts
     assert mixed.step_type.tolist() == [LAST, FIRST, FIRST, FIRST]
     assert mixed.reward.tolist() == [1, 0, 0, 0] and mixed.discount.tolist() == [0, 1, 1, 1]
     assert mixed.observation[:, 1].tolist() == [2, 0, 0, 0]
@@ -125,8 +125,7 @@ def test_instances_of_a_batch_go_their_own_ways():
     assert env.step([GO_ON] * 4).mid().all()
 
 
-@pytest.mark.optimized
-def test_a_batch_does_what_its_instances_do_alone():
+def test_a_batch_agrees_with_single_environments():
     seeds, actions = [5, 9, 2], np.random.default_rng(0).integers(2, size=(80, 3), dtype=np.int32)
     batch = jaxenvs.make_dm("CartPole-v1", 3, seed=seeds, time_limit=15)
     alone = [jaxenvs.make_dm("CartPole-v1", seed=seed, time_limit=15) for seed in seeds]
@@ -137,7 +136,7 @@ def test_a_batch_does_what_its_instances_do_alone():
         for i, env in enumerate(alone):
             single = env.step(action[i])
             assert single.step_type == timestep.step_type[i]
-            np.testing.assert_array_equal(single.observation, timestep.observation[i])
+            assert_close(single.observation, timestep.observation[i])
             if not single.first():
                 assert single.reward == timestep.reward[i]
                 assert single.discount == timestep.discount[i]
@@ -146,24 +145,23 @@ def test_a_batch_does_what_its_instances_do_alone():
     assert cut and fell
 
 
-@pytest.mark.optimized
-def test_a_batch_is_what_the_native_environment_gives():
+def test_a_batch_agrees_with_the_native_environment():
     env = jaxenvs.make_dm("CartPole-v1", 2, seed=3)
     native = jaxenvs.make_vec("CartPole-v1", 2, autoreset_mode="next_step")
     state, expected = native.reset(keys_of(3, 2, 0))
-    np.testing.assert_array_equal(env.reset().observation, expected.observation)
+    assert_close(env.reset().observation, expected.observation)
     step = jax.jit(native.step)
     for t in range(1, 30):
         action = np.full(2, t % 3 > 0, np.int32)
         state, expected = step(state, action, keys_of(3, 2, t))
         timestep = env.step(action)
-        np.testing.assert_array_equal(timestep.observation, expected.observation)
-        np.testing.assert_array_equal(timestep.reward, expected.reward)
-        np.testing.assert_array_equal(timestep.last(), expected.terminated)
+        assert_close(timestep.observation, expected.observation)
+        assert_close(timestep.reward, expected.reward)
+        assert_close(timestep.last(), expected.terminated)
 
 
 @pytest.mark.parametrize("layout", ["array", "dict", "tuple"])
-def test_time_steps_of_a_batch_conform_to_its_specs(layout):
+def test_timesteps_of_a_batch_conform_to_its_specs(layout):
     env = jaxenvs.make_dm(Counter(layout=layout), 3)
     action_spec = env.action_spec()
     assert action_spec.shape == (3,) and action_spec.maximum.tolist() == [1, 1, 1]
@@ -187,8 +185,8 @@ def test_time_steps_of_a_batch_conform_to_its_specs(layout):
     )
 
 
-def test_time_steps_once_returned_never_change():
-    env = jaxenvs.make_dm("CartPole-v1", 4_096, seed=0)  # crosses as arrays
+def test_returned_timesteps_never_change():
+    env = jaxenvs.make_dm("CartPole-v1", 4_096, seed=0)  # returned as separate arrays
     kept = [env.reset()]
     copies = []
     for _ in range(12):
@@ -199,7 +197,7 @@ def test_time_steps_once_returned_never_change():
     assert kept[-1].first().any()
 
 
-def test_an_environment_takes_a_time_limit_and_parameters_too():
+def test_an_environment_object_accepts_a_limit_and_parameters():
     env = jaxenvs.make_dm(Counter(lengths=(5,)), time_limit=2, truncates=True)
     env.reset()
     assert env.step(0).mid()
@@ -217,10 +215,10 @@ def test_wrappers_and_parameters_are_compiled_in():
 
 
 def _negated(env):
-    return jaxenvs.wrappers.TransformReward(env, lambda reward: -reward)
+    return env.wrap(jaxenvs.wrappers.TransformReward, lambda reward: -reward)
 
 
-def test_mistakes_have_names():
+def test_invalid_arguments_raise_named_errors():
     with pytest.raises(UnknownEnvironmentError, match="CartPole-v1"):
         jaxenvs.make_dm("CartPol-v1")
     with pytest.raises(UnknownParameterError, match="gravity"):
@@ -256,10 +254,10 @@ def test_nothing_works_after_close(num_envs):
     for call in (env.reset, lambda: env.step(action)):
         with pytest.raises(gymnasium.error.ClosedEnvironmentError):
             call()
-    env.close()  # a second time
+    env.close()  # twice
 
 
-def test_the_package_dm_env_is_named_where_it_is_missing(monkeypatch):
+def test_missing_dm_env_raises_an_error_that_names_the_extra(monkeypatch):
     monkeypatch.setattr(sys.modules["jaxenvs.faces.dm_env"], "dm_env", None)
     with pytest.raises(MissingExtraError, match=r"jaxenvs\[dm\]"):
         jaxenvs.make_dm("CartPole-v1")

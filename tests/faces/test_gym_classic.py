@@ -1,4 +1,4 @@
-"""The classic gym interface beside Gymnasium's, and what it promises on its own."""
+"""The classic gym interface, compared with Gymnasium's and tested on its own."""
 
 import copy
 import pickle
@@ -20,7 +20,7 @@ def scripted(num_envs=None, **options):
 
 
 @pytest.mark.parametrize("truncates", [False, True])
-def test_an_episode_has_the_flags_and_rewards_of_gymnasium_s(truncates):
+def test_an_episode_agrees_with_gymnasium(truncates):
     env = jaxenvs.make_gym("CartPole-v0", api="gym", seed=3)
     reference = gymnasium.make("CartPole-v1", max_episode_steps=200)
     observation, done = env.reset(), False
@@ -38,7 +38,7 @@ def test_an_episode_has_the_flags_and_rewards_of_gymnasium_s(truncates):
     assert truncated == truncates
 
 
-def test_a_single_environment_speaks_the_classic_interface():
+def test_a_single_environment_has_the_classic_interface():
     with scripted() as env:
         assert isinstance(env, ClassicEnv) and env.unwrapped is env and env.spec is None
         assert env.action_space == gymnasium.spaces.Discrete(4)
@@ -55,7 +55,7 @@ def test_a_single_environment_speaks_the_classic_interface():
 
 
 @pytest.mark.parametrize("num_envs", [None, 3])
-def test_what_is_finished_stays_finished_until_reset(num_envs):
+def test_a_finished_instance_stays_finished_until_reset(num_envs):
     env = scripted(num_envs)
     act = (lambda action: action) if num_envs is None else (lambda action: np.full(3, action))
     env.reset()
@@ -71,7 +71,7 @@ def test_what_is_finished_stays_finished_until_reset(num_envs):
     assert not np.any(env.step(act(GO_ON))[2])
 
 
-def test_a_loop_until_all_are_done_ends_and_each_instance_keeps_its_own_return():
+def test_a_loop_until_all_are_done_ends():
     env = jaxenvs.make_gym(Counter(), 16, api="gym", seed=1)
     assert isinstance(env, ClassicVectorEnv) and env.num_envs == 16
     env.reset()
@@ -84,13 +84,13 @@ def test_a_loop_until_all_are_done_ends_and_each_instance_keeps_its_own_return()
     np.testing.assert_array_equal(returns, lengths * (lengths + 1) / 2)
 
 
-def test_infos_are_one_dict_for_each_instance():
+def test_infos_are_one_dict_per_instance():
     env = scripted(4)
     env.reset()
     observations, rewards, done, infos = env.step([GO_ON, TERMINATE, TRUNCATE, BOTH])
     assert observations.shape == (4, 2) and rewards.dtype == np.float32
     assert done.tolist() == [False, True, True, True]
-    done[:] = False  # what the caller does with an array is the caller's business
+    done[:] = False  # the array belongs to the caller
     assert len(infos) == 4 and isinstance(infos[0], dict)
     assert [info.get("TimeLimit.truncated") for info in infos] == [None, False, True, False]
     assert [info["count"] for info in infos] == [1] * 4
@@ -103,7 +103,7 @@ def test_infos_are_one_dict_for_each_instance():
 
 
 @pytest.mark.parametrize("layout", ["array", "dict", "tuple"])
-def test_the_same_step_mode_tells_the_terminal_observation(layout):
+def test_same_step_infos_have_the_terminal_observation(layout):
     env = jaxenvs.make_gym(
         Counter(lengths=(2, 3), layout=layout),
         8,
@@ -132,7 +132,7 @@ def test_the_same_step_mode_tells_the_terminal_observation(layout):
     assert ended >= 16
 
 
-def test_infos_are_of_the_episode_that_ended():
+def test_infos_belong_to_the_episode_that_ended():
     env = scripted(2, autoreset_mode="same_step")
     env.reset()
     env.step([GO_ON, GO_ON])
@@ -143,7 +143,7 @@ def test_infos_are_of_the_episode_that_ended():
     assert env.step([GO_ON, GO_ON])[3][0] == {"count": 1}
 
 
-def test_seeds_are_reproducible_and_each_instance_follows_its_own():
+def test_each_instance_follows_its_own_seed():
     def run(env, seed, steps=12):
         seeds = env.seed(seed)
         seen = [env.reset()]
@@ -165,14 +165,14 @@ def test_seeds_are_reproducible_and_each_instance_follows_its_own():
 
 
 def _unit_actions(env):
-    return jaxenvs.wrappers.DiscretizeAction(env, 3)
+    return env.wrap(jaxenvs.wrappers.DiscretizeAction, 3)
 
 
-def test_a_seed_counts_for_one_reset_and_what_follows_goes_on_from_it():
+def test_a_seed_applies_to_one_reset():
     env, twin = scripted(2), scripted(2)
     first, second = env.reset(), env.reset()
     assert not np.array_equal(first, second)
-    np.testing.assert_array_equal(twin.reset(), first)  # `seed` of make_gym
+    np.testing.assert_array_equal(twin.reset(), first)  # the seed given to make_gym
     np.testing.assert_array_equal(twin.reset(), second)
     assert env.seed(0) == [0, 1]
     np.testing.assert_array_equal(env.reset(), first)
@@ -184,12 +184,12 @@ def test_a_seed_counts_for_one_reset_and_what_follows_goes_on_from_it():
 
 
 @pytest.mark.parametrize("seed", [-1, 2**32 - 1, "abc", 1.5, True, [1], [1, -2], [0, "a"]])
-def test_seeds_that_are_none_are_refused_at_once(seed):
+def test_invalid_seeds_are_refused(seed):
     with pytest.raises(SeedError):
         scripted(2).seed(seed)
 
 
-def test_a_step_is_begun_and_awaited_apart():
+def test_step_async_and_step_wait():
     env, twin = scripted(2), scripted(2)
     env.reset(), twin.reset()
     env.step_async([GO_ON, TRUNCATE])
@@ -203,7 +203,7 @@ def test_a_step_is_begun_and_awaited_apart():
         env.step_wait()
 
 
-def test_mistakes_have_names():
+def test_invalid_arguments_raise_named_errors():
     env = scripted(2)
     with pytest.raises(gymnasium.error.ResetNeeded):
         env.step([0, 0])
@@ -219,7 +219,7 @@ def test_mistakes_have_names():
     for action in (4, None, [0], "left"):
         with pytest.raises(ActionError, match=r"expected a member of Discrete\(4\)"):
             one.step(action)
-    assert one.step(GO_ON)[3] == {"count": 1}  # none of them did anything
+    assert one.step(GO_ON)[3] == {"count": 1}  # none of them took a step
     with pytest.raises(ParameterError, match="rgb_array"):
         env.render("rgb_aray")
     with pytest.raises(ParameterError, match="rgb_array_list"):
@@ -264,8 +264,8 @@ def test_parameters_are_read_and_set():
     assert env.get_attr("gravity") == (9.8, 9.8) and "gravity=9.8" in repr(env)
 
 
-def test_arrays_once_returned_never_change():
-    env = jaxenvs.make_gym("CartPole-v0", 4_096, api="gym", seed=0)  # crosses as arrays
+def test_returned_arrays_never_change():
+    env = jaxenvs.make_gym("CartPole-v0", 4_096, api="gym", seed=0)  # returned as separate arrays
     kept = [(env.reset(), np.zeros(4_096), np.zeros(4_096, bool))]
     for _ in range(30):
         kept.append(env.step(env.action_space.sample())[:3])
@@ -274,10 +274,10 @@ def test_arrays_once_returned_never_change():
     for parts, before_parts in zip(kept, copies, strict=False):
         for part, before in zip(parts, before_parts, strict=True):
             np.testing.assert_array_equal(part, before)
-    assert kept[-1][2].sum() > 2_000  # many are frozen by now
+    assert kept[-1][2].sum() > 2_000  # many are finished by now
 
 
-def test_torch_takes_the_place_of_numpy():
+def test_output_can_be_torch():
     torch = pytest.importorskip("torch")
     env = scripted(2, output="torch", autoreset_mode="same_step")
     assert isinstance(env.reset(), torch.Tensor)

@@ -1,8 +1,8 @@
-"""One instance as a `gymnasium.Env`, beside Gymnasium's own environments."""
+"""One instance as a `gymnasium.Env`, compared with Gymnasium's own environments."""
 
+import functools
 import warnings
 
-import chex
 import gymnasium
 import jax
 import jax.numpy as jnp
@@ -14,10 +14,11 @@ import jaxenvs
 from jaxenvs import spaces, struct
 from jaxenvs.core import Environment, TimeStep
 from jaxenvs.errors import ActionError, ParameterError, SeedError, UnknownParameterError
-from jaxenvs.faces.gym import RENDER_MODES, GymEnv
+from jaxenvs.faces.gym_env import RENDER_MODES, GymEnv
 from jaxenvs.keys import call_keys
 from jaxenvs.testing import Counter, Scripted
 from jaxenvs.wrappers import FlattenObservation, RescaleAction
+from tests.faces.native import assert_close
 
 IDS = ("Acrobot-v1", "CartPole-v1", "MountainCar-v0", "MountainCarContinuous-v0", "Pendulum-v1")
 GO_ON, TERMINATE, TRUNCATE, BOTH = range(4)
@@ -32,9 +33,9 @@ def warnings_of(check, *args):
 
 @pytest.mark.parametrize("render_mode", [None, *RENDER_MODES])
 @pytest.mark.parametrize("id", IDS)
-def test_gymnasium_s_checker_has_nothing_to_say(id, render_mode):
+def test_gymnasium_s_checker_passes(id, render_mode):
     pytest.importorskip("pygame")
-    # But for what it says of the spaces of Gymnasium's own environment, to which ours are equal.
+    # Ignores warnings about the spaces, which are equal to those of Gymnasium's environment.
     reference, expected = gymnasium.make(id), []
     for name in ("action", "observation"):
         space = getattr(reference, f"{name}_space")
@@ -44,21 +45,21 @@ def test_gymnasium_s_checker_has_nothing_to_say(id, render_mode):
     assert bool(expected) == (id in ("CartPole-v1", "Pendulum-v1"))
 
 
-def test_gymnasium_s_checker_has_nothing_at_all_to_say_of_a_rescaled_action():
-    wrappers = [lambda env: RescaleAction(env, min_action=-1.0, max_action=1.0)]
+def test_gymnasium_s_checker_passes_with_rescaled_actions():
+    wrappers = [functools.partial(RescaleAction, min_action=-1.0, max_action=1.0)]
     env = jaxenvs.make_gym("Pendulum-v1", wrappers=wrappers)
     assert not warnings_of(env_checker.check_env, env)
 
 
 @pytest.mark.parametrize("layout", ["array", "dict", "tuple"])
-def test_gymnasium_s_checker_passes_every_layout_of_observations(layout):
+def test_gymnasium_s_checker_passes_nested_observations(layout):
     env = jaxenvs.make_gym(Counter(layout=layout))
     (warning,) = warnings_of(env_checker.check_env, env)
-    assert "not having a spec" in warning  # which ids alone have
+    assert "not having a spec" in warning  # only ids have a spec
 
 
 def state_of(id, observation):
-    """The state of Gymnasium's environment that looks so."""
+    """Returns the state of Gymnasium's environment for an observation."""
     x = observation.astype(np.float64)
     if id == "Pendulum-v1":
         return np.array([np.arctan2(x[1], x[0]), x[2]])
@@ -69,7 +70,7 @@ def state_of(id, observation):
 
 @pytest.mark.optimized
 @pytest.mark.parametrize("id", IDS)
-def test_every_step_of_an_episode_is_gymnasium_s_own(id):
+def test_every_step_of_an_episode_agrees_with_gymnasium(id):
     env, reference = jaxenvs.make_gym(id), gymnasium.make(id)
     assert env.observation_space == reference.observation_space
     assert env.action_space == reference.action_space
@@ -102,17 +103,16 @@ def episode(env, seed=None, steps=6):
     return np.stack(observations)
 
 
-@pytest.mark.optimized
-def test_a_seed_gives_the_trajectory_that_it_gives_in_a_batch():
+def test_a_seed_means_the_same_in_a_batch():
     env, batch = jaxenvs.make_gym("CartPole-v1"), jaxenvs.make_gym("CartPole-v1", num_envs=3)
     ours = episode(env, seed=7)
     theirs = [batch.reset(seed=[3, 7, 9])[0][1]]
     for step in range(6):
         theirs.append(batch.step(np.full(3, step % 2))[0][1])
-    np.testing.assert_array_equal(ours, np.stack(theirs))
+    assert_close(ours, np.stack(theirs))
 
 
-def test_a_seed_repeats_also_what_follows_the_first_episode():
+def test_a_seed_reproduces_later_episodes_too():
     env = jaxenvs.make_gym("CartPole-v1")
     first = [env.reset(seed=3)[0], env.reset()[0], env.reset()[0]]
     again = [env.reset(seed=3)[0], env.reset()[0], env.reset()[0]]
@@ -121,7 +121,7 @@ def test_a_seed_repeats_also_what_follows_the_first_episode():
     assert not np.array_equal(env.reset(seed=4)[0], first[0])
 
 
-def test_the_seed_of_make_gym_is_that_of_the_first_reset_alone():
+def test_the_seed_of_make_gym_applies_to_the_first_reset():
     env, other = jaxenvs.make_gym("CartPole-v1", seed=5), jaxenvs.make_gym("CartPole-v1")
     first, second = env.reset()[0], env.reset()[0]
     np.testing.assert_array_equal(first, other.reset(seed=5)[0])
@@ -136,7 +136,7 @@ def test_without_a_seed_no_two_environments_agree():
 
 
 @pytest.mark.parametrize("seed", [-1, 2**32, 1.5, "3", True, [3]])
-def test_what_is_no_seed_is_refused_and_changes_nothing(seed):
+def test_an_invalid_seed_is_refused(seed):
     env = jaxenvs.make_gym("CartPole-v1")
     env.reset(seed=3)
     with pytest.raises(SeedError, match="seed"):
@@ -168,7 +168,7 @@ def test_what_is_no_seed_is_refused_and_changes_nothing(seed):
     ],
     ids=repr,
 )
-def test_an_action_that_does_not_fit_is_refused_and_nothing_is_done(id, action):
+def test_an_invalid_action_is_refused_without_a_step(id, action):
     env = jaxenvs.make_gym(id)
     env.reset(seed=0)
     with pytest.raises(ActionError, match="expected a member of") as refusal:
@@ -181,7 +181,7 @@ def test_an_action_that_does_not_fit_is_refused_and_nothing_is_done(id, action):
 
 
 @pytest.mark.parametrize("action", [1, np.int64(1), np.int32(1), np.array(1), jnp.int32(1)])
-def test_whatever_holds_an_action_will_do(action):
+def test_an_action_can_have_any_numeric_type(action):
     env = jaxenvs.make_gym("CartPole-v1")
     env.reset(seed=0)
     after = env.step(action)[0]
@@ -189,7 +189,7 @@ def test_whatever_holds_an_action_will_do(action):
     np.testing.assert_array_equal(after, env.step(1)[0])
 
 
-def test_values_are_left_to_the_environment_without_validation():
+def test_without_validation_the_environment_gets_any_value():
     env = jaxenvs.make_gym("Pendulum-v1", validate=False)
     env.reset(seed=0)
     beyond = env.step(np.array([70.0], np.float32))[0]
@@ -207,7 +207,7 @@ def test_step_and_render_before_reset_are_refused():
         env.render()
 
 
-def test_a_closed_environment_refuses_all_but_being_closed_again():
+def test_a_closed_environment_can_only_be_closed_again():
     env = jaxenvs.make_gym("CartPole-v1", render_mode="rgb_array_list")
     env.reset()
     env.close()
@@ -217,7 +217,7 @@ def test_a_closed_environment_refuses_all_but_being_closed_again():
             call()
 
 
-def test_returned_arrays_never_change_and_are_the_caller_s():
+def test_returned_arrays_belong_to_the_caller():
     env = jaxenvs.make_gym("CartPole-v1")
     first, _ = env.reset(seed=0)
     kept = first.copy()
@@ -225,7 +225,7 @@ def test_returned_arrays_never_change_and_are_the_caller_s():
     np.testing.assert_array_equal(first, kept)
     expected = env.step(1)[0]
     env.reset(seed=0)
-    env.step(1)[0][:] = 9.0  # a copy of the state at most
+    env.step(1)[0][:] = 9.0  # changes at most a copy of the state
     np.testing.assert_array_equal(env.step(1)[0], expected)
     assert not np.array_equal(second, expected)
 
@@ -241,7 +241,7 @@ def test_a_finished_episode_stays_finished_until_reset():
     assert env.reset()[1] == {"count": 0}
 
 
-def test_a_single_environment_can_reset_itself_too():
+def test_a_single_environment_can_autoreset():
     env = jaxenvs.make_gym(Scripted(), autoreset_mode="same_step")
     start = env.reset(seed=0)[0]
     assert env.step(GO_ON)[4] == {"count": 1}
@@ -252,7 +252,7 @@ def test_a_single_environment_can_reset_itself_too():
 
 
 class Nested(Environment):
-    """Every kind of space, on both sides."""
+    """Has every kind of space, for observations and actions."""
 
     step_size: float = 1.0
     top: int = struct.static(5)
@@ -272,14 +272,14 @@ class Nested(Environment):
         return spaces.Dict({"move": spaces.Box(-1.0, 1.0, ()), "on": spaces.MultiBinary(2)})
 
     def reset(self, key):
-        del key  # nothing is drawn
+        del key  # deterministic
         state = jnp.float32(0)
         return state, TimeStep.first(
             self.look(state, jnp.zeros(2, jnp.int8)), info=self.tell(state)
         )
 
     def step(self, state, action, key):
-        del key  # nothing is drawn
+        del key  # deterministic
         state = state + self.step_size * action["move"]
         return state, TimeStep.transition(
             self.look(state, action["on"]), reward=state, terminated=False, info=self.tell(state)
@@ -296,7 +296,7 @@ class Nested(Environment):
         return {"where": state, "more": {"twice": state * 2}}
 
 
-def test_nested_spaces_keep_their_structure_and_the_types_that_gymnasium_expects():
+def test_nested_spaces_keep_structure_and_types():
     env = jaxenvs.make_gym(Nested())
     observation, info = env.reset(seed=0)
     assert observation in env.observation_space and info == {"where": 0, "more": {"twice": 0}}
@@ -312,7 +312,7 @@ def test_nested_spaces_keep_their_structure_and_the_types_that_gymnasium_expects
     assert env.step({"move": 0.5, "on": [1, 1]})[1] == 1.0
 
 
-def test_frames_are_those_since_the_last_call_and_of_this_episode():
+def test_rgb_array_list_has_the_frames_since_the_last_call():
     env = jaxenvs.make_gym("CartPole-v1", render_mode="rgb_array_list")
     still = jaxenvs.make_gym("CartPole-v1", render_mode="rgb_array")
     env.reset(seed=0)
@@ -331,7 +331,7 @@ def test_frames_are_those_since_the_last_call_and_of_this_episode():
     np.testing.assert_array_equal(env.render(), expected[:1])
 
 
-def test_a_frame_can_be_drawn_at_any_time_and_shows_the_present_state():
+def test_a_frame_shows_the_current_state():
     env = jaxenvs.make_gym("Pendulum-v1", render_mode="rgb_array")
     env.reset(seed=0)
     before, again = env.render(), env.render()
@@ -341,7 +341,7 @@ def test_a_frame_can_be_drawn_at_any_time_and_shows_the_present_state():
     assert not np.array_equal(env.render(), before)
 
 
-def test_a_window_shows_every_step_and_goes_with_the_environment():
+def test_a_window_shows_every_step_until_close():
     pygame = pytest.importorskip("pygame")
     env = jaxenvs.make_gym("CartPole-v1", render_mode="human")
     still = jaxenvs.make_gym("CartPole-v1", render_mode="rgb_array")
@@ -355,14 +355,14 @@ def test_a_window_shows_every_step_and_goes_with_the_environment():
     assert not pygame.display.get_init()
 
 
-def test_rendering_without_a_mode_says_how_to_ask_for_one():
+def test_rendering_without_a_mode_warns():
     env = jaxenvs.make_gym("CartPole-v1")
     env.reset()
     with pytest.warns(UserWarning, match="render_mode='rgb_array'"):
         assert env.render() is None
 
 
-def test_parameters_are_read_and_set_through_gymnasium_s_wrappers():
+def test_parameters_are_accessible_through_wrappers():
     env = gymnasium.make("jaxenvs/CartPole-v1")
     assert env.has_wrapper_attr("gravity") and env.get_wrapper_attr("gravity") == 9.8
     env.reset(seed=0)
@@ -377,7 +377,7 @@ def test_parameters_are_read_and_set_through_gymnasium_s_wrappers():
     np.testing.assert_array_equal(env.step(1)[0], fresh.step(1)[0])
 
 
-def test_setting_a_parameter_moves_bounds_that_hang_on_it():
+def test_setting_a_parameter_updates_the_spaces():
     env = jaxenvs.make_gym("Pendulum-v1")
     generator = env.observation_space
     env.reset(seed=0)
@@ -388,7 +388,7 @@ def test_setting_a_parameter_moves_bounds_that_hang_on_it():
         env.step(np.array([3.1], np.float32))
 
 
-def test_other_attributes_are_the_environment_s_own():
+def test_other_attributes_belong_to_the_environment():
     env = jaxenvs.make_gym("CartPole-v1", render_mode="rgb_array")
     assert env.get_wrapper_attr("render_mode") == "rgb_array"
     assert not env.has_wrapper_attr("gravitation")
@@ -404,14 +404,14 @@ def test_wrappers_are_compiled_into_the_environment():
     assert isinstance(env.env.env, FlattenObservation)
 
 
-def test_an_environment_s_string_and_type_are_gymnasium_s():
+def test_str_and_type_are_gymnasium_s():
     env = jaxenvs.make_gym("CartPole-v1")
     assert isinstance(env, gymnasium.Env) and isinstance(env, GymEnv) and env.unwrapped is env
     assert str(env) == "<GymEnv<jaxenvs/CartPole-v1>>"
     assert jaxenvs.make_gym(Scripted()).spec is None
 
 
-def test_gymnasium_s_wrappers_go_around():
+def test_gymnasium_s_wrappers_work():
     env = gymnasium.wrappers.RecordEpisodeStatistics(jaxenvs.make_gym("Pendulum-v1", time_limit=4))
     env.reset(seed=0)
     rewards = [env.step(env.action_space.sample())[1] for _ in range(3)]
@@ -433,12 +433,12 @@ def test_gymnasium_s_wrappers_go_around():
     ],
     ids=str,
 )
-def test_options_that_do_not_exist_are_refused(options, error, message):
+def test_unknown_options_are_refused(options, error, message):
     with pytest.raises(error, match=message):
         jaxenvs.make_gym("CartPole-v1", **options)
 
 
-def test_a_device_can_be_chosen_and_changes_nothing():
+def test_a_device_can_be_chosen():
     expected = jaxenvs.make_gym("CartPole-v1").reset(seed=0)[0]
     for device in ("cpu", "cpu:3", jax.devices("cpu")[5]):
         env = jaxenvs.make_gym("CartPole-v1", device=device)
@@ -461,16 +461,15 @@ def test_tensors_go_in_and_out():
     assert cartpole.step(torch.tensor(1))[0].shape == (4,)
 
 
-@pytest.mark.optimized
-def test_keys_of_the_first_step_are_those_of_the_native_environment():
+def test_keys_are_those_of_the_native_environment():
     native = jaxenvs.vectorize(Counter(), 1, autoreset_mode="disabled")
     keys = jax.vmap(jax.random.key)(jnp.array([11]))
     state, timestep = native.reset(call_keys(keys, jnp.uint32([0])))
     env = jaxenvs.make_gym(Counter())
-    np.testing.assert_array_equal(env.reset(seed=11)[0], timestep.observation[0])
+    assert_close(env.reset(seed=11)[0], timestep.observation[0])
     for time in (1, 2):
         step_keys = call_keys(keys, jnp.uint32([time]))
         state, timestep = native.step(state, jnp.array([0]), step_keys)
         observation, reward, *_ = env.step(0)
-        chex.assert_trees_all_equal(observation, np.asarray(timestep.observation[0]))
+        assert_close(observation, timestep.observation[0])
         assert reward == timestep.reward[0]

@@ -1,10 +1,10 @@
-"""Gymnasium's own wrappers, as they are, around what `make_gym` returns.
+"""Gymnasium's own wrappers around the environments of `make_gym`.
 
-All of `gymnasium.wrappers.vector` apply, as of Gymnasium 1.3, though not under same-step autoreset:
-those of observations refuse it, `RecordEpisodeStatistics` and `NormalizeReward` leave out the first
-step after an end, `RecordVideo` warns that last frames are missing, and the conversions between
-array libraries cannot take `final_obs`, an array of objects. The wrappers of jaxenvs can be used
-with it.
+In Gymnasium 1.3, all of `gymnasium.wrappers.vector` work, except under same-step autoreset: the
+observation wrappers refuse it, `RecordEpisodeStatistics` and `NormalizeReward` drop the first step
+after the end of an episode, `RecordVideo` warns that last frames are missing, and the conversions
+between array libraries do not accept `final_obs`, an array of objects. The wrappers of jaxenvs
+support it.
 """
 
 import functools
@@ -23,14 +23,15 @@ from gymnasium.wrappers import vector
 import jaxenvs
 from jaxenvs.wrappers import AddRenderObservation, ResizeObservation
 from jaxenvs.wrappers import RecordEpisodeStatistics as OurStatistics
+from tests.faces.native import assert_close
 
 pytestmark = [
-    # Python warns of any process begun beside JAX's threads: here ffmpeg, which runs on its own.
+    # Python warns about a process started while JAX has threads; ffmpeg is not affected.
     pytest.mark.filterwarnings("ignore:os.fork:RuntimeWarning"),
     pytest.mark.filterwarnings("ignore:.*precision lowered by casting to float32"),
 ]
 
-N, STEPS, LIMIT = 4, 40, 12  # an episode of CartPole ends at least at its twelfth step
+N, STEPS, LIMIT = 4, 40, 12  # under these actions, every episode of CartPole ends by step 12
 MODES = ("next_step", "same_step")
 
 
@@ -52,8 +53,8 @@ def alternating(step):
     return (np.arange(N) // 2 + step) % 2
 
 
-def test_infos_are_a_dict_to_whoever_takes_them_apart():
-    envs = told()
+def test_infos_can_be_unpacked_and_mapped():
+    envs = cartpoles_with_info()
     envs.reset(seed=0)
     infos = envs.step(alternating(0))[4]
     names = sorted([*infos])
@@ -66,7 +67,7 @@ def test_infos_are_a_dict_to_whoever_takes_them_apart():
 
 
 def run(envs, actions, steps=STEPS, seed=0):
-    """Observations, rewards and so on of a run, one list each."""
+    """Returns the observations, rewards and so on of a run, one list each."""
     out = [(*envs.reset(seed=seed),)]
     observations, infos = out[0]
     rows = [(observations, None, None, None, infos)]
@@ -79,7 +80,7 @@ def assert_same(ours, theirs):
 
 
 def assert_observes(wrapped, plain, expected, steps=STEPS, actions=alternating):
-    """Compares a wrapped run with what `expected` makes of an unwrapped one."""
+    """Asserts that a wrapped run equals `expected` of an unwrapped one."""
     mine, other = run(wrapped, actions, steps), run(plain, actions, steps)
     for observation, original in zip(mine[0], other[0], strict=True):
         assert wrapped.observation_space.contains(observation)
@@ -126,7 +127,7 @@ def test_grayscale_resize_and_reshape_observation():
     assert_observes(wrapped, pictures(), lambda rows: rows.reshape(N, 80, 3), 13)
     wrapped = vector.ResizeObservation(pictures(), (4, 5))
     assert wrapped.reset(seed=0)[0].shape == (N, 4, 5, 3)
-    # Half the size by area is the mean over squares of four.
+    # Resizing by area to half the size takes the mean of each 2x2 square.
     means = pictures().reset(seed=0)[0].reshape(N, 4, 2, 5, 2, 3).mean(axis=(2, 4))
     np.testing.assert_allclose(wrapped.reset(seed=0)[0], means, atol=0.51)
 
@@ -185,25 +186,25 @@ def test_actions_are_transformed_clipped_and_rescaled():
     assert_same(clipped[:4], run(pendulums(), lambda t: (torques(t) * 5).clip(-2, 2))[:4])
 
 
-def test_normalize_observation_has_the_mean_and_deviation_of_what_was_seen():
+def test_normalize_observation():
     wrapped = vector.NormalizeObservation(cartpoles())
     observations = run(wrapped, alternating)[0]
     seen = np.concatenate(run(cartpoles(), alternating)[0])
-    # Gymnasium's running statistics begin with 1e-4 observations of mean 0 and variance 1.
+    # Gymnasium's running statistics start with 1e-4 observations of mean 0 and variance 1.
     np.testing.assert_allclose(wrapped.obs_rms.mean, seen.mean(0), atol=1e-5)
     np.testing.assert_allclose(wrapped.obs_rms.var, seen.var(0), atol=1e-5)
     last = (seen[-N:] - seen.mean(0)) / seen.std(0)
     np.testing.assert_allclose(observations[-1], last, atol=1e-3)
 
 
-def test_normalize_reward_scales_by_the_deviation_of_returns():
+def test_normalize_reward():
     gamma = 0.9
     wrapped = vector.NormalizeReward(pendulums(), gamma=gamma)
     rewards = np.stack(run(wrapped, torques)[1][1:])
     _, original, _, truncated, _ = run(pendulums(), torques)
     total, restarts, totals = np.zeros(N), np.zeros(N, bool), []
     for reward, ends in zip(original[1:], truncated[1:], strict=True):
-        total = np.where(restarts, total, total * gamma + reward)  # a reset is no step
+        total = np.where(restarts, total, total * gamma + reward)  # a reset is not a step
         totals.append(total[~restarts])
         restarts = ends
     deviation = np.concatenate(totals).std()
@@ -211,7 +212,7 @@ def test_normalize_reward_scales_by_the_deviation_of_returns():
 
 
 @pytest.mark.parametrize("mode", [*MODES, "disabled"])
-def test_record_episode_statistics_counts_as_ours_does(mode):
+def test_record_episode_statistics_agrees_with_ours(mode):
     ours, theirs = (
         cartpoles(autoreset_mode=mode, wrappers=[OurStatistics]),
         cartpoles(autoreset_mode=mode),
@@ -256,9 +257,13 @@ def test_conversions_between_array_libraries():
     pytest.importorskip("array_api_compat")
     plain = run(cartpoles(wrappers=[OurStatistics]), alternating)
     conversions = (
-        (vector.ArrayConversion(told(), env_xp=np, target_xp=jnp), jnp.asarray, jax.Array),
-        # Actions come as JAX arrays here, which are taken too; our results are NumPy's already.
-        (vector.JaxToNumpy(told()), np.asarray, np.ndarray),
+        (
+            vector.ArrayConversion(cartpoles_with_info(), env_xp=np, target_xp=jnp),
+            jnp.asarray,
+            jax.Array,
+        ),
+        # The actions are JAX arrays here. The results are NumPy arrays already.
+        (vector.JaxToNumpy(cartpoles_with_info()), np.asarray, np.ndarray),
     )
     for wrapped, action_type, kind in conversions:
         columns = run(wrapped, lambda t, as_type=action_type: as_type(alternating(t)))
@@ -267,7 +272,7 @@ def test_conversions_between_array_libraries():
         assert_same(columns, plain)
 
 
-def told():
+def cartpoles_with_info():
     return cartpoles(wrappers=[OurStatistics])
 
 
@@ -275,11 +280,11 @@ def told():
 def test_conversions_to_torch(name):
     torch = pytest.importorskip("torch")
     pytest.importorskip("array_api_compat")
-    wrapped = getattr(vector, name)(told())
+    wrapped = getattr(vector, name)(cartpoles_with_info())
     columns = run(wrapped, lambda t: torch.from_numpy(alternating(t)))
     leaves = jax.tree.leaves(columns)
     assert leaves and all(isinstance(leaf, torch.Tensor) for leaf in leaves)
-    assert_same(jax.tree.map(torch.Tensor.numpy, columns), run(told(), alternating))
+    assert_same(jax.tree.map(torch.Tensor.numpy, columns), run(cartpoles_with_info(), alternating))
 
 
 def test_human_rendering(monkeypatch):
@@ -323,7 +328,7 @@ def test_record_video_and_statistics_of_a_single_environment(tmp_path):
         while not done:
             _, reward, terminated, truncated, info = env.step(len(lengths))
             done, total = terminated or truncated, total + float(reward)
-        assert info["episode"]["r"] == total == info["episode"]["l"]  # CartPole pays 1 a step
+        assert info["episode"]["r"] == total == info["episode"]["l"]  # reward 1 per step
         lengths.append(info["episode"]["l"])
     env.close()
     for episode, length in enumerate(lengths):
@@ -337,7 +342,7 @@ def frame_count(path):
     return len(imageio.imread(path))
 
 
-def test_a_single_environment_in_a_stack_of_wrappers_still_passes_the_checker():
+def test_a_wrapped_single_environment_passes_the_checker():
     env = jaxenvs.make_gym("Pendulum-v1", render_mode="rgb_array")
     for wrapper in (
         gymnasium.wrappers.ClipAction,
@@ -352,23 +357,23 @@ def test_a_single_environment_in_a_stack_of_wrappers_still_passes_the_checker():
         env.reset(seed=0)
         for _ in range(3):
             env.step(env.action_space.sample())
-        # Pendulum's torques reach from -2 to 2, as in Gymnasium's, of which the checker warns too.
+        # The checker warns about the range of Pendulum's torque, [-2, 2], which is Gymnasium's.
         warnings.filterwarnings("ignore", message=".*symmetric and normalized")
         check_env(env.unwrapped)
 
 
-def test_single_environments_side_by_side_do_what_the_batch_does():
+def test_sync_vector_env_agrees_with_the_batch():
     envs = gymnasium.vector.SyncVectorEnv(
         [functools.partial(jaxenvs.make_gym, "CartPole-v1", time_limit=LIMIT)] * N
     )
     seeds = [5, 6, 7, 8]
     first = vector.RecordEpisodeStatistics(envs)
     second = vector.RecordEpisodeStatistics(cartpoles())
-    assert_same(first.reset(seed=seeds)[0], second.reset(seed=seeds)[0])
+    assert_close(first.reset(seed=seeds)[0], second.reset(seed=seeds)[0])
     alive = np.ones(N, bool)
     for t in range(LIMIT):
         mine, other = first.step(alternating(t)), second.step(alternating(t))
         for column in range(4):
-            np.testing.assert_array_equal(mine[column][alive], other[column][alive])
+            assert_close(mine[column][alive], other[column][alive])
         alive &= ~operator.or_(*mine[2:4])
     assert not alive.any()

@@ -7,7 +7,7 @@ import jaxenvs
 from jaxenvs.errors import MissingExtraError
 
 
-def test_torch_is_named_where_it_is_missing(monkeypatch):
+def test_missing_torch_raises_an_error_that_names_the_extra(monkeypatch):
     monkeypatch.setitem(sys.modules, "torch", None)
     with pytest.raises(MissingExtraError, match=r"jaxenvs\[torch\]"):
         jaxenvs.make_gym("CartPole-v1", 2, output="torch")
@@ -16,7 +16,7 @@ def test_torch_is_named_where_it_is_missing(monkeypatch):
 @pytest.mark.parametrize(
     ("package", "extra"), [("stable_baselines3", "sb3"), ("tianshou", "tianshou")]
 )
-def test_a_face_names_the_extra_that_it_needs(monkeypatch, package, extra):
+def test_a_missing_library_raises_an_error_that_names_the_extra(monkeypatch, package, extra):
     for name in [name for name in sys.modules if name.split(".")[0] == package]:
         monkeypatch.delitem(sys.modules, name)
     monkeypatch.setitem(sys.modules, package, None)

@@ -1,4 +1,4 @@
-"""The interfaces over environments that are not JAX."""
+"""The interfaces for environments that are not written in JAX."""
 
 import copy
 
@@ -9,7 +9,7 @@ import pytest
 import jaxenvs
 from jaxenvs.bridge.pool import Pool
 from jaxenvs.errors import ActionError, ParameterError, PoolError, SeedError
-from jaxenvs.faces._adapter import gym_batch
+from jaxenvs.faces._third_party import make_batch_for
 from jaxenvs.faces.gym_classic import ClassicEnv, ClassicVectorEnv
 from tests.bridge.envs import Composite, Counter, Misbehaving
 
@@ -27,10 +27,10 @@ def classic(n=2, length=3, **kwargs):
     return jaxenvs.make_gym(pool, api="gym")
 
 
-# --- Gymnasium ---
+# Gymnasium
 
 
-def test_a_batch_of_a_hosts_id_is_a_pool_whose_arrays_are_the_callers():
+def test_a_batch_of_a_host_id_is_a_pool():
     with jaxenvs.make_gym(ID, 3, seed=5, time_limit=4, **SERIAL) as pool:
         assert isinstance(pool, Pool) and isinstance(pool, gymnasium.vector.VectorEnv)
         assert pool.autoreset_mode == "next_step"
@@ -43,7 +43,7 @@ def test_a_batch_of_a_hosts_id_is_a_pool_whose_arrays_are_the_callers():
         np.testing.assert_array_equal(pool.reset(seed=5)[0], first)
 
 
-def test_one_environment_of_a_hosts_id_is_gymnasiums_own():
+def test_a_single_host_id_is_a_gymnasium_environment():
     env = jaxenvs.make_gym(ID, render_mode="rgb_array", time_limit=2)
     assert isinstance(env, gymnasium.Env) and type(env.unwrapped).__name__ == "CartPoleEnv"
     assert env.spec.max_episode_steps == 2 and env.render_mode == "rgb_array"
@@ -53,11 +53,13 @@ def test_one_environment_of_a_hosts_id_is_gymnasiums_own():
     assert isinstance(jaxenvs.make_gym(Counter), Counter)
 
 
-def test_a_pool_is_taken_as_it_is_and_options_belong_to_make_pool():
+def test_a_pool_is_returned_unchanged():
     with jaxenvs.make_pool(counters(), **SERIAL) as pool:
         assert jaxenvs.make_gym(pool) is pool and jaxenvs.make_gym(pool, 2) is pool
         for options in ({"num_envs": 3}, {"time_limit": 9}, {"copy": True}, {"seed": 0}):
-            with pytest.raises(ParameterError, match=f"got {next(iter(options))} beside a pool"):
+            with pytest.raises(
+                ParameterError, match=f"got {next(iter(options))} with an existing pool"
+            ):
                 jaxenvs.make_gym(pool, **options)
 
 
@@ -67,41 +69,41 @@ def test_a_pool_is_taken_as_it_is_and_options_belong_to_make_pool():
         ({"wrappers": [lambda env: env]}, "jaxenvs.wrappers around make_vec"),
         ({"device": "cpu"}, "run on the host"),
         ({"batched": ["gravity"]}, "list of functions"),
-        ({"stagger": True}, "stagger is for native ones"),
+        ({"stagger": True}, "stagger works with native environments"),
         ({"output": "torch"}, "NumpyToTorch"),
-        ({"num_envs": None, "seed": 0}, "seed belongs to reset"),
+        ({"num_envs": None, "seed": 0}, "seed is an argument of reset"),
         ({"num_envs": None, "autoreset_mode": "same_step"}, "pass num_envs"),
     ],
 )
-def test_what_only_native_environments_follow_is_refused(options, expected):
+def test_options_of_native_environments_are_refused(options, expected):
     with pytest.raises(ParameterError, match=expected):
         jaxenvs.make_gym(ID, **{"num_envs": 2, **options})
 
 
-def test_what_is_neither_is_refused():
+def test_other_objects_are_refused():
     for make in (jaxenvs.make_gym, jaxenvs.make_dm):
         with pytest.raises(ParameterError, match="expected an id, an Environment, a pool"):
             make(3, 2)
         with pytest.raises(ParameterError, match="an Environment, a pool"):
-            make(jaxenvs.testing.Counter, 2)  # the class of a native one
+            make(jaxenvs.testing.Counter, 2)  # a native class, not an instance
     with pytest.raises(PoolError, match="limit it has of its own"):
         jaxenvs.make_gym(ID, 2, time_limit=None)
 
 
-def test_faces_of_learners_say_that_they_take_native_ones():
-    with pytest.raises(ParameterError, match=r"face got 'gymnasium/.*native environments"):
-        gym_batch("face", "same_step", ID, 2, {})
+def test_learner_interfaces_need_native_environments():
+    with pytest.raises(ParameterError, match=r"face got 'gymnasium/.*native environment"):
+        make_batch_for("face", "same_step", ID, 2, {})
     with (
         jaxenvs.make_pool(counters(), **SERIAL) as pool,
         pytest.raises(ParameterError, match="face got Pool"),
     ):
-        gym_batch("face", "same_step", pool, None, {})
+        make_batch_for("face", "same_step", pool, None, {})
 
 
-# --- classic ---
+# Classic gym
 
 
-def test_the_classic_batch_has_one_flag_and_a_dict_for_each_environment():
+def test_a_classic_batch_has_one_flag_and_info_per_environment():
     with classic() as env:
         assert isinstance(env, ClassicVectorEnv) and env.num_envs == 2
         assert env.action_space == gymnasium.spaces.MultiDiscrete([3, 3])
@@ -116,14 +118,14 @@ def test_the_classic_batch_has_one_flag_and_a_dict_for_each_environment():
         env.step_wait()
         _, _, done, infos = env.step([0, 0])
         assert done.tolist() == [True, True] and infos[0]["TimeLimit.truncated"] is False
-        # Finished ones wait for a reset, as those of native batches do.
+        # Finished environments wait for a reset, like instances of native batches.
         observation, reward, done, infos = env.step([0, 0])
         assert reward.tolist() == [0, 0] and done.all() and observation[0, 2] == 3
         np.testing.assert_array_equal(env.reset()[:, 1], 2)
         assert not env.step([0, 0])[2].any()
 
 
-def test_under_same_step_the_classic_info_is_of_the_episode_that_ended():
+def test_same_step_classic_infos_belong_to_the_old_episode():
     with classic(length=2, mode="same_step", time_limit=9) as env:
         env.reset()
         env.step([0, 0])
@@ -135,7 +137,7 @@ def test_under_same_step_the_classic_info_is_of_the_episode_that_ended():
         assert "final_info" not in infos[1] and "final_obs" not in infos[1]
 
 
-def test_infos_looked_at_late_are_those_of_their_step():
+def test_infos_read_late_belong_to_their_step():
     with classic(length=2, time_limit=1) as env:
         env.reset()
         *_, cut = env.step([0, 0])
@@ -145,7 +147,7 @@ def test_infos_looked_at_late_are_those_of_their_step():
         assert cut[0]["TimeLimit.truncated"] is True and cut[0]["action"] == 0
 
 
-def test_classic_seeds_are_for_the_next_reset():
+def test_classic_seeds_apply_to_the_next_reset():
     env = jaxenvs.make_gym(ID, 2, api="gym", seed=4, **SERIAL)
     first = env.reset()
     assert env.seed(4) == [4, 5]
@@ -159,7 +161,7 @@ def test_classic_seeds_are_for_the_next_reset():
     env.close()
 
 
-def test_one_classic_environment_and_its_frames():
+def test_a_single_classic_environment_and_its_frames():
     env = jaxenvs.make_gym("gymnasium/CartPole-v1", api="gym", time_limit=2)
     assert isinstance(env, ClassicEnv)
     assert env.reset().shape == (4,)
@@ -170,11 +172,11 @@ def test_one_classic_environment_and_its_frames():
     with pytest.raises(ActionError, match="expected a member of"):
         env.step(7)
     pytest.importorskip("pygame")
-    assert env.render(mode="rgb_array").shape == (400, 600, 3)  # nobody had to ask when making it
+    assert env.render(mode="rgb_array").shape == (400, 600, 3)  # without a render_mode in make_gym
     env.close()
 
 
-def test_the_classic_face_draws_calls_and_ends_like_the_native_one():
+def test_classic_rendering_calls_and_closing():
     env = classic()
     env.reset()
     frames = env.render(mode="rgb_array")
@@ -195,7 +197,7 @@ def test_the_classic_face_draws_calls_and_ends_like_the_native_one():
 @pytest.mark.parametrize(
     ("id", "options"), [("gym/CartPole-v1", {}), ("envpool/CartPole-v1", {"render_mode": "human"})]
 )
-def test_frames_can_be_had_of_other_libraries_too(id, options):
+def test_environments_of_other_libraries_render(id, options):
     pytest.importorskip("pygame")
     pytest.importorskip(id.partition("/")[0])
     if id.startswith("envpool"):
@@ -207,7 +209,7 @@ def test_frames_can_be_had_of_other_libraries_too(id, options):
         assert [frame.shape for frame in env.render(mode="rgb_array")] == [(400, 600, 3)] * 2
 
 
-def test_environments_that_draw_nothing_are_told_how_to_be_made():
+def test_rendering_without_a_mode_names_the_option():
     pool = jaxenvs.make_pool(ID, 2, **SERIAL)
     env = jaxenvs.make_gym(pool, api="gym")
     env.reset()
@@ -219,7 +221,7 @@ def test_environments_that_draw_nothing_are_told_how_to_be_made():
     env.close()
 
 
-def test_batches_that_are_not_all_are_refused():
+def test_partial_batches_are_refused():
     with (
         jaxenvs.make_pool(counters(), batch_size=1, **SERIAL) as pool,
         pytest.raises(ParameterError, match="steps all environments together"),
@@ -227,13 +229,13 @@ def test_batches_that_are_not_all_are_refused():
         jaxenvs.make_gym(pool, api="gym")
 
 
-# --- dm_env ---
+# dm_env
 
 dm_env = pytest.importorskip("dm_env")
 FIRST, MID, LAST = map(int, dm_env.StepType)
 
 
-def test_a_dm_batch_tells_where_episodes_begin_and_end():
+def test_a_dm_batch_marks_the_start_and_end_of_episodes():
     fns = [lambda: Counter(length=2), lambda: Counter(number=1, length=3)]
     with jaxenvs.make_pool(fns, autoreset_mode="next_step", copy=True, **SERIAL) as pool:
         env = jaxenvs.make_dm(pool)
@@ -274,7 +276,7 @@ def test_specs_have_the_dtypes_of_what_is_returned():
         assert env.single_observation_spec()["pair"][0].minimum == -1
 
 
-def test_one_dm_environment_of_a_hosts_id():
+def test_a_single_dm_environment():
     env = jaxenvs.make_dm(ID, seed=1, time_limit=2)
     assert env.reset().first() and env.step(1).mid()
     last = env.step(0)
@@ -283,7 +285,7 @@ def test_one_dm_environment_of_a_hosts_id():
     env.close()
 
 
-def test_an_environment_made_anew_is_at_a_first(tmp_path):
+def test_a_replaced_environment_returns_a_first(tmp_path):
     fns = [Counter, lambda: Misbehaving("raises", str(tmp_path / "done"), at=2)]
     with jaxenvs.make_pool(fns, autoreset_mode="next_step", on_failure="restart", **SERIAL) as pool:
         env = jaxenvs.make_dm(pool)
@@ -291,7 +293,7 @@ def test_an_environment_made_anew_is_at_a_first(tmp_path):
         assert types == [[FIRST, FIRST], [MID, MID], [MID, FIRST], [MID, MID]]
 
 
-def test_dm_env_needs_a_reset_of_its_own_in_the_pool():
+def test_dm_env_needs_next_step_autoreset():
     with jaxenvs.make_pool(counters(), autoreset_mode="same_step", **SERIAL) as pool:
         with pytest.raises(PoolError, match='autoreset_mode="next_step"'):
             jaxenvs.make_dm(pool)

@@ -1,4 +1,4 @@
-"""Environments of make_gym and make_dm in other processes, copied and pickled."""
+"""Copies of environments, pickling, and forked processes."""
 
 import copy
 import pickle
@@ -54,12 +54,12 @@ def all_refuse():
     for call in (
         lambda: envs.step(action), lambda: envs.step_async(action), lambda: envs.reset(),
         lambda: envs.set_attr("gravity", 1.0), lambda: single.step(0), make, pending.step_wait,
-        lambda: envs.engine.render([0]),
+        lambda: envs.runner.render([0]),
     ):
         refused(call)
     envs.close(), pending.close()
 in_child(all_refuse)
-envs.step(action), pending.step_wait(), single.step(1)  # and here they go on
+envs.step(action), pending.step_wait(), single.step(1)  # the parent process continues
 """
 
 
@@ -70,13 +70,13 @@ def run(program):
 
 
 @pytest.mark.skipif(sys.platform == "win32", reason="nothing forks there")
-def test_a_forked_process_is_told_what_to_do_where_jax_would_hang():
+def test_every_call_raises_in_a_forked_process():
     done = run(FORKS)
     assert done.returncode == 0, done.stderr
 
 
 @pytest.mark.skipif(sys.platform != "linux", reason="others do not fork by default")
-def test_gymnasiums_processes_end_with_that_error():
+def test_gymnasium_s_forked_workers_raise_the_error():
     done = run(
         "import gymnasium, jaxenvs\n"
         "one = lambda: jaxenvs.make_gym('CartPole-v1')\n"
@@ -93,7 +93,7 @@ AGAIN = {
 
 
 def observations(env, num_envs):
-    """Of a reset and a step."""
+    """Returns the results of a reset and a step."""
     outs = [env.reset(), env.step(1 if num_envs is None else np.ones(num_envs, int))]
     outs = [getattr(out, "observation", out) for out in outs]
     return np.array([out[0] if isinstance(out, tuple) else out for out in outs])
@@ -102,7 +102,7 @@ def observations(env, num_envs):
 @pytest.mark.parametrize("way", AGAIN)
 @pytest.mark.parametrize("num_envs", [None, 2])
 @pytest.mark.parametrize("face", ["gymnasium", "gym", "dm"])
-def test_a_copy_is_a_new_environment_made_in_the_same_way(face, num_envs, way):
+def test_a_copy_is_a_new_equal_environment(face, num_envs, way):
     options = {"seed": 4, "gravity": 3.0, "wrappers": [wrappers.NormalizeReward], "device": "cpu"}
     if face == "dm":
         env = jaxenvs.make_dm("CartPole-v1", num_envs, **options)
@@ -116,7 +116,7 @@ def test_a_copy_is_a_new_environment_made_in_the_same_way(face, num_envs, way):
 
 
 @pytest.mark.parametrize("way", AGAIN)
-def test_a_copy_has_the_present_parameters_and_has_not_been_reset(way):
+def test_a_copy_has_the_current_parameters_and_no_state(way):
     env = jaxenvs.make_gym("CartPole-v1", 2, render_mode="rgb_array", validate=False)
     env.reset(seed=0)
     env.set_attr("gravity", [5.0, 6.0])
@@ -129,7 +129,7 @@ def test_a_copy_has_the_present_parameters_and_has_not_been_reset(way):
 
 
 @pytest.mark.parametrize("way", AGAIN)
-def test_what_steps_a_pool_cannot_be_copied(way):
+def test_environments_over_a_pool_cannot_be_copied(way):
     env = jaxenvs.make_gym("gymnasium/CartPole-v1", 2, api="gym", backend="serial")
     with pytest.raises(PoolError, match="make_pool"):
         AGAIN[way](env)

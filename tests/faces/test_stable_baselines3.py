@@ -10,7 +10,7 @@ import pytest
 import jaxenvs
 from jaxenvs.errors import ParameterError, UnknownParameterError
 from jaxenvs.wrappers import TimeLimit
-from tests.faces.native import keys_of
+from tests.faces.native import assert_close, keys_of
 
 torch = pytest.importorskip("torch")
 pytest.importorskip("stable_baselines3")
@@ -30,8 +30,8 @@ from stable_baselines3.common.vec_env import (  # noqa: E402
 
 from jaxenvs.faces.stable_baselines3 import JaxVecEnv  # noqa: E402
 
-N, LIMIT = 8, 12  # where a random policy on CartPole is cut about as often as it falls
-SMALL = {"net_arch": [8]}  # passed as a copy: the models write to it
+N, LIMIT = 8, 12  # a random policy is truncated about as often as its pole falls
+SMALL = {"net_arch": [8]}  # pass a copy, because the models write to it
 
 
 @pytest.fixture(autouse=True)
@@ -47,8 +47,8 @@ def cartpoles(**options):
     return JaxVecEnv("CartPole-v1", N, time_limit=LIMIT, **options)
 
 
-class AutoresetAlone(gymnasium.Env):
-    """One instance that starts again as the batch does, behind Gymnasium's explicit reset."""
+class AutoresetEnv(gymnasium.Env):
+    """A single instance with the batch's autoreset, although Gymnasium's reset is explicit."""
 
     render_mode = None
 
@@ -70,94 +70,89 @@ class AutoresetAlone(gymnasium.Env):
         return last, float(reward[0]), bool(terminated[0]), bool(truncated[0]), {}
 
 
-def assert_equal_steps(ours, theirs, rows=None):
+def assert_close_steps(ours, theirs, rows=None):
     rows = np.arange(N) if rows is None else rows
     for mine, other in zip(ours[:3], theirs[:3], strict=True):
         assert mine.dtype == other.dtype and mine.shape == other.shape
-        np.testing.assert_array_equal(mine[rows], other[rows])
+        assert_close(mine[rows], other[rows])
     for i in rows:
         mine, other = ours[3][i], theirs[3][i]
         is_cut = [info.get("TimeLimit.truncated", False) for info in (mine, other)]
         assert is_cut[0] == is_cut[1]
         assert ("terminal_observation" in mine) == ("terminal_observation" in other) == ours[2][i]
         if ours[2][i]:
-            np.testing.assert_array_equal(
-                mine["terminal_observation"], other["terminal_observation"]
-            )
+            assert_close(mine["terminal_observation"], other["terminal_observation"])
 
 
-@pytest.mark.optimized
-def test_it_steps_as_a_dummy_vec_env_of_single_environments_does():
-    ours, theirs = cartpoles(), DummyVecEnv([AutoresetAlone for _ in range(N)])
+def test_it_agrees_with_a_dummy_vec_env():
+    ours, theirs = cartpoles(), DummyVecEnv([AutoresetEnv for _ in range(N)])
     assert ours.observation_space == theirs.observation_space
     assert ours.action_space == theirs.action_space
     assert ours.seed(3) == theirs.seed(3) == [3 + i for i in range(N)]
-    np.testing.assert_array_equal(ours.reset(), theirs.reset())
+    assert_close(ours.reset(), theirs.reset())
     random = np.random.default_rng(0)
     falls = cuts = 0
     for _ in range(60):
         actions = random.integers(2, size=N)
         step = ours.step(actions)
-        assert_equal_steps(step, theirs.step(actions))
+        assert_close_steps(step, theirs.step(actions))
         cuts += sum(info.get("TimeLimit.truncated", False) for info in step[3])
         falls += sum(info.get("TimeLimit.truncated") is False for info in step[3])
     assert falls > 5 and cuts > 5
 
 
-@pytest.mark.optimized
-def test_the_first_episodes_are_those_of_the_gymnasium_environment_with_the_same_seeds():
+def test_seeds_mean_the_same_in_a_dummy_vec_env():
     single = lambda: jaxenvs.make_gym("CartPole-v1", time_limit=LIMIT)  # noqa: E731
     ours, theirs = cartpoles(), DummyVecEnv([single for _ in range(N)])
     ours.seed(11), theirs.seed(11)
-    np.testing.assert_array_equal(ours.reset(), theirs.reset())
+    assert_close(ours.reset(), theirs.reset())
     alive = np.arange(N)
     for t in range(LIMIT):
         actions = np.full(N, t % 5 > 0)
         step, reference = ours.step(actions.astype(int)), theirs.step(actions.astype(int))
-        # The observation of a row that ended is the next episode's first, from other draws.
+        # In a row that ended, this is the first observation of the next episode, which differs.
         over = np.flatnonzero(step[2])
         step[0][over] = reference[0][over]
-        assert_equal_steps(step, reference, alive)
+        assert_close_steps(step, reference, alive)
         alive = np.setdiff1d(alive, over)
     assert not len(alive)
 
 
-@pytest.mark.optimized
-def test_it_does_bit_for_bit_what_the_jitted_batch_does():
+def test_it_agrees_with_the_jitted_batch():
     env = jaxenvs.make_vec("CartPole-v1", N, time_limit=LIMIT)
     step = jax.jit(env.step)
     state, timestep = jax.jit(env.reset)(keys_of(4, N, 0))
     made = jaxenvs.make_gym("CartPole-v1", N, seed=4, autoreset_mode="same_step", time_limit=LIMIT)
     envs = JaxVecEnv(made)
-    np.testing.assert_array_equal(envs.reset(), timestep.observation)
+    assert_close(envs.reset(), timestep.observation)
     ends = 0
     for t in range(1, 40):
         actions = np.arange(t, t + N) // 3 % 2
         observations, rewards, dones, infos = envs.step(actions)
         state, timestep = step(state, actions.astype(np.int32), keys_of(4, N, t))
-        np.testing.assert_array_equal(observations, timestep.observation)
-        np.testing.assert_array_equal(rewards, timestep.reward)
-        np.testing.assert_array_equal(dones, timestep.done)
+        assert_close(observations, timestep.observation)
+        assert_close(rewards, timestep.reward)
+        assert_close(dones, timestep.done)
         for i in np.flatnonzero(dones):
             ends += 1
             last = infos[i]["terminal_observation"]
-            np.testing.assert_array_equal(last, timestep.final_observation[i])
+            assert_close(last, timestep.final_observation[i])
             assert (last != observations[i]).all()
     assert ends > N
 
 
 @pytest.mark.parametrize("id", ["CartPole-v1", "Pendulum-v1", "Acrobot-v1"])
-def test_stable_baselines3_finds_no_fault_with_a_single_environment(id):
+def test_the_checker_passes_a_single_environment(id):
     with warnings.catch_warnings():
         warnings.simplefilter("error")
-        # Pendulum's torques reach from -2 to 2, as in Gymnasium; SB3 would have them from -1 to 1.
+        # SB3 warns that Pendulum's torque has the range [-2, 2], not [-1, 1].
         warnings.filterwarnings("ignore", message=".*symmetric and normalized")
         check_env(jaxenvs.make_gym(id, render_mode="rgb_array"))
 
 
-def test_the_records_of_episodes_are_what_vec_monitor_writes():
+def test_episode_infos_agree_with_vec_monitor():
     ours = cartpoles(seed=0)
-    monitored = VecMonitor(DummyVecEnv([AutoresetAlone for _ in range(N)]))
+    monitored = VecMonitor(DummyVecEnv([AutoresetEnv for _ in range(N)]))
     ours.seed(0), monitored.seed(0), ours.reset(), monitored.reset()
     ended = 0
     for t in range(40):
@@ -173,7 +168,7 @@ def test_the_records_of_episodes_are_what_vec_monitor_writes():
     assert ended > N
 
 
-def test_what_somebody_writes_into_an_info_is_seen_by_nobody_else():
+def test_writing_to_an_info_changes_no_other_info():
     envs = cartpoles(seed=0)
     envs.reset()
     infos = envs.step(np.zeros(N, int))[3]
@@ -183,8 +178,8 @@ def test_what_somebody_writes_into_an_info_is_seen_by_nobody_else():
     assert not any(envs.step(np.ones(N, int))[3])
 
 
-def test_infos_of_the_environment_reach_every_step():
-    class Told(TimeLimit):
+def test_infos_of_the_environment_are_in_every_step():
+    class WithInfo(TimeLimit):
         def step(self, state, action, key):
             state, timestep = super().step(state, action, key)
             return state, timestep.replace(info={"elapsed": state.elapsed})
@@ -193,19 +188,24 @@ def test_infos_of_the_environment_reach_every_step():
             state, timestep = super().reset(key)
             return state, timestep.replace(info={"elapsed": state.elapsed})
 
-    envs = JaxVecEnv(Told(jaxenvs.make("CartPole-v1", time_limit=None), 3), 2)
+    envs = JaxVecEnv(WithInfo(jaxenvs.make("CartPole-v1", time_limit=None), 3), 2)
     envs.reset()
     assert envs.reset_infos == [{"elapsed": 0}, {"elapsed": 0}]
     envs.reset_infos[1]["elapsed"] = 9
-    told = [envs.step(np.array([t % 2, t % 2]))[3] for t in range(4)]
+    all_infos = [envs.step(np.array([t % 2, t % 2]))[3] for t in range(4)]
     assert envs.reset_infos == [{"elapsed": 0}, {"elapsed": 0}]
-    assert [[int(info["elapsed"]) for info in infos] for infos in told] == [
+    assert [[int(info["elapsed"]) for info in infos] for infos in all_infos] == [
         [1, 1],
         [2, 2],
         [3, 3],
         [1, 1],
     ]
-    assert ["terminal_observation" in infos[1] for infos in told] == [False, False, True, False]
+    assert ["terminal_observation" in infos[1] for infos in all_infos] == [
+        False,
+        False,
+        True,
+        False,
+    ]
 
 
 def test_ppo_learns_on_it_and_reports_episodes():
@@ -232,7 +232,7 @@ def test_sac_replays_terminal_observations():
     assert model._n_updates > 0
     assert buffer.dones[last].all() and buffer.timeouts[last].all()
     assert not buffer.dones[last - 1].any()
-    # An angle moves little in a step; it would jump if the next observation were a new episode's.
+    # Angles change little in a step, but would jump to the first observation of a new episode.
     angles = [
         np.arctan2(o[..., 1], o[..., 0]) for o in (buffer.observations, buffer.next_observations)
     ]
@@ -240,7 +240,7 @@ def test_sac_replays_terminal_observations():
     assert np.abs(moved).max() < 8 * 0.05 + 1e-6
 
 
-def test_vec_normalize_and_vec_frame_stack_see_the_ends_of_episodes():
+def test_vec_normalize_and_vec_frame_stack():
     envs = VecFrameStack(cartpoles(seed=0), 3)
     envs.reset()
     for t in range(LIMIT):
@@ -271,7 +271,7 @@ def test_evaluate_policy_counts_episodes_without_a_monitor():
         returns, lengths = evaluate_policy(
             model, cartpoles(seed=5), n_eval_episodes=10, return_episode_rewards=True
         )
-    assert returns == lengths and len(returns) == 10  # CartPole pays 1 a step
+    assert returns == lengths and len(returns) == 10  # CartPole's reward is 1 per step
     with pytest.warns(UserWarning, match="already wrapped with a `Monitor`"):
         VecMonitor(cartpoles())
 
@@ -297,7 +297,7 @@ def test_parameters_are_attributes_of_the_instances():
     assert envs.env_is_wrapped(gymnasium.wrappers.ClipAction, 0) == [False]
 
 
-def test_methods_are_called_for_each_instance():
+def test_env_method_returns_one_result_per_instance():
     envs = cartpoles()
     moons = envs.env_method("replace", gravity=1.6, indices=[0, 3])
     assert [moon.unwrapped.gravity for moon in moons] == [1.6, 1.6]
@@ -328,7 +328,7 @@ def test_vec_video_recorder_records_it(tmp_path):
     assert video.stat().st_size > 1_000
 
 
-def test_seeds_count_once_and_reproduce():
+def test_a_seed_applies_to_one_reset():
     first, second = cartpoles(), cartpoles()
     first.seed(7), second.seed(7)
     np.testing.assert_array_equal(first.reset(), second.reset())
@@ -348,14 +348,14 @@ def test_a_staggered_start_can_be_seeded():
     assert (start(0) != start(1)).all()
 
 
-def test_a_copy_is_made_in_the_same_way_and_not_reset():
+def test_a_copy_is_equal_and_has_no_state():
     envs = cartpoles(seed=3)
     expected = envs.reset()
     for other in (copy.deepcopy(envs), pickle.loads(pickle.dumps(envs))):
         np.testing.assert_array_equal(other.reset(), expected)
 
 
-def test_misuse_is_named():
+def test_invalid_arguments_raise_named_errors():
     assert issubclass(JaxVecEnv, VecEnv)
     with pytest.raises(ParameterError, match="num_envs"):
         JaxVecEnv("CartPole-v1")

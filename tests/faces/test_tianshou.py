@@ -5,6 +5,7 @@ import pytest
 import jaxenvs
 from jaxenvs.errors import ParameterError, UnknownParameterError
 from jaxenvs.wrappers import RecordEpisodeStatistics
+from tests.faces.native import assert_close
 
 torch = pytest.importorskip("torch")
 pytest.importorskip("tianshou")
@@ -35,7 +36,7 @@ def policy(envs, eps=0.0):
     )
 
 
-def test_the_first_episodes_are_those_of_a_dummy_vector_env_with_the_same_seeds():
+def test_it_agrees_with_a_dummy_vector_env():
     single = lambda: jaxenvs.make_gym("CartPole-v1", time_limit=LIMIT)  # noqa: E731
     ours, theirs = cartpoles(), DummyVectorEnv([single] * N)
     assert len(ours) == len(theirs) == N
@@ -43,13 +44,13 @@ def test_the_first_episodes_are_those_of_a_dummy_vector_env_with_the_same_seeds(
     assert ours.observation_space == theirs.observation_space
     ours.seed(SEEDS)
     starts = np.concatenate([theirs.reset(i, seed=seed)[0] for i, seed in enumerate(SEEDS)])
-    np.testing.assert_array_equal(ours.reset()[0], starts)
+    assert_close(ours.reset()[0], starts)
     ids = np.arange(N)
     for t in range(LIMIT):
         actions = (ids + t) % 2
         mine, other = ours.step(actions, ids), theirs.step(actions, ids)
         for ours_part, theirs_part in zip(mine[:4], other[:4], strict=True):
-            np.testing.assert_array_equal(ours_part, theirs_part)
+            assert_close(ours_part, theirs_part)
         assert [info["env_id"] for info in mine[4]] == ids.tolist()
         ids = ids[~(mine[2] | mine[3])]
         if not len(ids):
@@ -66,18 +67,18 @@ def test_a_collector_fills_its_buffer_with_whole_transitions():
     stats = collector.collect(n_step=200, random=True, reset_before_collect=True)
     assert stats.n_collected_steps == 200 and stats.n_collected_episodes > N
     assert max(stats.lens) <= LIMIT
-    np.testing.assert_array_equal(stats.returns, stats.lens)  # CartPole pays 1 a step
+    np.testing.assert_array_equal(stats.returns, stats.lens)  # CartPole's reward is 1 per step
     done = buffer.terminated | buffer.truncated
     filled = np.flatnonzero(buffer.rew)
     follows = [i for i in filled[:-1] if not done[i] and i + 1 in filled and (i + 1) % 100]
     np.testing.assert_array_equal(buffer.obs_next[follows], buffer.obs[np.add(follows, 1)])
-    # An episode's last observation is where it led to, not where the next begins.
+    # The last observation belongs to the old episode, not to the new one.
     last = buffer.obs_next[np.flatnonzero(buffer.terminated)]
     assert len(last) and ((abs(last[:, 0]) > 2.4) | (abs(last[:, 2]) > 0.209)).all()
 
 
 @pytest.mark.filterwarnings("ignore:n_episode=2 should be larger")
-def test_a_collector_counts_episodes_and_leaves_out_what_it_does_not_need():
+def test_a_collector_counts_episodes():
     envs = cartpoles(seed=0)
     collector = Collector(policy(envs), envs, VectorReplayBuffer(400, N))
     for episodes in (2, N, 6):
@@ -92,7 +93,7 @@ def test_a_collector_counts_episodes_and_leaves_out_what_it_does_not_need():
     np.testing.assert_array_equal(np.sort(first.lens), np.sort(second.lens))
 
 
-def test_an_instance_that_was_left_out_has_to_be_reset():
+def test_an_omitted_instance_has_to_be_reset():
     envs = cartpoles(seed=0)
     envs.reset()
     observations, rewards, _, _, infos = envs.step(np.array([1, 0]), id=[2, 0])
@@ -105,7 +106,7 @@ def test_an_instance_that_was_left_out_has_to_be_reset():
     assert envs.step(np.zeros(N, int))[0].shape == (N, 4)
 
 
-def test_actions_go_to_the_instances_that_they_are_for():
+def test_each_action_goes_to_its_instance():
     order = np.array([2, 0, 3, 1])
     actions = np.array([1, 0, 0, 1])
     envs, plain = cartpoles(seed=0), cartpoles(seed=0)
@@ -114,7 +115,7 @@ def test_actions_go_to_the_instances_that_they_are_for():
     np.testing.assert_array_equal(observations, plain.step(actions)[0][order])
 
 
-def test_wrappers_of_both_libraries_go_around_it():
+def test_wrappers_of_both_libraries_work():
     envs = cartpoles(wrappers=[RecordEpisodeStatistics], seed=0)
     _, infos = envs.reset()
     assert infos[1] == {
@@ -144,7 +145,7 @@ def test_parameters_are_attributes_of_the_instances():
     assert envs.is_closed
 
 
-def test_misuse_is_named():
+def test_invalid_arguments_raise_named_errors():
     with pytest.raises(ParameterError, match="num_envs"):
         JaxVectorEnv("CartPole-v1")
     with pytest.raises(ParameterError, match="disabled"):

@@ -1,3 +1,5 @@
+import functools
+
 import gymnasium
 import jax
 import numpy as np
@@ -9,7 +11,7 @@ from jaxenvs.wrappers import AddRenderObservation, RecordEpisodeStatistics
 
 torch = pytest.importorskip("torch")
 
-SIZES = (4, 9_000)  # below and above the size from which a batch crosses as separate arrays
+SIZES = (4, 9_000)  # returned in one buffer, and as separate arrays
 LIMIT = 12
 
 
@@ -23,7 +25,7 @@ def alternating(num_envs, step):
 
 @pytest.mark.parametrize("num_envs", SIZES)
 @pytest.mark.parametrize("mode", ["next_step", "same_step", "disabled"])
-def test_tensors_hold_what_the_arrays_do(num_envs, mode):
+def test_tensors_equal_the_arrays(num_envs, mode):
     ours = cartpoles(num_envs, autoreset_mode=mode, wrappers=[RecordEpisodeStatistics])
     plain = cartpoles(num_envs, "numpy", autoreset_mode=mode, wrappers=[RecordEpisodeStatistics])
     tensors, arrays = ours.reset(seed=1), plain.reset(seed=1)
@@ -31,7 +33,7 @@ def test_tensors_hold_what_the_arrays_do(num_envs, mode):
         mine, other = jax.tree.leaves(tensors), jax.tree.leaves(arrays)
         for tensor, array in zip(mine, other, strict=True):
             if array.dtype == object or not isinstance(tensor, torch.Tensor):
-                continue  # final_obs and masks, below
+                continue  # final_obs and masks are compared below
             assert tensor.device.type == "cpu"
             assert tensor.numpy().dtype == array.dtype
             np.testing.assert_array_equal(tensor, array)
@@ -58,7 +60,7 @@ def test_final_observations_are_tensors():
 
 
 @pytest.mark.parametrize("num_envs", SIZES)
-def test_a_tensor_lies_in_the_memory_of_the_array(num_envs, monkeypatch):
+def test_a_tensor_shares_memory_with_the_array(num_envs, monkeypatch):
     seen = []
     original = torch.from_dlpack
 
@@ -76,7 +78,7 @@ def test_a_tensor_lies_in_the_memory_of_the_array(num_envs, monkeypatch):
 
 
 @pytest.mark.parametrize("num_envs", SIZES)
-def test_tensors_never_change_later_and_may_be_written_to(num_envs):
+def test_tensors_belong_to_the_caller(num_envs):
     envs, other = cartpoles(num_envs), cartpoles(num_envs, "numpy")
     tensors, copies = [envs.reset(seed=0)[0]], [other.reset(seed=0)[0].copy()]
     for t in range(20):
@@ -99,7 +101,7 @@ def test_tensors_outlive_their_environment():
     assert torch.equal(observations, copy)
 
 
-def test_actions_are_tensors_or_arrays_of_any_integer_kind():
+def test_actions_can_be_tensors_or_arrays():
     runs = []
     for kind in (torch.int64, torch.int32, torch.uint8, np.int64, np.int32):
         envs = cartpoles(4)
@@ -110,7 +112,7 @@ def test_actions_are_tensors_or_arrays_of_any_integer_kind():
     assert all(torch.equal(runs[0], run) for run in runs)
 
 
-def test_actions_that_need_a_gradient_are_taken_as_they_are():
+def test_actions_may_require_a_gradient():
     envs, plain = (jaxenvs.make_gym("Pendulum-v1", 3, output=o) for o in ("torch", "numpy"))
     envs.reset(seed=0), plain.reset(seed=0)
     torques = torch.full((3, 1), 0.5, requires_grad=True)
@@ -118,7 +120,7 @@ def test_actions_that_need_a_gradient_are_taken_as_they_are():
     np.testing.assert_array_equal(observations, plain.step(np.ones((3, 1), np.float32))[0])
 
 
-def test_wrong_tensors_are_refused_by_name():
+def test_invalid_tensors_are_refused():
     envs = cartpoles(4)
     envs.reset(seed=0)
     with pytest.raises(ActionError, match="float32"):
@@ -130,7 +132,7 @@ def test_wrong_tensors_are_refused_by_name():
 
 
 def test_trees_of_observations_become_trees_of_tensors():
-    pixels = lambda env: AddRenderObservation(env, render_only=False)  # noqa: E731
+    pixels = functools.partial(AddRenderObservation, render_only=False)
     envs = cartpoles(2, wrappers=[pixels])
     observations, _ = envs.reset(seed=0)
     assert {name: part.dtype for name, part in observations.items()} == {
@@ -139,7 +141,7 @@ def test_trees_of_observations_become_trees_of_tensors():
     }
 
 
-def test_steps_overlap_and_a_single_environment_gives_tensors_too():
+def test_asynchronous_steps_and_single_environments():
     envs = cartpoles(4)
     envs.reset(seed=0)
     envs.step_async(torch.zeros(4, dtype=torch.int64))
@@ -151,7 +153,7 @@ def test_steps_overlap_and_a_single_environment_gives_tensors_too():
     assert isinstance(observation, torch.Tensor) and reward == 1.0
 
 
-def test_trees_of_pytorch_see_into_infos():
+def test_infos_are_pytorch_trees():
     from torch.utils._pytree import tree_map
 
     envs = cartpoles(4, "numpy", wrappers=[RecordEpisodeStatistics])

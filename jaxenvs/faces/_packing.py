@@ -1,7 +1,7 @@
-"""Where each leaf of a tree lies in one flat buffer of 32-bit words.
+"""Packing of a tree of arrays into one flat buffer of 32-bit words.
 
-An array that crosses between XLA and NumPy costs about a microsecond each way, whatever its
-size. A tree that crosses as one buffer costs that once.
+Moving an array between XLA and NumPy takes about a microsecond each way, whatever its size. A tree
+that moves as one buffer pays for that only once.
 """
 
 import math
@@ -12,14 +12,14 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-_BYTES = 4  # in a word
+_WORD_BYTES = 4
 
 
-class Layout:
-    """Packs a tree into uint32[num_words], on the device, and reads it on the host.
+class PackedLayout:
+    """The layout of a tree in a buffer, uint32[num_words]: packed on the device, read on the host.
 
     Args:
-        tree: arrays, or their shapes and dtypes; keys are packed as their words.
+        tree: arrays, or their shapes and dtypes. A PRNG key is packed as its data.
     """
 
     def __init__(self, tree: chex.ArrayTree) -> None:
@@ -29,14 +29,14 @@ class Layout:
         self.num_words: int = self._starts[-1]
 
     def pack(self, tree: chex.ArrayTree) -> jax.Array:
-        """The leaves of `tree`, one after the other: uint32[num_words]."""
+        """Returns the leaves of `tree` one after the other: uint32[num_words]."""
         leaves = jax.tree.leaves(tree)
         return jnp.concatenate(
             [spec.to_words(leaf) for spec, leaf in zip(self._leaves, leaves, strict=True)]
         )
 
     def unpack(self, words: jax.Array) -> Any:
-        """The tree that `pack` was given."""
+        """Returns the tree that was packed."""
         return jax.tree.unflatten(
             self._treedef,
             [
@@ -46,33 +46,33 @@ class Layout:
         )
 
     def fields(self) -> Any:
-        """The tree, with the name that each leaf has in `record_dtype`."""
+        """Returns the tree with each leaf replaced by the name of its field in `record_dtype`."""
         return jax.tree.unflatten(self._treedef, [str(i) for i in range(len(self._leaves))])
 
-    def record_from(self, first: str) -> tuple[int, np.dtype]:
-        """What NumPy makes of a buffer that `pack` filled: a record with a field for each leaf.
+    def record_dtype(self, first: str) -> tuple[int, np.dtype]:
+        """Returns a structured dtype for a packed buffer, with one field per leaf.
 
-        To take a field costs a quarter of what an array made over the buffer does.
+        Reading a field takes a quarter of the time of creating an array over the buffer.
 
         Args:
-            first: the name of the leaf from which on they are wanted.
+            first: the field of the first leaf to include.
 
         Returns:
-            Where that leaf begins, in bytes, and the record's dtype.
+            The offset of that leaf in bytes, and the dtype.
         """
         leaves, starts = self._leaves[int(first) :], self._starts[int(first) :]
-        return starts[0] * _BYTES, np.dtype(
+        return starts[0] * _WORD_BYTES, np.dtype(
             {
                 "names": [str(i) for i in range(int(first), len(self._leaves))],
                 "formats": [(leaf.dtype, leaf.shape) for leaf in leaves],
-                "offsets": [(start - starts[0]) * _BYTES for start in starts[:-1]],
-                "itemsize": (starts[-1] - starts[0]) * _BYTES,
+                "offsets": [(start - starts[0]) * _WORD_BYTES for start in starts[:-1]],
+                "itemsize": (starts[-1] - starts[0]) * _WORD_BYTES,
             }
         )
 
     def read(self, words: jax.Array) -> Any:
-        """The tree of what `pack` made, as read-only NumPy arrays; keys are their words."""
-        _, dtype = self.record_from("0")
+        """Returns the packed tree as read-only NumPy arrays; keys are returned as their data."""
+        _, dtype = self.record_dtype("0")
         return jax.tree.map(np.ndarray((), dtype, np.asarray(words)).__getitem__, self.fields())
 
 
@@ -82,7 +82,7 @@ class _Leaf:
         data = jax.eval_shape(jax.random.key_data, leaf) if self._is_key else leaf
         self.shape, self.dtype = tuple(data.shape), np.dtype(data.dtype)
         self._size = math.prod(self.shape)
-        self.num_words = -(-self._size * self.dtype.itemsize // _BYTES)
+        self.num_words = -(-self._size * self.dtype.itemsize // _WORD_BYTES)
 
     def to_words(self, leaf: Any) -> jax.Array:
         if self._is_key:
@@ -90,20 +90,20 @@ class _Leaf:
         flat = jnp.asarray(leaf).reshape(-1)
         if self.dtype == np.bool_:
             flat = flat.astype(jnp.uint8)
-        if self.dtype.itemsize >= _BYTES:
+        if self.dtype.itemsize >= _WORD_BYTES:
             return jax.lax.bitcast_convert_type(flat, jnp.uint32).reshape(-1)
-        lanes = _BYTES // self.dtype.itemsize
+        lanes = _WORD_BYTES // self.dtype.itemsize
         bits = jax.lax.bitcast_convert_type(flat, f"uint{8 * self.dtype.itemsize}")
         bits = jnp.pad(bits.astype(jnp.uint32), (0, -self._size % lanes)).reshape(-1, lanes)
         return jnp.sum(bits << self._shifts(lanes), axis=-1, dtype=jnp.uint32)
 
     def from_words(self, words: jax.Array) -> jax.Array:
-        if self.dtype.itemsize >= _BYTES:
-            lanes = self.dtype.itemsize // _BYTES
+        if self.dtype.itemsize >= _WORD_BYTES:
+            lanes = self.dtype.itemsize // _WORD_BYTES
             words = words.reshape((self._size, lanes) if lanes > 1 else (self._size,))
             flat = jax.lax.bitcast_convert_type(words, self.dtype)
         else:
-            lanes = _BYTES // self.dtype.itemsize
+            lanes = _WORD_BYTES // self.dtype.itemsize
             unsigned = np.dtype(f"uint{8 * self.dtype.itemsize}")
             flat = (words[:, None] >> self._shifts(lanes)).astype(unsigned).reshape(-1)
             flat = flat[: self._size]

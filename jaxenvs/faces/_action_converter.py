@@ -1,4 +1,4 @@
-"""Actions on their way in: checked, and put where the compiled step reads them."""
+"""Validation of actions, and their transfer to where the compiled step reads them."""
 
 from collections.abc import Callable
 from typing import Any
@@ -10,51 +10,51 @@ from jaxenvs.core import VectorEnv
 from jaxenvs.errors import ActionError, describe
 from jaxenvs.spaces import Box, Dict, Discrete, MultiBinary, MultiDiscrete, Space, Tuple
 
-_ALIGNMENT = 64  # bytes, from which XLA takes host memory as it is
+_ALIGNMENT = 64  # bytes; XLA uses host memory in place only if it is aligned to this
 
 
-class Actions:
-    """Turns what the caller passes as actions into what a compiled step takes.
+class ActionConverter:
+    """Converts actions from a caller into the inputs of a compiled step.
 
-    Handing a NumPy array to a compiled function costs some 3 us. So, on a CPU, one array of the
-    device is laid over host memory once, and each batch of actions is copied there: nothing is in
-    flight then, since a step is waited for before the next begins.
+    Passing a NumPy array to a compiled function takes about 3 us. On a CPU, one device array is
+    therefore created over host memory once, and each batch of actions is copied there. That is
+    safe because a step has finished before the next one starts.
 
-    Structure, shape and dtype are looked at by `convert`. Looking at the values takes longer, and
-    can be done while the step is under way: by `check`, which is None where there is nothing to do.
+    `convert` checks structure, shape and dtype. Checking values takes longer, so `check` does that
+    separately, while the step is running.
 
     Args:
-        env: whose actions they are.
-        device: where the step runs.
-        validate: whether to look at values.
+        env: the environment that takes the actions.
+        device: the device that the step runs on.
+        validate: whether `check` checks values.
     """
 
     def __init__(self, env: VectorEnv, device: jax.Device, validate: bool) -> None:
         self._num_envs = env.num_envs
         self._validate = validate
         self._checks: list[Callable[[], None]] = []
-        self.convert = self._converter(env.single_action_space, device, "")
+        self.convert = self._make_converter(env.single_action_space, device, "")
 
     def check(self) -> None:
-        """Looks at the values of what was converted last.
+        """Checks the values of the most recently converted actions.
 
         Raises:
-            ActionError: some are out of range, or not a number.
+            ActionError: some are out of range or NaN.
         """
         for check in self._checks:
             check()
 
-    def _converter(self, space: Space, device: jax.Device, where: str) -> Callable[[Any], Any]:
+    def _make_converter(self, space: Space, device: jax.Device, path: str) -> Callable[[Any], Any]:
         if isinstance(space, Dict):
             parts = {
-                key: self._converter(sub, device, f"{where}[{key!r}]")
+                key: self._make_converter(sub, device, f"{path}[{key!r}]")
                 for key, sub in space.spaces.items()
             }
 
             def convert_dict(actions: Any) -> Any:
                 if not isinstance(actions, dict) or set(actions) != set(parts):
                     raise ActionError(
-                        f"step got {describe(actions)}{_at(where)}; expected a dict with keys"
+                        f"step got {describe(actions)}{_at(path)}; expected a dict with keys"
                         f" {sorted(parts)}."
                     )
                 return {key: convert(actions[key]) for key, convert in parts.items()}
@@ -62,13 +62,14 @@ class Actions:
             return convert_dict
         if isinstance(space, Tuple):
             converters = [
-                self._converter(sub, device, f"{where}[{i}]") for i, sub in enumerate(space.spaces)
+                self._make_converter(sub, device, f"{path}[{i}]")
+                for i, sub in enumerate(space.spaces)
             ]
 
             def convert_tuple(actions: Any) -> Any:
                 if not isinstance(actions, (tuple, list)) or len(actions) != len(converters):
                     raise ActionError(
-                        f"step got {describe(actions)}{_at(where)}; expected a tuple of"
+                        f"step got {describe(actions)}{_at(path)}; expected a tuple of"
                         f" {len(converters)} arrays."
                     )
                 return tuple(
@@ -76,63 +77,63 @@ class Actions:
                 )
 
             return convert_tuple
-        return self._array_converter(space, device, where)
+        return self._make_array_converter(space, device, path)
 
-    def _array_converter(
-        self, space: Space, device: jax.Device, where: str
+    def _make_array_converter(
+        self, space: Space, device: jax.Device, path: str
     ) -> Callable[[Any], Any]:
         shape = (self._num_envs, *(space.shape or ()))
         dtype = np.dtype(space.dtype)
         kinds = {"b": "b", "i": "iu", "u": "iu", "f": "fiu"}[dtype.kind]
         host, on_device = _shared_array(shape, dtype, device)
         copyto, casting = np.copyto, "same_kind" if dtype.kind != "u" else "unsafe"
-        given: Any = None  # what was converted last
+        last: Any = None  # the most recently converted actions
 
         def convert(actions: Any) -> Any:
-            nonlocal given
+            nonlocal last
             if type(actions) is not np.ndarray:
-                actions = _as_array(actions, where)
+                actions = _to_array(actions, path)
             if actions.shape != shape or actions.dtype.kind not in kinds:
                 raise ActionError(
-                    f"step got an action of {describe(actions)}{_at(where)}; num_envs="
+                    f"step got an action of {describe(actions)}{_at(path)}; num_envs="
                     f"{self._num_envs} expects {dtype}{list(shape)}.  Pass one action per"
-                    " instance; env.action_space.sample() shows the form."
+                    " instance; env.action_space.sample() returns an example."
                 )
             copyto(host, actions, casting)
-            given = actions
-            # Where memory is not shared, the copy that crosses must not be written to again.
+            last = actions
+            # Without shared memory the transfer is asynchronous, so it needs a copy of its own.
             return host.copy() if on_device is None else on_device
 
-        is_valid = _value_check(space, host) if self._validate else None
+        is_valid = _make_value_check(space, host) if self._validate else None
         if is_valid is not None:
 
             def check() -> None:
-                if not is_valid(given):
-                    raise ActionError(_bad_values(space, given, where))
+                if not is_valid(last):
+                    raise ActionError(_invalid_values_message(space, last, path))
 
             self._checks.append(check)
         return convert
 
 
-def _at(where: str) -> str:
-    return f" at action{where}" if where else ""
+def _at(path: str) -> str:
+    return f" at action{path}" if path else ""
 
 
-def _as_array(actions: Any, where: str) -> np.ndarray:
+def _to_array(actions: Any, path: str) -> np.ndarray:
     if actions is None or isinstance(actions, (dict, str)):
-        raise ActionError(f"step got {describe(actions)}{_at(where)}; expected an array.")
-    if hasattr(actions, "detach"):  # a PyTorch tensor, perhaps of another device
+        raise ActionError(f"step got {describe(actions)}{_at(path)}; expected an array.")
+    if hasattr(actions, "detach"):  # a PyTorch tensor, possibly on another device
         actions = actions.detach().cpu()
     try:
         return np.asarray(actions)
     except ValueError as error:
-        raise ActionError(f"step got actions that are no array{_at(where)}: {error}.") from error
+        raise ActionError(f"step got actions that are not an array{_at(path)}: {error}.") from error
 
 
 def _shared_array(
     shape: tuple[int, ...], dtype: np.dtype, device: jax.Device
 ) -> tuple[np.ndarray, jax.Array | None]:
-    """A host array, and the array of the device that lies in the same memory, if that can be."""
+    """Returns a host array, and a device array over the same memory, or None if not possible."""
     size = int(np.prod(shape)) * dtype.itemsize
     raw = np.zeros(size + _ALIGNMENT, np.uint8)
     start = -raw.ctypes.data % _ALIGNMENT
@@ -144,14 +145,18 @@ def _shared_array(
     return host, on_device if shared else None
 
 
-def _value_check(space: Space, host: np.ndarray) -> Callable[[np.ndarray], bool] | None:
-    """A function that says whether actions, of which `host` is a copy, lie in `space`.
+def _make_value_check(space: Space, host: np.ndarray) -> Callable[[np.ndarray], bool] | None:
+    """Returns a function that tells whether actions lie in `space`; None if all values do.
 
-    NaN does not. Whole numbers too long for `host` are looked at themselves: there 2**32 is 0.
+    Args:
+        space: the space of one action.
+        host: the array that holds a copy of the actions when the function is called. The function
+            checks integers wider than its dtype in their original array, because the copy
+            truncates them: 2**32 becomes 0.
     """
     largest, smallest = np.maximum.reduce, np.minimum.reduce
     if isinstance(space, Discrete) and int(space.start) == 0 and host.dtype == np.int32:
-        # Called once a step, mostly with int64. A negative number is a large one.
+        # The most common case: as unsigned integers, negative numbers are large.
         unsigned, n, wide = host.view(np.uint32), int(space.n), np.uint64
         return lambda actions: (
             largest(actions.view(wide) if actions.itemsize == 8 else unsigned) < n
@@ -160,13 +165,13 @@ def _value_check(space: Space, host: np.ndarray) -> Callable[[np.ndarray], bool]
     if low is None or high is None:
         return None
     low, high = (np.broadcast_to(bound, host.shape[1:]) for bound in (low, high))
-    is_one = (low == low.flat[:1]).all() and (high == high.flat[:1]).all() and low.size
-    first, last = (low.flat[0], high.flat[0]) if is_one else (low, high)
-    whole, size = host.dtype.kind != "f", host.itemsize
+    is_uniform = (low == low.flat[:1]).all() and (high == high.flat[:1]).all() and low.size
+    first, last = (low.flat[0], high.flat[0]) if is_uniform else (low, high)
+    is_integer, size = host.dtype.kind != "f", host.itemsize
 
     def is_valid(actions: np.ndarray) -> bool:
-        source = actions if whole and actions.itemsize > size else host
-        if is_one:
+        source = actions if is_integer and actions.itemsize > size else host
+        if is_uniform:
             return bool(first <= smallest(source, None) and largest(source, None) <= last)
         return bool(((first <= source) & (source <= last)).all())
 
@@ -174,6 +179,7 @@ def _value_check(space: Space, host: np.ndarray) -> Callable[[np.ndarray], bool]
 
 
 def _bounds(space: Space) -> tuple[np.ndarray | None, np.ndarray | None]:
+    """Returns the lowest and the highest values of an action, both inclusive."""
     if isinstance(space, Box):
         return np.asarray(space.low), np.asarray(space.high)
     if isinstance(space, Discrete):
@@ -186,14 +192,14 @@ def _bounds(space: Space) -> tuple[np.ndarray | None, np.ndarray | None]:
     return None, None
 
 
-def _bad_values(space: Space, actions: np.ndarray, where: str) -> str:
+def _invalid_values_message(space: Space, actions: np.ndarray, path: str) -> str:
     low, high = _bounds(space)
     with np.errstate(invalid="ignore"):
         outside = ~((np.asarray(low) <= actions) & (actions <= np.asarray(high)))
     rows = np.flatnonzero(outside.reshape(len(actions), -1).any(axis=1))
     shown = ", ".join(str(row) for row in rows[:5]) + (", ..." if len(rows) > 5 else "")
     return (
-        f"step got actions outside of {space}{_at(where)}: instances [{shown}], such as"
+        f"step got actions outside of {space}{_at(path)} in instances [{shown}], for example"
         f" {actions[rows[0]] if len(rows) else actions.flat[0]}."
         "  Clip them (jaxenvs.wrappers.ClipAction does), or pass validate=False to let the"
         " environment decide."

@@ -1,0 +1,99 @@
+"""`make_gym` for environments that are not written in JAX."""
+
+import importlib
+from typing import Any
+
+import gymnasium
+from gymnasium.envs.registration import load_env_creator
+
+from jaxenvs.bridge._adapters import adapted
+from jaxenvs.bridge.hosts import GymnasiumFn, fn_of_id, gymnasium_spec, refuse_kwargs
+from jaxenvs.faces._hosted import check_no_native_options, get_or_make_pool, is_single
+from jaxenvs.faces.gym_classic import ClassicEnv, ClassicVectorEnv
+from jaxenvs.factory import host_limit
+
+
+def make_hosted_gym(
+    id: Any,
+    num_envs: int | None,
+    *,
+    seed: Any,
+    autoreset_mode: Any,
+    api: str,
+    render_mode: str | None,
+    validate: Any,
+    time_limit: Any,
+    params: dict[str, Any],
+    **native_only: Any,
+) -> Any:
+    """Returns what `make_gym` returns for a pool, or for an id that is not native."""
+    check_no_native_options("make_gym", id, **native_only)
+    single = is_single("make_gym", id, num_envs)
+    if single and api == "gymnasium":
+        check_no_native_options("make_gym", id, seed=seed, autoreset_mode=autoreset_mode)
+        return _make_single(id, render_mode, host_limit(id, time_limit), params)
+    options = {
+        **params,
+        "autoreset_mode": autoreset_mode,
+        "validate": None if validate is True else validate,
+    }
+    defaults: dict[str, Any] = {"copy": True}
+    if api == "gymnasium":
+        options |= {"seed": seed, "render_mode": _constructor_render_mode(id, render_mode)}
+        return get_or_make_pool(
+            "make_gym", id, num_envs, time_limit=time_limit, options=options, defaults=defaults
+        )
+    defaults["autoreset_mode"] = "disabled"
+    if isinstance(id, str) and _takes_rgb_array(id, render_mode):
+        defaults["render_mode"] = "rgb_array"  # the classic classes show these frames in windows
+    if single:
+        num_envs, defaults["backend"] = 1, "serial"
+    pool = get_or_make_pool(
+        "make_gym", id, num_envs, time_limit=time_limit, options=options, defaults=defaults
+    )
+    try:
+        cls = ClassicEnv if single else ClassicVectorEnv
+        return cls(pool, seed=seed, render_mode=render_mode, spec=pool.spec)
+    except BaseException:
+        if pool is not id:
+            pool.close()
+        raise
+
+
+def _make_single(id: Any, render_mode: str | None, limit: int | None, params: Any) -> Any:
+    """Makes the Gymnasium environment itself."""
+    mode = _constructor_render_mode(id, render_mode)
+    params = params if mode is None else {"render_mode": mode, **params}
+    if not isinstance(id, str):
+        refuse_kwargs(params)
+    fn = fn_of_id(id, params) if isinstance(id, str) else id
+    if isinstance(fn, GymnasiumFn):  # `gymnasium.make` adds its own checks
+        return gymnasium.make(gymnasium_spec(id), max_episode_steps=limit, **params)
+    env = adapted(fn())
+    return env if limit is None else gymnasium.wrappers.TimeLimit(env, limit)
+
+
+def _constructor_render_mode(id: Any, render_mode: str | None) -> str | None:
+    """Returns the render mode for the constructor; dm_control's take none, and draw arrays."""
+    is_dm_control = isinstance(id, str) and id.startswith("dm_control/")
+    return None if is_dm_control and render_mode == "rgb_array" else render_mode
+
+
+def _takes_rgb_array(id: str, render_mode: str | None) -> bool:
+    """Returns whether the constructor needs render_mode="rgb_array" to draw arrays."""
+    library, _, name = id.partition("/")
+    if library == "dm_control":
+        return False
+    if library in ("envpool", "pettingzoo"):  # unknown before the environment is made
+        return render_mode is not None
+    if library == "gym":
+        fn_of_id(id, {})  # raises if there is something wrong with the id
+        gym: Any = importlib.import_module("gym")
+        creator, load = gym.spec(name).entry_point, gym.envs.registration.load
+    else:
+        creator, load = gymnasium_spec(id).entry_point, load_env_creator
+    if isinstance(creator, str):
+        creator = load(creator)
+    # Older environments of gym, whose `render` takes the mode, call this "render.modes".
+    modes = (getattr(creator, "metadata", None) or {}).get("render_modes", ())
+    return "rgb_array" in modes

@@ -1,0 +1,160 @@
+"""Running a pool of host environments, with the errors and results of a native batch."""
+
+import contextlib
+import functools
+from collections.abc import Callable, Iterator, Mapping
+from typing import TYPE_CHECKING, Any
+
+import gymnasium
+import numpy as np
+
+from jaxenvs.errors import AlreadyPendingError, ClosedError, NothingPendingError, ParameterError
+from jaxenvs.faces._host_timestep import HostTimeStep
+from jaxenvs.faces._seeds import parse_seeds
+
+if TYPE_CHECKING:
+    from jaxenvs.bridge.pool import Pool
+
+_POOL_INFOS = ("env_id", "elapsed_step", "restarted")  # the infos that a pool adds
+
+
+class PoolRunner:
+    """Runs a pool as `BatchRunner` runs a native batch."""
+
+    def __init__(self, pool: "Pool") -> None:
+        self.env = pool
+        self.num_envs = pool.num_envs
+        if pool.batch_size != pool.num_envs:
+            raise ParameterError(
+                f"this interface steps all environments together, but {pool!r} returns batches of"
+                f" {pool.batch_size}.  Make it without batch_size."
+            )
+
+    def reset(self, seed: Any = None) -> HostTimeStep:
+        """Starts an episode in every environment."""
+        with gymnasium_errors("reset"):
+            observation, infos = self.env.reset(seed=seed)
+        none = np.zeros(self.num_envs, bool)
+        return _to_timestep((observation, np.zeros(self.num_envs), none, none.copy(), infos))
+
+    def send(self, actions: Any, name: str = "step") -> None:
+        """Starts a step."""
+        with gymnasium_errors(name):
+            self.env.step_async(actions)
+
+    def receive(self, name: str = "step_wait") -> HostTimeStep:
+        """Waits for the step that `send` started."""
+        with gymnasium_errors(name):
+            return _to_timestep(self.env.step_wait())
+
+    def step(self, actions: Any) -> HostTimeStep:
+        """Takes one action in every environment."""
+        with gymnasium_errors("step"):
+            return _to_timestep(self.env.step(actions))
+
+    def close(self) -> None:
+        """Closes the pool."""
+        self.env.close()
+
+    def parse_seeds(self, seed: Any) -> list[int]:
+        """Returns the seeds of the N environments.
+
+        Raises:
+            SeedError: not a seed, or not one per environment.
+        """
+        return parse_seeds(seed, self.num_envs, bits=63)
+
+
+class ClassicPool:
+    """A pool with the attributes of `GymVectorEnv` that the classic interface uses."""
+
+    def __init__(self, pool: "Pool") -> None:
+        self.runner = PoolRunner(pool)
+        self.env = pool
+        self.num_envs = pool.num_envs
+        self.single_observation_space = pool.single_observation_space
+        self.single_action_space = pool.single_action_space
+        self.observation_space = pool.observation_space
+        self.action_space = pool.action_space
+        self.call, self.get_attr, self.set_attr = pool.call, pool.get_attr, pool.set_attr
+        self.close = pool.close
+        self._has_info = True
+
+    def _to_output(self, tree: Any) -> Any:
+        return tree
+
+    def _render_all(self) -> tuple[np.ndarray, ...]:
+        with gymnasium_errors("render"):
+            frames = self.env.render()
+        if any(frame is None for frame in frames):
+            raise ParameterError(
+                f"{self.env!r} returned no frames, because its environments have"
+                f" render_mode={self.env.render_mode!r}.  Make them with"
+                ' render_mode="rgb_array".'
+            )
+        return tuple(np.asarray(frame) for frame in frames)
+
+
+def classic_pool_infos(
+    autoreset_mode: str, timestep: HostTimeStep
+) -> Callable[[], list[dict[str, Any]]]:
+    """Returns a function that makes one info per environment, as classic gym has them."""
+    infos, num_envs = timestep.info, len(timestep.terminated)
+    # Computed now, because the caller may write to the flags later.
+    done = timestep.terminated | timestep.truncated
+    truncated_only = timestep.truncated & ~timestep.terminated
+
+    def make() -> list[dict[str, Any]]:
+        rows = [_info_row(infos, i) for i in range(num_envs)]
+        for i in np.flatnonzero(done).tolist():
+            final_observation = rows[i].pop("final_obs", None)
+            final_info = rows[i].pop("final_info", {})
+            if autoreset_mode == "same_step" and final_observation is not None:
+                # The other infos belong to the new episode, except those of the pool itself.
+                own = {name: rows[i][name] for name in _POOL_INFOS if name in rows[i]}
+                rows[i] = {**final_info, **own, "terminal_observation": final_observation}
+            rows[i]["TimeLimit.truncated"] = bool(truncated_only[i])
+        return rows
+
+    return make
+
+
+@contextlib.contextmanager
+def gymnasium_errors(name: str) -> Iterator[None]:
+    """Turns the errors of a pool about the order of calls into Gymnasium's."""
+    try:
+        yield
+    except ClosedError as error:
+        raise gymnasium.error.ClosedEnvironmentError(str(error)) from error
+    except AlreadyPendingError as error:
+        raise gymnasium.error.AlreadyPendingCallError(str(error), name) from error
+    except NothingPendingError as error:
+        raise gymnasium.error.NoAsyncCallError(str(error), name) from error
+
+
+def _info_row(infos: Mapping[str, Any], i: int) -> dict[str, Any]:
+    """Returns the info of one environment."""
+    row = {}
+    for name, value in infos.items():
+        mask = infos.get(f"_{name}")
+        if mask is None or not mask[i]:  # `name` is a mask, or environment i has no such info
+            continue
+        row[name] = _info_row(value, i) if isinstance(value, dict) else _value_row(value, i)
+    return row
+
+
+def _value_row(value: Any, i: int) -> Any:
+    if isinstance(value, tuple):
+        return tuple(_value_row(part, i) for part in value)
+    return value[i]
+
+
+def _to_timestep(batch: Any) -> HostTimeStep:
+    observation, reward, terminated, truncated, infos = batch
+    any_done = bool(terminated.any() or truncated.any())
+    read = functools.partial(_read, infos)
+    return HostTimeStep(observation, reward, terminated, truncated, any_done, read)
+
+
+def _read(infos: Mapping[str, Any], name: str) -> Any:
+    return infos if name == "info" else infos.get("final_obs")

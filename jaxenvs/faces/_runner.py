@@ -1,0 +1,222 @@
+"""Running a native `VectorEnv` from the host; every NumPy interface is built on it."""
+
+from collections.abc import Sequence
+from typing import Any
+
+import gymnasium
+import jax
+import numpy as np
+
+from jaxenvs import _forks
+from jaxenvs.core import VectorEnv
+from jaxenvs.errors import ParameterError
+from jaxenvs.faces._action_converter import ActionConverter
+from jaxenvs.faces._host_timestep import HostTimeStep
+from jaxenvs.faces._programs import Programs, programs_for
+from jaxenvs.faces._seeds import parse_seeds
+
+
+class BatchRunner:
+    """Keeps the state of a `VectorEnv` on a device and returns host arrays.
+
+    Each instance has its own seed, so its episodes do not depend on the others. `reset(seed=s)`
+    gives the instances the seeds s, s + 1, ... Each call runs `env.reset(keys)` or
+    `env.step(state, action, keys)`, where `keys.call_keys` derives the keys from the seeds and the
+    number of calls since each instance was seeded.
+
+    Args:
+        env: the environment.
+        device: the device that it runs on; None for the first CPU.
+        validate: whether to check the values of actions.
+
+    Raises:
+        ForkError: JAX does not work in this process.
+    """
+
+    def __init__(
+        self, env: VectorEnv, *, device: jax.Device | None = None, validate: bool = True
+    ) -> None:
+        _forks.check_not_forked()
+        self.env = copy_arrays(env)
+        self.num_envs = env.num_envs
+        self._device = jax.devices("cpu")[0] if device is None else device
+        self._validate = validate
+        self._converter = ActionConverter(self.env, self._device, self._validate)
+        self._programs: Programs | None = None
+        self._out: Any = None  # the last output of a program
+        self._pending: str | None = None  # the call that started the step in flight
+        self._closed = False
+        _forks.users.add(self)
+
+    def close(self) -> None:
+        """Drops the state, after waiting for the step in flight."""
+        if self._pending and self._programs is not None:
+            self._programs.wait(self._out)
+        self._pending = self._out = self._programs = None
+        self._closed = True
+
+    @property
+    def has_state(self) -> bool:
+        """Whether the environment has been reset; the first reset starts every instance."""
+        return self._programs is not None
+
+    def reset(self, seed: Any = None, mask: np.ndarray | None = None) -> HostTimeStep:
+        """Starts an episode in every instance, or where `mask`, bool[N], is true.
+
+        Raises:
+            SeedError: not a seed, or not one per instance.
+            ClosedEnvironmentError: the environment was closed.
+            AlreadyPendingCallError: a step is in flight.
+        """
+        self.check_ready("reset")
+        programs = self._programs
+        if programs is None:
+            programs, mask = programs_for(self.env, self._device), None
+            seeds, calls = (
+                np.array(self.parse_seeds(seed), np.uint32),
+                np.zeros(self.num_envs, np.uint32),
+            )
+        else:
+            seeds, calls = programs.seeds_and_calls(self._out)
+            rows = slice(None) if mask is None else mask
+            calls[rows] += np.uint32(1)
+            if seed is not None:
+                seeds[rows], calls[rows] = np.array(self.parse_seeds(seed), np.uint32)[rows], 0
+        if mask is None:
+            self._out = programs.reset(seeds, calls)
+        else:
+            self._out = programs.reset_where(self._out, mask, seeds, calls)
+        self._programs = programs
+        return programs.read(self._out)
+
+    def send(self, actions: Any, name: str = "step") -> None:
+        """Starts a step and returns immediately.
+
+        Args:
+            actions: [N, ...].
+            name: the name of the caller's method, for error messages.
+
+        Raises:
+            ActionError: structure, shape, dtype or value do not fit; no step was taken.
+            ResetNeeded: there was no reset.
+            ClosedEnvironmentError: the environment was closed.
+            AlreadyPendingCallError: a step is in flight.
+        """
+        if self._pending or self._programs is None:
+            self.check_ready(name)
+            raise gymnasium.error.ResetNeeded(f"{name} was called before reset.  Call reset first.")
+        self._advance(self._programs, actions)
+        self._pending = name
+
+    def step(self, actions: Any) -> HostTimeStep:
+        """Does `send` and `receive` in one call."""
+        programs = self._programs
+        if self._pending or programs is None:
+            self.send(actions)  # raises
+        else:
+            self._advance(programs, actions)
+        return programs.read(self._out)  # pyright: ignore[reportOptionalMemberAccess]
+
+    def _advance(self, programs: Programs, actions: Any) -> None:
+        converter = self._converter
+        self._out = programs.step(self._out, converter.convert(actions), converter.check)
+
+    def receive(self, name: str = "step_wait") -> HostTimeStep:
+        """Waits for the step that `send` started.
+
+        Raises:
+            NoAsyncCallError: no step is in flight.
+            ClosedEnvironmentError: the environment was closed.
+        """
+        if not self._pending or self._programs is None:
+            _forks.check_not_forked()
+            if self._closed:
+                self.check_ready(name)
+            raise gymnasium.error.NoAsyncCallError(
+                f"{name} was called without a step in flight.  Call step_async or send first.",
+                name,
+            )
+        self._pending = None
+        return self._programs.read(self._out)
+
+    def render(self, indices: Sequence[int]) -> np.ndarray:
+        """Returns frames of the instances `indices`: uint8[len(indices), H, W, 3]."""
+        self.check_ready("render")
+        if self._programs is None:
+            raise gymnasium.error.ResetNeeded("render was called before reset.  Call reset first.")
+        return self._programs.render(self._out, np.asarray(indices, np.int32))
+
+    def replace_env(self, env: VectorEnv) -> None:
+        """Continues with `env`, which has other parameters; the state stays the same.
+
+        Raises:
+            ParameterError: the state of `env` has other shapes.
+        """
+        self.check_ready("set_attr")
+        env = copy_arrays(env)
+        converter = ActionConverter(env, self._device, self._validate)
+        if self._programs is not None:
+            programs = programs_for(env, self._device)
+            if programs.form != self._programs.form:
+                raise ParameterError(
+                    f"set_attr would turn {self.env!r} into {env!r}, whose state has other shapes,"
+                    " so episodes could not continue.  Make a new environment."
+                )
+            self._programs = programs
+        self.env, self._converter = env, converter
+
+    def parse_seeds(self, seed: Any) -> list[int]:
+        """Returns the seeds of the N instances.
+
+        Raises:
+            SeedError: not a seed, or not one per instance.
+        """
+        return parse_seeds(seed, self.num_envs, bits=32)
+
+    def after_fork(self) -> None:
+        """Makes every later call raise ForkError; called in a forked process."""
+        self._programs = self._pending = None
+
+    def check_ready(self, name: str) -> None:
+        """Raises an error if the environment is closed, forked or in the middle of a step."""
+        _forks.check_not_forked()
+        if self._closed:
+            raise gymnasium.error.ClosedEnvironmentError(
+                f"{name} was called after close.  Make a new environment."
+            )
+        if self._pending:
+            raise gymnasium.error.AlreadyPendingCallError(
+                f"{name} was called while the step started by {self._pending} is in flight."
+                "  Call step_wait or recv first.",
+                name,
+            )
+
+
+def copy_arrays(tree: Any) -> Any:
+    """Copies the NumPy arrays among an environment's parameters, which the caller may write to."""
+    return jax.tree.map(lambda leaf: leaf.copy() if isinstance(leaf, np.ndarray) else leaf, tree)
+
+
+def parse_device(device: jax.Device | str | None) -> jax.Device | None:
+    """Returns the device named "cpu" or "gpu:1"; returns a device or None unchanged.
+
+    Raises:
+        ParameterError: there is no such device.
+    """
+    if not isinstance(device, str):
+        return device
+    platform, _, index = device.partition(":")
+    try:
+        return jax.devices(platform)[int(index or 0)]
+    except (IndexError, RuntimeError, ValueError) as error:
+        raise ParameterError(
+            f'device="{device}" does not exist: {error}.  jax.devices() lists the devices;'
+            ' "gpu:1" is the second GPU.'
+        ) from error
+
+
+def device_name(device: jax.Device | str | None) -> str | None:
+    """Returns the name that `parse_device` turns into `device`."""
+    if device is None or isinstance(device, str):
+        return device
+    return f"{device.platform}:{jax.devices(device.platform).index(device)}"

@@ -1,0 +1,62 @@
+"""The `GymVectorEnv` behind the vector environment of another learning library."""
+
+from typing import Any
+
+from jaxenvs.core import AutoresetMode, Environment
+from jaxenvs.errors import ParameterError
+from jaxenvs.faces.gym import make_gym
+from jaxenvs.faces.gym_vector_env import GymVectorEnv
+from jaxenvs.factory import is_hosted
+
+
+def make_batch_for(
+    interface: str,
+    autoreset_mode: AutoresetMode,
+    env: str | Environment | GymVectorEnv,
+    num_envs: int | None,
+    options: dict[str, Any],
+) -> GymVectorEnv:
+    """Makes the batch for `interface(env, num_envs, **options)`.
+
+    Args:
+        interface: the name of the class, for error messages.
+        autoreset_mode: the mode that the library expects.
+        env: an id, an `Environment`, or an existing batch, which is returned unchanged.
+        num_envs: N; required for an id or an `Environment`, not allowed otherwise.
+        options: options of `make_gym`; not allowed with an existing batch.
+
+    Raises:
+        ParameterError: `num_envs` or an option is missing, not allowed or wrong.
+    """
+    if is_hosted(env) or not isinstance(env, str | Environment | GymVectorEnv):
+        raise ParameterError(
+            f"{interface} got {env!r:.80}; expected the id of a native environment, an"
+            " Environment, or a batch from make_gym.  For environments that are not written in"
+            " JAX, use make_pool."
+        )
+    if isinstance(env, GymVectorEnv):
+        if num_envs not in (None, env.num_envs) or options:
+            given = ", ".join([*options] or ["num_envs"])
+            raise ParameterError(
+                f"{interface} got {given} with an existing environment.  Pass it to make_gym, or"
+                " pass an id."
+            )
+    elif num_envs is None:
+        raise ParameterError(
+            f"{interface} got {env!r} without num_envs.  Pass the number of instances."
+        )
+    else:
+        env = make_gym(env, num_envs, **{"autoreset_mode": autoreset_mode, **options})
+    if not isinstance(env, GymVectorEnv):
+        raise ParameterError(f'{interface} got api="gym"; it needs api="gymnasium".  Omit api.')
+    if env.env.autoreset_mode != autoreset_mode:
+        raise ParameterError(
+            f'{interface} got autoreset_mode="{env.env.autoreset_mode}"; its learners expect'
+            f' "{autoreset_mode}".  Omit it, or pass "{autoreset_mode}" to make_gym.'
+        )
+    if env.output != "numpy":
+        raise ParameterError(
+            f'{interface} got output="{env.output}"; its learners expect NumPy arrays.'
+            "  Omit output."
+        )
+    return env
