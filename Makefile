@@ -9,12 +9,13 @@ WORKERS ?= 2
 
 .DEFAULT_GOAL := help
 .DELETE_ON_ERROR:
-.PHONY: help demo test lint format docs notebooks pytest oldest bench bench-gym bench-host \
+.PHONY: help demo test test-interop lint format docs notebooks pytest oldest bench bench-gym bench-host \
     bench-training clean
 
 help:
 	@echo 'make demo       train PPO on CartPole-v1; leaves a curve and an animation in demo/'
-	@echo 'make test       everything that CI runs'
+	@echo 'make test       lint, documentation, notebooks and the tests of the library itself'
+	@echo 'make test-interop  the slow tests, and those with other libraries (several GB)'
 	@echo 'make lint       ruff, types, direction of imports'
 	@echo 'make format     rewrite the code in the house style'
 	@echo 'make pytest     the tests alone; ARGS="-k cartpole" chooses'
@@ -62,15 +63,17 @@ notebooks: $(VENV)/.with-dev
 	$(BIN)/pytest --nbmake --quiet --numprocesses $(WORKERS) notebooks
 
 pytest: $(VENV)/.with-dev
-	$(BIN)/pytest --numprocesses $(WORKERS) --dist loadfile $(ARGS)
+	$(BIN)/pytest --numprocesses $(WORKERS) --dist loadfile -m 'not interop and not slow' $(ARGS)
 
-# Parity and training are left to `make test`: this is about JAX's interfaces.
+test-interop: $(VENV)/.with-interop
+	$(BIN)/pytest --numprocesses $(WORKERS) --dist loadfile -m 'interop or slow' $(ARGS)
+
 oldest:
 	@test -x .venv-oldest/bin/python || $(PYTHON) -m venv .venv-oldest
 	@.venv-oldest/bin/python -m pip install --quiet --disable-pip-version-check \
 	    --editable '.[dev]' 'jax==0.7.0' 'jaxlib==0.7.0'
-	.venv-oldest/bin/pytest --numprocesses $(WORKERS) --dist loadfile $(wildcard tests/envs \
-	    tests/spaces tests/vector tests/wrappers tests/contract tests/test_*.py) $(ARGS)
+	.venv-oldest/bin/pytest --numprocesses $(WORKERS) --dist loadfile \
+	    -m 'not interop and not slow' $(ARGS)
 
 bench: $(VENV)/.with-bench
 	$(BIN)/python -m benchmarks.rollout

@@ -90,6 +90,7 @@ def test_over_a_mesh_every_device_has_a_pool_and_the_pools_share_the_cores():
         jaxenvs.make_vec(ID, 4, mesh=mesh, batch_size=1)
 
 
+@pytest.mark.interop
 def test_what_is_vectorized_already_is_driven_as_it_is():
     pytest.importorskip("envpool")
     with pytest.raises(PoolError, match='Pass autoreset_mode="next_step"'):

@@ -217,6 +217,7 @@ def test_the_table_says_which_figure_is_reached(report):
     assert "| Gymnasium vectorized | 2.00 | 3 | **missed** |" in text
 
 
+@pytest.mark.interop
 @pytest.mark.parametrize("id", _common.IDS)
 def test_envpool_takes_the_actions_as_they_are(id):
     pytest.importorskip("envpool")

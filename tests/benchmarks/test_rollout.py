@@ -66,6 +66,7 @@ def test_table_and_plot_show_every_contestant(report, tmp_path):
     assert (tmp_path / "plot.png").stat().st_size > 1000
 
 
+@pytest.mark.interop
 def test_gymnax_does_the_same_work(tmp_path):
     pytest.importorskip("gymnax")
     arguments = ("--ids", "CartPole-v1", "--num-envs", "256", "--steps", "128")
@@ -151,6 +152,7 @@ ENTRY %main (p: f32[8]) -> f32[8] {
     assert outside["calls compiled as one kernel"] == 0 and outside["kernels on each step"] == 1
 
 
+@pytest.mark.interop
 def test_hlo_prints_ours_beside_a_peer(capsys):
     pytest.importorskip("gymnax")
     hlo.main(["MountainCar-v0", "4", "--steps", "8", "--peer", "gymnax"])

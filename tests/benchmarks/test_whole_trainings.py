@@ -110,6 +110,7 @@ def test_scaling_runs_on_seeds_and_devices(tmp_path):
     assert all(len(entry["seconds"]) == 2 for entry in measurements)
 
 
+@pytest.mark.interop
 @pytest.mark.slow
 @LONG
 def test_time_to_solve_runs_with_both_libraries(tmp_path):

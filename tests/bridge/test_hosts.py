@@ -41,6 +41,7 @@ def test_arguments_of_an_id_reach_the_environment():
         assert (pool.step([0, 1])[1] == 0).all()
 
 
+@pytest.mark.interop
 @pytest.mark.parametrize(
     ("id", "module", "close"),
     [
@@ -89,6 +90,7 @@ def test_a_missing_package_names_its_extra(id, module, extra, monkeypatch):
         jaxenvs.make_pool(id, 2)
 
 
+@pytest.mark.interop
 def test_a_text_in_an_observation_is_refused():
     pytest.importorskip("minigrid")
     with pytest.raises(PoolError, match=r"cannot hold.*\['mission'\]"):
@@ -121,6 +123,7 @@ def test_what_is_no_environment_is_refused(env, num_envs, kwargs, word):
         env_fn_of(env, num_envs, kwargs)
 
 
+@pytest.mark.interop
 def test_a_game_in_turns_is_refused():
     pytest.importorskip("pettingzoo")
     with pytest.raises(PoolError, match="take turns"):
@@ -131,6 +134,7 @@ def test_a_game_in_turns_is_refused():
         adapted(tictactoe_v3.env())
 
 
+@pytest.mark.interop
 def test_a_game_in_turns_that_can_be_played_at_once_is_taken():
     pursuit = pytest.importorskip("pettingzoo.sisl.pursuit_v5")
     env = adapted(pursuit.env(max_cycles=5))
@@ -234,6 +238,7 @@ def test_a_space_of_another_kind_is_refused():
         gymnasium_space(object())
 
 
+@pytest.mark.interop
 def test_a_pool_of_classic_gym_is_gym_step_for_step():
     gym = pytest.importorskip("gym")
     with jaxenvs.make_pool("gym/CartPole-v0", 2, backend="process") as pool:
@@ -347,6 +352,7 @@ def test_an_environment_that_takes_no_seed_says_so():
         DmEnvAdapter(dm_counter()).reset(seed=1)
 
 
+@pytest.mark.interop
 def test_a_pool_of_dm_control_is_dm_control_step_for_step():
     suite = pytest.importorskip("dm_control.suite")
     make = fn_of_id("dm_control/cartpole-swingup", {"task_kwargs": {"time_limit": 0.2}})
@@ -437,6 +443,7 @@ def test_parallel_agents_are_one_environment(cut):
     assert not answers[1][2][0] and not answers[1][3][0]
 
 
+@pytest.mark.interop
 def test_a_pool_of_pettingzoo_is_pettingzoo_step_for_step():
     pursuit = pytest.importorskip("pettingzoo.sisl.pursuit_v5")
     env = pursuit.parallel_env(max_cycles=20)
@@ -461,6 +468,7 @@ def test_a_pool_of_pettingzoo_is_pettingzoo_step_for_step():
 # --- other environments of Gymnasium ---
 
 
+@pytest.mark.interop
 @pytest.mark.parametrize(
     ("module", "id", "steps"),
     [

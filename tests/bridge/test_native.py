@@ -335,6 +335,7 @@ def test_a_compiled_program_steps_a_vector_environment(mode):
         np.testing.assert_array_equal(steps.terminated[:, 2], [0, 0, 1, 0, 0])
 
 
+@pytest.mark.interop
 def test_a_compiled_program_steps_an_envpool():
     pytest.importorskip("envpool")
     env = jaxenvs.HostEnv(jaxenvs.make_pool("envpool/CartPole-v1", 3))
@@ -365,6 +366,7 @@ def test_a_compiled_program_resets_some():
         np.testing.assert_array_equal(timestep.observation[:, 2], [2, 1, 2])
 
 
+@pytest.mark.interop
 def test_compiled_programs_send_and_receive_some():
     pytest.importorskip("envpool")
     env = jaxenvs.HostEnv(jaxenvs.make_pool("envpool/CartPole-v1", 4, batch_size=2))
@@ -387,6 +389,7 @@ def test_compiled_programs_send_and_receive_some():
 # --- ale_py ---
 
 
+@pytest.mark.interop
 @pytest.mark.parametrize("mode", ["next_step", "same_step"])
 def test_atari_answers_as_it_does_alone(mode):
     ale = pytest.importorskip("ale_py.vector_env")
@@ -407,6 +410,7 @@ def test_atari_answers_as_it_does_alone(mode):
     alone.close()
 
 
+@pytest.mark.interop
 def test_atari_by_its_id():
     pytest.importorskip("ale_py")
     with jaxenvs.make_pool(
@@ -416,6 +420,7 @@ def test_atari_by_its_id():
         assert pool.reset(seed=0)[0].shape == (2, 4, 42, 84)
 
 
+@pytest.mark.interop
 def test_atari_in_batches_of_less_than_all():
     pytest.importorskip("ale_py")
     with jaxenvs.make_pool("ALE/Pong-v5", 4, batch_size=2, backend="native") as pool:
@@ -441,6 +446,7 @@ def envpool_cartpole(n=3, **kwargs):
     return envpool.make("CartPole-v1", env_type="gymnasium", num_envs=n, **kwargs)
 
 
+@pytest.mark.interop
 def test_envpool_answers_as_it_does_alone():
     alone = envpool_cartpole(seed=7)
     with jaxenvs.make_pool("envpool/CartPole-v1", 3, seed=7) as pool:
@@ -455,6 +461,7 @@ def test_envpool_answers_as_it_does_alone():
         assert found[4]["elapsed_step"].dtype == np.int32
 
 
+@pytest.mark.interop
 def test_envpool_begins_from_the_seed_of_a_reset():
     with jaxenvs.make_pool("envpool/CartPole-v1", 3) as pool:
         first = pool.reset(seed=7)[0].copy()
@@ -469,6 +476,7 @@ def test_envpool_begins_from_the_seed_of_a_reset():
         pool.reset(seed=1)
 
 
+@pytest.mark.interop
 def test_some_of_an_envpool_are_stepped_and_reset():
     with jaxenvs.make_pool("envpool/CartPole-v1", 3, seed=1) as pool:
         before = pool.reset()[0].copy()
@@ -479,6 +487,7 @@ def test_some_of_an_envpool_are_stepped_and_reset():
         assert info["elapsed_step"].tolist() == [0, 0] and np.abs(observation).max() <= 0.05
 
 
+@pytest.mark.interop
 def test_envpool_in_batches_of_less_than_all():
     with jaxenvs.make_pool("envpool/CartPole-v1", 6, batch_size=2, seed=3) as pool:
         pool.async_reset()
@@ -500,6 +509,7 @@ def test_envpool_in_batches_of_less_than_all():
             pool.step([0], env_ids=[3])
 
 
+@pytest.mark.interop
 def test_envpools_other_options_and_refusals():
     pytest.importorskip("envpool")
     with jaxenvs.make_pool("envpool/CartPole-v1", 2, num_workers=1, time_limit=3, seed=0) as pool:
@@ -518,6 +528,7 @@ def test_envpools_other_options_and_refusals():
         jaxenvs.make_pool(lambda: envpool.make_dm("CartPole-v1", num_envs=2), backend="native")
 
 
+@pytest.mark.interop
 def test_an_unknown_envpool_id_names_close_ones():
     pytest.importorskip("envpool")
     with pytest.raises(jaxenvs.errors.UnknownEnvironmentError, match="envpool/CartPole-v1"):

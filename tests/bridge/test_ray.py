@@ -17,6 +17,8 @@ from jaxenvs.bridge.backends.ray import _Actor, _Request
 from jaxenvs.errors import MissingExtraError, PoolError, WorkerError
 from tests.bridge.envs import Counter, Misbehaving
 
+pytestmark = pytest.mark.interop
+
 NODE = {"num_cpus": 1, "include_dashboard": False, "object_store_memory": 80 * 2**20}
 # Ray's own patience with a silent node is ten seconds and more.
 QUICK = {
@@ -57,7 +59,6 @@ def make(env_fns, **kwargs):
     return jaxenvs.make_pool(env_fns, backend="ray", **kwargs)
 
 
-@pytest.mark.slow
 def test_it_is_the_serial_pool_step_for_step_on_every_node(cluster):
     modes = {"autoreset_mode": "same_step", "time_limit": 7}
     with make(counters(6), **modes) as pool, make_serial(counters(6), **modes) as other:
@@ -88,7 +89,6 @@ def same(found, expected):
         np.testing.assert_equal(mine, theirs)
 
 
-@pytest.mark.slow
 def test_send_and_recv_return_whoever_is_first(cluster):
     fns = [
         *(lambda i=i: Counter(number=i, length=1000) for i in range(3)),
@@ -108,7 +108,6 @@ def test_send_and_recv_return_whoever_is_first(cluster):
         assert counts[3] < counts[:3].min()
 
 
-@pytest.mark.slow
 def test_methods_attributes_pictures_options_and_large_infos_cross(cluster):
     def talkative():
         class Talkative(Counter):
@@ -129,7 +128,6 @@ def test_methods_attributes_pictures_options_and_large_infos_cross(cluster):
         assert caught.value.env_ids == (1,)
 
 
-@pytest.mark.slow
 def test_a_node_is_killed_and_the_pool_goes_on(cluster):
     import ray
 
@@ -162,7 +160,6 @@ def test_a_node_is_killed_and_the_pool_goes_on(cluster):
     assert ray.is_initialized()  # which is not ours to end
 
 
-@pytest.mark.slow
 def test_a_process_that_dies_within_a_step_is_replaced(cluster, tmp_path):
     fns = [Counter, lambda: Misbehaving("is_killed", str(tmp_path / "once")), Counter]
     with make(fns, num_workers=3) as pool:
@@ -171,7 +168,6 @@ def test_a_process_that_dies_within_a_step_is_replaced(cluster, tmp_path):
         np.testing.assert_array_equal(flags.sum(0), [0, 1, 0])
 
 
-@pytest.mark.slow
 def test_one_that_always_dies_ends_the_pool_with_an_error(cluster, monkeypatch):
     monkeypatch.setattr("jaxenvs.bridge.backends.ray._DEATHS_IN_A_ROW", 1)
 
@@ -190,7 +186,6 @@ def test_one_that_always_dies_ends_the_pool_with_an_error(cluster, monkeypatch):
             pool.reset()
 
 
-@pytest.mark.slow
 def test_errors_of_environments_come_with_their_traceback(cluster, tmp_path):
     fns = [Counter, lambda: Misbehaving("raises", str(tmp_path / "once"))]
     with make(fns, num_workers=2) as pool:
@@ -205,7 +200,6 @@ def test_errors_of_environments_come_with_their_traceback(cluster, tmp_path):
     assert "deliberate" in str(caught.value)
 
 
-@pytest.mark.slow
 def test_one_that_hangs_is_made_anew_and_the_others_go_on(cluster, tmp_path):
     fns = [Counter, lambda: Misbehaving("hangs", str(tmp_path / "once"))]
     with make(fns, num_workers=2, timeout=0.5, on_failure="restart") as pool:
@@ -214,7 +208,6 @@ def test_one_that_hangs_is_made_anew_and_the_others_go_on(cluster, tmp_path):
         np.testing.assert_array_equal(flags.sum(0), [0, 1])
 
 
-@pytest.mark.slow
 def test_a_pool_ends_the_ray_that_it_started(cluster):
     code = (
         "import jaxenvs, ray\n"
@@ -232,7 +225,6 @@ def test_a_pool_ends_the_ray_that_it_started(cluster):
     assert done.stdout.split() == ["True", "False"], done.stderr
 
 
-@pytest.mark.slow
 def test_closed_pools_leave_no_actor(cluster):
     with make([Counter] * 2, num_workers=2) as pool:
         processes = pool.call("process")

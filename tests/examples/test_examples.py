@@ -40,6 +40,7 @@ def test_custom_environment(capsys):
     assert "last" in capsys.readouterr().out
 
 
+@pytest.mark.interop
 def test_stable_baselines3_ppo(capsys, monkeypatch, tmp_path):
     pytest.importorskip("stable_baselines3")
     monkeypatch.setenv("SB3_LOGDIR", str(tmp_path))
@@ -48,6 +49,7 @@ def test_stable_baselines3_ppo(capsys, monkeypatch, tmp_path):
     assert "ep_rew_mean" in capsys.readouterr().out
 
 
+@pytest.mark.interop
 def test_stable_baselines3_sac(capsys, monkeypatch, tmp_path):
     pytest.importorskip("stable_baselines3")
     monkeypatch.setenv("SB3_LOGDIR", str(tmp_path))
@@ -56,6 +58,7 @@ def test_stable_baselines3_sac(capsys, monkeypatch, tmp_path):
     assert "mean return after training" in capsys.readouterr().out
 
 
+@pytest.mark.interop
 def test_tianshou_collector(capsys):
     pytest.importorskip("tianshou")
     mean = load("tianshou_collector").main(total_steps=512, num_envs=4)
@@ -94,6 +97,7 @@ def test_dqn_dm_env(capsys):
     assert f"returned {mean:.1f}" in capsys.readouterr().out
 
 
+@pytest.mark.interop
 def test_torchrl_collector(capsys):
     pytest.importorskip("torchrl")
     mean = load("torchrl_collector").main(total_steps=512, num_envs=4)
@@ -101,6 +105,7 @@ def test_torchrl_collector(capsys):
     assert "episodes that ended among these 256 steps" in capsys.readouterr().out
 
 
+@pytest.mark.interop
 def test_cleanrl_ppo(capsys):
     pytest.importorskip("torch")
     mean = load("cleanrl_ppo").main(total_steps=12_000, num_envs=8)

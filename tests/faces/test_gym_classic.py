@@ -277,6 +277,7 @@ def test_returned_arrays_never_change():
     assert kept[-1][2].sum() > 2_000  # many are finished by now
 
 
+@pytest.mark.interop
 def test_output_can_be_torch():
     torch = pytest.importorskip("torch")
     env = scripted(2, output="torch", autoreset_mode="same_step")

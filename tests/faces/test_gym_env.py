@@ -445,6 +445,7 @@ def test_a_device_can_be_chosen():
         np.testing.assert_array_equal(env.reset(seed=0)[0], expected)
 
 
+@pytest.mark.interop
 def test_tensors_go_in_and_out():
     torch = pytest.importorskip("torch")
     env = jaxenvs.make_gym("Pendulum-v1", output="torch")

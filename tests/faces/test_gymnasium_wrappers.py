@@ -253,6 +253,7 @@ def test_dict_info_to_list():
     assert any("episode" in info for info in infos)
 
 
+@pytest.mark.interop
 def test_conversions_between_array_libraries():
     pytest.importorskip("array_api_compat")
     plain = run(cartpoles(wrappers=[OurStatistics]), alternating)
@@ -276,6 +277,7 @@ def cartpoles_with_info():
     return cartpoles(wrappers=[OurStatistics])
 
 
+@pytest.mark.interop
 @pytest.mark.parametrize("name", ["NumpyToTorch", "JaxToTorch"])
 def test_conversions_to_torch(name):
     torch = pytest.importorskip("torch")
@@ -300,6 +302,7 @@ def test_human_rendering(monkeypatch):
     envs.close()
 
 
+@pytest.mark.interop
 @pytest.mark.filterwarnings("ignore:.*Overwriting existing videos")
 def test_record_video_of_a_batch(tmp_path):
     pytest.importorskip("moviepy")
@@ -315,6 +318,7 @@ def test_record_video_of_a_batch(tmp_path):
     assert frame_count(tmp_path / "rl-video-episode-0.mp4") >= 8
 
 
+@pytest.mark.interop
 @pytest.mark.filterwarnings("ignore:.*Overwriting existing videos")
 def test_record_video_and_statistics_of_a_single_environment(tmp_path):
     pytest.importorskip("moviepy")

@@ -194,6 +194,7 @@ def test_classic_rendering_calls_and_closing():
         env.reset()
 
 
+@pytest.mark.interop
 @pytest.mark.parametrize(
     ("id", "options"), [("gym/CartPole-v1", {}), ("envpool/CartPole-v1", {"render_mode": "human"})]
 )

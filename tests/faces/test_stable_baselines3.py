@@ -30,6 +30,8 @@ from stable_baselines3.common.vec_env import (  # noqa: E402
 
 from jaxenvs.faces.stable_baselines3 import JaxVecEnv  # noqa: E402
 
+pytestmark = pytest.mark.interop
+
 N, LIMIT = 8, 12  # a random policy is truncated about as often as its pole falls
 SMALL = {"net_arch": [8]}  # pass a copy, because the models write to it
 

@@ -17,6 +17,8 @@ from tianshou.utils.net.common import Net  # noqa: E402
 
 from jaxenvs.faces.tianshou import JaxVectorEnv  # noqa: E402
 
+pytestmark = pytest.mark.interop
+
 N, LIMIT = 4, 12
 SEEDS = [5, 6, 7, 8]
 

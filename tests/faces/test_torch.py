@@ -11,6 +11,8 @@ from jaxenvs.wrappers import AddRenderObservation, RecordEpisodeStatistics
 
 torch = pytest.importorskip("torch")
 
+pytestmark = pytest.mark.interop
+
 SIZES = (4, 9_000)  # returned in one buffer, and as separate arrays
 LIMIT = 12
 

@@ -14,6 +14,8 @@ pytest.importorskip("torchrl")
 from torchrl.collectors import Collector  # noqa: E402
 from torchrl.envs import GymEnv, GymWrapper, check_env_specs  # noqa: E402
 
+pytestmark = pytest.mark.interop
+
 N, LIMIT, STEPS = 4, 12, 30
 MODES = ("disabled", "same_step")
 

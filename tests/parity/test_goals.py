@@ -15,6 +15,8 @@ from jaxenvs.spaces import to_gymnasium
 
 envs = pytest.importorskip("stable_baselines3.common.envs")
 
+pytestmark = pytest.mark.interop
+
 EPISODES = 200
 
 

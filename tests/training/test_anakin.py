@@ -157,12 +157,12 @@ def test_a_time_limit_hides_nothing_of_the_value():
 
 
 @pytest.mark.parametrize("time_limit", [1, 2, 5, 100], ids="truncated every {}".format)
-def test_exactly_the_truncated_steps_are_judged_by_their_final_observation(max_steps):
-    train = small(TimeLimit(Wheel(), time_limit=max_steps))
+def test_exactly_the_truncated_steps_are_judged_by_their_final_observation(time_limit):
+    train = small(TimeLimit(Wheel(), time_limit=time_limit))
     state = train.init(KEY)
     _, unroll = jax.jit(train.collect)(Behavior.of(state), state.collector, KEY)
     steps = unroll.transition
-    assert steps.truncated.sum() == 4 * (16 // max_steps)
+    assert steps.truncated.sum() == 4 * (16 // time_limit)
     everywhere = critic(train, state.params, steps.next_observation)
     expected = jnp.where(steps.truncated, everywhere, 0.0)
     values = train.algorithm.truncation_values(train.parts, state, steps, ())

@@ -16,7 +16,7 @@ from tests.bridge.test_ray import NODE, QUICK
 from tests.training.test_schemes import children, pool
 
 # Most of a test is that Ray starts processes, which import JAX and compile.
-pytestmark = pytest.mark.slow
+pytestmark = pytest.mark.interop
 CPU = {"num_cpus": 1}
 
 
