@@ -9,7 +9,7 @@ WORKERS ?= 2
 
 .DEFAULT_GOAL := help
 .DELETE_ON_ERROR:
-.PHONY: help demo test lint format docs notebooks pytest oldest bench bench-gym bench-host \
+.PHONY: help demo test lint format docs pages notebooks pytest oldest bench bench-gym bench-host \
     bench-training clean
 
 help:
@@ -21,6 +21,7 @@ help:
 	@echo 'make oldest     the tests with the oldest JAX that is supported'
 	@echo 'make notebooks  run the notebooks from top to bottom'
 	@echo 'make docs       build the documentation into site/'
+	@echo 'make pages      write the generated pages: environments, tables of benchmark figures'
 	@echo 'make bench      measure rollouts beside gymnax'
 	@echo 'make bench-gym  measure the NumPy interface beside EnvPool and Gymnasium'
 	@echo 'make bench-host measure pools of non-JAX environments beside their peers'
@@ -57,6 +58,10 @@ format: $(VENV)/.with-dev
 
 docs: $(VENV)/.with-dev
 	NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --strict
+
+pages: $(VENV)/.with-dev
+	$(BIN)/python docs/environment_pages.py
+	$(BIN)/python -m benchmarks.tables
 
 notebooks: $(VENV)/.with-dev
 	$(BIN)/pytest --nbmake --quiet --numprocesses $(WORKERS) notebooks
