@@ -92,6 +92,13 @@ def test_the_pages_of_environments_are_up_to_date():
     assert pictures == set(pages.PICTURES.iterdir()), command
 
 
+def test_the_tables_of_figures_are_up_to_date():
+    from benchmarks import tables
+
+    for page, text in tables.texts().items():
+        assert page.read_text(encoding="utf-8") == text, "Run `python -m benchmarks.tables`."
+
+
 def test_the_links_between_files_lead_somewhere():
     """On GitHub too, where there are no pages but those that are in the repository."""
     for page in [*DOCS.rglob("*.md"), *DOCS.parent.glob("*.md")]:
