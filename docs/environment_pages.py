@@ -56,8 +56,12 @@ def main() -> None:
 
 def specs() -> list[jaxenvs.EnvSpec]:
     """Returns the entries of the registry that come with jaxenvs, by family and id."""
-    own = (spec for spec in jaxenvs.registry.values() if spec.family != "user")
-    return sorted(own, key=lambda spec: (spec.family, spec.id))
+    own = (
+        spec
+        for spec in jaxenvs.registry.values()
+        if isinstance(spec.entry_point, str) and spec.entry_point.startswith("jaxenvs.envs.")
+    )
+    return sorted(own, key=lambda spec: (spec.family, numbers_as_numbers(spec.id)))
 
 
 def texts() -> dict[Path, str]:
@@ -141,7 +145,7 @@ def environment_page(cls: type, entries: list[jaxenvs.EnvSpec]) -> str:
         "|---|---|---|---|---|---|",
     ]
     for spec in entries:
-        chosen = ", ".join(f"`{name}={value!r}`" for name, value in spec.kwargs.items())
+        chosen = ", ".join(f"`{name}={shown(value)}`" for name, value in spec.kwargs.items())
         lines.append(
             f"| {image(spec, page.parent)} | `{spec.id}` | {chosen or 'the defaults'}"
             f" | {or_dash(spec.time_limit)} | {or_dash(spec.reward_threshold)}"
@@ -176,9 +180,8 @@ def environment_page(cls: type, entries: list[jaxenvs.EnvSpec]) -> str:
         "|---|---|---|---|",
     ]
     for name, value, comment, static in describe_parameters(envs[0].unwrapped):
-        default = (getattr(value, "__name__", None) or repr(value)).replace("|", "\\|")
         comment = comment.replace("|", "\\|").replace("[", "\\[")
-        lines.append(f"| `{name}` | `{default}` | {comment} | {'static' if static else ''} |")
+        lines.append(f"| `{name}` | `{shown(value)}` | {comment} | {'static' if static else ''} |")
     return "\n".join(lines) + "\n"
 
 
@@ -265,6 +268,16 @@ def title(family: str) -> str:
 
 def anchor(family: str) -> str:
     return title(family).lower().replace(" ", "-")
+
+
+def numbers_as_numbers(id: str) -> list[str | int]:
+    """Returns a key that sorts Grid-8x8 before Grid-16x16."""
+    return [int(part) if part.isdecimal() else part for part in re.split(r"(\d+)", id)]
+
+
+def shown(value: Any) -> str:
+    """Returns a value as it is written in code; a function or a class by its name."""
+    return (getattr(value, "__name__", None) or repr(value)).replace("|", "\\|")
 
 
 def or_dash(value: Any) -> str:
