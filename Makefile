@@ -9,8 +9,8 @@ WORKERS ?= 2
 
 .DEFAULT_GOAL := help
 .DELETE_ON_ERROR:
-.PHONY: help demo test test-interop lint format docs notebooks pytest oldest bench bench-gym bench-host \
-    bench-training clean
+.PHONY: help demo test test-interop lint format docs pages notebooks pytest oldest bench \
+    bench-gym bench-host bench-training clean
 
 help:
 	@echo 'make demo       train PPO on CartPole-v1; leaves a curve and an animation in demo/'
@@ -22,6 +22,7 @@ help:
 	@echo 'make oldest     the tests with the oldest JAX that is supported'
 	@echo 'make notebooks  run the notebooks from top to bottom'
 	@echo 'make docs       build the documentation into site/'
+	@echo 'make pages      write the generated pages: environments, tables of benchmark figures'
 	@echo 'make bench      measure rollouts beside gymnax'
 	@echo 'make bench-gym  measure the NumPy interface beside EnvPool and Gymnasium'
 	@echo 'make bench-host measure pools of non-JAX environments beside their peers'
@@ -58,6 +59,10 @@ format: $(VENV)/.with-dev
 
 docs: $(VENV)/.with-dev
 	NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --strict
+
+pages: $(VENV)/.with-dev
+	$(BIN)/python docs/environment_pages.py
+	$(BIN)/python -m benchmarks.tables
 
 notebooks: $(VENV)/.with-dev
 	$(BIN)/pytest --nbmake --quiet --numprocesses $(WORKERS) notebooks

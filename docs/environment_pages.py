@@ -1,121 +1,192 @@
-"""A page for each registered id, made from its docstring, the registry and `render`."""
+"""Writes the list of environments, a page for each, their pictures, and the README's gallery.
+
+    python docs/environment_pages.py
+
+Everything comes from the registry, the classes' docstrings and `render`. A picture that exists is
+kept: delete it to have it drawn again.
+"""
 
 import inspect
 import os
 import re
-import tempfile
+from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
 
 os.environ.setdefault("JAX_PLATFORMS", "cpu")
-os.environ.setdefault("JAX_COMPILATION_CACHE_DIR", str(Path(__file__).parents[1] / ".cache/jax"))
 
 import jax
-from mkdocs.config.defaults import MkDocsConfig
-from mkdocs.structure.files import File, Files
+import numpy as np
 
 import jaxenvs
 from jaxenvs.cli.info import describe_parameters
-from jaxenvs.rendering.video import write_video
 
-FOLDER = "environments"
-STEPS = 60
+ROOT = Path(__file__).resolve().parents[1]
+PAGES = ROOT / "docs" / "environments"
+PICTURES = ROOT / "docs" / "assets" / "environments"
+README = ROOT / "README.md"
+SOURCE = "https://github.com/jaxenvs/jaxenvs/blob/main"
 
+BEGIN, END = "<!-- gallery: python docs/environment_pages.py -->", "<!-- end of gallery -->"
+WIDTH, HEIGHT = 150, 100  # pixels that a picture fits in
+FRAMES, FPS, COLORS = 48, 20, 32
+TILES = 8  # pictures of one family in the README
 
-def on_config(config: MkDocsConfig) -> MkDocsConfig:
-    """Adds the pages to the navigation."""
-    assert config.nav is not None
-    section = next(entry for entry in config.nav if "Environments" in entry)
-    section["Environments"] = [
-        f"{FOLDER}/index.md",
-        *({id: f"{FOLDER}/{id}.md"} for id in sorted(jaxenvs.registry)),
-    ]
-    return config
+Environments = dict[type, list[jaxenvs.EnvSpec]]  # the ids of each class
 
 
-def on_files(files: Files, config: MkDocsConfig) -> Files:
-    """Makes the pages and their animations."""
-    families: dict[str, list[jaxenvs.EnvSpec]] = {}
-    for spec in sorted(jaxenvs.registry.values(), key=lambda spec: spec.id):
-        families.setdefault(spec.family, []).append(spec)
-        env = jaxenvs.make(spec.id)
-        for name, content in (
-            (f"{spec.id}.md", environment_page(spec, env)),
-            (f"{spec.id}.gif", animation(env)),
-        ):
-            files.append(File.generated(config, f"{FOLDER}/{name}", content=content))
-    index = File.generated(config, f"{FOLDER}/index.md", content=index_page(families))
-    files.append(index)
-    return files
+def main() -> None:
+    """Writes all pages and the pictures that are missing."""
+    written = texts()
+    for page in PAGES.rglob("*.md"):
+        if page not in written:
+            page.unlink()
+    for page, text in written.items():
+        page.parent.mkdir(parents=True, exist_ok=True)
+        page.write_text(text, encoding="utf-8")
+    PICTURES.mkdir(parents=True, exist_ok=True)
+    known = {picture(spec): spec for spec in specs()}
+    for path in PICTURES.glob("*.gif"):
+        if path not in known:
+            path.unlink()
+    for path, spec in known.items():
+        if not path.exists():
+            draw(jaxenvs.make(spec.id), path)
 
 
-def index_page(families: dict[str, list[jaxenvs.EnvSpec]]) -> str:
-    """The table of all ids, family by family."""
-    lines = ["# Environments", "", "What `jaxenvs.make` and `jaxenvs.make_vec` know by name."]
-    for family, specs in families.items():
-        lines += ["", f"## {family.replace('_', ' ').capitalize()}", ""]
-        lines += ["| id | time limit | solved from | proven against |", "|---|---|---|---|"]
-        lines += [
-            f"| [{spec.id}]({spec.id}.md) | {_or_dash(spec.time_limit)}"
-            f" | {_or_dash(spec.reward_threshold)} | {spec.proven_against or '—'} |"
-            for spec in specs
+def specs() -> list[jaxenvs.EnvSpec]:
+    """Returns the entries of the registry that come with jaxenvs, by family and id."""
+    own = (
+        spec
+        for spec in jaxenvs.registry.values()
+        if isinstance(spec.entry_point, str) and spec.entry_point.startswith("jaxenvs.envs.")
+    )
+    return sorted(own, key=lambda spec: (spec.family, numbers_as_numbers(spec.id)))
+
+
+def texts() -> dict[Path, str]:
+    """Returns what each page and the README should contain."""
+    families: dict[str, Environments] = {}
+    for spec in specs():
+        cls = type(jaxenvs.make(spec.id).unwrapped)
+        families.setdefault(spec.family, {}).setdefault(cls, []).append(spec)
+    written = {PAGES / "index.md": index_page(families)}
+    for environments in families.values():
+        for cls, entries in environments.items():
+            written[page_of(cls, entries[0])] = environment_page(cls, entries)
+    before, _, rest = README.read_text(encoding="utf-8").partition(BEGIN)
+    written[README] = f"{before}{BEGIN}\n{gallery(families)}\n{END}{rest.partition(END)[2]}"
+    return written
+
+
+def gallery(families: dict[str, Environments]) -> str:
+    """Returns the README's table: a row a family, a picture an environment."""
+    lines = ["| | |", "|---|---|"]
+    for family, environments in families.items():
+        tiles = [
+            f"[{image(entries[-1], ROOT)}]({relative(page_of(cls, entries[0]), ROOT)})"
+            for cls, entries in environments.items()
         ]
+        more = " …" if len(tiles) > TILES else ""
+        link = f"[{title(family)}](docs/environments/index.md#{anchor(family)})"
+        lines.append(f"| {link} | {' '.join(tiles[:TILES])}{more} |")
+    return "\n".join(lines)
+
+
+def index_page(families: dict[str, Environments]) -> str:
+    """Returns the list of all ids: a section a family, a row an id."""
+    lines = [
+        "# Environments",
+        "",
+        "These are the ids that `jaxenvs.make`, `make_vec`, `make_gym` and `make_dm` know."
+        " Each picture shows a random policy.",
+        "",
+        "- **Time limit** is the number of steps after which an episode is truncated.",
+        "- **Solved from** is the mean return from which the task counts as solved.",
+        "- **Compared with** is the reference that the tests compare each step with.",
+        "",
+        "To run environments of other libraries, such as Atari or MuJoCo, see"
+        " [The host bridge](../bridge/index.md).",
+    ]
+    for family, environments in families.items():
+        lines += ["", f"## {title(family)}", ""]
+        lines += ["| | id | task | time limit | solved from | compared with |"]
+        lines += ["|---|---|---|---|---|---|"]
+        for cls, entries in environments.items():
+            link = relative(page_of(cls, entries[0]), PAGES)
+            summary = read_docstring(cls)[0]
+            lines += [
+                f"| {image(spec, PAGES)} | [{spec.id}]({link}) | {summary}"
+                f" | {or_dash(spec.time_limit)} | {or_dash(spec.reward_threshold)}"
+                f" | {spec.proven_against or '—'} |"
+                for spec in entries
+            ]
     return "\n".join(lines) + "\n"
 
 
-def environment_page(spec: jaxenvs.EnvSpec, env: jaxenvs.Environment) -> str:
-    """What there is to know of one id."""
-    cls = type(env.unwrapped)
+def environment_page(cls: type, entries: list[jaxenvs.EnvSpec]) -> str:
+    """Returns the page of one environment and of all its ids."""
+    page = page_of(cls, entries[0])
+    envs = [jaxenvs.make(spec.id) for spec in entries]
     summary, facts, prose = read_docstring(cls)
+    module = cls.__module__.replace(".", "/")
     lines = [
-        f"# {spec.id}",
+        f"# {cls.__name__}",
         "",
         summary,
         "",
-        f"![{spec.id} under a random policy]({spec.id.split('/')[-1]}.gif){{ width=300 }}",
-        "",
         "```python",
-        f'env = jaxenvs.make("{spec.id}")',
+        "import jaxenvs",
+        "",
+        f'env = jaxenvs.make("{entries[-1].id}")',
         "```",
         "",
-        "| | |",
-        "|---|---|",
-        f"| observation space | `{env.observation_space!r}` |",
-        f"| action space | `{env.action_space!r}` |",
-        f"| time limit | {_or_dash(spec.time_limit)} |",
-        f"| counts as solved from | {_or_dash(spec.reward_threshold)} |",
-        f"| proven against | {spec.proven_against or '—'} |",
-        f"| class | `{cls.__module__}.{cls.__qualname__}` |",
-        "",
-        "## The task",
+        "| | id | parameters | time limit | solved from | compared with |",
+        "|---|---|---|---|---|---|",
     ]
-    source = [fact for fact in facts if fact[0] == "Source"]
+    for spec in entries:
+        chosen = ", ".join(f"`{name}={shown(value)}`" for name, value in spec.kwargs.items())
+        lines.append(
+            f"| {image(spec, page.parent)} | `{spec.id}` | {chosen or 'the defaults'}"
+            f" | {or_dash(spec.time_limit)} | {or_dash(spec.reward_threshold)}"
+            f" | {spec.proven_against or '—'} |"
+        )
+    lines.append("")
+    for kind in ("observation", "action"):
+        spaces: dict[str, list[str]] = {}
+        for spec, env in zip(entries, envs, strict=True):
+            spaces.setdefault(repr(getattr(env, f"{kind}_space")), []).append(spec.id)
+        for space, ids in spaces.items():
+            of = f" of {', '.join(ids)}" if len(spaces) > 1 else ""
+            lines.append(f"- {kind.capitalize()} space{of}: `{space}`")
+    lines += [f"- Class: [`{cls.__module__}.{cls.__qualname__}`]({SOURCE}/{module}.py)"]
+    lines += ["", "## The task"]
     for name, first, rest in facts:
-        if name not in ("Source", "Time limit"):  # the limit of this id stands in the table
+        if name not in ("Source", "Time limit"):  # the limits of the ids are in the table
             lines += ["", f"**{name}**: {first}"]
             if rest:
                 lines += ["", *(f"- {line}" for line in rest)]
     for paragraph in prose:
         lines += ["", paragraph]
-    lines += [line for name, first, _ in source for line in ("", f"**{name}**: {first}")]
+    sources = [fact for fact in facts if fact[0] == "Source"]
+    lines += [line for name, first, _ in sources for line in ("", f"**{name}**: {first}")]
     lines += [
         "",
         "## Parameters",
         "",
-        "A static parameter decides shapes or control flow: changing it compiles anew.",
+        "A static parameter decides shapes or control flow; changing it compiles a new program.",
         "",
         "| name | default | meaning | |",
         "|---|---|---|---|",
     ]
-    for name, value, comment, static in describe_parameters(env.unwrapped):
-        default = (getattr(value, "__name__", None) or repr(value)).replace("|", "\\|")
+    for name, value, comment, static in describe_parameters(envs[0].unwrapped):
         comment = comment.replace("|", "\\|").replace("[", "\\[")
-        lines.append(f"| `{name}` | `{default}` | {comment} | {'static' if static else ''} |")
+        lines.append(f"| `{name}` | `{shown(value)}` | {comment} | {'static' if static else ''} |")
     return "\n".join(lines) + "\n"
 
 
 def read_docstring(cls: type) -> tuple[str, list[tuple[str, str, list[str]]], list[str]]:
-    """Cuts a class's docstring into its first line, its `Name: ...` entries and its paragraphs.
+    """Splits a class's docstring into its first line, its `Name: ...` entries and its paragraphs.
 
     An entry's indented lines are joined to its first, unless they are numbered: then each is one
     component of an observation, kept apart.
@@ -143,35 +214,83 @@ def read_docstring(cls: type) -> tuple[str, list[tuple[str, str, list[str]]], li
     return " ".join(summary.split()), facts, prose
 
 
-def animation(env: jaxenvs.Environment) -> bytes:
-    """A gif of one instance under a random policy."""
+def draw(env: jaxenvs.Environment, path: Path) -> None:
+    """Writes a small gif of one instance under a random policy."""
+    from PIL import Image
 
-    def step(carry, key):
-        state, fresh = carry
+    def step(carry: Any, key: Any) -> Any:
+        state, first = carry
         action_key, step_key = jax.random.split(key)
         after, timestep = env.step(state, env.action_space.sample(action_key), step_key)
-        over = timestep.done
-        after = jax.tree.map(lambda new, old: jax.numpy.where(over, new, old), fresh, after)
-        return (after, fresh), env.render(state)
+        after = jax.tree.map(
+            lambda new, old: jax.numpy.where(timestep.done, new, old), first, after
+        )
+        return (after, first), env.render(state)
 
     @jax.jit
-    def play(key):
+    def play(key: Any) -> Any:
         state, _ = env.reset(key)
-        return jax.lax.scan(step, (state, state), jax.random.split(key, STEPS))[1]
+        return jax.lax.scan(step, (state, state), jax.random.split(key, FRAMES))[1]
 
-    frames = play(jax.random.key(1))
-    fps = 30
-    with tempfile.TemporaryDirectory() as folder:
-        return write_video(Path(folder) / "animation.gif", frames, fps=fps).read_bytes()
+    frames = np.asarray(play(jax.random.key(1)))
+    height, width = frames.shape[1:3]
+    scale = min(WIDTH / width, HEIGHT / height)
+    size = (max(1, round(scale * width)), max(1, round(scale * height)))
+    small = [Image.fromarray(frame).resize(size, Image.Resampling.BOX) for frame in frames]
+    # One palette for all frames, from a few of them side by side.
+    sheet = Image.fromarray(np.concatenate([np.asarray(frame) for frame in small[::8]]))
+    palette = sheet.quantize(COLORS)
+    indexed = [frame.quantize(palette=palette, dither=Image.Dither.NONE) for frame in small]
+    indexed[0].save(
+        path, save_all=True, append_images=indexed[1:], duration=1000 // FPS, loop=0, optimize=True
+    )
 
 
-def _or_dash(value: Any) -> str:
+def page_of(cls: type, spec: jaxenvs.EnvSpec) -> Path:
+    return PAGES / spec.family / f"{cls.__name__}.md"
+
+
+def picture(spec: jaxenvs.EnvSpec) -> Path:
+    return PICTURES / f"{spec.id.replace('/', '-')}.gif"
+
+
+def image(spec: jaxenvs.EnvSpec, folder: Path) -> str:
+    return f"![{spec.id}]({relative(picture(spec), folder)})"
+
+
+def relative(path: Path, folder: Path) -> str:
+    return Path(os.path.relpath(path, folder)).as_posix()
+
+
+def title(family: str) -> str:
+    return family.replace("_", " ").capitalize()
+
+
+def anchor(family: str) -> str:
+    return title(family).lower().replace(" ", "-")
+
+
+def numbers_as_numbers(id: str) -> list[str | int]:
+    """Returns a key that sorts Grid-8x8 before Grid-16x16."""
+    return [int(part) if part.isdecimal() else part for part in re.split(r"(\d+)", id)]
+
+
+def shown(value: Any) -> str:
+    """Returns a value as it is written in code; a function or a class by its name."""
+    return (getattr(value, "__name__", None) or repr(value)).replace("|", "\\|")
+
+
+def or_dash(value: Any) -> str:
     return "—" if value is None else str(value)
 
 
 def _escape(text: str) -> str:
     """Keeps shapes such as float32[2] and products such as 3*x from being read as Markdown."""
-    parts = re.split(r"(`[^`]*`)", text)  # code spans stay as they are
+    parts: Iterable[str] = re.split(r"(`[^`]*`)", text)  # code spans stay as they are
     return "".join(
         part if part.startswith("`") else re.sub(r"([\[\]*_|])", r"\\\1", part) for part in parts
     )
+
+
+if __name__ == "__main__":
+    main()

@@ -1,8 +1,9 @@
 """The documentation does what it says, and the docstrings' examples too."""
 
 import doctest
-import importlib
+import importlib.util
 import pkgutil
+import re
 from pathlib import Path
 
 import jax
@@ -69,3 +70,40 @@ def test_every_page_is_in_the_navigation(folder):
     navigation = (DOCS.parent / "mkdocs.yml").read_text(encoding="utf-8")
     pages = [str(page.relative_to(DOCS)) for page in (DOCS / folder).glob("*.md")]
     assert pages and all(f"- {page}\n" in navigation for page in pages)
+
+
+def test_the_pages_of_environments_are_up_to_date():
+    path = DOCS / "environment_pages.py"
+    spec = importlib.util.spec_from_file_location("environment_pages", path)
+    assert spec is not None and spec.loader is not None
+    pages = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(pages)
+    command = "Run `python docs/environment_pages.py`."
+
+    written = pages.texts()
+    for page, text in written.items():
+        assert page.exists() and page.read_text(encoding="utf-8") == text, (
+            f"{page} is old. {command}"
+        )
+    assert {page for page in written if page.parent != DOCS.parent} == set(
+        pages.PAGES.rglob("*.md")
+    )
+    pictures = {pages.picture(spec) for spec in pages.specs()}
+    assert pictures == set(pages.PICTURES.iterdir()), command
+
+
+def test_the_tables_of_figures_are_up_to_date():
+    from benchmarks import tables
+
+    for page, text in tables.texts().items():
+        assert page.read_text(encoding="utf-8") == text, "Run `python -m benchmarks.tables`."
+
+
+def test_the_links_between_files_lead_somewhere():
+    """On GitHub too, where there are no pages but those that are in the repository."""
+    for page in [*DOCS.rglob("*.md"), *DOCS.parent.glob("*.md")]:
+        text = re.sub(r"^ *```.*?^ *```", "", page.read_text(encoding="utf-8"), flags=re.S | re.M)
+        for link in re.findall(r"\]\(([^)\s]+)\)", text):
+            target = link.partition("#")[0]
+            if target and not re.match(r"\w+:", target):
+                assert (page.parent / target).exists(), f"{page}: {link}"

@@ -58,6 +58,7 @@ def test_the_source_distribution_has_all_that_the_wheel_is_built_of(built):
         "hatch_build.py",
         "README.md",
         "LICENSE",
+        "NOTICE",
         "tests/conftest.py",
     } <= sources
     assert not {name for name in sources if name.startswith(("envs", "wrappers"))}

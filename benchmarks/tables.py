@@ -1,0 +1,359 @@
+"""Writes the tables of figures in the README and the documentation from `results/`.
+
+    python -m benchmarks.tables
+
+A page marks the place of a table by `<!-- table: NAME -->` and `<!-- end of table -->`. All pages
+show the results of one machine and one set of versions, so no two of them can disagree.
+"""
+
+import json
+import re
+import statistics
+from collections.abc import Callable, Iterable, Sequence
+from functools import cache
+from pathlib import Path
+from typing import Any
+
+from benchmarks._common import OURS, RESULTS
+
+SETUP = "2core-amd-epyc-py312-jax0.12.0.1"
+ROOT = Path(__file__).resolve().parents[1]
+PAGES = (
+    "README.md",
+    "docs/benchmarks.md",
+    "docs/bridge/figures.md",
+    "docs/training/results.md",
+)
+
+Report = dict[str, Any]
+
+
+def main() -> None:
+    """Writes the tables of every page."""
+    for page, text in texts().items():
+        page.write_text(text, encoding="utf-8")
+
+
+def texts() -> dict[Path, str]:
+    """Returns what each page should contain."""
+    return {ROOT / page: fill((ROOT / page).read_text(encoding="utf-8")) for page in PAGES}
+
+
+def fill(text: str) -> str:
+    """Returns `text` with every marked table written again.
+
+    Raises:
+        KeyError: a marker names no table.
+    """
+    return re.sub(
+        r"(?s)(<!-- table: (\w+) -->).*?(<!-- end of table -->)",
+        lambda found: "\n".join([found[1], *TABLES[found[2]](), found[3]]),
+        text,
+    )
+
+
+def summary() -> list[str]:
+    """One line for each kind of work, beside the libraries that do the same."""
+    steps, calls, hosted, trained = map(load, ("rollout", "gym_api", "host_bridge", "training"))
+
+    def row(work: str, ours: str, peers: Iterable[str]) -> str:
+        return f"| {work} | {ours} | {', '.join(peers)} |"
+
+    cartpole = {"id": "CartPole-v1", "num_envs": 1024}
+    speed = measured(steps, contestant=OURS, **cartpole)["steps_per_second"]
+    gymnax = measured(steps, contestant="gymnax", **cartpole)["ours_over_this"]
+    call = measured(calls, contestant=OURS, **cartpole)["steps_per_second"]
+    envpool, gym = (rival(calls, kind, **cartpole)["ratio"] for kind in ("envpool", "vectorized"))
+    rows = [
+        row(
+            "rollout of CartPole-v1 inside `jit`, 1,024 instances",
+            f"{digits(median(speed) / 1e6)} million steps/s",
+            [f"gymnax {times(gymnax)}"],
+        ),
+        row(
+            "`make_gym(...).step` of CartPole-v1, 1,024 instances",
+            f"{digits(1024 / median(call) * 1e6)} µs",
+            [f"EnvPool {times([envpool])}", f"Gymnasium's NumPy class {times([gym])}"],
+        ),
+    ]
+    case = "CartPole-v1, N = 64"
+    micros = measured(hosted, part="cartpole", case=case, contestant="process")["micros"]
+    rows.append(
+        row(
+            "`make_pool` of Gymnasium's CartPole-v1, 64 instances",
+            f"{64_000 / median(micros):.0f} thousand steps/s",
+            [
+                f"SyncVectorEnv {times(figure(hosted, case, 'process / Gymnasium Sync'))}",
+                f"AsyncVectorEnv {times(figure(hosted, case, 'process / Gymnasium Async'))}",
+            ],
+        )
+    )
+    for case, work in (
+        ("ppo-64x64", "PPO on CartPole-v1, 524,288 steps, 64 × 64"),
+        ("dqn-cartpole", "DQN on CartPole-v1, 100,000 steps"),
+    ):
+        ours = measured(trained, case=case, contestant=OURS)["seconds"]
+        peers = [
+            f"{name} {times(ratios(theirs['seconds'], ours))}"
+            for peer, name in (("purejaxrl", "PureJaxRL"), ("rejax", "rejax"))
+            if (theirs := measured(trained, case=case, contestant=peer, missing_ok=True))
+        ]
+        rows.append(row(work, f"{digits(median(ours))} s", peers))
+    return ["| work | jaxenvs | times as fast as |", "|---|---|---|", *rows]
+
+
+def rollout() -> list[str]:
+    """Million steps per second of jitted rollouts, and ratios to gymnax."""
+    report, sizes = load("rollout"), (64, 1024, 16384)
+    lines = header("instances", sizes)
+    for id in ("CartPole-v1", "Pendulum-v1", "Acrobot-v1", "MountainCar-v0"):
+        cells = []
+        for size in sizes:
+            ours = measured(report, id=id, num_envs=size, contestant=OURS)["steps_per_second"]
+            peer = measured(report, id=id, num_envs=size, contestant="gymnax")["ours_over_this"]
+            cells.append(f"{digits(median(ours) / 1e6)} ({times(peer)})")
+        lines.append(line(id, cells))
+    return lines
+
+
+def numpy_interface() -> list[str]:
+    """Microseconds a call of `step` with CartPole-v1, and ratios to ours."""
+    report, sizes = load("gym_api"), (1, 16, 64, 1024, 4096, 16384)
+
+    def micros(size: int, contestant: str) -> float:
+        entry = measured(report, id="CartPole-v1", num_envs=size, contestant=contestant)
+        return size / median(entry["steps_per_second"]) * 1e6
+
+    lines = header("instances", sizes)
+    lines.append(line("`jaxenvs.make_gym`", [digits(micros(size, OURS)) for size in sizes]))
+    for kind, name in (
+        ("envpool", f"EnvPool {version(report, 'envpool')}, the better of 1 and 2 threads"),
+        ("vectorized", f"Gymnasium {version(report, 'gymnasium')}, its own vectorized class"),
+    ):
+        cells = []
+        for size in sizes:
+            peer = rival(report, kind, id="CartPole-v1", num_envs=size)
+            cells.append(f"{digits(micros(size, peer['contestant']))} ({times([peer['ratio']])})")
+        lines.append(line(name, cells))
+    return lines
+
+
+def pools() -> list[str]:
+    """Thousand steps of Gymnasium's CartPole-v1 per second in pools, and ratios to the others."""
+    report, sizes = load("host_bridge"), (16, 64, 256)
+    gymnasium, puffer = version(report, "gymnasium"), version(report, "pufferlib-core")
+    speeds = []
+    for size in sizes:
+        case = {"part": "cartpole", "num_envs": size, "contestant": "process"}
+        speeds.append(f"{size * 1e3 / median(measured(report, **case)['micros']):.0f}")
+    lines = [*header("instances", sizes), line('`backend="process"`, 2 workers', speeds)]
+    for name, figures in (
+        (f"Gymnasium {gymnasium}, `SyncVectorEnv`", "process / Gymnasium Sync"),
+        (f"Gymnasium {gymnasium}, `AsyncVectorEnv`", "process / Gymnasium Async"),
+        (f"PufferLib {puffer}, the fastest of its backends", "process / Puffer"),
+        ('`SyncVectorEnv`, `backend="serial"` in place of `"process"`', "serial / Gymnasium Sync"),
+    ):
+        cases = [f"CartPole-v1, N = {size}" for size in sizes]
+        lines.append(line(name, [times(figure(report, case, figures)) for case in cases]))
+    return lines
+
+
+def bridge() -> list[str]:
+    """Everything else that was measured of pools."""
+    report = load("host_bridge")
+
+    def one(part: str, case: str, name: str) -> float:
+        return median(
+            _only(report["figures"], {"part": part, "case": case, "name": name})["values"]
+        )
+
+    def auto(pattern: str) -> str:
+        found = [
+            median(entry["values"])
+            for entry in report["figures"]
+            if entry["part"] == "auto" and re.fullmatch(pattern, entry["case"])
+        ]
+        return f"{min(found):.2f} to {digits(max(found))}"
+
+    cartpole = "CartPole-v1, N = 64, 1,000 steps"
+    with_policy = "CartPole-v1 and MLP policy, N = 64, 1,000 steps"
+    nothing = one("in_jit", "10,000 calls of nothing", "µs a call")
+    idle = one("in_jit", "no-op, N = 64, 1,000 steps", "FFI, µs a step")
+    shares = [
+        one(
+            "partial",
+            f"log-normal {micros} µs, N = 16, one 100 times slower",
+            "process, share of the ideal",
+        )
+        for micros in (10_000, 1_000, 100)
+    ]
+    copies = [
+        one("growth", f"recv of 16 observations of {size:,} B", "recv / memcpy, time")
+        for size in (2**18, 2**20)
+    ]
+    hidden = one("overlap", "1 ms each, N = 16, 1 worker", "share of the shorter that is hidden")
+    rows = (
+        (
+            '`"auto"`, times as fast as `SyncVectorEnv`: steps that compute for 1 µs to 10 ms,'
+            " N = 4 to 1,024",
+            auto(r"busy \d+ µs, N = (4|\d{2,})"),
+        ),
+        ("the same, steps that sleep", auto(r"sleeping \d+ µs, N = (4|\d{2,})")),
+        (
+            "the same, N = 1, or next to a process that keeps a core busy",
+            auto(r".*, N = 1|.*, a core burning"),
+        ),
+        (
+            'Atari Pong, 84×84×4, N = 16: `"process"`, times as fast as `AsyncVectorEnv`',
+            digits(one("atari", "Pong, N = 16", "process / Gymnasium Async")),
+        ),
+        (
+            'ale_py\'s `AtariVectorEnv` through `"native"`, times as fast as alone',
+            digits(one("atari", "Pong, AtariVectorEnv, N = 16", "native / AtariVectorEnv alone")),
+        ),
+        (
+            'EnvPool through `"native"`, times as fast as alone',
+            digits(one("atari", "Pong, EnvPool, N = 16", "native / EnvPool alone")),
+        ),
+        *(
+            (
+                f'200 environments that wait 1 ms: `"{name}"`, times as fast as `"serial"`',
+                digits(one("waiting", "200 that wait 1 ms", f"{name} / serial")),
+            )
+            for name in ("asyncio", "thread")
+        ),
+        ("inside `jit`: an empty custom call", f"{nothing:.2f} µs"),
+        ("inside `jit`: a step of 64 environments that do nothing, in a scan", f"{idle:.0f} µs"),
+        (
+            "64 CartPoles in a scan, times as fast as the same pool from Python",
+            digits(one("in_jit", cartpole, "FFI / Python")),
+        ),
+        (
+            "the same with an MLP policy, times as fast as a Python loop around the jitted policy",
+            digits(one("in_jit", with_policy, "FFI / Python")),
+        ),
+        (
+            "the same through `io_callback` instead of the custom call",
+            digits(one("in_jit", with_policy, "io_callback / Python")),
+        ),
+        ("device work hidden behind stepping, 1 ms each, 1 worker", f"{hidden:.0%}"),
+        (
+            "`send` and `recv` of half of 16, one of them 100 times slower, share of the ideal:"
+            " steps of 10 ms, 1 ms, 100 µs",
+            ", ".join(f"{share:.0%}" for share in shares),
+        ),
+        (
+            "`recv`, times as long as memcpy: observations of 256 KB, 1 MB",
+            ", ".join(map(digits, copies)),
+        ),
+    )
+    return ["| | |", "|---|---|", *(line(name, [value]) for name, value in rows)]
+
+
+def trainings() -> list[str]:
+    """Seconds of whole trainings, and ratios to ours."""
+    report = load("training")
+    lines = [
+        f"| | `jaxenvs.training` | PureJaxRL | rejax {version(report, 'rejax')} |",
+        "|---|---|---|---|",
+    ]
+    for case, name in (
+        ("ppo-4x128", "PPO, CartPole-v1, 524,288 steps, 4 instances × 128 steps"),
+        ("ppo-64x64", "64 × 64"),
+        ("ppo-512x32", "512 × 32"),
+        ("ppo-64x64-8seeds", "64 × 64, 8 seeds vmapped"),
+        ("ppo-64x64-32seeds", "32 seeds"),
+        ("dqn-cartpole", "DQN, CartPole-v1, 100,000 steps"),
+        ("sac-pendulum", "SAC, Pendulum-v1, 6,000 steps"),
+    ):
+        ours = measured(report, case=case, contestant=OURS)["seconds"]
+        cells = [digits(median(ours))]
+        for peer in ("purejaxrl", "rejax"):
+            theirs = measured(report, case=case, contestant=peer, missing_ok=True)
+            seconds = theirs and theirs["seconds"]
+            cells.append(
+                f"{digits(median(seconds))} ({times(ratios(seconds, ours))})" if seconds else ""
+            )
+        lines.append(line(name, cells))
+    return lines
+
+
+TABLES: dict[str, Callable[[], list[str]]] = {
+    "summary": summary,
+    "rollout": rollout,
+    "numpy_interface": numpy_interface,
+    "pools": pools,
+    "bridge": bridge,
+    "trainings": trainings,
+}
+
+
+@cache
+def load(benchmark: str) -> Report:
+    """Returns the report of a benchmark that the pages show."""
+    return json.loads((RESULTS / f"{benchmark}-{SETUP}.json").read_text(encoding="utf-8"))
+
+
+def measured(report: Report, *, missing_ok: bool = False, **wanted: Any) -> Any:
+    """Returns the one measurement with these values."""
+    return _only(report["measurements"], wanted, missing_ok)
+
+
+def rival(report: Report, kind: str, **wanted: Any) -> Any:
+    """Returns the ratio to the fastest contestant of a kind."""
+    return _only(report["ratios"], {"kind": kind, **wanted})
+
+
+def figure(report: Report, case: str, start: str) -> Sequence[float]:
+    """Returns the samples of the figure of a case whose name starts so."""
+    found = [
+        entry["values"]
+        for entry in report["figures"]
+        if entry["case"] == case and entry["name"].startswith(start)
+    ]
+    (samples,) = found
+    return samples
+
+
+def _only(entries: Iterable[Any], wanted: dict[str, Any], missing_ok: bool = False) -> Any:
+    found = [entry for entry in entries if wanted.items() <= entry.items()]
+    if missing_ok and not found:
+        return None
+    (entry,) = found
+    return entry
+
+
+def ratios(theirs: Sequence[float], ours: Sequence[float]) -> list[float]:
+    """Returns the ratios within each repetition."""
+    return [their / own for their, own in zip(theirs, ours, strict=True)]
+
+
+def version(report: Report, package: str) -> str:
+    return report["machine"]["versions"][package]
+
+
+def median(samples: Sequence[float]) -> float:
+    return statistics.median(samples)
+
+
+def digits(value: float) -> str:
+    """Returns three significant digits, without an exponent."""
+    return f"{value:,.0f}" if value >= 100 else f"{value:.1f}" if value >= 10 else f"{value:.2f}"
+
+
+def times(samples: Sequence[float]) -> str:
+    """Returns the median of ratios, such as 4.75×."""
+    middle = median(samples)
+    return f"{middle:.1f}×" if middle >= 10 else f"{middle:.2f}×"
+
+
+def header(corner: str, sizes: Sequence[int]) -> list[str]:
+    return [line(corner, [f"{size:,}" for size in sizes]), "|---" * (len(sizes) + 1) + "|"]
+
+
+def line(name: str, cells: Iterable[str]) -> str:
+    return f"| {name} | {' | '.join(cells)} |"
+
+
+if __name__ == "__main__":
+    main()
