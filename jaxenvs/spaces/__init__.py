@@ -1,8 +1,8 @@
 """Sets of observations and actions: sampling, membership, batching, flattening, conversion.
 
-Values are arrays, plain dicts and plain tuples. A space is immutable; two spaces are equal if
-they hold the same members in the same types. `sample(key, shape=(...))` draws a whole batch at
-once, `batch(n)` is the space of n independent members.
+Members are arrays, plain dicts and plain tuples. Spaces are immutable; two spaces are equal if
+they have the same members of the same types. `sample(key, shape=(...))` draws a whole batch at
+once, and `batch(n)` is the space of n independent members.
 """
 
 from jaxenvs.spaces.base import Space as Space
