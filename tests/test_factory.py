@@ -54,7 +54,7 @@ def test_a_time_limit_is_at_least_one_step(time_limit):
 
 def test_a_time_limit_of_numpy_counts_and_no_word_but_default_does():
     assert jaxenvs.make_gym(MountainCar(), time_limit=np.int64(5)).env.env.time_limit == 5
-    with pytest.raises(ParameterError, match="only word"):
+    with pytest.raises(ParameterError, match="only string"):
         jaxenvs.make("CartPole-v1", time_limit="none")
 
 

@@ -24,10 +24,10 @@ def test_an_entry_holds_what_it_was_given():
         reward_threshold=3.0,
         source="here",
         proven_against="fingers",
-        kwargs={"keyed": True},
+        kwargs={"has_key": True},
     )
     assert find("Count-v0") is spec is registry["Count-v0"]
-    assert spec == EnvSpec("Count-v0", Counter, "dummy", 7, 3.0, "here", "fingers", {"keyed": True})
+    assert spec == EnvSpec("Count-v0", Counter, "dummy", 7, 3.0, "here", "fingers", {"has_key": True})
 
 
 def test_defaults_are_a_user_entry_without_limit():
@@ -37,10 +37,10 @@ def test_defaults_are_a_user_entry_without_limit():
 
 
 def test_entries_are_frozen_and_do_not_share_the_callers_dict():
-    kwargs = {"keyed": True}
+    kwargs = {"has_key": True}
     spec = register("Count-v0", Counter, kwargs=kwargs)
     kwargs["keyed"] = False
-    assert spec.kwargs == {"keyed": True}
+    assert spec.kwargs == {"has_key": True}
     with pytest.raises(dataclasses.FrozenInstanceError):
         spec.time_limit = 3
 
@@ -48,7 +48,7 @@ def test_entries_are_frozen_and_do_not_share_the_callers_dict():
 def test_a_taken_id_is_replaced_only_on_request():
     register("Count-v0", Counter)
     with pytest.raises(
-        RegistrationError, match=r'"Count-v0" is registered already.*overwrite=True'
+        RegistrationError, match=r'"Count-v0" is already registered.*overwrite=True'
     ):
         register("Count-v0", Counter)
     assert register("Count-v0", Counter, time_limit=3, overwrite=True).time_limit == 3
