@@ -41,7 +41,7 @@ def assert_same(a, b):
 
 
 ENVS = {
-    "keyed": lambda: jaxenvs.vectorize(Counter(keyed=True, layout="dict"), 6),
+    "keyed": lambda: jaxenvs.vectorize(Counter(has_key=True, layout="dict"), 6),
     "next_step": lambda: jaxenvs.vectorize(Counter(), 6, autoreset_mode="next_step"),
     "disabled": lambda: jaxenvs.vectorize(Counter(), 6, autoreset_mode="disabled"),
     "staggered": lambda: jaxenvs.make_vec("Pendulum-v1", 6, stagger=20),

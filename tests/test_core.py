@@ -12,7 +12,7 @@ from jaxenvs.core import Environment, TimeStep, VectorEnv, Wrapper
 from jaxenvs.envs.classic_control.mountain_car import MountainCar
 from jaxenvs.errors import JaxenvsError, RenderError, UnknownParameterError, WrapperError
 from jaxenvs.testing import Counter, Scripted
-from jaxenvs.testing._tracing import x64
+from jaxenvs.testing._trace_checks import enable_x64
 from jaxenvs.vector.vectorize import vectorize
 from jaxenvs.wrappers import TimeLimit
 
@@ -231,7 +231,7 @@ def test_any_number_becomes_a_float32_reward(reward):
 
 
 def test_types_stay_under_x64_unless_asked_for():
-    with x64(True):
+    with enable_x64(True):
         first = TimeStep.first(jnp.zeros(1, jnp.float32))
         assert (first.reward.dtype, first.discount.dtype) == (jnp.float32, jnp.float32)
         assert TimeStep.first(jnp.zeros(1, jnp.float64)).reward.dtype == jnp.float64

@@ -162,7 +162,7 @@ def test_info_belongs_to_the_step_and_has_time_first():
 
 @pytest.mark.parametrize("layout", ["dict", "tuple"])
 def test_observations_may_be_trees_and_states_may_hold_keys(layout):
-    env = jaxenvs.vectorize(Counter(layout=layout, keyed=True), 3)
+    env = jaxenvs.vectorize(Counter(layout=layout, has_key=True), 3)
     half = jaxenvs.rollout(env, None, 7, KEY)
     count = half.trajectory.observation[{"dict": "count", "tuple": 0}[layout]]
     assert count.shape == (7, 3) and count.dtype == jnp.int32
@@ -599,7 +599,7 @@ def test_a_rollout_starts_or_goes_on_but_not_both():
     state = jaxenvs.rollout(env, None, 3, KEY).state
     with pytest.raises(RolloutError, match="both of key and state"):
         jaxenvs.rollout(env, None, 3, KEY, state=state)
-    with pytest.raises(RolloutError, match="holds the policy's carry already"):
+    with pytest.raises(RolloutError, match="already has the policy's carry"):
         jaxenvs.rollout(env, None, 3, state=state, policy_carry=jnp.zeros(5))
 
 

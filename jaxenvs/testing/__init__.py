@@ -1,4 +1,4 @@
-"""For authors of environments: the contract's checker, and environments to test against."""
+"""Tools for authors: a checker of the environment contract, and environments for tests."""
 
 from jaxenvs.testing.checker import check_env as check_env
 from jaxenvs.testing.dummy import Counter as Counter

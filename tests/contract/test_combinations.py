@@ -18,7 +18,7 @@ import jaxenvs
 from jaxenvs import struct
 from jaxenvs.core import Environment, TimeStep
 from jaxenvs.testing import Opaque
-from jaxenvs.testing._tracing import x64
+from jaxenvs.testing._trace_checks import enable_x64
 from tests.wrappers.test_all import CHAINS, Toy, wrap
 
 N, LIMIT = 8, 3
@@ -163,7 +163,7 @@ def test_rbg_keys_and_keys_for_each_do_not_depend_on_mesh_and_chunk(name):
 
 @pytest.mark.parametrize("name", SUBJECTS)
 def test_dtypes_and_values_are_the_same_under_x64(name):
-    with x64(True):
+    with enable_x64(True):
         found = run(SUBJECTS[name].batch())
     # A float64 number in between would round otherwise.
     assert_same(found, reference(name, "same_step"), tolerance=1e-4)

@@ -81,7 +81,7 @@ class Pair:
 
 
 def batch(stack, mode):
-    env = jaxenvs.vectorize(CounterWithInfo(keyed=True), N, autoreset_mode=mode)
+    env = jaxenvs.vectorize(CounterWithInfo(has_key=True), N, autoreset_mode=mode)
     for wrapper in WRAPPERS if stack != "plain" else ():
         env = (Opaque(env) if stack == "beside" else env).wrap(wrapper)
     return GymVectorEnv(env, render_mode="rgb_array")

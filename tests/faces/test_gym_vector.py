@@ -108,7 +108,7 @@ def test_every_environment_agrees_with_the_jitted_path(id, mode):
 @pytest.mark.parametrize("layout", ["dict", "tuple"])
 @pytest.mark.parametrize("mode", ["same_step", "next_step"])
 def test_nested_observations_and_keys_in_the_state(layout, mode):
-    env = Counter(layout=layout, keyed=True)
+    env = Counter(layout=layout, has_key=True)
     envs = jaxenvs.make_gym(env, 5, autoreset_mode=mode)
     native = jaxenvs.vectorize(env, 5, autoreset_mode=mode)
     state, timestep = jax.jit(native.reset)(keys_of(0, 5, 0))

@@ -398,8 +398,8 @@ BROKEN = [
         r"outside \[-2\.0, 2\.0\], (before|after) step \d+ of instance",
     ),
     (NotANumber(), "observation space", r"observation\[0\] is nan"),
-    (WrongShape(), "observation space", r"observation is float32\[1\].*holds float32\[2\]"),
-    (WrongStructure(), "observation space", r"Dict of \['position'\]"),
+    (WrongShape(), "observation space", r"observation is float32\[1\], expected float32\[2\]"),
+    (WrongStructure(), "observation space", r"expected a dict with keys \['position'\]"),
     (
         DriftingType(),
         "tree",
@@ -409,7 +409,7 @@ BROKEN = [
     (DriftingContainer(), "tree", "containers of different types"),
     (LateInfo(), "info", r"\[\] from reset and \['speed'\] from step"),
     (InfoWithoutNames(), "info", "dict from names to arrays"),
-    (SetsFinalObservation(), "tree", "it is the vectorizer's"),
+    (SetsFinalObservation(), "tree", "vectorize sets it"),
     (CountsInPython(), "purity", "two traces of step gave two programs"),
     (DrawsFromNumpy(), "purity", "two traces of reset gave two programs"),
     (CountsInItsClass(), "purity", r"CountsInItsClass\.history changed"),
@@ -418,7 +418,7 @@ BROKEN = [
     (Remembers(), "trace", "FrozenInstanceError.* immutable"),
     (Leaks(), "leak", "step leaked a traced value"),
     (Branches(), "trace", r"test_check_env\.py:\d+.*jnp\.where"),
-    (Converts(), "trace", "ConcretizationTypeError.*branch on, convert"),
+    (Converts(), "trace", "ConcretizationTypeError.*branch on a traced value, convert"),
     (CallsNumpy(), "trace", r"jax\.numpy"),
     (NeedsTwoNumbers(), "trace", r"an action of action_space, float32\[2\]"),
     (FiveValues(), "trace", r"it must return \(state, TimeStep\)"),
@@ -430,8 +430,8 @@ BROKEN = [
     (TextParameter(), "environment", r"TextParameter\.mode is a str.*struct\.static"),
     (GymnasiumSpace(), "environment", r"action_space is a Discrete.*from_gymnasium"),
     (BrokenSpace(), "environment", "observation_space raised AttributeError"),
-    (FloatFrame(), "render", r"float32\[4,20,3\]; it must be uint8\[H, W, 3\]"),
-    (GrayFrame(), "render", r"uint8\[4,20\]; it must be"),
+    (FloatFrame(), "render", r"float32\[4, 20, 3\]; it must be uint8\[H, W, 3\]"),
+    (GrayFrame(), "render", r"uint8\[4, 20\]; it must be"),
     (NumpyFrame(), "render", r"render\(state\) raised TracerArrayConversionError"),
     (AxisName(), "trace", "describes one instance"),
     (LooksAtTheBatch(), "independence", r"timestep\.reward = .*stepped alone"),
@@ -467,7 +467,7 @@ def test_a_broken_environment_is_told_what_is_wrong(env, check, says):
         DictWalk(),
         Counter(),
         Counter(layout="dict", truncates=True),
-        Counter(layout="tuple", keyed=True),
+        Counter(layout="tuple", has_key=True),
         Scripted(),
         TimeLimit(Counter(lengths=(2, 9)), time_limit=4),
         *(probe() for probe in PROBES),
@@ -511,8 +511,3 @@ def test_float64_is_accepted_where_the_observation_space_has_it():
             )
 
     check_env(Precise(), num_steps=32)
-
-
-def test_verbose_tells_the_time_of_each_stage(capsys):
-    check_env(Counter(), num_steps=32, verbose=True)
-    assert "random rollout: " in capsys.readouterr().out

@@ -35,7 +35,7 @@ def test_it_truncates_on_request():
 
 @pytest.mark.parametrize("keyed", [False, True])
 def test_draws_come_from_the_state_where_it_is_keyed_else_from_the_step(keyed):
-    env = Counter(keyed=keyed)
+    env = Counter(has_key=keyed)
     state, _ = env.reset(jax.random.key(0))
     draws = [env.step(state, jnp.int32(0), jax.random.key(k))[1].observation[1] for k in (1, 2)]
     assert (draws[0] == draws[1]) == keyed

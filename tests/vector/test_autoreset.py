@@ -166,13 +166,13 @@ def bits(tree):
 
 @pytest.mark.parametrize("layout", ["dict", "tuple"])
 def test_observations_of_any_structure_and_keys_in_states_are_reset_too(layout):
-    env, actions = Counter(layout=layout, keyed=True), np.zeros((9, 7), np.int32)
+    env, actions = Counter(layout=layout, has_key=True), np.zeros((9, 7), np.int32)
     states, timesteps = zip(
         *(player(env, 7, "same_step", chunk)(jax.random.key(0), actions) for chunk in (3, 7)),
         strict=True,
     )
     chex.assert_trees_all_equal(*map(bits, timesteps))
-    memories = [state.memory for state in states]
+    memories = [state.key for state in states]
     assert memories[0].dtype == jax.random.key(0).dtype
     chex.assert_trees_all_equal(*map(jax.random.key_data, memories))
     assert len(np.unique(jax.random.key_data(memories[0]), axis=None)) > 9 * 7

@@ -25,7 +25,7 @@ pytestmark = [
 
 @functools.cache
 def make(name):
-    return Counter(keyed=True) if name == "Counter" else jaxenvs.make(name, time_limit=9)
+    return Counter(has_key=True) if name == "Counter" else jaxenvs.make(name, time_limit=9)
 
 
 @functools.cache

@@ -42,7 +42,7 @@ def test_steps_are_those_of_gymnasium(mode, repeats):
 
 
 def test_a_keyed_state_and_the_draws_of_each_step_are_its_own():
-    env = RepeatAction(Counter(lengths=(9,), keyed=True), 3)
+    env = RepeatAction(Counter(lengths=(9,), has_key=True), 3)
     state, _ = env.reset(KEY)
     state, timestep = env.step(state, jnp.int32(0), KEY)
     assert timestep.reward == 1 + 2 + 3 and state.count == 3
