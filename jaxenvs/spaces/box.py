@@ -33,8 +33,8 @@ class Box(ArraySpace):
 
     Samples follow the distributions that Gymnasium documents for its Box, element by element:
     uniform between two bounds; one bound plus or minus an exponential of mean 1; standard normal
-    without bounds. Integers are uniform, and an infinite bound means the extreme value of the
-    dtype. Masks are not supported.
+    without bounds. Integers are uniform, with the error that `Discrete` documents, and an infinite
+    bound means the extreme value of the dtype. Masks are not supported.
 
     Args:
         low: the lower bound, a number or an array that broadcasts to `shape`.

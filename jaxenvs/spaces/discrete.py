@@ -26,7 +26,75 @@ from jaxenvs.spaces.box import Box
 INT32 = np.iinfo(np.int32)
 
 
-class Discrete(ArraySpace):
+class IntegerSpace(ArraySpace):
+    """The base of `Discrete` and `MultiDiscrete`: each element has its own number of values."""
+
+    # Compact, like the bounds of a Box. A Discrete is the case of no axes.
+    _nvec: np.ndarray
+    _start: np.ndarray
+
+    def sample(self, key: chex.PRNGKey, shape: Sequence[int] = (), mask: Any = None) -> jax.Array:
+        shape = tuple(shape)
+        full = (*shape, *self.shape)
+        start = add_leading_axes(self._start, len(full))
+        if mask is None:
+            nvec = add_leading_axes(self._nvec, len(full))
+            return jax.random.randint(prng.fast(key), full, 0, nvec, jnp.int32) + start
+        return _sample_allowed(key, full, self._as_array_mask(mask, shape)) + start
+
+    def _as_array_mask(self, mask: Any, shape: tuple[int, ...]) -> jax.Array:
+        """Returns `mask` as bool[..., *self.shape, max(nvec)], where ... is `shape` or nothing."""
+        return _check_mask(mask, shape, (*self.shape, int(self._nvec.max(initial=1))), self)
+
+    def _in_range(self, value: Any) -> Any:
+        start = add_leading_axes(self._start, value.ndim)
+        last = add_leading_axes(self._start + (self._nvec - 1), value.ndim)
+        return ((value >= start) & (value <= last)).all()
+
+    @property
+    def flat_dim(self) -> int:
+        return int(np.broadcast_to(self._nvec, self.shape).sum(dtype=np.int64))
+
+    def flatten(self, value: Any) -> jax.Array:
+        start = add_leading_axes(self._start, len(self.shape))
+        offset = (self._check_value(value) - start).reshape(-1)
+        if self._nvec.ndim == 0:
+            digits = np.arange(int(self._nvec), dtype=np.int32)
+            return (offset[:, None] == digits[None]).astype(jnp.int32).reshape(-1)
+        counts = np.broadcast_to(self._nvec, self.shape).reshape(-1)
+        owner = np.repeat(np.arange(len(counts), dtype=np.int32), counts)
+        digits = np.concatenate([np.arange(count, dtype=np.int32) for count in counts])
+        return (offset[owner] == digits).astype(jnp.int32)
+
+    def unflatten(self, array: Any) -> jax.Array:
+        array = self._check_flat(array)
+        counts = np.broadcast_to(self._nvec, self.shape).reshape(-1)
+        if self._nvec.ndim == 0:
+            rows = array.reshape(len(counts), int(self._nvec))
+        else:
+            ends = np.cumsum(counts)
+            columns = np.arange(counts.max())[None]
+            # Padding repeats an element's first column, so argmax never picks the padding.
+            columns = np.where(columns < counts[:, None], columns, 0)
+            rows = array[(ends - counts)[:, None] + columns]
+        offset = jax.lax.argmax(rows, 1, jnp.int32).reshape(self.shape)
+        return offset + add_leading_axes(self._start, len(self.shape))
+
+    def flatten_space(self) -> Box:
+        return Box(0, 1, (self.flat_dim,), np.int32)
+
+    def __eq__(self, other: object) -> bool:
+        if not (isinstance(other, IntegerSpace) and type(self) is type(other)):
+            return NotImplemented
+        if self.shape != other.shape:
+            return False
+        return np.array_equal(self._nvec, other._nvec) and np.array_equal(self._start, other._start)
+
+    def __hash__(self) -> int:
+        return hash((type(self), self.shape, self._nvec.tobytes(), self._start.tobytes()))
+
+
+class Discrete(IntegerSpace):
     """The integers from `start` to `start + n - 1`, as int32[].
 
     Samples are uniform, drawn by `jax.random.randint`: the probability of a value has a relative
@@ -56,49 +124,17 @@ class Discrete(ArraySpace):
                 f"Discrete got n={n} and start={start}; n and every value must fit into int32."
             )
         vars(self).update(_shape=(), _dtype=np.dtype(np.int32), n=n, start=start)
-
-    def sample(self, key: chex.PRNGKey, shape: Sequence[int] = (), mask: Any = None) -> jax.Array:
-        shape = tuple(shape)
-        if mask is None:
-            return jax.random.randint(prng.fast(key), shape, 0, self.n, jnp.int32) + self.start
-        return _sample_allowed(key, shape, _check_mask(mask, shape, (self.n,), self)) + self.start
-
-    def _in_range(self, value: Any) -> Any:
-        return (value >= self.start) & (value <= self.start + (self.n - 1))
+        vars(self).update(_nvec=np.asarray(n, np.int32), _start=np.asarray(start, np.int32))
 
     def batch(self, n: int) -> "MultiDiscrete":
         """Returns the space of `n` independent members: a `MultiDiscrete`, as in Gymnasium."""
         return MultiDiscrete(self.n, self.start, shape=(check_count(n, "Discrete.batch(n)"),))
 
-    @property
-    def flat_dim(self) -> int:
-        return self.n
-
-    def flatten(self, value: Any) -> jax.Array:
-        offset = self._check_value(value) - self.start
-        return (offset == np.arange(self.n, dtype=np.int32)).astype(jnp.int32)
-
-    def unflatten(self, array: Any) -> jax.Array:
-        return jax.lax.argmax(self._check_flat(array), 0, jnp.int32) + self.start
-
-    def flatten_space(self) -> Box:
-        return Box(0, 1, (self.flat_dim,), np.int32)
-
-    def __eq__(self, other: object) -> bool:
-        if not isinstance(other, Discrete):
-            return NotImplemented
-        return self.n == other.n and self.start == other.start
-
-    def __hash__(self) -> int:
-        return hash((Discrete, self.n, self.start))
-
     def __repr__(self) -> str:
-        return (
-            f"Discrete({self.n})" if self.start == 0 else f"Discrete({self.n}, start={self.start})"
-        )
+        return f"Discrete({self.n}{f', start={self.start}' if self.start else ''})"
 
 
-class MultiDiscrete(ArraySpace):
+class MultiDiscrete(IntegerSpace):
     """Arrays of integers, as int32[shape]; each element has its own number of values.
 
     Each element is sampled as in `Discrete`. A mask is one of two things: bool or int8 of shape
@@ -121,9 +157,6 @@ class MultiDiscrete(ArraySpace):
         >>> Discrete(3).batch(65_536)
         MultiDiscrete(3, shape=(65536,))
     """
-
-    _nvec: np.ndarray  # compact, like the bounds of a Box
-    _start: np.ndarray
 
     def __init__(self, nvec: Any, start: Any = None, *, shape: Sequence[int] | None = None) -> None:
         nvec, start = _integers("nvec", nvec), _integers("start", 0 if start is None else start)
@@ -149,21 +182,11 @@ class MultiDiscrete(ArraySpace):
         """int32[shape], the smallest value of each element; read-only."""
         return np.broadcast_to(self._start, self.shape)
 
-    def sample(self, key: chex.PRNGKey, shape: Sequence[int] = (), mask: Any = None) -> jax.Array:
-        shape = tuple(shape)
-        full = (*shape, *self.shape)
-        start = add_leading_axes(self._start, len(full))
-        if mask is None:
-            nvec = add_leading_axes(self._nvec, len(full))
-            return jax.random.randint(prng.fast(key), full, 0, nvec, jnp.int32) + start
-        return _sample_allowed(key, full, self._as_array_mask(mask, shape)) + start
-
     def _as_array_mask(self, mask: Any, shape: tuple[int, ...]) -> jax.Array:
-        """Returns `mask` as bool[..., *self.shape, max(nvec)], where ... is `shape` or nothing."""
         width = int(self._nvec.max(initial=1))
         if isinstance(mask, tuple | list):
             mask = self._stack_masks(mask, self.nvec, shape, width)
-        mask = _check_mask(mask, shape, (*self.shape, width), self)
+        mask = super()._as_array_mask(mask, shape)
         if self._nvec.ndim == 0:
             return mask
         exists = np.arange(width, dtype=np.int32) < self.nvec[..., None]
@@ -186,11 +209,6 @@ class MultiDiscrete(ArraySpace):
             parts = [jnp.broadcast_to(part, (*shape, *part.shape[-ndim:])) for part in parts]
         return jnp.stack(parts, axis=-ndim - 1)
 
-    def _in_range(self, value: Any) -> Any:
-        start = add_leading_axes(self._start, value.ndim)
-        last = add_leading_axes(self._start + (self._nvec - 1), value.ndim)
-        return ((value >= start) & (value <= last)).all()
-
     def batch(self, n: int) -> "MultiDiscrete":
         """Returns the space of `n` independent members: a `MultiDiscrete` with a leading axis.
 
@@ -200,48 +218,6 @@ class MultiDiscrete(ArraySpace):
         batched = MultiDiscrete.__new__(MultiDiscrete)
         vars(batched).update({**vars(self), "_shape": dims})
         return batched
-
-    @property
-    def flat_dim(self) -> int:
-        return int(self.nvec.sum(dtype=np.int64))
-
-    def flatten(self, value: Any) -> jax.Array:
-        start = add_leading_axes(self._start, len(self.shape))
-        offset = (self._check_value(value) - start).reshape(-1)
-        if self._nvec.ndim == 0:
-            digits = np.arange(int(self._nvec), dtype=np.int32)
-            return (offset[:, None] == digits[None]).astype(jnp.int32).reshape(-1)
-        counts = self.nvec.reshape(-1)
-        owner = np.repeat(np.arange(len(counts), dtype=np.int32), counts)
-        digits = np.concatenate([np.arange(count, dtype=np.int32) for count in counts])
-        return (offset[owner] == digits).astype(jnp.int32)
-
-    def unflatten(self, array: Any) -> jax.Array:
-        array = self._check_flat(array)
-        counts = self.nvec.reshape(-1)
-        if self._nvec.ndim == 0:
-            rows = array.reshape(len(counts), int(self._nvec))
-        else:
-            ends = np.cumsum(counts)
-            columns = np.arange(counts.max())[None]
-            # Padding repeats an element's first column, so argmax never picks the padding.
-            columns = np.where(columns < counts[:, None], columns, 0)
-            rows = array[(ends - counts)[:, None] + columns]
-        offset = jax.lax.argmax(rows, 1, jnp.int32).reshape(self.shape)
-        return offset + add_leading_axes(self._start, len(self.shape))
-
-    def flatten_space(self) -> Box:
-        return Box(0, 1, (self.flat_dim,), np.int32)
-
-    def __eq__(self, other: object) -> bool:
-        if not isinstance(other, MultiDiscrete):
-            return NotImplemented
-        if self.shape != other.shape:
-            return False
-        return np.array_equal(self._nvec, other._nvec) and np.array_equal(self._start, other._start)
-
-    def __hash__(self) -> int:
-        return hash((MultiDiscrete, self.shape, self._nvec.tobytes(), self._start.tobytes()))
 
     def __repr__(self) -> str:
         start = f", start={to_text(self._start)}" if self._start.any() else ""
