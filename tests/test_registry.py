@@ -27,7 +27,9 @@ def test_an_entry_holds_what_it_was_given():
         kwargs={"has_key": True},
     )
     assert find("Count-v0") is spec is registry["Count-v0"]
-    assert spec == EnvSpec("Count-v0", Counter, "dummy", 7, 3.0, "here", "fingers", {"has_key": True})
+    assert spec == EnvSpec(
+        "Count-v0", Counter, "dummy", 7, 3.0, "here", "fingers", {"has_key": True}
+    )
 
 
 def test_defaults_are_a_user_entry_without_limit():

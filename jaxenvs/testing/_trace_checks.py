@@ -221,7 +221,7 @@ def check_timesteps(traced: EnvTrace, report: CheckReport, float64: bool) -> Non
                 "reward",
                 reward_dtype,
                 "reward",
-                "TimeStep.transition(reward=...) converts; for float64, pass dtype to it.",
+                "TimeStep.transition(reward=...) converts it.",
             ),
             *(
                 (
