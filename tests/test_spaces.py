@@ -97,7 +97,7 @@ def test_equal_keys_give_equal_samples_inside_and_outside_of_jit(space, seed):
             np.testing.assert_array_equal(a, b)
 
 
-def test_other_keys_and_other_members_of_a_batch_are_drawn_anew():
+def test_other_keys_and_other_members_of_a_batch_draw_other_numbers():
     space = Box(-1.0, 1.0, (3,))
     samples = np.asarray(space.sample(KEY, (100,)))
     assert len(np.unique(samples)) == 300
@@ -425,7 +425,7 @@ def test_a_batched_box_stores_its_bounds_once():
 
 @pytest.mark.parametrize("n", [0, -1, 2.5, "2"])
 @NAMED
-def test_a_batch_of_none_is_refused(space, n):
+def test_an_invalid_batch_size_is_refused(space, n):
     with pytest.raises(SpaceError, match="batch"):
         space.batch(n)
 
@@ -687,7 +687,7 @@ def test_a_tuple_is_a_sequence_of_its_parts():
         (lambda: Tuple(3), "sequence"),
     ],
 )
-def test_a_description_that_cannot_be_is_refused(make, word):
+def test_invalid_arguments_are_refused(make, word):
     with pytest.raises(SpaceError, match=word):
         make()
 

@@ -33,8 +33,8 @@ from jaxenvs.core import AutoresetMode, TimeStep, VectorEnv
 from jaxenvs.errors import PoolError, RenderError, ShardingError
 from jaxenvs.meshes import check_mesh
 from jaxenvs.spaces import Space
-from jaxenvs.spaces.actions import check_action
 from jaxenvs.spaces.conversion import from_gymnasium
+from jaxenvs.spaces.validation import check_action
 from jaxenvs.struct import select
 
 Path = Literal["auto", "ffi", "callback"]

@@ -5,7 +5,6 @@ they have the same members of the same types. `sample(key, shape=(...))` draws a
 once, and `batch(n)` is the space of n independent members.
 """
 
-from jaxenvs.spaces.base import Space as Space
 from jaxenvs.spaces.box import Box as Box
 from jaxenvs.spaces.composite import Dict as Dict
 from jaxenvs.spaces.composite import Tuple as Tuple
@@ -16,3 +15,4 @@ from jaxenvs.spaces.conversion import to_gymnasium as to_gymnasium
 from jaxenvs.spaces.discrete import Discrete as Discrete
 from jaxenvs.spaces.discrete import MultiBinary as MultiBinary
 from jaxenvs.spaces.discrete import MultiDiscrete as MultiDiscrete
+from jaxenvs.spaces.space import Space as Space

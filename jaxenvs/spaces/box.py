@@ -13,7 +13,7 @@ from jax.typing import DTypeLike
 
 from jaxenvs import prng
 from jaxenvs.errors import SpaceError
-from jaxenvs.spaces.base import (
+from jaxenvs.spaces.space import (
     ArraySpace,
     add_leading_axes,
     check_count,

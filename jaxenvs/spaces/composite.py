@@ -12,8 +12,8 @@ import numpy as np
 
 from jaxenvs import prng
 from jaxenvs.errors import SpaceError, describe
-from jaxenvs.spaces.base import Space, check_count
 from jaxenvs.spaces.box import Box
+from jaxenvs.spaces.space import Space, check_count
 
 
 class CompositeSpace(Space):

@@ -15,10 +15,10 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from jaxenvs.errors import SpaceError, missing_extra
-from jaxenvs.spaces.base import ArraySpace, Space
 from jaxenvs.spaces.box import Box
 from jaxenvs.spaces.composite import Dict, Tuple
 from jaxenvs.spaces.discrete import Discrete, MultiBinary, MultiDiscrete
+from jaxenvs.spaces.space import ArraySpace, Space
 
 if TYPE_CHECKING:
     import gymnasium

@@ -12,7 +12,8 @@ from jax.core import Tracer
 
 from jaxenvs import prng
 from jaxenvs.errors import SpaceError
-from jaxenvs.spaces.base import (
+from jaxenvs.spaces.box import Box
+from jaxenvs.spaces.space import (
     ArraySpace,
     add_leading_axes,
     check_count,
@@ -21,7 +22,6 @@ from jaxenvs.spaces.base import (
     compact,
     to_text,
 )
-from jaxenvs.spaces.box import Box
 
 INT32 = np.iinfo(np.int32)
 

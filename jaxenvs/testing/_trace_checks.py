@@ -213,30 +213,20 @@ def check_key_reuse(traced: EnvTrace, report: CheckReport) -> None:
 
 def check_timesteps(traced: EnvTrace, report: CheckReport, float64: bool) -> None:
     """Checks the types of timesteps, weak types, and observations against their space."""
-    reward_dtype = jnp.dtype(np.float64 if float64 else np.float32)
+    flags_fix = "Flags are separate booleans: the task ended, or the episode was cut."
+    dtypes = {"reward": np.dtype(np.float64 if float64 else np.float32)}
+    dtypes |= {"terminated": np.dtype(bool), "truncated": np.dtype(bool)}
     for source in ("reset", "step"):
         _, timestep = traced.result(source)
-        for name, dtype, check, fix in (
-            (
-                "reward",
-                reward_dtype,
-                "reward",
-                "TimeStep.transition(reward=...) converts it.",
-            ),
-            *(
-                (
-                    flag,
-                    jnp.dtype(bool),
-                    "flags",
-                    "Flags are separate booleans: the task ended, or the episode was cut.",
-                )
-                for flag in ("terminated", "truncated")
-            ),
-        ):
+        for name, dtype in dtypes.items():
             leaf = getattr(timestep, name)
-            if (getattr(leaf, "shape", None), getattr(leaf, "dtype", None)) != ((), dtype):
-                found = f"{source}'s timestep.{name} is {describe(leaf)}"
-                report.add(check, f"{found}; it must be {dtype}[]", fix)
+            if (getattr(leaf, "shape", None), getattr(leaf, "dtype", None)) == ((), dtype):
+                continue
+            problem = f"{source}'s timestep.{name} is {describe(leaf)}; it must be {dtype}[]"
+            if name == "reward":
+                report.add("reward", problem, "TimeStep.transition(reward=...) converts it.")
+            else:
+                report.add("flags", problem, flags_fix)
         for path, leaf in traced.leaves(source).items():
             if getattr(leaf, "weak_type", False):
                 report.add(

@@ -26,7 +26,7 @@ from jaxenvs.errors import (
 )
 from jaxenvs.meshes import check_mesh, mesh_from_data, mesh_to_data
 from jaxenvs.spaces import Space
-from jaxenvs.spaces.actions import check_action
+from jaxenvs.spaces.validation import check_action
 from jaxenvs.struct import select
 from jaxenvs.vector.autoreset import overwrite_where
 from jaxenvs.vector.sharding import over_mesh

@@ -1,4 +1,4 @@
-"""Every way of breaking the contract that we could think of, and what the checker says to it."""
+"""Environments that break the contract in one way each, and what check_env reports."""
 
 import re
 from typing import Any
@@ -24,7 +24,7 @@ class WalkState:
 
 
 class Walk(Environment[WalkState]):
-    """A sound environment; each class below breaks it in one way."""
+    """A valid environment; each class below breaks it in one way."""
 
     stride: float = 1.0
 
@@ -118,7 +118,7 @@ class WrongStructure(Walk):
 
 
 class DictWalk(Walk):
-    """Sound too; its state is a dict."""
+    """Also valid; its state is a dict."""
 
     def reset(self, key):
         state, timestep = super().reset(key)
@@ -281,7 +281,7 @@ class SizedByALeaf(Walk):
 
 
 class NarrowState(Walk):
-    """Half precision, which a parameter given as a float32 array widens."""
+    """A state in half precision, which a parameter given as a float32 array promotes."""
 
     def reset(self, key):
         return {"position": jnp.float16(0)}, TimeStep.first(jnp.zeros(1, jnp.float32))
@@ -378,7 +378,7 @@ def _(axis_size, in_batched, x):
 
 
 class KnowsItsResetBatch(Walk):
-    """Right while all N are reset, or many; alone, a reset differs."""
+    """Consistent as long as several instances are reset at once; alone, a reset differs."""
 
     def reset(self, key):
         state, timestep = super().reset(key)
@@ -446,15 +446,15 @@ def _name(case):
     return case.__name__ if isinstance(case, type) else type(case).__name__
 
 
-def complaint(env: Any) -> str:
+def failures_of(env: Any) -> str:
     with pytest.raises(EnvironmentCheckError) as caught:
         check_env(env, num_steps=32)
     return str(caught.value)
 
 
 @pytest.mark.parametrize(("env", "check", "says"), BROKEN, ids=[_name(env) for env, _, _ in BROKEN])
-def test_a_broken_environment_is_told_what_is_wrong(env, check, says):
-    entries = complaint(env).replace("\n      ", " ").split("\n  ")
+def test_a_broken_environment_is_reported(env, check, says):
+    entries = failures_of(env).replace("\n      ", " ").split("\n  ")
     assert any(entry.startswith(f"[{check}] ") and re.search(says, entry) for entry in entries), (
         entries
     )
@@ -474,26 +474,26 @@ def test_a_broken_environment_is_told_what_is_wrong(env, check, says):
     ],
     ids=repr,
 )
-def test_a_sound_environment_passes(env):
+def test_a_valid_environment_passes(env):
     assert check_env(env, num_steps=32) is None
 
 
-def test_everything_that_is_wrong_is_said_at_once():
+def test_all_failures_are_reported_at_once():
     class Worst(FloatFlag, IntegerReward, FloatFrame):
         pass
 
-    message = complaint(Worst())
+    message = failures_of(Worst())
     assert message.startswith("Worst breaks the contract in ")
     assert all(f"[{check}]" in message for check in ("reward", "flags", "render"))
 
 
-def test_the_cause_of_a_crash_is_chained():
+def test_the_exception_of_a_call_is_chained():
     with pytest.raises(EnvironmentCheckError) as caught:
         check_env(CallsNumpy())
     assert isinstance(caught.value.__cause__, jax.errors.TracerArrayConversionError)
 
 
-def test_float64_is_accepted_where_the_observation_space_has_it():
+def test_float64_rewards_go_with_float64_observations():
     class Precise(Walk):
         @property
         def observation_space(self):

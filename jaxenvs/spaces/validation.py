@@ -6,8 +6,8 @@ import jax.numpy as jnp
 import numpy as np
 
 from jaxenvs.errors import ActionError, describe
-from jaxenvs.spaces.base import Space
 from jaxenvs.spaces.composite import map_leaves
+from jaxenvs.spaces.space import Space
 
 
 def check_action(space: Space, action: Any, num_envs: int, name: str) -> Any:
@@ -26,7 +26,7 @@ def check_action(space: Space, action: Any, num_envs: int, name: str) -> Any:
 
     def convert(space: Space, action: Any, path: str) -> Any:
         shape, dtype = (num_envs, *(space.shape or ())), np.dtype(space.dtype)
-        if not hasattr(action, "dtype") and isinstance(action, (bool, int, float, list)):
+        if not (hasattr(action, "dtype") or action is None or isinstance(action, (dict, tuple))):
             action = np.asarray(action)
         found: Any = getattr(action, "shape", None), getattr(action, "dtype", None)
         kind = np.integer if np.issubdtype(dtype, np.integer) else np.floating
@@ -41,7 +41,7 @@ def check_action(space: Space, action: Any, num_envs: int, name: str) -> Any:
             if low < limits.min or high > limits.max:
                 problems.append(f"{path} has values from {low} to {high}, out of range of {dtype}")
                 return action
-        return jnp.asarray(action, dtype) if action.dtype != dtype else action
+        return jnp.asarray(action, dtype) if found[1] != dtype else action
 
     action = map_leaves(convert, space, action, "action", problems)
     if problems:
