@@ -256,7 +256,10 @@ class MultiBinary(ArraySpace):
 
     def sample(self, key: chex.PRNGKey, shape: Sequence[int] = (), mask: Any = None) -> jax.Array:
         full = (*shape, *self.shape)
-        bits = jax.random.randint(prng.fast(key), full, 0, 2, jnp.int8)
+        size = math.prod(full)
+        words = jax.random.bits(prng.fast(key), (-(-size // 32), 1), jnp.uint32)
+        bits = (words >> np.arange(32, dtype=np.uint32)[None]) & np.uint32(1)
+        bits = bits.reshape(-1)[:size].reshape(full).astype(jnp.int8)
         if mask is None:
             return bits
         mask = jnp.asarray(mask)
