@@ -11,14 +11,14 @@ from jaxenvs.envs.classic_control import MountainCar
 from jaxenvs.envs.classic_control.cartpole import CartPole
 from jaxenvs.errors import ParameterError, UnknownEnvironmentError, UnknownParameterError
 from jaxenvs.registry import registry
-from jaxenvs.testing import Counter
+from jaxenvs.testing import CountingEnv
 from jaxenvs.wrappers import TimeLimit
 
 
 @pytest.fixture
 def counter():
     before = dict(registry)
-    yield jaxenvs.register("Count-v0", Counter, time_limit=7, kwargs={"lengths": (2, 3)})
+    yield jaxenvs.register("Count-v0", CountingEnv, time_limit=7, kwargs={"lengths": (2, 3)})
     registry.clear()
     registry.update(before)
 
@@ -93,7 +93,7 @@ def test_an_entry_sets_parameters_and_the_caller_overrides_them(counter):
 
 
 def test_a_function_may_stand_for_a_class(counter):
-    jaxenvs.register("Count-v1", lambda longest: Counter(lengths=(longest,)))
+    jaxenvs.register("Count-v1", lambda longest: CountingEnv(lengths=(longest,)))
     assert jaxenvs.make("Count-v1", longest=4).lengths == (4,)
 
 

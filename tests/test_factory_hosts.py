@@ -19,9 +19,10 @@ from jaxenvs.errors import (
     WrapperError,
 )
 from jaxenvs.registry import registry
-from jaxenvs.testing import Opaque, check_env
+from jaxenvs.testing import check_env
 from jaxenvs.vector.vectorize import VectorizedEnv
 from jaxenvs.wrappers import TimeLimit
+from tests.opaque import OpaqueVectorEnv
 from tests.wrappers.test_all import WRAPPERS
 
 KEY = jax.random.key(0)
@@ -154,7 +155,7 @@ def test_a_single_one_cannot_be_made_and_the_error_says_of_what_to_make_a_batch(
 
 
 def test_a_native_registration_comes_first():
-    jaxenvs.register("gymnasium/Mine-v0", "jaxenvs.testing:Counter")
+    jaxenvs.register("gymnasium/Mine-v0", "jaxenvs.testing:CountingEnv")
     try:
         assert isinstance(jaxenvs.make_vec("gymnasium/Mine-v0", 2), VectorizedEnv)
     finally:
@@ -163,7 +164,7 @@ def test_a_native_registration_comes_first():
 
 def test_wrappers_take_a_host_as_any_batch_whose_instances_are_out_of_reach():
     host = jaxenvs.make_vec("gymnasium/Pendulum-v1", 3, backend="serial")
-    native = Opaque(jaxenvs.make_vec("Pendulum-v1", 3))
+    native = OpaqueVectorEnv(jaxenvs.make_vec("Pendulum-v1", 3))
     assert len(WRAPPERS) > 20
 
     def outcome(batch, name):

@@ -1,27 +1,27 @@
 """Environments without a task, for tests of code that runs environments."""
 
 import dataclasses
-from typing import Any, Literal
+from typing import Literal
 
 import chex
 import jax
 import jax.numpy as jnp
 
 from jaxenvs import spaces, struct
-from jaxenvs.core import AutoresetMode, Environment, TimeStep, VectorEnv
+from jaxenvs.core import Environment, TimeStep
 
 CONTINUE, TERMINATE, TRUNCATE, BOTH = range(4)
 
 
 @chex.dataclass(frozen=True)
-class CounterState:
+class CountingState:
     count: jax.Array  # int32[], steps since reset
     length: jax.Array  # int32[], length of this episode
     key: chex.ArrayTree  # a typed key if `has_key`, else ()
 
 
-class Counter(Environment[CounterState]):
-    """Counts steps until an episode has its length.
+class CountingEnv(Environment[CountingState]):
+    """Counts the steps of an episode, up to its length.
 
     Observation: the count and uniform random numbers drawn from the key of the step; by `layout`
         "array"  float32[2], the count and one number
@@ -55,21 +55,21 @@ class Counter(Environment[CounterState]):
     def action_space(self) -> spaces.Discrete:
         return spaces.Discrete(2)
 
-    def reset(self, key: chex.PRNGKey) -> tuple[CounterState, TimeStep]:
+    def reset(self, key: chex.PRNGKey) -> tuple[CountingState, TimeStep]:
         length_key, draw_key, state_key = jax.random.split(key, 3)
         length = jax.random.choice(length_key, jnp.array(self.lengths, jnp.int32))
         state_key = state_key if self.has_key else ()
-        state = CounterState(count=jnp.int32(0), length=length, key=state_key)
+        state = CountingState(count=jnp.int32(0), length=length, key=state_key)
         return state, TimeStep.first(self._observe(state, draw_key))
 
     def step(
-        self, state: CounterState, action: jax.Array, key: chex.PRNGKey
-    ) -> tuple[CounterState, TimeStep]:
+        self, state: CountingState, action: jax.Array, key: chex.PRNGKey
+    ) -> tuple[CountingState, TimeStep]:
         del action  # it has no effect
         state_key = state.key
         if self.has_key:
             state_key, key = jax.random.split(state_key)
-        state = CounterState(count=state.count + 1, length=state.length, key=state_key)
+        state = CountingState(count=state.count + 1, length=state.length, key=state_key)
         is_over = state.count >= state.length
         return state, TimeStep.transition(
             self._observe(state, key),
@@ -78,7 +78,7 @@ class Counter(Environment[CounterState]):
             truncated=is_over & self.truncates,
         )
 
-    def _observe(self, state: CounterState, key: chex.PRNGKey) -> chex.ArrayTree:
+    def _observe(self, state: CountingState, key: chex.PRNGKey) -> chex.ArrayTree:
         draw = jax.random.uniform(key, (2,), jnp.float32)
         if self.layout == "array":
             return jnp.stack([state.count.astype(jnp.float32), draw[0]])
@@ -93,7 +93,7 @@ class ScriptedState:
     start: jax.Array  # uint32[], drawn by reset: identifies the episode
 
 
-class Scripted(Environment[ScriptedState]):
+class ScriptedEnv(Environment[ScriptedState]):
     """Ends episodes when and how the action says, so a test determines the pattern.
 
     Observation: uint32[2], the episode's random number and its number of steps so far
@@ -131,44 +131,3 @@ class Scripted(Environment[ScriptedState]):
 
     def _observe(self, state: ScriptedState) -> jax.Array:
         return jnp.stack([state.start, state.count.astype(jnp.uint32)])
-
-
-@struct.pytree_dataclass
-class Opaque(VectorEnv):
-    """Passes every call on, and hides its instances from wrappers, as a hosted environment does."""
-
-    env: VectorEnv
-
-    @property
-    def num_envs(self) -> int:  # pyright: ignore[reportIncompatibleVariableOverride]
-        return self.env.num_envs
-
-    @property
-    def autoreset_mode(self) -> AutoresetMode:  # pyright: ignore[reportIncompatibleVariableOverride]
-        return self.env.autoreset_mode
-
-    @property
-    def is_staggered(self) -> bool:
-        return self.env.is_staggered
-
-    @property
-    def single_observation_space(self) -> spaces.Space:
-        return self.env.single_observation_space
-
-    @property
-    def single_action_space(self) -> spaces.Space:
-        return self.env.single_action_space
-
-    def reset(self, key: chex.PRNGKey) -> tuple[Any, TimeStep]:
-        return self.env.reset(key)
-
-    def step(self, state: Any, action: Any, key: chex.PRNGKey) -> tuple[Any, TimeStep]:
-        return self.env.step(state, action, key)
-
-    def reset_where(
-        self, mask: jax.Array, state: Any, timestep: TimeStep, key: chex.PRNGKey
-    ) -> tuple[Any, TimeStep]:
-        return self.env.reset_where(mask, state, timestep, key)
-
-    def render(self, state: Any, index: int = 0) -> jax.Array:
-        return self.env.render(state, index)

@@ -14,7 +14,7 @@ import jaxenvs
 from jaxenvs import spaces, struct
 from jaxenvs.core import Environment, TimeStep
 from jaxenvs.errors import EnvironmentCheckError
-from jaxenvs.testing import PROBES, Counter, Scripted, check_env
+from jaxenvs.testing import PROBES, CountingEnv, ScriptedEnv, check_env
 from jaxenvs.wrappers import TimeLimit
 
 
@@ -465,11 +465,11 @@ def test_a_broken_environment_is_reported(env, check, says):
     [
         Walk(),
         DictWalk(),
-        Counter(),
-        Counter(layout="dict", truncates=True),
-        Counter(layout="tuple", has_key=True),
-        Scripted(),
-        TimeLimit(Counter(lengths=(2, 9)), time_limit=4),
+        CountingEnv(),
+        CountingEnv(layout="dict", truncates=True),
+        CountingEnv(layout="tuple", has_key=True),
+        ScriptedEnv(),
+        TimeLimit(CountingEnv(lengths=(2, 9)), time_limit=4),
         *(probe() for probe in PROBES),
     ],
     ids=repr,

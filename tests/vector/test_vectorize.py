@@ -14,7 +14,7 @@ import jaxenvs
 from jaxenvs import spaces
 from jaxenvs.core import Environment, TimeStep
 from jaxenvs.errors import ActionError, RandomKeyError, UnknownParameterError, VectorizeError
-from jaxenvs.testing import Counter
+from jaxenvs.testing import CountingEnv
 from jaxenvs.wrappers import NormalizeReward
 
 KEY = jax.random.key(0)
@@ -370,7 +370,7 @@ def test_a_key_for_each_instance_makes_it_independent_of_the_others(mode):
 
 @pytest.mark.optimized
 def test_reset_where_begins_anew_what_the_mask_names():
-    vector_env = jaxenvs.vectorize(Counter(), 4)
+    vector_env = jaxenvs.vectorize(CountingEnv(), 4)
     state, timestep = vector_env.reset(jax.random.key(0))
     state, timestep = vector_env.step(state, jnp.zeros(4, jnp.int32), jax.random.key(1))
     mask = jnp.array([True, False, True, False])
