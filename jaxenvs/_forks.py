@@ -1,4 +1,4 @@
-"""Noticing that this process was forked from one that had used JAX, in which JAX would hang."""
+"""Detection of forked processes, in which JAX would hang."""
 
 import os
 import sys
@@ -7,24 +7,24 @@ from typing import Any
 
 from jaxenvs.errors import ForkError
 
-# Objects whose method `after_fork` is called in such a process.
+# Objects whose method `after_fork` is called in a forked process.
 users: weakref.WeakSet[Any] = weakref.WeakSet()
 _is_forked = False
 
 
 def check_not_forked() -> None:
-    """Raises ForkError where JAX would wait for ever for threads that the fork left behind."""
+    """Raises ForkError if JAX would wait forever for threads that did not survive a fork."""
     if _is_forked:
         raise ForkError(
-            "jaxenvs was called in a process forked from one that had used JAX, which does not work"
-            ' there.  Start processes with the context "forkserver" or "spawn":'
+            "jaxenvs was called in a process that was forked after JAX was used, where JAX does not"
+            ' work.  Start processes with the context "forkserver" or "spawn":'
             ' gymnasium.vector.AsyncVectorEnv(..., context="forkserver").'
         )
 
 
 def _after_fork() -> None:
     global _is_forked
-    # Nothing public says whether JAX has been used without using it.
+    # No public API says whether JAX has been used without starting it.
     xla_bridge: Any = sys.modules.get("jax._src.xla_bridge")
     _is_forked = _is_forked or bool(users or getattr(xla_bridge, "_backends", None))
     for user in users:

@@ -1,7 +1,7 @@
-"""Every error that jaxenvs raises by name.
+"""All exceptions of jaxenvs.
 
-A message has three parts: what was given, what is expected, what to do. Each class also
-subclasses the built-in exception that one would catch for such a mistake.
+A message has three parts: what was given, what was expected, and how to fix it. Each class also
+subclasses the built-in exception for that kind of mistake.
 """
 
 import difflib
@@ -10,71 +10,71 @@ from typing import Any
 
 
 class JaxenvsError(Exception):
-    """The base of all errors of this package."""
+    """The base class of all exceptions of this package."""
 
 
 class UnknownEnvironmentError(JaxenvsError, LookupError):
-    """No environment is registered under the id that was asked for."""
+    """No environment is registered under the requested id."""
 
 
 class UnknownParameterError(JaxenvsError, TypeError):
-    """An environment has no parameter of that name."""
+    """The environment has no parameter of that name."""
 
 
 class ParameterError(JaxenvsError, ValueError):
-    """A parameter of an environment has a value that it does not allow."""
+    """A parameter of an environment has an invalid value."""
 
 
 class RegistrationError(JaxenvsError, ValueError):
-    """A registration is malformed, or its id is taken."""
+    """A registration is malformed, or its id is already in use."""
 
 
 class SpaceError(JaxenvsError, ValueError):
-    """A space was described inconsistently, or cannot be converted."""
+    """The arguments of a space are invalid or inconsistent, or it cannot be converted."""
 
 
 class ActionError(JaxenvsError, ValueError):
-    """An action has the wrong tree structure, shape or dtype for its space."""
+    """An action does not fit its space: wrong structure, shape, dtype or value."""
 
 
 class WrapperError(JaxenvsError, ValueError):
-    """A wrapper cannot be put around this environment, or was given a value that cannot work."""
+    """A wrapper does not apply to this environment, or an argument of it is invalid."""
 
 
 class SeedError(JaxenvsError, ValueError):
-    """A seed is no number, out of range, or not one for each instance."""
+    """A seed is not an integer or out of range, or the number of seeds is wrong."""
 
 
 class VectorizeError(JaxenvsError, ValueError):
-    """A vectorized environment was configured with a value that cannot work."""
+    """An argument of a vectorized environment is invalid."""
 
 
 class ShardingError(JaxenvsError, ValueError):
-    """Instances cannot be laid over the mesh as asked."""
+    """The instances cannot be distributed over the mesh."""
 
 
 class RandomKeyError(JaxenvsError, TypeError):
-    """Something that is not a JAX random key was passed as a key."""
+    """A key is not a JAX random key."""
 
 
 class RolloutError(JaxenvsError, ValueError):
-    """A rollout or an evaluation was asked for with values that cannot work."""
+    """An argument of a rollout or an evaluation is invalid."""
 
 
 class RenderError(JaxenvsError, NotImplementedError):
-    """The environment cannot draw itself, or the file cannot be written."""
+    """The environment does not support rendering, or the file cannot be written."""
 
 
 class PoolError(JaxenvsError, ValueError):
-    """A pool of environments was asked for with values that cannot work, or used out of order."""
+    """An argument of a pool is invalid, or its methods were called in the wrong order."""
 
 
 class AlreadyPendingError(PoolError, RuntimeError):
-    """Environments of a pool were asked for a step while they still owe a result."""
+    """A pool was asked to step environments whose last result is still pending."""
 
 
 class NothingPendingError(PoolError, RuntimeError):
-    """A result of a pool was waited for that nobody asked for."""
+    """A pool was asked for a result, but no environment is stepping."""
 
 
 class ClosedError(PoolError, RuntimeError):
@@ -82,33 +82,33 @@ class ClosedError(PoolError, RuntimeError):
 
 
 class EnvIdError(PoolError, IndexError):
-    """Numbers of environments are out of range, or one was given twice."""
+    """The index of an environment is out of range, or was given twice."""
 
 
 class WorkerError(JaxenvsError, RuntimeError):
-    """An environment of a pool raised, or its process ended; the message has its traceback.
+    """An environment of a pool raised, or its process died; the message has the traceback.
 
     Attributes:
-        env_ids: the environments concerned.
+        env_ids: indices of the affected environments.
     """
 
     env_ids: tuple[int, ...] = ()
 
 
 class EnvTimeoutError(WorkerError, TimeoutError):
-    """An environment of a pool did not answer in time."""
+    """An environment of a pool exceeded its timeout."""
 
 
 class StaleStateError(PoolError, RuntimeError):
-    """A state of hosted environments was stepped a second time; they cannot go back."""
+    """A state of hosted environments was stepped twice, but they cannot go back in time."""
 
 
 class ForkError(JaxenvsError, RuntimeError):
-    """JAX was used, and then the process forked: its threads are not in this one."""
+    """The process was forked after JAX was used; the threads of JAX do not survive a fork."""
 
 
 class TrainingError(JaxenvsError, ValueError):
-    """A training was configured with values that cannot work, or its state cannot be restored."""
+    """An argument of a training is invalid, or its state cannot be restored."""
 
 
 class EnvironmentCheckError(JaxenvsError, AssertionError):
@@ -116,24 +116,24 @@ class EnvironmentCheckError(JaxenvsError, AssertionError):
 
 
 class InstallationError(JaxenvsError, RuntimeError):
-    """Something that was asked for does not work in this installation."""
+    """A feature does not work in this installation."""
 
 
 class MissingExtraError(JaxenvsError, ImportError):
-    """A feature needs a package that the bare install does not bring."""
+    """A feature needs an optional package that is not installed."""
 
 
 def missing_extra(feature: str, package: str, extra: str) -> MissingExtraError:
-    """Returns the error that names the extra which brings `package`."""
+    """Returns the error that says which extra installs `package`."""
     return MissingExtraError(
         f'{feature} needs the package {package}. Install it with `pip install "jaxenvs[{extra}]"`.',
         name=package,
     )
 
 
-def closest(name: str, known: Iterable[str], count: int = 3) -> str:
-    """Returns '  Close: "a", "b".' with the known names nearest to `name`, or an empty string."""
-    lowered = {candidate.lower(): candidate for candidate in known}
+def closest(name: str, candidates: Iterable[str], count: int = 3) -> str:
+    """Returns '  Close: "a", "b".' with the candidates most similar to `name`, or ""."""
+    lowered = {candidate.lower(): candidate for candidate in candidates}
     matches = difflib.get_close_matches(name.lower(), lowered, n=count, cutoff=0.5)
     if not matches:
         return ""
@@ -141,7 +141,7 @@ def closest(name: str, known: Iterable[str], count: int = 3) -> str:
 
 
 def describe(value: Any) -> str:
-    """`float32[4]` for an array, the kind of thing for anything else."""
+    """Returns "float32[4]" for an array, "a dict of 2" for a container, otherwise the type."""
     if hasattr(value, "dtype") and hasattr(value, "shape"):
         return f"{value.dtype}{list(value.shape)}"
     if isinstance(value, (dict, tuple, list)):

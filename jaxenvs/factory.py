@@ -1,6 +1,6 @@
-"""From an id to an environment: imports its module, checks its parameters, applies its limit.
+"""Construction of environments from ids: imports the module, checks parameters, limits time.
 
-Ids of environments that are not JAX lead to pools; nothing of these is imported for others.
+Ids of other libraries lead to pools of hosted environments, which are imported only for them.
 """
 
 import dataclasses
@@ -21,8 +21,8 @@ from jaxenvs.errors import (
     UnknownParameterError,
     closest,
 )
+from jaxenvs.meshes import check_mesh
 from jaxenvs.registry import EnvSpec, registry
-from jaxenvs.vector.sharding import check_mesh
 from jaxenvs.vector.vectorize import vectorize
 from jaxenvs.wrappers.time_limit import TimeLimit
 
@@ -36,21 +36,22 @@ def make(
     """Makes one native environment.
 
     Args:
-        id: a registered id, `jaxenvs list` shows them; or "module:Class" or "file.py:Class", an
-            `Environment` of your own or a function that returns one.
+        id: a registered id (`jaxenvs list` shows them), or "module:Class" or "file.py:Class" for
+            your own `Environment` or a function that returns one.
         time_limit: steps after which an episode is truncated; None for no limit, "default" for
-            the id's own.
+            the limit of the id.
         **params: parameters of the environment, such as `gravity=3.7`.
 
     Returns:
-        The environment, inside `TimeLimit` where there is a limit. `env.unwrapped` is the
+        The environment, wrapped in `TimeLimit` if it has a limit. `env.unwrapped` is the
         environment itself.
 
     Raises:
-        UnknownEnvironmentError: the id is not registered, and the message names the closest; or it
-            is of an environment that is not JAX, of which `make_vec` makes a batch.
-        UnknownParameterError: a parameter is misspelt; the message names the closest.
-        ParameterError: the time limit is less than one step, or no number.
+        UnknownEnvironmentError: the id is not registered (the message lists similar ids), or it
+            belongs to another library, which only `make_vec` supports.
+        UnknownParameterError: the environment has no such parameter; the message lists similar
+            names.
+        ParameterError: the time limit is not an integer of at least 1.
 
     Example:
         >>> env = jaxenvs.make("CartPole-v1", gravity=3.7)
@@ -66,8 +67,8 @@ def make(
     env = entry_point(**params)
     if not isinstance(env, Environment):
         raise UnknownEnvironmentError(
-            f"{id} made a {type(env).__name__}; expected a jaxenvs.Environment.  One of Gymnasium"
-            ' is registered there, and called "module:ID"; or give make_pool a function.'
+            f"{id} made a {type(env).__name__}; expected a jaxenvs.Environment.  For an environment"
+            ' of Gymnasium, register it there and use "module:ID", or pass a function to make_pool.'
         )
     limit = spec.time_limit if isinstance(time_limit, str) else time_limit
     return env if limit is None else TimeLimit(env, time_limit=limit)
@@ -76,7 +77,7 @@ def make(
 def make_from(
     id: str | Environment, *, time_limit: int | None | Literal["default"], **params: Any
 ) -> Environment:
-    """`make` of an id, or the same changes to an `Environment`, which has no limit of its own."""
+    """Returns `make(id)`, or an `Environment` with the same changes; its default is no limit."""
     if isinstance(id, str):
         return make(id, time_limit=time_limit, **params)
     _check_word(repr(id), time_limit)
@@ -101,31 +102,32 @@ def make_vec(
 ) -> VectorEnv:
     """Makes `num_envs` instances of an id as one environment.
 
-    Of a native id it is `vectorize(make(id), num_envs)`: the arguments are those of `vectorize` and
-    of `make`, and so are the errors.
+    For a native id this is `vectorize(make(id), num_envs)`, with the arguments and errors of
+    `vectorize` and `make`.
 
-    Of an id of other libraries, "gymnasium/CartPole-v1", "ALE/Pong-v5", "dm_control/...", it is a
-    `HostEnv` over `make_pool(id, num_envs)` of worker processes, or of EnvPool's threads for
-    "envpool/...". Such an environment has to be closed.
+    For an id of another library, such as "gymnasium/CartPole-v1", "ALE/Pong-v5" or
+    "dm_control/...", it is a `HostEnv` over `make_pool(id, num_envs)`, which uses worker processes,
+    or EnvPool's own threads for "envpool/...". Close such an environment after use.
 
     Args:
-        id: a registered id, or one that `make_pool` takes with its library in front. Plain
-            "CartPole-v1" is the native one.
-        num_envs: N, divisible by the mesh axis if `mesh` is given.
-        autoreset_mode: what follows a finished episode.
-        batched: see `vectorize`; like `reset_chunk` and `stagger`, of native ids alone.
-        mesh: lays the instances over devices. Of a host's, each device gets a pool of its own,
-            whose failures are logged, not raised (`on_failure="restart"`).
-        mesh_axis: another axis than the mesh's first.
+        id: a registered id, or one that `make_pool` accepts, with the library in front. Plain
+            "CartPole-v1" is the native environment.
+        num_envs: N, divisible by the size of the mesh axis if `mesh` is given.
+        autoreset_mode: what happens after an episode ends.
+        batched: see `vectorize`. For native ids only, like `reset_chunk` and `stagger`.
+        mesh: distributes the instances over devices. Hosted environments get one pool per device,
+            whose failures are logged instead of raised (`on_failure="restart"`).
+        mesh_axis: the mesh axis to use instead of the first.
         time_limit: steps after which an episode is truncated; None for no limit, "default" for
-            the id's own. A host's own limit holds besides.
-        **params: parameters of the environment; of a host's also the options of `make_pool`, which
-            with a mesh are those of each pool, and `path` and `final_observation` of `HostEnv`.
+            the limit of the id. The own limit of a hosted environment applies as well.
+        **params: parameters of the environment. For hosted environments also options of
+            `make_pool` (for each pool, if there is a mesh), and `path` and `final_observation` of
+            `HostEnv`.
 
     Raises:
-        UnknownEnvironmentError: there is no such id; the message names the closest.
-        PoolError: an argument that hosted environments cannot follow.
-        WorkerError: a hosted environment's constructor raised.
+        UnknownEnvironmentError: there is no such id; the message lists similar ids.
+        PoolError: hosted environments do not support an argument.
+        WorkerError: the constructor of a hosted environment raised.
 
     Example:
         >>> native = jaxenvs.make_vec("CartPole-v1", 4, gravity=3.7)
@@ -151,9 +153,9 @@ def make_vec(
 
 
 def is_hosted(id: Any) -> bool:
-    """Whether it is an id of an environment that is not JAX. What is registered here is ours.
+    """Returns whether `id` is one of another library. Registered ids are native.
 
-    What "module:Class" names is registered here as soon as somebody asks.
+    A "module:Class" is registered by this call.
     """
     if not isinstance(id, str) or id in registry or _entry_points.register_entry_point(id):
         return False
@@ -189,7 +191,7 @@ def _make_hosted(
     if devices > 1:
         params = _for_each_of(id, devices, params)
     options = {"time_limit": host_limit(id, time_limit), **params}
-    if not is_vectorized:  # compiled programs step processes without Python
+    if not is_vectorized:  # compiled programs can step worker processes without Python
         options = {"backend": "process", **options}
     pools = []
     try:
@@ -205,17 +207,18 @@ def _make_hosted(
 
 
 def host_limit(id: str, time_limit: Any) -> int | None:
-    """`time_limit` as `make_pool` takes it.
+    """Returns `time_limit` in the form that `make_pool` expects.
 
     Raises:
-        ParameterError: it is less than one step, or no number.
-        PoolError: it is None, and the environment's own limit cannot be taken away.
+        ParameterError: it is not an integer of at least 1.
+        PoolError: it is None, but the environment's own limit cannot be removed.
     """
     _check_word(id, time_limit)
     if time_limit is None:
         raise PoolError(
-            f"{id} got time_limit=None; what limit it has of its own is its library's, and stays."
-            "  Leave it out, or make the environment in a function and pass that to make_pool."
+            f"{id} got time_limit=None, but the limit of its library cannot be removed."
+            "  Omit time_limit, or pass make_pool a function that makes the environment without a"
+            " limit."
         )
     if isinstance(time_limit, str):
         return None
@@ -227,32 +230,32 @@ def _refuse_native_only(id: str, **given: Any) -> None:
     names = [name for name, value in given.items() if value not in ((), [], None, False)]
     if names:
         raise PoolError(
-            f"make_vec got {', '.join(names)} for {id}, which is not JAX: its environments are"
-            " called one by one on the host, and differ, reset and begin as they are made to."
-            "  Leave it out; make_pool takes a list of functions, one for each environment."
+            f"make_vec got {', '.join(names)} for {id}, which is not a JAX environment; these"
+            " arguments are for native ids only.  Omit them; to make different environments, pass"
+            " make_pool a list of functions."
         )
 
 
 def _refuse_settled(id: str, params: dict[str, Any]) -> None:
     for name, instead in (
         ("max_episode_steps", "make_vec calls it time_limit"),
-        ("copy", "compiled programs have arrays of their own"),
+        ("copy", "compiled programs always get copies"),
     ):
         if name in params:
-            raise PoolError(f"make_vec got {name} for {id}; {instead}.  Leave {name} out.")
+            raise PoolError(f"make_vec got {name} for {id}; {instead}.  Omit {name}.")
     if "seed" in params and not (id.startswith("envpool/") or params.get("backend") == "native"):
         raise PoolError(
-            f"make_vec got seed={params['seed']!r} for {id}; the key of reset seeds its"
-            " environments.  Leave seed out."
+            f"make_vec got seed={params['seed']!r} for {id}, whose environments are seeded by the"
+            " key of reset.  Omit seed."
         )
 
 
 def _for_each_of(id: str, devices: int, params: dict[str, Any]) -> dict[str, Any]:
-    """The options of each of several pools, which share this machine's cores."""
+    """Returns the options of each pool, where `devices` pools share the cores."""
     if params.get("batch_size") is not None:
         raise PoolError(
             f"make_vec got batch_size={params['batch_size']} for {id} over {devices} devices,"
-            " which finish independently.  Leave it out, or make an environment for each device."
+            " which step independently.  Omit it, or make an environment for each device."
         )
     params = {"on_failure": "restart", **params}  # an error on one device would hang the others
     if "num_workers" in params or "envs_per_worker" in params or params.get("backend") == "serial":
@@ -262,13 +265,13 @@ def _for_each_of(id: str, devices: int, params: dict[str, Any]) -> dict[str, Any
 
 def _check_num_envs(id: str, num_envs: Any) -> None:
     if not isinstance(num_envs, int) or isinstance(num_envs, bool) or num_envs < 1:
-        raise PoolError(f"{id} got num_envs={num_envs!r}; expected a number from 1 on.")
+        raise PoolError(f"{id} got num_envs={num_envs!r}; expected an integer of at least 1.")
 
 
 def _find(id: str) -> EnvSpec:
     if is_hosted(id):
         raise UnknownEnvironmentError(
-            f'"{id}" is not JAX: it runs outside of compiled programs, and as a batch.  Use'
+            f'"{id}" is not a JAX environment; it runs on the host, in batches.  Use'
             f' jaxenvs.make_vec("{id}", num_envs) or jaxenvs.make_pool.'
         )
     if id in registry:
@@ -278,8 +281,8 @@ def _find(id: str) -> EnvSpec:
     hosted = ", ".join(f'"{each}"' for each in close_host_ids(str(id)))
     raise UnknownEnvironmentError(
         f'no environment is called "{id}".{closest(str(id), registry)}'
-        f"{f'  Not JAX, for make_vec and make_pool: {hosted}.' if hosted else ''}"
-        "  `jaxenvs list` shows all native ones."
+        f"{f'  For make_vec and make_pool (not JAX): {hosted}.' if hosted else ''}"
+        "  `jaxenvs list` shows all native ids."
     )
 
 
@@ -313,13 +316,13 @@ def _checked(id: str, entry_point: Callable[..., Any], params: dict[str, Any]) -
     ]
     if missing:
         raise UnknownParameterError(
-            f"{id} has no default for {' and '.join(missing)}.  Pass one, or give the class one."
+            f"{id} has no default for {' and '.join(missing)}.  Pass a value, or define a default."
         )
     for name in params:
         if name not in names:
             raise UnknownParameterError(
                 f'{id} has no parameter "{name}".{closest(name, [*names, "time_limit"])}'
-                f"  `jaxenvs info {id}` shows all."
+                f"  `jaxenvs info {id}` shows all parameters."
             )
     return as_numbers(entry_point, params)
 
@@ -327,6 +330,6 @@ def _checked(id: str, entry_point: Callable[..., Any], params: dict[str, Any]) -
 def _check_word(id: str, time_limit: Any) -> None:
     if isinstance(time_limit, str) and time_limit != "default":
         raise ParameterError(
-            f'{id} got time_limit={time_limit!r}; the only word is "default", the id\'s own limit.'
-            "  Pass a number of steps, or None for no limit."
+            f'{id} got time_limit={time_limit!r}; the only string allowed is "default", for the'
+            " limit of the id.  Pass a number of steps, or None for no limit."
         )

@@ -1,14 +1,14 @@
-"""How every key that reaches somebody's code comes about: one function for each.
+"""Derivation of all keys that are passed to environments, wrappers and policies.
 
-Keys form a tree. `fold_in(key, i)` is the i-th child of a key, and so is `split(key, n)[i]`; the
-functions below add children that neither of the two can name, see `prng.derive`. Code that is given
-a key reaches its children and theirs, by `split` and `fold_in`, and nothing else. So two rules keep
-all draws apart:
+Keys form a tree. `fold_in(key, i)` and `split(key, n)[i]` are both child i of a key. The functions
+below derive children in other domains, which `split` and `fold_in` cannot reach, see `prng.derive`.
+Code that receives a key can reach only its descendants in the domain of `split` and `fold_in`. Two
+rules keep all draws independent:
 
-1. Of a key that is given to somebody's code, others get children of another domain alone.
-2. Otherwise a key is either given away or derived from, never both, and given away once.
+1. If a key is passed to such code, only its children in other domains are used elsewhere.
+2. Otherwise a key is either passed on, once, or used to derive other keys, but never both.
 
-A key is of one domain or another by where it is needed, an index tells apart the rest.
+Each purpose has its own domain; an index distinguishes the keys within a domain.
 """
 
 from typing import Any
@@ -25,49 +25,47 @@ _EVALUATION = 0x4556414C
 
 
 def instance_keys(key: chex.PRNGKey, indices: jax.Array) -> chex.PRNGKey:
-    """Returns what the instances `indices`, uint32[n], are given of one key for all: its children.
-
-    They are `jax.random.split(key, N)`.
-    """
+    """Returns the keys of instances `indices`, uint32[n]: rows of `jax.random.split(key, N)`."""
     return jax.vmap(jax.random.fold_in, in_axes=(None, 0))(key, indices)
 
 
 def autoreset_key(key: chex.PRNGKey, index: Any = 0) -> chex.PRNGKey:
-    """Returns what an instance resets with when its episode ended.
+    """Returns the key with which an instance resets after its episode.
 
     Args:
-        key: of the call: one for all instances, or the instance's own.
-        index: the instance's, where the key is one for all; else 0.
+        key: the key of the step: either one for all instances, or the instance's own.
+        index: the index of the instance if the key is one for all instances, else 0.
     """
     return prng.derive(key, _RESET, index)
 
 
 def stagger_key(key: chex.PRNGKey) -> chex.PRNGKey:
-    """Returns the key whose children an instance is played on with, once reset with `key`.
+    """Returns the key for the random steps of a staggered start, after a reset with `key`.
 
-    Child 0 draws the number of steps; step t acts with child 2 t + 1 and steps with child 2 t + 2.
+    Child 0 draws the number of steps. Step t samples its action with child 2 t + 1 and steps with
+    child 2 t + 2.
     """
     return prng.derive(key, _STAGGER)
 
 
 def wrapper_key(key: chex.PRNGKey, depth: int) -> chex.PRNGKey:
-    """Returns the key that a wrapper draws from in a step for which it passes `key` on.
+    """Returns the key for a wrapper's own random numbers.
 
     Args:
-        key: what the wrapped environment is given.
-        depth: how many wrappers with keys are inside of this one.
+        key: the key that the wrapper passes to the wrapped environment.
+        depth: the number of wrappers inside this one that use keys too.
     """
     return prng.derive(key, _WRAPPER, depth)
 
 
 def evaluation_key(key: chex.PRNGKey, index: Any) -> chex.PRNGKey:
-    """Returns the key of evaluation number `index` beside a training that is given `key`."""
+    """Returns the key of evaluation number `index` of a training that was given `key`."""
     return prng.derive(key, _EVALUATION, index)
 
 
 @struct.pytree_dataclass
 class CallKeys:
-    """The [N] keys of `call_keys`, derived when indexed: resets need only a few of them."""
+    """The [N] keys of `call_keys`, derived on indexing, since resets need only a few of them."""
 
     keys: chex.PRNGKey
     calls: jax.Array
@@ -81,10 +79,10 @@ class CallKeys:
 
 
 def call_keys(keys: chex.PRNGKey, calls: jax.Array) -> chex.PRNGKey:
-    """Returns the [N] keys of a call through an interface that takes seeds.
+    """Returns the [N] keys of a call of an environment that is seeded with integers.
 
     Args:
-        keys: [N] keys, `jax.random.key(seed)` of each instance.
-        calls: uint32[N], the calls since each instance was seeded; the seeding reset is call 0.
+        keys: [N] keys, `jax.random.key(seed)` for each instance.
+        calls: uint32[N], calls since each instance was seeded; the reset with the seed is call 0.
     """
     return jax.vmap(jax.random.fold_in)(keys, calls)

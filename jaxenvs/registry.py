@@ -1,4 +1,4 @@
-"""The table of ids: what each one names and what it is proven against. Strings only."""
+"""The registry of environment ids. It holds strings, so importing it imports no environment."""
 
 import dataclasses
 from collections.abc import Callable, Mapping
@@ -9,21 +9,21 @@ from jaxenvs.errors import RegistrationError, UnknownEnvironmentError, closest
 
 @dataclasses.dataclass(frozen=True)
 class EnvSpec:
-    """What the registry knows of an id, without importing the environment."""
+    """The registration of an id."""
 
     id: str
     entry_point: str | Callable[..., Any]  # "module:Class", or the class itself
     family: str = "user"
     time_limit: int | None = None  # steps after which an episode is truncated
-    reward_threshold: float | None = None  # mean return from which the task counts as solved
+    reward_threshold: float | None = None  # mean return at which the task counts as solved
     source: str = ""  # the paper or program that the task comes from
-    proven_against: str = ""  # the reference that the tests compare with, step for step
+    proven_against: str = ""  # the reference that tests compare with, step by step
     kwargs: Mapping[str, Any] = dataclasses.field(default_factory=dict)
 
 
 registry: dict[str, EnvSpec] = {}
 
-# Called with every new entry: whoever keeps a table of its own appends a function.
+# Functions to call with every new registration.
 listeners: list[Callable[[EnvSpec], None]] = []
 
 
@@ -39,32 +39,32 @@ def register(
     kwargs: Mapping[str, Any] | None = None,
     overwrite: bool = False,
 ) -> EnvSpec:
-    """Enters an environment under `id`.
+    """Registers an environment under `id`.
 
     Args:
-        id: the name that `make` is asked for, such as "CartPole-v1".
-        entry_point: "module:Class", imported when the id is first made, or a callable that
+        id: the name to pass to `make`, such as "CartPole-v1".
+        entry_point: "module:Class", imported when the id is first used, or a callable that
             returns an `Environment`.
-        family: the group it is listed under.
+        family: the group that the id is listed in.
         time_limit: steps after which an episode is truncated; None for no limit.
-        reward_threshold: mean return from which the task counts as solved.
+        reward_threshold: mean return at which the task counts as solved.
         source: the paper or program that the task comes from.
-        proven_against: the reference that the tests compare with.
-        kwargs: parameters that this id sets, over the class's defaults.
-        overwrite: allow an id that is taken.
+        proven_against: the reference that tests compare with.
+        kwargs: parameters to set instead of the defaults of the class.
+        overwrite: replace an existing registration of the id.
 
     Returns:
-        The entry.
+        The registration.
 
     Raises:
-        RegistrationError: the id is empty or taken, or the entry point malformed.
+        RegistrationError: the id is empty or already registered, or the entry point is malformed.
         ParameterError: the time limit is not an integer of at least 1.
     """
     if not isinstance(id, str) or not id.strip():
         raise RegistrationError(f"register got the id {id!r}; it must be a non-empty string.")
     if id in registry and not overwrite:
         raise RegistrationError(
-            f'"{id}" is registered already, for {registry[id].entry_point}.'
+            f'"{id}" is already registered, for {registry[id].entry_point}.'
             "  Choose another id, or pass overwrite=True."
         )
     if isinstance(entry_point, str):
@@ -77,7 +77,7 @@ def register(
             f'register("{id}") got the entry point {entry_point!r}; pass "module:Class" or a class.'
         )
     if time_limit is not None and not (type(time_limit) is int and 0 < time_limit < 2**31):
-        from jaxenvs.core import check_time_limit  # JAX, which Gymnasium and workers go without
+        from jaxenvs.core import check_time_limit  # imports JAX, which is not always needed
 
         check_time_limit(f'register("{id}")', time_limit)
     spec = EnvSpec(
@@ -97,14 +97,14 @@ def register(
 
 
 def find(id: str) -> EnvSpec:
-    """Returns the entry of `id`.
+    """Returns the registration of `id`.
 
     Raises:
-        UnknownEnvironmentError: nothing is registered under it; the message names the closest.
+        UnknownEnvironmentError: the id is not registered; the message lists similar ids.
     """
     if id not in registry:
         raise UnknownEnvironmentError(
             f'no environment is called "{id}".{closest(str(id), registry)}'
-            "  `jaxenvs list` shows all."
+            "  `jaxenvs list` shows all ids."
         )
     return registry[id]

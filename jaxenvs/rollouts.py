@@ -1,4 +1,4 @@
-"""Collecting experience, and judging a policy, in one jitted program.
+"""Rollouts and evaluations of a policy, each in one jitted program.
 
 N is the number of instances, T the number of steps.
 """
@@ -26,21 +26,21 @@ _UPDATES = 100  # of a progress bar
 
 @chex.dataclass(frozen=True)
 class EpisodeStatistics:
-    """Of the episodes that finished; accumulated per instance, so that no sum grows large."""
+    """Statistics of the finished episodes, accumulated per instance to keep sums small."""
 
-    count: jax.Array  # int32[N]; -1 until the episode that a staggered start cut is over
-    mean: jax.Array  # float32[2, N], of returns and of lengths
+    count: jax.Array  # int32[N]; -1 until a partial episode of a staggered start is over
+    mean: jax.Array  # float32[2, N], of returns and lengths
     squares: jax.Array  # float32[2, N], sums of squared deviations from the mean
 
     def total(self) -> dict[str, jax.Array]:
-        """Over all instances: count int32[]; means and standard deviations float32[].
+        """Returns the statistics over all instances.
 
-        The keys are count, return_mean, return_std, length_mean, length_std; where nothing
-        finished, the last four are NaN.
+        The keys are count, int32[], and return_mean, return_std, length_mean and length_std,
+        float32[], which are NaN if no episode has finished.
         """
         weight = jnp.maximum(self.count, 0).astype(jnp.float32)
         count = jnp.sum(weight)
-        # Both branches are finite, since derivatives pass through the one not taken, too.
+        # Both branches are finite, since gradients pass through the unused one too.
         some = jnp.maximum(count, 1)
         mean = jnp.sum(self.mean * weight[None], axis=-1) / some
         deviation = self.mean - mean[:, None]
@@ -59,12 +59,12 @@ class EpisodeStatistics:
 
 @chex.dataclass(frozen=True)
 class RolloutState:
-    """All that a rollout needs to go on: environments in mid-episode, keys, statistics."""
+    """Everything needed to continue a rollout: environment states, keys and statistics."""
 
     env_state: chex.ArrayTree
     timestep: TimeStep  # [N, ...], the last one, without final_observation and final_info
     policy_carry: chex.ArrayTree
-    running: jax.Array  # float32[2, N], return and length of the episodes under way
+    running: jax.Array  # float32[2, N], return and length of the current episodes so far
     statistics: EpisodeStatistics
     key: chex.PRNGKey
     steps: jax.Array  # int32[], taken so far
@@ -72,42 +72,42 @@ class RolloutState:
 
 @chex.dataclass(frozen=True)
 class Trajectory:
-    """T steps of N instances, time first. Row t is what was seen, done, and what followed."""
+    """T steps of N instances, time first. Row t has the observation, the action and the result."""
 
-    observation: chex.ArrayTree  # [T, N, ...], acted on
+    observation: chex.ArrayTree  # [T, N, ...], before the action
     action: chex.ArrayTree  # [T, N, ...]
     reward: jax.Array  # float32[T, N]
     terminated: jax.Array  # bool[T, N]
     truncated: jax.Array  # bool[T, N]
-    final_observation: chex.ArrayTree  # [T, N, ...], led to by the action, before any reset
-    info: chex.ArrayTree  # [T, N, ...], of the step itself, before any reset
+    final_observation: chex.ArrayTree  # [T, N, ...], after the action, before any reset
+    info: chex.ArrayTree  # [T, N, ...], after the action, before any reset
 
 
 @chex.dataclass(frozen=True)
 class Rollout:
-    """What `rollout` returns."""
+    """The result of `rollout`."""
 
-    trajectory: Trajectory | None  # None if only statistics were asked for
-    statistics: dict[str, jax.Array]  # see `EpisodeStatistics.total`; since the first rollout
-    state: RolloutState  # goes on exactly here: rollout(env, policy, T, state=...)
+    trajectory: Trajectory | None  # None with outputs="statistics"
+    statistics: dict[str, jax.Array]  # see `EpisodeStatistics.total`; since the start
+    state: RolloutState  # pass it to continue: rollout(env, policy, T, state=...)
 
 
 @chex.dataclass(frozen=True)
 class Evaluation:
-    """What `evaluate` returns; k is the number of episodes per instance."""
+    """The result of `evaluate`; k is the number of episodes per instance."""
 
-    episode_return: jax.Array  # float32[k, N]; NaN where not finished
-    episode_length: jax.Array  # int32[k, N]; 0 where not finished
-    finished: jax.Array  # bool[k, N], false only where `max_steps` cut the evaluation
+    episode_return: jax.Array  # float32[k, N]; NaN if not finished
+    episode_length: jax.Array  # int32[k, N]; 0 if not finished
+    finished: jax.Array  # bool[k, N], false only if `max_steps` ended the evaluation
 
     @property
     def mean(self) -> jax.Array:
-        """float32[]: the mean return of the finished episodes."""
+        """float32[], the mean return of the finished episodes."""
         return jnp.nanmean(self.episode_return)
 
     @property
     def std(self) -> jax.Array:
-        """float32[]: the standard deviation of their returns."""
+        """float32[], the standard deviation of these returns."""
         return jnp.nanstd(self.episode_return)
 
 
@@ -125,31 +125,31 @@ def rollout(
 ) -> Rollout:
     """Takes `num_steps` steps in every instance, as one compiled scan.
 
-    Two rollouts, the second from the first's `state`, take the same steps as one of both lengths.
+    A rollout that continues from another one's `state` takes the same steps as one long rollout.
 
     Args:
         env: N instances.
-        policy: `policy(observation, key) -> action` on the batch; None acts at random. With
-            `policy_carry` it is `policy(carry, timestep, key) -> (carry, action)`: a recurrent
-            policy clears its memory where `timestep.done`. A function is compiled once each time
-            it is defined; a callable that is a pytree, such as
-            `jax.tree_util.Partial(function, weights)`, is not compiled anew for other weights.
+        policy: `policy(observation, key) -> action`, called on the batch; None acts at random. With
+            `policy_carry` it is `policy(carry, timestep, key) -> (carry, action)`, and a recurrent
+            policy should clear its memory where `timestep.done`. Defining a function again compiles
+            again. A callable that is a pytree, such as `jax.tree_util.Partial(function, weights)`,
+            is not recompiled for other weights.
         num_steps: T.
-        key: starts new episodes; give either it or `state`.
-        state: goes on from where another rollout ended.
-        policy_carry: the first memory of a recurrent policy; None takes
-            `policy.initial_carry(num_envs)` of a policy that has it.
-        outputs: "trajectory" for everything, "statistics" for the finished episodes' count, and
-            mean and deviation of their returns and lengths, in constant memory. Episodes that a
-            staggered start joined in the middle are not counted.
+        key: starts new episodes. Pass either `key` or `state`.
+        state: continues where another rollout ended.
+        policy_carry: the initial memory of a recurrent policy. None calls
+            `policy.initial_carry(num_envs)` if the policy has that method.
+        outputs: "trajectory" returns everything. "statistics" only returns the number of finished
+            episodes and mean and standard deviation of their returns and lengths, which takes
+            constant memory. The partial episodes of a staggered start are not counted.
         unroll: steps per iteration of the compiled loop.
-        progress: show a bar, in a terminal or a notebook (needs the extra `cli`).
+        progress: show a progress bar, in a terminal or a notebook (needs the extra `cli`).
 
     Returns:
-        The trajectory (or None), the statistics, and the state to go on from.
+        The trajectory (or None), the statistics, and the state to continue from.
 
     Raises:
-        RolloutError: both or neither of `key` and `state`, or a value that cannot work.
+        RolloutError: both or neither of `key` and `state` are given, or an argument is invalid.
 
     Example:
         >>> env = jaxenvs.make_vec("CartPole-v1", 16)
@@ -167,11 +167,11 @@ def rollout(
     if (key is None) == (state is None):
         given = "neither" if key is None else "both"
         raise RolloutError(
-            f"rollout got {given} of key and state.  Pass a key to start, or a state to go on."
+            f"rollout got {given} of key and state.  Pass a key to start, or a state to continue."
         )
     if state is not None and policy_carry is not None:
         raise RolloutError(
-            "rollout got both state and policy_carry.  The state holds the policy's carry already."
+            "rollout got both state and policy_carry.  The state already has the policy's carry."
         )
     if state is None:
         policy_carry = _carry_of("rollout", env, policy, policy_carry)
@@ -196,24 +196,24 @@ def evaluate(
 ) -> Evaluation:
     """Plays exactly the first `num_episodes` episodes of every instance.
 
-    Counting whatever finishes within a number of steps favors short episodes; here each instance
-    owes the same number, however long they take. What is left of the episodes that a staggered
-    start joined in the middle is played first, and not counted.
+    Counting all episodes that finish within a number of steps would favor short ones. Here every
+    instance plays the same number of episodes, however long they are. The partial episodes of a
+    staggered start are finished first and not counted.
 
     Args:
-        env: N instances that reset themselves, or one episode each.
+        env: N instances; with autoreset disabled, `num_episodes` must be 1.
         policy: as in `rollout`.
-        num_episodes: k, of each instance.
-        key: every random number of the evaluation comes from it.
-        policy_carry: the first memory of a recurrent policy, as in `rollout`.
-        max_steps: stop after so many steps, finished or not; None waits for the last episode,
-            which an environment without a time limit may never end.
+        num_episodes: k, the number of episodes per instance.
+        key: the source of all random numbers.
+        policy_carry: the initial memory of a recurrent policy, as in `rollout`.
+        max_steps: stop after this many steps, even if episodes are unfinished. None waits for all
+            episodes, which may take forever without a time limit.
 
     Returns:
         Return and length of each episode, float32[k, N] and int32[k, N].
 
     Raises:
-        RolloutError: a value cannot work.
+        RolloutError: an argument is invalid.
 
     Example:
         >>> env = jaxenvs.make_vec("CartPole-v1", 100)
@@ -227,7 +227,7 @@ def evaluate(
     if env.autoreset_mode == "disabled" and num_episodes > 1:
         raise RolloutError(
             f'evaluate got num_episodes={num_episodes} and an env with autoreset_mode="disabled",'
-            " which plays one each.  Use another mode, or num_episodes=1."
+            " which plays one episode each.  Use another mode, or num_episodes=1."
         )
     policy_carry = _carry_of("evaluate", env, policy, policy_carry)
     run = functools.partial(_evaluate, num_episodes=num_episodes, max_steps=max_steps)
@@ -238,7 +238,7 @@ def _start(env: VectorEnv, key: chex.PRNGKey, policy_carry: chex.ArrayTree) -> R
     reset_key, key = jax.random.split(key)
     env_state, timestep = env.reset(reset_key)
     zeros = jnp.zeros((2, env.num_envs), jnp.float32)
-    # A staggered start joins episodes in the middle; what is left of them is no episode's return.
+    # A staggered start begins in the middle of episodes, so the first return is a partial one.
     first = -1 if env.is_staggered else 0
     return RolloutState(
         env_state=env_state,
@@ -258,14 +258,14 @@ def _advance(
     env: VectorEnv,
     state: RolloutState,
 ) -> tuple[RolloutState, Any, TimeStep, jax.Array]:
-    """One step: the state after it, the action, the timestep, and what was `running` with it."""
+    """Takes one step. Returns the state, the action, the timestep, and `running` before a clear."""
     before = state.timestep
     action_key, step_key = _keys(state)
     carry, action = prng.with_fast(lambda key: _act(policy, env, state, key), action_key)
     carry = prng.stock(carry)  # it may hold a key
     env_state, timestep = env.step(state.env_state, action, step_key)
 
-    # Under next_step the step after an episode belongs to none; under disabled all of them do.
+    # Under next_step the step after an episode only resets; under disabled no later step counts.
     counts = jnp.ones_like(before.done) if env.autoreset_mode == "same_step" else ~before.done
     finished = timestep.done & counts
     one = counts.astype(jnp.float32)
@@ -291,7 +291,7 @@ def _advance(
 def _act(
     policy: Callable[..., Any] | None, env: VectorEnv, state: RolloutState, key: chex.PRNGKey
 ) -> tuple[chex.ArrayTree, Any]:
-    """The policy's carry, and the action."""
+    """Returns the policy's carry and the action."""
     if policy is None:
         return state.policy_carry, env.action_space.sample(key)
     if state.policy_carry is None:
@@ -367,7 +367,7 @@ def _evaluate(
         episode = state.statistics.count
         state, _, _, running = _advance(policy, env, state)
         finished = state.statistics.count > episode
-        # Episodes past the k-th have no row. A selection, as a scatter cannot follow a mesh.
+        # Episodes after the k-th have no row. This is not a scatter, which cannot be sharded.
         row = finished[None] & (episodes == episode[None])
         return state, jnp.where(row[None], running[:, None], record)
 
@@ -385,18 +385,18 @@ def _without_final(timestep: TimeStep) -> TimeStep:
 
 
 def _keys(state: RolloutState) -> tuple[chex.PRNGKey, chex.PRNGKey]:
-    """The keys of this step, for acting and for stepping: a function of key and step alone."""
-    # Hashed in the loop: two hashes fuse with what they feed, a row of many made before do not.
+    """Returns the keys of this step, for the policy and for the environment."""
+    # Derived in the loop: two hashes fuse with their use, an array of keys made before would not.
     quick, step = prng.fast(state.key), state.steps.astype(jnp.uint32)
-    # Two series out of one key: even numbers and odd ones.
+    # Even numbers for the policy, odd ones for the environment.
     return jax.random.fold_in(quick, 2 * step), jax.random.fold_in(quick, 2 * step + 1)
 
 
 def _carry_of(caller: str, env: VectorEnv, policy: Any, policy_carry: Any) -> Any:
-    """The first memory of the policy: as given, or what a recurrent policy itself begins with.
+    """Returns the initial memory of the policy: as given, or from `policy.initial_carry`.
 
     Raises:
-        RolloutError: the policy takes other arguments than it will be given.
+        RolloutError: the policy's signature does not accept the arguments of the call.
     """
     if policy is None:
         return policy_carry
@@ -404,14 +404,14 @@ def _carry_of(caller: str, env: VectorEnv, policy: Any, policy_carry: Any) -> An
         policy_carry = policy.initial_carry(env.num_envs)
     try:
         signature = inspect.signature(policy)
-    except ValueError:  # some callables have none
+    except ValueError:  # some callables have no signature
         return policy_carry
     names = ("observation", "key") if policy_carry is None else ("carry", "timestep", "key")
     try:
         signature.bind(*names)
     except TypeError:
         raise RolloutError(
-            f"{caller} got the policy {policy!r:.80}, whose arguments are {signature}; it is called"
+            f"{caller} got the policy {policy!r:.80} with the arguments {signature}; it is called"
             f" as policy({', '.join(names)}).  With policy_carry= a policy takes"
             " (carry, timestep, key), without it (observation, key)."
         ) from None
@@ -419,7 +419,7 @@ def _carry_of(caller: str, env: VectorEnv, policy: Any, policy_carry: Any) -> An
 
 
 def _with_policy(run: Callable[..., Any], policy: Any, *args: Any) -> Any:
-    """Passes a policy that is a pytree as an argument, any other as part of the program."""
+    """Calls `run` with the policy as an argument if it is a pytree, else as a static one."""
     if policy is not None and not jax.tree_util.all_leaves([policy]):
         return run(policy, *args, function=None)
     return run(None, *args, function=policy)

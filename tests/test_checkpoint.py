@@ -12,7 +12,7 @@ import numpy as np
 import pytest
 
 import jaxenvs
-from jaxenvs.testing import Counter
+from jaxenvs.testing import CountingEnv
 
 pytest.importorskip("orbax.checkpoint")
 from jaxenvs.errors import TrainingError
@@ -41,9 +41,9 @@ def assert_same(a, b):
 
 
 ENVS = {
-    "keyed": lambda: jaxenvs.vectorize(Counter(keyed=True, layout="dict"), 6),
-    "next_step": lambda: jaxenvs.vectorize(Counter(), 6, autoreset_mode="next_step"),
-    "disabled": lambda: jaxenvs.vectorize(Counter(), 6, autoreset_mode="disabled"),
+    "keyed": lambda: jaxenvs.vectorize(CountingEnv(has_key=True, layout="dict"), 6),
+    "next_step": lambda: jaxenvs.vectorize(CountingEnv(), 6, autoreset_mode="next_step"),
+    "disabled": lambda: jaxenvs.vectorize(CountingEnv(), 6, autoreset_mode="disabled"),
     "staggered": lambda: jaxenvs.make_vec("Pendulum-v1", 6, stagger=20),
 }
 

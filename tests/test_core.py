@@ -11,8 +11,8 @@ from jaxenvs import spaces, struct
 from jaxenvs.core import Environment, TimeStep, VectorEnv, Wrapper
 from jaxenvs.envs.classic_control.mountain_car import MountainCar
 from jaxenvs.errors import JaxenvsError, RenderError, UnknownParameterError, WrapperError
-from jaxenvs.testing import Counter, Scripted
-from jaxenvs.testing._tracing import x64
+from jaxenvs.testing import CountingEnv, ScriptedEnv
+from jaxenvs.testing._trace_checks import enable_x64
 from jaxenvs.vector.vectorize import vectorize
 from jaxenvs.wrappers import TimeLimit
 
@@ -231,7 +231,7 @@ def test_any_number_becomes_a_float32_reward(reward):
 
 
 def test_types_stay_under_x64_unless_asked_for():
-    with x64(True):
+    with enable_x64(True):
         first = TimeStep.first(jnp.zeros(1, jnp.float32))
         assert (first.reward.dtype, first.discount.dtype) == (jnp.float32, jnp.float32)
         assert TimeStep.first(jnp.zeros(1, jnp.float64)).reward.dtype == jnp.float64
@@ -253,7 +253,7 @@ def test_info_is_copied_and_timesteps_are_frozen():
 def test_a_vectorized_environment_is_a_vector_env_with_batched_spaces():
     from jaxenvs import vectorize
 
-    env = vectorize(Counter(layout="dict"), 3)
+    env = vectorize(CountingEnv(layout="dict"), 3)
     assert isinstance(env, VectorEnv) and env.num_envs == 3
     assert env.single_action_space == spaces.Discrete(2)
     assert env.action_space == spaces.Discrete(2).batch(3)
@@ -261,7 +261,7 @@ def test_a_vectorized_environment_is_a_vector_env_with_batched_spaces():
 
 
 def test_a_scripted_environment_does_as_it_is_told():
-    env, key = Scripted(), jax.random.key(0)
+    env, key = ScriptedEnv(), jax.random.key(0)
     state, _ = env.reset(key)
     steps = [env.step(state, jnp.int32(action), key)[1] for action in range(4)]
     assert [(bool(t.terminated), bool(t.truncated)) for t in steps] == [

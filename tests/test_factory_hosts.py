@@ -19,9 +19,10 @@ from jaxenvs.errors import (
     WrapperError,
 )
 from jaxenvs.registry import registry
-from jaxenvs.testing import Opaque, check_env
+from jaxenvs.testing import check_env
 from jaxenvs.vector.vectorize import VectorizedEnv
 from jaxenvs.wrappers import TimeLimit
+from tests.opaque import OpaqueVectorEnv
 from tests.wrappers.test_all import WRAPPERS
 
 KEY = jax.random.key(0)
@@ -86,7 +87,7 @@ def test_over_a_mesh_every_device_has_a_pool_and_the_pools_share_the_cores():
     env.close()
     with pytest.raises(ShardingError, match="divided by the 2 devices"):
         jaxenvs.make_vec(ID, 3, mesh=mesh)
-    with pytest.raises(PoolError, match="finish independently"):
+    with pytest.raises(PoolError, match="step independently"):
         jaxenvs.make_vec(ID, 4, mesh=mesh, batch_size=1)
 
 
@@ -104,13 +105,13 @@ def test_what_is_vectorized_already_is_driven_as_it_is():
 @pytest.mark.parametrize(
     ("options", "expected"),
     [
-        ({"batched": ["gravity"]}, "batched for gymnasium.*not JAX"),
+        ({"batched": ["gravity"]}, "batched for gymnasium.*not a JAX"),
         ({"stagger": True, "reset_chunk": 2}, "reset_chunk, stagger for"),
-        ({"time_limit": None}, "limit it has of its own"),
+        ({"time_limit": None}, "cannot be removed"),
         ({"max_episode_steps": 3}, "calls it time_limit"),
-        ({"copy": True}, "Leave copy out"),
-        ({"seed": 1}, "key of reset seeds"),
-        ({"num_envs": 0}, "from 1 on"),
+        ({"copy": True}, "Omit copy"),
+        ({"seed": 1}, "seeded by the key of reset"),
+        ({"num_envs": 0}, "at least 1"),
     ],
 )
 def test_what_a_host_cannot_follow_is_refused(options, expected):
@@ -149,12 +150,12 @@ def test_unknown_ids_name_what_is_close_of_both_kinds():
 
 
 def test_a_single_one_cannot_be_made_and_the_error_says_of_what_to_make_a_batch():
-    with pytest.raises(UnknownEnvironmentError, match=r'is not JAX.*make_vec\("gymnasium/Cart'):
+    with pytest.raises(UnknownEnvironmentError, match=r"not a JAX environment.*make_vec"):
         jaxenvs.make(ID)
 
 
 def test_a_native_registration_comes_first():
-    jaxenvs.register("gymnasium/Mine-v0", "jaxenvs.testing:Counter")
+    jaxenvs.register("gymnasium/Mine-v0", "jaxenvs.testing:CountingEnv")
     try:
         assert isinstance(jaxenvs.make_vec("gymnasium/Mine-v0", 2), VectorizedEnv)
     finally:
@@ -163,7 +164,7 @@ def test_a_native_registration_comes_first():
 
 def test_wrappers_take_a_host_as_any_batch_whose_instances_are_out_of_reach():
     host = jaxenvs.make_vec("gymnasium/Pendulum-v1", 3, backend="serial")
-    native = Opaque(jaxenvs.make_vec("Pendulum-v1", 3))
+    native = OpaqueVectorEnv(jaxenvs.make_vec("Pendulum-v1", 3))
     assert len(WRAPPERS) > 20
 
     def outcome(batch, name):

@@ -14,8 +14,9 @@ import jaxenvs
 from jaxenvs import spaces, struct
 from jaxenvs.core import Environment, TimeStep
 from jaxenvs.errors import MissingExtraError, RolloutError
-from jaxenvs.testing import Counter, Opaque, Scripted
+from jaxenvs.testing import CountingEnv, ScriptedEnv
 from jaxenvs.wrappers import NormalizeObservation, NormalizeReward
+from tests.opaque import OpaqueVectorEnv
 
 KEY = jax.random.key(7)
 MODES = ["same_step", "next_step", "disabled"]
@@ -23,7 +24,7 @@ KEYS = ("count", "return_mean", "return_std", "length_mean", "length_std")
 
 
 def counters(num_envs=5, **options):
-    return jaxenvs.vectorize(Counter(), num_envs, **options)
+    return jaxenvs.vectorize(CountingEnv(), num_envs, **options)
 
 
 def parity(observation, key):
@@ -153,7 +154,7 @@ def test_rows_hold_what_was_seen_done_and_led_to():
 
 
 def test_info_belongs_to_the_step_and_has_time_first():
-    env = jaxenvs.vectorize(Scripted(), 2)
+    env = jaxenvs.vectorize(ScriptedEnv(), 2)
     twice = jax.tree_util.Partial(lambda ends, o, key: (o[:, 1] + 1 == ends).astype(jnp.int32))
     policy = jax.tree_util.Partial(twice.func, jnp.array([2, 3], jnp.uint32))
     info = jaxenvs.rollout(env, policy, 6, KEY).trajectory.info
@@ -162,7 +163,7 @@ def test_info_belongs_to_the_step_and_has_time_first():
 
 @pytest.mark.parametrize("layout", ["dict", "tuple"])
 def test_observations_may_be_trees_and_states_may_hold_keys(layout):
-    env = jaxenvs.vectorize(Counter(layout=layout, keyed=True), 3)
+    env = jaxenvs.vectorize(CountingEnv(layout=layout, has_key=True), 3)
     half = jaxenvs.rollout(env, None, 7, KEY)
     count = half.trajectory.observation[{"dict": "count", "tuple": 0}[layout]]
     assert count.shape == (7, 3) and count.dtype == jnp.int32
@@ -221,7 +222,7 @@ def test_the_episode_that_a_staggered_start_cuts_is_not_counted():
 
 @pytest.mark.optimized
 @pytest.mark.parametrize(
-    "wrap", [NormalizeObservation, lambda env: Opaque(env).wrap(NormalizeReward)]
+    "wrap", [NormalizeObservation, lambda env: OpaqueVectorEnv(env).wrap(NormalizeReward)]
 )
 def test_a_staggered_start_is_seen_through_wrappers(wrap):
     env = jaxenvs.make_vec("Pendulum-v1", 4, stagger=True).wrap(wrap)
@@ -499,7 +500,7 @@ def test_the_first_episodes_of_every_instance_are_counted_and_no_others(mode, k)
 
 
 def test_what_max_steps_cuts_is_not_finished():
-    env = jaxenvs.vectorize(Counter(lengths=(3, 8)), 16)
+    env = jaxenvs.vectorize(CountingEnv(lengths=(3, 8)), 16)
     cut = jaxenvs.evaluate(env, None, 2, KEY, max_steps=6)
     whole = jaxenvs.evaluate(env, None, 2, KEY)
     finished = np.cumsum(whole.episode_length, 0) <= 6
@@ -517,7 +518,7 @@ def test_a_recurrent_policy_is_evaluated_with_its_memory():
         memory = jnp.where(timestep.done, 0, memory) + 1
         return memory, (memory == 3).astype(jnp.int32)
 
-    env = jaxenvs.vectorize(Scripted(), 2)
+    env = jaxenvs.vectorize(ScriptedEnv(), 2)
     carry = jnp.zeros(2, jnp.int32)
     evaluation = jaxenvs.evaluate(env, stop_at_third, 2, KEY, policy_carry=carry)
     np.testing.assert_array_equal(evaluation.episode_length, [[3, 3], [3, 3]])
@@ -585,7 +586,7 @@ def test_counting_what_finishes_in_time_is_biased_and_evaluating_is_not():
         ({"unroll": 0}, "unroll must be an int of at least 1, got 0"),
         ({"outputs": "all"}, r'outputs got "all", expected "trajectory".* or "statistics"'),
         ({"key": None}, "neither of key and state"),
-        ({"env": Counter()}, r"rollout got Counter, expected a VectorEnv\..*vectorize"),
+        ({"env": CountingEnv()}, r"rollout got CountingEnv, expected a VectorEnv\..*vectorize"),
     ],
 )
 def test_a_rollout_says_what_it_cannot_do(arguments, message):
@@ -599,7 +600,7 @@ def test_a_rollout_starts_or_goes_on_but_not_both():
     state = jaxenvs.rollout(env, None, 3, KEY).state
     with pytest.raises(RolloutError, match="both of key and state"):
         jaxenvs.rollout(env, None, 3, KEY, state=state)
-    with pytest.raises(RolloutError, match="holds the policy's carry already"):
+    with pytest.raises(RolloutError, match="already has the policy's carry"):
         jaxenvs.rollout(env, None, 3, state=state, policy_carry=jnp.zeros(5))
 
 
@@ -608,7 +609,7 @@ def test_a_rollout_starts_or_goes_on_but_not_both():
     [
         ({"num_episodes": 0}, "num_episodes must be an int of at least 1, got 0"),
         ({"max_steps": 0}, "max_steps must be an int of at least 1, got 0"),
-        ({"env": Counter()}, "evaluate got Counter, expected a VectorEnv"),
+        ({"env": CountingEnv()}, "evaluate got CountingEnv, expected a VectorEnv"),
         (
             {"env": counters(autoreset_mode="disabled")},
             'num_episodes=2 .* autoreset_mode="disabled"',

@@ -97,7 +97,7 @@ def test_equal_keys_give_equal_samples_inside_and_outside_of_jit(space, seed):
             np.testing.assert_array_equal(a, b)
 
 
-def test_other_keys_and_other_members_of_a_batch_are_drawn_anew():
+def test_other_keys_and_other_members_of_a_batch_draw_other_numbers():
     space = Box(-1.0, 1.0, (3,))
     samples = np.asarray(space.sample(KEY, (100,)))
     assert len(np.unique(samples)) == 300
@@ -116,42 +116,20 @@ def test_raw_keys_draw_what_typed_keys_draw(raw_key):
     assert_same_trees(Discrete(7).sample(key, (20,)), Discrete(7).sample(KEY, (20,)))
 
 
-@pytest.mark.parametrize(
-    ("space", "draws"),
-    [
-        (Box(-1.0, 1.0, (4,)), 1),
-        (Box([-1.0, -INFINITY, 0.0, -INFINITY], [1.0, INFINITY, INFINITY, 0.0]), 1),
-        (Box(0, 255, (3,), np.uint8), 1),
-        (Box([0, -5], [100_000, 5], dtype=np.int32), 1),
-        (Discrete(1), 0),
-        (Discrete(2), 1),
-        (Discrete(3), 1),
-        (Discrete(2**31 - 1), 1),
-        (MultiDiscrete([3, 2]), 1),
-        (MultiBinary(3), 1),
-        (Dict(a=Discrete(3), b=Tuple([Box(0.0, 1.0), Discrete(2)])), 3),
-    ],
-    ids=str,
-)
-def test_a_batch_of_65536_is_one_draw_a_leaf(space, draws):
+@NAMED
+def test_a_batch_takes_as_many_draws_as_one_member(space):
+    draws = primitives(space.sample, KEY).count("random_bits")
     for sample in (space.batch(65_536).sample, lambda key: space.sample(key, (65_536,))):
         assert primitives(sample, KEY).count("random_bits") == draws
 
 
-@pytest.mark.parametrize(
-    ("n", "words"),
-    # 32, 16 and 8 draws of 1, 2 and 4 (or 3) bits share a word, 8 of three values, 2 of 18.
-    [(2, 1024 // 32), (4, 1024 // 16), (16, 1024 // 8), (8, 1024 // 8), (3, 128), (18, 512)],
-)
-def test_small_numbers_share_random_words(n, words):
-    jaxpr = str(jax.make_jaxpr(lambda key: Discrete(n).sample(key, (1024,)))(KEY))
-    assert f"shape=({words}, 1)" in jaxpr
+def test_a_masked_batch_takes_as_many_draws_as_one_member():
+    def draws(space, mask):
+        program = primitives(lambda key, mask: space.sample(key, mask=mask), KEY, mask)
+        return program.count("random_bits")
 
-
-def test_a_masked_batch_is_one_draw():
-    mask = jnp.ones((65_536, 5), bool)
-    sample = lambda key, mask: Discrete(5).batch(65_536).sample(key, mask=mask)  # noqa: E731
-    assert primitives(sample, KEY, mask).count("random_bits") == 1
+    space, mask = Discrete(5), jnp.ones((65_536, 5), bool)
+    assert draws(space.batch(65_536), mask) == draws(space, mask[0])
 
 
 @pytest.mark.parametrize("n", [2, 3, 5, 8, 18, 256, 1000])
@@ -161,32 +139,19 @@ def test_discrete_is_uniform(n):
 
 
 @pytest.mark.parametrize("n", [3, 5, 6])
-def test_draws_that_share_a_word_are_independent(n):
+def test_neighbors_in_a_batch_are_independent(n):
     samples = np.asarray(Discrete(n).sample(KEY, (240_000,)))
     for distance in (1, 2, 3):
         pairs = samples[:-distance] * n + samples[distance:]
         assert p_value_of_uniform(pairs[:: distance + 1], range(n * n)) > 1e-3
 
 
-@pytest.mark.parametrize("n", [2**16, 2**16 + 1, 3 * 2**29, 2**31 - 1])
+@pytest.mark.parametrize("n", [2**16, 2**16 + 1, 10**6, 2**31 - 1])
 def test_large_discretes_are_uniform_over_their_whole_range(n):
     space = Discrete(n, start=-(2**30))
     samples = np.asarray(space.sample(KEY, (100_000,)), np.int64) + 2**30
     assert samples.min() >= 0 and samples.max() < n
     assert stats.kstest(samples / n, "uniform").pvalue > 1e-3
-    # With one word each, a count of 3 * 2**29 would hit every third value twice as often.
-    assert p_value_of_uniform(samples % 3, range(3)) > 1e-3
-
-
-@pytest.mark.parametrize("count", [3, 65_535, 65_537, 10**9, 2**31 - 1, 2**32 - 5])
-def test_the_high_half_of_a_product_is_exact(count):
-    from jaxenvs.spaces._integers import _high_half
-
-    words = np.asarray(jax.random.bits(KEY, (1000,), jnp.uint32))
-    words = np.concatenate([words, np.array([0, 1, 2**16 - 1, 2**16, 2**32 - 1], np.uint32)])
-    expected = [int(word) * count >> 32 for word in words]
-    result = _high_half(jnp.asarray(words), np.asarray(count, np.uint32), count)
-    np.testing.assert_array_equal(result, expected)
 
 
 def test_multi_discrete_is_uniform_in_each_element():
@@ -460,7 +425,7 @@ def test_a_batched_box_stores_its_bounds_once():
 
 @pytest.mark.parametrize("n", [0, -1, 2.5, "2"])
 @NAMED
-def test_a_batch_of_none_is_refused(space, n):
+def test_an_invalid_batch_size_is_refused(space, n):
     with pytest.raises(SpaceError, match="batch"):
         space.batch(n)
 
@@ -722,7 +687,7 @@ def test_a_tuple_is_a_sequence_of_its_parts():
         (lambda: Tuple(3), "sequence"),
     ],
 )
-def test_a_description_that_cannot_be_is_refused(make, word):
+def test_invalid_arguments_are_refused(make, word):
     with pytest.raises(SpaceError, match=word):
         make()
 

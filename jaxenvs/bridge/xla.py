@@ -31,11 +31,11 @@ from jaxenvs.bridge._native import xla_library
 from jaxenvs.bridge.pool import Pool
 from jaxenvs.core import AutoresetMode, TimeStep, VectorEnv
 from jaxenvs.errors import PoolError, RenderError, ShardingError
+from jaxenvs.meshes import check_mesh
 from jaxenvs.spaces import Space
 from jaxenvs.spaces.conversion import from_gymnasium
+from jaxenvs.spaces.validation import check_action
 from jaxenvs.struct import select
-from jaxenvs.vector.actions import checked_action
-from jaxenvs.vector.sharding import check_mesh
 
 Path = Literal["auto", "ffi", "callback"]
 
@@ -284,7 +284,7 @@ class HostEnv(VectorEnv[HostState]):
         return observation if self._shows_final else None
 
     def _actions(self, action: Any, count: int) -> list[Any]:
-        action = checked_action(self._action_space, action, count, self.pools[0].name)
+        action = check_action(self._action_space, action, count, self.pools[0].name)
         leaves = leaves_of(self.pools[0].single_action_space)
         return [getter(leaf.path)(action) for leaf in leaves]
 

@@ -1,4 +1,4 @@
-"""The ids of the classic control tasks, with Gymnasium's time limits and thresholds."""
+"""The ids of classic control tasks, with Gymnasium's time limits and reward thresholds."""
 
 from functools import partial
 
@@ -42,5 +42,5 @@ _register(
     "Pendulum-v1",
     f"{_MODULES}.pendulum:Pendulum",
     time_limit=200,
-    source="Gymnasium (once OpenAI Gym)",
+    source="Gymnasium (formerly OpenAI Gym)",
 )

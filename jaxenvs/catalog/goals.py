@@ -1,4 +1,4 @@
-"""The ids of tasks that are told their goal."""
+"""The ids of goal-conditioned tasks."""
 
 from jaxenvs.registry import register
 
@@ -6,7 +6,7 @@ register(
     "BitFlipping-v0",
     "jaxenvs.envs.goals.bit_flipping:BitFlipping",
     family="goals",
-    time_limit=15,  # one step for each of the bits
+    time_limit=15,  # one step per bit
     source="M. Andrychowicz et al., 2017",
     proven_against="stable_baselines3",
 )

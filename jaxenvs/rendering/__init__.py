@@ -1,1 +1,1 @@
-"""Pictures: a rasteriser in pure JAX, and writers of video files."""
+"""Images and video: a rasterizer in pure JAX, plots, video files and a window."""

@@ -1,4 +1,4 @@
-"""Curves as pictures. Runs on the host, needs the extra `render`."""
+"""Learning curves as image files. Runs on the host; needs the extra `render`."""
 
 from collections.abc import Mapping, Sequence
 from pathlib import Path
@@ -19,18 +19,18 @@ def write_learning_curve(
     title: str,
     threshold: float | None = None,
 ) -> Path:
-    """Draws returns over environment steps.
+    """Plots episode returns over environment steps.
 
     Args:
-        path: a .png, .svg or .pdf; folders on the way are made.
-        steps: [T], environment steps so far.
-        episode_return: [T], or [S, T] for S seeds: then the median is drawn, and a band between
-            the quartiles. NaN marks updates in which no episode ended; they are skipped.
-        title: what stands above.
-        threshold: a return to mark with a line, such as the one from which a task is solved.
+        path: a .png, .svg or .pdf file; missing folders are created.
+        steps: [T], the environment steps taken so far.
+        episode_return: [T], or [S, T] for S seeds, of which the median and a band between the
+            quartiles are plotted. NaN (no episode ended in that update) is skipped.
+        title: the title of the plot.
+        threshold: a return to mark with a line, such as the one at which a task counts as solved.
 
     Returns:
-        The path.
+        `path`, as a `Path`.
 
     Raises:
         MissingExtraError: matplotlib is not installed.
@@ -47,27 +47,27 @@ def write_learning_curves(
     ylabel: str = "mean episode return",
     threshold: float | None = None,
 ) -> Path:
-    """Draws what several trainings reached, each the median of its seeds and their quartiles.
+    """Plots several learning curves: the median and the quartiles over the seeds of each.
 
     Args:
         path: as in `write_learning_curve`.
-        curves: by the name that stands in the legend, a pair of steps and returns, [T] each, for
-            every seed. NaN is skipped: there the line goes straight on. Where seeds have other
-            steps they are interpolated, and beyond the end of one the others count.
-        title: what stands above.
-        ylabel: what stands beside the vertical axis.
+        curves: maps names for the legend to a list with a pair (steps, returns), [T] each, per
+            seed. NaN is skipped; the line connects the points around it. Seeds with different
+            steps are interpolated, and past the end of one seed only the others count.
+        title: the title of the plot.
+        ylabel: the label of the vertical axis.
         threshold: as in `write_learning_curve`.
 
     Returns:
-        The path.
+        `path`, as a `Path`.
 
     Raises:
         MissingExtraError: matplotlib is not installed.
     """
     try:
-        from matplotlib.figure import Figure  # the figure alone: no window, no global state
+        from matplotlib.figure import Figure  # not pyplot, which has global state
     except ImportError as error:
-        raise missing_extra("Drawing curves", "matplotlib", "render") from error
+        raise missing_extra("Plotting curves", "matplotlib", "render") from error
     path = Path(path)
     path.parent.mkdir(parents=True, exist_ok=True)
     figure = Figure(figsize=(7, 4), layout="constrained")
@@ -91,18 +91,19 @@ def write_learning_curves(
 
 
 def quartiles(seeds: Sequence[Curve]) -> tuple[np.ndarray, np.ndarray]:
-    """The steps at which any seed has a value, [T]; and lower quartile, median and upper, [3, T].
+    """Returns the steps at which any seed has a value, [T], and the quartiles there, [3, T].
 
-    See `write_learning_curves` for what happens where some have none.
+    The quartiles are the lower one, the median and the upper one. `write_learning_curves` says how
+    missing values are treated.
     """
-    known = []
+    curves = []
     for steps, values in seeds:
         steps, values = np.asarray(steps, np.float64), np.asarray(values, np.float64)
-        there = ~np.isnan(values)
-        known.append((steps[there], values[there]))
-    grid = np.unique(np.concatenate([steps for steps, _ in known]))
+        is_valid = ~np.isnan(values)
+        curves.append((steps[is_valid], values[is_valid]))
+    grid = np.unique(np.concatenate([steps for steps, _ in curves]))
     if not grid.size:
         return grid, np.empty((3, 0))
     nan = float("nan")
-    values = [np.interp(grid, *each, left=nan, right=nan) for each in known if each[0].size]
+    values = [np.interp(grid, *curve, left=nan, right=nan) for curve in curves if curve[0].size]
     return grid, np.nanquantile(np.stack(values), (0.25, 0.5, 0.75), axis=0)

@@ -1,9 +1,9 @@
-"""Pictures in pure JAX: shapes are arrays of coverage, and painting them blends colors.
+"""A rasterizer in pure JAX: shapes are arrays of coverage, and painting them blends colors.
 
-H and W are a picture's height and width in pixels. Coordinates are in pixels, x to the right and
-y upwards from the lower left corner. A shape is float32[H, W], 1 inside, 0 outside
-and in between on the pixel that its edge runs through, so that motion looks smooth. Everything can
-be jitted and mapped over, which makes pixel observations out of states.
+H and W are the height and width of an image in pixels. Coordinates are in pixels, x to the right
+and y upward from the lower left corner. A shape is float32[H, W]: 1 inside, 0 outside, and in
+between for pixels on its edge, so that motion looks smooth. All functions work under `jit` and
+`vmap`, so states can be turned into pixel observations.
 
     x, y = pixel_grid((400, 600))
     ball = disc(x, y, (300.0, 100.0), radius=8.0)
@@ -31,9 +31,9 @@ YELLOW: Color = (204, 204, 0)
 
 
 def pixel_grid(shape: tuple[int, int]) -> tuple[np.ndarray, np.ndarray]:
-    """Returns the centers of the pixels for `shape` (H, W): x, float32[1, W]; y, float32[H, 1].
+    """Returns the pixel centers of an image of `shape` (H, W).
 
-    Row 0 is the top of the picture, where y is H - 0.5.
+    They are x, float32[1, W], and y, float32[H, 1]. Row 0 is the top, where y is H - 0.5.
     """
     height, width = shape
     x = np.arange(width, dtype=np.float32)[None, :] + 0.5
@@ -42,12 +42,15 @@ def pixel_grid(shape: tuple[int, int]) -> tuple[np.ndarray, np.ndarray]:
 
 
 def fill(distance: jax.Array) -> jax.Array:
-    """Coverage of a shape from the signed distance to its edge in pixels, negative inside."""
+    """Returns a shape's coverage, given the signed distance to its edge in pixels.
+
+    The distance is negative inside the shape.
+    """
     return jnp.clip(0.5 - distance, 0.0, 1.0)
 
 
 def disc(x: chex.Array, y: chex.Array, center: Point, radius: chex.Numeric) -> jax.Array:
-    """A filled circle."""
+    """Returns a filled circle."""
     return fill(jnp.hypot(x - center[0], y - center[1]) - radius)
 
 
@@ -58,15 +61,18 @@ def box(
     size: tuple[chex.Numeric, chex.Numeric],
     angle: chex.Numeric = 0.0,
 ) -> jax.Array:
-    """A filled rectangle of `size` (width, height), turned counter-clockwise by `angle`, rad."""
-    along, across = _turned(x - center[0], y - center[1], angle)
+    """Returns a filled rectangle of `size` (width, height).
+
+    It is rotated counterclockwise by `angle`, in radians.
+    """
+    along, across = _rotate(x - center[0], y - center[1], angle)
     return fill(jnp.maximum(jnp.abs(along) - size[0] / 2, jnp.abs(across) - size[1] / 2))
 
 
 def line(
     x: chex.Array, y: chex.Array, start: Point, end: Point, width: chex.Numeric = 1.0
 ) -> jax.Array:
-    """A straight stroke with round ends."""
+    """Returns a straight line with round ends."""
     dx, dy = end[0] - start[0], end[1] - start[1]
     length_squared = jnp.maximum(dx * dx + dy * dy, 1e-12)
     part = ((x - start[0]) * dx + (y - start[1]) * dy) / length_squared
@@ -78,7 +84,7 @@ def line(
 def polygon(
     x: chex.Array, y: chex.Array, corners: Sequence[Point], outline: chex.Numeric = 0.0
 ) -> jax.Array:
-    """A filled convex polygon, grown by `outline`; `corners` go counter-clockwise."""
+    """Returns a filled convex polygon with counterclockwise `corners`, grown by `outline`."""
     distance = jnp.float32(-jnp.inf)
     for (x0, y0), (x1, y1) in zip(corners, [*corners[1:], corners[0]], strict=True):
         dx, dy = x1 - x0, y1 - y0
@@ -88,7 +94,7 @@ def polygon(
 
 
 def union(*shapes: jax.Array) -> jax.Array:
-    """What any of the shapes covers."""
+    """Returns the union of the shapes."""
     covered = shapes[0]
     for shape in shapes[1:]:
         covered = jnp.maximum(covered, shape)
@@ -96,26 +102,26 @@ def union(*shapes: jax.Array) -> jax.Array:
 
 
 def paint(background: Color | jax.Array, *layers: tuple[jax.Array, Color]) -> jax.Array:
-    """Lays colored shapes over a background, later ones on top.
+    """Paints colored shapes over a background, later ones on top.
 
     Args:
-        background: a color, or a picture of uint8[H, W, 3].
+        background: a color, or an image, uint8[H, W, 3].
         *layers: pairs of a shape, float32[H, W] coverage or a bool[H, W] mask, and its color.
 
     Returns:
-        uint8[H, W, 3].
+        The image, uint8[H, W, 3].
     """
-    picture = jnp.asarray(background, jnp.float32)
+    image = jnp.asarray(background, jnp.float32)
     for shape, color in layers:
         shape = jnp.asarray(shape, jnp.float32)[..., None]
         color = np.asarray(color, np.float32)[None, None]
-        if picture.ndim == 1:
-            picture = picture[None, None]
-        picture = picture + shape * (color - picture)
-    return jnp.round(picture).astype(jnp.uint8)
+        if image.ndim == 1:
+            image = image[None, None]
+        image = image + shape * (color - image)
+    return jnp.round(image).astype(jnp.uint8)
 
 
-def _turned(x: chex.Array, y: chex.Array, angle: chex.Numeric) -> tuple[jax.Array, jax.Array]:
-    """The coordinates in a frame turned counter-clockwise by `angle`."""
+def _rotate(x: chex.Array, y: chex.Array, angle: chex.Numeric) -> tuple[jax.Array, jax.Array]:
+    """Returns the coordinates in a frame that is rotated counterclockwise by `angle`."""
     cos, sin = jnp.cos(angle), jnp.sin(angle)
     return cos * x + sin * y, cos * y - sin * x

@@ -1,4 +1,4 @@
-"""Writing frames to files: gif, mp4 and png. Runs on the host, needs the extra `render`."""
+"""Video and image files: gif, mp4 and png. Runs on the host; needs the extra `render`."""
 
 from collections.abc import Callable
 from pathlib import Path
@@ -10,38 +10,38 @@ from jaxenvs.errors import RenderError, closest, missing_extra
 
 
 def write_video(path: str | Path, frames: Any, *, fps: float = 30.0) -> Path:
-    """Writes frames to a file whose suffix names the format.
+    """Writes frames to a file, in the format that its suffix names.
 
-    A `.gif` repeats for ever, an `.mp4` is H.264, a `.png` shows up to eight frames side by side,
-    evenly spread over the episode. Folders on the way are made, a file of that name is replaced.
+    A `.gif` loops forever, an `.mp4` uses H.264, and a `.png` shows up to eight frames, evenly
+    spaced in time, side by side. Missing folders are created; an existing file is replaced.
 
     Args:
-        path: where to write.
-        frames: uint8[T, H, W, 3], or one picture, uint8[H, W, 3].
-        fps: frames per second, above 0. A gif counts in hundredths of a second, so the nearest
-            such rate up to 50 is used.
+        path: the file.
+        frames: uint8[T, H, W, 3], or one image, uint8[H, W, 3].
+        fps: frames per second, above 0. A gif stores hundredths of a second per frame, so its
+            rate is rounded, and at most 50.
 
     Returns:
-        The path.
+        `path`, as a `Path`.
 
     Raises:
-        RenderError: the suffix is none of these, or the frames have another shape or dtype.
+        RenderError: the suffix is not one of these, the frames have the wrong shape or dtype, or
+            `fps` is not above 0.
         MissingExtraError: the package that writes the format is not installed.
     """
     path = Path(path)
     if path.suffix.lower() not in _WRITERS:
-        known = ", ".join(_WRITERS)
         raise RenderError(
-            f'"{path.name}" ends in none of {known}.{closest(path.suffix, _WRITERS)}'
-            "  The suffix chooses the format."
+            f'the file name "{path.name}" must end in {", ".join(_WRITERS)}, for the format.'
+            f"{closest(path.suffix, _WRITERS)}"
         )
     frames = np.asarray(frames)
     if frames.ndim == 3:
         frames = frames[None]
     if frames.dtype != np.uint8 or frames.ndim != 4 or frames.shape[-1] != 3 or not frames.size:
         raise RenderError(
-            f"write_video got frames of {frames.dtype}{list(frames.shape)}; it takes"
-            " uint8[T, H, W, 3] with at least one frame.  Stack what `env.render(state)` returns."
+            f"write_video got frames of {frames.dtype}{list(frames.shape)}; expected"
+            " uint8[T, H, W, 3] with at least one frame.  Stack the results of env.render(state)."
         )
     if not fps > 0:
         raise RenderError(f"write_video got fps={fps}; it must be above 0.")
@@ -51,12 +51,12 @@ def write_video(path: str | Path, frames: Any, *, fps: float = 30.0) -> Path:
 
 
 def _write_gif(path: Path, frames: np.ndarray, fps: float) -> None:
-    pictures = [_image(frame) for frame in frames]
-    pictures[0].save(
+    images = [_to_pillow(frame) for frame in frames]
+    images[0].save(
         path,
         save_all=True,
-        append_images=pictures[1:],
-        duration=10 * max(2, round(100 / fps)),  # browsers slow down anything below 20 ms
+        append_images=images[1:],
+        duration=10 * max(2, round(100 / fps)),  # browsers slow down frames of less than 20 ms
         loop=0,
     )
 
@@ -66,12 +66,12 @@ def _write_mp4(path: Path, frames: np.ndarray, fps: float) -> None:
         import imageio_ffmpeg
     except ImportError as error:
         raise missing_extra("Writing mp4", "imageio-ffmpeg", "render") from error
-    height, width = (size + size % 2 for size in frames.shape[1:3])  # H.264 wants even sizes
+    height, width = (size + size % 2 for size in frames.shape[1:3])  # H.264 needs even sizes
     pad = ((0, height - frames.shape[1]), (0, width - frames.shape[2]), (0, 0))
     writer = imageio_ffmpeg.write_frames(
         str(path),
         (width, height),
-        fps=fps,  # pyright: ignore[reportArgumentType] fractions work, whatever its annotation says
+        fps=fps,  # pyright: ignore[reportArgumentType] floats work, despite its annotation
         macro_block_size=2,
         ffmpeg_log_level="error",
     )
@@ -84,16 +84,16 @@ def _write_mp4(path: Path, frames: np.ndarray, fps: float) -> None:
 
 
 def _write_png(path: Path, frames: np.ndarray, fps: float) -> None:
-    del fps  # a picture stands still
+    del fps  # an image does not move
     chosen = np.linspace(0, len(frames) - 1, min(len(frames), 8)).round().astype(int)
-    _image(np.concatenate(frames[chosen], axis=1)).save(path)
+    _to_pillow(np.concatenate(frames[chosen], axis=1)).save(path)
 
 
-def _image(frame: np.ndarray) -> Any:
+def _to_pillow(frame: np.ndarray) -> Any:
     try:
         from PIL import Image
     except ImportError as error:
-        raise missing_extra("Writing pictures", "pillow", "render") from error
+        raise missing_extra("Writing images", "pillow", "render") from error
     return Image.fromarray(frame)
 
 

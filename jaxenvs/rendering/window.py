@@ -10,7 +10,7 @@ from jaxenvs.errors import missing_extra
 
 
 class Window:
-    """Shows one frame after the other, at most `fps` a second; opens with the first."""
+    """A window that shows at most `fps` frames per second, and opens with the first one."""
 
     def __init__(self, fps: int) -> None:
         self._fps = fps
@@ -19,7 +19,7 @@ class Window:
         self._clock: Any = None
 
     def show(self, frame: np.ndarray) -> None:
-        """Shows `frame`, uint8[H, W, 3], and waits until it is due.
+        """Shows `frame`, uint8[H, W, 3], and waits to keep the frame rate.
 
         Raises:
             MissingExtraError: pygame is not installed.
@@ -43,14 +43,14 @@ class Window:
         pygame.display.flip()
 
     def close(self) -> None:
-        """Takes the window off the screen."""
+        """Closes the window."""
         if self._screen is not None:
             self._pygame.display.quit()
             self._screen = None
 
 
 def mosaic(frames: Sequence[np.ndarray]) -> np.ndarray:
-    """Lays N frames, uint8[H, W, 3], out in a grid about as wide as high; the rest is black."""
+    """Tiles N frames, uint8[H, W, 3], into one roughly square image; unused tiles are black."""
     stack = np.asarray(frames)
     num_frames, height, width, channels = stack.shape
     columns = math.ceil(math.sqrt(num_frames * height / width))

@@ -1,11 +1,10 @@
 """Sets of observations and actions: sampling, membership, batching, flattening, conversion.
 
-Values are arrays, plain dicts and plain tuples. A space is immutable; two spaces are equal if
-they hold the same members in the same types. `sample(key, shape=(...))` draws a whole batch at
-once, `batch(n)` is the space of n independent members.
+Members are arrays, plain dicts and plain tuples. Spaces are immutable; two spaces are equal if
+they have the same members of the same types. `sample(key, shape=(...))` draws a whole batch at
+once, and `batch(n)` is the space of n independent members.
 """
 
-from jaxenvs.spaces.base import Space as Space
 from jaxenvs.spaces.box import Box as Box
 from jaxenvs.spaces.composite import Dict as Dict
 from jaxenvs.spaces.composite import Tuple as Tuple
@@ -16,3 +15,4 @@ from jaxenvs.spaces.conversion import to_gymnasium as to_gymnasium
 from jaxenvs.spaces.discrete import Discrete as Discrete
 from jaxenvs.spaces.discrete import MultiBinary as MultiBinary
 from jaxenvs.spaces.discrete import MultiDiscrete as MultiDiscrete
+from jaxenvs.spaces.space import Space as Space

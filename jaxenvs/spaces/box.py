@@ -13,40 +13,40 @@ from jax.typing import DTypeLike
 
 from jaxenvs import prng
 from jaxenvs.errors import SpaceError
-from jaxenvs.spaces._integers import uniform_integers
-from jaxenvs.spaces.base import (
+from jaxenvs.spaces.space import (
     ArraySpace,
-    checked_count,
+    add_leading_axes,
+    check_count,
+    check_x64,
     common_shape,
     compact,
-    lift,
-    require_x64,
-    text,
+    to_text,
 )
 
 
 class Box(ArraySpace):
-    """Arrays between `low` and `high`, both included.
+    """Arrays between `low` and `high`, both inclusive.
 
-    The bounds may be infinite, or traced: a box made from an environment's parameters works in
-    `jit` and `vmap`. Known bounds are kept as NumPy arrays, so making a space starts no backend.
+    Bounds can be infinite. They can also be traced, so a Box made from an environment's
+    parameters works in `jit` and `vmap`. Concrete bounds are kept as NumPy arrays; making a space
+    starts no backend.
 
-    Samples are distributed as Gymnasium documents it for its Box, element by element: uniform
-    between two bounds; a lower (upper) bound alone plus (minus) an exponential of mean 1;
-    standard normal where there is no bound. Integers are uniform, `high` included; for them an
-    infinite bound means the extreme value of the dtype. There is no mask.
+    Samples follow the distributions that Gymnasium documents for its Box, element by element:
+    uniform between two bounds; one bound plus or minus an exponential of mean 1; standard normal
+    without bounds. Integers are uniform, with the error that `Discrete` documents, and an infinite
+    bound means the extreme value of the dtype. Masks are not supported.
 
     Args:
         low: the lower bound, a number or an array that broadcasts to `shape`.
         high: the upper bound, likewise.
-        shape: the shape of a member; None takes that of the bounds (two numbers make a box of
-            shape (), where Gymnasium's has shape (1,)).
-        dtype: bool, an integer or a floating type. Members of 64-bit types exist only under
-            `jax_enable_x64`; they are never narrowed silently.
+        shape: the shape of a member. None takes it from the bounds: two numbers make a Box of
+            shape (), where Gymnasium's has shape (1,).
+        dtype: bool, an integer type or a floating type. Sampling and flattening a 64-bit type
+            needs `jax_enable_x64`; values are never silently converted to 32 bits.
 
     Raises:
-        SpaceError: a bound is NaN, not a value of `dtype`, or above the other; the shapes do
-            not broadcast; `dtype` is of another kind.
+        SpaceError: a bound is NaN or not a value of `dtype`, `low` is above `high`, the shapes do
+            not broadcast, or `dtype` is of another kind.
 
     Example:
         >>> Box(-1.0, 1.0, (3,))
@@ -55,7 +55,7 @@ class Box(ArraySpace):
         Array(False, dtype=bool)
     """
 
-    # Compact: they broadcast to `shape`. Traced bounds are kept as they came.
+    # Concrete bounds are compact: they broadcast to `shape`. Traced bounds are stored as given.
     _low: Any
     _high: Any
 
@@ -66,7 +66,7 @@ class Box(ArraySpace):
         shape: Sequence[int] | None = None,
         dtype: DTypeLike = np.float32,
     ) -> None:
-        as_dtype = _checked_dtype(dtype)
+        as_dtype = _check_dtype(dtype)
         low, high = _bound("low", low, as_dtype), _bound("high", high, as_dtype)
         dims = common_shape("Box", {"low": low, "high": high}, shape)
         if isinstance(low, np.ndarray) and isinstance(high, np.ndarray):
@@ -84,39 +84,43 @@ class Box(ArraySpace):
         """The upper bound, broadcast to `shape`: a read-only NumPy array, or traced."""
         return _broadcast(self._high, self.shape)
 
+    @property
+    def is_concrete(self) -> bool:
+        """Whether neither bound is traced."""
+        return isinstance(self._low, np.ndarray) and isinstance(self._high, np.ndarray)
+
     def sample(self, key: chex.PRNGKey, shape: Sequence[int] = (), mask: Any = None) -> jax.Array:
         if mask is not None:
-            raise SpaceError(f"sample got a mask for {self}; a Box has none.\n  Pass mask=None.")
-        require_x64(self.dtype)
+            raise SpaceError(f"sample got a mask for {self}, which has none.\n  Pass mask=None.")
+        check_x64(self.dtype)
         shape = (*shape, *self.shape)
-        low, high = lift(self._low, len(shape)), lift(self._high, len(shape))
+        low, high = (add_leading_axes(bound, len(shape)) for bound in (self._low, self._high))
         if jnp.issubdtype(self.dtype, np.floating):
-            return _sample_reals(key, shape, low, high, self.dtype)
+            return _sample_floats(key, shape, low, high, self.dtype)
         return _sample_integers(key, shape, low, high, self.dtype)
 
-    def _within(self, value: Any) -> Any:
-        low, high = lift(self._low, value.ndim), lift(self._high, value.ndim)
+    def _in_range(self, value: Any) -> Any:
+        low, high = (add_leading_axes(bound, value.ndim) for bound in (self._low, self._high))
         return ((value >= low) & (value <= high)).all()
 
     def batch(self, n: int) -> "Box":
-        dims = (checked_count(n, "Box.batch(n)"), *self.shape)
-        return self._with_shape(dims)
+        return self._reshaped((check_count(n, "Box.batch(n)"), *self.shape))
 
     @property
     def flat_dim(self) -> int:
         return math.prod(self.shape)
 
     def flatten(self, value: Any) -> jax.Array:
-        return self._checked_value(value).reshape(-1)
+        return self._check_value(value).reshape(-1)
 
     def unflatten(self, array: Any) -> jax.Array:
-        require_x64(self.dtype)
-        return self._checked_flat(array).astype(self.dtype).reshape(self.shape)
+        check_x64(self.dtype)
+        return self._check_flat(array).astype(self.dtype).reshape(self.shape)
 
     def flatten_space(self) -> "Box":
         dims = (self.flat_dim,)
         if self._low.ndim == self._high.ndim == 0:
-            return self._with_shape(dims)
+            return self._reshaped(dims)
         return Box(self.low.reshape(-1), self.high.reshape(-1), dims, self.dtype)
 
     def __eq__(self, other: object) -> bool:
@@ -126,63 +130,57 @@ class Box(ArraySpace):
             return False
         if self._low is other._low and self._high is other._high:
             return True
-        if not (self._known and other._known):
+        if not (self.is_concrete and other.is_concrete):
             raise SpaceError(
-                f"{self} == {other} cannot be decided: a bound is traced.\n"
+                f"cannot compare {self} and {other}: a bound is traced.\n"
                 "  Compare spaces outside of jit and vmap."
             )
         return np.array_equal(self._low, other._low) and np.array_equal(self._high, other._high)
 
     def __hash__(self) -> int:
-        if not self._known:
-            raise SpaceError(f"{self} cannot be hashed: a bound is traced.")
+        if not self.is_concrete:
+            raise SpaceError(f"cannot hash {self}: a bound is traced.")
         bounds = (tuple(bound.reshape(-1).tolist()) for bound in (self._low, self._high))
         return hash((Box, self.shape, self.dtype, *bounds))
 
     def __repr__(self) -> str:
-        return f"Box({_text(self._low)}, {_text(self._high)}, {self.shape}, {self.dtype})"
+        low, high = (
+            to_text(bound) if isinstance(bound, np.ndarray) else "<traced>"
+            for bound in (self._low, self._high)
+        )
+        return f"Box({low}, {high}, {self.shape}, {self.dtype})"
 
-    @property
-    def _known(self) -> bool:
-        return isinstance(self._low, np.ndarray) and isinstance(self._high, np.ndarray)
-
-    def _with_shape(self, shape: tuple[int, ...]) -> "Box":
-        """The same bounds, which must broadcast to `shape`, not checked again."""
+    def _reshaped(self, shape: tuple[int, ...]) -> "Box":
+        """Returns a Box with the same bounds, which must broadcast to `shape`. Checks nothing."""
         box = Box.__new__(Box)
-        vars(box).update(_shape=shape, _dtype=self.dtype, _low=self._low, _high=self._high)
+        vars(box).update({**vars(self), "_shape": shape})
         return box
 
 
-def _between_zero_and(bound: Any, value: jax.Array) -> jax.Array:
-    return jnp.clip(value, jnp.minimum(bound, 0), jnp.maximum(bound, 0))
-
-
-def _sample_reals(
+def _sample_floats(
     key: chex.PRNGKey, shape: tuple[int, ...], low: Any, high: Any, dtype: np.dtype
 ) -> jax.Array:
-    """Maps one uniform number an element through the inverse of its distribution function."""
-    known = isinstance(low, np.ndarray) and isinstance(high, np.ndarray)
-    xp: Any = np if known else jnp
+    """Maps one uniform number per element through an inverse distribution function."""
+    concrete = isinstance(low, np.ndarray) and isinstance(high, np.ndarray)
+    xp: Any = np if concrete else jnp
     draw_dtype = np.float64 if dtype == np.float64 else np.float32
     u = jax.random.uniform(prng.fast(key), shape, draw_dtype)
 
-    floored, capped = xp.isfinite(low), xp.isfinite(high)
-    # Zeros in place of infinities: a branch that is not taken must not make NaN gradients.
-    floor = xp.where(floored, low, 0).astype(draw_dtype)
-    cap = xp.where(capped, high, 0).astype(draw_dtype)
+    has_low, has_high = xp.isfinite(low), xp.isfinite(high)
+    # Infinite bounds become 0: in a branch that is not taken they would make gradients NaN.
+    floor = xp.where(has_low, low, 0).astype(draw_dtype)
+    ceiling = xp.where(has_high, high, 0).astype(draw_dtype)
     above_minus_one = np.nextafter(draw_dtype(-1), draw_dtype(0))
     distributions: list[tuple[Any, Callable[[], jax.Array]]] = [
-        # Not floor + u * (cap - floor): the difference of two large bounds overflows. Each share
-        # is clipped, to no effect but one: compilers cannot fuse product and sum, which would
-        # round differently from program to program.
+        # Not floor + u * (ceiling - floor), since the difference of two large bounds overflows.
         (
-            floored & capped,
-            lambda: _between_zero_and(floor, floor * (1 - u)) + _between_zero_and(cap, cap * u),
+            has_low & has_high,
+            lambda: _clip_to_zero(floor, floor * (1 - u)) + _clip_to_zero(ceiling, ceiling * u),
         ),
-        (floored & ~capped, lambda: floor - jnp.log1p(-u)),
-        (~floored & capped, lambda: cap + jnp.log1p(-u)),
+        (has_low & ~has_high, lambda: floor - jnp.log1p(-u)),
+        (~has_low & has_high, lambda: ceiling + jnp.log1p(-u)),
         (
-            ~floored & ~capped,
+            ~has_low & ~has_high,
             lambda: (
                 jax.lax.erf_inv(jnp.maximum(2 * u - 1, above_minus_one)) * draw_dtype(math.sqrt(2))
             ),
@@ -190,39 +188,49 @@ def _sample_reals(
     ]
     value = None
     for where, draw in distributions:
-        if known and not where.any():
+        if concrete and not where.any():
             continue
         value = draw() if value is None else jnp.where(where, draw(), value)
     if value is None:  # there are no elements
         return jnp.zeros(shape, dtype)
-    return jnp.clip(value.astype(dtype), low, high)  # rounding may step over a bound
+    return jnp.clip(value.astype(dtype), low, high)  # rounding can exceed a bound
+
+
+def _clip_to_zero(bound: Any, value: jax.Array) -> jax.Array:
+    """Clips `value` to between 0 and `bound`, where it already is.
+
+    The clip keeps compilers from fusing a product and a sum, so all programs round alike.
+    """
+    return jnp.clip(value, jnp.minimum(bound, 0), jnp.maximum(bound, 0))
 
 
 def _sample_integers(
     key: chex.PRNGKey, shape: tuple[int, ...], low: Any, high: Any, dtype: np.dtype
 ) -> jax.Array:
-    """Adds an offset to `low` in unsigned arithmetic, which wraps as two's complement does."""
-    word = np.dtype(np.uint64 if dtype.itemsize == 8 else np.uint32)
-    wide = np.dtype(np.int64 if dtype.itemsize == 8 else np.int32)
-    low, high = low.astype(wide).astype(word), high.astype(wide).astype(word)  # extends the sign
+    """Adds an offset to `low` in unsigned arithmetic, which wraps around as two's complement."""
+    unsigned = np.uint64 if dtype.itemsize == 8 else np.uint32
+    signed = np.int64 if dtype.itemsize == 8 else np.int32
+    low, high = (bound.astype(signed).astype(unsigned) for bound in (low, high))
     with np.errstate(over="ignore"):
-        count = high - low + np.ones((), word)  # 0 if every word is in range
-    if isinstance(count, np.generic):
-        count = np.asarray(count)
-    offset = uniform_integers(key, shape, count, word=word, largest=1 << 8 * dtype.itemsize)
+        count = high - low + np.ones((), unsigned)  # 0 for all values of the unsigned type
+    offset_key, word_key = jax.random.split(prng.fast(key))
+    offset = jax.random.randint(offset_key, shape, 0, count, unsigned)
+    if not isinstance(count, np.ndarray | np.generic) or (count == 0).any():
+        words = jax.random.bits(word_key, shape, unsigned)
+        offset = jnp.where(count == 0, words, offset)
     return (low + offset).astype(dtype)
 
 
-def _checked_dtype(dtype: DTypeLike) -> np.dtype:
+def _check_dtype(dtype: DTypeLike) -> np.dtype:
     try:
-        known = np.dtype(dtype) if dtype is not None else None
+        checked = np.dtype(dtype) if dtype is not None else None
     except TypeError:
-        known = None
-    if known is not None and _is_real(known) and known.itemsize <= 8:
-        return known
+        checked = None
+    if checked is not None and _is_real(checked) and checked.itemsize <= 8:
+        return checked
     raise SpaceError(
-        f"Box got dtype={dtype!r}; it must be bool, an integer or a floating type.\n"
-        "  For instance np.float32, np.int32 or np.uint8."
+        f"Box got dtype={dtype!r}; it must be bool, an integer type or a floating type, such as"
+        " np.float32, np.int32 or np.uint8."
     )
 
 
@@ -231,9 +239,9 @@ def _is_real(dtype: np.dtype) -> bool:
 
 
 def _bound(name: str, given: Any, dtype: np.dtype) -> Any:
-    """`given` as an array of `dtype`: NumPy where the values are known."""
+    """Returns `given` as an array of `dtype`: a NumPy array unless it is traced."""
     if _is_traced(given):
-        require_x64(dtype)
+        check_x64(dtype)
         return jnp.asarray(given, dtype)
     try:
         array = np.asarray(given)
@@ -244,34 +252,26 @@ def _bound(name: str, given: Any, dtype: np.dtype) -> Any:
     if not _is_real(array.dtype):
         raise SpaceError(f"Box got {name}={given!r}; it must be a number or an array of numbers.")
     with np.errstate(over="ignore", invalid="ignore"):
-        if not jnp.issubdtype(dtype, np.floating):
-            cast, lost = _integer_bound(array, dtype)
-        elif np.isinf(cast := array.astype(dtype)).any():
-            lost = np.isinf(cast) & np.isfinite(array)
+        if jnp.issubdtype(dtype, np.floating):
+            bound = array.astype(dtype)
+            is_valid = np.isfinite(bound) | ~np.isfinite(array)  # no finite number overflows
         else:
-            return cast
-    if lost.any():
+            bound, is_valid = _integer_bound(array, dtype)
+    if not np.all(is_valid):
         raise SpaceError(
             f"Box got {name}={given!r}, which is not a value of {dtype}.\n"
-            "  Change the bound, or pass the dtype that it is meant for."
+            "  Change the bound, or pass another dtype."
         )
-    return cast
+    return bound.astype(dtype)
 
 
-def _integer_bound(array: np.ndarray, dtype: np.dtype) -> tuple[np.ndarray, np.ndarray]:
-    """The bound as integers, and where that is not what was given."""
-    if dtype == np.bool_:
-        return array.astype(dtype), (array != 0) & (array != 1)
-    limits = np.iinfo(dtype)
-    if array.dtype.kind != "f" and jnp.issubdtype(array.dtype, np.integer) | (array.dtype == bool):
-        return array.astype(dtype), (array < limits.min) | (array > limits.max)
-    # Compared as floats, of which the next above an extreme of 64 bits is far away.
-    endless = np.isinf(array) if dtype.kind == "i" else np.zeros(array.shape, bool)
-    outside = (array < float(limits.min)) | (array >= float(limits.max) + 1)
-    lost = ~endless & (outside | (array != np.floor(array)))
-    cast = np.where(lost | endless, 0, array).astype(dtype)
-    cast = np.where(endless, np.where(array > 0, limits.max, limits.min), cast)
-    return cast.astype(dtype), lost
+def _integer_bound(array: np.ndarray, dtype: np.dtype) -> tuple[np.ndarray, Any]:
+    """Returns the bound as Python numbers, which compare exactly, and where they are valid."""
+    least, most = (0, 1) if dtype == np.bool_ else (np.iinfo(dtype).min, np.iinfo(dtype).max)
+    bound = array.astype(object)
+    if dtype.kind == "i":
+        bound = np.where(bound == np.inf, most, np.where(bound == -np.inf, least, bound))
+    return bound, (bound >= least) & (bound <= most) & (bound % 1 == 0)
 
 
 def _is_traced(value: Any) -> bool:
@@ -281,23 +281,19 @@ def _is_traced(value: Any) -> bool:
 
 
 def _check_order(low: np.ndarray, high: np.ndarray) -> None:
-    ordered = low <= high  # False where either is NaN
+    is_ordered = low <= high  # False if either is NaN
     if low.dtype.kind not in "biu":
-        ordered = ordered & (low < np.inf) & (high > -np.inf)
-    if ordered.all():
+        is_ordered = is_ordered & (low < np.inf) & (high > -np.inf)
+    if is_ordered.all():
         return
     if np.isnan(low).any() or np.isnan(high).any():
-        raise SpaceError(f"Box got low={low} and high={high}; a bound must not be NaN.")
+        raise SpaceError(f"Box got low={low} and high={high}; bounds must not be NaN.")
     raise SpaceError(
-        f"Box got low={low} and high={high}; low must be at most high, low below infinity and "
-        "high above minus infinity.\n  Were the two swapped?"
+        f"Box got low={low} and high={high}; low must be at most high, low less than infinity, and"
+        " high greater than minus infinity.\n  Are low and high swapped?"
     )
 
 
 def _broadcast(bound: Any, shape: tuple[int, ...]) -> Any:
     xp: Any = np if isinstance(bound, np.ndarray) else jnp
     return xp.broadcast_to(bound, shape)
-
-
-def _text(bound: Any) -> str:
-    return text(bound) if isinstance(bound, np.ndarray) else "<traced>"

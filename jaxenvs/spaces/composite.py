@@ -1,9 +1,9 @@
-"""Spaces made of spaces."""
+"""Spaces that consist of other spaces."""
 
 import abc
 import types
-from collections.abc import Iterable, Iterator, Mapping, Sequence
-from typing import Any
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from typing import Any, cast
 
 import chex
 import jax
@@ -11,34 +11,34 @@ import jax.numpy as jnp
 import numpy as np
 
 from jaxenvs import prng
-from jaxenvs.errors import SpaceError
-from jaxenvs.spaces.base import ArraySpace, Space, checked_count
+from jaxenvs.errors import SpaceError, describe
 from jaxenvs.spaces.box import Box
+from jaxenvs.spaces.space import Space, check_count
 
 
 class CompositeSpace(Space):
-    """What `Dict` and `Tuple` share: each part is treated by its own space."""
+    """The base of `Dict` and `Tuple`, which delegates to the spaces of the parts."""
 
     _parts: tuple[Space, ...]
 
     @abc.abstractmethod
     def _pack(self, parts: Iterable[Any]) -> Any:
-        """The dict or tuple of values for each part."""
+        """Returns the dict or tuple of the parts' values."""
 
     @abc.abstractmethod
     def _unpack(self, value: Any) -> Sequence[Any] | None:
-        """The values for each part, None if `value` has another structure."""
+        """Returns the parts' values, or None if `value` has another structure."""
 
     @abc.abstractmethod
     def _with_parts(self, parts: Iterable[Space]) -> "CompositeSpace":
-        """A space of the same structure."""
+        """Returns a space of the same structure."""
 
     def sample(self, key: chex.PRNGKey, shape: Sequence[int] = (), mask: Any = None) -> Any:
         masks = [None] * len(self._parts) if mask is None else self._unpack(mask)
         if masks is None:
             raise SpaceError(
                 f"sample got a mask whose structure is not that of {self}.\n"
-                "  Give each part its mask, or None where all is allowed."
+                "  Pass a mask for each part, or None to allow every value of that part."
             )
         keys: Any = jax.random.split(prng.fast(key), len(self._parts)) if self._parts else ()
         return self._pack(
@@ -56,7 +56,7 @@ class CompositeSpace(Space):
         return result
 
     def batch(self, n: int) -> Any:
-        n = checked_count(n, f"{type(self).__name__}.batch(n)")
+        n = check_count(n, f"{type(self).__name__}.batch(n)")
         return self._with_parts(space.batch(n) for space in self._parts)
 
     @property
@@ -75,7 +75,7 @@ class CompositeSpace(Space):
         return jnp.concatenate(flat) if flat else jnp.zeros(0, dtype)
 
     def unflatten(self, array: Any) -> Any:
-        array = self._checked_flat(array)
+        array = self._check_flat(array)
         ends = np.cumsum([space.flat_dim for space in self._parts], dtype=int).tolist()
         starts = [0, *ends][: len(ends)]
         return self._pack(
@@ -84,19 +84,17 @@ class CompositeSpace(Space):
         )
 
     def flatten_space(self) -> Box:
-        boxes = [space.flatten_space() for space in self._parts]
-        bounds = [[box.low for box in boxes], [box.high for box in boxes]]
+        boxes = [cast(Box, space.flatten_space()) for space in self._parts]
         dtype = self._flat_dtype()
-        known = all(isinstance(bound, np.ndarray) for side in bounds for bound in side)
-        xp: Any = np if known else jnp
+        xp: Any = np if all(box.is_concrete for box in boxes) else jnp
         low, high = (
-            xp.concatenate([xp.asarray(bound, dtype) for bound in side] or [xp.zeros(0, dtype)])
-            for side in bounds
+            xp.concatenate([xp.zeros(0, dtype), *(xp.asarray(bound, dtype) for bound in bounds)])
+            for bounds in ([box.low for box in boxes], [box.high for box in boxes])
         )
         return Box(low, high, (self.flat_dim,), dtype)
 
     def _flat_dtype(self) -> np.dtype:
-        dtypes = set(_leaf_dtypes(self))
+        dtypes = leaf_dtypes(self)
         if len(dtypes) == 1:
             return dtypes.pop()
         return np.dtype(np.float64 if np.dtype(np.float64) in dtypes else np.float32)
@@ -108,14 +106,13 @@ class CompositeSpace(Space):
 class Dict(CompositeSpace):
     """Plain dicts with a space for each key.
 
-    Keys are strings and are kept sorted, as JAX sorts those of every dict it returns and as
-    Gymnasium sorts those of a dict: the order of parts in `flatten`, in a sample and in the
-    tree's leaves is one. Masks are dicts with the same keys, None where all is allowed. A dict
-    with other keys, or another mapping than a dict, is not a member.
+    Keys are strings. They are sorted, as in JAX and Gymnasium, so `flatten`, samples and tree
+    leaves all have the same order. A mask is a dict with the same keys; None allows every value
+    of a part. Dicts with other keys and other kinds of mappings are not members.
 
     Args:
         spaces: a mapping from keys to spaces.
-        **more: further spaces, by keyword.
+        **more: more spaces, by keyword.
 
     Raises:
         SpaceError: a key is not a string or given twice, or a value is not a space.
@@ -130,7 +127,7 @@ class Dict(CompositeSpace):
     def __init__(self, spaces: Mapping[str, Space] | None = None, /, **more: Space) -> None:
         if spaces is not None and not isinstance(spaces, Mapping):
             raise SpaceError(
-                f"Dict got {type(spaces).__name__}; it must be a mapping from strings to spaces."
+                f"Dict got a {type(spaces).__name__}; it must be a mapping from strings to spaces."
             )
         given = dict(spaces or {})
         if twice := sorted(given.keys() & more.keys()):
@@ -145,7 +142,7 @@ class Dict(CompositeSpace):
 
     @property
     def spaces(self) -> Mapping[str, Space]:
-        """The space of each key, keys sorted; read-only."""
+        """The space of each key, sorted by key; read-only."""
         return types.MappingProxyType(dict(zip(self._keys, self._parts, strict=True)))
 
     def _pack(self, parts: Iterable[Any]) -> dict[str, Any]:
@@ -182,14 +179,14 @@ class Dict(CompositeSpace):
 class Tuple(CompositeSpace):
     """Plain tuples with a space for each position.
 
-    Masks are tuples of as many parts, None where all is allowed. A list is not a member, since
-    it is another tree to JAX.
+    A mask is a tuple with a part per position; None allows every value of a part. Lists are not
+    members, since JAX distinguishes them from tuples.
 
     Args:
         spaces: the spaces, in order.
 
     Raises:
-        SpaceError: one of them is not a space.
+        SpaceError: `spaces` is not a sequence of spaces.
 
     Example:
         >>> Tuple([Discrete(2), Box(0.0, 1.0)])
@@ -235,17 +232,59 @@ class Tuple(CompositeSpace):
         return f"Tuple({', '.join(map(repr, self._parts))})"
 
 
+def map_leaves(
+    function: Callable[[Space, Any, str], Any],
+    space: Space,
+    value: Any,
+    path: str,
+    problems: list[str],
+) -> Any:
+    """Applies `function(space, leaf, path)` to each leaf of `value`.
+
+    Args:
+        function: called with the space of an array, the part of `value` at its place, and the
+            path of that part, such as "action['arm'][0]".
+        space: determines the structure.
+        value: a tree of dicts and tuples.
+        path: the name of `value`.
+        problems: gains a message wherever the structure of `value` differs from that of `space`.
+
+    Returns:
+        The results in the structure of `value`; parts of another structure are returned unchanged.
+    """
+    if isinstance(space, Dict):
+        if not isinstance(value, dict) or value.keys() != set(space):
+            keys = f" with keys {list(value)}" if isinstance(value, dict) else ""
+            problems.append(
+                f"{path} is {describe(value)}{keys}, expected a dict with keys {list(space)}"
+            )
+            return value
+        return {
+            key: map_leaves(function, part, value[key], f"{path}[{key!r}]", problems)
+            for key, part in space.spaces.items()
+        }
+    if isinstance(space, Tuple):
+        if not isinstance(value, tuple) or len(value) != len(space):
+            problems.append(f"{path} is {describe(value)}, expected a tuple of {len(space)}")
+            return value
+        return tuple(
+            map_leaves(function, part, value[i], f"{path}[{i}]", problems)
+            for i, part in enumerate(space)
+        )
+    return function(space, value, path)
+
+
 def _check_space(space: Any, what: str) -> None:
     if not isinstance(space, Space):
         raise SpaceError(
             f"{what} is {space!r}; it must be a jaxenvs space.\n"
-            "  spaces.from_gymnasium and spaces.from_dm_env convert those of other libraries."
+            "  spaces.from_gymnasium and spaces.from_dm_env convert spaces of other libraries."
         )
 
 
-def _leaf_dtypes(space: Space) -> Iterator[np.dtype]:
+def leaf_dtypes(space: Space) -> set[np.dtype]:
+    """Returns the dtypes of all leaves."""
     if isinstance(space, CompositeSpace):
-        for part in space._parts:
-            yield from _leaf_dtypes(part)
-    elif isinstance(space, ArraySpace):
-        yield space.dtype
+        return set().union(*(leaf_dtypes(part) for part in space._parts))
+    assert space.dtype is not None
+    return {space.dtype}

@@ -1,14 +1,12 @@
-"""Spaces to and from those of Gymnasium and the specs of dm_env.
+"""Conversion to and from Gymnasium spaces and dm_env specs.
 
-Both libraries are imported inside the functions. Types are kept, dtypes as follows.
+Each library is imported only when its functions are called. Dtypes are converted as follows.
 
-- Ours to theirs: a `Box` or `MultiBinary` keeps its dtype. A `Discrete` or `MultiDiscrete`
-  becomes Gymnasium's default int64, of which our int32 actions are members too; for dm_env
-  it stays int32.
-- Theirs to ours: integers of a `Discrete` or `MultiDiscrete` become int32. 64-bit arrays become
-  32-bit ones, since JAX has no others unless `jax_enable_x64` is set; a bound beyond the
-  narrower type becomes infinite (floats) or its extreme value (integers). `x64=True` keeps
-  64-bit arrays, for programs that run under that flag.
+- From jaxenvs: `Box` and `MultiBinary` keep their dtype. `Discrete` and `MultiDiscrete` become
+  int64 in Gymnasium, its default, where int32 actions are members too, and int32 in dm_env.
+- To jaxenvs: `Discrete` and `MultiDiscrete` become int32. 64-bit arrays become 32-bit arrays,
+  since JAX has no others without `jax_enable_x64`; bounds that do not fit become infinite (floats)
+  or the extreme value (integers). `x64=True` keeps 64-bit arrays, for programs with that flag.
 """
 
 from collections.abc import Mapping
@@ -17,26 +15,26 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from jaxenvs.errors import SpaceError, missing_extra
-from jaxenvs.spaces.base import ArraySpace, Space
 from jaxenvs.spaces.box import Box
 from jaxenvs.spaces.composite import Dict, Tuple
 from jaxenvs.spaces.discrete import Discrete, MultiBinary, MultiDiscrete
+from jaxenvs.spaces.space import ArraySpace, Space
 
 if TYPE_CHECKING:
     import gymnasium
 
 
 def to_gymnasium(space: Space) -> "gymnasium.Space[Any]":
-    """The Gymnasium space with the same members.
+    """Returns the Gymnasium space with the same members.
 
     Raises:
-        SpaceError: a bound is traced, or NumPy has no such dtype (bfloat16).
+        SpaceError: a bound is traced, or NumPy does not have the dtype (bfloat16).
     """
     from gymnasium import spaces
 
     match space:
         case Box():
-            low, high = _known_bounds(space)
+            low, high = _concrete_bounds(space)
             return spaces.Box(low, high, space.shape, space.dtype.type)
         case Discrete():
             return spaces.Discrete(space.n, start=space.start)
@@ -48,21 +46,21 @@ def to_gymnasium(space: Space) -> "gymnasium.Space[Any]":
             return spaces.Dict({key: to_gymnasium(part) for key, part in space.spaces.items()})
         case Tuple():
             return spaces.Tuple([to_gymnasium(part) for part in space.spaces])
-    raise SpaceError(f"{space!r} has no counterpart in Gymnasium.")
+    raise SpaceError(f"{space!r} cannot be converted to a Gymnasium space.")
 
 
 def from_gymnasium(space: "gymnasium.Space[Any]", *, x64: bool = False) -> Space:
-    """Our space with the members of a Gymnasium space.
+    """Returns the jaxenvs space with the members of a Gymnasium space.
 
-    A `Dict` sorts its keys, also where Gymnasium's was given them in another order.
+    The keys of a `Dict` are sorted, even if Gymnasium's are not.
 
     Args:
-        space: a space made of Box, Discrete, MultiDiscrete, MultiBinary, Dict and Tuple.
-        x64: keeps 64-bit arrays, see the module.
+        space: a Box, Discrete, MultiDiscrete or MultiBinary, or a Dict or Tuple of these.
+        x64: keep 64-bit arrays, see the module.
 
     Raises:
-        SpaceError: it is, or contains, a space of another kind (Text, Graph, Sequence, OneOf,
-            or one's own), or it has values that do not fit into int32.
+        SpaceError: the space is or contains one of another class (Text, Graph, Sequence, OneOf or
+            a custom class), or a discrete space has values that do not fit into int32.
     """
     from gymnasium import spaces
 
@@ -81,27 +79,28 @@ def from_gymnasium(space: "gymnasium.Space[Any]", *, x64: bool = False) -> Space
             return Tuple(from_gymnasium(part, x64=x64) for part in space.spaces)
         case spaces.Space():
             raise SpaceError(
-                f"{space} cannot be converted: a Gymnasium {type(space).__name__} has no members "
-                "of one fixed shape, or is not known here.\n"
-                "  Turn it into Box, Discrete, MultiDiscrete, MultiBinary, Dict or Tuple first: "
-                "pad to a largest size, or encode text as integers."
+                f"{space} cannot be converted: jaxenvs has no equivalent of {type(space).__name__}."
+                "\n  Members must have a fixed shape. Convert it to Box, Discrete, MultiDiscrete, "
+                "MultiBinary, Dict or Tuple first: pad to a maximum size, or encode text as "
+                "integers."
             )
     raise SpaceError(f"from_gymnasium got {space!r}; it must be a Gymnasium space.")
 
 
 def to_dm_env(space: Space, name: str | None = None) -> Any:
-    """The dm_env spec, or dict or tuple of specs, with the same members.
+    """Returns the dm_env spec, or dict or tuple of specs, with the same members.
 
-    A `Discrete` from 0 is a `DiscreteArray`, a `Box` without any bound an `Array`. Everything
-    else is a `BoundedArray`, which does not tell a `MultiDiscrete` from an integer `Box`:
-    `from_dm_env` gives the `Box`.
+    A `Discrete` that starts at 0 becomes a `DiscreteArray`, and an unbounded `Box` an `Array`.
+    Everything else becomes a `BoundedArray`, so a `MultiDiscrete` cannot be told from an integer
+    `Box`; `from_dm_env` returns a `Box` for it.
 
     Args:
-        space: the space.
-        name: the specs' name; below a `Dict` or `Tuple` the path, such as "camera/depth".
+        space: the space to convert.
+        name: the name of the spec; parts of a `Dict` or `Tuple` get a path, such as
+            "camera/depth".
 
     Raises:
-        SpaceError: a bound is traced, or NumPy has no such dtype (bfloat16).
+        SpaceError: a bound is traced, or NumPy does not have the dtype (bfloat16).
         MissingExtraError: dm-env is not installed.
     """
     specs = _import_specs("to_dm_env")
@@ -123,26 +122,26 @@ def to_dm_env(space: Space, name: str | None = None) -> Any:
         case MultiBinary():
             low, high = 0, 1
         case Box():
-            low, high = _known_bounds(space)
+            low, high = _concrete_bounds(space)
             least, most = _extremes(space.dtype)
             if (low == least).all() and (high == most).all():
                 return specs.Array(space.shape, space.dtype, name)
         case _:
-            raise SpaceError(f"{space!r} has no counterpart in dm_env.")
+            raise SpaceError(f"{space!r} cannot be converted to a dm_env spec.")
     assert isinstance(space, ArraySpace)
     return specs.BoundedArray(space.shape, space.dtype, low, high, name)
 
 
 def from_dm_env(spec: Any, *, x64: bool = False) -> Space:
-    """Our space with the members of a dm_env spec, or of a dict, tuple or list of specs.
+    """Returns the jaxenvs space with the members of a dm_env spec or a tree of specs.
 
     Args:
-        spec: a `DiscreteArray` gives a `Discrete`, any other numeric spec a `Box`, without
-            bounds if it has none.
-        x64: keeps 64-bit arrays, see the module.
+        spec: a spec, or a mapping, tuple or list of specs. A `DiscreteArray` becomes a `Discrete`,
+            any other numeric spec a `Box`, unbounded if the spec is.
+        x64: keep 64-bit arrays, see the module.
 
     Raises:
-        SpaceError: it is, or contains, anything else, such as a `StringArray`.
+        SpaceError: `spec` is or contains anything else, such as a `StringArray`.
         MissingExtraError: dm-env is not installed.
     """
     specs = _import_specs("from_dm_env")
@@ -158,13 +157,13 @@ def from_dm_env(spec: Any, *, x64: bool = False) -> Space:
         case specs.Array() if spec.dtype.kind in "biuf":
             return _box(*_extremes(spec.dtype), spec.shape, spec.dtype, x64)
     raise SpaceError(
-        f"from_dm_env got {spec!r}; it must be a numeric spec of dm_env, or a dict, tuple or list "
+        f"from_dm_env got {spec!r}; it must be a numeric dm_env spec, or a dict, tuple or list "
         "of them.\n  Encode text as integers first."
     )
 
 
 def _box(low: Any, high: Any, shape: tuple[int, ...], dtype: Any, x64: bool) -> Box:
-    """A Box from foreign bounds, of 32 bits unless `x64`."""
+    """Returns a Box with these bounds, of a 32-bit dtype at most unless `x64`."""
     dtype = np.dtype(dtype)
     if x64 or dtype.itemsize < 8:
         return Box(low, high, shape, dtype)
@@ -177,16 +176,15 @@ def _box(low: Any, high: Any, shape: tuple[int, ...], dtype: Any, x64: bool) -> 
     return Box(low, high, shape, narrow)
 
 
-def _known_bounds(space: Box) -> tuple[np.ndarray, np.ndarray]:
-    """The bounds as arrays of one's own, for libraries that write into them."""
-    low, high = space.low, space.high
-    if not (isinstance(low, np.ndarray) and isinstance(high, np.ndarray)):
+def _concrete_bounds(space: Box) -> tuple[np.ndarray, np.ndarray]:
+    """Returns copies of the bounds, since other libraries write into them."""
+    if not space.is_concrete:
         raise SpaceError(
             f"{space} cannot be converted: a bound is traced.\n  Convert outside of jit and vmap."
         )
     if space.dtype.kind not in "biuf":
-        raise SpaceError(f"{space} cannot be converted: NumPy alone has no {space.dtype}.")
-    return low.copy(), high.copy()
+        raise SpaceError(f"{space} cannot be converted: NumPy has no dtype {space.dtype}.")
+    return space.low.copy(), space.high.copy()
 
 
 def _extremes(dtype: np.dtype) -> tuple[Any, Any]:

@@ -1,9 +1,8 @@
-"""For authors of environments: the contract's checker, and environments to test against."""
+"""Tools for authors: a checker of the environment contract, and environments for tests."""
 
 from jaxenvs.testing.checker import check_env as check_env
-from jaxenvs.testing.dummy import Counter as Counter
-from jaxenvs.testing.dummy import Opaque as Opaque
-from jaxenvs.testing.dummy import Scripted as Scripted
+from jaxenvs.testing.dummy import CountingEnv as CountingEnv
+from jaxenvs.testing.dummy import ScriptedEnv as ScriptedEnv
 from jaxenvs.testing.probes import PROBES as PROBES
 from jaxenvs.testing.probes import DiscountProbe as DiscountProbe
 from jaxenvs.testing.probes import ObservationProbe as ObservationProbe

@@ -1,4 +1,4 @@
-"""What purity is judged by: all that a call could change unseen, and what it compiles to."""
+"""What an impure call could change: attributes, class variables, and the compiled program."""
 
 import re
 from collections.abc import Iterator
@@ -14,30 +14,30 @@ from jaxenvs.core import Environment, Wrapper
 _MUTABLE = (bool, int, float, str, list, dict, set, np.ndarray)
 
 
-def attributes(env: Environment) -> dict[str, Any]:
-    """What Python can change about an environment: its attributes and its classes' variables."""
-    found = {}
-    for layer in layers(env):
-        for key, value in vars(layer).items():
-            found[f"{type(layer).__name__}.{key}"] = _frozen(value)
-        for cls in type(layer).__mro__:
-            if cls.__module__ == Environment.__module__:
-                continue
-            for key, value in vars(cls).items():
-                if not key.startswith("__") and isinstance(value, _MUTABLE):
-                    found[f"{cls.__name__}.{key}"] = _frozen(value)
-    return found
-
-
 def layers(env: Environment) -> Iterator[Any]:
-    """The environment and what it wraps, outermost first."""
+    """Yields the environment and everything it wraps, outermost first."""
     yield env
     while isinstance(env, Wrapper):
         env = env.env
         yield env
 
 
-def _frozen(value: Any) -> Any:
+def snapshot_attributes(env: Environment) -> dict[str, Any]:
+    """Returns copies of all attributes and class variables, for `is_same`."""
+    snapshot = {}
+    for layer in layers(env):
+        for key, value in vars(layer).items():
+            snapshot[f"{type(layer).__name__}.{key}"] = _copy(value)
+        for cls in type(layer).__mro__:
+            if cls.__module__ == Environment.__module__:
+                continue
+            for key, value in vars(cls).items():
+                if not key.startswith("__") and isinstance(value, _MUTABLE):
+                    snapshot[f"{cls.__name__}.{key}"] = _copy(value)
+    return snapshot
+
+
+def _copy(value: Any) -> Any:
     if isinstance(value, dict):
         return [part for item in value.items() for part in item]
     if isinstance(value, np.ndarray):
@@ -45,8 +45,8 @@ def _frozen(value: Any) -> Any:
     return list(value) if isinstance(value, list | set) else value
 
 
-def same(before: Any, after: Any) -> bool:
-    """Whether an attribute is what it was; objects are compared by identity."""
+def is_same(before: Any, after: Any) -> bool:
+    """Returns whether an attribute is unchanged. Objects are compared by identity."""
     if isinstance(before, list) and isinstance(after, list):
         return len(before) == len(after) and all(a is b for a, b in zip(before, after, strict=True))
     return before is after or (
@@ -56,10 +56,10 @@ def same(before: Any, after: Any) -> bool:
     )
 
 
-def program(env: Environment, name: str, args: tuple[Any, ...]) -> list[str]:
-    """What a fresh trace came to, line by line, with the values of its constants."""
-    closed = jax.make_jaxpr(lambda *args: getattr(env, name)(*args))(*args)  # no cache knows it
-    text = re.sub(r"0x[0-9a-f]+", "0x", str(closed))  # addresses of functions mean nothing
+def trace_program(env: Environment, name: str, args: tuple[Any, ...]) -> list[str]:
+    """Traces the method `name` afresh and returns the lines of its jaxpr, then its constants."""
+    closed = jax.make_jaxpr(lambda *args: getattr(env, name)(*args))(*args)  # not in any cache
+    text = re.sub(r"0x[0-9a-f]+", "0x", str(closed))  # addresses of functions vary
     values = [f"constant {np.asarray(value).tobytes().hex()}" for value in _constants(closed)]
     return [line.strip() for line in text.split("\n")] + values
 

@@ -1,107 +1,76 @@
-"""The contract's checker."""
+"""The public checker of the environment contract."""
 
-import time
 from typing import Any
 
 import numpy as np
 
-from jaxenvs import spaces
-from jaxenvs.testing import _running, _tracing
-from jaxenvs.testing._findings import Findings
-
-_BATCHING = ("vmap", "parameters")
+from jaxenvs.spaces.composite import leaf_dtypes
+from jaxenvs.testing import _run_checks, _trace_checks
+from jaxenvs.testing._report import CheckReport
 
 
-def check_env(
-    env: Any, *, seed: int = 0, num_steps: int = 128, num_envs: int = 8, verbose: bool = False
-) -> None:
-    """Checks that one environment keeps the contract; says what to change where it does not.
+def check_env(env: Any, *, seed: int = 0, num_steps: int = 128, num_envs: int = 8) -> None:
+    """Checks that a single environment keeps the contract, and says how to fix what does not.
 
-    Most checks only trace. Where these pass, a random rollout and a comparison of the ways of
-    resetting are compiled, which takes about a second for a small environment.
+    Most checks only trace the environment. If they pass, a random rollout and a comparison of the
+    autoreset modes are compiled and run, which takes about a second for a small environment.
 
-    | check | what holds |
+    | check | what it requires |
     |---|---|
-    | environment | it is an `Environment`; leaves are numbers, static fields hashable |
-    | trace | `reset` and `step` can be traced; a `step` takes the actions of `action_space` |
+    | environment | an `Environment` with numbers as leaves and hashable static fields |
+    | trace | `reset` and `step` can be traced; `step` accepts the actions of `action_space` |
     | purity | nothing is mutated; two traces give one program, two runs the same bits |
-    | leak | no traced value survives its trace |
+    | leak | no traced value outlives its trace |
     | keys | no key is used twice (`jax.debug_key_reuse`) |
     | tree | `reset` and `step` return the same structure, shapes and dtypes |
-    | info | a dict with the same keys from both |
-    | reward, flags | float32[], finite (float64 where the observation space is); bool[] |
-    | weak type | no leaf is a Python number in disguise |
-    | observation space | type and values of observations, over a rollout |
+    | info | both return a dict with the same keys |
+    | reward, flags | float32[] and finite (float64 if observations are); bool[] |
+    | weak type | no leaf comes from a Python number without a dtype |
+    | observation space | types and values of observations fit, during a rollout |
     | x64 | dtypes do not change under `jax_enable_x64` |
-    | vmap, parameters | a batch of states, or of parameters, gives a batch of the same |
+    | vmap, parameters | a batch of states, or of parameters, gives a batch of the same types |
     | retrace | other states, keys and parameter values reuse the first trace |
-    | render | uint8[H, W, 3] under jit and vmap, where it is defined |
-    | independence | an instance of a batch does what it does alone with `fold_in(key, i)` |
-    | autoreset | naive and compacted resets, and `next_step`, equal a loop written by hand |
+    | render | if defined, returns uint8[H, W, 3], under jit and vmap too |
+    | independence | instance i of a batch equals one stepped alone with `fold_in(key, i)` |
+    | autoreset | naive resets, compacted resets and `next_step` equal a plain loop |
 
     Args:
-        env: a single environment, wrappers included.
-        seed: of all random draws.
-        num_steps: length of the random rollout, whose episodes are cut after 1 to 256 steps.
-        num_envs: instances in it, at least 2.
-        verbose: print each stage with its time.
+        env: a single environment, wrapped or not.
+        seed: seeds all random draws.
+        num_steps: length of the random rollout, whose episodes are truncated after 1 to 256 steps.
+        num_envs: number of instances in the rollout, at least 2.
 
     Raises:
-        EnvironmentCheckError: something fails; the message lists every failure at once.
+        EnvironmentCheckError: a check fails; the message lists all failures.
 
     Example:
         >>> check_env(jaxenvs.make("CartPole-v1"))
     """
-    findings = Findings(type(getattr(env, "unwrapped", env)).__name__)
-    stage = _stages(verbose)
+    report = CheckReport(type(getattr(env, "unwrapped", env)).__name__)
+    _trace_checks.check_environment(env, report)
+    report.raise_failures()
 
-    _tracing.check_environment(env, findings)
-    stage("parameters and spaces")
-    if findings.failures:
-        findings.report()
-
-    float64 = any(dtype == np.float64 for dtype in _dtypes(env.observation_space))
-    with _tracing.x64(float64):
-        traced = _tracing.trace(env, seed, findings)
-        if traced is None:
-            return findings.report()
-        _tracing.check_timesteps(traced, findings, float64)
-        _tracing.check_trees(traced, findings)
-        _tracing.check_leaks(traced, findings)
-        _tracing.check_key_reuse(traced, findings)
-        _tracing.check_programs(traced, findings)
-        _tracing.check_retrace(traced, findings)
-        _tracing.check_vmap(traced, findings)
-        _tracing.check_render(traced, findings)
-        if not float64:
-            _tracing.check_x64(traced, findings)
-        stage("tracing")
-
-        # What does not fit a scan's carry cannot run; the rest is worth running.
-        if not findings.found("tree", "info", "reward", "flags", "observation space", *_BATCHING):
-            _running.check_rollout(env, seed, num_steps, num_envs, findings)
-            stage("random rollout")
-            _running.check_autoreset(env, seed, num_envs, findings)
-            stage("ways of resetting")
-    return findings.report()
-
-
-def _stages(verbose: bool) -> Any:
-    """A function that prints what was done and how long it took; silent unless `verbose`."""
-    last = time.perf_counter()
-
-    def done(what: str) -> None:
-        nonlocal last
-        now = time.perf_counter()
-        if verbose:
-            print(f"{what}: {now - last:.2f} s")
-        last = now
-
-    return done
-
-
-def _dtypes(space: spaces.Space) -> list[Any]:
-    if isinstance(space, spaces.Dict | spaces.Tuple):
-        parts = space.spaces.values() if isinstance(space, spaces.Dict) else space.spaces
-        return [dtype for part in parts for dtype in _dtypes(part)]
-    return [space.dtype]
+    float64 = np.dtype(np.float64) in leaf_dtypes(env.observation_space)
+    with _trace_checks.enable_x64(float64):
+        traced = _trace_checks.trace(env, seed, report)
+        if traced is not None:
+            _trace_checks.check_timesteps(traced, report, float64)
+            for check in (
+                _trace_checks.check_trees,
+                _trace_checks.check_leaks,
+                _trace_checks.check_key_reuse,
+                _trace_checks.check_programs,
+                _trace_checks.check_retrace,
+                _trace_checks.check_vmap,
+                _trace_checks.check_render,
+            ):
+                check(traced, report)
+            if not float64:
+                _trace_checks.check_x64(traced, report)
+            # These failures would make a scan or a vmap of the environment fail as well.
+            if not report.has_failed(
+                *("tree", "info", "reward", "flags", "observation space", "vmap", "parameters")
+            ):
+                _run_checks.check_rollout(env, seed, num_steps, num_envs, report)
+                _run_checks.check_autoreset(env, seed, num_envs, report)
+    report.raise_failures()

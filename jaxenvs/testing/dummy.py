@@ -1,44 +1,44 @@
-"""Environments without a task, for testing whatever runs environments."""
+"""Environments without a task, for tests of code that runs environments."""
 
 import dataclasses
-from typing import Any, Literal
+from typing import Literal
 
 import chex
 import jax
 import jax.numpy as jnp
 
 from jaxenvs import spaces, struct
-from jaxenvs.core import AutoresetMode, Environment, TimeStep, VectorEnv
+from jaxenvs.core import Environment, TimeStep
 
 CONTINUE, TERMINATE, TRUNCATE, BOTH = range(4)
 
 
 @chex.dataclass(frozen=True)
-class CounterState:
+class CountingState:
     count: jax.Array  # int32[], steps since reset
-    length: jax.Array  # int32[], steps that this episode lasts
-    memory: chex.ArrayTree  # a typed key where the environment is keyed, else ()
+    length: jax.Array  # int32[], length of this episode
+    key: chex.ArrayTree  # a typed key if `has_key`, else ()
 
 
-class Counter(Environment[CounterState]):
-    """Counts its steps until the episode's length is reached.
+class CountingEnv(Environment[CountingState]):
+    """Counts the steps of an episode, up to its length.
 
-    Observation: by `layout`, the count and a number drawn from the key of the step
-        "array"  float32[2], count and draw
+    Observation: the count and uniform random numbers drawn from the key of the step; by `layout`
+        "array"  float32[2], the count and one number
         "dict"   {"count": int32[], "draw": float32[2]}
         "tuple"  (int32[], float32[2])
-    Action: int32[], one of two, without effect
-    Reward: the count, so that an episode of length L returns L (L + 1) / 2
-    Start: count 0; the length is one of `lengths`, drawn from the key
-    Ends: when the count reaches the length, by `truncates` in the one way or the other
+    Action: int32[], 0 or 1, without effect
+    Reward: the count, so an episode of length L has the return L (L + 1) / 2
+    Start: count 0; the length is drawn from `lengths`
+    Ends: when the count reaches the length, by truncation if `truncates`, else by termination
 
-    A `keyed` counter carries a typed key in its state and draws from it instead of from the
-    step's key: whatever moves states about has to move keys too.
+    With `has_key` the state holds a typed key, which is used instead of the key of the step. It
+    tests that code which copies and selects states handles keys too.
     """
 
     lengths: tuple[int, ...] = struct.static((3, 1, 4, 1, 5))
     layout: Literal["array", "dict", "tuple"] = struct.static("array")
-    keyed: bool = struct.static(False)
+    has_key: bool = struct.static(False)
     truncates: bool = False
 
     @property
@@ -55,29 +55,30 @@ class Counter(Environment[CounterState]):
     def action_space(self) -> spaces.Discrete:
         return spaces.Discrete(2)
 
-    def reset(self, key: chex.PRNGKey) -> tuple[CounterState, TimeStep]:
-        length_key, draw_key, memory = jax.random.split(key, 3)
+    def reset(self, key: chex.PRNGKey) -> tuple[CountingState, TimeStep]:
+        length_key, draw_key, state_key = jax.random.split(key, 3)
         length = jax.random.choice(length_key, jnp.array(self.lengths, jnp.int32))
-        state = CounterState(count=jnp.int32(0), length=length, memory=memory if self.keyed else ())
+        state_key = state_key if self.has_key else ()
+        state = CountingState(count=jnp.int32(0), length=length, key=state_key)
         return state, TimeStep.first(self._observe(state, draw_key))
 
     def step(
-        self, state: CounterState, action: jax.Array, key: chex.PRNGKey
-    ) -> tuple[CounterState, TimeStep]:
-        del action  # counting goes on regardless
-        memory = state.memory
-        if self.keyed:
-            memory, key = jax.random.split(memory)
-        state = CounterState(count=state.count + 1, length=state.length, memory=memory)
-        over = state.count >= state.length
+        self, state: CountingState, action: jax.Array, key: chex.PRNGKey
+    ) -> tuple[CountingState, TimeStep]:
+        del action  # it has no effect
+        state_key = state.key
+        if self.has_key:
+            state_key, key = jax.random.split(state_key)
+        state = CountingState(count=state.count + 1, length=state.length, key=state_key)
+        is_over = state.count >= state.length
         return state, TimeStep.transition(
             self._observe(state, key),
             reward=state.count,
-            terminated=over & jnp.logical_not(self.truncates),
-            truncated=over & self.truncates,
+            terminated=is_over & jnp.logical_not(self.truncates),
+            truncated=is_over & self.truncates,
         )
 
-    def _observe(self, state: CounterState, key: chex.PRNGKey) -> chex.ArrayTree:
+    def _observe(self, state: CountingState, key: chex.PRNGKey) -> chex.ArrayTree:
         draw = jax.random.uniform(key, (2,), jnp.float32)
         if self.layout == "array":
             return jnp.stack([state.count.astype(jnp.float32), draw[0]])
@@ -89,17 +90,17 @@ class Counter(Environment[CounterState]):
 @chex.dataclass(frozen=True)
 class ScriptedState:
     count: jax.Array  # int32[], steps since reset
-    start: jax.Array  # uint32[], drawn at reset: tells one episode from another
+    start: jax.Array  # uint32[], drawn by reset: identifies the episode
 
 
-class Scripted(Environment[ScriptedState]):
-    """Ends its episode when, and as, the action says; a test writes the pattern.
+class ScriptedEnv(Environment[ScriptedState]):
+    """Ends episodes when and how the action says, so a test determines the pattern.
 
-    Observation: uint32[2], the episode's random number and the steps taken in it
-    Action: int32[], 0 goes on, 1 terminates, 2 truncates, 3 does both
+    Observation: uint32[2], the episode's random number and its number of steps so far
+    Action: int32[], 0 continues, 1 terminates, 2 truncates, 3 does both
     Reward: the action, as float32
-    Start: a number drawn from the key, count 0
-    Info: "count", int32[], the steps taken in the episode
+    Start: a random number drawn from the key, and count 0
+    Info: "count", int32[], the episode's number of steps so far
     """
 
     @property
@@ -130,44 +131,3 @@ class Scripted(Environment[ScriptedState]):
 
     def _observe(self, state: ScriptedState) -> jax.Array:
         return jnp.stack([state.start, state.count.astype(jnp.uint32)])
-
-
-@struct.pytree_dataclass
-class Opaque(VectorEnv):
-    """Passes every call on, and hides its instances from wrappers, as a hosted environment does."""
-
-    env: VectorEnv
-
-    @property
-    def num_envs(self) -> int:  # pyright: ignore[reportIncompatibleVariableOverride]
-        return self.env.num_envs
-
-    @property
-    def autoreset_mode(self) -> AutoresetMode:  # pyright: ignore[reportIncompatibleVariableOverride]
-        return self.env.autoreset_mode
-
-    @property
-    def is_staggered(self) -> bool:
-        return self.env.is_staggered
-
-    @property
-    def single_observation_space(self) -> spaces.Space:
-        return self.env.single_observation_space
-
-    @property
-    def single_action_space(self) -> spaces.Space:
-        return self.env.single_action_space
-
-    def reset(self, key: chex.PRNGKey) -> tuple[Any, TimeStep]:
-        return self.env.reset(key)
-
-    def step(self, state: Any, action: Any, key: chex.PRNGKey) -> tuple[Any, TimeStep]:
-        return self.env.step(state, action, key)
-
-    def reset_where(
-        self, mask: jax.Array, state: Any, timestep: TimeStep, key: chex.PRNGKey
-    ) -> tuple[Any, TimeStep]:
-        return self.env.reset_where(mask, state, timestep, key)
-
-    def render(self, state: Any, index: int = 0) -> jax.Array:
-        return self.env.render(state, index)

@@ -1,7 +1,7 @@
-"""Tiny tasks whose values are known in closed form; each asks for one ability of a learner.
+"""Tiny tasks with values in closed form; each tests one ability of a learning algorithm.
 
-A learner that fails the first few of them has a fault that no tuning will mend, and which one it
-fails says where to look. The idea is Andy Jones' (Debugging Reinforcement Learning Systems, 2021).
+An algorithm that fails one of these has a bug that tuning cannot fix, and the task that it fails
+says where to look. The idea is from Andy Jones, Debugging Reinforcement Learning Systems, 2021.
 """
 
 import abc
@@ -16,14 +16,14 @@ from jaxenvs.core import Environment, TimeStep
 
 @chex.dataclass(frozen=True)
 class ProbeState:
-    cue: jax.Array  # float32[], what the observation shows
+    cue: jax.Array  # float32[], shown by the observation
 
 
 class Probe(Environment[ProbeState]):
-    """What the probes share: one number to see, a push to the left or right, and the answers.
+    """The base class of probes: they observe a cue, push left or right, and know the solution.
 
     Observation: float32[1], the cue
-    Action: int32[], 0 pushes by -1 and 1 by 1; if `continuous` float32[1], the push itself
+    Action: int32[], 0 for a push of -1 and 1 for a push of 1; if `continuous`, float32[1], the push
     """
 
     continuous: bool = struct.static(False)
@@ -37,15 +37,15 @@ class Probe(Environment[ProbeState]):
         return spaces.Box(-1.0, 1.0, (1,)) if self.continuous else spaces.Discrete(2)
 
     def push(self, action: jax.Array) -> jax.Array:
-        """Which way actions push, and how far: float32[...] from -1 to 1."""
+        """Returns the push of each action, float32[...] from -1 to 1."""
         return action[..., 0] if self.continuous else 2 * action.astype(jnp.float32) - 1
 
     @abc.abstractmethod
     def optimal_value(self, observation: chex.Array, gamma: chex.Numeric) -> jax.Array:
-        """The discounted return of the best policy: `float32[..., 1] -> float32[...]`."""
+        """Returns the discounted return of the optimal policy: float32[..., 1] -> float32[...]."""
 
     def optimal_push(self, observation: chex.Array) -> jax.Array:
-        """The best push, or 0 where all are as good: `float32[..., 1] -> float32[...]`."""
+        """Returns the optimal push, or 0 if all are optimal: float32[..., 1] -> float32[...]."""
         return jnp.zeros(observation.shape[:-1], jnp.float32)
 
     def _first(self, cue: chex.Numeric) -> tuple[ProbeState, TimeStep]:
@@ -57,7 +57,7 @@ class Probe(Environment[ProbeState]):
 
 
 class ValueProbe(Probe):
-    """One step, nothing to see, reward 1: can the critic learn a constant?"""
+    """One step, a constant observation, reward 1. Can the critic learn a constant?"""
 
     def reset(self, key: chex.PRNGKey) -> tuple[ProbeState, TimeStep]:
         del key  # every episode is the same
@@ -66,7 +66,7 @@ class ValueProbe(Probe):
     def step(
         self, state: ProbeState, action: jax.Array, key: chex.PRNGKey
     ) -> tuple[ProbeState, TimeStep]:
-        del action, key  # nothing matters
+        del action, key  # the reward is constant
         return self._last(state, 1.0)
 
     def optimal_value(self, observation: chex.Array, gamma: chex.Numeric) -> jax.Array:
@@ -75,7 +75,7 @@ class ValueProbe(Probe):
 
 
 class ObservationProbe(Probe):
-    """One step, reward equal to the cue of -1 or 1: does the critic look at the observation?"""
+    """One step, reward equal to the cue of -1 or 1. Does the critic use the observation?"""
 
     def reset(self, key: chex.PRNGKey) -> tuple[ProbeState, TimeStep]:
         return self._first(jax.random.rademacher(key, (), jnp.float32))
@@ -83,7 +83,7 @@ class ObservationProbe(Probe):
     def step(
         self, state: ProbeState, action: jax.Array, key: chex.PRNGKey
     ) -> tuple[ProbeState, TimeStep]:
-        del action, key  # the cue alone decides
+        del action, key  # the reward depends on the cue only
         return self._last(state, state.cue)
 
     def optimal_value(self, observation: chex.Array, gamma: chex.Numeric) -> jax.Array:
@@ -92,9 +92,9 @@ class ObservationProbe(Probe):
 
 
 class DiscountProbe(Probe):
-    """Two steps, reward 1 after the second: is the next value bootstrapped and discounted?
+    """Two steps, reward 1 after the second. Is the next value bootstrapped and discounted?
 
-    The cue is 0 at the start and 1 after the first step, so the values are gamma and 1.
+    The cue is 0 at the start and 1 after the first step. The values are gamma and 1.
     """
 
     def reset(self, key: chex.PRNGKey) -> tuple[ProbeState, TimeStep]:
@@ -104,7 +104,7 @@ class DiscountProbe(Probe):
     def step(
         self, state: ProbeState, action: jax.Array, key: chex.PRNGKey
     ) -> tuple[ProbeState, TimeStep]:
-        del action, key  # time alone decides
+        del action, key  # the reward depends on time only
         second = state.cue > 0
         state = ProbeState(cue=jnp.ones_like(state.cue))
         return state, TimeStep.transition(
@@ -116,12 +116,12 @@ class DiscountProbe(Probe):
 
 
 class TruncationProbe(Probe):
-    """Rewards for ever, but cut every two steps: is the step after a cut bootstrapped?
+    """Endless rewards, but truncated every two steps. Is the value at a truncation bootstrapped?
 
-    The cue is -1 at the start, where a step pays nothing, and 1 from then on, where each pays 1;
-    nothing terminates. The values are gamma / (1 - gamma) and 1 / (1 - gamma). Who takes the cut
-    for an end arrives at gamma and 1; who looks at the first observation of the next episode, at
-    gamma / (1 - gamma^2) and 1 / (1 - gamma^2).
+    The cue is -1 at the start, where the reward is 0, and 1 from then on, where the reward is 1;
+    nothing terminates. The values are gamma / (1 - gamma) and 1 / (1 - gamma). A learner that
+    treats truncation as termination gets gamma and 1. One that bootstraps from the first
+    observation of the next episode gets gamma / (1 - gamma^2) and 1 / (1 - gamma^2).
     """
 
     def reset(self, key: chex.PRNGKey) -> tuple[ProbeState, TimeStep]:
@@ -131,7 +131,7 @@ class TruncationProbe(Probe):
     def step(
         self, state: ProbeState, action: jax.Array, key: chex.PRNGKey
     ) -> tuple[ProbeState, TimeStep]:
-        del action, key  # time alone decides
+        del action, key  # the reward depends on time only
         later = state.cue > 0
         state = ProbeState(cue=jnp.ones_like(state.cue))
         return state, TimeStep.transition(
@@ -147,7 +147,7 @@ class TruncationProbe(Probe):
 
 
 class PolicyProbe(Probe):
-    """One step, which pays the push: do advantages reach the policy?"""
+    """One step, reward equal to the push. Do advantages reach the policy?"""
 
     def reset(self, key: chex.PRNGKey) -> tuple[ProbeState, TimeStep]:
         del key  # every episode is the same
@@ -156,7 +156,7 @@ class PolicyProbe(Probe):
     def step(
         self, state: ProbeState, action: jax.Array, key: chex.PRNGKey
     ) -> tuple[ProbeState, TimeStep]:
-        del key  # the action alone decides
+        del key  # the reward depends on the action only
         return self._last(state, self.push(action))
 
     def optimal_value(self, observation: chex.Array, gamma: chex.Numeric) -> jax.Array:
@@ -168,7 +168,7 @@ class PolicyProbe(Probe):
 
 
 class PolicyObservationProbe(Probe):
-    """One step, which pays the push times the cue of -1 or 1: policy and critic together."""
+    """One step, reward equal to the push times the cue of -1 or 1. Do policy and critic work?"""
 
     def reset(self, key: chex.PRNGKey) -> tuple[ProbeState, TimeStep]:
         return self._first(jax.random.rademacher(key, (), jnp.float32))
@@ -176,7 +176,7 @@ class PolicyObservationProbe(Probe):
     def step(
         self, state: ProbeState, action: jax.Array, key: chex.PRNGKey
     ) -> tuple[ProbeState, TimeStep]:
-        del key  # cue and action decide
+        del key  # the reward depends on the cue and the action
         return self._last(state, self.push(action) * state.cue)
 
     def optimal_value(self, observation: chex.Array, gamma: chex.Numeric) -> jax.Array:

@@ -17,12 +17,19 @@ from jax.sharding import AxisType, Mesh, NamedSharding, PartitionSpec
 
 from jaxenvs import keys, prng, struct
 from jaxenvs.core import AutoresetMode, Environment, TimeStep, VectorEnv, Wrapper
-from jaxenvs.errors import RandomKeyError, UnknownParameterError, VectorizeError, closest
+from jaxenvs.errors import (
+    RandomKeyError,
+    UnknownParameterError,
+    VectorizeError,
+    closest,
+    describe,
+)
+from jaxenvs.meshes import check_mesh, mesh_from_data, mesh_to_data
 from jaxenvs.spaces import Space
+from jaxenvs.spaces.validation import check_action
 from jaxenvs.struct import select
-from jaxenvs.vector.actions import checked_action, checked_mask
 from jaxenvs.vector.autoreset import overwrite_where
-from jaxenvs.vector.sharding import check_mesh, mesh_as_data, mesh_from_data, over_mesh
+from jaxenvs.vector.sharding import over_mesh
 
 S = TypeVar("S")
 
@@ -74,7 +81,7 @@ class VectorizedEnv(VectorEnv[Any], Generic[S]):
 
     # A mesh holds devices, which cannot be pickled: it is rebuilt from their numbers.
     def __getstate__(self) -> dict[str, Any]:
-        return {**vars(self), "mesh": mesh_as_data(self.mesh)}
+        return {**vars(self), "mesh": mesh_to_data(self.mesh)}
 
     def __setstate__(self, state: dict[str, Any]) -> None:
         vars(self).update({**state, "mesh": mesh_from_data(state["mesh"])})
@@ -132,7 +139,7 @@ class VectorizedEnv(VectorEnv[Any], Generic[S]):
         Raises:
             ActionError: the action has the wrong structure, shape or kind of dtype.
         """
-        action = checked_action(
+        action = check_action(
             self.single_action_space, action, self.num_envs, type(self.env.unwrapped).__name__
         )
         # Without the barrier XLA computes actions anew, draws included, wherever a step uses them.
@@ -156,7 +163,7 @@ class VectorizedEnv(VectorEnv[Any], Generic[S]):
         Raises:
             VectorizeError: the mask is not bool[N].
         """
-        mask = checked_mask(mask, self.num_envs)
+        mask = _check_mask(mask, self.num_envs)
         inner, fresh = self.reset(key)
         if timestep.final_observation is None:  # a rollout drops them
             fresh = fresh.replace(final_observation=None, final_info=None)
@@ -557,6 +564,16 @@ def _check_batched(vector_env: VectorizedEnv) -> None:
             )
 
     jax.tree.map(check, vector_env._axes, vector_env.env, is_leaf=lambda axis: axis is None)
+
+
+def _check_mask(mask: Any, num_envs: int) -> Any:
+    array = mask if isinstance(mask, jax.Array) else np.asarray(mask)
+    if array.shape != (num_envs,) or array.dtype != np.bool_:
+        raise VectorizeError(
+            f"reset_where got a mask of {describe(array)}; expected bool[{num_envs}], true for the"
+            " instances to reset."
+        )
+    return array
 
 
 def _check_count(name: str, value: Any, limit: int | None) -> None:

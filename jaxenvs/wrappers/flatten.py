@@ -19,7 +19,7 @@ class FlattenObservation(ObservationMap):
     """
 
     @property
-    def observation_space(self) -> spaces.Box:
+    def observation_space(self) -> spaces.Space:
         return self.env.observation_space.flatten_space()
 
     def map_observation(self, observation: Any) -> jax.Array:

@@ -17,8 +17,8 @@ from jax.sharding import AxisType
 import jaxenvs
 from jaxenvs import struct
 from jaxenvs.core import Environment, TimeStep
-from jaxenvs.testing import Opaque
-from jaxenvs.testing._tracing import x64
+from jaxenvs.testing._trace_checks import enable_x64
+from tests.opaque import OpaqueVectorEnv
 from tests.wrappers.test_all import CHAINS, Toy, wrap
 
 N, LIMIT = 8, 3
@@ -45,7 +45,7 @@ class Subject:
 
     def batch(self, **how):
         batch = jaxenvs.vectorize(self.env, N, **how)
-        return wrap(Opaque(batch) if self.opaque else batch, self.around)
+        return wrap(OpaqueVectorEnv(batch) if self.opaque else batch, self.around)
 
 
 class Optional(Toy):
@@ -163,7 +163,7 @@ def test_rbg_keys_and_keys_for_each_do_not_depend_on_mesh_and_chunk(name):
 
 @pytest.mark.parametrize("name", SUBJECTS)
 def test_dtypes_and_values_are_the_same_under_x64(name):
-    with x64(True):
+    with enable_x64(True):
         found = run(SUBJECTS[name].batch())
     # A float64 number in between would round otherwise.
     assert_same(found, reference(name, "same_step"), tolerance=1e-4)
@@ -242,7 +242,7 @@ class Named(Environment):
 def test_the_info_of_an_episode_that_begins_is_shown(beside):
     env = jaxenvs.vectorize(Named(), 2)
     if beside:
-        env = Opaque(env).wrap(jaxenvs.wrappers.RecordEpisodeStatistics)
+        env = OpaqueVectorEnv(env).wrap(jaxenvs.wrappers.RecordEpisodeStatistics)
     state, timestep = env.reset(jax.random.key(0))
     shown, final = [], []
     for i in range(4):

@@ -13,8 +13,8 @@ from jax.sharding import AxisType
 import jaxenvs
 from jaxenvs import spaces, struct, wrappers
 from jaxenvs.core import Environment, TimeStep, Wrapper
-from jaxenvs.testing import Opaque
 from jaxenvs.training import PPO, make_train
+from tests.opaque import OpaqueVectorEnv
 
 N, ROOM, SLOTS = 8, 12, 4
 STEP, SPACE, POLICY = 0, 1, 1  # slots of a step: its key, the action's, and one for each wrapper
@@ -133,7 +133,7 @@ KEYS = {
 WRAPPED = {
     "plain": lambda env: env,
     "inside": lambda env: env.wrap(KeyedWrapper, 2).wrap(KeyedWrapper, 3),
-    "beside": lambda env: Opaque(env.wrap(KeyedWrapper, 2)).wrap(KeyedWrapper, 3),
+    "beside": lambda env: OpaqueVectorEnv(env.wrap(KeyedWrapper, 2)).wrap(KeyedWrapper, 3),
     "statistics": lambda env: env.wrap(wrappers.NormalizeReward).wrap(KeyedWrapper, 2),
 }
 # Every mode with every form of key, and each of the others with some of both.

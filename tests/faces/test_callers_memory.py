@@ -10,7 +10,8 @@ import pytest
 import jaxenvs
 from jaxenvs import wrappers
 from jaxenvs.faces import GymVectorEnv, _programs
-from jaxenvs.testing import Counter, Opaque
+from jaxenvs.testing import CountingEnv
+from tests.opaque import OpaqueVectorEnv
 
 N = 4
 MODES = ("next_step", "same_step", "disabled")
@@ -22,8 +23,8 @@ WRAPPERS = (
 )
 
 
-class CounterWithInfo(Counter):
-    """A `Counter` whose state contains the same arrays that the caller sees."""
+class CounterWithInfo(CountingEnv):
+    """A `CountingEnv` whose state contains the same arrays that the caller sees."""
 
     def reset(self, key):
         state, timestep = super().reset(key)
@@ -81,9 +82,9 @@ class Pair:
 
 
 def batch(stack, mode):
-    env = jaxenvs.vectorize(CounterWithInfo(keyed=True), N, autoreset_mode=mode)
+    env = jaxenvs.vectorize(CounterWithInfo(has_key=True), N, autoreset_mode=mode)
     for wrapper in WRAPPERS if stack != "plain" else ():
-        env = (Opaque(env) if stack == "beside" else env).wrap(wrapper)
+        env = (OpaqueVectorEnv(env) if stack == "beside" else env).wrap(wrapper)
     return GymVectorEnv(env, render_mode="rgb_array")
 
 

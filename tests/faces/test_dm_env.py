@@ -17,7 +17,7 @@ from jaxenvs.errors import (
     UnknownParameterError,
     VectorizeError,
 )
-from jaxenvs.testing import Counter, Scripted
+from jaxenvs.testing import CountingEnv, ScriptedEnv
 from tests.faces.native import assert_close, keys_of
 
 dm_env = pytest.importorskip("dm_env")
@@ -57,19 +57,19 @@ class TestTruncatedPendulum(_Fixture, absltest.TestCase):
 
 class TestDictObservations(_Fixture, absltest.TestCase):
     def make_object_under_test(self):
-        return jaxenvs.make_dm(Counter(layout="dict"), seed=1)
+        return jaxenvs.make_dm(CountingEnv(layout="dict"), seed=1)
 
 
 class TestTupleObservations(_Fixture, absltest.TestCase):
     def make_object_under_test(self):
-        return jaxenvs.make_dm(Counter(layout="tuple", truncates=True), seed=1)
+        return jaxenvs.make_dm(CountingEnv(layout="tuple", truncates=True), seed=1)
 
 
 @pytest.mark.parametrize(
     ("action", "discount", "reward"), [(TERMINATE, 0, 1), (TRUNCATE, 1, 2), (BOTH, 0, 3)]
 )
 def test_only_a_termination_has_discount_0(action, discount, reward):
-    env = jaxenvs.make_dm(Scripted(), seed=0)
+    env = jaxenvs.make_dm(ScriptedEnv(), seed=0)
     assert isinstance(env, DmEnv) and isinstance(env, dm_env.Environment)
     first = env.reset()
     assert first.step_type is FIRST and first.reward is None and first.discount is None
@@ -82,7 +82,7 @@ def test_only_a_termination_has_discount_0(action, discount, reward):
 
 
 def test_the_step_after_last_starts_an_episode():
-    env = jaxenvs.make_dm(Scripted(), seed=0)
+    env = jaxenvs.make_dm(ScriptedEnv(), seed=0)
     begun = env.step("anything")  # before the first reset
     assert begun.step_type is FIRST
     env.step(BOTH)
@@ -105,7 +105,7 @@ def test_writing_to_an_action_after_the_step_is_safe():
 
 
 def test_instances_have_their_own_episodes():
-    env = jaxenvs.make_dm(Scripted(), 4, seed=0)
+    env = jaxenvs.make_dm(ScriptedEnv(), 4, seed=0)
     assert isinstance(env, DmVectorEnv) and env.num_envs == 4
     first = env.step([GO_ON] * 4)  # before the first reset, so it resets
     assert first.first().all() and first.step_type.dtype == np.int32
@@ -162,7 +162,7 @@ def test_a_batch_agrees_with_the_native_environment():
 
 @pytest.mark.parametrize("layout", ["array", "dict", "tuple"])
 def test_timesteps_of_a_batch_conform_to_its_specs(layout):
-    env = jaxenvs.make_dm(Counter(layout=layout), 3)
+    env = jaxenvs.make_dm(CountingEnv(layout=layout), 3)
     action_spec = env.action_spec()
     assert action_spec.shape == (3,) and action_spec.maximum.tolist() == [1, 1, 1]
 
@@ -198,7 +198,7 @@ def test_returned_timesteps_never_change():
 
 
 def test_an_environment_object_accepts_a_limit_and_parameters():
-    env = jaxenvs.make_dm(Counter(lengths=(5,)), time_limit=2, truncates=True)
+    env = jaxenvs.make_dm(CountingEnv(lengths=(5,)), time_limit=2, truncates=True)
     env.reset()
     assert env.step(0).mid()
     last = env.step(0)
@@ -223,7 +223,7 @@ def test_invalid_arguments_raise_named_errors():
         jaxenvs.make_dm("CartPol-v1")
     with pytest.raises(UnknownParameterError, match="gravity"):
         jaxenvs.make_dm("CartPole-v1", gravty=1.0)
-    for id in ("CartPole-v1", Scripted()):
+    for id in ("CartPole-v1", ScriptedEnv()):
         for limit in (0, "none"):
             with pytest.raises(ParameterError, match=r"time.limit"):
                 jaxenvs.make_dm(id, time_limit=limit)

@@ -10,13 +10,13 @@ import pytest
 import jaxenvs
 from jaxenvs.errors import ActionError, MissingExtraError, ParameterError, SeedError
 from jaxenvs.faces.gym_classic import ClassicEnv, ClassicVectorEnv
-from jaxenvs.testing import Counter, Scripted
+from jaxenvs.testing import CountingEnv, ScriptedEnv
 
 GO_ON, TERMINATE, TRUNCATE, BOTH = range(4)
 
 
 def scripted(num_envs=None, **options):
-    return jaxenvs.make_gym(Scripted(), num_envs, api="gym", seed=0, **options)
+    return jaxenvs.make_gym(ScriptedEnv(), num_envs, api="gym", seed=0, **options)
 
 
 @pytest.mark.parametrize("truncates", [False, True])
@@ -72,7 +72,7 @@ def test_a_finished_instance_stays_finished_until_reset(num_envs):
 
 
 def test_a_loop_until_all_are_done_ends():
-    env = jaxenvs.make_gym(Counter(), 16, api="gym", seed=1)
+    env = jaxenvs.make_gym(CountingEnv(), 16, api="gym", seed=1)
     assert isinstance(env, ClassicVectorEnv) and env.num_envs == 16
     env.reset()
     done, returns, steps = [False], np.zeros(16), 0
@@ -105,7 +105,7 @@ def test_infos_are_one_dict_per_instance():
 @pytest.mark.parametrize("layout", ["array", "dict", "tuple"])
 def test_same_step_infos_have_the_terminal_observation(layout):
     env = jaxenvs.make_gym(
-        Counter(lengths=(2, 3), layout=layout),
+        CountingEnv(lengths=(2, 3), layout=layout),
         8,
         api="gym",
         autoreset_mode="same_step",

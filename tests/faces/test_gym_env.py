@@ -16,7 +16,7 @@ from jaxenvs.core import Environment, TimeStep
 from jaxenvs.errors import ActionError, ParameterError, SeedError, UnknownParameterError
 from jaxenvs.faces.gym_env import RENDER_MODES, GymEnv
 from jaxenvs.keys import call_keys
-from jaxenvs.testing import Counter, Scripted
+from jaxenvs.testing import CountingEnv, ScriptedEnv
 from jaxenvs.wrappers import FlattenObservation, RescaleAction
 from tests.faces.native import assert_close
 
@@ -53,7 +53,7 @@ def test_gymnasium_s_checker_passes_with_rescaled_actions():
 
 @pytest.mark.parametrize("layout", ["array", "dict", "tuple"])
 def test_gymnasium_s_checker_passes_nested_observations(layout):
-    env = jaxenvs.make_gym(Counter(layout=layout))
+    env = jaxenvs.make_gym(CountingEnv(layout=layout))
     (warning,) = warnings_of(env_checker.check_env, env)
     assert "not having a spec" in warning  # only ids have a spec
 
@@ -231,7 +231,7 @@ def test_returned_arrays_belong_to_the_caller():
 
 
 def test_a_finished_episode_stays_finished_until_reset():
-    env = jaxenvs.make_gym(Scripted())
+    env = jaxenvs.make_gym(ScriptedEnv())
     env.reset(seed=0)
     last, reward, terminated, truncated, info = env.step(BOTH)
     assert (reward, terminated, truncated, info) == (3.0, True, True, {"count": 1})
@@ -242,7 +242,7 @@ def test_a_finished_episode_stays_finished_until_reset():
 
 
 def test_a_single_environment_can_autoreset():
-    env = jaxenvs.make_gym(Scripted(), autoreset_mode="same_step")
+    env = jaxenvs.make_gym(ScriptedEnv(), autoreset_mode="same_step")
     start = env.reset(seed=0)[0]
     assert env.step(GO_ON)[4] == {"count": 1}
     observation, _, terminated, _, info = env.step(TERMINATE)
@@ -399,7 +399,7 @@ def test_other_attributes_belong_to_the_environment():
 
 
 def test_wrappers_are_compiled_into_the_environment():
-    env = jaxenvs.make_gym(Counter(layout="dict"), wrappers=[FlattenObservation])
+    env = jaxenvs.make_gym(CountingEnv(layout="dict"), wrappers=[FlattenObservation])
     assert env.observation_space.shape == env.reset(seed=0)[0].shape
     assert isinstance(env.env.env, FlattenObservation)
 
@@ -408,7 +408,7 @@ def test_str_and_type_are_gymnasium_s():
     env = jaxenvs.make_gym("CartPole-v1")
     assert isinstance(env, gymnasium.Env) and isinstance(env, GymEnv) and env.unwrapped is env
     assert str(env) == "<GymEnv<jaxenvs/CartPole-v1>>"
-    assert jaxenvs.make_gym(Scripted()).spec is None
+    assert jaxenvs.make_gym(ScriptedEnv()).spec is None
 
 
 def test_gymnasium_s_wrappers_work():
@@ -463,10 +463,10 @@ def test_tensors_go_in_and_out():
 
 
 def test_keys_are_those_of_the_native_environment():
-    native = jaxenvs.vectorize(Counter(), 1, autoreset_mode="disabled")
+    native = jaxenvs.vectorize(CountingEnv(), 1, autoreset_mode="disabled")
     keys = jax.vmap(jax.random.key)(jnp.array([11]))
     state, timestep = native.reset(call_keys(keys, jnp.uint32([0])))
-    env = jaxenvs.make_gym(Counter())
+    env = jaxenvs.make_gym(CountingEnv())
     assert_close(env.reset(seed=11)[0], timestep.observation[0])
     for time in (1, 2):
         step_keys = call_keys(keys, jnp.uint32([time]))

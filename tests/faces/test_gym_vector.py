@@ -24,8 +24,9 @@ from jaxenvs.errors import (
     UnknownEnvironmentError,
     UnknownParameterError,
 )
-from jaxenvs.testing import Counter, Opaque, Scripted
+from jaxenvs.testing import CountingEnv, ScriptedEnv
 from tests.faces.native import assert_close, keys_of
+from tests.opaque import OpaqueVectorEnv
 
 CLASSIC = ("CartPole-v1", "Acrobot-v1", "MountainCar-v0", "MountainCarContinuous-v0", "Pendulum-v1")
 MODES = ("next_step", "same_step", "disabled")
@@ -108,7 +109,7 @@ def test_every_environment_agrees_with_the_jitted_path(id, mode):
 @pytest.mark.parametrize("layout", ["dict", "tuple"])
 @pytest.mark.parametrize("mode", ["same_step", "next_step"])
 def test_nested_observations_and_keys_in_the_state(layout, mode):
-    env = Counter(layout=layout, keyed=True)
+    env = CountingEnv(layout=layout, has_key=True)
     envs = jaxenvs.make_gym(env, 5, autoreset_mode=mode)
     native = jaxenvs.vectorize(env, 5, autoreset_mode=mode)
     state, timestep = jax.jit(native.reset)(keys_of(0, 5, 0))
@@ -143,7 +144,9 @@ def test_wrappers_run_inside_the_step():
 
 
 def test_an_opaque_vector_env_works_too():
-    opaque = Opaque(jaxenvs.vectorize(jaxenvs.make("Pendulum-v1"), 4, autoreset_mode="next_step"))
+    opaque = OpaqueVectorEnv(
+        jaxenvs.vectorize(jaxenvs.make("Pendulum-v1"), 4, autoreset_mode="next_step")
+    )
     hidden = jaxenvs.faces.GymVectorEnv(opaque)
     plain = jaxenvs.make_gym("Pendulum-v1", 4)
     actions = actions_of(plain, 5)
@@ -152,7 +155,7 @@ def test_an_opaque_vector_env_works_too():
 
 @pytest.mark.optimized
 def test_a_step_that_cannot_be_one_kernel_still_runs():
-    class Sorting(Counter):
+    class Sorting(CountingEnv):
         def step(self, state, action, key):
             state, timestep = super().step(state, action, key)
             drawn = jax.random.permutation(key, jnp.arange(64))  # a sort cannot be part of a kernel
@@ -174,7 +177,7 @@ def test_64_bit_numbers_are_returned_exactly():
 import jax, numpy as np
 jax.config.update("jax_enable_x64", True)
 import jaxenvs
-class Wide(jaxenvs.testing.Counter):
+class Wide(jaxenvs.testing.CountingEnv):
     def step(self, state, action, key):
         state, timestep = super().step(state, action, key)
         wide = jax.numpy.float64(1) / 3 + state.count
@@ -262,7 +265,7 @@ def test_a_trajectory_depends_on_its_own_seed_only():
 
 @pytest.mark.parametrize("mode", MODES)
 def test_an_int_seed_means_consecutive_seeds(mode):
-    three, one = (jaxenvs.make_gym(Counter(), n, autoreset_mode=mode) for n in (3, 1))
+    three, one = (jaxenvs.make_gym(CountingEnv(), n, autoreset_mode=mode) for n in (3, 1))
     actions = np.zeros((12, 3), int)
     together = play(three, actions, 7)
     assert_close(together, play(three, actions, [7, 8, 9]))
@@ -271,7 +274,7 @@ def test_an_int_seed_means_consecutive_seeds(mode):
 
 
 def test_resets_and_steps_share_no_random_numbers():
-    class Drawing(Counter):
+    class Drawing(CountingEnv):
         """Observes random numbers drawn from the key of the call."""
 
         def reset(self, key):
@@ -408,7 +411,7 @@ def test_seeds_may_be_numpy_numbers():
 @pytest.mark.parametrize("first_seed", [0, [0, 1, 2, 3]], ids=["one at first", "each at first"])
 @pytest.mark.parametrize("mode", MODES)
 def test_a_reset_mask_resets_only_those_instances(mode, first_seed, seed):
-    envs = jaxenvs.make_gym(Scripted(), 4, autoreset_mode=mode)
+    envs = jaxenvs.make_gym(ScriptedEnv(), 4, autoreset_mode=mode)
     first, _ = envs.reset(seed=first_seed)
     envs.step(np.array([0, 0, 0, 0]))
     before = envs.step(np.array([0, 1, 0, 2] if mode == "disabled" else [0, 0, 0, 0]))[0]
@@ -420,7 +423,7 @@ def test_a_reset_mask_resets_only_those_instances(mode, first_seed, seed):
     assert observation[0, 0] != observation[1, 0]
     np.testing.assert_array_equal(infos["_count"], mask)
     if seed == [3, 4, 5, 6]:
-        expected = jaxenvs.make_gym(Scripted(), 4).reset(seed=seed)[0]
+        expected = jaxenvs.make_gym(ScriptedEnv(), 4).reset(seed=seed)[0]
         np.testing.assert_array_equal(observation[:2], expected[:2])
     observation, _, terminated, truncated, _ = envs.step(np.zeros(4, np.int32))
     np.testing.assert_array_equal(observation[:3, 1], [1, 1, 3])
@@ -463,8 +466,8 @@ def test_a_staggered_start_depends_on_each_seed(mode):
 # Agreement with Gymnasium
 
 
-class Masked(Scripted):
-    """`Scripted` with infos, such as an action mask."""
+class Masked(ScriptedEnv):
+    """`ScriptedEnv` with infos, such as an action mask."""
 
     def reset(self, key):
         state, timestep = super().reset(key)
@@ -542,7 +545,7 @@ def test_episode_ends_and_infos_agree_with_gymnasium(mode):
 
 
 def test_under_disabled_a_finished_instance_keeps_its_state():
-    envs = jaxenvs.make_gym(Scripted(), 3, autoreset_mode="disabled")
+    envs = jaxenvs.make_gym(ScriptedEnv(), 3, autoreset_mode="disabled")
     envs.reset(seed=0)
     ended, reward, terminated, truncated, _ = envs.step(np.array([1, 0, 2]))
     assert reward.tolist() == [1, 0, 2]
@@ -578,7 +581,7 @@ def test_gymnasium_s_autoreset_modes_are_accepted():
 
 
 def test_lazy_infos_behave_like_a_dict():
-    envs = jaxenvs.make_gym(Scripted(), 2)
+    envs = jaxenvs.make_gym(ScriptedEnv(), 2)
 
     def infos():
         envs.reset(seed=0)
@@ -613,7 +616,7 @@ def test_step_async_and_step_wait_equal_a_step():
 
 
 def test_step_async_returns_before_the_step_ends():
-    class Slow(Counter):
+    class Slow(CountingEnv):
         def step(self, state, action, key):
             state, timestep = super().step(state, action, key)
             slow = jax.lax.fori_loop(0, 3_000_000, lambda i, x: jnp.sin(x + i), jnp.float32(0))
@@ -714,7 +717,7 @@ class DrawnGym(MaskedGym):
         return np.full((2, 2, 3), self.count, np.uint8)
 
 
-class Drawn(Scripted):
+class Drawn(ScriptedEnv):
     def render(self, state):
         return jnp.full((2, 2, 3), state.count).astype(jnp.uint8)
 
@@ -803,7 +806,7 @@ def test_parameters_can_differ_between_instances():
     assert np.allclose(batched.get_attr("gravity"), [1, 2, 3])
 
 
-class Weighted(Counter):
+class Weighted(CountingEnv):
     """Has a parameter that is a tree, from which it computes the reward."""
 
     weights: dict = dataclasses.field(kw_only=True)
@@ -978,7 +981,7 @@ def test_an_environment_object_accepts_a_limit_and_parameters():
     ends = [envs.step(np.array([0, 1]))[3].tolist() for _ in range(3)]
     assert ends == [[False] * 2, [False] * 2, [True] * 2]
     with pytest.raises(ParameterError, match=r"time.limit"):
-        jaxenvs.make_gym(Counter(), 2, time_limit=0)
+        jaxenvs.make_gym(CountingEnv(), 2, time_limit=0)
 
 
 def test_equal_environments_share_programs():

@@ -16,7 +16,7 @@ from gymnasium.envs.registration import EnvSpec
 import jaxenvs
 from jaxenvs.errors import ParameterError, UnknownParameterError
 from jaxenvs.faces import GymEnv, GymVectorEnv
-from jaxenvs.testing import Counter
+from jaxenvs.testing import CountingEnv
 from jaxenvs.wrappers import ScaleReward, TimeLimit
 
 ROOT = Path(__file__).resolve().parent.parent.parent
@@ -151,20 +151,20 @@ def test_unknown_options_are_named_in_the_error():
 
 def test_ids_that_are_registered_later_appear(register):
     assert "jaxenvs/LateCount-v0" not in gymnasium.registry
-    register("LateCount-v0", Counter, time_limit=4, reward_threshold=2.0)
-    assert isinstance(gymnasium.make("jaxenvs/LateCount-v0").unwrapped.env.env, Counter)
+    register("LateCount-v0", CountingEnv, time_limit=4, reward_threshold=2.0)
+    assert isinstance(gymnasium.make("jaxenvs/LateCount-v0").unwrapped.env.env, CountingEnv)
     assert gymnasium.spec("jaxenvs/LateCount-v0").reward_threshold == 2.0
     with warnings.catch_warnings():
         warnings.simplefilter("error")
-        register("LateCount-v0", Counter, time_limit=9, overwrite=True)
+        register("LateCount-v0", CountingEnv, time_limit=9, overwrite=True)
     assert gymnasium.spec("jaxenvs/LateCount-v0").max_episode_steps == 9
 
 
 def test_slashes_become_hyphens_and_unparsable_ids_are_skipped(register):
-    register("tests/sub/Count-v0", Counter)
+    register("tests/sub/Count-v0", CountingEnv)
     assert gymnasium.make_vec("jaxenvs/tests-sub-Count-v0", 2).reset(seed=0)[0].shape == (2, 2)
-    register("Count to five!", Counter)
-    assert isinstance(jaxenvs.make("Count to five!"), Counter)
+    register("Count to five!", CountingEnv)
+    assert isinstance(jaxenvs.make("Count to five!"), CountingEnv)
     assert not [id for id in gymnasium.registry if "five" in id]
 
 

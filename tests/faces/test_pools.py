@@ -85,7 +85,7 @@ def test_other_objects_are_refused():
         with pytest.raises(ParameterError, match="expected an id, an Environment, a pool"):
             make(3, 2)
         with pytest.raises(ParameterError, match="an Environment, a pool"):
-            make(jaxenvs.testing.Counter, 2)  # a native class, not an instance
+            make(jaxenvs.testing.CountingEnv, 2)  # a native class, not an instance
     with pytest.raises(PoolError, match="limit it has of its own"):
         jaxenvs.make_gym(ID, 2, time_limit=None)
 

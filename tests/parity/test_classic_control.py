@@ -33,7 +33,7 @@ from jaxenvs.envs.classic_control import (
     PendulumState,
 )
 from jaxenvs.spaces import to_gymnasium
-from jaxenvs.testing._tracing import x64
+from jaxenvs.testing._trace_checks import enable_x64
 from jaxenvs.wrappers.time_limit import TimeLimitState
 
 pytestmark = [
@@ -407,7 +407,7 @@ def test_every_step_in_float32_equals_gymnasiums(case):
 
 @each_case
 def test_every_step_in_float64_equals_gymnasiums_to_1e_10(case):
-    with x64(True):
+    with enable_x64(True):
         check(case, double=True)
 
 

@@ -57,7 +57,7 @@ def test_a_png_of_an_episode_is_a_strip_from_first_to_last(tmp_path, frames):
 
 
 @pytest.mark.parametrize(
-    ("name", "word"), [("a.gifv", ".gif"), ("a.webm", ".mp4"), ("a", "suffix")]
+    ("name", "word"), [("a.gifv", ".gif"), ("a.webm", ".mp4"), ("a", "must end in")]
 )
 def test_an_unknown_suffix_names_the_known_ones(tmp_path, frames, name, word):
     with pytest.raises(RenderError, match=word):

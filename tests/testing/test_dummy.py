@@ -3,7 +3,7 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from jaxenvs.testing import Counter
+from jaxenvs.testing import CountingEnv
 
 
 def episode(env, seed):
@@ -21,7 +21,7 @@ def episode(env, seed):
 def test_an_episode_counts_up_to_one_of_the_lengths(layout):
     seen = set()
     for seed in range(8):
-        rewards, last = episode(Counter(lengths=(1, 3), layout=layout), seed)
+        rewards, last = episode(CountingEnv(lengths=(1, 3), layout=layout), seed)
         assert rewards == list(range(1, len(rewards) + 1))
         assert last.terminated and not last.truncated
         seen.add(len(rewards))
@@ -29,13 +29,13 @@ def test_an_episode_counts_up_to_one_of_the_lengths(layout):
 
 
 def test_it_truncates_on_request():
-    _, last = episode(Counter(truncates=True), 0)
+    _, last = episode(CountingEnv(truncates=True), 0)
     assert last.truncated and not last.terminated
 
 
 @pytest.mark.parametrize("keyed", [False, True])
 def test_draws_come_from_the_state_where_it_is_keyed_else_from_the_step(keyed):
-    env = Counter(keyed=keyed)
+    env = CountingEnv(has_key=keyed)
     state, _ = env.reset(jax.random.key(0))
     draws = [env.step(state, jnp.int32(0), jax.random.key(k))[1].observation[1] for k in (1, 2)]
     assert (draws[0] == draws[1]) == keyed

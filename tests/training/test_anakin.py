@@ -38,6 +38,7 @@ from jaxenvs.training.extractors import MLP
 from jaxenvs.wrappers.episode_statistics import RecordEpisodeStatistics
 from jaxenvs.wrappers.normalize import NormalizeObservation
 from jaxenvs.wrappers.time_limit import TimeLimit
+from tests.opaque import OpaqueVectorEnv
 
 KEY = jax.random.key(0)
 
@@ -450,7 +451,7 @@ def test_instances_to_evaluate_are_like_those_of_the_training(monkeypatch):
 
 
 def test_what_cannot_be_evaluated_is_refused():
-    hidden = jaxenvs.testing.Opaque(jaxenvs.make_vec("CartPole-v1", 4))
+    hidden = OpaqueVectorEnv(jaxenvs.make_vec("CartPole-v1", 4))
     normalized = NormalizeObservation(jaxenvs.make_vec("CartPole-v1", 4))
     for env in (hidden, normalized):
         with pytest.raises(TrainingError, match="evaluation_env="):

@@ -23,6 +23,7 @@ from jaxenvs.training import (
 )
 from jaxenvs.training.algorithms._on_policy import Batch
 from jaxenvs.wrappers import NormalizeReward
+from tests.opaque import OpaqueVectorEnv
 
 KEY = jax.random.key(0)
 SMALL = ActorCritic(hidden_sizes=(8,))
@@ -203,7 +204,7 @@ def test_instances_over_an_explicit_mesh_are_refused():
         ),
         (
             lambda: make_train(
-                jaxenvs.testing.Opaque(jaxenvs.make_vec("CartPole-v1", 8)),
+                OpaqueVectorEnv(jaxenvs.make_vec("CartPole-v1", 8)),
                 unroll_length=8,
                 total_steps=64,
             ),

@@ -12,7 +12,7 @@ import pytest
 
 import jaxenvs
 from jaxenvs import keys
-from jaxenvs.testing.dummy import BOTH, CONTINUE, TERMINATE, TRUNCATE, Counter, Scripted
+from jaxenvs.testing.dummy import BOTH, CONTINUE, TERMINATE, TRUNCATE, CountingEnv, ScriptedEnv
 from jaxenvs.vector.autoreset import nth_true, overwrite_where, pack
 from jaxenvs.vector.vectorize import choose_chunk
 
@@ -111,7 +111,7 @@ def player(env, num_envs, mode, chunk=None, batched=()):
     return jax.jit(play)
 
 
-SCRIPTED = Scripted()  # one object, so that programs are found again
+SCRIPTED = ScriptedEnv()  # one object, so that programs are found again
 
 
 @hypothesis.settings(max_examples=8)
@@ -166,13 +166,13 @@ def bits(tree):
 
 @pytest.mark.parametrize("layout", ["dict", "tuple"])
 def test_observations_of_any_structure_and_keys_in_states_are_reset_too(layout):
-    env, actions = Counter(layout=layout, keyed=True), np.zeros((9, 7), np.int32)
+    env, actions = CountingEnv(layout=layout, has_key=True), np.zeros((9, 7), np.int32)
     states, timesteps = zip(
         *(player(env, 7, "same_step", chunk)(jax.random.key(0), actions) for chunk in (3, 7)),
         strict=True,
     )
     chex.assert_trees_all_equal(*map(bits, timesteps))
-    memories = [state.memory for state in states]
+    memories = [state.key for state in states]
     assert memories[0].dtype == jax.random.key(0).dtype
     chex.assert_trees_all_equal(*map(jax.random.key_data, memories))
     assert len(np.unique(jax.random.key_data(memories[0]), axis=None)) > 9 * 7
@@ -203,7 +203,7 @@ def played(mode):
 
 
 def counts(observation):
-    """The steps taken in the episode, from a `Scripted` observation [..., 2]."""
+    """The steps taken in the episode, from a `ScriptedEnv` observation [..., 2]."""
     return observation[..., 1].astype(int).tolist()
 
 
@@ -271,7 +271,7 @@ def each_of(derive, key, num_envs):
 
 @pytest.mark.optimized
 def test_instances_draw_from_the_key_folded_with_their_index():
-    env, num_envs = Counter(), 5
+    env, num_envs = CountingEnv(), 5
     vector_env = jaxenvs.vectorize(env, num_envs)
     reset_key, step_key = jax.random.split(jax.random.key(3))
     actions = jnp.zeros(num_envs, jnp.int32)
@@ -296,7 +296,9 @@ def test_instances_draw_from_the_key_folded_with_their_index():
 
 @pytest.mark.optimized
 @pytest.mark.parametrize(
-    "env", [Counter(), jaxenvs.make("CartPole-v1", time_limit=7)], ids=["Counter", "CartPole"]
+    "env",
+    [CountingEnv(), jaxenvs.make("CartPole-v1", time_limit=7)],
+    ids=["CountingEnv", "CartPole"],
 )
 def test_the_first_instances_do_not_depend_on_how_many_there_are(env):
     actions = np.random.default_rng(0).integers(0, 2, (20, 24), np.int32)

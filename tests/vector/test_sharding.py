@@ -12,7 +12,7 @@ from jax.sharding import AxisType, NamedSharding, PartitionSpec
 
 import jaxenvs
 from jaxenvs.errors import ShardingError, VectorizeError
-from jaxenvs.testing.dummy import Counter
+from jaxenvs.testing.dummy import CountingEnv
 
 N, T = 32, 60
 KEY_SEED = 5
@@ -25,7 +25,7 @@ pytestmark = [
 
 @functools.cache
 def make(name):
-    return Counter(keyed=True) if name == "Counter" else jaxenvs.make(name, time_limit=9)
+    return CountingEnv(has_key=True) if name == "CountingEnv" else jaxenvs.make(name, time_limit=9)
 
 
 @functools.cache
@@ -95,8 +95,8 @@ MESHES = {
         ("CartPole-v1", "same_step", "8 devices, explicit"),
         ("Pendulum-v1", "same_step", "8 devices"),
         ("Pendulum-v1", "same_step", "second of two axes"),
-        ("Counter", "same_step", "4 devices"),
-        ("Counter", "same_step", "8 devices, explicit"),
+        ("CountingEnv", "same_step", "4 devices"),
+        ("CountingEnv", "same_step", "8 devices, explicit"),
     ],
 )
 def test_a_mesh_gives_the_trajectory_of_one_device(name, mode, mesh):

@@ -11,7 +11,7 @@ import numpy as np
 import jaxenvs
 from jaxenvs import spaces, struct
 from jaxenvs.core import Environment, TimeStep
-from jaxenvs.testing import Opaque
+from tests.opaque import OpaqueVectorEnv
 
 MODES = ("same_step", "next_step", "disabled")
 N = 3
@@ -104,7 +104,7 @@ def play_both(wrap, mode, env=None, num_steps=24):
     vector_env = jaxenvs.vectorize(
         Echo() if env is None else env, N, autoreset_mode=mode, reset_chunk=N
     )
-    played, others = (play(e.wrap(wrap), num_steps) for e in (vector_env, Opaque(vector_env)))
+    played, others = (play(e.wrap(wrap), num_steps) for e in (vector_env, OpaqueVectorEnv(vector_env)))
     chex.assert_trees_all_equal(played, others)
     return jax.tree.map(np.asarray, played)
 

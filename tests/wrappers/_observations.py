@@ -10,13 +10,14 @@ import numpy as np
 
 import jaxenvs
 from jaxenvs.spaces import to_gymnasium
-from jaxenvs.testing import Counter, Opaque
+from jaxenvs.testing import CountingEnv
+from tests.opaque import OpaqueVectorEnv
 
 MODES = ("same_step", "next_step", "disabled")
 N = 3
 
 
-class Painted(Counter):
+class Painted(CountingEnv):
     """A counter that draws itself: other colors for every pixel and every count."""
 
     def render(self, state):
@@ -45,7 +46,7 @@ def record_batch(wrap, env, mode):
     All observations are in the space.
     """
     vector_env = jaxenvs.vectorize(env, N, autoreset_mode=mode, reset_chunk=N)
-    inside, outside = vector_env.wrap(wrap), Opaque(vector_env).wrap(wrap)
+    inside, outside = vector_env.wrap(wrap), OpaqueVectorEnv(vector_env).wrap(wrap)
     assert type(inside) is type(vector_env) and type(outside) is not type(vector_env)
     assert inside.observation_space == outside.observation_space
     timesteps, others = record(inside), record(outside)

@@ -12,8 +12,9 @@ import jaxenvs
 from jaxenvs import spaces, wrappers
 from jaxenvs.core import Wrapper
 from jaxenvs.errors import WrapperError
-from jaxenvs.testing import Opaque, check_env
+from jaxenvs.testing import check_env
 from tests.wrappers._batches import HIGH, LOW, MODES, Echo, N, play
+from tests.opaque import OpaqueVectorEnv
 
 DOCS = Path(__file__).resolve().parents[2] / "docs"
 
@@ -150,7 +151,7 @@ def test_a_batch_steps_alike_in_and_out_of_reach_in_all_modes(chain):
         wrap(jaxenvs.vectorize(Toy(), N, autoreset_mode=mode, reset_chunk=N), inner)
         for mode in MODES
     ]
-    batches = [[wrap(env, outer), wrap(Opaque(env), outer)] for env in inside]
+    batches = [[wrap(env, outer), wrap(OpaqueVectorEnv(env), outer)] for env in inside]
     space = batches[0][0].single_observation_space
 
     @jax.jit
@@ -185,8 +186,8 @@ def test_a_wrapper_that_needs_the_instances_says_so(chain):
     batch = jaxenvs.vectorize(Toy(), N)
     for name in inner:
         with pytest.raises(WrapperError, match="before it is vectorized"):
-            WRAPPERS[name](Opaque(batch))
-    env = wrap(Opaque(wrap(batch, inner)), outer)
+            WRAPPERS[name](OpaqueVectorEnv(batch))
+    env = wrap(OpaqueVectorEnv(wrap(batch, inner)), outer)
     assert env.num_envs == N and env.action_space.shape[:1] == (N,)
 
 

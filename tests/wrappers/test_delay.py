@@ -5,7 +5,7 @@ import pytest
 import jaxenvs
 from jaxenvs import spaces
 from jaxenvs.errors import WrapperError
-from jaxenvs.testing import Counter
+from jaxenvs.testing import CountingEnv
 from jaxenvs.wrappers import DelayObservation, TransformObservation
 from tests.wrappers._observations import (
     MODES,
@@ -23,7 +23,7 @@ def test_observations_arrive_as_late_as_in_gymnasium(delay, layout):
     assert_as_in_gymnasium(
         lambda env: DelayObservation(env, delay),
         lambda env: gymnasium.wrappers.DelayObservation(env, delay),
-        Counter(layout=layout),
+        CountingEnv(layout=layout),
     )
 
 
@@ -32,7 +32,7 @@ def _raised(observation):
 
 
 def test_where_zero_is_no_observation_the_nearest_one_comes_first():
-    raised = TransformObservation(Counter(), _raised, spaces.Box([3.0, 3.0], [8.0, 4.0]))
+    raised = TransformObservation(CountingEnv(), _raised, spaces.Box([3.0, 3.0], [8.0, 4.0]))
     assert_as_in_gymnasium(
         lambda env: DelayObservation(env, 2),
         lambda env: gymnasium.wrappers.DelayObservation(env, 2),
@@ -42,7 +42,7 @@ def test_where_zero_is_no_observation_the_nearest_one_comes_first():
 
 @pytest.mark.parametrize("mode", MODES)
 def test_nothing_arrives_from_an_episode_that_is_over(mode):
-    env = Counter(lengths=(4, 5))
+    env = CountingEnv(lengths=(4, 5))
     raw = record(jaxenvs.vectorize(env, N, autoreset_mode=mode, reset_chunk=N))
     delayed = record_batch(lambda env: env.wrap(DelayObservation, 2), env, mode)
     for now, late in (
@@ -64,4 +64,4 @@ def test_parameters_are_reached_through_it_and_its_repr_names_the_delay():
 @pytest.mark.parametrize("delay", [-1, 1.5, None])
 def test_a_delay_that_cannot_work_is_named(delay):
     with pytest.raises(WrapperError, match="delay"):
-        DelayObservation(Counter(), delay)
+        DelayObservation(CountingEnv(), delay)

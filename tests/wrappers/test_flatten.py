@@ -4,7 +4,7 @@ import pytest
 
 import jaxenvs
 from jaxenvs import spaces
-from jaxenvs.testing import Counter
+from jaxenvs.testing import CountingEnv
 from jaxenvs.wrappers import FlattenObservation
 from tests.wrappers._observations import MODES, N, assert_as_in_gymnasium, record_batch
 
@@ -12,20 +12,20 @@ from tests.wrappers._observations import MODES, N, assert_as_in_gymnasium, recor
 @pytest.mark.parametrize("layout", ["array", "dict", "tuple"])
 def test_it_lays_parts_out_as_gymnasium_does(layout):
     assert_as_in_gymnasium(
-        FlattenObservation, gymnasium.wrappers.FlattenObservation, Counter(layout=layout)
+        FlattenObservation, gymnasium.wrappers.FlattenObservation, CountingEnv(layout=layout)
     )
 
 
 @pytest.mark.parametrize("mode", MODES)
 def test_a_batch_is_flattened_within_reach_and_out_of_it(mode):
-    timesteps = record_batch(FlattenObservation, Counter(layout="dict"), mode)
+    timesteps = record_batch(FlattenObservation, CountingEnv(layout="dict"), mode)
     assert timesteps.observation.shape == (25, N, 8)
 
 
 def test_an_integer_becomes_a_one_hot_vector_and_its_space_says_so():
-    env = FlattenObservation(Counter(lengths=(2, 3), layout="dict"))  # a Discrete(4), a Box of 2
+    env = FlattenObservation(CountingEnv(lengths=(2, 3), layout="dict"))  # a Discrete(4), a Box of 2
     assert env.observation_space == spaces.Box(0.0, 1.0, (6,))
-    assert repr(env) == "FlattenObservation(Counter(lengths=(2, 3), layout='dict'))"
+    assert repr(env) == "FlattenObservation(CountingEnv(lengths=(2, 3), layout='dict'))"
 
 
 def test_a_parameter_that_bounds_observations_is_replaced_through_it():

@@ -11,10 +11,11 @@ from gymnasium.wrappers.utils import RunningMeanStd
 
 import jaxenvs
 from jaxenvs.errors import WrapperError
-from jaxenvs.testing import Counter, Opaque
+from jaxenvs.testing import CountingEnv
 from jaxenvs.training.checkpoint import restore, save
 from jaxenvs.wrappers import NormalizeObservation, NormalizeReward, RepeatAction, StickyAction
 from tests.wrappers._batches import MODES, Echo, GymEcho, play
+from tests.opaque import OpaqueVectorEnv
 
 KEY = jax.random.key(0)
 N = 4
@@ -38,7 +39,7 @@ def recorded(mode, wrap=both, num_steps=24):
     """The raw timesteps of a batch, and the wrapped ones."""
     vector_env = jaxenvs.vectorize(Echo(), N, autoreset_mode=mode, reset_chunk=N)
     raw = play(vector_env, num_steps)[1]
-    wrapped, hidden = (play(wrap(env), num_steps)[1] for env in (vector_env, Opaque(vector_env)))
+    wrapped, hidden = (play(wrap(env), num_steps)[1] for env in (vector_env, OpaqueVectorEnv(vector_env)))
     chex.assert_trees_all_equal(wrapped, hidden)
     return jax.tree.map(np.asarray, (raw, wrapped))
 
@@ -201,9 +202,9 @@ def test_gradients_pass_through_the_normalization():
 
 
 def test_transforms_go_around_it_and_draw_numbers_of_their_own():
-    inside = Opaque(jaxenvs.vectorize(Echo(), N)).wrap(StickyAction, 0.5)
+    inside = OpaqueVectorEnv(jaxenvs.vectorize(Echo(), N)).wrap(StickyAction, 0.5)
     env = inside.wrap(NormalizeObservation).wrap(StickyAction, 0.5)
-    assert repr(env).startswith("StickyAction(NormalizeObservation(StickyAction(Opaque")
+    assert repr(env).startswith("StickyAction(NormalizeObservation(StickyAction(OpaqueVectorEnv")
     state, timestep = env.reset(KEY)
     keys = jax.random.split(KEY, N)
     chex.assert_shape(env.step(state, jnp.ones((N, 2)), keys)[1].observation, (N, 3))
@@ -229,4 +230,4 @@ def test_an_instance_is_drawn_through_it():
 
 def test_observations_of_several_arrays_are_refused():
     with pytest.raises(WrapperError, match="Box"):
-        NormalizeObservation(Counter(layout="dict"))
+        NormalizeObservation(CountingEnv(layout="dict"))

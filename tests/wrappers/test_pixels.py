@@ -6,7 +6,7 @@ import pytest
 import jaxenvs
 from jaxenvs import spaces
 from jaxenvs.errors import WrapperError
-from jaxenvs.testing import Counter, Opaque, check_env
+from jaxenvs.testing import CountingEnv, check_env
 from jaxenvs.wrappers import (
     AddRenderObservation,
     FrameStackObservation,
@@ -23,6 +23,7 @@ from tests.wrappers._observations import (
     record,
     record_batch,
 )
+from tests.opaque import OpaqueVectorEnv
 
 PICTURES = spaces.Box(0, 255, (6, 9, 3), np.uint8)
 
@@ -75,13 +76,13 @@ def test_pictures_are_those_of_the_environment_that_is_drawn():
 
 
 def test_what_draws_nothing_cannot_be_shown():
-    with pytest.raises(WrapperError, match="Counter does not define"):
-        AddRenderObservation(Counter())
+    with pytest.raises(WrapperError, match="CountingEnv does not define"):
+        AddRenderObservation(CountingEnv())
 
 
 def test_a_batch_out_of_reach_cannot_be_shown():
     with pytest.raises(WrapperError, match="before it is vectorized"):
-        Opaque(jaxenvs.vectorize(Painted(), N)).wrap(AddRenderObservation)
+        OpaqueVectorEnv(jaxenvs.vectorize(Painted(), N)).wrap(AddRenderObservation)
 
 
 def test_a_key_that_is_taken_is_named():
@@ -164,4 +165,4 @@ def test_a_shape_that_cannot_work_is_named(shape):
 )
 def test_what_is_no_picture_is_refused(wrapper):
     with pytest.raises(WrapperError, match="needs pictures"):
-        wrapper(Counter())
+        wrapper(CountingEnv())

@@ -6,9 +6,10 @@ from gymnasium import wrappers as gym
 
 import jaxenvs
 from jaxenvs.errors import WrapperError
-from jaxenvs.testing import Counter, Opaque
+from jaxenvs.testing import CountingEnv
 from jaxenvs.wrappers import RepeatAction, TimeLimit
 from tests.wrappers._batches import MODES, Echo, GymEcho, N, play
+from tests.opaque import OpaqueVectorEnv
 
 KEY = jax.random.key(0)
 
@@ -42,7 +43,7 @@ def test_steps_are_those_of_gymnasium(mode, repeats):
 
 
 def test_a_keyed_state_and_the_draws_of_each_step_are_its_own():
-    env = RepeatAction(Counter(lengths=(9,), keyed=True), 3)
+    env = RepeatAction(CountingEnv(lengths=(9,), has_key=True), 3)
     state, _ = env.reset(KEY)
     state, timestep = env.step(state, jnp.int32(0), KEY)
     assert timestep.reward == 1 + 2 + 3 and state.count == 3
@@ -54,8 +55,8 @@ def test_a_keyed_state_and_the_draws_of_each_step_are_its_own():
 
 
 def test_a_limit_inside_counts_steps_and_one_outside_decisions():
-    inside = RepeatAction(TimeLimit(Counter(lengths=(9,)), 4), 3)
-    outside = TimeLimit(RepeatAction(Counter(lengths=(9,)), 3), 4)
+    inside = RepeatAction(TimeLimit(CountingEnv(lengths=(9,)), 4), 3)
+    outside = TimeLimit(RepeatAction(CountingEnv(lengths=(9,)), 3), 4)
     assert (inside.time_limit, outside.time_limit) == (2, 4)
 
     def lengths(env):
@@ -84,4 +85,4 @@ def test_what_cannot_work_is_named():
         with pytest.raises(WrapperError, match="num_repeats"):
             RepeatAction(Echo(), repeats)
     with pytest.raises(WrapperError, match="before it is vectorized"):
-        Opaque(jaxenvs.vectorize(Echo(), 2)).wrap(RepeatAction, 2)
+        OpaqueVectorEnv(jaxenvs.vectorize(Echo(), 2)).wrap(RepeatAction, 2)

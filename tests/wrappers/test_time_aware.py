@@ -7,7 +7,7 @@ import pytest
 import jaxenvs
 from jaxenvs import spaces
 from jaxenvs.errors import WrapperError
-from jaxenvs.testing import Counter, check_env
+from jaxenvs.testing import CountingEnv, check_env
 from jaxenvs.wrappers import TimeAwareObservation, TimeLimit
 from tests.wrappers._observations import MODES, assert_as_in_gymnasium, record_batch
 
@@ -15,7 +15,7 @@ LIMIT = 3
 
 
 def limited(layout="array"):
-    return TimeLimit(Counter(lengths=(2, 5), layout=layout), time_limit=LIMIT)
+    return TimeLimit(CountingEnv(lengths=(2, 5), layout=layout), time_limit=LIMIT)
 
 
 @pytest.mark.parametrize(
@@ -57,7 +57,7 @@ def test_it_keeps_the_contract(layout):
 
 def test_the_limit_is_that_of_each_instance():
     limits = jnp.array([2, 4], jnp.int32)
-    env = TimeAwareObservation(TimeLimit(Counter(lengths=(9,)), time_limit=limits), False, True)
+    env = TimeAwareObservation(TimeLimit(CountingEnv(lengths=(9,)), time_limit=limits), False, True)
     vector_env = jaxenvs.vectorize(env, 2, batched=("time_limit",))
     state, _ = vector_env.reset(jax.random.key(0))
     timestep = vector_env.step(state, jnp.zeros(2, jnp.int32), jax.random.key(1))[1]
@@ -76,7 +76,7 @@ def test_replacing_the_limit_moves_the_bound_of_the_space():
 
 def test_without_a_limit_it_says_so():
     with pytest.raises(WrapperError, match="Put TimeLimit around it"):
-        TimeAwareObservation(Counter())
+        TimeAwareObservation(CountingEnv())
 
 
 def test_a_key_that_is_taken_is_named():

@@ -4,7 +4,7 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from jaxenvs.testing import Counter, Scripted
+from jaxenvs.testing import CountingEnv, ScriptedEnv
 from jaxenvs.testing.dummy import CONTINUE, TERMINATE, TRUNCATE
 from jaxenvs.wrappers import TimeLimit
 
@@ -22,7 +22,7 @@ def flags(env, actions):
 
 
 def test_the_last_allowed_step_truncates_and_no_earlier_one():
-    assert flags(TimeLimit(Scripted(), time_limit=3), [CONTINUE] * 3) == [
+    assert flags(TimeLimit(ScriptedEnv(), time_limit=3), [CONTINUE] * 3) == [
         [False, False],
         [False, False],
         [False, True],
@@ -30,21 +30,21 @@ def test_the_last_allowed_step_truncates_and_no_earlier_one():
 
 
 def test_an_end_on_the_last_step_carries_both_flags():
-    assert flags(TimeLimit(Scripted(), time_limit=2), [CONTINUE, TERMINATE])[-1] == [True, True]
+    assert flags(TimeLimit(ScriptedEnv(), time_limit=2), [CONTINUE, TERMINATE])[-1] == [True, True]
 
 
 def test_an_earlier_end_is_left_alone():
-    assert flags(TimeLimit(Scripted(), time_limit=9), [TERMINATE]) == [[True, False]]
-    assert flags(TimeLimit(Scripted(), time_limit=9), [TRUNCATE]) == [[False, True]]
+    assert flags(TimeLimit(ScriptedEnv(), time_limit=9), [TERMINATE]) == [[True, False]]
+    assert flags(TimeLimit(ScriptedEnv(), time_limit=9), [TRUNCATE]) == [[False, True]]
 
 
 def test_nested_limits_cut_at_the_shorter():
-    env = TimeLimit(TimeLimit(Scripted(), time_limit=2), time_limit=5)
+    env = TimeLimit(TimeLimit(ScriptedEnv(), time_limit=2), time_limit=5)
     assert flags(env, [CONTINUE] * 2)[-1] == [False, True]
 
 
 def test_a_reset_starts_the_count_anew():
-    env = TimeLimit(Scripted(), time_limit=2)
+    env = TimeLimit(ScriptedEnv(), time_limit=2)
     state, _ = env.reset(jax.random.key(0))
     state, _ = env.step(state, jnp.int32(CONTINUE), jax.random.key(0))
     state, timestep = env.reset(jax.random.key(1))
@@ -57,12 +57,12 @@ def test_limits_differ_between_instances_of_one_program():
         state, _ = env.reset(key)
         return env.step(state, jnp.int32(CONTINUE), key)[1].truncated
 
-    envs = jax.vmap(lambda limit: TimeLimit(Scripted(), time_limit=limit))(jnp.arange(1, 4))
+    envs = jax.vmap(lambda limit: TimeLimit(ScriptedEnv(), time_limit=limit))(jnp.arange(1, 4))
     np.testing.assert_array_equal(jax.vmap(truncated)(envs), [True, False, False])
 
 
 def test_the_wrapped_environment_shows_through():
-    inner = Counter(layout="dict")
+    inner = CountingEnv(layout="dict")
     env = TimeLimit(inner, time_limit=2)
     assert env.unwrapped is inner and env.time_limit == 2
     assert env.observation_space == inner.observation_space
@@ -72,4 +72,4 @@ def test_the_wrapped_environment_shows_through():
 
 def test_a_limit_is_required():
     with pytest.raises(TypeError, match="time_limit"):
-        TimeLimit(Counter())
+        TimeLimit(CountingEnv())

@@ -6,8 +6,9 @@ import pytest
 import jaxenvs
 from jaxenvs import struct
 from jaxenvs.errors import WrapperError
-from jaxenvs.testing import Counter, Opaque
+from jaxenvs.testing import CountingEnv
 from jaxenvs.wrappers import TimeLimit, Transform
+from tests.opaque import OpaqueVectorEnv
 
 N = 5
 MODES = ("same_step", "next_step", "disabled")
@@ -43,7 +44,7 @@ def test_around_a_batch_it_does_what_it_does_around_each_instance(mode, keys):
     vector_env = jaxenvs.vectorize(
         TimeLimit(jaxenvs.make("CartPole-v1"), 30), N, autoreset_mode=mode
     )
-    inside, outside = vector_env.wrap(Noisy), Opaque(vector_env).wrap(Noisy)
+    inside, outside = vector_env.wrap(Noisy), OpaqueVectorEnv(vector_env).wrap(Noisy)
     assert type(inside) is type(vector_env) and type(outside) is not type(vector_env)
     mask = jnp.arange(N) % 2 == 0
 
@@ -70,14 +71,14 @@ def test_two_alike_wrappers_draw_different_numbers():
         def on_reset(self, timestep):
             return jnp.uint32(0), timestep
 
-    env = Recorder(Recorder(Counter()))
+    env = Recorder(Recorder(CountingEnv()))
     state, _ = env.reset(jax.random.key(0))
     state, _ = env.step(state, jnp.int32(0), jax.random.key(1))
     assert state.memory != state.inner.memory
 
 
 def test_a_transform_leaves_the_randomness_of_what_it_wraps_alone():
-    env = Counter()
+    env = CountingEnv()
     key = jax.random.key(3)
     state, _ = env.reset(key)
     wrapped, _ = Transform(env).reset(key)
@@ -87,7 +88,7 @@ def test_a_transform_leaves_the_randomness_of_what_it_wraps_alone():
 
 def test_a_wrapper_that_needs_the_instances_says_so():
     with pytest.raises(WrapperError, match="before it is vectorized"):
-        Opaque(jaxenvs.make_vec("CartPole-v1", 2)).wrap(TimeLimit, 10)
+        OpaqueVectorEnv(jaxenvs.make_vec("CartPole-v1", 2)).wrap(TimeLimit, 10)
 
 
 def test_parameters_are_reached_and_replaced_through_wrappers_on_a_batch():

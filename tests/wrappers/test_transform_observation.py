@@ -8,7 +8,7 @@ import pytest
 import jaxenvs
 from jaxenvs import spaces
 from jaxenvs.errors import WrapperError
-from jaxenvs.testing import Counter, check_env
+from jaxenvs.testing import CountingEnv, check_env
 from jaxenvs.wrappers import (
     DtypeObservation,
     FilterObservation,
@@ -31,7 +31,7 @@ def pendulum():
     return jaxenvs.make("Pendulum-v1", time_limit=5)
 
 
-class OneSided(Counter):
+class OneSided(CountingEnv):
     """A counter whose observations have a bound below and none above, and none at all."""
 
     @property
@@ -39,7 +39,7 @@ class OneSided(Counter):
         return spaces.Box([-1.0, -np.inf], [np.inf, np.inf])
 
 
-class Bits(Counter):
+class Bits(CountingEnv):
     """A counter that shows its count as an integer from 3 on, as two of them, or in bits."""
 
     @property
@@ -65,19 +65,19 @@ CASES = {
     "transform": (
         lambda env: env.wrap(TransformObservation, squared, SQUARES),
         lambda env: gym_wrappers.TransformObservation(env, squared, spaces.to_gymnasium(SQUARES)),
-        Counter,
+        CountingEnv,
         0,
     ),
     "filter a dict": (
         lambda env: env.wrap(FilterObservation, ["draw"]),
         lambda env: gym_wrappers.FilterObservation(env, ["draw"]),
-        lambda: Counter(layout="dict"),
+        lambda: CountingEnv(layout="dict"),
         0,
     ),
     "filter a tuple": (
         lambda env: FilterObservation(env, [1, 0]),
         lambda env: gym_wrappers.FilterObservation(env, [1, 0]),
-        lambda: Counter(layout="tuple"),
+        lambda: CountingEnv(layout="tuple"),
         0,
     ),
     "rescale": (
@@ -151,29 +151,29 @@ def test_wrappers_of_one_function_share_a_program():
 
 
 def test_a_function_is_named_in_the_repr():
-    env = TransformObservation(Counter(), squared, SQUARES)
+    env = TransformObservation(CountingEnv(), squared, SQUARES)
     assert repr(env) == (
-        "TransformObservation(Counter(), func=squared,"
+        "TransformObservation(CountingEnv(), func=squared,"
         " observation_space=Box(0.0, [25.0, 1.0], (2,), float32))"
     )
 
 
 def test_a_function_without_the_space_of_its_values_is_refused():
     with pytest.raises(WrapperError, match=r"env\.observation_space"):
-        TransformObservation(Counter(), squared, None)
+        TransformObservation(CountingEnv(), squared, None)
     with pytest.raises(WrapperError, match="func=2"):
-        TransformObservation(Counter(), 2, SQUARES)
+        TransformObservation(CountingEnv(), 2, SQUARES)
 
 
 @pytest.mark.parametrize("keys", [[], "draw", ["draw", "draw"], ["speed"], [0]])
 def test_filter_keys_that_are_not_there_are_refused(keys):
     with pytest.raises(WrapperError, match="filter_keys"):
-        FilterObservation(Counter(layout="dict"), keys)
+        FilterObservation(CountingEnv(layout="dict"), keys)
 
 
 def test_what_has_no_parts_cannot_be_filtered():
     with pytest.raises(WrapperError, match="dicts or tuples"):
-        FilterObservation(Counter(), ["draw"])
+        FilterObservation(CountingEnv(), ["draw"])
 
 
 def test_new_bounds_are_parameters_of_one_program():
@@ -219,10 +219,10 @@ def test_bounds_can_be_differentiated_where_others_are_missing():
 @pytest.mark.parametrize(
     ("env", "bounds", "message"),
     [
-        (Counter(), (1.0, 0.0), "min_obs=1.0"),
-        (Counter(), (np.zeros(3), 1.0), "shape"),
+        (CountingEnv(), (1.0, 0.0), "min_obs=1.0"),
+        (CountingEnv(), (np.zeros(3), 1.0), "shape"),
         (OneSided(), (0.0, 1.0), "infinite exactly where"),
-        (Counter(layout="dict"), (0.0, 1.0), "floating"),
+        (CountingEnv(layout="dict"), (0.0, 1.0), "floating"),
         (Bits(), (0.0, 1.0), "floating"),
     ],
 )
@@ -257,18 +257,18 @@ def test_a_dtype_keeps_the_values_that_it_can_tell(env, dtype, space):
 
 
 def test_the_same_dtype_written_twice_is_one_program():
-    trees = [jax.tree.structure(DtypeObservation(Counter(), dtype)) for dtype in ("int8", np.int8)]
+    trees = [jax.tree.structure(DtypeObservation(CountingEnv(), dtype)) for dtype in ("int8", np.int8)]
     assert trees[0] == trees[1]
-    assert repr(DtypeObservation(Counter(), np.int8)) == "DtypeObservation(Counter(), dtype=int8)"
+    assert repr(DtypeObservation(CountingEnv(), np.int8)) == "DtypeObservation(CountingEnv(), dtype=int8)"
 
 
 @pytest.mark.parametrize(
     ("env", "dtype", "message"),
     [
-        (Counter(), "float33", "float33"),
-        (Counter(), np.float64, "jax_enable_x64"),
+        (CountingEnv(), "float33", "float33"),
+        (CountingEnv(), np.float64, "jax_enable_x64"),
         (Bits(), bool, "cannot hold"),
-        (Counter(layout="dict"), np.float32, "single arrays"),
+        (CountingEnv(layout="dict"), np.float32, "single arrays"),
     ],
 )
 def test_a_dtype_that_cannot_work_is_named(env, dtype, message):

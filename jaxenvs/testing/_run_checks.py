@@ -1,0 +1,237 @@
+"""The checks that run an environment: a random rollout, and autoreset against a plain loop."""
+
+from functools import partial
+from typing import Any
+
+import chex
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+from jaxenvs import keys
+from jaxenvs.core import Environment, TimeStep, Wrapper
+from jaxenvs.testing._report import CheckReport, find_outside, leaves_by_path
+from jaxenvs.vector.vectorize import vectorize
+
+RESET_STEPS = 16  # length of the autoreset check
+
+# The compiler may order floating-point operations differently alone and in a batch. Within the
+# eight steps of an episode such differences stay far below this; real errors do not.
+TOLERANCE = 1e-4
+
+# Each program runs only once or twice.
+QUICK_TO_COMPILE = {"xla_backend_optimization_level": 0}
+
+
+@chex.dataclass(frozen=True)
+class RandomTruncationState:
+    inner: chex.ArrayTree
+    steps_left: jax.Array  # int32[], until the truncation
+
+
+class RandomTruncation(Wrapper[RandomTruncationState]):
+    """Truncates each episode after 1, 2, 4, ... or 2**max_doublings steps, drawn by its reset.
+
+    So every environment finishes often and at different times in different instances, and some
+    episodes are still long.
+    """
+
+    max_doublings: int = 8
+
+    def inner(self, state: RandomTruncationState) -> Any:
+        return state.inner
+
+    def reset(self, key: chex.PRNGKey) -> tuple[RandomTruncationState, TimeStep]:
+        inner, timestep = self.env.reset(key)
+        # A key is random already, and a draw would take long to compile.
+        word = jax.random.key_data(key).ravel()[-1]
+        doublings = (word % (jnp.uint32(self.max_doublings) + 1)).astype(jnp.int32)
+        return RandomTruncationState(inner=inner, steps_left=jnp.int32(1) << doublings), timestep
+
+    def step(
+        self, state: RandomTruncationState, action: Any, key: chex.PRNGKey
+    ) -> tuple[RandomTruncationState, TimeStep]:
+        inner, timestep = self.env.step(state.inner, action, key)
+        steps_left = state.steps_left - 1
+        timestep = timestep.replace(truncated=timestep.truncated | (steps_left <= 0))
+        return RandomTruncationState(inner=inner, steps_left=steps_left), timestep
+
+
+def check_rollout(
+    env: Environment, seed: int, num_steps: int, num_envs: int, report: CheckReport
+) -> None:
+    """Checks observations against their space, that rewards are finite, and reproducibility."""
+    key = jax.random.key(seed)
+    try:
+        first, second = (
+            jax.tree.map(_to_numpy, _play(env, key, num_steps, num_envs)) for _ in range(2)
+        )
+    except Exception as error:
+        report.add_exception("rollout", f"a random rollout of {num_steps} steps", error)
+        return
+    pairs = zip(jax.tree.leaves(first), jax.tree.leaves(second), strict=True)
+    if any(leaf.tobytes() != other.tobytes() for leaf, other in pairs):
+        report.add(
+            "purity",
+            "the same rollout, run twice from the same key, gave two results",
+            "The result depends on a callback or another side effect: keep what changes in the"
+            " state, and draw from the key.",
+        )
+    for when in ("before", "after"):
+        bad = np.argwhere(~first[f"{when}_inside"])
+        if len(bad):
+            t, i = map(int, bad[0])
+            observation = jax.tree.map(lambda leaf: leaf[t, i], first[when])  # noqa: B023
+            found = find_outside(env.observation_space, observation, "the observation")
+            report.add(
+                "observation space",
+                f"{found or 'the observation is outside its space'}, {when} step {t} of"
+                f" instance {i} ({len(bad)} of {num_steps * num_envs} are outside)",
+                "Widen the space to all possible values, or clip the observation.",
+            )
+            break
+    bad = np.argwhere(~np.isfinite(first["reward"]))
+    if len(bad):
+        t, i = map(int, bad[0])
+        report.add(
+            "reward",
+            f"the reward of step {t} of instance {i} is {first['reward'][t, i]}; it must be finite",
+            "Look for a division by zero, a logarithm of zero or an overflow in step.",
+        )
+
+
+@partial(jax.jit, static_argnames=("num_steps", "num_envs"), compiler_options=QUICK_TO_COMPILE)
+def _play(env: Environment, key: chex.PRNGKey, num_steps: int, num_envs: int) -> dict[str, Any]:
+    """Acts at random; returns observations before and after each step, and if they were valid."""
+    batch = vectorize(RandomTruncation(env), num_envs, reset_chunk=num_envs)
+    inside = jax.vmap(env.observation_space.contains)
+    action_key, reset_key, scan_key = jax.random.split(key, 3)
+
+    def advance(carry: Any, xs: Any) -> Any:
+        state, before = carry
+        state, timestep = batch.step(state, *xs)
+        after = timestep.final_observation
+        record = {
+            "before": before,
+            "before_inside": inside(before),
+            "after": after,
+            "after_inside": inside(after),
+            "reward": timestep.reward,
+            "terminated": timestep.terminated,
+            "truncated": timestep.truncated,
+        }
+        return (state, timestep.observation), record
+
+    state, timestep = batch.reset(reset_key)
+    actions = env.action_space.sample(action_key, (num_steps, num_envs))
+    step_keys = jax.random.split(scan_key, num_steps)
+    return jax.lax.scan(advance, (state, timestep.observation), (actions, step_keys))[1]
+
+
+def check_autoreset(env: Environment, seed: int, num_envs: int, report: CheckReport) -> None:
+    """Checks that every kind of autoreset agrees with a plain loop over one instance."""
+    key = jax.random.key(seed)
+    try:
+        batched, alone = jax.tree.map(_to_numpy, _run_autoresets(env, key, num_envs))
+    except Exception as error:
+        report.add_exception("autoreset", "vectorize(env)", error)
+        return
+    for kind, timesteps in batched.items():
+        plain = alone["next_step" if kind == "next_step" else "same_step"]
+        difference = _first_difference(timesteps, plain)
+        if difference is None:
+            continue
+        t, i, path, found, expected = difference
+        shows_reset = kind != "next_step" and path.startswith(
+            ("timestep.observation", "timestep.info")
+        )
+        is_before_any_reset = not plain.done[: t + shows_reset, i].any()
+        report.add(
+            "independence" if is_before_any_reset else "autoreset",
+            f"under {kind}, instance {i} of {num_envs} has {path} = {found} at step {t};"
+            f" stepped alone with fold_in(key, {i}) it has {expected}",
+            "An instance may depend on its own state, action and key only: look for sums or draws"
+            " over the batch in custom batching rules, and for callbacks.",
+        )
+
+
+@partial(jax.jit, static_argnames="num_envs", compiler_options=QUICK_TO_COMPILE)
+def _run_autoresets(env: Environment, key: chex.PRNGKey, num_envs: int) -> tuple[Any, Any]:
+    """Returns the timesteps [T, N] of every kind of autoreset, and those of the plain loops."""
+    env = RandomTruncation(env, max_doublings=3)
+    action_key, reset_key, scan_key = jax.random.split(key, 3)
+    actions = env.action_space.sample(action_key, (RESET_STEPS, num_envs))
+    step_keys = jax.random.split(scan_key, RESET_STEPS)
+
+    def batched(**options: Any) -> TimeStep:
+        batch = vectorize(env, num_envs, **options)
+        state, _ = batch.reset(reset_key)
+        _, timesteps = jax.lax.scan(
+            lambda state, xs: batch.step(state, *xs), state, (actions, step_keys)
+        )
+        return timesteps
+
+    def alone(same_step: jax.Array, i: jax.Array) -> TimeStep:
+        state, timestep = env.reset(jax.random.fold_in(reset_key, i))
+        own_actions = jax.tree.map(lambda action: action[:, i], actions)
+        step = partial(_step_alone, env, same_step, i)
+        _, timesteps = jax.lax.scan(step, (state, timestep.done), (own_actions, step_keys))
+        return timesteps
+
+    chunk = max(1, num_envs // 2 - 1)  # does not divide an even number of instances
+    kinds = {
+        "same_step with naive resets": batched(reset_chunk=num_envs),
+        f"same_step with resets {chunk} at a time": batched(reset_chunk=chunk),
+        "next_step": batched(autoreset_mode="next_step"),
+    }
+    # Both modes share one loop, so that its body is compiled once.
+    same_step = jnp.repeat(jnp.array([True, False]), num_envs)
+    instances = jnp.tile(jnp.arange(num_envs, dtype=jnp.uint32), 2)
+    plain = jax.lax.map(lambda xs: alone(*xs), (same_step, instances))
+    plain = jax.tree.map(lambda leaf: jnp.swapaxes(leaf, 0, 1), plain)  # [T, 2 N, ...]
+    return kinds, {
+        "same_step": jax.tree.map(lambda leaf: leaf[:, :num_envs], plain),
+        "next_step": jax.tree.map(lambda leaf: leaf[:, num_envs:], plain),
+    }
+
+
+def _step_alone(env: Environment, same_step: jax.Array, i: jax.Array, carry: Any, xs: Any) -> Any:
+    """Steps instance i, and resets it if this step (under next_step, the last) was done."""
+    state, done_before = carry
+    action, key = xs
+    state, stepped = env.step(state, action, jax.random.fold_in(key, i))
+    new_state, new = env.reset(keys.autoreset_key(key, i))
+    resets = jnp.where(same_step, stepped.done, done_before)
+    state = _where(resets, new_state, state)
+    shown = _where(resets, (new.observation, new.info), (stepped.observation, stepped.info))
+    timestep = _where(same_step | ~resets, stepped, new)
+    final = _where(same_step, (stepped.observation, stepped.info), shown)
+    return (state, timestep.done), timestep.replace(
+        observation=shown[0], info=shown[1], final_observation=final[0], final_info=final[1]
+    )
+
+
+def _where(condition: jax.Array, true: Any, false: Any) -> Any:
+    return jax.tree.map(lambda t, f: jnp.where(condition, t, f), true, false)
+
+
+def _first_difference(found: Any, expected: Any) -> tuple[int, int, str, Any, Any] | None:
+    """Returns step, instance, path and both values where two trees of [T, N, ...] first differ."""
+    differences = []
+    others = leaves_by_path(expected, "timestep")
+    for path, leaf in leaves_by_path(found, "timestep").items():
+        other = others[path]
+        if np.issubdtype(leaf.dtype, np.floating):
+            equal = np.isclose(leaf, other, rtol=TOLERANCE, atol=TOLERANCE, equal_nan=True)
+        else:
+            equal = leaf == other
+        if not equal.all():
+            place = tuple(int(i) for i in np.argwhere(~equal)[0])
+            differences.append((place[0], place[1], path, leaf[place], other[place]))
+    return min(differences, key=lambda difference: difference[:2], default=None)
+
+
+def _to_numpy(leaf: Any) -> np.ndarray:
+    if jnp.issubdtype(leaf.dtype, jax.dtypes.prng_key):
+        leaf = jax.random.key_data(leaf)
+    return np.asarray(leaf)
