@@ -467,9 +467,8 @@ def in_one_kernel(call: Callable[..., Any], env: Any) -> Callable[..., Any]:
 
     XLA runs a CPU program as a sequence of small tasks, each of which costs a microsecond or so:
     more than a small environment's work. Called on jitted code that it cannot compile so, the
-    result raises `jax.errors.JaxRuntimeError`. Bits are the same, if `call` takes care that no sum
-    depends on what XLA fuses (`numerics.rounded`) and has no convolution. Every array has to be
-    read: XLA aborts otherwise.
+    result raises `jax.errors.JaxRuntimeError`. Results may differ from `call`'s in the last bits. A
+    convolution or an array that is never read aborts XLA.
 
     Args:
         call: a pure function of a tree with `VectorizedEnv`s, and arrays.
