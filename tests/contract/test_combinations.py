@@ -18,20 +18,13 @@ import jaxenvs
 from jaxenvs import struct
 from jaxenvs.core import Environment, TimeStep
 from jaxenvs.testing._trace_checks import enable_x64
+from tests.ids import one_id_per_class
 from tests.opaque import OpaqueVectorEnv
 from tests.wrappers.test_all import CHAINS, Toy, wrap
 
 N, LIMIT = 8, 3
 MODES = ("same_step", "next_step", "disabled")
 KINDS = ("Auto", "Explicit")
-
-
-def one_id_a_class():
-    """The first id of each class: others differ from it by numbers."""
-    first = {}
-    for id in sorted(jaxenvs.registry):
-        first.setdefault(type(jaxenvs.make(id).unwrapped), id)
-    return sorted(first.values())
 
 
 @dataclasses.dataclass(frozen=True)
@@ -61,7 +54,7 @@ class Optional(Toy):
 
 
 def subjects():
-    for id in one_id_a_class():
+    for id in one_id_per_class():
         yield Subject(id, jaxenvs.make(id, time_limit=LIMIT))
     yield Subject("optional parameters", Optional())
     for name, (inner, outer) in CHAINS.items():
