@@ -13,13 +13,14 @@ import jax
 from jaxenvs.core import VectorEnv
 from jaxenvs.errors import TrainingError
 from jaxenvs.registry import find
-from jaxenvs.training import ActorPolicy, Train, restore, save
+from jaxenvs.training import ActorPolicy, Train, restore
 from jaxenvs.training.algorithms.base import Behavior
 from jaxenvs.training.config import Config
+from jaxenvs.training.learner import BEST, CHECKPOINT, POLICY
 from jaxenvs.training.schemes.workers import hosted
 
 _CONFIG = "config.toml"
-POLICIES = {"latest": "policy", "best": "best"}  # the folders that `--which` reads
+_POLICIES = {"latest": POLICY, "best": BEST}  # the folders that `--which` reads
 
 
 @dataclasses.dataclass(frozen=True)
@@ -41,24 +42,14 @@ class Run:
         return self.config.replace(seed=0, **watched)
 
     @property
-    def checkpoint(self) -> Path:
-        """Where all lies that it takes to go on."""
-        return self.folder / "checkpoint"
-
-    @property
     def is_saved(self) -> bool:
-        """Whether there is a checkpoint, under one of the names that it has on its way."""
-        names = ("checkpoint", "checkpoint.next", ".checkpoint.new", ".checkpoint.previous")
+        """Whether there is a checkpoint, perhaps under one of its temporary names."""
+        names = (CHECKPOINT, f"{CHECKPOINT}.next", f".{CHECKPOINT}.new", f".{CHECKPOINT}.previous")
         return any((self.folder / name).is_dir() for name in names)
 
     def write_config(self) -> None:
         """Writes everything that decides the training, before it begins."""
         self.config.complete().write(self.folder / _CONFIG)
-
-    def write_policy(self, behavior: Behavior, which: str = "latest") -> None:
-        """Writes what it takes to act, beside what is there as the other of `POLICIES`."""
-        on_host = jax.device_get(behavior)  # so that it is read on whatever devices there are
-        save(self.folder / POLICIES[which], on_host)
 
     def read_policy(self, train: Train, which: str = "latest") -> ActorPolicy:
         """The greedy policy of this run.
@@ -70,7 +61,7 @@ class Run:
         def behavior(key: Any) -> Behavior:
             return Behavior.of(train.init(key))
 
-        path = self.folder / POLICIES[which]
+        path = self.folder / _POLICIES[which]
         if which == "best" and not path.is_dir():
             raise TrainingError(
                 f'"{self.folder}" has no best policy: none was evaluated while it was trained.'
@@ -120,6 +111,13 @@ def assembled(config: Config) -> Train:
     if not config.is_hosted:
         return config.assemble()
     return config.assemble(env=config.make_env(training=False))
+
+
+def close(env: VectorEnv) -> None:
+    """Ends an environment if it is hosted."""
+    hosts = hosted(env)
+    if hosts is not None:
+        hosts.close()
 
 
 def reward_threshold(env: VectorEnv, id: str) -> float | None:

@@ -18,9 +18,7 @@ import numpy as np
 
 import jaxenvs
 from jaxenvs.cli._console import console, table
-from jaxenvs.cli._judge import playing_key
-from jaxenvs.cli._progress import TrainingProgress
-from jaxenvs.cli.render import play
+from jaxenvs.cli.render import play, playing_key
 from jaxenvs.core import Policy
 from jaxenvs.errors import JaxenvsError
 from jaxenvs.rendering.plots import write_learning_curve
@@ -96,19 +94,14 @@ def demonstrate(folder: Path, seed: int, total_steps: int | None = None) -> int:
 
 
 def learn(config: Config) -> tuple[Train, TrainResult, dict[str, float]]:
-    """Trains with a progress bar; returns also the seconds of "compile" and "run"."""
-    progress = TrainingProgress(
-        -(-config.total_steps // (config.num_envs * config.unroll_length)),
-        config.num_envs * config.unroll_length,
-    )
-    train, key = config.make_train(on_update=progress), jax.random.key(config.seed)
-    with progress:
-        start = time.perf_counter()
-        program = jax.jit(train).lower(key).compile()
-        compiled = time.perf_counter()
-        result = jax.block_until_ready(program(key))
-        finished = time.perf_counter()
-        jax.effects_barrier()  # the last reports have arrived
+    """Trains with a progress bar; also returns the seconds of "compile" and "run"."""
+    train, key = config.make_train(progress=True), jax.random.key(config.seed)
+    start = time.perf_counter()
+    program = jax.jit(train).lower(key).compile()
+    compiled = time.perf_counter()
+    result = jax.block_until_ready(program(key))
+    finished = time.perf_counter()
+    jax.effects_barrier()  # the last reports have arrived
     return train, result, {"compile": compiled - start, "run": finished - compiled}
 
 

@@ -9,10 +9,8 @@ import numpy as np
 
 import jaxenvs
 from jaxenvs.cli._console import console, writing
-from jaxenvs.cli._judge import playing_key
-from jaxenvs.cli._loop import close
-from jaxenvs.cli._runs import assembled, runs_in
-from jaxenvs.cli.render import play
+from jaxenvs.cli._runs import assembled, close, runs_in
+from jaxenvs.cli.render import play, playing_key
 from jaxenvs.errors import RenderError, RolloutError
 from jaxenvs.rendering.video import write_video
 from jaxenvs.rendering.window import Window

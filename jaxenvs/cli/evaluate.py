@@ -5,10 +5,10 @@ import argparse
 import numpy as np
 
 from jaxenvs.cli._console import console, table
-from jaxenvs.cli._judge import judged, playing_key
-from jaxenvs.cli._loop import close
-from jaxenvs.cli._runs import Run, assembled, by_task, reward_threshold, runs_in
+from jaxenvs.cli._runs import Run, assembled, by_task, close, reward_threshold, runs_in
+from jaxenvs.cli.render import playing_key
 from jaxenvs.errors import TrainingError
+from jaxenvs.training.evaluation import play_episodes
 
 
 def run(options: argparse.Namespace) -> None:
@@ -53,7 +53,8 @@ def episode_returns(
     key, returns = playing_key(seed), []
     try:
         for each in runs:
-            evaluation = judged(env, each.read_policy(train, which), episodes, key, max_steps)
+            policy = each.read_policy(train, which)
+            evaluation = play_episodes(env, policy, episodes, key, max_steps=max_steps)
             returns.append(np.asarray(evaluation.episode_return)[np.asarray(evaluation.finished)])
         return returns, reward_threshold(env, config.id)
     finally:

@@ -8,8 +8,8 @@ import jax
 import numpy as np
 
 import jaxenvs
+from jaxenvs import keys
 from jaxenvs.cli._console import console, writing
-from jaxenvs.cli._judge import playing_key
 from jaxenvs.core import Environment
 from jaxenvs.errors import RolloutError, TrainingError
 from jaxenvs.rendering.video import write_video
@@ -32,13 +32,22 @@ def run(options: argparse.Namespace) -> None:
     )
 
 
+def playing_key(seed: int) -> jax.Array:
+    """Returns the key of the episodes that eval, enjoy and render play.
+
+    A training of the same seed draws nothing from it, nor do its evaluations, which count updates.
+    So the episodes differ from those that the best policy was selected by.
+    """
+    return keys.evaluation_key(jax.random.key(seed), np.uint32(2**32 - 1))
+
+
 def _learned(options: argparse.Namespace, env: Environment) -> tuple[Environment, Any]:
     """The policy of a run, or of the first in a folder of runs, and the environment as it sees it.
 
     Raises:
         TrainingError: it learned another environment.
     """
-    from jaxenvs.cli._runs import assembled, runs_in
+    from jaxenvs.cli._runs import assembled, runs_in  # which needs the extra `train`
 
     run, *_ = runs_in([options.checkpoint])
     if run.config.id.removeprefix("gymnasium/") != options.id:

@@ -3,7 +3,7 @@
 import argparse
 import contextlib
 import itertools
-import time
+import signal
 import tomllib
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
@@ -13,18 +13,15 @@ import jax
 import numpy as np
 
 from jaxenvs.cli._console import console
-from jaxenvs.cli._judge import Judge
-from jaxenvs.cli._loop import Loop, OneProgram, Stop, WithWorkers, stoppable
-from jaxenvs.cli._progress import TrainingProgress
 from jaxenvs.cli._runs import Run, reward_threshold, runs_in
 from jaxenvs.cli.info import field_comments
 from jaxenvs.errors import MissingExtraError, TrainingError, closest
 from jaxenvs.factory import make
 from jaxenvs.rendering.plots import Curve, write_learning_curves
-from jaxenvs.training import Scheme
+from jaxenvs.training import Learner, Scheme
 from jaxenvs.training.collecting import WINDOW
 from jaxenvs.training.config import ALGORITHMS, Config, config_for
-from jaxenvs.training.logs import KINDS, STEP, open_logs, read_metrics
+from jaxenvs.training.logs import KINDS, STEP, read_metrics
 from jaxenvs.training.schemes.workers import Plan
 
 _FLAGS = ("num_envs", "unroll_length", "total_steps", "report_every", "seed")
@@ -34,155 +31,80 @@ _UNSAVED = "its training ended before it was first saved"
 
 
 def run(options: argparse.Namespace) -> int:
-    """Trains, says how it went, and writes the output folder; the exit status."""
+    """Trains, reports the outcome, and writes the output folder; returns the exit status."""
     _check_logs(options.log)
-    with contextlib.ExitStack() as stack:
-        if options.resume is not None:
-            folder, runs = _resumed(options)
-        else:
-            config = configuration(options)
-            _check(config, options.seeds)
-            if options.dry_run:
-                print(commented(config), end="")
-                return 0
-            folder, runs = stack.enter_context(_new(config, options.seeds, options.output))
-        stop = stack.enter_context(stoppable())
-        training = Training(runs, resumes=options.resume is not None)
-        stack.callback(training.close)
-        return training.run(folder, options.log, stop)
+    if options.resume is not None:
+        folder, runs = _resumed(options)
+        return _train(folder, runs, options.log, resume=True)
+    config = configuration(options)
+    _check(config, options.seeds)
+    if options.dry_run:
+        print(commented(config), end="")
+        return 0
+    with _new(config, options.seeds, options.output) as (folder, runs):
+        return _train(folder, runs, options.log, resume=False)
 
 
-class Training:
-    """A training under way, and what is kept of it in the folders of its runs.
-
-    Args:
-        runs: which differ by their seeds alone; several are trained in one program.
-        resumes: whether they go on from their checkpoints.
-    """
-
-    def __init__(self, runs: Sequence[Run], *, resumes: bool) -> None:
-        self._runs, self._resumes, self._config = runs, resumes, runs[0].config
-        self._loop = loop_of(self._config, None if len(runs) == 1 else len(runs))
-        self._judge: Judge | None = None
-        self._best = np.full(len(runs), -np.inf)
-        try:
-            if self._config.evaluate_every is not None:
-                self._judge = Judge(self._config, several=len(runs) > 1)
-            if resumes:
-                self._loop.restore([run.checkpoint for run in runs])
-                self._check_goes_on()
-        except BaseException:
-            self.close()
-            raise
-        self._done = self._loop.updates
-
-    def run(self, folder: Path, kinds: Sequence[str], stop: Stop) -> int:
-        """Trains, tells about it and saves; the exit status."""
-        config, loop, out = self._config, self._loop, console()
-        seeds = "" if len(self._runs) == 1 else f" for each of {len(self._runs)} seeds"
-        behind = f", {self._steps(self._done):,} of them behind it" if self._resumes else ""
-        workers = ", ".join(f"{name}: {value}" for name, value in config.scheme.items())
-        out.print(
-            f"{config.algorithm} on {config.id}: {config.num_envs} instances,"
-            f" {config.total_steps:,} steps{seeds}{behind}, on {jax.devices()[0].device_kind}"
-            + (f"; {workers}" if workers else ""),
-            markup=False,
-        )
-        self._run_logged(kinds, stop)
-        steps = self._steps(loop.timed_updates) * len(self._runs)
-        speed = f" ({steps / loop.run_seconds:,.0f} steps/s)" if steps else ""
-        out.print(
-            f"Trained in {loop.run_seconds:.1f} s{speed}, compiled in {loop.compile_seconds:.1f} s."
-        )
-        _conclude(folder, self._runs, reward_threshold(loop.env, config.id))
-        if stop.asked is not None:
-            out.print(
-                f"Stopped by {stop.asked.name}; go on with: jaxenvs train --resume {folder}",
-                markup=False,
-            )
-        return stop.status
-
-    def close(self) -> None:
-        """Ends workers and hosted environments."""
-        self._loop.close()
-        if self._judge is not None:
-            self._judge.close()
-
-    def _check_goes_on(self) -> None:
-        behind, loop = self._steps(self._loop.updates), self._loop
-        if loop.updates > loop.num_updates:
+def _train(folder: Path, runs: Sequence[Run], logs: Sequence[str], *, resume: bool) -> int:
+    """Drives a learner to the end, or until a signal comes; returns the exit status."""
+    config, out, status = runs[0].config, console(), 0
+    is_alone = runs[0].folder == folder
+    number = config.evaluation_episodes
+    if config.is_hosted:  # no more processes than the training has
+        number = min(number, config.num_envs)
+    learner = Learner(
+        config.make_scheme(),
+        total_steps=config.total_steps,
+        seed=config.seed if is_alone else [run.config.seed for run in runs],
+        log_dir=folder,
+        logs=logs,
+        report_every=config.rows_every(),
+        save_every=config.save_every,
+        evaluate_every=config.evaluate_every,
+        evaluation_env=lambda: config.make_env(number, training=False),
+        evaluation_episodes=config.evaluation_episodes,
+        resume=resume,
+        progress=True,
+    )
+    with contextlib.closing(learner):
+        done = learner.updates * learner.steps_per_update
+        threshold = reward_threshold(learner.env, config.id)
+        if learner.updates > learner.num_updates:
             raise TrainingError(
-                f"train got --total-steps {self._config.total_steps:_} for a run that has"
-                f" {behind:_} steps behind it.  Pass more, or leave it out."
+                f"train got --total-steps {config.total_steps:_} for a run that has already taken"
+                f" {done:_}.  Pass more, or leave it out."
             )
-
-    def _run_logged(self, kinds: Sequence[str], stop: Stop) -> None:
-        """Runs the loop with a progress bar, logs each row for each seed, and saves."""
-        loop, runs = self._loop, self._runs
-        progress = TrainingProgress(
-            loop.num_updates, loop.steps_per_update, done=self._done, num_seeds=len(runs)
-        )
-        with contextlib.ExitStack() as stack:
-            resume_step = self._steps(self._done) if self._resumes else None
-            logs = [
-                stack.enter_context(open_logs(each.folder, kinds, resume_step=resume_step))
-                for each in runs
-            ]
-            for each in runs:  # now that nothing is missing
-                each.write_config()
-            logged = [read_metrics(each.folder) for each in runs]
-            self._best = np.array([best_return(each) for each in logged])
-            stack.enter_context(progress)
-            before, started = self._done, time.perf_counter() - seconds_of(logged[0])
-
-            def report(updates: int, metrics: Mapping[str, np.ndarray]) -> None:
-                nonlocal before
-                config, is_last = self._config, updates == loop.num_updates
-                metrics = {name: x for name, x in metrics.items() if name != "steps"}
-                if self._judge is not None and (
-                    is_last or self._is_due(config.evaluate_every, before, updates)
-                ):
-                    metrics |= self._judge(loop.policy(), updates)
-                    self._keep_best(metrics["evaluation_return"])
-                seconds = time.perf_counter() - started
-                metrics["seconds"] = np.full(len(runs), seconds, np.float32)
-                for i, log in enumerate(logs):
-                    log.write(self._steps(updates), {name: x[i] for name, x in metrics.items()})
-                if not is_last and self._is_due(config.save_every, before, updates):
-                    self._save()
-                before = updates
-                progress(updates, metrics)
-
-            loop.run(report, stop)
-        self._save()
-
-    def _save(self) -> None:
-        self._loop.save([run.checkpoint for run in self._runs])
-        for run, behavior in zip(self._runs, self._loop.behaviors(), strict=True):
-            run.write_policy(behavior)
-
-    def _keep_best(self, means: np.ndarray) -> None:
-        for run, behavior, is_best in zip(
-            self._runs, self._loop.behaviors(), means > self._best, strict=True
-        ):
-            if is_best:
-                run.write_policy(behavior, "best")
-        self._best = np.fmax(self._best, means)
-
-    def _is_due(self, every: int | None, before: int, updates: int) -> bool:
-        """Whether a multiple of so many environment steps was passed since `before`."""
-        return every is not None and self._steps(before) // every < self._steps(updates) // every
-
-    def _steps(self, updates: int) -> int:
-        return updates * self._loop.steps_per_update
+        for run in runs:
+            run.write_config()
+        out.print(_heading(config, len(runs), done if resume else None), markup=False)
+        try:
+            while not learner.done():
+                learner.step()
+            learner.save()
+            learner.close()
+        except SystemExit as stop:  # a signal came, and the learner has saved
+            status = int(stop.code or 0)
+    steps = learner.timed_steps * len(runs)
+    speed = f" ({steps / learner.run_seconds:,.0f} steps/s)" if steps else ""
+    out.print(
+        f"Trained in {learner.run_seconds:.1f} s{speed},"
+        f" compiled in {learner.compile_seconds:.1f} s."
+    )
+    _conclude(folder, runs, threshold)
+    if status:
+        name = signal.Signals(status - 128).name
+        out.print(f"Stopped by {name}; go on with: jaxenvs train --resume {folder}", markup=False)
+    return status
 
 
-def loop_of(config: Config, num_seeds: int | None) -> Loop:
-    """What a configuration asks for: one program, or a learner with its workers."""
-    scheme = config.make_scheme()
-    if scheme is None:
-        return OneProgram(config.make_train(), config.seed, num_seeds)
-    return WithWorkers(scheme, config.total_steps, config.seed, config.rows_every())
+def _heading(config: Config, num_seeds: int, done: int | None) -> str:
+    seeds = "" if num_seeds == 1 else f" for each of {num_seeds} seeds"
+    resumed = "" if done is None else f", {done:,} of them done already"
+    workers = "".join(f"; {name}: {value}" for name, value in config.scheme.items())
+    return (
+        f"{config.algorithm} on {config.id}: {config.num_envs} instances,"
+        f" {config.total_steps:,} steps{seeds}{resumed}, on {jax.devices()[0].device_kind}{workers}"
+    )
 
 
 def _check(config: Config, seeds: int | None) -> None:
@@ -193,10 +115,7 @@ def _check(config: Config, seeds: int | None) -> None:
     if config.is_hosted:  # processes would have to be started
         return
     make(config.id)
-    if scheme is None:
-        config.make_train()
-    else:
-        _ = Plan(scheme, config.total_steps, config.seed).train
+    _ = Plan(scheme, config.total_steps, config.seed).train
 
 
 def _check_logs(kinds: Sequence[str]) -> None:
@@ -207,8 +126,8 @@ def _check_logs(kinds: Sequence[str]) -> None:
             )
 
 
-def _check_seeds(config: Config, scheme: Scheme | None, seeds: int) -> None:
-    """Raises where so many seeds cannot be trained in one program."""
+def _check_seeds(config: Config, scheme: Scheme, seeds: int) -> None:
+    """Refuses seeds that cannot be trained in one program."""
     if seeds < 1:
         raise TrainingError(f"train got --seeds {seeds}; it takes a number from 1 on.")
     if seeds > 1 and not 0 <= config.seed <= 2**32 - seeds:
@@ -221,7 +140,7 @@ def _check_seeds(config: Config, scheme: Scheme | None, seeds: int) -> None:
             f"train got --seeds for {config.id}, whose environments are not JAX: one program steps"
             " as many of them as there are.  Train one seed after the other, with --seed."
         )
-    if seeds > 1 and scheme is not None:
+    if not scheme.is_fused:
         raise TrainingError(
             f"train got --seeds {seeds} and a scheme with workers, who learn for one seed: several"
             " are trained where all is one program.  Train one seed after the other, with --seed,"
@@ -354,6 +273,15 @@ def _resumed(options: argparse.Namespace) -> tuple[Path, list[Run]]:
                 f'"{run.folder}" has no checkpoint to go on from: {_UNSAVED}.  Delete "{folder}"'
                 " and train anew, or choose another --output; --save-every saves on the way."
             )
+    parents = {run.folder.parent for run in runs}
+    if len(runs) == 1:
+        folder = runs[0].folder
+    elif len(parents) == 1 and all(run.folder.name == f"seed_{run.config.seed}" for run in runs):
+        folder = parents.pop()
+    else:
+        raise TrainingError(
+            f'"{folder}" holds runs that were not trained together.  Pass the folder of one.'
+        )
     if options.total_steps is not None:
         total_steps = options.total_steps
         runs = [Run(run.folder, run.config.replace(total_steps=total_steps)) for run in runs]
@@ -427,11 +355,6 @@ def curves(metrics: Sequence[Mapping[str, Any]]) -> dict[str, list[Curve]]:
         return drawn
     evaluated = [(each[STEP], each["evaluation_return"]) for each in metrics]
     return {"while learning": drawn[""], "evaluated": evaluated}
-
-
-def seconds_of(metrics: Mapping[str, Any]) -> float:
-    """How long a run has trained, compiling and evaluating included; 0 if it begins."""
-    return float(np.max(metrics.get("seconds", ()), initial=0.0))
 
 
 def best_return(metrics: Mapping[str, Any]) -> float:

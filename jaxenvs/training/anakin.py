@@ -23,7 +23,6 @@ from jaxenvs import keys, prng, spaces, struct
 from jaxenvs.core import Environment, VectorEnv
 from jaxenvs.errors import TrainingError, closest
 from jaxenvs.rollouts import evaluate
-from jaxenvs.training._progress import ProgressBar
 from jaxenvs.training._settings import check_settings, whole
 from jaxenvs.training.actors.base import Actor, Networks, has_mask
 from jaxenvs.training.algorithms.base import Algorithm, Behavior, Parts, normalized
@@ -38,6 +37,7 @@ from jaxenvs.training.collecting import (
 )
 from jaxenvs.training.evaluation import evaluation_env as other_instances
 from jaxenvs.training.evaluation import evaluation_metrics
+from jaxenvs.training.progress import ProgressBar
 from jaxenvs.training.storages.base import ReplayStorage, Storage
 from jaxenvs.training.types import Collector, LearnerState, Transition, Unroll
 from jaxenvs.vector.vectorize import VectorizedEnv, vectorize
@@ -45,6 +45,7 @@ from jaxenvs.wrappers.statistics import RunningStatistics
 from jaxenvs.wrappers.vector import WrappedVectorEnv
 
 OnUpdate = Callable[[Any, Mapping[str, Any]], Any]  # (updates so far, metrics) on the host
+OnProgress = Callable[[Any, Any, Mapping[str, Any]], Any]  # (updates so far, of how many, metrics)
 
 
 @chex.dataclass(frozen=True)
@@ -126,7 +127,7 @@ class Train:
     num_updates: int = struct.static()
     report_every: int = struct.static(1)
     on_update: OnUpdate | None = struct.static(None)
-    progress: OnUpdate | None = struct.static(None)  # also told the `last_update`, as a metric
+    progress: OnProgress | None = struct.static(None)
     axis_name: str | None = struct.static(None)  # of devices that do the same and learn together
     collectors: int = struct.static(1)  # whose unrolls are learned from as one, side by side
     learners: int = struct.static(1)  # that each do so, and share their gradients
@@ -264,16 +265,11 @@ class Train:
             metrics = summarized(metrics)
             if self.evaluate_every is not None:
                 metrics |= self._evaluated(learner_state, length)
-            last = {"last_update": jnp.int32(self.parts.num_updates)}
-            for listener, told in ((self.progress, metrics | last), (self.on_update, metrics)):
-                if listener is None:
-                    continue
-                tell = functools.partial(_tell, listener, learner_state.updates, told)
-                if self.axis_name is None:
-                    tell()
-                else:  # once, not for each device
-                    is_first = jax.lax.axis_index(self.axis_name) == 0
-                    jax.lax.cond(is_first, tell, lambda: None)
+            updates, num_updates = learner_state.updates, jnp.int32(self.parts.num_updates)
+            if self.progress is not None:
+                self._call_host(self.progress, (updates, num_updates), metrics)
+            if self.on_update is not None:
+                self._call_host(self.on_update, (updates,), metrics)
             return learner_state, metrics
 
         reports, rest = divmod(num_updates, self.report_every)
@@ -282,6 +278,14 @@ class Train:
             learner_state, last = report(learner_state, None, rest)
             metrics = jax.tree.map(lambda x, y: jnp.append(x, y), metrics, last)
         return TrainResult(learner_state=learner_state, metrics=metrics)
+
+    def _call_host(self, listener: Callable[..., Any], counts: Any, metrics: Any) -> None:
+        """Calls `listener(*counts, metrics)` on the host: once, not on each device."""
+        call = functools.partial(_call_host, listener, counts, metrics)
+        if self.axis_name is None:
+            call()
+        else:
+            jax.lax.cond(jax.lax.axis_index(self.axis_name) == 0, call, lambda: None)
 
     def _evaluated(self, learner_state: LearnerState, length: int) -> dict[str, jax.Array]:
         """The metrics of an evaluation, if one is due after the last `length` updates; else NaN."""
@@ -424,7 +428,7 @@ def make_train(
     train.algorithm.check_sizes(train.networks, train.env.num_envs, unroll_length)
     changes: dict[str, Any] = {"on_update": on_update}
     if progress:
-        changes["progress"] = ProgressBar()
+        changes["progress"] = ProgressBar(train.parts.steps_per_update)
     if evaluate_every is not None:
         if not isinstance(evaluation_env, VectorEnv):
             is_copied = evaluation_env is None and not isinstance(env, str)
@@ -558,23 +562,26 @@ def _checked_info(env: VectorEnv, names: Sequence[str]) -> tuple[str, ...]:
     return names
 
 
-def _tell(on_update: OnUpdate, updates: jax.Array, metrics: dict[str, jax.Array]) -> None:
-    """Calls it on the host, once for all seeds of a `vmap`."""
+def _call_host(listener: Callable[..., Any], counts: tuple[jax.Array, ...], metrics: Any) -> None:
+    """Calls `listener(*counts, metrics)` on the host, once for all seeds of a `vmap`."""
 
     @jax.custom_batching.custom_vmap
-    def tell(updates: jax.Array, metrics: dict[str, jax.Array]) -> jax.Array:
-        jax.debug.callback(on_update, updates, metrics)
-        return updates
+    def call(counts: tuple[jax.Array, ...], metrics: Any) -> jax.Array:
+        jax.debug.callback(lambda counts, metrics: listener(*counts, metrics), counts, metrics)
+        return counts[0]
 
-    @tell.def_vmap
-    def _(size: int, are_mapped: Any, updates: jax.Array, metrics: Any) -> tuple[Any, bool]:
+    @call.def_vmap
+    def _(size: int, are_mapped: Any, counts: Any, metrics: Any) -> tuple[Any, bool]:
         def each(is_mapped: bool, x: jax.Array) -> jax.Array:
             return x if is_mapped else jnp.broadcast_to(x, (size, *x.shape))
 
-        updates = updates.max(axis=0) if are_mapped[0] else updates  # all have done as many
-        return tell(updates, jax.tree.map(each, are_mapped[1], metrics)), False
+        counts = tuple(  # equal for all seeds
+            x.max(axis=0) if is_mapped else x
+            for is_mapped, x in zip(are_mapped[0], counts, strict=True)
+        )
+        return call(counts, jax.tree.map(each, are_mapped[1], metrics)), False
 
-    tell(updates, metrics)
+    call(counts, metrics)
 
 
 def _check_type(name: str, part: Any, expected: type) -> None:

@@ -3,7 +3,7 @@
 import json
 import shutil
 import zlib
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any, TypeVar
 
@@ -34,15 +34,11 @@ def save(path: str | Path, learner_state: Any) -> Path:
     """
     path = Path(path).absolute()
     leaves = {name: leaf for name, leaf in _by_name(learner_state).items() if leaf.size}
-    draft, previous = _draft(path), _previous(path)
+    draft = _draft(path)
     with _checkpointer() as checkpointer:  # which lets `draft` appear when all is written
         checkpointer.save(draft, leaves, force=True)
     (draft / _CHECKSUMS).write_text(json.dumps(_checksums(draft)))
-    if path.exists():
-        shutil.rmtree(previous, ignore_errors=True)  # what an earlier crash left
-        path.rename(previous)
-    draft.rename(path)
-    shutil.rmtree(previous, ignore_errors=True)
+    _replace(path, draft)
     return path
 
 
@@ -93,6 +89,58 @@ def restore(path: str | Path, like: T) -> T:
         for name, asked in zip(everything, jax.tree.leaves(like), strict=True)
     ]
     return jax.tree.unflatten(jax.tree.structure(like), leaves)
+
+
+def save_together(paths: Sequence[Path], states: Sequence[Any]) -> None:
+    """Writes several checkpoints of one time, such as those of several seeds.
+
+    All are written before one is put in its place. So whenever the process ends, there is a number
+    of updates of which every path has a checkpoint, under its name or beside it.
+    """
+    if len(paths) == 1:
+        save(paths[0], states[0])
+        return
+    for path, state in zip(paths, states, strict=True):
+        save(_next(path), state)
+    for path in paths:
+        _replace(path, _next(path))
+
+
+def restore_together(paths: Sequence[Path], like: T) -> list[T]:
+    """Reads what `save_together` wrote, after a crash too.
+
+    Args:
+        paths: the folders.
+        like: of one of them, as in `restore`: a `LearnerState`.
+
+    Raises:
+        TrainingError: as by `restore`; or the checkpoints are of different times.
+    """
+    candidates = []
+    for path in paths:
+        places = [each for each in (path, _next(path)) if each.is_dir()] or [path]
+        states: list[Any] = [restore(each, like) for each in places]
+        candidates.append({int(np.asarray(state.updates)): state for state in states})
+    common = set.intersection(*map(set, candidates))
+    if not common:
+        found = ", ".join(
+            f"{path} after {max(each):,} updates"
+            for path, each in zip(paths, candidates, strict=True)
+        )
+        raise TrainingError(
+            f"these checkpoints are of different times: {found}.  Resume each of them alone."
+        )
+    return [each[max(common)] for each in candidates]
+
+
+def _replace(path: Path, draft: Path) -> None:
+    """Puts a written checkpoint in its place."""
+    previous = _previous(path)
+    if path.exists():
+        shutil.rmtree(previous, ignore_errors=True)  # left by an earlier crash
+        path.rename(previous)
+    draft.rename(path)
+    shutil.rmtree(previous, ignore_errors=True)
 
 
 def _checksums(folder: Path) -> dict[str, int]:
@@ -157,6 +205,11 @@ def _as_in(leaf: Any, restored: jax.Array) -> jax.Array:
 
 def _draft(path: Path) -> Path:
     return path.with_name(f".{path.name}.new")
+
+
+def _next(path: Path) -> Path:
+    """Returns where a checkpoint waits until those of all seeds are written."""
+    return path.with_name(f"{path.name}.next")
 
 
 def _previous(path: Path) -> Path:

@@ -384,8 +384,8 @@ class Config:
             env = env.wrap(cls, **settings)
         return env
 
-    def make_scheme(self) -> Scheme | None:
-        """Where things run; None where all is one program of one device, as `make_train` makes it.
+    def make_scheme(self) -> Scheme:
+        """The training as a scheme, for a `Learner`.
 
         Raises:
             TrainingError: the choices contradict each other; the message says which.
@@ -399,7 +399,7 @@ class Config:
             name: _place(name, value) if name in _PLACES else value
             for name, value in self.scheme.items()
         }
-        scheme = Scheme(
+        return Scheme(
             env=env,
             algorithm=self.make_algorithm(),
             actor=self.make_actor(),
@@ -408,7 +408,6 @@ class Config:
             unroll_length=self.unroll_length,
             **places,
         )
-        return None if scheme.is_fused else scheme
 
     def make_train(self, **overrides: Any) -> Train:
         """The training: `make_train`, with whatever it takes in place of what is written here.

@@ -1,13 +1,14 @@
-"""Evaluates policies beside a training, in environments that nothing is learned from."""
+"""Evaluation of policies during and after a training, in separate environments."""
 
 from typing import Any
 
+import chex
 import jax
 import jax.numpy as jnp
 
 from jaxenvs.core import Environment, VectorEnv
 from jaxenvs.errors import TrainingError
-from jaxenvs.rollouts import Evaluation
+from jaxenvs.rollouts import Evaluation, evaluate
 from jaxenvs.training._settings import whole
 from jaxenvs.vector.vectorize import VectorizedEnv, vectorize
 from jaxenvs.wrappers.time_limit import TimeLimit
@@ -18,7 +19,7 @@ MAX_STEPS = 10_000  # of an episode, where the environment has no time limit
 def evaluation_env(caller: str, env: VectorEnv | Environment | str, num_episodes: int) -> VectorEnv:
     """Returns instances like those of `env`, one for each episode, whose episodes all end.
 
-    Where parameters are batched there are as many instances as in `env`.
+    With batched parameters there are as many instances as in `env`.
 
     Raises:
         TrainingError: `env` cannot be copied.
@@ -29,14 +30,13 @@ def evaluation_env(caller: str, env: VectorEnv | Environment | str, num_episodes
 
         env = make_vec(env, num_episodes)
         if not isinstance(env, VectorizedEnv):
-            return env  # of another library: they are new
+            return env  # hosted, and new
     if isinstance(env, Environment):
         env = vectorize(env, num_episodes)
     if not isinstance(env, VectorizedEnv):
         raise TrainingError(
-            f"{caller} has no environments to evaluate in: {env!r:.80} is hosted, or inside a"
-            " wrapper around all instances, so that no others can be made like it.  Pass"
-            " evaluation_env=."
+            f"{caller} has no environments to evaluate in: {env!r:.80} is hosted or inside a"
+            " wrapper around all instances, so it cannot be copied.  Pass evaluation_env=."
         )
     single: Any = env.env
     if single.time_limit is None:
@@ -45,8 +45,26 @@ def evaluation_env(caller: str, env: VectorEnv | Environment | str, num_episodes
     return vectorize(single, number, batched=env.batched)
 
 
+def play_episodes(
+    env: VectorEnv,
+    policy: Any,
+    num_episodes: int,
+    key: chex.PRNGKey,
+    *,
+    max_steps: int | None = None,
+) -> Evaluation:
+    """Plays at least `num_episodes`, equally many in each instance, so short ones count no more.
+
+    Native environments without a time limit end after 10,000 steps.
+    """
+    single: Any = env.env if isinstance(env, VectorizedEnv) else None
+    if single is not None and single.time_limit is None and max_steps is None:
+        env = evaluation_env("evaluate", env, env.num_envs)
+    return evaluate(env, policy, -(-num_episodes // env.num_envs), key, max_steps=max_steps)
+
+
 def evaluation_metrics(evaluation: Evaluation) -> dict[str, jax.Array]:
-    """Means and deviation over the episodes that finished, float32[] each."""
+    """Returns mean and standard deviation over the finished episodes, float32[] each."""
     finished = evaluation.finished.sum().astype(jnp.float32)
     return {
         "evaluation_return": evaluation.mean,

@@ -1,11 +1,13 @@
-"""A training under way, for those who want to look after it: step, print, save, change, go on."""
+"""A training that you drive: step, print, save, change parts, go on."""
 
+import contextlib
 import dataclasses
 import functools
 import json
 import os
+import signal
 import weakref
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from time import perf_counter
 from typing import Any, Self
@@ -15,20 +17,24 @@ import jax.numpy as jnp
 import numpy as np
 
 from jaxenvs import keys
-from jaxenvs.bridge._interrupts import FirstSignal
 from jaxenvs.core import VectorEnv
 from jaxenvs.errors import TrainingError, closest, missing_extra
-from jaxenvs.rollouts import Evaluation, evaluate
+from jaxenvs.rollouts import Evaluation
 from jaxenvs.training._settings import check_settings, whole
+from jaxenvs.training.algorithms.base import Behavior
 from jaxenvs.training.anakin import ActorPolicy, Train, weight_shapes
-from jaxenvs.training.checkpoint import restore, save
-from jaxenvs.training.evaluation import evaluation_env, evaluation_metrics
-from jaxenvs.training.schemes.engines import Engine, Fused, engine_for
+from jaxenvs.training.checkpoint import restore, restore_together, save, save_together
+from jaxenvs.training.evaluation import evaluation_env, evaluation_metrics, play_episodes
+from jaxenvs.training.logs import CSV_FILE, open_logs, read_metrics
+from jaxenvs.training.progress import ProgressBar
+from jaxenvs.training.schemes.executors import Executor, make_executor
 from jaxenvs.training.schemes.scheme import Scheme
 from jaxenvs.training.schemes.workers import hosted, made
+from jaxenvs.training.signals import StopRequest
 from jaxenvs.training.types import LearnerState
 
-_BEST, _LATEST, _RECORD = "best", "latest", "best.json"
+CHECKPOINT, POLICY, BEST = "checkpoint", "policy", "best"  # the folders in `log_dir`
+_BEST_SCORE = "best.json"
 
 
 class Learner:
@@ -40,27 +46,38 @@ class Learner:
                 learner.print_info()
             learner.save()
 
-    With a `log_dir` every step is logged there, Ctrl-C and SIGTERM save before they end the
-    program, and `Learner(..., resume=True)` goes on from what was saved. Where everything is one
-    program, it goes on bit for bit; workers and hosted environments begin new episodes, and workers
-    that compute gradients have empty memories.
+    With a `log_dir` every step is logged there. Ctrl-C and SIGTERM finish the step under way, save,
+    and end the program; a second one ends it at once. `Learner(..., resume=True)` continues from
+    what was saved: bit for bit if everything is one program. Workers and hosted environments start
+    new episodes, and workers that compute gradients start with empty memories.
 
-    Environments that were made for the training, from an id or by a function, end with `close`.
+    `close` ends environments that the learner made, from an id or by a function.
+
+    With a sequence of seeds, all of them learn side by side in one program. Each metric is then a
+    float32[S] array, and each seed has a folder `log_dir/seed_N`.
 
     Args:
         scheme: the parts, and where they run.
-        total_steps: environment steps in all; the last update is completed.
-        seed: of weights, environments and workers.
-        log_dir: where logs and checkpoints go, a folder of its own; None keeps nothing.
-        logs: which logs, see `jaxenvs.training.logs.open_logs`.
-        report_every: updates that a step does and reports as one, where all is one program.
+        total_steps: environment steps of each seed; the last update is completed.
+        seed: of weights, environments and workers; or several seeds.
+        log_dir: the folder of logs and checkpoints; None keeps nothing.
+        logs: the kinds of logs, see `jaxenvs.training.logs.open_logs`.
+        report_every: updates that a step does and reports as one row of metrics.
+        save_every: environment steps between two checkpoints in `log_dir`, rounded up to whole
+            updates; None saves only when `save` is called or a signal comes.
         evaluate_every: environment steps between two evaluations of the greedy policy, rounded up
             to whole updates; one more follows the last update. They take place at the end of a
             step. None never evaluates.
-        evaluation_env: what is evaluated on, as the scheme's `env`; None makes others like those.
-            Without a time limit, episodes are cut after 10,000 steps.
-        evaluation_episodes: how many, each from its start to its end.
-        resume: whether to go on from the checkpoint in `log_dir`.
+        evaluation_env: the environment to evaluate in, given like the scheme's `env`; None makes
+            others like those. Without a time limit, episodes are cut after 10,000 steps.
+        evaluation_episodes: how many whole episodes an evaluation plays.
+        resume: whether to continue from the checkpoint in `log_dir`.
+        progress: whether to show a progress bar (needs the extra `cli`).
+
+    Attributes:
+        compile_seconds: time spent in steps that compile: the first one, and a shorter last one.
+        run_seconds: time spent in all other steps, evaluations not included.
+        timed_steps: environment steps of each seed that were taken in `run_seconds`.
 
     Raises:
         TrainingError: the scheme cannot be assembled, there is nothing to resume, or `log_dir`
@@ -72,14 +89,16 @@ class Learner:
         scheme: Scheme,
         *,
         total_steps: int,
-        seed: int = 0,
+        seed: int | Sequence[int] = 0,
         log_dir: str | Path | None = None,
         logs: Sequence[str] = ("csv", "jsonl"),
         report_every: int = 1,
+        save_every: int | None = None,
         evaluate_every: int | None = None,
         evaluation_env: Any = None,
         evaluation_episodes: int = 20,
         resume: bool = False,
+        progress: bool = False,
     ) -> None:
         if not isinstance(scheme, Scheme):
             raise TrainingError(
@@ -88,41 +107,55 @@ class Learner:
         whole("Learner got total_steps", total_steps)
         whole("Learner got report_every", report_every)
         whole("Learner got evaluation_episodes", evaluation_episodes)
-        whole("Learner got seed", seed, least=0)
-        if evaluate_every is not None:
-            whole("Learner got evaluate_every", evaluate_every)
-        if log_dir is None and resume:
-            raise TrainingError("Learner got resume=True and no log_dir.  Say where to look.")
-        if log_dir is not None and not resume:
-            _check_unused(Path(log_dir))
-        self._scheme, self.total_steps, self.seed = scheme, total_steps, seed
+        for name, value in (("evaluate_every", evaluate_every), ("save_every", save_every)):
+            if value is not None:
+                whole(f"Learner got {name}", value)
+        self._seeds = _checked_seeds(seed)
+        self._folders: list[Path] = []  # one for each seed
         self.log_dir = None if log_dir is None else Path(log_dir)
+        if self.log_dir is not None:
+            self._folders = self._per_seed(self.log_dir)
+            if not resume:
+                for folder in self._folders:
+                    _check_unused(folder)
+        elif resume or save_every is not None:
+            option = "resume=True" if resume else f"save_every={save_every}"
+            raise TrainingError(f"Learner got {option} and no log_dir.  Pass log_dir.")
+        self._scheme, self.total_steps, self.seed = scheme, total_steps, seed
+        self._report_every, self._save_every = report_every, save_every
         self._evaluate_every, self._evaluation_episodes = evaluate_every, evaluation_episodes
-        self._evaluation_env, self._evaluated_in = evaluation_env, None
-        self._evaluation_ending: Any = None  # closes it, where it is hosted and ours
-        self._report_every, self._best, self._steps = report_every, -np.inf, 0
-        self._metrics: dict[str, float] = {}
-        self._signals: FirstSignal | None = None
-        self._logs: Any = None
+        self._given_evaluation_env, self._evaluation_env = evaluation_env, None
+        self._close_evaluation_env: Any = None  # if it is hosted and ours
+        self._best = np.full(self._num_seeds, -np.inf)
+        self._metrics: dict[str, Any] = {}
+        self._signals: StopRequest | None = None
+        self._logs: list[Any] = []
+        self._progress: ProgressBar | None = None
+        self._compiled: set[int] = set()  # the numbers of updates that there is a program for
+        self.run_seconds, self.timed_steps = 0.0, 0
         self._started = perf_counter()
-        self._engine: Engine = engine_for(scheme, total_steps, seed, report_every)
-        self._ending = weakref.finalize(self, self._engine.close)  # also if nobody calls `close`
+        self._executor: Executor = make_executor(
+            scheme, total_steps, seed if self._seeds is None else self._seeds, report_every
+        )
+        self.compile_seconds = perf_counter() - self._started
+        self._close_executor = weakref.finalize(self, self._executor.close)  # without `close`, too
         try:
             if resume:
                 self.restore()
+            if evaluate_every is not None:
+                self._make_evaluation_env(evaluation_episodes)
+            if progress:
+                self._progress = ProgressBar(self.steps_per_update, self.updates)
             if self.log_dir is not None:
-                from jaxenvs.training.logs import open_logs
-
-                resume_step = self._environment_steps if resume else None
-                self._logs = open_logs(self.log_dir, logs, resume_step=resume_step)
-                self._signals = FirstSignal()
-                weakref.finalize(self, self._signals.ignore).atexit = False
+                self._open_logs(logs, self._environment_steps if resume else None)
+                self._signals = StopRequest(_announce_stop)
+                weakref.finalize(self, self._signals.cancel).atexit = False
         except BaseException:
             self._close()
             raise
 
-    def step(self) -> dict[str, float]:
-        """Goes on by one update, or `report_every` of them; returns its metrics.
+    def step(self) -> dict[str, Any]:
+        """Does one update, or `report_every` of them; returns their metrics.
 
         Raises:
             TrainingError: the learner is closed, or all updates are done.
@@ -134,23 +167,27 @@ class Learner:
                 f"{self.total_steps}.  To train for longer, save, and make a Learner with a larger"
                 " total_steps: with log_dir and resume=True, or `restore`, it goes on from there."
             )
-        start, before = perf_counter(), self._environment_steps
-        metrics = self._engine.step()
-        now, steps = perf_counter(), self._environment_steps
-        self._steps += 1
-        self._metrics = metrics | {
-            "steps": float(steps),  # in programs a float32, which is too short to count far
-            "steps_per_second": (steps - before) / (now - start),
-            "seconds": now - self._started,
-        }
-        if self._evaluate_every is not None:
-            every = self.steps_per_update * -(-self._evaluate_every // self.steps_per_update)
-            if steps // every > before // every or self.done():
-                self._judge()
-        if self._logs is not None:
-            self._logs.write(steps, self._metrics)
-        if self._signals is not None and self._signals.came is not None:
-            self._leave(self._signals.came)
+        if self._progress is not None:
+            self._progress.start()
+        self._stop_if_asked()
+        before = self.updates
+        with self._interruptible():
+            self._metrics = self._run(min(self._report_every, self.num_updates - before))
+            if self._evaluate_every is not None and (
+                self.done() or self._is_due(self._evaluate_every, before)
+            ):
+                self._metrics |= self._evaluation_metrics()
+        self._metrics["seconds"] = self._of_each_seed(perf_counter() - self._started)
+        self._write_logs()
+        if (
+            self._save_every is not None
+            and not self.done()
+            and self._is_due(self._save_every, before)
+        ):
+            self.save()
+        if self._progress is not None:
+            self._progress(self.updates, self.num_updates, self._metrics)
+        self._stop_if_asked()
         return dict(self._metrics)
 
     def done(self) -> bool:
@@ -159,43 +196,43 @@ class Learner:
 
     @property
     def scheme(self) -> Scheme:
-        """The scheme under way, with the algorithm that is in use."""
-        return dataclasses.replace(self._scheme, algorithm=self._engine.algorithm)
+        """The scheme as it is now, with the algorithm in use."""
+        return dataclasses.replace(self._scheme, algorithm=self._executor.algorithm)
 
     @property
     def learner_state(self) -> LearnerState:
-        """Weights, optimizer and all else that a checkpoint holds, as they are now.
+        """Weights, optimizer and all else that a checkpoint holds; several seeds add an axis.
 
-        The next step may take its memory: copy what is to be kept, `jax.device_get(...)`.
+        The next step takes over its memory: copy what you want to keep, `jax.device_get(...)`.
         """
-        return self._engine.learner_state
+        return self._executor.learner_state
 
     @property
     def env(self) -> VectorEnv:
-        """What is collected in: where workers or devices do, environments like those of one."""
-        return self._engine.train.env
+        """The environments that collect; with workers or devices, those of one of them."""
+        return self._executor.train.env
 
     @property
     def updates(self) -> int:
-        """How many updates are done."""
-        return int(self.learner_state.updates)
+        """The number of updates done."""
+        return int(np.max(self.learner_state.updates))
 
     @property
     def num_updates(self) -> int:
-        """How many there are in all."""
-        return self._engine.train.num_updates
+        """The number of updates in all."""
+        return self._executor.train.num_updates
 
     @property
     def steps_per_update(self) -> int:
-        """Environment steps, of all collectors together."""
-        return self._engine.steps_per_update
+        """Environment steps of an update, of all collectors together."""
+        return self._executor.steps_per_update
 
-    def get_metrics(self) -> dict[str, float]:
-        """Those of the last step: episodes, losses, lags, shares of time, steps per second."""
+    def get_metrics(self) -> dict[str, Any]:
+        """Returns those of the last step: episodes, losses, lags, shares of time, speed."""
         return dict(self._metrics)
 
     def print_info(self) -> None:
-        """Prints the metrics as a table (needs the extra `cli`)."""
+        """Prints the metrics as a table (needs the extra `cli`); medians of several seeds."""
         try:
             from rich.console import Console
             from rich.table import Table
@@ -205,90 +242,111 @@ class Learner:
         table.add_column("metric")
         table.add_column("value", justify="right")
         for name, value in self._metrics.items():
-            table.add_row(name, f"{value:,.4g}")
+            table.add_row(name, f"{np.median(value):,.4g}")
         Console().print(table)
 
-    def policy(self, *, greedy: bool = True) -> ActorPolicy:
-        """The policy as it is now."""
-        return self._engine.train.policy(self.learner_state, greedy=greedy)
+    def policy(self, *, greedy: bool = True, best: bool = False) -> ActorPolicy:
+        """Returns the policy as it is now; of several seeds, with a leading axis.
 
-    def evaluate(self, num_episodes: int | None = None) -> Evaluation:
-        """Plays whole episodes, greedily, in environments that nothing is learned from.
-
-        They are made at the first call, `num_episodes` or `evaluation_episodes` of them unless
-        they were given, and play equally many each: the number is rounded up to a multiple.
+        Args:
+            greedy: whether to take the best action; otherwise one is drawn.
+            best: whether to return the policy of the best evaluation, from `log_dir`.
 
         Raises:
-            TrainingError: the number is none from 1 on, or there is nothing to play in.
+            TrainingError: no evaluation was kept.
+        """
+        acting: Any = Behavior.of(self.learner_state)
+        if best:
+            like = jax.eval_shape(lambda: acting)
+            if self._seeds is not None:
+                like = _without_axis(like)
+            found = [restore(folder / BEST, like) for folder in self._folders]
+            if not found:
+                raise TrainingError("policy got best=True, and the learner has no log_dir.")
+            acting = self._stacked(found)
+        # Copies, since the next step takes over the memory of the state.
+        return self._executor.train.policy(jax.tree.map(jnp.copy, acting), greedy=greedy)
+
+    def evaluate(self, num_episodes: int | None = None) -> Evaluation:
+        """Plays whole episodes with the greedy policy, in separate environments.
+
+        They are made when they are first needed, `num_episodes` or `evaluation_episodes` of them
+        unless they were given, and play equally many each: the number is rounded up to a multiple.
+        All seeds play the same episodes, and their results have a leading axis.
+
+        Raises:
+            TrainingError: the number is not positive, or there is nothing to play in.
         """
         number = self._evaluation_episodes if num_episodes is None else num_episodes
         whole("evaluate got num_episodes", number)
-        if self._evaluated_in is None:
-            given: Any = self._evaluation_env
-            source: Any = self.scheme.env if given is None else given
-            chosen = made(source)
-            if isinstance(chosen, VectorEnv) and (given is not None or chosen is not source):
-                self._evaluated_in = chosen  # meant for this, or new
-            else:
-                self._evaluated_in = evaluation_env("evaluate", chosen, number)
-            hosts = hosted(self._evaluated_in)
-            if hosts is not None and self._evaluated_in is not given:
-                self._evaluation_ending = weakref.finalize(self, hosts.close)
-        env: VectorEnv = self._evaluated_in
-        key = keys.evaluation_key(jax.random.key(self.seed), self._steps)
-        return evaluate(env, self.policy(), -(-number // env.num_envs), key)
+        env = self._make_evaluation_env(number)
+        first = self.seed if self._seeds is None else self._seeds[0]
+        key = keys.evaluation_key(jax.random.key(first), self.updates)  # pyright: ignore[reportArgumentType]
+
+        def play(policy: ActorPolicy) -> Evaluation:
+            return play_episodes(env, policy, number, key)
+
+        return (play if self._seeds is None else jax.vmap(play))(self.policy())
 
     def save(self, path: str | Path | None = None) -> Path:
-        """Writes a checkpoint to `path`, or into `log_dir`; it is there whole or not at all."""
-        path = self._checkpoint("save", path)
-        return save(path, self.learner_state)
+        """Writes a checkpoint to `path` or into `log_dir`, completely or not at all.
+
+        Into `log_dir`, the weights that the policy needs are also written on their own. With
+        several seeds `path` gets a folder for each.
+        """
+        paths = self._checkpoints("save", path)
+        save_together(paths, self._split(self.learner_state))
+        if path is None:
+            self._write_policies(POLICY)
+        folder: Any = self.log_dir if path is None else Path(path)
+        return paths[0] if self._seeds is None else folder
 
     def restore(self, path: str | Path | None = None) -> None:
-        """Goes on from a checkpoint at `path`, or from the latest one in `log_dir`.
+        """Continues from a checkpoint at `path`, or from the one in `log_dir`.
 
-        What workers have under way is waited for and dropped: it is of other weights. The memories
-        of those that compute gradients begin empty.
+        What workers are doing is awaited and dropped, since it is of other weights. The memories
+        of workers that compute gradients become empty.
 
         Raises:
-            TrainingError: there is none, or it is of another training.
+            TrainingError: there is none, or it belongs to another training.
         """
-        path = self._checkpoint("restore", path)
-        if (path / _LATEST).is_dir():
-            raise TrainingError(
-                f'"{path}" is the folder of a run.  Restore one of its checkpoints:'
-                f' "{path / _LATEST}", for instance.'
-            )
-        self._engine.restored(restore(path, self.learner_state))
-        is_fused = isinstance(self._engine, Fused)  # also over several devices
-        self._steps = self.updates // self._report_every if is_fused else self.updates
-        self._best = _recorded((self.log_dir or path.parent) / _RECORD)
+        paths = self._checkpoints("restore", path)
+        for each in paths:
+            if (each / CHECKPOINT).is_dir():
+                raise TrainingError(
+                    f'"{each}" is the folder of a run.  Restore its checkpoint:'
+                    f' "{each / CHECKPOINT}".'
+                )
+        like = self.learner_state if self._seeds is None else _without_axis(self.learner_state)
+        self._executor.load_state(self._stacked(restore_together(paths, like)))
+        folders = self._folders or [each.parent for each in paths]
+        self._best = np.array([_read_score(folder / _BEST_SCORE) for folder in folders])
 
     def update_algo_parameter(self, name: str, value: Any) -> None:
-        """Goes on with another value of a hyper-parameter.
+        """Continues with another value of a hyper-parameter.
 
-        For a number nothing is compiled or begun anew; what is under way ends with the old one.
+        A new number compiles nothing and restarts nothing; what is under way ends with the old one.
 
         Raises:
-            TrainingError: there is no such hyper-parameter, the message names the closest; or it
-                is a number, and the value is none.
+            TrainingError: there is no such hyper-parameter, then the message names the closest; or
+                the value does not fit.
         """
-        old = self._engine.algorithm
+        old = self._executor.algorithm
         algorithm, before = old.replace(**{name: value}), getattr(old, name)
         if isinstance(before, float) and np.ndim(value):
             raise TrainingError(f"{name}={value!r}; it takes a number, such as {before}.")
         check_settings(algorithm)
         if isinstance(before, float) and isinstance(value, int | np.number):
-            algorithm = algorithm.replace(**{name: float(value)})  # programs tell them apart
-        if jax.tree.structure(algorithm) != jax.tree.structure(old):
+            algorithm = algorithm.replace(**{name: float(value)})  # programs tell types apart
+        if jax.tree.structure(algorithm) == jax.tree.structure(old):
+            self._executor.set_algorithm(algorithm)
+        else:
             self.replace(algorithm=algorithm)
-            return
-        self._engine.change(algorithm)
-        self._engine.algorithm = algorithm
 
     def replace(self, **parts: Any) -> None:
-        """Goes on with other parts: algorithm, storage, env, unroll_length and so on.
+        """Continues with other parts: algorithm, storage, env, unroll_length and so on.
 
-        What was learned stays: weights and optimizer go on as far as they fit the new parts.
+        What was learned stays: weights and optimizer are kept as far as they fit the new parts.
 
         Raises:
             TrainingError: there is no such part, the weights do not fit it, or the learner is
@@ -300,41 +358,34 @@ class Learner:
             if name not in names:
                 raise TrainingError(f'a scheme has no part "{name}".{closest(name, names)}')
         scheme = dataclasses.replace(self.scheme, **parts)
-        old = self._engine
-        check = functools.partial(_check_weights, old.learner_state.weights.params)
-        engine = engine_for(scheme, self.total_steps, self.seed, self._report_every, check)
+        old = self._executor
+        params = jax.eval_shape(lambda: old.learner_state.weights.params)
+        check = functools.partial(
+            _check_weights, params if self._seeds is None else _without_axis(params)
+        )
+        seed = self.seed if self._seeds is None else self._seeds
+        executor = make_executor(scheme, self.total_steps, seed, self._report_every, check)
         try:
-            engine.restored(_carried(old, engine))
+            executor.load_state(_carry_over(old, executor))
         except BaseException:
-            engine.close()
+            executor.close()
             raise
-        self._ending()
-        self._ending = weakref.finalize(self, engine.close)
-        self._scheme, self._engine = scheme, engine
-        if "env" in parts and self._evaluation_env is None:
-            self._end_evaluation()  # it goes on in environments like the new ones
+        self._close_executor()
+        self._close_executor = weakref.finalize(self, executor.close)
+        self._scheme, self._executor = scheme, executor
+        self._compiled.clear()
+        if "env" in parts and self._given_evaluation_env is None:
+            self._end_evaluation()  # the next one is in environments like the new ones
 
     def close(self) -> None:
-        """Ends workers and hosted environments, and the logs. `save` before, if you want to.
+        """Ends workers, hosted environments and logs. It does not save.
 
         Raises:
-            SystemExit: Ctrl-C or SIGTERM came after the last step; it has saved first, as a step
-                does that one comes into. The status is the usual one, 130 or 143.
+            SystemExit: Ctrl-C or SIGTERM came after the last step. Then it does save first, and the
+                status is the usual one, 130 or 143.
         """
-        if self._signals is not None:
-            self._signals.ignore()
-            if self._signals.came is not None:
-                self._leave(self._signals.came)
+        self._stop_if_asked()
         self._close()
-
-    def _close(self) -> None:
-        if self._signals is not None:
-            self._signals.ignore()
-        self._ending()
-        self._end_evaluation()
-        if self._logs is not None:
-            self._logs.close()
-        self._logs = self._signals = None
 
     def __enter__(self) -> Self:
         return self
@@ -343,54 +394,185 @@ class Learner:
         if kind is None:
             self.close()
         else:
-            self._close()  # there is an error to be told of, whatever signals came
+            self._close()  # the error goes first, whatever signals came
 
-    def _check_open(self, call: str) -> None:
-        if not self._ending.alive:
-            raise TrainingError(
-                f"{call} was called on a learner that is closed.  Make another; with resume=True it"
-                " goes on from what was saved in log_dir."
-            )
+    def _run(self, num_updates: int) -> dict[str, Any]:
+        """Does some updates; returns their metrics, and how fast they were."""
+        start = perf_counter()
+        metrics = self._executor.step(num_updates)
+        seconds = perf_counter() - start
+        steps = num_updates * self.steps_per_update
+        if num_updates in self._compiled:
+            self.run_seconds += seconds
+            self.timed_steps += steps
+        else:
+            self.compile_seconds += seconds
+            self._compiled.add(num_updates)
+        if self._seeds is None:
+            metrics = {name: float(value) for name, value in metrics.items()}
+        # Programs count steps in float32, which is not exact for long.
+        return metrics | {
+            "steps": self._of_each_seed(self._environment_steps),
+            "steps_per_second": self._of_each_seed(steps / seconds),
+        }
+
+    def _evaluation_metrics(self) -> dict[str, Any]:
+        """Evaluates, and keeps the policies that are better than before."""
+        of_each = evaluation_metrics if self._seeds is None else jax.vmap(evaluation_metrics)
+        found = jax.device_get(of_each(self.evaluate()))
+        means = np.atleast_1d(found["evaluation_return"])
+        if self._folders:
+            is_better = means > self._best
+            self._write_policies(BEST, is_better)
+            for i in np.flatnonzero(is_better):
+                path = self._folders[i] / _BEST_SCORE
+                _write_score(path, float(means[i]), self._environment_steps)
+        self._best = np.fmax(self._best, means)
+        if self._seeds is None:
+            return {name: float(value) for name, value in found.items()}
+        return found
+
+    def _make_evaluation_env(self, num_episodes: int) -> VectorEnv:
+        """Returns the environments to evaluate in, made at the first call."""
+        if self._evaluation_env is None:
+            given: Any = self._given_evaluation_env
+            source: Any = self._scheme.env if given is None else given
+            env = made(source)
+            is_new = given is not None or env is not source
+            if not (is_new and isinstance(env, VectorEnv)):
+                env = evaluation_env("evaluate", env, num_episodes)
+            self._evaluation_env = env
+            hosts = hosted(env)
+            if hosts is not None and env is not given:
+                self._close_evaluation_env = weakref.finalize(self, hosts.close)
+        return self._evaluation_env
 
     def _end_evaluation(self) -> None:
-        if self._evaluation_ending is not None:
-            self._evaluation_ending()
-        self._evaluation_ending = self._evaluated_in = None
+        if self._close_evaluation_env is not None:
+            self._close_evaluation_env()
+        self._close_evaluation_env = self._evaluation_env = None
 
-    def _checkpoint(self, call: str, path: str | Path | None) -> Path:
+    def _open_logs(self, kinds: Sequence[str], resume_step: int | None) -> None:
+        for folder in self._folders:
+            self._logs.append(open_logs(folder, kinds, resume_step=resume_step))
+        first = self._folders[0]
+        if resume_step is not None and (first / CSV_FILE).is_file():  # time goes on, too
+            self._started -= float(np.max(read_metrics(first).get("seconds", ()), initial=0.0))
+
+    def _write_logs(self) -> None:
+        for i, log in enumerate(self._logs):
+            row = {name: np.float32(np.atleast_1d(x)[i]) for name, x in self._metrics.items()}
+            row.pop("steps")  # the column `step`
+            log.write(self._environment_steps, row)
+
+    def _write_policies(self, name: str, chosen: np.ndarray | None = None) -> None:
+        """Writes what acting takes into a folder of each seed, or of those that are chosen."""
+        on_host = jax.device_get(Behavior.of(self.learner_state))
+        for i, (folder, policy) in enumerate(zip(self._folders, self._split(on_host), strict=True)):
+            if chosen is None or chosen[i]:
+                save(folder / name, policy)
+
+    def _checkpoints(self, call: str, path: str | Path | None) -> list[Path]:
         if path is not None:
-            return Path(path)
+            return self._per_seed(Path(path))
         if self.log_dir is None:
             raise TrainingError(f"{call} got no path, and the learner has no log_dir.  Pass one.")
-        return self.log_dir / _LATEST
+        return [folder / CHECKPOINT for folder in self._folders]
+
+    def _per_seed(self, folder: Path) -> list[Path]:
+        if self._seeds is None:
+            return [folder]
+        return [folder / f"seed_{seed}" for seed in self._seeds]
+
+    @property
+    def _num_seeds(self) -> int:
+        return 1 if self._seeds is None else len(self._seeds)
 
     @property
     def _environment_steps(self) -> int:
         return self.updates * self.steps_per_update
 
-    def _judge(self) -> None:
-        found = evaluation_metrics(self.evaluate())
-        self._metrics |= {name: float(value) for name, value in found.items()}
-        mean = self._metrics["evaluation_return"]
-        if self.log_dir is not None and mean > self._best:
-            self.save(self.log_dir / _BEST)
-            _record(self.log_dir / _RECORD, mean, self._environment_steps)
-        self._best = max(self._best, mean)
+    def _of_each_seed(self, value: float) -> Any:
+        if self._seeds is None:
+            return float(value)
+        return np.full(self._num_seeds, value, np.float64)
 
-    def _leave(self, number: int) -> None:
+    def _split(self, tree: Any) -> list[Any]:
+        """Returns the trees of the seeds."""
+        if self._seeds is None:
+            return [tree]
+        return [jax.tree.map(lambda x, i=i: x[i], tree) for i in range(self._num_seeds)]
+
+    def _stacked(self, trees: Sequence[Any]) -> Any:
+        if self._seeds is None:
+            return trees[0]
+        return jax.tree.map(lambda *x: jnp.stack(x), *trees)
+
+    def _is_due(self, every: int, before: int) -> bool:
+        """Whether a multiple of `every` environment steps has been reached since update `before`.
+
+        `every` is rounded up to whole updates.
+        """
+        every = -(-every // self.steps_per_update)
+        return self.updates // every > before // every
+
+    def _check_open(self, call: str) -> None:
+        if not self._close_executor.alive:
+            raise TrainingError(
+                f"{call} was called on a learner that is closed.  Make another; with resume=True it"
+                " goes on from what was saved in log_dir."
+            )
+
+    @contextlib.contextmanager
+    def _interruptible(self) -> Iterator[None]:
+        """Turns the error of a program that a second Ctrl-C ended into KeyboardInterrupt."""
         try:
-            self.save()
-        finally:
-            self._close()
-        raise SystemExit(128 + number)
+            yield
+        except jax.errors.JaxRuntimeError as error:
+            received = None if self._signals is None else self._signals.received
+            if received == signal.SIGINT and "KeyboardInterrupt: " in str(error):
+                raise KeyboardInterrupt from error
+            raise
+
+    def _stop_if_asked(self) -> None:
+        """Saves, closes and raises `SystemExit` if a signal came."""
+        if self._signals is not None and self._signals.received is not None:
+            number = self._signals.received
+            try:
+                self.save()
+            finally:
+                self._close()
+            raise SystemExit(128 + number)
+
+    def _close(self) -> None:
+        if self._signals is not None:
+            self._signals.cancel()
+        self._signals = None
+        self._close_executor()
+        self._end_evaluation()
+        if self._progress is not None:
+            self._progress.stop()
+        for log in self._logs:
+            log.close()
+        self._logs = []
+
+
+def _checked_seeds(seed: Any) -> tuple[int, ...] | None:
+    """Returns several seeds; None for a single one."""
+    several = isinstance(seed, Sequence) and not isinstance(seed, str)
+    seeds: tuple[Any, ...] = tuple(seed) if several else (seed,)
+    for each in seeds:
+        whole("Learner got seed", each, least=0)
+        if each >= 2**32:
+            raise TrainingError(f"Learner got seed={each}; it must be less than 2**32.")
+    if len(set(seeds)) != len(seeds) or not seeds:
+        raise TrainingError(f"Learner got seed={seed!r:.60}; several seeds must be different.")
+    return seeds if several else None
 
 
 def _check_unused(folder: Path) -> None:
-    found = [
-        name
-        for name in (_LATEST, _BEST, "metrics.csv", "metrics.jsonl")
-        if (folder / name).exists()
-    ]
+    names = (CHECKPOINT, BEST, CSV_FILE, "metrics.jsonl")
+    found = [name for name in names if (folder / name).exists()]
     if found:
         raise TrainingError(
             f'the folder "{folder}" holds a run already ({", ".join(found)}).  Pass resume=True to'
@@ -398,15 +580,21 @@ def _check_unused(folder: Path) -> None:
         )
 
 
-def _record(path: Path, mean: float, steps: int) -> None:
-    """Notes beside the best checkpoint how good it is, all at once."""
+def _announce_stop(number: signal.Signals) -> None:
+    del number
+    with contextlib.suppress(OSError):  # written by hand, since the signal may interrupt a print
+        os.write(2, b"jaxenvs: saves and stops after this step; again to stop at once\n")
+
+
+def _write_score(path: Path, mean: float, steps: int) -> None:
+    """Records how good the best policy is, completely or not at all."""
     draft = path.with_name(f".{path.name}.new")
     draft.write_text(json.dumps({"evaluation_return": mean, "steps": steps}) + "\n")
     os.replace(draft, path)
 
 
-def _recorded(path: Path) -> float:
-    """How good the best checkpoint is; -inf where there is none."""
+def _read_score(path: Path) -> float:
+    """Returns how good the best policy is; -inf if there is none."""
     if not path.is_file():
         return -np.inf
     try:
@@ -418,7 +606,7 @@ def _recorded(path: Path) -> float:
 
 
 def _check_weights(learned: Any, train: Train) -> None:
-    """Refuses a training with other weights than those that were learned."""
+    """Refuses a training whose weights differ from those that were learned."""
     if not _alike(learned, weight_shapes(train.algorithm, train.networks)):
         raise TrainingError(
             "the new parts have other weights than those that were learned.  Keep the actor, or"
@@ -434,22 +622,26 @@ def _alike(tree: Any, other: Any) -> bool:
     return all(x.shape == y.shape and x.dtype == y.dtype for x, y in pairs)
 
 
-def _carried(before: Engine, after: Engine) -> Any:
-    """The new engine's state with what the old one has learned, as far as it fits."""
+def _without_axis(tree: Any) -> Any:
+    """Returns the shapes of one seed."""
+    return jax.tree.map(lambda x: jax.ShapeDtypeStruct(x.shape[1:], x.dtype), tree)
+
+
+def _carry_over(before: Executor, after: Executor) -> Any:
+    """Returns the new executor's state with what the old one has learned, as far as it fits."""
     old, new = before.learner_state, after.learner_state
-    # Environment steps go on, so updates are counted anew where they consist of more or fewer.
-    updates = int(old.updates) * before.steps_per_update // after.steps_per_update
-    changes: dict[str, Any] = {"updates": jnp.int32(updates), "key": old.key}
+    # Environment steps continue, so updates are recounted if they consist of more or fewer.
+    steps = np.asarray(old.updates, np.int64) * before.steps_per_update
+    updates = jnp.asarray(steps // after.steps_per_update, jnp.int32)
+    changes: dict[str, Any] = {"updates": updates, "key": old.key}
     if _alike(old.weights, new.weights):
         changes["weights"] = old.weights
-    else:  # another algorithm: its optimizer and targets begin anew
+    else:  # another algorithm: its optimizer and targets start afresh
         changes["weights"] = new.weights.replace(
             params=old.weights.params, gradient_steps=old.weights.gradient_steps
         )
-    for name in (
-        *("storage", "collector", "observation_statistics", "return_statistics"),
-        "recent_episodes",
-    ):
+    names = ("storage", "collector", "observation_statistics", "return_statistics")
+    for name in (*names, "recent_episodes"):
         was, would_be = getattr(old, name), getattr(new, name)
         if _alike(was, would_be):
             changes[name] = was

@@ -676,7 +676,7 @@ def test_ctrl_c_ends_a_program_that_steps_without_python(seconds):
 
 ASKED_FIRST = (
     INTERRUPTED.split("threading.Timer")[0].replace(
-        "seconds = ", "from jaxenvs.bridge._interrupts import FirstSignal\nseconds = "
+        "seconds = ", "from jaxenvs.training.signals import StopRequest\nseconds = "
     )
     + """
 def ended(after, *signals):
@@ -689,14 +689,14 @@ def ended(after, *signals):
         seconds = time.monotonic() - begin
         print(after <= seconds < after + 3 or seconds)
 
-asked = early if sys.argv[2] == "before" else FirstSignal()
+asked = early if sys.argv[2] == "before" else StopRequest()
 ended(1, 0.2, 1)
-print(asked.came == signal.SIGINT)
+print(asked.received == signal.SIGINT)
 ended(0.2, 0.2)
-asked = FirstSignal()
-asked.ignore()
+asked = StopRequest()
+asked.cancel()
 ended(0.2, 0.2)
-print(asked.came is None)
+print(asked.received is None)
 pool.close(grace=0.2)
 """
 )
@@ -708,7 +708,7 @@ def test_ctrl_c_that_is_a_wish_ends_no_program_but_the_second_one_does(order):
         pytest.skip("no g++")
     code = ASKED_FIRST
     if order == "before":
-        code = code.replace("pool = ", "early = FirstSignal()\npool = ", 1)
+        code = code.replace("pool = ", "early = StopRequest()\npool = ", 1)
     found = subprocess.run(
         [sys.executable, "-c", code, "0.01", order], capture_output=True, text=True, timeout=60
     )

@@ -5,8 +5,9 @@ import pytest
 from jaxenvs import keys
 from jaxenvs.cli import enjoy, evaluate
 from jaxenvs.cli import render as rendering
-from jaxenvs.cli._judge import Judge, playing_key
 from jaxenvs.cli._runs import Run
+from jaxenvs.cli.render import playing_key
+from jaxenvs.training import Learner, learner
 from jaxenvs.training.config import Config
 from tests.cli._running import run
 
@@ -40,15 +41,17 @@ def drawn_by_training():
 
 
 def test_evaluations_play_none_of_the_episodes_of_the_training(config, monkeypatch):
-    used = []
-    judge = Judge(config)
-    monkeypatch.setattr(judge, "_figures", lambda policy, key: (used.append(key), {})[1])
-    for updates in (1, 2):
-        judge(None, updates)
-    used.append(playing_key(SEED))
+    used = [playing_key(SEED)]
+    play = learner.play_episodes
+    monkeypatch.setattr(
+        learner, "play_episodes", lambda *args: (used.append(args[-1]), play(*args))[1]
+    )
+    with Learner(config.make_scheme(), total_steps=16, seed=SEED, evaluate_every=8) as training:
+        training.step()
+        training.step()
     assert len({bits(key) for key in used}) == 3
     assert not drawn_by_training() & {bits(key) for key in used}
-    assert bits(used[0]) == bits(keys.evaluation_key(jax.random.key(SEED), 1))
+    assert bits(used[1]) == bits(keys.evaluation_key(jax.random.key(SEED), 1))
 
 
 @pytest.mark.parametrize("command", ["eval", "enjoy", "render"])
@@ -64,7 +67,7 @@ def test_what_is_played_of_a_policy_is_drawn_from_no_key_of_its_training(
         used.append(next(x for x in arguments if isinstance(x, jax.Array)))
         raise Played
 
-    monkeypatch.setattr(evaluate, "judged", play)
+    monkeypatch.setattr(evaluate, "play_episodes", play)
     monkeypatch.setattr(enjoy, "play", play)
     monkeypatch.setattr(rendering, "play", play)
     monkeypatch.setattr(Run, "read_policy", lambda *_: None)

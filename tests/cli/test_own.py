@@ -8,10 +8,10 @@ import jax.numpy as jnp
 import pytest
 
 import jaxenvs
-from jaxenvs.cli._judge import judged
 from jaxenvs.errors import UnknownEnvironmentError
 from jaxenvs.registry import registry
 from jaxenvs.training.config import Config
+from jaxenvs.training.evaluation import play_episodes
 from tests.cli._running import SMALL, run
 
 CORRIDOR = """
@@ -148,10 +148,10 @@ def test_an_episode_that_nothing_ends_is_given_up(here):
             return None
 
     env = jaxenvs.make_vec("corridors.py:Corridor", 2, goal=20_000.0)
-    evaluation = judged(env, Stays(), 2, jax.random.key(0))
+    evaluation = play_episodes(env, Stays(), 2, jax.random.key(0))
     assert evaluation.finished.all() and (evaluation.episode_length == 10_000).all()
     limited = jaxenvs.make_vec("corridors.py:Corridor", 2, goal=20_000.0, time_limit=12)
-    assert (judged(limited, Stays(), 2, jax.random.key(0)).episode_length == 12).all()
+    assert (play_episodes(limited, Stays(), 2, jax.random.key(0)).episode_length == 12).all()
 
 
 @pytest.mark.parametrize(

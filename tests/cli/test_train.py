@@ -11,19 +11,21 @@ from pathlib import Path
 
 import chex
 import jax
+import jax.numpy as jnp
 import numpy as np
 import pytest
 from PIL import Image
 
 from jaxenvs.cli import enjoy
 from jaxenvs.cli import train as command
-from jaxenvs.cli._progress import TrainingProgress
 from jaxenvs.cli._runs import Run, assembled
 from jaxenvs.cli.plot import labels
 from jaxenvs.errors import TrainingError
-from jaxenvs.training import PrioritizedReplay
+from jaxenvs.rollouts import Evaluation
+from jaxenvs.training import Learner, PrioritizedReplay
 from jaxenvs.training.config import Config, config_for
 from jaxenvs.training.logs import open_logs, read_metrics
+from jaxenvs.training.progress import ProgressBar
 from tests.cli._running import SMALL, run
 
 WATCHED = [*SMALL, "--save-every", "256", "--evaluate-every", "256", "--evaluation-episodes", "3"]
@@ -63,7 +65,7 @@ def test_a_training_leaves_its_configuration_metrics_a_curve_and_checkpoints(tra
     names = {path.name for path in trained.iterdir()}
     assert names == {
         *("config.toml", "metrics.csv", "metrics.jsonl", "learning_curve.png"),
-        *("checkpoint", "policy", "best"),
+        *("checkpoint", "policy", "best", "best.json"),
     }
     metrics = read_metrics(trained)
     assert metrics["step"].tolist() == [128, 256, 384, 512]
@@ -98,29 +100,29 @@ def test_each_seed_has_a_folder_and_all_have_a_curve(seeds):
 def test_what_was_killed_and_what_a_signal_stopped_goes_on_bit_for_bit(
     capsys, monkeypatch, trained, tmp_path
 ):
-    report = TrainingProgress.__call__
+    report = ProgressBar.__call__
 
-    def kill(self, updates, metrics):
-        report(self, updates, metrics)
+    def kill(self, updates, *rest):
+        report(self, updates, *rest)
         if updates == 3:
             raise RuntimeError("the machine is gone")
 
-    def interrupt(self, updates, metrics):
-        report(self, updates, metrics)
+    def interrupt(self, *arguments):
+        report(self, *arguments)
         signal.raise_signal(signal.SIGTERM)
 
     folder = tmp_path / "stopped"
     with monkeypatch.context() as patch:
-        patch.setattr(TrainingProgress, "__call__", kill)
+        patch.setattr(ProgressBar, "__call__", kill)
         with pytest.raises(RuntimeError, match="gone"):
             run(capsys, "train", "ppo", "CartPole-v1", *WATCHED, "--output", folder)
         assert read_metrics(folder)["step"].tolist() == [128, 256, 384]
-        patch.setattr(TrainingProgress, "__call__", interrupt)
+        patch.setattr(ProgressBar, "__call__", interrupt)
         status, printed = run(capsys, "train", "--resume", folder)
     assert status == 143 and f"jaxenvs train --resume {folder}" in printed
-    assert "256 of them behind it" in printed  # as was saved before the last row
+    assert "256 of them done already" in printed  # as was saved before the last row
     status, printed = run(capsys, "train", "--resume", folder)
-    assert status == 0 and "384 of them behind it" in printed
+    assert status == 0 and "384 of them done already" in printed
     assert (folder / "config.toml").read_text() == (trained / "config.toml").read_text()
     assert told(folder) == told(trained)
     seconds = read_metrics(folder)["seconds"]
@@ -145,7 +147,7 @@ def test_a_run_goes_on_beyond_its_end(capsys, seeds, tmp_path):
     assert status == 2 and "Pass more, or leave it out" in printed
     assert Config.read(folder / "seed_3" / "config.toml").total_steps == ended
     status, printed = run(capsys, "train", "--resume", folder, "--total-steps", f"{ended + 256}")
-    assert status == 0 and f"{ended:,.0f} of them behind it" in printed
+    assert status == 0 and f"{ended:,.0f} of them done already" in printed
     for each in ("seed_3", "seed_4"):
         assert read_metrics(folder / each)["step"][-1] == ended + 256
         assert Config.read(folder / each / "config.toml").total_steps == ended + 256
@@ -174,12 +176,14 @@ def test_the_policy_that_was_best_when_evaluated_is_kept(capsys, monkeypatch, tr
     assert (means[[1, 3]] >= 1).all() and (metrics["evaluation_std"][[1, 3]] >= 0).all()
     scores = iter([9.0, 3.0])  # of which the first is better
 
-    def judge(self, policy, updates):
-        return {"evaluation_return": np.array([next(scores)])}
+    def evaluate(self):
+        ones = jnp.ones((1, 1))
+        score = next(scores) * ones
+        return Evaluation(episode_return=score, episode_length=ones, finished=ones > 0)
 
     folder = tmp_path / "judged"
     with monkeypatch.context() as patch:
-        patch.setattr(command.Judge, "__call__", judge)
+        patch.setattr(Learner, "evaluate", evaluate)
         status, printed = run(capsys, "train", "ppo", "CartPole-v1", *WATCHED, "--output", folder)
     assert status == 0 and "Best evaluation: 9.0" in printed
     chosen = Run.read(folder)
@@ -203,7 +207,7 @@ def test_a_training_over_workers_leaves_a_run_like_any_other(capsys, tmp_path):
     config = Config.read(folder / "config.toml")
     assert config.scheme == {"gradients": "remote:2"} and config.make_scheme().gradients.n == 2
     status, printed = run(capsys, "train", "--resume", folder)
-    assert status == 0 and "1,024 of them behind it" in printed
+    assert status == 0 and "1,024 of them done already" in printed
     status, printed = run(capsys, "eval", folder, "--episodes", 3, "--which", "best")
     assert status == 0 and returns_in(printed)
 
@@ -297,22 +301,19 @@ def test_trainings_that_start_together_get_folders_of_their_own(capsys, monkeypa
         assert first.is_dir() and also.is_dir()
         (first / "config.toml").write_text("")
     assert first.is_dir() and not also.exists()  # into which nothing was written
-    monkeypatch.setattr(command, "loop_of", lambda *_: 1 / 0)
+    monkeypatch.setattr(command, "Learner", lambda *_, **__: 1 / 0)
     with pytest.raises(ZeroDivisionError):
         run(capsys, "train", "dqn", "CartPole-v1")
     assert not Path("runs/dqn").exists()
 
 
 def test_a_stop_before_the_first_row_is_no_error(capsys, monkeypatch, tmp_path):
-    enter = TrainingProgress.__enter__
-
     def interrupted(self):
         signal.raise_signal(signal.SIGINT)
-        return enter(self)
 
     folder = tmp_path / "early"
     with monkeypatch.context() as patch:
-        patch.setattr(TrainingProgress, "__enter__", interrupted)
+        patch.setattr(ProgressBar, "start", interrupted)
         status, printed = run(capsys, "train", "ppo", "CartPole-v1", *SMALL, "--output", folder)
     assert status == 130 and "--resume" in printed
     assert not (folder / "learning_curve.png").exists()
@@ -469,7 +470,7 @@ def test_an_environment_of_the_host_is_shown_learned_judged_and_drawn(capsys, tm
     assert status == 0 and "Solved from: 475" in printed
     assert Config.read(folder / "config.toml").settings["learning_rate"] == 7e-4
     status, printed = run(capsys, "train", "--resume", folder)
-    assert status == 0 and "512 of them behind it" in printed
+    assert status == 0 and "512 of them done already" in printed
     status, printed = run(capsys, "eval", folder, "--episodes", 5)
     assert status == 0 and " 8 " in printed  # two of each of four
     status, printed = run(capsys, "enjoy", folder, "--max-steps", 4)
@@ -593,5 +594,5 @@ def test_ctrl_c_saves_what_is_trained_in_hosted_environments(tmp_path):
         process.kill()
         process.wait()
     assert process.returncode == 130 and "Traceback" not in errors, errors
-    assert "Stopped by SIGINT" in out and "stops after this row" in errors
+    assert "Stopped by SIGINT" in out and "stops after this step" in errors
     assert (tmp_path / "out" / "checkpoint").is_dir()

@@ -6,7 +6,6 @@ import numpy as np
 import pytest
 
 import jaxenvs
-from jaxenvs.cli._loop import OneProgram
 from jaxenvs.errors import PoolError, TrainingError
 from jaxenvs.training import DQN, PPO, ActorCritic, Learner, QNetwork, Replay, Scheme, make_train
 from jaxenvs.wrappers import RecordEpisodeStatistics
@@ -49,23 +48,22 @@ def test_ppo_trains_on_hosted_environments_and_goes_on_where_it_stopped():
     env.close()
 
 
-def test_what_a_memory_ends_with_is_cut_where_the_command_line_goes_on(tmp_path):
+def test_a_memory_is_cut_when_hosted_environments_start_new_episodes(tmp_path):
     env = jaxenvs.make_vec(ID, 4, backend="serial")
-    train = make_train(
+    scheme = Scheme(
         env,
         DQN(batch_size=4, learning_starts=0),
-        actor=QNetwork(hidden_sizes=(8,)),
-        storage=Replay(64, n_step=3),
+        QNetwork(hidden_sizes=(8,)),
+        Replay(64, n_step=3),
         unroll_length=4,
-        total_steps=64,
     )
-    loop = OneProgram(train, 0)
-    loop.advance()
-    before = jax.device_get(train.cut(loop.learner_state).storage)
-    loop.save([tmp_path / "saved"])
-    loop.restore([tmp_path / "saved"])
-    chex.assert_trees_all_equal(jax.device_get(loop.learner_state.storage), before)
-    loop.close()
+    with Learner(scheme, total_steps=64) as learner:
+        learner.step()
+        before = jax.device_get(learner._executor.train.cut(learner.learner_state).storage)
+        learner.save(tmp_path / "saved")
+        learner.restore(tmp_path / "saved")
+        chex.assert_trees_all_equal(jax.device_get(learner.learner_state.storage), before)
+    env.close()
 
 
 def test_a_vmapped_training_says_why_hosted_environments_cannot_follow():
@@ -97,7 +95,7 @@ def test_a_host_without_final_observations_is_refused_at_once():
     env.close()
 
 
-def test_hosted_environments_are_evaluated_in_others_and_their_infos_logged():
+def test_hosted_environments_are_evaluation_env_others_and_their_infos_logged():
     env = jaxenvs.make_vec(ID, 2, backend="serial")
     options = {"evaluate_every": 32, "evaluation_episodes": 2, "log_info": "elapsed_step"}
     with pytest.raises(TrainingError, match="evaluation_env="):

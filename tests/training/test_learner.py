@@ -10,6 +10,7 @@ import sys
 import time
 from pathlib import Path
 
+import chex
 import jax
 import jax.numpy as jnp
 import numpy as np
@@ -31,13 +32,16 @@ from jaxenvs.training import (
     Scheme,
     VTrace,
     central,
+    checkpoint,
     evaluation,
+    make_train,
     remote,
     restore,
     save,
 )
+from jaxenvs.training.algorithms.base import Behavior
 from jaxenvs.training.logs import read_metrics
-from jaxenvs.training.schemes import engines, workers
+from jaxenvs.training.schemes import executors, workers
 
 ID = "CartPole-v1"
 ROOT = Path(__file__).parents[2]
@@ -61,7 +65,7 @@ def same(tree, other):
 
 
 def state_of(learner):
-    return learner._engine.learner_state
+    return learner._executor.learner_state
 
 
 def test_it_counts_steps_to_the_end_and_refuses_to_go_on():
@@ -95,7 +99,7 @@ def test_a_restored_run_goes_on_bit_for_bit(tmp_path, parts):
         rows = [learner.step() for _ in range(2)]
         expected = jax.device_get(arrays(state_of(learner)))
     with Learner(scheme(**parts), **kinds, resume=True) as learner:
-        assert learner._steps == 1
+        assert learner.updates == 2
         again = [learner.step() for _ in range(2)]
         same(state_of(learner), expected)
         assert [row["steps"] for row in again] == [row["steps"] for row in rows]
@@ -123,7 +127,7 @@ def test_a_run_with_workers_goes_on_with_its_weights_and_counts(tmp_path):
         )
         learner.step()
         assert learner.done()  # at the new end
-    assert path == tmp_path / "latest"
+    assert path == tmp_path / "checkpoint"
     with pytest.raises(TrainingError, match="another training"):
         Learner(
             scheme(actor=ActorCritic(hidden_sizes=(9,)), **parts),
@@ -146,13 +150,13 @@ def test_hosted_environments_begin_anew_where_a_run_goes_on(tmp_path):
         assert learner.step()["steps"] == 32
         learner.replace(algorithm=A2C(learning_rate=0.01, minibatches=2))
         assert learner.step()["steps"] == 48
-        pools = learner._engine.train.env.pools
+        pools = learner._executor.train.env.pools
     assert pools[0].closed
     hosted = scheme("gymnasium/CartPole-v1", algorithm=A2C(minibatches=2))
     with Learner(hosted, total_steps=160, log_dir=tmp_path, resume=True) as learner:
         assert learner.step()["steps"] == 32
         assert learner.evaluate(2).mean > 0
-        evaluated_in = learner._evaluated_in.pools
+        evaluated_in = learner._evaluation_env.pools
     assert evaluated_in[0].closed
 
 
@@ -281,7 +285,8 @@ def test_signals_save_first_and_a_kill_leaves_a_whole_checkpoint(tmp_path):
             process.kill()
             process.wait()
     assert [process.returncode for process in processes] == [130, 143, -signal.SIGKILL]
-    assert outputs[0][1] == "" and outputs[1][1] == ""
+    told = "jaxenvs: saves and stops after this step; again to stop at once\n"
+    assert outputs[0][1] == outputs[1][1] == told
     for path, parts in ((fused, {}), (crew, {"collection": remote(2, sync=False)})):
         with Learner(scheme(**parts), total_steps=10**9, log_dir=path, resume=True) as learner:
             steps = read_metrics(path)["step"]
@@ -312,7 +317,7 @@ def test_ctrl_c_does_not_end_an_evaluation_in_hosted_environments(tmp_path):
     environment = os.environ | {"PYTHONPATH": str(ROOT)}
     done = subprocess.run(code, env=environment, capture_output=True, text=True, timeout=60)
     assert done.returncode == 130, done.stderr
-    assert -500 <= float(done.stdout) < 0 and (tmp_path / "latest").is_dir()
+    assert -500 <= float(done.stdout) < 0 and (tmp_path / "checkpoint").is_dir()
 
 
 @pytest.fixture
@@ -343,7 +348,7 @@ def test_a_signal_after_the_last_step_is_not_lost_on_close(tmp_path, number):
     signal.raise_signal(number)
     with pytest.raises(SystemExit) as left:
         learner.close()
-    assert left.value.code == 128 + number and (tmp_path / "latest").is_dir()
+    assert left.value.code == 128 + number and (tmp_path / "checkpoint").is_dir()
     learner.close()  # it is closed
 
 
@@ -365,6 +370,167 @@ def test_learners_may_be_closed_in_the_order_of_making(tmp_path):
     two.close()
 
 
+@pytest.mark.usefixtures("default_handlers")
+def test_a_second_interrupt_is_one_also_if_it_ended_a_program(tmp_path, monkeypatch):
+    cancelled = jax.errors.JaxRuntimeError("CANCELLED: KeyboardInterrupt: interrupted.")
+    is_asked = False
+
+    def step(*_):
+        if is_asked:
+            signal.raise_signal(signal.SIGINT)
+        raise cancelled
+
+    with Learner(scheme(), total_steps=100, log_dir=tmp_path) as learner:
+        monkeypatch.setattr(learner._executor, "step", step)
+        with pytest.raises(jax.errors.JaxRuntimeError):
+            learner.step()
+        is_asked = True
+        with pytest.raises(KeyboardInterrupt):
+            learner.step()
+        learner._close()
+
+
+# --- several seeds ---
+
+
+PARTS = {"algorithm": PPO(epochs=1, minibatches=1), "unroll_length": 8, "num_envs": 2}
+SEEDS = {"total_steps": 112, "report_every": 3}  # seven updates
+
+
+def rows_of(learner):
+    rows = []
+    while not learner.done():
+        rows.append(learner.step())
+    return rows
+
+
+@pytest.fixture(scope="module")
+def two_seeds():
+    """The rows of two seeds, and their last weights."""
+    with Learner(scheme(**PARTS), seed=[5, 6], **SEEDS) as learner:
+        rows = rows_of(learner)
+        assert learner.compile_seconds > 0 and learner.run_seconds > 0
+        assert learner.timed_steps == 48  # of the second of three rows
+        return rows, jax.device_get(learner.learner_state.params)
+
+
+def test_seeds_learn_side_by_side_and_the_last_row_may_be_shorter(two_seeds):
+    rows, _ = two_seeds
+    assert all(row["value_loss"].shape == (2,) for row in rows)
+    assert [row["steps"].tolist() for row in rows] == [[48] * 2, [96] * 2, [112] * 2]
+
+
+def test_a_seed_learns_the_same_alone_and_beside_others(two_seeds):
+    with Learner(scheme(**PARTS), seed=6, **SEEDS) as learner:
+        rows = rows_of(learner)
+        alone = jax.device_get(learner.learner_state.params)
+    second = jax.tree.map(lambda x: x[1], two_seeds[1])
+    chex.assert_trees_all_close(alone, second, rtol=1e-4, atol=1e-6)
+    assert isinstance(rows[0]["value_loss"], float)
+
+
+def test_a_learner_trains_as_the_pure_function_does():
+    parts = {"actor": ActorCritic(hidden_sizes=(8,)), "storage": Rollout()}
+    sizes = {"num_envs": 4, "unroll_length": 4, "total_steps": 48}
+    train = make_train(ID, A2C(), **parts, **sizes)
+    expected = jax.jit(train)(jax.random.key(2))
+    with Learner(scheme(), total_steps=48, seed=2) as learner:
+        rows = rows_of(learner)
+        learned = jax.device_get(learner.learner_state.params)
+    chex.assert_trees_all_close(learned, expected.learner_state.params, rtol=1e-4, atol=1e-6)
+    entropies = [row["entropy"] for row in rows]
+    np.testing.assert_allclose(entropies, expected.metrics["entropy"], rtol=1e-5)
+
+
+def test_seeds_go_on_from_their_checkpoints(two_seeds, tmp_path):
+    logged = {"seed": [5, 6], "log_dir": tmp_path, **SEEDS}
+    with Learner(scheme(**PARTS), **logged) as learner:
+        rows = [learner.step()]
+        assert learner.save() == tmp_path
+        learner.step()
+    with Learner(scheme(**PARTS), **logged, resume=True) as learner:
+        assert learner.updates == 3
+        rows += rows_of(learner)
+        assert learner.evaluate(4).episode_return.shape == (2, 1, 4)
+        changed = learner.policy()
+        learner.replace(algorithm=PPO(epochs=2, minibatches=1))
+        chex.assert_trees_all_equal(learner.policy().params, changed.params)
+    for row, expected in zip(rows, two_seeds[0], strict=True):
+        for name in row.keys() - {"steps_per_second", "seconds"}:
+            np.testing.assert_array_equal(row[name], expected[name])
+    for i, seed in enumerate((5, 6)):
+        logs = read_metrics(tmp_path / f"seed_{seed}")
+        assert logs["step"].tolist() == [48, 96, 112]
+        logged_values = logs["entropy"].astype(np.float32)
+        np.testing.assert_array_equal(logged_values, [row["entropy"][i] for row in rows])
+
+
+def test_checkpoints_of_seeds_are_of_one_time_whenever_the_process_ends(monkeypatch, tmp_path):
+    learner, write = Learner(scheme(**PARTS), seed=[5, 6], **SEEDS), checkpoint.save
+
+    def dies(path, state):
+        if "seed_6" in path.name:
+            raise RuntimeError("the machine is gone")
+        return write(path, state)
+
+    learner.step()
+    learner.save(tmp_path)
+    learner.step()
+    with monkeypatch.context() as patch:
+        patch.setattr(checkpoint, "save", dies)
+        with pytest.raises(RuntimeError, match="gone"):
+            learner.save(tmp_path)
+    learner.restore(tmp_path)  # the first seed has a newer one, which the second has not
+    assert learner.learner_state.updates.tolist() == [3, 3]
+
+    learner.step()
+    rename = Path.rename
+
+    def moves(self, target):
+        if self == tmp_path / "seed_6.next":
+            raise RuntimeError("the machine is gone")
+        return rename(self, target)
+
+    with monkeypatch.context() as patch:
+        patch.setattr(Path, "rename", moves)
+        with pytest.raises(RuntimeError, match="gone"):
+            learner.save(tmp_path)
+    learner.restore(tmp_path)  # all were written, not all are in their places
+    assert learner.learner_state.updates.tolist() == [6, 6]
+    learner.save(tmp_path)
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["seed_5", "seed_6"]
+
+
+def test_checkpoints_of_several_times_are_refused(tmp_path):
+    with Learner(scheme(**PARTS), seed=5, **SEEDS) as learner:
+        learner.save(tmp_path / "seed_5")
+        learner.step()
+        learner.save(tmp_path / "seed_6")
+    learner = Learner(scheme(**PARTS), seed=[5, 6], **SEEDS)
+    with pytest.raises(TrainingError, match=r"seed_5 after 0 updates, \S*seed_6 after 3"):
+        learner.restore(tmp_path)
+
+
+def test_seeds_that_cannot_learn_side_by_side_say_why():
+    for wrong, word in (([1, 1], "different"), ([], "different"), (-1, "seed=-1"), (2**32, "2\\*")):
+        with pytest.raises(TrainingError, match=word):
+            Learner(scheme(), total_steps=9, seed=wrong)
+    for parts in ({"collection": remote(2)}, {"env": "gymnasium/CartPole-v1"}):
+        with pytest.raises(TrainingError, match="one seed after the other"):
+            Learner(scheme(**parts), total_steps=9, seed=[1, 2])
+
+
+def test_workers_report_several_updates_as_a_row_and_save_in_between(tmp_path):
+    chosen = scheme(**PARTS, collection=remote(2))
+    settings = {"total_steps": 160, "report_every": 2, "log_dir": tmp_path, "save_every": 32}
+    with Learner(chosen, **settings) as learner:
+        rows = rows_of(learner)
+        assert [row["steps"] for row in rows] == [64, 128, 160]
+        assert rows[0]["collection_lag"] == 0 and np.isfinite(rows[-1]["value_loss"])
+        learner.restore()
+        assert learner.updates == 4
+
+
 # --- evaluation ---
 
 
@@ -383,7 +549,7 @@ def test_evaluations_are_logged_and_the_best_is_kept_also_after_a_restart(tmp_pa
         for _ in range(steps):
             learner.step()
             if (tmp_path / "best").is_dir():
-                best.append(int(restore(tmp_path / "best", state_of(learner)).updates))
+                best.append(int(restore(tmp_path / "best", Behavior.of(state_of(learner))).updates))
 
     with Learner(scheme(), **kinds) as learner:
         train(learner, 5)
@@ -446,7 +612,7 @@ def test_it_evaluates_whole_episodes_in_environments_of_their_own():
 )
 def test_another_number_compiles_nothing_and_holds_at_once(parts):
     programs = (
-        *(engines._resume, engines._learn),
+        *(executors._resume, executors._learn),
         *(workers._collect, workers._begin, workers._gradient, workers.apply_gradients),
     )
     with Learner(scheme(**parts), total_steps=1000) as learner:
@@ -502,7 +668,7 @@ def test_a_memory_goes_on_with_another_algorithm_and_is_cut_in_other_environment
         jax.tree.map(np.testing.assert_array_equal, learner.learner_state.storage, storage)
         learner.replace(env=jaxenvs.make(ID, time_limit=None))  # whose state counts no steps
         kept = jax.device_get(learner.learner_state.storage)
-        cut = learner._engine.train.cut(learner.learner_state.replace(storage=storage)).storage
+        cut = learner._executor.train.cut(learner.learner_state.replace(storage=storage)).storage
         jax.tree.map(np.testing.assert_array_equal, kept, jax.device_get(cut))
         assert learner.step()["steps"] == 48
 
@@ -521,7 +687,7 @@ def test_the_best_score_is_that_of_its_own_folder_wherever_weights_come_from(tmp
     (other / "best.json").write_text('{"evaluation_return": 1e9, "steps": 1}')
     settings = {"total_steps": 100, "log_dir": own, "evaluate_every": 1, "evaluation_episodes": 1}
     with Learner(scheme(), **settings) as learner:
-        learner.restore(other / "latest")
+        learner.restore(other / "checkpoint")
         learner.step()
     assert (own / "best").is_dir()
 

@@ -32,7 +32,7 @@ from jaxenvs.training import (
     remote,
 )
 from jaxenvs.training.schemes.crew import recruit
-from jaxenvs.training.schemes.engines import engine_for
+from jaxenvs.training.schemes.executors import make_executor
 from jaxenvs.training.schemes.workers import Plan
 from jaxenvs.wrappers import RecordEpisodeStatistics
 
@@ -68,12 +68,12 @@ def run(scheme, steps=3):
     collectors = scheme.collection.n if scheme.collection.sync else 1
     per_update = collectors * gradients.n * 16
     with Learner(scheme, total_steps=steps * per_update - 3, seed=1) as learner:
-        first = jax.device_get(learner._engine.learner_state.weights.params)
+        first = jax.device_get(learner._executor.learner_state.weights.params)
         rows = []
         while not learner.done():
             rows.append(learner.step())
-        last = jax.device_get(learner._engine.learner_state.weights.params)
-        gradient_steps = int(learner._engine.learner_state.weights.gradient_steps)
+        last = jax.device_get(learner._executor.learner_state.weights.params)
+        gradient_steps = int(learner._executor.learner_state.weights.gradient_steps)
     assert [row["steps"] for row in rows] == [per_update * (i + 1) for i in range(steps)]
     moved = jax.tree.map(lambda x, y: not np.array_equal(x, y), first, last)
     assert any(jax.tree.leaves(moved)) and gradient_steps > 0
@@ -126,17 +126,17 @@ def test_actors_of_two_critics_train_in_combinations(collection, gradients):
 
 def test_gradients_of_workers_average_to_that_of_their_joint_batch():
     """To 1e-5 of the largest: float32 sums in another order."""
-    engine = engine_for(scheme(gradients=GRADIENTS["sync"]), 64, 0, 1)
-    crew, train = engine._crew, engine.train
-    order = train.algorithm, engine._weights, 0
+    executor = make_executor(scheme(gradients=GRADIENTS["sync"]), 64, 0, 1)
+    crew, train = executor._crew, executor.train
+    order = train.algorithm, executor._weights, 0
     crew.all("begin", *order)
     joint = jax.tree.map(
         lambda *parts: jnp.concatenate(parts), *(worker._work[0] for worker in crew._workers)
     )
     answers = [gradients for gradients, _ in crew.all("gradient", *order)]
-    engine.close()
+    executor.close()
     mean = jax.tree.map(lambda x, y: (x + y) / 2, *answers)
-    expected, _, _ = train.algorithm.gradients(train.parts, engine._weights, joint, None)
+    expected, _, _ = train.algorithm.gradients(train.parts, executor._weights, joint, None)
     different = jax.tree.map(lambda x, y: not np.allclose(x, y, atol=1e-6), *answers)
     assert any(jax.tree.leaves(different))
     for found, wanted in zip(jax.tree.leaves(mean), jax.tree.leaves(expected), strict=True):
@@ -148,28 +148,28 @@ def test_centralized_and_decentralized_updates_lead_to_the_same_weights():
     """Bit for bit: everyone applies the same mean by the same program."""
     ends = []
     for update in ("centralized", "decentralized"):
-        engine = engine_for(scheme(gradients=GRADIENTS["sync"], update=update), 96, 0, 1)
+        executor = make_executor(scheme(gradients=GRADIENTS["sync"], update=update), 96, 0, 1)
         for _ in range(3):
-            engine.step()
-        ends.append(jax.device_get(engine.learner_state.weights))
-        for worker in engine._crew._workers if update == "decentralized" else []:
+            executor.step(1)
+        ends.append(jax.device_get(executor.learner_state.weights))
+        for worker in executor._crew._workers if update == "decentralized" else []:
             jax.tree.map(np.testing.assert_array_equal, worker._weights, ends[-1])
-        engine.close()
+        executor.close()
     assert ends[0].gradient_steps == 3
     jax.tree.map(np.testing.assert_array_equal, *ends)
 
 
 def test_errors_become_priorities_in_the_memory_that_the_rows_are_of():
     parts = DQN_PARTS | {"storage": PrioritizedReplay(64)}
-    engine = engine_for(scheme(**parts, gradients=GRADIENTS["sync"]), 640, 0, 1)
-    crew, train = engine._crew, engine.train
-    storage, order = train.storage, (train.algorithm, engine._weights, 1)
+    executor = make_executor(scheme(**parts, gradients=GRADIENTS["sync"]), 640, 0, 1)
+    crew, train = executor._crew, executor.train
+    storage, order = train.storage, (train.algorithm, executor._weights, 1)
     crew.all("begin", *order)
     drawn = []
     for worker in crew._workers:
         keys = jax.random.split(jax.random.fold_in(worker._key, 0))
         batch = train.algorithm.draw(train.parts, worker._state, None, 0, keys[0])
-        _, _, error = train.algorithm.gradients(train.parts, engine._weights, batch, keys[1])
+        _, _, error = train.algorithm.gradients(train.parts, executor._weights, batch, keys[1])
         drawn.append((np.asarray(batch.index), np.asarray(error)))
     crew.all("gradient", *order)
     for worker, (index, error) in zip(crew._workers, drawn, strict=True):
@@ -178,7 +178,7 @@ def test_errors_become_priorities_in_the_memory_that_the_rows_are_of():
         np.testing.assert_allclose(priorities[index], wanted, rtol=1e-5)
         others = np.setdiff1d(np.arange(16), index)
         assert len(others) and (priorities[others] == 1).all()  # as they were added
-    engine.close()
+    executor.close()
     assert not np.array_equal(drawn[0][1], drawn[1][1])
 
 
@@ -188,13 +188,13 @@ def test_gradients_as_they_come_end_with_the_one_that_moved_the_policy_too_far()
     with Learner(chosen, total_steps=32 * 100) as learner:
         for number in range(1, 5):  # of eight each, four an unroll
             assert learner.step()["steps"] == 32 * number
-            assert 2 * number <= learner._engine._gradient_steps <= 2 * number + 2
+            assert 2 * number <= learner._executor._gradient_steps <= 2 * number + 2
         learner.update_algo_parameter("target_kl", 1e9)
         learner.step()  # ends what was begun before
         learner.step()
-        before = learner._engine._gradient_steps
+        before = learner._executor._gradient_steps
         learner.step()
-        assert learner._engine._gradient_steps == before + 8
+        assert learner._executor._gradient_steps == before + 8
 
 
 def test_the_learning_rate_falls_to_nothing_at_the_end_where_gradients_are_applied_as_they_come():
@@ -202,9 +202,9 @@ def test_the_learning_rate_falls_to_nothing_at_the_end_where_gradients_are_appli
     moved = []
     with Learner(chosen, total_steps=4 * 32) as learner:
         for _ in range(5):
-            before = jax.device_get(learner._engine._weights.params)
-            learner._engine.step()  # the learner itself refuses a fifth one
-            after = learner._engine._weights.params
+            before = jax.device_get(learner._executor._weights.params)
+            learner._executor.step(1)  # the learner itself refuses a fifth one
+            after = learner._executor._weights.params
             same = jax.tree.leaves(jax.tree.map(np.array_equal, before, after))
             moved.append(not all(same))
     assert moved == [True, True, True, True, False]  # the last one is beyond the end
@@ -238,8 +238,8 @@ def test_lags_count_the_updates_and_gradients_in_between():
     with Learner(scheme(gradients=remote(2, sync=False)), total_steps=160) as learner:
         gradients = [2 * learner.step()["gradient_lag"] for _ in range(5)]
     # Each gradient makes the one under way a step older: it is applied later, or still under way.
-    assert sum(gradients) + learner._engine._gradient_steps - min(
-        as_of for _, as_of in learner._engine._pending.values()
+    assert sum(gradients) + learner._executor._gradient_steps - min(
+        as_of for _, as_of in learner._executor._pending.values()
     ) == pytest.approx(10)
 
 
@@ -251,10 +251,10 @@ def test_what_was_under_way_is_dropped_where_a_run_goes_back(gradients):
     )
     with Learner(chosen, total_steps=10_000) as learner:
         learner.step()
-        state = learner._engine.learner_state
+        state = learner._executor.learner_state
         for _ in range(4):
             learner.step()
-        learner._engine.restored(state)
+        learner._executor.load_state(state)
         rows = [learner.step() for _ in range(4)]
     assert rows[0]["collection_lag"] == 0
     assert all(row["collection_lag"] >= 0 for row in rows)
@@ -275,8 +275,8 @@ def test_ratios_are_those_of_the_weights_now_to_the_weights_that_acted(monkeypat
     )
     behaviors, unrolls = [], []
     with Learner(chosen, total_steps=48) as learner:
-        engine = learner._engine
-        source = engine._source
+        executor = learner._executor
+        source = executor._source
         take = source.next
 
         def noted(algorithm, behavior):
@@ -289,7 +289,7 @@ def test_ratios_are_those_of_the_weights_now_to_the_weights_that_acted(monkeypat
         for _ in range(3):
             learner.step()
     jax.effects_barrier()
-    networks = engine.train.networks
+    networks = executor.train.networks
     assert np.abs(seen[0]).max() < 1e-6
     for i in (1, 2):  # sent with the weights before the last step
         steps = unrolls[i].transition
@@ -311,13 +311,13 @@ def test_unrolls_of_several_collectors_are_cut_where_a_memory_ends_them():
         scheme(collection=remote(2, sync=False), **chosen), total_steps=10 * 16
     ) as learner:
         episodes = sum(learner.step()["episode_count"] for _ in range(4))
-        steps = jax.device_get(learner._engine.learner_state.storage.steps)
+        steps = jax.device_get(learner._executor.learner_state.storage.steps)
     assert steps.truncated.shape == (16, 4) and steps.truncated[3::4].all()
     assert not steps.truncated[np.arange(16) % 4 != 3].any()
     assert episodes == steps.terminated.sum()  # of which what was cut is none
     with Learner(scheme(collection=remote(2), **chosen), total_steps=10 * 32) as learner:
         learner.step()
-        assert not learner._engine.learner_state.storage.steps.truncated.any()
+        assert not learner._executor.learner_state.storage.steps.truncated.any()
 
 
 def test_a_memory_is_cut_where_what_follows_is_of_other_episodes():
@@ -325,7 +325,7 @@ def test_a_memory_is_cut_where_what_follows_is_of_other_episodes():
     chosen = scheme(collection=remote(1), **DQN_PARTS | {"storage": Replay(64, n_step=3)})
     with Learner(chosen, total_steps=160) as learner:
         learner.step()
-        learner._engine.restored(learner.learner_state)
+        learner._executor.load_state(learner.learner_state)
         cut = jax.device_get(learner.learner_state.storage.steps)
         learner.step()
         after = jax.device_get(learner.learner_state.storage.steps)

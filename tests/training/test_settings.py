@@ -275,7 +275,7 @@ def test_a_run_is_not_written_over(tmp_path):
         Learner(scheme, total_steps=512, log_dir=tmp_path)
     assert (tmp_path / "metrics.csv").read_text() == written
     with Learner(scheme, total_steps=512, log_dir=tmp_path, resume=True) as learner:
-        with pytest.raises(TrainingError, match=r"is the folder of a run.*latest"):
+        with pytest.raises(TrainingError, match=r"is the folder of a run.*checkpoint"):
             learner.restore(tmp_path)
         for name, value in (("epochs", 1.5), ("minibatches", 0), ("learning_rate", jnp.ones(2))):
             with pytest.raises(TrainingError, match=name):

@@ -67,7 +67,7 @@ def gone(processes):
 
 def go_on_until(learner, condition, seconds=120):
     """Steps until `condition()`; every step counts as many as it should."""
-    end, per_step = time.monotonic() + seconds, learner._engine.steps_per_update
+    end, per_step = time.monotonic() + seconds, learner._executor.steps_per_update
     while not condition():
         assert time.monotonic() < end
         before = learner._environment_steps
@@ -83,16 +83,16 @@ def test_collection_goes_on_when_a_worker_and_a_node_are_killed(cluster, sync):
 
     chosen = scheme(collection=remote(2, sync=sync, resources=CPU), storage=VTrace())
     with Learner(chosen, total_steps=10**6) as learner:
-        first = jax.device_get(learner._engine.learner_state.weights.params)
+        first = jax.device_get(learner._executor.learner_state.weights.params)
         for _ in range(4):
             learner.step()
-        crew = learner._engine._source._crew
+        crew = learner._executor._source._crew
         (node, process), (other, _) = where(crew)
         assert node != other
         os.kill(process, signal.SIGKILL)
-        go_on_until(learner, lambda: learner._steps >= 20)
+        go_on_until(learner, lambda: learner.updates >= 20)
         assert where(crew)[0][1] != process  # made anew
-        go_on_until(learner, lambda: learner._steps >= 24)
+        go_on_until(learner, lambda: learner.updates >= 24)
 
         nodes = {each.node_id: each for each in cluster.worker_nodes}
         cluster.add_node(**NODE)
@@ -103,8 +103,8 @@ def test_collection_goes_on_when_a_worker_and_a_node_are_killed(cluster, sync):
 
         go_on_until(learner, is_dead)
         assert other not in [place for place, _ in where(crew)]
-        go_on_until(learner, lambda end=learner._steps + 4: learner._steps >= end)
-        last = jax.device_get(learner._engine.learner_state.weights.params)
+        go_on_until(learner, lambda end=learner.updates + 4: learner.updates >= end)
+        last = jax.device_get(learner._executor.learner_state.weights.params)
         processes = [process for _, process in where(crew)]
     moved = jax.tree.map(lambda x, y: not np.array_equal(x, y), first, last)
     assert any(jax.tree.leaves(moved))
@@ -118,19 +118,19 @@ def test_synchronous_gradients_go_on_when_a_worker_is_killed(cluster):
     with Learner(chosen, total_steps=10**6) as learner:
         learner.step()
         assert learner.step()["steps"] == 64
-        crew = learner._engine._crew
+        crew = learner._executor._crew
         before = [process for _, process in where(crew)]
         ray.kill(crew._actors[1], no_restart=False)
-        gradient_steps = learner._engine._gradient_steps
-        go_on_until(learner, lambda: learner._engine._gradient_steps >= gradient_steps + 2)
+        gradient_steps = learner._executor._gradient_steps
+        go_on_until(learner, lambda: learner._executor._gradient_steps >= gradient_steps + 2)
         after = [process for _, process in where(crew)]
         assert after[0] == before[0] and after[1] != before[1]
         learner.update_algo_parameter("learning_rate", 0.0)
-        held = jax.device_get(learner._engine.learner_state.weights.params)
+        held = jax.device_get(learner._executor.learner_state.weights.params)
         learner.step()
         learner.step()
         jax.tree.map(
-            np.testing.assert_array_equal, held, learner._engine.learner_state.weights.params
+            np.testing.assert_array_equal, held, learner._executor.learner_state.weights.params
         )
     assert ray.is_initialized()  # which is not the learner's to end
 
@@ -159,8 +159,8 @@ def test_hosted_environments_train_in_actors_and_end_with_them(cluster):
         storage=VTrace(),
     )  # fmt: skip
     with Learner(chosen, total_steps=10**6) as learner:
-        go_on_until(learner, lambda: learner._steps >= 8)
-        actors = [process for _, process in where(learner._engine._source._crew)]
+        go_on_until(learner, lambda: learner.updates >= 8)
+        actors = [process for _, process in where(learner._executor._source._crew)]
         processes = [*actors, *(each for actor in actors for each in descendants(actor))]
         assert learner.evaluate(2).mean > 0
     assert len(processes) > len(actors)

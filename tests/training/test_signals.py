@@ -5,7 +5,7 @@ import threading
 
 import pytest
 
-from jaxenvs.bridge._interrupts import FirstSignal
+from jaxenvs.training.signals import StopRequest
 
 
 @pytest.fixture(autouse=True)
@@ -25,51 +25,55 @@ def heard():
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
 def test_the_first_one_is_noted_and_the_second_one_acts_as_before(heard, number):
     told = []
-    first = FirstSignal(told.append)
-    assert first.came is None
+    first = StopRequest(told.append)
+    assert first.received is None
     signal.raise_signal(number)
-    assert first.came == number and told == [number] and heard == []
+    assert first.received == number and told == [number] and heard == []
     signal.raise_signal(number)
     assert told == [number] and heard == [number]
-    first.ignore()
+    first.cancel()
 
 
 def test_those_that_end_in_the_order_of_making_put_back_what_was_there(heard):
-    one, two, three = FirstSignal(), FirstSignal(), FirstSignal()
-    one.ignore()
-    two.ignore()
+    one, two, three = StopRequest(), StopRequest(), StopRequest()
+    one.cancel()
+    two.cancel()
     signal.raise_signal(signal.SIGINT)
-    assert (one.came, two.came, three.came) == (None, None, signal.SIGINT) and heard == []
+    assert (one.received, two.received, three.received) == (
+        None,
+        None,
+        signal.SIGINT,
+    ) and heard == []
 
 
 def test_a_handler_that_came_later_stays_and_what_it_passes_on_goes_further(heard):
-    first = FirstSignal()
+    first = StopRequest()
     passed = signal.getsignal(signal.SIGINT)
     signal.signal(signal.SIGINT, later := lambda number, frame: passed(number, frame))
-    first.ignore()
+    first.cancel()
     assert signal.getsignal(signal.SIGINT) is later
     signal.raise_signal(signal.SIGINT)
-    assert first.came is None and heard == [signal.SIGINT]
-    FirstSignal().ignore()
+    assert first.received is None and heard == [signal.SIGINT]
+    StopRequest().cancel()
     assert signal.getsignal(signal.SIGINT) is later
     signal.signal(signal.SIGINT, first._before[signal.SIGINT])
 
 
 def test_one_that_ends_in_another_thread_passes_on(heard):
-    first = FirstSignal()
-    thread = threading.Thread(target=first.ignore)
+    first = StopRequest()
+    thread = threading.Thread(target=first.cancel)
     thread.start()
     thread.join()
     signal.raise_signal(signal.SIGTERM)
-    assert first.came is None and heard == [signal.SIGTERM]
-    FirstSignal().ignore()  # puts back what is not over
+    assert first.received is None and heard == [signal.SIGTERM]
+    StopRequest().cancel()  # puts back what is not over
 
 
 def test_elsewhere_than_in_the_main_thread_no_signal_is_taken(heard):
     made = []
-    thread = threading.Thread(target=lambda: made.append(FirstSignal()))
+    thread = threading.Thread(target=lambda: made.append(StopRequest()))
     thread.start()
     thread.join()
     signal.raise_signal(signal.SIGINT)
-    assert made[0].came is None and heard == [signal.SIGINT]
-    made[0].ignore()
+    assert made[0].received is None and heard == [signal.SIGINT]
+    made[0].cancel()

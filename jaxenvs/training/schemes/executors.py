@@ -1,19 +1,21 @@
-"""What drives a training: one program, or a learner with its workers."""
+"""Executors of a scheme: one program, or a learner with workers."""
 
 import abc
 import dataclasses
 import functools
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from time import perf_counter as _now
 from typing import Any
 
 import jax
+import jax.numpy as jnp
 import numpy as np
 
 from jaxenvs.core import Environment
+from jaxenvs.errors import TrainingError
 from jaxenvs.training.algorithms.base import Algorithm, Behavior
 from jaxenvs.training.anakin import Train
-from jaxenvs.training.collecting import noted
+from jaxenvs.training.collecting import noted, summarized
 from jaxenvs.training.schemes.crew import recruit
 from jaxenvs.training.schemes.scheme import Central, Remote, Scheme
 from jaxenvs.training.schemes.workers import (
@@ -30,30 +32,31 @@ from jaxenvs.training.schemes.workers import (
 from jaxenvs.training.sharded import ShardedTrain, shard
 from jaxenvs.training.types import LearnerState, Unroll, Weights
 
-Metrics = dict[str, float]
+Metrics = dict[str, Any]  # numbers, or [S] for S seeds
 
 
-class Engine(abc.ABC):
-    """A training under way."""
+class Executor(abc.ABC):
+    """Runs the updates of a training and holds its state."""
 
     train: Any  # a `Train` or a `ShardedTrain`
     algorithm: Algorithm  # of all workers together
     learner_state: LearnerState
 
     @abc.abstractmethod
-    def step(self) -> Metrics:
-        """Goes on by one update, or as many as are reported together."""
+    def step(self, num_updates: int) -> Metrics:
+        """Does some updates; returns one row of metrics, float32[] each, or [S] for S seeds."""
 
     @abc.abstractmethod
     def close(self) -> None:
         """Ends workers and hosted environments."""
 
-    def restored(self, learner_state: LearnerState) -> None:
-        """Goes on from another state, such as one that was saved."""
+    def load_state(self, learner_state: LearnerState) -> None:
+        """Continues from another state, such as one that was saved."""
         self.learner_state = jax.tree.map(_placed_as, learner_state, self.learner_state)
 
-    def change(self, algorithm: Algorithm) -> None:
-        """Goes on with other hyper-parameters."""
+    def set_algorithm(self, algorithm: Algorithm) -> None:
+        """Continues with other hyper-parameters."""
+        self.algorithm = algorithm
         self.train = with_algorithm(self.train, algorithm)
 
     @property
@@ -62,10 +65,19 @@ class Engine(abc.ABC):
         return self.train.parts.steps_per_update
 
 
-class Fused(Engine):
-    """Everything in one program, of one device or of several."""
+class FusedExecutor(Executor):
+    """Runs everything in one program, on one device or several, for one seed or several.
 
-    def __init__(self, plan: Plan, mesh: jax.sharding.Mesh | None, report_every: int) -> None:
+    The program takes over the memory of the state that it is given.
+    """
+
+    def __init__(
+        self,
+        plan: Plan,
+        mesh: jax.sharding.Mesh | None,
+        report_every: int,
+        seeds: Sequence[int] | None,
+    ) -> None:
         changes: dict[str, Any] = {"report_every": report_every}
         train = plan.train
         if mesh is not None:  # instances are counted for each device
@@ -73,34 +85,38 @@ class Fused(Engine):
             changes |= {"env": env, "learners": 1, "algorithm": plan.algorithm}
         train = dataclasses.replace(train, **changes)  # pyright: ignore[reportArgumentType]
         self.train = train if mesh is None else shard(train, mesh)
-        self.learner_state = jax.jit(self.train.init)(plan.key(2))
-        self._plan, self._report_every = plan, report_every
-
-    def step(self) -> Metrics:
-        state = self.learner_state
-        number = min(self._report_every, self.train.num_updates - int(state.updates))
-        result = _resume(self.train, state.replace(storage=()), state.storage, number)
-        self.learner_state = result.learner_state
-        return {name: float(rows[-1]) for name, rows in result.metrics.items()}
-
-    def change(self, algorithm: Algorithm) -> None:
-        if isinstance(self.train, ShardedTrain):
-            part = with_algorithm(self.train.train, algorithm.divided(self.train.mesh.size))
-            self.train = dataclasses.replace(self.train, train=part)  # pyright: ignore[reportArgumentType]
+        self._plan, self._is_vmapped = plan, seeds is not None
+        if seeds is None:
+            self.learner_state = jax.jit(self.train.init)(jax.random.key(plan.seed))
         else:
-            super().change(algorithm)
+            keys = jax.vmap(jax.random.key)(np.asarray(seeds, np.uint32))
+            self.learner_state = jax.jit(jax.vmap(self.train.init))(keys)
 
-    def restored(self, learner_state: LearnerState) -> None:
-        # Hosted environments are in no checkpoint: those that are here go on.
+    def step(self, num_updates: int) -> Metrics:
+        self.learner_state, metrics = _resume(
+            self.train, self.learner_state, num_updates, self._is_vmapped
+        )
+        return jax.device_get(metrics)
+
+    def set_algorithm(self, algorithm: Algorithm) -> None:
+        if not isinstance(self.train, ShardedTrain):
+            super().set_algorithm(algorithm)
+            return
+        part = with_algorithm(self.train.train, algorithm.divided(self.train.mesh.size))
+        self.train = dataclasses.replace(self.train, train=part)  # pyright: ignore[reportArgumentType]
+        self.algorithm = algorithm
+
+    def load_state(self, learner_state: LearnerState) -> None:
+        # Checkpoints hold no hosted environments: those that are running continue.
         if isinstance(self.train, Train) and hosted(self.train.env) is not None:
             learner_state = self.train.cut(learner_state)
             learner_state = learner_state.replace(collector=self.learner_state.collector)
-        super().restored(learner_state)
+        super().load_state(learner_state)
 
     @property
     def steps_per_update(self) -> int:
         if isinstance(self.train, ShardedTrain):
-            alone: Any = {"axis_name": None}  # how many devices there are is known within programs
+            alone: Any = {"axis_name": None}  # the number of devices is known within programs only
             part = dataclasses.replace(self.train.train, **alone)  # pyright: ignore[reportArgumentType]
             return part.parts.steps_per_update * self.train.mesh.size
         return super().steps_per_update
@@ -110,7 +126,26 @@ class Fused(Engine):
             self._plan.release(self.train.env)
 
 
-class CentralGradients(Engine):
+class WorkerExecutor(Executor):
+    """Runs updates one by one, together with workers."""
+
+    def step(self, num_updates: int) -> Metrics:
+        rows = [self._update() for _ in range(num_updates)]
+        if len(rows) == 1:
+            return rows[0]
+        names = sorted({name for row in rows for name in row})
+        columns = {
+            name: jnp.asarray([row.get(name, np.nan) for row in rows], jnp.float32)
+            for name in names
+        }
+        return jax.device_get(summarized(columns))
+
+    @abc.abstractmethod
+    def _update(self) -> Metrics:
+        """Does one update."""
+
+
+class CentralExecutor(WorkerExecutor):
     """A learner that computes the gradients itself, on what its workers collect."""
 
     def __init__(self, plan: Plan) -> None:
@@ -119,7 +154,7 @@ class CentralGradients(Engine):
         self._plan, self._source = plan, plan.source(0)
         self._cuts = cuts(self.train, self._source)
 
-    def step(self) -> Metrics:
+    def _update(self) -> Metrics:
         start, waited, collected = _now(), self._source.waited, self._source.collected
         state = self.learner_state
         number = int(state.updates)
@@ -136,15 +171,15 @@ class CentralGradients(Engine):
             "learning_share": (_now() - learning) / seconds,
         }
 
-    def restored(self, learner_state: LearnerState) -> None:
+    def load_state(self, learner_state: LearnerState) -> None:
         self._source.forget()
-        super().restored(self.train.cut(learner_state))
+        super().load_state(self.train.cut(learner_state))
 
     def close(self) -> None:
         self._source.close()
 
 
-class RemoteGradients(Engine):
+class RemoteExecutor(WorkerExecutor):
     """A learner that applies the gradients that its workers compute."""
 
     def __init__(self, plan: Plan) -> None:
@@ -156,7 +191,7 @@ class RemoteGradients(Engine):
         self._crew = recruit(functools.partial(learns, plan), gradients.n, gradients.resources)
         self._pending: dict[Any, tuple[int, int]] = {}  # futures: whose, and as of which step
 
-    def step(self) -> Metrics:
+    def _update(self) -> Metrics:
         start = _now()
         news, losses, times = self._together() if self._is_synchronous else self._in_turn()
         state = self.learner_state
@@ -247,46 +282,58 @@ class RemoteGradients(Engine):
     def _gradient_steps(self) -> int:
         return int(self._weights.gradient_steps)
 
-    def change(self, algorithm: Algorithm) -> None:
-        if self._is_synchronous:
-            algorithm = algorithm.divided(self._crew.size)
-        super().change(algorithm)
+    def set_algorithm(self, algorithm: Algorithm) -> None:
+        own = algorithm.divided(self._crew.size) if self._is_synchronous else algorithm
+        super().set_algorithm(own)
+        self.algorithm = algorithm
 
-    def restored(self, learner_state: LearnerState) -> None:
+    def load_state(self, learner_state: LearnerState) -> None:
         while self._pending:
             future, _ = self._pending.popitem()
             self._crew.result(future)
         self._crew.all("forget")
-        super().restored(learner_state)
+        super().load_state(learner_state)
 
     def close(self) -> None:
         self._crew.close()
 
 
-def engine_for(
+def make_executor(
     scheme: Scheme,
     total_steps: int,
-    seed: int,
+    seed: int | Sequence[int],
     report_every: int,
     check: Callable[[Train], None] | None = None,
-) -> Engine:
-    """What the scheme asks for. `check` may refuse it before an environment is reset."""
-    plan = Plan(scheme=scheme, total_steps=total_steps, seed=seed)
+) -> Executor:
+    """Returns what the scheme asks for. `check` may refuse it before an environment is reset."""
+    seeds = None if isinstance(seed, int) else seed
+    plan = Plan(scheme=scheme, total_steps=total_steps, seed=seed if seeds is None else seeds[0])  # pyright: ignore[reportArgumentType]
     with plan.released_on_error():
         if check is not None:
             check(plan.train)
+        executor: Executor
         if scheme.is_fused:
-            engine = Fused(plan, None, report_every)
+            if seeds is not None and hosted(plan.train.env) is not None:
+                raise TrainingError(
+                    f"Learner got {len(seeds)} seeds and hosted environments, which one program"
+                    " cannot multiply.  Train one seed after the other."
+                )
+            executor = FusedExecutor(plan, None, report_every, seeds)
+        elif seeds is not None:
+            raise TrainingError(
+                f"Learner got {len(seeds)} seeds and a scheme with workers, which train one seed."
+                "  Train one seed after the other, or make collection and gradients central."
+            )
         elif _fits_devices(scheme):
             number = scheme.gradients.n
             mesh = jax.make_mesh((number,), ("learners",), devices=jax.local_devices()[:number])
-            engine = Fused(plan, mesh, report_every)
+            executor = FusedExecutor(plan, mesh, report_every, None)
         else:
             is_central = isinstance(scheme.gradients, Central)
-            engine = CentralGradients(plan) if is_central else RemoteGradients(plan)
+            executor = CentralExecutor(plan) if is_central else RemoteExecutor(plan)
             plan.release_unless_used()
-        engine.algorithm = plan.algorithm
-        return engine
+        executor.algorithm = plan.algorithm
+        return executor
 
 
 def _fits_devices(scheme: Scheme) -> bool:
@@ -311,9 +358,13 @@ def _placed_as(leaf: jax.Array, other: jax.Array) -> jax.Array:
     return leaf if leaf.sharding == other.sharding else jax.device_put(leaf, other.sharding)
 
 
-@functools.partial(jax.jit, donate_argnames="storage", static_argnames="number")
-def _resume(train: Any, state: LearnerState, storage: Any, number: int) -> Any:
-    return train.resume(state.replace(storage=storage), number)
+@functools.partial(jax.jit, donate_argnames="state", static_argnames=("num_updates", "is_vmapped"))
+def _resume(train: Any, state: LearnerState, num_updates: int, is_vmapped: bool) -> Any:
+    def resume(state: LearnerState) -> Any:
+        result = train.resume(state, num_updates)
+        return result.learner_state, {name: rows[-1] for name, rows in result.metrics.items()}
+
+    return jax.vmap(resume)(state) if is_vmapped else resume(state)
 
 
 @functools.partial(jax.jit, donate_argnames="storage", static_argnames="cuts")

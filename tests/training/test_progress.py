@@ -4,18 +4,18 @@ import math
 import pytest
 from rich.console import Console
 
-from jaxenvs.cli import _progress
-from jaxenvs.cli._progress import TrainingProgress
+from jaxenvs.training.progress import ProgressBar
 
 
 def report(monkeypatch, updates, terminal=False):
     """What is printed for (updates, return) pairs of a training of 40 updates of 64 steps."""
     text = io.StringIO()
     console = Console(file=text, force_terminal=terminal, width=120)
-    monkeypatch.setattr(_progress, "console", lambda: console)
-    with TrainingProgress(40, 64) as progress:
-        for number, episode_return in updates:
-            progress(number, {"episode_return": episode_return})
+    monkeypatch.setattr("rich.console.Console", lambda **_: console)
+    progress = ProgressBar(steps_per_update=64)
+    for number, episode_return in updates:
+        progress(number, 40, {"episode_return": episode_return})
+    progress.stop()
     return text.getvalue()
 
 
