@@ -23,7 +23,7 @@ from jaxenvs import keys, prng, spaces, struct
 from jaxenvs.core import Environment, VectorEnv
 from jaxenvs.errors import TrainingError, closest
 from jaxenvs.rollouts import evaluate
-from jaxenvs.training._settings import check_settings, whole
+from jaxenvs.training._validation import check_integer, check_settings
 from jaxenvs.training.actors.base import Actor, Networks, has_mask
 from jaxenvs.training.algorithms.base import Algorithm, Behavior, Parts, normalized
 from jaxenvs.training.algorithms.ppo import PPO
@@ -435,7 +435,7 @@ def make_train(
             like = train.env if is_copied else env if evaluation_env is None else evaluation_env
             evaluation_env = other_instances("make_train", like, evaluation_episodes)
         changes |= {
-            "evaluate_every": whole("make_train got evaluate_every", evaluate_every),
+            "evaluate_every": check_integer("make_train got evaluate_every", evaluate_every),
             "evaluation_episodes": evaluation_episodes,
             "evaluation_env": evaluation_env,
         }
@@ -466,14 +466,14 @@ def assemble(
     check_settings(algorithm)
     check_settings(storage)
     env = resolve(env, num_envs)
-    steps_per_update = env.num_envs * whole("make_train got unroll_length", unroll_length)
+    steps_per_update = env.num_envs * check_integer("make_train got unroll_length", unroll_length)
     networks = actor.build(env.single_observation_space, env.single_action_space)
     algorithm.check(networks, storage)
     if has_mask(env.single_observation_space):
         _check_mask(algorithm, networks, env)
     if isinstance(storage, ReplayStorage):
         storage = storage.bind(env)
-    algorithm.check_steps(whole("make_train got total_steps", total_steps))
+    algorithm.check_steps(check_integer("make_train got total_steps", total_steps))
     return Train(
         env=env,
         algorithm=algorithm,
@@ -481,7 +481,7 @@ def assemble(
         networks=networks,
         unroll_length=unroll_length,
         num_updates=-(-total_steps // steps_per_update),
-        report_every=whole("make_train got report_every", report_every),
+        report_every=check_integer("make_train got report_every", report_every),
         log_info=_checked_info(env, log_info),
     )
 
@@ -491,7 +491,7 @@ def default_algorithm(env: VectorEnv, actor: Any, unroll_length: Any) -> PPO:
     algorithm = PPO.for_spaces(env.single_observation_space, env.single_action_space)
     if not isinstance(env.single_action_space, spaces.Box):
         return algorithm
-    steps = whole("make_train got unroll_length", unroll_length) * env.num_envs
+    steps = check_integer("make_train got unroll_length", unroll_length) * env.num_envs
     rows, least = (steps, 64) if getattr(actor, "memory", None) is None else (env.num_envs, 1)
     number = math.gcd(algorithm.minibatches, rows, max(1, rows // least))
     return algorithm.replace(minibatches=number)

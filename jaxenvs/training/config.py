@@ -4,17 +4,13 @@ config = config_for("ppo", "CartPole-v1")  # the settings of tuned.toml
 result = jax.jit(config.make_train())(jax.random.key(config.seed))
 """
 
-import collections.abc
 import dataclasses
 import functools
 import importlib.resources
-import json
-import math
-import re
 import tomllib
 import types
 import typing
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any, Literal, Self
 
@@ -23,9 +19,9 @@ import numpy as np
 
 from jaxenvs import _entry_points, spaces, struct, wrappers
 from jaxenvs.core import VectorEnv
-from jaxenvs.errors import TrainingError, closest
+from jaxenvs.errors import TrainingError, closest, missing_extra
 from jaxenvs.factory import is_hosted, make, make_vec
-from jaxenvs.training._settings import alternatives
+from jaxenvs.training._validation import check_integer, options, quoted, validate
 from jaxenvs.training.actors import Actor, ActorCritic, ActorTwinQ, QNetwork
 from jaxenvs.training.algorithms import A2C, DQN, PPO, SAC, TD3, VPG, Algorithm
 from jaxenvs.training.anakin import Train, assemble, make_train
@@ -42,76 +38,73 @@ from jaxenvs.training.storages import (
 )
 from jaxenvs.vector.vectorize import vectorize
 
-ALGORITHMS = {cls.__name__: cls for cls in (A2C, DQN, PPO, SAC, TD3, VPG)}
-ACTORS = {cls.__name__: cls for cls in (ActorCritic, ActorTwinQ, QNetwork)}
-STORAGES = {
-    cls.__name__: cls for cls in (GAE, Hindsight, PrioritizedReplay, Replay, Rollout, VTrace)
-}
-EXTRACTORS = {cls.__name__: cls for cls in (FixupCNN, ImpalaCNN, MLP, NatureCNN, SmallCNN)}
+
+def _by_name(*classes: type) -> dict[str, Any]:
+    return {cls.__name__: cls for cls in classes}
+
+
+ALGORITHMS = _by_name(A2C, DQN, PPO, SAC, TD3, VPG)
+ACTORS = _by_name(ActorCritic, ActorTwinQ, QNetwork)
+STORAGES = _by_name(GAE, Hindsight, PrioritizedReplay, Replay, Rollout, VTrace)
+EXTRACTORS = _by_name(FixupCNN, ImpalaCNN, MLP, NatureCNN, SmallCNN)
 MEMORIES = {"gru": nn.GRUCell, "lstm": nn.OptimizedLSTMCell}
-# Through these a policy sees and acts: they are there whenever it plays. The others make training
-# harder or easier, and are gone afterwards.
-_LENSES = {
-    cls.__name__: cls
-    for cls in (
-        wrappers.AddRenderObservation,
-        wrappers.ClipAction,
-        wrappers.DiscretizeAction,
-        wrappers.DtypeObservation,
-        wrappers.FilterObservation,
-        wrappers.FlattenObservation,
-        wrappers.FrameStackObservation,
-        wrappers.GrayscaleObservation,
-        wrappers.RepeatAction,
-        wrappers.RescaleAction,
-        wrappers.RescaleObservation,
-        wrappers.ResizeObservation,
-        wrappers.TimeAwareObservation,
-    )
-}
-WRAPPERS = _LENSES | {
-    cls.__name__: cls
-    for cls in (
-        wrappers.ClipReward,
-        wrappers.DelayObservation,
-        wrappers.ScaleReward,
-        wrappers.StickyAction,
-        wrappers.TimeLimit,
-    )
-}
+# A policy sees and acts through these, so they stay when it plays. The others only make training
+# harder or easier.
+_POLICY_WRAPPERS = _by_name(
+    wrappers.AddRenderObservation,
+    wrappers.ClipAction,
+    wrappers.DiscretizeAction,
+    wrappers.DtypeObservation,
+    wrappers.FilterObservation,
+    wrappers.FlattenObservation,
+    wrappers.FrameStackObservation,
+    wrappers.GrayscaleObservation,
+    wrappers.RepeatAction,
+    wrappers.RescaleAction,
+    wrappers.RescaleObservation,
+    wrappers.ResizeObservation,
+    wrappers.TimeAwareObservation,
+)
+WRAPPERS = _POLICY_WRAPPERS | _by_name(
+    wrappers.ClipReward,
+    wrappers.DelayObservation,
+    wrappers.ScaleReward,
+    wrappers.StickyAction,
+    wrappers.TimeLimit,
+)
 
 _MEMORY_SIZE = 128
-_ROWS = 200  # of metrics, about, where `report_every` does not say how many
-_GENERAL = ("default", "continuous")  # what is tuned for no id in particular
+_ROWS = 200  # of metrics, about, if `report_every` does not say how many
+_GENERAL = ("default", "continuous")  # tables of tuned.toml for no id in particular
 _TABLES = ("settings", "actor", "storage", "scheme")
 _COUNTS = (
     *("num_envs", "unroll_length", "total_steps", "report_every"),
     *("save_every", "evaluate_every", "evaluation_episodes"),
 )
+_NUMBERS = float | Sequence[float]
 
 
 @dataclasses.dataclass(frozen=True)
 class Config:
-    """What to learn, with which algorithm, and for how long. Nothing in it is an array.
+    """The configuration of a training: what to learn, with which algorithm, for how long.
 
-    Each table may leave out whatever stays at its default. A setting that may be None, such as
+    Each table may omit what stays at its default. A setting that may be None, such as
     `max_gradient_norm`, is switched off by None or, in a file, by false. `settings` are
-    hyper-parameters of the algorithm; `actor` and `storage` are those of the algorithm unless their
-    entry `type` names another: `{"type": "PrioritizedReplay", "n_step": 3}`. Of an actor, `memory`
-    is "gru" or "lstm", with as many units as `memory_size` says (128), and an extractor is a name,
-    "NatureCNN", a table with a `type` and its settings, or a table of these for the entries of a
-    Dict.
+    hyper-parameters of the algorithm. `actor` and `storage` are those of the algorithm unless their
+    entry `type` names another: `{"type": "PrioritizedReplay", "n_step": 3}`. The `memory` of an
+    actor is "gru" or "lstm", with `memory_size` units (128). An extractor is a name, "NatureCNN", a
+    table with a `type` and its settings, or a table of these for the entries of a Dict.
 
     `scheme` says where things run, with the fields of `Scheme`: `collection` and `gradients` are
     "central", "remote:4", "remote:4:async", or a table of what `remote` takes, such as
-    {"workers": 4, "sync": False, "resources": {"num_cpus": 1}}. Then `num_envs` are those of each
-    collector. Left out, all is one program.
+    {"workers": 4, "sync": False, "resources": {"num_cpus": 1}}. `num_envs` are then those of each
+    collector. Without a scheme, everything is one program.
 
-    `wrappers` go around each instance, the first one innermost: a name, or a table with a `type`
-    and its settings. Wrappers of rewards, StickyAction, DelayObservation and TimeLimit are for
-    training alone; those through which a policy sees and acts stay when it plays. The numbers that
-    a training wrapper lists under `batched` differ between instances: of a list, each number goes
-    to an equal share of them, in order.
+    `wrappers` go around each instance, the innermost first: a name, or a table with a `type` and
+    its settings. Wrappers of rewards, StickyAction, DelayObservation and TimeLimit are for training
+    alone; those through which a policy sees and acts stay when it plays. Numbers that a training
+    wrapper lists under `batched` differ between instances: each number of the list goes to an equal
+    share of them, in order.
 
     Raises:
         TrainingError: a name is unknown, then the message names the closest; or a value is of
@@ -123,85 +116,69 @@ class Config:
     num_envs: int  # instances that collect side by side
     unroll_length: int  # steps of each instance between two updates
     total_steps: int  # environment steps in all
-    report_every: int | None = None  # updates that a row of metrics sums up; None: about 200 rows
+    report_every: int | None = None  # updates summarized by a row of metrics; None: about 200 rows
     seed: int = 0  # of the key that everything random comes from
     save_every: int | None = None  # environment steps between checkpoints; None: one at the end
-    evaluate_every: int | None = None  # environment steps between evaluations; None: there is none
-    evaluation_episodes: int = 20  # of each evaluation, on environments of its own
+    evaluate_every: int | None = None  # environment steps between evaluations; None: no evaluation
+    evaluation_episodes: int = 20  # of each evaluation, in separate environments
     imports: Sequence[str] = ()  # modules that register the id
     settings: Mapping[str, Any] = dataclasses.field(default_factory=dict)  # of the algorithm
     actor: Mapping[str, Any] = dataclasses.field(default_factory=dict)
     storage: Mapping[str, Any] = dataclasses.field(default_factory=dict)
     scheme: Mapping[str, Any] = dataclasses.field(default_factory=dict)
-    wrappers: Sequence[Any] = ()  # around each instance, the first one innermost
+    wrappers: Sequence[Any] = ()  # around each instance, the innermost first
 
     def __post_init__(self) -> None:
-        hints = typing.get_type_hints(type(self))
-        for field in dataclasses.fields(self):
-            if field.name not in (*_TABLES, "wrappers"):
-                value = _checked("a configuration", field.name, getattr(self, field.name), hints)
-                object.__setattr__(self, field.name, value)
-        algorithm = _named("algorithm", self.algorithm, ALGORITHMS)
-        object.__setattr__(self, "algorithm", algorithm.__name__)
+        given = vars(self).copy()
+        fields = {name: hint for name, hint in _hints(type(self)).items() if name not in _TABLES}
+        scalars = {name: given[name] for name in fields if name != "wrappers"}
+        checked = validate("a configuration", fields, scalars)
+        algorithm = _find("algorithm", checked["algorithm"], ALGORITHMS)
+        vars(self).update(checked, algorithm=algorithm.__name__)
         for name in _COUNTS:
-            if getattr(self, name) is not None and getattr(self, name) < 1:
-                raise TrainingError(
-                    f"a configuration got {name}={getattr(self, name)}; it takes a number from 1"
-                    " on."
-                )
+            if checked[name] is not None:
+                check_integer(f"a configuration got {name}", checked[name])
         if not 0 <= self.seed < 2**32:
             raise TrainingError(
                 f"a configuration got seed={self.seed}; it takes a number from 0 to {2**32 - 1}."
             )
         for table in _TABLES:
-            given = getattr(self, table)
-            if not isinstance(given, Mapping):
+            if not isinstance(given[table], Mapping):
                 raise TrainingError(
-                    f"a configuration got {table}={_told(given)}; it takes a table of names"
+                    f"a configuration got {table}={quoted(given[table])}; it takes a table of names"
                     " and values."
                 )
-            cls, known = self._of_table(table)
-            checked = {}
-            for name, value in given.items():
-                if name == "type" and name in known:
-                    checked[name] = cls.__name__
-                elif (value is None or value is False) and _may_be_off(known.get(name)):
-                    checked |= {name: False} if getattr(cls, name, None) is not None else {}
-                elif value is not None:
-                    checked[name] = _checked(cls.__name__, name, value, known)
-            object.__setattr__(self, table, checked)
+            vars(self)[table] = self._checked_table(table)
         if isinstance(self.wrappers, str | Mapping) or not isinstance(self.wrappers, Sequence):
             raise TrainingError(
-                f"a configuration got wrappers={_told(self.wrappers)}; it takes a list of names and"
-                " of tables with a type and settings."
+                f"a configuration got wrappers={quoted(self.wrappers)}; it takes a list of names"
+                " and of tables with a type and settings."
             )
-        object.__setattr__(self, "wrappers", tuple(_wrapper(each) for each in self.wrappers))
+        vars(self)["wrappers"] = tuple(_checked_wrapper(each) for each in self.wrappers)
 
     @classmethod
     def read(cls, path: str | Path) -> Self:
-        """Reads a TOML file that `write` left, or one written by hand.
+        """Reads a TOML file, written by `write` or by hand.
 
-        `id` and `algorithm` have to be there. Other numbers that are left out are those of the
-        algorithm in general, and settings that are left out have their defaults: what is tuned
-        for the id does not come in.
+        `id` and `algorithm` are required. Other numbers that are missing are those of the algorithm
+        in general, and settings that are missing have their defaults: nothing tuned for the id is
+        added.
 
         Raises:
-            TrainingError: there is no such file, it is no TOML, or it says what cannot be.
+            TrainingError: the file cannot be read, is not TOML, or a value is wrong.
         """
         try:
-            text = Path(path).read_text(encoding="utf-8")
+            entries = tomllib.loads(Path(path).read_text(encoding="utf-8"))
         except (FileNotFoundError, IsADirectoryError, NotADirectoryError) as error:
             raise TrainingError(f'there is no configuration at "{path}".') from error
         except OSError as error:
             raise TrainingError(f'"{path}" cannot be read: {error.strerror}.') from error
         except UnicodeDecodeError as error:
             raise TrainingError(
-                f'"{path}" is no TOML: {error}.  Pass a text file in UTF-8.'
+                f'"{path}" is not TOML: {error}.  Pass a text file in UTF-8.'
             ) from error
-        try:
-            entries = tomllib.loads(text)
         except tomllib.TOMLDecodeError as error:
-            raise TrainingError(f'"{path}" is no TOML: {error}.') from error
+            raise TrainingError(f'"{path}" is not TOML: {error}.') from error
         try:
             missing = [name for name in ("id", "algorithm") if name not in entries]
             if missing:
@@ -209,37 +186,30 @@ class Config:
                     f'a configuration got no {" and no ".join(missing)}.  Write algorithm = "PPO"'
                     ' and id = "CartPole-v1", for instance.'
                 )
-            hints = typing.get_type_hints(cls)
-            name = _checked("a configuration", "algorithm", entries["algorithm"], hints)
-            default = _tuned(_named("algorithm", name, ALGORITHMS).__name__)["default"]
-            sizes = {name: value for name, value in default.items() if name not in _TABLES}
+            default = _tuned(_find("algorithm", entries["algorithm"], ALGORITHMS).__name__)
+            sizes = {name: x for name, x in default["default"].items() if name not in _TABLES}
             return cls._of({**sizes, **entries})
         except TrainingError as error:
             raise TrainingError(f'in "{path}": {error}') from error
 
     def write(self, path: str | Path) -> Path:
-        """Writes the configuration as TOML, for `read`; folders on the way are made."""
+        """Writes the configuration as TOML, for `read`; missing folders are made."""
         path = Path(path)
         path.parent.mkdir(parents=True, exist_ok=True)
         path.write_text(self.to_toml(), encoding="utf-8")
         return path
 
     def to_toml(self) -> str:
-        """The configuration as the text of a TOML file. What is None is left out."""
-        fields = {field.name: getattr(self, field.name) for field in dataclasses.fields(self)}
-        lines = [
-            f"{_key(name)} = {_emitted(value)}"
-            for name, value in fields.items()
-            if name not in (*_TABLES, "wrappers") and value not in (None, ())
-        ]
-        tables = [(f"[{name}]", fields[name]) for name in _TABLES if fields[name]]
-        for header, entries in [*tables, *(("[[wrappers]]", each) for each in self.wrappers)]:
-            lines += ["", header]
-            lines += [f"{_key(name)} = {_emitted(value)}" for name, value in entries.items()]
-        return "\n".join(lines) + "\n"
+        """Returns the configuration as the text of a TOML file, without what is None or empty."""
+        try:
+            import tomli_w
+        except ImportError as error:
+            raise missing_extra("Writing a configuration", "tomli_w", "train") from error
+        entries = {name: x for name, x in vars(self).items() if x not in (None, (), {})}
+        return tomli_w.dumps(entries)
 
     def replace(self, **changes: Any) -> Self:
-        """A copy with other entries; a table that is given replaces the whole table.
+        """Returns a copy with other entries; a table that is given replaces the whole table.
 
         Raises:
             TrainingError: as by the constructor; or there is no such entry.
@@ -247,11 +217,11 @@ class Config:
         return type(self)._of({**vars(self), **changes})
 
     def with_settings(self, changes: Mapping[str, Any]) -> Self:
-        """A copy in which single settings differ.
+        """Returns a copy in which single settings differ.
 
-        They are named as "gamma", "actor.hidden_sizes" or "storage.n_step"; None switches one off
-        that may be None, and puts others back to their default. With another "storage.type" or
-        "actor.type" the rest of that table goes.
+        They are named like "gamma", "actor.hidden_sizes" or "storage.n_step". None switches off a
+        setting that may be None, and resets others to their default. Another "storage.type" or
+        "actor.type" drops the rest of that table.
 
         Raises:
             TrainingError: as by the constructor; or there is no such setting, then the message
@@ -279,14 +249,18 @@ class Config:
         return self.replace(**tables)
 
     def complete(self) -> Self:
-        """A copy in which every table says everything, defaults included.
+        """Returns a copy in which every table says everything, defaults included.
 
-        What is written so stays the same training when a default changes.
+        Written like this, it stays the same training when a default changes.
         """
         tables = {}
-        for table in ("settings", "actor", "storage"):
-            given, (cls, known) = getattr(self, table), self._of_table(table)
-            part = getattr(self, f"make_{'algorithm' if table == 'settings' else table}")()
+        parts: dict[str, Callable[[], Any]] = {
+            "settings": self.make_algorithm,
+            "actor": self.make_actor,
+            "storage": self.make_storage,
+        }
+        for table, make_part in parts.items():
+            given, (cls, known), part = getattr(self, table), self._of_table(table), make_part()
             tables[table] = {} if table == "settings" else {"type": cls.__name__}
             for name in known:
                 value = given[name] if name in given else getattr(part, name, None)
@@ -298,21 +272,21 @@ class Config:
 
     @property
     def is_hosted(self) -> bool:
-        """Whether the environments are not JAX; imports what it takes to know.
+        """Whether the environments are not JAX; imports the modules that register them.
 
         Raises:
-            UnknownEnvironmentError: a module is not there, or not what is looked for in it.
+            UnknownEnvironmentError: a module, or a name in it, does not exist.
         """
         for name in self.imports:
             _entry_points.import_module(name, f"imports={list(self.imports)}")
         return is_hosted(self.id)
 
     def make_algorithm(self) -> Algorithm:
-        """The algorithm with its hyper-parameters."""
+        """Returns the algorithm with its hyper-parameters."""
         return ALGORITHMS[self.algorithm](**self._fields("settings")[1])
 
     def make_actor(self) -> Actor:
-        """The actor, before it is built for an environment."""
+        """Returns the actor, before it is built for an environment."""
         cls, fields = self._fields("actor")
         for name in ("extractor", "critic_extractor"):
             if name in fields:
@@ -325,7 +299,7 @@ class Config:
         return dataclasses.replace(actor, **fields)
 
     def make_storage(self) -> Storage:
-        """The storage."""
+        """Returns the storage."""
         cls, fields = self._fields("storage")
         default = self.make_algorithm().default_storage()
         storage: Any = default if type(default) is cls else cls()
@@ -367,7 +341,7 @@ class Config:
         """
         for each in self.wrappers:
             cls: Any = WRAPPERS[each["type"]]
-            if not training and cls.__name__ not in _LENSES:
+            if not training and cls.__name__ not in _POLICY_WRAPPERS:
                 continue
             batched = each.get("batched", ())
             if batched and (num_envs is None or isinstance(env, VectorEnv)):
@@ -487,21 +461,37 @@ class Config:
             if name not in names:
                 raise TrainingError(
                     f'a configuration has no entry "{name}".{closest(name, names)}'
-                    "  Hyper-parameters of the algorithm stand in the table [settings]."
+                    "  Hyper-parameters of the algorithm belong into the table [settings]."
                 )
         return cls(**entries)
 
-    def _fields(self, table: str) -> tuple[Any, dict[str, Any]]:
-        """What a table describes, and its settings as they are there."""
+    def _checked_table(self, table: str) -> dict[str, Any]:
+        """Returns a table with checked values; False is a setting that is switched off."""
         cls, known = self._of_table(table)
-        given = {name: value for name, value in getattr(self, table).items() if name != "type"}
-        return cls, {
-            name: None if value is False and _may_be_off(known[name]) else value
-            for name, value in given.items()
-        }
+        given, checked, switched_off = getattr(self, table), {}, {}
+        for name, value in given.items():
+            if (value is None or value is False) and _is_optional(known.get(name)):
+                if getattr(cls, name, None) is not None:
+                    switched_off[name] = False
+            elif value is not None:
+                checked[name] = value
+        checked = validate(cls.__name__, known, checked)
+        if "type" in checked:
+            checked["type"] = cls.__name__
+        both = checked | switched_off
+        return {name: both[name] for name in given if name in both}
+
+    def _fields(self, table: str) -> tuple[Any, dict[str, Any]]:
+        """Returns the class that a table describes, and its fields."""
+        cls, known = self._of_table(table)
+        fields = {name: value for name, value in getattr(self, table).items() if name != "type"}
+        for name, value in fields.items():
+            if value is False and _is_optional(known[name]):
+                fields[name] = None
+        return cls, fields
 
     def _of_table(self, table: str) -> tuple[type, dict[str, Any]]:
-        """What a table describes, and the type of each of its settings."""
+        """Returns the class that a table describes, and the type of each of its settings."""
         algorithm = ALGORITHMS[self.algorithm]
         if table == "settings":
             return algorithm, _settings_of(algorithm)
@@ -512,7 +502,7 @@ class Config:
             "storage": (algorithm().default_storage, STORAGES),
         }[table]
         given = getattr(self, table).get("type")
-        cls = type(default()) if given is None else _named(table, given, known)
+        cls = type(default()) if given is None else _find(table, given, known)
         return cls, {"type": str, **_settings_of(cls)}
 
 
@@ -536,7 +526,7 @@ def config_for(algorithm: str, id: str, imports: Sequence[str] = ()) -> Config:
         >>> config_for("ppo", "Pendulum-v1").settings["gamma"]
         0.9
     """
-    name = _named("algorithm", algorithm, ALGORITHMS).__name__
+    name = _find("algorithm", algorithm, ALGORITHMS).__name__
     for module in imports:
         _entry_points.import_module(module, f"imports={list(imports)}")
     known = _tuned(name)
@@ -578,71 +568,64 @@ def _tuned(algorithm: str) -> dict[str, dict[str, Any]]:
     return tomllib.loads(file.read_text())[algorithm]
 
 
-def _named(kind: str, name: Any, known: Mapping[str, Any]) -> Any:
-    """What is known under a name, in either case."""
+def _find(kind: str, name: Any, known: Mapping[str, Any]) -> Any:
+    """Returns the entry of a name, in either case."""
     lowered = {each.lower(): each for each in known}
     if not isinstance(name, str) or name.lower() not in lowered:
         near = closest(name, known) if isinstance(name, str) else ""
         raise TrainingError(
-            f"there is no {kind} {_told(name)}.{near}  Choose one of {', '.join(sorted(known))}."
+            f"there is no {kind} {quoted(name)}.{near}  Choose one of {', '.join(sorted(known))}."
         )
     return known[lowered[name.lower()]]
 
 
+def _is_optional(expected: Any) -> bool:
+    """Whether a setting may be None, which a file writes as false."""
+    return types.NoneType in options(expected) and bool not in options(expected)
+
+
+@functools.cache
+def _hints(cls: type) -> dict[str, Any]:
+    hints = typing.get_type_hints(cls)
+    return {field.name: hints[field.name] for field in dataclasses.fields(cls)}
+
+
 @functools.cache
 def _settings_of(cls: type) -> dict[str, Any]:
-    """The type of each setting of a part that a file can say."""
-    hints = typing.get_type_hints(cls)
+    """Returns the type of each setting of a part that a file can say."""
     known = {}
-    for field in dataclasses.fields(cls):
-        hint = hints[field.name]
-        if issubclass(cls, nn.Module) and field.name in ("parent", "name"):
+    for name, hint in _hints(cls).items():
+        if issubclass(cls, nn.Module) and name in ("parent", "name"):
             continue  # flax's own
-        if field.name == "memory":
+        if name == "memory":
             known |= {"memory": Literal[tuple(MEMORIES)], "memory_size": int}  # pyright: ignore[reportInvalidTypeForm]
-        elif field.name in ("extractor", "critic_extractor"):
-            known[field.name] = _Extractor
-        elif not all(_is_callable(each) for each in alternatives(hint)):
-            known[field.name] = hint
+        elif name in ("extractor", "critic_extractor"):
+            known[name] = _extractor
+        elif any(
+            typing.get_origin(x) is not Callable for x in options(hint) if x is not types.NoneType
+        ):
+            known[name] = hint
     return known
 
 
-class _Extractor:
-    """The type of settings that `_extractor` understands."""
-
-
 def _extractor(given: Any) -> Any:
+    """Returns the extractor that a name or a table describes, or one for each entry of a Dict."""
     if isinstance(given, str):
-        return _named("extractor", given, EXTRACTORS)()
+        return _find("extractor", given, EXTRACTORS)()
     if not isinstance(given, Mapping):
         raise TrainingError(
-            f"an actor got extractor={_told(given)}; it takes a name, or a table with a type and"
+            f"an actor got extractor={quoted(given)}; it takes a name, or a table with a type and"
             " settings."
         )
     if "type" not in given:
         return {name: _extractor(each) for name, each in given.items()}
-    cls = _named("extractor", given["type"], EXTRACTORS)
-    known = _settings_of(cls)
+    cls = _find("extractor", given["type"], EXTRACTORS)
     fields = {name: value for name, value in given.items() if name != "type"}
-    return cls(**{name: _checked(cls.__name__, name, x, known) for name, x in fields.items()})
-
-
-class _Place:
-    """The type of settings that `_place` understands."""
-
-
-_PLACES = ("collection", "gradients")
-_SCHEME: dict[str, Any] = {
-    "collection": _Place,
-    "gradients": _Place,
-    "update": Literal["centralized", "decentralized"],
-    "fraction_workers": float,
-    "fraction_samples": float,
-}
+    return cls(**validate(cls.__name__, _settings_of(cls), fields))
 
 
 def _place(name: str, given: Any) -> Central | Remote:
-    """Where collection or gradients are done."""
+    """Returns where collection or gradients run."""
     if isinstance(given, str):
         match given.lower().split(":"):
             case ["central"]:
@@ -651,36 +634,37 @@ def _place(name: str, given: Any) -> Central | Remote:
                 if number.isdecimal():
                     return remote(int(number), sync=rest != ["async"])
     elif isinstance(given, Mapping) and "workers" in given:
-        known = {"workers": int, "sync": bool, "resources": Mapping}
-        for key, value in given.items():
-            if key not in known:
-                raise TrainingError(f'{name} has no setting "{key}".{closest(key, known)}')
-            if not isinstance(value, known[key]):
-                raise TrainingError(f"{name} got {key}={_told(value)}.  {_PLACE_HINT}")
-        options = {key: value for key, value in given.items() if key != "workers"}
-        return remote(given["workers"], **options)
-    raise TrainingError(f"a scheme got {name}={_told(given)}.  {_PLACE_HINT}")
+        fields = {"workers": int, "sync": bool, "resources": dict[str, Any]}
+        checked = validate(name, fields, given)
+        return remote(checked.pop("workers"), **checked)
+    raise TrainingError(
+        f'a scheme got {name}={quoted(given)}.  Write "central", "remote:4" or "remote:4:async";'
+        " or, for actors of Ray, { workers = 4, sync = false, resources = { num_cpus = 1 } }."
+    )
 
 
-_PLACE_HINT = (
-    'Write "central", "remote:4" or "remote:4:async"; or, for actors of Ray,'
-    " { workers = 4, sync = false, resources = { num_cpus = 1 } }."
-)
+_PLACES = ("collection", "gradients")
+_SCHEME: dict[str, Any] = {
+    "collection": lambda given: _place("collection", given),
+    "gradients": lambda given: _place("gradients", given),
+    "update": Literal["centralized", "decentralized"],
+    "fraction_workers": float,
+    "fraction_samples": float,
+}
 
 
-def _wrapper(given: Any) -> dict[str, Any]:
-    """The table of a wrapper, checked: `type`, settings, and `batched` if there are any."""
+def _checked_wrapper(given: Any) -> dict[str, Any]:
+    """Returns the table of a wrapper, checked: `type`, settings, and perhaps `batched`."""
     table = {"type": given} if isinstance(given, str) else given
     if not isinstance(table, Mapping) or "type" not in table:
         raise TrainingError(
-            f"a configuration got the wrapper {_told(given)}; it takes a name, or a table with a"
+            f"a configuration got the wrapper {quoted(given)}; it takes a name, or a table with a"
             " type and settings."
         )
-    cls = _named("wrapper", table["type"], WRAPPERS)
+    cls = _find("wrapper", table["type"], WRAPPERS)
     name, known = cls.__name__, _wrapper_settings(cls)
-    known = {**known, "batched": Sequence[str]}
-    checked = {"type": name}
-    checked |= {key: _checked(name, key, x, known) for key, x in table.items() if key != "type"}
+    settings = {key: value for key, value in table.items() if key != "type"}
+    checked = validate(name, {**known, "batched": Sequence[str]}, settings)
     missing = [
         field.name
         for field in dataclasses.fields(cls)
@@ -691,29 +675,25 @@ def _wrapper(given: Any) -> dict[str, Any]:
     if missing:
         raise TrainingError(f"the wrapper {name} got no {' and no '.join(missing)}.")
     for each in checked.get("batched", ()):
-        can = [key for key, hint in known.items() if hint == _NUMBERS and name not in _LENSES]
+        is_training = name not in _POLICY_WRAPPERS
+        can = [key for key, hint in known.items() if hint == _NUMBERS and is_training]
         if each not in can or not isinstance(checked.get(each), tuple):
-            told = f"a list of numbers as {', '.join(can)}" if can else "no settings"
+            what = f"a list of numbers as {', '.join(can)}" if can else "no settings"
             raise TrainingError(
-                f'the wrapper {name} got batched=["{each}"]; {told} can differ between instances.'
+                f'the wrapper {name} got batched=["{each}"]; {what} can differ between instances.'
             )
-    return checked
-
-
-_NUMBERS = float | Sequence[float]
+    return {"type": name, **checked}
 
 
 @functools.cache
 def _wrapper_settings(cls: type) -> dict[str, Any]:
-    """The type of each setting of a wrapper that a file can say."""
-    hints = typing.get_type_hints(cls)
+    """Returns the type of each setting of a wrapper that a file can say."""
     known: dict[str, Any] = {}
-    for field in dataclasses.fields(cls):
-        is_array = np.ndarray in alternatives(hints[field.name])
-        if field.name == "dtype":
+    for name, hint in _hints(cls).items():
+        if name == "dtype":
             known["dtype"] = str
-        elif field.name != "env":
-            known[field.name] = _NUMBERS if is_array else hints[field.name]
+        elif name != "env":
+            known[name] = _NUMBERS if np.ndarray in options(hint) else hint
     return known
 
 
@@ -727,95 +707,3 @@ def _field(cls: type, name: str, value: Any) -> Any:
 def _spread(values: Sequence[float], num_envs: Any) -> np.ndarray:
     """float32[N]: of K numbers, the first for the first N/K instances, and so on."""
     return np.asarray(values, np.float32)[np.arange(num_envs) * len(values) // num_envs]
-
-
-def _checked(owner: str, name: str, value: Any, known: Mapping[str, Any]) -> Any:
-    """`value` as the setting has it: lists become tuples, whole numbers floats."""
-    if name not in known:
-        raise TrainingError(f'{owner} has no setting "{name}".{closest(name, known)}')
-    hint = known[name]
-    if hint is _Extractor:
-        _extractor(value)  # raises
-        return value
-    if hint is _Place:
-        _place(name, value)  # raises
-        return value.lower() if isinstance(value, str) else value
-    for expected in alternatives(hint):
-        fits, converted = _fit(value, expected)
-        if fits:
-            return converted
-    kinds = " or ".join(_kind(each) for each in alternatives(hint) if not _is_callable(each))
-    kinds += " or false" if _may_be_off(hint) else ""
-    raise TrainingError(f"{owner} got {name}={_told(value)}; it takes {kinds}.")
-
-
-def _may_be_off(hint: Any) -> bool:
-    """Whether a setting may be None, which a file writes as false."""
-    options = alternatives(hint)
-    return types.NoneType in options and bool not in options
-
-
-def _fit(value: Any, expected: Any) -> tuple[bool, Any]:
-    if typing.get_origin(expected) is Literal:
-        options = typing.get_args(expected)
-        lowered = value.lower() if isinstance(value, str) else value
-        return lowered in options, lowered
-    if _is_sequence(expected):
-        items = alternatives(typing.get_args(expected)[0])
-        if isinstance(value, str) or not isinstance(value, Sequence):
-            return False, None
-        tried = [[_fit(item, each) for each in items] for item in value]
-        fitted = [next((fit for fit in fits if fit[0]), (False, None)) for fits in tried]
-        return all(fits for fits, _ in fitted), tuple(item for _, item in fitted)
-    if expected is float:
-        is_number = isinstance(value, int | float) and not isinstance(value, bool)
-        return is_number, float(value) if is_number else None
-    if expected is int:
-        if isinstance(value, float) and value.is_integer():  # 1e6
-            return True, int(value)
-        return isinstance(value, int) and not isinstance(value, bool), value
-    if expected in (bool, str, types.NoneType):
-        return isinstance(value, expected), value
-    return False, None
-
-
-def _is_sequence(hint: Any) -> bool:
-    return typing.get_origin(hint) in (tuple, list, collections.abc.Sequence)
-
-
-def _is_callable(hint: Any) -> bool:
-    return typing.get_origin(hint) is collections.abc.Callable or hint is types.NoneType
-
-
-def _kind(hint: Any) -> str:
-    if typing.get_origin(hint) is Literal:
-        return " or ".join(f'"{each}"' for each in typing.get_args(hint))
-    if _is_sequence(hint):
-        items = {int: "whole numbers", float: "numbers", str: "texts"}
-        kinds = alternatives(typing.get_args(hint)[0])
-        return f"a list of {' or '.join(items[each] for each in kinds)}"
-    return {float: "a number", int: "a whole number", bool: "true or false", str: "a text"}[hint]
-
-
-def _told(value: Any) -> str:
-    return f'"{value}"' if isinstance(value, str) else f"{value!r}"
-
-
-def _key(name: str) -> str:
-    return name if re.fullmatch(r"[A-Za-z0-9_-]+", name) else _emitted(name)
-
-
-def _emitted(value: Any) -> str:
-    """A value as TOML has it."""
-    if isinstance(value, bool):
-        return "true" if value else "false"
-    if isinstance(value, int):
-        return f"{value:_}" if abs(value) >= 10_000 else f"{value}"
-    if isinstance(value, float):
-        return repr(value) if math.isfinite(value) else f"{value}"
-    if isinstance(value, str):  # escapes of JSON are escapes of TOML, which wants one more
-        return json.dumps(value, ensure_ascii=False).replace("\x7f", "\\u007f")
-    if isinstance(value, Mapping):
-        entries = ", ".join(f"{_key(name)} = {_emitted(x)}" for name, x in value.items())
-        return f"{{ {entries} }}" if entries else "{}"
-    return f"[{', '.join(_emitted(item) for item in value)}]"

@@ -219,7 +219,7 @@ def test_a_training_over_workers_leaves_a_run_like_any_other(capsys, tmp_path):
         (["--collection", "remotely"], 'collection="remotely"'),
         (["--collection", "remote:0"], "n=0"),
         (["--update", "decentralized"], "gradients=central()"),
-        (["--update", "decentral"], '"centralized" or "decentralized"'),
+        (["--update", "decentral"], "'centralized' or 'decentralized'"),
         (["--set", "scheme.colection=central"], 'Close: "collection"'),
         (["--save-every", "0"], "save_every=0"),
     ],

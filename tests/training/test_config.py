@@ -1,5 +1,4 @@
 import dataclasses
-import math
 import re
 import tomllib
 from pathlib import Path
@@ -21,7 +20,7 @@ from jaxenvs.training import (
     VTrace,
     remote,
 )
-from jaxenvs.training.config import ALGORITHMS, Config, _emitted, config_for, tuned
+from jaxenvs.training.config import ALGORITHMS, Config, config_for, tuned
 from jaxenvs.training.extractors import ImpalaCNN, NatureCNN
 from jaxenvs.training.schemes.workers import hosted
 
@@ -89,19 +88,6 @@ def test_a_file_reads_back_as_what_was_written(tmp_path, algorithm):
         assert getattr(whole, field.name) == getattr(partial, field.name)
     assert complete.make_actor() == config.make_actor()
     assert set(complete.settings) >= {"learning_rate", "gamma"} and "type" in complete.storage
-
-
-@pytest.mark.parametrize(
-    "value",
-    [
-        *(True, 0, -5, 400_000, 10**20, 1.0, 1e-5, 2.5e300, -0.0, math.inf),
-        *("", 'a "quoted" \\ path\n\t\x00\x7f é 🚀', [], [1, 2], ["a", "b"], [[1.5], []]),
-        *({}, {"type": "MLP", "an odd key": {"hidden.sizes": [8]}}),
-    ],
-    ids=repr,
-)
-def test_every_kind_of_value_can_be_written(value):
-    assert tomllib.loads(f"x = {_emitted(value)}")["x"] == value
 
 
 def test_a_file_by_hand_may_leave_most_out(tmp_path):
@@ -191,7 +177,7 @@ def test_imports_are_written_where_there_are_any_and_made_when_they_are_needed()
     assert "imports" not in config.to_toml()
     config = config.replace(imports=["nowhere_to_be_found"])
     assert config.imports == ("nowhere_to_be_found",)
-    assert 'imports = ["nowhere_to_be_found"]' in config.to_toml()
+    assert tomllib.loads(config.to_toml())["imports"] == ["nowhere_to_be_found"]
     for make in (config.make_train, config.make_env, config.make_scheme):
         with pytest.raises(UnknownEnvironmentError, match='no module "nowhere_to_be_found"'):
             make()
@@ -201,15 +187,15 @@ def test_imports_are_written_where_there_are_any_and_made_when_they_are_needed()
     ("changes", "words"),
     [
         ({"lerning_rate": 1.0}, ("PPO", '"lerning_rate"', 'Close: "learning_rate"')),
-        ({"epochs": "two"}, ('epochs="two"', "a whole number")),
-        ({"epochs": True}, ("epochs=True", "a whole number")),
-        ({"gamma": "high"}, ('gamma="high"', "a number")),
-        ({"anneal": 1}, ("anneal=1", "true or false")),
-        ({"shuffle": "cards"}, ('shuffle="cards"', '"steps" or "instances" or "time"')),
-        ({"actor.hidden_sizes": 64}, ("hidden_sizes=64", "a list of whole numbers")),
-        ({"actor.hidden_sizes": [6.4]}, ("hidden_sizes=[6.4]", "a list of whole numbers")),
-        ({"actor.activation": ["relu"]}, ("activation=['relu']", "a text")),
-        ({"actor.memory": "elephant"}, ('memory="elephant"', '"gru" or "lstm"')),
+        ({"epochs": "two"}, ('epochs="two"', "a valid integer")),
+        ({"epochs": True}, ("epochs=True", "a valid integer")),
+        ({"gamma": "high"}, ('gamma="high"', "a valid number")),
+        ({"anneal": 1}, ("anneal=1", "a valid boolean")),
+        ({"shuffle": "cards"}, ('shuffle="cards"', "'steps', 'instances' or 'time'")),
+        ({"actor.hidden_sizes": 64}, ("hidden_sizes=64", "a valid array")),
+        ({"actor.hidden_sizes": [6.4]}, ("hidden_sizes=[6.4]", "each item a valid integer")),
+        ({"actor.activation": ["relu"]}, ("activation=['relu']", "a valid string")),
+        ({"actor.memory": "elephant"}, ('memory="elephant"', "'gru' or 'lstm'")),
         ({"actor.extractor": "NatureCN"}, ('"NatureCN"', 'Close: "NatureCNN"')),
         ({"actor.extractor": 3}, ("extractor=3", "a name, or a table")),
         ({"actor.extractor": {"type": "MLP", "hiden_sizes": [8]}}, ('Close: "hidden_sizes"',)),
@@ -217,7 +203,7 @@ def test_imports_are_written_where_there_are_any_and_made_when_they_are_needed()
         ({"storage.type": 3}, ("no storage 3",)),
         ({"storage.capacity": 10}, ("GAE", '"capacity"')),
         ({"network.size": 10}, ('"network.size"', "actor.NAME")),
-        ({"scheme.update": "both"}, ('update="both"', '"centralized" or "decentralized"')),
+        ({"scheme.update": "both"}, ('update="both"', "'centralized' or 'decentralized'")),
         ({"scheme.type": "PPO"}, ("Scheme", '"type"')),
     ],
     ids=str,
@@ -232,9 +218,9 @@ def test_a_setting_that_cannot_be_says_what_can(changes, words):
     ("text", "word"),
     [
         (None, "no configuration at"),
-        ("id = ", "no TOML"),
+        ("id = ", "not TOML"),
         ('id = "CartPole-v1"', "no algorithm"),
-        ('id = "CartPole-v1"\nalgorithm = 3', "algorithm=3"),
+        ('id = "CartPole-v1"\nalgorithm = 3', "no algorithm 3"),
         ('id = "CartPole-v1"\nalgorithm = "pp"', 'Close: "PPO"'),
         ('id = "CartPole-v1"\nalgorithm = "ppo"\nnum_env = 3', 'Close: "num_envs"'),
         ('id = "CartPole-v1"\nalgorithm = "ppo"\nnum_envs = 0', "num_envs=0"),
@@ -316,9 +302,12 @@ def test_a_hosted_environment_is_wrapped_or_the_reason_told():
         (["StickyActions"], ('"StickyActions"', 'Close: "StickyAction"')),
         (["TransformReward"], ('"TransformReward"', "Choose one of")),
         (["StickyAction"], ("StickyAction got no repeat_action_probability",)),
-        ([{"type": "ScaleReward", "scale": "2"}], ('scale="2"', "a number or a list of numbers")),
+        ([{"type": "ScaleReward", "scale": "2"}], ('scale="2"', "a valid number or a valid array")),
         ([{"type": "ScaleReward", "scales": 2}], ("ScaleReward", 'Close: "scale"')),
-        ([{"type": "FilterObservation", "filter_keys": [1.5]}], ("a list of texts or whole",)),
+        (
+            [{"type": "FilterObservation", "filter_keys": [1.5]}],
+            ("each item a valid string",),
+        ),
         ([{**STICKY, "batched": ["repeat_action_duration"]}], ("repeat_action_probability can",)),
         ([{**STICKY, "repeat_action_probability": 0.1}], ("a list of numbers",)),
         (
@@ -343,8 +332,8 @@ def test_a_wrapper_that_cannot_be_says_what_can(wrappers, words):
 
 def test_a_scheme_is_named_and_its_environments_have_the_wrappers(tmp_path):
     config = config_for("PPO", "CartPole-v1")
-    assert config.make_scheme() is None
-    assert config.with_settings({"scheme.collection": "Central"}).make_scheme() is None
+    assert config.make_scheme().is_fused
+    assert config.with_settings({"scheme.collection": "Central"}).make_scheme().is_fused
     ray = {"workers": 3, "sync": False, "resources": {"num_cpus": 1}}
     config = config.with_settings(
         {

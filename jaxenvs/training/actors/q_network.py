@@ -10,7 +10,7 @@ import jax.numpy as jnp
 
 from jaxenvs import spaces
 from jaxenvs.errors import TrainingError
-from jaxenvs.training._settings import check_hidden_sizes
+from jaxenvs.training._validation import check_hidden_sizes
 from jaxenvs.training.actors.base import (
     Actor,
     Branch,

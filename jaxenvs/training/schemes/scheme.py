@@ -8,7 +8,7 @@ import jax
 
 from jaxenvs.core import Environment, VectorEnv
 from jaxenvs.errors import TrainingError
-from jaxenvs.training._settings import whole
+from jaxenvs.training._validation import check_integer
 from jaxenvs.training.actors.base import Actor
 from jaxenvs.training.algorithms.base import Algorithm
 from jaxenvs.training.storages.base import Storage
@@ -105,9 +105,9 @@ class Scheme:
     log_info: Sequence[str] = ()  # names in `info` that become metrics, see `make_train`
 
     def __post_init__(self) -> None:
-        whole("Scheme got unroll_length", self.unroll_length)
+        check_integer("Scheme got unroll_length", self.unroll_length)
         if self.num_envs is not None:
-            whole("Scheme got num_envs", self.num_envs)
+            check_integer("Scheme got num_envs", self.num_envs)
         problems = list(self._problems())
         if problems:
             raise TrainingError("the scheme contradicts itself:\n  " + "\n  ".join(problems))

@@ -1,0 +1,219 @@
+"""Validation of settings: those of parts in Python, and those that a file or a flag says."""
+
+import dataclasses
+import functools
+import json
+import operator
+import types
+import typing
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any, Literal
+
+import jax
+import numpy as np
+
+from jaxenvs import struct
+from jaxenvs.errors import TrainingError, closest, missing_extra
+
+# The ranges of numbers, by the names of their fields.
+_COUNTS = {
+    *("epochs", "minibatches", "batch_size", "policy_delay", "exploration_steps"),
+    *("target_update_every", "capacity", "n_step", "time_limit", "beta_steps"),
+}
+_FRACTIONS = {
+    *("gamma", "gae_lambda", "tau", "decay", "initial_epsilon", "final_epsilon"),
+    *("target_entropy_ratio", "beta", "final_beta"),
+}
+_POSITIVE = {
+    *("clip", "target_kl", "max_gradient_norm", "adam_epsilon", "rms_epsilon"),
+    *("initial_temperature", "observation_clip", "reward_clip", "clip_rho", "clip_c"),
+    "clip_pg_rho",
+}
+_NOT_NEGATIVE = {
+    *("learning_rate", "critic_learning_rate", "temperature_learning_rate", "learning_starts"),
+    *("exploration_noise", "target_noise", "target_noise_clip", "alpha", "epsilon"),
+}
+_RANGES: tuple[tuple[set[str], Callable[[Any], Any], str], ...] = (
+    (_COUNTS, lambda value: value >= 1, "must be at least 1"),
+    (_FRACTIONS, lambda value: (value >= 0) & (value <= 1), "must be between 0 and 1"),
+    (_POSITIVE, lambda value: value > 0, "must be above 0"),
+    ({"replay_ratio"}, lambda value: (value >= 1e-4) & (value < np.inf), "must be 1e-4 or more"),
+    (_NOT_NEGATIVE, lambda value: value >= 0, "must not be below 0"),
+)
+
+
+def check_integer(name: str, value: Any, least: int = 1) -> int:
+    """Returns `value`, an integer that is at least `least`.
+
+    Raises:
+        TrainingError: it is not; `name` says where it comes from.
+    """
+    is_integer = isinstance(value, int | np.integer) and not isinstance(value, bool)
+    if not is_integer:
+        raise TrainingError(f"{name}={value!r:.60}; it takes an integer.")
+    if value < least:
+        raise TrainingError(f"{name}={value}; it must be at least {least}.")
+    return value  # pyright: ignore[reportReturnType] as good as an int
+
+
+def check_settings(part: Any) -> None:
+    """Refuses an algorithm or a storage with a value that does not fit its field.
+
+    Arrays count as numbers, even under tracing: hyper-parameters may be mapped over.
+
+    Raises:
+        TrainingError: naming the field, the value, and what it takes.
+    """
+    try:
+        hints = typing.get_type_hints(type(part))
+    except NameError:  # a user's part, whose annotations are only known where it was written
+        return
+    for field in dataclasses.fields(part):
+        name, value, is_static = field.name, getattr(part, field.name), struct.is_static(field)
+        problem = _problem(name, _scalar(hints[name], is_static), value, is_static)
+        if problem is not None:
+            raise TrainingError(f"{type(part).__name__} got {name}={value!r:.60}; it {problem}.")
+
+
+def _scalar(hint: Any, is_static: bool) -> Any:
+    """Returns the numbers, names and functions that a type allows; None if there are none."""
+    kinds = [x for x in options(hint) if x in (int, float, bool) or typing.get_origin(x) is Literal]
+    if not kinds:
+        return None
+    if not is_static:  # a leaf: any number
+        kinds = [float if kind is int else kind for kind in kinds]
+    others = [x for x in options(hint) if x is type(None) or typing.get_origin(x) is Callable]
+    return functools.reduce(operator.or_, kinds + others)
+
+
+def _problem(name: str, hint: Any, value: Any, is_static: bool) -> str | None:
+    """Returns why a value does not fit; None if it does."""
+    if hint is None or (isinstance(value, jax.Array) and not is_static):
+        return None
+    if callable(value) and any(typing.get_origin(x) is Callable for x in options(hint)):
+        return None
+    if isinstance(value, np.generic):
+        value = value.item()
+    if isinstance(value, float) and int in options(hint):  # 1e6 is an integer in files alone
+        return "should be a valid integer"
+    is_numbers = isinstance(value, np.ndarray) and np.issubdtype(value.dtype, np.number)
+    problem = None if is_numbers else mismatch(hint, value)
+    return problem or _out_of_range(name, value)
+
+
+def check_hidden_sizes(actor: Any) -> None:
+    """Refuses `hidden_sizes` that are not widths of layers.
+
+    Raises:
+        TrainingError: naming the value.
+    """
+    sizes = actor.hidden_sizes
+    if not isinstance(sizes, Sequence) or isinstance(sizes, str):
+        raise TrainingError(
+            f"{type(actor).__name__} got hidden_sizes={sizes!r:.60}; it takes the width of each"
+            " layer, such as (64, 64)."
+        )
+    for size in sizes:
+        check_integer(f"{type(actor).__name__} got a layer of hidden_sizes", size)
+
+
+def validate(owner: str, fields: Mapping[str, Any], values: Mapping[str, Any]) -> dict[str, Any]:
+    """Returns settings as their fields have them: lists become tuples, 1e6 an integer.
+
+    Args:
+        owner: whose settings they are, for messages.
+        fields: the type of each; or a function that raises if the value is wrong.
+        values: as a TOML file has them.
+
+    Raises:
+        TrainingError: there is no such setting, then the message names the closest; or the value
+            is of another type.
+    """
+    found = {}
+    for name, value in values.items():
+        if name not in fields:
+            raise TrainingError(f'{owner} has no setting "{name}".{closest(name, fields)}')
+        expected = fields[name]
+        if isinstance(expected, types.FunctionType):
+            expected(value)
+            found[name] = value
+            continue
+        if isinstance(value, str) and any(
+            typing.get_origin(x) is Literal for x in options(expected)
+        ):
+            value = value.lower()
+        problem = mismatch(expected, value)
+        if problem is not None:
+            raise TrainingError(f"{owner} got {name}={quoted(value)}; it {problem}.")
+        found[name] = _as_tuple(_adapter(expected).validate_json(_as_json(value)))
+    return found
+
+
+def mismatch(hint: Any, value: Any) -> str | None:
+    """Returns what the type asks for if `value` is of another; None if it fits."""
+    import pydantic
+
+    try:
+        _adapter(hint).validate_json(_as_json(value))
+    except pydantic.ValidationError as error:
+        expected = []
+        for each in error.errors():
+            words = each["msg"].removeprefix("Input should be ")
+            is_item = any(isinstance(part, int) for part in each["loc"])
+            expected.append(f"a list, each item {words}" if is_item else words)
+        if any(typing.get_origin(each) is Callable for each in options(hint)):
+            expected.append("a schedule: a function of the gradient steps so far")
+        return f"should be {' or '.join(dict.fromkeys(expected))}"
+    return None
+
+
+def options(hint: Any) -> tuple[Any, ...]:
+    """Returns the members of a union; of any other type, itself alone."""
+    is_union = typing.get_origin(hint) in (typing.Union, types.UnionType)
+    return typing.get_args(hint) if is_union else (hint,)
+
+
+def quoted(value: Any) -> str:
+    """Returns a value as messages show it."""
+    return f'"{value}"' if isinstance(value, str) else f"{value!r}"
+
+
+@functools.cache
+def _adapter(hint: Any) -> Any:
+    """Returns a strict validator of a type, functions left out."""
+    try:
+        import pydantic
+    except ImportError as error:
+        raise missing_extra("Settings of a training", "pydantic", "train") from error
+    kinds: Any = [x for x in options(hint) if typing.get_origin(x) is not Callable]
+    return pydantic.TypeAdapter(functools.reduce(operator.or_, kinds), config={"strict": True})
+
+
+def _as_json(value: Any) -> str:
+    """Returns a value as JSON, in which a list is any sequence and 1e6 an integer."""
+
+    def plain(value: Any) -> Any:
+        if isinstance(value, Mapping):
+            return {name: plain(each) for name, each in value.items()}
+        if isinstance(value, Sequence) and not isinstance(value, str):
+            return [plain(each) for each in value]
+        is_whole = isinstance(value, float) and value.is_integer()
+        return int(value) if is_whole else value
+
+    return json.dumps(plain(value), default=repr)
+
+
+def _as_tuple(value: Any) -> Any:
+    return tuple(map(_as_tuple, value)) if isinstance(value, list) else value
+
+
+def _out_of_range(name: str, value: Any) -> str | None:
+    """Returns what numbers of this name have to be, if these are not."""
+    if value is None or isinstance(value, str | bool | jax.Array):
+        return None
+    value = np.asarray(value)
+    if np.isnan(value).any():
+        return "must be a number"
+    return next(
+        (words for names, fits, words in _RANGES if name in names and not np.all(fits(value))), None
+    )
