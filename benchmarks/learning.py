@@ -34,7 +34,7 @@ from jaxenvs.factory import is_hosted
 from jaxenvs.rollouts import Evaluation
 from jaxenvs.training import Actor, ActorPolicy, QNetwork, Train
 from jaxenvs.training.config import Config, config_for
-from jaxenvs.training.conv import Conv
+from jaxenvs.training.layers import Conv
 
 EVALUATION = 1_000_003  # seed of the first evaluation; trainings have 0, 1, ...
 

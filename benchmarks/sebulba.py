@@ -21,7 +21,7 @@ import jaxenvs
 from benchmarks._common import headline, new_parser, new_report, publish, quartiles, rotated
 from benchmarks.host.overlap import share_hidden
 from jaxenvs.training import PPO, ActorCritic, Learner, Scheme, VTrace, remote
-from jaxenvs.training.algorithms.base import Behavior
+from jaxenvs.training.algorithms.algorithm import BehaviorPolicy
 from jaxenvs.training.schemes import engines
 
 NUM_ENVS, UNROLL_LENGTH = 4, 64
@@ -154,7 +154,7 @@ def _env() -> jaxenvs.HostEnv:
 
 
 def _steps(engine: Any) -> None:
-    behavior = Behavior.of(engine.learner_state)
+    behavior = BehaviorPolicy.of(engine.learner_state)
     engine.unroll = engine._source.next(engine.train.algorithm, behavior)
 
 

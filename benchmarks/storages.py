@@ -31,7 +31,7 @@ from benchmarks._common import (
     publish,
     quartiles,
 )
-from jaxenvs.training import Hindsight, PrioritizedReplay, Replay
+from jaxenvs.training import HindsightReplay, PrioritizedReplay, Replay
 from jaxenvs.training.storages import ReplayStorage
 from jaxenvs.training.types import Transition
 
@@ -117,7 +117,7 @@ def _bytes(name: str, peers: Sequence[str]) -> list[dict[str, Any]]:
         f"{OURS} PrioritizedReplay": PrioritizedReplay(capacity=BYTES_AT),
     }
     if isinstance(observation, dict):
-        storages[f"{OURS} Hindsight"] = Hindsight(
+        storages[f"{OURS} Hindsight"] = HindsightReplay(
             capacity=BYTES_AT, compute_reward=_distance, compute_terminated=_is_reached
         )
     states = {key: jax.eval_shape(storage.init, unroll) for key, storage in storages.items()}

@@ -1,4 +1,4 @@
-"""Rich, where it is installed; and files that cannot be written."""
+"""The console, tables, and errors for files that cannot be written."""
 
 import contextlib
 from collections.abc import Iterator
@@ -9,7 +9,7 @@ from jaxenvs.errors import RenderError, missing_extra
 
 
 def console() -> Any:
-    """A `rich.console.Console` on standard output.
+    """Returns a `rich.console.Console` on standard output.
 
     Raises:
         MissingExtraError: rich is not installed.
@@ -18,13 +18,13 @@ def console() -> Any:
         from rich.console import Console
     except ImportError as error:
         raise missing_extra("The command line", "rich", "cli") from error
-    # Where output is piped the width is unknown; 80 columns would fold the tables.
+    # If output is piped the width is unknown, and 80 columns would wrap the tables.
     console = Console(highlight=False)
     return console if console.is_terminal else Console(highlight=False, width=160)
 
 
 def table(*columns: str, title: str | None = None) -> Any:
-    """A `rich.table.Table` with these columns, in the one style of the command line."""
+    """Returns a `rich.table.Table` with these columns, in the style of the command line."""
     console()
     from rich.box import SIMPLE_HEAD
     from rich.table import Table
@@ -34,10 +34,10 @@ def table(*columns: str, title: str | None = None) -> Any:
 
 @contextlib.contextmanager
 def writing(path: str | Path) -> Iterator[None]:
-    """Says that a file cannot be written, where the system says so.
+    """Reports a file that cannot be written.
 
     Raises:
-        RenderError: it cannot; the message names the file and why.
+        RenderError: with the file and the reason.
     """
     try:
         yield

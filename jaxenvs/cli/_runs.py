@@ -1,4 +1,4 @@
-"""The folders that `jaxenvs train` leaves, and that other commands read.
+"""The output folders of `jaxenvs train`, which other commands read.
 
 A run is a folder with a `config.toml`; a training of several seeds is a folder of runs.
 """
@@ -14,10 +14,10 @@ from jaxenvs.core import VectorEnv
 from jaxenvs.errors import TrainingError
 from jaxenvs.registry import find
 from jaxenvs.training import ActorPolicy, Train, restore
-from jaxenvs.training.algorithms.base import Behavior
+from jaxenvs.training.algorithms.algorithm import BehaviorPolicy
 from jaxenvs.training.config import Config
 from jaxenvs.training.learner import BEST, CHECKPOINT, POLICY
-from jaxenvs.training.schemes.workers import hosted
+from jaxenvs.training.schemes.workers import find_host_env
 
 _CONFIG = "config.toml"
 _POLICIES = {"latest": POLICY, "best": BEST}  # the folders that `--which` reads
@@ -25,19 +25,19 @@ _POLICIES = {"latest": POLICY, "best": BEST}  # the folders that `--which` reads
 
 @dataclasses.dataclass(frozen=True)
 class Run:
-    """One training of one seed: its folder, and what was to be learned."""
+    """A training of one seed: its folder and its configuration."""
 
     folder: Path
     config: Config
 
     @classmethod
     def read(cls, folder: Path) -> "Run":
-        """The run in a folder that has one."""
+        """Reads the run in a folder."""
         return cls(folder, Config.read(folder / _CONFIG))
 
     @property
     def task(self) -> Config:
-        """What runs that differ by nothing but their seed have in common."""
+        """The configuration without the seed and without what does not affect training."""
         watched = {"save_every": None, "evaluate_every": None, "evaluation_episodes": 1}
         return self.config.replace(seed=0, **watched)
 
@@ -48,24 +48,24 @@ class Run:
         return any((self.folder / name).is_dir() for name in names)
 
     def write_config(self) -> None:
-        """Writes everything that decides the training, before it begins."""
+        """Writes the complete configuration, before the training starts."""
         self.config.complete().write(self.folder / _CONFIG)
 
     def read_policy(self, train: Train, which: str = "latest") -> ActorPolicy:
-        """The greedy policy of this run.
+        """Returns the greedy policy of this run.
 
         Raises:
-            TrainingError: there is none, or none was found to be the best.
+            TrainingError: there is none, or nothing was evaluated.
         """
 
-        def behavior(key: Any) -> Behavior:
-            return Behavior.of(train.init(key))
+        def behavior(key: Any) -> BehaviorPolicy:
+            return BehaviorPolicy.of(train.init(key))
 
         path = self.folder / _POLICIES[which]
         if which == "best" and not path.is_dir():
             raise TrainingError(
-                f'"{self.folder}" has no best policy: none was evaluated while it was trained.'
-                "  Train with --evaluate-every, or leave --which out."
+                f'"{self.folder}" has no best policy, since nothing was evaluated.'
+                "  Train with --evaluate-every, or omit --which."
             )
         like = jax.eval_shape(behavior, jax.random.key(0))
         learned: Any = restore(path, like)
@@ -73,10 +73,10 @@ class Run:
 
 
 def runs_in(paths: Iterable[str | Path]) -> list[Run]:
-    """The runs in these folders, or in the folders below them.
+    """Returns the runs in these folders, or in the folders below them.
 
     Raises:
-        TrainingError: there are none in one of them.
+        TrainingError: one of them holds no run.
     """
     runs: dict[Path, Run] = {}
     for path in map(Path, paths):
@@ -94,7 +94,7 @@ def runs_in(paths: Iterable[str | Path]) -> list[Run]:
 
 
 def by_task(runs: Sequence[Run]) -> list[list[Run]]:
-    """The runs in groups that differ by their seeds alone."""
+    """Returns the runs in groups that differ only by their seeds."""
     groups: list[list[Run]] = []
     for run in runs:
         for group in groups:
@@ -107,26 +107,26 @@ def by_task(runs: Sequence[Run]) -> list[list[Run]]:
 
 
 def assembled(config: Config) -> Train:
-    """The training of a configuration, to read weights for; its env plays if it is hosted."""
+    """Returns the training of a configuration, to read weights; its hosted env can play."""
     if not config.is_hosted:
         return config.assemble()
     return config.assemble(env=config.make_env(training=False))
 
 
 def close(env: VectorEnv) -> None:
-    """Ends an environment if it is hosted."""
-    hosts = hosted(env)
+    """Closes an environment if it is hosted."""
+    hosts = find_host_env(env)
     if hosts is not None:
         hosts.close()
 
 
 def reward_threshold(env: VectorEnv, id: str) -> float | None:
-    """The mean return from which `id` counts as solved, where somebody says so."""
-    hosts = hosted(env)
+    """Returns the mean return at which `id` counts as solved; None if it is not specified."""
+    hosts = find_host_env(env)
     spec = find(id) if hosts is None else hosts.pools[0].spec
     return getattr(spec, "reward_threshold", None)
 
 
 def _natural(path: Path) -> list[Any]:
-    """Sorts seed_2 before seed_10."""
+    """Returns a sort key that puts seed_2 before seed_10."""
     return [(len(part), part) for part in path.parts]

@@ -1,4 +1,4 @@
-"""What the command line understands. Each command is a function in a module of its own."""
+"""The command line parser. Each command is a function in its own module."""
 
 import argparse
 import importlib
@@ -14,15 +14,15 @@ from jaxenvs.errors import JaxenvsError
 
 _HELP = {
     "": """\
-Environments, what they are, how they look, and agents that learn them.
+Environments for reinforcement learning, and agents that learn them.
 
 examples:
   jaxenvs list                              every environment
   jaxenvs info CartPole-v1                  spaces, parameters, limits
-  jaxenvs train ppo CartPole-v1             learn it, with settings that suit it
-  jaxenvs eval runs/ppo/CartPole-v1         what the policy reaches
-  jaxenvs enjoy runs/ppo/CartPole-v1        what it does
-  jaxenvs render Pendulum-v1 -o swing.gif   look at it
+  jaxenvs train ppo CartPole-v1             train, with tuned settings
+  jaxenvs eval runs/ppo/CartPole-v1         evaluate the policy
+  jaxenvs enjoy runs/ppo/CartPole-v1        watch the policy
+  jaxenvs render Pendulum-v1 -o swing.gif   render random actions
   jaxenvs train --help                      examples of a command""",
     "list": """\
 List the environments.
@@ -36,15 +36,15 @@ Show an environment: spaces, parameters with defaults and units, limits, source.
 
 examples:
   jaxenvs info CartPole-v1
-  jaxenvs info gymnasium/Ant-v5             one that is not JAX
-  jaxenvs info grid.py:Grid                 a class of your own""",
+  jaxenvs info gymnasium/Ant-v5             an environment that is not JAX
+  jaxenvs info grid.py:Grid                 an environment of your own""",
     "train": """\
-Train an agent in jitted programs, with settings that suit the id.
+Train an agent in a jitted program, with settings tuned for the id.
 
-Leaves in the output folder: config.toml, metrics.csv, metrics.jsonl, checkpoint/, policy/, which
+The output folder has config.toml, metrics.csv, metrics.jsonl, checkpoint/, policy/, which
 `jaxenvs eval`, `enjoy` and `render --checkpoint` read, and, with the extra `render`,
-learning_curve.png. With --evaluate-every, best/ is the policy that was best on environments of its
-own. Several seeds have a folder each. Ctrl-C saves what there is.
+learning_curve.png. With --evaluate-every, best/ is the policy of the best evaluation. With several
+seeds, each has a folder. Ctrl-C saves and stops.
 
 examples:
   jaxenvs train ppo CartPole-v1
@@ -57,46 +57,46 @@ examples:
   jaxenvs train ppo CartPole-v1 --collection remote:3:async --set storage.type=VTrace
   jaxenvs train ppo CartPole-v1 --gradients remote:2 --update decentralized
   jaxenvs train dqn CartPole-v1 --dry-run > mine.toml
-  jaxenvs train --config mine.toml          what one has written there
-  jaxenvs train --resume runs/acrobot       goes on where it stopped
-  jaxenvs train --resume runs/acrobot --total-steps 1e6    and beyond its end
-  jaxenvs train ppo gymnasium/CartPole-v1   in worker processes, stepped by the program
+  jaxenvs train --config mine.toml          train from your own file
+  jaxenvs train --resume runs/acrobot       continue a run
+  jaxenvs train --resume runs/acrobot --total-steps 1e6    continue beyond its end
+  jaxenvs train ppo gymnasium/CartPole-v1   an environment in worker processes
   jaxenvs train ppo grid.py:Grid            an environment of your own
-  jaxenvs train ppo Grid-v0 --import grid   one that grid.py registers""",
+  jaxenvs train ppo Grid-v0 --import grid   an id that grid.py registers""",
     "eval": """\
-Play fresh episodes with what was learned, greedily, and show what they return.
+Play new episodes with trained policies, greedily, and show their returns.
 
-As many episodes are played in each instance, however long they take, so that short ones do not
-count more. Runs of one configuration are shown each and together.
+Each instance plays the same number of whole episodes, so short ones do not count more. Runs of
+one configuration are shown separately and together.
 
 examples:
   jaxenvs eval runs/ppo/CartPole-v1
   jaxenvs eval runs/acrobot --episodes 1000 --seed 1
-  jaxenvs eval runs/acrobot --which best    where train had --evaluate-every
+  jaxenvs eval runs/acrobot --which best    after train --evaluate-every
   jaxenvs eval runs/ppo/CartPole-v1 runs/dqn/CartPole-v1""",
     "enjoy": """\
-Play what was learned, into a gif, mp4 or png, or in a window.
+Render a trained policy as gif, mp4 or png, or in a window.
 
 examples:
-  jaxenvs enjoy runs/ppo/CartPole-v1        writes episode.gif beside the run
+  jaxenvs enjoy runs/ppo/CartPole-v1        writes episode.gif into the run
   jaxenvs enjoy runs/ppo/CartPole-v1 -o balance.mp4 --episodes 3
   jaxenvs enjoy runs/acrobot/seed_2 --window""",
     "plot": """\
-Draw learning curves: the median of the runs of a configuration, with their quartiles.
+Plot learning curves: median and quartiles of the runs of each configuration.
 
 examples:
   jaxenvs plot runs/acrobot -o acrobot.png
   jaxenvs plot runs/ppo/CartPole-v1 runs/dqn/CartPole-v1 -o compared.svg
   jaxenvs plot runs/acrobot --metric entropy -o entropy.png""",
     "render": """\
-Play one episode and write it as gif, mp4 or png (a strip of eight frames).
+Play one episode and write it as a gif, an mp4 or a png (a strip of eight frames).
 
 examples:
   jaxenvs render CartPole-v1 -o random.gif
   jaxenvs render CartPole-v1 -o trained.mp4 --checkpoint runs/ppo/CartPole-v1
   jaxenvs render Acrobot-v1 -o strip.png --seed 3 --max-steps 100""",
     "tune": """\
-Try every way to run N environments that are not JAX, and keep the fastest for backend="auto".
+Measure every way to run N environments that are not JAX; backend="auto" will use the fastest.
 
 The environments are stepped with random actions.
 
@@ -106,8 +106,8 @@ examples:
   jaxenvs tune ALE/Pong-v5 --num-envs 16 --dry-run""",
     "doctor": """\
 Show what is installed and in use: versions, devices, cores, memory, the native part of the host
-bridge, extras, environment variables. Exits with 2 where JAX does not start, or where something
-that is named is missing.
+bridge, extras, environment variables. Exits with 2 if JAX does not start, or if something that is
+named is missing.
 
 examples:
   jaxenvs doctor
@@ -125,8 +125,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
         arguments: what follows the program's name; None takes them from `sys.argv`.
 
     Returns:
-        The exit status: 0, 2 where the arguments or the installation do not serve, or 128 and
-        the signal's number where one stopped a training.
+        The exit status: 0; 2 for invalid arguments or a missing package; or 128 plus the number of
+        the signal that stopped a training.
     """
     parser = _parser()
     options = parser.parse_args(arguments)
@@ -134,9 +134,9 @@ def main(arguments: Sequence[str] | None = None) -> int:
         parser.print_help()
         return 0
     try:
-        # Imported here, so that `--help` does not wait for what a command needs.
+        # Imported here, so that `--help` does not wait for the imports of a command.
         command = importlib.import_module(f"jaxenvs.cli.{options.module}")
-        if not sys.flags.safe_path and os.getcwd() not in sys.path:  # as `python -m` has it
+        if not sys.flags.safe_path and os.getcwd() not in sys.path:  # like `python -m`
             sys.path.insert(0, os.getcwd())
         for name in getattr(options, "imports", ()):
             import_module(name, f"--import {name}")
@@ -144,7 +144,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     except JaxenvsError as error:
         print(f"jaxenvs {options.command}: {error}", file=sys.stderr)
         return 2
-    except BrokenPipeError:  # the reader, `head` for instance, has seen enough
+    except BrokenPipeError:  # the reader has closed the pipe, such as `head`
         sys.stderr.close()
     except KeyboardInterrupt:  # `train` saves first and returns the same
         return 128 + signal.SIGINT
@@ -156,15 +156,15 @@ def _parser() -> argparse.ArgumentParser:
     parser.add_argument("--version", action="version", version=f"jaxenvs {jaxenvs.__version__}")
     commands = parser.add_subparsers(dest="command", metavar="COMMAND")
 
-    listing = _command(commands, "list", "listing", "the environments")
+    listing = _command(commands, "list", "listing", "list environments")
     listing.add_argument("filter", nargs="?", default="", help="part of an id")
     listing.add_argument("--family", help="only this family")
     _add_import(listing)
 
-    info = _command(commands, "info", "info", "one environment")
+    info = _command(commands, "info", "info", "show an environment")
     _add_id(info)
 
-    train = _command(commands, "train", "train", "learn an environment")
+    train = _command(commands, "train", "train", "train an agent")
     train.add_argument(
         "algorithm", metavar="ALGORITHM", nargs="?", help="a2c, dqn, ppo, sac, td3 or vpg"
     )
@@ -176,28 +176,28 @@ def _parser() -> argparse.ArgumentParser:
         metavar="NAME=VALUE",
         action="append",
         default=[],
-        help="a hyper-parameter, actor.NAME, storage.NAME or scheme.NAME; several if need be",
+        help="a hyper-parameter, actor.NAME, storage.NAME or scheme.NAME; can be repeated",
     )
     for name, what in (
-        ("--num-envs", "instances (default: the id's)"),
-        ("--unroll-length", "steps between updates (default: the id's)"),
-        ("--total-steps", "environment steps (default: the id's)"),
+        ("--num-envs", "instances (default: tuned)"),
+        ("--unroll-length", "steps between updates (default: tuned)"),
+        ("--total-steps", "environment steps (default: tuned)"),
         ("--report-every", "updates in a row of metrics (default: about 200 rows)"),
         ("--save-every", "environment steps between checkpoints (default: one at the end)"),
-        ("--evaluate-every", "environment steps between evaluations, the best policy is kept"),
+        ("--evaluate-every", "environment steps between evaluations; keeps the best policy"),
         ("--evaluation-episodes", "of each evaluation (default: 20)"),
-        ("--seeds", "train so many in one program, from --seed on"),
+        ("--seeds", "train N seeds in one program, starting with --seed"),
     ):
         _add_number(train, name, what)
     _add_seed(train, default=None)
-    for name, what in (("--collection", "collects"), ("--gradients", "computes gradients")):
+    for name, what in (("--collection", "collection"), ("--gradients", "gradients")):
         train.add_argument(
-            name, metavar="WHERE", help=f"who {what}: central, remote:N or remote:N:async"
+            name, metavar="WHERE", help=f"where {what} run: central, remote:N or remote:N:async"
         )
     train.add_argument(
         "--update",
         metavar="HOW",
-        help="decentralized: each worker with gradients applies all of them to weights of its own",
+        help="decentralized: each gradient worker applies the mean to its own weights",
     )
     train.add_argument("--output", metavar="DIR", help="(default: a new one, runs/ALGORITHM/ID)")
     train.add_argument(
@@ -205,15 +205,15 @@ def _parser() -> argparse.ArgumentParser:
         metavar="KIND",
         action="append",
         default=["csv", "jsonl"],
-        help="tensorboard or wandb, too; may be given several times",
+        help="also log to tensorboard or wandb; can be repeated",
     )
-    train.add_argument("--resume", metavar="DIR", help="go on with the run in this folder")
+    train.add_argument("--resume", metavar="DIR", help="continue the run in this folder")
     train.add_argument(
-        "--dry-run", action="store_true", help="print the whole configuration and train nothing"
+        "--dry-run", action="store_true", help="print the complete configuration and exit"
     )
 
-    evaluate = _command(commands, "eval", "evaluate", "what trained policies reach")
-    evaluate.add_argument("runs", metavar="RUN", nargs="+", help="what `train` left")
+    evaluate = _command(commands, "eval", "evaluate", "evaluate trained policies")
+    evaluate.add_argument("runs", metavar="RUN", nargs="+", help="an output folder of `train`")
     _add_number(evaluate, "--episodes", "of each run (default: 100)", default=100)
     _add_seed(evaluate)
     _add_number(
@@ -222,8 +222,8 @@ def _parser() -> argparse.ArgumentParser:
 
     _add_which(evaluate)
 
-    enjoy = _command(commands, "enjoy", "enjoy", "what a trained policy does")
-    enjoy.add_argument("run", metavar="RUN", help="what `train` left")
+    enjoy = _command(commands, "enjoy", "enjoy", "watch a trained policy")
+    enjoy.add_argument("run", metavar="RUN", help="an output folder of `train`")
     enjoy.add_argument(
         *("-o", "--output"), metavar="FILE", help=".gif, .mp4 or .png (default: RUN/episode.gif)"
     )
@@ -232,8 +232,8 @@ def _parser() -> argparse.ArgumentParser:
     _add_which(enjoy)
     _add_playing(enjoy)
 
-    plot = _command(commands, "plot", "plot", "learning curves of several runs")
-    plot.add_argument("runs", metavar="RUN", nargs="+", help="what `train` left")
+    plot = _command(commands, "plot", "plot", "plot learning curves")
+    plot.add_argument("runs", metavar="RUN", nargs="+", help="an output folder of `train`")
     plot.add_argument("-o", "--output", metavar="FILE", required=True, help=".png, .svg or .pdf")
     plot.add_argument(
         "--metric",
@@ -243,25 +243,27 @@ def _parser() -> argparse.ArgumentParser:
     )
     plot.add_argument("--title", metavar="TEXT", help="(default: the ids)")
 
-    render = _command(commands, "render", "render", "an episode as gif, mp4 or png")
+    render = _command(commands, "render", "render", "render an episode as gif, mp4 or png")
     _add_id(render)
     render.add_argument("-o", "--output", metavar="FILE", required=True, help=".gif, .mp4 or .png")
-    render.add_argument("--checkpoint", metavar="DIR", help="what `train` left (default: random)")
+    render.add_argument(
+        "--checkpoint", metavar="DIR", help="an output folder of `train` (default: random)"
+    )
     _add_which(render)
     _add_playing(render)
 
-    tune = _command(commands, "tune", "tune", "the fastest way to run hosted environments")
+    tune = _command(commands, "tune", "tune", "find the fastest way to run hosted environments")
     _add_id(tune)
     _add_number(tune, "--num-envs", "(default: 16)", default=16)
     _add_number(tune, "--batch-size", "of recv (default: all)", metavar="B")
     tune.add_argument(
         "--seconds", type=float, metavar="S", default=0.5, help="for each way (default: 0.5)"
     )
-    tune.add_argument("--dry-run", action="store_true", help="print the table, keep nothing")
+    tune.add_argument("--dry-run", action="store_true", help="print the table and store nothing")
 
-    doctor = _command(commands, "doctor", "doctor", "what is installed and in use")
+    doctor = _command(commands, "doctor", "doctor", "check the installation")
     doctor.add_argument(
-        "needed", nargs="*", metavar="NAME", help='"native" or an extra, which must be there'
+        "needed", nargs="*", metavar="NAME", help='"native" or an extra that must be installed'
     )
     doctor.add_argument("--json", action="store_true", help="as JSON")
     return parser
@@ -293,7 +295,7 @@ def _add_import(parser: argparse.ArgumentParser) -> None:
         metavar="MODULE",
         action="append",
         default=[],
-        help="a module or a file.py that registers ids; may be given several times",
+        help="a module or a file.py that registers ids; can be repeated",
     )
 
 
@@ -302,7 +304,7 @@ def _add_which(parser: argparse.ArgumentParser) -> None:
         "--which",
         choices=["latest", "best"],
         default="latest",
-        help="the policy at the end, or the one that evaluations found best (default: latest)",
+        help="the last policy, or the one of the best evaluation (default: latest)",
     )
 
 
@@ -330,7 +332,7 @@ def _add_number(
 
 
 def _whole_number(text: str) -> int:
-    """A number as one types it: 100000, 100_000 or 1e5."""
+    """Parses an integer: 100000, 100_000 or 1e5."""
     try:
         return int(text)
     except ValueError:
@@ -340,13 +342,15 @@ def _whole_number(text: str) -> int:
     except ValueError:
         number = math.nan
     if not number.is_integer():
-        raise argparse.ArgumentTypeError(f"{text!r} is no whole number")
+        raise argparse.ArgumentTypeError(f"{text!r} is not an integer")
     return int(number)
 
 
 def _seed(text: str) -> int:
-    """A number that a random key can be made of."""
+    """Parses a seed for a random key."""
     number = _whole_number(text)
     if not 0 <= number < 2**32:
-        raise argparse.ArgumentTypeError(f"{text} is no seed; pass a number from 0 to {2**32 - 1}")
+        raise argparse.ArgumentTypeError(
+            f"{text} is not a seed; pass a number from 0 to {2**32 - 1}"
+        )
     return number

@@ -1,7 +1,7 @@
-"""The demonstration: `python -m jaxenvs.cli.demo --output demo`.
+"""A demonstration: `python -m jaxenvs.cli.demo --output demo`.
 
-Measures environment steps beside Gymnasium, learns CartPole-v1 from nothing in one program,
-and proves the policy twice: here, and in Gymnasium's own CartPole-v1.
+Compares the speed with Gymnasium, learns CartPole-v1 from scratch in one program, and evaluates
+the policy here and in Gymnasium's own CartPole-v1.
 """
 
 import argparse
@@ -51,7 +51,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
 
 def demonstrate(folder: Path, seed: int, total_steps: int | None = None) -> int:
-    """Prints each part as it is done, and leaves learning_curve.png and cartpole.gif."""
+    """Prints the results, and writes learning_curve.png and cartpole.gif."""
     started = time.perf_counter()
     out = console()
     device = jax.devices()[0]
@@ -63,7 +63,7 @@ def demonstrate(folder: Path, seed: int, total_steps: int | None = None) -> int:
     config = config_for("PPO", ID)
     config = config.replace(seed=seed, total_steps=total_steps or config.total_steps)
     out.print(
-        f"[bold]PPO from nothing[/], {config.total_steps:,} steps of {config.num_envs} instances,"
+        f"[bold]PPO from scratch[/], {config.total_steps:,} steps of {config.num_envs} instances,"
         " one jitted program"
     )
     train, result, seconds = learn(config)
@@ -106,7 +106,7 @@ def learn(config: Config) -> tuple[Train, TrainResult, dict[str, float]]:
 
 
 def gymnasium_returns(policy: Policy, seed: int) -> np.ndarray:
-    """float64[EPISODES]: what the policy reaches in Gymnasium, one episode for each instance."""
+    """Returns the policy's returns in Gymnasium, one episode per instance: float64[EPISODES]."""
     envs = gymnasium.make_vec(ID, num_envs=EPISODES, vectorization_mode="sync")
     act, key = jax.jit(policy), playing_key(seed)
     observation, _ = envs.reset(seed=seed)
@@ -122,7 +122,7 @@ def gymnasium_returns(policy: Policy, seed: int) -> np.ndarray:
 
 
 def speed_table() -> object:
-    """Steps per second, ours and Gymnasium's three ways, each for about a second."""
+    """Returns a table of steps per second, ours and three ways of Gymnasium."""
     rows = table("", "instances", "steps/s", "against the best of Gymnasium")
     theirs = {
         ("gymnasium.make, a Python loop", 1): _gymnasium_loop(),
@@ -152,7 +152,7 @@ def _jaxenvs(num_envs: int) -> float:
 
 def _gymnasium_loop() -> float:
     env = gymnasium.make(ID)
-    actions = np.random.default_rng(0).integers(2, size=5_000)  # drawing them is not charged
+    actions = np.random.default_rng(0).integers(2, size=5_000)  # drawn before the measurement
 
     def run():
         env.reset(seed=0)
@@ -177,8 +177,8 @@ def _gymnasium_vector(mode: str, num_envs: int) -> float:
 
 
 def _rate(run: Callable[[], object], steps: int, seconds: float = 1.0) -> float:
-    """Steps per second: the best of as many runs as fit, so that other programs disturb least."""
-    run()  # compiled, and warm
+    """Returns the best steps per second of several runs, least disturbed by other programs."""
+    run()  # compiles
     fastest, started = float("inf"), time.perf_counter()
     while time.perf_counter() - started < seconds:
         before = time.perf_counter()

@@ -327,5 +327,5 @@ def _show(title: str, columns: tuple[str, ...], rows: list[tuple[str, ...]]) -> 
 
 
 def _plain(text: str) -> str:
-    """Text that rich prints as it is: brackets are no markup."""
+    """Returns text that rich prints unchanged: brackets are not markup."""
     return text.replace("[", r"\[")

@@ -19,9 +19,9 @@ from jaxenvs.training.config import Config
 
 
 def run(options: argparse.Namespace) -> None:
-    """Plays a trained policy, into a file or on the screen."""
+    """Plays a trained policy and writes it to a file or shows it on the screen."""
     if options.episodes < 1:
-        raise RolloutError(f"enjoy got --episodes {options.episodes}; it takes a number from 1 on.")
+        raise RolloutError(f"enjoy got --episodes {options.episodes}; it takes a positive number.")
     chosen, *others = runs_in([options.run])
     train, config, out = assembled(chosen.config), chosen.config, console()
     try:
@@ -50,7 +50,7 @@ def run(options: argparse.Namespace) -> None:
 def _episodes(
     config: Config, policy: ActorPolicy, options: argparse.Namespace
 ) -> Iterator[tuple[np.ndarray, float]]:
-    """Frames and return of each episode, as they are asked for."""
+    """Yields frames and return of each episode."""
     keys = jax.random.split(playing_key(options.seed), options.episodes)
     if config.is_hosted:
         yield from _hosted_episodes(config, policy, keys, options.max_steps)
@@ -63,7 +63,7 @@ def _episodes(
 def _hosted_episodes(
     config: Config, policy: ActorPolicy, keys: jax.Array, max_steps: int
 ) -> Iterator[tuple[np.ndarray, float]]:
-    """The same of an environment that is not JAX, which draws itself."""
+    """Yields the same for an environment that is not JAX and renders itself."""
     if max_steps < 1:
         raise RolloutError(f"max_steps is {max_steps}; an episode has at least 1 step.")
     hosts: Any = jaxenvs.make_vec(config.id, 1, backend="serial", render_mode="rgb_array")
@@ -81,7 +81,7 @@ def _hosted_episodes(
                     carry, action = act(carry, timestep, step_keys[0])
                 state, timestep = env.step(state, action, step_keys[1])
                 episode_return += float(timestep.reward[0])
-                if timestep.done[0]:  # what could be drawn now is the next episode
+                if timestep.done[0]:  # the environment would now render the next episode
                     break
                 frames.append(_frame(hosts))
             yield np.stack(frames), episode_return
@@ -100,7 +100,7 @@ def _frame(hosts: Any) -> np.ndarray:
 
 
 def _show(episodes: Iterator[tuple[np.ndarray, float]], fps: float) -> None:
-    """Shows them one behind the other, until the window is closed or Ctrl-C."""
+    """Shows episodes one after the other until the window is closed or Ctrl-C."""
     out, window = console(), Window(round(fps))
     try:
         for number, (frames, episode_return) in enumerate(episodes, start=1):

@@ -12,9 +12,9 @@ from jaxenvs.training.evaluation import play_episodes
 
 
 def run(options: argparse.Namespace) -> None:
-    """Plays episodes with the greedy policies, and prints what they returned."""
+    """Plays episodes with the greedy policies and prints their returns."""
     if options.episodes < 1:
-        raise TrainingError(f"eval got --episodes {options.episodes}; it takes a number from 1 on.")
+        raise TrainingError(f"eval got --episodes {options.episodes}; it takes a positive number.")
     rows = table(
         *("run", "episodes", "mean", "deviation"), *("lowest", "25 %", "median", "75 %", "highest")
     )
@@ -42,10 +42,10 @@ def episode_returns(
     max_steps: int | None = None,
     which: str = "latest",
 ) -> tuple[list[np.ndarray], float | None]:
-    """The returns of at least so many whole episodes of each run, and what solves the task.
+    """Returns the returns of at least `episodes` whole episodes of each run, and the threshold.
 
-    The runs differ by their seeds alone; so all are played by one program, in the same fresh
-    episodes. Episodes that `max_steps` cuts are left out.
+    The runs differ only by their seeds, so one program plays all of them, in the same new episodes.
+    Episodes that `max_steps` cuts are left out.
     """
     config = runs[0].config
     train = assembled(config)

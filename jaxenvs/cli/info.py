@@ -19,9 +19,9 @@ from jaxenvs.registry import find
 
 
 def run(options: argparse.Namespace) -> None:
-    """Prints what is known of `options.id`."""
+    """Prints a description of `options.id`."""
     if is_hosted(options.id):
-        _tell_of_hosted(options.id)
+        _print_hosted(options.id)
         return
     env = jaxenvs.make(options.id)
     spec, cls = find(options.id), type(env.unwrapped)
@@ -37,7 +37,7 @@ def run(options: argparse.Namespace) -> None:
     }
     parameters = table("parameter", "default", "unit and meaning", title="Parameters")
     for name, default, comment, is_static in describe_parameters(env.unwrapped):
-        notes = [comment, "compiles anew"] if is_static else [comment]
+        notes = [comment, "recompiles"] if is_static else [comment]
         parameters.add_row(
             f"[bold]{name}[/]", _plain(default), _plain("; ".join(filter(None, notes)))
         )
@@ -52,7 +52,7 @@ def run(options: argparse.Namespace) -> None:
         out.print(_plain(f'Change one: jaxenvs.make("{spec.id}", {name}=...)'))
 
 
-def _tell_of_hosted(id: str) -> None:
+def _print_hosted(id: str) -> None:
     backend = "native" if is_vectorized_id(id) else "serial"
     with jaxenvs.make_pool(id, 1, backend=backend) as pool:
         limit = getattr(pool.spec, "max_episode_steps", None)
@@ -79,10 +79,10 @@ def _two_columns(facts: Mapping[str, object]) -> Any:
 
 
 def describe_parameters(env: Any) -> list[tuple[str, Any, str, bool]]:
-    """(name, value, comment, static) for each field of an environment, in order.
+    """Returns (name, value, comment, static) for each field of an environment, in order.
 
-    The comment is the one on the field's line in the source, where units and meanings stand;
-    it is empty where the source cannot be read. What a `Literal` allows besides stands before it.
+    The comment is from the field's line in the source, with unit and meaning; it is empty if the
+    source cannot be read. Other values of a `Literal` come first.
     """
     comments: dict[str, str] = {}
     for cls in reversed(type(env).__mro__):
@@ -105,10 +105,10 @@ def describe_parameters(env: Any) -> list[tuple[str, Any, str, bool]]:
 
 
 def field_comments(cls: type) -> dict[str, str]:
-    """What is written behind `#` on the lines that declare the fields of `cls`."""
+    """Returns the comments on the lines that declare the fields of `cls`."""
     try:
         source = textwrap.dedent(inspect.getsource(cls))
-    except (OSError, TypeError):  # a class of the interpreter, or one typed into a prompt
+    except (OSError, TypeError):  # a built-in class, or one from a prompt
         return {}
     on_line = {
         token.start[0]: token.string.lstrip("# ").rstrip()
@@ -124,6 +124,6 @@ def field_comments(cls: type) -> dict[str, str]:
 
 
 def _plain(value: object) -> str:
-    """Text that rich prints as it is: brackets are no markup."""
+    """Returns text that rich prints unchanged: brackets are not markup."""
     text = value.__name__ if isinstance(value, type) else f"{value}"
     return text.replace("[", r"\[")

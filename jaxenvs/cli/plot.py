@@ -16,7 +16,7 @@ from jaxenvs.training.logs import STEP, read_metrics
 
 
 def run(options: argparse.Namespace) -> None:
-    """Draws the curves of all runs, those of one configuration as one."""
+    """Plots the curves of all runs, one for each configuration."""
     _check_suffix(Path(options.output))
     groups = by_task(runs_in(options.runs))
     curves: dict[str, list[Curve]] = {
@@ -39,16 +39,16 @@ def run(options: argparse.Namespace) -> None:
 
 
 def labels(groups: Sequence[Sequence[Run]]) -> list[str]:
-    """A name for each group: algorithm, id if there are several, and what is special about it.
+    """Returns a label for each group: algorithm, id if there are several, and special settings.
 
-    Special is in which settings it differs from other groups of its algorithm and id; where these
-    are many, the folder says it better.
+    Special settings are those that differ from other groups of the same algorithm and id. If there
+    are many, the label is the folder.
     """
-    told = [_told(group[0].config) for group in groups]
-    several_ids = len({each["id"] for each in told}) > 1
+    settings = [_settings_of(group[0].config) for group in groups]
+    several_ids = len({each["id"] for each in settings}) > 1
     found = []
-    for group, own in zip(groups, told, strict=True):
-        alike = [each for each in told if all(each[x] == own[x] for x in ("algorithm", "id"))]
+    for group, own in zip(groups, settings, strict=True):
+        alike = [each for each in settings if all(each[x] == own[x] for x in ("algorithm", "id"))]
         names = sorted({name for each in alike for name in each} - {"report_every"})
         special = [x for x in names if len({repr(each.get(x)) for each in alike}) > 1]
         words = [own["algorithm"], *([own["id"]] if several_ids else [])]
@@ -62,18 +62,18 @@ def labels(groups: Sequence[Sequence[Run]]) -> list[str]:
     return found
 
 
-def _told(config: Config) -> dict[str, Any]:
+def _settings_of(config: Config) -> dict[str, Any]:
     complete = config.complete()
-    told: dict[str, Any] = {
+    settings: dict[str, Any] = {
         name: value for name, value in vars(complete).items() if isinstance(value, str | int)
     }
     for name in ("seed", "save_every", "evaluate_every", "evaluation_episodes"):
-        told.pop(name, None)
+        settings.pop(name, None)
     for table in ("settings", "actor", "storage", "scheme"):
-        told |= {f"{table}.{name}": value for name, value in getattr(complete, table).items()}
+        settings |= {f"{table}.{name}": value for name, value in getattr(complete, table).items()}
     if complete.wrappers:
-        told["wrappers"] = [each["type"] for each in complete.wrappers]
-    return told
+        settings["wrappers"] = [each["type"] for each in complete.wrappers]
+    return settings
 
 
 def _short(value: Any) -> str:
@@ -91,7 +91,7 @@ def _curve(run: Run, metric: str) -> tuple[np.ndarray, np.ndarray]:
     metrics = read_metrics(run.folder)
     if not metrics[STEP].size:
         raise TrainingError(
-            f'"{run.folder}" has no rows of metrics yet.  Train on: jaxenvs train --resume'
+            f'"{run.folder}" has no rows of metrics yet.  Continue it: jaxenvs train --resume'
             f" {run.folder}; or leave it out."
         )
     if metric not in metrics:
@@ -103,12 +103,12 @@ def _curve(run: Run, metric: str) -> tuple[np.ndarray, np.ndarray]:
 
 
 def _check_suffix(path: Path) -> None:
-    """Raises where nobody can draw into such a file."""
+    """Refuses a file format that matplotlib cannot write."""
     try:
         from matplotlib.backend_bases import FigureCanvasBase
     except ImportError as error:
         raise missing_extra("Drawing curves", "matplotlib", "render") from error
     if path.suffix.lower().removeprefix(".") not in FigureCanvasBase.get_supported_filetypes():
         raise RenderError(
-            f'"{path.name}" ends in none of .png, .svg, .pdf.  The suffix chooses the format.'
+            f'"{path.name}" does not end in .png, .svg, .pdf.  The suffix chooses the format.'
         )

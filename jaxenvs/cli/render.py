@@ -42,10 +42,10 @@ def playing_key(seed: int) -> jax.Array:
 
 
 def _learned(options: argparse.Namespace, env: Environment) -> tuple[Environment, Any]:
-    """The policy of a run, or of the first in a folder of runs, and the environment as it sees it.
+    """Returns the environment as a policy sees it, and the policy of the first run in a folder.
 
     Raises:
-        TrainingError: it learned another environment.
+        TrainingError: the run is of another environment.
     """
     from jaxenvs.cli._runs import assembled, runs_in  # which needs the extra `train`
 

@@ -19,10 +19,10 @@ from jaxenvs.errors import MissingExtraError, TrainingError, closest
 from jaxenvs.factory import make
 from jaxenvs.rendering.plots import Curve, write_learning_curves
 from jaxenvs.training import Learner, Scheme
-from jaxenvs.training.collecting import WINDOW
+from jaxenvs.training.collection import WINDOW
 from jaxenvs.training.config import ALGORITHMS, Config, config_for
 from jaxenvs.training.logs import KINDS, STEP, read_metrics
-from jaxenvs.training.schemes.workers import Plan
+from jaxenvs.training.schemes.workers import TrainingSpec
 
 _FLAGS = ("num_envs", "unroll_length", "total_steps", "report_every", "seed")
 _FLAGS += ("save_every", "evaluate_every", "evaluation_episodes")
@@ -108,14 +108,14 @@ def _heading(config: Config, num_seeds: int, done: int | None) -> str:
 
 
 def _check(config: Config, seeds: int | None) -> None:
-    """Raises where an id is unknown, or parts do not fit, before anything is said."""
+    """Refuses an unknown id or parts that do not fit, before anything is printed."""
     scheme = config.make_scheme()
     if seeds is not None:
         _check_seeds(config, scheme, seeds)
     if config.is_hosted:  # processes would have to be started
         return
     make(config.id)
-    _ = Plan(scheme, config.total_steps, config.seed).train
+    _ = TrainingSpec(scheme, config.total_steps, config.seed).train
 
 
 def _check_logs(kinds: Sequence[str]) -> None:
@@ -129,43 +129,42 @@ def _check_logs(kinds: Sequence[str]) -> None:
 def _check_seeds(config: Config, scheme: Scheme, seeds: int) -> None:
     """Refuses seeds that cannot be trained in one program."""
     if seeds < 1:
-        raise TrainingError(f"train got --seeds {seeds}; it takes a number from 1 on.")
+        raise TrainingError(f"train got --seeds {seeds}; it takes a positive number.")
     if seeds > 1 and not 0 <= config.seed <= 2**32 - seeds:
         raise TrainingError(
-            f"train got --seeds {seeds} from --seed {config.seed} on; several seeds lie between 0"
-            f" and {2**32 - 1}.  Pass another --seed."
+            f"train got --seeds {seeds} from --seed {config.seed} on; seeds are between 0 and"
+            f" {2**32 - 1}.  Pass another --seed."
         )
     if config.is_hosted:
         raise TrainingError(
-            f"train got --seeds for {config.id}, whose environments are not JAX: one program steps"
-            " as many of them as there are.  Train one seed after the other, with --seed."
+            f"train got --seeds for {config.id}, whose environments are not JAX: their number is"
+            " fixed when the pool is made.  Train one seed after the other, with --seed."
         )
     if not scheme.is_fused:
         raise TrainingError(
-            f"train got --seeds {seeds} and a scheme with workers, who learn for one seed: several"
-            " are trained where all is one program.  Train one seed after the other, with --seed,"
-            " or leave collection and gradients central."
+            f"train got --seeds {seeds} and a scheme with workers, which train one seed.  Train"
+            " one seed after the other, with --seed, or leave collection and gradients central."
         )
 
 
 def configuration(options: argparse.Namespace) -> Config:
-    """What the arguments ask for: flags before the file before what is tuned for the id.
+    """Returns the configuration: flags override the file, which overrides tuned settings.
 
     Raises:
-        TrainingError: they contradict each other, or name what there is not.
+        TrainingError: arguments contradict each other or are invalid.
     """
     if options.config is not None:
         config = Config.read(options.config)
         if options.algorithm is not None and options.algorithm.lower() != config.algorithm.lower():
             raise TrainingError(
-                f'"{options.config}" configures {config.algorithm}, not {options.algorithm}.  Leave'
-                " ALGORITHM and ID out, or write another file."
+                f'"{options.config}" configures {config.algorithm}, not {options.algorithm}.  Omit'
+                " ALGORITHM and ID, or pass another file."
             )
         config = config.replace(id=options.id or config.id)
     elif options.algorithm is None or options.id is None:
         raise TrainingError(
-            "train got no id.  Say what to learn with and what to learn: jaxenvs train ppo"
-            " CartPole-v1; or pass --config."
+            "train got no id.  Pass an algorithm and an id: jaxenvs train ppo CartPole-v1; or pass"
+            " --config."
         )
     else:
         config = config_for(options.algorithm, options.id, options.imports)
@@ -199,7 +198,7 @@ def with_settings(config: Config, settings: Sequence[str]) -> Config:
 
 
 def commented(config: Config) -> str:
-    """The complete configuration as TOML, and what each line means behind it."""
+    """Returns the complete configuration as TOML, with a comment on each line."""
     complete = config.complete()
     parts = {
         "": Config,
@@ -222,7 +221,7 @@ def commented(config: Config) -> str:
 
 @contextlib.contextmanager
 def _new(config: Config, seeds: int | None, output: str | None) -> Iterator[tuple[Path, list[Run]]]:
-    """The output folder, made at once, and a run for each seed; it goes where nothing came in."""
+    """Makes the output folder and a run for each seed; removes the folder if it stays empty."""
     if output is None:
         wished = Path("runs") / config.algorithm.lower() / config.id.rpartition(":")[2]
     else:
@@ -235,7 +234,7 @@ def _new(config: Config, seeds: int | None, output: str | None) -> Iterator[tupl
                 also = f", or delete the folder: {_UNSAVED}"
             raise TrainingError(f'"{wished}" holds a run already.  Pass another --output{also}.')
     try:
-        folder, made = _made(wished, anew=output is None)
+        folder, new_folders = _make_folder(wished, anew=output is None)
     except OSError as error:
         raise TrainingError(
             f'the folder "{wished}" cannot be made: {error.strerror}.  Pass another --output.'
@@ -247,18 +246,18 @@ def _new(config: Config, seeds: int | None, output: str | None) -> Iterator[tupl
             numbers = range(config.seed, config.seed + seeds)
             yield folder, [Run(folder / f"seed_{n}", config.replace(seed=n)) for n in numbers]
     finally:
-        with contextlib.suppress(OSError):  # what is not empty stays
-            for each in made:
+        with contextlib.suppress(OSError):  # non-empty folders stay
+            for each in new_folders:
                 each.rmdir()
 
 
 def _resumed(options: argparse.Namespace) -> tuple[Path, list[Run]]:
-    """The folder that `--resume` names, and its runs."""
+    """Returns the folder that `--resume` names, and its runs."""
     others = {"algorithm", "id", "config", "output", "seeds", *_FLAGS, *_SCHEME_FLAGS}
     given = [name for name in others - {"total_steps"} if getattr(options, name) is not None]
     if given or options.set or options.imports or options.dry_run:
         raise TrainingError(
-            "train got --resume and a configuration.  A run goes on as it was configured: pass"
+            "train got --resume and a configuration.  A run continues as it was configured: pass"
             " --resume DIR, perhaps with --total-steps and --log, and nothing else."
         )
     folder = Path(options.resume)
@@ -270,8 +269,8 @@ def _resumed(options: argparse.Namespace) -> tuple[Path, list[Run]]:
     for run in runs:
         if not run.is_saved:
             raise TrainingError(
-                f'"{run.folder}" has no checkpoint to go on from: {_UNSAVED}.  Delete "{folder}"'
-                " and train anew, or choose another --output; --save-every saves on the way."
+                f'"{run.folder}" has no checkpoint to resume: {_UNSAVED}.  Delete "{folder}"'
+                " and train again, or choose another --output; --save-every saves during training."
             )
     parents = {run.folder.parent for run in runs}
     if len(runs) == 1:
@@ -288,16 +287,16 @@ def _resumed(options: argparse.Namespace) -> tuple[Path, list[Run]]:
     return folder, runs
 
 
-def _made(wished: Path, *, anew: bool) -> tuple[Path, list[Path]]:
-    """Makes a folder, and says which one, and which are new, the innermost first.
+def _make_folder(wished: Path, *, anew: bool) -> tuple[Path, list[Path]]:
+    """Makes a folder; returns it, and all new folders, the innermost first.
 
-    Anew, it is the first of folder, folder_2, folder_3 ... that is not there: nobody else who asks
-    at the same time gets the same one.
+    With `anew` it is the first of folder, folder_2, folder_3 ... that does not exist. Concurrent
+    calls get different folders.
 
     Raises:
         OSError: it cannot be made.
     """
-    made = [each for each in wished.parents if not each.exists()]
+    new_folders = [each for each in wished.parents if not each.exists()]
     wished.parent.mkdir(parents=True, exist_ok=True)
     for number in itertools.count(1):
         folder = wished if number == 1 else wished.with_name(f"{wished.name}_{number}")
@@ -308,13 +307,13 @@ def _made(wished: Path, *, anew: bool) -> tuple[Path, list[Path]]:
                 continue
             if not folder.is_dir():
                 raise
-            return folder, made
-        return folder, [folder, *made]
-    raise AssertionError  # numbers do not end
+            return folder, new_folders
+        return folder, [folder, *new_folders]
+    raise AssertionError  # unreachable
 
 
 def _conclude(folder: Path, runs: Sequence[Run], threshold: float | None) -> None:
-    """Says what came out of it, and draws it."""
+    """Prints the outcome and plots the learning curve."""
     config, out = runs[0].config, console()
     metrics = [read_metrics(run.folder) for run in runs]
     last = [last_return(each) for each in metrics]
@@ -333,14 +332,14 @@ def _conclude(folder: Path, runs: Sequence[Run], threshold: float | None) -> Non
     if threshold is not None:
         out.print(f"Solved from: {threshold}")
     try:
-        if all(each[STEP].size for each in metrics):  # a stop may come before the first row
+        if all(each[STEP].size for each in metrics):  # a signal may come before the first row
             write_learning_curves(
                 folder / "learning_curve.png",
                 curves(metrics),
                 title=f"{config.algorithm} on {config.id}",
                 threshold=threshold,
             )
-    except MissingExtraError as error:  # no reason to fail after a training
+    except MissingExtraError as error:  # not a reason to fail after a training
         out.print(f"No learning curve: {error}", markup=False)
     written = ", ".join(
         f"{path.name}/" if path.is_dir() else path.name for path in sorted(folder.iterdir())
@@ -349,28 +348,28 @@ def _conclude(folder: Path, runs: Sequence[Run], threshold: float | None) -> Non
 
 
 def curves(metrics: Sequence[Mapping[str, Any]]) -> dict[str, list[Curve]]:
-    """What is drawn of the runs of a training: returns while learning, and of evaluations."""
+    """Returns the curves of a training: returns during training, and of evaluations."""
     drawn = {"": [(each[STEP], each["episode_return"]) for each in metrics]}
     if not any("evaluation_return" in each for each in metrics):
         return drawn
     evaluated = [(each[STEP], each["evaluation_return"]) for each in metrics]
-    return {"while learning": drawn[""], "evaluated": evaluated}
+    return {"training": drawn[""], "evaluation": evaluated}
 
 
 def best_return(metrics: Mapping[str, Any]) -> float:
-    """The highest mean of an evaluation; -inf where there was none."""
+    """Returns the highest mean of an evaluation; -inf without one."""
     means = np.asarray(metrics.get("evaluation_return", ()))
     return float(np.max(means, initial=-np.inf, where=~np.isnan(means)))
 
 
 def last_return(metrics: Mapping[str, Any]) -> float:
-    """The mean return of the last episodes, of which each row has so many; NaN if none ended."""
+    """Returns the mean return of the last episodes; NaN if none ended."""
     returns = metrics.get("episode_return", ())
     return float(returns[-1]) if len(returns) else float("nan")
 
 
 def _parsed(text: str) -> Any:
-    """A value as one types it: a number, true, a text, none, or several with commas."""
+    """Parses a value: a number, true, text, none, or several values separated by commas."""
     if text.lower() in ("none", "null", ""):
         return None
     if text.lower() in ("true", "false"):
@@ -384,14 +383,14 @@ def _parsed(text: str) -> Any:
         try:
             return tomllib.loads(f"x = {text}")["x"]
         except tomllib.TOMLDecodeError as error:
-            raise TrainingError(f"--set got {text}, which is no TOML: {error}.") from error
+            raise TrainingError(f"--set got {text}, which is not TOML: {error}.") from error
     if "," in text:
         return [_parsed(item.strip()) for item in text.split(",") if item.strip()]
     return text
 
 
 def _as_lists(config: Config, changes: Mapping[str, Any]) -> dict[str, Any]:
-    """Takes a single value for a list of one where a list is wanted: hidden_sizes=64."""
+    """Turns a single value into a list if the setting is a list: hidden_sizes=64."""
     complete = config.complete()
     known_by_name = dict(complete.settings)
     known_by_name |= {f"actor.{name}": x for name, x in complete.actor.items()}

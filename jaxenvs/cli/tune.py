@@ -1,4 +1,4 @@
-"""`jaxenvs tune`: every way to run environments that are not JAX, measured."""
+"""`jaxenvs tune`: measures every way to run environments that are not JAX."""
 
 import argparse
 from typing import Any
@@ -10,19 +10,21 @@ from jaxenvs.errors import JaxenvsError, PoolError
 
 
 def run(options: argparse.Namespace) -> None:
-    """Prints a table of all that was tried, and keeps the fastest."""
+    """Prints a table of all measurements and stores the fastest way."""
     num_envs, batch_size = options.num_envs, options.batch_size
     if num_envs < 1:
-        raise PoolError(f"tune got --num-envs {num_envs}; expected a whole number from 1 on.")
+        raise PoolError(f"tune got --num-envs {num_envs}; expected a positive integer.")
     if batch_size is None:
         batch_size = num_envs
     if not 1 <= batch_size <= num_envs:
         raise PoolError(
-            f"tune got --batch-size {batch_size} for --num-envs {num_envs}; expected a whole number"
+            f"tune got --batch-size {batch_size} for --num-envs {num_envs}; expected an integer"
             f" from 1 to {num_envs}."
         )
     if not 0 <= options.seconds < float("inf"):
-        raise PoolError(f"tune got --seconds {options.seconds:g}; expected seconds from 0 on.")
+        raise PoolError(
+            f"tune got --seconds {options.seconds:g}; expected a number of seconds, at least 0."
+        )
     found: list[tuple[Way, str]] = []
     for backend, workers in _candidates(num_envs):
         try:
@@ -55,7 +57,7 @@ def _row(way: Way, why: str, batch_size: int, serial: float) -> tuple[str, ...]:
 
 
 def _candidates(num_envs: int) -> list[tuple[str, int | None]]:
-    """Every way worth trying, serial first; None workers are chosen, unevenly split."""
+    """Returns every way worth trying, serial first; None chooses the number of workers."""
     cores = num_cores()
     processes = sorted({1, cores, 2 * cores, 4 * cores, 16 * cores, num_envs})
     threads = sorted({cores, 16, 64, num_envs})

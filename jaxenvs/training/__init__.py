@@ -19,10 +19,6 @@ from jaxenvs.training.algorithms import SAC as SAC
 from jaxenvs.training.algorithms import TD3 as TD3
 from jaxenvs.training.algorithms import VPG as VPG
 from jaxenvs.training.algorithms import Algorithm as Algorithm
-from jaxenvs.training.anakin import ActorPolicy as ActorPolicy
-from jaxenvs.training.anakin import Train as Train
-from jaxenvs.training.anakin import TrainResult as TrainResult
-from jaxenvs.training.anakin import make_train as make_train
 from jaxenvs.training.checkpoint import restore as restore
 from jaxenvs.training.checkpoint import save as save
 from jaxenvs.training.config import Config as Config
@@ -35,14 +31,18 @@ from jaxenvs.training.schemes import remote as remote
 from jaxenvs.training.sharded import ShardedTrain as ShardedTrain
 from jaxenvs.training.sharded import shard as shard
 from jaxenvs.training.storages import GAE as GAE
-from jaxenvs.training.storages import Hindsight as Hindsight
+from jaxenvs.training.storages import DiscountedReturns as DiscountedReturns
+from jaxenvs.training.storages import HindsightReplay as HindsightReplay
 from jaxenvs.training.storages import PrioritizedReplay as PrioritizedReplay
 from jaxenvs.training.storages import Replay as Replay
-from jaxenvs.training.storages import Rollout as Rollout
 from jaxenvs.training.storages import Storage as Storage
 from jaxenvs.training.storages import VTrace as VTrace
 from jaxenvs.training.storages import gae as gae
 from jaxenvs.training.storages import vtrace as vtrace
+from jaxenvs.training.train_program import ActorPolicy as ActorPolicy
+from jaxenvs.training.train_program import Train as Train
+from jaxenvs.training.train_program import TrainResult as TrainResult
+from jaxenvs.training.train_program import make_train as make_train
 from jaxenvs.training.types import LearnerState as LearnerState
 
 del _flax, _optax

@@ -1,4 +1,4 @@
-"""Learner states on disk, through orbax."""
+"""Checkpoints of learner states, with orbax."""
 
 import json
 import shutil
@@ -16,15 +16,15 @@ from jaxenvs.errors import TrainingError, missing_extra
 
 T = TypeVar("T")
 
-_CHECKSUMS = "checksums.json"  # of the other files of a checkpoint; the last one to be written
+_CHECKSUMS = "checksums.json"  # of the other files of a checkpoint, written last
 
 
 def save(path: str | Path, learner_state: Any) -> Path:
     """Writes a learner state, or any other pytree of arrays and keys, as an orbax checkpoint.
 
-    The folder `path` is replaced if it exists, once the new one is whole: whenever the process
-    ends, `restore` finds the one or the other. Each leaf lies under its dotted name, such as
-    `weights.params.actor.params.Dense_0.kernel`, so that other programs can read the weights.
+    An existing folder `path` is replaced once the new one is complete: whenever the process ends,
+    `restore` finds one of them. Each leaf is stored under its dotted name, such as
+    `weights.params.actor.params.Dense_0.kernel`, so other programs can read the weights.
 
     Returns:
         The path, absolute.
@@ -35,7 +35,7 @@ def save(path: str | Path, learner_state: Any) -> Path:
     path = Path(path).absolute()
     leaves = {name: leaf for name, leaf in _by_name(learner_state).items() if leaf.size}
     draft = _draft(path)
-    with _checkpointer() as checkpointer:  # which lets `draft` appear when all is written
+    with _checkpointer() as checkpointer:  # which makes `draft` appear when all is written
         checkpointer.save(draft, leaves, force=True)
     (draft / _CHECKSUMS).write_text(json.dumps(_checksums(draft)))
     _replace(path, draft)
@@ -47,29 +47,31 @@ def restore(path: str | Path, like: T) -> T:
 
     Args:
         path: the folder.
-        like: a pytree of the same structure, shapes and dtypes; its values are not read, so
-            `jax.eval_shape(train.init, key)` will do. Arrays are read onto the devices that those
-            in `like` lie on; where `like` does not say, the program that takes them decides.
+        like: a pytree of the same structure, shapes and dtypes, such as
+            `jax.eval_shape(train.init, key)`; its values are not read. Arrays are placed on the
+            devices of those in `like`, or where the program that takes them decides.
 
     Returns:
-        The learner state. A training that goes on from it takes the steps, bit for bit, of one
-        that was never interrupted.
+        The learner state. A training that continues from it takes the same steps, bit for bit, as
+        one that was never interrupted.
 
     Raises:
-        TrainingError: there is no such checkpoint, it is damaged, or its leaves are not those of
-            `like`.
+        TrainingError: there is no such checkpoint, it is damaged, or its leaves differ from those
+            of `like`.
         MissingExtraError: orbax is not installed.
     """
     path = Path(path).absolute()
     everything = {name: _abstract(leaf) for name, leaf in _by_name(like).items()}
-    wanted = {name: leaf for name, leaf in everything.items() if leaf.size}  # orbax keeps no others
-    if not path.is_dir():  # the process may have ended between two names
+    wanted = {
+        name: leaf for name, leaf in everything.items() if leaf.size
+    }  # orbax does not store empty arrays
+    if not path.is_dir():  # the process may have ended between two renames
         others = _draft(path), _previous(path)
         found = next((each for each in others if (each / _CHECKSUMS).is_file()), None)
         if found is None:
             raise TrainingError(f'there is no checkpoint at "{path}".  `save` writes one.')
         path = found
-    _check_files(path)  # before orbax finds out, which has much to say then, and misses a lot
+    _check_files(path)  # first, since orbax misses some damage and is verbose about the rest
     with _checkpointer() as checkpointer:
         saved = _read(path, lambda: dict(checkpointer.metadata(path).item_metadata))
         differences = [
@@ -144,7 +146,7 @@ def _replace(path: Path, draft: Path) -> None:
 
 
 def _checksums(folder: Path) -> dict[str, int]:
-    """The CRC-32 of each file of a checkpoint, by its path within."""
+    """Returns the CRC-32 of each file of a checkpoint, by its relative path."""
     files = (file for file in folder.rglob("*") if file.is_file() and file.name != _CHECKSUMS)
     return {file.relative_to(folder).as_posix(): _checksum(file) for file in files}
 
@@ -158,7 +160,7 @@ def _checksum(path: Path) -> int:
 
 
 def _check_files(folder: Path) -> None:
-    """Refuses a checkpoint of which a file is missing, or is not as it was written."""
+    """Refuses a checkpoint with a missing or changed file."""
     found = _read(folder, lambda: _checksums(folder))
     written = _read(folder, lambda: dict(json.loads((folder / _CHECKSUMS).read_text())))
     changed = sorted(name for name in written if found.get(name) != written[name])
@@ -172,7 +174,7 @@ def _check_files(folder: Path) -> None:
 def _read(path: Path, read: Callable[[], T]) -> T:
     try:
         return read()
-    except Exception as error:  # orbax has no type of its own for what it cannot read
+    except Exception as error:  # orbax raises many types
         reason = str(error).strip().split("\n", 1)[0].rstrip(".")
         raise TrainingError(
             f'the checkpoint at "{path}" is damaged, or no learner state: {reason:.200}.'
@@ -182,19 +184,19 @@ def _read(path: Path, read: Callable[[], T]) -> T:
 
 def _abstract(leaf: Any) -> jax.ShapeDtypeStruct:
     sharding = _place(leaf)
-    if sharding is None:  # else orbax puts it where it was, on devices that may not be there
+    if sharding is None:  # otherwise orbax uses the original devices, which may not exist
         sharding = jax.sharding.SingleDeviceSharding(jax.local_devices()[0])
     return jax.ShapeDtypeStruct(leaf.shape, leaf.dtype, sharding=sharding)
 
 
 def _place(leaf: Any) -> Any:
-    """Returns the sharding of a leaf; None if it names no devices, as that of an abstract mesh."""
+    """Returns the sharding of a leaf; None if it has no devices, like that of an abstract mesh."""
     sharding = getattr(leaf, "sharding", None)
     return None if isinstance(getattr(sharding, "mesh", None), AbstractMesh) else sharding
 
 
 def _as_in(leaf: Any, restored: jax.Array) -> jax.Array:
-    """Returns the restored array, not committed to a device if `leaf` names none."""
+    """Returns the restored array, uncommitted if `leaf` has no devices."""
     if _place(leaf) is not None:
         return restored
     if not jnp.issubdtype(restored.dtype, jax.dtypes.prng_key):
@@ -226,7 +228,7 @@ def _describe(leaves: Any, name: str) -> str:
         return "absent"
     leaf = leaves[name]
     if jnp.issubdtype(leaf.dtype, jax.dtypes.prng_key):
-        leaf = jax.eval_shape(jax.random.key_data, leaf)  # what a key looks like on disk
+        leaf = jax.eval_shape(jax.random.key_data, leaf)  # as it is on disk
     return f"{leaf.dtype}{list(leaf.shape)}"
 
 

@@ -24,18 +24,18 @@ from jaxenvs.factory import is_hosted, make, make_vec
 from jaxenvs.training._validation import check_integer, options, quoted, validate
 from jaxenvs.training.actors import Actor, ActorCritic, ActorTwinQ, QNetwork
 from jaxenvs.training.algorithms import A2C, DQN, PPO, SAC, TD3, VPG, Algorithm
-from jaxenvs.training.anakin import Train, assemble, make_train
 from jaxenvs.training.extractors import MLP, FixupCNN, ImpalaCNN, NatureCNN, SmallCNN
 from jaxenvs.training.schemes.scheme import Central, Remote, Scheme, central, remote
 from jaxenvs.training.storages import (
     GAE,
-    Hindsight,
+    DiscountedReturns,
+    HindsightReplay,
     PrioritizedReplay,
     Replay,
-    Rollout,
     Storage,
     VTrace,
 )
+from jaxenvs.training.train_program import Train, assemble, make_train
 from jaxenvs.vector.vectorize import vectorize
 
 
@@ -45,7 +45,7 @@ def _by_name(*classes: type) -> dict[str, Any]:
 
 ALGORITHMS = _by_name(A2C, DQN, PPO, SAC, TD3, VPG)
 ACTORS = _by_name(ActorCritic, ActorTwinQ, QNetwork)
-STORAGES = _by_name(GAE, Hindsight, PrioritizedReplay, Replay, Rollout, VTrace)
+STORAGES = _by_name(GAE, HindsightReplay, PrioritizedReplay, Replay, DiscountedReturns, VTrace)
 EXTRACTORS = _by_name(FixupCNN, ImpalaCNN, MLP, NatureCNN, SmallCNN)
 MEMORIES = {"gru": nn.GRUCell, "lstm": nn.OptimizedLSTMCell}
 # A policy sees and acts through these, so they stay when it plays. The others only make training
@@ -306,11 +306,11 @@ class Config:
         return dataclasses.replace(storage, **fields)
 
     def make_env(self, num_envs: int | None = None, *, training: bool = True) -> VectorEnv:
-        """The instances inside their wrappers; a hosted environment has to be closed.
+        """Returns the instances inside their wrappers. Close a hosted environment after use.
 
         Args:
-            num_envs: N; None takes the configuration's.
-            training: whether it is to be learned in; else without the wrappers for training alone.
+            num_envs: N; None takes that of the configuration.
+            training: whether it is for training; otherwise wrappers for training are left out.
 
         Raises:
             UnknownEnvironmentError: `id` is not registered.
@@ -329,15 +329,15 @@ class Config:
         return vectorize(env, number, batched=batched)
 
     def wrapped(self, env: Any, *, training: bool, num_envs: int | None = None) -> Any:
-        """An environment, single or vectorized, inside the wrappers, as `make_env` says.
+        """Wraps an environment, single or vectorized, see `make_env`.
 
         Args:
-            env: what is wrapped.
+            env: the environment.
             training: as in `make_env`.
-            num_envs: how many instances `env` will have, where settings differ between them.
+            num_envs: the number of instances that `env` will have, if settings are batched.
 
         Raises:
-            TrainingError: settings differ between instances that nobody can tell apart.
+            TrainingError: settings are batched, but the instances cannot differ.
         """
         for each in self.wrappers:
             cls: Any = WRAPPERS[each["type"]]
@@ -347,8 +347,7 @@ class Config:
             if batched and (num_envs is None or isinstance(env, VectorEnv)):
                 raise TrainingError(
                     f"the wrapper {cls.__name__} got batched={list(batched)} around {env!r:.80},"
-                    " whose instances are not its own to tell apart.  Give all of them the same"
-                    " number."
+                    " whose instances cannot differ.  Give all of them the same number."
                 )
             settings: dict[str, Any] = {
                 name: _spread(value, num_envs) if name in batched else _field(cls, name, value)
@@ -366,7 +365,7 @@ class Config:
         """
         is_native, env = not self.is_hosted, self.id
         if self.wrappers or (is_native and (self.imports or ":" in self.id)):
-            # What other processes would have to look up is made here.
+            # Made here, since other processes might not find it.
             is_one = is_native and not self._batched()
             env = self.wrapped(make(self.id), training=True) if is_one else self.make_env
         places: dict[str, Any] = {
@@ -384,9 +383,9 @@ class Config:
         )
 
     def make_train(self, **overrides: Any) -> Train:
-        """The training: `make_train`, with whatever it takes in place of what is written here.
+        """Returns the training by `make_train`, whose arguments can override this configuration.
 
-        `env` is the environment itself, in place of the id and its wrappers. A scheme is left out.
+        `env` replaces the id and its wrappers. The scheme is ignored.
 
         Raises:
             TrainingError, UnknownEnvironmentError, WrapperError: as by `make_train` and `make_env`.
@@ -394,10 +393,10 @@ class Config:
         return self._train(make_train, overrides)
 
     def assemble(self, **overrides: Any) -> Train:
-        """As `make_train`, but whatever the sizes are: to read weights for, or to check a scheme.
+        """Does what `make_train` does without checking sizes, to read weights or check a scheme.
 
-        Of a scheme, an update learns from what all collectors bring; so what one of them brings
-        need not be cut into the minibatches.
+        Under a scheme an update uses the data of all collectors, so one collector's share need not
+        divide into minibatches.
 
         Raises:
             TrainingError, UnknownEnvironmentError, WrapperError: as by `make_train` and `make_env`.
@@ -422,13 +421,13 @@ class Config:
         return make(env, algorithm, **{**arguments, **overrides})
 
     def rows_every(self) -> int:
-        """`report_every`, or what gives about 200 rows of metrics, if possible equal ones."""
+        """Returns `report_every`, or a number that gives about 200 rows, equal ones if possible."""
         if self.report_every is not None:
             return self.report_every
         collectors = 1
         for name in _PLACES:
             place = _place(name, self.scheme.get(name, "central"))
-            if name == "gradients" or place.sync:  # others are learned from one by one
+            if name == "gradients" or place.sync:  # asynchronous ones are used one by one
                 collectors *= place.n
         num_updates = -(-self.total_steps // (self.num_envs * self.unroll_length * collectors))
         wished = max(1, num_updates // _ROWS)
@@ -437,11 +436,11 @@ class Config:
         return min(exact, key=lambda every: abs(every - wished), default=wished)
 
     def _env(self, num_envs: int) -> Any:
-        _ = self.is_hosted  # which imports
+        _ = self.is_hosted  # imports modules
         return self.make_env(num_envs) if self.wrappers else self.id
 
     def _check_is_own(self, name: str) -> None:
-        """Raises where a setting is none of the algorithm's, but of another table."""
+        """Refuses a setting that belongs to another table."""
         if name in self._of_table("settings")[1]:
             return
         others = [f"{table}.{name}" for table in _TABLES[1:] if name in self._of_table(table)[1]]
@@ -451,7 +450,7 @@ class Config:
             )
 
     def _batched(self) -> tuple[str, ...]:
-        """The settings of wrappers that differ between instances."""
+        """Returns the settings of wrappers that differ between instances."""
         return tuple(name for each in self.wrappers for name in each.get("batched", ()))
 
     @classmethod
@@ -507,11 +506,11 @@ class Config:
 
 
 def config_for(algorithm: str, id: str, imports: Sequence[str] = ()) -> Config:
-    """The settings that were tuned for an id, else those of the algorithm for such actions.
+    """Returns the settings tuned for an id, or general settings of the algorithm.
 
-    They stand in `tuned.toml`, beside this module, with what they reach. "gymnasium/CartPole-v1"
-    is the same task as "CartPole-v1", and learns with its settings, unless these have wrappers that
-    differ between instances.
+    They are in `tuned.toml`, next to this module, with the returns they reach.
+    "gymnasium/CartPole-v1" uses the settings of "CartPole-v1", unless these have wrappers with
+    batched settings.
 
     Args:
         algorithm: "PPO", "A2C", "VPG", "DQN", "SAC" or "TD3", in either case.
@@ -520,7 +519,7 @@ def config_for(algorithm: str, id: str, imports: Sequence[str] = ()) -> Config:
 
     Raises:
         TrainingError: there is no such algorithm; the message names the closest.
-        UnknownEnvironmentError: a module is not there.
+        UnknownEnvironmentError: a module does not exist.
 
     Example:
         >>> config_for("ppo", "Pendulum-v1").settings["gamma"]
@@ -532,20 +531,20 @@ def config_for(algorithm: str, id: str, imports: Sequence[str] = ()) -> Config:
     known = _tuned(name)
     entries = known.get(id.removeprefix("gymnasium/"), {})
     if is_hosted(id) and any("batched" in each for each in entries.get("wrappers", ())):
-        entries = {}  # its instances cannot be told apart
+        entries = {}  # its instances cannot differ
     entries = entries or _general(name, id)
     return Config(id=id, algorithm=name, imports=tuple(imports), **entries)
 
 
 def _general(algorithm: str, id: str) -> dict[str, Any]:
-    """The settings for ids that have none, after a look at the spaces where these matter."""
+    """Returns the settings for ids that have none; some algorithms look at the spaces."""
     known, cls = _tuned(algorithm), ALGORITHMS[algorithm]
     if "continuous" not in known:
         return known["default"]
     params: Any = {"backend": "serial"} if is_hosted(id) else {}
     try:
         env: Any = make_vec(id, 1, **params)
-    except Exception:  # who trains in it is told
+    except Exception:  # training will report it
         return known["default"]
     seen, acted = env.single_observation_space, env.single_action_space
     if is_hosted(id):
@@ -558,7 +557,7 @@ def _general(algorithm: str, id: str) -> dict[str, Any]:
 
 
 def tuned() -> list[tuple[str, str]]:
-    """The pairs of an algorithm and an id that have settings of their own."""
+    """Returns the pairs of an algorithm and an id with tuned settings."""
     return [(name, id) for name in ALGORITHMS for id in _tuned(name) if id not in _GENERAL]
 
 
@@ -698,12 +697,12 @@ def _wrapper_settings(cls: type) -> dict[str, Any]:
 
 
 def _field(cls: type, name: str, value: Any) -> Any:
-    """A setting as the wrapper has it: several numbers are an array, unless they are static."""
+    """Returns a setting for the wrapper: several numbers become an array unless static."""
     (field,) = (field for field in dataclasses.fields(cls) if field.name == name)
     is_array = isinstance(value, tuple) and not struct.is_static(field)
     return np.asarray(value, np.float32) if is_array else value
 
 
 def _spread(values: Sequence[float], num_envs: Any) -> np.ndarray:
-    """float32[N]: of K numbers, the first for the first N/K instances, and so on."""
+    """Returns float32[N]: of K numbers, the first for the first N/K instances, and so on."""
     return np.asarray(values, np.float32)[np.arange(num_envs) * len(values) // num_envs]

@@ -38,38 +38,38 @@ _WEIGHTS = np.exp(-0.5 * _NODES**2) / np.exp(-0.5 * _NODES**2).sum()
 
 
 class ActionDistribution(abc.ABC):
-    """How an actor's outputs become actions of one space."""
+    """A distribution over the actions of one space, given an actor's outputs."""
 
-    num_outputs: int  # what the network must deliver for one observation
+    num_outputs: int  # of the network, for one observation
     num_parameters: int = 0  # learned numbers that do not depend on the observation
 
     @abc.abstractmethod
     def sample(self, outputs: jax.Array, parameters: jax.Array, key: chex.PRNGKey) -> jax.Array:
-        """Draws raw actions, one for each of `outputs`, float32[..., num_outputs]."""
+        """Samples a raw action for each of `outputs`, float32[..., num_outputs]."""
 
     @abc.abstractmethod
     def mode(self, outputs: jax.Array) -> jax.Array:
-        """The most likely raw actions."""
+        """Returns the most likely raw actions."""
 
     @abc.abstractmethod
     def log_prob_and_entropy(
         self, outputs: jax.Array, parameters: jax.Array, action: jax.Array
     ) -> tuple[jax.Array, jax.Array]:
-        """float32[...] each: log-probability of the raw `action`, and the entropy."""
+        """Returns the log-probability of the raw `action` and the entropy, float32[...] each."""
 
     @abc.abstractmethod
     def to_action(self, action: jax.Array) -> jax.Array:
-        """A raw action as a member of the space."""
+        """Returns a raw action as a member of the space."""
 
     def sample_and_log_prob(
         self, outputs: jax.Array, parameters: jax.Array, key: chex.PRNGKey
     ) -> tuple[jax.Array, jax.Array]:
-        """Draws raw actions, and their log-probabilities, float32[...]."""
+        """Samples raw actions; also returns their log-probabilities, float32[...]."""
         action = self.sample(outputs, parameters, key)
         return action, self.log_prob_and_entropy(outputs, parameters, action)[0]
 
     def masked(self, outputs: jax.Array, mask: jax.Array | None) -> jax.Array:
-        """The outputs under which what `mask` forbids has probability 0; None forbids nothing.
+        """Returns outputs under which forbidden choices have probability 0; None allows all.
 
         Raises:
             TrainingError: the mask does not fit, or these actions know none.
@@ -98,7 +98,7 @@ class Categorical(ActionDistribution):
         return _log_prob_and_entropy(outputs, action)
 
     def log_probs(self, outputs: jax.Array) -> jax.Array:
-        """float32[..., n]: the log-probability of every choice."""
+        """Returns the log-probability of every choice, float32[..., n]."""
         return _log_softmax(outputs)
 
     def to_action(self, action):
@@ -140,7 +140,7 @@ class MultiCategorical(ActionDistribution):
         return action + self._start.reshape((1,) * (action.ndim - self._start.ndim) + self._shape)
 
     def masked(self, outputs: jax.Array, mask: jax.Array | None) -> jax.Array:
-        """The outputs under which choices outside of `mask` have probability 0, see `masked`.
+        """Returns outputs under which choices outside of `mask` have probability 0, see `masked`.
 
         Args:
             outputs: float32[..., num_outputs].
@@ -187,7 +187,7 @@ class Bernoulli(ActionDistribution):
 
 
 class DiagonalGaussian(ActionDistribution):
-    """Independent normals around the outputs, with learned deviations common to all observations.
+    """Independent normals around the outputs, with learned standard deviations for all states.
 
     In a `Box` that is bounded on all sides a raw action of -1 is `low` and 1 is `high`; any other
     `Box` has its own units. `to_action` clips to the bounds that there are, while `log_prob` sees
@@ -220,7 +220,7 @@ class DiagonalGaussian(ActionDistribution):
 
 
 class SquashedGaussian(ActionDistribution):
-    """Independent normals put through tanh, mean and deviation from the observation.
+    """Independent normals through tanh; mean and deviation depend on the observation.
 
     The outputs are A means and A log-deviations, these clipped to `LOG_STD_RANGE`. The raw
     action is the tanh, in (-1, 1), and log-probabilities are densities of it; `to_action`
@@ -255,7 +255,7 @@ class SquashedGaussian(ActionDistribution):
         return jnp.tanh(draw), log_prob.sum(-1)
 
     def mode(self, outputs):
-        """The tanh of the means: the medians of the actions."""
+        """Returns the tanh of the means: the medians of the actions."""
         return jnp.tanh(_mean_and_log_std(outputs)[0])
 
     def log_prob_and_entropy(self, outputs, parameters, action):
@@ -328,7 +328,7 @@ def distribution_for(space: spaces.Space) -> ActionDistribution:
 
 
 def masked(outputs: jax.Array, mask: jax.Array | None) -> jax.Array:
-    """Outputs of which those outside of `mask` are so low that they are never chosen.
+    """Returns outputs in which those outside of `mask` are so low that they are never chosen.
 
     As logits they have probability 0, also in the gradient, and the entropy is that of the others.
     Where nothing is allowed all are equal, hence uniform, and no gradient flows.
@@ -353,7 +353,7 @@ def masked(outputs: jax.Array, mask: jax.Array | None) -> jax.Array:
 
 
 def _draw(logits: jax.Array, uniform: jax.Array) -> jax.Array:
-    """int32[...]: choices with the softmax of logits[..., n], from one uniform number each.
+    """Samples from the softmax of logits[..., n], int32[...], with one uniform number each.
 
     The choice is where the distribution function passes the number; Gumbel noise would take a
     number for every logit. CPU, 2 cores, us for a step of 512 draws within a scan, noise against
@@ -404,7 +404,7 @@ def _mean_and_log_std(outputs: jax.Array) -> tuple[jax.Array, jax.Array]:
 
 
 def _log_slope_of_tanh(x: jax.Array) -> jax.Array:
-    """log(1 - tanh(x)**2), without the difference that is 0 in floats from |x| = 9 on."""
+    """Returns log(1 - tanh(x)**2), without the difference that rounds to 0 for |x| > 9."""
     return 2.0 * (math.log(2.0) - x - jax.nn.softplus(-2.0 * x))
 
 
@@ -425,7 +425,7 @@ def _bounds(what: str, space: spaces.Box) -> tuple[Any, Any]:
 
 
 def _into_box(action: jax.Array, shape: tuple[int, ...], low: Any, high: Any) -> jax.Array:
-    """Stretches [-1, 1] over [low, high]; what lies outside is clipped."""
+    """Scales [-1, 1] to [low, high] and clips values outside."""
     unit = jnp.clip(action.reshape((*action.shape[:-1], *shape)), -1.0, 1.0)
     low, high = _bounds_like(unit, low, high)
     return jnp.clip(low + 0.5 * (unit + 1.0) * (high - low), low, high)

@@ -1,4 +1,4 @@
-"""Feature extractors: what turns observations into the features that heads read.
+"""Feature extractors: networks that turn observations into features for the heads.
 
 An extractor is any flax module that maps observations [B, ...], as `features_of` prepares them, to
 features float32[B, F]. B is the number of observations, H and W the sides of a picture, C its
@@ -15,7 +15,7 @@ import numpy as np
 
 from jaxenvs import spaces
 from jaxenvs.errors import TrainingError, closest, describe
-from jaxenvs.training.conv import Conv
+from jaxenvs.training.layers import Conv
 
 ACTIVATIONS: dict[str, Callable[[jax.Array], jax.Array]] = {
     "tanh": nn.tanh,
@@ -26,14 +26,14 @@ ACTIVATIONS: dict[str, Callable[[jax.Array], jax.Array]] = {
 }
 
 _ORTHOGONAL = nn.initializers.orthogonal(2**0.5)
-_SHORTEST_SIDE = 5  # pixels; what is narrower is no picture
+_SHORTEST_SIDE = 5  # pixels; anything narrower is not an image
 _NATURE_SIDE = 36  # pixels that the three kernels of NatureCNN need
 
 
 class MLP(nn.Module):
     """Dense layers, each followed by the activation, orthogonally initialized.
 
-    Whatever it gets is laid out flat, [B, F]; the entries of a Dict behind each other.
+    Inputs are flattened to [B, F]; the entries of a Dict are concatenated.
     """
 
     hidden_sizes: Sequence[int] = (64, 64)
@@ -164,7 +164,7 @@ class _FixupBlock(nn.Module):
 
 
 class DictExtractor(nn.Module):
-    """An extractor for each entry of a Dict, their features behind each other in sorted order.
+    """An extractor for each entry of a Dict; features are concatenated in sorted order.
 
     The parts of a Tuple are called "0", "1" and so on.
 
@@ -191,7 +191,7 @@ def default_extractor(
     activation: str | Callable[[jax.Array], jax.Array] = "tanh",
     layer_norm: bool = False,
 ) -> nn.Module:
-    """The extractor that suits observations of `space`.
+    """Returns an extractor that suits observations of `space`.
 
     Pictures get `NatureCNN` from 36x36 on and `SmallCNN` below; all else gets one `MLP`. A Dict
     or Tuple with a picture in it gets an extractor for each entry. What is a picture: a `Box` of
@@ -222,7 +222,7 @@ def default_extractor(
 
 
 def features_of(space: spaces.Space) -> Callable[[chex.ArrayTree], chex.ArrayTree]:
-    """What turns observations of `space` into what an extractor takes. Any leading axes.
+    """Returns a function from observations of `space` to an extractor's input.
 
     Pictures stay as they are, [..., H, W, C] or [..., H, W], of their own dtype; channels that
     come first are put last, and stacked frames become channels. Other arrays become float32[...,
@@ -253,16 +253,16 @@ def features_of(space: spaces.Space) -> Callable[[chex.ArrayTree], chex.ArrayTre
 
 
 def num_features(extractor: nn.Module, space: spaces.Space) -> int:
-    """F, if `extractor` takes observations of `space`. Computes nothing.
+    """Returns F if `extractor` takes observations of `space`; computes nothing.
 
     Raises:
-        TrainingError: it cannot take them, or gives something else than float[B, F].
+        TrainingError: it cannot take them, or does not return float[B, F].
     """
 
     def extract(key):
-        # Never computed, so that a space of 64-bit arrays can be asked about, too.
+        # Not computed, so that spaces of 64-bit arrays work too.
         inputs = features_of(space)(_zeros(space, 2))
-        # As in trainings, which give nothing but weights: no state to keep, no key to drop out by.
+        # As in a training, which passes only weights: no state, and no key for dropout.
         return extractor.apply(extractor.init(key, inputs), inputs)
 
     try:
@@ -306,7 +306,7 @@ def _activation(
 
 
 def _pixels(x: jax.Array, shortest_side: int, what: str, instead: str) -> jax.Array:
-    """float32[B, H, W, C] of pictures [B, H, W, C] or [B, H, W]."""
+    """Returns images [B, H, W, C] or [B, H, W] as float32[B, H, W, C]."""
     if x.ndim not in (3, 4):
         raise TrainingError(
             f"{what} got {describe(x)}; it takes pictures [B, H, W, C] or [B, H, W].  Use MLP for"
@@ -330,7 +330,7 @@ def _halved(x: jax.Array) -> jax.Array:
 def _dense_of_picture(
     x: jax.Array, features: int, kernel_init: nn.initializers.Initializer
 ) -> jax.Array:
-    """The last layer of every CNN; called within one, whose parameters it becomes."""
+    """Applies the last layer of every CNN; called within one, which owns its parameters."""
     x = x.reshape((x.shape[0], -1))
     return nn.relu(nn.Dense(features, kernel_init=kernel_init)(x))
 
@@ -348,7 +348,7 @@ def _has_picture(space: spaces.Space) -> bool:
 
 
 def _picture_shape(space: spaces.Space) -> tuple[int, ...] | None:
-    """(H, W, C) or (H, W) of a picture, None of anything else."""
+    """Returns (H, W, C) or (H, W) of an image; None for anything else."""
     if (
         not isinstance(space, spaces.Box)
         or space.shape is None
@@ -371,7 +371,7 @@ def _shape_with_channels_last(shape: tuple[int, ...]) -> tuple[int, ...]:
 def _channels_come_first(shape: tuple[int, ...]) -> bool:
     """Whether (C, H, W) is more likely than (H, W, C): the first axis is the shortest.
 
-    And it is too short for a side, or the others are the sides of a square.
+    It also has to be too short for a side, or the others are the sides of a square.
     """
     if len(shape) != 3 or shape[0] >= min(shape[1:]):
         return False

@@ -21,16 +21,16 @@ from jaxenvs.core import VectorEnv
 from jaxenvs.errors import TrainingError, closest, missing_extra
 from jaxenvs.rollouts import Evaluation
 from jaxenvs.training._validation import check_integer, check_settings
-from jaxenvs.training.algorithms.base import Behavior
-from jaxenvs.training.anakin import ActorPolicy, Train, weight_shapes
+from jaxenvs.training.algorithms.algorithm import BehaviorPolicy
 from jaxenvs.training.checkpoint import restore, restore_together, save, save_together
 from jaxenvs.training.evaluation import evaluation_env, evaluation_metrics, play_episodes
 from jaxenvs.training.logs import CSV_FILE, open_logs, read_metrics
 from jaxenvs.training.progress import ProgressBar
 from jaxenvs.training.schemes.executors import Executor, make_executor
 from jaxenvs.training.schemes.scheme import Scheme
-from jaxenvs.training.schemes.workers import hosted, made
+from jaxenvs.training.schemes.workers import call_env_factory, find_host_env
 from jaxenvs.training.signals import StopRequest
+from jaxenvs.training.train_program import ActorPolicy, Train, weight_shapes
 from jaxenvs.training.types import LearnerState
 
 CHECKPOINT, POLICY, BEST = "checkpoint", "policy", "best"  # the folders in `log_dir`
@@ -135,7 +135,7 @@ class Learner:
         self.run_seconds, self.timed_steps = 0.0, 0
         self._started = perf_counter()
         self._executor: Executor = make_executor(
-            scheme, total_steps, seed if self._seeds is None else self._seeds, report_every
+            scheme, total_steps, self._seed_or_seeds, report_every
         )
         self.compile_seconds = perf_counter() - self._started
         self._close_executor = weakref.finalize(self, self._executor.close)  # without `close`, too
@@ -255,7 +255,7 @@ class Learner:
         Raises:
             TrainingError: no evaluation was kept.
         """
-        acting: Any = Behavior.of(self.learner_state)
+        acting: Any = BehaviorPolicy.of(self.learner_state)
         if best:
             like = jax.eval_shape(lambda: acting)
             if self._seeds is not None:
@@ -280,8 +280,8 @@ class Learner:
         number = self._evaluation_episodes if num_episodes is None else num_episodes
         check_integer("evaluate got num_episodes", number)
         env = self._make_evaluation_env(number)
-        first = self.seed if self._seeds is None else self._seeds[0]
-        key = keys.evaluation_key(jax.random.key(first), self.updates)  # pyright: ignore[reportArgumentType]
+        first: Any = self.seed if self._seeds is None else self._seeds[0]
+        key = keys.evaluation_key(jax.random.key(first), self.updates)
 
         def play(policy: ActorPolicy) -> Evaluation:
             return play_episodes(env, policy, number, key)
@@ -363,8 +363,9 @@ class Learner:
         check = functools.partial(
             _check_weights, params if self._seeds is None else _without_axis(params)
         )
-        seed = self.seed if self._seeds is None else self._seeds
-        executor = make_executor(scheme, self.total_steps, seed, self._report_every, check)
+        executor = make_executor(
+            scheme, self.total_steps, self._seed_or_seeds, self._report_every, check
+        )
         try:
             executor.load_state(_carry_over(old, executor))
         except BaseException:
@@ -437,12 +438,12 @@ class Learner:
         if self._evaluation_env is None:
             given: Any = self._given_evaluation_env
             source: Any = self._scheme.env if given is None else given
-            env = made(source)
+            env = call_env_factory(source)
             is_new = given is not None or env is not source
             if not (is_new and isinstance(env, VectorEnv)):
                 env = evaluation_env("evaluate", env, num_episodes)
             self._evaluation_env = env
-            hosts = hosted(env)
+            hosts = find_host_env(env)
             if hosts is not None and env is not given:
                 self._close_evaluation_env = weakref.finalize(self, hosts.close)
         return self._evaluation_env
@@ -467,7 +468,7 @@ class Learner:
 
     def _write_policies(self, name: str, chosen: np.ndarray | None = None) -> None:
         """Writes what acting takes into a folder of each seed, or of those that are chosen."""
-        on_host = jax.device_get(Behavior.of(self.learner_state))
+        on_host = jax.device_get(BehaviorPolicy.of(self.learner_state))
         for i, (folder, policy) in enumerate(zip(self._folders, self._split(on_host), strict=True)):
             if chosen is None or chosen[i]:
                 save(folder / name, policy)
@@ -483,6 +484,10 @@ class Learner:
         if self._seeds is None:
             return [folder]
         return [folder / f"seed_{seed}" for seed in self._seeds]
+
+    @property
+    def _seed_or_seeds(self) -> int | Sequence[int]:
+        return int(self.seed) if self._seeds is None else self._seeds  # pyright: ignore[reportArgumentType]
 
     @property
     def _num_seeds(self) -> int:
@@ -647,4 +652,4 @@ def _carry_over(before: Executor, after: Executor) -> Any:
             changes[name] = was
     carried = new.replace(**changes)
     is_elsewhere = "storage" in changes and "collector" not in changes
-    return after.train.cut(carried) if is_elsewhere else carried
+    return after.train.truncate_memory(carried) if is_elsewhere else carried

@@ -1,9 +1,9 @@
-"""Metrics in files, row by row: CSV, JSON lines, TensorBoard, Weights & Biases.
+"""Logs of metrics: CSV, JSON lines, TensorBoard, Weights & Biases.
 
     with open_logs("runs/cartpole") as log:
         log.write(2048, {"episode_return": 21.5})
 
-A row that was written survives the process; only the one that is being written can be lost.
+Written rows survive the process; only the one being written can be lost.
 """
 
 import csv
@@ -25,19 +25,19 @@ CSV_FILE, JSON_LINES_FILE = "metrics.csv", "metrics.jsonl"
 
 
 class Log(Protocol):
-    """What takes rows of metrics."""
+    """Takes rows of metrics."""
 
     def write(self, step: int, metrics: Mapping[str, Any]) -> None:
-        """Writes a row: numbers by name, as of so many environment steps. NaN is no value."""
+        """Writes a row of numbers by name, after `step` environment steps. NaN means no value."""
 
     def close(self) -> None:
-        """Ends the log; nothing can be written any more."""
+        """Closes the log."""
 
 
 class CSVLog:
-    """`metrics.csv`: a column for each name, empty where a row has no value.
+    """Writes `metrics.csv`: a column for each name, empty if a row has no value.
 
-    A name that comes up later adds a column, for which the file is written anew.
+    A new name adds a column, for which the file is rewritten.
 
     Args:
         log_dir: the folder.
@@ -74,7 +74,7 @@ class CSVLog:
 
 
 class JSONLinesLog:
-    """`metrics.jsonl`: an object a line, with null where there is no value.
+    """Writes `metrics.jsonl`: one object per line, with null if there is no value.
 
     Args:
         log_dir: the folder.
@@ -95,7 +95,7 @@ class JSONLinesLog:
     def write(self, step: int, metrics: Mapping[str, Any]) -> None:
         entries = {STEP: "", **{name: _text(value, "null") for name, value in metrics.items()}}
         entries[STEP] = f"{int(step)}"
-        # JSON has no infinity, but every reader takes a number that is too large for one.
+        # JSON has no infinity, but readers parse a number that is too large as one.
         row = ", ".join(
             f"{json.dumps(name)}: {text.replace('inf', '1e999')}" for name, text in entries.items()
         )
@@ -107,7 +107,7 @@ class JSONLinesLog:
 
 
 class TensorBoardLog:
-    """Event files for TensorBoard, by tensorboardX. What has no value is left out.
+    """Writes event files for TensorBoard, with tensorboardX. NaN is omitted.
 
     Args:
         log_dir: the folder.
@@ -124,7 +124,7 @@ class TensorBoardLog:
             raise missing_extra("Logs for TensorBoard", "tensorboardX", "tensorboard") from error
         if resume_step is None:
             for old in log_dir.glob("events.out.tfevents.*"):
-                old.unlink()  # else two trainings would be drawn as one
+                old.unlink()  # otherwise two trainings would be drawn as one
         purge_step = None if resume_step is None else resume_step + 1
         self._writer = SummaryWriter(str(log_dir), purge_step=purge_step)
 
@@ -139,13 +139,13 @@ class TensorBoardLog:
 
 
 class WandbLog:
-    """A run of Weights & Biases, in the mode and project that its environment variables say.
+    """Logs a run of Weights & Biases; its environment variables choose mode and project.
 
     Args:
-        log_dir: the folder; its name is the run's. The run's id is kept there, so that a resumed
-            training goes on in the same run.
-        resume_step: as in `open_logs`. What was sent cannot be taken back: rows that repeat a
-            step are dropped by Weights & Biases, until the training is beyond its last one.
+        log_dir: the folder, which names the run. It stores the run's id, so that a resumed training
+            continues the same run.
+        resume_step: as in `open_logs`. Rows that were sent cannot be removed: Weights & Biases
+            drops rows that repeat a step.
 
     Raises:
         MissingExtraError: wandb is not installed.
@@ -180,7 +180,7 @@ KINDS: dict[str, Callable[[Path, int | None], Log]] = {
 
 
 class Logs:
-    """Several logs as one, and a context manager that closes them."""
+    """Several logs as one; a context manager that closes them."""
 
     def __init__(self, logs: Sequence[Log]) -> None:
         self._logs = list(logs)
@@ -213,14 +213,14 @@ def open_logs(
     *,
     resume_step: int | None = None,
 ) -> Logs:
-    """Opens logs of several kinds, which are written to as one.
+    """Opens logs of several kinds, to write to as one.
 
     Args:
-        log_dir: the folder, made if need be.
-        kinds: "csv", "jsonl", "tensorboard" (extra `tensorboard`), "wandb" (extra `wandb`); one
-            that is named twice is opened once.
-        resume_step: where a training goes on: rows up to this step are kept, later ones dropped,
-            since they will come again. None starts anew, in place of what is there.
+        log_dir: the folder; it is created if it does not exist.
+        kinds: "csv", "jsonl", "tensorboard" (extra `tensorboard`), "wandb" (extra `wandb`).
+            Duplicates are ignored.
+        resume_step: the step that a training resumes from: rows up to this step are kept, and later
+            ones dropped, since they will be written again. None replaces existing logs.
 
     Raises:
         TrainingError: there is no such kind; the message names the closest.
@@ -251,7 +251,7 @@ def open_logs(
 
 
 def read_metrics(log_dir: str | Path) -> dict[str, np.ndarray]:
-    """What a `CSVLog` wrote: float64[rows] for each column, NaN where there is no value.
+    """Reads what a `CSVLog` wrote: float64[rows] for each column, NaN for missing values.
 
     Raises:
         TrainingError: the folder has no `metrics.csv`.
@@ -267,7 +267,7 @@ def read_metrics(log_dir: str | Path) -> dict[str, np.ndarray]:
 
 
 def _text(value: Any, nothing: str) -> str:
-    """The shortest text that reads back as the same number of its own precision."""
+    """Returns the shortest text that reads back as the same number in its precision."""
     number = value if isinstance(value, int) else np.asarray(value)[()]
     if math.isnan(number):
         return nothing
@@ -281,7 +281,7 @@ def _csv_line(fields: Sequence[str]) -> str:
 
 
 def _read_csv(path: Path) -> tuple[list[str], list[dict[str, str]]]:
-    """Columns and rows, without a last line that a crash cut."""
+    """Returns columns and rows, without an incomplete last line."""
     reader = csv.DictReader(_whole_lines(path))
     rows = list(reader)
     return list(reader.fieldnames or [STEP]), rows
@@ -305,7 +305,7 @@ def _parsed(line: str) -> dict[str, Any] | None:
 
 
 def _replaced(path: Path, text: str) -> Any:
-    """Puts `text` in place of a file, all at once, and opens it to append."""
+    """Replaces a file by `text`, atomically, and opens it to append."""
     draft = path.with_name(f".{path.name}.draft")
     draft.write_text(text, newline="")
     os.replace(draft, path)

@@ -1,4 +1,4 @@
-"""What turns gradients into changes of the weights."""
+"""Optimizers: learning rates, clipping, and Adam on packed weights."""
 
 import dataclasses
 from collections.abc import Callable
@@ -15,7 +15,7 @@ LearningRate = float | optax.Schedule  # a function of the gradient steps so far
 @jax.tree_util.register_static
 @dataclasses.dataclass(frozen=True)
 class Schedule:
-    """A learning rate that changes: a function is no leaf, but part of the tree around it."""
+    """A learning rate given by a function, which is part of the pytree's structure."""
 
     function: Callable[..., Any]
 
@@ -24,18 +24,18 @@ class Schedule:
 
 
 def adam(learning_rate: Any, max_gradient_norm: Any = None, epsilon: Any = 1e-8) -> Any:
-    """Adam, behind a clip of the gradient's norm if one is given."""
+    """Returns Adam, after clipping the gradient's norm if a maximum is given."""
     return clipped(optax.adam(learning_rate, eps=epsilon), max_gradient_norm)
 
 
 def clipped(inner: Any, max_gradient_norm: Any) -> Any:
-    """`inner` behind a clip of the norm, unless that is None, as `packed` shows them weights."""
+    """Returns `inner` after clipping the norm, unless that is None, both on packed weights."""
     steps = [] if max_gradient_norm is None else [optax.clip_by_global_norm(max_gradient_norm)]
     return packed(optax.chain(*steps, inner))
 
 
 def annealed(learning_rate: Any, gradient_steps: Any) -> Any:
-    """A learning rate that falls linearly to 0 over so many gradient steps, maybe a tracer."""
+    """Returns a rate that falls linearly to 0 over `steps` gradient steps, maybe a tracer."""
 
     def rate(count: Any) -> Any:  # optax.linear_schedule takes no tracer
         return learning_rate * (1 - jnp.minimum(count, gradient_steps) / gradient_steps)
@@ -50,7 +50,7 @@ def global_norm(gradients: Any) -> jax.Array:
 
 
 def packed(inner: optax.GradientTransformation) -> optax.GradientTransformation:
-    """`inner`, shown all small weights as one vector: it must not ask for the shape of a weight.
+    """Returns `inner` on one vector of all small weights: it must not depend on their shapes.
 
     A training of small networks has a sixth fewer kernels so: PPO on CartPole-v1 takes 0.93 to
     0.98 times as long, and 0.5 s of 4 less to compile. Large weights are left as they are, since

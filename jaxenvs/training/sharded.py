@@ -12,25 +12,25 @@ from jax.sharding import AxisType, Mesh, NamedSharding, PartitionSpec, reshard
 from jaxenvs import struct
 from jaxenvs.core import VectorEnv
 from jaxenvs.errors import TrainingError
-from jaxenvs.training.anakin import ActorPolicy, Train, TrainResult
+from jaxenvs.training.train_program import ActorPolicy, Train, TrainResult
 from jaxenvs.training.types import LearnerState
 from jaxenvs.vector.vectorize import VectorizedEnv
 
 
 @struct.pytree_dataclass
 class ShardedTrain:
-    """A `Train` whose instances, storage and minibatches are laid over the devices of a mesh.
+    """A `Train` whose instances, storage and minibatches are divided among a mesh's devices.
 
     Every device collects with its N / D instances, keeps its own storage, and computes the
-    gradients of its share of each minibatch; their mean over the devices is what all of them
-    apply, so that weights are the same everywhere, always. It is used as a `Train` is.
+    gradients of its share of each minibatch. All devices apply the mean, so weights are always the
+    same everywhere. It is used like a `Train`.
 
-    In a `LearnerState` the collector and the storage have a leading axis, one row for each device,
-    and lie there; the rest is replicated.
+    In a `LearnerState` the collector and the storage have a leading axis with a row on each device;
+    the rest is replicated.
     """
 
-    train: Train  # what one device does, with the batched parameters of the first one
-    batched: dict[str, Any]  # by name, [N, ...]: parameters whose rows the devices share out
+    train: Train  # of one device, with the batched parameters of the first
+    batched: dict[str, Any]  # by name, [N, ...]: parameters divided among the devices
     mesh: Mesh = struct.static()
 
     @property
@@ -44,11 +44,11 @@ class ShardedTrain:
         return self.train.env
 
     def __call__(self, key: chex.PRNGKey) -> TrainResult:
-        """Trains from nothing."""
+        """Trains from scratch."""
         return self.resume(self.init(key), self.num_updates)
 
     def init(self, key: chex.PRNGKey) -> LearnerState:
-        """Draws the weights, once, and resets the environments."""
+        """Draws the weights once and resets the environments."""
 
         def start(train: Train, key: chex.PRNGKey) -> LearnerState:
             return _stacked(train.init(key))
@@ -56,7 +56,7 @@ class ShardedTrain:
         return self._on_devices(start, PartitionSpec(), _layout(self.mesh))(self.train, key)
 
     def update(self, learner_state: LearnerState) -> tuple[LearnerState, dict[str, jax.Array]]:
-        """As `Train.update`; metrics are those of all devices together."""
+        """Does what `Train.update` does; metrics are those of all devices."""
 
         def update(train: Train, learner_state: LearnerState) -> Any:
             learner_state, metrics = train.update(_own_row(learner_state))
@@ -67,7 +67,7 @@ class ShardedTrain:
         return program(self.train, learner_state)
 
     def resume(self, learner_state: LearnerState, num_updates: int) -> TrainResult:
-        """As `Train.resume`."""
+        """Does what `Train.resume` does."""
 
         def resume(train: Train, learner_state: LearnerState) -> TrainResult:
             result = train.resume(_own_row(learner_state), num_updates)
@@ -77,17 +77,17 @@ class ShardedTrain:
         results: Any = TrainResult(learner_state=layout, metrics=PartitionSpec())  # pyright: ignore[reportArgumentType] a tree of places
         return self._on_devices(resume, layout, results)(self.train, learner_state)
 
-    def cut(self, learner_state: LearnerState) -> LearnerState:
-        """As `Train.cut`."""
+    def truncate_memory(self, learner_state: LearnerState) -> LearnerState:
+        """Does what `Train.truncate_memory` does."""
 
-        def cut(train: Train, learner_state: LearnerState) -> LearnerState:
-            return _stacked(train.cut(_own_row(learner_state)))
+        def truncate_memory(train: Train, learner_state: LearnerState) -> LearnerState:
+            return _stacked(train.truncate_memory(_own_row(learner_state)))
 
         layout = _layout(self.mesh)
-        return self._on_devices(cut, layout, layout)(self.train, learner_state)
+        return self._on_devices(truncate_memory, layout, layout)(self.train, learner_state)
 
     def policy(self, learner_state: LearnerState, *, greedy: bool = True) -> ActorPolicy:
-        """As `Train.policy`."""
+        """Returns what `Train.policy` returns."""
         return self.train.policy(learner_state, greedy=greedy)
 
     def _on_devices(self, function: Callable[..., Any], layout: Any, results: Any) -> Any:
@@ -102,7 +102,7 @@ class ShardedTrain:
 
         def program(train: Train, argument: Any) -> Any:
             everywhere = PartitionSpec()
-            if AxisType.Explicit in self.mesh.axis_types:  # a restored state may lie elsewhere
+            if AxisType.Explicit in self.mesh.axis_types:  # a restored state may be elsewhere
                 argument = jax.tree.map(
                     lambda place, part: reshard(part, NamedSharding(self.mesh, place)),
                     layout,
@@ -114,7 +114,7 @@ class ShardedTrain:
                 mesh=self.mesh,
                 in_specs=(everywhere, everywhere, layout),
                 out_specs=results,
-                # Weights are the same on all devices because gradients are: it cannot be seen.
+                # Weights are replicated because gradients are, which JAX cannot see.
                 check_vma=False,
             )(train, self.batched, argument)
 
@@ -122,14 +122,14 @@ class ShardedTrain:
 
 
 def shard(train: Train, mesh: Mesh) -> ShardedTrain:
-    """Lays a training over the devices of the mesh's first axis, D of them.
+    """Divides a training among the D devices of the mesh's first axis.
 
-    The sum of what the devices do in an update is what `train` does in one, though not the same
-    steps: each device draws its own random numbers.
+    Together the devices do as much in an update as `train` does, but not the same steps: each
+    device draws its own random numbers.
 
     Raises:
         TrainingError: instances or minibatches cannot be divided by D, or the environment is
-            hosted: its pools are no program's to divide.
+            hosted, since a program cannot divide its pools.
 
     Example:
         >>> train = make_train("CartPole-v1", num_envs=16, unroll_length=32, total_steps=4096)
@@ -155,14 +155,14 @@ def shard(train: Train, mesh: Mesh) -> ShardedTrain:
     rows = jax.tree.map(lambda x: x[:number], batched)
     single = env.env.replace(**rows) if rows else env.env
     env = dataclasses.replace(env, env=single, num_envs=number, mesh=None, mesh_axis=None)
-    algorithm = train.algorithm.divided(share)
+    algorithm = train.algorithm.per_device(share)
     algorithm.check_sizes(train.networks, env.num_envs, train.unroll_length)
     part = dataclasses.replace(train, env=env, algorithm=algorithm, axis_name=axis_name)  # pyright: ignore[reportArgumentType]
     return ShardedTrain(train=part, batched=batched, mesh=mesh)
 
 
 def _layout(mesh: Mesh) -> Any:
-    """Which parts of a learner state are laid over the mesh's first axis."""
+    """Returns which parts of a learner state are divided along the mesh's first axis."""
     everywhere, in_rows = PartitionSpec(), PartitionSpec(mesh.axis_names[0])
     return LearnerState(
         weights=everywhere,  # pyright: ignore[reportArgumentType] a tree of places

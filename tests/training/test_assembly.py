@@ -1,4 +1,4 @@
-"""Parts that fit together, and the words for those that do not."""
+"""Parts that fit together, and the errors for those that do not."""
 
 import chex
 import flax.linen as nn
@@ -20,7 +20,7 @@ from jaxenvs.training import (
     VPG,
     ActorCritic,
     ActorTwinQ,
-    Hindsight,
+    HindsightReplay,
     QNetwork,
     Replay,
     make_train,
@@ -139,7 +139,7 @@ def test_each_entry_of_a_dict_may_have_an_extractor_of_its_own():
             {"env": "Pendulum-v1", "algorithm": TD3(), "actor": ActorTwinQ()},
             ["TD3", "stochastic", "SAC"],
         ),
-        ({"algorithm": DQN(), "storage": Hindsight()}, ["compute_reward"]),
+        ({"algorithm": DQN(), "storage": HindsightReplay()}, ["compute_reward"]),
         ({"algorithm": PPO}, ["algorithm", "PPO()"]),
         ({"algorithm": PPO(), "actor": nn.Dense(3)}, ["actor", "Actor"]),
         ({"algorithm": PPO(), "storage": GAE}, ["storage", "GAE()"]),

@@ -22,7 +22,7 @@ from jaxenvs.training import (
 )
 from jaxenvs.training.config import ALGORITHMS, Config, config_for, tuned
 from jaxenvs.training.extractors import ImpalaCNN, NatureCNN
-from jaxenvs.training.schemes.workers import hosted
+from jaxenvs.training.schemes.workers import find_host_env
 
 IDS = {"SAC": "Pendulum-v1", "TD3": "Pendulum-v1"}
 
@@ -55,8 +55,8 @@ def test_the_file_names_algorithms_alone():
 
 
 def test_the_settings_of_an_id_are_those_of_the_task_whoever_hosts_it():
-    native, hosted = (config_for("ppo", f"{x}CartPole-v1") for x in ("", "gymnasium/"))
-    assert hosted == native.replace(id="gymnasium/CartPole-v1")
+    native, find_host_env = (config_for("ppo", f"{x}CartPole-v1") for x in ("", "gymnasium/"))
+    assert find_host_env == native.replace(id="gymnasium/CartPole-v1")
     assert native.algorithm == "PPO" and native.make_algorithm().epochs == 10
     other = config_for("PPO", "Unheard-v0")
     assert other.settings == {} and (other.num_envs, other.unroll_length) == (64, 64)
@@ -288,7 +288,7 @@ def test_a_hosted_environment_is_wrapped_or_the_reason_told():
     try:
         assert "FlattenObservation" in repr(env) and env.num_envs == 1
     finally:
-        hosted(env).close()
+        find_host_env(env).close()
     with pytest.raises(TrainingError, match="the same number"):
         config.replace(wrappers=[STICKY]).make_env(1)
 

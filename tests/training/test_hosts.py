@@ -59,7 +59,9 @@ def test_a_memory_is_cut_when_hosted_environments_start_new_episodes(tmp_path):
     )
     with Learner(scheme, total_steps=64) as learner:
         learner.step()
-        before = jax.device_get(learner._executor.train.cut(learner.learner_state).storage)
+        before = jax.device_get(
+            learner._executor.train.truncate_memory(learner.learner_state).storage
+        )
         learner.save(tmp_path / "saved")
         learner.restore(tmp_path / "saved")
         chex.assert_trees_all_equal(jax.device_get(learner.learner_state.storage), before)

@@ -25,10 +25,10 @@ from jaxenvs.training import (
     DQN,
     PPO,
     ActorCritic,
+    DiscountedReturns,
     Learner,
     QNetwork,
     Replay,
-    Rollout,
     Scheme,
     VTrace,
     central,
@@ -39,7 +39,7 @@ from jaxenvs.training import (
     restore,
     save,
 )
-from jaxenvs.training.algorithms.base import Behavior
+from jaxenvs.training.algorithms.algorithm import BehaviorPolicy
 from jaxenvs.training.logs import read_metrics
 from jaxenvs.training.schemes import executors, workers
 
@@ -48,7 +48,11 @@ ROOT = Path(__file__).parents[2]
 
 
 def scheme(env=ID, **parts):
-    small = {"algorithm": A2C(), "actor": ActorCritic(hidden_sizes=(8,)), "storage": Rollout()}
+    small = {
+        "algorithm": A2C(),
+        "actor": ActorCritic(hidden_sizes=(8,)),
+        "storage": DiscountedReturns(),
+    }
     return Scheme(**{"env": env, "num_envs": 4, "unroll_length": 4, **small, **parts})
 
 
@@ -244,9 +248,9 @@ for number in range(1, 10**6):
 
 TRAINS = """
 import sys
-from jaxenvs.training import A2C, ActorCritic, Learner, Rollout, Scheme, remote
+from jaxenvs.training import A2C, ActorCritic, Learner, Scheme, remote
 parts = {"collection": remote(2, sync=False)} if sys.argv[2] == "workers" else {}
-small = {"algorithm": A2C(), "actor": ActorCritic(hidden_sizes=(8,)), "storage": Rollout()}
+small = {"algorithm": A2C(), "actor": ActorCritic(hidden_sizes=(8,))}
 scheme = Scheme(env="CartPole-v1", num_envs=4, unroll_length=4, **small, **parts)
 with Learner(scheme, total_steps=10**9, log_dir=sys.argv[1]) as learner:
     print("listens", flush=True)
@@ -297,8 +301,8 @@ def test_signals_save_first_and_a_kill_leaves_a_whole_checkpoint(tmp_path):
 
 HOSTED_EVALUATION = """
 import os, signal, sys, threading, time
-from jaxenvs.training import A2C, ActorCritic, Learner, Rollout, Scheme
-small = {"algorithm": A2C(), "actor": ActorCritic(hidden_sizes=(8,)), "storage": Rollout()}
+from jaxenvs.training import A2C, ActorCritic, Learner, Scheme
+small = {"algorithm": A2C(), "actor": ActorCritic(hidden_sizes=(8,))}
 scheme = Scheme(env="Acrobot-v1", num_envs=4, unroll_length=4, **small)
 hosted = {"evaluation_env": "gymnasium/Acrobot-v1", "evaluation_episodes": 20}
 with Learner(scheme, total_steps=10**6, log_dir=sys.argv[1], **hosted) as learner:
@@ -430,7 +434,7 @@ def test_a_seed_learns_the_same_alone_and_beside_others(two_seeds):
 
 
 def test_a_learner_trains_as_the_pure_function_does():
-    parts = {"actor": ActorCritic(hidden_sizes=(8,)), "storage": Rollout()}
+    parts = {"actor": ActorCritic(hidden_sizes=(8,)), "storage": DiscountedReturns()}
     sizes = {"num_envs": 4, "unroll_length": 4, "total_steps": 48}
     train = make_train(ID, A2C(), **parts, **sizes)
     expected = jax.jit(train)(jax.random.key(2))
@@ -549,7 +553,9 @@ def test_evaluations_are_logged_and_the_best_is_kept_also_after_a_restart(tmp_pa
         for _ in range(steps):
             learner.step()
             if (tmp_path / "best").is_dir():
-                best.append(int(restore(tmp_path / "best", Behavior.of(state_of(learner))).updates))
+                best.append(
+                    int(restore(tmp_path / "best", BehaviorPolicy.of(state_of(learner))).updates)
+                )
 
     with Learner(scheme(), **kinds) as learner:
         train(learner, 5)
@@ -613,7 +619,7 @@ def test_it_evaluates_whole_episodes_in_environments_of_their_own():
 def test_another_number_compiles_nothing_and_holds_at_once(parts):
     programs = (
         *(executors._resume, executors._learn),
-        *(workers._collect, workers._begin, workers._gradient, workers.apply_gradients),
+        *(workers._collect, workers._process, workers._gradient, workers.apply_gradients),
     )
     with Learner(scheme(**parts), total_steps=1000) as learner:
         learner.step()
@@ -668,7 +674,9 @@ def test_a_memory_goes_on_with_another_algorithm_and_is_cut_in_other_environment
         jax.tree.map(np.testing.assert_array_equal, learner.learner_state.storage, storage)
         learner.replace(env=jaxenvs.make(ID, time_limit=None))  # whose state counts no steps
         kept = jax.device_get(learner.learner_state.storage)
-        cut = learner._executor.train.cut(learner.learner_state.replace(storage=storage)).storage
+        cut = learner._executor.train.truncate_memory(
+            learner.learner_state.replace(storage=storage)
+        ).storage
         jax.tree.map(np.testing.assert_array_equal, kept, jax.device_get(cut))
         assert learner.step()["steps"] == 48
 

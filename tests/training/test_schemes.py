@@ -21,23 +21,27 @@ from jaxenvs.training import (
     SAC,
     ActorCritic,
     ActorTwinQ,
+    DiscountedReturns,
     Learner,
     PrioritizedReplay,
     QNetwork,
     Replay,
-    Rollout,
     Scheme,
     VTrace,
     central,
     remote,
 )
-from jaxenvs.training.schemes.crew import recruit
 from jaxenvs.training.schemes.executors import make_executor
-from jaxenvs.training.schemes.workers import Plan
+from jaxenvs.training.schemes.worker_group import make_workers
+from jaxenvs.training.schemes.workers import TrainingSpec
 from jaxenvs.wrappers import RecordEpisodeStatistics
 
 ID, HOSTED = "CartPole-v1", "gymnasium/CartPole-v1"
-A2C_PARTS = {"algorithm": A2C(), "actor": ActorCritic(hidden_sizes=(8,)), "storage": Rollout()}
+A2C_PARTS = {
+    "algorithm": A2C(),
+    "actor": ActorCritic(hidden_sizes=(8,)),
+    "storage": DiscountedReturns(),
+}
 DQN_PARTS = {
     "algorithm": DQN(batch_size=16, learning_starts=40, replay_ratio=1 / 8),
     "actor": QNetwork(hidden_sizes=(8,)),
@@ -127,13 +131,13 @@ def test_actors_of_two_critics_train_in_combinations(collection, gradients):
 def test_gradients_of_workers_average_to_that_of_their_joint_batch():
     """To 1e-5 of the largest: float32 sums in another order."""
     executor = make_executor(scheme(gradients=GRADIENTS["sync"]), 64, 0, 1)
-    crew, train = executor._crew, executor.train
+    group, train = executor._group, executor.train
     order = train.algorithm, executor._weights, 0
-    crew.all("begin", *order)
+    group.call_all("start_unroll", *order)
     joint = jax.tree.map(
-        lambda *parts: jnp.concatenate(parts), *(worker._work[0] for worker in crew._workers)
+        lambda *parts: jnp.concatenate(parts), *(worker._work[0] for worker in group._workers)
     )
-    answers = [gradients for gradients, _ in crew.all("gradient", *order)]
+    answers = [gradients for gradients, _ in group.call_all("compute_gradient", *order)]
     executor.close()
     mean = jax.tree.map(lambda x, y: (x + y) / 2, *answers)
     expected, _, _ = train.algorithm.gradients(train.parts, executor._weights, joint, None)
@@ -152,7 +156,7 @@ def test_centralized_and_decentralized_updates_lead_to_the_same_weights():
         for _ in range(3):
             executor.step(1)
         ends.append(jax.device_get(executor.learner_state.weights))
-        for worker in executor._crew._workers if update == "decentralized" else []:
+        for worker in executor._group._workers if update == "decentralized" else []:
             jax.tree.map(np.testing.assert_array_equal, worker._weights, ends[-1])
         executor.close()
     assert ends[0].gradient_steps == 3
@@ -162,17 +166,17 @@ def test_centralized_and_decentralized_updates_lead_to_the_same_weights():
 def test_errors_become_priorities_in_the_memory_that_the_rows_are_of():
     parts = DQN_PARTS | {"storage": PrioritizedReplay(64)}
     executor = make_executor(scheme(**parts, gradients=GRADIENTS["sync"]), 640, 0, 1)
-    crew, train = executor._crew, executor.train
+    group, train = executor._group, executor.train
     storage, order = train.storage, (train.algorithm, executor._weights, 1)
-    crew.all("begin", *order)
+    group.call_all("start_unroll", *order)
     drawn = []
-    for worker in crew._workers:
+    for worker in group._workers:
         keys = jax.random.split(jax.random.fold_in(worker._key, 0))
         batch = train.algorithm.draw(train.parts, worker._state, None, 0, keys[0])
         _, _, error = train.algorithm.gradients(train.parts, executor._weights, batch, keys[1])
         drawn.append((np.asarray(batch.index), np.asarray(error)))
-    crew.all("gradient", *order)
-    for worker, (index, error) in zip(crew._workers, drawn, strict=True):
+    group.call_all("compute_gradient", *order)
+    for worker, (index, error) in zip(group._workers, drawn, strict=True):
         priorities = np.asarray(worker._state.storage.tree)  # leaves come first
         wanted = (np.abs(error) + storage.epsilon) ** storage.alpha
         np.testing.assert_allclose(priorities[index], wanted, rtol=1e-5)
@@ -219,10 +223,10 @@ def test_workers_on_devices_of_their_own_train():
 
 def test_unrolls_that_may_end_early_are_cut_into_few_parts_or_refused():
     early = {"collection": remote(2), "fraction_workers": 0.5, "fraction_samples": 0.5}
-    assert scheme(unroll_length=12, **early).pieces == 4
-    assert scheme(unroll_length=6, **early).pieces == 3
-    assert scheme(unroll_length=13).pieces == 1
-    with pytest.raises(TrainingError, match="unroll_length=13 cannot be collected in parts"):
+    assert scheme(unroll_length=12, **early).chunks == 4
+    assert scheme(unroll_length=6, **early).chunks == 3
+    assert scheme(unroll_length=13).chunks == 1
+    with pytest.raises(TrainingError, match="unroll_length=13 cannot be collected in chunks"):
         scheme(unroll_length=13, **early)
     with pytest.raises(TrainingError, match="num_envs=0; it must be at least 1"):
         scheme(num_envs=0)
@@ -277,7 +281,7 @@ def test_ratios_are_those_of_the_weights_now_to_the_weights_that_acted(monkeypat
     with Learner(chosen, total_steps=48) as learner:
         executor = learner._executor
         source = executor._source
-        take = source.next
+        take = source.next_unroll
 
         def noted(algorithm, behavior):
             unroll = take(algorithm, behavior)
@@ -285,7 +289,7 @@ def test_ratios_are_those_of_the_weights_now_to_the_weights_that_acted(monkeypat
             unrolls.append(unroll)
             return unroll
 
-        monkeypatch.setattr(source, "next", noted)
+        monkeypatch.setattr(source, "next_unroll", noted)
         for _ in range(3):
             learner.step()
     jax.effects_barrier()
@@ -494,14 +498,14 @@ def test_what_one_worker_raises_is_raised_when_the_others_have_answered():
             time.sleep(0.2)
             answered.append(self.index)
 
-        def hurry(self, number): ...
+        def finish_early(self, number): ...
         def close(self): ...
 
-    crew = recruit(Worker, 3, None)
+    group = make_workers(Worker, 3, None)
     with pytest.raises(RuntimeError, match="a deliberate failure"):
-        crew.all("work")
+        group.call_all("work")
     assert sorted(answered) == [1, 2]
-    crew.close()
+    group.close()
 
 
 def test_what_a_worker_raises_is_raised_by_the_step_and_nothing_is_left():
@@ -587,11 +591,11 @@ def test_parts_that_do_not_fit_are_refused_before_anything_runs():
             total_steps=100,
         )
     whole = scheme(algorithm=A2C(minibatches=32), collection=remote(2))  # of 16 steps each
-    assert Plan(whole, 100, 0).train.algorithm.minibatches == 32
+    assert TrainingSpec(whole, 100, 0).train.algorithm.minibatches == 32
     with pytest.raises(TrainingError, match="64 equal minibatches"):
         Learner(scheme(algorithm=A2C(minibatches=64), collection=remote(2)), total_steps=100)
     for wrong in (0, True, 1.5):
-        with pytest.raises(TrainingError, match="from 1 on"):
+        with pytest.raises(TrainingError, match="positive"):
             remote(wrong)
 
 

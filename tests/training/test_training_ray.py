@@ -11,7 +11,7 @@ import pytest
 
 import jaxenvs
 from jaxenvs.errors import MissingExtraError
-from jaxenvs.training import A2C, ActorCritic, Learner, Rollout, Scheme, VTrace, remote
+from jaxenvs.training import A2C, ActorCritic, DiscountedReturns, Learner, Scheme, VTrace, remote
 from tests.bridge.test_ray import NODE, QUICK
 from tests.training.test_schemes import children, pool
 
@@ -37,18 +37,22 @@ def cluster():
 
 
 def scheme(**parts):
-    small = {"algorithm": A2C(), "actor": ActorCritic(hidden_sizes=(8,)), "storage": Rollout()}
+    small = {
+        "algorithm": A2C(),
+        "actor": ActorCritic(hidden_sizes=(8,)),
+        "storage": DiscountedReturns(),
+    }
     return Scheme(**{"env": "CartPole-v1", "num_envs": 4, "unroll_length": 4, **small, **parts})
 
 
-def where(crew):
+def where(group):
     """Node and process of each worker."""
     import ray
 
     def ask(actor):
         return ray.get_runtime_context().get_node_id(), os.getpid()
 
-    return ray.get([actor.__ray_call__.remote(ask) for actor in crew._actors])
+    return ray.get([actor.__ray_call__.remote(ask) for actor in group._actors])
 
 
 def descendants(process):
@@ -86,12 +90,12 @@ def test_collection_goes_on_when_a_worker_and_a_node_are_killed(cluster, sync):
         first = jax.device_get(learner._executor.learner_state.weights.params)
         for _ in range(4):
             learner.step()
-        crew = learner._executor._source._crew
-        (node, process), (other, _) = where(crew)
+        group = learner._executor._source._group
+        (node, process), (other, _) = where(group)
         assert node != other
         os.kill(process, signal.SIGKILL)
         go_on_until(learner, lambda: learner.updates >= 20)
-        assert where(crew)[0][1] != process  # made anew
+        assert where(group)[0][1] != process  # made anew
         go_on_until(learner, lambda: learner.updates >= 24)
 
         nodes = {each.node_id: each for each in cluster.worker_nodes}
@@ -102,10 +106,10 @@ def test_collection_goes_on_when_a_worker_and_a_node_are_killed(cluster, sync):
             return not any(node["NodeID"] == other and node["Alive"] for node in ray.nodes())
 
         go_on_until(learner, is_dead)
-        assert other not in [place for place, _ in where(crew)]
+        assert other not in [place for place, _ in where(group)]
         go_on_until(learner, lambda end=learner.updates + 4: learner.updates >= end)
         last = jax.device_get(learner._executor.learner_state.weights.params)
-        processes = [process for _, process in where(crew)]
+        processes = [process for _, process in where(group)]
     moved = jax.tree.map(lambda x, y: not np.array_equal(x, y), first, last)
     assert any(jax.tree.leaves(moved))
     gone(processes)
@@ -118,12 +122,12 @@ def test_synchronous_gradients_go_on_when_a_worker_is_killed(cluster):
     with Learner(chosen, total_steps=10**6) as learner:
         learner.step()
         assert learner.step()["steps"] == 64
-        crew = learner._executor._crew
-        before = [process for _, process in where(crew)]
-        ray.kill(crew._actors[1], no_restart=False)
+        group = learner._executor._group
+        before = [process for _, process in where(group)]
+        ray.kill(group._actors[1], no_restart=False)
         gradient_steps = learner._executor._gradient_steps
         go_on_until(learner, lambda: learner._executor._gradient_steps >= gradient_steps + 2)
-        after = [process for _, process in where(crew)]
+        after = [process for _, process in where(group)]
         assert after[0] == before[0] and after[1] != before[1]
         learner.update_algo_parameter("learning_rate", 0.0)
         held = jax.device_get(learner._executor.learner_state.weights.params)
@@ -160,7 +164,7 @@ def test_hosted_environments_train_in_actors_and_end_with_them(cluster):
     )  # fmt: skip
     with Learner(chosen, total_steps=10**6) as learner:
         go_on_until(learner, lambda: learner.updates >= 8)
-        actors = [process for _, process in where(learner._executor._source._crew)]
+        actors = [process for _, process in where(learner._executor._source._group)]
         processes = [*actors, *(each for actor in actors for each in descendants(actor))]
         assert learner.evaluate(2).mean > 0
     assert len(processes) > len(actors)

@@ -1,4 +1,4 @@
-"""A policy and the value of states: what PPO, A2C and VPG learn."""
+"""Actor-critic networks, for PPO, A2C and VPG."""
 
 import dataclasses
 from typing import Any
@@ -11,7 +11,7 @@ import jax.numpy as jnp
 from jaxenvs import spaces
 from jaxenvs.errors import TrainingError
 from jaxenvs.training._validation import check_hidden_sizes
-from jaxenvs.training.actors.base import (
+from jaxenvs.training.actors.actor import (
     Actor,
     Branch,
     Extractor,
@@ -21,7 +21,7 @@ from jaxenvs.training.actors.base import (
     without_mask,
 )
 from jaxenvs.training.distributions import ActionDistribution, distribution_for
-from jaxenvs.training.head import Head
+from jaxenvs.training.layers import NarrowDense
 
 
 @dataclasses.dataclass(frozen=True)
@@ -32,12 +32,12 @@ class ActorCritic(Actor):
     are a Dict with the entry "action_mask"; a Box gets a diagonal Gaussian.
     """
 
-    extractor: Extractor = None  # the policy's; None takes what suits the space
-    critic_extractor: Extractor = None  # None: one like the policy's, with its own weights
+    extractor: Extractor = None  # of the policy; None chooses by the space
+    critic_extractor: Extractor = None  # None: like the policy's, with separate weights
     memory: nn.RNNCellBase | None = None  # a cell such as flax.linen.GRUCell(128)
     shared: bool = False  # policy and critic are two heads on one extractor and memory
-    hidden_sizes: tuple[int, ...] = (64, 64)  # of the extractors that are chosen for vectors
-    activation: str = "tanh"  # theirs
+    hidden_sizes: tuple[int, ...] = (64, 64)  # of extractors chosen for vectors
+    activation: str = "tanh"  # of the same
 
     def build(
         self, observation_space: spaces.Space, action_space: spaces.Space
@@ -124,7 +124,7 @@ class ActorCriticNetworks(Networks):
     def sample(
         self, params: Any, carry: Any, features: Features, key: chex.PRNGKey
     ) -> tuple[Any, jax.Array]:
-        """What to remember, and N raw actions that were drawn."""
+        """Returns the carry, and N sampled raw actions."""
         carry, outputs = self._act(params, carry, features)
         return carry, self.distribution.sample(outputs, params["spread"], key)
 
@@ -135,7 +135,7 @@ class ActorCriticNetworks(Networks):
     def log_prob_and_entropy(
         self, params: Any, features: Features, action: jax.Array, memory: Any = None
     ) -> tuple[jax.Array, jax.Array]:
-        """Log-probability of raw actions, and the policy's entropy, as the critic says `value`.
+        """Returns the log-probability of raw actions, and the policy's entropy.
 
         Feed-forward networks take [B, ...] and give float32[B]; recurrent ones take sequences
         [T, N, ...] with `memory`, the pair of the carry at their start and `first`, bool[T, N],
@@ -145,13 +145,13 @@ class ActorCriticNetworks(Networks):
         return self.distribution.log_prob_and_entropy(outputs, params["spread"], action)
 
     def value(self, params: Any, features: Features, memory: Any = None) -> jax.Array:
-        """The critic's estimate of the return to come, see `log_prob_and_entropy`."""
+        """Returns the critic's values, with the shapes of `log_prob_and_entropy`."""
         return self.value_and_carry(params, features, memory)[0]
 
     def value_and_carry(
         self, params: Any, features: Features, memory: Any = None
     ) -> tuple[jax.Array, Any]:
-        """`value`, and the carry after each step of a sequence."""
+        """Returns `value`, and the carry after each step of a sequence."""
         name = "actor" if self.critic is None else "critic"
         branch = self.actor if self.critic is None else self.critic
         carries, outputs = _say(branch, params[name], features.inputs, memory, name)
@@ -160,7 +160,7 @@ class ActorCriticNetworks(Networks):
         return outputs[..., 0], {name: carries}
 
     def value_after(self, params: Any, carries: Any, features: Features) -> jax.Array:
-        """float32[B]: the critic at observations [B, ...] that follow `carries`, [B, ...]."""
+        """Returns the critic's values, float32[B], of observations after `carries`, [B, ...]."""
         name = "actor" if self.critic is None else "critic"
         branch = self.actor if self.critic is None else self.critic
         carry = carries[name] if self.is_recurrent else ()
@@ -176,7 +176,7 @@ class ActorCriticNetworks(Networks):
         carry = {**carry, "actor": after}
         if self.critic is None:
             outputs, _ = outputs
-        else:  # it remembers along, although only learning asks for its opinion
+        else:  # its memory is updated too, although only learning needs its values
             carry["critic"], _ = self.critic.step(
                 params["critic"], carry["critic"], features.inputs
             )
@@ -197,8 +197,8 @@ class _TwoHeads(nn.Module):
         return self.policy(x), self.value(x)
 
 
-def _head(num_outputs: int, scale: float) -> Head:
-    return Head(num_outputs, kernel_init=nn.initializers.orthogonal(scale))
+def _head(num_outputs: int, scale: float) -> NarrowDense:
+    return NarrowDense(num_outputs, kernel_init=nn.initializers.orthogonal(scale))
 
 
 def _say(branch: Branch, params: Any, inputs: Any, memory: Any, name: str) -> tuple[Any, Any]:

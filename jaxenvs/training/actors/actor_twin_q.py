@@ -1,4 +1,4 @@
-"""A policy and two critics of actions: what SAC and TD3 learn."""
+"""A policy and two critics of actions, for SAC and TD3."""
 
 import dataclasses
 from typing import Any, Literal
@@ -11,7 +11,7 @@ import jax.numpy as jnp
 from jaxenvs import spaces
 from jaxenvs.errors import TrainingError
 from jaxenvs.training._validation import check_hidden_sizes
-from jaxenvs.training.actors.base import (
+from jaxenvs.training.actors.actor import (
     Actor,
     Branch,
     Extractor,
@@ -28,21 +28,21 @@ from jaxenvs.training.distributions import (
     SquashedGaussian,
 )
 from jaxenvs.training.extractors import MLP
-from jaxenvs.training.head import Head
+from jaxenvs.training.layers import NarrowDense
 
 
 @dataclasses.dataclass(frozen=True)
 class ActorTwinQ(Actor):
-    """A policy and an ensemble of critics, each with an extractor of its own.
+    """A policy and an ensemble of critics, each with its own extractor.
 
     In a Box the policy is a squashed Gaussian or one action, and the critics judge observation and
     action together; in a Discrete space it is categorical, and they judge all actions at once.
     """
 
     policy: Literal["stochastic", "deterministic"] = "stochastic"
-    extractor: Extractor = None  # None takes what suits the space: for vectors, none at all
+    extractor: Extractor = None  # None chooses by the space; vectors need none
     num_critics: int = 2
-    hidden_sizes: tuple[int, ...] = (256, 256)  # behind the extractor, in policy and critics
+    hidden_sizes: tuple[int, ...] = (256, 256)  # after the extractor, in policy and critics
     activation: str = "relu"  # between them
 
     def build(self, observation_space: spaces.Space, action_space: spaces.Space) -> "TwinQNetworks":
@@ -73,18 +73,18 @@ class ActorTwinQ(Actor):
             distribution = Deterministic(action_space)
         hidden = MLP(tuple(self.hidden_sizes), self.activation)
         num_values = distribution.num_outputs if is_discrete else 1
-        head = nn.Sequential([hidden, Head(distribution.num_outputs)])
+        head = nn.Sequential([hidden, NarrowDense(distribution.num_outputs)])
         return TwinQNetworks(
             observation_space=observation_space,
             actor=Branch(seen, extractor, head),
-            critic=_Critic(extractor, nn.Sequential([hidden, Head(num_values)])),
+            critic=_Critic(extractor, nn.Sequential([hidden, NarrowDense(num_values)])),
             num_critics=self.num_critics,
             distribution=distribution,
             is_discrete=is_discrete,
         )
 
 
-NOTHING: Any = None  # these distributions learn nothing apart from observations
+NOTHING: Any = None  # these distributions have no parameters of their own
 
 
 class _Critic(nn.Module):
@@ -114,7 +114,7 @@ class TwinQNetworks(Networks):
 
     @property
     def action_size(self) -> int:
-        """How many numbers a raw action in a Box has."""
+        """The number of elements of a raw action in a Box."""
         return jax.eval_shape(lambda: self.distribution.mode(self._zeros(1))).shape[-1]
 
     def init(self, key: chex.PRNGKey, features: Features) -> dict[str, Any]:
@@ -130,23 +130,23 @@ class TwinQNetworks(Networks):
         return {"actor": actor, "critic": jax.lax.map(draw, keys)}  # see `initial_params`
 
     def policy(self, params: Any, features: Features) -> jax.Array:
-        """float32[B, ...]: the outputs that the distribution takes."""
+        """Returns the outputs that the distribution takes, float32[B, ...]."""
         _, outputs = self.actor.step(params["actor"], (), features.inputs)
         return self.distribution.masked(outputs, features.action_mask)
 
     def q(self, params: Any, features: Features, action: jax.Array | None = None) -> jax.Array:
-        """What each critic says: float32[critics, B] of raw actions, or of all: [critics, B, n]."""
+        """Returns each critic's values, float32[critics, B], or of all actions [critics, B, n]."""
 
-        def judge(weights):
+        def estimate(weights):
             return apply(self.critic, weights, features.inputs, action)
 
-        values = jax.vmap(judge)(params["critic"])
+        values = jax.vmap(estimate)(params["critic"])
         return values if self.is_discrete else values[..., 0]
 
     def sample(
         self, params: Any, carry: Any, features: Features, key: chex.PRNGKey
     ) -> tuple[Any, jax.Array]:
-        """N raw actions that were drawn."""
+        """Samples N raw actions."""
         outputs = self.policy(params, features)
         return carry, self.distribution.sample(outputs, NOTHING, key)
 
@@ -154,7 +154,7 @@ class TwinQNetworks(Networks):
         return carry, self.distribution.mode(self.policy(params, features))
 
     def random(self, features: Features, key: chex.PRNGKey) -> jax.Array:
-        """N raw actions drawn uniformly from all that are allowed."""
+        """Draws N raw actions uniformly among those allowed."""
         size = jax.tree.leaves(features.inputs)[0].shape[0]
         if self.is_discrete:
             logits = self.distribution.masked(self._zeros(size), features.action_mask)

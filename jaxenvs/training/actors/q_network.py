@@ -1,4 +1,4 @@
-"""The value of each of a few actions: what DQN learns."""
+"""Q-networks, for DQN."""
 
 import dataclasses
 from typing import Any
@@ -11,7 +11,7 @@ import jax.numpy as jnp
 from jaxenvs import spaces
 from jaxenvs.errors import TrainingError
 from jaxenvs.training._validation import check_hidden_sizes
-from jaxenvs.training.actors.base import (
+from jaxenvs.training.actors.actor import (
     Actor,
     Branch,
     Extractor,
@@ -21,17 +21,17 @@ from jaxenvs.training.actors.base import (
     without_mask,
 )
 from jaxenvs.training.distributions import Categorical
-from jaxenvs.training.head import Head
+from jaxenvs.training.layers import NarrowDense
 
 
 @dataclasses.dataclass(frozen=True)
 class QNetwork(Actor):
-    """Values of all actions of a Discrete space; the best one is taken."""
+    """Values of all actions of a Discrete space. The policy takes the best one."""
 
-    extractor: Extractor = None  # None takes what suits the space
-    dueling: bool = False  # the value of the state and the advantage of each action, summed
-    hidden_sizes: tuple[int, ...] = (128, 128)  # of the extractor that is chosen for vectors
-    activation: str = "relu"  # its
+    extractor: Extractor = None  # None chooses by the space
+    dueling: bool = False  # sums the value of the state and the advantage of each action
+    hidden_sizes: tuple[int, ...] = (128, 128)  # of an extractor chosen for vectors
+    activation: str = "relu"  # of the same
 
     def build(self, observation_space: spaces.Space, action_space: spaces.Space) -> "QNetworks":
         if not isinstance(action_space, spaces.Discrete):
@@ -43,7 +43,7 @@ class QNetwork(Actor):
         check_hidden_sizes(self)
         seen, _ = without_mask(observation_space)
         settings = {"hidden_sizes": tuple(self.hidden_sizes), "activation": self.activation}
-        head = Dueling(action_space.n) if self.dueling else Head(action_space.n)
+        head = Dueling(action_space.n) if self.dueling else NarrowDense(action_space.n)
         return QNetworks(
             observation_space=observation_space,
             distribution=Categorical(action_space),
@@ -52,7 +52,7 @@ class QNetwork(Actor):
 
 
 class Dueling(nn.Module):
-    """The value of a state plus the advantage of each action, whose mean is taken away.
+    """The value of a state plus the advantage of each action, minus their mean.
 
     Source: Z. Wang et al., Dueling Network Architectures for Deep Reinforcement Learning, 2016,
     equation 9.
@@ -62,8 +62,8 @@ class Dueling(nn.Module):
 
     @nn.compact
     def __call__(self, x: jax.Array) -> jax.Array:
-        value = Head(1, name="value")(x)
-        advantage = Head(self.num_actions, name="advantage")(x)
+        value = NarrowDense(1, name="value")(x)
+        advantage = NarrowDense(self.num_actions, name="advantage")(x)
         return value + advantage - advantage.mean(axis=-1, keepdims=True)
 
 
@@ -79,7 +79,7 @@ class QNetworks(Networks):
         return {"q": self.branch.init(key, features.inputs)}
 
     def q(self, params: Any, features: Features) -> jax.Array:
-        """float32[B, n]: the values of all actions; hugely negative where not allowed."""
+        """Returns the values of all actions, float32[B, n]; hugely negative if not allowed."""
         _, values = self.branch.step(params["q"], (), features.inputs)
         return self.distribution.masked(values, features.action_mask)
 
@@ -87,7 +87,7 @@ class QNetworks(Networks):
         return carry, jnp.argmax(self.q(params, features), axis=-1).astype(jnp.int32)
 
     def random(self, features: Features, key: chex.PRNGKey) -> jax.Array:
-        """int32[N]: actions drawn uniformly among those allowed."""
+        """Draws actions uniformly among those allowed, int32[N]."""
         size = jax.tree.leaves(features.inputs)[0].shape[0]
         logits = jnp.zeros((size, self.distribution.num_outputs), jnp.float32)
         logits = self.distribution.masked(logits, features.action_mask)

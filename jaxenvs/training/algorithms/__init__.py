@@ -1,7 +1,7 @@
 """Hyper-parameters and losses, one algorithm a file."""
 
 from jaxenvs.training.algorithms.a2c import A2C as A2C
-from jaxenvs.training.algorithms.base import Algorithm as Algorithm
+from jaxenvs.training.algorithms.algorithm import Algorithm as Algorithm
 from jaxenvs.training.algorithms.dqn import DQN as DQN
 from jaxenvs.training.algorithms.ppo import PPO as PPO
 from jaxenvs.training.algorithms.sac import SAC as SAC

@@ -1,4 +1,4 @@
-"""What algorithms share that draw transitions from a memory."""
+"""The base class of off-policy algorithms, which learn from a replay memory."""
 
 import abc
 import warnings
@@ -10,19 +10,19 @@ import jax
 import jax.numpy as jnp
 
 from jaxenvs.errors import TrainingError
-from jaxenvs.training.actors.base import Features, Networks
-from jaxenvs.training.algorithms.base import Algorithm, Behavior, Parts
-from jaxenvs.training.storages.base import ReplayStorage, Storage
+from jaxenvs.training.actors.actor import Features, Networks
+from jaxenvs.training.algorithms.algorithm import Algorithm, BehaviorPolicy, TrainContext
 from jaxenvs.training.storages.replay import Replay
+from jaxenvs.training.storages.storage import ReplayStorage, Storage
 from jaxenvs.training.types import LearnerState, Sample, Unroll
 
 
 class OffPolicyAlgorithm(Algorithm):
-    """Adds each unroll to a memory and takes gradient steps on what is drawn from there.
+    """Adds each unroll to a replay memory and takes gradient steps on samples from it.
 
-    A subclass has the fields that are named here, an `optimizer`, `explore` and `gradients`. With a
-    `replay_ratio` of 0.25 it takes one gradient step for every four environment steps. If an unroll
-    does not come to a whole number of gradient steps, some unrolls get one more than others.
+    A subclass has the fields below, an `optimizer`, `explore` and `gradients`. With a
+    `replay_ratio` of 0.25 it takes one gradient step for every four environment steps. If that is
+    not a whole number for each unroll, some unrolls get one more step than others.
     """
 
     storage_type = ReplayStorage
@@ -37,11 +37,11 @@ class OffPolicyAlgorithm(Algorithm):
 
     @abc.abstractmethod
     def explore(
-        self, parts: Parts, behavior: Behavior, features: Features, key: chex.PRNGKey
+        self, context: TrainContext, behavior: BehaviorPolicy, features: Features, key: chex.PRNGKey
     ) -> jax.Array:
-        """N raw actions, after the first ones, which are random."""
+        """Returns N raw actions, after the random ones at the start."""
 
-    def divided(self, share: int) -> Self:
+    def per_device(self, share: int) -> Self:
         if self.batch_size % share:
             raise TrainingError(
                 f"{type(self).__name__} got batch_size={self.batch_size} for {share} devices."
@@ -51,7 +51,7 @@ class OffPolicyAlgorithm(Algorithm):
 
     def check_steps(self, total_steps: int) -> None:
         starts = self.learning_starts
-        if not isinstance(starts, jax.Array) and total_steps < starts:  # else a sweep over them
+        if not isinstance(starts, jax.Array) and total_steps < starts:  # otherwise a sweep over it
             warnings.warn(
                 f"{type(self).__name__} got learning_starts={starts} and total_steps={total_steps}:"
                 " it learns nothing.  Train for longer, or choose a smaller learning_starts.",
@@ -60,16 +60,16 @@ class OffPolicyAlgorithm(Algorithm):
 
     def act(
         self,
-        parts: Parts,
-        behavior: Behavior,
+        context: TrainContext,
+        behavior: BehaviorPolicy,
         carry: Any,
         features: Features,
         key: chex.PRNGKey,
     ) -> tuple[Any, jax.Array]:
         random_key, explore_key = jax.random.split(key)
-        action = self.explore(parts, behavior, features, explore_key)
-        starts = steps_of(parts, behavior.updates) < self.learning_starts
-        random = parts.networks.random(features, random_key)
+        action = self.explore(context, behavior, features, explore_key)
+        starts = steps_of(context, behavior.updates) < self.learning_starts
+        random = context.networks.random(features, random_key)
         return carry, jnp.where(starts, random, action)
 
     def gradient_steps(self, environment_steps: int) -> int:
@@ -83,50 +83,55 @@ class OffPolicyAlgorithm(Algorithm):
         return whole + (turn + 1) * steps // turns - turn * steps // turns
 
     def _gradient_steps(self, environment_steps: int) -> tuple[int, Fraction]:
-        """Returns the whole steps that follow each unroll, and the fraction that is left."""
+        """Returns the whole gradient steps after each unroll, and the remaining fraction."""
         steps = Fraction(self.replay_ratio).limit_denominator(10_000) * environment_steps
         return steps // 1, steps % 1
 
     @property
-    def may_stop(self) -> bool:
+    def may_skip_steps(self) -> bool:
         return True
 
-    def waits(self, parts: Parts, learner_state: LearnerState) -> jax.Array:
-        collected = steps_of(parts, learner_state.updates + 1)
-        is_empty = parts.storage.size(learner_state.storage) == 0
+    def is_warming_up(self, context: TrainContext, learner_state: LearnerState) -> jax.Array:
+        collected = steps_of(context, learner_state.updates + 1)
+        is_empty = context.storage.size(learner_state.storage) == 0
         return (collected < self.learning_starts) | is_empty
 
-    def begin(
-        self, parts: Parts, learner_state: LearnerState, unroll: Unroll, key: chex.PRNGKey
+    def process_unroll(
+        self, context: TrainContext, learner_state: LearnerState, unroll: Unroll, key: chex.PRNGKey
     ) -> tuple[LearnerState, None]:
-        del key  # adding draws nothing
-        storage = parts.storage.add(learner_state.storage, unroll.transition)
+        del key  # adding is deterministic
+        storage = context.storage.add(learner_state.storage, unroll.transition)
         return learner_state.replace(storage=storage), None
 
-    def draw(
-        self, parts: Parts, learner_state: LearnerState, work: None, index: Any, key: chex.PRNGKey
+    def draw_batch(
+        self,
+        context: TrainContext,
+        learner_state: LearnerState,
+        work: None,
+        index: Any,
+        key: chex.PRNGKey,
     ) -> Sample:
-        del work, index  # all are drawn alike
-        return parts.storage.sample(
+        del work, index  # all batches are drawn the same way
+        return context.storage.sample(
             learner_state.storage,
             key,
             self.batch_size,
             gamma=self.gamma,
-            steps=steps_of(parts, learner_state.updates),
+            steps=steps_of(context, learner_state.updates),
         )
 
-    def settle(
-        self, parts: Parts, learner_state: LearnerState, batch: Sample, error: Any
+    def update_priorities(
+        self, context: TrainContext, learner_state: LearnerState, batch: Sample, error: Any
     ) -> LearnerState:
-        storage = parts.storage.set_priorities(learner_state.storage, batch.index, error)
+        storage = context.storage.set_priorities(learner_state.storage, batch.index, error)
         return learner_state.replace(storage=storage)
 
 
-def steps_of(parts: Parts, updates: jax.Array) -> jax.Array:
-    """float32[]: environment steps of so many updates, which int32 might not hold."""
-    return updates.astype(jnp.float32) * parts.steps_per_update
+def steps_of(context: TrainContext, updates: jax.Array) -> jax.Array:
+    """Returns the environment steps of some updates, float32[]; int32 might overflow."""
+    return updates.astype(jnp.float32) * context.steps_per_update
 
 
-def features_of(networks: Networks, sample: Sample) -> tuple[Features, Features]:
-    """Those of the observations and of the next ones."""
+def sample_features(networks: Networks, sample: Sample) -> tuple[Features, Features]:
+    """Returns the features of the observations and of the next observations."""
     return networks.features(sample.observation), networks.features(sample.next_observation)

@@ -1,4 +1,4 @@
-"""What algorithms share that learn from each unroll and then drop it."""
+"""The base class of on-policy algorithms, which learn from each unroll once."""
 
 import abc
 import dataclasses
@@ -9,41 +9,41 @@ import jax
 import jax.numpy as jnp
 
 from jaxenvs.errors import TrainingError
+from jaxenvs.training.actors.actor import Features, Networks
 from jaxenvs.training.actors.actor_critic import ActorCritic, ActorCriticNetworks
-from jaxenvs.training.actors.base import Features, Networks
 from jaxenvs.training.algorithms import losses
-from jaxenvs.training.algorithms.base import (
+from jaxenvs.training.algorithms.algorithm import (
     Algorithm,
-    Behavior,
+    BehaviorPolicy,
     Metrics,
-    Parts,
-    gathered,
-    over_devices,
+    TrainContext,
+    gather_devices,
+    mean_over_devices,
 )
 from jaxenvs.training.optimizers import annealed
-from jaxenvs.training.storages.base import OnPolicyStorage, Storage
 from jaxenvs.training.storages.gae import GAE
-from jaxenvs.training.types import LearnerState, Segment, Transition, Unroll, Weights
+from jaxenvs.training.storages.storage import OnPolicyStorage, Storage
+from jaxenvs.training.types import LearnerState, Transition, Unroll, ValuedUnroll, Weights
 
 Shuffle = Literal["steps", "instances", "time"]
 
 
 @chex.dataclass(frozen=True)
 class Batch:
-    """What the losses read: [B, ...] transitions, or [T, n, ...] sequences if recurrent."""
+    """The data of a loss: [B, ...] transitions, or [T, n, ...] sequences if recurrent."""
 
     features: Features
     action: jax.Array  # raw actions
     log_prob: jax.Array  # float32, under the policy that acted
     value: jax.Array  # float32, the critic before the update
     advantage: jax.Array  # float32
-    target: jax.Array  # float32, what the critic should have said
+    target: jax.Array  # float32, of the critic
     memory: Any = None  # of sequences: the carry at the start, and first, bool[T, n]
 
 
 @chex.dataclass(frozen=True)
-class Said:
-    """What the networks say to a batch now."""
+class Predictions:
+    """The outputs of the networks on a batch."""
 
     log_prob: jax.Array  # float32, of its actions
     entropy: jax.Array  # float32[], the mean of the policy's
@@ -51,9 +51,9 @@ class Said:
 
 
 class OnPolicyAlgorithm(Algorithm):
-    """Collects, judges each unroll once, and takes gradient steps on parts of it.
+    """Estimates advantages on each unroll once, and takes gradient steps on minibatches of it.
 
-    A subclass has the fields that are named here, an `optimizer` and a `loss`.
+    A subclass has the fields below, an `optimizer` and a `loss`.
     """
 
     actor_type = ActorCriticNetworks
@@ -109,39 +109,39 @@ class OnPolicyAlgorithm(Algorithm):
 
     def act(
         self,
-        parts: Parts,
-        behavior: Behavior,
+        context: TrainContext,
+        behavior: BehaviorPolicy,
         carry: Any,
         features: Features,
         key: chex.PRNGKey,
     ) -> tuple[Any, jax.Array]:
-        return parts.networks.sample(behavior.params, carry, features, key)
+        return context.networks.sample(behavior.params, carry, features, key)
 
-    def recorded(
-        self, parts: Parts, behavior: Behavior, steps: Transition, carry: Any
+    def behavior_log_prob(
+        self, context: TrainContext, behavior: BehaviorPolicy, steps: Transition, carry: Any
     ) -> jax.Array:
-        features = jax.vmap(parts.networks.features)(steps.observation)
-        features = self.shown(features, behavior.observation_statistics)
-        return _log_prob(parts, behavior.params, features, steps, carry)
+        features = jax.vmap(context.networks.features)(steps.observation)
+        features = self.normalize_features(features, behavior.observation_statistics)
+        return _log_prob(context, behavior.params, features, steps, carry)
 
     def gradient_steps(self, environment_steps: int) -> int:
-        del environment_steps  # an unroll is cut into so many parts, however long it is
+        del environment_steps  # the number of minibatches does not depend on the length
         return self.epochs * self.minibatches
 
     @property
-    def may_stop(self) -> bool:
+    def may_skip_steps(self) -> bool:
         return self.target_kl is not None
 
-    def is_enough(self, metrics: Metrics) -> jax.Array:
+    def should_stop(self, metrics: Metrics) -> jax.Array:
         if self.target_kl is None:
             return jnp.bool_(False)
         return metrics["approx_kl"] > self.target_kl
 
-    def begin(
-        self, parts: Parts, learner_state: LearnerState, unroll: Unroll, key: chex.PRNGKey
+    def process_unroll(
+        self, context: TrainContext, learner_state: LearnerState, unroll: Unroll, key: chex.PRNGKey
     ) -> tuple[LearnerState, tuple[Batch, jax.Array]]:
-        learner_state, batch = self.judge(parts, learner_state, unroll)
-        shuffled = self._shuffled(parts.networks)
+        learner_state, batch = self.estimate(context, learner_state, unroll)
+        shuffled = self._shuffled(context.networks)
         if shuffled == "steps":
             batch = jax.tree.map(_flat, batch)
         rows = batch.value.shape[1 if shuffled == "instances" else 0]
@@ -149,25 +149,25 @@ class OnPolicyAlgorithm(Algorithm):
         order = jax.vmap(lambda key: permutation(key, rows))(keys)
         return learner_state, (batch, order.reshape((self.epochs * self.minibatches, -1)))
 
-    def draw(
+    def draw_batch(
         self,
-        parts: Parts,
+        context: TrainContext,
         learner_state: LearnerState,
         work: tuple[Batch, jax.Array],
         index: Any,
         key: chex.PRNGKey,
     ) -> Batch:
-        del learner_state, key  # the order is settled
+        del learner_state, key  # the order is fixed already
         batch, order = work
-        return minibatch(batch, order[index], self._shuffled(parts.networks))
+        return minibatch(batch, order[index], self._shuffled(context.networks))
 
-    def overview(self, parts: Parts, work: tuple[Batch, jax.Array]) -> Metrics:
-        """How much of the targets' variance the critic explained, before it learned from them."""
+    def unroll_metrics(self, context: TrainContext, work: tuple[Batch, jax.Array]) -> Metrics:
+        """Returns how much of the targets' variance the critic explained before learning."""
         batch, _ = work
 
         def variance(x: jax.Array) -> jax.Array:
-            mean = over_devices(parts, x.mean())
-            return over_devices(parts, ((x - mean) ** 2).mean())
+            mean = mean_over_devices(context, x.mean())
+            return mean_over_devices(context, ((x - mean) ** 2).mean())
 
         unexplained, target = variance(batch.target - batch.value), variance(batch.target)
         return {"explained_variance": 1.0 - unexplained / target}
@@ -179,69 +179,69 @@ class OnPolicyAlgorithm(Algorithm):
         return annealed(rate, num_updates * self.epochs * self.minibatches)
 
     @abc.abstractmethod
-    def loss(self, batch: Batch, said: Said) -> tuple[jax.Array, Metrics]:
-        """float32[], what to minimize on a batch, and its parts to report, float32[] each."""
+    def loss(self, batch: Batch, predictions: Predictions) -> tuple[jax.Array, Metrics]:
+        """Returns the loss of a batch, float32[], and its terms as metrics, float32[] each."""
 
     def gradients(
-        self, parts: Parts, weights: Weights, batch: Batch, key: chex.PRNGKey
+        self, context: TrainContext, weights: Weights, batch: Batch, key: chex.PRNGKey
     ) -> tuple[Any, Metrics, None]:
-        del key  # the losses draw nothing
+        del key  # the losses are deterministic
         if self.normalize_advantage:
-            advantage = normalized_advantage(parts, batch.advantage)
+            advantage = normalized_advantage(context, batch.advantage)
             batch = dataclasses.replace(batch, advantage=advantage)
 
         def loss(params: Any) -> tuple[jax.Array, Metrics]:
-            log_prob, entropy = parts.networks.log_prob_and_entropy(
+            log_prob, entropy = context.networks.log_prob_and_entropy(
                 params, batch.features, batch.action, batch.memory
             )
-            value = parts.networks.value(params, batch.features, batch.memory)
-            said = Said(log_prob=log_prob, entropy=entropy.mean(), value=value)
-            total, reported = self.loss(batch, said)
+            value = context.networks.value(params, batch.features, batch.memory)
+            predictions = Predictions(log_prob=log_prob, entropy=entropy.mean(), value=value)
+            total, reported = self.loss(batch, predictions)
             divergence = losses.kl_estimate(log_prob - batch.log_prob).mean()
-            return total, {**reported, "entropy": said.entropy, "approx_kl": divergence}
+            return total, {**reported, "entropy": predictions.entropy, "approx_kl": divergence}
 
         gradients, metrics = jax.grad(loss, has_aux=True)(weights.params)
         return gradients, metrics, None
 
-    def judge(
-        self, parts: Parts, learner_state: LearnerState, unroll: Unroll
+    def estimate(
+        self, context: TrainContext, learner_state: LearnerState, unroll: Unroll
     ) -> tuple[LearnerState, Batch]:
-        """Values, advantages and targets of an unroll, [T, N].
+        """Estimates values, advantages and targets of an unroll, [T, N].
 
-        The networks see observations through the statistics that they acted with; new statistics
-        hold from the next unroll on. Otherwise the first ratio would not be 1.
+        Observations are normalized by the statistics that were used for acting. New statistics
+        apply from the next unroll on; otherwise the first probability ratio would not be 1.
         """
-        networks, params, steps = parts.networks, learner_state.params, unroll.transition
-        log_prob: Any = unroll.log_prob  # `recorded`
+        networks, params, steps = context.networks, learner_state.params, unroll.transition
+        log_prob: Any = unroll.log_prob  # `behavior_log_prob`
         observations = jax.tree.map(
             lambda x, last: jnp.concatenate([x, last[None]]),
             steps.observation,
             unroll.last_observation,
         )
         raw = jax.vmap(networks.features)(observations)
-        features = self.shown(raw, learner_state.observation_statistics)
+        features = self.normalize_features(raw, learner_state.observation_statistics)
         first = _first_steps(steps)
-        values, carries = _values(parts, params, features, unroll.carry, first)
-        at_cuts = self.truncation_values(parts, learner_state, steps, carries)
+        values, carries = _values(context, params, features, unroll.carry, first)
+        at_cuts = self.truncation_values(context, learner_state, steps, carries)
         next_value = jnp.where(steps.truncated, at_cuts, values[1:])
 
         reward, return_statistics = steps.reward, learner_state.return_statistics
         if return_statistics is not None:
             returns = unroll.episodes.discounted_return.ravel()
-            return_statistics = return_statistics.update(gathered(parts, returns))
+            return_statistics = return_statistics.update(gather_devices(context, returns))
             reward = reward * jax.lax.rsqrt(return_statistics.variance + 1e-8)
             if self.reward_clip is not None:
                 reward = jnp.clip(reward, -self.reward_clip, self.reward_clip)
         observation_statistics = learner_state.observation_statistics
         if observation_statistics is not None:
             seen = raw.inputs[:-1].reshape((-1, raw.inputs.shape[-1]))
-            observation_statistics = observation_statistics.update(gathered(parts, seen))
+            observation_statistics = observation_statistics.update(gather_devices(context, seen))
 
         features = jax.tree.map(lambda x: x[:-1], features)
         log_ratio = jnp.zeros_like(reward)
-        if parts.storage.corrects:
-            log_ratio = _log_prob(parts, params, features, steps, unroll.carry) - log_prob
-        segment = Segment(
+        if context.storage.corrects:
+            log_ratio = _log_prob(context, params, features, steps, unroll.carry) - log_prob
+        segment = ValuedUnroll(
             reward=reward,
             value=values[:-1],
             next_value=next_value,
@@ -249,8 +249,8 @@ class OnPolicyAlgorithm(Algorithm):
             truncated=steps.truncated,
             log_ratio=log_ratio,
         )
-        estimates = parts.storage.estimate(segment, gamma=self.gamma, gae_lambda=self.gae_lambda)
-        advantage, target = _checked(parts.storage, estimates, reward.shape)
+        estimates = context.storage.estimate(segment, gamma=self.gamma, gae_lambda=self.gae_lambda)
+        advantage, target = _checked(context.storage, estimates, reward.shape)
         batch = Batch(
             features=features,
             action=steps.action,
@@ -266,27 +266,27 @@ class OnPolicyAlgorithm(Algorithm):
         return learner_state, batch
 
     def truncation_values(
-        self, parts: Parts, learner_state: LearnerState, steps: Transition, carries: Any
+        self, context: TrainContext, learner_state: LearnerState, steps: Transition, carries: Any
     ) -> jax.Array:
-        """float32[T, N]: the critic at the final observations of truncated episodes, elsewhere 0.
+        """Returns the critic's values at final observations of truncated episodes, otherwise 0.
 
-        They are gathered N at a time until all are done, so that the critic's second pass costs
-        what was truncated, nothing at all in most unrolls. (A `cond` on whether any was truncated
-        would evaluate all T * N, and under `vmap` over seeds always.)
+        They are float32[T, N]. Truncations are gathered N at a time, so the critic's second pass
+        costs nothing in most unrolls. (A `cond` on whether any step was truncated would evaluate
+        all T * N, and under `vmap` over seeds always.)
         """
-        networks, (num_steps, chunk) = parts.networks, steps.truncated.shape
+        networks, (num_steps, chunk) = context.networks, steps.truncated.shape
         truncated = (steps.truncated & ~steps.terminated).ravel()
         flat = jax.tree.map(
             _flat, (steps.next_observation, jax.tree.map(lambda x: x[:-1], carries))
         )
         rank = jnp.cumsum(truncated.astype(jnp.int32))  # the k-th truncation is where it reaches k
 
-        def judge(carry):
+        def estimate(carry):
             judged, values = carry
             ahead = judged + 1 + jnp.arange(chunk, dtype=jnp.int32)
-            positions = jnp.searchsorted(rank, ahead)  # size: no such one
+            positions = jnp.searchsorted(rank, ahead)  # the size, if there are no more
             observation, remembered = jax.tree.map(lambda x: x[positions], flat)
-            features = self.shown(
+            features = self.normalize_features(
                 networks.features(observation), learner_state.observation_statistics
             )
             value = networks.value_after(learner_state.params, remembered, features)
@@ -294,18 +294,18 @@ class OnPolicyAlgorithm(Algorithm):
 
         _, values = jax.lax.while_loop(
             lambda carry: carry[0] < rank[-1],
-            judge,
+            estimate,
             (jnp.int32(0), jnp.zeros(num_steps * chunk, jnp.float32)),
         )
         return values.reshape(steps.truncated.shape)
 
     def _shuffled(self, networks: Networks) -> Shuffle:
-        """What minibatches are drawn from: single steps, unless sequences are needed."""
+        """Returns what minibatches are drawn from: single steps, unless sequences are needed."""
         return self.shuffle or ("instances" if networks.is_recurrent else "steps")
 
 
 def _checked(storage: Storage, estimates: Any, shape: tuple[int, ...]) -> Any:
-    """Somebody's own storage may say something else, which would be broadcast without a word."""
+    """Refuses estimates of a user's storage that would be broadcast silently."""
     shapes = (
         [jnp.shape(each) for each in estimates] if isinstance(estimates, tuple | list) else None
     )
@@ -318,18 +318,18 @@ def _checked(storage: Storage, estimates: Any, shape: tuple[int, ...]) -> Any:
     return estimates
 
 
-def normalized_advantage(parts: Parts, advantage: jax.Array) -> jax.Array:
-    """Advantages with mean 0 and deviation 1, over all devices that learn together."""
-    mean = over_devices(parts, advantage.mean())
-    variance = over_devices(parts, ((advantage - mean) ** 2).mean())
+def normalized_advantage(context: TrainContext, advantage: jax.Array) -> jax.Array:
+    """Returns advantages with mean 0 and deviation 1 over all devices that learn together."""
+    mean = mean_over_devices(context, advantage.mean())
+    variance = mean_over_devices(context, ((advantage - mean) ** 2).mean())
     return (advantage - mean) / (jnp.sqrt(variance) + 1e-8)
 
 
 def permutation(key: chex.PRNGKey, size: int) -> jax.Array:
-    """int32[size]: 0 to size - 1 in random order.
+    """Returns 0 to size - 1 in random order, int32[size].
 
-    One sort of 32 random bits each, where `jax.random.permutation` takes two or more. Equal bits
-    leave the order of a pair as it was, in one pair out of 2**32.
+    It sorts 32 random bits each, once; `jax.random.permutation` sorts twice or more. Equal bits,
+    in one pair out of 2**32, keep their order.
     """
     bits = jax.random.bits(key, (size,), jnp.uint32)
     _, order = jax.lax.sort((bits, jnp.arange(size, dtype=jnp.int32)), num_keys=1)
@@ -337,7 +337,7 @@ def permutation(key: chex.PRNGKey, size: int) -> jax.Array:
 
 
 def minibatch(batch: Batch, drawn: jax.Array, shuffled: Shuffle) -> Batch:
-    """The rows that were drawn: of single steps [B, ...], of instances, or of moments."""
+    """Returns the drawn rows: of single steps [B, ...], instances, or time steps."""
     if shuffled == "steps":
         return jax.tree.map(lambda x: x[drawn], batch)
     if shuffled == "time":
@@ -355,18 +355,18 @@ def minibatch(batch: Batch, drawn: jax.Array, shuffled: Shuffle) -> Batch:
 
 
 def _first_steps(steps: Transition) -> jax.Array:
-    """bool[T + 1, N]: where an episode began within the unroll.
+    """Returns where an episode starts within the unroll, bool[T + 1, N].
 
-    One that began with it is no exception: the carry that was collected with is new already.
+    An episode that starts with the unroll needs no special case: its carry was already reset.
     """
     return jnp.concatenate([jnp.zeros_like(steps.done[:1]), steps.done])
 
 
 def _log_prob(
-    parts: Parts, params: Any, features: Features, steps: Transition, carry: Any
+    context: TrainContext, params: Any, features: Features, steps: Transition, carry: Any
 ) -> jax.Array:
-    """float32[T, N], of the actions that were taken."""
-    networks, action = parts.networks, steps.action
+    """Returns the log-probabilities of the actions that were taken, float32[T, N]."""
+    networks, action = context.networks, steps.action
     if networks.is_recurrent:
         memory = (carry, _first_steps(steps)[:-1])
         return networks.log_prob_and_entropy(params, features, action, memory)[0]
@@ -377,12 +377,12 @@ def _log_prob(
 
 
 def _values(
-    parts: Parts, params: Any, features: Features, carry: Any, first: jax.Array
+    context: TrainContext, params: Any, features: Features, carry: Any, first: jax.Array
 ) -> tuple[jax.Array, Any]:
-    """float32[T + 1, N], and what the critic remembers after each."""
-    if parts.networks.is_recurrent:
-        return parts.networks.value_and_carry(params, features, (carry, first))
-    values = parts.networks.value(params, jax.tree.map(_flat, features))
+    """Returns the critic's values, float32[T + 1, N], and its carry after each."""
+    if context.networks.is_recurrent:
+        return context.networks.value_and_carry(params, features, (carry, first))
+    values = context.networks.value(params, jax.tree.map(_flat, features))
     return values.reshape(first.shape), ()
 
 

@@ -8,11 +8,16 @@ import jax.numpy as jnp
 import optax
 
 from jaxenvs import struct
-from jaxenvs.training.actors.base import Features
+from jaxenvs.training.actors.actor import Features
 from jaxenvs.training.actors.q_network import QNetwork, QNetworks
 from jaxenvs.training.algorithms import losses
-from jaxenvs.training.algorithms._off_policy import OffPolicyAlgorithm, features_of, steps_of
-from jaxenvs.training.algorithms.base import Behavior, Metrics, Parts, slowly
+from jaxenvs.training.algorithms._off_policy import OffPolicyAlgorithm, sample_features, steps_of
+from jaxenvs.training.algorithms.algorithm import (
+    BehaviorPolicy,
+    Metrics,
+    TrainContext,
+    polyak_update,
+)
 from jaxenvs.training.optimizers import LearningRate, adam
 from jaxenvs.training.types import Sample, Weights
 
@@ -30,16 +35,18 @@ class DQN(OffPolicyAlgorithm):
 
     learning_rate: LearningRate = 5e-4  # Adam's
     gamma: float = 0.99  # discount per step
-    initial_epsilon: float = 1.0  # share of random actions at the start
-    final_epsilon: float = 0.05  # and from `exploration_steps` on
-    exploration_steps: int = 40_000  # environment steps in which it falls linearly
-    tau: float = 1.0  # how far the targets move at a time; 1 copies the weights
-    max_gradient_norm: float | None = 10.0  # gradients are scaled down to it; None: never
-    learning_starts: int = 1_000  # environment steps before, in which actions are random
-    target_update_every: int = 200  # gradient steps between two moves of the targets
+    initial_epsilon: float = 1.0  # fraction of random actions at the start
+    final_epsilon: float = 0.05  # fraction after `exploration_steps`
+    exploration_steps: int = 40_000  # environment steps over which it falls linearly
+    tau: float = 1.0  # how far a step moves the targets; 1 copies the weights
+    max_gradient_norm: float | None = 10.0  # larger gradients are scaled down to it; None: no limit
+    learning_starts: int = 1_000  # environment steps with random actions before learning
+    target_update_every: int = 200  # gradient steps between two updates of the targets
     batch_size: int = struct.static(128)
-    replay_ratio: float = struct.static(0.25)  # gradient steps for each environment step
-    double: bool = struct.static(True)  # the weights choose, the targets judge
+    replay_ratio: float = struct.static(0.25)  # gradient steps per environment step
+    double: bool = struct.static(
+        True
+    )  # the weights select the next action, the targets evaluate it
 
     actor_type = QNetworks
 
@@ -47,38 +54,38 @@ class DQN(OffPolicyAlgorithm):
         return QNetwork()
 
     def optimizer(self, num_updates: int) -> optax.GradientTransformation:
-        del num_updates  # nothing is annealed
+        del num_updates  # there is no annealing
         return adam(self.learning_rate, self.max_gradient_norm)
 
     def initial_targets(self, params: Any) -> Any:
         return params
 
-    def moved_targets(self, params: Any, targets: Any, gradient_steps: jax.Array) -> Any:
+    def update_targets(self, params: Any, targets: Any, gradient_steps: jax.Array) -> Any:
         moves = gradient_steps % self.target_update_every == 0
-        moved = slowly(params, targets, self.tau)
+        moved = polyak_update(params, targets, self.tau)
         return jax.tree.map(lambda new, old: jnp.where(moves, new, old), moved, targets)
 
     def explore(
-        self, parts: Parts, behavior: Behavior, features: Features, key: chex.PRNGKey
+        self, context: TrainContext, behavior: BehaviorPolicy, features: Features, key: chex.PRNGKey
     ) -> jax.Array:
-        _, best = parts.networks.mode(behavior.params, (), features)
+        _, best = context.networks.mode(behavior.params, (), features)
         coin_key, random_key = jax.random.split(key)
         explores = jax.random.uniform(coin_key, best.shape, jnp.float32) < self.epsilon(
-            steps_of(parts, behavior.updates)
+            steps_of(context, behavior.updates)
         )
-        return jnp.where(explores, parts.networks.random(features, random_key), best)
+        return jnp.where(explores, context.networks.random(features, random_key), best)
 
     def epsilon(self, steps: jax.Array) -> jax.Array:
-        """float32[]: the share of random actions after so many environment steps."""
+        """Returns the fraction of random actions after `steps` environment steps, float32[]."""
         done = jnp.minimum(steps / self.exploration_steps, 1.0)
         return self.initial_epsilon + done * (self.final_epsilon - self.initial_epsilon)
 
     def gradients(
-        self, parts: Parts, weights: Weights, batch: Sample, key: chex.PRNGKey
+        self, context: TrainContext, weights: Weights, batch: Sample, key: chex.PRNGKey
     ) -> tuple[Any, Metrics, jax.Array]:
-        del key  # the loss draws nothing
-        networks: QNetworks = parts.networks
-        features, next_features = features_of(networks, batch)
+        del key  # the loss is deterministic
+        networks: QNetworks = context.networks
+        features, next_features = sample_features(networks, batch)
         next_values = networks.q(weights.target_params, next_features)
         chooser = networks.q(weights.params, next_features) if self.double else next_values
         next_value = losses.chosen(next_values, jnp.argmax(chooser, axis=-1))

@@ -14,7 +14,7 @@ def policy_gradient(log_prob: jax.Array, advantage: jax.Array) -> jax.Array:
 
 
 def clipped_surrogate(log_ratio: jax.Array, advantage: jax.Array, clip: chex.Numeric) -> jax.Array:
-    """What an action was worth, as far as its probability may move.
+    """Returns PPO's clipped objective of an action.
 
     Args:
         log_ratio: log-probability now, less that under the policy that acted.
@@ -30,13 +30,15 @@ def clipped_surrogate(log_ratio: jax.Array, advantage: jax.Array, clip: chex.Num
 def clipped_value(
     value: jax.Array, old_value: jax.Array, target: jax.Array, clip: chex.Numeric
 ) -> jax.Array:
-    """Half the squared error of a critic that may move by at most `clip`, as OpenAI Baselines."""
+    """Returns half the squared error of a critic that may move by `clip`, as OpenAI Baselines."""
     held = old_value + jnp.clip(value - old_value, -clip, clip)
     return 0.5 * jnp.maximum((value - target) ** 2, (held - target) ** 2)
 
 
 def kl_estimate(log_ratio: jax.Array) -> jax.Array:
-    """How far the policy moved, for actions of the old one: never negative, of low variance.
+    """Returns a low-variance estimate of the KL divergence, from actions of the old policy.
+
+    It is never negative.
 
     Source: J. Schulman, Approximating KL Divergence, 2020.
     """
@@ -44,11 +46,11 @@ def kl_estimate(log_ratio: jax.Array) -> jax.Array:
 
 
 def huber(error: jax.Array, delta: chex.Numeric = 1.0) -> jax.Array:
-    """Half the square of small errors; grows linearly from `delta` on."""
+    """Returns half the squared error below `delta`; larger errors grow linearly."""
     small = jnp.minimum(jnp.abs(error), delta)
     return small * (jnp.abs(error) - 0.5 * small)
 
 
 def chosen(values: jax.Array, action: jax.Array) -> jax.Array:
-    """float32[...]: of values [..., n], that of each action, int32[...]."""
+    """Returns the value of each action, int32[...], out of values [..., n]."""
     return jnp.take_along_axis(values, action[..., None], axis=-1)[..., 0]

@@ -11,16 +11,16 @@ from jaxenvs.training.algorithms import losses
 from jaxenvs.training.algorithms._on_policy import (
     Batch,
     OnPolicyAlgorithm,
-    Said,
+    Predictions,
     Shuffle,
 )
-from jaxenvs.training.algorithms.base import Metrics
+from jaxenvs.training.algorithms.algorithm import Metrics
 from jaxenvs.training.optimizers import LearningRate, adam
 
 
 @struct.pytree_dataclass
 class PPO(OnPolicyAlgorithm):
-    """Several passes over each unroll, by gradient steps that may not change the policy much.
+    """Several passes over each unroll, with a limit on how far they change the policy.
 
     With `VTrace` and collectors that run ahead it is APPO; with a recurrent actor it learns from
     whole sequences.
@@ -35,20 +35,26 @@ class PPO(OnPolicyAlgorithm):
     gae_lambda: float = 0.95  # 0 trusts the critic after one step, 1 the sampled rewards
     clip: float = 0.2  # how far the probability ratio may move
     value_coefficient: float = 0.5  # weight of the critic's loss
-    entropy_coefficient: float = 0.01  # weight of the bonus for exploring
-    max_gradient_norm: float | None = 0.5  # gradients are scaled down to it; None: never
+    entropy_coefficient: float = 0.01  # weight of the entropy bonus
+    max_gradient_norm: float | None = 0.5  # larger gradients are scaled down to it; None: no limit
     adam_epsilon: float = 1e-5
-    target_kl: float | None = None  # an update ends with the step that moved the policy beyond
+    target_kl: float | None = (
+        None  # the step that moves the policy further is the last of its update
+    )
     observation_clip: float | None = 10.0  # normalized observations are clipped to this
-    reward_clip: float | None = 10.0  # and normalized rewards to this
+    reward_clip: float | None = 10.0  # normalized rewards are clipped to this
     epochs: int = struct.static(4)  # passes over each unroll
-    minibatches: int = struct.static(4)  # gradient steps a pass
-    shuffle: Shuffle | None = struct.static(None)  # what minibatches consist of; None: what fits
+    minibatches: int = struct.static(4)  # gradient steps in each pass
+    shuffle: Shuffle | None = struct.static(
+        None
+    )  # what minibatches are drawn from; None: what fits
     anneal: bool = struct.static(True)  # a learning rate that is a number falls linearly to 0
-    clip_value: bool = struct.static(True)  # the critic, too, moves by at most `clip`
+    clip_value: bool = struct.static(True)  # the critic also moves by at most `clip`
     normalize_advantage: bool = struct.static(True)  # in each minibatch
-    normalize_observations: bool = struct.static(False)  # by their running mean and deviation
-    normalize_rewards: bool = struct.static(False)  # by the deviation of discounted returns
+    normalize_observations: bool = struct.static(False)  # by running mean and standard deviation
+    normalize_rewards: bool = struct.static(
+        False
+    )  # by the standard deviation of discounted returns
 
     @classmethod
     def continuous(cls, **changes: Any) -> Self:
@@ -81,16 +87,16 @@ class PPO(OnPolicyAlgorithm):
     def optimizer(self, num_updates: int) -> optax.GradientTransformation:
         return adam(self.rate(num_updates), self.max_gradient_norm, self.adam_epsilon)
 
-    def loss(self, batch: Batch, said: Said) -> tuple[jax.Array, Metrics]:
-        log_ratio = said.log_prob - batch.log_prob
+    def loss(self, batch: Batch, predictions: Predictions) -> tuple[jax.Array, Metrics]:
+        log_ratio = predictions.log_prob - batch.log_prob
         policy_loss = losses.clipped_surrogate(log_ratio, batch.advantage, self.clip).mean()
         if self.clip_value:
-            errors = losses.clipped_value(said.value, batch.value, batch.target, self.clip)
+            errors = losses.clipped_value(predictions.value, batch.value, batch.target, self.clip)
         else:
-            errors = 0.5 * (said.value - batch.target) ** 2
+            errors = 0.5 * (predictions.value - batch.target) ** 2
         value_loss = errors.mean()
         total = policy_loss + self.value_coefficient * value_loss
-        total -= self.entropy_coefficient * said.entropy
+        total -= self.entropy_coefficient * predictions.entropy
         return total, {
             "policy_loss": policy_loss,
             "value_loss": value_loss,

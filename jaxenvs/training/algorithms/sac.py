@@ -8,10 +8,15 @@ import jax.numpy as jnp
 import optax
 
 from jaxenvs import struct
+from jaxenvs.training.actors.actor import Features, Networks
 from jaxenvs.training.actors.actor_twin_q import NOTHING, ActorTwinQ, TwinQNetworks
-from jaxenvs.training.actors.base import Features, Networks
-from jaxenvs.training.algorithms._off_policy import OffPolicyAlgorithm, features_of
-from jaxenvs.training.algorithms.base import Behavior, Metrics, Parts, slowly
+from jaxenvs.training.algorithms._off_policy import OffPolicyAlgorithm, sample_features
+from jaxenvs.training.algorithms.algorithm import (
+    BehaviorPolicy,
+    Metrics,
+    TrainContext,
+    polyak_update,
+)
 from jaxenvs.training.distributions import Categorical
 from jaxenvs.training.optimizers import LearningRate, adam
 from jaxenvs.training.types import Sample, Weights
@@ -19,7 +24,7 @@ from jaxenvs.training.types import Sample, Weights
 
 @struct.pytree_dataclass
 class SAC(OffPolicyAlgorithm):
-    """A policy that earns reward and stays as random as it can afford.
+    """A policy that maximizes reward plus entropy.
 
     The temperature, what an entropy of 1 is worth, is learned so that the policy's entropy comes
     to `target_entropy`; it is part of the weights: params["log_temperature"].
@@ -34,12 +39,12 @@ class SAC(OffPolicyAlgorithm):
     gamma: float = 0.99  # discount per step
     tau: float = 0.005  # how far the target critics move after each gradient step
     initial_temperature: float = 1.0
-    target_entropy: float | None = None  # None: -1 for each number of a Box; discrete see below
-    target_entropy_ratio: float = 0.5  # of a discrete space: this share of the largest entropy
-    learning_starts: int = 1_000  # environment steps before, in which actions are random
+    target_entropy: float | None = None  # None: -1 for each number of a Box; for Discrete see below
+    target_entropy_ratio: float = 0.5  # of a Discrete space: this fraction of the maximal entropy
+    learning_starts: int = 1_000  # environment steps with random actions before learning
     batch_size: int = struct.static(256)
-    replay_ratio: float = struct.static(1.0)  # gradient steps for each environment step
-    learn_temperature: bool = struct.static(True)  # else it stays as it is
+    replay_ratio: float = struct.static(1.0)  # gradient steps per environment step
+    learn_temperature: bool = struct.static(True)  # otherwise it is constant
 
     actor_type = TwinQNetworks
 
@@ -47,7 +52,7 @@ class SAC(OffPolicyAlgorithm):
         return ActorTwinQ()
 
     def optimizer(self, num_updates: int) -> optax.GradientTransformation:
-        del num_updates  # nothing is annealed
+        del num_updates  # there is no annealing
         rates = {
             "actor": self.learning_rate,
             "critic": _or(self.critic_learning_rate, self.learning_rate),
@@ -65,20 +70,20 @@ class SAC(OffPolicyAlgorithm):
     def initial_targets(self, params: Any) -> Any:
         return {"critic": params["critic"]}
 
-    def moved_targets(self, params: Any, targets: Any, gradient_steps: jax.Array) -> Any:
-        return slowly({"critic": params["critic"]}, targets, self.tau)
+    def update_targets(self, params: Any, targets: Any, gradient_steps: jax.Array) -> Any:
+        return polyak_update({"critic": params["critic"]}, targets, self.tau)
 
     def explore(
-        self, parts: Parts, behavior: Behavior, features: Features, key: chex.PRNGKey
+        self, context: TrainContext, behavior: BehaviorPolicy, features: Features, key: chex.PRNGKey
     ) -> jax.Array:
-        return parts.networks.sample(behavior.params, (), features, key)[1]
+        return context.networks.sample(behavior.params, (), features, key)[1]
 
     def gradients(
-        self, parts: Parts, weights: Weights, batch: Sample, key: chex.PRNGKey
+        self, context: TrainContext, weights: Weights, batch: Sample, key: chex.PRNGKey
     ) -> tuple[Any, Metrics, jax.Array]:
-        networks: TwinQNetworks = parts.networks
+        networks: TwinQNetworks = context.networks
         next_key, policy_key = jax.random.split(key)
-        features, next_features = features_of(networks, batch)
+        features, next_features = sample_features(networks, batch)
         params, targets = weights.params, weights.target_params
         temperature = jnp.exp(params["log_temperature"])
 
@@ -125,9 +130,9 @@ class SAC(OffPolicyAlgorithm):
 def _soft(
     networks: TwinQNetworks, policy: Any, critics: Any, features: Features, key: chex.PRNGKey
 ) -> tuple[jax.Array, jax.Array]:
-    """What the policy can expect, judged by the lower critic, and its entropy; float32[B] each.
+    """Returns the value of the policy by the lower critic, and its entropy; float32[B] each.
 
-    In a discrete space both are exact; in a Box they are those of one action that is drawn.
+    In a Discrete space both are exact; in a Box they are those of one sampled action.
     """
     outputs, distribution = networks.policy(policy, features), networks.distribution
     if isinstance(distribution, Categorical):
@@ -140,7 +145,7 @@ def _soft(
 
 
 def _judged(networks: TwinQNetworks, critics: Any, features: Features, action: Any) -> jax.Array:
-    """float32[critics, B]: the values of the actions that were taken."""
+    """Returns the values of the actions that were taken, float32[critics, B]."""
     if not networks.is_discrete:
         return networks.q(critics, features, action)
     values = networks.q(critics, features)

@@ -9,19 +9,24 @@ import optax
 
 from jaxenvs import struct
 from jaxenvs.errors import TrainingError
+from jaxenvs.training.actors.actor import Features
 from jaxenvs.training.actors.actor_twin_q import ActorTwinQ, TwinQNetworks
-from jaxenvs.training.actors.base import Features
-from jaxenvs.training.algorithms._off_policy import OffPolicyAlgorithm, features_of
-from jaxenvs.training.algorithms.base import Behavior, Metrics, Parts, slowly
+from jaxenvs.training.algorithms._off_policy import OffPolicyAlgorithm, sample_features
+from jaxenvs.training.algorithms.algorithm import (
+    BehaviorPolicy,
+    Metrics,
+    TrainContext,
+    polyak_update,
+)
 from jaxenvs.training.distributions import Deterministic
 from jaxenvs.training.optimizers import LearningRate, adam, packed
-from jaxenvs.training.storages.base import Storage
+from jaxenvs.training.storages.storage import Storage
 from jaxenvs.training.types import Sample, Weights
 
 
 @struct.pytree_dataclass
 class TD3(OffPolicyAlgorithm):
-    """A deterministic policy, judged by the lower of two critics, and changed less often.
+    """A deterministic policy, evaluated by the lower of two critics and updated less often.
 
     Noise is in units of the action space, of which -1 is `low` and 1 is `high`.
 
@@ -31,14 +36,14 @@ class TD3(OffPolicyAlgorithm):
 
     learning_rate: LearningRate = 1e-3  # Adam's, of policy and critics
     gamma: float = 0.99  # discount per step
-    tau: float = 0.005  # how far the targets move after each change of the policy
-    exploration_noise: float = 0.1  # deviation of what is added to actions
-    target_noise: float = 0.2  # deviation of what is added to the targets' actions
-    target_noise_clip: float = 0.5  # but no more than this
-    learning_starts: int = 1_000  # environment steps before, in which actions are random
+    tau: float = 0.005  # how far the targets move after each update of the policy
+    exploration_noise: float = 0.1  # standard deviation of the noise on actions
+    target_noise: float = 0.2  # standard deviation of the noise on target actions
+    target_noise_clip: float = 0.5  # which is clipped to this
+    learning_starts: int = 1_000  # environment steps with random actions before learning
     batch_size: int = struct.static(256)
-    replay_ratio: float = struct.static(1.0)  # gradient steps for each environment step
-    policy_delay: int = struct.static(2)  # gradient steps of the critics for one of the policy
+    replay_ratio: float = struct.static(1.0)  # gradient steps per environment step
+    policy_delay: int = struct.static(2)  # gradient steps of the critics per step of the policy
 
     actor_type = TwinQNetworks
 
@@ -54,11 +59,11 @@ class TD3(OffPolicyAlgorithm):
             )
 
     def optimizer(self, num_updates: int) -> optax.GradientTransformation:
-        del num_updates  # nothing is annealed
+        del num_updates  # there is no annealing
         delayed = optax.conditionally_mask(
             packed(optax.scale_by_adam()), lambda step, **_: self._is_policys_turn(step)
         )
-        # A schedule counts the gradient steps that leave the policy as it is, too.
+        # A schedule also counts the gradient steps that leave the policy alone.
         actor = optax.chain(delayed, optax.scale_by_learning_rate(self.learning_rate))
         labels = {"actor": "actor", "critic": "critic"}
         return optax.partition({"actor": actor, "critic": adam(self.learning_rate)}, labels)
@@ -66,22 +71,25 @@ class TD3(OffPolicyAlgorithm):
     def initial_targets(self, params: Any) -> Any:
         return params
 
-    def moved_targets(self, params: Any, targets: Any, gradient_steps: jax.Array) -> Any:
-        moved, moves = slowly(params, targets, self.tau), self._is_policys_turn(gradient_steps - 1)
+    def update_targets(self, params: Any, targets: Any, gradient_steps: jax.Array) -> Any:
+        moved, moves = (
+            polyak_update(params, targets, self.tau),
+            self._is_policys_turn(gradient_steps - 1),
+        )
         return jax.tree.map(lambda new, old: jnp.where(moves, new, old), moved, targets)
 
     def explore(
-        self, parts: Parts, behavior: Behavior, features: Features, key: chex.PRNGKey
+        self, context: TrainContext, behavior: BehaviorPolicy, features: Features, key: chex.PRNGKey
     ) -> jax.Array:
-        _, action = parts.networks.mode(behavior.params, (), features)
+        _, action = context.networks.mode(behavior.params, (), features)
         noise = self.exploration_noise * jax.random.normal(key, action.shape, action.dtype)
         return jnp.clip(action + noise, -1.0, 1.0)
 
     def gradients(
-        self, parts: Parts, weights: Weights, batch: Sample, key: chex.PRNGKey
+        self, context: TrainContext, weights: Weights, batch: Sample, key: chex.PRNGKey
     ) -> tuple[Any, Metrics, jax.Array]:
-        networks: TwinQNetworks = parts.networks
-        features, next_features = features_of(networks, batch)
+        networks: TwinQNetworks = context.networks
+        features, next_features = sample_features(networks, batch)
         params, targets = weights.params, weights.target_params
 
         _, next_action = networks.mode(targets, (), next_features)
@@ -110,5 +118,5 @@ class TD3(OffPolicyAlgorithm):
         return {"actor": actor, "critic": critic}, metrics, jnp.abs(error).mean(0)
 
     def _is_policys_turn(self, gradient_steps: Any) -> Any:
-        """Whether the gradient step after so many changes the policy, too."""
+        """Whether the gradient step after so many also changes the policy."""
         return gradient_steps % self.policy_delay == self.policy_delay - 1

@@ -1,4 +1,4 @@
-"""Who collects, who computes gradients, who applies them."""
+"""Where experience is collected, and where gradients are computed and applied."""
 
 from jaxenvs.training.schemes.scheme import Scheme as Scheme
 from jaxenvs.training.schemes.scheme import central as central

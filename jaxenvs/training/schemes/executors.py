@@ -13,23 +13,23 @@ import numpy as np
 
 from jaxenvs.core import Environment
 from jaxenvs.errors import TrainingError
-from jaxenvs.training.algorithms.base import Algorithm, Behavior
-from jaxenvs.training.anakin import Train
-from jaxenvs.training.collecting import noted, summarized
-from jaxenvs.training.schemes.crew import recruit
+from jaxenvs.training.algorithms.algorithm import Algorithm, BehaviorPolicy
+from jaxenvs.training.collection import add_episodes, summarize_rows
 from jaxenvs.training.schemes.scheme import Central, Remote, Scheme
+from jaxenvs.training.schemes.worker_group import make_workers
 from jaxenvs.training.schemes.workers import (
-    Plan,
+    TrainingSpec,
     apply_gradients,
-    cut,
-    cuts,
-    hosted,
+    find_host_env,
+    gradient_steps_per_worker,
     init_learner,
-    learns,
-    steps_on_own_unrolls,
+    make_gradient_worker,
+    needs_truncation,
+    truncate_unroll,
     with_algorithm,
 )
 from jaxenvs.training.sharded import ShardedTrain, shard
+from jaxenvs.training.train_program import Train
 from jaxenvs.training.types import LearnerState, Unroll, Weights
 
 Metrics = dict[str, Any]  # numbers, or [S] for S seeds
@@ -62,7 +62,7 @@ class Executor(abc.ABC):
     @property
     def steps_per_update(self) -> int:
         """Environment steps, of all instances."""
-        return self.train.parts.steps_per_update
+        return self.train.context.steps_per_update
 
 
 class FusedExecutor(Executor):
@@ -73,21 +73,21 @@ class FusedExecutor(Executor):
 
     def __init__(
         self,
-        plan: Plan,
+        spec: TrainingSpec,
         mesh: jax.sharding.Mesh | None,
         report_every: int,
         seeds: Sequence[int] | None,
     ) -> None:
         changes: dict[str, Any] = {"report_every": report_every}
-        train = plan.train
+        train = spec.train
         if mesh is not None:  # instances are counted for each device
             env: Any = dataclasses.replace(train.env, num_envs=train.env.num_envs * mesh.size)  # pyright: ignore[reportArgumentType]
-            changes |= {"env": env, "learners": 1, "algorithm": plan.algorithm}
+            changes |= {"env": env, "learners": 1, "algorithm": spec.algorithm}
         train = dataclasses.replace(train, **changes)  # pyright: ignore[reportArgumentType]
         self.train = train if mesh is None else shard(train, mesh)
-        self._plan, self._is_vmapped = plan, seeds is not None
+        self._spec, self._is_vmapped = spec, seeds is not None
         if seeds is None:
-            self.learner_state = jax.jit(self.train.init)(jax.random.key(plan.seed))
+            self.learner_state = jax.jit(self.train.init)(jax.random.key(spec.seed))
         else:
             keys = jax.vmap(jax.random.key)(np.asarray(seeds, np.uint32))
             self.learner_state = jax.jit(jax.vmap(self.train.init))(keys)
@@ -102,14 +102,14 @@ class FusedExecutor(Executor):
         if not isinstance(self.train, ShardedTrain):
             super().set_algorithm(algorithm)
             return
-        part = with_algorithm(self.train.train, algorithm.divided(self.train.mesh.size))
+        part = with_algorithm(self.train.train, algorithm.per_device(self.train.mesh.size))
         self.train = dataclasses.replace(self.train, train=part)  # pyright: ignore[reportArgumentType]
         self.algorithm = algorithm
 
     def load_state(self, learner_state: LearnerState) -> None:
         # Checkpoints hold no hosted environments: those that are running continue.
-        if isinstance(self.train, Train) and hosted(self.train.env) is not None:
-            learner_state = self.train.cut(learner_state)
+        if isinstance(self.train, Train) and find_host_env(self.train.env) is not None:
+            learner_state = self.train.truncate_memory(learner_state)
             learner_state = learner_state.replace(collector=self.learner_state.collector)
         super().load_state(learner_state)
 
@@ -118,12 +118,12 @@ class FusedExecutor(Executor):
         if isinstance(self.train, ShardedTrain):
             alone: Any = {"axis_name": None}  # the number of devices is known within programs only
             part = dataclasses.replace(self.train.train, **alone)  # pyright: ignore[reportArgumentType]
-            return part.parts.steps_per_update * self.train.mesh.size
+            return part.context.steps_per_update * self.train.mesh.size
         return super().steps_per_update
 
     def close(self) -> None:
         if isinstance(self.train, Train):
-            self._plan.release(self.train.env)
+            self._spec.close_env(self.train.env)
 
 
 class WorkerExecutor(Executor):
@@ -138,7 +138,7 @@ class WorkerExecutor(Executor):
             name: jnp.asarray([row.get(name, np.nan) for row in rows], jnp.float32)
             for name in names
         }
-        return jax.device_get(summarized(columns))
+        return jax.device_get(summarize_rows(columns))
 
     @abc.abstractmethod
     def _update(self) -> Metrics:
@@ -146,22 +146,24 @@ class WorkerExecutor(Executor):
 
 
 class CentralExecutor(WorkerExecutor):
-    """A learner that computes the gradients itself, on what its workers collect."""
+    """Computes gradients in the learner, on unrolls that workers collect."""
 
-    def __init__(self, plan: Plan) -> None:
-        self.train = plan.train
-        self.learner_state = init_learner(plan.train, plan.key(2))
-        self._plan, self._source = plan, plan.source(0)
-        self._cuts = cuts(self.train, self._source)
+    def __init__(self, spec: TrainingSpec) -> None:
+        self.train = spec.train
+        self.learner_state = init_learner(spec.train, spec.key(2))
+        self._spec, self._source = spec, spec.source(0)
+        self._truncates = needs_truncation(self.train, self._source)
 
     def _update(self) -> Metrics:
         start, waited, collected = _now(), self._source.waited, self._source.collected
         state = self.learner_state
         number = int(state.updates)
-        unroll = self._source.next(self.train.algorithm, Behavior.of(state))
-        learning, key = _now(), self._plan.key(4, number)
+        unroll = self._source.next_unroll(self.train.algorithm, BehaviorPolicy.of(state))
+        learning, key = _now(), self._spec.key(4, number)
         storage, state = state.storage, state.replace(storage=())
-        self.learner_state, metrics = _learn(self.train, state, storage, unroll, key, self._cuts)
+        self.learner_state, metrics = _learn(
+            self.train, state, storage, unroll, key, self._truncates
+        )
         metrics = {name: float(value) for name, value in jax.device_get(metrics).items()}
         seconds = _now() - start
         return metrics | {
@@ -172,100 +174,103 @@ class CentralExecutor(WorkerExecutor):
         }
 
     def load_state(self, learner_state: LearnerState) -> None:
-        self._source.forget()
-        super().load_state(self.train.cut(learner_state))
+        self._source.discard()
+        super().load_state(self.train.truncate_memory(learner_state))
 
     def close(self) -> None:
         self._source.close()
 
 
 class RemoteExecutor(WorkerExecutor):
-    """A learner that applies the gradients that its workers compute."""
+    """Applies gradients that workers compute."""
 
-    def __init__(self, plan: Plan) -> None:
-        gradients: Any = plan.scheme.gradients
-        self.train = plan.train
-        self.learner_state = init_learner(plan.train, plan.key(2)).replace(storage=())
+    def __init__(self, spec: TrainingSpec) -> None:
+        gradients: Any = spec.scheme.gradients
+        self.train = spec.train
+        self.learner_state = init_learner(spec.train, spec.key(2)).replace(storage=())
         self._is_synchronous = gradients.sync
-        self._is_decentralized = plan.scheme.update == "decentralized"
-        self._crew = recruit(functools.partial(learns, plan), gradients.n, gradients.resources)
-        self._pending: dict[Any, tuple[int, int]] = {}  # futures: whose, and as of which step
+        self._is_decentralized = spec.scheme.update == "decentralized"
+        self._group = make_workers(
+            functools.partial(make_gradient_worker, spec), gradients.n, gradients.resources
+        )
+        self._pending: dict[Any, tuple[int, int]] = {}  # worker and step of each future
 
     def _update(self) -> Metrics:
         start = _now()
-        news, losses, times = self._together() if self._is_synchronous else self._in_turn()
+        update = self._update_sync if self._is_synchronous else self._update_async
+        reports, losses, times = update()
         state = self.learner_state
-        recent, episodes = self._episodes(news)
+        recent, episodes = self._episodes(reports)
         self.learner_state = state.replace(updates=state.updates + 1, recent_episodes=recent)
         seconds = _now() - start
         shares = {f"{name}_share": spent / seconds for name, spent in times.items()}
-        steps = float(self._updates * self.train.parts.steps_per_update)
-        return episodes | _means(news) | _means(losses) | shares | {"steps": steps}
+        steps = float(self._updates * self.train.context.steps_per_update)
+        return episodes | _means(reports) | _means(losses) | shares | {"steps": steps}
 
-    def _episodes(self, news: list[dict[str, Any]]) -> tuple[Any, Metrics]:
-        """The recent episodes, with those that ended in several unrolls, and their metrics."""
+    def _episodes(self, reports: list[dict[str, Any]]) -> tuple[Any, Metrics]:
+        """Returns the recent episodes, those of all unrolls added, and their metrics."""
         recent: Any = self.learner_state.recent_episodes
-        ended = sum((each.pop("ended") for each in news), np.zeros(len(recent), np.float32))
-        recent, metrics = _noted(recent, ended, self.train.log_info)
+        ended = sum((each.pop("ended") for each in reports), np.zeros(len(recent), np.float32))
+        recent, metrics = _add_episodes(recent, ended, self.train.log_info)
         return recent, {name: float(value) for name, value in metrics.items()}
 
-    def _together(self) -> Any:
-        """All workers compute each gradient with the same weights."""
-        crew, algorithm = self._crew, self.train.algorithm
+    def _update_sync(self) -> Any:
+        """Lets all workers compute each gradient with the same weights."""
+        group, algorithm = self._group, self.train.algorithm
         times, updates = dict.fromkeys(("collection", "gradients", "update"), 0.0), self._updates
         start = _now()
-        news = crew.all("begin", algorithm, self._weights, updates)
+        reports = group.call_all("start_unroll", algorithm, self._weights, updates)
         times["collection"], all_losses = _now() - start, []
-        for _ in range(algorithm.gradient_steps(self.train.parts.steps_per_update)):
+        for _ in range(algorithm.gradient_steps(self.train.context.steps_per_update)):
             start = _now()
             weights = None if self._is_decentralized else self._weights
-            answers = crew.all("gradient", algorithm, weights, updates)
+            answers = group.call_all("compute_gradient", algorithm, weights, updates)
             computed = _now()
             times["gradients"] += computed - start
             if any(gradients is None for gradients, _ in answers):
                 break
             gradients, losses = zip(*answers, strict=True)
             mean = _mean(list(gradients))
-            if self._is_decentralized:  # here they are applied to what is reported and saved
-                crew.all("apply", mean)
+            if self._is_decentralized:  # here they are only applied for metrics and checkpoints
+                group.call_all("apply", mean)
             reported = self._apply(mean)
             times["update"] += _now() - computed
             all_losses += [{**reported, **each} for each in losses]
-            if algorithm.may_stop and bool(algorithm.is_enough(_mean(list(losses)))):
+            if algorithm.may_skip_steps and bool(algorithm.should_stop(_mean(list(losses)))):
                 break
-        return news, all_losses, times
+        return reports, all_losses, times
 
-    def _in_turn(self) -> Any:
-        """Each gradient is applied as it comes, and its worker goes on with what came of it."""
-        crew, times = self._crew, dict.fromkeys(("waiting", "update"), 0.0)
-        number = steps_on_own_unrolls(self.train) * crew.size
-        all_news, all_losses, lags = [], [], []
-        for worker in set(range(crew.size)) - {worker for worker, _ in self._pending.values()}:
+    def _update_async(self) -> Any:
+        """Applies each gradient as it arrives; its worker continues with the new weights."""
+        group, times = self._group, dict.fromkeys(("waiting", "update"), 0.0)
+        number = gradient_steps_per_worker(self.train) * group.size
+        all_reports, all_losses, lags = [], [], []
+        for worker in set(range(group.size)) - {worker for worker, _ in self._pending.values()}:
             self._send(worker)
         for _ in range(number):
             start = _now()
-            future = crew.first(list(self._pending))
+            future = group.wait_any(list(self._pending))
             worker, as_of = self._pending.pop(future)
-            gradients, losses, news = crew.result(future)
+            gradients, losses, report = group.wait(future)
             came = _now()
             if gradients is not None:
                 lags.append(self._gradient_steps - as_of)
                 all_losses.append({**self._apply(gradients), **losses})
             self._send(worker)
-            all_news += [news] if news else []
+            all_reports += [report] if report else []
             times["waiting"] += came - start
             times["update"] += _now() - came
-        for news in all_news:
-            news["gradient_lag"] = float(np.mean(lags)) if lags else 0.0
-        return all_news, all_losses, times
+        for report in all_reports:
+            report["gradient_lag"] = float(np.mean(lags)) if lags else 0.0
+        return all_reports, all_losses, times
 
     def _send(self, worker: int) -> None:
         call = "next_gradient", self.train.algorithm, self._weights, self._updates
-        future = self._crew.call(worker, *call)
+        future = self._group.call(worker, *call)
         self._pending[future] = worker, self._gradient_steps
 
     def _apply(self, gradients: Any) -> dict[str, Any]:
-        share = 1 if self._is_synchronous else self._crew.size
+        share = 1 if self._is_synchronous else self._group.size
         weights, reported = apply_gradients(self.train, self._weights, gradients, share)
         self.learner_state = self.learner_state.replace(weights=weights)
         return reported
@@ -283,19 +288,19 @@ class RemoteExecutor(WorkerExecutor):
         return int(self._weights.gradient_steps)
 
     def set_algorithm(self, algorithm: Algorithm) -> None:
-        own = algorithm.divided(self._crew.size) if self._is_synchronous else algorithm
+        own = algorithm.per_device(self._group.size) if self._is_synchronous else algorithm
         super().set_algorithm(own)
         self.algorithm = algorithm
 
     def load_state(self, learner_state: LearnerState) -> None:
         while self._pending:
             future, _ = self._pending.popitem()
-            self._crew.result(future)
-        self._crew.all("forget")
+            self._group.wait(future)
+        self._group.call_all("discard")
         super().load_state(learner_state)
 
     def close(self) -> None:
-        self._crew.close()
+        self._group.close()
 
 
 def make_executor(
@@ -307,18 +312,19 @@ def make_executor(
 ) -> Executor:
     """Returns what the scheme asks for. `check` may refuse it before an environment is reset."""
     seeds = None if isinstance(seed, int) else seed
-    plan = Plan(scheme=scheme, total_steps=total_steps, seed=seed if seeds is None else seeds[0])  # pyright: ignore[reportArgumentType]
-    with plan.released_on_error():
+    first_seed: Any = seed if seeds is None else seeds[0]
+    spec = TrainingSpec(scheme=scheme, total_steps=total_steps, seed=first_seed)
+    with spec.closing_on_error():
         if check is not None:
-            check(plan.train)
+            check(spec.train)
         executor: Executor
         if scheme.is_fused:
-            if seeds is not None and hosted(plan.train.env) is not None:
+            if seeds is not None and find_host_env(spec.train.env) is not None:
                 raise TrainingError(
                     f"Learner got {len(seeds)} seeds and hosted environments, which one program"
                     " cannot multiply.  Train one seed after the other."
                 )
-            executor = FusedExecutor(plan, None, report_every, seeds)
+            executor = FusedExecutor(spec, None, report_every, seeds)
         elif seeds is not None:
             raise TrainingError(
                 f"Learner got {len(seeds)} seeds and a scheme with workers, which train one seed."
@@ -327,17 +333,17 @@ def make_executor(
         elif _fits_devices(scheme):
             number = scheme.gradients.n
             mesh = jax.make_mesh((number,), ("learners",), devices=jax.local_devices()[:number])
-            executor = FusedExecutor(plan, mesh, report_every, None)
+            executor = FusedExecutor(spec, mesh, report_every, None)
         else:
             is_central = isinstance(scheme.gradients, Central)
-            executor = CentralExecutor(plan) if is_central else RemoteExecutor(plan)
-            plan.release_unless_used()
-        executor.algorithm = plan.algorithm
+            executor = CentralExecutor(spec) if is_central else RemoteExecutor(spec)
+            spec.close_unused_env()
+        executor.algorithm = spec.algorithm
         return executor
 
 
 def _fits_devices(scheme: Scheme) -> bool:
-    """Whether synchronous workers may be devices that one program runs on."""
+    """Whether synchronous workers can be devices of one program."""
     is_native = isinstance(scheme.env, Environment)
     if isinstance(scheme.env, str):
         from jaxenvs.factory import is_hosted
@@ -367,10 +373,12 @@ def _resume(train: Any, state: LearnerState, num_updates: int, is_vmapped: bool)
     return jax.vmap(resume)(state) if is_vmapped else resume(state)
 
 
-@functools.partial(jax.jit, donate_argnames="storage", static_argnames="cuts")
-def _learn(train: Train, state: Any, storage: Any, unroll: Unroll, key: Any, cuts: bool) -> Any:
+@functools.partial(jax.jit, donate_argnames="storage", static_argnames="truncates")
+def _learn(
+    train: Train, state: Any, storage: Any, unroll: Unroll, key: Any, truncates: bool
+) -> Any:
     state = state.replace(storage=storage)
-    return train.learn(state, cut(unroll) if cuts else unroll, key)
+    return train.learn(state, truncate_unroll(unroll) if truncates else unroll, key)
 
 
 @jax.jit
@@ -378,7 +386,7 @@ def _mean(trees: list[Any]) -> Any:
     return jax.tree.map(lambda *leaves: sum(leaves[1:], leaves[0]) / len(leaves), *trees)
 
 
-_noted = jax.jit(noted, static_argnums=2)
+_add_episodes = jax.jit(add_episodes, static_argnums=2)
 
 
 def _means(rows: list[Any]) -> Metrics:

@@ -1,4 +1,4 @@
-"""What is done where: collection, gradients and updates, centrally or by workers."""
+"""Where collection, gradients and updates run: centrally or in workers."""
 
 import dataclasses
 from collections.abc import Callable, Mapping, Sequence
@@ -9,18 +9,18 @@ import jax
 from jaxenvs.core import Environment, VectorEnv
 from jaxenvs.errors import TrainingError
 from jaxenvs.training._validation import check_integer
-from jaxenvs.training.actors.base import Actor
-from jaxenvs.training.algorithms.base import Algorithm
-from jaxenvs.training.storages.base import Storage
+from jaxenvs.training.actors.actor import Actor
+from jaxenvs.training.algorithms.algorithm import Algorithm
+from jaxenvs.training.storages.storage import Storage
 
 Resources = Sequence[Any] | Mapping[str, Any] | None
 MakesEnv = Callable[[], "VectorEnv | Environment | str"]
-_PIECES = (4, 3, 2, 5, 7)  # that an unroll is collected in, if it may end early
+_CHUNK_COUNTS = (4, 3, 2, 5, 7)  # of an unroll that may end early
 
 
 @dataclasses.dataclass(frozen=True)
 class Central:
-    """Done by the learner itself."""
+    """Runs in the learner itself."""
 
     n = 1
     sync = True
@@ -29,7 +29,7 @@ class Central:
 
 @dataclasses.dataclass(frozen=True)
 class Remote:
-    """Done by `n` workers, see `remote`."""
+    """Runs in `n` workers, see `remote`."""
 
     n: int
     sync: bool
@@ -37,36 +37,36 @@ class Remote:
 
 
 def central() -> Central:
-    """The operation is done by the learner itself."""
+    """Runs an operation in the learner itself."""
     return Central()
 
 
 def remote(n: int, *, sync: bool = True, resources: Resources = None) -> Remote:
-    """The operation is done by `n` workers.
+    """Runs an operation in `n` workers.
 
     Without `sync`, collectors act with weights that are about `n` updates old. `VTrace` corrects
-    for that and PPO's ratio for most of it; memories do not mind. A2C and VPG with `GAE` or
-    `Rollout` are accepted and corrected by nothing, so keep `n` small there. Of gradients that are
-    applied as they come, `target_kl` ends those on the unroll of the worker that saw it passed.
+    for that, PPO's ratio for most of it, and replay memories need no correction. A2C and VPG with
+    `GAE` or `DiscountedReturns` are accepted without any correction, so keep `n` small. If
+    gradients are applied as they come, `target_kl` stops only the worker that exceeded it.
 
-    Where several collectors share a memory and are not all waited for, or may be restarted, it cuts
-    returns of several steps and hindsight's goals at the end of each unroll: make `unroll_length`
+    If several collectors share a replay memory and are not all awaited, or may be restarted,
+    n-step returns and hindsight goals are cut at the end of each unroll: make `unroll_length`
     several times `n_step`.
 
     Args:
-        n: how many.
-        sync: whether all are waited for; else each one's result is used as it comes, while the
-            others go on with the weights that they were given last.
-        resources: None makes them threads of this process, on the default device; a sequence of
-            devices makes them threads on these devices in turn; a mapping such as {"num_cpus": 1}
-            makes them Ray actors, each with so much of the cluster (needs the extra `ray`), and
-            started anew as often as they die, unless "max_restarts" says otherwise.
+        n: the number of workers.
+        sync: whether the learner waits for all of them. Otherwise it uses each result as it
+            arrives, while the others continue with the last weights they received.
+        resources: None makes threads of this process, on the default device. A sequence of
+            devices makes threads, assigned to these devices in turn. A mapping such as
+            {"num_cpus": 1} makes Ray actors, each with these resources of the cluster (needs the
+            extra `ray`); they are restarted whenever they die, unless "max_restarts" is given.
 
     Raises:
-        TrainingError: `n` is no number from 1 on, or `sync` or `resources` is none of these.
+        TrainingError: `n` is not a positive integer, or `sync` or `resources` is invalid.
     """
     if not isinstance(n, int) or isinstance(n, bool) or n < 1:
-        raise TrainingError(f"remote got n={n!r}; it takes a number of workers, from 1 on.")
+        raise TrainingError(f"remote got n={n!r}; it takes a positive number of workers.")
     if not isinstance(sync, bool):
         raise TrainingError(f"remote got sync={sync!r}; it takes True or False.")
     are_devices = isinstance(resources, Sequence) and all(
@@ -82,27 +82,27 @@ def remote(n: int, *, sync: bool = True, resources: Resources = None) -> Remote:
 
 @dataclasses.dataclass(frozen=True)
 class Scheme:
-    """A training's parts, and where each operation runs.
+    """The parts of a training, and where each operation runs.
 
-    Every worker that computes gradients has its own group of workers that collect, and its own
-    storage. So with collection=remote(c) and gradients=remote(g) there are g times c collectors.
+    Every gradient worker has its own group of collectors and its own storage. So with
+    collection=remote(c) and gradients=remote(g) there are g times c collectors.
 
     Raises:
-        TrainingError: the choices contradict each other; the message says which.
+        TrainingError: choices contradict each other; the message says which.
     """
 
     env: VectorEnv | Environment | str | MakesEnv  # a function is called by each collector
-    algorithm: Algorithm | None = None  # None: PPO, with defaults for the spaces
-    actor: Actor | None = None  # None: the algorithm's
-    storage: Storage | None = None  # None: the algorithm's
-    num_envs: int | None = None  # instances of each collector, 16; of a `VectorEnv` its own number
-    unroll_length: int = 32  # steps of each instance at a time
+    algorithm: Algorithm | None = None  # None: PPO with defaults for the spaces
+    actor: Actor | None = None  # None: that of the algorithm
+    storage: Storage | None = None  # None: that of the algorithm
+    num_envs: int | None = None  # of each collector; None: 16, or those of a `VectorEnv`
+    unroll_length: int = 32  # steps of each instance between two updates
     collection: Central | Remote = dataclasses.field(default_factory=central)
     gradients: Central | Remote = dataclasses.field(default_factory=central)
     update: Literal["centralized", "decentralized"] = "centralized"
-    fraction_workers: float = 1.0  # of synchronous collectors that are waited for
-    fraction_samples: float = 1.0  # of its unroll that each of the others must have; see `pieces`
-    log_info: Sequence[str] = ()  # names in `info` that become metrics, see `make_train`
+    fraction_workers: float = 1.0  # of synchronous collectors that must finish
+    fraction_samples: float = 1.0  # of an unroll that the others must have, see `chunks`
+    log_info: Sequence[str] = ()  # names in `info` to log, see `make_train`
 
     def __post_init__(self) -> None:
         check_integer("Scheme got unroll_length", self.unroll_length)
@@ -114,25 +114,25 @@ class Scheme:
 
     @property
     def is_fused(self) -> bool:
-        """Whether everything is one program of one device."""
+        """Whether everything is one program on one device."""
         return isinstance(self.collection, Central) and isinstance(self.gradients, Central)
 
     @property
-    def pieces(self) -> int:
-        """How many parts an unroll is collected in: 1, unless collection may end early.
+    def chunks(self) -> int:
+        """The number of chunks that an unroll is collected in: 1 unless collection may end early.
 
-        Learned from is each part by itself, so that all are of one length: advantages look no
-        further ahead than its end.
+        Each chunk is learned from separately, since all must have one length. Advantages do not
+        look beyond its end.
         """
         if self.fraction_workers == 1 and self.fraction_samples == 1:
             return 1
-        return next((p for p in _PIECES if self.unroll_length % p == 0), 0)
+        return next((p for p in _CHUNK_COUNTS if self.unroll_length % p == 0), 0)
 
     def _problems(self) -> Any:
         for name in ("collection", "gradients"):
             place = getattr(self, name)
             if not isinstance(place, Central | Remote):
-                yield f"{name}={place!r} is none of central() and remote(n)."
+                yield f"{name}={place!r}; it takes central() or remote(n)."
                 return
         if self.update not in ("centralized", "decentralized"):
             yield f'update="{self.update}"; choose "centralized" or "decentralized".'
@@ -141,24 +141,24 @@ class Scheme:
         ):
             yield (
                 'update="decentralized" averages the gradients of synchronous workers, but'
-                f" gradients={_named(self.gradients)}.  Pass gradients=remote(n, sync=True), or"
+                f" gradients={_describe(self.gradients)}.  Pass gradients=remote(n, sync=True), or"
                 ' update="centralized".'
             )
         for name in ("fraction_workers", "fraction_samples"):
             share = getattr(self, name)
             if not isinstance(share, int | float) or not 0 < share <= 1:
-                yield f"{name}={share!r}; it is a share above 0, and 1 at most."
+                yield f"{name}={share!r}; it must be above 0 and at most 1."
                 return
         is_early = self.fraction_workers < 1 or self.fraction_samples < 1
         if is_early and not (isinstance(self.collection, Remote) and self.collection.sync):
             yield (
                 "fraction_workers and fraction_samples end synchronous collection early, but"
-                f" collection={_named(self.collection)}.  Pass collection=remote(n, sync=True)."
+                f" collection={_describe(self.collection)}.  Pass collection=remote(n, sync=True)."
             )
-        if is_early and not self.pieces:
+        if is_early and not self.chunks:
             yield (
-                f"unroll_length={self.unroll_length} cannot be collected in parts, as"
-                " fraction_workers and fraction_samples ask.  Choose a multiple of 4, 3 or 2."
+                f"unroll_length={self.unroll_length} cannot be collected in chunks, which"
+                " fraction_workers and fraction_samples need.  Choose a multiple of 4, 3 or 2."
             )
         if isinstance(self.env, VectorEnv) and self.collection.n * self.gradients.n > 1:
             yield (
@@ -172,13 +172,13 @@ class Scheme:
         ]
         if normalizes and isinstance(self.gradients, Remote):
             yield (
-                f"{' and '.join(normalizes)} keep statistics, which workers that compute gradients"
-                " would each have for themselves.  Wrap the environment in NormalizeObservation or"
+                f"{' and '.join(normalizes)} keep statistics, and gradient workers would each"
+                " have their own.  Wrap the environment in NormalizeObservation or"
                 " NormalizeReward, compute gradients centrally, or use `shard`."
             )
 
 
-def _named(place: Central | Remote) -> str:
+def _describe(place: Central | Remote) -> str:
     if isinstance(place, Central):
         return "central()"
     return f"remote({place.n}, sync={place.sync})"

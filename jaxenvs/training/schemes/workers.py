@@ -1,4 +1,4 @@
-"""What workers do: collect, and compute gradients. They run in threads as well as in Ray actors."""
+"""Workers that collect or compute gradients, in threads or Ray actors."""
 
 import abc
 import contextlib
@@ -18,12 +18,12 @@ import numpy as np
 from jaxenvs.bridge.xla import HostEnv
 from jaxenvs.core import Environment, VectorEnv
 from jaxenvs.errors import TrainingError
-from jaxenvs.training.algorithms.base import Algorithm, Behavior
-from jaxenvs.training.anakin import Train, assemble, default_algorithm, resolve
-from jaxenvs.training.collecting import ended_episodes
-from jaxenvs.training.schemes.crew import Crew, recruit
+from jaxenvs.training.algorithms.algorithm import Algorithm, BehaviorPolicy
+from jaxenvs.training.collection import sum_ended_episodes
 from jaxenvs.training.schemes.scheme import Central, Scheme
-from jaxenvs.training.storages.base import ReplayStorage
+from jaxenvs.training.schemes.worker_group import WorkerGroup, make_workers
+from jaxenvs.training.storages.storage import ReplayStorage
+from jaxenvs.training.train_program import Train, assemble, default_algorithm, resolve
 from jaxenvs.training.types import LearnerState, Unroll, Weights
 from jaxenvs.vector.vectorize import VectorizedEnv
 from jaxenvs.wrappers.vector import WrappedVectorEnv
@@ -32,61 +32,64 @@ _NUM_ENVS = 16  # unless a scheme says otherwise
 
 
 @chex.dataclass(frozen=True)
-class Collected:
-    """An unroll, on its way to who learns from it."""
+class CollectedUnroll:
+    """An unroll that a worker returns."""
 
-    pieces: list[Unroll]  # one, unless an unroll may end early
-    updates: Any  # int32[], that the learner had done when the weights were sent
-    seconds: float  # that collecting took
+    chunks: list[Unroll]  # one, unless an unroll may end early
+    updates: Any  # int32[], of the learner when it sent the weights
+    seconds: float  # taken to collect it
 
 
 @dataclasses.dataclass(frozen=True)
-class Plan:
-    """A scheme, and what all its workers need to know besides."""
+class TrainingSpec:
+    """A scheme, with everything that its workers derive from it."""
 
     scheme: Scheme
     total_steps: int
     seed: int
 
     @property
-    def pieces(self) -> int:
-        """How many parts an unroll is collected in."""
-        return self.scheme.pieces
+    def chunks(self) -> int:
+        """The number of chunks that an unroll is collected in."""
+        return self.scheme.chunks
 
     @property
-    def first_workers(self) -> int:
-        """How many synchronous collectors are waited for."""
+    def awaited_workers(self) -> int:
+        """The number of synchronous collectors that must finish their unrolls."""
         return math.ceil(self.scheme.fraction_workers * self.scheme.collection.n)
 
     @property
-    def fewest_pieces(self) -> int:
-        """How many each of the others must have, then."""
-        return math.ceil(self.scheme.fraction_samples * self.pieces)
+    def min_chunks(self) -> int:
+        """The number of chunks that each of the others must have by then."""
+        return math.ceil(self.scheme.fraction_samples * self.chunks)
 
     @property
-    def pieces_per_update(self) -> int:
-        """Those that one who learns gets at a time."""
+    def chunks_per_update(self) -> int:
+        """The number of chunks that are learned from at a time."""
         if not self.scheme.collection.sync:
             return 1
-        others = self.scheme.collection.n - self.first_workers
-        return self.first_workers * self.pieces + others * self.fewest_pieces
+        others = self.scheme.collection.n - self.awaited_workers
+        return self.awaited_workers * self.chunks + others * self.min_chunks
 
     @functools.cached_property
     def algorithm(self) -> Algorithm:
-        """The scheme's algorithm; by default PPO with settings for the spaces."""
+        """The scheme's algorithm; by default PPO, with settings for the spaces."""
         scheme = self.scheme
         if scheme.algorithm is not None:
             return scheme.algorithm
-        algorithm = default_algorithm(self._env, scheme.actor, scheme.unroll_length // self.pieces)
-        if isinstance(scheme.gradients, Central):
-            return algorithm
-        return algorithm.replace(normalize_observations=False, normalize_rewards=False)
+        return default_algorithm(
+            self._env,
+            scheme.actor,
+            scheme.unroll_length // self.chunks,
+            # Workers with gradients would each have statistics of their own.
+            normalize=isinstance(scheme.gradients, Central),
+        )
 
     @functools.cached_property
     def train(self) -> Train:
-        """The training whose `collect` the workers call, and whose `learn` those who learn.
+        """The training whose `collect` and `learn` the workers and the learner call.
 
-        Its environments are those of the first collector of this process.
+        Its environments are those of the first collector in this process.
         """
         scheme, algorithm, learners = self.scheme, self.algorithm, self.scheme.gradients.n
         train = assemble(
@@ -94,392 +97,396 @@ class Plan:
             algorithm,
             actor=scheme.actor,
             storage=scheme.storage,
-            unroll_length=scheme.unroll_length // self.pieces,
+            unroll_length=scheme.unroll_length // self.chunks,
             total_steps=self.total_steps,
             log_info=scheme.log_info,
         )
         if scheme.gradients.sync:
-            algorithm = algorithm.divided(learners)
-        rows = train.env.num_envs * self.pieces_per_update
+            algorithm = algorithm.per_device(learners)
+        rows = train.env.num_envs * self.chunks_per_update
         algorithm.check_sizes(train.networks, rows, train.unroll_length)
         changes: dict[str, Any] = {
             "algorithm": algorithm,
-            "collectors": self.pieces_per_update,
+            "collectors": self.chunks_per_update,
             "learners": learners,
         }
         train = dataclasses.replace(train, **changes)  # pyright: ignore[reportArgumentType]
-        changes = {"num_updates": -(-self.total_steps // train.parts.steps_per_update)}
+        changes = {"num_updates": -(-self.total_steps // train.context.steps_per_update)}
         return dataclasses.replace(train, **changes)  # pyright: ignore[reportArgumentType]
 
     def train_of(self, collector: int) -> Train:
-        """The same with environments of a collector's own, where they cannot be shared."""
+        """Returns the training of a collector, with separate environments if they are hosted."""
         train = self.train
         if isinstance(train.env, VectorizedEnv):
             return train  # pure functions
-        if vars(self).setdefault("first_collector", collector) == collector:  # whoever comes first
+        if vars(self).setdefault("first_collector", collector) == collector:
             return train
-        own: Any = self._environment()
+        own: Any = self._make_env()
         return dataclasses.replace(train, env=own)  # pyright: ignore[reportArgumentType]
 
     def key(self, *numbers: int) -> Any:
-        """A key of its own for each sequence of numbers."""
+        """Returns a different key for each sequence of numbers."""
         return functools.reduce(jax.random.fold_in, numbers, jax.random.key(self.seed))
 
-    def source(self, learner: int) -> "Source":
-        """Where a learner's unrolls come from."""
+    def source(self, learner: int) -> "UnrollSource":
+        """Returns the source of a learner's unrolls."""
         collection = self.scheme.collection
         first = learner * collection.n
         if isinstance(collection, Central):
-            return Own(self, first)
-        make_worker = functools.partial(_collects, self, first)
-        crew = recruit(make_worker, collection.n, collection.resources)
-        return Gathered(self, crew) if collection.sync else Streamed(self, crew)
+            return LocalSource(self, first)
+        make_worker = functools.partial(_make_collection_worker, self, first)
+        group = make_workers(make_worker, collection.n, collection.resources)
+        return SyncSource(self, group) if collection.sync else AsyncSource(self, group)
 
-    def release(self, env: VectorEnv) -> None:
-        """Ends hosted environments, unless they were given: those are ended by who made them."""
-        hosts = hosted(env)
+    def close_env(self, env: VectorEnv) -> None:
+        """Closes hosted environments, unless they were passed in: their owner closes those."""
+        hosts = find_host_env(env)
         if hosts is not None and not isinstance(self.scheme.env, VectorEnv):
             hosts.close()
 
     @contextlib.contextmanager
-    def released_on_error(self) -> Iterator[None]:
-        """Leaves no environments behind where what was to use them cannot be made."""
+    def closing_on_error(self) -> Iterator[None]:
+        """Closes the environments if an executor cannot be made for them."""
         try:
             yield
         except BaseException:
             if "_env" in vars(self):
-                self.release(self._env)
+                self.close_env(self._env)
             raise
 
-    def release_unless_used(self) -> None:
-        """Ends the hosted environments of this process where other processes collect."""
+    def close_unused_env(self) -> None:
+        """Closes the hosted environments of this process if other processes collect."""
         places = (self.scheme.collection, self.scheme.gradients)
         if any(isinstance(place.resources, Mapping) for place in places):
-            self.release(self._env)
+            self.close_env(self._env)
 
     @functools.cached_property
     def _env(self) -> VectorEnv:
-        """The environments of the first collector of this process."""
-        return self._environment()
+        """The environments of the first collector in this process."""
+        return self._make_env()
 
-    def _environment(self) -> VectorEnv:
-        env, number = made(self.scheme.env), self.scheme.num_envs
+    def _make_env(self) -> VectorEnv:
+        env, number = call_env_factory(self.scheme.env), self.scheme.num_envs
         if number is None and not isinstance(env, VectorEnv):
             number = _NUM_ENVS
         return resolve(env, number)
 
     def __reduce__(self) -> Any:
-        return Plan, (self.scheme, self.total_steps, self.seed)  # without what is cached
+        return TrainingSpec, (self.scheme, self.total_steps, self.seed)  # without what is cached
 
 
-class Collects:
-    """Collects unrolls with the weights that it is given, in environments of its own."""
+class CollectionWorker:
+    """Collects unrolls in its own environments, with the weights that it receives."""
 
-    def __init__(self, plan: Plan, index: int) -> None:
-        self._plan, self._index = plan, index
-        self._train = plan.train_of(index)
+    def __init__(self, spec: TrainingSpec, index: int) -> None:
+        self._spec, self._index = spec, index
+        self._train = spec.train_of(index)
         self._collector: Any = None
-        self._hurried = 0  # the last call that was told to end early
+        self._finish_early = 0  # the number of the last call that should end early
 
-    def collect(self, algorithm: Algorithm, behavior: Behavior, number: int) -> Collected:
-        """The unroll after the last one. Each call has a higher `number`."""
-        start, plan = time.perf_counter(), self._plan
+    def collect(
+        self, algorithm: Algorithm, behavior: BehaviorPolicy, number: int
+    ) -> CollectedUnroll:
+        """Returns the next unroll. Each call has a higher `number`."""
+        start, spec = time.perf_counter(), self._spec
         train = with_algorithm(self._train, algorithm)
-        # After a restart numbers begin anew, but not those of updates.
+        # After a restart, calls are counted from the start again, but updates are not.
         call = self._index, int(behavior.updates), number
         if self._collector is None:
-            self._collector = _init(train, plan.key(0, *call))
-        pieces = []
-        while len(pieces) < plan.pieces:
-            if len(pieces) >= plan.fewest_pieces and self._hurried >= number:
+            self._collector = _init(train, spec.key(0, *call))
+        chunks = []
+        while len(chunks) < spec.chunks:
+            if len(chunks) >= spec.min_chunks and self._finish_early >= number:
                 break
-            key = plan.key(1, *call, len(pieces))
+            key = spec.key(1, *call, len(chunks))
             self._collector, unroll = _collect(train, behavior, self._collector, key)
-            pieces.append(jax.block_until_ready(unroll))
-        return Collected(
-            pieces=pieces, updates=behavior.updates, seconds=time.perf_counter() - start
+            chunks.append(jax.block_until_ready(unroll))
+        return CollectedUnroll(
+            chunks=chunks, updates=behavior.updates, seconds=time.perf_counter() - start
         )
 
-    def hurry(self, number: int) -> None:
-        """Ends an unroll as soon as it is long enough. Called from another thread, maybe late."""
-        self._hurried = max(self._hurried, number)
+    def finish_early(self, number: int) -> None:
+        """Ends an unroll once it is long enough. Called from another thread, perhaps late."""
+        self._finish_early = max(self._finish_early, number)
 
     def close(self) -> None:
-        """Ends hosted environments."""
-        self._plan.release(self._train.env)
+        """Closes hosted environments."""
+        self._spec.close_env(self._train.env)
 
 
-class Source(abc.ABC):
-    """Where the unrolls of one learner come from."""
+class UnrollSource(abc.ABC):
+    """Delivers the unrolls of one learner."""
 
     def __init__(self) -> None:
-        self.waited = self.collected = 0.0  # seconds, in all
+        self.waited = self.collected = 0.0  # total seconds
         self.lag = 0.0  # updates done since the weights of the last unroll were sent
         self._calls = 0
 
     @property
     @abc.abstractmethod
     def is_continuous(self) -> bool:
-        """Whether each column of an unroll goes on where that of the last one ended."""
+        """Whether each column of an unroll continues that of the previous unroll."""
 
     @abc.abstractmethod
-    def next(self, algorithm: Algorithm, behavior: Behavior) -> Unroll:
-        """An unroll to learn from, all collectors side by side."""
+    def next_unroll(self, algorithm: Algorithm, behavior: BehaviorPolicy) -> Unroll:
+        """Returns an unroll to learn from, all collectors side by side."""
 
-    def forget(self) -> None:  # noqa: B027
-        """Drops what is under way: it is of weights that are no more."""
+    def discard(self) -> None:  # noqa: B027
+        """Drops unrolls in progress: their weights are outdated."""
 
     @abc.abstractmethod
     def close(self) -> None:
-        """Ends the collectors."""
+        """Closes the collectors."""
 
-    def _joined(self, answers: Sequence[Collected], pieces: Sequence[Unroll], now: Any) -> Unroll:
+    def _merge(
+        self, answers: Sequence[CollectedUnroll], chunks: Sequence[Unroll], now: Any
+    ) -> Unroll:
         self.collected += sum(answer.seconds for answer in answers) / len(answers)
         self.lag = float(np.mean([int(now) - int(answer.updates) for answer in answers]))
-        return side_by_side(pieces)
+        return concatenate_instances(chunks)
 
 
-class Own(Source):
-    """Collects by itself."""
+class LocalSource(UnrollSource):
+    """Collects in the calling thread."""
 
-    def __init__(self, plan: Plan, index: int) -> None:
+    def __init__(self, spec: TrainingSpec, index: int) -> None:
         super().__init__()
-        self._worker = Collects(plan, index)
+        self._worker = CollectionWorker(spec, index)
 
     @property
     def is_continuous(self) -> bool:
         return True
 
-    def next(self, algorithm: Algorithm, behavior: Behavior) -> Unroll:
+    def next_unroll(self, algorithm: Algorithm, behavior: BehaviorPolicy) -> Unroll:
         self._calls += 1
         answer = self._worker.collect(algorithm, behavior, self._calls)
         self.waited += answer.seconds
-        return self._joined([answer], answer.pieces, behavior.updates)
+        return self._merge([answer], answer.chunks, behavior.updates)
 
     def close(self) -> None:
         self._worker.close()
 
 
-class Gathered(Source):
-    """Has all workers collect with the same weights, and waits for them, or for most."""
+class SyncSource(UnrollSource):
+    """Lets all workers collect with the same weights, and waits for all or most of them."""
 
-    def __init__(self, plan: Plan, crew: Crew) -> None:
+    def __init__(self, spec: TrainingSpec, group: WorkerGroup) -> None:
         super().__init__()
-        self._plan, self._crew = plan, crew
+        self._spec, self._group = spec, group
 
     @property
     def is_continuous(self) -> bool:
-        return self._plan.pieces == 1 and not _may_restart(self._plan)
+        return self._spec.chunks == 1 and not _may_restart(self._spec)
 
-    def next(self, algorithm: Algorithm, behavior: Behavior) -> Unroll:
-        start, plan, crew = time.perf_counter(), self._plan, self._crew
+    def next_unroll(self, algorithm: Algorithm, behavior: BehaviorPolicy) -> Unroll:
+        start, spec, group = time.perf_counter(), self._spec, self._group
         self._calls += 1
         call = "collect", algorithm, behavior, self._calls
-        futures = [crew.call(i, *call) for i in range(crew.size)]
-        if plan.pieces > 1:
+        futures = [group.call(i, *call) for i in range(group.size)]
+        if spec.chunks > 1:
             pending = list(futures)
-            while len(pending) > crew.size - plan.first_workers:
-                pending.remove(crew.first(pending))
+            while len(pending) > group.size - spec.awaited_workers:
+                pending.remove(group.wait_any(pending))
             for future in pending:
-                crew.hurry(futures.index(future), self._calls)
-        answers = crew.results(futures)
+                group.finish_early(futures.index(future), self._calls)
+        answers = group.wait_all(futures)
         self.waited += time.perf_counter() - start
-        return self._joined(answers, self._chosen(answers), behavior.updates)
+        return self._merge(answers, self._chosen(answers), behavior.updates)
 
-    def _chosen(self, answers: Sequence[Collected]) -> list[Unroll]:
-        """As many pieces as programs are compiled for, all of the longest unrolls."""
-        plan = self._plan
-        unrolls = sorted((answer.pieces for answer in answers), key=len, reverse=True)
-        whole = [piece for pieces in unrolls[: plan.first_workers] for piece in pieces]
-        others = unrolls[plan.first_workers :]
-        return whole + [piece for pieces in others for piece in pieces[: plan.fewest_pieces]]
+    def _chosen(self, answers: Sequence[CollectedUnroll]) -> list[Unroll]:
+        """Returns as many chunks as programs are compiled for, from the longest unrolls first."""
+        spec = self._spec
+        unrolls = sorted((answer.chunks for answer in answers), key=len, reverse=True)
+        whole = [chunk for chunks in unrolls[: spec.awaited_workers] for chunk in chunks]
+        others = unrolls[spec.awaited_workers :]
+        return whole + [chunk for chunks in others for chunk in chunks[: spec.min_chunks]]
 
     def close(self) -> None:
-        self._crew.close()
+        self._group.close()
 
 
-class Streamed(Source):
-    """Takes unrolls as they come. Who has delivered goes on at once, with the latest weights."""
+class AsyncSource(UnrollSource):
+    """Takes unrolls as they arrive; a worker starts its next one with the latest weights."""
 
-    def __init__(self, plan: Plan, crew: Crew) -> None:
+    def __init__(self, spec: TrainingSpec, group: WorkerGroup) -> None:
         super().__init__()
-        self._plan, self._crew = plan, crew
-        self._pending: dict[Any, int] = {}  # futures, and whose they are
+        self._spec, self._group = spec, group
+        self._pending: dict[Any, int] = {}  # the worker of each future
 
     @property
     def is_continuous(self) -> bool:
-        return self._crew.size == 1 and not _may_restart(self._plan)
+        return self._group.size == 1 and not _may_restart(self._spec)
 
-    def next(self, algorithm: Algorithm, behavior: Behavior) -> Unroll:
-        start, crew = time.perf_counter(), self._crew
-        for worker in set(range(crew.size)) - set(self._pending.values()):
+    def next_unroll(self, algorithm: Algorithm, behavior: BehaviorPolicy) -> Unroll:
+        start, group = time.perf_counter(), self._group
+        for worker in set(range(group.size)) - set(self._pending.values()):
             self._send(worker, algorithm, behavior)
-        future = crew.first(list(self._pending))
+        future = group.wait_any(list(self._pending))
         worker = self._pending.pop(future)
-        answer = crew.result(future)
+        answer = group.wait(future)
         self._send(worker, algorithm, behavior)
         self.waited += time.perf_counter() - start
-        return self._joined([answer], answer.pieces, behavior.updates)
+        return self._merge([answer], answer.chunks, behavior.updates)
 
-    def forget(self) -> None:
+    def discard(self) -> None:
         while self._pending:
             future, _ = self._pending.popitem()
-            self._crew.result(future)
+            self._group.wait(future)
 
-    def _send(self, worker: int, algorithm: Algorithm, behavior: Behavior) -> None:
+    def _send(self, worker: int, algorithm: Algorithm, behavior: BehaviorPolicy) -> None:
         self._calls += 1
         call = "collect", algorithm, behavior, self._calls
-        self._pending[self._crew.call(worker, *call)] = worker
+        self._pending[self._group.call(worker, *call)] = worker
 
     def close(self) -> None:
-        self._crew.close()
+        self._group.close()
 
 
-class Learns:
-    """Computes gradients on unrolls of its own collectors, with the weights that it is given."""
+class GradientWorker:
+    """Computes gradients on unrolls of its own collectors, with the weights that it receives."""
 
-    def __init__(self, plan: Plan, index: int) -> None:
-        self._plan, self._index, self._train = plan, index, plan.train
-        self._source = plan.source(index)
-        self._cuts = cuts(self._train, self._source)
+    def __init__(self, spec: TrainingSpec, index: int) -> None:
+        self._spec, self._index, self._train = spec, index, spec.train
+        self._source = spec.source(index)
+        self._truncates = needs_truncation(self._train, self._source)
         self._state: Any = None
         self._work: Any = None
-        self._step = self._begun = 0  # gradient steps on the unroll under way; unrolls so far
-        self._taken = 0  # how many of these steps are not left out
-        self._is_enough = False  # the others on this unroll are left out
+        self._step = self._num_unrolls = 0  # gradient steps on this unroll; unrolls so far
+        self._num_steps = 0  # of these gradient steps, those that are not skipped
+        self._should_stop = False  # whether to skip the others on this unroll
         self._weights: Any = None  # of a decentralized update
 
-    def begin(self, algorithm: Algorithm, weights: Weights, updates: int) -> dict[str, Any]:
-        """Gets the next unroll; returns the episodes that ended in it, and what it is like."""
+    def start_unroll(self, algorithm: Algorithm, weights: Weights, updates: int) -> dict[str, Any]:
+        """Gets the next unroll; returns its ended episodes and its metrics."""
         state, self._train = self._state, with_algorithm(self._train, algorithm)
-        if state is None:  # with weights that nobody asks for
-            state = init_learner(self._train, self._plan.key(2, self._index))
-        behavior = Behavior(
+        if state is None:  # its weights are not used
+            state = init_learner(self._train, self._spec.key(2, self._index))
+        behavior = BehaviorPolicy(
             params=weights.params,
             observation_statistics=None,
             updates=jnp.int32(updates),
         )
-        self._begun += 1
-        unroll = self._source.next(algorithm, behavior)
-        key = self._plan.key(3, self._index, updates, self._begun)
+        self._num_unrolls += 1
+        unroll = self._source.next_unroll(algorithm, behavior)
+        key = self._spec.key(3, self._index, updates, self._num_unrolls)
         state = state.replace(weights=(), updates=jnp.int32(updates))
         storage, state = state.storage, state.replace(storage=())
-        self._state, self._work, overview = _begin(
-            self._train, state, storage, weights, unroll, key, self._cuts
+        self._state, self._work, metrics = _process(
+            self._train, state, storage, weights, unroll, key, self._truncates
         )
-        self._step, self._key, self._is_enough = 0, key, False
-        is_sync = self._plan.scheme.gradients.sync
-        steps = self._train.parts.steps_per_update // (1 if is_sync else self._train.learners)
-        turn = updates if is_sync else self._begun - 1
-        self._taken = int(algorithm.gradient_steps_of(steps, turn))
+        self._step, self._key, self._should_stop = 0, key, False
+        is_sync = self._spec.scheme.gradients.sync
+        steps = self._train.context.steps_per_update // (1 if is_sync else self._train.learners)
+        turn = updates if is_sync else self._num_unrolls - 1
+        self._num_steps = int(algorithm.gradient_steps_of(steps, turn))
         self._weights = weights
-        news = jax.device_get({"ended": _ended(unroll), **overview})
-        return {**news, "collection_lag": self._source.lag}
+        report = jax.device_get({"ended": _ended(unroll), **metrics})
+        return {**report, "collection_lag": self._source.lag}
 
-    def gradient(
+    def compute_gradient(
         self, algorithm: Algorithm, weights: Weights | None, updates: int
     ) -> tuple[Any, Any]:
-        """The next gradient on the unroll under way, and the losses; None while it waits.
+        """Returns the next gradient on this unroll, and the losses; None if the step is skipped.
 
-        Without weights it is that of those that `apply` led to. After a restart another unroll is
-        begun, or, without weights, none is there.
+        Without weights, it uses those that `apply` has updated. After a restart it starts another
+        unroll; without weights it returns None then.
         """
         weights = self._weights if weights is None else weights
         if weights is None:
             return None, None
         if self._state is None:
-            self.begin(algorithm, weights, updates)
-        if self._step >= self._taken:
+            self.start_unroll(algorithm, weights, updates)
+        if self._step >= self._num_steps:
             self._step += 1
             return None, None
         state: Any = self._state
         key = jax.random.fold_in(self._key, self._step)
         storage, state = state.storage, state.replace(storage=())
-        gradients, losses, waits, is_enough, self._state = _gradient(
+        gradients, losses, is_warming_up, should_stop, self._state = _gradient(
             self._train, state, storage, weights, self._work, self._step, key
         )
         self._step += 1
-        if algorithm.may_stop:
-            self._is_enough = bool(is_enough)
-        return (None, None) if bool(waits) else (gradients, losses)
+        if algorithm.may_skip_steps:
+            self._should_stop = bool(should_stop)
+        return (None, None) if bool(is_warming_up) else (gradients, losses)
 
     def next_gradient(
         self, algorithm: Algorithm, weights: Weights, updates: int
     ) -> tuple[Any, Any, dict[str, Any]]:
-        """`gradient`, after `begin` where the last unroll is used up; and what that brought.
+        """Calls `compute_gradient`, and `start_unroll` before it if the last unroll is used up.
 
-        None, too, from the gradient on that was enough: they count as steps, and are left out.
+        Returns None for steps after `should_stop`: they count, but are skipped.
         """
-        news: dict[str, Any] = {}
-        if self._state is None or self._step >= steps_on_own_unrolls(self._train):
-            news = self.begin(algorithm, weights, updates)
-        if self._is_enough:
+        report: dict[str, Any] = {}
+        if self._state is None or self._step >= gradient_steps_per_worker(self._train):
+            report = self.start_unroll(algorithm, weights, updates)
+        if self._should_stop:
             self._step += 1
-            return None, None, news
-        return *self.gradient(algorithm, weights, updates), news
+            return None, None, report
+        return *self.compute_gradient(algorithm, weights, updates), report
 
     def apply(self, gradients: Any) -> None:
-        """Takes the gradient step that all of a decentralized update take."""
+        """Applies the mean gradient of a decentralized update."""
         if self._weights is not None:
             self._weights, _ = apply_gradients(self._train, self._weights, gradients)
 
-    def forget(self) -> None:
-        """Begins anew with the next unroll, and an empty memory."""
-        self._source.forget()
+    def discard(self) -> None:
+        """Starts over with the next unroll and an empty memory."""
+        self._source.discard()
         self._state = self._work = self._weights = None
 
-    def hurry(self, number: int) -> None:
-        """There is nothing to end early."""
+    def finish_early(self, number: int) -> None:
+        """Does nothing: a gradient step cannot end early."""
 
     def close(self) -> None:
-        """Ends the collectors."""
+        """Closes the collectors."""
         self._source.close()
 
 
-def steps_on_own_unrolls(train: Train) -> int:
-    """Gradient steps on the unrolls of one learner, where each applies those of its own."""
-    return train.algorithm.gradient_steps(train.parts.steps_per_update // train.learners)
+def gradient_steps_per_worker(train: Train) -> int:
+    """Returns the gradient steps on one worker's unroll, if each applies its own gradients."""
+    return train.algorithm.gradient_steps(train.context.steps_per_update // train.learners)
 
 
-def side_by_side(unrolls: Sequence[Unroll]) -> Unroll:
-    """Several unrolls as one of all their instances."""
+def concatenate_instances(unrolls: Sequence[Unroll]) -> Unroll:
+    """Returns several unrolls as one, with the instances of all."""
     if len(unrolls) == 1:
         return unrolls[0]
-    return _side_by_side(list(unrolls))
+    return _concatenate(list(unrolls))
 
 
-def made(env: Any) -> Any:
-    """What a function makes that was given in place of an environment; else what was given."""
+def call_env_factory(env: Any) -> Any:
+    """Calls `env` if it is a function that makes an environment; otherwise returns it."""
     if not callable(env) or isinstance(env, Environment | VectorEnv):
         return env
     try:
         inspect.signature(env).bind()
-    except TypeError as error:  # it takes something
+    except TypeError as error:  # it has parameters
         raise TrainingError(
-            f"a scheme got env={env!r:.80}, which is called without arguments: {error}.  Pass a"
-            " function without any; each collector calls it."
+            f"a scheme got env={env!r:.80}, which needs arguments: {error}.  Pass a function"
+            " without parameters; each collector calls it."
         ) from error
-    except ValueError:  # nobody knows what it takes
+    except ValueError:  # its signature is unknown
         pass
     return env()
 
 
-def hosted(env: Any) -> HostEnv | None:
-    """The hosted environments within wrappers, if these are some."""
+def find_host_env(env: Any) -> HostEnv | None:
+    """Returns the hosted environments inside wrappers; None if they are native."""
     while isinstance(env, WrappedVectorEnv):
         env = env.env
     return env if isinstance(env, HostEnv) else None
 
 
-def cuts(train: Train, source: Source) -> bool:
-    """Whether a memory must be told that the next unroll is of other episodes."""
+def needs_truncation(train: Train, source: UnrollSource) -> bool:
+    """Whether a memory has to know that the next unroll holds other episodes."""
     return isinstance(train.storage, ReplayStorage) and not source.is_continuous
 
 
-def cut(unroll: Unroll) -> Unroll:
-    """The unroll with every episode cut at its end, so that none goes on in the next one.
+def truncate_unroll(unroll: Unroll) -> Unroll:
+    """Returns the unroll with every episode truncated at its end.
 
-    Memories sum rewards and choose goals along a column, which other instances may go on with.
+    Memories sum rewards and choose goals along a column, and other instances may continue it.
     """
     steps = unroll.transition
     last = jnp.zeros_like(steps.truncated).at[-1].set(True)
@@ -488,25 +495,25 @@ def cut(unroll: Unroll) -> Unroll:
 
 
 def with_algorithm(train: Train, algorithm: Algorithm) -> Train:
-    """The same training with other hyper-parameters."""
+    """Returns the training with other hyper-parameters."""
     changes: dict[str, Any] = {"algorithm": algorithm}
     return dataclasses.replace(train, **changes)  # pyright: ignore[reportArgumentType]
 
 
-def _may_restart(plan: Plan) -> bool:
-    return isinstance(plan.scheme.collection.resources, Mapping)
+def _may_restart(spec: TrainingSpec) -> bool:
+    return isinstance(spec.scheme.collection.resources, Mapping)
 
 
-def _collects(plan: Plan, first: int, index: int) -> Collects:
-    return Collects(plan, first + index)
+def _make_collection_worker(spec: TrainingSpec, first: int, index: int) -> CollectionWorker:
+    return CollectionWorker(spec, first + index)
 
 
-def learns(plan: Plan, index: int) -> Learns:
-    """A worker that computes gradients."""
-    return Learns(plan, index)
+def make_gradient_worker(spec: TrainingSpec, index: int) -> GradientWorker:
+    """Returns a worker that computes gradients."""
+    return GradientWorker(spec, index)
 
 
-# Programs of all workers of a process: threads with the same training share what is compiled.
+# The programs of all workers in a process: threads with the same training share them.
 @jax.jit
 def _init(train: Train, key: Any) -> Any:
     return train.init_collector(key)
@@ -514,7 +521,7 @@ def _init(train: Train, key: Any) -> Any:
 
 @jax.jit
 def init_learner(train: Train, key: Any) -> LearnerState:
-    """The initial state of one who learns from what others collect."""
+    """Returns the initial state of a learner whose experience others collect."""
     like = jax.eval_shape(train.init_collector, key)
     zeros = jax.tree.map(lambda x: jnp.zeros(x.shape, x.dtype), like.observation)
     nothing: Any = ()
@@ -523,12 +530,12 @@ def init_learner(train: Train, key: Any) -> LearnerState:
 
 
 @jax.jit
-def _collect(train: Train, behavior: Behavior, collector: Any, key: Any) -> Any:
+def _collect(train: Train, behavior: BehaviorPolicy, collector: Any, key: Any) -> Any:
     return train.collect(behavior, collector, key)
 
 
 @jax.jit
-def _side_by_side(unrolls: list[Unroll]) -> Unroll:
+def _concatenate(unrolls: list[Unroll]) -> Unroll:
     def joined(axis: int, trees: list[Any]) -> Any:
         return jax.tree.map(lambda *leaves: jnp.concatenate(leaves, axis), *trees)
 
@@ -542,39 +549,40 @@ def _side_by_side(unrolls: list[Unroll]) -> Unroll:
     )
 
 
-_ended = jax.jit(ended_episodes)
+_ended = jax.jit(sum_ended_episodes)
 
 
-@functools.partial(jax.jit, donate_argnames="storage", static_argnames="cuts")
-def _begin(
-    train: Train, state: Any, storage: Any, weights: Any, unroll: Unroll, key: Any, cuts: bool
+@functools.partial(jax.jit, donate_argnames="storage", static_argnames="truncates")
+def _process(
+    train: Train, state: Any, storage: Any, weights: Any, unroll: Unroll, key: Any, truncates: bool
 ) -> Any:
     state = state.replace(weights=weights, storage=storage)
-    unroll = cut(unroll) if cuts else unroll
-    state, work = train.algorithm.begin(train.parts, state, unroll, key)
-    return state.replace(weights=()), work, train.algorithm.overview(train.parts, work)
+    unroll = truncate_unroll(unroll) if truncates else unroll
+    state, work = train.algorithm.process_unroll(train.context, state, unroll, key)
+    return state.replace(weights=()), work, train.algorithm.unroll_metrics(train.context, work)
 
 
 @functools.partial(jax.jit, donate_argnames="storage")
 def _gradient(
     train: Train, state: Any, storage: Any, weights: Any, work: Any, step: Any, key: Any
 ) -> Any:
-    algorithm, parts = train.algorithm, train.parts
+    algorithm, context = train.algorithm, train.context
     draw_key, gradient_key = jax.random.split(key)
     state = state.replace(weights=weights, storage=storage)
-    waits = algorithm.waits(parts, state)
-    batch = algorithm.draw(parts, state, work, step, draw_key)
-    gradients, losses, error = algorithm.checked_gradients(parts, weights, batch, gradient_key)
+    is_warming_up = algorithm.is_warming_up(context, state)
+    batch = algorithm.draw_batch(context, state, work, step, draw_key)
+    gradients, losses, error = algorithm.checked_gradients(context, weights, batch, gradient_key)
     if error is not None:
-        error = jnp.where(waits, jnp.nan, error)
-    state = algorithm.settle(parts, state, batch, error)
-    return gradients, losses, waits, algorithm.is_enough(losses), state.replace(weights=())
+        error = jnp.where(is_warming_up, jnp.nan, error)
+    state = algorithm.update_priorities(context, state, batch, error)
+    should_stop = algorithm.should_stop(losses)
+    return gradients, losses, is_warming_up, should_stop, state.replace(weights=())
 
 
 @functools.partial(jax.jit, static_argnames="share")
 def apply_gradients(train: Train, weights: Weights, gradients: Any, share: int = 1) -> Any:
-    """One gradient step, or one of `share` that are taken where others take one, and its report."""
-    parts = train.parts
-    parts = dataclasses.replace(parts, num_updates=parts.num_updates * share)  # schedules run so
-    reported = train.algorithm.reported(parts, weights, gradients)
-    return train.algorithm.apply_gradients(parts, weights, gradients), reported
+    """Applies a gradient, one of `share` where a schedule expects one; also returns metrics."""
+    context = train.context
+    context = dataclasses.replace(context, num_updates=context.num_updates * share)  # for schedules
+    reported = train.algorithm.gradient_metrics(context, weights, gradients)
+    return train.algorithm.apply_gradients(context, weights, gradients), reported

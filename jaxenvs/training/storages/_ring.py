@@ -1,4 +1,4 @@
-"""Transitions of N instances in the order of time, the newest in place of the oldest."""
+"""A ring buffer of the transitions of N instances, in order of time."""
 
 import chex
 import jax
@@ -27,17 +27,17 @@ class Ring:
 
     @property
     def num_rows(self) -> int:
-        """Transitions that there is room for, L N."""
+        """The number of transitions that fit, L N."""
         return self.steps.reward.size
 
 
 def empty(transition: Transition, capacity: int, *, beyond: int = 0) -> Ring:
-    """Room for `capacity` transitions or a little more: L is a multiple of the unroll's length.
+    """Returns a buffer for at least `capacity` transitions; L is a multiple of the unroll length.
 
     Args:
-        transition: an unroll of [T, N, ...], of which only shapes and dtypes count.
+        transition: an unroll of [T, N, ...]; only shapes and dtypes matter.
         capacity: the least number of transitions, of all instances together.
-        beyond: the least number of rows beyond those of one unroll.
+        beyond: the minimum number of rows in addition to those of one unroll.
     """
     unroll_length, num_envs = transition.reward.shape
     rows = max(-(-capacity // num_envs), unroll_length + beyond)
@@ -47,7 +47,7 @@ def empty(transition: Transition, capacity: int, *, beyond: int = 0) -> Ring:
 
 
 def push(ring: Ring, unroll: Transition) -> Ring:
-    """Writes the next T steps, where T is what the ring was made for."""
+    """Writes the next T steps, where T is the unroll length that the ring was made for."""
     (length, num_envs), shape = ring.shape, unroll.reward.shape
     if shape[1] != num_envs or length % shape[0]:
         raise TrainingError(
@@ -56,16 +56,16 @@ def push(ring: Ring, unroll: Transition) -> Ring:
             "  All unrolls have the shape of the one that the storage was initialized with."
         )
     steps = jax.tree.map(lambda x, new: write(x, new, ring.time), ring.steps, unroll)
-    # Else XLA may look rows up in the memory as it was, besides what is new: it fuses the write
-    # into small reads, and then keeps a copy of the whole memory for them.
+    # Without a barrier XLA fuses the write into small reads of the old memory, and keeps a copy of
+    # the whole memory for them.
     steps = jax.lax.optimization_barrier(steps)
     return Ring(steps=steps, time=ring.time + shape[0])
 
 
-def cut(ring: Ring) -> Ring:
-    """Has the newest step of each instance end its episode, by truncation where nothing else did.
+def truncate(ring: Ring) -> Ring:
+    """Truncates the episode of each instance at its newest step, unless it ended there.
 
-    In an empty ring that is a row that is written before it is read.
+    In an empty ring, that row is overwritten before it is read.
     """
     steps, newest = ring.steps, (ring.time - 1) % ring.shape[0]
     truncated = steps.truncated.at[newest].set(steps.truncated[newest] | ~steps.terminated[newest])
@@ -73,12 +73,12 @@ def cut(ring: Ring) -> Ring:
 
 
 def write(rows: jax.Array, new: jax.Array, time: jax.Array) -> jax.Array:
-    """Rows [L, N, ...] with [T, N, ...] put at step `time`: a copy of T rows, done in place."""
+    """Writes [T, N, ...] into rows [L, N, ...] at step `time`; copies T rows, in place."""
     return jax.lax.dynamic_update_slice_in_dim(rows, new, time % rows.shape[0], axis=0)
 
 
 def take(rows: chex.ArrayTree, time: jax.Array, instance: jax.Array) -> chex.ArrayTree:
-    """What lies at steps `time` of `instance`, integers of one shape, in [L, N, ...] arrays."""
+    """Reads [L, N, ...] arrays at steps `time` of `instance`, integers of one shape."""
 
     def pick(x: jax.Array) -> jax.Array:
         return x.at[time % x.shape[0], instance].get(mode="promise_in_bounds")

@@ -1,4 +1,4 @@
-"""Sums over blocks of numbers, and sums of these sums: to draw in proportion, among many.
+"""A sum tree, to sample many numbers in proportion to their size.
 
 flashbax has a binary sum tree, which adds differences to all nodes above a leaf. Here the nodes
 above are summed anew from those below, so that rounding does not add up over a training, a leaf
@@ -34,7 +34,7 @@ def levels(tree: Tree, size: int) -> list[jax.Array]:
 
 
 def summed(tree: Tree, size: int, blocks: jax.Array) -> Tree:
-    """The tree with right sums, after leaves have changed in `blocks`, int32[K], alone."""
+    """Updates the sums after leaves in `blocks`, int32[K], have changed."""
     starts = _starts(size)
     for start, above in itertools.pairwise(starts):
         below = tree.reshape(-1, FANOUT).at[start + blocks].get(mode="promise_in_bounds")
@@ -71,9 +71,9 @@ def draw(tree: Tree, size: int, key: chex.PRNGKey, count: int) -> tuple[jax.Arra
 
 
 def _pick(blocks: jax.Array, fraction: jax.Array) -> tuple[jax.Array, jax.Array, jax.Array]:
-    """The child of each block in which the fraction of its sum falls; never one that is zero.
+    """Returns the child of each block that contains the fraction of its sum; never a zero one.
 
-    Besides, the child's share of the sum, and the fraction of the child that lies below.
+    Also returns the child's share of the sum, and the fraction within the child.
     """
     children = blocks.T
     total = sum(children[1:], children[0])
@@ -90,7 +90,7 @@ def _pick(blocks: jax.Array, fraction: jax.Array) -> tuple[jax.Array, jax.Array,
 
 
 def _blocks(size: int) -> list[int]:
-    """How many blocks each level has, leaves first."""
+    """Returns the number of blocks in each level, leaves first."""
     counts = [-(-size // FANOUT)]
     while counts[-1] > 1:
         counts.append(-(-counts[-1] // FANOUT))

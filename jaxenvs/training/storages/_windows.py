@@ -9,10 +9,10 @@ from jaxenvs.training.types import Sample
 
 
 def newest_can_start(ring: Ring, n_step: int) -> jax.Array:
-    """bool[n - 1, N]: at which of the newest steps a window may begin.
+    """Returns at which of the newest steps a window may begin, bool[n - 1, N].
 
-    Such a window reaches beyond what is known, unless its episode ended before. At all older
-    steps one may begin.
+    Such a window extends beyond the newest step unless its episode ended before. At all older
+    steps a window may begin.
     """
     length, num_envs = ring.shape
     time = ring.time - jnp.arange(n_step - 1, 0, -1, dtype=jnp.int32)
@@ -31,7 +31,10 @@ def n_step_returns(
     gamma: chex.Numeric,
     weight: jax.Array,
 ) -> Sample:
-    """The windows from steps `time` of `instance` on, int32[B] each, cut where an episode ends."""
+    """Returns the windows that begin at steps `time` of `instance`, int32[B] each.
+
+    They are cut where an episode ends.
+    """
     ages = jnp.arange(n_step, dtype=jnp.int32)[:, None]
     window = time[None] + ages, jnp.broadcast_to(instance, (n_step, *instance.shape))
     steps = ring.steps

@@ -5,9 +5,9 @@ import jax
 import jax.numpy as jnp
 
 from jaxenvs import struct
-from jaxenvs.training.storages._returns import discounted_sums
-from jaxenvs.training.storages.base import OnPolicyStorage
-from jaxenvs.training.types import Segment
+from jaxenvs.training.storages._discounting import discounted_sums
+from jaxenvs.training.storages.storage import OnPolicyStorage
+from jaxenvs.training.types import ValuedUnroll
 
 
 def gae(
@@ -57,15 +57,15 @@ class GAE(OnPolicyStorage):
     """Advantages by `gae`; the critic's targets are advantage + value."""
 
     def estimate(
-        self, segment: Segment, *, gamma: chex.Numeric, gae_lambda: chex.Numeric
+        self, unroll: ValuedUnroll, *, gamma: chex.Numeric, gae_lambda: chex.Numeric
     ) -> tuple[jax.Array, jax.Array]:
         advantage = gae(
-            segment.reward,
-            segment.value,
-            segment.next_value,
-            segment.terminated,
-            segment.truncated,
+            unroll.reward,
+            unroll.value,
+            unroll.next_value,
+            unroll.terminated,
+            unroll.truncated,
             gamma=gamma,
             gae_lambda=gae_lambda,
         )
-        return advantage, advantage + segment.value
+        return advantage, advantage + unroll.value

@@ -1,4 +1,4 @@
-"""Hindsight experience replay: what was reached is taken for what was wanted."""
+"""Hindsight experience replay: goals that were reached replace goals that were wanted."""
 
 import dataclasses
 from collections.abc import Callable, Iterator
@@ -13,7 +13,7 @@ from jaxenvs.core import VectorEnv
 from jaxenvs.errors import TrainingError, closest
 from jaxenvs.training.storages import _ring
 from jaxenvs.training.storages._ring import Ring
-from jaxenvs.training.storages.base import ReplayStorage
+from jaxenvs.training.storages.storage import ReplayStorage
 from jaxenvs.training.types import Sample, Transition
 
 STRATEGIES = ("final", "future", "episode")
@@ -28,7 +28,7 @@ class HindsightState:
 
 
 @struct.pytree_dataclass
-class Hindsight(ReplayStorage):
+class HindsightReplay(ReplayStorage):
     """Replay for tasks with goals, where every transition is also seen under goals that were met.
 
     Observations are dicts with the three entries named below. Each transition of a finished
@@ -51,7 +51,7 @@ class Hindsight(ReplayStorage):
     that are drawn. An episode that is longer than the L steps that are kept of each instance is
     never drawn, and harms no other; give `time_limit` to have that refused by `init`.
 
-    Source: M. Andrychowicz et al., Hindsight Experience Replay, 2017.
+    Source: M. Andrychowicz et al., HindsightReplay Experience Replay, 2017.
     """
 
     capacity: int = struct.static(100_000)  # transitions as they were, of all instances together
@@ -75,20 +75,20 @@ class Hindsight(ReplayStorage):
         """
         if isinstance(self.strategies, str):
             raise TrainingError(
-                f'Hindsight got strategies="{self.strategies}"; it takes one or more of them, such'
-                f' as ("{self.strategies}",).'
+                f'HindsightReplay got strategies="{self.strategies}"; it takes a tuple of them,'
+                f' such as ("{self.strategies}",).'
             )
         layers = list(_layers(env))
         names = ("compute_reward", "compute_terminated")
-        found = {name: getattr(self, name) or _first(layers, name) for name in names}
+        found = {name: getattr(self, name) or _outermost(layers, name) for name in names}
         missing = [name for name in names if found[name] is None]
         if missing:
             raise TrainingError(
-                f"{type(layers[-1]).__name__} has no {' and no '.join(missing)}, which Hindsight"
-                " calls with (achieved_goal, desired_goal).\n"
-                "  Give the environment these methods, or pass functions to Hindsight."
+                f"{type(layers[-1]).__name__} has no {' and no '.join(missing)}, which"
+                " HindsightReplay calls with (achieved_goal, desired_goal).\n"
+                "  Give the environment these methods, or pass functions to HindsightReplay."
             )
-        limit = self.time_limit or _first(layers, "time_limit")
+        limit = self.time_limit or _outermost(layers, "time_limit")
         limit = limit if isinstance(limit, int) else None  # others are arrays: one per instance
         return dataclasses.replace(self, **found, time_limit=limit)  # pyright: ignore[reportType]
 
@@ -120,7 +120,7 @@ class Hindsight(ReplayStorage):
             finished=state.finished + done.sum(axis=0, dtype=jnp.int32),
         )
 
-    def cut(self, state: HindsightState) -> HindsightState:
+    def truncate(self, state: HindsightState) -> HindsightState:
         newest = state.ring.time - 1
         instance = jnp.arange(state.finished.shape[0], dtype=jnp.int32)
         known = _ring.take(state.ring.steps, newest, instance)
@@ -128,7 +128,7 @@ class Hindsight(ReplayStorage):
         table = state.ends.shape[0]
         row = jnp.where(ends_now, state.finished % table, table)  # out of bounds: not written
         return HindsightState(
-            ring=_ring.cut(state.ring),
+            ring=_ring.truncate(state.ring),
             episode=state.episode,
             ends=state.ends.at[row, instance].set(newest, mode="drop"),
             finished=state.finished + ends_now.astype(jnp.int32),
@@ -230,7 +230,7 @@ class Hindsight(ReplayStorage):
             given = transition.observation
             kind = sorted(given) if isinstance(given, dict) else type(given).__name__
             problems.append(
-                f"observations are {kind}; Hindsight expects a dict with {', '.join(names)}."
+                f"observations are {kind}; HindsightReplay expects a dict with {', '.join(names)}."
                 " Use Replay for a task without goals, or say how its entries are called."
             )
         for strategy in self.strategies:
@@ -253,7 +253,7 @@ class Hindsight(ReplayStorage):
                 f" {unroll_length} need {least}. Raise capacity to {least * num_envs} or more."
             )
         if problems:
-            raise TrainingError("Hindsight cannot work:\n  " + "\n  ".join(problems))
+            raise TrainingError("HindsightReplay cannot work:\n  " + "\n  ".join(problems))
 
 
 def _layers(env: Any) -> Iterator[Any]:
@@ -263,7 +263,7 @@ def _layers(env: Any) -> Iterator[Any]:
         env = getattr(env, "env", None)
 
 
-def _first(layers: list[Any], name: str) -> Any:
+def _outermost(layers: list[Any], name: str) -> Any:
     """What the outermost layer that has it calls `name`."""
     values = (getattr(layer, name, None) for layer in layers)
     return next((value for value in values if value is not None), None)

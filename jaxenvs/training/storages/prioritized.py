@@ -1,4 +1,4 @@
-"""Experience replay that draws more often what surprised the critic more."""
+"""Prioritized experience replay."""
 
 import chex
 import jax
@@ -8,7 +8,7 @@ from jaxenvs import struct
 from jaxenvs.training.storages import _ring, _sum_tree
 from jaxenvs.training.storages._ring import Ring
 from jaxenvs.training.storages._windows import n_step_returns, newest_can_start
-from jaxenvs.training.storages.base import ReplayStorage
+from jaxenvs.training.storages.storage import ReplayStorage
 from jaxenvs.training.types import Sample, Transition
 
 
@@ -33,12 +33,12 @@ class PrioritizedReplay(ReplayStorage):
     """
 
     capacity: int = struct.static(100_000)  # transitions, of all instances together
-    n_step: int = struct.static(1)  # rewards that are summed before the critic is asked
+    n_step: int = struct.static(1)  # rewards summed before the critic's value
     alpha: float = 0.6  # 0 draws uniformly, 1 in proportion to the error
-    beta: float = 0.4  # how far weights make up for drawing unevenly, at the start of the training
-    final_beta: float = 1.0  # and from `beta_steps` on
-    beta_steps: int = 200_000  # environment steps in which it rises linearly
-    epsilon: float = 1e-6  # so that a row without error is still drawn
+    beta: float = 0.4  # how far weights correct the uneven sampling, at the start
+    final_beta: float = 1.0  # its value after `beta_steps`
+    beta_steps: int = 200_000  # environment steps over which it rises linearly
+    epsilon: float = 1e-6  # so that rows without error can still be drawn
 
     def init(self, transition: Transition) -> PrioritizedState:
         ring = _ring.empty(transition, self.capacity, beyond=self.n_step - 1)
@@ -72,9 +72,11 @@ class PrioritizedReplay(ReplayStorage):
         tree = _sum_tree.summed(tree, ring.num_rows, at)
         return PrioritizedState(ring=ring, tree=tree, largest=state.largest)
 
-    def cut(self, state: PrioritizedState) -> PrioritizedState:
+    def truncate(self, state: PrioritizedState) -> PrioritizedState:
         # Windows that this completes get their priorities from the next `add`, which looks again.
-        return PrioritizedState(ring=_ring.cut(state.ring), tree=state.tree, largest=state.largest)
+        return PrioritizedState(
+            ring=_ring.truncate(state.ring), tree=state.tree, largest=state.largest
+        )
 
     def size(self, state: PrioritizedState) -> jax.Array:
         ring = state.ring

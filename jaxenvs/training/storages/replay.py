@@ -1,4 +1,4 @@
-"""Experience replay, every transition as likely as any other."""
+"""Uniform experience replay."""
 
 import chex
 import jax
@@ -8,7 +8,7 @@ from jaxenvs import struct
 from jaxenvs.training.storages import _ring
 from jaxenvs.training.storages._ring import Ring
 from jaxenvs.training.storages._windows import n_step_returns, newest_can_start
-from jaxenvs.training.storages.base import ReplayStorage
+from jaxenvs.training.storages.storage import ReplayStorage
 from jaxenvs.training.types import Sample, Transition
 
 
@@ -35,7 +35,7 @@ class Replay(ReplayStorage):
     """
 
     capacity: int = struct.static(100_000)  # transitions, of all instances together
-    n_step: int = struct.static(1)  # rewards that are summed before the critic is asked
+    n_step: int = struct.static(1)  # rewards summed before the critic's value
 
     def init(self, transition: Transition) -> Ring:
         return _ring.empty(transition, self.capacity, beyond=self.n_step - 1)
@@ -43,8 +43,8 @@ class Replay(ReplayStorage):
     def add(self, state: Ring, unroll: Transition) -> Ring:
         return _ring.push(state, unroll)
 
-    def cut(self, state: Ring) -> Ring:
-        return _ring.cut(state)
+    def truncate(self, state: Ring) -> Ring:
+        return _ring.truncate(state)
 
     def size(self, state: Ring) -> jax.Array:
         whole, newest = self._drawable(state)
@@ -66,12 +66,15 @@ class Replay(ReplayStorage):
         return n_step_returns(state, time, instance, self.n_step, gamma=gamma, weight=weight)
 
     def _drawable(self, state: Ring) -> tuple[jax.Array, jax.Array]:
-        """int32[], the steps with a whole window; bool[n - 1, N], which of the newest besides."""
+        """Returns the number of steps with a whole window, and which of the newest have one too.
+
+        They are int32[] and bool[n - 1, N].
+        """
         whole = jnp.minimum(state.time, state.shape[0]) - (self.n_step - 1)
         return jnp.maximum(whole, 0), newest_can_start(state, self.n_step)
 
     def _locate(self, state: Ring, draw: jax.Array) -> tuple[jax.Array, jax.Array]:
-        """Step and instance of numbers below `size`, which name whole windows first."""
+        """Returns step and instance of numbers below `size`, whole windows first."""
         num_envs = state.shape[1]
         oldest = jnp.maximum(state.time - state.shape[0], 0)
         time, instance = oldest + draw // num_envs, draw % num_envs

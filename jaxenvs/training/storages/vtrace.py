@@ -1,4 +1,4 @@
-"""V-trace: returns of a policy, from what an older one did."""
+"""V-trace: off-policy corrected returns."""
 
 from typing import ClassVar
 
@@ -7,9 +7,9 @@ import jax
 import jax.numpy as jnp
 
 from jaxenvs import struct
-from jaxenvs.training.storages._returns import discounted_sums
-from jaxenvs.training.storages.base import OnPolicyStorage
-from jaxenvs.training.types import Segment
+from jaxenvs.training.storages._discounting import discounted_sums
+from jaxenvs.training.storages.storage import OnPolicyStorage
+from jaxenvs.training.types import ValuedUnroll
 
 
 def vtrace(
@@ -75,7 +75,7 @@ def vtrace(
 
 @struct.pytree_dataclass
 class VTrace(OnPolicyStorage):
-    """Advantages and targets by `vtrace`: for actors that lag behind the learner."""
+    """Advantages and targets by `vtrace`, for collectors that lag behind the learner."""
 
     corrects: ClassVar[bool] = True
 
@@ -84,15 +84,15 @@ class VTrace(OnPolicyStorage):
     clip_pg_rho: float = 1.0  # largest weight of an advantage
 
     def estimate(
-        self, segment: Segment, *, gamma: chex.Numeric, gae_lambda: chex.Numeric
+        self, unroll: ValuedUnroll, *, gamma: chex.Numeric, gae_lambda: chex.Numeric
     ) -> tuple[jax.Array, jax.Array]:
         return vtrace(
-            segment.log_ratio,
-            segment.reward,
-            segment.value,
-            segment.next_value,
-            segment.terminated,
-            segment.truncated,
+            unroll.log_ratio,
+            unroll.reward,
+            unroll.value,
+            unroll.next_value,
+            unroll.terminated,
+            unroll.truncated,
             gamma=gamma,
             gae_lambda=gae_lambda,
             clip_rho=self.clip_rho,

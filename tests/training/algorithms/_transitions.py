@@ -1,10 +1,10 @@
-"""Parts and transitions to compute gradients from, without an environment."""
+"""Contexts and transitions to compute gradients from, without an environment."""
 
 import jax
 import jax.numpy as jnp
 
 from jaxenvs import spaces
-from jaxenvs.training.algorithms.base import Parts
+from jaxenvs.training.algorithms.algorithm import TrainContext
 from jaxenvs.training.types import Sample
 
 OBSERVATIONS = spaces.Box(-1.0, 1.0, (3,))
@@ -17,10 +17,12 @@ def assembled(algorithm, action_space, actor=None, storage=None, num_updates=10)
     networks = (actor or algorithm.default_actor()).build(OBSERVATIONS, action_space)
     storage = storage or algorithm.default_storage()
     algorithm.check(networks, storage)
-    parts = Parts(networks=networks, storage=storage, num_updates=num_updates, steps_per_update=8)
+    context = TrainContext(
+        networks=networks, storage=storage, num_updates=num_updates, steps_per_update=8
+    )
     features = networks.features(jnp.zeros((1, 3)))
     params = algorithm.initial_params(networks, KEY, features)
-    return parts, algorithm.initial_weights(parts, params)
+    return context, algorithm.initial_weights(context, params)
 
 
 def sample(action, **changes):

@@ -23,8 +23,8 @@ from jaxenvs.training import (
     VTrace,
     make_train,
 )
-from jaxenvs.training.algorithms._on_policy import Batch, Said
-from jaxenvs.training.algorithms.base import Behavior
+from jaxenvs.training.algorithms._on_policy import Batch, Predictions
+from jaxenvs.training.algorithms.algorithm import BehaviorPolicy
 from tests.training.algorithms._transitions import KEY, TORQUES, assembled, sample
 
 THREE = spaces.Discrete(3)
@@ -37,7 +37,9 @@ BATCH = Batch(
     advantage=jnp.array([2.0, -1.0]),
     target=jnp.array([3.0, 2.5]),
 )
-SAID = Said(log_prob=jnp.array([-1.1, -0.2]), entropy=jnp.float32(0.7), value=jnp.array([1.5, 4.0]))
+SAID = Predictions(
+    log_prob=jnp.array([-1.1, -0.2]), entropy=jnp.float32(0.7), value=jnp.array([1.5, 4.0])
+)
 SMALL = {"num_envs": 4, "unroll_length": 8, "total_steps": 320}
 
 
@@ -109,8 +111,8 @@ def test_factors_of_the_algorithm_reach_the_storage_and_flags_the_batch(monkeypa
     ppo = PPO(gamma=0.7, gae_lambda=0.6, epochs=3, minibatches=2, normalize_advantage=False)
     train = make_train("CartPole-v1", ppo, actor=ActorCritic(hidden_sizes=(8,)), **SMALL)
     state = train.init(KEY)
-    _, unroll = train.collect(Behavior.of(state), state.collector, KEY)
-    _, (batch, order) = ppo.begin(train.parts, state, unroll, KEY)
+    _, unroll = train.collect(BehaviorPolicy.of(state), state.collector, KEY)
+    _, (batch, order) = ppo.process_unroll(train.context, state, unroll, KEY)
     assert seen == {"gamma": 0.7, "gae_lambda": 0.6}
     chex.assert_trees_all_equal(batch.target, batch.advantage + 1)
 
@@ -118,11 +120,11 @@ def test_factors_of_the_algorithm_reach_the_storage_and_flags_the_batch(monkeypa
     assert (np.sort(passes) == np.arange(32)).all()
     assert len({tuple(each) for each in passes.tolist()}) == 3
 
-    drawn = ppo.draw(train.parts, state, (batch, order), 0, KEY)  # rewards of 1: no spread
-    _, raw, _ = ppo.gradients(train.parts, state.weights, drawn, KEY)
+    drawn = ppo.draw_batch(train.context, state, (batch, order), 0, KEY)  # rewards of 1: no spread
+    _, raw, _ = ppo.gradients(train.context, state.weights, drawn, KEY)
     assert raw["policy_loss"] == pytest.approx(-1.0)
     unit = ppo.replace(normalize_advantage=True)
-    assert unit.gradients(train.parts, state.weights, drawn, KEY)[1]["policy_loss"] == 0
+    assert unit.gradients(train.context, state.weights, drawn, KEY)[1]["policy_loss"] == 0
 
 
 def test_ratios_to_the_policy_that_acted_are_taken_where_the_storage_corrects(monkeypatch):
@@ -136,16 +138,16 @@ def test_ratios_to_the_policy_that_acted_are_taken_where_the_storage_corrects(mo
     actor = ActorCritic(hidden_sizes=(8,))
     train = make_train("CartPole-v1", A2C(), actor=actor, storage=VTrace(), **SMALL)
     state = train.init(KEY)
-    _, unroll = train.collect(Behavior.of(state), state.collector, KEY)
+    _, unroll = train.collect(BehaviorPolicy.of(state), state.collector, KEY)
     unroll = dataclasses.replace(unroll, log_prob=unroll.log_prob - 0.5)
-    train.algorithm.judge(train.parts, state, unroll)
+    train.algorithm.estimate(train.context, state, unroll)
     np.testing.assert_allclose(ratios[0], 0.5, atol=1e-5)
 
 
 def test_values_of_a_dueling_network_do_not_hang_on_the_mean_of_the_advantages():
-    parts, weights = assembled(DQN(), THREE, QNetwork(hidden_sizes=(8,), dueling=True))
-    features = parts.networks.features(jnp.ones((2, 3)))
-    before = parts.networks.q(weights.params, features)
+    context, weights = assembled(DQN(), THREE, QNetwork(hidden_sizes=(8,), dueling=True))
+    features = context.networks.features(jnp.ones((2, 3)))
+    before = context.networks.q(weights.params, features)
 
     def raised(name):
         def raise_bias(path, x):
@@ -154,17 +156,21 @@ def test_values_of_a_dueling_network_do_not_hang_on_the_mean_of_the_advantages()
 
         return jax.tree_util.tree_map_with_path(raise_bias, weights.params)
 
-    chex.assert_trees_all_close(parts.networks.q(raised("advantage"), features), before, atol=1e-6)
-    chex.assert_trees_all_close(parts.networks.q(raised("value"), features), before + 1, atol=1e-6)
+    chex.assert_trees_all_close(
+        context.networks.q(raised("advantage"), features), before, atol=1e-6
+    )
+    chex.assert_trees_all_close(
+        context.networks.q(raised("value"), features), before + 1, atol=1e-6
+    )
 
 
 @pytest.mark.parametrize("space", [THREE, TORQUES])
 def test_the_policy_of_sac_is_pushed_to_value_and_entropy(space):
     algorithm = SAC(initial_temperature=0.3)
-    parts, weights = assembled(algorithm, space, TINY)
-    networks, is_discrete = parts.networks, space is THREE
+    context, weights = assembled(algorithm, space, TINY)
+    networks, is_discrete = context.networks, space is THREE
     rows = sample(jnp.array([0, 2, 1, 1]) if is_discrete else jnp.zeros((4, 2)))
-    gradients, _, _ = algorithm.gradients(parts, weights, rows, KEY)
+    gradients, _, _ = algorithm.gradients(context, weights, rows, KEY)
     features = networks.features(rows.observation)
     _, policy_key = jax.random.split(KEY)
 
@@ -190,8 +196,8 @@ def test_the_policy_of_sac_is_pushed_to_value_and_entropy(space):
     ],
 )
 def test_the_entropy_that_is_aimed_at(algorithm, space, expected):
-    parts, _ = assembled(algorithm, space, TINY)
-    assert float(algorithm._target_entropy(parts.networks)) == pytest.approx(expected)
+    context, _ = assembled(algorithm, space, TINY)
+    assert float(algorithm._target_entropy(context.networks)) == pytest.approx(expected)
 
 
 def test_policy_critics_and_temperature_of_sac_have_rates_of_their_own():
@@ -199,9 +205,9 @@ def test_policy_critics_and_temperature_of_sac_have_rates_of_their_own():
     for still in ("critic", "log_temperature"):
         name = "temperature_learning_rate" if still != "critic" else "critic_learning_rate"
         algorithm = SAC(**{**dict.fromkeys(rates, 0.1), name: 0.0})
-        parts, weights = assembled(algorithm, TORQUES, TINY)
+        context, weights = assembled(algorithm, TORQUES, TINY)
         gradients = jax.tree.map(jnp.ones_like, weights.params)
-        after = algorithm.apply_gradients(parts, weights, gradients).params
+        after = algorithm.apply_gradients(context, weights, gradients).params
         for part in ("actor", "critic", "log_temperature"):
             moved = jax.tree.map(
                 lambda x, y: jnp.abs(x - y).sum(), after[part], weights.params[part]
@@ -234,10 +240,10 @@ def test_memories_are_told_of_steps_and_errors(algorithm):
     )
     state = jax.eval_shape(train.init, KEY).replace(updates=jnp.int32(5))
     memory = Memory()
-    parts = dataclasses.replace(train.parts, storage=memory)
-    batch = algorithm.draw(parts, state, None, 0, KEY)
+    context = dataclasses.replace(train.context, storage=memory)
+    batch = algorithm.draw_batch(context, state, None, 0, KEY)
     assert memory.drawn == (4, pytest.approx(0.8), 5 * 32)
-    settled = algorithm.settle(parts, state, batch, jnp.arange(4.0))
+    settled = algorithm.update_priorities(context, state, batch, jnp.arange(4.0))
     assert settled.storage == "changed"
     chex.assert_trees_all_equal(memory.told, (batch.index, jnp.arange(4.0)))
 
@@ -248,8 +254,8 @@ def test_nothing_is_learned_before_learning_starts(algorithm):
     train = make_train("CartPole-v1", algorithm, **SMALL)
     waits = [
         bool(
-            algorithm.waits(
-                dataclasses.replace(train.parts, storage=Memory()),
+            algorithm.is_warming_up(
+                dataclasses.replace(train.context, storage=Memory()),
                 jax.eval_shape(train.init, KEY).replace(updates=jnp.int32(updates)),
             )
         )

@@ -8,7 +8,7 @@ import pytest
 
 from jaxenvs import spaces
 from jaxenvs.training import DQN, SAC, TD3, ActorTwinQ, QNetwork, Replay, make_train
-from jaxenvs.training.algorithms.base import Behavior
+from jaxenvs.training.algorithms.algorithm import BehaviorPolicy
 from tests.training.algorithms._transitions import KEY, TORQUES, assembled, sample
 
 THREE = spaces.Discrete(3)
@@ -29,12 +29,12 @@ def moved(weights):
 def test_the_error_of_dqn_is_rlax_s(double):
     rlax = pytest.importorskip("rlax")
     algorithm = DQN(double=double)
-    parts, weights = assembled(algorithm, THREE, TINY_Q)
+    context, weights = assembled(algorithm, THREE, TINY_Q)
     weights, rows = moved(weights), sample(CHOICES)
-    gradients, losses, error = algorithm.gradients(parts, weights, rows, KEY)
-    q = parts.networks.q
-    now = q(weights.params, parts.networks.features(rows.observation))
-    later = parts.networks.features(rows.next_observation)
+    gradients, losses, error = algorithm.gradients(context, weights, rows, KEY)
+    q = context.networks.q
+    now = q(weights.params, context.networks.features(rows.observation))
+    later = context.networks.features(rows.next_observation)
     judge, chooser = q(weights.target_params, later), q(weights.params, later)
     if double:
         expected = jax.vmap(rlax.double_q_learning)(
@@ -49,9 +49,9 @@ def test_the_error_of_dqn_is_rlax_s(double):
 
 def test_weights_of_rows_scale_their_gradients_and_no_errors():
     algorithm = DQN()
-    parts, weights = assembled(algorithm, THREE, TINY_Q)
-    once = algorithm.gradients(parts, weights, sample(CHOICES), KEY)
-    twice = algorithm.gradients(parts, weights, sample(CHOICES, weight=jnp.full(4, 2.0)), KEY)
+    context, weights = assembled(algorithm, THREE, TINY_Q)
+    once = algorithm.gradients(context, weights, sample(CHOICES), KEY)
+    twice = algorithm.gradients(context, weights, sample(CHOICES, weight=jnp.full(4, 2.0)), KEY)
     chex.assert_trees_all_close(twice[0], jax.tree.map(lambda g: 2 * g, once[0]), rtol=1e-5)
     chex.assert_trees_all_close(twice[2], once[2])
 
@@ -60,7 +60,7 @@ def test_targets_of_dqn_are_copied_every_so_many_gradient_steps():
     algorithm = DQN(target_update_every=3)
     old, new = {"q": jnp.zeros(2)}, {"q": jnp.ones(2)}
     for step in range(1, 7):
-        targets = algorithm.moved_targets(new, old, jnp.int32(step))
+        targets = algorithm.update_targets(new, old, jnp.int32(step))
         assert targets["q"][0] == (1 if step % 3 == 0 else 0)
 
 
@@ -74,12 +74,12 @@ def test_what_is_explored_depends_on_the_steps_taken_and_not_on_those_to_come():
     algorithm = DQN(exploration_steps=1_000)
 
     def actions(num_updates):
-        parts, weights = assembled(algorithm, THREE, num_updates=num_updates)
-        features = parts.networks.features(jnp.zeros((256, 3)))
-        behavior = Behavior(
+        context, weights = assembled(algorithm, THREE, num_updates=num_updates)
+        features = context.networks.features(jnp.zeros((256, 3)))
+        behavior = BehaviorPolicy(
             params=weights.params, observation_statistics=None, updates=jnp.int32(100)
         )
-        return algorithm.explore(parts, behavior, features, KEY)
+        return algorithm.explore(context, behavior, features, KEY)
 
     np.testing.assert_array_equal(actions(125), actions(10**6))
 
@@ -118,14 +118,14 @@ def test_a_training_takes_so_many_gradient_steps(ratio, num_envs, unroll_length)
 @pytest.mark.parametrize("algorithm", [DQN(), SAC(), TD3()], ids=lambda a: type(a).__name__)
 def test_the_first_actions_are_random_whatever_the_weights(algorithm):
     space = THREE if isinstance(algorithm, DQN) else TORQUES
-    parts, weights = assembled(algorithm, space)
-    features = parts.networks.features(jnp.zeros((256, 3)))
+    context, weights = assembled(algorithm, space)
+    features = context.networks.features(jnp.zeros((256, 3)))
 
     def actions(updates, key):
-        behavior = Behavior(
+        behavior = BehaviorPolicy(
             params=weights.params, observation_statistics=None, updates=jnp.int32(updates)
         )
-        return np.asarray(algorithm.act(parts, behavior, (), features, key)[1])
+        return np.asarray(algorithm.act(context, behavior, (), features, key)[1])
 
     first = actions(0, KEY)
     if isinstance(algorithm, DQN):
@@ -142,9 +142,9 @@ def test_the_first_actions_are_random_whatever_the_weights(algorithm):
 
 def test_the_error_of_sac_by_hand():
     algorithm = SAC(initial_temperature=0.3)
-    parts, weights = assembled(algorithm, TORQUES, TINY)
-    weights, rows, networks = moved(weights), sample(PUSHES), parts.networks
-    _, losses, error = algorithm.gradients(parts, weights, rows, KEY)
+    context, weights = assembled(algorithm, TORQUES, TINY)
+    weights, rows, networks = moved(weights), sample(PUSHES), context.networks
+    _, losses, error = algorithm.gradients(context, weights, rows, KEY)
     later = networks.features(rows.next_observation)
     next_key, _ = jax.random.split(KEY)
     action, log_prob = networks.distribution.sample_and_log_prob(
@@ -162,9 +162,9 @@ def test_the_error_of_sac_by_hand():
 
 def test_the_error_of_discrete_sac_takes_the_mean_over_the_policy():
     algorithm = SAC(initial_temperature=0.3)
-    parts, weights = assembled(algorithm, THREE, TINY)
-    weights, rows, networks = moved(weights), sample(CHOICES), parts.networks
-    _, losses, error = algorithm.gradients(parts, weights, rows, KEY)
+    context, weights = assembled(algorithm, THREE, TINY)
+    weights, rows, networks = moved(weights), sample(CHOICES), context.networks
+    _, losses, error = algorithm.gradients(context, weights, rows, KEY)
     later = networks.features(rows.next_observation)
     probs = np.asarray(jax.nn.softmax(networks.policy(weights.params, later)))
     values = np.asarray(networks.q(weights.target_params, later).min(0))
@@ -179,21 +179,21 @@ def test_the_error_of_discrete_sac_takes_the_mean_over_the_policy():
 @pytest.mark.parametrize(("target_entropy", "sign"), [(1e3, -1), (-1e3, 1)])
 def test_the_temperature_falls_while_there_is_entropy_to_spare(target_entropy, sign):
     algorithm = SAC(target_entropy=target_entropy)
-    parts, weights = assembled(algorithm, TORQUES, TINY)
-    gradients, _, _ = algorithm.gradients(parts, weights, sample(PUSHES), KEY)
+    context, weights = assembled(algorithm, TORQUES, TINY)
+    gradients, _, _ = algorithm.gradients(context, weights, sample(PUSHES), KEY)
     assert jnp.sign(gradients["log_temperature"]) == sign
-    after = algorithm.apply_gradients(parts, weights, gradients)
+    after = algorithm.apply_gradients(context, weights, gradients)
     assert jnp.sign(-after.params["log_temperature"]) == sign
     kept = SAC(target_entropy=target_entropy, learn_temperature=False)
-    gradients, _, _ = kept.gradients(parts, weights, sample(PUSHES), KEY)
+    gradients, _, _ = kept.gradients(context, weights, sample(PUSHES), KEY)
     assert gradients["log_temperature"] == 0
 
 
 def test_target_critics_of_sac_follow_slowly():
     algorithm = SAC(tau=0.25)
-    parts, weights = assembled(algorithm, TORQUES, TINY)
-    gradients, _, _ = algorithm.gradients(parts, weights, sample(PUSHES), KEY)
-    after = algorithm.apply_gradients(parts, weights, gradients)
+    context, weights = assembled(algorithm, TORQUES, TINY)
+    gradients, _, _ = algorithm.gradients(context, weights, sample(PUSHES), KEY)
+    after = algorithm.apply_gradients(context, weights, gradients)
     expected = jax.tree.map(
         lambda new, old: 0.25 * new + 0.75 * old,
         after.params["critic"],
@@ -205,9 +205,9 @@ def test_target_critics_of_sac_follow_slowly():
 def test_the_error_of_td3_by_hand():
     algorithm = TD3(target_noise=0.4, target_noise_clip=0.3)
     actor = ActorTwinQ(policy="deterministic", hidden_sizes=(8,))
-    parts, weights = assembled(algorithm, TORQUES, actor)
-    weights, rows, networks = moved(weights), sample(PUSHES), parts.networks
-    _, _, error = algorithm.gradients(parts, weights, rows, KEY)
+    context, weights = assembled(algorithm, TORQUES, actor)
+    weights, rows, networks = moved(weights), sample(PUSHES), context.networks
+    _, _, error = algorithm.gradients(context, weights, rows, KEY)
     later = networks.features(rows.next_observation)
     action = networks.mode(weights.target_params, (), later)[1]
     noise = jnp.clip(0.4 * jax.random.normal(KEY, action.shape), -0.3, 0.3)
@@ -220,12 +220,12 @@ def test_the_error_of_td3_by_hand():
 def test_the_policy_of_td3_and_the_targets_move_in_every_second_step():
     algorithm = TD3()
     actor = ActorTwinQ(policy="deterministic", hidden_sizes=(8,))
-    parts, weights = assembled(algorithm, TORQUES, actor)
+    context, weights = assembled(algorithm, TORQUES, actor)
 
     @jax.jit
     def step(weights):
-        gradients, losses, _ = algorithm.gradients(parts, weights, sample(PUSHES), KEY)
-        return algorithm.apply_gradients(parts, weights, gradients), losses
+        gradients, losses, _ = algorithm.gradients(context, weights, sample(PUSHES), KEY)
+        return algorithm.apply_gradients(context, weights, gradients), losses
 
     moves = []
     for _ in range(6):
@@ -256,7 +256,7 @@ def test_the_policy_of_td3_and_the_targets_move_in_every_second_step():
 @pytest.mark.parametrize("algorithm", [SAC(), TD3()], ids=lambda a: type(a).__name__)
 def test_critics_that_are_wrong_in_opposite_directions_are_wrong(algorithm):
     actor = ActorTwinQ(policy=algorithm.default_actor().policy, hidden_sizes=(8,))
-    parts, weights = assembled(algorithm, TORQUES, actor)
+    context, weights = assembled(algorithm, TORQUES, actor)
     opposite = jnp.array([[5.0], [-5.0]])  # what the two say, whatever they are asked
     critic = jax.tree.map(
         lambda x: opposite if x.shape == opposite.shape else jnp.zeros_like(x),
@@ -264,5 +264,5 @@ def test_critics_that_are_wrong_in_opposite_directions_are_wrong(algorithm):
     )
     weights = weights.replace(params={**weights.params, "critic": critic})
     rows = sample(PUSHES, reward=jnp.zeros(4), discount=jnp.zeros(4))
-    *_, error = algorithm.gradients(parts, weights, rows, KEY)
+    *_, error = algorithm.gradients(context, weights, rows, KEY)
     chex.assert_trees_all_close(error, jnp.full(4, 5.0))

@@ -14,7 +14,7 @@ from jaxenvs import spaces
 from jaxenvs.errors import TrainingError
 from jaxenvs.training import A2C, PPO, VPG, ActorCritic, make_train
 from jaxenvs.training.algorithms._on_policy import minibatch
-from jaxenvs.training.algorithms.base import Behavior
+from jaxenvs.training.algorithms.algorithm import BehaviorPolicy
 
 KEY = jax.random.key(0)
 SIZES = {"num_envs": 4, "unroll_length": 6, "total_steps": 240}
@@ -25,8 +25,8 @@ def judged(train):
     @jax.jit
     def run():
         state = train.init(KEY)
-        _, unroll = train.collect(Behavior.of(state), state.collector, KEY)
-        return state, unroll, train.algorithm.judge(train.parts, state, unroll)[1]
+        _, unroll = train.collect(BehaviorPolicy.of(state), state.collector, KEY)
+        return state, unroll, train.algorithm.estimate(train.context, state, unroll)[1]
 
     return run()
 
@@ -98,10 +98,10 @@ def test_who_acts_forgets_exactly_where_an_episode_ends():
     branch["head"] = {"params": {"bias": jnp.zeros(2), **head}}
     collector, actions = state.collector, []
     for _ in range(2):  # the second unroll begins in the midst of an episode
-        collector, unroll = train.collect(Behavior.of(state), collector, KEY)
+        collector, unroll = train.collect(BehaviorPolicy.of(state), collector, KEY)
         actions.append(unroll.transition.action)
         np.testing.assert_allclose(unroll.log_prob, 0, atol=1e-6)
-        _, batch = train.algorithm.judge(train.parts, state, unroll)
+        _, batch = train.algorithm.estimate(train.context, state, unroll)
         log_prob, _ = train.networks.log_prob_and_entropy(
             state.params, batch.features, batch.action, batch.memory
         )
@@ -151,8 +151,8 @@ def test_memories_are_taken_along_with_their_instances():
     carry = jax.tree.map(
         lambda x: x + jnp.arange(4.0).reshape((4,) + (1,) * (x.ndim - 1)), state.collector.carry
     )
-    _, unroll = train.collect(Behavior.of(state), state.collector.replace(carry=carry), KEY)
-    _, batch = train.algorithm.judge(train.parts, state, unroll)
+    _, unroll = train.collect(BehaviorPolicy.of(state), state.collector.replace(carry=carry), KEY)
+    _, batch = train.algorithm.estimate(train.context, state, unroll)
     taken_batch = minibatch(batch, jnp.array([3, 1]), "instances")
     remembered, first = taken_batch.memory
     assert first.shape == (6, 2)
@@ -203,7 +203,9 @@ def test_normalized_rewards_and_observations_are_clipped_where_they_are_told_to_
     assert policy.observation_clip == 0.01
     seen = 0.005 * jnp.arange(8.0).reshape(2, 4)
     np.testing.assert_array_equal(policy(seen, KEY), policy(jnp.minimum(seen, 0.01), KEY))
-    held = train.algorithm.shown(train.networks.features(seen), state.observation_statistics)
+    held = train.algorithm.normalize_features(
+        train.networks.features(seen), state.observation_statistics
+    )
     np.testing.assert_allclose(held.inputs, np.minimum(seen, 0.01), rtol=1e-6)
 
 

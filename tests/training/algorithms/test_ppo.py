@@ -13,12 +13,12 @@ from tests.training.algorithms._transitions import KEY, assembled
 TWO = spaces.Discrete(2)
 
 
-def batch(parts, weights, ratio=1.0, advantage=(1.0, -1.0, 3.0, -3.0)):
+def batch(context, weights, ratio=1.0, advantage=(1.0, -1.0, 3.0, -3.0)):
     """Four transitions whose probability ratio under the weights is `ratio`."""
-    features = parts.networks.features(jax.random.normal(jax.random.key(1), (4, 3)))
+    features = context.networks.features(jax.random.normal(jax.random.key(1), (4, 3)))
     action = jnp.array([0, 1, 0, 1])
-    log_prob, _ = parts.networks.log_prob_and_entropy(weights.params, features, action)
-    value = parts.networks.value(weights.params, features)
+    log_prob, _ = context.networks.log_prob_and_entropy(weights.params, features, action)
+    value = context.networks.value(weights.params, features)
     return Batch(
         features=features,
         action=action,
@@ -30,9 +30,9 @@ def batch(parts, weights, ratio=1.0, advantage=(1.0, -1.0, 3.0, -3.0)):
 
 
 def gradients(ppo, ratio=1.0):
-    parts, weights = assembled(ppo, TWO, ActorCritic(hidden_sizes=(8,)))
-    drawn = batch(parts, weights, ratio)
-    return parts, weights, drawn, *ppo.gradients(parts, weights, drawn, KEY)[:2]
+    context, weights = assembled(ppo, TWO, ActorCritic(hidden_sizes=(8,)))
+    drawn = batch(context, weights, ratio)
+    return context, weights, drawn, *ppo.gradients(context, weights, drawn, KEY)[:2]
 
 
 def test_hyper_parameters_are_leaves_and_structure_is_not():
@@ -59,9 +59,9 @@ def test_advantages_are_normalized_and_ratios_clipped_the_profitable_way(ratio, 
 
 
 def test_the_gradient_raises_the_probability_of_better_actions():
-    parts, weights, drawn, gradient, _ = gradients(PPO())
+    context, weights, drawn, gradient, _ = gradients(PPO())
     moved = jax.tree.map(lambda w, g: w - 0.1 * g, weights.params, gradient)
-    log_prob, _ = parts.networks.log_prob_and_entropy(moved, drawn.features, drawn.action)
+    log_prob, _ = context.networks.log_prob_and_entropy(moved, drawn.features, drawn.action)
     assert jnp.sum((log_prob - drawn.log_prob) * drawn.advantage) > 0
 
 

@@ -11,7 +11,7 @@ from scipy import stats
 import jaxenvs
 from jaxenvs.core import Environment
 from jaxenvs.errors import TrainingError
-from jaxenvs.training.storages import Hindsight
+from jaxenvs.training.storages import HindsightReplay
 from jaxenvs.training.types import Transition
 from jaxenvs.wrappers.time_limit import TimeLimit
 
@@ -79,7 +79,7 @@ def test_each_step_is_there_as_it_was_and_once_per_strategy(unroll_length, mean)
     ends[40:75, 1] = False  # longer than what is kept
     ends[75:90, 1] = True
     steps = stream(length, ends)
-    storage = Hindsight(
+    storage = HindsightReplay(
         capacity=kept * NUM_ENVS,
         strategies=STRATEGIES,
         compute_reward=reward_by_distance,
@@ -125,7 +125,7 @@ def test_goals_and_rows_are_drawn_uniformly():
     ends = np.zeros((1000, NUM_ENVS), bool)
     ends[9::10] = True
     steps = jax.tree.map(jnp.asarray, stream(1000, ends))
-    storage = Hindsight(
+    storage = HindsightReplay(
         capacity=1000 * NUM_ENVS,
         strategies=STRATEGIES,
         compute_reward=reward_by_distance,
@@ -165,34 +165,34 @@ class GoalCorridor(Corridor):
 def test_functions_and_the_time_limit_come_from_the_environment():
     env = GoalCorridor()
     for given in (env, TimeLimit(env, time_limit=50), jaxenvs.vectorize(TimeLimit(env, 50), 4)):
-        bound = Hindsight().bind(given)
+        bound = HindsightReplay().bind(given)
         assert bound.compute_reward == env.compute_reward
         assert bound.compute_terminated == env.compute_terminated
         assert bound.time_limit == (None if given is env else 50)
-    own = Hindsight(compute_reward=reward_by_distance, time_limit=7).bind(given)
+    own = HindsightReplay(compute_reward=reward_by_distance, time_limit=7).bind(given)
     assert own.compute_reward is reward_by_distance and own.time_limit == 7
     with pytest.raises(TrainingError, match="Corridor has no compute_reward and no compute_term"):
-        Hindsight().bind(TimeLimit(Corridor(), time_limit=50))
+        HindsightReplay().bind(TimeLimit(Corridor(), time_limit=50))
 
 
 def test_all_that_does_not_fit_is_told_at_once():
     unroll = stream(8, np.zeros((8, NUM_ENVS), bool))
-    wrong = Hindsight(capacity=30, strategies=("futur", "final"), time_limit=50)
+    wrong = HindsightReplay(capacity=30, strategies=("futur", "final"), time_limit=50)
     with pytest.raises(TrainingError) as error:
         wrong.init(unroll)
     for word in ('Close: "future"', "bind", "Raise capacity to 171"):
         assert word in str(error.value)
     with pytest.raises(TrainingError, match="expects a dict"):
-        Hindsight().init(unroll.replace(observation=unroll.reward))
+        HindsightReplay().init(unroll.replace(observation=unroll.reward))
     with pytest.raises(TrainingError, match="each once"):
-        Hindsight(strategies=()).init(unroll)
+        HindsightReplay(strategies=()).init(unroll)
 
 
 def test_the_capacity_that_the_error_names_is_enough_and_one_less_is_not():
     ends = np.zeros((56, NUM_ENVS), bool)
     ends[[4, 54]] = True  # an episode of 50 steps, which ends right behind an unroll's last but one
     fits = functools.partial(
-        Hindsight,
+        HindsightReplay,
         strategies=("final",),
         compute_reward=reward_by_distance,
         compute_terminated=is_reached,

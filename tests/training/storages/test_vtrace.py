@@ -4,7 +4,7 @@ import jax.numpy as jnp
 import numpy as np
 
 from jaxenvs.training.storages import GAE, VTrace, vtrace
-from jaxenvs.training.types import Segment
+from jaxenvs.training.types import ValuedUnroll
 
 CASES, LENGTH, NUM_ENVS = 6, 23, 5
 
@@ -19,7 +19,7 @@ def random_segments(seed, *, truncates):
     log_ratio = rng.normal(size=shape)
     floats = (rng.normal(size=shape), value[:, :-1], next_value, log_ratio)
     reward, value, next_value, log_ratio = (jnp.asarray(x, jnp.float32) for x in floats)
-    return Segment(
+    return ValuedUnroll(
         reward=reward,
         value=value,
         next_value=next_value,
@@ -39,25 +39,25 @@ def test_it_is_rlaxs_where_nothing_is_truncated():
 
     @jax.jit
     @jax.vmap
-    def ours(segment, gae_lambda, clip, pg_clip):
+    def ours(unroll, gae_lambda, clip, pg_clip):
         storage = VTrace(clip_rho=clip, clip_pg_rho=pg_clip)
-        return storage.estimate(segment, gamma=0.97, gae_lambda=gae_lambda)
+        return storage.estimate(unroll, gamma=0.97, gae_lambda=gae_lambda)
 
-    def theirs(segment, gae_lambda, clip, pg_clip):
-        def one(segment):
+    def theirs(unroll, gae_lambda, clip, pg_clip):
+        def one(unroll):
             out = rlax.vtrace_td_error_and_advantage(
-                segment.value,
-                segment.next_value,
-                segment.reward,
-                0.97 * (1 - segment.terminated.astype(jnp.float32)),
-                jnp.exp(segment.log_ratio),
+                unroll.value,
+                unroll.next_value,
+                unroll.reward,
+                0.97 * (1 - unroll.terminated.astype(jnp.float32)),
+                jnp.exp(unroll.log_ratio),
                 gae_lambda,
                 clip,
                 pg_clip,
             )
-            return out.pg_advantage, out.errors + segment.value
+            return out.pg_advantage, out.errors + unroll.value
 
-        return jax.vmap(one, in_axes=1, out_axes=1)(segment)
+        return jax.vmap(one, in_axes=1, out_axes=1)(unroll)
 
     with jax.numpy_dtype_promotion("standard"), jax.numpy_rank_promotion("allow"):
         expected = jax.jit(jax.vmap(theirs))(segments, lambdas, clips, pg_clips)
@@ -94,9 +94,9 @@ def test_on_policy_it_is_gae_with_truncations_too():
 
     @jax.jit
     @jax.vmap
-    def both(segment):
+    def both(unroll):
         arguments = {"gamma": 0.97, "gae_lambda": 0.9}
-        return VTrace().estimate(segment, **arguments), GAE().estimate(segment, **arguments)
+        return VTrace().estimate(unroll, **arguments), GAE().estimate(unroll, **arguments)
 
     (advantage, target), (gae_advantage, gae_target) = both(segments)
     chex.assert_trees_all_close(target, gae_target, atol=1e-5)

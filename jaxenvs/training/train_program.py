@@ -3,8 +3,8 @@
     train = make_train("CartPole-v1", PPO(), num_envs=64, unroll_length=64, total_steps=500_000)
     result = jax.jit(train)(key)
 
-One update is `collect`, which acts, and `Algorithm.learn`. T is the unroll's length, N the number
-of instances.
+One update is `collect` followed by `Algorithm.learn`. T is the length of an unroll, N the number of
+instances.
 """
 
 import dataclasses
@@ -24,22 +24,27 @@ from jaxenvs.core import Environment, VectorEnv
 from jaxenvs.errors import TrainingError, closest
 from jaxenvs.rollouts import evaluate
 from jaxenvs.training._validation import check_integer, check_settings
-from jaxenvs.training.actors.base import Actor, Networks, has_mask
-from jaxenvs.training.algorithms.base import Algorithm, Behavior, Parts, normalized
+from jaxenvs.training.actors.actor import Actor, Networks, has_mask
+from jaxenvs.training.algorithms.algorithm import (
+    Algorithm,
+    BehaviorPolicy,
+    TrainContext,
+    normalized,
+)
 from jaxenvs.training.algorithms.ppo import PPO
-from jaxenvs.training.collecting import (
+from jaxenvs.training.collection import (
+    add_episodes,
     collect,
-    ended_episodes,
-    no_episodes,
-    noted,
-    start,
-    summarized,
+    no_recent_episodes,
+    reset_collector,
+    sum_ended_episodes,
+    summarize_rows,
 )
 from jaxenvs.training.evaluation import evaluation_env as other_instances
 from jaxenvs.training.evaluation import evaluation_metrics
 from jaxenvs.training.progress import ProgressBar
-from jaxenvs.training.storages.base import ReplayStorage, Storage
-from jaxenvs.training.types import Collector, LearnerState, Transition, Unroll
+from jaxenvs.training.storages.storage import ReplayStorage, Storage
+from jaxenvs.training.types import CollectorState, LearnerState, Transition, Unroll
 from jaxenvs.vector.vectorize import VectorizedEnv, vectorize
 from jaxenvs.wrappers.statistics import RunningStatistics
 from jaxenvs.wrappers.vector import WrappedVectorEnv
@@ -50,22 +55,22 @@ OnProgress = Callable[[Any, Any, Mapping[str, Any]], Any]  # (updates so far, of
 
 @chex.dataclass(frozen=True)
 class TrainResult:
-    """What a training leaves behind.
+    """The result of a training.
 
     `metrics` has one float32[reports] for each of:
         episode_return, episode_length
-            means over the last 100 episodes that ended, or some more: those of an update are taken
-            together. NaN until the first one ended.
+            means over at least the last 100 episodes that ended: whole updates are counted. NaN
+            until the first episode has ended.
         episode_count
-            how many ended since the report before
+            the number of episodes that ended since the previous report
         info/<name>
-            the mean over the same episodes of what `log_info` names, as of the step that ended each
+            the mean of an entry of `log_info` over the same episodes, at the step that ended each
         steps
             environment steps so far
         evaluation_return, evaluation_std, evaluation_length
             of greedy episodes, if `evaluate_every` is given; NaN in reports without an evaluation
-        what the algorithm tells, such as its losses, gradient_norm and learning_rate
-            means over the updates since the report before
+        metrics of the algorithm, such as its losses, gradient_norm and learning_rate
+            means over the updates since the previous report
     """
 
     learner_state: LearnerState
@@ -74,7 +79,7 @@ class TrainResult:
 
 @struct.pytree_dataclass
 class ActorPolicy:
-    """A trained actor as a `Policy`, on a batch of observations.
+    """A trained actor as a `Policy` for batches of observations.
 
     It is called as (observation, key) -> action; that of a recurrent actor as
     (carry, timestep, key) -> (carry, action), as `rollout` and `evaluate` do.
@@ -83,7 +88,7 @@ class ActorPolicy:
     params: dict[str, Any]
     observation_statistics: RunningStatistics | None  # None: observations are not normalized
     networks: Networks = struct.static()
-    greedy: bool = struct.static(True)  # the best action; else one drawn
+    greedy: bool = struct.static(True)  # take the best action; otherwise sample
     observation_clip: Any = None  # float32[] or None; of normalized observations
 
     def __call__(self, *arguments: Any) -> Any:
@@ -95,7 +100,7 @@ class ActorPolicy:
         return self._act(struct.select(timestep.done, empty, carry), timestep.observation, key)
 
     def initial_carry(self, num_envs: int) -> Any:
-        """What a recurrent actor remembers when N episodes begin; None for others."""
+        """Returns the carry of a recurrent actor at the start of N episodes; None for others."""
         return self.networks.initial_carry(num_envs) if self.networks.is_recurrent else None
 
     def _act(self, carry: Any, observation: chex.ArrayTree, key: chex.PRNGKey) -> Any:
@@ -103,7 +108,7 @@ class ActorPolicy:
             self.networks.features(observation), self.observation_statistics, self.observation_clip
         )
         sample = None if self.greedy else getattr(self.networks, "sample", None)
-        if sample is None:  # asked for, or there is but one action to take
+        if sample is None:  # greedy, or the policy is deterministic
             carry, action = self.networks.mode(self.params, carry, features)
         else:
             carry, action = sample(self.params, carry, features, key)
@@ -114,9 +119,9 @@ class ActorPolicy:
 class Train:
     """A configured training: call it with a key, or drive it update by update.
 
-    `train(key)` is `init` followed by `num_updates` times `update`. A restored learner state goes
-    on with `train.resume(learner_state, num_updates)`. Whoever calls `update` donates it the state,
-    `jax.jit(train.update, donate_argnums=0)`: otherwise each call copies a replay memory.
+    `train(key)` is `init` followed by `num_updates` times `update`. `train.resume(learner_state,
+    num_updates)` continues from a restored state. If you call `update` yourself, donate the state:
+    `jax.jit(train.update, donate_argnums=0)`. Otherwise each call copies a replay memory.
     """
 
     env: VectorEnv
@@ -128,19 +133,19 @@ class Train:
     report_every: int = struct.static(1)
     on_update: OnUpdate | None = struct.static(None)
     progress: OnProgress | None = struct.static(None)
-    axis_name: str | None = struct.static(None)  # of devices that do the same and learn together
-    collectors: int = struct.static(1)  # whose unrolls are learned from as one, side by side
-    learners: int = struct.static(1)  # that each do so, and share their gradients
-    log_info: tuple[str, ...] = struct.static(())  # names in `info` that become metrics
+    axis_name: str | None = struct.static(None)  # of devices that learn together
+    collectors: int = struct.static(1)  # whose unrolls are joined side by side
+    learners: int = struct.static(1)  # that share their gradients
+    log_info: tuple[str, ...] = struct.static(())  # names in `info` to log
     evaluate_every: int | None = struct.static(None)  # environment steps
     evaluation_episodes: int = struct.static(20)
     evaluation_env: VectorEnv | None = None
-    last_update: Any = None  # int32[], by which rates have fallen to 0; None: `num_updates`
+    last_update: Any = None  # int32[], where rates reach 0; None: `num_updates`
 
     @property
-    def parts(self) -> Parts:
-        """What the algorithm works on."""
-        return Parts(
+    def context(self) -> TrainContext:
+        """What the algorithm needs to know about this training."""
+        return TrainContext(
             networks=self.networks,
             storage=self.storage,
             num_updates=self.num_updates if self.last_update is None else self.last_update,
@@ -155,26 +160,26 @@ class Train:
         )
 
     def __call__(self, key: chex.PRNGKey) -> TrainResult:
-        """Trains from nothing."""
+        """Trains from scratch."""
         return self._advance(self.init(key), self.num_updates)
 
     def init(self, key: chex.PRNGKey) -> LearnerState:
         """Draws the weights and resets the environments."""
         key, reset_key = jax.random.split(prng.fast(key))
-        learner_state = self.init_learner(key, self.init_collector(self._own(reset_key)))
-        # Outside of jit, one array may be in two places, or belong to the environment: then nobody
-        # could donate the state to a program. Memories are new, and too large to copy.
+        learner_state = self.init_learner(key, self.init_collector(self._device_key(reset_key)))
+        # Outside of jit, one array may be used twice or belong to the environment. Copies allow the
+        # state to be donated. Memories are new, and too large to copy.
         copied = jax.tree.map(jnp.copy, learner_state.replace(storage=()))
         return copied.replace(storage=learner_state.storage)
 
-    def init_collector(self, key: chex.PRNGKey) -> Collector:
+    def init_collector(self, key: chex.PRNGKey) -> CollectorState:
         """Resets the environments."""
-        return start(self.parts, self.env, key)
+        return reset_collector(self.context, self.env, key)
 
-    def init_learner(self, key: chex.PRNGKey, collector: Collector) -> LearnerState:
-        """Draws the weights, for instances such as those of `collector`."""
+    def init_learner(self, key: chex.PRNGKey, collector: CollectorState) -> LearnerState:
+        """Draws the weights, for instances like those of `collector`."""
         key, network_key = jax.random.split(prng.fast(key))
-        parts, algorithm = self.parts, self.algorithm
+        context, algorithm = self.context, self.algorithm
         features = self.networks.features(collector.observation)
 
         def draw(key: chex.PRNGKey) -> Any:
@@ -187,70 +192,70 @@ class Train:
         if getattr(algorithm, "normalize_rewards", False):
             return_statistics = RunningStatistics.of_shape(())
         learner_state = LearnerState(
-            weights=algorithm.initial_weights(parts, params),
+            weights=algorithm.initial_weights(context, params),
             updates=jnp.int32(0),
             key=prng.stock(key),
             storage=(),
             collector=collector,
             observation_statistics=observation_statistics,
             return_statistics=return_statistics,
-            recent_episodes=no_episodes(self.log_info),
+            recent_episodes=no_recent_episodes(self.log_info),
         )
         if isinstance(self.storage, ReplayStorage):
             learner_state = learner_state.replace(
-                storage=self.storage.init(self._like(learner_state))
+                storage=self.storage.init(self._transition_shapes(learner_state))
             )
         return learner_state
 
     def update(self, learner_state: LearnerState) -> tuple[LearnerState, dict[str, jax.Array]]:
         """Collects one unroll and learns from it; returns this update's metrics, float32[] each.
 
-        A rate that is annealed is 0 after `num_updates` of them; `resume` goes on beyond.
+        An annealed learning rate is 0 after `num_updates`; `resume` can continue beyond.
         """
         key, collect_key, learn_key = jax.random.split(prng.fast(learner_state.key), 3)
         collector, unroll = self.collect(
-            Behavior.of(learner_state), learner_state.collector, self._own(collect_key)
+            BehaviorPolicy.of(learner_state), learner_state.collector, self._device_key(collect_key)
         )
         learner_state = learner_state.replace(collector=collector)
-        learner_state, metrics = self.learn(learner_state, unroll, self._own(learn_key))
+        learner_state, metrics = self.learn(learner_state, unroll, self._device_key(learn_key))
         return learner_state.replace(key=prng.stock(key)), metrics
 
     def collect(
-        self, behavior: Behavior, collector: Collector, key: chex.PRNGKey
-    ) -> tuple[Collector, Unroll]:
-        """Acts for T steps in N instances: where they stand then, and what happened."""
+        self, behavior: BehaviorPolicy, collector: CollectorState, key: chex.PRNGKey
+    ) -> tuple[CollectorState, Unroll]:
+        """Acts for T steps in N instances; returns the new collector state, and the unroll."""
 
-        def act(key: chex.PRNGKey) -> tuple[Collector, Unroll]:
-            algorithm, parts, env = self.algorithm, self.parts, self.env
+        def act(key: chex.PRNGKey) -> tuple[CollectorState, Unroll]:
+            algorithm, context, env = self.algorithm, self.context, self.env
             length, names = self.unroll_length, self.log_info
-            return collect(algorithm, parts, env, behavior, collector, length, key, names)
+            return collect(algorithm, context, env, behavior, collector, length, key, names)
 
         return prng.with_fast(act, key)
 
     def learn(
         self, learner_state: LearnerState, unroll: Unroll, key: chex.PRNGKey
     ) -> tuple[LearnerState, dict[str, jax.Array]]:
-        """Learns from an unroll, of all collectors side by side; returns the metrics of it."""
+        """Learns from the unroll of all collectors side by side; also returns its metrics."""
 
         def take(key: chex.PRNGKey) -> tuple[LearnerState, dict[str, jax.Array]]:
-            return self.algorithm.learn(self.parts, learner_state, unroll, key)
+            return self.algorithm.learn(self.context, learner_state, unroll, key)
 
         learner_state, losses = prng.with_fast(take, key)
-        recent, episodes = noted(
-            learner_state.recent_episodes, ended_episodes(unroll, self.axis_name), self.log_info
+        recent, episodes = add_episodes(
+            learner_state.recent_episodes, sum_ended_episodes(unroll, self.axis_name), self.log_info
         )
         learner_state = learner_state.replace(
             updates=learner_state.updates + 1, recent_episodes=recent
         )
-        # As floats: int32 ends at two thousand million steps.
-        steps = learner_state.updates.astype(jnp.float32) * self.parts.steps_per_update
+        # As floats, since int32 overflows at 2**31 steps.
+        steps = learner_state.updates.astype(jnp.float32) * self.context.steps_per_update
         return learner_state, {**episodes, "steps": steps, **losses}
 
     def resume(self, learner_state: LearnerState, num_updates: int) -> TrainResult:
-        """Does `num_updates` more updates; metrics are those of `report_every` updates together.
+        """Does `num_updates` more updates; each row of metrics summarizes `report_every` of them.
 
-        Where they go beyond the end of the training, it becomes so much longer: rates that are
-        annealed are those of a training that was to end with the last of these updates.
+        Beyond the end of the training, annealed rates are those of a longer training that ends with
+        the last of these updates.
         """
         last_update = jnp.maximum(self.num_updates, learner_state.updates + num_updates)
         changes: dict[str, Any] = {"last_update": last_update}
@@ -262,10 +267,10 @@ class Train:
             learner_state, metrics = jax.lax.scan(
                 lambda state, _: self.update(state), learner_state, length=length
             )
-            metrics = summarized(metrics)
+            metrics = summarize_rows(metrics)
             if self.evaluate_every is not None:
-                metrics |= self._evaluated(learner_state, length)
-            updates, num_updates = learner_state.updates, jnp.int32(self.parts.num_updates)
+                metrics |= self._evaluate(learner_state, length)
+            updates, num_updates = learner_state.updates, jnp.int32(self.context.num_updates)
             if self.progress is not None:
                 self._call_host(self.progress, (updates, num_updates), metrics)
             if self.on_update is not None:
@@ -287,11 +292,11 @@ class Train:
         else:
             jax.lax.cond(jax.lax.axis_index(self.axis_name) == 0, call, lambda: None)
 
-    def _evaluated(self, learner_state: LearnerState, length: int) -> dict[str, jax.Array]:
-        """The metrics of an evaluation, if one is due after the last `length` updates; else NaN."""
+    def _evaluate(self, learner_state: LearnerState, length: int) -> dict[str, jax.Array]:
+        """Returns evaluation metrics; NaN if none is due after the last `length` updates."""
         env: Any = self.evaluation_env
-        updates, parts = learner_state.updates, self.parts
-        every: int = -(-self.evaluate_every // parts.steps_per_update)  # pyright: ignore[reportOptionalOperand]
+        updates, context = learner_state.updates, self.context
+        every: int = -(-self.evaluate_every // context.steps_per_update)  # pyright: ignore[reportOptionalOperand]
         every = min(every, np.iinfo(np.int32).max)
         is_due = updates // every > (updates - length) // every
 
@@ -302,21 +307,21 @@ class Train:
             return jnp.bool_(False), evaluation_metrics(evaluation)
 
         _, like = jax.eval_shape(play, None)
-        # A loop of one turn or none: a `cond` under `vmap` would evaluate whether it is due or not.
+        # A loop with at most one iteration: under `vmap`, `cond` would always evaluate.
         nothing = jax.tree.map(lambda x: jnp.full(x.shape, jnp.nan, x.dtype), like)
-        start = (is_due | (updates >= parts.num_updates), nothing)
+        start = (is_due | (updates >= context.num_updates), nothing)
         return jax.lax.while_loop(lambda carry: carry[0], play, start)[1]
 
-    def cut(self, learner_state: LearnerState) -> LearnerState:
-        """That state, for environments that begin other episodes than its memory ends with."""
+    def truncate_memory(self, learner_state: LearnerState) -> LearnerState:
+        """Truncates the last episodes in a replay memory, before environments start new ones."""
         if not isinstance(self.storage, ReplayStorage):
             return learner_state
-        return learner_state.replace(storage=self.storage.cut(learner_state.storage))
+        return learner_state.replace(storage=self.storage.truncate(learner_state.storage))
 
     def policy(self, learner_state: LearnerState, *, greedy: bool = True) -> ActorPolicy:
-        """The policy that `learner_state` has learned; `greedy` takes the best action."""
+        """Returns the policy of a learner state; `greedy` takes the best action."""
         clip = getattr(self.algorithm, "observation_clip", None)
-        if clip is not None:  # with an axis of seeds, where all else has one
+        if clip is not None:  # with an axis of seeds, like the rest
             clip = jnp.broadcast_to(clip, learner_state.updates.shape)
         return ActorPolicy(
             params=learner_state.params,
@@ -330,24 +335,27 @@ class Train:
     def _num_devices(self) -> int:
         return 1 if self.axis_name is None else jax.lax.axis_size(self.axis_name)
 
-    def _own(self, key: chex.PRNGKey) -> chex.PRNGKey:
-        """A key of this device's own, where several do the same."""
+    def _device_key(self, key: chex.PRNGKey) -> chex.PRNGKey:
+        """Returns a different key for each device."""
         if self.axis_name is None:
             return key
         return jax.random.fold_in(key, jax.lax.axis_index(self.axis_name))
 
-    def _like(self, learner_state: LearnerState) -> Transition:
-        """The shapes of an unroll's transitions."""
+    def _transition_shapes(self, learner_state: LearnerState) -> Transition:
+        """Returns the shapes of an unroll's transitions."""
 
         _, unroll = jax.eval_shape(
-            self.collect, Behavior.of(learner_state), learner_state.collector, learner_state.key
+            self.collect,
+            BehaviorPolicy.of(learner_state),
+            learner_state.collector,
+            learner_state.key,
         )
 
-        def side_by_side(x: Any) -> Any:
+        def concatenate_instances(x: Any) -> Any:
             shape = (x.shape[0], x.shape[1] * self.collectors, *x.shape[2:])
             return jax.ShapeDtypeStruct(shape, x.dtype)
 
-        return jax.tree.map(side_by_side, unroll.transition)
+        return jax.tree.map(concatenate_instances, unroll.transition)
 
 
 def make_train(
@@ -428,7 +436,7 @@ def make_train(
     train.algorithm.check_sizes(train.networks, train.env.num_envs, unroll_length)
     changes: dict[str, Any] = {"on_update": on_update}
     if progress:
-        changes["progress"] = ProgressBar(train.parts.steps_per_update)
+        changes["progress"] = ProgressBar(train.context.steps_per_update)
     if evaluate_every is not None:
         if not isinstance(evaluation_env, VectorEnv):
             is_copied = evaluation_env is None and not isinstance(env, str)
@@ -454,7 +462,7 @@ def assemble(
     report_every: int = 1,
     log_info: Sequence[str] = (),
 ) -> Train:
-    """`make_train`, but for `check_sizes`: what is learned from may be the work of several."""
+    """Does what `make_train` does, without `check_sizes`: several collectors may work together."""
     if algorithm is None:
         env = resolve(env, num_envs)
         algorithm = default_algorithm(env, actor, unroll_length)
@@ -486,9 +494,16 @@ def assemble(
     )
 
 
-def default_algorithm(env: VectorEnv, actor: Any, unroll_length: Any) -> PPO:
-    """PPO with defaults for the spaces, and for a Box with minibatches of at least 64 steps."""
+def default_algorithm(
+    env: VectorEnv, actor: Any, unroll_length: Any, *, normalize: bool = True
+) -> PPO:
+    """Returns PPO with defaults for the spaces; for a Box with minibatches of at least 64 steps.
+
+    Without `normalize`, it normalizes neither observations nor rewards.
+    """
     algorithm = PPO.for_spaces(env.single_observation_space, env.single_action_space)
+    if not normalize:
+        algorithm = algorithm.replace(normalize_observations=False, normalize_rewards=False)
     if not isinstance(env.single_action_space, spaces.Box):
         return algorithm
     steps = check_integer("make_train got unroll_length", unroll_length) * env.num_envs
@@ -498,13 +513,13 @@ def default_algorithm(env: VectorEnv, actor: Any, unroll_length: Any) -> PPO:
 
 
 def resolve(env: VectorEnv | Environment | str, num_envs: int | None) -> VectorEnv:
-    """The vectorized environment that `make_train` was given, or is to make."""
+    """Returns the vectorized environment that `make_train` was given or has to make."""
     if isinstance(env, str | Environment):
         if num_envs is None:
             raise TrainingError("make_train got no num_envs.  Pass num_envs=64, for instance.")
         if isinstance(env, Environment):
             return vectorize(env, num_envs)
-        # Here and in `evaluation` training knows of ids; all else takes environments.
+        # Only here, in `evaluation` and in `config` are environments made from ids.
         from jaxenvs.factory import make_vec
 
         return make_vec(env, num_envs)
@@ -535,10 +550,10 @@ def resolve(env: VectorEnv | Environment | str, num_envs: int | None) -> VectorE
 
 
 def _checked_info(env: VectorEnv, names: Sequence[str]) -> tuple[str, ...]:
-    """The names that are logged, of a timestep that has all that a training needs."""
+    """Returns the names to log, after checking the environment's timestep."""
     names = (names,) if isinstance(names, str) else tuple(sorted(set(names)))  # as dicts are in JAX
     if isinstance(env, VectorizedEnv) and not names:
-        return ()  # which spares the time to trace it
+        return ()  # without tracing the environment
     _, timestep = jax.eval_shape(env.reset, jax.random.key(0))
     if timestep.final_observation is None:
         raise TrainingError(
@@ -595,18 +610,18 @@ def _check_type(name: str, part: Any, expected: type) -> None:
 
 
 def weight_shapes(algorithm: Algorithm, networks: Networks) -> Any:
-    """The shapes of what is learned; nothing is computed."""
+    """Returns the shapes of the weights; computes nothing."""
     draw = functools.partial(algorithm.initial_params, networks)
     return jax.eval_shape(draw, jax.random.key(0), networks.features_of_one())
 
 
 def _check_mask(algorithm: Algorithm, networks: Networks, env: VectorEnv) -> None:
-    """Refuses masks that are none of the actions; nothing is computed."""
+    """Refuses masks that do not fit the actions; computes nothing."""
     params, features = weight_shapes(algorithm, networks), networks.features_of_one()
     try:
         jax.eval_shape(networks.mode, params, networks.initial_carry(1), features)
     except TrainingError as error:
         raise TrainingError(
-            f"the action_mask of {env.single_observation_space!r} is none of the actions"
+            f"the action_mask of {env.single_observation_space!r} does not fit the actions"
             f" {env.single_action_space!r}: {error}"
         ) from error

@@ -6,7 +6,7 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from jaxenvs.training.conv import Conv, convolution, windowed
+from jaxenvs.training.layers import Conv, NarrowDense, convolution, windowed
 
 KEY = jax.random.key(0)
 
@@ -60,3 +60,21 @@ def test_seeds_are_vmapped_and_no_picture_is_a_batch_too():
         alone = convolution(x[i], kernels[i], (1, 1), "VALID")
         np.testing.assert_allclose(together[i], alone, atol=2e-5)
     assert windowed(x[0, :0], kernels[0], (1, 1), "SAME").shape == (0, 6, 6, 4)
+
+
+@pytest.mark.parametrize(("features", "shape"), [(2, (7, 4)), (3, (600, 4)), (1, (2, 3, 4))])
+def test_a_narrow_layer_is_a_dense_layer(features, shape):
+    x = jax.random.normal(jax.random.key(0), shape)
+    ours, theirs = NarrowDense(features), nn.Dense(features)
+    params = theirs.init(jax.random.key(1), x)
+
+    def loss(layer):
+        return lambda params, x: (jnp.sin(layer.apply(params, x)) ** 2).sum()
+
+    def both(params, x):
+        return [(jax.grad(loss(layer), (0, 1))(params, x)) for layer in (ours, theirs)]
+
+    jax.tree.map(np.testing.assert_array_equal, ours.init(jax.random.key(1), x), params)
+    np.testing.assert_allclose(ours.apply(params, x), theirs.apply(params, x), atol=1e-6)
+    mine, their = jax.jit(both)(params, x)
+    jax.tree.map(lambda a, b: np.testing.assert_allclose(a, b, rtol=1e-4, atol=1e-5), mine, their)

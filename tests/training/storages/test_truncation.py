@@ -6,7 +6,7 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from jaxenvs.training.storages import Hindsight, PrioritizedReplay, Replay
+from jaxenvs.training.storages import HindsightReplay, PrioritizedReplay, Replay
 from jaxenvs.training.types import Transition
 
 UNROLL, NUM_ENVS, UNROLLS = 4, 3, 7
@@ -39,7 +39,7 @@ def is_reached(achieved, desired):
     [
         Replay(capacity=36, n_step=3),
         PrioritizedReplay(capacity=36, n_step=3),
-        Hindsight(36, compute_reward=reward, compute_terminated=is_reached),
+        HindsightReplay(36, compute_reward=reward, compute_terminated=is_reached),
     ],
     ids=lambda storage: type(storage).__name__,
 )
@@ -55,7 +55,7 @@ def test_a_cut_is_a_truncation_of_the_newest_steps(storage, after):
     def fill(steps, cut_after):
         state = storage.init(jax.tree.map(lambda x: x[0], steps))
         for i in range(UNROLLS):
-            cut = storage.cut(state)
+            cut = storage.truncate(state)
             state = jax.tree.map(lambda x, y, i=i: jnp.where(i == cut_after, x, y), cut, state)
             state = storage.add(state, jax.tree.map(lambda x, i=i: x[i], steps))
         return state

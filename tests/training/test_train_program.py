@@ -32,8 +32,8 @@ from jaxenvs.training import (
     save,
 )
 from jaxenvs.training.algorithms._on_policy import permutation
-from jaxenvs.training.algorithms.base import Behavior
-from jaxenvs.training.collecting import no_episodes, noted
+from jaxenvs.training.algorithms.algorithm import BehaviorPolicy
+from jaxenvs.training.collection import add_episodes, no_recent_episodes
 from jaxenvs.training.extractors import MLP
 from jaxenvs.wrappers.episode_statistics import RecordEpisodeStatistics
 from jaxenvs.wrappers.normalize import NormalizeObservation
@@ -161,7 +161,7 @@ def test_a_time_limit_hides_nothing_of_the_value():
 def test_exactly_the_truncated_steps_are_judged_by_their_final_observation(time_limit):
     train = small(TimeLimit(Wheel(), time_limit=time_limit))
     state = train.init(KEY)
-    _, unroll = jax.jit(train.collect)(Behavior.of(state), state.collector, KEY)
+    _, unroll = jax.jit(train.collect)(BehaviorPolicy.of(state), state.collector, KEY)
     steps = unroll.transition
     assert steps.truncated.sum() == 4 * (16 // time_limit)
     everywhere = critic(train, state.params, steps.next_observation)
@@ -176,8 +176,8 @@ def test_an_unroll_is_judged_as_by_hand():
     @jax.jit
     def judged():
         state = train.init(KEY)
-        _, unroll = train.collect(Behavior.of(state), state.collector, KEY)
-        _, batch = train.algorithm.judge(train.parts, state, unroll)
+        _, unroll = train.collect(BehaviorPolicy.of(state), state.collector, KEY)
+        _, batch = train.algorithm.estimate(train.parts, state, unroll)
         return unroll.transition.observation, batch, critic(train, state.params, jnp.eye(4))
 
     observation, batch, value = judged()
@@ -224,9 +224,11 @@ def test_returns_are_means_over_the_last_hundred_episodes_in_whole_updates():
     ended = jnp.stack([count, total, 2 * total, -total])
 
     def step(recent, column):
-        return noted(recent, column, ["x"])
+        return add_episodes(recent, column, ["x"])
 
-    _, metrics = jax.jit(lambda ended: jax.lax.scan(step, no_episodes(["x"]), ended.T))(ended)
+    _, metrics = jax.jit(lambda ended: jax.lax.scan(step, no_recent_episodes(["x"]), ended.T))(
+        ended
+    )
     np.testing.assert_array_equal(metrics["episode_count"], count)
     for row in range(400):
         first = row  # the newest updates, until they hold 100 episodes

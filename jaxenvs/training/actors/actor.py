@@ -1,4 +1,4 @@
-"""What acts: networks, before and after they are fitted to an environment's spaces."""
+"""Base classes of actors: settings, and the networks built for an environment's spaces."""
 
 import abc
 import dataclasses
@@ -19,7 +19,7 @@ from jaxenvs.training.extractors import (
     num_features,
 )
 
-MASK = "action_mask"  # the entry of a Dict observation that says what may be chosen
+MASK = "action_mask"  # the entry of a Dict observation that marks allowed actions
 
 Extractor = nn.Module | Mapping[str, nn.Module] | None
 
@@ -44,33 +44,33 @@ class Networks(abc.ABC):
 
     @abc.abstractmethod
     def init(self, key: chex.PRNGKey, features: Features) -> dict[str, Any]:
-        """Draws the initial weights for N observations like `features`."""
+        """Draws the initial weights, for N observations like `features`."""
 
     @abc.abstractmethod
     def mode(self, params: Any, carry: Any, features: Features) -> tuple[Any, jax.Array]:
-        """What to remember, and the best raw actions for N observations."""
+        """Returns the carry, and the best raw actions for N observations."""
 
     @abc.abstractmethod
     def to_action(self, action: jax.Array) -> jax.Array:
-        """Raw actions as members of the action space."""
+        """Returns raw actions as members of the action space."""
 
     def initial_carry(self, num_envs: int) -> Any:
-        """What N instances remember when their episodes begin."""
-        del num_envs  # nothing
+        """Returns the carry of N instances at the start of their episodes."""
+        del num_envs  # there is no memory
         return ()
 
     @property
     def is_recurrent(self) -> bool:
-        """Whether a carry is needed, and with it whole sequences to learn from."""
+        """Whether there is a carry, so that learning needs whole sequences."""
         return False
 
     def features_of_one(self) -> Features:
-        """The shapes of `features` for one observation, [1, ...]; nothing is computed."""
+        """Returns the shapes of `features` for one observation, [1, ...]; computes nothing."""
         space = self.observation_space.batch(1)
         return jax.eval_shape(lambda key: self.features(space.sample(key)), jax.random.key(0))
 
     def features(self, observation: chex.ArrayTree) -> Features:
-        """N observations, [N, ...], as the networks take them."""
+        """Returns N observations, [N, ...], as the networks take them."""
         space, mask = self.observation_space, None
         if has_mask(space):
             mask = observation[MASK].astype(bool)
@@ -79,11 +79,11 @@ class Networks(abc.ABC):
 
 
 class Actor(abc.ABC):
-    """The settings of networks, whatever the spaces that they will be built for."""
+    """Settings of networks, before they are built for an environment."""
 
     @abc.abstractmethod
     def build(self, observation_space: spaces.Space, action_space: spaces.Space) -> Networks:
-        """The networks for one instance's spaces.
+        """Builds the networks for the spaces of one instance.
 
         Raises:
             TrainingError: these networks cannot act there.
@@ -92,12 +92,12 @@ class Actor(abc.ABC):
 
 @dataclasses.dataclass(frozen=True, eq=False)
 class Branch:
-    """An extractor, perhaps a memory, and a head, one behind the other.
+    """An extractor, perhaps a memory, and a head, in this order.
 
     `memory` is a flax cell: `carry, y = cell(carry, x)` and `initialize_carry(key, shape)`.
     """
 
-    observation_space: spaces.Space  # what `extractor` is made for
+    observation_space: spaces.Space  # that `extractor` is made for
     extractor: nn.Module
     head: nn.Module
     memory: nn.RNNCellBase | None = None
@@ -109,7 +109,7 @@ class Branch:
     def init_trunk(
         self, key: chex.PRNGKey, inputs: chex.ArrayTree
     ) -> tuple[dict[str, Any], chex.PRNGKey, jax.Array]:
-        """The weights below the head, the head's key, and what the head will see."""
+        """Returns the weights below the head, the head's key, and the head's input."""
         extractor_key, memory_key, head_key = jax.random.split(key, 3)
         params = {"extractor": self.extractor.init(extractor_key, inputs)}
         x = apply(self.extractor, params["extractor"], inputs)
@@ -120,11 +120,11 @@ class Branch:
         return params, head_key, x
 
     def init_head(self, params: dict[str, Any], key: chex.PRNGKey, x: jax.Array) -> dict[str, Any]:
-        """All weights, where those of the trunk are there."""
+        """Returns all weights, given those of the trunk."""
         return {**params, "head": self.head.init(key, x)}
 
     def initial_carry(self, num_envs: int) -> Any:
-        """The memory at the start of N episodes; () without one."""
+        """Returns the memory at the start of N episodes; () without one."""
         if self.memory is None:
             return ()
         return self.memory.initialize_carry(jax.random.key(0), (num_envs, self._num_features))
@@ -134,7 +134,7 @@ class Branch:
         return num_features(self.extractor, self.observation_space)
 
     def step(self, params: Any, carry: Any, inputs: chex.ArrayTree) -> tuple[Any, Any]:
-        """One step, [N, ...]: the carry after it, and what the head says."""
+        """Runs one step, [N, ...]; returns the carry after it and the head's output."""
         x = apply(self.extractor, params["extractor"], inputs)
         if self.memory is not None:
             carry, x = apply(self.memory, params["memory"], carry, x)
@@ -143,9 +143,9 @@ class Branch:
     def unroll(
         self, params: Any, carry: Any, inputs: chex.ArrayTree, first: jax.Array
     ) -> tuple[Any, Any]:
-        """T steps, [T, N, ...]: the carry after each, and what the head says to each.
+        """Runs T steps, [T, N, ...]; returns the carry and the head's output of each.
 
-        Where `first`, bool[T, N], an episode begins and the memory with it.
+        Where `first`, bool[T, N], an episode begins and the memory is reset.
         """
         num_steps, num_envs = first.shape
         flat = jax.tree.map(lambda x: x.reshape((-1, *x.shape[2:])), inputs)
@@ -169,12 +169,12 @@ class Branch:
 
 
 def apply(network: nn.Module, params: Any, *inputs: Any) -> Any:
-    """What a network says; it has no state but its weights."""
+    """Returns a network's output; it has no state except its weights."""
     return network.apply(params, *inputs)
 
 
 def extractor_for(space: spaces.Space, chosen: Extractor, **settings: Any) -> nn.Module:
-    """The extractor that was chosen, or one that suits the space.
+    """Returns the chosen extractor, or one that suits the space.
 
     Args:
         space: of one observation, without an action mask.
@@ -200,12 +200,12 @@ def extractor_for(space: spaces.Space, chosen: Extractor, **settings: Any) -> nn
 
 
 def has_mask(space: spaces.Space) -> TypeGuard[spaces.Dict]:
-    """Whether observations say which actions are allowed."""
+    """Whether observations have an action mask."""
     return isinstance(space, spaces.Dict) and MASK in space.spaces
 
 
 def without_mask(space: spaces.Space, observation: Any = None) -> tuple[spaces.Space, Any]:
-    """Space and observation without the mask; what is left alone stands without its name."""
+    """Removes the mask from space and observation; a single remaining entry loses its name."""
     if not has_mask(space):
         return space, observation
     names = [name for name in space.spaces if name != MASK]

@@ -1,4 +1,4 @@
-"""The sum that all returns over an unroll are."""
+"""Discounted sums over an unroll."""
 
 import jax
 import jax.numpy as jnp
@@ -6,7 +6,7 @@ from jax.typing import ArrayLike
 
 
 def discounted_sums(terms: jax.Array, factors: ArrayLike) -> jax.Array:
-    """`S[t] = terms[t] + factors[t] S[t + 1]` with `S[T] = 0`; all are float32[T, N]."""
+    """Returns `S[t] = terms[t] + factors[t] S[t + 1]` with `S[T] = 0`, all float32[T, N]."""
 
     def backwards(later, step):
         term, factor = step

@@ -19,7 +19,7 @@ from jaxenvs.training import (
     SAC,
     TD3,
     ActorCritic,
-    Hindsight,
+    HindsightReplay,
     Learner,
     PrioritizedReplay,
     QNetwork,
@@ -230,7 +230,7 @@ def test_workers_are_described_in_words_that_remote_knows(settings, words):
     [
         ({"num_envs": "4"}, "num_envs='4'; it takes an integer"),
         ({"unroll_length": 8.0}, "unroll_length=8.0; it takes an integer"),
-        ({"fraction_workers": "a"}, "fraction_workers='a'; it is a share"),
+        ({"fraction_workers": "a"}, "fraction_workers='a'; it must be above 0"),
     ],
     ids=str,
 )
@@ -262,7 +262,7 @@ def test_a_learner_takes_a_scheme():
 
 def test_a_strategy_is_one_of_several():
     with pytest.raises(TrainingError, match=r'strategies="final".*\("final",\)'):
-        make_train("BitFlipping-v0", DQN(), storage=Hindsight(strategies="final"), **SIZES)
+        make_train("BitFlipping-v0", DQN(), storage=HindsightReplay(strategies="final"), **SIZES)
 
 
 def test_a_run_is_not_written_over(tmp_path):

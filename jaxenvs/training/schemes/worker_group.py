@@ -1,4 +1,4 @@
-"""Workers, wherever they are: calls that return at once, and waiting for what they answer."""
+"""Groups of workers, as threads or Ray actors, that are called asynchronously."""
 
 import abc
 import concurrent.futures
@@ -15,41 +15,41 @@ from jaxenvs.errors import missing_extra
 _EVERY_CALL = 2**62
 
 
-class Crew(abc.ABC):
-    """Some workers. A call returns a future; each worker answers in the order of its calls."""
+class WorkerGroup(abc.ABC):
+    """Several workers. A call returns a future; each worker handles its calls in order."""
 
     size: int
 
     @abc.abstractmethod
     def call(self, worker: int, method: str, *arguments: Any) -> Any:
-        """Has `worker` call one of its methods; returns a future."""
+        """Calls a method of `worker`; returns a future."""
 
     @abc.abstractmethod
-    def hurry(self, worker: int, number: int) -> None:
-        """Tells `worker` to end the call of this number as soon as it may."""
+    def finish_early(self, worker: int, number: int) -> None:
+        """Asks `worker` to end the call of this number as early as it is allowed to."""
 
     @abc.abstractmethod
-    def result(self, future: Any) -> Any:
-        """Waits for an answer. What was raised over there is raised here."""
+    def wait(self, future: Any) -> Any:
+        """Waits for a result; raises what the worker raised."""
 
     @abc.abstractmethod
-    def first(self, futures: Sequence[Any], timeout: float | None = None) -> Any | None:
-        """Waits until one of them has its answer, and returns that one; None after `timeout` s."""
+    def wait_any(self, futures: Sequence[Any], timeout: float | None = None) -> Any | None:
+        """Returns the first future that has a result; None after `timeout` seconds."""
 
     @abc.abstractmethod
     def close(self) -> None:
-        """Ends the workers."""
+        """Stops the workers."""
 
-    def all(self, method: str, *arguments: Any) -> list[Any]:
-        """The answers of all workers to one call."""
-        return self.results([self.call(i, method, *arguments) for i in range(self.size)])
+    def call_all(self, method: str, *arguments: Any) -> list[Any]:
+        """Returns the results of one call of all workers."""
+        return self.wait_all([self.call(i, method, *arguments) for i in range(self.size)])
 
-    def results(self, futures: Sequence[Any]) -> list[Any]:
-        """All answers. What one of them raised is raised when none is under way any more."""
+    def wait_all(self, futures: Sequence[Any]) -> list[Any]:
+        """Returns all results; raises the first error once every call has ended."""
         answers, errors = [], []
         for future in futures:
             try:
-                answers.append(self.result(future))
+                answers.append(self.wait(future))
             except Exception as error:
                 errors.append(error)
         if errors:
@@ -57,8 +57,8 @@ class Crew(abc.ABC):
         return answers
 
 
-class Threads(Crew):
-    """A thread for each worker. XLA computes without Python's lock, and so do pools wait."""
+class ThreadGroup(WorkerGroup):
+    """A thread for each worker. XLA and pools release Python's global lock."""
 
     def __init__(
         self, make_worker: Callable[[int], Any], size: int, devices: Sequence[Any] | None
@@ -86,17 +86,17 @@ class Threads(Crew):
             arguments = _moved(arguments, self._devices[worker])
         return self._submit(worker, getattr(self._workers[worker], method), *arguments)
 
-    def hurry(self, worker: int, number: int) -> None:
-        self._workers[worker].hurry(number)
+    def finish_early(self, worker: int, number: int) -> None:
+        self._workers[worker].finish_early(number)
 
-    def result(self, future: Any) -> Any:
+    def wait(self, future: Any) -> Any:
         answer = future.result()
         if self._devices[0] is None:
             return answer
-        # No program takes arrays of several devices: all come to where those who call compute.
+        # No program takes arrays from several devices, so results move to the caller's device.
         return _moved(answer, self._home)
 
-    def first(self, futures: Sequence[Any], timeout: float | None = None) -> Any | None:
+    def wait_any(self, futures: Sequence[Any], timeout: float | None = None) -> Any | None:
         done, _ = concurrent.futures.wait(
             futures, timeout, return_when=concurrent.futures.FIRST_COMPLETED
         )
@@ -107,9 +107,9 @@ class Threads(Crew):
         for thread in self._threads:
             thread.shutdown(wait=False, cancel_futures=True)
         for worker in workers:
-            worker.hurry(_EVERY_CALL)
+            worker.finish_early(_EVERY_CALL)
         for worker in workers:
-            worker.close()  # which also ends a program that waits for an environment that hangs
+            worker.close()  # which also ends a program that waits for a hanging environment
         for thread in self._threads:
             thread.shutdown(wait=True)
         self._workers = [None] * self.size
@@ -128,8 +128,8 @@ class Threads(Crew):
         return self._threads[worker].submit(run)
 
 
-class RayActors(Crew):
-    """A Ray actor for each worker. Ray makes one that died anew, and calls it again."""
+class RayGroup(WorkerGroup):
+    """A Ray actor for each worker. Ray restarts an actor that dies and repeats its call."""
 
     def __init__(
         self, make_worker: Callable[[int], Any], size: int, resources: Mapping[str, Any]
@@ -141,36 +141,36 @@ class RayActors(Crew):
         from jaxenvs.bridge.backends.ray import Session
 
         self._ray, self.size, self._session = ray, size, Session()
-        # Two calls at a time, so that a worker can be told to hurry; never two of the others.
+        # Two calls at a time: `finish_early` must reach a worker during another call.
         settings = {"max_restarts": -1, "max_task_retries": -1, "max_concurrency": 2}
         self._warn_of_too_little(resources)
-        actor: Any = ray.remote(**{**settings, **resources})(_Actor)
+        actor: Any = ray.remote(**{**settings, **resources})(_RayWorker)
         self._actors: list[Any] = [actor.remote(make_worker, index) for index in range(size)]
 
     def call(self, worker: int, method: str, *arguments: Any) -> Any:
         return self._actors[worker].call.remote(method, *jax.device_get(arguments))
 
-    def hurry(self, worker: int, number: int) -> None:
-        self._actors[worker].call.remote("hurry", number)
+    def finish_early(self, worker: int, number: int) -> None:
+        self._actors[worker].call.remote("finish_early", number)
 
-    def result(self, future: Any) -> Any:
+    def wait(self, future: Any) -> Any:
         return self._ray.get(future)
 
-    def first(self, futures: Sequence[Any], timeout: float | None = None) -> Any | None:
+    def wait_any(self, futures: Sequence[Any], timeout: float | None = None) -> Any | None:
         ready, _ = self._ray.wait(list(futures), num_returns=1, timeout=timeout)
         return ready[0] if ready else None
 
     def close(self) -> None:
         actors, self._actors = self._actors, []
         if not self._ray.is_initialized():
-            return  # it ended before, and they with it; asked to kill, it would start anew
+            return  # Ray has ended, and the actors with it; `kill` would start it again
         for actor in actors:
             with contextlib.suppress(self._ray.exceptions.RayError):
                 self._ray.kill(actor)
         self._session.end()
 
     def _warn_of_too_little(self, resources: Mapping[str, Any]) -> None:
-        """Ray waits without a word for what a cluster does not have, since it may grow."""
+        """Warns of resources that the cluster lacks: Ray would wait for them silently."""
         wanted = {"CPU": resources.get("num_cpus"), "GPU": resources.get("num_gpus")}
         wanted |= {"memory": resources.get("memory"), **(resources.get("resources") or {})}
         there = self._ray.cluster_resources()
@@ -184,7 +184,7 @@ class RayActors(Crew):
                 )
 
 
-class _Actor:
+class _RayWorker:
     def __init__(self, make_worker: Callable[[int], Any], index: int) -> None:
         self._worker = make_worker(index)
 
@@ -193,7 +193,7 @@ class _Actor:
 
 
 def _moved(tree: Any, device: Any) -> Any:
-    """The arrays of a tree on another device; numbers stay what they are."""
+    """Returns a tree with its arrays on another device; numbers stay as they are."""
 
     def move(leaf: Any) -> Any:
         return jax.device_put(leaf, device) if isinstance(leaf, jax.Array) else leaf
@@ -201,8 +201,8 @@ def _moved(tree: Any, device: Any) -> Any:
     return jax.tree.map(move, tree)
 
 
-def recruit(make_worker: Callable[[int], Any], size: int, resources: Any) -> Crew:
-    """The workers that `remote(size, resources=resources)` asks for."""
+def make_workers(make_worker: Callable[[int], Any], size: int, resources: Any) -> WorkerGroup:
+    """Returns the workers that `remote(size, resources=resources)` describes."""
     if isinstance(resources, Mapping):
-        return RayActors(make_worker, size, resources)
-    return Threads(make_worker, size, resources)
+        return RayGroup(make_worker, size, resources)
+    return ThreadGroup(make_worker, size, resources)

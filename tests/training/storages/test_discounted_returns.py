@@ -3,8 +3,8 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from jaxenvs.training.storages import GAE, Rollout
-from jaxenvs.training.types import Segment
+from jaxenvs.training.storages import GAE, DiscountedReturns
+from jaxenvs.training.types import ValuedUnroll
 
 
 def test_targets_are_rlaxs_discounted_returns_and_truncations_bootstrap():
@@ -13,7 +13,7 @@ def test_targets_are_rlaxs_discounted_returns_and_truncations_bootstrap():
     rng = np.random.default_rng(0)
     reward, value, next_value = jnp.asarray(rng.normal(size=(3, 31, 4)), jnp.float32)
     terminated, truncated = jnp.asarray(rng.random((2, 31, 4)) < 0.15)
-    segment = Segment(
+    unroll = ValuedUnroll(
         reward=reward,
         value=value,
         next_value=next_value,
@@ -21,7 +21,7 @@ def test_targets_are_rlaxs_discounted_returns_and_truncations_bootstrap():
         truncated=truncated,
         log_ratio=jnp.zeros_like(reward),
     )
-    advantage, target = Rollout().estimate(segment, gamma=0.9)
+    advantage, target = DiscountedReturns().estimate(unroll, gamma=0.9)
 
     # To rlax a truncation is a last reward, which holds the value of what follows.
     cut = truncated & ~terminated
@@ -36,7 +36,7 @@ def test_targets_are_rlaxs_discounted_returns_and_truncations_bootstrap():
 
 def test_gae_lambda_is_not_read_and_gaes_targets_are_advantages_over_values():
     ones, no = jnp.ones((3, 1)), jnp.zeros((3, 1), bool)
-    segment = Segment(
+    unroll = ValuedUnroll(
         reward=ones,
         value=0.5 * ones,
         next_value=0.5 * ones,
@@ -44,8 +44,8 @@ def test_gae_lambda_is_not_read_and_gaes_targets_are_advantages_over_values():
         truncated=no,
         log_ratio=0 * ones,
     )
-    advantage, target = Rollout().estimate(segment, gamma=1.0, gae_lambda=0.0)
+    advantage, target = DiscountedReturns().estimate(unroll, gamma=1.0, gae_lambda=0.0)
     chex.assert_trees_all_close(target, jnp.array([[3.5], [2.5], [1.5]]))
     chex.assert_trees_all_close(advantage, jnp.array([[3.0], [2.0], [1.0]]))
-    advantage, target = GAE().estimate(segment, gamma=1.0, gae_lambda=0.0)
+    advantage, target = GAE().estimate(unroll, gamma=1.0, gae_lambda=0.0)
     chex.assert_trees_all_close((advantage, target), (ones, 1.5 * ones))

@@ -1,17 +1,17 @@
-"""Returns as they were sampled."""
+"""Discounted returns, bootstrapped at the end of the unroll."""
 
 import chex
 import jax
 import jax.numpy as jnp
 
 from jaxenvs import struct
-from jaxenvs.training.storages._returns import discounted_sums
-from jaxenvs.training.storages.base import OnPolicyStorage
-from jaxenvs.training.types import Segment
+from jaxenvs.training.storages._discounting import discounted_sums
+from jaxenvs.training.storages.storage import OnPolicyStorage
+from jaxenvs.training.types import ValuedUnroll
 
 
 @struct.pytree_dataclass
-class Rollout(OnPolicyStorage):
+class DiscountedReturns(OnPolicyStorage):
     """Targets are discounted sums of rewards, to the end of the episode or of the unroll.
 
     There the critic's value follows, unless the episode terminated: an n-step return whose n is as
@@ -20,12 +20,12 @@ class Rollout(OnPolicyStorage):
     """
 
     def estimate(
-        self, segment: Segment, *, gamma: chex.Numeric, gae_lambda: chex.Numeric = 1.0
+        self, unroll: ValuedUnroll, *, gamma: chex.Numeric, gae_lambda: chex.Numeric = 1.0
     ) -> tuple[jax.Array, jax.Array]:
         del gae_lambda
-        done = segment.terminated | segment.truncated
+        done = unroll.terminated | unroll.truncated
         cut = done.at[-1].set(True)
-        beyond = jnp.where(cut & ~segment.terminated, segment.next_value, 0.0)
-        paid = segment.reward + gamma * beyond
+        beyond = jnp.where(cut & ~unroll.terminated, unroll.next_value, 0.0)
+        paid = unroll.reward + gamma * beyond
         target = discounted_sums(paid, gamma * (1 - done.astype(paid.dtype)))
-        return target - segment.value, target
+        return target - unroll.value, target

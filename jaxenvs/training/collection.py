@@ -1,4 +1,4 @@
-"""Acts in N instances for T steps, and counts the episodes that end."""
+"""Collection of unrolls, and statistics of the episodes that end."""
 
 from collections.abc import Sequence
 from typing import Any
@@ -9,25 +9,25 @@ import jax.numpy as jnp
 
 from jaxenvs import struct
 from jaxenvs.core import TimeStep, VectorEnv
-from jaxenvs.training.algorithms.base import Algorithm, Behavior, Parts
-from jaxenvs.training.types import Collector, EpisodesUnderWay, Transition, Unroll
+from jaxenvs.training.algorithms.algorithm import Algorithm, BehaviorPolicy, TrainContext
+from jaxenvs.training.types import CollectorState, RunningEpisodes, Transition, Unroll
 
-WINDOW = 100  # episodes, or some more, that returns and lengths are means over
+WINDOW = 100  # episodes that mean returns and lengths are over, at least
 
 
-def start(parts: Parts, env: VectorEnv, key: chex.PRNGKey) -> Collector:
+def reset_collector(context: TrainContext, env: VectorEnv, key: chex.PRNGKey) -> CollectorState:
     """Resets all instances."""
     env_state, timestep = env.reset(key)
     num_envs = env.num_envs
-    return Collector(
+    return CollectorState(
         env_state=env_state,
         observation=timestep.observation,
-        carry=parts.networks.initial_carry(num_envs),
-        episodes=EpisodesUnderWay(
+        carry=context.networks.initial_carry(num_envs),
+        episodes=RunningEpisodes(
             episode_return=jnp.zeros(num_envs, jnp.float32),
             episode_length=jnp.zeros(num_envs, jnp.int32),
             discounted_return=jnp.zeros(num_envs, jnp.float32),
-            # What is left of an episode that a staggered start cut is no episode's return.
+            # The first episode of a staggered start is not whole.
             is_whole=jnp.zeros(num_envs, bool) if env.is_staggered else None,
         ),
     )
@@ -35,29 +35,29 @@ def start(parts: Parts, env: VectorEnv, key: chex.PRNGKey) -> Collector:
 
 def collect(
     algorithm: Algorithm,
-    parts: Parts,
+    context: TrainContext,
     env: VectorEnv,
-    behavior: Behavior,
-    collector: Collector,
+    behavior: BehaviorPolicy,
+    collector: CollectorState,
     unroll_length: int,
     key: chex.PRNGKey,
     log_info: Sequence[str] = (),
-) -> tuple[Collector, Unroll]:
-    """Acts for T steps in N instances, with the weights as they are.
+) -> tuple[CollectorState, Unroll]:
+    """Acts for T steps in N instances with fixed weights.
 
-    Only what depends on the step before is computed in the loop; the critic and the
-    log-probabilities follow for all steps at once.
+    The loop computes only what depends on the previous step. Log-probabilities follow for all steps
+    at once, and so do the critic's values when learning.
     """
-    networks = parts.networks
+    networks = context.networks
     gamma: Any = algorithm.gamma  # pyright: ignore[reportAttributeAccessIssue] every one has it
 
-    def step(collector: Collector, keys: chex.PRNGKey) -> tuple[Collector, Any]:
+    def step(collector: CollectorState, keys: chex.PRNGKey) -> tuple[CollectorState, Any]:
         features = networks.features(collector.observation)
         carry, action = algorithm.act(
-            parts,
+            context,
             behavior,
             collector.carry,
-            algorithm.shown(features, behavior.observation_statistics),
+            algorithm.normalize_features(features, behavior.observation_statistics),
             keys[0],
         )
         env_state, timestep = env.step(collector.env_state, networks.to_action(action), keys[1])
@@ -72,7 +72,7 @@ def collect(
             truncated=timestep.truncated,
             next_observation=timestep.final_observation,
         )
-        collector = Collector(
+        collector = CollectorState(
             env_state=env_state, observation=timestep.observation, carry=carry, episodes=episodes
         )
         info = {name: timestep.final_info[name] for name in log_info}
@@ -85,7 +85,7 @@ def collect(
         transition=transition,
         last_observation=after.observation,
         carry=collector.carry,
-        log_prob=algorithm.recorded(parts, behavior, transition, collector.carry),
+        log_prob=algorithm.behavior_log_prob(context, behavior, transition, collector.carry),
         episodes=episodes,
         ended=transition.done if episodes.is_whole is None else transition.done & episodes.is_whole,
         info=info,
@@ -94,11 +94,11 @@ def collect(
 
 
 def count_step(
-    episodes: EpisodesUnderWay, timestep: TimeStep, gamma: jax.Array | float
-) -> tuple[EpisodesUnderWay, EpisodesUnderWay]:
-    """Adds one step of N instances: what to carry on, and the sums as of this step."""
+    episodes: RunningEpisodes, timestep: TimeStep, gamma: jax.Array | float
+) -> tuple[RunningEpisodes, RunningEpisodes]:
+    """Adds one step of N instances; returns the sums to carry on, and those at this step."""
     done, is_whole = timestep.done, episodes.is_whole
-    so_far = EpisodesUnderWay(
+    so_far = RunningEpisodes(
         episode_return=episodes.episode_return + timestep.reward,
         episode_length=episodes.episode_length + 1,
         discounted_return=gamma * episodes.discounted_return + timestep.reward,
@@ -110,15 +110,15 @@ def count_step(
     )
 
 
-def no_episodes(log_info: Sequence[str] = ()) -> jax.Array:
-    """float32[3 + I, K]: what `noted` starts from, where I names are logged."""
+def no_recent_episodes(log_info: Sequence[str] = ()) -> jax.Array:
+    """Returns the initial state of `add_episodes` with I logged names, float32[3 + I, K]."""
     return jnp.zeros((3 + len(log_info), WINDOW), jnp.float32)
 
 
-def ended_episodes(unroll: Unroll, axis_name: str | None = None) -> jax.Array:
-    """float32[3 + I]: how many episodes ended; sums of their returns, lengths and infos.
+def sum_ended_episodes(unroll: Unroll, axis_name: str | None = None) -> jax.Array:
+    """Returns the number of ended episodes and the sums of their returns, lengths and infos.
 
-    They are those of all devices of the axis, if one is named.
+    They are float32[3 + I], over all devices of the axis if there is one.
     """
     episodes = unroll.episodes
     of_each = (
@@ -131,16 +131,19 @@ def ended_episodes(unroll: Unroll, axis_name: str | None = None) -> jax.Array:
     return sums if axis_name is None else jax.lax.psum(sums, axis_name)
 
 
-def noted(
+def add_episodes(
     recent: jax.Array, ended: jax.Array, log_info: Sequence[str] = ()
 ) -> tuple[jax.Array, dict[str, jax.Array]]:
-    """Adds the `ended_episodes` of an update to the recent ones; returns the metrics, float32[].
+    """Adds the episodes that ended in an update to the recent ones.
 
-    `recent` has a column for each of the last K updates in which an episode ended, newest first.
-    Means are over as many of them as it takes to have K episodes. K columns always do, and no sum
-    runs on for longer than these, so nothing is lost to rounding in a long training.
+    `ended` is from `sum_ended_episodes`. `recent` has a column for each of the last K updates in
+    which an episode ended, the newest first. Means are over as many columns as it takes to have K
+    episodes; K columns are always enough. No sum is longer than that, so a long training loses
+    nothing to rounding.
 
-    `episode_count` is the number that ended in this update. Before the first one the means are NaN.
+    Returns:
+        The new `recent`, and the metrics, float32[] each. Means are NaN before the first episode
+        has ended. `episode_count` is the number of episodes that ended in this update.
     """
     moved = jnp.concatenate([ended[:, None], recent[:, :-1]], axis=1)
     recent = jnp.where(ended[0] > 0, moved, recent)
@@ -152,11 +155,11 @@ def noted(
     return recent, {**dict(zip(names, means, strict=True)), "episode_count": ended[0]}
 
 
-def summarized(metrics: dict[str, jax.Array]) -> dict[str, jax.Array]:
-    """K rows, [K] each, as one.
+def summarize_rows(metrics: dict[str, jax.Array]) -> dict[str, jax.Array]:
+    """Returns one row for K rows of metrics, [K] each.
 
-    That is the last of what `noted` says and of the steps, how many episodes ended in all, and
-    means of the rest over the rows that have a value.
+    Metrics of `add_episodes` and the steps are those of the last row, `episode_count` is a sum,
+    and the others are means over the rows that have a value.
     """
     rows = {name: jnp.nanmean(values) for name, values in metrics.items()}
     for name in metrics:
