@@ -267,7 +267,7 @@ def _block(train: Train, clip_falls: bool, state: LearnerState) -> LearnerState:
         now = dataclasses.replace(train, algorithm=ppo)  # pyright: ignore[reportArgumentType]
         return now.update(state)[0], None
 
-    return jax.lax.scan(update, state, length=EVERY // train.parts.steps_per_update)[0]
+    return jax.lax.scan(update, state, length=EVERY // train.context.steps_per_update)[0]
 
 
 def _stable_baselines3(threads: int | None, seed: int, clock: Clock) -> None:

@@ -341,7 +341,7 @@ def test_sizes_are_those_of_all_collectors(capsys, trained, tmp_path):
     assert status == 2 and "8 equal minibatches" in printed
     changes = {"settings": {"minibatches": 8}, "scheme": {"collection": "remote:4"}}
     config = Config.read(trained / "config.toml").replace(num_envs=1, unroll_length=4, **changes)
-    assert assembled(config).parts.steps_per_update == 4  # to play it, and to judge it
+    assert assembled(config).context.steps_per_update == 4  # to play it, and to judge it
 
 
 def test_a_log_that_is_asked_for_twice_is_written_once(capsys, tmp_path):

@@ -140,7 +140,7 @@ def test_gradients_of_workers_average_to_that_of_their_joint_batch():
     answers = [gradients for gradients, _ in group.call_all("compute_gradient", *order)]
     executor.close()
     mean = jax.tree.map(lambda x, y: (x + y) / 2, *answers)
-    expected, _, _ = train.algorithm.gradients(train.parts, executor._weights, joint, None)
+    expected, _, _ = train.algorithm.gradients(train.context, executor._weights, joint, None)
     different = jax.tree.map(lambda x, y: not np.allclose(x, y, atol=1e-6), *answers)
     assert any(jax.tree.leaves(different))
     for found, wanted in zip(jax.tree.leaves(mean), jax.tree.leaves(expected), strict=True):
@@ -172,8 +172,8 @@ def test_errors_become_priorities_in_the_memory_that_the_rows_are_of():
     drawn = []
     for worker in group._workers:
         keys = jax.random.split(jax.random.fold_in(worker._key, 0))
-        batch = train.algorithm.draw(train.parts, worker._state, None, 0, keys[0])
-        _, _, error = train.algorithm.gradients(train.parts, executor._weights, batch, keys[1])
+        batch = train.algorithm.draw_batch(train.context, worker._state, None, 0, keys[0])
+        _, _, error = train.algorithm.gradients(train.context, executor._weights, batch, keys[1])
         drawn.append((np.asarray(batch.index), np.asarray(error)))
     group.call_all("compute_gradient", *order)
     for worker, (index, error) in zip(group._workers, drawn, strict=True):

@@ -49,11 +49,11 @@ def test_gradients_of_shares_are_those_of_the_whole_batch():
         advantage=3 * rows[3, :, 0] + jnp.linspace(0, 5, 64),  # the shares' means differ
         target=rows[4, :, 0],
     )
-    alone, losses, _ = train.algorithm.gradients(train.parts, weights, batch, KEY)
+    alone, losses, _ = train.algorithm.gradients(train.context, weights, batch, KEY)
     part = shard(train, mesh()).train
 
     def on_device(batch):
-        gradients, losses, _ = part.algorithm.gradients(part.parts, weights, batch, KEY)
+        gradients, losses, _ = part.algorithm.gradients(part.context, weights, batch, KEY)
         return jax.lax.pmean((gradients, losses), "devices")
 
     spec = jax.sharding.PartitionSpec("devices")

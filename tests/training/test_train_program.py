@@ -166,7 +166,7 @@ def test_exactly_the_truncated_steps_are_judged_by_their_final_observation(time_
     assert steps.truncated.sum() == 4 * (16 // time_limit)
     everywhere = critic(train, state.params, steps.next_observation)
     expected = jnp.where(steps.truncated, everywhere, 0.0)
-    values = train.algorithm.truncation_values(train.parts, state, steps, ())
+    values = train.algorithm.truncation_values(train.context, state, steps, ())
     chex.assert_trees_all_close(values, expected, atol=1e-6)
 
 
@@ -177,7 +177,7 @@ def test_an_unroll_is_judged_as_by_hand():
     def judged():
         state = train.init(KEY)
         _, unroll = train.collect(BehaviorPolicy.of(state), state.collector, KEY)
-        _, batch = train.algorithm.estimate(train.parts, state, unroll)
+        _, batch = train.algorithm.estimate(train.context, state, unroll)
         return unroll.transition.observation, batch, critic(train, state.params, jnp.eye(4))
 
     observation, batch, value = judged()
