@@ -144,7 +144,7 @@ TASKS = (
     _memory("GRU", memory="gru", memory_size=32),
     _memory("LSTM", memory="lstm", memory_size=32),
     _memory("feed-forward"),
-    _bits("hindsight", "Hindsight", solves=True),
+    _bits("hindsight", "HindsightReplay", solves=True),
     _bits("replay", "Replay", solves=False),
     dataclasses.replace(
         _tuned("PPO", "gymnasium/CartPole-v1", 475), plays=config_for("PPO", "CartPole-v1")

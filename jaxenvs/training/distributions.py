@@ -145,7 +145,7 @@ class MultiCategorical(ActionDistribution):
         Args:
             outputs: float32[..., num_outputs].
             mask: bool, True where a choice is allowed: [..., num_outputs], the masks of all
-                elements behind each other; or as `space.sample` takes it, [..., *space.shape,
+                elements concatenated; or as `space.sample` takes it, [..., *space.shape,
                 max(nvec)], also with these last axes flattened.
         """
         if mask is None:
@@ -310,7 +310,7 @@ def distribution_for(space: spaces.Space) -> ActionDistribution:
     """Chooses the distribution for an action space of one instance.
 
     Raises:
-        TrainingError: the space is none of Discrete, MultiDiscrete, MultiBinary and float Box.
+        TrainingError: the space is not Discrete, MultiDiscrete, MultiBinary or a float Box.
     """
     if isinstance(space, spaces.Discrete):
         return Categorical(space)

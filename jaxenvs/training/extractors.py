@@ -131,7 +131,7 @@ class FixupCNN(nn.Module):
     """
 
     channels: Sequence[int] = (32, 64, 64)
-    blocks: Sequence[int] = (2, 2, 4)  # residual ones behind each halving
+    blocks: Sequence[int] = (2, 2, 4)  # residual ones after each halving
     features: int = 256
 
     @nn.compact

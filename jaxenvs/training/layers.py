@@ -11,8 +11,8 @@ _MANY_ROWS = 512
 class NarrowDense(nn.Module):
     """A dense layer with few outputs; its parameters are those of `flax.linen.Dense`.
 
-    On CPU, the gradient of a product with a narrow kernel takes the slow way through XLA, that of
-    one product a column a quick one. Gradient steps of a 4-64-64-n tanh network, us, dense /
+    On CPU, XLA computes the gradient of a product with a narrow kernel slowly, and that of a
+    product for each column quickly. Gradient steps of a 4-64-64-n tanh network, us, dense /
     columns, on 2 cores (jax 0.12.0; 0.10.2 likewise):
 
         rows     128            512            1,024          4,096
@@ -81,17 +81,17 @@ class Conv(nn.Module):
 def convolution(
     x: jax.Array, kernel: jax.Array, strides: tuple[int, int], padding: str
 ) -> jax.Array:
-    """float32[B, H', W', F] of pictures [B, H, W, C] and a kernel [h, w, C, F]."""
+    """Convolves images [B, H, W, C] with a kernel [h, w, C, F]; returns float32[B, H', W', F]."""
     return jax.lax.conv_general_dilated(
         x, kernel, strides, padding, dimension_numbers=("NHWC", "HWIO", "NHWC")
     )
 
 
 def windowed(x: jax.Array, kernel: jax.Array, strides: tuple[int, int], padding: str) -> jax.Array:
-    """The same as a product of windows, see `Conv`.
+    """Computes the same as a product of windows, see `Conv`.
 
-    Pixels between two strides become channels first, so that windows overlap as little as they
-    must: an 8x8 kernel with stride 4 is cut out of 2x2 blocks, not out of 64 pixels.
+    Blocks of pixels become channels first, so that windows overlap as little as possible: an 8x8
+    kernel with stride 4 takes 2x2 blocks instead of 64 pixels.
     """
     (height, width, channels, features), (down, right) = kernel.shape, strides
     batch = x.shape[0]
@@ -119,7 +119,7 @@ def windowed(x: jax.Array, kernel: jax.Array, strides: tuple[int, int], padding:
 
 
 def _fitted(x: jax.Array, axis: int, before: int, size: int) -> jax.Array:
-    """`x` behind `before` zeros along an axis, cut off or filled up with zeros to `size`."""
+    """Pads `x` with `before` zeros along an axis, and crops or pads its end to `size`."""
     pads = [(0, 0)] * x.ndim
     pads[axis] = (before, max(0, size - before - x.shape[axis]))
     return jax.lax.slice_in_dim(jnp.pad(x, pads), 0, size, axis=axis)

@@ -62,7 +62,7 @@ class ProgressBar:
         atexit.register(self.stop)  # of a training that is interrupted
 
     def stop(self) -> None:
-        """Leaves the bar as it is."""
+        """Stops updating the bar, and leaves it on the screen."""
         if self._bar is not None:
             self._bar.stop()
             atexit.unregister(self.stop)

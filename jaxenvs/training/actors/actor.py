@@ -188,7 +188,7 @@ def extractor_for(space: spaces.Space, chosen: Extractor, **settings: Any) -> nn
             f"the actor got the class {chosen.__name__}; call it: {chosen.__name__}()."
         )
     if not isinstance(chosen, Mapping):
-        num_features(chosen, space)  # raises where it is none for such observations
+        num_features(chosen, space)  # raises if it cannot take such observations
         return chosen
     entries = space.spaces if isinstance(space, spaces.Dict) else {}
     if set(entries) != set(chosen):

@@ -204,7 +204,7 @@ class Algorithm(abc.ABC):
     def checked_gradients(
         self, context: TrainContext, weights: Weights, batch: Any, key: chex.PRNGKey
     ) -> tuple[Any, Metrics, jax.Array | None]:
-        """`gradients`, which somebody else may have written.
+        """Calls `gradients`, which may be a user's.
 
         Raises:
             TrainingError: they are not what gradients, losses and errors are.

@@ -1,12 +1,12 @@
 """A sum tree, to sample many numbers in proportion to their size.
 
 flashbax has a binary sum tree, which adds differences to all nodes above a leaf. Here the nodes
-above are summed anew from those below, so that rounding does not add up over a training, a leaf
-set to 0 leaves nothing behind, and leaves named twice need no care; a node has many children, so
-that there are few levels, each of which is one operation on a batch.
+above a leaf are recomputed from their children, so rounding errors do not accumulate, a leaf set to
+0 leaves no residue, and duplicate leaves need no care. A node has many children, so there are few
+levels, and each is one operation on a batch.
 
-All levels lie in one array, leaves first, so that a loop can walk down. Written out level by
-level, XLA fuses each with all that are above it and computes those again.
+All levels are in one array, leaves first, so that a loop can walk down. With unrolled levels, XLA
+would fuse each with all above it and recompute those.
 """
 
 import itertools

@@ -14,9 +14,9 @@ from jaxenvs.training.types import ValuedUnroll
 class DiscountedReturns(OnPolicyStorage):
     """Targets are discounted sums of rewards, to the end of the episode or of the unroll.
 
-    There the critic's value follows, unless the episode terminated: an n-step return whose n is as
-    large as the unroll allows, which is `gae` with a lambda of 1. Advantages are target - value;
-    `gae_lambda` is not read.
+    The critic's value is added there unless the episode terminated. So they are n-step returns with
+    n as large as the unroll allows, like `gae` with a lambda of 1. Advantages are target - value;
+    `gae_lambda` is ignored.
     """
 
     def estimate(

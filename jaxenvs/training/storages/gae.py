@@ -20,21 +20,21 @@ def gae(
     gamma: chex.Numeric,
     gae_lambda: chex.Numeric,
 ) -> jax.Array:
-    """Estimates advantages over an unroll, with time limits told apart from terminations.
+    """Estimates advantages over an unroll, distinguishing time limits from terminations.
 
     T is the unroll's length, N the number of instances. With `A[T] = 0`,
 
         delta[t] = reward[t] + gamma (1 - terminated[t]) next_value[t] - value[t]
         A[t]     = delta[t] + gamma gae_lambda (1 - done[t]) A[t + 1]
 
-    A termination is worth nothing afterwards. A truncation is worth what the critic expects from
-    the observation that the cut hid, and the sum stops there: step t + 1 is another episode.
+    After a termination the value is 0. After a truncation it is the critic's value of the final
+    observation, and the sum stops there, since step t + 1 belongs to another episode.
 
     Args:
-        reward: float32[T, N], what step t paid.
-        value: float32[T, N], the critic at the observation that step t acted on.
-        next_value: float32[T, N], the critic at the observation that step t itself led to, before
-            any reset; read only where not `terminated`.
+        reward: float32[T, N], of step t.
+        value: float32[T, N], the critic's value of the observation before step t.
+        next_value: float32[T, N], the critic's value of the observation after step t, before any
+            reset; used only if not `terminated`.
         terminated: bool[T, N].
         truncated: bool[T, N].
         gamma: the discount factor.

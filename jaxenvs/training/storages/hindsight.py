@@ -29,32 +29,32 @@ class HindsightState:
 
 @struct.pytree_dataclass
 class HindsightReplay(ReplayStorage):
-    """Replay for tasks with goals, where every transition is also seen under goals that were met.
+    """Replay for tasks with goals, which relabels transitions with goals that were reached.
 
     Observations are dicts with the three entries named below. Each transition of a finished
-    episode is there as it was and once per strategy, with another goal: one that was achieved
+    episode can be drawn unchanged, and once per strategy with another goal, which was achieved
 
         "final"    by the last step of its episode
         "future"   by a step drawn uniformly from this one to the last
         "episode"  by a step drawn uniformly from the whole episode
 
-    What a step achieved is the achieved goal of its `next_observation`. Under the other goal, the
-    reward and whether the step terminates are computed anew; where not, the next observation is
-    worth what the critic says, also if the episode itself was over there. Rows are single
-    transitions, so that it does not matter that an episode goes on behind a goal that it met
-    earlier. Endings for other reasons than goals are not known to `compute_terminated`.
+    The goal that a step achieved is the achieved goal of its `next_observation`. Under the new
+    goal, the reward and the termination of the step are recomputed. If it does not terminate, the
+    critic's value of the next observation is used, even at the end of the episode. Rows are single
+    transitions, so it does not matter that an episode continues after the new goal was reached.
+    `compute_terminated` knows only terminations by goals, not those for other reasons.
 
-    A transition can be drawn from the unroll on that finishes its episode until the first step of
-    this episode is overwritten. Which goal it got never changes: it follows from where it lies,
+    A transition can be drawn after the unroll that finishes its episode, until the first step of
+    the episode is overwritten. Its new goal never changes: it follows from the position in memory,
     from `STRATEGIES` and from a fixed key. So nothing is stored twice, and relabeling costs 8
-    bytes a transition; goals, rewards and terminations are looked up and computed for the rows
-    that are drawn. An episode that is longer than the L steps that are kept of each instance is
-    never drawn, and harms no other; give `time_limit` to have that refused by `init`.
+    bytes a transition; goals, rewards and terminations are computed for drawn rows only. An episode
+    longer than the L steps that are kept of each instance is never drawn. Set `time_limit` to let
+    `init` refuse that.
 
-    Source: M. Andrychowicz et al., HindsightReplay Experience Replay, 2017.
+    Source: M. Andrychowicz et al., Hindsight Experience Replay, 2017.
     """
 
-    capacity: int = struct.static(100_000)  # transitions as they were, of all instances together
+    capacity: int = struct.static(100_000)  # transitions of all instances, without relabeled ones
     strategies: tuple[str, ...] = struct.static(("final", "future"))
     compute_reward: Callable[[Any, Any], jax.Array] | None = struct.static(None)
     compute_terminated: Callable[[Any, Any], jax.Array] | None = struct.static(None)
@@ -64,11 +64,11 @@ class HindsightReplay(ReplayStorage):
     desired_goal: str = struct.static("desired_goal")
 
     def bind(self, env: VectorEnv) -> Self:
-        """A copy with `compute_reward` and `compute_terminated` of `env`, unless it has its own.
+        """Returns a copy with `compute_reward` and `compute_terminated` of `env`, if not given.
 
-        The outermost layer of `env` that has the method gives it. Both take `(achieved_goal,
-        desired_goal)` of one step, and return float32[] and bool[]. `time_limit` becomes
-        the time limit, if that is a number.
+        They are those of the outermost layer of `env` that has them. Both take `(achieved_goal,
+        desired_goal)` of one step and return float32[] and bool[]. `time_limit` becomes that of
+        `env` if it is a number.
 
         Raises:
             TrainingError: no layer has one of them.
@@ -93,7 +93,7 @@ class HindsightReplay(ReplayStorage):
         return dataclasses.replace(self, **found, time_limit=limit)  # pyright: ignore[reportType]
 
     def init(self, transition: Transition) -> HindsightState:
-        """Raises `TrainingError` where a field does not fit the transitions; names which."""
+        """Returns an empty memory; raises `TrainingError` if a field does not fit."""
         ring = _ring.empty(transition, self.capacity)
         self._check(transition, ring)
         length, num_envs = ring.shape
@@ -152,12 +152,12 @@ class HindsightReplay(ReplayStorage):
         return self._rows(state, draw, gamma=gamma)
 
     def _rows(self, state: HindsightState, draw: jax.Array, *, gamma: chex.Numeric) -> Sample:
-        """The rows that int32[B] numbers below `size` stand for."""
+        """Returns the rows of int32[B] numbers below `size`."""
         step, label = draw // (1 + len(self.strategies)), draw % (1 + len(self.strategies))
         first, count = self._drawable(state)
         before = jnp.cumsum(count, dtype=jnp.int32)
         instance = jnp.searchsorted(before, step, side="right").astype(jnp.int32)
-        instance = jnp.minimum(instance, count.shape[0] - 1)  # where there is none at all
+        instance = jnp.minimum(instance, count.shape[0] - 1)  # if nothing can be drawn
         time = first[instance] + step - (before - count)[instance]
 
         steps: Transition = _ring.take(state.ring.steps, time, instance)
@@ -185,7 +185,7 @@ class HindsightReplay(ReplayStorage):
         )
 
     def _drawable(self, state: HindsightState) -> tuple[jax.Array, jax.Array]:
-        """int32[N] each: the oldest step of an episode that is all there, and how many follow."""
+        """Returns the first drawable step of each instance, and their number; int32[N] each."""
         time, (length, num_envs) = state.ring.time, state.ring.shape
         instance = jnp.arange(num_envs, dtype=jnp.int32)
         oldest = jnp.broadcast_to(jnp.maximum(time - length, 0), (num_envs,))
@@ -199,14 +199,14 @@ class HindsightReplay(ReplayStorage):
     def _bounds(
         self, state: HindsightState, episode: jax.Array, instance: jax.Array
     ) -> tuple[jax.Array, jax.Array]:
-        """First and last step of episodes, of which the one before ended in the ring's time."""
+        """Returns first and last step of episodes whose predecessor is known."""
         start = _ring.take(state.ends, episode - 1, instance) + 1
         return start, _ring.take(state.ends, episode, instance)
 
     def _goal_times(
         self, state: HindsightState, time: jax.Array, instance: jax.Array, label: jax.Array
     ) -> jax.Array:
-        """The steps whose achieved goals become the goals; label s stands for strategies[s - 1]."""
+        """Returns the steps whose achieved goals are used; label s means strategies[s - 1]."""
         episode = _ring.take(state.episode, time, instance)
         start, end = self._bounds(state, episode, instance)
         earliest = {"final": end, "future": time, "episode": start}
@@ -231,17 +231,17 @@ class HindsightReplay(ReplayStorage):
             kind = sorted(given) if isinstance(given, dict) else type(given).__name__
             problems.append(
                 f"observations are {kind}; HindsightReplay expects a dict with {', '.join(names)}."
-                " Use Replay for a task without goals, or say how its entries are called."
+                " Use Replay for a task without goals, or pass the names of the entries."
             )
         for strategy in self.strategies:
             if strategy not in STRATEGIES:
                 hint = closest(strategy, STRATEGIES)
-                problems.append(f'no strategy is called "{strategy}"; {STRATEGIES} are.{hint}')
+                problems.append(f'there is no strategy "{strategy}", only {STRATEGIES}.{hint}')
         if not self.strategies or len(set(self.strategies)) != len(self.strategies):
             problems.append(f"strategies are {self.strategies}; expected one or more, each once.")
         if self.compute_reward is None or self.compute_terminated is None:
             problems.append(
-                "compute_reward and compute_terminated are not known."
+                "compute_reward and compute_terminated are missing."
                 " Call bind(env), or pass functions of (achieved_goal, desired_goal)."
             )
         unroll_length, num_envs = transition.reward.shape
@@ -253,17 +253,17 @@ class HindsightReplay(ReplayStorage):
                 f" {unroll_length} need {least}. Raise capacity to {least * num_envs} or more."
             )
         if problems:
-            raise TrainingError("HindsightReplay cannot work:\n  " + "\n  ".join(problems))
+            raise TrainingError("HindsightReplay cannot be used:\n  " + "\n  ".join(problems))
 
 
 def _layers(env: Any) -> Iterator[Any]:
-    """An environment and all that it wraps, the outermost first."""
+    """Yields an environment and all that it wraps, the outermost first."""
     while env is not None:
         yield env
         env = getattr(env, "env", None)
 
 
 def _outermost(layers: list[Any], name: str) -> Any:
-    """What the outermost layer that has it calls `name`."""
+    """Returns the attribute `name` of the outermost layer that has it."""
     values = (getattr(layer, name, None) for layer in layers)
     return next((value for value in values if value is not None), None)

@@ -15,7 +15,7 @@ from jaxenvs.training.types import Sample, Transition
 @chex.dataclass(frozen=True)
 class PrioritizedState:
     ring: Ring
-    tree: _sum_tree.Tree  # priorities by index, row * N + instance; 0 where none can be drawn
+    tree: _sum_tree.Tree  # priorities by index, row * N + instance; 0 if not drawable
     largest: jax.Array  # float32[], the largest priority so far, 1 before any
 
 
@@ -23,11 +23,11 @@ class PrioritizedState:
 class PrioritizedReplay(ReplayStorage):
     """Keeps the last `capacity` transitions; step i is drawn with probability P(i) = p(i) / sum p.
 
-    Its priority is p(i) = (|TD error| + epsilon)^alpha as of when it was last drawn, and the
-    largest priority so far until then. The loss of a row is weighted by (size P(i))^-beta, divided
-    by the largest such weight of the batch; beta rises linearly to `final_beta`. Rows are drawn
-    independently, not from strata. Windows and memory are as in `Replay`; the priorities add
-    4 bytes a transition.
+    Its priority is p(i) = (|TD error| + epsilon)^alpha from the last time it was drawn; before
+    that, it is the largest priority so far. The loss of a row is weighted by (size P(i))^-beta,
+    divided by the largest such weight in the batch; beta rises linearly to `final_beta`. Rows are
+    drawn independently, not stratified. Windows and memory are those of `Replay`, and priorities
+    add 4 bytes a transition.
 
     Source: T. Schaul et al., Prioritized Experience Replay, 2016, section 3.
     """
@@ -61,19 +61,19 @@ class PrioritizedReplay(ReplayStorage):
         if pending:
             time = first + jnp.arange(pending, dtype=jnp.int32)
             index = time[:, None] % length * num_envs + jnp.arange(num_envs, dtype=jnp.int32)[None]
-            known = tree[index]  # which may have been drawn before, where an episode was over
+            known = tree[index]  # may have been drawn already, if an episode ended
             new = jnp.where(known > 0, known, fresh[:pending])
             tree = tree.at[index].set(jnp.where(time[:, None] >= 0, new, 0.0))
 
         blocks = -(-ring.num_rows // _sum_tree.FANOUT)
-        touched = -(-fresh.size // _sum_tree.FANOUT) + 2  # at both ends, and where the ring closes
+        touched = -(-fresh.size // _sum_tree.FANOUT) + 2  # at both ends, and where the ring wraps
         first_block = first % length * num_envs // _sum_tree.FANOUT
         at = (first_block + jnp.arange(min(touched, blocks), dtype=jnp.int32)) % blocks
         tree = _sum_tree.summed(tree, ring.num_rows, at)
         return PrioritizedState(ring=ring, tree=tree, largest=state.largest)
 
     def truncate(self, state: PrioritizedState) -> PrioritizedState:
-        # Windows that this completes get their priorities from the next `add`, which looks again.
+        # Windows that this completes get their priorities from the next `add`.
         return PrioritizedState(
             ring=_ring.truncate(state.ring), tree=state.tree, largest=state.largest
         )
@@ -105,10 +105,10 @@ class PrioritizedReplay(ReplayStorage):
     def set_priorities(
         self, state: PrioritizedState, index: jax.Array, error: jax.Array
     ) -> PrioritizedState:
-        """Also makes room for the largest priority so far, which new transitions are given.
+        """Also updates the largest priority so far, which new transitions get.
 
-        Where `index` names a row twice, one of the errors counts. Rows that cannot be drawn by
-        now, since they were overwritten, are left alone, and rows whose error is NaN.
+        If `index` contains a row twice, one of the errors counts. Rows that have been overwritten
+        or whose error is NaN keep their priority.
         """
         known = state.tree[index]
         error = jnp.asarray(error, jnp.float32)
@@ -118,7 +118,7 @@ class PrioritizedReplay(ReplayStorage):
         tree = _sum_tree.summed(
             state.tree.at[index].set(priority), state.ring.num_rows, index // _sum_tree.FANOUT
         )
-        # From the tree that there is now: `priority`, asked for again, might be computed after the
-        # change, for which XLA would keep a copy of the tree as it was.
+        # Read from the new tree: XLA might recompute `priority` after the change, and would keep a
+        # copy of the old tree for that.
         largest = jnp.maximum(state.largest, tree[index].max())
         return PrioritizedState(ring=state.ring, tree=tree, largest=largest)

@@ -14,21 +14,20 @@ from jaxenvs.training.types import Sample, Transition
 
 @struct.pytree_dataclass
 class Replay(ReplayStorage):
-    """Keeps the last `capacity` transitions, and draws uniformly among them.
+    """Keeps the last `capacity` transitions and samples uniformly.
 
-    A row is the window of `n_step` steps of one instance from the drawn step on, cut at the first
-    step that ended an episode. Steps whose window is not there yet cannot be drawn, unless their
-    episode is over before.
+    A row is a window of `n_step` steps of one instance that begins at the sampled step and is cut
+    at the end of an episode. Steps whose window is not complete yet cannot be drawn, unless their
+    episode has ended.
 
-    Memory is that of the transitions, each with both its observations: twice that of the images,
-    where these are large, so 56 KB a transition of 84x84x4. Most next observations are also the
-    next row's, but not those that ended an episode, and of these there may be any number: room for
-    fewer would lose some, and what they are worth with them. On one device the arrays are
-    [L, N, ...]; L is rounded up so that unrolls fit, and holds at least one unroll and what a
-    window reaches beyond it, whatever `capacity` says. Nothing is copied but what is added or
-    drawn, however large it is. Steps of one instance are counted in int32.
+    Each transition is stored with both observations, so images take twice their size: 56 KB for a
+    transition of 84x84x4. Most next observations equal the observation of the next row, but not
+    those at the end of an episode, and there may be any number of these. On one device the arrays
+    are [L, N, ...]. L is rounded up to whole unrolls, and holds at least one unroll and the rest of
+    a window, whatever `capacity` is. Only what is added or drawn is copied. Steps of one instance
+    are counted in int32.
 
-    Of an empty storage a sample is all zeros: look at `size` first.
+    Samples from an empty storage are zeros: check `size` first.
 
     Source: L. Lin, Self-Improving Reactive Agents Based on Reinforcement Learning, Planning and
     Teaching, 1992; V. Mnih et al., Human-level control through deep reinforcement learning, 2015.

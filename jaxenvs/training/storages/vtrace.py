@@ -26,7 +26,7 @@ def vtrace(
     clip_c: chex.Numeric = 1.0,
     clip_pg_rho: chex.Numeric = 1.0,
 ) -> tuple[jax.Array, jax.Array]:
-    """Estimates advantages and targets with importance weights, cut to keep their variance low.
+    """Estimates advantages and targets with importance weights, clipped to reduce variance.
 
     T is the unroll's length, N the number of instances. With `w = exp(log_ratio)`, `E[T] = 0` and
     `v' = (1 - terminated) next_value`,
@@ -37,15 +37,15 @@ def vtrace(
         advantage = min(clip_pg_rho, w)
                     (reward + gamma (v' + gae_lambda (1 - done) E[t + 1]) - value)
 
-    As in `gae`, a truncation is worth what the critic expects from the observation that the cut
-    hid, and sums stop there.
+    As in `gae`, the value after a truncation is the critic's value of the final observation, and
+    sums stop there.
 
     Args:
         log_ratio: float32[T, N], log-probability of the action now minus when it was taken.
-        reward: float32[T, N], what step t paid.
-        value: float32[T, N], the critic at the observation that step t acted on.
-        next_value: float32[T, N], the critic at the observation that step t itself led to, before
-            any reset; read only where not `terminated`.
+        reward: float32[T, N], of step t.
+        value: float32[T, N], the critic's value of the observation before step t.
+        next_value: float32[T, N], the critic's value of the observation after step t, before any
+            reset; used only if not `terminated`.
         terminated: bool[T, N].
         truncated: bool[T, N].
         gamma: the discount factor.
