@@ -562,7 +562,11 @@ def test_evaluations_are_logged_and_the_best_is_kept_also_after_a_restart(tmp_pa
         learner.save()
     assert best == [2, 2, 4, 4]
     with Learner(scheme(), **kinds, resume=True) as learner:
-        train(learner, 5)
+        train(learner, 4)
+        found = jax.device_get(learner.policy(best=True).params)
+        assert not all(map(np.array_equal, arrays(found), arrays(learner.policy().params)))
+        train(learner, 1)
+        same(learner.policy(best=True).params, learner.policy().params)
     assert best[4:] == [4, 4, 4, 4, 10]  # 20 and 25 are less than 30
     found = read_metrics(tmp_path)["evaluation_return"]
     np.testing.assert_array_equal(

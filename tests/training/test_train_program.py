@@ -252,7 +252,7 @@ def test_episodes_that_a_staggered_start_cut_are_not_counted(normalized):
     env = jaxenvs.vectorize(TimeLimit(Wheel(), time_limit=24), 4, stagger=True)
     assert env.is_staggered
     if normalized:
-        env = NormalizeObservation(env)
+        env = env.wrap(NormalizeObservation)
     metrics = jax.jit(small(env, num_envs=None))(KEY).metrics
     # 64 steps of each: one whole episode or two after the rest of the first.
     assert 4 <= metrics["episode_count"].sum() <= 8 and metrics["episode_count"][0] == 0
@@ -454,7 +454,7 @@ def test_instances_to_evaluate_are_like_those_of_the_training(monkeypatch):
 
 def test_what_cannot_be_evaluated_is_refused():
     hidden = OpaqueVectorEnv(jaxenvs.make_vec("CartPole-v1", 4))
-    normalized = NormalizeObservation(jaxenvs.make_vec("CartPole-v1", 4))
+    normalized = jaxenvs.make_vec("CartPole-v1", 4).wrap(NormalizeObservation)
     for env in (hidden, normalized):
         with pytest.raises(TrainingError, match="evaluation_env="):
             evaluated(env, num_envs=None)
