@@ -162,7 +162,7 @@ class Masked(Wrapper):
 @pytest.mark.parametrize(
     ("choices", "words"),
     [
-        ({"num_choices": 3}, r"action_mask of Dict.*none of the actions Discrete\(2\)"),
+        ({"num_choices": 3}, r"action_mask of Dict.*does not fit the actions Discrete\(2\)"),
         ({"shows": False}, "nothing to act on"),
     ],
     ids=str,
@@ -325,7 +325,7 @@ def test_gradients_of_one_s_own_have_a_form(gradients, words, place):
 
 def test_a_function_that_makes_environments_takes_nothing():
     scheme = Scheme(lambda i: jaxenvs.make("CartPole-v1"), A2C(), num_envs=4, unroll_length=4)
-    with pytest.raises(TrainingError, match=r"called without arguments: missing .*'i'"):
+    with pytest.raises(TrainingError, match=r"needs arguments: missing .*'i'"):
         Learner(scheme, total_steps=32)
 
 
