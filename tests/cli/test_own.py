@@ -164,7 +164,7 @@ def test_an_episode_that_nothing_ends_is_given_up(here):
         ("nowhere.py:Corridor", ["nowhere.py", "does not exist"]),
         ("needy:Corridor", ['imports "nowhere_to_be_found"']),
         ("corridors:needs", ["corridors:needs was called with nothing", "'size'"]),
-        ("corridors:Needy", ["corridors:Needy has no default for size", "give the class one"]),
+        ("corridors:Needy", ["corridors:Needy has no default for size", "define a default"]),
         ("corridors:sentence", ["corridors:sentence made a str", "jaxenvs.Environment"]),
     ],
 )
