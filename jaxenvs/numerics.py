@@ -1,5 +1,8 @@
 """Elementary functions that cost less than XLA's own on CPU."""
 
+from typing import Any
+
+import chex
 import jax
 import jax.numpy as jnp
 
@@ -59,3 +62,13 @@ def wrap_angle(angle: jax.Array) -> jax.Array:
     for part in exact:
         angle = angle - turns * part
     return angle - turns * rest
+
+
+def uniform(key: chex.PRNGKey, shape: tuple[int, ...], low: Any, high: Any) -> jax.Array:
+    """Draws float32[shape] from [low, high), with the same bits in every program.
+
+    `jax.random.uniform` multiplies and then adds. Whether compilers round once or twice there
+    depends on what surrounds it. The minimum in between never binds; it keeps the two apart.
+    """
+    width = high - low
+    return low + jnp.minimum(jax.random.uniform(key, shape, jnp.float32) * width, width)

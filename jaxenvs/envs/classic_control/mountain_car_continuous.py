@@ -7,6 +7,7 @@ import jax.numpy as jnp
 from jaxenvs import spaces
 from jaxenvs.core import Environment, TimeStep
 from jaxenvs.envs.classic_control._mountain import MountainCarState, at_goal, draw, observe, roll
+from jaxenvs.numerics import uniform
 
 
 class MountainCarContinuous(Environment[MountainCarState]):
@@ -51,7 +52,7 @@ class MountainCarContinuous(Environment[MountainCarState]):
         return spaces.Box(self.min_action, self.max_action, shape=(1,))
 
     def reset(self, key: chex.PRNGKey) -> tuple[MountainCarState, TimeStep]:
-        position = jax.random.uniform(key, (), jnp.float32, self.start_low, self.start_high)
+        position = uniform(key, (), self.start_low, self.start_high)
         state = MountainCarState(position=position, velocity=jnp.zeros_like(position))
         return state, TimeStep.first(observe(state))
 
