@@ -380,8 +380,8 @@ def test_a_pool_keeps_the_mode_that_it_was_made_or_begun_with():
         assert jaxenvs.HostEnv(pool).autoreset_mode == "next_step"
     with make() as pool, pytest.raises(PoolError, match="expected one of 'same_step'"):
         jaxenvs.HostEnv(pool, autoreset_mode="same")
-    with pytest.raises(PoolError, match="a pool calls it autoreset_mode"):
-        jaxenvs.make_pool("gymnasium/CartPole-v1", 2, autoreset_mode="same_step")
+    with pytest.raises(PoolError, match="Pass time_limit=5"):
+        jaxenvs.make_pool("gymnasium/CartPole-v1", 2, max_episode_steps=5)
 
 
 def test_an_environment_that_is_made_anew_goes_on_in_the_mode_of_its_host(path, tmp_path):
