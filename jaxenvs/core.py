@@ -1,4 +1,4 @@
-"""The contract: what an environment is, what a step returns, what a batch of them is.
+"""The contract: environments, timesteps, wrappers and batches of environments.
 
     state, timestep = env.reset(key)
     state, timestep = env.step(state, action, key)
@@ -35,9 +35,9 @@ AutoresetMode = Literal["same_step", "next_step", "disabled"]
 
 @chex.dataclass(frozen=True)
 class TimeStep:
-    """What an agent sees after `reset` or `step`.
+    """The result of `reset` or `step` that an agent sees.
 
-    Shapes are those of one instance; a `VectorEnv` puts a leading [num_envs] axis on each.
+    Shapes are those of one instance; a `VectorEnv` adds a leading [num_envs] axis to each.
     """
 
     observation: chex.ArrayTree
@@ -45,8 +45,8 @@ class TimeStep:
     terminated: jax.Array  # bool[], the task ended
     truncated: jax.Array  # bool[], the episode was cut, by a time limit for instance
     info: Mapping[str, chex.ArrayTree]  # the same keys on every step
-    # Set by a VectorEnv: what the step itself led to. They differ from `observation` and `info`
-    # only where the episode ended, and the next one began, in the same step.
+    # Set by a VectorEnv: the result of the step itself. They differ from `observation` and `info`
+    # only where an episode ended and the next one started in the same step.
     final_observation: chex.ArrayTree = None
     final_info: Any = None
 
@@ -56,12 +56,12 @@ class TimeStep:
 
     @property
     def done(self) -> jax.Array:
-        """bool[]: the episode is over, for either reason."""
+        """bool[]: whether the episode is over, for either reason."""
         return self.terminated | self.truncated
 
     @property
     def discount(self) -> jax.Array:
-        """float32[]: 0 where the task terminated, else 1, truncations included."""
+        """float32[]: 0 if the task terminated, else 1, also after a truncation."""
         return 1 - self.terminated.astype(jnp.float32)
 
     @classmethod
@@ -71,7 +71,7 @@ class TimeStep:
         *,
         info: Mapping[str, chex.ArrayTree] | None = None,
     ) -> "TimeStep":
-        """Starts an episode: reward 0, both flags false."""
+        """Returns the timestep of a reset: reward 0, both flags false."""
         return cls.transition(observation, reward=0.0, terminated=False, info=info)
 
     @classmethod
@@ -84,7 +84,7 @@ class TimeStep:
         truncated: chex.Numeric = False,
         info: Mapping[str, chex.ArrayTree] | None = None,
     ) -> "TimeStep":
-        """Follows an action."""
+        """Returns the timestep of a step."""
         # A state that was cast to float64, to prove parity, is rewarded in float64.
         dtypes = [getattr(leaf, "dtype", None) for leaf in jax.tree.leaves(observation)]
         return cls(
@@ -100,9 +100,9 @@ class TimeStep:
 class Environment(abc.ABC, Generic[S]):
     """One instance of a task: an immutable pytree whose fields are its parameters.
 
-    Fields are leaves, so they can be replaced, mapped over and differentiated without
-    compiling anew; what decides a shape is declared `size: int = struct.static(8)`.
-    A subclass is a dataclass without being decorated. `step` never resets.
+    Fields are leaves, so they can be replaced, mapped over and differentiated without recompiling.
+    A field that determines shapes is declared `size: int = struct.static(8)`. Subclasses become
+    dataclasses without a decorator. `step` never resets.
     """
 
     def __init_subclass__(cls, **kwargs: Any) -> None:
@@ -112,20 +112,23 @@ class Environment(abc.ABC, Generic[S]):
     @property
     @abc.abstractmethod
     def observation_space(self) -> Space:
-        """The set that every observation lies in."""
+        """The space of observations."""
 
     @property
     @abc.abstractmethod
     def action_space(self) -> Space:
-        """The set that actions are taken from."""
+        """The space of actions."""
 
     @abc.abstractmethod
     def reset(self, key: chex.PRNGKey) -> tuple[S, TimeStep]:
-        """Starts an episode: `TimeStep.first(...)`."""
+        """Starts an episode; returns the state and `TimeStep.first(...)`."""
 
     @abc.abstractmethod
     def step(self, state: S, action: Any, key: chex.PRNGKey) -> tuple[S, TimeStep]:
-        """Takes one action: `TimeStep.transition(...)`, of the same tree as `reset`'s."""
+        """Takes one action; returns the state and `TimeStep.transition(...)`.
+
+        Both have the same structure, shapes and dtypes as those of `reset`.
+        """
 
     def render(self, state: S) -> jax.Array:
         """Draws `state` as uint8[H, W, 3]; optional."""
@@ -142,12 +145,12 @@ class Environment(abc.ABC, Generic[S]):
 
     @property
     def unwrapped(self) -> "Environment":
-        """The environment under all wrappers; itself, if there are none."""
+        """The environment inside all wrappers; itself if there are none."""
         return self
 
     @property
     def time_limit(self) -> chex.Numeric | None:
-        """Steps after which an episode is truncated, as far as a wrapper limits it."""
+        """The number of steps after which a wrapper truncates an episode; None if none does."""
         return None
 
     @property
@@ -162,7 +165,7 @@ class Environment(abc.ABC, Generic[S]):
         return f"{type(self).__name__}({', '.join(self._changed_parameters())})"
 
     def _changed_parameters(self) -> list[str]:
-        """`name=value` for every parameter that is not its default."""
+        """Returns `name=value` for every parameter that differs from its default."""
         return [
             f"{field.name}={_brief(getattr(self, field.name))}"
             for field in dataclasses.fields(self)  # pyright: ignore[reportArgumentType]
@@ -172,12 +175,12 @@ class Environment(abc.ABC, Generic[S]):
     def replace(self, **changes: Any) -> Self:
         """Returns a copy with other parameters: `env.replace(gravity=3.7)`.
 
-        Nothing is compiled anew as long as the new value has the type of the old one (to jit
-        a Python float and a `jnp.float32` are two types) and the field is not static.
+        Nothing is recompiled as long as the field is not static and the new value has the type of
+        the old one. To jit, a Python float and a `jnp.float32` are two types.
 
         Raises:
-            UnknownParameterError: there is no such field; the message names the closest.
-            ParameterError: a value is not a number where the parameter is one.
+            UnknownParameterError: there is no such field; the message names the closest one.
+            ParameterError: a parameter that is a number is given something else.
         """
         names = [field.name for field in dataclasses.fields(self)]  # pyright: ignore[reportArgumentType]
         for name in changes:
@@ -253,7 +256,7 @@ class Wrapper(Environment[S]):
         return f"{type(self).__name__}({', '.join([repr(self.env), *own])})"
 
     def replace(self, **changes: Any) -> Self:
-        """As `Environment.replace`; names that are not the wrapper's own go to what it wraps."""
+        """Works like `Environment.replace`; other names are passed to the wrapped environment."""
         own = {field.name for field in dataclasses.fields(self)}  # pyright: ignore[reportArgumentType]
         inner = {name: value for name, value in changes.items() if name not in own}
         outer = {name: value for name, value in changes.items() if name in own}
@@ -263,24 +266,24 @@ class Wrapper(Environment[S]):
 
 
 class VectorEnv(abc.ABC, Generic[S]):
-    """`num_envs` instances behind the same two calls, native or hosted.
+    """A batch of `num_envs` instances with the same two methods, native or hosted.
 
-    N is `num_envs`. Everything but the key gains a leading [N] axis. `timestep.observation` and
-    `timestep.info` are what to act on next; `timestep.final_observation` and `timestep.final_info`
-    are what the step itself led to. They differ only where an episode ended and was reset in the
-    same step.
+    N is `num_envs`. Everything except the key has a leading [N] axis. `timestep.observation` and
+    `timestep.info` are those to act on next; `timestep.final_observation` and `timestep.final_info`
+    are the result of the step itself. They differ only where an episode ended and the instance was
+    reset in the same step.
 
-    Where a method takes a key it takes one for all instances, from which instance i derives its
-    own by its index, or [N] keys, one for each: then what an instance does depends on its own
-    key alone, however many others there are.
+    Methods take either one key, from which instance i derives its own by its index, or [N] keys,
+    one per instance. With [N] keys, an instance depends on its own key only, not on how many others
+    there are.
     """
 
     num_envs: int
-    autoreset_mode: AutoresetMode  # what follows a finished episode, see `vectorize`
+    autoreset_mode: AutoresetMode  # what happens after an episode ends, see `vectorize`
 
     @property
     def is_staggered(self) -> bool:
-        """Whether `reset` leaves instances in the middle of their episodes, see `vectorize`."""
+        """Whether `reset` leaves instances in mid-episode, see `vectorize`."""
         return False
 
     @property
@@ -300,12 +303,12 @@ class VectorEnv(abc.ABC, Generic[S]):
 
     @property
     def action_space(self) -> Space:
-        """The space of N actions: `sample(key)` gives one for each instance in one draw."""
+        """The space of N actions: `sample(key)` draws one for each instance at once."""
         return self.single_action_space.batch(self.num_envs)
 
     @property
     def parameters(self) -> dict[str, Any]:
-        """The parameters by name, as far as they can be reached."""
+        """The parameters by name; empty if they are not accessible."""
         return {}
 
     @abc.abstractmethod
@@ -319,7 +322,7 @@ class VectorEnv(abc.ABC, Generic[S]):
     def reset_where(
         self, mask: jax.Array, state: S, timestep: TimeStep, key: chex.PRNGKey
     ) -> tuple[S, TimeStep]:
-        """Starts an episode where `mask`, bool[N], is true; the other rows stay as given."""
+        """Starts an episode where `mask`, bool[N], is true; other rows are returned as given."""
         raise NotImplementedError(f"{type(self).__name__} cannot reset some of its instances.")
 
     def render(self, state: S, index: int = 0) -> jax.Array:
@@ -396,16 +399,16 @@ def as_numbers(cls: type, params: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def check_time_limit(name: str, limit: Any) -> None:
-    """Checks that a limit is a number of steps, or with an axis of instances several.
+    """Checks that a limit is a number of steps, or an array of one number per instance.
 
     Raises:
-        ParameterError: it is not an integer from 1 to 2**31 - 1; `name` says whose it is.
+        ParameterError: `limit` is not an integer from 1 to 2**31 - 1; `name` is its owner.
     """
     is_array = isinstance(limit, jax.Array | np.ndarray | np.generic)
     if isinstance(limit, Tracer) or not (
         is_array or limit is None or isinstance(limit, int | float | complex | str | list | tuple)
     ):
-        return  # not known yet
+        return  # traced
     value = np.asarray(limit)
     if (
         value.dtype.kind not in "iu"

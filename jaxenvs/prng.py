@@ -1,12 +1,12 @@
-"""JAX's own threefry generator, unrolled where that is faster: the same bits at a lower price.
+"""JAX's threefry generator, unrolled where that is faster: the same bits in less time.
 
-On CPU, JAX lowers every threefry draw to a rolled loop that nothing fuses into. The same
-generator with its 20 rounds written out is up to ten times faster there, which decides the
-speed of small environments. It is registered as a key type of its own and used only inside
-a program: keys that come in and go out have JAX's type, and every random bit is the same
-(tests/vector/test_prng.py compares each kind of draw). What JAX computes from the bits is the
-same too, but for `jax.random.gamma` of many keys, which differs in the last few units, as JAX's
-own does between many keys and one.
+On CPU, JAX lowers every threefry draw to a rolled loop that other code cannot fuse with. With its
+20 rounds unrolled, the same generator is up to ten times faster there, which decides the speed of
+small environments. It is registered as a separate key type and used only inside programs: keys
+that enter and leave have JAX's type, and all random bits are the same (tests/vector/test_prng.py
+compares each kind of draw). The values that JAX computes from the bits are the same too, except for
+`jax.random.gamma` of many keys: it differs in the last few units, as JAX's own does between many
+keys and one.
 
 Source: J. K. Salmon, M. A. Moraes, R. O. Dror, D. E. Shaw, Parallel Random Numbers: As Easy
 as 1, 2, 3, 2011 (Threefry-2x32, 20 rounds); counters and word order are those of
@@ -30,14 +30,14 @@ T = TypeVar("T")
 _ROTATIONS = ((13, 15, 26, 6), (17, 29, 16, 24))
 _PARITY, _ZERO = np.uint32(0x1BD11BDA), np.uint32(0)
 _STOCK = "threefry2x32"
-_FOREIGN = 0x464F5247  # the domain of keys that come of another generator's
+_FOREIGN = 0x464F5247  # the domain of keys that are hashed from other generators' keys
 
 # Up to jax 0.10 XLA removes optimization barriers before it fuses.
 _BARRIER_HOLDS = tuple(int(part) for part in jax.__version__.split(".")[:2]) >= (0, 11)
 
 
 def _rounds(key: jax.Array, low: jax.Array, high: Any = _ZERO) -> tuple[jax.Array, jax.Array]:
-    """Threefry-2x32 of the counters (high, low): two uint32 arrays of low's shape."""
+    """Returns Threefry-2x32 of the counters (high, low): two uint32 arrays of low's shape."""
     schedule = (key[0], key[1], key[0] ^ key[1] ^ _PARITY)
     x0, x1 = jnp.full(low.shape, schedule[0] + high), low + schedule[1]
     for group in range(5):
@@ -51,22 +51,22 @@ def _rounds(key: jax.Array, low: jax.Array, high: Any = _ZERO) -> tuple[jax.Arra
 
 
 def _word(key: jax.Array, low: jax.Array) -> jax.Array:
-    """The 32 random bits of each counter."""
+    """Returns the 32 random bits of each counter."""
     x0, x1 = _rounds(key, low)
     return x0 ^ x1
 
 
 def _walled(compute: Callable[[jax.Array, jax.Array], T], key: jax.Array, low: jax.Array) -> T:
-    """`compute(key, low)`, uint32 arrays of low's shape, behind a wall that nothing fuses across.
+    """Returns `compute(key, low)`, uint32 arrays of low's shape, behind a fusion barrier.
 
-    Else chained draws fuse into one another and compile for minutes, and a draw is computed anew at
+    Without it, chained draws fuse into one another, compile for minutes, and are computed again at
     every use.
     """
     if _BARRIER_HOLDS:
         return jax.lax.optimization_barrier(compute(key, low))
-    # A loop of one turn is a wall as well. Its bound is no constant before the last pass that
-    # unrolls loops, and belongs to no instance: under `vmap` it stays one number. What it begins
-    # with is not looked at, but varies over the devices of a `shard_map` as the result does.
+    # A loop with one iteration is a fusion barrier, too. The barrier on its bound hides it from
+    # passes that unroll loops; the bound is not batched under `vmap`. The initial value is unused,
+    # but has to vary over the devices of a `shard_map` as the result does.
     bound = jax.lax.optimization_barrier(np.int32(1))
     start = low + key[0]
     _, computed = jax.lax.while_loop(
@@ -116,9 +116,9 @@ _UNROLLED = jex_random.define_prng_impl(
 def as_typed_key(key: Any) -> chex.PRNGKey:
     """Returns a typed threefry key, or an array of them.
 
-    Raw keys, uint32[..., 2] (or [..., 4] of `rbg`), are wrapped. Keys of other generators are
-    hashed into threefry keys: what `rbg` draws under `vmap` depends on the batch, so that no result
-    could be independent of devices and of the order of resets.
+    Raw keys, uint32[..., 2] (or [..., 4] for `rbg`), are wrapped. Keys of other generators are
+    hashed into threefry keys, because draws of `rbg` under `vmap` depend on the batch, so that
+    results would depend on the devices and on the order of resets.
 
     Raises:
         RandomKeyError: `key` is neither typed nor raw.
@@ -136,7 +136,7 @@ def as_typed_key(key: Any) -> chex.PRNGKey:
 
 
 def _hashed(key: chex.PRNGKey) -> chex.PRNGKey:
-    """A threefry key out of the words of another generator's."""
+    """Returns a threefry key that is hashed from another generator's key."""
     if key.shape:
         return jax.vmap(_hashed)(key)
     words = jax.random.key_data(key).astype(jnp.uint32).reshape(-1)
@@ -148,16 +148,16 @@ def _hashed(key: chex.PRNGKey) -> chex.PRNGKey:
 
 
 def derive(key: chex.PRNGKey, domain: int, index: Any = 0) -> chex.PRNGKey:
-    """Hashes `key` with a domain and an index, out of reach of `split` and `fold_in`.
+    """Returns a key that no `split` or `fold_in` of `key` can produce.
 
-    Those hash the key with the counters (0, i); this one uses (domain, index). The domain is not 0,
-    so no sequence of splits and folds of `key` leads to the result.
+    Those hash the key with the counters (0, i); this function uses (domain, index), and the domain
+    is not 0.
 
     Args:
         key: one typed threefry key.
-        domain: 1 to 2**32 - 1; a large number also stays clear of what `split` uses without
+        domain: 1 to 2**32 - 1. A large number also avoids the counters that `split` uses without
             `jax_threefry_partitionable`.
-        index: tells apart the keys of one domain, as uint32.
+        index: distinguishes the keys of one domain, as uint32.
     """
     key, high = as_typed_key(key), np.uint32(domain)
     low, words = jnp.asarray(index).astype(jnp.uint32), jax.random.key_data(key)
@@ -169,7 +169,7 @@ def derive(key: chex.PRNGKey, domain: int, index: Any = 0) -> chex.PRNGKey:
 
 
 def fast(key: Any) -> chex.PRNGKey:
-    """Returns the same key as the quickest type with the same bits, for use inside a program."""
+    """Returns `key` as the fastest type that draws the same bits, for use inside a program."""
     key = as_typed_key(key)
     if is_unrolled(key) or not _unrolled_pays():
         return key
@@ -177,9 +177,9 @@ def fast(key: Any) -> chex.PRNGKey:
 
 
 def with_fast(call: Callable[[chex.PRNGKey], T], key: Any) -> T:
-    """Returns `call(key)`, with the quickest type of the key that `call` accepts.
+    """Returns `call(key)`, with the fastest type of key that `call` accepts.
 
-    jax.random.poisson refuses every generator but JAX's own, by NotImplementedError.
+    jax.random.poisson raises NotImplementedError for every generator except JAX's own.
     """
     quick = fast(key)
     if is_unrolled(quick):
@@ -191,7 +191,7 @@ def with_fast(call: Callable[[chex.PRNGKey], T], key: Any) -> T:
 
 
 def stock(tree: chex.ArrayTree) -> chex.ArrayTree:
-    """Returns `tree` with every key of the internal type turned back into JAX's own."""
+    """Returns `tree` with keys of the internal type converted to JAX's type."""
 
     def convert(leaf: Any) -> Any:
         if not (hasattr(leaf, "dtype") and jnp.issubdtype(leaf.dtype, jax.dtypes.prng_key)):
@@ -204,7 +204,7 @@ def stock(tree: chex.ArrayTree) -> chex.ArrayTree:
 
 
 def is_unrolled(key: chex.PRNGKey) -> bool:
-    """Whether `key` is of the internal type."""
+    """Returns whether `key` is of the internal type."""
     return jax.random.key_impl(key) == _UNROLLED
 
 

@@ -1,4 +1,4 @@
-"""Immutable dataclasses that are pytrees, with fields that are either leaves or static."""
+"""Immutable dataclasses that are pytrees, with leaves and static fields."""
 
 import dataclasses
 from typing import Any, TypeVar, dataclass_transform
@@ -14,19 +14,19 @@ _STATIC = {"static": True}
 
 
 def static(default: Any = dataclasses.MISSING, **kwargs: Any) -> Any:
-    """Declares a field that decides shapes or control flow: part of the tree, not a leaf.
+    """Declares a field that determines shapes or control flow: part of the tree, not a leaf.
 
-    Changing a static field compiles anew; its value must be hashable and comparable.
+    A program is recompiled when a static field changes. Its value must be hashable and comparable.
 
     Args:
-        default: the field's default value; without one the field is required.
-        **kwargs: passed on to `dataclasses.field`.
+        default: the field's default value; the field is required if there is none.
+        **kwargs: passed to `dataclasses.field`.
     """
     return dataclasses.field(default=default, metadata=_STATIC, **kwargs)
 
 
 def is_static(field: dataclasses.Field) -> bool:
-    """Whether `field` was declared with `static`."""
+    """Returns whether `field` was declared with `static`."""
     return bool(field.metadata.get("static"))
 
 
@@ -34,7 +34,7 @@ def is_static(field: dataclasses.Field) -> bool:
 def pytree_dataclass(cls: type[T]) -> type[T]:
     """Makes `cls` a frozen dataclass and registers it as a pytree node, in place.
 
-    Equality and hashing are by identity, since comparing arrays gives no single truth value.
+    Instances are compared and hashed by identity, since arrays have no single truth value.
     """
     own_repr = cls.__repr__ is not object.__repr__
     # A field without a default may have the name of an inherited property: `TimeLimit.time_limit`.
@@ -72,8 +72,8 @@ def pytree_dataclass(cls: type[T]) -> type[T]:
         vars(instance).update(zip(fixed, static_values, strict=True))
         return instance
 
-    # Not jax.tree_util.register_dataclass: from jax 0.10 to 0.12 trees of two such classes with
-    # like fields compare equal, and jit may then run the program of one environment for another.
+    # Not jax.tree_util.register_dataclass: in jax 0.10 to 0.12, trees of two such classes with the
+    # same fields compare equal, and jit may run the program of one environment for another.
     jax.tree_util.register_pytree_with_keys(cls, flatten_with_keys, unflatten, flatten)
     return cls
 
@@ -84,7 +84,7 @@ def is_traced(*values: Any) -> bool:
 
 
 def select(mask: jax.Array, true: chex.ArrayTree, false: chex.ArrayTree) -> Any:
-    """Chooses whole rows: `mask` is bool[N], the trees are [N, ...]."""
+    """Selects rows of `true` where `mask`, bool[N], is true, else of `false`; trees of [N, ...]."""
     return jax.tree.map(
         lambda t, f: jnp.where(mask.reshape(mask.shape + (1,) * (t.ndim - 1)), t, f), true, false
     )

@@ -1,8 +1,8 @@
-"""Resetting the instances that finished, and only those.
+"""Compacted resets: only finished instances are reset.
 
-A naive vectorizer resets all N instances at every step and throws most of it away. Here the
-indices of the finished ones are gathered, reset in chunks of fixed size, and scattered back.
-Both ways give the same bits; only the price differs.
+A naive vectorizer resets all N instances at every step and discards most of the results. Here, the
+indices of finished instances are gathered, the instances are reset in chunks of fixed size, and the
+results are scattered back. Both ways produce the same bits at different costs.
 """
 
 from collections.abc import Callable
@@ -17,9 +17,9 @@ from jax import lax
 
 from jaxenvs.struct import select
 
-_WORD = 32  # flags packed in one integer
+_WORD = 32  # flags per integer
 
-# indices int32[n] -> what a reset of these instances gives, [n, ...]; out-of-range indices allowed
+# (params, indices int32[n]) -> fresh rows [n, ...]; indices may be out of range
 ResetAt = Callable[[Any, jax.Array], chex.ArrayTree]
 
 
@@ -34,19 +34,19 @@ def overwrite_where(
     """Returns `old` with the rows that are `finished` replaced by fresh ones.
 
     Args:
-        reset_at: `reset_at(params, indices)` gives the fresh rows of these instances. A pure
-            function of both, closing over no traced value; a row may not depend on which others
-            are asked for.
-        chunk: rows made per pass, as long as finished ones are left. None makes all rows in any
-            case and selects, without a loop.
+        reset_at: `reset_at(params, indices)` returns fresh rows of these instances. It is a pure
+            function of both and closes over no traced value. A row must not depend on the other
+            indices.
+        chunk: rows per pass; passes continue while finished instances are left. None computes all
+            rows and selects, without a loop.
         finished: bool[N].
-        params: whatever `reset_at` needs, keys included; derivatives pass through it.
+        params: what `reset_at` needs, keys included; derivatives pass through it.
         old: a tree of [N, ...].
-        one_kernel: XLA compiles all of it to a single CPU kernel, in which there is no scatter
-            and a loop over instances costs nanoseconds.
+        one_kernel: whether XLA compiles everything to a single CPU kernel, which cannot scatter,
+            but loops over instances in nanoseconds.
     """
-    # A while loop has no reverse-mode derivative; selecting has, and the tangents of the two are
-    # the same. So values go by the loop, derivatives by the selection.
+    # A while loop has no reverse-mode derivative, but selection has, and both have the same
+    # tangents. So values are computed by the loop and derivatives by selection.
     by_selection = partial(_selected, reset_at)
     if chunk is None:
         return by_selection(finished, params, old)
@@ -79,7 +79,7 @@ def _compacted(
             return _selected(reset_at, finished, params, tree), first + num_envs
         indices = nth_true(words, counts, first + jnp.arange(chunk, dtype=jnp.int32))
         fresh = reset_at(params, indices)
-        # Indices past the last finished instance are at least N: the scatter drops them.
+        # Indices after the last finished instance are at least N; the scatter drops them.
         tree = jax.tree.map(
             lambda rows, new: rows.at[indices].set(new, mode="drop", indices_are_sorted=True),
             tree,
@@ -101,11 +101,11 @@ def _compacted_in_one_kernel(
     room = -(-num_envs // chunk) * chunk + 1
 
     def list_next(carry: Any) -> Any:
-        """Takes the lowest flag off a word, or goes on to the next word."""
+        """Removes the lowest flag from a word, or continues with the next word."""
         at, word, count, indices = carry
         lowest = word & (np.uint32(0) - word)
         index = at * _WORD + _popcount(lowest - np.uint32(1))
-        # Of an empty word this notes nonsense, which the next index overwrites.
+        # For an empty word, this writes a meaningless index, which the next one overwrites.
         indices = lax.dynamic_update_index_in_dim(indices, index, count, 0)
         count = count + (word != 0).astype(jnp.int32)
         word = word ^ lowest
@@ -142,12 +142,12 @@ def _compacted_in_one_kernel(
 
 
 def pack(mask: jax.Array) -> tuple[jax.Array, jax.Array]:
-    """Packs bool[N] into uint32[ceil(N / 32)], with the running number of true flags.
+    """Packs bool[N] into uint32[ceil(N / 32)] and counts the true flags.
 
-    A running sum over the words costs a fifteenth of one over the flags (N = 16,384, CPU).
+    A cumulative sum over words takes a fifteenth of the time of one over flags (N = 16,384, CPU).
 
     Returns:
-        The words, and int32[ceil(N / 32)]: how many flags are true up to and including each word.
+        The words, and int32[ceil(N / 32)], the number of true flags up to and including each word.
     """
     padding = -mask.shape[0] % _WORD
     bits = jnp.pad(mask, (0, padding)).reshape(-1, _WORD).astype(jnp.uint32)
@@ -157,7 +157,7 @@ def pack(mask: jax.Array) -> tuple[jax.Array, jax.Array]:
 
 
 def nth_true(words: jax.Array, counts: jax.Array, ranks: jax.Array) -> jax.Array:
-    """Finds the indices of the true flags with these ranks, counted from 0.
+    """Returns the indices of the true flags with these ranks, counted from 0.
 
     Args:
         words: from `pack`.
@@ -165,10 +165,10 @@ def nth_true(words: jax.Array, counts: jax.Array, ranks: jax.Array) -> jax.Array
         ranks: int32[n].
 
     Returns:
-        int32[n]; at least 32 * len(words), hence out of range, where fewer flags are true.
+        int32[n]; at least 32 * len(words), which is out of range, if there are fewer true flags.
     """
-    # First the group of words, then the word, then the bit: two comparisons with about
-    # sqrt(N / 32) numbers each vectorize, where a binary search is a loop.
+    # Finds the group of words, then the word, then the bit. Two comparisons with about
+    # sqrt(N / 32) numbers each vectorize; a binary search would be a loop.
     group = max(1, round(len(counts) ** 0.5))
     table = jnp.pad(counts, (0, -len(counts) % group), mode="edge").reshape(-1, group)
     row = jnp.sum(table[:, -1][None] <= ranks[:, None], axis=-1, dtype=jnp.int32)
@@ -183,7 +183,7 @@ def nth_true(words: jax.Array, counts: jax.Array, ranks: jax.Array) -> jax.Array
 
 
 def _nth_bit(word: jax.Array, rank: jax.Array) -> jax.Array:
-    """The position of the set bit of `word` with that rank, by halving."""
+    """Returns the position of the set bit of `word` with that rank, by bisection."""
     position = jnp.zeros_like(rank)
     for width in (16, 8, 4, 2, 1):
         low = word & np.uint32((1 << width) - 1)

@@ -1,4 +1,4 @@
-"""One environment out of many instances."""
+"""Batches of instances of a native environment."""
 
 import dataclasses
 import operator
@@ -33,7 +33,8 @@ from jaxenvs.vector.sharding import over_mesh
 
 S = TypeVar("S")
 
-# Up to here one kernel resets all instances at every step and selects: CartPole, two CPU cores.
+# Up to this number of instances, one kernel resets all of them at each step and selects (measured
+# with CartPole on two CPU cores).
 _FEW = 32
 
 
@@ -42,7 +43,7 @@ class NextStepState:
     """The state under `autoreset_mode="next_step"`."""
 
     inner: chex.ArrayTree  # [N, ...], the instances' own states
-    finished: jax.Array  # bool[N], to be reset by the next step
+    finished: jax.Array  # bool[N], which instances the next step resets
 
 
 @chex.dataclass(frozen=True)
@@ -50,15 +51,15 @@ class DisabledState:
     """The state under `autoreset_mode="disabled"`."""
 
     inner: chex.ArrayTree  # [N, ...], the instances' own states
-    last: TimeStep  # [N, ...], what a finished instance goes on returning
+    last: TimeStep  # [N, ...], which finished instances keep returning
 
 
 @struct.pytree_dataclass
 class VectorizedEnv(VectorEnv[Any], Generic[S]):
-    """`num_envs` instances of a native environment. Made by `vectorize`, which explains the fields.
+    """`num_envs` instances of a native environment. `vectorize` makes it and explains the fields.
 
-    Under `same_step` the state is the instances' own, stacked; under the other modes it is a
-    `NextStepState` or a `DisabledState` around it.
+    With same-step autoreset, the state is the stacked states of the instances. In the other modes,
+    it is a `NextStepState` or a `DisabledState` that contains them.
     """
 
     env: Environment[S]
@@ -69,7 +70,7 @@ class VectorizedEnv(VectorEnv[Any], Generic[S]):
     stagger: int | Literal["limit"] | None = struct.static(None)  # not bool: True equals 1
     mesh: Mesh | None = struct.static(None)
     mesh_axis: str | None = struct.static(None)
-    one_kernel: bool = struct.static(False)  # `step` is compiled to one kernel, see `in_one_kernel`
+    one_kernel: bool = struct.static(False)  # see `in_one_kernel`
 
     def __repr__(self) -> str:
         changed = [
@@ -79,7 +80,7 @@ class VectorizedEnv(VectorEnv[Any], Generic[S]):
         ]
         return f"VectorizedEnv({', '.join([repr(self.env), str(self.num_envs), *changed])})"
 
-    # A mesh holds devices, which cannot be pickled: it is rebuilt from their numbers.
+    # Devices of a mesh cannot be pickled, so the mesh is rebuilt from their ids.
     def __getstate__(self) -> dict[str, Any]:
         return {**vars(self), "mesh": mesh_to_data(self.mesh)}
 
@@ -109,14 +110,14 @@ class VectorizedEnv(VectorEnv[Any], Generic[S]):
         return self.env.parameters
 
     def wrap_instances(self, wrapper: Callable[[Environment], Environment]) -> "VectorizedEnv[Any]":
-        """Returns the same instances, each inside `wrapper`."""
+        """Returns a batch of the same instances, each inside `wrapper`."""
         return dataclasses.replace(self, env=wrapper(self.env))
 
     def reset(self, key: chex.PRNGKey) -> tuple[Any, TimeStep]:
-        """Starts an episode in every instance; instance i from `fold_in(key, i)`.
+        """Starts an episode in every instance. Instance i uses `fold_in(key, i)`.
 
         Args:
-            key: one key for all instances, or [N] keys of their own, used as they are.
+            key: one key for all instances, or [N] keys, which are used unchanged.
 
         Returns:
             The state and the timestep, each leaf with a leading [N] axis.
@@ -124,17 +125,17 @@ class VectorizedEnv(VectorEnv[Any], Generic[S]):
         return self._run(VectorizedEnv._reset, key)
 
     def step(self, state: Any, action: Any, key: chex.PRNGKey) -> tuple[Any, TimeStep]:
-        """Takes one action in every instance; instance i draws from `fold_in(key, i)`.
+        """Takes one action in every instance. Instance i uses `fold_in(key, i)`.
 
         Args:
             state: from `reset` or `step`.
-            action: one per instance, [N, ...] of the action space's dtype.
-            key: one key for all instances, or [N] keys, one for each, used as they are; new
-                ones every step.
+            action: one per instance, [N, ...], of the action space's dtype.
+            key: one key for all instances, or [N] keys, which are used unchanged. Pass new keys in
+                every step.
 
         Returns:
-            The state and the timestep. `final_observation` and `final_info` are what the step led
-            to, `observation` and `info` what to act on next.
+            The state and the timestep. `final_observation` and `final_info` are the result of the
+            step; `observation` and `info` are those to act on next.
 
         Raises:
             ActionError: the action has the wrong structure, shape or kind of dtype.
@@ -142,30 +143,30 @@ class VectorizedEnv(VectorEnv[Any], Generic[S]):
         action = check_action(
             self.single_action_space, action, self.num_envs, type(self.env.unwrapped).__name__
         )
-        # Without the barrier XLA computes actions anew, draws included, wherever a step uses them.
+        # Without the barrier, XLA computes actions again, draws included, wherever they are used.
         action = lax.optimization_barrier(action)
         return self._run(VectorizedEnv._step, key, state, action)
 
     def reset_where(
         self, mask: jax.Array, state: Any, timestep: TimeStep, key: chex.PRNGKey
     ) -> tuple[Any, TimeStep]:
-        """Starts an episode where `mask` is true, whatever the instance was doing.
+        """Starts an episode where `mask` is true, also in mid-episode.
 
         Args:
             mask: bool[N].
             state: from `reset` or `step`.
-            timestep: its timestep.
-            key: as for `reset`, with which the new rows agree.
+            timestep: the timestep of `state`.
+            key: as for `reset`; the new rows equal those of `reset(key)`.
 
         Returns:
-            The state and the timestep, those rows of a new episode, the others as given.
+            The state and the timestep. The masked rows start an episode; the others are unchanged.
 
         Raises:
             VectorizeError: the mask is not bool[N].
         """
         mask = _check_mask(mask, self.num_envs)
         inner, fresh = self.reset(key)
-        if timestep.final_observation is None:  # a rollout drops them
+        if timestep.final_observation is None:  # in the state of a rollout
             fresh = fresh.replace(final_observation=None, final_info=None)
         return select(mask, (inner, fresh), (state, timestep))
 
@@ -184,14 +185,14 @@ class VectorizedEnv(VectorEnv[Any], Generic[S]):
         inner = state.inner if self.autoreset_mode != "same_step" else state
         here = None
         if self.mesh is not None and AxisType.Explicit in self.mesh.axis_types:
-            here = NamedSharding(self.mesh, PartitionSpec())  # such indexing has to say where to
+            here = NamedSharding(self.mesh, PartitionSpec())  # this indexing needs a sharding
 
         def row(leaf: jax.Array) -> jax.Array:
             return leaf[index] if here is None else leaf.at[index].get(out_sharding=here)
 
         return self._instance(index).render(jax.tree.map(row, inner))
 
-    # What follows sees the N instances of one device: all of them, or one shard's.
+    # The methods below see the N instances of one device: all instances, or those of one shard.
 
     def _reset(self, key: chex.PRNGKey, first: jax.Array) -> tuple[Any, TimeStep]:
         own_keys = self._keys(key, first)
@@ -243,9 +244,9 @@ class VectorizedEnv(VectorEnv[Any], Generic[S]):
         return inner, _with_final(timestep)
 
     def _reset_again(self, params: Any, indices: jax.Array) -> tuple[Any, TimeStep]:
-        """Resets these instances in the call of a step."""
+        """Resets these instances during a step."""
         env, key, first = params
-        rows = jnp.minimum(indices, self.num_envs - 1)  # those past the end are dropped later
+        rows = jnp.minimum(indices, self.num_envs - 1)  # rows past the end are dropped later
         if self.batched:
             env = _rows(env, self._axes, rows)
         if key.shape:
@@ -261,13 +262,13 @@ class VectorizedEnv(VectorEnv[Any], Generic[S]):
     def _staggered(
         self, inner: Any, timestep: TimeStep, own_keys: chex.PRNGKey
     ) -> tuple[Any, TimeStep]:
-        """Plays each on at random, for its own number of steps below the limit."""
-        # Nothing that is played is differentiated: a loop of unknown length has no reverse mode.
+        """Takes random actions in each instance, for a random number of steps below its limit."""
+        # No derivatives: a loop of unknown length has no reverse mode.
         env, inner, timestep = lax.stop_gradient((self.env, inner, timestep))
         stepper = dataclasses.replace(self, env=env, autoreset_mode="same_step")
         limit = jnp.broadcast_to(jnp.int32(self._stagger_steps), (self.num_envs,))
         base, child = jax.vmap(keys.stagger_key)(own_keys), jax.vmap(jax.random.fold_in, (0, None))
-        # Below its own limit: the longest of all would depend on who shares the device.
+        # Below its own limit: the largest limit would depend on the instances of the device.
         phase = jax.vmap(lambda key, limit: jax.random.randint(key, (), 0, limit))(
             child(base, jnp.uint32(0)), limit
         )
@@ -282,7 +283,7 @@ class VectorizedEnv(VectorEnv[Any], Generic[S]):
             return select(t < phase, played, carry)
 
         inner, played = lax.fori_loop(0, jnp.max(phase), play, (inner, timestep))
-        # What is returned starts the agent's experience, though not the episode.
+        # The timestep starts the agent's experience, though not the episode.
         return inner, _with_final(
             timestep.replace(observation=played.observation, info=played.info)
         )
@@ -295,7 +296,7 @@ class VectorizedEnv(VectorEnv[Any], Generic[S]):
         return inner
 
     def _keys(self, key: chex.PRNGKey, first: jax.Array) -> chex.PRNGKey:
-        """What the instances are given of the key, or of the keys, of a call."""
+        """Returns the keys of the instances for the key, or keys, of a call."""
         if key.shape:
             return key[:]
         return keys.instance_keys(key, jnp.arange(self.num_envs, dtype=jnp.uint32) + first)
@@ -316,12 +317,12 @@ class VectorizedEnv(VectorEnv[Any], Generic[S]):
         if self.one_kernel and self.reset_chunk == self.num_envs:
             return None
         chunk = choose_chunk(self.num_envs) if self.reset_chunk is None else self.reset_chunk
-        # At least two rows, since compilers round otherwise where an array has one element.
+        # At least two rows, since compilers round differently if an array has one element.
         return None if chunk is None else min(max(2, chunk), self.num_envs)
 
     @property
     def _kernel_chunk(self) -> int:
-        """Rows per pass where a pass costs nothing: few, but all at once where all are few."""
+        """Rows per pass in one kernel, where passes are cheap: few, or all if there are few."""
         few = self.num_envs <= _FEW
         return self.reset_chunk or (self.num_envs if few else max(8, self.num_envs // 16))
 
@@ -346,8 +347,8 @@ class VectorizedEnv(VectorEnv[Any], Generic[S]):
                 f" shape {list(key.shape)}.  jax.random.split(key, {self.num_envs}) makes them."
             )
         if self.one_kernel and self.num_envs == 1:
-            # XLA runs a program of under 1,000 operations in the calling thread and hands others
-            # over to another, which costs 1 to 20 us. JAX's generator, a loop, counts as few.
+            # XLA runs programs of under 1,000 operations in the calling thread; another thread
+            # would cost 1 to 20 us. JAX's generator, a loop, has few operations.
             return self._on_devices(method, key, args)
         return prng.with_fast(lambda key: self._on_devices(method, key, args), key)
 
@@ -381,33 +382,36 @@ def vectorize(
 ) -> VectorizedEnv[S]:
     """Runs `num_envs` instances of `env` as one environment.
 
-    N is `num_envs`. Everything that `env` returns gains a leading [N] axis; the key does not:
-    instance i draws from the key folded with i, so results depend on the seed alone, not on
-    devices, sharding or `reset_chunk`.
+    N is `num_envs`. Everything that `env` returns gets a leading [N] axis; the key does not.
+    Instance i uses the key folded with i, so results depend on the seed alone, not on devices,
+    sharding or `reset_chunk`.
 
-    What follows a finished episode is the autoreset mode, as in Gymnasium:
-        "same_step": the instance begins its next episode in the step that ended one. `observation`
-            and `info` are the first of the new episode, `final_observation` and `final_info` the
-            last of the old one.
-        "next_step": the next step ignores the action, starts anew, and returns reward 0.
-        "disabled": it stays finished: flags as they are, reward 0, the observation frozen.
+    The autoreset mode says what happens after an episode ends, as in Gymnasium:
+        "same_step": the instance starts its next episode in the step that ended the last one.
+            `observation` and `info` are the first of the new episode, `final_observation` and
+            `final_info` the last of the old one.
+        "next_step": the next step ignores the action, starts the next episode, and returns
+            reward 0.
+        "disabled": the instance stays finished: its flags and observation do not change, and
+            rewards are 0.
 
     Args:
         env: a single environment.
         num_envs: N, divisible by the mesh axis if `mesh` is given.
-        autoreset_mode: what follows a finished episode, see above.
-        batched: names of parameters that carry a leading [N] axis, one value per instance.
-            The spaces are those of the first instance.
-        reset_chunk: instances reset per pass, as long as finished ones are left. Speed only; N
-            makes it one pass over all, None chooses from N and the platform.
-        stagger: start the instances at different phases of their episodes, so that they do not
-            finish in lockstep: `reset` plays each on at random for a number of steps below the
-            time limit, or below this number.
-        mesh: lays the instances over an axis of the mesh; None keeps them where they are put.
-        mesh_axis: the name of that axis; None takes the first.
+        autoreset_mode: what happens after an episode ends, see above.
+        batched: names of parameters with a leading [N] axis, one value per instance. The spaces
+            are those of the first instance.
+        reset_chunk: the number of instances reset per pass, while finished ones are left. It only
+            affects speed: N makes a single pass over all, None chooses by N and platform.
+        stagger: whether to start the instances at different phases of their episodes, so that
+            they do not finish at the same time. `reset` advances each instance by a random number
+            of random actions, fewer than the time limit, or than this number.
+        mesh: distributes the instances over an axis of the mesh; None does not.
+        mesh_axis: the name of that axis; None selects the first.
 
     Raises:
-        VectorizeError: a value cannot work: N, the mode, the chunk, a batched name or its length.
+        VectorizeError: N, the mode, the chunk, or the length of a batched parameter is invalid.
+        UnknownParameterError: `batched` names an unknown parameter.
         ShardingError: N is not divisible by the mesh axis, or there is no such axis.
 
     Example:
@@ -465,10 +469,10 @@ def vectorize(
 def in_one_kernel(call: Callable[..., Any], env: Any) -> Callable[..., Any]:
     """Compiles `call(env, *args)` to a single CPU kernel; returns it as a function of `args`.
 
-    XLA runs a CPU program as a sequence of small tasks, each of which costs a microsecond or so:
-    more than a small environment's work. Called on jitted code that it cannot compile so, the
-    result raises `jax.errors.JaxRuntimeError`. Results may differ from `call`'s in the last bits. A
-    convolution or an array that is never read aborts XLA.
+    XLA runs a CPU program as a sequence of small tasks, each of which takes about a microsecond:
+    longer than the work of a small environment. The returned function raises
+    `jax.errors.JaxRuntimeError` if XLA cannot compile `call` this way. Its results may differ from
+    those of `call` in the last bits. A convolution or an array that is never read aborts XLA.
 
     Args:
         call: a pure function of a tree with `VectorizedEnv`s, and arrays.
@@ -488,7 +492,7 @@ def in_one_kernel(call: Callable[..., Any], env: Any) -> Callable[..., Any]:
 
     @jax.jit
     def kernel(*args: Any) -> Any:
-        # Calls within, such as those that `jnp.where` makes, are not to become kernels themselves.
+        # Calls inside, such as those of `jnp.where`, must not become kernels themselves.
         with set_xla_metadata(**dict.fromkeys(attributes)):
             return call(env, *args)
 
@@ -500,11 +504,11 @@ def in_one_kernel(call: Callable[..., Any], env: Any) -> Callable[..., Any]:
 
 
 def choose_chunk(num_envs: int) -> int | None:
-    """How many instances to reset per pass; None for all of them at every step, without a loop.
+    """Returns how many instances to reset per pass; None resets all at every step, without a loop.
 
-    Measured on CPU with the cheapest of resets, CartPole's: chunks of a sixteenth, which a
-    random step seldom fills, beat resetting all from N = 16 on and lose nothing below; a dearer
-    reset only gains more. Elsewhere a loop's condition may cost a round trip to the host.
+    Measured on CPU with the cheapest reset, CartPole's: chunks of N / 16, which a step with random
+    actions seldom fills, beat resetting all from N = 16 on and cost nothing below. More expensive
+    resets gain more. On other platforms, a loop's condition may need a round trip to the host.
     """
     if jax.default_backend() != "cpu":
         return None
@@ -516,8 +520,8 @@ def _with_final(timestep: TimeStep) -> TimeStep:
 
 
 def _rows(env: Any, axes: Any, index: Any) -> Any:
-    """`env` with only the rows `index` of its batched parameters."""
-    # A NumPy parameter cannot be indexed by a traced array, and stays NumPy under a number.
+    """Returns `env` with only the rows `index` of its batched parameters."""
+    # A traced array cannot index a NumPy parameter; an integer can, and the result stays NumPy.
     row = (lambda x: x[index]) if isinstance(index, int) else lambda x: jnp.asarray(x)[index]
     return jax.tree.map(
         lambda axis, leaf: leaf if axis is None else jax.tree.map(row, leaf),

@@ -1,4 +1,4 @@
-"""Environments around environments."""
+"""Wrappers: environments that change other environments."""
 
 from jaxenvs.wrappers.action import ClipAction as ClipAction
 from jaxenvs.wrappers.action import DiscretizeAction as DiscretizeAction

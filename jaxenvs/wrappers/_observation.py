@@ -1,4 +1,4 @@
-"""What the wrappers of observations share."""
+"""Helpers of the observation wrappers."""
 
 from typing import Any
 
@@ -10,10 +10,10 @@ from jaxenvs.wrappers.transform import Transform
 
 
 class ObservationMap(Transform):
-    """A transform that maps every observation by itself, remembering nothing.
+    """A transform that maps each observation independently, without memory.
 
-    A subclass defines `map_observation`, and `observation_space`, where it raises `WrapperError`
-    for what it cannot go around.
+    A subclass defines `map_observation` and `observation_space`. The latter raises `WrapperError`
+    if the wrapped environment does not fit.
     """
 
     def __post_init__(self) -> None:
@@ -21,7 +21,7 @@ class ObservationMap(Transform):
         self._check_space("observation_space")
 
     def map_observation(self, observation: Any) -> Any:
-        """Maps one observation."""
+        """Returns the transformed observation of one instance."""
         raise NotImplementedError
 
     def on_reset(self, timestep: TimeStep) -> tuple[None, TimeStep]:
@@ -33,7 +33,7 @@ class ObservationMap(Transform):
 
 
 def zero(space: spaces.Space) -> Any:
-    """The member of `space` nearest to zero, as Gymnasium's wrappers fill gaps with it."""
+    """Returns the member of `space` nearest to zero; Gymnasium's wrappers pad with it, too."""
     match space:
         case spaces.Dict():
             return {key: zero(part) for key, part in space.spaces.items()}

@@ -1,4 +1,4 @@
-"""Actions mapped on their way in."""
+"""Wrappers of actions."""
 
 import math
 from collections.abc import Callable, Sequence
@@ -16,13 +16,14 @@ from jaxenvs.wrappers.transform import Transform
 
 
 class TransformAction(Transform):
-    """Passes every action, a member of `action_space`, through a function.
+    """Applies a function to every action.
 
-    `func` takes an action of one instance and returns what the wrapped environment is given.
-    Both are static: another function, a lambda made anew included, compiles anew.
+    `func` takes an action of one instance, a member of `action_space`, and returns the action for
+    the wrapped environment. Both fields are static: another function compiles again, and so does a
+    lambda that is created again.
 
     Raises:
-        WrapperError: `func` cannot be called, or `action_space` is no space.
+        WrapperError: `func` is not callable, or `action_space` is not a `Space`.
     """
 
     func: Callable[[Any], Any] = struct.static()
@@ -64,10 +65,10 @@ class ClipAction(Transform):
 
 
 class RescaleAction(Transform):
-    """Maps [min_action, max_action] onto the bounds of the wrapped action space, linearly.
+    """Maps [min_action, max_action] linearly to the bounds of the wrapped action space.
 
-    Both are numbers, or arrays of the shape of an action, and leaves. The ends meet exactly.
-    Actions beyond them are mapped likewise, out of the wrapped space.
+    Both are numbers or arrays of the shape of an action, and leaves. The ends map exactly. Actions
+    beyond them are mapped the same way and leave the wrapped space.
 
     Raises:
         WrapperError: `min_action` is not below `max_action`, one is infinite, or the wrapped
@@ -97,8 +98,7 @@ class RescaleAction(Transform):
     def on_action(self, memory: Any, action: Any, key: chex.PRNGKey) -> tuple[Any, Any]:
         box = self._inner_box
         low, high = (jnp.asarray(x, box.dtype) for x in (self.min_action, self.max_action))
-        # Measured from the nearer end, so that both meet. Divided, since a product and a sum are
-        # fused in some programs and not in others, which would round differently.
+        # Measured from the nearer end, so that both ends map exactly.
         slope = (high - low) / (box.high - box.low)
         from_low = jnp.minimum(box.low + (action - low) / slope, box.high)
         return memory, jnp.where(action < high, from_low, box.high + (action - high) / slope)
@@ -109,11 +109,11 @@ class RescaleAction(Transform):
 
 
 class DiscretizeAction(Transform):
-    """Offers the middles of equal bins in place of a bounded `Box` of actions.
+    """Replaces a bounded `Box` of actions with the centers of equal bins.
 
-    With `bins` in each element, or a number of bins for each, the action is one integer in
-    Discrete(product of the bins), in which the last element varies fastest; or, if
-    `multidiscrete`, an array of integers, one for each element.
+    `bins` is the number of bins of every element, or one number for each element. The action is
+    one integer in Discrete(product of the bins), in which the last element varies fastest; with
+    `multidiscrete`, it is an array of integers, one for each element.
 
     Raises:
         WrapperError: `bins` is not a positive integer or one for each element, or the wrapped
@@ -151,12 +151,11 @@ class DiscretizeAction(Transform):
             stride = (math.prod(flat) // np.cumprod(flat)).astype(np.int32)
             index = (action[None] // stride % flat).reshape(box.shape)
         index = jnp.clip(index, 0, bins - 1)
-        # Divided for the same reason as in `RescaleAction`.
         per_unit = bins.astype(box.dtype) / (box.high - box.low)
         return memory, box.low + (index.astype(box.dtype) + box.dtype.type(0.5)) / per_unit
 
     def _bins_of(self, box: Box) -> np.ndarray:
-        """int32[shape of an action]: the number of bins in each element."""
+        """Returns the number of bins of each element, int32 of the shape of an action."""
         if not isinstance(self.bins, int) and len(self.bins) != box.flat_dim:
             raise WrapperError(
                 f"DiscretizeAction got bins={self.bins} for actions of {box.flat_dim} elements."

@@ -1,4 +1,4 @@
-"""Observations that arrive late."""
+"""A wrapper that delays observations."""
 
 from typing import Any
 
@@ -13,13 +13,13 @@ from jaxenvs.wrappers.transform import Transform
 
 
 class DelayObservation(Transform):
-    """Gives the observation of `delay` steps ago; rewards and flags stay on time.
+    """Returns the observation of `delay` steps ago; rewards and flags are not delayed.
 
-    Until there is one, at the start of an episode, it is the member of the space nearest to
-    zero. What was still on its way when an episode ended is lost with it.
+    In the first `delay` steps of an episode, the observation is the member of the space nearest to
+    zero. Observations still pending when an episode ends are lost.
 
     Raises:
-        WrapperError: `delay` is negative, or no integer.
+        WrapperError: `delay` is negative or not an integer.
 
     Source: Gymnasium's DelayObservation.
     """

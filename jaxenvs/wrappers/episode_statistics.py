@@ -1,4 +1,4 @@
-"""Returns and lengths of episodes."""
+"""A wrapper that records returns and lengths of episodes."""
 
 from typing import Any
 
@@ -9,7 +9,7 @@ import jax.numpy as jnp
 from jaxenvs import struct
 from jaxenvs.core import TimeStep, VectorEnv
 from jaxenvs.errors import WrapperError
-from jaxenvs.wrappers.vector import InstanceOf
+from jaxenvs.wrappers.vector import InstanceView
 from jaxenvs.wrappers.transform import Transform, TransformedState, TransformedVectorEnv
 
 
@@ -22,24 +22,24 @@ class EpisodeSoFar:
 class RecordEpisodeStatistics(Transform):
     """Adds the return and the length of the episode to `info`.
 
-    Info, under a `stats_key` of "episode":
+    Info, with the default `stats_key`, "episode":
         episode_return    float32[], the sum of the rewards so far
-        episode_length    int32[], the steps so far
-        episode_finished  bool[], true on the step that ends the episode and on no other: there
-                          the first two are those of a whole episode
+        episode_length    int32[], the number of steps so far
+        episode_finished  bool[], true only on the step that ends the episode, where the other two
+                          describe the whole episode
 
-    In a batch that resets in the same step, `timestep.final_info` has them; `timestep.info` is of
-    the episode that begins there.
+    In a batch with same-step autoreset, `timestep.final_info` has the entries of the episode that
+    ended, and `timestep.info` those of the one that starts.
 
-    It counts the rewards that it is given: inside of a wrapper that changes rewards the true
-    ones, outside of it the changed ones. With another `stats_key` the two go together.
+    The wrapper sums the rewards that it sees: the original ones inside a wrapper that changes
+    rewards, the changed ones outside. Use another `stats_key` to record both.
 
-    Around a batch it is right at every step in all modes of autoreset. Inside of
-    `vectorize(..., autoreset_mode="disabled")` a finished instance repeats its last info, and
-    `episode_finished` with it.
+    Around a batch, all entries are right in every autoreset mode. Inside
+    `vectorize(..., autoreset_mode="disabled")`, a finished instance repeats its last info,
+    `episode_finished` included.
 
     Raises:
-        WrapperError: `info` has one of these keys already.
+        WrapperError: `info` contains one of these keys already.
     """
 
     stats_key: str = struct.static("episode")
@@ -49,7 +49,7 @@ class RecordEpisodeStatistics(Transform):
         # A finished instance goes on returning its last timestep. Only from outside of the
         # instances can the step that ended the episode be told from those after it.
         if batch.autoreset_mode == "disabled":
-            return _RecordedOnce(cls(InstanceOf(batch), *args, **kwargs))
+            return _RecordedOnce(cls(InstanceView(batch), *args, **kwargs))
         return super().wrap_batch(batch, *args, **kwargs)
 
     def on_reset(self, timestep: TimeStep) -> tuple[EpisodeSoFar, TimeStep]:
@@ -81,7 +81,7 @@ class RecordEpisodeStatistics(Transform):
 
 @struct.pytree_dataclass
 class _RecordedOnce(TransformedVectorEnv):
-    """Around instances that stay finished: marks an end once."""
+    """Records instances that are not reset: only the first step at the end is marked."""
 
     def step(
         self, state: TransformedState, action: Any, key: chex.PRNGKey

@@ -1,4 +1,4 @@
-"""The last few observations at once."""
+"""A wrapper that stacks observations."""
 
 from typing import Any, Literal
 
@@ -14,14 +14,14 @@ from jaxenvs.wrappers.transform import Transform
 
 
 class FrameStackObservation(Transform):
-    """Gives the last `stack_size` observations of the episode, on a new first axis, newest last.
+    """Stacks the last `stack_size` observations of the episode on a new first axis, newest last.
 
-    Where the episode has not had as many, `padding_type` decides: "reset" repeats its first
-    observation, "zero" takes the member of the space nearest to zero. A stack never reaches
-    back across an episode's end. Of a dict or tuple each part is stacked.
+    Early in an episode, `padding_type` fills the stack: "reset" repeats the first observation,
+    "zero" uses the member of the space nearest to zero. A stack never contains observations of an
+    earlier episode. In a dict or tuple, each part is stacked.
 
     Raises:
-        WrapperError: `stack_size` is less than 1, or there is no such `padding_type`.
+        WrapperError: `stack_size` is less than 1, or `padding_type` is unknown.
 
     Source: Gymnasium's FrameStackObservation.
     """
@@ -55,10 +55,10 @@ class FrameStackObservation(Transform):
 
 
 def repeat(observation: Any, times: int) -> Any:
-    """`observation` with a new first axis of length `times`, which may be 0."""
+    """Returns `observation` with a new first axis of length `times`, which may be 0."""
     return jax.tree.map(lambda leaf: jnp.broadcast_to(leaf, (times, *leaf.shape)), observation)
 
 
 def append(earlier: Any, observation: Any) -> Any:
-    """`earlier`, [T, ...], and `observation` after it: [T + 1, ...]."""
+    """Returns `earlier`, [T, ...], with `observation` appended: [T + 1, ...]."""
     return jax.tree.map(lambda old, new: jnp.concatenate([old, new[None]]), earlier, observation)

@@ -1,4 +1,4 @@
-"""Observations and rewards scaled by running statistics."""
+"""Wrappers that normalize observations and rewards by running statistics."""
 
 from typing import Any
 
@@ -12,35 +12,35 @@ from jaxenvs.core import TimeStep, VectorEnv, Wrapper
 from jaxenvs.errors import WrapperError
 from jaxenvs.spaces import Box
 from jaxenvs.struct import select
-from jaxenvs.wrappers.vector import InstanceOf, WrappedVectorEnv, laid_like
+from jaxenvs.wrappers.vector import InstanceView, WrappedVectorEnv, laid_like
 from jaxenvs.wrappers._checks import checked_box
 from jaxenvs.wrappers.statistics import RunningStatistics
 
-# What mean 0 and variance 1 weigh before anything was seen. As in Gymnasium: after the first
-# value the variance is not yet 0.
+# The weight of the initial mean 0 and variance 1, as in Gymnasium. So the variance is not 0 after
+# the first value.
 _PRIOR_COUNT = 1e-4
 
 
 @chex.dataclass(frozen=True)
 class NormalizeState:
-    """Of one environment, or of N together, which share the statistics."""
+    """The state of one environment, or of N that share the statistics."""
 
     inner: chex.ArrayTree  # the wrapped state
     statistics: RunningStatistics
-    memory: Any = None  # float32[] or [N], the discounted return so far, where rewards are scaled
-    last: Any = None  # of N: what the step after needs, see `WrappedVectorEnv._last`
+    memory: Any = None  # float32[] or [N], the discounted return so far, if rewards are scaled
+    last: Any = None  # for N: what the next step needs, see `WrappedVectorEnv._last`
 
 
 class _Normalize(Wrapper[NormalizeState]):
-    """Keeps statistics in its state, and stands around a batch as a whole.
+    """The base of wrappers that keep statistics in their state and wrap a batch as a whole.
 
-    A subclass has the fields `statistics` and `update_running_mean`, and defines `_first` and
-    `_next` for N environments; one is a batch of one.
+    A subclass has the fields `statistics` and `update_running_mean`. It defines `_first` and
+    `_next` for N environments; a single one is a batch of one.
     """
 
     @classmethod
     def wrap_batch(cls, batch: VectorEnv, *args: Any, **kwargs: Any) -> VectorEnv:
-        return NormalizedVectorEnv(cls(InstanceOf(batch), *args, **kwargs))
+        return NormalizedVectorEnv(cls(InstanceView(batch), *args, **kwargs))
 
     def __post_init__(self) -> None:
         super().__post_init__()
@@ -52,13 +52,13 @@ class _Normalize(Wrapper[NormalizeState]):
             )
 
     def _start(self) -> RunningStatistics:
-        """The statistics that `reset` begins from."""
+        """Returns the statistics that `reset` starts from."""
         raise NotImplementedError
 
     def _first(
         self, statistics: RunningStatistics, timestep: TimeStep, mask: jax.Array | None = None
     ) -> tuple[RunningStatistics, Any, TimeStep]:
-        """Begins the memory where `mask` is true, and maps what `reset` returned."""
+        """Starts the memory where `mask` is true, and normalizes the timestep of a reset."""
         raise NotImplementedError
 
     def _next(
@@ -69,10 +69,14 @@ class _Normalize(Wrapper[NormalizeState]):
         acted: jax.Array | None = None,
         shown: jax.Array | None = None,
     ) -> tuple[RunningStatistics, Any, TimeStep]:
-        """Maps what `step` returned.
+        """Normalizes the timestep of a step.
 
-        Instances act that were not finished before, and show a new observation unless they
-        stay finished; bool[N] each, None for all.
+        Args:
+            statistics: the statistics before the step.
+            memory: the memory before the step.
+            timestep: the timestep of the wrapped batch.
+            acted: bool[N], which instances took an action; None for all.
+            shown: bool[N], which instances show a new observation; None for all.
         """
         raise NotImplementedError
 
@@ -98,27 +102,27 @@ class _Normalize(Wrapper[NormalizeState]):
 
 
 class NormalizeObservation(_Normalize):
-    """Centers observations and scales them to a deviation of 1, by those seen so far.
+    """Normalizes observations to mean 0 and standard deviation 1, by those seen so far.
 
     Observation: float32, of the shape of the wrapped `Box`, without bounds
-    Statistics: of each element, over every observation that an agent was shown, once
+    Statistics: of each element, over every observation that an agent was shown, counted once
 
-    The statistics are in the state, under `statistics`. `reset` begins from the field of that
-    name, or if it is None from nothing; `env.replace(statistics=state.statistics)` goes on from
-    others. With `update_running_mean=False` they stay as they are, for evaluation.
+    The statistics are in the state, under `statistics`. `reset` starts from the field of that name,
+    or from empty statistics if it is None. `env.replace(statistics=state.statistics)` continues
+    from others. With `update_running_mean=False` they do not change, for evaluation.
 
-    Around a batch, which it has to be around rather than inside of, all instances share one set:
-    each step takes in the whole batch at once and then normalizes it, and no instance's reset
-    clears anything; `reset` of the batch begins anew, `reset_where` does not. Under "same_step"
-    the agent is shown first observations in place of the last ones, so `final_observation` is
-    normalized but not counted. On a mesh the statistics are those of the whole batch; and of
-    equal observations the same bits as on one device, if the number of devices divides 16.
+    Wrap a batch with `vector_env.wrap(NormalizeObservation)`. All instances then share one set of
+    statistics: a step first adds the whole batch, then normalizes it. Resets of instances and
+    `reset_where` keep the statistics; `reset` of the batch starts over. With same-step autoreset,
+    the agent sees first observations in place of last ones, so `final_observation` is normalized
+    but not counted. On a mesh, the statistics are those of the whole batch. Equal observations give
+    the same bits as on one device if the number of devices divides 16.
 
-    Inside of `vectorize` each instance would have its own and forget it with every episode.
+    Inside `vectorize`, each instance would have its own statistics and lose them with each episode.
 
     Raises:
         WrapperError: the wrapped observation space is not a `Box`; or, from `reset`, the
-            `statistics` are of values of another shape.
+            `statistics` belong to values of another shape.
     """
 
     epsilon: chex.Numeric = 1e-8  # added to the variance
@@ -155,7 +159,7 @@ class NormalizeObservation(_Normalize):
             statistics = statistics.update(seen, shown)
 
         def normalized(observation: jax.Array | None) -> jax.Array | None:
-            if observation is None:  # one environment has no final observation
+            if observation is None:  # a single environment has no final observation
                 return None
             values = observation.astype(jnp.float32)
             return statistics.normalize(values, limit=None, epsilon=self.epsilon)
@@ -171,15 +175,15 @@ class NormalizeObservation(_Normalize):
 
 
 class NormalizeReward(_Normalize):
-    """Divides rewards by the deviation of the discounted returns seen so far.
+    """Divides rewards by the standard deviation of the discounted returns seen so far.
 
-    A return is the discounted sum of an episode's rewards up to now, counted at every step and
-    cleared where the episode ends. Rewards are not centered. The statistics are kept, shared,
-    frozen and replaced as those of `NormalizeObservation`.
+    A return is the discounted sum of the rewards of an episode up to now. It is counted at each
+    step and cleared when the episode ends. Rewards are not centered. The statistics are kept,
+    shared, frozen and replaced like those of `NormalizeObservation`.
 
-    Source: `VecNormalize` of OpenAI Baselines. Gymnasium's wrapper of this name agrees within
-    an episode; it lets rewards of one episode count in the return of the next, and drops the
-    return on the step that terminates.
+    Source: `VecNormalize` of OpenAI Baselines. Gymnasium's wrapper of this name agrees within an
+    episode, but counts rewards of one episode in the return of the next, and drops the return on
+    the step that terminates.
 
     Raises:
         WrapperError: from `reset`, the `statistics` are not those of single numbers.
@@ -218,7 +222,7 @@ class NormalizeReward(_Normalize):
 
 @struct.pytree_dataclass
 class NormalizedVectorEnv(WrappedVectorEnv):
-    """A batch with one set of statistics in its state."""
+    """A batch with shared statistics in its state."""
 
     wrapper: _Normalize
 

@@ -78,7 +78,7 @@ class AddRenderObservation(Wrapper[Any]):
 
     def _with_picture(self, state: Any, timestep: TimeStep) -> tuple[Any, TimeStep]:
         # Drawn apart from the rest of the step: fused with it, XLA might round some colors
-        # differently from program to program, and draw anew wherever a picture is used.
+        # differently from program to program, and draw again wherever a picture is used.
         picture = lax.optimization_barrier(self.env.render(lax.optimization_barrier(state)))
         observation = picture
         if not self.render_only:
@@ -89,10 +89,10 @@ class AddRenderObservation(Wrapper[Any]):
 
 
 class GrayscaleObservation(ObservationMap):
-    """Turns pictures, uint8[H, W, 3], gray: uint8[H, W], or [H, W, 1] with `keep_dim`.
+    """Converts pictures, uint8[H, W, 3], to grayscale: uint8[H, W], or [H, W, 1] with `keep_dim`.
 
-    The gray is 0.2125 R + 0.7154 G + 0.0721 B, rounded down, in whole numbers and so exact.
-    Gymnasium rounds sums in float64 down, which can come out one less where the sum is whole.
+    The level is 0.2125 R + 0.7154 G + 0.0721 B, rounded down, computed exactly in integers.
+    Gymnasium rounds down sums in float64, which can be one less where the exact sum is an integer.
 
     Raises:
         WrapperError: observations are not uint8[H, W, 3].
@@ -114,11 +114,11 @@ class GrayscaleObservation(ObservationMap):
 
 
 class ResizeObservation(ObservationMap):
-    """Resizes pictures, uint8[H, W] or uint8[H, W, C], to the height and width `shape`.
+    """Resizes pictures, uint8[H, W] or uint8[H, W, C], to the height and width in `shape`.
 
-    A new pixel is the mean of the area that it covers, rounded half up. That is OpenCV's
-    INTER_AREA, which Gymnasium uses: at most one of 255 levels apart, by rounding, unless one
-    axis shrinks and the other grows, where OpenCV takes no areas.
+    A new pixel is the mean of the area that it covers, rounded half up. This is OpenCV's
+    INTER_AREA, which Gymnasium uses, to within one of 255 levels; except that OpenCV does not
+    average areas if one axis shrinks and the other grows.
 
     Raises:
         WrapperError: observations are not such pictures, or `shape` is not two positive integers.
@@ -165,7 +165,7 @@ class ResizeObservation(ObservationMap):
 
 
 def _overlaps(old: int, new: int) -> np.ndarray:
-    """int[new, old]: how much of each old pixel a new one covers, in the largest common unit."""
+    """Returns int[new, old]: how much of each old pixel a new pixel covers, in a common unit."""
     old_length, new_length = (length // math.gcd(old, new) for length in (new, old))
     old_starts = np.arange(old)[None, :] * old_length
     new_starts = np.arange(new)[:, None] * new_length
@@ -174,7 +174,7 @@ def _overlaps(old: int, new: int) -> np.ndarray:
 
 
 def _picture_shape(wrapper: ObservationMap, channels: int | None = None) -> tuple[int, ...]:
-    """The shape of the observations that are wrapped, which must be pictures."""
+    """Returns the shape of the wrapped observations, which must be pictures."""
     space = wrapper.env.observation_space
     shape = space.shape or ()
     fits = len(shape) in (2, 3) if channels is None else len(shape) == 3 and shape[2] == channels

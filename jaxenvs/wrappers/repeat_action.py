@@ -1,4 +1,4 @@
-"""One decision for several steps."""
+"""A wrapper that repeats actions."""
 
 from typing import Any
 
@@ -13,11 +13,11 @@ from jaxenvs.wrappers._checks import check_count
 
 
 class RepeatAction(Wrapper[Any]):
-    """Takes every action `num_repeats` times and sums the rewards.
+    """Takes each action `num_repeats` times and returns the sum of the rewards.
 
-    An episode that ends on the way ends the step: nothing is done or added after it. The
-    observation, the flags and the info are those of the last step taken. A time limit inside
-    counts these steps, one outside counts decisions. Around a batch it must reach the instances.
+    If the episode ends before that, the remaining repetitions are skipped. Observation, flags and
+    info are those of the last step taken. A time limit inside this wrapper counts single steps; one
+    outside counts actions. A batch must expose its instances.
 
     Raises:
         WrapperError: `num_repeats` is not an integer of at least 1.

@@ -1,4 +1,4 @@
-"""Rewards mapped on their way out. What `reset` returns keeps its reward of 0."""
+"""Wrappers of rewards. The reward 0 that `reset` returns stays."""
 
 from collections.abc import Callable
 from typing import Any
@@ -15,12 +15,12 @@ from jaxenvs.wrappers.transform import Transform
 
 
 class TransformReward(Transform):
-    """Passes every reward through a function of one number.
+    """Applies a function of one number to every reward.
 
-    `func` is static: another one, a lambda made anew included, compiles anew.
+    `func` is static: another function compiles again, and so does a lambda that is created again.
 
     Raises:
-        WrapperError: `func` cannot be called, or does not return one number.
+        WrapperError: `func` is not callable, or does not return one number.
     """
 
     func: Callable[[jax.Array], chex.Numeric] = struct.static()
@@ -54,7 +54,7 @@ class ScaleReward(Transform):
 
 
 class ClipReward(Transform):
-    """Clips every reward to [min_reward, max_reward], leaves; None leaves a side open.
+    """Clips every reward to [min_reward, max_reward]. Both are leaves; None means no bound.
 
     Raises:
         WrapperError: `min_reward` is above `max_reward`, or neither is given.

@@ -51,7 +51,7 @@ class RunningStatistics:
     @classmethod
     def of_batch(cls, values: jax.Array, mask: jax.Array | None = None) -> Self:
         """The statistics of one batch alone; the arguments are those of `update`."""
-        # Without the barrier each sum computes the values anew, and maybe rounds otherwise.
+        # Without the barrier, each sum computes the values again, possibly rounded differently.
         values = jax.lax.optimization_barrier(_gathered(values))
         origin = values[0]  # near the values, so that differences from it do not cancel
         differences = values - origin[None]

@@ -1,4 +1,4 @@
-"""Actions that get stuck."""
+"""A wrapper that randomly repeats the last action."""
 
 from typing import Any
 
@@ -17,20 +17,21 @@ from jaxenvs.wrappers.transform import Transform
 
 @chex.dataclass(frozen=True)
 class LastAction:
-    action: chex.ArrayTree  # what the wrapped environment was given last
-    begun: jax.Array  # bool[], there was a last action in this episode
-    repeats: jax.Array  # int32[], how many more times it will be repeated for certain
+    action: chex.ArrayTree  # the last action that the wrapped environment was given
+    begun: jax.Array  # bool[], whether this episode had an action already
+    repeats: jax.Array  # int32[], how many more times the action will certainly be repeated
 
 
 class StickyAction(Transform):
-    """Repeats the last action, whatever the agent chose, with some probability in each step.
+    """Replaces the agent's action with the last one, with some probability in each step.
 
-    The first action of an episode is always the agent's. Once stuck, an action is repeated for
-    `repeat_action_duration` steps, or for a number of steps drawn from a pair of bounds, both
-    included; after that it may get stuck again. The probability is a leaf.
+    The first action of an episode is always the agent's. A sticky action is repeated for
+    `repeat_action_duration` steps: an integer, or a pair of inclusive bounds to draw one from. The
+    probability is a leaf.
 
     Raises:
-        WrapperError: the probability is not from 0 to 1, or the duration no such number or pair.
+        WrapperError: the probability is not in [0, 1], or the duration is not a positive integer
+            or a pair of them.
 
     Source: M. C. Machado et al., Revisiting the Arcade Learning Environment, 2018, section 5.2.
     """

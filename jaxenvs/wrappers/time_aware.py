@@ -1,4 +1,4 @@
-"""How far the episode has come, as a part of the observation."""
+"""A wrapper that adds the time to observations."""
 
 import dataclasses
 from typing import Any
@@ -17,15 +17,15 @@ class TimeAwareObservation(Transform):
     """Adds the number of steps taken in the episode to the observation.
 
     The time is int32[1] from 0 to the limit, or float32[1] from 0 to 1 with `normalize_time`. A
-    dict gains the key `dict_time_key`, a tuple a last part, and anything else becomes
-    `{"obs": ..., "time": ...}`. With `flatten` all of it is one vector, as `FlattenObservation`
-    makes it, of float32 where parts differ in dtype.
+    dict gets the key `dict_time_key`, a tuple another element, and any other observation becomes
+    `{"obs": ..., "time": ...}`. With `flatten`, the result is one vector as `FlattenObservation`
+    returns it, float32 if the parts differ in dtype.
 
-    The limit is the `time_limit` of what is wrapped; `default_time_limit` gives one where that has
-    none to tell, a batch out of reach for instance.
+    The limit is the `time_limit` of the wrapped environment. `default_time_limit` is used if the
+    environment has none, or does not know it, like a batch of environments that are not JAX.
 
     Raises:
-        WrapperError: there is no time limit, or the dict has the key already.
+        WrapperError: there is no time limit, or the dict has that key already.
 
     Source: Gymnasium's TimeAwareObservation.
     """

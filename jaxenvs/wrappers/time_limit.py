@@ -1,4 +1,4 @@
-"""Truncation after a number of steps."""
+"""A wrapper that limits the length of episodes."""
 
 from typing import Any
 
@@ -16,10 +16,10 @@ class TimeLimitState:
 
 
 class TimeLimit(Wrapper[TimeLimitState]):
-    """Truncates an episode at its `time_limit`-th step.
+    """Truncates an episode at step number `time_limit`.
 
-    `terminated` is left alone: an episode that ends by itself on that very step carries both
-    flags, and a learner that bootstraps must look at `terminated`.
+    `terminated` is unchanged: if the episode terminates at that very step, both flags are true. A
+    learner that bootstraps must look at `terminated`.
 
     Raises:
         ParameterError: `time_limit` is not an integer of at least 1.

@@ -1,4 +1,4 @@
-"""Wrappers that map actions on the way in and timesteps on the way out."""
+"""The base class of wrappers that transform actions and timesteps."""
 
 from collections.abc import Callable
 from typing import Any
@@ -10,48 +10,48 @@ import jax.numpy as jnp
 from jaxenvs import keys, prng, struct
 from jaxenvs.core import TimeStep, VectorEnv, Wrapper
 from jaxenvs.struct import select
-from jaxenvs.wrappers.vector import InstanceOf, WrappedVectorEnv, each, laid_like
+from jaxenvs.wrappers.vector import InstanceView, WrappedVectorEnv, each, laid_like
 
 
 @chex.dataclass(frozen=True)
 class TransformState:
     inner: chex.ArrayTree  # the wrapped state
-    memory: chex.ArrayTree  # what the wrapper remembers of this episode, None for nothing
+    memory: chex.ArrayTree  # what the wrapper remembers of this episode; None if nothing
 
 
 class Transform(Wrapper[TransformState]):
-    """A wrapper that leaves it to the wrapped environment when an episode begins and ends.
+    """A wrapper that changes actions and timesteps, but not when episodes start and end.
 
-    A subclass overrides those of the three methods that it needs, each about one instance:
+    A subclass overrides the methods that it needs. Each describes one instance:
 
         on_reset(timestep) -> memory, timestep                 the first timestep of an episode
         on_action(memory, action, key) -> memory, action       before each step
         on_step(memory, timestep) -> memory, timestep          after each step
 
-    and `observation_space` or `action_space` where it changes what lies in them. The memory is
-    any pytree, the same from all three. It begins anew with every episode.
+    It also overrides `observation_space` or `action_space` if their members change. The memory is
+    a pytree of the same structure from all three methods. Each episode starts with a new one.
 
-    Because it never touches the state of what it wraps, such a wrapper goes around any
-    `VectorEnv`, instances out of its reach included.
+    A transform never accesses the state of the wrapped environment, so it can wrap any
+    `VectorEnv`, including one that does not expose its instances.
     """
 
     @classmethod
     def wrap_batch(cls, batch: VectorEnv, *args: Any, **kwargs: Any) -> VectorEnv:
         # Inside the instances, their resets also clear the memory, which costs less.
         if type(batch).wrap_instances is VectorEnv.wrap_instances:
-            return TransformedVectorEnv(cls(InstanceOf(batch), *args, **kwargs))
+            return TransformedVectorEnv(cls(InstanceView(batch), *args, **kwargs))
         return super().wrap_batch(batch, *args, **kwargs)
 
     def on_reset(self, timestep: TimeStep) -> tuple[Any, TimeStep]:
-        """Begins the memory of an episode and maps its first timestep."""
+        """Returns the memory that an episode starts with, and its first timestep, transformed."""
         return None, timestep
 
     def on_action(self, memory: Any, action: Any, key: chex.PRNGKey) -> tuple[Any, Any]:
-        """Maps an action to what the wrapped environment is given."""
+        """Returns the memory and the action that the wrapped environment is given."""
         return memory, action
 
     def on_step(self, memory: Any, timestep: TimeStep) -> tuple[Any, TimeStep]:
-        """Maps what the wrapped environment returned."""
+        """Returns the memory and the transformed timestep."""
         return memory, timestep
 
     def inner(self, state: TransformState) -> Any:
@@ -72,12 +72,12 @@ class Transform(Wrapper[TransformState]):
 
 
 def _own_key(transform: Transform, key: chex.PRNGKey) -> chex.PRNGKey:
-    """The key that `transform` draws from in a step whose key is `key`."""
+    """Returns the key that `transform` draws from in a step with the key `key`."""
     return keys.wrapper_key(key, _transforms_within(transform.env))
 
 
 def _transforms_within(env: Any) -> int:
-    if isinstance(env, InstanceOf):
+    if isinstance(env, InstanceView):
         return _transforms_within(env.vector_env)
     if isinstance(env, WrappedVectorEnv):
         return _transforms_within(env.wrapper)
@@ -90,12 +90,12 @@ def _transforms_within(env: Any) -> int:
 class TransformedState:
     inner: chex.ArrayTree  # the state of the wrapped VectorEnv
     memory: chex.ArrayTree  # [N, ...]
-    last: Any  # what the step after needs, see `WrappedVectorEnv._last`
+    last: Any  # what the next step needs, see `WrappedVectorEnv._last`
 
 
 @struct.pytree_dataclass
 class TransformedVectorEnv(WrappedVectorEnv):
-    """A transform around each instance of a `VectorEnv` that resets its instances itself."""
+    """A `VectorEnv` whose instances are transformed from outside."""
 
     wrapper: Transform
 
@@ -125,7 +125,7 @@ class TransformedVectorEnv(WrappedVectorEnv):
             like=state.inner,
         )
         inner, timestep = self.env.step(state.inner, action, key)
-        raw = timestep  # its observation and info are of a new episode already, where one ended
+        raw = timestep  # where an episode ended, observation and info belong to the next one
         memory, timestep = self._each(
             lambda memory, timestep: self.wrapper.on_step(memory, timestep),
             timestep.replace(observation=timestep.final_observation, info=timestep.final_info),
@@ -151,7 +151,7 @@ class TransformedVectorEnv(WrappedVectorEnv):
         return self._each(lambda timestep: self.wrapper.on_reset(timestep), timestep)
 
     def _each(self, hook: Callable[..., Any], timestep: TimeStep, *memory: Any) -> Any:
-        """Maps one instance's hook over all; the observation given is the one that counts."""
+        """Maps a method that describes one instance over all instances."""
         given = timestep.replace(final_observation=None, final_info=None)
         memory, timestep = each(hook, *memory, given, like=given)
         return memory, timestep.replace(
@@ -163,7 +163,7 @@ class TransformedVectorEnv(WrappedVectorEnv):
 
 
 def _as_first(timestep: TimeStep) -> TimeStep:
-    """The same timestep as one from `reset`."""
+    """Returns the timestep with the reward and flags that `reset` returns."""
     reward, *flags = jax.tree.map(
         jnp.zeros_like, (timestep.reward, timestep.terminated, timestep.truncated)
     )
@@ -171,7 +171,7 @@ def _as_first(timestep: TimeStep) -> TimeStep:
 
 
 def _instance_keys(key: chex.PRNGKey, num_envs: int) -> chex.PRNGKey:
-    """The keys that instances draw from, as `VectorEnv` says."""
+    """Returns the keys of the instances, as `VectorEnv` defines them."""
     key = prng.as_typed_key(key)
     if key.shape:
         return key

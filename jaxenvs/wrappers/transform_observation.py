@@ -1,4 +1,4 @@
-"""Observations mapped by a function, in part, to other bounds or to another dtype."""
+"""Wrappers that apply functions to observations, select parts, rescale and convert them."""
 
 from collections.abc import Callable, Sequence
 from typing import Any
@@ -15,14 +15,14 @@ from jaxenvs.wrappers._observation import ObservationMap
 
 
 class TransformObservation(ObservationMap):
-    """Gives `func(observation)`, a member of `observation_space`.
+    """Returns `func(observation)`, a member of `observation_space`.
 
-    `func` is pure, about one instance, and static: a function defined once and not a new lambda
-    in every call, which would compile anew.
+    `func` is a pure function of one instance's observation. It is static: pass a function that is
+    defined once, since each new lambda compiles again.
 
     Raises:
-        WrapperError: `func` cannot be called, `observation_space` is not a space, or what `func`
-            returned has another structure or shape than its members.
+        WrapperError: `func` is not callable, `observation_space` is not a space, or the result of
+            `func` has another structure or shape than its members.
 
     Source: Gymnasium's TransformObservation, which lets the space be left out.
     """
@@ -58,13 +58,13 @@ class TransformObservation(ObservationMap):
 
 
 class FilterObservation(ObservationMap):
-    """Keeps the parts `filter_keys` of a dict, or of a tuple, and drops the others.
+    """Keeps the parts `filter_keys` of a dict or tuple and drops the others.
 
-    Of a tuple the parts come in the order of `filter_keys`.
+    The parts of a tuple are returned in the order of `filter_keys`.
 
     Raises:
-        WrapperError: observations are neither dicts nor tuples, `filter_keys` is empty, or names
-            a part twice or one that is not there.
+        WrapperError: observations are neither dicts nor tuples, or `filter_keys` is empty, names
+            a part twice, or names an unknown part.
 
     Source: Gymnasium's FilterObservation.
     """
@@ -109,9 +109,9 @@ class FilterObservation(ObservationMap):
 class RescaleObservation(ObservationMap):
     """Maps observations linearly from the bounds of their space to [`min_obs`, `max_obs`].
 
-    Each is a number or an array of an observation's shape. An element without a lower (upper)
-    bound keeps none: there `min_obs` (`max_obs`) is infinite too. An element with one bound is
-    shifted. Rounding never leads across a bound, nor does an observation that was out of its own.
+    Each is a number or an array of an observation's shape. If an element has no lower (upper)
+    bound, `min_obs` (`max_obs`) must be infinite there. An element with one bound is shifted. The
+    results stay within the new bounds despite rounding, even for observations outside of theirs.
 
     Raises:
         WrapperError: observations are not a `Box` of floating numbers, or the bounds have another
@@ -160,8 +160,8 @@ class RescaleObservation(ObservationMap):
         new_low, new_high = jnp.asarray(outer.low), jnp.asarray(outer.high)
         floored, capped = jnp.isfinite(low), jnp.isfinite(high)
 
-        # Halved, since the difference of two large bounds overflows. What is not chosen below is
-        # kept finite, for the sake of gradients.
+        # Halved, because the difference of two large bounds overflows. Values that are not selected
+        # below are kept finite, for the gradients.
         both = floored & capped & (high > low)
         span = jnp.where(both, high, 1) / 2 - jnp.where(both, low, -1) / 2
         new_span = jnp.where(both, new_high, 1) / 2 - jnp.where(both, new_low, -1) / 2
@@ -172,20 +172,18 @@ class RescaleObservation(ObservationMap):
             jnp.where(floored, new_low, 0) - jnp.where(floored, least, 0),
             jnp.where(capped, new_high, 0) - jnp.where(capped, most, 0),
         )
-        # The inner bounds also keep compilers from fusing product and sum, which would round
-        # differently from program to program.
         return jnp.clip(jnp.clip(gain * observation, least, most) + shift, new_low, new_high)
 
 
 class DtypeObservation(ObservationMap):
-    """Converts observations to `dtype`; reals become integers by dropping what follows the point.
+    """Converts observations to `dtype`; real numbers are truncated to integers.
 
-    A `Box` keeps its bounds, as far as `dtype` can tell them; a `Discrete`, `MultiDiscrete` or
+    A `Box` keeps its bounds as far as `dtype` can represent them. A `Discrete`, `MultiDiscrete` or
     `MultiBinary` becomes a `Box` of the same values.
 
     Raises:
-        WrapperError: observations are dicts or tuples, or `dtype` is unknown, has 64 bits without
-            `jax_enable_x64`, or cannot hold the values.
+        WrapperError: observations are dicts or tuples; or `dtype` is unknown, has 64 bits without
+            `jax_enable_x64`, or cannot represent the values.
 
     Source: Gymnasium's DtypeObservation.
     """

@@ -1,4 +1,4 @@
-"""What wrappers share that work beside a `VectorEnv`, without reaching its instances."""
+"""Helpers of wrappers that go around a `VectorEnv` as a whole."""
 
 import dataclasses
 from collections.abc import Callable
@@ -14,8 +14,8 @@ from jaxenvs.core import AutoresetMode, Environment, TimeStep, VectorEnv, Wrappe
 from jaxenvs.spaces import Space
 
 
-class InstanceOf(Environment[Any]):
-    """Stands for one instance of a `VectorEnv`, of which a wrapper sees the spaces alone."""
+class InstanceView(Environment[Any]):
+    """A stand-in for one instance of a `VectorEnv`: it has spaces and parameters, but no steps."""
 
     vector_env: VectorEnv
 
@@ -40,13 +40,13 @@ class InstanceOf(Environment[Any]):
     def step(self, state: Any, action: Any, key: chex.PRNGKey) -> Any:
         raise NotImplementedError
 
-    def replace(self, **changes: Any) -> "InstanceOf":
+    def replace(self, **changes: Any) -> "InstanceView":
         return dataclasses.replace(self, vector_env=self.vector_env.replace(**changes))
 
 
 @struct.pytree_dataclass
 class WrappedVectorEnv(VectorEnv[Any]):
-    """A `VectorEnv` inside a wrapper that stands around an `InstanceOf` it.
+    """A `VectorEnv` inside a wrapper. The wrapper itself wraps an `InstanceView` of the batch.
 
     A subclass defines `reset`, `step` and `reset_where`; its state has a field `inner`.
     """
@@ -55,9 +55,9 @@ class WrappedVectorEnv(VectorEnv[Any]):
 
     @property
     def env(self) -> VectorEnv:
-        """The `VectorEnv` inside."""
+        """The wrapped `VectorEnv`."""
         instance = self.wrapper.env
-        assert isinstance(instance, InstanceOf)
+        assert isinstance(instance, InstanceView)
         return instance.vector_env
 
     @property
@@ -94,14 +94,14 @@ class WrappedVectorEnv(VectorEnv[Any]):
         return self.env.render(state.inner, index)
 
     def _reset_inside(self, mask: jax.Array, inner: Any, key: chex.PRNGKey) -> tuple[Any, TimeStep]:
-        """Resets instances inside; only the rows of the timestep where `mask` mean anything."""
-        # What the caller has is mapped already, and of another tree: only the places are needed.
+        """Resets instances of the wrapped batch; only masked rows of the timestep are meaningful."""
+        # The caller's timestep is transformed already and may have another structure.
         shape = jax.eval_shape(self.env.reset, key)[1]
         blank = jax.tree.map(lambda leaf: jnp.zeros(leaf.shape, leaf.dtype), shape)
         return self.env.reset_where(mask, inner, blank, key)
 
     def _last(self, timestep: TimeStep) -> Any:
-        """What the next step must know of this one, by the autoreset mode.
+        """Returns what the next step needs to know about this one, by autoreset mode.
 
         A TimeStep [N, ...] under "disabled", bool[N] finished under "next_step", else None.
         """
@@ -109,19 +109,19 @@ class WrappedVectorEnv(VectorEnv[Any]):
 
 
 def laid_like(reference: chex.ArrayTree, tree: chex.ArrayTree) -> Any:
-    """Returns `tree`, [N, ...], laid over an explicit mesh where `reference` is.
+    """Returns `tree`, [N, ...], sharded like `reference` if that lies on an explicit mesh.
 
-    There shapes carry their sharding, and operations take no two of different ones.
+    There, shapes carry their sharding, and an operation refuses operands of different shardings.
     """
     rows = _explicit_rows(reference)
     return tree if rows is None else jax.tree.map(lambda x: reshard(x, rows), tree)
 
 
 def each(function: Callable[..., Any], *args: chex.ArrayTree, like: chex.ArrayTree) -> Any:
-    """Maps one instance's `function` over trees of [N, ...].
+    """Maps `function`, which describes one instance, over trees of [N, ...].
 
-    Where `like` lies on an explicit mesh every device maps its own rows, since not every operation
-    that somebody's function may do can be mapped over arrays with shardings.
+    If `like` lies on an explicit mesh, each device maps its own rows, because some operations
+    cannot be mapped over sharded arrays.
     """
     mapped, rows = jax.vmap(function), _explicit_rows(like)
     if rows is None:
@@ -133,7 +133,7 @@ def each(function: Callable[..., Any], *args: chex.ArrayTree, like: chex.ArrayTr
 
 
 def _explicit_rows(tree: chex.ArrayTree) -> NamedSharding | None:
-    """How [N, ...] is laid over an explicit mesh; None if `tree` lies on none."""
+    """Returns how `tree`, [N, ...], is laid over an explicit mesh; None if it is not."""
     for leaf in jax.tree.leaves(tree):
         sharding = jax.typeof(leaf).sharding
         if leaf.ndim and sharding.spec[0] and AxisType.Explicit in sharding.mesh.axis_types:

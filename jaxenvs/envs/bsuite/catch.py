@@ -21,7 +21,7 @@ class CatchState:
 
 
 class Catch(Environment[CatchState]):
-    """Move a paddle along the bottom row to where a ball will land.
+    """Move a paddle along the bottom row to catch a falling ball.
 
     Observation: float32[rows, columns], 1 where the ball or the paddle is, else 0
     Action: int32[], 0 moves the paddle left, 1 leaves it, 2 moves it right
@@ -63,7 +63,7 @@ class Catch(Environment[CatchState]):
     def step(
         self, state: CatchState, action: chex.Array, key: chex.PRNGKey
     ) -> tuple[CatchState, TimeStep]:
-        del key  # chance decides the ball's column, at the start
+        del key  # only resets are random
         paddle_column = state.paddle_column + jnp.asarray(action, jnp.int32) - 1
         state = CatchState(
             ball_row=state.ball_row + 1,
@@ -76,7 +76,7 @@ class Catch(Environment[CatchState]):
         return state, TimeStep.transition(self._observe(state), reward=reward, terminated=landed)
 
     def render(self, state: CatchState) -> jax.Array:
-        """The board, the ball as a disc: uint8[32 rows, 32 columns, 3]."""
+        """Draws the board, with the ball as a disc: uint8[32 rows, 32 columns, 3]."""
         height, width = CELL * self.rows, CELL * self.columns
         x, y = pixel_grid((height, width))
         ball = _middle(state.ball_column), height - _middle(state.ball_row)
@@ -88,8 +88,8 @@ class Catch(Environment[CatchState]):
         )
 
     def _observe(self, state: CatchState) -> jax.Array:
-        # Without the barriers XLA on CPU moves the paddle anew for every cell, and loops over the
-        # short rows of the board instead of all cells at once: up to four times slower.
+        # Without the barriers, XLA on CPU computes the paddle again for each cell and loops over the
+        # short rows of the board instead of over all cells: up to four times slower.
         state = jax.lax.optimization_barrier(state)
         cells = np.arange(self.rows * self.columns, dtype=np.int32)
         ball = cells == state.ball_row * self.columns + state.ball_column

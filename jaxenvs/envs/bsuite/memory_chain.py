@@ -1,4 +1,4 @@
-"""Remember bits from the start of an episode to its end."""
+"""Memory chain."""
 
 import chex
 import jax
@@ -16,34 +16,34 @@ CELL = 48  # pixels, side of a cell in a picture
 @chex.dataclass(frozen=True)
 class MemoryChainState:
     elapsed: jax.Array  # int32[], steps since reset
-    context: jax.Array  # int8[num_bits], 0 or 1, what is to be remembered
-    query: jax.Array  # int32[], the bit that is asked for
+    context: jax.Array  # int8[num_bits], 0 or 1, the bits to remember
+    query: jax.Array  # int32[], the index of the queried bit
 
 
 class MemoryChain(Environment[MemoryChainState]):
-    """Repeat, after a delay, a bit that was shown at the start.
+    """Recall, after a delay, a bit that was shown at the start of the episode.
 
     Observation: float32[1, num_bits + 2]
-        0  time left, falling from 1 to 0 in steps of 1 / memory_length
-        1  which bit is asked for, before the last step, else 0
-        2  and on: the bits as -1 or 1, from the reset and the first step, else 0
-    Action: int32[], 0 or 1, the bit that is asked for; before the last step without effect
-    Reward: 0, and on the last step 1 for the right bit, else -1
-    Start: every bit, and which one is asked for, uniform
+        0  time left, decreasing from 1 to 0 in steps of 1 / memory_length
+        1  the index of the queried bit before the last step, else 0
+        2+ the bits as -1 or 1 after the reset and the first step, else 0
+    Action: int32[], 0 or 1, the queried bit; without effect before the last step
+    Reward: 0; on the last step 1 for the right bit, else -1
+    Start: all bits and the query uniform
     Terminates: after memory_length + 1 steps
     Time limit: none, episodes end by themselves
 
-    As in bsuite, the first step shows once more what the reset has shown, and the query comes with
-    step memory_length. If that is 2 or more, nothing then in view tells the bit: whoever acts on
-    the last observation alone returns 0 on average, whoever remembers returns 1.
-    `bsuite/memory_len-v0` has the default of 10; bsuite tries lengths from 1 to 100.
+    As in bsuite, the first step shows again what the reset showed, and the query comes with step
+    number memory_length. If that is 2 or more, the observation does not contain the bit then: a
+    policy without memory returns 0 on average, one with memory returns 1. `bsuite/memory_len-v0`
+    has the default of 10; bsuite tries lengths from 1 to 100.
 
     Source: I. Osband et al., Behavior Suite for Reinforcement Learning, 2020. Rules and
     observations are those of its MemoryChain (tests/parity/test_bsuite.py).
     """
 
-    memory_length: int = 10  # steps that the bits are to be remembered, at least 1
-    num_bits: int = struct.static(1)  # shown, of which one is asked for
+    memory_length: int = 10  # steps to remember the bits for, at least 1
+    num_bits: int = struct.static(1)  # bits shown, one of which is queried
 
     def __post_init__(self) -> None:
         at_least(self, "num_bits", 1)
@@ -71,7 +71,7 @@ class MemoryChain(Environment[MemoryChainState]):
     def step(
         self, state: MemoryChainState, action: chex.Array, key: chex.PRNGKey
     ) -> tuple[MemoryChainState, TimeStep]:
-        del key  # chance decides bits and query, at the start
+        del key  # only resets are random
         state = MemoryChainState(
             elapsed=state.elapsed + 1, context=state.context, query=state.query
         )
@@ -82,10 +82,10 @@ class MemoryChain(Environment[MemoryChainState]):
         return state, TimeStep.transition(self._observe(state), reward=reward, terminated=over)
 
     def render(self, state: MemoryChainState) -> jax.Array:
-        """What is observed, and no more: uint8[96, 48 max(num_bits, 2), 3].
+        """Draws the contents of the observation: uint8[96, 48 max(num_bits, 2), 3].
 
-        Above, the time left as a bar. Below, a square for each bit, teal for 1, red for 0, gray
-        out of view; the one that is asked for has a frame.
+        The bar at the top is the time left. Each square below is a bit: teal for 1, red for 0, gray
+        if hidden. The queried bit has a frame.
         """
         time, in_view, asked = self._view(state)
         height, width = 2 * CELL, CELL * max(self.num_bits, 2)
@@ -110,9 +110,9 @@ class MemoryChain(Environment[MemoryChainState]):
         return jnp.concatenate([jnp.stack([time, query]), context])[None]
 
     def _view(self, state: MemoryChainState) -> tuple[jax.Array, jax.Array, jax.Array]:
-        """The time left, float32[]; whether the bits are in view and the query is, bool[]."""
+        """Returns the time left, float32[]; whether the bits and the query are visible, bool[]."""
         length = self._length()
-        shown = jnp.clip(state.elapsed - 1, 0, length)  # a step shows what it set out from
+        shown = jnp.clip(state.elapsed - 1, 0, length)  # a step shows the state before it
         time = (length - shown).astype(jnp.float32) / length.astype(jnp.float32)
         return time, shown == 0, shown == length - 1
 

@@ -1,4 +1,4 @@
-"""The car and the track that both mountain cars share."""
+"""Shared code of both mountain cars."""
 
 from typing import Any
 
@@ -21,7 +21,7 @@ class MountainCarState:
 
 
 def roll(env: Any, state: MountainCarState, push: jax.Array) -> MountainCarState:
-    """Moves the car by one step; `push` is what the engine adds to its velocity."""
+    """Returns the state one step later; `push` is the change of velocity by the engine."""
     _, cos = sincos(3 * state.position)
     velocity = state.velocity + (push - cos * env.gravity)
     velocity = jnp.clip(velocity, -env.max_speed, env.max_speed)
@@ -31,17 +31,17 @@ def roll(env: Any, state: MountainCarState, push: jax.Array) -> MountainCarState
 
 
 def at_goal(env: Any, state: MountainCarState) -> jax.Array:
-    """bool[]: whether the car stands at the goal, fast enough."""
+    """Returns whether the car is at the goal and fast enough, bool[]."""
     return (state.position >= env.goal_position) & (state.velocity >= env.goal_velocity)
 
 
 def observe(state: MountainCarState) -> jax.Array:
-    """float32[2]: position and velocity."""
+    """Returns the observation, float32[2]: position and velocity."""
     return jnp.stack([state.position, state.velocity])
 
 
 def draw(env: Any, state: MountainCarState) -> jax.Array:
-    """Side view of the track with the flag at the goal: uint8[400, 600, 3]."""
+    """Draws a side view of the track with a flag at the goal: uint8[400, 600, 3]."""
     scale = FRAME_SHAPE[1] / (env.max_position - env.min_position)  # pixels per track unit
     x, y = raster.pixel_grid(FRAME_SHAPE)
 

@@ -38,13 +38,13 @@ class Acrobot(Environment[AcrobotState]):
     Action: int32[], the index of a torque on the elbow in avail_torque, N m
     Reward: -1 on every step but the terminal one, which gives 0
     Start: all four of the state uniform in [start_low, start_high)
-    Terminates: where -cos(theta1) - cos(theta1 + theta2) > 1, the height of the free end above the
+    Terminates: if -cos(theta1) - cos(theta1 + theta2) > 1, the height of the free end above the
         shoulder for links of length 1
     Time limit: none here; `Acrobot-v1` is registered with 500 steps
 
     The equations are integrated by one step of the classical fourth-order Runge-Kutta method with
-    constant torque. `book_or_nips="nips"` leaves out a term, as the paper of 1996 does in print;
-    its experiments used the book's equations. With torque_noise_max a uniform draw from
+    constant torque. `book_or_nips="nips"` omits a term, as the paper of 1996 does in print; its
+    experiments used the book's equations. With torque_noise_max, a uniform draw from
     [-torque_noise_max, torque_noise_max) is added to the torque; None, unlike 0, draws nothing.
 
     Source: R. S. Sutton, Generalization in Reinforcement Learning: Successful Examples Using Sparse
@@ -54,7 +54,7 @@ class Acrobot(Environment[AcrobotState]):
     """
 
     link_length_1: float = 1.0  # m
-    link_length_2: float = 1.0  # m, only drawn: the equations know the second link by its mass
+    link_length_2: float = 1.0  # m, for pictures only
     link_mass_1: float = 1.0  # kg
     link_mass_2: float = 1.0  # kg
     link_com_pos_1: float = 0.5  # m, from the joint to the center of mass
@@ -111,7 +111,7 @@ class Acrobot(Environment[AcrobotState]):
         return state, TimeStep.transition(self._observe(state), reward=reward, terminated=above)
 
     def render(self, state: AcrobotState) -> jax.Array:
-        """Front view with the line to reach: uint8[500, 500, 3]."""
+        """Draws a front view with the line to reach: uint8[500, 500, 3]."""
         size = FRAME_SHAPE[0]
         scale = size / (2 * (self.link_length_1 + self.link_length_2 + 0.2))  # pixels per m
         x, y = pixel_grid(FRAME_SHAPE)

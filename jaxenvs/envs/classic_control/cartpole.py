@@ -18,7 +18,7 @@ FRAME_SHAPE = (400, 600)  # height, width
 
 @chex.dataclass(frozen=True)
 class CartPoleState:
-    x: jax.Array  # float32[], m, the cart's place on the track
+    x: jax.Array  # float32[], m, the cart's position on the track
     x_dot: jax.Array  # float32[], m/s
     theta: jax.Array  # float32[], rad, 0 is upright, positive leans right
     theta_dot: jax.Array  # float32[], rad/s
@@ -33,10 +33,10 @@ class CartPole(Environment[CartPoleState]):
         2  theta, rad, in [-2, 2] * theta_threshold_radians
         3  theta_dot, rad/s, unbounded
     Action: int32[], 0 pushes left, 1 pushes right
-    Reward: 1 on every step, the terminal one included, and 0 for steps taken after it; with
-        sutton_barto_reward 0, and -1 where the pole has fallen
+    Reward: 1 on every step, the terminal one included, and 0 for steps after it; with
+        sutton_barto_reward, -1 if the pole has fallen, else 0
     Start: all four uniform in [start_low, start_high)
-    Terminates: where |x| > x_threshold or |theta| > theta_threshold_radians
+    Terminates: if |x| > x_threshold or |theta| > theta_threshold_radians
     Time limit: none here; `CartPole-v0` is registered with 200 steps, `CartPole-v1` with 500
 
     Source: A. G. Barto, R. S. Sutton, C. W. Anderson, Neuronlike Adaptive Elements That Can Solve
@@ -63,12 +63,12 @@ class CartPole(Environment[CartPoleState]):
 
     @property
     def total_mass(self) -> chex.Numeric:
-        """Of cart and pole, kg."""
+        """The mass of cart and pole, kg."""
         return self.masspole + self.masscart
 
     @property
     def polemass_length(self) -> chex.Numeric:
-        """Mass of the pole times its half length, kg m."""
+        """The mass of the pole times half its length, kg m."""
         return self.masspole * self.length
 
     @property
@@ -89,7 +89,7 @@ class CartPole(Environment[CartPoleState]):
     def step(
         self, state: CartPoleState, action: chex.Array, key: chex.PRNGKey
     ) -> tuple[CartPoleState, TimeStep]:
-        del key  # the dynamics are deterministic
+        del key  # only resets are random
         force = jnp.where(action == 1, self.force_mag, -self.force_mag)
         sin, cos = sincos(state.theta)
         push = (force + self.polemass_length * state.theta_dot**2 * sin) / self.total_mass
@@ -112,7 +112,7 @@ class CartPole(Environment[CartPoleState]):
         return state, TimeStep.transition(self._observe(state), reward=reward, terminated=fallen)
 
     def render(self, state: CartPoleState) -> jax.Array:
-        """Side view of the track: uint8[400, 600, 3]."""
+        """Draws a side view of the track: uint8[400, 600, 3]."""
         width = FRAME_SHAPE[1]
         scale = width / (2 * self.x_threshold)  # pixels per m
         x, y = pixel_grid(FRAME_SHAPE)

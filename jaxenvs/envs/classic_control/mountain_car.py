@@ -23,8 +23,8 @@ class MountainCar(Environment[MountainCarState]):
     Terminates: at or beyond goal_position with at least goal_velocity
     Time limit: none here; `MountainCar-v0` is registered with 200 steps
 
-    The track has height 0.45 sin(3x) + 0.55. The left end is a wall that takes all
-    speed; the right end only clips the position.
+    The track has height 0.45 sin(3x) + 0.55. The wall at the left end stops the
+    car; the right end only clips the position.
 
     Source: A. W. Moore, Efficient Memory-based Learning for Robot Control, 1990.
     Constants and the order of updates are those of Gymnasium's MountainCar-v0
@@ -58,12 +58,12 @@ class MountainCar(Environment[MountainCarState]):
     def step(
         self, state: MountainCarState, action: chex.Array, key: chex.PRNGKey
     ) -> tuple[MountainCarState, TimeStep]:
-        del key  # the car is deterministic once it stands on the track
+        del key  # only resets are random
         state = roll(self, state, push=(jnp.asarray(action, state.velocity.dtype) - 1) * self.force)
         return state, TimeStep.transition(
             observe(state), reward=-1.0, terminated=at_goal(self, state)
         )
 
     def render(self, state: MountainCarState) -> jax.Array:
-        """Side view of the track with the flag at the goal: uint8[400, 600, 3]."""
+        """Draws a side view of the track with a flag at the goal: uint8[400, 600, 3]."""
         return draw(self, state)

@@ -11,7 +11,7 @@ from jaxenvs.numerics import uniform
 
 
 class MountainCarContinuous(Environment[MountainCarState]):
-    """Rock an under-powered car out of a valley, with a throttle whose use costs reward.
+    """Rock an under-powered car out of a valley, with a throttle that costs reward.
 
     Observation: float32[2]
         0  position, in [min_position, max_position]
@@ -22,8 +22,8 @@ class MountainCarContinuous(Environment[MountainCarState]):
     Terminates: at or beyond goal_position with at least goal_velocity
     Time limit: none here; `MountainCarContinuous-v0` is registered with 999 steps
 
-    The track is that of `MountainCar`: height 0.45 sin(3x) + 0.55, a wall at the left end that
-    takes all speed, a right end that only clips the position.
+    The track is that of `MountainCar`: its height is 0.45 sin(3x) + 0.55. The wall at the left end
+    stops the car; the right end only clips the position.
 
     Source: A. W. Moore, Efficient Memory-based Learning for Robot Control, 1990; with continuous
     actions by O. Sigaud and A. de Broissia. Constants and the order of updates are those of
@@ -59,7 +59,7 @@ class MountainCarContinuous(Environment[MountainCarState]):
     def step(
         self, state: MountainCarState, action: chex.Array, key: chex.PRNGKey
     ) -> tuple[MountainCarState, TimeStep]:
-        del key  # the car is deterministic once it stands on the track
+        del key  # only resets are random
         throttle = jnp.clip(action[0], self.min_action, self.max_action)
         state = roll(self, state, push=throttle * self.power)
         arrived = at_goal(self, state)
@@ -67,5 +67,5 @@ class MountainCarContinuous(Environment[MountainCarState]):
         return state, TimeStep.transition(observe(state), reward=reward, terminated=arrived)
 
     def render(self, state: MountainCarState) -> jax.Array:
-        """Side view of the track with the flag at the goal: uint8[400, 600, 3]."""
+        """Draws a side view of the track with a flag at the goal: uint8[400, 600, 3]."""
         return draw(self, state)

@@ -31,7 +31,7 @@ FRAME_SHAPE = (500, 500)  # height, width
 class PendulumState:
     theta: jax.Array  # float32[], rad, 0 is upright, positive leans left; not wrapped
     theta_dot: jax.Array  # float32[], rad/s
-    torque: jax.Array  # float32[], N m, the last one applied; only drawn
+    torque: jax.Array  # float32[], N m, the last one applied; for pictures only
 
 
 class Pendulum(Environment[PendulumState]):
@@ -49,8 +49,8 @@ class Pendulum(Environment[PendulumState]):
     Terminates: never
     Time limit: none here; `Pendulum-v1` is registered with 200 steps
 
-    Source: the Pendulum-v1 of Gymnasium (once OpenAI Gym), a frictionless rod that turns about its
-    end. Constants and the order of updates are Gymnasium's
+    Source: Pendulum-v1 of Gymnasium (formerly OpenAI Gym), a frictionless rod that rotates about
+    its end. Constants and the order of updates are Gymnasium's
     (tests/parity/test_classic_control.py).
     """
 
@@ -81,7 +81,7 @@ class Pendulum(Environment[PendulumState]):
     def step(
         self, state: PendulumState, action: chex.Array, key: chex.PRNGKey
     ) -> tuple[PendulumState, TimeStep]:
-        del key  # the dynamics are deterministic
+        del key  # only resets are random
         torque = jnp.clip(action[0], -self.max_torque, self.max_torque)
         angle = wrap_angle(state.theta)
         cost = angle**2 + 0.1 * state.theta_dot**2 + 0.001 * torque**2
@@ -97,7 +97,7 @@ class Pendulum(Environment[PendulumState]):
         return state, TimeStep.transition(self._observe(state), reward=-cost, terminated=False)
 
     def render(self, state: PendulumState) -> jax.Array:
-        """Front view with an arrow for the torque: uint8[500, 500, 3]."""
+        """Draws a front view with an arrow for the torque: uint8[500, 500, 3]."""
         size = FRAME_SHAPE[0]
         scale = size / 4.4  # pixels per length
         x, y = pixel_grid(FRAME_SHAPE)
@@ -119,7 +119,7 @@ class Pendulum(Environment[PendulumState]):
 def _arrow(
     x: chex.Array, y: chex.Array, center: Point, size: jax.Array, sign: jax.Array
 ) -> jax.Array:
-    """Three quarters of a turn about `center` with a head, clockwise for a positive sign."""
+    """Draws three quarters of a circle around `center` with a head; clockwise if sign > 0."""
     # In units of the arrow's size; the proportions are those of Gymnasium's picture.
     size = jnp.maximum(size, 1e-3)
     x, y = sign * (x - center[0]) / size, (y - center[1]) / size

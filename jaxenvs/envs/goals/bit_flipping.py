@@ -1,4 +1,4 @@
-"""Turn one row of bits into another."""
+"""Bit flipping."""
 
 import chex
 import jax
@@ -16,32 +16,31 @@ CELL = 24  # pixels, side of a cell in a picture
 @chex.dataclass(frozen=True)
 class BitFlippingState:
     bits: jax.Array  # int8[num_bits], 0 or 1
-    goal: jax.Array  # int8[num_bits], 0 or 1, the same for a whole episode
+    goal: jax.Array  # int8[num_bits], 0 or 1, constant in an episode
 
 
 class BitFlipping(Environment[BitFlippingState]):
-    """Flip one bit at a time until a row of bits equals its goal.
+    """Flip one bit at a time until a row of bits equals the goal.
 
     Observation: a dict of three int8[num_bits], with the names of Gymnasium-Robotics' GoalEnv:
-        `observation` the bits, `achieved_goal` the bits again, `desired_goal` the goal
-    Action: int32[], which bit to flip, from 0 to num_bits - 1
-    Reward: -1 where the bits differ from the goal after the flip, 0 where they equal it
-    Start: bits and goal uniform and independent, so equal once in 2^num_bits episodes
-    Terminates: where the bits equal the goal after the flip
+        `observation`, the bits; `achieved_goal`, the bits again; `desired_goal`, the goal
+    Action: int32[], the index of the bit to flip, from 0 to num_bits - 1
+    Reward: 0 if the bits equal the goal after the flip, else -1
+    Start: bits and goal uniform and independent, so equal in one of 2^num_bits episodes
+    Terminates: if the bits equal the goal after the flip
     Time limit: none here; `BitFlipping-v0` is registered with 15 steps, one for each bit
 
-    An episode needs at most num_bits steps, but one that is not guided reaches the goal so seldom
-    that of 15 bits nothing can be learned from its rewards. `compute_reward` and
-    `compute_terminated` tell what a transition would have been worth for another goal: hindsight
-    stores it again with a goal that was achieved. With another `num_bits` say
-    `make("BitFlipping-v0", num_bits=n, time_limit=n)`.
+    An episode needs at most num_bits steps, but random actions reach the goal so rarely that nothing
+    can be learned from the rewards of 15 bits. `compute_reward` and `compute_terminated` return what
+    a transition would have been worth for another goal; hindsight replay stores it again with an
+    achieved goal. For another number of bits, use `make("BitFlipping-v0", num_bits=n, time_limit=n)`.
 
-    Source: M. Andrychowicz et al., Hindsight Experience Replay, 2017, section 3.1. That the goal
-    ends an episode, and the limit, are those of Stable-Baselines3's BitFlippingEnv
-    (tests/parity/test_goals.py), which has one fixed goal, all ones.
+    Source: M. Andrychowicz et al., Hindsight Experience Replay, 2017, section 3.1. The time limit and
+    the termination at the goal are those of Stable-Baselines3's BitFlippingEnv
+    (tests/parity/test_goals.py), whose goal is always all ones.
     """
 
-    num_bits: int = struct.static(15)  # of the row
+    num_bits: int = struct.static(15)  # length of the row
 
     def __post_init__(self) -> None:
         if not isinstance(self.num_bits, int) or self.num_bits < 1:
@@ -66,7 +65,7 @@ class BitFlipping(Environment[BitFlippingState]):
     def step(
         self, state: BitFlippingState, action: chex.Array, key: chex.PRNGKey
     ) -> tuple[BitFlippingState, TimeStep]:
-        del key  # a flip is certain
+        del key  # only resets are random
         flipped = np.arange(self.num_bits, dtype=np.int32) == jnp.asarray(action, jnp.int32)
         state = BitFlippingState(bits=state.bits ^ flipped.astype(jnp.int8), goal=state.goal)
         return state, TimeStep.transition(
@@ -76,20 +75,20 @@ class BitFlipping(Environment[BitFlippingState]):
         )
 
     def compute_reward(self, achieved_goal: chex.Array, desired_goal: chex.Array) -> jax.Array:
-        """The reward for having achieved one goal while another, or the same, was desired.
+        """Returns the reward, float32[...], for an achieved and a desired goal.
 
-        Both are [..., num_bits], of as many axes, and broadcast; the reward is float32[...].
+        Both are [..., num_bits], with the same number of axes, and are broadcast.
         """
         return jnp.where(self.compute_terminated(achieved_goal, desired_goal), 0.0, -1.0)
 
     def compute_terminated(self, achieved_goal: chex.Array, desired_goal: chex.Array) -> jax.Array:
-        """Whether that ends the episode: as `compute_reward`, but bool[...]."""
+        """Returns whether the episode terminates, bool[...], for goals like `compute_reward`'s."""
         return jnp.all(jnp.equal(achieved_goal, desired_goal), axis=-1)
 
     def render(self, state: BitFlippingState) -> jax.Array:
-        """The bits above the goal, white for 1: uint8[48, 24 num_bits, 3].
+        """Draws the bits above the goal, white for 1: uint8[48, 24 num_bits, 3].
 
-        Bits that are right stand on teal, the others on gray.
+        Matching bits are on teal, others on gray.
         """
         x, y = pixel_grid((2 * CELL, CELL * self.num_bits))
         column = np.arange(CELL * self.num_bits) // CELL
