@@ -181,7 +181,7 @@ def _compile(
     hash_in_loop: bool = False,
 ) -> Contestant:
     def rollout(carry: Any, key: chex.PRNGKey) -> tuple[Any, jax.Array, jax.Array]:
-        quick = prng.fast(key)
+        quick = prng.as_fast_key(key)
 
         def body(loop: Any, row: Any) -> tuple[Any, None]:
             keys = jax.random.split(jax.random.fold_in(quick, row)) if hash_in_loop else row

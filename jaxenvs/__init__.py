@@ -72,7 +72,7 @@ else:
             return _importlib.import_module(f"jaxenvs.{name}")
         if name in _NAMES:
             value = getattr(_importlib.import_module(f"jaxenvs.{_NAMES[name]}"), name)
-            globals()[name] = value  # found without this function from now on
+            globals()[name] = value  # later lookups bypass this function
             return value
         known = [known for known in __dir__() if not known.startswith("_")]
         raise AttributeError(

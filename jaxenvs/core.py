@@ -1,9 +1,9 @@
-"""The contract: environments, timesteps, wrappers and batches of environments.
+"""The contract: environments, wrappers, timesteps and batches of environments.
 
     state, timestep = env.reset(key)
     state, timestep = env.step(state, action, key)
 
-Both calls are pure, describe one instance, and return the same tree.
+Both functions are pure. They describe a single instance and return the same pytree structure.
 """
 
 import abc
@@ -35,33 +35,33 @@ AutoresetMode = Literal["same_step", "next_step", "disabled"]
 
 @chex.dataclass(frozen=True)
 class TimeStep:
-    """The result of `reset` or `step` that an agent sees.
+    """The result of `reset` or `step`: observation, reward, episode flags and info.
 
-    Shapes are those of one instance; a `VectorEnv` adds a leading [num_envs] axis to each.
+    The shapes below are for one instance. A `VectorEnv` adds a leading [num_envs] axis to each.
     """
 
     observation: chex.ArrayTree
     reward: jax.Array  # float32[], 0 from reset
     terminated: jax.Array  # bool[], the task ended
-    truncated: jax.Array  # bool[], the episode was cut, by a time limit for instance
+    truncated: jax.Array  # bool[], the episode was cut off, for example by a time limit
     info: Mapping[str, chex.ArrayTree]  # the same keys on every step
-    # Set by a VectorEnv: the result of the step itself. They differ from `observation` and `info`
-    # only where an episode ended and the next one started in the same step.
+    # Set by a VectorEnv: the observation and info that the step itself produced. They differ from
+    # `observation` and `info` only where an episode ended and the next one began in the same step.
     final_observation: chex.ArrayTree = None
     final_info: Any = None
 
-    if TYPE_CHECKING:  # chex adds it, unseen by type checkers
+    if TYPE_CHECKING:  # chex adds `replace` at run time; type checkers do not see it
 
         def replace(self, **changes: Any) -> Self: ...
 
     @property
     def done(self) -> jax.Array:
-        """bool[]: whether the episode is over, for either reason."""
+        """bool[]: True if the episode terminated or was truncated."""
         return self.terminated | self.truncated
 
     @property
     def discount(self) -> jax.Array:
-        """float32[]: 0 if the task terminated, else 1, also after a truncation."""
+        """float32[]: 0 if the task terminated, otherwise 1, even if the episode was truncated."""
         return 1 - self.terminated.astype(jnp.float32)
 
     @classmethod
@@ -71,7 +71,7 @@ class TimeStep:
         *,
         info: Mapping[str, chex.ArrayTree] | None = None,
     ) -> "TimeStep":
-        """Returns the timestep of a reset: reward 0, both flags false."""
+        """Returns the first timestep of an episode: reward 0, both flags false."""
         return cls.transition(observation, reward=0.0, terminated=False, info=info)
 
     @classmethod
@@ -84,8 +84,8 @@ class TimeStep:
         truncated: chex.Numeric = False,
         info: Mapping[str, chex.ArrayTree] | None = None,
     ) -> "TimeStep":
-        """Returns the timestep of a step."""
-        # A state that was cast to float64, to prove parity, is rewarded in float64.
+        """Returns the timestep that follows an action; `reward` becomes a float32 array."""
+        # Parity tests cast the state to float64. They need float64 rewards too.
         dtypes = [getattr(leaf, "dtype", None) for leaf in jax.tree.leaves(observation)]
         return cls(
             observation=observation,
@@ -98,11 +98,12 @@ class TimeStep:
 
 @dataclass_transform(frozen_default=True, eq_default=False)
 class Environment(abc.ABC, Generic[S]):
-    """One instance of a task: an immutable pytree whose fields are its parameters.
+    """One instance of a task: an immutable pytree whose fields are the task's parameters.
 
-    Fields are leaves, so they can be replaced, mapped over and differentiated without recompiling.
-    A field that determines shapes is declared `size: int = struct.static(8)`. Subclasses become
-    dataclasses without a decorator. `step` never resets.
+    Fields are pytree leaves, so you can replace, vmap and differentiate them without recompiling.
+    Declare a field that determines shapes or control flow as static:
+    `size: int = struct.static(8)`. Every subclass becomes a dataclass automatically; do not
+    decorate it. `step` never resets the environment.
     """
 
     def __init_subclass__(cls, **kwargs: Any) -> None:
@@ -121,41 +122,41 @@ class Environment(abc.ABC, Generic[S]):
 
     @abc.abstractmethod
     def reset(self, key: chex.PRNGKey) -> tuple[S, TimeStep]:
-        """Starts an episode; returns the state and `TimeStep.first(...)`."""
+        """Starts an episode. Returns the state and `TimeStep.first(...)`."""
 
     @abc.abstractmethod
     def step(self, state: S, action: Any, key: chex.PRNGKey) -> tuple[S, TimeStep]:
-        """Takes one action; returns the state and `TimeStep.transition(...)`.
+        """Takes one action. Returns the next state and `TimeStep.transition(...)`.
 
-        Both have the same structure, shapes and dtypes as those of `reset`.
+        Both have the same pytree structure, shapes and dtypes as those from `reset`.
         """
 
     def render(self, state: S) -> jax.Array:
-        """Draws `state` as uint8[H, W, 3]; optional."""
+        """Draws `state` as uint8[H, W, 3]. Optional."""
         raise RenderError(
-            f"{type(self).__name__} does not define render(state).  Give it one that returns"
-            " uint8[H, W, 3]."
+            f"{type(self).__name__} does not define render(state).  Define a render method that"
+            " returns uint8[H, W, 3]."
         )
 
     def wrap(
         self, wrapper: "Callable[..., Environment]", *args: Any, **kwargs: Any
     ) -> "Environment":
-        """Returns `wrapper(self, *args, **kwargs)`; a `VectorEnv` has the same method."""
+        """Returns `wrapper(self, *args, **kwargs)`. A `VectorEnv` has the same method."""
         return wrapper(self, *args, **kwargs)
 
     @property
     def unwrapped(self) -> "Environment":
-        """The environment inside all wrappers; itself if there are none."""
+        """The innermost environment, without wrappers."""
         return self
 
     @property
     def time_limit(self) -> chex.Numeric | None:
-        """The number of steps after which a wrapper truncates an episode; None if none does."""
+        """The number of steps after which an episode is truncated; None without a time limit."""
         return None
 
     @property
     def parameters(self) -> dict[str, Any]:
-        """The parameters by name, those of wrapped environments included."""
+        """The parameters by name, including those of wrapped environments."""
         return {
             field.name: getattr(self, field.name)
             for field in dataclasses.fields(self)  # pyright: ignore[reportArgumentType]
@@ -173,14 +174,14 @@ class Environment(abc.ABC, Generic[S]):
         ]
 
     def replace(self, **changes: Any) -> Self:
-        """Returns a copy with other parameters: `env.replace(gravity=3.7)`.
+        """Returns a copy with some parameters changed: `env.replace(gravity=3.7)`.
 
-        Nothing is recompiled as long as the field is not static and the new value has the type of
-        the old one. To jit, a Python float and a `jnp.float32` are two types.
+        Compiled programs are reused if the field is not static and the new value has the same type
+        as the old one. To `jit`, a Python float and a `jnp.float32` are different types.
 
         Raises:
-            UnknownParameterError: there is no such field; the message names the closest one.
-            ParameterError: a parameter that is a number is given something else.
+            UnknownParameterError: there is no such field. The message suggests the closest name.
+            ParameterError: the parameter is a number and the new value is not.
         """
         names = [field.name for field in dataclasses.fields(self)]  # pyright: ignore[reportArgumentType]
         for name in changes:
@@ -193,12 +194,12 @@ class Environment(abc.ABC, Generic[S]):
 
 
 class Wrapper(Environment[S]):
-    """An environment that changes what another one does.
+    """An environment that modifies the behavior of another environment.
 
-    A wrapper with memory defines a state whose field `inner` is the wrapped state, and the
-    method `inner`; one without memory passes the state through. A wrapper takes one instance;
-    `vector_env.wrap(TimeLimit, 100)` wraps a batch. A subclass with a `__post_init__` of its own
-    calls this one.
+    A wrapper that needs its own state defines a state class whose field `inner` holds the wrapped
+    state, and overrides the method `inner`. A wrapper without its own state passes the wrapped
+    state through. A wrapper takes a single environment; use `vector_env.wrap(TimeLimit, 100)` to
+    wrap a batch. If a subclass defines `__post_init__`, it must call `super().__post_init__()`.
 
     Raises:
         WrapperError: `env` is not an `Environment`.
@@ -212,19 +213,20 @@ class Wrapper(Environment[S]):
 
     @classmethod
     def wrap_batch(cls, batch: "VectorEnv", *args: Any, **kwargs: Any) -> "VectorEnv":
-        """Returns `batch` inside this wrapper, for `VectorEnv.wrap`: around every instance."""
+        """Wraps every instance of `batch`. `VectorEnv.wrap` calls this method."""
         return batch.wrap_instances(lambda env: cls(env, *args, **kwargs))
 
     def _check_space(self, name: str) -> None:
-        """Makes the space `name`, so that an environment that does not fit is refused here.
+        """Computes the space `name`, so an unsuitable environment fails at construction.
 
-        Where a parameter differs between instances there is no space of one instance yet.
+        Skips the check if a parameter differs between instances: the space of a single instance
+        is not known then.
         """
         if not any(np.ndim(leaf) for leaf in jax.tree.leaves(self.env)):
             getattr(self, name)
 
     def inner(self, state: S) -> Any:
-        """The state of the wrapped environment."""
+        """Returns the state of the wrapped environment."""
         return state
 
     @property
@@ -256,7 +258,10 @@ class Wrapper(Environment[S]):
         return f"{type(self).__name__}({', '.join([repr(self.env), *own])})"
 
     def replace(self, **changes: Any) -> Self:
-        """Works like `Environment.replace`; other names are passed to the wrapped environment."""
+        """Returns a copy with some parameters changed, in the wrapper or in what it wraps.
+
+        Names that are not fields of the wrapper are passed to the wrapped environment's `replace`.
+        """
         own = {field.name for field in dataclasses.fields(self)}  # pyright: ignore[reportArgumentType]
         inner = {name: value for name, value in changes.items() if name not in own}
         outer = {name: value for name, value in changes.items() if name in own}
@@ -266,24 +271,24 @@ class Wrapper(Environment[S]):
 
 
 class VectorEnv(abc.ABC, Generic[S]):
-    """A batch of `num_envs` instances with the same two methods, native or hosted.
+    """A batch of `num_envs` instances, native or hosted, with the interface of `Environment`.
 
-    N is `num_envs`. Everything except the key has a leading [N] axis. `timestep.observation` and
-    `timestep.info` are those to act on next; `timestep.final_observation` and `timestep.final_info`
-    are the result of the step itself. They differ only where an episode ended and the instance was
-    reset in the same step.
+    N is `num_envs`. Everything except the key gains a leading [N] axis. `timestep.observation` and
+    `timestep.info` are the input for the next action. `timestep.final_observation` and
+    `timestep.final_info` are the result of the step itself. They differ only where an episode ended
+    and the instance was reset in the same step.
 
-    Methods take either one key, from which instance i derives its own by its index, or [N] keys,
-    one per instance. With [N] keys, an instance depends on its own key only, not on how many others
-    there are.
+    A method that takes a key accepts either one key, from which instance i derives its own key by
+    index, or [N] keys, one per instance. With [N] keys, each instance depends only on its own key
+    and not on the number of instances.
     """
 
     num_envs: int
-    autoreset_mode: AutoresetMode  # what happens after an episode ends, see `vectorize`
+    autoreset_mode: AutoresetMode  # when finished instances are reset, see `vectorize`
 
     @property
     def is_staggered(self) -> bool:
-        """Whether `reset` leaves instances in mid-episode, see `vectorize`."""
+        """Whether `reset` starts instances partway through their episodes, see `vectorize`."""
         return False
 
     @property
@@ -298,17 +303,17 @@ class VectorEnv(abc.ABC, Generic[S]):
 
     @property
     def observation_space(self) -> Space:
-        """The space of N observations."""
+        """The space of batches of N observations."""
         return self.single_observation_space.batch(self.num_envs)
 
     @property
     def action_space(self) -> Space:
-        """The space of N actions: `sample(key)` draws one for each instance at once."""
+        """The space of batches of N actions. `sample(key)` draws one action per instance."""
         return self.single_action_space.batch(self.num_envs)
 
     @property
     def parameters(self) -> dict[str, Any]:
-        """The parameters by name; empty if they are not accessible."""
+        """The parameters by name, or an empty dict if they are not accessible."""
         return {}
 
     @abc.abstractmethod
@@ -322,32 +327,33 @@ class VectorEnv(abc.ABC, Generic[S]):
     def reset_where(
         self, mask: jax.Array, state: S, timestep: TimeStep, key: chex.PRNGKey
     ) -> tuple[S, TimeStep]:
-        """Starts an episode where `mask`, bool[N], is true; other rows are returned as given."""
-        raise NotImplementedError(f"{type(self).__name__} cannot reset some of its instances.")
+        """Starts an episode where `mask`, bool[N], is true. Other rows stay unchanged."""
+        raise NotImplementedError(f"{type(self).__name__} cannot reset individual instances.")
 
     def render(self, state: S, index: int = 0) -> jax.Array:
-        """Draws instance `index` as uint8[H, W, 3]; optional."""
-        raise RenderError(f"{type(self).__name__} cannot draw its instances.")
+        """Draws instance `index` as uint8[H, W, 3]. Optional."""
+        raise RenderError(f"{type(self).__name__} cannot render its instances.")
 
     def replace(self, **changes: Any) -> Any:
-        """Returns a copy with other parameters."""
+        """Returns a copy with some parameters changed."""
         raise UnknownParameterError(f"{type(self).__name__} has no parameters to replace.")
 
     def wrap(self, wrapper: Callable[..., Any], *args: Any, **kwargs: Any) -> "VectorEnv":
-        """Returns this batch with a wrapper around every instance: `wrap(TimeLimit, 100)`.
+        """Wraps every instance of this batch: `vector_env.wrap(TimeLimit, 100)`.
 
-        A wrapper class may also go around the batch as a whole: `NormalizeObservation` shares its
-        statistics between the instances, and a `Transform` needs no access to them.
+        Some wrapper classes wrap the batch as a whole instead. `NormalizeObservation` does so to
+        share its statistics between instances. A `Transform` does so if the instances are not
+        accessible.
 
         Args:
-            wrapper: a `Wrapper` class, or a `functools.partial` of one. Any other function is
-                called with this batch and returns another.
-            *args: further arguments of the wrapper.
-            **kwargs: likewise.
+            wrapper: a `Wrapper` class or a `functools.partial` of one; or any function that takes
+                this batch and returns a `VectorEnv`.
+            *args: positional arguments for the wrapper.
+            **kwargs: keyword arguments for the wrapper.
 
         Raises:
-            WrapperError: the wrapper does not fit, or needs access to the instances of a batch
-                that gives none.
+            WrapperError: the wrapper does not support this environment, or it needs access to
+                the instances and this batch does not provide it.
         """
         if isinstance(wrapper, partial) and not wrapper.args:
             return self.wrap(wrapper.func, *args, **{**wrapper.keywords, **kwargs})
@@ -356,11 +362,11 @@ class VectorEnv(abc.ABC, Generic[S]):
         return wrapper(self, *args, **kwargs)
 
     def wrap_instances(self, wrapper: Callable[[Environment], Environment]) -> "VectorEnv":
-        """Returns this batch with `wrapper` around every instance; optional."""
+        """Returns this batch with `wrapper` applied to every instance. Optional."""
         raise WrapperError(
-            f"{type(self).__name__} does not let a wrapper reach its instances.  Wrap the single"
-            " environment before it is vectorized; one that is not JAX where it is made, with"
-            " Gymnasium's wrappers."
+            f"{type(self).__name__} does not give wrappers access to its instances.  Wrap the"
+            " single environment before it is vectorized. For an environment that is not written"
+            " in JAX, apply Gymnasium's wrappers where it is created."
         )
 
 
@@ -368,10 +374,13 @@ Policy = Callable[[chex.ArrayTree, chex.PRNGKey], Any]  # (observation, key) -> 
 
 
 def as_numbers(cls: type, params: Mapping[str, Any]) -> dict[str, Any]:
-    """Returns the parameters of `cls`; numbers in float64 become float32, as states are.
+    """Checks numeric parameters of `cls` and converts float64 arrays to float32.
+
+    Returns:
+        `params` with float64 arrays replaced by float32 ones, the dtype of states.
 
     Raises:
-        ParameterError: a parameter that is a number by default is given something else.
+        ParameterError: a parameter's default is a number and its value is not.
     """
     defaults = {
         field.name: field.default
@@ -390,8 +399,8 @@ def as_numbers(cls: type, params: Mapping[str, Any]) -> dict[str, Any]:
             is_number &= not jnp.issubdtype(dtype, np.complexfloating)
         if not is_number:
             raise ParameterError(
-                f"{cls.__name__} got {name}={value!r:.60}; it takes a number, such as"
-                f" {defaults[name]}, or an array of them where it is batched."
+                f"{cls.__name__} got {name}={value!r:.60}; expected a number such as"
+                f" {defaults[name]}, or an array of numbers if the parameter is batched."
             )
         if dtype == np.float64:
             numbers[name] = value.astype(np.float32)
@@ -399,16 +408,19 @@ def as_numbers(cls: type, params: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def check_time_limit(name: str, limit: Any) -> None:
-    """Checks that a limit is a number of steps, or an array of one number per instance.
+    """Checks that `limit` is a number of steps, or an array with one number per instance.
+
+    Skips values that are not known yet, such as tracers. `name` identifies the owner of the limit
+    in the error message.
 
     Raises:
-        ParameterError: `limit` is not an integer from 1 to 2**31 - 1; `name` is its owner.
+        ParameterError: the limit is not an integer from 1 to 2**31 - 1.
     """
     is_array = isinstance(limit, jax.Array | np.ndarray | np.generic)
     if isinstance(limit, Tracer) or not (
         is_array or limit is None or isinstance(limit, int | float | complex | str | list | tuple)
     ):
-        return  # traced
+        return  # not known yet
     value = np.asarray(limit)
     if (
         value.dtype.kind not in "iu"
@@ -417,7 +429,7 @@ def check_time_limit(name: str, limit: Any) -> None:
     ):
         raise ParameterError(
             f"{name} got the time limit {limit!r:.60}; it must be an integer, at least 1 and below"
-            " 2**31.  Where an id is made, None takes its limit away."
+            " 2**31.  To remove an id's time limit, pass time_limit=None to make."
         )
 
 
@@ -428,17 +440,17 @@ def _brief(value: Any) -> str:
         return describe(value) if value.shape else f"{value}"
     if dataclasses.is_dataclass(value):
         return f"{type(value).__name__}(...)"
-    return getattr(value, "__name__", f"{value}")  # of a function or a class
+    return getattr(value, "__name__", f"{value}")  # functions and classes
 
 
 def _not_an_environment(wrapper: str, env: Any) -> str:
-    what, fix = f"{env!r:.80}", "jaxenvs.make(id) makes one."
+    what, fix = f"{env!r:.80}", "Make one with jaxenvs.make(id)."
     if isinstance(env, str):
-        what, fix = f'"{env}"', f'Make it first: {wrapper}(jaxenvs.make("{env}"), ...).'
+        what, fix = f'"{env}"', f'Create it first: {wrapper}(jaxenvs.make("{env}"), ...).'
     elif isinstance(env, VectorEnv):
-        what, fix = f"the batch {env!r:.80}", f"Call wrap: vector_env.wrap({wrapper}, ...)."
+        what, fix = f"the batch {env!r:.80}", f"Use vector_env.wrap({wrapper}, ...)."
     elif isinstance(env, type):
         what = f"the class {env.__name__}"
         if issubclass(env, Environment):
-            fix = f"Call it first: {wrapper}({env.__name__}(), ...)."
-    return f"{wrapper} got {what}; it goes around an Environment of jaxenvs.  {fix}"
+            fix = f"Create an instance first: {wrapper}({env.__name__}(), ...)."
+    return f"{wrapper} got {what}; expected a jaxenvs Environment.  {fix}"

@@ -1,16 +1,16 @@
-"""JAX's threefry generator, unrolled where that is faster: the same bits in less time.
+"""JAX's threefry generator with unrolled rounds: the same bits, faster on CPU.
 
-On CPU, JAX lowers every threefry draw to a rolled loop that other code cannot fuse with. With its
-20 rounds unrolled, the same generator is up to ten times faster there, which decides the speed of
-small environments. It is registered as a separate key type and used only inside programs: keys
-that enter and leave have JAX's type, and all random bits are the same (tests/vector/test_prng.py
-compares each kind of draw). The values that JAX computes from the bits are the same too, except for
-`jax.random.gamma` of many keys: it differs in the last few units, as JAX's own does between many
-keys and one.
+On CPU, JAX lowers every threefry draw to a rolled loop that XLA cannot fuse with other operations.
+The same generator with its 20 rounds unrolled is up to ten times faster, and random draws dominate
+the cost of small environments. The unrolled generator is registered as a separate key type that is
+only used inside a program. Keys that enter or leave the program have JAX's standard type, and every
+random bit is the same (tests/vector/test_prng.py compares each kind of draw). The numbers that JAX
+computes from the bits are the same too, with one exception: `jax.random.gamma` with many keys
+differs in the last few units, just as JAX's own result differs between many keys and one.
 
 Source: J. K. Salmon, M. A. Moraes, R. O. Dror, D. E. Shaw, Parallel Random Numbers: As Easy
-as 1, 2, 3, 2011 (Threefry-2x32, 20 rounds); counters and word order are those of
-`jax.random` with `jax_threefry_partitionable`.
+as 1, 2, 3, 2011 (Threefry-2x32, 20 rounds). Counters and word order are those of `jax.random` with
+`jax_threefry_partitionable`.
 """
 
 import math
@@ -29,15 +29,15 @@ T = TypeVar("T")
 
 _ROTATIONS = ((13, 15, 26, 6), (17, 29, 16, 24))
 _PARITY, _ZERO = np.uint32(0x1BD11BDA), np.uint32(0)
-_STOCK = "threefry2x32"
-_FOREIGN = 0x464F5247  # the domain of keys that are hashed from other generators' keys
+_STANDARD = "threefry2x32"
+_OTHER_GENERATOR = 0x464F5247  # the domain for keys converted from other generators
 
-# Up to jax 0.10 XLA removes optimization barriers before it fuses.
-_BARRIER_HOLDS = tuple(int(part) for part in jax.__version__.split(".")[:2]) >= (0, 11)
+# Until jax 0.11, XLA removes optimization barriers before fusion.
+_BARRIER_STOPS_FUSION = tuple(int(part) for part in jax.__version__.split(".")[:2]) >= (0, 11)
 
 
-def _rounds(key: jax.Array, low: jax.Array, high: Any = _ZERO) -> tuple[jax.Array, jax.Array]:
-    """Returns Threefry-2x32 of the counters (high, low): two uint32 arrays of low's shape."""
+def _threefry(key: jax.Array, low: jax.Array, high: Any = _ZERO) -> tuple[jax.Array, jax.Array]:
+    """Applies Threefry-2x32 to counters (high, low). Returns two uint32 arrays shaped like low."""
     schedule = (key[0], key[1], key[0] ^ key[1] ^ _PARITY)
     x0, x1 = jnp.full(low.shape, schedule[0] + high), low + schedule[1]
     for group in range(5):
@@ -50,23 +50,25 @@ def _rounds(key: jax.Array, low: jax.Array, high: Any = _ZERO) -> tuple[jax.Arra
     return x0, x1
 
 
-def _word(key: jax.Array, low: jax.Array) -> jax.Array:
-    """Returns the 32 random bits of each counter."""
-    x0, x1 = _rounds(key, low)
+def _random_word(key: jax.Array, low: jax.Array) -> jax.Array:
+    """Returns 32 random bits for each counter, as uint32."""
+    x0, x1 = _threefry(key, low)
     return x0 ^ x1
 
 
-def _walled(compute: Callable[[jax.Array, jax.Array], T], key: jax.Array, low: jax.Array) -> T:
-    """Returns `compute(key, low)`, uint32 arrays of low's shape, behind a fusion barrier.
+def _behind_barrier(
+    compute: Callable[[jax.Array, jax.Array], T], key: jax.Array, low: jax.Array
+) -> T:
+    """Returns `compute(key, low)`, uint32 arrays shaped like low, and prevents fusion across it.
 
-    Without it, chained draws fuse into one another, compile for minutes, and are computed again at
-    every use.
+    Without this barrier, chained draws fuse into each other and take minutes to compile, and XLA
+    recomputes a draw at every use.
     """
-    if _BARRIER_HOLDS:
+    if _BARRIER_STOPS_FUSION:
         return jax.lax.optimization_barrier(compute(key, low))
-    # A loop with one iteration is a fusion barrier, too. The barrier on its bound hides it from
-    # passes that unroll loops; the bound is not batched under `vmap`. The initial value is unused,
-    # but has to vary over the devices of a `shard_map` as the result does.
+    # A loop with a single iteration also prevents fusion. The barrier hides the bound from the
+    # passes that unroll loops, and `vmap` does not batch it. The initial value is unused; it only
+    # has to vary over the devices of a `shard_map` as the result does.
     bound = jax.lax.optimization_barrier(np.int32(1))
     start = low + key[0]
     _, computed = jax.lax.while_loop(
@@ -82,24 +84,24 @@ def _counters(shape: tuple[int, ...]) -> jax.Array:
 
 
 def _seed(seed: jax.Array) -> jax.Array:
-    return jax.random.key_data(jax.random.key(seed, impl=_STOCK))
+    return jax.random.key_data(jax.random.key(seed, impl=_STANDARD))
 
 
 def _split(key: jax.Array, shape: tuple[int, ...]) -> jax.Array:
-    return jnp.stack(_walled(_rounds, key, _counters(shape)), axis=-1)
+    return jnp.stack(_behind_barrier(_threefry, key, _counters(shape)), axis=-1)
 
 
 def _fold_in(key: jax.Array, data: Any) -> jax.Array:
-    return jnp.stack(_walled(_rounds, key, jnp.asarray(data, jnp.uint32)))
+    return jnp.stack(_behind_barrier(_threefry, key, jnp.asarray(data, jnp.uint32)))
 
 
 def _random_bits(key: jax.Array, bit_width: int, shape: tuple[int, ...]) -> jax.Array:
     counters = _counters(shape)
     if bit_width == 64:
-        high, low = _walled(_rounds, key, counters)
+        high, low = _behind_barrier(_threefry, key, counters)
         return (high.astype(jnp.uint64) << np.uint64(32)) | low.astype(jnp.uint64)
-    # One array behind the wall: for two of them XLA does all the rounds twice.
-    return _walled(_word, key, counters).astype(f"uint{bit_width}")
+    # Put one array behind the barrier. With two, XLA computes all rounds twice.
+    return _behind_barrier(_random_word, key, counters).astype(f"uint{bit_width}")
 
 
 _UNROLLED = jex_random.define_prng_impl(
@@ -114,101 +116,102 @@ _UNROLLED = jex_random.define_prng_impl(
 
 
 def as_typed_key(key: Any) -> chex.PRNGKey:
-    """Returns a typed threefry key, or an array of them.
+    """Returns `key` as a typed threefry key, or as an array of them.
 
-    Raw keys, uint32[..., 2] (or [..., 4] for `rbg`), are wrapped. Keys of other generators are
-    hashed into threefry keys, because draws of `rbg` under `vmap` depend on the batch, so that
-    results would depend on the devices and on the order of resets.
+    Wraps raw keys: uint32[..., 2], or [..., 4] for `rbg`. Hashes keys of other generators into
+    threefry keys: draws of `rbg` under `vmap` depend on the batch, so results would depend on the
+    number of devices and the order of resets.
 
     Raises:
-        RandomKeyError: `key` is neither typed nor raw.
+        RandomKeyError: `key` is neither a typed key nor a raw key.
     """
     if not (isinstance(key, jax.Array) and jnp.issubdtype(key.dtype, jax.dtypes.prng_key)):
-        words = {2: _STOCK, 4: "rbg"}.get((getattr(key, "shape", None) or (0,))[-1])
+        words = {2: _STANDARD, 4: "rbg"}.get((getattr(key, "shape", None) or (0,))[-1])
         if words is None or getattr(key, "dtype", None) != jnp.uint32:
             raise RandomKeyError(
-                f"expected a random key, got {describe(key)}.  Make one with jax.random.key(seed)."
+                f"expected a random key, got {describe(key)}.  Use jax.random.key(seed)."
             )
         key = jax.random.wrap_key_data(jnp.asarray(key), impl=words)
-    if str(jax.random.key_impl(key)) == _STOCK or is_unrolled(key):
+    if str(jax.random.key_impl(key)) == _STANDARD or is_unrolled(key):
         return key
-    return _hashed(key)
+    return _to_threefry(key)
 
 
-def _hashed(key: chex.PRNGKey) -> chex.PRNGKey:
-    """Returns a threefry key that is hashed from another generator's key."""
+def _to_threefry(key: chex.PRNGKey) -> chex.PRNGKey:
+    """Hashes a key of another generator into a threefry key."""
     if key.shape:
-        return jax.vmap(_hashed)(key)
+        return jax.vmap(_to_threefry)(key)
     words = jax.random.key_data(key).astype(jnp.uint32).reshape(-1)
     words = jnp.pad(words, (0, len(words) % 2)).reshape(-1, 2)
-    first = jax.random.wrap_key_data(words[0], impl=_STOCK)
+    first = jax.random.wrap_key_data(words[0], impl=_STANDARD)
     for low in words[1:].reshape(-1):
-        first = derive(first, _FOREIGN, low)
+        first = derive(first, _OTHER_GENERATOR, low)
     return first
 
 
 def derive(key: chex.PRNGKey, domain: int, index: Any = 0) -> chex.PRNGKey:
-    """Returns a key that no `split` or `fold_in` of `key` can produce.
+    """Derives a key that `split` and `fold_in` of `key` cannot produce.
 
-    Those hash the key with the counters (0, i); this function uses (domain, index), and the domain
-    is not 0.
+    `split` and `fold_in` hash the key with the counters (0, i). This function uses the counters
+    (domain, index). Because the domain is not 0, no sequence of splits and folds of `key` yields
+    the same key.
 
     Args:
         key: one typed threefry key.
-        domain: 1 to 2**32 - 1. A large number also avoids the counters that `split` uses without
-            `jax_threefry_partitionable`.
-        index: distinguishes the keys of one domain, as uint32.
+        domain: a number from 1 to 2**32 - 1. A large number also avoids the counters that `split`
+            uses without `jax_threefry_partitionable`.
+        index: distinguishes the keys of one domain. Converted to uint32.
     """
     key, high = as_typed_key(key), np.uint32(domain)
     low, words = jnp.asarray(index).astype(jnp.uint32), jax.random.key_data(key)
     if is_unrolled(key):
-        hashed = _walled(lambda key, low: _rounds(key, low, high), words, low)
+        hashed = _behind_barrier(lambda key, low: _threefry(key, low, high), words, low)
         return jax.random.wrap_key_data(jnp.stack(hashed), impl=_UNROLLED)
     hashed = jex_random.threefry_2x32(words, jnp.stack([jnp.uint32(high), low]))
-    return jax.random.wrap_key_data(hashed, impl=_STOCK)
+    return jax.random.wrap_key_data(hashed, impl=_STANDARD)
 
 
-def fast(key: Any) -> chex.PRNGKey:
-    """Returns `key` as the fastest type that draws the same bits, for use inside a program."""
+def as_fast_key(key: Any) -> chex.PRNGKey:
+    """Returns the same key in the fastest type with the same bits, for use inside a program."""
     key = as_typed_key(key)
-    if is_unrolled(key) or not _unrolled_pays():
+    if is_unrolled(key) or not _should_unroll():
         return key
     return jax.random.wrap_key_data(jax.random.key_data(key), impl=_UNROLLED)
 
 
-def with_fast(call: Callable[[chex.PRNGKey], T], key: Any) -> T:
-    """Returns `call(key)`, with the fastest type of key that `call` accepts.
+def call_with_fast_key(call: Callable[[chex.PRNGKey], T], key: Any) -> T:
+    """Returns `call(key)`, with the key converted to the fastest type that `call` accepts.
 
-    jax.random.poisson raises NotImplementedError for every generator except JAX's own.
+    `jax.random.poisson` raises NotImplementedError for all generators except JAX's own.
     """
-    quick = fast(key)
-    if is_unrolled(quick):
+    fast_key = as_fast_key(key)
+    if is_unrolled(fast_key):
         try:
-            return call(quick)
+            return call(fast_key)
         except NotImplementedError:
-            quick = stock(quick)
-    return call(quick)
+            fast_key = as_standard_keys(fast_key)
+    return call(fast_key)
 
 
-def stock(tree: chex.ArrayTree) -> chex.ArrayTree:
-    """Returns `tree` with keys of the internal type converted to JAX's type."""
+def as_standard_keys(tree: chex.ArrayTree) -> chex.ArrayTree:
+    """Returns `tree` with every key of the internal type converted to JAX's standard type."""
 
     def convert(leaf: Any) -> Any:
         if not (hasattr(leaf, "dtype") and jnp.issubdtype(leaf.dtype, jax.dtypes.prng_key)):
             return leaf
         if not is_unrolled(leaf):
             return leaf
-        return jax.random.wrap_key_data(jax.random.key_data(leaf), impl=_STOCK)
+        return jax.random.wrap_key_data(jax.random.key_data(leaf), impl=_STANDARD)
 
     return jax.tree.map(convert, tree)
 
 
 def is_unrolled(key: chex.PRNGKey) -> bool:
-    """Returns whether `key` is of the internal type."""
+    """Returns whether `key` has the internal type, with unrolled rounds."""
     return jax.random.key_impl(key) == _UNROLLED
 
 
-def _unrolled_pays() -> bool:
+def _should_unroll() -> bool:
     return (
         bool(jax.config.jax_threefry_partitionable)  # pyright: ignore[reportAttributeAccessIssue]
         and jax.default_backend() == "cpu"

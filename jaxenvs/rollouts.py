@@ -261,8 +261,8 @@ def _advance(
     """Takes one step. Returns the state, the action, the timestep, and `running` before a clear."""
     before = state.timestep
     action_key, step_key = _keys(state)
-    carry, action = prng.with_fast(lambda key: _act(policy, env, state, key), action_key)
-    carry = prng.stock(carry)  # it may hold a key
+    carry, action = prng.call_with_fast_key(lambda key: _act(policy, env, state, key), action_key)
+    carry = prng.as_standard_keys(carry)  # it may hold a key
     env_state, timestep = env.step(state.env_state, action, step_key)
 
     # Under next_step the step after an episode only resets; under disabled no later step counts.
@@ -387,7 +387,7 @@ def _without_final(timestep: TimeStep) -> TimeStep:
 def _keys(state: RolloutState) -> tuple[chex.PRNGKey, chex.PRNGKey]:
     """Returns the keys of this step, for the policy and for the environment."""
     # Derived in the loop: two hashes fuse with their use, an array of keys made before would not.
-    quick, step = prng.fast(state.key), state.steps.astype(jnp.uint32)
+    quick, step = prng.as_fast_key(state.key), state.steps.astype(jnp.uint32)
     # Even numbers for the policy, odd ones for the environment.
     return jax.random.fold_in(quick, 2 * step), jax.random.fold_in(quick, 2 * step + 1)
 

@@ -1,4 +1,4 @@
-"""Immutable dataclasses that are pytrees, with leaves and static fields."""
+"""Immutable pytree dataclasses whose fields are either leaves or static."""
 
 import dataclasses
 from typing import Any, TypeVar, dataclass_transform
@@ -14,12 +14,13 @@ _STATIC = {"static": True}
 
 
 def static(default: Any = dataclasses.MISSING, **kwargs: Any) -> Any:
-    """Declares a field that determines shapes or control flow: part of the tree, not a leaf.
+    """Declares a static field: part of the pytree's structure, not a leaf.
 
-    A program is recompiled when a static field changes. Its value must be hashable and comparable.
+    Use it for values that determine shapes or control flow. Changing a static field triggers
+    recompilation. The value must be hashable and comparable.
 
     Args:
-        default: the field's default value; the field is required if there is none.
+        default: the field's default value. The field is required if this is omitted.
         **kwargs: passed to `dataclasses.field`.
     """
     return dataclasses.field(default=default, metadata=_STATIC, **kwargs)
@@ -32,13 +33,14 @@ def is_static(field: dataclasses.Field) -> bool:
 
 @dataclass_transform(frozen_default=True, eq_default=False)
 def pytree_dataclass(cls: type[T]) -> type[T]:
-    """Makes `cls` a frozen dataclass and registers it as a pytree node, in place.
+    """Turns `cls` into a frozen dataclass and registers it as a pytree node, in place.
 
-    Instances are compared and hashed by identity, since arrays have no single truth value.
+    Instances compare and hash by identity, because comparing arrays does not give a single bool.
     """
     own_repr = cls.__repr__ is not object.__repr__
-    # A field without a default may have the name of an inherited property: `TimeLimit.time_limit`.
-    # Dataclasses would take the property for its default, and instances could not set it.
+    # A field without a default may share its name with an inherited property, as
+    # `TimeLimit.time_limit` does. `dataclass` would take the property as the field's default, and
+    # the constructor could not set the field.
     properties = [
         name
         for name in vars(cls).get("__annotations__", {})
@@ -65,26 +67,27 @@ def pytree_dataclass(cls: type[T]) -> type[T]:
         return list(zip(paths, children, strict=True)), static_values
 
     def unflatten(static_values: tuple[Any, ...], children: Any) -> Any:
-        # Without the constructor: JAX also builds trees of placeholders, axes and None, which
-        # `__post_init__` need not accept.
+        # Bypass the constructor: JAX also builds trees whose leaves are placeholders, axis numbers
+        # or None, and `__post_init__` should not have to accept those.
         instance = object.__new__(cls)
         vars(instance).update(zip(leaves, children, strict=True))
         vars(instance).update(zip(fixed, static_values, strict=True))
         return instance
 
-    # Not jax.tree_util.register_dataclass: in jax 0.10 to 0.12, trees of two such classes with the
-    # same fields compare equal, and jit may run the program of one environment for another.
+    # Do not use jax.tree_util.register_dataclass: in jax 0.10 to 0.12, tree structures of two such
+    # classes with the same fields compare equal, so jit may run one environment's program for
+    # another environment.
     jax.tree_util.register_pytree_with_keys(cls, flatten_with_keys, unflatten, flatten)
     return cls
 
 
 def is_traced(*values: Any) -> bool:
-    """Returns whether any of the values is unknown until the program runs."""
+    """Returns whether any of the values is a JAX tracer."""
     return any(isinstance(value, Tracer) for value in values)
 
 
 def select(mask: jax.Array, true: chex.ArrayTree, false: chex.ArrayTree) -> Any:
-    """Selects rows of `true` where `mask`, bool[N], is true, else of `false`; trees of [N, ...]."""
+    """Selects rows of two trees of [N, ...] arrays by `mask`, bool[N]."""
     return jax.tree.map(
         lambda t, f: jnp.where(mask.reshape(mask.shape + (1,) * (t.ndim - 1)), t, f), true, false
     )

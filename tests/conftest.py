@@ -52,7 +52,7 @@ QUICK_TO_COMPILE = {
     "xla_cpu_parallel_codegen_split_count": 1,
     **({"xla_cpu_use_fusion_emitters": False} if jax.__version_info__ < (0, 11) else {}),
 }
-_unrolled_pays = prng._unrolled_pays
+_should_unroll = prng._should_unroll
 _get_compile_options, _is_quick = compiler.get_compile_options, True
 
 
@@ -73,7 +73,7 @@ def pytest_runtest_setup(item):
         _drop_programs()
     _is_quick = is_quick
     if jax.__version_info__ < (0, 11):  # JAX's own generator has the same bits and compiles sooner
-        prng._unrolled_pays = (lambda: False) if is_quick else _unrolled_pays
+        prng._should_unroll = (lambda: False) if is_quick else _should_unroll
 
 
 # Packages of extras, which a page may need and the tests can do without.

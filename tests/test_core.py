@@ -18,7 +18,7 @@ from jaxenvs.wrappers import TimeLimit
 
 
 class Grid(Environment):
-    """A static field, and leaves of both kinds."""
+    """An environment with a static field, a number and an array."""
 
     goal_reward: float = 1.0
     noise: jax.Array = dataclasses.field(default_factory=lambda: jnp.zeros(2, jnp.float32))
@@ -41,7 +41,7 @@ class Grid(Environment):
 
 
 class Renamed(Wrapper):
-    """Without a memory of its own."""
+    """A wrapper without its own state."""
 
     label: str = struct.static("plain")
 
@@ -62,14 +62,14 @@ def test_parameters_are_leaves_and_static_fields_are_not():
     assert jax.tree.structure(Grid()) != jax.tree.structure(Grid(size=4))
 
 
-def test_a_subclass_is_a_frozen_dataclass_without_decoration():
+def test_subclasses_are_frozen_dataclasses_without_a_decorator():
     env = Grid(2.0, size=5)
     assert (env.goal_reward, env.size) == (2.0, 5)
     with pytest.raises(dataclasses.FrozenInstanceError):
         env.goal_reward = 3.0
 
 
-def test_a_subclass_of_a_subclass_inherits_its_fields():
+def test_fields_are_inherited():
     class Windy(Grid):
         wind: float = 0.5
 
@@ -77,7 +77,7 @@ def test_a_subclass_of_a_subclass_inherits_its_fields():
     assert len(jax.tree.leaves(Windy())) == 3
 
 
-def test_an_environment_must_define_the_contract():
+def test_abstract_methods_must_be_defined():
     class Empty(Environment):
         pass
 
@@ -90,7 +90,7 @@ def test_environments_compare_and_hash_by_identity():
     assert env == env and env != Grid() and len({env, Grid()}) == 2
 
 
-def test_other_parameters_reuse_the_program_and_other_statics_do_not():
+def test_only_static_changes_recompile():
     counted = chex.assert_max_traces(lambda env: env.step((), jnp.int32(0), None)[1].reward, n=1)
     step = jax.jit(counted)
     assert [step(Grid(reward)) for reward in (1.0, 2.0, 3.0)] == [1, 2, 3]
@@ -98,39 +98,39 @@ def test_other_parameters_reuse_the_program_and_other_statics_do_not():
         step(Grid(size=4))
 
 
-def test_a_batch_of_parameters_is_a_vmap_over_environments():
+def test_vmap_over_environments_with_batched_parameters():
     envs = jax.vmap(lambda reward: Grid(goal_reward=reward))(jnp.arange(3, dtype=jnp.float32))
     rewards = jax.vmap(lambda env: env.step((), jnp.int32(0), None)[1].reward)(envs)
     np.testing.assert_array_equal(rewards, [0, 1, 2])
 
 
-def test_a_reward_is_differentiable_in_a_parameter():
+def test_rewards_are_differentiable_in_parameters():
     slope = jax.grad(lambda env: 3 * env.step((), jnp.int32(0), None)[1].reward)(Grid())
     assert slope.goal_reward == 3 and not slope.noise.any()
 
 
-def test_replace_leaves_the_original_alone():
+def test_replace_does_not_change_the_original():
     env = Grid()
     assert env.replace(goal_reward=5.0, size=7).observation_space.shape == (7,)
     assert (env.goal_reward, env.size) == (1.0, 3)
 
 
-def test_a_misspelt_parameter_names_the_closest():
+def test_misspelled_parameter_suggests_the_closest():
     with pytest.raises(
         UnknownParameterError, match=r'Grid has no parameter "goal_rewrd".*Close: "goal_reward"'
     ):
         Grid().replace(goal_rewrd=1.0)
-    with pytest.raises(TypeError):  # the built-in that one would catch
+    with pytest.raises(TypeError):  # the error is also a TypeError
         Grid().replace(zzz=1)
     assert issubclass(UnknownParameterError, JaxenvsError)
 
 
-def test_an_environment_without_a_picture_says_so():
+def test_missing_render_is_reported():
     with pytest.raises(RenderError, match="Grid does not define render"):
         Grid().render(())
 
 
-def test_an_environment_alone_is_unwrapped_and_unlimited():
+def test_plain_environment_has_no_wrapper_and_no_limit():
     env = Grid()
     assert env.unwrapped is env and env.time_limit is None
 
@@ -138,7 +138,7 @@ def test_an_environment_alone_is_unwrapped_and_unlimited():
 # Wrapper
 
 
-def test_replace_reaches_through_wrappers():
+def test_replace_applies_to_wrapped_environments():
     env = Renamed(TimeLimit(MountainCar(), time_limit=5))
     changed = env.replace(gravity=0.5, time_limit=7, label="steep")
     assert changed.unwrapped.gravity == 0.5
@@ -146,17 +146,17 @@ def test_replace_reaches_through_wrappers():
     assert env.unwrapped.gravity == MountainCar().gravity and env.time_limit == 5
 
 
-def test_replacing_what_is_wrapped_takes_further_parameters():
+def test_replace_env_and_its_parameters_together():
     env = Renamed(Grid()).replace(env=MountainCar(), gravity=0.5)
     assert isinstance(env.unwrapped, MountainCar) and env.unwrapped.gravity == 0.5
 
 
-def test_a_misspelt_parameter_is_found_under_wrappers():
+def test_misspelled_parameter_of_a_wrapped_environment():
     with pytest.raises(UnknownParameterError, match='Close: "gravity"'):
         TimeLimit(MountainCar(), time_limit=5).replace(gravty=1.0)
 
 
-def test_a_wrapper_has_no_attributes_of_what_it_wraps():
+def test_wrappers_do_not_forward_attributes():
     with pytest.raises(AttributeError):
         Renamed(MountainCar()).gravity  # noqa: B018
 
@@ -167,21 +167,21 @@ def test_a_wrapper_has_no_attributes_of_what_it_wraps():
         ("CartPole-v1", r'TimeLimit got "CartPole-v1"; .*jaxenvs.make\("CartPole-v1"\)'),
         (MountainCar, r"TimeLimit got the class MountainCar; .* TimeLimit\(MountainCar\(\)"),
         (gymnasium.Env(), r"TimeLimit got <gymnasium.core.Env .* jaxenvs.make\(id\)"),
-        (None, "TimeLimit got None; it goes around an Environment"),
-        (lambda: MountainCar(), r"TimeLimit got <function .* goes around an Environment"),
+        (None, "TimeLimit got None; expected a jaxenvs Environment"),
+        (lambda: MountainCar(), r"TimeLimit got <function .* expected a jaxenvs Environment"),
     ],
 )
-def test_a_wrapper_around_no_environment_names_what_it_got(given, words):
+def test_wrapping_a_non_environment_reports_its_type(given, words):
     with pytest.raises(WrapperError, match=words):
         TimeLimit(given, 100)
 
 
-def test_a_wrapper_around_a_batch_names_the_method_that_does_it():
+def test_wrapping_a_batch_directly_points_to_wrap():
     with pytest.raises(WrapperError, match=r"the batch VectorizedEnv.*env\.wrap\(TimeLimit, "):
         TimeLimit(vectorize(MountainCar(), 2), 100)
 
 
-def test_trees_of_axes_and_of_none_are_built_without_the_checks_of_the_constructor():
+def test_unflatten_bypasses_the_constructor_checks():
     limits = TimeLimit(MountainCar(), time_limit=jnp.array([1, 2]))
     none = jax.tree.map(lambda _: None, limits)
     assert none.env.gravity is None and none.time_limit is None
@@ -190,7 +190,7 @@ def test_trees_of_axes_and_of_none_are_built_without_the_checks_of_the_construct
     np.testing.assert_array_equal(limit, [1, 2])
 
 
-def test_a_wrapper_delegates_spaces_and_picture():
+def test_wrappers_delegate_spaces_and_render():
     env = TimeLimit(MountainCar(), time_limit=5)
     state, _ = env.reset(jax.random.key(0))
     assert env.observation_space == MountainCar().observation_space
@@ -201,7 +201,7 @@ def test_a_wrapper_delegates_spaces_and_picture():
 # TimeStep
 
 
-def test_first_and_transition_build_the_same_tree():
+def test_first_and_transition_have_the_same_structure():
     info = {"speed": jnp.float32(0)}
     observation = jnp.zeros(3, jnp.float32)
     first = TimeStep.first(observation, info=info)
@@ -214,7 +214,7 @@ def test_first_and_transition_build_the_same_tree():
 
 @pytest.mark.parametrize("terminated", [False, True])
 @pytest.mark.parametrize("truncated", [False, True])
-def test_done_is_either_flag_and_only_termination_takes_the_discount(terminated, truncated):
+def test_done_and_discount(terminated, truncated):
     timestep = TimeStep.transition(
         jnp.zeros(1), reward=0.0, terminated=terminated, truncated=truncated
     )
@@ -224,13 +224,13 @@ def test_done_is_either_flag_and_only_termination_takes_the_discount(terminated,
 
 
 @pytest.mark.parametrize("reward", [1, 1.0, True, np.float64(1), jnp.int32(1), jnp.float16(1)])
-def test_any_number_becomes_a_float32_reward(reward):
+def test_rewards_are_converted_to_float32(reward):
     timestep = TimeStep.transition(jnp.zeros(1), reward=reward, terminated=False)
     assert timestep.reward.dtype == jnp.float32 and timestep.reward == 1
     assert not timestep.reward.weak_type
 
 
-def test_types_stay_under_x64_unless_asked_for():
+def test_dtypes_are_the_same_under_x64():
     with enable_x64(True):
         first = TimeStep.first(jnp.zeros(1, jnp.float32))
         assert (first.reward.dtype, first.discount.dtype) == (jnp.float32, jnp.float32)
@@ -247,10 +247,10 @@ def test_info_is_copied_and_timesteps_are_frozen():
         timestep.reward = jnp.float32(1)
 
 
-# The dummies, and the protocol of a batch
+# Batches and dummy environments
 
 
-def test_a_vectorized_environment_is_a_vector_env_with_batched_spaces():
+def test_vectorized_env_is_a_vector_env_with_batched_spaces():
     from jaxenvs import vectorize
 
     env = vectorize(CountingEnv(layout="dict"), 3)
@@ -260,7 +260,7 @@ def test_a_vectorized_environment_is_a_vector_env_with_batched_spaces():
     assert env.observation_space["draw"].shape == (3, 2)
 
 
-def test_a_scripted_environment_does_as_it_is_told():
+def test_scripted_environment_follows_its_script():
     env, key = ScriptedEnv(), jax.random.key(0)
     state, _ = env.reset(key)
     steps = [env.step(state, jnp.int32(action), key)[1] for action in range(4)]

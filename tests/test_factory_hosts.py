@@ -182,7 +182,7 @@ def test_wrappers_take_a_host_as_any_batch_whose_instances_are_out_of_reach():
 
     for name in {*WRAPPERS} - {"TransformAction"}:  # whose space is of another environment
         assert outcome(host, name) == outcome(native, name), name
-    with pytest.raises(WrapperError, match="with Gymnasium's wrappers"):
+    with pytest.raises(WrapperError, match="apply Gymnasium's wrappers"):
         host.wrap(TimeLimit, 3)
     host.close()
 

@@ -23,7 +23,7 @@ def test_sincos_stays_within_its_error_bound(reach, bound):
     assert max(np.abs(sin).max(), np.abs(cos).max()) <= 1
 
 
-def test_sincos_is_accurate_around_the_multiples_of_a_quarter_turn():
+def test_sincos_near_multiples_of_a_quarter_turn():
     quarters = np.arange(-64, 65)[:, None] * (np.pi / 2)
     x = (quarters + np.linspace(-1e-4, 1e-4, 2001)[None]).astype(np.float32)
     sin, cos = jax.jit(sincos)(x)
@@ -31,18 +31,18 @@ def test_sincos_is_accurate_around_the_multiples_of_a_quarter_turn():
     np.testing.assert_allclose(cos, np.cos(x.astype(np.float64)), rtol=0, atol=1.2e-7)
 
 
-def test_sincos_is_exact_at_zero_and_keeps_the_sign_of_small_angles():
+def test_sincos_of_zero_and_tiny_angles():
     sin, cos = sincos(jnp.array([0.0, 1e-8, -1e-8, 1e-30]))
     np.testing.assert_array_equal(sin, np.float32([0.0, 1e-8, -1e-8, 1e-30]))
     np.testing.assert_array_equal(cos, np.ones(4))
 
 
-def test_sincos_of_no_number_is_no_number():
+def test_sincos_of_nan_and_infinity_is_nan():
     for value in sincos(jnp.array([jnp.nan, jnp.inf, -jnp.inf])):
         assert jnp.isnan(value).all()
 
 
-def test_sincos_gives_the_same_bits_however_it_is_compiled():
+def test_sincos_has_the_same_bits_under_jit_vmap_and_scan():
     x = jnp.linspace(-100, 100, 4096)
     whole = jax.jit(sincos)(x)
     mapped = jax.jit(jax.vmap(sincos))(x)
@@ -52,7 +52,7 @@ def test_sincos_gives_the_same_bits_however_it_is_compiled():
             np.testing.assert_array_equal(one, other)
 
 
-def test_the_derivatives_of_sincos_are_sincos():
+def test_sincos_derivatives():
     x = jnp.linspace(-20, 20, 101)
     sin, cos = sincos(x)
     first = jax.vmap(jax.grad(lambda v: sincos(v)[0]))(x)
@@ -62,7 +62,7 @@ def test_the_derivatives_of_sincos_are_sincos():
     np.testing.assert_array_equal(jax.vmap(jax.grad(lambda v: sincos(v)[1]))(x), -sin)
 
 
-def test_in_float64_sincos_is_the_librarys():
+def test_sincos_in_float64():
     with enable_x64(True):
         x = jnp.linspace(-100.0, 100.0, 10_001, dtype=jnp.float64)
         sin, cos = sincos(x)
@@ -71,7 +71,7 @@ def test_in_float64_sincos_is_the_librarys():
         np.testing.assert_allclose(cos, np.cos(np.asarray(x)), rtol=0, atol=1e-15)
 
 
-def test_wrapped_angles_lie_within_half_a_turn_and_point_the_same_way():
+def test_wrap_angle_range_and_direction():
     angle = jnp.linspace(-80, 80, 100_001)
     wrapped = jax.jit(wrap_angle)(angle)
     assert wrapped.dtype == jnp.float32
@@ -82,7 +82,7 @@ def test_wrapped_angles_lie_within_half_a_turn_and_point_the_same_way():
     np.testing.assert_allclose(np.sin(turned), np.sin(exact), atol=1e-5)
 
 
-def test_an_angle_that_needs_no_wrapping_is_left_as_it_is():
+def test_wrap_angle_keeps_angles_in_range():
     angle = jnp.linspace(-3.14, 3.14, 1001)
     np.testing.assert_array_equal(wrap_angle(angle), angle)
 

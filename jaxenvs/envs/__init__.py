@@ -1,1 +1,1 @@
-"""The environments, one folder a family."""
+"""Environments, with one package per family."""

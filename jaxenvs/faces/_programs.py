@@ -263,7 +263,7 @@ def _keys(env: VectorEnv, seed: jax.Array, calls: jax.Array) -> Any:
         return keys.call_keys(seed_keys, calls)
     if isinstance(env, VectorizedEnv):
         return keys.CallKeys(keys=seed_keys, calls=calls)
-    return keys.call_keys(prng.fast(seed_keys), calls)
+    return keys.call_keys(prng.as_fast_key(seed_keys), calls)
 
 
 def _can_pack(out: Any) -> bool:

@@ -164,7 +164,7 @@ def _sample_floats(
     concrete = isinstance(low, np.ndarray) and isinstance(high, np.ndarray)
     xp: Any = np if concrete else jnp
     draw_dtype = np.float64 if dtype == np.float64 else np.float32
-    u = jax.random.uniform(prng.fast(key), shape, draw_dtype)
+    u = jax.random.uniform(prng.as_fast_key(key), shape, draw_dtype)
 
     has_low, has_high = xp.isfinite(low), xp.isfinite(high)
     # Infinite bounds become 0: in a branch that is not taken they would make gradients NaN.
@@ -213,7 +213,7 @@ def _sample_integers(
     low, high = (bound.astype(signed).astype(unsigned) for bound in (low, high))
     with np.errstate(over="ignore"):
         count = high - low + np.ones((), unsigned)  # 0 for all values of the unsigned type
-    offset_key, word_key = jax.random.split(prng.fast(key))
+    offset_key, word_key = jax.random.split(prng.as_fast_key(key))
     offset = jax.random.randint(offset_key, shape, 0, count, unsigned)
     if not isinstance(count, np.ndarray | np.generic) or (count == 0).any():
         words = jax.random.bits(word_key, shape, unsigned)

@@ -40,7 +40,7 @@ class CompositeSpace(Space):
                 f"sample got a mask whose structure is not that of {self}.\n"
                 "  Pass a mask for each part, or None to allow every value of that part."
             )
-        keys: Any = jax.random.split(prng.fast(key), len(self._parts)) if self._parts else ()
+        keys: Any = jax.random.split(prng.as_fast_key(key), len(self._parts)) if self._parts else ()
         return self._pack(
             space.sample(part_key, shape, part_mask)
             for space, part_key, part_mask in zip(self._parts, keys, masks, strict=True)

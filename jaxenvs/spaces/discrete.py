@@ -39,7 +39,7 @@ class IntegerSpace(ArraySpace):
         start = add_leading_axes(self._start, len(full))
         if mask is None:
             nvec = add_leading_axes(self._nvec, len(full))
-            return jax.random.randint(prng.fast(key), full, 0, nvec, jnp.int32) + start
+            return jax.random.randint(prng.as_fast_key(key), full, 0, nvec, jnp.int32) + start
         return _sample_allowed(key, full, self._as_array_mask(mask, shape)) + start
 
     def _as_array_mask(self, mask: Any, shape: tuple[int, ...]) -> jax.Array:
@@ -257,7 +257,7 @@ class MultiBinary(ArraySpace):
     def sample(self, key: chex.PRNGKey, shape: Sequence[int] = (), mask: Any = None) -> jax.Array:
         full = (*shape, *self.shape)
         size = math.prod(full)
-        words = jax.random.bits(prng.fast(key), (-(-size // 32), 1), jnp.uint32)
+        words = jax.random.bits(prng.as_fast_key(key), (-(-size // 32), 1), jnp.uint32)
         bits = (words >> np.arange(32, dtype=np.uint32)[None]) & np.uint32(1)
         bits = bits.reshape(-1)[:size].reshape(full).astype(jnp.int8)
         if mask is None:
@@ -338,6 +338,6 @@ def _sample_allowed(key: chex.PRNGKey, shape: tuple[int, ...], allowed: jax.Arra
     """
     num_allowed_upto = jnp.cumsum(allowed, axis=-1, dtype=jnp.int32)
     count = add_leading_axes(num_allowed_upto[..., -1], len(shape))
-    rank = jax.random.randint(prng.fast(key), shape, 0, count, jnp.int32)
+    rank = jax.random.randint(prng.as_fast_key(key), shape, 0, count, jnp.int32)
     is_before = add_leading_axes(num_allowed_upto, len(shape) + 1) <= rank[..., None]
     return jnp.where(count > 0, is_before.sum(axis=-1, dtype=jnp.int32), 0)

@@ -89,7 +89,9 @@ class Categorical(ActionDistribution):
         self.num_outputs, self._start = space.n, space.start
 
     def sample(self, outputs, parameters, key):
-        return _draw(outputs, jax.random.uniform(prng.fast(key), outputs.shape[:-1], outputs.dtype))
+        return _draw(
+            outputs, jax.random.uniform(prng.as_fast_key(key), outputs.shape[:-1], outputs.dtype)
+        )
 
     def mode(self, outputs):
         return jnp.argmax(outputs, axis=-1).astype(jnp.int32)
@@ -119,7 +121,7 @@ class MultiCategorical(ActionDistribution):
 
     def sample(self, outputs, parameters, key):
         shape = (len(self._sizes), *outputs.shape[:-1])
-        uniform = jax.random.uniform(prng.fast(key), shape, outputs.dtype)
+        uniform = jax.random.uniform(prng.as_fast_key(key), shape, outputs.dtype)
         draws = [_draw(part, u) for part, u in zip(self._split(outputs), uniform, strict=True)]
         return jnp.stack(draws, axis=-1)
 
@@ -170,7 +172,7 @@ class Bernoulli(ActionDistribution):
         self.num_outputs, self._shape = math.prod(space.shape), space.shape
 
     def sample(self, outputs, parameters, key):
-        uniform = jax.random.uniform(prng.fast(key), outputs.shape, outputs.dtype)
+        uniform = jax.random.uniform(prng.as_fast_key(key), outputs.shape, outputs.dtype)
         return (uniform < jax.nn.sigmoid(outputs)).astype(jnp.int32)
 
     def mode(self, outputs):
@@ -200,7 +202,7 @@ class DiagonalGaussian(ActionDistribution):
         self._bounds, self._stretches = (space.low, space.high), _is_bounded(space)
 
     def sample(self, outputs, parameters, key):
-        noise = jax.random.normal(prng.fast(key), outputs.shape, outputs.dtype)
+        noise = jax.random.normal(prng.as_fast_key(key), outputs.shape, outputs.dtype)
         return outputs + jnp.exp(_expand(parameters, outputs)) * noise
 
     def mode(self, outputs):
@@ -244,12 +246,12 @@ class SquashedGaussian(ActionDistribution):
 
     def sample(self, outputs, parameters, key):
         mean, log_std = _mean_and_log_std(outputs)
-        noise = jax.random.normal(prng.fast(key), mean.shape, mean.dtype)
+        noise = jax.random.normal(prng.as_fast_key(key), mean.shape, mean.dtype)
         return jnp.tanh(mean + jnp.exp(log_std) * noise)
 
     def sample_and_log_prob(self, outputs, parameters, key):
         mean, log_std = _mean_and_log_std(outputs)
-        noise = jax.random.normal(prng.fast(key), mean.shape, mean.dtype)
+        noise = jax.random.normal(prng.as_fast_key(key), mean.shape, mean.dtype)
         draw = mean + jnp.exp(log_std) * noise
         log_prob = _normal_log_density(noise, log_std) - _log_slope_of_tanh(draw)
         return jnp.tanh(draw), log_prob.sum(-1)

@@ -165,7 +165,7 @@ class Train:
 
     def init(self, key: chex.PRNGKey) -> LearnerState:
         """Draws the weights and resets the environments."""
-        key, reset_key = jax.random.split(prng.fast(key))
+        key, reset_key = jax.random.split(prng.as_fast_key(key))
         learner_state = self.init_learner(key, self.init_collector(self._device_key(reset_key)))
         # Outside of jit, one array may be used twice or belong to the environment. Copies allow the
         # state to be donated. Memories are new, and too large to copy.
@@ -178,14 +178,14 @@ class Train:
 
     def init_learner(self, key: chex.PRNGKey, collector: CollectorState) -> LearnerState:
         """Draws the weights, for instances like those of `collector`."""
-        key, network_key = jax.random.split(prng.fast(key))
+        key, network_key = jax.random.split(prng.as_fast_key(key))
         context, algorithm = self.context, self.algorithm
         features = self.networks.features(collector.observation)
 
         def draw(key: chex.PRNGKey) -> Any:
             return algorithm.initial_params(self.networks, key, features)
 
-        params = prng.with_fast(draw, network_key)
+        params = prng.call_with_fast_key(draw, network_key)
         observation_statistics = return_statistics = None
         if getattr(algorithm, "normalize_observations", False):
             observation_statistics = RunningStatistics.of_shape(features.inputs.shape[1:])
@@ -194,7 +194,7 @@ class Train:
         learner_state = LearnerState(
             weights=algorithm.initial_weights(context, params),
             updates=jnp.int32(0),
-            key=prng.stock(key),
+            key=prng.as_standard_keys(key),
             storage=(),
             collector=collector,
             observation_statistics=observation_statistics,
@@ -212,13 +212,13 @@ class Train:
 
         An annealed learning rate is 0 after `num_updates`; `resume` can continue beyond.
         """
-        key, collect_key, learn_key = jax.random.split(prng.fast(learner_state.key), 3)
+        key, collect_key, learn_key = jax.random.split(prng.as_fast_key(learner_state.key), 3)
         collector, unroll = self.collect(
             BehaviorPolicy.of(learner_state), learner_state.collector, self._device_key(collect_key)
         )
         learner_state = learner_state.replace(collector=collector)
         learner_state, metrics = self.learn(learner_state, unroll, self._device_key(learn_key))
-        return learner_state.replace(key=prng.stock(key)), metrics
+        return learner_state.replace(key=prng.as_standard_keys(key)), metrics
 
     def collect(
         self, behavior: BehaviorPolicy, collector: CollectorState, key: chex.PRNGKey
@@ -230,7 +230,7 @@ class Train:
             length, names = self.unroll_length, self.log_info
             return collect(algorithm, context, env, behavior, collector, length, key, names)
 
-        return prng.with_fast(act, key)
+        return prng.call_with_fast_key(act, key)
 
     def learn(
         self, learner_state: LearnerState, unroll: Unroll, key: chex.PRNGKey
@@ -240,7 +240,7 @@ class Train:
         def take(key: chex.PRNGKey) -> tuple[LearnerState, dict[str, jax.Array]]:
             return self.algorithm.learn(self.context, learner_state, unroll, key)
 
-        learner_state, losses = prng.with_fast(take, key)
+        learner_state, losses = prng.call_with_fast_key(take, key)
         recent, episodes = add_episodes(
             learner_state.recent_episodes, sum_ended_episodes(unroll, self.axis_name), self.log_info
         )

@@ -1,8 +1,8 @@
-"""Compacted resets: only finished instances are reset.
+"""Resets of finished instances only.
 
-A naive vectorizer resets all N instances at every step and discards most of the results. Here, the
-indices of finished instances are gathered, the instances are reset in chunks of fixed size, and the
-results are scattered back. Both ways produce the same bits at different costs.
+A naive vectorizer resets all N instances at every step and discards most of the results. The code
+here gathers the indices of the finished instances, resets them in chunks of fixed size, and
+scatters the results back. Both approaches give the same bits; only the cost differs.
 """
 
 from collections.abc import Callable
@@ -17,9 +17,10 @@ from jax import lax
 
 from jaxenvs.struct import select
 
-_WORD = 32  # flags per integer
+_WORD = 32  # flags packed into one integer
 
-# (params, indices int32[n]) -> fresh rows [n, ...]; indices may be out of range
+# (params, indices int32[n]) -> the results of resetting these instances, [n, ...]. Indices may be
+# out of range.
 ResetAt = Callable[[Any, jax.Array], chex.ArrayTree]
 
 
@@ -31,27 +32,27 @@ def overwrite_where(
     old: chex.ArrayTree,
     one_kernel: bool = False,
 ) -> chex.ArrayTree:
-    """Returns `old` with the rows that are `finished` replaced by fresh ones.
+    """Returns `old` with the rows of finished instances replaced by new ones.
 
     Args:
-        reset_at: `reset_at(params, indices)` returns fresh rows of these instances. It is a pure
-            function of both and closes over no traced value. A row must not depend on the other
-            indices.
-        chunk: rows per pass; passes continue while finished instances are left. None computes all
-            rows and selects, without a loop.
+        reset_at: `reset_at(params, indices)` returns the new rows of these instances. It must be a
+            pure function of both and must not close over traced values. A row must not depend on
+            the other indices.
+        chunk: the number of rows to compute per pass. Passes repeat until all finished rows are
+            replaced. None computes all N rows without a loop and selects the finished ones.
         finished: bool[N].
-        params: what `reset_at` needs, keys included; derivatives pass through it.
-        old: a tree of [N, ...].
-        one_kernel: whether XLA compiles everything to a single CPU kernel, which cannot scatter,
-            but loops over instances in nanoseconds.
+        params: the inputs of `reset_at`, including keys. Derivatives pass through them.
+        old: a tree of [N, ...] arrays.
+        one_kernel: XLA compiles the whole program to a single CPU kernel, where scatter is not
+            available and a loop over instances costs only nanoseconds.
     """
-    # A while loop has no reverse-mode derivative, but selection has, and both have the same
-    # tangents. So values are computed by the loop and derivatives by selection.
-    by_selection = partial(_selected, reset_at)
+    # A while loop has no reverse-mode derivative, but a selection has one, and both have the same
+    # tangents. So compute values with the loop and derivatives with the selection.
+    by_selection = partial(_reset_all, reset_at)
     if chunk is None:
         return by_selection(finished, params, old)
-    compacted = _compacted_in_one_kernel if one_kernel else _compacted
-    overwrite = jax.custom_jvp(partial(compacted, reset_at, chunk))
+    reset_finished = _reset_finished_in_one_kernel if one_kernel else _reset_finished
+    overwrite = jax.custom_jvp(partial(reset_finished, reset_at, chunk))
 
     @overwrite.defjvp
     def _(primals: Any, tangents: Any) -> Any:
@@ -60,14 +61,14 @@ def overwrite_where(
     return overwrite(finished, params, old)
 
 
-def _selected(
+def _reset_all(
     reset_at: ResetAt, finished: jax.Array, params: Any, old: chex.ArrayTree
 ) -> chex.ArrayTree:
     fresh = reset_at(params, jnp.arange(finished.shape[0], dtype=jnp.int32))
     return select(finished, fresh, old)
 
 
-def _compacted(
+def _reset_finished(
     reset_at: ResetAt, chunk: int, finished: jax.Array, params: Any, old: chex.ArrayTree
 ) -> chex.ArrayTree:
     num_envs = finished.shape[0]
@@ -76,10 +77,10 @@ def _compacted(
     def overwrite_next(carry: tuple[chex.ArrayTree, jax.Array]) -> Any:
         tree, first = carry
         if chunk >= num_envs:
-            return _selected(reset_at, finished, params, tree), first + num_envs
+            return _reset_all(reset_at, finished, params, tree), first + num_envs
         indices = nth_true(words, counts, first + jnp.arange(chunk, dtype=jnp.int32))
         fresh = reset_at(params, indices)
-        # Indices after the last finished instance are at least N; the scatter drops them.
+        # Indices past the last finished instance are at least N, so the scatter drops them.
         tree = jax.tree.map(
             lambda rows, new: rows.at[indices].set(new, mode="drop", indices_are_sorted=True),
             tree,
@@ -93,7 +94,7 @@ def _compacted(
     return tree
 
 
-def _compacted_in_one_kernel(
+def _reset_finished_in_one_kernel(
     reset_at: ResetAt, chunk: int, finished: jax.Array, params: Any, old: chex.ArrayTree
 ) -> chex.ArrayTree:
     num_envs = finished.shape[0]
@@ -101,11 +102,11 @@ def _compacted_in_one_kernel(
     room = -(-num_envs // chunk) * chunk + 1
 
     def list_next(carry: Any) -> Any:
-        """Removes the lowest flag from a word, or continues with the next word."""
+        """Takes the lowest flag from the word and moves to the next word if none is left."""
         at, word, count, indices = carry
         lowest = word & (np.uint32(0) - word)
         index = at * _WORD + _popcount(lowest - np.uint32(1))
-        # For an empty word, this writes a meaningless index, which the next one overwrites.
+        # For an empty word, the value written here is meaningless. The next index overwrites it.
         indices = lax.dynamic_update_index_in_dim(indices, index, count, 0)
         count = count + (word != 0).astype(jnp.int32)
         word = word ^ lowest
@@ -147,7 +148,7 @@ def pack(mask: jax.Array) -> tuple[jax.Array, jax.Array]:
     A cumulative sum over words takes a fifteenth of the time of one over flags (N = 16,384, CPU).
 
     Returns:
-        The words, and int32[ceil(N / 32)], the number of true flags up to and including each word.
+        The words, and int32[ceil(N / 32)]: the number of true flags up to and including each word.
     """
     padding = -mask.shape[0] % _WORD
     bits = jnp.pad(mask, (0, padding)).reshape(-1, _WORD).astype(jnp.uint32)
@@ -157,7 +158,7 @@ def pack(mask: jax.Array) -> tuple[jax.Array, jax.Array]:
 
 
 def nth_true(words: jax.Array, counts: jax.Array, ranks: jax.Array) -> jax.Array:
-    """Returns the indices of the true flags with these ranks, counted from 0.
+    """Returns the indices of the true flags with the given ranks, counted from 0.
 
     Args:
         words: from `pack`.
@@ -165,10 +166,11 @@ def nth_true(words: jax.Array, counts: jax.Array, ranks: jax.Array) -> jax.Array
         ranks: int32[n].
 
     Returns:
-        int32[n]; at least 32 * len(words), which is out of range, if there are fewer true flags.
+        int32[n]. Where fewer flags are true, the index is at least 32 * len(words), hence out of
+        range.
     """
-    # Finds the group of words, then the word, then the bit. Two comparisons with about
-    # sqrt(N / 32) numbers each vectorize; a binary search would be a loop.
+    # Find the group of words, then the word, then the bit. Two comparisons with about
+    # sqrt(N / 32) numbers each can be vectorized; a binary search would be a loop.
     group = max(1, round(len(counts) ** 0.5))
     table = jnp.pad(counts, (0, -len(counts) % group), mode="edge").reshape(-1, group)
     row = jnp.sum(table[:, -1][None] <= ranks[:, None], axis=-1, dtype=jnp.int32)
@@ -183,7 +185,7 @@ def nth_true(words: jax.Array, counts: jax.Array, ranks: jax.Array) -> jax.Array
 
 
 def _nth_bit(word: jax.Array, rank: jax.Array) -> jax.Array:
-    """Returns the position of the set bit of `word` with that rank, by bisection."""
+    """Returns the position of the set bit of `word` with this rank, by bisection."""
     position = jnp.zeros_like(rank)
     for width in (16, 8, 4, 2, 1):
         low = word & np.uint32((1 << width) - 1)

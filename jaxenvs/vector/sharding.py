@@ -1,4 +1,4 @@
-"""Laying instances over the devices of a mesh."""
+"""Distribution of instances over the devices of a mesh."""
 
 from collections.abc import Callable
 from typing import Any
@@ -11,22 +11,23 @@ from jax.sharding import AxisType, Mesh, NamedSharding, PartitionSpec, reshard
 def over_mesh(
     call: Callable[..., Any], mesh: Mesh, axis: str, env: Any, env_axes: Any, key: Any, args: Any
 ) -> Any:
-    """Runs `call(env, key, first, *args)` once per shard; `first` is the shard's first instance.
+    """Runs `call(env, key, shard, *args)` on every shard; `shard` is the index of the shard.
 
     Args:
-        call: what to run on the instances of one device.
+        call: the function to run on the instances of one device.
         mesh: the mesh.
-        axis: the name of the axis that instances are laid over.
-        env: the environment; its parameters are replicated, but for the batched ones.
-        env_axes: a tree like `env`: 0 where a parameter is batched, else None.
-        key: the key that all shards share.
-        args: trees of [N, ...], divided over the axis.
+        axis: the name of the mesh axis that instances are sharded over.
+        env: the environment. Batched parameters are sharded; all others are replicated.
+        env_axes: a tree like `env`: 0 if a parameter is batched, otherwise None.
+        key: the key, the same for all shards.
+        args: trees of [N, ...] arrays, sharded over the axis.
     """
     split, copied = PartitionSpec(axis), PartitionSpec()
     leaves, treedef = jax.tree.flatten(env)
     axes = treedef.flatten_up_to(env_axes)
-    # Numbers that all shards share are constants of the program, as without a mesh: passed in,
-    # they are folded at another time, which older compilers round otherwise.
+    # Keep Python and NumPy numbers that all shards share as constants of the program, as without a
+    # mesh. If they were arguments, constant folding would happen at a different time, and older
+    # compilers would round differently.
     fixed = [
         a is None and not isinstance(leaf, jax.Array) for a, leaf in zip(axes, leaves, strict=True)
     ]
@@ -38,14 +39,14 @@ def over_mesh(
         return call(jax.tree.unflatten(treedef, whole), key, lax.axis_index(axis), *args)
 
     if mesh.axis_types[mesh.axis_names.index(axis)] == AxisType.Explicit:
-        # There shapes carry their sharding, and what was made without one must be given it.
+        # On an explicit mesh, sharding is part of the type, so inputs without one need it set here.
         sharding = NamedSharding(mesh, split)
         args = jax.tree.map(lambda leaf: reshard(leaf, sharding), args)
         env = [
             leaf if a is None else reshard(leaf, sharding)
             for a, leaf in zip(axes, env, strict=True)
         ]
-    # Every shard works alone, so there is no replication for JAX to check.
+    # Shards do not communicate, so there is no replication for JAX to check.
     return jax.shard_map(
         on_shard,
         mesh=mesh,

@@ -1,4 +1,4 @@
-"""Batches of instances of a native environment."""
+"""Batches of instances of one environment."""
 
 import dataclasses
 import operator
@@ -33,33 +33,34 @@ from jaxenvs.vector.sharding import over_mesh
 
 S = TypeVar("S")
 
-# Up to this number of instances, one kernel resets all of them at each step and selects (measured
-# with CartPole on two CPU cores).
-_FEW = 32
+# Up to this N, a single kernel resets all instances at every step and selects the finished ones.
+# Measured with CartPole on two CPU cores.
+_RESET_ALL_LIMIT = 32
 
 
 @chex.dataclass(frozen=True)
 class NextStepState:
-    """The state under `autoreset_mode="next_step"`."""
+    """The state of a batch with `autoreset_mode="next_step"`."""
 
     inner: chex.ArrayTree  # [N, ...], the instances' own states
-    finished: jax.Array  # bool[N], which instances the next step resets
+    finished: jax.Array  # bool[N], the next step resets these instances
 
 
 @chex.dataclass(frozen=True)
 class DisabledState:
-    """The state under `autoreset_mode="disabled"`."""
+    """The state of a batch with `autoreset_mode="disabled"`."""
 
     inner: chex.ArrayTree  # [N, ...], the instances' own states
-    last: TimeStep  # [N, ...], which finished instances keep returning
+    last: TimeStep  # [N, ...], finished instances keep returning this
 
 
 @struct.pytree_dataclass
 class VectorizedEnv(VectorEnv[Any], Generic[S]):
-    """`num_envs` instances of a native environment. `vectorize` makes it and explains the fields.
+    """A batch of `num_envs` instances of a native environment, created by `vectorize`.
 
-    With same-step autoreset, the state is the stacked states of the instances. In the other modes,
-    it is a `NextStepState` or a `DisabledState` that contains them.
+    See `vectorize` for the fields. With `autoreset_mode="same_step"`, the state is the stacked
+    states of the instances. With the other modes, a `NextStepState` or a `DisabledState` contains
+    it.
     """
 
     env: Environment[S]
@@ -70,7 +71,7 @@ class VectorizedEnv(VectorEnv[Any], Generic[S]):
     stagger: int | Literal["limit"] | None = struct.static(None)  # not bool: True equals 1
     mesh: Mesh | None = struct.static(None)
     mesh_axis: str | None = struct.static(None)
-    one_kernel: bool = struct.static(False)  # see `in_one_kernel`
+    one_kernel: bool = struct.static(False)  # set by `in_one_kernel`
 
     def __repr__(self) -> str:
         changed = [
@@ -80,7 +81,7 @@ class VectorizedEnv(VectorEnv[Any], Generic[S]):
         ]
         return f"VectorizedEnv({', '.join([repr(self.env), str(self.num_envs), *changed])})"
 
-    # Devices of a mesh cannot be pickled, so the mesh is rebuilt from their ids.
+    # A mesh contains devices, which cannot be pickled. Unpickling rebuilds it from device ids.
     def __getstate__(self) -> dict[str, Any]:
         return {**vars(self), "mesh": mesh_to_data(self.mesh)}
 
@@ -100,7 +101,7 @@ class VectorizedEnv(VectorEnv[Any], Generic[S]):
         return self._instance(0).action_space
 
     def replace(self, **changes: Any) -> "VectorizedEnv[S]":
-        """Returns a copy with other parameters of the environment: `env.replace(gravity=3.7)`."""
+        """Returns a copy with some parameters changed: `env.replace(gravity=3.7)`."""
         changed = dataclasses.replace(self, env=self.env.replace(**changes))
         _check_batched(changed)
         return changed
@@ -110,14 +111,14 @@ class VectorizedEnv(VectorEnv[Any], Generic[S]):
         return self.env.parameters
 
     def wrap_instances(self, wrapper: Callable[[Environment], Environment]) -> "VectorizedEnv[Any]":
-        """Returns a batch of the same instances, each inside `wrapper`."""
+        """Returns this batch with `wrapper` applied to every instance."""
         return dataclasses.replace(self, env=wrapper(self.env))
 
     def reset(self, key: chex.PRNGKey) -> tuple[Any, TimeStep]:
-        """Starts an episode in every instance. Instance i uses `fold_in(key, i)`.
+        """Starts an episode in every instance. Instance i draws from `fold_in(key, i)`.
 
         Args:
-            key: one key for all instances, or [N] keys, which are used unchanged.
+            key: one key for all instances, or [N] keys, one per instance, used without `fold_in`.
 
         Returns:
             The state and the timestep, each leaf with a leading [N] axis.
@@ -125,48 +126,49 @@ class VectorizedEnv(VectorEnv[Any], Generic[S]):
         return self._run(VectorizedEnv._reset, key)
 
     def step(self, state: Any, action: Any, key: chex.PRNGKey) -> tuple[Any, TimeStep]:
-        """Takes one action in every instance. Instance i uses `fold_in(key, i)`.
+        """Takes one action in every instance. Instance i draws from `fold_in(key, i)`.
 
         Args:
-            state: from `reset` or `step`.
-            action: one per instance, [N, ...], of the action space's dtype.
-            key: one key for all instances, or [N] keys, which are used unchanged. Pass new keys in
-                every step.
+            state: the state from the last `reset` or `step`.
+            action: one action per instance, [N, ...] in the dtype of the action space.
+            key: one key for all instances, or [N] keys, one per instance, used without `fold_in`.
+                Pass a new key at every step.
 
         Returns:
-            The state and the timestep. `final_observation` and `final_info` are the result of the
-            step; `observation` and `info` are those to act on next.
+            The state and the timestep. `observation` and `info` are the input for the next action;
+            `final_observation` and `final_info` are the result of this step.
 
         Raises:
-            ActionError: the action has the wrong structure, shape or kind of dtype.
+            ActionError: the action has the wrong structure, shape or dtype kind.
         """
         action = check_action(
             self.single_action_space, action, self.num_envs, type(self.env.unwrapped).__name__
         )
-        # Without the barrier, XLA computes actions again, draws included, wherever they are used.
+        # Without the barrier, XLA recomputes the actions, and their random draws, at every use.
         action = lax.optimization_barrier(action)
         return self._run(VectorizedEnv._step, key, state, action)
 
     def reset_where(
         self, mask: jax.Array, state: Any, timestep: TimeStep, key: chex.PRNGKey
     ) -> tuple[Any, TimeStep]:
-        """Starts an episode where `mask` is true, also in mid-episode.
+        """Starts an episode in the instances where `mask` is true.
 
         Args:
             mask: bool[N].
-            state: from `reset` or `step`.
-            timestep: the timestep of `state`.
-            key: as for `reset`; the new rows equal those of `reset(key)`.
+            state: the state from the last `reset` or `step`.
+            timestep: the timestep returned with that state.
+            key: a key as for `reset`. The new rows equal those of `reset` with the same key.
 
         Returns:
-            The state and the timestep. The masked rows start an episode; the others are unchanged.
+            The state and the timestep. Rows where `mask` is true start a new episode; all others
+            are unchanged.
 
         Raises:
             VectorizeError: the mask is not bool[N].
         """
         mask = _check_mask(mask, self.num_envs)
         inner, fresh = self.reset(key)
-        if timestep.final_observation is None:  # in the state of a rollout
+        if timestep.final_observation is None:  # rollouts drop the final fields
             fresh = fresh.replace(final_observation=None, final_info=None)
         return select(mask, (inner, fresh), (state, timestep))
 
@@ -180,12 +182,14 @@ class VectorizedEnv(VectorEnv[Any], Generic[S]):
             index = operator.index(index)
             if not 0 <= index < self.num_envs:
                 raise VectorizeError(
-                    f"render got index={index}; instances are 0 to {self.num_envs - 1}."
+                    f"render got index={index}; it must be from 0 to {self.num_envs - 1}."
                 )
         inner = state.inner if self.autoreset_mode != "same_step" else state
         here = None
         if self.mesh is not None and AxisType.Explicit in self.mesh.axis_types:
-            here = NamedSharding(self.mesh, PartitionSpec())  # this indexing needs a sharding
+            here = NamedSharding(
+                self.mesh, PartitionSpec()
+            )  # indexing on an explicit mesh needs it
 
         def row(leaf: jax.Array) -> jax.Array:
             return leaf[index] if here is None else leaf.at[index].get(out_sharding=here)
@@ -193,20 +197,21 @@ class VectorizedEnv(VectorEnv[Any], Generic[S]):
         return self._instance(index).render(jax.tree.map(row, inner))
 
     # The methods below see the N instances of one device: all instances, or those of one shard.
+    # `first` is the global index of the first of them.
 
     def _reset(self, key: chex.PRNGKey, first: jax.Array) -> tuple[Any, TimeStep]:
-        own_keys = self._keys(key, first)
-        inner, timestep = self._reset_each(self.env, own_keys)
+        instance_keys = self._instance_keys(key, first)
+        inner, timestep = self._reset_instances(self.env, instance_keys)
         if self.stagger is not None:
-            inner, timestep = self._staggered(inner, timestep, own_keys)
-        return self._pack(inner, timestep), timestep
+            inner, timestep = self._stagger(inner, timestep, instance_keys)
+        return self._make_state(inner, timestep), timestep
 
     def _step(
         self, key: chex.PRNGKey, first: jax.Array, state: Any, action: Any
     ) -> tuple[Any, TimeStep]:
         before = state if self.autoreset_mode == "same_step" else state.inner
-        inner, timestep = self._step_each(before, action, key, first)
-        timestep = _with_final(timestep)
+        inner, timestep = self._step_instances(before, action, key, first)
+        timestep = _copy_to_final(timestep)
         overwrite = partial(
             overwrite_where,
             chunk=self._chunk,
@@ -215,60 +220,65 @@ class VectorizedEnv(VectorEnv[Any], Generic[S]):
         )
         if self.autoreset_mode == "same_step":
             inner, observation, info = overwrite(
-                self._fresh,
+                self._autoreset_same_step,
                 finished=timestep.done,
                 old=(inner, timestep.observation, timestep.info),
             )
             timestep = timestep.replace(observation=observation, info=info)
         elif self.autoreset_mode == "next_step":
             inner, timestep = overwrite(
-                self._reset_again,
+                self._autoreset,
                 finished=state.finished,
                 old=(inner, timestep),
             )
         else:
             frozen = state.last.replace(reward=jnp.zeros_like(timestep.reward))
             inner, timestep = select(state.last.done, (before, frozen), (inner, timestep))
-        return self._pack(inner, timestep), timestep
+        return self._make_state(inner, timestep), timestep
 
-    def _step_each(
+    def _step_instances(
         self, inner: Any, action: Any, key: chex.PRNGKey, first: Any
     ) -> tuple[Any, TimeStep]:
-        own_keys = self._keys(key, first)
+        instance_keys = self._instance_keys(key, first)
         step = jax.vmap(lambda env, *args: env.step(*args), in_axes=(self._axes, 0, 0, 0))
-        return prng.stock(step(self.env, inner, action, own_keys))  # a state may hold a key
+        # A state may contain keys.
+        return prng.as_standard_keys(step(self.env, inner, action, instance_keys))
 
-    def _reset_each(self, env: Any, own_keys: chex.PRNGKey) -> tuple[Any, TimeStep]:
+    def _reset_instances(self, env: Any, instance_keys: chex.PRNGKey) -> tuple[Any, TimeStep]:
         reset = jax.vmap(lambda env, key: env.reset(key), in_axes=(self._axes, 0))
-        inner, timestep = prng.stock(reset(env, own_keys))
-        return inner, _with_final(timestep)
+        inner, timestep = prng.as_standard_keys(reset(env, instance_keys))
+        return inner, _copy_to_final(timestep)
 
-    def _reset_again(self, params: Any, indices: jax.Array) -> tuple[Any, TimeStep]:
-        """Resets these instances during a step."""
+    def _autoreset(self, params: Any, indices: jax.Array) -> tuple[Any, TimeStep]:
+        """Resets the instances `indices` as part of a step."""
         env, key, first = params
-        rows = jnp.minimum(indices, self.num_envs - 1)  # rows past the end are dropped later
+        rows = jnp.minimum(indices, self.num_envs - 1)  # indices past the end are dropped later
         if self.batched:
-            env = _rows(env, self._axes, rows)
+            env = _select_parameters(env, self._axes, rows)
         if key.shape:
-            own_keys = jax.vmap(keys.autoreset_key)(key[rows])
+            instance_keys = jax.vmap(keys.autoreset_key)(key[rows])
         else:
-            own_keys = jax.vmap(keys.autoreset_key, (None, 0))(key, rows.astype(jnp.uint32) + first)
-        return self._reset_each(env, own_keys)
+            instance_keys = jax.vmap(keys.autoreset_key, (None, 0))(
+                key, rows.astype(jnp.uint32) + first
+            )
+        return self._reset_instances(env, instance_keys)
 
-    def _fresh(self, params: Any, indices: jax.Array) -> tuple[Any, Any, Any]:
-        inner, timestep = self._reset_again(params, indices)
+    def _autoreset_same_step(self, params: Any, indices: jax.Array) -> tuple[Any, Any, Any]:
+        inner, timestep = self._autoreset(params, indices)
         return inner, timestep.observation, timestep.info
 
-    def _staggered(
-        self, inner: Any, timestep: TimeStep, own_keys: chex.PRNGKey
+    def _stagger(
+        self, inner: Any, timestep: TimeStep, instance_keys: chex.PRNGKey
     ) -> tuple[Any, TimeStep]:
-        """Takes random actions in each instance, for a random number of steps below its limit."""
-        # No derivatives: a loop of unknown length has no reverse mode.
+        """Advances each instance by a random number of random actions, fewer than its limit."""
+        # Stop gradients here, because a loop of unknown length has no reverse-mode derivative.
         env, inner, timestep = lax.stop_gradient((self.env, inner, timestep))
         stepper = dataclasses.replace(self, env=env, autoreset_mode="same_step")
         limit = jnp.broadcast_to(jnp.int32(self._stagger_steps), (self.num_envs,))
-        base, child = jax.vmap(keys.stagger_key)(own_keys), jax.vmap(jax.random.fold_in, (0, None))
-        # Below its own limit: the largest limit would depend on the instances of the device.
+        base = jax.vmap(keys.stagger_key)(instance_keys)
+        child = jax.vmap(jax.random.fold_in, (0, None))
+        # Draw below the instance's own limit. The largest limit would depend on which instances
+        # share the device.
         phase = jax.vmap(lambda key, limit: jax.random.randint(key, (), 0, limit))(
             child(base, jnp.uint32(0)), limit
         )
@@ -283,31 +293,32 @@ class VectorizedEnv(VectorEnv[Any], Generic[S]):
             return select(t < phase, played, carry)
 
         inner, played = lax.fori_loop(0, jnp.max(phase), play, (inner, timestep))
-        # The timestep starts the agent's experience, though not the episode.
-        return inner, _with_final(
+        # Keep the flags and reward of `reset`: this is where the agent's experience starts, even if
+        # it is not where the episode started.
+        return inner, _copy_to_final(
             timestep.replace(observation=played.observation, info=played.info)
         )
 
-    def _pack(self, inner: Any, timestep: TimeStep) -> Any:
+    def _make_state(self, inner: Any, timestep: TimeStep) -> Any:
         if self.autoreset_mode == "next_step":
             return NextStepState(inner=inner, finished=timestep.done)
         if self.autoreset_mode == "disabled":
             return DisabledState(inner=inner, last=timestep)
         return inner
 
-    def _keys(self, key: chex.PRNGKey, first: jax.Array) -> chex.PRNGKey:
-        """Returns the keys of the instances for the key, or keys, of a call."""
+    def _instance_keys(self, key: chex.PRNGKey, first: jax.Array) -> chex.PRNGKey:
+        """Returns one key per instance, given one key for all instances or [N] keys."""
         if key.shape:
             return key[:]
         return keys.instance_keys(key, jnp.arange(self.num_envs, dtype=jnp.uint32) + first)
 
     @property
     def _axes(self) -> Any:
-        """A tree like `env`: 0 where a parameter is batched, else None."""
+        """A tree like `env`: 0 if a parameter is batched, otherwise None."""
         axes = jax.tree.map(lambda _: None, self.env)
         for name in self.batched:
             layer, axes_layer = self.env, axes
-            while name not in vars(layer):  # a parameter of the outermost environment that has it
+            while name not in vars(layer):  # find the outermost layer with this parameter
                 layer, axes_layer = layer.env, axes_layer.env  # pyright: ignore
             vars(axes_layer)[name] = jax.tree.map(lambda _: 0, getattr(layer, name))
         return axes
@@ -317,13 +328,13 @@ class VectorizedEnv(VectorEnv[Any], Generic[S]):
         if self.one_kernel and self.reset_chunk == self.num_envs:
             return None
         chunk = choose_chunk(self.num_envs) if self.reset_chunk is None else self.reset_chunk
-        # At least two rows, since compilers round differently if an array has one element.
+        # Use at least two rows, because compilers round differently for arrays with one element.
         return None if chunk is None else min(max(2, chunk), self.num_envs)
 
     @property
     def _kernel_chunk(self) -> int:
-        """Rows per pass in one kernel, where passes are cheap: few, or all if there are few."""
-        few = self.num_envs <= _FEW
+        """Rows per pass in a single kernel: all rows if N is small, otherwise N / 16."""
+        few = self.num_envs <= _RESET_ALL_LIMIT
         return self.reset_chunk or (self.num_envs if few else max(8, self.num_envs // 16))
 
     @property
@@ -331,26 +342,27 @@ class VectorizedEnv(VectorEnv[Any], Generic[S]):
         return self.env.time_limit if self.stagger == "limit" else self.stagger
 
     def _instance(self, index: int) -> Environment[S]:
-        return _rows(self.env, self._axes, index) if self.batched else self.env
+        return _select_parameters(self.env, self._axes, index) if self.batched else self.env
 
     def _run(self, method: Callable[..., Any], key: Any, *args: Any) -> Any:
         if isinstance(key, keys.CallKeys):
             calls = key.calls
-            return prng.with_fast(
+            return prng.call_with_fast_key(
                 lambda own: self._on_devices(method, keys.CallKeys(keys=own, calls=calls), args),
                 key.keys,
             )
         key = prng.as_typed_key(key)
         if key.shape not in ((), (self.num_envs,)):
             raise RandomKeyError(
-                f"expected one key for all instances or {self.num_envs}, one for each; got keys of"
-                f" shape {list(key.shape)}.  jax.random.split(key, {self.num_envs}) makes them."
+                f"expected one key for all instances or {self.num_envs} keys, one per instance; got"
+                f" keys of shape {list(key.shape)}.  Use jax.random.split(key, {self.num_envs})."
             )
         if self.one_kernel and self.num_envs == 1:
-            # XLA runs programs of under 1,000 operations in the calling thread; another thread
-            # would cost 1 to 20 us. JAX's generator, a loop, has few operations.
+            # XLA runs programs with fewer than 1,000 operations in the calling thread. It hands
+            # larger ones to another thread, which costs 1 to 20 us. JAX's rolled generator counts
+            # as few operations.
             return self._on_devices(method, key, args)
-        return prng.with_fast(lambda key: self._on_devices(method, key, args), key)
+        return prng.call_with_fast_key(lambda key: self._on_devices(method, key, args), key)
 
     def _on_devices(self, method: Callable[..., Any], key: Any, args: Any) -> Any:
         if self.mesh is None:
@@ -364,7 +376,7 @@ class VectorizedEnv(VectorEnv[Any], Generic[S]):
                 key, args = args[0], args[1:]
             return method(local, key, shard.astype(jnp.uint32) * np.uint32(num_local), *args)
 
-        if key.shape:  # divided among the shards as the instances are
+        if key.shape:  # shard the keys like the instances
             return over_mesh(on_shard, self.mesh, axis, self.env, self._axes, None, (key, *args))
         return over_mesh(on_shard, self.mesh, axis, self.env, self._axes, key, args)
 
@@ -380,39 +392,41 @@ def vectorize(
     mesh: Mesh | None = None,
     mesh_axis: str | None = None,
 ) -> VectorizedEnv[S]:
-    """Runs `num_envs` instances of `env` as one environment.
+    """Creates a batch of `num_envs` instances of `env`.
 
-    N is `num_envs`. Everything that `env` returns gets a leading [N] axis; the key does not.
-    Instance i uses the key folded with i, so results depend on the seed alone, not on devices,
-    sharding or `reset_chunk`.
+    N is `num_envs`. Everything that `env` returns gains a leading [N] axis. The key does not:
+    instance i draws from the key folded with i. Results depend only on the seed, not on the number
+    of devices, the sharding or `reset_chunk`.
 
-    The autoreset mode says what happens after an episode ends, as in Gymnasium:
-        "same_step": the instance starts its next episode in the step that ended the last one.
-            `observation` and `info` are the first of the new episode, `final_observation` and
-            `final_info` the last of the old one.
-        "next_step": the next step ignores the action, starts the next episode, and returns
-            reward 0.
-        "disabled": the instance stays finished: its flags and observation do not change, and
-            rewards are 0.
+    The autoreset modes are those of Gymnasium:
+        "same_step": an instance that finishes an episode starts the next one in the same step.
+            `observation` and `info` belong to the start of the new episode, `final_observation`
+            and `final_info` to the end of the old one.
+        "next_step": the step after the end of an episode resets the instance. It ignores the
+            action and returns reward 0.
+        "disabled": a finished instance stays finished. Its flags and observation do not change,
+            and its reward is 0.
 
     Args:
         env: a single environment.
-        num_envs: N, divisible by the mesh axis if `mesh` is given.
-        autoreset_mode: what happens after an episode ends, see above.
-        batched: names of parameters with a leading [N] axis, one value per instance. The spaces
-            are those of the first instance.
-        reset_chunk: the number of instances reset per pass, while finished ones are left. It only
-            affects speed: N makes a single pass over all, None chooses by N and platform.
-        stagger: whether to start the instances at different phases of their episodes, so that
-            they do not finish at the same time. `reset` advances each instance by a random number
-            of random actions, fewer than the time limit, or than this number.
-        mesh: distributes the instances over an axis of the mesh; None does not.
-        mesh_axis: the name of that axis; None selects the first.
+        num_envs: N. With a `mesh`, it must be divisible by the size of the mesh axis.
+        autoreset_mode: "same_step", "next_step" or "disabled", see above.
+        batched: the names of parameters with a leading [N] axis, one value per instance.
+            The spaces are those of the first instance.
+        reset_chunk: the number of instances to reset per pass. Passes repeat until all finished
+            instances are reset. Affects only speed. N resets all instances in one pass; None
+            chooses a number based on N and the platform.
+        stagger: whether to start the instances at different points of their episodes, so that they
+            do not finish in lockstep. `reset` advances each instance by a random number of random
+            actions. True draws a number below the time limit, an int a number below that int.
+        mesh: a mesh to shard the instances over. None does not shard them.
+        mesh_axis: the name of the mesh axis to use. None selects the first.
 
     Raises:
-        VectorizeError: N, the mode, the chunk, or the length of a batched parameter is invalid.
-        UnknownParameterError: `batched` names an unknown parameter.
-        ShardingError: N is not divisible by the mesh axis, or there is no such axis.
+        VectorizeError: an argument is invalid: N, the mode, the chunk, `stagger`, `mesh_axis`
+            without `mesh`, or the value of a batched parameter.
+        UnknownParameterError: `batched` contains a name that is not a parameter of `env`.
+        ShardingError: N is not divisible by the size of the mesh axis, or there is no such axis.
 
     Example:
         >>> env = jaxenvs.vectorize(jaxenvs.make("CartPole-v1"), 4)
@@ -423,7 +437,7 @@ def vectorize(
     if not isinstance(env, Environment):
         raise VectorizeError(
             f"vectorize got {type(env).__name__}, expected an Environment."
-            '  jaxenvs.make("CartPole-v1") makes one.'
+            '  Create one with jaxenvs.make, such as jaxenvs.make("CartPole-v1").'
         )
     _check_count("num_envs", num_envs, None)
     if autoreset_mode not in get_args(AutoresetMode):
@@ -439,17 +453,18 @@ def vectorize(
     if stagger is True and env.time_limit is None:
         raise VectorizeError(
             f"stagger=True needs a time limit, and {type(env.unwrapped).__name__} has none."
-            "  Pass stagger=<number of steps>, or wrap it in TimeLimit."
+            "  Pass stagger=<number of steps> or wrap the environment in TimeLimit."
         )
     if stagger is not False and autoreset_mode == "disabled":
         raise VectorizeError(
-            'stagger needs instances that reset, and autoreset_mode is "disabled".'
-            '  Use "same_step" or "next_step".'
+            'stagger does not work with autoreset_mode="disabled".  Use "same_step" or "next_step".'
         )
     if mesh is not None:
         check_mesh(mesh, mesh_axis, num_envs)
     elif mesh_axis is not None:
-        raise VectorizeError(f'mesh_axis="{mesh_axis}" was given without a mesh.  Pass mesh= too.')
+        raise VectorizeError(
+            f'mesh_axis="{mesh_axis}" was given without mesh.  Pass mesh=... as well.'
+        )
     batched = (batched,) if isinstance(batched, str) else tuple(batched)
     _check_names(env, batched)
     vector_env = VectorizedEnv(
@@ -467,16 +482,17 @@ def vectorize(
 
 
 def in_one_kernel(call: Callable[..., Any], env: Any) -> Callable[..., Any]:
-    """Compiles `call(env, *args)` to a single CPU kernel; returns it as a function of `args`.
+    """Compiles `call(env, *args)` to a single CPU kernel and returns it as a function of `args`.
 
-    XLA runs a CPU program as a sequence of small tasks, each of which takes about a microsecond:
-    longer than the work of a small environment. The returned function raises
-    `jax.errors.JaxRuntimeError` if XLA cannot compile `call` this way. Its results may differ from
-    those of `call` in the last bits. A convolution or an array that is never read aborts XLA.
+    XLA runs a CPU program as a sequence of small tasks. Each costs about a microsecond, which is
+    more than the work of a small environment. If XLA cannot compile `call` to one kernel, the
+    returned function raises `jax.errors.JaxRuntimeError`. Results may differ from those of `call`
+    in the last bits. XLA aborts if `call` contains a convolution or does not read all of its
+    arrays.
 
     Args:
-        call: a pure function of a tree with `VectorizedEnv`s, and arrays.
-        env: that tree.
+        call: a pure function of a tree that contains `VectorizedEnv`s, and of arrays.
+        env: the tree.
     """
     env = jax.tree.map(
         lambda node: (
@@ -492,7 +508,7 @@ def in_one_kernel(call: Callable[..., Any], env: Any) -> Callable[..., Any]:
 
     @jax.jit
     def kernel(*args: Any) -> Any:
-        # Calls inside, such as those of `jnp.where`, must not become kernels themselves.
+        # Nested calls, such as those of `jnp.where`, must not become kernels of their own.
         with set_xla_metadata(**dict.fromkeys(attributes)):
             return call(env, *args)
 
@@ -504,24 +520,28 @@ def in_one_kernel(call: Callable[..., Any], env: Any) -> Callable[..., Any]:
 
 
 def choose_chunk(num_envs: int) -> int | None:
-    """Returns how many instances to reset per pass; None resets all at every step, without a loop.
+    """Returns how many instances to reset per pass.
 
-    Measured on CPU with the cheapest reset, CartPole's: chunks of N / 16, which a step with random
-    actions seldom fills, beat resetting all from N = 16 on and cost nothing below. More expensive
-    resets gain more. On other platforms, a loop's condition may need a round trip to the host.
+    None means to reset all N instances at every step, without a loop.
+
+    On CPU, chunks of N / 16 beat resetting all instances for N >= 16 and lose nothing for smaller
+    N. A random step rarely fills such a chunk. This was measured with CartPole, which has the
+    cheapest reset; the gain grows with the cost of the reset. On other platforms, a loop condition
+    may cost a round trip to the host.
     """
     if jax.default_backend() != "cpu":
         return None
     return min(num_envs, max(4, num_envs // 16))
 
 
-def _with_final(timestep: TimeStep) -> TimeStep:
+def _copy_to_final(timestep: TimeStep) -> TimeStep:
+    """Copies `observation` and `info` to the final fields."""
     return timestep.replace(final_observation=timestep.observation, final_info=timestep.info)
 
 
-def _rows(env: Any, axes: Any, index: Any) -> Any:
+def _select_parameters(env: Any, axes: Any, index: Any) -> Any:
     """Returns `env` with only the rows `index` of its batched parameters."""
-    # A traced array cannot index a NumPy parameter; an integer can, and the result stays NumPy.
+    # A traced array cannot index a NumPy array. An int can, and the result stays NumPy.
     row = (lambda x: x[index]) if isinstance(index, int) else lambda x: jnp.asarray(x)[index]
     return jax.tree.map(
         lambda axis, leaf: leaf if axis is None else jax.tree.map(row, leaf),
@@ -544,9 +564,9 @@ def _check_names(env: Environment, names: Sequence[str]) -> None:
         for field in dataclasses.fields(layer):
             if field.name in names and struct.is_static(field):
                 raise VectorizeError(
-                    f'batched got "{field.name}", a static field of {type(layer).__name__}: it'
-                    " decides the program, which all instances share.  Vectorize one environment"
-                    " for each of its values."
+                    f'batched got "{field.name}", a static field of {type(layer).__name__}.'
+                    " Static fields determine the program, which all instances share.  Vectorize"
+                    " one environment for each value."
                 )
         layer = layer.env if isinstance(layer, Wrapper) else None
 
@@ -555,15 +575,15 @@ def _check_batched(vector_env: VectorizedEnv) -> None:
     def check(axis: int | None, value: Any) -> None:
         if axis is not None and isinstance(value, (list, tuple)):
             raise VectorizeError(
-                f"batched={list(vector_env.batched)} got a {type(value).__name__} for one of these"
-                " parameters.  Pass an array: jnp.array([...])."
+                f"batched={list(vector_env.batched)}, but one of these parameters is a"
+                f" {type(value).__name__}.  Pass an array: jnp.array([...])."
             )
         shapes = {np.shape(leaf)[:1] for leaf in jax.tree.leaves(value)}
         if axis is not None and shapes != {(vector_env.num_envs,)}:
             raise VectorizeError(
                 f"num_envs={vector_env.num_envs}, batched={list(vector_env.batched)}, but one of"
                 f" these parameters has shape {list(np.shape(value))}."
-                f"  Give it one value per instance: [{vector_env.num_envs}, ...]."
+                f"  Pass one value per instance: [{vector_env.num_envs}, ...]."
             )
 
     jax.tree.map(check, vector_env._axes, vector_env.env, is_leaf=lambda axis: axis is None)
@@ -586,5 +606,5 @@ def _check_count(name: str, value: Any, limit: int | None) -> None:
         raise VectorizeError(f"{name} must be at least 1, got {value}.")
     if limit is not None and value > limit:
         raise VectorizeError(
-            f"{name}={value} is more than num_envs={limit}.  Take at most {limit}, or None."
+            f"{name}={value} is more than num_envs={limit}.  Use at most {limit}, or None."
         )

@@ -1,4 +1,4 @@
-"""Wrappers: environments that change other environments."""
+"""Wrappers that modify observations, actions, rewards and episodes."""
 
 from jaxenvs.wrappers.action import ClipAction as ClipAction
 from jaxenvs.wrappers.action import DiscretizeAction as DiscretizeAction

@@ -1,4 +1,4 @@
-"""Helpers of the observation wrappers."""
+"""Base class and helpers of the observation wrappers."""
 
 from typing import Any
 
@@ -10,10 +10,10 @@ from jaxenvs.wrappers.transform import Transform
 
 
 class ObservationMap(Transform):
-    """A transform that maps each observation independently, without memory.
+    """A transform that maps each observation on its own, without memory.
 
-    A subclass defines `map_observation` and `observation_space`. The latter raises `WrapperError`
-    if the wrapped environment does not fit.
+    A subclass defines `map_observation` and `observation_space`. Its `observation_space` raises
+    `WrapperError` if the wrapper does not support the wrapped environment.
     """
 
     def __post_init__(self) -> None:
@@ -21,7 +21,7 @@ class ObservationMap(Transform):
         self._check_space("observation_space")
 
     def map_observation(self, observation: Any) -> Any:
-        """Returns the transformed observation of one instance."""
+        """Returns the mapped observation of one instance."""
         raise NotImplementedError
 
     def on_reset(self, timestep: TimeStep) -> tuple[None, TimeStep]:
@@ -32,13 +32,13 @@ class ObservationMap(Transform):
         return memory, timestep.replace(observation=observation)
 
 
-def zero(space: spaces.Space) -> Any:
-    """Returns the member of `space` nearest to zero; Gymnasium's wrappers pad with it, too."""
+def zero_member(space: spaces.Space) -> Any:
+    """Returns the member of `space` nearest to zero, which Gymnasium's wrappers use as padding."""
     match space:
         case spaces.Dict():
-            return {key: zero(part) for key, part in space.spaces.items()}
+            return {key: zero_member(part) for key, part in space.spaces.items()}
         case spaces.Tuple():
-            return tuple(zero(part) for part in space.spaces)
+            return tuple(zero_member(part) for part in space.spaces)
         case spaces.Box():
             zeros = jnp.zeros(space.shape, space.dtype)
             nearest = jnp.where(space.high < zeros, space.high, zeros)

@@ -1,4 +1,4 @@
-"""Wrappers of actions."""
+"""Wrappers that map actions."""
 
 import math
 from collections.abc import Callable, Sequence
@@ -18,12 +18,12 @@ from jaxenvs.wrappers.transform import Transform
 class TransformAction(Transform):
     """Applies a function to every action.
 
-    `func` takes an action of one instance, a member of `action_space`, and returns the action for
-    the wrapped environment. Both fields are static: another function compiles again, and so does a
-    lambda that is created again.
+    `func` takes the action of one instance, a member of `action_space`, and returns the action for
+    the wrapped environment. Both fields are static: a different function triggers recompilation,
+    and so does the same lambda if it is created again.
 
     Raises:
-        WrapperError: `func` is not callable, or `action_space` is not a `Space`.
+        WrapperError: `func` is not callable, or `action_space` is not a space.
     """
 
     func: Callable[[Any], Any] = struct.static()
@@ -36,7 +36,7 @@ class TransformAction(Transform):
         if not isinstance(self.action_space, Space):
             raise WrapperError(
                 f"TransformAction got action_space={self.action_space!r}; it must be the space of"
-                " what func takes.  Pass env.action_space if that stays."
+                " the actions that func takes.  Pass env.action_space if it does not change."
             )
 
     def on_action(self, memory: Any, action: Any, key: chex.PRNGKey) -> tuple[Any, Any]:
@@ -44,7 +44,7 @@ class TransformAction(Transform):
 
 
 class ClipAction(Transform):
-    """Takes any action and clips it to the bounds of the wrapped action space.
+    """Clips actions to the bounds of the wrapped action space. Its own space has no bounds.
 
     Raises:
         WrapperError: the wrapped action space is not a `Box`.
@@ -65,10 +65,11 @@ class ClipAction(Transform):
 
 
 class RescaleAction(Transform):
-    """Maps [min_action, max_action] linearly to the bounds of the wrapped action space.
+    """Maps [min_action, max_action] linearly onto the bounds of the wrapped action space.
 
-    Both are numbers or arrays of the shape of an action, and leaves. The ends map exactly. Actions
-    beyond them are mapped the same way and leave the wrapped space.
+    Both bounds are leaves: numbers, or arrays of the shape of an action. The end points map to the
+    inner bounds exactly. Actions outside the interval are mapped linearly too, to values outside
+    the wrapped space.
 
     Raises:
         WrapperError: `min_action` is not below `max_action`, one is infinite, or the wrapped
@@ -86,7 +87,7 @@ class RescaleAction(Transform):
         ):
             raise WrapperError(
                 f"RescaleAction got min_action={self.min_action} and max_action={self.max_action};"
-                " both must be finite, and the first below the second.  Were the two swapped?"
+                " both must be finite, and min_action below max_action.  Are they swapped?"
             )
         self._check_space("action_space")
 
@@ -98,7 +99,9 @@ class RescaleAction(Transform):
     def on_action(self, memory: Any, action: Any, key: chex.PRNGKey) -> tuple[Any, Any]:
         box = self._inner_box
         low, high = (jnp.asarray(x, box.dtype) for x in (self.min_action, self.max_action))
-        # Measured from the nearer end, so that both ends map exactly.
+        # Compute from the nearer end, so that both ends are exact. Divide instead of multiplying:
+        # XLA fuses a product and a sum in some programs only, and the results would round
+        # differently.
         slope = (high - low) / (box.high - box.low)
         from_low = jnp.minimum(box.low + (action - low) / slope, box.high)
         return memory, jnp.where(action < high, from_low, box.high + (action - high) / slope)
@@ -109,15 +112,15 @@ class RescaleAction(Transform):
 
 
 class DiscretizeAction(Transform):
-    """Replaces a bounded `Box` of actions with the centers of equal bins.
+    """Divides a bounded `Box` of actions into equal bins and uses the bins' midpoints as actions.
 
-    `bins` is the number of bins of every element, or one number for each element. The action is
-    one integer in Discrete(product of the bins), in which the last element varies fastest; with
-    `multidiscrete`, it is an array of integers, one for each element.
+    `bins` is the number of bins for every element of an action, or a sequence with one number per
+    element. An action is one integer in Discrete(product of the bins), where the last element
+    varies fastest. With `multidiscrete`, it is an array with one integer per element.
 
     Raises:
-        WrapperError: `bins` is not a positive integer or one for each element, or the wrapped
-            action space is not a `Box` with finite bounds.
+        WrapperError: `bins` is neither a positive integer nor one positive integer per element, or
+            the wrapped action space is not a `Box` with finite bounds.
     """
 
     bins: int | Sequence[int] = struct.static()
@@ -126,40 +129,41 @@ class DiscretizeAction(Transform):
     def __post_init__(self) -> None:
         super().__post_init__()
         given = self.bins
-        each = tuple(given) if isinstance(given, Sequence | np.ndarray) else (given,)
-        if not all(is_count(n, 1) for n in each):
+        counts = tuple(given) if isinstance(given, Sequence | np.ndarray) else (given,)
+        if not all(is_count(n, 1) for n in counts):
             raise WrapperError(
-                f"DiscretizeAction got bins={given!r}; it must be an integer of at least 1, or one"
-                " for each element of an action."
+                f"DiscretizeAction got bins={given!r}; it must be an integer of at least 1, or a"
+                " sequence of such integers, one per element of an action."
             )
-        numbers = tuple(int(n) for n in each)  # static fields are hashed
-        bins = numbers[0] if isinstance(given, int | np.integer) else numbers
+        counts = tuple(int(n) for n in counts)  # static fields must be hashable
+        bins = counts[0] if isinstance(given, int | np.integer) else counts
         object.__setattr__(self, "bins", bins)
         self._check_space("action_space")
 
     @property
     def action_space(self) -> Space:
-        bins = self._bins_of(self._inner_box)
+        bins = self._bins_per_element(self._inner_box)
         return MultiDiscrete(bins) if self.multidiscrete else Discrete(math.prod(bins.ravel()))
 
     def on_action(self, memory: Any, action: Any, key: chex.PRNGKey) -> tuple[Any, Any]:
         box = self._inner_box
-        bins = self._bins_of(box)
+        bins = self._bins_per_element(box)
         index = action
         if not self.multidiscrete:
             flat = bins.ravel().astype(np.int32)
             stride = (math.prod(flat) // np.cumprod(flat)).astype(np.int32)
             index = (action[None] // stride % flat).reshape(box.shape)
         index = jnp.clip(index, 0, bins - 1)
+        # Divide for the same reason as in `RescaleAction`.
         per_unit = bins.astype(box.dtype) / (box.high - box.low)
         return memory, box.low + (index.astype(box.dtype) + box.dtype.type(0.5)) / per_unit
 
-    def _bins_of(self, box: Box) -> np.ndarray:
-        """Returns the number of bins of each element, int32 of the shape of an action."""
+    def _bins_per_element(self, box: Box) -> np.ndarray:
+        """Returns the number of bins for each element, as int32 in the shape of an action."""
         if not isinstance(self.bins, int) and len(self.bins) != box.flat_dim:
             raise WrapperError(
                 f"DiscretizeAction got bins={self.bins} for actions of {box.flat_dim} elements."
-                "  Pass one number for all of them, or one for each."
+                "  Pass one number for all elements, or one number per element."
             )
         bins = np.asarray(self.bins, np.int32)
         return np.broadcast_to(bins if bins.ndim == 0 else bins.reshape(box.shape), box.shape)

@@ -7,16 +7,16 @@ import jax
 from jaxenvs import struct
 from jaxenvs.core import TimeStep
 from jaxenvs.wrappers._checks import check_count
-from jaxenvs.wrappers._observation import zero
+from jaxenvs.wrappers._observation import zero_member
 from jaxenvs.wrappers.frame_stack import append, repeat
 from jaxenvs.wrappers.transform import Transform
 
 
 class DelayObservation(Transform):
-    """Returns the observation of `delay` steps ago; rewards and flags are not delayed.
+    """Delays observations by `delay` steps. Rewards and flags are not delayed.
 
-    In the first `delay` steps of an episode, the observation is the member of the space nearest to
-    zero. Observations still pending when an episode ends are lost.
+    For the first `delay` steps of an episode, the observation is the member of the space nearest
+    to zero. Observations that have not arrived when an episode ends are dropped.
 
     Raises:
         WrapperError: `delay` is negative or not an integer.
@@ -31,7 +31,7 @@ class DelayObservation(Transform):
         check_count(self, "delay", 0)
 
     def on_reset(self, timestep: TimeStep) -> tuple[Any, TimeStep]:
-        return self.on_step(repeat(zero(self.env.observation_space), self.delay), timestep)
+        return self.on_step(repeat(zero_member(self.env.observation_space), self.delay), timestep)
 
     def on_step(self, memory: Any, timestep: TimeStep) -> tuple[Any, TimeStep]:
         queue = append(memory, timestep.observation)

@@ -1,4 +1,4 @@
-"""A wrapper that records returns and lengths of episodes."""
+"""A wrapper that records the returns and lengths of episodes."""
 
 from typing import Any
 
@@ -9,63 +9,68 @@ import jax.numpy as jnp
 from jaxenvs import struct
 from jaxenvs.core import TimeStep, VectorEnv
 from jaxenvs.errors import WrapperError
-from jaxenvs.wrappers.vector import InstanceView
 from jaxenvs.wrappers.transform import Transform, TransformedState, TransformedVectorEnv
+from jaxenvs.wrappers.vector import InstanceView
 
 
 @chex.dataclass(frozen=True)
-class EpisodeSoFar:
-    episode_return: jax.Array  # float32[], the rewards' sum
-    episode_length: jax.Array  # int32[], steps
+class EpisodeStatisticsMemory:
+    """The return and length of the current episode so far."""
+
+    episode_return: jax.Array  # float32[], the sum of rewards
+    episode_length: jax.Array  # int32[], the number of steps
 
 
 class RecordEpisodeStatistics(Transform):
-    """Adds the return and the length of the episode to `info`.
+    """Adds the return and length of the current episode to `info`.
 
-    Info, with the default `stats_key`, "episode":
-        episode_return    float32[], the sum of the rewards so far
+    Entries of `info`, with the default `stats_key` of "episode":
+        episode_return    float32[], the sum of rewards so far
         episode_length    int32[], the number of steps so far
-        episode_finished  bool[], true only on the step that ends the episode, where the other two
-                          describe the whole episode
+        episode_finished  bool[], true only on the step that ends the episode, where return and
+                          length are those of the whole episode
 
-    In a batch with same-step autoreset, `timestep.final_info` has the entries of the episode that
-    ended, and `timestep.info` those of the one that starts.
+    In a batch with `autoreset_mode="same_step"`, the values of a finished episode are in
+    `timestep.final_info`; `timestep.info` belongs to the new episode.
 
-    The wrapper sums the rewards that it sees: the original ones inside a wrapper that changes
-    rewards, the changed ones outside. Use another `stats_key` to record both.
+    The wrapper sums the rewards that it receives. Inside a wrapper that changes rewards, these are
+    the original rewards; outside it, the changed ones. To record both, use a different `stats_key`
+    for one of them.
 
-    Around a batch, all entries are right in every autoreset mode. Inside
-    `vectorize(..., autoreset_mode="disabled")`, a finished instance repeats its last info,
-    `episode_finished` included.
+    Applied to a batch, the values are correct at every step in all autoreset modes. Applied to a
+    single environment that is then vectorized with `autoreset_mode="disabled"`, a finished instance
+    repeats its last info, including `episode_finished`.
 
     Raises:
-        WrapperError: `info` contains one of these keys already.
+        WrapperError: `info` already has one of these keys.
     """
 
     stats_key: str = struct.static("episode")
 
     @classmethod
     def wrap_batch(cls, batch: VectorEnv, *args: Any, **kwargs: Any) -> VectorEnv:
-        # A finished instance goes on returning its last timestep. Only from outside of the
-        # instances can the step that ended the episode be told from those after it.
+        # A finished instance keeps returning its last timestep. Only a wrapper outside the
+        # instances can tell the step that ended the episode from the steps after it.
         if batch.autoreset_mode == "disabled":
-            return _RecordedOnce(cls(InstanceView(batch), *args, **kwargs))
+            return _RecordedVectorEnv(cls(InstanceView(batch), *args, **kwargs))
         return super().wrap_batch(batch, *args, **kwargs)
 
-    def on_reset(self, timestep: TimeStep) -> tuple[EpisodeSoFar, TimeStep]:
-        memory = EpisodeSoFar(
+    def on_reset(self, timestep: TimeStep) -> tuple[EpisodeStatisticsMemory, TimeStep]:
+        memory = EpisodeStatisticsMemory(
             episode_return=jnp.zeros_like(timestep.reward), episode_length=jnp.int32(0)
         )
-        return memory, self._recorded(memory, timestep)
+        return memory, self._add_to_info(memory, timestep)
 
-    def on_step(self, memory: EpisodeSoFar, timestep: TimeStep) -> tuple[EpisodeSoFar, TimeStep]:
-        memory = EpisodeSoFar(
+    def on_step(
+        self, memory: EpisodeStatisticsMemory, timestep: TimeStep
+    ) -> tuple[EpisodeStatisticsMemory, TimeStep]:
+        memory = EpisodeStatisticsMemory(
             episode_return=memory.episode_return + timestep.reward,
             episode_length=memory.episode_length + 1,
         )
-        return memory, self._recorded(memory, timestep)
+        return memory, self._add_to_info(memory, timestep)
 
-    def _recorded(self, memory: EpisodeSoFar, timestep: TimeStep) -> TimeStep:
+    def _add_to_info(self, memory: EpisodeStatisticsMemory, timestep: TimeStep) -> TimeStep:
         record = {
             f"{self.stats_key}_return": memory.episode_return,
             f"{self.stats_key}_length": memory.episode_length,
@@ -73,15 +78,15 @@ class RecordEpisodeStatistics(Transform):
         }
         if taken := sorted(record.keys() & timestep.info.keys()):
             raise WrapperError(
-                f'RecordEpisodeStatistics got an info with "{taken[0]}" in it already.'
-                '  Record under another name: stats_key="clipped", for instance.'
+                f'RecordEpisodeStatistics got an info that already has the key "{taken[0]}".'
+                '  Use a different name, such as stats_key="clipped".'
             )
         return timestep.replace(info={**timestep.info, **record})
 
 
 @struct.pytree_dataclass
-class _RecordedOnce(TransformedVectorEnv):
-    """Records instances that are not reset: only the first step at the end is marked."""
+class _RecordedVectorEnv(TransformedVectorEnv):
+    """A batch whose finished instances stay finished; sets `episode_finished` on one step only."""
 
     def step(
         self, state: TransformedState, action: Any, key: chex.PRNGKey

@@ -1,4 +1,4 @@
-"""Observations as one vector."""
+"""A wrapper that flattens observations."""
 
 from typing import Any
 
@@ -9,11 +9,11 @@ from jaxenvs.wrappers._observation import ObservationMap
 
 
 class FlattenObservation(ObservationMap):
-    """Lays every observation out as one vector.
+    """Flattens every observation to one vector.
 
-    Arrays are raveled, integers of a `Discrete` or `MultiDiscrete` become one-hot vectors, and
-    parts of a dict follow each other in the order of their keys. The dtype is that of all parts,
-    else float32: Gymnasium may take float64 there.
+    Arrays are raveled, integers of a `Discrete` or `MultiDiscrete` become one-hot vectors, and the
+    parts of a dict are concatenated in the order of their keys. If all parts have the same dtype,
+    the result has that dtype; otherwise it is float32, where Gymnasium may use float64.
 
     Source: Gymnasium's FlattenObservation.
     """

@@ -1,4 +1,4 @@
-"""A wrapper that stacks observations."""
+"""A wrapper that stacks the most recent observations."""
 
 from typing import Any, Literal
 
@@ -9,16 +9,16 @@ from jaxenvs import spaces, struct
 from jaxenvs.core import TimeStep
 from jaxenvs.errors import WrapperError
 from jaxenvs.wrappers._checks import check_count
-from jaxenvs.wrappers._observation import zero
+from jaxenvs.wrappers._observation import zero_member
 from jaxenvs.wrappers.transform import Transform
 
 
 class FrameStackObservation(Transform):
-    """Stacks the last `stack_size` observations of the episode on a new first axis, newest last.
+    """Stacks the last `stack_size` observations along a new first axis, newest last.
 
-    Early in an episode, `padding_type` fills the stack: "reset" repeats the first observation,
-    "zero" uses the member of the space nearest to zero. A stack never contains observations of an
-    earlier episode. In a dict or tuple, each part is stacked.
+    `padding_type` determines the padding at the start of an episode: "reset" repeats the first
+    observation, "zero" uses the member of the space nearest to zero. A stack never contains
+    observations of the previous episode. For dicts and tuples, each part is stacked.
 
     Raises:
         WrapperError: `stack_size` is less than 1, or `padding_type` is unknown.
@@ -35,7 +35,7 @@ class FrameStackObservation(Transform):
         if self.padding_type not in ("reset", "zero"):
             raise WrapperError(
                 f"FrameStackObservation got padding_type={self.padding_type!r}; it must be"
-                ' "reset", for the first observation repeated, or "zero".'
+                ' "reset", which repeats the first observation, or "zero".'
             )
         self._check_space("observation_space")
 
@@ -46,7 +46,7 @@ class FrameStackObservation(Transform):
     def on_reset(self, timestep: TimeStep) -> tuple[Any, TimeStep]:
         padding = timestep.observation
         if self.padding_type == "zero":
-            padding = zero(self.env.observation_space)
+            padding = zero_member(self.env.observation_space)
         return self.on_step(repeat(padding, self.stack_size - 1), timestep)
 
     def on_step(self, memory: Any, timestep: TimeStep) -> tuple[Any, TimeStep]:
@@ -55,10 +55,10 @@ class FrameStackObservation(Transform):
 
 
 def repeat(observation: Any, times: int) -> Any:
-    """Returns `observation` with a new first axis of length `times`, which may be 0."""
+    """Repeats `observation` along a new first axis of length `times`, which may be 0."""
     return jax.tree.map(lambda leaf: jnp.broadcast_to(leaf, (times, *leaf.shape)), observation)
 
 
 def append(earlier: Any, observation: Any) -> Any:
-    """Returns `earlier`, [T, ...], with `observation` appended: [T + 1, ...]."""
+    """Appends `observation` to `earlier`, [T, ...]. Returns [T + 1, ...]."""
     return jax.tree.map(lambda old, new: jnp.concatenate([old, new[None]]), earlier, observation)

@@ -1,4 +1,4 @@
-"""Wrappers that normalize observations and rewards by running statistics."""
+"""Wrappers that normalize observations and rewards with running statistics."""
 
 from typing import Any
 
@@ -12,30 +12,30 @@ from jaxenvs.core import TimeStep, VectorEnv, Wrapper
 from jaxenvs.errors import WrapperError
 from jaxenvs.spaces import Box
 from jaxenvs.struct import select
-from jaxenvs.wrappers.vector import InstanceView, WrappedVectorEnv, laid_like
 from jaxenvs.wrappers._checks import checked_box
 from jaxenvs.wrappers.statistics import RunningStatistics
+from jaxenvs.wrappers.vector import InstanceView, WrappedVectorEnv, shard_like
 
-# The weight of the initial mean 0 and variance 1, as in Gymnasium. So the variance is not 0 after
+# The initial weight of mean 0 and variance 1, as in Gymnasium. It keeps the variance above 0 after
 # the first value.
 _PRIOR_COUNT = 1e-4
 
 
 @chex.dataclass(frozen=True)
 class NormalizeState:
-    """The state of one environment, or of N that share the statistics."""
+    """The state of one environment, or of a batch that shares the statistics."""
 
     inner: chex.ArrayTree  # the wrapped state
     statistics: RunningStatistics
-    memory: Any = None  # float32[] or [N], the discounted return so far, if rewards are scaled
-    last: Any = None  # for N: what the next step needs, see `WrappedVectorEnv._last`
+    memory: Any = None  # float32[] or [N], NormalizeReward: the discounted return so far
+    last: Any = None  # for batches, see `WrappedVectorEnv._last_for_state`
 
 
 class _Normalize(Wrapper[NormalizeState]):
-    """The base of wrappers that keep statistics in their state and wrap a batch as a whole.
+    """A wrapper with running statistics in its state, which wraps a batch as a whole.
 
-    A subclass has the fields `statistics` and `update_running_mean`. It defines `_first` and
-    `_next` for N environments; a single one is a batch of one.
+    A subclass has the fields `epsilon`, `statistics` and `update_running_mean`. It defines
+    `_on_reset` and `_on_step` for batches; a single environment is treated as a batch of one.
     """
 
     @classmethod
@@ -47,21 +47,21 @@ class _Normalize(Wrapper[NormalizeState]):
         epsilon: Any = self.epsilon  # pyright: ignore[reportAttributeAccessIssue] of a subclass
         if not struct.is_traced(epsilon) and not np.all(epsilon >= 0):
             raise WrapperError(
-                f"{type(self).__name__} got epsilon={epsilon}; it must be at least 0, or roots of"
-                " small variances are NaN."
+                f"{type(self).__name__} got epsilon={epsilon}; it must be at least 0.  Otherwise"
+                " the square roots of small variances are NaN."
             )
 
-    def _start(self) -> RunningStatistics:
+    def _initial_statistics(self) -> RunningStatistics:
         """Returns the statistics that `reset` starts from."""
         raise NotImplementedError
 
-    def _first(
+    def _on_reset(
         self, statistics: RunningStatistics, timestep: TimeStep, mask: jax.Array | None = None
     ) -> tuple[RunningStatistics, Any, TimeStep]:
-        """Starts the memory where `mask` is true, and normalizes the timestep of a reset."""
+        """Maps a timestep from `reset` and returns new memory; `mask` marks the rows that count."""
         raise NotImplementedError
 
-    def _next(
+    def _on_step(
         self,
         statistics: RunningStatistics,
         memory: Any,
@@ -69,14 +69,16 @@ class _Normalize(Wrapper[NormalizeState]):
         acted: jax.Array | None = None,
         shown: jax.Array | None = None,
     ) -> tuple[RunningStatistics, Any, TimeStep]:
-        """Normalizes the timestep of a step.
+        """Maps a timestep from `step`.
 
         Args:
             statistics: the statistics before the step.
-            memory: the memory before the step.
-            timestep: the timestep of the wrapped batch.
-            acted: bool[N], which instances took an action; None for all.
-            shown: bool[N], which instances show a new observation; None for all.
+            memory: the memory before the step, [N, ...].
+            timestep: the timestep from the wrapped environment, [N, ...].
+            acted: bool[N], the instances that took an action: those that were not already
+                finished. None for all.
+            shown: bool[N], the instances with a new observation: those that do not stay
+                finished. None for all.
         """
         raise NotImplementedError
 
@@ -85,44 +87,51 @@ class _Normalize(Wrapper[NormalizeState]):
 
     def reset(self, key: chex.PRNGKey) -> tuple[NormalizeState, TimeStep]:
         inner, timestep = self.env.reset(key)
-        return self._packed(inner, *self._first(self._start(), _lead(timestep)))
+        return self._from_batch_of_one(
+            inner, *self._on_reset(self._initial_statistics(), _add_batch_axis(timestep))
+        )
 
     def step(
         self, state: NormalizeState, action: Any, key: chex.PRNGKey
     ) -> tuple[NormalizeState, TimeStep]:
         inner, timestep = self.env.step(state.inner, action, key)
-        mapped = self._next(state.statistics, _lead(state.memory), _lead(timestep))
-        return self._packed(inner, *mapped)
+        mapped = self._on_step(
+            state.statistics, _add_batch_axis(state.memory), _add_batch_axis(timestep)
+        )
+        return self._from_batch_of_one(inner, *mapped)
 
-    def _packed(
+    def _from_batch_of_one(
         self, inner: Any, statistics: RunningStatistics, memory: Any, timestep: TimeStep
     ) -> tuple[NormalizeState, TimeStep]:
+        """Removes the batch axis and returns the state and the timestep."""
         memory, timestep = jax.tree.map(lambda leaf: leaf[0], (memory, timestep))
         return NormalizeState(inner=inner, statistics=statistics, memory=memory), timestep
 
 
 class NormalizeObservation(_Normalize):
-    """Normalizes observations to mean 0 and standard deviation 1, by those seen so far.
+    """Normalizes observations to mean 0 and standard deviation 1 with running statistics.
 
-    Observation: float32, of the shape of the wrapped `Box`, without bounds
-    Statistics: of each element, over every observation that an agent was shown, counted once
+    Observation: float32, the shape of the wrapped `Box`, unbounded
+    Statistics: per element, over all observations that an agent has seen, each counted once
 
-    The statistics are in the state, under `statistics`. `reset` starts from the field of that name,
-    or from empty statistics if it is None. `env.replace(statistics=state.statistics)` continues
-    from others. With `update_running_mean=False` they do not change, for evaluation.
+    The state holds the statistics in its field `statistics`. `reset` starts from the wrapper's
+    field `statistics`, or from empty statistics if it is None. To continue from earlier statistics,
+    use `env.replace(statistics=state.statistics)`. With `update_running_mean=False` they do not
+    change, for example during evaluation.
 
-    Wrap a batch with `vector_env.wrap(NormalizeObservation)`. All instances then share one set of
-    statistics: a step first adds the whole batch, then normalizes it. Resets of instances and
-    `reset_where` keep the statistics; `reset` of the batch starts over. With same-step autoreset,
-    the agent sees first observations in place of last ones, so `final_observation` is normalized
-    but not counted. On a mesh, the statistics are those of the whole batch. Equal observations give
-    the same bits as on one device if the number of devices divides 16.
+    Wrap a batch with `vector_env.wrap(NormalizeObservation)`. Then all instances share one set of
+    statistics. Each step first updates the statistics with the whole batch and then normalizes the
+    batch. Autoresets and `reset_where` keep the statistics; `reset` starts them over. With
+    "same_step", the agent sees the first observation of the new episode instead of the last one of
+    the old episode, so `final_observation` is normalized but not counted. On a mesh, the statistics
+    cover the whole batch. For equal observations they have the same bits as on one device if the
+    number of devices divides 16.
 
-    Inside `vectorize`, each instance would have its own statistics and lose them with each episode.
+    Inside `vectorize`, each instance would have its own statistics and lose them at every reset.
 
     Raises:
-        WrapperError: the wrapped observation space is not a `Box`; or, from `reset`, the
-            `statistics` belong to values of another shape.
+        WrapperError: the wrapped observation space is not a `Box`. From `reset`: `statistics` has
+            the wrong shape.
     """
 
     epsilon: chex.Numeric = 1e-8  # added to the variance
@@ -138,15 +147,15 @@ class NormalizeObservation(_Normalize):
         box = checked_box(self, "observation_space", self.env.observation_space)
         return Box(-np.inf, np.inf, box.shape, np.float32)
 
-    def _start(self) -> RunningStatistics:
-        return _given_or_new(self, self.observation_space.shape)
+    def _initial_statistics(self) -> RunningStatistics:
+        return _statistics_of_shape(self, self.observation_space.shape)
 
-    def _first(
+    def _on_reset(
         self, statistics: RunningStatistics, timestep: TimeStep, mask: jax.Array | None = None
     ) -> tuple[RunningStatistics, None, TimeStep]:
-        return self._next(statistics, None, timestep, shown=mask)
+        return self._on_step(statistics, None, timestep, shown=mask)
 
-    def _next(
+    def _on_step(
         self,
         statistics: RunningStatistics,
         memory: None,
@@ -159,7 +168,7 @@ class NormalizeObservation(_Normalize):
             statistics = statistics.update(seen, shown)
 
         def normalized(observation: jax.Array | None) -> jax.Array | None:
-            if observation is None:  # a single environment has no final observation
+            if observation is None:  # a single environment sets no final observation
                 return None
             values = observation.astype(jnp.float32)
             return statistics.normalize(values, limit=None, epsilon=self.epsilon)
@@ -177,16 +186,16 @@ class NormalizeObservation(_Normalize):
 class NormalizeReward(_Normalize):
     """Divides rewards by the standard deviation of the discounted returns seen so far.
 
-    A return is the discounted sum of the rewards of an episode up to now. It is counted at each
-    step and cleared when the episode ends. Rewards are not centered. The statistics are kept,
-    shared, frozen and replaced like those of `NormalizeObservation`.
+    A return is the discounted sum of the rewards of the current episode. It is added to the
+    statistics at every step and cleared when the episode ends. Rewards are not centered. The
+    statistics are stored, shared, frozen and replaced as in `NormalizeObservation`.
 
-    Source: `VecNormalize` of OpenAI Baselines. Gymnasium's wrapper of this name agrees within an
-    episode, but counts rewards of one episode in the return of the next, and drops the return on
-    the step that terminates.
+    Source: `VecNormalize` of OpenAI Baselines. Gymnasium's NormalizeReward agrees within an
+    episode. Unlike this wrapper, it carries rewards of one episode over into the return of the
+    next, and it drops the return on the step that terminates.
 
     Raises:
-        WrapperError: from `reset`, the `statistics` are not those of single numbers.
+        WrapperError: from `reset`, `statistics` are not statistics of scalars.
     """
 
     gamma: chex.Numeric = 0.99  # the learner's discount factor
@@ -194,15 +203,15 @@ class NormalizeReward(_Normalize):
     statistics: RunningStatistics | None = None
     update_running_mean: bool = struct.static(True)
 
-    def _start(self) -> RunningStatistics:
-        return _given_or_new(self, ())
+    def _initial_statistics(self) -> RunningStatistics:
+        return _statistics_of_shape(self, ())
 
-    def _first(
+    def _on_reset(
         self, statistics: RunningStatistics, timestep: TimeStep, mask: jax.Array | None = None
     ) -> tuple[RunningStatistics, jax.Array, TimeStep]:
         return statistics, jnp.zeros_like(timestep.reward), timestep
 
-    def _next(
+    def _on_step(
         self,
         statistics: RunningStatistics,
         memory: jax.Array,
@@ -222,22 +231,24 @@ class NormalizeReward(_Normalize):
 
 @struct.pytree_dataclass
 class NormalizedVectorEnv(WrappedVectorEnv):
-    """A batch with shared statistics in its state."""
+    """A batch inside a normalizing wrapper, with one set of statistics for all instances."""
 
     wrapper: _Normalize
 
     def reset(self, key: chex.PRNGKey) -> tuple[NormalizeState, TimeStep]:
         inner, timestep = self.env.reset(key)
-        return self._pack(inner, *self.wrapper._first(self.wrapper._start(), timestep))
+        return self._make_outputs(
+            inner, *self.wrapper._on_reset(self.wrapper._initial_statistics(), timestep)
+        )
 
     def reset_where(
         self, mask: jax.Array, state: NormalizeState, timestep: TimeStep, key: chex.PRNGKey
     ) -> tuple[NormalizeState, TimeStep]:
-        inner, fresh = self._reset_inside(mask, state.inner, key)
-        mask = laid_like(state.inner, jnp.asarray(mask))
-        statistics, memory, fresh = self.wrapper._first(state.statistics, fresh, mask)
+        inner, fresh = self._reset_inner_where(mask, state.inner, key)
+        mask = shard_like(state.inner, jnp.asarray(mask))
+        statistics, memory, fresh = self.wrapper._on_reset(state.statistics, fresh, mask)
         memory, timestep = select(mask, (memory, fresh), (state.memory, timestep))
-        return self._pack(inner, statistics, memory, timestep)
+        return self._make_outputs(inner, statistics, memory, timestep)
 
     def step(
         self, state: NormalizeState, action: Any, key: chex.PRNGKey
@@ -248,35 +259,37 @@ class NormalizedVectorEnv(WrappedVectorEnv):
             rows = {"acted": ~state.last}
         elif self.autoreset_mode == "disabled":
             rows = dict.fromkeys(("acted", "shown"), ~state.last.done)
-        statistics, memory, timestep = self.wrapper._next(
+        statistics, memory, timestep = self.wrapper._on_step(
             state.statistics, state.memory, timestep, **rows
         )
         if self.autoreset_mode == "disabled":
             frozen = state.last.replace(reward=jnp.zeros_like(timestep.reward))
             timestep = select(state.last.done, frozen, timestep)
-        return self._pack(inner, statistics, memory, timestep)
+        return self._make_outputs(inner, statistics, memory, timestep)
 
-    def _pack(
+    def _make_outputs(
         self, inner: Any, statistics: RunningStatistics, memory: Any, timestep: TimeStep
     ) -> tuple[NormalizeState, TimeStep]:
-        last = self._last(timestep)
+        last = self._last_for_state(timestep)
         state = NormalizeState(inner=inner, statistics=statistics, memory=memory, last=last)
         return state, timestep
 
 
-def _lead(tree: chex.ArrayTree) -> Any:
+def _add_batch_axis(tree: chex.ArrayTree) -> Any:
+    """Adds a leading axis of length 1 to every leaf."""
     return jax.tree.map(lambda leaf: leaf[None], tree)
 
 
-def _given_or_new(
+def _statistics_of_shape(
     wrapper: NormalizeObservation | NormalizeReward, shape: tuple[int, ...]
 ) -> RunningStatistics:
+    """Returns the wrapper's `statistics`, or empty ones of `shape` if they are None."""
     given = wrapper.statistics
     if given is None:
         return RunningStatistics.of_shape(shape, _PRIOR_COUNT)
     if given.mean.shape != shape:
         raise WrapperError(
-            f"{type(wrapper).__name__} got statistics of values of shape {given.mean.shape}; it"
-            f" needs those of {shape}.  Were they those of another wrapper?"
+            f"{type(wrapper).__name__} got statistics of shape {given.mean.shape}; expected shape"
+            f" {shape}.  Do they belong to a different wrapper?"
         )
     return given

@@ -1,4 +1,4 @@
-"""Pictures as observations, and smaller and gray ones."""
+"""Wrappers for image observations."""
 
 import math
 from typing import Any
@@ -15,21 +15,24 @@ from jaxenvs.errors import WrapperError
 from jaxenvs.wrappers._checks import is_count
 from jaxenvs.wrappers._observation import ObservationMap
 
-# Of red, green and blue in luminance, in 10,000ths: ITU-R BT.709, as Gymnasium rounds it.
+# The luminance weights of red, green and blue in units of 1/10,000: ITU-R BT.709, rounded as in
+# Gymnasium.
 _LUMINANCE = np.array([2125, 7154, 721], np.int32)
 
 
 class AddRenderObservation(Wrapper[Any]):
-    """Observes what `render` draws, uint8[H, W, 3], compiled into the step.
+    """Adds the image that `render` draws, uint8[H, W, 3], to the observation.
 
-    With `render_only` the picture is the observation. Else the observation becomes
-    `{obs_key: ..., render_key: picture}`; where it is a dict already that gains `render_key`.
+    Rendering is compiled into the step. With `render_only`, the image replaces the observation.
+    Otherwise the observation becomes `{obs_key: ..., render_key: image}`, or, if it is already a
+    dict, gains the key `render_key`.
 
-    It draws the wrapped state, so it goes around a batch only where the instances can be reached.
+    Rendering needs the wrapped state, so a batch can be wrapped only if its instances are
+    accessible.
 
     Raises:
-        WrapperError: the environment draws nothing, the dict has `render_key` already, or the
-            instances of a batch are out of reach.
+        WrapperError: the environment does not define `render`, the dict already has the key
+            `render_key`, or the instances of a batch are not accessible.
 
     Source: Gymnasium's AddRenderObservation.
     """
@@ -46,53 +49,54 @@ class AddRenderObservation(Wrapper[Any]):
     def observation_space(self) -> spaces.Space:
         inner = self.env.observation_space
         if self.render_only:
-            return self._picture_space
+            return self._image_space
         if not isinstance(inner, spaces.Dict):
-            return spaces.Dict({self.obs_key: inner, self.render_key: self._picture_space})
+            return spaces.Dict({self.obs_key: inner, self.render_key: self._image_space})
         if self.render_key in inner.spaces:
             raise WrapperError(
-                f'AddRenderObservation got render_key="{self.render_key}", and observations have'
-                f" that key already: {list(inner)}.  Pass another."
+                f'AddRenderObservation got render_key="{self.render_key}", but observations already'
+                f" have that key: {list(inner)}.  Pass a different one."
             )
-        return spaces.Dict({**inner.spaces, self.render_key: self._picture_space})
+        return spaces.Dict({**inner.spaces, self.render_key: self._image_space})
 
     @property
-    def _picture_space(self) -> spaces.Box:
+    def _image_space(self) -> spaces.Box:
         unwrapped = type(self.env.unwrapped)
         if unwrapped.render is Environment.render:
             raise WrapperError(
                 f"AddRenderObservation needs render(state), which {unwrapped.__name__} does not"
-                " define.  Give it one that returns uint8[H, W, 3]."
+                " define.  Define a render method that returns uint8[H, W, 3]."
             )
 
-        def first_picture() -> jax.Array:
+        def first_image() -> jax.Array:
             return self.env.render(self.env.reset(jax.random.key(0))[0])
 
-        return spaces.Box(0, 255, jax.eval_shape(first_picture).shape, np.uint8)
+        return spaces.Box(0, 255, jax.eval_shape(first_image).shape, np.uint8)
 
     def reset(self, key: chex.PRNGKey) -> tuple[Any, TimeStep]:
-        return self._with_picture(*self.env.reset(key))
+        return self._with_image(*self.env.reset(key))
 
     def step(self, state: Any, action: Any, key: chex.PRNGKey) -> tuple[Any, TimeStep]:
-        return self._with_picture(*self.env.step(state, action, key))
+        return self._with_image(*self.env.step(state, action, key))
 
-    def _with_picture(self, state: Any, timestep: TimeStep) -> tuple[Any, TimeStep]:
-        # Drawn apart from the rest of the step: fused with it, XLA might round some colors
-        # differently from program to program, and draw again wherever a picture is used.
-        picture = lax.optimization_barrier(self.env.render(lax.optimization_barrier(state)))
-        observation = picture
+    def _with_image(self, state: Any, timestep: TimeStep) -> tuple[Any, TimeStep]:
+        # Keep rendering separate from the rest of the step. If XLA fused the two, colors could
+        # round differently in different programs, and XLA would render again at every use.
+        image = lax.optimization_barrier(self.env.render(lax.optimization_barrier(state)))
+        observation = image
         if not self.render_only:
             inner = timestep.observation
             parts = inner if isinstance(inner, dict) else {self.obs_key: inner}
-            observation = {**parts, self.render_key: picture}
+            observation = {**parts, self.render_key: image}
         return state, timestep.replace(observation=observation)
 
 
 class GrayscaleObservation(ObservationMap):
-    """Converts pictures, uint8[H, W, 3], to grayscale: uint8[H, W], or [H, W, 1] with `keep_dim`.
+    """Converts images, uint8[H, W, 3], to grayscale: uint8[H, W], or [H, W, 1] with `keep_dim`.
 
-    The level is 0.2125 R + 0.7154 G + 0.0721 B, rounded down, computed exactly in integers.
-    Gymnasium rounds down sums in float64, which can be one less where the exact sum is an integer.
+    The gray level is 0.2125 R + 0.7154 G + 0.0721 B, rounded down. It is exact, because it is
+    computed in integers. Gymnasium rounds a float64 sum down, which can give one level less where
+    the exact sum is an integer.
 
     Raises:
         WrapperError: observations are not uint8[H, W, 3].
@@ -104,7 +108,7 @@ class GrayscaleObservation(ObservationMap):
 
     @property
     def observation_space(self) -> spaces.Box:
-        shape = _picture_shape(self, channels=3)
+        shape = _image_shape(self, channels=3)
         return spaces.Box(0, 255, shape[:2] + ((1,) if self.keep_dim else ()), np.uint8)
 
     def map_observation(self, observation: jax.Array) -> jax.Array:
@@ -114,14 +118,15 @@ class GrayscaleObservation(ObservationMap):
 
 
 class ResizeObservation(ObservationMap):
-    """Resizes pictures, uint8[H, W] or uint8[H, W, C], to the height and width in `shape`.
+    """Resizes images, uint8[H, W] or uint8[H, W, C], to `shape`, (height, width).
 
-    A new pixel is the mean of the area that it covers, rounded half up. This is OpenCV's
-    INTER_AREA, which Gymnasium uses, to within one of 255 levels; except that OpenCV does not
-    average areas if one axis shrinks and the other grows.
+    Each new pixel is the mean of the area it covers, with halves rounded up. This is OpenCV's
+    INTER_AREA, which Gymnasium uses. The results differ by at most one of 255 levels due to
+    rounding, unless one axis shrinks and the other grows: then OpenCV does not average areas.
 
     Raises:
-        WrapperError: observations are not such pictures, or `shape` is not two positive integers.
+        WrapperError: observations are not images of these shapes, or `shape` is not a pair of
+            positive integers.
 
     Source: Gymnasium's ResizeObservation.
     """
@@ -140,19 +145,19 @@ class ResizeObservation(ObservationMap):
 
     @property
     def observation_space(self) -> spaces.Box:
-        old = _picture_shape(self)
+        old = _image_shape(self)
         if math.prod(old[:2]) > 1 << 23:
             raise WrapperError(
-                f"ResizeObservation got pictures of {old[0]} by {old[1]} pixels; sums of more than"
-                " 2**23 overflow.  Draw smaller ones."
+                f"ResizeObservation got images of {old[0]} by {old[1]} pixels; sums over more than"
+                " 2**23 pixels overflow.  Render smaller images."
             )
         return spaces.Box(0, 255, (*self.shape, *old[2:]), np.uint8)
 
     def map_observation(self, observation: jax.Array) -> jax.Array:
         rows, columns = map(_overlaps, observation.shape, self.shape)
         area = int(rows[0].sum() * columns[0].sum())
-        # In whole numbers, so that rounding does not depend on the order of the sum. Those below
-        # 2**24 are exact as float32 too, whose products are much the faster.
+        # Sum integers, so that rounding does not depend on the order of the sum. Integers below
+        # 2**24 are exact in float32 too, and float32 products are much faster.
         exact = np.float32 if 255 * area < 1 << 24 else np.int32
         total = jnp.einsum(
             "ih,jw,hw...->ij...",
@@ -165,7 +170,7 @@ class ResizeObservation(ObservationMap):
 
 
 def _overlaps(old: int, new: int) -> np.ndarray:
-    """Returns int[new, old]: how much of each old pixel a new pixel covers, in a common unit."""
+    """Returns int[new, old]: how much of each old pixel a new one covers, in a common unit."""
     old_length, new_length = (length // math.gcd(old, new) for length in (new, old))
     old_starts = np.arange(old)[None, :] * old_length
     new_starts = np.arange(new)[:, None] * new_length
@@ -173,15 +178,16 @@ def _overlaps(old: int, new: int) -> np.ndarray:
     return np.maximum(ends - np.maximum(old_starts, new_starts), 0)
 
 
-def _picture_shape(wrapper: ObservationMap, channels: int | None = None) -> tuple[int, ...]:
-    """Returns the shape of the wrapped observations, which must be pictures."""
+def _image_shape(wrapper: ObservationMap, channels: int | None = None) -> tuple[int, ...]:
+    """Returns the shape of the wrapped observations after checking that they are images."""
     space = wrapper.env.observation_space
     shape = space.shape or ()
     fits = len(shape) in (2, 3) if channels is None else len(shape) == 3 and shape[2] == channels
     if not isinstance(space, spaces.Box) or space.dtype != np.uint8 or not fits:
         expected = "uint8[H, W] or uint8[H, W, C]" if channels is None else "uint8[H, W, 3]"
         raise WrapperError(
-            f"{type(wrapper).__name__} needs pictures, {expected}, as observations; got {space}."
-            "  AddRenderObservation makes such, FilterObservation takes them out of a dict."
+            f"{type(wrapper).__name__} needs image observations, {expected}; got {space}."
+            "  Add images with AddRenderObservation, or select them from a dict with"
+            " FilterObservation."
         )
     return shape

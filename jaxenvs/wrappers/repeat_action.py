@@ -13,11 +13,12 @@ from jaxenvs.wrappers._checks import check_count
 
 
 class RepeatAction(Wrapper[Any]):
-    """Takes each action `num_repeats` times and returns the sum of the rewards.
+    """Repeats every action `num_repeats` times and sums the rewards.
 
-    If the episode ends before that, the remaining repetitions are skipped. Observation, flags and
-    info are those of the last step taken. A time limit inside this wrapper counts single steps; one
-    outside counts actions. A batch must expose its instances.
+    If the episode ends before the last repetition, the remaining repetitions are skipped. The
+    observation, flags and info are those of the last step taken. A time limit inside this wrapper
+    counts single steps; one outside it counts agent actions. A batch can be wrapped only if its
+    instances are accessible.
 
     Raises:
         WrapperError: `num_repeats` is not an integer of at least 1.
@@ -38,18 +39,18 @@ class RepeatAction(Wrapper[Any]):
         return self.env.reset(key)
 
     def step(self, state: Any, action: Any, key: chex.PRNGKey) -> tuple[Any, TimeStep]:
-        def take(state: Any, i: Any) -> tuple[Any, TimeStep]:
+        def take_step(state: Any, i: Any) -> tuple[Any, TimeStep]:
             return self.env.step(state, action, jax.random.fold_in(key, i))
 
-        def take_on(carry: tuple[Any, TimeStep], i: Any) -> tuple[Any, None]:
+        def repeat(carry: tuple[Any, TimeStep], i: Any) -> tuple[Any, None]:
             state, timestep = carry
-            after, following = take(state, i)
+            after, following = take_step(state, i)
             following = following.replace(reward=timestep.reward + following.reward)
             over = timestep.done
             return jax.tree.map(
                 lambda old, new: jnp.where(over, old, new), carry, (after, following)
             ), None
 
-        first = take(state, np.uint32(0))
+        first = take_step(state, np.uint32(0))
         rest = np.arange(1, self.num_repeats, dtype=np.uint32)
-        return jax.lax.scan(take_on, first, rest)[0]
+        return jax.lax.scan(repeat, first, rest)[0]

@@ -1,4 +1,4 @@
-"""Wrappers of rewards. The reward 0 that `reset` returns stays."""
+"""Wrappers that map rewards. Timesteps from `reset` keep their reward of 0."""
 
 from collections.abc import Callable
 from typing import Any
@@ -15,12 +15,13 @@ from jaxenvs.wrappers.transform import Transform
 
 
 class TransformReward(Transform):
-    """Applies a function of one number to every reward.
+    """Applies a scalar function to every reward.
 
-    `func` is static: another function compiles again, and so does a lambda that is created again.
+    `func` is static: a different function triggers recompilation, and so does the same lambda if
+    it is created again.
 
     Raises:
-        WrapperError: `func` is not callable, or does not return one number.
+        WrapperError: `func` is not callable, or does not return a scalar.
     """
 
     func: Callable[[jax.Array], chex.Numeric] = struct.static()
@@ -29,22 +30,22 @@ class TransformReward(Transform):
         super().__post_init__()
         if not callable(self.func):
             raise WrapperError(
-                f"TransformReward got func={self.func!r}; it must be a function from a reward to"
-                " another."
+                f"TransformReward got func={self.func!r}; it must be a function that maps a"
+                " reward to a new reward."
             )
 
     def on_step(self, memory: Any, timestep: TimeStep) -> tuple[Any, TimeStep]:
         reward = jnp.asarray(self.func(timestep.reward), timestep.reward.dtype)
         if reward.shape != timestep.reward.shape:
             raise WrapperError(
-                f"TransformReward got a func that returned {describe(reward)}; it must return one"
-                " number."
+                f"TransformReward got a func that returned {describe(reward)}; it must return a"
+                " scalar."
             )
         return memory, timestep.replace(reward=reward)
 
 
 class ScaleReward(Transform):
-    """Multiplies every reward by `scale`, a leaf."""
+    """Multiplies every reward by `scale`, which is a leaf."""
 
     scale: chex.Numeric
 
@@ -54,7 +55,9 @@ class ScaleReward(Transform):
 
 
 class ClipReward(Transform):
-    """Clips every reward to [min_reward, max_reward]. Both are leaves; None means no bound.
+    """Clips every reward to [min_reward, max_reward].
+
+    Both bounds are leaves. None means no bound on that side.
 
     Raises:
         WrapperError: `min_reward` is above `max_reward`, or neither is given.
@@ -72,7 +75,7 @@ class ClipReward(Transform):
         if None not in (low, high) and not struct.is_traced(low, high) and not np.all(low <= high):
             raise WrapperError(
                 f"ClipReward got min_reward={self.min_reward} and max_reward={self.max_reward};"
-                " the first must be at most the second.  Were the two swapped?"
+                " min_reward must be at most max_reward.  Are they swapped?"
             )
 
     def on_step(self, memory: Any, timestep: TimeStep) -> tuple[Any, TimeStep]:

@@ -1,4 +1,4 @@
-"""Running means and variances of what streams by."""
+"""Running means and variances."""
 
 import math
 from typing import Self
@@ -9,26 +9,26 @@ import jax.numpy as jnp
 import numpy as np
 from jax.sharding import NamedSharding, PartitionSpec, reshard
 
-# A batch is summed in this many blocks at most. Laid over devices whose number divides that of
-# the blocks, each block lies on one of them.
+# The maximum number of blocks that a batch is summed in. If the number of devices divides the
+# number of blocks, each block lies on a single device.
 _BLOCKS = 16
-_LANES = 64  # neighboring rows summed side by side, as many as make a long vector
-_TERMS = 16  # summed in one pass
+_LANES = 64  # the number of neighboring rows that are summed in parallel, as one long vector
+_TERMS = 16  # the number of terms summed in one pass
 
 
 @chex.dataclass(frozen=True)
 class RunningStatistics:
     """Mean and variance of all values seen so far, for each element of shape [...]."""
 
-    count: jax.Array  # float32[], values seen; exact up to 2**24, from there on to 7 digits
+    count: jax.Array  # float32[], number of values; exact up to 2**24, then to 7 digits
     mean: jax.Array  # float32[...]
-    variance: jax.Array  # float32[...], of the population
+    variance: jax.Array  # float32[...], the population variance
 
     @classmethod
     def of_shape(cls, shape: tuple[int, ...], count: float = 0.0) -> Self:
-        """Nothing seen yet: mean 0, variance 1, so that `normalize` changes nothing.
+        """Returns initial statistics: mean 0 and variance 1, with the weight of `count` values.
 
-        They weigh as much as `count` values.
+        `normalize` with these statistics only clips.
         """
         return cls(
             count=jnp.float32(count),
@@ -37,39 +37,39 @@ class RunningStatistics:
         )
 
     def update(self, values: jax.Array, mask: jax.Array | None = None) -> Self:
-        """Takes in a batch of B values.
+        """Returns statistics that include a batch of B values.
 
-        The result is the same, bit for bit, on one device and with the batch laid over several,
-        if their number divides both B and 16.
+        The result has the same bits on one device and with the batch sharded over several devices
+        if the number of devices divides both B and 16.
 
         Args:
             values: float32[B, ...].
-            mask: bool[B], which of them count; None for all.
+            mask: bool[B], the values to include. None includes all.
         """
         return self.merge(type(self).of_batch(values, mask))
 
     @classmethod
     def of_batch(cls, values: jax.Array, mask: jax.Array | None = None) -> Self:
-        """The statistics of one batch alone; the arguments are those of `update`."""
-        # Without the barrier, each sum computes the values again, possibly rounded differently.
-        values = jax.lax.optimization_barrier(_gathered(values))
-        origin = values[0]  # near the values, so that differences from it do not cancel
+        """Returns the statistics of a single batch. See `update` for the arguments."""
+        # Without the barrier, each sum recomputes the values and may round them differently.
+        values = jax.lax.optimization_barrier(_replicate(values))
+        origin = values[0]  # close to all values, so that the differences keep their precision
         differences = values - origin[None]
         if mask is None:
             count = jnp.float32(values.shape[0])
         else:
-            mask = _gathered(mask)
+            mask = _replicate(mask)
             count = mask.sum(dtype=jnp.int32).astype(jnp.float32)
             rows = mask.reshape(mask.shape + (1,) * (values.ndim - 1))
             differences = jnp.where(rows, differences, 0.0)
         divisor = jnp.maximum(count, 1.0)
-        mean = _sums(differences) / divisor
-        square = _sums(_product(differences, differences)) / divisor
+        mean = _sum_batch(differences) / divisor
+        square = _sum_batch(_product(differences, differences)) / divisor
         variance = jnp.maximum(square - _product(mean, mean), 0.0)
         return cls(count=count, mean=origin + mean, variance=variance)
 
     def merge(self, other: Self) -> Self:
-        """The statistics of what either has seen.
+        """Returns the statistics of all values in either set.
 
         Source: T. F. Chan, G. H. Golub, R. J. LeVeque, Updating Formulae and a Pairwise Algorithm
         for Computing Sample Variances, 1979.
@@ -89,9 +89,12 @@ class RunningStatistics:
     def normalize(
         self, values: jax.Array, limit: float | None = 10.0, epsilon: chex.Numeric = 1e-8
     ) -> jax.Array:
-        """Centers and scales `values`, float32[..., *shape], and clips them to +-`limit`.
+        """Normalizes `values` to mean 0 and standard deviation 1 and clips them.
 
-        `epsilon` is added to the variance; a limit of None clips nothing.
+        Args:
+            values: float32[..., *shape].
+            limit: the result is clipped to [-limit, limit]. None disables clipping.
+            epsilon: added to the variance.
         """
         scale = jax.lax.rsqrt(self.variance + epsilon)
         leading = (1,) * (values.ndim - self.mean.ndim)
@@ -100,8 +103,8 @@ class RunningStatistics:
         return normalized if limit is None else jnp.clip(normalized, -limit, limit)
 
 
-def _gathered(values: jax.Array) -> jax.Array:
-    """`values` on every device, where the mesh has shapes carry their sharding."""
+def _replicate(values: jax.Array) -> jax.Array:
+    """Replicates `values` over the devices if they are sharded over an explicit mesh."""
     sharding = jax.typeof(values).sharding
     if not any(sharding.spec):
         return values
@@ -109,29 +112,29 @@ def _gathered(values: jax.Array) -> jax.Array:
 
 
 def _product(a: jax.Array, b: jax.Array) -> jax.Array:
-    """a * b where that is at least 0.
+    """Returns a * b, which must be at least 0.
 
-    The maximum is without effect but for one: compilers cannot fuse the product with a sum,
-    which would round differently from program to program.
+    The maximum does not change the result. It keeps compilers from fusing the product with a sum,
+    which would round differently in different programs.
     """
     return jnp.maximum(a * b, 0.0)
 
 
-def _sums(values: jax.Array) -> jax.Array:
-    """Sums [B, ...] over B, in an order that does not depend on how B lies over devices."""
+def _sum_batch(values: jax.Array) -> jax.Array:
+    """Sums [B, ...] over B, in an order that does not depend on how B is sharded."""
     blocks = math.gcd(len(values), _BLOCKS)
     lanes = math.gcd(len(values) // blocks, _LANES)
     rest = values.shape[1:]
-    sums = _added(values.reshape(blocks, -1, lanes * math.prod(rest)))
-    sums = _added(sums[None])
-    return _added(sums.reshape(1, lanes, -1)).reshape(rest)
+    sums = _add_rows(values.reshape(blocks, -1, lanes * math.prod(rest)))
+    sums = _add_rows(sums[None])
+    return _add_rows(sums.reshape(1, lanes, -1)).reshape(rest)
 
 
-def _added(values: jax.Array) -> jax.Array:
+def _add_rows(values: jax.Array) -> jax.Array:
     """Sums [A, R, W] over R.
 
-    The additions are written out, since a reduction takes the order that the compiler likes,
-    and along a short W takes five times as long.
+    The additions are explicit because the compiler chooses the order of a reduction, and because a
+    reduction with a short W takes five times as long.
     """
     while values.shape[1] > 1:
         terms = next(n for n in range(_TERMS, 0, -1) if values.shape[1] % n == 0)

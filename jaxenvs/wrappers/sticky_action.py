@@ -1,4 +1,4 @@
-"""A wrapper that randomly repeats the last action."""
+"""A wrapper that makes actions stick."""
 
 from typing import Any
 
@@ -11,27 +11,29 @@ from jaxenvs import struct
 from jaxenvs.core import TimeStep
 from jaxenvs.errors import WrapperError
 from jaxenvs.wrappers._checks import check_count
-from jaxenvs.wrappers._observation import zero
+from jaxenvs.wrappers._observation import zero_member
 from jaxenvs.wrappers.transform import Transform
 
 
 @chex.dataclass(frozen=True)
-class LastAction:
-    action: chex.ArrayTree  # the last action that the wrapped environment was given
-    begun: jax.Array  # bool[], whether this episode had an action already
-    repeats: jax.Array  # int32[], how many more times the action will certainly be repeated
+class StickyActionMemory:
+    """The last action of the current episode and its remaining repetitions."""
+
+    action: chex.ArrayTree  # the last action that the wrapped environment received
+    begun: jax.Array  # bool[], whether the episode already has a last action
+    repeats: jax.Array  # int32[], how many more steps the action is certain to be repeated
 
 
 class StickyAction(Transform):
-    """Replaces the agent's action with the last one, with some probability in each step.
+    """At each step, repeats the last action instead of the agent's with some probability.
 
-    The first action of an episode is always the agent's. A sticky action is repeated for
-    `repeat_action_duration` steps: an integer, or a pair of inclusive bounds to draw one from. The
-    probability is a leaf.
+    The first action of an episode is always the agent's. When an action sticks, it is repeated for
+    `repeat_action_duration` steps, or, if that is a pair (low, high), for a random number of steps
+    from low to high, inclusive. After that it may stick again. The probability is a leaf.
 
     Raises:
-        WrapperError: the probability is not in [0, 1], or the duration is not a positive integer
-            or a pair of them.
+        WrapperError: the probability is not between 0 and 1, or the duration is neither a positive
+            integer nor such a pair.
 
     Source: M. C. Machado et al., Revisiting the Arcade Learning Environment, 2018, section 5.2.
     """
@@ -57,13 +59,15 @@ class StickyAction(Transform):
                 " a number of steps, or the least and the most of them: (2, 4)."
             )
 
-    def on_reset(self, timestep: TimeStep) -> tuple[LastAction, TimeStep]:
-        last = zero(self.action_space)
-        return LastAction(action=last, begun=jnp.bool_(False), repeats=jnp.int32(0)), timestep
+    def on_reset(self, timestep: TimeStep) -> tuple[StickyActionMemory, TimeStep]:
+        last = zero_member(self.action_space)
+        return StickyActionMemory(
+            action=last, begun=jnp.bool_(False), repeats=jnp.int32(0)
+        ), timestep
 
     def on_action(
-        self, memory: LastAction, action: Any, key: chex.PRNGKey
-    ) -> tuple[LastAction, Any]:
+        self, memory: StickyActionMemory, action: Any, key: chex.PRNGKey
+    ) -> tuple[StickyActionMemory, Any]:
         if isinstance(self.repeat_action_duration, tuple):
             key, duration_key = jax.random.split(key)
             low, high = self.repeat_action_duration
@@ -77,7 +81,7 @@ class StickyAction(Transform):
             lambda last, chosen: jnp.where(repeats > 0, last, chosen), memory.action, action
         )
         repeats = jnp.maximum(repeats - 1, 0)
-        return LastAction(action=action, begun=jnp.bool_(True), repeats=repeats), action
+        return StickyActionMemory(action=action, begun=jnp.bool_(True), repeats=repeats), action
 
 
 def _is_range(bounds: tuple[Any, ...]) -> bool:

@@ -1,4 +1,4 @@
-"""A wrapper that adds the time to observations."""
+"""A wrapper that adds the elapsed time to observations."""
 
 import dataclasses
 from typing import Any
@@ -14,18 +14,18 @@ from jaxenvs.wrappers.transform import Transform
 
 
 class TimeAwareObservation(Transform):
-    """Adds the number of steps taken in the episode to the observation.
+    """Adds the number of steps taken in the current episode to the observation.
 
-    The time is int32[1] from 0 to the limit, or float32[1] from 0 to 1 with `normalize_time`. A
-    dict gets the key `dict_time_key`, a tuple another element, and any other observation becomes
-    `{"obs": ..., "time": ...}`. With `flatten`, the result is one vector as `FlattenObservation`
-    returns it, float32 if the parts differ in dtype.
+    The time is int32[1] from 0 to the limit, or, with `normalize_time`, float32[1] from 0 to 1. A
+    dict gains the key `dict_time_key`, a tuple gains a last element, and any other observation
+    becomes `{"obs": ..., "time": ...}`. With `flatten`, the result is flattened to one vector as by
+    `FlattenObservation`; it is float32 if the parts differ in dtype.
 
-    The limit is the `time_limit` of the wrapped environment. `default_time_limit` is used if the
-    environment has none, or does not know it, like a batch of environments that are not JAX.
+    The limit is the `time_limit` of the wrapped environment. Pass `default_time_limit` to override
+    it, or if there is none, as for a batch whose instances are not accessible.
 
     Raises:
-        WrapperError: there is no time limit, or the dict has that key already.
+        WrapperError: there is no time limit, or the dict already has the key.
 
     Source: Gymnasium's TimeAwareObservation.
     """
@@ -49,8 +49,8 @@ class TimeAwareObservation(Transform):
         limit = self.env.time_limit if self.default_time_limit is None else self.default_time_limit
         if limit is None:
             raise WrapperError(
-                f"TimeAwareObservation got {self.env!r}, which has no time limit that it tells."
-                "  Put TimeLimit around it first, or pass default_time_limit=<number of steps>."
+                f"TimeAwareObservation got {self.env!r}, which has no known time limit."
+                "  Wrap it in TimeLimit first, or pass default_time_limit=<number of steps>."
             )
         return limit
 
@@ -59,8 +59,8 @@ class TimeAwareObservation(Transform):
         inner = self.env.observation_space
         if isinstance(inner, spaces.Dict) and self.dict_time_key in inner.spaces:
             raise WrapperError(
-                f'TimeAwareObservation got dict_time_key="{self.dict_time_key}", and observations'
-                f" have that key already: {list(inner)}.  Pass another."
+                f'TimeAwareObservation got dict_time_key="{self.dict_time_key}", but observations'
+                f" already have that key: {list(inner)}.  Pass a different one."
             )
         time = spaces.Box(0, self._limit, (1,), jnp.int32)
         if self.normalize_time:

@@ -1,4 +1,4 @@
-"""A wrapper that limits the length of episodes."""
+"""A wrapper that truncates episodes after a number of steps."""
 
 from typing import Any
 
@@ -11,21 +11,23 @@ from jaxenvs.core import TimeStep, Wrapper, check_time_limit
 
 @chex.dataclass(frozen=True)
 class TimeLimitState:
-    inner: chex.ArrayTree
+    """The wrapped state and the number of steps since the last reset."""
+
+    inner: chex.ArrayTree  # the wrapped state
     elapsed: jax.Array  # int32[], steps since reset
 
 
 class TimeLimit(Wrapper[TimeLimitState]):
-    """Truncates an episode at step number `time_limit`.
+    """Truncates an episode on step number `time_limit`.
 
-    `terminated` is unchanged: if the episode terminates at that very step, both flags are true. A
-    learner that bootstraps must look at `terminated`.
+    `terminated` does not change. An episode that terminates on the same step has both flags set, so
+    a learner that bootstraps must check `terminated`.
 
     Raises:
         ParameterError: `time_limit` is not an integer of at least 1.
     """
 
-    # A leaf, so that limits can differ between instances; it hides the inherited property.
+    # A leaf, so that limits can differ between instances. It replaces the inherited property.
     time_limit: int  # pyright: ignore[reportIncompatibleMethodOverride]
 
     def __post_init__(self) -> None:
@@ -44,6 +46,6 @@ class TimeLimit(Wrapper[TimeLimitState]):
     ) -> tuple[TimeLimitState, TimeStep]:
         inner, timestep = self.env.step(state.inner, action, key)
         elapsed = state.elapsed + 1
-        limit = jnp.asarray(self.time_limit, jnp.int32)  # an int64 array, under x64
+        limit = jnp.asarray(self.time_limit, jnp.int32)  # under x64 it may be int64
         truncated = timestep.truncated | (elapsed >= limit)
         return TimeLimitState(inner=inner, elapsed=elapsed), timestep.replace(truncated=truncated)

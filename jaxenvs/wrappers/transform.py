@@ -1,4 +1,4 @@
-"""The base class of wrappers that transform actions and timesteps."""
+"""Base class for wrappers that map actions and timesteps."""
 
 from collections.abc import Callable
 from typing import Any
@@ -10,48 +10,50 @@ import jax.numpy as jnp
 from jaxenvs import keys, prng, struct
 from jaxenvs.core import TimeStep, VectorEnv, Wrapper
 from jaxenvs.struct import select
-from jaxenvs.wrappers.vector import InstanceView, WrappedVectorEnv, each, laid_like
+from jaxenvs.wrappers.vector import InstanceView, WrappedVectorEnv, map_instances, shard_like
 
 
 @chex.dataclass(frozen=True)
 class TransformState:
+    """The wrapped state and the wrapper's memory."""
+
     inner: chex.ArrayTree  # the wrapped state
-    memory: chex.ArrayTree  # what the wrapper remembers of this episode; None if nothing
+    memory: chex.ArrayTree  # the wrapper's memory of the current episode, None without memory
 
 
 class Transform(Wrapper[TransformState]):
-    """A wrapper that changes actions and timesteps, but not when episodes start and end.
+    """A wrapper that maps actions and timesteps and does not affect when episodes start or end.
 
-    A subclass overrides the methods that it needs. Each describes one instance:
+    A subclass overrides the methods it needs. Each describes a single instance:
 
         on_reset(timestep) -> memory, timestep                 the first timestep of an episode
         on_action(memory, action, key) -> memory, action       before each step
         on_step(memory, timestep) -> memory, timestep          after each step
 
-    It also overrides `observation_space` or `action_space` if their members change. The memory is
-    a pytree of the same structure from all three methods. Each episode starts with a new one.
+    It also overrides `observation_space` or `action_space` if it changes them. The memory is any
+    pytree, with the same structure in all three methods. It is reset at the start of every episode.
 
-    A transform never accesses the state of the wrapped environment, so it can wrap any
-    `VectorEnv`, including one that does not expose its instances.
+    A transform never accesses the wrapped state, so it can wrap any `VectorEnv`, even one whose
+    instances are not accessible.
     """
 
     @classmethod
     def wrap_batch(cls, batch: VectorEnv, *args: Any, **kwargs: Any) -> VectorEnv:
-        # Inside the instances, their resets also clear the memory, which costs less.
+        # Wrap the instances if possible: then their resets also reset the memory, which is cheaper.
         if type(batch).wrap_instances is VectorEnv.wrap_instances:
             return TransformedVectorEnv(cls(InstanceView(batch), *args, **kwargs))
         return super().wrap_batch(batch, *args, **kwargs)
 
     def on_reset(self, timestep: TimeStep) -> tuple[Any, TimeStep]:
-        """Returns the memory that an episode starts with, and its first timestep, transformed."""
+        """Maps the first timestep of an episode and returns the initial memory."""
         return None, timestep
 
     def on_action(self, memory: Any, action: Any, key: chex.PRNGKey) -> tuple[Any, Any]:
-        """Returns the memory and the action that the wrapped environment is given."""
+        """Maps an action to one for the wrapped environment."""
         return memory, action
 
     def on_step(self, memory: Any, timestep: TimeStep) -> tuple[Any, TimeStep]:
-        """Returns the memory and the transformed timestep."""
+        """Maps a timestep from the wrapped environment."""
         return memory, timestep
 
     def inner(self, state: TransformState) -> Any:
@@ -65,59 +67,62 @@ class Transform(Wrapper[TransformState]):
     def step(
         self, state: TransformState, action: Any, key: chex.PRNGKey
     ) -> tuple[TransformState, TimeStep]:
-        memory, action = self.on_action(state.memory, action, _own_key(self, key))
+        memory, action = self.on_action(state.memory, action, _wrapper_key(self, key))
         inner, timestep = self.env.step(state.inner, action, key)
         memory, timestep = self.on_step(memory, timestep)
         return TransformState(inner=inner, memory=memory), timestep
 
 
-def _own_key(transform: Transform, key: chex.PRNGKey) -> chex.PRNGKey:
-    """Returns the key that `transform` draws from in a step with the key `key`."""
-    return keys.wrapper_key(key, _transforms_within(transform.env))
+def _wrapper_key(transform: Transform, key: chex.PRNGKey) -> chex.PRNGKey:
+    """Returns the key for `transform` to draw from in a step with `key`."""
+    return keys.wrapper_key(key, _count_transforms(transform.env))
 
 
-def _transforms_within(env: Any) -> int:
+def _count_transforms(env: Any) -> int:
+    """Returns the number of transforms in `env`, including those around its instances."""
     if isinstance(env, InstanceView):
-        return _transforms_within(env.vector_env)
+        return _count_transforms(env.vector_env)
     if isinstance(env, WrappedVectorEnv):
-        return _transforms_within(env.wrapper)
-    # A VectorEnv may have instances of one environment inside, with wrappers of their own.
+        return _count_transforms(env.wrapper)
+    # The instances inside a VectorEnv may be wrapped too.
     inside = getattr(env, "env", None)
-    return isinstance(env, Transform) + (0 if inside is None else _transforms_within(inside))
+    return isinstance(env, Transform) + (0 if inside is None else _count_transforms(inside))
 
 
 @chex.dataclass(frozen=True)
 class TransformedState:
+    """The state of a `TransformedVectorEnv`."""
+
     inner: chex.ArrayTree  # the state of the wrapped VectorEnv
     memory: chex.ArrayTree  # [N, ...]
-    last: Any  # what the next step needs, see `WrappedVectorEnv._last`
+    last: Any  # see `WrappedVectorEnv._last_for_state`
 
 
 @struct.pytree_dataclass
 class TransformedVectorEnv(WrappedVectorEnv):
-    """A `VectorEnv` whose instances are transformed from outside."""
+    """A batch inside a transform, for a `VectorEnv` whose instances are not accessible."""
 
     wrapper: Transform
 
     def reset(self, key: chex.PRNGKey) -> tuple[TransformedState, TimeStep]:
         inner, timestep = self.env.reset(key)
-        memory, timestep = self._first(timestep)
-        return self._pack(inner, memory, timestep), timestep
+        memory, timestep = self._map_first(timestep)
+        return self._make_state(inner, memory, timestep), timestep
 
     def reset_where(
         self, mask: jax.Array, state: TransformedState, timestep: TimeStep, key: chex.PRNGKey
     ) -> tuple[TransformedState, TimeStep]:
-        inner, fresh = self._reset_inside(mask, state.inner, key)
-        mask = laid_like(state.inner, jnp.asarray(mask))
-        memory, timestep = select(mask, self._first(fresh), (state.memory, timestep))
-        return self._pack(inner, memory, timestep), timestep
+        inner, fresh = self._reset_inner_where(mask, state.inner, key)
+        mask = shard_like(state.inner, jnp.asarray(mask))
+        memory, timestep = select(mask, self._map_first(fresh), (state.memory, timestep))
+        return self._make_state(inner, memory, timestep), timestep
 
     def step(
         self, state: TransformedState, action: Any, key: chex.PRNGKey
     ) -> tuple[TransformedState, TimeStep]:
-        memory, action = each(
+        memory, action = map_instances(
             lambda memory, action, key: self.wrapper.on_action(
-                memory, action, _own_key(self.wrapper, key)
+                memory, action, _wrapper_key(self.wrapper, key)
             ),
             state.memory,
             jax.tree.map(jnp.asarray, action),
@@ -126,44 +131,44 @@ class TransformedVectorEnv(WrappedVectorEnv):
         )
         inner, timestep = self.env.step(state.inner, action, key)
         raw = timestep  # where an episode ended, observation and info belong to the next one
-        memory, timestep = self._each(
+        memory, timestep = self._map_hook(
             lambda memory, timestep: self.wrapper.on_step(memory, timestep),
             timestep.replace(observation=timestep.final_observation, info=timestep.final_info),
             memory,
         )
         if self.autoreset_mode == "same_step":
-            begun, first = self._first(_as_first(raw))
+            new_memory, first = self._map_first(_as_reset_timestep(raw))
             memory, observation, info = select(
                 timestep.done,
-                (begun, first.observation, first.info),
+                (new_memory, first.observation, first.info),
                 (memory, timestep.observation, timestep.info),
             )
             timestep = timestep.replace(observation=observation, info=info)
         elif self.autoreset_mode == "next_step":
-            begun = self._first(_as_first(raw))
-            memory, timestep = select(state.last, begun, (memory, timestep))
+            first = self._map_first(_as_reset_timestep(raw))
+            memory, timestep = select(state.last, first, (memory, timestep))
         else:
             frozen = state.last.replace(reward=jnp.zeros_like(timestep.reward))
             memory, timestep = select(state.last.done, (state.memory, frozen), (memory, timestep))
-        return self._pack(inner, memory, timestep), timestep
+        return self._make_state(inner, memory, timestep), timestep
 
-    def _first(self, timestep: TimeStep) -> tuple[Any, TimeStep]:
-        return self._each(lambda timestep: self.wrapper.on_reset(timestep), timestep)
+    def _map_first(self, timestep: TimeStep) -> tuple[Any, TimeStep]:
+        return self._map_hook(lambda timestep: self.wrapper.on_reset(timestep), timestep)
 
-    def _each(self, hook: Callable[..., Any], timestep: TimeStep, *memory: Any) -> Any:
-        """Maps a method that describes one instance over all instances."""
+    def _map_hook(self, hook: Callable[..., Any], timestep: TimeStep, *memory: Any) -> Any:
+        """Maps `hook` over all instances and sets the final fields to the mapped result."""
         given = timestep.replace(final_observation=None, final_info=None)
-        memory, timestep = each(hook, *memory, given, like=given)
+        memory, timestep = map_instances(hook, *memory, given, like=given)
         return memory, timestep.replace(
             final_observation=timestep.observation, final_info=timestep.info
         )
 
-    def _pack(self, inner: Any, memory: Any, timestep: TimeStep) -> TransformedState:
-        return TransformedState(inner=inner, memory=memory, last=self._last(timestep))
+    def _make_state(self, inner: Any, memory: Any, timestep: TimeStep) -> TransformedState:
+        return TransformedState(inner=inner, memory=memory, last=self._last_for_state(timestep))
 
 
-def _as_first(timestep: TimeStep) -> TimeStep:
-    """Returns the timestep with the reward and flags that `reset` returns."""
+def _as_reset_timestep(timestep: TimeStep) -> TimeStep:
+    """Returns `timestep` with the reward and flags of a reset."""
     reward, *flags = jax.tree.map(
         jnp.zeros_like, (timestep.reward, timestep.terminated, timestep.truncated)
     )
@@ -171,7 +176,7 @@ def _as_first(timestep: TimeStep) -> TimeStep:
 
 
 def _instance_keys(key: chex.PRNGKey, num_envs: int) -> chex.PRNGKey:
-    """Returns the keys of the instances, as `VectorEnv` defines them."""
+    """Returns the keys of the instances, given one key or [N] keys."""
     key = prng.as_typed_key(key)
     if key.shape:
         return key

@@ -1,4 +1,4 @@
-"""Wrappers that apply functions to observations, select parts, rescale and convert them."""
+"""Wrappers that map, filter, rescale and convert observations."""
 
 from collections.abc import Callable, Sequence
 from typing import Any
@@ -15,16 +15,16 @@ from jaxenvs.wrappers._observation import ObservationMap
 
 
 class TransformObservation(ObservationMap):
-    """Returns `func(observation)`, a member of `observation_space`.
+    """Applies a function to every observation. The result is a member of `observation_space`.
 
-    `func` is a pure function of one instance's observation. It is static: pass a function that is
-    defined once, since each new lambda compiles again.
+    `func` is pure and takes the observation of one instance. It is static: define the function
+    once, because a new lambda in every call triggers recompilation.
 
     Raises:
         WrapperError: `func` is not callable, `observation_space` is not a space, or the result of
-            `func` has another structure or shape than its members.
+            `func` has a different structure or shape than the members of `observation_space`.
 
-    Source: Gymnasium's TransformObservation, which lets the space be left out.
+    Source: Gymnasium's TransformObservation, where the space is optional.
     """
 
     func: Callable[[Any], Any] = struct.static()
@@ -33,13 +33,14 @@ class TransformObservation(ObservationMap):
     def __post_init__(self) -> None:
         if not callable(self.func):
             raise WrapperError(
-                f"TransformObservation got func={self.func!r}; it must be a function from an"
-                " observation to another."
+                f"TransformObservation got func={self.func!r}; it must be a function that"
+                " maps an observation to a new one."
             )
         if not isinstance(self.observation_space, spaces.Space):
             raise WrapperError(
                 f"TransformObservation got observation_space={self.observation_space!r}; it must"
-                " be the space of what func returns.  Pass env.observation_space if that stays."
+                " be the space of what func returns.  Pass env.observation_space if it does not"
+                " change."
             )
         super().__post_init__()
 
@@ -52,19 +53,19 @@ class TransformObservation(ObservationMap):
         if found != expected:
             raise WrapperError(
                 f"TransformObservation got a func that returned {found}; members of"
-                f" {self.observation_space} have {expected}.  Change the one or the other."
+                f" {self.observation_space} have {expected}.  Change func or the space."
             )
         return mapped
 
 
 class FilterObservation(ObservationMap):
-    """Keeps the parts `filter_keys` of a dict or tuple and drops the others.
+    """Keeps the parts of a dict or tuple that `filter_keys` names and drops all others.
 
-    The parts of a tuple are returned in the order of `filter_keys`.
+    For a tuple, the result has the order of `filter_keys`.
 
     Raises:
-        WrapperError: observations are neither dicts nor tuples, or `filter_keys` is empty, names
-            a part twice, or names an unknown part.
+        WrapperError: observations are neither dicts nor tuples, or `filter_keys` is empty, contains
+            duplicates, or names a part that does not exist.
 
     Source: Gymnasium's FilterObservation.
     """
@@ -74,8 +75,8 @@ class FilterObservation(ObservationMap):
     def __post_init__(self) -> None:
         if isinstance(self.filter_keys, str) or not isinstance(self.filter_keys, Sequence):
             raise WrapperError(
-                f"FilterObservation got filter_keys={self.filter_keys!r}; it must be a list of keys"
-                " of a dict, or of positions in a tuple."
+                f"FilterObservation got filter_keys={self.filter_keys!r}; it must be a list of dict"
+                " keys or of tuple indices."
             )
         object.__setattr__(self, "filter_keys", tuple(self.filter_keys))  # hashable
         super().__post_init__()
@@ -92,7 +93,7 @@ class FilterObservation(ObservationMap):
         if not given or len(set(given)) < len(given) or not set(given) <= set(parts):
             raise WrapperError(
                 f"FilterObservation got filter_keys={given}; it must name one or more of {parts},"
-                " none of them twice."
+                " without duplicates."
             )
         kept = self._keep(inner.spaces)
         return spaces.Dict(kept) if isinstance(inner, spaces.Dict) else spaces.Tuple(kept)
@@ -109,13 +110,14 @@ class FilterObservation(ObservationMap):
 class RescaleObservation(ObservationMap):
     """Maps observations linearly from the bounds of their space to [`min_obs`, `max_obs`].
 
-    Each is a number or an array of an observation's shape. If an element has no lower (upper)
-    bound, `min_obs` (`max_obs`) must be infinite there. An element with one bound is shifted. The
-    results stay within the new bounds despite rounding, even for observations outside of theirs.
+    Each bound is a number or an array in the shape of an observation. If an element has no lower
+    (upper) bound, `min_obs` (`max_obs`) must be infinite there too. An element with only one bound
+    is shifted. The result never exceeds the new bounds, neither through rounding nor if an
+    observation lies outside its own bounds.
 
     Raises:
-        WrapperError: observations are not a `Box` of floating numbers, or the bounds have another
-            shape, are in the wrong order, or are finite where the observation's are not.
+        WrapperError: observations are not a floating-point `Box`, or the bounds have a different
+            shape, are in the wrong order, or are finite where the observation's bounds are not.
 
     Source: Gymnasium's RescaleObservation.
     """
@@ -128,14 +130,14 @@ class RescaleObservation(ObservationMap):
         inner = self.env.observation_space
         if not isinstance(inner, spaces.Box) or not jnp.issubdtype(inner.dtype, jnp.floating):
             raise WrapperError(
-                f"RescaleObservation needs a Box of floating numbers, got {inner}."
-                "  Put DtypeObservation around it first."
+                f"RescaleObservation needs a floating-point Box, got {inner}."
+                "  Apply DtypeObservation first."
             )
         for name in ("min_obs", "max_obs"):
             if np.shape(getattr(self, name)) not in ((), inner.shape):
                 raise WrapperError(
                     f"RescaleObservation got {name} of shape {np.shape(getattr(self, name))}; it"
-                    f" must be a number or of the shape {inner.shape} of an observation."
+                    f" must be a number or have the shape of an observation, {inner.shape}."
                 )
         try:
             outer = spaces.Box(self.min_obs, self.max_obs, inner.shape, inner.dtype)
@@ -149,7 +151,7 @@ class RescaleObservation(ObservationMap):
             if known and not np.array_equal(np.isfinite(new), np.isfinite(old)):
                 raise WrapperError(
                     f"RescaleObservation got {name} bounds {new} around {inner}; they must be"
-                    " infinite exactly where those of the observation are."
+                    " infinite exactly where the observation's bounds are."
                 )
         return outer
 
@@ -160,8 +162,8 @@ class RescaleObservation(ObservationMap):
         new_low, new_high = jnp.asarray(outer.low), jnp.asarray(outer.high)
         floored, capped = jnp.isfinite(low), jnp.isfinite(high)
 
-        # Halved, because the difference of two large bounds overflows. Values that are not selected
-        # below are kept finite, for the gradients.
+        # Halve the bounds, because the difference of two large bounds overflows. Keep the branches
+        # that are not selected finite, because infinities would make gradients NaN.
         both = floored & capped & (high > low)
         span = jnp.where(both, high, 1) / 2 - jnp.where(both, low, -1) / 2
         new_span = jnp.where(both, new_high, 1) / 2 - jnp.where(both, new_low, -1) / 2
@@ -172,17 +174,19 @@ class RescaleObservation(ObservationMap):
             jnp.where(floored, new_low, 0) - jnp.where(floored, least, 0),
             jnp.where(capped, new_high, 0) - jnp.where(capped, most, 0),
         )
+        # The inner clip also keeps compilers from fusing the product and the sum, which would round
+        # differently in different programs.
         return jnp.clip(jnp.clip(gain * observation, least, most) + shift, new_low, new_high)
 
 
 class DtypeObservation(ObservationMap):
-    """Converts observations to `dtype`; real numbers are truncated to integers.
+    """Converts observations to `dtype`. Conversion from float to integer truncates toward zero.
 
-    A `Box` keeps its bounds as far as `dtype` can represent them. A `Discrete`, `MultiDiscrete` or
-    `MultiBinary` becomes a `Box` of the same values.
+    A `Box` keeps its bounds, as far as `dtype` can represent them. A `Discrete`, `MultiDiscrete` or
+    `MultiBinary` space becomes a `Box` with the same values.
 
     Raises:
-        WrapperError: observations are dicts or tuples; or `dtype` is unknown, has 64 bits without
+        WrapperError: observations are dicts or tuples, or `dtype` is unknown, has 64 bits without
             `jax_enable_x64`, or cannot represent the values.
 
     Source: Gymnasium's DtypeObservation.
@@ -195,9 +199,9 @@ class DtypeObservation(ObservationMap):
             dtype = np.dtype(self.dtype)  # pyright: ignore[reportArgumentType]
         except TypeError:
             raise WrapperError(
-                f"DtypeObservation got dtype={self.dtype!r}; it must be one such as jnp.float32."
+                f"DtypeObservation got dtype={self.dtype!r}; expected one such as jnp.float32."
             ) from None
-        object.__setattr__(self, "dtype", dtype)  # of one kind, whichever way it was written
+        object.__setattr__(self, "dtype", dtype)  # one spelling
         super().__post_init__()
 
     @property
@@ -214,12 +218,12 @@ class DtypeObservation(ObservationMap):
             case _:
                 raise WrapperError(
                     f"DtypeObservation needs observations that are single arrays, got {inner}."
-                    "  Put FlattenObservation or FilterObservation around it first."
+                    "  Apply FlattenObservation or FilterObservation first."
                 )
         if jax.dtypes.canonicalize_dtype(dtype) != dtype:
             raise WrapperError(
                 f"DtypeObservation got dtype={dtype}, which needs jax_enable_x64."
-                "  Pass a 32-bit dtype, or switch that on for the whole program."
+                "  Pass a 32-bit dtype, or enable x64 for the whole program."
             )
         if not jnp.issubdtype(dtype, jnp.floating):
             xp: Any = np if isinstance(low, np.ndarray) else jnp
@@ -228,7 +232,7 @@ class DtypeObservation(ObservationMap):
             return spaces.Box(low, high, inner.shape, dtype)
         except SpaceError as error:
             raise WrapperError(
-                f"DtypeObservation got dtype={dtype}, which cannot hold {inner}: {error}"
+                f"DtypeObservation got dtype={dtype}, which cannot represent {inner}: {error}"
             ) from error
 
     def map_observation(self, observation: jax.Array) -> jax.Array:

@@ -1,4 +1,4 @@
-"""Helpers of wrappers that go around a `VectorEnv` as a whole."""
+"""Base classes for wrappers that wrap a `VectorEnv` as a whole."""
 
 import dataclasses
 from collections.abc import Callable
@@ -15,7 +15,7 @@ from jaxenvs.spaces import Space
 
 
 class InstanceView(Environment[Any]):
-    """A stand-in for one instance of a `VectorEnv`: it has spaces and parameters, but no steps."""
+    """A placeholder for one instance of a `VectorEnv`, with its spaces and parameters only."""
 
     vector_env: VectorEnv
 
@@ -46,9 +46,10 @@ class InstanceView(Environment[Any]):
 
 @struct.pytree_dataclass
 class WrappedVectorEnv(VectorEnv[Any]):
-    """A `VectorEnv` inside a wrapper. The wrapper itself wraps an `InstanceView` of the batch.
+    """A `VectorEnv` that is wrapped as a whole.
 
-    A subclass defines `reset`, `step` and `reset_where`; its state has a field `inner`.
+    The field `wrapper` is a wrapper around an `InstanceView` of the wrapped `VectorEnv`. A subclass
+    defines `reset`, `step` and `reset_where`. Its state has a field `inner`, the wrapped state.
     """
 
     wrapper: Wrapper
@@ -93,47 +94,56 @@ class WrappedVectorEnv(VectorEnv[Any]):
     def render(self, state: Any, index: int = 0) -> jax.Array:
         return self.env.render(state.inner, index)
 
-    def _reset_inside(self, mask: jax.Array, inner: Any, key: chex.PRNGKey) -> tuple[Any, TimeStep]:
-        """Resets instances of the wrapped batch; only masked rows of the timestep are meaningful."""
-        # The caller's timestep is transformed already and may have another structure.
+    def _reset_inner_where(
+        self, mask: jax.Array, inner: Any, key: chex.PRNGKey
+    ) -> tuple[Any, TimeStep]:
+        """Resets instances of the wrapped `VectorEnv` where `mask` is true.
+
+        Rows of the timestep where `mask` is false are meaningless.
+        """
+        # The caller's timestep is already mapped and may have a different tree structure, so pass
+        # zeros instead.
         shape = jax.eval_shape(self.env.reset, key)[1]
         blank = jax.tree.map(lambda leaf: jnp.zeros(leaf.shape, leaf.dtype), shape)
         return self.env.reset_where(mask, inner, blank, key)
 
-    def _last(self, timestep: TimeStep) -> Any:
-        """Returns what the next step needs to know about this one, by autoreset mode.
+    def _last_for_state(self, timestep: TimeStep) -> Any:
+        """Returns what the next step needs to know about this timestep.
 
-        A TimeStep [N, ...] under "disabled", bool[N] finished under "next_step", else None.
+        This is the timestep itself with "disabled", the finished flags, bool[N], with "next_step",
+        and None with "same_step".
         """
-        return {"same_step": None, "next_step": timestep.done, "disabled": timestep}[self.autoreset_mode]
+        return {"same_step": None, "next_step": timestep.done, "disabled": timestep}[
+            self.autoreset_mode
+        ]
 
 
-def laid_like(reference: chex.ArrayTree, tree: chex.ArrayTree) -> Any:
-    """Returns `tree`, [N, ...], sharded like `reference` if that lies on an explicit mesh.
+def shard_like(reference: chex.ArrayTree, tree: chex.ArrayTree) -> Any:
+    """Shards `tree`, [N, ...], like `reference` if that lies on an explicit mesh.
 
-    There, shapes carry their sharding, and an operation refuses operands of different shardings.
+    On an explicit mesh, operations do not accept arrays with different shardings.
     """
-    rows = _explicit_rows(reference)
+    rows = _explicit_row_sharding(reference)
     return tree if rows is None else jax.tree.map(lambda x: reshard(x, rows), tree)
 
 
-def each(function: Callable[..., Any], *args: chex.ArrayTree, like: chex.ArrayTree) -> Any:
-    """Maps `function`, which describes one instance, over trees of [N, ...].
+def map_instances(function: Callable[..., Any], *args: chex.ArrayTree, like: chex.ArrayTree) -> Any:
+    """Maps a function of one instance over trees of [N, ...] arrays.
 
-    If `like` lies on an explicit mesh, each device maps its own rows, because some operations
-    cannot be mapped over sharded arrays.
+    If `like` lies on an explicit mesh, every device maps its own rows, because `vmap` does not
+    support every operation on arrays with explicit shardings.
     """
-    mapped, rows = jax.vmap(function), _explicit_rows(like)
+    mapped, rows = jax.vmap(function), _explicit_row_sharding(like)
     if rows is None:
         return mapped(*args)
     on_devices = jax.shard_map(
         mapped, mesh=rows.mesh, in_specs=rows.spec, out_specs=rows.spec, check_vma=False
     )
-    return on_devices(*laid_like(like, args))
+    return on_devices(*shard_like(like, args))
 
 
-def _explicit_rows(tree: chex.ArrayTree) -> NamedSharding | None:
-    """Returns how `tree`, [N, ...], is laid over an explicit mesh; None if it is not."""
+def _explicit_row_sharding(tree: chex.ArrayTree) -> NamedSharding | None:
+    """Returns how `tree`, [N, ...], is sharded over an explicit mesh; None if it is not."""
     for leaf in jax.tree.leaves(tree):
         sharding = jax.typeof(leaf).sharding
         if leaf.ndim and sharding.spec[0] and AxisType.Explicit in sharding.mesh.axis_types:

@@ -1,7 +1,7 @@
-"""Every id and every wrapper, with all that a batch can be asked for.
+"""Every environment class and every wrapper, combined with all options of a batch.
 
-Each subject is played in a reference program and in one for each setting, which must say the same.
-The subjects come from the registry and from the table of wrappers: what is registered is tested.
+Each subject runs once in a reference program and once per setting. The results must agree. The
+subjects come from the registry and from the table of wrappers, so new entries are tested too.
 """
 
 import dataclasses
@@ -29,12 +29,12 @@ KINDS = ("Auto", "Explicit")
 
 @dataclasses.dataclass(frozen=True)
 class Subject:
-    """What is to be made a batch of, and what goes around the batch."""
+    """An environment, and the wrappers to apply to a batch of it."""
 
     name: str
     env: Environment
-    around: tuple[str, ...] = ()  # names of wrappers
-    opaque: bool = False  # the wrappers cannot reach the instances
+    around: tuple[str, ...] = ()  # names of the wrappers
+    opaque: bool = False  # whether to hide the instances from the wrappers
 
     def batch(self, **how):
         batch = jaxenvs.vectorize(self.env, N, **how)
@@ -42,7 +42,7 @@ class Subject:
 
 
 class Optional(Toy):
-    """Has parameters that are None and that are trees."""
+    """An environment with parameters that are None or trees."""
 
     offset: float | None = None
     pair: tuple = (0.5, {"deep": 2.0})
@@ -58,16 +58,16 @@ def subjects():
         yield Subject(id, jaxenvs.make(id, time_limit=LIMIT))
     yield Subject("optional parameters", Optional())
     for name, (inner, outer) in CHAINS.items():
-        # Both in reach of the instances, and beside a batch that hides them.
-        yield Subject(f"{name} within reach", Toy(), (*inner, *outer))
-        yield Subject(f"{name} beside", wrap(Toy(), inner), tuple(outer), opaque=True)
+        # Once with accessible instances, once with a batch that hides them.
+        yield Subject(f"{name}, accessible", Toy(), (*inner, *outer))
+        yield Subject(f"{name}, opaque", wrap(Toy(), inner), tuple(outer), opaque=True)
 
 
 SUBJECTS = {subject.name: subject for subject in subjects()}
 
 
 def play(env, keys):
-    """A reset and four steps, with a reset of some before the last: all timesteps, [4, N, ...]."""
+    """Resets, steps four times, and resets three instances before the last step: [4, N, ...]."""
     reset_key, *rest = keys
 
     def step(carry, given):
@@ -113,32 +113,32 @@ def mesh_of(kind):
 
 
 def for_each_subject(test):
-    # In this order a worker meets the settings of one subject and mode one after the other.
+    # In this order, a test worker runs all settings of one subject and mode in sequence.
     return pytest.mark.parametrize("name", SUBJECTS)(pytest.mark.parametrize("mode", MODES)(test))
 
 
-def turn(name):
+def index_of(name):
     return list(SUBJECTS).index(name)
 
 
 def mode_for(name):
-    """A mode, in turn."""
-    return MODES[turn(name) % 3]
+    """Returns one of the modes, in rotation."""
+    return MODES[index_of(name) % 3]
 
 
 def kind_for(name, mode):
-    """A kind of mesh, in turn: each meets every subject, and every mode."""
-    return KINDS[(turn(name) + MODES.index(mode)) % 2]
+    """Returns a kind of mesh, in rotation, so that each meets every subject and every mode."""
+    return KINDS[(index_of(name) + MODES.index(mode)) % 2]
 
 
 @for_each_subject
-def test_every_mode_is_the_same_on_a_mesh(name, mode):
+def test_mesh_gives_the_same_results_in_every_mode(name, mode):
     env = SUBJECTS[name].batch(autoreset_mode=mode, mesh=mesh_of(kind_for(name, mode)))
     assert_same(run(env), reference(name, mode))
 
 
 @pytest.mark.parametrize("name", SUBJECTS)
-def test_raw_keys_chunks_and_checks_for_nan_change_nothing(name):
+def test_raw_keys_chunks_and_debug_nans_change_nothing(name):
     mode = mode_for(name)
     env = SUBJECTS[name].batch(autoreset_mode=mode, reset_chunk=1 if mode == "next_step" else N)
     with jax.debug_nans(True):
@@ -146,24 +146,24 @@ def test_raw_keys_chunks_and_checks_for_nan_change_nothing(name):
 
 
 @pytest.mark.parametrize("name", SUBJECTS)
-def test_rbg_keys_and_keys_for_each_do_not_depend_on_mesh_and_chunk(name):
+def test_rbg_and_per_instance_keys_with_mesh_and_chunk(name):
     subject, mode = SUBJECTS[name], mode_for(name)
-    keys = (RBG, EACH)[turn(name) % 2]
+    keys = (RBG, EACH)[index_of(name) % 2]
     alone = run(subject.batch(autoreset_mode=mode), keys)
-    laid = run(subject.batch(autoreset_mode=mode, reset_chunk=1, mesh=mesh_of("Auto")), keys)
-    assert_same(laid, alone)
+    sharded = run(subject.batch(autoreset_mode=mode, reset_chunk=1, mesh=mesh_of("Auto")), keys)
+    assert_same(sharded, alone)
 
 
 @pytest.mark.parametrize("name", SUBJECTS)
-def test_dtypes_and_values_are_the_same_under_x64(name):
+def test_results_are_the_same_under_x64(name):
     with enable_x64(True):
         found = run(SUBJECTS[name].batch())
-    # A float64 number in between would round otherwise.
+    # A float64 intermediate result would round differently.
     assert_same(found, reference(name, "same_step"), tolerance=1e-4)
 
 
 def parameters_of(env):
-    """The names of parameters that can differ between instances."""
+    """Returns the names of the parameters that can differ between instances."""
     return [
         name
         for name, value in env.parameters.items()
@@ -183,22 +183,22 @@ def static_names(env):
 
 
 @pytest.mark.parametrize("name", SUBJECTS)
-def test_batched_parameters_of_equal_values_are_as_one_for_all(name):
-    subject, laid = SUBJECTS[name], (*KINDS, None)[turn(name) % 3]
+def test_equal_batched_parameters_match_one_shared_value(name):
+    subject, sharded = SUBJECTS[name], (*KINDS, None)[index_of(name) % 3]
     names = parameters_of(subject.env)
     if not names:
-        pytest.skip("it has no parameters that are numbers")
+        pytest.skip("no numeric parameters")
     values = subject.env.parameters
     each = {n: jax.tree.map(lambda leaf: jnp.full(N, leaf), values[n]) for n in names}
-    mesh = None if laid is None else mesh_of(laid)
+    mesh = None if sharded is None else mesh_of(sharded)
     batched = dataclasses.replace(subject, env=subject.env.replace(**each))
     assert_same(run(batched.batch(batched=names, mesh=mesh)), reference(name, "same_step"))
 
 
 @pytest.mark.parametrize("name", SUBJECTS)
-def test_a_batch_can_be_mapped_over_and_started_staggered(name):
+def test_vmap_over_a_staggered_batch(name):
     subject = SUBJECTS[name]
-    mode = MODES[turn(name) % 2]
+    mode = MODES[index_of(name) % 2]
     env = subject.batch(autoreset_mode=mode, stagger=2)
     assert env.is_staggered and not subject.batch().is_staggered
     others = keys_of(jax.random.key(4))
@@ -208,8 +208,8 @@ def test_a_batch_can_be_mapped_over_and_started_staggered(name):
     assert_same(mapped, jax.tree.map(lambda *xs: np.stack(xs), *alone), tolerance=1e-4)
 
 
-class Named(Environment):
-    """Its info says which step of which episode it is, as a mask of actions would."""
+class InfoCounter(Environment):
+    """An environment whose info contains the step count of the episode."""
 
     @property
     def observation_space(self):
@@ -231,10 +231,10 @@ class Named(Environment):
         )
 
 
-@pytest.mark.parametrize("beside", [False, True])
-def test_the_info_of_an_episode_that_begins_is_shown(beside):
-    env = jaxenvs.vectorize(Named(), 2)
-    if beside:
+@pytest.mark.parametrize("opaque", [False, True])
+def test_info_belongs_to_the_new_episode(opaque):
+    env = jaxenvs.vectorize(InfoCounter(), 2)
+    if opaque:
         env = OpaqueVectorEnv(env).wrap(jaxenvs.wrappers.RecordEpisodeStatistics)
     state, timestep = env.reset(jax.random.key(0))
     shown, final = [], []
@@ -242,7 +242,7 @@ def test_the_info_of_an_episode_that_begins_is_shown(beside):
         state, timestep = env.step(state, jnp.zeros(2, jnp.int32), jax.random.key(i))
         shown.append(int(timestep.info["count"][0]))
         final.append(int(timestep.final_info["count"][0]))
-        if beside:
+        if opaque:
             assert timestep.info["episode_length"][0] == shown[-1]
             assert timestep.final_info["episode_length"][0] == final[-1]
     assert shown == [1, 0, 1, 0] and final == [1, 2, 1, 2]

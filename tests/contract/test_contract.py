@@ -1,4 +1,4 @@
-"""What holds for every environment, asserted over the registry."""
+"""Checks that apply to every registered environment."""
 
 import pytest
 
@@ -9,12 +9,12 @@ IDS = sorted(jaxenvs.registry)
 
 
 @pytest.mark.parametrize("id", IDS)
-def test_every_registered_environment_keeps_the_contract(id):
+def test_registered_environments_pass_check_env(id):
     check_env(jaxenvs.make(id))
 
 
 @pytest.mark.parametrize("id", IDS)
-def test_every_id_says_where_it_comes_from(id):
+def test_registry_entries_are_complete(id):
     spec = jaxenvs.registry[id]
     assert spec.source and spec.proven_against and spec.family != "user"
     assert jaxenvs.make(id).time_limit == spec.time_limit

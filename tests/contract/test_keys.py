@@ -1,4 +1,4 @@
-"""No key, and no child of one, is given to somebody's code twice: whoever asks, and however."""
+"""User code never receives the same key, or a child of the same key, twice."""
 
 import dataclasses
 import itertools
@@ -16,13 +16,14 @@ from jaxenvs.core import Environment, TimeStep, Wrapper
 from jaxenvs.training import PPO, make_train
 from tests.opaque import OpaqueVectorEnv
 
-N, ROOM, SLOTS = 8, 12, 4
-STEP, SPACE, POLICY = 0, 1, 1  # slots of a step: its key, the action's, and one for each wrapper
+N, MAX_ROWS, SLOTS = 8, 12, 4
+# The slots of a step: its key, the key of the action, and one per wrapper.
+STEP, SPACE, POLICY = 0, 1, 1
 CHILDREN = 9
 
 
 class KeyWords(spaces.Box):
-    """Actions that say which keys were drawn from: uint32[SLOTS, 2]."""
+    """A space whose actions record the key they were drawn with: uint32[SLOTS, 2]."""
 
     def __init__(self):
         super().__init__(0, 2**32 - 1, (SLOTS, 2), np.uint32)
@@ -38,21 +39,21 @@ def words(key):
 
 @chex.dataclass(frozen=True)
 class RecorderState:
-    log: jax.Array  # uint32[ROOM, SLOTS, 2], the words of all keys of the episode, else 0
-    count: jax.Array  # int32[], rows of it
+    log: jax.Array  # uint32[MAX_ROWS, SLOTS, 2], the words of all keys of the episode, zero-padded
+    count: jax.Array  # int32[], the number of rows in use
 
 
 class Recorder(Environment[RecorderState]):
-    """Shows every key that it was given since, and with, its last reset."""
+    """An environment that shows every key it received in the current episode."""
 
-    length: int = struct.static(3)  # steps of an episode
+    length: int = struct.static(3)  # steps per episode
 
     @property
     def observation_space(self):
         return spaces.Dict(
             {
-                "log": spaces.Box(0, 2**32 - 1, (ROOM, SLOTS, 2), np.uint32),
-                "count": spaces.Box(0, ROOM, (), np.int32),
+                "log": spaces.Box(0, 2**32 - 1, (MAX_ROWS, SLOTS, 2), np.uint32),
+                "count": spaces.Box(0, MAX_ROWS, (), np.int32),
             }
         )
 
@@ -61,7 +62,7 @@ class Recorder(Environment[RecorderState]):
         return KeyWords()
 
     def reset(self, key):
-        log = jnp.zeros((ROOM, SLOTS, 2), jnp.uint32).at[0, STEP].set(words(key))
+        log = jnp.zeros((MAX_ROWS, SLOTS, 2), jnp.uint32).at[0, STEP].set(words(key))
         state = RecorderState(log=log, count=jnp.int32(1))
         return state, TimeStep.first(self.observe(state))
 
@@ -76,7 +77,7 @@ class Recorder(Environment[RecorderState]):
 
 
 class KeyedWrapper(wrappers.Transform):
-    """Says which key it may draw from."""
+    """A wrapper that records the key it may draw from."""
 
     slot: int = struct.static()
 
@@ -85,13 +86,13 @@ class KeyedWrapper(wrappers.Transform):
 
 
 def log_of(observation):
-    """The keys in one observation, [number, 2]."""
+    """Returns the keys in one observation, [number, 2]."""
     log = np.asarray(observation["log"])[: int(observation["count"])].reshape(-1, 2)
     return log[log.any(axis=-1)]
 
 
 class Seen:
-    """All keys that were given away; an episode's are taken from its last observation."""
+    """All recorded keys; those of an episode come from its last observation."""
 
     def __init__(self):
         self.keys = []
@@ -106,7 +107,7 @@ class Seen:
     def check(self, least):
         assert len(self.keys) >= least
         typed = jax.random.wrap_key_data(np.array(self.keys, np.uint32))
-        # They are what `split` gives as well.
+        # `split` gives the same children.
         children = jax.vmap(
             lambda key: jax.vmap(lambda i: jax.random.fold_in(key, i))(jnp.arange(CHILDREN))
         )(typed)
@@ -114,7 +115,7 @@ class Seen:
         assert len(set(every)) == len(every) == len(self.keys) * (1 + CHILDREN)
 
 
-def test_the_words_of_split_keys_are_those_of_folded_ones():
+def test_split_and_fold_in_give_the_same_keys():
     key = jax.random.key(3)
     folded = [jax.random.key_data(jax.random.fold_in(key, i)) for i in range(CHILDREN)]
     np.testing.assert_array_equal(jax.random.key_data(jax.random.split(key, CHILDREN)), folded)
@@ -126,17 +127,17 @@ def mesh_of(kind):
 
 KEYS = {
     "one": lambda t: jax.random.fold_in(jax.random.key(5), t),
-    "each": lambda t: jax.random.split(jax.random.fold_in(jax.random.key(5), t), N),
+    "per instance": lambda t: jax.random.split(jax.random.fold_in(jax.random.key(5), t), N),
     "raw": lambda t: jax.random.fold_in(jax.random.PRNGKey(5), t),
     "rbg": lambda t: jax.random.fold_in(jax.random.key(5, impl="rbg"), t),
 }
 WRAPPED = {
     "plain": lambda env: env,
     "inside": lambda env: env.wrap(KeyedWrapper, 2).wrap(KeyedWrapper, 3),
-    "beside": lambda env: OpaqueVectorEnv(env.wrap(KeyedWrapper, 2)).wrap(KeyedWrapper, 3),
+    "opaque": lambda env: OpaqueVectorEnv(env.wrap(KeyedWrapper, 2)).wrap(KeyedWrapper, 3),
     "statistics": lambda env: env.wrap(wrappers.NormalizeReward).wrap(KeyedWrapper, 2),
 }
-# Every mode with every form of key, and each of the others with some of both.
+# Every mode with every form of key, and the other options in rotation.
 NATIVE = [
     (mode, form, *more)
     for (mode, form), more in zip(
@@ -145,15 +146,15 @@ NATIVE = [
         strict=False,
     )
 ] + [
-    ("same_step", "one", None, "beside", 1),
-    ("same_step", "each", "Explicit", "beside", N),
+    ("same_step", "one", None, "opaque", 1),
+    ("same_step", "per instance", "Explicit", "opaque", N),
     ("next_step", "one", "Auto", "inside", 2),
-    ("disabled", "each", "Auto", "statistics", None),
+    ("disabled", "per instance", "Auto", "statistics", None),
 ]
 
 
 @pytest.mark.parametrize(("mode", "form", "mesh", "wrapped", "chunk"), NATIVE)
-def test_a_batch_gives_every_key_away_once(mode, form, mesh, wrapped, chunk):
+def test_batch_uses_every_key_once(mode, form, mesh, wrapped, chunk):
     mesh = None if mesh is None else mesh_of(AxisType[mesh])
     env = jaxenvs.vectorize(Recorder(), N, autoreset_mode=mode, mesh=mesh, reset_chunk=chunk)
     env, seen = WRAPPED[wrapped](env), Seen()
@@ -180,7 +181,7 @@ def test_a_batch_gives_every_key_away_once(mode, form, mesh, wrapped, chunk):
 
 @pytest.mark.parametrize("form", KEYS)
 @pytest.mark.parametrize("mesh", [None, "Auto"])
-def test_a_staggered_start_gives_every_key_away_once(form, mesh):
+def test_staggered_start_uses_every_key_once(form, mesh):
     mesh = None if mesh is None else mesh_of(AxisType[mesh])
     env = jaxenvs.vectorize(Recorder(length=100), N, stagger=6, mesh=mesh)
     env, seen = env.wrap(KeyedWrapper, 2), Seen()
@@ -190,25 +191,25 @@ def test_a_staggered_start_gives_every_key_away_once(form, mesh):
     seen.check(N * 6)
 
 
-def test_repeated_actions_have_keys_of_their_own():
+def test_repeated_actions_use_different_keys():
     env, seen = wrappers.RepeatAction(KeyedWrapper(Recorder(), 2), 2), Seen()
     env = KeyedWrapper(env, 3)
     state, _ = env.reset(jax.random.key(7))
     nothing = jnp.zeros((SLOTS, 2), jnp.uint32)
     _, timestep = env.step(state, nothing, jax.random.key(1))
     log = log_of(timestep.observation)
-    # The outer wrapper draws once for both.
+    # The outer wrapper draws once for both repetitions.
     assert len(log) == 7
     seen.keys = list(set(map(tuple, log)))
     seen.check(6)
 
 
 @pytest.mark.parametrize("function", ["rollout", "evaluate"])
-def test_rollouts_give_every_key_away_once(function):
+def test_rollouts_use_every_key_once(function):
     @jax.tree_util.Partial
     def policy(carry, timestep, key):
         action = jnp.zeros((N, SLOTS, 2), jnp.uint32)
-        # One key for the whole batch: it is noted once.
+        # The batch has a single key, so record it once.
         return carry + 1, action.at[0, POLICY].set(words(key))
 
     seen, env = Seen(), jaxenvs.vectorize(Recorder(), N)
@@ -223,16 +224,16 @@ def test_rollouts_give_every_key_away_once(function):
     else:
         logs = []
 
-        class Told(Wrapper):
+        class LogObservations(Wrapper):
             def reset(self, key):
                 return self.env.reset(key)
 
             def step(self, state, action, key):
                 state, timestep = self.env.step(state, action, key)
-                jax.debug.callback(lambda *told: logs.append(told), timestep.observation)
+                jax.debug.callback(lambda *values: logs.append(values), timestep.observation)
                 return state, timestep
 
-        env = jaxenvs.vectorize(Told(Recorder()), N)
+        env = jaxenvs.vectorize(LogObservations(Recorder()), N)
         evaluation = jaxenvs.evaluate(env, policy, 2, jax.random.key(0), policy_carry=jnp.int32(0))
         jax.block_until_ready(evaluation)
         jax.effects_barrier()
@@ -242,8 +243,8 @@ def test_rollouts_give_every_key_away_once(function):
         seen.check(N * 8)
 
 
-class Trained(Recorder):
-    """The same for algorithms, which see nothing of the keys."""
+class TrainableRecorder(Recorder):
+    """A recorder for training: observations and actions do not contain keys."""
 
     @property
     def observation_space(self):
@@ -260,8 +261,8 @@ class Trained(Recorder):
         return jnp.ones(1, jnp.float32)
 
 
-def test_a_training_gives_every_key_away_once():
-    env = jaxenvs.vectorize(Trained(length=100), N)
+def test_training_uses_every_key_once():
+    env = jaxenvs.vectorize(TrainableRecorder(length=100), N)
     ppo = PPO(epochs=1, minibatches=1)
     train = make_train(env, ppo, unroll_length=2, total_steps=N * 2 * 4)
     state = jax.jit(train)(jax.random.key(0)).learner_state.collector.env_state
@@ -271,7 +272,7 @@ def test_a_training_gives_every_key_away_once():
 
 
 def in_numpy(make):
-    """Plays a batch of make_gym, with another seed in between."""
+    """Returns a function that runs a make_gym batch and reseeds it midway."""
 
     def play(seen, seed, other, **options):
         env = make(**options)
@@ -305,9 +306,9 @@ def in_numpy(make):
 @pytest.mark.parametrize(
     ("seed", "other"),
     [(7, 100), (7, None), (list(range(7, 7 + N)), None), (None, None)],
-    ids=["one", "goes on", "each", "none"],
+    ids=["one seed", "continued", "seed per instance", "no seed"],
 )
-def test_the_numpy_face_gives_every_key_away_once(mode, seed, other):
+def test_vectorized_numpy_face_uses_every_key_once(mode, seed, other):
     seen = Seen()
     play = in_numpy(
         lambda: jaxenvs.make_gym(
@@ -319,7 +320,7 @@ def test_the_numpy_face_gives_every_key_away_once(mode, seed, other):
 
 
 @pytest.mark.parametrize("api", ["gymnasium", "gym"])
-def test_the_face_of_one_environment_gives_every_key_away_once(api):
+def test_single_env_numpy_face_uses_every_key_once(api):
     env, seen = jaxenvs.make_gym(Recorder(), api=api), Seen()
     nothing = np.zeros((SLOTS, 2), np.uint32)
     if api == "gym":

@@ -1,7 +1,7 @@
-"""Recorded episodes of ids with states of integers: a change shows, and asks for a new version.
+"""Recorded episodes of ids with integer states. If the rules change, the id needs a new version.
 
-Starts included, since every draw is one of raw bits. The ids of classic control have their record
-in their own folder.
+Initial states are included, because their draws use raw bits only. The records of the classic
+control ids are in their own folder.
 """
 
 import json
@@ -17,13 +17,13 @@ import jaxenvs
 GOLDEN = json.loads((Path(__file__).parent / "golden.json").read_text())
 
 
-def test_every_id_is_recorded():
+def test_golden_file_covers_every_id():
     ids = {id for id, spec in jaxenvs.registry.items() if spec.family != "classic_control"}
     assert set(GOLDEN) == {id for id in ids if jaxenvs.registry[id].family != "user"}
 
 
 @pytest.mark.parametrize("id", GOLDEN)
-def test_starts_observations_and_rewards_are_those_on_record(id):
+def test_episodes_match_the_golden_file(id):
     record, env = GOLDEN[id], jaxenvs.make(id)
 
     @jax.jit

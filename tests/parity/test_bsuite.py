@@ -1,4 +1,4 @@
-"""bsuite's tasks, step for step from the same starts, over whole episodes."""
+"""Parity with bsuite over whole episodes from the same initial states."""
 
 import jax
 import jax.numpy as jnp
@@ -18,7 +18,7 @@ CHAINS = [(1, 1), (3, 4), (10, 1), (100, 2)]  # memory_length, num_bits
 
 
 def play(reference, random, snapshot):
-    """Starts (one dict an episode), first observations, actions [E, T] and steps [E][T]."""
+    """Returns initial states, first observations, actions [E, T] and the results of all steps."""
     starts, firsts, actions, steps = [], [], [], []
     for _ in range(EPISODES):
         timestep = reference.reset()
@@ -48,7 +48,7 @@ def assert_same(env, state_of, played):
         return jax.vmap(lambda state, row: jax.lax.scan(step, state, row)[1])(states, actions)
 
     timesteps = replay(states, jnp.asarray(actions, jnp.int32))
-    # Equal, but for a unit in the last place of the time left.
+    # Equal except for one unit in the last place of the time left.
     np.testing.assert_allclose(jax.vmap(env._observe)(states), firsts, rtol=1.2e-7, atol=0)
     np.testing.assert_allclose(timesteps.observation, observations, rtol=1.2e-7, atol=0)
     np.testing.assert_array_equal(timesteps.reward, rewards)
@@ -58,7 +58,7 @@ def assert_same(env, state_of, played):
 
 
 @pytest.mark.parametrize(("rows", "columns"), BOARDS)
-def test_catch_is_bsuites(rows, columns):
+def test_catch_matches_bsuite(rows, columns):
     reference = catch.Catch(rows=rows, columns=columns, seed=0)
     played = play(reference, np.random.default_rng(1), lambda env: env._ball_x)
     env = jaxenvs.make("bsuite/catch-v0", rows=rows, columns=columns)
@@ -74,7 +74,7 @@ def test_catch_is_bsuites(rows, columns):
 
 
 @pytest.mark.parametrize(("memory_length", "num_bits"), CHAINS)
-def test_the_memory_chain_is_bsuites(memory_length, num_bits):
+def test_memory_chain_matches_bsuite(memory_length, num_bits):
     reference = memory_chain.MemoryChain(memory_length, num_bits=num_bits, seed=0)
     played = play(reference, np.random.default_rng(1), lambda env: (env._context, env._query))
     env = jaxenvs.make("bsuite/memory_len-v0", memory_length=memory_length, num_bits=num_bits)
@@ -87,7 +87,7 @@ def test_the_memory_chain_is_bsuites(memory_length, num_bits):
     assert set(np.unique(played[4])) == {-1, 0, 1}
 
 
-def test_the_spaces_are_bsuites():
+def test_spaces_match_bsuite():
     env, reference = jaxenvs.make("bsuite/catch-v0"), catch.Catch()
     assert jaxenvs.spaces.from_dm_env(reference.observation_spec()) == env.observation_space
     assert env.action_space.n == reference.action_spec().num_values

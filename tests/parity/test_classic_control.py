@@ -1,7 +1,7 @@
-"""The classic control tasks against Gymnasium's, step for step from the same states.
+"""Parity of the classic control tasks with Gymnasium, step by step from the same states.
 
-The reference plays in NumPy and every one of its steps is recorded; ours then takes all of them
-in one batch. States and actions are float32 numbers, so that both sides start from the same ones.
+Gymnasium runs in NumPy and every step is recorded. jaxenvs then takes all of these steps in one
+batch. States and actions are float32 numbers, so that both sides start from the same values.
 """
 
 import dataclasses
@@ -42,7 +42,7 @@ pytestmark = [
     pytest.mark.filterwarnings("ignore:.*has already returned terminated:UserWarning"),
 ]
 
-EPISODES, STEPS = 100, 10_000  # at least, each
+EPISODES, STEPS = 100, 10_000  # the minimum of each
 REFERENCE_MODULES = (acrobot, cartpole, continuous_mountain_car, mountain_car, pendulum)
 STATES = {
     "CartPole": CartPoleState,
@@ -51,7 +51,7 @@ STATES = {
     "Acrobot": AcrobotState,
     "Pendulum": PendulumState,
 }
-WIDE_STARTS = {  # reset options that reach all of the state space, where random play does not
+WIDE_STARTS = {  # reset options that cover the state space better than random play does
     "CartPole": {"low": -0.2, "high": 0.2},
     "MountainCar": {"low": -1.19, "high": 0.49},
     "MountainCarContinuous": {"low": -1.19, "high": 0.44},
@@ -62,14 +62,14 @@ WIDE_STARTS = {  # reset options that reach all of the state space, where random
 
 @dataclasses.dataclass(frozen=True)
 class Case:
-    """One configuration, said to both sides."""
+    """One configuration, applied to both sides."""
 
     id: str
-    tolerance: float  # absolute, of state, observation and reward in float32
+    tolerance: float  # absolute, for state, observation and reward in float32
     ours: Mapping[str, Any] = dataclasses.field(default_factory=dict)
-    theirs: Mapping[str, Any] = dataclasses.field(default_factory=dict)  # attributes
-    made_with: Mapping[str, Any] = dataclasses.field(default_factory=dict)  # constructor's
-    max_steps: int | None = None  # in place of the id's own limit
+    theirs: Mapping[str, Any] = dataclasses.field(default_factory=dict)  # attributes to set
+    made_with: Mapping[str, Any] = dataclasses.field(default_factory=dict)  # constructor arguments
+    max_steps: int | None = None  # replaces the time limit of the id
 
     @property
     def task(self) -> str:
@@ -79,8 +79,8 @@ class Case:
         return "-".join([self.id, *self.ours])
 
 
-# About twice the largest error measured: a few units in the last place of the numbers compared,
-# of which a pendulum's angle, unwrapped, grows to 80.
+# About twice the largest measured error: a few units in the last place of the compared numbers. The
+# pendulum's angle is not wrapped and grows to 80.
 CARTPOLE, CAR, ACROBOT, PENDULUM = 1e-6, 2.5e-7, 2e-6, 8e-6
 CASES = [
     Case("CartPole-v0", CARTPOLE),
@@ -204,7 +204,7 @@ IDS = sorted({case.id for case in CASES})
 
 @dataclasses.dataclass
 class Transitions:
-    """What the reference did; S steps."""
+    """S recorded steps of the reference."""
 
     state: np.ndarray  # float64[S, n], before the step
     elapsed: np.ndarray  # int32[S]
@@ -218,7 +218,7 @@ class Transitions:
 
 
 class RecordedNoise:
-    """Stands in for the reference's generator and keeps what it drew."""
+    """A replacement for the reference's generator that records its draws."""
 
     def __init__(self, seed: int) -> None:
         self.generator, self.last = np.random.default_rng(seed), 0.0
@@ -244,13 +244,13 @@ def make_reference(case: Case) -> gymnasium.Env:
 def random_action(env: gymnasium.Env, random: np.random.Generator, double: bool) -> Any:
     if isinstance(env.action_space, gymnasium.spaces.Discrete):
         return int(random.integers(env.action_space.n))
-    bound = 1.5 * env.action_space.high  # a third of the actions are clipped
+    bound = 1.5 * env.action_space.high  # a third of the actions are out of bounds
     action = random.uniform(-bound, bound).astype(np.float32)
     return action.astype(np.float64) if double else action
 
 
 def climbing_action(env: gymnasium.Env, action: Any) -> Any:
-    """Pushes along the velocity, which carries a mountain car to the goal."""
+    """Pushes in the direction of the velocity, which takes a mountain car to the goal."""
     forwards = env.unwrapped.state[1] >= 0
     if isinstance(env.action_space, gymnasium.spaces.Discrete):
         return 2 if forwards else 0
@@ -258,9 +258,10 @@ def climbing_action(env: gymnasium.Env, action: Any) -> Any:
 
 
 def play(case: Case, double: bool) -> Transitions:
-    """Plays the reference at random, from its own starts and from wide ones in turn.
+    """Runs the reference with random actions, alternating its own and wide initial states.
 
-    Mountain cars play as many episodes again that mostly climb: at random they seldom arrive.
+    Mountain cars run the same number of extra episodes with mostly climbing actions, because they
+    rarely reach the goal at random.
     """
     env, random = make_reference(case), np.random.default_rng(7)
     noise, records, random_steps = RecordedNoise(seed=8), [], 0
@@ -292,13 +293,13 @@ def play(case: Case, double: bool) -> Transitions:
 
 
 def played_dtype(case: Case) -> Any:
-    """The precision in which the reference keeps its state from step to step."""
+    """Returns the dtype in which the reference stores its state between steps."""
     return np.float32 if case.task == "MountainCarContinuous" else np.float64
 
 
 @functools.cache
 def played(case_index: int, double: bool) -> Transitions:
-    """As `play`; with `double` the reference's own code rounds nothing to float32."""
+    """Calls `play`. With `double`, the reference does not round to float32."""
     with pytest.MonkeyPatch.context() as patch:
         if double:
             wide = types.SimpleNamespace(**{**vars(np), "float32": np.float64})
@@ -311,11 +312,11 @@ def played(case_index: int, double: bool) -> Transitions:
 def advance(env: Any, state_type: Any, state: Any, elapsed: Any, action: Any, noise: Any) -> Any:
     def one(state, elapsed, action, noise):
         wrapped = env
-        if noise is not None:  # the reference's draw is put in place of ours
+        if noise is not None:  # use the reference's draw instead of ours
             torques = tuple(torque + noise for torque in env.unwrapped.avail_torque)
             wrapped = env.replace(avail_torque=torques, torque_noise_max=None)
         fields = [field.name for field in dataclasses.fields(state_type)]
-        names = fields[: state.shape[0]]  # a pendulum also remembers its torque, for the picture
+        names = fields[: state.shape[0]]  # a pendulum also stores its torque for render
         inner = state_type(**dict.fromkeys(fields, jnp.zeros((), state.dtype)))
         inner = inner.replace(**dict(zip(names, state, strict=True)))
         before = TimeLimitState(inner=inner, elapsed=elapsed)
@@ -347,7 +348,7 @@ def state_of(state_type: Any, values: np.ndarray) -> Any:
 
 
 def distance_to_threshold(case: Case, steps: Transitions) -> np.ndarray:
-    """float64[S]: how far the reference's next state is from one that is treated otherwise."""
+    """Returns float64[S], the distance of the reference's next state from the nearest threshold."""
     env = make_reference(case).unwrapped
     state = steps.next_state
     if case.task == "CartPole":
@@ -359,7 +360,7 @@ def distance_to_threshold(case: Case, steps: Transitions) -> np.ndarray:
         to_goal = np.minimum(
             np.abs(state[:, 0] - env.goal_position), np.abs(state[:, 1] - env.goal_velocity)
         )
-        # At the wall the speed is lost; just before it, it is not.
+        # At the wall the car stops; just before it, it does not.
         unclipped = steps.state[:, 0] + np.where(state[:, 1] == 0, np.inf, state[:, 1])
         touched = (state[:, 0] == np.float32(env.min_position)) | (state[:, 0] == env.min_position)
         return np.where(touched, np.inf, np.minimum(to_goal, np.abs(unclipped - env.min_position)))
@@ -370,7 +371,7 @@ def distance_to_threshold(case: Case, steps: Transitions) -> np.ndarray:
 
 
 def check(case: Case, double: bool) -> dict[str, float]:
-    """Compares every step; returns the largest absolute differences."""
+    """Compares every step and returns the largest absolute differences."""
     dtype, tolerance = (np.float64, 1e-10) if double else (np.float32, case.tolerance)
     steps = played(CASES.index(case), double)
     next_state, timestep = ours(case, steps, dtype)
@@ -378,14 +379,14 @@ def check(case: Case, double: bool) -> dict[str, float]:
     assert len(ended) >= STEPS and ended.sum() >= EPISODES
     assert case.task == "Pendulum" or steps.terminated.sum() >= 10
 
-    # Rounding may carry a state over a threshold: such steps are few, and all of them near one.
+    # Rounding may move a state across a threshold. Such steps are rare and close to a threshold.
     near = distance_to_threshold(case, steps) <= tolerance
     assert near.mean() <= 1e-3
     np.testing.assert_array_equal(timestep.terminated[~near], steps.terminated[~near])
     np.testing.assert_array_equal(timestep.truncated, steps.truncated)
 
     difference = next_state.astype(np.float64) - steps.next_state
-    if case.task == "Acrobot":  # its angles lie on a circle that either side cuts at pi
+    if case.task == "Acrobot":  # angles lie on a circle that both sides cut at pi
         difference[:, :2] = (difference[:, :2] + np.pi) % (2 * np.pi) - np.pi
     errors = {
         "state": difference[~near],
@@ -401,18 +402,18 @@ def check(case: Case, double: bool) -> dict[str, float]:
 
 
 @each_case
-def test_every_step_in_float32_equals_gymnasiums(case):
+def test_float32_steps_match_gymnasium(case):
     check(case, double=False)
 
 
 @each_case
-def test_every_step_in_float64_equals_gymnasiums_to_1e_10(case):
+def test_float64_steps_match_gymnasium_to_1e_10(case):
     with enable_x64(True):
         check(case, double=True)
 
 
 @pytest.mark.parametrize("id", [id for id in IDS if not id.startswith("Pendulum")])
-def test_an_episode_may_terminate_and_be_cut_in_one_step(id):
+def test_termination_and_truncation_in_one_step(id):
     case = next(case for case in CASES if case.id == id)
     steps = played(CASES.index(case), False)
     last = dataclasses.replace(case, max_steps=1)
@@ -430,7 +431,7 @@ def test_an_episode_may_terminate_and_be_cut_in_one_step(id):
     np.testing.assert_allclose(timestep.reward[0], reward, rtol=1e-6)
 
 
-def test_steps_after_the_fall_of_the_pole_are_rewarded_as_gymnasium_does():
+def test_rewards_after_termination_match_gymnasium():
     reference, env = gymnasium.make("CartPole-v1").unwrapped, jaxenvs.make("CartPole-v1").unwrapped
     step = jax.jit(env.step)
     for seed in range(20):
@@ -448,14 +449,14 @@ def test_steps_after_the_fall_of_the_pole_are_rewarded_as_gymnasium_does():
 
 
 @pytest.mark.parametrize("id", IDS)
-def test_spaces_are_gymnasiums(id):
+def test_spaces_match_gymnasium(id):
     theirs, env = gymnasium.make(id), jaxenvs.make(id)
     assert to_gymnasium(env.observation_space) == theirs.observation_space
     assert to_gymnasium(env.action_space) == theirs.action_space
 
 
 @pytest.mark.parametrize("id", IDS)
-def test_limits_and_thresholds_are_gymnasiums(id):
+def test_time_limits_and_thresholds_match_gymnasium(id):
     theirs, spec = gymnasium.spec(id), jaxenvs.registry[id]
     assert (spec.time_limit, spec.reward_threshold) == (
         theirs.max_episode_steps,
@@ -478,7 +479,7 @@ RESETS = [
 
 
 @pytest.mark.parametrize(("id", "params", "options"), RESETS)
-def test_resets_are_distributed_as_gymnasiums(id, params, options):
+def test_reset_distribution_matches_gymnasium(id, params, options):
     count = 3_000
     reference = gymnasium.make(id, disable_env_checker=True)
     theirs = np.stack([reference.reset(seed=i, options=options)[0] for i in range(count)])
@@ -488,13 +489,13 @@ def test_resets_are_distributed_as_gymnasiums(id, params, options):
     assert not timestep.done.any()
     ours = np.asarray(timestep.observation)
     for column in range(ours.shape[1]):
-        # 30 columns in all: at this level a right distribution fails one seed in 300.
+        # 30 columns in total. At this level, a correct distribution fails for one seed in 300.
         assert scipy.stats.ks_2samp(ours[:, column], theirs[:, column]).pvalue > 1e-4
-    covariance = np.cov(theirs.T)  # zero off the diagonal where columns are drawn independently
+    covariance = np.cov(theirs.T)  # zero off the diagonal if columns are independent
     np.testing.assert_allclose(np.cov(ours.T), covariance, atol=0.1 * covariance.max())
 
 
-def test_torque_noise_is_distributed_as_gymnasiums():
+def test_torque_noise_distribution_matches_gymnasium():
     count, start = 3_000, np.array([0.3, -0.2, 0.1, 0.4], np.float32)
     reference = gymnasium.make("Acrobot-v1", disable_env_checker=True).unwrapped
     reference.torque_noise_max = 0.7

@@ -1,4 +1,4 @@
-"""The pictures of the classic control tasks beside Gymnasium's, pixel by pixel."""
+"""Pixel-by-pixel comparison of the classic control images with Gymnasium's."""
 
 import gymnasium
 import jax
@@ -14,8 +14,8 @@ from jaxenvs.envs.classic_control import (
     PendulumState,
 )
 
-# Gymnasium rounds corners to whole pixels and draws hard edges; ours are smooth. So up to this
-# share of the pixels, all of them on edges, may differ visibly, and fewer by more than half.
+# Gymnasium rounds corners to whole pixels and draws hard edges; ours are smooth. So this share of
+# the pixels, all of them on edges, may differ visibly, and a smaller share by more than half.
 VISIBLE, SHARE_VISIBLE = 32, 0.004
 STRONG, SHARE_STRONG = 128, 0.001
 
@@ -48,7 +48,7 @@ def frames_of_both(id):
 
 
 @pytest.mark.parametrize("id", CASES)
-def test_frames_look_like_gymnasiums(id):
+def test_frames_match_gymnasium(id):
     pytest.importorskip("pygame")
     ours, theirs = frames_of_both(id)
     assert ours.shape == theirs.shape and ours.dtype == theirs.dtype
@@ -56,6 +56,6 @@ def test_frames_look_like_gymnasiums(id):
     assert (difference > VISIBLE).mean(axis=(1, 2)).max() < SHARE_VISIBLE
     assert (difference > STRONG).mean(axis=(1, 2)).max() < SHARE_STRONG
 
-    # The bounds are tight enough to tell these states apart.
+    # The bounds are tight enough to distinguish these states.
     shuffled = np.abs(np.roll(ours, 1, axis=0).astype(int) - theirs).max(-1)
     assert (shuffled > STRONG).mean(axis=(1, 2)).min() > SHARE_STRONG

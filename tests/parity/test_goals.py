@@ -1,7 +1,7 @@
-"""Bit flipping against Stable-Baselines3's, step for step.
+"""Parity of bit flipping with Stable-Baselines3, step by step.
 
-Theirs starts from random bits and always wants ones, where ours draws the goal too; so their goal
-is set to random bits before each of the episodes.
+BitFlippingEnv of Stable-Baselines3 starts from random bits, and its goal is always all ones. Ours
+draws the goal too, so the tests set its goal to random bits before each episode.
 """
 
 import jax
@@ -21,7 +21,7 @@ EPISODES = 200
 
 
 @pytest.mark.parametrize("num_bits", [3, 15])
-def test_steps_rewards_and_ends_are_those_of_stable_baselines3(num_bits):
+def test_steps_match_stable_baselines3(num_bits):
     reference, random = envs.BitFlippingEnv(n_bits=num_bits), np.random.default_rng(0)
     env = jaxenvs.make("BitFlipping-v0", num_bits=num_bits, time_limit=num_bits)
     assert to_gymnasium(env.observation_space) == reference.observation_space
@@ -34,7 +34,7 @@ def test_steps_rewards_and_ends_are_those_of_stable_baselines3(num_bits):
         done, elapsed = False, 0
         while not done:
             wrong = np.flatnonzero(observation["achieved_goal"] != reference.desired_goal)
-            guided = episode % 2 and len(wrong)  # at random the goal is seldom reached
+            guided = episode % 2 and len(wrong)  # random actions rarely reach the goal
             action = random.choice(wrong) if guided else random.integers(num_bits)
             before = observation["observation"]
             observation, reward, terminated, truncated, _ = reference.step(action)
@@ -64,7 +64,7 @@ def test_steps_rewards_and_ends_are_those_of_stable_baselines3(num_bits):
     np.testing.assert_array_equal(timestep.truncated, truncated)
 
 
-def test_a_batch_is_relabeled_as_stable_baselines3_does():
+def test_compute_reward_matches_stable_baselines3():
     reference, random = envs.BitFlippingEnv(n_bits=3), np.random.default_rng(0)
     reference.reset(seed=0)
     achieved, desired = random.integers(2, size=(2, 500, 3), dtype=np.int8)

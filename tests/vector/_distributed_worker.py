@@ -1,4 +1,4 @@
-"""One process of several that play one vectorized environment, and what all of them run.
+"""One of several processes that run one vectorized environment together.
 
 python _distributed_worker.py COORDINATOR NUM_PROCESSES PROCESS_ID FILE
 """
@@ -15,7 +15,7 @@ N, T, SEED = 16, 60, 5
 
 
 def play(vector_env, key):
-    """The timestep of reset [N, ...], those of T random steps [T, N, ...], and the last state."""
+    """Returns the reset timestep [N, ...], T random timesteps [T, N, ...] and the last state."""
 
     def step(state, number):
         action_key, step_key = jax.random.split(jax.random.fold_in(key, number))
@@ -35,12 +35,12 @@ def by_path(tree):
 def main(coordinator, num_processes, process_id, file):
     jax.distributed.initialize(coordinator, int(num_processes), int(process_id))
 
-    mesh = jax.make_mesh((jax.device_count(),), ("env",))  # the devices of all processes
+    mesh = jax.make_mesh((jax.device_count(),), ("env",))  # devices of all processes
     vector_env = jaxenvs.vectorize(jaxenvs.make("CartPole-v1"), N, mesh=mesh)
     key = jax.random.key(SEED)  # the same in every process
     outcome = jax.jit(lambda key: play(vector_env, key))(key)
 
-    # A process can read its own share only. A piece is named by its leaf and where it starts.
+    # A process can read only its own share. A piece is named by its leaf and its start indices.
     pieces = {
         f"{path} {' '.join(str(part.start or 0) for part in shard.index)}": np.asarray(shard.data)
         for path, leaf in by_path(outcome).items()

@@ -1,4 +1,4 @@
-"""Resets: only of the finished, in any chunks, the same bits as resetting everything."""
+"""Resets of finished instances only, in chunks, with the same bits as resetting everything."""
 
 import functools
 
@@ -24,7 +24,7 @@ MODES = ("same_step", "next_step", "disabled")
 
 
 def patterns(num_envs, seed):
-    """bool[P, N]: all, none, first or last only, and random ones from sparse to dense."""
+    """Returns masks, bool[P, N]: all, none, first or last only, and random ones."""
     generator = np.random.default_rng(seed)
     edges = np.zeros((4, num_envs), bool)
     edges[0], edges[2, 0], edges[3, -1] = True, True, True
@@ -38,14 +38,14 @@ def patterns(num_envs, seed):
 @hypothesis.example(num_envs=32, seed=1)
 @hypothesis.example(num_envs=33, seed=2)
 @hypothesis.example(num_envs=5000, seed=3)
-def test_the_nth_true_flag_is_found_where_numpy_finds_it(num_envs, seed):
+def test_nth_true_matches_numpy(num_envs, seed):
     masks = patterns(num_envs, seed)
     ranks = jnp.arange(num_envs + 3, dtype=jnp.int32)
     found = jax.jit(jax.vmap(lambda mask: (*pack(mask), nth_true(*pack(mask), ranks))))(masks)
     for mask, words, counts, indices in zip(masks, *map(np.asarray, found), strict=True):
         true = np.flatnonzero(mask)
         np.testing.assert_array_equal(indices[: len(true)], true)
-        assert np.all(indices[len(true) :] >= num_envs)  # a scatter drops these
+        assert np.all(indices[len(true) :] >= num_envs)  # the scatter drops these
         unpacked = np.unpackbits(words.view(np.uint8), bitorder="little")
         np.testing.assert_array_equal(unpacked[:num_envs], mask)
         np.testing.assert_array_equal(counts, np.cumsum([int(word).bit_count() for word in words]))
@@ -53,7 +53,7 @@ def test_the_nth_true_flag_is_found_where_numpy_finds_it(num_envs, seed):
 
 @hypothesis.settings(max_examples=8)
 @hypothesis.given(data=st.data(), num_envs=st.integers(1, 300), seed=st.integers(0, 2**32 - 1))
-def test_rows_are_overwritten_as_numpy_would(data, num_envs, seed):
+def test_overwrite_where_matches_numpy(data, num_envs, seed):
     chunk = data.draw(st.integers(1, num_envs), label="chunk")
     old = {
         "vector": np.arange(3 * num_envs, dtype=np.float32).reshape(-1, 3),
@@ -85,16 +85,16 @@ def test_rows_are_overwritten_as_numpy_would(data, num_envs, seed):
 
 
 @pytest.mark.parametrize("num_envs", [1, 2, 63, 64, 1000, 16_384])
-def test_the_chunk_that_is_chosen_is_allowed(num_envs):
+def test_chosen_chunk_is_valid(num_envs):
     assert 1 <= (choose_chunk(num_envs) or num_envs) <= num_envs
 
 
-# Compacted, in any chunks, equals naive
+# Chunked resets equal naive resets
 
 
 @functools.cache
 def player(env, num_envs, mode, chunk=None, batched=()):
-    """A jitted `(key, actions [T, N, ...]) -> states and timesteps [T, N, ...]`."""
+    """Returns a jitted `(key, actions [T, N, ...]) -> (states, timesteps)`, [T, N, ...]."""
     vector_env = jaxenvs.vectorize(
         env, num_envs, autoreset_mode=mode, reset_chunk=chunk, batched=batched
     )
@@ -111,7 +111,7 @@ def player(env, num_envs, mode, chunk=None, batched=()):
     return jax.jit(play)
 
 
-SCRIPTED = ScriptedEnv()  # one object, so that programs are found again
+SCRIPTED = ScriptedEnv()  # a single object, so that the cache of `player` works
 
 
 @hypothesis.settings(max_examples=8)
@@ -120,7 +120,7 @@ SCRIPTED = ScriptedEnv()  # one object, so that programs are found again
     mode=st.sampled_from(MODES),
     data=st.data(),
 )
-def test_resets_in_any_chunks_equal_resetting_all(num_envs, mode, data):
+def test_chunked_resets_equal_resetting_all(num_envs, mode, data):
     chunk = data.draw(st.integers(1, num_envs), label="chunk")
     seed = data.draw(st.integers(0, 2**31 - 1), label="seed")
     generator = np.random.default_rng(seed)
@@ -139,8 +139,8 @@ def test_resets_in_any_chunks_equal_resetting_all(num_envs, mode, data):
 @pytest.mark.parametrize(
     ("mode", "num_envs", "chunks"), [("same_step", 66, (7, None)), ("next_step", 40, (7,))]
 )
-def test_resets_in_chunks_equal_resetting_all_for_every_id(id, mode, num_envs, chunks):
-    # Limits of 3 to 11 steps, so that every step ends some episodes and not others.
+def test_chunked_resets_equal_resetting_all_for_every_id(id, mode, num_envs, chunks):
+    # Limits of 3 to 11 steps, so that every step ends some of the episodes.
     env = jaxenvs.make(id, time_limit=9).replace(time_limit=3 + np.arange(num_envs) % 9)
     space = env.action_space.batch(num_envs)
     actions = jax.jit(lambda key: space.sample(key, shape=(300,)))(jax.random.key(1))
@@ -154,7 +154,7 @@ def test_resets_in_chunks_equal_resetting_all_for_every_id(id, mode, num_envs, c
 
 
 def bits(tree):
-    """Floats as integers, so that equal means equal in every bit."""
+    """Views floats as integers, so that comparisons are bitwise."""
 
     def of(leaf):
         leaf = np.asarray(leaf)
@@ -164,7 +164,7 @@ def bits(tree):
 
 
 @pytest.mark.parametrize("layout", ["dict", "tuple"])
-def test_observations_of_any_structure_and_keys_in_states_are_reset_too(layout):
+def test_resets_with_nested_observations_and_keys_in_states(layout):
     env, actions = CountingEnv(layout=layout, has_key=True), np.zeros((9, 7), np.int32)
     states, timesteps = zip(
         *(player(env, 7, "same_step", chunk)(jax.random.key(0), actions) for chunk in (3, 7)),
@@ -177,10 +177,10 @@ def test_observations_of_any_structure_and_keys_in_states_are_reset_too(layout):
     assert len(np.unique(jax.random.key_data(memories[0]), axis=None)) > 9 * 7
 
 
-# What each mode returns, step by step
+# The results of each mode, step by step
 
 NUM_ENVS = 4
-# One column an instance: goes on; terminates; is truncated, then ends both ways; ends twice.
+# One column per instance: never ends; terminates; is truncated, then ends both ways; ends twice.
 SCRIPT = np.array(
     [
         [CONTINUE, CONTINUE, CONTINUE, TERMINATE],
@@ -194,7 +194,7 @@ SCRIPT = np.array(
 
 
 def played(mode):
-    """The observations from reset [N, 2], and the timesteps [T, N, ...] of SCRIPT."""
+    """Returns the reset timestep [N, ...] and the timesteps of SCRIPT, [T, N, ...]."""
     key = jax.random.key(0)
     _, first = jaxenvs.vectorize(SCRIPTED, NUM_ENVS, autoreset_mode=mode).reset(key)
     timesteps = player(SCRIPTED, NUM_ENVS, mode)(key, SCRIPT)[1]
@@ -202,12 +202,12 @@ def played(mode):
 
 
 def counts(observation):
-    """The steps taken in the episode, from a `ScriptedEnv` observation [..., 2]."""
+    """Returns the step count of the episode from `ScriptedEnv` observations, [..., 2]."""
     return observation[..., 1].astype(int).tolist()
 
 
 @pytest.mark.parametrize("mode", MODES)
-def test_reset_gives_no_reward_no_flag_and_what_it_led_to(mode):
+def test_reset_has_no_reward_and_no_flags(mode):
     first, _ = played(mode)
     assert not first.reward.any() and not first.done.any()
     np.testing.assert_array_equal(first.final_observation, first.observation)
@@ -215,9 +215,9 @@ def test_reset_gives_no_reward_no_flag_and_what_it_led_to(mode):
     assert len(np.unique(first.observation[:, 0])) == NUM_ENVS
 
 
-def test_same_step_returns_the_first_observation_with_the_end_of_the_old_episode():
+def test_same_step_mode():
     first, timesteps = played("same_step")
-    # The step that ends an episode keeps its own reward and flags; its info is `final_info`.
+    # The step that ends an episode keeps its reward and flags. Its info is in `final_info`.
     np.testing.assert_array_equal(timesteps.reward, SCRIPT.astype(np.float32))
     np.testing.assert_array_equal(timesteps.terminated, np.isin(SCRIPT, (TERMINATE, BOTH)))
     np.testing.assert_array_equal(timesteps.truncated, np.isin(SCRIPT, (TRUNCATE, BOTH)))
@@ -226,13 +226,13 @@ def test_same_step_returns_the_first_observation_with_the_end_of_the_old_episode
     assert counts(timesteps.final_observation) == led_to
     assert timesteps.final_info["count"].tolist() == led_to
     assert counts(timesteps.observation) == goes_on == timesteps.info["count"].tolist()
-    # The last observation belongs to the old episode, the next one to the new.
+    # The final observation belongs to the old episode, `observation` to the new one.
     episodes = np.concatenate([first.observation[None], timesteps.observation])[..., 0]
     np.testing.assert_array_equal(timesteps.final_observation[..., 0], episodes[:-1])
     np.testing.assert_array_equal(episodes[1:] != episodes[:-1], timesteps.done)
 
 
-def test_next_step_spends_a_step_on_the_reset_and_ignores_its_action():
+def test_next_step_mode():
     first, timesteps = played("next_step")
     resets = np.array([[0, 0, 0, 0], [0, 0, 0, 1], [0, 1, 1, 0], [0, 0, 0, 1], [0, 0, 1, 0]], bool)
     np.testing.assert_array_equal(timesteps.reward, np.where(resets, 0, SCRIPT))
@@ -246,13 +246,13 @@ def test_next_step_spends_a_step_on_the_reset_and_ignores_its_action():
     np.testing.assert_array_equal(episodes[1:] != episodes[:-1], resets)
 
 
-def test_disabled_leaves_a_finished_instance_as_it_was_without_reward():
+def test_disabled_mode():
     first, timesteps = played("disabled")
     over = np.array([[0, 0, 0, 1], [0, 1, 1, 1], [0, 1, 1, 1], [0, 1, 1, 1], [0, 1, 1, 1]], bool)
     before = np.concatenate([np.zeros((1, NUM_ENVS), bool), over[:-1]])
     np.testing.assert_array_equal(timesteps.done, over)
     np.testing.assert_array_equal(timesteps.reward, np.where(before, 0, SCRIPT))
-    # How an episode ended stays what it was: instance 3 terminated, whatever was asked later.
+    # Flags do not change after the end: instance 3 stays terminated, whatever its later actions.
     np.testing.assert_array_equal(timesteps.terminated[-1], [False, True, False, True])
     np.testing.assert_array_equal(timesteps.truncated[-1], [False, False, True, False])
     expected = [[1, 1, 1, 1], [2, 2, 2, 1], [3, 2, 2, 1], [4, 2, 2, 1], [5, 2, 2, 1]]
@@ -261,7 +261,7 @@ def test_disabled_leaves_a_finished_instance_as_it_was_without_reward():
     assert (timesteps.observation[..., 0] == first.observation[None, :, 0]).all()
 
 
-# Which key an instance draws from
+# Keys of the instances
 
 
 def each_of(derive, key, num_envs):
@@ -269,7 +269,7 @@ def each_of(derive, key, num_envs):
 
 
 @pytest.mark.optimized
-def test_instances_draw_from_the_key_folded_with_their_index():
+def test_instances_use_the_key_folded_with_their_index():
     env, num_envs = CountingEnv(), 5
     vector_env = jaxenvs.vectorize(env, num_envs)
     reset_key, step_key = jax.random.split(jax.random.key(3))
@@ -299,7 +299,7 @@ def test_instances_draw_from_the_key_folded_with_their_index():
     [CountingEnv(), jaxenvs.make("CartPole-v1", time_limit=7)],
     ids=["CountingEnv", "CartPole"],
 )
-def test_the_first_instances_do_not_depend_on_how_many_there_are(env):
+def test_instances_do_not_depend_on_num_envs(env):
     actions = np.random.default_rng(0).integers(0, 2, (20, 24), np.int32)
     few = player(env, 8, "same_step")(jax.random.key(0), actions[:, :8])
     many = player(env, 24, "same_step", 5)(jax.random.key(0), actions)

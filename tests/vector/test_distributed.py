@@ -1,4 +1,4 @@
-"""Instances over processes: each plays its own share of the trajectory of one device."""
+"""Instances distributed over processes; each computes its share of the one-device trajectory."""
 
 import contextlib
 import os
@@ -18,19 +18,20 @@ import jaxenvs
 from tests.vector import _distributed_worker as worker
 
 ROOT = Path(__file__).resolve().parent.parent.parent
-PROCESSES, DEVICES = 2, 2  # devices of each process
+PROCESSES, DEVICES = 2, 2  # DEVICES is per process
 WAITS = ["-c", "import time; time.sleep(600)"]
 
 pytestmark = [
     pytest.mark.optimized,
-    pytest.mark.skipif(sys.platform == "win32", reason="ends groups of processes"),
+    pytest.mark.skipif(sys.platform == "win32", reason="needs process groups"),
 ]
 
 
 def run_together(programs, folder, timeout=120):
-    """Runs Python programs side by side; all have ended when this returns or raises.
+    """Runs Python programs in parallel and returns their outputs.
 
-    The failure of one is the end of the others, which would wait for it. Returns what each printed.
+    All programs have ended when this function returns or raises. If one fails, it kills the others,
+    which would wait for it.
     """
     logs = [folder / f"{number}.log" for number in range(len(programs))]
     environment = os.environ | {
@@ -40,14 +41,14 @@ def run_together(programs, folder, timeout=120):
     processes = []
     try:
         for program, log in zip(programs, logs, strict=True):
-            with log.open("wb") as output:  # a pipe that nobody reads would fill up
+            with log.open("wb") as output:  # an unread pipe would fill up
                 processes.append(
                     subprocess.Popen(
                         [sys.executable, *program],
                         env=environment,
                         stdout=output,
                         stderr=subprocess.STDOUT,
-                        start_new_session=True,  # so that what a program starts ends with it
+                        start_new_session=True,  # to kill its children with it
                     )
                 )
         deadline = time.monotonic() + timeout
@@ -61,7 +62,7 @@ def run_together(programs, folder, timeout=120):
                 os.killpg(process.pid, signal.SIGKILL)
             process.wait()
     for process in processes:
-        with pytest.raises(ProcessLookupError):  # nobody is left in its group
+        with pytest.raises(ProcessLookupError):  # the process group is empty
             os.killpg(process.pid, 0)
     if any(code != 0 for code in codes):
         ends = ["did not finish" if code is None else f"exit code {code}" for code in codes]
@@ -80,7 +81,7 @@ def free_address():
         return f"127.0.0.1:{listener.getsockname()[1]}"
 
 
-def test_processes_give_the_trajectory_of_one_device(tmp_path):
+def test_several_processes_match_one_device(tmp_path):
     files = [tmp_path / f"{number}.npz" for number in range(PROCESSES)]
     program = [worker.__file__, free_address(), str(PROCESSES)]
     run_together([[*program, str(i), str(file)] for i, file in enumerate(files)], tmp_path)
@@ -103,24 +104,24 @@ def test_processes_give_the_trajectory_of_one_device(tmp_path):
                 )
                 part = expected[path][place]
                 assert (piece.dtype, piece.shape) == (part.dtype, part.shape), path
-                # As bytes, so that equal means equal in every bit.
+                # Compare bytes, so that the comparison is bitwise.
                 assert piece.tobytes() == part.tobytes(), path
                 seen[path][place] += 1
     for path, count in seen.items():
         assert (count == 1).all(), f"{path}: all instances, each on one device only"
 
 
-def test_the_program_of_the_documentation_runs_on_many_hosts(tmp_path):
+def test_documented_program_runs_on_several_hosts(tmp_path):
     page = (ROOT / "docs" / "concepts" / "sharding.md").read_text(encoding="utf-8")
     [code] = re.findall(r"^```py\n(.*?)^```", page, re.DOTALL | re.MULTILINE)
     (tmp_path / "play.py").write_text(code, encoding="utf-8")
     program = [str(tmp_path / "play.py"), free_address(), str(PROCESSES)]
     printed = run_together([[*program, str(i)] for i in range(PROCESSES)], tmp_path)
     rows = [len(re.findall(r"\[[^][]+\]", text)) for text in printed]
-    assert rows == [4 * DEVICES] * PROCESSES, printed  # one per instance, four to a device
+    assert rows == [4 * DEVICES] * PROCESSES, printed  # four instances per device
 
 
-def test_a_process_that_fails_ends_the_others_and_is_heard(tmp_path):
+def test_failing_process_stops_the_others_and_is_reported(tmp_path):
     fails = ["-c", "raise SystemExit('lost the key')"]
     with pytest.raises(AssertionError) as failure:
         run_together([WAITS, fails], tmp_path)
@@ -128,6 +129,6 @@ def test_a_process_that_fails_ends_the_others_and_is_heard(tmp_path):
     assert "did not finish" in others and heard == "exit code 1\nlost the key\n"
 
 
-def test_a_process_that_hangs_is_ended(tmp_path):
+def test_hanging_process_is_killed(tmp_path):
     with pytest.raises(AssertionError, match="did not finish"):
         run_together([WAITS], tmp_path, timeout=0.5)

@@ -1,4 +1,4 @@
-"""What a scan of steps compiles to: work that nobody asked for is not in the program."""
+"""The compiled program of a scan of steps contains no unused work."""
 
 import functools
 
@@ -10,7 +10,7 @@ import jaxenvs
 from benchmarks import hlo
 
 N, T = 1024, 8
-OBSERVATIONS = f"f32[{N},4]"  # a batch of CartPole's
+OBSERVATIONS = f"f32[{N},4]"  # the shape of a CartPole batch
 
 pytestmark = [
     pytest.mark.optimized,
@@ -29,7 +29,7 @@ READ = {
 
 @functools.cache
 def compiled(id, read, mode="same_step", chunk=None):
-    """T steps with given actions, of which only what `READ[read]` names is stacked."""
+    """Compiles T steps with given actions that return only what `READ[read]` selects."""
     env = jaxenvs.make_vec(id, N, autoreset_mode=mode, reset_chunk=chunk)
 
     def play(state, actions, key):
@@ -50,28 +50,28 @@ def counts(*args, **kwargs):
 
 
 def kinds_with_result(result, text):
-    """What produces `result` anywhere in the program, by name: ["add", "copy", ...]."""
+    """Returns the kinds of the instructions that produce `result`: ["add", "copy", ...]."""
     return [kind for found, kind in hlo._INSTRUCTION.findall(text) if found.startswith(result)]
 
 
-def test_no_step_resets_the_whole_batch():
+def test_step_does_not_reset_the_whole_batch():
     few = counts("CartPole-v1", "observations")
     assert few["threefry xors"] > 0 == few["threefry xors of N or more"]
     assert counts("CartPole-v1", "observations", chunk=N)["threefry xors of N or more"] > 0
 
 
 @pytest.mark.parametrize("id", ["MountainCar-v0", "CartPole-v1"])
-def test_steps_that_draw_nothing_pay_for_no_key(id):
+def test_steps_without_draws_compute_no_keys(id):
     assert counts(id, "observations", mode="disabled")["threefry xors"] == 0
 
 
-def test_observations_that_nobody_reads_are_never_made():
+def test_unused_observations_are_not_computed():
     assert not kinds_with_result(OBSERVATIONS, compiled("CartPole-v1", "rewards").as_text())
     read = kinds_with_result(OBSERVATIONS, compiled("CartPole-v1", "observations").as_text())
-    assert "scatter" in read  # where fresh ones are written over those of finished episodes
+    assert "scatter" in read  # writes new observations over those of finished episodes
 
 
-def test_final_observations_that_nobody_reads_are_dropped():
+def test_unused_final_observations_are_not_computed():
     unread, read = (compiled("CartPole-v1", name) for name in ("observations", "both"))
     fewer, more = hlo.count(unread.as_text(), N), hlo.count(read.as_text(), N)
     for cost in ("instructions", "copies of N elements or more", "kernels on each step"):
@@ -80,7 +80,7 @@ def test_final_observations_that_nobody_reads_are_dropped():
     assert spared[0].temp_size_in_bytes < spared[1].temp_size_in_bytes
 
 
-def test_final_observations_alone_are_not_overwritten_by_fresh_ones():
+def test_final_observations_alone_need_no_overwrite():
     text = compiled("CartPole-v1", "final observations").as_text()
     kinds = kinds_with_result(OBSERVATIONS, text)
     assert kinds and "scatter" not in kinds

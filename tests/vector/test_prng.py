@@ -1,4 +1,4 @@
-"""The unrolled generator: the bits of JAX's own, used only where it pays."""
+"""The unrolled generator has the bits of JAX's own and is used only where it is faster."""
 
 import functools
 import time
@@ -54,9 +54,9 @@ WIDE_DRAWS = {
 
 
 @pytest.fixture(params=[True, False], ids=["barrier", "loop"])
-def wall(request, monkeypatch):
-    """Either way of keeping draws apart, whichever this version of JAX takes."""
-    monkeypatch.setattr(prng, "_BARRIER_HOLDS", request.param)
+def fusion_barrier(request, monkeypatch):
+    """Runs a test with each way to prevent fusion, whichever this version of JAX needs."""
+    monkeypatch.setattr(prng, "_BARRIER_STOPS_FUSION", request.param)
     jax.clear_caches()
     yield request.param
     jax.clear_caches()
@@ -67,7 +67,7 @@ def unrolled(key):
 
 
 def bits(tree):
-    """`tree` as unsigned integers, so that equal means equal in every bit."""
+    """Views `tree` as unsigned integers, so that comparisons are bitwise."""
 
     def of(leaf):
         if jnp.issubdtype(leaf.dtype, jax.dtypes.prng_key):
@@ -79,7 +79,7 @@ def bits(tree):
 
 
 def assert_same_draws(draw, seed):
-    """`draw` gives equal bits with both generators: op by op, jitted, and for a batch of keys."""
+    """Checks that both generators draw the same bits: eagerly, jitted, and for a batch of keys."""
     key = jax.random.key(seed)
     keys = jax.random.split(key, 5)
     chex.assert_trees_all_equal(bits(draw(unrolled(key))), bits(draw(key)))
@@ -90,14 +90,14 @@ def assert_same_draws(draw, seed):
 
 
 @pytest.mark.parametrize("name", DRAWS)
-def test_every_kind_of_draw_has_the_bits_of_jax(name):
+def test_draws_have_the_bits_of_jax(name):
     assert_same_draws(DRAWS[name], seed=7)
 
 
 def test_gamma_accepts_the_same_draws_as_jax():
-    # XLA takes its logarithms one by one in a loop of one length and by the vector in another, so
-    # JAX's own gamma of a batch of keys differs from its gamma of each by a few units in the last
-    # place. Another accepted draw would be another number altogether.
+    # Depending on the length of a loop, XLA computes logarithms one by one or vectorized. So even
+    # JAX's own gamma of a batch of keys differs from its gamma of single keys by a few units in the
+    # last place. Accepting a different draw would give a completely different number.
     def draw(key):
         return jax.random.gamma(key, 1.7, (2,), jnp.float32)
 
@@ -108,14 +108,14 @@ def test_gamma_accepts_the_same_draws_as_jax():
 
 
 @pytest.mark.parametrize("name", WIDE_DRAWS)
-def test_draws_of_64_bits_have_the_bits_of_jax(name):
+def test_64_bit_draws_have_the_bits_of_jax(name):
     with enable_x64(True):
         assert_same_draws(WIDE_DRAWS[name], seed=2**63 - 1)
 
 
 @pytest.mark.parametrize("wide", [False, True], ids=["32", "64"])
 @pytest.mark.parametrize("seed", [0, 1, -1, 2**31, 2**32 - 1, -(2**31), 2**63 - 1, -(2**63)])
-def test_every_seed_gives_the_key_of_jax(seed, wide):
+def test_seeds_give_the_keys_of_jax(seed, wide):
     with enable_x64(wide):
         key = jax.random.key(seed, impl=STOCK)
         assert_key_data_equal(jax.random.key(seed, impl=prng._UNROLLED), key)
@@ -127,7 +127,7 @@ def assert_key_data_equal(one, other):
     chex.assert_trees_all_equal(jax.random.key_data(one), jax.random.key_data(other))
 
 
-def test_draws_that_are_differentiated_have_the_derivatives_of_jax():
+def test_derivatives_of_draws_match_jax():
     def moved(scale, key):
         return jnp.sum(scale * jax.random.normal(key, (3,), jnp.float32))
 
@@ -136,27 +136,27 @@ def test_draws_that_are_differentiated_have_the_derivatives_of_jax():
     chex.assert_trees_all_equal(slopes[0], slopes[1])
 
 
-def test_a_threefry_key_becomes_the_unrolled_type_and_back():
+def test_key_conversion_round_trip():
     key = jax.random.key(3)
-    quick = prng.fast(key)
+    quick = prng.as_fast_key(key)
     assert prng.is_unrolled(quick) and not prng.is_unrolled(key)
-    back = prng.stock(quick)
+    back = prng.as_standard_keys(quick)
     assert back.dtype == key.dtype
     assert_key_data_equal(back, key)
 
 
-def test_a_raw_key_is_as_good_as_a_typed_one():
+def test_raw_keys_equal_typed_keys():
     raw = jax.random.PRNGKey(3)
     for given in (raw, np.asarray(raw)):
-        assert_key_data_equal(prng.fast(given), jax.random.key(3))
+        assert_key_data_equal(prng.as_fast_key(given), jax.random.key(3))
 
 
 @pytest.mark.parametrize("name", ["split", "permutation", "a chain"])
-def test_either_wall_leaves_the_bits_as_they_are(name, wall):
+def test_barriers_do_not_change_bits(name, fusion_barrier):
     assert_same_draws(DRAWS[name], seed=7)
 
 
-def test_each_device_of_a_shard_map_draws_with_a_key_of_its_own(wall):
+def test_shard_map_with_a_key_per_device(fusion_barrier):
     mesh = jax.sharding.Mesh(jax.devices()[:2], ("devices",))
 
     @functools.partial(jax.shard_map, mesh=mesh, in_specs=P("devices"), out_specs=P("devices"))
@@ -171,26 +171,26 @@ def test_each_device_of_a_shard_map_draws_with_a_key_of_its_own(wall):
     assert (own[0] != own[1]).all()
 
 
-def test_a_draw_that_is_used_often_is_computed_once():
+def test_draw_with_several_uses_is_computed_once():
     def uses(key):
-        noise = jax.random.normal(prng.fast(key), (64,), jnp.float32)
+        noise = jax.random.normal(prng.as_fast_key(key), (64,), jnp.float32)
         return noise.sum(), jnp.cumsum(noise), noise[::-1] * 2, jnp.sort(noise)
 
     keys = jax.random.split(jax.random.key(0), 16)
     text = jax.jit(jax.vmap(uses)).lower(keys).compile().as_text()
-    assert text.count("shift-left(") == 20  # a round has one
+    assert text.count("shift-left(") == 20  # one per round
 
 
-def test_the_generator_of_jax_stays_on_accelerators(monkeypatch):
+def test_accelerators_keep_the_standard_generator(monkeypatch):
     key = jax.random.key(0)
     monkeypatch.setattr(jax, "default_backend", lambda: "gpu")
-    assert prng.fast(key) is key
+    assert prng.as_fast_key(key) is key
 
 
-def test_the_generator_of_jax_stays_where_its_bits_are_laid_out_otherwise():
+def test_nonpartitionable_threefry_keeps_the_standard_generator():
     key = jax.random.key(0)
     with jax.threefry_partitionable(False):
-        assert prng.fast(key) is key
+        assert prng.as_fast_key(key) is key
 
 
 @pytest.mark.parametrize("impl", ["rbg", "unsafe_rbg"])
@@ -204,19 +204,19 @@ def test_keys_of_other_generators_are_hashed_into_threefry_keys(impl):
     chex.assert_trees_all_equal(prng.as_typed_key(jax.random.key_data(keys)), hashed)
 
 
-def test_a_derived_key_is_out_of_reach_of_split_and_fold_in():
+def test_split_and_fold_in_cannot_produce_derived_keys():
     key = jax.random.key(3)
-    # They use the domain 0.
+    # `split` and `fold_in` use the domain 0.
     chex.assert_trees_all_equal(prng.derive(key, 0, 7), jax.random.fold_in(key, 7))
     assert prng.derive(key, 0, 7) != prng.derive(key, 1, 7)
-    same = prng.stock(prng.derive(prng.fast(key), 5, 7))
+    same = prng.as_standard_keys(prng.derive(prng.as_fast_key(key), 5, 7))
     chex.assert_trees_all_equal(same, prng.derive(key, 5, 7))
 
 
-def test_stock_turns_back_the_keys_of_a_tree_and_nothing_else():
+def test_as_standard_keys_converts_only_keys():
     keys = jax.random.split(jax.random.key(0), 3)
     tree = {"new": unrolled(keys), "old": (keys, None), "count": jnp.arange(3), "number": 7}
-    back = prng.stock(tree)
+    back = prng.as_standard_keys(tree)
     assert back["new"].dtype == keys.dtype and back["old"][0] is keys and back["number"] == 7
     assert_key_data_equal(back["new"], keys)
     chex.assert_trees_all_equal(back["count"], jnp.arange(3))
@@ -232,19 +232,19 @@ def test_stock_turns_back_the_keys_of_a_tree_and_nothing_else():
         ("seed", "str"),
     ],
 )
-def test_what_is_not_a_key_is_refused_by_name(given, word):
+def test_non_keys_are_rejected(given, word):
     with pytest.raises(RandomKeyError) as refused:
         prng.as_typed_key(given)
     assert f"got {word}." in str(refused.value) and "jax.random.key" in str(refused.value)
 
 
-def test_a_chain_of_draws_compiles_in_seconds():
-    # Draws that fuse into one another take minutes, since each use of a draw repeats all of its
-    # rounds. The salt makes a program that no compilation cache has seen.
+def test_chained_draws_compile_in_seconds():
+    # If draws fuse into each other, compilation takes minutes, because each use of a draw repeats
+    # all of its rounds. The salt makes a program that is not in any compilation cache.
     salt = time.time_ns() % 2**31
 
     def chain(key):
-        _, key = jax.random.split(prng.fast(key))
+        _, key = jax.random.split(prng.as_fast_key(key))
         key, draw_key = jax.random.split(key)
         key = jax.random.fold_in(key, salt)
         draw = jax.random.uniform(draw_key, (4,), jnp.float32)
@@ -263,7 +263,7 @@ def test_a_chain_of_draws_compiles_in_seconds():
 
 
 class Shower(Environment[jax.Array]):
-    """Counts drops by `jax.random.poisson`, which accepts no generator but JAX's own."""
+    """An environment that draws from `jax.random.poisson`, which accepts only JAX's generators."""
 
     @property
     def observation_space(self):
@@ -283,7 +283,7 @@ class Shower(Environment[jax.Array]):
         return drops, TimeStep.transition(drops, reward=0.0, terminated=drops > 8)
 
 
-def test_an_environment_that_draws_from_poisson_works_in_a_batch():
+def test_environment_with_poisson_draws_works_in_a_batch():
     env, num_envs = Shower(), 4
     vector_env = jaxenvs.vectorize(env, num_envs)
     reset_key, step_key = jax.random.split(jax.random.key(0))

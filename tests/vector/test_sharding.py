@@ -1,4 +1,4 @@
-"""Instances over devices: the trajectory of one device, bit for bit, and no communication."""
+"""Instances on several devices: the same bits as on one device, without communication."""
 
 import functools
 import re
@@ -37,7 +37,7 @@ def actions_for(name, num_envs=N):
 
 
 def play(vector_env, key, actions):
-    """The timesteps from reset on [T + 1, N, ...], by a scan of steps."""
+    """Scans steps and returns the timesteps including the reset, [T + 1, N, ...]."""
 
     def step(state, xs):
         number, action = xs
@@ -60,7 +60,7 @@ def key():
 
 
 def bits(tree):
-    """Floats as integers, so that equal means equal in every bit."""
+    """Views floats as integers, so that comparisons are bitwise."""
 
     def of(leaf):
         leaf = np.asarray(leaf)
@@ -99,19 +99,19 @@ MESHES = {
         ("CountingEnv", "same_step", "8 devices, explicit"),
     ],
 )
-def test_a_mesh_gives_the_trajectory_of_one_device(name, mode, mesh):
+def test_mesh_matches_one_device(name, mode, mesh):
     mesh, axis = MESHES[mesh]()
     vector_env = jaxenvs.vectorize(make(name), N, autoreset_mode=mode, mesh=mesh, mesh_axis=axis)
     explicit = AxisType.Explicit in mesh.axis_types
     with jax.set_mesh(mesh) if explicit and hasattr(jax, "set_mesh") else mesh:
         first, timesteps = jax.jit(functools.partial(play, vector_env))(key(), actions_for(name))
     chex.assert_trees_all_equal(bits((first, timesteps)), on_one_device(name, mode))
-    # What comes out stays where it was made: instances over the axis, time over nothing.
+    # The results stay sharded: instances over the axis, time not at all.
     size = mesh.shape[axis or mesh.axis_names[0]]
     assert first.reward.sharding.shard_shape((N,)) == (N // size,)
 
 
-def test_one_instance_on_each_device_still_gives_the_trajectory_of_one_device():
+def test_one_instance_per_device_matches_one_device():
     actions = actions_for("CartPole-v1", 8)
     runs = [
         jax.jit(functools.partial(play, jaxenvs.vectorize(make("CartPole-v1"), 8, mesh=mesh)))
@@ -122,7 +122,7 @@ def test_one_instance_on_each_device_still_gives_the_trajectory_of_one_device():
 
 
 @pytest.mark.parametrize("name", ["CartPole-v1", "Pendulum-v1"])
-def test_jit_with_input_shardings_gives_the_trajectory_of_one_device(name):
+def test_jit_with_input_shardings_matches_one_device(name):
     vector_env = jaxenvs.vectorize(make(name), N)
     sharding = NamedSharding(mesh_of(8), PartitionSpec("env"))
     state, first = jax.jit(vector_env.reset)(key())
@@ -145,13 +145,13 @@ def test_jit_with_input_shardings_gives_the_trajectory_of_one_device(name):
 
 @pytest.mark.skipif(not hasattr(jax, "pmap"), reason="this jax has no pmap")
 @pytest.mark.parametrize("name", ["CartPole-v1", "Pendulum-v1"])
-def test_pmap_of_a_single_environment_equals_each_instance_on_one_device(name):
+def test_pmap_of_one_environment_matches_one_device(name):
     env, num_devices = make(name), 8
     keys = jax.vmap(jax.random.fold_in, (None, 0))(key(), jnp.arange(num_devices))
     actions = jnp.asarray(actions_for(name)[0, :num_devices])
     state, first = jax.pmap(env.reset)(keys)
     apart = bits((first, jax.pmap(env.step)(state, actions, keys)))
-    # One by one, not by vmap: compilers round otherwise where there is one element to an array.
+    # One by one, not with vmap, because compilers round differently for arrays with one element.
     reset, step = jax.jit(env.reset), jax.jit(env.step)
     for i in range(num_devices):
         state, first = reset(keys[i])
@@ -161,7 +161,7 @@ def test_pmap_of_a_single_environment_equals_each_instance_on_one_device(name):
 
 @pytest.mark.skipif(not hasattr(jax, "pmap"), reason="this jax has no pmap")
 @pytest.mark.parametrize("name", ["CartPole-v1", "Pendulum-v1"])
-def test_pmap_of_a_vectorized_environment_equals_each_part_on_one_device(name):
+def test_pmap_of_a_batch_matches_one_device(name):
     num_devices = 8
     vector_env = jaxenvs.vectorize(make(name), N // num_devices)
     keys = jax.random.split(key(), num_devices)
@@ -174,7 +174,7 @@ def test_pmap_of_a_vectorized_environment_equals_each_part_on_one_device(name):
 
 
 @pytest.mark.parametrize("mode", ["same_step", "next_step"])
-def test_devices_do_not_talk_to_each_other(mode):
+def test_devices_do_not_communicate(mode):
     mesh = mesh_of(8)
     vector_env = jaxenvs.vectorize(make("CartPole-v1"), N, autoreset_mode=mode, mesh=mesh)
     arguments = (
@@ -192,7 +192,7 @@ def test_devices_do_not_talk_to_each_other(mode):
 
 
 @pytest.mark.parametrize("explicit", [False, True], ids=["auto", "explicit"])
-def test_batched_parameters_are_divided_with_their_instances(explicit):
+def test_batched_parameters_are_sharded_with_their_instances(explicit):
     env = make("CartPole-v1").replace(gravity=np.linspace(1, 20, N, dtype=np.float32))
     mesh = mesh_of(8, explicit=explicit)
     runs = [jaxenvs.vectorize(env, N, batched="gravity", mesh=where) for where in (None, mesh)]
@@ -204,7 +204,7 @@ def test_batched_parameters_are_divided_with_their_instances(explicit):
     assert len(np.unique(alone[1].observation[3, :, 3])) > N // 2
 
 
-def test_staggered_instances_start_at_the_same_phases_on_any_number_of_devices():
+def test_staggered_start_does_not_depend_on_device_count():
     env = make("CartPole-v1").replace(time_limit=np.where(np.arange(N) < N // 2, 4, 40))
     starts = [
         jax.jit(jaxenvs.vectorize(env, N, batched="time_limit", stagger=True, mesh=mesh).reset)(
@@ -221,22 +221,22 @@ def cannot(error, **kwargs):
     return str(refused.value)
 
 
-def test_instances_that_cannot_be_divided_are_told_which_number_would_do():
+def test_indivisible_num_envs_suggests_valid_numbers():
     message = cannot(ShardingError, num_envs=30, mesh=mesh_of(8))
     assert "num_envs=30" in message and "24 or 32" in message and '"env"' in message
     assert "num_envs=8," in cannot(ShardingError, num_envs=5, mesh=mesh_of(8))
 
 
-def test_what_is_no_mesh_is_refused():
+def test_non_meshes_are_rejected():
     message = cannot(ShardingError, mesh=jax.devices())
     assert "list" in message and "jax.make_mesh" in message
 
 
-def test_a_misspelt_axis_names_the_closest():
+def test_misspelled_axis_suggests_the_closest():
     mesh = mesh_of(2, 4, names=("model", "env"))
     message = cannot(ShardingError, mesh=mesh, mesh_axis="envs")
     assert '"envs"' in message and 'Close: "env"' in message
 
 
-def test_an_axis_without_a_mesh_is_refused():
+def test_axis_without_a_mesh_is_rejected():
     assert "mesh=" in cannot(VectorizeError, mesh_axis="env")

@@ -1,4 +1,4 @@
-"""Vectorized environments: what is refused, batched parameters, phases, transformations."""
+"""Vectorized environments: errors, batched parameters, staggered starts, transformations."""
 
 import copy
 import functools
@@ -38,23 +38,23 @@ def cartpole():
         ({"batched": ["gravity"]}, ["batched", "[4, ...]"]),
     ],
 )
-def test_values_that_cannot_work_are_refused_in_words(kwargs, words):
+def test_invalid_arguments_are_rejected(kwargs, words):
     with pytest.raises(VectorizeError) as refused:
         jaxenvs.vectorize(cartpole(), **{"num_envs": 4, **kwargs})
     assert all(word in str(refused.value) for word in words)
 
 
-def test_stagger_needs_a_limit():
+def test_stagger_needs_a_time_limit():
     with pytest.raises(VectorizeError, match="time limit"):
         jaxenvs.vectorize(cartpole().unwrapped, 4, stagger=True)
 
 
-def test_a_misspelt_batched_name_names_the_closest():
+def test_misspelled_batched_name_suggests_the_closest():
     with pytest.raises(UnknownParameterError, match='"gravity"'):
         jaxenvs.vectorize(cartpole(), 4, batched="gravty")
 
 
-def test_one_key_is_taken_for_all_instances_and_a_raw_one_too():
+def test_reset_accepts_one_typed_or_raw_key():
     env = jaxenvs.vectorize(cartpole(), 4)
     with pytest.raises(RandomKeyError, match="one key for all"):
         env.reset(jax.random.split(jax.random.key(0), 3))
@@ -65,7 +65,7 @@ def test_one_key_is_taken_for_all_instances_and_a_raw_one_too():
 
 
 class Composite(Environment[jax.Array]):
-    """Takes a dict of a number and a pair."""
+    """An environment whose action is a dict of a number and a pair."""
 
     @property
     def observation_space(self):
@@ -93,7 +93,7 @@ def wrong(env, action):
     return str(refused.value)
 
 
-def test_actions_of_the_wrong_shape_or_kind_are_refused():
+def test_actions_with_wrong_shape_or_dtype_are_rejected():
     env = jaxenvs.vectorize(cartpole(), 4)
     message = wrong(env, jnp.zeros(8, jnp.int32))
     assert "int32[8]" in message and "int32[4]" in message and "num_envs=4" in message
@@ -101,7 +101,7 @@ def test_actions_of_the_wrong_shape_or_kind_are_refused():
     assert "NoneType" in wrong(env, None)
 
 
-def test_every_leaf_that_does_not_fit_is_named():
+def test_errors_name_every_invalid_leaf():
     env = jaxenvs.vectorize(Composite(), 3)
     pair = (jnp.zeros(3, jnp.int32), jnp.zeros((3, 1), jnp.float32))
     message = wrong(env, {"gear": jnp.zeros(2, jnp.int32), "pair": pair})
@@ -114,11 +114,11 @@ def test_every_leaf_that_does_not_fit_is_named():
     chex.assert_trees_all_equal(stepped, good["pair"][1][:, 0])
 
 
-# Played
+# Helpers
 
 
 def play(vector_env, key, actions):
-    """The timesteps [T, N, ...] from a reset on."""
+    """Returns the timesteps after a reset, [T, N, ...]."""
 
     def step(state, xs):
         number, action = xs
@@ -132,12 +132,12 @@ jitted_play = jax.jit(play)
 
 
 def pushes(num_steps, num_envs, seed=0):
-    """Actions for CartPole, int32[T, N]."""
+    """Returns random CartPole actions, int32[T, N]."""
     return np.random.default_rng(seed).integers(0, 2, (num_steps, num_envs), np.int32)
 
 
 def instance(timesteps, index):
-    """One of N, from timesteps [T, N, ...]."""
+    """Selects one instance from timesteps [T, N, ...]."""
     return jax.tree.map(lambda leaf: leaf[:, index], timesteps)
 
 
@@ -146,7 +146,7 @@ def instance(timesteps, index):
 
 @pytest.mark.optimized
 @pytest.mark.parametrize("batched", [("gravity",), ("gravity", "time_limit")])
-def test_a_batch_of_parameters_equals_separate_environments(batched):
+def test_batched_parameters_match_separate_environments(batched):
     num_envs, actions = 6, pushes(40, 6)
     values = {
         "gravity": np.linspace(1.0, 30.0, num_envs, dtype=np.float32),
@@ -165,7 +165,7 @@ def test_a_batch_of_parameters_equals_separate_environments(batched):
     assert ("time_limit" not in batched) == (lengths == 3).all()
 
 
-def test_other_parameters_change_the_trajectory_and_compile_nothing():
+def test_replacing_parameters_does_not_recompile():
     traced_once = jax.jit(chex.assert_max_traces(lambda *args: play(*args), n=1))
     env, actions = jaxenvs.vectorize(cartpole(), 4), pushes(40, 4)
     usual, moon = (traced_once(env.replace(gravity=g), KEY, actions) for g in (9.8, 1.6))
@@ -191,7 +191,7 @@ def test_actions_of_all_instances_take_as_many_draws_as_one(id):
 
 
 def primitives(jaxpr):
-    """The names of all primitives, those of inner programs included."""
+    """Returns the names of all primitives, including those of nested programs."""
     for equation in jaxpr.eqns:
         yield equation.primitive.name
         for parameter in jax.tree.leaves(list(equation.params.values())):
@@ -200,14 +200,14 @@ def primitives(jaxpr):
                 yield from primitives(inner)
 
 
-# Phases
+# Staggered starts
 
 LIMIT = 20
 
 
 @functools.cache
 def first_ends(stagger, mode="same_step", seed=0):
-    """The step, from 1 on, in which each of 16 pendulums is first cut."""
+    """Returns the step, counted from 1, in which each of 16 pendulums is first truncated."""
     env = jaxenvs.make_vec(
         "Pendulum-v1", 16, time_limit=LIMIT, autoreset_mode=mode, stagger=stagger
     )
@@ -218,23 +218,23 @@ def first_ends(stagger, mode="same_step", seed=0):
 
 
 @pytest.mark.parametrize("mode", ["same_step", "next_step"])
-def test_staggered_instances_end_their_episodes_at_different_times(mode):
+def test_staggered_episodes_end_at_different_times(mode):
     assert (first_ends(False, mode) == LIMIT).all()
     ends = first_ends(True, mode)
     assert len(np.unique(ends)) >= 8 and np.ptp(ends) >= LIMIT // 2
 
 
-def test_an_int_bounds_the_phases_below_the_limit():
+def test_stagger_int_bounds_the_phases():
     np.testing.assert_array_equal(np.unique(first_ends(5)), [16, 17, 18, 19, 20])
 
 
-def test_phases_come_from_the_seed_alone():
+def test_phases_depend_only_on_the_seed():
     np.testing.assert_array_equal(first_ends(True), first_ends.__wrapped__(True))
     assert (first_ends(True) != first_ends(True, seed=1)).any()
 
 
 @pytest.mark.optimized
-def test_the_phase_of_an_instance_does_not_depend_on_how_many_there_are():
+def test_phases_do_not_depend_on_num_envs():
     actions = np.random.default_rng(0).uniform(-2, 2, (30, 8, 1)).astype(np.float32)
     few, many = (
         jitted_play(
@@ -245,7 +245,7 @@ def test_the_phase_of_an_instance_does_not_depend_on_how_many_there_are():
     chex.assert_trees_all_equal(few, jax.tree.map(lambda leaf: leaf[:, :4], many))
 
 
-def test_a_staggered_start_is_neither_rewarded_nor_finished_and_its_episodes_are_under_way():
+def test_staggered_start_has_no_reward_and_no_flags():
     env = jaxenvs.make_vec("Pendulum-v1", 16, time_limit=LIMIT, stagger=True)
     state, timestep = jax.jit(env.reset)(KEY)
     assert not timestep.reward.any() and not timestep.done.any()
@@ -258,7 +258,7 @@ def test_a_staggered_start_is_neither_rewarded_nor_finished_and_its_episodes_are
 
 
 @pytest.mark.optimized
-def test_a_map_over_vectorized_environments_equals_separate_calls():
+def test_vmap_over_batches_matches_separate_calls():
     env, actions = jaxenvs.vectorize(cartpole().replace(time_limit=9), 4), pushes(30, 4)
     keys, gravities = jax.random.split(KEY, 3), np.float32([1.6, 9.8, 25.0])
 
@@ -276,10 +276,10 @@ def test_a_map_over_vectorized_environments_equals_separate_calls():
 
 @functools.cache
 def slopes(chunk):
-    """Derivatives of a loss over 20 steps with resets: by reverse mode, forward mode, differences.
+    """Returns derivatives of a loss over 20 steps with resets, computed in three ways.
 
-    Each float32[2]: with respect to gravity, which the steps use, and the width of the start,
-    which only resets use.
+    These are reverse mode, forward mode and finite differences, each float32[2]: with respect to
+    gravity, which the steps use, and the width of the start, which only resets use.
     """
     env = cartpole().replace(time_limit=3 + np.arange(8, dtype=np.int32) % 5)
     env = jaxenvs.vectorize(env, 8, batched="time_limit", reset_chunk=chunk)
@@ -312,12 +312,12 @@ def test_derivatives_pass_through_resets(chunk):
     np.testing.assert_allclose(reverse, slopes(8)[0], rtol=1e-4)
 
 
-# Pictures
+# Rendering
 
 
 @pytest.mark.optimized
 @pytest.mark.parametrize("mode", ["same_step", "disabled"])
-def test_one_instance_is_drawn_with_its_own_parameters(mode):
+def test_render_uses_the_parameters_of_the_instance(mode):
     lengths = np.float32([0.2, 0.5, 0.8])
     env = cartpole().replace(length=lengths)
     env = jaxenvs.vectorize(env, 3, batched="length", autoreset_mode=mode)
@@ -332,7 +332,7 @@ def test_one_instance_is_drawn_with_its_own_parameters(mode):
 
 
 @pytest.mark.parametrize("index", [4, -1])
-def test_an_instance_that_is_not_there_cannot_be_drawn(index):
+def test_render_rejects_out_of_range_indices(index):
     env = jaxenvs.vectorize(cartpole(), 4)
     state = jax.eval_shape(env.reset, KEY)[0]
     with pytest.raises(VectorizeError, match=f"{index}.* 0 to 3"):
@@ -341,8 +341,8 @@ def test_an_instance_that_is_not_there_cannot_be_drawn(index):
 
 @pytest.mark.optimized
 @pytest.mark.parametrize("mode", ["same_step", "next_step", "disabled"])
-def test_a_key_for_each_instance_makes_it_independent_of_the_others(mode):
-    """Instance i does under keys[i] what it does alone, and what `env` does under that key."""
+def test_instances_with_their_own_keys_are_independent(mode):
+    """Instance i with keys[i] behaves like a single instance, or like `env`, with that key."""
     env = jaxenvs.make("CartPole-v1")
     seeds = jnp.array([7, 3, 11])
 
@@ -369,7 +369,7 @@ def test_a_key_for_each_instance_makes_it_independent_of_the_others(mode):
 
 
 @pytest.mark.optimized
-def test_reset_where_begins_anew_what_the_mask_names():
+def test_reset_where_resets_only_masked_instances():
     vector_env = jaxenvs.vectorize(CountingEnv(), 4)
     state, timestep = vector_env.reset(jax.random.key(0))
     state, timestep = vector_env.step(state, jnp.zeros(4, jnp.int32), jax.random.key(1))
@@ -384,7 +384,7 @@ def test_reset_where_begins_anew_what_the_mask_names():
     chex.assert_trees_all_equal((new_state, new), expected)
 
 
-# What would be silently wrong
+# Errors that would otherwise be silent
 
 
 @pytest.mark.parametrize(
@@ -393,14 +393,14 @@ def test_reset_where_begins_anew_what_the_mask_names():
     ids=["columns", "indices", "floats", "one", "short", "text", "none"],
 )
 @pytest.mark.parametrize("wrap", [lambda env: env, lambda env: env.wrap(NormalizeReward)])
-def test_a_mask_that_is_not_one_flag_for_each_instance_is_refused(mask, wrap):
+def test_invalid_masks_are_rejected(mask, wrap):
     env = wrap(jaxenvs.vectorize(cartpole(), 4))
     state, timestep = jax.eval_shape(env.reset, jax.random.key(0))
     with pytest.raises(VectorizeError, match=r"expected bool\[4\]"):
         jax.eval_shape(lambda *args: env.reset_where(mask, *args), state, timestep, KEY)
 
 
-def test_instances_are_reset_with_the_timestep_of_a_rollout():
+def test_reset_where_accepts_timesteps_of_a_rollout():
     env = jaxenvs.vectorize(cartpole(), 4)
     state = jaxenvs.rollout(env, None, 2, KEY).state
     _, timestep = env.reset_where(np.arange(4) < 2, state.env_state, state.timestep, KEY)
@@ -410,7 +410,7 @@ def test_instances_are_reset_with_the_timestep_of_a_rollout():
     np.testing.assert_array_equal(timestep.observation[2:], state.timestep.observation[2:])
 
 
-def test_a_whole_number_that_is_too_long_is_no_action():
+def test_out_of_range_integer_actions_are_rejected():
     env = jaxenvs.vectorize(cartpole(), 4)
     state, _ = env.reset(KEY)
     with pytest.raises(ActionError, match="4294967296"):
@@ -418,14 +418,14 @@ def test_a_whole_number_that_is_too_long_is_no_action():
 
 
 @pytest.mark.parametrize("index", [np.int64(9), np.int64(-1), jnp.int32(9), 4, -1])
-def test_only_instances_that_are_there_are_drawn(index):
+def test_render_index_must_be_in_range(index):
     env = jaxenvs.vectorize(cartpole(), 4)
     state = jax.eval_shape(env.reset, KEY)[0]
-    with pytest.raises(VectorizeError, match="instances are 0 to 3"):
+    with pytest.raises(VectorizeError, match="must be from 0 to 3"):
         env.render(state, index)
 
 
-def test_raw_keys_are_taken_one_for_each_instance():
+def test_raw_keys_per_instance():
     env = jaxenvs.vectorize(cartpole(), 4)
     raw = jax.random.split(jax.random.PRNGKey(3), 4)
     _, timestep = env.reset(raw)
@@ -435,14 +435,14 @@ def test_raw_keys_are_taken_one_for_each_instance():
 
 @pytest.mark.skipif(jax.device_count() < 8, reason="needs eight devices")
 @pytest.mark.parametrize("copied", [copy.deepcopy, lambda env: pickle.loads(pickle.dumps(env))])
-def test_a_batch_on_a_mesh_can_be_copied_and_pickled(copied):
+def test_batch_on_a_mesh_can_be_copied_and_pickled(copied):
     mesh = jax.make_mesh((4, 2), ("env", "other"))
     env = jaxenvs.vectorize(cartpole(), 8, mesh=mesh, mesh_axis="other")
     again = copied(env)
     assert again.mesh == mesh and jax.tree.structure(again) == jax.tree.structure(env)
 
 
-def test_an_unsigned_action_does_not_underflow():
+def test_unsigned_actions_do_not_underflow():
     env = jaxenvs.make("MountainCar-v0")
     state, _ = env.reset(KEY)
     left, _ = env.step(state, jnp.int32(0), KEY)

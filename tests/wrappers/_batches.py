@@ -1,4 +1,4 @@
-"""What the tests of action, reward and statistics wrappers share."""
+"""Helpers for the tests of action, reward and statistics wrappers."""
 
 from functools import partial
 
@@ -25,13 +25,13 @@ class EchoState:
 
 
 class Echo(Environment[EchoState]):
-    """Shows and pays for the action that it is given; ends after 2 to 5 steps, either way.
+    """An environment that echoes its actions and ends after 2 to 5 steps.
 
-    Its observation is the action and the number of steps; the reward is 10 * the action's sum in
-    whole numbers, with which programs compute alike, and noise of the step's own key.
+    The observation is the action and the step count. The reward is 10 times the sum of the action,
+    rounded to an integer so that all programs agree, plus noise from the key of the step.
     """
 
-    gravity: float = 9.8  # a parameter, to be replaced
+    gravity: float = 9.8  # a parameter for tests of replace
     noise: float = struct.static(0.0)
 
     @property
@@ -64,7 +64,7 @@ class Echo(Environment[EchoState]):
 
 
 class GymEcho(gymnasium.Env):
-    """The same in Gymnasium, as long as `lengths` say."""
+    """`Echo` in Gymnasium, with given episode lengths."""
 
     def __init__(self, lengths):
         self.observation_space = gymnasium.spaces.Box(-np.inf, np.inf, (3,), np.float32)
@@ -87,7 +87,7 @@ class GymEcho(gymnasium.Env):
 
 @partial(jax.jit, static_argnums=1)
 def play(vector_env, num_steps):
-    """Random actions, and the timesteps of the reset and of each step: [T, N], [T + 1, N]."""
+    """Returns random actions, [T, N], and the timesteps including the reset, [T + 1, N]."""
 
     def step(state, key):
         action = vector_env.action_space.sample(key)
@@ -100,21 +100,23 @@ def play(vector_env, num_steps):
 
 
 def play_both(wrap, mode, env=None, num_steps=24):
-    """`play` in NumPy, the same bits with the instances within reach and without."""
+    """Calls `play` with accessible and opaque instances and checks that the bits are equal."""
     vector_env = jaxenvs.vectorize(
         Echo() if env is None else env, N, autoreset_mode=mode, reset_chunk=N
     )
-    played, others = (play(e.wrap(wrap), num_steps) for e in (vector_env, OpaqueVectorEnv(vector_env)))
+    played, others = (
+        play(e.wrap(wrap), num_steps) for e in (vector_env, OpaqueVectorEnv(vector_env))
+    )
     chex.assert_trees_all_equal(played, others)
     return jax.tree.map(np.asarray, played)
 
 
 def episodes_of(actions, timesteps, i, mode):
-    """The steps of instance i, episode by episode: actions and timesteps [L, ...].
+    """Splits the steps of instance i into finished episodes of (action, timestep) pairs.
 
-    Steps that only reset, and those of instances that stay finished, belong to none.
+    Steps that only reset, and steps of instances that stay finished, are not part of an episode.
     """
-    row, begun = [], []
+    row, episodes = [], []
     was_done = False
     for t in range(len(actions)):
         timestep = jax.tree.map(lambda leaf, t=t: leaf[t + 1, i], timesteps)
@@ -122,13 +124,13 @@ def episodes_of(actions, timesteps, i, mode):
             row.append((actions[t, i], timestep))
         was_done = bool(timestep.terminated | timestep.truncated)
         if was_done and row:
-            begun.append(row)
+            episodes.append(row)
             row = []
-    return begun
+    return episodes
 
 
 def assert_as_in_gymnasium(wrap, gym_wrap, mode, *, rtol=1e-5):
-    """Plays a batch, and the same actions in Gymnasium, episode by episode."""
+    """Compares a batch with Gymnasium for the same actions, episode by episode."""
     actions, timesteps = play_both(wrap, mode)
     finished = 0
     for i in range(N):

@@ -1,4 +1,4 @@
-"""What the tests of observation wrappers share: a recorder, and Gymnasium on recorded episodes."""
+"""Helpers for the tests of observation wrappers: recording, and Gymnasium on recorded episodes."""
 
 from functools import partial
 
@@ -18,7 +18,7 @@ N = 3
 
 
 class Painted(CountingEnv):
-    """A counter that draws itself: other colors for every pixel and every count."""
+    """A counter with a render method: every pixel and every count has a different color."""
 
     def render(self, state):
         pixels = np.arange(6 * 9 * 3, dtype=np.int32).reshape(6, 9, 3) * 5
@@ -27,7 +27,7 @@ class Painted(CountingEnv):
 
 @partial(jax.jit, static_argnums=1)
 def record(vector_env, num_steps=24):
-    """The timesteps of `num_steps` random steps after those of the reset: [T + 1, N, ...]."""
+    """Returns the timesteps of a reset and of `num_steps` random steps, [T + 1, N, ...]."""
 
     def step(state, key):
         action_key, step_key = jax.random.split(key)
@@ -41,9 +41,10 @@ def record(vector_env, num_steps=24):
 
 
 def record_batch(wrap, env, mode):
-    """The timesteps of N wrapped instances, the same whether they are within reach or not.
+    """Records N wrapped instances and checks the results.
 
-    All observations are in the space.
+    They must be the same for accessible and opaque instances, and all observations must be in the
+    observation space.
     """
     vector_env = jaxenvs.vectorize(env, N, autoreset_mode=mode, reset_chunk=N)
     inside, outside = vector_env.wrap(wrap), OpaqueVectorEnv(vector_env).wrap(wrap)
@@ -59,9 +60,10 @@ def record_batch(wrap, env, mode):
 
 
 class Tape(gymnasium.Env):
-    """Plays recorded timesteps [T, ...] of one instance, whose episodes begin in rows of their own.
+    """A Gymnasium environment that replays recorded timesteps [T, ...] of one instance.
 
-    A `TimeLimit` of Gymnasium's can be put around it with the limit that they were recorded with.
+    The first timestep of each episode has its own row. The tape can be wrapped in Gymnasium's
+    `TimeLimit` with the limit used for the recording.
     """
 
     render_mode = "rgb_array"
@@ -73,7 +75,9 @@ class Tape(gymnasium.Env):
         self.row = -1
 
     def reset(self, *, seed=None, options=None):
-        if self.row + 1 >= len(self.timesteps.reward):  # a wrapper asked for a look
+        if self.row + 1 >= len(
+            self.timesteps.reward
+        ):  # a wrapper reset it to look at an observation
             self.row = -1
         self.row += 1
         return self._at(self.timesteps.observation), {}
@@ -96,7 +100,7 @@ class Tape(gymnasium.Env):
 
 
 def assert_as_in_gymnasium(wrap, gym_wrap, env, *, atol=0, num_steps=24):
-    """The wrapper's observations are those of Gymnasium's on the same episodes, row by row."""
+    """Checks that the observations equal those of Gymnasium's wrapper on the same episodes."""
     recorded = [
         jax.device_get(
             record(jaxenvs.vectorize(each, N, autoreset_mode="next_step", reset_chunk=N), num_steps)

@@ -19,7 +19,7 @@ def half(action):
 
 
 def given(env, action):
-    """What the wrapped environment is given."""
+    """Returns the actions that the wrapped environment receives."""
     state, _ = env.reset(KEY)
     return env.step(state, action, KEY)[1].observation[:2]
 
@@ -45,22 +45,22 @@ CASES = {
 }
 
 
-@pytest.mark.optimized  # its rewards are rounded, and here and there half-way
+@pytest.mark.optimized  # its rewards are rounded, and sometimes half-way between integers
 @pytest.mark.parametrize(
     ("case", "mode"),
     [*((case, "same_step") for case in CASES), *(("rescale", mode) for mode in MODES[1:])],
 )
-def test_actions_arrive_as_in_gymnasium(case, mode):
+def test_actions_match_gymnasium(case, mode):
     assert_as_in_gymnasium(*CASES[case], mode)
 
 
-def test_spaces_are_those_of_gymnasium():
+def test_spaces_match_gymnasium():
     for wrap, gym_wrap in CASES.values():
         space = wrap(Echo()).action_space
         assert spaces.to_gymnasium(space) == gym_wrap(GymEcho([2])).action_space
 
 
-def test_the_ends_of_a_rescaled_action_meet_exactly():
+def test_rescale_action_maps_end_points_exactly():
     env = RescaleAction(Echo(), -0.3, 0.7)
     np.testing.assert_array_equal(given(env, jnp.full(2, -0.3)), LOW)
     np.testing.assert_array_equal(given(env, jnp.full(2, 0.7)), HIGH)
@@ -89,6 +89,6 @@ def test_bounds_are_leaves():
         (lambda: ClipAction(jaxenvs.make("CartPole-v1")), "Box"),
     ],
 )
-def test_what_cannot_work_is_named(wrap, word):
+def test_invalid_arguments_are_rejected(wrap, word):
     with pytest.raises(WrapperError, match=word):
         wrap()

@@ -1,4 +1,4 @@
-"""What holds of every wrapper in `jaxenvs.wrappers`."""
+"""Checks that apply to every wrapper in `jaxenvs.wrappers`."""
 
 from pathlib import Path
 
@@ -13,14 +13,14 @@ from jaxenvs import spaces, wrappers
 from jaxenvs.core import Wrapper
 from jaxenvs.errors import WrapperError
 from jaxenvs.testing import check_env
-from tests.wrappers._batches import HIGH, LOW, MODES, Echo, N, play
 from tests.opaque import OpaqueVectorEnv
+from tests.wrappers._batches import HIGH, LOW, MODES, Echo, N, play
 
 DOCS = Path(__file__).resolve().parents[2] / "docs"
 
 
 class Toy(Echo):
-    """An echo whose observations have bounds, and which draws itself."""
+    """An `Echo` with bounded observations and a render method."""
 
     @property
     def observation_space(self):
@@ -72,8 +72,8 @@ WRAPPERS = {
     "TransformReward": lambda env: env.wrap(wrappers.TransformReward, third),
 }
 
-# From the inside out, all wrappers taken together. The first of those under each name have to
-# reach the instances of a batch, the second do not.
+# Chains of wrappers from the inside out, which together contain every wrapper. Those in the first
+# list of a chain need access to the instances of a batch; those in the second list do not.
 CHAINS = {
     "parts": (
         ["TimeLimit"],
@@ -118,12 +118,12 @@ def wrap(env, names):
 
 
 def beneath(name):
-    """The wrappers that go before `name` in its chain."""
+    """Returns the wrappers before `name` in its chain."""
     chain = next(inner + outer for inner, outer in CHAINS.values() if name in inner + outer)
     return chain[: chain.index(name)]
 
 
-def test_all_wrappers_are_here_and_in_the_documentation():
+def test_all_wrappers_are_tested_and_documented():
     public = {name for name, value in vars(wrappers).items() if _is_wrapper(value)}
     assert public == WRAPPERS.keys() | {"Transform"}
     chained = [name for chain in CHAINS.values() for names in chain for name in names]
@@ -138,14 +138,14 @@ def _is_wrapper(value):
 
 
 @pytest.mark.parametrize("chain", CHAINS)
-def test_one_environment_keeps_the_contract(chain):
+def test_wrapped_environment_passes_check_env(chain):
     inner, outer = CHAINS[chain]
     check_env(wrap(Toy(), inner + outer), num_steps=16, num_envs=2)
 
 
 @pytest.mark.optimized
 @pytest.mark.parametrize("chain", CHAINS)
-def test_a_batch_steps_alike_in_and_out_of_reach_in_all_modes(chain):
+def test_opaque_and_accessible_batches_give_the_same_steps(chain):
     inner, outer = CHAINS[chain]
     inside = [
         wrap(jaxenvs.vectorize(Toy(), N, autoreset_mode=mode, reset_chunk=N), inner)
@@ -174,14 +174,14 @@ def test_a_batch_steps_alike_in_and_out_of_reach_in_all_modes(chain):
             jax.tree.map(lambda leaf, rows=rows, done=done: leaf[rows][done[:-1]], timesteps)
             for rows in (slice(None, -1), slice(1, None))
         )
-        if mode != "same_step":  # nothing is paid for a step that resets or stays finished
+        if mode != "same_step":  # steps that reset or stay finished have no reward
             assert (after.reward == 0).all() and (after.done == (mode == "disabled")).all()
         if mode == "disabled":
             chex.assert_trees_all_equal(after.observation, before.observation)
 
 
 @pytest.mark.parametrize("chain", CHAINS)
-def test_a_wrapper_that_needs_the_instances_says_so(chain):
+def test_wrappers_that_need_the_instances_report_it(chain):
     inner, outer = CHAINS[chain]
     batch = jaxenvs.vectorize(Toy(), N)
     for name in inner:
@@ -192,7 +192,7 @@ def test_a_wrapper_that_needs_the_instances_says_so(chain):
 
 
 @pytest.mark.parametrize("name", WRAPPERS)
-def test_parameters_stay_leaves_that_are_reached_and_replaced_through_it(name):
+def test_parameters_stay_leaves_and_can_be_replaced(name):
     toy = Toy(gravity=1.25)
     env = wrap(toy, [*beneath(name), name])
     assert env.unwrapped is toy and 1.25 in jax.tree.leaves(env)
@@ -200,7 +200,7 @@ def test_parameters_stay_leaves_that_are_reached_and_replaced_through_it(name):
     assert env.parameters.items() >= {"gravity": 1.25, **own}.items()
     changed = env.replace(gravity=3.7)
     assert changed.unwrapped.gravity == changed.parameters["gravity"] == 3.7
-    assert jax.tree.structure(changed) == jax.tree.structure(env)  # hence one program for both
+    assert jax.tree.structure(changed) == jax.tree.structure(env)  # so both share a program
     assert vars(env.replace(**own)).items() >= own.items()
     gravities = jax.vmap(lambda g: env.replace(gravity=g).unwrapped.gravity)(jnp.arange(2.0))
     np.testing.assert_array_equal(gravities, [0.0, 1.0])
@@ -210,13 +210,13 @@ def test_parameters_stay_leaves_that_are_reached_and_replaced_through_it(name):
 
 
 @pytest.mark.parametrize("name", WRAPPERS)
-def test_the_repr_reads_from_the_inside_out_and_shows_what_was_given(name):
+def test_repr_shows_wrappers_and_arguments(name):
     inside = wrap(Toy(gravity=3.7), beneath(name))
     text = repr(WRAPPERS[name](inside))
     assert text.startswith(f"{name}({inside!r}") and "Toy(gravity=3.7)" in text
     assert " at 0x" not in text
     batch = repr(wrap(jaxenvs.vectorize(Toy(gravity=3.7), N), [*beneath(name), name]))
-    # The instances are wrapped, or the batch as a whole.
+    # Wrappers apply to the instances or to the batch as a whole.
     assert batch.replace("VectorizedEnv(", "").replace(f", {N})", "") == text
 
 
@@ -233,7 +233,7 @@ def test_the_repr_reads_from_the_inside_out_and_shows_what_was_given(name):
         ),
     ],
 )
-def test_what_would_be_silently_wrong_is_refused(make, words):
+def test_silently_wrong_arguments_are_rejected(make, words):
     def play():
         env = make(Toy())
         state, _ = env.reset(jax.random.key(0))

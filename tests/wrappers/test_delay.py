@@ -19,7 +19,7 @@ from tests.wrappers._observations import (
 @pytest.mark.parametrize(
     ("delay", "layout"), [(0, "array"), (2, "array"), (1, "dict"), (9, "tuple")]
 )
-def test_observations_arrive_as_late_as_in_gymnasium(delay, layout):
+def test_delays_match_gymnasium(delay, layout):
     assert_as_in_gymnasium(
         lambda env: DelayObservation(env, delay),
         lambda env: gymnasium.wrappers.DelayObservation(env, delay),
@@ -31,7 +31,7 @@ def _raised(observation):
     return observation + 3.0
 
 
-def test_where_zero_is_no_observation_the_nearest_one_comes_first():
+def test_padding_is_the_member_nearest_to_zero():
     raised = TransformObservation(CountingEnv(), _raised, spaces.Box([3.0, 3.0], [8.0, 4.0]))
     assert_as_in_gymnasium(
         lambda env: DelayObservation(env, 2),
@@ -41,7 +41,7 @@ def test_where_zero_is_no_observation_the_nearest_one_comes_first():
 
 
 @pytest.mark.parametrize("mode", MODES)
-def test_nothing_arrives_from_an_episode_that_is_over(mode):
+def test_observations_of_old_episodes_are_dropped(mode):
     env = CountingEnv(lengths=(4, 5))
     raw = record(jaxenvs.vectorize(env, N, autoreset_mode=mode, reset_chunk=N))
     delayed = record_batch(lambda env: env.wrap(DelayObservation, 2), env, mode)
@@ -54,7 +54,7 @@ def test_nothing_arrives_from_an_episode_that_is_over(mode):
         np.testing.assert_array_equal(late[..., 1] == 0, now[..., 0] < 2)  # draws are above 0
 
 
-def test_parameters_are_reached_through_it_and_its_repr_names_the_delay():
+def test_parameters_and_repr():
     env = DelayObservation(jaxenvs.make("CartPole-v1"), 2).replace(gravity=3.7)
     assert (
         repr(env) == "DelayObservation(TimeLimit(CartPole(gravity=3.7), time_limit=500), delay=2)"
@@ -62,6 +62,6 @@ def test_parameters_are_reached_through_it_and_its_repr_names_the_delay():
 
 
 @pytest.mark.parametrize("delay", [-1, 1.5, None])
-def test_a_delay_that_cannot_work_is_named(delay):
+def test_invalid_delays_are_rejected(delay):
     with pytest.raises(WrapperError, match="delay"):
         DelayObservation(CountingEnv(), delay)

@@ -10,7 +10,7 @@ from tests.wrappers._batches import MODES, Echo, GymEcho, N, episodes_of, play_b
 
 
 @pytest.mark.parametrize("mode", MODES)
-def test_every_episode_is_recorded_as_in_gymnasium_and_marked_once(mode):
+def test_records_match_gymnasium_and_mark_each_end_once(mode):
     actions, timesteps = play_both(RecordEpisodeStatistics, mode)
     marked = timesteps.final_info["episode_finished"]
     assert marked.sum() == sum(len(episodes_of(actions, timesteps, i, mode)) for i in range(N))
@@ -29,7 +29,7 @@ def test_every_episode_is_recorded_as_in_gymnasium_and_marked_once(mode):
 
 
 @pytest.mark.parametrize("mode", MODES)
-def test_a_new_episode_begins_from_nothing(mode):
+def test_new_episodes_start_from_zero(mode):
     _, timesteps = play_both(RecordEpisodeStatistics, mode)
     length, done = timesteps.info["episode_length"], timesteps.done
     after = length[1:][done[:-1]]
@@ -37,7 +37,7 @@ def test_a_new_episode_begins_from_nothing(mode):
     assert done.any() and (after == expected[mode]).all()
 
 
-def test_partial_resets_begin_anew_without_touching_the_others():
+def test_partial_resets_affect_only_masked_instances():
     mask = np.array([True, False, True, False])
 
     @jax.jit
@@ -53,7 +53,7 @@ def test_partial_resets_begin_anew_without_touching_the_others():
         np.testing.assert_array_equal(lengths(env), [1, 2, 1, 2])
 
 
-def test_it_counts_the_rewards_that_it_is_given():
+def test_it_sums_the_rewards_it_receives():
     env = RecordEpisodeStatistics(
         ClipReward(RecordEpisodeStatistics(Echo()), max_reward=1.0), stats_key="clipped"
     )
@@ -63,6 +63,6 @@ def test_it_counts_the_rewards_that_it_is_given():
     assert (info["episode_return"], info["clipped_return"]) == (20.0, 1.0)
 
 
-def test_recording_twice_under_one_name_is_refused():
+def test_duplicate_stats_key_is_rejected():
     with pytest.raises(WrapperError, match="stats_key"):
         RecordEpisodeStatistics(RecordEpisodeStatistics(Echo())).reset(jax.random.key(0))

@@ -10,25 +10,27 @@ from tests.wrappers._observations import MODES, N, assert_as_in_gymnasium, recor
 
 
 @pytest.mark.parametrize("layout", ["array", "dict", "tuple"])
-def test_it_lays_parts_out_as_gymnasium_does(layout):
+def test_flattening_matches_gymnasium(layout):
     assert_as_in_gymnasium(
         FlattenObservation, gymnasium.wrappers.FlattenObservation, CountingEnv(layout=layout)
     )
 
 
 @pytest.mark.parametrize("mode", MODES)
-def test_a_batch_is_flattened_within_reach_and_out_of_it(mode):
+def test_opaque_and_accessible_batches_are_flattened(mode):
     timesteps = record_batch(FlattenObservation, CountingEnv(layout="dict"), mode)
     assert timesteps.observation.shape == (25, N, 8)
 
 
-def test_an_integer_becomes_a_one_hot_vector_and_its_space_says_so():
-    env = FlattenObservation(CountingEnv(lengths=(2, 3), layout="dict"))  # a Discrete(4), a Box of 2
+def test_integers_become_one_hot_vectors():
+    env = FlattenObservation(
+        CountingEnv(lengths=(2, 3), layout="dict")
+    )  # a Discrete(4), a Box of 2
     assert env.observation_space == spaces.Box(0.0, 1.0, (6,))
     assert repr(env) == "FlattenObservation(CountingEnv(lengths=(2, 3), layout='dict'))"
 
 
-def test_a_parameter_that_bounds_observations_is_replaced_through_it():
+def test_replacing_a_parameter_changes_the_bounds():
     env = FlattenObservation(jaxenvs.make("CartPole-v1")).replace(x_threshold=5.0)
     assert env.parameters["x_threshold"] == 5.0
     np.testing.assert_allclose(env.observation_space.high[0], 10.0)

@@ -14,12 +14,12 @@ from jaxenvs.errors import WrapperError
 from jaxenvs.testing import CountingEnv
 from jaxenvs.training.checkpoint import restore, save
 from jaxenvs.wrappers import NormalizeObservation, NormalizeReward, RepeatAction, StickyAction
-from tests.wrappers._batches import MODES, Echo, GymEcho, play
 from tests.opaque import OpaqueVectorEnv
+from tests.wrappers._batches import MODES, Echo, GymEcho, play
 
 KEY = jax.random.key(0)
 N = 4
-EPSILON = 1e-4  # float32 against float64: keeps the first, tiny variances from mattering
+EPSILON = 1e-4  # keeps the first, tiny variances from mattering in float32 against float64
 
 
 def both(env):
@@ -28,7 +28,7 @@ def both(env):
 
 @partial(jax.jit, static_argnums=1)
 def begun(env, num_steps):
-    """The state and the timestep after some steps, all alike."""
+    """Returns the state and the timestep after several steps with the same action."""
     act = jnp.ones((N, 2))
     return jax.lax.fori_loop(
         0, num_steps, lambda _, carry: env.step(carry[0], act, KEY), env.reset(KEY)
@@ -36,16 +36,18 @@ def begun(env, num_steps):
 
 
 def recorded(mode, wrap=both, num_steps=24):
-    """The raw timesteps of a batch, and the wrapped ones."""
+    """Returns the raw and the wrapped timesteps of a batch."""
     vector_env = jaxenvs.vectorize(Echo(), N, autoreset_mode=mode, reset_chunk=N)
     raw = play(vector_env, num_steps)[1]
-    wrapped, hidden = (play(wrap(env), num_steps)[1] for env in (vector_env, OpaqueVectorEnv(vector_env)))
+    wrapped, hidden = (
+        play(wrap(env), num_steps)[1] for env in (vector_env, OpaqueVectorEnv(vector_env))
+    )
     chex.assert_trees_all_equal(wrapped, hidden)
     return jax.tree.map(np.asarray, (raw, wrapped))
 
 
 @pytest.mark.parametrize("mode", MODES)
-def test_a_batch_shares_statistics_of_what_was_shown_and_earned_each_once(mode):
+def test_batch_shares_statistics_and_counts_values_once(mode):
     raw, wrapped = recorded(mode)
     observations, returns = RunningMeanStd(shape=(3,)), RunningMeanStd()
     discounted, was_done, ends = np.zeros(N), np.zeros(N, bool), 0
@@ -58,7 +60,7 @@ def test_a_batch_shares_statistics_of_what_was_shown_and_earned_each_once(mode):
         for name in ("observation", "final_observation"):
             expected = (row[name] - observations.mean) / scale
             np.testing.assert_allclose(ours[name][shown], expected[shown], rtol=1e-3, atol=1e-4)
-            if mode == "disabled":  # what is frozen stays as it was shown
+            if mode == "disabled":  # frozen observations do not change
                 np.testing.assert_array_equal(ours[name][~shown], wrapped[name][t - 1][~shown])
         if t > 0:
             acted = np.ones(N, bool) if mode == "same_step" else ~was_done
@@ -73,7 +75,7 @@ def test_a_batch_shares_statistics_of_what_was_shown_and_earned_each_once(mode):
     assert ends >= N
 
 
-def test_one_environment_normalizes_as_gymnasium_within_an_episode():
+def test_single_environment_matches_gymnasium_within_an_episode():
     env, reference = both(Echo()), GymEcho([5])
     key = next(k for k in map(jax.random.key, range(99)) if Echo().reset(k)[0].length == 5)
     reference = gym.NormalizeObservation(gym.NormalizeReward(reference, epsilon=EPSILON), EPSILON)
@@ -88,8 +90,8 @@ def test_one_environment_normalizes_as_gymnasium_within_an_episode():
         np.testing.assert_allclose(timestep.reward, reward, rtol=1e-3)
 
 
-def test_a_batch_normalizes_as_gymnasiums_vector_wrapper():
-    """Gymnasium's takes "next_step" alone; episodes end and begin on the way."""
+def test_batch_matches_gymnasiums_vector_wrapper():
+    """Gymnasium's vector wrapper supports only "next_step". The run covers several episodes."""
     import gymnasium
 
     raw, wrapped = recorded("next_step", lambda env: env.wrap(NormalizeObservation, EPSILON))
@@ -113,7 +115,7 @@ def test_a_batch_normalizes_as_gymnasiums_vector_wrapper():
     np.testing.assert_allclose(wrapped.observation, rows, rtol=1e-3, atol=1e-3)
 
 
-def test_partial_resets_count_their_observations_and_forget_nothing():
+def test_partial_resets_keep_the_statistics():
     env = both(jaxenvs.vectorize(Echo(), N, autoreset_mode="disabled"))
     state, timestep = begun(env, 5)
     mask = np.array([True, False, True, False])
@@ -126,7 +128,7 @@ def test_partial_resets_count_their_observations_and_forget_nothing():
     chex.assert_trees_all_equal_shapes_and_dtypes((state, timestep), (again, fresh))
 
 
-def test_frozen_statistics_stay_and_others_are_taken_up():
+def test_frozen_and_given_statistics():
     vector_env = jaxenvs.vectorize(Echo(), N)
     env = vector_env.wrap(NormalizeObservation)
     state, _ = begun(env, 1)
@@ -140,21 +142,21 @@ def test_frozen_statistics_stay_and_others_are_taken_up():
     np.testing.assert_allclose(resumed.statistics.count, state.statistics.count + N)
 
 
-def test_statistics_of_another_wrapper_are_refused():
+def test_statistics_with_the_wrong_shape_are_rejected():
     env = both(jaxenvs.vectorize(Echo(), N))
     state, _ = begun(env, 1)
     with pytest.raises(WrapperError, match=r"NormalizeObservation got statistics .* shape \(\)"):
         env.replace(statistics=state.inner.statistics).reset(KEY)
 
 
-def test_statistics_of_two_runs_are_merged():
+def test_statistics_of_two_runs_can_be_merged():
     env = jaxenvs.vectorize(Echo(), N).wrap(NormalizeObservation)
     short, long = (begun(env, num_steps)[0].statistics for num_steps in (1, 3))
     resumed, _ = begun(env.replace(statistics=short.merge(long)), 0)
     np.testing.assert_allclose(resumed.statistics.count, (2 + 4 + 1) * N, rtol=1e-4)
 
 
-def test_a_run_goes_on_from_a_checkpoint_bit_for_bit(tmp_path):
+def test_resuming_from_a_checkpoint_gives_the_same_bits(tmp_path):
     env = both(jaxenvs.make_vec("Pendulum-v1", N))
 
     @jax.jit
@@ -171,7 +173,7 @@ def test_a_run_goes_on_from_a_checkpoint_bit_for_bit(tmp_path):
 
 
 @pytest.mark.optimized
-def test_on_a_mesh_the_statistics_are_the_same_bits():
+def test_statistics_have_the_same_bits_on_a_mesh():
     def run(mesh):
         env = both(jaxenvs.make_vec("CartPole-v1", 32, mesh=mesh))
 
@@ -197,11 +199,11 @@ def test_gradients_pass_through_the_normalization():
     action = jax.random.uniform(KEY, (N, 2))
     gradient = jax.jit(jax.jacobian(shown))(action)
     assert np.isfinite(gradient).all()
-    # A shift of all changes nothing but the share of what was shown before; of one, the others.
+    # Raising one instance raises its own normalized observation and lowers those of the others.
     assert gradient[0, 0, 0, 0] > 0 > gradient[0, 0, 1, 0]
 
 
-def test_transforms_go_around_it_and_draw_numbers_of_their_own():
+def test_transforms_around_it_draw_independent_numbers():
     inside = OpaqueVectorEnv(jaxenvs.vectorize(Echo(), N)).wrap(StickyAction, 0.5)
     env = inside.wrap(NormalizeObservation).wrap(StickyAction, 0.5)
     assert repr(env).startswith("StickyAction(NormalizeObservation(StickyAction(OpaqueVectorEnv")
@@ -214,20 +216,20 @@ def test_transforms_go_around_it_and_draw_numbers_of_their_own():
 
 
 @pytest.mark.parametrize("wrap", [NormalizeObservation, NormalizeReward])
-def test_a_batch_is_wrapped_as_a_whole(wrap):
+def test_batches_are_wrapped_as_a_whole(wrap):
     vector_env = jaxenvs.vectorize(Echo(), N).wrap(wrap)
     assert repr(vector_env) == f"{wrap.__name__}(VectorizedEnv(Echo(), 4))"
     assert vector_env.single_observation_space == wrap(Echo()).observation_space
     assert vector_env.action_space.shape == (N, 2)
 
 
-def test_an_instance_is_drawn_through_it():
+def test_instances_can_be_rendered_through_it():
     vector_env = jaxenvs.make_vec("CartPole-v1", 2)
     env = vector_env.wrap(NormalizeReward)
     state, _ = env.reset(KEY)
     np.testing.assert_array_equal(env.render(state, 1), vector_env.render(state.inner, 1))
 
 
-def test_observations_of_several_arrays_are_refused():
+def test_nested_observations_are_rejected():
     with pytest.raises(WrapperError, match="Box"):
         NormalizeObservation(CountingEnv(layout="dict"))

@@ -14,6 +14,7 @@ from jaxenvs.wrappers import (
     ResizeObservation,
     TransformObservation,
 )
+from tests.opaque import OpaqueVectorEnv
 from tests.wrappers._observations import (
     MODES,
     N,
@@ -23,7 +24,6 @@ from tests.wrappers._observations import (
     record,
     record_batch,
 )
-from tests.opaque import OpaqueVectorEnv
 
 PICTURES = spaces.Box(0, 255, (6, 9, 3), np.uint8)
 
@@ -33,13 +33,13 @@ def painted(**options):
 
 
 def shown(count):
-    """The picture of each count, [..., 6, 9, 3]."""
+    """Returns the image of each count, [..., 6, 9, 3]."""
     pixels = np.arange(6 * 9 * 3).reshape(6, 9, 3) * 5
     return (pixels + np.asarray(count, int)[..., None, None, None] * 37) % 256
 
 
 @pytest.mark.parametrize("mode", MODES)
-def test_every_observation_shows_its_own_state(mode):
+def test_images_show_the_state_of_their_step(mode):
     vector_env = jaxenvs.vectorize(Painted(), N, autoreset_mode=mode, reset_chunk=N)
     timesteps = record(vector_env.wrap(AddRenderObservation, render_only=False))
     assert np.asarray(timesteps.done).sum() > 2
@@ -48,7 +48,7 @@ def test_every_observation_shows_its_own_state(mode):
 
 
 @pytest.mark.parametrize("layout", ["array", "dict"])
-def test_keys_and_space_are_gymnasiums(layout):
+def test_keys_and_space_match_gymnasium(layout):
     env = Painted(layout=layout)
     ours = AddRenderObservation(env, render_only=False, render_key="frame", obs_key="numbers")
     key = jax.random.key(0)
@@ -63,11 +63,11 @@ def test_keys_and_space_are_gymnasiums(layout):
 
 
 @pytest.mark.parametrize("render_only", [True, False])
-def test_pictures_keep_the_contract(render_only):
+def test_images_pass_check_env(render_only):
     check_env(painted(render_only=render_only), num_steps=16, num_envs=4)
 
 
-def test_pictures_are_those_of_the_environment_that_is_drawn():
+def test_images_are_those_of_render():
     env = AddRenderObservation(jaxenvs.make("CartPole-v1", gravity=3.7))
     assert env.observation_space == spaces.Box(0, 255, (400, 600, 3), np.uint8)
     state, timestep = jax.jit(env.reset)(jax.random.key(0))
@@ -75,23 +75,23 @@ def test_pictures_are_those_of_the_environment_that_is_drawn():
     assert repr(env) == "AddRenderObservation(TimeLimit(CartPole(gravity=3.7), time_limit=500))"
 
 
-def test_what_draws_nothing_cannot_be_shown():
+def test_environments_without_render_are_rejected():
     with pytest.raises(WrapperError, match="CountingEnv does not define"):
         AddRenderObservation(CountingEnv())
 
 
-def test_a_batch_out_of_reach_cannot_be_shown():
+def test_opaque_batches_are_rejected():
     with pytest.raises(WrapperError, match="before it is vectorized"):
         OpaqueVectorEnv(jaxenvs.vectorize(Painted(), N)).wrap(AddRenderObservation)
 
 
-def test_a_key_that_is_taken_is_named():
+def test_existing_key_is_reported():
     with pytest.raises(WrapperError, match='render_key="draw"'):
         AddRenderObservation(Painted(layout="dict"), render_only=False, render_key="draw")
 
 
 @pytest.mark.parametrize("keep_dim", [False, True])
-def test_gray_is_gymnasiums_but_for_its_rounding(keep_dim):
+def test_gray_matches_gymnasium_up_to_rounding(keep_dim):
     assert_as_in_gymnasium(
         lambda env: GrayscaleObservation(env, keep_dim),
         lambda env: gymnasium.wrappers.GrayscaleObservation(env, keep_dim),
@@ -110,7 +110,7 @@ def test_gray_is_exact_for_every_level():
 
 
 @pytest.mark.parametrize("shape", [(3, 3), (4, 5), (12, 27), (6, 9)])
-def test_a_resized_picture_is_gymnasiums_but_for_its_rounding(shape):
+def test_resizing_matches_gymnasium_up_to_rounding(shape):
     pytest.importorskip("cv2")
     assert_as_in_gymnasium(
         lambda env: ResizeObservation(env, shape),
@@ -121,7 +121,7 @@ def test_a_resized_picture_is_gymnasiums_but_for_its_rounding(shape):
 
 
 @pytest.mark.parametrize("old", [(210, 160), (400, 600), (42, 84)])
-def test_noise_shrinks_as_by_opencvs_inter_area(old):
+def test_shrinking_noise_matches_opencv_inter_area(old):
     cv2 = pytest.importorskip("cv2")
     noise = np.random.default_rng(1).integers(0, 256, (*old, 3), np.uint8)
     env = TransformObservation(
@@ -134,7 +134,7 @@ def test_noise_shrinks_as_by_opencvs_inter_area(old):
 
 
 @pytest.mark.parametrize("mode", MODES)
-def test_gray_small_stacked_pictures_within_reach_and_out_of_it(mode):
+def test_image_pipeline_with_opaque_and_accessible_batches(mode):
     def wrap(env):
         return (
             env.wrap(GrayscaleObservation)
@@ -146,7 +146,7 @@ def test_gray_small_stacked_pictures_within_reach_and_out_of_it(mode):
     assert timesteps.observation.shape[2:] == (2, 3, 4)
 
 
-def test_a_stack_of_wrappers_keeps_the_contract_and_reads_from_the_inside_out():
+def test_image_pipeline_passes_check_env_and_has_a_repr():
     env = ResizeObservation(GrayscaleObservation(painted()), [3, 4])
     check_env(env, num_steps=16, num_envs=4)
     assert repr(env) == (
@@ -155,7 +155,7 @@ def test_a_stack_of_wrappers_keeps_the_contract_and_reads_from_the_inside_out():
 
 
 @pytest.mark.parametrize("shape", [3, (3,), (3, 0), (3.0, 4)])
-def test_a_shape_that_cannot_work_is_named(shape):
+def test_invalid_shapes_are_rejected(shape):
     with pytest.raises(WrapperError, match="height, width"):
         ResizeObservation(painted(), shape)
 
@@ -163,6 +163,6 @@ def test_a_shape_that_cannot_work_is_named(shape):
 @pytest.mark.parametrize(
     "wrapper", [GrayscaleObservation, lambda env: ResizeObservation(env, (3, 3))]
 )
-def test_what_is_no_picture_is_refused(wrapper):
-    with pytest.raises(WrapperError, match="needs pictures"):
+def test_non_images_are_rejected(wrapper):
+    with pytest.raises(WrapperError, match="needs image observations"):
         wrapper(CountingEnv())

@@ -8,14 +8,14 @@ import jaxenvs
 from jaxenvs.errors import WrapperError
 from jaxenvs.testing import CountingEnv
 from jaxenvs.wrappers import RepeatAction, TimeLimit
-from tests.wrappers._batches import MODES, Echo, GymEcho, N, play
 from tests.opaque import OpaqueVectorEnv
+from tests.wrappers._batches import MODES, Echo, GymEcho, N, play
 
 KEY = jax.random.key(0)
 
 
 @pytest.mark.parametrize(("mode", "repeats"), [*((mode, 3) for mode in MODES), ("same_step", 1)])
-def test_steps_are_those_of_gymnasium(mode, repeats):
+def test_steps_match_gymnasium(mode, repeats):
     env = jaxenvs.vectorize(Echo(), N, autoreset_mode=mode).wrap(RepeatAction, repeats)
     actions, timesteps = jax.tree.map(np.asarray, play(env, 24))
     lengths = 0
@@ -26,11 +26,11 @@ def test_steps_are_those_of_gymnasium(mode, repeats):
         for t in range(24):
             timestep = jax.tree.map(lambda leaf, t=t, i=i: leaf[t + 1, i], timesteps)
             if done and mode != "same_step":
-                assert timestep.reward == 0  # only resets, or stays finished
+                assert timestep.reward == 0  # this step only resets or stays finished
                 done = mode == "disabled"
                 continue
             steps = timestep.final_observation[2]
-            # Let the reference end where ours did, in the middle of a decision as it may be.
+            # End the reference where ours ended, possibly in the middle of the repetitions.
             reference.unwrapped.length = steps if timestep.done else 100
             observation, reward, *_ = reference.step(actions[t, i])
             np.testing.assert_array_equal(timestep.final_observation, observation)
@@ -42,7 +42,7 @@ def test_steps_are_those_of_gymnasium(mode, repeats):
     assert lengths >= N
 
 
-def test_a_keyed_state_and_the_draws_of_each_step_are_its_own():
+def test_repetitions_draw_independently():
     env = RepeatAction(CountingEnv(lengths=(9,), has_key=True), 3)
     state, _ = env.reset(KEY)
     state, timestep = env.step(state, jnp.int32(0), KEY)
@@ -54,7 +54,7 @@ def test_a_keyed_state_and_the_draws_of_each_step_are_its_own():
     assert not np.isclose(twice[1].reward, 2 * once[1].reward)
 
 
-def test_a_limit_inside_counts_steps_and_one_outside_decisions():
+def test_inner_limit_counts_steps_and_outer_limit_actions():
     inside = RepeatAction(TimeLimit(CountingEnv(lengths=(9,)), 4), 3)
     outside = TimeLimit(RepeatAction(CountingEnv(lengths=(9,)), 3), 4)
     assert (inside.time_limit, outside.time_limit) == (2, 4)
@@ -80,7 +80,7 @@ def test_gradients_pass_through_the_repetitions():
     np.testing.assert_array_equal(jax.jacobian(shown)(jnp.ones(2)), jnp.eye(2))
 
 
-def test_what_cannot_work_is_named():
+def test_invalid_arguments_are_rejected():
     for repeats in (0, 1.5, True):
         with pytest.raises(WrapperError, match="num_repeats"):
             RepeatAction(Echo(), repeats)

@@ -30,7 +30,7 @@ CASES = {
     ("case", "mode"),
     [*((case, "same_step") for case in CASES), *(("clip", mode) for mode in MODES[1:])],
 )
-def test_rewards_are_those_of_gymnasium(case, mode):
+def test_rewards_match_gymnasium(case, mode):
     wrap, func = CASES[case]
     gym_wraps = {
         "clip": lambda env: gym.ClipReward(env, -5.0, 8.0),
@@ -41,8 +41,8 @@ def test_rewards_are_those_of_gymnasium(case, mode):
 
 
 @pytest.mark.parametrize("mode", MODES)
-def test_a_reset_is_not_paid(mode):
-    """Nor is a step that only resets, or one of an instance that stays finished."""
+def test_resets_have_no_reward(mode):
+    """Neither do steps that only reset nor steps of instances that stay finished."""
     _, timesteps = play_both(CASES["transform"][0], mode)
     assert (timesteps.reward[0] == 0).all()
     if mode != "same_step":
@@ -60,13 +60,13 @@ def test_scales_and_bounds_are_leaves():
     np.testing.assert_allclose(jax.grad(reward)(2.0), 20.0)
 
 
-def test_bounds_that_cannot_work_are_named():
+def test_invalid_bounds_are_rejected():
     with pytest.raises(WrapperError, match="swapped"):
         ClipReward(Echo(), 1.0, -1.0)
     with pytest.raises(WrapperError, match="no bounds"):
         ClipReward(Echo()).reset(KEY)
 
 
-def test_a_transform_that_is_no_function_is_named():
+def test_non_callable_func_is_rejected():
     with pytest.raises(WrapperError, match=r"func=0\.1; it must be a function"):
         TransformReward(Echo(), 0.1)

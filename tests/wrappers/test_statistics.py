@@ -18,7 +18,7 @@ def seen(values):
     return update(RunningStatistics.of_shape((2,)), values)
 
 
-def test_batches_one_by_one_give_the_statistics_of_all():
+def test_batchwise_updates_match_all_values_at_once():
     statistics = RunningStatistics.of_shape((2,))
     for batch in np.split(VALUES, [1, 20, 25]):
         statistics = update(statistics, batch)
@@ -27,12 +27,12 @@ def test_batches_one_by_one_give_the_statistics_of_all():
     chex.assert_trees_all_close(statistics.variance, VALUES.var(0), rtol=1e-4)
 
 
-def test_merging_two_gives_the_statistics_of_all_that_either_saw():
+def test_merging_two_sets():
     merged = seen(VALUES[:13]).merge(seen(VALUES[13:]))
     chex.assert_trees_all_close(merged, seen(VALUES), rtol=1e-5)
 
 
-def test_merging_with_nothing_changes_nothing():
+def test_merging_with_an_empty_set():
     some, nothing = seen(VALUES), RunningStatistics.of_shape((2,))
     chex.assert_trees_all_equal(some.merge(nothing), some)
     chex.assert_trees_all_equal(nothing.merge(some), some)
@@ -40,7 +40,7 @@ def test_merging_with_nothing_changes_nothing():
 
 
 @pytest.mark.parametrize("count", [1, 2, 31, 97, 96, 2048, 16 * 64 * 17])
-def test_a_batch_of_any_size_is_summed_whole(count):
+def test_batches_of_any_size(count):
     values = np.random.default_rng(count).normal(-2.0, 0.5, (count, 3)).astype(np.float32)
     statistics = of_batch(values)
     assert statistics.count == count
@@ -48,13 +48,13 @@ def test_a_batch_of_any_size_is_summed_whole(count):
     chex.assert_trees_all_close(statistics.variance, values.var(0), rtol=1e-4, atol=1e-12)
 
 
-def test_values_far_from_zero_keep_their_variance():
+def test_variance_of_values_far_from_zero():
     values = (1e4 + np.random.default_rng(1).normal(0.0, 0.1, 4096)).astype(np.float32)
     variance = of_batch(values).variance
     np.testing.assert_allclose(variance, values.astype(np.float64).var(), rtol=1e-3)
 
 
-def test_a_mask_leaves_values_out():
+def test_masked_values_are_excluded():
     mask = np.arange(60) % 3 == 0
     statistics = update(RunningStatistics.of_shape((2,)), VALUES, mask)
     chex.assert_trees_all_close(statistics, seen(VALUES[mask]), rtol=1e-5)
@@ -64,12 +64,12 @@ def test_a_mask_leaves_values_out():
     )
 
 
-def test_before_anything_was_seen_values_pass_unchanged():
+def test_empty_statistics_change_nothing():
     values = jnp.array([[0.5, -2.0]])
     chex.assert_trees_all_close(RunningStatistics.of_shape((2,)).normalize(values), values)
 
 
-def test_normalized_values_have_mean_0_deviation_1_and_a_limit():
+def test_normalized_values():
     values = 100.0 + 7.0 * jax.random.normal(jax.random.key(0), (4, 250, 3))
     statistics = update(RunningStatistics.of_shape((3,)), values.reshape(-1, 3))
     normalized = statistics.normalize(values)
@@ -80,7 +80,7 @@ def test_normalized_values_have_mean_0_deviation_1_and_a_limit():
 
 
 @pytest.mark.parametrize("kind", [AxisType.Auto, AxisType.Explicit])
-def test_a_batch_on_eight_devices_has_the_statistics_of_one_bit_for_bit(kind):
+def test_eight_devices_give_the_same_bits_as_one(kind):
     mesh = jax.make_mesh((8,), ("env",), axis_types=(kind,))
     for count in (16, 96, 1024):
         values = jax.random.normal(jax.random.key(count), (count, 3))

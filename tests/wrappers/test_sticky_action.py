@@ -13,7 +13,7 @@ from tests.wrappers._batches import MODES, Echo, GymEcho, N, episodes_of, play_b
 @pytest.mark.parametrize(
     ("mode", "duration"), [*((mode, (1, 3)) for mode in MODES), ("same_step", 1)]
 )
-def test_an_action_is_the_agents_or_the_last_and_the_first_of_an_episode_the_agents(mode, duration):
+def test_actions_are_the_agents_or_the_last_one(mode, duration):
     actions, timesteps = play_both(
         lambda env: env.wrap(StickyAction, 0.5, duration), mode, num_steps=40
     )
@@ -29,11 +29,11 @@ def test_an_action_is_the_agents_or_the_last_and_the_first_of_an_episode_the_age
                     assert (taken == chosen).all() or (taken == last).all()
                     stuck.append((taken == last).all())
                 last = taken
-    assert mode == "disabled" or (any(stuck) and not all(stuck))  # there it ends too early
+    assert mode == "disabled" or (any(stuck) and not all(stuck))  # this episode ends too early
 
 
 class Draws:
-    """Gymnasium's generator, with numbers written down beforehand."""
+    """A replacement for Gymnasium's generator with predefined numbers."""
 
     def __init__(self, numbers):
         self.numbers = iter(numbers)
@@ -46,11 +46,11 @@ class Draws:
 
 
 @pytest.mark.parametrize("duration", [1, 2, 3])
-def test_the_same_draws_stick_as_in_gymnasium(duration, monkeypatch):
+def test_same_draws_match_gymnasium(duration, monkeypatch):
     draws = np.random.default_rng(3).uniform(size=60).astype(np.float32)
     actions = np.random.default_rng(4).uniform(-1, 1, (60, 2)).astype(np.float32)
     env = StickyAction(Echo(), 0.4, duration)
-    # Ours draws in every step, Gymnasium's only where it may get stuck: give each step its own.
+    # Ours draws in every step, Gymnasium's only if an action may stick, so assign draws to steps.
     monkeypatch.setattr(jax.random, "uniform", lambda key, *args: key)
     memory, _ = env.on_reset(env.env.reset(jax.random.key(0))[1])
     reference = gym.StickyAction(GymEcho([100]), 0.4, duration)
@@ -61,7 +61,7 @@ def test_the_same_draws_stick_as_in_gymnasium(duration, monkeypatch):
         np.testing.assert_array_equal(taken, reference.action(action))
 
 
-def test_it_sticks_as_often_as_it_is_told():
+def test_sticking_frequency():
     env = jaxenvs.vectorize(StickyAction(jaxenvs.make("Pendulum-v1"), 0.25), 2000)
     state, _ = env.reset(jax.random.key(0))
     step = jax.jit(env.step)
@@ -75,6 +75,6 @@ def test_it_sticks_as_often_as_it_is_told():
 @pytest.mark.parametrize(
     "arguments", [(-0.1,), (1.1,), (0.5, 0), (0.5, (2, 1)), (0.5, (1, 2, 3)), (0.5, 1.5)]
 )
-def test_values_that_cannot_work_are_named(arguments):
+def test_invalid_arguments_are_rejected(arguments):
     with pytest.raises(WrapperError, match="StickyAction got repeat_action"):
         StickyAction(Echo(), *arguments)

@@ -28,7 +28,7 @@ def limited(layout="array"):
         ("tuple", {"flatten": False}),
     ],
 )
-def test_time_is_where_gymnasium_puts_it(layout, options):
+def test_observations_match_gymnasium(layout, options):
     assert_as_in_gymnasium(
         lambda env: TimeAwareObservation(env, **options),
         lambda env: gymnasium.wrappers.TimeAwareObservation(
@@ -39,7 +39,7 @@ def test_time_is_where_gymnasium_puts_it(layout, options):
 
 
 @pytest.mark.parametrize("mode", MODES)
-def test_time_starts_anew_with_every_episode(mode):
+def test_time_restarts_with_every_episode(mode):
     timesteps = record_batch(
         lambda env: env.wrap(TimeAwareObservation, default_time_limit=LIMIT), limited(), mode
     )
@@ -50,12 +50,12 @@ def test_time_starts_anew_with_every_episode(mode):
 
 
 @pytest.mark.parametrize("layout", ["array", "dict"])
-def test_it_keeps_the_contract(layout):
+def test_it_passes_check_env(layout):
     env = TimeAwareObservation(limited(layout), flatten=False, normalize_time=layout == "dict")
     check_env(env, num_steps=16, num_envs=4)
 
 
-def test_the_limit_is_that_of_each_instance():
+def test_limits_can_differ_between_instances():
     limits = jnp.array([2, 4], jnp.int32)
     env = TimeAwareObservation(TimeLimit(CountingEnv(lengths=(9,)), time_limit=limits), False, True)
     vector_env = jaxenvs.vectorize(env, 2, batched=("time_limit",))
@@ -64,7 +64,7 @@ def test_the_limit_is_that_of_each_instance():
     np.testing.assert_array_equal(timestep.observation["time"], [[0.5], [0.25]])
 
 
-def test_replacing_the_limit_moves_the_bound_of_the_space():
+def test_replacing_the_limit_changes_the_space():
     env = TimeAwareObservation(jaxenvs.make("CartPole-v1"), flatten=False)
     assert env.observation_space["time"] == spaces.Box(0, 500, (1,), jnp.int32)
     env = env.replace(time_limit=20, gravity=3.7)
@@ -74,11 +74,11 @@ def test_replacing_the_limit_moves_the_bound_of_the_space():
     )
 
 
-def test_without_a_limit_it_says_so():
-    with pytest.raises(WrapperError, match="Put TimeLimit around it"):
+def test_missing_limit_is_reported():
+    with pytest.raises(WrapperError, match="Wrap it in TimeLimit"):
         TimeAwareObservation(CountingEnv())
 
 
-def test_a_key_that_is_taken_is_named():
+def test_existing_key_is_reported():
     with pytest.raises(WrapperError, match='dict_time_key="draw"'):
         TimeAwareObservation(limited("dict"), dict_time_key="draw")

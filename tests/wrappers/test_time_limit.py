@@ -10,7 +10,7 @@ from jaxenvs.wrappers import TimeLimit
 
 
 def flags(env, actions):
-    """The flags of each step, [T, 2]."""
+    """Returns the flags of each step, [T, 2]."""
     key = jax.random.key(0)
     state, _ = env.reset(key)
 
@@ -21,7 +21,7 @@ def flags(env, actions):
     return np.asarray(jax.lax.scan(advance, state, jnp.array(actions, jnp.int32))[1]).tolist()
 
 
-def test_the_last_allowed_step_truncates_and_no_earlier_one():
+def test_only_the_last_allowed_step_truncates():
     assert flags(TimeLimit(ScriptedEnv(), time_limit=3), [CONTINUE] * 3) == [
         [False, False],
         [False, False],
@@ -29,21 +29,21 @@ def test_the_last_allowed_step_truncates_and_no_earlier_one():
     ]
 
 
-def test_an_end_on_the_last_step_carries_both_flags():
+def test_termination_on_the_last_step_sets_both_flags():
     assert flags(TimeLimit(ScriptedEnv(), time_limit=2), [CONTINUE, TERMINATE])[-1] == [True, True]
 
 
-def test_an_earlier_end_is_left_alone():
+def test_earlier_termination_is_unchanged():
     assert flags(TimeLimit(ScriptedEnv(), time_limit=9), [TERMINATE]) == [[True, False]]
     assert flags(TimeLimit(ScriptedEnv(), time_limit=9), [TRUNCATE]) == [[False, True]]
 
 
-def test_nested_limits_cut_at_the_shorter():
+def test_shorter_of_nested_limits_applies():
     env = TimeLimit(TimeLimit(ScriptedEnv(), time_limit=2), time_limit=5)
     assert flags(env, [CONTINUE] * 2)[-1] == [False, True]
 
 
-def test_a_reset_starts_the_count_anew():
+def test_reset_restarts_the_count():
     env = TimeLimit(ScriptedEnv(), time_limit=2)
     state, _ = env.reset(jax.random.key(0))
     state, _ = env.step(state, jnp.int32(CONTINUE), jax.random.key(0))
@@ -51,7 +51,7 @@ def test_a_reset_starts_the_count_anew():
     assert state.elapsed == 0 and not timestep.done
 
 
-def test_limits_differ_between_instances_of_one_program():
+def test_limits_can_differ_between_instances():
     def truncated(env):
         key = jax.random.key(0)
         state, _ = env.reset(key)
@@ -61,7 +61,7 @@ def test_limits_differ_between_instances_of_one_program():
     np.testing.assert_array_equal(jax.vmap(truncated)(envs), [True, False, False])
 
 
-def test_the_wrapped_environment_shows_through():
+def test_wrapped_environment_is_accessible():
     inner = CountingEnv(layout="dict")
     env = TimeLimit(inner, time_limit=2)
     assert env.unwrapped is inner and env.time_limit == 2
@@ -70,6 +70,6 @@ def test_the_wrapped_environment_shows_through():
     chex.assert_trees_all_equal((env.inner(state), timestep), inner.reset(jax.random.key(0)))
 
 
-def test_a_limit_is_required():
+def test_limit_is_required():
     with pytest.raises(TypeError, match="time_limit"):
         TimeLimit(CountingEnv())

@@ -15,7 +15,7 @@ MODES = ("same_step", "next_step", "disabled")
 
 
 class Noisy(Transform):
-    """Remembers the last three observations, and turns an action over now and then."""
+    """A transform that stacks three observations and flips some actions at random."""
 
     length: int = struct.static(3)
 
@@ -34,8 +34,8 @@ class Noisy(Transform):
 @pytest.mark.optimized
 @pytest.mark.parametrize("keys", ["one key", "a key each"])
 @pytest.mark.parametrize("mode", MODES)
-def test_around_a_batch_it_does_what_it_does_around_each_instance(mode, keys):
-    """The instances within reach or not: the same bits, over steps and partial resets."""
+def test_opaque_and_accessible_batches_give_the_same_bits(mode, keys):
+    """The bits are the same for accessible and opaque instances, with steps and partial resets."""
 
     def key_of(t):
         key = jax.random.fold_in(jax.random.key(0), t)
@@ -63,7 +63,7 @@ def test_around_a_batch_it_does_what_it_does_around_each_instance(mode, keys):
     chex.assert_trees_all_equal(one, other)
 
 
-def test_two_alike_wrappers_draw_different_numbers():
+def test_identical_wrappers_draw_different_numbers():
     class Recorder(Transform):
         def on_action(self, memory, action, key):
             return jax.random.bits(key), action
@@ -77,7 +77,7 @@ def test_two_alike_wrappers_draw_different_numbers():
     assert state.memory != state.inner.memory
 
 
-def test_a_transform_leaves_the_randomness_of_what_it_wraps_alone():
+def test_wrapped_environment_draws_the_same_numbers():
     env = CountingEnv()
     key = jax.random.key(3)
     state, _ = env.reset(key)
@@ -86,12 +86,12 @@ def test_a_transform_leaves_the_randomness_of_what_it_wraps_alone():
     chex.assert_trees_all_equal(Transform(env).step(wrapped, jnp.int32(0), key)[1], plain)
 
 
-def test_a_wrapper_that_needs_the_instances_says_so():
+def test_wrappers_that_need_the_instances_report_it():
     with pytest.raises(WrapperError, match="before it is vectorized"):
         OpaqueVectorEnv(jaxenvs.make_vec("CartPole-v1", 2)).wrap(TimeLimit, 10)
 
 
-def test_parameters_are_reached_and_replaced_through_wrappers_on_a_batch():
+def test_parameters_can_be_replaced_through_a_wrapped_batch():
     for vector_env in (
         jaxenvs.make_vec("CartPole-v1", 2).wrap(Noisy),
         jaxenvs.make_vec("CartPole-v1", 2).wrap(TimeLimit, 10),
@@ -100,7 +100,7 @@ def test_parameters_are_reached_and_replaced_through_wrappers_on_a_batch():
         assert vector_env.replace(gravity=3.7).parameters["gravity"] == 3.7
 
 
-def test_the_repr_reads_from_the_inside_out_and_names_what_was_changed():
+def test_repr_shows_wrappers_and_changed_fields():
     env = Noisy(jaxenvs.make("CartPole-v1", gravity=3.7), length=4)
     assert repr(env) == "Noisy(TimeLimit(CartPole(gravity=3.7), time_limit=500), length=4)"
     assert repr(jaxenvs.make_vec("CartPole-v1", 2, autoreset_mode="disabled")) == (

@@ -32,7 +32,7 @@ def pendulum():
 
 
 class OneSided(CountingEnv):
-    """A counter whose observations have a bound below and none above, and none at all."""
+    """A counter with observations that are bounded only below, or not at all."""
 
     @property
     def observation_space(self):
@@ -40,7 +40,7 @@ class OneSided(CountingEnv):
 
 
 class Bits(CountingEnv):
-    """A counter that shows its count as an integer from 3 on, as two of them, or in bits."""
+    """A counter that shows its count as an integer starting at 3, as two integers, or as bits."""
 
     @property
     def observation_space(self):
@@ -60,7 +60,7 @@ class Bits(CountingEnv):
         return (state.count >> np.arange(3, dtype=np.int32) & 1).astype(jnp.int8)
 
 
-# What wraps ours, what wraps Gymnasium's, the environment, and how close rounding leaves them.
+# Our wrapper, Gymnasium's wrapper, the environment, and the tolerance for rounding.
 CASES = {
     "transform": (
         lambda env: env.wrap(TransformObservation, squared, SQUARES),
@@ -110,7 +110,7 @@ CASES = {
 
 
 @pytest.mark.parametrize("case", CASES)
-def test_observations_are_those_of_gymnasiums_wrapper(case):
+def test_observations_match_gymnasium(case):
     wrap, gym_wrap, make_env, atol = CASES[case]
     assert_as_in_gymnasium(wrap, gym_wrap, make_env(), atol=atol)
 
@@ -128,18 +128,18 @@ def test_observations_are_those_of_gymnasiums_wrapper(case):
         ("dtype of reals", "disabled"),
     ],
 )
-def test_a_batch_is_mapped_within_reach_and_out_of_it(case, mode):
+def test_opaque_and_accessible_batches_are_mapped(case, mode):
     wrap, _, make_env, _ = CASES[case]
     record_batch(wrap, make_env(), mode)
 
 
 @pytest.mark.parametrize("case", ["filter a tuple", "rescale", "dtype of an integer"])
-def test_it_keeps_the_contract(case):
+def test_it_passes_check_env(case):
     wrap, _, make_env, _ = CASES[case]
     check_env(wrap(make_env()), num_steps=16, num_envs=4)
 
 
-def test_wrappers_of_one_function_share_a_program():
+def test_wrappers_with_the_same_function_share_a_program():
     @jax.jit
     @chex.assert_max_traces(n=1)
     def first(env):
@@ -150,7 +150,7 @@ def test_wrappers_of_one_function_share_a_program():
         first(env.replace(g=g))
 
 
-def test_a_function_is_named_in_the_repr():
+def test_repr_names_the_function():
     env = TransformObservation(CountingEnv(), squared, SQUARES)
     assert repr(env) == (
         "TransformObservation(CountingEnv(), func=squared,"
@@ -158,7 +158,7 @@ def test_a_function_is_named_in_the_repr():
     )
 
 
-def test_a_function_without_the_space_of_its_values_is_refused():
+def test_missing_observation_space_is_rejected():
     with pytest.raises(WrapperError, match=r"env\.observation_space"):
         TransformObservation(CountingEnv(), squared, None)
     with pytest.raises(WrapperError, match="func=2"):
@@ -166,17 +166,17 @@ def test_a_function_without_the_space_of_its_values_is_refused():
 
 
 @pytest.mark.parametrize("keys", [[], "draw", ["draw", "draw"], ["speed"], [0]])
-def test_filter_keys_that_are_not_there_are_refused(keys):
+def test_unknown_filter_keys_are_rejected(keys):
     with pytest.raises(WrapperError, match="filter_keys"):
         FilterObservation(CountingEnv(layout="dict"), keys)
 
 
-def test_what_has_no_parts_cannot_be_filtered():
+def test_filtering_single_arrays_is_rejected():
     with pytest.raises(WrapperError, match="dicts or tuples"):
         FilterObservation(CountingEnv(), ["draw"])
 
 
-def test_new_bounds_are_parameters_of_one_program():
+def test_changing_bounds_does_not_recompile():
     @jax.jit
     def ends(env):
         return env.map_observation(jnp.float32([-1, 0, 8]))
@@ -188,7 +188,7 @@ def test_new_bounds_are_parameters_of_one_program():
     assert env.replace(max_obs=3.0).observation_space == spaces.Box(-1.0, 3.0, (3,))
 
 
-def test_a_batch_of_bounds_is_mapped_over():
+def test_vmap_over_bounds():
     bounds = np.float32([[4, -np.inf], [5, -np.inf]])
     envs = RescaleObservation(OneSided(truncates=np.zeros(2, bool)), bounds, np.full(2, np.inf))
     ends = jax.vmap(
@@ -198,7 +198,7 @@ def test_a_batch_of_bounds_is_mapped_over():
     np.testing.assert_array_equal(ends, [[4, 2], [5, 2]])
 
 
-def test_rescaled_observations_stay_within_bounds_that_rounding_would_cross():
+def test_rounding_does_not_cross_the_bounds():
     low, high = np.float32(-0.1), np.float32(0.7)
     env = RescaleObservation(pendulum(), low, high)
     values = jnp.linspace(-1, 1, 3 * 4096, dtype=jnp.float32).reshape(-1, 3)
@@ -206,7 +206,7 @@ def test_rescaled_observations_stay_within_bounds_that_rounding_would_cross():
     assert mapped.min() >= low and mapped.max() <= high
 
 
-def test_bounds_can_be_differentiated_where_others_are_missing():
+def test_gradients_of_bounds_with_infinite_bounds():
     env = RescaleObservation(OneSided(), np.float32([4, -np.inf]), np.inf)
 
     def total(env):
@@ -226,12 +226,12 @@ def test_bounds_can_be_differentiated_where_others_are_missing():
         (Bits(), (0.0, 1.0), "floating"),
     ],
 )
-def test_bounds_that_cannot_work_are_named(env, bounds, message):
+def test_invalid_bounds_are_rejected(env, bounds, message):
     with pytest.raises(WrapperError, match=message):
         RescaleObservation(env, *bounds)
 
 
-def test_bounds_that_are_finite_where_those_inside_are_not_are_refused():
+def test_finite_bounds_for_unbounded_elements_are_rejected():
     with pytest.raises(WrapperError, match="infinite exactly where"):
         RescaleObservation(OneSided(), 0, 1)
 
@@ -249,17 +249,22 @@ def test_bounds_that_are_finite_where_those_inside_are_not_are_refused():
         (Bits(layout="dict"), bool, spaces.Box(0, 1, (3,), bool)),
     ],
 )
-def test_a_dtype_keeps_the_values_that_it_can_tell(env, dtype, space):
+def test_dtype_conversion_keeps_values(env, dtype, space):
     wrapped = DtypeObservation(env, dtype)
     assert wrapped.observation_space == space
     observation = wrapped.reset(jax.random.key(0))[1].observation
     assert observation.dtype == space.dtype and observation in space
 
 
-def test_the_same_dtype_written_twice_is_one_program():
-    trees = [jax.tree.structure(DtypeObservation(CountingEnv(), dtype)) for dtype in ("int8", np.int8)]
+def test_equal_dtypes_share_a_program():
+    trees = [
+        jax.tree.structure(DtypeObservation(CountingEnv(), dtype)) for dtype in ("int8", np.int8)
+    ]
     assert trees[0] == trees[1]
-    assert repr(DtypeObservation(CountingEnv(), np.int8)) == "DtypeObservation(CountingEnv(), dtype=int8)"
+    assert (
+        repr(DtypeObservation(CountingEnv(), np.int8))
+        == "DtypeObservation(CountingEnv(), dtype=int8)"
+    )
 
 
 @pytest.mark.parametrize(
@@ -267,10 +272,10 @@ def test_the_same_dtype_written_twice_is_one_program():
     [
         (CountingEnv(), "float33", "float33"),
         (CountingEnv(), np.float64, "jax_enable_x64"),
-        (Bits(), bool, "cannot hold"),
+        (Bits(), bool, "cannot represent"),
         (CountingEnv(layout="dict"), np.float32, "single arrays"),
     ],
 )
-def test_a_dtype_that_cannot_work_is_named(env, dtype, message):
+def test_invalid_dtypes_are_rejected(env, dtype, message):
     with pytest.raises(WrapperError, match=message):
         DtypeObservation(env, dtype)

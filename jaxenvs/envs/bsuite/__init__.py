@@ -1,4 +1,4 @@
-"""Tasks of bsuite, the Behavior Suite for Reinforcement Learning: each asks for one ability."""
+"""Tasks of bsuite, the Behaviour Suite for Reinforcement Learning. Each tests one capability."""
 
 from jaxenvs.envs.bsuite.catch import Catch as Catch
 from jaxenvs.envs.bsuite.catch import CatchState as CatchState

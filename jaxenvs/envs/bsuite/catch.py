@@ -1,4 +1,4 @@
-"""Catch a falling ball with a paddle."""
+"""The catch task."""
 
 import chex
 import jax
@@ -7,14 +7,16 @@ import numpy as np
 
 from jaxenvs import spaces, struct
 from jaxenvs.core import Environment, TimeStep
-from jaxenvs.envs.bsuite._shared import at_least
+from jaxenvs.envs.bsuite._shared import check_at_least
 from jaxenvs.rendering.raster import BLACK, TEAL, YELLOW, box, disc, paint, pixel_grid
 
-CELL = 32  # pixels, side of a cell in a picture
+CELL = 32  # pixels, side length of a cell in the image
 
 
 @chex.dataclass(frozen=True)
 class CatchState:
+    """The positions of the ball and the paddle."""
+
     ball_row: jax.Array  # int32[], 0 at the top
     ball_column: jax.Array  # int32[]
     paddle_column: jax.Array  # int32[], in the bottom row
@@ -23,26 +25,26 @@ class CatchState:
 class Catch(Environment[CatchState]):
     """Move a paddle along the bottom row to catch a falling ball.
 
-    Observation: float32[rows, columns], 1 where the ball or the paddle is, else 0
-    Action: int32[], 0 moves the paddle left, 1 leaves it, 2 moves it right
-    Reward: 0 while the ball falls; at the bottom 1 if the paddle is there, else -1
+    Observation: float32[rows, columns], 1 at the ball and at the paddle, otherwise 0
+    Action: int32[], 0 moves the paddle left, 1 does not move it, 2 moves it right
+    Reward: 0 while the ball falls; in the bottom row, 1 if the paddle catches it, otherwise -1
     Start: the ball in a uniformly drawn column of the top row, the paddle in the middle
     Terminates: when the ball reaches the bottom row, after rows - 1 steps
-    Time limit: none, episodes end by themselves
+    Time limit: none; every episode terminates
 
-    The ball falls straight down by one row a step. The paddle moves first and stops at the
-    walls. In the last observation of a caught ball the two share one cell.
+    The ball falls straight down by one row per step. The paddle moves first and stops at the
+    walls. If the ball is caught, ball and paddle share one cell of the last observation.
 
-    Source: I. Osband et al., Behavior Suite for Reinforcement Learning, 2020. Rules and
+    Source: I. Osband et al., Behaviour Suite for Reinforcement Learning, 2020. Rules and
     observations are those of its Catch (tests/parity/test_bsuite.py).
     """
 
-    rows: int = struct.static(10)  # of the board, at least 2
-    columns: int = struct.static(5)  # of the board
+    rows: int = struct.static(10)  # height of the board, at least 2
+    columns: int = struct.static(5)  # width of the board
 
     def __post_init__(self) -> None:
-        at_least(self, "rows", 2)
-        at_least(self, "columns", 1)
+        check_at_least(self, "rows", 2)
+        check_at_least(self, "columns", 1)
 
     @property
     def observation_space(self) -> spaces.Box:
@@ -63,7 +65,7 @@ class Catch(Environment[CatchState]):
     def step(
         self, state: CatchState, action: chex.Array, key: chex.PRNGKey
     ) -> tuple[CatchState, TimeStep]:
-        del key  # only resets are random
+        del key  # a step is deterministic
         paddle_column = state.paddle_column + jnp.asarray(action, jnp.int32) - 1
         state = CatchState(
             ball_row=state.ball_row + 1,
@@ -76,7 +78,7 @@ class Catch(Environment[CatchState]):
         return state, TimeStep.transition(self._observe(state), reward=reward, terminated=landed)
 
     def render(self, state: CatchState) -> jax.Array:
-        """Draws the board, with the ball as a disc: uint8[32 rows, 32 columns, 3]."""
+        """Draws the board with the ball as a disc: uint8[32 rows, 32 columns, 3]."""
         height, width = CELL * self.rows, CELL * self.columns
         x, y = pixel_grid((height, width))
         ball = _middle(state.ball_column), height - _middle(state.ball_row)
@@ -88,8 +90,8 @@ class Catch(Environment[CatchState]):
         )
 
     def _observe(self, state: CatchState) -> jax.Array:
-        # Without the barriers, XLA on CPU computes the paddle again for each cell and loops over the
-        # short rows of the board instead of over all cells: up to four times slower.
+        # Without the barriers, XLA on CPU recomputes the paddle's move for every cell and loops
+        # over short rows instead of over the whole board, which is up to four times slower.
         state = jax.lax.optimization_barrier(state)
         cells = np.arange(self.rows * self.columns, dtype=np.int32)
         ball = cells == state.ball_row * self.columns + state.ball_column

@@ -1,4 +1,4 @@
-"""Memory chain."""
+"""The memory chain task."""
 
 import chex
 import jax
@@ -7,47 +7,49 @@ import numpy as np
 
 from jaxenvs import spaces, struct
 from jaxenvs.core import Environment, TimeStep
-from jaxenvs.envs.bsuite._shared import at_least
+from jaxenvs.envs.bsuite._shared import check_at_least
 from jaxenvs.rendering.raster import BLACK, GRAY, RED, TEAL, WHITE, box, paint, pixel_grid
 
-CELL = 48  # pixels, side of a cell in a picture
+CELL = 48  # pixels, side length of a cell in the image
 
 
 @chex.dataclass(frozen=True)
 class MemoryChainState:
+    """The time, the bits to remember and the index of the queried bit."""
+
     elapsed: jax.Array  # int32[], steps since reset
     context: jax.Array  # int8[num_bits], 0 or 1, the bits to remember
     query: jax.Array  # int32[], the index of the queried bit
 
 
 class MemoryChain(Environment[MemoryChainState]):
-    """Recall, after a delay, a bit that was shown at the start of the episode.
+    """Recall a bit that was shown at the start of the episode.
 
     Observation: float32[1, num_bits + 2]
         0  time left, decreasing from 1 to 0 in steps of 1 / memory_length
-        1  the index of the queried bit before the last step, else 0
-        2+ the bits as -1 or 1 after the reset and the first step, else 0
-    Action: int32[], 0 or 1, the queried bit; without effect before the last step
-    Reward: 0; on the last step 1 for the right bit, else -1
-    Start: all bits and the query uniform
+        1  the index of the queried bit, before the last step; otherwise 0
+        2+ the bits as -1 or 1, from the reset and the first step; otherwise 0
+    Action: int32[], 0 or 1, the value of the queried bit; ignored before the last step
+    Reward: on the last step, 1 if the action equals the queried bit, otherwise -1; before that, 0
+    Start: every bit and the index of the queried bit uniform
     Terminates: after memory_length + 1 steps
-    Time limit: none, episodes end by themselves
+    Time limit: none; every episode terminates
 
-    As in bsuite, the first step shows again what the reset showed, and the query comes with step
-    number memory_length. If that is 2 or more, the observation does not contain the bit then: a
-    policy without memory returns 0 on average, one with memory returns 1. `bsuite/memory_len-v0`
-    has the default of 10; bsuite tries lengths from 1 to 100.
+    As in bsuite, the first step repeats the observation of the reset, and the query is shown by
+    step number memory_length. If memory_length is at least 2, the bits are no longer visible then:
+    a policy that uses only the last observation returns 0 on average, a policy that remembers the
+    bits returns 1. `bsuite/memory_len-v0` has the default of 10; bsuite uses lengths from 1 to 100.
 
-    Source: I. Osband et al., Behavior Suite for Reinforcement Learning, 2020. Rules and
+    Source: I. Osband et al., Behaviour Suite for Reinforcement Learning, 2020. Rules and
     observations are those of its MemoryChain (tests/parity/test_bsuite.py).
     """
 
-    memory_length: int = 10  # steps to remember the bits for, at least 1
-    num_bits: int = struct.static(1)  # bits shown, one of which is queried
+    memory_length: int = 10  # number of steps to remember the bits, at least 1
+    num_bits: int = struct.static(1)  # number of bits shown, of which one is queried
 
     def __post_init__(self) -> None:
-        at_least(self, "num_bits", 1)
-        at_least(self, "memory_length", 1)
+        check_at_least(self, "num_bits", 1)
+        check_at_least(self, "memory_length", 1)
 
     @property
     def observation_space(self) -> spaces.Box:
@@ -71,7 +73,7 @@ class MemoryChain(Environment[MemoryChainState]):
     def step(
         self, state: MemoryChainState, action: chex.Array, key: chex.PRNGKey
     ) -> tuple[MemoryChainState, TimeStep]:
-        del key  # only resets are random
+        del key  # a step is deterministic
         state = MemoryChainState(
             elapsed=state.elapsed + 1, context=state.context, query=state.query
         )
@@ -82,10 +84,10 @@ class MemoryChain(Environment[MemoryChainState]):
         return state, TimeStep.transition(self._observe(state), reward=reward, terminated=over)
 
     def render(self, state: MemoryChainState) -> jax.Array:
-        """Draws the contents of the observation: uint8[96, 48 max(num_bits, 2), 3].
+        """Draws exactly what the agent observes: uint8[96, 48 max(num_bits, 2), 3].
 
-        The bar at the top is the time left. Each square below is a bit: teal for 1, red for 0, gray
-        if hidden. The queried bit has a frame.
+        The bar at the top shows the time left. Below it, each bit is a square: teal for 1, red for
+        0, gray if hidden. The queried bit has a frame.
         """
         time, in_view, asked = self._view(state)
         height, width = 2 * CELL, CELL * max(self.num_bits, 2)
@@ -110,9 +112,9 @@ class MemoryChain(Environment[MemoryChainState]):
         return jnp.concatenate([jnp.stack([time, query]), context])[None]
 
     def _view(self, state: MemoryChainState) -> tuple[jax.Array, jax.Array, jax.Array]:
-        """Returns the time left, float32[]; whether the bits and the query are visible, bool[]."""
+        """Returns the time left, float32[], and whether bits and query are visible, bool[]."""
         length = self._length()
-        shown = jnp.clip(state.elapsed - 1, 0, length)  # a step shows the state before it
+        shown = jnp.clip(state.elapsed - 1, 0, length)  # a step shows the time before it
         time = (length - shown).astype(jnp.float32) / length.astype(jnp.float32)
         return time, shown == 0, shown == length - 1
 

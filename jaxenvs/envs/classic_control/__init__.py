@@ -1,4 +1,4 @@
-"""The classic control tasks of Gymnasium."""
+"""Gymnasium's classic control tasks."""
 
 from jaxenvs.envs.classic_control._mountain import MountainCarState as MountainCarState
 from jaxenvs.envs.classic_control.acrobot import Acrobot as Acrobot

@@ -1,4 +1,4 @@
-"""Shared code of both mountain cars."""
+"""The car and the track shared by both mountain car tasks."""
 
 from typing import Any
 
@@ -16,12 +16,14 @@ FRAME_SHAPE = (400, 600)  # height, width
 
 @chex.dataclass(frozen=True)
 class MountainCarState:
+    """The position and velocity of the car."""
+
     position: jax.Array  # float32[], along the track
     velocity: jax.Array  # float32[], track units per step
 
 
 def roll(env: Any, state: MountainCarState, push: jax.Array) -> MountainCarState:
-    """Returns the state one step later; `push` is the change of velocity by the engine."""
+    """Moves the car by one step. `push` is the velocity that the engine adds."""
     _, cos = sincos(3 * state.position)
     velocity = state.velocity + (push - cos * env.gravity)
     velocity = jnp.clip(velocity, -env.max_speed, env.max_speed)
@@ -31,12 +33,12 @@ def roll(env: Any, state: MountainCarState, push: jax.Array) -> MountainCarState
 
 
 def at_goal(env: Any, state: MountainCarState) -> jax.Array:
-    """Returns whether the car is at the goal and fast enough, bool[]."""
+    """Returns bool[], whether the car is at or beyond the goal and fast enough."""
     return (state.position >= env.goal_position) & (state.velocity >= env.goal_velocity)
 
 
 def observe(state: MountainCarState) -> jax.Array:
-    """Returns the observation, float32[2]: position and velocity."""
+    """Returns float32[2]: position and velocity."""
     return jnp.stack([state.position, state.velocity])
 
 
@@ -53,7 +55,7 @@ def draw(env: Any, state: MountainCarState) -> jax.Array:
     tilt = jnp.cos(3 * state.position)
     cos, sin = jnp.cos(tilt), jnp.sin(tilt)
     left = (state.position - env.min_position) * scale
-    ground = _height(state.position) * scale + 10  # with the clearance of the wheels
+    ground = _height(state.position) * scale + 10  # 10 pixels of wheel clearance
     body = raster.box(
         x, y, (left - 10 * sin, ground + 10 * cos), (40.0 + OUTLINE, 20.0 + OUTLINE), tilt
     )

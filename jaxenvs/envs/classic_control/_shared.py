@@ -1,13 +1,14 @@
-"""Helpers of the classic control tasks."""
+"""Helpers for the classic control tasks."""
 
 from typing import Any
 
 from jaxenvs.core import Environment
 from jaxenvs.errors import ParameterError
 
-OUTLINE = 1.0  # pixels by which the outlines in Gymnasium's pictures widen a filled shape
+OUTLINE = 1.0  # pixels, the amount by which Gymnasium's outlines widen a filled shape
 
-def one_of(env: Environment, name: str, allowed: tuple[Any, ...]) -> None:
+
+def check_one_of(env: Environment, name: str, allowed: tuple[Any, ...]) -> None:
     """Raises ParameterError unless the static field `name` of `env` has an allowed value."""
     value = getattr(env, name)
     if value not in allowed:
@@ -15,4 +16,3 @@ def one_of(env: Environment, name: str, allowed: tuple[Any, ...]) -> None:
             f"{type(env).__name__} got {name}={value!r}; it must be one of "
             f"{', '.join(map(repr, allowed))}."
         )
-

@@ -1,4 +1,4 @@
-"""Acrobot swing-up."""
+"""The acrobot swing-up task."""
 
 import math
 from collections.abc import Sequence
@@ -10,7 +10,7 @@ import jax.numpy as jnp
 
 from jaxenvs import spaces, struct
 from jaxenvs.core import Environment, TimeStep
-from jaxenvs.envs.classic_control._shared import OUTLINE, one_of
+from jaxenvs.envs.classic_control._shared import OUTLINE, check_one_of
 from jaxenvs.numerics import sincos, uniform, wrap_angle
 from jaxenvs.rendering.raster import BLACK, TEAL, WHITE, YELLOW, box, disc, paint, pixel_grid
 
@@ -19,14 +19,16 @@ FRAME_SHAPE = (500, 500)  # height, width
 
 @chex.dataclass(frozen=True)
 class AcrobotState:
-    theta1: jax.Array  # float32[], rad, of the first link, 0 hangs down, in [-pi, pi)
-    theta2: jax.Array  # float32[], rad, of the second link against the first, in [-pi, pi)
+    """The angles and angular velocities of both links."""
+
+    theta1: jax.Array  # float32[], rad, angle of the first link in [-pi, pi), 0 is hanging down
+    theta2: jax.Array  # float32[], rad, angle relative to the first link, in [-pi, pi)
     theta1_dot: jax.Array  # float32[], rad/s
     theta2_dot: jax.Array  # float32[], rad/s
 
 
 class Acrobot(Environment[AcrobotState]):
-    """Swing the free end of a two-link chain above a line, with a motor only at the elbow.
+    """Swing the free end of a two-link chain above a line with a motor at the middle joint.
 
     Observation: float32[6]
         0  cos(theta1)
@@ -35,17 +37,17 @@ class Acrobot(Environment[AcrobotState]):
         3  sin(theta2)
         4  theta1_dot, rad/s, in [-max_vel_1, max_vel_1]
         5  theta2_dot, rad/s, in [-max_vel_2, max_vel_2]
-    Action: int32[], the index of a torque on the elbow in avail_torque, N m
-    Reward: -1 on every step but the terminal one, which gives 0
-    Start: all four of the state uniform in [start_low, start_high)
-    Terminates: if -cos(theta1) - cos(theta1 + theta2) > 1, the height of the free end above the
-        shoulder for links of length 1
+    Action: int32[], the index in avail_torque of the torque on the middle joint, N m
+    Reward: -1 on every step except the terminal one, which gives 0
+    Start: all four state variables uniform in [start_low, start_high)
+    Terminates: when -cos(theta1) - cos(theta1 + theta2) > 1; the left side is the height of the
+        free end above the fixed joint for links of length 1
     Time limit: none here; `Acrobot-v1` is registered with 500 steps
 
-    The equations are integrated by one step of the classical fourth-order Runge-Kutta method with
-    constant torque. `book_or_nips="nips"` omits a term, as the paper of 1996 does in print; its
-    experiments used the book's equations. With torque_noise_max, a uniform draw from
-    [-torque_noise_max, torque_noise_max) is added to the torque; None, unlike 0, draws nothing.
+    Each step is one step of the classical fourth-order Runge-Kutta method with constant torque.
+    `book_or_nips="nips"` omits a term, as the printed 1996 paper does; its experiments used the
+    book's equations. With torque_noise_max, a uniform draw from
+    [-torque_noise_max, torque_noise_max) is added to the torque. None, unlike 0, skips the draw.
 
     Source: R. S. Sutton, Generalization in Reinforcement Learning: Successful Examples Using Sparse
     Coarse Coding, 1996; R. S. Sutton, A. G. Barto, Reinforcement Learning, section 11.3 of the
@@ -54,24 +56,24 @@ class Acrobot(Environment[AcrobotState]):
     """
 
     link_length_1: float = 1.0  # m
-    link_length_2: float = 1.0  # m, for pictures only
+    link_length_2: float = 1.0  # m, used only by render; the equations do not depend on it
     link_mass_1: float = 1.0  # kg
     link_mass_2: float = 1.0  # kg
-    link_com_pos_1: float = 0.5  # m, from the joint to the center of mass
+    link_com_pos_1: float = 0.5  # m, distance from the joint to the center of mass
     link_com_pos_2: float = 0.5  # m
-    link_moi: float = 1.0  # kg m^2, moment of inertia of either link
+    link_moi: float = 1.0  # kg m^2, moment of inertia of each link
     gravity: float = 9.8  # m/s^2
     max_vel_1: float = 4 * math.pi  # rad/s
     max_vel_2: float = 9 * math.pi  # rad/s
-    avail_torque: tuple[float, ...] = (-1.0, 0.0, 1.0)  # N m, one an action
-    torque_noise_max: float | None = None  # N m, None draws nothing
+    avail_torque: tuple[float, ...] = (-1.0, 0.0, 1.0)  # N m, one per action
+    torque_noise_max: float | None = None  # N m, None for no noise
     dt: float = 0.2  # s between steps
-    start_low: float = -0.1  # of angles, rad, and speeds, rad/s
+    start_low: float = -0.1  # rad for angles, rad/s for velocities
     start_high: float = 0.1  # exclusive
-    book_or_nips: Literal["book", "nips"] = struct.static("book")  # equations
+    book_or_nips: Literal["book", "nips"] = struct.static("book")  # which equations to use
 
     def __post_init__(self) -> None:
-        one_of(self, "book_or_nips", ("book", "nips"))
+        check_one_of(self, "book_or_nips", ("book", "nips"))
 
     @property
     def observation_space(self) -> spaces.Box:
@@ -111,7 +113,7 @@ class Acrobot(Environment[AcrobotState]):
         return state, TimeStep.transition(self._observe(state), reward=reward, terminated=above)
 
     def render(self, state: AcrobotState) -> jax.Array:
-        """Draws a front view with the line to reach: uint8[500, 500, 3]."""
+        """Draws a front view with the target line: uint8[500, 500, 3]."""
         size = FRAME_SHAPE[0]
         scale = size / (2 * (self.link_length_1 + self.link_length_2 + 0.2))  # pixels per m
         x, y = pixel_grid(FRAME_SHAPE)
@@ -153,7 +155,7 @@ class Acrobot(Environment[AcrobotState]):
         m1, m2 = self.link_mass_1, self.link_mass_2
         l1, lc1, lc2 = self.link_length_1, self.link_com_pos_1, self.link_com_pos_2
         (sin1, cos1), (sin2, cos2) = sincos(theta1), sincos(theta2)
-        sin12 = sin1 * cos2 + cos1 * sin2  # of theta1 + theta2
+        sin12 = sin1 * cos2 + cos1 * sin2  # sin(theta1 + theta2)
 
         d1 = m1 * lc1**2 + m2 * (l1**2 + lc2**2 + 2 * l1 * lc2 * cos2) + 2 * self.link_moi
         d2 = m2 * (lc2**2 + l1 * lc2 * cos2) + self.link_moi

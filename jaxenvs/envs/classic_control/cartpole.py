@@ -1,4 +1,4 @@
-"""Cart-pole balancing."""
+"""The cart-pole balancing task."""
 
 import math
 from typing import Literal
@@ -9,7 +9,7 @@ import jax.numpy as jnp
 
 from jaxenvs import spaces, struct
 from jaxenvs.core import Environment, TimeStep
-from jaxenvs.envs.classic_control._shared import OUTLINE, one_of
+from jaxenvs.envs.classic_control._shared import OUTLINE, check_one_of
 from jaxenvs.numerics import sincos, uniform
 from jaxenvs.rendering.raster import BLACK, TAN, VIOLET, WHITE, box, disc, paint, pixel_grid
 
@@ -18,7 +18,9 @@ FRAME_SHAPE = (400, 600)  # height, width
 
 @chex.dataclass(frozen=True)
 class CartPoleState:
-    x: jax.Array  # float32[], m, the cart's position on the track
+    """The positions and velocities of the cart and the pole."""
+
+    x: jax.Array  # float32[], m, position of the cart
     x_dot: jax.Array  # float32[], m/s
     theta: jax.Array  # float32[], rad, 0 is upright, positive leans right
     theta_dot: jax.Array  # float32[], rad/s
@@ -33,10 +35,10 @@ class CartPole(Environment[CartPoleState]):
         2  theta, rad, in [-2, 2] * theta_threshold_radians
         3  theta_dot, rad/s, unbounded
     Action: int32[], 0 pushes left, 1 pushes right
-    Reward: 1 on every step, the terminal one included, and 0 for steps after it; with
-        sutton_barto_reward, -1 if the pole has fallen, else 0
-    Start: all four uniform in [start_low, start_high)
-    Terminates: if |x| > x_threshold or |theta| > theta_threshold_radians
+    Reward: 1 on every step including the terminal one, 0 on steps taken after it; with
+        sutton_barto_reward, -1 on the terminal step and after it, otherwise 0
+    Start: all four state variables uniform in [start_low, start_high)
+    Terminates: when |x| > x_threshold or |theta| > theta_threshold_radians
     Time limit: none here; `CartPole-v0` is registered with 200 steps, `CartPole-v1` with 500
 
     Source: A. G. Barto, R. S. Sutton, C. W. Anderson, Neuronlike Adaptive Elements That Can Solve
@@ -48,18 +50,18 @@ class CartPole(Environment[CartPoleState]):
     gravity: float = 9.8  # m/s^2
     masscart: float = 1.0  # kg
     masspole: float = 0.1  # kg
-    length: float = 0.5  # m, half of the pole's
-    force_mag: float = 10.0  # N, of one push
+    length: float = 0.5  # m, half the length of the pole
+    force_mag: float = 10.0  # N, force of a push
     tau: float = 0.02  # s between steps
-    theta_threshold_radians: float = 12 * 2 * math.pi / 360  # rad, beyond it the pole has fallen
-    x_threshold: float = 2.4  # m, beyond it the cart is off the track
-    start_low: float = -0.05  # of all four components, in their own units
+    theta_threshold_radians: float = 12 * 2 * math.pi / 360  # rad, limit of |theta|
+    x_threshold: float = 2.4  # m, limit of |x|
+    start_low: float = -0.05  # for all four variables, in their own units
     start_high: float = 0.05  # exclusive
     kinematics_integrator: Literal["euler", "semi-implicit euler"] = struct.static("euler")
-    sutton_barto_reward: bool = struct.static(False)  # -1 for the fall, else 0
+    sutton_barto_reward: bool = struct.static(False)  # see Reward
 
     def __post_init__(self) -> None:
-        one_of(self, "kinematics_integrator", ("euler", "semi-implicit euler"))
+        check_one_of(self, "kinematics_integrator", ("euler", "semi-implicit euler"))
 
     @property
     def total_mass(self) -> chex.Numeric:
@@ -89,7 +91,7 @@ class CartPole(Environment[CartPoleState]):
     def step(
         self, state: CartPoleState, action: chex.Array, key: chex.PRNGKey
     ) -> tuple[CartPoleState, TimeStep]:
-        del key  # only resets are random
+        del key  # a step is deterministic
         force = jnp.where(action == 1, self.force_mag, -self.force_mag)
         sin, cos = sincos(state.theta)
         push = (force + self.polemass_length * state.theta_dot**2 * sin) / self.total_mass
@@ -118,7 +120,9 @@ class CartPole(Environment[CartPoleState]):
         x, y = pixel_grid(FRAME_SHAPE)
         cart_x, cart_y, axle_y = state.x * scale + width / 2, 100.5, 107.5
         pole_length = scale * 2 * self.length
-        reach = pole_length / 2 - 5.0  # from the axle, which sits 5 pixels above the foot
+        reach = (
+            pole_length / 2 - 5.0
+        )  # distance of the center from the axle, which is 5 pixels above the foot
         pole_center = (
             cart_x + reach * jnp.sin(state.theta),
             axle_y + reach * jnp.cos(state.theta),

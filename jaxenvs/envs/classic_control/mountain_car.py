@@ -1,4 +1,4 @@
-"""Mountain car, discrete actions."""
+"""The mountain car task with discrete actions."""
 
 import chex
 import jax
@@ -12,33 +12,33 @@ from jaxenvs.numerics import uniform
 
 
 class MountainCar(Environment[MountainCarState]):
-    """Rock an under-powered car back and forth until it climbs out of a valley.
+    """Rock an underpowered car back and forth until it climbs out of a valley.
 
     Observation: float32[2]
         0  position, in [min_position, max_position]
         1  velocity, in [-max_speed, max_speed], track units per step
     Action: int32[], 0 pushes left, 1 coasts, 2 pushes right
-    Reward: -1 on every step, the last one included
+    Reward: -1 on every step, including the last one
     Start: position uniform in [start_low, start_high), velocity 0
-    Terminates: at or beyond goal_position with at least goal_velocity
+    Terminates: when the position is at least goal_position and the velocity at least goal_velocity
     Time limit: none here; `MountainCar-v0` is registered with 200 steps
 
-    The track has height 0.45 sin(3x) + 0.55. The wall at the left end stops the
-    car; the right end only clips the position.
+    The height of the track is 0.45 sin(3x) + 0.55. The left end is a wall that stops the car; the
+    right end only clips the position.
 
     Source: A. W. Moore, Efficient Memory-based Learning for Robot Control, 1990.
     Constants and the order of updates are those of Gymnasium's MountainCar-v0
     (tests/parity/test_classic_control.py).
     """
 
-    min_position: float = -1.2  # track units, the wall
+    min_position: float = -1.2  # track units, position of the wall
     max_position: float = 0.6  # track units
     max_speed: float = 0.07  # track units per step
     goal_position: float = 0.5  # track units
-    goal_velocity: float = 0.0  # track units per step, the least that counts
+    goal_velocity: float = 0.0  # track units per step, minimum velocity at the goal
     start_low: float = -0.6  # track units
     start_high: float = -0.4  # track units, exclusive
-    force: float = 0.001  # track units per step^2, of one push
+    force: float = 0.001  # track units per step^2, acceleration by the engine
     gravity: float = 0.0025  # track units per step^2, times cos(3 position)
 
     @property
@@ -58,7 +58,7 @@ class MountainCar(Environment[MountainCarState]):
     def step(
         self, state: MountainCarState, action: chex.Array, key: chex.PRNGKey
     ) -> tuple[MountainCarState, TimeStep]:
-        del key  # only resets are random
+        del key  # a step is deterministic
         state = roll(self, state, push=(jnp.asarray(action, state.velocity.dtype) - 1) * self.force)
         return state, TimeStep.transition(
             observe(state), reward=-1.0, terminated=at_goal(self, state)

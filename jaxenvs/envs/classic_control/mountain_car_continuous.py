@@ -1,4 +1,4 @@
-"""Mountain car, continuous actions."""
+"""The mountain car task with continuous actions."""
 
 import chex
 import jax
@@ -11,35 +11,35 @@ from jaxenvs.numerics import uniform
 
 
 class MountainCarContinuous(Environment[MountainCarState]):
-    """Rock an under-powered car out of a valley, with a throttle that costs reward.
+    """Rock an underpowered car out of a valley with a throttle that costs reward.
 
     Observation: float32[2]
         0  position, in [min_position, max_position]
         1  velocity, in [-max_speed, max_speed], track units per step
     Action: float32[1], throttle, clipped to [min_action, max_action]; negative pushes left
-    Reward: -0.1 action^2 of the action as given, unclipped; and 100 on the terminal step
+    Reward: -0.1 action^2, using the unclipped action, plus 100 on the terminal step
     Start: position uniform in [start_low, start_high), velocity 0
-    Terminates: at or beyond goal_position with at least goal_velocity
+    Terminates: when the position is at least goal_position and the velocity at least goal_velocity
     Time limit: none here; `MountainCarContinuous-v0` is registered with 999 steps
 
-    The track is that of `MountainCar`: its height is 0.45 sin(3x) + 0.55. The wall at the left end
-    stops the car; the right end only clips the position.
+    The track is that of `MountainCar`. Its height is 0.45 sin(3x) + 0.55, the left end is a wall
+    that stops the car, and the right end only clips the position.
 
-    Source: A. W. Moore, Efficient Memory-based Learning for Robot Control, 1990; with continuous
-    actions by O. Sigaud and A. de Broissia. Constants and the order of updates are those of
-    Gymnasium's MountainCarContinuous-v0 (tests/parity/test_classic_control.py).
+    Source: A. W. Moore, Efficient Memory-based Learning for Robot Control, 1990; the version with
+    continuous actions is by O. Sigaud and A. de Broissia. Constants and the order of updates are
+    those of Gymnasium's MountainCarContinuous-v0 (tests/parity/test_classic_control.py).
     """
 
-    min_action: float = -1.0  # full throttle to the left
-    max_action: float = 1.0  # full throttle to the right
-    min_position: float = -1.2  # track units, the wall
+    min_action: float = -1.0  # full throttle left
+    max_action: float = 1.0  # full throttle right
+    min_position: float = -1.2  # track units, position of the wall
     max_position: float = 0.6  # track units
     max_speed: float = 0.07  # track units per step
     goal_position: float = 0.45  # track units
-    goal_velocity: float = 0.0  # track units per step, the least that counts
+    goal_velocity: float = 0.0  # track units per step, minimum velocity at the goal
     start_low: float = -0.6  # track units
     start_high: float = -0.4  # track units, exclusive
-    power: float = 0.0015  # track units per step^2, at full throttle
+    power: float = 0.0015  # track units per step^2, acceleration at full throttle
     gravity: float = 0.0025  # track units per step^2, times cos(3 position)
 
     @property
@@ -59,7 +59,7 @@ class MountainCarContinuous(Environment[MountainCarState]):
     def step(
         self, state: MountainCarState, action: chex.Array, key: chex.PRNGKey
     ) -> tuple[MountainCarState, TimeStep]:
-        del key  # only resets are random
+        del key  # a step is deterministic
         throttle = jnp.clip(action[0], self.min_action, self.max_action)
         state = roll(self, state, push=throttle * self.power)
         arrived = at_goal(self, state)

@@ -1,4 +1,4 @@
-"""Pendulum swing-up."""
+"""The pendulum swing-up task."""
 
 import math
 
@@ -29,28 +29,30 @@ FRAME_SHAPE = (500, 500)  # height, width
 
 @chex.dataclass(frozen=True)
 class PendulumState:
+    """The angle and angular velocity of the pendulum, and the last torque."""
+
     theta: jax.Array  # float32[], rad, 0 is upright, positive leans left; not wrapped
     theta_dot: jax.Array  # float32[], rad/s
-    torque: jax.Array  # float32[], N m, the last one applied; for pictures only
+    torque: jax.Array  # float32[], N m, the last torque, used only by render
 
 
 class Pendulum(Environment[PendulumState]):
     """Swing a pendulum upright and hold it there with a motor too weak to lift it directly.
 
     Observation: float32[3]
-        0  cos(theta), the height of the free end per length
+        0  cos(theta), the height of the free end divided by the length
         1  sin(theta)
         2  theta_dot, rad/s, in [-max_speed, max_speed]
-    Action: float32[1], torque on the joint, N m, counter-clockwise is positive; clipped to
+    Action: float32[1], torque on the joint, N m, positive is counterclockwise; clipped to
         [-max_torque, max_torque]
-    Reward: -(theta^2 + 0.1 theta_dot^2 + 0.001 torque^2) of the state before the step, with theta
-        taken to [-pi, pi) and the clipped torque
+    Reward: -(theta^2 + 0.1 theta_dot^2 + 0.001 torque^2), using the state before the step, with
+        theta wrapped to [-pi, pi), and the clipped torque
     Start: theta uniform in [-x_init, x_init), theta_dot in [-y_init, y_init)
     Terminates: never
     Time limit: none here; `Pendulum-v1` is registered with 200 steps
 
-    Source: Pendulum-v1 of Gymnasium (formerly OpenAI Gym), a frictionless rod that rotates about
-    its end. Constants and the order of updates are Gymnasium's
+    Source: Gymnasium's Pendulum-v1, originally from OpenAI Gym: a frictionless rod that rotates
+    about its end. Constants and the order of updates are Gymnasium's
     (tests/parity/test_classic_control.py).
     """
 
@@ -60,8 +62,8 @@ class Pendulum(Environment[PendulumState]):
     max_speed: float = 8.0  # rad/s
     max_torque: float = 2.0  # N m
     dt: float = 0.05  # s between steps
-    x_init: float = math.pi  # rad, the largest angle at the start
-    y_init: float = 1.0  # rad/s, the largest speed at the start
+    x_init: float = math.pi  # rad, largest initial angle
+    y_init: float = 1.0  # rad/s, largest initial speed
 
     @property
     def observation_space(self) -> spaces.Box:
@@ -81,7 +83,7 @@ class Pendulum(Environment[PendulumState]):
     def step(
         self, state: PendulumState, action: chex.Array, key: chex.PRNGKey
     ) -> tuple[PendulumState, TimeStep]:
-        del key  # only resets are random
+        del key  # a step is deterministic
         torque = jnp.clip(action[0], -self.max_torque, self.max_torque)
         angle = wrap_angle(state.theta)
         cost = angle**2 + 0.1 * state.theta_dot**2 + 0.001 * torque**2
@@ -119,8 +121,8 @@ class Pendulum(Environment[PendulumState]):
 def _arrow(
     x: chex.Array, y: chex.Array, center: Point, size: jax.Array, sign: jax.Array
 ) -> jax.Array:
-    """Draws three quarters of a circle around `center` with a head; clockwise if sign > 0."""
-    # In units of the arrow's size; the proportions are those of Gymnasium's picture.
+    """Draws a three-quarter circle arrow about `center`, clockwise for a positive sign."""
+    # In units of the arrow's size, with the proportions of Gymnasium's image.
     size = jnp.maximum(size, 1e-3)
     x, y = sign * (x - center[0]) / size, (y - center[1]) / size
     ring = jnp.abs(jnp.hypot((x - 0.025) / 0.459, y / 0.485) - 1) * 0.47 - 0.016

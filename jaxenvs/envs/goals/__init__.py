@@ -1,4 +1,4 @@
-"""Tasks that are told their goal, and whose rewards can be computed for any other one."""
+"""Goal-conditioned tasks, whose rewards can be recomputed for other goals."""
 
 from jaxenvs.envs.goals.bit_flipping import BitFlipping as BitFlipping
 from jaxenvs.envs.goals.bit_flipping import BitFlippingState as BitFlippingState

@@ -1,4 +1,4 @@
-"""Bit flipping."""
+"""The bit-flipping task."""
 
 import chex
 import jax
@@ -10,34 +10,37 @@ from jaxenvs.core import Environment, TimeStep
 from jaxenvs.errors import ParameterError
 from jaxenvs.rendering.raster import BLACK, GRAY, TEAL, WHITE, box, paint, pixel_grid
 
-CELL = 24  # pixels, side of a cell in a picture
+CELL = 24  # pixels, side length of a cell in the image
 
 
 @chex.dataclass(frozen=True)
 class BitFlippingState:
+    """The bits and the goal."""
+
     bits: jax.Array  # int8[num_bits], 0 or 1
-    goal: jax.Array  # int8[num_bits], 0 or 1, constant in an episode
+    goal: jax.Array  # int8[num_bits], 0 or 1, constant during an episode
 
 
 class BitFlipping(Environment[BitFlippingState]):
-    """Flip one bit at a time until a row of bits equals the goal.
+    """Flip one bit per step until a row of bits equals the goal.
 
-    Observation: a dict of three int8[num_bits], with the names of Gymnasium-Robotics' GoalEnv:
-        `observation`, the bits; `achieved_goal`, the bits again; `desired_goal`, the goal
+    Observation: a dict of three int8[num_bits], named as in Gymnasium-Robotics' GoalEnv:
+        `observation` the bits, `achieved_goal` the bits again, `desired_goal` the goal
     Action: int32[], the index of the bit to flip, from 0 to num_bits - 1
-    Reward: 0 if the bits equal the goal after the flip, else -1
-    Start: bits and goal uniform and independent, so equal in one of 2^num_bits episodes
-    Terminates: if the bits equal the goal after the flip
-    Time limit: none here; `BitFlipping-v0` is registered with 15 steps, one for each bit
+    Reward: 0 if the bits equal the goal after the flip, otherwise -1
+    Start: bits and goal uniform and independent; they are equal in one of 2^num_bits episodes
+    Terminates: when the bits equal the goal after the flip
+    Time limit: none here; `BitFlipping-v0` is registered with 15 steps, one per bit
 
-    An episode needs at most num_bits steps, but random actions reach the goal so rarely that nothing
-    can be learned from the rewards of 15 bits. `compute_reward` and `compute_terminated` return what
-    a transition would have been worth for another goal; hindsight replay stores it again with an
-    achieved goal. For another number of bits, use `make("BitFlipping-v0", num_bits=n, time_limit=n)`.
+    An episode needs at most num_bits steps. A random policy reaches the goal so rarely that, with
+    15 bits, nothing can be learned from the rewards alone. `compute_reward` and
+    `compute_terminated` give the reward and termination of a transition for a different goal;
+    hindsight replay uses them to store the transition again with a goal that was achieved. To
+    change `num_bits`, use `make("BitFlipping-v0", num_bits=n, time_limit=n)`.
 
-    Source: M. Andrychowicz et al., Hindsight Experience Replay, 2017, section 3.1. The time limit and
-    the termination at the goal are those of Stable-Baselines3's BitFlippingEnv
-    (tests/parity/test_goals.py), whose goal is always all ones.
+    Source: M. Andrychowicz et al., Hindsight Experience Replay, 2017, section 3.1. Termination at
+    the goal and the time limit follow Stable-Baselines3's BitFlippingEnv
+    (tests/parity/test_goals.py), which has one fixed goal, all ones.
     """
 
     num_bits: int = struct.static(15)  # length of the row
@@ -58,14 +61,14 @@ class BitFlipping(Environment[BitFlippingState]):
         return spaces.Discrete(self.num_bits)
 
     def reset(self, key: chex.PRNGKey) -> tuple[BitFlippingState, TimeStep]:
-        bits, goal = spaces.MultiBinary((2, self.num_bits)).sample(key)  # in a single draw
+        bits, goal = spaces.MultiBinary((2, self.num_bits)).sample(key)  # one draw for both
         state = BitFlippingState(bits=bits, goal=goal)
         return state, TimeStep.first(self._observe(state))
 
     def step(
         self, state: BitFlippingState, action: chex.Array, key: chex.PRNGKey
     ) -> tuple[BitFlippingState, TimeStep]:
-        del key  # only resets are random
+        del key  # a step is deterministic
         flipped = np.arange(self.num_bits, dtype=np.int32) == jnp.asarray(action, jnp.int32)
         state = BitFlippingState(bits=state.bits ^ flipped.astype(jnp.int8), goal=state.goal)
         return state, TimeStep.transition(
@@ -75,20 +78,21 @@ class BitFlipping(Environment[BitFlippingState]):
         )
 
     def compute_reward(self, achieved_goal: chex.Array, desired_goal: chex.Array) -> jax.Array:
-        """Returns the reward, float32[...], for an achieved and a desired goal.
+        """Returns the reward for achieving `achieved_goal` when `desired_goal` was desired.
 
-        Both are [..., num_bits], with the same number of axes, and are broadcast.
+        Both goals are [..., num_bits], with the same number of axes, and broadcast against each
+        other. The reward is float32[...].
         """
         return jnp.where(self.compute_terminated(achieved_goal, desired_goal), 0.0, -1.0)
 
     def compute_terminated(self, achieved_goal: chex.Array, desired_goal: chex.Array) -> jax.Array:
-        """Returns whether the episode terminates, bool[...], for goals like `compute_reward`'s."""
+        """Returns bool[...], whether the episode ends. See `compute_reward` for the arguments."""
         return jnp.all(jnp.equal(achieved_goal, desired_goal), axis=-1)
 
     def render(self, state: BitFlippingState) -> jax.Array:
-        """Draws the bits above the goal, white for 1: uint8[48, 24 num_bits, 3].
+        """Draws the bits above the goal, with white for 1: uint8[48, 24 num_bits, 3].
 
-        Matching bits are on teal, others on gray.
+        Bits that match the goal have a teal background, all others a gray one.
         """
         x, y = pixel_grid((2 * CELL, CELL * self.num_bits))
         column = np.arange(CELL * self.num_bits) // CELL

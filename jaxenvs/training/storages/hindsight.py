@@ -214,7 +214,9 @@ class HindsightReplay(ReplayStorage):
         low = jnp.stack(choices)[label, jnp.arange(label.shape[0], dtype=jnp.int32)]
 
         def bits(time: jax.Array, lane: jax.Array) -> jax.Array:
-            key = jax.random.fold_in(jax.random.fold_in(prng.fast(jax.random.key(0)), time), lane)
+            key = jax.random.fold_in(
+                jax.random.fold_in(prng.as_fast_key(jax.random.key(0)), time), lane
+            )
             return jax.random.bits(key, dtype=jnp.uint32)
 
         lane = instance * (1 + len(self.strategies)) + label

@@ -32,13 +32,13 @@ def test_the_paddle_stops_at_the_walls(start, action, stop):
 
 
 @pytest.mark.parametrize(("action", "reward"), [(LEFT, 1), (STAY, -1), (RIGHT, -1)])
-def test_the_landing_decides_after_the_last_move(action, reward):
+def test_reward_uses_the_paddle_position_after_the_last_move(action, reward):
     _, timestep = step(Catch(), at(8, 1, 2), action)
     assert timestep.terminated and timestep.reward == reward
     assert timestep.observation.sum() == (1 if reward == 1 else 2)
 
 
-def test_an_episode_lasts_one_step_less_than_there_are_rows():
+def test_episode_length_is_rows_minus_one():
     env = Catch(rows=6, columns=3)
     state, _ = env.reset(jax.random.key(0))
     flags = []
@@ -48,7 +48,7 @@ def test_an_episode_lasts_one_step_less_than_there_are_rows():
     assert flags == [False] * 4 + [True]
 
 
-def test_the_ball_starts_anywhere_at_the_top_and_the_paddle_in_the_middle():
+def test_start_positions():
     state, timestep = jax.vmap(Catch().reset)(jax.random.split(jax.random.key(0), 5_000))
     counts = np.bincount(state.ball_column, minlength=5)
     assert len(counts) == 5 and (abs(counts - 1_000) < 150).all()  # 5 standard deviations
@@ -56,7 +56,7 @@ def test_the_ball_starts_anywhere_at_the_top_and_the_paddle_in_the_middle():
     assert (timestep.observation[:, 0].sum(-1) == 1).all()
 
 
-def test_the_picture_shows_ball_and_paddle_in_their_cells():
+def test_render_shows_ball_and_paddle():
     picture = np.asarray(Catch().render(at(3, 1, 4)))
     assert picture.shape == (320, 160, 3)
     lit = picture.reshape(10, 32, 5, 32, 3).any(axis=(1, 3, 4))
@@ -64,6 +64,6 @@ def test_the_picture_shows_ball_and_paddle_in_their_cells():
 
 
 @pytest.mark.parametrize("shape", [{"rows": 1}, {"columns": 0}, {"rows": 2.5}])
-def test_a_board_without_room_is_refused(shape):
+def test_too_small_boards_are_rejected(shape):
     with pytest.raises(ParameterError, match="at least"):
         Catch(**shape)

@@ -14,7 +14,7 @@ def start(context, query=0):
 
 
 def play(env, state, actions):
-    """The timesteps that a row of actions leads to."""
+    """Returns the timesteps of a sequence of actions."""
     return jax.lax.scan(
         lambda state, action: env.step(state, action, jax.random.key(0)),
         state,
@@ -32,7 +32,7 @@ def test_an_episode_by_hand():
 
 
 @pytest.mark.parametrize("num_bits", [1, 3])
-def test_whoever_remembers_returns_1_in_every_episode(num_bits):
+def test_policy_with_memory_always_returns_1(num_bits):
     env = MemoryChain(num_bits=num_bits)
 
     def episode(key):
@@ -53,12 +53,12 @@ def test_whoever_remembers_returns_1_in_every_episode(num_bits):
     assert (rewards[:, :-1] == 0).all() and (rewards[:, -1] == 1).all()
     assert (terminated == (np.arange(11) == 10)[None]).all()
     episodes = np.unique(np.c_[states.context, states.query], axis=0)
-    assert len(episodes) == 2**num_bits * num_bits  # all that there are
+    assert len(episodes) == 2**num_bits * num_bits  # all contexts
 
 
 @pytest.mark.parametrize("length", [2, 10])
-def test_whoever_does_not_remember_returns_0_on_average(length):
-    """What is in view at the last decision is the same for both bits, and so are the odds."""
+def test_policy_without_memory_returns_0_on_average(length):
+    """The observation at the last decision is the same for both bits, which are equally likely."""
     env = MemoryChain(memory_length=length)
     for action in (0, 1):
         zero, one = (play(env, start([bit]), [action] * (length + 1)) for bit in (0, 1))
@@ -68,7 +68,7 @@ def test_whoever_does_not_remember_returns_0_on_average(length):
         assert abs(zero.reward[-1]) == 1
 
 
-def test_with_a_length_of_1_the_bit_is_still_in_view():
+def test_bit_is_still_visible_with_length_1():
     env = MemoryChain(memory_length=1)
     zero, one = (play(env, start([bit]), [0, 0]) for bit in (0, 1))
     assert zero.observation[0, 0, 2] == -1 and one.observation[0, 0, 2] == 1
@@ -83,13 +83,13 @@ def test_bits_and_query_are_uniform():
     assert len(counts) == 24 and (abs(counts - 250) < 80).all()  # 5 standard deviations
 
 
-def test_lengths_differ_within_one_batch():
+def test_memory_length_can_differ_within_a_batch():
     lengths = jnp.arange(1, 5, dtype=jnp.int32)
     timesteps = jax.vmap(lambda n: play(MemoryChain(memory_length=n), start([1]), [1] * 5))(lengths)
     assert timesteps.terminated.argmax(axis=1).tolist() == [1, 2, 3, 4]
 
 
-def test_the_picture_shows_no_more_than_the_observation():
+def test_render_shows_only_the_observation():
     env, ended = MemoryChain(memory_length=3), []
     pictures = {}
     for elapsed in range(5):
@@ -98,11 +98,11 @@ def test_the_picture_shows_no_more_than_the_observation():
             pictures[elapsed, bit] = np.asarray(env.render(state))
         ended.append((pictures[elapsed, 0] == pictures[elapsed, 1]).all())
     assert ended == [False, False, True, True, True]
-    assert (pictures[2, 0][48:] != pictures[3, 0][48:]).any()  # the frame around what is asked for
+    assert (pictures[2, 0][48:] != pictures[3, 0][48:]).any()  # the frame around the queried bit
     assert pictures[0, 0].shape == (96, 96, 3) and pictures[0, 0][:48].any()
     assert not pictures[4, 0][:48].any()  # no time left
 
 
-def test_no_bits_at_all_are_refused():
+def test_zero_bits_are_rejected():
     with pytest.raises(ParameterError, match="num_bits"):
         MemoryChain(num_bits=0)

@@ -21,13 +21,13 @@ def step(env, state, action, key=0):
     return env.step(state, jnp.int32(action), jax.random.key(key))
 
 
-def test_hanging_at_rest_it_stays():
+def test_it_stays_at_rest_when_hanging_down():
     state, timestep = step(Acrobot(), at(), REST)
     np.testing.assert_array_equal(timestep.observation, [1, 0, 1, 0, 0, 0])
     assert state.theta1_dot == 0 and timestep.reward == -1 and not timestep.done
 
 
-def test_a_torque_starts_the_links_as_the_equations_say():
+def test_accelerations_follow_the_equations():
     state, _ = step(Acrobot(dt=1e-3), at(), FORTH)
     d1 = 0.25 + (1 + 0.25 + 1) + 2
     d2 = 0.25 + 0.5 + 1
@@ -36,14 +36,14 @@ def test_a_torque_starts_the_links_as_the_equations_say():
     np.testing.assert_allclose([state.theta1_dot, state.theta2_dot], expected, rtol=1e-4)
 
 
-def test_opposite_torques_mirror_each_other():
+def test_opposite_torques_give_mirrored_motion():
     forth, _ = step(Acrobot(), at(theta1=0.3, theta2_dot=1.0), FORTH)
     back, _ = step(Acrobot(), at(theta1=-0.3, theta2_dot=-1.0), BACK)
     mirrored = jax.tree.map(jnp.negative, back)
     np.testing.assert_allclose(jax.tree.leaves(forth), jax.tree.leaves(mirrored), rtol=1e-5)
 
 
-def test_without_torque_the_energy_is_kept():
+def test_energy_is_conserved_without_torque():
     def energy(state):  # kinetic and potential, of the two links
         theta1, theta12 = state.theta1, state.theta1 + state.theta2
         d1 = 0.25 + 1 + 0.25 + jnp.cos(state.theta2) + 2
@@ -59,21 +59,21 @@ def test_without_torque_the_energy_is_kept():
     np.testing.assert_allclose(energy(after), energy(state), rtol=1e-4)
 
 
-def test_the_paper_leaves_out_a_term_that_acts_at_speed():
+def test_nips_equations_omit_a_velocity_term():
     start = at(theta2=0.7, theta1_dot=2.0)
     book, _ = step(Acrobot(), start, REST)
     nips, _ = step(Acrobot(book_or_nips="nips"), start, REST)
     assert book.theta2_dot < nips.theta2_dot - 0.1
 
 
-def test_the_free_end_above_the_line_terminates_and_costs_nothing():
+def test_reaching_the_line_terminates_with_reward_0():
     _, timestep = step(Acrobot(dt=1e-3), at(theta1=math.pi - 0.1), REST)
     assert timestep.terminated and timestep.reward == 0
     _, timestep = step(Acrobot(dt=1e-3), at(theta1=math.pi, theta2=math.pi / 2 + 0.1), REST)
     assert not timestep.terminated and timestep.reward == -1
 
 
-def test_angles_are_wrapped_and_speeds_limited():
+def test_angles_are_wrapped_and_velocities_clipped():
     start = at(theta1=3.1, theta2=-3.1, theta1_dot=50.0, theta2_dot=-50.0)
     state, _ = step(Acrobot(), start, REST)
     assert abs(state.theta1) <= math.pi and abs(state.theta2) <= math.pi
@@ -81,7 +81,7 @@ def test_angles_are_wrapped_and_speeds_limited():
     assert abs(state.theta2_dot) <= np.float32(9 * math.pi)
 
 
-def test_noise_is_drawn_only_if_asked_for():
+def test_torque_noise_is_optional():
     def after(env, key):
         return step(env, at(), FORTH, key)[0].theta2_dot
 
@@ -92,13 +92,13 @@ def test_noise_is_drawn_only_if_asked_for():
 
 
 @pytest.mark.parametrize(("noise", "draws"), [(None, False), (0.5, True)])
-def test_a_step_without_noise_does_not_touch_its_key(noise, draws):
+def test_step_without_noise_ignores_its_key(noise, draws):
     env = Acrobot(torque_noise_max=noise)
     program = str(jax.make_jaxpr(env.step)(at(), jnp.int32(FORTH), jax.random.key(0)))
     assert ("random_bits" in program) == draws
 
 
-def test_the_torques_are_the_actions():
+def test_actions_are_the_available_torques():
     env = Acrobot(avail_torque=(-1.0, -0.5, 0.0, 0.5, 1.0))
     assert env.action_space.n == 5
     speeds = [float(step(env, at(), action)[0].theta2_dot) for action in range(5)]
@@ -106,6 +106,6 @@ def test_the_torques_are_the_actions():
     assert speeds[0] == float(step(Acrobot(), at(), BACK)[0].theta2_dot)
 
 
-def test_an_unknown_book_is_refused_by_name():
+def test_unknown_equations_are_rejected():
     with pytest.raises(ParameterError, match="'book', 'nips'"):
         Acrobot(book_or_nips="blog")

@@ -1,4 +1,4 @@
-"""Twelve recorded steps of every id: a change of the dynamics shows, and asks for a new version."""
+"""Twelve recorded steps of every id. If the dynamics change, the id needs a new version."""
 
 import dataclasses
 import json
@@ -16,13 +16,13 @@ pytestmark = pytest.mark.optimized
 GOLDEN = json.loads((Path(__file__).parent / "golden.json").read_text())
 
 
-def test_every_id_is_recorded():
+def test_golden_file_covers_every_id():
     family = {id for id, spec in jaxenvs.registry.items() if spec.family == "classic_control"}
     assert set(GOLDEN) == family
 
 
 @pytest.mark.parametrize("id", GOLDEN)
-def test_states_and_rewards_are_those_on_record(id):
+def test_states_and_rewards_match_the_golden_file(id):
     record, env = GOLDEN[id], jaxenvs.make(id).unwrapped
     state, _ = env.reset(jax.random.key(0))
     names = [field.name for field in dataclasses.fields(state)]

@@ -24,24 +24,24 @@ def test_one_step_by_hand(throttle):
     assert not timestep.done
 
 
-def test_the_throttle_is_clipped_but_its_price_is_not():
+def test_throttle_is_clipped_but_its_cost_is_not():
     full, _ = step(MountainCarContinuous(), at(-0.5), 1.0)
     beyond, timestep = step(MountainCarContinuous(), at(-0.5), 3.0)
     assert beyond.velocity == full.velocity
     np.testing.assert_allclose(timestep.reward, -0.9, rtol=1e-6)
 
 
-def test_the_goal_terminates_and_is_worth_100():
+def test_goal_terminates_with_reward_100():
     _, timestep = step(MountainCarContinuous(), at(0.44, velocity=0.05), 0.5)
     assert timestep.terminated and not timestep.truncated
     np.testing.assert_allclose(timestep.reward, 100 - 0.1 * 0.25, rtol=1e-6)
 
 
-def test_a_goal_velocity_must_be_reached_too():
+def test_termination_requires_the_goal_velocity():
     _, timestep = step(MountainCarContinuous(goal_velocity=0.06), at(0.44, velocity=0.05), 0.0)
     assert not timestep.terminated and timestep.reward == 0
 
 
-def test_the_left_wall_takes_all_speed():
+def test_left_wall_stops_the_car():
     state, _ = step(MountainCarContinuous(), at(-1.19, velocity=-0.07), -1.0)
     assert state.position == jnp.float32(-1.2) and state.velocity == 0

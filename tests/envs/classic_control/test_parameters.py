@@ -1,4 +1,4 @@
-"""What holds for the parameters of all five tasks: to map over, differentiate and replace."""
+"""vmap over, gradients of and replacement of the parameters of all five tasks."""
 
 import dataclasses
 
@@ -19,7 +19,7 @@ from jaxenvs.envs.classic_control import (
     Pendulum,
     PendulumState,
 )
-from jaxenvs.errors import ParameterError, UnknownParameterError
+from jaxenvs.errors import UnknownParameterError
 from jaxenvs.testing._trace_checks import enable_x64
 
 TASKS = {
@@ -33,7 +33,7 @@ each_task = pytest.mark.parametrize("task", TASKS, ids=lambda task: task.__name_
 
 
 def play(env, key, num_steps=20):
-    """The states, observations and rewards of random actions from one start."""
+    """Returns the states, observations and rewards of random actions from one initial state."""
     start, _ = env.reset(key)
     actions = env.action_space.sample(key, shape=(num_steps,))
 
@@ -46,7 +46,7 @@ def play(env, key, num_steps=20):
 
 @pytest.mark.optimized
 @each_task
-def test_a_batch_of_gravities_equals_separate_environments(task):
+def test_batched_gravity_matches_separate_environments(task):
     gravities = np.float32(getattr(task(), TASKS[task])) * np.linspace(0.2, 2, 5, dtype=np.float32)
 
     def played(gravity):
@@ -55,8 +55,8 @@ def test_a_batch_of_gravities_equals_separate_environments(task):
     together = jax.jit(jax.vmap(played))(gravities)
     alone = jax.jit(played)
     for i, gravity in enumerate(gravities):
-        # Not bit for bit: a loop over one and a loop over five may contract a product and a sum
-        # into one rounding in different places.
+        # Not bit for bit: a loop over one and a loop over five instances may fuse products and sums
+        # in different places.
         chex.assert_trees_all_close(
             jax.tree.map(lambda leaf, i=i: leaf[i], together), alone(gravity), atol=1e-5
         )
@@ -65,8 +65,8 @@ def test_a_batch_of_gravities_equals_separate_environments(task):
 
 
 @each_task
-def test_no_numeric_parameter_compiles_anew(task):
-    chex.clear_trace_counter()  # it counts by name, not by function
+def test_numeric_parameters_do_not_recompile(task):
+    chex.clear_trace_counter()  # chex counts by name, not by function
     program = jax.jit(chex.assert_max_traces(lambda env: play(env, jax.random.key(0)), n=1))
     env = task()
     program(env)
@@ -78,7 +78,7 @@ def test_no_numeric_parameter_compiles_anew(task):
 
 
 @each_task
-def test_the_same_key_gives_the_same_episode_and_another_key_another(task):
+def test_episodes_depend_on_the_key_only(task):
     program = jax.jit(lambda key: play(task(), key))
     once, again, other = (program(jax.random.key(seed)) for seed in (3, 3, 4))
     chex.assert_trees_all_equal(once, again)
@@ -86,7 +86,7 @@ def test_the_same_key_gives_the_same_episode_and_another_key_another(task):
 
 
 @each_task
-def test_float32_stays_float32_under_x64_even_with_float64_parameters(task):
+def test_float32_is_kept_under_x64_with_float64_parameters(task):
     def trees(env):
         state, first = env.reset(jax.random.key(0))
         action = env.action_space.sample(jax.random.key(0))
@@ -102,7 +102,7 @@ def test_float32_stays_float32_under_x64_even_with_float64_parameters(task):
 
 
 @each_task
-def test_a_state_in_float64_is_stepped_in_float64(task):
+def test_float64_states_are_stepped_in_float64(task):
     with enable_x64(True):
         env = task()
         state, _ = env.reset(jax.random.key(0))
@@ -115,13 +115,13 @@ def test_a_state_in_float64_is_stepped_in_float64(task):
             assert leaf.dtype == jnp.float64
 
 
-def test_a_misspelt_parameter_names_the_right_one():
+def test_misspelled_parameter_suggests_the_right_one():
     with pytest.raises(UnknownParameterError, match="sutton_barto_reward"):
         jaxenvs.make("CartPole-v1", sutton_bart_reward=True)
 
 
 def assert_gradient_is_the_slope(function, *arguments):
-    """Compares `grad` with central differences, for every number in the arguments."""
+    """Compares `grad` with central differences for every number in the arguments."""
     gradients = jax.jit(jax.grad(function, argnums=tuple(range(len(arguments)))))(*arguments)
     value = jax.jit(function)
     for number, gradient in enumerate(gradients):
@@ -135,7 +135,7 @@ def assert_gradient_is_the_slope(function, *arguments):
                 nudged = nudged.reshape(np.shape(arguments[number]))
                 sides.append(value(*arguments[:number], nudged, *arguments[number + 1 :]))
             slopes[i] = (sides[0] - sides[1]) / 2e-6
-        assert np.abs(slopes).max() > 1e-3  # or there would be nothing to compare
+        assert np.abs(slopes).max() > 1e-3  # otherwise there is nothing to compare
         np.testing.assert_allclose(np.ravel(gradient), slopes, rtol=1e-5, atol=1e-7)
 
 
@@ -147,8 +147,8 @@ def unroll(env, state, actions):
     return jax.lax.scan(step, state, actions)
 
 
-def test_gradients_by_the_length_of_the_pole_agree_with_finite_differences():
-    # CartPole's own reward is constant, so the return is that of how far the pole leans.
+def test_cartpole_gradients_match_finite_differences():
+    # CartPole's own reward is constant, so use the lean of the pole as the return.
     def lean(length, masspole):
         env = CartPole(length=length, masspole=masspole)
         start = CartPoleState(
@@ -164,7 +164,7 @@ def test_gradients_by_the_length_of_the_pole_agree_with_finite_differences():
         assert_gradient_is_the_slope(lean, np.float64(0.5), np.float64(0.1))
 
 
-def test_gradients_by_actions_and_parameters_of_the_pendulum_agree_with_finite_differences():
+def test_pendulum_gradients_match_finite_differences():
     def episode_return(actions, g, mass, length):
         env = Pendulum(g=g, mass=mass, length=length)
         start = PendulumState(
@@ -179,8 +179,8 @@ def test_gradients_by_actions_and_parameters_of_the_pendulum_agree_with_finite_d
         assert_gradient_is_the_slope(episode_return, actions, *parameters)
 
 
-def test_gradients_by_actions_and_parameters_of_the_car_agree_with_finite_differences():
-    # The return knows the car's place only at the goal, so where it ends is added.
+def test_mountain_car_gradients_match_finite_differences():
+    # The return depends on the position only at the goal, so add the final position.
     def episode_return(actions, power, gravity):
         env = MountainCarContinuous(power=power, gravity=gravity)
         start = MountainCarState(position=jnp.float64(-0.6), velocity=jnp.float64(0))

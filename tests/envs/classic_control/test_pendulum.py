@@ -28,7 +28,7 @@ def test_one_step_by_hand():
     np.testing.assert_allclose(timestep.reward, -cost, rtol=1e-6)
 
 
-def test_the_torque_is_clipped_in_motion_price_and_picture():
+def test_clipped_torque_is_used_in_dynamics_reward_and_render():
     full, full_timestep = step(Pendulum(), at(1.0), -2.0)
     beyond, beyond_timestep = step(Pendulum(), at(1.0), -5.0)
     assert beyond.theta_dot == full.theta_dot and beyond.torque == -2
@@ -36,13 +36,13 @@ def test_the_torque_is_clipped_in_motion_price_and_picture():
 
 
 @pytest.mark.parametrize("turns", [-12, -1, 0, 1, 12])
-def test_whole_turns_cost_nothing_and_are_kept(turns):
+def test_full_turns_cost_nothing_and_are_not_wrapped(turns):
     state, timestep = step(Pendulum(g=0.0), at(2 * math.pi * turns + 0.5))
     np.testing.assert_allclose(timestep.reward, -0.25, atol=1e-5)
     np.testing.assert_allclose(state.theta, 2 * math.pi * turns + 0.5, rtol=1e-6)
 
 
-def test_the_speed_is_limited():
+def test_speed_is_clipped():
     state, _ = step(Pendulum(), at(math.pi / 2, 7.9), 2.0)
     assert state.theta_dot == 8
 
@@ -53,7 +53,7 @@ def test_it_never_terminates():
     assert not timestep.done.any()
 
 
-def test_gravity_mass_and_length_act_as_on_a_rod():
+def test_effects_of_gravity_mass_and_length():
     upright = at(math.pi / 2)
     assert step(Pendulum(g=0.0), upright)[0].theta_dot == 0
     light, heavy = step(Pendulum(mass=0.5), at(0.0), 1.0), step(Pendulum(mass=2.0), at(0.0), 1.0)
@@ -62,7 +62,7 @@ def test_gravity_mass_and_length_act_as_on_a_rod():
     np.testing.assert_allclose(2 * long[0].theta_dot, short[0].theta_dot, rtol=1e-6)
 
 
-def test_it_starts_within_its_bounds_without_torque():
+def test_initial_state_is_within_bounds_without_torque():
     keys = jax.random.split(jax.random.key(0), 500)
     state, _ = jax.vmap(Pendulum(x_init=0.3, y_init=2.0).reset)(keys)
     assert 0.25 < jnp.abs(state.theta).max() <= 0.3
@@ -70,7 +70,7 @@ def test_it_starts_within_its_bounds_without_torque():
     assert not state.torque.any()
 
 
-def test_the_arrow_shows_the_torque():
+def test_render_shows_the_torque():
     render = jax.jit(Pendulum().render)
     still, left = at(3.0), at(3.0).replace(torque=jnp.float32(2.0))
     right = at(3.0).replace(torque=jnp.float32(-2.0))

@@ -16,7 +16,7 @@ def step(env, state, action):
     return env.step(state, jnp.int32(action), jax.random.key(0))
 
 
-def test_a_step_flips_one_bit_and_leaves_the_goal():
+def test_step_flips_one_bit_and_keeps_the_goal():
     _, timestep = step(BitFlipping(num_bits=3), at([0, 1, 1], [0, 0, 0]), 1)
     for name, expected in (
         ("observation", [0, 0, 1]),
@@ -27,25 +27,25 @@ def test_a_step_flips_one_bit_and_leaves_the_goal():
     assert timestep.reward == -1 and not timestep.done
 
 
-def test_the_goal_terminates_and_costs_nothing():
+def test_reaching_the_goal_terminates_with_reward_0():
     _, timestep = step(BitFlipping(num_bits=3), at([0, 1, 1], [0, 1, 0]), 2)
     assert timestep.terminated and timestep.reward == 0
 
 
-def test_an_episode_that_starts_at_its_goal_goes_on():
+def test_starting_at_the_goal_does_not_terminate():
     state, timestep = step(BitFlipping(num_bits=2), at([1, 0], [1, 0]), 0)
     assert not timestep.terminated and timestep.reward == -1
     assert step(BitFlipping(num_bits=2), state, 0)[1].terminated
 
 
-def test_bits_and_goal_start_uniform_and_independent():
+def test_bits_and_goal_are_uniform_and_independent():
     state, _ = jax.vmap(BitFlipping(num_bits=2).reset)(jax.random.split(jax.random.key(0), 8_000))
     cases = np.concatenate([state.bits, state.goal], axis=1) @ [8, 4, 2, 1]
     counts = np.bincount(cases, minlength=16)
     assert len(counts) == 16 and (abs(counts - 500) < 110).all()  # 5 standard deviations
 
 
-def test_fixing_one_wrong_bit_after_the_other_reaches_every_goal_in_time():
+def test_flipping_the_wrong_bits_reaches_every_goal():
     env = jaxenvs.make("BitFlipping-v0")
 
     def episode(key):
@@ -69,7 +69,7 @@ def test_fixing_one_wrong_bit_after_the_other_reaches_every_goal_in_time():
 
 @pytest.fixture(scope="module")
 def transitions():
-    """[64, 12] steps at random: the env and its observations."""
+    """Returns the environment and the observations of [64, 12] random steps."""
     env = BitFlipping(num_bits=6)
 
     def episode(key):
@@ -80,7 +80,7 @@ def transitions():
     return env, jax.vmap(episode)(jax.random.split(jax.random.key(3), 64))
 
 
-def test_rewards_and_ends_are_those_of_the_observed_goals(transitions):
+def test_compute_reward_matches_the_steps(transitions):
     env, timesteps = transitions
     goals = timesteps.observation["achieved_goal"], timesteps.observation["desired_goal"]
     np.testing.assert_array_equal(env.compute_reward(*goals), timesteps.reward)
@@ -88,17 +88,17 @@ def test_rewards_and_ends_are_those_of_the_observed_goals(transitions):
     assert timesteps.terminated.any() and env.compute_reward(*goals).dtype == jnp.float32
 
 
-def test_a_transition_is_a_success_for_the_goal_that_it_achieved(transitions):
+def test_transition_succeeds_for_its_achieved_goal(transitions):
     env, timesteps = transitions
     achieved = timesteps.observation["achieved_goal"]
     assert (env.compute_reward(achieved, achieved) == 0).all()
     assert env.compute_terminated(achieved, achieved).shape == (64, 12)
-    final = achieved[:, -1:]  # the last of each episode, for all of its steps
+    final = achieved[:, -1:]  # the last goal of each episode, repeated for all of its steps
     reward = env.compute_reward(achieved, final)
-    assert (reward[:, -1] == 0).all() and (reward[:, -2] == -1).all()  # one flip before
+    assert (reward[:, -1] == 0).all() and (reward[:, -2] == -1).all()  # the goal one flip earlier
 
 
-def test_the_picture_marks_the_bits_that_are_right():
+def test_render_marks_matching_bits():
     picture = np.asarray(BitFlipping(num_bits=3).render(at([1, 0, 1], [1, 1, 0])))
     assert picture.shape == (48, 72, 3)
     middles = picture[[12, 36]][:, [12, 36, 60]]  # bits above, goal below
@@ -108,6 +108,6 @@ def test_the_picture_marks_the_bits_that_are_right():
 
 
 @pytest.mark.parametrize("num_bits", [0, 1.5])
-def test_a_row_without_bits_is_refused(num_bits):
+def test_empty_rows_are_rejected(num_bits):
     with pytest.raises(ParameterError, match="num_bits"):
         BitFlipping(num_bits=num_bits)
