@@ -486,7 +486,7 @@ def _check_pools(pools: Sequence[Pool], autoreset_mode: AutoresetMode | None) ->
             f" {', '.join(map(repr, MODES))}."
         )
     for pool in pools:
-        pool.settle_autoreset_mode(autoreset_mode)
+        pool.fix_autoreset_mode(autoreset_mode)
     names = "num_envs", "batch_size", "single_observation_space", "single_action_space"
     for name in (*names, "autoreset_mode"):
         values = [getattr(pool, name) for pool in pools]
