@@ -257,7 +257,7 @@ def _parser() -> argparse.ArgumentParser:
     _add_number(tune, "--num-envs", "(default: 16)", default=16)
     _add_number(tune, "--batch-size", "of recv (default: all)", metavar="B")
     tune.add_argument(
-        "--seconds", type=float, metavar="S", default=0.5, help="for each configuration (default: 0.5)"
+        "--seconds", type=float, metavar="S", default=0.5, help="per configuration (default: 0.5)"
     )
     tune.add_argument("--dry-run", action="store_true", help="print the table and store nothing")
 

@@ -339,7 +339,7 @@ class EnvPoolDriver(Driver):
         was_new, self._is_new = self._is_new, False
         if seeds is None or (was_new and self._told.get("seed") == seeds):
             return
-        if "seed" not in self._maker.takes:
+        if "seed" not in self._maker.accepts:
             raise SeedError(
                 "an EnvPool is seeded when it is made.  Give the seed to envpool.make inside the"
                 ' function, or name the EnvPool by its id, "envpool/...".'

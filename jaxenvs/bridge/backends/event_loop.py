@@ -13,7 +13,7 @@ from typing import Any
 import numpy as np
 
 from jaxenvs.bridge import _lines
-from jaxenvs.bridge._instances import Instances, Unmakeable, traceback_of
+from jaxenvs.bridge._instances import Instances, FailedEnv, traceback_of
 from jaxenvs.bridge._log import log
 from jaxenvs.bridge._worker import facts, has_coroutines
 from jaxenvs.bridge.backends._crew import Abandoned, Crew, Finished, Member
@@ -349,7 +349,7 @@ class _Rows(Instances):
         row = turn.row if row is None else row
         view, what, error = self._failed.pop(row)
         await self._outcome(turn, "close", row=row)
-        self.envs[row] = Unmakeable(error)
+        self.envs[row] = FailedEnv(error)
         self._remade[row] = made = await self._constructed(turn, row)
         if not isinstance(made, _Raised):
             self._begun[row] = await self._outcome(
@@ -447,7 +447,7 @@ class _Rows(Instances):
 
     def _replace(self, row: int, env: Any) -> None:
         super()._replace(row, env)
-        self._ordinary[row] = not isinstance(env, Unmakeable) and not has_coroutines(env)
+        self._ordinary[row] = not isinstance(env, FailedEnv) and not has_coroutines(env)
 
     def _fail(self, row: int, view: Any, what: str, error: BaseException) -> int:
         self._failed[row] = view, what, error  # `_mend` goes on with it
@@ -520,7 +520,7 @@ class _Rows(Instances):
             return
         if isinstance(made, _Raised):
             self._tell(row, "making it anew", made.error)
-            made = Unmakeable(made.error)
+            made = FailedEnv(made.error)
         self._replace(row, made)
         self.recover((row,))
         self.has_restarted = True

@@ -59,7 +59,7 @@ class NativeBackend(Backend):
     def __init__(self, maker: VectorMaker, wanted: Mapping[str, Any]) -> None:
         given = {name: value for name, value in wanted.items() if value is not None}
         _refuse_untold(maker, given)
-        told = {name: value for name, value in given.items() if name in maker.takes}
+        told = {name: value for name, value in given.items() if name in maker.accepts}
         try:
             driver = driver_of(maker, told)
         except PoolError:
@@ -441,7 +441,7 @@ def _refuse_untold(maker: VectorMaker, given: Mapping[str, Any]) -> None:
     untold = [
         name
         for name in ("num_threads", "max_episode_steps")
-        if name in given and name not in maker.takes
+        if name in given and name not in maker.accepts
     ]
     if untold:
         own = {"num_threads": "num_workers", "max_episode_steps": "time_limit"}
