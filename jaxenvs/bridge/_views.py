@@ -171,7 +171,7 @@ def _refuse_overflow(found: np.ndarray, leaf: Leaf) -> None:
     for value in (int(found.min()), int(found.max())):
         if not limits.min <= value <= limits.max:
             raise ValueError(
-                f"{_named(leaf)} contains {value}, which does not fit {leaf.dtype}, the dtype of its"
+                f"{_named(leaf)} contains {value}, which does not fit the {leaf.dtype} of its"
                 f" space; expected {limits.min} to {limits.max}"
             )
 

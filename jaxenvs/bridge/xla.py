@@ -497,9 +497,7 @@ def _check_pools(pools: Sequence[Pool], autoreset_mode: AutoresetMode | None) ->
     for name in (*names, "autoreset_mode"):
         values = [getattr(pool, name) for pool in pools]
         if any(value != values[0] for value in values):
-            raise PoolError(
-                f"HostEnv got pools with different {name}: {values}.  Make them alike."
-            )
+            raise PoolError(f"HostEnv got pools with different {name}: {values}.  Make them alike.")
 
 
 def _within(axis: str | None) -> bool:
