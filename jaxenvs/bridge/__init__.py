@@ -1,1 +1,1 @@
-"""Environments that are not JAX: pools of them, and the way from a jitted program to a pool."""
+"""Pools of environments that are not JAX, and `HostEnv`, through which programs step them."""

@@ -1,4 +1,4 @@
-"""Actions on their way to the workers: checked, and copied to where those read them."""
+"""Validation of actions, and their copy to the arrays that workers read."""
 
 from collections.abc import Callable
 from typing import Any
@@ -12,7 +12,7 @@ from jaxenvs.errors import ActionError, describe
 
 
 def action_taker(settings: Settings, arrays: list[np.ndarray]) -> Callable[..., None]:
-    """A function that checks actions and copies them to where workers read them."""
+    """Returns a function that checks actions and copies them to the arrays that workers read."""
     space = settings.action_space
     leaves = leaves_of(space)
     takers = [
@@ -27,8 +27,8 @@ def action_taker(settings: Settings, arrays: list[np.ndarray]) -> Callable[..., 
             parts = leaves_in(actions, space)
         except (KeyError, IndexError, TypeError) as error:
             raise ActionError(
-                f"actions are {describe(actions)}; expected a tree like {space}, with one row for"
-                " each environment in every array."
+                f"actions are {describe(actions)}; expected the structure of {space}, with one row"
+                " for each environment in every array."
             ) from error
         for taker, part in zip(takers, parts, strict=True):
             taker(part, ids, count)
@@ -53,7 +53,7 @@ def _leaf_taker(
         if actions.shape != (count, *leaf.shape) or actions.dtype.kind not in kinds:
             raise ActionError(
                 f"actions{at} are {describe(actions)}; expected"
-                f" {leaf.dtype}{[count, *leaf.shape]}.  Pass one for each environment."
+                f" {leaf.dtype}{[count, *leaf.shape]}.  Pass one action for each environment."
             )
         if check is not None:
             check(actions, at)
@@ -68,13 +68,13 @@ def _leaf_taker(
 def _quick_taker(
     space: gymnasium.Space, array: np.ndarray, validate: bool
 ) -> Callable[[Any, np.ndarray | None], bool] | None:
-    """Takes what agents mostly give, and is fast; False where it has to be looked at."""
+    """Returns a fast path for the usual integer actions; it returns False if it does not apply."""
     if not (isinstance(space, gymnasium.spaces.Discrete) and array.dtype == np.int64 and validate):
         return None
     start, count, shape, dtype = int(space.start), int(space.n), array.shape, array.dtype
     if start:
         return None
-    # Negative ones are huge without their sign: one comparison for both ends.
+    # Read as unsigned, negative actions are huge, so one comparison checks both bounds.
     unsigned, largest = array.view(np.uint64), np.maximum.reduce
 
     def take(actions: Any, ids: np.ndarray | None) -> bool:
@@ -104,13 +104,13 @@ def _value_check(space: gymnasium.Space) -> Callable[[np.ndarray, str], None] | 
         wrong = (wide < low) | (wide > high)
         if wrong.any():
             row = int(np.argwhere(wrong)[0][0])
-            raise ActionError(f"action {row}{at} is {actions[row]}; it is not in {space}.")
+            raise ActionError(f"action {row}{at} is {actions[row]}, which is not in {space}.")
 
     return check
 
 
 def discrete_bounds(space: gymnasium.Space) -> tuple[Any, Any] | None:
-    """The least and the largest integers of a discrete space, shaped like it; None of a Box."""
+    """Returns the least and the largest integers of a discrete space; None for a Box."""
     if isinstance(space, gymnasium.spaces.Discrete):
         return int(space.start), int(space.start + space.n - 1)
     if isinstance(space, gymnasium.spaces.MultiDiscrete):
@@ -128,7 +128,7 @@ def _beyond_check(dtype: Any) -> Callable[[np.ndarray, str], None]:
         if wrong.any():
             row = int(np.argwhere(wrong)[0][0])
             raise ActionError(
-                f"action {row}{at} is {actions[row]}; it does not fit {limits.dtype}."
+                f"action {row}{at} is {actions[row]}, which does not fit {limits.dtype}."
             )
 
     return check
@@ -137,4 +137,4 @@ def _beyond_check(dtype: Any) -> Callable[[np.ndarray, str], None]:
 def _refuse_nan(actions: np.ndarray, at: str) -> None:
     if np.isnan(actions).any():
         row = int(np.argwhere(np.isnan(actions))[0][0])
-        raise ActionError(f"action {row}{at} is not a number: {actions[row]}.")
+        raise ActionError(f"action {row}{at} contains NaN: {actions[row]}.")

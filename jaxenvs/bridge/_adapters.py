@@ -1,4 +1,4 @@
-"""Environments of other interfaces as Gymnasium's: classic gym, dm_env, PettingZoo (parallel)."""
+"""Adapters from classic gym, dm_env and PettingZoo (parallel) to Gymnasium's interface."""
 
 import inspect
 import warnings
@@ -14,14 +14,15 @@ from jaxenvs.errors import PoolError
 
 
 class AlreadyVectorized(PoolError):
-    """An environment function made something that is many environments."""
+    """An environment function returned a vectorized environment."""
 
 
 def adapted(env: Any) -> Any:
-    """The environment itself if it is Gymnasium's, else one of Gymnasium's around it.
+    """Returns an environment of Gymnasium as it is, and others wrapped in an adapter.
 
     Raises:
-        PoolError: it is vectorized, or takes turns, or nothing that is known.
+        PoolError: the environment is vectorized, its agents take turns, or its interface is
+            unknown.
     """
     if isinstance(env, gymnasium.Env) and not is_vectorized(env):
         return env
@@ -44,19 +45,19 @@ def adapted(env: Any) -> Any:
 
 
 def is_vectorized(env: Any) -> bool:
-    """Whether it is many environments behind one `step`."""
+    """Returns whether `env` is a vectorized environment."""
     return isinstance(env, gymnasium.vector.VectorEnv) or is_envpool(env)
 
 
 def is_envpool(env: Any) -> bool:
-    """Whether it is EnvPool's, of any interface and release."""
+    """Returns whether `env` is an EnvPool, of any interface and release."""
     return hasattr(env, "async_reset") and hasattr(env, "recv") and hasattr(env, "all_env_ids")
 
 
 class Adapter(gymnasium.Env):
-    """An environment of Gymnasium around one of another interface.
+    """An environment of Gymnasium that wraps one with another interface.
 
-    What is asked of it by name goes to the real environment, where that has it.
+    Attributes accessed by name are those of the wrapped environment, if it has them.
     """
 
     def __init__(self, env: Any) -> None:
@@ -66,7 +67,7 @@ class Adapter(gymnasium.Env):
 
     @property
     def unwrapped(self) -> Any:
-        """The real environment."""
+        """The wrapped environment."""
         return self.env
 
     def has_wrapper_attr(self, name: str) -> bool:
@@ -96,10 +97,11 @@ class Adapter(gymnasium.Env):
 
 
 class ClassicGymAdapter(Adapter):
-    """An environment of the package gym, or written as for it.
+    """An adapter for environments with the interface of the gym package.
 
-    `step` may return 4 values, where `info["TimeLimit.truncated"]` tells truncation, or 5; `reset`
-    an observation, or one with an info; seeds go to `reset` or, where that takes none, to `seed`.
+    `step` may return 5 values, or 4 with truncation in `info["TimeLimit.truncated"]`. `reset` may
+    return an observation, or an observation and an info. Seeds are passed to `reset`, or to `seed`
+    if `reset` does not accept one.
     """
 
     def __init__(self, env: Any) -> None:
@@ -142,7 +144,7 @@ def _with_both_flags(found: Any) -> tuple[Any, float, bool, bool, dict[str, Any]
 
 
 def _then(found: Any, function: Callable[[Any], Any]) -> Any:
-    """`function(found)`, once it is there where `found` is a coroutine."""
+    """Returns `function(found)`; if `found` is a coroutine, a coroutine that returns that."""
     if not inspect.iscoroutine(found):
         return function(found)
 
@@ -153,10 +155,10 @@ def _then(found: Any, function: Callable[[Any], Any]) -> Any:
 
 
 def gymnasium_space(space: Any) -> spaces.Space:
-    """Gymnasium's space for one of the package gym; Gymnasium's own as they are.
+    """Returns Gymnasium's version of a space of the gym package; Gymnasium's own unchanged.
 
     Raises:
-        PoolError: it is of another kind.
+        PoolError: the space is of another kind.
     """
     if isinstance(space, spaces.Space):
         return space
@@ -176,7 +178,7 @@ def gymnasium_space(space: Any) -> spaces.Space:
         return spaces.Tuple([gymnasium_space(sub) for sub in space.spaces])
     raise PoolError(
         f"a pool cannot hold {space!r:.100} of {type(space).__module__}.  Wrap the environment so"
-        " that it has Box, Discrete, MultiDiscrete, MultiBinary, or Dict or Tuple of them."
+        " that its spaces are Box, Discrete, MultiDiscrete, MultiBinary, or Dict or Tuple of these."
     )
 
 
@@ -184,12 +186,12 @@ def gymnasium_space(space: Any) -> spaces.Space:
 
 
 class DmEnvAdapter(Adapter):
-    """An environment of dm_env.
+    """An adapter for environments of dm_env.
 
-    The reward of a step without one is 0. An episode that ends with discount 0 is terminated, with
-    any other truncated. A discount besides 0 and 1 is in `info["discount"]`.
+    A missing reward becomes 0. An episode that ends with discount 0 is terminated; with any other
+    discount it is truncated. A discount other than 0 and 1 is in `info["discount"]`.
 
-    dm_env knows no seeds. A seed goes to dm_control's random states, or to a method `seed`.
+    dm_env has no seeds. A seed is passed to dm_control's random states, or to a method `seed`.
     """
 
     def __init__(self, env: Any) -> None:
@@ -202,7 +204,7 @@ class DmEnvAdapter(Adapter):
             fps = round(1 / env.control_timestep())
             self.metadata = {"render_modes": ["rgb_array"], "render_fps": fps, **self.metadata}
         simple = isinstance(self.action_space, spaces.Discrete)
-        # Whole numbers come from the pool as Python's; some environments want their spec's dtype.
+        # The pool passes Python ints; some environments require the dtype of their spec.
         self._action = env.action_spec().dtype.type if simple else lambda action: action
 
     def reset(self, *, seed: int | None = None, options: Any = None) -> tuple[Any, dict[str, Any]]:
@@ -220,7 +222,7 @@ class DmEnvAdapter(Adapter):
         return timestep.observation, reward, terminated, over and not terminated, info
 
     def render(self, **kwargs: Any) -> Any:
-        """A picture by `env.physics.render`, which takes `height`, `width`, `camera_id`."""
+        """Returns a frame by `env.physics.render`, which takes `height`, `width`, `camera_id`."""
         if self._physics is None:
             return self.env.render(**kwargs)
         return self.env.physics.render(**kwargs)
@@ -235,17 +237,17 @@ class DmEnvAdapter(Adapter):
             self.env.seed(seed)
         elif not states:
             warnings.warn(
-                f"{type(self.env).__name__} takes no seed after it was made: it ignores the seed of"
-                " reset.  Seed it inside the environment function.",
+                f"{type(self.env).__name__} cannot be seeded after construction, so the seed of"
+                " reset is ignored.  Seed it inside the environment function.",
                 stacklevel=2,
             )
 
 
 def space_of_spec(spec: Any) -> spaces.Space:
-    """The space of a dm_env spec, or of a dict, list or tuple of them; dtypes are kept.
+    """Returns the space of a dm_env spec, or of a dict, list or tuple of specs; dtypes are kept.
 
     Raises:
-        PoolError: it is of text, or nothing that is known.
+        PoolError: a spec is not numeric.
     """
     if isinstance(spec, Mapping):
         return spaces.Dict([(name, space_of_spec(sub)) for name, sub in spec.items()])
@@ -256,7 +258,7 @@ def space_of_spec(spec: Any) -> spaces.Space:
     kind = np.dtype(spec.dtype).kind
     if kind not in "fiub":
         raise PoolError(
-            f"a pool cannot hold {spec!r:.100}: it has no numbers.  Wrap the environment so that"
+            f"a pool cannot hold {spec!r:.100}, which is not numeric.  Wrap the environment so that"
             " its specs are arrays of numbers."
         )
     if hasattr(spec, "minimum"):
@@ -275,15 +277,16 @@ def space_of_spec(spec: Any) -> spaces.Space:
 class ParallelEnvAdapter(Adapter):
     """A parallel environment of PettingZoo as one environment with `Dict` spaces, keyed by agent.
 
-    A is the number of `possible_agents`, in whose order the arrays of `info` are:
+    A is the number of `possible_agents`. `info` contains, with arrays in the order of
+    `possible_agents`:
 
     - `agent_reward`: float64[A]; the reward of the step is their sum;
-    - `agent_terminated`, `agent_truncated`: bool[A], of agents that left with this step;
-    - `agent_alive`: bool[A], the ones that act next;
+    - `agent_terminated`, `agent_truncated`: bool[A], for agents that left in this step;
+    - `agent_alive`: bool[A], the agents that act next;
+    - each agent's own info, under the agent's name.
 
-    and what an agent's own info has, under its name. An agent that is not there observes zeros,
-    and its action is dropped. The episode ends when no agent is left: truncated if any of the last
-    ones was, else terminated.
+    An absent agent observes zeros, and its action is ignored. The episode ends when no agent is
+    left. It is truncated if any of the agents that left last was truncated, otherwise terminated.
     """
 
     def __init__(self, env: Any) -> None:
@@ -335,8 +338,8 @@ def _parallel(env: Any) -> Any:
     if not getattr(env, "metadata", {}).get("is_parallelizable", False):
         raise PoolError(
             f"{env} takes turns: its agents cannot act at the same time.  A pool needs PettingZoo's"
-            " parallel API, parallel_env(), or a wrapper that makes one agent's view of the game an"
-            " environment."
+            " parallel API, parallel_env(), or a wrapper that exposes one agent's view of the game"
+            " as an environment."
         )
     from pettingzoo.utils.conversions import aec_to_parallel
 
@@ -349,7 +352,7 @@ def _zeros(space: spaces.Space) -> Any:
 
 
 def _takes(env: Any, name: str) -> bool:
-    """Whether `reset` takes `name`, through all wrappers."""
+    """Returns whether `reset` accepts the argument `name`, through all wrappers."""
     while True:
         taken = _parameters(env.reset)
         passes_all = any(each.kind is each.VAR_KEYWORD for each in taken.values())

@@ -1,4 +1,4 @@
-"""What the calls of a pool are given: seeds, masks, numbers of environments."""
+"""Validation of the arguments of a pool's methods: seeds, masks, env_ids."""
 
 from collections.abc import Sequence
 from typing import Any, TypeGuard
@@ -9,16 +9,16 @@ from jaxenvs.errors import EnvIdError, PoolError, SeedError, describe
 
 
 def checked_ids(env_ids: Any, num_envs: int) -> np.ndarray:
-    """int32[n], numbers of environments, each named once.
+    """Returns the indices of environments as int32[n], each given once.
 
     Raises:
-        EnvIdError: they are none, out of range, or one was given twice.
+        EnvIdError: there is no index, one is out of range, or one was given twice.
     """
     ids = np.asarray(env_ids)
     if ids.dtype == np.bool_ or ids.ndim != 1 or not (ids.dtype.kind in "iu" and len(ids)):
         raise EnvIdError(
-            f"env_ids got {describe(ids)}; expected int32[n] of numbers from 0 to"
-            f" {num_envs - 1}, at least one."
+            f"env_ids got {describe(ids)}; expected int32[n] with at least one index from 0 to"
+            f" {num_envs - 1}."
         )
     if ids.min() < 0 or ids.max() >= num_envs:
         wrong = ids[(ids < 0) | (ids >= num_envs)]
@@ -31,13 +31,13 @@ def checked_ids(env_ids: Any, num_envs: int) -> np.ndarray:
         values, counts = np.unique(ids, return_counts=True)
         raise EnvIdError(
             f"env_ids got {short(values[counts > 1].tolist())} more than once."
-            "  Send each environment one action, then wait for it."
+            "  Send each environment one action, then wait for its result."
         )
     return ids.astype(np.int32)
 
 
 def seeds_of(seed: Any, ids: np.ndarray) -> Any:
-    """int64 for each of `ids`; -1 for none."""
+    """Returns an int64 seed for each of `ids`; -1 means no seed."""
     if seed is None:
         return -1
     if is_whole(seed):
@@ -47,16 +47,16 @@ def seeds_of(seed: Any, ids: np.ndarray) -> Any:
     if len(seeds) != len(ids):
         raise SeedError(
             f"reset got {len(seeds)} seeds for {len(ids)} environments."
-            "  Pass one for each, or a single number."
+            "  Pass one seed for each environment, or a single integer."
         )
     for each in seeds:
         if each is not None and not _is_seed(each):
-            raise SeedError(f"reset got the seed {each!r}; expected whole numbers from 0 on.")
+            raise SeedError(f"reset got the seed {each!r}; expected nonnegative integers.")
     return [-1 if each is None else int(each) for each in seeds]
 
 
 def is_whole(value: Any) -> TypeGuard[int]:
-    """Whether it is a whole number, of Python or NumPy."""
+    """Returns whether a value is an integer of Python or NumPy, but not a bool."""
     return isinstance(value, (int, np.integer)) and not isinstance(value, (bool, np.bool_))
 
 
@@ -65,39 +65,44 @@ def _is_seed(value: Any) -> bool:
 
 
 def whole_or_none(name: str, value: Any) -> int | None:
-    """An argument of make_pool that counts something, as an int of Python; None stays None.
+    """Returns an argument of make_pool that is a count, as a Python int; None stays None.
 
     Raises:
-        PoolError: it is no whole number from 1 on.
+        PoolError: the value is not a positive integer.
     """
     if value is None:
         return None
     if not is_whole(value) or value < 1:
-        raise PoolError(f"make_pool got {name}={value!r}; expected a whole number from 1 on.")
+        raise PoolError(f"make_pool got {name}={value!r}; expected a positive integer.")
     return int(value)
 
 
 def seconds_or_none(name: str, value: Any) -> float | None:
-    """An argument of make_pool that is a time, as a float; None stays None.
+    """Returns an argument of make_pool that is a duration, as a float; None stays None.
 
     Raises:
-        PoolError: it is no number above 0, or without an end.
+        PoolError: the value is not a finite number above 0.
     """
     if value is None:
         return None
     is_number = is_whole(value) or isinstance(value, (float, np.floating))
     if not is_number or not 0 < value < float("inf"):
         raise PoolError(
-            f"make_pool got {name}={value!r}; expected seconds above 0, or None for any time."
+            f"make_pool got {name}={value!r}; expected a positive number of seconds, or None for"
+            " no limit."
         )
     return float(value)
 
 
 def check_seed(seed: Any, num_envs: int | None) -> None:
-    """Looks at the seed of make_pool, which is used much later; None are yet to be counted.
+    """Validates the seed of make_pool early; it is used much later.
+
+    Args:
+        seed: the seed, a sequence of seeds, or None.
+        num_envs: the number of environments; None if it is not known yet.
 
     Raises:
-        SeedError: it is no whole number from 0 on, and no sequence of one for each environment.
+        SeedError: a seed is not a nonnegative integer, or the number of seeds is wrong.
     """
     if seed is None:
         return
@@ -105,13 +110,13 @@ def check_seed(seed: Any, num_envs: int | None) -> None:
     is_many = is_array or (isinstance(seed, Sequence) and not isinstance(seed, (str, bytes)))
     if is_many and num_envs is not None and len(seed) != num_envs:
         raise SeedError(
-            f"make_pool got {len(seed)} seeds for {num_envs} environments.  Pass one for each, or a"
-            " single number."
+            f"make_pool got {len(seed)} seeds for {num_envs} environments.  Pass one seed for each"
+            " environment, or a single integer."
         )
     for each in seed if is_many else [seed]:
         if not _is_seed(each):
             raise SeedError(
-                f"make_pool got seed={seed!r:.80}; expected a whole number from 0 on, or a list"
+                f"make_pool got seed={seed!r:.80}; expected a nonnegative integer, or a sequence"
                 " with one for each environment."
             )
 
@@ -119,6 +124,11 @@ def check_seed(seed: Any, num_envs: int | None) -> None:
 def without_mask(
     options: dict[str, Any] | None, num_envs: int
 ) -> tuple[dict[str, Any] | None, np.ndarray | None]:
+    """Returns the options without "reset_mask", and that mask or None.
+
+    Raises:
+        PoolError: the mask is not bool[N], or selects no environment.
+    """
     if not options or "reset_mask" not in options:
         return options, None
     mask = np.asarray(options["reset_mask"])
@@ -132,5 +142,6 @@ def without_mask(
 
 
 def short(numbers: Sequence[int], limit: int = 8) -> str:
+    """Returns the numbers for a message, shortened to `limit`."""
     shown = ", ".join(map(str, numbers[:limit]))
     return f"[{shown}]" if len(numbers) <= limit else f"[{shown}, ... {len(numbers)} in all]"

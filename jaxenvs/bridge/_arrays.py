@@ -1,4 +1,4 @@
-"""The arrays of a pool: what the caller writes, what workers answer, as views of one memory."""
+"""The arrays of a pool, inputs and answers, as views of one block of memory."""
 
 import dataclasses
 from collections.abc import Mapping
@@ -11,27 +11,27 @@ from jaxenvs.bridge._layout import BUFFERS, Field, Fields, Leaf, leaves_of
 
 AutoresetMode = Literal["same_step", "next_step", "disabled"]
 MODES: tuple[AutoresetMode, ...] = get_args(AutoresetMode)
-INFO_ROOM = 1024  # bytes for the info of an instance; what is longer stays with its worker
+INFO_ROOM = 1024  # bytes for the info of an instance; a longer one stays with its worker
 
 
 @dataclasses.dataclass(frozen=True)
 class Answer:
-    """One of the two sets of arrays that steps are answered in, each with a leading [N]."""
+    """One of the two sets of arrays for the results of steps, each with a leading [N]."""
 
     observation: Any  # a list of leaves
     final_observation: Any  # likewise where autoreset is or may become same-step; else empty
     reward: Any  # float64
     terminated: Any  # bool
     truncated: Any  # bool
-    fields: Any  # entries of info that are arrays of a shape known beforehand
-    final_fields: Any  # likewise, of the step that ended an episode; as final_observation
+    fields: Any  # the info_fields
+    final_fields: Any  # the same of the step that ended an episode; as final_observation
     info_size: Any  # int32, bytes; 0 for an empty info, -1 for one that stayed with its worker
     info: Any  # uint8[N, INFO_ROOM], pickled
 
 
 @dataclasses.dataclass(frozen=True)
 class Plan:
-    """Where everything lies; pickled to workers, who make the same views of it."""
+    """The layout of the arrays; pickled to workers, which make the same views."""
 
     num_envs: int
     observation_space: gymnasium.Space
@@ -40,7 +40,7 @@ class Plan:
     answers: tuple[Answer, ...]  # of Fields
     actions: list[Field]
     elapsed: Field  # int32[N], steps of the episode
-    restarted: Field  # bool[N], the environment had to be made anew
+    restarted: Field  # bool[N], the environment was constructed again
     seeds: Field  # int64[N], -1 for none
     mode: Field  # uint8[1], the place in MODES
     size: int
@@ -62,7 +62,7 @@ def plan(
     has_finals: bool,
     start: int = 0,
 ) -> Plan:
-    """Lays out the arrays of `num_envs` instances, from byte `start` on."""
+    """Lays out the arrays of `num_envs` instances, starting at byte `start`."""
     fields = Fields(start)
 
     def batch(leaves: list[Leaf]) -> list[Field]:
@@ -112,12 +112,12 @@ class Arrays:
 
     @property
     def autoreset_mode(self) -> AutoresetMode:
-        """What follows a finished episode."""
+        """The autoreset mode."""
         return MODES[self.mode[0]]
 
     @classmethod
     def over(cls, plan: Plan, memory: Any) -> "Arrays":
-        """Views of `memory`, a buffer of at least `plan.size` bytes."""
+        """Returns views of `memory`, a buffer of at least `plan.size` bytes."""
         names = [field.name for field in dataclasses.fields(Answer)]
         answers = tuple(
             Answer(**{name: _view(getattr(answer, name), memory) for name in names})
@@ -128,7 +128,7 @@ class Arrays:
 
 
 def _view(found: Any, memory: Any) -> Any:
-    # No function within a function, which would keep the memory until garbage is collected.
+    # Not a nested function: its reference cycle would keep the memory until garbage collection.
     return (
         [_view(each, memory) for each in found] if isinstance(found, list) else found.view(memory)
     )

@@ -1,6 +1,6 @@
-"""A pool as compiled programs see it: a number, a count of calls, and one call that does it all.
+"""A pool's interface to compiled programs: an id, a call counter, and one entry point.
 
-`Hosted.perform` does in Python what native/xla.cc does without it; both take and return the same.
+`Hosted.perform` does in Python what native/xla.cc does in C++, with the same inputs and results.
 """
 
 import contextlib
@@ -83,10 +83,10 @@ class _Struct(ctypes.Structure):  # jx_hosted
 
 
 class Hosted:
-    """A pool that compiled programs step. From now on its own step, reset, send and recv refuse.
+    """A pool that compiled programs step; the pool's own step, reset, send and recv then raise.
 
     Attributes:
-        id: the number by which programs name it.
+        id: the number by which programs refer to the pool.
         reason: why programs cannot step it without Python; None if they can.
     """
 
@@ -95,8 +95,8 @@ class Hosted:
         self.backend = pool._backend
         self.id = next(_ids)
         self.path: str | None = None  # "ffi" or "callback", of the first HostEnv
-        self._counter = 0  # without Python the struct counts
-        # The latest batch of all may lie in one buffer, and single ones under way in the other.
+        self._counter = 0  # the struct has its own counter
+        # The latest batch of all may be in one buffer while single steps use the other.
         self._buffer, self._buffer_of_some = pool._buffer, pool._buffer ^ 1
         self._struct: _Struct | None = None
         self.reason = self._why_not_native()
@@ -107,27 +107,27 @@ class Hosted:
 
     @property
     def calls(self) -> int:
-        """Calls so far, which the token of the next one has to have."""
+        """The number of calls so far, which the token of the next call must contain."""
         return self._counter if self._struct is None else self._struct.counter
 
     @classmethod
     def of(cls, pool: Pool) -> "Hosted":
-        """The one of `pool`, made when it is first asked for."""
+        """Returns the `Hosted` of `pool`, which is made on first use."""
         with pool._lock:
             pool._refuse_closed()
             if pool._left is not None:
                 raise PoolError(
-                    f"{pool!r} has a batch that recv was to return when it raised an error.  Call"
-                    " recv() first; compiled programs would never see it."
+                    f"{pool!r} still holds the batch of a recv that raised.  Call recv() first, or"
+                    " the batch would be lost."
                 )
             if pool._hosted is None:
                 pool._hosted = cls(pool)
-                pool._all_ready = False  # so that its own step looks closer, and refuses
+                pool._all_ready = False  # makes the pool's own step take the slow path, and refuse
             return pool._hosted
 
     @staticmethod
     def find(id: int) -> "Hosted":
-        """The one that a token names.
+        """Returns the `Hosted` with this id.
 
         Raises:
             ClosedError: its pool is closed.
@@ -135,21 +135,20 @@ class Hosted:
         found = _hosted.get(id)
         if found is None:
             raise ClosedError(
-                "a program stepped a pool of environments that is closed.  Make another one, and"
-                " reset it."
+                "a program stepped a pool that is closed.  Make another pool and reset it."
             )
         return found
 
     @staticmethod
     def wait_for_programs(seconds: float) -> None:
-        """Waits for programs that were dispatched and still run, but no longer."""
+        """Waits until running programs end, for at most so many seconds."""
         # In another thread, since a program whose environments hang never ends.
         waiting = threading.Thread(target=_wait_for_programs, daemon=True)
         waiting.start()
         waiting.join(seconds)
 
     def close(self) -> None:
-        """Lets no program step it any more."""
+        """Makes further calls of programs fail."""
         with _lock:
             _hosted.pop(self.id, None)
         if self._struct is not None:
@@ -157,7 +156,7 @@ class Hosted:
             self._struct = None
 
     def hold(self) -> None:
-        """Lets no program step it until `release`, and waits for the call under way."""
+        """Blocks programs from stepping the pool until `release`; waits for the current call."""
         if self._struct is not None:
             xla_library().jaxenvs_hold(self.id)
 
@@ -172,10 +171,10 @@ class Hosted:
             self._struct = None
         backend = self.backend
         if isinstance(backend, ProcessBackend):
-            # The thread that runs callbacks and workers that spin would fight for the cores.
+            # Spinning workers would compete with the callback thread for the cores.
             backend.words.set_spin(0)
             backend.words.set_home(-1)
-            # Nobody is to be kept on or off the caller's core any more.
+            # Lets every worker run on every core again.
             for pid in backend.words.pids.tolist():
                 with contextlib.suppress(OSError):
                     os.sched_setaffinity(pid, os.sched_getaffinity(0))
@@ -186,7 +185,7 @@ class Hosted:
         if not isinstance(self.backend, ProcessBackend):
             return f'the backend "{self.backend.name}" runs in Python'
         if self.backend.lines.is_python:
-            return "the compiled part of the pool is missing"
+            return "the compiled pool library is missing"
         return None if is_there(XLA) else reason_missing(xla_library)
 
     def _register(self) -> None:
@@ -245,7 +244,7 @@ class Hosted:
         )
         xla_library().jaxenvs_register(self.id, ctypes.byref(self._struct))
         _interrupts.watch()
-        # What the struct points to lives until no program can reach it.
+        # Keeps everything that the struct points to alive while a program can reach it.
         alive = self._struct, name, words, arrays, backend.owners, pool._busy, bounds
         self._unregister = weakref.finalize(self, _unregister, self.id, alive)
 
@@ -254,17 +253,20 @@ class Hosted:
     def perform(
         self, operation: int, count: int, wants_final: bool, counter: int, operands: Sequence[Any]
     ) -> list[np.ndarray]:
-        """Does one call; see native/xla.cc for operands and results, without the token."""
+        """Performs one call; native/xla.cc describes operands and results (here without token)."""
         pool = self.pool
         with pool._lock:
             if self._struct is not None:
-                raise PoolError("a pool that is stepped without Python was called by a callback.")
+                raise PoolError(
+                    'a callback stepped a pool that programs step by path="ffi".  Make another'
+                    " pool for it."
+                )
             pool._refuse_closed()
             if operation != RESET_ and counter != self._counter:
                 raise StaleStateError(
-                    f'this state of "{pool.name}" has been stepped already: it is call {counter}'
+                    f'this state of "{pool.name}" was stepped already: it is from call {counter}'
                     f" of the pool, which is at call {self._counter}.  Hosted environments cannot"
-                    " go back; step the state that the last call returned, or reset."
+                    " go back.  Step the state that the last call returned, or reset."
                 )
             return getattr(self, _METHODS[operation])(count, wants_final, list(operands))
 
@@ -272,7 +274,7 @@ class Hosted:
         pool = self.pool
         if pool._was_cut:
             pool._drain()
-        if pool._all_pending is not None or pool._num_busy:  # nobody wants those results now
+        if pool._all_pending is not None or pool._num_busy:  # drop those results
             if pool._all_pending is not None:
                 self._waited_for_all()
             else:
@@ -280,7 +282,7 @@ class Hosted:
                 pool._waited(lambda time: self.backend.take(out, time))
                 self._nothing_pending()
         seeds = np.asarray(operands[0])
-        if self.backend.makes_batches:  # what is vectorized may take one number, that counts up
+        if self.backend.makes_batches:  # a vectorized environment may accept only one base seed
             first = int(seeds[0]) % (2**31 - pool.num_envs)
             seeds = first + np.arange(pool.num_envs)
         self.backend.arrays.seeds[:] = seeds
@@ -290,8 +292,7 @@ class Hosted:
         pool = self.pool
         if pool._all_pending is not None or pool._num_busy:
             raise AlreadyPendingError(
-                f'"{pool.name}" was stepped while environments still owe a result.'
-                "  Call recv first."
+                f'"{pool.name}" was stepped while results are still pending.  Call recv first.'
             )
         self._take_actions(operands, None)
         return self._all(STEP_ALL, wants_final)
@@ -304,14 +305,14 @@ class Hosted:
         pool, ids = self.pool, np.asarray(operands[0])
         if len(ids) and (ids.min() < 0 or ids.max() >= pool.num_envs):
             raise EnvIdError(
-                f'there is no environment {ids.min()} or {ids.max()} in "{pool.name}"; they are'
+                f'env_ids of "{pool.name}" got {ids.min()} to {ids.max()}; environments are'
                 f" numbered from 0 to {pool.num_envs - 1}."
             )
         busy = pool._all_pending is not None or pool._busy[ids].any()
         if busy or len(np.unique(ids)) != len(ids):
             raise AlreadyPendingError(
-                f'environments {ids.tolist()} of "{pool.name}" were sent actions while one of them'
-                " still owes a result, or one was named twice.  Call recv first."
+                f'environments {ids.tolist()} of "{pool.name}" were sent actions, but the result of'
+                " one of them is still pending, or one was given twice.  Call recv first."
             )
         self._take_actions(operands[1:], ids)
         if count == pool.num_envs == len(ids) and np.array_equal(ids, np.arange(len(ids))):
@@ -330,8 +331,8 @@ class Hosted:
             return self._answer_of_all(wants_final)
         if pool._num_busy < count:
             raise NothingPendingError(
-                f'recv waits for {count} environments of "{pool.name}", and {pool._num_busy} owe a'
-                " result.  Call send first."
+                f'recv waits for {count} environments of "{pool.name}", but only {pool._num_busy}'
+                " have a pending result.  Call send first."
             )
         self._count_call()
         ids = np.empty(count, np.int32)
@@ -344,7 +345,7 @@ class Hosted:
         pool = self.pool
         if pool._all_pending is not None or pool._num_busy:
             raise AlreadyPendingError(
-                f'reset_where of "{pool.name}" was called while environments still owe a result.'
+                f'reset_where of "{pool.name}" was called while results are still pending.'
                 "  Call recv first."
             )
         self._count_call()
@@ -358,12 +359,12 @@ class Hosted:
         return self._answer(self._buffer, slice(None), status, wants_final)
 
     def _count_call(self) -> None:
-        """Uses the state up, once nothing can be refused any more."""
+        """Invalidates the state, once the call can no longer be refused."""
         self._counter = (self._counter + 1) & 0x7FFFFFFF
 
     def _start_all(self, op: int) -> None:
         self._count_call()
-        self._buffer ^= 1  # an episode that is cut ends with what the other one has
+        self._buffer ^= 1  # the other buffer holds the last observation of episodes that are cut
         self.backend.start_all(op, self._buffer)
         self.pool._all_pending = op
 
@@ -378,7 +379,7 @@ class Hosted:
     def _waited_for_all(self) -> int:
         try:
             status = self.pool._waited(lambda time: self.backend.wait_all(self._buffer, time))
-        except EnvTimeoutError:  # it is still to be waited for, by whoever comes next
+        except EnvTimeoutError:  # still pending; the next call waits for it
             raise
         except BaseException:
             self._nothing_pending()
@@ -395,7 +396,7 @@ class Hosted:
         if status & _lines.ATTENTION:
             pool._attend(status)
         count = pool.num_envs if isinstance(rows, slice) else len(rows)
-        # Where some of all rows were reset, the others' are in the arrays alone.
+        # After a partial reset, the rows of the other environments are only in the arrays.
         if self.backend.makes_batches and len(self.backend.batch()[1]) == count:
             return self._answer_ready_made(wants_final)
         answer = arrays.answers[buffer]
@@ -403,7 +404,7 @@ class Hosted:
         parts = [*answer.observation, answer.reward, answer.terminated, answer.truncated]
         parts += [arrays.elapsed, arrays.restarted]
         found = [part[rows] for part in parts]
-        # The runtime reads these after this call, when the next one may write already.
+        # The runtime reads these after this call, when the next call may already overwrite them.
         found = [part.copy() if isinstance(rows, slice) else part for part in found]
         arrays.restarted[rows] = False
         found += [ids, *(np.array(part[rows]) for part in answer.fields)]
@@ -418,7 +419,7 @@ class Hosted:
         return found
 
     def _answer_ready_made(self, wants_final: bool) -> list[np.ndarray]:
-        """Likewise, of a backend that makes batches itself."""
+        """Returns the answer of a backend that makes batches itself."""
         pool = self.pool
         observation, reward, terminated, truncated, infos = self.backend.batch()
         leaves = leaves_of(pool.single_observation_space)
@@ -442,14 +443,14 @@ class Hosted:
 def _wait_for_programs() -> None:
     import jax
 
-    with contextlib.suppress(Exception):  # told to whoever looks at what they return
+    with contextlib.suppress(Exception):  # raised where the program's results are used
         jax.effects_barrier()
 
 
 def _bounds(leaf: Leaf, pool: Pool) -> tuple[np.ndarray, np.ndarray] | None:
-    """The least and the largest integers that an action may have, int64[elements] each.
+    """Returns the least and the largest integers of an action, int64[elements] each.
 
-    None where no values are refused. Floats have to be numbers, whatever the bounds.
+    None if no values are refused. For floats the bounds are unused, but NaN is refused.
     """
     kind = leaf.dtype.kind
     if not pool._settings.validate or kind not in "iuf":
@@ -464,7 +465,7 @@ def _bounds(leaf: Leaf, pool: Pool) -> tuple[np.ndarray, np.ndarray] | None:
 
 
 def _unregister(id: int, alive: Any) -> None:
-    alive[0].closing = 1  # else a call whose environments hang would never let go
+    alive[0].closing = 1  # ends a call whose environments hang
     xla_library().jaxenvs_unregister(id)
 
 

@@ -1,4 +1,4 @@
-"""From the infos of single environments to those of a batch, in Gymnasium's form."""
+"""The infos of single environments merged into the info of a batch, in Gymnasium's form."""
 
 import pickle
 from collections.abc import Iterable, Mapping
@@ -8,10 +8,10 @@ import numpy as np
 
 
 def merged(infos: dict[str, Any], rows: Iterable[tuple[int, Mapping[str, Any]]], size: int) -> None:
-    """Puts each (row, info) into `infos`: arrays where values are numbers, and a mask beside each.
+    """Merges each (row, info) into `infos`: arrays where the values are numbers, each with a mask.
 
-    Numbers of different types become an array of a type that holds them all. Values that differ in
-    shape from row to row, or that are not all numbers, are kept as objects.
+    Numbers of different types become an array of a common type. Values whose shapes differ between
+    rows, or that are not all numbers, become arrays of objects.
     """
     columns: dict[str, tuple[list[int], list[Any]]] = {}
     for row, info in rows:
@@ -39,7 +39,7 @@ def _column(found: Any, at: list[int], values: list[Any], size: int) -> Any:
             try:
                 found[at] = values
                 return found
-            except OverflowError:  # a whole number beyond int64
+            except OverflowError:  # an integer beyond int64
                 found, is_mixed = None, True
     for row, value in zip(at, values, strict=True):
         if isinstance(value, Mapping):
@@ -49,7 +49,7 @@ def _column(found: Any, at: list[int], values: list[Any], size: int) -> Any:
         else:
             found = _put(found, row, value, size)
     if is_mixed and isinstance(found, np.ndarray) and found.dtype == object:
-        found = np.full(size, None, object)  # as they were before they were numbers of NumPy
+        found = np.full(size, None, object)  # the original values, not NumPy scalars
         for row, value in zip(at, values, strict=True):
             found[row] = value
     return found
@@ -89,14 +89,14 @@ def _as_array(value: Any) -> np.ndarray | None:
 
 
 def _common(one: np.dtype, other: np.dtype) -> np.dtype | None:
-    """The dtype that holds values of both; None where none does as they are."""
+    """Returns a dtype that holds values of both without loss, or None."""
     if one == other:
         return one
     if one.kind in "biufc" and other.kind in "biufc":
         found = np.result_type(one, other)
-        # No integer holds what int64 and uint64 hold, and floats would round it.
+        # No integer dtype holds both int64 and uint64, and floats would round.
         return None if found.kind == "f" and "f" not in one.kind + other.kind else found
-    # Of NumPy alone every number and string fits a string: no number is to become text.
+    # NumPy would promote a number and a string to a string.
     return np.result_type(one, other) if one.kind == other.kind and one.kind in "US" else None
 
 
@@ -117,7 +117,7 @@ def _as_objects(array: np.ndarray) -> np.ndarray:
 
 
 def unpickled(data: Any) -> tuple[Mapping[str, Any], Mapping[str, Any]]:
-    """The info of a step, and that of the episode which ended in it."""
+    """Returns the info of a step, and the final info of the episode that ended in it."""
     if type(data) is tuple:  # never pickled, within one process
         return data
     info, final_info = pickle.loads(data)

@@ -1,4 +1,4 @@
-"""The environments of one worker, and the loop that steps them: where a pool spends its time."""
+"""The environments of one worker, and the loop that steps them."""
 
 import contextlib
 import copy
@@ -16,24 +16,25 @@ from jaxenvs.bridge._lines import DONE, INFO
 from jaxenvs.bridge._views import View, action_reader, contains, fits, has_nan, put_fields
 
 Validate = Literal["first", True, False]
-Report = Callable[[int, str, str], None]  # (instance, what it did, the traceback)
+Report = Callable[[int, str, str], None]  # (instance, operation, traceback)
 
-REMAKING = "making it anew"  # what failed, where an environment could not be replaced
-_NAN = "is not a number (NaN).  Pass validate=False to let it pass."
+REMAKING = "reconstruction"  # the operation that failed if an environment could not be replaced
+_NAN = "is NaN.  Pass validate=False to accept NaN."
 _CHECKED_STEPS = 3  # of each instance, under validate="first"
 _SAME_STEP, _NEXT_STEP, _DISABLED = map(MODES.index, ("same_step", "next_step", "disabled"))
 _HERE = os.path.dirname(__file__) + os.sep
 
 
 class Instances:
-    """Instances `first`, `first + 1`, ... of a pool. Rows count from 0 within these.
+    """Instances `first`, `first + 1`, ... of a pool; their rows are numbered from 0.
 
     Args:
-        env_fns: one for each.
-        first: the number of the first one.
+        env_fns: one function for each instance.
+        first: the number of the first instance.
 
     Raises:
-        Whatever a constructor raises, with a note that says which, and `jaxenvs_instance`.
+        BaseException: any exception of a constructor, with a note that names the instance and an
+            attribute `jaxenvs_instance`.
     """
 
     def __init__(self, env_fns: Sequence[Callable[[], Any]], first: int = 0) -> None:
@@ -48,7 +49,7 @@ class Instances:
             raise
 
     def extend(self, env_fns: Sequence[Callable[[], Any]]) -> None:
-        """Makes more of them, before `attach`."""
+        """Makes more instances, before `attach`."""
         for env_fn in env_fns:
             self._env_fns.append(env_fn)
             self.envs.append(self._make(len(self.envs)))
@@ -69,17 +70,18 @@ class Instances:
         alone: bool = False,
         keeps_infos: bool = False,
     ) -> None:
-        """Says where answers go.
+        """Sets the arrays to which results are written, and how environments are run.
 
         Args:
-            plan, arrays: what the pool shares.
-            time_limit: truncates episodes; None does not.
+            plan, arrays: the arrays of the pool.
+            time_limit: steps after which an episode is truncated; None for no limit.
             validate: see `make_pool`.
-            report: told where an environment raised.
-            current: one writable number, told which instance is at work, plus 1; None for nobody.
-            own_process: whether Ctrl-C is none of ours.
+            report: called when an environment raises.
+            current: a writable array of one element, set to the instance at work plus 1, and to 0
+                between steps; None if it is not needed.
+            own_process: whether this is a worker process, where Ctrl-C is an environment's error.
             alone: whether the arrays have rows for these instances only.
-            keeps_infos: whether the caller takes infos as they are, by `kept_info`; else pickled.
+            keeps_infos: whether the caller reads infos unpickled through `kept_info`.
         """
         self._plan, self._arrays = plan, arrays
         self._limit = time_limit
@@ -96,20 +98,20 @@ class Instances:
         self._actions = action_reader(plan, [array[rows] for array in arrays.actions])
         self._rows = range(len(self))
         self._steps = [self._step_of(row) for row in self._rows]
-        self._over: set[int] = set()  # rows whose next step is none: their episode has ended
+        self._over: set[int] = set()  # rows whose episode has ended, so they are not stepped
         self._fresh: set[int] = set()  # rows that were reset in the step that ended their episode
         self._unchecked = dict.fromkeys(self._rows, _CHECKED_STEPS) if validate else {}
         self._died: set[int] = set()
-        self._last: dict[int, tuple[Any, bool, bool, Any]] = {}  # what finished rows stay at
+        self._last: dict[int, tuple[Any, bool, bool, Any]] = {}  # last results of finished rows
         self._previous = self._views[0]
         self._kept: dict[tuple[int, int], Any] = {}  # infos too large for their slots, or all
         self._keeps_infos = keeps_infos
         self.options: dict[str, Any] | None = None  # of the next reset
 
-    # --- what a worker is asked for ---
+    # --- requests ---
 
     def step_all(self, buffer: int) -> int:
-        """Steps every row; returns what there is to note."""
+        """Steps every row; returns status flags."""
         view = self._before_all(buffer)
         noted = self._run(self._rows, self._actions(None), view)
         return noted | self._after_all(view)
@@ -131,7 +133,7 @@ class Instances:
         return 0
 
     def step_one(self, buffer: int, row: int) -> int:
-        """Steps one row; returns what there is to note."""
+        """Steps one row; returns status flags."""
         view = self._before_one(buffer, row)
         return self._run((row,), self._actions(row), view) | self._after_one(row, view)
 
@@ -151,40 +153,40 @@ class Instances:
         return 0
 
     def reset_rows(self, buffer: int, rows: Iterable[int] | None = None) -> int:
-        """Begins an episode in rows; None for all. Returns what there is to note."""
+        """Resets rows; None for all. Returns status flags."""
         noted = 0
         for row in self._rows if rows is None else rows:
             noted |= self.reset_one(buffer, row, self.options)
         return noted
 
     def reset_one(self, buffer: int, row: int, options: dict[str, Any] | None) -> int:
-        """Begins an episode in one row; returns what there is to note."""
+        """Resets one row; returns status flags."""
         view, seed = self._views[buffer], int(self._seeds[row])
         noted = self._begin(row, view, None if seed < 0 else seed, options)
         return noted | self._after_one(row, view, "reset")
 
     def recover(self, rows: Iterable[int] | None = None) -> None:
-        """Says that instances stand in for others that are lost; None for all.
+        """Marks instances as replacements of lost ones; None for all.
 
-        The next answer of each one begins an episode and says that the one before was cut.
+        The next answer of each one is a reset, flagged as truncated and restarted.
         """
         rows = self._rows if rows is None else tuple(rows)
         self._died.update(rows)
         self._over.update(rows)
-        for view in self._views:  # of which some may be left
+        for view in self._views:  # they may contain infos of the lost instances
             view.with_info.update(rows)
 
     @property
     def is_recovering(self) -> bool:
-        """Whether there are some that have yet to begin after `recover`."""
+        """Whether some instances have not answered since `recover`."""
         return bool(self._died)
 
     def kept_info(self, buffer: int, row: int) -> Any:
-        """The info that is in no slot: pickled, or as it is."""
-        return self._kept.get((buffer, row)) or _pickled(({}, {}))  # it went with its process
+        """Returns an info that is not in its slot, pickled or not."""
+        return self._kept.get((buffer, row)) or _pickled(({}, {}))  # lost with its process
 
     def call(self, row: int, name: str, args: Sequence[Any], kwargs: Mapping[str, Any]) -> Any:
-        """Calls a method of an environment, or reads an attribute."""
+        """Calls a method of an environment, or returns an attribute."""
         env = self.envs[row]
         found = (
             env.get_wrapper_attr(name) if hasattr(env, "get_wrapper_attr") else getattr(env, name)
@@ -192,7 +194,7 @@ class Instances:
         return found(*args, **kwargs) if callable(found) else found
 
     def set_attr(self, row: int, name: str, value: Any) -> None:
-        """Sets an attribute of an environment, under its wrappers where it is there."""
+        """Sets an attribute of an environment, below its wrappers if it exists there."""
         env = self.envs[row]
         if hasattr(env, "set_wrapper_attr"):
             env.set_wrapper_attr(name, value)
@@ -200,7 +202,7 @@ class Instances:
             setattr(env, name, value)
 
     def close(self) -> tuple[int, str] | None:
-        """Closes every environment; the first that raised, with its traceback."""
+        """Closes every environment; returns the first that raised, with its traceback."""
         envs, self.envs, failed = self.envs, [], None
         for row, env in enumerate(envs):
             try:
@@ -212,7 +214,7 @@ class Instances:
     # --- the loop ---
 
     def _run(self, rows: Iterable[int], actions: Iterable[Any], view: "View") -> int:
-        # Whatever happens at every step stands here; all else is a call away.
+        # The hot loop: everything that does not happen at every step is in another method.
         steps, puts, over, current = self._steps, view.puts, self._over, self._current
         rewards, targets, with_info = view.reward, view.targets, view.with_info
         looks_closer = self._limit is not None or self._unchecked or view.fields
@@ -231,8 +233,8 @@ class Instances:
                     noted |= self._end(row, view, observation, info, terminated, truncated)
                     continue
                 try:
-                    # A memoryview of one axis takes an array of its own length and type only, and
-                    # none of some types, as of bytes in the other order.
+                    # A one-dimensional memoryview accepts only an array of its own length and
+                    # type, and some types (other byte order) not at all.
                     targets[row][:] = observation
                 except (ValueError, TypeError, NotImplementedError):
                     puts[row](observation)
@@ -249,7 +251,7 @@ class Instances:
         return noted
 
     def _look_closer(self, row: int, view: "View", observation: Any, info: Any) -> bool:
-        """What only some pools do at every step; whether the limit of steps is reached."""
+        """Does the optional per-step work; returns whether the time limit is reached."""
         if self._unchecked:
             self._check(row, observation)
         if view.fields:
@@ -290,7 +292,7 @@ class Instances:
         return DONE | self._put_info(row, view, first_info, info)
 
     def _instead(self, row: int, view: "View") -> int:
-        """Answers for a row whose episode ended before this step."""
+        """Answers for a row whose episode has already ended."""
         if row in self._died:
             view.keep_final(row, self._previous)
             noted = self._begin(row, view, None, None)
@@ -335,7 +337,7 @@ class Instances:
             if self._current is not None:
                 self._current[0] = 0
 
-    # --- what happens seldom ---
+    # --- rare cases ---
 
     def _make(self, row: int) -> Any:
         try:
@@ -350,7 +352,7 @@ class Instances:
             self.envs[row].close()
 
     def _step_of(self, row: int) -> Callable[[Any], Any]:
-        """What `_run` calls with an action of a row."""
+        """Returns the function that `_run` calls with an action of the row."""
         return self.envs[row].step
 
     def _reset(self, row: int, seed: int | None, options: dict[str, Any] | None) -> tuple[Any, Any]:
@@ -358,7 +360,7 @@ class Instances:
         return observation, info
 
     def _put_info(self, row: int, view: "View", info: Any, final_info: Any) -> int:
-        """Writes what there is of infos, the final one under same-step autoreset."""
+        """Writes the infos of a row, including the final info under same-step autoreset."""
         if not info and not final_info:
             if row in view.with_info:
                 self._no_info(row, view)
@@ -383,8 +385,8 @@ class Instances:
         view.with_info.discard(row)
 
     def _fail(self, row: int, view: "View", what: str, error: BaseException) -> int:
-        """Reports an exception, makes the environment anew and begins an episode in it."""
-        if str(error).startswith("memoryview: invalid"):  # of _run, which says nothing to anybody
+        """Reports an exception, and constructs and resets the environment again."""
+        if str(error).startswith("memoryview: invalid"):  # of _run, and meaningless to users
             error.add_note("TypeError: the reward is not a single number")
         self._tell(row, what, error)
         view.keep_final(row, self._previous)
@@ -401,7 +403,7 @@ class Instances:
             raise
         except BaseException as again:
             self._tell(row, REMAKING, again)
-            self._replace(row, Unmakeable(again))
+            self._replace(row, FailedEnv(again))
             noted = 0
         self._elapsed[row] = 0
         self._restarted[row] = True
@@ -417,7 +419,7 @@ class Instances:
         self._report(self.first + row, what, traceback_of(error))
 
     def _check(self, row: int, observation: Any) -> None:
-        """Looks whether an observation is in its space, as long as rows are to be checked."""
+        """Checks whether an observation is in its space, if the row is still to be checked."""
         left = self._unchecked.get(row, 0)
         if not left:
             return
@@ -431,12 +433,12 @@ class Instances:
         if contains(space, observation):
             return
         message = (
-            f"environment {self.first + row} returned an observation outside of its space:"
+            f"environment {self.first + row} returned an observation outside its space:"
             f" {_brief(observation)} is not in {space}"
         )
         if self._validate is True:
             raise ValueError(message)
-        if not has_nan(observation):  # which is told for itself
+        if not has_nan(observation):  # NaN has its own message
             self._report(self.first + row, "warning", message)
             self._unchecked.pop(row, None)
 
@@ -449,17 +451,17 @@ class Instances:
         return noted
 
 
-class Unmakeable:
-    """Stands in for an environment that cannot be made any more."""
+class FailedEnv:
+    """A placeholder for an environment that could not be constructed again; its calls raise."""
 
     def __init__(self, error: BaseException) -> None:
         self._error = error
 
     def step(self, action: Any) -> Any:
-        raise RuntimeError("the environment could not be made anew") from self._error
+        raise RuntimeError("the environment could not be constructed again") from self._error
 
     def reset(self, **kwargs: Any) -> Any:
-        raise RuntimeError("the environment could not be made anew") from self._error
+        raise RuntimeError("the environment could not be constructed again") from self._error
 
     def close(self) -> None:
         pass
@@ -468,7 +470,7 @@ class Unmakeable:
 def _pickled(infos: tuple[Any, Any]) -> bytes:
     try:
         return pickle.dumps(infos, protocol=pickle.HIGHEST_PROTOCOL)
-    except Exception:  # an entry that cannot travel is left out, and its name kept
+    except Exception:  # entries that cannot be pickled are replaced by a description
         return pickle.dumps(tuple(info and _portable(info) for info in infos))
 
 
@@ -484,7 +486,7 @@ def _portable(info: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def traceback_of(error: BaseException) -> str:
-    """The traceback from the environment on: frames of ours say nothing to its author."""
+    """Returns the traceback without the frames of this package above the environment."""
     frames = error.__traceback__
     while frames is not None and frames.tb_next is not None and _is_ours(frames):
         frames = frames.tb_next

@@ -1,7 +1,7 @@
-"""Where each array of a pool lies in its shared memory, and the trees that they form.
+"""The layout of a pool's arrays in shared memory, and the trees that they form.
 
-Arrays lie as the batch that the caller sees: row i belongs to instance i. What steps return is
-there twice, so that a batch stays as it is while the next one is being made.
+The arrays have the layout of a batch: row i belongs to instance i. There are two copies of the
+results, so that a batch stays valid while the next one is written.
 """
 
 import dataclasses
@@ -20,19 +20,19 @@ BUFFERS = 2
 
 @dataclasses.dataclass(frozen=True)
 class Leaf:
-    """An array that a space has somewhere in it."""
+    """An array inside the elements of a space."""
 
-    path: tuple[Any, ...]  # keys and indices that lead to it
+    path: tuple[Any, ...]  # the keys and indices that lead to it
     shape: tuple[int, ...]
     dtype: np.dtype
 
     @property
     def at(self) -> str:
-        """Where it is, as one would write it behind the tree; empty for the tree itself."""
+        """The path as an indexing expression, such as "['a'][0]"; empty for the tree itself."""
         return _written(self.path)
 
     def space_in(self, space: Any) -> gymnasium.Space:
-        """The part of `space` that it is an element of."""
+        """Returns the subspace that the array is an element of."""
         for key in self.path:
             space = space.spaces[key]
         return space
@@ -43,10 +43,10 @@ def _written(path: tuple[Any, ...]) -> str:
 
 
 def leaves_of(space: gymnasium.Space, path: tuple[Any, ...] = ()) -> list[Leaf]:
-    """The arrays that an element of `space` consists of.
+    """Returns the arrays that an element of `space` consists of.
 
     Raises:
-        PoolError: somewhere in it there is something that is no array of fixed shape.
+        PoolError: a part of the space is not an array of fixed shape.
     """
     if isinstance(space, gymnasium.spaces.Dict):
         return [leaf for key, sub in space.spaces.items() for leaf in leaves_of(sub, (*path, key))]
@@ -55,16 +55,16 @@ def leaves_of(space: gymnasium.Space, path: tuple[Any, ...] = ()) -> list[Leaf]:
     if space.shape is None or space.dtype is None:
         at = _written(path)
         raise PoolError(
-            f"a pool cannot hold {space}{' at ' + at if at else ''}: it has no arrays of fixed"
-            " shape.  Wrap the environment so that it gives Box, Discrete, MultiDiscrete,"
-            " MultiBinary, or Dict or Tuple of them."
+            f"a pool cannot hold {space}{' at ' + at if at else ''}, whose elements are not arrays"
+            " of fixed shape.  Wrap the environment so that its spaces are Box, Discrete,"
+            " MultiDiscrete, MultiBinary, or Dict or Tuple of these."
         )
-    # By its name: unpickled dtypes equal NumPy's own but are not the same objects.
+    # By name, because unpickled dtypes equal NumPy's own but are different objects.
     return [Leaf(path, tuple(space.shape), np.dtype(space.dtype.str))]
 
 
 def tree_of(space: gymnasium.Space, leaves: Iterator[Any]) -> Any:
-    """An element of `space`, or a batch of them, made of its arrays in the order of `leaves_of`."""
+    """Returns an element of `space`, or a batch, from its arrays in the order of `leaves_of`."""
     if isinstance(space, gymnasium.spaces.Dict):
         return {key: tree_of(sub, leaves) for key, sub in space.spaces.items()}
     if isinstance(space, gymnasium.spaces.Tuple):
@@ -73,10 +73,10 @@ def tree_of(space: gymnasium.Space, leaves: Iterator[Any]) -> Any:
 
 
 def leaves_in(tree: Any, space: gymnasium.Space) -> list[Any]:
-    """The arrays of a tree, in the order of `leaves_of`.
+    """Returns the arrays of a tree, in the order of `leaves_of`.
 
     Raises:
-        KeyError, IndexError: it is no tree like `space`.
+        KeyError, IndexError: the tree does not have the structure of `space`.
     """
     if isinstance(space, gymnasium.spaces.Dict):
         if set(tree) != set(space.spaces):
@@ -90,7 +90,7 @@ def leaves_in(tree: Any, space: gymnasium.Space) -> list[Any]:
 
 
 def getter(path: tuple[Any, ...]) -> Callable[[Any], Any]:
-    """A function that follows `path` into a tree."""
+    """Returns a function that follows `path` into a tree."""
     if not path:
         return lambda tree: tree
     if len(path) == 1:
@@ -119,7 +119,7 @@ class Field:
 
 @dataclasses.dataclass
 class Fields:
-    """Lays arrays one behind the other."""
+    """A sequence of arrays in shared memory, aligned to cache lines."""
 
     size: int = 0
 

@@ -1,4 +1,4 @@
-"""What the bridge tells by logging: the logger is called "jaxenvs"."""
+"""The logger of the bridge, "jaxenvs"."""
 
 import logging
 

@@ -1,4 +1,4 @@
-"""Rows of a batch, copied together or taken apart."""
+"""Gathering some rows of an answer into a batch, and spreading a batch over all rows."""
 
 from collections.abc import Mapping
 from typing import Any
@@ -10,7 +10,7 @@ from jaxenvs.bridge.backends.base import Settings
 
 
 class Rows:
-    """Arrays that rows of an answer are copied together in."""
+    """The arrays of a partial batch, to which rows of an answer are copied."""
 
     def __init__(self, settings: Settings, size: int) -> None:
         self._settings = settings
@@ -51,9 +51,9 @@ def copied(tree: Any) -> Any:
 
 
 def spread(infos: Mapping[str, Any], ids: np.ndarray, size: int) -> dict[str, Any]:
-    """Infos of some environments as those of all, with masks that tell whose they are.
+    """Returns the infos of some environments as infos of all `size`, with masks of the valid rows.
 
-    What has no row for each of `ids` stays as it is: a vectorized environment may say such things.
+    Entries without a row for each of `ids` stay unchanged; vectorized environments may have some.
     """
     found: dict[str, Any] = {}
     for name, value in infos.items():

@@ -1,7 +1,7 @@
-"""Memory that several processes share, without a name and so without a trace.
+"""Anonymous shared memory, which leaves no file behind.
 
-On Linux it is a memfd: an open file that exists as long as somebody has it, handed to workers as
-a descriptor. Elsewhere it is a file in the temporary folder that is deleted at once.
+On Linux it is a memfd, an open file that exists while any process holds it and is passed to workers
+as a descriptor. Elsewhere it is a file in the temporary folder, deleted right after creation.
 """
 
 import mmap
@@ -10,18 +10,18 @@ import tempfile
 
 from jaxenvs.errors import PoolError
 
-_SPARE = 64 * 2**20  # bytes that a pool leaves to others
+_SPARE = 64 * 2**20  # bytes that a pool leaves available
 
 
 class Segment:
-    """`size` bytes of zeros that other processes map by `fd`.
+    """A block of shared memory, initially zero, that other processes map by `fd`.
 
     Args:
-        size: bytes.
-        fd: the descriptor of a segment made elsewhere; None makes one.
+        size: the number of bytes.
+        fd: the descriptor of an existing segment; None makes a new one.
 
     Raises:
-        PoolError: the machine has less memory than that.
+        PoolError: the machine does not have that much memory.
     """
 
     def __init__(self, size: int, fd: int | None = None) -> None:
@@ -39,19 +39,19 @@ class Segment:
             raise PoolError(_shortage(size, error.strerror or str(error))) from error
 
     def close(self) -> None:
-        """Gives the descriptor back; the memory goes when nothing uses it any more."""
+        """Closes the descriptor; the memory is freed when nothing uses it any more."""
         if self.fd >= 0:
             os.close(self.fd)
             self.fd = -1
 
 
 def check_memory(size: int) -> None:
-    """Raises where `size` bytes would exhaust the machine.
+    """Raises if `size` bytes would exhaust the machine.
 
-    The kernel would otherwise grant them, and kill some process when they are written to.
+    The kernel would otherwise grant them, and kill a process when they are written to.
 
     Raises:
-        PoolError: less is available, or allowed to this group of processes.
+        PoolError: less memory is available, or the process's cgroup allows less.
     """
     available = available_memory()
     if available is not None and size > available - _SPARE:
@@ -59,7 +59,7 @@ def check_memory(size: int) -> None:
 
 
 def available_memory() -> int | None:
-    """Bytes that can be had without swapping; None where the system does not tell."""
+    """Returns the bytes available without swapping; None if the system does not say."""
     found = [value for value in (_meminfo(), *_cgroup_limits()) if value is not None]
     return min(found) if found else None
 
@@ -80,7 +80,7 @@ def _anonymous_file() -> int:
 
 
 def _allocate(fd: int, size: int) -> None:
-    # Claimed now: a page that is missing later is no error, but a signal that kills.
+    # Allocated now, because a page that is missing later kills the process with SIGBUS.
     if hasattr(os, "posix_fallocate"):
         os.posix_fallocate(fd, 0, size)
     else:
@@ -99,7 +99,7 @@ def _meminfo() -> int | None:
 
 
 def _cgroup_limits() -> list[int | None]:
-    """What is left of the limits on this process's groups, version 2 and 1."""
+    """Returns the remaining memory of this process's cgroup, for versions 2 and 1."""
     pairs = (
         ("/sys/fs/cgroup/memory.max", "/sys/fs/cgroup/memory.current"),
         (

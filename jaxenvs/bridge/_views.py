@@ -1,4 +1,4 @@
-"""Rows of answers, written as fast as Python can and refused where they do not fit."""
+"""Fast, checked writing of the rows of an answer."""
 
 from collections.abc import Callable, Iterable, Mapping
 from typing import Any
@@ -9,11 +9,11 @@ import numpy as np
 from jaxenvs.bridge._arrays import Answer, Plan
 from jaxenvs.bridge._layout import Leaf, getter, leaves_of, tree_of
 
-_SMALL = 4096  # elements up to which a dot product finds NaNs fastest, and starts no threads
+_SMALL = 4096  # up to this size a dot product finds NaN fastest, and starts no threads
 
 
 class View:
-    """The rows of one worker in one of the two answers, as the loop writes them fastest."""
+    """The rows of one worker in one of the two answers, in a form that is fast to write."""
 
     def __init__(self, plan: Plan, answer: Answer, rows: slice) -> None:
         leaves = plan.observation_leaves
@@ -51,7 +51,7 @@ class View:
             flag.fill(False)
 
     def has_nan(self) -> bool:
-        """Whether an observation or a reward is not a number, in any row."""
+        """Returns whether an observation or a reward in any row is NaN."""
         return any(_flat_has_nan(flat) for flat in self._flat)
 
     def row_has_nan(self, row: int) -> bool:
@@ -59,7 +59,7 @@ class View:
         return reward != reward or any(map(_flat_has_nan, self._flat_rows[row]))
 
     def keep_final(self, row: int, previous: "View") -> None:
-        """What was last seen of an episode that was cut is the last of it."""
+        """Makes the previous observation the final one, for an episode that was cut."""
         finals = [*self._final, *self._final_fields]
         for final, last in zip(finals, [*previous._observation, *previous._fields], strict=False):
             final[row] = last[row]
@@ -75,22 +75,21 @@ def has_nan(tree: Any) -> bool:
 
 
 def _flat_has_nan(flat: np.ndarray) -> bool:
-    # Both are not a number if any element is none; squares never cancel.
+    # Both are NaN if any element is NaN; squares never cancel.
     found = np.dot(flat, flat) if flat.size <= _SMALL else np.min(flat)
     return bool(found != found)
 
 
 def action_reader(plan: Plan, arrays: list[np.ndarray]) -> Callable[[Any], Any]:
-    """A function from a row, or an array of rows, to a list of actions; from None to all."""
+    """Returns a function from a row, an array of rows, or None (all) to a list of actions."""
     leaves, space = plan.action_leaves, plan.action_space
 
     def part(leaf: Leaf, array: np.ndarray, row: Any) -> list[Any]:
         rows = array
         if row is not None:
             rows = array[row : row + 1] if type(row) is int else array[row]
-        # Integers of Python are what environments index with fastest. Floats are scalars of NumPy,
-        # as Gymnasium's spaces sample them, with their dtype. Arrays are copied, for environments
-        # that keep them.
+        # Environments index fastest with Python ints. Floats are NumPy scalars with their dtype,
+        # as Gymnasium's spaces sample them. Arrays are copied for environments that keep them.
         if not leaf.shape:
             return rows.tolist() if leaf.dtype.kind in "biu" else list(rows)
         return list(rows.copy())
@@ -107,7 +106,7 @@ def action_reader(plan: Plan, arrays: list[np.ndarray]) -> Callable[[Any], Any]:
 
 
 def _writer(leaves: list[Leaf], arrays: list[np.ndarray], row: int) -> Callable[[Any], None]:
-    """A function that writes an observation to its row, and refuses what does not fit."""
+    """Returns a function that writes an observation to its row, if it fits."""
     if len(leaves) == 1 and not leaves[0].path:
         return _leaf_writer(leaves[0], arrays[0], row)
     parts = [
@@ -143,21 +142,21 @@ def _leaf_writer(leaf: Leaf, array: np.ndarray, row: int) -> Callable[[Any], Non
 
 
 def fitting(value: Any, leaf: Leaf) -> np.ndarray:
-    """`value` as an array that the leaf takes.
+    """Returns `value` as an array that fits the leaf.
 
     Raises:
-        ValueError: its shape or its kind of dtype is another, or it has integers that the dtype of
-            the leaf does not hold.
+        ValueError: the shape or the kind of dtype is wrong, or an integer does not fit the dtype of
+            the leaf.
     """
     found = np.asarray(value)
-    # Floats of either width are taken for one another, as are integers that keep their value.
+    # Floats of any width are converted, and so are integers that keep their value.
     fits = np.can_cast(found.dtype, leaf.dtype, "same_kind") or (
         found.dtype.kind in "iu" and leaf.dtype.kind in "iu" and not found.shape
     )
     if found.shape != leaf.shape or not fits:
         raise ValueError(
-            f"{_named(leaf)} is"
-            f" {found.dtype}{list(found.shape)}; its space says {leaf.dtype}{list(leaf.shape)}"
+            f"{_named(leaf)} is {found.dtype}{list(found.shape)}; its space expects"
+            f" {leaf.dtype}{list(leaf.shape)}"
         )
     if found.dtype.kind in "iu" and leaf.dtype.kind in "iu":
         _refuse_overflow(found, leaf)
@@ -165,15 +164,15 @@ def fitting(value: Any, leaf: Leaf) -> np.ndarray:
 
 
 def _refuse_overflow(found: np.ndarray, leaf: Leaf) -> None:
-    # Written to fewer bits it would be another number, and nobody would be told.
+    # Writing it to a narrower dtype would silently change its value.
     if np.can_cast(found.dtype, leaf.dtype) or not found.size:
         return
     limits = np.iinfo(leaf.dtype)
     for value in (int(found.min()), int(found.max())):
         if not limits.min <= value <= limits.max:
             raise ValueError(
-                f"{_named(leaf)} has {value}, which {leaf.dtype}, the dtype of its space, does not"
-                f" hold: it holds {limits.min} to {limits.max}"
+                f"{_named(leaf)} contains {value}, which does not fit the {leaf.dtype} of its"
+                f" space; expected {limits.min} to {limits.max}"
             )
 
 
@@ -187,7 +186,7 @@ def fits(observation: Any, space: gymnasium.Space) -> None:
 
 
 def contains(space: gymnasium.Space, observation: Any) -> bool:
-    """Whether it is in the space but for its dtype, which shared memory settles."""
+    """Returns whether an observation is in the space, ignoring its dtype, which is converted."""
     for leaf in leaves_of(space):
         sub = leaf.space_in(space)
         value = np.asarray(getter(leaf.path)(observation), leaf.dtype)
@@ -203,7 +202,7 @@ def _by_field(plan: Plan, arrays: list[np.ndarray]) -> Iterable[tuple[str, Any, 
 
 
 def _writer_for(space: gymnasium.Space, arrays: list[np.ndarray]) -> Callable[[int, Any], None]:
-    """A function that writes an entry of info to a row; zeros where there is none."""
+    """Returns a function that writes an entry of info to a row; zeros if it is missing."""
     leaves = leaves_of(space)
 
     def write(row: int, value: Any) -> None:

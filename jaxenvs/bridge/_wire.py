@@ -1,4 +1,4 @@
-"""Messages between processes: pickles with their length in front, and descriptors beside them."""
+"""Messages between processes: pickles prefixed with their length, plus file descriptors."""
 
 import os
 import socket
@@ -17,8 +17,8 @@ def send(sock: socket.socket, message: Any, fds: tuple[int, ...] = ()) -> None:
 
 
 def send_packed(sock: socket.socket, data: bytes, fds: tuple[int, ...] = ()) -> None:
-    """Sends a message that is a pickle already."""
-    # The descriptors travel with the length, which is one piece; the rest may come in several.
+    """Sends a message that is already pickled."""
+    # The descriptors go with the length, which arrives in one piece; the rest may be split.
     socket.send_fds(sock, [_LENGTH.pack(len(data))], fds)
     sock.sendall(data)
 
@@ -27,8 +27,8 @@ def receive(sock: socket.socket) -> tuple[Any, list[int]]:
     """Waits for a message and its descriptors.
 
     Raises:
-        EOFError: the other side has gone.
-        TimeoutError: the time that was set on the socket is over.
+        EOFError: the other side closed the connection.
+        TimeoutError: the timeout of the socket is over.
     """
     data, fds = receive_packed(sock)
     try:
@@ -39,7 +39,7 @@ def receive(sock: socket.socket) -> tuple[Any, list[int]]:
 
 
 def receive_packed(sock: socket.socket) -> tuple[bytes, list[int]]:
-    """As `receive`, with the message still a pickle."""
+    """Like `receive`, but returns the message pickled."""
     fds: list[int] = []
     try:
         first, fds, _, _ = socket.recv_fds(sock, _LENGTH.size, _MAX_FDS)
@@ -49,7 +49,7 @@ def receive_packed(sock: socket.socket) -> tuple[bytes, list[int]]:
         return bytes(data), fds
     except ConnectionError as error:
         _close(fds)
-        raise EOFError("the other process has gone") from error
+        raise EOFError("the other process has ended") from error
     except BaseException:
         _close(fds)
         raise
@@ -64,5 +64,5 @@ def _fill(sock: socket.socket, data: bytearray, size: int) -> None:
     while len(data) < size:
         piece = sock.recv(min(size - len(data), 1 << 20))
         if not piece:
-            raise EOFError("the other process has gone")
+            raise EOFError("the other process has ended")
         data += piece

@@ -1,7 +1,7 @@
-"""From what a user names to functions that make environments.
+"""Environment functions for the ids of other libraries.
 
-An id has the name of its library in front, `gymnasium/`, `gym/`, `dm_control/`, `pettingzoo/` or
-`envpool/`; without one it is Gymnasium's.
+An id starts with the name of its library: `gymnasium/`, `gym/`, `dm_control/`, `pettingzoo/` or
+`envpool/`. An id without one is Gymnasium's.
 """
 
 import copy
@@ -19,14 +19,14 @@ from gymnasium.envs.registration import load_env_creator
 from jaxenvs.errors import PoolError, UnknownEnvironmentError, closest, missing_extra
 
 _LIBRARIES = ("dm_control", "envpool", "gym", "gymnasium", "pettingzoo")
-# How ids begin that are registered by a package when it is imported; the package, its extra.
+# Prefixes of ids that a package registers when it is imported -> the package and its extra.
 _REGISTERED_BY = {
     "ALE/": ("ale_py", "atari"),
     "BabyAI-": ("minigrid", "minigrid"),
     "MiniGrid-": ("minigrid", "minigrid"),
     "Vizdoom": ("vizdoom.gymnasium_wrapper", "vizdoom"),
 }
-# What Gymnasium's own environments need: how their entry points begin; the package, its extra.
+# Prefixes of the entry points of Gymnasium's own environments -> the package they need, its extra.
 _NEEDED_BY = {
     "gymnasium.envs.box2d": ("Box2D", "box2d"),
     "gymnasium.envs.mujoco": ("mujoco", "mujoco"),
@@ -34,9 +34,9 @@ _NEEDED_BY = {
 
 
 def is_host_id(id: str) -> bool:
-    """Whether an id says of itself that it is not JAX: by a library or a module in front.
+    """Returns whether an id names an environment of another library, by its prefix.
 
-    That there is such an environment is not looked up.
+    Does not look up whether that environment exists.
     """
     library, slash, _ = id.partition("/")
     named = bool(slash) and library in _LIBRARIES
@@ -44,7 +44,7 @@ def is_host_id(id: str) -> bool:
 
 
 def close_host_ids(id: str, count: int = 2) -> list[str]:
-    """Gymnasium's ids that are nearest to `id`, "gymnasium/" in front."""
+    """Returns the ids of Gymnasium most similar to `id`, prefixed with "gymnasium/"."""
     names = (name for name in gymnasium.registry if not name.startswith("jaxenvs/"))
     known = {name.lower(): f"gymnasium/{name}" for name in names}
     name = id.removeprefix("gymnasium/").lower()
@@ -52,9 +52,9 @@ def close_host_ids(id: str, count: int = 2) -> list[str]:
 
 
 class GymnasiumFn:
-    """Makes one environment of a Gymnasium spec.
+    """A function that makes one environment from a Gymnasium spec.
 
-    The checker and the guard of the order of calls stay out: pools do both.
+    It omits Gymnasium's environment checker and order enforcement, since pools do both.
     """
 
     def __init__(self, spec: Any, kwargs: dict[str, Any]) -> None:
@@ -67,7 +67,7 @@ class GymnasiumFn:
 
 
 class ClassicGymFn:
-    """Makes one environment of the package gym."""
+    """A function that makes one environment of the gym package."""
 
     def __init__(self, id: str, kwargs: dict[str, Any]) -> None:
         self._id, self._kwargs = id, kwargs
@@ -75,14 +75,14 @@ class ClassicGymFn:
     def __call__(self) -> Any:
         import gym  # pyright: ignore[reportMissingImports]
 
-        # Its checker fails with NumPy 2, whose names it does not know; older ones have none.
+        # Its checker fails with NumPy 2; older releases have no checker.
         taken = inspect.signature(gym.make).parameters
         unchecked = {"disable_env_checker": True} if "disable_env_checker" in taken else {}
         return gym.make(self._id, **unchecked, **self._kwargs)
 
 
 class DmControlFn:
-    """Makes one task of dm_control's suite."""
+    """A function that makes one task of dm_control's suite."""
 
     def __init__(self, domain: str, task: str, kwargs: dict[str, Any]) -> None:
         self._domain, self._task, self._kwargs = domain, task, kwargs
@@ -94,7 +94,7 @@ class DmControlFn:
 
 
 class PettingZooFn:
-    """Makes one parallel environment of a module of PettingZoo."""
+    """A function that makes one parallel environment of a PettingZoo module."""
 
     def __init__(self, module: str, kwargs: dict[str, Any]) -> None:
         self._module, self._kwargs = module, kwargs
@@ -106,25 +106,28 @@ class PettingZooFn:
 def env_fn_of(
     env: Any, num_envs: int | None, kwargs: dict[str, Any]
 ) -> tuple[str, list[Callable[[], Any]]]:
-    """The name, and one function for each environment.
+    """Returns the name, and one function for each environment.
 
     Raises:
-        PoolError: it is no id and no function, or `num_envs` does not fit.
-        UnknownEnvironmentError: there is no such id.
-        MissingExtraError: the id is of a package that is not installed.
+        PoolError: `env` is not an id or a function, or `num_envs` does not match.
+        UnknownEnvironmentError: no environment has this id.
+        MissingExtraError: the id belongs to a package that is not installed.
     """
     if isinstance(env, str):
         if num_envs is None:
-            raise PoolError(f'make_pool("{env}") needs num_envs, how many of them to make.')
+            raise PoolError(f'make_pool("{env}") needs num_envs, the number of environments.')
         return env, [fn_of_id(env, kwargs)] * num_envs
     refuse_kwargs(kwargs)
     if isinstance(env, Sequence):
         fns = list(env)
         if num_envs not in (None, len(fns)):
-            raise PoolError(f"make_pool got {len(fns)} functions for num_envs={num_envs}.")
+            raise PoolError(
+                f"make_pool got {len(fns)} functions for num_envs={num_envs}.  Omit num_envs, or"
+                " pass one function for each environment."
+            )
     else:
         if num_envs is None:
-            raise PoolError("make_pool needs num_envs, how many environments to make.")
+            raise PoolError("make_pool needs num_envs, the number of environments.")
         fns = [env] * num_envs
     if not fns or not all(map(callable, fns)):
         raise PoolError(
@@ -135,21 +138,21 @@ def env_fn_of(
 
 
 def name_of(fn: Callable[[], Any]) -> str:
-    """What an environment function is called in messages."""
+    """Returns the name of an environment function for messages."""
     return getattr(fn, "__name__", type(fn).__name__)
 
 
 def refuse_kwargs(kwargs: dict[str, Any]) -> None:
-    """Raises PoolError if there are arguments, which only ids take."""
+    """Raises PoolError if there are arguments for the environment, which only ids accept."""
     if kwargs:
         raise PoolError(
-            f"make_pool got {', '.join(map(repr, kwargs))}, which only an id takes."
-            "  Pass them to the environment inside the function."
+            f"make_pool got {', '.join(map(repr, kwargs))} together with a function; only an id"
+            " accepts arguments for the environment.  Pass them inside the function."
         )
 
 
 def fn_of_id(id: str, kwargs: dict[str, Any]) -> Callable[[], Any]:
-    """A function that makes one environment of an id."""
+    """Returns a function that makes one environment of an id."""
     library, _, name = id.partition("/")
     if library == "gym":
         return _of_classic_gym(id, name, kwargs)
@@ -160,16 +163,16 @@ def fn_of_id(id: str, kwargs: dict[str, Any]) -> Callable[[], Any]:
     if library == "envpool":
         raise PoolError(
             f'"{id}" is vectorized already: EnvPool steps all environments at once.'
-            '  Pass backend="native", or leave the backend out.'
+            '  Pass backend="native", or omit backend.'
         )
     return GymnasiumFn(gymnasium_spec(id), kwargs)
 
 
 def gymnasium_spec(id: str) -> Any:
-    """Gymnasium's spec of an id, after the package was imported that registers it."""
+    """Returns Gymnasium's spec of an id, importing the package that registers it."""
     name = id.removeprefix("gymnasium/")
     module, _, rest = name.rpartition(":")
-    if module:  # Gymnasium's own way to name the package: "package:id"
+    if module:  # Gymnasium's notation for the package: "package:id"
         _import(module, id, None)
     for prefix, (package, extra) in _REGISTERED_BY.items():
         if rest.startswith(prefix):
@@ -205,7 +208,7 @@ def _of_dm_control(id: str, name: str, kwargs: dict[str, Any]) -> Callable[[], A
 
 def _of_pettingzoo(id: str, name: str, kwargs: dict[str, Any]) -> Callable[[], Any]:
     family, _, game = name.partition("/")
-    # Its family mpe has become a package of its own.
+    # The family mpe is now a separate package.
     root = "mpe2" if family == "mpe" else f"pettingzoo.{family}"
     zoo = _import("mpe2" if family == "mpe" else "pettingzoo", id, "pettingzoo")
     if family != "mpe":
@@ -220,17 +223,17 @@ def _of_pettingzoo(id: str, name: str, kwargs: dict[str, Any]) -> Callable[[], A
     module = _import(f"{root}.{game}", id, "pettingzoo")
     if not hasattr(module, "parallel_env"):
         raise PoolError(
-            f'"{id}" has no parallel API: its agents take turns.  A pool needs parallel_env();'
-            " choose another, or wrap it so that one agent's view of it is an environment."
+            f'"{id}" has no parallel API: its agents take turns.  A pool needs parallel_env().'
+            "  Choose another environment, or wrap one agent's view of the game as an environment."
         )
     return PettingZooFn(module.__name__, kwargs)
 
 
 def _import(module: str, id: str, extra: str | None) -> Any:
-    """Imports what an id needs.
+    """Imports a module that an id needs.
 
     Raises:
-        MissingExtraError: it is not there, or what it needs itself is not.
+        MissingExtraError: the module, or one that it imports, is not installed.
     """
     try:
         return importlib.import_module(module)
@@ -241,7 +244,7 @@ def _import(module: str, id: str, extra: str | None) -> Any:
 
 
 def _require(package: str, id: str, extra: str) -> None:
-    """Raises MissingExtraError if a package is not there, and does not import it."""
+    """Raises MissingExtraError if a package is not installed, without importing it."""
     if importlib.util.find_spec(package) is None:
         raise missing_extra(f'"{id}"', package, extra)
 
@@ -251,40 +254,40 @@ def _unknown(id: str, known: Iterable[str], why: str = "") -> UnknownEnvironment
     return UnknownEnvironmentError(f'no environment is called "{id}".{close}')
 
 
-# --- what is vectorized already ---
+# --- vectorized environments ---
 
 
 class VectorMaker:
-    """Makes something that is vectorized.
+    """A function that makes a vectorized environment.
 
     Args:
-        name: what it is called in messages.
-        make: makes it; takes what `takes` names.
-        takes: what of "batch_size", "num_threads", "seed", "autoreset_mode" and
-            "max_episode_steps" it can be told.
+        name: the name of the environment in messages.
+        make: makes the environment, with the arguments named by `accepts`.
+        accepts: the options among "batch_size", "num_threads", "seed", "autoreset_mode" and
+            "max_episode_steps" that `make` accepts.
     """
 
     def __init__(
-        self, name: str, make: Callable[..., Any], takes: Collection[str] = frozenset()
+        self, name: str, make: Callable[..., Any], accepts: Collection[str] = frozenset()
     ) -> None:
-        self.name, self._make, self.takes = name, make, frozenset(takes)
+        self.name, self._make, self.accepts = name, make, frozenset(accepts)
 
-    def __call__(self, **told: Any) -> Any:
-        return self._make(**told)
+    def __call__(self, **options: Any) -> Any:
+        return self._make(**options)
 
 
 def is_vectorized_id(env: Any) -> bool:
-    """Whether an id names something that is vectorized already, whatever else it could be."""
+    """Returns whether an id always names a vectorized environment."""
     return isinstance(env, str) and env.startswith("envpool/")
 
 
 def vector_maker_of(env: Any, num_envs: int | None, kwargs: dict[str, Any]) -> VectorMaker:
-    """What makes the vectorized environment that `make_pool` was asked for.
+    """Returns the maker of a vectorized environment for the arguments of `make_pool`.
 
     Raises:
-        PoolError: it is no id of a vectorized environment and no function.
-        UnknownEnvironmentError: there is no such id.
-        MissingExtraError: the id is of a package that is not installed.
+        PoolError: `env` is not a function or the id of a vectorized environment.
+        UnknownEnvironmentError: no environment has this id.
+        MissingExtraError: the id belongs to a package that is not installed.
     """
     if not isinstance(env, str):
         refuse_kwargs(kwargs)
@@ -295,7 +298,7 @@ def vector_maker_of(env: Any, num_envs: int | None, kwargs: dict[str, Any]) -> V
             )
         return VectorMaker(name_of(env), env)
     if num_envs is None:
-        raise PoolError(f'make_pool("{env}") needs num_envs, how many of them to make.')
+        raise PoolError(f'make_pool("{env}") needs num_envs, the number of environments.')
     if is_vectorized_id(env):
         return _of_envpool(env, num_envs, kwargs)
     return _of_vector_entry_point(env, num_envs, kwargs)
@@ -307,8 +310,8 @@ def _of_envpool(id: str, num_envs: int, kwargs: dict[str, Any]) -> VectorMaker:
     if name not in known:
         raise _unknown(id, (f"envpool/{each}" for each in known))
 
-    def make(**told: Any) -> Any:
-        return envpool.make(name, env_type="gymnasium", num_envs=num_envs, **told, **kwargs)
+    def make(**options: Any) -> Any:
+        return envpool.make(name, env_type="gymnasium", num_envs=num_envs, **options, **kwargs)
 
     return VectorMaker(id, make, ("batch_size", "num_threads", "seed", "max_episode_steps"))
 
@@ -317,18 +320,18 @@ def _of_vector_entry_point(id: str, num_envs: int, kwargs: dict[str, Any]) -> Ve
     spec = gymnasium_spec(id)
     if spec.vector_entry_point is None:
         raise PoolError(
-            f'"{id}" has no vectorized version.  Use another backend, or a function that returns'
-            " a gymnasium.vector.VectorEnv."
+            f'"{id}" has no vectorized version.  Use another backend, or pass a function that'
+            " returns a gymnasium.vector.VectorEnv."
         )
     creator = load_env_creator(spec.vector_entry_point)
     taken = inspect.signature(creator).parameters
     names = ("batch_size", "num_threads", "autoreset_mode", "max_episode_steps")
 
-    def make(*, autoreset_mode: str | None = None, **told: Any) -> Any:
+    def make(*, autoreset_mode: str | None = None, **options: Any) -> Any:
         if autoreset_mode is not None:
-            told["autoreset_mode"] = gymnasium.vector.AutoresetMode[autoreset_mode.upper()]
+            options["autoreset_mode"] = gymnasium.vector.AutoresetMode[autoreset_mode.upper()]
         return gymnasium.make_vec(
-            spec, num_envs, vectorization_mode="vector_entry_point", **told, **kwargs
+            spec, num_envs, vectorization_mode="vector_entry_point", **options, **kwargs
         )
 
     return VectorMaker(id, make, [name for name in names if name in taken])

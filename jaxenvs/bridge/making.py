@@ -1,4 +1,4 @@
-"""From an id or a function to a pool."""
+"""`make_pool`: makes a pool from an id or from environment functions."""
 
 import asyncio
 import inspect
@@ -13,7 +13,7 @@ import numpy as np
 from jaxenvs.bridge._adapters import AlreadyVectorized, adapted
 from jaxenvs.bridge._arguments import check_seed, is_whole, seconds_or_none, whole_or_none
 from jaxenvs.bridge._arrays import AutoresetMode
-from jaxenvs.bridge._choosing import Chosen, make_backend
+from jaxenvs.bridge._choosing import BackendChoice, make_backend
 from jaxenvs.bridge._instances import Validate, traceback_of
 from jaxenvs.bridge._layout import leaves_of
 from jaxenvs.bridge._machine import num_cores
@@ -22,7 +22,7 @@ from jaxenvs.bridge.backends.base import Backend, Broken, Post, Settings
 from jaxenvs.bridge.backends.native import NativeBackend
 from jaxenvs.bridge.hosts import env_fn_of, is_vectorized_id, vector_maker_of
 from jaxenvs.bridge.pool import GYM_MODES, Pool
-from jaxenvs.bridge.tuning import Way
+from jaxenvs.bridge.tuning import BackendConfig
 from jaxenvs.errors import JaxenvsError, PoolError, WorkerError
 
 _Samples = Callable[[], Sequence[Mapping[str, Any]]]  # infos of one environment
@@ -52,56 +52,67 @@ def make_pool(
     """Makes a pool of environments that are not JAX.
 
     Args:
-        env: an id, "gymnasium/CartPole-v1" or plain "CartPole-v1"; "gym/...", "dm_control/...",
-            "envpool/..." and others, see the page on the host bridge; or a function that makes an
-            environment of Gymnasium, classic gym, dm_env or PettingZoo (parallel); or one such
-            function for each environment.
-        num_envs: N; may be left out with a list of functions.
-        batch_size: B, how many results `recv` waits for; None for N: all step together.
-        num_workers: processes, threads or actors; "auto" chooses from what steps take: one
-            environment is made and stepped at random for a moment. A number, or another backend
-            than "auto" and "process", steps nothing before you do. Not for "serial".
-        envs_per_worker: environments in each worker, in place of `num_workers`.
-        caller_steps: whether the caller is one more worker of "process", with a share of the
-            environments in its own process: the fastest where steps take microseconds. None
-            leaves that to "auto".
-        backend: what steps them. "serial": the caller, one after the other. "thread": threads of
-            this process, for environments that wait or release the interpreter lock. "process":
-            worker processes. "asyncio": one event loop, for environments whose `step` is a
-            coroutine. "ray": actors of a Ray cluster. "native": `env` makes something that is
-            vectorized already. "auto": what is fastest as measured, never slower than "serial";
-            what `jaxenvs tune` has found is taken as it is.
-        seed: of the first reset: environment i is seeded with `seed + i`; or one for each.
-        autoreset_mode: what follows a finished episode: "next_step", "same_step", "disabled", or
-            Gymnasium's `AutoresetMode`. None is what a vectorized environment has; else
-            "next_step", unless a `HostEnv` has the pool before it is reset and chooses.
-        timeout: seconds that one step or reset may take; None for any time. Whoever is to be
-            watched is stepped by a worker, never by the caller. Noticed within half of it more.
-        on_failure: of an environment that raises or does not answer in time. "raise": the call
-            raises `WorkerError` or `EnvTimeoutError`. "restart": it is logged. In both cases the
-            environment is made anew and flagged. A process that dies is always replaced; what
-            cannot be made anew is an error.
-        time_limit: steps after which an episode is truncated, besides the environments' own limits.
-        info_fields: entries of info that every step returns as an array, also inside `jit`:
-            names, whose shapes are looked up in one environment, or the space of each.
-        validate: what is checked of observations. Shape and dtype always are. "first" looks for
-            NaN in every batch, and whether the first ones of each environment are in its space
-            (a warning if not); True raises for any observation outside of its space; False takes
-            everything. Actions are checked unless it is False.
-        copy: return arrays of your own in place of views, see `Pool`.
-        ray_options: of the actors of backend="ray", as their `options` takes them: `num_cpus`,
-            `resources`, `runtime_env` and others. They reserve no whole core unless told to.
-        **kwargs: for the environment of an id.
+        env: an id such as "gymnasium/CartPole-v1", "CartPole-v1", "dm_control/cheetah-run" or
+            "envpool/Pong-v5" (the guide to the host bridge lists all libraries); or a function
+            that makes an environment of Gymnasium, classic gym, dm_env or PettingZoo (parallel);
+            or a list with one such function for each environment.
+        num_envs: N, the number of environments. Optional with a list of functions.
+        batch_size: B, the number of results that `recv` waits for. None means N: all environments
+            are stepped together.
+        num_workers: the number of processes, threads or actors. "auto" constructs one environment,
+            takes random steps for a moment, and chooses a number from their duration; with a
+            number, or with a backend other than "auto" and "process", no environment is stepped
+            before your first call. Not for "serial".
+        envs_per_worker: the number of environments in each worker, instead of `num_workers`.
+        caller_steps: with "process", whether the calling process steps a share of the environments
+            itself, which is fastest if a step takes microseconds. None lets "auto" decide.
+        backend: how the environments are stepped.
+            "serial": by the caller, one after the other.
+            "thread": by threads, for environments that block or release the interpreter lock.
+            "process": by worker processes.
+            "asyncio": on one event loop, for environments whose `step` is a coroutine function.
+            "ray": by actors of a Ray cluster.
+            "native": `env` makes a vectorized environment, which is driven directly.
+            "auto": as measured fastest, never slower than "serial". If `jaxenvs tune` has saved a
+            result for these environments, that is used without measuring again.
+        seed: the seed of the first reset: environment i is seeded with `seed + i`; or a sequence
+            with one seed for each environment.
+        autoreset_mode: what happens after an episode ends: "next_step", "same_step", "disabled",
+            or Gymnasium's `AutoresetMode`. None means the mode of the vectorized environment with
+            "native"; otherwise "next_step", unless a `HostEnv` takes the pool over before its
+            first reset and chooses the mode.
+        timeout: the number of seconds that one step or reset may take; None for no limit. With a
+            timeout, environments always run in a worker, never in the caller. A hang is detected
+            after at most 1.5 times the timeout.
+        on_failure: what happens if an environment raises or exceeds the timeout. "raise": the call
+            raises `WorkerError` or `EnvTimeoutError`. "restart": the failure is logged. In both
+            cases the environment is constructed again and flagged in `info["restarted"]`. A worker
+            process that dies is always replaced. An environment that cannot be constructed again
+            is an error.
+        time_limit: the number of steps after which an episode is truncated, in addition to the
+            environments' own limits.
+        info_fields: entries of info that every step returns as an array, also inside `jit`: their
+            names, in which case one environment is stepped to find the shapes, or a dict with a
+            space for each.
+        validate: how observations are checked. Shape and dtype are always checked. "first" also
+            checks every batch for NaN, and warns if one of the first three observations of an
+            environment is outside its space; True raises for any observation outside its space;
+            False adds nothing. Actions are checked unless `validate` is False.
+        copy: whether to return copies instead of views, see `Pool`.
+        ray_options: options of the actors for backend="ray", as in Ray's `Actor.options`:
+            `num_cpus`, `resources`, `runtime_env` and others. By default an actor requests a
+            thousandth of a core.
+        **kwargs: arguments of the environment, if `env` is an id.
 
     Returns:
         A `Pool`, which is a `gymnasium.vector.VectorEnv`.
 
     Raises:
-        PoolError: values that cannot work, or environments whose spaces differ.
-        SeedError: a seed that is no whole number, or not as many seeds as environments.
+        PoolError: an argument is invalid, or the spaces of the environments differ.
+        SeedError: a seed is not a nonnegative integer, or the number of seeds is not N.
         WorkerError: a constructor raised; the message has its traceback.
-        UnknownEnvironmentError: there is no such id.
-        MissingExtraError: a package is missing.
+        UnknownEnvironmentError: no environment has this id.
+        MissingExtraError: a package is not installed.
 
     Example:
         >>> with jaxenvs.make_pool("gymnasium/CartPole-v1", 3, backend="serial") as pool:
@@ -131,12 +142,12 @@ def make_pool(
             "num_threads": None if num_workers == "auto" else int(num_workers),
             "seed": seed,
             "autoreset_mode": mode,
-            "max_episode_steps": time_limit,  # as the makers call it
+            "max_episode_steps": time_limit,  # the makers' name for it
         }
         found = _native(env, num_envs, kwargs, wanted)
         return found, found.maker.name, found.batch_size, found.info_samples
 
-    chosen: Chosen | None = None
+    chosen: BackendChoice | None = None
     only_native = is_vectorized_id(env) or (callable(env) and num_envs is None)
     if backend == "native" or (backend == "auto" and only_native):
         made, name, batch, samples = native()
@@ -157,14 +168,14 @@ def make_pool(
                 raise
             if backend != "auto" or num_workers != "auto":
                 raise PoolError(
-                    f'what "{name}" makes is vectorized already.  Pass backend="native" and no'
-                    " num_workers, or return a single environment."
+                    f'"{name}" makes an environment that is vectorized already.  Pass'
+                    ' backend="native" and omit num_workers, or return a single environment.'
                 ) from error
             made, name, batch, samples = native()
 
     def assemble(made: Backend) -> Pool:
         try:
-            if isinstance(made, NativeBackend):  # which says itself how many they are
+            if isinstance(made, NativeBackend):  # N was unknown until now
                 check_seed(seed, made.num_envs)
             found = made.facts[0]
             _refuse_different(made.facts, name)
@@ -198,7 +209,7 @@ def make_pool(
 
     pool = assemble(made)
     if chosen is not None and backend == "auto":
-        pool = chosen.settle(pool, assemble)
+        pool = chosen.confirm(pool, assemble)
     return pool
 
 
@@ -211,9 +222,12 @@ def _made(
     ray_options: Mapping[str, Any] | None,
     caller_steps: bool | None,
     watched: bool,
-) -> tuple[Backend, Chosen | None]:
+) -> tuple[Backend, BackendChoice | None]:
     if ray_options is not None and backend != "ray":
-        raise PoolError(f'make_pool got ray_options for backend="{backend}"; they are for "ray".')
+        raise PoolError(
+            f'make_pool got ray_options with backend="{backend}".  Pass backend="ray", or omit'
+            " ray_options."
+        )
     try:
         if caller_steps:
             return _with_caller(backend, env_fns, num_workers), None
@@ -223,11 +237,11 @@ def _made(
             return RayBackend(env_fns, num_workers, ray_options), None
         if num_workers is not None or backend not in ("auto", "process"):
             plain = "process" if backend == "auto" else backend
-            return make_backend(Way(plain, num_workers or 0), env_fns), None
+            return make_backend(BackendConfig(plain, num_workers or 0), env_fns), None
         only = None if backend == "auto" else backend
         may_share = caller_steps is None and backend == "auto"
         may_serve = not watched
-        chosen = Chosen(env_fns, batch_size, name, only, may_share and may_serve, may_serve)
+        chosen = BackendChoice(env_fns, batch_size, name, only, may_share and may_serve, may_serve)
         return chosen.backend, chosen
     except Broken as error:
         raise _not_made(error.post, f"environment {error.post.instance}", name) from None
@@ -248,12 +262,12 @@ def _with_caller(
     if backend not in ("auto", "process") or workers >= count:
         raise PoolError(
             f'make_pool got caller_steps=True with backend="{backend}", {workers} workers and'
-            f' {count} environments; it needs backend="process" and an environment for the caller'
-            " and each worker.  Leave it out."
+            f' {count} environments; it needs backend="process" and at least one environment for'
+            " the caller and for each worker.  Omit caller_steps."
         )
     shares = workers + 1
     bounds = tuple(w * count // shares for w in range(1, shares + 1))
-    return make_backend(Way("process", workers, bounds, caller_steps=True), env_fns)
+    return make_backend(BackendConfig("process", workers, bounds, caller_steps=True), env_fns)
 
 
 def _native(
@@ -270,7 +284,7 @@ def _native(
 
 def _not_made(post: Post, who: str, name: str) -> WorkerError:
     failed = WorkerError(
-        f'{who} ("{name}") failed in {post.what.rstrip(".")}.  The traceback follows.\n{post.text}'
+        f'{who} ("{name}") failed in {post.what.rstrip(".")}.  Its traceback:\n{post.text}'
     )
     failed.env_ids = (post.instance,) if post.instance >= 0 else ()
     return failed
@@ -284,16 +298,16 @@ def _refuse_for_native(timeout: Any, on_failure: str, envs_per_worker: Any) -> N
     ):
         if value != default:
             raise PoolError(
-                f"make_pool got {name}={value!r} for what is vectorized already: its environments"
-                " cannot be watched, restarted or placed one by one.  Leave it out."
+                f"make_pool got {name}={value!r} for an environment that is vectorized already; its"
+                f" instances cannot be timed, restarted or placed one by one.  Omit {name}."
             )
 
 
 def _check_batch_size(batch_size: int | None, count: int) -> None:
     if batch_size is not None and not (is_whole(batch_size) and 1 <= batch_size <= count):
         raise PoolError(
-            f"make_pool got batch_size={batch_size!r} for num_envs={count}; expected a whole number"
-            " from 1 to num_envs.  Leave it out to step all together."
+            f"make_pool got batch_size={batch_size!r} for num_envs={count}; expected an integer"
+            " from 1 to num_envs.  Omit batch_size to step all environments together."
         )
 
 
@@ -326,8 +340,8 @@ def _check_options(
             )
     if timeout is not None and (backend == "serial" or caller_steps):
         raise PoolError(
-            f"make_pool got timeout={timeout!r} for environments that the caller steps itself, and"
-            ' nobody watches the caller.  Pass backend="process" or "thread", or no timeout.'
+            f"make_pool got timeout={timeout!r} for environments that the caller steps, where a"
+            ' hang cannot be detected.  Pass backend="process" or "thread", or omit timeout.'
         )
 
 
@@ -337,14 +351,13 @@ def _check_workers(
     is_auto = isinstance(num_workers, str) and num_workers == "auto"
     if not is_auto and not (is_whole(num_workers) and num_workers >= 1):
         raise PoolError(
-            f'make_pool got num_workers={num_workers!r}; expected "auto" or a whole number from 1'
-            " on."
+            f'make_pool got num_workers={num_workers!r}; expected "auto" or a positive integer.'
         )
     if backend == "serial" and not caller_steps and not (is_auto and envs_per_worker is None):
         given = f"{num_workers=}" if envs_per_worker is None else f"{envs_per_worker=}"
         raise PoolError(
-            f'make_pool got {given} with backend="serial", where the caller steps all environments'
-            " and there are no workers.  Leave it out, or pass another backend."
+            f'make_pool got {given} with backend="serial", which has no workers: the caller steps'
+            f" all environments.  Omit {given.partition('=')[0]}, or pass another backend."
         )
 
 
@@ -363,8 +376,8 @@ def _checked_fields(fields: Any) -> Sequence[str] | Mapping[str, gymnasium.Space
     are_names = all(isinstance(name, str) for name in found)
     if not are_names or not all(isinstance(space, gymnasium.Space) for space in spaces):
         raise PoolError(
-            f"make_pool got info_fields={fields!r:.80}; expected a list of names, or a dict with"
-            " the space of each."
+            f"make_pool got info_fields={fields!r:.80}; expected a list of names, or a dict from"
+            " names to spaces."
         )
     return found
 
@@ -391,8 +404,8 @@ def _refuse_coroutines(made: Backend, name: str) -> None:
     for i, each in enumerate(made.facts):
         if each.get("is_coroutine"):
             raise PoolError(
-                f"environment {i} ({name!r}) has coroutine functions, which"
-                f' backend="{made.name}" cannot await.  Pass backend="asyncio" or "auto".'
+                f"environment {i} ({name!r}) has coroutine functions, but"
+                f' backend="{made.name}" cannot await them.  Pass backend="asyncio" or "auto".'
             )
 
 
@@ -400,12 +413,12 @@ def _refuse_different(all_facts: Sequence[Mapping[str, Any]], name: str) -> None
     first = all_facts[0]
     for i, each in enumerate(all_facts):
         for kind in ("observation_space", "action_space"):
-            # Mostly they are one object, and looking at the bounds of large ones takes long.
+            # Usually they are one object, and comparing the bounds of large spaces is slow.
             if each[kind] is not first[kind] and each[kind] != first[kind]:
                 raise PoolError(
                     f"environments 0 and {i} of {name!r} have different {kind}s:\n"
                     f"  0: {first[kind]}\n  {i}: {each[kind]}\n"
-                    "Wrap them so that they agree, or make a pool of each kind."
+                    "Wrap the environments so that they agree, or make one pool for each kind."
                 )
     leaves_of(first["observation_space"])
     leaves_of(first["action_space"])
@@ -424,11 +437,11 @@ def _fields(
         space = _space_of(values[-1]) if values else None
         if space is None:
             known = sorted({str(key) for info in infos for key in info})
-            why = f"which neither reset nor the first step returned; they have {known}"
+            why = f"which neither reset nor the first step returned; they returned {known}"
             if values:
-                why = f"which is {values[-1]!r:.80}, no number and no array of numbers"
+                why = f"which is {values[-1]!r:.80}, not a number or an array of numbers"
             raise PoolError(
-                f"info_fields names {name!r}, {why}.  Leave it out, or pass a space for it:"
+                f"info_fields names {name!r}, {why}.  Remove it, or pass a space for it:"
                 f" info_fields={{{name!r}: space}}."
             )
         found[name] = space
@@ -436,10 +449,10 @@ def _fields(
 
 
 def _info_samples(env_fn: Callable[[], Any]) -> list[Mapping[str, Any]]:
-    """The infos of a reset and a step."""
+    """Returns the infos of a reset and of a step."""
     env = adapted(env_fn())
     if has_coroutines(env):
-        with ThreadPoolExecutor(1) as thread:  # here the caller may have an event loop already
+        with ThreadPoolExecutor(1) as thread:  # this thread may already run an event loop
             return thread.submit(asyncio.run, _awaited_samples(env)).result()
     try:
         _, info = env.reset(seed=0)
@@ -461,13 +474,13 @@ async def _awaited_samples(env: Any) -> list[Mapping[str, Any]]:
 
 
 def _space_of(value: Any) -> gymnasium.Space | None:
-    """A space that has all values of that shape and dtype; None if it is no array of numbers."""
+    """Returns the space of all values with this shape and dtype; None if it is not numeric."""
     try:
         found = np.asarray(value)
     except ValueError:  # lists of different lengths
         return None
     if found.dtype == np.bool_:
-        boolean: Any = np.bool_  # which works, though it is not among the declared types
+        boolean: Any = np.bool_  # works, although Box does not declare this type
         return gymnasium.spaces.Box(0, 1, found.shape, boolean)
     if found.dtype.kind not in "iuf":
         return None

@@ -1,4 +1,4 @@
-"""Pools: many environments that are not JAX, stepped together or as they finish."""
+"""Pools: batches of environments that are not JAX, stepped together or asynchronously."""
 
 import contextlib
 import os
@@ -50,25 +50,27 @@ GYM_MODES = {
     "disabled": GymAutoresetMode.DISABLED,
 }
 _OWN_INFOS = ("env_id", "elapsed_step", "restarted", "final_obs", "final_info")
-_GRACE = 5.0  # seconds that environments have for their close()
+_GRACE = 5.0  # seconds that environments get for their close()
 
 
 class Pool(gymnasium.vector.VectorEnv):
-    """Environments behind one set of arrays; made by `jaxenvs.make_pool`.
+    """A batch of environments that are not JAX; made by `jaxenvs.make_pool`.
 
     N is `num_envs`, B is `batch_size`. A batch is `(observation, reward, terminated, truncated,
-    info)`, each with a leading [N] where all are stepped together (B = N), else [B]. `reward` is
-    float64, the flags are bool, `observation` has the tree and the dtypes of the environments'
-    space. `info` has
+    info)`, each with a leading axis: [N] if all environments are stepped together (B = N),
+    otherwise [B]. `reward` is float64, the flags are bool, and `observation` has the structure and
+    the dtypes of the environments' space. `info` contains
 
-    - `env_id`: int32, which environment each row belongs to;
-    - `elapsed_step`: int32, steps of the episode that the reward belongs to; 0 from a reset;
-    - `restarted`: bool, whether the environment had to be made anew, its episode cut;
+    - `env_id`: int32, the index of the environment that each row belongs to;
+    - `elapsed_step`: int32, the step of the episode that the reward belongs to; 0 after a reset;
+    - `restarted`: bool, true if the environment failed and was constructed again, which cuts its
+      episode;
     - `final_obs` and `final_info` under same-step autoreset, where an episode ended, with masks;
-    - what the environments' own infos have, as arrays where they can be, with a mask `_name`.
+    - the entries of the environments' own infos, as arrays where possible, each with a mask
+      `_name`.
 
-    What a call returns are views of memory that the next call but one writes to; `copy=True`
-    returns arrays of your own.
+    The returned arrays are views of two buffers that the pool writes in turn, so a batch is valid
+    until the second call after it. With `copy=True` the arrays are copies.
     """
 
     def __init__(
@@ -91,7 +93,7 @@ class Pool(gymnasium.vector.VectorEnv):
         self.name = name
         self._settings, self._mode_is_open = settings, settings.mode_is_open
         self._seed = seed
-        # How long to wait before looking whether somebody hangs.
+        # How long to wait before checking for environments that hang.
         self._patience = None if timeout is None else timeout / 2
         self._timeout, self._on_failure, self._copy = timeout, on_failure, copy
         facts = backend.facts[0]
@@ -107,17 +109,17 @@ class Pool(gymnasium.vector.VectorEnv):
         self.closed = False
         self._hosted: Any = None  # a _hosted.Hosted, once compiled programs step the pool
         self._lock = threading.RLock()
-        self._all_pending: int | None = None  # the operation that all are at
-        self._busy = np.zeros(self.num_envs, bool)  # the ones that are at something by themselves
+        self._all_pending: int | None = None  # the pending operation of all environments
+        self._busy = np.zeros(self.num_envs, bool)  # environments with a pending call of their own
         self._num_busy = 0
-        self._ready = np.zeros(self.num_envs, bool)  # the ones that have been reset
+        self._ready = np.zeros(self.num_envs, bool)  # environments that have been reset
         self._all_ready = False
-        self._seeded = np.zeros(self.num_envs, bool)  # the ones that have ever been reset
-        self._was_cut = False  # by Ctrl-C, and may still be at what was begun
-        self._left: np.ndarray | None = None  # taken by a recv that raised; the next returns them
+        self._seeded = np.zeros(self.num_envs, bool)  # environments that were ever reset
+        self._was_cut = False  # Ctrl-C interrupted a call, which may still be running
+        self._left: np.ndarray | None = None  # ids of a recv that raised; the next returns them
         self._fatal: list[Post] = []
-        self._buffer = 0  # that the latest batch of all is in
-        # The ones that were answered since, by themselves: in the other buffer.
+        self._buffer = 0  # the buffer with the latest batch of all environments
+        # Environments that were stepped separately since then: their rows are in the other buffer.
         self._elsewhere = np.zeros(self.num_envs, bool)
         self._any_elsewhere = False
         self._look_for_restarts = False
@@ -131,7 +133,7 @@ class Pool(gymnasium.vector.VectorEnv):
             constant.flags.writeable = False
         self._reserved = frozenset((*_OWN_INFOS, *settings.info_fields))
         self._some_masks = self._masks(batch_size)
-        self._received: np.ndarray | None = None  # the numbers that the latest `recv` returned
+        self._received: np.ndarray | None = None  # the env_ids that the latest `recv` returned
         self._lock_step = backend.lock_step(self._patience)
         self._infos = {
             "env_id": self._every_id,
@@ -140,31 +142,31 @@ class Pool(gymnasium.vector.VectorEnv):
         }
         self._views = [self._answer_views(buffer) for buffer in range(2)]
 
-    # --- what it is ---
+    # --- properties ---
 
     @property
     def backend(self) -> str:
-        """What steps the environments: "serial", "thread", "process" ..."""
+        """The name of the backend: "serial", "thread", "process" ..."""
         return self._backend.name
 
     @property
     def num_workers(self) -> int:
-        """Processes, threads or actors that step the environments; 0 if the caller does."""
+        """The number of processes, threads or actors; 0 if the caller steps all environments."""
         return self._backend.num_workers
 
     @property
-    def bounds(self) -> tuple[int, ...] | None:
-        """Where each worker's environments begin, and where the last one's end."""
+    def worker_bounds(self) -> tuple[int, ...] | None:
+        """The index of each worker's first environment, followed by the end of the last range."""
         return self._backend.bounds
 
     @property
     def caller_steps(self) -> bool:
-        """Whether the caller steps the environments before the first worker's."""
+        """Whether the caller steps the environments below `worker_bounds[0]` itself."""
         return self._backend.caller_steps
 
     @property
-    def owes(self) -> int:
-        """How many environments were asked for something that `recv` has not yet returned."""
+    def num_pending(self) -> int:
+        """The number of environments whose result has been requested but not yet returned."""
         return self.num_envs if self._all_pending is not None else self._num_busy
 
     @property
@@ -183,29 +185,29 @@ class Pool(gymnasium.vector.VectorEnv):
     def __exit__(self, *_: object) -> None:
         self.close()
 
-    def forget_episodes(self) -> None:
-        """Has all environments to be reset before they are stepped again, as at the beginning."""
+    def require_reset(self) -> None:
+        """Requires a reset of all environments before the next step, as in a new pool."""
         with self._lock:
             self._refuse_pending("reset")
             self._all_ready = False
             self._ready[:] = self._seeded[:] = False
 
-    def settle_autoreset_mode(self, mode: AutoresetMode | None = None) -> None:
-        """Takes the mode of whoever hosts the pool, unless it was made with one.
+    def fix_autoreset_mode(self, mode: AutoresetMode | None = None) -> None:
+        """Sets the autoreset mode for good; `HostEnv` calls this when it takes the pool over.
 
         Args:
-            mode: what is to follow a finished episode; None for the pool's own where it was made
-                with one, or has begun episodes, and else for "same_step".
+            mode: the mode to use. None keeps the pool's mode if it was made with one or has
+                started episodes, and otherwise means "same_step".
 
         Raises:
-            PoolError: it was made with another mode, or has begun episodes in another one.
+            PoolError: the pool was made with another mode, or has started episodes in another one.
         """
         with self._lock:
             is_open = self._mode_is_open and not self._seeded.any()
             if mode is not None and mode != self.autoreset_mode and not is_open:
-                why = "was made with" if not self._mode_is_open else "has begun episodes with"
+                why = "was made with" if not self._mode_is_open else "has started episodes with"
                 raise PoolError(
-                    f'autoreset_mode="{mode}" was asked for of {self!r}, which {why}'
+                    f'got autoreset_mode="{mode}" for {self!r}, which {why}'
                     f' autoreset_mode="{self.autoreset_mode}".  Make the pool with'
                     f' autoreset_mode="{mode}".'
                 )
@@ -217,7 +219,7 @@ class Pool(gymnasium.vector.VectorEnv):
         self.autoreset_mode: AutoresetMode = mode
         self.metadata["autoreset_mode"] = GYM_MODES[mode]
         self._backend.arrays.mode[0] = MODES.index(mode)
-        # What infos are made for: the end of an episode tells something under same-step only.
+        # The status bits that need infos: the end of an episode adds some under same-step only.
         self._telling = _lines.INFO | (_lines.DONE if mode == "same_step" else 0)
 
     # --- reset ---
@@ -229,21 +231,23 @@ class Pool(gymnasium.vector.VectorEnv):
         options: dict[str, Any] | None = None,
         env_ids: Any = None,
     ) -> tuple[Any, dict[str, Any]]:
-        """Begins an episode in every environment, or in some.
+        """Resets all environments, or the given ones.
 
         Args:
-            seed: environment i is seeded with `seed + i`; or one for each that is reset. None
-                seeds none, but for the seed that the pool was made with at its first reset.
-            options: given to the environments' `reset`, without "reset_mask", bool[N], which
-                names those to reset.
-            env_ids: int[n], the ones to reset.
+            seed: environment i is seeded with `seed + i`; or a sequence with one seed for each
+                environment that is reset. With None, the first reset of each environment uses the
+                pool's seed, and later resets use none.
+            options: passed on to the environments' `reset`, except for the entry "reset_mask",
+                bool[N], which selects the environments to reset.
+            env_ids: int[n], the environments to reset.
 
         Returns:
-            The observation and info of all N; with `env_ids` of those n.
+            The observation and info of all N environments; with `env_ids`, of those n.
 
         Raises:
-            AlreadyPendingError: environments that are to be reset still owe a result.
-            SeedError, EnvIdError: the seeds or the numbers do not fit the environments.
+            AlreadyPendingError: an environment to reset still has a pending result.
+            SeedError: a seed is invalid, or the number of seeds is wrong.
+            EnvIdError: an index is out of range, or was given twice.
         """
         with self._lock:
             options, mask = without_mask(options, self.num_envs)
@@ -255,7 +259,7 @@ class Pool(gymnasium.vector.VectorEnv):
             ids = self._ids(env_ids if mask is None else np.flatnonzero(mask))
             has_each = isinstance(seed, (Sequence, np.ndarray)) and len(seed) == self.num_envs
             if mask is not None and has_each:
-                seeds: Any = seed  # Gymnasium's way: one for each, used or not
+                seeds: Any = seed  # as in Gymnasium: one for each environment, used or not
                 seed = [seeds[i] for i in ids]
             self._refuse_busy("reset", ids)
             if self._num_busy:
@@ -272,22 +276,22 @@ class Pool(gymnasium.vector.VectorEnv):
         seed: int | Sequence[int | None] | None = None,
         options: dict[str, Any] | None = None,
     ) -> None:
-        """Begins what `reset` does; `reset_wait` returns it."""
+        """Starts a reset of all environments; `reset_wait` returns the result."""
         with self._lock:
             self._refuse_pending("reset")
             self._begin_reset(self._every_id, seed, options, one_by_one=False)
 
     def reset_wait(self) -> tuple[Any, dict[str, Any]]:
-        """Waits for `reset_async`.
+        """Returns the result of `reset_async`, waiting for it if necessary.
 
         Raises:
-            NothingPendingError: no reset was begun.
+            NothingPendingError: no reset was started.
         """
         with self._lock:
             self._refuse_closed()
             if self._all_pending != RESET_ALL:
                 raise NothingPendingError(
-                    "reset_wait was called, and no reset was begun.  Call reset_async() first."
+                    "reset_wait was called, but no reset was started.  Call reset_async() first."
                 )
             batch = self._wait_for_all()
             return batch[0], batch[4]
@@ -299,7 +303,10 @@ class Pool(gymnasium.vector.VectorEnv):
         options: dict[str, Any] | None = None,
         env_ids: Any = None,
     ) -> None:
-        """Begins an episode in every environment, or in some; `recv` returns them as they come."""
+        """Starts a reset of all or some environments; `recv` returns the results as they arrive.
+
+        The arguments are those of `reset`.
+        """
         with self._lock:
             ids = self._every_id if env_ids is None else self._ids(env_ids)
             if self.batch_size == self.num_envs and len(ids) == self.num_envs:
@@ -328,20 +335,23 @@ class Pool(gymnasium.vector.VectorEnv):
     # --- step ---
 
     def step(self, actions: Any, env_ids: Any = None) -> Batch:
-        """Steps every environment, or some, and waits for them.
+        """Steps all environments, or the given ones, and waits for the results.
 
         Args:
-            actions: one for each, [N, ...] or [n, ...], a tree like the action space.
-            env_ids: int[n], the ones to step; None for all, in order.
+            actions: one action for each environment, [N, ...] or [n, ...], with the structure of
+                the action space.
+            env_ids: int[n], the environments to step; None for all, in order.
 
         Returns:
             observation, reward, terminated, truncated, info; rows in the order of `env_ids`.
 
         Raises:
-            ActionError: the actions have another shape, are in no discrete space, or no numbers.
-            AlreadyPendingError: environments that are to be stepped still owe a result.
-            WorkerError: an environment raised. All have stepped, and that one was made anew.
-            EnvTimeoutError: an environment did not answer in time.
+            ActionError: the actions have the wrong shape, are outside a discrete space, or are
+                NaN.
+            AlreadyPendingError: an environment to step still has a pending result.
+            WorkerError: an environment raised. All have stepped, and the one that raised was
+                constructed again.
+            EnvTimeoutError: an environment exceeded the timeout.
         """
         with self._lock:
             if env_ids is not None:
@@ -370,32 +380,33 @@ class Pool(gymnasium.vector.VectorEnv):
             return self._wait_for_all(status)
 
     def step_async(self, actions: Any) -> None:
-        """Begins a step of every environment; `step_wait` returns it."""
+        """Starts a step of all environments; `step_wait` returns the result."""
         with self._lock:
             self._refuse_pending("step_async")
             self._take_action(actions, None, self.num_envs)
             self._start_all(STEP_ALL)
 
     def step_wait(self) -> Batch:
-        """Waits for `step_async`.
+        """Returns the result of `step_async`, waiting for it if necessary.
 
         Raises:
-            NothingPendingError: no step was begun.
+            NothingPendingError: no step was started.
         """
         with self._lock:
             self._refuse_closed()
             if self._all_pending != STEP_ALL:
                 raise NothingPendingError(
-                    "step_wait was called, and no step was begun.  Call step_async(actions) first."
+                    "step_wait was called, but no step was started.  Call step_async(actions)"
+                    " first."
                 )
             return self._wait_for_all()
 
     def send(self, actions: Any, env_ids: Any = None) -> None:
-        """Begins a step of some environments, as EnvPool does; `recv` returns them as they come.
+        """Starts a step of some environments; `recv` returns results as they arrive, as in EnvPool.
 
         Args:
-            actions: one for each of `env_ids`, [n, ...].
-            env_ids: int[n], `info["env_id"]` of the `recv` that is answered; None for all.
+            actions: one action for each of `env_ids`, [n, ...].
+            env_ids: int[n], usually `info["env_id"]` of the latest `recv`; None for all.
         """
         with self._lock:
             if self.batch_size == self.num_envs and (env_ids is None or self._are_all(env_ids)):
@@ -405,12 +416,12 @@ class Pool(gymnasium.vector.VectorEnv):
                 self._begin_step(actions, ids)
 
     def recv(self) -> Batch:
-        """Waits for the first `batch_size` environments that finish what they were sent.
+        """Returns the first `batch_size` environments that finish their step or reset.
 
-        Fewer are returned where fewer are at work, so it never waits for nobody.
+        If fewer environments are pending, returns those.
 
         Raises:
-            NothingPendingError: none is at work.
+            NothingPendingError: no environment is pending.
         """
         with self._lock:
             self._refuse_closed()
@@ -419,8 +430,8 @@ class Pool(gymnasium.vector.VectorEnv):
                 return self._wait_for_all()
             if not self._num_busy:
                 raise NothingPendingError(
-                    "recv was called, and no environment owes a result.  Call send(actions,"
-                    " env_ids) or async_reset() first."
+                    "recv was called, but no environment has a pending result.  Call"
+                    " send(actions, env_ids) or async_reset() first."
                 )
             count = min(self.batch_size, self._num_busy)
             return self._collect(np.empty(count, np.int32), keep=True)
@@ -444,7 +455,7 @@ class Pool(gymnasium.vector.VectorEnv):
         self._all_are_here()
         try:
             self._backend.start_all(op, self._buffer)
-        except JaxenvsError:  # the backend cannot do that, and did not begin
+        except JaxenvsError:  # the backend refused and started nothing
             self._all_pending = None
             raise
         except BaseException:
@@ -460,9 +471,9 @@ class Pool(gymnasium.vector.VectorEnv):
         self._busy[ids] = True
         self._num_busy += len(ids)
         try:
-            # Not where the latest batch of all lies, which its receiver may still look at.
+            # Not the buffer of the latest batch of all, which the caller may still be reading.
             self._backend.start_some(op, self._buffer ^ 1, np.ascontiguousarray(ids, np.int32))
-        except JaxenvsError:  # the backend cannot do that, and did not begin
+        except JaxenvsError:  # the backend refused and started nothing
             self._busy[ids] = False
             self._num_busy -= len(ids)
             raise
@@ -495,13 +506,13 @@ class Pool(gymnasium.vector.VectorEnv):
             raise
 
     def _lose_track(self) -> None:
-        """After Ctrl-C nobody knows how far environments came, so they have to be reset."""
+        """Requires a reset after Ctrl-C, since the state of the environments is unknown."""
         self._all_pending, self._num_busy, self._all_ready = None, 0, False
         self._busy[:] = self._ready[:] = False
         self._left, self._was_cut, self._received = None, True, None
 
     def _drain(self) -> None:
-        """Waits for what was begun before Ctrl-C, for nobody."""
+        """Waits for the call that Ctrl-C interrupted and drops its result."""
         self._backend.forget()
         self._waited(lambda time: self._backend.wait_all(self._buffer, time))
         self._backend.read_posts()
@@ -512,7 +523,7 @@ class Pool(gymnasium.vector.VectorEnv):
             f"environments {short(stuck)}" if len(stuck) > 1 else f"environment {stuck[0]}"
         ) + f' ("{self.name}") did not answer within {self._timeout:g} s'
         if self._on_failure == "restart" and self._backend.restart(stuck):
-            log.warning("%s; they are made anew", what)
+            log.warning("%s; constructing them again", what)
             return
         again = {STEP_ALL: "step_wait() or recv()", RESET_ALL: "reset_wait()", None: "recv()"}
         wait = f"Wait again with {again[self._all_pending]}, close"
@@ -522,7 +533,7 @@ class Pool(gymnasium.vector.VectorEnv):
         error.env_ids = tuple(stuck)
         raise error
 
-    # --- what is returned ---
+    # --- results ---
 
     def _batch_of_all(self, buffer: int, status: int) -> Batch:
         if self._backend.makes_batches:
@@ -545,9 +556,9 @@ class Pool(gymnasium.vector.VectorEnv):
     def _collect(
         self, ids: np.ndarray, order: np.ndarray | None = None, *, keep: bool = False
     ) -> Batch:
-        """Waits for len(ids) finished ones, and copies their rows together.
+        """Waits for len(ids) environments to finish and gathers their rows into one batch.
 
-        `keep` has those that were there when an environment's error is raised returned next time.
+        If an environment failed and `keep` is true, the next call returns the finished rows.
         """
         try:
             return self._collected(ids, order, keep)
@@ -568,12 +579,12 @@ class Pool(gymnasium.vector.VectorEnv):
             self._attend(status)
             self._left, status = None, 0
         if order is not None:
-            ids[:] = order  # all of them are there, so rows can come as they were asked for
+            ids[:] = order  # all are there, so the rows can have the requested order
         self._busy[ids] = False
         self._num_busy -= len(ids)
         if self._backend.makes_batches:
             return self._ready_made(status, order)
-        if order is None and not self._copy:  # as given back to `send`, it needs no second look
+        if order is None and not self._copy:  # `send` need not check this array again
             ids.flags.writeable = False
             self._received = ids
         attended = status & _lines.ATTENTION or self._look_for_restarts
@@ -603,19 +614,19 @@ class Pool(gymnasium.vector.VectorEnv):
         return observation, reward, terminated, truncated, infos
 
     def _masks(self, count: int) -> dict[str, np.ndarray]:
-        """The masks of entries that every row of a batch has."""
+        """Returns the masks of the info entries that every row of a batch has."""
         every = self._every_true[:count]
         names = ("env_id", "elapsed_step", "restarted", *self._settings.info_fields)
         return {f"_{name}": every for name in names}
 
     def _ready_made(self, status: int, order: np.ndarray | None = None) -> Batch:
-        """What the backend made itself, its rows in the order of some environments."""
+        """Returns the batch that the backend assembled itself, with its rows in `order`."""
         if status & _lines.ATTENTION:
             self._attend(status)
         return self._backend.batch(order)
 
     def _patched(self, ids: np.ndarray, batch: Batch) -> tuple[Any, dict[str, Any]]:
-        """All N observations, those of `ids` new, the others as they were."""
+        """Returns all N observations: those of `ids` from `batch`, the others unchanged."""
         answers = self._backend.arrays.answers
         latest, following = (answers[b].observation for b in (self._buffer, self._buffer ^ 1))
         parts = leaves_in(batch[0], self.single_observation_space)
@@ -626,9 +637,9 @@ class Pool(gymnasium.vector.VectorEnv):
             following[i][here] = latest[i][here]
             following[i][ids] = part
         self._all_are_here()
-        if self._backend.makes_batches:  # the next one that patches sees it too
+        if self._backend.makes_batches:  # the next patch starts from this one
             latest[:] = following
-        else:  # the batch before stays as it is
+        else:  # the previous batch stays valid
             self._buffer ^= 1
         infos = spread(batch[4], ids, self.num_envs)
         infos["env_id"] = self._every_id
@@ -683,17 +694,17 @@ class Pool(gymnasium.vector.VectorEnv):
     # --- inside compiled programs ---
 
     def xla(self) -> tuple[Any, Callable[..., Any], Callable[..., Any], Callable[..., Any]]:
-        """`handle, recv, send, step` for compiled programs, as EnvPool has them.
+        """Returns `handle, recv, send, step` for use in compiled programs, as in EnvPool.
 
             handle, batch = recv(handle)
             handle = send(handle, action, env_id)
             handle, batch = step(handle, action, env_id)
 
-        A batch is `(observation, reward, terminated, truncated, info)`, and `info["env_id"]` says
-        whose rows they are; without `env_id` actions are for all, in order. Each call takes the
-        handle that the last one returned. From the first call of `xla` on the pool's own `step`,
-        `reset`, `send` and `recv` refuse, so call `reset` or `async_reset` before it.
-        `jaxenvs.HostEnv` is the same as an environment of jaxenvs.
+        A batch is `(observation, reward, terminated, truncated, info)`, and `info["env_id"]` is
+        the environment of each row. Without `env_id`, actions are for all environments, in order.
+        Each call takes the handle that the previous one returned. After the first call of `xla`,
+        the pool's own `step`, `reset`, `send` and `recv` raise `PoolError`, so call `reset` or
+        `async_reset` first. `jaxenvs.HostEnv` offers the same through the `VectorEnv` interface.
         """
         from jaxenvs.bridge.xla import xla_functions
 
@@ -702,7 +713,7 @@ class Pool(gymnasium.vector.VectorEnv):
     # --- faults ---
 
     def _attend(self, status: int) -> None:
-        self._refuse_closed()  # by another thread
+        self._refuse_closed()  # another thread may have closed the pool
         self._look_for_restarts = True
         failures, odd = [], []
         for post in self._backend.read_posts() if status & _lines.ATTENTION else ():
@@ -713,13 +724,13 @@ class Pool(gymnasium.vector.VectorEnv):
             else:
                 failures.append(post)
         if odd:
-            more = f", and so did {len(odd) - 1} others" if len(odd) > 1 else ""
-            message = f"{odd[0].text}{more}.  Pass validate=False to say nothing."
+            more = f", and {len(odd) - 1} others did the same" if len(odd) > 1 else ""
+            message = f"{odd[0].text}{more}.  Pass validate=False to turn this warning off."
             warnings.warn(message, stacklevel=4)
         if failures:
             self._fatal = [post for post in failures if post.fatal]
             if self._fatal:
-                self._all_ready = False  # so that step looks closer
+                self._all_ready = False  # makes step take the slow path, which raises
             raise self._error(failures)
 
     def _error(self, posts: Sequence[Post]) -> WorkerError:
@@ -734,10 +745,10 @@ class Pool(gymnasium.vector.VectorEnv):
         who = f"environment {post.instance}" if post.instance >= 0 else "the vectorized environment"
         head = f'{who} ("{self.name}"{where}) failed in {post.what}: {kind}'
         if post.fatal:
-            return f"{head}\n  The pool cannot go on: close it and make another."
+            return f"{head}\n  The pool cannot continue.  Close it and make another."
         if post.what in ("step", "reset") and post.instance >= 0:
-            head += '\n  It was made anew, reset and flagged in info["restarted"].'
-        return f"{head}  The traceback follows.\n{post.text}"
+            head += '\n  It was constructed again, reset, and flagged in info["restarted"].'
+        return f"{head}\n  Its traceback:\n{post.text}"
 
     def _take_restarted(self, ids: np.ndarray) -> np.ndarray:
         restarted = self._backend.arrays.restarted
@@ -758,7 +769,7 @@ class Pool(gymnasium.vector.VectorEnv):
         if self.closed:
             why = "was used after close()"
             if self._backend._owner not in (None, os.getpid()):
-                why = f"belongs to process {self._backend._owner}, which this one was forked from"
+                why = f"belongs to process {self._backend._owner}, which this process forked from"
             raise ClosedError(f"{self!r} {why}.  Make another pool.")
         if self._fatal:
             raise self._error(self._fatal)
@@ -766,8 +777,8 @@ class Pool(gymnasium.vector.VectorEnv):
     def _refuse_hosted(self, what: str) -> None:
         if self._hosted is not None:
             raise PoolError(
-                f"{what} was called on {self!r}, which compiled programs step.  Use its HostEnv,"
-                " or make another pool."
+                f"{what} was called on {self!r}, which is stepped by compiled programs.  Use its"
+                " HostEnv, or make another pool."
             )
 
     def _refuse_pending(self, what: str) -> None:
@@ -778,9 +789,11 @@ class Pool(gymnasium.vector.VectorEnv):
             waits = "step_wait() or recv()" if self._all_pending == STEP_ALL else "reset_wait()"
             if self._all_pending is None:
                 begun, waits = "send or async_reset", "recv()"
-            busy = short(np.flatnonzero(self._busy).tolist()) if self._num_busy else "all"
+            busy = "all environments"
+            if self._num_busy:
+                busy = f"environments {short(np.flatnonzero(self._busy).tolist())}"
             raise AlreadyPendingError(
-                f"{what} was called while environments {busy} still owe the result of {begun}."
+                f"{what} was called while the result of {begun} is still pending for {busy}."
                 f"  Call {waits} first."
             )
         if "reset" not in what and not self._all_ready:
@@ -798,29 +811,29 @@ class Pool(gymnasium.vector.VectorEnv):
         if self._num_busy and self._busy[ids].any():
             raise AlreadyPendingError(
                 f"{what} was called for environments {short(ids[self._busy[ids]].tolist())},"
-                " which still owe a result.  Call recv() first."
+                " whose last result is still pending.  Call recv() first."
             )
 
     def _ids(self, env_ids: Any) -> np.ndarray:
         if env_ids is self._received and env_ids is not None:
-            return env_ids  # it cannot be written to, and nothing has begun since
+            return env_ids  # it is read-only, and nothing was started since
         return checked_ids(env_ids, self.num_envs)
 
     def _are_all(self, env_ids: Any) -> bool:
         return np.array_equal(env_ids, self._every_id)
 
-    # --- beside stepping ---
+    # --- between steps ---
 
     def render(self, env_ids: Any = None) -> tuple[Any, ...]:
-        """What the environments' `render` returns, for all or for some; a tuple."""
+        """Returns the result of `render` of each environment, or of the given ones."""
         return self.call("render", env_ids=env_ids)
 
     def call(self, name: str, *args: Any, env_ids: Any = None, **kwargs: Any) -> tuple[Any, ...]:
-        """Calls a method of the environments, or reads an attribute, for all or for some.
+        """Calls a method, or reads an attribute, of each environment or of the given ones.
 
         Raises:
-            AlreadyPendingError: they are being stepped.
-            WorkerError: one of them raised.
+            AlreadyPendingError: an environment is being stepped.
+            WorkerError: an environment raised.
         """
         with self._lock:
             ids = self._every_id if env_ids is None else self._ids(env_ids)
@@ -828,24 +841,24 @@ class Pool(gymnasium.vector.VectorEnv):
             return tuple(self._ask_between_steps("call", ids.tolist(), name, args, kwargs))
 
     def get_attr(self, name: str) -> tuple[Any, ...]:
-        """Reads an attribute of every environment."""
+        """Returns an attribute of every environment."""
         return self.call(name)
 
     def set_attr(self, name: str, values: Any) -> None:
-        """Sets an attribute of every environment: a list or tuple of N values, or one for all."""
+        """Sets an attribute of every environment; a list or tuple holds one value for each."""
         with self._lock:
             self._refuse_busy(f"set_attr({name!r})", self._every_id)
             each = list(values) if isinstance(values, (list, tuple)) else [values] * self.num_envs
             if len(each) != self.num_envs:
                 raise PoolError(
                     f'set_attr("{name}") got {len(each)} values for num_envs={self.num_envs}.'
-                    "  Pass one for each environment, or a single one."
+                    "  Pass one value for each environment, or a single value for all."
                 )
             ids = self._every_id.tolist()
             self._ask_between_steps("set_attr", ids, name, each)
 
     def _ask_between_steps(self, kind: str, ids: list[int], *what: Any) -> Any:
-        """Asks the backend while no compiled program steps the pool."""
+        """Sends the backend a message while no compiled program steps the pool."""
         if self._hosted is not None:
             self._hosted.hold()
         try:
@@ -855,17 +868,17 @@ class Pool(gymnasium.vector.VectorEnv):
                 self._hosted.release()
 
     def close(self, *, grace: float = _GRACE, **kwargs: Any) -> None:
-        """Closes every environment and ends every worker; again does nothing.
+        """Closes all environments and stops all workers. A second call does nothing.
 
         Args:
-            grace: seconds that the environments have for it; then their processes are ended.
+            grace: seconds that the environments get for `close`; then their processes are killed.
 
         Raises:
-            WorkerError: the `close` of an environment raised; everything is closed all the same.
+            WorkerError: the `close` of an environment raised; the pool is closed nevertheless.
         """
         if self._hosted is not None and not self.closed:
             self._hosted.wait_for_programs(grace)
-        is_free = self._lock.acquire(timeout=grace)  # else another thread waits; it is told
+        is_free = self._lock.acquire(timeout=grace)  # false: another thread is waiting in a call
         try:
             if self.closed:
                 return
@@ -885,13 +898,13 @@ class Pool(gymnasium.vector.VectorEnv):
             log.warning("%s", self._message_of(post))
 
     def _disown(self) -> None:
-        """Leaves the environments to the process that this one was forked from."""
+        """Leaves the environments to the parent process, in a forked child."""
         self._lock = threading.RLock()
         if self._backend._owner is not None:
             self._finalizer.detach()
             self.closed, self._all_ready = True, False
 
-    def __del__(self) -> None:  # Gymnasium's closes; ours does so by a finalizer
+    def __del__(self) -> None:  # overrides Gymnasium's, which closes; the finalizer does that here
         pass
 
 
@@ -908,6 +921,6 @@ if hasattr(os, "register_at_fork"):
 
 
 def _close_unasked(backend: Backend) -> None:
-    """Closes what was never closed: at garbage collection, or at the end of the program."""
+    """Closes a pool that the user never closed, at garbage collection or at exit."""
     with contextlib.suppress(Exception):
         backend.close(1.0)

@@ -1,8 +1,8 @@
-"""Which backend suits an environment: measured, not guessed.
+"""The choice of a backend by measurement.
 
-`make_pool(..., backend="auto")` steps one environment for a moment, predicts what each way of
-running N of them would take, and tries the best before it settles. `jaxenvs tune` tries them all,
-and keeps the fastest in a file that "auto" looks into first.
+`make_pool(..., backend="auto")` steps one environment for a moment, predicts the time that each
+configuration would take for N environments, and verifies the best one in a short trial.
+`jaxenvs tune` measures all of them and saves the fastest in a file that "auto" reads first.
 """
 
 import dataclasses
@@ -18,28 +18,28 @@ from gymnasium.vector.utils import batch_space
 from jaxenvs.bridge._machine import num_cores
 from jaxenvs.bridge._native import cache_folder
 
-MEASURED_SECONDS = 0.08  # that one environment is stepped for
-# What was measured of the ways themselves, in seconds, on two cores of an AMD EPYC.
+MEASURED_SECONDS = 0.08  # how long one environment is stepped
+# Overhead of the backends in seconds, measured on two cores of an AMD EPYC.
 _SERIAL_BATCH, _SERIAL_STEP = 4e-6, 0.4e-6
-_PROCESS_BATCH = 28e-6  # of the worker at home on the caller's core: it has as much less to do
+_PROCESS_BATCH = 28e-6  # of the worker on the caller's core, which therefore gets fewer steps
 _SHARED_BATCH = 10e-6
 _THREAD_STEP = 25e-6  # handing over the interpreter lock
 _SLEEPING_WORKER = 60e-6  # waking a worker that sleeps, while others are woken
 _MOST_THREADS = 64
-_MARGIN = 1.1  # by which another way has to beat the simplest
+_MARGIN = 1.1  # the factor by which another backend must beat "serial"
 
 
 @dataclasses.dataclass(frozen=True)
 class Measurement:
-    """How the steps of one environment are.
+    """The measured cost of stepping one environment.
 
     Attributes:
-        step: seconds that one takes, with the resets that it needs.
-        spread: standard deviation of steps, in seconds.
-        cpu: seconds of it that a processor is at work; the rest it waits.
-        spent: seconds of a core that measuring took in all.
-        cores: how many this process may use.
-        free_cores: how many of them nobody else was using meanwhile.
+        step: mean duration of a step in seconds, resets included.
+        spread: standard deviation of the duration, in seconds.
+        cpu: CPU seconds of a step; the rest is waiting.
+        spent: CPU seconds that the measurement took.
+        cores: number of cores that this process may use.
+        free_cores: how many of them were not in use by other programs meanwhile.
     """
 
     step: float
@@ -51,12 +51,12 @@ class Measurement:
 
     @property
     def waits(self) -> bool:
-        """Whether it waits, for a device or another machine, rather than computes."""
+        """Whether a step mostly waits, for a device or another machine."""
         return self.cpu < 0.5 * self.step
 
     @property
     def uneven(self) -> bool:
-        """Whether some steps take far longer than others."""
+        """Whether some steps take much longer than others."""
         return self.spread > self.step and self.spread > 200e-6
 
     def __str__(self) -> str:
@@ -68,28 +68,35 @@ class Measurement:
 
 
 @dataclasses.dataclass(frozen=True)
-class Way:
-    """A way to run N environments."""
+class BackendConfig:
+    """A backend and how it divides N environments among its workers."""
 
     backend: str
     num_workers: int = 0
-    bounds: tuple[int, ...] | None = None  # where each worker's environments begin, if not evenly
-    caller_steps: bool = False  # those before the first worker's, which begin at bounds[0]
-    seconds: float = 0.0  # that a batch is predicted to take, or was measured to
+    bounds: tuple[int, ...] | None = None  # each worker's first environment, then N; None: evenly
+    caller_steps: bool = False  # whether the caller steps the environments below bounds[0]
+    seconds: float = 0.0  # the predicted or measured duration of a batch
 
     def __str__(self) -> str:
-        workers = f" with {self.num_workers} workers" if self.num_workers else ""
-        return f"{self.backend}{workers}{' and the caller' if self.caller_steps else ''}"
+        workers = ""
+        if self.num_workers:
+            workers = f" with {self.num_workers} worker{'s' if self.num_workers > 1 else ''}"
+        return f"{self.backend}{workers}{', plus the caller' if self.caller_steps else ''}"
 
 
-class Load:
-    """How busy the machine is with others' work, from here until `free_cores`."""
+class LoadMonitor:
+    """The load on the machine from other programs, between construction and `free_cores`."""
 
     def __init__(self) -> None:
         self._before = _machine_times()
 
     def free_cores(self, cores: int, ours: float) -> float:
-        """How many of `cores` nobody else was using; `ours`: seconds of our workers' cores."""
+        """Returns how many of `cores` no other program was using.
+
+        Args:
+            cores: the number of cores that this process may use.
+            ours: CPU seconds that the pool's own workers have used meanwhile.
+        """
         after = _machine_times()
         if self._before is None or after is None or after[0] <= self._before[0]:
             return float(cores)
@@ -98,72 +105,74 @@ class Load:
         return max(0.0, cores - others)
 
 
-def ways(m: Measurement, num_envs: int, batch_size: int) -> list[Way]:
-    """What can be done with N environments, the fastest prediction first."""
+def ranked_configs(m: Measurement, num_envs: int, batch_size: int) -> list[BackendConfig]:
+    """Returns the configurations for N environments, the one predicted fastest first."""
     n = num_envs
-    serial = Way("serial", seconds=_SERIAL_BATCH + batch_size * (m.step + _SERIAL_STEP))
+    serial = BackendConfig("serial", seconds=_SERIAL_BATCH + batch_size * (m.step + _SERIAL_STEP))
     found = [serial]
     if batch_size < n:
         found += _as_they_come(m, n, batch_size)
     else:
         found += _together(m, n)
-    return sorted(found, key=lambda way: way.seconds * (1 if way is serial else _MARGIN))
+    return sorted(found, key=lambda each: each.seconds * (1 if each is serial else _MARGIN))
 
 
-def _together(m: Measurement, n: int) -> list[Way]:
+def _together(m: Measurement, n: int) -> list[BackendConfig]:
     found = []
     if m.waits:
         threads = min(n, _MOST_THREADS)
-        found.append(
-            Way("thread", threads, seconds=_rounds(n, threads) * m.step + n * _THREAD_STEP)
-        )
+        seconds = _rounds(n, threads) * m.step + n * _THREAD_STEP
+        found.append(BackendConfig("thread", threads, seconds=seconds))
         workers = min(n, 8 * m.cores)
         seconds = max(_rounds(n, workers) * m.step, n * m.cpu / m.cores)
-        found.append(Way("process", workers, seconds=seconds + workers * _SLEEPING_WORKER))
+        seconds += workers * _SLEEPING_WORKER
+        found.append(BackendConfig("process", workers, seconds=seconds))
     for workers in range(1, min(n, m.cores) + 1):
         bounds = split(n, workers, m.step)
         most = max((b - a for a, b in itertools.pairwise(bounds[1:])), default=0)
         at_home = bounds[1] * (m.step + _SERIAL_STEP) + _PROCESS_BATCH
         seconds = max(at_home, most * (m.step + _SERIAL_STEP) + 8e-6)
-        # What others use of the cores is missing; and who is late is waited for.
+        # Cores that other programs use are missing, and a batch waits for its slowest worker.
         crowding = max(1.0, workers / max(m.free_cores, 0.5))
-        found.append(Way("process", workers, bounds, seconds=seconds * crowding))
+        found.append(BackendConfig("process", workers, bounds, seconds=seconds * crowding))
         if workers > 1:
             found.append(_with_caller(m, n, workers, crowding))
     return found
 
 
-def _with_caller(m: Measurement, n: int, cores: int, crowding: float) -> Way:
-    """The caller steps a share on its own core: nothing changes hands there."""
+def _with_caller(m: Measurement, n: int, cores: int, crowding: float) -> BackendConfig:
+    """Returns the configuration in which the caller steps a share, without passing data on."""
     first = n // cores
     rest = n - first
     bounds = tuple(first + rest * w // (cores - 1) for w in range(cores))
     most = max(first, *(b - a for a, b in itertools.pairwise(bounds)))
     seconds = (most * (m.step + _SERIAL_STEP) + _SHARED_BATCH) * crowding
-    return Way("process", cores - 1, bounds, caller_steps=True, seconds=seconds)
+    return BackendConfig("process", cores - 1, bounds, caller_steps=True, seconds=seconds)
 
 
-def _as_they_come(m: Measurement, n: int, batch_size: int) -> list[Way]:
-    """With send and recv, who is slow is not waited for, if it has a worker of its own."""
+def _as_they_come(m: Measurement, n: int, batch_size: int) -> list[BackendConfig]:
+    """Returns configurations for send and recv, where a slow environment delays only its worker."""
     share = batch_size / n
     if m.waits or m.uneven:
         workers = min(n, 16 * m.cores)
         busy = max(_rounds(n, workers) * m.step, n * m.cpu / max(m.free_cores, 0.5))
-        found = [Way("process", workers, seconds=share * busy + _SLEEPING_WORKER)]
+        found = [BackendConfig("process", workers, seconds=share * busy + _SLEEPING_WORKER)]
         if m.waits:
             threads = min(n, _MOST_THREADS)
             seconds = share * _rounds(n, threads) * m.step + batch_size * _THREAD_STEP
-            found.append(Way("thread", threads, seconds=seconds))
+            found.append(BackendConfig("thread", threads, seconds=seconds))
         return found
     workers = min(n, m.cores)
     free = max(0.5, min(workers, m.free_cores))
-    return [Way("process", workers, seconds=batch_size * m.step / free + _SLEEPING_WORKER)]
+    seconds = batch_size * m.step / free + _SLEEPING_WORKER
+    return [BackendConfig("process", workers, seconds=seconds)]
 
 
 def split(num_envs: int, num_workers: int, step: float) -> tuple[int, ...]:
-    """Where the environments of each worker begin, and where the last one's end.
+    """Returns the index of each worker's first environment, followed by N.
 
-    Worker 0 shares the caller's core, so it has fewer, by what the caller takes the time of.
+    Worker 0 shares the caller's core, so it gets fewer environments: the caller's own work takes
+    the time of the missing ones.
     """
     if num_workers == 1:
         return 0, num_envs
@@ -187,7 +196,7 @@ def _time(seconds: float) -> str:
 
 
 def _machine_times() -> tuple[float, float, float] | None:
-    """Seconds of all cores since the start of the machine, those idle, those of this process."""
+    """Returns seconds since boot, summed over cores: in total, idle, and of this process."""
     try:
         with open("/proc/stat") as file:
             ticks = [float(word) for word in file.readline().split()[1:]]
@@ -199,7 +208,7 @@ def _machine_times() -> tuple[float, float, float] | None:
     return sum(ticks[:8]) / rate, (ticks[3] + ticks[4]) / rate, mine
 
 
-# --- what was tuned ---
+# --- saved results ---
 
 
 def _file() -> Path:
@@ -210,14 +219,14 @@ def _key(name: str, num_envs: int, batch_size: int) -> str:
     return f"{name} num_envs={num_envs} batch_size={batch_size} cores={num_cores()}"
 
 
-def kept(name: str, num_envs: int, batch_size: int) -> Way | None:
-    """What `jaxenvs tune` found for these environments on this machine, if it was run."""
+def load_tuned(name: str, num_envs: int, batch_size: int) -> BackendConfig | None:
+    """Returns the result that `jaxenvs tune` saved for these environments on this machine."""
     try:
         entry = json.loads(_file().read_text()).get(_key(name, num_envs, batch_size))
         if entry is None:
             return None
         bounds = entry.get("bounds")
-        return Way(
+        return BackendConfig(
             entry["backend"],
             int(entry["num_workers"]),
             tuple(map(int, bounds)) if bounds else None,
@@ -225,26 +234,31 @@ def kept(name: str, num_envs: int, batch_size: int) -> Way | None:
             float(entry["seconds"]),
         )
     except (OSError, ValueError, KeyError, TypeError, AttributeError):
-        return None  # none, or damaged: it is a cache
+        return None  # missing or damaged; it is only a cache
 
 
-def keep(name: str, num_envs: int, batch_size: int, way: Way) -> Path:
-    """Writes down what was found best; returns the file."""
+def save_tuned(name: str, num_envs: int, batch_size: int, config: BackendConfig) -> Path:
+    """Saves the fastest configuration; returns the file."""
     path = _file()
     path.parent.mkdir(parents=True, exist_ok=True)
     try:
         entries = json.loads(path.read_text())
     except (OSError, ValueError):
         entries = {}
-    entries[_key(name, num_envs, batch_size)] = dataclasses.asdict(way)
+    entries[_key(name, num_envs, batch_size)] = dataclasses.asdict(config)
     temporary = path.with_suffix(f".{os.getpid()}")
     temporary.write_text(json.dumps(entries, indent=1))
     os.replace(temporary, path)
     return path
 
 
-def throughput(pool: Any, seconds: float) -> float:
-    """Seconds that a batch of `pool` takes: the median of rounds of random actions."""
+def batch_seconds(pool: Any, seconds: float) -> float:
+    """Returns the duration of a batch of `pool` in seconds: the median over random actions.
+
+    Args:
+        pool: the pool to step.
+        seconds: how long to measure.
+    """
     space = pool.action_space
     space.seed(0)
     pool.single_action_space.seed(0)
@@ -272,6 +286,6 @@ def throughput(pool: Any, seconds: float) -> float:
     rounds, end = [round_()], time.perf_counter() + seconds
     while time.perf_counter() < end:
         rounds.append(round_())
-    while pool.owes:
+    while pool.num_pending:
         pool.recv()
     return sorted(rounds)[len(rounds) // 2]

@@ -3,9 +3,9 @@
     env = HostEnv(jaxenvs.make_pool("gymnasium/CartPole-v1", 64))
     state, timestep = jax.jit(env.step)(state, action, key)
 
-On a CPU a program steps the worker processes itself, by a custom call (XLA FFI), without Python
-and its lock; elsewhere, and for other backends, by `jax.experimental.io_callback`. Both do the
-same.
+On a CPU, with the "process" backend, a program steps the worker processes through a custom call
+(XLA FFI), without Python and its lock. On other devices, and with other backends, it uses
+`jax.experimental.io_callback`. The results are the same.
 """
 
 import contextlib
@@ -42,44 +42,46 @@ Path = Literal["auto", "ffi", "callback"]
 
 @chex.dataclass(frozen=True)
 class HostState:
-    """What a program knows of hosted environments: which pool, and which of its calls this is.
+    """A program's handle on hosted environments: the id of the pool and its call counter.
 
-    The environments themselves are elsewhere, so a state can be stepped once: stepping an old one
-    raises `StaleStateError`.
+    The environments themselves live outside the program, so a state can be stepped only once;
+    stepping it again raises `StaleStateError`.
     """
 
-    token: jax.Array  # int32[P, 2], pool and call; P pools, one a device
+    token: jax.Array  # int32[P, 2]: pool id and call counter; P pools, one per device
 
 
 class HostEnv(VectorEnv[HostState]):
-    """Environments of a pool behind the protocol of `VectorEnv`, inside `jit`, `scan` and others.
+    """A pool as a `VectorEnv`, for use inside `jit`, `scan`, `cond` and `while_loop`.
 
-    N is `num_envs`. Calls happen once each and in order, since each one needs the state that the
-    last one returned. Keys are used by `reset` alone, to seed the environments: what they do
-    afterwards is decided by their own generators.
+    N is `num_envs`. Each call happens exactly once and in order, because it needs the state that
+    the previous one returned. Only `reset` uses its key, to seed the environments; after that,
+    their own generators draw all random numbers.
 
-    `info` has `env_id`, `elapsed_step`, `restarted` (see `Pool`) and the pool's `info_fields`; so
-    has `final_info`. Where an episode ended and the next one began in the same step, `info` is of
-    that one's reset and `final_info` of the step.
-    Gradients stop here: they do not pass through the environments. `vmap` is refused, since
-    the number of environments is fixed when the pool is made; make a larger pool, or several.
+    `info` and `final_info` contain `env_id`, `elapsed_step`, `restarted` (see `Pool`) and the
+    pool's `info_fields`. If an episode ended and the next one began in the same step, `info`
+    belongs to the reset and `final_info` to the step.
+
+    Gradients stop at the environments. `vmap` is refused, because the number of environments is
+    fixed when the pool is made; make a larger pool, or several pools.
 
     Args:
-        pool: the environments. Its own `step`, `reset`, `send` and `recv` refuse from now on;
-            `render`, `call` and `close` go on.
-        mesh: with a pool for each device of the mesh's first axis in place of one pool: every
-            device drives its own slice of the N environments.
-        mesh_axis: another axis of the mesh.
-        autoreset_mode: what follows a finished episode; None for what the pool was made with, and
-            for "same_step" where it was made without a mode and not yet reset.
-        path: "ffi" or "callback" insist on one of the two ways; "auto" takes the fast one where
-            it works.
-        final_observation: False leaves `timestep.final_observation` None, which spares a copy of
-            every observation.
+        pool: the environments. From now on the pool's own `step`, `reset`, `send` and `recv` raise
+            `PoolError`; `render`, `call` and `close` still work. With `mesh`: a sequence with one
+            pool for each device.
+        mesh: a device mesh. Each device along its first axis drives its own pool, and with it its
+            own slice of the N environments.
+        mesh_axis: another axis of the mesh to use instead of the first.
+        autoreset_mode: what happens after an episode ends. None means the mode that the pool was
+            made with, or "same_step" if the pool was made without one and has not been reset yet.
+        path: how programs reach the pool: "ffi" (custom call), "callback", or "auto", which uses
+            the custom call where it works.
+        final_observation: whether to return `timestep.final_observation`. False sets it to None,
+            which saves a copy of every observation.
 
     Raises:
-        PoolError: the pool cannot be driven in this way.
-        ShardingError: not as many pools as devices.
+        PoolError: an argument is invalid, or the pool cannot be used in this way.
+        ShardingError: the number of pools is not the number of devices.
 
     Example:
         >>> pool = jaxenvs.make_pool("gymnasium/CartPole-v1", 4, num_workers=1)
@@ -115,17 +117,17 @@ class HostEnv(VectorEnv[HostState]):
         devices = 1 if mesh is None else mesh.shape[self.mesh_axis]
         if len(pools) != devices:
             raise ShardingError(
-                f"HostEnv got {len(pools)} pools for {devices} devices.  Give one pool for each"
+                f"HostEnv got {len(pools)} pools for {devices} devices.  Pass one pool for each"
                 " device of the mesh, or one pool and no mesh."
             )
         if devices > 1 and any(each._on_failure == "raise" for each in pools):
             raise PoolError(
-                'HostEnv over several devices got pools with on_failure="raise".  An error on one'
-                " device leaves the others waiting for it within the program, until XLA ends the"
-                ' process.  Make the pools with on_failure="restart", which says so in the log.'
+                'HostEnv over several devices got pools with on_failure="raise".  After an error on'
+                " one device, the others would wait for it inside the program until XLA ends the"
+                ' process.  Make the pools with on_failure="restart", which logs failures instead.'
             )
         self._hosted = tuple(map(Hosted.of, self.pools))
-        # Where episodes do not end and begin in one step, the last observation is the one shown.
+        # Except under same-step autoreset, the final observation is the returned observation.
         self._shows_final = final_observation
         self._wants_final = final_observation and self.autoreset_mode == "same_step"
         self.path = _chosen_path(path, self._hosted)
@@ -142,24 +144,25 @@ class HostEnv(VectorEnv[HostState]):
         return self._action_space
 
     def reset(self, key: chex.PRNGKey) -> tuple[HostState, TimeStep]:
-        """Begins an episode in every environment, seeded from the key; or from [N] keys.
+        """Resets every environment, seeded from one key or from N keys.
 
-        What is under way is waited for and dropped. Not to be used within a program after a
-        step of the same pool, whose order nothing decides: `reset_where` is.
+        Waits for pending steps and drops their results. Do not call this after a step of the same
+        pool in the same program: `reset` takes no state, so nothing orders the two calls. Use
+        `reset_where` there.
         """
         tokens = np.array([[hosted.id, 0] for hosted in self._hosted], np.int32)
         outputs = self._call(_hosted.RESET_, self._per_pool, jnp.asarray(tokens), self._seeds(key))
         return self._answer(outputs)
 
     def step(self, state: HostState, action: Any, key: chex.PRNGKey) -> tuple[HostState, TimeStep]:
-        """Takes one action in every environment; the key is not used.
+        """Steps every environment; the key is not used.
 
         Raises:
             ActionError: the action has the wrong structure, shape or kind of dtype.
-
-        When the program runs, `jax.errors.JaxRuntimeError` has the message of
-        StaleStateError: the state was stepped already;
-        WorkerError, EnvTimeoutError: an environment failed, with the worker's traceback.
+            jax.errors.JaxRuntimeError: while the program runs, with the message of one of these:
+                StaleStateError, the state was stepped already; WorkerError or EnvTimeoutError, an
+                environment failed (with the worker's traceback); ActionError, an action is outside
+                the action space.
         """
         del key
         operands = self._actions(action, state.token.shape[0] * self._per_pool)
@@ -168,7 +171,7 @@ class HostEnv(VectorEnv[HostState]):
     def reset_where(
         self, mask: jax.Array, state: HostState, timestep: TimeStep, key: chex.PRNGKey
     ) -> tuple[HostState, TimeStep]:
-        """Begins an episode where `mask`, bool[N], is true; the other rows stay as given."""
+        """Resets the environments where `mask`, bool[N], is true; other rows stay unchanged."""
         mask = jnp.asarray(mask, bool)
         outputs = self._call(
             _hosted.RESET_SOME, self._per_pool, state.token, mask, self._seeds(key)
@@ -177,12 +180,14 @@ class HostEnv(VectorEnv[HostState]):
         return state, select(mask, fresh, timestep)
 
     def send(self, state: HostState, action: Any, env_ids: Any = None) -> HostState:
-        """Begins a step of some environments, and does not wait: `recv` does. See `after` for
-        work in between.
+        """Starts a step of some environments; `recv` waits for the results.
+
+        To compute something in between, see `after`.
 
         Args:
-            action: one for each of `env_ids`.
-            env_ids: int32[n], `timestep.info["env_id"]`; None for all, in order.
+            state: the state that the previous call returned.
+            action: one action for each of `env_ids`.
+            env_ids: int32[n], usually `timestep.info["env_id"]`; None for all, in order.
         """
         self._refuse_several("send")
         ids = np.arange(self.num_envs) if env_ids is None else env_ids
@@ -192,7 +197,7 @@ class HostEnv(VectorEnv[HostState]):
         return HostState(token=outputs[0])
 
     def recv(self, state: HostState) -> tuple[HostState, TimeStep]:
-        """Waits for the first `batch_size` environments that finish what they were sent.
+        """Waits for the first `batch_size` environments that finish their step.
 
         Rows are in the order of `timestep.info["env_id"]`, int32[batch_size].
         """
@@ -200,10 +205,10 @@ class HostEnv(VectorEnv[HostState]):
         return self._answer(self._call(_hosted.RECV, self.batch_size, state.token))
 
     def close(self) -> None:
-        """Closes the pools; programs that step them get an error.
+        """Closes the pools; programs that still step them get an error.
 
-        Over several devices it waits for a program that is under way, for some seconds: an error
-        on one device would leave the others waiting.
+        With several devices it first waits for a running program, up to 10 seconds: an error on
+        one device would leave the others waiting.
         """
         if len(self.pools) > 1:
             _wait_until_still(self._hosted)
@@ -211,11 +216,11 @@ class HostEnv(VectorEnv[HostState]):
             pool.close()
 
     def render(self, state: HostState, index: int = 0) -> jax.Array:
-        """What environment `index` draws, uint8[H, W, 3]; outside of programs only."""
+        """Returns the frame of environment `index`, uint8[H, W, 3]; not inside a program."""
         if isinstance(state.token, Tracer):
             raise RenderError(
-                "hosted environments cannot be drawn within a compiled program."
-                "  Call render outside, or pool.render()."
+                "hosted environments cannot be rendered inside a compiled program."
+                "  Call render outside of it, or call pool.render()."
             )
         jax.block_until_ready(state.token)
         (frame,) = self.pools[index // self._per_pool].render([index % self._per_pool])
@@ -233,18 +238,18 @@ class HostEnv(VectorEnv[HostState]):
         if self.mesh is None or _within(self.mesh_axis):
             return local(token, *operands)
         if self.mesh.axis_types[self.mesh.axis_names.index(self.mesh_axis)] == AxisType.Explicit:
-            # There shapes carry their sharding, and what was made without one must be given it.
+            # On an explicit axis, shapes carry their sharding, so arrays without one must get it.
             sharding = NamedSharding(self.mesh, PartitionSpec(self.mesh_axis))
             token = reshard(token, sharding)
             operands = tuple(reshard(part, sharding) for part in operands)
-        # Every device drives a pool of its own, so there is no replication for JAX to check.
+        # Every device drives its own pool, so JAX has no replication to check.
         over = PartitionSpec(self.mesh_axis)
         return jax.shard_map(local, mesh=self.mesh, in_specs=over, out_specs=over, check_vma=False)(
             token, *operands
         )
 
     def _results(self, operation: int, count: int) -> list[jax.ShapeDtypeStruct]:
-        """Shapes and dtypes of what a call returns, the token first."""
+        """Returns the shapes and dtypes of the results of a call, the token first."""
         results = [jax.ShapeDtypeStruct((1, 2), jnp.int32)]
         if operation == _hosted.SEND:
             return results
@@ -289,9 +294,9 @@ class HostEnv(VectorEnv[HostState]):
         return [getter(leaf.path)(action) for leaf in leaves]
 
     def _seeds(self, key: chex.PRNGKey) -> jax.Array:
-        """int32[N], from 0 on: 31 bits of each environment's key, which nobody else is given.
+        """Returns a nonnegative seed for each environment, int32[N]: 31 bits of its own key.
 
-        Of one key environment i has the i-th child, as in every `VectorEnv`.
+        Given one key, environment i uses its i-th child, as in every `VectorEnv`.
         """
         key = prng.as_typed_key(key)
         if not key.shape:
@@ -301,37 +306,38 @@ class HostEnv(VectorEnv[HostState]):
     def _refuse_several(self, what: str) -> None:
         if len(self.pools) > 1:
             raise PoolError(
-                f"{what} was called on a HostEnv over {len(self.pools)} devices, which finish"
-                " independently.  Use step, or a HostEnv for each pool."
+                f"{what} was called on a HostEnv over {len(self.pools)} devices, whose environments"
+                " finish independently.  Use step, or make a HostEnv for each pool."
             )
 
 
 jax.tree_util.register_static(HostEnv)
 
 
-def after(value: Any, first: Any) -> Any:
-    """Returns `value` unchanged, for what is to be computed with it once `first` is there.
+def after(value: Any, dependency: Any) -> Any:
+    """Returns `value` unchanged, with a data dependency on `dependency`.
 
-    A program orders its parts by their data alone. So work to be done while environments step has
-    to need what `send` returned, and `recv` what that work returned:
+    XLA orders the operations of a program by data dependencies only. To compute something while
+    the environments step, the computation must depend on the result of `send`, and `recv` must
+    depend on the computation:
 
         state = env.send(state, action)
         weights = learn(weights, after(batch, state))
         state, timestep = env.recv(after(state, weights))
 
-    Without the first `after` the learning may come before `send`, without the second after `recv`.
-    `lax.optimization_barrier` does not help: on a CPU it is taken away before the order is chosen.
+    Without the first `after`, `learn` may run before `send`; without the second, after `recv`.
+    `lax.optimization_barrier` does not help: on a CPU it is removed before the order is chosen.
 
     Args:
         value: any pytree of arrays.
-        first: any pytree of arrays.
+        dependency: the arrays to compute first, any pytree.
 
     Example:
-        >>> after(jnp.arange(3), first=jnp.ones(2))
+        >>> after(jnp.arange(3), jnp.ones(2))
         Array([0, 1, 2], dtype=int32)
     """
-    # Counts of 32 bits end below 64, which the compiler does not look for.
-    bits = [lax.population_count(_word(leaf)) >> 6 for leaf in jax.tree.leaves(first)]
+    # A population count is at most 32, so this is always 0, but the compiler does not know that.
+    bits = [lax.population_count(_word(leaf)) >> 6 for leaf in jax.tree.leaves(dependency)]
     if not bits:
         return value
     is_there = functools.reduce(lax.bitwise_or, bits) == 0
@@ -339,7 +345,7 @@ def after(value: Any, first: Any) -> Any:
 
 
 def _word(leaf: Any) -> jax.Array:
-    """uint32[], something that is made of an array."""
+    """Returns a uint32[] that depends on an array."""
     leaf = jnp.asarray(leaf)
     if jnp.issubdtype(leaf.dtype, jax.dtypes.prng_key):
         leaf = jax.random.key_data(leaf)
@@ -358,7 +364,7 @@ def _selected(is_there: jax.Array, leaf: Any) -> jax.Array:
 
 
 def _once(env: HostEnv, operation: int, count: int, token: jax.Array, *operands: Any) -> list[Any]:
-    """One call of the pool that `token`, int32[1, 2], names."""
+    """Calls the pool that `token`, int32[1, 2], names."""
     results = env._results(operation, count)
     call = _by_ffi if env.path == "ffi" else _by_callback
     attributes = {"operation": operation, "count": count, "wants_final": int(env._wants_final)}
@@ -371,8 +377,8 @@ def _once(env: HostEnv, operation: int, count: int, token: jax.Array, *operands:
     def refuse(axis_size: int, in_batched: Any, *arguments: Any) -> Any:
         raise PoolError(
             f"{env!r} was called under vmap, which would need {axis_size} copies of its"
-            " environments.  Make a pool of that many, or a list of pools and call each; policies"
-            " and losses can be mapped around it."
+            " environments.  Make a larger pool, or several pools and call each; apply vmap to the"
+            " policy and the loss only."
         )
 
     return guarded(token, *operands)
@@ -389,8 +395,8 @@ def _by_ffi(attributes: dict[str, int], results: list[Any], *arguments: Any) -> 
 @functools.cache
 def _register_target() -> None:
     handler = jax.ffi.pycapsule(xla_library().jaxenvs_pool_call_handler)
-    # A handler that XLA refuses, for its age say, is an error once a backend runs; one that waits
-    # to be registered keeps every backend from starting.
+    # Once a backend runs, a handler that XLA refuses (too old, for example) is an ordinary error;
+    # before that, it would keep every backend from starting.
     with contextlib.suppress(RuntimeError):
         jax.devices("cpu")
     jax.ffi.register_ffi_target(_hosted.TARGET, handler, platform="cpu")
@@ -401,7 +407,7 @@ def _by_callback(attributes: dict[str, int], results: list[Any], *arguments: Any
     wants_final = bool(attributes["wants_final"])
 
     def on_host(token: Any, *operands: Any) -> list[np.ndarray]:
-        # Nothing here may call JAX: on a CPU that waits for the very program that waits for this.
+        # Nothing here may call JAX: on a CPU it would wait for the program that waits for this.
         ((id, counter),) = np.asarray(token).tolist()
         hosted = Hosted.find(id)
         outputs = hosted.perform(
@@ -419,7 +425,7 @@ def _by_callback(attributes: dict[str, int], results: list[Any], *arguments: Any
 
 
 def _columns(pool: Pool, space: Space) -> tuple[list[Any], list[Any], list[Any]]:
-    """What each row of an answer consists of: the observation, the rest, and fields of info."""
+    """Returns the shape and dtype of each part of a row: observation, flags, info fields."""
     shapes = jax.eval_shape(space.sample, jax.random.key(0))
     leaves = leaves_of(pool.single_observation_space)
     observation = [getter(leaf.path)(shapes) for leaf in leaves]
@@ -434,7 +440,7 @@ def _columns(pool: Pool, space: Space) -> tuple[list[Any], list[Any], list[Any]]
 
 
 def _narrow(dtype: np.dtype) -> Any:
-    """The dtype that it has within JAX, which does without 64 bits."""
+    """Returns the dtype that JAX uses for `dtype` without 64-bit mode."""
     return {"f8": np.float32, "i8": np.int32, "u8": np.uint32}.get(dtype.str[1:], dtype.type)
 
 
@@ -444,15 +450,15 @@ def _chosen_path(path: Path, hosted: Sequence[Hosted]) -> Literal["ffi", "callba
         reasons.append(f"programs run on a {jax.default_backend()}")
     if path == "ffi" and reasons:
         raise PoolError(
-            f'HostEnv got path="ffi", which cannot be had: {reasons[0]}.  Pass path="auto".'
+            f'HostEnv got path="ffi", which is not available: {reasons[0]}.  Pass path="auto".'
         )
     if path not in ("auto", "ffi", "callback"):
         raise PoolError(f'HostEnv got path={path!r}; expected "auto", "ffi" or "callback".')
     taken = [each.path for each in hosted if each.path is not None]
     if taken and path not in ("auto", taken[0]):
         raise PoolError(
-            f'HostEnv got path="{path}" for a pool that another one steps by "{taken[0]}".  Pass'
-            ' path="auto", or make another pool.'
+            f'HostEnv got path="{path}" for a pool that another HostEnv already uses with'
+            f' path="{taken[0]}".  Pass path="auto", or make another pool.'
         )
     chosen: Any = taken[0] if taken else "callback" if reasons or path == "callback" else "ffi"
     for each in hosted:
@@ -475,8 +481,8 @@ def _wait_until_still(hosted: Sequence[Hosted], seconds: float = 10.0, still: fl
 def _check_pools(pools: Sequence[Pool], autoreset_mode: AutoresetMode | None) -> None:
     if not pools or not all(isinstance(pool, Pool) for pool in pools):
         raise PoolError(
-            "HostEnv takes a pool of jaxenvs.make_pool, or one for each device of a mesh;"
-            f" got {[type(pool).__name__ for pool in pools]}."
+            f"HostEnv got {[type(pool).__name__ for pool in pools]}; expected a pool made by"
+            " jaxenvs.make_pool, or one pool for each device of a mesh."
         )
     if len(set(map(id, pools))) != len(pools):
         raise PoolError("HostEnv got the same pool twice.  Make one for each device.")
@@ -486,16 +492,16 @@ def _check_pools(pools: Sequence[Pool], autoreset_mode: AutoresetMode | None) ->
             f" {', '.join(map(repr, MODES))}."
         )
     for pool in pools:
-        pool.settle_autoreset_mode(autoreset_mode)
+        pool.fix_autoreset_mode(autoreset_mode)
     names = "num_envs", "batch_size", "single_observation_space", "single_action_space"
     for name in (*names, "autoreset_mode"):
         values = [getattr(pool, name) for pool in pools]
         if any(value != values[0] for value in values):
-            raise PoolError(f"HostEnv got pools of different {name}: {values}.")
+            raise PoolError(f"HostEnv got pools with different {name}: {values}.  Make them alike.")
 
 
 def _within(axis: str | None) -> bool:
-    """Whether this is traced inside a shard_map over `axis`."""
+    """Returns whether this is traced inside a shard_map over `axis`."""
     mesh = jax.sharding.get_abstract_mesh()
     return axis is not None and axis in getattr(mesh, "manual_axes", ())
 
@@ -503,7 +509,7 @@ def _within(axis: str | None) -> bool:
 def xla_functions(
     pool: Pool,
 ) -> tuple[jax.Array, Callable[..., Any], Callable[..., Any], Callable[..., Any]]:
-    """What `Pool.xla` returns."""
+    """Returns the result of `Pool.xla`."""
     env = HostEnv(pool, autoreset_mode=pool.autoreset_mode, final_observation=False)
     (hosted,) = env._hosted
 
@@ -524,6 +530,6 @@ def xla_functions(
 def _as_batch(result: tuple[HostState, TimeStep]) -> tuple[jax.Array, Any]:
     state, timestep = result
     flags = timestep.terminated, timestep.truncated
-    # As a pool counts: the steps of the episode that the reward belongs to.
+    # As in a pool's infos: the step of the episode that the reward belongs to.
     info = {**timestep.info, "elapsed_step": timestep.final_info["elapsed_step"]}
     return state.token, (timestep.observation, timestep.reward, *flags, info)

@@ -96,7 +96,7 @@ examples:
   jaxenvs render CartPole-v1 -o trained.mp4 --checkpoint runs/ppo/CartPole-v1
   jaxenvs render Acrobot-v1 -o strip.png --seed 3 --max-steps 100""",
     "tune": """\
-Measure every way to run N environments that are not JAX; backend="auto" will use the fastest.
+Measure every backend for N environments that are not JAX; backend="auto" will use the fastest.
 
 The environments are stepped with random actions.
 
@@ -252,12 +252,12 @@ def _parser() -> argparse.ArgumentParser:
     _add_which(render)
     _add_playing(render)
 
-    tune = _command(commands, "tune", "tune", "find the fastest way to run hosted environments")
+    tune = _command(commands, "tune", "tune", "find the fastest backend for hosted environments")
     _add_id(tune)
     _add_number(tune, "--num-envs", "(default: 16)", default=16)
     _add_number(tune, "--batch-size", "of recv (default: all)", metavar="B")
     tune.add_argument(
-        "--seconds", type=float, metavar="S", default=0.5, help="for each way (default: 0.5)"
+        "--seconds", type=float, metavar="S", default=0.5, help="per configuration (default: 0.5)"
     )
     tune.add_argument("--dry-run", action="store_true", help="print the table and store nothing")
 

@@ -340,7 +340,7 @@ def test_what_was_begun_before_ctrl_c_is_never_received(backend, how, monkeypatc
         for again in range(2):
             pool.async_reset(seed=0)
             seen = []
-            while pool.owes:
+            while pool.num_pending:
                 observation, *_, info = pool.recv()
                 np.testing.assert_array_equal(observation[:, 2], 0, err_msg=str(again))
                 seen += info["env_id"].tolist()

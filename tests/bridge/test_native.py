@@ -220,7 +220,7 @@ def test_an_id_with_a_vectorized_version():
         ({"timeout": 1.0}, "timeout"),
         ({"on_failure": "restart"}, "on_failure"),
         ({"envs_per_worker": 1}, "envs_per_worker"),
-        ({"length": 5}, "only an id takes"),
+        ({"length": 5}, "only an id accepts"),
     ],
 )
 def test_what_it_is_not_cannot_be_asked_of_it(kwargs, word):
@@ -237,7 +237,7 @@ def test_its_own_mode_may_be_named():
 
 
 def test_single_environments_are_no_vectorized_ones():
-    with pytest.raises(PoolError, match="no vectorized environment"):
+    with pytest.raises(PoolError, match="not a vectorized environment"):
         jaxenvs.make_pool(Counter, backend="native")
     with pytest.raises(PoolError, match="no vectorized version"):
         jaxenvs.make_pool("MountainCar-v0", 2, backend="native")
@@ -434,7 +434,7 @@ def test_atari_in_batches_of_less_than_all():
         assert len(seen) >= 3
         last = pool.recv()[4]["env_id"]
         pool.recv()
-        with pytest.raises(PoolError, match="whose answer came last"):
+        with pytest.raises(PoolError, match="of the latest recv"):
             pool.send([0, 0], last)
 
 
@@ -517,7 +517,7 @@ def test_envpools_other_options_and_refusals():
         assert [bool(pool.step([0, 1])[3].all()) for _ in range(3)] == [False, False, True]
         assert pool.num_workers == 1
         assert pool.get_attr("config")[0]["max_episode_steps"] == 3
-        with pytest.raises(PoolError, match="no options"):
+        with pytest.raises(PoolError, match="accepts no options"):
             pool.reset(options={"a": 1})
         pool.reset()
     with pytest.raises(PoolError, match="vectorized already"):

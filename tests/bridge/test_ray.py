@@ -179,10 +179,10 @@ def test_one_that_always_dies_ends_the_pool_with_an_error(cluster, monkeypatch):
         return Suicidal()
 
     with make([suicidal], num_workers=1) as pool:
-        with pytest.raises(WorkerError, match="ended again and again") as caught:
+        with pytest.raises(WorkerError, match="times in a row without an answer") as caught:
             pool.reset()
-        assert "cannot go on" in str(caught.value)
-        with pytest.raises(WorkerError, match="cannot go on"):
+        assert "cannot continue" in str(caught.value)
+        with pytest.raises(WorkerError, match="cannot continue"):
             pool.reset()
 
 

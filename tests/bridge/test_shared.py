@@ -25,7 +25,7 @@ def shared(env, n=None, **kwargs):
 def test_the_callers_share_and_the_workers_make_one_batch():
     theirs = gymnasium.make_vec("CartPole-v1", 5, vectorization_mode="sync")
     with shared("CartPole-v1", 5, num_workers=2) as pool:
-        assert pool.caller_steps and pool.bounds == (1, 3, 5)
+        assert pool.caller_steps and pool.worker_bounds == (1, 3, 5)
         np.testing.assert_array_equal(pool.reset(seed=3)[0], theirs.reset(seed=3)[0])
         rng = np.random.default_rng(0)
         for _ in range(200):
@@ -55,7 +55,7 @@ def test_some_are_received_as_they_come_each_once():
             np.testing.assert_array_equal(info["elapsed_step"], counts[ids])
             counts[ids] += 1
             pool.send(np.zeros(2, int), ids)
-        assert pool.owes == 5
+        assert pool.num_pending == 5
 
 
 @pytest.mark.parametrize(
@@ -90,7 +90,7 @@ def test_nobody_waits_for_a_slow_worker_while_the_caller_can_step_its_own():
 
 def _send_and_receive_all(pool):
     pool.send(np.zeros(pool.num_envs, int))
-    while pool.owes:
+    while pool.num_pending:
         pool.recv()
 
 
@@ -112,7 +112,7 @@ def test_what_was_begun_before_ctrl_c_is_never_received(how, monkeypatch):
         for _ in range(2):
             pool.async_reset(seed=0)
             seen = []
-            while pool.owes:
+            while pool.num_pending:
                 observation, *_, info = pool.recv()
                 np.testing.assert_array_equal(observation[:, 2], 0)
                 seen += info["env_id"].tolist()

@@ -1,4 +1,4 @@
-"""What "auto" chooses, and `jaxenvs tune` keeps."""
+"""The choices of backend="auto", and the results that `jaxenvs tune` saves."""
 
 import dataclasses
 import itertools
@@ -9,7 +9,16 @@ import pytest
 
 import jaxenvs
 from jaxenvs.bridge import _choosing
-from jaxenvs.bridge.tuning import Load, Measurement, Way, keep, kept, num_cores, split, ways
+from jaxenvs.bridge.tuning import (
+    BackendConfig,
+    LoadMonitor,
+    Measurement,
+    load_tuned,
+    num_cores,
+    ranked_configs,
+    save_tuned,
+    split,
+)
 from jaxenvs.cli import main
 from tests.bridge.envs import Counter
 
@@ -36,73 +45,71 @@ def own_cache(tmp_path, monkeypatch):
 
 
 def best(m, num_envs, batch_size=None):
-    return ways(m, num_envs, batch_size or num_envs)[0]
+    return ranked_configs(m, num_envs, batch_size or num_envs)[0]
 
 
-def test_one_environment_and_tiny_batches_stay_with_the_caller():
+def test_one_environment_and_tiny_batches_use_serial():
     assert best(measurement(5 * US), 1).backend == "serial"
     assert best(measurement(1 * US), 2).backend == "serial"
 
 
-def test_steps_that_compute_are_divided_among_the_cores():
-    way = best(measurement(1000 * US), 64)
-    assert way.backend == "process" and way.num_workers + way.caller_steps == 4
-    assert way.seconds == pytest.approx(16e-3, rel=0.05)
+def test_computing_steps_are_divided_among_the_cores():
+    config = best(measurement(1000 * US), 64)
+    assert config.backend == "process" and config.num_workers + config.caller_steps == 4
+    assert config.seconds == pytest.approx(16e-3, rel=0.05)
 
 
-def test_never_more_workers_than_cores_where_steps_compute():
-    for way in ways(measurement(50 * US, cores=2), 64, 64):
-        assert way.num_workers + way.caller_steps <= 2
+def test_computing_steps_never_get_more_workers_than_cores():
+    for config in ranked_configs(measurement(50 * US, cores=2), 64, 64):
+        assert config.num_workers + config.caller_steps <= 2
 
 
-def test_a_machine_that_others_use_is_left_to_them():
+def test_a_busy_machine_gets_serial():
     assert best(measurement(20 * US, cores=2, free=0.9), 16).backend == "serial"
 
 
-def test_steps_that_wait_overlap_on_as_many_workers_as_wait():
-    way = best(measurement(1000 * US, cpu=5 * US), 64)
-    assert way.num_workers >= 32
-    assert way.seconds < 64e-3 / 10
+def test_waiting_steps_get_many_workers():
+    config = best(measurement(1000 * US, cpu=5 * US), 64)
+    assert config.num_workers >= 32
+    assert config.seconds < 64e-3 / 10
 
 
-def test_uneven_steps_get_a_worker_each_where_results_are_taken_as_they_come():
-    way = best(measurement(1000 * US, spread=5000 * US), 16, batch_size=8)
-    assert (way.backend, way.num_workers) == ("process", 16)
+def test_uneven_steps_get_a_worker_each_with_partial_batches():
+    config = best(measurement(1000 * US, spread=5000 * US), 16, batch_size=8)
+    assert (config.backend, config.num_workers) == ("process", 16)
 
 
 @pytest.mark.parametrize("num_workers", [1, 2, 3, 7])
 @pytest.mark.parametrize("step", [1 * US, 30 * US, 1000 * US])
-def test_a_split_gives_every_environment_to_one_worker_and_the_one_at_home_the_fewest(
-    num_workers, step
-):
+def test_split_covers_all_environments_and_gives_worker_0_the_fewest(num_workers, step):
     bounds = split(50, num_workers, step)
     assert bounds[0] == 0 and bounds[-1] == 50 and len(bounds) == num_workers + 1
     counts = [b - a for a, b in itertools.pairwise(bounds)]
     assert min(counts) >= 1 and counts[0] <= min(counts) + 1
 
 
-def test_free_cores_are_no_more_than_there_are():
-    assert 0 <= Load().free_cores(num_cores(), 0.0) <= num_cores()
+def test_free_cores_are_at_most_all_cores():
+    assert 0 <= LoadMonitor().free_cores(num_cores(), 0.0) <= num_cores()
 
 
-def test_what_was_tuned_is_kept_for_these_environments_alone(own_cache):
-    way = Way("process", 3, (2, 4, 6, 8), True, 1e-3)
-    keep("A", 8, 8, way)
-    keep("B", 8, 4, Way("thread", 8))
-    assert kept("A", 8, 8) == way
-    assert kept("A", 9, 9) is None
+def test_tuned_results_apply_to_the_same_environments_only(own_cache):
+    config = BackendConfig("process", 3, (2, 4, 6, 8), True, 1e-3)
+    save_tuned("A", 8, 8, config)
+    save_tuned("B", 8, 4, BackendConfig("thread", 8))
+    assert load_tuned("A", 8, 8) == config
+    assert load_tuned("A", 9, 9) is None
     (own_cache / "tuned.json").write_text("damaged")
-    assert kept("A", 8, 8) is None
+    assert load_tuned("A", 8, 8) is None
 
 
-def test_auto_takes_what_was_tuned_and_says_so(caplog):
-    keep("CartPole-v1", 3, 3, Way("thread", 2))
+def test_auto_uses_and_logs_the_tuned_result(caplog):
+    save_tuned("CartPole-v1", 3, 3, BackendConfig("thread", 2))
     with caplog.at_level(logging.INFO, "jaxenvs"), jaxenvs.make_pool("CartPole-v1", 3) as pool:
         assert (pool.backend, pool.num_workers) == ("thread", 2)
     assert "jaxenvs tune" in caplog.text
 
 
-def test_auto_says_what_it_measured_and_needs_a_reset_like_any_pool(caplog):
+def test_auto_logs_its_measurement_and_still_needs_a_reset(caplog):
     with caplog.at_level(logging.INFO, "jaxenvs"), jaxenvs.make_pool(Counter, 4, seed=5) as pool:
         with pytest.raises(jaxenvs.errors.PoolError, match="reset"):
             pool.step([0] * 4)
@@ -116,21 +123,23 @@ def test_the_trial_uses_up_no_seed(monkeypatch):
         pool.reset()
         return 1e-9
 
-    monkeypatch.setattr(_choosing, "throughput", won)
-    hopeful = Way("process", 1, seconds=0.0)
-    monkeypatch.setattr(_choosing, "ways", lambda *given: [hopeful, *ways(*given)])
+    monkeypatch.setattr(_choosing, "batch_seconds", won)
+    hopeful = BackendConfig("process", 1, seconds=0.0)
+    monkeypatch.setattr(
+        _choosing, "ranked_configs", lambda *given: [hopeful, *ranked_configs(*given)]
+    )
     with jaxenvs.make_pool(Counter, 4, seed=5) as pool:
         assert pool.backend == "process"
         assert pool.reset()[1]["seed"].tolist() == [5, 6, 7, 8]
 
 
-def test_auto_falls_back_to_serial_where_the_trial_was_slower(monkeypatch):
+def test_auto_falls_back_to_serial_after_a_slower_trial(monkeypatch):
     def hopeful(m, num_envs, batch_size):
-        found = ways(m, num_envs, batch_size)
-        return sorted(found, key=lambda way: way.backend != "process")
+        found = ranked_configs(m, num_envs, batch_size)
+        return sorted(found, key=lambda config: config.backend != "process")
 
-    monkeypatch.setattr(_choosing, "ways", hopeful)
-    monkeypatch.setattr(_choosing, "throughput", lambda pool, seconds: 1.0)
+    monkeypatch.setattr(_choosing, "ranked_configs", hopeful)
+    monkeypatch.setattr(_choosing, "batch_seconds", lambda pool, seconds: 1.0)
     with jaxenvs.make_pool(Counter, 4) as pool:
         assert pool.backend == "serial"
         pool.reset()
@@ -138,7 +147,7 @@ def test_auto_falls_back_to_serial_where_the_trial_was_slower(monkeypatch):
 
 
 class _RaisesOnce(Counter):
-    """Raises in the third step of its first life; it is what the trial meets."""
+    """Raises in its third step, once, so during the trial."""
 
     def __init__(self, marker):
         super().__init__()
@@ -153,14 +162,13 @@ class _RaisesOnce(Counter):
 
 
 @pytest.mark.parametrize("batch_size", [1, 2, 4])
-def test_an_exception_in_the_trial_leaves_a_pool_that_begins_anew(
-    batch_size, monkeypatch, tmp_path, caplog
-):
+def test_an_exception_in_the_trial_leaves_a_fresh_pool(batch_size, monkeypatch, tmp_path, caplog):
     def hopeful(m, num_envs, batch_size):
-        found = [dataclasses.replace(way, seconds=1e-3) for way in ways(m, num_envs, batch_size)]
-        return sorted(found, key=lambda way: way.backend != "process" or way.caller_steps)
+        ranked = ranked_configs(m, num_envs, batch_size)
+        found = [dataclasses.replace(config, seconds=1e-3) for config in ranked]
+        return sorted(found, key=lambda config: config.backend != "process" or config.caller_steps)
 
-    monkeypatch.setattr(_choosing, "ways", hopeful)
+    monkeypatch.setattr(_choosing, "ranked_configs", hopeful)
     # Long enough for the third step on a busy machine; the exception ends the trial.
     monkeypatch.setattr(_choosing, "_TRIAL_SECONDS", 60.0)
     fns = [Counter, Counter, lambda: _RaisesOnce(str(tmp_path / "raised")), Counter]
@@ -169,21 +177,21 @@ def test_an_exception_in_the_trial_leaves_a_pool_that_begins_anew(
         jaxenvs.make_pool(fns, batch_size=batch_size) as pool,
     ):
         assert "failed in step: ValueError" in caplog.text and pool.backend == "process"
-        assert pool.owes == 0
+        assert pool.num_pending == 0
         observation, _ = pool.reset(seed=0)
         assert observation[:, 2].tolist() == [0] * 4
         assert pool.step([0] * 4, [0, 1, 2, 3])[0][:, 2].tolist() == [1] * 4
 
 
-def test_whoever_is_watched_is_stepped_by_a_worker():
+def test_a_timeout_requires_a_worker():
     with jaxenvs.make_pool(Counter, 1, timeout=5.0) as pool:
         assert pool.backend == "process" and not pool.caller_steps
     for options in ({"backend": "serial"}, {"caller_steps": True}):
-        with pytest.raises(jaxenvs.errors.PoolError, match="nobody watches"):
+        with pytest.raises(jaxenvs.errors.PoolError, match="cannot be detected"):
             jaxenvs.make_pool(Counter, 2, timeout=5.0, **options)
 
 
-def test_what_cannot_be_sent_to_a_process_stays_here():
+def test_an_unpicklable_environment_uses_serial():
     lock = __import__("threading").Lock()
 
     def make():
@@ -194,14 +202,14 @@ def test_what_cannot_be_sent_to_a_process_stays_here():
         assert pool.backend == "serial"
 
 
-def test_the_command_shows_every_way_and_keeps_the_best(capsys, own_cache):
+def test_the_command_shows_every_backend_and_saves_the_best(capsys, own_cache):
     arguments = ["tune", "CartPole-v1", "--num-envs", "2", "--seconds", "0.01"]
     assert main([*arguments, "--dry-run"]) == 0
     assert not (own_cache / "tuned.json").exists()
     assert main(arguments) == 0
     out = capsys.readouterr().out
     assert all(backend in out for backend in ("serial", "process", "thread", "asyncio"))
-    assert kept("CartPole-v1", 2, 2) is not None
+    assert load_tuned("CartPole-v1", 2, 2) is not None
 
 
 @pytest.mark.parametrize(
@@ -213,13 +221,13 @@ def test_the_command_shows_every_way_and_keeps_the_best(capsys, own_cache):
         (["--seconds", "-1"], "--seconds -1"),
     ],
 )
-def test_the_command_says_which_number_cannot_work(arguments, named, capsys):
+def test_the_command_names_the_invalid_number(arguments, named, capsys):
     assert main(["tune", "CartPole-v1", *arguments]) != 0
     printed = capsys.readouterr()
     assert f"tune got {named}" in " ".join((printed.out + printed.err).split())
 
 
-def test_a_way_says_what_it_is():
-    way = Way("process", 1, (8, 16), caller_steps=True)
-    assert str(way) == "process with 1 workers and the caller"
-    assert dataclasses.replace(way, caller_steps=False) != way
+def test_str_of_a_config():
+    config = BackendConfig("process", 1, (8, 16), caller_steps=True)
+    assert str(config) == "process with 1 worker, plus the caller"
+    assert dataclasses.replace(config, caller_steps=False) != config

@@ -375,7 +375,7 @@ def test_a_pool_keeps_the_mode_that_it_was_made_or_begun_with():
         assert jaxenvs.HostEnv(pool).autoreset_mode == "next_step"
     with make() as pool:
         pool.reset(seed=0)
-        with pytest.raises(PoolError, match='has begun episodes with autoreset_mode="next_step"'):
+        with pytest.raises(PoolError, match='has started episodes with autoreset_mode="next_step"'):
             jaxenvs.HostEnv(pool, autoreset_mode="same_step")
         assert jaxenvs.HostEnv(pool).autoreset_mode == "next_step"
     with make() as pool, pytest.raises(PoolError, match="expected one of 'same_step'"):
@@ -466,7 +466,7 @@ def test_vmap_is_refused_with_what_to_do_instead(path):
     state, _ = env.reset(KEY)
     actions = jnp.zeros((3, 2), jnp.int32)
     for step in (env.step, jax.jit(env.step)):
-        with pytest.raises(PoolError, match="Make a pool of that many"):
+        with pytest.raises(PoolError, match="Make a larger pool"):
             jax.vmap(lambda action, step=step: step(state, action, KEY)[1].reward)(actions)
     env.close()
 
@@ -592,7 +592,7 @@ def test_actions_that_are_not_numbers_are_refused_unless_nothing_is_checked(path
     action = {"button": jnp.zeros(2, jnp.int32), "stick": jnp.full((2, 2), jnp.nan)}
     env = hosted(path, env=Composite, n=2)
     state, _ = env.reset(KEY)
-    with pytest.raises(jax.errors.JaxRuntimeError, match="not a number"):
+    with pytest.raises(jax.errors.JaxRuntimeError, match="NaN"):
         jax.block_until_ready(env.step(state, action, KEY))
     env.close()
     env = hosted(path, env=Composite, n=2, validate=False)
@@ -617,7 +617,7 @@ def test_another_host_env_of_the_same_pool_goes_the_same_way(path):
     first = hosted(path)
     assert jaxenvs.HostEnv(first.pools[0]).path == path
     other = {"ffi": "callback", "callback": "ffi"}[path]
-    with pytest.raises(PoolError, match=f'steps by "{path}"'):
+    with pytest.raises(PoolError, match=f'already uses with path="{path}"'):
         jaxenvs.HostEnv(first.pools[0], path=other)
     state, _ = first.reset(KEY)
     jax.block_until_ready(first.step(state, jnp.zeros(4, jnp.int32), KEY))
@@ -894,7 +894,7 @@ def test_a_pool_that_programs_step_refuses_to_be_stepped_beside_them():
             lambda: pool.send([0, 0], [0, 1]),
             lambda: pool.async_reset(),
         ):
-            with pytest.raises(PoolError, match="compiled programs step"):
+            with pytest.raises(PoolError, match="stepped by compiled programs"):
                 call()
 
 

@@ -38,7 +38,7 @@ def test_ppo_trains_on_hosted_environments_and_goes_on_where_it_stopped():
     assert later.learner_state.collector.episodes.episode_length.max() <= 32
     finished = np.concatenate([result.metrics["episode_count"], later.metrics["episode_count"]])
     assert finished.sum() > 0
-    with pytest.raises(jax.errors.JaxRuntimeError, match="has been stepped already"):
+    with pytest.raises(jax.errors.JaxRuntimeError, match="was stepped already"):
         jax.block_until_ready(run(result.learner_state, 2))
 
     # Environments are in no checkpoint: weights go on in new episodes.

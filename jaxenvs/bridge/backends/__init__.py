@@ -1,1 +1,1 @@
-"""What steps the environments of a pool: one module each."""
+"""The backends of a pool, one module each."""

@@ -1,4 +1,4 @@
-"""Batches that vectorized environments made: their rows, and the arrays that others read."""
+"""The batches of vectorized environments, in the form of a pool's arrays."""
 
 import math
 from collections.abc import Callable, Mapping, Sequence
@@ -11,13 +11,13 @@ from jaxenvs.bridge._layout import Leaf, getter, leaves_of
 from jaxenvs.bridge.backends._drivers import Raw
 from jaxenvs.bridge.backends.base import Settings
 
-_SMALL = 4096  # elements up to which a dot product finds NaNs fastest
+_SMALL = 4096  # up to this size a dot product finds NaN fastest
 
 
 class Answers(Sequence):
-    """The two answers, rows by environment, for those who read arrays and not batches.
+    """The two answers as arrays with a row for each environment.
 
-    Batches of all are referred to; of some, copied to where the others' rows are.
+    Batches of all environments are kept by reference; partial batches are copied to their rows.
     """
 
     def __init__(self, memory: Sequence[Answer], settings: Settings) -> None:
@@ -70,7 +70,7 @@ class Answers(Sequence):
 
 
 def final_fields_of(infos: Mapping[str, Any], fields: Mapping[str, Any]) -> list[np.ndarray]:
-    """The fields of a batch, where an episode ended those of its last step; 0 for none."""
+    """Returns the fields of a batch; where an episode ended, those of its last step (0 if none)."""
     ended, last, found = infos.get("_final_obs"), infos.get("final_info"), []
     for name, space in fields.items():
         finals = last.get(name) if isinstance(last, Mapping) else None
@@ -92,10 +92,10 @@ def _copy_rows(memory: Answer, rows: Any, answer: Answer) -> None:
 
 
 def fitting(value: Any, leaf: Leaf, count: int) -> np.ndarray:
-    """`value` as the array of a leaf, [count, ...].
+    """Returns `value` as the array of a leaf, [count, ...].
 
     Raises:
-        ValueError: its shape or its kind of dtype is another.
+        ValueError: the shape or the kind of dtype is wrong.
     """
     found = np.asarray(value)
     if found.dtype == leaf.dtype and found.shape[1:] == leaf.shape and len(found) == count:
@@ -103,14 +103,14 @@ def fitting(value: Any, leaf: Leaf, count: int) -> np.ndarray:
     if found.shape != (count, *leaf.shape) or not np.can_cast(found.dtype, leaf.dtype, "same_kind"):
         raise ValueError(
             f"{f'entry {leaf.at} of the' if leaf.at else 'the'} observation is"
-            f" {found.dtype}{list(found.shape)}; its space says {leaf.dtype}"
+            f" {found.dtype}{list(found.shape)}; its space expects {leaf.dtype}"
             f"{[count, *leaf.shape]}"
         )
     return found.astype(leaf.dtype)
 
 
 def field_of(value: Any, leaf: Leaf, count: int) -> np.ndarray:
-    """An entry of info as an array of its space; zeros where there is none."""
+    """Returns an entry of info as an array of its space; zeros if it is missing."""
     if value is None:
         return np.zeros((count, *leaf.shape), leaf.dtype)
     try:
@@ -121,7 +121,7 @@ def field_of(value: Any, leaf: Leaf, count: int) -> np.ndarray:
 
 
 def has_nan(array: np.ndarray) -> bool:
-    """Whether anything in an array of floats is not a number."""
+    """Returns whether an array of floats contains NaN."""
     flat = array if array.ndim == 1 else array.reshape(-1)
     return math.isnan(np.dot(flat, flat) if flat.size <= _SMALL else np.min(flat))
 
@@ -131,7 +131,7 @@ def together(
     gets: Sequence[Callable[[Any], Any]],
     rebuilt: Callable[[Sequence[np.ndarray]], Any],
 ) -> Raw:
-    """Parts, one behind the other; of their infos the arrays that all have."""
+    """Concatenates partial answers; keeps the info arrays that all of them have."""
 
     def joined(name: str) -> np.ndarray:
         return np.concatenate([np.asarray(getattr(part, name)) for part in parts])
@@ -155,7 +155,7 @@ def together(
 
 
 def rows_of(infos: Mapping[str, Any], rows: np.ndarray, count: int) -> dict[str, Any]:
-    """An info of `count` rows with some of them only."""
+    """Returns some rows of an info of `count` rows."""
     chosen: dict[str, Any] = {}
     for name, value in infos.items():
         if isinstance(value, Mapping):
@@ -167,7 +167,7 @@ def rows_of(infos: Mapping[str, Any], rows: np.ndarray, count: int) -> dict[str,
 
 
 def first_of(info: Mapping[str, Any]) -> dict[str, Any]:
-    """What an info says of the first environment, of its arrays."""
+    """Returns the first environment's part of an info, for entries that are arrays."""
     return {
         name: value[0]
         for name, value in info.items()

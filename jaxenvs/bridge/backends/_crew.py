@@ -1,4 +1,4 @@
-"""Threads that do what is put before them, and the list of what is finished."""
+"""A thread pool that can abandon hanging threads, and a queue of finished rows."""
 
 import queue
 import threading
@@ -6,21 +6,21 @@ import time
 from collections.abc import Callable
 from typing import Any
 
-Job = tuple[int, Callable[..., None], tuple[Any, ...]]  # the row that it is about
+Job = tuple[int, Callable[..., None], tuple[Any, ...]]  # row, function, arguments
 
 
 class Abandoned(BaseException):
-    """Ends a thread that nobody waits for any more, once an environment lets go of it."""
+    """Ends an abandoned thread once the environment's code returns."""
 
 
 class Member(threading.Thread):
     """One thread of a crew."""
 
     def __init__(self, crew: "Crew") -> None:
-        super().__init__(name=crew.name, daemon=True)  # one that hangs must not hold up an exit
+        super().__init__(name=crew.name, daemon=True)  # a hanging thread must not block exit
         self._jobs = crew.jobs
         self.job: Job | None = None
-        self.since = 0.0  # when it went into an environment's code; 0 while it is not there
+        self.since = 0.0  # when it entered an environment's code; 0 while it is outside
         self.abandoned = False
 
     def run(self) -> None:
@@ -31,11 +31,11 @@ class Member(threading.Thread):
                 job[1](job[0], *job[2])
             except Abandoned:
                 return
-            self.job = job = None  # what it holds is not kept alive by an idle thread
+            self.job = job = None  # an idle thread must not keep its objects alive
 
 
 class Crew:
-    """A fixed number of threads. Each job is taken by whoever is free first."""
+    """A fixed number of threads with one queue of jobs."""
 
     def __init__(self, size: int, name: str) -> None:
         self.name = name
@@ -46,11 +46,11 @@ class Crew:
             member.start()
 
     def put(self, row: int, function: Callable[..., None], *args: Any) -> None:
-        """Has `function(row, *args)` called in one of the threads."""
+        """Calls `function(row, *args)` in one of the threads."""
         self.jobs.put((row, function, args))
 
     def drop(self) -> list[Job]:
-        """Takes back the jobs that nobody has begun."""
+        """Removes the jobs that have not started, and returns them."""
         found = []
         while True:
             try:
@@ -63,10 +63,10 @@ class Crew:
     # --- threads that hang ---
 
     def within(self, function: Callable[..., Any], *args: Any, **kwargs: Any) -> Any:
-        """Calls `function`, and notes since when this thread has been in it.
+        """Calls `function` and records when this thread entered it.
 
         Raises:
-            Abandoned: the thread was given up meanwhile.
+            Abandoned: the thread was abandoned meanwhile.
         """
         member = threading.current_thread()
         if not isinstance(member, Member):
@@ -84,7 +84,7 @@ class Crew:
             member.since = since
 
     def stuck(self, seconds: float) -> list[tuple[int, Member]]:
-        """Rows, and the threads that have been within their environments for so long."""
+        """Returns the rows whose environments have run for so long, and their threads."""
         before = time.monotonic() - seconds
         found = []
         for member in self.members:
@@ -94,10 +94,7 @@ class Crew:
         return sorted(found, key=lambda each: each[0])
 
     def abandon(self, member: Member) -> Job | None:
-        """Has another thread in place of one that hangs; the job that it was at.
-
-        None if it came back in the last moment.
-        """
+        """Replaces a thread that hangs; returns its job, or None if it has just returned."""
         with self._lock:
             if not member.since or member.job is None:
                 return None
@@ -108,7 +105,7 @@ class Crew:
         return job
 
     def end(self, until: float) -> list[Member]:
-        """Lets the threads end after what they are at; those still there at time `until`."""
+        """Ends the threads after their current jobs; returns those still alive at `until`."""
         for _ in self.members:
             self.jobs.put(None)
         for member in self.members:
@@ -122,18 +119,18 @@ class Crew:
 
 
 class Finished:
-    """Rows that are done, for one who waits until there are enough of them."""
+    """A queue of finished rows, from which one thread takes several at a time."""
 
     def __init__(self) -> None:
         self._lock = threading.Lock()
         self._bell = threading.Lock()
         self._bell.acquire()
         self._rows: list[int] = []
-        self._wanted = 0  # rows that somebody sleeps for
+        self._wanted = 0  # the number of rows that `take` waits for
         self._noted = 0
 
     def put(self, row: int, noted: int) -> None:
-        """Adds a row, with what there is to note of it."""
+        """Adds a row and its status flags."""
         with self._lock:
             self._rows.append(row)
             self._noted |= noted
@@ -142,7 +139,7 @@ class Finished:
                 self._bell.release()
 
     def take(self, count: int, timeout: float | None) -> tuple[list[int], int] | None:
-        """Waits for `count` rows; these and what was noted, or None if time is up."""
+        """Waits for `count` rows; returns them and their flags, or None on timeout."""
         with self._lock:
             if len(self._rows) < count:
                 self._wanted = count
@@ -154,7 +151,7 @@ class Finished:
                 if self._wanted:
                     self._wanted = 0
                     return None
-                self._bell.acquire()  # it rang in the last moment
+                self._bell.acquire()  # it was released just now
             return self._taken(count)
 
     def _taken(self, count: int) -> tuple[list[int], int]:

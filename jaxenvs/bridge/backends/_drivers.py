@@ -1,4 +1,4 @@
-"""One way to speak to vectorized environments: Gymnasium's, ale_py's and EnvPool's."""
+"""One interface to the vectorized environments of Gymnasium, ale_py and EnvPool."""
 
 from collections.abc import Mapping, Sequence
 from typing import Any, NamedTuple
@@ -17,14 +17,14 @@ _MODES: dict[str, AutoresetMode] = {
     "SAME_STEP": "same_step",
     "DISABLED": "disabled",
 }
-# Whose reset heeds options["reset_mask"]. Others ignore what they do not know, and reset all.
+# Classes whose reset supports options["reset_mask"]. Others ignore it and reset everything.
 _HEED_MASKS = ("AsyncVectorEnv", "AtariVectorEnv", "Pool", "SyncVectorEnv")
 
 
 class Raw(NamedTuple):
-    """What a vectorized environment answered, as it came."""
+    """An answer of a vectorized environment, unchanged."""
 
-    ids: Any  # int32[n], whose rows these are; None for all, in order
+    ids: Any  # int32[n], the environment of each row; None for all, in order
     observation: Any
     reward: Any
     terminated: Any
@@ -33,15 +33,15 @@ class Raw(NamedTuple):
     is_reset: bool = False
 
 
-def driver_of(maker: VectorMaker, told: Mapping[str, Any]) -> "Driver":
-    """Makes a vectorized environment, and what drives it."""
-    env = maker(**told)
+def driver_of(maker: VectorMaker, options: Mapping[str, Any]) -> "Driver":
+    """Makes a vectorized environment and returns a driver for it."""
+    env = maker(**options)
     if is_envpool(env):
-        return EnvPoolDriver(env, maker, told)
+        return EnvPoolDriver(env, maker, options)
     if not is_vectorized(env):
         raise PoolError(
-            f"{maker.name} made {type(env).__name__}, which is no vectorized environment.  Return"
-            " a gymnasium.vector.VectorEnv or an EnvPool, or use another backend."
+            f"{maker.name} made {type(env).__name__}, which is not a vectorized environment."
+            "  Return a gymnasium.vector.VectorEnv or an EnvPool, or use another backend."
         )
     if type(env.unwrapped).__name__ == "AtariVectorEnv":
         return AtariDriver(env)
@@ -49,11 +49,11 @@ def driver_of(maker: VectorMaker, told: Mapping[str, Any]) -> "Driver":
 
 
 class Driver:
-    """Drives a `gymnasium.vector.VectorEnv`.
+    """The driver of a `gymnasium.vector.VectorEnv`.
 
     Attributes:
-        fresh_memory: whether each answer is known to be in memory of its own.
-        num_threads: its own; 0 if it has none, or does not say.
+        fresh_memory: whether each answer is known to have its own memory.
+        num_threads: the environment's number of threads; 0 if it has none or is unknown.
     """
 
     fresh_memory = False
@@ -65,7 +65,7 @@ class Driver:
         self.observation_space: gymnasium.Space = env.single_observation_space
         self.action_space: gymnasium.Space = env.single_action_space
         mode = (getattr(env, "metadata", None) or {}).get("autoreset_mode")
-        # Gymnasium takes it for this one where an environment does not say.
+        # Gymnasium's default for an environment that does not say.
         self.autoreset_mode: AutoresetMode = _MODES[getattr(mode, "name", "NEXT_STEP")]
         spec = getattr(env, "spec", None)
         self.spec = spec if isinstance(spec, EnvSpec) else None
@@ -76,10 +76,12 @@ class Driver:
     def reset(
         self, mask: np.ndarray | None, seeds: Any, options: dict[str, Any] | None
     ) -> tuple[Any, Mapping[str, Any]]:
-        """Resets all, or those of a mask.
+        """Resets all environments, or those selected by a mask.
 
         Args:
-            seeds: None, the first of numbers that count up, or a list with one for each of N.
+            mask: bool[N]; None for all.
+            seeds: None, the seed of environment 0 (others count up), or a list with N seeds.
+            options: passed on to the environment.
         """
         if mask is not None:
             options = {**(options or {}), "reset_mask": mask}
@@ -104,11 +106,11 @@ class Driver:
     def begin_reset_some(
         self, ids: np.ndarray, seeds: Any, options: dict[str, Any] | None
     ) -> tuple[Any, Mapping[str, Any]] | None:
-        """Resets some; their rows if they are there at once, or None if `recv` gives them."""
+        """Resets some environments; returns their rows, or None if `recv` will return them."""
         if type(self.env.unwrapped).__name__ not in _HEED_MASKS:
             raise PoolError(
-                f"{type(self.env.unwrapped).__name__} resets all its environments together, not"
-                f" {ids.tolist()} alone.  Call reset without env_ids and reset_mask."
+                f"{type(self.env.unwrapped).__name__} resets all its environments together; it"
+                f" cannot reset only {ids.tolist()}.  Call reset without env_ids and reset_mask."
             )
         mask = np.zeros(self.num_envs, bool)
         mask[ids] = True
@@ -125,17 +127,17 @@ class Driver:
 
     def send(self, actions: Any, ids: np.ndarray) -> None:
         raise PoolError(
-            f"{type(self.env.unwrapped).__name__} steps all its environments together, not"
-            f" {ids.tolist()} alone.  Call step without env_ids, or use another backend."
+            f"{type(self.env.unwrapped).__name__} steps all its environments together; it cannot"
+            f" step only {ids.tolist()}.  Call step without env_ids, or use another backend."
         )
 
     def recv(self, count: int) -> Raw:
         raise NotImplementedError
 
-    # --- beside stepping ---
+    # --- between steps ---
 
     def call(self, name: str, ids: Sequence[int], args: Any, kwargs: Any) -> list[Any]:
-        """Calls a method of the environments, or where they cannot be reached, of all in one."""
+        """Calls a method of each environment, or of the vectorized one if it has no `call`."""
         if name == "render":
             found = self.env.render(*args, **kwargs)
         elif hasattr(self.env.unwrapped, "call"):
@@ -157,20 +159,20 @@ class Driver:
 
 
 class AtariDriver(Driver):
-    """Drives ale_py's `AtariVectorEnv`, also where it answers in batches of less than N."""
+    """The driver of ale_py's `AtariVectorEnv`, which may answer in batches of less than N."""
 
     fresh_memory = True
 
     def __init__(self, env: Any) -> None:
         super().__init__(env)
         self.batch_size = int(env.unwrapped.batch_size)
-        self._last: Any = None  # whose answer came last: they are the ones that can be sent to
-        self._first: Any = None  # a batch that came with the reset
+        self._last: Any = None  # ids of the last answer: only they accept actions
+        self._first: Any = None  # the first batch, returned by the reset
 
     def reset(
         self, mask: np.ndarray | None, seeds: Any, options: dict[str, Any] | None
     ) -> tuple[Any, Mapping[str, Any]]:
-        if isinstance(seeds, list):  # it takes an array, -1 for none
+        if isinstance(seeds, list):  # it expects an array, with -1 for no seed
             count = self.num_envs if mask is None else int(mask.sum())
             given = [-1 if seed is None else seed for seed in seeds]
             seeds = np.array(given if len(given) == count else np.array(given)[mask])
@@ -190,7 +192,8 @@ class AtariDriver(Driver):
         if len(ids) != self.num_envs:
             raise PoolError(
                 f"AtariVectorEnv with batch_size={self.batch_size} resets all its environments"
-                f" together, not {ids.tolist()} alone.  Call async_reset() without env_ids."
+                f" together; it cannot reset only {ids.tolist()}.  Call async_reset() without"
+                " env_ids."
             )
         self._first = self.reset(None, seeds, options)
         return None
@@ -201,8 +204,8 @@ class AtariDriver(Driver):
         if self._last is None or set(ids.tolist()) != set(self._last.tolist()):
             last = [] if self._last is None else self._last.tolist()
             raise PoolError(
-                f"AtariVectorEnv got actions for environments {ids.tolist()}; it takes them for"
-                f" those whose answer came last: {last}.  Send to these, after each recv."
+                f"AtariVectorEnv got actions for environments {ids.tolist()}; it only accepts them"
+                f" for those of the latest recv: {last}.  Send actions for these after each recv."
             )
         order = np.empty(self.num_envs, np.int32)
         order[ids] = np.arange(len(ids))
@@ -222,13 +225,13 @@ class AtariDriver(Driver):
 
 
 class EnvPoolDriver(Driver):
-    """Drives an EnvPool of the interface "gymnasium" (or, of older releases, "gym")."""
+    """The driver of an EnvPool with the interface "gymnasium" ("gym" in older releases)."""
 
     fresh_memory = True
 
-    def __init__(self, env: Any, maker: VectorMaker, told: Mapping[str, Any]) -> None:
+    def __init__(self, env: Any, maker: VectorMaker, options: Mapping[str, Any]) -> None:
         self.env: Any = env
-        self._maker, self._told = maker, dict(told)
+        self._maker, self._options = maker, dict(options)
         if not isinstance(getattr(env, "observation_space", None), gymnasium.Space):
             raise PoolError(
                 f"{maker.name} made an EnvPool without Gymnasium's interface.  Make it with"
@@ -266,9 +269,9 @@ class EnvPoolDriver(Driver):
         return self.end_step()
 
     def _stepper(self) -> Any:
-        """What `env.step` does for one array of actions, or None where it is not as expected.
+        """Returns a faster `env.step` for one array of actions, or None if it does not apply.
 
-        Its own detours through trees and names cost 10 us and more, a fifth of a step of CartPole.
+        EnvPool's own handling of trees and names costs 10 us or more, a fifth of a CartPole step.
         """
         env, spec = self.env, getattr(self.env, "_spec", None)
         keys = list(getattr(spec, "_action_keys", ()))
@@ -300,8 +303,8 @@ class EnvPoolDriver(Driver):
         self._refuse_options(options)
         if seeds is not None and len(ids) != self.num_envs:
             raise SeedError(
-                "an EnvPool is seeded when it is made, not some of its environments later."
-                "  Reset these without a seed, or reset all."
+                "an EnvPool is seeded as a whole when it is made, so some of its environments"
+                " cannot be seeded alone.  Reset them without a seed, or reset all."
             )
         self._seed(seeds)
         self._is_new = False
@@ -332,35 +335,42 @@ class EnvPoolDriver(Driver):
     def close(self) -> None:
         if hasattr(self.env, "close"):
             self.env.close()
-        self.env = self._step = None  # which is what ends its threads
+        self.env = self._step = None  # ends its threads
 
     def _seed(self, seeds: Any) -> None:
-        """Makes the EnvPool anew where it has to begin from another seed: it has no other way."""
+        """Makes a new EnvPool if the seed changes, since an EnvPool cannot be seeded again."""
         was_new, self._is_new = self._is_new, False
-        if seeds is None or (was_new and self._told.get("seed") == seeds):
+        if seeds is None or (was_new and self._options.get("seed") == seeds):
             return
-        if "seed" not in self._maker.takes:
+        if "seed" not in self._maker.accepts:
             raise SeedError(
-                "an EnvPool is seeded when it is made.  Give the seed to envpool.make inside the"
-                ' function, or name the EnvPool by its id, "envpool/...".'
+                "an EnvPool is seeded when it is made.  Pass the seed to envpool.make inside the"
+                ' function, or pass the id "envpool/..." instead of a function.'
             )
         if isinstance(seeds, list) and None in seeds:
-            raise SeedError("an EnvPool is seeded as a whole.  Give every environment a seed.")
-        self._told["seed"] = seeds
+            raise SeedError(
+                "an EnvPool is seeded as a whole, but some seeds are None.  Pass a seed for every"
+                " environment."
+            )
+        self._options["seed"] = seeds
         self.close()
-        self.env = self._maker(**self._told)
+        self.env = self._maker(**self._options)
         self._step = self._stepper()
 
     def _refuse_options(self, options: dict[str, Any] | None) -> None:
         if options:
-            raise PoolError(f"an EnvPool takes no options of reset; it got {sorted(options)}.")
+            raise PoolError(
+                f"reset got the options {sorted(options)}, but an EnvPool accepts no options."
+                "  Omit them."
+            )
 
     def _all_of_them(self) -> Raw:
-        """Batches of less than N, put together in the order of the environments."""
+        """Receives partial batches until all N have answered; returns them in order."""
         if self.num_envs % self.batch_size:
             raise PoolError(
-                f"an EnvPool with batch_size={self.batch_size} cannot be waited for as a whole:"
-                f" num_envs={self.num_envs} is no multiple of it.  Use async_reset, recv and send."
+                f"an EnvPool with batch_size={self.batch_size} cannot be stepped as a whole:"
+                f" num_envs={self.num_envs} is not a multiple of it.  Use async_reset, recv and"
+                " send."
             )
         parts = [self.recv(0) for _ in range(self.num_envs // self.batch_size)]
         ids = np.concatenate([part.ids for part in parts])

@@ -1,4 +1,4 @@
-"""An event loop in a thread of its own, whose timers are on time."""
+"""An event loop in its own thread, with precise timers."""
 
 import asyncio
 import concurrent.futures
@@ -10,7 +10,7 @@ import types
 from collections.abc import Awaitable, Callable, Coroutine
 from typing import Any
 
-_SELECTABLE = 1024  # descriptors below which select() works
+_SELECTABLE = 1024  # select() works for descriptors below this
 
 
 _Selector: Any = None
@@ -18,10 +18,10 @@ _Selector: Any = None
 if hasattr(selectors, "EpollSelector"):
 
     class _PreciseSelector(selectors.EpollSelector):
-        """Waits to the microsecond.
+        """A selector that waits with microsecond precision.
 
-        epoll counts in milliseconds, which asyncio rounds up: a step that waits for 1 ms would
-        take up to 2. select counts in microseconds, and takes the descriptor of an epoll.
+        epoll counts in milliseconds, which asyncio rounds up, so a wait of 1 ms would take up to
+        2 ms. select counts in microseconds and accepts the descriptor of an epoll.
         """
 
         def select(self, timeout: float | None = None) -> Any:
@@ -34,13 +34,13 @@ if hasattr(selectors, "EpollSelector"):
 
 
 class LoopThread:
-    """Runs a loop, so that environments go on whatever the caller does meanwhile.
+    """A thread that runs an event loop, so that environments proceed independently of the caller.
 
-    The caller may itself be inside a loop, as it is in a notebook.
+    The caller may itself be inside a loop, as in a notebook.
     """
 
     def __init__(self, name: str) -> None:
-        self.loop = asyncio.new_event_loop()  # of the policy, should somebody have set one
+        self.loop = asyncio.new_event_loop()  # respects an event loop policy
         if type(self.loop) is asyncio.SelectorEventLoop and _Selector is not None:
             self.loop.close()
             self.loop = asyncio.SelectorEventLoop(_Selector())
@@ -54,18 +54,18 @@ class LoopThread:
 
     @property
     def is_here(self) -> bool:
-        """Whether it is this thread that asks."""
+        """Whether the caller is in this thread."""
         return threading.current_thread() is self._thread
 
     def tell(self, function: Callable[..., Any], *args: Any) -> None:
-        """Has `function` called there."""
+        """Calls `function` on the loop, without waiting."""
         self.loop.call_soon_threadsafe(function, *args)
 
     def result(self, coroutine: Coroutine[Any, Any, Any], timeout: float | None = None) -> Any:
-        """Waits for a coroutine; it is cancelled if that is cut short.
+        """Runs a coroutine and returns its result; cancels it on timeout or Ctrl-C.
 
         Raises:
-            TimeoutError: it took longer.
+            TimeoutError: it took longer than `timeout`.
         """
         future = asyncio.run_coroutine_threadsafe(coroutine, self.loop)
         try:
@@ -78,13 +78,13 @@ class LoopThread:
             raise
 
     def is_blocked(self, patience: float = 0.05) -> bool:
-        """Whether something there holds up everything else."""
+        """Returns whether code on the loop blocks it."""
         came = threading.Event()
         self.tell(came.set)
         return not came.wait(patience)
 
     def end(self, patience: float) -> bool:
-        """Cancels what is left, and ends the thread; False if that cannot be done."""
+        """Cancels the remaining tasks and ends the thread; returns False if that fails."""
         try:
             self.result(_cancel_all(patience / 2), patience)
         except TimeoutError:
@@ -106,13 +106,13 @@ async def _cancel_all(patience: float) -> None:
 if sys.version_info >= (3, 12):
 
     def begin(coroutine: Coroutine[Any, Any, Any], loop: asyncio.AbstractEventLoop) -> asyncio.Task:
-        """A task that is run at once up to where it first waits, where Python can do that."""
+        """Returns a task; from Python 3.12 on, it runs immediately until its first wait."""
         return asyncio.Task(coroutine, loop=loop, eager_start=True)
 
 else:
 
     def begin(coroutine: Coroutine[Any, Any, Any], loop: asyncio.AbstractEventLoop) -> asyncio.Task:
-        """A task that is run at once up to where it first waits, where Python can do that."""
+        """Returns a task; from Python 3.12 on, it runs immediately until its first wait."""
         return loop.create_task(coroutine)
 
 

@@ -1,4 +1,4 @@
-"""What a pool asks of that which steps its environments."""
+"""The interface of the backends, which step the environments of a pool."""
 
 import abc
 import dataclasses
@@ -18,7 +18,7 @@ from jaxenvs.bridge._lines import STEP_ALL as STEP_ALL
 
 @dataclasses.dataclass(frozen=True)
 class Settings:
-    """How environments are run, the same for all of a pool."""
+    """The settings that all environments of a pool share."""
 
     observation_space: gymnasium.Space
     action_space: gymnasium.Space
@@ -26,12 +26,12 @@ class Settings:
     autoreset_mode: AutoresetMode
     time_limit: int | None
     validate: Validate
-    watched: bool  # whether somebody wants to know which environment is at work
-    lock_step: bool  # whether all are mostly stepped together
-    mode_is_open: bool = False  # whether another mode may be chosen until the first reset
+    watched: bool  # whether there is a timeout, so workers report which environment is at work
+    lock_step: bool  # whether all environments are usually stepped together
+    mode_is_open: bool = False  # whether the autoreset mode may change until the first reset
 
     def plan(self, num_envs: int, start: int = 0) -> Plan:
-        """Where the arrays lie, from byte `start` of some memory on."""
+        """Lays out the arrays, starting at byte `start`."""
         return plan(
             num_envs,
             self.observation_space,
@@ -44,24 +44,24 @@ class Settings:
 
 @dataclasses.dataclass(frozen=True)
 class Post:
-    """What an environment raised, or a warning about one."""
+    """A report of a failed environment, or a warning about one."""
 
-    instance: int  # -1 for all of them, which are one
-    what: str  # it did: "step", "reset", "warning" ...
+    instance: int  # -1 for a vectorized environment
+    what: str  # the operation: "step", "reset", "warning" ...
     text: str  # the traceback
     worker: int | None = None
     pid: int | None = None
-    fatal: bool = False  # the pool cannot go on
+    fatal: bool = False  # whether the pool cannot continue
 
     @classmethod
     def parse(cls, data: bytes, worker: int, pid: int) -> list["Post"]:
-        """What a worker left in its mailbox."""
+        """Returns the reports in a worker's mailbox."""
         parts = [part.decode(errors="replace").split("\n", 2) for part in data.split(b"\0")]
         return [cls(int(part[0]), part[1], part[2], worker, pid) for part in parts]
 
 
 class Broken(Exception):
-    """An environment or its process failed outside of a step: `post` says how."""
+    """An environment or its process failed outside of a step; `post` has the report."""
 
     def __init__(self, post: Post) -> None:
         super().__init__(post.text)
@@ -69,41 +69,41 @@ class Broken(Exception):
 
 
 class Backend(abc.ABC):
-    """Steps environments.
+    """The base class of backends.
 
-    It is made with the environments, says what it found in `facts`, and is then told by `attach`
-    how to run them. Requests name one of two buffers, in which they are answered. A pool does not
-    ask for an instance again before it took its answer.
+    The constructor makes the environments and describes them in `facts`; `attach` then sets how to
+    run them. A request names one of two buffers for its answer. A pool does not request anything
+    of an instance whose answer it has not taken yet.
 
-    What waits returns how that ended: `_lines.OK` with the flags INFO, DONE and ATTENTION of what
-    was waited for, or TIMEOUT or INTERRUPTED.
+    Methods that wait return a status: `_lines.OK` with the flags INFO, DONE and ATTENTION, or
+    TIMEOUT or INTERRUPTED.
     """
 
     name: str
-    makes_batches = False  # whether it answers with arrays that it made, see `batch`
-    autoreset_mode: AutoresetMode | None = None  # where it is not for the pool to choose
+    makes_batches = False  # whether it returns its own arrays, see `batch`
+    autoreset_mode: AutoresetMode | None = None  # set if the pool cannot choose it
     facts: Sequence[Mapping[str, Any]]  # of each environment, see `_worker.facts`
     num_workers: int
-    bounds: tuple[int, ...] | None = None  # of workers that keep their instances
-    caller_steps = False  # whether the caller steps those before the first worker's
+    bounds: tuple[int, ...] | None = None  # each worker's first instance, then the end
+    caller_steps = False  # whether the caller steps the instances below bounds[0]
     _owner: int | None = None  # the only process that can use it; None for any
     plan: Plan
     arrays: Arrays
 
     @abc.abstractmethod
     def attach(self, settings: Settings) -> None:
-        """Makes `plan` and `arrays`."""
+        """Sets how to run the environments; makes `plan` and `arrays`."""
 
     @abc.abstractmethod
     def start_all(self, op: int, buffer: int) -> None:
-        """Begins STEP_ALL or RESET_ALL."""
+        """Starts STEP_ALL or RESET_ALL."""
 
     @abc.abstractmethod
     def wait_all(self, buffer: int, timeout: float | None) -> int:
-        """Waits for everything that was begun."""
+        """Waits for everything that was started."""
 
     def lock_step(self, timeout: float | None) -> Callable[[int], int]:
-        """A function that does STEP_ALL in the buffer that it is given, and waits for it."""
+        """Returns a function that runs STEP_ALL into a given buffer and waits for it."""
 
         def step(buffer: int) -> int:
             self.start_all(STEP_ALL, buffer)
@@ -113,53 +113,53 @@ class Backend(abc.ABC):
 
     @abc.abstractmethod
     def start_some(self, op: int, buffer: int, instances: np.ndarray) -> None:
-        """Begins STEP or RESET of some instances, int32[n]."""
+        """Starts STEP or RESET of some instances, int32[n]."""
 
     @abc.abstractmethod
     def take(self, out: np.ndarray, timeout: float | None) -> int:
-        """Waits for as many finished instances as fit into `out`, int32, and writes which."""
+        """Waits for `len(out)` finished instances and writes their indices to `out`, int32."""
 
     def batch(self, order: np.ndarray | None = None) -> Any:
-        """What was waited for, as `Pool.step` returns it, of a backend that makes batches.
+        """Returns the latest batch in the form of `Pool.step`, if the backend makes batches.
 
         Args:
-            order: int32[n], the environments in the order of the rows; None for as they came.
+            order: int32[n], the environments in the order of the rows; None for order of arrival.
         """
         raise NotImplementedError
 
     @abc.abstractmethod
     def message(self, kind: str, instances: Sequence[int], *what: Any) -> list[Any]:
-        """Asks environments that are idle for something, see `_worker.perform`.
+        """Sends a message to idle environments, see `_worker.perform`.
 
         Raises:
-            Broken: one of them raised.
+            Broken: an environment raised.
         """
 
     @abc.abstractmethod
     def set_options(self, options: dict[str, Any] | None) -> None:
-        """Sets the options of the resets that follow."""
+        """Sets the options of subsequent resets."""
 
     @abc.abstractmethod
     def read_posts(self) -> list[Post]:
-        """Takes what was reported since the last call."""
+        """Returns the reports since the last call."""
 
     def forget(self) -> None:  # noqa: B027
-        """Leaves out what was begun and what is finished: after Ctrl-C nobody takes it.
+        """Drops pending and finished requests after Ctrl-C.
 
-        What cannot be left out is waited for by `wait_all`, which is called next.
+        The next call is `wait_all`, which waits for requests that cannot be dropped.
         """
 
     def stuck(self, seconds: float) -> list[int]:
-        """Instances at work that calls over so many seconds found making no progress."""
+        """Returns the instances that have made no progress for so many seconds."""
         return []
 
     def restart(self, instances: Sequence[int]) -> bool:
-        """Makes instances anew that hang; False if that cannot be done."""
+        """Replaces instances that hang; returns False if that is impossible."""
         return False
 
     @abc.abstractmethod
     def close(self, grace: float) -> list[Post]:
-        """Closes everything, by force after `grace` seconds; what environments raised."""
+        """Closes everything, by force after `grace` seconds; returns reports of what raised."""
 
 
 def by_owner(
@@ -169,15 +169,12 @@ def by_owner(
     owner_of: Callable[[int], int],
     ask: Callable[[int, list[int], list[Any]], Sequence[Any]],
 ) -> list[Any]:
-    """What a message asks of instances, asked of each owner for its own.
+    """Splits a message by owner, and returns the values in the order of `instances`.
 
     Args:
-        kind, instances, what: as `Backend.message` is given them.
-        owner_of: whose an instance is.
-        ask: told an owner, its instances and what concerns them; returns a value for each.
-
-    Returns:
-        The values, in the order of `instances`.
+        kind, instances, what: the arguments of `Backend.message`.
+        owner_of: returns the owner of an instance.
+        ask: sends an owner the part for its instances; returns a value for each.
     """
     owned: dict[int, list[int]] = {}
     for instance in instances:
@@ -193,6 +190,6 @@ def by_owner(
 
 
 def private_arrays(settings: Settings, num_envs: int) -> tuple[Plan, Arrays]:
-    """Arrays in memory of this process, where nothing needs to be shared."""
+    """Returns arrays in this process's own memory, for backends that share nothing."""
     plan = settings.plan(num_envs)
     return plan, Arrays.over(plan, np.zeros(plan.size, np.uint8).data)

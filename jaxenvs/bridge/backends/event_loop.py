@@ -1,4 +1,4 @@
-"""Environments whose methods are coroutine functions, on one event loop."""
+"""The "asyncio" backend, for environments whose methods are coroutine functions."""
 
 import asyncio
 import contextlib
@@ -13,7 +13,7 @@ from typing import Any
 import numpy as np
 
 from jaxenvs.bridge import _lines
-from jaxenvs.bridge._instances import Instances, Unmakeable, traceback_of
+from jaxenvs.bridge._instances import REMAKING, FailedEnv, Instances, traceback_of
 from jaxenvs.bridge._log import log
 from jaxenvs.bridge._worker import facts, has_coroutines
 from jaxenvs.bridge.backends._crew import Abandoned, Crew, Finished, Member
@@ -29,19 +29,19 @@ from jaxenvs.bridge.backends.base import (
 )
 from jaxenvs.bridge.backends.thread import default_threads
 
-_END = 0.2  # seconds that loop and threads have to end once the environments are closed
+_END = 0.2  # seconds that loop and threads get to end once the environments are closed
 
 
 class AsyncioBackend(Backend):
-    """One event loop in a thread of its own, on which environments wait side by side.
+    """A backend with one event loop in its own thread, on which environments wait concurrently.
 
-    An environment of which any of reset, step, render and close is a coroutine function lives on
-    the loop: its ordinary methods are called there too, and must not block. All others are called
-    in a few threads.
+    An environment with a coroutine function among reset, step, render and close lives on the loop.
+    Its ordinary methods run there too and must not block. All other environments run in threads.
 
     Args:
-        env_fns: one for each instance, called on the loop.
-        num_threads: for environments without coroutine functions; None for as many as they need.
+        env_fns: one function for each instance, called on the loop.
+        num_threads: threads for environments without coroutine functions; None for one each, at
+            most 64.
     """
 
     name = "asyncio"
@@ -61,7 +61,7 @@ class AsyncioBackend(Backend):
         num_ordinary = sum(not has_coroutines(env) for env in self._rows.envs)
         self.num_workers = (num_threads or default_threads(num_ordinary)) if num_ordinary else 1
         self._finished = Finished()
-        self._is_asked = False  # whether there is a batch of all to wait for
+        self._is_asked = False  # whether a batch of all is pending
         self._options: dict[str, Any] | None = None
 
     def attach(self, settings: Settings) -> None:
@@ -112,7 +112,7 @@ class AsyncioBackend(Backend):
             raise
 
     def forget(self) -> None:
-        # Those at work are cancelled by what is asked next.
+        # The next requests cancel those still running.
         self._finished, self._is_asked = Finished(), False
 
     def _attention(self) -> int:
@@ -143,7 +143,7 @@ class AsyncioBackend(Backend):
         return found
 
     def restart(self, instances: Sequence[int]) -> bool:
-        if self._thread.is_blocked():  # by code that does not wait, which nobody can cancel
+        if self._thread.is_blocked():  # by code that does not await and cannot be cancelled
             return False
         self._thread.tell(self._rows.restart, list(instances))
         return True
@@ -154,7 +154,7 @@ class AsyncioBackend(Backend):
         if self._owner != os.getpid():  # a fork of the caller has a copy of the pool, no thread
             return []
         here = threading.current_thread()
-        if self._thread.is_here or isinstance(here, Member):  # garbage is collected anywhere
+        if self._thread.is_here or isinstance(here, Member):  # called by the garbage collector
             threading.Thread(target=self.close, args=(grace,), daemon=True).start()
             return []
         posts, left = [], []
@@ -164,8 +164,8 @@ class AsyncioBackend(Backend):
         hanging = self._rows.end_threads(_END)
         if left or hanging or not ended:
             log.warning(
-                "environments %s did not come to an end; %d threads were left to them",
-                *(left or "of the loop", len(hanging) + (not ended)),
+                "environments %s did not close in time; %d threads were abandoned",
+                *(left or "on the event loop", len(hanging) + (not ended)),
             )
         return posts
 
@@ -173,12 +173,12 @@ class AsyncioBackend(Backend):
 async def _made(env_fns: Sequence[Callable[[], Any]]) -> Any:
     try:
         return _Rows(env_fns)
-    except BaseException as error:  # some of which would end the loop
+    except BaseException as error:  # some kinds would end the loop
         return _Raised(error)
 
 
 class _Batch:
-    """Says when all rows of a step of all are there."""
+    """The rows of a step of all; reports when the last one is finished."""
 
     def __init__(self, size: int, finished: Finished) -> None:
         self._left, self._noted, self._finished = size, 0, finished
@@ -196,7 +196,7 @@ class _Batch:
 
 @dataclasses.dataclass(slots=True, eq=False)
 class _Turn:
-    """One thing that a row is asked for."""
+    """One request for a row."""
 
     row: int
     op: int
@@ -209,15 +209,15 @@ class _Turn:
 
 @dataclasses.dataclass(slots=True)
 class _Raised:
-    """The outcome of what raised."""
+    """The outcome of a call that raised."""
 
     error: BaseException
 
 
 class _Rows(Instances):
-    """Rows whose outcomes are awaited first, and then handed to the loop that writes them.
+    """Rows whose results are awaited first and then passed to the loop that writes them.
 
-    Everything but `stuck`, `at_work` and what is only read happens on the event loop.
+    Everything except `stuck`, `at_work` and plain reads happens on the event loop.
     """
 
     def __init__(self, env_fns: Sequence[Callable[[], Any]]) -> None:
@@ -226,16 +226,16 @@ class _Rows(Instances):
         self._begun: dict[int, Any] = {}  # outcomes of resets
         self._failed: dict[int, tuple[Any, str, BaseException]] = {}
         self._aside: set[asyncio.Task] = set()
-        self._in_thread: dict[int, asyncio.Future] = {}  # what rows' threads are at
-        self._hanging: list[tuple[int, Member]] = []  # as last looked at
+        self._in_thread: dict[int, asyncio.Future] = {}  # calls running in threads
+        self._hanging: list[tuple[int, Member]] = []  # at the last check
         self._crew: Crew | None = None
         self.num_threads: int | None = None
         self.posts: deque[Post] = deque()
-        self.has_restarted = False  # since somebody looked
+        self.has_restarted = False  # since `read_posts`
         super().__init__(env_fns)
         self._ordinary = [not has_coroutines(env) for env in self.envs]
         self._turns: list[_Turn | None] = [None] * len(self)
-        self._since = [0.0] * len(self)  # when rows went into coroutines; 0 for those in none
+        self._since = [0.0] * len(self)  # when each row entered its coroutine; 0 outside
 
     def attach(self, *args: Any, **kwargs: Any) -> None:
         super().attach(*args, **kwargs)
@@ -267,7 +267,7 @@ class _Rows(Instances):
         before, self._turns[turn.row] = self._turns[turn.row], turn
         if before is None or before.task is None or before.task.done():
             turn.task = begin(self._run_turn(turn), self._loop)
-        else:  # Ctrl-C, and nobody waits for it any more
+        else:  # the previous request was dropped because of Ctrl-C
             turn.task = begin(self._run_after(before.task, turn), self._loop)
 
     async def _run_after(self, before: asyncio.Task, turn: _Turn) -> None:
@@ -278,7 +278,7 @@ class _Rows(Instances):
         await self._run_turn(turn)
 
     async def _run_turn(self, turn: _Turn) -> None:
-        """Does one thing with a row, unless somebody gives it up meanwhile."""
+        """Runs one request, unless it is given up meanwhile."""
         row = turn.row
         try:
             if turn.op in (STEP, STEP_ALL):
@@ -295,7 +295,7 @@ class _Rows(Instances):
             return
         except GeneratorExit:
             raise
-        except BaseException as error:  # not of an environment, and nobody may wait in vain
+        except BaseException as error:  # not an environment's error; the pool must not wait forever
             if self._turns[row] is not turn:
                 return
             self.posts.append(Post(row, "step", traceback_of(error), fatal=True))
@@ -345,11 +345,11 @@ class _Rows(Instances):
         return noted
 
     async def _mend(self, turn: _Turn, row: int | None = None) -> int:
-        """Does what `Instances._fail` does, which cannot wait."""
+        """Does the work of `Instances._fail`, which cannot await."""
         row = turn.row if row is None else row
         view, what, error = self._failed.pop(row)
         await self._outcome(turn, "close", row=row)
-        self.envs[row] = Unmakeable(error)
+        self.envs[row] = FailedEnv(error)
         self._remade[row] = made = await self._constructed(turn, row)
         if not isinstance(made, _Raised):
             self._begun[row] = await self._outcome(
@@ -357,7 +357,7 @@ class _Rows(Instances):
             )
         return super()._fail(row, view, what, error)
 
-    # --- outcomes, and what takes them ---
+    # --- outcomes ---
 
     async def _outcome(
         self,
@@ -368,7 +368,7 @@ class _Rows(Instances):
         env: Any = None,
         **kwargs: Any,
     ) -> Any:
-        """What a method of an environment returns, or `_Raised`."""
+        """Returns the result of a method of an environment, or `_Raised`."""
         row = turn.row if row is None else row
         env = self.envs[row] if env is None else env
         outcome = await self._attempt(row, lambda: getattr(env, name)(*args, **kwargs))
@@ -383,7 +383,7 @@ class _Rows(Instances):
         return made
 
     async def _attempt(self, row: int, function: Callable[[], Any]) -> Any:
-        """Calls a function where the row lives, and awaits what it returns."""
+        """Calls a function on the loop or in a thread, and awaits its result."""
         since = 0.0
         try:
             if self._ordinary[row]:
@@ -397,7 +397,7 @@ class _Rows(Instances):
         except BaseException as error:
             return _Raised(error)
         finally:
-            if self._since[row] == since:  # else the row is at something else by now
+            if self._since[row] == since:  # otherwise the row has started something else
                 self._since[row] = 0.0
 
     def _by_thread(self, row: int, function: Callable[[], Any]) -> Any:
@@ -406,7 +406,7 @@ class _Rows(Instances):
             self._crew = Crew(size, "jaxenvs-pool-thread")
         future = self._in_thread[row] = self._loop.create_future()
         self._crew.put(row, self._work, future, function)
-        return asyncio.shield(future)  # a thread goes on when nobody waits for it
+        return asyncio.shield(future)  # cancelling the wait does not stop the thread
 
     def _work(self, row: int, future: asyncio.Future, function: Callable[[], Any]) -> None:
         assert self._crew is not None
@@ -432,7 +432,7 @@ class _Rows(Instances):
             return True
         try:
             return bool(outcome[2] or outcome[3])
-        except Exception:  # whoever writes it says what is wrong with it
+        except Exception:  # `_run` will raise a better error
             return False
 
     def _step_of(self, row: int) -> Callable[[Any], Any]:
@@ -447,10 +447,10 @@ class _Rows(Instances):
 
     def _replace(self, row: int, env: Any) -> None:
         super()._replace(row, env)
-        self._ordinary[row] = not isinstance(env, Unmakeable) and not has_coroutines(env)
+        self._ordinary[row] = not isinstance(env, FailedEnv) and not has_coroutines(env)
 
     def _fail(self, row: int, view: Any, what: str, error: BaseException) -> int:
-        self._failed[row] = view, what, error  # `_mend` goes on with it
+        self._failed[row] = view, what, error  # handled by `_mend`
         return 0
 
     # --- messages ---
@@ -476,10 +476,10 @@ class _Rows(Instances):
     def _setting(self, row: int, name: str, value: Any) -> Callable[[], Any]:
         return lambda: self.set_attr(row, name, value)
 
-    # --- those that hang ---
+    # --- hangs ---
 
     def stuck(self, seconds: float) -> list[int]:
-        """Rows that have been within their environments for so long."""
+        """Returns the rows whose environments have run for so long."""
         before = time.monotonic() - seconds
         found = [row for row, since in enumerate(self._since) if since and since <= before]
         return sorted([*found, *(row for row, _ in self._hanging_threads(seconds))])
@@ -489,12 +489,12 @@ class _Rows(Instances):
         return self._hanging
 
     def at_work(self) -> int:
-        """The row whose code the loop is in."""
+        """Returns the row whose code the loop is executing."""
         task = asyncio.current_task(self._loop)
         for row, turn in enumerate(self._turns):
             if task is not None and turn is not None and turn.task is task:
                 return row
-        return int(np.argmax(self._since))  # it has not come back from its first call
+        return int(np.argmax(self._since))  # it has not returned from its first call
 
     def restart(self, rows: Sequence[int]) -> None:
         for row in rows:
@@ -519,15 +519,15 @@ class _Rows(Instances):
         except _GivenUp:
             return
         if isinstance(made, _Raised):
-            self._tell(row, "making it anew", made.error)
-            made = Unmakeable(made.error)
+            self._tell(row, REMAKING, made.error)
+            made = FailedEnv(made.error)
         self._replace(row, made)
         self.recover((row,))
         self.has_restarted = True
         await self._run_turn(turn)
 
     async def _close_after(self, lost: set[Any], is_ordinary: bool, row: int, env: Any) -> None:
-        """Closes an environment that hung, if it can be made to let go."""
+        """Closes an environment that hung, once its calls have ended."""
         await asyncio.wait(lost)
         if is_ordinary and self._crew is not None:
             self._crew.put(row, _close_quietly, env)
@@ -539,17 +539,17 @@ class _Rows(Instances):
         self._aside.add(task)
         task.add_done_callback(self._aside.discard)
 
-    # --- the end ---
+    # --- closing ---
 
     def close(self) -> tuple[int, str] | None:
-        """Of environments whose pool was never made."""
+        """Closes environments whose pool was never made."""
         envs, self.envs = self.envs, []
         for env in envs:
             self._put_aside(_closed(env))
         return None
 
     async def close_all(self, grace: float) -> tuple[list[Post], list[int]]:
-        """What environments raised, and those that did not close in time."""
+        """Closes all rows; returns reports of what raised, and the rows not closed in time."""
         closing = {
             row: self._loop.create_task(self._close_row(row)) for row in range(len(self.envs))
         }
@@ -578,7 +578,7 @@ class _Rows(Instances):
 
 
 class _GivenUp(Exception):
-    """Nobody waits for this turn any more."""
+    """Ends a request that was given up."""
 
 
 def _opened(outcome: Any) -> Any:

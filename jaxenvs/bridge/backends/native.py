@@ -1,4 +1,4 @@
-"""Environments that are vectorized already: driven as they are, their arrays handed on."""
+"""The "native" backend, which drives an environment that is vectorized already."""
 
 import dataclasses
 import traceback
@@ -32,24 +32,24 @@ from jaxenvs.bridge.backends.base import (
 from jaxenvs.bridge.hosts import VectorMaker
 from jaxenvs.errors import JaxenvsError, PoolError
 
-_WATCHED_BATCHES = 4  # that are copied until it is known whether each is in memory of its own
-_CHECKED_BATCHES = 3  # whose observations are looked up in their space
-ALL = -1  # in place of the number of an environment: it is all of them
+_WATCHED_BATCHES = 4  # copied until it is known whether each batch has its own memory
+_CHECKED_BATCHES = 3  # whose observations are compared with the space, under validate="first"
+ALL = -1  # the instance number that means the vectorized environment as a whole
 
 
 class NativeBackend(Backend):
-    """Drives one vectorized environment.
+    """A backend that drives one vectorized environment.
 
-    What it answers are arrays that the environment made, so that nothing is copied; where it
-    writes to the same arrays at every step, they are copied once.
+    It returns the environment's own arrays without a copy. If the environment writes to the same
+    arrays at every step, they are copied.
 
     Args:
         maker: makes the vectorized environment.
-        wanted: what it should be like: "batch_size", "num_threads", "seed", "autoreset_mode",
-            "max_episode_steps"; None for as it is.
+        wanted: the requested "num_envs", "batch_size", "num_threads", "seed", "autoreset_mode" and
+            "max_episode_steps"; None accepts the environment's own.
 
     Raises:
-        PoolError: it is otherwise than wanted, and cannot be told.
+        PoolError: the environment differs from `wanted` and does not accept that option.
         Broken: its constructor raised.
     """
 
@@ -58,10 +58,10 @@ class NativeBackend(Backend):
 
     def __init__(self, maker: VectorMaker, wanted: Mapping[str, Any]) -> None:
         given = {name: value for name, value in wanted.items() if value is not None}
-        _refuse_untold(maker, given)
-        told = {name: value for name, value in given.items() if name in maker.takes}
+        _refuse_unaccepted(maker, given)
+        options = {name: value for name, value in given.items() if name in maker.accepts}
         try:
-            driver = driver_of(maker, told)
+            driver = driver_of(maker, options)
         except PoolError:
             raise
         except Exception as error:
@@ -87,7 +87,7 @@ class NativeBackend(Backend):
         ]
 
     def info_samples(self) -> list[Mapping[str, Any]]:
-        """What infos of one environment look like, after a reset and a step; asks another one."""
+        """Returns infos after a reset and a step, from another vectorized environment."""
         driver = driver_of(self.maker, {})
         try:
             _, reset_info = driver.reset(None, None, None)
@@ -124,14 +124,14 @@ class NativeBackend(Backend):
             "restarted": self._false,
             "_restarted": self._true,
         }
-        self._over, self._any_over = self._false, False  # whose latest answer ended an episode
+        self._over, self._any_over = self._false, False  # environments whose episode just ended
         self._floats = [i for i, leaf in enumerate(self._leaves) if leaf.dtype.kind in "fc"]
         self._action = self.arrays.actions[0]
         self._is_plain_action = len(leaves_of(settings.action_space)) == 1 and not (
             leaves_of(settings.action_space)[0].path
         )
-        self._begun: tuple[int, Any] | None = None  # op of all, and the answer if it is there
-        self._parts: list[Raw] = []  # answers of some that nobody took yet
+        self._begun: tuple[int, Any] | None = None  # op of all, and its answer if available
+        self._parts: list[Raw] = []  # partial answers that were not taken yet
         self._some_buffer = 0
         self._batch: Any = None
 
@@ -203,15 +203,15 @@ class NativeBackend(Backend):
     def _taken(self, count: int) -> Raw:
         if self.batch_size < self.num_envs and count % self.batch_size:
             raise PoolError(
-                f"{count} results were waited for, and {self.maker.name} answers in batches of"
-                f" {self.batch_size}.  Send and receive multiples of that."
+                f"{self.maker.name} answers in batches of {self.batch_size}, but {count} results"
+                f" were requested.  Send and receive multiples of {self.batch_size}."
             )
         parts, self._parts = self._parts, []
         while (missing := count - sum(len(part.ids) for part in parts)) > 0:
             parts.append(self._live.recv(missing))
         return parts[0] if len(parts) == 1 else together(parts, self._gets, self._rebuilt)
 
-    # --- from what the environment said to what the pool says ---
+    # --- conversion of answers ---
 
     def _of_reset(
         self, observation: Any, info: Mapping[str, Any], count: int, ids: np.ndarray | None = None
@@ -244,7 +244,7 @@ class NativeBackend(Backend):
         return _lines.ATTENTION if self._posts else _lines.OK
 
     def _own(self, observation: Any, count: int) -> list[np.ndarray]:
-        """Its arrays, each in memory that the environment will not write to again."""
+        """Returns the arrays, in memory that the environment will not overwrite."""
         if self._is_plain:
             leaves = [fitting(observation, self._leaves[0], count)]
         else:
@@ -254,7 +254,7 @@ class NativeBackend(Backend):
             ]
         if self._watched:
             if any(np.may_share_memory(leaf, old) for leaf in leaves for old in self._held):
-                self._watched, self._held = 0, []  # and copies go on
+                self._watched, self._held = 0, []  # memory is reused, so keep copying
             elif self._watched == 1:
                 self._watched, self._copies, self._held = 0, False, []
             else:
@@ -310,7 +310,7 @@ class NativeBackend(Backend):
         return infos
 
     def _add(self, infos: dict[str, Any], info: Mapping[str, Any], true: np.ndarray) -> None:
-        """Adds the environment's own entries, and masks to those that have none."""
+        """Adds the environment's own entries, with masks where they are missing."""
         for name, value in info.items():
             if name not in infos:
                 infos[name] = value
@@ -323,7 +323,7 @@ class NativeBackend(Backend):
             infos[name], infos[f"_{name}"] = tree_of(space, arrays), self._true[:count]
 
     def _finals(self, finals: Any, done: np.ndarray) -> np.ndarray:
-        """An object for each environment: its last observation, or None."""
+        """Returns an object array with the last observation of each environment, or None."""
         if isinstance(finals, np.ndarray) and finals.dtype == object:
             return finals
         rows = np.full(len(done), None, object)
@@ -346,8 +346,7 @@ class NativeBackend(Backend):
         rows = np.isnan(array.reshape(len(array), -1)).any(axis=1)
         numbers = np.flatnonzero(rows) if ids is None else ids[rows]
         text = (
-            f"{what} is not a number (NaN), of environments {numbers.tolist()}."
-            "  Pass validate=False to let it pass."
+            f"{what} is NaN in environments {numbers.tolist()}.  Pass validate=False to accept NaN."
         )
         self._posts.append(Post(ALL, "a check", text))
 
@@ -359,16 +358,16 @@ class NativeBackend(Backend):
             one = self._rebuilt([leaf[row] for leaf in leaves])
             if not space.contains(one):
                 number = row if ids is None else int(ids[row])
-                text = f"environment {number} returned an observation outside of {space}"
+                text = f"environment {number} returned an observation outside its space, {space}"
                 what = "a check" if self._settings.validate is True else "warning"
                 self._posts.append(Post(ALL, what, text))
                 self._unchecked = 0 if what == "warning" else self._unchecked
                 return
 
-    # --- what the pool asks for ---
+    # --- requests of the pool ---
 
     def batch(self, order: np.ndarray | None = None) -> Any:
-        """The latest batch, with its rows in the order of the environments `order`."""
+        """Returns the latest batch, with its rows in the order of the environments `order`."""
         observation, reward, terminated, truncated, infos = self._batch
         ids = infos["env_id"]
         if order is None or np.array_equal(ids, order):
@@ -385,14 +384,14 @@ class NativeBackend(Backend):
         return self._batch
 
     def _actions(self, ids: np.ndarray | None = None) -> Any:
-        # A copy, since some keep what they are given.
+        # A copy, because some environments keep the array.
         if ids is None and self._is_plain_action:
             return self._action.copy()
         arrays = [array.copy() if ids is None else array[ids] for array in self.arrays.actions]
         return tree_of(self._settings.action_space, iter(arrays))
 
     def _seeds(self, ids: np.ndarray) -> Any:
-        """None, one number that counts up, or one for each."""
+        """Returns None, a base seed, or a list with one seed for each environment."""
         seeds = self.arrays.seeds[ids]
         if (seeds < 0).all():
             return None
@@ -434,21 +433,21 @@ class NativeBackend(Backend):
         return []
 
 
-# --- what is wanted and what there is ---
+# --- checks of the options ---
 
 
-def _refuse_untold(maker: VectorMaker, given: Mapping[str, Any]) -> None:
-    untold = [
+def _refuse_unaccepted(maker: VectorMaker, given: Mapping[str, Any]) -> None:
+    unaccepted = [
         name
         for name in ("num_threads", "max_episode_steps")
-        if name in given and name not in maker.takes
+        if name in given and name not in maker.accepts
     ]
-    if untold:
+    if unaccepted:
         own = {"num_threads": "num_workers", "max_episode_steps": "time_limit"}
-        names = ", ".join(own[name] for name in untold)
+        names = ", ".join(own[name] for name in unaccepted)
         raise PoolError(
-            f"make_pool got {names}, which {maker.name} cannot be told from outside.  Give it to"
-            " the constructor of the vectorized environment."
+            f"make_pool got {names}, which {maker.name} does not accept.  Pass it to the"
+            " constructor of the vectorized environment inside the function."
         )
 
 
@@ -460,8 +459,8 @@ def _refuse_other(maker: VectorMaker, driver: Driver, given: Mapping[str, Any]) 
     ):
         if given.get(name, has) != has:
             raise PoolError(
-                f"make_pool got {name}={given[name]!r}; {maker.name} has {has!r}, which a pool"
-                " does not change.  Leave it out, give it to the constructor of the vectorized"
+                f"make_pool got {name}={given[name]!r}, but {maker.name} has {has!r}, which a pool"
+                f" cannot change.  Omit {name}, pass it to the constructor of the vectorized"
                 " environment, or use another backend."
             )
 

@@ -1,4 +1,4 @@
-"""Environments in worker processes, several in each, with their arrays in shared memory."""
+"""The "process" backend: worker processes with several environments each, and shared memory."""
 
 import contextlib
 import os
@@ -28,19 +28,19 @@ from jaxenvs.bridge.backends.base import Backend, Broken, Post, Settings, by_own
 from jaxenvs.errors import PoolError
 
 _SPIN_NS = 100_000  # about two wake-ups of an idle core
-_DEATHS_IN_A_ROW = 3  # of a worker that finishes nothing in between, before the pool gives up
+_DEATHS_IN_A_ROW = 3  # the pool gives up after so many deaths of a worker without an answer
 
 
 class _Process:
-    """One worker, as the caller knows it."""
+    """The caller's handle on one worker process."""
 
     def __init__(self, number: int, env_fns: list[Callable[[], Any]], first: int) -> None:
         self.number, self.first, self.count = number, first, len(env_fns)
         self._env_fns = cloudpickle.dumps(env_fns)
         self.deaths, self.done_at_death = 0, -1
         self.given_up = False
-        self.reviving = False  # it is dead, or not yet told to go on
-        self.owed = 0  # answers to messages that nobody received, after Ctrl-C
+        self.reviving = False  # whether it is dead or being replaced
+        self.owed = 0  # answers to messages that were not received, because of Ctrl-C
         self.start()
 
     def start(self) -> None:
@@ -59,12 +59,12 @@ class _Process:
             theirs.close()
             if caller is not None:
                 os.close(caller)
-        self.reaped = False  # from then on its number may be another's
+        self.reaped = False  # afterwards, the pid may belong to another process
         self.status: int | None = None
         self.socket, self.pidfd = ours, _pidfd(self.pid)
 
     def measure(self, seconds: float) -> dict[str, float] | None:
-        """How long the steps of its first environment take; None where they raise."""
+        """Measures the steps of its first environment; returns None if they raise."""
         send(self.socket, ("measure", seconds))
         try:
             _, (outcome, found) = cloudpickle.loads(self.receive_packed())
@@ -73,13 +73,13 @@ class _Process:
         return found if outcome == "ok" else None
 
     def extend(self, env_fns: list[Callable[[], Any]]) -> None:
-        """Has it make more environments; `made` waits for them."""
+        """Makes it construct more environments; `made` waits for them."""
         self._env_fns = cloudpickle.dumps([*cloudpickle.loads(self._env_fns), *env_fns])
         self.count += len(env_fns)
         send(self.socket, ("extend", cloudpickle.dumps(env_fns)))
 
     def made(self) -> list[dict[str, Any]]:
-        """The facts of its environments.
+        """Waits for its environments; returns their facts.
 
         Raises:
             Broken: a constructor raised, or the process died.
@@ -87,7 +87,8 @@ class _Process:
         try:
             packed = self.receive_packed()
         except EOFError:
-            text = f"process {self.pid} {_ending(self.reap())} while it made its environments"
+            status = _ending(self.reap())
+            text = f"process {self.pid} {status} while it constructed its environments"
             raise Broken(self.post(self.first, "its constructor", text)) from None
         outcome, *what = self.unpacked(packed, self.first, "its constructor")
         if outcome == "failed":
@@ -95,10 +96,10 @@ class _Process:
         return what[0]
 
     def receive_packed(self) -> bytes:
-        """The next message, a pickle.
+        """Waits for the next message; returns it pickled.
 
         Raises:
-            EOFError: the process has ended, though one that it forked may hold the socket.
+            EOFError: the process has ended (a process that it forked may still hold the socket).
         """
         poll = select.poll()
         poll.register(self.socket.fileno(), select.POLLIN)
@@ -109,10 +110,10 @@ class _Process:
         return receive_packed(self.socket)[0]
 
     def unpacked(self, packed: bytes, instance: int, what: str) -> Any:
-        """A message of its environments, whose values may need what only it has.
+        """Unpickles a message of its environments.
 
         Raises:
-            Broken: it cannot be unpickled here.
+            Broken: it cannot be unpickled in this process.
         """
         try:
             return cloudpickle.loads(packed)
@@ -124,16 +125,16 @@ class _Process:
         return Post(instance, what, text, self.number, self.pid)
 
     def kill(self) -> None:
-        """Ends it and what its environments have started."""
+        """Kills it and the processes that its environments have started."""
         if self.reaped:
             return
-        for end in (os.killpg, os.kill):  # it may have left its group
+        for end in (os.killpg, os.kill):  # it may have left its process group
             with contextlib.suppress(ProcessLookupError, PermissionError):
                 end(self.pid, signal.SIGKILL)
 
     def reap(self, patience: float = 5.0) -> int | None:
-        """Waits for its end; how it ended."""
-        self.kill()  # while its number cannot be another's yet
+        """Kills it and waits for its end; returns the exit status."""
+        self.kill()  # while the pid cannot belong to another process yet
         end = time.monotonic() + patience
         while not self.reaped:
             self.status = zygote.reap(self.pid)
@@ -147,7 +148,7 @@ class _Process:
         return self.status
 
     def discard(self) -> None:
-        """Ends it before it is part of a pool."""
+        """Ends a worker that never became part of a pool."""
         self.socket.close()
         if self.pidfd is not None:
             _wait_readable(self.pidfd, 1.0)  # it closes its environments
@@ -162,17 +163,18 @@ class _Process:
 
 
 class ProcessBackend(Backend):
-    """Worker processes.
+    """A backend of worker processes.
 
     Args:
-        env_fns: one for each instance.
-        num_workers: among which they are divided, in order.
-        bounds: where each worker's begin, and where the last one's end; None divides evenly.
-            What lies before the first is somebody else's.
-        scout: a worker that has made the first one already, see `scouted`; it becomes worker 0.
+        env_fns: one function for each instance.
+        num_workers: the number of workers; the instances are divided among them in order.
+        bounds: the first instance of each worker, then the end of the last one's; None divides
+            evenly. Instances below `bounds[0]` belong to another backend.
+        scout: a worker that has made the first instance already, see `scouted`; it becomes
+            worker 0.
 
     Raises:
-        PoolError: they cannot be pickled.
+        PoolError: a function cannot be pickled.
         Broken: a constructor raised.
     """
 
@@ -186,7 +188,7 @@ class ProcessBackend(Backend):
         bounds: Sequence[int] | None = None,
         scout: _Process | None = None,
     ) -> None:
-        is_there(POOL)  # compiles it where it is missing, before the workers look for it
+        is_there(POOL)  # compiles the library if it is missing, before the workers load it
         self.num_workers = num_workers
         self._owner = os.getpid()
         self._closing = False
@@ -216,7 +218,7 @@ class ProcessBackend(Backend):
 
     @property
     def pids(self) -> list[int]:
-        """The process of each worker."""
+        """The process id of each worker."""
         return [process.pid for process in self._processes]
 
     def attach(self, settings: Settings) -> None:
@@ -227,11 +229,11 @@ class ProcessBackend(Backend):
         self.words = Words(segment.memory, self.num_workers, room)
         self.arrays = Arrays.over(self.plan, segment.memory)
         for _ in range(num_bells(self.num_workers)):
-            self._bells.append(Bell())  # one by one: `close` finds those before one that fails
+            self._bells.append(Bell())  # one by one, so that `close` finds them if one fails
         self.lines = CallerLines(self.words, self._bells)
         cores = num_cores()
         spins = self.num_workers <= cores and cores > 1
-        # A caller that takes who is first needs a core of its own to spin on.
+        # A caller that takes partial batches needs a core of its own to spin on.
         take = _SPIN_NS if self.num_workers < cores else 0
         self.words.set_spin(_SPIN_NS if spins else 0, take)
         self.words.set_home(0 if spins and settings.lock_step else -1)
@@ -303,7 +305,7 @@ class ProcessBackend(Backend):
 
     def set_options(self, options: dict[str, Any] | None) -> None:
         packed = None if options is None else _packed(options, "options")
-        if packed == self._options[1]:  # hardly ever are there any
+        if packed == self._options[1]:  # usually both are None
             return
         self._options = options, packed
         for process in self._processes:
@@ -312,7 +314,7 @@ class ProcessBackend(Backend):
     def _tell(self, process: _Process, message: Any) -> Any:
         packed = b""
         what = str(message[2] if message[0] == "call" else message[0])
-        data = _packed(message, f"what {what!r} was given")
+        data = _packed(message, f"the arguments of {what!r}")
         with self._message_lock:
             if self._broken:
                 raise Broken(self._broken)
@@ -321,13 +323,13 @@ class ProcessBackend(Backend):
                 send_packed(process.socket, data)
                 process.owed += 1
                 while process.owed:
-                    packed = process.receive_packed()  # and not looked at if nobody waits for it
+                    packed = process.receive_packed()  # all but the last one are dropped
                     process.owed -= 1
             except (EOFError, OSError):
-                text = f"the process {process.pid} ended while it was asked for {what!r}"
+                text = f"process {process.pid} ended during {what!r}"
                 raise Broken(process.post(process.first, what, text)) from None
             except BaseException:
-                if not process.owed:  # Ctrl-C before the message was whole: it would wait for ever
+                if not process.owed:  # Ctrl-C cut the message, and the worker would wait forever
                     process.kill()
                 raise
             self.lines.settle(process.number)
@@ -351,7 +353,7 @@ class ProcessBackend(Backend):
             elif now - since >= seconds:
                 found += [current - 1] if current else list(self._rows(process))
                 self._hung[process.number] = counts
-                del self._progress[process.number]  # who waits again waits as long
+                del self._progress[process.number]  # the next wait gets the full timeout again
         return found
 
     def restart(self, instances: Sequence[int]) -> bool:
@@ -364,10 +366,10 @@ class ProcessBackend(Backend):
         return range(process.first, process.first + process.count)
 
     def revive(self, process: _Process) -> None:
-        """Starts a process in place of one that died. Called by the supervisor."""
+        """Replaces a process that died. Called by the supervisor."""
         process.reviving = True
-        self.words.pids[process.number] = -1  # it may soon be the number of another process
-        with self._message_lock:  # whoever spoke to it has noticed by now
+        self.words.pids[process.number] = -1  # the pid may soon belong to another process
+        with self._message_lock:  # a message in progress has failed by now
             died, status = process.pid, process.reap()
             _, done, _ = self.words.counts(process.number)
             process.deaths = process.deaths + 1 if done == process.done_at_death else 1
@@ -378,10 +380,10 @@ class ProcessBackend(Backend):
             what = f"process {died} of worker {process.number} {_ending(status)}"
             try:
                 if process.deaths >= _DEATHS_IN_A_ROW:
-                    text = f"{what}; that happened {process.deaths} times before it answered once"
+                    text = f"{what}; it died {process.deaths} times without an answer in between"
                     raise Broken(process.post(process.first, "step", text))
                 process.start()
-                if self._closing:  # which may have killed the one before
+                if self._closing:  # `close` may have killed only the previous one
                     return
                 process.made()
                 self._send_attach(process, recover=True)
@@ -392,18 +394,18 @@ class ProcessBackend(Backend):
                 self._give_up(process, f"{what}, and could not be replaced: {text}")
             else:
                 log.warning(
-                    "%s; environments %s were made anew and their episodes cut",
+                    "%s; its environments %s were constructed again and their episodes cut",
                     *(what, list(self._rows(process))),
                 )
 
     def _give_up(self, process: _Process, text: str) -> None:
-        """Lets nobody wait for a worker that will not come back."""
+        """Marks a worker as lost and ends all waits for it."""
         self._broken = Post(process.first, "step", text, process.number, process.pid, fatal=True)
         process.given_up = True
         self.answer_for_the_dead()
 
     def answer_for_the_dead(self) -> bool:
-        """Ends the waits for workers that were given up; whether there are any."""
+        """Ends the waits for workers that were given up; returns whether there are any."""
         dead = [process.number for process in self._processes if process.given_up]
         for number in dead:
             assert self._broken is not None
@@ -412,18 +414,18 @@ class ProcessBackend(Backend):
             self.lines.finish_for(number)
         return bool(dead)
 
-    # --- the end ---
+    # --- closing ---
 
     def close(self, grace: float) -> list[Post]:
         if self._owner != os.getpid():  # a fork of the caller has a copy of the pool
             return []
-        if zygote.is_asking():  # garbage is collected in the middle of a message
+        if zygote.is_asking():  # called by the garbage collector in the middle of a message
             threading.Thread(target=self.close, args=(grace,)).start()
             return []
         self._closing = True
         supervisor, self._supervisor = self._supervisor, None
         if supervisor is not None and not supervisor.stop(min(grace, 1.0)):
-            for process in self._processes:  # it waits for an environment that is being made
+            for process in self._processes:  # the supervisor waits for one to start
                 process.kill()
             supervisor.stop(5.0)
         posts: list[Post] = []
@@ -431,7 +433,7 @@ class ProcessBackend(Backend):
             posts = self._quit(time.monotonic() + grace)
         for process in self._processes:
             process.kill()
-        if supervisor is not None:  # another thread may wait for them
+        if supervisor is not None:  # another thread may be waiting for the workers
             self.words.call_attention()
             for process in self._processes:
                 self.lines.finish_for(process.number)
@@ -446,7 +448,7 @@ class ProcessBackend(Backend):
         return posts
 
     def _quit(self, end: float) -> list[Post]:
-        """Has environments closed; what they raised."""
+        """Makes the workers close their environments; returns reports of what raised."""
         posts, asked = [], []
         for process in self._processes:
             hangs = self._hung.get(process.number) == self.words.counts(process.number)
@@ -470,10 +472,10 @@ class ProcessBackend(Backend):
 
 
 class _Supervisor:
-    """A thread that notices when a worker dies, and replaces it.
+    """A thread that replaces workers that die.
 
-    Whoever waits for that worker, a compiled program too, goes on waiting and is answered by the
-    new one.
+    Callers that wait for the worker, including compiled programs, keep waiting, and the new worker
+    answers them.
     """
 
     def __init__(self, backend: ProcessBackend) -> None:
@@ -483,7 +485,7 @@ class _Supervisor:
         self._thread.start()
 
     def stop(self, patience: float) -> bool:
-        """Whether it ended in time; it may be waiting for an environment that is being made."""
+        """Stops the thread; returns whether it ended in time (it may wait for a new worker)."""
         if self._stop_writing >= 0:
             os.close(self._stop_writing)
             self._stop_writing = -1
@@ -527,7 +529,7 @@ def _packed(message: Any, what: str) -> bytes:
 
 
 def scouted(env_fn: Callable[[], Any]) -> tuple[_Process, Any]:
-    """A worker with one environment, and the facts of that.
+    """Starts a worker with one environment; returns the worker and the environment's facts.
 
     Raises:
         PoolError, Broken: as `ProcessBackend`.
@@ -545,7 +547,7 @@ def scouted(env_fn: Callable[[], Any]) -> tuple[_Process, Any]:
 def _started(number: int, env_fns: list[Callable[[], Any]], first: int) -> _Process:
     if not (hasattr(os, "fork") and hasattr(socket, "send_fds")):
         raise PoolError(
-            f'backend="process" was asked for on {sys.platform}, whose processes cannot be forked.'
+            f'make_pool got backend="process" on {sys.platform}, which cannot fork processes.'
             '  Pass backend="thread" or "serial".'
         )
     try:
@@ -558,8 +560,8 @@ def _started(number: int, env_fns: list[Callable[[], Any]], first: int) -> _Proc
             which = f"functions {first} to {first + len(env_fns) - 1}"
         raise PoolError(
             f"environment {which} cannot be sent to a worker process: {type(error).__name__}:"
-            f" {error}.  Make what cannot be pickled"
-            ' inside the function, or pass backend="thread".'
+            f" {error}.  Construct objects that cannot be pickled inside the function, or pass"
+            ' backend="thread".'
         ) from error
 
 
@@ -568,8 +570,8 @@ def _ending(status: int | None) -> str:
         return "ended"
     if status < 0:
         with contextlib.suppress(ValueError):
-            return f"was ended by {signal.Signals(-status).name}"
-    return f"ended with status {status}"
+            return f"was killed by {signal.Signals(-status).name}"
+    return f"exited with status {status}"
 
 
 def _pidfd(pid: int) -> int | None:

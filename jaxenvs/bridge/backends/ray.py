@@ -1,8 +1,8 @@
-"""Environments in actors of a Ray cluster, several in each.
+"""The "ray" backend: actors of a Ray cluster with several environments each.
 
-Ray places the actors, carries the messages and starts an actor anew where its process or its node
-died. A message has a number: one whose answer was lost is sent again, and an actor that has done
-it already answers without doing it twice.
+Ray places the actors, carries the messages, and restarts an actor whose process or node died.
+Requests are numbered. If an answer is lost, the request is sent again; an actor that has already
+executed it returns the same answer again.
 """
 
 import contextlib
@@ -39,14 +39,14 @@ from jaxenvs.bridge.backends.base import (
 )
 from jaxenvs.errors import PoolError, missing_extra
 
-_ROUND = 0.1  # seconds of waiting after which one looks who failed
-_RETRY = 0.2  # seconds between two attempts to reach an actor that Ray starts anew
-_DEATHS_IN_A_ROW = 3  # of an actor that answers nothing in between, before the pool gives up
-_REFUSALS_IN_A_ROW = 5  # likewise, of an actor that Ray says is dead
-_START = 60.0  # seconds that Ray may take to start an actor anew before it is said to hang
-_PATIENCE = 10.0  # seconds without an actor after which that is said
-# Next to nothing of a core is reserved, so that what is left of a cluster has room for an actor
-# whose node died. Of those that reserve nothing Ray piles several onto one node.
+_ROUND = 0.1  # seconds between checks for failures
+_RETRY = 0.2  # seconds between attempts to reach an actor that Ray is restarting
+_DEATHS_IN_A_ROW = 3  # the pool gives up after so many deaths of an actor without an answer
+_REFUSALS_IN_A_ROW = 5  # likewise, for an actor that Ray reports as dead
+_START = 60.0  # seconds that Ray may take to restart an actor before it counts as hanging
+_PATIENCE = 10.0  # seconds without an actor before a warning
+# Almost no part of a core is reserved, so that the rest of a cluster has room for an actor whose
+# node died. If actors reserve nothing at all, Ray puts several onto one node.
 _OPTIONS = {"num_cpus": 0.001, "scheduling_strategy": "SPREAD"}
 _OURS = {"max_restarts": -1, "max_task_retries": 0}
 
@@ -61,7 +61,7 @@ class _Request:
     op: int
     buffer: int
     rows: list[int] | None  # None for all, in order
-    actions: list[np.ndarray]  # of these rows; none for a reset
+    actions: list[np.ndarray]  # of these rows; empty for a reset
     seeds: np.ndarray | None
     options: dict[str, Any] | None
     mode: int  # of autoreset, as the arrays have it
@@ -69,30 +69,30 @@ class _Request:
 
 @dataclasses.dataclass(frozen=True)
 class _Answer:
-    """What came of it: arrays with a row for each instance that was asked."""
+    """The answer to a request: arrays with a row for each requested instance."""
 
     arrays: list[np.ndarray]  # in the order of `_columns`
-    infos: dict[int, bytes]  # by the place among the rows; where there is one
+    infos: dict[int, bytes]  # by position among the rows; empty infos are omitted
     noted: int
     posts: list[tuple[int, str, str]]
     pid: int
 
 
 class _Actor:
-    """The environments of one worker, in a process of Ray's.
+    """The environments of one worker, in a Ray process.
 
-    It is made without environments, so that it never fails itself: an actor that Ray starts anew
-    says so by answering None, and is told what to make.
+    Its constructor makes no environments, so it cannot fail. After Ray has restarted an actor, it
+    answers None, and the caller then sends it the environments to make.
     """
 
     def __init__(self) -> None:
         self._instances: Instances | None = None
         self._attached = False
-        self._answers: dict[int, _Answer] = {}  # that the caller may not have
+        self._answers: dict[int, _Answer] = {}  # answers that the caller may not have received
         self._posts: list[tuple[int, str, str]] = []
 
     def make(self, env_fns: bytes, first: int, path: list[str]) -> Any:
-        """Makes the environments; ("made", facts, pid) or ("failed", instance, traceback)."""
+        """Makes the environments; returns ("made", facts, pid) or ("failed", instance, trace)."""
         known = set(sys.path)
         sys.path += [each for each in path if each not in known and os.path.isdir(each)]
         try:
@@ -104,7 +104,7 @@ class _Actor:
             return "failed", instance, "".join(traceback.format_exception(error))
 
     def attach(self, settings: bytes, recover: bool) -> None:
-        """Says how they are run."""
+        """Sets how the environments are run."""
         assert self._instances is not None
         found: Settings = cloudpickle.loads(settings)
         plan, self._arrays = private_arrays(found, len(self._instances))
@@ -124,11 +124,12 @@ class _Actor:
         gc.freeze()
 
     def run(self, number: int, received: int, request: _Request) -> _Answer | None:
-        """Does a request; None if the environments are gone with the process that had them.
+        """Executes a request; returns None if the environments were lost with their process.
 
         Args:
-            number: of the request; one that was done already is answered as it was.
-            received: the caller has the answers of all requests before this one.
+            number: the number of the request; one that was executed already is not repeated.
+            received: the caller has received the answers of all requests before this number.
+            request: the request.
         """
         if not self._attached:
             return None
@@ -155,7 +156,7 @@ class _Actor:
             noted = 0
             for row in request.rows or ():
                 noted |= instances.step_one(request.buffer, row)
-        # Copies: they stay as they are while the environments go on.
+        # Copies, because the environments continue.
         columns = [array[rows].copy() for array in _columns(arrays, request.buffer)]
         arrays.restarted[rows] = False
         posts, self._posts = self._posts, []
@@ -174,7 +175,7 @@ class _Actor:
         return infos
 
     def perform(self, kind: str, *what: Any) -> Any:
-        """What `_worker.perform` returns, pickled; None if the environments are gone."""
+        """Returns the result of `_worker.perform`, pickled; None if the environments were lost."""
         if not self._attached:
             return None
         assert self._instances is not None
@@ -182,7 +183,7 @@ class _Actor:
 
 
 def _columns(arrays: Arrays, buffer: int) -> list[np.ndarray]:
-    """All that an answer has but infos."""
+    """Returns all arrays of an answer except infos."""
     answer = arrays.answers[buffer]
     finals = [*answer.final_observation, *answer.final_fields]
     return [
@@ -204,12 +205,12 @@ class _Pending:
     number: int
     instances: np.ndarray
     request: _Request
-    counts: bool = True  # whether somebody waits for it
+    counts: bool = True  # whether its answer is still wanted
     ref: Any = None
 
 
 class _Member:
-    """One actor, as the caller knows it."""
+    """The caller's handle on one actor."""
 
     def __init__(self, number: int, env_fns: bytes, instances: range, options: Any) -> None:
         ray = _ray()
@@ -218,12 +219,12 @@ class _Member:
         self.pid: int | None = None
         self.pending: deque[_Pending] = deque()
         self.numbers = itertools.count()
-        self.retry_at: float | None = None  # it cannot be reached now
-        self.warn_at: float | None = None  # until it is reached
-        self.starts_until = 0.0  # it is not yet called hanging
-        self.remade: list[Any] = []  # what a new process answers to `make` and `attach`
-        self.deaths = 0  # since it answered last
-        self.refusals = 0  # likewise: times that Ray said it is dead
+        self.retry_at: float | None = None  # set while it cannot be reached
+        self.warn_at: float | None = None  # when to warn that it cannot be reached
+        self.starts_until = 0.0  # until then it does not count as hanging
+        self.remade: list[Any] = []  # answers of a new process to `make` and `attach`
+        self.deaths = 0  # since its last answer
+        self.refusals = 0  # how often Ray has reported it as dead since its last answer
 
     def make(self) -> Any:
         return self.actor.make.remote(self._env_fns, self.instances.start, list(sys.path))
@@ -237,17 +238,17 @@ class _Member:
 
 
 class RayBackend(Backend):
-    """Actors of Ray.
+    """A backend of Ray actors.
 
     Args:
-        env_fns: one for each instance.
-        num_workers: actors among which they are divided, in order; None for as many as the
-            cluster has cores.
-        options: of the actors, see Ray's `ActorClass.options`: resources of each, for instance.
+        env_fns: one function for each instance.
+        num_workers: the number of actors; the instances are divided among them in order. None for
+            the number of cores in the cluster.
+        options: options of the actors, such as their resources; see Ray's `ActorClass.options`.
 
     Raises:
         MissingExtraError: Ray is not installed.
-        PoolError: the functions cannot be pickled.
+        PoolError: a function cannot be pickled.
         Broken: a constructor raised.
     """
 
@@ -264,7 +265,7 @@ class RayBackend(Backend):
         self._posts: list[Post] = []
         self._has_restarted = False
         self._broken: Post | None = None
-        self._options: dict[str, Any] | None = None  # of the next resets
+        self._options: dict[str, Any] | None = None  # for the next resets
         self._finished: deque[int] = deque()
         self._noted = 0
         self._kept: dict[tuple[int, int], bytes] = {}
@@ -292,7 +293,7 @@ class RayBackend(Backend):
         for member, ref in refs:
             try:
                 while not ray.wait([ref], timeout=_PATIENCE)[0]:
-                    log.warning("worker %d has not been placed by Ray yet", member.number)
+                    log.warning("Ray has not placed worker %d yet", member.number)
                 outcome, *what = ray.get(ref)
             except ray.exceptions.RayError as error:
                 raise Broken(member.post("its constructor", _told(error))) from None
@@ -305,7 +306,7 @@ class RayBackend(Backend):
         self.plan, self.arrays = private_arrays(settings, len(self.owners))
         self._settings = cloudpickle.dumps(settings)
         for member in self._members:
-            # Before all requests; if it is lost, so are the environments.
+            # Before all requests. If this message is lost, so are the environments.
             member.actor.attach.remote(self._settings, False)
 
     # --- steps ---
@@ -335,7 +336,7 @@ class RayBackend(Backend):
         return self._attention()
 
     def _ask(self, member: _Member, op: int, buffer: int, instances: np.ndarray) -> None:
-        if self._broken:  # nobody answers any more, and whoever waits shall be told
+        if self._broken:  # count the request as finished, so that the caller gets the error
             self._finished.extend(instances.tolist())
             return
         self._forget(member, instances)
@@ -355,7 +356,7 @@ class RayBackend(Backend):
         member.pending.append(pending)
 
     def _forget(self, member: _Member, instances: np.ndarray) -> None:
-        """Leaves out what these instances still answer to a wait that was broken off."""
+        """Drops pending answers of these instances to a wait that was interrupted."""
         for pending in member.pending:
             if pending.counts and np.isin(pending.instances, instances).any():
                 pending.counts = False
@@ -368,7 +369,7 @@ class RayBackend(Backend):
         return _lines.ATTENTION if look else _lines.OK
 
     def _wait(self, enough: Callable[[], bool], timeout: float | None, *, all_of: bool) -> bool:
-        """Receives answers until there are enough; False if time is up before."""
+        """Receives answers until there are enough; returns False on timeout."""
         ray = _ray()
         end = None if timeout is None else time.monotonic() + timeout
         while not enough():
@@ -381,7 +382,7 @@ class RayBackend(Backend):
             }
             left = _ROUND if end is None else min(_ROUND, end - time.monotonic())
             if refs:
-                # Where all are waited for, the end of a round is when failures are noticed.
+                # If all are awaited, failures are noticed at the end of a round.
                 number = len(refs) if all_of else 1
                 ready, _ = ray.wait(list(refs), num_returns=number, timeout=max(0.0, left))
                 if not all_of and len(refs) > 1:
@@ -397,14 +398,14 @@ class RayBackend(Backend):
 
     def _receive(self, member: _Member, pending: _Pending, ref: Any) -> None:
         ray = _ray()
-        if pending.ref is not ref:  # it was sent again meanwhile
+        if pending.ref is not ref:  # it was sent again in the meantime
             return
         try:
             answer = ray.get(ref)
         except ray.exceptions.RayTaskError as error:
             self._give_up(member, _told(error))
             return
-        except ray.exceptions.RayError as error:  # of the actor, its node, or where answers lie
+        except ray.exceptions.RayError as error:  # of the actor, its node, or the object store
             self._lose(member, error)
             return
         if answer is None:
@@ -422,7 +423,7 @@ class RayBackend(Backend):
             self._noted |= answer.noted
 
     def _write(self, pending: _Pending, answer: _Answer) -> None:
-        """Puts an answer into the arrays of all."""
+        """Copies an answer into the pool's arrays."""
         instances, buffer = pending.instances, pending.request.buffer
         first, count = int(instances[0]), len(instances)
         rows = slice(first, first + count) if pending.request.rows is None else instances
@@ -446,10 +447,10 @@ class RayBackend(Backend):
     # --- faults ---
 
     def _lose(self, member: _Member, error: Exception) -> None:
-        """Notes that an actor cannot be reached; what it was asked is asked again."""
+        """Records that an actor cannot be reached, and schedules its requests again."""
         ray = _ray()
         if isinstance(error, ray.exceptions.ActorDiedError):
-            # Of one that Ray starts anew this is said for a moment only.
+            # Ray reports this for a moment even if it restarts the actor.
             member.refusals += 1
             if member.refusals > _REFUSALS_IN_A_ROW:
                 self._give_up(member, _told(error))
@@ -458,7 +459,7 @@ class RayBackend(Backend):
         if member.warn_at is None:
             member.warn_at = now + _PATIENCE
         elif now > member.warn_at:
-            log.warning("worker %d is still waited for: %s", member.number, _told(error))
+            log.warning("still waiting for worker %d: %s", member.number, _told(error))
             member.warn_at = now + 6 * _PATIENCE
         self._ask_later(member)
 
@@ -480,26 +481,27 @@ class RayBackend(Backend):
             member.send(pending)
 
     def _revive(self, member: _Member) -> None:
-        """Has a new process make the environments, and asks it what the old one was asked."""
+        """Makes the environments in a new process, and sends it the pending requests."""
         if (why := _why_not_made(member.remade)) is not None:
-            self._give_up(member, f"it could not be made anew: {why}")
+            self._give_up(member, f"its environments could not be constructed again: {why}")
             return
         member.deaths += 1
         if member.deaths > _DEATHS_IN_A_ROW:
-            text = f"its process ended again and again ({member.deaths} times) before it answered"
+            text = f"its process ended {member.deaths} times in a row without an answer"
             self._give_up(member, text)
             return
         log.warning(
-            "Ray started worker %d anew; environments %s were made anew and their episodes cut",
+            "Ray restarted worker %d; its environments %s were constructed again and their"
+            " episodes cut",
             *(member.number, list(member.instances)),
         )
         member.starts_until = 0.0
-        # An actor keeps the order: requests find the environments there.
+        # An actor executes calls in order, so the requests come after this.
         member.remade = [member.make(), member.actor.attach.remote(self._settings, True)]
         self._send_again(member)
 
     def _give_up(self, member: _Member, text: str) -> None:
-        """Lets nobody wait for a worker that will not come back."""
+        """Marks a worker as lost and ends all waits for it."""
         self._broken = member.post("step", text, fatal=True)
         for each in member.pending:
             if each.counts:
@@ -519,7 +521,7 @@ class RayBackend(Backend):
                 self._progress[member.number] = -1 if head is None else head.number, now
             elif now - since >= seconds:
                 found += head.instances.tolist()
-                del self._progress[member.number]  # who waits again waits as long
+                del self._progress[member.number]  # the next wait gets the full timeout again
         return found
 
     def restart(self, instances: Sequence[int]) -> bool:
@@ -551,7 +553,7 @@ class RayBackend(Backend):
         while True:
             try:
                 found = ray.get(member.actor.perform.remote(kind, *what))
-            except ray.exceptions.ActorUnavailableError:  # started anew just now
+            except ray.exceptions.ActorUnavailableError:  # Ray is restarting it
                 time.sleep(_RETRY)
                 continue
             except ray.exceptions.RayError as error:
@@ -566,14 +568,14 @@ class RayBackend(Backend):
             raise Broken(Post(outcome[1], kind, outcome[2], member.number, member.pid))
         return outcome[1]
 
-    # --- the end ---
+    # --- closing ---
 
     def close(self, grace: float) -> list[Post]:
         if self._owner != os.getpid():  # a fork of the caller has a copy of the pool
             return []
         ray = _ray()
         posts: list[Post] = []
-        if not ray.is_initialized():  # at the end of the program Ray may go first
+        if not ray.is_initialized():  # at exit, Ray may shut down first
             return posts
         with contextlib.suppress(ray.exceptions.RayError):
             if grace > 0 and not self._broken:
@@ -592,7 +594,7 @@ def _failed(ref: Any, member: _Member) -> list[Post]:
     ray = _ray()
     try:
         found = ray.get(ref)
-    except ray.exceptions.RayError:  # it is gone already
+    except ray.exceptions.RayError:  # it has ended already
         return []
     outcome: Any = cloudpickle.loads(found) if found else ("ok", None)
     if outcome[0] == "ok":
@@ -609,7 +611,7 @@ def _ray() -> Any:
 
 
 def _why_not_made(remade: list[Any]) -> str | None:
-    """What a process said that was to make the environments and has none."""
+    """Returns the error of a new process that failed to make the environments, or None."""
     ray = _ray()
     if not remade:
         return None
@@ -635,13 +637,13 @@ def _packed(env_fns: list[Callable[[], Any]], instances: range) -> bytes:
     except Exception as error:
         raise PoolError(
             f"environment functions {instances.start} to {instances.stop - 1} cannot be sent to an"
-            f" actor: {type(error).__name__}: {error}.  Make what cannot be pickled inside the"
-            " function."
+            f" actor: {type(error).__name__}: {error}.  Construct objects that cannot be pickled"
+            " inside the function."
         ) from error
 
 
 class Session:
-    """A use of Ray, which is started where it is not, and then ended with its last use."""
+    """A use of Ray: starts Ray if it is not running, and then stops it after the last use."""
 
     _lock = threading.Lock()
     _uses = 0
@@ -652,7 +654,7 @@ class Session:
         self._ended = False
         with Session._lock:
             if not ray.is_initialized():
-                ray.init(logging_level="warning")  # by RAY_ADDRESS, or here
+                ray.init(logging_level="warning")  # the cluster of RAY_ADDRESS, or a local one
                 Session._started = True
             Session._uses += 1
 

@@ -1,4 +1,4 @@
-"""Environments in the caller's own thread, one after the other."""
+"""The "serial" backend: the caller's thread steps the environments one after the other."""
 
 from collections import deque
 from collections.abc import Callable, Sequence
@@ -22,7 +22,7 @@ from jaxenvs.bridge.backends.base import (
 
 
 class SerialBackend(Backend):
-    """Steps when somebody waits: there is nobody else to do it."""
+    """A backend without workers: requests run when the caller waits for them."""
 
     name = "serial"
     num_workers = 0
@@ -38,7 +38,7 @@ class SerialBackend(Backend):
         self.attach_to(settings, *private_arrays(settings, len(self._instances)))
 
     def attach_to(self, settings: Settings, plan: Plan, arrays: Arrays) -> None:
-        """Answers in the rows of these arrays that are its own."""
+        """Attaches to existing arrays, of which it uses the first rows."""
         self.plan, self.arrays = plan, arrays
         self._instances.attach(
             self.plan,
@@ -79,11 +79,11 @@ class SerialBackend(Backend):
 
     @property
     def next_instance(self) -> int | None:
-        """Which instance `take_next` is about; None where nothing is left."""
+        """The instance that `take_next` will step or reset; None if there is none."""
         return self._some[0][2] if self._some else None
 
     def take_next(self) -> int:
-        """Does what was asked for first of what is left, and says of which instance."""
+        """Runs the oldest request and returns its instance."""
         op, buffer, instance = self._some.popleft()
         if op == RESET:
             self._instances.reset_rows(buffer, (instance,))
@@ -115,11 +115,11 @@ class SerialBackend(Backend):
         return close_instances(self._instances)
 
     def attention(self) -> int:
-        """Whether somebody should read what was reported: ATTENTION or OK."""
+        """Returns ATTENTION if there are unread reports, otherwise OK."""
         return _lines.ATTENTION if self._posts else _lines.OK
 
 
 def close_instances(instances: Instances) -> list[Post]:
-    """Closes environments of this process."""
+    """Closes environments in this process; returns reports of what raised."""
     outcome = perform(instances, "close")
     return [] if outcome[0] == "ok" else [Post(outcome[1], "close", outcome[2])]

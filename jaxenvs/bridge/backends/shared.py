@@ -1,8 +1,8 @@
-"""Some environments in the caller's own thread, the others in worker processes.
+"""The "process" backend with caller_steps: the caller steps some environments, workers the others.
 
-Where steps take microseconds this is the fastest: the caller works while its workers do, in place
-of waiting for one on its own core, and no core changes hands. What it costs is that the first
-environments live in the caller's process.
+This is fastest if steps take microseconds: the caller steps environments while its workers do,
+instead of handing its core to a worker and waiting. In return, the first environments live in the
+caller's process.
 """
 
 import os
@@ -20,15 +20,15 @@ from jaxenvs.bridge.backends.serial import SerialBackend
 
 
 class SharedBackend(Backend):
-    """The caller steps the first ones, worker processes the others.
+    """A backend in which the caller steps the first instances, worker processes the others.
 
     Args:
-        env_fns: one for each instance.
-        bounds: where each worker's begin, and where the last one's end; those before are the
-            caller's.
+        env_fns: one function for each instance.
+        bounds: the first instance of each worker, then the end of the last one's. The caller steps
+            the instances below `bounds[0]`.
 
     Raises:
-        PoolError, Broken: as the backends that it consists of.
+        PoolError, Broken: as `SerialBackend` and `ProcessBackend`.
     """
 
     name = "process"
@@ -45,13 +45,13 @@ class SharedBackend(Backend):
             raise
         self._owner = self._others._owner
         self.facts = [*self._mine.facts, *self._others.facts]
-        self._finished: deque[int] = deque()  # of the workers', not chosen yet
-        self._chosen: deque[int] = deque()  # of both, for a `take` that is not at its end
-        self._asked_at = np.zeros(len(env_fns), np.int64)  # when each was begun last
+        self._finished: deque[int] = deque()  # finished by workers, not chosen yet
+        self._chosen: deque[int] = deque()  # chosen for a `take` that is still waiting
+        self._asked_at = np.zeros(len(env_fns), np.int64)  # the latest request of each instance
         self._num_asked = 0
-        self._num_away = 0  # that the workers have been asked for and that were not taken
-        self._flags = _lines.OK  # of what was taken from the workers
-        self._noted: int | None = None  # of the caller's share of a batch, until the others come
+        self._num_away = 0  # requests to workers whose answers were not taken
+        self._flags = _lines.OK  # of the answers taken from workers
+        self._noted: int | None = None  # flags of the caller's share, until the workers finish
 
     @property
     def pids(self) -> list[int]:
@@ -99,14 +99,14 @@ class SharedBackend(Backend):
             self._mine.start_some(op, buffer, instances[mine])
 
     def take(self, out: np.ndarray, timeout: float | None) -> int:
-        """Takes what the workers have finished, and steps the caller's own for what is missing.
+        """Takes what the workers have finished, and steps the caller's instances for the rest.
 
-        But for the caller's own that were begun before those: whoever comes first every time would
-        be sent again at once, and the others would never have their turn.
+        The caller's instances with older requests come first; otherwise fast workers would answer
+        every time, and the caller's instances would starve.
         """
         try:
             return self._take(out, timeout)
-        except BaseException:  # Ctrl-C: the pool waits for none of them any more
+        except BaseException:  # Ctrl-C: the pool no longer waits for them
             self._forget_own()
             raise
 
@@ -133,7 +133,7 @@ class SharedBackend(Backend):
         return flags | mine.attention()
 
     def _look_for_finished(self, most: int) -> None:
-        """Takes what the workers have finished by now, up to so many, without waiting."""
+        """Takes up to `most` instances that workers have finished, without waiting."""
         count = min(self._others.lines.num_finished(), most)
         while count:
             found = np.empty(count, np.int32)

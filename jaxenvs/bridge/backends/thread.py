@@ -1,4 +1,4 @@
-"""Environments in threads of this process, for those that wait or release the interpreter lock."""
+"""The "thread" backend, for environments that block or release the interpreter lock."""
 
 import contextlib
 import os
@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 
 from jaxenvs.bridge import _lines
-from jaxenvs.bridge._instances import Instances, Unmakeable, traceback_of
+from jaxenvs.bridge._instances import REMAKING, FailedEnv, Instances, traceback_of
 from jaxenvs.bridge._log import log
 from jaxenvs.bridge._worker import facts
 from jaxenvs.bridge.backends._crew import Abandoned, Crew, Finished, Job, Member
@@ -25,24 +25,24 @@ from jaxenvs.bridge.backends.base import (
     private_arrays,
 )
 
-_MOST = 64  # beyond that, handing over the interpreter lock costs more than waiting side by side
-_END = 0.1  # seconds that threads have to end once their environments are closed
+_MOST = 64  # with more, handing over the interpreter lock costs more than waiting in parallel saves
+_END = 0.1  # seconds that threads get to end once their environments are closed
 
 
 def default_threads(num_envs: int) -> int:
-    """How many threads serve that many environments best, if these wait."""
+    """Returns the best number of threads for environments that wait."""
     return min(num_envs, _MOST)
 
 
 class ThreadBackend(Backend):
-    """Threads, any of which takes the next instance: uneven times balance themselves.
+    """A backend of threads that take instances from one queue, which balances uneven steps.
 
-    An instance is in one thread at a time, and not always in the same. A thread cannot be ended
-    from outside: one whose environment hangs is left behind, and another takes its place.
+    One thread at a time steps an instance, but not always the same thread. Python cannot stop a
+    thread, so one whose environment hangs is abandoned and replaced.
 
     Args:
-        env_fns: one for each instance, called in the caller's thread.
-        num_threads: None for as many as environments that wait need.
+        env_fns: one function for each instance, called in the caller's thread.
+        num_threads: the number of threads; None for one per environment, at most 64.
     """
 
     name = "thread"
@@ -56,15 +56,15 @@ class ThreadBackend(Backend):
         self.num_workers = num_threads or default_threads(len(env_fns))
         self._lock = threading.Lock()
         self._at_work: set[int] = set()
-        self._behind: dict[int, deque[Job]] = {}  # what comes next for rows that are at work
+        self._behind: dict[int, deque[Job]] = {}  # queued jobs of rows that are at work
         self._finished = Finished()
         self._num_asked = 0  # rows that `wait_all` waits for
-        self._stepped: int | None = None  # the buffer that all are stepped in, not looked through
+        self._stepped: int | None = None  # the buffer of a step of all, not yet checked for NaN
         self._noted = 0
         self._posts: deque[Post] = deque()
         self._options: dict[str, Any] | None = None
-        self._hanging: list[tuple[int, Member]] = []  # as last looked at
-        self._has_restarted = False  # since somebody looked
+        self._hanging: list[tuple[int, Member]] = []  # at the last check
+        self._has_restarted = False  # since `read_posts`
         self._crew: Crew | None = None
 
     def attach(self, settings: Settings) -> None:
@@ -129,7 +129,7 @@ class ThreadBackend(Backend):
     def _turn(
         self, row: int, finished: Finished, work: Callable[..., int | None], args: tuple[Any, ...]
     ) -> None:
-        """Does one thing with a row, unless another thread is at it, and says that it is done."""
+        """Runs one job of a row and reports it as finished; queues it if the row is at work."""
         assert self._crew is not None
         with self._lock:
             if row in self._at_work:
@@ -141,7 +141,7 @@ class ThreadBackend(Backend):
             noted = work(row, *args) or 0
         except Abandoned:
             raise
-        except BaseException as error:  # not of an environment, and nobody may wait in vain
+        except BaseException as error:  # not an environment's error; the pool must not wait forever
             self._posts.append(Post(row, "step", traceback_of(error), fatal=True))
             noted = 0
         with self._lock:
@@ -154,7 +154,7 @@ class ThreadBackend(Backend):
     def _take(self, count: int, timeout: float | None) -> tuple[list[int], int] | None:
         try:
             return self._finished.take(count, timeout)
-        except BaseException:  # Ctrl-C; those at work finish for nobody
+        except BaseException:  # Ctrl-C; results of rows at work are dropped
             self.forget()
             raise
 
@@ -255,34 +255,34 @@ class ThreadBackend(Backend):
         left = self._crew.end(max(end, time.monotonic() + _END))
         if left:
             log.warning(
-                "environments %s did not come to an end; %d threads were left to them",
+                "environments %s did not close in time; %d threads were abandoned",
                 *(sorted(open_rows), len(left)),
             )
         return list(posts)
 
 
 class _Instances(Instances):
-    """Rows that several threads step, one thread a row at a time.
+    """Rows that several threads step, each row in one thread at a time.
 
-    What they share are sets and dicts of rows, whose single operations are atomic.
+    The threads share sets and dicts of rows, whose single operations are atomic.
     """
 
-    crew: Crew | None = None  # where somebody wants to know which environment hangs
+    crew: Crew | None = None  # set if there is a timeout
 
     def attach(self, *args: Any, **kwargs: Any) -> None:
         super().attach(*args, **kwargs)
         self._passing = (Abandoned,)
 
     def before_all(self, buffer: int) -> tuple[Any, Iterable[Any]]:
-        """What a step of all begins with, and the actions."""
+        """Starts a step of all; returns the view and the actions."""
         return self._before_all(buffer), self._actions(None)
 
     def step_in(self, row: int, view: Any, action: Any) -> int:
-        """A row's part of a step of all."""
+        """Runs a row's part of a step of all."""
         return self._run((row,), (action,), view)
 
     def with_nan(self, buffer: int) -> list[int]:
-        """Rows that a step of all left with something that is not a number."""
+        """Returns the rows in which a step of all has left NaN."""
         view = self._views[buffer]
         if not self._validate or not view.has_nan():
             return []
@@ -298,19 +298,19 @@ class _Instances(Instances):
         return self.reset_one(buffer, row, options)
 
     def stand_in(self, row: int, work: Callable[..., int], args: tuple[Any, ...]) -> int:
-        """Makes an environment in place of one that hangs, and does what that one was asked."""
+        """Replaces an environment that hangs, and runs its request."""
         try:
             env = self._make(row)
         except self._passing:
             raise
         except BaseException as error:
-            self._tell(row, "making it anew", error)
-            env = Unmakeable(error)
+            self._tell(row, REMAKING, error)
+            env = FailedEnv(error)
         self._replace(row, env)
         self.recover((row,))
         return work(row, *args)
 
-    # --- an environment's code, in which a thread may be given up ---
+    # --- calls into environments, during which a thread may be abandoned ---
 
     def _make(self, row: int) -> Any:
         return self._within(None, super()._make, row)
@@ -333,7 +333,7 @@ class _Instances(Instances):
         try:
             return self.crew.within(function, *args)
         except Abandoned:
-            if env is not None:  # another one stands in for it, and nobody else has this one
+            if env is not None:  # it was replaced, so only this thread can close it
                 with contextlib.suppress(BaseException):
                     env.close()
             raise

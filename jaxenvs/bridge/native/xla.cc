@@ -1,9 +1,9 @@
-// Custom calls by which a compiled program steps a pool, without Python and its lock.
+// Custom calls through which a compiled program steps a pool, without Python and its lock.
 //
-// A program names its pool by a number in the token that its state carries, so nothing of a pool
-// is baked into an executable: pools come and go under one compiled program, and a closed one is
-// an error. The token also counts calls, by which a state that was stepped already is refused.
-// Python fills in a jx_hosted (see _hosted.py, which has the same fields) and registers it.
+// The token in a program's state contains the id of its pool, so an executable contains nothing of
+// a pool: one compiled program can step different pools, and a closed pool is an error. The token
+// also contains a call counter, so that a state that was stepped already can be refused.
+// Python fills in a jx_hosted (_hosted.py has the same fields) and registers it.
 
 #include "pool.h"
 
@@ -41,19 +41,19 @@ struct jx_hosted {
   const char *name;
   const int32_t *owners;  // [num_envs], the worker of each instance
   int32_t num_envs;
-  int32_t buffer;         // that all are answered in
-  int32_t buffer_of_some; // that single ones are answered in
-  int32_t restarts;       // whether failures are mended without an error
-  int64_t patience_ns;    // how long to wait before looking whether somebody hangs; -1 for ever
+  int32_t buffer;         // for answers of all environments
+  int32_t buffer_of_some; // for answers of some environments
+  int32_t restarts;       // whether on_failure="restart": failures are logged, not errors
+  int64_t patience_ns;    // how long to wait before checking for hangs; -1: no timeout
   uint8_t *mailboxes;     // [num_workers][mailbox_room], length first
   int64_t mailbox_room;
   int32_t num_actions, num_observations, num_fields, has_final;
   jx_column *actions, *observations, *finals, *fields, *final_fields;
   jx_column reward, terminated, truncated, elapsed, restarted, seeds;
-  int32_t counter;        // calls so far
-  int32_t all_pending;    // a step or reset of all was begun and not yet waited for
-  uint8_t *busy;          // [num_envs], single ones that were begun
-  uint32_t closing;       // whether no call may wait any more
+  int32_t counter;        // number of calls so far
+  int32_t all_pending;    // whether a step or reset of all is pending
+  uint8_t *busy;          // [num_envs], whether a step or reset of one environment is pending
+  uint32_t closing;       // whether calls must stop waiting
   int64_t waited_until;   // when a call last stopped waiting
 };
 }
@@ -185,10 +185,11 @@ bool copy_out(const jx_column &from, int buffer, const Rows &rows, ffi::AnyBuffe
   return true;
 }
 
-// --- what went wrong ---
+// --- failures ---
 
-// Workers that three looks in a row found at the same, which is two patiences: the limit. The
-// looks are kept in `before`. One that is being replaced does not hang.
+// Returns the workers that made no progress over three checks in a row, that is, for two
+// patiences: the timeout. `before` holds the previous checks. A worker that is being replaced does
+// not count.
 std::vector<int32_t> hanging(jx_pool *pool, std::vector<std::array<uint32_t, 4>> *before) {
   std::vector<int32_t> found;
   before->resize(pool->num_workers, {0, 0, 0, 0});
@@ -201,7 +202,7 @@ std::vector<int32_t> hanging(jx_pool *pool, std::vector<std::array<uint32_t, 4>>
     if (same && now[0] != now[1] && pool->pids[w] > 0) now[3] = last[3] + 1;
     if (now[3] == 2) {
       found.push_back((int32_t)w);
-      now[3] = 0; // who waits on waits as long
+      now[3] = 0; // the next wait gets the full timeout again
     }
     last = now;
   }
@@ -231,7 +232,7 @@ ffi::Error failure(jx_hosted *h) {
       }
       text += "environment " + post.substr(0, first) + " (\"" + h->name + "\", worker " +
               std::to_string(w) + ", process " + std::to_string(h->pool->pids[w]) +
-              ") failed in " + what + ".  The traceback follows.\n" + rest + "\n";
+              ") failed in " + what + ".  Its traceback:\n" + rest + "\n";
     }
   }
   if (text.empty()) return ffi::Error::Success();
@@ -243,14 +244,14 @@ ffi::Error failure(jx_hosted *h) {
 }
 
 ffi::Error closed() {
-  return wrong("ClosedError: a program stepped a pool of environments that is closed.  Make"
-               " another one, and reset it.");
+  return wrong("ClosedError: a program stepped a pool that is closed.  Make another pool and reset"
+               " it.");
 }
 
-// When Ctrl-C was last pressed. Python notices once its main thread runs Python again, which it
-// does not while it waits for a program.
+// When Ctrl-C was last pressed. Python itself notices only when its main thread runs Python again,
+// which it does not while it waits for a program.
 std::atomic<int64_t> interrupted_at{0};
-std::atomic<bool> spares_one{false};  // the next one is a wish that Python sees to
+std::atomic<bool> spares_one{false};  // whether to leave the next Ctrl-C to a Python handler
 struct sigaction before_ours;
 
 void on_interrupt(int number, siginfo_t *info, void *context) {
@@ -259,15 +260,15 @@ void on_interrupt(int number, siginfo_t *info, void *context) {
   else before_ours.sa_handler(number);
 }
 
-// Calls `wait` until it succeeded, somebody hangs, the pool is being closed or Ctrl-C was pressed;
-// in the last three cases `unfinished` says so. Who hangs is killed, if that is wanted, and
-// replaced by the supervisor; the wait goes on.
+// Calls `wait` until it succeeds, an environment hangs, the pool is closed or Ctrl-C is pressed; in
+// the last three cases it sets `unfinished`. With `restarts`, a worker that hangs is killed, the
+// supervisor replaces it, and the wait continues.
 template <typename Wait>
 ffi::Error wait_for(jx_hosted *h, bool *unfinished, Wait wait) {
-  constexpr int64_t kSlice = 100000000;  // after which one looks for what else has happened
+  constexpr int64_t kSlice = 100000000;  // ns between checks for Ctrl-C and close
   std::vector<std::array<uint32_t, 4>> progress;
   int64_t begin = jx_now();
-  // A program that waits again and again hardly does anything else.
+  // Consecutive waits count as one, so that a Ctrl-C between two of them is not missed.
   int64_t entered = begin - h->waited_until < kSlice ? h->waited_until : begin;
   for (;;) {
     int64_t now = jx_now();
@@ -278,7 +279,7 @@ ffi::Error wait_for(jx_hosted *h, bool *unfinished, Wait wait) {
     if (interrupted_at > entered)
       return ffi::Error(ffi::ErrorCode::kCancelled,
                         "KeyboardInterrupt: the program that stepped \"" + std::string(h->name) +
-                            "\" was interrupted.  Reset the environments, or close the pool.");
+                            "\" was interrupted.  Reset the environments or close the pool.");
     if (!*unfinished) return status & JX_ATTENTION ? failure(h) : ffi::Error::Success();
     if (jx_load(&h->closing)) return closed();
     if (h->patience_ns < 0 || h->waited_until < begin + h->patience_ns) continue;
@@ -287,13 +288,14 @@ ffi::Error wait_for(jx_hosted *h, bool *unfinished, Wait wait) {
     for (int32_t w : hanging(h->pool, &progress)) {
       uint32_t current = jx_load(&h->pool->lines[w].current);
       names += (names.empty() ? "" : ", ") +
-               (current ? std::to_string(current - 1) : "of worker " + std::to_string(w));
+               (current ? "environment " + std::to_string(current - 1)
+                        : "worker " + std::to_string(w));
       int32_t pid = h->pool->pids[w];
       if (h->restarts && pid > 0) kill(pid, SIGKILL);
     }
     if (names.empty() || h->restarts) continue;
     return ffi::Error(ffi::ErrorCode::kDeadlineExceeded,
-                      "EnvTimeoutError: environments " + names + " (\"" + h->name +
+                      "EnvTimeoutError: " + names + " (\"" + h->name +
                           "\") did not answer in time.  Close the pool, or make it with"
                           " on_failure=\"restart\".");
   }
@@ -305,13 +307,13 @@ enum Operation { kReset = 0, kStep = 1, kSend = 2, kRecv = 3, kResetSome = 4 };
 
 ffi::Error refuse_token(jx_hosted *h, int32_t counter) {
   return wrong("StaleStateError: this state of \"" + std::string(h->name) +
-               "\" has been stepped already: it is call " + std::to_string(counter) +
+               "\" was stepped already: it is from call " + std::to_string(counter) +
                " of the pool, which is at call " + std::to_string(h->counter) +
-               ".  Hosted environments cannot go back; step the state that the last call"
+               ".  Hosted environments cannot go back.  Step the state that the last call"
                " returned, or reset.");
 }
 
-// A state is used up once nothing can be refused any more.
+// Invalidates the state, once the call can no longer be refused.
 void count_call(jx_hosted *h) { h->counter = (h->counter + 1) & 0x7FFFFFFF; }
 
 int64_t num_results(jx_hosted *h, int32_t wants_final) {
@@ -320,8 +322,8 @@ int64_t num_results(jx_hosted *h, int32_t wants_final) {
 }
 
 // Results: the token, observations, reward, terminated, truncated, elapsed, restarted, ids,
-// fields, final observations where the program wants them, and final fields where the pool has
-// them: what the ended episodes of the rows led to, and elsewhere what is the latest.
+// fields, final observations if the program wants them, and final fields if the pool has them.
+// Final values are those of the episode that ended in a row, and the latest values elsewhere.
 ffi::Error answer(jx_hosted *h, int buffer, const Rows &rows, ffi::RemainingRets &rets,
                   int32_t wants_final) {
   int64_t at = 1;
@@ -360,7 +362,7 @@ ffi::Error answer(jx_hosted *h, int buffer, const Rows &rows, ffi::RemainingRets
   return ffi::Error::Success();
 }
 
-// The first row whose values are out of bounds, or not numbers; -1 if there is none.
+// Returns the first row with values out of bounds or NaN; -1 if there is none.
 template <typename Value>
 int64_t first_outside(const jx_column &column, const void *data, int64_t count) {
   auto *values = static_cast<const Value *>(data);
@@ -395,8 +397,8 @@ ffi::Error check_values(jx_hosted *h, const jx_column &column, const ffi::AnyBuf
   }
   if (row < 0) return ffi::Error::Success();
   return wrong("ActionError: the action of environment " + std::to_string(rows[row]) + " of \"" +
-               h->name + "\" is not in the action space, or not a number.  validate=False lets"
-               " it pass.");
+               h->name + "\" is outside the action space or NaN.  Pass validate=False to turn this"
+               " check off.");
 }
 
 ffi::Error read_actions(jx_hosted *h, ffi::RemainingArgs &args, int64_t first, const Rows &rows) {
@@ -413,16 +415,16 @@ ffi::Error read_actions(jx_hosted *h, ffi::RemainingArgs &args, int64_t first, c
 
 ffi::Error refuse_busy(jx_hosted *h, int32_t id) {
   return wrong("AlreadyPendingError: environment " + std::to_string(id) + " of \"" + h->name +
-               "\" was sent an action while it still owes a result, or was named twice.  Call"
-               " recv first.");
+               "\" was sent an action, but its last result is still pending, or it was given twice."
+               "  Call recv first.");
 }
 
 ffi::Error check_ids(jx_hosted *h, const Rows &rows) {
   for (int64_t i = 0; i < rows.count; i++) {
     int32_t id = (int32_t)rows[i];
     if (id < 0 || id >= h->num_envs)
-      return wrong("EnvIdError: there is no environment " + std::to_string(id) + " in \"" +
-                   h->name + "\"; they are numbered from 0 to " +
+      return wrong("EnvIdError: env_ids of \"" + std::string(h->name) + "\" got " +
+                   std::to_string(id) + "; environments are numbered from 0 to " +
                    std::to_string(h->num_envs - 1) + ".");
     if (h->busy[id] || h->all_pending) return refuse_busy(h, id);
   }
@@ -435,7 +437,7 @@ int64_t num_pending(jx_hosted *h) {
   return pending;
 }
 
-// Asks for `op` of some instances, in a buffer.
+// Requests `op` of some instances, answered in a buffer.
 void ask(jx_hosted *h, int op, int buffer, const std::vector<int32_t> &ids) {
   std::vector<int32_t> owners;
   for (int32_t id : ids) owners.push_back(h->owners[id]);
@@ -461,8 +463,8 @@ ffi::Error ask_some(jx_hosted *h, int op, const Rows &rows) {
 ffi::Error take_some(jx_hosted *h, int64_t count, ffi::RemainingRets &rets, int32_t wants_final) {
   if (num_pending(h) < count)
     return wrong("NothingPendingError: recv waits for " + std::to_string(count) +
-                 " environments of \"" + h->name + "\", and " + std::to_string(num_pending(h)) +
-                 " owe a result.  Call send first.");
+                 " environments of \"" + h->name + "\", but only " +
+                 std::to_string(num_pending(h)) + " have a pending result.  Call send first.");
   count_call(h);
   std::vector<int32_t> ids(count);
   bool unfinished = false;
@@ -475,7 +477,7 @@ ffi::Error take_some(jx_hosted *h, int64_t count, ffi::RemainingRets &rets, int3
   return answer(h, h->buffer_of_some, Rows{ids.data(), count}, rets, wants_final);
 }
 
-// Waits for all that was begun. What did not end is waited for by whoever comes next.
+// Waits for everything that is pending. If it did not finish, it stays pending for the next call.
 ffi::Error wait_all(jx_hosted *h) {
   bool unfinished = false;
   auto error = wait_for(h, &unfinished, [&](int64_t deadline) {
@@ -506,8 +508,8 @@ ffi::Error call(ffi::RemainingArgs args, ffi::RemainingRets rets, int32_t operat
   jx_hosted *h = entry->hosted;
   if (operation != kReset && counter != h->counter) return refuse_token(h, counter);
   if (operation != kSend && (int64_t)rets.size() != num_results(h, wants_final))
-    return wrong("the state is one of \"" + std::string(h->name) +
-                 "\", and the program is that of another pool");
+    return wrong("the state belongs to \"" + std::string(h->name) +
+                 "\", but the program was compiled for a pool of another kind");
   Rows all = {nullptr, h->num_envs};
   ffi::Error error = ffi::Error::Success();
   switch (operation) {
@@ -516,8 +518,8 @@ ffi::Error call(ffi::RemainingArgs args, ffi::RemainingRets rets, int32_t operat
       if (h->all_pending || num_pending(h)) {
         if (operation == kStep)
           return wrong("AlreadyPendingError: \"" + std::string(h->name) +
-                       "\" was stepped while environments still owe a result.  Call recv first.");
-        // Nobody wants those results any more.
+                       "\" was stepped while results are still pending.  Call recv first.");
+        // The reset drops those results.
         error = wait_all(h);
         if (error.failure()) return error;
       }
@@ -529,7 +531,7 @@ ffi::Error call(ffi::RemainingArgs args, ffi::RemainingRets rets, int32_t operat
         if (error.failure()) return error;
       }
       count_call(h);
-      h->buffer ^= 1;  // an episode that is cut ends with what the other one has
+      h->buffer ^= 1;  // the other buffer holds the last observation of episodes that are cut
       jx_ask_all(h->pool, JX_REQUEST(operation == kReset ? JX_RESET_ALL : JX_STEP_ALL, h->buffer, 0),
                  1);
       error = wait_all(h);
@@ -580,7 +582,7 @@ ffi::Error call(ffi::RemainingArgs args, ffi::RemainingRets rets, int32_t operat
       ask(h, JX_RESET, h->buffer, ids);
       error = wait_all(h);
       if (error.failure()) return error;
-      // Rows that were not reset are filled in with what they had; the program keeps its own.
+      // Rows that were not reset get their previous values; the program keeps its own.
       error = answer(h, h->buffer, all, rets, wants_final);
     }
   }
@@ -608,7 +610,7 @@ JX_EXPORT void jaxenvs_register(int32_t id, jx_hosted *hosted) {
   table()[id] = std::make_shared<Entry>(hosted);
 }
 
-// Waits for the call that is under way; those that come later are told that the pool is closed.
+// Waits for the current call; later calls fail with ClosedError.
 JX_EXPORT void jaxenvs_unregister(int32_t id) {
   auto entry = find(id);
   if (!entry) return;
@@ -620,7 +622,7 @@ JX_EXPORT void jaxenvs_unregister(int32_t id) {
   table().erase(id);
 }
 
-// Between these two no program steps the pool.
+// No program steps the pool between these two calls.
 JX_EXPORT void jaxenvs_hold(int32_t id) {
   if (auto entry = find(id)) entry->mutex.lock();
 }
@@ -629,9 +631,9 @@ JX_EXPORT void jaxenvs_release(int32_t id) {
   if (auto entry = find(id)) entry->mutex.unlock();
 }
 
-// Has calls notice Ctrl-C; with `spares`, not before the second one. It may be called again when
-// Python has put its handler over this one, but never goes on top of any other handler than the
-// first time, so that handlers never come round to one another.
+// Makes calls notice Ctrl-C; with `spares`, only the second one. It may be called again after
+// Python has installed its handler over this one, but it only chains to the handler of the first
+// time, so that handlers never call each other in a loop.
 JX_EXPORT void jaxenvs_watch_interrupts(int32_t spares) {
   static std::atomic<bool> has_watched{false};
   struct sigaction now, ours = {};
