@@ -71,7 +71,8 @@ pytest: $(VENV)/.with-dev
 	$(BIN)/pytest --numprocesses $(WORKERS) --dist loadfile -m 'not interop and not slow' $(ARGS)
 
 test-interop: $(VENV)/.with-interop
-	$(BIN)/pytest --numprocesses $(WORKERS) --dist loadfile -m 'interop or slow' $(ARGS)
+	$(BIN)/pytest --numprocesses $(WORKERS) --dist loadfile --optimized \
+	    -m 'interop or slow or bitwise' $(ARGS)
 
 oldest:
 	@test -x .venv-oldest/bin/python || $(PYTHON) -m venv .venv-oldest

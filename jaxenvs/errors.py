@@ -5,6 +5,7 @@ subclasses the built-in exception for that kind of mistake.
 """
 
 import difflib
+import operator
 from collections.abc import Iterable
 from typing import Any
 
@@ -138,6 +139,28 @@ def closest(name: str, candidates: Iterable[str], count: int = 3) -> str:
     if not matches:
         return ""
     return "  Close: " + ", ".join(f'"{lowered[match]}"' for match in matches) + "."
+
+
+def check_integer(error: type[JaxenvsError], name: str, value: Any, least: int | None = 1) -> int:
+    """Returns an argument as a Python int.
+
+    Raises:
+        error: it is not an integer, or less than `least`; `name` says where it comes from.
+    """
+    try:
+        number = None if str(getattr(value, "dtype", "")) == "bool" else operator.index(value)
+    except TypeError:
+        number = None
+    if number is None or isinstance(value, bool) or (least is not None and number < least):
+        limit = "" if least is None else f" of at least {least}"
+        message = f"{name}={value!r:.60}; it must be an integer{limit}."
+        if hasattr(value, "aval"):  # an array of JAX
+            message += (
+                "  It determines shapes, so it must be static, not traced.  Declare the parameter"
+                " that it comes from with struct.static()."
+            )
+        raise error(message)
+    return number
 
 
 def describe(value: Any) -> str:

@@ -19,6 +19,7 @@ from jaxenvs.errors import (
     PoolError,
     UnknownEnvironmentError,
     UnknownParameterError,
+    check_integer,
     closest,
 )
 from jaxenvs.meshes import check_mesh
@@ -177,7 +178,7 @@ def _make_hosted(
     from jaxenvs.bridge.making import make_pool
     from jaxenvs.bridge.xla import HostEnv
 
-    _check_num_envs(id, num_envs)
+    check_integer(PoolError, f"{id} got num_envs", num_envs)
     is_vectorized = is_vectorized_id(id)
     if is_vectorized and autoreset_mode != "next_step":
         raise PoolError(
@@ -261,11 +262,6 @@ def _for_each_of(id: str, devices: int, params: dict[str, Any]) -> dict[str, Any
     if "num_workers" in params or "envs_per_worker" in params or params.get("backend") == "serial":
         return params
     return {"num_workers": max(1, (os.cpu_count() or 1) // devices), **params}
-
-
-def _check_num_envs(id: str, num_envs: Any) -> None:
-    if not isinstance(num_envs, int) or isinstance(num_envs, bool) or num_envs < 1:
-        raise PoolError(f"{id} got num_envs={num_envs!r}; expected an integer of at least 1.")
 
 
 def _find(id: str) -> EnvSpec:

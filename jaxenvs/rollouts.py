@@ -13,12 +13,11 @@ from typing import Any, Literal
 import chex
 import jax
 import jax.numpy as jnp
-import numpy as np
 from jax import lax
 
 from jaxenvs import prng
 from jaxenvs.core import TimeStep, VectorEnv
-from jaxenvs.errors import RolloutError, missing_extra
+from jaxenvs.errors import RolloutError, check_integer, missing_extra
 
 Outputs = Literal["trajectory", "statistics"]
 _UPDATES = 100  # of a progress bar
@@ -158,8 +157,8 @@ def rollout(
         (100, 16)
     """
     _check("rollout", env, policy)
-    num_steps = _at_least_one("num_steps", num_steps)
-    unroll = _at_least_one("unroll", unroll)
+    num_steps = check_integer(RolloutError, "num_steps", num_steps)
+    unroll = check_integer(RolloutError, "unroll", unroll)
     if outputs not in ("trajectory", "statistics"):
         raise RolloutError(
             f'outputs got "{outputs}", expected "trajectory" (the default) or "statistics".'
@@ -221,9 +220,9 @@ def evaluate(
         True
     """
     _check("evaluate", env, policy)
-    num_episodes = _at_least_one("num_episodes", num_episodes)
+    num_episodes = check_integer(RolloutError, "num_episodes", num_episodes)
     if max_steps is not None:
-        max_steps = _at_least_one("max_steps", max_steps)
+        max_steps = check_integer(RolloutError, "max_steps", max_steps)
     if env.autoreset_mode == "disabled" and num_episodes > 1:
         raise RolloutError(
             f'evaluate got num_episodes={num_episodes} and an env with autoreset_mode="disabled",'
@@ -435,12 +434,6 @@ def _check(caller: str, env: Any, policy: Any) -> None:
             f"{caller} got {type(env).__name__}, expected a VectorEnv."
             "  jaxenvs.vectorize(env, num_envs) makes one."
         )
-
-
-def _at_least_one(name: str, value: Any) -> int:
-    if not isinstance(value, (int, np.integer)) or isinstance(value, bool) or value < 1:
-        raise RolloutError(f"{name} must be an int of at least 1, got {value!r}.")
-    return int(value)
 
 
 _advance_bar: Callable[[int], None] | None = None

@@ -3,6 +3,7 @@
 Environment variables are set before jax is imported, and subprocesses inherit them.
 """
 
+import gc
 import os
 import re
 import shlex
@@ -15,6 +16,7 @@ from pathlib import Path
 ROOT = Path(__file__).resolve().parent.parent
 
 os.environ.setdefault("JAX_PLATFORMS", "cpu")
+os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")
 os.environ.setdefault("SDL_VIDEODRIVER", "dummy")
 os.environ.setdefault("JAX_COMPILATION_CACHE_DIR", str(ROOT / ".cache" / "jax"))
 os.environ.setdefault("JAX_PERSISTENT_CACHE_MIN_COMPILE_TIME_SECS", "0.2")
@@ -36,16 +38,19 @@ from jaxenvs import prng  # noqa: E402
 jax.config.update("jax_numpy_rank_promotion", "raise")
 jax.config.update("jax_numpy_dtype_promotion", "strict")
 
+# Tracing makes millions of objects that live on; looking through them all the time costs a tenth.
+gc.set_threshold(50_000, 20, 50)
+
 # Every new shape compiles a program, which no deadline per example can foresee.
 hypothesis.settings.register_profile("local", deadline=None, max_examples=20)
 hypothesis.settings.register_profile("ci", deadline=None, max_examples=20, derandomize=True)
 hypothesis.settings.load_profile("ci" if os.environ.get("CI") else "local")
 
 
-# A test runs a program for a moment, and most of its time is the compiler's. So it does without
-# optimizations, and without emitters that are slow themselves, where there are others (jax 0.10).
-# What it computes is the same but for the rounding of floats. Tests that are about the bits or the
-# speed of what users get are marked `optimized`; other processes compile as users do too.
+# A test runs a program for a moment, and most of its time goes to the compiler. So it compiles
+# without optimizations, and without emitters that are slow themselves, where there are others (jax
+# 0.10). Only the rounding of floats differs. Tests of golden files or of speed are `optimized`.
+# `bitwise` tests are optimized under --optimized. Other processes compile as users' programs do.
 QUICK_TO_COMPILE = {
     "xla_backend_optimization_level": 0,
     "xla_llvm_disable_expensive_passes": True,
@@ -64,11 +69,17 @@ def _compile_options(*args, env_options_overrides=None, **kwargs):
 compiler.get_compile_options = _compile_options
 
 
+def pytest_addoption(parser):
+    parser.addoption("--optimized", action="store_true", help="compile `bitwise` tests as users do")
+
+
 @pytest.hookimpl(tryfirst=True)
 def pytest_runtest_setup(item):
     """Before the fixtures, which compile too."""
     global _is_quick
-    is_quick = item.get_closest_marker("optimized") is None
+    is_bitwise = item.get_closest_marker("bitwise") is not None
+    is_optimized = item.get_closest_marker("optimized") is not None
+    is_quick = not (is_optimized or (is_bitwise and item.config.getoption("optimized")))
     if is_quick != _is_quick:
         _drop_programs()
     _is_quick = is_quick

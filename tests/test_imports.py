@@ -64,18 +64,6 @@ def test_making_an_environment_imports_its_family_alone():
     assert families == {"classic_control"}
 
 
-def test_the_layers_hold():
-    lint_imports = "from importlinter.cli import lint_imports_command; lint_imports_command()"
-    done = subprocess.run(
-        [sys.executable, "-c", lint_imports, "--no-cache"],
-        cwd=ROOT,
-        capture_output=True,
-        text=True,
-        check=False,
-    )
-    assert done.returncode == 0, done.stdout + done.stderr
-
-
 def test_every_public_name_is_the_module_s_own_index():
     lines = (ROOT / "jaxenvs" / "__init__.py").read_text(encoding="utf-8").splitlines()
     imports = [line for line in lines if line.startswith("from jaxenvs")]
@@ -90,6 +78,6 @@ def test_the_root_has_links_into_the_package_and_no_tool_reads_them_twice(link):
     assert (ROOT / link).is_symlink() and (ROOT / link / "__init__.py").exists()
     assert not Path((ROOT / link).readlink()).is_absolute()
     tools = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["tool"]
-    assert link in tools["ruff"]["extend-exclude"]
+    assert f"./{link}" in tools["ruff"]["extend-exclude"]
     assert f"/{link}" not in tools["hatch"]["build"]["targets"]["sdist"]["include"]
     assert tools["pytest"]["ini_options"]["testpaths"] == ["tests"]

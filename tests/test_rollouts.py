@@ -105,7 +105,7 @@ def assert_same(a, b):
 # The trajectory
 
 
-@pytest.mark.optimized
+@pytest.mark.bitwise
 @pytest.mark.parametrize("mode", MODES)
 def test_a_rollout_is_the_loop_that_one_would_write(mode):
     env = counters(autoreset_mode=mode)
@@ -171,7 +171,7 @@ def test_observations_may_be_trees_and_states_may_hold_keys(layout):
     assert_same(jaxenvs.rollout(env, None, 7, state=half.state).state, whole.state)
 
 
-@pytest.mark.optimized
+@pytest.mark.bitwise
 def test_unroll_changes_no_bit():
     env = counters()
     plain, unrolled = (jaxenvs.rollout(env, parity, 30, KEY, unroll=u) for u in (1, 4))
@@ -182,7 +182,7 @@ def test_unroll_changes_no_bit():
 # Going on
 
 
-@pytest.mark.optimized
+@pytest.mark.bitwise
 @settings(max_examples=5)
 @given(
     split=st.sampled_from((1, 4, 8)),
@@ -224,7 +224,7 @@ def test_the_episode_that_a_staggered_start_cuts_is_not_counted():
     np.testing.assert_array_equal(evaluation.episode_length, [[200] * 4])
 
 
-@pytest.mark.optimized
+@pytest.mark.bitwise
 @pytest.mark.parametrize(
     "wrap", [NormalizeObservation, lambda env: OpaqueVectorEnv(env).wrap(NormalizeReward)]
 )
@@ -381,7 +381,7 @@ def test_a_function_is_compiled_once_and_so_are_other_parameters():
 # Transformations
 
 
-@pytest.mark.optimized
+@pytest.mark.bitwise
 def test_rollouts_map_over_keys_inside_jit():
     env, keys = counters(), jax.random.split(KEY, 3)
 
@@ -429,7 +429,7 @@ def test_derivatives_of_statistics_are_finite_before_and_after_the_first_episode
         assert np.isfinite(slope).all() and np.any(slope != 0)
 
 
-@pytest.mark.optimized
+@pytest.mark.bitwise
 @pytest.mark.parametrize("mode", MODES[:2])
 def test_eight_devices_give_the_bits_of_one(mode):
     mesh = jax.make_mesh((8,), ("env",))
@@ -458,7 +458,7 @@ def test_dtypes_stay_as_they_are_under_x64():
 # Progress
 
 
-@pytest.mark.optimized
+@pytest.mark.bitwise
 def test_a_bar_is_drawn_to_its_end_and_changes_no_bit(capsys):
     env = counters()
     quiet = jaxenvs.rollout(env, parity, 250, KEY)
@@ -529,7 +529,7 @@ def test_a_recurrent_policy_is_evaluated_with_its_memory():
     np.testing.assert_array_equal(evaluation.episode_return, [[1, 1], [1, 1]])
 
 
-@pytest.mark.optimized
+@pytest.mark.bitwise
 def test_an_evaluation_runs_inside_jit_and_maps_over_keys():
     env, keys = counters(3), jax.random.split(KEY, 2)
     mapped = jax.jit(jax.vmap(lambda key: jaxenvs.evaluate(env, None, 2, key).episode_return))(keys)

@@ -662,7 +662,7 @@ def test_a_tuple_is_a_sequence_of_its_parts():
         (lambda: Box(np.zeros(2), 1.0, (3,)), r"\(3,\)"),
         (lambda: Box(np.zeros((2, 1)), 1.0, (1,)), r"\(1,\)"),
         (lambda: Box(0.0, 1.0, 3), "tuple"),
-        (lambda: Box(0.0, 1.0, (-1,)), "negative"),
+        (lambda: Box(0.0, 1.0, (-1,)), "at least 0"),
         (lambda: Box(0.0, 1.0, (1.5,)), "integer"),
         (lambda: Box(0.0, 1.0, dtype=complex), "dtype"),
         (lambda: Box(0.0, 1.0, dtype="nonsense"), "dtype"),

@@ -12,11 +12,10 @@ from jax.core import Tracer
 from jax.typing import DTypeLike
 
 from jaxenvs import prng
-from jaxenvs.errors import SpaceError
+from jaxenvs.errors import SpaceError, check_integer
 from jaxenvs.spaces.space import (
     ArraySpace,
     add_leading_axes,
-    check_count,
     check_x64,
     common_shape,
     compact,
@@ -104,7 +103,7 @@ class Box(ArraySpace):
         return ((value >= low) & (value <= high)).all()
 
     def batch(self, n: int) -> "Box":
-        return self._reshaped((check_count(n, "Box.batch(n)"), *self.shape))
+        return self._reshaped((check_integer(SpaceError, "Box.batch got n", n), *self.shape))
 
     @property
     def flat_dim(self) -> int:

@@ -11,9 +11,9 @@ import jax.numpy as jnp
 import numpy as np
 
 from jaxenvs import prng
-from jaxenvs.errors import SpaceError, describe
+from jaxenvs.errors import SpaceError, check_integer, describe
 from jaxenvs.spaces.box import Box
-from jaxenvs.spaces.space import Space, check_count
+from jaxenvs.spaces.space import Space
 
 
 class CompositeSpace(Space):
@@ -56,7 +56,7 @@ class CompositeSpace(Space):
         return result
 
     def batch(self, n: int) -> Any:
-        n = check_count(n, f"{type(self).__name__}.batch(n)")
+        n = check_integer(SpaceError, f"{type(self).__name__}.batch got n", n)
         return self._with_parts(space.batch(n) for space in self._parts)
 
     @property

@@ -11,13 +11,11 @@ import numpy as np
 from jax.core import Tracer
 
 from jaxenvs import prng
-from jaxenvs.errors import SpaceError
+from jaxenvs.errors import SpaceError, check_integer
 from jaxenvs.spaces.box import Box
 from jaxenvs.spaces.space import (
     ArraySpace,
     add_leading_axes,
-    check_count,
-    check_integer,
     common_shape,
     compact,
     to_text,
@@ -118,7 +116,8 @@ class Discrete(IntegerSpace):
     start: int
 
     def __init__(self, n: int, start: int = 0) -> None:
-        n, start = check_count(n, "Discrete(n)"), check_integer(start, "Discrete's start")
+        n = check_integer(SpaceError, "Discrete got n", n)
+        start = check_integer(SpaceError, "Discrete got start", start, None)
         if n > INT32.max or start < INT32.min or start + n - 1 > INT32.max:
             raise SpaceError(
                 f"Discrete got n={n} and start={start}; n and every value must fit into int32."
@@ -128,7 +127,9 @@ class Discrete(IntegerSpace):
 
     def batch(self, n: int) -> "MultiDiscrete":
         """Returns the space of `n` independent members: a `MultiDiscrete`, as in Gymnasium."""
-        return MultiDiscrete(self.n, self.start, shape=(check_count(n, "Discrete.batch(n)"),))
+        return MultiDiscrete(
+            self.n, self.start, shape=(check_integer(SpaceError, "Discrete.batch got n", n),)
+        )
 
     def __repr__(self) -> str:
         return f"Discrete({self.n}{f', start={self.start}' if self.start else ''})"
@@ -214,7 +215,7 @@ class MultiDiscrete(IntegerSpace):
 
         Gymnasium returns an integer Box here, which supports neither masks nor one-hot vectors.
         """
-        dims = (check_count(n, "MultiDiscrete.batch(n)"), *self.shape)
+        dims = (check_integer(SpaceError, "MultiDiscrete.batch got n", n), *self.shape)
         batched = MultiDiscrete.__new__(MultiDiscrete)
         vars(batched).update({**vars(self), "_shape": dims})
         return batched
@@ -244,9 +245,11 @@ class MultiBinary(ArraySpace):
 
     def __init__(self, n: int | Sequence[int]) -> None:
         if isinstance(n, Sequence | np.ndarray) and not isinstance(n, str) and np.ndim(n) == 1:
-            shape = tuple(check_count(dim, "an axis of MultiBinary(n)") for dim in n)
+            shape = tuple(
+                check_integer(SpaceError, "MultiBinary got an axis of n", dim) for dim in n
+            )
         else:
-            shape = (check_count(n, "MultiBinary(n)"),)
+            shape = (check_integer(SpaceError, "MultiBinary got n", n),)
         vars(self).update(_shape=shape, _dtype=np.dtype(np.int8))
 
     @property
@@ -279,7 +282,7 @@ class MultiBinary(ArraySpace):
 
         Gymnasium returns an int8 Box here, which does not support masks.
         """
-        return MultiBinary((check_count(n, "MultiBinary.batch(n)"), *self.shape))
+        return MultiBinary((check_integer(SpaceError, "MultiBinary.batch got n", n), *self.shape))
 
     @property
     def flat_dim(self) -> int:

@@ -9,9 +9,8 @@ import chex
 import jax
 import jax.numpy as jnp
 import numpy as np
-from jax.core import Tracer
 
-from jaxenvs.errors import SpaceError
+from jaxenvs.errors import SpaceError, check_integer
 
 
 class Space(abc.ABC):
@@ -171,27 +170,6 @@ def _number_as_array(value: bool | int | float, dtype: np.dtype) -> np.ndarray |
         return np.asarray(value, dtype)
 
 
-def check_count(n: Any, what: str) -> int:
-    """Returns `n` as a Python int of at least 1. `what` names it in the error message."""
-    count = check_integer(n, what)
-    if count < 1:
-        raise SpaceError(f"{what} got {count}; it must be at least 1.")
-    return count
-
-
-def check_integer(n: Any, what: str) -> int:
-    """Returns `n` as a Python int. `what` names it in the error message."""
-    if isinstance(n, Tracer):
-        raise SpaceError(
-            f"{what} got a traced value; it determines shapes, so it must be static.\n"
-            "  Declare the parameter that it comes from with struct.static()."
-        )
-    try:
-        return int(n.__index__())
-    except (AttributeError, TypeError):
-        raise SpaceError(f"{what} got {n!r}; it must be an integer.") from None
-
-
 def common_shape(
     space: str, arrays: Mapping[str, Any], shape: Sequence[int] | None
 ) -> tuple[int, ...]:
@@ -200,9 +178,8 @@ def common_shape(
     if shape is not None:
         if not isinstance(shape, Sequence | np.ndarray) or isinstance(shape, str):
             raise SpaceError(f"{space} got shape={shape!r}; it must be a tuple such as (3,).")
-        dims = tuple(check_integer(dim, f"{space}'s shape") for dim in shape)
-        if any(dim < 0 for dim in dims):
-            raise SpaceError(f"{space} got shape={dims}; no axis may be negative.")
+        name = f"{space} got an axis of shape"
+        dims = tuple(check_integer(SpaceError, name, dim, 0) for dim in shape)
     try:
         common = np.broadcast_shapes(*(array.shape for array in arrays.values()), dims or ())
     except ValueError:

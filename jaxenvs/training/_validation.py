@@ -13,7 +13,7 @@ import jax
 import numpy as np
 
 from jaxenvs import struct
-from jaxenvs.errors import TrainingError, closest, missing_extra
+from jaxenvs.errors import TrainingError, check_integer, closest, missing_extra
 
 # The ranges of numbers, by the names of their fields.
 _COUNTS = {
@@ -40,20 +40,6 @@ _RANGES: tuple[tuple[set[str], Callable[[Any], Any], str], ...] = (
     ({"replay_ratio"}, lambda value: (value >= 1e-4) & (value < np.inf), "must be 1e-4 or more"),
     (_NOT_NEGATIVE, lambda value: value >= 0, "must not be below 0"),
 )
-
-
-def check_integer(name: str, value: Any, least: int = 1) -> int:
-    """Returns `value`, an integer that is at least `least`.
-
-    Raises:
-        TrainingError: it is not; `name` says where it comes from.
-    """
-    is_integer = isinstance(value, int | np.integer) and not isinstance(value, bool)
-    if not is_integer:
-        raise TrainingError(f"{name}={value!r:.60}; it takes an integer.")
-    if value < least:
-        raise TrainingError(f"{name}={value}; it must be at least {least}.")
-    return value  # pyright: ignore[reportReturnType] as good as an int
 
 
 def check_settings(part: Any) -> None:
@@ -114,7 +100,7 @@ def check_hidden_sizes(actor: Any) -> None:
             " layer, such as (64, 64)."
         )
     for size in sizes:
-        check_integer(f"{type(actor).__name__} got a layer of hidden_sizes", size)
+        check_integer(TrainingError, f"{type(actor).__name__} got a layer of hidden_sizes", size)
 
 
 def validate(owner: str, fields: Mapping[str, Any], values: Mapping[str, Any]) -> dict[str, Any]:

@@ -19,9 +19,9 @@ import numpy as np
 
 from jaxenvs import _entry_points, spaces, struct, wrappers
 from jaxenvs.core import VectorEnv
-from jaxenvs.errors import TrainingError, closest, missing_extra
+from jaxenvs.errors import TrainingError, check_integer, closest, missing_extra
 from jaxenvs.factory import is_hosted, make, make_vec
-from jaxenvs.training._validation import check_integer, options, quoted, validate
+from jaxenvs.training._validation import options, quoted, validate
 from jaxenvs.training.actors import Actor, ActorCritic, ActorTwinQ, QNetwork
 from jaxenvs.training.algorithms import A2C, DQN, PPO, SAC, TD3, VPG, Algorithm
 from jaxenvs.training.extractors import MLP, FixupCNN, ImpalaCNN, NatureCNN, SmallCNN
@@ -137,7 +137,7 @@ class Config:
         vars(self).update(checked, algorithm=algorithm.__name__)
         for name in _COUNTS:
             if checked[name] is not None:
-                check_integer(f"a configuration got {name}", checked[name])
+                check_integer(TrainingError, f"a configuration got {name}", checked[name])
         if not 0 <= self.seed < 2**32:
             raise TrainingError(
                 f"a configuration got seed={self.seed}; it takes a number from 0 to {2**32 - 1}."

@@ -7,9 +7,8 @@ import jax
 import jax.numpy as jnp
 
 from jaxenvs.core import Environment, VectorEnv
-from jaxenvs.errors import TrainingError
+from jaxenvs.errors import TrainingError, check_integer
 from jaxenvs.rollouts import Evaluation, evaluate
-from jaxenvs.training._validation import check_integer
 from jaxenvs.vector.vectorize import VectorizedEnv, vectorize
 from jaxenvs.wrappers.time_limit import TimeLimit
 
@@ -24,7 +23,7 @@ def evaluation_env(caller: str, env: VectorEnv | Environment | str, num_episodes
     Raises:
         TrainingError: `env` cannot be copied.
     """
-    check_integer(f"{caller} got evaluation_episodes", num_episodes)
+    check_integer(TrainingError, f"{caller} got evaluation_episodes", num_episodes)
     if isinstance(env, str):
         from jaxenvs.factory import make_vec
 

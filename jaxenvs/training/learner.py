@@ -18,9 +18,9 @@ import numpy as np
 
 from jaxenvs import keys
 from jaxenvs.core import VectorEnv
-from jaxenvs.errors import TrainingError, closest, missing_extra
+from jaxenvs.errors import TrainingError, check_integer, closest, missing_extra
 from jaxenvs.rollouts import Evaluation
-from jaxenvs.training._validation import check_integer, check_settings
+from jaxenvs.training._validation import check_settings
 from jaxenvs.training.algorithms.algorithm import BehaviorPolicy
 from jaxenvs.training.checkpoint import restore, restore_together, save, save_together
 from jaxenvs.training.evaluation import evaluation_env, evaluation_metrics, play_episodes
@@ -104,12 +104,12 @@ class Learner:
             raise TrainingError(
                 f"Learner got {scheme!r:.60}; it takes a scheme: Scheme(env, algorithm, ...)."
             )
-        check_integer("Learner got total_steps", total_steps)
-        check_integer("Learner got report_every", report_every)
-        check_integer("Learner got evaluation_episodes", evaluation_episodes)
+        check_integer(TrainingError, "Learner got total_steps", total_steps)
+        check_integer(TrainingError, "Learner got report_every", report_every)
+        check_integer(TrainingError, "Learner got evaluation_episodes", evaluation_episodes)
         for name, value in (("evaluate_every", evaluate_every), ("save_every", save_every)):
             if value is not None:
-                check_integer(f"Learner got {name}", value)
+                check_integer(TrainingError, f"Learner got {name}", value)
         self._seeds = _checked_seeds(seed)
         self._folders: list[Path] = []  # one for each seed
         self.log_dir = None if log_dir is None else Path(log_dir)
@@ -278,7 +278,7 @@ class Learner:
             TrainingError: the number is not positive, or there is nothing to play in.
         """
         number = self._evaluation_episodes if num_episodes is None else num_episodes
-        check_integer("evaluate got num_episodes", number)
+        check_integer(TrainingError, "evaluate got num_episodes", number)
         env = self._make_evaluation_env(number)
         first: Any = self.seed if self._seeds is None else self._seeds[0]
         key = keys.evaluation_key(jax.random.key(first), self.updates)
@@ -567,7 +567,7 @@ def _checked_seeds(seed: Any) -> tuple[int, ...] | None:
     several = isinstance(seed, Sequence) and not isinstance(seed, str)
     seeds: tuple[Any, ...] = tuple(seed) if several else (seed,)
     for each in seeds:
-        check_integer("Learner got seed", each, least=0)
+        check_integer(TrainingError, "Learner got seed", each, least=0)
         if each >= 2**32:
             raise TrainingError(f"Learner got seed={each}; it must be less than 2**32.")
     if len(set(seeds)) != len(seeds) or not seeds:

@@ -21,9 +21,9 @@ from jax.sharding import AxisType
 
 from jaxenvs import keys, prng, spaces, struct
 from jaxenvs.core import Environment, VectorEnv
-from jaxenvs.errors import TrainingError, closest
+from jaxenvs.errors import TrainingError, check_integer, closest
 from jaxenvs.rollouts import evaluate
-from jaxenvs.training._validation import check_integer, check_settings
+from jaxenvs.training._validation import check_settings
 from jaxenvs.training.actors.actor import Actor, Networks, has_mask
 from jaxenvs.training.algorithms.algorithm import (
     Algorithm,
@@ -438,12 +438,13 @@ def make_train(
     if progress:
         changes["progress"] = ProgressBar(train.context.steps_per_update)
     if evaluate_every is not None:
+        check_integer(TrainingError, "make_train got evaluate_every", evaluate_every)
         if not isinstance(evaluation_env, VectorEnv):
             is_copied = evaluation_env is None and not isinstance(env, str)
             like = train.env if is_copied else env if evaluation_env is None else evaluation_env
             evaluation_env = other_instances("make_train", like, evaluation_episodes)
         changes |= {
-            "evaluate_every": check_integer("make_train got evaluate_every", evaluate_every),
+            "evaluate_every": evaluate_every,
             "evaluation_episodes": evaluation_episodes,
             "evaluation_env": evaluation_env,
         }
@@ -463,6 +464,13 @@ def assemble(
     log_info: Sequence[str] = (),
 ) -> Train:
     """Does what `make_train` does, without `check_sizes`: several collectors may work together."""
+    sizes = {
+        "unroll_length": unroll_length,
+        "total_steps": total_steps,
+        "report_every": report_every,
+    }
+    for name, size in sizes.items():
+        check_integer(TrainingError, f"make_train got {name}", size)
     if algorithm is None:
         env = resolve(env, num_envs)
         algorithm = default_algorithm(env, actor, unroll_length)
@@ -474,22 +482,21 @@ def assemble(
     check_settings(algorithm)
     check_settings(storage)
     env = resolve(env, num_envs)
-    steps_per_update = env.num_envs * check_integer("make_train got unroll_length", unroll_length)
     networks = actor.build(env.single_observation_space, env.single_action_space)
     algorithm.check(networks, storage)
     if has_mask(env.single_observation_space):
         _check_mask(algorithm, networks, env)
     if isinstance(storage, ReplayStorage):
         storage = storage.bind(env)
-    algorithm.check_steps(check_integer("make_train got total_steps", total_steps))
+    algorithm.check_steps(total_steps)
     return Train(
         env=env,
         algorithm=algorithm,
         storage=storage,
         networks=networks,
         unroll_length=unroll_length,
-        num_updates=-(-total_steps // steps_per_update),
-        report_every=check_integer("make_train got report_every", report_every),
+        num_updates=-(-total_steps // (env.num_envs * unroll_length)),
+        report_every=report_every,
         log_info=_checked_info(env, log_info),
     )
 
@@ -506,7 +513,7 @@ def default_algorithm(
         algorithm = algorithm.replace(normalize_observations=False, normalize_rewards=False)
     if not isinstance(env.single_action_space, spaces.Box):
         return algorithm
-    steps = check_integer("make_train got unroll_length", unroll_length) * env.num_envs
+    steps = unroll_length * env.num_envs
     rows, least = (steps, 64) if getattr(actor, "memory", None) is None else (env.num_envs, 1)
     number = math.gcd(algorithm.minibatches, rows, max(1, rows // least))
     return algorithm.replace(minibatches=number)

@@ -21,6 +21,7 @@ from jaxenvs.errors import (
     RandomKeyError,
     UnknownParameterError,
     VectorizeError,
+    check_integer,
     closest,
     describe,
 )
@@ -439,7 +440,7 @@ def vectorize(
             f"vectorize got {type(env).__name__}, expected an Environment."
             '  Create one with jaxenvs.make, such as jaxenvs.make("CartPole-v1").'
         )
-    _check_count("num_envs", num_envs, None)
+    check_integer(VectorizeError, "vectorize got num_envs", num_envs)
     if autoreset_mode not in get_args(AutoresetMode):
         raise VectorizeError(
             f'autoreset_mode got "{autoreset_mode}", expected one of'
@@ -447,9 +448,14 @@ def vectorize(
             f"{closest(str(autoreset_mode), get_args(AutoresetMode))}"
         )
     if reset_chunk is not None:
-        _check_count("reset_chunk", reset_chunk, num_envs)
+        check_integer(VectorizeError, "vectorize got reset_chunk", reset_chunk)
+        if reset_chunk > num_envs:
+            raise VectorizeError(
+                f"reset_chunk={reset_chunk} is more than num_envs={num_envs}.  Use at most"
+                f" {num_envs}, or None."
+            )
     if not isinstance(stagger, bool):
-        _check_count("stagger", stagger, None)
+        check_integer(VectorizeError, "vectorize got stagger", stagger)
     if stagger is True and env.time_limit is None:
         raise VectorizeError(
             f"stagger=True needs a time limit, and {type(env.unwrapped).__name__} has none."
@@ -597,14 +603,3 @@ def _check_mask(mask: Any, num_envs: int) -> Any:
             " instances to reset."
         )
     return array
-
-
-def _check_count(name: str, value: Any, limit: int | None) -> None:
-    if not isinstance(value, (int, np.integer)) or isinstance(value, bool):
-        raise VectorizeError(f"{name} must be an int, got {type(value).__name__} {value!r}.")
-    if value < 1:
-        raise VectorizeError(f"{name} must be at least 1, got {value}.")
-    if limit is not None and value > limit:
-        raise VectorizeError(
-            f"{name}={value} is more than num_envs={limit}.  Use at most {limit}, or None."
-        )

@@ -4,7 +4,7 @@ from typing import Any
 
 import numpy as np
 
-from jaxenvs.errors import WrapperError
+from jaxenvs.errors import WrapperError, check_integer
 from jaxenvs.spaces import Box, Space
 from jaxenvs.struct import is_traced
 
@@ -28,17 +28,7 @@ def checked_box(wrapper: Any, name: str, space: Space, *, bounded: bool = False)
     return space
 
 
-def check_count(wrapper: Any, name: str, smallest: int) -> None:
-    """Raises WrapperError unless the static field `name` is an integer of at least `smallest`."""
+def check_count(wrapper: Any, name: str, least: int = 1) -> None:
+    """Raises WrapperError unless the static field `name` is an integer of at least `least`."""
     value = getattr(wrapper, name)
-    if not is_count(value, smallest):
-        raise WrapperError(
-            f"{type(wrapper).__name__} got {name}={value!r}; it must be an integer, at least"
-            f" {smallest}.  It determines shapes, so it cannot be a tracer."
-        )
-
-
-def is_count(value: Any, smallest: int) -> bool:
-    """Returns whether `value` is an integer, not a bool, of at least `smallest`."""
-    is_integer = isinstance(value, int | np.integer) and not isinstance(value, bool)
-    return is_integer and bool(value >= smallest)
+    check_integer(WrapperError, f"{type(wrapper).__name__} got {name}", value, least)

@@ -9,9 +9,9 @@ import jax.numpy as jnp
 import numpy as np
 
 from jaxenvs import struct
-from jaxenvs.errors import WrapperError
+from jaxenvs.errors import WrapperError, check_integer
 from jaxenvs.spaces import Box, Discrete, MultiDiscrete, Space
-from jaxenvs.wrappers._checks import checked_box, is_count
+from jaxenvs.wrappers._checks import checked_box
 from jaxenvs.wrappers.transform import Transform
 
 
@@ -130,12 +130,7 @@ class DiscretizeAction(Transform):
         super().__post_init__()
         given = self.bins
         counts = tuple(given) if isinstance(given, Sequence | np.ndarray) else (given,)
-        if not all(is_count(n, 1) for n in counts):
-            raise WrapperError(
-                f"DiscretizeAction got bins={given!r}; it must be an integer of at least 1, or a"
-                " sequence of such integers, one per element of an action."
-            )
-        counts = tuple(int(n) for n in counts)  # static fields must be hashable
+        counts = tuple(check_integer(WrapperError, "DiscretizeAction got bins", n) for n in counts)
         bins = counts[0] if isinstance(given, int | np.integer) else counts
         object.__setattr__(self, "bins", bins)
         self._check_space("action_space")

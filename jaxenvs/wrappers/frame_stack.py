@@ -31,7 +31,7 @@ class FrameStackObservation(Transform):
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        check_count(self, "stack_size", 1)
+        check_count(self, "stack_size")
         if self.padding_type not in ("reset", "zero"):
             raise WrapperError(
                 f"FrameStackObservation got padding_type={self.padding_type!r}; it must be"

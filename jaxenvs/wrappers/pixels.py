@@ -11,8 +11,7 @@ from jax import lax
 
 from jaxenvs import spaces, struct
 from jaxenvs.core import Environment, TimeStep, Wrapper
-from jaxenvs.errors import WrapperError
-from jaxenvs.wrappers._checks import is_count
+from jaxenvs.errors import WrapperError, check_integer
 from jaxenvs.wrappers._observation import ObservationMap
 
 # The luminance weights of red, green and blue in units of 1/10,000: ITU-R BT.709, rounded as in
@@ -135,12 +134,13 @@ class ResizeObservation(ObservationMap):
 
     def __post_init__(self) -> None:
         is_pair = isinstance(self.shape, tuple | list) and len(self.shape) == 2
-        if not is_pair or not all(is_count(length, 1) for length in self.shape):
+        if not is_pair:
             raise WrapperError(
-                f"ResizeObservation got shape={self.shape!r}; it must be (height, width), two"
-                " positive integers."
+                f"ResizeObservation got shape={self.shape!r}; it must be (height, width)."
             )
-        object.__setattr__(self, "shape", tuple(int(length) for length in self.shape))
+        name = "ResizeObservation takes shape=(height, width) and got a length"
+        shape = tuple(check_integer(WrapperError, name, length) for length in self.shape)
+        object.__setattr__(self, "shape", shape)
         super().__post_init__()
 
     @property

@@ -28,7 +28,7 @@ class RepeatAction(Wrapper[Any]):
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        check_count(self, "num_repeats", 1)
+        check_count(self, "num_repeats")
 
     @property
     def time_limit(self) -> Any:

@@ -52,7 +52,7 @@ class StickyAction(Transform):
                 " it must be from 0 to 1."
             )
         if not isinstance(self.repeat_action_duration, tuple):
-            check_count(self, "repeat_action_duration", 1)
+            check_count(self, "repeat_action_duration")
         elif not _is_range(self.repeat_action_duration):
             raise WrapperError(
                 f"StickyAction got repeat_action_duration={self.repeat_action_duration}; it must be"

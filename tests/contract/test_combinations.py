@@ -18,7 +18,7 @@ import jaxenvs
 from jaxenvs import struct
 from jaxenvs.core import Environment, TimeStep
 from jaxenvs.testing._trace_checks import enable_x64
-from tests.ids import one_id_per_class
+from tests.ids import every_nth, one_id_per_class
 from tests.opaque import OpaqueVectorEnv
 from tests.wrappers.test_all import CHAINS, Toy, wrap
 
@@ -112,11 +112,6 @@ def mesh_of(kind):
     return jax.make_mesh((8,), ("env",), axis_types=(AxisType[kind],))
 
 
-def for_each_subject(test):
-    # In this order, a test worker runs all settings of one subject and mode in sequence.
-    return pytest.mark.parametrize("name", SUBJECTS)(pytest.mark.parametrize("mode", MODES)(test))
-
-
 def index_of(name):
     return list(SUBJECTS).index(name)
 
@@ -131,7 +126,14 @@ def kind_for(name, mode):
     return KINDS[(index_of(name) + MODES.index(mode)) % 2]
 
 
-@for_each_subject
+@pytest.mark.parametrize(
+    ("name", "mode"),
+    [
+        pytest.param(name, mode, marks=[] if mode == mode_for(name) else [pytest.mark.slow])
+        for name in SUBJECTS
+        for mode in MODES
+    ],
+)
 def test_mesh_gives_the_same_results_in_every_mode(name, mode):
     env = SUBJECTS[name].batch(autoreset_mode=mode, mesh=mesh_of(kind_for(name, mode)))
     assert_same(run(env), reference(name, mode))
@@ -156,10 +158,11 @@ def test_rbg_and_per_instance_keys_with_mesh_and_chunk(name):
 
 @pytest.mark.parametrize("name", SUBJECTS)
 def test_results_are_the_same_under_x64(name):
+    mode = mode_for(name)
     with enable_x64(True):
-        found = run(SUBJECTS[name].batch())
+        found = run(SUBJECTS[name].batch(autoreset_mode=mode))
     # A float64 intermediate result would round differently.
-    assert_same(found, reference(name, "same_step"), tolerance=1e-4)
+    assert_same(found, reference(name, mode), tolerance=1e-4)
 
 
 def parameters_of(env):
@@ -184,7 +187,7 @@ def static_names(env):
 
 @pytest.mark.parametrize("name", SUBJECTS)
 def test_equal_batched_parameters_match_one_shared_value(name):
-    subject, sharded = SUBJECTS[name], (*KINDS, None)[index_of(name) % 3]
+    subject, sharded, mode = SUBJECTS[name], (*KINDS, None)[index_of(name) % 3], mode_for(name)
     names = parameters_of(subject.env)
     if not names:
         pytest.skip("no numeric parameters")
@@ -192,10 +195,11 @@ def test_equal_batched_parameters_match_one_shared_value(name):
     each = {n: jax.tree.map(lambda leaf: jnp.full(N, leaf), values[n]) for n in names}
     mesh = None if sharded is None else mesh_of(sharded)
     batched = dataclasses.replace(subject, env=subject.env.replace(**each))
-    assert_same(run(batched.batch(batched=names, mesh=mesh)), reference(name, "same_step"))
+    found = run(batched.batch(autoreset_mode=mode, batched=names, mesh=mesh))
+    assert_same(found, reference(name, mode))
 
 
-@pytest.mark.parametrize("name", SUBJECTS)
+@pytest.mark.parametrize("name", every_nth(3, SUBJECTS))
 def test_vmap_over_a_staggered_batch(name):
     subject = SUBJECTS[name]
     mode = MODES[index_of(name) % 2]

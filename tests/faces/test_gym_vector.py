@@ -51,7 +51,7 @@ def play(envs, actions, seed=0):
 # The jitted path
 
 
-@pytest.mark.optimized
+@pytest.mark.bitwise
 @pytest.mark.parametrize("mode", MODES)
 @pytest.mark.parametrize("num_envs", [PACKED, MANY_PACKED, AS_ARRAYS])
 def test_it_agrees_with_the_jitted_path(num_envs, mode):
@@ -89,7 +89,7 @@ def test_it_agrees_with_the_jitted_path(num_envs, mode):
     assert num_done
 
 
-@pytest.mark.optimized
+@pytest.mark.bitwise
 @pytest.mark.parametrize("mode", MODES)
 @pytest.mark.parametrize(
     "id", [id for id, spec in jaxenvs.registry.items() if spec.family != "user"]
@@ -153,7 +153,7 @@ def test_an_opaque_vector_env_works_too():
     assert_close(play(hidden, actions), play(plain, actions))
 
 
-@pytest.mark.optimized
+@pytest.mark.bitwise
 def test_a_step_that_cannot_be_one_kernel_still_runs():
     class Sorting(CountingEnv):
         def step(self, state, action, key):
@@ -171,7 +171,7 @@ def test_a_step_that_cannot_be_one_kernel_still_runs():
         assert_same(envs.step(np.zeros(4, np.int32))[:2], (timestep.observation, timestep.reward))
 
 
-@pytest.mark.optimized
+@pytest.mark.bitwise
 def test_64_bit_numbers_are_returned_exactly():
     program = """
 import jax, numpy as np
@@ -406,7 +406,7 @@ def test_seeds_may_be_numpy_numbers():
 # reset_mask
 
 
-@pytest.mark.optimized
+@pytest.mark.bitwise
 @pytest.mark.parametrize("seed", [None, 3, [3, 4, 5, 6]], ids=["no seed", "one", "each"])
 @pytest.mark.parametrize("first_seed", [0, [0, 1, 2, 3]], ids=["one at first", "each at first"])
 @pytest.mark.parametrize("mode", MODES)
@@ -447,7 +447,7 @@ def test_an_invalid_reset_mask_is_refused(mask):
         envs.reset(options="all")
 
 
-@pytest.mark.optimized
+@pytest.mark.bitwise
 @pytest.mark.parametrize("mode", ["same_step", "next_step"])
 def test_a_staggered_start_depends_on_each_seed(mode):
     make = functools.partial(jaxenvs.make_gym, "CartPole-v1", autoreset_mode=mode, stagger=12)

@@ -1,7 +1,6 @@
 """Small trainings reach, with one seed, most of what benchmarks/learning.py shows of five."""
 
 import dataclasses
-import os
 
 import pytest
 
@@ -18,6 +17,7 @@ def trained(name, total_steps):
     return learning.learn(dataclasses.replace(task, config=config), 1, 100)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("name", "total_steps", "enough"),
     [
@@ -25,17 +25,6 @@ def trained(name, total_steps):
         ("SAC Pendulum-v1", 8_000, -300),
         ("PPO GRU bsuite/memory_len-v0", 120_000, 0.8),
         ("DQN hindsight BitFlipping-v0", 40_000, 0.6),
-    ],
-)
-def test_it_learns(name, total_steps, enough):
-    assert trained(name, total_steps)["scores"][0] >= enough
-
-
-@pytest.mark.slow
-@pytest.mark.skipif(bool(os.environ.get("CI")), reason="80 s more; `make pytest` runs them")
-@pytest.mark.parametrize(
-    ("name", "total_steps", "enough"),
-    [
         ("PPO CartPole-v1", 150_000, 300),
         ("PPO Acrobot-v1", 150_000, -150),
         ("DQN CartPole-v1", 25_000, 120),
@@ -44,10 +33,11 @@ def test_it_learns(name, total_steps, enough):
         ("PPO LSTM bsuite/memory_len-v0", 120_000, 0.8),
     ],
 )
-def test_it_learns_in_longer_trainings(name, total_steps, enough):
+def test_it_learns(name, total_steps, enough):
     assert trained(name, total_steps)["scores"][0] >= enough
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("name", "total_steps"),
     [("PPO feed-forward bsuite/memory_len-v0", 120_000), ("DQN replay BitFlipping-v0", 40_000)],

@@ -24,6 +24,7 @@ from jaxenvs.training import (
     VTrace,
     make_train,
 )
+from tests.ids import every_nth
 
 GAMMA = 0.5  # what is learned soon is enough to tell right from wrong
 CUES = jnp.array([[-1.0], [0.0], [1.0]])
@@ -121,7 +122,7 @@ def judged(train, params, carry, cues):
 
 
 @pytest.mark.optimized
-@pytest.mark.parametrize("name", CASES)
+@pytest.mark.parametrize("name", every_nth(5, CASES))
 def test_values_and_pushes_of_all_probes_are_learned(name):
     algorithm, actor, storage = CASES[name]
     unroll_length = 4 if isinstance(algorithm, OFF_POLICY) else 8

@@ -228,7 +228,7 @@ def test_unrolls_that_may_end_early_are_cut_into_few_parts_or_refused():
     assert scheme(unroll_length=13).chunks == 1
     with pytest.raises(TrainingError, match="unroll_length=13 cannot be collected in chunks"):
         scheme(unroll_length=13, **early)
-    with pytest.raises(TrainingError, match="num_envs=0; it must be at least 1"):
+    with pytest.raises(TrainingError, match="num_envs=0; it must be an integer of at least 1"):
         scheme(num_envs=0)
 
 

@@ -266,7 +266,7 @@ def alone():
     return jax.jit(small())(KEY)
 
 
-@pytest.mark.optimized
+@pytest.mark.bitwise
 def test_seeds_are_mapped_and_each_is_the_training_alone(alone):
     keys = jnp.stack([jax.random.key(1), KEY, jax.random.key(2)])
     together = jax.jit(jax.vmap(small()))(keys)
@@ -276,7 +276,7 @@ def test_seeds_are_mapped_and_each_is_the_training_alone(alone):
     assert len(np.unique(bias)) == 3
 
 
-@pytest.mark.optimized
+@pytest.mark.bitwise
 def test_hyper_parameters_are_mapped_without_compiling_again():
     def run(learning_rate):
         ppo = PPO(learning_rate=learning_rate, anneal=False)

@@ -106,7 +106,10 @@ def test_a_memory_that_cannot_be_is_refused(storage, words):
         (ActorCritic(memory=nn.Dense(8)), "takes a flax cell"),
         (ActorCritic(memory=nn.GRUCell), r"memory=<class .*; it takes a flax cell"),
         (ActorCritic(hidden_sizes=64), r"hidden_sizes=64; it takes the width of each layer"),
-        (ActorCritic(hidden_sizes=(8, 0)), r"a layer of hidden_sizes=0; it must be at least 1"),
+        (
+            ActorCritic(hidden_sizes=(8, 0)),
+            r"a layer of hidden_sizes=0; it must be an integer",
+        ),
         (ActorCritic(extractor=MLP), r"the class MLP; call it: MLP\(\)"),
     ],
     ids=["name", "no cell", "a cell's class", "a number", "no width", "class"],
@@ -228,8 +231,8 @@ def test_workers_are_described_in_words_that_remote_knows(settings, words):
 @pytest.mark.parametrize(
     ("parts", "words"),
     [
-        ({"num_envs": "4"}, "num_envs='4'; it takes an integer"),
-        ({"unroll_length": 8.0}, "unroll_length=8.0; it takes an integer"),
+        ({"num_envs": "4"}, "num_envs='4'; it must be an integer"),
+        ({"unroll_length": 8.0}, "unroll_length=8.0; it must be an integer"),
         ({"fraction_workers": "a"}, "fraction_workers='a'; it must be above 0"),
     ],
     ids=str,
@@ -242,11 +245,11 @@ def test_a_scheme_takes_whole_numbers(parts, words):
 @pytest.mark.parametrize(
     ("arguments", "words"),
     [
-        ({"total_steps": "x"}, "total_steps='x'; it takes an integer"),
-        ({"seed": "a"}, "seed='a'; it takes an integer"),
-        ({"evaluate_every": 0}, "evaluate_every=0; it must be at least 1"),
-        ({"evaluate_every": 1.5}, "evaluate_every=1.5; it takes an integer"),
-        ({"evaluation_episodes": 0}, "evaluation_episodes=0; it must be at least 1"),
+        ({"total_steps": "x"}, "total_steps='x'; it must be an integer"),
+        ({"seed": "a"}, "seed='a'; it must be an integer"),
+        ({"evaluate_every": 0}, "evaluate_every=0; it must be an integer of at least 1"),
+        ({"evaluate_every": 1.5}, "evaluate_every=1.5; it must be an integer"),
+        ({"evaluation_episodes": 0}, "evaluation_episodes=0; it must be an integer of at least 1"),
     ],
     ids=str,
 )
@@ -333,7 +336,7 @@ def test_a_closed_learner_says_so():
     scheme = Scheme("CartPole-v1", A2C(), num_envs=4, unroll_length=4)
     with Learner(scheme, total_steps=32) as learner:
         learner.step()
-        with pytest.raises(TrainingError, match="num_episodes=-1; it must be at least 1"):
+        with pytest.raises(TrainingError, match="num_episodes=-1; it must be an integer"):
             learner.evaluate(-1)
     for call in (learner.step, learner.replace):
         with pytest.raises(TrainingError, match="on a learner that is closed"):

@@ -134,7 +134,7 @@ def test_chunked_resets_equal_resetting_all(num_envs, mode, data):
         )
 
 
-@pytest.mark.optimized
+@pytest.mark.bitwise
 @pytest.mark.parametrize("id", one_id_per_class())
 @pytest.mark.parametrize(
     ("mode", "num_envs", "chunks"), [("same_step", 66, (7, None)), ("next_step", 40, (7,))]
@@ -268,7 +268,7 @@ def each_of(derive, key, num_envs):
     return jax.vmap(derive, (None, 0))(key, jnp.arange(num_envs, dtype=jnp.uint32))
 
 
-@pytest.mark.optimized
+@pytest.mark.bitwise
 def test_instances_use_the_key_folded_with_their_index():
     env, num_envs = CountingEnv(), 5
     vector_env = jaxenvs.vectorize(env, num_envs)
@@ -293,7 +293,7 @@ def test_instances_use_the_key_folded_with_their_index():
     chex.assert_trees_all_equal(np.asarray(stepped_state.length), lengths)
 
 
-@pytest.mark.optimized
+@pytest.mark.bitwise
 @pytest.mark.parametrize(
     "env",
     [CountingEnv(), jaxenvs.make("CartPole-v1", time_limit=7)],

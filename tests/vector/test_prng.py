@@ -16,7 +16,7 @@ from jaxenvs.core import Environment, TimeStep
 from jaxenvs.errors import RandomKeyError
 from jaxenvs.testing._trace_checks import enable_x64
 
-pytestmark = pytest.mark.optimized
+pytestmark = pytest.mark.bitwise
 
 STOCK = "threefry2x32"
 LOGITS = np.array([0.1, -1.0, 2.0, 0.5], np.float32)
@@ -136,6 +136,7 @@ def test_derivatives_of_draws_match_jax():
     chex.assert_trees_all_equal(slopes[0], slopes[1])
 
 
+@pytest.mark.optimized
 def test_key_conversion_round_trip():
     key = jax.random.key(3)
     quick = prng.as_fast_key(key)
@@ -171,6 +172,7 @@ def test_shard_map_with_a_key_per_device(fusion_barrier):
     assert (own[0] != own[1]).all()
 
 
+@pytest.mark.optimized
 def test_draw_with_several_uses_is_computed_once():
     def uses(key):
         noise = jax.random.normal(prng.as_fast_key(key), (64,), jnp.float32)

@@ -18,7 +18,7 @@ N, T = 32, 60
 KEY_SEED = 5
 
 pytestmark = [
-    pytest.mark.optimized,
+    pytest.mark.bitwise,
     pytest.mark.skipif(jax.device_count() < 8, reason="needs eight devices"),
 ]
 
@@ -121,6 +121,7 @@ def test_one_instance_per_device_matches_one_device():
     chex.assert_trees_all_equal(spread, alone)
 
 
+@pytest.mark.optimized
 @pytest.mark.parametrize("name", ["CartPole-v1", "Pendulum-v1"])
 def test_jit_with_input_shardings_matches_one_device(name):
     vector_env = jaxenvs.vectorize(make(name), N)

@@ -144,7 +144,7 @@ def instance(timesteps, index):
 # Batched parameters
 
 
-@pytest.mark.optimized
+@pytest.mark.bitwise
 @pytest.mark.parametrize("batched", [("gravity",), ("gravity", "time_limit")])
 def test_batched_parameters_match_separate_environments(batched):
     num_envs, actions = 6, pushes(40, 6)
@@ -233,7 +233,7 @@ def test_phases_depend_only_on_the_seed():
     assert (first_ends(True) != first_ends(True, seed=1)).any()
 
 
-@pytest.mark.optimized
+@pytest.mark.bitwise
 def test_phases_do_not_depend_on_num_envs():
     actions = np.random.default_rng(0).uniform(-2, 2, (30, 8, 1)).astype(np.float32)
     few, many = (
@@ -257,7 +257,7 @@ def test_staggered_start_has_no_reward_and_no_flags():
 # Transformations
 
 
-@pytest.mark.optimized
+@pytest.mark.bitwise
 def test_vmap_over_batches_matches_separate_calls():
     env, actions = jaxenvs.vectorize(cartpole().replace(time_limit=9), 4), pushes(30, 4)
     keys, gravities = jax.random.split(KEY, 3), np.float32([1.6, 9.8, 25.0])
@@ -315,7 +315,7 @@ def test_derivatives_pass_through_resets(chunk):
 # Rendering
 
 
-@pytest.mark.optimized
+@pytest.mark.bitwise
 @pytest.mark.parametrize("mode", ["same_step", "disabled"])
 def test_render_uses_the_parameters_of_the_instance(mode):
     lengths = np.float32([0.2, 0.5, 0.8])
@@ -368,7 +368,7 @@ def test_instances_with_their_own_keys_are_independent(mode):
     chex.assert_trees_all_equal(first.observation[0], env.reset(jax.random.key(7))[1].observation)
 
 
-@pytest.mark.optimized
+@pytest.mark.bitwise
 def test_reset_where_resets_only_masked_instances():
     vector_env = jaxenvs.vectorize(CountingEnv(), 4)
     state, timestep = vector_env.reset(jax.random.key(0))

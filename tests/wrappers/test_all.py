@@ -143,7 +143,7 @@ def test_wrapped_environment_passes_check_env(chain):
     check_env(wrap(Toy(), inner + outer), num_steps=16, num_envs=2)
 
 
-@pytest.mark.optimized
+@pytest.mark.bitwise
 @pytest.mark.parametrize("chain", CHAINS)
 def test_opaque_and_accessible_batches_give_the_same_steps(chain):
     inner, outer = CHAINS[chain]

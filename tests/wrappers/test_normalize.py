@@ -172,7 +172,7 @@ def test_resuming_from_a_checkpoint_gives_the_same_bits(tmp_path):
     chex.assert_trees_all_equal(run(restored, KEY), run(state, KEY))
 
 
-@pytest.mark.optimized
+@pytest.mark.bitwise
 def test_statistics_have_the_same_bits_on_a_mesh():
     def run(mesh):
         env = both(jaxenvs.make_vec("CartPole-v1", 32, mesh=mesh))

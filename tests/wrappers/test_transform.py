@@ -31,7 +31,7 @@ class Noisy(Transform):
         return memory, timestep.replace(observation=memory)
 
 
-@pytest.mark.optimized
+@pytest.mark.bitwise
 @pytest.mark.parametrize("keys", ["one key", "a key each"])
 @pytest.mark.parametrize("mode", MODES)
 def test_opaque_and_accessible_batches_give_the_same_bits(mode, keys):

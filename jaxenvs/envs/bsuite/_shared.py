@@ -1,7 +1,7 @@
 """Helpers for the bsuite tasks."""
 
 from jaxenvs.core import Environment
-from jaxenvs.errors import ParameterError
+from jaxenvs.errors import ParameterError, check_integer
 
 
 def check_at_least(env: Environment, name: str, least: int) -> None:
@@ -9,7 +9,4 @@ def check_at_least(env: Environment, name: str, least: int) -> None:
     value = getattr(env, name)
     if hasattr(value, "shape"):  # traced, or an array with one number per instance
         return
-    if not isinstance(value, int) or isinstance(value, bool) or value < least:
-        raise ParameterError(
-            f"{type(env).__name__} got {name}={value!r}; it must be an int of at least {least}."
-        )
+    check_integer(ParameterError, f"{type(env).__name__} got {name}", value, least)

@@ -7,8 +7,7 @@ from typing import Any, Literal
 import jax
 
 from jaxenvs.core import Environment, VectorEnv
-from jaxenvs.errors import TrainingError
-from jaxenvs.training._validation import check_integer
+from jaxenvs.errors import TrainingError, check_integer
 from jaxenvs.training.actors.actor import Actor
 from jaxenvs.training.algorithms.algorithm import Algorithm
 from jaxenvs.training.storages.storage import Storage
@@ -65,8 +64,7 @@ def remote(n: int, *, sync: bool = True, resources: Resources = None) -> Remote:
     Raises:
         TrainingError: `n` is not a positive integer, or `sync` or `resources` is invalid.
     """
-    if not isinstance(n, int) or isinstance(n, bool) or n < 1:
-        raise TrainingError(f"remote got n={n!r}; it takes a positive number of workers.")
+    check_integer(TrainingError, "remote got n", n)
     if not isinstance(sync, bool):
         raise TrainingError(f"remote got sync={sync!r}; it takes True or False.")
     are_devices = isinstance(resources, Sequence) and all(
@@ -105,9 +103,9 @@ class Scheme:
     log_info: Sequence[str] = ()  # names in `info` to log, see `make_train`
 
     def __post_init__(self) -> None:
-        check_integer("Scheme got unroll_length", self.unroll_length)
+        check_integer(TrainingError, "Scheme got unroll_length", self.unroll_length)
         if self.num_envs is not None:
-            check_integer("Scheme got num_envs", self.num_envs)
+            check_integer(TrainingError, "Scheme got num_envs", self.num_envs)
         problems = list(self._problems())
         if problems:
             raise TrainingError("the scheme contradicts itself:\n  " + "\n  ".join(problems))

@@ -44,7 +44,7 @@ def play(env, key, num_steps=20):
     return jax.lax.scan(step, start, actions)[1]
 
 
-@pytest.mark.optimized
+@pytest.mark.bitwise
 @each_task
 def test_batched_gravity_matches_separate_environments(task):
     gravities = np.float32(getattr(task(), TASKS[task])) * np.linspace(0.2, 2, 5, dtype=np.float32)
