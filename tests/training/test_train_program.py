@@ -640,7 +640,7 @@ def test_weights_of_several_seeds_are_drawn_one_by_one(id, algorithm, actor):
     kernels = [x for x in jax.tree.leaves(drawn) if x.ndim > 2 and x.any()]
     assert not any(np.array_equal(x[0], x[1]) for x in kernels)
     rates = jnp.array([0.25, 0.5])  # hyper-parameters that differ between the seeds
-    both = jax.vmap(lambda rate, key: rerated(train, rate).init(key).weights.params)
+    both = jax.jit(jax.vmap(lambda rate, key: rerated(train, rate).init(key).weights.params))
     swept = both(rates, keys[:2])
     if isinstance(algorithm, SAC):
         np.testing.assert_allclose(np.exp(swept.pop("log_temperature")), rates, rtol=1e-6)
