@@ -157,8 +157,8 @@ def rollout(
         (100, 16)
     """
     _check("rollout", env, policy)
-    num_steps = check_integer(RolloutError, "num_steps", num_steps)
-    unroll = check_integer(RolloutError, "unroll", unroll)
+    num_steps = check_integer(RolloutError, "rollout got num_steps", num_steps)
+    unroll = check_integer(RolloutError, "rollout got unroll", unroll)
     if outputs not in ("trajectory", "statistics"):
         raise RolloutError(
             f'outputs got "{outputs}", expected "trajectory" (the default) or "statistics".'
@@ -220,9 +220,9 @@ def evaluate(
         True
     """
     _check("evaluate", env, policy)
-    num_episodes = check_integer(RolloutError, "num_episodes", num_episodes)
+    num_episodes = check_integer(RolloutError, "evaluate got num_episodes", num_episodes)
     if max_steps is not None:
-        max_steps = check_integer(RolloutError, "max_steps", max_steps)
+        max_steps = check_integer(RolloutError, "evaluate got max_steps", max_steps)
     if env.autoreset_mode == "disabled" and num_episodes > 1:
         raise RolloutError(
             f'evaluate got num_episodes={num_episodes} and an env with autoreset_mode="disabled",'

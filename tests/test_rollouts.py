@@ -584,10 +584,10 @@ def test_counting_what_finishes_in_time_is_biased_and_evaluating_is_not():
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
-        ({"num_steps": 0}, "num_steps must be an int of at least 1, got 0"),
-        ({"num_steps": 2.0}, r"num_steps .* got 2\.0"),
-        ({"num_steps": True}, "num_steps .* got True"),
-        ({"unroll": 0}, "unroll must be an int of at least 1, got 0"),
+        ({"num_steps": 0}, "num_steps=0; it must be an integer of at least 1"),
+        ({"num_steps": 2.0}, r"num_steps=2\.0"),
+        ({"num_steps": True}, "num_steps=True"),
+        ({"unroll": 0}, "unroll=0; it must be an integer of at least 1"),
         ({"outputs": "all"}, r'outputs got "all", expected "trajectory".* or "statistics"'),
         ({"key": None}, "neither of key and state"),
         ({"env": CountingEnv()}, r"rollout got CountingEnv, expected a VectorEnv\..*vectorize"),
@@ -611,8 +611,8 @@ def test_a_rollout_starts_or_goes_on_but_not_both():
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
-        ({"num_episodes": 0}, "num_episodes must be an int of at least 1, got 0"),
-        ({"max_steps": 0}, "max_steps must be an int of at least 1, got 0"),
+        ({"num_episodes": 0}, "num_episodes=0; it must be an integer of at least 1"),
+        ({"max_steps": 0}, "max_steps=0; it must be an integer of at least 1"),
         ({"env": CountingEnv()}, "evaluate got CountingEnv, expected a VectorEnv"),
         (
             {"env": counters(autoreset_mode="disabled")},

@@ -595,7 +595,7 @@ def test_parts_that_do_not_fit_are_refused_before_anything_runs():
     with pytest.raises(TrainingError, match="64 equal minibatches"):
         Learner(scheme(algorithm=A2C(minibatches=64), collection=remote(2)), total_steps=100)
     for wrong in (0, True, 1.5):
-        with pytest.raises(TrainingError, match="positive"):
+        with pytest.raises(TrainingError, match="at least 1"):
             remote(wrong)
 
 

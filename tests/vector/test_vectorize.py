@@ -29,8 +29,8 @@ def cartpole():
     [
         ({"num_envs": 0}, ["num_envs", "at least 1", "0"]),
         ({"num_envs": -3}, ["at least 1", "-3"]),
-        ({"num_envs": 2.0}, ["must be an int", "float"]),
-        ({"num_envs": True}, ["must be an int", "bool"]),
+        ({"num_envs": 2.0}, ["num_envs=2.0", "must be an integer"]),
+        ({"num_envs": True}, ["num_envs=True", "must be an integer"]),
         ({"reset_chunk": 5}, ["reset_chunk=5", "num_envs=4"]),
         ({"reset_chunk": 0}, ["reset_chunk", "at least 1"]),
         ({"autoreset_mode": "same_stp"}, ['"same_stp"', 'Close: "same_step"']),
