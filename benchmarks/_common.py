@@ -1,4 +1,4 @@
-"""What the benchmarks share: alternating samples, the machine's name, files, tables, plots."""
+"""Shared parts of the benchmarks: sampling in turn, machine information, reports, and options."""
 
 import argparse
 import datetime
@@ -23,12 +23,12 @@ class Sampler:
     """Times one contestant: `run(calls)` does the work `calls` times and returns the seconds."""
 
     def __init__(self, run: Callable[[int], float]) -> None:
-        self.calls = 1  # a sample
-        self.seconds: list[float] = []  # one a sample
+        self.calls = 1  # per sample
+        self.seconds: list[float] = []  # one per sample
         self._run = run
 
     def warm_up(self, min_seconds: float) -> None:
-        """Sets how many calls make a sample of `min_seconds` or longer."""
+        """Chooses a number of calls that takes at least `min_seconds`."""
         self._run(1)
         seconds = self._run(1)
         while seconds < min_seconds:
@@ -40,7 +40,7 @@ class Sampler:
 
 
 def alternate(samplers: Sequence[Sampler], repeats: int, min_seconds: float) -> None:
-    """Takes `repeats` samples of each, in turn, the order rotating."""
+    """Takes `repeats` samples of each sampler, in turn and in rotating order."""
     for sampler in samplers:
         sampler.warm_up(min_seconds)
     for repeat in range(repeats):
@@ -49,7 +49,7 @@ def alternate(samplers: Sequence[Sampler], repeats: int, min_seconds: float) -> 
 
 
 def rotated(contestants: Iterable[Any], turn: int) -> list[Any]:
-    """Whose turn comes when: each is first in one of so many turns."""
+    """Returns the contestants in the order of this turn: each one is first in its own turn."""
     contestants = list(contestants)
     shift = turn % len(contestants)
     return contestants[shift:] + contestants[:shift]
@@ -58,7 +58,7 @@ def rotated(contestants: Iterable[Any], turn: int) -> list[Any]:
 def new_report(
     benchmark: str, arguments: Sequence[str] | None, packages: Sequence[str], repeats: int
 ) -> dict[str, Any]:
-    """What every report starts with: where, when and how it was measured."""
+    """Returns a report with the command, date, machine, and number of repetitions."""
     words = sys.argv[1:] if arguments is None else arguments
     return {
         "benchmark": benchmark,
@@ -70,8 +70,8 @@ def new_report(
 
 
 def machine(packages: Sequence[str]) -> dict[str, Any]:
-    """The hardware and the versions that the figures belong to."""
-    import jax  # here, so that the worker processes of peers start without it
+    """Returns the hardware and the versions."""
+    import jax  # here, so that the peers' worker processes start without it
 
     device = jax.devices()[0]
     names = ("jaxenvs", "jax", "jaxlib", "numpy", *packages)
@@ -88,7 +88,7 @@ def machine(packages: Sequence[str]) -> dict[str, Any]:
 
 
 def slug(report: dict[str, Any]) -> str:
-    """A file name that says which machine and versions the results are from."""
+    """Returns a file name made of the benchmark, the machine, and the versions."""
     host = report["machine"]
     chip = host["cpu"] if host["platform"] == "cpu" else host["device"]
     python = "".join(host["python"].split(".")[:2])
@@ -98,7 +98,7 @@ def slug(report: dict[str, Any]) -> str:
 
 
 def headline(report: dict[str, Any], work: str) -> str:
-    """One line on machine, versions and `work`, to stand above a table."""
+    """Returns the line above a table: machine, versions, date, and `work`."""
     host = report["machine"]
     versions = ", ".join(f"{name} {version}" for name, version in host["versions"].items())
     return (
@@ -114,7 +114,7 @@ def publish(
     table: Callable[[dict[str, Any]], str],
     plot: Callable[[dict[str, Any], Path], None] | None = None,
 ) -> None:
-    """Measures or loads a report, then writes, prints and draws it as `options` say."""
+    """Measures or loads a report, then writes, prints, and plots it according to `options`."""
     if options.load:
         report = json.loads(Path(options.load).read_text())
     else:
@@ -138,14 +138,14 @@ def draw(
     title: str,
     levels: Mapping[str, tuple[str, str]] | None = None,
 ) -> None:
-    """Steps per second over N, a panel an id and a line a contestant.
+    """Plots steps per second over N, with one panel per id and one line per contestant.
 
     Args:
-        report: of a benchmark whose measurements have id, num_envs, contestant, steps_per_second.
-        path: an image file.
-        title: what was measured; the machine is added.
-        levels: contestants to show as a level, since N means nothing to them: the beginning of
-            the name -> (line style, words before the name).
+        report: a report whose measurements have id, num_envs, contestant, and steps_per_second.
+        path: the image file to write.
+        title: what was measured; the machine is appended.
+        levels: contestants to draw as a horizontal line, because their speed does not depend on
+            N: prefix of the name -> (line style, label before the name).
     """
     import matplotlib
 
@@ -177,7 +177,7 @@ def draw(
         axis.set(xscale="log", yscale="log", title=id, xlabel="N, instances")
         axis.grid(which="major", alpha=0.3)
     axes[0][0].set_ylabel("steps per second")
-    # Handles and labels of every panel; a contestant that is in several counts once.
+    # One legend entry per contestant, even if it is in several panels.
     labeled = [zip(*axis.get_legend_handles_labels(), strict=True) for axis in axes[0]]
     lines = {label: handle for panel in labeled for handle, label in panel}
     columns = max(1, min(len(lines), 2 * len(ids)))
@@ -201,7 +201,7 @@ def parser(
     repeats: int,
     peers: Sequence[str],
 ) -> argparse.ArgumentParser:
-    """The options of benchmarks of ids over N; each adds its own."""
+    """Returns a parser with the options of benchmarks that vary the id and N."""
     parser = new_parser(benchmark, description)
     add = parser.add_argument
     add("--ids", type=words, default=list(IDS), help="comma-separated environment ids")
@@ -210,12 +210,12 @@ def parser(
         "--repeats",
         type=int,
         default=repeats,
-        help=f"repetitions to take the median of (default {repeats})",
+        help=f"number of repetitions; medians are reported (default {repeats})",
     )
-    add("--min-seconds", type=float, default=0.05, help="least duration of one repetition")
+    add("--min-seconds", type=float, default=0.05, help="minimum duration of a sample")
     add(
         "--peers",
-        type=among(peers),
+        type=choices(peers),
         default=list(peers),
         help=f"comma-separated: {', '.join(peers)}",
     )
@@ -225,28 +225,30 @@ def parser(
 def new_parser(
     benchmark: str, description: str | None, *, has_plot: bool = True
 ) -> argparse.ArgumentParser:
-    """The options that all benchmarks have, as `publish` takes them; each adds its own."""
+    """Returns a parser with the options of all benchmarks, which `publish` reads."""
     parser = argparse.ArgumentParser(
         prog=f"python -m benchmarks.{benchmark}",
         description=description,
         formatter_class=argparse.RawDescriptionHelpFormatter,
     )
     add = parser.add_argument
-    add("--output", help='JSON file; "auto" names it after machine and versions')
+    add("--output", help='JSON file to write; "auto" names it after the machine and the versions')
     if has_plot:
-        add("--plot", help='image file; "auto" as above')
-    add("--load", help="show the results in this JSON file instead of measuring")
-    add("--quiet", action="store_true", help="no progress and no table")
+        add("--plot", help='image file to write; "auto" as above')
+    add("--load", help="show the results of this JSON file instead of measuring")
+    add("--quiet", action="store_true", help="print neither progress nor a table")
     return parser
 
 
-def among(known: Sequence[str]) -> Callable[[str], list[str]]:
-    """What reads comma-separated words, and refuses those that are not known."""
+def choices(known: Sequence[str]) -> Callable[[str], list[str]]:
+    """Returns an argparse type for comma-separated words out of `known`."""
 
     def choose(text: str) -> list[str]:
         unknown = set(words(text)) - set(known)
         if unknown:
-            raise argparse.ArgumentTypeError(f"{sorted(unknown)}: choose from {', '.join(known)}")
+            raise argparse.ArgumentTypeError(
+                f"unknown: {', '.join(sorted(unknown))}; choose from {', '.join(known)}"
+            )
         return words(text)
 
     return choose
@@ -261,7 +263,7 @@ def numbers(text: str) -> list[int]:
 
 
 def variant(text: str, num_envs: int) -> dict[str, Any]:
-    """ "reset_chunk=N,autoreset_mode=next_step" as keyword arguments; N stands for `num_envs`."""
+    """Parses "reset_chunk=N,autoreset_mode=next_step" to keyword arguments; N is `num_envs`."""
     keywords: dict[str, Any] = {}
     for item in filter(None, text.split(",")):
         name, _, value = item.partition("=")
@@ -291,7 +293,7 @@ def version(package: str) -> str | None:
 
 
 def cores() -> int:
-    """The cores that this process may use."""
+    """Returns the number of cores that this process may use."""
     if hasattr(os, "sched_getaffinity"):
         return len(os.sched_getaffinity(0))
     return os.cpu_count() or 1

@@ -1,4 +1,4 @@
-"""PureJaxRL and rejax beside ours: their packages, and their programs at the same settings."""
+"""PureJaxRL and rejax: installation of their packages, and their programs with our settings."""
 
 import subprocess
 import sys
@@ -11,31 +11,31 @@ HERE = Path(__file__).resolve().parent
 FOLDER = HERE.parent / ".cache" / "training-peers"
 PUREJAXRL = HERE.parent.parent / "shared" / "peers" / "purejaxrl"
 WHERE = "github.com/luchris429/purejaxrl, commit 31756b1"
-PACKAGES = ("gymnax==0.0.9", "rejax==0.1.3")  # PureJaxRL and rejax are of gymnax before 1.0
+PACKAGES = ("gymnax==0.0.9", "rejax==0.1.3")  # PureJaxRL and rejax need gymnax below 1.0
 
 
 def install() -> None:
-    """Puts the peers' packages in front of those installed, for this process alone."""
+    """Makes this process import the peers' packages before the installed ones."""
     if not (FOLDER / "rejax").exists():
         pip = [sys.executable, "-m", "pip", "install", "--quiet", "--no-deps"]
         subprocess.run([*pip, "--target", str(FOLDER), *PACKAGES], check=True)
     sys.path.insert(0, str(FOLDER))
     try:
         __import__("seaborn")
-    except ImportError:  # gymnax draws with it, which nobody asks for here
+    except ImportError:  # gymnax imports it for plots, which are not needed here
         sys.modules["seaborn"] = types.ModuleType("seaborn")
 
 
 def purejaxrl_ppo(folder: Path, settings: dict[str, Any]) -> Callable[[Any], Any]:
-    """PureJaxRL's own program on CartPole-v1, as a function of a raw key.
+    """Returns PureJaxRL's own PPO on CartPole-v1 as a function of an old-style key.
 
     Args:
-        folder: of its `ppo.py` and `wrappers.py`.
+        folder: the folder with its `ppo.py` and `wrappers.py`.
         settings: num_envs, unroll_length, total_steps.
     """
     if not (folder / "ppo.py").exists():
-        raise SystemExit(f"{folder} holds no ppo.py; it is at {WHERE}.  Pass --purejaxrl FOLDER.")
-    # Its wrappers import two libraries that PPO on CartPole never calls.
+        raise SystemExit(f"no ppo.py in {folder}: get it from {WHERE} and pass --purejaxrl FOLDER.")
+    # Its wrappers import two libraries that PPO on CartPole does not use.
     for name in ("navix", "brax", "brax.envs", "brax.envs.wrappers", "brax.envs.wrappers.training"):
         sys.modules.setdefault(name, types.ModuleType(name))
     training: Any = sys.modules["brax.envs.wrappers.training"]
@@ -69,15 +69,15 @@ def purejaxrl_ppo(folder: Path, settings: dict[str, Any]) -> Callable[[Any], Any
 
 
 def rejax_train(algorithm: str, id: str, total_steps: int, **settings: Any) -> Callable[[Any], Any]:
-    """A rejax algorithm as a function of a key, which evaluates nothing on its way."""
+    """Returns a rejax training as a function of a key, without evaluations."""
     import rejax  # pyright: ignore[reportMissingImports] of `install`
 
-    made = getattr(rejax, algorithm).create(
+    training = getattr(rejax, algorithm).create(
         env=id,
         total_timesteps=total_steps,
         eval_freq=total_steps,
         skip_initial_evaluation=True,
         **settings,
     )
-    made = made.replace(eval_callback=lambda algorithm, state, key: key)
-    return lambda key: made.train(key)
+    training = training.replace(eval_callback=lambda algorithm, state, key: key)
+    return lambda key: training.train(key)

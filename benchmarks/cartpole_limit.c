@@ -1,10 +1,10 @@
-/* CartPole-v1 under a random policy, as fast as a core can go: the limit that rollouts are held to.
+/* CartPole-v1 under a random policy, as fast as a core can run it: an upper limit for rollouts.
  *
- * The dynamics are Gymnasium's (Euler, float32, 500 steps). One array a variable, in place; a
- * loop without branches, so that the compiler turns it into vector instructions. Episodes are
- * restarted in the same pass. What makes it a limit and not an environment: the generator is
- * one 32-bit word a lane, the policy is a bit of it, and the sine is only good for the angles
- * that an unfinished episode can have.
+ * The dynamics are Gymnasium's (Euler, float32, 500 steps). Each variable is one array, updated in
+ * place by a loop without branches, which the compiler can vectorize. The same pass restarts
+ * finished episodes. It takes shortcuts that an environment cannot take: the generator is one
+ * 32-bit word per lane, the policy is one bit of it, and the sine is accurate only for the angles
+ * of an unfinished episode.
  */
 
 #include <pthread.h>
@@ -23,7 +23,7 @@ typedef struct {
     uint32_t *bits;
 } Lanes;
 
-/* Taylor's polynomials: below 1e-8 off for |a| <= 0.5, and an episode ends at 0.21. */
+/* Taylor polynomials: the error is below 1e-8 for |a| <= 0.5, and an episode ends at 0.21. */
 static inline float sine(float a) {
     float s = a * a;
     return a + a * s * (-1.0f / 6 + s * (1.0f / 120 - s * (1.0f / 5040)));
@@ -52,13 +52,13 @@ static inline uint32_t xorshift(uint32_t bits) { /* G. Marsaglia, Xorshift RNGs,
     return bits ^ (bits << 5);
 }
 
-/* Uniform in [-0.05, 0.05): a different odd multiplier draws a different number. */
+/* Uniform in [-0.05, 0.05). A different odd multiplier gives a different number. */
 static inline float start(uint32_t bits, uint32_t multiplier) {
     return (float)(int32_t)(bits * multiplier) * (0.05f / 2147483648.0f);
 }
 
-/* One step of lanes begin to end - 1. `restrict` has to stand on parameters: on local pointers GCC
- * overlooks it and leaves the loop scalar, ten times slower. Returns the number of lanes done. */
+/* Steps lanes begin to end - 1 once. Returns the number of finished episodes. `restrict` must be on
+ * parameters: GCC ignores it on local pointers and does not vectorize, which is ten times slower. */
 static __attribute__((noinline)) int32_t step_lanes(
     float *restrict x, float *restrict x_dot, float *restrict theta, float *restrict theta_dot,
     int32_t *restrict elapsed, uint32_t *restrict bits, size_t begin, size_t end) {
@@ -98,7 +98,7 @@ static void *run_part(void *argument) {
 }
 
 /* Steps lanes 0 to n - 1 `num_steps` times; each thread takes a contiguous share of the lanes.
- * Returns the number of finished episodes, -1 if a thread could not be started. */
+ * Returns the number of finished episodes, or -1 if a thread could not be started. */
 int64_t cartpole_rollout(float *x, float *x_dot, float *theta, float *theta_dot, int32_t *elapsed,
                          uint32_t *bits, int64_t n, int64_t num_steps, int32_t num_threads) {
     if (num_threads < 1 || num_threads > MAX_THREADS) return -1;
@@ -122,7 +122,7 @@ int64_t cartpole_rollout(float *x, float *x_dot, float *theta, float *theta_dot,
     return started == num_threads ? num_done : -1;
 }
 
-/* One step of the dynamics alone, in place, so that a test can compare it. */
+/* Steps the dynamics alone, in place, for a test. */
 void cartpole_step(float *state, int32_t action) {
     dynamics(&state[0], &state[1], &state[2], &state[3], action ? FORCE : -FORCE);
 }

@@ -1,13 +1,12 @@
-"""Stepping by the NumPy interface: jaxenvs.make_gym, EnvPool, Gymnasium's vector environments.
+"""Steps through the NumPy interface: jaxenvs.make_gym, EnvPool, and Gymnasium's vector classes.
 
     python -m benchmarks.gym_api --ids CartPole-v1 --num-envs 1,1024
     python -m benchmarks.gym_api --output auto --plot auto      # everything, about ten minutes
-    python -m benchmarks.gym_api --quick                        # a look, under two minutes
+    python -m benchmarks.gym_api --quick                        # a trial, under two minutes
     python -m benchmarks.gym_api --variants autoreset_mode=next_step --peers vectorized
 
-What every contestant does: `env.step(actions)` over and over with the same actions, drawn before,
-its own way of restarting finished episodes switched on. README.md says what is done so that the
-comparison is fair.
+Each contestant calls `env.step(actions)` repeatedly, with the same actions, drawn in advance, and
+with its own autoreset. README.md describes how the comparison is kept fair.
 """
 
 import argparse
@@ -37,8 +36,8 @@ NUM_ENVS = (1, 16, 64, 256, 1024, 4096, 16384)
 PEERS = ("envpool", "vectorized", "sync", "async")
 QUICK = {"ids": ["CartPole-v1"], "num_envs": [1, 16, 64, 1024, 16384], "repeats": 7}
 
-# The least ratio that jaxenvs is to reach with CartPole-v1 on two CPU cores, by N. Gymnasium's
-# vectorized class must not be faster anywhere.
+# Required speed ratios to the peers with CartPole-v1 on two CPU cores, by N. Gymnasium's vectorized
+# class must not be faster at any N.
 REQUIRED = {
     "envpool": {1: 2.5, 16: 4.5, 64: 5.0, 1024: 6.0, 16384: 25.0},
     "vectorized": dict.fromkeys(NUM_ENVS, 1.0) | {1: 2.0, 16: 3.0, 64: 3.0, 1024: 1.2},
@@ -47,17 +46,17 @@ REQUIRED = {
 
 @dataclasses.dataclass(frozen=True)
 class Contestant:
-    """One library, or one way of using it."""
+    """A library, or one way to use it."""
 
     name: str
     kind: str  # "jaxenvs" or one of PEERS
-    package: str  # to be installed and imported
+    package: str  # required package
     make: Callable[[str, int], Any]  # (id, num_envs) -> an environment with reset, step and close
-    max_num_envs: int | None = None  # more would take minutes
-    discrete_dtype: type[np.integer] = np.int64  # what it takes without converting
+    max_num_envs: int | None = None  # larger batches would take minutes
+    discrete_dtype: type[np.integer] = np.int64  # dtype of actions that needs no conversion
 
     def objection(self, id: str, num_envs: int) -> str | None:
-        """Why it does not take part, if it does not."""
+        """Returns the reason not to measure this contestant, or None."""
         if not _common.version(self.package):
             return f"{self.package} is not installed"
         if self.kind == OURS and not hasattr(importlib.import_module(OURS), "make_gym"):
@@ -71,25 +70,23 @@ class Contestant:
 
 @dataclasses.dataclass(frozen=True)
 class Measurement:
-    """What one contestant did with one id at one N."""
+    """Results of one contestant for one id and one N."""
 
     id: str
     num_envs: int
     contestant: str
     kind: str
-    ready_seconds: float  # to make it, reset it and step it once; for ours that is compiling
-    calls: int  # of step, a sample
-    steps_per_second: list[float]  # instance-steps, one a repetition
-    ours_over_this: list[float]  # of the same repetition, each; empty where ours is missing
-    calls_per_episode: float | None  # shows that the work was the same; None: too few episodes
-    import_mb: float | None = (
-        None  # memory of the import beyond Gymnasium's own, in a fresh process
-    )
-    memory_mb: float | None = None  # and of the environment, with all processes it starts
+    ready_seconds: float  # to make, reset, and step it once, including compilation
+    calls: int  # of step, per sample
+    steps_per_second: list[float]  # instance-steps, one value per repetition
+    ours_over_this: list[float]  # ratio within each repetition; empty without jaxenvs
+    calls_per_episode: float | None  # shows that the work is the same; None: too few episodes
+    import_mb: float | None = None  # memory of the import beyond Gymnasium's, in a fresh process
+    memory_mb: float | None = None  # memory of the environment, with all processes it starts
 
 
 def ours(variant: str = "") -> Contestant:
-    """`jaxenvs.make_gym`; `variant` holds arguments, such as "autoreset_mode=next_step"."""
+    """Returns `jaxenvs.make_gym` with the arguments in `variant`, as "autoreset_mode=next_step"."""
 
     def make(id: str, num_envs: int) -> Any:
         import jaxenvs
@@ -120,7 +117,7 @@ def _sync(id: str, num_envs: int) -> Any:
 
 
 def _async(id: str, num_envs: int) -> Any:
-    # Forking this process, in which JAX has threads, could hang the workers.
+    # Workers forked from this process could hang, because JAX has threads in it.
     multiprocessing.set_forkserver_preload(["gymnasium"])
     return gymnasium.vector.AsyncVectorEnv(_singles(id, num_envs), context="forkserver")
 
@@ -144,7 +141,7 @@ CONTESTANTS = (
 
 
 def main(arguments: Sequence[str] | None = None) -> None:
-    """The command line; `--help` lists it."""
+    """Runs the command line; see `--help`."""
     options = _parse(arguments)
     _common.publish(options, lambda: measure(options, arguments), table, plot)
 
@@ -154,20 +151,20 @@ def measure(
     arguments: Sequence[str] | None = None,
     contestants: Sequence[Contestant] = CONTESTANTS,
 ) -> dict[str, Any]:
-    """Measures all that `options` ask for; returns the report that is written as JSON."""
+    """Measures everything that `options` select; returns the report that is written as JSON."""
     packages = ("gymnasium", "envpool")
     report = _common.new_report("gym_api", arguments, packages, options.repeats)
-    field = [c for c in contestants if c.kind in (OURS, *options.peers)]
-    field[1:1] = [ours(variant) for variant in options.variants]
+    selected = [c for c in contestants if c.kind in (OURS, *options.peers)]
+    selected[1:1] = [ours(variant) for variant in options.variants]
     measurements: list[Measurement] = []
-    left_out = set()
+    notes = set()
     for id, num_envs in itertools.product(options.ids, options.num_envs):
-        objections = {c.name: c.objection(id, num_envs) for c in field}
-        for note in [f"{name} is left out: {why}." for name, why in objections.items() if why]:
-            if note not in left_out:
+        objections = {c.name: c.objection(id, num_envs) for c in selected}
+        for note in [f"{name} is skipped: {why}." for name, why in objections.items() if why]:
+            if note not in notes:
                 print(f"note: {note}", file=sys.stderr)
-            left_out.add(note)
-        present = [c for c in field if not objections[c.name]]
+            notes.add(note)
+        present = [c for c in selected if not objections[c.name]]
         if not present:
             continue
         row = race(id, num_envs, present, options.repeats, options.min_seconds)
@@ -179,7 +176,7 @@ def measure(
         measurements += row
         if not options.quiet:
             line = ", ".join(f"{m.contestant} {_micros(m):.1f}" for m in row)
-            print(f"{id} N={num_envs}: {line} µs a call", file=sys.stderr, flush=True)
+            print(f"{id} N={num_envs}: {line} µs per call", file=sys.stderr, flush=True)
     report["measurements"] = [dataclasses.asdict(measurement) for measurement in measurements]
     report["ratios"] = ratios(report["measurements"])
     return report
@@ -188,7 +185,7 @@ def measure(
 def race(
     id: str, num_envs: int, contestants: Sequence[Contestant], repeats: int, min_seconds: float
 ) -> list[Measurement]:
-    """Steps the contestants in turn, `repeats` times, the order rotating."""
+    """Measures the contestants in turn, `repeats` times, in rotating order."""
     with contextlib.ExitStack() as stack:
         entries = [stack.enter_context(_Entry.open(c, id, num_envs)) for c in contestants]
         _common.alternate([entry.sampler for entry in entries], repeats, min_seconds)
@@ -215,7 +212,7 @@ def race(
 
 
 class _Entry:
-    """A contestant with its environment, its actions and its samples."""
+    """A contestant with its environment, actions, and samples."""
 
     def __init__(self, contestant: Contestant, env: Any, id: str, num_envs: int) -> None:
         self.contestant, self.env, self.num_envs = contestant, env, num_envs
@@ -226,7 +223,7 @@ class _Entry:
     @classmethod
     @contextlib.contextmanager
     def open(cls, contestant: Contestant, id: str, num_envs: int) -> Iterator["_Entry"]:
-        """Makes the environment, leaves the first episodes behind, and closes it in the end."""
+        """Makes the environment, runs it for a while, and closes it at the end."""
         begin = time.perf_counter()
         env = contestant.make(id, num_envs)
         try:
@@ -236,17 +233,17 @@ class _Entry:
             entry.ready_seconds = time.perf_counter() - begin
             if not all(isinstance(part, np.ndarray) for part in result[:4]):
                 kinds = [type(part).__name__ for part in result[:4]]
-                raise TypeError(f"{contestant.name} gives {kinds}: only NumPy arrays are compared")
+                raise TypeError(f"{contestant.name} returns {kinds}; expected NumPy arrays only")
             entry._run(64)
             yield entry
         finally:
             env.close()
 
     def calls_per_episode(self, max_seconds: float) -> float | None:
-        """The mean length of episodes, counted in calls of `step`.
+        """Returns the mean number of `step` calls per episode.
 
-        Counts from one end of instance 0's episodes to a later one: that is exact too where all
-        instances are in step with each other.
+        Counts from the end of one episode of instance 0 to the end of a later one, which is exact
+        even if the episodes of all instances end together.
         """
         end = time.perf_counter() + max_seconds
         total = calls = finished = 0
@@ -266,16 +263,16 @@ class _Entry:
         step = self.env.step
         begin = time.perf_counter()
         for actions in itertools.islice(self.actions, calls):
-            # Kept until the next step, as a learner does: what is returned is not for reuse.
+            # The results stay alive until the next step, as in a learner.
             observation, reward, terminated, truncated, info = step(actions)  # noqa: RUF059
         return time.perf_counter() - begin
 
 
 def draw_actions(id: str, num_envs: int, discrete_dtype: type[np.integer]) -> list[np.ndarray]:
-    """Random actions for `num_envs` instances, the same values for every contestant."""
+    """Returns random actions for `num_envs` instances, the same values for every contestant."""
     space = gymnasium.make(id).action_space
     generator = np.random.default_rng(0)
-    # A cycle much shorter than this is no random policy: its drift ends CartPole sooner.
+    # A much shorter cycle is not a random policy: it drifts, which ends CartPole sooner.
     shape = min(max(2**18 // num_envs, 64), 1024), num_envs
     if isinstance(space, gymnasium.spaces.Discrete):
         actions = generator.integers(space.start, space.start + space.n, shape)
@@ -286,16 +283,15 @@ def draw_actions(id: str, num_envs: int, discrete_dtype: type[np.integer]) -> li
 
 
 def memory(contestant: Contestant, id: str, num_envs: int) -> dict[str, float | None]:
-    """The memory of importing a library, and of making and stepping an environment, in MB.
+    """Returns the memory of importing a library, and of making and stepping an environment, in MB.
 
-    Measured in a fresh process that has Gymnasium and NumPy, which everybody needs, with the
-    processes that it starts; what they share is counted once.
+    Measured in a fresh process that has imported Gymnasium and NumPy, together with the processes
+    that it starts. Shared pages count once.
     """
     if not _common.version("psutil"):
         return {"import_mb": None, "memory_mb": None}
-    program = (
-        f"from benchmarks import gym_api; gym_api._weigh({contestant.name!r}, {id!r}, {num_envs})"
-    )
+    call = f"_print_memory({contestant.name!r}, {id!r}, {num_envs})"
+    program = f"from benchmarks import gym_api; gym_api.{call}"
     root = Path(__file__).parents[1]
     path = os.pathsep.join(filter(None, [str(root), os.environ.get("PYTHONPATH")]))
     found = subprocess.run(
@@ -309,8 +305,8 @@ def memory(contestant: Contestant, id: str, num_envs: int) -> dict[str, float | 
     return json.loads(found.stdout.splitlines()[-1])
 
 
-def _weigh(name: str, id: str, num_envs: int) -> None:
-    """Runs in a process of its own: prints what `memory` returns."""
+def _print_memory(name: str, id: str, num_envs: int) -> None:
+    """Prints the result of `memory`; runs in a separate process."""
     start = _megabytes()
     contestant = next((c for c in CONTESTANTS if c.name == name), None)
     contestant = contestant or ours(name.removeprefix(f"{OURS}[").removesuffix("]"))
@@ -328,14 +324,15 @@ def _megabytes() -> float:
     total = 0
     for each in (process, *process.children(recursive=True)):
         usage = each.memory_full_info()
-        total += getattr(usage, "pss", usage.uss)  # a page that k processes share: 1/k, on Linux
+        total += getattr(usage, "pss", usage.uss)  # on Linux, a page shared by k processes is 1/k
     return total / 2**20
 
 
 def ratios(measurements: Sequence[dict[str, Any]]) -> list[dict[str, Any]]:
-    """Ours over the faster EnvPool and over Gymnasium's vectorized class, beside what is required.
+    """Returns the ratios to the faster EnvPool and to Gymnasium's vectorized class.
 
-    The ratio is the median of those within a repetition; `required` is None where no figure is.
+    A ratio is the median of the ratios within each repetition. `required` is None if no ratio is
+    required.
     """
     rows = []
     groups = itertools.groupby(measurements, key=lambda entry: (entry["id"], entry["num_envs"]))
@@ -359,11 +356,11 @@ def ratios(measurements: Sequence[dict[str, Any]]) -> list[dict[str, Any]]:
 
 
 def table(report: dict[str, Any]) -> str:
-    """The report in Markdown: every contestant, then the ratios beside what is required."""
+    """Formats the report as Markdown: all contestants, then the ratios and the required ones."""
     lines = [
         _common.headline(report, "NumPy interface"),
         "",
-        "| id | N | contestant | µs a call | M steps/s | jaxenvs / this | calls an episode "
+        "| id | N | contestant | µs per call | M steps/s | jaxenvs / this | calls per episode "
         "| ready s | MB | import MB |",
         "|---|--:|---|--:|--:|--:|--:|--:|--:|--:|",
     ]
@@ -397,8 +394,8 @@ def table(report: dict[str, Any]) -> str:
 
 
 def plot(report: dict[str, Any], path: Path) -> None:
-    """Steps per second over N, a panel an id and a line a contestant."""
-    _common.draw(report, path, "Stepping by the NumPy interface")
+    """Plots steps per second over N, with one panel per id and one line per contestant."""
+    _common.draw(report, path, "Steps through the NumPy interface")
 
 
 def _micros(measurement: Measurement) -> float:
@@ -416,16 +413,16 @@ def _parse(arguments: Sequence[str] | None) -> argparse.Namespace:
         "--memory-ids",
         type=_common.words,
         default=["CartPole-v1"],
-        help='ids whose memory is measured, in processes of their own; "" for none',
+        help='ids whose memory is measured, in separate processes; "" for none',
     )
     add(
         "--variants",
         nargs="*",
         default=[],
         metavar="NAME=VALUE[,...]",
-        help="also ours with these arguments of make_gym; the value N stands for num_envs",
+        help="also measure make_gym with these arguments; the value N stands for num_envs",
     )
-    add("--quick", action="store_true", help="CartPole-v1 alone, 7 repetitions, unless given")
+    add("--quick", action="store_true", help="by default only CartPole-v1 and 7 repetitions")
     quick = "--quick" in (sys.argv[1:] if arguments is None else arguments)
     parser.set_defaults(**QUICK if quick else {})
     return parser.parse_args(arguments)

@@ -1,10 +1,10 @@
-"""What a rollout compiles to: counts of the things that cost, to find work that need not be there.
+"""Counts expensive instructions in a compiled rollout, to find unnecessary work.
 
     python -m benchmarks.hlo CartPole-v1 1024
     python -m benchmarks.hlo CartPole-v1 1024 --variant reset_chunk=N --peer gymnax --dump out.txt
 
-Counted once each, wherever they stand in the optimized program; what stands inside the scan's
-body is paid on every step.
+Each instruction of the optimized program counts once, whether it runs once or, inside the scan's
+body, on every step.
 """
 
 import argparse
@@ -21,12 +21,12 @@ OVERHEAD = ("while", "conditional", "call", "fusion", "copy", "sort", "scatter",
 _COMPUTATION = re.compile(r"^(?:ENTRY )?%?([\w.\-]+) .*\{$", re.MULTILINE)
 _INSTRUCTION = re.compile(r"^\s+(?:ROOT )?%?[\w.\-]+ = (.*?) ([a-z][a-z\-]*)\(", re.MULTILINE)
 _CALLED = re.compile(r"(?:to_apply|body|condition|calls)=%?([\w.\-]+)")
-_FREE = ("parameter", "tuple", "get-tuple-element", "constant", "bitcast")  # start no kernel
+_FREE = ("parameter", "tuple", "get-tuple-element", "constant", "bitcast")  # launch no kernel
 _SHAPE = re.compile(r"^\w+\[([\d,]*)\]")
 
 
 def main(arguments: Sequence[str] | None = None) -> None:
-    """The command line; `--help` lists it."""
+    """Runs the command line; see `--help`."""
     parser = argparse.ArgumentParser(
         prog="python -m benchmarks.hlo",
         description=__doc__,
@@ -36,8 +36,10 @@ def main(arguments: Sequence[str] | None = None) -> None:
     parser.add_argument("num_envs", type=int)
     parser.add_argument("--steps", type=int, default=256)
     parser.add_argument("--variant", default="", help="arguments of make_vec, as in rollout.py")
-    parser.add_argument("--peer", choices=["gymnax"], help="count a peer's program too")
-    parser.add_argument("--dump", type=Path, help="write our program's text to this file")
+    parser.add_argument(
+        "--peer", choices=["gymnax"], help="also count the instructions of a peer's program"
+    )
+    parser.add_argument("--dump", type=Path, help="write the text of jaxenvs' program to this file")
     options = parser.parse_args(arguments)
 
     contestants = [rollout.ours(options.id, options.num_envs, options.steps, options.variant)]
@@ -55,9 +57,9 @@ def main(arguments: Sequence[str] | None = None) -> None:
 
 
 def program(contestant: rollout.Contestant) -> str:
-    """The optimized HLO of a contestant's rollout."""
+    """Returns the optimized HLO of a contestant's rollout."""
     if contestant.compiled is None or (text := contestant.compiled.as_text()) is None:
-        raise ValueError(f"{contestant.name} is not a compiled JAX program.")
+        raise ValueError(f"{contestant.name} is not a compiled JAX program: it has no HLO.")
     return text
 
 
@@ -66,12 +68,12 @@ def count(text: str, num_envs: int) -> dict[str, int]:
 
     Args:
         text: `compiled.as_text()`.
-        num_envs: N; copies and random words are told apart by whether they have N elements.
+        num_envs: N; copies and xors with at least N elements are also counted separately.
 
     Returns:
         Number of occurrences by name: loops and calls, transcendental operations, copies of whole
-        batches, and the generator's rotations (`threefry xors`, a measure of how many hashes the
-        program spells out).
+        batches, and xors of the random generator (`threefry xors`, a measure of how many hashes
+        the program contains).
     """
     kinds: collections.Counter[str] = collections.Counter()
     batch_copies = batch_xors = 0
@@ -94,18 +96,18 @@ def count(text: str, num_envs: int) -> dict[str, int]:
 
 
 def kernels_in_longest_loop(text: str) -> int:
-    """Counts what XLA:CPU starts one by one on each trip of the loop with the most of it.
+    """Returns the largest number of kernels that one iteration of any loop launches on XLA:CPU.
 
-    Every fusion, copy, loop or call that stands in a loop's body is started on its own, at some
-    30 to 100 ns. A loop that lies in a call compiled as one kernel counts for nothing.
+    Each fusion, copy, loop, or call in a loop's body is launched separately, which takes some
+    30 to 100 ns. Loops inside a call that is compiled as one kernel are not counted.
     """
     bodies = set(re.findall(r"while\(.*body=%?([\w.\-]+)", text))
-    swallowed = _computations_in_small_calls(text)
+    in_small_calls = _computations_in_small_calls(text)
     return max(
         (
             sum(kind not in _FREE for _, kind in _INSTRUCTION.findall(body))
             for name, body in _computations(text).items()
-            if name in bodies - swallowed
+            if name in bodies - in_small_calls
         ),
         default=0,
     )
@@ -117,7 +119,7 @@ def _computations(text: str) -> dict[str, str]:
 
 
 def _computations_in_small_calls(text: str) -> set[str]:
-    """The names of all computations that are reached from a call compiled as one kernel."""
+    """Returns the names of all computations that calls compiled as one kernel reach."""
     computations = _computations(text)
     found: set[str] = set()
     pending = []

@@ -1,11 +1,11 @@
-"""The host bridge: pools of non-JAX environments, beside what others step them with.
+"""Compares pools of environments that are not written in JAX with the pools of other libraries.
 
     python -m benchmarks.host_bridge --output auto --plot auto   # everything, about a quarter hour
     python -m benchmarks.host_bridge --only cartpole,waiting
-    python -m benchmarks.host_bridge --quick                     # a look
+    python -m benchmarks.host_bridge --quick                     # a trial
 
-Each part runs in a process of its own, so that none meets the threads of another, and compares
-its sides in turn within it. README.md says what is done so that the comparisons are fair.
+Each part runs in its own process, unaffected by the threads of the others, and measures its
+contestants in turn. README.md describes how the comparisons are kept fair.
 """
 
 import argparse
@@ -23,14 +23,14 @@ from typing import Any
 
 from benchmarks import _common
 
-# What `--only` names: a module of benchmarks.host, and flags for XLA.
+# Names for `--only`: a module of benchmarks.host, and flags for XLA.
 PARTS = {
     "cartpole": ("cartpole", ""),
     "auto": ("auto", ""),
     "efficiency": ("efficiency", ""),
     "atari": ("atari", ""),
     "in_jit": ("in_jit", ""),
-    # XLA's CPU client hands independent work to a second thread, which then keeps a core awake.
+    # By default, XLA's CPU client gives independent work to a second thread, which occupies a core.
     "in_jit_one_thread": (
         "in_jit",
         "--xla_cpu_enable_concurrency_optimized_scheduler=false",
@@ -46,7 +46,7 @@ PART_TIMEOUT = 900.0
 
 
 def main(arguments: Sequence[str] | None = None) -> None:
-    """The command line; `--help` lists it."""
+    """Runs the command line; see `--help`."""
     options = _parse(arguments)
     if options.child:
         _measure_one(options)
@@ -55,27 +55,27 @@ def main(arguments: Sequence[str] | None = None) -> None:
 
 
 def measure(options: argparse.Namespace, arguments: Sequence[str] | None = None) -> dict[str, Any]:
-    """Measures all that `options` ask for; returns the report that is written as JSON."""
+    """Measures everything that `options` select; returns the report that is written as JSON."""
     from benchmarks.host.peers import VERSIONS
 
     report = _common.new_report("host_bridge", arguments, VERSIONS, options.repeats)
     report["XLA_FLAGS"] = {part: flags for part in options.only if (flags := PARTS[part][1])}
     report |= {"measurements": [], "figures": [], "notes": [], "seconds": {}}
     for part in options.only:
-        found = _in_a_process(part, options)
+        found = _measure_in_process(part, options)
         for kind in ("measurements", "figures", "notes"):
             report[kind] += found[kind]
         report["seconds"][part] = found["seconds"]
     return report
 
 
-def _in_a_process(part: str, options: argparse.Namespace) -> dict[str, Any]:
+def _measure_in_process(part: str, options: argparse.Namespace) -> dict[str, Any]:
     root = Path(__file__).parents[1]
     _, flags = PARTS[part]
     environment = os.environ | {
         "PYTHONPATH": os.pathsep.join(filter(None, [str(root), os.environ.get("PYTHONPATH")])),
         "XLA_FLAGS": f"{os.environ.get('XLA_FLAGS', '')} {flags}".strip(),
-        "PYTHONWARNINGS": "ignore",  # of libraries that are measured
+        "PYTHONWARNINGS": "ignore",  # warnings of the measured libraries
     }
     with tempfile.TemporaryDirectory() as folder:
         path = Path(folder) / "found.json"
@@ -104,7 +104,7 @@ def _in_a_process(part: str, options: argparse.Namespace) -> dict[str, Any]:
 
 
 def _measure_one(options: argparse.Namespace) -> None:
-    """Measures one part in this process, and writes what was found."""
+    """Measures one part in this process and writes the results to `options.child`."""
     from benchmarks.host.record import Record
 
     (part,) = options.only
@@ -119,7 +119,7 @@ def _measure_one(options: argparse.Namespace) -> None:
 
 
 def table(report: dict[str, Any]) -> str:
-    """The report in Markdown: the figures beside what is required, then everything measured."""
+    """Formats the report as Markdown: figures and their requirements, then all measurements."""
     from benchmarks.host.record import Figure
 
     lines = [
@@ -139,7 +139,7 @@ def table(report: dict[str, Any]) -> str:
             f"| {figure.part} | {figure.case} | {figure.name}"
             f" | {middle:.3g} [{low:.3g}, {high:.3g}] | {required} | {verdict} |"
         )
-    lines += ["", "| part | case | contestant | µs a call |", "|---|---|---|--:|"]
+    lines += ["", "| part | case | contestant | µs per call |", "|---|---|---|--:|"]
     for entry in report["measurements"]:
         low, middle, high = _common.quartiles(entry["micros"])
         lines.append(
@@ -152,7 +152,7 @@ def table(report: dict[str, Any]) -> str:
 
 
 def plot(report: dict[str, Any], path: Path) -> None:
-    """Every figure against what is required, CartPole's speeds, `auto`, how a step's cost grows."""
+    """Plots all figures and their requirements, CartPole's speeds, `auto`, and the cost by size."""
     import matplotlib
 
     matplotlib.use("agg")
@@ -167,9 +167,11 @@ def plot(report: dict[str, Any], path: Path) -> None:
     left, right = drawing.subfigures(1, 2, width_ratios=(1.0, 0.75))
     _plot_margins(left.subplots(), figures)
     cartpole, auto, growth = right.subplots(3, 1)
-    _plot_lines(cartpole, report, "cartpole", "CartPole-v1: steps of one per second", speed=True)
+    _plot_lines(cartpole, report, "cartpole", "CartPole-v1: steps per second", speed=True)
     _plot_auto(auto, report)
-    _plot_lines(growth, report, "growth", "no-op, process: µs per step of one", speed=False)
+    _plot_lines(
+        growth, report, "growth", "no-op, process: µs per step and environment", speed=False
+    )
     host = report["machine"]
     drawing.suptitle(f"The host bridge: {host['cores']} cores of {host['cpu']}", fontsize=10)
     drawing.savefig(path, dpi=150)
@@ -205,7 +207,7 @@ def _plot_margins(axis: Any, figures: Sequence[Any]) -> None:
 
 
 def _plot_auto(axis: Any, report: dict[str, Any]) -> None:
-    """How many times faster than SyncVectorEnv, over how long that takes."""
+    """Plots the ratio to SyncVectorEnv over the duration of its step."""
     sync = {
         entry["case"]: _common.quartiles(entry["micros"])[1]
         for entry in report["measurements"]
@@ -244,7 +246,7 @@ def _plot_lines(axis: Any, report: dict[str, Any], part: str, title: str, *, spe
     for number, (name, points) in enumerate(lines.items()):
         sizes = [n for n, _ in points]
         low, middle, high = zip(*(spread for _, spread in points), strict=True)
-        # Ten colors; beyond them the marker tells who it is.
+        # There are ten colors; further lines differ by marker.
         style = {"color": f"C{number % 10}", "marker": "os^"[number // 10 % 3]}
         axis.plot(sizes, middle, markersize=4, label=name, **style)
         axis.fill_between(sizes, low, high, alpha=0.2, color=style["color"])
@@ -256,19 +258,14 @@ def _plot_lines(axis: Any, report: dict[str, Any], part: str, title: str, *, spe
 
 
 def _parse(arguments: Sequence[str] | None) -> argparse.Namespace:
-    def parts(text: str) -> list[str]:
-        unknown = set(_common.words(text)) - PARTS.keys()
-        if unknown:
-            raise argparse.ArgumentTypeError(f"{sorted(unknown)}: choose from {', '.join(PARTS)}")
-        return _common.words(text)
-
     parser = _common.new_parser("host_bridge", __doc__)
     add = parser.add_argument
-    add("--only", type=parts, default=list(PARTS), help=f"comma-separated: {', '.join(PARTS)}")
-    add("--repeats", type=int, help=f"repetitions to take the median of (default {REPEATS})")
-    add("--min-seconds", type=float, help=f"least duration of a sample (default {MIN_SECONDS})")
-    add("--quick", action="store_true", help="few cases, few repetitions: do the parts run?")
-    add("--child", help=argparse.SUPPRESS)  # where this process, one part's own, writes to
+    names = list(PARTS)
+    add("--only", type=_common.choices(names), default=names, help=f"some of {', '.join(names)}")
+    add("--repeats", type=int, help=f"number of repetitions (default {REPEATS})")
+    add("--min-seconds", type=float, help=f"minimum duration of a sample (default {MIN_SECONDS})")
+    add("--quick", action="store_true", help="few cases and repetitions, to check that all runs")
+    add("--child", help=argparse.SUPPRESS)  # output file of a process that measures one part
     options = parser.parse_args(arguments)
     if options.repeats is None:
         options.repeats = QUICK_REPEATS if options.quick else REPEATS

@@ -363,7 +363,10 @@ def _parse(arguments: Sequence[str] | None) -> argparse.Namespace:
     parser = _common.new_parser("learning", __doc__)
     add = parser.add_argument
     add(
-        "--only", type=_common.among(names), default=[], help=f"comma-separated: {', '.join(names)}"
+        "--only",
+        type=_common.choices(names),
+        default=[],
+        help=f"comma-separated: {', '.join(names)}",
     )
     add("--ids", type=_common.words, default=[], help="comma-separated environment ids")
     add("--seeds", type=int, default=5, help="trainings of each task (default 5)")

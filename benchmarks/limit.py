@@ -1,4 +1,4 @@
-"""The speed limit of CartPole-v1: `cartpole_limit.c`, compiled on the spot and called by ctypes."""
+"""CartPole-v1 in C as a speed limit: compiles `cartpole_limit.c` and calls it with ctypes."""
 
 import ctypes
 import functools
@@ -16,26 +16,26 @@ SCALAR_FLAGS = ("-fno-tree-vectorize",)
 
 
 def compiler() -> str | None:
-    """The C compiler: $CC, else the first of cc, gcc and clang; None if there is none."""
+    """Returns the C compiler: $CC, or the first of cc, gcc, and clang, or None."""
     candidates = (os.environ.get("CC"), "cc", "gcc", "clang")
     return next((found for name in candidates if name and (found := shutil.which(name))), None)
 
 
 @functools.cache
 def load(vectorize: bool = True) -> ctypes.CDLL:
-    """Compiles the loop for this very machine, in a temporary folder.
+    """Compiles the loop for this machine, in a temporary folder.
 
     Args:
         vectorize: whether the compiler may use vector instructions. Without them the loop runs
-            one lane at a time, as an engine that steps environments one by one does.
+            one lane at a time, like an engine that steps environments one by one.
 
     Raises:
-        FileNotFoundError: there is no C compiler.
-        subprocess.CalledProcessError: the compiler failed; its message went to standard error.
+        FileNotFoundError: There is no C compiler.
+        subprocess.CalledProcessError: The compiler failed; its message is on standard error.
     """
     command = compiler()
     if command is None:
-        raise FileNotFoundError("no C compiler: set CC or install one of cc, gcc and clang.")
+        raise FileNotFoundError("no C compiler found: set CC, or install cc, gcc, or clang.")
     flags = FLAGS if vectorize else FLAGS + SCALAR_FLAGS
     with tempfile.TemporaryDirectory() as folder:
         path = Path(folder) / "cartpole_limit.so"
@@ -54,14 +54,14 @@ def load(vectorize: bool = True) -> ctypes.CDLL:
 
 
 def step(state: np.ndarray, action: int) -> np.ndarray:
-    """The successor, float32[4], of `state` (x, x_dot, theta, theta_dot) under one action."""
+    """Returns the state, float32[4], that follows `state` (x, x_dot, theta, theta_dot)."""
     successor = np.array(state, np.float32)
     load().cartpole_step(successor.ctypes.data, action)
     return successor
 
 
 class CartPoleLanes:
-    """`num_envs` CartPoles in place, each with its own generator."""
+    """A batch of CartPoles that is stepped in place, each with its own generator."""
 
     def __init__(self, num_envs: int, *, seed: int = 0, vectorize: bool = True) -> None:
         self.num_envs = num_envs
@@ -72,10 +72,10 @@ class CartPoleLanes:
         self._rollout = load(vectorize).cartpole_rollout
 
     def rollout(self, num_steps: int, num_threads: int = 1) -> int:
-        """Takes `num_steps` random steps in every lane; returns how many episodes ended."""
+        """Takes `num_steps` random steps in every lane; returns the number of finished episodes."""
         arrays = (*self.state, self.elapsed, self.bits)
         pointers = [array.ctypes.data for array in arrays]
         finished = self._rollout(*pointers, self.num_envs, num_steps, num_threads)
         if finished < 0:
-            raise RuntimeError(f"{num_threads} threads could not be started (64 at most).")
+            raise RuntimeError(f"could not start {num_threads} threads: use 1 to 64.")
         return finished

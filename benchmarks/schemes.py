@@ -216,13 +216,16 @@ def _parse(arguments: Sequence[str] | None) -> argparse.Namespace:
     algorithms = list(ALGORITHMS)
     add(
         "--algorithms",
-        type=_common.among(algorithms),
+        type=_common.choices(algorithms),
         default=algorithms,
         help=", ".join(algorithms),
     )
-    add("--places", type=_common.among(PLACES), default=_places(), help=", ".join(PLACES))
+    add("--places", type=_common.choices(PLACES), default=_places(), help=", ".join(PLACES))
     add(
-        "--only", type=_common.among(names), default=[], help=f"comma-separated: {', '.join(names)}"
+        "--only",
+        type=_common.choices(names),
+        default=[],
+        help=f"comma-separated: {', '.join(names)}",
     )
     add("--seeds", type=_common.numbers, default=[0, 1, 2, 3, 4], help="default 0,1,2,3,4")
     add("--share", type=float, default=1.0, help="of the steps; 0.01 shows whether it runs")

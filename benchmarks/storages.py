@@ -23,7 +23,7 @@ from benchmarks._common import (
     OURS,
     Sampler,
     alternate,
-    among,
+    choices,
     headline,
     new_parser,
     new_report,
@@ -60,7 +60,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
     add("--batch-sizes", type=numbers, default=[32, 128, 256], help="comma-separated")
     add("--repeats", type=int, default=11, help="samples of each (default 11)")
     add("--min-seconds", type=float, default=0.05, help="least duration of one sample")
-    add("--peers", type=among(PEERS), default=list(PEERS), help="flashbax, or nothing")
+    add("--peers", type=choices(PEERS), default=list(PEERS), help="flashbax, or nothing")
     options = parser.parse_args(arguments)
     publish(options, functools.partial(measure, options, arguments), table)
 

@@ -158,8 +158,8 @@ def test_who_is_missing_is_named_once_with_the_reason(fake, capsys):
     assert [(e["contestant"], e["num_envs"]) for e in report["measurements"]] == [("Small", 2)]
     assert report["measurements"][0]["ours_over_this"] == [] and report["ratios"] == []
     notes = capsys.readouterr().err
-    assert notes.count("Nobody is left out: no-such-package is not installed") == 1
-    assert notes.count("Small is left out: N is at most 2") == 1
+    assert notes.count("Nobody is skipped: no-such-package is not installed") == 1
+    assert notes.count("Small is skipped: N is at most 2") == 1
 
 
 def test_only_cartpole_has_a_vectorized_class():
