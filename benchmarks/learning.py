@@ -1,14 +1,14 @@
-"""What the algorithms reach: greedy returns after training, and learning curves, over seeds.
+"""Measures what the algorithms learn: greedy returns after training, and learning curves.
 
     python -m benchmarks.learning --output auto --plot auto     # everything, about ten minutes
     python -m benchmarks.learning --only "DQN CartPole-v1,SAC Pendulum-v1"
     python -m benchmarks.learning --ids bsuite/memory_len-v0 --seeds 10
     python -m benchmarks.learning --load benchmarks/results/NAME.json --plot auto
 
-All seeds of a task learn in one program, a `vmap` of the training; those in environments of other
-libraries one after the other, since these cannot be vmapped. Then the greedy policy of each plays
-fresh episodes, with keys that training never saw, in the plain environment, also where a task
-learns in another one.
+All seeds of a task train in one program, a `vmap` of the training. With environments of other
+libraries, which cannot be vmapped, they train one after the other. Then the greedy policy of each
+seed plays new episodes, with keys that are not used in training. The evaluation uses the plain
+environment, even if training wraps it.
 """
 
 import argparse
@@ -36,31 +36,31 @@ from jaxenvs.training import Actor, ActorPolicy, QNetwork, Train
 from jaxenvs.training.config import Config, config_for
 from jaxenvs.training.layers import Conv
 
-EVALUATION = 1_000_003  # seed of the first evaluation; trainings have 0, 1, ...
+EVALUATION = 1_000_003  # first seed of the evaluations; trainings use 0, 1, ...
 
 
 @dataclasses.dataclass(frozen=True)
 class Task:
-    """One training, and what is expected of it."""
+    """A training and its target."""
 
     name: str
-    config: Config  # the one that `jaxenvs train` takes, unless a task is about another
+    config: Config  # as for `jaxenvs train`, in most tasks
     target: float  # of the median over seeds
-    at_most: bool = False  # the target is not to be passed: this way it cannot be learned
+    at_most: bool = False  # whether the target is a maximum, for trainings that must fail
     score: str = "mean return"  # of an evaluation; or "success rate", see `scores`
-    actor: Actor | None = None  # in place of the configuration's
-    make: Callable[[str, int], VectorEnv] | None = None  # likewise what to learn and play in
-    plays: Config | None = None  # whose environment to play in afterwards, if it is another
-    most_seeds: int | None = None  # of one that takes long
-    most_episodes: int | None = None  # of an evaluation that takes long
+    actor: Actor | None = None  # overrides the configuration's
+    make: Callable[[str, int], VectorEnv] | None = None  # overrides the environment, (id, N)
+    evaluation_config: Config | None = None  # overrides the environment of the evaluation
+    max_seeds: int | None = None  # for slow trainings
+    max_episodes: int | None = None  # for slow evaluations
 
     @property
     def is_hosted(self) -> bool:
-        """Whether the environment is another library's."""
+        """Whether the environment belongs to another library."""
         return is_hosted(self.config.id)
 
     def train(self, reports: int = 50) -> Train:
-        """The training, which reports about so often."""
+        """Returns the training, with about `reports` rows of metrics."""
         config = self.config
         updates = config.total_steps // (config.num_envs * config.unroll_length)
         parts: dict[str, Any] = {"report_every": max(1, updates // reports)}
@@ -70,15 +70,15 @@ class Task:
             parts["env"] = self.make(config.id, config.num_envs)
         return config.make_train(**parts)
 
-    def play(self, num_envs: int) -> VectorEnv:
-        """The plain environment, to see in what was learned."""
+    def evaluation_env(self, num_envs: int) -> VectorEnv:
+        """Returns the plain environment for evaluations."""
         if self.make is not None:
             return self.make(self.config.id, num_envs)
-        return (self.plays or self.config).make_env(num_envs, training=False)
+        return (self.evaluation_config or self.config).make_env(num_envs, training=False)
 
 
 def _small_pong(id: str, num_envs: int) -> VectorEnv:
-    """Pong by ale_py's own vector environment, in pictures of a quarter of the usual pixels."""
+    """Returns Pong from ale_py's vector environment, with a quarter of the usual pixels."""
     return jaxenvs.make_vec(
         id,
         num_envs,
@@ -147,7 +147,8 @@ TASKS = (
     _bits("hindsight", "HindsightReplay", solves=True),
     _bits("replay", "Replay", solves=False),
     dataclasses.replace(
-        _tuned("PPO", "gymnasium/CartPole-v1", 475), plays=config_for("PPO", "CartPole-v1")
+        _tuned("PPO", "gymnasium/CartPole-v1", 475),
+        evaluation_config=config_for("PPO", "CartPole-v1"),
     ),
     Task(
         "DQN ALE/Pong-v5",
@@ -172,27 +173,27 @@ TASKS = (
                 "beta_steps": 400_000,
             },
         ),
-        target=-18,  # noise makes -20.3; ten minutes are for the beginning
+        target=-18,  # random actions get -20.3; ten minutes are enough only for a start
         actor=QNetwork(extractor=_TwoConvolutions(), dueling=True),
         make=_small_pong,
-        most_seeds=1,
-        most_episodes=8,
+        max_seeds=1,
+        max_episodes=8,
     ),
 )
 
 
 def main(arguments: Sequence[str] | None = None) -> None:
-    """The command line; `--help` lists it."""
+    """Runs the command line; see `--help`."""
     options = _parse(arguments)
     _common.publish(options, lambda: measure(options, arguments), table, plot)
 
 
 def measure(options: argparse.Namespace, arguments: Sequence[str] | None = None) -> dict[str, Any]:
-    """Trains and evaluates all tasks that `options` ask for; returns the report for JSON."""
+    """Trains and evaluates the tasks that `options` select; returns the report for JSON."""
     packages = ["flax", "optax", "distrax"]
     report = _common.new_report("learning", arguments, packages, options.seeds)
     report |= {"episodes": options.episodes, "measurements": []}
-    for task in chosen(options):
+    for task in selected_tasks(options):
         entry = learn(task, options.seeds, options.episodes, options.share)
         report["measurements"].append(entry)
         if not options.quiet:
@@ -201,8 +202,8 @@ def measure(options: argparse.Namespace, arguments: Sequence[str] | None = None)
     return report
 
 
-def chosen(options: argparse.Namespace) -> list[Task]:
-    """The tasks with a name and an id that were asked for."""
+def selected_tasks(options: argparse.Namespace) -> list[Task]:
+    """Returns the tasks whose name and id `options` select."""
     return [
         task
         for task in TASKS
@@ -212,40 +213,40 @@ def chosen(options: argparse.Namespace) -> list[Task]:
 
 
 def learn(task: Task, num_seeds: int, episodes: int, share: float = 1.0) -> dict[str, Any]:
-    """Trains `num_seeds` at once and evaluates each on `episodes` fresh episodes.
+    """Trains `num_seeds` seeds and evaluates each one on `episodes` new episodes.
 
     Args:
-        task: what to train.
-        num_seeds: seeds 0, 1, ...
-        episodes: of an evaluation.
-        share: of the task's steps; less than 1 is a quick look.
+        task: the training.
+        num_seeds: number of seeds: 0, 1, ...
+        episodes: number of episodes per evaluation.
+        share: fraction of the task's steps to train for; less than 1 for a trial.
     """
     config = task.config
     config = config.replace(total_steps=max(1, int(share * config.total_steps)))
     task = dataclasses.replace(task, config=config)
-    num_seeds = min(num_seeds, task.most_seeds or num_seeds)
-    episodes = min(episodes, task.most_episodes or episodes)
+    num_seeds = min(num_seeds, task.max_seeds or num_seeds)
+    episodes = min(episodes, task.max_episodes or episodes)
     train = task.train()
-    env = task.play(episodes)
+    env = task.evaluation_env(episodes)
 
-    def learned(seed: jax.Array) -> tuple[ActorPolicy, dict[str, jax.Array]]:
+    def run(seed: jax.Array) -> tuple[ActorPolicy, dict[str, jax.Array]]:
         result = train(jax.random.key(seed))
         return train.policy(result.learner_state), result.metrics
 
-    def judge(policy: ActorPolicy, seed: jax.Array) -> Evaluation:
+    def evaluate(policy: ActorPolicy, seed: jax.Array) -> Evaluation:
         carry = policy.initial_carry(episodes)
         return jaxenvs.evaluate(env, policy, 1, jax.random.key(seed), policy_carry=carry)
 
     seeds = jnp.arange(num_seeds)
     begin = time.perf_counter()
-    compiled = _for_each(learned, task.is_hosted, seeds)
+    compiled = _for_each(run, task.is_hosted, seeds)
     done = time.perf_counter()
     policies, metrics = jax.block_until_ready(compiled(seeds))
     run_seconds = time.perf_counter() - done
-    evaluation = _for_each(judge, task.is_hosted, policies, seeds)(policies, EVALUATION + seeds)
-    for made in (train.env, env):
-        if isinstance(made, HostEnv):
-            made.close()
+    evaluation = _for_each(evaluate, task.is_hosted, policies, seeds)(policies, EVALUATION + seeds)
+    for each in (train.env, env):
+        if isinstance(each, HostEnv):
+            each.close()
     return {
         "task": task.name,
         "id": config.id,
@@ -263,17 +264,17 @@ def learn(task: Task, num_seeds: int, episodes: int, share: float = 1.0) -> dict
 
 
 def _for_each(function: Callable[..., Any], in_turn: bool, *batched: Any) -> Callable[..., Any]:
-    """`function`, compiled, for each row of its arguments: vmapped, or one after the other."""
+    """Compiles `function` for all rows of its arguments: vmapped, or one row after the other."""
     if not in_turn:
         return jax.jit(jax.vmap(function)).lower(*batched).compile()
     compiled = jax.jit(function).lower(*_row(0, batched)).compile()
 
-    def all_of_them(*batched: Any) -> Any:
+    def run_in_turn(*batched: Any) -> Any:
         count = len(jax.tree.leaves(batched)[0])
-        made = [jax.block_until_ready(compiled(*_row(i, batched))) for i in range(count)]
-        return jax.tree.map(lambda *leaves: jnp.stack(leaves), *made)
+        results = [jax.block_until_ready(compiled(*_row(i, batched))) for i in range(count)]
+        return jax.tree.map(lambda *leaves: jnp.stack(leaves), *results)
 
-    return all_of_them
+    return run_in_turn
 
 
 def _row(i: int, batched: Any) -> Any:
@@ -281,16 +282,16 @@ def _row(i: int, batched: Any) -> Any:
 
 
 def scores(task: Task, evaluation: Evaluation) -> list[float]:
-    """One for each seed, of an evaluation of [seeds, ...] episodes."""
+    """Returns one score per seed from an evaluation of [seeds, ...] episodes."""
     values = np.asarray(evaluation.episode_return)
-    if task.score == "success rate":  # each flip costs 1 but the one that reaches the goal
+    if task.score == "success rate":  # each flip costs 1, except one that reaches the goal
         values = values > -np.asarray(evaluation.episode_length)
     return values.reshape(len(values), -1).mean(axis=1).tolist()
 
 
 def table(report: dict[str, Any]) -> str:
-    """The report as Markdown."""
-    work = f"greedy policy after training, {report['episodes']} episodes a seed"
+    """Formats the report as Markdown."""
+    work = f"greedy policy after training, {report['episodes']} episodes per seed"
     lines = [
         _common.headline(report, work),
         "",
@@ -313,7 +314,7 @@ def table(report: dict[str, Any]) -> str:
 
 
 def plot(report: dict[str, Any], path: Path) -> None:
-    """Returns while learning over steps, a panel an id: median and quartiles over seeds."""
+    """Plots returns during training, one panel per id: median and quartiles over seeds."""
     import matplotlib
 
     matplotlib.use("agg")
@@ -331,7 +332,7 @@ def plot(report: dict[str, Any], path: Path) -> None:
         for entry in report["measurements"]:
             if entry["id"] != id:
                 continue
-            curves = np.array(entry["curves"], float)  # None becomes NaN: no episode ended there
+            curves = np.array(entry["curves"], float)  # None (no episode ended) becomes NaN
             known = ~np.isnan(curves).any(axis=0)
             steps = np.array(entry["curve_steps"])[known]
             low, middle, high = np.quantile(curves[:, known], (0.25, 0.5, 0.75), axis=0)
@@ -346,8 +347,8 @@ def plot(report: dict[str, Any], path: Path) -> None:
         row[0].set_ylabel("return while exploring")
     host = report["machine"]
     figure.suptitle(
-        f"Median and quartiles of {report['repeats']} seeds; dotted: what the greedy policy is to"
-        f" reach afterwards (jax {host['versions']['jax']}, {host['platform']})",
+        f"Median and quartiles of {report['repeats']} seeds; dotted: target of the greedy policy"
+        f" after training (jax {host['versions']['jax']}, {host['platform']})",
         fontsize=10,
     )
     figure.savefig(path, dpi=150)
@@ -370,8 +371,8 @@ def _parse(arguments: Sequence[str] | None) -> argparse.Namespace:
     )
     add("--ids", type=_common.words, default=[], help="comma-separated environment ids")
     add("--seeds", type=int, default=5, help="trainings of each task (default 5)")
-    add("--episodes", type=int, default=100, help="of each evaluation (default 100)")
-    add("--share", type=float, default=1.0, help="of the steps; 0.1 shows whether it runs")
+    add("--episodes", type=int, default=100, help="episodes per evaluation (default 100)")
+    add("--share", type=float, default=1.0, help="fraction of the steps; 0.1 for a trial")
     return parser.parse_args(arguments)
 
 

@@ -1,14 +1,13 @@
-"""Random-policy rollouts in one jitted scan: jaxenvs, gymnax, and the limit of the machine.
+"""Measures random-policy rollouts in one jitted scan: jaxenvs, gymnax, and a loop in C.
 
     python -m benchmarks.rollout --ids CartPole-v1 --num-envs 64,1024,16384
     python -m benchmarks.rollout --output auto --plot auto          # everything, about ten minutes
     python -m benchmarks.rollout --variants reset_chunk=16 reset_chunk=N --peers ""
     python -m benchmarks.rollout --load benchmarks/results/NAME.json --plot auto
 
-What every contestant does in a rollout: `--steps` steps of N instances, actions drawn inside the
-loop from its own action space, episodes restarted as they end, the last state and observation
-handed back, the rewards summed and the finished episodes counted. README.md says what is done so
-that the comparison is fair.
+A rollout is `--steps` steps of N instances. Each contestant draws actions from its own action space
+inside the loop, restarts finished episodes, returns the last state and observation, sums the
+rewards, and counts the finished episodes. README.md describes how the comparison is kept fair.
 """
 
 import argparse
@@ -34,17 +33,17 @@ from jaxenvs import prng
 NUM_ENVS = (1, 16, 64, 256, 1024, 4096, 16384, 65536)
 PEERS = ("gymnax", "limit", "scalar")
 IDS = (*_common.IDS, "bsuite/catch-v0")
-GYMNAX_IDS = {"bsuite/catch-v0": "Catch-bsuite"}  # where its name is another
+GYMNAX_IDS = {"bsuite/catch-v0": "Catch-bsuite"}  # ids that differ in gymnax
 
 Rollout = Callable[[Any, chex.PRNGKey], tuple[Any, chex.Numeric, chex.Numeric]]
 
 
 @dataclasses.dataclass(frozen=True)
 class Contestant:
-    """One way of doing the work, ready to run."""
+    """A compiled rollout of one library."""
 
     name: str
-    carry: Any  # what a rollout starts from and hands on
+    carry: Any  # state and observation to start from
     run: Rollout  # (carry, key) -> (carry, sum of rewards, number of finished episodes)
     trace_seconds: float = 0.0
     compile_seconds: float = 0.0
@@ -53,28 +52,28 @@ class Contestant:
 
 @dataclasses.dataclass(frozen=True)
 class Measurement:
-    """What one contestant did with one id at one N."""
+    """Results of one contestant for one id and one N."""
 
     id: str
     num_envs: int
     contestant: str
     trace_seconds: float
     compile_seconds: float
-    calls: int  # rollouts a sample
-    steps_per_second: list[float]  # one a repetition
-    ours_over_this: list[float]  # of the same repetition, each
-    mean_episode_length: float  # steps per finished episode: shows that the work was the same
+    calls: int  # rollouts per sample
+    steps_per_second: list[float]  # one value per repetition
+    ours_over_this: list[float]  # ratio within each repetition
+    mean_episode_length: float  # steps per finished episode: shows that the work is the same
 
 
 def main(arguments: Sequence[str] | None = None) -> None:
-    """The command line; `--help` lists it."""
+    """Runs the command line; see `--help`."""
     options = _parse(arguments)
     _common.publish(options, lambda: measure(options, arguments), table, plot)
 
 
 def measure(options: argparse.Namespace, arguments: Sequence[str] | None = None) -> dict[str, Any]:
-    """Measures all that `options` ask for; returns the report that is written as JSON."""
-    for reason in _absent(options.peers):
+    """Measures everything that `options` select; returns the report that is written as JSON."""
+    for reason in _missing(options.peers):
         print(f"note: {reason}", file=sys.stderr)
     report = _common.new_report("rollout", arguments, ["gymnax"], options.repeats)
     report["machine"] |= {"c_compiler": limit.compiler(), "c_flags": " ".join(limit.FLAGS)}
@@ -82,7 +81,7 @@ def measure(options: argparse.Namespace, arguments: Sequence[str] | None = None)
     with _no_compilation_cache():
         for id in options.ids:
             for num_envs in options.num_envs:
-                contestants = list(enter(id, num_envs, options))
+                contestants = list(build_contestants(id, num_envs, options))
                 measurements += race(id, num_envs, contestants, options)
                 if not options.quiet:
                     line = ", ".join(
@@ -94,8 +93,8 @@ def measure(options: argparse.Namespace, arguments: Sequence[str] | None = None)
     return report | {"steps": options.steps, "measurements": entries}
 
 
-def enter(id: str, num_envs: int, options: argparse.Namespace) -> Iterator[Contestant]:
-    """Builds and compiles the contestants: ours first, then our variants, then the peers."""
+def build_contestants(id: str, num_envs: int, options: argparse.Namespace) -> Iterator[Contestant]:
+    """Builds and compiles the contestants: jaxenvs, its variants, and the peers, in this order."""
     steps = options.steps
     yield ours(id, num_envs, steps)
     for variant in options.variants:
@@ -111,7 +110,7 @@ def enter(id: str, num_envs: int, options: argparse.Namespace) -> Iterator[Conte
 
 
 def ours(id: str, num_envs: int, steps: int, variant: str = "") -> Contestant:
-    """jaxenvs through `make_vec`; `variant` holds arguments of it, such as "reset_chunk=N"."""
+    """Returns jaxenvs with the arguments of `make_vec` in `variant`, such as "reset_chunk=N"."""
     env = jaxenvs.make_vec(id, num_envs, **_common.variant(variant, num_envs))
 
     def start(key: chex.PRNGKey) -> Any:
@@ -128,10 +127,10 @@ def ours(id: str, num_envs: int, steps: int, variant: str = "") -> Contestant:
 
 
 def gymnax(id: str, num_envs: int, steps: int) -> Contestant:
-    """gymnax as its README has it: `vmap(env.step)` over split keys, with its own autoreset.
+    """Returns gymnax as in its README: `vmap(env.step)` over split keys, with its own autoreset.
 
-    Actions are drawn for the whole batch in one call, which is faster than its README's
-    `vmap(env.action_space(params).sample)` over keys split once more.
+    Only the actions differ: they are drawn for the whole batch in one call, which is faster than
+    `vmap(env.action_space(params).sample)` over more split keys.
     """
     import gymnax as library
     from gymnax.environments import spaces
@@ -160,7 +159,7 @@ def gymnax(id: str, num_envs: int, steps: int) -> Contestant:
 
 
 def c_loop(num_envs: int, steps: int, num_threads: int, *, vectorize: bool = True) -> Contestant:
-    """The hand-written C loop of CartPole-v1, on `num_threads` threads."""
+    """Returns the C loop of CartPole-v1 on `num_threads` threads."""
     lanes = limit.CartPoleLanes(num_envs, vectorize=vectorize)
 
     def run(carry: Any, key: chex.PRNGKey) -> tuple[Any, chex.Numeric, chex.Numeric]:
@@ -189,9 +188,9 @@ def _compile(
             carry, reward, done = step(carry, keys)
             return (carry, total + reward, finished + done.astype(jnp.int32)), None
 
-        # Each side has its keys made where that is faster for it: jaxenvs' generator fuses with
-        # what it feeds, as in `jaxenvs.rollout`; JAX's own would be a serial loop on every step.
-        # Adding up an instance's own rewards spares both a reduction.
+        # Keys are made where it is faster for each library: jaxenvs' generator fuses with its
+        # consumers, as in `jaxenvs.rollout`; JAX's would be a serial loop in every step. Rewards
+        # are summed per instance, so neither needs a reduction in the loop.
         rows = jnp.arange(num_steps) if hash_in_loop else jax.random.split(key, (num_steps, 2))
         zeros = jnp.zeros(num_envs, jnp.float32), jnp.zeros(num_envs, jnp.int32)
         carry, total, finished = jax.lax.scan(body, (carry, *zeros), rows)[0]
@@ -210,7 +209,7 @@ def _compile(
 def race(
     id: str, num_envs: int, contestants: Sequence[Contestant], options: argparse.Namespace
 ) -> list[Measurement]:
-    """Runs the contestants in turn, `options.repeats` times, the order rotating."""
+    """Measures the contestants in turn, `options.repeats` times, in rotating order."""
     entries = [_Entry(contestant) for contestant in contestants]
     samplers = [entry.sampler for entry in entries]
     _common.alternate(samplers, options.repeats, options.min_seconds)
@@ -233,7 +232,7 @@ def race(
 
 
 class _Entry:
-    """A contestant with its running state and its samples."""
+    """A contestant with its current state and its samples."""
 
     def __init__(self, contestant: Contestant) -> None:
         self.contestant = contestant
@@ -257,7 +256,7 @@ class _Entry:
 
 
 def table(report: dict[str, Any]) -> str:
-    """The report in Markdown: million steps per second, median with quartiles, and ratios."""
+    """Formats the report as Markdown: million steps per second with quartiles, and ratios."""
     lines = [
         _common.headline(report, f"{report['steps']} steps"),
         "",
@@ -280,14 +279,14 @@ def table(report: dict[str, Any]) -> str:
 
 
 def plot(report: dict[str, Any], path: Path) -> None:
-    """Steps per second over N, a panel an id and a line a contestant; the limits as levels."""
+    """Plots steps per second over N, one panel per id; the C loops are horizontal lines."""
     levels = {"limit": ("--", "C loop"), "scalar": (":", "C loop")}
     _common.draw(report, path, "Jitted random-policy rollouts", levels)
 
 
 @contextlib.contextmanager
 def _no_compilation_cache() -> Iterator[None]:
-    """Lets nothing come from disk, since compile times are measured."""
+    """Disables the compilation cache on disk, because compile times are measured."""
     before = jax.config.jax_enable_compilation_cache  # pyright: ignore[reportAttributeAccessIssue]
     jax.config.update("jax_enable_compilation_cache", False)
     try:
@@ -296,25 +295,29 @@ def _no_compilation_cache() -> Iterator[None]:
         jax.config.update("jax_enable_compilation_cache", before)
 
 
-def _absent(peers: Sequence[str]) -> Iterator[str]:
+def _missing(peers: Sequence[str]) -> Iterator[str]:
     if "gymnax" in peers and not _common.version("gymnax"):
-        yield "gymnax is not installed and is left out."
+        yield "gymnax is skipped: it is not installed."
     if {"limit", "scalar"} & set(peers) and not limit.compiler():
-        yield "there is no C compiler, so the C loop is left out; set CC or install one."
+        yield "the C loop is skipped: there is no C compiler. Set CC or install one."
 
 
 def _parse(arguments: Sequence[str] | None) -> argparse.Namespace:
     parser = _common.parser("rollout", __doc__ or "", num_envs=NUM_ENVS, repeats=9, peers=PEERS)
     parser.set_defaults(ids=list(IDS))
     add = parser.add_argument
-    add("--steps", type=int, default=256, help="steps of a rollout (default 256)")
-    add("--all-threads", action="store_true", help="the C loop on 1, 2, ... threads, not 1 and all")
+    add("--steps", type=int, default=256, help="steps per rollout (default 256)")
+    add(
+        "--all-threads",
+        action="store_true",
+        help="run the C loop on 1, 2, ... threads instead of on 1 and all",
+    )
     add(
         "--variants",
         nargs="*",
         default=[],
         metavar="NAME=VALUE[,...]",
-        help="also ours with these arguments of make_vec; the value N stands for num_envs",
+        help="also measure make_vec with these arguments; the value N stands for num_envs",
     )
     return parser.parse_args(arguments)
 

@@ -1,9 +1,8 @@
-"""What a training costs with several seeds, and on several devices.
+"""Measures trainings with several seeds and on several devices.
 
-Seeds: PPO on CartPole-v1, one training beside 8 and 64 that are vmapped. Devices: one training of
-the same size without `shard`, and laid by it over 1, 2, 4 and 8 devices that XLA makes of this
-machine, each in a process of its own. More devices than cores cannot be faster: what is measured is
-what dividing costs.
+Seeds: PPO on CartPole-v1 with 1, 8, and 64 vmapped seeds. Devices: a training without `shard`, and
+the same training sharded over 1, 2, 4, and 8 virtual devices of this machine, each in its own
+process. With more devices than cores, this measures the overhead of sharding.
 
     python -m benchmarks.scaling --output auto --plot auto
     python -m benchmarks.scaling --parts devices --repeats 3
@@ -31,29 +30,29 @@ from benchmarks._common import (
 )
 
 PARTS = ("seeds", "devices")
-SIZES = {"seeds": (64, 64), "devices": (512, 32)}  # instances and the length of an unroll
+SIZES = {"seeds": (64, 64), "devices": (512, 32)}  # instances, unroll length
 FORCED = "--xla_force_host_platform_device_count"
 
 
 def main(arguments: Sequence[str] | None = None) -> None:
-    """The command line; `--help` lists it."""
+    """Runs the command line; see `--help`."""
     parser = new_parser("scaling", __doc__)
     add = parser.add_argument
     add("--parts", type=words, default=list(PARTS), help=f"comma-separated: {', '.join(PARTS)}")
-    add("--seeds", type=numbers, default=[1, 8, 64], help="how many at once (default 1,8,64)")
-    add("--devices", type=numbers, default=[1, 2, 4, 8], help="how many (default 1,2,4,8)")
+    add("--seeds", type=numbers, default=[1, 8, 64], help="numbers of seeds (default 1,8,64)")
+    add("--devices", type=numbers, default=[1, 2, 4, 8], help="numbers of devices")
     add("--steps", type=int, default=131_072, help="environment steps of each training")
-    add("--repeats", type=int, default=5, help="runs to take the median of (default 5)")
+    add("--repeats", type=int, default=5, help="number of repetitions (default 5)")
     options = parser.parse_args(arguments)
     publish(options, lambda: measure(options, arguments), table, plot)
 
 
 def measure(options: argparse.Namespace, arguments: Sequence[str] | None = None) -> dict[str, Any]:
-    """The report: seconds of each training, those of a part in turn."""
+    """Returns the report. The trainings of a part run in turn."""
     report = new_report("scaling", arguments, ("flax", "optax"), options.repeats)
     report |= {"steps": options.steps, "measurements": []}
     for part in options.parts:
-        # A training without `shard` is what those on devices are compared to.
+        # 0 devices stands for the training without `shard`, the reference for the others.
         counts = options.seeds if part == "seeds" else [0, *options.devices]
         with contextlib.ExitStack() as stack:
             sides = [stack.enter_context(_process(part, n, options.steps)) for n in counts]
@@ -70,8 +69,8 @@ def measure(options: argparse.Namespace, arguments: Sequence[str] | None = None)
 
 
 def train(part: str, number: int, steps: int) -> tuple[Any, Any]:
-    """A compiled program, and its key or keys. 0 devices are one without `shard`."""
-    import jax  # not above: devices are made when it starts
+    """Returns a compiled training and its key or keys. 0 devices means without `shard`."""
+    import jax  # here, because the number of devices is fixed when JAX starts
 
     from jaxenvs.training import PPO, make_train, shard
 
@@ -88,11 +87,11 @@ def train(part: str, number: int, steps: int) -> tuple[Any, Any]:
 
 
 def table(report: dict[str, Any]) -> str:
-    """Seconds, how many times those of the first of the part, and those of each seed."""
+    """Formats the report as Markdown: seconds, ratios to the first row, and seconds per seed."""
     lines = [
-        headline(report, f"PPO on CartPole-v1, {report['steps']:,} steps a training"),
+        headline(report, f"PPO on CartPole-v1, {report['steps']:,} steps per training"),
         "",
-        "| | s | times the first | s a training | compile, s |",
+        "| | s | ratio to the first row | s per training | compile, s |",
         "|---|---|---|--:|--:|",
     ]
     for entry in report["measurements"]:
@@ -108,7 +107,7 @@ def table(report: dict[str, Any]) -> str:
 
 
 def plot(report: dict[str, Any], path: Path) -> None:
-    """How many times the first each takes, a panel a part; dotted: where nothing is shared."""
+    """Plots ratios to the first entry, one panel per part; dotted: no gain and no loss."""
     import matplotlib
 
     matplotlib.use("agg")
@@ -144,7 +143,10 @@ def plot(report: dict[str, Any], path: Path) -> None:
 
 @contextlib.contextmanager
 def _process(part: str, number: int, steps: int) -> Iterator[tuple[float, Callable[[], float]]]:
-    """A process that has compiled its program: the seconds that took, and what times one run."""
+    """Starts a process that compiles the training.
+
+    Yields the seconds to compile and a function that times one run.
+    """
     here, there = (spawn := multiprocessing.get_context("spawn")).Pipe()
     process = spawn.Process(target=_serve, args=(there, part, number, steps), daemon=True)
     with _flags(number if part == "devices" else 0):
@@ -163,7 +165,7 @@ def _process(part: str, number: int, steps: int) -> Iterator[tuple[float, Callab
 
 
 def _serve(pipe: Any, part: str, number: int, steps: int) -> None:
-    """Compiles, and runs as often as it is told to."""
+    """Compiles the training, sends the seconds, and times a run for each request."""
     import jax
 
     begin = time.perf_counter()
@@ -180,7 +182,7 @@ def _serve(pipe: Any, part: str, number: int, steps: int) -> None:
 
 @contextlib.contextmanager
 def _flags(num_devices: int) -> Iterator[None]:
-    """Has XLA make so many devices of the CPU, in processes that start now."""
+    """Makes XLA split the CPU into devices, in processes that start in this context."""
     before = os.environ.get("XLA_FLAGS", "")
     flags = re.sub(rf"{FORCED}=\d+", "", before)
     os.environ["XLA_FLAGS"] = f"{flags} {FORCED}={max(num_devices, 1)}".strip()
@@ -198,7 +200,7 @@ def _name(entry: dict[str, Any]) -> str:
 
 
 def _ratios(report: dict[str, Any], entry: dict[str, Any]) -> list[float]:
-    """To the first of the part, within a repetition."""
+    """Returns the ratios to the first entry of the part, within each repetition."""
     first = next(each for each in report["measurements"] if each["part"] == entry["part"])
     return [a / b for a, b in zip(entry["seconds"], first["seconds"], strict=True)]
 

@@ -1,1 +1,1 @@
-"""The parts of `benchmarks.host_bridge`."""
+"""Parts of `benchmarks.host_bridge`."""

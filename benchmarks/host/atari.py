@@ -1,4 +1,4 @@
-"""Pong: sixteen in worker processes, and the vectorized ones, alone and through a pool."""
+"""Atari Pong in worker processes, and vectorized libraries alone and through a pool."""
 
 import contextlib
 from typing import Any
@@ -21,9 +21,9 @@ def measure(record: Record) -> None:
         return
     peers.prepare()
     _processes(record)
-    _natively(record, "AtariVectorEnv", _atari_vector, _atari_pool, np.int64)
+    _native(record, "AtariVectorEnv", _atari_vector, _atari_pool, np.int64)
     if _common.version("envpool"):
-        _natively(record, "EnvPool", _envpool, _envpool_pool, np.int32)
+        _native(record, "EnvPool", _envpool, _envpool_pool, np.int32)
     else:
         record.note("envpool is not installed.")
 
@@ -34,14 +34,14 @@ def _processes(record: Record) -> None:
     with contextlib.ExitStack() as stack:
         sides = {}
         for contestant in (peers.OURS[0], *peers.GYMNASIUM):
-            env, _ = stack.enter_context(peers.made(contestant, pong, NUM_ENVS))
+            env, _ = stack.enter_context(peers.open_envs(contestant, pong, NUM_ENVS))
             sides[contestant.name] = stepping(env.step, given)
         took = record.race(case, sides, num_envs=NUM_ENVS)
     for peer, required in (("Gymnasium Async", 1.3), ("Gymnasium Sync", None)):
         record.figure(case, f"process / {peer}", ratios(took[peer], took["process"]), required)
 
 
-def _natively(record: Record, name: str, alone: Any, pooled: Any, dtype: Any) -> None:
+def _native(record: Record, name: str, alone: Any, pooled: Any, dtype: Any) -> None:
     case = f"Pong, {name}, N = {NUM_ENVS}"
     given = actions(NUM_ENVS, NUM_ACTIONS, dtype)
     with contextlib.closing(alone()) as env, contextlib.closing(pooled()) as pool:

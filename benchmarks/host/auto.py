@@ -1,4 +1,4 @@
-"""What `backend="auto"` chooses, against Gymnasium's SyncVectorEnv."""
+"""The choice of `backend="auto"`, compared with Gymnasium's SyncVectorEnv."""
 
 import contextlib
 import functools
@@ -13,11 +13,11 @@ from benchmarks.host.environments import Busy, Sleeping, actions, iterations
 from benchmarks.host.record import Record, ratios, slow_stepping, stepping
 
 NUM_ENVS = (1, 4, 16, 64, 256, 1024)
-BUSY = (1e-6, 1e-5, 1e-4, 1e-3, 1e-2)  # seconds a step
-ASLEEP = (1e-4, 1e-3, 1e-2)  # no timer is finer
-MOST_SECONDS = 0.35  # of a step of SyncVectorEnv: beyond it every choice but serial is far better
-LOADED_NUM_ENVS, LOADED_BUSY = (1, 16, 256), (1e-6, 1e-4, 1e-3)  # beside a foreign process
-TOLERANCE = 0.97  # what noise leaves of "never slower" where both do the same
+BUSY = (1e-6, 1e-5, 1e-4, 1e-3, 1e-2)  # seconds per step
+ASLEEP = (1e-4, 1e-3, 1e-2)  # timers cannot sleep for less
+MAX_SECONDS = 0.35  # per step of SyncVectorEnv; beyond, every backend but serial is far faster
+LOADED_NUM_ENVS, LOADED_BUSY = (1, 16, 256), (1e-6, 1e-4, 1e-3)  # next to another process
+TOLERANCE = 0.97  # a ratio of 1, less the noise of two equal contestants
 
 
 def measure(record: Record) -> None:
@@ -32,8 +32,8 @@ def measure(record: Record) -> None:
         for case in loaded:
             _race(record, *case, per_second, ", a core burning")
     record.note(
-        f"cases in which a step of SyncVectorEnv would take more than {MOST_SECONDS} s are left"
-        f" out; the ratio required is {TOLERANCE}, which is 1 but for noise."
+        f"cases in which a step of SyncVectorEnv would take more than {MAX_SECONDS} s are skipped;"
+        f" the required ratio is {TOLERANCE}: 1, less a tolerance for noise."
     )
 
 
@@ -42,7 +42,7 @@ def _grid(
 ) -> Iterator[tuple[str, int, float]]:
     for kind, times in (("busy", busy), ("sleeping", asleep)):
         for n, seconds in itertools.product(num_envs, times):
-            if n * seconds <= MOST_SECONDS:
+            if n * seconds <= MAX_SECONDS:
                 yield kind, n, seconds
 
 
@@ -71,7 +71,7 @@ def _race(
 
 @contextlib.contextmanager
 def _burning() -> Iterator[None]:
-    """A foreign process that computes all the time."""
+    """Runs another process that keeps a core busy."""
     process = subprocess.Popen([sys.executable, "-c", "while True: pass"])
     try:
         yield

@@ -1,10 +1,10 @@
-"""CartPole as an environment that is not JAX, against what others step it with."""
+"""Gymnasium's CartPole in pools and in the vector environments of other libraries."""
 
 import contextlib
 
 from benchmarks.host import peers
 from benchmarks.host.environments import actions, cartpole
-from benchmarks.host.record import Record, fastest, parked, ratios, stepping
+from benchmarks.host.record import Record, fastest, paused, ratios, stepping
 
 NUM_ENVS = (16, 64, 256)
 
@@ -22,12 +22,12 @@ def _race(record: Record, num_envs: int) -> None:
         for contestant in (*peers.OURS, *peers.GYMNASIUM, *peers.PUFFER, *peers.SB3):
             why = contestant.objection(num_envs)
             if why:
-                record.note(f"{contestant.name} is left out: {why}.")
+                record.note(f"{contestant.name} is skipped: {why}.")
                 continue
-            env, pids = stack.enter_context(peers.made(contestant, cartpole, num_envs))
+            env, pids = stack.enter_context(peers.open_envs(contestant, cartpole, num_envs))
             run = stepping(env.step, actions(num_envs, dtype=contestant.dtype))
             if contestant.spins:
-                run = stack.enter_context(parked(pids))(run)
+                run = stack.enter_context(paused(pids))(run)
             sides[contestant.name] = run
         seconds = record.race(case, sides, num_envs=num_envs)
     process, serial = seconds["process"], seconds["serial"]

@@ -1,7 +1,7 @@
-"""Steps that compute: the share of the cores that a pool of processes reaches.
+"""Steps that compute: the share of the cores that a pool of processes uses.
 
-A virtual core may be slower while its neighbor works, so what the cores give is measured too, in
-turn: the same work as one long step for each core.
+A virtual core may be slower while its neighbor works. So the speed of the cores is measured in the
+same repetition: the same work as one long step per core.
 """
 
 import contextlib
@@ -34,7 +34,7 @@ def _race(
     env.reset()
 
     def alone(calls: int) -> float:
-        """The same steps one after the other, with nothing in between."""
+        """Runs the same steps one after the other, without a pool."""
         step = env.step
         begin = time.perf_counter()
         for _ in range(calls * num_envs):

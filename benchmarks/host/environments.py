@@ -1,4 +1,4 @@
-"""Environments whose cost is known, for workers that import no JAX."""
+"""Environments of known cost, in a module that does not import JAX."""
 
 import asyncio
 import itertools
@@ -12,7 +12,7 @@ from gymnasium import spaces
 
 
 class NoOp(gymnasium.Env):
-    """Does nothing, and returns the same float32 observation of `size` elements forever."""
+    """An environment that always returns the same observation, float32[size]."""
 
     action_space = spaces.Discrete(2)
 
@@ -28,7 +28,7 @@ class NoOp(gymnasium.Env):
 
 
 class Busy(NoOp):
-    """A step computes: a Python loop of that many iterations, however long they take."""
+    """An environment whose step runs a Python loop with a fixed number of iterations."""
 
     def __init__(self, iterations: int) -> None:
         super().__init__(4)
@@ -40,28 +40,31 @@ class Busy(NoOp):
 
 
 class Sleeping(NoOp):
-    """A step waits: for `times` seconds in turn, and notes how long that really took."""
+    """An environment whose step sleeps: step i for times[i] seconds, starting over at the end.
+
+    It records how long each step really took.
+    """
 
     def __init__(self, times: Sequence[float]) -> None:
         super().__init__(4)
         self._times = itertools.cycle(times)
-        self._taken: list[float] = []
+        self._durations: list[float] = []
 
     def step(self, action: Any) -> Any:
         begin = time.perf_counter()
         time.sleep(next(self._times))
         result = self._observation, 0.0, False, False, {}
-        self._taken.append(time.perf_counter() - begin)
+        self._durations.append(time.perf_counter() - begin)
         return result
 
-    def taken(self) -> list[float]:
-        """The durations of the steps since the last call."""
-        taken, self._taken = self._taken, []
-        return taken
+    def pop_durations(self) -> list[float]:
+        """Returns the durations of the steps since the last call."""
+        durations, self._durations = self._durations, []
+        return durations
 
 
 class AsyncSleeping(NoOp):
-    """A step is a coroutine that waits."""
+    """An environment whose step is a coroutine that sleeps."""
 
     def __init__(self, seconds: float) -> None:
         super().__init__(4)
@@ -76,13 +79,13 @@ class AsyncSleeping(NoOp):
 
 
 def loop(iterations: int) -> None:
-    """Keeps the interpreter busy."""
+    """Keeps the interpreter busy for a number of iterations."""
     for _ in range(iterations):
         pass
 
 
 def iterations(seconds: float) -> int:
-    """How many iterations of `loop` take that long on this machine when it is quiet."""
+    """Returns the number of iterations of `loop` that take `seconds` on this machine when idle."""
     count = 20_000
     best = float("inf")
     for _ in range(20):
@@ -93,12 +96,12 @@ def iterations(seconds: float) -> int:
 
 
 def cartpole() -> gymnasium.Env:
-    """Gymnasium's CartPole-v1, with its time limit."""
+    """Returns Gymnasium's CartPole-v1, with its time limit."""
     return gymnasium.make("CartPole-v1", disable_env_checker=True)
 
 
 def pong() -> gymnasium.Env:
-    """Pong of four gray frames, uint8[4, 84, 84], each the maximum of two out of four."""
+    """Returns Pong with four gray frames, uint8[4, 84, 84], each the maximum of two out of four."""
     import ale_py
 
     gymnasium.register_envs(ale_py)
@@ -109,7 +112,7 @@ def pong() -> gymnasium.Env:
 
 
 def actions(num_envs: int, high: int = 2, dtype: Any = np.int64) -> list[np.ndarray]:
-    """Random actions below `high` for `num_envs`, the same for every contestant."""
+    """Returns random actions in [0, high) for `num_envs`, the same for every contestant."""
     generator = np.random.default_rng(0)
     shape = max(2, min(1024, 2**18 // num_envs)), num_envs
     return list(generator.integers(0, high, shape).astype(dtype))

@@ -1,4 +1,4 @@
-"""What a step costs as environments become many and observations large; `recv` and memcpy."""
+"""The cost of a step for many environments and large observations, and `recv` versus memcpy."""
 
 import contextlib
 import functools
@@ -15,16 +15,16 @@ from benchmarks.host.record import Record, ratios, slow_stepping, stepping
 
 NUM_ENVS = (1, 4, 16, 64, 256, 1024)
 BYTES = (4, 4096, 65536, 2**20)  # of one observation
-MOST_BYTES = 64 * 2**20  # of a batch
-RECEIVED_BYTES = (4, 4096, 16384, 65536, 2**18, 2**20)  # of one observation of a `recv`
-REQUIRED_FROM = 2**18
+MAX_BYTES = 64 * 2**20  # of a batch
+RECEIVED_BYTES = (4, 4096, 16384, 65536, 2**18, 2**20)  # of one observation in a `recv`
+REQUIRED_FROM = 2**18  # bytes of an observation
 BATCH_SIZE = 16
 
 
 def measure(record: Record) -> None:
     for size in BYTES[:2] if record.quick else BYTES:
         for num_envs in NUM_ENVS[:3] if record.quick else NUM_ENVS:
-            if num_envs * size <= MOST_BYTES:
+            if num_envs * size <= MAX_BYTES:
                 _step(record, size, num_envs)
     for size in RECEIVED_BYTES[2:5:2] if record.quick else RECEIVED_BYTES:
         _receive(record, size)
@@ -48,11 +48,11 @@ def _step(record: Record, size: int, num_envs: int) -> None:
 
 
 def _receive(record: Record, size: int) -> None:
-    """`recv` of half the environments, all of them finished, against a copy of as many bytes.
+    """Measures `recv` of half the environments, after they finished, and a copy of as many bytes.
 
-    Both copy from the memory that the workers have just written to, to two arrays in turn that
-    were written to before. `recv` also makes what else belongs to a batch: about 25 µs, which is
-    far more than the copy of small ones.
+    Both copy from memory that the workers have just written, to two arrays in turn that were
+    written before. `recv` also makes the other parts of a batch, in about 25 µs, which is far
+    longer than the copy of small observations.
     """
     case = f"recv of {BATCH_SIZE} observations of {size:,} B"
     env_fn = functools.partial(NoOp, size // 4)
@@ -68,8 +68,8 @@ def _receive(record: Record, size: int) -> None:
         pool.reset()
         ids = np.arange(BATCH_SIZE, dtype=np.int32)
         action = np.zeros(BATCH_SIZE, np.int64)
-        pause = 5e-4 + BATCH_SIZE * size / 1e9  # in which the workers surely finish
-        source = _memory_of_some(pool)
+        pause = 5e-4 + BATCH_SIZE * size / 1e9  # long enough for the workers to finish
+        source = _worker_memory(pool)
         targets = itertools.cycle([source[:BATCH_SIZE].copy() for _ in range(2)])
 
         def receive(calls: int) -> float:
@@ -108,13 +108,13 @@ def _receive(record: Record, size: int) -> None:
 
 
 def _spin(seconds: float) -> None:
-    """Waits on the spot: after a sleep all that follows would be slow for a while."""
+    """Waits without sleeping, because code runs slowly for a while after a sleep."""
     end = time.perf_counter() + seconds
     while time.perf_counter() < end:
         pass
 
 
-def _memory_of_some(pool: Any) -> np.ndarray:
-    """Where workers write the observations that `recv` gathers."""
+def _worker_memory(pool: Any) -> np.ndarray:
+    """Returns the array into which the workers write the observations that `recv` gathers."""
     answer = pool._backend.arrays.answers[pool._buffer ^ 1]
     return answer.observation[0]

@@ -1,4 +1,4 @@
-"""Pools inside compiled programs: by custom calls (FFI), by callbacks, and from Python."""
+"""Pools stepped by compiled programs, through custom calls (FFI) and callbacks, and by Python."""
 
 import contextlib
 import functools
@@ -17,7 +17,7 @@ from benchmarks import _common
 from benchmarks.host.environments import NoOp, cartpole, pong
 from benchmarks.host.record import Record, Timed, ratios
 
-WIDTH = 64  # of the two hidden layers
+WIDTH = 64  # of each of the two hidden layers
 # (observation, key) -> action
 Policy = Callable[[Any, chex.PRNGKey], jax.Array]
 
@@ -29,7 +29,7 @@ def measure(record: Record) -> None:
     constant = functools.partial(_constant, num_envs=64)
     _scan(record, "no-op", noop, 64, steps, constant)
     _scan(record, "CartPole-v1", cartpole, 64, steps, _at_random(2, 64), {"Python": 0.8})
-    _policy_in_the_loop(record, steps)
+    _with_network(record, steps)
     if _common.version("ale-py") and _common.version("opencv-python-headless"):
         _scan(record, "Pong", pong, 16, steps // 10, _at_random(6, 16), {"Python": 0.9})
     else:
@@ -37,28 +37,28 @@ def measure(record: Record) -> None:
 
 
 def _empty_call(record: Record, calls: int) -> None:
-    """A call that sends actions to no environment, less an iteration of a scan without it.
+    """Measures a call that sends actions to no environment, minus an iteration of an empty scan.
 
-    It is the pool's own custom call with all that every call does: the pool is looked up and
-    locked, its token checked and advanced. No environment is asked for anything.
+    It is the pool's own custom call and does what every call does: it looks up and locks the pool,
+    and checks and advances its token.
     """
     with contextlib.closing(jaxenvs.make_pool([NoOp] * 2, num_workers=1)) as pool:
         pool.reset()
         env = jaxenvs.HostEnv(pool, final_observation=False)
         state, _ = env.reset(jax.random.key(0))
-        nobody = jnp.zeros((0,), jnp.int32)
+        no_envs = jnp.zeros((0,), jnp.int32)
 
         @jax.jit
         def with_call(state: Any) -> Any:
             def body(state: Any, _: None) -> Any:
-                return env.send(state, nobody, nobody), None
+                return env.send(state, no_envs, no_envs), None
 
             return jax.lax.scan(body, state, length=calls)[0]
 
         @jax.jit
         def without(state: Any) -> Any:
             def body(state: Any, _: None) -> Any:
-                # Its result is the same, and it cannot be summed up beforehand.
+                # The same result, computed step by step: the barrier keeps XLA from summing it.
                 token = jax.lax.optimization_barrier(state.token)
                 return state.replace(token=token.at[0, 1].add(1)), None
 
@@ -92,7 +92,7 @@ def _scan(
     policy: Policy,
     required: dict[str, float] | None = None,
 ) -> None:
-    """The same number of steps in a scan over both paths, and in a loop of Python."""
+    """Takes the same number of steps in a scan, through both paths, and in a Python loop."""
     case = f"{name}, N = {num_envs}, {steps:,} steps"
     cores = _common.cores()
     make = functools.partial(
@@ -127,7 +127,10 @@ def _scan(
 def _scanned(
     pool: Any, path: Any, steps: int, policy: Policy, *, beforehand: bool = False
 ) -> Timed:
-    """Runs a compiled scan of so many steps; the observation decides the next action."""
+    """Returns a function that runs a compiled scan in which `policy` maps observations to actions.
+
+    With `beforehand`, the actions are drawn before the scan.
+    """
     env = jaxenvs.HostEnv(pool, path=path, final_observation=False)
 
     @jax.jit
@@ -162,7 +165,7 @@ def _scanned(
 
 
 def _python_steps(pool: Any, steps: int, calls: int) -> float:
-    """The same from Python, with actions drawn by NumPy at each step."""
+    """Takes the steps in Python, with actions that NumPy draws in each step."""
     generator = np.random.default_rng(0)
     high, num_envs = int(pool.single_action_space.n), pool.num_envs
     total = 0.0
@@ -173,8 +176,8 @@ def _python_steps(pool: Any, steps: int, calls: int) -> float:
     return time.perf_counter() - begin
 
 
-def _policy_in_the_loop(record: Record, steps: int) -> None:
-    """A network of two layers, in the scan and in a loop that calls it."""
+def _with_network(record: Record, steps: int) -> None:
+    """Measures a policy network with two hidden layers, in the scan and in a Python loop."""
     num_envs = 64
     case = f"CartPole-v1 and MLP policy, N = {num_envs}, {steps:,} steps"
     policy = _network(4, 2)

@@ -1,4 +1,4 @@
-"""Device work between `send` and `recv`: how much of it costs no time."""
+"""Device work between `send` and `recv`: the share that the environments' steps hide."""
 
 import contextlib
 import functools
@@ -13,9 +13,9 @@ from benchmarks.host.environments import Busy, iterations
 from benchmarks.host.record import Record
 
 NUM_ENVS = 16
-HOST_SECONDS = (1e-3, 1e-2)  # of a step of all
+HOST_SECONDS = (1e-3, 1e-2)  # of a step of the batch
 STEPS = 50
-WIDTH = 64  # of the matrices: too small for XLA to spread one over the cores
+WIDTH = 64  # of the matrices: small, so that XLA uses one core for a product
 
 
 def measure(record: Record) -> None:
@@ -41,8 +41,8 @@ def _race(record: Record, seconds: float) -> None:
                 if steps_host:
                     state = env.send(state, action)
                 if works:
-                    # The work needs what `send` returned and `recv` needs the work, by data:
-                    # else the compiler may put it before the one or after the other.
+                    # Data dependencies put the work after `send` and before `recv`; otherwise
+                    # the compiler may move it.
                     matrix = _work(matrix + (state.token[0, 0] < 0), rounds)
                     late = jnp.isnan(matrix[0, 0]).astype(jnp.int32)
                     state = state.replace(token=state.token + late)
@@ -74,7 +74,7 @@ def _race(record: Record, seconds: float) -> None:
 
 
 def share_hidden(host: float, device: float, both: float) -> float:
-    """1 where both together take as long as the longer one, 0 where they take their sum."""
+    """Returns 1 if both together take as long as the longer one, and 0 if they take the sum."""
     return (host + device - both) / min(host, device)
 
 
@@ -86,7 +86,7 @@ def _work(matrix: jax.Array, rounds: Any) -> jax.Array:
 
 
 def _calibrated(matrix: jax.Array, seconds: float) -> int:
-    """How many rounds of `_work` take so long."""
+    """Returns the number of rounds of `_work` that take `seconds`."""
     work = jax.jit(_work)
     rounds = 2000
     work(matrix, rounds).block_until_ready()

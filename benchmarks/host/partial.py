@@ -1,4 +1,4 @@
-"""`send` and `recv` of half the environments, against the ideal of the same protocol."""
+"""`send` and `recv` of half the environments, compared with the ideal of this protocol."""
 
 import contextlib
 import functools
@@ -13,10 +13,10 @@ from benchmarks.host.record import Record
 from benchmarks.host.simulation import ideal_seconds
 
 NUM_ENVS = 16
-SLOWER = 100  # times, environment 0
-SIGMA = 0.5  # of the logarithm of a time
+SLOWER = 100  # how many times slower environment 0 is
+SIGMA = 0.5  # standard deviation of the logarithm of a step's time
 BACKENDS = ("process", "thread")
-# Mean seconds of a step: what is required, and how many batches make a sample.
+# Mean seconds per step -> (required share, batches per sample).
 CASES = {1e-4: (0.80, 2000), 1e-3: (0.90, 800), 1e-2: (0.90, 150)}
 
 
@@ -27,7 +27,7 @@ def measure(record: Record) -> None:
 
 
 def times(mean: float, instance: int, count: int = 512) -> list[float]:
-    """Log-normal seconds of that mean; those of the first environment are a hundred times."""
+    """Returns log-normal seconds with this mean; environment 0 takes `SLOWER` times as long."""
     generator = np.random.default_rng(instance)
     drawn = generator.lognormal(-(SIGMA**2) / 2, SIGMA, count) * mean
     return (drawn * (SLOWER if instance == 0 else 1)).tolist()
@@ -40,7 +40,7 @@ def _race(record: Record, mean: float, required: float, num_batches: int) -> Non
     with contextlib.ExitStack() as stack:
         pools = {}
         for backend in BACKENDS:
-            # One environment a worker: several would wait behind the slow one.
+            # One environment per worker: the slow one would delay others in its worker.
             pools[backend] = stack.enter_context(
                 jaxenvs.make_pool(
                     env_fns, batch_size=NUM_ENVS // 2, num_workers=NUM_ENVS, backend=backend
@@ -58,7 +58,7 @@ def _race(record: Record, mean: float, required: float, num_batches: int) -> Non
             return seconds
 
         sides = {backend: functools.partial(run, backend) for backend in BACKENDS}
-        # A sample is one exchange; the two that warm up do not count.
+        # A sample is one exchange. The two warm-up exchanges do not count.
         record.race(case, sides, num_envs=NUM_ENVS, min_seconds=0)
     for backend in BACKENDS:
         own = shares[backend][-record.repeats :]
@@ -66,11 +66,11 @@ def _race(record: Record, mean: float, required: float, num_batches: int) -> Non
 
 
 def exchange(pool: Any, num_batches: int) -> tuple[float, list[list[float]]]:
-    """Receives so many batches, and sends to each; how long, and how long each step took."""
+    """Receives batches and answers each; returns the total seconds and those of each step."""
     every = np.arange(pool.num_envs, dtype=np.int32)
     action = np.zeros(pool.num_envs, np.int64)
     half = action[: pool.batch_size]
-    pool.call("taken")
+    pool.call("pop_durations")
     begin = time.perf_counter()
     pool.send(action, every)
     for _ in range(num_batches - 1):
@@ -78,6 +78,6 @@ def exchange(pool: Any, num_batches: int) -> tuple[float, list[list[float]]]:
         pool.send(half, info["env_id"])
     pool.recv()
     seconds = time.perf_counter() - begin
-    for _ in range((pool.num_envs - 1) // pool.batch_size):  # those that are still at work
+    for _ in range((pool.num_envs - 1) // pool.batch_size):  # environments that are still stepping
         pool.recv()
-    return seconds, [list(own) for own in pool.call("taken")]
+    return seconds, [list(own) for own in pool.call("pop_durations")]

@@ -1,4 +1,4 @@
-"""What others step many environments with."""
+"""Vector environments of jaxenvs and of other libraries, as contestants."""
 
 import contextlib
 import dataclasses
@@ -19,27 +19,29 @@ EnvFn = Callable[[], gymnasium.Env]
 
 @dataclasses.dataclass(frozen=True)
 class Contestant:
-    """One way of stepping N environments made by the same function."""
+    """One way to step N environments made by the same function."""
 
     name: str
     package: str
-    make: Callable[[EnvFn, int], Any]  # -> something with reset, step and close
-    max_num_envs: int | None = None  # more would take minutes, or gigabytes
-    dtype: type[np.integer] = np.int64  # of actions, as it takes them without converting
-    spins: bool = False  # its processes take a core while nobody wants anything of them
+    make: Callable[[EnvFn, int], Any]  # -> an object with reset, step, and close
+    max_num_envs: int | None = None  # more would take minutes or gigabytes
+    dtype: type[np.integer] = np.int64  # dtype of actions that needs no conversion
+    spins: bool = False  # its idle processes keep cores busy
 
     def objection(self, num_envs: int) -> str | None:
-        """Why it does not take part, if it does not."""
+        """Returns the reason not to measure this contestant, or None."""
         if not _common.version(self.package):
             return f"{self.package} is not installed"
         if self.max_num_envs and num_envs > self.max_num_envs:
-            return f"its processes are too many beyond N = {self.max_num_envs}"
+            return f"it would need too many processes for N above {self.max_num_envs}"
         return None
 
 
 @contextlib.contextmanager
-def made(contestant: Contestant, env_fn: EnvFn, num_envs: int) -> Iterator[tuple[Any, list[int]]]:
-    """The environments, reset, and the processes that they started."""
+def open_envs(
+    contestant: Contestant, env_fn: EnvFn, num_envs: int
+) -> Iterator[tuple[Any, list[int]]]:
+    """Yields the contestant's environments, reset, and the ids of the processes they started."""
     before = {process.pid for process in multiprocessing.active_children()}
     env = contestant.make(env_fn, num_envs)
     started = [p.pid for p in multiprocessing.active_children() if p.pid and p.pid not in before]
@@ -51,7 +53,7 @@ def made(contestant: Contestant, env_fn: EnvFn, num_envs: int) -> Iterator[tuple
 
 
 def prepare() -> None:
-    """Has the server that forks workers import what they need, before it is first used."""
+    """Makes the fork server import the packages that workers need, before its first use."""
     wanted = ["gymnasium"]
     if _common.version("stable_baselines3"):
         wanted.append("stable_baselines3.common.vec_env.subproc_vec_env")
@@ -59,10 +61,10 @@ def prepare() -> None:
 
 
 def pool(backend: str, **kwargs: Any) -> Callable[[EnvFn, int], Any]:
-    """Ours."""
+    """Returns a constructor of jaxenvs' pools."""
 
     def make(env_fn: EnvFn, num_envs: int) -> Any:
-        # Never more workers than environments.
+        # num_workers must not exceed the number of environments.
         given = {name: min(value, num_envs) for name, value in kwargs.items()}
         return jaxenvs.make_pool([env_fn] * num_envs, backend=backend, **given)
 
@@ -90,7 +92,7 @@ def sb3_subproc(env_fn: EnvFn, num_envs: int) -> Any:
 
 
 def puffer(num_workers: int | None) -> Callable[[EnvFn, int], Any]:
-    """PufferLib's Serial, or its Multiprocessing."""
+    """Returns a constructor of PufferLib's Serial (None workers) or Multiprocessing."""
 
     def make(env_fn: EnvFn, num_envs: int) -> Any:
         vector, emulation = _pufferlib()
@@ -108,7 +110,7 @@ def puffer(num_workers: int | None) -> Callable[[EnvFn, int], Any]:
 
 def _pufferlib() -> tuple[Any, Any]:
     if not _common.version("torch"):
-        # The package imports what only its networks need; its vector environments do without.
+        # The package imports modules that only its networks need.
         for name in ("pufferlib.models", "pufferlib.pytorch"):
             sys.modules.setdefault(name, types.ModuleType(name))
     import pufferlib.emulation

@@ -1,4 +1,4 @@
-"""What the parts of the host bridge's benchmark measure with and report to."""
+"""Timing and reporting for the parts of the host bridge's benchmark."""
 
 import contextlib
 import dataclasses
@@ -12,33 +12,32 @@ from typing import Any
 
 from benchmarks import _common
 
-# (calls) -> seconds that they took
-Timed = Callable[[int], float]
-_PRELUDE = 3  # untimed calls before a sample: whoever sat idle is awake, and caches are warm
+Timed = Callable[[int], float]  # (number of calls) -> seconds
+_WARM_UP_CALLS = 3  # untimed calls before a sample, which wake idle workers and warm caches
 
 
 @dataclasses.dataclass(frozen=True)
 class Measurement:
-    """What one contestant did with one case of a part."""
+    """Results of one contestant in one case of a part."""
 
     part: str
     case: str
     contestant: str
-    calls: int  # a sample
-    micros: list[float]  # a call, one a repetition
+    calls: int  # per sample
+    micros: list[float]  # per call, one value per repetition
     num_envs: int | None = None
 
 
 @dataclasses.dataclass(frozen=True)
 class Figure:
-    """A number that the project wants to know, beside what it is to be."""
+    """A figure derived from measurements, with the value that is required."""
 
     part: str
     case: str
     name: str
-    values: list[float]  # one a repetition, each from samples of that repetition alone
+    values: list[float]  # one per repetition, from the samples of that repetition
     required: float | None = None
-    at_least: bool = True  # else at most
+    at_least: bool = True  # whether `required` is a minimum; otherwise it is a maximum
 
     @property
     def middle(self) -> float:
@@ -46,7 +45,7 @@ class Figure:
 
     @property
     def margin(self) -> float | None:
-        """How many times better than required; below 1 it is missed."""
+        """Returns how many times better than required the median is; below 1 means missed."""
         if self.required is None:
             return None
         if self.at_least:
@@ -55,14 +54,14 @@ class Figure:
 
 
 class Record:
-    """Where a part puts what it measured.
+    """Collects the measurements of a part.
 
     Args:
         part: its name.
         repeats: repetitions of every comparison.
-        min_seconds: the least duration of a sample, unless a single call is longer.
-        quick: whether a look is enough, with few cases.
-        quiet: whether nothing is said in between.
+        min_seconds: minimum duration of a sample.
+        quick: whether to measure only a few cases.
+        quiet: whether to print no progress.
     """
 
     def __init__(
@@ -82,7 +81,11 @@ class Record:
         num_envs: int | None = None,
         min_seconds: float | None = None,
     ) -> dict[str, list[float]]:
-        """Times the sides in turn, the order rotating; returns seconds a call by repetition."""
+        """Times the sides in turn, in rotating order.
+
+        Returns:
+            The seconds per call of each side, one value per repetition.
+        """
         samplers = {name: _common.Sampler(run) for name, run in sides.items()}
         least = self.min_seconds if min_seconds is None else min_seconds
         _common.alternate(list(samplers.values()), self.repeats, least)
@@ -94,7 +97,7 @@ class Record:
                 Measurement(self.part, case, name, sampler.calls, micros, num_envs)
             )
         line = ", ".join(f"{m.contestant} {_middle(m.micros):.4g}" for m in self._of(case))
-        self.say(f"{case}: {line} µs")
+        self._print(f"{case}: {line} µs")
         return seconds
 
     def figure(
@@ -106,21 +109,17 @@ class Record:
         *,
         at_least: bool = True,
     ) -> None:
-        """Adds a figure, one value a repetition, and what its median is to be."""
+        """Adds a figure with one value per repetition, and the value required of its median."""
         figure = Figure(self.part, case, name, list(values), required, at_least)
         self.figures.append(figure)
         target = f" (required {'≥' if at_least else '≤'} {required:g})" if required else ""
-        self.say(f"{case}: {name} = {figure.middle:.3g}{target}")
+        self._print(f"{case}: {name} = {figure.middle:.3g}{target}")
 
     def note(self, text: str) -> None:
-        """Something that a reader of the figures has to know."""
+        """Adds a note to the report, once."""
         if text not in self.notes:
             self.notes.append(text)
-            self.say(f"note: {text}")
-
-    def say(self, text: str) -> None:
-        if not self._quiet:
-            print(f"[{self.part}] {text}", file=sys.stderr, flush=True)
+            self._print(f"note: {text}")
 
     def as_dict(self) -> dict[str, Any]:
         return {
@@ -132,27 +131,31 @@ class Record:
     def _of(self, case: str) -> list[Measurement]:
         return [each for each in self.measurements if each.case == case]
 
+    def _print(self, text: str) -> None:
+        if not self._quiet:
+            print(f"[{self.part}] {text}", file=sys.stderr, flush=True)
+
 
 def ratios(above: Sequence[float], below: Sequence[float]) -> list[float]:
-    """Of each repetition, the seconds of one side over those of another."""
+    """Returns the ratios of two sides' seconds within each repetition."""
     return [a / b for a, b in zip(above, below, strict=True)]
 
 
 def fastest(seconds: Mapping[str, Sequence[float]], names: Iterable[str]) -> str:
-    """Whose median is the least."""
+    """Returns the name with the smallest median."""
     return min(names, key=lambda name: _middle(seconds[name]))
 
 
 def stepping(step: Callable[[Any], Any], actions: Sequence[Any]) -> Timed:
-    """Calls `step` with one action after the other."""
+    """Returns a function that times calls of `step`, cycling through the actions."""
     following = itertools.cycle(actions)
 
     def run(calls: int) -> float:
-        for action in itertools.islice(following, _PRELUDE):
+        for action in itertools.islice(following, _WARM_UP_CALLS):
             step(action)
         begin = time.perf_counter()
         for action in itertools.islice(following, calls):
-            # Kept until the next step, as a learner does.
+            # The result stays alive until the next step, as in a learner.
             result = step(action)  # noqa: F841
         return time.perf_counter() - begin
 
@@ -160,7 +163,7 @@ def stepping(step: Callable[[Any], Any], actions: Sequence[Any]) -> Timed:
 
 
 def slow_stepping(step: Callable[[Any], Any], actions: Sequence[Any]) -> Timed:
-    """As `stepping`, for steps of many milliseconds: without the untimed ones."""
+    """Returns the same without warm-up calls, for steps of many milliseconds."""
     following = itertools.cycle(actions)
 
     def run(calls: int) -> float:
@@ -173,10 +176,10 @@ def slow_stepping(step: Callable[[Any], Any], actions: Sequence[Any]) -> Timed:
 
 
 @contextlib.contextmanager
-def parked(pids: Sequence[int]) -> Iterator[Callable[[Timed], Timed]]:
-    """Stops processes while it is not their turn: some spin while nobody wants anything of them.
+def paused(pids: Sequence[int]) -> Iterator[Callable[[Timed], Timed]]:
+    """Stops processes that would spin while they are idle.
 
-    Gives a function that has another one run with the processes going on.
+    Yields a decorator that resumes the processes while the decorated function runs.
     """
 
     def signal_all(number: signal.Signals) -> None:
@@ -185,14 +188,14 @@ def parked(pids: Sequence[int]) -> Iterator[Callable[[Timed], Timed]]:
                 os.kill(pid, number)
 
     def wrapped(run: Timed) -> Timed:
-        def woken(calls: int) -> float:
+        def resumed(calls: int) -> float:
             signal_all(signal.SIGCONT)
             try:
                 return run(calls)
             finally:
                 signal_all(signal.SIGSTOP)
 
-        return woken
+        return resumed
 
     signal_all(signal.SIGSTOP)
     try:

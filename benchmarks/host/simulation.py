@@ -1,35 +1,34 @@
-"""What a pool of `send` and `recv` could do at best: a simulation of discrete events."""
+"""A discrete-event simulation of the ideal pool for `send` and `recv`."""
 
 import heapq
 from collections.abc import Sequence
 
 
 def ideal_seconds(durations: Sequence[Sequence[float]], batch_size: int, num_batches: int) -> float:
-    """How long `num_batches` calls of `recv` take if nothing but the environments takes time.
+    """Returns the duration of `num_batches` calls of `recv` if only the environments take time.
 
-    The protocol: all environments are sent an action at time 0. `recv` returns as soon as
-    `batch_size` have finished and were not returned before, those that finished first; they are
-    sent their next action at once. Every environment has a worker of its own.
+    At time 0 all environments receive an action. `recv` returns the first `batch_size` environments
+    that have finished since they were last returned, and they receive their next action
+    immediately. Every environment has its own worker.
 
     Args:
-        durations: of each environment, the seconds that its steps take, in turn; begun anew where
-            there are too few.
-        batch_size: at most as many as there are environments.
-        num_batches: calls of `recv`.
+        durations: seconds of each step, for each environment; repeated if there are too few.
+        batch_size: at most the number of environments.
+        num_batches: number of calls of `recv`.
     """
     taken = [0] * len(durations)
-    at_work: list[tuple[float, int]] = []  # when it is finished, which environment
+    running: list[tuple[float, int]] = []  # (end of the step, environment)
 
     def begin(instance: int, now: float) -> None:
         own = durations[instance]
-        heapq.heappush(at_work, (now + own[taken[instance] % len(own)], instance))
+        heapq.heappush(running, (now + own[taken[instance] % len(own)], instance))
         taken[instance] += 1
 
     now = 0.0
     for instance in range(len(durations)):
         begin(instance, now)
     for _ in range(num_batches):
-        batch = [heapq.heappop(at_work) for _ in range(batch_size)]
+        batch = [heapq.heappop(running) for _ in range(batch_size)]
         now = max(now, batch[-1][0])
         for _, instance in batch:
             begin(instance, now)

@@ -1,4 +1,4 @@
-"""Two hundred environments that wait a millisecond a step."""
+"""Two hundred environments that wait for one millisecond per step."""
 
 import contextlib
 import functools
@@ -14,7 +14,7 @@ SECONDS = 1e-3
 def measure(record: Record) -> None:
     blocking = functools.partial(Sleeping, [SECONDS])
     coroutine = functools.partial(AsyncSleeping, SECONDS)
-    ways = {
+    contestants = {
         "serial": (blocking, "serial", 1),
         "thread": (blocking, "thread", 20),
         "asyncio": (coroutine, "asyncio", 70),
@@ -22,7 +22,7 @@ def measure(record: Record) -> None:
     case = f"{NUM_ENVS} that wait {SECONDS * 1e3:g} ms"
     sides, required = {}, {}
     with contextlib.ExitStack() as stack:
-        for name, (env_fn, backend, least) in ways.items():
+        for name, (env_fn, backend, least) in contestants.items():
             pool = stack.enter_context(jaxenvs.make_pool([env_fn] * NUM_ENVS, backend=backend))
             pool.reset()
             sides[name], required[name] = slow_stepping(pool.step, actions(NUM_ENVS)), least

@@ -48,7 +48,7 @@ def test_a_batch_waits_for_the_later_of_its_two():
     assert times == pytest.approx([3, 5, 6])
 
 
-def test_durations_are_taken_in_turn_and_begun_anew():
+def test_durations_repeat_when_they_run_out():
     assert ideal_seconds([[1.0, 2.0]], batch_size=1, num_batches=5) == pytest.approx(7)
 
 
@@ -115,9 +115,9 @@ def test_sleeping_environments_tell_how_long_they_slept():
     env = environments.Sleeping([0.002, 0.01])
     for _ in range(3):
         env.step(0)
-    short, long, again = env.taken()
+    short, long, again = env.pop_durations()
     assert short >= 0.002 and long >= 0.01 and again >= 0.002
-    assert env.taken() == []
+    assert env.pop_durations() == []
 
 
 @pytest.mark.skipif(sys.platform != "linux", reason="looks into /proc")
@@ -130,7 +130,7 @@ def test_processes_are_stopped_while_it_is_not_their_turn():
             return file.read().rsplit(")", 1)[1].split()[0]
 
     try:
-        with record.parked([process.pid]) as park:
+        with record.paused([process.pid]) as park:
             assert state() == "T"
             seen = []
             assert park(lambda calls: seen.append(state()) or 1.0)(1) == 1.0

@@ -64,7 +64,7 @@ def test_the_table_counts_the_seeds_that_reach_the_target(tmp_path):
 
 def test_tasks_are_chosen_by_name_and_id():
     def names(*arguments):
-        return [task.name for task in learning.chosen(learning._parse(arguments))]
+        return [task.name for task in learning.selected_tasks(learning._parse(arguments))]
 
     assert names() == list(TASKS)
     assert names("--ids", "Pendulum-v1") == ["SAC Pendulum-v1", "TD3 Pendulum-v1"]
