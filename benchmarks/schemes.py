@@ -1,13 +1,13 @@
-"""Every scheme combination solves CartPole: who collects, who computes gradients, who applies them.
+"""Trains CartPole with every combination of collection, gradients, and update in a `Scheme`.
 
     python -m benchmarks.schemes --output auto                   # workers are threads
-    python -m benchmarks.schemes --places ray --seeds 0          # they are actors, with Ray
+    python -m benchmarks.schemes --places ray --seeds 0          # workers are Ray actors
     python -m benchmarks.schemes --algorithms DQN --only async/async/centralized
 
-Each combination trains until the greedy policy has a mean return of 475 in a hundred episodes, in
-environments of their own that nothing is learned from, or until its steps are spent. The lags are
-means over the training: updates that the weights which collected were old, and gradient steps that
-those were old which a gradient is of.
+Each combination trains until the greedy policy has a mean return of 475 over a hundred episodes in
+separate environments, or until it has used up its steps. The lags are means over the training: the
+age, in updates, of the weights that collected, and the age, in gradient steps, of the weights of a
+gradient.
 """
 
 import argparse
@@ -40,15 +40,15 @@ from jaxenvs.training import (
 
 ID, TARGET, EPISODES = "CartPole-v1", 475.0, 100
 EVALUATE_EVERY = 10_000  # environment steps
-WORKERS = 2  # that collect, for each that computes gradients; and that do so
+WORKERS = 2  # gradient workers, and collectors for each of them
 MODES = ("central", "sync", "async")
-ALGORITHMS = {"PPO": 400_000, "DQN": 120_000}  # and how many steps a training may take
+ALGORITHMS = {"PPO": 400_000, "DQN": 120_000}  # maximum steps of a training
 PLACES = ("threads", "devices", "ray")
 
 
 @dataclasses.dataclass(frozen=True)
 class Case:
-    """A combination, and where its workers are."""
+    """A combination and the place of its workers."""
 
     algorithm: str
     collection: str
@@ -58,20 +58,20 @@ class Case:
 
     @property
     def name(self) -> str:
-        """As `--only` takes it."""
+        """Returns the name for `--only`: collection/gradients/update."""
         return f"{self.collection}/{self.gradients}/{self.update}"
 
     def scheme(self) -> Scheme:
-        """The scheme, with the settings that this kind needs."""
+        """Returns the scheme, with settings for its algorithm."""
         algorithm, storage = self._parts()
-        # All that is learned from together is as much in each of them.
-        together = [mode for mode in (self.collection, self.gradients) if mode == "sync"]
+        # Synchronous workers share an update, so each collects a part of it.
+        shared = [mode for mode in (self.collection, self.gradients) if mode == "sync"]
         return Scheme(
             env=ID,
             algorithm=algorithm,
             actor=QNetwork(hidden_sizes=(64, 64)) if self.algorithm == "DQN" else None,
             storage=storage,
-            num_envs=16 // WORKERS ** len(together),
+            num_envs=16 // WORKERS ** len(shared),
             unroll_length=16 if self.algorithm == "DQN" else 32,
             collection=self._operation(self.collection),
             gradients=self._operation(self.gradients),
@@ -100,7 +100,7 @@ class Case:
 
 
 def cases(algorithms: Sequence[str], places: Sequence[str], only: Sequence[str]) -> list[Case]:
-    """All combinations that `Scheme` accepts, each once for every place that makes a difference."""
+    """Returns all combinations that `Scheme` accepts, once for each place that matters to them."""
     return [
         case
         for algorithm, place, collection, gradients in itertools.product(
@@ -109,25 +109,25 @@ def cases(algorithms: Sequence[str], places: Sequence[str], only: Sequence[str])
         for update in ("centralized", *(["decentralized"] if gradients == "sync" else []))
         if (case := Case(algorithm, collection, gradients, update, place))
         and (not only or case.name in only)
-        and _differs(case)
+        and _place_matters(case)
     ]
 
 
-def _differs(case: Case) -> bool:
-    if case.place == "devices":  # one program over several; it knows one way to update
+def _place_matters(case: Case) -> bool:
+    if case.place == "devices":  # one program over several devices supports one combination
         kind = (case.collection, case.gradients, case.update)
         return kind == ("central", "sync", "decentralized")
     return case.place == "threads" or {case.collection, case.gradients} != {"central"}
 
 
 def main(arguments: Sequence[str] | None = None) -> None:
-    """The command line; `--help` lists it."""
+    """Runs the command line; see `--help`."""
     options = _parse(arguments)
     _common.publish(options, lambda: measure(options, arguments), table)
 
 
 def measure(options: argparse.Namespace, arguments: Sequence[str] | None = None) -> dict[str, Any]:
-    """Trains all combinations that `options` ask for; returns the report for JSON."""
+    """Trains the combinations that `options` select; returns the report for JSON."""
     packages = ("flax", "optax", "distrax", "ray")
     report = _common.new_report("schemes", arguments, packages, len(options.seeds))
     report |= {"seeds": options.seeds, "target": TARGET, "measurements": []}
@@ -137,17 +137,18 @@ def measure(options: argparse.Namespace, arguments: Sequence[str] | None = None)
         for seed in options.seeds:
             runs.append(train(case, seed, limit))
             if not options.quiet:
-                told = ", ".join(f"{name} {value:,.4g}" for name, value in runs[-1].items())
-                print(f"{case.algorithm} {case.place} {case.name}: {told}", file=sys.stderr)
+                line = ", ".join(f"{name} {value:,.4g}" for name, value in runs[-1].items())
+                print(f"{case.algorithm} {case.place} {case.name}: {line}", file=sys.stderr)
         runs = {name: [run[name] for run in runs] for name in runs[0]}
         report["measurements"].append({**dataclasses.asdict(case), "limit": limit, **runs})
     return report
 
 
 def train(case: Case, seed: int, limit: int) -> dict[str, float]:
-    """One training: its last return, steps, seconds, and mean lags (NaN where there are none).
+    """Runs a training; returns its last return, steps, seconds, and mean lags (NaN if none).
 
-    `start_seconds` are those to the end of the first update and evaluation, with all compiling.
+    `start_seconds` is the time until the end of the first update and evaluation, including
+    compilation.
     """
     begin, mean = time.perf_counter(), -np.inf
     lags: dict[str, list[float]] = {"collection_lag": [], "gradient_lag": []}
@@ -171,7 +172,7 @@ def train(case: Case, seed: int, limit: int) -> dict[str, float]:
 
 
 def table(report: dict[str, Any]) -> str:
-    """The report as Markdown."""
+    """Formats the report as Markdown."""
     work = f"greedy returns in {EPISODES} episodes; lags are means"
     lines = [
         _common.headline(report, work),
@@ -204,7 +205,7 @@ def _lag(values: Sequence[float]) -> str:
 
 
 def _mean(values: Sequence[float]) -> float:
-    """NaN are left out; of nothing else it is NaN."""
+    """Returns the mean without NaNs, or NaN if there is nothing else."""
     known = [value for value in values if not np.isnan(value)]
     return float(np.mean(known)) if known else float("nan")
 
@@ -218,9 +219,14 @@ def _parse(arguments: Sequence[str] | None) -> argparse.Namespace:
         "--algorithms",
         type=_common.choices(algorithms),
         default=algorithms,
-        help=", ".join(algorithms),
+        help=f"some of {', '.join(algorithms)}",
     )
-    add("--places", type=_common.choices(PLACES), default=_places(), help=", ".join(PLACES))
+    add(
+        "--places",
+        type=_common.choices(PLACES),
+        default=_places(),
+        help=f"some of {', '.join(PLACES)}",
+    )
     add(
         "--only",
         type=_common.choices(names),
@@ -228,17 +234,17 @@ def _parse(arguments: Sequence[str] | None) -> argparse.Namespace:
         help=f"comma-separated: {', '.join(names)}",
     )
     add("--seeds", type=_common.numbers, default=[0, 1, 2, 3, 4], help="default 0,1,2,3,4")
-    add("--share", type=float, default=1.0, help="of the steps; 0.01 shows whether it runs")
+    add("--share", type=float, default=1.0, help="fraction of the steps; 0.01 for a trial")
     return parser.parse_args(arguments)
 
 
 def _places() -> list[str]:
-    there = {
+    available = {
         "threads": True,
         "devices": jax.local_device_count() >= WORKERS,
         "ray": importlib.util.find_spec("ray") is not None,
     }
-    return [place for place in PLACES if there[place]]
+    return [place for place in PLACES if available[place]]
 
 
 if __name__ == "__main__":

@@ -1,10 +1,10 @@
-"""How much of the shorter of stepping and learning costs no time, where collectors run ahead.
+"""Measures how much of stepping or learning an asynchronous collector hides.
 
-The environments are hosted and wait for a millisecond a step in processes of their own, as those
-do that wait for a game, a network or a robot. What is compared is one update: stepping alone,
-learning alone, and a `Learner` with `collection=remote(1, sync=False)`, which does both. The shares
-are of one repetition each, in which the three are timed in turn. Whoever is not timed is idle: the
-collector has finished its unroll before another one's turn.
+The environments run in worker processes and wait for one millisecond per step, as they would for a
+game, a network, or a robot. One update is timed in three ways: stepping alone, learning alone, and
+both in a `Learner` with `collection=remote(1, sync=False)`. The three take turns within a
+repetition, and a share is computed within a repetition. Before another turn, the collector finishes
+its unroll, so it is idle then.
 """
 
 import concurrent.futures
@@ -25,14 +25,14 @@ from jaxenvs.training.algorithms.algorithm import BehaviorPolicy
 from jaxenvs.training.schemes import engines
 
 NUM_ENVS, UNROLL_LENGTH = 4, 64
-SECONDS = 1e-3  # that each environment waits in a step
-UPDATES = 10  # a sample
+SECONDS = 1e-3  # wait of an environment in a step
+UPDATES = 10  # per sample
 TARGET = 0.8
-RATIOS = (0.5, 1.0, 2.0)  # of the time for learning to that for stepping, nearly
+RATIOS = (0.5, 1.0, 2.0)  # approximate time for learning, divided by that for stepping
 
 
-class Waits(gymnasium.Env):
-    """Four numbers, which take a while to come."""
+class SleepingEnv(gymnasium.Env):
+    """An environment with random observations whose step sleeps."""
 
     observation_space = gymnasium.spaces.Box(-1.0, 1.0, (4,), np.float32)
     action_space = gymnasium.spaces.Discrete(2)
@@ -54,21 +54,23 @@ class Waits(gymnasium.Env):
 
 def main(arguments: Sequence[str] | None = None) -> None:
     parser = new_parser("sebulba", __doc__, has_plot=False)
-    parser.add_argument("--repeats", type=int, default=15, help="samples of each (default 15)")
+    parser.add_argument(
+        "--repeats", type=int, default=15, help="number of repetitions (default 15)"
+    )
     options = parser.parse_args(arguments)
     publish(options, functools.partial(measure, options.repeats, arguments), table)
 
 
 def measure(repeats: int, arguments: Sequence[str] | None = None) -> dict[str, Any]:
-    """The report."""
+    """Returns the report."""
     report = new_report("sebulba", arguments, ("flax", "optax", "gymnasium"), repeats)
     report["measurements"] = [_race(epochs, repeats) for epochs in _epochs()]
     return report
 
 
 def table(report: dict[str, Any]) -> str:
-    """The report, to read."""
-    work = f"N = {NUM_ENVS}, T = {UNROLL_LENGTH}, {SECONDS * 1e3:g} ms a step"
+    """Formats the report as Markdown."""
+    work = f"N = {NUM_ENVS}, T = {UNROLL_LENGTH}, {SECONDS * 1e3:g} ms per step"
     lines = [
         headline(report, work),
         "",
@@ -90,19 +92,19 @@ def _race(epochs: int, repeats: int) -> dict[str, Any]:
     ):
         engine: Any = alone._engine
         sides = {
-            "step": lambda: _steps(engine),
-            "learn": lambda: _learns(engine),
+            "step": lambda: _collect(engine),
+            "learn": lambda: _learn(engine),
             "both": lambda: ahead.step(),
         }
         seconds: dict[str, list[float]] = {name: [] for name in sides}
-        for _ in range(3):  # compile, and get collectors under way
+        for _ in range(3):  # compiles, and starts the collectors
             for side in sides.values():
                 side()
         for repeat in range(repeats):
             for name in rotated(sides, repeat):
-                _idle(ahead)
+                _wait_until_idle(ahead)
                 if name == "both":
-                    ahead.step()  # with what was collected before it was its turn
+                    ahead.step()  # uses the unroll that was collected before this turn
                 seconds[name].append(_timed(sides[name]))
     hidden = [
         share_hidden(*each)
@@ -112,13 +114,13 @@ def _race(epochs: int, repeats: int) -> dict[str, Any]:
 
 
 def _epochs() -> list[int]:
-    """Passes over an unroll that take as much of the time of collecting it as `RATIOS` say."""
+    """Returns the numbers of epochs for which learning takes `RATIOS` of the collection time."""
     with Learner(_scheme(8), total_steps=10**9) as learner:
         engine: Any = learner._engine
         for _ in range(3):
-            _steps(engine)
-            _learns(engine)
-        stepping, learning = _timed(lambda: _steps(engine)), _timed(lambda: _learns(engine))
+            _collect(engine)
+            _learn(engine)
+        stepping, learning = _timed(lambda: _collect(engine)), _timed(lambda: _learn(engine))
     return [max(1, round(8 * ratio * stepping / learning)) for ratio in RATIOS]
 
 
@@ -129,8 +131,8 @@ def _timed(side: Any) -> float:
     return (time.perf_counter() - begin) / UPDATES
 
 
-def _idle(ahead: Learner) -> None:
-    """Waits until the collector of `ahead` has nothing to do."""
+def _wait_until_idle(ahead: Learner) -> None:
+    """Waits until the collector of `ahead` has finished its unroll."""
     engine: Any = ahead._engine
     concurrent.futures.wait(engine._source._pending)
 
@@ -148,17 +150,20 @@ def _scheme(epochs: int, **parts: Any) -> Scheme:
 
 def _env() -> jaxenvs.HostEnv:
     pool = jaxenvs.make_pool(
-        [Waits] * NUM_ENVS, backend="process", num_workers=NUM_ENVS, autoreset_mode="same_step"
+        [SleepingEnv] * NUM_ENVS,
+        backend="process",
+        num_workers=NUM_ENVS,
+        autoreset_mode="same_step",
     )
     return jaxenvs.HostEnv(pool)
 
 
-def _steps(engine: Any) -> None:
+def _collect(engine: Any) -> None:
     behavior = BehaviorPolicy.of(engine.learner_state)
     engine.unroll = engine._source.next(engine.train.algorithm, behavior)
 
 
-def _learns(engine: Any) -> None:
+def _learn(engine: Any) -> None:
     state, key = engine.learner_state, engine._plan.key(4, 0)
     learned, _ = engines._learn(
         engine.train, state.replace(storage=()), (), engine.unroll, key, False

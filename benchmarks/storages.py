@@ -1,12 +1,12 @@
-"""What replay storages take: bytes beside those of the transitions, and time beside flashbax.
+"""Measures the memory and the speed of replay storages, compared with flashbax.
 
-Bytes are those of the arrays that `init` makes, by their shapes alone. Timed is what one update of
-a training asks of a storage: to take in an unroll of CartPole's transitions, to draw a batch, and
-to be told priorities if it has any; 100 such updates are one jitted scan over a full storage.
+Memory is the size of the arrays that `init` makes, computed from their shapes. An update adds an
+unroll of CartPole's transitions, draws a batch, and, in a prioritized storage, sets priorities; 100
+updates on a full storage run in one jitted scan.
 
-flashbax's item buffers keep the same transitions, each with both its observations, and N as well
-as T steps are added at a time. From its probabilities the weights of the rows are computed, which
-our sample has.
+flashbax's item buffers store the same transitions, each with both observations, and take [N, T] of
+them at a time. The weights of the rows are computed from its probabilities; jaxenvs' samples
+include them.
 """
 
 import argparse
@@ -37,7 +37,7 @@ from jaxenvs.training.types import Transition
 
 NUM_ENVS, UNROLL_LENGTH = 16, 1
 UPDATES = 100  # in one scan
-BYTES_AT = 100_000  # transitions
+BYTES_AT = 100_000  # capacity for which memory is computed, in transitions
 PEERS = ("flashbax",)
 Contestant = tuple[Callable[..., Any], Callable[..., Any], Callable[..., Any]]  # init, add, update
 ALPHA, BETA, GAMMA = 0.6, 0.4, 0.99
@@ -58,15 +58,15 @@ def main(arguments: Sequence[str] | None = None) -> None:
     add = parser.add_argument
     add("--capacities", type=numbers, default=[10_000, 100_000], help="comma-separated")
     add("--batch-sizes", type=numbers, default=[32, 128, 256], help="comma-separated")
-    add("--repeats", type=int, default=11, help="samples of each (default 11)")
-    add("--min-seconds", type=float, default=0.05, help="least duration of one sample")
-    add("--peers", type=choices(PEERS), default=list(PEERS), help="flashbax, or nothing")
+    add("--repeats", type=int, default=11, help="number of repetitions (default 11)")
+    add("--min-seconds", type=float, default=0.05, help="minimum duration of a sample")
+    add("--peers", type=choices(PEERS), default=list(PEERS), help='"flashbax" or ""')
     options = parser.parse_args(arguments)
     publish(options, functools.partial(measure, options, arguments), table)
 
 
 def measure(options: argparse.Namespace, arguments: Sequence[str] | None = None) -> dict[str, Any]:
-    """The report."""
+    """Returns the report."""
     report = new_report("storages", arguments, PEERS, options.repeats)
     report["bytes"] = [entry for name in OBSERVATIONS for entry in _bytes(name, options.peers)]
     report["measurements"] = [
@@ -80,12 +80,12 @@ def measure(options: argparse.Namespace, arguments: Sequence[str] | None = None)
 
 
 def table(report: dict[str, Any]) -> str:
-    """The report, to read."""
+    """Formats the report as Markdown."""
     lines = [
         headline(report, f"N = {NUM_ENVS}, T = {UNROLL_LENGTH}"),
         "",
-        f"| observations | storage | bytes a transition, of {BYTES_AT:,}"
-        " | of the transition's own | with each observation once |",
+        f"| observations | storage | bytes per transition, of {BYTES_AT:,}"
+        " | ratio to the transition | ratio with each observation once |",
         "|---|---|---|---|---|",
     ]
     for entry in report["bytes"]:
@@ -94,7 +94,7 @@ def table(report: dict[str, Any]) -> str:
         lines.append(f"| {entry['id']} | {entry['storage']} | {each:,.1f} | {ratios} |")
     lines += [
         "",
-        "| | capacity | batch | storage | µs an update | jaxenvs is faster by |",
+        "| | capacity | batch | storage | µs per update | this / jaxenvs |",
         "|---|---|---|---|---|---|",
     ]
     for entry in report["measurements"]:
@@ -108,7 +108,7 @@ def table(report: dict[str, Any]) -> str:
 
 
 def _bytes(name: str, peers: Sequence[str]) -> list[dict[str, Any]]:
-    """What storages of `BYTES_AT` transitions allocate, and what these are made of."""
+    """Returns the bytes that storages of `BYTES_AT` transitions allocate."""
     observation = OBSERVATIONS[name]
     unroll = jax.eval_shape(lambda: _transitions(observation, (UNROLL_LENGTH, NUM_ENVS)))
     storages = {
@@ -133,12 +133,12 @@ def _bytes(name: str, peers: Sequence[str]) -> list[dict[str, Any]]:
 def _race(
     kind: str, capacity: int, batch_size: int, options: argparse.Namespace
 ) -> list[dict[str, Any]]:
-    """One of ours beside its peers."""
+    """Measures a storage of jaxenvs and its peers in turn."""
     storage = {"uniform": Replay, "prioritized": PrioritizedReplay}[kind](capacity=capacity)
     updates = {OURS: _ours(storage, batch_size)}
     if options.peers:
         updates["flashbax"] = _theirs(_flashbax(kind, capacity, batch_size), kind, capacity)
-    samplers = {name: Sampler(_running(update, capacity)) for name, update in updates.items()}
+    samplers = {name: Sampler(_timed_scans(update, capacity)) for name, update in updates.items()}
     alternate(list(samplers.values()), options.repeats, options.min_seconds)
     seconds = {
         name: [each / (sampler.calls * UPDATES) for each in sampler.seconds]
@@ -156,8 +156,8 @@ def _race(
     ]
 
 
-def _running(contestant: Contestant, capacity: int) -> Callable[[int], float]:
-    """Times scans over one and the same storage, which is full from the beginning."""
+def _timed_scans(contestant: Contestant, capacity: int) -> Callable[[int], float]:
+    """Returns a function that times scans on one storage, which is full from the start."""
     init, add, update = contestant
     shape = (UPDATES, UNROLL_LENGTH, NUM_ENVS)
     unrolls = jax.jit(lambda: _transitions(CARTPOLE, shape, jax.random.key(0)))()
@@ -193,7 +193,7 @@ def _ours(storage: ReplayStorage, batch_size: int) -> Contestant:
     def update(state: Any, unroll: Transition, key: jax.Array) -> Any:
         state = storage.add(state, unroll)
         sample = storage.sample(state, key, batch_size, gamma=GAMMA, steps=0.0)
-        read, error = _read(sample.replace(index=()))
+        read, error = _sum_all(sample.replace(index=()))
         return storage.set_priorities(state, sample.index, error), read
 
     unroll = _transitions(CARTPOLE, (UNROLL_LENGTH, NUM_ENVS))
@@ -214,7 +214,7 @@ def _theirs(buffer: Any, kind: str, capacity: int) -> Contestant:
             weight = (capacity * sample.probabilities) ** -BETA
             weight = weight / weight.max()
         used = (rows.observation, rows.action, rows.reward, rows.next_observation, discount, weight)
-        read, error = _read(used)
+        read, error = _sum_all(used)
         if kind == "prioritized":
             state = buffer.set_priorities(state, sample.indices, jnp.abs(error) + 1e-6)
         return state, read
@@ -222,8 +222,8 @@ def _theirs(buffer: Any, kind: str, capacity: int) -> Contestant:
     return functools.partial(buffer.init, _transitions(CARTPOLE)), add, update
 
 
-def _read(sample: Any) -> tuple[jax.Array, jax.Array]:
-    """All that was drawn, summed so that nothing is left out: float32[], and float32[B]."""
+def _sum_all(sample: Any) -> tuple[jax.Array, jax.Array]:
+    """Sums everything that was drawn, so that it must be read: float32[], and float32[B]."""
     each = [x.reshape(x.shape[0], -1).astype(jnp.float32) for x in jax.tree.leaves(sample)]
     error = sum(x.sum(axis=1) for x in each[1:]) + each[0].sum(axis=1)
     return error.sum(), error
@@ -241,14 +241,14 @@ def _flashbax(kind: str, capacity: int, batch_size: int) -> Any:
     }
     if kind == "uniform":
         return flashbax.make_item_buffer(**shape)
-    device = jax.devices()[0].platform  # which of its two ways to set priorities is faster there
+    device = jax.devices()[0].platform  # selects the faster of its two ways to set priorities
     return flashbax.make_prioritised_item_buffer(**shape, priority_exponent=ALPHA, device=device)
 
 
 def _transitions(
     observation: Any, shape: tuple[int, ...] = (), key: jax.Array | None = None
 ) -> Transition:
-    """Transitions of leading axes `shape`: zeros, or of random rewards, ends and numbers."""
+    """Returns transitions with leading axes `shape`: zeros, or random values drawn from `key`."""
     if key is None:
         real, ends = jnp.zeros(shape), jnp.zeros(shape, bool)
     else:

@@ -2,8 +2,8 @@
 
     python -m benchmarks.tables
 
-A page marks the place of a table by `<!-- table: NAME -->` and `<!-- end of table -->`. All pages
-show the results of one machine and one set of versions, so no two of them can disagree.
+A page marks the place of a table with `<!-- table: NAME -->` and `<!-- end of table -->`. All pages
+show results of the same machine and versions, so they cannot disagree.
 """
 
 import json
@@ -40,10 +40,10 @@ def texts() -> dict[Path, str]:
 
 
 def fill(text: str) -> str:
-    """Returns `text` with every marked table written again.
+    """Returns `text` with all marked tables replaced.
 
     Raises:
-        KeyError: a marker names no table.
+        KeyError: A marker has the name of a table that does not exist.
     """
     return re.sub(
         r"(?s)(<!-- table: (\w+) -->).*?(<!-- end of table -->)",
@@ -53,7 +53,7 @@ def fill(text: str) -> str:
 
 
 def summary() -> list[str]:
-    """One line for each kind of work, beside the libraries that do the same."""
+    """Returns one row for each kind of work, with ratios to other libraries."""
     steps, calls, hosted, trained = map(load, ("rollout", "gym_api", "host_bridge", "training"))
 
     def row(work: str, ours: str, peers: Iterable[str]) -> str:
@@ -103,7 +103,7 @@ def summary() -> list[str]:
 
 
 def rollout() -> list[str]:
-    """Million steps per second of jitted rollouts, and ratios to gymnax."""
+    """Returns million steps per second of jitted rollouts, and ratios to gymnax."""
     report, sizes = load("rollout"), (64, 1024, 16384)
     lines = header("instances", sizes)
     for id in ("CartPole-v1", "Pendulum-v1", "Acrobot-v1", "MountainCar-v0"):
@@ -117,7 +117,7 @@ def rollout() -> list[str]:
 
 
 def numpy_interface() -> list[str]:
-    """Microseconds a call of `step` with CartPole-v1, and ratios to ours."""
+    """Returns microseconds per call of `step` with CartPole-v1, and ratios to jaxenvs."""
     report, sizes = load("gym_api"), (1, 16, 64, 1024, 4096, 16384)
 
     def micros(size: int, contestant: str) -> float:
@@ -139,7 +139,7 @@ def numpy_interface() -> list[str]:
 
 
 def pools() -> list[str]:
-    """Thousand steps of Gymnasium's CartPole-v1 per second in pools, and ratios to the others."""
+    """Returns thousand steps per second of Gymnasium's CartPole-v1 in pools, and ratios."""
     report, sizes = load("host_bridge"), (16, 64, 256)
     gymnasium, puffer = version(report, "gymnasium"), version(report, "pufferlib-core")
     speeds = []
@@ -159,7 +159,7 @@ def pools() -> list[str]:
 
 
 def bridge() -> list[str]:
-    """Everything else that was measured of pools."""
+    """Returns the other measurements of pools."""
     report = load("host_bridge")
 
     def one(part: str, case: str, name: str) -> float:
@@ -251,7 +251,7 @@ def bridge() -> list[str]:
 
 
 def trainings() -> list[str]:
-    """Seconds of whole trainings, and ratios to ours."""
+    """Returns seconds of whole trainings, and ratios to jaxenvs."""
     report = load("training")
     lines = [
         f"| | `jaxenvs.training` | PureJaxRL | rejax {version(report, 'rejax')} |",
@@ -305,7 +305,7 @@ def rival(report: Report, kind: str, **wanted: Any) -> Any:
 
 
 def figure(report: Report, case: str, start: str) -> Sequence[float]:
-    """Returns the samples of the figure of a case whose name starts so."""
+    """Returns the samples of the figure in `case` whose name starts with `start`."""
     found = [
         entry["values"]
         for entry in report["figures"]
@@ -324,7 +324,7 @@ def _only(entries: Iterable[Any], wanted: dict[str, Any], missing_ok: bool = Fal
 
 
 def ratios(theirs: Sequence[float], ours: Sequence[float]) -> list[float]:
-    """Returns the ratios within each repetition."""
+    """Returns the ratio within each repetition."""
     return [their / own for their, own in zip(theirs, ours, strict=True)]
 
 

@@ -1,15 +1,15 @@
-"""Seconds until CartPole-v1 is solved, beside Stable-Baselines3's PPO: compile time and all.
+"""Measures the time until CartPole-v1 is solved, compared with Stable-Baselines3's PPO.
 
-A training is judged after every 2,048 environment steps: 100 fresh episodes of its greedy policy.
-It is solved when their mean return is 475 or more. While it is judged the clock stands still.
+After every 2,048 environment steps, the greedy policy plays 100 new episodes. The task is solved
+when their mean return is 475 or more. The time of these evaluations is not counted.
 
     python -m benchmarks.time_to_solve --output auto --plot auto
     python -m benchmarks.time_to_solve --seeds 2 --contestants jaxenvs,sb3-1thread
 
-Stable-Baselines3 has the settings of its zoo, with as many threads as torch takes by itself and
-with one. Our PPO plays with the zoo's settings too, and with some of ours, which were chosen on
-this task. Importing the libraries is not counted; before each training, what JAX has compiled is
-dropped. `compile again` is what compiling takes where JAX keeps programs on disk and has them.
+Stable-Baselines3 uses the settings of its zoo, with torch's default number of threads and with one.
+jaxenvs' PPO uses the zoo's settings too, and others that were chosen on this task. Importing the
+libraries is not counted. Compiled programs are dropped before each training. `compile again` is the
+time to compile with programs in JAX's cache on disk.
 """
 
 import argparse
@@ -32,9 +32,9 @@ from jaxenvs.training import PPO, LearnerState, Train, make_train
 
 ID = "CartPole-v1"
 SOLVED, EPISODES = 475, 100
-EVERY = 2_048  # environment steps between two judgments; a multiple of everybody's update
-STEPS = 100_000  # what schedules run over, and when a training is given up
-EVALUATION = 1_000_003  # seed of the first judgment; trainings have 0, 1, ...
+EVERY = 2_048  # environment steps between evaluations; a multiple of each contestant's update
+STEPS = 100_000  # length of schedules and of a failed training
+EVALUATION = 1_000_003  # first seed of the evaluations; trainings use 0, 1, ...
 PEER = "sb3"
 TARGET = 10.0
 
@@ -53,38 +53,38 @@ ZOO = PPO(
 
 
 class Clock:
-    """Times one training, and stands still while it is judged."""
+    """Times one training without its evaluations."""
 
-    def __init__(self, most_steps: int) -> None:
-        self.ready_seconds = self.seconds = self.judging_seconds = 0.0
+    def __init__(self, max_steps: int) -> None:
+        self.ready_seconds = self.seconds = self.evaluation_seconds = 0.0
         self.returns: list[float] = []
-        self._most_steps, self._since = most_steps, 0.0
+        self._max_steps, self._since = max_steps, 0.0
 
     def start(self) -> None:
-        """Preparing begins."""
+        """Starts to time the preparation."""
         self._since = time.perf_counter()
 
     def ready(self) -> None:
-        """Training begins; until now it was prepared."""
+        """Ends the preparation and starts to time the training."""
         self.ready_seconds, self._since = self._lap(), time.perf_counter()
 
-    def goes_on(self, mean_return: Callable[[], float]) -> bool:
-        """`EVERY` more steps are taken. Returns whether to go on; the clock does, then."""
+    def evaluate(self, mean_return: Callable[[], float]) -> bool:
+        """Evaluates after `EVERY` more steps, untimed; returns whether to continue training."""
         self.seconds += self._lap()
         begin = time.perf_counter()
         self.returns.append(mean_return())
         self._since = time.perf_counter()
-        self.judging_seconds += self._since - begin
-        return not self.is_solved and self.steps + EVERY <= self._most_steps
+        self.evaluation_seconds += self._since - begin
+        return not self.is_solved and self.steps + EVERY <= self._max_steps
 
     @property
     def steps(self) -> int:
-        """Environment steps so far."""
+        """Returns the number of environment steps so far."""
         return len(self.returns) * EVERY
 
     @property
     def is_solved(self) -> bool:
-        """Whether the last judgment was good enough."""
+        """Returns whether the last evaluation reached the required return."""
         return self.returns[-1] >= SOLVED
 
     def _lap(self) -> float:
@@ -92,30 +92,30 @@ class Clock:
 
 
 def main(arguments: Sequence[str] | None = None) -> None:
-    """The command line; `--help` lists it."""
+    """Runs the command line; see `--help`."""
     parser = new_parser("time_to_solve", __doc__)
     names = list(CONTESTANTS)
     add = parser.add_argument
     add("--contestants", type=words, default=names, help=f"comma-separated: {', '.join(names)}")
-    add("--seeds", type=int, default=9, help="trainings of each contestant (default 9)")
-    add("--steps", type=int, default=STEPS, help="give up then; few show whether it runs")
+    add("--seeds", type=int, default=9, help="trainings per contestant (default 9)")
+    add("--steps", type=int, default=STEPS, help="steps after which a training has failed")
     options = parser.parse_args(arguments)
     publish(options, lambda: measure(options, arguments), table, plot)
 
 
 def measure(options: argparse.Namespace, arguments: Sequence[str] | None = None) -> dict[str, Any]:
-    """The report: all trainings of all contestants, in turn."""
+    """Returns the report. The contestants train in turn."""
     packages = ("flax", "optax", "gymnasium", "stable_baselines3", "torch")
     report = new_report("time_to_solve", arguments, packages, options.seeds)
     names = list(options.contestants)
     runs: dict[str, list[dict[str, Any]]] = {name: [] for name in names}
-    for name in names:  # the first of a process pays for what is set up but once
+    for name in names:  # warm-up: the first training in a process also initializes its libraries
         _run(name, 0, EVERY)
     for seed in range(options.seeds):
         for name in rotated(names, seed):
             run = _run(name, seed, options.steps)
             if not name.startswith(PEER):
-                run["again_seconds"] = _ready_again(name, seed)
+                run["again_seconds"] = _prepare_from_cache(name, seed)
             runs[name].append(run)
             if not options.quiet:
                 took = f"{run['ready_seconds']:.2f} s + {run['seconds']:.2f} s"
@@ -125,12 +125,12 @@ def measure(options: argparse.Namespace, arguments: Sequence[str] | None = None)
 
 
 def table(report: dict[str, Any]) -> str:
-    """Seconds of each contestant, and of the faster peer how many times more it took."""
+    """Formats the report as Markdown: seconds, and ratios to the faster peer."""
     lines = [
-        headline(report, f"until {EPISODES} greedy episodes of {ID} bring {SOLVED} on average"),
+        headline(report, f"until the mean of {EPISODES} greedy episodes of {ID} is {SOLVED}"),
         "",
         "| contestant | solved | steps | prepare and compile, s | compile again, s | train, s"
-        " | all, s | sooner, training | sooner, all compiled before | sooner, all |",
+        " | total, s | speedup, training | speedup, compiled before | speedup, total |",
         "|---|---|--:|--:|--:|--:|--:|--:|--:|--:|",
     ]
     rival = _rival(report)
@@ -142,7 +142,7 @@ def table(report: dict[str, Any]) -> str:
         ratios = ["", "", ""]
         if is_ours and rival is not None:
             sums = (("seconds",), ("again_seconds", "seconds"), ("ready_seconds", "seconds"))
-            ratios = [_spread(_sooner(runs, rival["runs"], own)) for own in sums]
+            ratios = [_spread(_speedups(runs, rival["runs"], own)) for own in sums]
         cells = [
             entry["contestant"],
             f"{sum(run['is_solved'] for run in runs)} of {len(runs)}",
@@ -155,12 +155,12 @@ def table(report: dict[str, Any]) -> str:
         ]
         lines.append(f"| {' | '.join(cells)} |")
     if rival is not None:
-        lines += ["", f"Ratios to {rival['contestant']}; {TARGET:g} are wanted."]
+        lines += ["", f"Ratios to {rival['contestant']}; the target is {TARGET:g}."]
     return "\n".join(lines)
 
 
 def plot(report: dict[str, Any], path: Path) -> None:
-    """Returns of the judgments over seconds, with preparation, a line a training."""
+    """Plots returns of the evaluations over seconds, including preparation, for each training."""
     import matplotlib
 
     matplotlib.use("agg")
@@ -177,16 +177,16 @@ def plot(report: dict[str, Any], path: Path) -> None:
             axis.plot(seconds[-1], run["returns"][-1], "o", color=f"C{i}", markersize=5)
         axis.plot([], [], "o-", color=f"C{i}", label=entry["contestant"])
     axis.axhline(SOLVED, color="gray", linewidth=1, linestyle=":")
-    axis.set(xscale="log", xlabel="seconds, compiling included", ylabel="greedy return")
+    axis.set(xscale="log", xlabel="seconds, including compilation", ylabel="greedy return")
     axis.legend(fontsize=8)
     axis.grid(which="both", alpha=0.3)
     figure.savefig(path, dpi=150)
     plt.close(figure)
 
 
-def _run(name: str, seed: int, most_steps: int) -> dict[str, Any]:
-    with _programs_kept_in(None):
-        clock = Clock(most_steps)
+def _run(name: str, seed: int, max_steps: int) -> dict[str, Any]:
+    with _compilation_cache(None):
+        clock = Clock(max_steps)
         CONTESTANTS[name](seed, clock)
     return {
         "seed": seed,
@@ -194,24 +194,24 @@ def _run(name: str, seed: int, most_steps: int) -> dict[str, Any]:
         "steps": clock.steps,
         "ready_seconds": clock.ready_seconds,
         "seconds": clock.seconds,
-        "judging_seconds": clock.judging_seconds,
+        "judging_seconds": clock.evaluation_seconds,
         "returns": clock.returns,
     }
 
 
-def _ready_again(name: str, seed: int) -> float:
-    """Seconds to prepare what was compiled by an earlier process."""
+def _prepare_from_cache(name: str, seed: int) -> float:
+    """Returns the seconds to prepare when the programs are in JAX's cache on disk."""
     clocks = [Clock(EVERY), Clock(EVERY)]
     with tempfile.TemporaryDirectory() as folder:
         for clock in clocks:
-            with _programs_kept_in(folder):
+            with _compilation_cache(folder):
                 CONTESTANTS[name](seed, clock)
     return clocks[-1].ready_seconds
 
 
 @contextlib.contextmanager
-def _programs_kept_in(folder: str | None) -> Iterator[None]:
-    """Without any program in memory, and with those on disk that are in `folder`."""
+def _compilation_cache(folder: str | None) -> Iterator[None]:
+    """Drops the programs in memory and uses `folder`, or nothing, as the cache on disk."""
     wanted: dict[str, Any] = {
         "jax_enable_compilation_cache": folder is not None,
         "jax_compilation_cache_dir": folder,
@@ -252,16 +252,16 @@ def _ours(
         return float(jaxenvs.evaluate(env, train.policy(state), 1, key).mean)
 
     state = jax.block_until_ready(block(state))
-    while clock.goes_on(mean_return):
+    while clock.evaluate(mean_return):
         state = jax.block_until_ready(block(state))
 
 
 def _block(train: Train, clip_falls: bool, state: LearnerState) -> LearnerState:
-    """The updates between two judgments."""
+    """Runs the updates between two evaluations."""
 
     def update(state: LearnerState, _: None) -> tuple[LearnerState, None]:
         ppo: Any = train.algorithm
-        if clip_falls:  # as Stable-Baselines3 counts: what was collected is progress
+        if clip_falls:  # as in Stable-Baselines3, progress includes the steps just collected
             left = 1.0 - (state.updates + 1) / train.num_updates
             ppo = ppo.replace(clip=ppo.clip * left)
         now = dataclasses.replace(train, algorithm=ppo)  # pyright: ignore[reportArgumentType]
@@ -280,21 +280,21 @@ def _stable_baselines3(threads: int | None, seed: int, clock: Clock) -> None:
     from stable_baselines3.common.vec_env import DummyVecEnv
 
     before = torch.get_num_threads()
-    judging = DummyVecEnv([lambda: gymnasium.make(ID)] * EPISODES)  # one episode of each
-    judging.seed(EVALUATION + seed)
+    test_envs = DummyVecEnv([lambda: gymnasium.make(ID)] * EPISODES)  # one episode in each
+    test_envs.seed(EVALUATION + seed)
 
-    class Judge(BaseCallback):
-        goes_on = True
+    class Evaluation(BaseCallback):
+        should_continue = True
 
-        def _on_rollout_start(self) -> None:  # the update before is done
+        def _on_rollout_start(self) -> None:  # the previous update has ended
             if self.num_timesteps and self.num_timesteps % EVERY == 0:
-                self.goes_on = clock.goes_on(self._mean_return)
+                self.should_continue = clock.evaluate(self._mean_return)
 
         def _on_step(self) -> bool:
-            return self.goes_on
+            return self.should_continue
 
         def _mean_return(self) -> float:
-            mean: Any = evaluate_policy(self.model, judging, EPISODES, warn=False)[0]
+            mean: Any = evaluate_policy(self.model, test_envs, EPISODES, warn=False)[0]
             return float(mean)
 
     try:
@@ -316,23 +316,26 @@ def _stable_baselines3(threads: int | None, seed: int, clock: Clock) -> None:
             device="cpu",
         )
         clock.ready()
-        model.learn(STEPS, callback=Judge(), log_interval=None)  # pyright: ignore[reportArgumentType]
+        model.learn(STEPS, callback=Evaluation(), log_interval=None)  # pyright: ignore[reportArgumentType]
     finally:
         torch.set_num_threads(before)
 
 
 def _rival(report: dict[str, Any]) -> dict[str, Any] | None:
-    """The peer that is solved first, on average."""
+    """Returns the peer with the shorter median training time."""
     peers = [each for each in report["measurements"] if each["contestant"].startswith(PEER)]
     if not peers:
         return None
     return min(peers, key=lambda each: statistics.median(run["seconds"] for run in each["runs"]))
 
 
-def _sooner(
+def _speedups(
     runs: list[dict[str, Any]], peers: list[dict[str, Any]], own: Sequence[str]
 ) -> list[float]:
-    """How many times longer the peer took, all of it, than these parts of ours; a seed each."""
+    """Returns, per seed, the peer's seconds divided by the sum of the `own` parts of a run.
+
+    The peer's seconds include its preparation, unless `own` is the training alone.
+    """
     whole = ("seconds",) if own == ("seconds",) else ("ready_seconds", "seconds")
     times = zip(_sums(peers, whole), _sums(runs, own), strict=True)
     return [theirs / ours for theirs, ours in times]

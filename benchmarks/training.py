@@ -1,9 +1,9 @@
-"""Whole trainings beside PureJaxRL and rejax: the same settings, in one process, in turn.
+"""Compares whole trainings with PureJaxRL and rejax: the same settings, in turn in one process.
 
-PPO on CartPole-v1 with PureJaxRL's network and hyper-parameters at three sizes, and with seeds
-vmapped; DQN on CartPole-v1 and SAC on Pendulum-v1 at rejax's settings. What a case takes to trace
-and compile, the median of three times, stands apart. The returns are means of the last tenth of
-each training, over 16 vmapped seeds, with their standard error.
+PPO on CartPole-v1 with PureJaxRL's network and hyper-parameters at three sizes, and with vmapped
+seeds; DQN on CartPole-v1 and SAC on Pendulum-v1 with rejax's settings. The time to trace and
+compile is reported separately, as a median of three. Returns are means over the last tenth of each
+training and over 16 vmapped seeds, with standard errors.
 
     python -m benchmarks.training --cases ppo-4x128 --repeats 5
 """
@@ -21,24 +21,24 @@ from benchmarks._common import headline, new_parser, new_report, publish, quarti
 
 SIZES = {"ppo-4x128": (4, 128), "ppo-64x64": (64, 64), "ppo-512x32": (512, 32)}
 CASES = (*SIZES, "ppo-64x64-8seeds", "ppo-64x64-32seeds", "dqn-cartpole", "sac-pendulum")
-SEEDS = 16  # of the returns: five cannot show that two programs learn alike
+SEEDS = 16  # for the returns; five are too few to show that two programs learn equally well
 
 
 def main(arguments: Sequence[str] | None = None) -> None:
-    """Measures what the command line asks for."""
+    """Runs the command line; see `--help`."""
     parser = new_parser("training", __doc__)
     add = parser.add_argument
     add("--cases", type=words, default=list(CASES), help=f"comma-separated: {', '.join(CASES)}")
     add("--steps", type=int, default=524_288, help="environment steps of each PPO training")
-    add("--repeats", type=int, default=5, help="runs to take the median of (default 5)")
-    add("--returns", action="store_true", help=f"compare returns over {SEEDS} seeds, too")
-    add("--purejaxrl", type=Path, default=peers.PUREJAXRL, help=f"its folder; {peers.WHERE}")
+    add("--repeats", type=int, default=5, help="number of repetitions (default 5)")
+    add("--returns", action="store_true", help=f"also compare returns over {SEEDS} seeds")
+    add("--purejaxrl", type=Path, default=peers.PUREJAXRL, help=f"folder of {peers.WHERE}")
     options = parser.parse_args(arguments)
     publish(options, lambda: measure(options, arguments), table, plot)
 
 
 def measure(options: argparse.Namespace, arguments: Sequence[str] | None) -> dict[str, Any]:
-    """The report: seconds of each contestant, run in turn."""
+    """Returns the report. The contestants run in turn."""
     peers.install()
     packages = ("gymnax", "rejax", "flax", "optax", "distrax")
     report = new_report("training", arguments, packages, options.repeats)
@@ -61,7 +61,7 @@ def measure(options: argparse.Namespace, arguments: Sequence[str] | None) -> dic
 
 
 def programs(case: str, options: argparse.Namespace) -> dict[str, tuple[Any, Callable[[int], Any]]]:
-    """Functions of a key, by contestant, and what makes the key of a repetition."""
+    """Returns, by contestant, a training and a function that makes the key of a repetition."""
     import jax
     import jax.numpy as jnp
 
@@ -74,10 +74,10 @@ def programs(case: str, options: argparse.Namespace) -> dict[str, tuple[Any, Cal
             learning_starts=1_000,
             exploration_steps=50_000,
             replay_ratio=0.1,
-            target_update_every=20,  # gradient steps, one for 10 environment steps
+            target_update_every=20,  # gradient steps, one per 10 environment steps
             max_gradient_norm=10.0,
         )
-        return _beside_rejax(
+        return _with_rejax(
             "CartPole-v1",
             dqn,
             actor=QNetwork(hidden_sizes=(64, 64), activation="silu"),
@@ -92,7 +92,7 @@ def programs(case: str, options: argparse.Namespace) -> dict[str, tuple[Any, Cal
         )
     if case == "sac-pendulum":
         sac = SAC(learning_rate=1e-3, batch_size=256, learning_starts=1_000)
-        return _beside_rejax(
+        return _with_rejax(
             "Pendulum-v1",
             sac,
             actor=ActorTwinQ(hidden_sizes=(64, 64)),
@@ -136,7 +136,7 @@ def programs(case: str, options: argparse.Namespace) -> dict[str, tuple[Any, Cal
     return {name: (jax.vmap(train), keys(make)) for name, (train, make) in made.items()}
 
 
-def _beside_rejax(
+def _with_rejax(
     id: str,
     algorithm: Any,
     *,
@@ -146,12 +146,12 @@ def _beside_rejax(
     total_steps: int,
     theirs: dict[str, Any],
 ) -> dict[str, tuple[Any, Callable[[int], Any]]]:
-    """An off-policy algorithm and rejax's of that name: one gradient step for each vector step.
+    """Returns an off-policy algorithm and rejax's, with one gradient step per vector step.
 
-    The same networks, batches, memory and warm-up. What differs is how rejax is made: it draws
-    without putting back, for which it orders the whole memory each time; a time limit is a
-    termination; gradients are clipped number by number; SAC acts by its policy while it warms up,
-    and its critics learn from a policy that has just moved.
+    Both have the same networks, batches, memory, and warm-up. rejax's implementation differs: it
+    draws without replacement, for which it sorts the whole memory each time; it treats a time limit
+    as a termination; it clips gradients element by element; and its SAC acts with its policy during
+    the warm-up and updates the critics after the policy.
     """
     import jax
 
@@ -183,10 +183,10 @@ def _beside_rejax(
 
 
 def table(report: dict[str, Any]) -> str:
-    """Seconds, ratios to ours, seconds to compile; and the returns, where they were asked for."""
+    """Formats the report as Markdown: seconds, ratios, seconds to compile, and any returns."""
     lines = [headline(report, "whole trainings"), ""]
     lines += [
-        "| case | contestant | s | jaxenvs is faster by | compile, s |",
+        "| case | contestant | s | this / jaxenvs | compile, s |",
         "|---|---|---|---|---|",
     ]
     for entry in report["measurements"]:
@@ -205,7 +205,7 @@ def table(report: dict[str, Any]) -> str:
     if report["returns"]:
         lines += [
             "",
-            f"| case | contestant | return over {SEEDS} seeds | error |",
+            f"| case | contestant | mean return of {SEEDS} seeds | standard error |",
             "|---|---|---|---|",
         ]
     for entry in report["returns"]:
@@ -216,7 +216,7 @@ def table(report: dict[str, Any]) -> str:
 
 
 def plot(report: dict[str, Any], path: Path) -> None:
-    """Seconds of each contestant, a group a case."""
+    """Plots the seconds of each contestant, one group per case."""
     import matplotlib
 
     matplotlib.use("agg")
@@ -243,7 +243,7 @@ def plot(report: dict[str, Any], path: Path) -> None:
 def _compiled(
     contestants: dict[str, tuple[Any, Callable[[int], Any]]], repeats: int
 ) -> tuple[dict[str, Any], dict[str, list[float]]]:
-    """Programs, and the seconds to trace and compile them, in turn and from nothing each time."""
+    """Compiles the trainings, in turn and without caches; returns them and the seconds of each."""
     import jax
 
     compiled: dict[str, Any] = {}
@@ -270,7 +270,7 @@ def _seconds(program: Any, key: Any) -> float:
 
 
 def _returns(case: str, options: argparse.Namespace) -> list[dict[str, Any]]:
-    """Mean return of the last tenth of each seed's training; rejax keeps none."""
+    """Returns the mean return of the last tenth of each seed's training; rejax records none."""
     import jax
     import numpy as np
 

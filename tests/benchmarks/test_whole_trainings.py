@@ -27,30 +27,30 @@ def run(name, ready, seconds, returns, again=None):
     return {"contestant": name, "runs": [runs | again]}
 
 
-def test_the_clock_stands_still_while_a_training_is_judged():
+def test_the_clock_excludes_evaluations():
     clock = Clock(10 * EVERY)
     clock.start()
     time.sleep(0.02)
     clock.ready()
 
-    def judge():
+    def mean_return():
         time.sleep(0.2)
         return 10.0
 
-    assert clock.goes_on(judge)
-    assert clock.goes_on(judge)
+    assert clock.evaluate(mean_return)
+    assert clock.evaluate(mean_return)
     assert 0.02 <= clock.ready_seconds < 0.2
-    assert clock.seconds < 0.2 and clock.judging_seconds >= 0.4
+    assert clock.seconds < 0.2 and clock.evaluation_seconds >= 0.4
     assert clock.steps == 2 * EVERY and not clock.is_solved
 
 
 def test_a_training_ends_when_it_is_solved_or_has_no_steps_left():
     clock = Clock(10 * EVERY)
-    assert not clock.goes_on(lambda: float(SOLVED))
+    assert not clock.evaluate(lambda: float(SOLVED))
     assert clock.is_solved and clock.steps == EVERY
     clock = Clock(2 * EVERY + 1)
-    assert clock.goes_on(lambda: 0.0)
-    assert not clock.goes_on(lambda: 0.0)
+    assert clock.evaluate(lambda: 0.0)
+    assert not clock.evaluate(lambda: 0.0)
     assert not clock.is_solved
 
 
