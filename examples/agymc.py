@@ -1,4 +1,4 @@
-"""Runs N environments until all are done, as scripts for agymc and classic gym do.
+"""Runs N environments until all episodes have ended, like scripts for agymc and classic gym.
 
 python examples/agymc.py --num-envs 16 --episodes 2 --render
 """
@@ -26,7 +26,7 @@ def main(num_envs: int = 16, episodes: int = 2, render: bool = False) -> np.ndar
                 envs.render()
             action = envs.action_space.sample()
             (_, reward, done, _) = envs.step(action)
-            returns[episode] += reward  # 0 where an episode is over
+            returns[episode] += reward  # 0 where the episode has ended
         print(f"episode {episode}: returns from {returns[episode].min():.0f} to", end=" ")
         print(f"{returns[episode].max():.0f}, mean {returns[episode].mean():.1f}")
 

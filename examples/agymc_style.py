@@ -1,4 +1,4 @@
-"""Runs many environments that wait for their frames, all at once, as scripts for agymc do.
+"""Runs many environments that wait for their frames concurrently, like scripts for agymc.
 
 python examples/agymc_style.py --num-envs 200 --render-seconds 0.002
 """
@@ -14,11 +14,11 @@ import numpy as np
 import jaxenvs
 
 
-class DrawnElsewhere(gymnasium.Wrapper):
-    """CartPole whose frames come from somewhere that answers after a while.
+class SlowFrames(gymnasium.Wrapper):
+    """CartPole with frames that arrive after a delay, as from a remote renderer.
 
-    Any of `reset`, `step`, `render` and `close` may be a coroutine function. While one environment
-    waits in it, the others go on.
+    Any of `reset`, `step`, `render`, and `close` may be a coroutine function. While one environment
+    waits in it, the others continue.
     """
 
     def __init__(self, seconds: float) -> None:
@@ -31,14 +31,14 @@ class DrawnElsewhere(gymnasium.Wrapper):
 
 
 def main(num_envs: int = 200, render_seconds: float = 0.002) -> np.ndarray:
-    """Returns float64[num_envs], the return of an episode of each."""
+    """Returns float64[num_envs], the return of one episode per environment."""
     envs = jaxenvs.make_gym(
-        lambda: DrawnElsewhere(render_seconds), num_envs, api="gym", backend="asyncio"
+        lambda: SlowFrames(render_seconds), num_envs, api="gym", backend="asyncio"
     )
     envs.seed(0)
     envs.action_space.seed(0)
     returns = np.zeros(num_envs)
-    frames, begun = 0, time.perf_counter()
+    frames, begin = 0, time.perf_counter()
 
     done = [False for _ in range(num_envs)]
     envs.reset()
@@ -48,12 +48,12 @@ def main(num_envs: int = 200, render_seconds: float = 0.002) -> np.ndarray:
         frames += num_envs
         action = envs.action_space.sample()
         (_, reward, done, _) = envs.step(action)
-        returns += reward  # 0 where an episode is over
+        returns += reward  # 0 where the episode has ended
 
-    seconds = time.perf_counter() - begun
+    seconds = time.perf_counter() - begin
     envs.close()
     print(f"{num_envs} episodes, mean return {returns.mean():.1f}; {frames} frames took", end=" ")
-    print(f"{seconds:.2f} s, waiting for one after the other {frames * render_seconds:.2f} s")
+    print(f"{seconds:.2f} s instead of {frames * render_seconds:.2f} s one after the other")
     return returns
 
 

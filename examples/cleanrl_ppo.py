@@ -1,4 +1,4 @@
-"""PPO in PyTorch on one page, after CleanRL's ppo.py, whose environments are tensors already.
+"""PPO in PyTorch on one page, after CleanRL's ppo.py, with environments that return tensors.
 
 python examples/cleanrl_ppo.py
 """
@@ -12,7 +12,7 @@ import jaxenvs
 
 def main(total_steps: int = 80_000, num_envs: int = 16, num_steps: int = 128) -> float:
     """Returns the mean return of the last 100 episodes of training."""
-    torch.set_num_threads(1)  # so small a network gains nothing from more
+    torch.set_num_threads(1)  # a small network is not faster with more threads
     torch.manual_seed(0)
     envs = jaxenvs.make_gym("CartPole-v1", num_envs, seed=0, output="torch")
     actor = nn.Sequential(nn.Linear(4, 128), nn.Tanh(), nn.Linear(128, 2))
@@ -36,7 +36,7 @@ def main(total_steps: int = 80_000, num_envs: int = 16, num_steps: int = 128) ->
         *batch, value, reward, terminated, ended, is_reset = columns
         with torch.no_grad():
             following = torch.cat([value[1:], critic(observation).T])
-        # Autoreset in the next step: row t + 1 has the last observation of an episode that ended.
+        # Next-step autoreset: row t + 1 has the last observation of an episode that ended in row t.
         delta = reward + 0.98 * following * ~terminated - value
         advantage = torch.zeros(num_steps + 1, num_envs)
         for t in reversed(range(num_steps)):

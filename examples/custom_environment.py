@@ -1,4 +1,4 @@
-"""Writes an environment, has it checked, registers it and learns it.
+"""Defines, checks, and registers an environment, and trains PPO in it.
 
 python examples/custom_environment.py
 """
@@ -19,7 +19,7 @@ from jaxenvs.training import PPO, make_train
 @chex.dataclass(frozen=True)
 class LanderState:
     height: jax.Array  # float32[], m
-    velocity: jax.Array  # float32[], m/s, upwards
+    velocity: jax.Array  # float32[], m/s, upward
 
 
 class Lander(Environment[LanderState]):
@@ -27,16 +27,16 @@ class Lander(Environment[LanderState]):
 
     Observation: float32[2]
         0  height, m
-        1  velocity, m/s, upwards
+        1  velocity, m/s, upward
     Action: int32[], 0 falls, 1 fires
-    Reward: -0.05 a step; on the ground 5 less the speed in m/s
+    Reward: -0.05 per step; 5 minus the speed in m/s on reaching the ground
     Start: height uniform in [4, 6) m, at rest
     Terminates: on the ground
-    Time limit: none here; registered with 200 steps
+    Time limit: none; `main` registers it with 200 steps
     """
 
     gravity: float = 1.6  # m/s^2
-    thrust: float = 3.0  # m/s^2, of the engine
+    thrust: float = 3.0  # m/s^2, acceleration by the engine
     tau: float = 0.1  # s between steps
 
     @property
@@ -55,7 +55,7 @@ class Lander(Environment[LanderState]):
     def step(
         self, state: LanderState, action: jax.Array, key: chex.PRNGKey
     ) -> tuple[LanderState, TimeStep]:
-        del key  # nothing is left to chance once it falls
+        del key  # the dynamics are deterministic
         velocity = state.velocity + self.tau * (self.thrust * jnp.float32(action) - self.gravity)
         state = LanderState(height=state.height + self.tau * velocity, velocity=velocity)
         landed = state.height <= 0
@@ -67,7 +67,7 @@ class Lander(Environment[LanderState]):
 
 
 def main(total_steps: int = 200_000) -> float:
-    """Returns the mean return of the last episodes."""
+    """Returns the mean return over the last 10 updates."""
     check_env(Lander())
     jaxenvs.register("Lander-v0", Lander, time_limit=200, overwrite=True)
     ppo = PPO(learning_rate=1e-3, normalize_observations=True)

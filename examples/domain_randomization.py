@@ -1,7 +1,7 @@
-"""Balances a pole on many planets: each instance has a gravity and a pole of its own.
+"""Trains in CartPoles with different gravities and pole lengths, and tests on four planets.
 
-Parameters are leaves of the environment, so a batch of them is one environment to the learner,
-and one `vmap` tests what was learned on planets that it never saw.
+Parameters are leaves of the environment. So instances can have different parameters, and one `vmap`
+tests the policy under several gravities.
 
 python examples/domain_randomization.py
 """
@@ -18,7 +18,7 @@ GRAVITIES = (1.6, 3.7, 9.8, 24.8)  # m/s^2: Moon, Mars, Earth, Jupiter
 
 
 def main(total_steps: int = 300_000, num_envs: int = 32) -> jax.Array:
-    """Returns float32[4]: the mean length of an episode under each of GRAVITIES."""
+    """Returns int32[4]: the length of an episode under each of GRAVITIES."""
     gravity_key, length_key, train_key, test_key = jax.random.split(jax.random.key(0), 4)
     planets = jaxenvs.make(
         "CartPole-v1",

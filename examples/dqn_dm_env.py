@@ -1,4 +1,4 @@
-"""Double Q-learning, in a loop that speaks dm_env, learns CartPole-v1 from a batch.
+"""Learns CartPole-v1 with double Q-learning through the dm_env interface of a batch.
 
 python examples/dqn_dm_env.py
 """
@@ -11,7 +11,7 @@ import optax
 import jaxenvs
 
 NETWORK = nn.Sequential([nn.Dense(128), nn.relu, nn.Dense(128), nn.relu, nn.Dense(2)])
-OPTIMISER = optax.adam(1e-3)
+OPTIMIZER = optax.adam(1e-3)
 values = jax.jit(NETWORK.apply)
 
 
@@ -22,7 +22,7 @@ def learn(params, target, moments, observation, action, reward, discount, follow
         wanted = reward + 0.99 * discount * values(target, following)[rows, best]
         return optax.l2_loss(values(params, observation)[rows, action], wanted).mean()
 
-    updates, moments = OPTIMISER.update(jax.grad(loss)(params), moments)
+    updates, moments = OPTIMIZER.update(jax.grad(loss)(params), moments)
     params = optax.apply_updates(params, updates)
     return params, optax.incremental_update(params, target, 0.005), moments
 
@@ -32,7 +32,7 @@ def main(total_steps: int = 100_000, num_envs: int = 16) -> float:
     envs, random = jaxenvs.make_dm("CartPole-v1", num_envs, seed=0), np.random.default_rng(0)
     before, memory, stored, running, returns = envs.reset(), None, 0, np.zeros(num_envs), []
     params = target = NETWORK.init(jax.random.key(0), before.observation)
-    moments = OPTIMISER.init(params)
+    moments = OPTIMIZER.init(params)
     for t in range(num_envs, total_steps + 1, num_envs):
         greedy = np.asarray(values(params, before.observation).argmax(1))
         explores = random.random(num_envs) < max(0.05, 1 - 5 * t / total_steps)
@@ -40,7 +40,7 @@ def main(total_steps: int = 100_000, num_envs: int = 16) -> float:
         after = envs.step(action)
         step = (before.observation, action, after.reward, after.discount, after.observation)
         memory = memory or [np.empty((total_steps, *x.shape[1:]), x.dtype) for x in step]
-        rows = ~after.first()  # what follows LAST begins an episode and is no transition
+        rows = ~after.first()  # the step after LAST starts an episode and is not a transition
         start, stored = stored, stored + rows.sum()
         for column, part in zip(memory, step, strict=True):
             column[start:stored] = part[rows]

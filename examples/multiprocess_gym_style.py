@@ -1,4 +1,4 @@
-"""Steps environments that are not JAX in three shapes, and does something else meanwhile.
+"""Steps hosted environments with three layouts of workers, and computes something meanwhile.
 
 python examples/multiprocess_gym_style.py --env gymnasium/CartPole-v1 --num-envs 8 --steps 500
 """
@@ -14,8 +14,8 @@ import jaxenvs
 def main(
     env: str = "gymnasium/CartPole-v1", num_envs: int = 8, num_workers: int = 2, steps: int = 500
 ) -> dict[str, np.ndarray]:
-    """Returns the rewards, float64[steps, num_envs], that were seen in each shape."""
-    shapes = {
+    """Returns the rewards, float64[steps, num_envs], of each layout."""
+    layouts = {
         "one after the other": {"backend": "serial"},
         "one process each": {"backend": "process", "envs_per_worker": 1},
         f"{num_workers} workers with {num_envs / num_workers:g} each": {
@@ -26,27 +26,27 @@ def main(
     weights = np.random.default_rng(0).normal(size=(64, 64))
     rewards = {}
 
-    for shape, how in shapes.items():
-        envs = jaxenvs.make_pool(env, num_envs, **how)
+    for layout, options in layouts.items():
+        envs = jaxenvs.make_pool(env, num_envs, **options)
         envs.action_space.seed(0)
-        rewards[shape] = np.zeros((steps, num_envs))
+        rewards[layout] = np.zeros((steps, num_envs))
 
         envs.reset(seed=0)
-        episodes, begun = 0, time.perf_counter()
+        episodes, begin = 0, time.perf_counter()
         for step in range(steps):
             actions = envs.action_space.sample()
             envs.step_async(actions)
-            weights = np.tanh(weights @ weights)  # here: learn, log, draw ...
-            _, rewards[shape][step], terminated, truncated, _ = envs.step_wait()
+            weights = np.tanh(weights @ weights)  # stands for learning, logging, drawing, ...
+            _, rewards[layout][step], terminated, truncated, _ = envs.step_wait()
             episodes += np.count_nonzero(terminated | truncated)
-        seconds = time.perf_counter() - begun
+        seconds = time.perf_counter() - begin
         envs.close()
 
-        print(f"{shape}: {episodes} episodes, {steps * num_envs / seconds:,.0f} steps/s")
+        print(f"{layout}: {episodes} episodes, {steps * num_envs / seconds:,.0f} steps/s")
     return rewards
 
 
-if __name__ == "__main__":  # worker processes start from this file too
+if __name__ == "__main__":
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--env", default="gymnasium/CartPole-v1")
     parser.add_argument("--num-envs", type=int, default=8)

@@ -1,7 +1,7 @@
-"""Hides the steps of environments that are not JAX behind learning, in one jitted program.
+"""Learns while hosted environments step, in one jitted program.
 
-`step` waits for the environments. `send` only tells them what to do, and what stands between it
-and `recv` runs while they do it: here a model learns from the batch before.
+`step` waits for the environments. `send` only sends the actions, and code between `send` and `recv`
+runs while the environments step. Here a model learns from the previous batch.
 
 python examples/overlap.py --num-envs 4 --milliseconds 1.0
 """
@@ -23,7 +23,7 @@ SIZE = 64  # of an observation
 
 
 class Simulator(gymnasium.Env):
-    """Takes its time at each step, computing or waiting, and drifts where it is pushed."""
+    """An environment whose step takes a given time, either computing or waiting."""
 
     observation_space = gymnasium.spaces.Box(-np.inf, np.inf, (SIZE,), np.float32)
     action_space = gymnasium.spaces.Discrete(2)
@@ -51,7 +51,7 @@ def act(weights, observation):
 
 
 def learn(weights, observation, updates):
-    """A stand-in for learning from a batch: some updates, each with two products of matrices."""
+    """Stands for learning from a batch: a number of updates, each with two matrix products."""
 
     def update(_, weights):
         return weights + 0.01 * (jnp.tanh(observation.T @ (observation @ weights)) - weights)
@@ -69,8 +69,8 @@ def step_then_learn(env, carry, updates):
 def learn_while_stepping(env, carry, updates):
     weights, state, observation = carry
     state = env.send(state, act(weights, observation))
-    weights = learn(weights, after(observation, state), updates)  # once they are told
-    state, timestep = env.recv(after(state, weights))  # once that is learned
+    weights = learn(weights, after(observation, state), updates)  # starts after `send`
+    state, timestep = env.recv(after(state, weights))  # receives after learning
     return weights, state, timestep.observation
 
 
@@ -82,12 +82,15 @@ def learn_alone(env, carry, updates):
 def main(
     num_envs: int = 4, milliseconds: float = 1.0, num_steps: int = 50, waits: bool = False
 ) -> dict[str, float]:
-    """Returns milliseconds a step of each way, and "hidden", the share of stepping that is free."""
+    """Returns milliseconds per step of each variant, and the share that is "hidden".
+
+    The share is relative to the shorter of stepping and learning.
+    """
 
     def simulator():
         return Simulator(milliseconds / 1000, computes=not waits)
 
-    # One worker, so that another core is left for JAX.
+    # One worker, which leaves another core to JAX.
     pool = jaxenvs.make_pool(simulator, num_envs, backend="process", num_workers=1)
     env = jaxenvs.HostEnv(pool, final_observation=False)
 
@@ -110,13 +113,13 @@ def main(
     for body in programs:
         measured(body, 1)  # compiles it
 
-    # As many updates as take as long as a step.
+    # Choose the number of updates so that learning takes as long as stepping.
     stepping, updates = measured(step_then_learn, 0), 100
     for _ in range(3):
         updates = max(1, round(updates * stepping / measured(learn_alone, updates)))
 
     seconds = {body: [] for body in programs} | {"stepping": []}
-    for _ in range(5):  # by turns, since machines are faster at times
+    for _ in range(5):  # in turn, because a machine's speed varies
         for body in programs:
             seconds[body].append(measured(body, updates))
         seconds["stepping"].append(measured(step_then_learn, 0))
@@ -124,8 +127,8 @@ def main(
 
     both, overlapped, learning, stepping = map(statistics.median, seconds.values())
     hidden = (both - overlapped) / min(learning, stepping)
-    print(f"{env}, medians of 5 times {num_steps} steps")
-    print(f"stepping alone        {stepping:6.2f} ms a step")
+    print(f"{env}, medians of 5 runs of {num_steps} steps")
+    print(f"stepping alone        {stepping:6.2f} ms per step")
     print(f"learning alone        {learning:6.2f} ms, {updates} updates")
     print(f"step, then learn      {both:6.2f} ms")
     print(f"send, learn, recv     {overlapped:6.2f} ms: {hidden:.0%} hidden")
@@ -141,7 +144,7 @@ def main(
 if __name__ == "__main__":
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--num-envs", type=int, default=4)
-    parser.add_argument("--milliseconds", type=float, default=1.0, help="of one environment's step")
+    parser.add_argument("--milliseconds", type=float, default=1.0, help="duration of a step")
     parser.add_argument("--num-steps", type=int, default=50)
-    parser.add_argument("--waits", action="store_true", help="for something, and needs no core")
+    parser.add_argument("--waits", action="store_true", help="sleep instead of computing")
     main(**vars(parser.parse_args()))

@@ -1,4 +1,4 @@
-"""Stable-Baselines3's PPO learns CartPole-v1 from a batch that stays a batch.
+"""Trains Stable-Baselines3's PPO on CartPole-v1, in a batch that is one compiled program.
 
 python examples/stable_baselines3_ppo.py
 """
@@ -14,7 +14,7 @@ from jaxenvs.faces.stable_baselines3 import JaxVecEnv
 
 def main(total_steps: int = 80_000, num_envs: int = 16, n_steps: int = 128) -> float:
     """Returns the mean return of 16 episodes after training."""
-    torch.set_num_threads(1)  # so small a network gains nothing from more
+    torch.set_num_threads(1)  # a small network is not faster with more threads
     envs = JaxVecEnv("CartPole-v1", num_envs)
     model = PPO(
         "MlpPolicy",
@@ -32,7 +32,7 @@ def main(total_steps: int = 80_000, num_envs: int = 16, n_steps: int = 128) -> f
 
     test_envs = JaxVecEnv("CartPole-v1", 16, seed=1)
     mean, deviation = evaluate_policy(model, test_envs, n_eval_episodes=16)
-    print(f"mean return after training {mean:.1f}, deviation {deviation:.1f}")
+    print(f"mean return after training {mean:.1f}, standard deviation {deviation:.1f}")
     return float(mean)
 
 

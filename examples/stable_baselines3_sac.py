@@ -1,4 +1,4 @@
-"""Stable-Baselines3's SAC swings up Pendulum-v1, observations and rewards normalized.
+"""Trains Stable-Baselines3's SAC on Pendulum-v1, with normalized observations and rewards.
 
 python examples/stable_baselines3_sac.py
 """
@@ -15,7 +15,7 @@ from jaxenvs.faces.stable_baselines3 import JaxVecEnv
 
 def main(total_steps: int = 12_000, num_envs: int = 8) -> float:
     """Returns the mean return of 16 episodes after training."""
-    torch.set_num_threads(1)  # so small a network gains nothing from more
+    torch.set_num_threads(1)  # a small network is not faster with more threads
     envs = VecNormalize(JaxVecEnv("Pendulum-v1", num_envs, seed=0))
     model = SAC(
         "MlpPolicy",
@@ -33,7 +33,7 @@ def main(total_steps: int = 12_000, num_envs: int = 8) -> float:
     test_envs = VecNormalize(JaxVecEnv("Pendulum-v1", 16, seed=1), training=False)
     test_envs.obs_rms, test_envs.norm_reward = envs.obs_rms, False
     mean, deviation = evaluate_policy(model, test_envs, n_eval_episodes=16)
-    print(f"mean return after training {mean:.1f}, deviation {deviation:.1f}")
+    print(f"mean return after training {mean:.1f}, standard deviation {deviation:.1f}")
     return float(mean)
 
 

@@ -1,4 +1,4 @@
-"""Tianshou's DQN learns CartPole-v1; its collector steps sixteen instances as one batch.
+"""Trains Tianshou's DQN on CartPole-v1, with a collector that steps 16 instances as one batch.
 
 python examples/tianshou_collector.py
 """
@@ -17,7 +17,7 @@ from jaxenvs.faces.tianshou import JaxVectorEnv
 
 def main(total_steps: int = 40_000, num_envs: int = 16) -> float:
     """Returns the mean return of 16 episodes after training."""
-    torch.set_num_threads(1)  # so small a network gains nothing from more
+    torch.set_num_threads(1)  # a small network is not faster with more threads
     torch.manual_seed(0)
     envs, test_envs = (JaxVectorEnv("CartPole-v1", num_envs, seed=seed) for seed in (0, 1))
     spaces = {"action_space": envs.action_space[0], "observation_space": envs.observation_space[0]}

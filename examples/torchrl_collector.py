@@ -1,4 +1,4 @@
-"""TorchRL's collector and PPO learn CartPole-v1 from one batch, by TorchRL's own GymWrapper.
+"""Trains TorchRL's PPO on CartPole-v1, with its own collector and GymWrapper around a batch.
 
 python examples/torchrl_collector.py
 """
@@ -17,7 +17,7 @@ import jaxenvs
 
 def main(total_steps: int = 60_000, num_envs: int = 16) -> float:
     """Returns the mean return of 16 episodes after training."""
-    torch.set_num_threads(1)  # so small a network gains nothing from more
+    torch.set_num_threads(1)  # a small network is not faster with more threads
     torch.manual_seed(0)
     options = {"autoreset_mode": "disabled"}  # TorchRL resets instances itself
     envs = jaxenvs.make_gym("CartPole-v1", num_envs, seed=0, **options)
@@ -50,7 +50,7 @@ def main(total_steps: int = 60_000, num_envs: int = 16) -> float:
 
     test_envs = jaxenvs.make_gym("CartPole-v1", 16, seed=1, **options)
     test = GymWrapper(test_envs, categorical_action_encoding=True)
-    steps = test.rollout(500, actor, break_when_all_done=True)  # what finished has reward 0
+    steps = test.rollout(500, actor, break_when_all_done=True)  # finished instances get 0
     mean = float(steps["next", "reward"].sum(1).mean())
     print(f"mean return after training {mean:.1f}")
     return mean
