@@ -1,5 +1,5 @@
-# Two commands: `make demo` and `make test`. Both need a system Python (3.11 to 3.13) and make.
-# PYTHON chooses the interpreter: `PYTHON=python3.12 make test`.
+# The main targets are `make demo` and `make test`. They need only Python 3.11 to 3.13 and make.
+# PYTHON selects the interpreter: `PYTHON=python3.12 make test`.
 
 PYTHON ?= python3
 VERSION := $(shell $(PYTHON) -c 'import sys; print("%d.%d" % sys.version_info[:2])')
@@ -13,29 +13,29 @@ WORKERS ?= 2
     bench-gym bench-host bench-training clean
 
 help:
-	@echo 'make demo       train PPO on CartPole-v1; leaves a curve and an animation in demo/'
-	@echo 'make test       lint, documentation, notebooks and the tests of the library itself'
-	@echo 'make test-interop  the slow tests, and those with other libraries (several GB)'
-	@echo 'make lint       ruff, types, direction of imports'
-	@echo 'make format     rewrite the code in the house style'
-	@echo 'make pytest     the tests alone; ARGS="-k cartpole" chooses'
-	@echo 'make oldest     the tests with the oldest JAX that is supported'
-	@echo 'make notebooks  run the notebooks from top to bottom'
-	@echo 'make docs       build the documentation into site/'
-	@echo 'make pages      write the generated pages: environments, tables of benchmark figures'
-	@echo 'make bench      measure rollouts beside gymnax'
-	@echo 'make bench-gym  measure the NumPy interface beside EnvPool and Gymnasium'
-	@echo 'make bench-host measure pools of non-JAX environments beside their peers'
-	@echo 'make bench-training measure whole trainings beside PureJaxRL, rejax, Stable-Baselines3'
-	@echo 'make clean      remove environments, caches and outputs'
+	@echo 'make demo            train PPO on CartPole-v1; write a curve and an animation to demo/'
+	@echo 'make test            run the linters, documentation, notebooks, and the main tests'
+	@echo 'make test-interop    run the slow tests and those with other libraries (several GB)'
+	@echo 'make lint            run ruff, the type checker, and the import linter'
+	@echo 'make format          format the code and apply safe fixes'
+	@echo 'make pytest          run the main tests only; ARGS="-k cartpole" selects some'
+	@echo 'make oldest          run the main tests with the oldest supported JAX'
+	@echo 'make notebooks       run the notebooks'
+	@echo 'make docs            build the documentation into site/'
+	@echo 'make pages           write the generated pages: environments, tables of benchmark figures'
+	@echo 'make bench           measure rollouts, with gymnax'
+	@echo 'make bench-gym       measure the NumPy interface, with EnvPool and Gymnasium'
+	@echo 'make bench-host      measure pools of hosted environments, with other libraries'
+	@echo 'make bench-training  measure whole trainings, with PureJaxRL, rejax, Stable-Baselines3'
+	@echo 'make clean           remove virtual environments, caches, and outputs'
 
-# One environment an interpreter; what is installed changes only with pyproject.toml.
+# Each interpreter has its own virtual environment, which is updated when pyproject.toml changes.
 $(BIN)/python:
 	@$(PYTHON) -c 'import sys; sys.exit(not (3, 11) <= sys.version_info[:2] <= (3, 13))' || \
 	    { echo 'jaxenvs needs Python 3.11 to 3.13: PYTHON=python3.12 make ...' >&2; exit 1; }
 	@$(PYTHON) -m venv $(VENV) || \
-	    { rm -rf $(VENV); echo "$(PYTHON) cannot make a virtual environment;" \
-	    "on Debian and Ubuntu: apt install python$(VERSION)-venv" >&2; exit 1; }
+	    { rm -rf $(VENV); echo "$(PYTHON) could not make a virtual environment;" \
+	    "on Debian or Ubuntu, try: apt install python$(VERSION)-venv" >&2; exit 1; }
 
 $(VENV)/.with-%: pyproject.toml | $(BIN)/python
 	@echo 'installing jaxenvs[$*] into $(VENV) ...'

@@ -1,4 +1,4 @@
-"""Compiles the native part of the host bridge into wheels, if a compiler is available.
+"""Build hook that compiles the native part of the host bridge, if a compiler is available.
 
 A wheel with the native part has the platform's tag. A wheel without it works on every platform and
 compiles on first use. Editable installs compile nothing. Two environment variables control this:
@@ -20,14 +20,14 @@ from hatchling.builders.hooks.plugin.interface import BuildHookInterface
 
 
 class NativePart(BuildHookInterface):
-    """Compiles jaxenvs/bridge/native/; see jaxenvs/bridge/_native.py."""
+    """Build hook for jaxenvs/bridge/native/; see jaxenvs/bridge/_native.py."""
 
     def initialize(self, version: str, build_data: dict[str, Any]) -> None:
         if self.target_name != "wheel" or version == "editable":
             return
         native = _native(self.root)
         folder = tempfile.mkdtemp(prefix="jaxenvs-native-")
-        # Not in `finalize`, which is not called when only the metadata is built.
+        # `finalize` could not do this: it is not called when only the metadata is built.
         atexit.register(shutil.rmtree, folder, ignore_errors=True)
         for part in native.PARTS:
             try:
@@ -51,7 +51,7 @@ class NativePart(BuildHookInterface):
 
 
 def _native(root: str) -> Any:
-    """Imports `jaxenvs.bridge._native` alone; its parent packages need what a build lacks."""
+    """Imports `jaxenvs.bridge._native` without its parents, whose dependencies a build lacks."""
     path = Path(root, "jaxenvs", "bridge", "_native.py")
     spec = importlib.util.spec_from_file_location("jaxenvs_native", path)
     assert spec is not None and spec.loader is not None

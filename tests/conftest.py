@@ -1,6 +1,6 @@
-"""Stricter JAX than users have, eight devices of one CPU, and compiled programs kept on disk.
+"""Configures JAX for tests: strict promotion, eight virtual CPU devices, and a compilation cache.
 
-Environment variables are set before jax is imported, and subprocesses inherit them.
+Environment variables are set before JAX is imported. Subprocesses inherit them.
 """
 
 import gc
@@ -24,33 +24,34 @@ if "xla_force_host_platform_device_count" not in os.environ.get("XLA_FLAGS", "")
     flags = [os.environ.get("XLA_FLAGS", ""), "--xla_force_host_platform_device_count=8"]
     os.environ["XLA_FLAGS"] = " ".join(flags).strip()
 
-# Whoever starts the tests in the background has Ctrl-C ignored, and that is inherited.
+# A shell starts background jobs with SIGINT ignored, and subprocesses would inherit that.
 if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
     signal.signal(signal.SIGINT, signal.default_int_handler)
 
 import hypothesis  # noqa: E402
 import jax  # noqa: E402
 import pytest  # noqa: E402
-from jax._src import compiler  # noqa: E402  # nothing public chooses this for all programs
+from jax._src import compiler  # noqa: E402  # no public option sets compiler options globally
 
 from jaxenvs import prng  # noqa: E402
 
 jax.config.update("jax_numpy_rank_promotion", "raise")
 jax.config.update("jax_numpy_dtype_promotion", "strict")
 
-# Tracing makes millions of objects that live on; looking through them all the time costs a tenth.
+# Tracing makes millions of long-lived objects. Collecting garbage less often saves a tenth of the
+# time.
 gc.set_threshold(50_000, 20, 50)
 
-# Every new shape compiles a program, which no deadline per example can foresee.
+# Each new shape compiles a program, so an example has no predictable deadline.
 hypothesis.settings.register_profile("local", deadline=None, max_examples=20)
 hypothesis.settings.register_profile("ci", deadline=None, max_examples=20, derandomize=True)
 hypothesis.settings.load_profile("ci" if os.environ.get("CI") else "local")
 
 
-# A test runs a program for a moment, and most of its time goes to the compiler. So it compiles
-# without optimizations, and without emitters that are slow themselves, where there are others (jax
-# 0.10). Only the rounding of floats differs. Tests of golden files or of speed are `optimized`.
-# `bitwise` tests are optimized under --optimized. Other processes compile as users' programs do.
+# Most of a test's time is compilation, so tests compile without optimizations and, with jax 0.10,
+# without the slow fusion emitters. Results differ only in the rounding of floats. Tests of golden
+# files or of speed are marked `optimized`. Tests marked `bitwise` are optimized with --optimized.
+# Subprocesses compile with the usual options.
 QUICK_TO_COMPILE = {
     "xla_backend_optimization_level": 0,
     "xla_llvm_disable_expensive_passes": True,
@@ -70,12 +71,12 @@ compiler.get_compile_options = _compile_options
 
 
 def pytest_addoption(parser):
-    parser.addoption("--optimized", action="store_true", help="compile `bitwise` tests as users do")
+    parser.addoption("--optimized", action="store_true", help="optimize `bitwise` tests")
 
 
 @pytest.hookimpl(tryfirst=True)
 def pytest_runtest_setup(item):
-    """Before the fixtures, which compile too."""
+    """Selects the compiler options before the fixtures run, because they compile too."""
     global _is_quick
     is_bitwise = item.get_closest_marker("bitwise") is not None
     is_optimized = item.get_closest_marker("optimized") is not None
@@ -87,7 +88,7 @@ def pytest_runtest_setup(item):
         prng._should_unroll = (lambda: False) if is_quick else _should_unroll
 
 
-# Packages of extras, which a page may need and the tests can do without.
+# Packages of extras: a page that needs a missing one is skipped.
 OPTIONAL = (
     *("stable_baselines3", "tianshou", "torch", "torchrl"),
     *("Box2D", "ale_py", "cv2", "dm_control", "envpool", "gym", "minigrid", "mujoco"),
@@ -97,10 +98,11 @@ OPTIONAL = (
 
 @pytest.fixture(scope="module", autouse=True)
 def _few_memory_mappings():
-    """Drops compiled programs after a file of tests, if there are many.
+    """Drops compiled programs after a test file, if there are many.
 
-    Each holds dozens of memory mappings. Linux allows a process 65,530, which all the tests
-    together exceed; XLA then dies of a segmentation fault.
+
+    Each program holds dozens of memory mappings. Linux allows 65,530 per process. All tests
+    together would exceed that, and XLA would crash with a segmentation fault.
     """
     yield
     mappings = Path("/proc/self/maps")
@@ -117,10 +119,10 @@ def _drop_programs():
 
 @pytest.fixture
 def run_snippets(tmp_path, monkeypatch):
-    """Runs a page as its reader would: its Python in one namespace, its `$ jaxenvs` in a shell.
+    """Returns a function that runs a page: Python in one namespace, `$ jaxenvs` as a command.
 
-    In the library's defaults, not under the strict promotion of the other tests, and in an empty
-    folder. Returns the namespace that the Python leaves behind.
+    The page runs with JAX's default promotion rules and in an empty folder. The function returns
+    the namespace.
     """
 
     def run(page: Path) -> dict:
@@ -133,7 +135,7 @@ def run_snippets(tmp_path, monkeypatch):
             line = text.count("\n", 0, fence.start()) + 1
             code = textwrap.dedent(fence[3])
             if fence[2] == "python":
-                # Blank lines in front, so that a traceback names the line in the page.
+                # Leading blank lines make tracebacks show the line in the page.
                 try:
                     exec(compile("\n" * line + code, str(page), "exec"), namespace)
                 except ImportError as error:
@@ -141,7 +143,7 @@ def run_snippets(tmp_path, monkeypatch):
                     if package not in OPTIONAL:
                         raise
                     missing.append(f"{page.name}:{line} needs {package}")
-                except NameError:  # of what a snippet that was left out would have made
+                except NameError:  # a name that a skipped snippet would have defined
                     if not missing:
                         raise
             elif fence[2] == "console":
@@ -152,7 +154,7 @@ def run_snippets(tmp_path, monkeypatch):
         return namespace
 
     monkeypatch.chdir(tmp_path)
-    monkeypatch.setenv("SB3_LOGDIR", str(tmp_path))  # else Stable-Baselines3 fills /tmp
+    monkeypatch.setenv("SB3_LOGDIR", str(tmp_path))  # otherwise Stable-Baselines3 writes to /tmp
     with jax.numpy_rank_promotion("allow"), jax.numpy_dtype_promotion("standard"):
         yield run
 

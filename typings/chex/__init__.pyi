@@ -1,8 +1,8 @@
-"""What the package uses of chex, typed.
+"""Stubs for the parts of chex that jaxenvs uses.
 
-chex declares its `dataclass` without annotations, so that a type checker sees no fields on a class
-decorated with arguments. And its `ArrayTree` is a recursive union that nothing can be read from;
-a tree whose structure the caller chooses is `Any` here.
+chex declares `dataclass` without annotations, so a type checker sees no fields on a class decorated
+with arguments. Its `ArrayTree` is a recursive union, which type checkers cannot index; here it is
+`Any`.
 """
 
 from collections.abc import Callable

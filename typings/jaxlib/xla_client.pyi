@@ -1,4 +1,4 @@
-# jaxlib has no stubs of its own, so that `jax.Device` would not count as a type.
+# jaxlib has no stubs, so type checkers would not accept `jax.Device` as a type.
 from typing import Any
 
 class Device:
