@@ -22,7 +22,7 @@ from benchmarks._common import headline, new_parser, new_report, publish, quarti
 from benchmarks.host.overlap import share_hidden
 from jaxenvs.training import PPO, ActorCritic, Learner, Scheme, VTrace, remote
 from jaxenvs.training.algorithms.algorithm import BehaviorPolicy
-from jaxenvs.training.schemes import engines
+from jaxenvs.training.schemes import executors
 
 NUM_ENVS, UNROLL_LENGTH = 4, 64
 SECONDS = 1e-3  # wait of an environment in a step
@@ -90,10 +90,10 @@ def _race(epochs: int, repeats: int) -> dict[str, Any]:
         Learner(_scheme(epochs), total_steps=10**9) as alone,
         Learner(_scheme(epochs, collection=remote(1, sync=False)), total_steps=10**9) as ahead,
     ):
-        engine: Any = alone._engine
+        executor: Any = alone._executor
         sides = {
-            "step": lambda: _collect(engine),
-            "learn": lambda: _learn(engine),
+            "step": lambda: _collect(executor),
+            "learn": lambda: _learn(executor),
             "both": lambda: ahead.step(),
         }
         seconds: dict[str, list[float]] = {name: [] for name in sides}
@@ -116,11 +116,12 @@ def _race(epochs: int, repeats: int) -> dict[str, Any]:
 def _epochs() -> list[int]:
     """Returns the numbers of epochs for which learning takes `RATIOS` of the collection time."""
     with Learner(_scheme(8), total_steps=10**9) as learner:
-        engine: Any = learner._engine
+        executor: Any = learner._executor
         for _ in range(3):
-            _collect(engine)
-            _learn(engine)
-        stepping, learning = _timed(lambda: _collect(engine)), _timed(lambda: _learn(engine))
+            _collect(executor)
+            _learn(executor)
+        stepping = _timed(lambda: _collect(executor))
+        learning = _timed(lambda: _learn(executor))
     return [max(1, round(8 * ratio * stepping / learning)) for ratio in RATIOS]
 
 
@@ -133,8 +134,8 @@ def _timed(side: Any) -> float:
 
 def _wait_until_idle(ahead: Learner) -> None:
     """Waits until the collector of `ahead` has finished its unroll."""
-    engine: Any = ahead._engine
-    concurrent.futures.wait(engine._source._pending)
+    executor: Any = ahead._executor
+    concurrent.futures.wait(executor._source._pending)
 
 
 def _scheme(epochs: int, **parts: Any) -> Scheme:
@@ -158,17 +159,17 @@ def _env() -> jaxenvs.HostEnv:
     return jaxenvs.HostEnv(pool)
 
 
-def _collect(engine: Any) -> None:
-    behavior = BehaviorPolicy.of(engine.learner_state)
-    engine.unroll = engine._source.next(engine.train.algorithm, behavior)
+def _collect(executor: Any) -> None:
+    behavior = BehaviorPolicy.of(executor.learner_state)
+    executor.unroll = executor._source.next_unroll(executor.train.algorithm, behavior)
 
 
-def _learn(engine: Any) -> None:
-    state, key = engine.learner_state, engine._plan.key(4, 0)
-    learned, _ = engines._learn(
-        engine.train, state.replace(storage=()), (), engine.unroll, key, False
+def _learn(executor: Any) -> None:
+    state, key = executor.learner_state, executor._spec.key(4, 0)
+    learned, _ = executors._learn(
+        executor.train, state.replace(storage=()), (), executor.unroll, key, False
     )
-    engine.learner_state = jax.block_until_ready(learned)
+    executor.learner_state = jax.block_until_ready(learned)
 
 
 if __name__ == "__main__":
