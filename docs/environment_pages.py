@@ -2,8 +2,8 @@
 
     python docs/environment_pages.py
 
-Everything comes from the registry, the classes' docstrings and `render`. A picture that exists is
-kept: delete it to have it drawn again.
+The content comes from the registry, the classes' docstrings, and `render`. Existing pictures are
+kept; delete one to draw it again.
 """
 
 import inspect
@@ -28,9 +28,9 @@ README = ROOT / "README.md"
 SOURCE = "https://github.com/jaxenvs/jaxenvs/blob/main"
 
 BEGIN, END = "<!-- gallery: python docs/environment_pages.py -->", "<!-- end of gallery -->"
-WIDTH, HEIGHT = 150, 100  # pixels that a picture fits in
+WIDTH, HEIGHT = 150, 100  # maximum size of a picture, in pixels
 FRAMES, FPS, COLORS = 48, 20, 32
-TILES = 8  # pictures of one family in the README
+TILES = 8  # maximum number of pictures per family in the README
 
 Environments = dict[type, list[jaxenvs.EnvSpec]]  # the ids of each class
 
@@ -55,7 +55,7 @@ def main() -> None:
 
 
 def specs() -> list[jaxenvs.EnvSpec]:
-    """Returns the entries of the registry that come with jaxenvs, by family and id."""
+    """Returns the registry's entries for environments of jaxenvs, sorted by family and id."""
     own = (
         spec
         for spec in jaxenvs.registry.values()
@@ -65,7 +65,7 @@ def specs() -> list[jaxenvs.EnvSpec]:
 
 
 def texts() -> dict[Path, str]:
-    """Returns what each page and the README should contain."""
+    """Returns the text of each page and of the README."""
     families: dict[str, Environments] = {}
     for spec in specs():
         cls = type(jaxenvs.make(spec.id).unwrapped)
@@ -80,7 +80,7 @@ def texts() -> dict[Path, str]:
 
 
 def gallery(families: dict[str, Environments]) -> str:
-    """Returns the README's table: a row a family, a picture an environment."""
+    """Returns the README's table, with a row per family and a picture per environment."""
     lines = ["| | |", "|---|---|"]
     for family, environments in families.items():
         tiles = [
@@ -94,15 +94,15 @@ def gallery(families: dict[str, Environments]) -> str:
 
 
 def index_page(families: dict[str, Environments]) -> str:
-    """Returns the list of all ids: a section a family, a row an id."""
+    """Returns the list of all ids, with a section per family and a row per id."""
     lines = [
         "# Environments",
         "",
-        "These are the ids that `jaxenvs.make`, `make_vec`, `make_gym` and `make_dm` know."
+        "`jaxenvs.make`, `make_vec`, `make_gym`, and `make_dm` accept these ids."
         " Each picture shows a random policy.",
         "",
         "- **Time limit** is the number of steps after which an episode is truncated.",
-        "- **Solved from** is the mean return from which the task counts as solved.",
+        "- **Solved from** is the mean return at which the task counts as solved.",
         "- **Compared with** is the reference that the tests compare each step with.",
         "",
         "To run environments of other libraries, such as Atari or MuJoCo, see"
@@ -125,7 +125,7 @@ def index_page(families: dict[str, Environments]) -> str:
 
 
 def environment_page(cls: type, entries: list[jaxenvs.EnvSpec]) -> str:
-    """Returns the page of one environment and of all its ids."""
+    """Returns the page of an environment, with all its ids."""
     page = page_of(cls, entries[0])
     envs = [jaxenvs.make(spec.id) for spec in entries]
     summary, facts, prose = read_docstring(cls)
@@ -186,10 +186,10 @@ def environment_page(cls: type, entries: list[jaxenvs.EnvSpec]) -> str:
 
 
 def read_docstring(cls: type) -> tuple[str, list[tuple[str, str, list[str]]], list[str]]:
-    """Splits a class's docstring into its first line, its `Name: ...` entries and its paragraphs.
+    """Splits a class's docstring into its first line, its `Name: ...` entries, and its paragraphs.
 
-    An entry's indented lines are joined to its first, unless they are numbered: then each is one
-    component of an observation, kept apart.
+    The indented lines of an entry are joined to its first line, unless they are numbered. Numbered
+    lines are the components of an observation and stay separate.
     """
     summary, _, body = (inspect.getdoc(cls) or "").partition("\n\n")
     facts: list[tuple[str, str, list[str]]] = []
@@ -200,7 +200,7 @@ def read_docstring(cls: type) -> tuple[str, list[tuple[str, str, list[str]]], li
             continue
         for entry in re.split(r"\n(?=\S)", block):
             head, *tail = entry.splitlines()
-            if facts and not re.match(r"[A-Z][\w ]*: ", head):  # the entry before goes on
+            if facts and not re.match(r"[A-Z][\w ]*: ", head):  # continues the previous entry
                 name, first, rest = facts.pop()
                 facts.append((name, f"{first} {_escape(' '.join(entry.split()))}", rest))
                 continue
@@ -237,7 +237,7 @@ def draw(env: jaxenvs.Environment, path: Path) -> None:
     scale = min(WIDTH / width, HEIGHT / height)
     size = (max(1, round(scale * width)), max(1, round(scale * height)))
     small = [Image.fromarray(frame).resize(size, Image.Resampling.BOX) for frame in frames]
-    # One palette for all frames, from a few of them side by side.
+    # One palette for all frames, computed from a few of them.
     sheet = Image.fromarray(np.concatenate([np.asarray(frame) for frame in small[::8]]))
     palette = sheet.quantize(COLORS)
     indexed = [frame.quantize(palette=palette, dither=Image.Dither.NONE) for frame in small]
@@ -276,7 +276,7 @@ def numbers_as_numbers(id: str) -> list[str | int]:
 
 
 def shown(value: Any) -> str:
-    """Returns a value as it is written in code; a function or a class by its name."""
+    """Returns a value as code; for a function or a class, its name."""
     return (getattr(value, "__name__", None) or repr(value)).replace("|", "\\|")
 
 
@@ -285,7 +285,7 @@ def or_dash(value: Any) -> str:
 
 
 def _escape(text: str) -> str:
-    """Keeps shapes such as float32[2] and products such as 3*x from being read as Markdown."""
+    """Escapes characters that Markdown would interpret, as in float32[2] or 3*x."""
     parts: Iterable[str] = re.split(r"(`[^`]*`)", text)  # code spans stay as they are
     return "".join(
         part if part.startswith("`") else re.sub(r"([\[\]*_|])", r"\\\1", part) for part in parts
