@@ -422,7 +422,7 @@ def _parse(arguments: Sequence[str] | None) -> argparse.Namespace:
         metavar="NAME=VALUE[,...]",
         help="also measure make_gym with these arguments; the value N stands for num_envs",
     )
-    add("--quick", action="store_true", help="by default only CartPole-v1 and 7 repetitions")
+    add("--quick", action="store_true", help="a trial with few cases and repetitions")
     quick = "--quick" in (sys.argv[1:] if arguments is None else arguments)
     parser.set_defaults(**QUICK if quick else {})
     return parser.parse_args(arguments)

@@ -144,7 +144,9 @@ def main(
 if __name__ == "__main__":
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--num-envs", type=int, default=4)
-    parser.add_argument("--milliseconds", type=float, default=1.0, help="duration of a step")
+    parser.add_argument(
+        "--milliseconds", type=float, default=1.0, help="duration of one step of one environment"
+    )
     parser.add_argument("--num-steps", type=int, default=50)
     parser.add_argument("--waits", action="store_true", help="sleep instead of computing")
     main(**vars(parser.parse_args()))
