@@ -15,7 +15,7 @@ WORKERS ?= 2
 help:
 	@echo 'make demo            train PPO on CartPole-v1; write a curve and an animation to demo/'
 	@echo 'make test            run the linters, documentation, notebooks, and the main tests'
-	@echo 'make test-interop    run the slow tests and those with other libraries (several GB)'
+	@echo 'make test-interop    run the slow and bitwise tests and those with other libraries (several GB)'
 	@echo 'make lint            run ruff, the type checker, and the import linter'
 	@echo 'make format          format the code and apply safe fixes'
 	@echo 'make pytest          run the main tests only; ARGS="-k cartpole" selects some'

@@ -100,7 +100,6 @@ OPTIONAL = (
 def _few_memory_mappings():
     """Drops compiled programs after a test file, if there are many.
 
-
     Each program holds dozens of memory mappings. Linux allows 65,530 per process. All tests
     together would exceed that, and XLA would crash with a segmentation fault.
     """
