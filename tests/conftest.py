@@ -97,16 +97,14 @@ OPTIONAL = (
 
 
 @pytest.fixture(scope="module", autouse=True)
-def _few_memory_mappings():
-    """Drops compiled programs after a test file, if there are many.
+def _dropped_programs():
+    """Drops compiled programs after a test file.
 
     Each program holds dozens of memory mappings. Linux allows 65,530 per process. All tests
     together would exceed that, and XLA would crash with a segmentation fault.
     """
     yield
-    mappings = Path("/proc/self/maps")
-    if not mappings.exists() or mappings.read_bytes().count(b"\n") > 20_000:
-        _drop_programs()
+    _drop_programs()
 
 
 def _drop_programs():
