@@ -14,8 +14,8 @@ WORKERS ?= 2
 
 help:
 	@echo 'make demo            train PPO on CartPole-v1; write a curve and an animation to demo/'
-	@echo 'make test            run the linters, documentation, notebooks, and the main tests'
-	@echo 'make test-interop    run the slow and bitwise tests and those with other libraries (several GB)'
+	@echo 'make test            run the linters, the documentation, and the main tests'
+	@echo 'make test-interop    run the notebooks, the slow tests, and those with other libraries (several GB)'
 	@echo 'make lint            run ruff, the type checker, and the import linter'
 	@echo 'make format          format the code and apply safe fixes'
 	@echo 'make pytest          run the main tests only; ARGS="-k cartpole" selects some'
@@ -45,7 +45,7 @@ $(VENV)/.with-%: pyproject.toml | $(BIN)/python
 demo: $(VENV)/.with-all
 	@$(BIN)/python -m jaxenvs.cli.demo --output demo
 
-test: lint docs notebooks pytest
+test: lint docs pytest
 
 lint: $(VENV)/.with-dev
 	$(BIN)/ruff check
@@ -70,7 +70,7 @@ notebooks: $(VENV)/.with-dev
 pytest: $(VENV)/.with-dev
 	$(BIN)/pytest --numprocesses $(WORKERS) --dist loadfile -m 'not interop and not slow' $(ARGS)
 
-test-interop: $(VENV)/.with-interop
+test-interop: $(VENV)/.with-interop notebooks
 	$(BIN)/pytest --numprocesses $(WORKERS) --dist loadfile --optimized \
 	    -m 'interop or slow or bitwise' $(ARGS)
 

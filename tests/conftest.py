@@ -70,6 +70,11 @@ def _compile_options(*args, env_options_overrides=None, **kwargs):
 compiler.get_compile_options = _compile_options
 
 
+def pytest_collection_finish():
+    gc.collect()
+    gc.freeze()  # modules and tests live to the end; no collection needs to visit them
+
+
 def pytest_addoption(parser):
     parser.addoption("--optimized", action="store_true", help="optimize `bitwise` tests")
 

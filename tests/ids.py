@@ -1,5 +1,6 @@
 """Registered ids for parametrized tests, and which combinations the quick tests take."""
 
+import itertools
 from collections.abc import Iterable
 from typing import Any
 
@@ -20,7 +21,27 @@ def one_id_per_class() -> list[str]:
 
 def every_nth(n: int, values: Iterable[Any]) -> list[Any]:
     """Returns the values as parameters of a test; all but every n-th are marked slow."""
+    return [_param(value, is_quick=i % n == 0) for i, value in enumerate(values)]
+
+
+def diagonal(*axes: Iterable[Any]) -> list[Any]:
+    """Returns all combinations as parameters; those off the diagonal are marked slow.
+
+    So each value of the longest axis is in one quick test.
+    """
+    lists = [list(axis) for axis in axes]
+    longest = max(lists, key=len)
     return [
-        pytest.param(value, marks=[] if i % n == 0 else [pytest.mark.slow])
-        for i, value in enumerate(values)
+        _param(
+            *(axis[i] for axis, i in zip(lists, indices, strict=True)),
+            is_quick=all(
+                i == indices[lists.index(longest)] % len(axis)
+                for axis, i in zip(lists, indices, strict=True)
+            ),
+        )
+        for indices in itertools.product(*(range(len(axis)) for axis in lists))
     ]
+
+
+def _param(*values: Any, is_quick: bool) -> Any:
+    return pytest.param(*values, marks=[] if is_quick else [pytest.mark.slow])

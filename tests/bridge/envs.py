@@ -274,15 +274,11 @@ def collected_while_stepping(
         made.append(Meeting(lambda: (go.wait(5), gc.collect())))
         return wrap(made[-1])
 
-    gc.freeze()  # a collection takes seconds where much has been compiled
-    try:
-        pool = make([env] * 3)
-        pool.reset(seed=0)
-        pool.step_async(np.zeros(3, int))
-        cycle = [pool]
-        cycle.append(cycle)
-        del pool, cycle
-        go.set()
-        yield made
-    finally:
-        gc.unfreeze()
+    pool = make([env] * 3)
+    pool.reset(seed=0)
+    pool.step_async(np.zeros(3, int))
+    cycle = [pool]
+    cycle.append(cycle)
+    del pool, cycle
+    go.set()
+    yield made

@@ -11,6 +11,7 @@ import jaxenvs
 from jaxenvs import wrappers
 from jaxenvs.faces import GymVectorEnv, _programs
 from jaxenvs.testing import CountingEnv
+from tests.ids import diagonal
 from tests.opaque import OpaqueVectorEnv
 
 N = 4
@@ -97,8 +98,7 @@ def way(request, monkeypatch):
     _programs._cached_programs.cache_clear()
 
 
-@pytest.mark.parametrize("mode", MODES)
-@pytest.mark.parametrize("stack", ["plain", "inside", "beside"])
+@pytest.mark.parametrize(("stack", "mode"), diagonal(["plain", "inside", "beside"], MODES))
 def test_writing_to_results_changes_no_later_result(stack, mode, way):
     pair = Pair(lambda: batch(stack, mode))
     pair.reset(seed=3)

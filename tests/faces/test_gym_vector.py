@@ -26,6 +26,7 @@ from jaxenvs.errors import (
 )
 from jaxenvs.testing import CountingEnv, ScriptedEnv
 from tests.faces.native import assert_close, keys_of
+from tests.ids import diagonal
 from tests.opaque import OpaqueVectorEnv
 
 CLASSIC = ("CartPole-v1", "Acrobot-v1", "MountainCar-v0", "MountainCarContinuous-v0", "Pendulum-v1")
@@ -90,9 +91,9 @@ def test_it_agrees_with_the_jitted_path(num_envs, mode):
 
 
 @pytest.mark.bitwise
-@pytest.mark.parametrize("mode", MODES)
 @pytest.mark.parametrize(
-    "id", [id for id, spec in jaxenvs.registry.items() if spec.family != "user"]
+    ("id", "mode"),
+    diagonal([id for id, spec in jaxenvs.registry.items() if spec.family != "user"], MODES),
 )
 def test_every_environment_agrees_with_the_jitted_path(id, mode):
     num_envs = 1 if mode == "same_step" else 5

@@ -35,6 +35,7 @@ from jaxenvs.training.schemes.executors import make_executor
 from jaxenvs.training.schemes.worker_group import make_workers
 from jaxenvs.training.schemes.workers import TrainingSpec
 from jaxenvs.wrappers import RecordEpisodeStatistics
+from tests.ids import diagonal
 
 ID, HOSTED = "CartPole-v1", "gymnasium/CartPole-v1"
 A2C_PARTS = {
@@ -88,8 +89,7 @@ def run(scheme, steps=3):
     return rows
 
 
-@pytest.mark.parametrize("gradients", GRADIENTS)
-@pytest.mark.parametrize("collection", COLLECTIONS)
+@pytest.mark.parametrize(("collection", "gradients"), diagonal(COLLECTIONS, GRADIENTS))
 def test_every_combination_trains(collection, gradients):
     chosen = {"collection": COLLECTIONS[collection], "gradients": GRADIENTS[gradients]}
     rows = run(scheme(**chosen))

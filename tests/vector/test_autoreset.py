@@ -15,7 +15,7 @@ from jaxenvs import keys
 from jaxenvs.testing.dummy import BOTH, CONTINUE, TERMINATE, TRUNCATE, CountingEnv, ScriptedEnv
 from jaxenvs.vector.autoreset import nth_true, overwrite_where, pack
 from jaxenvs.vector.vectorize import choose_chunk
-from tests.ids import one_id_per_class
+from tests.ids import diagonal, one_id_per_class
 
 MODES = ("same_step", "next_step", "disabled")
 
@@ -135,11 +135,12 @@ def test_chunked_resets_equal_resetting_all(num_envs, mode, data):
 
 
 @pytest.mark.bitwise
-@pytest.mark.parametrize("id", one_id_per_class())
 @pytest.mark.parametrize(
-    ("mode", "num_envs", "chunks"), [("same_step", 66, (7, None)), ("next_step", 40, (7,))]
+    ("id", "batch"),
+    diagonal(one_id_per_class(), [("same_step", 66, (7, None)), ("next_step", 40, (7,))]),
 )
-def test_chunked_resets_equal_resetting_all_for_every_id(id, mode, num_envs, chunks):
+def test_chunked_resets_equal_resetting_all_for_every_id(id, batch):
+    mode, num_envs, chunks = batch
     # Limits of 3 to 11 steps, so that every step ends some of the episodes.
     env = jaxenvs.make(id, time_limit=9).replace(time_limit=3 + np.arange(num_envs) % 9)
     space = env.action_space.batch(num_envs)
