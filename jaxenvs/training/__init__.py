@@ -1,4 +1,4 @@
-"""Learning, in the same program as the environments. Needs the extra `train`."""
+"""Training of agents in the same program as the environments. Needs the extra `train`."""
 
 from jaxenvs.errors import missing_extra as _missing_extra
 

@@ -102,9 +102,9 @@ def test_a_memory_that_cannot_be_is_refused(storage, words):
 @pytest.mark.parametrize(
     ("actor", "words"),
     [
-        (ActorCritic(memory="gru"), r"memory='gru'; it takes a flax cell.*GRUCell\(64\)"),
-        (ActorCritic(memory=nn.Dense(8)), "takes a flax cell"),
-        (ActorCritic(memory=nn.GRUCell), r"memory=<class .*; it takes a flax cell"),
+        (ActorCritic(memory="gru"), r"memory='gru'; it expected a flax cell.*GRUCell\(64\)"),
+        (ActorCritic(memory=nn.Dense(8)), "expected a flax cell"),
+        (ActorCritic(memory=nn.GRUCell), r"memory=<class .*; it expected a flax cell"),
         (ActorCritic(hidden_sizes=64), r"hidden_sizes=64; it takes the width of each layer"),
         (
             ActorCritic(hidden_sizes=(8, 0)),
@@ -166,7 +166,7 @@ class Masked(Wrapper):
     ("choices", "words"),
     [
         ({"num_choices": 3}, r"action_mask of Dict.*does not fit the actions Discrete\(2\)"),
-        ({"shows": False}, "nothing to act on"),
+        ({"shows": False}, "has only the entry"),
     ],
     ids=str,
 )
@@ -306,9 +306,9 @@ def test_a_training_in_which_nothing_is_learned_is_warned_of(algorithm):
     [
         (lambda found: found[:2], "returned 2 values; it returns three"),
         (lambda found: found[0], "returned dict; it returns three"),
-        (lambda found: ({}, *found[1:]), "another structure than the weights"),
-        (lambda found: (found[0], jnp.zeros(3), None), "a dict of single numbers"),
-        (lambda found: (found[0], {"loss": jnp.zeros(3)}, None), "a dict of single numbers"),
+        (lambda found: ({}, *found[1:]), "structure differs from that of the weights"),
+        (lambda found: (found[0], jnp.zeros(3), None), "a dict from names to single"),
+        (lambda found: (found[0], {"loss": jnp.zeros(3)}, None), "a dict from names to single"),
     ],
 )
 @pytest.mark.parametrize("place", [{}, {"gradients": remote(1)}], ids=str)

@@ -1,4 +1,4 @@
-"""Base classes of actors: settings, and the networks built for an environment's spaces."""
+"""Base classes of actors: network settings, and the networks built for an environment."""
 
 import abc
 import dataclasses
@@ -26,51 +26,51 @@ Extractor = nn.Module | Mapping[str, nn.Module] | None
 
 @chex.dataclass(frozen=True)
 class Features:
-    """Observations as networks take them, with one or more leading axes."""
+    """Preprocessed observations with one or more leading axes, the input of the networks."""
 
-    inputs: chex.ArrayTree  # what the extractor takes
+    inputs: chex.ArrayTree  # the input of the extractor
     action_mask: jax.Array | None = None  # bool[..., n], True where the choice is allowed
 
 
 class Networks(abc.ABC):
-    """The networks of an actor, for the spaces of one environment. Weights are passed in.
+    """The networks of an actor, built for the spaces of one environment. Holds no weights.
 
-    `params` is a dict of the networks' weights; a raw action is what the losses know, see
-    `jaxenvs.training.distributions`, and `to_action` makes of it what the environment takes. The
-    carry is what a recurrent network remembers; others have the empty tuple.
+    `params` is a dict of the networks' weights. Losses use raw actions, see
+    `jaxenvs.training.distributions`; `to_action` converts them to actions of the environment. The
+    carry is the memory of a recurrent network, and the empty tuple for other networks.
     """
 
     observation_space: spaces.Space
 
     @abc.abstractmethod
     def init(self, key: chex.PRNGKey, features: Features) -> dict[str, Any]:
-        """Draws the initial weights, for N observations like `features`."""
+        """Draws the initial weights for N observations like `features`."""
 
     @abc.abstractmethod
     def mode(self, params: Any, carry: Any, features: Features) -> tuple[Any, jax.Array]:
-        """Returns the carry, and the best raw actions for N observations."""
+        """Returns the carry and the best raw actions for N observations."""
 
     @abc.abstractmethod
     def to_action(self, action: jax.Array) -> jax.Array:
-        """Returns raw actions as members of the action space."""
+        """Converts raw actions to members of the action space."""
 
     def initial_carry(self, num_envs: int) -> Any:
         """Returns the carry of N instances at the start of their episodes."""
-        del num_envs  # there is no memory
+        del num_envs  # no memory
         return ()
 
     @property
     def is_recurrent(self) -> bool:
-        """Whether there is a carry, so that learning needs whole sequences."""
+        """Whether there is a carry, so learning needs whole sequences."""
         return False
 
     def features_of_one(self) -> Features:
-        """Returns the shapes of `features` for one observation, [1, ...]; computes nothing."""
+        """Returns the shapes of `features` for one observation, [1, ...], without computing it."""
         space = self.observation_space.batch(1)
         return jax.eval_shape(lambda key: self.features(space.sample(key)), jax.random.key(0))
 
     def features(self, observation: chex.ArrayTree) -> Features:
-        """Returns N observations, [N, ...], as the networks take them."""
+        """Preprocesses N observations, [N, ...], for the networks."""
         space, mask = self.observation_space, None
         if has_mask(space):
             mask = observation[MASK].astype(bool)
@@ -79,25 +79,25 @@ class Networks(abc.ABC):
 
 
 class Actor(abc.ABC):
-    """Settings of networks, before they are built for an environment."""
+    """Network settings, from which `build` makes networks for an environment."""
 
     @abc.abstractmethod
     def build(self, observation_space: spaces.Space, action_space: spaces.Space) -> Networks:
         """Builds the networks for the spaces of one instance.
 
         Raises:
-            TrainingError: these networks cannot act there.
+            TrainingError: the actor does not support these spaces.
         """
 
 
 @dataclasses.dataclass(frozen=True, eq=False)
 class Branch:
-    """An extractor, perhaps a memory, and a head, in this order.
+    """A sequence of an extractor, an optional memory and a head.
 
     `memory` is a flax cell: `carry, y = cell(carry, x)` and `initialize_carry(key, shape)`.
     """
 
-    observation_space: spaces.Space  # that `extractor` is made for
+    observation_space: spaces.Space  # the input of `extractor`
     extractor: nn.Module
     head: nn.Module
     memory: nn.RNNCellBase | None = None
@@ -109,7 +109,7 @@ class Branch:
     def init_trunk(
         self, key: chex.PRNGKey, inputs: chex.ArrayTree
     ) -> tuple[dict[str, Any], chex.PRNGKey, jax.Array]:
-        """Returns the weights below the head, the head's key, and the head's input."""
+        """Returns the weights below the head, the head's key and the head's input."""
         extractor_key, memory_key, head_key = jax.random.split(key, 3)
         params = {"extractor": self.extractor.init(extractor_key, inputs)}
         x = apply(self.extractor, params["extractor"], inputs)
@@ -120,11 +120,11 @@ class Branch:
         return params, head_key, x
 
     def init_head(self, params: dict[str, Any], key: chex.PRNGKey, x: jax.Array) -> dict[str, Any]:
-        """Returns all weights, given those of the trunk."""
+        """Adds the head's weights to those of the trunk."""
         return {**params, "head": self.head.init(key, x)}
 
     def initial_carry(self, num_envs: int) -> Any:
-        """Returns the memory at the start of N episodes; () without one."""
+        """Returns the memory at the start of N episodes, or () without a memory."""
         if self.memory is None:
             return ()
         return self.memory.initialize_carry(jax.random.key(0), (num_envs, self._num_features))
@@ -134,7 +134,7 @@ class Branch:
         return num_features(self.extractor, self.observation_space)
 
     def step(self, params: Any, carry: Any, inputs: chex.ArrayTree) -> tuple[Any, Any]:
-        """Runs one step, [N, ...]; returns the carry after it and the head's output."""
+        """Runs one step, [N, ...]. Returns the new carry and the head's output."""
         x = apply(self.extractor, params["extractor"], inputs)
         if self.memory is not None:
             carry, x = apply(self.memory, params["memory"], carry, x)
@@ -143,9 +143,9 @@ class Branch:
     def unroll(
         self, params: Any, carry: Any, inputs: chex.ArrayTree, first: jax.Array
     ) -> tuple[Any, Any]:
-        """Runs T steps, [T, N, ...]; returns the carry and the head's output of each.
+        """Runs T steps, [T, N, ...]. Returns the carry and the head's output of each step.
 
-        Where `first`, bool[T, N], an episode begins and the memory is reset.
+        Resets the memory where `first`, bool[T, N], marks the start of an episode.
         """
         num_steps, num_envs = first.shape
         flat = jax.tree.map(lambda x: x.reshape((-1, *x.shape[2:])), inputs)
@@ -169,26 +169,27 @@ class Branch:
 
 
 def apply(network: nn.Module, params: Any, *inputs: Any) -> Any:
-    """Returns a network's output; it has no state except its weights."""
+    """Applies a network that has no state except its weights."""
     return network.apply(params, *inputs)
 
 
 def extractor_for(space: spaces.Space, chosen: Extractor, **settings: Any) -> nn.Module:
-    """Returns the chosen extractor, or one that suits the space.
+    """Returns the chosen extractor, or the default for the space.
 
     Args:
-        space: of one observation, without an action mask.
-        chosen: a flax module; one for each entry of a Dict; None for what suits the space.
-        **settings: `hidden_sizes` and `activation` of what is chosen here for vectors.
+        space: the space of one observation, without an action mask.
+        chosen: a flax module; a mapping with a module for each entry of a Dict; or None for the
+            default.
+        **settings: `hidden_sizes` and `activation` of the default for vectors.
     """
     if chosen is None:
         return default_extractor(space, **settings)
     if isinstance(chosen, type):
         raise TrainingError(
-            f"the actor got the class {chosen.__name__}; call it: {chosen.__name__}()."
+            f"the actor got the class {chosen.__name__}; expected an instance: {chosen.__name__}()."
         )
     if not isinstance(chosen, Mapping):
-        num_features(chosen, space)  # raises if it cannot take such observations
+        num_features(chosen, space)  # raises if it does not support the space
         return chosen
     entries = space.spaces if isinstance(space, spaces.Dict) else {}
     if set(entries) != set(chosen):
@@ -200,19 +201,19 @@ def extractor_for(space: spaces.Space, chosen: Extractor, **settings: Any) -> nn
 
 
 def has_mask(space: spaces.Space) -> TypeGuard[spaces.Dict]:
-    """Whether observations have an action mask."""
+    """Returns whether observations have an action mask."""
     return isinstance(space, spaces.Dict) and MASK in space.spaces
 
 
 def without_mask(space: spaces.Space, observation: Any = None) -> tuple[spaces.Space, Any]:
-    """Removes the mask from space and observation; a single remaining entry loses its name."""
+    """Removes the mask from a space and an observation, and unwraps a single remaining entry."""
     if not has_mask(space):
         return space, observation
     names = [name for name in space.spaces if name != MASK]
     if not names:
         raise TrainingError(
-            f'the observations are an "{MASK}" and nothing to act on.  Add an entry that says what'
-            " there is to see."
+            f'the observation space has only the entry "{MASK}".  Add an entry with the actual'
+            " observation."
         )
     entries = {name: space.spaces[name] for name in names}
     rest = None if observation is None else {name: observation[name] for name in names}

@@ -26,32 +26,33 @@ from jaxenvs.training.layers import NarrowDense
 
 @dataclasses.dataclass(frozen=True)
 class ActorCritic(Actor):
-    """A stochastic policy and a critic of states.
+    """A stochastic policy and a state-value critic.
 
-    Discrete, MultiDiscrete and MultiBinary spaces get logits, with an action mask if observations
-    are a Dict with the entry "action_mask"; a Box gets a diagonal Gaussian.
+    In Discrete, MultiDiscrete and MultiBinary spaces the policy outputs logits, and in a Box a
+    diagonal Gaussian. An entry "action_mask" of Dict observations masks Discrete and MultiDiscrete
+    actions.
     """
 
-    extractor: Extractor = None  # of the policy; None chooses by the space
+    extractor: Extractor = None  # of the policy; None: the default for the space
     critic_extractor: Extractor = None  # None: like the policy's, with separate weights
     memory: nn.RNNCellBase | None = None  # a cell such as flax.linen.GRUCell(128)
     shared: bool = False  # policy and critic are two heads on one extractor and memory
-    hidden_sizes: tuple[int, ...] = (64, 64)  # of extractors chosen for vectors
-    activation: str = "tanh"  # of the same
+    hidden_sizes: tuple[int, ...] = (64, 64)  # of the default extractor for vectors
+    activation: str = "tanh"  # of the default extractor for vectors
 
     def build(
         self, observation_space: spaces.Space, action_space: spaces.Space
     ) -> "ActorCriticNetworks":
         if self.shared and self.critic_extractor is not None:
             raise TrainingError(
-                "ActorCritic got shared=True and a critic_extractor; a shared one is the policy's."
-                "  Leave critic_extractor out."
+                "ActorCritic got shared=True and a critic_extractor; a shared critic uses the"
+                " policy's extractor.  Omit critic_extractor."
             )
         check_hidden_sizes(self)
         is_cell = hasattr(self.memory, "initialize_carry") and not isinstance(self.memory, type)
         if self.memory is not None and not is_cell:
             raise TrainingError(
-                f"ActorCritic got memory={self.memory!r:.60}; it takes a flax cell, such as"
+                f"ActorCritic got memory={self.memory!r:.60}; expected a flax cell, such as"
                 " flax.linen.GRUCell(64)."
             )
         seen, _ = without_mask(observation_space)
@@ -75,11 +76,11 @@ class ActorCritic(Actor):
 
 @dataclasses.dataclass(frozen=True, eq=False)
 class ActorCriticNetworks(Networks):
-    """`ActorCritic`, built.
+    """The networks of an `ActorCritic`.
 
     `params` is {"actor": ..., "critic": ..., "spread": float32[num_parameters]}, without "critic"
-    if its head is on the actor's branch; the spread holds what the distribution learns apart from
-    observations, such as a normal's log-deviations.
+    if the critic's head is on the actor's branch. "spread" has the parameters of the distribution
+    that do not depend on observations, such as the log standard deviations of a Gaussian.
     """
 
     observation_space: spaces.Space
@@ -98,7 +99,7 @@ class ActorCriticNetworks(Networks):
             return {"actor": self.actor.init(keys[0], inputs), "spread": spread}
         trunks: Any
         if self.critic.extractor is self.actor.extractor:
-            # Alike but for the heads, they are drawn by one loop: half as much to compile.
+            # The trunks are equal, so one loop draws both, which halves the compile time.
             both = jax.lax.map(lambda key: self.actor.init_trunk(key, inputs), keys)
             trunks = [jax.tree.map(lambda x, i=i: x[i], both) for i in range(2)]
         else:
@@ -124,7 +125,7 @@ class ActorCriticNetworks(Networks):
     def sample(
         self, params: Any, carry: Any, features: Features, key: chex.PRNGKey
     ) -> tuple[Any, jax.Array]:
-        """Returns the carry, and N sampled raw actions."""
+        """Returns the carry and N sampled raw actions."""
         carry, outputs = self._act(params, carry, features)
         return carry, self.distribution.sample(outputs, params["spread"], key)
 
@@ -135,11 +136,11 @@ class ActorCriticNetworks(Networks):
     def log_prob_and_entropy(
         self, params: Any, features: Features, action: jax.Array, memory: Any = None
     ) -> tuple[jax.Array, jax.Array]:
-        """Returns the log-probability of raw actions, and the policy's entropy.
+        """Returns the log-probability of raw actions and the policy's entropy.
 
-        Feed-forward networks take [B, ...] and give float32[B]; recurrent ones take sequences
-        [T, N, ...] with `memory`, the pair of the carry at their start and `first`, bool[T, N],
-        and give float32[T, N].
+        Feed-forward networks take [B, ...] and return float32[B]. Recurrent networks take sequences
+        [T, N, ...] and return float32[T, N]; `memory` is the pair of the carry at the start and
+        `first`, bool[T, N].
         """
         outputs = self._policy(params, features, memory)
         return self.distribution.log_prob_and_entropy(outputs, params["spread"], action)
@@ -151,10 +152,10 @@ class ActorCriticNetworks(Networks):
     def value_and_carry(
         self, params: Any, features: Features, memory: Any = None
     ) -> tuple[jax.Array, Any]:
-        """Returns `value`, and the carry after each step of a sequence."""
+        """Returns `value` and the carry after each step of a sequence."""
         name = "actor" if self.critic is None else "critic"
         branch = self.actor if self.critic is None else self.critic
-        carries, outputs = _say(branch, params[name], features.inputs, memory, name)
+        carries, outputs = _run_branch(branch, params[name], features.inputs, memory, name)
         if self.critic is None:
             _, outputs = outputs
         return outputs[..., 0], {name: carries}
@@ -176,14 +177,14 @@ class ActorCriticNetworks(Networks):
         carry = {**carry, "actor": after}
         if self.critic is None:
             outputs, _ = outputs
-        else:  # its memory is updated too, although only learning needs its values
+        else:  # keeps the critic's memory up to date, although only learning needs its values
             carry["critic"], _ = self.critic.step(
                 params["critic"], carry["critic"], features.inputs
             )
         return carry, self.distribution.masked(outputs, features.action_mask)
 
     def _policy(self, params: Any, features: Features, memory: Any) -> jax.Array:
-        _, outputs = _say(self.actor, params["actor"], features.inputs, memory, "actor")
+        _, outputs = _run_branch(self.actor, params["actor"], features.inputs, memory, "actor")
         if self.critic is None:
             outputs, _ = outputs
         return self.distribution.masked(outputs, features.action_mask)
@@ -201,7 +202,9 @@ def _head(num_outputs: int, scale: float) -> NarrowDense:
     return NarrowDense(num_outputs, kernel_init=nn.initializers.orthogonal(scale))
 
 
-def _say(branch: Branch, params: Any, inputs: Any, memory: Any, name: str) -> tuple[Any, Any]:
+def _run_branch(
+    branch: Branch, params: Any, inputs: Any, memory: Any, name: str
+) -> tuple[Any, Any]:
     if memory is None:
         return branch.step(params, (), inputs)
     carry, first = memory

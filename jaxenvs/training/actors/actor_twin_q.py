@@ -1,4 +1,4 @@
-"""A policy and two critics of actions, for SAC and TD3."""
+"""A policy and two action-value critics, for SAC and TD3."""
 
 import dataclasses
 from typing import Any, Literal
@@ -35,31 +35,32 @@ from jaxenvs.training.layers import NarrowDense
 class ActorTwinQ(Actor):
     """A policy and an ensemble of critics, each with its own extractor.
 
-    In a Box the policy is a squashed Gaussian or one action, and the critics judge observation and
-    action together; in a Discrete space it is categorical, and they judge all actions at once.
+    In a Box the policy is a squashed Gaussian or deterministic, and the critics take the
+    observation and the action. In a Discrete space the policy is categorical, and the critics
+    return the values of all actions.
     """
 
     policy: Literal["stochastic", "deterministic"] = "stochastic"
-    extractor: Extractor = None  # None chooses by the space; vectors need none
+    extractor: Extractor = None  # None: the default for the space; vectors need none
     num_critics: int = 2
     hidden_sizes: tuple[int, ...] = (256, 256)  # after the extractor, in policy and critics
-    activation: str = "relu"  # between them
+    activation: str = "relu"  # of these layers
 
     def build(self, observation_space: spaces.Space, action_space: spaces.Space) -> "TwinQNetworks":
         if self.policy not in ("stochastic", "deterministic"):
             raise TrainingError(
-                f'ActorTwinQ got policy="{self.policy}".  Choose "stochastic" or "deterministic".'
+                f'ActorTwinQ got policy="{self.policy}"; expected "stochastic" or "deterministic".'
             )
         is_discrete = isinstance(action_space, spaces.Discrete)
         if not isinstance(action_space, spaces.Discrete | spaces.Box):
             raise TrainingError(
-                f"ActorTwinQ got the action space {action_space!r}; it acts in a bounded Box or in"
-                " a Discrete space.  Take PPO with ActorCritic for others."
+                f"ActorTwinQ got the action space {action_space!r}; expected a bounded Box or a"
+                " Discrete space.  Use PPO with ActorCritic for other spaces."
             )
         if is_discrete and self.policy == "deterministic":
             raise TrainingError(
-                f"a deterministic policy got the action space {action_space!r}; it needs a bounded"
-                ' Box.  Take SAC, whose policy is "stochastic", or DQN.'
+                f"a deterministic policy got the action space {action_space!r}; expected a bounded"
+                ' Box.  Use SAC, whose policy is "stochastic", or DQN.'
             )
         check_hidden_sizes(self)
         seen, _ = without_mask(observation_space)
@@ -84,7 +85,7 @@ class ActorTwinQ(Actor):
         )
 
 
-NOTHING: Any = None  # these distributions have no parameters of their own
+NO_PARAMETERS: Any = None  # these distributions have only the network's outputs
 
 
 class _Critic(nn.Module):
@@ -100,9 +101,9 @@ class _Critic(nn.Module):
 
 @dataclasses.dataclass(frozen=True, eq=False)
 class TwinQNetworks(Networks):
-    """`ActorTwinQ`, built; `params` is {"actor": ..., "critic": ...}.
+    """The networks of an `ActorTwinQ`; `params` is {"actor": ..., "critic": ...}.
 
-    The critics' weights have a leading axis, one row for each of them.
+    The critics' weights have a leading axis with one row per critic.
     """
 
     observation_space: spaces.Space
@@ -130,12 +131,12 @@ class TwinQNetworks(Networks):
         return {"actor": actor, "critic": jax.lax.map(draw, keys)}  # see `initial_params`
 
     def policy(self, params: Any, features: Features) -> jax.Array:
-        """Returns the outputs that the distribution takes, float32[B, ...]."""
+        """Returns the policy's outputs, the input of the distribution: float32[B, ...]."""
         _, outputs = self.actor.step(params["actor"], (), features.inputs)
         return self.distribution.masked(outputs, features.action_mask)
 
     def q(self, params: Any, features: Features, action: jax.Array | None = None) -> jax.Array:
-        """Returns each critic's values, float32[critics, B], or of all actions [critics, B, n]."""
+        """Returns each critic's values: float32[critics, B], or [critics, B, n] for all actions."""
 
         def estimate(weights):
             return apply(self.critic, weights, features.inputs, action)
@@ -148,17 +149,17 @@ class TwinQNetworks(Networks):
     ) -> tuple[Any, jax.Array]:
         """Samples N raw actions."""
         outputs = self.policy(params, features)
-        return carry, self.distribution.sample(outputs, NOTHING, key)
+        return carry, self.distribution.sample(outputs, NO_PARAMETERS, key)
 
     def mode(self, params: Any, carry: Any, features: Features) -> tuple[Any, jax.Array]:
         return carry, self.distribution.mode(self.policy(params, features))
 
     def random(self, features: Features, key: chex.PRNGKey) -> jax.Array:
-        """Draws N raw actions uniformly among those allowed."""
+        """Draws N raw actions uniformly from the allowed ones."""
         size = jax.tree.leaves(features.inputs)[0].shape[0]
         if self.is_discrete:
             logits = self.distribution.masked(self._zeros(size), features.action_mask)
-            return self.distribution.sample(logits, NOTHING, key)
+            return self.distribution.sample(logits, NO_PARAMETERS, key)
         shape = self.distribution.mode(self._zeros(size)).shape
         return jax.random.uniform(key, shape, jnp.float32, -1.0, 1.0)
 

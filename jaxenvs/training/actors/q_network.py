@@ -26,19 +26,18 @@ from jaxenvs.training.layers import NarrowDense
 
 @dataclasses.dataclass(frozen=True)
 class QNetwork(Actor):
-    """Values of all actions of a Discrete space. The policy takes the best one."""
+    """A network for the values of all actions of a Discrete space; the policy takes the best."""
 
-    extractor: Extractor = None  # None chooses by the space
+    extractor: Extractor = None  # None: the default for the space
     dueling: bool = False  # sums the value of the state and the advantage of each action
-    hidden_sizes: tuple[int, ...] = (128, 128)  # of an extractor chosen for vectors
-    activation: str = "relu"  # of the same
+    hidden_sizes: tuple[int, ...] = (128, 128)  # of the default extractor for vectors
+    activation: str = "relu"  # of the default extractor for vectors
 
     def build(self, observation_space: spaces.Space, action_space: spaces.Space) -> "QNetworks":
         if not isinstance(action_space, spaces.Discrete):
             raise TrainingError(
-                f"QNetwork got the action space {action_space!r}; it has a value for each action of"
-                " a Discrete space.  Take SAC or TD3 with ActorTwinQ for a Box, or PPO with"
-                " ActorCritic."
+                f"QNetwork got the action space {action_space!r}; expected a Discrete space.  Use"
+                " SAC or TD3 with ActorTwinQ for a Box, or PPO with ActorCritic."
             )
         check_hidden_sizes(self)
         seen, _ = without_mask(observation_space)
@@ -52,7 +51,7 @@ class QNetwork(Actor):
 
 
 class Dueling(nn.Module):
-    """The value of a state plus the advantage of each action, minus their mean.
+    """A head that adds the state's value to the centered advantage of each action.
 
     Source: Z. Wang et al., Dueling Network Architectures for Deep Reinforcement Learning, 2016,
     equation 9.
@@ -69,7 +68,7 @@ class Dueling(nn.Module):
 
 @dataclasses.dataclass(frozen=True, eq=False)
 class QNetworks(Networks):
-    """`QNetwork`, built; `params` is {"q": ...}."""
+    """The networks of a `QNetwork`; `params` is {"q": ...}."""
 
     observation_space: spaces.Space
     distribution: Categorical
@@ -79,7 +78,7 @@ class QNetworks(Networks):
         return {"q": self.branch.init(key, features.inputs)}
 
     def q(self, params: Any, features: Features) -> jax.Array:
-        """Returns the values of all actions, float32[B, n]; hugely negative if not allowed."""
+        """Returns the values of all actions, float32[B, n]; masked ones are very negative."""
         _, values = self.branch.step(params["q"], (), features.inputs)
         return self.distribution.masked(values, features.action_mask)
 
@@ -87,7 +86,7 @@ class QNetworks(Networks):
         return carry, jnp.argmax(self.q(params, features), axis=-1).astype(jnp.int32)
 
     def random(self, features: Features, key: chex.PRNGKey) -> jax.Array:
-        """Draws actions uniformly among those allowed, int32[N]."""
+        """Draws actions uniformly from the allowed ones, int32[N]."""
         size = jax.tree.leaves(features.inputs)[0].shape[0]
         logits = jnp.zeros((size, self.distribution.num_outputs), jnp.float32)
         logits = self.distribution.masked(logits, features.action_mask)

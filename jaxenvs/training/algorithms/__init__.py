@@ -1,4 +1,4 @@
-"""Hyper-parameters and losses, one algorithm a file."""
+"""Algorithms: hyper-parameters and losses, with one file per algorithm."""
 
 from jaxenvs.training.algorithms.a2c import A2C as A2C
 from jaxenvs.training.algorithms.algorithm import Algorithm as Algorithm

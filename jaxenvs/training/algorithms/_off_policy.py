@@ -18,9 +18,9 @@ from jaxenvs.training.types import LearnerState, Sample, Unroll
 
 
 class OffPolicyAlgorithm(Algorithm):
-    """Adds each unroll to a replay memory and takes gradient steps on samples from it.
+    """An algorithm that adds each unroll to a replay memory and learns from samples of it.
 
-    A subclass has the fields below, an `optimizer`, `explore` and `gradients`. With a
+    A subclass has the fields below and defines `optimizer`, `explore` and `gradients`. With a
     `replay_ratio` of 0.25 it takes one gradient step for every four environment steps. If that is
     not a whole number for each unroll, some unrolls get one more step than others.
     """
@@ -39,22 +39,22 @@ class OffPolicyAlgorithm(Algorithm):
     def explore(
         self, context: TrainContext, behavior: BehaviorPolicy, features: Features, key: chex.PRNGKey
     ) -> jax.Array:
-        """Returns N raw actions, after the random ones at the start."""
+        """Returns N raw actions. Called once the initial random actions are over."""
 
     def per_device(self, share: int) -> Self:
         if self.batch_size % share:
             raise TrainingError(
                 f"{type(self).__name__} got batch_size={self.batch_size} for {share} devices."
-                "  Choose one that they divide."
+                f"  Pass a multiple of {share}."
             )
         return self.replace(batch_size=self.batch_size // share)
 
     def check_steps(self, total_steps: int) -> None:
         starts = self.learning_starts
-        if not isinstance(starts, jax.Array) and total_steps < starts:  # otherwise a sweep over it
+        if not isinstance(starts, jax.Array) and total_steps < starts:  # a sweep has an array
             warnings.warn(
                 f"{type(self).__name__} got learning_starts={starts} and total_steps={total_steps}:"
-                " it learns nothing.  Train for longer, or choose a smaller learning_starts.",
+                " it learns nothing.  Increase total_steps, or decrease learning_starts.",
                 stacklevel=4,
             )
 
@@ -83,7 +83,7 @@ class OffPolicyAlgorithm(Algorithm):
         return whole + (turn + 1) * steps // turns - turn * steps // turns
 
     def _gradient_steps(self, environment_steps: int) -> tuple[int, Fraction]:
-        """Returns the whole gradient steps after each unroll, and the remaining fraction."""
+        """Returns the whole gradient steps after each unroll and the remaining fraction."""
         steps = Fraction(self.replay_ratio).limit_denominator(10_000) * environment_steps
         return steps // 1, steps % 1
 
@@ -128,7 +128,7 @@ class OffPolicyAlgorithm(Algorithm):
 
 
 def steps_of(context: TrainContext, updates: jax.Array) -> jax.Array:
-    """Returns the environment steps of some updates, float32[]; int32 might overflow."""
+    """Returns the environment steps of `updates`: float32[], because int32 may overflow."""
     return updates.astype(jnp.float32) * context.steps_per_update
 
 

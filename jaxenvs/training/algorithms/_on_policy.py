@@ -30,30 +30,30 @@ Shuffle = Literal["steps", "instances", "time"]
 
 @chex.dataclass(frozen=True)
 class Batch:
-    """The data of a loss: [B, ...] transitions, or [T, n, ...] sequences if recurrent."""
+    """The input of a loss: [B, ...] transitions, or [T, n, ...] sequences if recurrent."""
 
     features: Features
     action: jax.Array  # raw actions
     log_prob: jax.Array  # float32, under the policy that acted
-    value: jax.Array  # float32, the critic before the update
+    value: jax.Array  # float32, the critic's value before the update
     advantage: jax.Array  # float32
-    target: jax.Array  # float32, of the critic
-    memory: Any = None  # of sequences: the carry at the start, and first, bool[T, n]
+    target: jax.Array  # float32, the critic's target
+    memory: Any = None  # for sequences: the carry at the start, and first, bool[T, n]
 
 
 @chex.dataclass(frozen=True)
 class Predictions:
     """The outputs of the networks on a batch."""
 
-    log_prob: jax.Array  # float32, of its actions
-    entropy: jax.Array  # float32[], the mean of the policy's
+    log_prob: jax.Array  # float32, of the batch's actions
+    entropy: jax.Array  # float32[], the policy's mean entropy
     value: jax.Array  # float32
 
 
 class OnPolicyAlgorithm(Algorithm):
-    """Estimates advantages on each unroll once, and takes gradient steps on minibatches of it.
+    """An algorithm that estimates advantages on each unroll and learns from its minibatches.
 
-    A subclass has the fields below, an `optimizer` and a `loss`.
+    A subclass has the fields below and defines `optimizer` and `loss`.
     """
 
     actor_type = ActorCriticNetworks
@@ -83,28 +83,28 @@ class OnPolicyAlgorithm(Algorithm):
         if networks.is_recurrent and self.shuffle not in (None, "instances"):
             raise TrainingError(
                 f'{type(self).__name__} got shuffle="{self.shuffle}" and a recurrent actor, which'
-                ' learns from whole sequences.  Pass shuffle="instances", or leave it out.'
+                ' learns from whole sequences.  Pass shuffle="instances", or omit it.'
             )
         if self.normalize_observations:
             shapes = jax.tree.map(lambda x: x.shape[1:], networks.features_of_one().inputs)
             if not (isinstance(shapes, tuple) and len(shapes) == 1):
                 raise TrainingError(
-                    f"{type(self).__name__} got normalize_observations=True, which takes vectors of"
-                    f" numbers; the actor is shown {shapes}.  Leave it out, or wrap the environment"
-                    " in FlattenObservation or NormalizeObservation."
+                    f"{type(self).__name__} got normalize_observations=True, which requires vectors"
+                    f" of numbers; the actor's inputs have the shapes {shapes}.  Omit it, or wrap"
+                    " the environment in FlattenObservation or NormalizeObservation."
                 )
 
     def check_sizes(self, networks: Networks, num_envs: int, unroll_length: int) -> None:
         rows, what = {
-            "steps": (num_envs * unroll_length, "steps an update"),
-            "instances": (num_envs, "instances, each a sequence to learn from"),
-            "time": (unroll_length, "moments to learn from"),
-        }[self._shuffled(networks)]
+            "steps": (num_envs * unroll_length, "steps per update"),
+            "instances": (num_envs, "sequences, one per instance"),
+            "time": (unroll_length, "time steps"),
+        }[self._shuffle_mode(networks)]
         if rows % self.minibatches:
             raise TrainingError(
-                f"make_train got num_envs={num_envs} and unroll_length={unroll_length}, which make"
-                f" {rows} {what}: they cannot be cut into {self.minibatches} equal minibatches."
-                "  Choose a number of minibatches that divides them."
+                f"make_train got num_envs={num_envs} and unroll_length={unroll_length}, so there"
+                f" are {rows} {what}, which cannot be divided into {self.minibatches} equal"
+                f" minibatches.  Choose a number of minibatches that divides {rows}."
             )
 
     def act(
@@ -141,10 +141,10 @@ class OnPolicyAlgorithm(Algorithm):
         self, context: TrainContext, learner_state: LearnerState, unroll: Unroll, key: chex.PRNGKey
     ) -> tuple[LearnerState, tuple[Batch, jax.Array]]:
         learner_state, batch = self.estimate(context, learner_state, unroll)
-        shuffled = self._shuffled(context.networks)
-        if shuffled == "steps":
+        shuffle = self._shuffle_mode(context.networks)
+        if shuffle == "steps":
             batch = jax.tree.map(_flat, batch)
-        rows = batch.value.shape[1 if shuffled == "instances" else 0]
+        rows = batch.value.shape[1 if shuffle == "instances" else 0]
         keys = jax.random.split(key, self.epochs)
         order = jax.vmap(lambda key: permutation(key, rows))(keys)
         return learner_state, (batch, order.reshape((self.epochs * self.minibatches, -1)))
@@ -157,12 +157,12 @@ class OnPolicyAlgorithm(Algorithm):
         index: Any,
         key: chex.PRNGKey,
     ) -> Batch:
-        del learner_state, key  # the order is fixed already
+        del learner_state, key  # `process_unroll` has drawn the order
         batch, order = work
-        return minibatch(batch, order[index], self._shuffled(context.networks))
+        return minibatch(batch, order[index], self._shuffle_mode(context.networks))
 
     def unroll_metrics(self, context: TrainContext, work: tuple[Batch, jax.Array]) -> Metrics:
-        """Returns how much of the targets' variance the critic explained before learning."""
+        """Returns the critic's explained variance of the targets before learning."""
         batch, _ = work
 
         def variance(x: jax.Array) -> jax.Array:
@@ -209,7 +209,7 @@ class OnPolicyAlgorithm(Algorithm):
         """Estimates values, advantages and targets of an unroll, [T, N].
 
         Observations are normalized by the statistics that were used for acting. New statistics
-        apply from the next unroll on; otherwise the first probability ratio would not be 1.
+        take effect in the next unroll; otherwise the first probability ratio would not be 1.
         """
         networks, params, steps = context.networks, learner_state.params, unroll.transition
         log_prob: Any = unroll.log_prob  # `behavior_log_prob`
@@ -250,7 +250,7 @@ class OnPolicyAlgorithm(Algorithm):
             log_ratio=log_ratio,
         )
         estimates = context.storage.estimate(segment, gamma=self.gamma, gae_lambda=self.gae_lambda)
-        advantage, target = _checked(context.storage, estimates, reward.shape)
+        advantage, target = _check_estimates(context.storage, estimates, reward.shape)
         batch = Batch(
             features=features,
             action=steps.action,
@@ -271,20 +271,20 @@ class OnPolicyAlgorithm(Algorithm):
         """Returns the critic's values at final observations of truncated episodes, otherwise 0.
 
         They are float32[T, N]. Truncations are gathered N at a time, so the critic's second pass
-        costs nothing in most unrolls. (A `cond` on whether any step was truncated would evaluate
-        all T * N, and under `vmap` over seeds always.)
+        costs nothing in most unrolls. A `cond` on whether any step was truncated would evaluate
+        all T * N values, and under `vmap` over seeds it would always do so.
         """
         networks, (num_steps, chunk) = context.networks, steps.truncated.shape
         truncated = (steps.truncated & ~steps.terminated).ravel()
         flat = jax.tree.map(
             _flat, (steps.next_observation, jax.tree.map(lambda x: x[:-1], carries))
         )
-        rank = jnp.cumsum(truncated.astype(jnp.int32))  # the k-th truncation is where it reaches k
+        rank = jnp.cumsum(truncated.astype(jnp.int32))  # reaches k at the k-th truncation
 
         def estimate(carry):
             judged, values = carry
             ahead = judged + 1 + jnp.arange(chunk, dtype=jnp.int32)
-            positions = jnp.searchsorted(rank, ahead)  # the size, if there are no more
+            positions = jnp.searchsorted(rank, ahead)  # out of range if there are no more
             observation, remembered = jax.tree.map(lambda x: x[positions], flat)
             features = self.normalize_features(
                 networks.features(observation), learner_state.observation_statistics
@@ -299,27 +299,31 @@ class OnPolicyAlgorithm(Algorithm):
         )
         return values.reshape(steps.truncated.shape)
 
-    def _shuffled(self, networks: Networks) -> Shuffle:
-        """Returns what minibatches are drawn from: single steps, unless sequences are needed."""
+    def _shuffle_mode(self, networks: Networks) -> Shuffle:
+        """Returns the units that minibatches consist of: by default single steps, if possible."""
         return self.shuffle or ("instances" if networks.is_recurrent else "steps")
 
 
-def _checked(storage: Storage, estimates: Any, shape: tuple[int, ...]) -> Any:
-    """Refuses estimates of a user's storage that would be broadcast silently."""
+def _check_estimates(storage: Storage, estimates: Any, shape: tuple[int, ...]) -> Any:
+    """Returns the estimates of a user's storage, unless they would be broadcast silently.
+
+    Raises:
+        TrainingError: they are not two arrays of `shape`.
+    """
     shapes = (
         [jnp.shape(each) for each in estimates] if isinstance(estimates, tuple | list) else None
     )
     if shapes != [shape, shape]:
         raise TrainingError(
             f"{type(storage).__name__}.estimate returned"
-            f" {'no pair' if shapes is None else f'arrays of {shapes}'}; it has to return"
+            f" {'no pair' if shapes is None else f'arrays of {shapes}'}; it must return"
             f" advantages and targets, each [T, N] = {list(shape)}."
         )
     return estimates
 
 
 def normalized_advantage(context: TrainContext, advantage: jax.Array) -> jax.Array:
-    """Returns advantages with mean 0 and deviation 1 over all devices that learn together."""
+    """Normalizes advantages to mean 0 and standard deviation 1 over all devices."""
     mean = mean_over_devices(context, advantage.mean())
     variance = mean_over_devices(context, ((advantage - mean) ** 2).mean())
     return (advantage - mean) / (jnp.sqrt(variance) + 1e-8)
@@ -328,19 +332,19 @@ def normalized_advantage(context: TrainContext, advantage: jax.Array) -> jax.Arr
 def permutation(key: chex.PRNGKey, size: int) -> jax.Array:
     """Returns 0 to size - 1 in random order, int32[size].
 
-    It sorts 32 random bits each, once; `jax.random.permutation` sorts twice or more. Equal bits,
-    in one pair out of 2**32, keep their order.
+    Sorts once, by 32 random bits; `jax.random.permutation` sorts twice or more. One pair in 2**32
+    has equal bits and keeps its order.
     """
     bits = jax.random.bits(key, (size,), jnp.uint32)
     _, order = jax.lax.sort((bits, jnp.arange(size, dtype=jnp.int32)), num_keys=1)
     return order
 
 
-def minibatch(batch: Batch, drawn: jax.Array, shuffled: Shuffle) -> Batch:
-    """Returns the drawn rows: of single steps [B, ...], instances, or time steps."""
-    if shuffled == "steps":
+def minibatch(batch: Batch, drawn: jax.Array, shuffle: Shuffle) -> Batch:
+    """Returns the drawn rows of a batch: single steps [B, ...], instances or time steps."""
+    if shuffle == "steps":
         return jax.tree.map(lambda x: x[drawn], batch)
-    if shuffled == "time":
+    if shuffle == "time":
         return jax.tree.map(lambda x: _flat(x[drawn]), batch)
     without_carry = (
         batch
@@ -357,7 +361,7 @@ def minibatch(batch: Batch, drawn: jax.Array, shuffled: Shuffle) -> Batch:
 def _first_steps(steps: Transition) -> jax.Array:
     """Returns where an episode starts within the unroll, bool[T + 1, N].
 
-    An episode that starts with the unroll needs no special case: its carry was already reset.
+    The first row is false even if an episode starts there, because its carry was already reset.
     """
     return jnp.concatenate([jnp.zeros_like(steps.done[:1]), steps.done])
 
@@ -379,7 +383,7 @@ def _log_prob(
 def _values(
     context: TrainContext, params: Any, features: Features, carry: Any, first: jax.Array
 ) -> tuple[jax.Array, Any]:
-    """Returns the critic's values, float32[T + 1, N], and its carry after each."""
+    """Returns the critic's values, float32[T + 1, N], and its carry after each step."""
     if context.networks.is_recurrent:
         return context.networks.value_and_carry(params, features, (carry, first))
     values = context.networks.value(params, jax.tree.map(_flat, features))

@@ -17,33 +17,31 @@ from jaxenvs.training.optimizers import LearningRate, clipped
 
 @struct.pytree_dataclass
 class A2C(OnPolicyAlgorithm):
-    """One gradient step on each short unroll, all instances together.
+    """Advantage actor-critic: one gradient step on each short unroll of all instances.
 
-    With `VTrace` and collectors that run ahead it is IMPALA; with gradients that are computed and
-    applied asynchronously, A3C.
+    With `VTrace` and asynchronous collectors this is IMPALA; with asynchronous gradient workers it
+    is A3C.
 
     Source: V. Mnih et al., Asynchronous Methods for Deep Reinforcement Learning, 2016.
     """
 
-    learning_rate: LearningRate = 7e-4  # RMSProp's, at the start if `anneal`
+    learning_rate: LearningRate = 7e-4  # of RMSProp; the initial value if `anneal`
     gamma: float = 0.99  # discount per step
     gae_lambda: float = 1.0  # 1 sums rewards to the end of the unroll
     value_coefficient: float = 0.5  # weight of the critic's loss
     entropy_coefficient: float = 0.01  # weight of the entropy bonus
     max_gradient_norm: float | None = 0.5  # larger gradients are scaled down to it; None: no limit
-    decay: float = 0.99  # of RMSProp's mean square
+    decay: float = 0.99  # of the mean square in RMSProp
     rms_epsilon: float = 1e-5
-    target_kl: float | None = (
-        None  # the step that moves the policy further is the last of its update
-    )
+    target_kl: float | None = None  # an update ends with the step that exceeds this KL divergence
     observation_clip: float | None = 10.0  # normalized observations are clipped to this
     reward_clip: float | None = 10.0  # normalized rewards are clipped to this
     epochs: int = struct.static(1)  # passes over each unroll
     minibatches: int = struct.static(1)  # gradient steps in each pass
     shuffle: Shuffle | None = struct.static(
         None
-    )  # what minibatches are drawn from; None: what fits
-    anneal: bool = struct.static(False)  # a learning rate that is a number falls linearly to 0
+    )  # units that minibatches consist of; None: the default for the actor
+    anneal: bool = struct.static(False)  # decrease a constant learning rate linearly to 0
     normalize_advantage: bool = struct.static(False)  # in each minibatch
     normalize_observations: bool = struct.static(False)  # by running mean and standard deviation
     normalize_rewards: bool = struct.static(

@@ -1,4 +1,4 @@
-"""The base class of algorithms: hyper-parameters, and pure functions that learn with them."""
+"""The base class of algorithms: hyper-parameters and pure functions that use them."""
 
 import abc
 import dataclasses
@@ -22,21 +22,21 @@ Metrics = dict[str, jax.Array]
 
 @dataclasses.dataclass(frozen=True)
 class TrainContext:
-    """What an algorithm needs to know about the training that it is part of."""
+    """The parts of a training run that an algorithm uses."""
 
     networks: Any  # `Networks`, of the algorithm's `actor_type`
     storage: Any  # a `Storage`, of the algorithm's `storage_type`
-    num_updates: int  # in all, for schedules
+    num_updates: int  # total, for schedules
     steps_per_update: int  # environment steps of all instances
-    axis_name: str | None = None  # of devices that learn together
+    axis_name: str | None = None  # the mesh axis of the devices that learn together
 
 
 @struct.pytree_dataclass
 class Algorithm(abc.ABC):
-    """Hyper-parameters: a pytree whose numbers are leaves, so that a sweep is a `vmap`.
+    """A pytree of hyper-parameters. Numbers are leaves, so a sweep is a `vmap`.
 
-    Static ones decide shapes or control flow, and changing them recompiles. Methods that take a
-    `context` are pure; everything that changes is in the `LearnerState`.
+    Static hyper-parameters determine shapes or control flow; changing one triggers recompilation.
+    Methods that take a `context` are pure: all mutable data is in the `LearnerState`.
     """
 
     actor_type: ClassVar[type[Networks]]  # the networks that the losses need
@@ -50,8 +50,8 @@ class Algorithm(abc.ABC):
 
     @classmethod
     def for_spaces(cls, observation_space: spaces.Space, action_space: spaces.Space) -> Self:
-        """Returns defaults for an environment whose instances have these spaces."""
-        del observation_space, action_space  # there is one set for all
+        """Returns the algorithm with defaults for these spaces of one instance."""
+        del observation_space, action_space  # the same for all spaces
         return cls()
 
     @abc.abstractmethod
@@ -64,17 +64,17 @@ class Algorithm(abc.ABC):
 
     @abc.abstractmethod
     def optimizer(self, num_updates: int) -> optax.GradientTransformation:
-        """Returns the optax optimizer of a training with `num_updates` in all.
+        """Returns the optax optimizer for a training run of `num_updates`.
 
-        The number may be a tracer, since `Train.resume` can continue past the end.
+        The number may be a tracer, because `Train.resume` can continue past the end.
         """
 
     def rate(self, num_updates: int) -> Any:
-        """Returns the learning rate: a number or a function of gradient steps.
+        """Returns the learning rate: a number, or a function of the gradient steps so far.
 
-        It is None if there is no field `learning_rate`.
+        Returns None if there is no field `learning_rate`.
         """
-        del num_updates  # there is no annealing
+        del num_updates  # no annealing
         return getattr(self, "learning_rate", None)
 
     @abc.abstractmethod
@@ -86,13 +86,13 @@ class Algorithm(abc.ABC):
         features: Features,
         key: chex.PRNGKey,
     ) -> tuple[Any, jax.Array]:
-        """Returns the carry, and N raw actions to explore with."""
+        """Returns the carry and N raw actions for exploration."""
 
     @abc.abstractmethod
     def process_unroll(
         self, context: TrainContext, learner_state: LearnerState, unroll: Unroll, key: chex.PRNGKey
     ) -> tuple[LearnerState, Any]:
-        """Processes an unroll; returns the new state, and data for `draw_batch`."""
+        """Processes an unroll. Returns the new state and the data for `draw_batch`."""
 
     @abc.abstractmethod
     def draw_batch(
@@ -109,19 +109,19 @@ class Algorithm(abc.ABC):
     def gradients(
         self, context: TrainContext, weights: Weights, batch: Any, key: chex.PRNGKey
     ) -> tuple[Any, Metrics, jax.Array | None]:
-        """Returns the gradient of the losses on a batch, their values, and each row's error."""
+        """Returns the gradient of the losses on a batch, the losses, and each row's TD error."""
 
     def unroll_metrics(self, context: TrainContext, work: Any) -> Metrics:
         """Returns metrics of a whole unroll, float32[] each."""
-        del context, work  # there are none
+        del context, work  # no metrics
         return {}
 
     @abc.abstractmethod
     def gradient_steps(self, environment_steps: int) -> int:
-        """Returns the maximal number of gradient steps after an unroll of `environment_steps`."""
+        """Returns the maximum number of gradient steps after an unroll of `environment_steps`."""
 
     def gradient_steps_of(self, environment_steps: int, update: Any) -> Any:
-        """Returns how many of them update number `update` takes, int32[]."""
+        """Returns the number of gradient steps in update number `update`, int32[]."""
         del update
         return self.gradient_steps(environment_steps)
 
@@ -147,16 +147,17 @@ class Algorithm(abc.ABC):
         batch: Any,
         error: jax.Array | None,
     ) -> LearnerState:
-        """Stores the errors of the rows of a batch; NaN for skipped steps."""
+        """Updates the priorities of a batch from its TD errors, which are NaN for skipped steps."""
         del context, batch, error
         return learner_state
 
     def learn(
         self, context: TrainContext, learner_state: LearnerState, unroll: Unroll, key: chex.PRNGKey
     ) -> tuple[LearnerState, Metrics]:
-        """Takes all gradient steps on an unroll; returns mean metrics, float32[] each.
+        """Takes all gradient steps on an unroll. Returns the new state and mean metrics.
 
-        These are losses and `gradient_metrics`, NaN if no step was taken.
+        The metrics, float32[] each, are losses and `gradient_metrics`, NaN if no step was taken,
+        and `unroll_metrics`.
         """
         begin_key, steps_key = jax.random.split(key)
         learner_state, work = self.process_unroll(context, learner_state, unroll, begin_key)
@@ -168,21 +169,21 @@ class Algorithm(abc.ABC):
             batch = self.draw_batch(context, now, work, index, draw_key)
 
             def learn() -> Any:
-                gradients, losses, error = self.checked_gradients(
+                gradients, losses, error = self.compute_gradients(
                     context, weights, batch, gradient_key
                 )
                 gradients, losses = mean_over_devices(context, (gradients, losses))
                 losses = {**self.gradient_metrics(context, weights, gradients), **losses}
                 return self.apply_gradients(context, weights, gradients), losses, error
 
-            def leave_out() -> Any:
+            def skip() -> Any:
                 _, *unknown = jax.eval_shape(learn)
                 nothing = jax.tree.map(lambda x: jnp.full(x.shape, jnp.nan, x.dtype), unknown)
                 return weights, *nothing
 
-            if self.may_skip_steps:  # only for the weights: `cond` would copy a memory
-                is_left_out = is_over | (index >= taken)
-                weights, losses, error = jax.lax.cond(is_left_out, leave_out, learn)
+            if self.may_skip_steps:  # updates only weights, because `cond` would copy a memory
+                is_skipped = is_over | (index >= taken)
+                weights, losses, error = jax.lax.cond(is_skipped, skip, learn)
             else:
                 weights, losses, error = learn()
             now = self.update_priorities(context, now, batch, error)
@@ -201,41 +202,41 @@ class Algorithm(abc.ABC):
         losses = jax.tree.map(jnp.nanmean, losses)
         return learner_state, {**losses, **self.unroll_metrics(context, work)}
 
-    def checked_gradients(
+    def compute_gradients(
         self, context: TrainContext, weights: Weights, batch: Any, key: chex.PRNGKey
     ) -> tuple[Any, Metrics, jax.Array | None]:
-        """Calls `gradients`, which may be a user's.
+        """Calls `gradients` and checks its result.
 
         Raises:
-            TrainingError: they are not what gradients, losses and errors are.
+            TrainingError: the result does not consist of gradients, losses and errors.
         """
         found: Any = self.gradients(context, weights, batch, key)
         name = f"{type(self).__name__}.gradients"
         if not isinstance(found, tuple) or len(found) != 3:
             number = f"{len(found)} values" if isinstance(found, tuple) else type(found).__name__
             raise TrainingError(
-                f"{name} returned {number}; it returns three values: the gradients, a dict of"
-                " losses, and the error of each row of the batch, or None."
+                f"{name} returned {number}; it must return three values: the gradients, a dict of"
+                " losses, and the error of each row of the batch or None."
             )
         gradients, losses, _ = found
         if jax.tree.structure(gradients) != jax.tree.structure(weights.params):
             raise TrainingError(
-                f"{name} returned gradients of another structure than the weights:"
-                f" {jax.tree.structure(gradients)!s:.200}, not"
+                f"{name} returned gradients whose structure differs from that of the weights:"
+                f" {jax.tree.structure(gradients)!s:.200}; expected"
                 f" {jax.tree.structure(weights.params)!s:.200}."
             )
         if not isinstance(losses, dict) or any(jnp.shape(x) for x in losses.values()):
             raise TrainingError(
-                f"{name} returned losses {losses!r:.200}; they are a dict of single numbers by"
-                " name."
+                f"{name} returned the losses {losses!r:.200}; expected a dict from names to single"
+                " numbers."
             )
         return found
 
     def check(self, networks: Networks, storage: Storage) -> None:
-        """Refuses parts that do not fit together or do not fit this algorithm.
+        """Checks that the parts fit together and fit this algorithm.
 
         Raises:
-            TrainingError: saying which two parts conflict, and what fits instead.
+            TrainingError: two parts conflict; the message names them and suggests an alternative.
         """
         name = type(self).__name__
         if not isinstance(storage, self.storage_type):
@@ -246,19 +247,19 @@ class Algorithm(abc.ABC):
             raise TrainingError(
                 f"{name} got an actor that builds {type(networks).__name__}, but its losses need"
                 f" {self.actor_type.__name__}.  Pass actor={type(self.default_actor()).__name__}"
-                "(...), or none."
+                "(...), or omit actor."
             )
 
     def check_sizes(self, networks: Networks, num_envs: int, unroll_length: int) -> None:
-        """Refuses sizes that do not fit together.
+        """Checks that the sizes fit together.
 
         Raises:
-            TrainingError: with the reason.
+            TrainingError: they do not.
         """
         del networks, num_envs, unroll_length  # any sizes work
 
     def check_steps(self, total_steps: int) -> None:
-        """Warns of a training that is too short to learn anything."""
+        """Warns if the training run is too short to learn anything."""
         del total_steps  # any number works
 
     def behavior_log_prob(
@@ -270,30 +271,30 @@ class Algorithm(abc.ABC):
     def normalize_features(
         self, features: Features, statistics: RunningStatistics | None
     ) -> Features:
-        """Returns features as the networks see them: normalized, if there are statistics."""
+        """Normalizes features if there are statistics."""
         return normalized(features, statistics, getattr(self, "observation_clip", None))
 
     def initial_weights(self, context: TrainContext, params: dict[str, Any]) -> Weights:
         """Returns the weights, targets and optimizer state before the first gradient step."""
         return Weights(
             params=params,
-            # Copies, since a state with the same array twice cannot be donated.
+            # Copies, because a state with the same array twice cannot be donated.
             target_params=jax.tree.map(jnp.copy, self.initial_targets(params)),
             optimizer_state=self.optimizer(context.num_updates).init(params),
             gradient_steps=jnp.int32(0),
         )
 
     def initial_params(self, networks: Networks, key: chex.PRNGKey, features: Features) -> Any:
-        """Returns the initial weights of the networks, and other parameters with gradients.
+        """Returns the initial weights of the networks and other parameters with gradients.
 
-        Under `vmap` they are drawn for one key after the other. Up to jax 0.10, XLA's threads that
-        factorize a batch of matrices, as for orthogonal weights, wait for each other in one pool:
-        on few cores two seeds, or two critics, would hang forever.
+        Under `vmap` they are drawn for one key at a time. Up to jax 0.10, XLA can deadlock on few
+        cores when it factorizes a batch of matrices, as for the orthogonal weights of two seeds or
+        two critics.
         """
 
         @jax.custom_batching.custom_vmap
         def draw(key: chex.PRNGKey) -> Any:
-            # Zeros, since mapped values may not be closed over and only shapes matter.
+            # Zeros, because mapped values may not be closed over and only shapes matter.
             like = jax.tree.map(lambda x: jnp.zeros(x.shape, x.dtype), features)
             return networks.init(key, like)
 
@@ -306,12 +307,12 @@ class Algorithm(abc.ABC):
         return draw(key)
 
     def initial_targets(self, params: Any) -> Any:
-        """Returns the target network's initial weights; () without one."""
+        """Returns the target network's initial weights, or () without a target network."""
         del params
         return ()
 
     def update_targets(self, params: Any, targets: Any, gradient_steps: jax.Array) -> Any:
-        """Returns the target weights after `gradient_steps`, which have led to `params`."""
+        """Returns the target weights after `gradient_steps`, where `params` are the new weights."""
         del params, gradient_steps
         return targets
 
@@ -331,7 +332,7 @@ class Algorithm(abc.ABC):
         )
 
     def gradient_metrics(self, context: TrainContext, weights: Weights, gradients: Any) -> Metrics:
-        """Returns the metrics of a gradient step in addition to its losses, float32[] each."""
+        """Returns the metrics of a gradient step other than its losses, float32[] each."""
         reported = {"gradient_norm": global_norm(gradients)}  # before clipping
         rate = self.rate(context.num_updates)
         if callable(rate):
@@ -342,7 +343,7 @@ class Algorithm(abc.ABC):
         return reported
 
     def per_device(self, share: int) -> Self:
-        """Returns the algorithm for each of `share` devices that together do what this one does.
+        """Returns the algorithm for one of `share` devices that together replace this one.
 
         Raises:
             TrainingError: its batches cannot be divided.
@@ -354,7 +355,7 @@ class Algorithm(abc.ABC):
         """Returns a copy with other hyper-parameters.
 
         Raises:
-            TrainingError: there is no such hyper-parameter; the message names the closest.
+            TrainingError: there is no such hyper-parameter; the message suggests the closest name.
         """
         names = [field.name for field in dataclasses.fields(self)]  # pyright: ignore[reportArgumentType]
         for name in changes:
@@ -375,11 +376,11 @@ class Algorithm(abc.ABC):
 
 @chex.dataclass(frozen=True)
 class BehaviorPolicy:
-    """The policy that collects: the part of a learner state that acting needs."""
+    """The part of a learner state that acting needs."""
 
     params: dict[str, Any]
     observation_statistics: RunningStatistics | None  # None: observations are not normalized
-    updates: jax.Array  # int32[], done by the learner
+    updates: jax.Array  # int32[], the learner's updates so far
 
     @classmethod
     def of(cls, learner_state: LearnerState) -> "BehaviorPolicy":
@@ -394,24 +395,24 @@ class BehaviorPolicy:
 def normalized(
     features: Features, statistics: RunningStatistics | None, clip: float | None
 ) -> Features:
-    """Returns normalized features with flat inputs, [..., F]."""
+    """Normalizes features with flat inputs, [..., F]."""
     if statistics is None:
         return features
     return dataclasses.replace(features, inputs=statistics.normalize(features.inputs, clip))
 
 
 def polyak_update(params: Any, targets: Any, tau: chex.Numeric) -> Any:
-    """Returns `targets` moved towards `params` by the fraction `tau` (Polyak averaging)."""
+    """Moves `targets` toward `params` by the fraction `tau` (Polyak averaging)."""
     return jax.tree.map(lambda new, old: old + tau * (new - old), params, targets)
 
 
 def gather_devices(context: TrainContext, x: jax.Array) -> jax.Array:
-    """Returns the rows of all devices that learn together, [B, ...]; `x` itself on one."""
+    """Returns the rows of all devices that learn together, [B, ...]; on one device, `x` itself."""
     if context.axis_name is None:
         return x
     return jax.lax.all_gather(x, context.axis_name, tiled=True)
 
 
 def mean_over_devices(context: TrainContext, x: Any) -> Any:
-    """Returns the mean of a tree over the devices that learn together; the tree itself on one."""
+    """Averages a tree over the devices that learn together."""
     return x if context.axis_name is None else jax.lax.pmean(x, context.axis_name)

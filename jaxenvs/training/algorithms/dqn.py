@@ -24,21 +24,21 @@ from jaxenvs.training.types import Sample, Weights
 
 @struct.pytree_dataclass
 class DQN(OffPolicyAlgorithm):
-    """Values of actions, regressed on the best value of the next step.
+    """Deep Q-learning: action values regressed on the best value of the next step.
 
-    Double by default; dueling with `QNetwork(dueling=True)`, n-step and prioritized by the storage:
-    `PrioritizedReplay(n_step=3)`.
+    It is double DQN by default. `QNetwork(dueling=True)` makes it dueling, and the storage
+    `PrioritizedReplay(n_step=3)` n-step and prioritized.
 
     Source: V. Mnih et al., Human-level Control through Deep Reinforcement Learning, 2015; H. van
     Hasselt et al., Deep Reinforcement Learning with Double Q-learning, 2016.
     """
 
-    learning_rate: LearningRate = 5e-4  # Adam's
+    learning_rate: LearningRate = 5e-4  # of Adam
     gamma: float = 0.99  # discount per step
     initial_epsilon: float = 1.0  # fraction of random actions at the start
     final_epsilon: float = 0.05  # fraction after `exploration_steps`
-    exploration_steps: int = 40_000  # environment steps over which it falls linearly
-    tau: float = 1.0  # how far a step moves the targets; 1 copies the weights
+    exploration_steps: int = 40_000  # environment steps over which epsilon falls linearly
+    tau: float = 1.0  # how far an update moves the targets; 1 copies the weights
     max_gradient_norm: float | None = 10.0  # larger gradients are scaled down to it; None: no limit
     learning_starts: int = 1_000  # environment steps with random actions before learning
     target_update_every: int = 200  # gradient steps between two updates of the targets
@@ -54,7 +54,7 @@ class DQN(OffPolicyAlgorithm):
         return QNetwork()
 
     def optimizer(self, num_updates: int) -> optax.GradientTransformation:
-        del num_updates  # there is no annealing
+        del num_updates  # no annealing
         return adam(self.learning_rate, self.max_gradient_norm)
 
     def initial_targets(self, params: Any) -> Any:

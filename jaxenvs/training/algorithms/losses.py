@@ -1,6 +1,6 @@
-"""Losses as functions of arrays: elementwise, on any leading axes, [T, N] or [B].
+"""Elementwise losses on arrays with any leading axes, such as [T, N] or [B].
 
-Each is a term to be averaged. Networks and hyper-parameters meet them in the algorithm's file.
+Algorithms average them.
 """
 
 import chex
@@ -9,7 +9,7 @@ import jax.numpy as jnp
 
 
 def policy_gradient(log_prob: jax.Array, advantage: jax.Array) -> jax.Array:
-    """`-advantage log_prob`: its gradient is the policy gradient."""
+    """Returns `-advantage log_prob`, whose gradient is the policy gradient."""
     return -log_prob * jax.lax.stop_gradient(advantage)
 
 
@@ -17,9 +17,9 @@ def clipped_surrogate(log_ratio: jax.Array, advantage: jax.Array, clip: chex.Num
     """Returns PPO's clipped objective of an action.
 
     Args:
-        log_ratio: log-probability now, less that under the policy that acted.
+        log_ratio: the action's log-probability minus that under the policy that acted.
         advantage: how much better than expected the action was.
-        clip: the ratio counts between 1 - clip and 1 + clip, where moving it further would pay.
+        clip: the objective does not improve further once the ratio leaves [1 - clip, 1 + clip].
 
     Source: J. Schulman et al., Proximal Policy Optimization Algorithms, 2017, equation 7.
     """
@@ -30,15 +30,13 @@ def clipped_surrogate(log_ratio: jax.Array, advantage: jax.Array, clip: chex.Num
 def clipped_value(
     value: jax.Array, old_value: jax.Array, target: jax.Array, clip: chex.Numeric
 ) -> jax.Array:
-    """Returns half the squared error of a critic that may move by `clip`, as OpenAI Baselines."""
+    """Returns the clipped value loss of OpenAI Baselines: half the squared error."""
     held = old_value + jnp.clip(value - old_value, -clip, clip)
     return 0.5 * jnp.maximum((value - target) ** 2, (held - target) ** 2)
 
 
 def kl_estimate(log_ratio: jax.Array) -> jax.Array:
-    """Returns a low-variance estimate of the KL divergence, from actions of the old policy.
-
-    It is never negative.
+    """Returns a low-variance, non-negative KL estimate from actions of the old policy.
 
     Source: J. Schulman, Approximating KL Divergence, 2020.
     """
@@ -46,11 +44,11 @@ def kl_estimate(log_ratio: jax.Array) -> jax.Array:
 
 
 def huber(error: jax.Array, delta: chex.Numeric = 1.0) -> jax.Array:
-    """Returns half the squared error below `delta`; larger errors grow linearly."""
+    """Returns the Huber loss: half the squared error below `delta`, linear beyond it."""
     small = jnp.minimum(jnp.abs(error), delta)
     return small * (jnp.abs(error) - 0.5 * small)
 
 
 def chosen(values: jax.Array, action: jax.Array) -> jax.Array:
-    """Returns the value of each action, int32[...], out of values [..., n]."""
+    """Returns the values of actions, int32[...], from values of all actions, [..., n]."""
     return jnp.take_along_axis(values, action[..., None], axis=-1)[..., 0]

@@ -20,36 +20,32 @@ from jaxenvs.training.optimizers import LearningRate, adam
 
 @struct.pytree_dataclass
 class PPO(OnPolicyAlgorithm):
-    """Several passes over each unroll, with a limit on how far they change the policy.
+    """Proximal policy optimization: several passes over each unroll with a clipped objective.
 
-    With `VTrace` and collectors that run ahead it is APPO; with a recurrent actor it learns from
-    whole sequences.
-
-    The defaults are for discrete actions; `PPO.continuous()` has others for a Box.
+    With `VTrace` and asynchronous collectors this is APPO. With a recurrent actor it learns from
+    whole sequences. The defaults are for discrete actions; `PPO.continuous()` has those for a Box.
 
     Source: J. Schulman et al., Proximal Policy Optimization Algorithms, 2017.
     """
 
-    learning_rate: LearningRate = 2.5e-4  # Adam's, at the start if `anneal`
+    learning_rate: LearningRate = 2.5e-4  # of Adam; the initial value if `anneal`
     gamma: float = 0.99  # discount per step
     gae_lambda: float = 0.95  # 0 trusts the critic after one step, 1 the sampled rewards
-    clip: float = 0.2  # how far the probability ratio may move
+    clip: float = 0.2  # how far the probability ratio may deviate from 1
     value_coefficient: float = 0.5  # weight of the critic's loss
     entropy_coefficient: float = 0.01  # weight of the entropy bonus
     max_gradient_norm: float | None = 0.5  # larger gradients are scaled down to it; None: no limit
     adam_epsilon: float = 1e-5
-    target_kl: float | None = (
-        None  # the step that moves the policy further is the last of its update
-    )
+    target_kl: float | None = None  # an update ends with the step that exceeds this KL divergence
     observation_clip: float | None = 10.0  # normalized observations are clipped to this
     reward_clip: float | None = 10.0  # normalized rewards are clipped to this
     epochs: int = struct.static(4)  # passes over each unroll
     minibatches: int = struct.static(4)  # gradient steps in each pass
     shuffle: Shuffle | None = struct.static(
         None
-    )  # what minibatches are drawn from; None: what fits
-    anneal: bool = struct.static(True)  # a learning rate that is a number falls linearly to 0
-    clip_value: bool = struct.static(True)  # the critic also moves by at most `clip`
+    )  # units that minibatches consist of; None: the default for the actor
+    anneal: bool = struct.static(True)  # decrease a constant learning rate linearly to 0
+    clip_value: bool = struct.static(True)  # limit changes of the critic's values to `clip`
     normalize_advantage: bool = struct.static(True)  # in each minibatch
     normalize_observations: bool = struct.static(False)  # by running mean and standard deviation
     normalize_rewards: bool = struct.static(
@@ -58,13 +54,13 @@ class PPO(OnPolicyAlgorithm):
 
     @classmethod
     def continuous(cls, **changes: Any) -> Self:
-        """The defaults for actions in a Box, for unrolls of about 2,048 steps in all.
+        """Returns PPO with defaults for actions in a Box and about 2,048 steps per update.
 
-        They are those of Stable-Baselines3's zoo and of CleanRL: observations and rewards are
-        normalized, nothing is paid for exploring, and steps are many and small.
+        The defaults follow RL Baselines3 Zoo and CleanRL: normalized observations and rewards, no
+        entropy bonus, and many small gradient steps.
 
         Args:
-            **changes: hyper-parameters that differ.
+            **changes: hyper-parameters to change.
         """
         settings = {
             "learning_rate": 3e-4,

@@ -1,4 +1,4 @@
-"""Soft actor-critic, in boxes and in discrete spaces."""
+"""Soft actor-critic for Box and Discrete spaces."""
 
 from typing import Any
 
@@ -9,7 +9,7 @@ import optax
 
 from jaxenvs import struct
 from jaxenvs.training.actors.actor import Features, Networks
-from jaxenvs.training.actors.actor_twin_q import NOTHING, ActorTwinQ, TwinQNetworks
+from jaxenvs.training.actors.actor_twin_q import NO_PARAMETERS, ActorTwinQ, TwinQNetworks
 from jaxenvs.training.algorithms._off_policy import OffPolicyAlgorithm, sample_features
 from jaxenvs.training.algorithms.algorithm import (
     BehaviorPolicy,
@@ -24,27 +24,27 @@ from jaxenvs.training.types import Sample, Weights
 
 @struct.pytree_dataclass
 class SAC(OffPolicyAlgorithm):
-    """A policy that maximizes reward plus entropy.
+    """Soft actor-critic: a policy that maximizes reward plus entropy.
 
-    The temperature, what an entropy of 1 is worth, is learned so that the policy's entropy comes
-    to `target_entropy`; it is part of the weights: params["log_temperature"].
+    The temperature is the weight of the entropy. It is learned so that the policy's entropy
+    approaches `target_entropy`, and is part of the weights: params["log_temperature"].
 
     Source: T. Haarnoja et al., Soft Actor-Critic Algorithms and Applications, 2018; for discrete
     actions P. Christodoulou, Soft Actor-Critic for Discrete Action Settings, 2019.
     """
 
-    learning_rate: LearningRate = 3e-4  # Adam's, of the policy
+    learning_rate: LearningRate = 3e-4  # of Adam, for the policy
     critic_learning_rate: LearningRate | None = None  # None: the policy's
     temperature_learning_rate: LearningRate | None = None  # None: the policy's
     gamma: float = 0.99  # discount per step
     tau: float = 0.005  # how far the target critics move after each gradient step
     initial_temperature: float = 1.0
-    target_entropy: float | None = None  # None: -1 for each number of a Box; for Discrete see below
-    target_entropy_ratio: float = 0.5  # of a Discrete space: this fraction of the maximal entropy
+    target_entropy: float | None = None  # None: -1 per number of a Box; for Discrete see below
+    target_entropy_ratio: float = 0.5  # for Discrete, the fraction of the maximum entropy
     learning_starts: int = 1_000  # environment steps with random actions before learning
     batch_size: int = struct.static(256)
     replay_ratio: float = struct.static(1.0)  # gradient steps per environment step
-    learn_temperature: bool = struct.static(True)  # otherwise it is constant
+    learn_temperature: bool = struct.static(True)  # False keeps it constant
 
     actor_type = TwinQNetworks
 
@@ -52,11 +52,13 @@ class SAC(OffPolicyAlgorithm):
         return ActorTwinQ()
 
     def optimizer(self, num_updates: int) -> optax.GradientTransformation:
-        del num_updates  # there is no annealing
+        del num_updates  # no annealing
         rates = {
             "actor": self.learning_rate,
-            "critic": _or(self.critic_learning_rate, self.learning_rate),
-            "log_temperature": _or(self.temperature_learning_rate, self.learning_rate),
+            "critic": _value_or_default(self.critic_learning_rate, self.learning_rate),
+            "log_temperature": _value_or_default(
+                self.temperature_learning_rate, self.learning_rate
+            ),
         }
         return optax.partition(
             {name: adam(rate) for name, rate in rates.items()}, {name: name for name in rates}
@@ -87,16 +89,20 @@ class SAC(OffPolicyAlgorithm):
         params, targets = weights.params, weights.target_params
         temperature = jnp.exp(params["log_temperature"])
 
-        next_value, next_entropy = _soft(networks, params, targets, next_features, next_key)
+        next_value, next_entropy = _value_and_entropy(
+            networks, params, targets, next_features, next_key
+        )
         target = batch.reward + batch.discount * (next_value + temperature * next_entropy)
 
         def critic_loss(critic: Any) -> tuple[jax.Array, jax.Array]:
-            values = _judged(networks, {"critic": critic}, features, batch.action)
+            values = _action_values(networks, {"critic": critic}, features, batch.action)
             error = target[None] - values
             return 0.5 * (batch.weight * (error**2).sum(0)).mean(), error
 
         def actor_loss(actor: Any) -> tuple[jax.Array, jax.Array]:
-            value, entropy = _soft(networks, {"actor": actor}, params, features, policy_key)
+            value, entropy = _value_and_entropy(
+                networks, {"actor": actor}, params, features, policy_key
+            )
             return -(value + temperature * entropy).mean(), entropy.mean()
 
         (q_loss, error), critic = jax.value_and_grad(critic_loss, has_aux=True)(params["critic"])
@@ -107,7 +113,7 @@ class SAC(OffPolicyAlgorithm):
         gradients = {
             "actor": actor,
             "critic": critic,
-            # Of log_temperature times the surplus: it falls while there is entropy to spare.
+            # The gradient of log_temperature * surplus.
             "log_temperature": surplus if self.learn_temperature else jnp.zeros_like(surplus),
         }
         metrics = {
@@ -127,12 +133,12 @@ class SAC(OffPolicyAlgorithm):
         return -float(networks.action_size)
 
 
-def _soft(
+def _value_and_entropy(
     networks: TwinQNetworks, policy: Any, critics: Any, features: Features, key: chex.PRNGKey
 ) -> tuple[jax.Array, jax.Array]:
-    """Returns the value of the policy by the lower critic, and its entropy; float32[B] each.
+    """Returns the policy's value by the lower critic, and its entropy, float32[B] each.
 
-    In a Discrete space both are exact; in a Box they are those of one sampled action.
+    Both are exact in a Discrete space, and estimated from one sampled action in a Box.
     """
     outputs, distribution = networks.policy(policy, features), networks.distribution
     if isinstance(distribution, Categorical):
@@ -140,11 +146,13 @@ def _soft(
         probs = jnp.exp(log_probs)
         values = networks.q(critics, features).min(axis=0)
         return (probs * values).sum(-1), -(probs * log_probs).sum(-1)
-    action, log_prob = distribution.sample_and_log_prob(outputs, NOTHING, key)
+    action, log_prob = distribution.sample_and_log_prob(outputs, NO_PARAMETERS, key)
     return networks.q(critics, features, action).min(axis=0), -log_prob
 
 
-def _judged(networks: TwinQNetworks, critics: Any, features: Features, action: Any) -> jax.Array:
+def _action_values(
+    networks: TwinQNetworks, critics: Any, features: Features, action: Any
+) -> jax.Array:
     """Returns the values of the actions that were taken, float32[critics, B]."""
     if not networks.is_discrete:
         return networks.q(critics, features, action)
@@ -152,5 +160,5 @@ def _judged(networks: TwinQNetworks, critics: Any, features: Features, action: A
     return jnp.take_along_axis(values, action[None, :, None], axis=-1)[..., 0]
 
 
-def _or(value: Any, default: Any) -> Any:
+def _value_or_default(value: Any, default: Any) -> Any:
     return default if value is None else value

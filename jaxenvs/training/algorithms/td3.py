@@ -26,24 +26,24 @@ from jaxenvs.training.types import Sample, Weights
 
 @struct.pytree_dataclass
 class TD3(OffPolicyAlgorithm):
-    """A deterministic policy, evaluated by the lower of two critics and updated less often.
+    """TD3: a deterministic policy, evaluated by the lower of two critics and updated less often.
 
-    Noise is in units of the action space, of which -1 is `low` and 1 is `high`.
+    Noise is scaled to the action space: -1 is `low` and 1 is `high`.
 
     Source: S. Fujimoto et al., Addressing Function Approximation Error in Actor-Critic Methods,
     2018.
     """
 
-    learning_rate: LearningRate = 1e-3  # Adam's, of policy and critics
+    learning_rate: LearningRate = 1e-3  # of Adam, for policy and critics
     gamma: float = 0.99  # discount per step
     tau: float = 0.005  # how far the targets move after each update of the policy
     exploration_noise: float = 0.1  # standard deviation of the noise on actions
     target_noise: float = 0.2  # standard deviation of the noise on target actions
-    target_noise_clip: float = 0.5  # which is clipped to this
+    target_noise_clip: float = 0.5  # largest noise on target actions
     learning_starts: int = 1_000  # environment steps with random actions before learning
     batch_size: int = struct.static(256)
     replay_ratio: float = struct.static(1.0)  # gradient steps per environment step
-    policy_delay: int = struct.static(2)  # gradient steps of the critics per step of the policy
+    policy_delay: int = struct.static(2)  # gradient steps of the critics per policy step
 
     actor_type = TwinQNetworks
 
@@ -54,16 +54,16 @@ class TD3(OffPolicyAlgorithm):
         super().check(networks, storage)
         if not isinstance(networks.distribution, Deterministic):
             raise TrainingError(
-                "TD3 got an actor with a stochastic policy, which its losses never draw from."
-                '  Pass ActorTwinQ(policy="deterministic"), or take SAC.'
+                "TD3 got an actor with a stochastic policy; expected a deterministic one."
+                '  Pass ActorTwinQ(policy="deterministic"), or use SAC.'
             )
 
     def optimizer(self, num_updates: int) -> optax.GradientTransformation:
-        del num_updates  # there is no annealing
+        del num_updates  # no annealing
         delayed = optax.conditionally_mask(
-            packed(optax.scale_by_adam()), lambda step, **_: self._is_policys_turn(step)
+            packed(optax.scale_by_adam()), lambda step, **_: self._updates_policy(step)
         )
-        # A schedule also counts the gradient steps that leave the policy alone.
+        # A schedule also counts the gradient steps that do not update the policy.
         actor = optax.chain(delayed, optax.scale_by_learning_rate(self.learning_rate))
         labels = {"actor": "actor", "critic": "critic"}
         return optax.partition({"actor": actor, "critic": adam(self.learning_rate)}, labels)
@@ -74,7 +74,7 @@ class TD3(OffPolicyAlgorithm):
     def update_targets(self, params: Any, targets: Any, gradient_steps: jax.Array) -> Any:
         moved, moves = (
             polyak_update(params, targets, self.tau),
-            self._is_policys_turn(gradient_steps - 1),
+            self._updates_policy(gradient_steps - 1),
         )
         return jax.tree.map(lambda new, old: jnp.where(moves, new, old), moved, targets)
 
@@ -109,7 +109,7 @@ class TD3(OffPolicyAlgorithm):
 
         (q_loss, error), critic = jax.value_and_grad(critic_loss, has_aux=True)(params["critic"])
         policy_loss, actor = jax.lax.cond(
-            self._is_policys_turn(weights.gradient_steps),
+            self._updates_policy(weights.gradient_steps),
             jax.value_and_grad(actor_loss),
             lambda actor: (jnp.float32(jnp.nan), jax.tree.map(jnp.zeros_like, actor)),
             params["actor"],
@@ -117,6 +117,6 @@ class TD3(OffPolicyAlgorithm):
         metrics = {"q_loss": q_loss, "policy_loss": policy_loss}
         return {"actor": actor, "critic": critic}, metrics, jnp.abs(error).mean(0)
 
-    def _is_policys_turn(self, gradient_steps: Any) -> Any:
-        """Whether the gradient step after so many also changes the policy."""
+    def _updates_policy(self, gradient_steps: Any) -> Any:
+        """Returns whether the gradient step after `gradient_steps` also updates the policy."""
         return gradient_steps % self.policy_delay == self.policy_delay - 1

@@ -19,15 +19,15 @@ from jaxenvs.training.storages.storage import Storage
 
 @struct.pytree_dataclass
 class VPG(OnPolicyAlgorithm):
-    """One gradient step on each unroll, with sampled returns.
+    """Vanilla policy gradient: one gradient step on each unroll, with sampled returns.
 
-    The critic is a baseline, and supplies the value at the end of the unroll.
+    The critic is the baseline and provides the value at the end of the unroll.
 
     Source: R. J. Williams, Simple Statistical Gradient-Following Algorithms for Connectionist
     Reinforcement Learning, 1992; R. S. Sutton et al., Policy Gradient Methods, 2000.
     """
 
-    learning_rate: LearningRate = 1e-3  # Adam's
+    learning_rate: LearningRate = 1e-3  # of Adam
     gamma: float = 0.99  # discount per step
     gae_lambda: float = 0.97  # for the storage `GAE`; not used by `DiscountedReturns`
     value_coefficient: float = 1.0  # weight of the baseline's loss
@@ -47,7 +47,7 @@ class VPG(OnPolicyAlgorithm):
         return DiscountedReturns()
 
     def optimizer(self, num_updates: int) -> optax.GradientTransformation:
-        del num_updates  # there is no annealing
+        del num_updates  # no annealing
         return adam(self.learning_rate)
 
     def loss(self, batch: Batch, predictions: Predictions) -> tuple[jax.Array, Metrics]:

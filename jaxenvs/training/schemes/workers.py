@@ -571,7 +571,7 @@ def _gradient(
     state = state.replace(weights=weights, storage=storage)
     is_warming_up = algorithm.is_warming_up(context, state)
     batch = algorithm.draw_batch(context, state, work, step, draw_key)
-    gradients, losses, error = algorithm.checked_gradients(context, weights, batch, gradient_key)
+    gradients, losses, error = algorithm.compute_gradients(context, weights, batch, gradient_key)
     if error is not None:
         error = jnp.where(is_warming_up, jnp.nan, error)
     state = algorithm.update_priorities(context, state, batch, error)
