@@ -16,26 +16,26 @@ from jaxenvs.errors import TrainingError, missing_extra
 
 T = TypeVar("T")
 
-_CHECKSUMS = "checksums.json"  # of the other files of a checkpoint, written last
+_CHECKSUMS = "checksums.json"  # checksums of a checkpoint's other files, written last
 
 
 def save(path: str | Path, learner_state: Any) -> Path:
     """Writes a learner state, or any other pytree of arrays and keys, as an orbax checkpoint.
 
-    An existing folder `path` is replaced once the new one is complete: whenever the process ends,
-    `restore` finds one of them. Each leaf is stored under its dotted name, such as
+    An existing folder `path` is replaced once the new one is complete, so `restore` finds one of
+    them even after a crash. Each leaf is stored under its dotted name, such as
     `weights.params.actor.params.Dense_0.kernel`, so other programs can read the weights.
 
     Returns:
-        The path, absolute.
+        The absolute path.
 
     Raises:
         MissingExtraError: orbax is not installed.
     """
     path = Path(path).absolute()
     leaves = {name: leaf for name, leaf in _by_name(learner_state).items() if leaf.size}
-    draft = _draft(path)
-    with _checkpointer() as checkpointer:  # which makes `draft` appear when all is written
+    draft = _draft_path(path)
+    with _checkpointer() as checkpointer:  # creates `draft` once everything is written
         checkpointer.save(draft, leaves, force=True)
     (draft / _CHECKSUMS).write_text(json.dumps(_checksums(draft)))
     _replace(path, draft)
@@ -43,17 +43,18 @@ def save(path: str | Path, learner_state: Any) -> Path:
 
 
 def restore(path: str | Path, like: T) -> T:
-    """Reads what `save` wrote.
+    """Reads a checkpoint that `save` wrote.
 
     Args:
         path: the folder.
         like: a pytree of the same structure, shapes and dtypes, such as
-            `jax.eval_shape(train.init, key)`; its values are not read. Arrays are placed on the
-            devices of those in `like`, or where the program that takes them decides.
+            `jax.eval_shape(train.init, key)`; its values are not read. Restored arrays are placed
+            on the devices of the arrays in `like`. Where `like` has no devices, they are
+            uncommitted.
 
     Returns:
-        The learner state. A training that continues from it takes the same steps, bit for bit, as
-        one that was never interrupted.
+        The learner state. A training run that continues from it takes the same steps, bit for bit,
+        as one that was never interrupted.
 
     Raises:
         TrainingError: there is no such checkpoint, it is damaged, or its leaves differ from those
@@ -66,61 +67,64 @@ def restore(path: str | Path, like: T) -> T:
         name: leaf for name, leaf in everything.items() if leaf.size
     }  # orbax does not store empty arrays
     if not path.is_dir():  # the process may have ended between two renames
-        others = _draft(path), _previous(path)
+        others = _draft_path(path), _previous_path(path)
         found = next((each for each in others if (each / _CHECKSUMS).is_file()), None)
         if found is None:
-            raise TrainingError(f'there is no checkpoint at "{path}".  `save` writes one.')
+            raise TrainingError(f'there is no checkpoint at "{path}".  Write one with `save`.')
         path = found
-    _check_files(path)  # first, since orbax misses some damage and is verbose about the rest
+    _check_files(path)  # orbax misses some damage, and its errors are verbose
     with _checkpointer() as checkpointer:
         saved = _read(path, lambda: dict(checkpointer.metadata(path).item_metadata))
         differences = [
-            f"{name}: {_describe(saved, name)} in the checkpoint, {_describe(wanted, name)} wanted"
+            f"{name}: {_describe(saved, name)} in the checkpoint, expected"
+            f" {_describe(wanted, name)}"
             for name in sorted({*saved, *wanted})
             if _describe(saved, name) != _describe(wanted, name)
         ]
         if differences:
             raise TrainingError(
-                f'the checkpoint at "{path}" belongs to another training:\n  '
+                f'the checkpoint at "{path}" belongs to another training run:\n  '
                 + "\n  ".join(differences)
-                + "\n  Configure the training as it was when the checkpoint was written."
+                + "\n  Use the configuration with which the checkpoint was written."
             )
         restored = _read(path, lambda: checkpointer.restore(path, wanted))
     leaves = [
-        _as_in(asked, restored[name]) if name in restored else jnp.zeros(asked.shape, asked.dtype)
+        _match_placement(asked, restored[name])
+        if name in restored
+        else jnp.zeros(asked.shape, asked.dtype)
         for name, asked in zip(everything, jax.tree.leaves(like), strict=True)
     ]
     return jax.tree.unflatten(jax.tree.structure(like), leaves)
 
 
 def save_together(paths: Sequence[Path], states: Sequence[Any]) -> None:
-    """Writes several checkpoints of one time, such as those of several seeds.
+    """Writes checkpoints of several seeds after the same number of updates.
 
-    All are written before one is put in its place. So whenever the process ends, there is a number
-    of updates of which every path has a checkpoint, under its name or beside it.
+    All checkpoints are written under temporary names before the first one is renamed. After a
+    crash, `restore_together` therefore finds a complete set.
     """
     if len(paths) == 1:
         save(paths[0], states[0])
         return
     for path, state in zip(paths, states, strict=True):
-        save(_next(path), state)
+        save(_pending_path(path), state)
     for path in paths:
-        _replace(path, _next(path))
+        _replace(path, _pending_path(path))
 
 
 def restore_together(paths: Sequence[Path], like: T) -> list[T]:
-    """Reads what `save_together` wrote, after a crash too.
+    """Reads the checkpoints that `save_together` wrote, even after a crash.
 
     Args:
         paths: the folders.
-        like: of one of them, as in `restore`: a `LearnerState`.
+        like: the shapes of one checkpoint, a `LearnerState`; see `restore`.
 
     Raises:
-        TrainingError: as by `restore`; or the checkpoints are of different times.
+        TrainingError: see `restore`; or the checkpoints have different numbers of updates.
     """
     candidates = []
     for path in paths:
-        places = [each for each in (path, _next(path)) if each.is_dir()] or [path]
+        places = [each for each in (path, _pending_path(path)) if each.is_dir()] or [path]
         states: list[Any] = [restore(each, like) for each in places]
         candidates.append({int(np.asarray(state.updates)): state for state in states})
     common = set.intersection(*map(set, candidates))
@@ -130,14 +134,15 @@ def restore_together(paths: Sequence[Path], like: T) -> list[T]:
             for path, each in zip(paths, candidates, strict=True)
         )
         raise TrainingError(
-            f"these checkpoints are of different times: {found}.  Resume each of them alone."
+            f"these checkpoints have different numbers of updates: {found}.  Resume each of them"
+            " separately."
         )
     return [each[max(common)] for each in candidates]
 
 
 def _replace(path: Path, draft: Path) -> None:
-    """Puts a written checkpoint in its place."""
-    previous = _previous(path)
+    """Replaces the checkpoint at `path` by `draft`."""
+    previous = _previous_path(path)
     if path.exists():
         shutil.rmtree(previous, ignore_errors=True)  # left by an earlier crash
         path.rename(previous)
@@ -160,13 +165,13 @@ def _checksum(path: Path) -> int:
 
 
 def _check_files(folder: Path) -> None:
-    """Refuses a checkpoint with a missing or changed file."""
+    """Raises TrainingError if a file of the checkpoint is missing or was changed."""
     found = _read(folder, lambda: _checksums(folder))
     written = _read(folder, lambda: dict(json.loads((folder / _CHECKSUMS).read_text())))
     changed = sorted(name for name in written if found.get(name) != written[name])
     if changed:
         raise TrainingError(
-            f'the checkpoint at "{folder}" is damaged: {changed[0]} is not as it was written.'
+            f'the checkpoint at "{folder}" is damaged: {changed[0]} is missing or was changed.'
             "  Restore another one."
         )
 
@@ -177,27 +182,27 @@ def _read(path: Path, read: Callable[[], T]) -> T:
     except Exception as error:  # orbax raises many types
         reason = str(error).strip().split("\n", 1)[0].rstrip(".")
         raise TrainingError(
-            f'the checkpoint at "{path}" is damaged, or no learner state: {reason:.200}.'
+            f'the checkpoint at "{path}" is damaged or not a learner state: {reason:.200}.'
             "  Restore another one."
         ) from error
 
 
 def _abstract(leaf: Any) -> jax.ShapeDtypeStruct:
-    sharding = _place(leaf)
-    if sharding is None:  # otherwise orbax uses the original devices, which may not exist
+    sharding = _sharding_of(leaf)
+    if sharding is None:  # by default, orbax uses the original devices, which may not exist
         sharding = jax.sharding.SingleDeviceSharding(jax.local_devices()[0])
     return jax.ShapeDtypeStruct(leaf.shape, leaf.dtype, sharding=sharding)
 
 
-def _place(leaf: Any) -> Any:
-    """Returns the sharding of a leaf; None if it has no devices, like that of an abstract mesh."""
+def _sharding_of(leaf: Any) -> Any:
+    """Returns the sharding of a leaf, or None if it has no devices, as with an abstract mesh."""
     sharding = getattr(leaf, "sharding", None)
     return None if isinstance(getattr(sharding, "mesh", None), AbstractMesh) else sharding
 
 
-def _as_in(leaf: Any, restored: jax.Array) -> jax.Array:
+def _match_placement(leaf: Any, restored: jax.Array) -> jax.Array:
     """Returns the restored array, uncommitted if `leaf` has no devices."""
-    if _place(leaf) is not None:
+    if _sharding_of(leaf) is not None:
         return restored
     if not jnp.issubdtype(restored.dtype, jax.dtypes.prng_key):
         return jnp.array(np.asarray(restored))
@@ -205,16 +210,16 @@ def _as_in(leaf: Any, restored: jax.Array) -> jax.Array:
     return jax.random.wrap_key_data(words, impl=jax.random.key_impl(restored))
 
 
-def _draft(path: Path) -> Path:
+def _draft_path(path: Path) -> Path:
     return path.with_name(f".{path.name}.new")
 
 
-def _next(path: Path) -> Path:
-    """Returns where a checkpoint waits until those of all seeds are written."""
+def _pending_path(path: Path) -> Path:
+    """Returns the temporary name of a checkpoint until those of all seeds are written."""
     return path.with_name(f"{path.name}.next")
 
 
-def _previous(path: Path) -> Path:
+def _previous_path(path: Path) -> Path:
     return path.with_name(f".{path.name}.previous")
 
 
@@ -228,7 +233,7 @@ def _describe(leaves: Any, name: str) -> str:
         return "absent"
     leaf = leaves[name]
     if jnp.issubdtype(leaf.dtype, jax.dtypes.prng_key):
-        leaf = jax.eval_shape(jax.random.key_data, leaf)  # as it is on disk
+        leaf = jax.eval_shape(jax.random.key_data, leaf)  # the stored form
     return f"{leaf.dtype}{list(leaf.shape)}"
 
 

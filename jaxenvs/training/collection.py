@@ -1,4 +1,4 @@
-"""Collection of unrolls, and statistics of the episodes that end."""
+"""Collection of unrolls, and statistics of finished episodes."""
 
 from collections.abc import Sequence
 from typing import Any
@@ -12,7 +12,7 @@ from jaxenvs.core import TimeStep, VectorEnv
 from jaxenvs.training.algorithms.algorithm import Algorithm, BehaviorPolicy, TrainContext
 from jaxenvs.training.types import CollectorState, RunningEpisodes, Transition, Unroll
 
-WINDOW = 100  # episodes that mean returns and lengths are over, at least
+WINDOW = 100  # minimum number of episodes in mean returns and lengths
 
 
 def reset_collector(context: TrainContext, env: VectorEnv, key: chex.PRNGKey) -> CollectorState:
@@ -27,7 +27,7 @@ def reset_collector(context: TrainContext, env: VectorEnv, key: chex.PRNGKey) ->
             episode_return=jnp.zeros(num_envs, jnp.float32),
             episode_length=jnp.zeros(num_envs, jnp.int32),
             discounted_return=jnp.zeros(num_envs, jnp.float32),
-            # The first episode of a staggered start is not whole.
+            # The first episode of a staggered start is partial.
             is_whole=jnp.zeros(num_envs, bool) if env.is_staggered else None,
         ),
     )
@@ -45,11 +45,11 @@ def collect(
 ) -> tuple[CollectorState, Unroll]:
     """Acts for T steps in N instances with fixed weights.
 
-    The loop computes only what depends on the previous step. Log-probabilities follow for all steps
-    at once, and so do the critic's values when learning.
+    The loop computes only values that depend on the previous step. Log-probabilities are computed
+    for all steps at once after the loop, and the critic's values during learning.
     """
     networks = context.networks
-    gamma: Any = algorithm.gamma  # pyright: ignore[reportAttributeAccessIssue] every one has it
+    gamma: Any = algorithm.gamma  # pyright: ignore[reportAttributeAccessIssue] all algorithms have it
 
     def step(collector: CollectorState, keys: chex.PRNGKey) -> tuple[CollectorState, Any]:
         features = networks.features(collector.observation)
@@ -96,7 +96,7 @@ def collect(
 def count_step(
     episodes: RunningEpisodes, timestep: TimeStep, gamma: jax.Array | float
 ) -> tuple[RunningEpisodes, RunningEpisodes]:
-    """Adds one step of N instances; returns the sums to carry on, and those at this step."""
+    """Adds one step of N instances. Returns the sums for the next step, and those at this step."""
     done, is_whole = timestep.done, episodes.is_whole
     so_far = RunningEpisodes(
         episode_return=episodes.episode_return + timestep.reward,
@@ -116,9 +116,9 @@ def no_recent_episodes(log_info: Sequence[str] = ()) -> jax.Array:
 
 
 def sum_ended_episodes(unroll: Unroll, axis_name: str | None = None) -> jax.Array:
-    """Returns the number of ended episodes and the sums of their returns, lengths and infos.
+    """Returns the number of finished episodes and the sums of their returns, lengths and infos.
 
-    They are float32[3 + I], over all devices of the axis if there is one.
+    The result is float32[3 + I], summed over all devices of the axis if there is one.
     """
     episodes = unroll.episodes
     of_each = (
@@ -137,9 +137,9 @@ def add_episodes(
     """Adds the episodes that ended in an update to the recent ones.
 
     `ended` is from `sum_ended_episodes`. `recent` has a column for each of the last K updates in
-    which an episode ended, the newest first. Means are over as many columns as it takes to have K
-    episodes; K columns are always enough. No sum is longer than that, so a long training loses
-    nothing to rounding.
+    which an episode ended, newest first. Means are over as many of these columns as are needed for
+    K episodes; K columns are always enough. Because sums stay this short, rounding errors do not
+    accumulate in a long training run.
 
     Returns:
         The new `recent`, and the metrics, float32[] each. Means are NaN before the first episode
@@ -148,7 +148,7 @@ def add_episodes(
     moved = jnp.concatenate([ended[:, None], recent[:, :-1]], axis=1)
     recent = jnp.where(ended[0] > 0, moved, recent)
     count = recent[0]
-    is_in = jnp.cumsum(count) - count < WINDOW  # the newer ones are too few without it
+    is_in = jnp.cumsum(count) - count < WINDOW  # newer columns have too few episodes
     total = jnp.where(is_in[None], recent, 0.0).sum(axis=1)
     means = jnp.where(total[0] > 0, total[1:] / jnp.maximum(total[0], 1.0), jnp.nan)
     names = ("episode_return", "episode_length", *(f"info/{name}" for name in log_info))
@@ -156,10 +156,10 @@ def add_episodes(
 
 
 def summarize_rows(metrics: dict[str, jax.Array]) -> dict[str, jax.Array]:
-    """Returns one row for K rows of metrics, [K] each.
+    """Summarizes K rows of metrics, [K] each, in one row.
 
-    Metrics of `add_episodes` and the steps are those of the last row, `episode_count` is a sum,
-    and the others are means over the rows that have a value.
+    Metrics of `add_episodes` and the steps are taken from the last row, `episode_count` is summed,
+    and the others are averaged over the rows that have a value.
     """
     rows = {name: jnp.nanmean(values) for name, values in metrics.items()}
     for name in metrics:

@@ -1,9 +1,8 @@
-"""Distributions over actions: direct formulas on the outputs of an actor.
+"""Distributions over actions, computed from the outputs of an actor.
 
 Each class takes the network's outputs with any leading axes. `sample` and `mode` return the
-*raw* action, which `log_prob_and_entropy` takes; `to_action` makes of it a member of the action
-space. Choices that are not allowed are masked in the outputs, before anything else is done with
-them, by `masked`.
+*raw* action, the input of `log_prob_and_entropy`; `to_action` converts it to a member of the action
+space. To exclude choices that are not allowed, pass the outputs through `masked` first.
 """
 
 import abc
@@ -19,20 +18,20 @@ from jax.core import Tracer
 from jaxenvs import prng, spaces
 from jaxenvs.errors import TrainingError, describe
 
-# The logit of a masked choice: far below any other, so that its probability is 0 in floats, and
-# far from overflow, whose product with that 0 would be NaN. float16 ends sooner.
+# The logit of a masked choice: low enough that its probability rounds to 0, but finite, because
+# 0 times infinity is NaN. It does not fit into float16.
 MASKED = -1e9
 
-# Up to so many choices a draw is written out choice by choice.
+# Draws from up to this many choices are unrolled.
 _UNROLLED_CHOICES = 32
 
-# Bounds of a squashed Gaussian's log-deviation, those of the authors' implementation of T.
-# Haarnoja et al., Soft Actor-Critic, 2018.
+# Bounds of a squashed Gaussian's log standard deviation, from the authors' implementation of
+# T. Haarnoja et al., Soft Actor-Critic, 2018.
 LOG_STD_RANGE = (-20.0, 2.0)
 
-# The trapezoid rule for expectations under a standard normal. By it the entropy of a squashed
-# Gaussian is off by 0.002 at the largest deviation and by less than 1e-6 up to deviation 2; as
-# many Gauss-Hermite nodes are ten times worse.
+# The trapezoid rule for expectations under a standard normal. The error of a squashed Gaussian's
+# entropy is 0.002 at the largest standard deviation, and below 1e-6 for deviations up to 2. With
+# the same number of Gauss-Hermite nodes, it is ten times larger.
 _NODES = np.linspace(-6.0, 6.0, 49)
 _WEIGHTS = np.exp(-0.5 * _NODES**2) / np.exp(-0.5 * _NODES**2).sum()
 
@@ -40,7 +39,7 @@ _WEIGHTS = np.exp(-0.5 * _NODES**2) / np.exp(-0.5 * _NODES**2).sum()
 class ActionDistribution(abc.ABC):
     """A distribution over the actions of one space, given an actor's outputs."""
 
-    num_outputs: int  # of the network, for one observation
+    num_outputs: int  # network outputs per observation
     num_parameters: int = 0  # learned numbers that do not depend on the observation
 
     @abc.abstractmethod
@@ -59,31 +58,31 @@ class ActionDistribution(abc.ABC):
 
     @abc.abstractmethod
     def to_action(self, action: jax.Array) -> jax.Array:
-        """Returns a raw action as a member of the space."""
+        """Converts a raw action to a member of the space."""
 
     def sample_and_log_prob(
         self, outputs: jax.Array, parameters: jax.Array, key: chex.PRNGKey
     ) -> tuple[jax.Array, jax.Array]:
-        """Samples raw actions; also returns their log-probabilities, float32[...]."""
+        """Returns sampled raw actions and their log-probabilities, float32[...]."""
         action = self.sample(outputs, parameters, key)
         return action, self.log_prob_and_entropy(outputs, parameters, action)[0]
 
     def masked(self, outputs: jax.Array, mask: jax.Array | None) -> jax.Array:
-        """Returns outputs under which forbidden choices have probability 0; None allows all.
+        """Returns outputs under which masked choices have probability 0; None allows all.
 
         Raises:
-            TrainingError: the mask does not fit, or these actions know none.
+            TrainingError: the mask does not fit, or these actions cannot be masked.
         """
         if mask is None:
             return outputs
         raise TrainingError(
-            f"{type(self).__name__} got an action mask; only choices out of a Discrete or"
-            " MultiDiscrete space can be masked.  Clip the action in the environment instead."
+            f"{type(self).__name__} got an action mask; only Discrete and MultiDiscrete actions can"
+            " be masked.  Clip the action in the environment instead."
         )
 
 
 class Categorical(ActionDistribution):
-    """One choice out of n; the outputs are logits. Raw actions are int32[...] from 0."""
+    """A choice between n actions; the outputs are logits. Raw actions are int32[...], from 0."""
 
     def __init__(self, space: spaces.Discrete) -> None:
         self.num_outputs, self._start = space.n, space.start
@@ -111,7 +110,7 @@ class Categorical(ActionDistribution):
 
 
 class MultiCategorical(ActionDistribution):
-    """Several independent choices, one for each element of a flat `MultiDiscrete`."""
+    """Independent choices, one for each element of a flat `MultiDiscrete`."""
 
     def __init__(self, space: spaces.MultiDiscrete) -> None:
         self._sizes = [int(n) for n in space.nvec.ravel()]
@@ -142,13 +141,13 @@ class MultiCategorical(ActionDistribution):
         return action + self._start.reshape((1,) * (action.ndim - self._start.ndim) + self._shape)
 
     def masked(self, outputs: jax.Array, mask: jax.Array | None) -> jax.Array:
-        """Returns outputs under which choices outside of `mask` have probability 0, see `masked`.
+        """Returns outputs under which masked choices have probability 0, see `masked`.
 
         Args:
             outputs: float32[..., num_outputs].
-            mask: bool, True where a choice is allowed: [..., num_outputs], the masks of all
-                elements concatenated; or as `space.sample` takes it, [..., *space.shape,
-                max(nvec)], also with these last axes flattened.
+            mask: bool, True where a choice is allowed. Either [..., num_outputs], the concatenated
+                masks of all elements; or the format of `space.sample`, [..., *space.shape,
+                max(nvec)], whose last axes may be flattened.
         """
         if mask is None:
             return outputs
@@ -166,7 +165,7 @@ class MultiCategorical(ActionDistribution):
 
 
 class Bernoulli(ActionDistribution):
-    """Independent bits of a `MultiBinary`; the outputs are log-odds. Raw actions are int32."""
+    """Independent bits of a `MultiBinary`. The outputs are log-odds, and raw actions int32."""
 
     def __init__(self, space: spaces.MultiBinary) -> None:
         self.num_outputs, self._shape = math.prod(space.shape), space.shape
@@ -189,11 +188,11 @@ class Bernoulli(ActionDistribution):
 
 
 class DiagonalGaussian(ActionDistribution):
-    """Independent normals around the outputs, with learned standard deviations for all states.
+    """Independent normals around the outputs, with learned, state-independent deviations.
 
-    In a `Box` that is bounded on all sides a raw action of -1 is `low` and 1 is `high`; any other
-    `Box` has its own units. `to_action` clips to the bounds that there are, while `log_prob` sees
-    the raw action, so no correction is needed.
+    In a `Box` that is bounded on all sides, a raw action of -1 means `low` and 1 means `high`.
+    Otherwise raw actions have the units of the `Box`. `to_action` clips to the bounds; densities
+    are those of the raw action, so they need no correction for clipping.
     """
 
     def __init__(self, space: spaces.Box) -> None:
@@ -222,16 +221,16 @@ class DiagonalGaussian(ActionDistribution):
 
 
 class SquashedGaussian(ActionDistribution):
-    """Independent normals through tanh; mean and deviation depend on the observation.
+    """Independent normals squashed by tanh; mean and deviation depend on the observation.
 
-    The outputs are A means and A log-deviations, these clipped to `LOG_STD_RANGE`. The raw
-    action is the tanh, in (-1, 1), and log-probabilities are densities of it; `to_action`
-    stretches it over the bounds of the `Box`, and a density over the box itself would be less by
-    the constant sum of log((high - low) / 2).
+    The outputs are A means and A log standard deviations, which are clipped to `LOG_STD_RANGE`. The
+    raw action is the tanh, in (-1, 1), and log-probabilities are its densities. `to_action` scales
+    it to the bounds of the `Box`; log-densities in the box would be smaller by the constant sum of
+    log((high - low) / 2).
 
-    A draw is reparameterised: gradients flow through `sample` and `sample_and_log_prob`. The
-    latter is exact; `log_prob_and_entropy` must recover the normal's draw from its tanh, which
-    beyond 0.9999 loses digits. The entropy, which has no formula, is integrated numerically.
+    Samples are reparameterized: gradients flow through `sample` and `sample_and_log_prob`. The
+    latter is exact; `log_prob_and_entropy` inverts the tanh, which loses precision beyond 0.9999.
+    The entropy has no closed form and is integrated numerically.
 
     Source: T. Haarnoja et al., Soft Actor-Critic, 2018, appendix C.
 
@@ -257,7 +256,7 @@ class SquashedGaussian(ActionDistribution):
         return jnp.tanh(draw), log_prob.sum(-1)
 
     def mode(self, outputs):
-        """Returns the tanh of the means: the medians of the actions."""
+        """Returns the tanh of the means, which are the medians of the actions."""
         return jnp.tanh(_mean_and_log_std(outputs)[0])
 
     def log_prob_and_entropy(self, outputs, parameters, action):
@@ -278,9 +277,9 @@ class SquashedGaussian(ActionDistribution):
 
 
 class Deterministic(ActionDistribution):
-    """One action for each observation: the tanh of the outputs, stretched over a bounded `Box`.
+    """A deterministic action: the tanh of the outputs, scaled to a bounded `Box`.
 
-    The raw action lies in (-1, 1); noise for exploring is added to it, before `to_action`, which
+    The raw action lies in (-1, 1). Exploration noise is added to it before `to_action`, which
     clips. There are no densities.
 
     Raises:
@@ -300,8 +299,8 @@ class Deterministic(ActionDistribution):
 
     def log_prob_and_entropy(self, outputs, parameters, action):
         raise TrainingError(
-            "a Deterministic actor was asked for log-probabilities; it has none.  Use"
-            " DiagonalGaussian or SquashedGaussian with an algorithm that needs them."
+            "a Deterministic actor has no log-probabilities.  Use DiagonalGaussian or"
+            " SquashedGaussian with an algorithm that needs them."
         )
 
     def to_action(self, action):
@@ -309,7 +308,7 @@ class Deterministic(ActionDistribution):
 
 
 def distribution_for(space: spaces.Space) -> ActionDistribution:
-    """Chooses the distribution for an action space of one instance.
+    """Returns the distribution for the action space of one instance.
 
     Raises:
         TrainingError: the space is not Discrete, MultiDiscrete, MultiBinary or a float Box.
@@ -323,17 +322,17 @@ def distribution_for(space: spaces.Space) -> ActionDistribution:
     if isinstance(space, spaces.Box) and np.issubdtype(space.dtype, np.floating):
         return DiagonalGaussian(space)
     raise TrainingError(
-        f"the actor got the action space {space!r}; it acts in Discrete, MultiDiscrete,"
-        " MultiBinary or a Box of floats.  Wrap the environment so that its actions are one of"
+        f"the actor got the action space {space!r}; expected Discrete, MultiDiscrete,"
+        " MultiBinary or a Box of floats.  Wrap the environment so that its action space is one of"
         " these."
     )
 
 
 def masked(outputs: jax.Array, mask: jax.Array | None) -> jax.Array:
-    """Returns outputs in which those outside of `mask` are so low that they are never chosen.
+    """Returns outputs in which masked choices are so low that they are never chosen.
 
-    As logits they have probability 0, also in the gradient, and the entropy is that of the others.
-    Where nothing is allowed all are equal, hence uniform, and no gradient flows.
+    As logits, masked outputs have probability 0 and no gradient, and the entropy is that of the
+    allowed choices. If no choice is allowed, all outputs are equal and have no gradient.
 
     Args:
         outputs: float32[..., n], logits or values.
@@ -346,9 +345,9 @@ def masked(outputs: jax.Array, mask: jax.Array | None) -> jax.Array:
         return outputs
     if mask.shape != outputs.shape or mask.dtype != jnp.bool_:
         raise TrainingError(
-            f"an action mask is {describe(mask)}, for outputs of {describe(outputs)}; it must be"
-            " bool of the same shape, True where a choice is allowed.  Cast it, and give one for"
-            " each instance."
+            f"the action mask is {describe(mask)}, but the outputs are {describe(outputs)}; it must"
+            " be bool of the same shape, True where a choice is allowed.  Return one mask per"
+            " instance, of dtype bool."
         )
     lowest = max(MASKED, float(jnp.finfo(outputs.dtype).min))
     return jnp.where(mask, outputs, jnp.asarray(lowest, outputs.dtype))
@@ -357,10 +356,10 @@ def masked(outputs: jax.Array, mask: jax.Array | None) -> jax.Array:
 def _draw(logits: jax.Array, uniform: jax.Array) -> jax.Array:
     """Samples from the softmax of logits[..., n], int32[...], with one uniform number each.
 
-    The choice is where the distribution function passes the number; Gumbel noise would take a
-    number for every logit. CPU, 2 cores, us for a step of 512 draws within a scan, noise against
-    this: n = 2 9.1 / 7.1, n = 6 28 / 9.6, n = 18 215 / 15 (jax 0.12.0); 12.1 / 8.6, 53 / 11,
-    317 / 23 (jax 0.10.2); at 4 draws equal up to n = 6.
+    Inverts the distribution function; Gumbel noise would need one random number per logit. Time in
+    us for 512 draws within a scan on 2 CPU cores, Gumbel / this: n = 2 9.1 / 7.1, n = 6 28 / 9.6,
+    n = 18 215 / 15 (jax 0.12.0); 12.1 / 8.6, 53 / 11, 317 / 23 (jax 0.10.2). For 4 draws, both take
+    the same time up to n = 6.
     """
     weights = jnp.exp(logits - logits.max(axis=-1, keepdims=True))
     n = logits.shape[-1]
@@ -377,20 +376,20 @@ def _draw(logits: jax.Array, uniform: jax.Array) -> jax.Array:
     target = uniform * starts.pop()
     choice = jnp.zeros(uniform.shape, jnp.int32)
     for i, (start, part) in enumerate(zip(starts, parts, strict=True)):
-        # Weights of 0 are excluded by name: rounding must not let one through at its border.
+        # Weights of 0 are excluded explicitly, because rounding could select one.
         choice = jnp.where((start <= target) & (part > 0), np.int32(i), choice)
     return choice
 
 
 def _log_softmax(logits: jax.Array) -> jax.Array:
-    # The largest is taken off first: next to a masked logit a logarithm would be rounded away.
+    # Subtract the largest logit first: added to a masked logit, the logarithm would round away.
     shifted = logits - jax.lax.stop_gradient(logits.max(axis=-1, keepdims=True))
     return shifted - jnp.log(jnp.exp(shifted).sum(axis=-1, keepdims=True))
 
 
 def _log_prob_and_entropy(logits: jax.Array, action: jax.Array) -> tuple[jax.Array, jax.Array]:
     log_probs = _log_softmax(logits)
-    # A comparison instead of a gather: its gradient is a product, not a scatter.
+    # A comparison instead of a gather, because the gradient of a gather is a scatter.
     chosen = jax.nn.one_hot(action, logits.shape[-1], dtype=logits.dtype)
     log_prob = jnp.sum(log_probs * chosen, axis=-1)
     return log_prob, -jnp.sum(jnp.exp(log_probs) * log_probs, axis=-1)
@@ -406,13 +405,13 @@ def _mean_and_log_std(outputs: jax.Array) -> tuple[jax.Array, jax.Array]:
 
 
 def _log_slope_of_tanh(x: jax.Array) -> jax.Array:
-    """Returns log(1 - tanh(x)**2), without the difference that rounds to 0 for |x| > 9."""
+    """Returns log(1 - tanh(x)**2). Computed directly, the difference is 0 for |x| > 9."""
     return 2.0 * (math.log(2.0) - x - jax.nn.softplus(-2.0 * x))
 
 
 def _is_bounded(space: spaces.Box) -> bool:
     if any(isinstance(bound, Tracer) for bound in (space.low, space.high)):
-        return True  # bounds that are mapped or differentiated over are numbers, not infinities
+        return True  # traced bounds come from parameters, which are finite
     return bool(np.isfinite(space.low).all() and np.isfinite(space.high).all())
 
 
@@ -420,8 +419,8 @@ def _bounds(what: str, space: spaces.Box) -> tuple[Any, Any]:
     is_float_box = isinstance(space, spaces.Box) and np.issubdtype(space.dtype, np.floating)
     if not is_float_box or not _is_bounded(space):
         raise TrainingError(
-            f"{what} got the action space {space!r}; it needs a Box of floats that is bounded on"
-            " all sides.  Bound the actions by a wrapper, or take PPO with ActorCritic."
+            f"{what} got the action space {space!r}; expected a Box of floats that is bounded on"
+            " all sides.  Bound the actions with a wrapper, or use PPO with ActorCritic."
         )
     return space.low, space.high
 

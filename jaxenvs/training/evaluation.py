@@ -1,4 +1,4 @@
-"""Evaluation of policies during and after a training, in separate environments."""
+"""Evaluation of policies in separate environments, during and after training."""
 
 from typing import Any
 
@@ -12,13 +12,13 @@ from jaxenvs.rollouts import Evaluation, evaluate
 from jaxenvs.vector.vectorize import VectorizedEnv, vectorize
 from jaxenvs.wrappers.time_limit import TimeLimit
 
-MAX_STEPS = 10_000  # of an episode, where the environment has no time limit
+MAX_STEPS = 10_000  # length at which episodes end if the environment has no time limit
 
 
 def evaluation_env(caller: str, env: VectorEnv | Environment | str, num_episodes: int) -> VectorEnv:
-    """Returns instances like those of `env`, one for each episode, whose episodes all end.
+    """Returns instances like those of `env`, one per episode, with a time limit.
 
-    With batched parameters there are as many instances as in `env`.
+    With batched parameters, there are as many instances as in `env`.
 
     Raises:
         TrainingError: `env` cannot be copied.
@@ -34,8 +34,8 @@ def evaluation_env(caller: str, env: VectorEnv | Environment | str, num_episodes
         env = vectorize(env, num_episodes)
     if not isinstance(env, VectorizedEnv):
         raise TrainingError(
-            f"{caller} has no environments to evaluate in: {env!r:.80} is hosted or inside a"
-            " wrapper around all instances, so it cannot be copied.  Pass evaluation_env=."
+            f"{caller} cannot copy {env!r:.80} for the evaluation, because it is hosted or inside a"
+            " wrapper around all instances.  Pass evaluation_env=."
         )
     single: Any = env.env
     if single.time_limit is None:
@@ -52,9 +52,10 @@ def play_episodes(
     *,
     max_steps: int | None = None,
 ) -> Evaluation:
-    """Plays at least `num_episodes`, equally many in each instance, so short ones count no more.
+    """Plays at least `num_episodes`, the same number in each instance.
 
-    Native environments without a time limit end after 10,000 steps.
+    Short episodes therefore do not count more than long ones. In native environments without a
+    time limit, episodes end after 10,000 steps.
     """
     single: Any = env.env if isinstance(env, VectorizedEnv) else None
     if single is not None and single.time_limit is None and max_steps is None:

@@ -1,8 +1,8 @@
 """Feature extractors: networks that turn observations into features for the heads.
 
-An extractor is any flax module that maps observations [B, ...], as `features_of` prepares them, to
-features float32[B, F]. B is the number of observations, H and W the sides of a picture, C its
-channels. Integer pixels are divided by 255, others are taken as they are.
+An extractor is any flax module that maps observations [B, ...], prepared by `features_of`, to
+features, float32[B, F]. B is the number of observations; H, W and C are the height, width and
+channels of an image. Integer pixels are divided by 255; floating-point pixels are not scaled.
 """
 
 from collections.abc import Callable, Mapping, Sequence
@@ -26,19 +26,19 @@ ACTIVATIONS: dict[str, Callable[[jax.Array], jax.Array]] = {
 }
 
 _ORTHOGONAL = nn.initializers.orthogonal(2**0.5)
-_SHORTEST_SIDE = 5  # pixels; anything narrower is not an image
-_NATURE_SIDE = 36  # pixels that the three kernels of NatureCNN need
+_SHORTEST_SIDE = 5  # pixels; a narrower array is not an image
+_NATURE_SIDE = 36  # pixels; the smallest side that NatureCNN's three kernels support
 
 
 class MLP(nn.Module):
-    """Dense layers, each followed by the activation, orthogonally initialized.
+    """A multilayer perceptron with orthogonal initial weights.
 
     Inputs are flattened to [B, F]; the entries of a Dict are concatenated.
     """
 
     hidden_sizes: Sequence[int] = (64, 64)
     activation: str | Callable[[jax.Array], jax.Array] = "tanh"  # a name in ACTIVATIONS
-    layer_norm: bool = False  # between each layer and its activation
+    layer_norm: bool = False  # normalize between each layer and its activation
 
     @nn.compact
     def __call__(self, x: chex.ArrayTree) -> jax.Array:
@@ -55,34 +55,34 @@ class MLP(nn.Module):
 
 
 class NatureCNN(nn.Module):
-    """Three convolutions and a dense layer, for pictures of at least 36x36.
+    """A network of three convolutions and a dense layer, for images of at least 36x36.
 
     Source: V. Mnih et al., Human-level control through deep reinforcement learning, 2015.
 
     Raises:
-        TrainingError: the pictures are too small for the kernels.
+        TrainingError: the images are too small for the kernels.
     """
 
     features: int = 512
 
     @nn.compact
     def __call__(self, x: jax.Array) -> jax.Array:
-        x = _pixels(x, _NATURE_SIDE, "NatureCNN", "ImpalaCNN takes any size, SmallCNN 3x3 and more")
+        x = _pixels(x, _NATURE_SIDE, "NatureCNN", "Use ImpalaCNN, or SmallCNN for 3x3 and larger")
         for channels, size, stride in ((32, 8, 4), (64, 4, 2), (64, 3, 1)):
             convolution = Conv(
                 channels, (size, size), (stride, stride), padding="VALID", kernel_init=_ORTHOGONAL
             )
             x = nn.relu(convolution(x))
-        return _dense_of_picture(x, self.features, _ORTHOGONAL)
+        return _flatten_and_project(x, self.features, _ORTHOGONAL)
 
 
 class SmallCNN(nn.Module):
-    """One convolution and a dense layer, for boards such as the 10x10 of MinAtar.
+    """A network of one convolution and a dense layer, for small images such as MinAtar's 10x10.
 
     Source: K. Young and T. Tian, MinAtar, 2019.
 
     Raises:
-        TrainingError: the pictures are smaller than the kernel's 3x3.
+        TrainingError: the images are smaller than 3x3.
     """
 
     channels: int = 16
@@ -90,16 +90,16 @@ class SmallCNN(nn.Module):
 
     @nn.compact
     def __call__(self, x: jax.Array) -> jax.Array:
-        x = _pixels(x, 3, "SmallCNN", "ImpalaCNN takes any size")
+        x = _pixels(x, 3, "SmallCNN", "Use ImpalaCNN")
         x = nn.relu(Conv(self.channels, (3, 3), padding="VALID", kernel_init=_ORTHOGONAL)(x))
-        return _dense_of_picture(x, self.features, _ORTHOGONAL)
+        return _flatten_and_project(x, self.features, _ORTHOGONAL)
 
 
 class ImpalaCNN(nn.Module):
-    """Stages of a convolution, a pooling that halves the sides, and two residual blocks.
+    """A residual network whose stages are a convolution, a pooling by 2 and two residual blocks.
 
-    Takes pictures of any size. Kernels are drawn as by the authors' library: truncated normals
-    scaled by the number of inputs.
+    Images can have any size. As in the authors' code, initial kernels are truncated normals scaled
+    by the number of inputs.
 
     Source: L. Espeholt et al., IMPALA, 2018, figure 3 (the large architecture, without LSTM).
     """
@@ -111,37 +111,36 @@ class ImpalaCNN(nn.Module):
     def __call__(self, x: jax.Array) -> jax.Array:
         x = _pixels(x, 1, "ImpalaCNN", "")
         for channels in self.channels:
-            x = _halved(Conv(channels, (3, 3))(x))
+            x = _pool_by_two(Conv(channels, (3, 3))(x))
             for _ in range(2):
                 y = Conv(channels, (3, 3))(nn.relu(x))
                 x = x + Conv(channels, (3, 3))(nn.relu(y))
-        return _dense_of_picture(nn.relu(x), self.features, nn.initializers.lecun_normal())
+        return _flatten_and_project(nn.relu(x), self.features, nn.initializers.lecun_normal())
 
 
 class FixupCNN(nn.Module):
-    """A deeper `ImpalaCNN` that stays trainable without normalization.
+    """A deeper `ImpalaCNN` that can be trained without normalization layers.
 
-    Each residual block starts as the identity: its last kernel is zero, its first one is scaled
-    by the number of blocks to the power -1/2, so that the first update moves the features as much
-    as that of a shallow network. Scalar biases and one multiplier a block do what is left for
-    normalization to do. Takes pictures of any size.
+    Each residual block starts as the identity: its last kernel is zero. Its first kernel is scaled
+    by the number of blocks to the power -1/2, so the first update changes the features as much as
+    in a shallow network. Each block has scalar biases and one multiplier. Images can have any size.
 
     Source: H. Zhang, Y. N. Dauphin, T. Ma, Fixup Initialization, 2019, section 3. The sizes are
-    those of A. Nichol's agent for the Obstacle Tower Challenge, 2019, which Nappo took over.
+    those of A. Nichol's agent for the Obstacle Tower Challenge, 2019, which Nappo also uses.
     """
 
     channels: Sequence[int] = (32, 64, 64)
-    blocks: Sequence[int] = (2, 2, 4)  # residual ones after each halving
+    blocks: Sequence[int] = (2, 2, 4)  # residual blocks after each pooling
     features: int = 256
 
     @nn.compact
     def __call__(self, x: jax.Array) -> jax.Array:
         x = _pixels(x, 1, "FixupCNN", "")
         for channels, blocks in zip(self.channels, self.blocks, strict=True):
-            x = _halved(Conv(channels, (3, 3), kernel_init=nn.initializers.he_normal())(x))
+            x = _pool_by_two(Conv(channels, (3, 3), kernel_init=nn.initializers.he_normal())(x))
             for _ in range(blocks):
                 x = _FixupBlock(sum(self.blocks))(x)
-        return _dense_of_picture(nn.relu(x), self.features, nn.initializers.he_normal())
+        return _flatten_and_project(nn.relu(x), self.features, nn.initializers.he_normal())
 
 
 class _FixupBlock(nn.Module):
@@ -159,14 +158,14 @@ class _FixupBlock(nn.Module):
         return x + y * self._scalar("multiplier", 1.0) + self._scalar("bias_2b", 0.0)
 
     def _scalar(self, name: str, value: float) -> jax.Array:
-        # Of four axes, since arrays of fewer are not broadcast everywhere without asking.
+        # Four axes, because jax_numpy_rank_promotion may forbid implicit broadcasting.
         return self.param(name, nn.initializers.constant(value), (1, 1, 1, 1))
 
 
 class DictExtractor(nn.Module):
-    """An extractor for each entry of a Dict; features are concatenated in sorted order.
+    """A network with an extractor for each entry of a Dict; concatenates features in sorted order.
 
-    The parts of a Tuple are called "0", "1" and so on.
+    The parts of a Tuple have the names "0", "1" and so on.
 
     Raises:
         TrainingError: the observations have other entries.
@@ -178,8 +177,8 @@ class DictExtractor(nn.Module):
         if not isinstance(x, Mapping) or set(x) != set(self.extractors):
             given = sorted(x) if isinstance(x, Mapping) else describe(x)
             raise TrainingError(
-                f"DictExtractor got observations with {given}; it has extractors for"
-                f" {sorted(self.extractors)}.  Give one extractor for each entry."
+                f"DictExtractor got observations with {given}, but has extractors for"
+                f" {sorted(self.extractors)}.  Pass one extractor for each entry."
             )
         return jnp.concatenate([self.extractors[name](x[name]) for name in sorted(x)], axis=-1)
 
@@ -191,26 +190,26 @@ def default_extractor(
     activation: str | Callable[[jax.Array], jax.Array] = "tanh",
     layer_norm: bool = False,
 ) -> nn.Module:
-    """Returns an extractor that suits observations of `space`.
+    """Returns the default extractor for observations of `space`.
 
-    Pictures get `NatureCNN` from 36x36 on and `SmallCNN` below; all else gets one `MLP`. A Dict
-    or Tuple with a picture in it gets an extractor for each entry. What is a picture: a `Box` of
-    three axes and uint8, or of two or three axes with both sides at least 5.
+    Images of at least 36x36 get `NatureCNN`, and smaller ones `SmallCNN`; everything else gets one
+    `MLP`. A Dict or Tuple that contains an image gets an extractor for each entry. An image is a
+    `Box` of three axes and dtype uint8, or of two or three axes with both sides at least 5.
 
     Args:
-        space: of one observation.
-        hidden_sizes: of the `MLP`s, as the next two; pictures know none of them.
-        activation: a name in `ACTIVATIONS`, or a function.
-        layer_norm: whether to normalize in between.
+        space: the space of one observation.
+        hidden_sizes: the sizes of the layers of each `MLP`.
+        activation: the activation of each `MLP`, a name in `ACTIVATIONS` or a function.
+        layer_norm: whether each `MLP` uses layer normalization.
 
     Raises:
         TrainingError: there is no such activation.
     """
     _activation(activation)
-    if (shape := _picture_shape(space)) is not None:
+    if (shape := _image_shape(space)) is not None:
         side = min(shape[:2])
         return NatureCNN() if side >= _NATURE_SIDE else SmallCNN() if side >= 3 else ImpalaCNN()
-    if isinstance(space, spaces.Dict | spaces.Tuple) and _has_picture(space):
+    if isinstance(space, spaces.Dict | spaces.Tuple) and _has_image(space):
         settings = {"activation": activation, "layer_norm": layer_norm}
         return DictExtractor(
             {
@@ -224,10 +223,10 @@ def default_extractor(
 def features_of(space: spaces.Space) -> Callable[[chex.ArrayTree], chex.ArrayTree]:
     """Returns a function from observations of `space` to an extractor's input.
 
-    Pictures stay as they are, [..., H, W, C] or [..., H, W], of their own dtype; channels that
-    come first are put last, and stacked frames become channels. Other arrays become float32[...,
-    F], integers of Discrete and MultiDiscrete one-hot. A Dict stays a dict, a Tuple becomes the
-    dict with the entries "0", "1" and so on. A flat Box of float32 costs nothing.
+    Images keep their dtype and become [..., H, W, C] or [..., H, W]: leading channels move to the
+    last axis, and stacked frames become channels. Other arrays become float32[..., F], and integers
+    of Discrete and MultiDiscrete one-hot vectors. A Dict stays a dict. A Tuple becomes a dict with
+    the entries "0", "1" and so on.
     """
     if isinstance(space, spaces.Dict | spaces.Tuple):
         prepare = {name: features_of(part) for name, part in _entries(space).items()}
@@ -239,7 +238,7 @@ def features_of(space: spaces.Space) -> Callable[[chex.ArrayTree], chex.ArrayTre
 
         return prepare_entries
     shape = space.shape or ()
-    if _picture_shape(space) is not None:
+    if _image_shape(space) is not None:
         return lambda x: _channels_last(x, shape)
     is_numbers = isinstance(space, spaces.Box | spaces.MultiBinary)
 
@@ -253,16 +252,16 @@ def features_of(space: spaces.Space) -> Callable[[chex.ArrayTree], chex.ArrayTre
 
 
 def num_features(extractor: nn.Module, space: spaces.Space) -> int:
-    """Returns F if `extractor` takes observations of `space`; computes nothing.
+    """Returns the number of features F of observations of `space`, without computing any.
 
     Raises:
-        TrainingError: it cannot take them, or does not return float[B, F].
+        TrainingError: `extractor` does not support the space, or does not return float[B, F].
     """
 
     def extract(key):
-        # Not computed, so that spaces of 64-bit arrays work too.
+        # Only traced, so spaces of 64-bit arrays work too.
         inputs = features_of(space)(_zeros(space, 2))
-        # As in a training, which passes only weights: no state, and no key for dropout.
+        # Training passes weights only: no other state, and no key for dropout.
         return extractor.apply(extractor.init(key, inputs), inputs)
 
     try:
@@ -271,15 +270,15 @@ def num_features(extractor: nn.Module, space: spaces.Space) -> int:
         raise
     except Exception as error:
         raise TrainingError(
-            f"{type(extractor).__name__} cannot take observations of {space!r}: {error}  Choose"
-            " another extractor, or None for one that suits them."
+            f"{type(extractor).__name__} does not support observations of {space!r}: {error}  Pass"
+            " another extractor, or None for the default."
         ) from error
     is_array = isinstance(features, jax.ShapeDtypeStruct)
     if not is_array or features.ndim != 2 or features.shape[0] != 2 or features.dtype.kind != "f":
         given = describe(features)
         raise TrainingError(
-            f"{type(extractor).__name__} makes {given} of 2 observations of {space!r}; an"
-            " extractor gives float32[2, F].  Flatten what it returns, but for the first axis."
+            f"{type(extractor).__name__} returned {given} for 2 observations of {space!r}; expected"
+            " float32[2, F].  Flatten all axes except the first."
         )
     return features.shape[1]
 
@@ -309,13 +308,13 @@ def _pixels(x: jax.Array, shortest_side: int, what: str, instead: str) -> jax.Ar
     """Returns images [B, H, W, C] or [B, H, W] as float32[B, H, W, C]."""
     if x.ndim not in (3, 4):
         raise TrainingError(
-            f"{what} got {describe(x)}; it takes pictures [B, H, W, C] or [B, H, W].  Use MLP for"
+            f"{what} got {describe(x)}; expected images [B, H, W, C] or [B, H, W].  Use MLP for"
             " vectors."
         )
     height, width = x.shape[1:3]
     if min(height, width) < shortest_side:
         raise TrainingError(
-            f"{what} got pictures of {height}x{width} ({describe(x)}); its kernels need at least"
+            f"{what} got images of {height}x{width} ({describe(x)}); its kernels need at least"
             f" {shortest_side}x{shortest_side}.  {instead}."
         )
     is_integer = jnp.issubdtype(x.dtype, jnp.integer)
@@ -323,14 +322,14 @@ def _pixels(x: jax.Array, shortest_side: int, what: str, instead: str) -> jax.Ar
     return x[..., None] if x.ndim == 3 else x
 
 
-def _halved(x: jax.Array) -> jax.Array:
+def _pool_by_two(x: jax.Array) -> jax.Array:
     return nn.max_pool(x, (3, 3), strides=(2, 2), padding="SAME")
 
 
-def _dense_of_picture(
+def _flatten_and_project(
     x: jax.Array, features: int, kernel_init: nn.initializers.Initializer
 ) -> jax.Array:
-    """Applies the last layer of every CNN; called within one, which owns its parameters."""
+    """Applies the last layer of a CNN. The module that calls this owns the parameters."""
     x = x.reshape((x.shape[0], -1))
     return nn.relu(nn.Dense(features, kernel_init=kernel_init)(x))
 
@@ -341,14 +340,14 @@ def _entries(space: spaces.Dict | spaces.Tuple) -> dict[str, spaces.Space]:
     return {str(i): part for i, part in enumerate(space.spaces)}
 
 
-def _has_picture(space: spaces.Space) -> bool:
+def _has_image(space: spaces.Space) -> bool:
     if isinstance(space, spaces.Dict | spaces.Tuple):
-        return any(_has_picture(part) for part in _entries(space).values())
-    return _picture_shape(space) is not None
+        return any(_has_image(part) for part in _entries(space).values())
+    return _image_shape(space) is not None
 
 
-def _picture_shape(space: spaces.Space) -> tuple[int, ...] | None:
-    """Returns (H, W, C) or (H, W) of an image; None for anything else."""
+def _image_shape(space: spaces.Space) -> tuple[int, ...] | None:
+    """Returns the shape (H, W, C) or (H, W) of an image, or None for other spaces."""
     if (
         not isinstance(space, spaces.Box)
         or space.shape is None
@@ -363,15 +362,16 @@ def _picture_shape(space: spaces.Space) -> tuple[int, ...] | None:
 
 
 def _shape_with_channels_last(shape: tuple[int, ...]) -> tuple[int, ...]:
-    if len(shape) == 4:  # frames, stacked on the first axis
+    if len(shape) == 4:  # frames stacked on the first axis
         return (*shape[1:3], shape[0] * shape[3])
     return (*shape[1:], shape[0]) if _channels_come_first(shape) else shape
 
 
 def _channels_come_first(shape: tuple[int, ...]) -> bool:
-    """Whether (C, H, W) is more likely than (H, W, C): the first axis is the shortest.
+    """Returns whether (C, H, W) is more likely than (H, W, C).
 
-    It also has to be too short for a side, or the others are the sides of a square.
+    It is if the first axis is the shortest, and either too short for a side or the other two axes
+    are equal.
     """
     if len(shape) != 3 or shape[0] >= min(shape[1:]):
         return False

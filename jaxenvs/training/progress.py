@@ -1,4 +1,4 @@
-"""Progress of a training: a bar in a terminal or a notebook, plain lines elsewhere."""
+"""Display of training progress: a bar in a terminal or a notebook, plain lines elsewhere."""
 
 import atexit
 import math
@@ -11,18 +11,18 @@ import numpy as np
 
 from jaxenvs.errors import missing_extra
 
-_NUM_LINES = 10  # in all, where there is no terminal, so that logs stay short
+_NUM_LINES = 10  # lines per training run without a terminal
 
 
 class ProgressBar:
-    """Shows steps, the mean return of the last episodes, and steps per second.
+    """A display of steps, the mean return of the last episodes, and steps per second.
 
-    Calls may come from any thread, and late. With several seeds, a metric is an array and the
-    median of the returns is shown.
+    It can be called from any thread, and out of order. With several seeds, a metric is an array,
+    and the display shows the median of the returns.
 
     Args:
         steps_per_update: environment steps of one seed.
-        done: updates that were done before, of a resumed training.
+        done: updates that a resumed training run has already done.
 
     Raises:
         MissingExtraError: rich is not installed.
@@ -37,14 +37,14 @@ class ProgressBar:
         self._is_live = self._console.is_terminal or self._console.is_jupyter
         self._steps_per_update = steps_per_update
         self._timed_from = self._updates = done
-        self._timer: float | None = None  # starts with the first report, when all is compiled
+        self._timer: float | None = None  # starts with the first report, after compilation
         self._return = math.nan
         self._bar: Any = None
         self._task: Any = None
         self._lock = threading.Lock()
 
     def start(self) -> None:
-        """Shows the bar, if it is not there yet."""
+        """Shows the bar if it is not shown yet."""
         if self._bar is not None or not self._is_live:
             return
         from rich import progress
@@ -59,10 +59,10 @@ class ProgressBar:
         )
         self._bar.start()
         self._task = self._bar.add_task("compiling", total=None, figures="")
-        atexit.register(self.stop)  # of a training that is interrupted
+        atexit.register(self.stop)  # in case training is interrupted
 
     def stop(self) -> None:
-        """Stops updating the bar, and leaves it on the screen."""
+        """Stops updating the bar. It stays on the screen."""
         if self._bar is not None:
             self._bar.stop()
             atexit.unregister(self.stop)
@@ -77,9 +77,7 @@ class ProgressBar:
         if updates <= self._updates:
             return
         before, self._updates = self._updates, updates
-        if not np.isnan(
-            returns
-        ).all():  # otherwise no episode has ended, and the last figure stands
+        if not np.isnan(returns).all():  # all NaN means that no episode has ended
             self._return = float(np.nanmedian(returns))
         steps, speed = updates * self._steps_per_update, self._speed(returns.size)
         if self._is_live:
@@ -96,7 +94,7 @@ class ProgressBar:
             self._console.print(line, soft_wrap=True)
         if updates >= num_updates:
             self.stop()
-            self._updates, self._timer = 0, None  # the same training may run again
+            self._updates, self._timer = 0, None  # the same program may run again
 
     def _speed(self, num_seeds: int) -> str:
         now = time.perf_counter()

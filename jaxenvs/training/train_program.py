@@ -29,7 +29,7 @@ from jaxenvs.training.algorithms.algorithm import (
     Algorithm,
     BehaviorPolicy,
     TrainContext,
-    normalized,
+    normalize_inputs,
 )
 from jaxenvs.training.algorithms.ppo import PPO
 from jaxenvs.training.collection import (
@@ -104,7 +104,7 @@ class ActorPolicy:
         return self.networks.initial_carry(num_envs) if self.networks.is_recurrent else None
 
     def _act(self, carry: Any, observation: chex.ArrayTree, key: chex.PRNGKey) -> Any:
-        features = normalized(
+        features = normalize_inputs(
             self.networks.features(observation), self.observation_statistics, self.observation_clip
         )
         sample = None if self.greedy else getattr(self.networks, "sample", None)

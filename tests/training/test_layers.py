@@ -6,7 +6,7 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from jaxenvs.training.layers import Conv, NarrowDense, convolution, windowed
+from jaxenvs.training.layers import Conv, NarrowDense, convolution, window_convolution
 
 KEY = jax.random.key(0)
 
@@ -55,11 +55,13 @@ def _by_xla(strides, padding):
 def test_seeds_are_vmapped_and_no_picture_is_a_batch_too():
     kernels = jax.random.normal(KEY, (3, 3, 3, 2, 4))
     x = jax.random.normal(KEY, (3, 5, 6, 6, 2))
-    together = jax.vmap(lambda x, kernel: windowed(x, kernel, (1, 1), "VALID"))(x, kernels)
+    together = jax.vmap(lambda x, kernel: window_convolution(x, kernel, (1, 1), "VALID"))(
+        x, kernels
+    )
     for i in range(3):
         alone = convolution(x[i], kernels[i], (1, 1), "VALID")
         np.testing.assert_allclose(together[i], alone, atol=2e-5)
-    assert windowed(x[0, :0], kernels[0], (1, 1), "SAME").shape == (0, 6, 6, 4)
+    assert window_convolution(x[0, :0], kernels[0], (1, 1), "SAME").shape == (0, 6, 6, 4)
 
 
 @pytest.mark.parametrize(("features", "shape"), [(2, (7, 4)), (3, (600, 4)), (1, (2, 3, 4))])

@@ -6,7 +6,7 @@ import numpy as np
 import optax
 import pytest
 
-from jaxenvs.training.optimizers import adam, annealed, packed
+from jaxenvs.training.optimizers import adam, linear_decay, with_packed_weights
 
 SHAPES = {
     "small and large": {"a": {"kernel": (3, 5), "bias": (5,)}, "b": (80, 90), "c": (), "d": (2,)},
@@ -37,29 +37,30 @@ def taken(optimizer, params, gradients):
 
 @pytest.mark.parametrize("shapes", SHAPES.values(), ids=SHAPES)
 def test_the_steps_are_those_without_packing(shapes):
-    inner = optax.chain(optax.clip_by_global_norm(0.5), optax.adam(annealed(0.1, 5)))
+    inner = optax.chain(optax.clip_by_global_norm(0.5), optax.adam(linear_decay(0.1, 5)))
     params, gradients = drawn(shapes, 0), [drawn(shapes, seed) for seed in range(1, 4)]
-    expected, got = (taken(each, params, gradients) for each in (inner, packed(inner)))
+    expected, got = (taken(each, params, gradients) for each in (inner, with_packed_weights(inner)))
     jax.tree.map(lambda x, y: np.testing.assert_allclose(x, y, rtol=2e-6, atol=1e-7), got, expected)
-    own = taken(adam(annealed(0.1, 5), 0.5), params, gradients)
+    own = taken(adam(linear_decay(0.1, 5), 0.5), params, gradients)
     jax.tree.map(np.testing.assert_array_equal, own, got)
 
 
 def test_decay_of_the_weights_sees_the_weights():
     params, gradients = drawn(SHAPES["small and large"], 0), [drawn(SHAPES["small and large"], 1)]
     expected, got = (
-        taken(each, params, gradients) for each in (optax.adamw(0.1), packed(optax.adamw(0.1)))
+        taken(each, params, gradients)
+        for each in (optax.adamw(0.1), with_packed_weights(optax.adamw(0.1)))
     )
     jax.tree.map(lambda x, y: np.testing.assert_allclose(x, y, rtol=2e-6, atol=1e-7), got, expected)
 
 
 def test_weights_of_other_types_stay_what_they_are():
     params = {"a": jnp.ones(3, jnp.bfloat16), "b": jnp.ones(2), "c": jnp.ones((2, 2))}
-    after = taken(packed(optax.sgd(0.5)), params, [params])
+    after = taken(with_packed_weights(optax.sgd(0.5)), params, [params])
     assert jax.tree.map(lambda x: x.dtype, after) == jax.tree.map(lambda x: x.dtype, params)
     assert all((leaf == 0.5).all() for leaf in jax.tree.leaves(after))
 
 
 def test_small_weights_are_one_vector_and_large_ones_their_own():
-    state = packed(optax.trace(0.9)).init(drawn(SHAPES["small and large"], 0))
+    state = with_packed_weights(optax.trace(0.9)).init(drawn(SHAPES["small and large"], 0))
     assert [leaf.shape for leaf in jax.tree.leaves(state)] == [(15 + 5 + 1 + 2,), (80, 90)]

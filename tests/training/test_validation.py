@@ -102,9 +102,9 @@ def test_a_memory_that_cannot_be_is_refused(storage, words):
 @pytest.mark.parametrize(
     ("actor", "words"),
     [
-        (ActorCritic(memory="gru"), r"memory='gru'; it expected a flax cell.*GRUCell\(64\)"),
+        (ActorCritic(memory="gru"), r"memory='gru'; expected a flax cell.*GRUCell\(64\)"),
         (ActorCritic(memory=nn.Dense(8)), "expected a flax cell"),
-        (ActorCritic(memory=nn.GRUCell), r"memory=<class .*; it expected a flax cell"),
+        (ActorCritic(memory=nn.GRUCell), r"memory=<class .*; expected a flax cell"),
         (ActorCritic(hidden_sizes=64), r"hidden_sizes=64; it takes the width of each layer"),
         (
             ActorCritic(hidden_sizes=(8, 0)),
@@ -140,7 +140,7 @@ class Drop(nn.Module):
 @pytest.mark.parametrize("extractor", [Norm(), Drop()], ids=["state", "dropout"])
 def test_an_extractor_has_weights_and_no_more(extractor):
     actor = ActorCritic(extractor=extractor)
-    with pytest.raises(TrainingError, match="cannot take observations"):
+    with pytest.raises(TrainingError, match="does not support observations"):
         make_train("CartPole-v1", PPO(), actor=actor, **SIZES)
 
 

@@ -20,7 +20,7 @@ from jaxenvs.training.algorithms.algorithm import (
     gather_devices,
     mean_over_devices,
 )
-from jaxenvs.training.optimizers import annealed
+from jaxenvs.training.optimizers import linear_decay
 from jaxenvs.training.storages.gae import GAE
 from jaxenvs.training.storages.storage import OnPolicyStorage, Storage
 from jaxenvs.training.types import LearnerState, Transition, Unroll, ValuedUnroll, Weights
@@ -176,7 +176,7 @@ class OnPolicyAlgorithm(Algorithm):
         rate = super().rate(num_updates)
         if callable(rate) or not self.anneal:
             return rate
-        return annealed(rate, num_updates * self.epochs * self.minibatches)
+        return linear_decay(rate, num_updates * self.epochs * self.minibatches)
 
     @abc.abstractmethod
     def loss(self, batch: Batch, predictions: Predictions) -> tuple[jax.Array, Metrics]:
@@ -187,7 +187,7 @@ class OnPolicyAlgorithm(Algorithm):
     ) -> tuple[Any, Metrics, None]:
         del key  # the losses are deterministic
         if self.normalize_advantage:
-            advantage = normalized_advantage(context, batch.advantage)
+            advantage = normalize_advantage(context, batch.advantage)
             batch = dataclasses.replace(batch, advantage=advantage)
 
         def loss(params: Any) -> tuple[jax.Array, Metrics]:
@@ -322,7 +322,7 @@ def _check_estimates(storage: Storage, estimates: Any, shape: tuple[int, ...]) -
     return estimates
 
 
-def normalized_advantage(context: TrainContext, advantage: jax.Array) -> jax.Array:
+def normalize_advantage(context: TrainContext, advantage: jax.Array) -> jax.Array:
     """Normalizes advantages to mean 0 and standard deviation 1 over all devices."""
     mean = mean_over_devices(context, advantage.mean())
     variance = mean_over_devices(context, ((advantage - mean) ** 2).mean())

@@ -12,7 +12,7 @@ from jaxenvs.training.algorithms._on_policy import (
     Shuffle,
 )
 from jaxenvs.training.algorithms.algorithm import Metrics
-from jaxenvs.training.optimizers import LearningRate, clipped
+from jaxenvs.training.optimizers import LearningRate, with_clipping
 
 
 @struct.pytree_dataclass
@@ -50,7 +50,7 @@ class A2C(OnPolicyAlgorithm):
 
     def optimizer(self, num_updates: int) -> optax.GradientTransformation:
         rmsprop = optax.rmsprop(self.rate(num_updates), decay=self.decay, eps=self.rms_epsilon)
-        return clipped(rmsprop, self.max_gradient_norm)
+        return with_clipping(rmsprop, self.max_gradient_norm)
 
     def loss(self, batch: Batch, predictions: Predictions) -> tuple[jax.Array, Metrics]:
         policy_loss = losses.policy_gradient(predictions.log_prob, batch.advantage).mean()

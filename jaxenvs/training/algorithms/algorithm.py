@@ -272,7 +272,7 @@ class Algorithm(abc.ABC):
         self, features: Features, statistics: RunningStatistics | None
     ) -> Features:
         """Normalizes features if there are statistics."""
-        return normalized(features, statistics, getattr(self, "observation_clip", None))
+        return normalize_inputs(features, statistics, getattr(self, "observation_clip", None))
 
     def initial_weights(self, context: TrainContext, params: dict[str, Any]) -> Weights:
         """Returns the weights, targets and optimizer state before the first gradient step."""
@@ -392,7 +392,7 @@ class BehaviorPolicy:
         )
 
 
-def normalized(
+def normalize_inputs(
     features: Features, statistics: RunningStatistics | None, clip: float | None
 ) -> Features:
     """Normalizes features with flat inputs, [..., F]."""

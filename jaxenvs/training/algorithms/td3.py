@@ -19,7 +19,7 @@ from jaxenvs.training.algorithms.algorithm import (
     polyak_update,
 )
 from jaxenvs.training.distributions import Deterministic
-from jaxenvs.training.optimizers import LearningRate, adam, packed
+from jaxenvs.training.optimizers import LearningRate, adam, with_packed_weights
 from jaxenvs.training.storages.storage import Storage
 from jaxenvs.training.types import Sample, Weights
 
@@ -61,7 +61,7 @@ class TD3(OffPolicyAlgorithm):
     def optimizer(self, num_updates: int) -> optax.GradientTransformation:
         del num_updates  # no annealing
         delayed = optax.conditionally_mask(
-            packed(optax.scale_by_adam()), lambda step, **_: self._updates_policy(step)
+            with_packed_weights(optax.scale_by_adam()), lambda step, **_: self._updates_policy(step)
         )
         # A schedule also counts the gradient steps that do not update the policy.
         actor = optax.chain(delayed, optax.scale_by_learning_rate(self.learning_rate))
