@@ -1,4 +1,4 @@
-"""A training that you drive: step, print, save, change parts, go on."""
+"""A step-by-step driver of a training run, which logs, saves, evaluates and resumes."""
 
 import contextlib
 import dataclasses
@@ -38,7 +38,7 @@ _BEST_SCORE = "best.json"
 
 
 class Learner:
-    """Drives a scheme.
+    """A driver that runs a scheme step by step.
 
         with Learner(scheme, total_steps=1_000_000, log_dir="runs/cartpole") as learner:
             while not learner.done():
@@ -46,42 +46,43 @@ class Learner:
                 learner.print_info()
             learner.save()
 
-    With a `log_dir` every step is logged there. Ctrl-C and SIGTERM finish the step under way, save,
-    and end the program; a second one ends it at once. `Learner(..., resume=True)` continues from
-    what was saved: bit for bit if everything is one program. Workers and hosted environments start
-    new episodes, and workers that compute gradients start with empty memories.
+    With a `log_dir`, every step is logged there. The first Ctrl-C or SIGTERM finishes the current
+    step, saves and ends the program; the second ends it immediately. `Learner(..., resume=True)`
+    continues from the checkpoint, bit for bit if everything runs in one program. Otherwise, workers
+    and hosted environments start new episodes, and the replay memories of gradient workers start
+    empty.
 
-    `close` ends environments that the learner made, from an id or by a function.
+    `close` closes the environments that the learner made from an id or a function.
 
-    With a sequence of seeds, all of them learn side by side in one program. Each metric is then a
+    With a sequence of S seeds, all of them train side by side in one program. Each metric is then a
     float32[S] array, and each seed has a folder `log_dir/seed_N`.
 
     Args:
-        scheme: the parts, and where they run.
-        total_steps: environment steps of each seed; the last update is completed.
-        seed: of weights, environments and workers; or several seeds.
-        log_dir: the folder of logs and checkpoints; None keeps nothing.
+        scheme: the parts and where they run.
+        total_steps: environment steps per seed, rounded up to whole updates.
+        seed: the seed of weights, environments and workers, or a sequence of seeds.
+        log_dir: the folder for logs and checkpoints; None writes none.
         logs: the kinds of logs, see `jaxenvs.training.logs.open_logs`.
-        report_every: updates that a step does and reports as one row of metrics.
+        report_every: the number of updates per step, which are reported as one row of metrics.
         save_every: environment steps between two checkpoints in `log_dir`, rounded up to whole
-            updates; None saves only when `save` is called or a signal comes.
+            updates; None saves only on `save` or a signal.
         evaluate_every: environment steps between two evaluations of the greedy policy, rounded up
-            to whole updates; one more follows the last update. They take place at the end of a
+            to whole updates; one more follows the last update. Evaluations run at the end of a
             step. None never evaluates.
-        evaluation_env: the environment to evaluate in, given like the scheme's `env`; None makes
-            others like those. Without a time limit, episodes are cut after 10,000 steps.
-        evaluation_episodes: how many whole episodes an evaluation plays.
+        evaluation_env: the environment for evaluations, in any form of the scheme's `env`; None
+            makes new instances like those. Without a time limit, episodes end after 10,000 steps.
+        evaluation_episodes: the number of whole episodes per evaluation.
         resume: whether to continue from the checkpoint in `log_dir`.
         progress: whether to show a progress bar (needs the extra `cli`).
 
     Attributes:
         compile_seconds: time spent in steps that compile: the first one, and a shorter last one.
-        run_seconds: time spent in all other steps, evaluations not included.
-        timed_steps: environment steps of each seed that were taken in `run_seconds`.
+        run_seconds: time spent in all other steps, without evaluations.
+        timed_steps: environment steps per seed during `run_seconds`.
 
     Raises:
-        TrainingError: the scheme cannot be assembled, there is nothing to resume, or `log_dir`
-            holds another run.
+        TrainingError: the parts of the scheme do not fit together, there is nothing to resume, or
+            `log_dir` already contains a run.
     """
 
     def __init__(
@@ -102,7 +103,7 @@ class Learner:
     ) -> None:
         if not isinstance(scheme, Scheme):
             raise TrainingError(
-                f"Learner got {scheme!r:.60}; it takes a scheme: Scheme(env, algorithm, ...)."
+                f"Learner got {scheme!r:.60}; expected a scheme: Scheme(env, algorithm, ...)."
             )
         check_integer(TrainingError, "Learner got total_steps", total_steps)
         check_integer(TrainingError, "Learner got report_every", report_every)
@@ -110,35 +111,37 @@ class Learner:
         for name, value in (("evaluate_every", evaluate_every), ("save_every", save_every)):
             if value is not None:
                 check_integer(TrainingError, f"Learner got {name}", value)
-        self._seeds = _checked_seeds(seed)
-        self._folders: list[Path] = []  # one for each seed
+        self._seeds = _parse_seeds(seed)
+        self._folders: list[Path] = []  # one per seed
         self.log_dir = None if log_dir is None else Path(log_dir)
         if self.log_dir is not None:
-            self._folders = self._per_seed(self.log_dir)
+            self._folders = self._seed_folders(self.log_dir)
             if not resume:
                 for folder in self._folders:
                     _check_unused(folder)
         elif resume or save_every is not None:
             option = "resume=True" if resume else f"save_every={save_every}"
-            raise TrainingError(f"Learner got {option} and no log_dir.  Pass log_dir.")
+            raise TrainingError(f"Learner got {option} without log_dir.  Pass log_dir.")
         self._scheme, self.total_steps, self.seed = scheme, total_steps, seed
         self._report_every, self._save_every = report_every, save_every
         self._evaluate_every, self._evaluation_episodes = evaluate_every, evaluation_episodes
         self._given_evaluation_env, self._evaluation_env = evaluation_env, None
-        self._close_evaluation_env: Any = None  # if it is hosted and ours
+        self._close_evaluation_env: Any = None  # set if the learner made a hosted environment
         self._best = np.full(self._num_seeds, -np.inf)
         self._metrics: dict[str, Any] = {}
         self._signals: StopRequest | None = None
         self._logs: list[Any] = []
         self._progress: ProgressBar | None = None
-        self._compiled: set[int] = set()  # the numbers of updates that there is a program for
+        self._compiled: set[int] = set()  # numbers of updates for which a program exists
         self.run_seconds, self.timed_steps = 0.0, 0
         self._started = perf_counter()
         self._executor: Executor = make_executor(
             scheme, total_steps, self._seed_or_seeds, report_every
         )
         self.compile_seconds = perf_counter() - self._started
-        self._close_executor = weakref.finalize(self, self._executor.close)  # without `close`, too
+        self._close_executor = weakref.finalize(
+            self, self._executor.close
+        )  # in case `close` is not called
         try:
             if resume:
                 self.restore()
@@ -155,7 +158,7 @@ class Learner:
             raise
 
     def step(self) -> dict[str, Any]:
-        """Does one update, or `report_every` of them; returns their metrics.
+        """Does `report_every` updates and returns their metrics.
 
         Raises:
             TrainingError: the learner is closed, or all updates are done.
@@ -164,12 +167,12 @@ class Learner:
         if self.done():
             raise TrainingError(
                 f"step was called after all {self.num_updates} updates of total_steps="
-                f"{self.total_steps}.  To train for longer, save, and make a Learner with a larger"
-                " total_steps: with log_dir and resume=True, or `restore`, it goes on from there."
+                f"{self.total_steps}.  To train for longer, save, then continue in a Learner with a"
+                " larger total_steps, with resume=True or `restore`."
             )
         if self._progress is not None:
             self._progress.start()
-        self._stop_if_asked()
+        self._exit_if_signaled()
         before = self.updates
         with self._interruptible():
             self._metrics = self._run(min(self._report_every, self.num_updates - before))
@@ -177,7 +180,7 @@ class Learner:
                 self.done() or self._is_due(self._evaluate_every, before)
             ):
                 self._metrics |= self._evaluation_metrics()
-        self._metrics["seconds"] = self._of_each_seed(perf_counter() - self._started)
+        self._metrics["seconds"] = self._broadcast_to_seeds(perf_counter() - self._started)
         self._write_logs()
         if (
             self._save_every is not None
@@ -187,52 +190,52 @@ class Learner:
             self.save()
         if self._progress is not None:
             self._progress(self.updates, self.num_updates, self._metrics)
-        self._stop_if_asked()
+        self._exit_if_signaled()
         return dict(self._metrics)
 
     def done(self) -> bool:
-        """Whether `total_steps` are taken."""
+        """Returns whether `total_steps` have been taken."""
         return self.updates >= self.num_updates
 
     @property
     def scheme(self) -> Scheme:
-        """The scheme as it is now, with the algorithm in use."""
+        """The scheme with the current algorithm."""
         return dataclasses.replace(self._scheme, algorithm=self._executor.algorithm)
 
     @property
     def learner_state(self) -> LearnerState:
-        """Weights, optimizer and all else that a checkpoint holds; several seeds add an axis.
+        """The content of a checkpoint: weights, optimizer state and so on. Seeds add an axis.
 
-        The next step takes over its memory: copy what you want to keep, `jax.device_get(...)`.
+        The next step invalidates its arrays. To keep them, copy them with `jax.device_get`.
         """
         return self._executor.learner_state
 
     @property
     def env(self) -> VectorEnv:
-        """The environments that collect; with workers or devices, those of one of them."""
+        """The environments that collect; with several workers or devices, those of the first."""
         return self._executor.train.env
 
     @property
     def updates(self) -> int:
-        """The number of updates done."""
+        """The number of updates so far."""
         return int(np.max(self.learner_state.updates))
 
     @property
     def num_updates(self) -> int:
-        """The number of updates in all."""
+        """The total number of updates."""
         return self._executor.train.num_updates
 
     @property
     def steps_per_update(self) -> int:
-        """Environment steps of an update, of all collectors together."""
+        """Environment steps per update, of all collectors together."""
         return self._executor.steps_per_update
 
     def get_metrics(self) -> dict[str, Any]:
-        """Returns those of the last step: episodes, losses, lags, shares of time, speed."""
+        """Returns the metrics of the last step: episodes, losses, lags, shares of time, speed."""
         return dict(self._metrics)
 
     def print_info(self) -> None:
-        """Prints the metrics as a table (needs the extra `cli`); medians of several seeds."""
+        """Prints the metrics as a table; of several seeds, the medians. Needs the extra `cli`."""
         try:
             from rich.console import Console
             from rich.table import Table
@@ -246,14 +249,14 @@ class Learner:
         Console().print(table)
 
     def policy(self, *, greedy: bool = True, best: bool = False) -> ActorPolicy:
-        """Returns the policy as it is now; of several seeds, with a leading axis.
+        """Returns the current policy; several seeds add a leading axis.
 
         Args:
-            greedy: whether to take the best action; otherwise one is drawn.
+            greedy: whether to take the best action instead of sampling one.
             best: whether to return the policy of the best evaluation, from `log_dir`.
 
         Raises:
-            TrainingError: no evaluation was kept.
+            TrainingError: there is no policy of an evaluation.
         """
         acting: Any = BehaviorPolicy.of(self.learner_state)
         if best:
@@ -262,20 +265,23 @@ class Learner:
                 like = _without_axis(like)
             found = [restore(folder / BEST, like) for folder in self._folders]
             if not found:
-                raise TrainingError("policy got best=True, and the learner has no log_dir.")
-            acting = self._stacked(found)
-        # Copies, since the next step takes over the memory of the state.
+                raise TrainingError("policy got best=True, but the learner has no log_dir.")
+            acting = self._stack_seeds(found)
+        # Copies, because the next step reuses the memory of the state.
         return self._executor.train.policy(jax.tree.map(jnp.copy, acting), greedy=greedy)
 
     def evaluate(self, num_episodes: int | None = None) -> Evaluation:
         """Plays whole episodes with the greedy policy, in separate environments.
 
-        They are made when they are first needed, `num_episodes` or `evaluation_episodes` of them
-        unless they were given, and play equally many each: the number is rounded up to a multiple.
+        Unless `evaluation_env` was given, the first call makes one instance per episode. All
+        instances play the same number of episodes, so the number is rounded up to a multiple.
         All seeds play the same episodes, and their results have a leading axis.
 
+        Args:
+            num_episodes: the number of episodes; None means `evaluation_episodes`.
+
         Raises:
-            TrainingError: the number is not positive, or there is nothing to play in.
+            TrainingError: the number is not positive, or the environment cannot be copied.
         """
         number = self._evaluation_episodes if num_episodes is None else num_episodes
         check_integer(TrainingError, "evaluate got num_episodes", number)
@@ -289,13 +295,13 @@ class Learner:
         return (play if self._seeds is None else jax.vmap(play))(self.policy())
 
     def save(self, path: str | Path | None = None) -> Path:
-        """Writes a checkpoint to `path` or into `log_dir`, completely or not at all.
+        """Atomically writes a checkpoint to `path` or into `log_dir`.
 
-        Into `log_dir`, the weights that the policy needs are also written on their own. With
-        several seeds `path` gets a folder for each.
+        In `log_dir`, the weights of the policy are also written separately. With several seeds,
+        `path` contains a folder for each.
         """
         paths = self._checkpoints("save", path)
-        save_together(paths, self._split(self.learner_state))
+        save_together(paths, self._split_seeds(self.learner_state))
         if path is None:
             self._write_policies(POLICY)
         folder: Any = self.log_dir if path is None else Path(path)
@@ -304,49 +310,50 @@ class Learner:
     def restore(self, path: str | Path | None = None) -> None:
         """Continues from a checkpoint at `path`, or from the one in `log_dir`.
 
-        What workers are doing is awaited and dropped, since it is of other weights. The memories
-        of workers that compute gradients become empty.
+        Unrolls that workers are collecting with the old weights are awaited and dropped. The replay
+        memories of gradient workers are emptied.
 
         Raises:
-            TrainingError: there is none, or it belongs to another training.
+            TrainingError: there is no checkpoint, or it belongs to another training run.
         """
         paths = self._checkpoints("restore", path)
         for each in paths:
             if (each / CHECKPOINT).is_dir():
                 raise TrainingError(
-                    f'"{each}" is the folder of a run.  Restore its checkpoint:'
+                    f'"{each}" is the folder of a run, not a checkpoint.  Restore its checkpoint:'
                     f' "{each / CHECKPOINT}".'
                 )
         like = self.learner_state if self._seeds is None else _without_axis(self.learner_state)
-        self._executor.load_state(self._stacked(restore_together(paths, like)))
+        self._executor.load_state(self._stack_seeds(restore_together(paths, like)))
         folders = self._folders or [each.parent for each in paths]
         self._best = np.array([_read_score(folder / _BEST_SCORE) for folder in folders])
 
     def update_algo_parameter(self, name: str, value: Any) -> None:
-        """Continues with another value of a hyper-parameter.
+        """Changes a hyper-parameter and continues.
 
-        A new number compiles nothing and restarts nothing; what is under way ends with the old one.
+        Changing a number neither recompiles nor restarts anything. Workers finish their current
+        calls with the old value.
 
         Raises:
-            TrainingError: there is no such hyper-parameter, then the message names the closest; or
-                the value does not fit.
+            TrainingError: there is no such hyper-parameter (the message suggests the closest name),
+                or the value is invalid.
         """
         old = self._executor.algorithm
         algorithm, before = old.replace(**{name: value}), getattr(old, name)
         if isinstance(before, float) and np.ndim(value):
-            raise TrainingError(f"{name}={value!r}; it takes a number, such as {before}.")
+            raise TrainingError(f"{name}={value!r}; expected a number such as {before}.")
         check_settings(algorithm)
         if isinstance(before, float) and isinstance(value, int | np.number):
-            algorithm = algorithm.replace(**{name: float(value)})  # programs tell types apart
+            algorithm = algorithm.replace(**{name: float(value)})  # another type would recompile
         if jax.tree.structure(algorithm) == jax.tree.structure(old):
             self._executor.set_algorithm(algorithm)
         else:
             self.replace(algorithm=algorithm)
 
     def replace(self, **parts: Any) -> None:
-        """Continues with other parts: algorithm, storage, env, unroll_length and so on.
+        """Replaces parts of the scheme, such as algorithm, storage, env or unroll_length.
 
-        What was learned stays: weights and optimizer are kept as far as they fit the new parts.
+        Keeps the weights, and the rest of the state as far as it fits the new parts.
 
         Raises:
             TrainingError: there is no such part, the weights do not fit it, or the learner is
@@ -367,7 +374,7 @@ class Learner:
             scheme, self.total_steps, self._seed_or_seeds, self._report_every, check
         )
         try:
-            executor.load_state(_carry_over(old, executor))
+            executor.load_state(_transfer_state(old, executor))
         except BaseException:
             executor.close()
             raise
@@ -376,16 +383,16 @@ class Learner:
         self._scheme, self._executor = scheme, executor
         self._compiled.clear()
         if "env" in parts and self._given_evaluation_env is None:
-            self._end_evaluation()  # the next one is in environments like the new ones
+            self._discard_evaluation_env()  # it is like the old environments
 
     def close(self) -> None:
-        """Ends workers, hosted environments and logs. It does not save.
+        """Closes workers, hosted environments and logs, without saving.
 
         Raises:
-            SystemExit: Ctrl-C or SIGTERM came after the last step. Then it does save first, and the
-                status is the usual one, 130 or 143.
+            SystemExit: Ctrl-C or SIGTERM arrived after the last step. In this case the learner
+                saves first; the exit status is 130 or 143.
         """
-        self._stop_if_asked()
+        self._exit_if_signaled()
         self._close()
 
     def __enter__(self) -> Self:
@@ -395,10 +402,10 @@ class Learner:
         if kind is None:
             self.close()
         else:
-            self._close()  # the error goes first, whatever signals came
+            self._close()  # the error takes precedence over signals
 
     def _run(self, num_updates: int) -> dict[str, Any]:
-        """Does some updates; returns their metrics, and how fast they were."""
+        """Does some updates and returns their metrics and speed."""
         start = perf_counter()
         metrics = self._executor.step(num_updates)
         seconds = perf_counter() - start
@@ -411,14 +418,14 @@ class Learner:
             self._compiled.add(num_updates)
         if self._seeds is None:
             metrics = {name: float(value) for name, value in metrics.items()}
-        # Programs count steps in float32, which is not exact for long.
+        # Programs count steps in float32, which is not exact for large numbers.
         return metrics | {
-            "steps": self._of_each_seed(self._environment_steps),
-            "steps_per_second": self._of_each_seed(steps / seconds),
+            "steps": self._broadcast_to_seeds(self._environment_steps),
+            "steps_per_second": self._broadcast_to_seeds(steps / seconds),
         }
 
     def _evaluation_metrics(self) -> dict[str, Any]:
-        """Evaluates, and keeps the policies that are better than before."""
+        """Evaluates, and saves the policies that are better than before."""
         of_each = evaluation_metrics if self._seeds is None else jax.vmap(evaluation_metrics)
         found = jax.device_get(of_each(self.evaluate()))
         means = np.atleast_1d(found["evaluation_return"])
@@ -434,7 +441,7 @@ class Learner:
         return found
 
     def _make_evaluation_env(self, num_episodes: int) -> VectorEnv:
-        """Returns the environments to evaluate in, made at the first call."""
+        """Returns the environments for evaluations, which the first call makes."""
         if self._evaluation_env is None:
             given: Any = self._given_evaluation_env
             source: Any = self._scheme.env if given is None else given
@@ -448,7 +455,7 @@ class Learner:
                 self._close_evaluation_env = weakref.finalize(self, hosts.close)
         return self._evaluation_env
 
-    def _end_evaluation(self) -> None:
+    def _discard_evaluation_env(self) -> None:
         if self._close_evaluation_env is not None:
             self._close_evaluation_env()
         self._close_evaluation_env = self._evaluation_env = None
@@ -457,7 +464,9 @@ class Learner:
         for folder in self._folders:
             self._logs.append(open_logs(folder, kinds, resume_step=resume_step))
         first = self._folders[0]
-        if resume_step is not None and (first / CSV_FILE).is_file():  # time goes on, too
+        if (
+            resume_step is not None and (first / CSV_FILE).is_file()
+        ):  # the column `seconds` continues
             self._started -= float(np.max(read_metrics(first).get("seconds", ()), initial=0.0))
 
     def _write_logs(self) -> None:
@@ -467,20 +476,24 @@ class Learner:
             log.write(self._environment_steps, row)
 
     def _write_policies(self, name: str, chosen: np.ndarray | None = None) -> None:
-        """Writes what acting takes into a folder of each seed, or of those that are chosen."""
+        """Writes the part of the state that acting needs for all seeds, or for the chosen ones."""
         on_host = jax.device_get(BehaviorPolicy.of(self.learner_state))
-        for i, (folder, policy) in enumerate(zip(self._folders, self._split(on_host), strict=True)):
+        for i, (folder, policy) in enumerate(
+            zip(self._folders, self._split_seeds(on_host), strict=True)
+        ):
             if chosen is None or chosen[i]:
                 save(folder / name, policy)
 
     def _checkpoints(self, call: str, path: str | Path | None) -> list[Path]:
         if path is not None:
-            return self._per_seed(Path(path))
+            return self._seed_folders(Path(path))
         if self.log_dir is None:
-            raise TrainingError(f"{call} got no path, and the learner has no log_dir.  Pass one.")
+            raise TrainingError(
+                f"{call} got no path, and the learner has no log_dir.  Pass a path."
+            )
         return [folder / CHECKPOINT for folder in self._folders]
 
-    def _per_seed(self, folder: Path) -> list[Path]:
+    def _seed_folders(self, folder: Path) -> list[Path]:
         if self._seeds is None:
             return [folder]
         return [folder / f"seed_{seed}" for seed in self._seeds]
@@ -497,24 +510,24 @@ class Learner:
     def _environment_steps(self) -> int:
         return self.updates * self.steps_per_update
 
-    def _of_each_seed(self, value: float) -> Any:
+    def _broadcast_to_seeds(self, value: float) -> Any:
         if self._seeds is None:
             return float(value)
         return np.full(self._num_seeds, value, np.float64)
 
-    def _split(self, tree: Any) -> list[Any]:
-        """Returns the trees of the seeds."""
+    def _split_seeds(self, tree: Any) -> list[Any]:
+        """Returns a tree for each seed."""
         if self._seeds is None:
             return [tree]
         return [jax.tree.map(lambda x, i=i: x[i], tree) for i in range(self._num_seeds)]
 
-    def _stacked(self, trees: Sequence[Any]) -> Any:
+    def _stack_seeds(self, trees: Sequence[Any]) -> Any:
         if self._seeds is None:
             return trees[0]
         return jax.tree.map(lambda *x: jnp.stack(x), *trees)
 
     def _is_due(self, every: int, before: int) -> bool:
-        """Whether a multiple of `every` environment steps has been reached since update `before`.
+        """Returns whether a multiple of `every` steps was reached since update `before`.
 
         `every` is rounded up to whole updates.
         """
@@ -524,13 +537,13 @@ class Learner:
     def _check_open(self, call: str) -> None:
         if not self._close_executor.alive:
             raise TrainingError(
-                f"{call} was called on a learner that is closed.  Make another; with resume=True it"
-                " goes on from what was saved in log_dir."
+                f"{call} was called on a learner that is closed.  Make a new Learner; with"
+                " resume=True it continues from the checkpoint in log_dir."
             )
 
     @contextlib.contextmanager
     def _interruptible(self) -> Iterator[None]:
-        """Turns the error of a program that a second Ctrl-C ended into KeyboardInterrupt."""
+        """Converts the error of a program that a second Ctrl-C stopped to KeyboardInterrupt."""
         try:
             yield
         except jax.errors.JaxRuntimeError as error:
@@ -539,8 +552,8 @@ class Learner:
                 raise KeyboardInterrupt from error
             raise
 
-    def _stop_if_asked(self) -> None:
-        """Saves, closes and raises `SystemExit` if a signal came."""
+    def _exit_if_signaled(self) -> None:
+        """Saves, closes and raises `SystemExit` if a signal arrived."""
         if self._signals is not None and self._signals.received is not None:
             number = self._signals.received
             try:
@@ -554,7 +567,7 @@ class Learner:
             self._signals.cancel()
         self._signals = None
         self._close_executor()
-        self._end_evaluation()
+        self._discard_evaluation_env()
         if self._progress is not None:
             self._progress.stop()
         for log in self._logs:
@@ -562,8 +575,8 @@ class Learner:
         self._logs = []
 
 
-def _checked_seeds(seed: Any) -> tuple[int, ...] | None:
-    """Returns several seeds; None for a single one."""
+def _parse_seeds(seed: Any) -> tuple[int, ...] | None:
+    """Returns a sequence of seeds as a tuple, and None for a single seed."""
     several = isinstance(seed, Sequence) and not isinstance(seed, str)
     seeds: tuple[Any, ...] = tuple(seed) if several else (seed,)
     for each in seeds:
@@ -571,7 +584,7 @@ def _checked_seeds(seed: Any) -> tuple[int, ...] | None:
         if each >= 2**32:
             raise TrainingError(f"Learner got seed={each}; it must be less than 2**32.")
     if len(set(seeds)) != len(seeds) or not seeds:
-        raise TrainingError(f"Learner got seed={seed!r:.60}; several seeds must be different.")
+        raise TrainingError(f"Learner got seed={seed!r:.60}; the seeds must be different.")
     return seeds if several else None
 
 
@@ -580,47 +593,47 @@ def _check_unused(folder: Path) -> None:
     found = [name for name in names if (folder / name).exists()]
     if found:
         raise TrainingError(
-            f'the folder "{folder}" holds a run already ({", ".join(found)}).  Pass resume=True to'
-            " go on with it, or another folder."
+            f'the folder "{folder}" already contains a run ({", ".join(found)}).  Pass resume=True'
+            " to continue it, or another folder."
         )
 
 
 def _announce_stop(number: signal.Signals) -> None:
     del number
-    with contextlib.suppress(OSError):  # written by hand, since the signal may interrupt a print
-        os.write(2, b"jaxenvs: saves and stops after this step; again to stop at once\n")
+    with contextlib.suppress(OSError):  # not `print`, which the signal may have interrupted
+        os.write(2, b"jaxenvs: saving and stopping after this step; repeat to stop immediately\n")
 
 
 def _write_score(path: Path, mean: float, steps: int) -> None:
-    """Records how good the best policy is, completely or not at all."""
+    """Atomically writes the score of the best policy."""
     draft = path.with_name(f".{path.name}.new")
     draft.write_text(json.dumps({"evaluation_return": mean, "steps": steps}) + "\n")
     os.replace(draft, path)
 
 
 def _read_score(path: Path) -> float:
-    """Returns how good the best policy is; -inf if there is none."""
+    """Returns the score of the best policy, or -inf if there is none."""
     if not path.is_file():
         return -np.inf
     try:
         return float(json.loads(path.read_text())["evaluation_return"])
     except (ValueError, TypeError, KeyError) as error:
         raise TrainingError(
-            f'"{path}" is damaged: {error}.  Remove it, and the next evaluation is the best so far.'
+            f'"{path}" is damaged: {error}.  Delete it; the next evaluation is then the best.'
         ) from error
 
 
 def _check_weights(learned: Any, train: Train) -> None:
-    """Refuses a training whose weights differ from those that were learned."""
-    if not _alike(learned, weight_shapes(train.algorithm, train.networks)):
+    """Raises TrainingError if the weights of `train` have other shapes than the learned ones."""
+    if not _same_types(learned, weight_shapes(train.algorithm, train.networks)):
         raise TrainingError(
-            "the new parts have other weights than those that were learned.  Keep the actor, or"
-            " begin another training."
+            "the weights of the new parts have other shapes than the learned weights.  Keep the"
+            " actor, or start a new training run."
         )
 
 
-def _alike(tree: Any, other: Any) -> bool:
-    """Whether two trees have the same structure, shapes and dtypes."""
+def _same_types(tree: Any, other: Any) -> bool:
+    """Returns whether two trees have the same structure, shapes and dtypes."""
     if jax.tree.structure(tree) != jax.tree.structure(other):
         return False
     pairs = zip(jax.tree.leaves(tree), jax.tree.leaves(other), strict=True)
@@ -628,27 +641,27 @@ def _alike(tree: Any, other: Any) -> bool:
 
 
 def _without_axis(tree: Any) -> Any:
-    """Returns the shapes of one seed."""
+    """Returns the shapes for one seed."""
     return jax.tree.map(lambda x: jax.ShapeDtypeStruct(x.shape[1:], x.dtype), tree)
 
 
-def _carry_over(before: Executor, after: Executor) -> Any:
-    """Returns the new executor's state with what the old one has learned, as far as it fits."""
+def _transfer_state(before: Executor, after: Executor) -> Any:
+    """Returns the new executor's state, with all parts of the old state that fit."""
     old, new = before.learner_state, after.learner_state
-    # Environment steps continue, so updates are recounted if they consist of more or fewer.
+    # Environment steps continue, so updates are recounted if their length changed.
     steps = np.asarray(old.updates, np.int64) * before.steps_per_update
     updates = jnp.asarray(steps // after.steps_per_update, jnp.int32)
     changes: dict[str, Any] = {"updates": updates, "key": old.key}
-    if _alike(old.weights, new.weights):
+    if _same_types(old.weights, new.weights):
         changes["weights"] = old.weights
-    else:  # another algorithm: its optimizer and targets start afresh
+    else:  # another algorithm, whose optimizer and targets are reinitialized
         changes["weights"] = new.weights.replace(
             params=old.weights.params, gradient_steps=old.weights.gradient_steps
         )
     names = ("storage", "collector", "observation_statistics", "return_statistics")
     for name in (*names, "recent_episodes"):
         was, would_be = getattr(old, name), getattr(new, name)
-        if _alike(was, would_be):
+        if _same_types(was, would_be):
             changes[name] = was
     carried = new.replace(**changes)
     is_elsewhere = "storage" in changes and "collector" not in changes

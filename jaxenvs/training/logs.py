@@ -1,9 +1,9 @@
-"""Logs of metrics: CSV, JSON lines, TensorBoard, Weights & Biases.
+"""Metric logs: CSV, JSON lines, TensorBoard, Weights & Biases.
 
     with open_logs("runs/cartpole") as log:
         log.write(2048, {"episode_return": 21.5})
 
-Written rows survive the process; only the one being written can be lost.
+If the process crashes, only the row that is being written can be lost.
 """
 
 import csv
@@ -25,7 +25,7 @@ CSV_FILE, JSON_LINES_FILE = "metrics.csv", "metrics.jsonl"
 
 
 class Log(Protocol):
-    """Takes rows of metrics."""
+    """The interface of a log."""
 
     def write(self, step: int, metrics: Mapping[str, Any]) -> None:
         """Writes a row of numbers by name, after `step` environment steps. NaN means no value."""
@@ -35,9 +35,9 @@ class Log(Protocol):
 
 
 class CSVLog:
-    """Writes `metrics.csv`: a column for each name, empty if a row has no value.
+    """A log in `metrics.csv`, with a column per name; missing values are empty.
 
-    A new name adds a column, for which the file is rewritten.
+    A new name adds a column, which rewrites the file.
 
     Args:
         log_dir: the folder.
@@ -49,8 +49,9 @@ class CSVLog:
         self._columns = [STEP]
         rows: list[dict[str, str]] = []
         if resume_step is not None and self._path.exists():
-            self._columns, rows = _kept(self._path, resume_step)
-        self._file = self._rewritten(rows)
+            self._columns, rows = _read_csv(self._path)
+            rows = [row for row in rows if int(row[STEP]) <= resume_step]
+        self._file = self._rewrite(rows)
 
     def write(self, step: int, metrics: Mapping[str, Any]) -> None:
         new = [name for name in metrics if name not in self._columns]
@@ -58,8 +59,8 @@ class CSVLog:
             self._file.close()
             _, rows = _read_csv(self._path)
             self._columns += new
-            self._file = self._rewritten(rows)
-        row = {name: _text(value, "") for name, value in metrics.items()}
+            self._file = self._rewrite(rows)
+        row = {name: _format_number(value, "") for name, value in metrics.items()}
         self._file.write(
             _csv_line([{STEP: f"{int(step)}", **row}.get(x, "") for x in self._columns])
         )
@@ -68,13 +69,13 @@ class CSVLog:
     def close(self) -> None:
         self._file.close()
 
-    def _rewritten(self, rows: list[dict[str, str]]) -> io.TextIOWrapper:
+    def _rewrite(self, rows: list[dict[str, str]]) -> io.TextIOWrapper:
         lines = [self._columns, *([row.get(x) or "" for x in self._columns] for row in rows)]
-        return _replaced(self._path, "".join(_csv_line(line) for line in lines))
+        return _replace_file(self._path, "".join(_csv_line(line) for line in lines))
 
 
 class JSONLinesLog:
-    """Writes `metrics.jsonl`: one object per line, with null if there is no value.
+    """A log in `metrics.jsonl`, with one object per line; missing values are null.
 
     Args:
         log_dir: the folder.
@@ -87,15 +88,18 @@ class JSONLinesLog:
         if resume_step is not None and path.exists():
             kept = "".join(
                 line
-                for line in _whole_lines(path)
-                if (row := _parsed(line)) is not None and row.get(STEP, 0) <= resume_step
+                for line in _complete_lines(path)
+                if (row := _parse_row(line)) is not None and row.get(STEP, 0) <= resume_step
             )
-        self._file = _replaced(path, kept)
+        self._file = _replace_file(path, kept)
 
     def write(self, step: int, metrics: Mapping[str, Any]) -> None:
-        entries = {STEP: "", **{name: _text(value, "null") for name, value in metrics.items()}}
+        entries = {
+            STEP: "",
+            **{name: _format_number(value, "null") for name, value in metrics.items()},
+        }
         entries[STEP] = f"{int(step)}"
-        # JSON has no infinity, but readers parse a number that is too large as one.
+        # JSON has no infinity, but readers parse 1e999 as infinity.
         row = ", ".join(
             f"{json.dumps(name)}: {text.replace('inf', '1e999')}" for name, text in entries.items()
         )
@@ -107,11 +111,11 @@ class JSONLinesLog:
 
 
 class TensorBoardLog:
-    """Writes event files for TensorBoard, with tensorboardX. NaN is omitted.
+    """A log in event files for TensorBoard, written by tensorboardX. NaN is omitted.
 
     Args:
         log_dir: the folder.
-        resume_step: as in `open_logs`; TensorBoard hides what lies beyond.
+        resume_step: as in `open_logs`; TensorBoard hides later rows of the earlier run.
 
     Raises:
         MissingExtraError: tensorboardX is not installed.
@@ -124,7 +128,7 @@ class TensorBoardLog:
             raise missing_extra("Logs for TensorBoard", "tensorboardX", "tensorboard") from error
         if resume_step is None:
             for old in log_dir.glob("events.out.tfevents.*"):
-                old.unlink()  # otherwise two trainings would be drawn as one
+                old.unlink()  # otherwise TensorBoard would show two runs as one
         purge_step = None if resume_step is None else resume_step + 1
         self._writer = SummaryWriter(str(log_dir), purge_step=purge_step)
 
@@ -139,13 +143,13 @@ class TensorBoardLog:
 
 
 class WandbLog:
-    """Logs a run of Weights & Biases; its environment variables choose mode and project.
+    """A log in a run of Weights & Biases, whose environment variables set mode and project.
 
     Args:
-        log_dir: the folder, which names the run. It stores the run's id, so that a resumed training
+        log_dir: the folder, which names the run. It stores the run's id, so a resumed training run
             continues the same run.
-        resume_step: as in `open_logs`. Rows that were sent cannot be removed: Weights & Biases
-            drops rows that repeat a step.
+        resume_step: as in `open_logs`. Rows that were sent cannot be removed; Weights & Biases
+            drops new rows that repeat a step.
 
     Raises:
         MissingExtraError: wandb is not installed.
@@ -180,18 +184,18 @@ KINDS: dict[str, Callable[[Path, int | None], Log]] = {
 
 
 class Logs:
-    """Several logs as one; a context manager that closes them."""
+    """A context manager that combines several logs."""
 
     def __init__(self, logs: Sequence[Log]) -> None:
         self._logs = list(logs)
 
     def write(self, step: int, metrics: Mapping[str, Any]) -> None:
-        """Writes a row into each."""
+        """Writes a row to each log."""
         for log in self._logs:
             log.write(step, metrics)
 
     def close(self) -> None:
-        """Closes each."""
+        """Closes all logs."""
         for log in self._logs:
             log.close()
 
@@ -213,30 +217,30 @@ def open_logs(
     *,
     resume_step: int | None = None,
 ) -> Logs:
-    """Opens logs of several kinds, to write to as one.
+    """Opens logs of several kinds as one.
 
     Args:
         log_dir: the folder; it is created if it does not exist.
         kinds: "csv", "jsonl", "tensorboard" (extra `tensorboard`), "wandb" (extra `wandb`).
             Duplicates are ignored.
-        resume_step: the step that a training resumes from: rows up to this step are kept, and later
-            ones dropped, since they will be written again. None replaces existing logs.
+        resume_step: the step from which a training run resumes. Rows up to this step are kept, and
+            later ones dropped, because they will be written again. None replaces existing logs.
 
     Raises:
-        TrainingError: there is no such kind; the message names the closest.
-        MissingExtraError: the package that writes a kind is not installed.
+        TrainingError: there is no such kind; the message suggests the closest name.
+        MissingExtraError: a required package is not installed.
     """
     if isinstance(kinds, str):
         raise TrainingError(
-            f'open_logs got the text "{kinds}" for the kinds of logs; it takes a list of them.'
+            f'open_logs got the string "{kinds}" for the kinds of logs; expected a list.'
             f'  Pass ["{kinds}"].'
         )
-    kinds = list(dict.fromkeys(kinds))  # two of a kind would write over each other's rows
+    kinds = list(dict.fromkeys(kinds))  # two logs of a kind would overwrite each other
     for kind in kinds:
         if kind not in KINDS:
             raise TrainingError(
                 f'there is no log of the kind "{kind}".{closest(kind, KINDS)}'
-                f"  Choose among {', '.join(KINDS)}."
+                f"  The kinds are {', '.join(KINDS)}."
             )
     log_dir = Path(log_dir)
     log_dir.mkdir(parents=True, exist_ok=True)
@@ -251,14 +255,16 @@ def open_logs(
 
 
 def read_metrics(log_dir: str | Path) -> dict[str, np.ndarray]:
-    """Reads what a `CSVLog` wrote: float64[rows] for each column, NaN for missing values.
+    """Reads a `CSVLog` as float64[rows] per column, with NaN for missing values.
 
     Raises:
         TrainingError: the folder has no `metrics.csv`.
     """
     path = Path(log_dir) / CSV_FILE
     if not path.is_file():
-        raise TrainingError(f'"{log_dir}" holds no {CSV_FILE}.  A training with logs writes one.')
+        raise TrainingError(
+            f'"{log_dir}" contains no {CSV_FILE}.  Pass the log_dir of a training run with logs.'
+        )
     columns, rows = _read_csv(path)
     return {
         name: np.array([float(row.get(name) or "nan") for row in rows], np.float64)
@@ -266,8 +272,8 @@ def read_metrics(log_dir: str | Path) -> dict[str, np.ndarray]:
     }
 
 
-def _text(value: Any, nothing: str) -> str:
-    """Returns the shortest text that reads back as the same number in its precision."""
+def _format_number(value: Any, nothing: str) -> str:
+    """Returns the shortest text that parses to the same number, or `nothing` for NaN."""
     number = value if isinstance(value, int) else np.asarray(value)[()]
     if math.isnan(number):
         return nothing
@@ -281,31 +287,26 @@ def _csv_line(fields: Sequence[str]) -> str:
 
 
 def _read_csv(path: Path) -> tuple[list[str], list[dict[str, str]]]:
-    """Returns columns and rows, without an incomplete last line."""
-    reader = csv.DictReader(_whole_lines(path))
+    """Returns columns and rows, ignoring an incomplete last line."""
+    reader = csv.DictReader(_complete_lines(path))
     rows = list(reader)
     return list(reader.fieldnames or [STEP]), rows
 
 
-def _kept(path: Path, resume_step: int) -> tuple[list[str], list[dict[str, str]]]:
-    columns, rows = _read_csv(path)
-    return columns, [row for row in rows if int(row[STEP]) <= resume_step]
-
-
-def _whole_lines(path: Path) -> Iterator[str]:
+def _complete_lines(path: Path) -> Iterator[str]:
     with path.open(newline="") as file:
         return iter([line for line in file if line.endswith("\n")])
 
 
-def _parsed(line: str) -> dict[str, Any] | None:
+def _parse_row(line: str) -> dict[str, Any] | None:
     try:
         return json.loads(line)
     except json.JSONDecodeError:
         return None
 
 
-def _replaced(path: Path, text: str) -> Any:
-    """Replaces a file by `text`, atomically, and opens it to append."""
+def _replace_file(path: Path, text: str) -> Any:
+    """Atomically replaces a file by `text`, and opens it to append."""
     draft = path.with_name(f".{path.name}.draft")
     draft.write_text(text, newline="")
     os.replace(draft, path)

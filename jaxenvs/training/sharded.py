@@ -1,4 +1,4 @@
-"""One training on several devices, each with its share of the environments."""
+"""Training on several devices, each with its share of the environments."""
 
 import dataclasses
 import functools
@@ -21,21 +21,21 @@ from jaxenvs.vector.vectorize import VectorizedEnv
 class ShardedTrain:
     """A `Train` whose instances, storage and minibatches are divided among a mesh's devices.
 
-    Every device collects with its N / D instances, keeps its own storage, and computes the
-    gradients of its share of each minibatch. All devices apply the mean, so weights are always the
-    same everywhere. It is used like a `Train`.
+    Each of D devices collects with N / D instances, keeps its own storage, and computes the
+    gradients of its share of each minibatch. All devices apply the mean gradient, so their weights
+    stay equal. The interface is that of `Train`.
 
-    In a `LearnerState` the collector and the storage have a leading axis with a row on each device;
+    In a `LearnerState`, the collector and the storage have a leading axis with one row per device;
     the rest is replicated.
     """
 
-    train: Train  # of one device, with the batched parameters of the first
-    batched: dict[str, Any]  # by name, [N, ...]: parameters divided among the devices
+    train: Train  # the program of one device, with the first device's batched parameters
+    batched: dict[str, Any]  # parameters that are divided among the devices, [N, ...] by name
     mesh: Mesh = struct.static()
 
     @property
     def num_updates(self) -> int:
-        """Updates in all."""
+        """The total number of updates."""
         return self.train.num_updates
 
     @property
@@ -51,43 +51,45 @@ class ShardedTrain:
         """Draws the weights once and resets the environments."""
 
         def start(train: Train, key: chex.PRNGKey) -> LearnerState:
-            return _stacked(train.init(key))
+            return _add_device_axis(train.init(key))
 
         return self._on_devices(start, PartitionSpec(), _layout(self.mesh))(self.train, key)
 
     def update(self, learner_state: LearnerState) -> tuple[LearnerState, dict[str, jax.Array]]:
-        """Does what `Train.update` does; metrics are those of all devices."""
+        """Does one update, see `Train.update`; metrics are those of all devices."""
 
         def update(train: Train, learner_state: LearnerState) -> Any:
-            learner_state, metrics = train.update(_own_row(learner_state))
-            return _stacked(learner_state), metrics
+            learner_state, metrics = train.update(_remove_device_axis(learner_state))
+            return _add_device_axis(learner_state), metrics
 
         layout = _layout(self.mesh)
         program = self._on_devices(update, layout, (layout, PartitionSpec()))
         return program(self.train, learner_state)
 
     def resume(self, learner_state: LearnerState, num_updates: int) -> TrainResult:
-        """Does what `Train.resume` does."""
+        """Does `num_updates` more updates, see `Train.resume`."""
 
         def resume(train: Train, learner_state: LearnerState) -> TrainResult:
-            result = train.resume(_own_row(learner_state), num_updates)
-            return TrainResult(learner_state=_stacked(result.learner_state), metrics=result.metrics)
+            result = train.resume(_remove_device_axis(learner_state), num_updates)
+            return TrainResult(
+                learner_state=_add_device_axis(result.learner_state), metrics=result.metrics
+            )
 
         layout = _layout(self.mesh)
-        results: Any = TrainResult(learner_state=layout, metrics=PartitionSpec())  # pyright: ignore[reportArgumentType] a tree of places
+        results: Any = TrainResult(learner_state=layout, metrics=PartitionSpec())  # pyright: ignore[reportArgumentType] a tree of partition specs
         return self._on_devices(resume, layout, results)(self.train, learner_state)
 
     def truncate_memory(self, learner_state: LearnerState) -> LearnerState:
-        """Does what `Train.truncate_memory` does."""
+        """Truncates the last episodes in a replay memory, see `Train.truncate_memory`."""
 
         def truncate_memory(train: Train, learner_state: LearnerState) -> LearnerState:
-            return _stacked(train.truncate_memory(_own_row(learner_state)))
+            return _add_device_axis(train.truncate_memory(_remove_device_axis(learner_state)))
 
         layout = _layout(self.mesh)
         return self._on_devices(truncate_memory, layout, layout)(self.train, learner_state)
 
     def policy(self, learner_state: LearnerState, *, greedy: bool = True) -> ActorPolicy:
-        """Returns what `Train.policy` returns."""
+        """Returns the policy of a learner state, see `Train.policy`."""
         return self.train.policy(learner_state, greedy=greedy)
 
     def _on_devices(self, function: Callable[..., Any], layout: Any, results: Any) -> Any:
@@ -102,7 +104,9 @@ class ShardedTrain:
 
         def program(train: Train, argument: Any) -> Any:
             everywhere = PartitionSpec()
-            if AxisType.Explicit in self.mesh.axis_types:  # a restored state may be elsewhere
+            if (
+                AxisType.Explicit in self.mesh.axis_types
+            ):  # a restored state may be placed otherwise
                 argument = jax.tree.map(
                     lambda place, part: reshard(part, NamedSharding(self.mesh, place)),
                     layout,
@@ -114,7 +118,7 @@ class ShardedTrain:
                 mesh=self.mesh,
                 in_specs=(everywhere, everywhere, layout),
                 out_specs=results,
-                # Weights are replicated because gradients are, which JAX cannot see.
+                # Weights stay replicated because gradients are averaged, which JAX cannot infer.
                 check_vma=False,
             )(train, self.batched, argument)
 
@@ -122,14 +126,14 @@ class ShardedTrain:
 
 
 def shard(train: Train, mesh: Mesh) -> ShardedTrain:
-    """Divides a training among the D devices of the mesh's first axis.
+    """Divides training among the D devices of the mesh's first axis.
 
-    Together the devices do as much in an update as `train` does, but not the same steps: each
-    device draws its own random numbers.
+    An update takes as many steps as one of `train`, but with other random numbers, because each
+    device draws its own.
 
     Raises:
         TrainingError: instances or minibatches cannot be divided by D, or the environment is
-            hosted, since a program cannot divide its pools.
+            hosted, because a program cannot divide its pools.
 
     Example:
         >>> train = make_train("CartPole-v1", num_envs=16, unroll_length=32, total_steps=4096)
@@ -141,14 +145,12 @@ def shard(train: Train, mesh: Mesh) -> ShardedTrain:
     share, env = mesh.shape[axis_name], train.env
     if not isinstance(env, VectorizedEnv):
         raise TrainingError(
-            f"shard got a training on {env!r:.80}; only native environments, made by vectorize,"
-            " can be divided.  Give each device environments of its own by a Scheme with"
-            " collection=remote(n)."
+            f"shard got {env!r:.80}; only native environments, made by vectorize, can be divided."
+            "  Use a Scheme with collection=remote(n), which makes environments for each worker."
         )
     if env.num_envs % share:
         raise TrainingError(
-            f"shard got a training with num_envs={env.num_envs} for {share} devices.  Choose a"
-            " number that they divide."
+            f"shard got num_envs={env.num_envs} for {share} devices.  Choose a multiple of {share}."
         )
     number = env.num_envs // share
     batched = {name: env.parameters[name] for name in env.batched}
@@ -162,10 +164,10 @@ def shard(train: Train, mesh: Mesh) -> ShardedTrain:
 
 
 def _layout(mesh: Mesh) -> Any:
-    """Returns which parts of a learner state are divided along the mesh's first axis."""
+    """Returns the partition specs of a learner state."""
     everywhere, in_rows = PartitionSpec(), PartitionSpec(mesh.axis_names[0])
     return LearnerState(
-        weights=everywhere,  # pyright: ignore[reportArgumentType] a tree of places
+        weights=everywhere,  # pyright: ignore[reportArgumentType] a tree of partition specs
         updates=everywhere,  # pyright: ignore[reportArgumentType]
         key=everywhere,  # pyright: ignore[reportArgumentType]
         storage=in_rows,
@@ -176,15 +178,15 @@ def _layout(mesh: Mesh) -> Any:
     )
 
 
-def _stacked(learner_state: LearnerState) -> LearnerState:
-    return _per_device(lambda x: x[None], learner_state)
+def _add_device_axis(learner_state: LearnerState) -> LearnerState:
+    return _map_device_parts(lambda x: x[None], learner_state)
 
 
-def _own_row(learner_state: LearnerState) -> LearnerState:
-    return _per_device(lambda x: x[0], learner_state)
+def _remove_device_axis(learner_state: LearnerState) -> LearnerState:
+    return _map_device_parts(lambda x: x[0], learner_state)
 
 
-def _per_device(function: Callable[[Any], Any], learner_state: LearnerState) -> LearnerState:
+def _map_device_parts(function: Callable[[Any], Any], learner_state: LearnerState) -> LearnerState:
     each = functools.partial(jax.tree.map, function)
     return learner_state.replace(
         collector=each(learner_state.collector), storage=each(learner_state.storage)

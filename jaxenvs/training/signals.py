@@ -1,4 +1,4 @@
-"""Ctrl-C and SIGTERM as requests to stop at the next good moment."""
+"""Handling of Ctrl-C and SIGTERM as requests to stop at the next opportunity."""
 
 import os
 import signal
@@ -10,13 +10,13 @@ from jaxenvs.bridge import _interrupts
 
 
 class StopRequest:
-    """Records the first SIGINT or SIGTERM; a second one acts as it did before.
+    """A recorder of the first SIGINT or SIGTERM; a second signal has its previous effect.
 
-    Python delivers signals to the main thread only. An instance made in another thread never
+    Python delivers signals to the main thread only, so an instance made in another thread never
     receives any.
 
     Args:
-        on_signal: called with the first signal.
+        on_signal: a function to call with the first signal.
 
     Attributes:
         received: the first signal, or None.
@@ -36,14 +36,14 @@ class StopRequest:
 
     @property
     def takes_first_interrupt(self) -> bool:
-        """Whether the next SIGINT is only recorded, see `jaxenvs.bridge._interrupts`."""
+        """Returns whether the next SIGINT is only recorded, see `jaxenvs.bridge._interrupts`."""
         return not self._is_over
 
     def cancel(self) -> None:
         """Restores the previous handlers.
 
-        If another handler was installed later, or this is another thread, the handler of this
-        instance stays and passes signals on.
+        If another handler was installed later, or if called in another thread, this instance's
+        handler stays installed and forwards signals.
         """
         if self._is_over:
             return
@@ -69,10 +69,10 @@ class StopRequest:
             os.kill(os.getpid(), number)
 
     def _previous(self, number: int) -> Any:
-        """Returns the handler from before, skipping those of cancelled instances."""
+        """Returns the previous handler, skipping those of canceled instances."""
         handler = self._before[number]
         while isinstance(owner := getattr(handler, "__self__", None), StopRequest):
             if not owner._is_over:
                 break
             handler = owner._before[number]
-        return signal.SIG_DFL if handler is None else handler  # None was not set by Python
+        return signal.SIG_DFL if handler is None else handler  # None: not installed from Python

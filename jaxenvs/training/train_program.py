@@ -1,4 +1,4 @@
-"""Whole trainings in one jitted program: environments, networks and updates together.
+"""Training in one jitted program that contains environments, networks and updates.
 
     train = make_train("CartPole-v1", PPO(), num_envs=64, unroll_length=64, total_steps=500_000)
     result = jax.jit(train)(key)
@@ -55,12 +55,12 @@ OnProgress = Callable[[Any, Any, Mapping[str, Any]], Any]  # (updates so far, of
 
 @chex.dataclass(frozen=True)
 class TrainResult:
-    """The result of a training.
+    """The result of a training run.
 
     `metrics` has one float32[reports] for each of:
         episode_return, episode_length
-            means over at least the last 100 episodes that ended: whole updates are counted. NaN
-            until the first episode has ended.
+            means over the episodes of the last updates, at least 100 episodes. NaN until the first
+            episode has ended.
         episode_count
             the number of episodes that ended since the previous report
         info/<name>
@@ -79,17 +79,17 @@ class TrainResult:
 
 @struct.pytree_dataclass
 class ActorPolicy:
-    """A trained actor as a `Policy` for batches of observations.
+    """A trained actor as a policy for `rollout` and `evaluate`.
 
-    It is called as (observation, key) -> action; that of a recurrent actor as
-    (carry, timestep, key) -> (carry, action), as `rollout` and `evaluate` do.
+    Its signature is (observation, key) -> action, or for a recurrent actor
+    (carry, timestep, key) -> (carry, action).
     """
 
     params: dict[str, Any]
     observation_statistics: RunningStatistics | None  # None: observations are not normalized
     networks: Networks = struct.static()
     greedy: bool = struct.static(True)  # take the best action; otherwise sample
-    observation_clip: Any = None  # float32[] or None; of normalized observations
+    observation_clip: Any = None  # float32[] or None, the limit of normalized observations
 
     def __call__(self, *arguments: Any) -> Any:
         if not self.networks.is_recurrent:
@@ -100,7 +100,7 @@ class ActorPolicy:
         return self._act(struct.select(timestep.done, empty, carry), timestep.observation, key)
 
     def initial_carry(self, num_envs: int) -> Any:
-        """Returns the carry of a recurrent actor at the start of N episodes; None for others."""
+        """Returns a recurrent actor's carry at the start of N episodes, otherwise None."""
         return self.networks.initial_carry(num_envs) if self.networks.is_recurrent else None
 
     def _act(self, carry: Any, observation: chex.ArrayTree, key: chex.PRNGKey) -> Any:
@@ -117,11 +117,11 @@ class ActorPolicy:
 
 @struct.pytree_dataclass
 class Train:
-    """A configured training: call it with a key, or drive it update by update.
+    """A training program: call it with a key, or run it update by update.
 
-    `train(key)` is `init` followed by `num_updates` times `update`. `train.resume(learner_state,
+    `train(key)` calls `init` once and `update` `num_updates` times. `train.resume(learner_state,
     num_updates)` continues from a restored state. If you call `update` yourself, donate the state:
-    `jax.jit(train.update, donate_argnums=0)`. Otherwise each call copies a replay memory.
+    `jax.jit(train.update, donate_argnums=0)`. Otherwise each call copies the replay memory.
     """
 
     env: VectorEnv
@@ -133,18 +133,18 @@ class Train:
     report_every: int = struct.static(1)
     on_update: OnUpdate | None = struct.static(None)
     progress: OnProgress | None = struct.static(None)
-    axis_name: str | None = struct.static(None)  # of devices that learn together
-    collectors: int = struct.static(1)  # whose unrolls are joined side by side
-    learners: int = struct.static(1)  # that share their gradients
+    axis_name: str | None = struct.static(None)  # mesh axis of the devices that learn together
+    collectors: int = struct.static(1)  # number of collectors whose unrolls are concatenated
+    learners: int = struct.static(1)  # number of learners that share their gradients
     log_info: tuple[str, ...] = struct.static(())  # names in `info` to log
     evaluate_every: int | None = struct.static(None)  # environment steps
     evaluation_episodes: int = struct.static(20)
     evaluation_env: VectorEnv | None = None
-    last_update: Any = None  # int32[], where rates reach 0; None: `num_updates`
+    last_update: Any = None  # int32[], the update at which rates reach 0; None: `num_updates`
 
     @property
     def context(self) -> TrainContext:
-        """What the algorithm needs to know about this training."""
+        """The parts of this training program that the algorithm uses."""
         return TrainContext(
             networks=self.networks,
             storage=self.storage,
@@ -167,8 +167,8 @@ class Train:
         """Draws the weights and resets the environments."""
         key, reset_key = jax.random.split(prng.as_fast_key(key))
         learner_state = self.init_learner(key, self.init_collector(self._device_key(reset_key)))
-        # Outside of jit, one array may be used twice or belong to the environment. Copies allow the
-        # state to be donated. Memories are new, and too large to copy.
+        # Outside of jit, an array may be used twice or belong to the environment. Copies make it
+        # possible to donate the state. Replay memories are new, and too large to copy.
         copied = jax.tree.map(jnp.copy, learner_state.replace(storage=()))
         return copied.replace(storage=learner_state.storage)
 
@@ -177,7 +177,7 @@ class Train:
         return reset_collector(self.context, self.env, key)
 
     def init_learner(self, key: chex.PRNGKey, collector: CollectorState) -> LearnerState:
-        """Draws the weights, for instances like those of `collector`."""
+        """Draws the weights for instances like those of `collector`."""
         key, network_key = jax.random.split(prng.as_fast_key(key))
         context, algorithm = self.context, self.algorithm
         features = self.networks.features(collector.observation)
@@ -208,9 +208,9 @@ class Train:
         return learner_state
 
     def update(self, learner_state: LearnerState) -> tuple[LearnerState, dict[str, jax.Array]]:
-        """Collects one unroll and learns from it; returns this update's metrics, float32[] each.
+        """Collects one unroll and learns from it. Returns the state and metrics, float32[] each.
 
-        An annealed learning rate is 0 after `num_updates`; `resume` can continue beyond.
+        An annealed learning rate is 0 after `num_updates`; with `resume` it is not.
         """
         key, collect_key, learn_key = jax.random.split(prng.as_fast_key(learner_state.key), 3)
         collector, unroll = self.collect(
@@ -223,7 +223,7 @@ class Train:
     def collect(
         self, behavior: BehaviorPolicy, collector: CollectorState, key: chex.PRNGKey
     ) -> tuple[CollectorState, Unroll]:
-        """Acts for T steps in N instances; returns the new collector state, and the unroll."""
+        """Acts for T steps in N instances. Returns the new collector state and the unroll."""
 
         def act(key: chex.PRNGKey) -> tuple[CollectorState, Unroll]:
             algorithm, context, env = self.algorithm, self.context, self.env
@@ -235,7 +235,7 @@ class Train:
     def learn(
         self, learner_state: LearnerState, unroll: Unroll, key: chex.PRNGKey
     ) -> tuple[LearnerState, dict[str, jax.Array]]:
-        """Learns from the unroll of all collectors side by side; also returns its metrics."""
+        """Learns from the concatenated unrolls of all collectors. Returns the state and metrics."""
 
         def take(key: chex.PRNGKey) -> tuple[LearnerState, dict[str, jax.Array]]:
             return self.algorithm.learn(self.context, learner_state, unroll, key)
@@ -247,14 +247,14 @@ class Train:
         learner_state = learner_state.replace(
             updates=learner_state.updates + 1, recent_episodes=recent
         )
-        # As floats, since int32 overflows at 2**31 steps.
+        # A float, because int32 overflows at 2**31 steps.
         steps = learner_state.updates.astype(jnp.float32) * self.context.steps_per_update
         return learner_state, {**episodes, "steps": steps, **losses}
 
     def resume(self, learner_state: LearnerState, num_updates: int) -> TrainResult:
         """Does `num_updates` more updates; each row of metrics summarizes `report_every` of them.
 
-        Beyond the end of the training, annealed rates are those of a longer training that ends with
+        Beyond the original end, annealed rates are those of a longer training run that ends with
         the last of these updates.
         """
         last_update = jnp.maximum(self.num_updates, learner_state.updates + num_updates)
@@ -285,7 +285,7 @@ class Train:
         return TrainResult(learner_state=learner_state, metrics=metrics)
 
     def _call_host(self, listener: Callable[..., Any], counts: Any, metrics: Any) -> None:
-        """Calls `listener(*counts, metrics)` on the host: once, not on each device."""
+        """Calls `listener(*counts, metrics)` on the host, once for all devices."""
         call = functools.partial(_call_host, listener, counts, metrics)
         if self.axis_name is None:
             call()
@@ -293,7 +293,7 @@ class Train:
             jax.lax.cond(jax.lax.axis_index(self.axis_name) == 0, call, lambda: None)
 
     def _evaluate(self, learner_state: LearnerState, length: int) -> dict[str, jax.Array]:
-        """Returns evaluation metrics; NaN if none is due after the last `length` updates."""
+        """Returns evaluation metrics, or NaN if none is due after the last `length` updates."""
         env: Any = self.evaluation_env
         updates, context = learner_state.updates, self.context
         every: int = -(-self.evaluate_every // context.steps_per_update)  # pyright: ignore[reportOptionalOperand]
@@ -307,13 +307,13 @@ class Train:
             return jnp.bool_(False), evaluation_metrics(evaluation)
 
         _, like = jax.eval_shape(play, None)
-        # A loop with at most one iteration: under `vmap`, `cond` would always evaluate.
+        # A loop with at most one iteration, because under `vmap`, `cond` would always evaluate.
         nothing = jax.tree.map(lambda x: jnp.full(x.shape, jnp.nan, x.dtype), like)
         start = (is_due | (updates >= context.num_updates), nothing)
         return jax.lax.while_loop(lambda carry: carry[0], play, start)[1]
 
     def truncate_memory(self, learner_state: LearnerState) -> LearnerState:
-        """Truncates the last episodes in a replay memory, before environments start new ones."""
+        """Truncates the last episodes in the replay memory, before environments start new ones."""
         if not isinstance(self.storage, ReplayStorage):
             return learner_state
         return learner_state.replace(storage=self.storage.truncate(learner_state.storage))
@@ -321,7 +321,7 @@ class Train:
     def policy(self, learner_state: LearnerState, *, greedy: bool = True) -> ActorPolicy:
         """Returns the policy of a learner state; `greedy` takes the best action."""
         clip = getattr(self.algorithm, "observation_clip", None)
-        if clip is not None:  # with an axis of seeds, like the rest
+        if clip is not None:  # broadcast to seeds, like the other leaves
             clip = jnp.broadcast_to(clip, learner_state.updates.shape)
         return ActorPolicy(
             params=learner_state.params,
@@ -375,44 +375,47 @@ def make_train(
     log_info: Sequence[str] = (),
     progress: bool = False,
 ) -> Train:
-    """Configures a training that is one pure function of a key.
+    """Makes a training program, which is a pure function of a key.
 
-    `jax.jit(train)(key)` runs it, `jax.vmap(train)(keys)` runs one for each seed. Hyper-parameters
-    are leaves, so `jax.vmap(lambda rate: make_train(env, PPO(learning_rate=rate), ...)(key))` over
-    an array of rates is a sweep in one program; parameters of the environment likewise. Hosted
-    environments allow neither: their number is fixed when the pool is made.
+    `jax.jit(train)(key)` runs it, and `jax.vmap(train)(keys)` runs it for several seeds.
+    Hyper-parameters are leaves, so `jax.vmap(lambda rate: make_train(env,
+    PPO(learning_rate=rate), ...)(key))` over an array of rates is a sweep in one program. The same
+    works for parameters of the environment. Hosted environments support neither, because their
+    number is fixed when the pool is made.
 
     Args:
         env: a vectorized environment with `same_step` autoreset, native or a `HostEnv`; a single
-            one; or an id, as `make_vec` takes it.
-        algorithm: what to learn with, and its hyper-parameters; None takes PPO's defaults, those
-            of `PPO.continuous` for actions in a Box, with minibatches that fit.
-        actor: the networks; None takes the algorithm's.
-        storage: what becomes of experience; None takes the algorithm's.
-        num_envs: N, needed unless `env` is vectorized.
+            environment; or an id for `make_vec`.
+        algorithm: the algorithm with its hyper-parameters; None means PPO's defaults, or those of
+            `PPO.continuous` for actions in a Box, with minibatches that fit.
+        actor: the networks; None means the algorithm's default.
+        storage: the advantage estimator or replay memory; None means the algorithm's default.
+        num_envs: N, required unless `env` is vectorized.
         unroll_length: T, the steps that each instance takes between two updates.
-        total_steps: environment steps in all; the last unroll is completed.
-        report_every: updates that one row of the metrics sums up.
-        on_update: called on the host after each report, as `on_update(updates, metrics)`, to show
-            progress. It must not call JAX. Under `vmap` it is called once for all seeds, and each
-            metric has an axis of seeds. None leaves no trace in the program.
+        total_steps: the total number of environment steps, rounded up to whole unrolls.
+        report_every: the number of updates per row of metrics.
+        on_update: a function `on_update(updates, metrics)` that is called on the host after each
+            report, to show progress. It must not call JAX. Under `vmap` it is called once for all
+            seeds, and each metric has an axis of seeds.
         evaluate_every: environment steps between two evaluations of the greedy policy, rounded up
-            to whole updates; one more follows the last update. They take place at the end of a
+            to whole updates; one more follows the last update. Evaluations run at the end of a
             report. None never evaluates.
-        evaluation_episodes: how many whole episodes an evaluation plays, each in an instance of its
-            own. Instances that are given, or whose parameters are batched, play equally many each.
-        evaluation_env: what to evaluate in; None takes other instances like those of `env`, which
-            hosted environments and wrappers around a `VectorEnv` do not allow. Without a time limit
-            episodes are cut after 10,000 steps; those of a `VectorEnv` given here have to end.
-        log_info: names in `timestep.info`, one number for each instance. `metrics["info/<name>"]`
-            is their mean over episodes, as of the step that ended each.
-        progress: shows a bar, in a terminal or a notebook (needs the extra `cli`).
+        evaluation_episodes: the number of whole episodes per evaluation, each in an instance of its
+            own. Instances that are given, or whose parameters are batched, play the same number of
+            episodes each.
+        evaluation_env: the environment for evaluations; None makes new instances like those of
+            `env`, which is not possible for hosted environments and wrappers around a `VectorEnv`.
+            Without a time limit, episodes end after 10,000 steps, except those of a `VectorEnv`
+            given here.
+        log_info: names in `timestep.info` with one number per instance. `metrics["info/<name>"]`
+            is the mean over episodes of the number at their last step.
+        progress: whether to show a bar, in a terminal or a notebook (needs the extra `cli`).
 
     Returns:
-        The training, see `Train`; `shard` lays it over several devices.
+        The training program, see `Train`; `shard` divides it among several devices.
 
     Raises:
-        TrainingError: the parts or the numbers do not fit together; the message says which two.
+        TrainingError: the parts or the numbers do not fit together; the message names them.
         UnknownEnvironmentError: `env` is an id that is not registered.
         MissingExtraError: `progress` needs a package that is not installed.
 
@@ -463,7 +466,7 @@ def assemble(
     report_every: int = 1,
     log_info: Sequence[str] = (),
 ) -> Train:
-    """Does what `make_train` does, without `check_sizes`: several collectors may work together."""
+    """Makes a training program without `check_sizes`, because there may be several collectors."""
     sizes = {
         "unroll_length": unroll_length,
         "total_steps": total_steps,
@@ -497,14 +500,14 @@ def assemble(
         unroll_length=unroll_length,
         num_updates=-(-total_steps // (env.num_envs * unroll_length)),
         report_every=report_every,
-        log_info=_checked_info(env, log_info),
+        log_info=_check_log_info(env, log_info),
     )
 
 
 def default_algorithm(
     env: VectorEnv, actor: Any, unroll_length: Any, *, normalize: bool = True
 ) -> PPO:
-    """Returns PPO with defaults for the spaces; for a Box with minibatches of at least 64 steps.
+    """Returns PPO with defaults for the spaces; in a Box, minibatches have at least 64 steps.
 
     Without `normalize`, it normalizes neither observations nor rewards.
     """
@@ -520,24 +523,24 @@ def default_algorithm(
 
 
 def resolve(env: VectorEnv | Environment | str, num_envs: int | None) -> VectorEnv:
-    """Returns the vectorized environment that `make_train` was given or has to make."""
+    """Returns `env` as a vectorized environment, which is made if necessary."""
     if isinstance(env, str | Environment):
         if num_envs is None:
-            raise TrainingError("make_train got no num_envs.  Pass num_envs=64, for instance.")
+            raise TrainingError("make_train got no num_envs.  Pass a number, such as num_envs=64.")
         if isinstance(env, Environment):
             return vectorize(env, num_envs)
-        # Only here, in `evaluation` and in `config` are environments made from ids.
+        # Only this module, `evaluation` and `config` make environments from ids.
         from jaxenvs.factory import make_vec
 
         return make_vec(env, num_envs)
     if not isinstance(env, VectorEnv):
         raise TrainingError(
-            f"make_train got {env!r}; it takes an id, an Environment or a VectorEnv."
+            f"make_train got {env!r}; expected an id, an Environment or a VectorEnv."
         )
     if num_envs not in (None, env.num_envs):
         raise TrainingError(
             f"make_train got num_envs={num_envs} and an environment of {env.num_envs} instances."
-            "  Leave num_envs out, or pass a single environment."
+            "  Omit num_envs, or pass a single environment."
         )
     inside: Any = env
     while isinstance(inside, WrappedVectorEnv):
@@ -546,26 +549,26 @@ def resolve(env: VectorEnv | Environment | str, num_envs: int | None) -> VectorE
     if mesh is not None and AxisType.Explicit in mesh.axis_types:
         raise TrainingError(
             f"make_train got instances over an explicit mesh, {mesh.axis_types}, which algorithms"
-            " do not follow.  Leave the mesh out, and lay the training over it: shard(train, mesh)."
+            " do not support.  Omit the mesh, and divide the training program: shard(train, mesh)."
         )
     if getattr(env, "autoreset_mode", "same_step") != "same_step":
         raise TrainingError(
             f'make_train got an environment with autoreset_mode="{env.autoreset_mode}", whose'
-            ' unrolls hold steps that belong to no episode.  Use autoreset_mode="same_step".'
+            ' unrolls have steps that belong to no episode.  Use autoreset_mode="same_step".'
         )
     return env
 
 
-def _checked_info(env: VectorEnv, names: Sequence[str]) -> tuple[str, ...]:
+def _check_log_info(env: VectorEnv, names: Sequence[str]) -> tuple[str, ...]:
     """Returns the names to log, after checking the environment's timestep."""
-    names = (names,) if isinstance(names, str) else tuple(sorted(set(names)))  # as dicts are in JAX
+    names = (names,) if isinstance(names, str) else tuple(sorted(set(names)))  # like dict keys
     if isinstance(env, VectorizedEnv) and not names:
         return ()  # without tracing the environment
     _, timestep = jax.eval_shape(env.reset, jax.random.key(0))
     if timestep.final_observation is None:
         raise TrainingError(
-            f"make_train got {env!r:.80}, whose timesteps have no final_observation; the value of"
-            " an episode that is cut is that of its last observation.  Make the HostEnv without"
+            f"make_train got {env!r:.80}, whose timesteps have no final_observation, which is"
+            " needed for the value of truncated episodes.  Make the HostEnv without"
             " final_observation=False."
         )
     infos = timestep.final_info or {}
@@ -574,12 +577,12 @@ def _checked_info(env: VectorEnv, names: Sequence[str]) -> tuple[str, ...]:
         if found is None:
             raise TrainingError(
                 f'make_train got log_info="{name}", but `final_info` of {env!r:.80} has'
-                f" {sorted(infos) or 'nothing'}.{closest(name, infos)}"
+                f" {sorted(infos) or 'no entries'}.{closest(name, infos)}"
             )
         if getattr(found, "shape", None) != (env.num_envs,):
             raise TrainingError(
-                f'make_train got log_info="{name}", which is {found!s:.80}; it takes one number for'
-                " each instance."
+                f'make_train got log_info="{name}", which is {found!s:.80}; expected one number per'
+                " instance."
             )
     return names
 
@@ -597,7 +600,7 @@ def _call_host(listener: Callable[..., Any], counts: tuple[jax.Array, ...], metr
         def each(is_mapped: bool, x: jax.Array) -> jax.Array:
             return x if is_mapped else jnp.broadcast_to(x, (size, *x.shape))
 
-        counts = tuple(  # equal for all seeds
+        counts = tuple(  # the same for all seeds
             x.max(axis=0) if is_mapped else x
             for is_mapped, x in zip(are_mapped[0], counts, strict=True)
         )
@@ -609,21 +612,21 @@ def _call_host(listener: Callable[..., Any], counts: tuple[jax.Array, ...], metr
 def _check_type(name: str, part: Any, expected: type) -> None:
     if not isinstance(part, expected):
         is_class = isinstance(part, type) and issubclass(part, expected)
-        instead = f"Call it: {part.__name__}()." if is_class else "See jaxenvs.training."
+        instead = f"Pass {part.__name__}()." if is_class else "See jaxenvs.training."
         raise TrainingError(
-            f"make_train got {name}={part!r:.80}; it takes an instance of {expected.__name__}."
+            f"make_train got {name}={part!r:.80}; expected an instance of {expected.__name__}."
             f"  {instead}"
         )
 
 
 def weight_shapes(algorithm: Algorithm, networks: Networks) -> Any:
-    """Returns the shapes of the weights; computes nothing."""
+    """Returns the shapes of the weights without computing them."""
     draw = functools.partial(algorithm.initial_params, networks)
     return jax.eval_shape(draw, jax.random.key(0), networks.features_of_one())
 
 
 def _check_mask(algorithm: Algorithm, networks: Networks, env: VectorEnv) -> None:
-    """Refuses masks that do not fit the actions; computes nothing."""
+    """Raises TrainingError if the action mask does not fit the actions. Computes nothing."""
     params, features = weight_shapes(algorithm, networks), networks.features_of_one()
     try:
         jax.eval_shape(networks.mode, params, networks.initial_carry(1), features)

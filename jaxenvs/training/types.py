@@ -27,13 +27,13 @@ class Transition:
     truncated: jax.Array  # bool
     next_observation: chex.ArrayTree
 
-    if TYPE_CHECKING:  # chex adds it, unseen by type checkers
+    if TYPE_CHECKING:  # chex adds `replace` at run time; type checkers do not see it
 
         def replace(self, **changes: Any) -> Self: ...
 
     @property
     def done(self) -> jax.Array:
-        """Whether the episode is over, for either reason: bool."""
+        """bool: True if the episode terminated or was truncated."""
         return self.terminated | self.truncated
 
 
@@ -44,7 +44,7 @@ class RunningEpisodes:
     episode_return: jax.Array  # float32[N], since the last reset
     episode_length: jax.Array  # int32[N]
     discounted_return: jax.Array  # float32[N], to normalize rewards
-    is_whole: jax.Array | None = None  # bool[N], whether it includes the first step; None: always
+    is_whole: jax.Array | None = None  # bool[N], whether it has the first step; None: all True
 
     if TYPE_CHECKING:
 
@@ -56,8 +56,8 @@ class CollectorState:
     """The state of collection: N instances in mid-episode."""
 
     env_state: chex.ArrayTree
-    observation: chex.ArrayTree  # [N, ...], to act on next
-    carry: Any  # of a recurrent actor
+    observation: chex.ArrayTree  # [N, ...], the input for the next action
+    carry: Any  # the memory of a recurrent actor
     episodes: RunningEpisodes
 
     if TYPE_CHECKING:
@@ -67,11 +67,11 @@ class CollectorState:
 
 @chex.dataclass(frozen=True)
 class Unroll:
-    """T steps of N instances, with everything that learning from them needs."""
+    """T steps of N instances, with all data that learning needs."""
 
     transition: Transition  # [T, N, ...]
     last_observation: chex.ArrayTree  # [N, ...], the first of the next unroll
-    carry: Any  # of a recurrent actor, at the start
+    carry: Any  # the memory of a recurrent actor at the start
     log_prob: jax.Array | None  # float32[T, N], of the actions under the policy that acted
     episodes: RunningEpisodes  # [T, N], as of each step
     ended: jax.Array  # bool[T, N], whether a whole episode ended

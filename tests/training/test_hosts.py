@@ -116,7 +116,7 @@ def test_a_learner_whose_replacement_is_refused_goes_on_in_the_environments_it_w
     scheme = Scheme(env, SMALL, ActorCritic(hidden_sizes=(8,)), unroll_length=4)
     with Learner(scheme, total_steps=64) as learner:
         learner.step()
-        with pytest.raises(TrainingError, match="other weights"):
+        with pytest.raises(TrainingError, match="other shapes than the learned"):
             learner.replace(actor=ActorCritic(hidden_sizes=(9,)))
         assert learner.step()["steps"] == 16
         learner.replace(algorithm=SMALL.replace(epochs=2))

@@ -289,7 +289,7 @@ def test_signals_save_first_and_a_kill_leaves_a_whole_checkpoint(tmp_path):
             process.kill()
             process.wait()
     assert [process.returncode for process in processes] == [130, 143, -signal.SIGKILL]
-    told = "jaxenvs: saves and stops after this step; again to stop at once\n"
+    told = "jaxenvs: saving and stopping after this step; repeat to stop immediately\n"
     assert outputs[0][1] == outputs[1][1] == told
     for path, parts in ((fused, {}), (crew, {"collection": remote(2, sync=False)})):
         with Learner(scheme(**parts), total_steps=10**9, log_dir=path, resume=True) as learner:
@@ -660,7 +660,7 @@ def test_parts_are_replaced_and_what_was_learned_stays():
         learner.update_algo_parameter("target_kl", 0.1)  # which was None
         assert learner.scheme.algorithm.target_kl == 0.1
         learner.step()
-        with pytest.raises(TrainingError, match="other weights"):
+        with pytest.raises(TrainingError, match="other shapes than the learned"):
             learner.replace(actor=ActorCritic(hidden_sizes=(9,)))
         with pytest.raises(TrainingError, match="unroll_length"):
             learner.replace(unroll_lenth=3)

@@ -87,7 +87,7 @@ def test_a_kind_that_is_none_is_refused_with_the_closest(tmp_path):
     with pytest.raises(TrainingError, match=r'"tensorbord".*Close: "tensorboard"'):
         open_logs(tmp_path / "none", ["csv", "tensorbord"])
     assert not (tmp_path / "none").exists()
-    with pytest.raises(TrainingError, match="holds no"):
+    with pytest.raises(TrainingError, match="contains no"):
         read_metrics(tmp_path)
 
 

@@ -566,7 +566,7 @@ def test_a_learner_that_nobody_closed_ends_its_workers_when_it_is_dropped():
         ({"fraction_workers": 0.5}, r"collection=central\(\).*remote\(n, sync=True\)"),
         ({"fraction_samples": 0.5, "collection": remote(2, sync=False)}, "sync=False"),
         ({"fraction_workers": 0.0, "collection": remote(2)}, "must be above 0"),
-        ({"collection": 2}, r"it takes central"),
+        ({"collection": 2}, r"expected central"),
         ({"unroll_length": 0}, "at least 1"),
         (
             {"algorithm": A2C(normalize_observations=True), "gradients": remote(2)},

@@ -217,9 +217,9 @@ def test_a_storage_of_one_s_own_has_to_judge_every_step(estimate, words):
     ("settings", "words"),
     [
         ({"sync": "async"}, "sync='async'; it takes True or False"),
-        ({"resources": []}, "resources=.*; it takes a list of devices"),
-        ({"resources": "cpu"}, "resources='cpu'; it takes a list of devices"),
-        ({"resources": ["cpu:0"]}, "it takes a list of devices"),
+        ({"resources": []}, "resources=.*; expected a list of devices"),
+        ({"resources": "cpu"}, "resources='cpu'; expected a list of devices"),
+        ({"resources": ["cpu:0"]}, "expected a list of devices"),
     ],
     ids=str,
 )
@@ -274,7 +274,7 @@ def test_a_run_is_not_written_over(tmp_path):
         learner.step()
         learner.save()
     written = (tmp_path / "metrics.csv").read_text()
-    with pytest.raises(TrainingError, match=r"holds a run already.*resume=True"):
+    with pytest.raises(TrainingError, match=r"already contains a run.*resume=True"):
         Learner(scheme, total_steps=512, log_dir=tmp_path)
     assert (tmp_path / "metrics.csv").read_text() == written
     with Learner(scheme, total_steps=512, log_dir=tmp_path, resume=True) as learner:

@@ -1,4 +1,4 @@
-"""Where experience is collected, and where gradients are computed and applied."""
+"""Distribution of collection, gradients and updates over programs, workers and devices."""
 
 from jaxenvs.training.schemes.scheme import Scheme as Scheme
 from jaxenvs.training.schemes.scheme import central as central

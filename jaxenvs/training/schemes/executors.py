@@ -36,39 +36,39 @@ Metrics = dict[str, Any]  # numbers, or [S] for S seeds
 
 
 class Executor(abc.ABC):
-    """Runs the updates of a training and holds its state."""
+    """A runner of a training run's updates, which holds its state."""
 
     train: Any  # a `Train` or a `ShardedTrain`
-    algorithm: Algorithm  # of all workers together
+    algorithm: Algorithm  # for all workers together
     learner_state: LearnerState
 
     @abc.abstractmethod
     def step(self, num_updates: int) -> Metrics:
-        """Does some updates; returns one row of metrics, float32[] each, or [S] for S seeds."""
+        """Does some updates. Returns one row of metrics, float32[] each, or [S] for S seeds."""
 
     @abc.abstractmethod
     def close(self) -> None:
-        """Ends workers and hosted environments."""
+        """Closes workers and hosted environments."""
 
     def load_state(self, learner_state: LearnerState) -> None:
-        """Continues from another state, such as one that was saved."""
-        self.learner_state = jax.tree.map(_placed_as, learner_state, self.learner_state)
+        """Continues from another state, such as a restored one."""
+        self.learner_state = jax.tree.map(_place_like, learner_state, self.learner_state)
 
     def set_algorithm(self, algorithm: Algorithm) -> None:
-        """Continues with other hyper-parameters."""
+        """Changes the hyper-parameters."""
         self.algorithm = algorithm
         self.train = with_algorithm(self.train, algorithm)
 
     @property
     def steps_per_update(self) -> int:
-        """Environment steps, of all instances."""
+        """Environment steps per update, of all instances."""
         return self.train.context.steps_per_update
 
 
 class FusedExecutor(Executor):
-    """Runs everything in one program, on one device or several, for one seed or several.
+    """An executor in a single program, for one or several devices and seeds.
 
-    The program takes over the memory of the state that it is given.
+    The state is donated to the program.
     """
 
     def __init__(
@@ -80,7 +80,7 @@ class FusedExecutor(Executor):
     ) -> None:
         changes: dict[str, Any] = {"report_every": report_every}
         train = spec.train
-        if mesh is not None:  # instances are counted for each device
+        if mesh is not None:  # `num_envs` of a scheme is the number per device
             env: Any = dataclasses.replace(train.env, num_envs=train.env.num_envs * mesh.size)  # pyright: ignore[reportArgumentType]
             changes |= {"env": env, "learners": 1, "algorithm": spec.algorithm}
         train = dataclasses.replace(train, **changes)  # pyright: ignore[reportArgumentType]
@@ -107,7 +107,7 @@ class FusedExecutor(Executor):
         self.algorithm = algorithm
 
     def load_state(self, learner_state: LearnerState) -> None:
-        # Checkpoints hold no hosted environments: those that are running continue.
+        # Checkpoints do not contain hosted environments; the running ones continue.
         if isinstance(self.train, Train) and find_host_env(self.train.env) is not None:
             learner_state = self.train.truncate_memory(learner_state)
             learner_state = learner_state.replace(collector=self.learner_state.collector)
@@ -116,7 +116,7 @@ class FusedExecutor(Executor):
     @property
     def steps_per_update(self) -> int:
         if isinstance(self.train, ShardedTrain):
-            alone: Any = {"axis_name": None}  # the number of devices is known within programs only
+            alone: Any = {"axis_name": None}  # the axis exists within programs only
             part = dataclasses.replace(self.train.train, **alone)  # pyright: ignore[reportArgumentType]
             return part.context.steps_per_update * self.train.mesh.size
         return super().steps_per_update
@@ -127,7 +127,7 @@ class FusedExecutor(Executor):
 
 
 class WorkerExecutor(Executor):
-    """Runs updates one by one, together with workers."""
+    """The base class of executors with workers, which run one update at a time."""
 
     def step(self, num_updates: int) -> Metrics:
         rows = [self._update() for _ in range(num_updates)]
@@ -146,7 +146,7 @@ class WorkerExecutor(Executor):
 
 
 class CentralExecutor(WorkerExecutor):
-    """Computes gradients in the learner, on unrolls that workers collect."""
+    """An executor that computes gradients in the learner, on unrolls that workers collect."""
 
     def __init__(self, spec: TrainingSpec) -> None:
         self.train = spec.train
@@ -182,7 +182,7 @@ class CentralExecutor(WorkerExecutor):
 
 
 class RemoteExecutor(WorkerExecutor):
-    """Applies gradients that workers compute."""
+    """An executor that applies gradients that workers compute."""
 
     def __init__(self, spec: TrainingSpec) -> None:
         gradients: Any = spec.scheme.gradients
@@ -205,17 +205,17 @@ class RemoteExecutor(WorkerExecutor):
         seconds = _now() - start
         shares = {f"{name}_share": spent / seconds for name, spent in times.items()}
         steps = float(self._updates * self.train.context.steps_per_update)
-        return episodes | _means(reports) | _means(losses) | shares | {"steps": steps}
+        return episodes | _mean_rows(reports) | _mean_rows(losses) | shares | {"steps": steps}
 
     def _episodes(self, reports: list[dict[str, Any]]) -> tuple[Any, Metrics]:
-        """Returns the recent episodes, those of all unrolls added, and their metrics."""
+        """Adds the episodes of all unrolls. Returns the recent episodes and their metrics."""
         recent: Any = self.learner_state.recent_episodes
         ended = sum((each.pop("ended") for each in reports), np.zeros(len(recent), np.float32))
         recent, metrics = _add_episodes(recent, ended, self.train.log_info)
         return recent, {name: float(value) for name, value in metrics.items()}
 
     def _update_sync(self) -> Any:
-        """Lets all workers compute each gradient with the same weights."""
+        """Does an update in which all workers compute each gradient with the same weights."""
         group, algorithm = self._group, self.train.algorithm
         times, updates = dict.fromkeys(("collection", "gradients", "update"), 0.0), self._updates
         start = _now()
@@ -231,7 +231,7 @@ class RemoteExecutor(WorkerExecutor):
                 break
             gradients, losses = zip(*answers, strict=True)
             mean = _mean(list(gradients))
-            if self._is_decentralized:  # here they are only applied for metrics and checkpoints
+            if self._is_decentralized:  # `_apply` below is only for metrics and checkpoints
                 group.call_all("apply", mean)
             reported = self._apply(mean)
             times["update"] += _now() - computed
@@ -241,7 +241,7 @@ class RemoteExecutor(WorkerExecutor):
         return reports, all_losses, times
 
     def _update_async(self) -> Any:
-        """Applies each gradient as it arrives; its worker continues with the new weights."""
+        """Does an update that applies gradients as they arrive, then sends the new weights."""
         group, times = self._group, dict.fromkeys(("waiting", "update"), 0.0)
         number = gradient_steps_per_worker(self.train) * group.size
         all_reports, all_losses, lags = [], [], []
@@ -310,7 +310,10 @@ def make_executor(
     report_every: int,
     check: Callable[[Train], None] | None = None,
 ) -> Executor:
-    """Returns what the scheme asks for. `check` may refuse it before an environment is reset."""
+    """Returns the executor for a scheme.
+
+    Calls `check`, which may raise, before any environment is reset.
+    """
     seeds = None if isinstance(seed, int) else seed
     first_seed: Any = seed if seeds is None else seeds[0]
     spec = TrainingSpec(scheme=scheme, total_steps=total_steps, seed=first_seed)
@@ -321,14 +324,14 @@ def make_executor(
         if scheme.is_fused:
             if seeds is not None and find_host_env(spec.train.env) is not None:
                 raise TrainingError(
-                    f"Learner got {len(seeds)} seeds and hosted environments, which one program"
-                    " cannot multiply.  Train one seed after the other."
+                    f"Learner got {len(seeds)} seeds and hosted environments, which cannot be"
+                    " replicated in one program.  Train one seed after the other."
                 )
             executor = FusedExecutor(spec, None, report_every, seeds)
         elif seeds is not None:
             raise TrainingError(
-                f"Learner got {len(seeds)} seeds and a scheme with workers, which train one seed."
-                "  Train one seed after the other, or make collection and gradients central."
+                f"Learner got {len(seeds)} seeds and a scheme with workers, which support only one"
+                " seed.  Train one seed after the other, or make collection and gradients central."
             )
         elif _fits_devices(scheme):
             number = scheme.gradients.n
@@ -343,7 +346,7 @@ def make_executor(
 
 
 def _fits_devices(scheme: Scheme) -> bool:
-    """Whether synchronous workers can be devices of one program."""
+    """Returns whether the synchronous workers can be devices of one program."""
     is_native = isinstance(scheme.env, Environment)
     if isinstance(scheme.env, str):
         from jaxenvs.factory import is_hosted
@@ -360,7 +363,7 @@ def _fits_devices(scheme: Scheme) -> bool:
     )
 
 
-def _placed_as(leaf: jax.Array, other: jax.Array) -> jax.Array:
+def _place_like(leaf: jax.Array, other: jax.Array) -> jax.Array:
     return leaf if leaf.sharding == other.sharding else jax.device_put(leaf, other.sharding)
 
 
@@ -389,6 +392,6 @@ def _mean(trees: list[Any]) -> Any:
 _add_episodes = jax.jit(add_episodes, static_argnums=2)
 
 
-def _means(rows: list[Any]) -> Metrics:
+def _mean_rows(rows: list[Any]) -> Metrics:
     rows = jax.device_get(rows)
     return {name: float(np.mean([row[name] for row in rows])) for name in rows[0]} if rows else {}

@@ -1,4 +1,4 @@
-"""Where collection, gradients and updates run: centrally or in workers."""
+"""Schemes: the parts of a training run, and the places where its operations run."""
 
 import dataclasses
 from collections.abc import Callable, Mapping, Sequence
@@ -14,12 +14,12 @@ from jaxenvs.training.storages.storage import Storage
 
 Resources = Sequence[Any] | Mapping[str, Any] | None
 MakesEnv = Callable[[], "VectorEnv | Environment | str"]
-_CHUNK_COUNTS = (4, 3, 2, 5, 7)  # of an unroll that may end early
+_CHUNK_COUNTS = (4, 3, 2, 5, 7)  # candidates for `Scheme.chunks`, best first
 
 
 @dataclasses.dataclass(frozen=True)
 class Central:
-    """Runs in the learner itself."""
+    """The learner's own process and thread as the place of an operation."""
 
     n = 1
     sync = True
@@ -28,7 +28,7 @@ class Central:
 
 @dataclasses.dataclass(frozen=True)
 class Remote:
-    """Runs in `n` workers, see `remote`."""
+    """Workers as the place of an operation, see `remote`."""
 
     n: int
     sync: bool
@@ -43,36 +43,36 @@ def central() -> Central:
 def remote(n: int, *, sync: bool = True, resources: Resources = None) -> Remote:
     """Runs an operation in `n` workers.
 
-    Without `sync`, collectors act with weights that are about `n` updates old. `VTrace` corrects
-    for that, PPO's ratio for most of it, and replay memories need no correction. A2C and VPG with
-    `GAE` or `DiscountedReturns` are accepted without any correction, so keep `n` small. If
-    gradients are applied as they come, `target_kl` stops only the worker that exceeded it.
+    With `sync=False`, collectors act with weights that are about `n` updates old. `VTrace` corrects
+    for that, and PPO's ratio for most of it; replay memories need no correction. A2C and VPG with
+    `GAE` or `DiscountedReturns` do not correct for it, so keep `n` small. If gradients are applied
+    asynchronously, `target_kl` stops only the worker that exceeded it.
 
-    If several collectors share a replay memory and are not all awaited, or may be restarted,
-    n-step returns and hindsight goals are cut at the end of each unroll: make `unroll_length`
-    several times `n_step`.
+    If several collectors share a replay memory and are asynchronous, end early or may restart,
+    n-step returns and hindsight goals are cut at the end of each unroll. In this case, make
+    `unroll_length` several times as large as `n_step`.
 
     Args:
         n: the number of workers.
-        sync: whether the learner waits for all of them. Otherwise it uses each result as it
-            arrives, while the others continue with the last weights they received.
+        sync: whether the learner waits for all workers. Otherwise it uses each result as it
+            arrives, while the other workers continue with the last weights they received.
         resources: None makes threads of this process, on the default device. A sequence of
-            devices makes threads, assigned to these devices in turn. A mapping such as
-            {"num_cpus": 1} makes Ray actors, each with these resources of the cluster (needs the
-            extra `ray`); they are restarted whenever they die, unless "max_restarts" is given.
+            devices makes threads that are assigned to these devices in turn. A mapping such as
+            {"num_cpus": 1} makes Ray actors with these resources each (needs the extra `ray`).
+            Ray restarts actors that die, without a limit unless "max_restarts" is given.
 
     Raises:
         TrainingError: `n` is not a positive integer, or `sync` or `resources` is invalid.
     """
     check_integer(TrainingError, "remote got n", n)
     if not isinstance(sync, bool):
-        raise TrainingError(f"remote got sync={sync!r}; it takes True or False.")
+        raise TrainingError(f"remote got sync={sync!r}; expected True or False.")
     are_devices = isinstance(resources, Sequence) and all(
         isinstance(each, jax.Device) for each in resources
     )
     if not (resources is None or isinstance(resources, Mapping) or (are_devices and resources)):
         raise TrainingError(
-            f"remote got resources={resources!r:.60}; it takes a list of devices, such as"
+            f"remote got resources={resources!r:.60}; expected a list of devices, such as"
             " jax.devices(), or a mapping for Ray, such as {'num_cpus': 1}."
         )
     return Remote(n=n, sync=sync, resources=resources)
@@ -80,26 +80,26 @@ def remote(n: int, *, sync: bool = True, resources: Resources = None) -> Remote:
 
 @dataclasses.dataclass(frozen=True)
 class Scheme:
-    """The parts of a training, and where each operation runs.
+    """The parts of a training run, and the place where each operation runs.
 
-    Every gradient worker has its own group of collectors and its own storage. So with
+    Every gradient worker has its own group of collectors and its own storage, so with
     collection=remote(c) and gradients=remote(g) there are g times c collectors.
 
     Raises:
-        TrainingError: choices contradict each other; the message says which.
+        TrainingError: options contradict each other; the message lists them.
     """
 
     env: VectorEnv | Environment | str | MakesEnv  # a function is called by each collector
     algorithm: Algorithm | None = None  # None: PPO with defaults for the spaces
-    actor: Actor | None = None  # None: that of the algorithm
-    storage: Storage | None = None  # None: that of the algorithm
-    num_envs: int | None = None  # of each collector; None: 16, or those of a `VectorEnv`
+    actor: Actor | None = None  # None: the algorithm's default
+    storage: Storage | None = None  # None: the algorithm's default
+    num_envs: int | None = None  # per collector; None: 16, or that of a `VectorEnv`
     unroll_length: int = 32  # steps of each instance between two updates
     collection: Central | Remote = dataclasses.field(default_factory=central)
     gradients: Central | Remote = dataclasses.field(default_factory=central)
     update: Literal["centralized", "decentralized"] = "centralized"
-    fraction_workers: float = 1.0  # of synchronous collectors that must finish
-    fraction_samples: float = 1.0  # of an unroll that the others must have, see `chunks`
+    fraction_workers: float = 1.0  # fraction of synchronous collectors that must finish
+    fraction_samples: float = 1.0  # fraction of an unroll that the others need, see `chunks`
     log_info: Sequence[str] = ()  # names in `info` to log, see `make_train`
 
     def __post_init__(self) -> None:
@@ -117,10 +117,10 @@ class Scheme:
 
     @property
     def chunks(self) -> int:
-        """The number of chunks that an unroll is collected in: 1 unless collection may end early.
+        """The number of chunks in which an unroll is collected: 1 unless collection may end early.
 
-        Each chunk is learned from separately, since all must have one length. Advantages do not
-        look beyond its end.
+        Algorithms learn from each chunk separately, because compiled programs need a fixed length.
+        Advantages are estimated within a chunk.
         """
         if self.fraction_workers == 1 and self.fraction_samples == 1:
             return 1
@@ -130,10 +130,10 @@ class Scheme:
         for name in ("collection", "gradients"):
             place = getattr(self, name)
             if not isinstance(place, Central | Remote):
-                yield f"{name}={place!r}; it takes central() or remote(n)."
+                yield f"{name}={place!r}; expected central() or remote(n)."
                 return
         if self.update not in ("centralized", "decentralized"):
-            yield f'update="{self.update}"; choose "centralized" or "decentralized".'
+            yield f'update="{self.update}"; expected "centralized" or "decentralized".'
         if self.update == "decentralized" and not (
             isinstance(self.gradients, Remote) and self.gradients.sync
         ):
@@ -161,7 +161,7 @@ class Scheme:
         if isinstance(self.env, VectorEnv) and self.collection.n * self.gradients.n > 1:
             yield (
                 f"env is one VectorEnv for {self.collection.n * self.gradients.n} collectors."
-                "  Pass an id, a single environment, or a function that makes one for each."
+                "  Pass an id, a single environment, or a function that makes an environment."
             )
         normalizes = [
             name
@@ -170,8 +170,8 @@ class Scheme:
         ]
         if normalizes and isinstance(self.gradients, Remote):
             yield (
-                f"{' and '.join(normalizes)} keep statistics, and gradient workers would each"
-                " have their own.  Wrap the environment in NormalizeObservation or"
+                f"{' and '.join(normalizes)} keep statistics, which gradient workers cannot share."
+                "  Wrap the environment in NormalizeObservation or"
                 " NormalizeReward, compute gradients centrally, or use `shard`."
             )
 

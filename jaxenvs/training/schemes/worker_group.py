@@ -16,36 +16,36 @@ _EVERY_CALL = 2**62
 
 
 class WorkerGroup(abc.ABC):
-    """Several workers. A call returns a future; each worker handles its calls in order."""
+    """A group of workers. Calls return futures; each worker handles its calls in order."""
 
     size: int
 
     @abc.abstractmethod
     def call(self, worker: int, method: str, *arguments: Any) -> Any:
-        """Calls a method of `worker`; returns a future."""
+        """Calls a method of `worker` and returns a future."""
 
     @abc.abstractmethod
     def finish_early(self, worker: int, number: int) -> None:
-        """Asks `worker` to end the call of this number as early as it is allowed to."""
+        """Asks `worker` to end call `number` as early as allowed."""
 
     @abc.abstractmethod
     def wait(self, future: Any) -> Any:
-        """Waits for a result; raises what the worker raised."""
+        """Waits for a result. Raises the worker's exception if there is one."""
 
     @abc.abstractmethod
     def wait_any(self, futures: Sequence[Any], timeout: float | None = None) -> Any | None:
-        """Returns the first future that has a result; None after `timeout` seconds."""
+        """Returns the first future that has a result, or None after `timeout` seconds."""
 
     @abc.abstractmethod
     def close(self) -> None:
         """Stops the workers."""
 
     def call_all(self, method: str, *arguments: Any) -> list[Any]:
-        """Returns the results of one call of all workers."""
+        """Calls a method of all workers and returns the results."""
         return self.wait_all([self.call(i, method, *arguments) for i in range(self.size)])
 
     def wait_all(self, futures: Sequence[Any]) -> list[Any]:
-        """Returns all results; raises the first error once every call has ended."""
+        """Returns all results. Raises the first error once every call has ended."""
         answers, errors = [], []
         for future in futures:
             try:
@@ -58,7 +58,7 @@ class WorkerGroup(abc.ABC):
 
 
 class ThreadGroup(WorkerGroup):
-    """A thread for each worker. XLA and pools release Python's global lock."""
+    """A group with one thread per worker. XLA and pools release Python's global lock."""
 
     def __init__(
         self, make_worker: Callable[[int], Any], size: int, devices: Sequence[Any] | None
@@ -83,7 +83,7 @@ class ThreadGroup(WorkerGroup):
 
     def call(self, worker: int, method: str, *arguments: Any) -> Any:
         if self._devices[worker] is not None:
-            arguments = _moved(arguments, self._devices[worker])
+            arguments = _to_device(arguments, self._devices[worker])
         return self._submit(worker, getattr(self._workers[worker], method), *arguments)
 
     def finish_early(self, worker: int, number: int) -> None:
@@ -93,8 +93,8 @@ class ThreadGroup(WorkerGroup):
         answer = future.result()
         if self._devices[0] is None:
             return answer
-        # No program takes arrays from several devices, so results move to the caller's device.
-        return _moved(answer, self._home)
+        # A program cannot use arrays of several devices, so results move to the caller's device.
+        return _to_device(answer, self._home)
 
     def wait_any(self, futures: Sequence[Any], timeout: float | None = None) -> Any | None:
         done, _ = concurrent.futures.wait(
@@ -109,7 +109,7 @@ class ThreadGroup(WorkerGroup):
         for worker in workers:
             worker.finish_early(_EVERY_CALL)
         for worker in workers:
-            worker.close()  # which also ends a program that waits for a hanging environment
+            worker.close()  # also ends a program that waits for a hanging environment
         for thread in self._threads:
             thread.shutdown(wait=True)
         self._workers = [None] * self.size
@@ -129,7 +129,7 @@ class ThreadGroup(WorkerGroup):
 
 
 class RayGroup(WorkerGroup):
-    """A Ray actor for each worker. Ray restarts an actor that dies and repeats its call."""
+    """A group with one Ray actor per worker. Ray restarts dead actors and repeats their calls."""
 
     def __init__(
         self, make_worker: Callable[[int], Any], size: int, resources: Mapping[str, Any]
@@ -137,13 +137,13 @@ class RayGroup(WorkerGroup):
         try:
             import ray
         except ImportError as error:
-            raise missing_extra("Workers with resources of a cluster", "ray", "ray") from error
+            raise missing_extra("Workers in a Ray cluster", "ray", "ray") from error
         from jaxenvs.bridge.backends.ray import Session
 
         self._ray, self.size, self._session = ray, size, Session()
-        # Two calls at a time: `finish_early` must reach a worker during another call.
+        # Two concurrent calls, because `finish_early` must reach a worker during another call.
         settings = {"max_restarts": -1, "max_task_retries": -1, "max_concurrency": 2}
-        self._warn_of_too_little(resources)
+        self._warn_if_insufficient(resources)
         actor: Any = ray.remote(**{**settings, **resources})(_RayWorker)
         self._actors: list[Any] = [actor.remote(make_worker, index) for index in range(size)]
 
@@ -163,23 +163,23 @@ class RayGroup(WorkerGroup):
     def close(self) -> None:
         actors, self._actors = self._actors, []
         if not self._ray.is_initialized():
-            return  # Ray has ended, and the actors with it; `kill` would start it again
+            return  # Ray has shut down, with its actors; `kill` would start it again
         for actor in actors:
             with contextlib.suppress(self._ray.exceptions.RayError):
                 self._ray.kill(actor)
         self._session.end()
 
-    def _warn_of_too_little(self, resources: Mapping[str, Any]) -> None:
-        """Warns of resources that the cluster lacks: Ray would wait for them silently."""
+    def _warn_if_insufficient(self, resources: Mapping[str, Any]) -> None:
+        """Warns if the cluster has too few resources: Ray would wait for them silently."""
         wanted = {"CPU": resources.get("num_cpus"), "GPU": resources.get("num_gpus")}
         wanted |= {"memory": resources.get("memory"), **(resources.get("resources") or {})}
         there = self._ray.cluster_resources()
         for name, each in wanted.items():
             if each and each * self.size > there.get(name, 0.0):
                 warnings.warn(
-                    f"{self.size} workers ask for {each:g} {name} each, and the Ray cluster has"
-                    f" {there.get(name, 0.0):g} in all: training waits until it has more.  Ask for"
-                    " fewer workers, or for less in remote(..., resources=...).",
+                    f"{self.size} workers ask for {each:g} {name} each, but the Ray cluster has"
+                    f" {there.get(name, 0.0):g} in total.  Training waits until it has more.  Use"
+                    " fewer workers, or request less in remote(..., resources=...).",
                     stacklevel=2,
                 )
 
@@ -192,8 +192,8 @@ class _RayWorker:
         return jax.device_get(getattr(self._worker, method)(*arguments))
 
 
-def _moved(tree: Any, device: Any) -> Any:
-    """Returns a tree with its arrays on another device; numbers stay as they are."""
+def _to_device(tree: Any, device: Any) -> Any:
+    """Returns a tree with its arrays on `device`; Python numbers stay unchanged."""
 
     def move(leaf: Any) -> Any:
         return jax.device_put(leaf, device) if isinstance(leaf, jax.Array) else leaf

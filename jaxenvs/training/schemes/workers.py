@@ -28,7 +28,7 @@ from jaxenvs.training.types import LearnerState, Unroll, Weights
 from jaxenvs.vector.vectorize import VectorizedEnv
 from jaxenvs.wrappers.vector import WrappedVectorEnv
 
-_NUM_ENVS = 16  # unless a scheme says otherwise
+_NUM_ENVS = 16  # the default of a scheme
 
 
 @chex.dataclass(frozen=True)
@@ -36,13 +36,13 @@ class CollectedUnroll:
     """An unroll that a worker returns."""
 
     chunks: list[Unroll]  # one, unless an unroll may end early
-    updates: Any  # int32[], of the learner when it sent the weights
-    seconds: float  # taken to collect it
+    updates: Any  # int32[], the learner's updates when it sent the weights
+    seconds: float  # duration of the collection
 
 
 @dataclasses.dataclass(frozen=True)
 class TrainingSpec:
-    """A scheme, with everything that its workers derive from it."""
+    """A scheme and the objects that its workers derive from it."""
 
     scheme: Scheme
     total_steps: int
@@ -50,7 +50,7 @@ class TrainingSpec:
 
     @property
     def chunks(self) -> int:
-        """The number of chunks that an unroll is collected in."""
+        """The number of chunks in which an unroll is collected."""
         return self.scheme.chunks
 
     @property
@@ -60,12 +60,12 @@ class TrainingSpec:
 
     @property
     def min_chunks(self) -> int:
-        """The number of chunks that each of the others must have by then."""
+        """The number of chunks that each of the other collectors needs by then."""
         return math.ceil(self.scheme.fraction_samples * self.chunks)
 
     @property
     def chunks_per_update(self) -> int:
-        """The number of chunks that are learned from at a time."""
+        """The number of chunks per update."""
         if not self.scheme.collection.sync:
             return 1
         others = self.scheme.collection.n - self.awaited_workers
@@ -73,7 +73,7 @@ class TrainingSpec:
 
     @functools.cached_property
     def algorithm(self) -> Algorithm:
-        """The scheme's algorithm; by default PPO, with settings for the spaces."""
+        """The scheme's algorithm; by default PPO with settings for the spaces."""
         scheme = self.scheme
         if scheme.algorithm is not None:
             return scheme.algorithm
@@ -81,13 +81,13 @@ class TrainingSpec:
             self._env,
             scheme.actor,
             scheme.unroll_length // self.chunks,
-            # Workers with gradients would each have statistics of their own.
+            # Gradient workers cannot share normalization statistics.
             normalize=isinstance(scheme.gradients, Central),
         )
 
     @functools.cached_property
     def train(self) -> Train:
-        """The training whose `collect` and `learn` the workers and the learner call.
+        """The training program whose `collect` and `learn` the workers and the learner call.
 
         Its environments are those of the first collector in this process.
         """
@@ -115,10 +115,10 @@ class TrainingSpec:
         return dataclasses.replace(train, **changes)  # pyright: ignore[reportArgumentType]
 
     def train_of(self, collector: int) -> Train:
-        """Returns the training of a collector, with separate environments if they are hosted."""
+        """Returns a collector's training program, with separate environments if they are hosted."""
         train = self.train
         if isinstance(train.env, VectorizedEnv):
-            return train  # pure functions
+            return train  # native environments can be shared
         if vars(self).setdefault("first_collector", collector) == collector:
             return train
         own: Any = self._make_env()
@@ -139,14 +139,14 @@ class TrainingSpec:
         return SyncSource(self, group) if collection.sync else AsyncSource(self, group)
 
     def close_env(self, env: VectorEnv) -> None:
-        """Closes hosted environments, unless they were passed in: their owner closes those."""
+        """Closes hosted environments, unless the user passed them and has to close them."""
         hosts = find_host_env(env)
         if hosts is not None and not isinstance(self.scheme.env, VectorEnv):
             hosts.close()
 
     @contextlib.contextmanager
     def closing_on_error(self) -> Iterator[None]:
-        """Closes the environments if an executor cannot be made for them."""
+        """Closes the environments if making an executor fails."""
         try:
             yield
         except BaseException:
@@ -172,11 +172,11 @@ class TrainingSpec:
         return resolve(env, number)
 
     def __reduce__(self) -> Any:
-        return TrainingSpec, (self.scheme, self.total_steps, self.seed)  # without what is cached
+        return TrainingSpec, (self.scheme, self.total_steps, self.seed)  # no cached properties
 
 
 class CollectionWorker:
-    """Collects unrolls in its own environments, with the weights that it receives."""
+    """A worker that collects unrolls in its own environments, with the weights it receives."""
 
     def __init__(self, spec: TrainingSpec, index: int) -> None:
         self._spec, self._index = spec, index
@@ -190,7 +190,7 @@ class CollectionWorker:
         """Returns the next unroll. Each call has a higher `number`."""
         start, spec = time.perf_counter(), self._spec
         train = with_algorithm(self._train, algorithm)
-        # After a restart, calls are counted from the start again, but updates are not.
+        # A restart resets the number of calls, but not the number of updates.
         call = self._index, int(behavior.updates), number
         if self._collector is None:
             self._collector = _init(train, spec.key(0, *call))
@@ -206,7 +206,7 @@ class CollectionWorker:
         )
 
     def finish_early(self, number: int) -> None:
-        """Ends an unroll once it is long enough. Called from another thread, perhaps late."""
+        """Ends an unroll once it is long enough. Other threads call this, possibly too late."""
         self._finish_early = max(self._finish_early, number)
 
     def close(self) -> None:
@@ -215,7 +215,7 @@ class CollectionWorker:
 
 
 class UnrollSource(abc.ABC):
-    """Delivers the unrolls of one learner."""
+    """The base class of sources, which provide the unrolls of one learner."""
 
     def __init__(self) -> None:
         self.waited = self.collected = 0.0  # total seconds
@@ -225,14 +225,14 @@ class UnrollSource(abc.ABC):
     @property
     @abc.abstractmethod
     def is_continuous(self) -> bool:
-        """Whether each column of an unroll continues that of the previous unroll."""
+        """Whether each column of an unroll continues the same column of the previous unroll."""
 
     @abc.abstractmethod
     def next_unroll(self, algorithm: Algorithm, behavior: BehaviorPolicy) -> Unroll:
-        """Returns an unroll to learn from, all collectors side by side."""
+        """Returns an unroll with the instances of all collectors side by side."""
 
     def discard(self) -> None:  # noqa: B027
-        """Drops unrolls in progress: their weights are outdated."""
+        """Drops unrolls in progress, because their weights are outdated."""
 
     @abc.abstractmethod
     def close(self) -> None:
@@ -247,7 +247,7 @@ class UnrollSource(abc.ABC):
 
 
 class LocalSource(UnrollSource):
-    """Collects in the calling thread."""
+    """A source that collects in the calling thread."""
 
     def __init__(self, spec: TrainingSpec, index: int) -> None:
         super().__init__()
@@ -268,7 +268,7 @@ class LocalSource(UnrollSource):
 
 
 class SyncSource(UnrollSource):
-    """Lets all workers collect with the same weights, and waits for all or most of them."""
+    """A source whose workers use the same weights; it waits for all or most of them."""
 
     def __init__(self, spec: TrainingSpec, group: WorkerGroup) -> None:
         super().__init__()
@@ -291,10 +291,10 @@ class SyncSource(UnrollSource):
                 group.finish_early(futures.index(future), self._calls)
         answers = group.wait_all(futures)
         self.waited += time.perf_counter() - start
-        return self._merge(answers, self._chosen(answers), behavior.updates)
+        return self._merge(answers, self._select_chunks(answers), behavior.updates)
 
-    def _chosen(self, answers: Sequence[CollectedUnroll]) -> list[Unroll]:
-        """Returns as many chunks as programs are compiled for, from the longest unrolls first."""
+    def _select_chunks(self, answers: Sequence[CollectedUnroll]) -> list[Unroll]:
+        """Returns as many chunks as programs are compiled for, longest unrolls first."""
         spec = self._spec
         unrolls = sorted((answer.chunks for answer in answers), key=len, reverse=True)
         whole = [chunk for chunks in unrolls[: spec.awaited_workers] for chunk in chunks]
@@ -306,7 +306,7 @@ class SyncSource(UnrollSource):
 
 
 class AsyncSource(UnrollSource):
-    """Takes unrolls as they arrive; a worker starts its next one with the latest weights."""
+    """A source that returns unrolls as they arrive, then sends the worker the latest weights."""
 
     def __init__(self, spec: TrainingSpec, group: WorkerGroup) -> None:
         super().__init__()
@@ -343,7 +343,7 @@ class AsyncSource(UnrollSource):
 
 
 class GradientWorker:
-    """Computes gradients on unrolls of its own collectors, with the weights that it receives."""
+    """A worker that computes gradients on its own collectors' unrolls, with received weights."""
 
     def __init__(self, spec: TrainingSpec, index: int) -> None:
         self._spec, self._index, self._train = spec, index, spec.train
@@ -352,12 +352,12 @@ class GradientWorker:
         self._state: Any = None
         self._work: Any = None
         self._step = self._num_unrolls = 0  # gradient steps on this unroll; unrolls so far
-        self._num_steps = 0  # of these gradient steps, those that are not skipped
-        self._should_stop = False  # whether to skip the others on this unroll
-        self._weights: Any = None  # of a decentralized update
+        self._num_steps = 0  # gradient steps on this unroll that are not skipped
+        self._should_stop = False  # whether to skip the remaining steps on this unroll
+        self._weights: Any = None  # for a decentralized update
 
     def start_unroll(self, algorithm: Algorithm, weights: Weights, updates: int) -> dict[str, Any]:
-        """Gets the next unroll; returns its ended episodes and its metrics."""
+        """Fetches the next unroll. Returns its finished episodes and its metrics."""
         state, self._train = self._state, with_algorithm(self._train, algorithm)
         if state is None:  # its weights are not used
             state = init_learner(self._train, self._spec.key(2, self._index))
@@ -386,10 +386,10 @@ class GradientWorker:
     def compute_gradient(
         self, algorithm: Algorithm, weights: Weights | None, updates: int
     ) -> tuple[Any, Any]:
-        """Returns the next gradient on this unroll, and the losses; None if the step is skipped.
+        """Returns the next gradient on this unroll and the losses, or None for a skipped step.
 
-        Without weights, it uses those that `apply` has updated. After a restart it starts another
-        unroll; without weights it returns None then.
+        Without `weights`, it uses those that `apply` has updated. After a restart, it starts a new
+        unroll, or returns None if `weights` are not given.
         """
         weights = self._weights if weights is None else weights
         if weights is None:
@@ -413,9 +413,9 @@ class GradientWorker:
     def next_gradient(
         self, algorithm: Algorithm, weights: Weights, updates: int
     ) -> tuple[Any, Any, dict[str, Any]]:
-        """Calls `compute_gradient`, and `start_unroll` before it if the last unroll is used up.
+        """Calls `compute_gradient`, after `start_unroll` if the last unroll is used up.
 
-        Returns None for steps after `should_stop`: they count, but are skipped.
+        Returns None for steps after `should_stop`, which count but are skipped.
         """
         report: dict[str, Any] = {}
         if self._state is None or self._step >= gradient_steps_per_worker(self._train):
@@ -431,12 +431,12 @@ class GradientWorker:
             self._weights, _ = apply_gradients(self._train, self._weights, gradients)
 
     def discard(self) -> None:
-        """Starts over with the next unroll and an empty memory."""
+        """Drops the current unroll and empties the replay memory."""
         self._source.discard()
         self._state = self._work = self._weights = None
 
     def finish_early(self, number: int) -> None:
-        """Does nothing: a gradient step cannot end early."""
+        """Does nothing, because a gradient step cannot end early."""
 
     def close(self) -> None:
         """Closes the collectors."""
@@ -444,26 +444,26 @@ class GradientWorker:
 
 
 def gradient_steps_per_worker(train: Train) -> int:
-    """Returns the gradient steps on one worker's unroll, if each applies its own gradients."""
+    """Returns the gradient steps on one worker's unroll if each applies its own gradients."""
     return train.algorithm.gradient_steps(train.context.steps_per_update // train.learners)
 
 
 def concatenate_instances(unrolls: Sequence[Unroll]) -> Unroll:
-    """Returns several unrolls as one, with the instances of all."""
+    """Concatenates the instances of several unrolls."""
     if len(unrolls) == 1:
         return unrolls[0]
     return _concatenate(list(unrolls))
 
 
 def call_env_factory(env: Any) -> Any:
-    """Calls `env` if it is a function that makes an environment; otherwise returns it."""
+    """Returns `env()` if `env` is a function that makes an environment, otherwise `env`."""
     if not callable(env) or isinstance(env, Environment | VectorEnv):
         return env
     try:
         inspect.signature(env).bind()
     except TypeError as error:  # it has parameters
         raise TrainingError(
-            f"a scheme got env={env!r:.80}, which needs arguments: {error}.  Pass a function"
+            f"the scheme got env={env!r:.80}, which needs arguments: {error}.  Pass a function"
             " without parameters; each collector calls it."
         ) from error
     except ValueError:  # its signature is unknown
@@ -472,21 +472,22 @@ def call_env_factory(env: Any) -> Any:
 
 
 def find_host_env(env: Any) -> HostEnv | None:
-    """Returns the hosted environments inside wrappers; None if they are native."""
+    """Returns the hosted environments inside wrappers, or None for native environments."""
     while isinstance(env, WrappedVectorEnv):
         env = env.env
     return env if isinstance(env, HostEnv) else None
 
 
 def needs_truncation(train: Train, source: UnrollSource) -> bool:
-    """Whether a memory has to know that the next unroll holds other episodes."""
+    """Returns whether episodes in memory must be truncated, because the next unroll has others."""
     return isinstance(train.storage, ReplayStorage) and not source.is_continuous
 
 
 def truncate_unroll(unroll: Unroll) -> Unroll:
-    """Returns the unroll with every episode truncated at its end.
+    """Truncates every episode at the end of the unroll.
 
-    Memories sum rewards and choose goals along a column, and other instances may continue it.
+    Replay memories sum rewards and choose goals along a column, which another instance may
+    continue.
     """
     steps = unroll.transition
     last = jnp.zeros_like(steps.truncated).at[-1].set(True)
@@ -495,7 +496,7 @@ def truncate_unroll(unroll: Unroll) -> Unroll:
 
 
 def with_algorithm(train: Train, algorithm: Algorithm) -> Train:
-    """Returns the training with other hyper-parameters."""
+    """Returns `train` with other hyper-parameters."""
     changes: dict[str, Any] = {"algorithm": algorithm}
     return dataclasses.replace(train, **changes)  # pyright: ignore[reportArgumentType]
 
@@ -513,7 +514,7 @@ def make_gradient_worker(spec: TrainingSpec, index: int) -> GradientWorker:
     return GradientWorker(spec, index)
 
 
-# The programs of all workers in a process: threads with the same training share them.
+# Compiled programs that all worker threads of a process share.
 @jax.jit
 def _init(train: Train, key: Any) -> Any:
     return train.init_collector(key)
@@ -521,7 +522,7 @@ def _init(train: Train, key: Any) -> Any:
 
 @jax.jit
 def init_learner(train: Train, key: Any) -> LearnerState:
-    """Returns the initial state of a learner whose experience others collect."""
+    """Returns the initial state of a learner without a collector of its own."""
     like = jax.eval_shape(train.init_collector, key)
     zeros = jax.tree.map(lambda x: jnp.zeros(x.shape, x.dtype), like.observation)
     nothing: Any = ()
@@ -581,7 +582,10 @@ def _gradient(
 
 @functools.partial(jax.jit, static_argnames="share")
 def apply_gradients(train: Train, weights: Weights, gradients: Any, share: int = 1) -> Any:
-    """Applies a gradient, one of `share` where a schedule expects one; also returns metrics."""
+    """Applies a gradient and returns the new weights and metrics.
+
+    Schedules expect one gradient where there are `share`.
+    """
     context = train.context
     context = dataclasses.replace(context, num_updates=context.num_updates * share)  # for schedules
     reported = train.algorithm.gradient_metrics(context, weights, gradients)

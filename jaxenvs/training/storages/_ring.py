@@ -10,24 +10,24 @@ from jaxenvs.training.types import Transition
 
 @chex.dataclass(frozen=True)
 class Ring:
-    """Rows of transitions; step t of all instances lies in row `t % L`.
+    """A ring buffer; step t of all instances is in row `t % L`.
 
-    `time` depends on no data: under `vmap` over seeds it stays one number, and writing a row is
-    still one copy.
+    `time` does not depend on data. Under `vmap` over seeds it therefore stays a single number, and
+    writing a row stays a single copy.
     """
 
     steps: Transition  # [L, N, ...]
-    time: jax.Array  # int32[], steps of each instance so far
+    time: jax.Array  # int32[], steps per instance so far
 
     @property
     def shape(self) -> tuple[int, int]:
-        """L, the rows, and N, the instances."""
+        """The number of rows L and of instances N."""
         length, num_envs = self.steps.reward.shape
         return length, num_envs
 
     @property
     def num_rows(self) -> int:
-        """The number of transitions that fit, L N."""
+        """The number of transitions that fit, L * N."""
         return self.steps.reward.size
 
 
@@ -36,7 +36,7 @@ def empty(transition: Transition, capacity: int, *, beyond: int = 0) -> Ring:
 
     Args:
         transition: an unroll of [T, N, ...]; only shapes and dtypes matter.
-        capacity: the least number of transitions, of all instances together.
+        capacity: the minimum number of transitions, of all instances together.
         beyond: the minimum number of rows in addition to those of one unroll.
     """
     unroll_length, num_envs = transition.reward.shape
@@ -47,17 +47,17 @@ def empty(transition: Transition, capacity: int, *, beyond: int = 0) -> Ring:
 
 
 def push(ring: Ring, unroll: Transition) -> Ring:
-    """Writes the next T steps, where T is the unroll length that the ring was made for."""
+    """Writes the next T steps, where T is the unroll length for which the ring was made."""
     (length, num_envs), shape = ring.shape, unroll.reward.shape
     if shape[1] != num_envs or length % shape[0]:
         raise TrainingError(
-            f"a storage of {length} rows of {num_envs} instances was given an unroll of"
+            f"a storage of {length} rows of {num_envs} instances got an unroll of"
             f" {shape[0]} steps of {shape[1]} instances.\n"
-            "  All unrolls have the shape of the one that the storage was initialized with."
+            "  All unrolls must have the shape with which the storage was initialized."
         )
     steps = jax.tree.map(lambda x, new: write(x, new, ring.time), ring.steps, unroll)
-    # Without a barrier XLA fuses the write into small reads of the old memory, and keeps a copy of
-    # the whole memory for them.
+    # Without a barrier, XLA fuses the write into small reads of the old memory, and copies the
+    # whole memory for them.
     steps = jax.lax.optimization_barrier(steps)
     return Ring(steps=steps, time=ring.time + shape[0])
 
@@ -65,7 +65,7 @@ def push(ring: Ring, unroll: Transition) -> Ring:
 def truncate(ring: Ring) -> Ring:
     """Truncates the episode of each instance at its newest step, unless it ended there.
 
-    In an empty ring, that row is overwritten before it is read.
+    If the ring is empty, the affected row is overwritten before it is read.
     """
     steps, newest = ring.steps, (ring.time - 1) % ring.shape[0]
     truncated = steps.truncated.at[newest].set(steps.truncated[newest] | ~steps.terminated[newest])
@@ -73,7 +73,7 @@ def truncate(ring: Ring) -> Ring:
 
 
 def write(rows: jax.Array, new: jax.Array, time: jax.Array) -> jax.Array:
-    """Writes [T, N, ...] into rows [L, N, ...] at step `time`; copies T rows, in place."""
+    """Writes [T, N, ...] into rows [L, N, ...] at step `time`, in place."""
     return jax.lax.dynamic_update_slice_in_dim(rows, new, time % rows.shape[0], axis=0)
 
 

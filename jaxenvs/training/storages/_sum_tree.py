@@ -1,12 +1,12 @@
-"""A sum tree, to sample many numbers in proportion to their size.
+"""A sum tree for sampling leaves in proportion to their values.
 
 flashbax has a binary sum tree, which adds differences to all nodes above a leaf. Here the nodes
 above a leaf are recomputed from their children, so rounding errors do not accumulate, a leaf set to
-0 leaves no residue, and duplicate leaves need no care. A node has many children, so there are few
-levels, and each is one operation on a batch.
+0 leaves no residue, and duplicate leaves need no special case. Nodes have many children, so there
+are few levels, and each level is one operation on a batch.
 
-All levels are in one array, leaves first, so that a loop can walk down. With unrolled levels, XLA
-would fuse each with all above it and recompute those.
+All levels are in one array, leaves first, so a loop can descend the tree. If levels were unrolled,
+XLA would fuse each with all levels above it and recompute those.
 """
 
 import itertools
@@ -16,24 +16,24 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-FANOUT = 8  # children of a node: the more, the fewer levels, and the more of each are read
-SHARED = 2  # levels to which one random number is enough
+FANOUT = 8  # children per node; a larger number means fewer levels, but more reads per level
+LEVELS_PER_DRAW = 2  # levels that share a random number
 
 Tree = jax.Array  # float32[FANOUT * blocks]; the children of one node are a block
 
 
 def empty(size: int) -> Tree:
-    """A tree of `size` zeros."""
+    """Returns a tree of `size` zeros."""
     return jnp.zeros(FANOUT * sum(_blocks(size)), jnp.float32)
 
 
 def levels(tree: Tree, size: int) -> list[jax.Array]:
-    """float32[FANOUT * blocks] each: the leaves, their sums, the sums of these ..."""
+    """Returns the levels, float32[FANOUT * blocks] each: the leaves, their sums, and so on."""
     starts = np.cumsum(_blocks(size))[:-1] * FANOUT
     return jnp.split(tree, starts)
 
 
-def summed(tree: Tree, size: int, blocks: jax.Array) -> Tree:
+def update_sums(tree: Tree, size: int, blocks: jax.Array) -> Tree:
     """Updates the sums after leaves in `blocks`, int32[K], have changed."""
     starts = _starts(size)
     for start, above in itertools.pairwise(starts):
@@ -45,17 +45,17 @@ def summed(tree: Tree, size: int, blocks: jax.Array) -> Tree:
 
 
 def draw(tree: Tree, size: int, key: chex.PRNGKey, count: int) -> tuple[jax.Array, jax.Array]:
-    """Draws leaves in proportion to their numbers, with replacement.
+    """Draws leaves in proportion to their values, with replacement.
 
-    A random number decides on `SHARED` levels and another one on those below: one for all would
-    have too few bits to single out one of millions of leaves with the right probability.
+    Each random number is used for `LEVELS_PER_DRAW` levels. A single number has too few bits to
+    draw from millions of leaves with the right probabilities.
 
     Returns:
-        int32[count] leaves, and float32[count] the probability with which each was drawn.
+        The leaves, int32[count], and the probability with which each was drawn, float32[count].
     """
     starts = _starts(size)[::-1]
     level = np.arange(len(starts))
-    uniform = jax.random.uniform(key, (-(-len(starts) // SHARED), count), jnp.float32)
+    uniform = jax.random.uniform(key, (-(-len(starts) // LEVELS_PER_DRAW), count), jnp.float32)
 
     def descend(carry: tuple[jax.Array, ...], inputs: tuple[jax.Array, ...]) -> tuple:
         block, probability, left = carry
@@ -65,15 +65,19 @@ def draw(tree: Tree, size: int, key: chex.PRNGKey, count: int) -> tuple[jax.Arra
         return (block * FANOUT + child, probability * share, left), None
 
     first = jnp.zeros((count,), jnp.int32), jnp.ones((count,), jnp.float32), uniform[0]
-    inputs = jnp.asarray(starts), jnp.asarray(level % SHARED == 0), uniform[level // SHARED]
+    inputs = (
+        jnp.asarray(starts),
+        jnp.asarray(level % LEVELS_PER_DRAW == 0),
+        uniform[level // LEVELS_PER_DRAW],
+    )
     (leaf, probability, _), _ = jax.lax.scan(descend, first, inputs)
     return leaf, probability
 
 
 def _pick(blocks: jax.Array, fraction: jax.Array) -> tuple[jax.Array, jax.Array, jax.Array]:
-    """Returns the child of each block that contains the fraction of its sum; never a zero one.
+    """Returns the child of each block that contains the fraction of its sum, never one of value 0.
 
-    Also returns the child's share of the sum, and the fraction within the child.
+    Also returns the child's share of the sum and the fraction within the child.
     """
     children = blocks.T
     total = sum(children[1:], children[0])
@@ -98,6 +102,6 @@ def _blocks(size: int) -> list[int]:
 
 
 def _starts(size: int) -> np.ndarray:
-    """int32[levels]: the first block of each level, leaves first."""
+    """Returns the first block of each level, int32[levels], leaves first."""
     counts = _blocks(size)
     return np.cumsum([0, *counts[:-1]], dtype=np.int32)

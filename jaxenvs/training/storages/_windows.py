@@ -1,4 +1,4 @@
-"""Windows of n steps in a ring, and the n-step returns over them."""
+"""Windows of n steps in a ring, and their n-step returns."""
 
 import chex
 import jax
@@ -9,10 +9,10 @@ from jaxenvs.training.types import Sample
 
 
 def newest_can_start(ring: Ring, n_step: int) -> jax.Array:
-    """Returns at which of the newest steps a window may begin, bool[n - 1, N].
+    """Returns at which of the newest n - 1 steps a window can start, bool[n - 1, N].
 
-    Such a window extends beyond the newest step unless its episode ended before. At all older
-    steps a window may begin.
+    It can if the episode ends before the window would extend beyond the newest step. A window can
+    start at any older step.
     """
     length, num_envs = ring.shape
     time = ring.time - jnp.arange(n_step - 1, 0, -1, dtype=jnp.int32)
@@ -31,9 +31,9 @@ def n_step_returns(
     gamma: chex.Numeric,
     weight: jax.Array,
 ) -> Sample:
-    """Returns the windows that begin at steps `time` of `instance`, int32[B] each.
+    """Returns the windows that start at steps `time` of `instance`, int32[B] each.
 
-    They are cut where an episode ends.
+    A window ends where its episode ends.
     """
     ages = jnp.arange(n_step, dtype=jnp.int32)[:, None]
     window = time[None] + ages, jnp.broadcast_to(instance, (n_step, *instance.shape))

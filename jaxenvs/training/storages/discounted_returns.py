@@ -12,11 +12,11 @@ from jaxenvs.training.types import ValuedUnroll
 
 @struct.pytree_dataclass
 class DiscountedReturns(OnPolicyStorage):
-    """Targets are discounted sums of rewards, to the end of the episode or of the unroll.
+    """A storage whose targets are discounted returns to the end of the episode or unroll.
 
-    The critic's value is added there unless the episode terminated. So they are n-step returns with
-    n as large as the unroll allows, like `gae` with a lambda of 1. Advantages are target - value;
-    `gae_lambda` is ignored.
+    Unless the episode terminated, the critic's value at the end is added. The targets are therefore
+    n-step returns with the largest possible n, as in `gae` with a lambda of 1. Advantages are
+    target - value; `gae_lambda` is ignored.
     """
 
     def estimate(

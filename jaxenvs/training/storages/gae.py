@@ -22,23 +22,23 @@ def gae(
 ) -> jax.Array:
     """Estimates advantages over an unroll, distinguishing time limits from terminations.
 
-    T is the unroll's length, N the number of instances. With `A[T] = 0`,
+    T is the unroll's length and N the number of instances. With `A[T] = 0`,
 
         delta[t] = reward[t] + gamma (1 - terminated[t]) next_value[t] - value[t]
         A[t]     = delta[t] + gamma gae_lambda (1 - done[t]) A[t + 1]
 
     After a termination the value is 0. After a truncation it is the critic's value of the final
-    observation, and the sum stops there, since step t + 1 belongs to another episode.
+    observation, and the sum stops there, because step t + 1 belongs to another episode.
 
     Args:
-        reward: float32[T, N], of step t.
+        reward: float32[T, N], the reward of step t.
         value: float32[T, N], the critic's value of the observation before step t.
         next_value: float32[T, N], the critic's value of the observation after step t, before any
             reset; used only if not `terminated`.
         terminated: bool[T, N].
         truncated: bool[T, N].
         gamma: the discount factor.
-        gae_lambda: 0 trusts the critic after one step, 1 sums rewards to the end of the unroll.
+        gae_lambda: 0 uses the critic's value after one step, 1 sums rewards to the unroll's end.
 
     Returns:
         float32[T, N] advantages; `advantage + value` is the critic's target.
@@ -54,7 +54,7 @@ def gae(
 
 @struct.pytree_dataclass
 class GAE(OnPolicyStorage):
-    """Advantages by `gae`; the critic's targets are advantage + value."""
+    """A storage that estimates advantages by `gae`; the critic's targets are advantage + value."""
 
     def estimate(
         self, unroll: ValuedUnroll, *, gamma: chex.Numeric, gae_lambda: chex.Numeric

@@ -1,4 +1,4 @@
-"""Hindsight experience replay: goals that were reached replace goals that were wanted."""
+"""Hindsight experience replay, which replaces desired goals by goals that were achieved."""
 
 import dataclasses
 from collections.abc import Callable, Iterator
@@ -29,10 +29,10 @@ class HindsightState:
 
 @struct.pytree_dataclass
 class HindsightReplay(ReplayStorage):
-    """Replay for tasks with goals, which relabels transitions with goals that were reached.
+    """A replay memory for tasks with goals that relabels transitions with achieved goals.
 
     Observations are dicts with the three entries named below. Each transition of a finished
-    episode can be drawn unchanged, and once per strategy with another goal, which was achieved
+    episode can be drawn unchanged, and once per strategy with another goal that was achieved
 
         "final"    by the last step of its episode
         "future"   by a step drawn uniformly from this one to the last
@@ -42,14 +42,14 @@ class HindsightReplay(ReplayStorage):
     goal, the reward and the termination of the step are recomputed. If it does not terminate, the
     critic's value of the next observation is used, even at the end of the episode. Rows are single
     transitions, so it does not matter that an episode continues after the new goal was reached.
-    `compute_terminated` knows only terminations by goals, not those for other reasons.
+    `compute_terminated` only considers terminations by goals, not those for other reasons.
 
     A transition can be drawn after the unroll that finishes its episode, until the first step of
-    the episode is overwritten. Its new goal never changes: it follows from the position in memory,
-    from `STRATEGIES` and from a fixed key. So nothing is stored twice, and relabeling costs 8
-    bytes a transition; goals, rewards and terminations are computed for drawn rows only. An episode
-    longer than the L steps that are kept of each instance is never drawn. Set `time_limit` to let
-    `init` refuse that.
+    the episode is overwritten. Its new goal is a function of the position in memory, `STRATEGIES`
+    and a fixed key, so it never changes. Goals, rewards and terminations are computed for drawn
+    rows only, and relabeling needs 8 bytes per transition. An episode longer than the L steps that
+    are kept per instance is never drawn. If `time_limit` is set, `init` checks that L is large
+    enough.
 
     Source: M. Andrychowicz et al., Hindsight Experience Replay, 2017.
     """
@@ -64,18 +64,18 @@ class HindsightReplay(ReplayStorage):
     desired_goal: str = struct.static("desired_goal")
 
     def bind(self, env: VectorEnv) -> Self:
-        """Returns a copy with `compute_reward` and `compute_terminated` of `env`, if not given.
+        """Returns a copy that uses `compute_reward` and `compute_terminated` of `env` by default.
 
-        They are those of the outermost layer of `env` that has them. Both take `(achieved_goal,
+        They are taken from the outermost layer of `env` that has them. Both take `(achieved_goal,
         desired_goal)` of one step and return float32[] and bool[]. `time_limit` becomes that of
-        `env` if it is a number.
+        `env` if it is a single number.
 
         Raises:
-            TrainingError: no layer has one of them.
+            TrainingError: no layer has one of these methods.
         """
         if isinstance(self.strategies, str):
             raise TrainingError(
-                f'HindsightReplay got strategies="{self.strategies}"; it takes a tuple of them,'
+                f'HindsightReplay got strategies="{self.strategies}"; expected a tuple,'
                 f' such as ("{self.strategies}",).'
             )
         layers = list(_layers(env))
@@ -89,7 +89,7 @@ class HindsightReplay(ReplayStorage):
                 "  Give the environment these methods, or pass functions to HindsightReplay."
             )
         limit = self.time_limit or _outermost(layers, "time_limit")
-        limit = limit if isinstance(limit, int) else None  # others are arrays: one per instance
+        limit = limit if isinstance(limit, int) else None  # an array has one limit per instance
         return dataclasses.replace(self, **found, time_limit=limit)  # pyright: ignore[reportType]
 
     def init(self, transition: Transition) -> HindsightState:
@@ -152,7 +152,7 @@ class HindsightReplay(ReplayStorage):
         return self._rows(state, draw, gamma=gamma)
 
     def _rows(self, state: HindsightState, draw: jax.Array, *, gamma: chex.Numeric) -> Sample:
-        """Returns the rows of int32[B] numbers below `size`."""
+        """Returns the rows with the numbers `draw`, int32[B], which are below `size`."""
         step, label = draw // (1 + len(self.strategies)), draw % (1 + len(self.strategies))
         first, count = self._drawable(state)
         before = jnp.cumsum(count, dtype=jnp.int32)
@@ -185,7 +185,7 @@ class HindsightReplay(ReplayStorage):
         )
 
     def _drawable(self, state: HindsightState) -> tuple[jax.Array, jax.Array]:
-        """Returns the first drawable step of each instance, and their number; int32[N] each."""
+        """Returns the first step and the number of steps that can be drawn, int32[N] each."""
         time, (length, num_envs) = state.ring.time, state.ring.shape
         instance = jnp.arange(num_envs, dtype=jnp.int32)
         oldest = jnp.broadcast_to(jnp.maximum(time - length, 0), (num_envs,))
@@ -199,14 +199,14 @@ class HindsightReplay(ReplayStorage):
     def _bounds(
         self, state: HindsightState, episode: jax.Array, instance: jax.Array
     ) -> tuple[jax.Array, jax.Array]:
-        """Returns first and last step of episodes whose predecessor is known."""
+        """Returns the first and last step of episodes whose predecessor is known."""
         start = _ring.take(state.ends, episode - 1, instance) + 1
         return start, _ring.take(state.ends, episode, instance)
 
     def _goal_times(
         self, state: HindsightState, time: jax.Array, instance: jax.Array, label: jax.Array
     ) -> jax.Array:
-        """Returns the steps whose achieved goals are used; label s means strategies[s - 1]."""
+        """Returns the steps whose achieved goals are used; label s stands for strategies[s - 1]."""
         episode = _ring.take(state.episode, time, instance)
         start, end = self._bounds(state, episode, instance)
         earliest = {"final": end, "future": time, "episode": start}
@@ -233,18 +233,22 @@ class HindsightReplay(ReplayStorage):
             kind = sorted(given) if isinstance(given, dict) else type(given).__name__
             problems.append(
                 f"observations are {kind}; HindsightReplay expects a dict with {', '.join(names)}."
-                " Use Replay for a task without goals, or pass the names of the entries."
+                "  Use Replay for a task without goals, or pass the names of the entries."
             )
         for strategy in self.strategies:
             if strategy not in STRATEGIES:
                 hint = closest(strategy, STRATEGIES)
-                problems.append(f'there is no strategy "{strategy}", only {STRATEGIES}.{hint}')
+                problems.append(
+                    f'there is no strategy "{strategy}"; expected one of {STRATEGIES}.{hint}'
+                )
         if not self.strategies or len(set(self.strategies)) != len(self.strategies):
-            problems.append(f"strategies are {self.strategies}; expected one or more, each once.")
+            problems.append(
+                f"strategies are {self.strategies}; expected one or more different strategies."
+            )
         if self.compute_reward is None or self.compute_terminated is None:
             problems.append(
                 "compute_reward and compute_terminated are missing."
-                " Call bind(env), or pass functions of (achieved_goal, desired_goal)."
+                "  Call bind(env), or pass functions of (achieved_goal, desired_goal)."
             )
         unroll_length, num_envs = transition.reward.shape
         least = (self.time_limit or 1) + unroll_length - 1
@@ -259,7 +263,7 @@ class HindsightReplay(ReplayStorage):
 
 
 def _layers(env: Any) -> Iterator[Any]:
-    """Yields an environment and all that it wraps, the outermost first."""
+    """Yields an environment and everything it wraps, outermost first."""
     while env is not None:
         yield env
         env = getattr(env, "env", None)

@@ -15,19 +15,19 @@ from jaxenvs.training.types import Sample, Transition
 @chex.dataclass(frozen=True)
 class PrioritizedState:
     ring: Ring
-    tree: _sum_tree.Tree  # priorities by index, row * N + instance; 0 if not drawable
-    largest: jax.Array  # float32[], the largest priority so far, 1 before any
+    tree: _sum_tree.Tree  # priorities by index, row * N + instance; 0 if it cannot be drawn
+    largest: jax.Array  # float32[], the largest priority so far, initially 1
 
 
 @struct.pytree_dataclass
 class PrioritizedReplay(ReplayStorage):
-    """Keeps the last `capacity` transitions; step i is drawn with probability P(i) = p(i) / sum p.
+    """A memory of the last `capacity` transitions; step i has the probability P(i) = p(i) / sum p.
 
-    Its priority is p(i) = (|TD error| + epsilon)^alpha from the last time it was drawn; before
-    that, it is the largest priority so far. The loss of a row is weighted by (size P(i))^-beta,
-    divided by the largest such weight in the batch; beta rises linearly to `final_beta`. Rows are
-    drawn independently, not stratified. Windows and memory are those of `Replay`, and priorities
-    add 4 bytes a transition.
+    The priority p(i) = (|TD error| + epsilon)^alpha uses the error from the last time that step i
+    was drawn; before that, p(i) is the largest priority so far. The loss of a row is weighted by
+    (size P(i))^-beta, divided by the largest such weight in the batch; beta rises linearly to
+    `final_beta`. Rows are drawn independently, not stratified. Windows and memory use are those of
+    `Replay`; priorities add 4 bytes per transition.
 
     Source: T. Schaul et al., Prioritized Experience Replay, 2016, section 3.
     """
@@ -35,10 +35,10 @@ class PrioritizedReplay(ReplayStorage):
     capacity: int = struct.static(100_000)  # transitions, of all instances together
     n_step: int = struct.static(1)  # rewards summed before the critic's value
     alpha: float = 0.6  # 0 draws uniformly, 1 in proportion to the error
-    beta: float = 0.4  # how far weights correct the uneven sampling, at the start
-    final_beta: float = 1.0  # its value after `beta_steps`
-    beta_steps: int = 200_000  # environment steps over which it rises linearly
-    epsilon: float = 1e-6  # so that rows without error can still be drawn
+    beta: float = 0.4  # initial correction for non-uniform sampling; 1 corrects fully
+    final_beta: float = 1.0  # beta after `beta_steps`
+    beta_steps: int = 200_000  # environment steps over which beta rises linearly
+    epsilon: float = 1e-6  # lets rows without error be drawn too
 
     def init(self, transition: Transition) -> PrioritizedState:
         ring = _ring.empty(transition, self.capacity, beyond=self.n_step - 1)
@@ -61,15 +61,15 @@ class PrioritizedReplay(ReplayStorage):
         if pending:
             time = first + jnp.arange(pending, dtype=jnp.int32)
             index = time[:, None] % length * num_envs + jnp.arange(num_envs, dtype=jnp.int32)[None]
-            known = tree[index]  # may have been drawn already, if an episode ended
+            known = tree[index]  # not 0 if the episode had ended, so the step can be drawn already
             new = jnp.where(known > 0, known, fresh[:pending])
             tree = tree.at[index].set(jnp.where(time[:, None] >= 0, new, 0.0))
 
         blocks = -(-ring.num_rows // _sum_tree.FANOUT)
-        touched = -(-fresh.size // _sum_tree.FANOUT) + 2  # at both ends, and where the ring wraps
+        touched = -(-fresh.size // _sum_tree.FANOUT) + 2  # partial ones at the end and the wrap
         first_block = first % length * num_envs // _sum_tree.FANOUT
         at = (first_block + jnp.arange(min(touched, blocks), dtype=jnp.int32)) % blocks
-        tree = _sum_tree.summed(tree, ring.num_rows, at)
+        tree = _sum_tree.update_sums(tree, ring.num_rows, at)
         return PrioritizedState(ring=ring, tree=tree, largest=state.largest)
 
     def truncate(self, state: PrioritizedState) -> PrioritizedState:
@@ -105,9 +105,9 @@ class PrioritizedReplay(ReplayStorage):
     def set_priorities(
         self, state: PrioritizedState, index: jax.Array, error: jax.Array
     ) -> PrioritizedState:
-        """Also updates the largest priority so far, which new transitions get.
+        """Sets priorities, and updates the largest priority so far, which new transitions get.
 
-        If `index` contains a row twice, one of the errors counts. Rows that have been overwritten
+        If `index` contains a row twice, one of the errors is used. Rows that have been overwritten
         or whose error is NaN keep their priority.
         """
         known = state.tree[index]
@@ -115,10 +115,10 @@ class PrioritizedReplay(ReplayStorage):
         epsilon, alpha = (jnp.asarray(x, jnp.float32) for x in (self.epsilon, self.alpha))
         priority = (jnp.abs(error) + epsilon) ** alpha
         priority = jnp.where((known > 0) & ~jnp.isnan(error), priority, known)
-        tree = _sum_tree.summed(
+        tree = _sum_tree.update_sums(
             state.tree.at[index].set(priority), state.ring.num_rows, index // _sum_tree.FANOUT
         )
-        # Read from the new tree: XLA might recompute `priority` after the change, and would keep a
-        # copy of the old tree for that.
+        # Read from the new tree: otherwise XLA may recompute `priority` after the change, for which
+        # it copies the old tree.
         largest = jnp.maximum(state.largest, tree[index].max())
         return PrioritizedState(ring=state.ring, tree=tree, largest=largest)

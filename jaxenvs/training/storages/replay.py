@@ -14,20 +14,20 @@ from jaxenvs.training.types import Sample, Transition
 
 @struct.pytree_dataclass
 class Replay(ReplayStorage):
-    """Keeps the last `capacity` transitions and samples uniformly.
+    """A memory of the last `capacity` transitions, which samples uniformly.
 
-    A row is a window of `n_step` steps of one instance that begins at the sampled step and is cut
-    at the end of an episode. Steps whose window is not complete yet cannot be drawn, unless their
+    A row is a window of `n_step` steps of one instance that starts at the sampled step and ends
+    where its episode ends. Steps whose window is not complete yet cannot be drawn, unless their
     episode has ended.
 
     Each transition is stored with both observations, so images take twice their size: 56 KB for a
     transition of 84x84x4. Most next observations equal the observation of the next row, but not
-    those at the end of an episode, and there may be any number of these. On one device the arrays
-    are [L, N, ...]. L is rounded up to whole unrolls, and holds at least one unroll and the rest of
-    a window, whatever `capacity` is. Only what is added or drawn is copied. Steps of one instance
-    are counted in int32.
+    those at the end of an episode, of which there may be any number. On one device, the arrays
+    are [L, N, ...]. L is a multiple of the unroll length, and always has room for one unroll and
+    the rest of a window. Only rows that are added or drawn are copied. Steps of one instance are
+    counted in int32.
 
-    Samples from an empty storage are zeros: check `size` first.
+    Samples from an empty storage are zeros, so check `size` first.
 
     Source: L. Lin, Self-Improving Reactive Agents Based on Reinforcement Learning, Planning and
     Teaching, 1992; V. Mnih et al., Human-level control through deep reinforcement learning, 2015.
@@ -65,7 +65,7 @@ class Replay(ReplayStorage):
         return n_step_returns(state, time, instance, self.n_step, gamma=gamma, weight=weight)
 
     def _drawable(self, state: Ring) -> tuple[jax.Array, jax.Array]:
-        """Returns the number of steps with a whole window, and which of the newest have one too.
+        """Returns the number of older steps, all of which can be drawn, and which newer ones can.
 
         They are int32[] and bool[n - 1, N].
         """
@@ -73,7 +73,7 @@ class Replay(ReplayStorage):
         return jnp.maximum(whole, 0), newest_can_start(state, self.n_step)
 
     def _locate(self, state: Ring, draw: jax.Array) -> tuple[jax.Array, jax.Array]:
-        """Returns step and instance of numbers below `size`, whole windows first."""
+        """Returns the steps and instances with the numbers `draw`, older steps first."""
         num_envs = state.shape[1]
         oldest = jnp.maximum(state.time - state.shape[0], 0)
         time, instance = oldest + draw // num_envs, draw % num_envs

@@ -12,14 +12,14 @@ from jaxenvs.training.types import Sample, Transition, ValuedUnroll
 
 @struct.pytree_dataclass
 class Storage:
-    """Processes experience between its collection and its use. Numbers are leaves."""
+    """The base class of storages, pytrees that prepare collected experience for learning."""
 
 
 @struct.pytree_dataclass
 class OnPolicyStorage(Storage, abc.ABC):
-    """Turns each unroll into advantages and targets, and keeps nothing."""
+    """A storage that turns each unroll into advantages and targets, and keeps no data."""
 
-    corrects: ClassVar[bool] = False  # for actions of an older policy, through `log_ratio`
+    corrects: ClassVar[bool] = False  # whether `log_ratio` corrects for an older policy
 
     @abc.abstractmethod
     def estimate(
@@ -30,15 +30,15 @@ class OnPolicyStorage(Storage, abc.ABC):
 
 @struct.pytree_dataclass
 class ReplayStorage(Storage, abc.ABC):
-    """Keeps transitions on the device and samples batches of them. All methods are pure."""
+    """A memory that keeps transitions on the device and samples batches. All methods are pure."""
 
     def bind(self, env: Any) -> Self:
-        """Returns this storage with what it needs from the environment.
+        """Returns a copy with the functions and numbers that it needs from the environment.
 
         Raises:
-            TrainingError: the environment lacks it.
+            TrainingError: the environment lacks one.
         """
-        del env  # nothing
+        del env  # nothing is needed
         return self
 
     @abc.abstractmethod
@@ -50,9 +50,9 @@ class ReplayStorage(Storage, abc.ABC):
         """Adds [T, N, ...] transitions, which replace the oldest if the memory is full."""
 
     def truncate(self, state: Any) -> Any:
-        """Truncates the current episodes: the next transitions belong to others.
+        """Truncates the current episodes, because the next transitions belong to others.
 
-        This matters to memories that relate rows to each other.
+        Only memories that relate rows to each other need this.
         """
         return state
 
@@ -75,7 +75,7 @@ class ReplayStorage(Storage, abc.ABC):
     def set_priorities(self, state: Any, index: Any, error: jax.Array) -> Any:
         """Sets priorities by the TD error of each row of a sample, float32[B].
 
-        A row with NaN keeps its priority: nothing was learned from it.
+        A row with NaN keeps its priority, because its gradient step was skipped.
         """
         del index, error  # all rows are equally likely
         return state

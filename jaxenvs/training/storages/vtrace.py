@@ -26,7 +26,7 @@ def vtrace(
     clip_c: chex.Numeric = 1.0,
     clip_pg_rho: chex.Numeric = 1.0,
 ) -> tuple[jax.Array, jax.Array]:
-    """Estimates advantages and targets with importance weights, clipped to reduce variance.
+    """Estimates advantages and targets with clipped importance weights.
 
     T is the unroll's length, N the number of instances. With `w = exp(log_ratio)`, `E[T] = 0` and
     `v' = (1 - terminated) next_value`,
@@ -41,18 +41,19 @@ def vtrace(
     sums stop there.
 
     Args:
-        log_ratio: float32[T, N], log-probability of the action now minus when it was taken.
-        reward: float32[T, N], of step t.
+        log_ratio: float32[T, N], the action's current log-probability minus that when it was taken.
+        reward: float32[T, N], the reward of step t.
         value: float32[T, N], the critic's value of the observation before step t.
         next_value: float32[T, N], the critic's value of the observation after step t, before any
             reset; used only if not `terminated`.
         terminated: bool[T, N].
         truncated: bool[T, N].
         gamma: the discount factor.
-        gae_lambda: 0 trusts the critic after one step, 1 the rewards to the end of the unroll.
-        clip_rho: largest weight of a temporal difference; decides whose values are learned.
-        clip_c: largest weight of what follows; decides how fast they are.
-        clip_pg_rho: largest weight of an advantage.
+        gae_lambda: 0 uses the critic's value after one step, 1 sums rewards to the unroll's end.
+        clip_rho: the largest weight of a temporal difference; determines the policy whose values
+            are learned.
+        clip_c: the largest weight of later steps; determines how fast values converge.
+        clip_pg_rho: the largest weight of an advantage.
 
     Returns:
         float32[T, N] advantages, and float32[T, N] targets for the critic.
@@ -75,12 +76,12 @@ def vtrace(
 
 @struct.pytree_dataclass
 class VTrace(OnPolicyStorage):
-    """Advantages and targets by `vtrace`, for collectors that lag behind the learner."""
+    """A storage that estimates by `vtrace`, for collectors that lag behind the learner."""
 
     corrects: ClassVar[bool] = True
 
     clip_rho: float = 1.0  # largest weight of a temporal difference
-    clip_c: float = 1.0  # largest weight of what follows
+    clip_c: float = 1.0  # largest weight of later steps
     clip_pg_rho: float = 1.0  # largest weight of an advantage
 
     def estimate(

@@ -184,7 +184,7 @@ def test_all_that_does_not_fit_is_told_at_once():
         assert word in str(error.value)
     with pytest.raises(TrainingError, match="expects a dict"):
         HindsightReplay().init(unroll.replace(observation=unroll.reward))
-    with pytest.raises(TrainingError, match="each once"):
+    with pytest.raises(TrainingError, match="one or more different"):
         HindsightReplay(strategies=()).init(unroll)
 
 
