@@ -102,7 +102,7 @@ def index_page(families: dict[str, Environments]) -> str:
         " Each picture shows a random policy.",
         "",
         "- **Time limit** is the number of steps after which an episode is truncated.",
-        "- **Solved from** is the mean return at which the task counts as solved.",
+        "- **Solved at** is the mean return at which the task counts as solved.",
         "- **Compared with** is the reference that the tests compare each step with.",
         "",
         "To run environments of other libraries, such as Atari or MuJoCo, see"
@@ -110,7 +110,7 @@ def index_page(families: dict[str, Environments]) -> str:
     ]
     for family, environments in families.items():
         lines += ["", f"## {title(family)}", ""]
-        lines += ["| | id | task | time limit | solved from | compared with |"]
+        lines += ["| | id | task | time limit | solved at | compared with |"]
         lines += ["|---|---|---|---|---|---|"]
         for cls, entries in environments.items():
             link = relative(page_of(cls, entries[0]), PAGES)
@@ -141,7 +141,7 @@ def environment_page(cls: type, entries: list[jaxenvs.EnvSpec]) -> str:
         f'env = jaxenvs.make("{entries[-1].id}")',
         "```",
         "",
-        "| | id | parameters | time limit | solved from | compared with |",
+        "| | id | parameters | time limit | solved at | compared with |",
         "|---|---|---|---|---|---|",
     ]
     for spec in entries:

@@ -1,1 +1,1 @@
-"""Pools of environments that are not JAX, and `HostEnv`, through which programs step them."""
+"""Pools of environments not written in JAX, and `HostEnv` for using them in compiled programs."""

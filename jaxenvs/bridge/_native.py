@@ -1,12 +1,11 @@
-"""The compiled part of the bridge: found in the package, or built once for this user.
+"""The compiled parts of the bridge, which are in the wheel or are built once per user.
 
-Wheels bring it. From source it is compiled when it is first needed, into the user's cache, under
-a name that says what it was made of: a change of a source, of the compiler or of jaxlib makes
-another one, and a library never serves sources that it was not made from. Without a compiler the
-bridge works in Python alone, and says once what is lost.
+In an installation from source, a part is compiled on first use and cached. The file name contains a
+hash of the sources, the compiler and the jaxlib version, so a library is never used with other
+ones. Without a compiler, the bridge works in pure Python, and logs one warning.
 
-`hatch_build.py` runs this file by its path, to make the libraries of a wheel: it imports nothing
-but the standard library.
+`hatch_build.py` runs this file by its path to build the libraries of a wheel, so this file imports
+only the standard library.
 """
 
 import contextlib
@@ -32,20 +31,20 @@ from typing import Any
 log = logging.getLogger("jaxenvs")
 
 SOURCES = Path(__file__).parent / "native"
-DISABLE = "JAXENVS_NO_NATIVE"  # an environment variable: anything but "" and "0" forgoes both parts
+DISABLE = "JAXENVS_NO_NATIVE"  # environment variable; disables both parts unless "" or "0"
 _FLAGS = ("-O2", "-shared", "-fPIC", "-fvisibility=hidden", "-pthread")
-_PATIENCE = 180  # seconds that a compiler may take
+_COMPILER_TIMEOUT = 180  # seconds
 
 
 @dataclasses.dataclass(frozen=True)
 class Part:
-    """A library, and what its absence means."""
+    """A compiled library of the bridge."""
 
     name: str
-    source: str  # beside the headers in native/
-    variable: str  # of the environment, that names the compiler
+    source: str  # file in native/
+    variable: str  # environment variable for the compiler
     compilers: tuple[str, ...]
-    lost: str
+    lost: str  # the effect if the library is missing
 
 
 POOL = Part(
@@ -53,7 +52,7 @@ POOL = Part(
     source="pool.c",
     variable="CC",
     compilers=("cc", "gcc", "clang"),
-    lost="workers and the caller wake each other by Python, without spinning, which makes steps"
+    lost="workers and the caller wake each other from Python, without spinning, which makes steps"
     " of a few microseconds slower",
 )
 XLA = Part(
@@ -61,36 +60,36 @@ XLA = Part(
     source="xla.cc",
     variable="CXX",
     compilers=("c++", "g++", "clang++"),
-    lost="compiled programs reach a pool by a callback of Python, in place of a call of C++",
+    lost="compiled programs call pools through a Python callback instead of C++",
 )
 PARTS = (POOL, XLA)
 
 
 class NativePartMissing(Exception):
-    """Why a compiled part cannot be had, in one sentence."""
+    """A compiled part is missing; the message has the reason."""
 
 
 def pool_library() -> ctypes.CDLL:
-    """Waking and waiting, see native/pool.c.
+    """Returns the library for waking and waiting, see native/pool.c.
 
     Raises:
         NativePartMissing: this system has no futexes, or there is no compiler.
     """
-    return _had(POOL)
+    return _require(POOL)
 
 
 def xla_library() -> ctypes.CDLL:
-    """The custom calls, see native/xla.cc.
+    """Returns the library of XLA custom calls, see native/xla.cc.
 
     Raises:
-        NativePartMissing: there is no pool library, or no compiler for C++.
+        NativePartMissing: there is no pool library, or no C++ compiler.
     """
     pool_library()
-    return _had(XLA)
+    return _require(XLA)
 
 
 def reason_missing(part: Callable[[], Any]) -> str | None:
-    """Why `pool_library` or `xla_library` cannot be had; None if it can."""
+    """Returns why `pool_library` or `xla_library` is missing, or None if it is available."""
     try:
         part()
     except NativePartMissing as error:
@@ -99,24 +98,24 @@ def reason_missing(part: Callable[[], Any]) -> str | None:
 
 
 def is_there(part: Part) -> bool:
-    """Whether a part can be had; if not, what is lost is said, once in a process.
+    """Returns whether a part is available.
 
-    Nothing is said where it was forgone by the environment variable.
+    Logs one warning per process if it is missing and not disabled by the environment variable.
     """
     library = {POOL: pool_library, XLA: xla_library}[part]
     reason = reason_missing(library)
     if reason is not None and not is_disabled():
-        _say_lost(part, reason)
+        _warn_missing(part, reason)
     return reason is None
 
 
 def pool_path() -> str | None:
-    """The file of the pool library of this process; None where it goes without."""
+    """Returns the path of this process's pool library, or None without one."""
     return None if reason_missing(pool_library) else pool_library()._name
 
 
 def use_pool(path: str | None) -> None:
-    """Has this process, a worker, use its caller's pool library, or go without as that does."""
+    """Makes this worker process use the caller's pool library; None means none."""
     _given[POOL] = path
 
 
@@ -124,21 +123,21 @@ _given: dict[Part, str | None] = {}
 
 
 def forget() -> None:
-    """Has what was found looked for again, as in a new process."""
+    """Clears the caches, so libraries are searched for again."""
     _outcome.cache_clear()
-    _say_lost.cache_clear()
+    _warn_missing.cache_clear()
 
 
 @functools.cache
-def _say_lost(part: Part, reason: str) -> None:
-    # A warning, so that it is seen by whoever has not configured logging.
-    log.warning("the host bridge goes without its %s part (%s): %s", part.name, reason, part.lost)
+def _warn_missing(part: Part, reason: str) -> None:
+    # A warning, because it is shown even if logging is not configured.
+    log.warning("the host bridge runs without its %s part (%s): %s", part.name, reason, part.lost)
 
 
 # --- finding ----------------------------------------------------------------------------------
 
 
-def _had(part: Part) -> ctypes.CDLL:
+def _require(part: Part) -> ctypes.CDLL:
     outcome = _outcome(part)
     if isinstance(outcome, str):
         raise NativePartMissing(outcome)
@@ -147,7 +146,7 @@ def _had(part: Part) -> ctypes.CDLL:
 
 @functools.cache
 def _outcome(part: Part) -> ctypes.CDLL | str:
-    """The library, or why there is none: a failure too is found out only once."""
+    """Returns the library, or the reason why it is missing. Caches failures too."""
     try:
         library = _load(part, find(part))
     except NativePartMissing as error:
@@ -183,15 +182,15 @@ def _declare(library: ctypes.CDLL) -> None:
 
 
 def find(part: Part) -> Path:
-    """The library of a part: packaged, in a cache, or compiled now.
+    """Returns the path of a part's library: packaged, cached, or compiled now.
 
     Raises:
-        NativePartMissing: there is none, and none can be made.
+        NativePartMissing: there is none, and it cannot be compiled.
     """
     if part in _given:
         path = _given[part]
         if path is None:
-            raise NativePartMissing("the caller of this worker goes without it")
+            raise NativePartMissing("the caller of this worker does not use it")
         return Path(path)
     found = look(part)
     if isinstance(found, Path):
@@ -199,22 +198,22 @@ def find(part: Part) -> Path:
     reasons = []
     for folder in _folders():
         try:
-            return _built_in(part, found, folder)
+            return _build_in_folder(part, found, folder)
         except _NotWritable as error:
             reasons.append(str(error))
     raise NativePartMissing("; ".join(reasons))
 
 
 def look(part: Part) -> "Path | Recipe":
-    """The library of a part if it is there, or else how it will be compiled when it is needed.
+    """Returns the path of a part's library, or the recipe for compiling it if there is none.
 
     Raises:
-        NativePartMissing: there is none, and none can be made.
+        NativePartMissing: there is none, and it cannot be compiled.
     """
     if is_disabled():
         raise NativePartMissing(f"{DISABLE} is set")
     if not sys.platform.startswith("linux"):
-        raise NativePartMissing(f"futexes are Linux's, and this is {platform.system()}")
+        raise NativePartMissing(f"it requires Linux, and this system is {platform.system()}")
     packaged = _packaged(part)
     if packaged is not None:
         return packaged
@@ -227,39 +226,39 @@ def look(part: Part) -> "Path | Recipe":
 
 
 def is_disabled() -> bool:
-    """Whether the environment variable forgoes both parts."""
+    """Returns whether the environment variable disables both parts."""
     return os.environ.get(DISABLE, "0") not in ("", "0")
 
 
 def _packaged(part: Part) -> Path | None:
-    """What a wheel brought, if it was made from these very sources and serves this jaxlib."""
+    """Returns the library from a wheel if it matches the sources and works with this jaxlib."""
     digest = source_digest(part)
     for path in SOURCES.glob(f"lib{part.name}-*.so"):
         found = re.fullmatch(rf"lib{part.name}(?:-api(\d+)\.(\d+))?-{digest}\.so", path.name)
         if found is None:
             continue
         if part is XLA:
-            # Handlers made with older headers are taken by a newer runtime. The other way round
-            # jaxlib refuses them, and starts no backend at all any more.
+            # A newer runtime accepts handlers that were built with older headers. An older runtime
+            # rejects newer handlers, and then no JAX backend starts.
             major, minor = int(found[1]), int(found[2])
             ours = api_version()
             if ours is None or major != ours[0] or minor > ours[1]:
                 continue
-        with contextlib.suppress(NativePartMissing):  # made for a newer C library, say
+        with contextlib.suppress(NativePartMissing):  # for example, built for a newer C library
             _load(part, path)
             return path
     return None
 
 
 def packaged_name(part: Part) -> str:
-    """The file name of a library that was made from these sources, in a wheel."""
+    """Returns the file name, in a wheel, of a library built from these sources."""
     version = api_version() if part is XLA else None
     api = f"-api{version[0]}.{version[1]}" if version else ""
     return f"lib{part.name}{api}-{source_digest(part)}.so"
 
 
 def source_digest(part: Part) -> str:
-    """16 hexadecimal digits that change with the part's sources."""
+    """Returns 16 hexadecimal digits of a hash of the part's sources."""
     return _source_hash(part).hexdigest()[:16]
 
 
@@ -278,36 +277,36 @@ def _source_hash(part: Part) -> Any:
 
 @dataclasses.dataclass(frozen=True)
 class Recipe:
-    """How a library is made."""
+    """The command that compiles a library, and the library's file name."""
 
-    command: tuple[str, ...]  # without the output
-    file: str  # the name in a cache
+    command: tuple[str, ...]  # without the output option
+    file: str  # name in the cache
 
 
 def recipe(part: Part) -> Recipe:
-    """How a part is compiled here.
+    """Returns the recipe for compiling a part on this machine.
 
     Raises:
         NativePartMissing: there is no compiler, or jaxlib has no headers.
     """
-    from importlib import metadata  # which workers need not wait for
+    from importlib import metadata  # a slow import that workers do not need
 
     digest = _source_hash(part)
     command = [*_compiler(part), *_FLAGS]
-    made_of = [platform.machine(), *platform.libc_ver()]  # a home may be shared by machines
+    inputs = [platform.machine(), *platform.libc_ver()]  # machines may share a home folder
     if part is XLA:
         folder = include_folder()
         if folder is None:
             raise NativePartMissing("jaxlib is not installed, or has no headers")
         command += ["-std=c++17", f"-I{folder}"]
-        made_of += [metadata.version("jaxlib"), str(api_version())]
+        inputs += [metadata.version("jaxlib"), str(api_version())]
     command.append(str(SOURCES / part.source))
-    digest.update("\0".join([*made_of, *command]).encode())
+    digest.update("\0".join([*inputs, *command]).encode())
     return Recipe(tuple(command), f"lib{part.name}-{digest.hexdigest()[:16]}.so")
 
 
 def include_folder() -> Path | None:
-    """Where jaxlib has XLA's headers; found without importing it."""
+    """Returns the folder of XLA's headers in jaxlib, without importing jaxlib."""
     spec = importlib.util.find_spec("jaxlib")
     for place in (spec.submodule_search_locations or ()) if spec else ():
         if (folder := Path(place) / "include").is_dir():
@@ -316,7 +315,7 @@ def include_folder() -> Path | None:
 
 
 def api_version() -> tuple[int, int] | None:
-    """The version of XLA's interface for custom calls that jaxlib has."""
+    """Returns the version of XLA's custom call interface in jaxlib."""
     folder = include_folder()
     if folder is None:
         return None
@@ -329,7 +328,7 @@ def api_version() -> tuple[int, int] | None:
 
 
 def compile_to(part: Part, path: Path) -> None:
-    """Compiles a part to the file `path`, whose folder is there.
+    """Compiles a part to the file `path`, whose folder must exist.
 
     Raises:
         NativePartMissing: it cannot be compiled.
@@ -338,35 +337,35 @@ def compile_to(part: Part, path: Path) -> None:
 
 
 def _compiler(part: Part) -> list[str]:
-    chosen = shlex.split(os.environ.get(part.variable, ""))  # "ccache gcc" is two words
+    chosen = shlex.split(os.environ.get(part.variable, ""))  # may be a command: "ccache gcc"
     for name in chosen[:1] or part.compilers:
         if found := shutil.which(name):
             return [found, *chosen[1:]]
     if chosen:
-        raise NativePartMissing(f"there is no compiler {chosen[0]}, which {part.variable} names")
-    raise NativePartMissing(f"there is no compiler ({', '.join(part.compilers)})")
+        raise NativePartMissing(f"the compiler {part.variable}={chosen[0]} was not found")
+    raise NativePartMissing(f"no compiler was found ({', '.join(part.compilers)})")
 
 
 class _NotWritable(Exception):
-    """A folder cannot be used, for this reason."""
+    """A folder cannot be used; the message has the reason."""
 
 
-def _built_in(part: Part, made: Recipe, folder: Path) -> Path:
+def _build_in_folder(part: Part, made: Recipe, folder: Path) -> Path:
     path = folder / made.file
     with contextlib.ExitStack() as stack:
         try:
             folder.mkdir(mode=0o700, parents=True, exist_ok=True)
             if not _is_mine(folder):
-                raise _NotWritable(f"{folder} belongs to somebody else")
+                raise _NotWritable(f"{folder} belongs to another user")
             stack.enter_context(_locked(folder / f"{part.name}.lock"))
-            # Its own name until it is whole, should the lock not hold on this file system.
+            # A unique temporary name, because file systems may not support the lock.
             fd, temporary = tempfile.mkstemp(suffix=".so", dir=folder)
         except OSError as error:
             raise _NotWritable(f"{folder} cannot be written to: {error.strerror}") from error
         os.close(fd)
         stack.callback(lambda: os.path.exists(temporary) and os.unlink(temporary))
-        if not path.exists():  # else another process was first
-            # A warning, so that whoever waits for the compiler sees it.
+        if not path.exists():  # another process may have built it
+            # A warning, because it is shown by default, and compiling takes a while.
             log.warning("compiling the %s part of the host bridge into %s, once", part.name, folder)
             _run(made.command, Path(temporary))
             os.chmod(temporary, 0o755)
@@ -377,7 +376,7 @@ def _built_in(part: Part, made: Recipe, folder: Path) -> Path:
 def _run(command: Sequence[str], path: Path) -> None:
     try:
         run = subprocess.run(
-            [*command, "-o", str(path)], capture_output=True, text=True, timeout=_PATIENCE
+            [*command, "-o", str(path)], capture_output=True, text=True, timeout=_COMPILER_TIMEOUT
         )
     except (OSError, subprocess.TimeoutExpired) as error:
         raise NativePartMissing(f"{command[0]} cannot be run: {error}") from error
@@ -398,13 +397,16 @@ def _locked(path: Path) -> Iterator[None]:
 
 
 def _folders() -> list[Path]:
-    """Where compiled libraries may lie: the cache, or where none can be had, a temporary one."""
+    """Returns the folders for compiled libraries: the cache, and a temporary one as a fallback."""
     name = f"jaxenvs-{os.getuid()}"
     return [cache_folder() / "native", Path(tempfile.gettempdir()) / name / "native"]
 
 
 def _is_mine(folder: Path) -> bool:
-    """Whether nobody else can put a library there. Names in a temporary folder can be guessed."""
+    """Returns whether no other user can write to `folder`.
+
+    Temporary folders have predictable names, so another user may have created it.
+    """
     for path in (folder, folder.parent):
         with contextlib.suppress(OSError):
             link, found = os.lstat(path), os.stat(path)
@@ -416,11 +418,11 @@ def _is_mine(folder: Path) -> bool:
 
 
 def cache_folder() -> Path:
-    """Where this user's built libraries and tuned choices are kept."""
+    """Returns the folder for this user's compiled libraries and tuning results."""
     for variable, more in (("JAXENVS_CACHE", ()), ("XDG_CACHE_HOME", ("jaxenvs",))):
         if base := os.environ.get(variable):
             return Path(base, *more)
-    home = os.path.expanduser("~")  # stays "~" where there is no home
+    home = os.path.expanduser("~")  # stays "~" if there is no home folder
     if os.path.isabs(home):
         return Path(home, ".cache", "jaxenvs")
     return Path(tempfile.gettempdir(), f"jaxenvs-{os.getuid()}")

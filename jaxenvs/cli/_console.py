@@ -1,4 +1,4 @@
-"""The console, tables, and errors for files that cannot be written."""
+"""Console output, and errors for files that cannot be written."""
 
 import contextlib
 from collections.abc import Iterator
@@ -18,13 +18,13 @@ def console() -> Any:
         from rich.console import Console
     except ImportError as error:
         raise missing_extra("The command line", "rich", "cli") from error
-    # If output is piped the width is unknown, and 80 columns would wrap the tables.
+    # If output is piped, the width is unknown, and 80 columns would wrap the tables.
     console = Console(highlight=False)
     return console if console.is_terminal else Console(highlight=False, width=160)
 
 
 def table(*columns: str, title: str | None = None) -> Any:
-    """Returns a `rich.table.Table` with these columns, in the style of the command line."""
+    """Returns a `rich.table.Table` with these columns, styled for the command line."""
     console()
     from rich.box import SIMPLE_HEAD
     from rich.table import Table
@@ -34,10 +34,10 @@ def table(*columns: str, title: str | None = None) -> Any:
 
 @contextlib.contextmanager
 def writing(path: str | Path) -> Iterator[None]:
-    """Reports a file that cannot be written.
+    """Converts OSError to RenderError while a file is being written.
 
     Raises:
-        RenderError: with the file and the reason.
+        RenderError: the file cannot be written; the message has the reason.
     """
     try:
         yield

@@ -1,6 +1,6 @@
 """The output folders of `jaxenvs train`, which other commands read.
 
-A run is a folder with a `config.toml`; a training of several seeds is a folder of runs.
+A run is a folder with a `config.toml`. Training several seeds makes a folder of runs.
 """
 
 import dataclasses
@@ -20,12 +20,12 @@ from jaxenvs.training.learner import BEST, CHECKPOINT, POLICY
 from jaxenvs.training.schemes.workers import find_host_env
 
 _CONFIG = "config.toml"
-_POLICIES = {"latest": POLICY, "best": BEST}  # the folders that `--which` reads
+_POLICIES = {"latest": POLICY, "best": BEST}  # the folders for the values of `--which`
 
 
 @dataclasses.dataclass(frozen=True)
 class Run:
-    """A training of one seed: its folder and its configuration."""
+    """A training run of one seed: its folder and its configuration."""
 
     folder: Path
     config: Config
@@ -37,25 +37,25 @@ class Run:
 
     @property
     def task(self) -> Config:
-        """The configuration without the seed and without what does not affect training."""
+        """The configuration without the seed and options that do not affect training."""
         watched = {"save_every": None, "evaluate_every": None, "evaluation_episodes": 1}
         return self.config.replace(seed=0, **watched)
 
     @property
     def is_saved(self) -> bool:
-        """Whether there is a checkpoint, perhaps under one of its temporary names."""
+        """Whether there is a checkpoint, possibly under a temporary name."""
         names = (CHECKPOINT, f"{CHECKPOINT}.next", f".{CHECKPOINT}.new", f".{CHECKPOINT}.previous")
         return any((self.folder / name).is_dir() for name in names)
 
     def write_config(self) -> None:
-        """Writes the complete configuration, before the training starts."""
+        """Writes the complete configuration."""
         self.config.complete().write(self.folder / _CONFIG)
 
     def read_policy(self, train: Train, which: str = "latest") -> ActorPolicy:
         """Returns the greedy policy of this run.
 
         Raises:
-            TrainingError: there is none, or nothing was evaluated.
+            TrainingError: there is no policy, or `which` is "best" and there was no evaluation.
         """
 
         def behavior(key: Any) -> BehaviorPolicy:
@@ -64,7 +64,7 @@ class Run:
         path = self.folder / _POLICIES[which]
         if which == "best" and not path.is_dir():
             raise TrainingError(
-                f'"{self.folder}" has no best policy, since nothing was evaluated.'
+                f'"{self.folder}" has no best policy, because there was no evaluation.'
                 "  Train with --evaluate-every, or omit --which."
             )
         like = jax.eval_shape(behavior, jax.random.key(0))
@@ -73,10 +73,10 @@ class Run:
 
 
 def runs_in(paths: Iterable[str | Path]) -> list[Run]:
-    """Returns the runs in these folders, or in the folders below them.
+    """Returns the runs in these folders or their subfolders.
 
     Raises:
-        TrainingError: one of them holds no run.
+        TrainingError: one of the folders contains no run.
     """
     runs: dict[Path, Run] = {}
     for path in map(Path, paths):
@@ -87,14 +87,14 @@ def runs_in(paths: Iterable[str | Path]) -> list[Run]:
         )
         if not folders:
             raise TrainingError(
-                f'"{path}" holds no {_CONFIG}.  Pass an output folder of `jaxenvs train`.'
+                f'"{path}" contains no {_CONFIG}.  Pass an output folder of `jaxenvs train`.'
             )
         runs.update({folder: Run.read(folder) for folder in folders})
     return list(runs.values())
 
 
-def by_task(runs: Sequence[Run]) -> list[list[Run]]:
-    """Returns the runs in groups that differ only by their seeds."""
+def group_by_task(runs: Sequence[Run]) -> list[list[Run]]:
+    """Groups runs that differ only in their seeds."""
     groups: list[list[Run]] = []
     for run in runs:
         for group in groups:
@@ -106,8 +106,11 @@ def by_task(runs: Sequence[Run]) -> list[list[Run]]:
     return groups
 
 
-def assembled(config: Config) -> Train:
-    """Returns the training of a configuration, to read weights; its hosted env can play."""
+def make_train_for_playing(config: Config) -> Train:
+    """Returns the training program of a configuration, for reading and evaluating its policy.
+
+    Hosted environments are made as for evaluation, without training-only wrappers.
+    """
     if not config.is_hosted:
         return config.assemble()
     return config.assemble(env=config.make_env(training=False))
@@ -121,7 +124,7 @@ def close(env: VectorEnv) -> None:
 
 
 def reward_threshold(env: VectorEnv, id: str) -> float | None:
-    """Returns the mean return at which `id` counts as solved; None if it is not specified."""
+    """Returns the mean return at which `id` counts as solved, or None if it is not specified."""
     hosts = find_host_env(env)
     spec = find(id) if hosts is None else hosts.pools[0].spec
     return getattr(spec, "reward_threshold", None)

@@ -14,37 +14,37 @@ from jaxenvs.errors import JaxenvsError
 
 _HELP = {
     "": """\
-Environments for reinforcement learning, and agents that learn them.
+Environments and training for reinforcement learning.
 
 examples:
-  jaxenvs list                              every environment
+  jaxenvs list                              all environments
   jaxenvs info CartPole-v1                  spaces, parameters, limits
   jaxenvs train ppo CartPole-v1             train, with tuned settings
   jaxenvs eval runs/ppo/CartPole-v1         evaluate the policy
   jaxenvs enjoy runs/ppo/CartPole-v1        watch the policy
   jaxenvs render Pendulum-v1 -o swing.gif   render random actions
-  jaxenvs train --help                      examples of a command""",
+  jaxenvs train --help                      help for a command""",
     "list": """\
 List the environments.
 
 examples:
   jaxenvs list
-  jaxenvs list car                          ids that contain "car", in either case
+  jaxenvs list car                          ids that contain "car", ignoring case
   jaxenvs list --family classic_control""",
     "info": """\
 Show an environment: spaces, parameters with defaults and units, limits, source.
 
 examples:
   jaxenvs info CartPole-v1
-  jaxenvs info gymnasium/Ant-v5             an environment that is not JAX
+  jaxenvs info gymnasium/Ant-v5             an environment not written in JAX
   jaxenvs info grid.py:Grid                 an environment of your own""",
     "train": """\
 Train an agent in a jitted program, with settings tuned for the id.
 
-The output folder has config.toml, metrics.csv, metrics.jsonl, checkpoint/, policy/, which
-`jaxenvs eval`, `enjoy` and `render --checkpoint` read, and, with the extra `render`,
-learning_curve.png. With --evaluate-every, best/ is the policy of the best evaluation. With several
-seeds, each has a folder. Ctrl-C saves and stops.
+The output folder contains config.toml, metrics.csv, metrics.jsonl, checkpoint/ and policy/, and
+learning_curve.png if the extra `render` is installed. `jaxenvs eval`, `enjoy` and
+`render --checkpoint` read it. With --evaluate-every, best/ is the policy of the best evaluation.
+With several seeds, each seed has a subfolder. Ctrl-C saves and stops.
 
 examples:
   jaxenvs train ppo CartPole-v1
@@ -59,15 +59,15 @@ examples:
   jaxenvs train dqn CartPole-v1 --dry-run > mine.toml
   jaxenvs train --config mine.toml          train from your own file
   jaxenvs train --resume runs/acrobot       continue a run
-  jaxenvs train --resume runs/acrobot --total-steps 1e6    continue beyond its end
+  jaxenvs train --resume runs/acrobot --total-steps 1e6    train longer
   jaxenvs train ppo gymnasium/CartPole-v1   an environment in worker processes
   jaxenvs train ppo grid.py:Grid            an environment of your own
   jaxenvs train ppo Grid-v0 --import grid   an id that grid.py registers""",
     "eval": """\
-Play new episodes with trained policies, greedily, and show their returns.
+Play new episodes with trained greedy policies, and show their returns.
 
-Each instance plays the same number of whole episodes, so short ones do not count more. Runs of
-one configuration are shown separately and together.
+Each instance plays the same number of whole episodes, so short ones do not count more. Runs with
+the same configuration are shown separately and together.
 
 examples:
   jaxenvs eval runs/ppo/CartPole-v1
@@ -78,7 +78,7 @@ examples:
 Render a trained policy as gif, mp4 or png, or in a window.
 
 examples:
-  jaxenvs enjoy runs/ppo/CartPole-v1        writes episode.gif into the run
+  jaxenvs enjoy runs/ppo/CartPole-v1        writes episode.gif to the run's folder
   jaxenvs enjoy runs/ppo/CartPole-v1 -o balance.mp4 --episodes 3
   jaxenvs enjoy runs/acrobot/seed_2 --window""",
     "plot": """\
@@ -96,33 +96,32 @@ examples:
   jaxenvs render CartPole-v1 -o trained.mp4 --checkpoint runs/ppo/CartPole-v1
   jaxenvs render Acrobot-v1 -o strip.png --seed 3 --max-steps 100""",
     "tune": """\
-Measure every backend for N environments that are not JAX; backend="auto" will use the fastest.
-
-The environments are stepped with random actions.
+Measure every pool backend for N environments not written in JAX; backend="auto" then uses the
+fastest. The environments take random actions.
 
 examples:
   jaxenvs tune gymnasium/CartPole-v1 --num-envs 64
   jaxenvs tune gymnasium/Ant-v5 --num-envs 16 --batch-size 8
   jaxenvs tune ALE/Pong-v5 --num-envs 16 --dry-run""",
     "doctor": """\
-Show what is installed and in use: versions, devices, cores, memory, the native part of the host
-bridge, extras, environment variables. Exits with 2 if JAX does not start, or if something that is
-named is missing.
+Show the installation: versions, devices, cores, memory, the native part of the host bridge,
+extras, environment variables. Exits with 2 if JAX does not start, or if a requested part is
+missing.
 
 examples:
   jaxenvs doctor
-  jaxenvs doctor native atari               compile the native part, look for an extra's packages
+  jaxenvs doctor native atari               require the native part and the extra atari
   jaxenvs doctor --json""",
 }
 
-_ID = "an id, see `jaxenvs list`; or module:Class or file.py:Class, an environment of your own"
+_ID = "an id, see `jaxenvs list`; or module:Class or file.py:Class for your own environment"
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
     """Runs the command line.
 
     Args:
-        arguments: what follows the program's name; None takes them from `sys.argv`.
+        arguments: the command line arguments; None means those of `sys.argv`.
 
     Returns:
         The exit status: 0; 2 for invalid arguments or a missing package; or 128 plus the number of
@@ -134,7 +133,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
         parser.print_help()
         return 0
     try:
-        # Imported here, so that `--help` does not wait for the imports of a command.
+        # Imported here, so `--help` does not wait for the imports of a command.
         command = importlib.import_module(f"jaxenvs.cli.{options.module}")
         if not sys.flags.safe_path and os.getcwd() not in sys.path:  # like `python -m`
             sys.path.insert(0, os.getcwd())
@@ -144,7 +143,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     except JaxenvsError as error:
         print(f"jaxenvs {options.command}: {error}", file=sys.stderr)
         return 2
-    except BrokenPipeError:  # the reader has closed the pipe, such as `head`
+    except BrokenPipeError:  # the reader closed the pipe, as `head` does
         sys.stderr.close()
     except KeyboardInterrupt:  # `train` saves first and returns the same
         return 128 + signal.SIGINT
@@ -176,16 +175,16 @@ def _parser() -> argparse.ArgumentParser:
         metavar="NAME=VALUE",
         action="append",
         default=[],
-        help="a hyper-parameter, actor.NAME, storage.NAME or scheme.NAME; can be repeated",
+        help="set a hyper-parameter, actor.NAME, storage.NAME or scheme.NAME; can be repeated",
     )
     for name, what in (
         ("--num-envs", "instances (default: tuned)"),
         ("--unroll-length", "steps between updates (default: tuned)"),
         ("--total-steps", "environment steps (default: tuned)"),
-        ("--report-every", "updates in a row of metrics (default: about 200 rows)"),
+        ("--report-every", "updates per row of metrics (default: about 200 rows)"),
         ("--save-every", "environment steps between checkpoints (default: one at the end)"),
         ("--evaluate-every", "environment steps between evaluations; keeps the best policy"),
-        ("--evaluation-episodes", "of each evaluation (default: 20)"),
+        ("--evaluation-episodes", "episodes per evaluation (default: 20)"),
         ("--seeds", "train N seeds in one program, starting with --seed"),
     ):
         _add_number(train, name, what)
@@ -214,10 +213,10 @@ def _parser() -> argparse.ArgumentParser:
 
     evaluate = _command(commands, "eval", "evaluate", "evaluate trained policies")
     evaluate.add_argument("runs", metavar="RUN", nargs="+", help="an output folder of `train`")
-    _add_number(evaluate, "--episodes", "of each run (default: 100)", default=100)
+    _add_number(evaluate, "--episodes", "episodes per run (default: 100)", default=100)
     _add_seed(evaluate)
     _add_number(
-        evaluate, "--max-steps", "where to give up (default: the time limit, or 10,000 steps)"
+        evaluate, "--max-steps", "limit of an episode (default: the time limit, or 10,000 steps)"
     )
 
     _add_which(evaluate)
@@ -255,15 +254,21 @@ def _parser() -> argparse.ArgumentParser:
     tune = _command(commands, "tune", "tune", "find the fastest backend for hosted environments")
     _add_id(tune)
     _add_number(tune, "--num-envs", "(default: 16)", default=16)
-    _add_number(tune, "--batch-size", "of recv (default: all)", metavar="B")
+    _add_number(tune, "--batch-size", "results per recv (default: all)", metavar="B")
     tune.add_argument(
-        "--seconds", type=float, metavar="S", default=0.5, help="per configuration (default: 0.5)"
+        *("--seconds",),
+        type=float,
+        metavar="S",
+        default=0.5,
+        help="measuring time per configuration (default: 0.5)",
     )
-    tune.add_argument("--dry-run", action="store_true", help="print the table and store nothing")
+    tune.add_argument(
+        "--dry-run", action="store_true", help="print the table without saving the result"
+    )
 
     doctor = _command(commands, "doctor", "doctor", "check the installation")
     doctor.add_argument(
-        "needed", nargs="*", metavar="NAME", help='"native" or an extra that must be installed'
+        "needed", nargs="*", metavar="NAME", help='a required part: "native" or an extra'
     )
     doctor.add_argument("--json", action="store_true", help="as JSON")
     return parser
@@ -276,7 +281,7 @@ def _command(commands, name: str, module: str, summary: str) -> argparse.Argumen
 
 
 def _described(parser: argparse.ArgumentParser, name: str) -> argparse.ArgumentParser:
-    """Puts the description above the options and the examples below them, lines kept."""
+    """Puts the description above the options and the examples below them, without reflowing."""
     description, _, examples = _HELP[name].partition("\n\nexamples:")
     parser.description, parser.epilog = description, f"examples:{examples}"
     parser.formatter_class = argparse.RawDescriptionHelpFormatter
@@ -309,9 +314,9 @@ def _add_which(parser: argparse.ArgumentParser) -> None:
 
 
 def _add_playing(parser: argparse.ArgumentParser) -> None:
-    _add_number(parser, "--max-steps", "of an episode (default: 1000)", default=1000)
+    _add_number(parser, "--max-steps", "limit of an episode (default: 1000)", default=1000)
     parser.add_argument(
-        "--fps", type=float, metavar="N", default=30.0, help="frames a second (default: 30)"
+        "--fps", type=float, metavar="N", default=30.0, help="frames per second (default: 30)"
     )
     _add_seed(parser)
 
@@ -351,6 +356,6 @@ def _seed(text: str) -> int:
     number = _whole_number(text)
     if not 0 <= number < 2**32:
         raise argparse.ArgumentTypeError(
-            f"{text} is not a seed; pass a number from 0 to {2**32 - 1}"
+            f"{text} is not a valid seed; pass a number from 0 to {2**32 - 1}"
         )
     return number

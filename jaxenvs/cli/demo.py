@@ -1,7 +1,7 @@
 """A demonstration: `python -m jaxenvs.cli.demo --output demo`.
 
-Compares the speed with Gymnasium, learns CartPole-v1 from scratch in one program, and evaluates
-the policy here and in Gymnasium's own CartPole-v1.
+Compares the speed with Gymnasium, trains on CartPole-v1 from scratch in one program, and evaluates
+the policy in jaxenvs and in Gymnasium's CartPole-v1.
 """
 
 import argparse
@@ -36,12 +36,14 @@ def main(arguments: Sequence[str] | None = None) -> int:
     """Runs the demonstration.
 
     Returns:
-        0 if the policy reaches 475 both here and in Gymnasium, else 1.
+        0 if the policy reaches 475 in both, else 1.
     """
     parser = argparse.ArgumentParser(prog="python -m jaxenvs.cli.demo", description=__doc__)
     parser.add_argument("--output", type=Path, default=Path("demo"), metavar="DIR")
     parser.add_argument("--seed", type=int, default=0, metavar="N")
-    parser.add_argument("--total-steps", type=int, metavar="N", help="to train for fewer or more")
+    parser.add_argument(
+        "--total-steps", type=int, metavar="N", help="training steps (default: tuned)"
+    )
     options = parser.parse_args(arguments)
     try:
         return demonstrate(options.output, options.seed, options.total_steps)
@@ -76,7 +78,7 @@ def demonstrate(folder: Path, seed: int, total_steps: int | None = None) -> int:
     key, playing = jax.random.split(playing_key(seed))
     here = float(jaxenvs.evaluate(jaxenvs.make_vec(ID, EPISODES), policy, 1, key).mean)
     there = float(gymnasium_returns(policy, seed).mean())
-    out.print(f"\n[bold]Mean return over {EPISODES} episodes[/], greedy, solved from {SOLVED:g}")
+    out.print(f"\n[bold]Mean return over {EPISODES} episodes[/], greedy, solved at {SOLVED:g}")
     out.print(f"  in jaxenvs                    {here:6.1f}   {_verdict(here)}")
     out.print(f"  the same policy in Gymnasium  {there:6.1f}   {_verdict(there)}")
 
@@ -89,19 +91,19 @@ def demonstrate(folder: Path, seed: int, total_steps: int | None = None) -> int:
     )
     frames, _ = play(jaxenvs.make(ID), policy, playing, max_steps=TIME_LIMIT, every=2, shrink=2)
     animation = write_video(folder / "cartpole.gif", frames, fps=25)  # tau is 0.02 s: real time
-    out.print(f"\nWrote {curve} and {animation}. {time.perf_counter() - started:.0f} s in all.")
+    out.print(f"\nWrote {curve} and {animation}. Total: {time.perf_counter() - started:.0f} s.")
     return 0 if min(here, there) >= SOLVED else 1
 
 
 def learn(config: Config) -> tuple[Train, TrainResult, dict[str, float]]:
-    """Trains with a progress bar; also returns the seconds of "compile" and "run"."""
+    """Trains with a progress bar. Also returns the seconds of "compile" and "run"."""
     train, key = config.make_train(progress=True), jax.random.key(config.seed)
     start = time.perf_counter()
     program = jax.jit(train).lower(key).compile()
     compiled = time.perf_counter()
     result = jax.block_until_ready(program(key))
     finished = time.perf_counter()
-    jax.effects_barrier()  # the last reports have arrived
+    jax.effects_barrier()  # wait for the last reports
     return train, result, {"compile": compiled - start, "run": finished - compiled}
 
 
@@ -122,8 +124,8 @@ def gymnasium_returns(policy: Policy, seed: int) -> np.ndarray:
 
 
 def speed_table() -> object:
-    """Returns a table of steps per second, ours and three ways of Gymnasium."""
-    rows = table("", "instances", "steps/s", "against the best of Gymnasium")
+    """Returns a table of steps per second of jaxenvs and of three ways to use Gymnasium."""
+    rows = table("", "instances", "steps/s", "vs. fastest Gymnasium")
     theirs = {
         ("gymnasium.make, a Python loop", 1): _gymnasium_loop(),
         ("gymnasium SyncVectorEnv", 64): _gymnasium_vector("sync", 64),
@@ -177,7 +179,7 @@ def _gymnasium_vector(mode: str, num_envs: int) -> float:
 
 
 def _rate(run: Callable[[], object], steps: int, seconds: float = 1.0) -> float:
-    """Returns the best steps per second of several runs, least disturbed by other programs."""
+    """Returns the highest number of steps per second of several runs."""
     run()  # compiles
     fastest, started = float("inf"), time.perf_counter()
     while time.perf_counter() - started < seconds:

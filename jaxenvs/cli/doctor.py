@@ -17,7 +17,7 @@ from jaxenvs.cli._console import console, table
 from jaxenvs.errors import InstallationError, MissingExtraError, closest
 
 _PACKAGES = ("jax", "jaxlib", "numpy", "gymnasium", "chex")
-_PREFIXES = ("JAX", "XLA_")  # of JAXENVS_ too
+_PREFIXES = ("JAX", "XLA_")  # "JAX" includes JAXENVS_
 _VARIABLES = (
     *("CC", "CXX", "CUDA_VISIBLE_DEVICES", "MUJOCO_GL", "OMP_NUM_THREADS", "PYOPENGL_PLATFORM"),
     *("RAY_ADDRESS", "SDL_VIDEODRIVER", "XDG_CACHE_HOME"),
@@ -26,20 +26,20 @@ Report = dict[str, Any]
 
 
 def run(options: argparse.Namespace) -> None:
-    """Prints what there is, and looks whether it has what `options.needed` names.
+    """Prints a report of the installation, and checks that all of `options.needed` is there.
 
     Raises:
-        InstallationError: JAX does not start, or something that is needed is missing.
+        InstallationError: JAX does not start, or a needed part is missing.
     """
     needed = list(options.needed)
     extras = _extras()
-    _refuse_unknown(needed, extras)
+    _check_names(needed, extras)
     report: Report = {
         "versions": _versions(),
         "devices": _devices(),
         "cores": _cores(),
         "memory": _memory(),
-        "native": _parts(compiles="native" in needed),
+        "native": _native_parts(compile_missing="native" in needed),
         "extras": extras,
         "environment": _environment(),
     }
@@ -48,15 +48,15 @@ def run(options: argparse.Namespace) -> None:
     else:
         for section in _sections(report):
             _show(*section)
-    if broken := list(_broken(report, needed)):
-        raise InstallationError("\n  ".join(broken))
+    if problems := list(_find_problems(report, needed)):
+        raise InstallationError("\n  ".join(problems))
 
 
-# --- looking ----------------------------------------------------------------------------------
+# --- collecting -------------------------------------------------------------------------------
 
 
 def _versions() -> dict[str, str | None]:
-    """None for a package that is missing."""
+    """Returns the version of each package, or None if it is missing."""
     return {
         "jaxenvs": jaxenvs.__version__,
         "python": platform.python_version(),
@@ -74,7 +74,7 @@ def _version(package: str) -> str | None:
 
 def _devices() -> dict[str, Any]:
     try:
-        # A plugin for hardware that is not here may raise anything at all.
+        # A plugin for missing hardware may raise any exception.
         jax = importlib.import_module("jax")
         found = [f"{device.platform}: {device.device_kind}" for device in jax.devices()]
     except Exception as error:
@@ -93,11 +93,11 @@ def _cores() -> dict[str, Any]:
 
 
 def cpu_limit(root: str = "/sys/fs/cgroup", own: str = "/proc/self/cgroup") -> float | None:
-    """Cores that this process's groups allow it; None for no limit.
+    """Returns the CPU quota of this process's cgroups, in cores; None without a limit.
 
     Args:
-        root: where the groups are.
-        own: the file that says which are ours.
+        root: the folder of the cgroup file system.
+        own: the file that lists the cgroups of this process.
     """
     group = re.search(r"^0::(.*)$", _read(own), re.MULTILINE)
     parts = [part for part in group[1].split("/") if part] if group else []
@@ -118,7 +118,7 @@ def _read(path: str) -> str:
 
 
 def _memory() -> dict[str, int | None]:
-    """Bytes."""
+    """Returns the available memory in bytes, or None if it is unknown."""
     try:
         found = os.statvfs("/dev/shm")
         shm = found.f_bavail * found.f_frsize
@@ -127,8 +127,8 @@ def _memory() -> dict[str, int | None]:
     return {"available": available_memory(), "dev_shm": shm}
 
 
-def _parts(*, compiles: bool) -> dict[str, Any]:
-    """The compiled parts of the host bridge; compiled now only if `compiles`."""
+def _native_parts(*, compile_missing: bool) -> dict[str, Any]:
+    """Returns the state of the compiled parts of the host bridge."""
     libraries = {_native.POOL: _native.pool_library, _native.XLA: _native.xla_library}
     report = {}
     for part, library in libraries.items():
@@ -136,7 +136,7 @@ def _parts(*, compiles: bool) -> dict[str, Any]:
         report[part.name] = state
         try:
             found = _native.look(part)
-            if isinstance(found, _native.Recipe) and not compiles:
+            if isinstance(found, _native.Recipe) and not compile_missing:
                 state["state"] = "at first use"
                 state["where"] = f"will be compiled by {found.command[0]}"
                 continue
@@ -147,7 +147,7 @@ def _parts(*, compiles: bool) -> dict[str, Any]:
 
 
 def _extras() -> dict[str, list[dict[str, str | None]]] | None:
-    """The packages of each extra; None where jaxenvs is not installed as a package."""
+    """Returns the packages of each extra, or None if jaxenvs is not installed as a package."""
     try:
         names = metadata.metadata("jaxenvs").get_all("Provides-Extra") or []
     except metadata.PackageNotFoundError:
@@ -164,7 +164,7 @@ def _extras() -> dict[str, list[dict[str, str | None]]] | None:
 def _packages(
     distribution: str, extra: str, found: dict[str, tuple[str, str | None, str]]
 ) -> dict[str, tuple[str, str | None, str]]:
-    """What an extra brings, with what the extras that it names bring."""
+    """Adds the packages of an extra, including those of extras that it refers to, to `found`."""
     try:
         requirements = metadata.requires(distribution) or []
     except metadata.PackageNotFoundError:
@@ -177,14 +177,14 @@ def _packages(
         name, more, needed = parts[1], parts[2] or "", parts[3].strip(" ()")
         if name != distribution and name not in found:
             version = _version(name)
-            found[name] = needed, version, _fit(version, needed)
+            found[name] = needed, version, _version_state(version, needed)
         for each in filter(None, (part.strip() for part in more.split(","))):
             _packages(name, each, found)
     return found
 
 
-def _fit(version: str | None, needed: str) -> str:
-    """ "present", "missing", "too old" or "too new"."""
+def _version_state(version: str | None, needed: str) -> str:
+    """Returns "present", "missing", "too old" or "too new"."""
     if version is None:
         return "missing"
     ours = _numbers(version)
@@ -200,7 +200,7 @@ def _fit(version: str | None, needed: str) -> str:
 def _numbers(version: str) -> list[int]:
     release = re.match(r"[\d.]+", version)
     numbers = [int(part) for part in release[0].split(".") if part] if release else []
-    while numbers and numbers[-1] == 0:  # 1.0 is 1
+    while numbers and numbers[-1] == 0:  # 1.0 equals 1
         numbers.pop()
     return numbers
 
@@ -213,26 +213,26 @@ def _environment() -> dict[str, str]:
     }
 
 
-# --- judging ----------------------------------------------------------------------------------
+# --- checking ---------------------------------------------------------------------------------
 
 
-def _refuse_unknown(needed: Sequence[str], extras: Report | None) -> None:
+def _check_names(needed: Sequence[str], extras: Report | None) -> None:
     known = ["native", *(extras or ())]
     for name in needed:
         if name == "native":
             continue
         if extras is None:
             raise InstallationError(
-                f'whether the extra "{name}" is there cannot be told: jaxenvs is not installed as a'
-                " package."
+                f'cannot check the extra "{name}", because jaxenvs is not installed as a package.'
+                "  Install it with pip."
             )
         if name not in known:
             raise InstallationError(
-                f'nothing is called "{name}".{closest(name, known)}  Known: {", ".join(known)}.'
+                f'unknown name "{name}".{closest(name, known)}  Expected: {", ".join(known)}.'
             )
 
 
-def _broken(report: Report, needed: Sequence[str]) -> Iterator[str]:
+def _find_problems(report: Report, needed: Sequence[str]) -> Iterator[str]:
     if report["devices"]["error"] is not None:
         platforms = os.environ.get("JAX_PLATFORMS")
         asked = f" with JAX_PLATFORMS={platforms}" if platforms else ""
@@ -251,11 +251,11 @@ def _broken(report: Report, needed: Sequence[str]) -> Iterator[str]:
                 )
 
 
-# --- showing ----------------------------------------------------------------------------------
+# --- printing ---------------------------------------------------------------------------------
 
 
 def _sections(report: Report) -> Iterator[tuple[str, tuple[str, ...], list[tuple[str, ...]]]]:
-    """A title, the names of the columns and the rows of each table."""
+    """Yields the title, the column names and the rows of each table."""
     versions = report["versions"].items()
     yield "Versions", ("what", "version"), [(name, value or "missing") for name, value in versions]
 
@@ -266,10 +266,10 @@ def _sections(report: Report) -> Iterator[tuple[str, tuple[str, ...], list[tuple
     cores, memory = report["cores"], report["memory"]
     limits = [
         f"{cores[key]:g} {text}"
-        for key, text in (("affinity", "by affinity"), ("cgroup", "by the limit of its group"))
+        for key, text in (("affinity", "by affinity"), ("cgroup", "by cgroup limit"))
         if cores[key] is not None
     ]
-    load = "" if cores["load"] is None else f"; {cores['load']:.2f} at work in the last minute"
+    load = "" if cores["load"] is None else f"; load {cores['load']:.2f} over the last minute"
     machine.append(("cores", f"{cores['machine']}{''.join(f', {each}' for each in limits)}{load}"))
     for name, key in (("memory", "available"), ("/dev/shm", "dev_shm")):
         size = memory[key]
@@ -284,7 +284,7 @@ def _sections(report: Report) -> Iterator[tuple[str, tuple[str, ...], list[tuple
         )
         for name, state in report["native"].items()
     ]
-    yield "Native part of the host bridge", ("part", "state", "where, or what is lost"), native
+    yield "Native part of the host bridge", ("part", "state", "location or reason"), native
 
     if report["extras"] is None:
         text = "unknown: jaxenvs is not installed as a package"
@@ -296,7 +296,7 @@ def _sections(report: Report) -> Iterator[tuple[str, tuple[str, ...], list[tuple
         ]
         yield "Extras", ("extra", "state", "packages"), extras
 
-    variables = list(report["environment"].items()) or [("none of those that matter", "")]
+    variables = list(report["environment"].items()) or [("no relevant variables", "")]
     yield "Environment", ("variable", "value"), variables
 
 
@@ -314,7 +314,7 @@ def _package(each: dict[str, Any]) -> str:
 def _show(title: str, columns: tuple[str, ...], rows: list[tuple[str, ...]]) -> None:
     try:
         out = console()
-    except MissingExtraError:  # that rich is missing is no reason not to say so
+    except MissingExtraError:  # the report also works without rich
         print(f"{title}\n")
         for row in rows:
             print("  " + "  ".join(f"{cell:<14}" for cell in row).rstrip())
@@ -327,5 +327,5 @@ def _show(title: str, columns: tuple[str, ...], rows: list[tuple[str, ...]]) -> 
 
 
 def _plain(text: str) -> str:
-    """Returns text that rich prints unchanged: brackets are not markup."""
+    """Escapes brackets, which are markup for rich."""
     return text.replace("[", r"\[")

@@ -9,7 +9,7 @@ import numpy as np
 
 import jaxenvs
 from jaxenvs.cli._console import console, writing
-from jaxenvs.cli._runs import assembled, close, runs_in
+from jaxenvs.cli._runs import close, make_train_for_playing, runs_in
 from jaxenvs.cli.render import play, playing_key
 from jaxenvs.errors import RenderError, RolloutError
 from jaxenvs.rendering.video import write_video
@@ -19,17 +19,17 @@ from jaxenvs.training.config import Config
 
 
 def run(options: argparse.Namespace) -> None:
-    """Plays a trained policy and writes it to a file or shows it on the screen."""
+    """Plays episodes with a trained policy, and writes them to a file or shows them."""
     if options.episodes < 1:
-        raise RolloutError(f"enjoy got --episodes {options.episodes}; it takes a positive number.")
+        raise RolloutError(f"enjoy got --episodes {options.episodes}; expected a positive number.")
     chosen, *others = runs_in([options.run])
-    train, config, out = assembled(chosen.config), chosen.config, console()
+    train, config, out = make_train_for_playing(chosen.config), chosen.config, console()
     try:
         policy = chosen.read_policy(train, options.which)
     finally:
         close(train.env)
     if others:
-        out.print(f"Plays {chosen.folder}, the first of {len(others) + 1} runs.", markup=False)
+        out.print(f"Playing {chosen.folder}, the first of {len(others) + 1} runs.", markup=False)
     episodes = _episodes(config, policy, options)
     if options.window:
         _show(episodes, options.fps)
@@ -50,7 +50,7 @@ def run(options: argparse.Namespace) -> None:
 def _episodes(
     config: Config, policy: ActorPolicy, options: argparse.Namespace
 ) -> Iterator[tuple[np.ndarray, float]]:
-    """Yields frames and return of each episode."""
+    """Yields the frames and the return of each episode."""
     keys = jax.random.split(playing_key(options.seed), options.episodes)
     if config.is_hosted:
         yield from _hosted_episodes(config, policy, keys, options.max_steps)
@@ -63,9 +63,9 @@ def _episodes(
 def _hosted_episodes(
     config: Config, policy: ActorPolicy, keys: jax.Array, max_steps: int
 ) -> Iterator[tuple[np.ndarray, float]]:
-    """Yields the same for an environment that is not JAX and renders itself."""
+    """Does the same as `_episodes` for a hosted environment, which renders itself."""
     if max_steps < 1:
-        raise RolloutError(f"max_steps is {max_steps}; an episode has at least 1 step.")
+        raise RolloutError(f"max_steps is {max_steps}; it must be at least 1.")
     hosts: Any = jaxenvs.make_vec(config.id, 1, backend="serial", render_mode="rgb_array")
     act = jax.jit(policy)
     try:
@@ -93,14 +93,14 @@ def _frame(hosts: Any) -> np.ndarray:
     (frame,) = hosts.pools[0].render()
     if not isinstance(frame, np.ndarray):
         raise RenderError(
-            f"the environment drew a {type(frame).__name__}; expected uint8[H, W, 3].  Evaluate it"
-            " with `jaxenvs eval`, without pictures."
+            f"the environment rendered a {type(frame).__name__}; expected uint8[H, W, 3].  Use"
+            " `jaxenvs eval`, which does not render."
         )
     return frame
 
 
 def _show(episodes: Iterator[tuple[np.ndarray, float]], fps: float) -> None:
-    """Shows episodes one after the other until the window is closed or Ctrl-C."""
+    """Shows episodes in a window until it is closed, or until Ctrl-C."""
     out, window = console(), Window(round(fps))
     try:
         for number, (frames, episode_return) in enumerate(episodes, start=1):
@@ -116,6 +116,6 @@ def _show(episodes: Iterator[tuple[np.ndarray, float]], fps: float) -> None:
 
 
 def _is_closed() -> bool:
-    import pygame  # the window has it
+    import pygame  # the window has imported it
 
     return bool(pygame.event.get(pygame.QUIT))

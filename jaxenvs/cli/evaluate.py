@@ -5,7 +5,14 @@ import argparse
 import numpy as np
 
 from jaxenvs.cli._console import console, table
-from jaxenvs.cli._runs import Run, assembled, by_task, close, reward_threshold, runs_in
+from jaxenvs.cli._runs import (
+    Run,
+    close,
+    group_by_task,
+    make_train_for_playing,
+    reward_threshold,
+    runs_in,
+)
 from jaxenvs.cli.render import playing_key
 from jaxenvs.errors import TrainingError
 from jaxenvs.training.evaluation import play_episodes
@@ -14,12 +21,12 @@ from jaxenvs.training.evaluation import play_episodes
 def run(options: argparse.Namespace) -> None:
     """Plays episodes with the greedy policies and prints their returns."""
     if options.episodes < 1:
-        raise TrainingError(f"eval got --episodes {options.episodes}; it takes a positive number.")
+        raise TrainingError(f"eval got --episodes {options.episodes}; expected a positive number.")
     rows = table(
-        *("run", "episodes", "mean", "deviation"), *("lowest", "25 %", "median", "75 %", "highest")
+        *("run", "episodes", "mean", "std"), *("lowest", "25 %", "median", "75 %", "highest")
     )
     thresholds = {}
-    for group in by_task(runs_in(options.runs)):
+    for group in group_by_task(runs_in(options.runs)):
         returns, threshold = episode_returns(
             group, options.episodes, options.seed, options.max_steps, options.which
         )
@@ -32,7 +39,7 @@ def run(options: argparse.Namespace) -> None:
     out = console()
     out.print(rows)
     for id, threshold in thresholds.items():
-        out.print(f"{id} is solved from a mean of {threshold}", markup=False)
+        out.print(f"{id} is solved at a mean of {threshold}", markup=False)
 
 
 def episode_returns(
@@ -42,13 +49,13 @@ def episode_returns(
     max_steps: int | None = None,
     which: str = "latest",
 ) -> tuple[list[np.ndarray], float | None]:
-    """Returns the returns of at least `episodes` whole episodes of each run, and the threshold.
+    """Returns the returns of at least `episodes` whole episodes per run, and the threshold.
 
-    The runs differ only by their seeds, so one program plays all of them, in the same new episodes.
-    Episodes that `max_steps` cuts are left out.
+    The runs differ only in their seeds, so one program plays all of them, in the same new episodes.
+    Episodes that `max_steps` cuts off are not counted.
     """
     config = runs[0].config
-    train = assembled(config)
+    train = make_train_for_playing(config)
     env = train.env if config.is_hosted else config.make_env(episodes, training=False)
     key, returns = playing_key(seed), []
     try:

@@ -31,7 +31,7 @@ def run(options: argparse.Namespace) -> None:
         "observation": env.observation_space,
         "action": env.action_space,
         "time limit": "none" if spec.time_limit is None else f"{spec.time_limit} steps",
-        "solved from": "-" if spec.reward_threshold is None else f"{spec.reward_threshold}",
+        "solved at": "-" if spec.reward_threshold is None else f"{spec.reward_threshold}",
         "source": spec.source or "-",
         "proven against": spec.proven_against or "-",
     }
@@ -49,7 +49,7 @@ def run(options: argparse.Namespace) -> None:
     out.print(parameters)
     if parameters.row_count:
         name = describe_parameters(env.unwrapped)[0][0]
-        out.print(_plain(f'Change one: jaxenvs.make("{spec.id}", {name}=...)'))
+        out.print(_plain(f'Set a parameter: jaxenvs.make("{spec.id}", {name}=...)'))
 
 
 def _print_hosted(id: str) -> None:
@@ -58,11 +58,11 @@ def _print_hosted(id: str) -> None:
         limit = getattr(pool.spec, "max_episode_steps", None)
         threshold = getattr(pool.spec, "reward_threshold", None)
         facts = {
-            "runs": "on the host, in a pool; inside jit by HostEnv",
+            "runs": "on the host, in a pool; inside jit through HostEnv",
             "observation": pool.single_observation_space,
             "action": pool.single_action_space,
-            "time limit": "its own, if any" if limit is None else f"{limit} steps",
-            "solved from": "-" if threshold is None else f"{threshold}",
+            "time limit": "unknown" if limit is None else f"{limit} steps",
+            "solved at": "-" if threshold is None else f"{threshold}",
         }
     out = console()
     out.print(f"[bold]{id}[/]\n")
@@ -81,8 +81,8 @@ def _two_columns(facts: Mapping[str, object]) -> Any:
 def describe_parameters(env: Any) -> list[tuple[str, Any, str, bool]]:
     """Returns (name, value, comment, static) for each field of an environment, in order.
 
-    The comment is from the field's line in the source, with unit and meaning; it is empty if the
-    source cannot be read. Other values of a `Literal` come first.
+    The comment is that on the field's line in the source, with unit and meaning; it is empty if the
+    source cannot be read. It starts with the other values if the field is a `Literal`.
     """
     comments: dict[str, str] = {}
     for cls in reversed(type(env).__mro__):
@@ -124,6 +124,6 @@ def field_comments(cls: type) -> dict[str, str]:
 
 
 def _plain(value: object) -> str:
-    """Returns text that rich prints unchanged: brackets are not markup."""
+    """Escapes brackets, which are markup for rich."""
     text = value.__name__ if isinstance(value, type) else f"{value}"
     return text.replace("[", r"\[")

@@ -8,9 +8,9 @@ from jaxenvs.registry import EnvSpec, registry
 
 
 def run(options: argparse.Namespace) -> None:
-    """Prints a table of the ids that `options.filter` and `options.family` leave."""
+    """Prints a table of the ids that match `options.filter` and `options.family`."""
     specs = select(options.filter, options.family)
-    rows = table("id", "family", "time limit", "solved from", "proven against")
+    rows = table("id", "family", "time limit", "solved at", "proven against")
     for spec in specs:
         rows.add_row(
             f"[bold]{spec.id}[/]",
@@ -24,10 +24,10 @@ def run(options: argparse.Namespace) -> None:
 
 
 def select(part: str, family: str | None) -> list[EnvSpec]:
-    """The entries whose id contains `part`, in either case, in the family if one is given.
+    """Returns the entries of a family, or of all, whose id contains `part`, ignoring case.
 
     Raises:
-        UnknownEnvironmentError: there are none; the message names what is close.
+        UnknownEnvironmentError: there are none; the message suggests similar names.
     """
     families = {spec.family for spec in registry.values()}
     if family is not None and family not in families:

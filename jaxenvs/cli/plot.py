@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 
 from jaxenvs.cli._console import console, writing
-from jaxenvs.cli._runs import Run, by_task, runs_in
+from jaxenvs.cli._runs import Run, group_by_task, runs_in
 from jaxenvs.errors import RenderError, TrainingError, closest, missing_extra
 from jaxenvs.rendering.plots import Curve, write_learning_curves
 from jaxenvs.training.config import Config
@@ -16,9 +16,9 @@ from jaxenvs.training.logs import STEP, read_metrics
 
 
 def run(options: argparse.Namespace) -> None:
-    """Plots the curves of all runs, one for each configuration."""
+    """Plots one curve for each configuration of the runs."""
     _check_suffix(Path(options.output))
-    groups = by_task(runs_in(options.runs))
+    groups = group_by_task(runs_in(options.runs))
     curves: dict[str, list[Curve]] = {
         label: [_curve(each, options.metric) for each in group]
         for label, group in zip(labels(groups), groups, strict=True)
@@ -41,8 +41,8 @@ def run(options: argparse.Namespace) -> None:
 def labels(groups: Sequence[Sequence[Run]]) -> list[str]:
     """Returns a label for each group: algorithm, id if there are several, and special settings.
 
-    Special settings are those that differ from other groups of the same algorithm and id. If there
-    are many, the label is the folder.
+    Special settings are those that differ between groups of the same algorithm and id. If there are
+    more than three, the label is the folder.
     """
     settings = [_settings_of(group[0].config) for group in groups]
     several_ids = len({each["id"] for each in settings}) > 1
@@ -91,8 +91,8 @@ def _curve(run: Run, metric: str) -> tuple[np.ndarray, np.ndarray]:
     metrics = read_metrics(run.folder)
     if not metrics[STEP].size:
         raise TrainingError(
-            f'"{run.folder}" has no rows of metrics yet.  Continue it: jaxenvs train --resume'
-            f" {run.folder}; or leave it out."
+            f'"{run.folder}" has no rows of metrics yet.  Omit it, or continue it: jaxenvs train'
+            f" --resume {run.folder}."
         )
     if metric not in metrics:
         raise TrainingError(
@@ -103,12 +103,10 @@ def _curve(run: Run, metric: str) -> tuple[np.ndarray, np.ndarray]:
 
 
 def _check_suffix(path: Path) -> None:
-    """Refuses a file format that matplotlib cannot write."""
+    """Raises RenderError for a file format that matplotlib cannot write."""
     try:
         from matplotlib.backend_bases import FigureCanvasBase
     except ImportError as error:
         raise missing_extra("Drawing curves", "matplotlib", "render") from error
     if path.suffix.lower().removeprefix(".") not in FigureCanvasBase.get_supported_filetypes():
-        raise RenderError(
-            f'"{path.name}" does not end in .png, .svg, .pdf.  The suffix chooses the format.'
-        )
+        raise RenderError(f'"{path.name}" must end in .png, .svg or .pdf, for the format.')

@@ -14,14 +14,14 @@ from jaxenvs.core import Environment
 from jaxenvs.errors import RolloutError, TrainingError
 from jaxenvs.rendering.video import write_video
 
-_CHUNK = 25  # pictures drawn at once: enough to be quick, few enough to fit
+_CHUNK = 25  # frames per call: enough for speed, few enough for memory
 
 
 def run(options: argparse.Namespace) -> None:
     """Plays an episode of `options.id` and writes it to `options.output`."""
     env, policy = jaxenvs.make(options.id), None
     if options.checkpoint is not None:
-        env, policy = _learned(options, env)
+        env, policy = _load_policy(options, env)
     key = playing_key(options.seed)
     frames, episode_return = play(env, policy, key, max_steps=options.max_steps)
     with writing(options.output):
@@ -35,27 +35,30 @@ def run(options: argparse.Namespace) -> None:
 def playing_key(seed: int) -> jax.Array:
     """Returns the key of the episodes that eval, enjoy and render play.
 
-    A training of the same seed draws nothing from it, nor do its evaluations, which count updates.
-    So the episodes differ from those that the best policy was selected by.
+    A training run with the same seed does not use this key, and neither do its evaluations, which
+    count from 0. The episodes therefore differ from those that selected the best policy.
     """
     return keys.evaluation_key(jax.random.key(seed), np.uint32(2**32 - 1))
 
 
-def _learned(options: argparse.Namespace, env: Environment) -> tuple[Environment, Any]:
-    """Returns the environment as a policy sees it, and the policy of the first run in a folder.
+def _load_policy(options: argparse.Namespace, env: Environment) -> tuple[Environment, Any]:
+    """Returns the wrapped environment and the policy of the first run in a folder.
 
     Raises:
-        TrainingError: the run is of another environment.
+        TrainingError: the run is for another environment.
     """
-    from jaxenvs.cli._runs import assembled, runs_in  # which needs the extra `train`
+    from jaxenvs.cli._runs import make_train_for_playing, runs_in  # needs the extra `train`
 
     run, *_ = runs_in([options.checkpoint])
     if run.config.id.removeprefix("gymnasium/") != options.id:
         raise TrainingError(
-            f'the run in "{options.checkpoint}" learned {run.config.id}, not {options.id}.'
+            f'the run in "{options.checkpoint}" is for {run.config.id}, not {options.id}.  Pass'
+            " another id or folder."
         )
     config = run.config.replace(id=options.id)
-    return config.wrapped(env, training=False), run.read_policy(assembled(config), options.which)
+    return config.wrapped(env, training=False), run.read_policy(
+        make_train_for_playing(config), options.which
+    )
 
 
 def play(
@@ -67,40 +70,40 @@ def play(
     every: int = 1,
     shrink: int = 1,
 ) -> tuple[np.ndarray, float]:
-    """Plays one episode, to its end or to `max_steps`, and draws it.
+    """Plays and renders one episode of at most `max_steps`.
 
     Args:
         env: one instance.
-        policy: acts on a batch of one, as in `jaxenvs.rollout`; it is recurrent if it has an
+        policy: a policy for a batch of one, as in `jaxenvs.rollout`; it is recurrent if it has an
             `initial_carry(num_envs)` that is not None. None draws actions at random.
         key: a random key.
-        max_steps: where to stop an episode that does not end.
-        every: draw every so many states, and the last one in any case.
-        shrink: average squares of so many pixels a side, for smaller files.
+        max_steps: the number of steps after which to stop.
+        every: render every `every`-th state, and the last one.
+        shrink: average squares of `shrink` by `shrink` pixels, for smaller files.
 
     Returns:
-        uint8[T, H, W, 3], from the first state to the last; and the episode's return.
+        The frames, uint8[T, H, W, 3], from the first state to the last, and the episode's return.
     """
     if max_steps < 1:
-        raise RolloutError(f"max_steps is {max_steps}; an episode has at least 1 step.")
+        raise RolloutError(f"max_steps is {max_steps}; it must be at least 1.")
     states, rewards, dones = jax.tree.map(
         np.asarray, jax.jit(_episode, static_argnums=(1, 3))(env, policy, key, max_steps)
     )
     ends = np.flatnonzero(dones)
     length = int(ends[0]) + 1 if len(ends) else max_steps
-    chosen = np.unique([*range(0, length, every), length])  # state t is what step t - 1 led to
+    chosen = np.unique([*range(0, length, every), length])  # step t - 1 leads to state t
     draw = jax.jit(jax.vmap(env.render))
     frames = []
     for start in range(0, len(chosen), _CHUNK):
         part = chosen[start : start + _CHUNK]
-        padded = np.resize(part, _CHUNK)  # one shape, one program
+        padded = np.resize(part, _CHUNK)  # one shape, so one program
         pictures = np.asarray(draw(jax.tree.map(lambda x: x[padded], states)))  # noqa: B023
-        frames.append(_shrunk(pictures[: len(part)], shrink))
+        frames.append(_downscale(pictures[: len(part)], shrink))
     return np.concatenate(frames), float(rewards[:length].sum())
 
 
-def _shrunk(frames: np.ndarray, factor: int) -> np.ndarray:
-    """Averages squares, so that thin lines fade where leaving out pixels would lose them."""
+def _downscale(frames: np.ndarray, factor: int) -> np.ndarray:
+    """Downscales frames by averaging squares, which keeps thin lines visible."""
     if factor == 1:
         return frames
     height, width = (size // factor for size in frames.shape[1:3])
@@ -112,7 +115,10 @@ def _shrunk(frames: np.ndarray, factor: int) -> np.ndarray:
 def _episode(
     env: Environment, policy: Callable[..., Any] | None, key: jax.Array, max_steps: int
 ) -> tuple[Any, jax.Array, jax.Array]:
-    """States [max_steps + 1, ...], rewards and ends [max_steps]; goes on past the end."""
+    """Returns states [max_steps + 1, ...], rewards and dones [max_steps].
+
+    Continues stepping after the end of the episode.
+    """
     memory = getattr(policy, "initial_carry", lambda _: None)(1)
 
     def act(memory, timestep, key):

@@ -27,30 +27,30 @@ from jaxenvs.training.schemes.workers import TrainingSpec
 _FLAGS = ("num_envs", "unroll_length", "total_steps", "report_every", "seed")
 _FLAGS += ("save_every", "evaluate_every", "evaluation_episodes")
 _SCHEME_FLAGS = ("collection", "gradients", "update")
-_UNSAVED = "its training ended before it was first saved"
+_UNSAVED = "training ended before the first checkpoint"
 
 
 def run(options: argparse.Namespace) -> int:
-    """Trains, reports the outcome, and writes the output folder; returns the exit status."""
+    """Trains, writes the output folder and prints a summary. Returns the exit status."""
     _check_logs(options.log)
     if options.resume is not None:
-        folder, runs = _resumed(options)
+        folder, runs = _find_runs_to_resume(options)
         return _train(folder, runs, options.log, resume=True)
     config = configuration(options)
     _check(config, options.seeds)
     if options.dry_run:
         print(commented(config), end="")
         return 0
-    with _new(config, options.seeds, options.output) as (folder, runs):
+    with _new_runs(config, options.seeds, options.output) as (folder, runs):
         return _train(folder, runs, options.log, resume=False)
 
 
 def _train(folder: Path, runs: Sequence[Run], logs: Sequence[str], *, resume: bool) -> int:
-    """Drives a learner to the end, or until a signal comes; returns the exit status."""
+    """Runs a learner to the end or until a signal arrives. Returns the exit status."""
     config, out, status = runs[0].config, console(), 0
     is_alone = runs[0].folder == folder
     number = config.evaluation_episodes
-    if config.is_hosted:  # no more processes than the training has
+    if config.is_hosted:  # do not start more processes than for training
         number = min(number, config.num_envs)
     learner = Learner(
         config.make_scheme(),
@@ -72,7 +72,7 @@ def _train(folder: Path, runs: Sequence[Run], logs: Sequence[str], *, resume: bo
         if learner.updates > learner.num_updates:
             raise TrainingError(
                 f"train got --total-steps {config.total_steps:_} for a run that has already taken"
-                f" {done:_}.  Pass more, or leave it out."
+                f" {done:_}.  Pass a larger number, or omit it."
             )
         for run in runs:
             run.write_config()
@@ -82,7 +82,7 @@ def _train(folder: Path, runs: Sequence[Run], logs: Sequence[str], *, resume: bo
                 learner.step()
             learner.save()
             learner.close()
-        except SystemExit as stop:  # a signal came, and the learner has saved
+        except SystemExit as stop:  # a signal arrived, and the learner has saved
             status = int(stop.code or 0)
     steps = learner.timed_steps * len(runs)
     speed = f" ({steps / learner.run_seconds:,.0f} steps/s)" if steps else ""
@@ -90,16 +90,16 @@ def _train(folder: Path, runs: Sequence[Run], logs: Sequence[str], *, resume: bo
         f"Trained in {learner.run_seconds:.1f} s{speed},"
         f" compiled in {learner.compile_seconds:.1f} s."
     )
-    _conclude(folder, runs, threshold)
+    _print_summary(folder, runs, threshold)
     if status:
         name = signal.Signals(status - 128).name
-        out.print(f"Stopped by {name}; go on with: jaxenvs train --resume {folder}", markup=False)
+        out.print(f"Stopped by {name}. To continue: jaxenvs train --resume {folder}", markup=False)
     return status
 
 
 def _heading(config: Config, num_seeds: int, done: int | None) -> str:
     seeds = "" if num_seeds == 1 else f" for each of {num_seeds} seeds"
-    resumed = "" if done is None else f", {done:,} of them done already"
+    resumed = "" if done is None else f", {done:,} of them already done"
     workers = "".join(f"; {name}: {value}" for name, value in config.scheme.items())
     return (
         f"{config.algorithm} on {config.id}: {config.num_envs} instances,"
@@ -108,11 +108,11 @@ def _heading(config: Config, num_seeds: int, done: int | None) -> str:
 
 
 def _check(config: Config, seeds: int | None) -> None:
-    """Refuses an unknown id or parts that do not fit, before anything is printed."""
+    """Checks the id and the parts before anything is printed."""
     scheme = config.make_scheme()
     if seeds is not None:
         _check_seeds(config, scheme, seeds)
-    if config.is_hosted:  # processes would have to be started
+    if config.is_hosted:  # checking would start processes
         return
     make(config.id)
     _ = TrainingSpec(scheme, config.total_steps, config.seed).train
@@ -122,33 +122,36 @@ def _check_logs(kinds: Sequence[str]) -> None:
     for kind in kinds:
         if kind not in KINDS:
             raise TrainingError(
-                f"train got --log {kind}.{closest(kind, KINDS)}  Choose among {', '.join(KINDS)}."
+                f"train got --log {kind}.{closest(kind, KINDS)}  Expected one of"
+                f" {', '.join(KINDS)}."
             )
 
 
 def _check_seeds(config: Config, scheme: Scheme, seeds: int) -> None:
-    """Refuses seeds that cannot be trained in one program."""
+    """Checks that the seeds can be trained in one program."""
     if seeds < 1:
-        raise TrainingError(f"train got --seeds {seeds}; it takes a positive number.")
+        raise TrainingError(f"train got --seeds {seeds}; expected a positive number.")
     if seeds > 1 and not 0 <= config.seed <= 2**32 - seeds:
         raise TrainingError(
-            f"train got --seeds {seeds} from --seed {config.seed} on; seeds are between 0 and"
-            f" {2**32 - 1}.  Pass another --seed."
+            f"train got --seeds {seeds} starting with --seed {config.seed}; seeds must be between 0"
+            f" and {2**32 - 1}.  Pass another --seed."
         )
     if config.is_hosted:
         raise TrainingError(
-            f"train got --seeds for {config.id}, whose environments are not JAX: their number is"
-            " fixed when the pool is made.  Train one seed after the other, with --seed."
+            f"train got --seeds for {config.id}, whose environments are not written in JAX, so"
+            " their number is fixed when the pool is made.  Train one seed after the other, with"
+            " --seed."
         )
     if not scheme.is_fused:
         raise TrainingError(
-            f"train got --seeds {seeds} and a scheme with workers, which train one seed.  Train"
-            " one seed after the other, with --seed, or leave collection and gradients central."
+            f"train got --seeds {seeds} and a scheme with workers, which support only one seed."
+            "  Train one seed after the other, with --seed, or make collection and gradients"
+            " central."
         )
 
 
 def configuration(options: argparse.Namespace) -> Config:
-    """Returns the configuration: flags override the file, which overrides tuned settings.
+    """Returns the configuration. Flags override the file, which overrides tuned settings.
 
     Raises:
         TrainingError: arguments contradict each other or are invalid.
@@ -176,10 +179,10 @@ def configuration(options: argparse.Namespace) -> Config:
 
 
 def with_settings(config: Config, settings: Sequence[str]) -> Config:
-    """Applies "name=value" texts.
+    """Applies settings in the form "name=value".
 
     Raises:
-        TrainingError: a text is malformed, or names no setting.
+        TrainingError: a setting is malformed, or there is no such setting.
     """
     changes, own = {}, config.complete().settings
     for setting in settings:
@@ -193,7 +196,7 @@ def with_settings(config: Config, settings: Sequence[str]) -> Config:
                 f'--set got "{setting}", but {name} is not a hyper-parameter of {config.algorithm}.'
                 f"  Pass {flag} {text.strip()}."
             )
-        changes[name] = _parsed(text.strip())
+        changes[name] = _parse_value(text.strip())
     return config.with_settings(_as_lists(config, changes))
 
 
@@ -220,8 +223,10 @@ def commented(config: Config) -> str:
 
 
 @contextlib.contextmanager
-def _new(config: Config, seeds: int | None, output: str | None) -> Iterator[tuple[Path, list[Run]]]:
-    """Makes the output folder and a run for each seed; removes the folder if it stays empty."""
+def _new_runs(
+    config: Config, seeds: int | None, output: str | None
+) -> Iterator[tuple[Path, list[Run]]]:
+    """Makes the output folder and a run per seed. Removes the folder if it stays empty."""
     if output is None:
         wished = Path("runs") / config.algorithm.lower() / config.id.rpartition(":")[2]
     else:
@@ -229,15 +234,15 @@ def _new(config: Config, seeds: int | None, output: str | None) -> Iterator[tupl
         there = [Run(path.parent, config) for path in wished.rglob("config.toml")]
         if there:
             if all(run.is_saved for run in there):
-                also = f", or go on with --resume {wished}"
+                also = f", or continue with --resume {wished}"
             else:
                 also = f", or delete the folder: {_UNSAVED}"
-            raise TrainingError(f'"{wished}" holds a run already.  Pass another --output{also}.')
+            raise TrainingError(f'"{wished}" already contains a run.  Pass another --output{also}.')
     try:
-        folder, new_folders = _make_folder(wished, anew=output is None)
+        folder, new_folders = _make_folder(wished, find_unused=output is None)
     except OSError as error:
         raise TrainingError(
-            f'the folder "{wished}" cannot be made: {error.strerror}.  Pass another --output.'
+            f'the folder "{wished}" cannot be created: {error.strerror}.  Pass another --output.'
         ) from error
     try:
         if seeds is None:
@@ -251,20 +256,20 @@ def _new(config: Config, seeds: int | None, output: str | None) -> Iterator[tupl
                 each.rmdir()
 
 
-def _resumed(options: argparse.Namespace) -> tuple[Path, list[Run]]:
-    """Returns the folder that `--resume` names, and its runs."""
+def _find_runs_to_resume(options: argparse.Namespace) -> tuple[Path, list[Run]]:
+    """Returns the folder given by `--resume`, and its runs."""
     others = {"algorithm", "id", "config", "output", "seeds", *_FLAGS, *_SCHEME_FLAGS}
     given = [name for name in others - {"total_steps"} if getattr(options, name) is not None]
     if given or options.set or options.imports or options.dry_run:
         raise TrainingError(
-            "train got --resume and a configuration.  A run continues as it was configured: pass"
-            " --resume DIR, perhaps with --total-steps and --log, and nothing else."
+            "train got --resume and a configuration, but a run continues with its own"
+            " configuration.  Only --total-steps and --log can be combined with --resume."
         )
     folder = Path(options.resume)
     runs = runs_in([folder])
     if any(run.config.replace(seed=0) != runs[0].config.replace(seed=0) for run in runs):
         raise TrainingError(
-            f'"{folder}" holds runs of several configurations.  Pass the folder of one of them.'
+            f'"{folder}" contains runs with different configurations.  Pass the folder of one.'
         )
     for run in runs:
         if not run.is_saved:
@@ -279,7 +284,7 @@ def _resumed(options: argparse.Namespace) -> tuple[Path, list[Run]]:
         folder = parents.pop()
     else:
         raise TrainingError(
-            f'"{folder}" holds runs that were not trained together.  Pass the folder of one.'
+            f'"{folder}" contains runs that were not trained together.  Pass the folder of one.'
         )
     if options.total_steps is not None:
         total_steps = options.total_steps
@@ -287,14 +292,14 @@ def _resumed(options: argparse.Namespace) -> tuple[Path, list[Run]]:
     return folder, runs
 
 
-def _make_folder(wished: Path, *, anew: bool) -> tuple[Path, list[Path]]:
-    """Makes a folder; returns it, and all new folders, the innermost first.
+def _make_folder(wished: Path, *, find_unused: bool) -> tuple[Path, list[Path]]:
+    """Creates a folder. Returns it and all folders that were created, innermost first.
 
-    With `anew` it is the first of folder, folder_2, folder_3 ... that does not exist. Concurrent
-    calls get different folders.
+    With `find_unused`, it is the first of folder, folder_2, folder_3 ... that does not exist.
+    Concurrent calls get different folders.
 
     Raises:
-        OSError: it cannot be made.
+        OSError: the folder cannot be created.
     """
     new_folders = [each for each in wished.parents if not each.exists()]
     wished.parent.mkdir(parents=True, exist_ok=True)
@@ -303,7 +308,7 @@ def _make_folder(wished: Path, *, anew: bool) -> tuple[Path, list[Path]]:
         try:
             folder.mkdir()
         except FileExistsError:
-            if anew:
+            if find_unused:
                 continue
             if not folder.is_dir():
                 raise
@@ -312,34 +317,34 @@ def _make_folder(wished: Path, *, anew: bool) -> tuple[Path, list[Path]]:
     raise AssertionError  # unreachable
 
 
-def _conclude(folder: Path, runs: Sequence[Run], threshold: float | None) -> None:
-    """Prints the outcome and plots the learning curve."""
+def _print_summary(folder: Path, runs: Sequence[Run], threshold: float | None) -> None:
+    """Prints the results and plots the learning curve."""
     config, out = runs[0].config, console()
     metrics = [read_metrics(run.folder) for run in runs]
     last = [last_return(each) for each in metrics]
     spread = ""
     if len(runs) > 1:
         low, high = np.nanquantile(last, (0.25, 0.75))
-        spread = f", the median of {len(runs)} seeds (quartiles {low:.1f} and {high:.1f})"
+        spread = f" (median of {len(runs)} seeds, quartiles {low:.1f} and {high:.1f})"
     if np.isnan(last).all():
-        out.print("No episode ended.")
+        out.print("No episode finished.")
     else:
         out.print(f"Mean return of the last {WINDOW} episodes: {np.nanmedian(last):.1f}{spread}")
     best = [best_return(each) for each in metrics]
     if max(best) > -np.inf:
         middle = np.median(best)
-        out.print(f"Best evaluation: {middle:.1f}{' in the median' if len(runs) > 1 else ''}")
+        out.print(f"Best evaluation: {middle:.1f}{' (median)' if len(runs) > 1 else ''}")
     if threshold is not None:
-        out.print(f"Solved from: {threshold}")
+        out.print(f"Solved at: {threshold}")
     try:
-        if all(each[STEP].size for each in metrics):  # a signal may come before the first row
+        if all(each[STEP].size for each in metrics):  # a signal may arrive before the first row
             write_learning_curves(
                 folder / "learning_curve.png",
                 curves(metrics),
                 title=f"{config.algorithm} on {config.id}",
                 threshold=threshold,
             )
-    except MissingExtraError as error:  # not a reason to fail after a training
+    except MissingExtraError as error:  # do not fail after training
         out.print(f"No learning curve: {error}", markup=False)
     written = ", ".join(
         f"{path.name}/" if path.is_dir() else path.name for path in sorted(folder.iterdir())
@@ -348,7 +353,7 @@ def _conclude(folder: Path, runs: Sequence[Run], threshold: float | None) -> Non
 
 
 def curves(metrics: Sequence[Mapping[str, Any]]) -> dict[str, list[Curve]]:
-    """Returns the curves of a training: returns during training, and of evaluations."""
+    """Returns the curves of mean returns during training and of evaluations."""
     drawn = {"": [(each[STEP], each["episode_return"]) for each in metrics]}
     if not any("evaluation_return" in each for each in metrics):
         return drawn
@@ -357,19 +362,19 @@ def curves(metrics: Sequence[Mapping[str, Any]]) -> dict[str, list[Curve]]:
 
 
 def best_return(metrics: Mapping[str, Any]) -> float:
-    """Returns the highest mean of an evaluation; -inf without one."""
+    """Returns the highest mean return of an evaluation, or -inf without evaluations."""
     means = np.asarray(metrics.get("evaluation_return", ()))
     return float(np.max(means, initial=-np.inf, where=~np.isnan(means)))
 
 
 def last_return(metrics: Mapping[str, Any]) -> float:
-    """Returns the mean return of the last episodes; NaN if none ended."""
+    """Returns the mean return of the last episodes, or NaN if none finished."""
     returns = metrics.get("episode_return", ())
     return float(returns[-1]) if len(returns) else float("nan")
 
 
-def _parsed(text: str) -> Any:
-    """Parses a value: a number, true, text, none, or several values separated by commas."""
+def _parse_value(text: str) -> Any:
+    """Parses a number, true, false, none, a string, or several of these separated by commas."""
     if text.lower() in ("none", "null", ""):
         return None
     if text.lower() in ("true", "false"):
@@ -383,14 +388,14 @@ def _parsed(text: str) -> Any:
         try:
             return tomllib.loads(f"x = {text}")["x"]
         except tomllib.TOMLDecodeError as error:
-            raise TrainingError(f"--set got {text}, which is not TOML: {error}.") from error
+            raise TrainingError(f"--set got {text}, which is not valid TOML: {error}.") from error
     if "," in text:
-        return [_parsed(item.strip()) for item in text.split(",") if item.strip()]
+        return [_parse_value(item.strip()) for item in text.split(",") if item.strip()]
     return text
 
 
 def _as_lists(config: Config, changes: Mapping[str, Any]) -> dict[str, Any]:
-    """Turns a single value into a list if the setting is a list: hidden_sizes=64."""
+    """Wraps single values in a list if the setting is a list, as in hidden_sizes=64."""
     complete = config.complete()
     known_by_name = dict(complete.settings)
     known_by_name |= {f"actor.{name}": x for name, x in complete.actor.items()}

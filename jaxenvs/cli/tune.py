@@ -1,4 +1,4 @@
-"""`jaxenvs tune`: measures every backend for environments that are not JAX."""
+"""`jaxenvs tune`: measures every backend for environments that are not written in JAX."""
 
 import argparse
 from typing import Any
@@ -28,7 +28,7 @@ def run(options: argparse.Namespace) -> None:
     found: list[tuple[BackendConfig, str]] = []
     for backend, workers in _candidates(num_envs):
         try:
-            tried = _tried(options.id, num_envs, batch_size, backend, workers, options.seconds)
+            tried = _measure(options.id, num_envs, batch_size, backend, workers, options.seconds)
             found.append((tried, ""))
         except JaxenvsError as error:
             config = BackendConfig(backend, workers or 0, seconds=float("inf"))
@@ -77,7 +77,7 @@ def _candidates(num_envs: int) -> list[tuple[str, int | None]]:
     ]
 
 
-def _tried(
+def _measure(
     id: str, num_envs: int, batch_size: int, backend: str, workers: int | None, seconds: float
 ) -> BackendConfig:
     options: dict[str, Any] = {} if workers is None else {"num_workers": workers}

@@ -133,7 +133,7 @@ def test_a_temporary_folder_that_others_can_write_to_is_not_used(cache, tmp_path
     folder.chmod(0o777)
     home = {"JAXENVS_CACHE": f"{tmp_path}/file/cache", "TMPDIR": f"{tmp_path}/temporary"}
     out, err = finished(python(IS_THERE, **home))
-    assert out == "False False" and "belongs to somebody else" in err
+    assert out == "False False" and "belongs to another user" in err
 
 
 def test_without_a_compiler_one_line_says_why_and_what_is_lost(cache, tmp_path):
@@ -141,7 +141,7 @@ def test_without_a_compiler_one_line_says_why_and_what_is_lost(cache, tmp_path):
     out, err = finished(python(IS_THERE, PATH=str(tmp_path / "empty"), CC=None))
     assert out == "False False"
     assert re.fullmatch(
-        r"the host bridge goes without its pool part \(there is no compiler \(cc, gcc, clang\)\):"
+        r"the host bridge runs without its pool part \(no compiler was found \(cc, gcc, clang\)\):"
         r" workers .*",
         err,
     )
@@ -152,7 +152,7 @@ def test_a_compiler_that_fails_is_asked_once_and_quoted(cache, compiler, caplog)
     assert not _native.is_there(POOL) and not _native.is_there(POOL)
     assert compiler.runs() == 1
     assert [r.message for r in caplog.records if "failed: pool.h:7:1: error: no fut" in r.message]
-    assert sum("goes without" in record.message for record in caplog.records) == 1
+    assert sum("runs without its" in record.message for record in caplog.records) == 1
     assert not list(cache.glob("native/*.so"))
 
 
@@ -168,7 +168,7 @@ def test_cc_may_have_several_words_and_a_name_that_is_nowhere_is_told(cache, mon
     assert _native.recipe(POOL).command[1] == "-DNOTHING=1"
     monkeypatch.setenv("CC", "no-such-cc")
     assert _native.reason_missing(_native.pool_library) == (
-        "there is no compiler no-such-cc, which CC names"
+        "the compiler CC=no-such-cc was not found"
     )
 
 
@@ -261,4 +261,4 @@ def test_without_a_compiler_the_wheel_serves_every_platform(tmp_path):
         capture_output=True,
         text=True,
     )
-    assert strict.returncode != 0 and "there is no compiler no-such-cc" in strict.stderr
+    assert strict.returncode != 0 and "the compiler CC=no-such-cc was not found" in strict.stderr

@@ -104,7 +104,7 @@ def test_the_native_part_is_compiled_where_it_is_named(capsys, tmp_path):
 def test_a_native_part_that_is_missing_says_why_and_what_is_lost(capsys, monkeypatch):
     monkeypatch.setenv(_native.DISABLE, "1")
     status, out, _ = run(capsys)
-    assert status == 0 and f"{_native.DISABLE} is set" in out and "callback of Python" in out
+    assert status == 0 and f"{_native.DISABLE} is set" in out and "Python callback" in out
     status, _, err = run(capsys, "native")
     assert status == 2 and f"the native part pool is missing: {_native.DISABLE} is set" in err
 

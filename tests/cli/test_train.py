@@ -18,7 +18,7 @@ from PIL import Image
 
 from jaxenvs.cli import enjoy
 from jaxenvs.cli import train as command
-from jaxenvs.cli._runs import Run, assembled
+from jaxenvs.cli._runs import Run, make_train_for_playing
 from jaxenvs.cli.plot import labels
 from jaxenvs.errors import TrainingError
 from jaxenvs.rollouts import Evaluation
@@ -120,9 +120,9 @@ def test_what_was_killed_and_what_a_signal_stopped_goes_on_bit_for_bit(
         patch.setattr(ProgressBar, "__call__", interrupt)
         status, printed = run(capsys, "train", "--resume", folder)
     assert status == 143 and f"jaxenvs train --resume {folder}" in printed
-    assert "256 of them done already" in printed  # as was saved before the last row
+    assert "256 of them already done" in printed  # as was saved before the last row
     status, printed = run(capsys, "train", "--resume", folder)
-    assert status == 0 and "384 of them done already" in printed
+    assert status == 0 and "384 of them already done" in printed
     assert (folder / "config.toml").read_text() == (trained / "config.toml").read_text()
     assert told(folder) == told(trained)
     seconds = read_metrics(folder)["seconds"]
@@ -144,10 +144,10 @@ def test_a_run_goes_on_beyond_its_end(capsys, seeds, tmp_path):
     shutil.copytree(seeds, folder)
     ended = read_metrics(seeds / "seed_3")["step"][-1]
     status, printed = run(capsys, "train", "--resume", folder, "--total-steps", f"{ended - 200}")
-    assert status == 2 and "Pass more, or leave it out" in printed
+    assert status == 2 and "Pass a larger number, or omit it" in printed
     assert Config.read(folder / "seed_3" / "config.toml").total_steps == ended
     status, printed = run(capsys, "train", "--resume", folder, "--total-steps", f"{ended + 256}")
-    assert status == 0 and f"{ended:,.0f} of them done already" in printed
+    assert status == 0 and f"{ended:,.0f} of them already done" in printed
     for each in ("seed_3", "seed_4"):
         assert read_metrics(folder / each)["step"][-1] == ended + 256
         assert Config.read(folder / each / "config.toml").total_steps == ended + 256
@@ -207,7 +207,7 @@ def test_a_training_over_workers_leaves_a_run_like_any_other(capsys, tmp_path):
     config = Config.read(folder / "config.toml")
     assert config.scheme == {"gradients": "remote:2"} and config.make_scheme().gradients.n == 2
     status, printed = run(capsys, "train", "--resume", folder)
-    assert status == 0 and "1,024 of them done already" in printed
+    assert status == 0 and "1,024 of them already done" in printed
     status, printed = run(capsys, "eval", folder, "--episodes", 3, "--which", "best")
     assert status == 0 and returns_in(printed)
 
@@ -341,7 +341,9 @@ def test_sizes_are_those_of_all_collectors(capsys, trained, tmp_path):
     assert status == 2 and "8 equal minibatches" in printed
     changes = {"settings": {"minibatches": 8}, "scheme": {"collection": "remote:4"}}
     config = Config.read(trained / "config.toml").replace(num_envs=1, unroll_length=4, **changes)
-    assert assembled(config).context.steps_per_update == 4  # to play it, and to judge it
+    assert (
+        make_train_for_playing(config).context.steps_per_update == 4
+    )  # to play it, and to judge it
 
 
 def test_a_log_that_is_asked_for_twice_is_written_once(capsys, tmp_path):
@@ -363,13 +365,13 @@ def test_a_log_that_is_asked_for_twice_is_written_once(capsys, tmp_path):
         (["--output", "taken"], '"taken" cannot be made'),
         (["--config", "latin.toml"], "UTF-8"),
         (["--config", "/dev/null/x"], "no configuration"),
-        (["--seed", "-1"], "--seed: -1 is not a seed"),
+        (["--seed", "-1"], "--seed: -1 is not a valid seed"),
         (["--log", "tensorbord", "--dry-run"], 'Close: "tensorboard"'),
         (["--seeds", "2", "--seed", f"{2**32 - 1}"], "another --seed"),
         (["--set", "num_envs=4"], "Pass --num-envs 4"),
         (["--dry-run", "--seeds", "0"], "positive"),
         (["--dry-run", "--seeds", "2", "--collection", "remote:2"], "one seed after the other"),
-        (["--resume", "run", "--num-envs", "4"], "as it was configured"),
+        (["--resume", "run", "--num-envs", "4"], "with its own"),
         (["--set", "seed=4"], "Pass --seed 4"),
         (["--set", "hidden_sizes=4"], "Write actor.hidden_sizes"),
         (["--set", "collection=central"], "Write scheme.collection"),
@@ -388,7 +390,7 @@ def test_what_cannot_be_trained_says_why(capsys, monkeypatch, tmp_path, argument
 @pytest.mark.parametrize(
     ("command", "output", "word"),
     [
-        ("plot", "p.xyz", ".png, .svg, .pdf"),
+        ("plot", "p.xyz", ".png, .svg or .pdf"),
         ("plot", "/dev/null/x.png", "cannot be written"),
         ("enjoy", "/dev/null/x.gif", "cannot be written"),
         ("render", "/dev/null/x.gif", "cannot be written"),
@@ -467,10 +469,10 @@ def test_an_environment_of_the_host_is_shown_learned_judged_and_drawn(capsys, tm
     status, printed = run(capsys, "info", id)
     assert status == 0 and "Discrete(2)" in printed and "500 steps" in printed
     status, printed = run(capsys, "train", "ppo", id, *SMALL, "--output", folder)
-    assert status == 0 and "Solved from: 475" in printed
+    assert status == 0 and "Solved at: 475" in printed
     assert Config.read(folder / "config.toml").settings["learning_rate"] == 7e-4
     status, printed = run(capsys, "train", "--resume", folder)
-    assert status == 0 and "512 of them done already" in printed
+    assert status == 0 and "512 of them already done" in printed
     status, printed = run(capsys, "eval", folder, "--episodes", 5)
     assert status == 0 and " 8 " in printed  # two of each of four
     status, printed = run(capsys, "enjoy", folder, "--max-steps", 4)
@@ -488,7 +490,7 @@ def returns_in(printed):
 
 def test_runs_are_judged_each_and_together(capsys, trained, seeds):
     status, printed = run(capsys, "eval", trained, seeds, "--episodes", 20, "--seed", 1)
-    assert status == 0 and "solved from a mean of 475" in printed
+    assert status == 0 and "solved at a mean of 475" in printed
     one, third, fourth, both = returns_in(printed)
     assert one[0] == f"{trained}" and fourth[0] == f"{seeds / 'seed_4'}"
     assert [row[-8] for row in (one, third, fourth, both)] == ["20", "20", "20", "40"]
@@ -594,5 +596,5 @@ def test_ctrl_c_saves_what_is_trained_in_hosted_environments(tmp_path):
         process.kill()
         process.wait()
     assert process.returncode == 130 and "Traceback" not in errors, errors
-    assert "Stopped by SIGINT" in out and "stops after this step" in errors
+    assert "Stopped by SIGINT" in out and "stopping after this step" in errors
     assert (tmp_path / "out" / "checkpoint").is_dir()
