@@ -1,4 +1,4 @@
-"""Makes `python -m jaxenvs` the command line."""
+"""The entry point of `python -m jaxenvs`."""
 
 import sys
 

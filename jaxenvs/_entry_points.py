@@ -1,4 +1,4 @@
-"""Loading of what "module:name" or "file.py:name" refers to."""
+"""Loading of objects by entry points such as "module:name" or "file.py:name"."""
 
 import importlib
 import os
@@ -16,7 +16,7 @@ _ENTRY_POINT = re.compile(r"(?P<module>[\w.]+|.+\.py):(?P<name>[A-Za-z_]\w*)")
 def register_entry_point(id: str) -> bool:
     """Registers "module:Class" or "file.py:Class" as an id, and returns whether `id` is one.
 
-    An id such as "module:ID" is not one if importing the module registers "ID" with Gymnasium.
+    Returns False for "module:ID" if importing the module registers "ID" with Gymnasium.
 
     Raises:
         UnknownEnvironmentError: there is no such module, or neither a class nor an id in it.
@@ -38,8 +38,8 @@ def load(entry_point: str, source: str) -> Any:
     """Imports the object that "module:name" refers to.
 
     Args:
-        entry_point: a module, or a file that ends in .py; a colon; and a name in it.
-        source: where the entry point comes from, for error messages.
+        entry_point: a module, or a file that ends in .py, then a colon and a name in it.
+        source: the origin of the entry point, for error messages.
 
     Raises:
         UnknownEnvironmentError: there is no such module, or no such class or function in it.
@@ -60,7 +60,7 @@ def import_module(place: str, source: str) -> Any:
 
     Args:
         place: the name of the module, or the path of the file.
-        source: where the name comes from, for error messages.
+        source: the origin of the name, for error messages.
 
     Raises:
         UnknownEnvironmentError: there is no such module or file, or it imports a package that is
@@ -86,8 +86,8 @@ def import_module(place: str, source: str) -> Any:
                 " module's folder."
             ) from None
         raise UnknownEnvironmentError(
-            f'{source} refers to the module {name}, which imports "{error.name}"; that is not'
-            " installed."
+            f'{source} refers to the module {name}, which imports "{error.name}", but that is not'
+            " installed.  Install it."
         ) from error
     if path is not None and Path(module.__file__ or "").resolve() != path:
         raise UnknownEnvironmentError(

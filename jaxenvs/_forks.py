@@ -24,7 +24,7 @@ def check_not_forked() -> None:
 
 def _after_fork() -> None:
     global _is_forked
-    # No public API says whether JAX has been used without starting it.
+    # There is no public API to check whether JAX has been used without starting a backend.
     xla_bridge: Any = sys.modules.get("jax._src.xla_bridge")
     _is_forked = _is_forked or bool(users or getattr(xla_bridge, "_backends", None))
     for user in users:

@@ -109,7 +109,7 @@ class ForkError(JaxenvsError, RuntimeError):
 
 
 class TrainingError(JaxenvsError, ValueError):
-    """An argument of a training is invalid, or its state cannot be restored."""
+    """A training argument is invalid, or a training state cannot be restored."""
 
 
 class EnvironmentCheckError(JaxenvsError, AssertionError):
@@ -125,7 +125,7 @@ class MissingExtraError(JaxenvsError, ImportError):
 
 
 def missing_extra(feature: str, package: str, extra: str) -> MissingExtraError:
-    """Returns the error that says which extra installs `package`."""
+    """Returns an error whose message names the extra that installs `package`."""
     return MissingExtraError(
         f'{feature} needs the package {package}. Install it with `pip install "jaxenvs[{extra}]"`.',
         name=package,

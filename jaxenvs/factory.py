@@ -1,6 +1,6 @@
-"""Construction of environments from ids: imports the module, checks parameters, limits time.
+"""Construction of environments from ids.
 
-Ids of other libraries lead to pools of hosted environments, which are imported only for them.
+Ids of other libraries make pools of hosted environments, whose modules are imported only then.
 """
 
 import dataclasses
@@ -63,8 +63,8 @@ def make(
     spec = _find(id)
     entry_point = _load(spec)
     params = {**spec.kwargs, **params}
-    params = _checked(id, entry_point, params)
-    _check_word(id, time_limit)
+    params = _check_params(id, entry_point, params)
+    _check_time_limit_string(id, time_limit)
     env = entry_point(**params)
     if not isinstance(env, Environment):
         raise UnknownEnvironmentError(
@@ -78,10 +78,10 @@ def make(
 def make_from(
     id: str | Environment, *, time_limit: int | None | Literal["default"], **params: Any
 ) -> Environment:
-    """Returns `make(id)`, or an `Environment` with the same changes; its default is no limit."""
+    """Returns `make(id)`, or applies the same changes to an `Environment`, whose default is no limit."""
     if isinstance(id, str):
         return make(id, time_limit=time_limit, **params)
-    _check_word(repr(id), time_limit)
+    _check_time_limit_string(repr(id), time_limit)
     env = id.replace(**params) if params else id
     if time_limit is None or isinstance(time_limit, str):
         return env
@@ -120,7 +120,7 @@ def make_vec(
             whose failures are logged instead of raised (`on_failure="restart"`).
         mesh_axis: the mesh axis to use instead of the first.
         time_limit: steps after which an episode is truncated; None for no limit, "default" for
-            the limit of the id. The own limit of a hosted environment applies as well.
+            the limit of the id. A hosted environment's own limit also applies.
         **params: parameters of the environment. For hosted environments also options of
             `make_pool` (for each pool, if there is a mesh), and `path` and `final_observation` of
             `HostEnv`.
@@ -139,7 +139,7 @@ def make_vec(
         >>> hosted.close()
     """
     if is_hosted(id):
-        _refuse_native_only(id, batched=batched, reset_chunk=reset_chunk, stagger=stagger)
+        _check_no_native_options(id, batched=batched, reset_chunk=reset_chunk, stagger=stagger)
         return _make_hosted(id, num_envs, autoreset_mode, mesh, mesh_axis, time_limit, params)
     return vectorize(
         make(id, time_limit=time_limit, **params),
@@ -154,9 +154,9 @@ def make_vec(
 
 
 def is_hosted(id: Any) -> bool:
-    """Returns whether `id` is one of another library. Registered ids are native.
+    """Returns whether `id` belongs to another library. Registered ids are native.
 
-    A "module:Class" is registered by this call.
+    Registers `id` if it is a "module:Class".
     """
     if not isinstance(id, str) or id in registry or _entry_points.register_entry_point(id):
         return False
@@ -182,15 +182,17 @@ def _make_hosted(
     is_vectorized = is_vectorized_id(id)
     if is_vectorized and autoreset_mode != "next_step":
         raise PoolError(
-            f'make_vec got autoreset_mode="{autoreset_mode}" for {id}, which EnvPool resets in the'
-            ' next step.  Pass autoreset_mode="next_step".'
+            f'make_vec got autoreset_mode="{autoreset_mode}" for {id}, but EnvPool only supports'
+            ' "next_step".  Pass autoreset_mode="next_step".'
         )
-    hosting = {name: params.pop(name) for name in ("path", "final_observation") if name in params}
-    _refuse_settled(id, params)
+    host_options = {
+        name: params.pop(name) for name in ("path", "final_observation") if name in params
+    }
+    _check_host_params(id, params)
     axis = None if mesh is None else check_mesh(mesh, mesh_axis, num_envs)
     devices = 1 if mesh is None else mesh.shape[axis]
     if devices > 1:
-        params = _for_each_of(id, devices, params)
+        params = _options_per_pool(id, devices, params)
     options = {"time_limit": host_limit(id, time_limit), **params}
     if not is_vectorized:  # compiled programs can step worker processes without Python
         options = {"backend": "process", **options}
@@ -200,7 +202,7 @@ def _make_hosted(
             pools.append(
                 make_pool(id, num_envs // devices, autoreset_mode=autoreset_mode, **options)
             )
-        return HostEnv(pools, mesh=mesh, mesh_axis=axis, **hosting)
+        return HostEnv(pools, mesh=mesh, mesh_axis=axis, **host_options)
     except BaseException:
         for pool in pools:
             pool.close()
@@ -214,7 +216,7 @@ def host_limit(id: str, time_limit: Any) -> int | None:
         ParameterError: it is not an integer of at least 1.
         PoolError: it is None, but the environment's own limit cannot be removed.
     """
-    _check_word(id, time_limit)
+    _check_time_limit_string(id, time_limit)
     if time_limit is None:
         raise PoolError(
             f"{id} got time_limit=None, but the limit of its library cannot be removed."
@@ -227,7 +229,7 @@ def host_limit(id: str, time_limit: Any) -> int | None:
     return int(time_limit)
 
 
-def _refuse_native_only(id: str, **given: Any) -> None:
+def _check_no_native_options(id: str, **given: Any) -> None:
     names = [name for name, value in given.items() if value not in ((), [], None, False)]
     if names:
         raise PoolError(
@@ -237,7 +239,7 @@ def _refuse_native_only(id: str, **given: Any) -> None:
         )
 
 
-def _refuse_settled(id: str, params: dict[str, Any]) -> None:
+def _check_host_params(id: str, params: dict[str, Any]) -> None:
     for name, instead in (
         ("max_episode_steps", "make_vec calls it time_limit"),
         ("copy", "compiled programs always get copies"),
@@ -251,8 +253,8 @@ def _refuse_settled(id: str, params: dict[str, Any]) -> None:
         )
 
 
-def _for_each_of(id: str, devices: int, params: dict[str, Any]) -> dict[str, Any]:
-    """Returns the options of each pool, where `devices` pools share the cores."""
+def _options_per_pool(id: str, devices: int, params: dict[str, Any]) -> dict[str, Any]:
+    """Returns the options of one of `devices` pools, which share the cores."""
     if params.get("batch_size") is not None:
         raise PoolError(
             f"make_vec got batch_size={params['batch_size']} for {id} over {devices} devices,"
@@ -291,8 +293,10 @@ def _load(spec: EnvSpec) -> Callable[..., Any]:
     return _entry_points.load(spec.entry_point, source)
 
 
-def _checked(id: str, entry_point: Callable[..., Any], params: dict[str, Any]) -> dict[str, Any]:
-    """Returns the parameters that `entry_point` is called with."""
+def _check_params(
+    id: str, entry_point: Callable[..., Any], params: dict[str, Any]
+) -> dict[str, Any]:
+    """Returns the parameters for `entry_point`, with numbers converted by `as_numbers`."""
     if not (isinstance(entry_point, type) and dataclasses.is_dataclass(entry_point)):
         if inspect.isfunction(entry_point):
             try:
@@ -323,7 +327,7 @@ def _checked(id: str, entry_point: Callable[..., Any], params: dict[str, Any]) -
     return as_numbers(entry_point, params)
 
 
-def _check_word(id: str, time_limit: Any) -> None:
+def _check_time_limit_string(id: str, time_limit: Any) -> None:
     if isinstance(time_limit, str) and time_limit != "default":
         raise ParameterError(
             f'{id} got time_limit={time_limit!r}; the only string allowed is "default", for the'

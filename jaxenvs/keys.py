@@ -1,7 +1,7 @@
-"""Derivation of all keys that are passed to environments, wrappers and policies.
+"""Derivation of random keys for environments, wrappers and policies.
 
 Keys form a tree. `fold_in(key, i)` and `split(key, n)[i]` are both child i of a key. The functions
-below derive children in other domains, which `split` and `fold_in` cannot reach, see `prng.derive`.
+below derive children in other domains that `split` and `fold_in` cannot reach, see `prng.derive`.
 Code that receives a key can reach only its descendants in the domain of `split` and `fold_in`. Two
 rules keep all draws independent:
 
@@ -59,7 +59,7 @@ def wrapper_key(key: chex.PRNGKey, depth: int) -> chex.PRNGKey:
 
 
 def evaluation_key(key: chex.PRNGKey, index: Any) -> chex.PRNGKey:
-    """Returns the key of evaluation number `index` of a training that was given `key`."""
+    """Returns the key of evaluation number `index` of the training run with key `key`."""
     return prng.derive(key, _EVALUATION, index)
 
 

@@ -1,4 +1,4 @@
-"""Device meshes: checks of what users pass, and conversion to data that can be pickled."""
+"""Checks of device meshes, and their conversion to data that can be pickled."""
 
 from typing import Any
 
@@ -10,7 +10,7 @@ from jaxenvs.errors import ShardingError, closest
 
 
 def check_mesh(mesh: Any, mesh_axis: str | None, num_envs: int) -> str:
-    """Returns the mesh axis to lay `num_envs` instances over: `mesh_axis`, or the first if None.
+    """Returns the mesh axis for `num_envs` instances: `mesh_axis`, or the first one if None.
 
     Raises:
         ShardingError: `mesh` is not a mesh or has no such axis, or the size of the axis does not
@@ -32,7 +32,7 @@ def check_mesh(mesh: Any, mesh_axis: str | None, num_envs: int) -> str:
         lower, upper = num_envs // size * size, -(-num_envs // size) * size
         choice = f"{upper}" if lower == 0 else f"{lower} or {upper}"
         raise ShardingError(
-            f'num_envs={num_envs} cannot be divided by the {size} devices of mesh axis "{axis}".'
+            f'num_envs={num_envs} is not divisible by the {size} devices of mesh axis "{axis}".'
             f"  Use num_envs={choice}, or a mesh of another size."
         )
     return axis
@@ -58,9 +58,8 @@ def mesh_from_data(data: Any) -> Mesh | None:
     devices = {device.id: device for device in jax.devices()}
     if missing := sorted({int(i) for i in ids.ravel()} - devices.keys()):
         raise ShardingError(
-            f"a pickled mesh uses devices {missing}, which this process does not have;"
-            f" jax.devices() has {sorted(devices)}.  Make the environment with a mesh of this"
-            " process."
+            f"a pickled mesh uses devices {missing}, but this process has only"
+            f" {sorted(devices)}.  Make the environment with a mesh of this process."
         )
     grid = np.vectorize(devices.__getitem__, otypes=[object])(ids)
     return Mesh(grid, names, axis_types=tuple(AxisType[kind] for kind in kinds))

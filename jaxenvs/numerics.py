@@ -69,7 +69,7 @@ def uniform(key: chex.PRNGKey, shape: tuple[int, ...], low: Any, high: Any) -> j
     """Draws float32[shape] from [low, high), with the same bits in every program.
 
     `jax.random.uniform` multiplies and then adds. Depending on the surrounding code, compilers
-    round these operations once or twice. The minimum here does not change the value; it keeps
+    round these operations once or twice. The minimum here does not change the value, but prevents
     compilers from fusing the two operations.
     """
     width = high - low

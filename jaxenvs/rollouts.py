@@ -1,6 +1,6 @@
-"""Rollouts and evaluations of a policy, each in one jitted program.
+"""Rollouts and evaluations of policies, each in one jitted program.
 
-N is the number of instances, T the number of steps.
+N is the number of instances and T the number of steps.
 """
 
 import contextlib
@@ -20,14 +20,14 @@ from jaxenvs.core import TimeStep, VectorEnv
 from jaxenvs.errors import RolloutError, check_integer, missing_extra
 
 Outputs = Literal["trajectory", "statistics"]
-_UPDATES = 100  # of a progress bar
+_PROGRESS_UPDATES = 100  # updates of the progress bar per rollout
 
 
 @chex.dataclass(frozen=True)
 class EpisodeStatistics:
     """Statistics of the finished episodes, accumulated per instance to keep sums small."""
 
-    count: jax.Array  # int32[N]; -1 until a partial episode of a staggered start is over
+    count: jax.Array  # int32[N]; -1 until the partial episode of a staggered start is over
     mean: jax.Array  # float32[2, N], of returns and lengths
     squares: jax.Array  # float32[2, N], sums of squared deviations from the mean
 
@@ -39,7 +39,7 @@ class EpisodeStatistics:
         """
         weight = jnp.maximum(self.count, 0).astype(jnp.float32)
         count = jnp.sum(weight)
-        # Both branches are finite, since gradients pass through the unused one too.
+        # Both branches must be finite, because gradients pass through the unused one too.
         some = jnp.maximum(count, 1)
         mean = jnp.sum(self.mean * weight[None], axis=-1) / some
         deviation = self.mean - mean[:, None]
@@ -130,17 +130,17 @@ def rollout(
         env: N instances.
         policy: `policy(observation, key) -> action`, called on the batch; None acts at random. With
             `policy_carry` it is `policy(carry, timestep, key) -> (carry, action)`, and a recurrent
-            policy should clear its memory where `timestep.done`. Defining a function again compiles
-            again. A callable that is a pytree, such as `jax.tree_util.Partial(function, weights)`,
-            is not recompiled for other weights.
+            policy should clear its memory where `timestep.done`. Each new function object is
+            compiled separately. A callable that is a pytree, such as
+            `jax.tree_util.Partial(function, weights)`, is not recompiled for other weights.
         num_steps: T.
         key: starts new episodes. Pass either `key` or `state`.
         state: continues where another rollout ended.
         policy_carry: the initial memory of a recurrent policy. None calls
             `policy.initial_carry(num_envs)` if the policy has that method.
         outputs: "trajectory" returns everything. "statistics" only returns the number of finished
-            episodes and mean and standard deviation of their returns and lengths, which takes
-            constant memory. The partial episodes of a staggered start are not counted.
+            episodes and the mean and standard deviation of their returns and lengths, in constant
+            memory. The partial episodes of a staggered start are not counted.
         unroll: steps per iteration of the compiled loop.
         progress: show a progress bar, in a terminal or a notebook (needs the extra `cli`).
 
@@ -170,17 +170,18 @@ def rollout(
         )
     if state is not None and policy_carry is not None:
         raise RolloutError(
-            "rollout got both state and policy_carry.  The state already has the policy's carry."
+            "rollout got both state and policy_carry, but the state contains the policy's carry."
+            "  Omit policy_carry."
         )
     if state is None:
-        policy_carry = _carry_of("rollout", env, policy, policy_carry)
+        policy_carry = _initial_carry("rollout", env, policy, policy_carry)
     run = functools.partial(
         _rollout, num_steps=num_steps, outputs=outputs, unroll=unroll, progress=progress
     )
     if key is not None:
         key = prng.as_typed_key(key)
-    with _bar(num_steps) if progress else contextlib.nullcontext():
-        result = _with_policy(run, policy, env, key, state, policy_carry)
+    with _progress_bar(num_steps) if progress else contextlib.nullcontext():
+        result = _run_with_policy(run, policy, env, key, state, policy_carry)
         return jax.block_until_ready(result) if progress else result
 
 
@@ -203,7 +204,7 @@ def evaluate(
         env: N instances; with autoreset disabled, `num_episodes` must be 1.
         policy: as in `rollout`.
         num_episodes: k, the number of episodes per instance.
-        key: the source of all random numbers.
+        key: a random key.
         policy_carry: the initial memory of a recurrent policy, as in `rollout`.
         max_steps: stop after this many steps, even if episodes are unfinished. None waits for all
             episodes, which may take forever without a time limit.
@@ -228,9 +229,9 @@ def evaluate(
             f'evaluate got num_episodes={num_episodes} and an env with autoreset_mode="disabled",'
             " which plays one episode each.  Use another mode, or num_episodes=1."
         )
-    policy_carry = _carry_of("evaluate", env, policy, policy_carry)
+    policy_carry = _initial_carry("evaluate", env, policy, policy_carry)
     run = functools.partial(_evaluate, num_episodes=num_episodes, max_steps=max_steps)
-    return _with_policy(run, policy, env, prng.as_typed_key(key), policy_carry)
+    return _run_with_policy(run, policy, env, prng.as_typed_key(key), policy_carry)
 
 
 def _start(env: VectorEnv, key: chex.PRNGKey, policy_carry: chex.ArrayTree) -> RolloutState:
@@ -257,7 +258,7 @@ def _advance(
     env: VectorEnv,
     state: RolloutState,
 ) -> tuple[RolloutState, Any, TimeStep, jax.Array]:
-    """Takes one step. Returns the state, the action, the timestep, and `running` before a clear."""
+    """Takes one step. Returns the state, action, timestep, and `running` before it is cleared."""
     before = state.timestep
     action_key, step_key = _keys(state)
     carry, action = prng.call_with_fast_key(lambda key: _act(policy, env, state, key), action_key)
@@ -323,7 +324,7 @@ def _rollout(
         before = state.timestep.observation
         state, action, timestep, _ = _advance(policy, env, state)
         if progress:
-            _report(state.steps - first, num_steps)
+            _report_progress(state.steps - first, num_steps)
         if outputs == "statistics":
             return state, None
         return state, Trajectory(
@@ -358,15 +359,15 @@ def _evaluate(
 
     def unfinished(carry: tuple[RolloutState, jax.Array]) -> jax.Array:
         state, _ = carry
-        owing = jnp.any(state.statistics.count < num_episodes)
-        return owing if max_steps is None else owing & (state.steps < max_steps)
+        is_pending = jnp.any(state.statistics.count < num_episodes)
+        return is_pending if max_steps is None else is_pending & (state.steps < max_steps)
 
     def step(carry: tuple[RolloutState, jax.Array]) -> tuple[RolloutState, jax.Array]:
         state, record = carry
         episode = state.statistics.count
         state, _, _, running = _advance(policy, env, state)
         finished = state.statistics.count > episode
-        # Episodes after the k-th have no row. This is not a scatter, which cannot be sharded.
+        # Episodes after the k-th have no row. A scatter would be simpler, but cannot be sharded.
         row = finished[None] & (episodes == episode[None])
         return state, jnp.where(row[None], running[:, None], record)
 
@@ -385,13 +386,13 @@ def _without_final(timestep: TimeStep) -> TimeStep:
 
 def _keys(state: RolloutState) -> tuple[chex.PRNGKey, chex.PRNGKey]:
     """Returns the keys of this step, for the policy and for the environment."""
-    # Derived in the loop: two hashes fuse with their use, an array of keys made before would not.
-    quick, step = prng.as_fast_key(state.key), state.steps.astype(jnp.uint32)
+    # Derive keys in the loop, where the two hashes fuse with their use.
+    key, step = prng.as_fast_key(state.key), state.steps.astype(jnp.uint32)
     # Even numbers for the policy, odd ones for the environment.
-    return jax.random.fold_in(quick, 2 * step), jax.random.fold_in(quick, 2 * step + 1)
+    return jax.random.fold_in(key, 2 * step), jax.random.fold_in(key, 2 * step + 1)
 
 
-def _carry_of(caller: str, env: VectorEnv, policy: Any, policy_carry: Any) -> Any:
+def _initial_carry(caller: str, env: VectorEnv, policy: Any, policy_carry: Any) -> Any:
     """Returns the initial memory of the policy: as given, or from `policy.initial_carry`.
 
     Raises:
@@ -410,14 +411,14 @@ def _carry_of(caller: str, env: VectorEnv, policy: Any, policy_carry: Any) -> An
         signature.bind(*names)
     except TypeError:
         raise RolloutError(
-            f"{caller} got the policy {policy!r:.80} with the arguments {signature}; it is called"
-            f" as policy({', '.join(names)}).  With policy_carry= a policy takes"
-            " (carry, timestep, key), without it (observation, key)."
+            f"{caller} got the policy {policy!r:.80} with the signature {signature}; expected"
+            f" policy({', '.join(names)}).  With policy_carry=, a policy takes"
+            " (carry, timestep, key), otherwise (observation, key)."
         ) from None
     return policy_carry
 
 
-def _with_policy(run: Callable[..., Any], policy: Any, *args: Any) -> Any:
+def _run_with_policy(run: Callable[..., Any], policy: Any, *args: Any) -> Any:
     """Calls `run` with the policy as an argument if it is a pytree, else as a static one."""
     if policy is not None and not jax.tree_util.all_leaves([policy]):
         return run(policy, *args, function=None)
@@ -436,36 +437,36 @@ def _check(caller: str, env: Any, policy: Any) -> None:
         )
 
 
-_advance_bar: Callable[[int], None] | None = None
+_update_bar: Callable[[int], None] | None = None
 
 
-def _report(steps: jax.Array, num_steps: int) -> None:
-    stride = max(1, num_steps // _UPDATES)
+def _report_progress(steps: jax.Array, num_steps: int) -> None:
+    stride = max(1, num_steps // _PROGRESS_UPDATES)
 
     def update(steps: Any) -> None:
-        if _advance_bar is not None:
-            _advance_bar(int(steps))
+        if _update_bar is not None:
+            _update_bar(int(steps))
 
     due = (steps % stride == 0) | (steps == num_steps)
     lax.cond(due, lambda: jax.debug.callback(update, steps), lambda: None)
 
 
 @contextlib.contextmanager
-def _bar(num_steps: int) -> Iterator[None]:
+def _progress_bar(num_steps: int) -> Iterator[None]:
     try:
         from rich.progress import Progress
     except ImportError as error:
         raise missing_extra("rollout(progress=True)", "rich", "cli") from error
-    global _advance_bar
+    global _update_bar
     with Progress() as bar:
         task = bar.add_task("rollout", total=num_steps)
 
         def advance(steps: int) -> None:
             bar.update(task, completed=steps)
 
-        _advance_bar = advance
+        _update_bar = advance
         try:
             yield
             jax.effects_barrier()
         finally:
-            _advance_bar = None
+            _update_bar = None

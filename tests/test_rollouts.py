@@ -604,7 +604,7 @@ def test_a_rollout_starts_or_goes_on_but_not_both():
     state = jaxenvs.rollout(env, None, 3, KEY).state
     with pytest.raises(RolloutError, match="both of key and state"):
         jaxenvs.rollout(env, None, 3, KEY, state=state)
-    with pytest.raises(RolloutError, match="already has the policy's carry"):
+    with pytest.raises(RolloutError, match="contains the policy's carry"):
         jaxenvs.rollout(env, None, 3, state=state, policy_carry=jnp.zeros(5))
 
 

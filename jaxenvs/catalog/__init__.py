@@ -1,4 +1,4 @@
-"""The ids that come with jaxenvs: one table of strings per family. Importing it registers them."""
+"""The ids of jaxenvs, in one table of strings per family. Importing this module registers them."""
 
 from jaxenvs.catalog import bsuite as bsuite
 from jaxenvs.catalog import classic_control as classic_control

@@ -10,7 +10,7 @@ from jaxenvs.registry import EnvSpec, listeners, registry
 
 
 def gymnasium_id(id: str) -> str:
-    """Returns the id that Gymnasium uses: it allows one slash, so the others become hyphens."""
+    """Returns the id for Gymnasium, which allows only one slash, so others become hyphens."""
     return f"jaxenvs/{id.replace('/', '-')}"
 
 
@@ -27,7 +27,7 @@ def register_with_gymnasium(spec: EnvSpec) -> None:
         )
     except Error:
         return
-    # Not `gymnasium.register`, which warns when an id is registered again.
+    # `gymnasium.register` would warn if the id is registered again.
     registration.registry[entry.id] = entry
 
 

@@ -1,4 +1,4 @@
-"""Validation of actions, and their transfer to where the compiled step reads them."""
+"""Validation of actions, and their transfer to the device."""
 
 from collections.abc import Callable
 from typing import Any
@@ -133,7 +133,7 @@ def _to_array(actions: Any, path: str) -> np.ndarray:
 def _shared_array(
     shape: tuple[int, ...], dtype: np.dtype, device: jax.Device
 ) -> tuple[np.ndarray, jax.Array | None]:
-    """Returns a host array, and a device array over the same memory, or None if not possible."""
+    """Returns a host array and a device array that share memory, or None if not possible."""
     size = int(np.prod(shape)) * dtype.itemsize
     raw = np.zeros(size + _ALIGNMENT, np.uint8)
     start = -raw.ctypes.data % _ALIGNMENT
@@ -146,7 +146,7 @@ def _shared_array(
 
 
 def _make_value_check(space: Space, host: np.ndarray) -> Callable[[np.ndarray], bool] | None:
-    """Returns a function that tells whether actions lie in `space`; None if all values do.
+    """Returns a function that checks whether actions lie in `space`, or None if all values do.
 
     Args:
         space: the space of one action.

@@ -28,7 +28,7 @@ def is_single(interface: str, id: Any, num_envs: int | None) -> bool:
     """Returns whether a single environment is requested, not a batch.
 
     Raises:
-        ParameterError: `id` cannot be made into either.
+        ParameterError: `id` has the wrong type.
     """
     if isinstance(id, Pool) or (isinstance(id, Sequence) and not isinstance(id, str)):
         return False

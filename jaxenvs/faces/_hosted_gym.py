@@ -26,7 +26,7 @@ def make_hosted_gym(
     params: dict[str, Any],
     **native_only: Any,
 ) -> Any:
-    """Returns what `make_gym` returns for a pool, or for an id that is not native."""
+    """Makes the result of `make_gym` for a pool, or for an id that is not native."""
     check_no_native_options("make_gym", id, **native_only)
     single = is_single("make_gym", id, num_envs)
     if single and api == "gymnasium":
@@ -61,7 +61,7 @@ def make_hosted_gym(
 
 
 def _make_single(id: Any, render_mode: str | None, limit: int | None, params: Any) -> Any:
-    """Makes the Gymnasium environment itself."""
+    """Makes a single Gymnasium environment."""
     mode = _constructor_render_mode(id, render_mode)
     params = params if mode is None else {"render_mode": mode, **params}
     if not isinstance(id, str):
@@ -74,20 +74,20 @@ def _make_single(id: Any, render_mode: str | None, limit: int | None, params: An
 
 
 def _constructor_render_mode(id: Any, render_mode: str | None) -> str | None:
-    """Returns the render mode for the constructor; dm_control's take none, and draw arrays."""
+    """Returns the render mode for the constructor, or None for dm_control, which has none."""
     is_dm_control = isinstance(id, str) and id.startswith("dm_control/")
     return None if is_dm_control and render_mode == "rgb_array" else render_mode
 
 
 def _takes_rgb_array(id: str, render_mode: str | None) -> bool:
-    """Returns whether the constructor needs render_mode="rgb_array" to draw arrays."""
+    """Returns whether the constructor needs render_mode="rgb_array" to return frames."""
     library, _, name = id.partition("/")
     if library == "dm_control":
         return False
     if library in ("envpool", "pettingzoo"):  # unknown before the environment is made
         return render_mode is not None
     if library == "gym":
-        fn_of_id(id, {})  # raises if there is something wrong with the id
+        fn_of_id(id, {})  # raises if the id is invalid
         gym: Any = importlib.import_module("gym")
         creator, load = gym.spec(name).entry_point, gym.envs.registration.load
     else:

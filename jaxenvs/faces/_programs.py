@@ -39,7 +39,7 @@ _KEY_IMPL = "threefry2x32"
 
 @chex.dataclass(frozen=True)
 class RunnerState:
-    """What stays on the device between two calls."""
+    """The part of the output that stays on the device between two calls."""
 
     env_state: chex.ArrayTree
     seed: jax.Array  # uint32[N]
@@ -268,7 +268,7 @@ def _keys(env: VectorEnv, seed: jax.Array, calls: jax.Array) -> Any:
 
 
 def _can_pack(out: Any) -> bool:
-    """Returns whether `out` is small, and its dtypes can be packed into words."""
+    """Returns whether `out` is small and its dtypes can be packed into words."""
     size = 0
     for leaf in jax.tree.leaves(out):
         if jnp.issubdtype(leaf.dtype, jax.dtypes.prng_key):

@@ -300,7 +300,7 @@ def _make_hosted_dm(
     params: dict[str, Any],
     **native_only: Any,
 ) -> Any:
-    """Returns what `make_dm` returns for a pool, or for an id that is not native."""
+    """Makes the result of `make_dm` for a pool, or for an id that is not native."""
     # Imported here because most programs need no pools.
     from jaxenvs.faces._hosted import check_no_native_options, get_or_make_pool, is_single
 

@@ -73,7 +73,7 @@ class _ClassicBase(EzPickleMixin):
 
     @property
     def unwrapped(self) -> Self:
-        """This object, because wrappers of jaxenvs are compiled into it."""
+        """This object. Wrappers of jaxenvs are compiled into it."""
         return self
 
     def seed(self, seed: int | Sequence[int | None] | None = None) -> list[int]:
@@ -127,7 +127,7 @@ class _ClassicBase(EzPickleMixin):
         self.close()
 
     def _select(self, batch: Any) -> Any:
-        """Returns what the caller gets of N results."""
+        """Converts N results to the form that the interface returns."""
         return batch
 
     def _reset(self) -> Any:

@@ -118,7 +118,7 @@ class GymVectorEnv(EzPickleMixin, gymnasium.vector.VectorEnv):
         return self._to_output(timestep.observation), self._add_masks(timestep.info, mask)
 
     def _start_episodes(self, seed: Any, mask: np.ndarray | None) -> HostTimeStep:
-        """Does what `reset` does, but returns the timestep."""
+        """Implements `reset`, but returns the timestep."""
         seed = self._initial_seed if seed is None else seed
         seeds = None if seed is None else self.runner.parse_seeds(seed)
         timestep = self.runner.reset(seeds, mask)
@@ -157,7 +157,7 @@ class GymVectorEnv(EzPickleMixin, gymnasium.vector.VectorEnv):
         return self._to_step_result(self.runner.receive())
 
     def _to_step_result(self, timestep: HostTimeStep) -> tuple[Any, Any, Any, Any, dict[str, Any]]:
-        """Returns what `step` returns for a timestep, and records its frames."""
+        """Converts a timestep to the result of `step`, and records its frames."""
         observation, reward, terminated, truncated, any_done, _ = timestep
         if self.render_mode is not None:
             was_done, self._done = self._done, terminated | truncated

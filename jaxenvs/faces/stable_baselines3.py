@@ -26,8 +26,8 @@ class JaxVecEnv(VecEnv):
 
     Finished instances restart within the step. At the end of an episode, `infos[i]` contains
     `terminal_observation`, `TimeLimit.truncated` (truncated and not terminated) and `episode`,
-    which is what `Monitor` would record, so no `Monitor` is needed. Infos of the environment itself
-    are there in every step.
+    the record that `Monitor` would add, so no `Monitor` is needed. Infos of the environment itself
+    are present in every step.
 
     Args:
         env: an id, an `Environment`, or a batch from `make_gym(id, num_envs)`.

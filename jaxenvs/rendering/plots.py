@@ -24,8 +24,8 @@ def write_learning_curve(
     Args:
         path: a .png, .svg or .pdf file; missing folders are created.
         steps: [T], the environment steps taken so far.
-        episode_return: [T], or [S, T] for S seeds, of which the median and a band between the
-            quartiles are plotted. NaN (no episode ended in that update) is skipped.
+        episode_return: [T], or [S, T] for S seeds, whose median is plotted with a band between the
+            quartiles. NaN (no episode ended in that update) is skipped.
         title: the title of the plot.
         threshold: a return to mark with a line, such as the one at which a task counts as solved.
 
@@ -53,7 +53,7 @@ def write_learning_curves(
         path: as in `write_learning_curve`.
         curves: maps names for the legend to a list with a pair (steps, returns), [T] each, per
             seed. NaN is skipped; the line connects the points around it. Seeds with different
-            steps are interpolated, and past the end of one seed only the others count.
+            steps are interpolated, and only the others are used after the end of one seed.
         title: the title of the plot.
         ylabel: the label of the vertical axis.
         threshold: as in `write_learning_curve`.
@@ -93,8 +93,8 @@ def write_learning_curves(
 def quartiles(seeds: Sequence[Curve]) -> tuple[np.ndarray, np.ndarray]:
     """Returns the steps at which any seed has a value, [T], and the quartiles there, [3, T].
 
-    The quartiles are the lower one, the median and the upper one. `write_learning_curves` says how
-    missing values are treated.
+    The rows are the lower quartile, the median and the upper quartile. Missing values are treated
+    as in `write_learning_curves`.
     """
     curves = []
     for steps, values in seeds:

@@ -1,4 +1,4 @@
-"""A rasterizer in pure JAX: shapes are arrays of coverage, and painting them blends colors.
+"""A rasterizer in pure JAX. Shapes are arrays of coverage, which painting uses to blend colors.
 
 H and W are the height and width of an image in pixels. Coordinates are in pixels, x to the right
 and y upward from the lower left corner. A shape is float32[H, W]: 1 inside, 0 outside, and in

@@ -10,7 +10,7 @@ from jaxenvs.errors import RenderError, closest, missing_extra
 
 
 def write_video(path: str | Path, frames: Any, *, fps: float = 30.0) -> Path:
-    """Writes frames to a file, in the format that its suffix names.
+    """Writes frames to a file whose suffix determines the format.
 
     A `.gif` loops forever, an `.mp4` uses H.264, and a `.png` shows up to eight frames, evenly
     spaced in time, side by side. Missing folders are created; an existing file is replaced.
@@ -25,7 +25,7 @@ def write_video(path: str | Path, frames: Any, *, fps: float = 30.0) -> Path:
         `path`, as a `Path`.
 
     Raises:
-        RenderError: the suffix is not one of these, the frames have the wrong shape or dtype, or
+        RenderError: the suffix is not supported, the frames have the wrong shape or dtype, or
             `fps` is not above 0.
         MissingExtraError: the package that writes the format is not installed.
     """
@@ -84,7 +84,7 @@ def _write_mp4(path: Path, frames: np.ndarray, fps: float) -> None:
 
 
 def _write_png(path: Path, frames: np.ndarray, fps: float) -> None:
-    del fps  # an image does not move
+    del fps  # not used for an image
     chosen = np.linspace(0, len(frames) - 1, min(len(frames), 8)).round().astype(int)
     _to_pillow(np.concatenate(frames[chosen], axis=1)).save(path)
 

@@ -10,7 +10,7 @@ from jaxenvs.errors import missing_extra
 
 
 class Window:
-    """A window that shows at most `fps` frames per second, and opens with the first one."""
+    """A window that shows at most `fps` frames per second. It opens with the first frame."""
 
     def __init__(self, fps: int) -> None:
         self._fps = fps

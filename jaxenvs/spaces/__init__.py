@@ -1,4 +1,4 @@
-"""Sets of observations and actions: sampling, membership, batching, flattening, conversion.
+"""Spaces of observations and actions: sampling, membership, batching, flattening, conversion.
 
 Members are arrays, plain dicts and plain tuples. Spaces are immutable; two spaces are equal if
 they have the same members of the same types. `sample(key, shape=(...))` draws a whole batch at

@@ -27,8 +27,8 @@ class Box(ArraySpace):
     """Arrays between `low` and `high`, both inclusive.
 
     Bounds can be infinite. They can also be traced, so a Box made from an environment's
-    parameters works in `jit` and `vmap`. Concrete bounds are kept as NumPy arrays; making a space
-    starts no backend.
+    parameters works in `jit` and `vmap`. Concrete bounds are kept as NumPy arrays, so making a
+    space does not start a JAX backend.
 
     Samples follow the distributions that Gymnasium documents for its Box, element by element:
     uniform between two bounds; one bound plus or minus an exponential of mean 1; standard normal
@@ -90,7 +90,9 @@ class Box(ArraySpace):
 
     def sample(self, key: chex.PRNGKey, shape: Sequence[int] = (), mask: Any = None) -> jax.Array:
         if mask is not None:
-            raise SpaceError(f"sample got a mask for {self}, which has none.\n  Pass mask=None.")
+            raise SpaceError(
+                f"sample got a mask for {self}, which does not support masks.\n  Pass mask=None."
+            )
         check_x64(self.dtype)
         shape = (*shape, *self.shape)
         low, high = (add_leading_axes(bound, len(shape)) for bound in (self._low, self._high))
@@ -171,7 +173,7 @@ def _sample_floats(
     ceiling = xp.where(has_high, high, 0).astype(draw_dtype)
     above_minus_one = np.nextafter(draw_dtype(-1), draw_dtype(0))
     distributions: list[tuple[Any, Callable[[], jax.Array]]] = [
-        # Not floor + u * (ceiling - floor), since the difference of two large bounds overflows.
+        # Not floor + u * (ceiling - floor), because the difference of two large bounds overflows.
         (
             has_low & has_high,
             lambda: _clip_to_zero(floor, floor * (1 - u)) + _clip_to_zero(ceiling, ceiling * u),
@@ -198,7 +200,7 @@ def _sample_floats(
 def _clip_to_zero(bound: Any, value: jax.Array) -> jax.Array:
     """Clips `value` to between 0 and `bound`, where it already is.
 
-    The clip keeps compilers from fusing a product and a sum, so all programs round alike.
+    The clip prevents compilers from fusing a product and a sum, so all programs round equally.
     """
     return jnp.clip(value, jnp.minimum(bound, 0), jnp.maximum(bound, 0))
 
@@ -211,7 +213,7 @@ def _sample_integers(
     signed = np.int64 if dtype.itemsize == 8 else np.int32
     low, high = (bound.astype(signed).astype(unsigned) for bound in (low, high))
     with np.errstate(over="ignore"):
-        count = high - low + np.ones((), unsigned)  # 0 for all values of the unsigned type
+        count = high - low + np.ones((), unsigned)  # 0 if all values of the type are allowed
     offset_key, word_key = jax.random.split(prng.as_fast_key(key))
     offset = jax.random.randint(offset_key, shape, 0, count, unsigned)
     if not isinstance(count, np.ndarray | np.generic) or (count == 0).any():

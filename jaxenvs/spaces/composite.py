@@ -17,7 +17,7 @@ from jaxenvs.spaces.space import Space
 
 
 class CompositeSpace(Space):
-    """The base of `Dict` and `Tuple`, which delegates to the spaces of the parts."""
+    """The base class of `Dict` and `Tuple`, which delegates to the spaces of the parts."""
 
     _parts: tuple[Space, ...]
 
@@ -180,7 +180,7 @@ class Tuple(CompositeSpace):
     """Plain tuples with a space for each position.
 
     A mask is a tuple with a part per position; None allows every value of a part. Lists are not
-    members, since JAX distinguishes them from tuples.
+    members, because JAX distinguishes them from tuples.
 
     Args:
         spaces: the spaces, in order.
@@ -247,7 +247,8 @@ def map_leaves(
         space: determines the structure.
         value: a tree of dicts and tuples.
         path: the name of `value`.
-        problems: gains a message wherever the structure of `value` differs from that of `space`.
+        problems: a list to which messages are added where the structure of `value` differs from
+            that of `space`.
 
     Returns:
         The results in the structure of `value`; parts of another structure are returned unchanged.

@@ -5,7 +5,7 @@ Each library is imported only when its functions are called. Dtypes are converte
 - From jaxenvs: `Box` and `MultiBinary` keep their dtype. `Discrete` and `MultiDiscrete` become
   int64 in Gymnasium, its default, where int32 actions are members too, and int32 in dm_env.
 - To jaxenvs: `Discrete` and `MultiDiscrete` become int32. 64-bit arrays become 32-bit arrays,
-  since JAX has no others without `jax_enable_x64`; bounds that do not fit become infinite (floats)
+  because JAX has no others without `jax_enable_x64`; bounds that do not fit become infinite (floats)
   or the extreme value (integers). `x64=True` keeps 64-bit arrays, for programs with that flag.
 """
 
@@ -56,7 +56,7 @@ def from_gymnasium(space: "gymnasium.Space[Any]", *, x64: bool = False) -> Space
 
     Args:
         space: a Box, Discrete, MultiDiscrete or MultiBinary, or a Dict or Tuple of these.
-        x64: keep 64-bit arrays, see the module.
+        x64: whether to keep 64-bit arrays, see the module.
 
     Raises:
         SpaceError: the space is or contains one of another class (Text, Graph, Sequence, OneOf or
@@ -91,8 +91,8 @@ def to_dm_env(space: Space, name: str | None = None) -> Any:
     """Returns the dm_env spec, or dict or tuple of specs, with the same members.
 
     A `Discrete` that starts at 0 becomes a `DiscreteArray`, and an unbounded `Box` an `Array`.
-    Everything else becomes a `BoundedArray`, so a `MultiDiscrete` cannot be told from an integer
-    `Box`; `from_dm_env` returns a `Box` for it.
+    Everything else becomes a `BoundedArray`, which does not distinguish a `MultiDiscrete` from an
+    integer `Box`; `from_dm_env` returns a `Box` for it.
 
     Args:
         space: the space to convert.
@@ -138,7 +138,7 @@ def from_dm_env(spec: Any, *, x64: bool = False) -> Space:
     Args:
         spec: a spec, or a mapping, tuple or list of specs. A `DiscreteArray` becomes a `Discrete`,
             any other numeric spec a `Box`, unbounded if the spec is.
-        x64: keep 64-bit arrays, see the module.
+        x64: whether to keep 64-bit arrays, see the module.
 
     Raises:
         SpaceError: `spec` is or contains anything else, such as a `StringArray`.
@@ -163,7 +163,7 @@ def from_dm_env(spec: Any, *, x64: bool = False) -> Space:
 
 
 def _box(low: Any, high: Any, shape: tuple[int, ...], dtype: Any, x64: bool) -> Box:
-    """Returns a Box with these bounds, of a 32-bit dtype at most unless `x64`."""
+    """Returns a Box with these bounds. Converts 64-bit dtypes to 32 bits unless `x64`."""
     dtype = np.dtype(dtype)
     if x64 or dtype.itemsize < 8:
         return Box(low, high, shape, dtype)
@@ -177,7 +177,7 @@ def _box(low: Any, high: Any, shape: tuple[int, ...], dtype: Any, x64: bool) -> 
 
 
 def _concrete_bounds(space: Box) -> tuple[np.ndarray, np.ndarray]:
-    """Returns copies of the bounds, since other libraries write into them."""
+    """Returns copies of the bounds, because other libraries write to them."""
     if not space.is_concrete:
         raise SpaceError(
             f"{space} cannot be converted: a bound is traced.\n  Convert outside of jit and vmap."

@@ -1,4 +1,4 @@
-"""Integers from a finite range: single ones, arrays of them, and arrays of bits."""
+"""Spaces of integers from a finite range: single integers, arrays of integers, arrays of bits."""
 
 import math
 from collections.abc import Sequence
@@ -25,9 +25,9 @@ INT32 = np.iinfo(np.int32)
 
 
 class IntegerSpace(ArraySpace):
-    """The base of `Discrete` and `MultiDiscrete`: each element has its own number of values."""
+    """The base class of `Discrete` and `MultiDiscrete`; elements have their own value counts."""
 
-    # Compact, like the bounds of a Box. A Discrete is the case of no axes.
+    # Compact, like the bounds of a Box. A Discrete has no axes.
     _nvec: np.ndarray
     _start: np.ndarray
 
@@ -138,10 +138,10 @@ class Discrete(IntegerSpace):
 class MultiDiscrete(IntegerSpace):
     """Arrays of integers, as int32[shape]; each element has its own number of values.
 
-    Each element is sampled as in `Discrete`. A mask is one of two things: bool or int8 of shape
-    [*self.shape, max(nvec)], where entries beyond an element's number of values are ignored; or
+    Each element is sampled as in `Discrete`. A mask is bool or int8 of shape
+    [*self.shape, max(nvec)], where entries beyond an element's number of values are ignored; or, in
     Gymnasium's format, tuples nested like `nvec` with a mask [nvec[i]] per element. Every mask
-    array can have the leading axes `shape`. An element without allowed values is its `start`.
+    array can have the leading axes `shape`. An element without allowed values gets its `start`.
 
     Args:
         nvec: the number of values of each element, an integer or an array.

@@ -1,4 +1,4 @@
-"""The interface of every space, and what spaces of single arrays have in common."""
+"""The interface of all spaces, and the base class of spaces of single arrays."""
 
 import abc
 import dataclasses
@@ -35,7 +35,7 @@ class Space(abc.ABC):
         Args:
             key: one random key for the whole batch.
             shape: leading axes, put before the axes of every leaf.
-            mask: restricts what can be drawn; each class documents its format. A mask with the
+            mask: restricts the values that can be drawn; each class documents its format. A mask with the
                 leading axes `shape` has an entry per member; without them it applies to all.
 
         Raises:
@@ -146,7 +146,7 @@ class ArraySpace(Space):
 
     @abc.abstractmethod
     def _in_range(self, value: Any) -> Any:
-        """Returns a bool: whether an array of the right shape and dtype is a member."""
+        """Returns whether an array of the right shape and dtype is a member."""
 
     def _check_value(self, value: Any) -> jax.Array:
         if np.shape(value) != self.shape:

@@ -1,4 +1,4 @@
-"""What an impure call could change: attributes, class variables, and the compiled program."""
+"""Detection of impurity by changes of attributes, class variables and the compiled program."""
 
 import re
 from collections.abc import Iterator
@@ -57,8 +57,8 @@ def is_same(before: Any, after: Any) -> bool:
 
 
 def trace_program(env: Environment, name: str, args: tuple[Any, ...]) -> list[str]:
-    """Traces the method `name` afresh and returns the lines of its jaxpr, then its constants."""
-    closed = jax.make_jaxpr(lambda *args: getattr(env, name)(*args))(*args)  # not in any cache
+    """Traces the method `name` without caches. Returns the lines of its jaxpr and its constants."""
+    closed = jax.make_jaxpr(lambda *args: getattr(env, name)(*args))(*args)  # new, so not cached
     text = re.sub(r"0x[0-9a-f]+", "0x", str(closed))  # addresses of functions vary
     values = [f"constant {np.asarray(value).tobytes().hex()}" for value in _constants(closed)]
     return [line.strip() for line in text.split("\n")] + values

@@ -21,7 +21,7 @@ _LIBRARIES = tuple(str(Path(str(library.__file__)).parent) for library in (jax, 
 class CheckReport:
     """The failures of one environment."""
 
-    name: str  # the environment's
+    name: str  # of the environment
     failures: list[tuple[str, str, str]] = dataclasses.field(default_factory=list)
     cause: BaseException | None = None
 
@@ -85,7 +85,7 @@ def space_mismatches(space: spaces.Space, value: Any, path: str) -> list[str]:
 
 
 def find_outside(space: spaces.Space, value: Any, path: str) -> str | None:
-    """Returns which number of `value`, a tree of NumPy arrays, is outside `space`, or None."""
+    """Describes the first number of `value`, NumPy arrays, that is outside `space`, or None."""
     problems: list[str] = []
 
     def check(space: spaces.Space, leaf: Any, path: str) -> None:
@@ -111,7 +111,7 @@ def find_outside(space: spaces.Space, value: Any, path: str) -> str | None:
 
 
 def _location(error: BaseException) -> str:
-    """Returns " at file.py:12", the last line outside libraries and this checker, or ""."""
+    """Returns the last line outside libraries and this checker, as " at file.py:12", or ""."""
     for frame in reversed(traceback.extract_tb(error.__traceback__)):
         if not frame.filename.startswith((_HERE, *_LIBRARIES)):
             return f" at {Path(frame.filename).name}:{frame.lineno}"

@@ -15,8 +15,8 @@ from jaxenvs.vector.vectorize import vectorize
 
 RESET_STEPS = 16  # length of the autoreset check
 
-# The compiler may order floating-point operations differently alone and in a batch. Within the
-# eight steps of an episode such differences stay far below this; real errors do not.
+# The compiler may order floating-point operations differently in a batch. Within the eight steps of
+# an episode, such differences stay far below this tolerance.
 TOLERANCE = 1e-4
 
 # Each program runs only once or twice.
@@ -30,10 +30,9 @@ class RandomTruncationState:
 
 
 class RandomTruncation(Wrapper[RandomTruncationState]):
-    """Truncates each episode after 1, 2, 4, ... or 2**max_doublings steps, drawn by its reset.
+    """A wrapper that truncates each episode after a random power of 2, up to 2**max_doublings.
 
-    So every environment finishes often and at different times in different instances, and some
-    episodes are still long.
+    Episodes therefore end often and at different times in different instances, and some are long.
     """
 
     max_doublings: int = 8
@@ -43,7 +42,7 @@ class RandomTruncation(Wrapper[RandomTruncationState]):
 
     def reset(self, key: chex.PRNGKey) -> tuple[RandomTruncationState, TimeStep]:
         inner, timestep = self.env.reset(key)
-        # A key is random already, and a draw would take long to compile.
+        # The bits of a key are random, and a draw would take long to compile.
         word = jax.random.key_data(key).ravel()[-1]
         doublings = (word % (jnp.uint32(self.max_doublings) + 1)).astype(jnp.int32)
         return RandomTruncationState(inner=inner, steps_left=jnp.int32(1) << doublings), timestep
@@ -102,7 +101,7 @@ def check_rollout(
 
 @partial(jax.jit, static_argnames=("num_steps", "num_envs"), compiler_options=QUICK_TO_COMPILE)
 def _play(env: Environment, key: chex.PRNGKey, num_steps: int, num_envs: int) -> dict[str, Any]:
-    """Acts at random; returns observations before and after each step, and if they were valid."""
+    """Acts at random. Returns observations before and after each step, and their validity."""
     batch = vectorize(RandomTruncation(env), num_envs, reset_chunk=num_envs)
     inside = jax.vmap(env.observation_space.contains)
     action_key, reset_key, scan_key = jax.random.split(key, 3)

@@ -36,7 +36,7 @@ def enable_x64(on: bool) -> AbstractContextManager[Any]:
 
 @dataclasses.dataclass
 class EnvTrace:
-    """Shapes and dtypes of what `reset` and `step` take and return, for one instance."""
+    """Shapes and dtypes of the arguments and results of `reset` and `step`, for one instance."""
 
     env: Environment
     key: jax.Array
@@ -52,11 +52,11 @@ class EnvTrace:
         return [("reset", (self.key,)), ("step", (self.state, self.action, self.key))]
 
     def method(self, name: str) -> Callable[..., Any]:
-        """Returns the method as a new function, which is in none of JAX's caches."""
+        """Returns the method as a new function, which JAX has not cached."""
         return lambda *args: getattr(self.env, name)(*args)
 
     def result(self, name: str) -> tuple[Any, TimeStep]:
-        """Returns what the method `name` returns."""
+        """Returns the result of the method `name`."""
         if name == "reset":
             return self.state, self.timestep
         return self.next_state, self.next_timestep
@@ -67,9 +67,9 @@ class EnvTrace:
 
 
 def check_environment(env: Any, report: CheckReport) -> None:
-    """Checks that parameters are numbers, static fields hashable, and spaces ours."""
+    """Checks that parameters are numbers, static fields hashable, and spaces from jaxenvs."""
     if not isinstance(env, Environment):
-        fix = "Subclass jaxenvs.Environment. Of a vectorized environment, check the single one."
+        fix = "Subclass jaxenvs.Environment. Check the single environment, not a vectorized one."
         if hasattr(env, "pools"):  # a HostEnv
             fix = (
                 "A hosted environment cannot be traced. Check one of its environments with"
@@ -213,7 +213,7 @@ def check_key_reuse(traced: EnvTrace, report: CheckReport) -> None:
 
 def check_timesteps(traced: EnvTrace, report: CheckReport, float64: bool) -> None:
     """Checks the types of timesteps, weak types, and observations against their space."""
-    flags_fix = "Flags are separate booleans: the task ended, or the episode was cut."
+    flags_fix = "Both flags are booleans: the task ended, or the episode was cut off."
     dtypes = {"reward": np.dtype(np.float64 if float64 else np.float32)}
     dtypes |= {"terminated": np.dtype(bool), "truncated": np.dtype(bool)}
     for source in ("reset", "step"):
@@ -430,7 +430,7 @@ def check_render(traced: EnvTrace, report: CheckReport) -> None:
 
 
 def _describe_tree(tree: Any) -> str:
-    """Returns the types of a tree in its own containers: "{'x': float32[2]}" or "int32[]"."""
+    """Returns the types of a tree as text, such as "{'x': float32[2]}" or "int32[]"."""
     text = repr(jax.tree.map(describe, tree))
     return re.sub("'(\\w+\\[[\\d, ]*\\])'", r"\1", text).replace('"', "")
 

@@ -10,7 +10,7 @@ from jaxenvs.testing._report import CheckReport
 
 
 def check_env(env: Any, *, seed: int = 0, num_steps: int = 128, num_envs: int = 8) -> None:
-    """Checks that a single environment keeps the contract, and says how to fix what does not.
+    """Checks that a single environment follows the contract, and reports how to fix violations.
 
     Most checks only trace the environment. If they pass, a random rollout and a comparison of the
     autoreset modes are compiled and run, which takes about a second for a small environment.
@@ -36,7 +36,7 @@ def check_env(env: Any, *, seed: int = 0, num_steps: int = 128, num_envs: int = 
 
     Args:
         env: a single environment, wrapped or not.
-        seed: seeds all random draws.
+        seed: the seed of all random draws.
         num_steps: length of the random rollout, whose episodes are truncated after 1 to 256 steps.
         num_envs: number of instances in the rollout, at least 2.
 

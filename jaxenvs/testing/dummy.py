@@ -21,7 +21,7 @@ class CountingState:
 
 
 class CountingEnv(Environment[CountingState]):
-    """Counts the steps of an episode, up to its length.
+    """An environment that counts the steps of an episode, up to its length.
 
     Observation: the count and uniform random numbers drawn from the key of the step; by `layout`
         "array"  float32[2], the count and one number
@@ -32,8 +32,8 @@ class CountingEnv(Environment[CountingState]):
     Start: count 0; the length is drawn from `lengths`
     Ends: when the count reaches the length, by truncation if `truncates`, else by termination
 
-    With `has_key` the state holds a typed key, which is used instead of the key of the step. It
-    tests that code which copies and selects states handles keys too.
+    With `has_key`, the state contains a typed key, which is used instead of the key of the step.
+    This tests that code that copies and selects states also handles keys.
     """
 
     lengths: tuple[int, ...] = struct.static((3, 1, 4, 1, 5))
@@ -94,7 +94,7 @@ class ScriptedState:
 
 
 class ScriptedEnv(Environment[ScriptedState]):
-    """Ends episodes when and how the action says, so a test determines the pattern.
+    """An environment whose actions determine when and how episodes end.
 
     Observation: uint32[2], the episode's random number and its number of steps so far
     Action: int32[], 0 continues, 1 terminates, 2 truncates, 3 does both
@@ -119,7 +119,7 @@ class ScriptedEnv(Environment[ScriptedState]):
     def step(
         self, state: ScriptedState, action: jax.Array, key: chex.PRNGKey
     ) -> tuple[ScriptedState, TimeStep]:
-        del key  # the action decides everything
+        del key  # the action determines everything
         state = dataclasses.replace(state, count=state.count + 1)
         return state, TimeStep.transition(
             self._observe(state),

@@ -1,7 +1,7 @@
 """Tiny tasks with values in closed form; each tests one ability of a learning algorithm.
 
-An algorithm that fails one of these has a bug that tuning cannot fix, and the task that it fails
-says where to look. The idea is from Andy Jones, Debugging Reinforcement Learning Systems, 2021.
+An algorithm that fails one of these has a bug that tuning cannot fix, and the failed task indicates
+where to look. The idea is from Andy Jones, Debugging Reinforcement Learning Systems, 2021.
 """
 
 import abc
@@ -20,7 +20,7 @@ class ProbeState:
 
 
 class Probe(Environment[ProbeState]):
-    """The base class of probes: they observe a cue, push left or right, and know the solution.
+    """The base class of probes: an agent observes a cue and pushes left or right.
 
     Observation: float32[1], the cue
     Action: int32[], 0 for a push of -1 and 1 for a push of 1; if `continuous`, float32[1], the push

@@ -362,7 +362,7 @@ def test_a_log_that_is_asked_for_twice_is_written_once(capsys, tmp_path):
     ("arguments", "word"),
     [
         (["--output", "/dev/null/x"], "/dev/null/x"),
-        (["--output", "taken"], '"taken" cannot be made'),
+        (["--output", "taken"], '"taken" cannot be created'),
         (["--config", "latin.toml"], "UTF-8"),
         (["--config", "/dev/null/x"], "no configuration"),
         (["--seed", "-1"], "--seed: -1 is not a valid seed"),

@@ -438,7 +438,7 @@ BROKEN = [
     (KnowsItsResetBatch(), "autoreset", r"timestep\.observation = "),
     (Walk, "environment", "Subclass jaxenvs.Environment"),
     (gymnasium.make("CartPole-v1"), "environment", "is not an Environment"),
-    (jaxenvs.vectorize(Walk(), 2), "environment", "check the single one"),
+    (jaxenvs.vectorize(Walk(), 2), "environment", "single environment, not a vectorized"),
 ]
 
 
