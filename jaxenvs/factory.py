@@ -78,7 +78,7 @@ def make(
 def make_from(
     id: str | Environment, *, time_limit: int | None | Literal["default"], **params: Any
 ) -> Environment:
-    """Returns `make(id)`, or applies the same changes to an `Environment`, whose default is no limit."""
+    """Returns `make(id)`, or an `Environment` with the same changes, by default without a limit."""
     if isinstance(id, str):
         return make(id, time_limit=time_limit, **params)
     _check_time_limit_string(repr(id), time_limit)

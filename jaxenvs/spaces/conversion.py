@@ -5,7 +5,7 @@ Each library is imported only when its functions are called. Dtypes are converte
 - From jaxenvs: `Box` and `MultiBinary` keep their dtype. `Discrete` and `MultiDiscrete` become
   int64 in Gymnasium, its default, where int32 actions are members too, and int32 in dm_env.
 - To jaxenvs: `Discrete` and `MultiDiscrete` become int32. 64-bit arrays become 32-bit arrays,
-  because JAX has no others without `jax_enable_x64`; bounds that do not fit become infinite (floats)
+  as in JAX without `jax_enable_x64`; bounds that do not fit become infinite (floats)
   or the extreme value (integers). `x64=True` keeps 64-bit arrays, for programs with that flag.
 """
 

@@ -35,7 +35,7 @@ class Space(abc.ABC):
         Args:
             key: one random key for the whole batch.
             shape: leading axes, put before the axes of every leaf.
-            mask: restricts the values that can be drawn; each class documents its format. A mask with the
+            mask: restricts the values; each class documents its format. A mask with the
                 leading axes `shape` has an entry per member; without them it applies to all.
 
         Raises:
