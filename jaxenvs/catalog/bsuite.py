@@ -1,4 +1,4 @@
-"""The ids of bsuite tasks. They need no time limit, since their episodes end by themselves."""
+"""The ids of bsuite tasks, which need no time limit because their episodes end by themselves."""
 
 from functools import partial
 

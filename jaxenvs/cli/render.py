@@ -97,8 +97,8 @@ def play(
     for start in range(0, len(chosen), _CHUNK):
         part = chosen[start : start + _CHUNK]
         padded = np.resize(part, _CHUNK)  # one shape, so one program
-        pictures = np.asarray(draw(jax.tree.map(lambda x: x[padded], states)))  # noqa: B023
-        frames.append(_downscale(pictures[: len(part)], shrink))
+        images = np.asarray(draw(jax.tree.map(lambda x: x[padded], states)))  # noqa: B023
+        frames.append(_downscale(images[: len(part)], shrink))
     return np.concatenate(frames), float(rewards[:length].sum())
 
 

@@ -80,10 +80,10 @@ class Unroll:
 
 @chex.dataclass(frozen=True)
 class Weights:
-    """Everything that gradient steps change."""
+    """The part of a learner state that gradient steps update."""
 
-    params: dict[str, Any]  # of the networks, and others with gradients
-    target_params: Any  # of target networks; () without any
+    params: dict[str, Any]  # weights of the networks and other trained parameters
+    target_params: Any  # weights of target networks, or () without target networks
     optimizer_state: optax.OptState
     gradient_steps: jax.Array  # int32[], taken so far
 
@@ -94,16 +94,16 @@ class Weights:
 
 @chex.dataclass(frozen=True)
 class LearnerState:
-    """Everything that a training carries from one update to the next."""
+    """The complete state of a training run between two updates."""
 
     weights: Weights
     updates: jax.Array  # int32[], done so far
     key: chex.PRNGKey
-    storage: Any  # the contents of a replay storage; () for others
+    storage: Any  # the content of a replay memory, or () for other storages
     collector: CollectorState
     observation_statistics: RunningStatistics | None  # None: observations are not normalized
     return_statistics: RunningStatistics | None  # None: rewards are not normalized
-    recent_episodes: jax.Array  # float32[3 + I, K], see `collecting.add_episodes`
+    recent_episodes: jax.Array  # float32[3 + I, K], see `collection.add_episodes`
 
     if TYPE_CHECKING:
 
@@ -117,14 +117,14 @@ class LearnerState:
 
 @chex.dataclass(frozen=True)
 class ValuedUnroll:
-    """T steps of N instances with a critic's values, from which advantages are estimated."""
+    """T steps of N instances with a critic's values, the input of advantage estimators."""
 
     reward: jax.Array  # float32[T, N], of step t
     value: jax.Array  # float32[T, N], of the observation before step t
     next_value: jax.Array  # float32[T, N], of the observation after step t; unused if terminated
     terminated: jax.Array  # bool[T, N]
     truncated: jax.Array  # bool[T, N]
-    log_ratio: jax.Array  # float32[T, N], log pi(a) - log mu(a): the policy now, the one that acted
+    log_ratio: jax.Array  # float32[T, N], log pi(a) - log mu(a), where mu is the policy that acted
 
     if TYPE_CHECKING:
 
@@ -133,18 +133,18 @@ class ValuedUnroll:
 
 @chex.dataclass(frozen=True)
 class Sample:
-    """A batch from a replay storage: B rows to regress a value on.
+    """A batch of B rows from a replay memory.
 
-    The target is `reward + discount * value(next_observation)`.
+    The value target is `reward + discount * value(next_observation)`.
     """
 
     observation: chex.ArrayTree
     action: chex.ArrayTree
-    reward: jax.Array  # float32[B], discounted sum over the steps in between
+    reward: jax.Array  # float32[B], discounted sum over the steps of the window
     discount: jax.Array  # float32[B], gamma to the number of these steps; 0 where terminated
     next_observation: chex.ArrayTree
-    weight: jax.Array  # float32[B], of the row's loss; 1 if all are equally likely
-    index: chex.ArrayTree  # of the rows, for `set_priorities`
+    weight: jax.Array  # float32[B], weights of the losses; 1 if all rows are equally likely
+    index: chex.ArrayTree  # indices of the rows, for `set_priorities`
 
     if TYPE_CHECKING:
 

@@ -133,7 +133,7 @@ def test_every_extra_is_shown_with_its_packages_and_those_of_the_extras_it_names
     ],
 )
 def test_versions_are_compared_number_by_number(version, needed, state):
-    assert doctor._fit(version, needed) == state
+    assert doctor._version_state(version, needed) == state
 
 
 @pytest.mark.parametrize(

@@ -296,7 +296,10 @@ def test_a_folder_that_holds_a_run_is_left_alone(capsys, trained):
 def test_trainings_that_start_together_get_folders_of_their_own(capsys, monkeypatch, tmp_path):
     monkeypatch.chdir(tmp_path)
     config = config_for("ppo", "a/b-v0")
-    with command._new(config, None, None) as (first, _), command._new(config, 2, None) as (also, _):
+    with (
+        command._new_runs(config, None, None) as (first, _),
+        command._new_runs(config, 2, None) as (also, _),
+    ):
         assert [f"{first}", f"{also}"] == ["runs/ppo/a/b-v0", "runs/ppo/a/b-v0_2"]
         assert first.is_dir() and also.is_dir()
         (first / "config.toml").write_text("")
@@ -537,7 +540,7 @@ def test_a_checkpoint_of_another_id_is_refused(capsys, trained):
     status, printed = run(
         capsys, "render", "Acrobot-v1", "-o", trained / "b.gif", "--checkpoint", trained
     )
-    assert status == 2 and "learned CartPole-v1" in printed
+    assert status == 2 and "is for CartPole-v1" in printed
 
 
 def test_a_curve_is_named_by_what_is_special_about_it():
