@@ -85,7 +85,7 @@ def test_over_a_mesh_every_device_has_a_pool_and_the_pools_share_the_cores():
     assert env.mesh_axis == "env" and all(pool.num_workers <= 2 for pool in env.pools)
     np.testing.assert_array_equal(stepped(env, 2).observation[:, 2], 2)
     env.close()
-    with pytest.raises(ShardingError, match="divided by the 2 devices"):
+    with pytest.raises(ShardingError, match="divisible by the 2 devices"):
         jaxenvs.make_vec(ID, 3, mesh=mesh)
     with pytest.raises(PoolError, match="step independently"):
         jaxenvs.make_vec(ID, 4, mesh=mesh, batch_size=1)

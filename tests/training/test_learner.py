@@ -707,7 +707,7 @@ def test_the_best_score_is_that_of_its_own_folder_wherever_weights_come_from(tmp
 def test_a_hyper_parameter_takes_what_its_field_takes():
     with Learner(scheme(), total_steps=100) as learner:
         for value in ("fast", np.array([1e-3, 1e-4])):
-            with pytest.raises(TrainingError, match=r"learning_rate=.*(valid|takes a) number"):
+            with pytest.raises(TrainingError, match=r"learning_rate=.*(valid|expected a) number"):
                 learner.update_algo_parameter("learning_rate", value)
         learner.step()
         learner.update_algo_parameter("learning_rate", optax.constant_schedule(0.25))

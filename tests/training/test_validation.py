@@ -110,7 +110,7 @@ def test_a_memory_that_cannot_be_is_refused(storage, words):
             ActorCritic(hidden_sizes=(8, 0)),
             r"a layer of hidden_sizes=0; it must be an integer",
         ),
-        (ActorCritic(extractor=MLP), r"the class MLP; call it: MLP\(\)"),
+        (ActorCritic(extractor=MLP), r"the class MLP; expected an instance: MLP\(\)"),
     ],
     ids=["name", "no cell", "a cell's class", "a number", "no width", "class"],
 )
@@ -216,7 +216,7 @@ def test_a_storage_of_one_s_own_has_to_judge_every_step(estimate, words):
 @pytest.mark.parametrize(
     ("settings", "words"),
     [
-        ({"sync": "async"}, "sync='async'; it takes True or False"),
+        ({"sync": "async"}, "sync='async'; expected True or False"),
         ({"resources": []}, "resources=.*; expected a list of devices"),
         ({"resources": "cpu"}, "resources='cpu'; expected a list of devices"),
         ({"resources": ["cpu:0"]}, "expected a list of devices"),
@@ -259,7 +259,7 @@ def test_a_learner_takes_whole_numbers(arguments, words):
 
 
 def test_a_learner_takes_a_scheme():
-    with pytest.raises(TrainingError, match=r"Learner got PPO.*it takes a scheme"):
+    with pytest.raises(TrainingError, match=r"Learner got PPO.*expected a scheme"):
         Learner(PPO(), total_steps=64)
 
 
@@ -304,8 +304,8 @@ def test_a_training_in_which_nothing_is_learned_is_warned_of(algorithm):
 @pytest.mark.parametrize(
     ("gradients", "words"),
     [
-        (lambda found: found[:2], "returned 2 values; it returns three"),
-        (lambda found: found[0], "returned dict; it returns three"),
+        (lambda found: found[:2], "returned 2 values; it must return three"),
+        (lambda found: found[0], "returned dict; it must return three"),
         (lambda found: ({}, *found[1:]), "structure differs from that of the weights"),
         (lambda found: (found[0], jnp.zeros(3), None), "a dict from names to single"),
         (lambda found: (found[0], {"loss": jnp.zeros(3)}, None), "a dict from names to single"),
