@@ -213,8 +213,8 @@ def test_normalized_rewards_and_observations_are_clipped_where_they_are_told_to_
     ("algorithm", "actor", "word"),
     [
         (PPO(shuffle="steps"), MEMORY, "recurrent"),
-        (PPO(minibatches=3), MEMORY, "4 instances"),
-        (PPO(minibatches=4, shuffle="time"), None, "6 moments"),
+        (PPO(minibatches=3), MEMORY, "4 sequences"),
+        (PPO(minibatches=4, shuffle="time"), None, "6 time steps"),
         (A2C(minibatches=7), None, "24 steps"),
     ],
 )
