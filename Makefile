@@ -77,7 +77,7 @@ test-interop: $(VENV)/.with-interop notebooks
 oldest:
 	@test -x .venv-oldest/bin/python || $(PYTHON) -m venv .venv-oldest
 	@.venv-oldest/bin/python -m pip install --quiet --disable-pip-version-check \
-	    --editable '.[dev]' 'jax==0.7.0' 'jaxlib==0.7.0'
+	    --editable '.[dev]' 'jax==0.9.0' 'jaxlib==0.9.0'
 	.venv-oldest/bin/pytest --numprocesses $(WORKERS) --dist loadfile \
 	    -m 'not interop and not slow' $(ARGS)
 

@@ -12,7 +12,6 @@ from jaxenvs.core import Environment, TimeStep, VectorEnv, Wrapper
 from jaxenvs.envs.classic_control.mountain_car import MountainCar
 from jaxenvs.errors import JaxenvsError, RenderError, UnknownParameterError, WrapperError
 from jaxenvs.testing import CountingEnv, ScriptedEnv
-from jaxenvs.testing._trace_checks import enable_x64
 from jaxenvs.vector.vectorize import vectorize
 from jaxenvs.wrappers import TimeLimit
 
@@ -231,7 +230,7 @@ def test_rewards_are_converted_to_float32(reward):
 
 
 def test_dtypes_are_the_same_under_x64():
-    with enable_x64(True):
+    with jax.enable_x64(True):
         first = TimeStep.first(jnp.zeros(1, jnp.float32))
         assert (first.reward.dtype, first.discount.dtype) == (jnp.float32, jnp.float32)
         assert TimeStep.first(jnp.zeros(1, jnp.float64)).reward.dtype == jnp.float64

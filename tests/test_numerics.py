@@ -10,8 +10,6 @@ from jaxenvs.numerics import sincos, uniform, wrap_angle
 
 pytestmark = pytest.mark.optimized
 
-enable_x64 = jax.enable_x64 if hasattr(jax, "enable_x64") else jax.experimental.enable_x64
-
 
 @pytest.mark.parametrize(("reach", "bound"), [(1.0, 1.2e-7), (100.0, 1.2e-7), (1e4, 2e-7)])
 def test_sincos_stays_within_its_error_bound(reach, bound):
@@ -63,7 +61,7 @@ def test_sincos_derivatives():
 
 
 def test_sincos_in_float64():
-    with enable_x64(True):
+    with jax.enable_x64(True):
         x = jnp.linspace(-100.0, 100.0, 10_001, dtype=jnp.float64)
         sin, cos = sincos(x)
         assert sin.dtype == cos.dtype == jnp.float64

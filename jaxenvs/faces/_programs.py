@@ -26,9 +26,8 @@ from jaxenvs.vector.vectorize import VectorizedEnv, in_one_kernel
 # The size up to which a batch is passed as one buffer. Measured with classic control on two CPU
 # cores, that saves a third to two thirds of the time at 512 KiB (CartPole with N = 8,192) and
 # little at twice the size. XLA splits larger operations among threads and then cannot compile them
-# to one kernel: of 256 KiB until jax 0.11, and small ones, too, until jax 0.8.
-_VERSION = jax.__version_info__
-_PACKED_BYTES = (512 if _VERSION >= (0, 11) else 240 if _VERSION >= (0, 8) else 0) * 2**10
+# to one kernel: those of 256 KiB until jax 0.11.
+_PACKED_BYTES = (512 if jax.__version_info__ >= (0, 11) else 240) * 2**10
 
 # How often to poll for the end of a step before blocking, because a blocked thread takes 20 to
 # 50 us to wake up. This polls for about 60 us, or for 300 us if one kernel leaves a core free.

@@ -3,7 +3,6 @@
 import dataclasses
 import re
 from collections.abc import Callable, Mapping
-from contextlib import AbstractContextManager
 from typing import Any
 
 import jax
@@ -22,16 +21,6 @@ _STATIC = (
     " those that determine shapes or Python control flow with struct.static(...)."
 )
 N = 3  # instances in the vmap checks; unlikely to be the size of another axis
-
-
-def enable_x64(on: bool) -> AbstractContextManager[Any]:
-    """Turns 64-bit types on or off within a `with` block."""
-    switch = getattr(jax, "enable_x64", None)
-    if switch is None:  # before JAX 0.8
-        from jax.experimental import (
-            enable_x64 as switch,  # pyright: ignore[reportAttributeAccessIssue]
-        )
-    return switch(on)
 
 
 @dataclasses.dataclass
@@ -291,7 +280,7 @@ def check_x64(traced: EnvTrace, report: CheckReport) -> None:
     """Checks that dtypes are the same with 64-bit types enabled."""
     for name, args in traced.calls:
         try:
-            with enable_x64(True):
+            with jax.enable_x64(True):
                 result = jax.eval_shape(traced.method(name), *args)
         except Exception as error:
             report.add_exception("x64", f"{name}, traced with jax_enable_x64,", error)

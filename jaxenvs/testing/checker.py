@@ -2,6 +2,7 @@
 
 from typing import Any
 
+import jax
 import numpy as np
 
 from jaxenvs.spaces.composite import leaf_dtypes
@@ -51,7 +52,7 @@ def check_env(env: Any, *, seed: int = 0, num_steps: int = 128, num_envs: int = 
     report.raise_failures()
 
     float64 = np.dtype(np.float64) in leaf_dtypes(env.observation_space)
-    with _trace_checks.enable_x64(float64):
+    with jax.enable_x64(float64):
         traced = _trace_checks.trace(env, seed, report)
         if traced is not None:
             _trace_checks.check_timesteps(traced, report, float64)

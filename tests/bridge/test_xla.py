@@ -43,11 +43,6 @@ def path(request):
     return request.param
 
 
-def _skip_callbacks_over_devices(path):
-    if path == "callback" and jax.__version_info__ < (0, 8):
-        pytest.skip("JAX 0.7 cannot lower callbacks with several results in a shard_map")
-
-
 def counters(n, **kwargs):
     return [lambda i=i: Counter(number=i, **kwargs) for i in range(n)]
 
@@ -472,7 +467,6 @@ def test_vmap_is_refused_with_what_to_do_instead(path):
 
 
 def test_each_device_drives_its_own_slice(path):
-    _skip_callbacks_over_devices(path)
     devices = jax.devices()[:4]
     mesh = Mesh(np.array(devices), ("env",))
     fns = counters(8, length=3)
@@ -507,7 +501,6 @@ def test_each_device_drives_its_own_slice(path):
 def test_over_several_devices_a_failure_is_told_and_the_program_goes_on(
     path, tmp_path, capfd, caplog
 ):
-    _skip_callbacks_over_devices(path)
     mesh = Mesh(np.array(jax.devices()[:2]), ("env",))
     fns = [Counter, lambda: Misbehaving("raises", str(tmp_path / "done"), at=3)]
     options = {"num_workers": 1, "autoreset_mode": "same_step", "backend": "process"}

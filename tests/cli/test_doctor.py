@@ -49,7 +49,7 @@ def package(installed):
     installed(
         "jaxenvs",
         "0.1.0",
-        "jax>=0.7.0",
+        "jax>=0.9.0",
         "wheelhouse>=2; extra == 'carts'",
         "jaxenvs[carts,poles]; extra == 'all'",
         "polemaker[long]>=1.5,<2; extra == 'poles'",

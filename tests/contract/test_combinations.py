@@ -17,7 +17,6 @@ from jax.sharding import AxisType
 import jaxenvs
 from jaxenvs import struct
 from jaxenvs.core import Environment, TimeStep
-from jaxenvs.testing._trace_checks import enable_x64
 from tests.ids import every_nth, one_id_per_class
 from tests.opaque import OpaqueVectorEnv
 from tests.wrappers.test_all import CHAINS, Toy, wrap
@@ -159,7 +158,7 @@ def test_rbg_and_per_instance_keys_with_mesh_and_chunk(name):
 @pytest.mark.parametrize("name", SUBJECTS)
 def test_results_are_the_same_under_x64(name):
     mode = mode_for(name)
-    with enable_x64(True):
+    with jax.enable_x64(True):
         found = run(SUBJECTS[name].batch(autoreset_mode=mode))
     # A float64 intermediate result would round differently.
     assert_same(found, reference(name, mode), tolerance=1e-4)

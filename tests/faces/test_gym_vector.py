@@ -616,7 +616,6 @@ def test_step_async_and_step_wait_equal_a_step():
         assert_same(envs.step_wait()[:4], twin.step(action)[:4])
 
 
-@pytest.mark.skipif(jax.__version_info__ < (0, 8), reason="jax 0.7 runs this step at once")
 def test_step_async_returns_before_the_step_ends():
     class Slow(CountingEnv):
         def step(self, state, action, key):

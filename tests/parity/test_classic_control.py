@@ -33,7 +33,6 @@ from jaxenvs.envs.classic_control import (
     PendulumState,
 )
 from jaxenvs.spaces import to_gymnasium
-from jaxenvs.testing._trace_checks import enable_x64
 from jaxenvs.wrappers.time_limit import TimeLimitState
 
 pytestmark = [
@@ -408,7 +407,7 @@ def test_float32_steps_match_gymnasium(case):
 
 @each_case
 def test_float64_steps_match_gymnasium_to_1e_10(case):
-    with enable_x64(True):
+    with jax.enable_x64(True):
         check(case, double=True)
 
 

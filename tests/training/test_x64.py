@@ -4,7 +4,6 @@ import jax
 import jax.numpy as jnp
 import pytest
 
-from jaxenvs.testing._trace_checks import enable_x64
 from jaxenvs.training import A2C, DQN, PPO, SAC, TD3, VPG, PrioritizedReplay, make_train
 
 ALGORITHMS = [
@@ -20,7 +19,7 @@ ALGORITHMS = [
 
 @pytest.mark.parametrize(("algorithm", "id"), ALGORITHMS)
 def test_no_number_of_64_bits_enters_a_training(algorithm, id):
-    with enable_x64(True), jax.numpy_dtype_promotion("standard"):
+    with jax.enable_x64(True), jax.numpy_dtype_promotion("standard"):
         train = make_train(id, algorithm, num_envs=4, unroll_length=4, total_steps=64)
         result = jax.eval_shape(train, jax.random.key(0))
     for leaf in jax.tree.leaves(result):
@@ -29,7 +28,7 @@ def test_no_number_of_64_bits_enters_a_training(algorithm, id):
 
 
 def test_memories_draw_rows_of_the_same_dtypes():
-    with enable_x64(True), jax.numpy_dtype_promotion("standard"):
+    with jax.enable_x64(True), jax.numpy_dtype_promotion("standard"):
         storage = PrioritizedReplay(1000, n_step=3)
         train = make_train(
             "CartPole-v1", DQN(), storage=storage, num_envs=4, unroll_length=4, total_steps=64

@@ -14,7 +14,6 @@ import jaxenvs
 from jaxenvs import prng, spaces
 from jaxenvs.core import Environment, TimeStep
 from jaxenvs.errors import RandomKeyError
-from jaxenvs.testing._trace_checks import enable_x64
 
 pytestmark = pytest.mark.bitwise
 
@@ -109,14 +108,14 @@ def test_gamma_accepts_the_same_draws_as_jax():
 
 @pytest.mark.parametrize("name", WIDE_DRAWS)
 def test_64_bit_draws_have_the_bits_of_jax(name):
-    with enable_x64(True):
+    with jax.enable_x64(True):
         assert_same_draws(WIDE_DRAWS[name], seed=2**63 - 1)
 
 
 @pytest.mark.parametrize("wide", [False, True], ids=["32", "64"])
 @pytest.mark.parametrize("seed", [0, 1, -1, 2**31, 2**32 - 1, -(2**31), 2**63 - 1, -(2**63)])
 def test_seeds_give_the_keys_of_jax(seed, wide):
-    with enable_x64(wide):
+    with jax.enable_x64(wide):
         key = jax.random.key(seed, impl=STOCK)
         assert_key_data_equal(jax.random.key(seed, impl=prng._UNROLLED), key)
         draws = DRAWS["bits of 32"]

@@ -20,7 +20,6 @@ from jaxenvs.envs.classic_control import (
     PendulumState,
 )
 from jaxenvs.errors import UnknownParameterError
-from jaxenvs.testing._trace_checks import enable_x64
 
 TASKS = {
     CartPole: "gravity",
@@ -92,7 +91,7 @@ def test_float32_is_kept_under_x64_with_float64_parameters(task):
         action = env.action_space.sample(jax.random.key(0))
         return (state, first), env.step(state, action, jax.random.key(0))
 
-    with enable_x64(True), jax.numpy_dtype_promotion("standard"):
+    with jax.enable_x64(True), jax.numpy_dtype_promotion("standard"):
         gravity = jnp.float64(getattr(task(), TASKS[task]))
         for env in (task(), task().replace(**{TASKS[task]: gravity})):
             before, after = jax.eval_shape(trees, env)
@@ -103,7 +102,7 @@ def test_float32_is_kept_under_x64_with_float64_parameters(task):
 
 @each_task
 def test_float64_states_are_stepped_in_float64(task):
-    with enable_x64(True):
+    with jax.enable_x64(True):
         env = task()
         state, _ = env.reset(jax.random.key(0))
         state = jax.tree.map(lambda leaf: leaf.astype(jnp.float64), state)
@@ -160,7 +159,7 @@ def test_cartpole_gradients_match_finite_differences():
         _, timestep = unroll(env, start, jnp.arange(30) % 2)
         return -100 * jnp.sum(timestep.observation[:, 2] ** 2)
 
-    with enable_x64(True):
+    with jax.enable_x64(True):
         assert_gradient_is_the_slope(lean, np.float64(0.5), np.float64(0.1))
 
 
@@ -173,7 +172,7 @@ def test_pendulum_gradients_match_finite_differences():
         _, timestep = unroll(env, start, actions)
         return jnp.sum(timestep.reward)
 
-    with enable_x64(True):
+    with jax.enable_x64(True):
         actions = np.random.default_rng(0).uniform(-1.9, 1.9, (15, 1))
         parameters = np.float64(10.0), np.float64(1.0), np.float64(1.2)
         assert_gradient_is_the_slope(episode_return, actions, *parameters)
@@ -187,7 +186,7 @@ def test_mountain_car_gradients_match_finite_differences():
         state, timestep = unroll(env, start, actions)
         return jnp.sum(timestep.reward) + 10 * state.position
 
-    with enable_x64(True):
+    with jax.enable_x64(True):
         actions = np.random.default_rng(0).uniform(-0.9, 0.9, (25, 1))
         assert_gradient_is_the_slope(
             episode_return, actions, np.float64(0.0015), np.float64(0.0025)
