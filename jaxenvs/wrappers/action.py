@@ -119,8 +119,9 @@ class DiscretizeAction(Transform):
     varies fastest. With `multidiscrete`, it is an array with one integer per element.
 
     Raises:
-        WrapperError: `bins` is neither a positive integer nor one positive integer per element, or
-            the wrapped action space is not a `Box` with finite bounds.
+        WrapperError: `bins` is neither a positive integer nor one positive integer per element, the
+            wrapped action space is not a `Box` with finite bounds, or the product of the bins does
+            not fit into int32.
     """
 
     bins: int | Sequence[int] = struct.static()
@@ -138,7 +139,15 @@ class DiscretizeAction(Transform):
     @property
     def action_space(self) -> Space:
         bins = self._bins_per_element(self._inner_box)
-        return MultiDiscrete(bins) if self.multidiscrete else Discrete(math.prod(bins.ravel()))
+        if self.multidiscrete:
+            return MultiDiscrete(bins)
+        count = math.prod(bins.ravel().tolist())  # Python integers do not overflow
+        if count > np.iinfo(np.int32).max:
+            raise WrapperError(
+                f"DiscretizeAction got bins={self.bins} for actions of {bins.size} elements, which"
+                f" makes {count} actions, more than int32 can number.  Pass multidiscrete=True."
+            )
+        return Discrete(count)
 
     def on_action(self, memory: Any, action: Any, key: chex.PRNGKey) -> tuple[Any, Any]:
         box = self._inner_box
