@@ -84,6 +84,10 @@ class Box(ArraySpace):
         return _broadcast(self._high, self.shape)
 
     @property
+    def bounds(self) -> tuple[Any, Any]:
+        return self.low, self.high
+
+    @property
     def is_concrete(self) -> bool:
         """Whether neither bound is traced."""
         return isinstance(self._low, np.ndarray) and isinstance(self._high, np.ndarray)

@@ -11,6 +11,7 @@ from jax.typing import DTypeLike
 
 from jaxenvs import spaces, struct
 from jaxenvs.errors import SpaceError, WrapperError
+from jaxenvs.spaces.space import ArraySpace
 from jaxenvs.wrappers._observation import ObservationMap
 
 
@@ -207,26 +208,19 @@ class DtypeObservation(ObservationMap):
     @property
     def observation_space(self) -> spaces.Box:
         inner, dtype = self.env.observation_space, np.dtype(self.dtype)  # pyright: ignore
-        match inner:
-            case spaces.Box():
-                low, high = inner.low, inner.high
-            case spaces.Discrete() | spaces.MultiDiscrete():
-                low = np.asarray(inner.start)
-                high = low + (inner.n if isinstance(inner, spaces.Discrete) else inner.nvec) - 1
-            case spaces.MultiBinary():
-                low, high = np.int8(0), np.int8(1)
-            case _:
-                raise WrapperError(
-                    f"DtypeObservation needs observations that are single arrays, got {inner}."
-                    "  Apply FlattenObservation or FilterObservation first."
-                )
+        if not isinstance(inner, ArraySpace):
+            raise WrapperError(
+                f"DtypeObservation needs observations that are single arrays, got {inner}."
+                "  Apply FlattenObservation or FilterObservation first."
+            )
         if jax.dtypes.canonicalize_dtype(dtype) != dtype:
             raise WrapperError(
                 f"DtypeObservation got dtype={dtype}, which needs jax_enable_x64."
                 "  Pass a 32-bit dtype, or enable x64 for the whole program."
             )
+        low, high = inner.bounds
         if not jnp.issubdtype(dtype, jnp.floating):
-            xp: Any = np if isinstance(low, np.ndarray) else jnp
+            xp: Any = jnp if struct.is_traced(low, high) else np
             low, high = (xp.trunc(bound) for bound in (low, high))
         try:
             return spaces.Box(low, high, inner.shape, dtype)
