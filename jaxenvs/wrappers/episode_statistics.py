@@ -9,7 +9,7 @@ import jax.numpy as jnp
 from jaxenvs import struct
 from jaxenvs.core import TimeStep, VectorEnv
 from jaxenvs.errors import WrapperError
-from jaxenvs.wrappers.transform import Transform, TransformedState, TransformedVectorEnv
+from jaxenvs.wrappers.transform import Transform, TransformedVectorEnv, TransformedVectorState
 from jaxenvs.wrappers.vector import InstanceView
 
 
@@ -89,8 +89,8 @@ class _RecordedVectorEnv(TransformedVectorEnv):
     """A batch whose finished instances stay finished; sets `episode_finished` on one step only."""
 
     def step(
-        self, state: TransformedState, action: Any, key: chex.PRNGKey
-    ) -> tuple[TransformedState, TimeStep]:
+        self, state: TransformedVectorState, action: Any, key: chex.PRNGKey
+    ) -> tuple[TransformedVectorState, TimeStep]:
         was_finished = state.last.done
         state, timestep = super().step(state, action, key)
         wrapper = self.wrapper

@@ -5,10 +5,10 @@ from typing import Any
 import jax
 
 from jaxenvs import spaces
-from jaxenvs.wrappers._observation import ObservationMap
+from jaxenvs.wrappers._observation import ObservationTransform
 
 
-class FlattenObservation(ObservationMap):
+class FlattenObservation(ObservationTransform):
     """Flattens every observation to one vector.
 
     Arrays are raveled, integers of a `Discrete` or `MultiDiscrete` become one-hot vectors, and the

@@ -56,7 +56,7 @@ class StickyAction(Transform):
         elif not _is_range(self.repeat_action_duration):
             raise WrapperError(
                 f"StickyAction got repeat_action_duration={self.repeat_action_duration}; it must be"
-                " a number of steps, or the least and the most of them: (2, 4)."
+                " a number of steps, or a pair of the fewest and the most, such as (2, 4)."
             )
 
     def on_reset(self, timestep: TimeStep) -> tuple[StickyActionMemory, TimeStep]:

@@ -12,14 +12,15 @@ from jax.typing import DTypeLike
 from jaxenvs import spaces, struct
 from jaxenvs.errors import SpaceError, WrapperError
 from jaxenvs.spaces.space import ArraySpace
-from jaxenvs.wrappers._observation import ObservationMap
+from jaxenvs.wrappers._checks import check_function, check_given_space
+from jaxenvs.wrappers._observation import ObservationTransform
 
 
-class TransformObservation(ObservationMap):
+class TransformObservation(ObservationTransform):
     """Applies a function to every observation. The result is a member of `observation_space`.
 
-    `func` is pure and takes the observation of one instance. It is static: define the function
-    once, because a new lambda in every call triggers recompilation.
+    `func` is pure and takes the observation of one instance. It is static: a different function
+    triggers recompilation, and so does the same lambda if it is created again.
 
     Raises:
         WrapperError: `func` is not callable, `observation_space` is not a space, or the result of
@@ -32,17 +33,8 @@ class TransformObservation(ObservationMap):
     observation_space: spaces.Space = struct.static()  # pyright: ignore[reportIncompatibleMethodOverride]
 
     def __post_init__(self) -> None:
-        if not callable(self.func):
-            raise WrapperError(
-                f"TransformObservation got func={self.func!r}; it must be a function that"
-                " maps an observation to a new one."
-            )
-        if not isinstance(self.observation_space, spaces.Space):
-            raise WrapperError(
-                f"TransformObservation got observation_space={self.observation_space!r}; it must"
-                " be the space of what func returns.  Pass env.observation_space if it does not"
-                " change."
-            )
+        check_function(self)
+        check_given_space(self, "observation_space")
         super().__post_init__()
 
     def map_observation(self, observation: Any) -> Any:
@@ -59,7 +51,7 @@ class TransformObservation(ObservationMap):
         return mapped
 
 
-class FilterObservation(ObservationMap):
+class FilterObservation(ObservationTransform):
     """Keeps the parts of a dict or tuple that `filter_keys` names and drops all others.
 
     For a tuple, the result has the order of `filter_keys`.
@@ -108,7 +100,7 @@ class FilterObservation(ObservationMap):
         return {key: parts[key] for key in self.filter_keys}
 
 
-class RescaleObservation(ObservationMap):
+class RescaleObservation(ObservationTransform):
     """Maps observations linearly from the bounds of their space to [`min_obs`, `max_obs`].
 
     Each bound is a number or an array in the shape of an observation. If an element has no lower
@@ -180,7 +172,7 @@ class RescaleObservation(ObservationMap):
         return jnp.clip(jnp.clip(gain * observation, least, most) + shift, new_low, new_high)
 
 
-class DtypeObservation(ObservationMap):
+class DtypeObservation(ObservationTransform):
     """Converts observations to `dtype`. Conversion from float to integer truncates toward zero.
 
     A `Box` keeps its bounds, as far as `dtype` can represent them. A `Discrete`, `MultiDiscrete` or
