@@ -35,7 +35,7 @@ def register(
     time_limit: int | None = None,
     reward_threshold: float | None = None,
     source: str = "",
-    proven_against: str = "",
+    compared_with: str = "",
     kwargs: Mapping[str, Any] | None = None,
     overwrite: bool = False,
 ) -> EnvSpec:
@@ -87,7 +87,7 @@ def register(
         time_limit=time_limit,
         reward_threshold=reward_threshold,
         source=source,
-        proven_against=proven_against,
+        compared_with=compared_with,
         kwargs=dict(kwargs or {}),
     )
     registry[id] = spec
