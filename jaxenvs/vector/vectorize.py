@@ -186,14 +186,12 @@ class VectorizedEnv(VectorEnv[Any], Generic[S]):
                     f"render got index={index}; it must be from 0 to {self.num_envs - 1}."
                 )
         inner = state.inner if self.autoreset_mode != "same_step" else state
-        here = None
+        sharding = None
         if self.mesh is not None and AxisType.Explicit in self.mesh.axis_types:
-            here = NamedSharding(
-                self.mesh, PartitionSpec()
-            )  # indexing on an explicit mesh needs it
+            sharding = NamedSharding(self.mesh, PartitionSpec())  # required for indexing
 
         def row(leaf: jax.Array) -> jax.Array:
-            return leaf[index] if here is None else leaf.at[index].get(out_sharding=here)
+            return leaf[index] if sharding is None else leaf.at[index].get(out_sharding=sharding)
 
         return self._instance(index).render(jax.tree.map(row, inner))
 
