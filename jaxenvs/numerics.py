@@ -1,4 +1,4 @@
-"""Elementary functions that are faster than XLA's on CPU, and reproducible draws."""
+"""Elementary functions that are faster than XLA's on CPU, and a reproducible uniform draw."""
 
 from typing import Any
 

@@ -1,4 +1,4 @@
-"""The classic gym interface: one flag for the end of an episode, and seeds apart from `reset`.
+"""The classic gym interface: one flag for the end of an episode, and a method `seed`.
 
     observation = env.reset()
     observation, reward, done, info = env.step(action)

@@ -256,7 +256,7 @@ class GymVectorEnv(EzPickleMixin, gymnasium.vector.VectorEnv):
         if name in self.env.parameters:
             return self.get_attr(name)
         env: Any = self.env.env if isinstance(self.env, VectorizedEnv) else self.env
-        if not hasattr(env, name):  # wrappers only have the attributes that every environment has
+        if not hasattr(env, name):  # wrappers do not forward attributes
             env = env.unwrapped if isinstance(env, Environment) else env
         if not hasattr(env, name):
             raise self._unknown_parameter(name)

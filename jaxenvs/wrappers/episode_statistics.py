@@ -86,7 +86,7 @@ class RecordEpisodeStatistics(Transform):
 
 @struct.pytree_dataclass
 class _RecordedVectorEnv(TransformedVectorEnv):
-    """A batch whose finished instances stay finished; sets `episode_finished` on one step only."""
+    """A batch with autoreset disabled that sets `episode_finished` only once per episode."""
 
     def step(
         self, state: TransformedVectorState, action: Any, key: chex.PRNGKey
