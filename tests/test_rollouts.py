@@ -588,7 +588,7 @@ def test_counting_what_finishes_in_time_is_biased_and_evaluating_is_not():
         ({"num_steps": 2.0}, r"num_steps=2\.0"),
         ({"num_steps": True}, "num_steps=True"),
         ({"unroll": 0}, "unroll=0; it must be an integer of at least 1"),
-        ({"outputs": "all"}, r'outputs got "all", expected "trajectory".* or "statistics"'),
+        ({"outputs": "all"}, r'outputs="all"; expected "trajectory".* or "statistics"'),
         ({"key": None}, "neither of key and state"),
         ({"env": CountingEnv()}, r"rollout got CountingEnv, expected a VectorEnv\..*vectorize"),
     ],

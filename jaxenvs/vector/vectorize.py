@@ -441,7 +441,7 @@ def vectorize(
     check_integer(VectorizeError, "vectorize got num_envs", num_envs)
     if autoreset_mode not in get_args(AutoresetMode):
         raise VectorizeError(
-            f'autoreset_mode got "{autoreset_mode}", expected one of'
+            f'vectorize got autoreset_mode="{autoreset_mode}"; expected one of'
             f" {list(get_args(AutoresetMode))}."
             f"{closest(str(autoreset_mode), get_args(AutoresetMode))}"
         )
@@ -560,7 +560,7 @@ def _check_names(env: Environment, names: Sequence[str]) -> None:
     for name in names:
         if name not in known:
             raise UnknownParameterError(
-                f'batched got "{name}", which is not a parameter of {env!r:.80}.'
+                f'batched names "{name}", which is not a parameter of {env!r:.80}.'
                 f"{closest(name, known)}  It has: {', '.join(known) or 'none'}."
             )
     layer: Any = env
@@ -568,8 +568,8 @@ def _check_names(env: Environment, names: Sequence[str]) -> None:
         for field in dataclasses.fields(layer):
             if field.name in names and struct.is_static(field):
                 raise VectorizeError(
-                    f'batched got "{field.name}", a static field of {type(layer).__name__}.'
-                    " Static fields determine the program, which all instances share.  Vectorize"
+                    f'batched names "{field.name}", a static field of {type(layer).__name__}.'
+                    "  Static fields determine the program, which all instances share.  Vectorize"
                     " one environment for each value."
                 )
         layer = layer.env if isinstance(layer, Wrapper) else None
