@@ -66,10 +66,7 @@ class TimeStep:
 
     @classmethod
     def first(
-        cls,
-        observation: chex.ArrayTree,
-        *,
-        info: Mapping[str, chex.ArrayTree] | None = None,
+        cls, observation: chex.ArrayTree, *, info: Mapping[str, chex.ArrayTree] | None = None
     ) -> "TimeStep":
         """Returns the first timestep of an episode: reward 0, both flags false."""
         return cls.transition(observation, reward=0.0, terminated=False, info=info)

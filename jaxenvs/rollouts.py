@@ -254,9 +254,7 @@ def _start(env: VectorEnv, key: chex.PRNGKey, policy_carry: chex.ArrayTree) -> R
 
 
 def _advance(
-    policy: Callable[..., Any] | None,
-    env: VectorEnv,
-    state: RolloutState,
+    policy: Callable[..., Any] | None, env: VectorEnv, state: RolloutState
 ) -> tuple[RolloutState, Any, TimeStep, jax.Array]:
     """Takes one step. Returns the state, action, timestep, and `running` before it is cleared."""
     before = state.timestep

@@ -1,4 +1,4 @@
-"""Wrappers that map, filter, rescale and convert observations."""
+"""Wrappers that map, filter, flatten, rescale and convert observations."""
 
 from collections.abc import Callable, Sequence
 from typing import Any
@@ -98,6 +98,24 @@ class FilterObservation(ObservationTransform):
         if isinstance(parts, tuple):
             return tuple(parts[index] for index in self.filter_keys)  # pyright: ignore
         return {key: parts[key] for key in self.filter_keys}
+
+
+class FlattenObservation(ObservationTransform):
+    """Flattens every observation to one vector.
+
+    Arrays are raveled, integers of a `Discrete` or `MultiDiscrete` become one-hot vectors, and the
+    parts of a dict are concatenated in the order of their keys. If all parts have the same dtype,
+    the result has that dtype; otherwise it is float32, where Gymnasium may use float64.
+
+    Source: Gymnasium's FlattenObservation.
+    """
+
+    @property
+    def observation_space(self) -> spaces.Space:
+        return self.env.observation_space.flatten_space()
+
+    def map_observation(self, observation: Any) -> jax.Array:
+        return self.env.observation_space.flatten(observation)
 
 
 class RescaleObservation(ObservationTransform):
