@@ -193,7 +193,7 @@ def _make_hosted(
     devices = 1 if mesh is None else mesh.shape[axis]
     if devices > 1:
         params = _options_per_pool(id, devices, params)
-    options = {"time_limit": host_limit(id, time_limit), **params}
+    options = {"time_limit": hosted_time_limit(id, time_limit), **params}
     if not is_vectorized:  # compiled programs can step worker processes without Python
         options = {"backend": "process", **options}
     pools = []
@@ -296,7 +296,7 @@ def _load(spec: EnvSpec) -> Callable[..., Any]:
 def _check_params(
     id: str, entry_point: Callable[..., Any], params: dict[str, Any]
 ) -> dict[str, Any]:
-    """Returns the parameters for `entry_point`, with numbers converted by `as_numbers`."""
+    """Returns the parameters for `entry_point`, with numbers converted by `checked_parameters`."""
     if not (isinstance(entry_point, type) and dataclasses.is_dataclass(entry_point)):
         if inspect.isfunction(entry_point):
             try:

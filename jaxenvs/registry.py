@@ -17,7 +17,7 @@ class EnvSpec:
     time_limit: int | None = None  # steps after which an episode is truncated
     reward_threshold: float | None = None  # mean return at which the task counts as solved
     source: str = ""  # the paper or program that the task comes from
-    proven_against: str = ""  # the reference implementation that tests compare with step by step
+    compared_with: str = ""  # the reference implementation that tests compare with step by step
     kwargs: Mapping[str, Any] = dataclasses.field(default_factory=dict)
 
 
@@ -49,7 +49,7 @@ def register(
         time_limit: steps after which an episode is truncated; None for no limit.
         reward_threshold: mean return at which the task counts as solved.
         source: the paper or program that the task comes from.
-        proven_against: the reference implementation that tests compare with.
+        compared_with: the reference implementation that tests compare with.
         kwargs: parameters that override the defaults of the class.
         overwrite: whether to replace an existing registration of the id.
 

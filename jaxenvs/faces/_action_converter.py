@@ -146,8 +146,8 @@ def _shared_array(
     return host, on_device if shared else None
 
 
-def _make_value_check(space: Space, host: np.ndarray) -> Callable[[np.ndarray], bool] | None:
-    """Returns a function that checks whether actions lie in `space`, or None if all values do.
+def _make_value_check(space: ArraySpace, host: np.ndarray) -> Callable[[np.ndarray], bool]:
+    """Returns a function that checks whether actions lie in `space`.
 
     Args:
         space: the space of one action.

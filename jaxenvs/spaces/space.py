@@ -99,6 +99,11 @@ class Space(abc.ABC):
             f"cannot set {type(self).__name__}.{name}: spaces are immutable.  Create a new one."
         )
 
+    def __delattr__(self, name: str) -> None:
+        raise dataclasses.FrozenInstanceError(
+            f"cannot delete {type(self).__name__}.{name}: spaces are immutable."
+        )
+
     def _check_flat(self, array: Any) -> jax.Array:
         array = jnp.asarray(array)
         if array.shape != (self.flat_dim,):

@@ -69,8 +69,12 @@ class ClipReward(Transform):
         high: Any = self.max_reward
         if low is None and high is None:
             raise WrapperError("ClipReward got no bounds.  Pass min_reward, max_reward or both.")
-        is_known = low is not None and high is not None and not struct.is_traced(low, high)
-        if is_known and not np.all(low <= high):
+        if (
+            low is not None
+            and high is not None
+            and not struct.is_traced(low, high)
+            and not np.all(low <= high)
+        ):
             raise WrapperError(
                 f"ClipReward got min_reward={self.min_reward} and max_reward={self.max_reward};"
                 " min_reward must be at most max_reward.  Are they swapped?"
