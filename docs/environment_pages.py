@@ -118,7 +118,7 @@ def index_page(families: dict[str, Environments]) -> str:
             lines += [
                 f"| {image(spec, PAGES)} | [{spec.id}]({link}) | {summary}"
                 f" | {or_dash(spec.time_limit)} | {or_dash(spec.reward_threshold)}"
-                f" | {spec.proven_against or '—'} |"
+                f" | {spec.compared_with or '—'} |"
                 for spec in entries
             ]
     return "\n".join(lines) + "\n"
@@ -149,7 +149,7 @@ def environment_page(cls: type, entries: list[jaxenvs.EnvSpec]) -> str:
         lines.append(
             f"| {image(spec, page.parent)} | `{spec.id}` | {chosen or 'the defaults'}"
             f" | {or_dash(spec.time_limit)} | {or_dash(spec.reward_threshold)}"
-            f" | {spec.proven_against or '—'} |"
+            f" | {spec.compared_with or '—'} |"
         )
     lines.append("")
     for kind in ("observation", "action"):

@@ -12,8 +12,8 @@ from jaxenvs.registry import registry as registry
 
 __version__ = "0.1.0"
 
-# `import jaxenvs` only fills the registries, ours and Gymnasium's, with strings. Everything else is
-# imported on first use: most of it imports JAX, and some of it other libraries.
+# `import jaxenvs` only fills our registry and Gymnasium's with strings. Everything else is imported
+# on first use, because most of it imports JAX, and some of it other libraries.
 _NAMES = {
     "Environment": "core",
     "Policy": "core",
@@ -74,7 +74,7 @@ else:
             value = getattr(_importlib.import_module(f"jaxenvs.{_NAMES[name]}"), name)
             globals()[name] = value  # later lookups bypass this function
             return value
-        known = [known for known in __dir__() if not known.startswith("_")]
+        known = [each for each in __dir__() if not each.startswith("_")]
         raise AttributeError(
             f"module 'jaxenvs' has no attribute {name!r}.{errors.closest(name, known)}"
         )

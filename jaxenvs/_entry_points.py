@@ -14,7 +14,7 @@ _ENTRY_POINT = re.compile(r"(?P<module>[\w.]+|.+\.py):(?P<name>[A-Za-z_]\w*)")
 
 
 def register_entry_point(id: str) -> bool:
-    """Registers "module:Class" or "file.py:Class" as an id, and returns whether `id` is one.
+    """Registers `id` if it is an entry point, "module:Class" or "file.py:Class".
 
     Returns False for "module:ID" if importing the module registers "ID" with Gymnasium.
 
@@ -44,18 +44,19 @@ def load(entry_point: str, source: str) -> Any:
     Raises:
         UnknownEnvironmentError: there is no such module, or no such class or function in it.
     """
-    place, _, name = entry_point.rpartition(":")
-    module = import_module(place, source)
+    module_or_file, _, name = entry_point.rpartition(":")
+    module = import_module(module_or_file, source)
     if not callable(getattr(module, name, None)):
         known = [each for each, value in vars(module).items() if callable(value)]
         raise UnknownEnvironmentError(
-            f'{source} refers to "{name}" in {place}, which has no class or function of that'
-            f" name.{closest(name, known)}  Define it in {module.__file__}, or correct the name."
+            f'{source} refers to "{name}" in {module_or_file}, which has no class or function of'
+            f" that name.{closest(name, known)}  Define it in {module.__file__}, or correct the"
+            " name."
         )
     return getattr(module, name)
 
 
-def import_module(place: str, source: str) -> Any:
+def import_module(module_or_file: str, source: str) -> Any:
     """Imports a module, or a file that ends in .py.
 
     Args:
@@ -66,9 +67,9 @@ def import_module(place: str, source: str) -> Any:
         UnknownEnvironmentError: there is no such module or file, or it imports a package that is
             not installed.
     """
-    name, path = place, None
-    if place.endswith(".py"):
-        path = Path(place).resolve()
+    name, path = module_or_file, None
+    if module_or_file.endswith(".py"):
+        path = Path(module_or_file).resolve()
         if not path.is_file():
             raise UnknownEnvironmentError(
                 f'{source} refers to the file "{path}", which does not exist.  Correct the path.'

@@ -13,7 +13,7 @@ _is_forked = False
 
 
 def check_not_forked() -> None:
-    """Raises ForkError if JAX would wait forever for threads that did not survive a fork."""
+    """Raises ForkError if this process was forked after JAX was used, where JAX would hang."""
     if _is_forked:
         raise ForkError(
             "jaxenvs was called in a process that was forked after JAX was used, where JAX does not"

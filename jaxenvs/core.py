@@ -66,10 +66,7 @@ class TimeStep:
 
     @classmethod
     def first(
-        cls,
-        observation: chex.ArrayTree,
-        *,
-        info: Mapping[str, chex.ArrayTree] | None = None,
+        cls, observation: chex.ArrayTree, *, info: Mapping[str, chex.ArrayTree] | None = None
     ) -> "TimeStep":
         """Returns the first timestep of an episode: reward 0, both flags false."""
         return cls.transition(observation, reward=0.0, terminated=False, info=info)
@@ -190,7 +187,7 @@ class Environment(abc.ABC, Generic[S]):
                     f'{type(self).__name__} has no parameter "{name}".{closest(name, names)}'
                     f"  It has: {', '.join(names) or 'none'}."
                 )
-        return dataclasses.replace(self, **as_numbers(type(self), changes))  # pyright: ignore[reportArgumentType]
+        return dataclasses.replace(self, **checked_parameters(type(self), changes))  # pyright: ignore[reportArgumentType]
 
 
 class Wrapper(Environment[S]):
@@ -373,11 +370,11 @@ class VectorEnv(abc.ABC, Generic[S]):
 Policy = Callable[[chex.ArrayTree, chex.PRNGKey], Any]  # (observation, key) -> action
 
 
-def as_numbers(cls: type, params: Mapping[str, Any]) -> dict[str, Any]:
+def checked_parameters(cls: type, params: Mapping[str, Any]) -> dict[str, Any]:
     """Checks numeric parameters of `cls` and converts float64 arrays to float32.
 
     Returns:
-        `params` with float64 arrays replaced by float32 ones, the dtype of states.
+        `params` with float64 arrays replaced by float32 arrays, the dtype of states.
 
     Raises:
         ParameterError: a parameter's default is a number and its value is not.

@@ -144,8 +144,14 @@ def closest(name: str, candidates: Iterable[str], count: int = 3) -> str:
 def check_integer(error: type[JaxenvsError], name: str, value: Any, least: int | None = 1) -> int:
     """Returns an argument as a Python int.
 
+    Args:
+        error: the class of the exception.
+        name: the beginning of the message, such as "make got num_envs".
+        value: the argument.
+        least: the smallest valid integer; None for no limit.
+
     Raises:
-        error: it is not an integer, or less than `least`; `name` says where it comes from.
+        error: the argument is not an integer, or is less than `least`.
     """
     try:
         number = None if str(getattr(value, "dtype", "")) == "bool" else operator.index(value)
@@ -169,4 +175,4 @@ def describe(value: Any) -> str:
         return f"{value.dtype}{list(value.shape)}"
     if isinstance(value, (dict, tuple, list)):
         return f"a {type(value).__name__} of {len(value)}"
-    return f"{type(value).__name__}"
+    return type(value).__name__

@@ -13,7 +13,7 @@ import jax
 
 from jaxenvs import _entry_points
 from jaxenvs import catalog as catalog  # fills the registry
-from jaxenvs.core import AutoresetMode, Environment, VectorEnv, as_numbers, check_time_limit
+from jaxenvs.core import AutoresetMode, Environment, VectorEnv, check_time_limit, checked_parameters
 from jaxenvs.errors import (
     ParameterError,
     PoolError,
@@ -122,7 +122,7 @@ def make_vec(
         time_limit: steps after which an episode is truncated; None for no limit, "default" for
             the limit of the id. A hosted environment's own limit also applies.
         **params: parameters of the environment. For hosted environments also options of
-            `make_pool` (for each pool, if there is a mesh), and `path` and `final_observation` of
+            `make_pool` (with a mesh, for each pool) and `path` and `final_observation` of
             `HostEnv`.
 
     Raises:
@@ -193,7 +193,7 @@ def _make_hosted(
     devices = 1 if mesh is None else mesh.shape[axis]
     if devices > 1:
         params = _options_per_pool(id, devices, params)
-    options = {"time_limit": host_limit(id, time_limit), **params}
+    options = {"time_limit": hosted_time_limit(id, time_limit), **params}
     if not is_vectorized:  # compiled programs can step worker processes without Python
         options = {"backend": "process", **options}
     pools = []
@@ -209,7 +209,7 @@ def _make_hosted(
         raise
 
 
-def host_limit(id: str, time_limit: Any) -> int | None:
+def hosted_time_limit(id: str, time_limit: Any) -> int | None:
     """Returns `time_limit` in the form that `make_pool` expects.
 
     Raises:
@@ -274,9 +274,9 @@ def _find(id: str) -> EnvSpec:
         )
     if id in registry:
         return registry[id]
-    from jaxenvs.bridge.hosts import close_host_ids
+    from jaxenvs.bridge.hosts import similar_host_ids
 
-    hosted = ", ".join(f'"{each}"' for each in close_host_ids(str(id)))
+    hosted = ", ".join(f'"{each}"' for each in similar_host_ids(str(id)))
     raise UnknownEnvironmentError(
         f'no environment is called "{id}".{closest(str(id), registry)}'
         f"{f'  For make_vec and make_pool (not JAX): {hosted}.' if hosted else ''}"
@@ -296,7 +296,7 @@ def _load(spec: EnvSpec) -> Callable[..., Any]:
 def _check_params(
     id: str, entry_point: Callable[..., Any], params: dict[str, Any]
 ) -> dict[str, Any]:
-    """Returns the parameters for `entry_point`, with numbers converted by `as_numbers`."""
+    """Returns the parameters for `entry_point`, with numbers converted by `checked_parameters`."""
     if not (isinstance(entry_point, type) and dataclasses.is_dataclass(entry_point)):
         if inspect.isfunction(entry_point):
             try:
@@ -324,7 +324,7 @@ def _check_params(
                 f'{id} has no parameter "{name}".{closest(name, [*names, "time_limit"])}'
                 f"  `jaxenvs info {id}` shows all parameters."
             )
-    return as_numbers(entry_point, params)
+    return checked_parameters(entry_point, params)
 
 
 def _check_time_limit_string(id: str, time_limit: Any) -> None:

@@ -65,7 +65,7 @@ def evaluation_key(key: chex.PRNGKey, index: Any) -> chex.PRNGKey:
 
 @struct.pytree_dataclass
 class CallKeys:
-    """The [N] keys of `call_keys`, derived on indexing, since resets need only a few of them."""
+    """The [N] keys of `call_keys`, derived when indexed, because resets need only a few of them."""
 
     keys: chex.PRNGKey
     calls: jax.Array

@@ -1,4 +1,4 @@
-"""Elementary functions that are faster than XLA's on CPU, and reproducible draws."""
+"""Elementary functions that are faster than XLA's on CPU, and a reproducible uniform draw."""
 
 from typing import Any
 
@@ -59,10 +59,9 @@ def wrap_angle(angle: jax.Array) -> jax.Array:
     turns = jnp.floor((angle + jnp.pi) * (1 / tau))
     if angle.dtype != jnp.float32:
         return angle - tau * turns
-    *exact, rest = (4 * part for part in _HALF_PI_PARTS)
-    for part in exact:
-        angle = angle - turns * part
-    return angle - turns * rest
+    for part in _HALF_PI_PARTS:
+        angle = angle - turns * (4 * part)
+    return angle
 
 
 def uniform(key: chex.PRNGKey, shape: tuple[int, ...], low: Any, high: Any) -> jax.Array:

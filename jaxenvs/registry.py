@@ -17,7 +17,7 @@ class EnvSpec:
     time_limit: int | None = None  # steps after which an episode is truncated
     reward_threshold: float | None = None  # mean return at which the task counts as solved
     source: str = ""  # the paper or program that the task comes from
-    proven_against: str = ""  # the reference implementation that tests compare with step by step
+    compared_with: str = ""  # the reference implementation that tests compare with step by step
     kwargs: Mapping[str, Any] = dataclasses.field(default_factory=dict)
 
 
@@ -35,7 +35,7 @@ def register(
     time_limit: int | None = None,
     reward_threshold: float | None = None,
     source: str = "",
-    proven_against: str = "",
+    compared_with: str = "",
     kwargs: Mapping[str, Any] | None = None,
     overwrite: bool = False,
 ) -> EnvSpec:
@@ -49,7 +49,7 @@ def register(
         time_limit: steps after which an episode is truncated; None for no limit.
         reward_threshold: mean return at which the task counts as solved.
         source: the paper or program that the task comes from.
-        proven_against: the reference implementation that tests compare with.
+        compared_with: the reference implementation that tests compare with.
         kwargs: parameters that override the defaults of the class.
         overwrite: whether to replace an existing registration of the id.
 
@@ -87,7 +87,7 @@ def register(
         time_limit=time_limit,
         reward_threshold=reward_threshold,
         source=source,
-        proven_against=proven_against,
+        compared_with=compared_with,
         kwargs=dict(kwargs or {}),
     )
     registry[id] = spec

@@ -156,12 +156,12 @@ def rollout(
         >>> result.trajectory.reward.shape
         (100, 16)
     """
-    _check("rollout", env, policy)
+    _check_arguments("rollout", env, policy)
     num_steps = check_integer(RolloutError, "rollout got num_steps", num_steps)
     unroll = check_integer(RolloutError, "rollout got unroll", unroll)
     if outputs not in ("trajectory", "statistics"):
         raise RolloutError(
-            f'outputs got "{outputs}", expected "trajectory" (the default) or "statistics".'
+            f'rollout got outputs="{outputs}"; expected "trajectory" (the default) or "statistics".'
         )
     if (key is None) == (state is None):
         given = "neither" if key is None else "both"
@@ -210,7 +210,7 @@ def evaluate(
             episodes, which may take forever without a time limit.
 
     Returns:
-        Return and length of each episode, float32[k, N] and int32[k, N].
+        The return and length of each episode, float32[k, N] and int32[k, N].
 
     Raises:
         RolloutError: an argument is invalid.
@@ -220,7 +220,7 @@ def evaluate(
         >>> float(jaxenvs.evaluate(env, None, 1, jax.random.key(0)).mean) < 40
         True
     """
-    _check("evaluate", env, policy)
+    _check_arguments("evaluate", env, policy)
     num_episodes = check_integer(RolloutError, "evaluate got num_episodes", num_episodes)
     if max_steps is not None:
         max_steps = check_integer(RolloutError, "evaluate got max_steps", max_steps)
@@ -254,13 +254,11 @@ def _start(env: VectorEnv, key: chex.PRNGKey, policy_carry: chex.ArrayTree) -> R
 
 
 def _advance(
-    policy: Callable[..., Any] | None,
-    env: VectorEnv,
-    state: RolloutState,
+    policy: Callable[..., Any] | None, env: VectorEnv, state: RolloutState
 ) -> tuple[RolloutState, Any, TimeStep, jax.Array]:
     """Takes one step. Returns the state, action, timestep, and `running` before it is cleared."""
     before = state.timestep
-    action_key, step_key = _keys(state)
+    action_key, step_key = _step_keys(state)
     carry, action = prng.call_with_fast_key(lambda key: _act(policy, env, state, key), action_key)
     carry = prng.as_standard_keys(carry)  # it may hold a key
     env_state, timestep = env.step(state.env_state, action, step_key)
@@ -300,22 +298,22 @@ def _act(
 
 
 @functools.partial(
-    jax.jit, static_argnames=("function", "num_steps", "outputs", "unroll", "progress")
+    jax.jit, static_argnames=("static_policy", "num_steps", "outputs", "unroll", "progress")
 )
 def _rollout(
-    partial: Any,
+    policy_tree: Any,
     env: VectorEnv,
     key: chex.PRNGKey | None,
     state: RolloutState | None,
     policy_carry: chex.ArrayTree,
     *,
-    function: Callable[..., Any] | None,
+    static_policy: Callable[..., Any] | None,
     num_steps: int,
     outputs: Outputs,
     unroll: int,
     progress: bool,
 ) -> Rollout:
-    policy = function if partial is None else partial
+    policy = static_policy if policy_tree is None else policy_tree
     if state is None:
         state = _start(env, key, policy_carry)  # pyright: ignore[reportArgumentType] see rollout
     first = state.steps
@@ -341,18 +339,18 @@ def _rollout(
     return Rollout(trajectory=trajectory, statistics=state.statistics.total(), state=state)
 
 
-@functools.partial(jax.jit, static_argnames=("function", "num_episodes", "max_steps"))
+@functools.partial(jax.jit, static_argnames=("static_policy", "num_episodes", "max_steps"))
 def _evaluate(
-    partial: Any,
+    policy_tree: Any,
     env: VectorEnv,
     key: chex.PRNGKey,
     policy_carry: chex.ArrayTree,
     *,
-    function: Callable[..., Any] | None,
+    static_policy: Callable[..., Any] | None,
     num_episodes: int,
     max_steps: int | None,
 ) -> Evaluation:
-    policy = function if partial is None else partial
+    policy = static_policy if policy_tree is None else policy_tree
     episodes = jnp.arange(num_episodes, dtype=jnp.int32)[:, None]
     start = _start(env, key, policy_carry)
     empty = jnp.zeros((2, num_episodes, env.num_envs), jnp.float32)
@@ -384,7 +382,7 @@ def _without_final(timestep: TimeStep) -> TimeStep:
     return timestep.replace(final_observation=None, final_info=None)
 
 
-def _keys(state: RolloutState) -> tuple[chex.PRNGKey, chex.PRNGKey]:
+def _step_keys(state: RolloutState) -> tuple[chex.PRNGKey, chex.PRNGKey]:
     """Returns the keys of this step, for the policy and for the environment."""
     # Derive keys in the loop, where the two hashes fuse with their use.
     key, step = prng.as_fast_key(state.key), state.steps.astype(jnp.uint32)
@@ -421,11 +419,11 @@ def _initial_carry(caller: str, env: VectorEnv, policy: Any, policy_carry: Any) 
 def _run_with_policy(run: Callable[..., Any], policy: Any, *args: Any) -> Any:
     """Calls `run` with the policy as an argument if it is a pytree, else as a static one."""
     if policy is not None and not jax.tree_util.all_leaves([policy]):
-        return run(policy, *args, function=None)
-    return run(None, *args, function=policy)
+        return run(policy, *args, static_policy=None)
+    return run(None, *args, static_policy=policy)
 
 
-def _check(caller: str, env: Any, policy: Any) -> None:
+def _check_arguments(caller: str, env: Any, policy: Any) -> None:
     if policy is not None and not callable(policy):
         raise RolloutError(
             f"{caller} got the policy {policy!r}; it must be callable, or None to act at random."

@@ -43,7 +43,7 @@ def stepped(env, steps):
     return timestep
 
 
-def test_a_hosts_id_is_a_pool_of_processes_and_a_native_id_stays_what_it_is():
+def test_host_ids_make_process_pools():
     assert isinstance(jaxenvs.make_vec("CartPole-v1", 2), VectorizedEnv)
     env = jaxenvs.make_vec(ID, 2, time_limit=3, num_workers=1)
     assert isinstance(env, jaxenvs.HostEnv) and env.autoreset_mode == "same_step"
@@ -149,7 +149,7 @@ def test_unknown_ids_name_what_is_close_of_both_kinds():
         jaxenvs.make("LunarLander-v3")
 
 
-def test_a_single_one_cannot_be_made_and_the_error_says_of_what_to_make_a_batch():
+def test_make_refuses_host_ids():
     with pytest.raises(UnknownEnvironmentError, match=r"not a JAX environment.*make_vec"):
         jaxenvs.make(ID)
 
@@ -162,7 +162,7 @@ def test_a_native_registration_comes_first():
         del registry["gymnasium/Mine-v0"]
 
 
-def test_wrappers_take_a_host_as_any_batch_whose_instances_are_out_of_reach():
+def test_wrappers_around_a_host_env():
     host = jaxenvs.make_vec("gymnasium/Pendulum-v1", 3, backend="serial")
     native = OpaqueVectorEnv(jaxenvs.make_vec("Pendulum-v1", 3))
     assert len(WRAPPERS) > 20

@@ -23,7 +23,7 @@ def test_an_entry_holds_what_it_was_given():
         time_limit=7,
         reward_threshold=3.0,
         source="here",
-        proven_against="fingers",
+        compared_with="fingers",
         kwargs={"has_key": True},
     )
     assert find("Count-v0") is spec is registry["Count-v0"]

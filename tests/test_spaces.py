@@ -74,7 +74,7 @@ def p_value_of_uniform(samples, values):
 
 
 @given(space=SPACES, seed=SEEDS)
-def test_samples_are_members_and_batches_of_samples_are_members_of_the_batch(space, seed):
+def test_samples_are_members(space, seed):
     key = jax.random.key(seed)
     assert space.contains(space.sample(key))
     batch = space.batch(4)
@@ -386,7 +386,7 @@ def test_membership(space, value, member):
     assert (value in space) is member
 
 
-def test_membership_is_jittable_and_a_wrong_structure_is_known_when_tracing():
+def test_membership_is_jittable():
     space = Dict(a=Discrete(3), b=Box([-1.0, 0.0], [1.0, 2.0]))
     contains = jax.jit(space.contains)
     inside = {"a": jnp.int32(1), "b": jnp.array([1.0, 2.0])}

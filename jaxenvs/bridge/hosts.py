@@ -43,7 +43,7 @@ def is_host_id(id: str) -> bool:
     return named or ":" in id or id.startswith(tuple(_REGISTERED_BY))
 
 
-def close_host_ids(id: str, count: int = 2) -> list[str]:
+def similar_host_ids(id: str, count: int = 2) -> list[str]:
     """Returns the ids of Gymnasium most similar to `id`, prefixed with "gymnasium/"."""
     names = (name for name in gymnasium.registry if not name.startswith("jaxenvs/"))
     known = {name.lower(): f"gymnasium/{name}" for name in names}

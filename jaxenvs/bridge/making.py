@@ -49,7 +49,7 @@ def make_pool(
     ray_options: Mapping[str, Any] | None = None,
     **kwargs: Any,
 ) -> Pool:
-    """Makes a pool of environments that are not JAX.
+    """Makes a pool of environments that are not written in JAX.
 
     Args:
         env: an id such as "gymnasium/CartPole-v1", "CartPole-v1", "dm_control/cheetah-run" or

@@ -1,4 +1,4 @@
-"""Pools: batches of environments that are not JAX, stepped together or asynchronously."""
+"""Pools: batches of environments that are not written in JAX, stepped together or not."""
 
 import contextlib
 import os
@@ -54,7 +54,7 @@ _GRACE = 5.0  # seconds that environments get for their close()
 
 
 class Pool(gymnasium.vector.VectorEnv):
-    """A batch of environments that are not JAX; made by `jaxenvs.make_pool`.
+    """A batch of environments that are not written in JAX, made by `jaxenvs.make_pool`.
 
     N is `num_envs`, B is `batch_size`. A batch is `(observation, reward, terminated, truncated,
     info)`, each with a leading axis: [N] if all environments are stepped together (B = N),

@@ -8,7 +8,7 @@ _register = partial(
     register,
     family="bsuite",
     source="I. Osband et al., 2020",
-    proven_against="bsuite",
+    compared_with="bsuite",
 )
 _MODULES = "jaxenvs.envs.bsuite"
 

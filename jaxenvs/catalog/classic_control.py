@@ -4,7 +4,7 @@ from functools import partial
 
 from jaxenvs.registry import register
 
-_register = partial(register, family="classic_control", proven_against="gymnasium")
+_register = partial(register, family="classic_control", compared_with="gymnasium")
 _MODULES = "jaxenvs.envs.classic_control"
 _CARTPOLE = "A. G. Barto, R. S. Sutton, C. W. Anderson, 1983"
 _MOUNTAIN_CAR = "A. W. Moore, 1990"

@@ -8,5 +8,5 @@ register(
     family="goals",
     time_limit=15,  # one step per bit
     source="M. Andrychowicz et al., 2017",
-    proven_against="stable_baselines3",
+    compared_with="stable_baselines3",
 )

@@ -33,7 +33,7 @@ def run(options: argparse.Namespace) -> None:
         "time limit": "none" if spec.time_limit is None else f"{spec.time_limit} steps",
         "solved at": "-" if spec.reward_threshold is None else f"{spec.reward_threshold}",
         "source": spec.source or "-",
-        "proven against": spec.proven_against or "-",
+        "compared with": spec.compared_with or "-",
     }
     parameters = table("parameter", "default", "unit and meaning", title="Parameters")
     for name, default, comment, is_static in describe_parameters(env.unwrapped):

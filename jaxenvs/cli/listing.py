@@ -17,7 +17,7 @@ def run(options: argparse.Namespace) -> None:
             spec.family,
             _or_dash(spec.time_limit),
             _or_dash(spec.reward_threshold),
-            spec.proven_against or "-",
+            spec.compared_with or "-",
         )
     console().print(rows)
     console().print(f"{len(specs)} of {len(registry)} environments.")

@@ -8,7 +8,8 @@ import numpy as np
 
 from jaxenvs.core import VectorEnv
 from jaxenvs.errors import ActionError, describe
-from jaxenvs.spaces import Box, Dict, Discrete, MultiBinary, MultiDiscrete, Space, Tuple
+from jaxenvs.spaces import Dict, Discrete, Space, Tuple
+from jaxenvs.spaces.space import ArraySpace
 
 _ALIGNMENT = 64  # bytes; XLA uses host memory in place only if it is aligned to this
 
@@ -77,13 +78,13 @@ class ActionConverter:
                 )
 
             return convert_tuple
+        assert isinstance(space, ArraySpace)
         return self._make_array_converter(space, device, path)
 
     def _make_array_converter(
-        self, space: Space, device: jax.Device, path: str
+        self, space: ArraySpace, device: jax.Device, path: str
     ) -> Callable[[Any], Any]:
-        shape = (self._num_envs, *(space.shape or ()))
-        dtype = np.dtype(space.dtype)
+        shape, dtype = (self._num_envs, *space.shape), space.dtype
         kinds = {"b": "b", "i": "iu", "u": "iu", "f": "fiu"}[dtype.kind]
         host, on_device = _shared_array(shape, dtype, device)
         copyto, casting = np.copyto, "same_kind" if dtype.kind != "u" else "unsafe"
@@ -104,8 +105,8 @@ class ActionConverter:
             # Without shared memory the transfer is asynchronous, so it needs a copy of its own.
             return host.copy() if on_device is None else on_device
 
-        is_valid = _make_value_check(space, host) if self._validate else None
-        if is_valid is not None:
+        if self._validate:
+            is_valid = _make_value_check(space, host)
 
             def check() -> None:
                 if not is_valid(last):
@@ -145,8 +146,8 @@ def _shared_array(
     return host, on_device if shared else None
 
 
-def _make_value_check(space: Space, host: np.ndarray) -> Callable[[np.ndarray], bool] | None:
-    """Returns a function that checks whether actions lie in `space`, or None if all values do.
+def _make_value_check(space: ArraySpace, host: np.ndarray) -> Callable[[np.ndarray], bool]:
+    """Returns a function that checks whether actions lie in `space`.
 
     Args:
         space: the space of one action.
@@ -161,10 +162,7 @@ def _make_value_check(space: Space, host: np.ndarray) -> Callable[[np.ndarray], 
         return lambda actions: (
             largest(actions.view(wide) if actions.itemsize == 8 else unsigned) < n
         )
-    low, high = _bounds(space)
-    if low is None or high is None:
-        return None
-    low, high = (np.broadcast_to(bound, host.shape[1:]) for bound in (low, high))
+    low, high = (np.broadcast_to(bound, host.shape[1:]) for bound in space.bounds)
     is_uniform = (low == low.flat[:1]).all() and (high == high.flat[:1]).all() and low.size
     first, last = (low.flat[0], high.flat[0]) if is_uniform else (low, high)
     is_integer, size = host.dtype.kind != "f", host.itemsize
@@ -178,24 +176,10 @@ def _make_value_check(space: Space, host: np.ndarray) -> Callable[[np.ndarray], 
     return is_valid
 
 
-def _bounds(space: Space) -> tuple[np.ndarray | None, np.ndarray | None]:
-    """Returns the lowest and the highest values of an action, both inclusive."""
-    if isinstance(space, Box):
-        return np.asarray(space.low), np.asarray(space.high)
-    if isinstance(space, Discrete):
-        return np.asarray(space.start), np.asarray(space.start) + np.asarray(space.n) - 1
-    if isinstance(space, MultiDiscrete):
-        start = np.asarray(getattr(space, "start", 0))
-        return np.broadcast_to(start, np.shape(space.nvec)), start + np.asarray(space.nvec) - 1
-    if isinstance(space, MultiBinary) and np.dtype(space.dtype).kind != "b":
-        return np.asarray(0), np.asarray(1)
-    return None, None
-
-
-def _invalid_values_message(space: Space, actions: np.ndarray, path: str) -> str:
-    low, high = _bounds(space)
+def _invalid_values_message(space: ArraySpace, actions: np.ndarray, path: str) -> str:
+    low, high = space.bounds
     with np.errstate(invalid="ignore"):
-        outside = ~((np.asarray(low) <= actions) & (actions <= np.asarray(high)))
+        outside = ~((low <= actions) & (actions <= high))
     rows = np.flatnonzero(outside.reshape(len(actions), -1).any(axis=1))
     shown = ", ".join(str(row) for row in rows[:5]) + (", ..." if len(rows) > 5 else "")
     return (

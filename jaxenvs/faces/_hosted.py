@@ -9,7 +9,7 @@ from jaxenvs.bridge.making import make_pool
 from jaxenvs.bridge.pool import Pool
 from jaxenvs.core import Environment
 from jaxenvs.errors import ParameterError
-from jaxenvs.factory import host_limit
+from jaxenvs.factory import hosted_time_limit
 
 _WHY_NATIVE_ONLY = {
     "wrappers": "are compiled into native environments; use Gymnasium's wrappers in an environment"
@@ -54,7 +54,7 @@ def get_or_make_pool(
 
     Args:
         interface: the name of the function, for error messages.
-        id: what `make_pool` takes, or an existing pool, which is returned unchanged.
+        id: an argument of `make_pool`, or an existing pool, which is returned unchanged.
         num_envs: N; not needed for an existing pool.
         time_limit: see `make_gym`.
         options: other options, of `make_pool` or the environment; None means not given.
@@ -76,7 +76,7 @@ def get_or_make_pool(
                 " or pass an id."
             )
         return id
-    options = {"time_limit": host_limit(id, time_limit), **defaults, **given}
+    options = {"time_limit": hosted_time_limit(id, time_limit), **defaults, **given}
     return make_pool(id, num_envs, **options)
 
 

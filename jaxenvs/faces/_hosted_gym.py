@@ -10,7 +10,7 @@ from jaxenvs.bridge._adapters import adapted
 from jaxenvs.bridge.hosts import GymnasiumFn, fn_of_id, gymnasium_spec, refuse_kwargs
 from jaxenvs.faces._hosted import check_no_native_options, get_or_make_pool, is_single
 from jaxenvs.faces.gym_classic import ClassicEnv, ClassicVectorEnv
-from jaxenvs.factory import host_limit
+from jaxenvs.factory import hosted_time_limit
 
 
 def make_hosted_gym(
@@ -31,7 +31,7 @@ def make_hosted_gym(
     single = is_single("make_gym", id, num_envs)
     if single and api == "gymnasium":
         check_no_native_options("make_gym", id, seed=seed, autoreset_mode=autoreset_mode)
-        return _make_single(id, render_mode, host_limit(id, time_limit), params)
+        return _make_single(id, render_mode, hosted_time_limit(id, time_limit), params)
     options = {
         **params,
         "autoreset_mode": autoreset_mode,

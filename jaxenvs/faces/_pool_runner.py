@@ -1,4 +1,4 @@
-"""Running a pool of host environments, with the errors and results of a native batch."""
+"""The class that runs a pool like a native batch, with the same results and errors."""
 
 import contextlib
 import functools
@@ -42,9 +42,9 @@ class PoolRunner:
         with gymnasium_errors(name):
             self.env.step_async(actions)
 
-    def receive(self, name: str = "step_wait") -> HostTimeStep:
+    def receive(self) -> HostTimeStep:
         """Waits for the step that `send` started."""
-        with gymnasium_errors(name):
+        with gymnasium_errors("step_wait"):
             return _to_timestep(self.env.step_wait())
 
     def step(self, actions: Any) -> HostTimeStep:
@@ -60,7 +60,7 @@ class PoolRunner:
         """Returns the seeds of the N environments.
 
         Raises:
-            SeedError: not a seed, or not one per environment.
+            SeedError: a seed is invalid, or the number of seeds is not N.
         """
         return parse_seeds(seed, self.num_envs, bits=63)
 

@@ -59,7 +59,7 @@ class Programs:
         self._reset = jax.jit(partial(_reset, env))
         out = jax.eval_shape(self._reset, each, each)
         leaves, treedef = jax.tree.flatten(out)
-        self.form = treedef, [(leaf.shape, leaf.dtype) for leaf in leaves]
+        self.signature = treedef, [(leaf.shape, leaf.dtype) for leaf in leaves]
         self._has_compiled = False
         self._is_packed = device.platform == "cpu" and _can_pack(out)
         if self._is_packed:

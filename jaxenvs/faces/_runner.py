@@ -1,4 +1,4 @@
-"""Running a native `VectorEnv` from the host; every NumPy interface is built on it."""
+"""The class that runs a native `VectorEnv` for every NumPy interface."""
 
 from collections.abc import Sequence
 from typing import Any
@@ -64,7 +64,7 @@ class BatchRunner:
         """Starts an episode in every instance, or where `mask`, bool[N], is true.
 
         Raises:
-            SeedError: not a seed, or not one per instance.
+            SeedError: a seed is invalid, or the number of seeds is not N.
             ClosedEnvironmentError: the environment was closed.
             AlreadyPendingCallError: a step is in flight.
         """
@@ -109,7 +109,7 @@ class BatchRunner:
         self._pending = name
 
     def step(self, actions: Any) -> HostTimeStep:
-        """Does `send` and `receive` in one call."""
+        """Takes one action in every instance, like `send` and then `receive`."""
         programs = self._programs
         if self._pending or programs is None:
             self.send(actions)  # raises
@@ -121,7 +121,7 @@ class BatchRunner:
         converter = self._converter
         self._out = programs.step(self._out, converter.convert(actions), converter.check)
 
-    def receive(self, name: str = "step_wait") -> HostTimeStep:
+    def receive(self) -> HostTimeStep:
         """Waits for the step that `send` started.
 
         Raises:
@@ -131,10 +131,10 @@ class BatchRunner:
         if not self._pending or self._programs is None:
             _forks.check_not_forked()
             if self._closed:
-                self.check_ready(name)
+                self.check_ready("step_wait")
             raise gymnasium.error.NoAsyncCallError(
-                f"{name} was called without a step in flight.  Call step_async or send first.",
-                name,
+                "step_wait was called without a step in flight.  Call step_async or send first.",
+                "step_wait",
             )
         self._pending = None
         return self._programs.read(self._out)
@@ -157,7 +157,7 @@ class BatchRunner:
         converter = ActionConverter(env, self._device, self._validate)
         if self._programs is not None:
             programs = programs_for(env, self._device)
-            if programs.form != self._programs.form:
+            if programs.signature != self._programs.signature:
                 raise ParameterError(
                     f"set_attr would turn {self.env!r} into {env!r}, whose state has other shapes,"
                     " so episodes could not continue.  Make a new environment."
@@ -169,7 +169,7 @@ class BatchRunner:
         """Returns the seeds of the N instances.
 
         Raises:
-            SeedError: not a seed, or not one per instance.
+            SeedError: a seed is invalid, or the number of seeds is not N.
         """
         return parse_seeds(seed, self.num_envs, bits=32)
 

@@ -31,8 +31,8 @@ def step_single(runner: Any, space: gymnasium.Space, action: Any) -> HostTimeSte
         ) from None
 
 
-def take_row(tree: Any, index: int = 0) -> Any:
-    """Returns the part of one instance, from a tree of [N, ...] arrays."""
+def take_rows(tree: Any, index: Any = 0) -> Any:
+    """Returns the rows `index` of a tree of [N, ...] arrays, by default the row of instance 0."""
     return jax.tree.map(lambda leaf: leaf[index], tree)
 
 

@@ -16,7 +16,7 @@ from jaxenvs.faces._native import make_native_batch
 from jaxenvs.faces._pickling import EzPickleMixin
 from jaxenvs.faces._pool_runner import PoolRunner
 from jaxenvs.faces._runner import BatchRunner, parse_device
-from jaxenvs.faces._single import step_single, take_row
+from jaxenvs.faces._single import step_single, take_rows
 from jaxenvs.factory import is_hosted
 
 if TYPE_CHECKING:
@@ -54,9 +54,10 @@ def make_dm(
         seed: the seed of the first episode and of all that follow. An int s gives instance i the
             seed s + i; a sequence has one seed per instance.
         time_limit: the number of steps after which an episode is truncated; None for no limit,
-            "default" for the id's own. An `Environment` has no limit of its own.
-        wrappers: what `VectorEnv.wrap` takes, innermost first; compiled into the step. A class from
-            `jaxenvs.wrappers`, a `functools.partial` of one, or a function from a batch to another.
+            "default" for the limit of the id. An `Environment` has no default limit.
+        wrappers: wrappers to compile into the step, innermost first, as for `VectorEnv.wrap`: a
+            class from `jaxenvs.wrappers`, a `functools.partial` of one, or a function that takes a
+            batch and returns one.
         validate: whether to refuse actions that are out of range or NaN.
         device: the device that the environment runs on, a `jax.Device` or "cpu", "gpu", "tpu";
             None is the CPU.
@@ -71,7 +72,7 @@ def make_dm(
         UnknownParameterError: there is no such parameter; the message names the closest one.
         ParameterError: the time limit is not an integer of at least 1; or wrappers or a device were
             given for an environment that is not written in JAX.
-        SeedError: not a seed, or not N of them.
+        SeedError: a seed is invalid, or the number of seeds is not N.
         MissingExtraError: dm-env is not installed.
         ForkError: this process was forked from one that had used JAX.
 
@@ -176,7 +177,7 @@ class DmEnv(_DmBase):
             A FIRST `TimeStep`; its reward and discount are None.
         """
         self._last_action = None
-        return dm_env.restart(take_row(self._start_episodes().observation))
+        return dm_env.restart(take_rows(self._start_episodes().observation))
 
     def step(self, action: Any) -> Any:
         """Takes one action.
@@ -184,8 +185,8 @@ class DmEnv(_DmBase):
         Before the first `reset`, and after LAST, it ignores the action and starts an episode.
 
         Returns:
-            A `TimeStep`. Its discount is 0 if the task terminated, and 1 otherwise, also at a
-            truncation.
+            A `TimeStep`. Its discount is 0 if the task terminated and 1 otherwise, even if the
+            episode was truncated.
 
         Raises:
             ActionError: the action does not fit.
@@ -195,9 +196,9 @@ class DmEnv(_DmBase):
         if self._last_action is not None:
             timestep = step_single(self.runner, self._action_space, self._last_action)
             self._last_action = None
-            return dm_env.restart(take_row(timestep.observation))
+            return dm_env.restart(take_rows(timestep.observation))
         timestep = step_single(self.runner, self._action_space, action)
-        reward, observation = float(timestep.reward[0]), take_row(timestep.observation)
+        reward, observation = float(timestep.reward[0]), take_rows(timestep.observation)
         if np.any(self._restarted(timestep)):
             return dm_env.restart(observation)
         if not timestep.any_done:
@@ -222,7 +223,7 @@ class DmVectorEnv(_DmBase):
     `discount` float32[N]; `observation` [N, ...]. So `timestep.last()` is bool[N]. Each instance
     has its own episodes: the step after its LAST ignores its action and returns the FIRST of its
     next episode. Arrays cannot hold None, so FIRST has reward 0 and discount 1. If a pool has to
-    replace an environment, its episode breaks off, and its next FIRST follows no LAST.
+    replace an environment, its episode is cut off, and the next FIRST comes without a LAST.
     """
 
     def __init__(self, env: "VectorEnv | Pool", **options: Any) -> None:
@@ -284,7 +285,7 @@ class DmVectorEnv(_DmBase):
         step_type = np.add(self._continues, done, dtype=np.int32)
         self._continues = ~done
         restarted = self._restarted(timestep)
-        if np.any(restarted):  # FIRST of a new episode; the previous one broke off
+        if np.any(restarted):  # FIRST of a new episode; the previous one was cut off
             step_type[restarted], self._continues[restarted] = 0, True
         discount = np.subtract(1, timestep.terminated, dtype=np.float32)
         return dm_env.TimeStep(step_type, timestep.reward, discount, timestep.observation)

@@ -48,7 +48,7 @@ def make_gym(
             environment, or a pool from `make_pool`; a pool returns views unless it was made with
             `copy=True`.
         num_envs: N for a `gymnasium.vector.VectorEnv`; None for a `gymnasium.Env`.
-        seed: the seed of the first `reset`, if that gets none.
+        seed: the seed of the first `reset` if `reset` gets none.
         autoreset_mode: what happens after the end of an episode: "next_step" (the default of a
             batch, as in Gymnasium and EnvPool), "same_step", "disabled", or Gymnasium's
             `AutoresetMode`. Under "disabled" a finished instance keeps its state and flags, with
@@ -56,17 +56,18 @@ def make_gym(
         api: "gymnasium", or "gym" for the classic interface: `reset() -> observation`,
             `step(action) -> observation, reward, done, info`.
         render_mode: "rgb_array", "rgb_array_list", "human" or None.
-        wrappers: what `VectorEnv.wrap` takes, innermost first; compiled into the step. A class from
-            `jaxenvs.wrappers`, a `functools.partial` of one, or a function from a batch to another.
+        wrappers: wrappers to compile into the step, innermost first, as for `VectorEnv.wrap`: a
+            class from `jaxenvs.wrappers`, a `functools.partial` of one, or a function that takes a
+            batch and returns one.
         output: "torch" returns PyTorch tensors that share memory with the arrays, and accepts
             tensors as actions.
         validate: whether to refuse actions that are out of range or NaN.
         device: the device that the environment runs on, a `jax.Device` or "cpu", "gpu", "gpu:1".
-            None is the CPU, because a small batch runs faster there than its transfer to an
+            None is the CPU, because a small batch runs there in less time than a transfer to an
             accelerator and back takes.
         time_limit: the number of steps after which an episode is truncated; None for no limit,
-            "default" for the id's own.
-        batched: parameters given as [N] values, one per instance.
+            "default" for the limit of the id.
+        batched: names of parameters with [N] values, one per instance.
         stagger: see `jaxenvs.vectorize`.
         **params: parameters of the environment, such as `gravity=3.7`. For an environment that is
             not written in JAX, options of `make_pool` too.

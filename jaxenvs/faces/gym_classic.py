@@ -1,4 +1,4 @@
-"""The classic gym interface: one flag for the end of an episode, and seeds apart from `reset`.
+"""The classic gym interface: one flag for the end of an episode, and a method `seed`.
 
     observation = env.reset()
     observation, reward, done, info = env.step(action)
@@ -20,7 +20,7 @@ from jaxenvs.faces._host_timestep import HostTimeStep
 from jaxenvs.faces._lazy_infos import LazyInfoList
 from jaxenvs.faces._pickling import EzPickleMixin
 from jaxenvs.faces._pool_runner import ClassicPool, classic_pool_infos
-from jaxenvs.faces._single import step_single, take_row
+from jaxenvs.faces._single import step_single, take_rows
 from jaxenvs.faces.gym_vector_env import RENDER_FPS, GymVectorEnv
 from jaxenvs.rendering.window import Window, mosaic
 
@@ -88,7 +88,7 @@ class _ClassicBase(EzPickleMixin):
             The N seeds.
 
         Raises:
-            SeedError: not a seed, or not N of them.
+            SeedError: a seed is invalid, or the number of seeds is not N.
         """
         seeds: list[int] = self._batch.runner.parse_seeds(seed)
         self._seeds = [*seeds]
@@ -140,13 +140,13 @@ class _ClassicBase(EzPickleMixin):
         for name, value in timestep.final_info.items():
             value = to_output(value)
             for i, info in enumerate(infos):
-                info[name] = take_row(value, i)
+                info[name] = take_rows(value, i)
         if timestep.any_done:
             final = to_output(timestep.final_observation) if self._is_same_step else None
             for i in np.flatnonzero(timestep.terminated | timestep.truncated).tolist():
                 infos[i]["TimeLimit.truncated"] = not timestep.terminated[i]
                 if self._is_same_step:
-                    infos[i]["terminal_observation"] = take_row(final, i)
+                    infos[i]["terminal_observation"] = take_rows(final, i)
         return infos
 
 
@@ -252,7 +252,7 @@ class ClassicEnv(_ClassicBase):
 
     def reset(self) -> Any:
         """Starts an episode and returns the observation."""
-        return take_row(self._reset())
+        return take_rows(self._reset())
 
     def step(self, action: Any) -> tuple[Any, float, bool, dict[str, Any]]:
         """Takes one action.
@@ -269,7 +269,7 @@ class ClassicEnv(_ClassicBase):
         timestep = step_single(self._batch.runner, self.action_space, action)
         has_info = timestep.any_done or self._batch._has_info
         info = self._infos_function(timestep)()[0] if has_info else {}
-        observation = take_row(self._batch._to_output(timestep.observation))
+        observation = take_rows(self._batch._to_output(timestep.observation))
         return observation, float(timestep.reward[0]), timestep.any_done, info
 
     def _select(self, batch: Any) -> Any:

@@ -62,7 +62,7 @@ class GymEnv(EzPickleMixin, gymnasium.Env):
             The observation and the info.
 
         Raises:
-            SeedError: not a seed.
+            SeedError: the seed is invalid.
         """
         del options
         seed = self._initial_seed if seed is None else seed

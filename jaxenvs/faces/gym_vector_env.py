@@ -108,7 +108,7 @@ class GymVectorEnv(EzPickleMixin, gymnasium.vector.VectorEnv):
             The observations, [N, ...], and the infos.
 
         Raises:
-            SeedError: not a seed, or not N of them.
+            SeedError: a seed is invalid, or the number of seeds is not N.
             ParameterError: the mask is not bool[N], or is all false.
         """
         mask = self._parse_mask(options)
@@ -184,8 +184,8 @@ class GymVectorEnv(EzPickleMixin, gymnasium.vector.VectorEnv):
             ActionError: the actions do not fit, or `env_id` does not list every instance once.
         """
         if env_id is not None:
-            order = np.asarray(env_id)
-            if not np.array_equal(np.sort(order.reshape(-1)), np.arange(self.num_envs)):
+            order = np.ravel(env_id)
+            if not np.array_equal(np.sort(order), np.arange(self.num_envs)):
                 raise ActionError(
                     f"send got env_id={order.tolist()}; all {self.num_envs} instances step"
                     " together, so it must list each of them once.  Pass info['env_id'] of recv."
@@ -256,7 +256,7 @@ class GymVectorEnv(EzPickleMixin, gymnasium.vector.VectorEnv):
         if name in self.env.parameters:
             return self.get_attr(name)
         env: Any = self.env.env if isinstance(self.env, VectorizedEnv) else self.env
-        if not hasattr(env, name):  # wrappers only have the attributes that every environment has
+        if not hasattr(env, name):  # wrappers do not forward attributes
             env = env.unwrapped if isinstance(env, Environment) else env
         if not hasattr(env, name):
             raise self._unknown_parameter(name)

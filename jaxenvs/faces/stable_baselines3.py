@@ -10,7 +10,7 @@ import numpy as np
 from jaxenvs.core import Environment, VectorEnv, Wrapper
 from jaxenvs.errors import missing_extra
 from jaxenvs.faces._host_timestep import HostTimeStep
-from jaxenvs.faces._single import take_row
+from jaxenvs.faces._single import take_rows
 from jaxenvs.faces._third_party import make_batch_for
 from jaxenvs.faces.gym_vector_env import GymVectorEnv
 
@@ -199,7 +199,7 @@ class JaxVecEnv(VecEnv):
         for i, observation, episode_return, length, is_truncated in zip(
             rows.tolist(), observations, returns, lengths, truncated, strict=True
         ):
-            self.reset_infos[i] = take_row(timestep.info, i)
+            self.reset_infos[i] = take_rows(timestep.info, i)
             infos[i] = {
                 **infos[i],
                 "terminal_observation": jax.tree.unflatten(treedef, observation),

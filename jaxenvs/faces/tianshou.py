@@ -8,6 +8,7 @@ import numpy as np
 
 from jaxenvs.core import Environment, VectorEnv
 from jaxenvs.errors import missing_extra
+from jaxenvs.faces._single import take_rows
 from jaxenvs.faces._third_party import make_batch_for
 from jaxenvs.faces.gym_vector_env import GymVectorEnv
 
@@ -79,7 +80,7 @@ class JaxVectorEnv(BaseVectorEnv):
             options["reset_mask"] = mask
         observations, infos = self._envs.reset(options=options, **kwargs)
         self._is_stale &= ~mask
-        return _take(observations, rows), self._to_rows(infos, rows)
+        return take_rows(observations, rows), self._to_rows(infos, rows)
 
     def step(
         self, action: Any, id: int | Sequence[int] | np.ndarray | None = None
@@ -104,7 +105,7 @@ class JaxVectorEnv(BaseVectorEnv):
         elif self._is_stale.any():
             self._check_not_stale(np.arange(self.env_num))
         *parts, infos = self._envs.step(action)
-        observations, rewards, terminated, truncated = (_take(part, rows) for part in parts)
+        observations, rewards, terminated, truncated = (take_rows(part, rows) for part in parts)
         return observations, rewards, terminated, truncated, self._to_rows(infos, rows)
 
     def seed(self, seed: int | Sequence[int | None] | None = None) -> list[Any]:
@@ -167,9 +168,3 @@ class JaxVectorEnv(BaseVectorEnv):
         ids = np.arange(self.env_num)[rows].tolist()
         dicts = [{"env_id": i, **{name: infos[name][i] for name in names}} for i in ids]
         return np.array(dicts, dtype=object)
-
-
-def _take(part: Any, rows: Any) -> Any:
-    if isinstance(part, dict):
-        return {name: _take(value, rows) for name, value in part.items()}
-    return part[rows]

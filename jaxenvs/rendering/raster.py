@@ -10,6 +10,7 @@ between for pixels on its edge, so that motion looks smooth. All functions work 
     frame = paint(WHITE, (ball, RED))
 """
 
+import functools
 from collections.abc import Sequence
 
 import chex
@@ -95,10 +96,7 @@ def polygon(
 
 def union(*shapes: jax.Array) -> jax.Array:
     """Returns the union of the shapes."""
-    covered = shapes[0]
-    for shape in shapes[1:]:
-        covered = jnp.maximum(covered, shape)
-    return covered
+    return functools.reduce(jnp.maximum, shapes)
 
 
 def paint(background: Color | jax.Array, *layers: tuple[jax.Array, Color]) -> jax.Array:

@@ -1,4 +1,4 @@
-"""Video and image files: gif, mp4 and png. Runs on the host; needs the extra `render`."""
+"""Writing of gif, mp4 and png files. Runs on the host; needs the extra `render`."""
 
 from collections.abc import Callable
 from pathlib import Path

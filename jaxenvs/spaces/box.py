@@ -8,7 +8,6 @@ import chex
 import jax
 import jax.numpy as jnp
 import numpy as np
-from jax.core import Tracer
 from jax.typing import DTypeLike
 
 from jaxenvs import prng
@@ -21,6 +20,7 @@ from jaxenvs.spaces.space import (
     compact,
     to_text,
 )
+from jaxenvs.struct import is_traced
 
 
 class Box(ArraySpace):
@@ -37,7 +37,7 @@ class Box(ArraySpace):
 
     Args:
         low: the lower bound, a number or an array that broadcasts to `shape`.
-        high: the upper bound, likewise.
+        high: the upper bound, in the same form.
         shape: the shape of a member. None takes it from the bounds: two numbers make a Box of
             shape (), where Gymnasium's has shape (1,).
         dtype: bool, an integer type or a floating type. Sampling and flattening a 64-bit type
@@ -82,6 +82,10 @@ class Box(ArraySpace):
     def high(self) -> Any:
         """The upper bound, broadcast to `shape`: a read-only NumPy array, or traced."""
         return _broadcast(self._high, self.shape)
+
+    @property
+    def bounds(self) -> tuple[Any, Any]:
+        return self.low, self.high
 
     @property
     def is_concrete(self) -> bool:
@@ -241,7 +245,7 @@ def _is_real(dtype: np.dtype) -> bool:
 
 def _bound(name: str, given: Any, dtype: np.dtype) -> Any:
     """Returns `given` as an array of `dtype`: a NumPy array unless it is traced."""
-    if _is_traced(given):
+    if is_traced(*jax.tree.leaves(given)):
         check_x64(dtype)
         return jnp.asarray(given, dtype)
     try:
@@ -273,12 +277,6 @@ def _integer_bound(array: np.ndarray, dtype: np.dtype) -> tuple[np.ndarray, Any]
     if dtype.kind == "i":
         bound = np.where(bound == np.inf, most, np.where(bound == -np.inf, least, bound))
     return bound, (bound >= least) & (bound <= most) & (bound % 1 == 0)
-
-
-def _is_traced(value: Any) -> bool:
-    if isinstance(value, list | tuple):
-        return any(_is_traced(element) for element in value)
-    return isinstance(value, Tracer)
 
 
 def _check_order(low: np.ndarray, high: np.ndarray) -> None:

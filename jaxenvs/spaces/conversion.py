@@ -104,8 +104,6 @@ def to_dm_env(space: Space, name: str | None = None) -> Any:
         MissingExtraError: dm-env is not installed.
     """
     specs = _import_specs("to_dm_env")
-    low: Any
-    high: Any
     match space:
         case Dict():
             return {key: to_dm_env(part, _path(name, key)) for key, part in space.spaces.items()}
@@ -115,21 +113,15 @@ def to_dm_env(space: Space, name: str | None = None) -> Any:
             )
         case Discrete(start=0):
             return specs.DiscreteArray(space.n, np.int32, name)
-        case Discrete():
-            low, high = space.start, space.start + space.n - 1
-        case MultiDiscrete():
-            low, high = space.start, space.start + (space.nvec - 1)
-        case MultiBinary():
-            low, high = 0, 1
         case Box():
             low, high = _concrete_bounds(space)
             least, most = _extremes(space.dtype)
             if (low == least).all() and (high == most).all():
                 return specs.Array(space.shape, space.dtype, name)
-        case _:
-            raise SpaceError(f"{space!r} cannot be converted to a dm_env spec.")
-    assert isinstance(space, ArraySpace)
-    return specs.BoundedArray(space.shape, space.dtype, low, high, name)
+            return specs.BoundedArray(space.shape, space.dtype, low, high, name)
+        case ArraySpace():
+            return specs.BoundedArray(space.shape, space.dtype, *space.bounds, name)
+    raise SpaceError(f"{space!r} cannot be converted to a dm_env spec.")
 
 
 def from_dm_env(spec: Any, *, x64: bool = False) -> Space:

@@ -44,6 +44,11 @@ class IntegerSpace(ArraySpace):
         """Returns `mask` as bool[..., *self.shape, max(nvec)], where ... is `shape` or nothing."""
         return _check_mask(mask, shape, (*self.shape, int(self._nvec.max(initial=1))), self)
 
+    @property
+    def bounds(self) -> tuple[np.ndarray, np.ndarray]:
+        last = self._start + (self._nvec - 1)
+        return np.broadcast_to(self._start, self.shape), np.broadcast_to(last, self.shape)
+
     def _in_range(self, value: Any) -> Any:
         start = add_leading_axes(self._start, value.ndim)
         last = add_leading_axes(self._start + (self._nvec - 1), value.ndim)
@@ -273,6 +278,10 @@ class MultiBinary(ArraySpace):
             )
         mask = add_leading_axes(mask, len(full))
         return jnp.where(mask == 2, bits, mask)
+
+    @property
+    def bounds(self) -> tuple[np.int8, np.int8]:
+        return np.int8(0), np.int8(1)
 
     def _in_range(self, value: Any) -> Any:
         return ((value == 0) | (value == 1)).all()

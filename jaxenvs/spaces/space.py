@@ -130,6 +130,11 @@ class ArraySpace(Space):
         """The dtype of a member, regardless of `jax_enable_x64`."""
         return self._dtype
 
+    @property
+    @abc.abstractmethod
+    def bounds(self) -> tuple[Any, Any]:
+        """The smallest and the largest value of each element, both inclusive."""
+
     @abc.abstractmethod
     def sample(
         self, key: chex.PRNGKey, shape: Sequence[int] = (), mask: Any = None

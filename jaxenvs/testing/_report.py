@@ -12,6 +12,7 @@ import numpy as np
 from jaxenvs import errors, spaces
 from jaxenvs.errors import EnvironmentCheckError
 from jaxenvs.spaces.composite import map_leaves
+from jaxenvs.spaces.space import ArraySpace
 
 _HERE = str(Path(__file__).parent)
 _LIBRARIES = tuple(str(Path(str(library.__file__)).parent) for library in (jax, chex, np))
@@ -91,15 +92,8 @@ def find_outside(space: spaces.Space, value: Any, path: str) -> str | None:
     def check(space: spaces.Space, leaf: Any, path: str) -> None:
         if bool(space.contains(leaf)):
             return
-        match space:
-            case spaces.Box():
-                low, high = np.asarray(space.low), np.asarray(space.high)
-            case spaces.Discrete():
-                low, high = space.start, space.start + space.n - 1
-            case spaces.MultiDiscrete():
-                low, high = space.start, space.start + space.nvec - 1
-            case _:  # MultiBinary
-                low, high = 0, 1
+        assert isinstance(space, ArraySpace)
+        low, high = map(np.asarray, space.bounds)
         is_inside = np.asarray((leaf >= low) & (leaf <= high))
         index = tuple(int(i) for i in np.argwhere(~is_inside)[0])
         number, least, most = (np.broadcast_to(x, leaf.shape)[index] for x in (leaf, low, high))

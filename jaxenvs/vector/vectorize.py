@@ -186,14 +186,12 @@ class VectorizedEnv(VectorEnv[Any], Generic[S]):
                     f"render got index={index}; it must be from 0 to {self.num_envs - 1}."
                 )
         inner = state.inner if self.autoreset_mode != "same_step" else state
-        here = None
+        sharding = None
         if self.mesh is not None and AxisType.Explicit in self.mesh.axis_types:
-            here = NamedSharding(
-                self.mesh, PartitionSpec()
-            )  # indexing on an explicit mesh needs it
+            sharding = NamedSharding(self.mesh, PartitionSpec())  # required for indexing
 
         def row(leaf: jax.Array) -> jax.Array:
-            return leaf[index] if here is None else leaf.at[index].get(out_sharding=here)
+            return leaf[index] if sharding is None else leaf.at[index].get(out_sharding=sharding)
 
         return self._instance(index).render(jax.tree.map(row, inner))
 
@@ -443,7 +441,7 @@ def vectorize(
     check_integer(VectorizeError, "vectorize got num_envs", num_envs)
     if autoreset_mode not in get_args(AutoresetMode):
         raise VectorizeError(
-            f'autoreset_mode got "{autoreset_mode}", expected one of'
+            f'vectorize got autoreset_mode="{autoreset_mode}"; expected one of'
             f" {list(get_args(AutoresetMode))}."
             f"{closest(str(autoreset_mode), get_args(AutoresetMode))}"
         )
@@ -562,7 +560,7 @@ def _check_names(env: Environment, names: Sequence[str]) -> None:
     for name in names:
         if name not in known:
             raise UnknownParameterError(
-                f'batched got "{name}", which is not a parameter of {env!r:.80}.'
+                f'batched names "{name}", which is not a parameter of {env!r:.80}.'
                 f"{closest(name, known)}  It has: {', '.join(known) or 'none'}."
             )
     layer: Any = env
@@ -570,8 +568,8 @@ def _check_names(env: Environment, names: Sequence[str]) -> None:
         for field in dataclasses.fields(layer):
             if field.name in names and struct.is_static(field):
                 raise VectorizeError(
-                    f'batched got "{field.name}", a static field of {type(layer).__name__}.'
-                    " Static fields determine the program, which all instances share.  Vectorize"
+                    f'batched names "{field.name}", a static field of {type(layer).__name__}.'
+                    "  Static fields determine the program, which all instances share.  Vectorize"
                     " one environment for each value."
                 )
         layer = layer.env if isinstance(layer, Wrapper) else None

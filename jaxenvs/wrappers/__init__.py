@@ -6,7 +6,6 @@ from jaxenvs.wrappers.action import RescaleAction as RescaleAction
 from jaxenvs.wrappers.action import TransformAction as TransformAction
 from jaxenvs.wrappers.delay import DelayObservation as DelayObservation
 from jaxenvs.wrappers.episode_statistics import RecordEpisodeStatistics as RecordEpisodeStatistics
-from jaxenvs.wrappers.flatten import FlattenObservation as FlattenObservation
 from jaxenvs.wrappers.frame_stack import FrameStackObservation as FrameStackObservation
 from jaxenvs.wrappers.normalize import NormalizeObservation as NormalizeObservation
 from jaxenvs.wrappers.normalize import NormalizeReward as NormalizeReward
@@ -24,5 +23,6 @@ from jaxenvs.wrappers.time_limit import TimeLimit as TimeLimit
 from jaxenvs.wrappers.transform import Transform as Transform
 from jaxenvs.wrappers.transform_observation import DtypeObservation as DtypeObservation
 from jaxenvs.wrappers.transform_observation import FilterObservation as FilterObservation
+from jaxenvs.wrappers.transform_observation import FlattenObservation as FlattenObservation
 from jaxenvs.wrappers.transform_observation import RescaleObservation as RescaleObservation
 from jaxenvs.wrappers.transform_observation import TransformObservation as TransformObservation

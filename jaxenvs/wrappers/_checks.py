@@ -9,12 +9,13 @@ from jaxenvs.spaces import Box, Space
 from jaxenvs.struct import is_traced
 
 
-def checked_box(wrapper: Any, name: str, space: Space, *, bounded: bool = False) -> Box:
-    """Checks that the wrapped environment's space `name` is a `Box` and returns it.
+def wrapped_box(wrapper: Any, name: str, *, bounded: bool = False) -> Box:
+    """Returns the wrapped environment's space `name`, which must be a `Box`.
 
     Raises:
         WrapperError: the space is not a `Box`, or `bounded` is True and a bound is infinite.
     """
+    space = getattr(wrapper.env, name)
     if not isinstance(space, Box):
         raise WrapperError(
             f"{type(wrapper).__name__} got an environment whose {name} is {space}; it needs a Box."
@@ -26,6 +27,24 @@ def checked_box(wrapper: Any, name: str, space: Space, *, bounded: bool = False)
             " be finite.  Bound it first: TransformAction(env, jnp.tanh, Box(...))."
         )
     return space
+
+
+def check_function(wrapper: Any) -> None:
+    """Raises WrapperError unless the field `func` is callable."""
+    if not callable(wrapper.func):
+        raise WrapperError(
+            f"{type(wrapper).__name__} got func={wrapper.func!r}; it must be a function."
+        )
+
+
+def check_given_space(wrapper: Any, name: str) -> None:
+    """Raises WrapperError unless the field `name` is a space."""
+    space = getattr(wrapper, name)
+    if not isinstance(space, Space):
+        raise WrapperError(
+            f"{type(wrapper).__name__} got {name}={space!r}; it must be a space.  Pass env.{name}"
+            " if func does not change it."
+        )
 
 
 def check_count(wrapper: Any, name: str, least: int = 1) -> None:

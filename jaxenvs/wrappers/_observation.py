@@ -1,4 +1,4 @@
-"""Base class and helpers of the observation wrappers."""
+"""A base class and a helper for observation wrappers."""
 
 from typing import Any
 
@@ -9,7 +9,7 @@ from jaxenvs.core import TimeStep
 from jaxenvs.wrappers.transform import Transform
 
 
-class ObservationMap(Transform):
+class ObservationTransform(Transform):
     """A transform that maps each observation on its own, without memory.
 
     A subclass defines `map_observation` and `observation_space`. Its `observation_space` raises
@@ -33,7 +33,10 @@ class ObservationMap(Transform):
 
 
 def zero_member(space: spaces.Space) -> Any:
-    """Returns the member of `space` nearest to zero, which Gymnasium's wrappers use as padding."""
+    """Returns the member of `space` that Gymnasium's wrappers use as padding.
+
+    It is the member nearest to zero, except that a discrete element is its `start`.
+    """
     match space:
         case spaces.Dict():
             return {key: zero_member(part) for key, part in space.spaces.items()}

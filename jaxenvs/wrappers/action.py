@@ -11,7 +11,7 @@ import numpy as np
 from jaxenvs import struct
 from jaxenvs.errors import WrapperError, check_integer
 from jaxenvs.spaces import Box, Discrete, MultiDiscrete, Space
-from jaxenvs.wrappers._checks import checked_box
+from jaxenvs.wrappers._checks import check_function, check_given_space, wrapped_box
 from jaxenvs.wrappers.transform import Transform
 
 
@@ -31,13 +31,8 @@ class TransformAction(Transform):
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        if not callable(self.func):
-            raise WrapperError(f"TransformAction got func={self.func!r}; it must be a function.")
-        if not isinstance(self.action_space, Space):
-            raise WrapperError(
-                f"TransformAction got action_space={self.action_space!r}; it must be the space of"
-                " the actions that func takes.  Pass env.action_space if it does not change."
-            )
+        check_function(self)
+        check_given_space(self, "action_space")
 
     def on_action(self, memory: Any, action: Any, key: chex.PRNGKey) -> tuple[Any, Any]:
         return memory, self.func(action)
@@ -56,11 +51,11 @@ class ClipAction(Transform):
 
     @property
     def action_space(self) -> Box:
-        box = checked_box(self, "action_space", self.env.action_space)
+        box = wrapped_box(self, "action_space")
         return Box(-np.inf, np.inf, box.shape, box.dtype)
 
     def on_action(self, memory: Any, action: Any, key: chex.PRNGKey) -> tuple[Any, Any]:
-        box = checked_box(self, "action_space", self.env.action_space)
+        box = wrapped_box(self, "action_space")
         return memory, jnp.clip(action, box.low, box.high)
 
 
@@ -93,11 +88,11 @@ class RescaleAction(Transform):
 
     @property
     def action_space(self) -> Box:
-        box = self._inner_box
+        box = wrapped_box(self, "action_space", bounded=True)
         return Box(self.min_action, self.max_action, box.shape, box.dtype)
 
     def on_action(self, memory: Any, action: Any, key: chex.PRNGKey) -> tuple[Any, Any]:
-        box = self._inner_box
+        box = wrapped_box(self, "action_space", bounded=True)
         low, high = (jnp.asarray(x, box.dtype) for x in (self.min_action, self.max_action))
         # Compute from the nearer end, so that both ends are exact. Divide instead of multiplying:
         # XLA fuses a product and a sum in some programs only, and the results would round
@@ -105,10 +100,6 @@ class RescaleAction(Transform):
         slope = (high - low) / (box.high - box.low)
         from_low = jnp.minimum(box.low + (action - low) / slope, box.high)
         return memory, jnp.where(action < high, from_low, box.high + (action - high) / slope)
-
-    @property
-    def _inner_box(self) -> Box:
-        return checked_box(self, "action_space", self.env.action_space, bounded=True)
 
 
 class DiscretizeAction(Transform):
@@ -119,8 +110,9 @@ class DiscretizeAction(Transform):
     varies fastest. With `multidiscrete`, it is an array with one integer per element.
 
     Raises:
-        WrapperError: `bins` is neither a positive integer nor one positive integer per element, or
-            the wrapped action space is not a `Box` with finite bounds.
+        WrapperError: `bins` is neither a positive integer nor one positive integer per element, the
+            wrapped action space is not a `Box` with finite bounds, or the product of the bins does
+            not fit into int32.
     """
 
     bins: int | Sequence[int] = struct.static()
@@ -137,11 +129,19 @@ class DiscretizeAction(Transform):
 
     @property
     def action_space(self) -> Space:
-        bins = self._bins_per_element(self._inner_box)
-        return MultiDiscrete(bins) if self.multidiscrete else Discrete(math.prod(bins.ravel()))
+        bins = self._bins_per_element(wrapped_box(self, "action_space", bounded=True))
+        if self.multidiscrete:
+            return MultiDiscrete(bins)
+        count = math.prod(bins.ravel().tolist())  # Python integers do not overflow
+        if count > np.iinfo(np.int32).max:
+            raise WrapperError(
+                f"DiscretizeAction got bins={self.bins} for actions of {bins.size} elements, which"
+                f" makes {count} actions, more than int32 can number.  Pass multidiscrete=True."
+            )
+        return Discrete(count)
 
     def on_action(self, memory: Any, action: Any, key: chex.PRNGKey) -> tuple[Any, Any]:
-        box = self._inner_box
+        box = wrapped_box(self, "action_space", bounded=True)
         bins = self._bins_per_element(box)
         index = action
         if not self.multidiscrete:
@@ -162,7 +162,3 @@ class DiscretizeAction(Transform):
             )
         bins = np.asarray(self.bins, np.int32)
         return np.broadcast_to(bins if bins.ndim == 0 else bins.reshape(box.shape), box.shape)
-
-    @property
-    def _inner_box(self) -> Box:
-        return checked_box(self, "action_space", self.env.action_space, bounded=True)

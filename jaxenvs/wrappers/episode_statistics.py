@@ -9,7 +9,7 @@ import jax.numpy as jnp
 from jaxenvs import struct
 from jaxenvs.core import TimeStep, VectorEnv
 from jaxenvs.errors import WrapperError
-from jaxenvs.wrappers.transform import Transform, TransformedState, TransformedVectorEnv
+from jaxenvs.wrappers.transform import Transform, TransformedVectorEnv, TransformedVectorState
 from jaxenvs.wrappers.vector import InstanceView
 
 
@@ -86,11 +86,11 @@ class RecordEpisodeStatistics(Transform):
 
 @struct.pytree_dataclass
 class _RecordedVectorEnv(TransformedVectorEnv):
-    """A batch whose finished instances stay finished; sets `episode_finished` on one step only."""
+    """A batch with autoreset disabled that sets `episode_finished` only once per episode."""
 
     def step(
-        self, state: TransformedState, action: Any, key: chex.PRNGKey
-    ) -> tuple[TransformedState, TimeStep]:
+        self, state: TransformedVectorState, action: Any, key: chex.PRNGKey
+    ) -> tuple[TransformedVectorState, TimeStep]:
         was_finished = state.last.done
         state, timestep = super().step(state, action, key)
         wrapper = self.wrapper

@@ -12,7 +12,7 @@ from jaxenvs.core import TimeStep, VectorEnv, Wrapper
 from jaxenvs.errors import WrapperError
 from jaxenvs.spaces import Box
 from jaxenvs.struct import select
-from jaxenvs.wrappers._checks import checked_box
+from jaxenvs.wrappers._checks import wrapped_box
 from jaxenvs.wrappers.statistics import RunningStatistics
 from jaxenvs.wrappers.vector import InstanceView, WrappedVectorEnv, shard_like
 
@@ -144,7 +144,7 @@ class NormalizeObservation(_Normalize):
 
     @property
     def observation_space(self) -> Box:
-        box = checked_box(self, "observation_space", self.env.observation_space)
+        box = wrapped_box(self, "observation_space")
         return Box(-np.inf, np.inf, box.shape, np.float32)
 
     def _initial_statistics(self) -> RunningStatistics:

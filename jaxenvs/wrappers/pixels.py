@@ -12,7 +12,7 @@ from jax import lax
 from jaxenvs import spaces, struct
 from jaxenvs.core import Environment, TimeStep, Wrapper
 from jaxenvs.errors import WrapperError, check_integer
-from jaxenvs.wrappers._observation import ObservationMap
+from jaxenvs.wrappers._observation import ObservationTransform
 
 # The luminance weights of red, green and blue in units of 1/10,000: ITU-R BT.709, rounded as in
 # Gymnasium.
@@ -30,7 +30,7 @@ class AddRenderObservation(Wrapper[Any]):
     accessible.
 
     Raises:
-        WrapperError: the environment does not define `render`, the dict already has the key
+        WrapperError: the environment does not define `render`, the observation already has the key
             `render_key`, or the instances of a batch are not accessible.
 
     Source: Gymnasium's AddRenderObservation.
@@ -49,14 +49,13 @@ class AddRenderObservation(Wrapper[Any]):
         inner = self.env.observation_space
         if self.render_only:
             return self._image_space
-        if not isinstance(inner, spaces.Dict):
-            return spaces.Dict({self.obs_key: inner, self.render_key: self._image_space})
-        if self.render_key in inner.spaces:
+        parts = inner.spaces if isinstance(inner, spaces.Dict) else {self.obs_key: inner}
+        if self.render_key in parts:
             raise WrapperError(
                 f'AddRenderObservation got render_key="{self.render_key}", but observations already'
-                f" have that key: {list(inner)}.  Pass a different one."
+                f" have that key: {list(parts)}.  Pass a different one."
             )
-        return spaces.Dict({**inner.spaces, self.render_key: self._image_space})
+        return spaces.Dict({**parts, self.render_key: self._image_space})
 
     @property
     def _image_space(self) -> spaces.Box:
@@ -90,7 +89,7 @@ class AddRenderObservation(Wrapper[Any]):
         return state, timestep.replace(observation=observation)
 
 
-class GrayscaleObservation(ObservationMap):
+class GrayscaleObservation(ObservationTransform):
     """Converts images, uint8[H, W, 3], to grayscale: uint8[H, W], or [H, W, 1] with `keep_dim`.
 
     The gray level is 0.2125 R + 0.7154 G + 0.0721 B, rounded down. It is exact, because it is
@@ -116,7 +115,7 @@ class GrayscaleObservation(ObservationMap):
         return gray[..., None] if self.keep_dim else gray
 
 
-class ResizeObservation(ObservationMap):
+class ResizeObservation(ObservationTransform):
     """Resizes images, uint8[H, W] or uint8[H, W, C], to `shape`, (height, width).
 
     Each new pixel is the mean of the area it covers, with halves rounded up. This is OpenCV's
@@ -178,7 +177,7 @@ def _overlaps(old: int, new: int) -> np.ndarray:
     return np.maximum(ends - np.maximum(old_starts, new_starts), 0)
 
 
-def _image_shape(wrapper: ObservationMap, channels: int | None = None) -> tuple[int, ...]:
+def _image_shape(wrapper: ObservationTransform, channels: int | None = None) -> tuple[int, ...]:
     """Returns the shape of the wrapped observations after checking that they are images."""
     space = wrapper.env.observation_space
     shape = space.shape or ()

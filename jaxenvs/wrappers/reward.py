@@ -1,4 +1,4 @@
-"""Wrappers that map rewards. Timesteps from `reset` keep their reward of 0."""
+"""Wrappers that map rewards. The reward of 0 from `reset` does not change."""
 
 from collections.abc import Callable
 from typing import Any
@@ -11,6 +11,7 @@ import numpy as np
 from jaxenvs import struct
 from jaxenvs.core import TimeStep
 from jaxenvs.errors import WrapperError, describe
+from jaxenvs.wrappers._checks import check_function
 from jaxenvs.wrappers.transform import Transform
 
 
@@ -28,11 +29,7 @@ class TransformReward(Transform):
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        if not callable(self.func):
-            raise WrapperError(
-                f"TransformReward got func={self.func!r}; it must be a function that maps a"
-                " reward to a new reward."
-            )
+        check_function(self)
 
     def on_step(self, memory: Any, timestep: TimeStep) -> tuple[Any, TimeStep]:
         reward = jnp.asarray(self.func(timestep.reward), timestep.reward.dtype)
@@ -72,7 +69,12 @@ class ClipReward(Transform):
         high: Any = self.max_reward
         if low is None and high is None:
             raise WrapperError("ClipReward got no bounds.  Pass min_reward, max_reward or both.")
-        if None not in (low, high) and not struct.is_traced(low, high) and not np.all(low <= high):
+        if (
+            low is not None
+            and high is not None
+            and not struct.is_traced(low, high)
+            and not np.all(low <= high)
+        ):
             raise WrapperError(
                 f"ClipReward got min_reward={self.min_reward} and max_reward={self.max_reward};"
                 " min_reward must be at most max_reward.  Are they swapped?"

@@ -39,8 +39,8 @@ class RunningStatistics:
     def update(self, values: jax.Array, mask: jax.Array | None = None) -> Self:
         """Returns statistics that include a batch of B values.
 
-        The result has the same bits on one device and with the batch sharded over several devices
-        if the number of devices divides both B and 16.
+        If the number of devices divides both B and 16, a batch that is sharded over them gives the
+        same bits as on one device.
 
         Args:
             values: float32[B, ...].

@@ -51,12 +51,13 @@ class StickyAction(Transform):
                 f"StickyAction got repeat_action_probability={self.repeat_action_probability};"
                 " it must be from 0 to 1."
             )
-        if not isinstance(self.repeat_action_duration, tuple):
+        duration = self.repeat_action_duration
+        if not isinstance(duration, tuple):
             check_count(self, "repeat_action_duration")
-        elif not _is_range(self.repeat_action_duration):
+        elif list(map(type, duration)) != [int, int] or not 1 <= duration[0] <= duration[1]:
             raise WrapperError(
-                f"StickyAction got repeat_action_duration={self.repeat_action_duration}; it must be"
-                " a number of steps, or the least and the most of them: (2, 4)."
+                f"StickyAction got repeat_action_duration={duration}; it must be"
+                " a number of steps, or a pair of the fewest and the most, such as (2, 4)."
             )
 
     def on_reset(self, timestep: TimeStep) -> tuple[StickyActionMemory, TimeStep]:
@@ -82,8 +83,3 @@ class StickyAction(Transform):
         )
         repeats = jnp.maximum(repeats - 1, 0)
         return StickyActionMemory(action=action, begun=jnp.bool_(True), repeats=repeats), action
-
-
-def _is_range(bounds: tuple[Any, ...]) -> bool:
-    whole = all(isinstance(bound, int) for bound in bounds)
-    return whole and len(bounds) == 2 and 1 <= bounds[0] <= bounds[1]

@@ -65,12 +65,8 @@ class TimeAwareObservation(Transform):
         time = spaces.Box(0, self._limit, (1,), jnp.int32)
         if self.normalize_time:
             time = spaces.Box(0.0, 1.0, (1,))
-        match inner:
-            case spaces.Dict():
-                return spaces.Dict({**inner.spaces, self.dict_time_key: time})
-            case spaces.Tuple():
-                return spaces.Tuple((*inner.spaces, time))
-        return spaces.Dict(obs=inner, time=time)
+        whole = self._add_time(getattr(inner, "spaces", inner), time)
+        return spaces.Tuple(whole) if isinstance(whole, tuple) else spaces.Dict(whole)
 
     def on_reset(self, timestep: TimeStep) -> tuple[jax.Array, TimeStep]:
         return self._with_time(jnp.int32(0), timestep)
@@ -82,14 +78,16 @@ class TimeAwareObservation(Transform):
         time: Any = elapsed[None]
         if self.normalize_time:
             time = time.astype(jnp.float32) / jnp.asarray(self._limit, jnp.float32)
-        observation = timestep.observation
-        match self.env.observation_space:
-            case spaces.Dict():
-                observation = {**observation, self.dict_time_key: time}
-            case spaces.Tuple():
-                observation = (*observation, time)
-            case _:
-                observation = {"obs": observation, "time": time}
+        observation = self._add_time(timestep.observation, time)
         if self.flatten:
             observation = self._whole_space.flatten(observation)
         return elapsed, timestep.replace(observation=observation)
+
+    def _add_time(self, inner: Any, time: Any) -> Any:
+        """Adds `time` to an observation, or to the space or spaces of observations."""
+        match self.env.observation_space:
+            case spaces.Dict():
+                return {**inner, self.dict_time_key: time}
+            case spaces.Tuple():
+                return (*inner, time)
+        return {"obs": inner, "time": time}

@@ -90,7 +90,7 @@ def _count_transforms(env: Any) -> int:
 
 
 @chex.dataclass(frozen=True)
-class TransformedState:
+class TransformedVectorState:
     """The state of a `TransformedVectorEnv`."""
 
     inner: chex.ArrayTree  # the state of the wrapped VectorEnv
@@ -104,22 +104,22 @@ class TransformedVectorEnv(WrappedVectorEnv):
 
     wrapper: Transform
 
-    def reset(self, key: chex.PRNGKey) -> tuple[TransformedState, TimeStep]:
+    def reset(self, key: chex.PRNGKey) -> tuple[TransformedVectorState, TimeStep]:
         inner, timestep = self.env.reset(key)
         memory, timestep = self._map_first(timestep)
         return self._make_state(inner, memory, timestep), timestep
 
     def reset_where(
-        self, mask: jax.Array, state: TransformedState, timestep: TimeStep, key: chex.PRNGKey
-    ) -> tuple[TransformedState, TimeStep]:
+        self, mask: jax.Array, state: TransformedVectorState, timestep: TimeStep, key: chex.PRNGKey
+    ) -> tuple[TransformedVectorState, TimeStep]:
         inner, fresh = self._reset_inner_where(mask, state.inner, key)
         mask = shard_like(state.inner, jnp.asarray(mask))
         memory, timestep = select(mask, self._map_first(fresh), (state.memory, timestep))
         return self._make_state(inner, memory, timestep), timestep
 
     def step(
-        self, state: TransformedState, action: Any, key: chex.PRNGKey
-    ) -> tuple[TransformedState, TimeStep]:
+        self, state: TransformedVectorState, action: Any, key: chex.PRNGKey
+    ) -> tuple[TransformedVectorState, TimeStep]:
         memory, action = map_instances(
             lambda memory, action, key: self.wrapper.on_action(
                 memory, action, _wrapper_key(self.wrapper, key)
@@ -163,8 +163,10 @@ class TransformedVectorEnv(WrappedVectorEnv):
             final_observation=timestep.observation, final_info=timestep.info
         )
 
-    def _make_state(self, inner: Any, memory: Any, timestep: TimeStep) -> TransformedState:
-        return TransformedState(inner=inner, memory=memory, last=self._last_for_state(timestep))
+    def _make_state(self, inner: Any, memory: Any, timestep: TimeStep) -> TransformedVectorState:
+        return TransformedVectorState(
+            inner=inner, memory=memory, last=self._last_for_state(timestep)
+        )
 
 
 def _as_reset_timestep(timestep: TimeStep) -> TimeStep:

@@ -1,4 +1,4 @@
-"""Wrappers that map, filter, rescale and convert observations."""
+"""Wrappers that map, filter, flatten, rescale and convert observations."""
 
 from collections.abc import Callable, Sequence
 from typing import Any
@@ -11,14 +11,16 @@ from jax.typing import DTypeLike
 
 from jaxenvs import spaces, struct
 from jaxenvs.errors import SpaceError, WrapperError
-from jaxenvs.wrappers._observation import ObservationMap
+from jaxenvs.spaces.space import ArraySpace
+from jaxenvs.wrappers._checks import check_function, check_given_space
+from jaxenvs.wrappers._observation import ObservationTransform
 
 
-class TransformObservation(ObservationMap):
+class TransformObservation(ObservationTransform):
     """Applies a function to every observation. The result is a member of `observation_space`.
 
-    `func` is pure and takes the observation of one instance. It is static: define the function
-    once, because a new lambda in every call triggers recompilation.
+    `func` is pure and takes the observation of one instance. It is static: a different function
+    triggers recompilation, and so does the same lambda if it is created again.
 
     Raises:
         WrapperError: `func` is not callable, `observation_space` is not a space, or the result of
@@ -31,17 +33,8 @@ class TransformObservation(ObservationMap):
     observation_space: spaces.Space = struct.static()  # pyright: ignore[reportIncompatibleMethodOverride]
 
     def __post_init__(self) -> None:
-        if not callable(self.func):
-            raise WrapperError(
-                f"TransformObservation got func={self.func!r}; it must be a function that"
-                " maps an observation to a new one."
-            )
-        if not isinstance(self.observation_space, spaces.Space):
-            raise WrapperError(
-                f"TransformObservation got observation_space={self.observation_space!r}; it must"
-                " be the space of what func returns.  Pass env.observation_space if it does not"
-                " change."
-            )
+        check_function(self)
+        check_given_space(self, "observation_space")
         super().__post_init__()
 
     def map_observation(self, observation: Any) -> Any:
@@ -58,7 +51,7 @@ class TransformObservation(ObservationMap):
         return mapped
 
 
-class FilterObservation(ObservationMap):
+class FilterObservation(ObservationTransform):
     """Keeps the parts of a dict or tuple that `filter_keys` names and drops all others.
 
     For a tuple, the result has the order of `filter_keys`.
@@ -107,7 +100,25 @@ class FilterObservation(ObservationMap):
         return {key: parts[key] for key in self.filter_keys}
 
 
-class RescaleObservation(ObservationMap):
+class FlattenObservation(ObservationTransform):
+    """Flattens every observation to one vector.
+
+    Arrays are raveled, integers of a `Discrete` or `MultiDiscrete` become one-hot vectors, and the
+    parts of a dict are concatenated in the order of their keys. If all parts have the same dtype,
+    the result has that dtype; otherwise it is float32, where Gymnasium may use float64.
+
+    Source: Gymnasium's FlattenObservation.
+    """
+
+    @property
+    def observation_space(self) -> spaces.Space:
+        return self.env.observation_space.flatten_space()
+
+    def map_observation(self, observation: Any) -> jax.Array:
+        return self.env.observation_space.flatten(observation)
+
+
+class RescaleObservation(ObservationTransform):
     """Maps observations linearly from the bounds of their space to [`min_obs`, `max_obs`].
 
     Each bound is a number or an array in the shape of an observation. If an element has no lower
@@ -179,7 +190,7 @@ class RescaleObservation(ObservationMap):
         return jnp.clip(jnp.clip(gain * observation, least, most) + shift, new_low, new_high)
 
 
-class DtypeObservation(ObservationMap):
+class DtypeObservation(ObservationTransform):
     """Converts observations to `dtype`. Conversion from float to integer truncates toward zero.
 
     A `Box` keeps its bounds, as far as `dtype` can represent them. A `Discrete`, `MultiDiscrete` or
@@ -207,26 +218,19 @@ class DtypeObservation(ObservationMap):
     @property
     def observation_space(self) -> spaces.Box:
         inner, dtype = self.env.observation_space, np.dtype(self.dtype)  # pyright: ignore
-        match inner:
-            case spaces.Box():
-                low, high = inner.low, inner.high
-            case spaces.Discrete() | spaces.MultiDiscrete():
-                low = np.asarray(inner.start)
-                high = low + (inner.n if isinstance(inner, spaces.Discrete) else inner.nvec) - 1
-            case spaces.MultiBinary():
-                low, high = np.int8(0), np.int8(1)
-            case _:
-                raise WrapperError(
-                    f"DtypeObservation needs observations that are single arrays, got {inner}."
-                    "  Apply FlattenObservation or FilterObservation first."
-                )
+        if not isinstance(inner, ArraySpace):
+            raise WrapperError(
+                f"DtypeObservation needs observations that are single arrays, got {inner}."
+                "  Apply FlattenObservation or FilterObservation first."
+            )
         if jax.dtypes.canonicalize_dtype(dtype) != dtype:
             raise WrapperError(
                 f"DtypeObservation got dtype={dtype}, which needs jax_enable_x64."
                 "  Pass a 32-bit dtype, or enable x64 for the whole program."
             )
+        low, high = inner.bounds
         if not jnp.issubdtype(dtype, jnp.floating):
-            xp: Any = np if isinstance(low, np.ndarray) else jnp
+            xp: Any = jnp if struct.is_traced(low, high) else np
             low, high = (xp.trunc(bound) for bound in (low, high))
         try:
             return spaces.Box(low, high, inner.shape, dtype)

@@ -16,5 +16,5 @@ def test_registered_environments_pass_check_env(id):
 @pytest.mark.parametrize("id", IDS)
 def test_registry_entries_are_complete(id):
     spec = jaxenvs.registry[id]
-    assert spec.source and spec.proven_against and spec.family != "user"
+    assert spec.source and spec.compared_with and spec.family != "user"
     assert jaxenvs.make(id).time_limit == spec.time_limit

@@ -85,6 +85,7 @@ def test_bounds_are_leaves():
         (lambda: RescaleAction(Echo(), 1.0, -1.0), "swapped"),
         (lambda: DiscretizeAction(Echo(), 0), "bins"),
         (lambda: DiscretizeAction(Echo(), (2, 3, 4)), "2 elements"),
+        (lambda: DiscretizeAction(Echo(), 2**16), "int32"),
         (lambda: DiscretizeAction(ClipAction(Echo()), 3), "finite"),
         (lambda: ClipAction(jaxenvs.make("CartPole-v1")), "Box"),
     ],

@@ -88,6 +88,8 @@ def test_opaque_batches_are_rejected():
 def test_existing_key_is_reported():
     with pytest.raises(WrapperError, match='render_key="draw"'):
         AddRenderObservation(Painted(layout="dict"), render_only=False, render_key="draw")
+    with pytest.raises(WrapperError, match='render_key="state"'):
+        AddRenderObservation(Painted(), render_only=False, render_key="state")
 
 
 @pytest.mark.parametrize("keep_dim", [False, True])

@@ -4,6 +4,7 @@ import numpy as np
 import pytest
 from gymnasium import wrappers as gym
 
+import jaxenvs
 from jaxenvs.errors import WrapperError
 from jaxenvs.wrappers import ClipReward, ScaleReward, TransformReward
 from tests.wrappers._batches import MODES, Echo, assert_as_in_gymnasium, play_both
@@ -58,6 +59,14 @@ def test_scales_and_bounds_are_leaves():
     scales = jnp.array([0.5, 2.0])
     np.testing.assert_allclose(jax.vmap(reward)(scales), [10.0, 40.0])
     np.testing.assert_allclose(jax.grad(reward)(2.0), 20.0)
+
+
+def test_bounds_can_differ_between_instances():
+    low, high = np.zeros(2, np.float32), np.array([5.0, 30.0], np.float32)
+    batched = ["min_reward", "max_reward"]
+    env = jaxenvs.vectorize(ClipReward(Echo(), low, high), 2, batched=batched)
+    state, _ = env.reset(KEY)
+    assert env.step(state, jnp.ones((2, 2)), KEY)[1].reward.tolist() == [5.0, 20.0]
 
 
 def test_invalid_bounds_are_rejected():

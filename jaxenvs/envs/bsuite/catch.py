@@ -7,7 +7,7 @@ import numpy as np
 
 from jaxenvs import spaces, struct
 from jaxenvs.core import Environment, TimeStep
-from jaxenvs.envs.bsuite._shared import check_at_least
+from jaxenvs.errors import ParameterError, check_integer
 from jaxenvs.rendering.raster import BLACK, TEAL, YELLOW, box, disc, paint, pixel_grid
 
 CELL = 32  # pixels, side length of a cell in the image
@@ -43,8 +43,8 @@ class Catch(Environment[CatchState]):
     columns: int = struct.static(5)  # width of the board
 
     def __post_init__(self) -> None:
-        check_at_least(self, "rows", 2)
-        check_at_least(self, "columns", 1)
+        check_integer(ParameterError, "Catch got rows", self.rows, 2)
+        check_integer(ParameterError, "Catch got columns", self.columns)
 
     @property
     def observation_space(self) -> spaces.Box:

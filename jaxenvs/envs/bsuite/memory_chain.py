@@ -7,7 +7,7 @@ import numpy as np
 
 from jaxenvs import spaces, struct
 from jaxenvs.core import Environment, TimeStep
-from jaxenvs.envs.bsuite._shared import check_at_least
+from jaxenvs.errors import ParameterError, check_integer
 from jaxenvs.rendering.raster import BLACK, GRAY, RED, TEAL, WHITE, box, paint, pixel_grid
 
 CELL = 48  # pixels, side length of a cell in the image
@@ -48,8 +48,9 @@ class MemoryChain(Environment[MemoryChainState]):
     num_bits: int = struct.static(1)  # number of bits shown, of which one is queried
 
     def __post_init__(self) -> None:
-        check_at_least(self, "num_bits", 1)
-        check_at_least(self, "memory_length", 1)
+        check_integer(ParameterError, "MemoryChain got num_bits", self.num_bits)
+        if not hasattr(self.memory_length, "shape"):  # traced, or one number per instance
+            check_integer(ParameterError, "MemoryChain got memory_length", self.memory_length)
 
     @property
     def observation_space(self) -> spaces.Box:
@@ -79,8 +80,8 @@ class MemoryChain(Environment[MemoryChainState]):
         )
         over = state.elapsed > self._length()
         asked = np.arange(self.num_bits, dtype=np.int32) == state.query
-        right = jnp.any(asked & (state.context == jnp.asarray(action, jnp.int8)))
-        reward = jnp.where(over, jnp.where(right, 1.0, -1.0), 0.0)
+        correct = jnp.any(asked & (state.context == jnp.asarray(action, jnp.int8)))
+        reward = jnp.where(over, jnp.where(correct, 1.0, -1.0), 0.0)
         return state, TimeStep.transition(self._observe(state), reward=reward, terminated=over)
 
     def render(self, state: MemoryChainState) -> jax.Array:

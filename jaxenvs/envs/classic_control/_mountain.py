@@ -22,7 +22,7 @@ class MountainCarState:
     velocity: jax.Array  # float32[], track units per step
 
 
-def roll(env: Any, state: MountainCarState, push: jax.Array) -> MountainCarState:
+def move_car(env: Any, state: MountainCarState, push: jax.Array) -> MountainCarState:
     """Moves the car by one step. `push` is the velocity that the engine adds."""
     _, cos = sincos(3 * state.position)
     velocity = state.velocity + (push - cos * env.gravity)

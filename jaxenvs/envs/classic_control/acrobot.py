@@ -136,8 +136,8 @@ class Acrobot(Environment[AcrobotState]):
         start = (state.theta1, state.theta2, state.theta1_dot, state.theta2_dot)
 
         def slopes_after(time, slopes):
-            place = [value + time * slope for value, slope in zip(start, slopes, strict=True)]
-            return self._derivatives(place, torque)
+            moved = [value + time * slope for value, slope in zip(start, slopes, strict=True)]
+            return self._derivatives(moved, torque)
 
         k1 = self._derivatives(start, torque)
         k2 = slopes_after(self.dt / 2, k1)
@@ -149,9 +149,9 @@ class Acrobot(Environment[AcrobotState]):
         ]
 
     def _derivatives(
-        self, place: Sequence[jax.Array], torque: chex.Numeric
+        self, variables: Sequence[jax.Array], torque: chex.Numeric
     ) -> tuple[jax.Array, jax.Array, jax.Array, jax.Array]:
-        theta1, theta2, theta1_dot, theta2_dot = place
+        theta1, theta2, theta1_dot, theta2_dot = variables
         m1, m2 = self.link_mass_1, self.link_mass_2
         l1, lc1, lc2 = self.link_length_1, self.link_com_pos_1, self.link_com_pos_2
         (sin1, cos1), (sin2, cos2) = sincos(theta1), sincos(theta2)

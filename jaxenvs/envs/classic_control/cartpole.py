@@ -120,9 +120,7 @@ class CartPole(Environment[CartPoleState]):
         x, y = pixel_grid(FRAME_SHAPE)
         cart_x, cart_y, axle_y = state.x * scale + width / 2, 100.5, 107.5
         pole_length = scale * 2 * self.length
-        reach = (
-            pole_length / 2 - 5.0
-        )  # distance of the center from the axle, which is 5 pixels above the foot
+        reach = pole_length / 2 - 5.0  # from the axle, 5 pixels above the foot, to the center
         pole_center = (
             cart_x + reach * jnp.sin(state.theta),
             axle_y + reach * jnp.cos(state.theta),

@@ -7,7 +7,7 @@ import jax.numpy as jnp
 from jaxenvs import spaces
 from jaxenvs.core import Environment, TimeStep
 from jaxenvs.envs.classic_control._mountain import MountainCarState as MountainCarState
-from jaxenvs.envs.classic_control._mountain import at_goal, draw, observe, roll
+from jaxenvs.envs.classic_control._mountain import at_goal, draw, move_car, observe
 from jaxenvs.numerics import uniform
 
 
@@ -59,7 +59,8 @@ class MountainCar(Environment[MountainCarState]):
         self, state: MountainCarState, action: chex.Array, key: chex.PRNGKey
     ) -> tuple[MountainCarState, TimeStep]:
         del key  # a step is deterministic
-        state = roll(self, state, push=(jnp.asarray(action, state.velocity.dtype) - 1) * self.force)
+        push = (jnp.asarray(action, state.velocity.dtype) - 1) * self.force
+        state = move_car(self, state, push)
         return state, TimeStep.transition(
             observe(state), reward=-1.0, terminated=at_goal(self, state)
         )

@@ -6,7 +6,13 @@ import jax.numpy as jnp
 
 from jaxenvs import spaces
 from jaxenvs.core import Environment, TimeStep
-from jaxenvs.envs.classic_control._mountain import MountainCarState, at_goal, draw, observe, roll
+from jaxenvs.envs.classic_control._mountain import (
+    MountainCarState,
+    at_goal,
+    draw,
+    move_car,
+    observe,
+)
 from jaxenvs.numerics import uniform
 
 
@@ -61,7 +67,7 @@ class MountainCarContinuous(Environment[MountainCarState]):
     ) -> tuple[MountainCarState, TimeStep]:
         del key  # a step is deterministic
         throttle = jnp.clip(action[0], self.min_action, self.max_action)
-        state = roll(self, state, push=throttle * self.power)
+        state = move_car(self, state, throttle * self.power)
         arrived = at_goal(self, state)
         reward = jnp.where(arrived, 100.0, 0.0) - 0.1 * action[0] ** 2
         return state, TimeStep.transition(observe(state), reward=reward, terminated=arrived)

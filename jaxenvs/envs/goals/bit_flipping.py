@@ -7,7 +7,7 @@ import numpy as np
 
 from jaxenvs import spaces, struct
 from jaxenvs.core import Environment, TimeStep
-from jaxenvs.errors import ParameterError
+from jaxenvs.errors import ParameterError, check_integer
 from jaxenvs.rendering.raster import BLACK, GRAY, TEAL, WHITE, box, paint, pixel_grid
 
 CELL = 24  # pixels, side length of a cell in the image
@@ -46,10 +46,7 @@ class BitFlipping(Environment[BitFlippingState]):
     num_bits: int = struct.static(15)  # length of the row
 
     def __post_init__(self) -> None:
-        if not isinstance(self.num_bits, int) or self.num_bits < 1:
-            raise ParameterError(
-                f"BitFlipping got num_bits={self.num_bits!r}; it must be an int of at least 1."
-            )
+        check_integer(ParameterError, "BitFlipping got num_bits", self.num_bits)
 
     @property
     def observation_space(self) -> spaces.Dict:
@@ -96,13 +93,13 @@ class BitFlipping(Environment[BitFlippingState]):
         """
         x, y = pixel_grid((2 * CELL, CELL * self.num_bits))
         column = np.arange(CELL * self.num_bits) // CELL
-        right = (state.bits == state.goal)[column][None]
+        matches = (state.bits == state.goal)[column][None]
         center = (x // CELL + 0.5) * CELL, (y // CELL + 0.5) * CELL
         square = box(x, y, center, (0.6 * CELL, 0.6 * CELL))
         ones = jnp.where(y > CELL, state.bits[column][None] == 1, state.goal[column][None] == 1)
         return paint(
             GRAY,
-            (jnp.broadcast_to(right, square.shape), TEAL),
+            (jnp.broadcast_to(matches, square.shape), TEAL),
             (square, BLACK),
             (jnp.where(ones, square, 0.0), WHITE),
         )

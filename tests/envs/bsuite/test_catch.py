@@ -63,7 +63,9 @@ def test_render_shows_ball_and_paddle():
     assert np.argwhere(lit).tolist() == [[3, 1], [9, 4]]
 
 
-@pytest.mark.parametrize("shape", [{"rows": 1}, {"columns": 0}, {"rows": 2.5}])
+@pytest.mark.parametrize(
+    "shape", [{"rows": 1}, {"columns": 0}, {"rows": 2.5}, {"rows": np.int64(1)}]
+)
 def test_too_small_boards_are_rejected(shape):
     with pytest.raises(ParameterError, match="at least"):
         Catch(**shape)

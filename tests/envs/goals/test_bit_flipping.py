@@ -107,7 +107,7 @@ def test_render_marks_matching_bits():
     assert (grounds[1] == grounds[2]).all() and (grounds[0] != grounds[1]).any()
 
 
-@pytest.mark.parametrize("num_bits", [0, 1.5])
+@pytest.mark.parametrize("num_bits", [0, 1.5, True])
 def test_empty_rows_are_rejected(num_bits):
     with pytest.raises(ParameterError, match="num_bits"):
         BitFlipping(num_bits=num_bits)
