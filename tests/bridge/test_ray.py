@@ -202,7 +202,7 @@ def test_errors_of_environments_come_with_their_traceback(cluster, tmp_path):
 
 def test_one_that_hangs_is_made_anew_and_the_others_go_on(cluster, tmp_path):
     fns = [Counter, lambda: Misbehaving("hangs", str(tmp_path / "once"))]
-    with make(fns, num_workers=2, timeout=0.5, on_failure="restart") as pool:
+    with make(fns, num_workers=2, timeout=2.0, on_failure="restart") as pool:
         pool.reset()
         flags = np.stack([pool.step([0, 0])[4]["restarted"] for _ in range(3)])
         np.testing.assert_array_equal(flags.sum(0), [0, 1])

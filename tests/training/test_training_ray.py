@@ -206,8 +206,8 @@ def test_a_cluster_that_is_too_small_is_warned_of(cluster):
         Learner(chosen, total_steps=100).close()
     said = [str(each.message) for each in warned if "workers ask for" in str(each.message)]
     assert len(said) == 2
-    assert "2 workers ask for 40 CPU each, and the Ray cluster has 2 in all" in said[0]
-    assert "1 trunk each, and the Ray cluster has 0 in all" in said[1]
+    assert "2 workers ask for 40 CPU each, but the Ray cluster has 2 in total" in said[0]
+    assert "1 trunk each, but the Ray cluster has 0 in total" in said[1]
 
 
 def test_without_ray_the_extra_is_named(monkeypatch):
