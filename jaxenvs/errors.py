@@ -153,11 +153,8 @@ def check_integer(error: type[JaxenvsError], name: str, value: Any, least: int |
     Raises:
         error: the argument is not an integer, or is less than `least`.
     """
-    try:
-        number = None if str(getattr(value, "dtype", "")) == "bool" else operator.index(value)
-    except TypeError:
-        number = None
-    if number is None or isinstance(value, bool) or (least is not None and number < least):
+    number = as_integer(value)
+    if number is None or (least is not None and number < least):
         limit = "" if least is None else f" of at least {least}"
         message = f"{name}={value!r:.60}; it must be an integer{limit}."
         if hasattr(value, "aval"):  # an array of JAX
@@ -167,6 +164,16 @@ def check_integer(error: type[JaxenvsError], name: str, value: Any, least: int |
             )
         raise error(message)
     return number
+
+
+def as_integer(value: Any) -> int | None:
+    """Returns an integer of Python, NumPy or JAX as an int, and None for anything else."""
+    if isinstance(value, bool) or getattr(value, "shape", ()):
+        return None
+    try:
+        return operator.index(value)
+    except TypeError:  # arrays of bool and traced values, too
+        return None
 
 
 def describe(value: Any) -> str:

@@ -30,17 +30,13 @@ def diagonal(*axes: Iterable[Any]) -> list[Any]:
     So each value of the longest axis is in one quick test.
     """
     lists = [list(axis) for axis in axes]
-    longest = max(lists, key=len)
-    return [
-        _param(
-            *(axis[i] for axis, i in zip(lists, indices, strict=True)),
-            is_quick=all(
-                i == indices[lists.index(longest)] % len(axis)
-                for axis, i in zip(lists, indices, strict=True)
-            ),
-        )
-        for indices in itertools.product(*(range(len(axis)) for axis in lists))
-    ]
+    longest = max(range(len(lists)), key=lambda i: len(lists[i]))
+    params = []
+    for indices in itertools.product(*(range(len(axis)) for axis in lists)):
+        pairs = list(zip(lists, indices, strict=True))
+        is_quick = all(i == indices[longest] % len(axis) for axis, i in pairs)
+        params.append(_param(*(axis[i] for axis, i in pairs), is_quick=is_quick))
+    return params
 
 
 def _param(*values: Any, is_quick: bool) -> Any:

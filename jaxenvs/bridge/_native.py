@@ -185,7 +185,7 @@ def find(part: Part) -> Path:
     """Returns the path of a part's library: packaged, cached, or compiled now.
 
     Raises:
-        NativePartMissing: there is none, and it cannot be compiled.
+        NativePartMissing: the part is not compiled and cannot be compiled.
     """
     if part in _given:
         path = _given[part]
@@ -208,7 +208,7 @@ def look(part: Part) -> "Path | Recipe":
     """Returns the path of a part's library, or the recipe for compiling it if there is none.
 
     Raises:
-        NativePartMissing: there is none, and it cannot be compiled.
+        NativePartMissing: the part is not compiled and cannot be compiled.
     """
     if is_disabled():
         raise NativePartMissing(f"{DISABLE} is set")

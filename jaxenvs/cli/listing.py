@@ -27,7 +27,7 @@ def select(part: str, family: str | None) -> list[EnvSpec]:
     """Returns the entries of a family, or of all, whose id contains `part`, ignoring case.
 
     Raises:
-        UnknownEnvironmentError: there are none; the message suggests similar names.
+        UnknownEnvironmentError: no id matches; the message suggests similar names.
     """
     families = {spec.family for spec in registry.values()}
     if family is not None and family not in families:

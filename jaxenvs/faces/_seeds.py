@@ -1,11 +1,10 @@
 """Parsing of seeds."""
 
-import operator
 import secrets
 from collections.abc import Sequence
 from typing import Any
 
-from jaxenvs.errors import SeedError
+from jaxenvs.errors import SeedError, as_integer
 
 _DRAW_LIMIT = 2**32  # randomly drawn seeds are below this
 
@@ -24,7 +23,7 @@ def parse_seeds(seed: Any, num_envs: int, bits: int) -> list[int]:
     """
     if seed is None:
         seed = secrets.randbelow(_DRAW_LIMIT - num_envs + 1)
-    first = _to_int(seed)
+    first = as_integer(seed)
     if first is not None:
         seeds: list[Any] = [*range(first, first + num_envs)]
     elif isinstance(seed, (str, bytes)) or not (
@@ -37,23 +36,11 @@ def parse_seeds(seed: Any, num_envs: int, bits: int) -> list[int]:
             " int."
         )
     else:
-        seeds = [secrets.randbelow(_DRAW_LIMIT) if each is None else _to_int(each) for each in seed]
+        seeds = [
+            secrets.randbelow(_DRAW_LIMIT) if each is None else as_integer(each) for each in seed
+        ]
     for i, each in enumerate(seeds):
         if each is None or not 0 <= each < 2**bits:
             given = f"{seed!r}; instance {i} gets {each}" if first is not None else f"{seed[i]!r}"
             raise SeedError(f"expected a seed from 0 to 2**{bits} - 1, got {given}.")
     return seeds
-
-
-def _to_int(seed: Any) -> int | None:
-    """Returns a Python, NumPy or JAX integer as an int, and None for anything else."""
-    if (
-        isinstance(seed, bool)
-        or getattr(seed, "shape", ())
-        or str(getattr(seed, "dtype", "")) == "bool"
-    ):
-        return None
-    try:
-        return operator.index(seed)
-    except TypeError:
-        return None
