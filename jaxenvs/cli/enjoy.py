@@ -11,7 +11,7 @@ import jaxenvs
 from jaxenvs.cli._console import console, writing
 from jaxenvs.cli._runs import close, make_train_for_playing, runs_in
 from jaxenvs.cli.render import play, playing_key
-from jaxenvs.errors import RenderError, RolloutError
+from jaxenvs.errors import RenderError, RolloutError, check_integer
 from jaxenvs.rendering.video import write_video
 from jaxenvs.rendering.window import Window
 from jaxenvs.training import ActorPolicy
@@ -64,8 +64,7 @@ def _hosted_episodes(
     config: Config, policy: ActorPolicy, keys: jax.Array, max_steps: int
 ) -> Iterator[tuple[np.ndarray, float]]:
     """Does the same as `_episodes` for a hosted environment, which renders itself."""
-    if max_steps < 1:
-        raise RolloutError(f"max_steps is {max_steps}; it must be at least 1.")
+    check_integer(RolloutError, "enjoy got max_steps", max_steps)
     hosts: Any = jaxenvs.make_vec(config.id, 1, backend="serial", render_mode="rgb_array")
     act = jax.jit(policy)
     try:

@@ -10,7 +10,7 @@ from jaxenvs.registry import EnvSpec, registry
 def run(options: argparse.Namespace) -> None:
     """Prints a table of the ids that match `options.filter` and `options.family`."""
     specs = select(options.filter, options.family)
-    rows = table("id", "family", "time limit", "solved at", "proven against")
+    rows = table("id", "family", "time limit", "solved at", "compared with")
     for spec in specs:
         rows.add_row(
             f"[bold]{spec.id}[/]",

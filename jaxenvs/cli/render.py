@@ -11,7 +11,7 @@ import jaxenvs
 from jaxenvs import keys
 from jaxenvs.cli._console import console, writing
 from jaxenvs.core import Environment
-from jaxenvs.errors import RolloutError, TrainingError
+from jaxenvs.errors import RolloutError, TrainingError, check_integer
 from jaxenvs.rendering.video import write_video
 
 _CHUNK = 25  # frames per call: enough for speed, few enough for memory
@@ -84,8 +84,7 @@ def play(
     Returns:
         The frames, uint8[T, H, W, 3], from the first state to the last, and the episode's return.
     """
-    if max_steps < 1:
-        raise RolloutError(f"max_steps is {max_steps}; it must be at least 1.")
+    check_integer(RolloutError, "render got max_steps", max_steps)
     states, rewards, dones = jax.tree.map(
         np.asarray, jax.jit(_episode, static_argnums=(1, 3))(env, policy, key, max_steps)
     )

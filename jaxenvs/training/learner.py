@@ -139,9 +139,7 @@ class Learner:
             scheme, total_steps, self._seed_or_seeds, report_every
         )
         self.compile_seconds = perf_counter() - self._started
-        self._close_executor = weakref.finalize(
-            self, self._executor.close
-        )  # in case `close` is not called
+        self._close_executor = weakref.finalize(self, self._executor.close)  # without `close`, too
         try:
             if resume:
                 self.restore()
@@ -464,9 +462,7 @@ class Learner:
         for folder in self._folders:
             self._logs.append(open_logs(folder, kinds, resume_step=resume_step))
         first = self._folders[0]
-        if (
-            resume_step is not None and (first / CSV_FILE).is_file()
-        ):  # the column `seconds` continues
+        if resume_step is not None and (first / CSV_FILE).is_file():  # `seconds` continues
             self._started -= float(np.max(read_metrics(first).get("seconds", ()), initial=0.0))
 
     def _write_logs(self) -> None:

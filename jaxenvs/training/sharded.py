@@ -104,9 +104,7 @@ class ShardedTrain:
 
         def program(train: Train, argument: Any) -> Any:
             everywhere = PartitionSpec()
-            if (
-                AxisType.Explicit in self.mesh.axis_types
-            ):  # a restored state may be placed otherwise
+            if AxisType.Explicit in self.mesh.axis_types:  # restored states may be elsewhere
                 argument = jax.tree.map(
                     lambda place, part: reshard(part, NamedSharding(self.mesh, place)),
                     layout,

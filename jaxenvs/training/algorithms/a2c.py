@@ -38,15 +38,11 @@ class A2C(OnPolicyAlgorithm):
     reward_clip: float | None = 10.0  # normalized rewards are clipped to this
     epochs: int = struct.static(1)  # passes over each unroll
     minibatches: int = struct.static(1)  # gradient steps in each pass
-    shuffle: Shuffle | None = struct.static(
-        None
-    )  # units that minibatches consist of; None: the default for the actor
+    shuffle: Shuffle | None = struct.static(None)  # units of minibatches; None: by the actor
     anneal: bool = struct.static(False)  # decrease a constant learning rate linearly to 0
     normalize_advantage: bool = struct.static(False)  # in each minibatch
     normalize_observations: bool = struct.static(False)  # by running mean and standard deviation
-    normalize_rewards: bool = struct.static(
-        False
-    )  # by the standard deviation of discounted returns
+    normalize_rewards: bool = struct.static(False)  # by the deviation of discounted returns
 
     def optimizer(self, num_updates: int) -> optax.GradientTransformation:
         rmsprop = optax.rmsprop(self.rate(num_updates), decay=self.decay, eps=self.rms_epsilon)

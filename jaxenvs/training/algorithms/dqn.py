@@ -44,9 +44,7 @@ class DQN(OffPolicyAlgorithm):
     target_update_every: int = 200  # gradient steps between two updates of the targets
     batch_size: int = struct.static(128)
     replay_ratio: float = struct.static(0.25)  # gradient steps per environment step
-    double: bool = struct.static(
-        True
-    )  # the weights select the next action, the targets evaluate it
+    double: bool = struct.static(True)  # weights select the next action, targets evaluate it
 
     actor_type = QNetworks
 

@@ -41,16 +41,12 @@ class PPO(OnPolicyAlgorithm):
     reward_clip: float | None = 10.0  # normalized rewards are clipped to this
     epochs: int = struct.static(4)  # passes over each unroll
     minibatches: int = struct.static(4)  # gradient steps in each pass
-    shuffle: Shuffle | None = struct.static(
-        None
-    )  # units that minibatches consist of; None: the default for the actor
+    shuffle: Shuffle | None = struct.static(None)  # units of minibatches; None: by the actor
     anneal: bool = struct.static(True)  # decrease a constant learning rate linearly to 0
     clip_value: bool = struct.static(True)  # limit changes of the critic's values to `clip`
     normalize_advantage: bool = struct.static(True)  # in each minibatch
     normalize_observations: bool = struct.static(False)  # by running mean and standard deviation
-    normalize_rewards: bool = struct.static(
-        False
-    )  # by the standard deviation of discounted returns
+    normalize_rewards: bool = struct.static(False)  # by the deviation of discounted returns
 
     @classmethod
     def continuous(cls, **changes: Any) -> Self:

@@ -39,9 +39,7 @@ class VPG(OnPolicyAlgorithm):
     shuffle: Shuffle | None = struct.static(None)  # no effect with a single minibatch
     normalize_advantage: bool = struct.static(True)
     normalize_observations: bool = struct.static(False)  # by running mean and standard deviation
-    normalize_rewards: bool = struct.static(
-        False
-    )  # by the standard deviation of discounted returns
+    normalize_rewards: bool = struct.static(False)  # by the deviation of discounted returns
 
     def default_storage(self) -> Storage:
         return DiscountedReturns()
