@@ -26,7 +26,7 @@ help:
 	@echo 'make bench           measure rollouts, with gymnax'
 	@echo 'make bench-gym       measure the NumPy interface, with EnvPool and Gymnasium'
 	@echo 'make bench-host      measure pools of hosted environments, with other libraries'
-	@echo 'make bench-training  measure whole trainings, with PureJaxRL, rejax, Stable-Baselines3'
+	@echo 'make bench-training  measure whole training runs, with PureJaxRL, rejax, Stable-Baselines3'
 	@echo 'make clean           remove virtual environments, caches, and outputs'
 
 # Each interpreter has its own virtual environment, which is updated when pyproject.toml changes.

@@ -36,22 +36,22 @@ from jaxenvs.training import Actor, ActorPolicy, QNetwork, Train
 from jaxenvs.training.config import Config, config_for
 from jaxenvs.training.layers import Conv
 
-EVALUATION = 1_000_003  # first seed of the evaluations; trainings use 0, 1, ...
+EVALUATION = 1_000_003  # first seed of the evaluations; training runs use 0, 1, ...
 
 
 @dataclasses.dataclass(frozen=True)
 class Task:
-    """A training and its target."""
+    """A training run and its target."""
 
     name: str
     config: Config  # as for `jaxenvs train`, in most tasks
     target: float  # of the median over seeds
-    at_most: bool = False  # whether the target is a maximum, for trainings that must fail
+    at_most: bool = False  # whether the target is a maximum, for training runs that must fail
     score: str = "mean return"  # of an evaluation; or "success rate", see `scores`
     actor: Actor | None = None  # overrides the configuration's
     make: Callable[[str, int], VectorEnv] | None = None  # overrides the environment, (id, N)
     evaluation_config: Config | None = None  # overrides the environment of the evaluation
-    max_seeds: int | None = None  # for slow trainings
+    max_seeds: int | None = None  # for slow training runs
     max_episodes: int | None = None  # for slow evaluations
 
     @property
@@ -370,7 +370,7 @@ def _parse(arguments: Sequence[str] | None) -> argparse.Namespace:
         help=f"comma-separated: {', '.join(names)}",
     )
     add("--ids", type=_common.words, default=[], help="comma-separated environment ids")
-    add("--seeds", type=int, default=5, help="trainings of each task (default 5)")
+    add("--seeds", type=int, default=5, help="training runs of each task (default 5)")
     add("--episodes", type=int, default=100, help="episodes per evaluation (default 100)")
     add("--share", type=float, default=1.0, help="fraction of the steps; 0.1 for a trial")
     return parser.parse_args(arguments)

@@ -1,6 +1,6 @@
-"""Measures trainings with several seeds and on several devices.
+"""Measures training runs with several seeds and on several devices.
 
-Seeds: PPO on CartPole-v1 with 1, 8, and 64 vmapped seeds. Devices: a training without `shard`, and
+Seeds: PPO on CartPole-v1 with 1, 8, and 64 vmapped seeds. Devices: a run without `shard`, and
 the same training sharded over 1, 2, 4, and 8 virtual devices of this machine, each in its own
 process. With more devices than cores, this measures the overhead of sharding.
 
@@ -41,14 +41,14 @@ def main(arguments: Sequence[str] | None = None) -> None:
     add("--parts", type=words, default=list(PARTS), help=f"comma-separated: {', '.join(PARTS)}")
     add("--seeds", type=numbers, default=[1, 8, 64], help="numbers of seeds (default 1,8,64)")
     add("--devices", type=numbers, default=[1, 2, 4, 8], help="numbers of devices")
-    add("--steps", type=int, default=131_072, help="environment steps of each training")
+    add("--steps", type=int, default=131_072, help="environment steps of each training run")
     add("--repeats", type=int, default=5, help="number of repetitions (default 5)")
     options = parser.parse_args(arguments)
     publish(options, lambda: measure(options, arguments), table, plot)
 
 
 def measure(options: argparse.Namespace, arguments: Sequence[str] | None = None) -> dict[str, Any]:
-    """Returns the report. The trainings of a part run in turn."""
+    """Returns the report. The training runs of a part run in turn."""
     report = new_report("scaling", arguments, ("flax", "optax"), options.repeats)
     report |= {"steps": options.steps, "measurements": []}
     for part in options.parts:

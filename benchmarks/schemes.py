@@ -42,7 +42,7 @@ ID, TARGET, EPISODES = "CartPole-v1", 475.0, 100
 EVALUATE_EVERY = 10_000  # environment steps
 WORKERS = 2  # gradient workers, and collectors for each of them
 MODES = ("central", "sync", "async")
-ALGORITHMS = {"PPO": 400_000, "DQN": 120_000}  # maximum steps of a training
+ALGORITHMS = {"PPO": 400_000, "DQN": 120_000}  # maximum steps of a training run
 PLACES = ("threads", "devices", "ray")
 
 
@@ -145,7 +145,7 @@ def measure(options: argparse.Namespace, arguments: Sequence[str] | None = None)
 
 
 def train(case: Case, seed: int, limit: int) -> dict[str, float]:
-    """Runs a training; returns its last return, steps, seconds, and mean lags (NaN if none).
+    """Trains once; returns its last return, steps, seconds, and mean lags (NaN if none).
 
     `start_seconds` is the time until the end of the first update and evaluation, including
     compilation.

@@ -251,7 +251,7 @@ def bridge() -> list[str]:
 
 
 def trainings() -> list[str]:
-    """Returns seconds of whole trainings, and ratios to jaxenvs."""
+    """Returns seconds of whole training runs, and ratios to jaxenvs."""
     report = load("training")
     lines = [
         f"| | `jaxenvs.training` | PureJaxRL | rejax {version(report, 'rejax')} |",

@@ -8,8 +8,8 @@ when their mean return is 475 or more. The time of these evaluations is not coun
 
 Stable-Baselines3 uses the settings of its zoo, with torch's default number of threads and with one.
 jaxenvs' PPO uses the zoo's settings too, and others that were chosen on this task. Importing the
-libraries is not counted. Compiled programs are dropped before each training. `compile again` is the
-time to compile with programs in JAX's cache on disk.
+libraries is not counted. Compiled programs are dropped before each run. `compile again` is the time
+to compile with programs in JAX's cache on disk.
 """
 
 import argparse
@@ -34,7 +34,7 @@ ID = "CartPole-v1"
 SOLVED, EPISODES = 475, 100
 EVERY = 2_048  # environment steps between evaluations; a multiple of each contestant's update
 STEPS = 100_000  # length of schedules and of a failed training
-EVALUATION = 1_000_003  # first seed of the evaluations; trainings use 0, 1, ...
+EVALUATION = 1_000_003  # first seed of the evaluations; training runs use 0, 1, ...
 PEER = "sb3"
 TARGET = 10.0
 
@@ -53,7 +53,7 @@ ZOO = PPO(
 
 
 class Clock:
-    """Times one training without its evaluations."""
+    """Times one training run without its evaluations."""
 
     def __init__(self, max_steps: int) -> None:
         self.ready_seconds = self.seconds = self.evaluation_seconds = 0.0
@@ -97,8 +97,8 @@ def main(arguments: Sequence[str] | None = None) -> None:
     names = list(CONTESTANTS)
     add = parser.add_argument
     add("--contestants", type=words, default=names, help=f"comma-separated: {', '.join(names)}")
-    add("--seeds", type=int, default=9, help="trainings per contestant (default 9)")
-    add("--steps", type=int, default=STEPS, help="steps after which a training has failed")
+    add("--seeds", type=int, default=9, help="training runs per contestant (default 9)")
+    add("--steps", type=int, default=STEPS, help="steps after which a training run has failed")
     options = parser.parse_args(arguments)
     publish(options, lambda: measure(options, arguments), table, plot)
 
@@ -160,7 +160,7 @@ def table(report: dict[str, Any]) -> str:
 
 
 def plot(report: dict[str, Any], path: Path) -> None:
-    """Plots returns of the evaluations over seconds, including preparation, for each training."""
+    """Plots returns of the evaluations over seconds, including preparation, for each run."""
     import matplotlib
 
     matplotlib.use("agg")

@@ -1,6 +1,6 @@
-"""Compares whole trainings with PureJaxRL and rejax: the same settings, in turn in one process.
+"""Compares whole training runs with PureJaxRL and rejax: the same settings, in turn in one process.
 
-PPO on CartPole-v1 with PureJaxRL's network and hyper-parameters at three sizes, and with vmapped
+PPO on CartPole-v1 with PureJaxRL's network and hyperparameters at three sizes, and with vmapped
 seeds; DQN on CartPole-v1 and SAC on Pendulum-v1 with rejax's settings. The time to trace and
 compile is reported separately, as a median of three. Returns are means over the last tenth of each
 training and over 16 vmapped seeds, with standard errors.
@@ -61,7 +61,7 @@ def measure(options: argparse.Namespace, arguments: Sequence[str] | None) -> dic
 
 
 def programs(case: str, options: argparse.Namespace) -> dict[str, tuple[Any, Callable[[int], Any]]]:
-    """Returns, by contestant, a training and a function that makes the key of a repetition."""
+    """Returns, by contestant, a training run and a function that makes the key of a repetition."""
     import jax
     import jax.numpy as jnp
 
@@ -184,7 +184,7 @@ def _with_rejax(
 
 def table(report: dict[str, Any]) -> str:
     """Formats the report as Markdown: seconds, ratios, seconds to compile, and any returns."""
-    lines = [headline(report, "whole trainings"), ""]
+    lines = [headline(report, "whole training runs"), ""]
     lines += [
         "| case | contestant | s | this / jaxenvs | compile, s |",
         "|---|---|---|---|---|",
@@ -243,7 +243,7 @@ def plot(report: dict[str, Any], path: Path) -> None:
 def _compiled(
     contestants: dict[str, tuple[Any, Callable[[int], Any]]], repeats: int
 ) -> tuple[dict[str, Any], dict[str, list[float]]]:
-    """Compiles the trainings, in turn and without caches; returns them and the seconds of each."""
+    """Compiles the training runs in turn, without caches; returns them and the seconds of each."""
     import jax
 
     compiled: dict[str, Any] = {}

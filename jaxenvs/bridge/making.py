@@ -12,7 +12,7 @@ import numpy as np
 
 from jaxenvs.bridge._adapters import AlreadyVectorized, adapted
 from jaxenvs.bridge._arguments import check_seed, is_whole, seconds_or_none, whole_or_none
-from jaxenvs.bridge._arrays import AutoresetMode
+from jaxenvs.bridge._arrays import MODES, AutoresetMode
 from jaxenvs.bridge._choosing import BackendChoice, make_backend
 from jaxenvs.bridge._instances import Validate, traceback_of
 from jaxenvs.bridge._layout import leaves_of
@@ -21,7 +21,7 @@ from jaxenvs.bridge._worker import has_coroutines
 from jaxenvs.bridge.backends.base import Backend, Broken, Post, Settings
 from jaxenvs.bridge.backends.native import NativeBackend
 from jaxenvs.bridge.hosts import env_fn_of, is_vectorized_id, vector_maker_of
-from jaxenvs.bridge.pool import GYM_MODES, Pool
+from jaxenvs.bridge.pool import Pool
 from jaxenvs.bridge.tuning import BackendConfig
 from jaxenvs.errors import JaxenvsError, PoolError, WorkerError
 
@@ -312,12 +312,12 @@ def _check_batch_size(batch_size: int | None, count: int) -> None:
 
 
 def _mode(mode: Any) -> AutoresetMode:
-    for name, theirs in GYM_MODES.items():
-        if mode in (name, theirs):
-            return name  # pyright: ignore[reportReturnType]
-    raise PoolError(
-        f"make_pool got autoreset_mode={mode!r}; expected one of {', '.join(map(repr, GYM_MODES))}."
-    )
+    name = mode.name.lower() if isinstance(mode, gymnasium.vector.AutoresetMode) else mode
+    if name not in MODES:
+        raise PoolError(
+            f"make_pool got autoreset_mode={mode!r}; expected one of {', '.join(map(repr, MODES))}."
+        )
+    return name
 
 
 def _check_options(

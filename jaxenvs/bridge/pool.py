@@ -44,11 +44,6 @@ from jaxenvs.errors import (
 
 Batch = tuple[Any, np.ndarray, np.ndarray, np.ndarray, dict[str, Any]]
 
-GYM_MODES = {
-    "same_step": GymAutoresetMode.SAME_STEP,
-    "next_step": GymAutoresetMode.NEXT_STEP,
-    "disabled": GymAutoresetMode.DISABLED,
-}
 _OWN_INFOS = ("env_id", "elapsed_step", "restarted", "final_obs", "final_info")
 _GRACE = 5.0  # seconds that environments get for their close()
 
@@ -217,7 +212,7 @@ class Pool(gymnasium.vector.VectorEnv):
 
     def _take_mode(self, mode: AutoresetMode) -> None:
         self.autoreset_mode: AutoresetMode = mode
-        self.metadata["autoreset_mode"] = GYM_MODES[mode]
+        self.metadata["autoreset_mode"] = GymAutoresetMode[mode.upper()]
         self._backend.arrays.mode[0] = MODES.index(mode)
         # The status bits that need infos: the end of an episode adds some under same-step only.
         self._telling = _lines.INFO | (_lines.DONE if mode == "same_step" else 0)

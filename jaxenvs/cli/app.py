@@ -125,7 +125,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
     Returns:
         The exit status: 0; 2 for invalid arguments or a missing package; or 128 plus the number of
-        the signal that stopped a training.
+        the signal that stopped a training run.
     """
     parser = _parser()
     options = parser.parse_args(arguments)
@@ -175,7 +175,7 @@ def _parser() -> argparse.ArgumentParser:
         metavar="NAME=VALUE",
         action="append",
         default=[],
-        help="set a hyper-parameter, actor.NAME, storage.NAME or scheme.NAME; can be repeated",
+        help="set a hyperparameter, actor.NAME, storage.NAME or scheme.NAME; can be repeated",
     )
     for name, what in (
         ("--num-envs", "instances (default: tuned)"),

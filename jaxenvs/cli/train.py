@@ -193,7 +193,7 @@ def with_settings(config: Config, settings: Sequence[str]) -> Config:
         if name in _FLAGS and name not in own:
             flag = f"--{name.replace('_', '-')}"
             raise TrainingError(
-                f'--set got "{setting}", but {name} is not a hyper-parameter of {config.algorithm}.'
+                f'--set got "{setting}", but {name} is not a hyperparameter of {config.algorithm}.'
                 f"  Pass {flag} {text.strip()}."
             )
         changes[name] = _parse_value(text.strip())

@@ -2,7 +2,7 @@
 
 import dataclasses
 from collections.abc import Callable, Sequence
-from typing import TYPE_CHECKING, Any, Literal
+from typing import TYPE_CHECKING, Any, Literal, get_args
 
 import gymnasium
 import jax
@@ -16,7 +16,7 @@ from jaxenvs.faces._native import make_native_batch
 from jaxenvs.faces._runner import device_name, parse_device
 from jaxenvs.faces.gym_classic import ClassicEnv, ClassicVectorEnv
 from jaxenvs.faces.gym_env import GymEnv
-from jaxenvs.faces.gym_vector_env import GYM_MODES, RENDER_MODES, GymVectorEnv
+from jaxenvs.faces.gym_vector_env import RENDER_MODES, GymVectorEnv
 from jaxenvs.factory import is_hosted
 
 if TYPE_CHECKING:
@@ -176,10 +176,11 @@ def _make_spec(
 
 def _parse_mode(mode: Any) -> AutoresetMode | None:
     """Returns the mode named by "next_step", Gymnasium's `AutoresetMode` or its value."""
-    for name, gym_mode in GYM_MODES.items():
-        if mode is gym_mode or mode == gym_mode.value:
-            mode = name
-    _check_choice("autoreset_mode", mode, (None, *GYM_MODES))
+    if mode in [gym_mode.value for gym_mode in GymAutoresetMode]:
+        mode = GymAutoresetMode(mode)
+    if isinstance(mode, GymAutoresetMode):
+        mode = mode.name.lower()
+    _check_choice("autoreset_mode", mode, (None, *get_args(AutoresetMode)))
     return mode
 
 

@@ -28,11 +28,6 @@ from jaxenvs.faces._torch import torch_converter
 from jaxenvs.rendering.window import Window, mosaic
 from jaxenvs.vector.vectorize import VectorizedEnv
 
-GYM_MODES = {
-    "same_step": GymAutoresetMode.SAME_STEP,
-    "next_step": GymAutoresetMode.NEXT_STEP,
-    "disabled": GymAutoresetMode.DISABLED,
-}
 RENDER_MODES = ("human", "rgb_array", "rgb_array_list")
 RENDER_FPS = 30
 
@@ -69,7 +64,8 @@ class GymVectorEnv(EzPickleMixin, gymnasium.vector.VectorEnv):
         self.render_mode = render_mode
         self.output = output
         self.spec = spec
-        self.autoreset_mode = GYM_MODES[env.autoreset_mode]  # an attribute of SyncVectorEnv
+        # SyncVectorEnv has the attribute, too.
+        self.autoreset_mode = GymAutoresetMode[env.autoreset_mode.upper()]
         self.metadata = {
             "autoreset_mode": self.autoreset_mode,
             "render_modes": list(RENDER_MODES),

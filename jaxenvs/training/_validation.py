@@ -45,7 +45,7 @@ _RANGES: tuple[tuple[set[str], Callable[[Any], Any], str], ...] = (
 def check_settings(part: Any) -> None:
     """Refuses an algorithm or a storage with a value that does not fit its field.
 
-    Arrays count as numbers, even under tracing: hyper-parameters may be mapped over.
+    Arrays count as numbers, even under tracing: hyperparameters may be mapped over.
 
     Raises:
         TrainingError: naming the field, the value, and what it takes.
@@ -170,7 +170,7 @@ def _adapter(hint: Any) -> Any:
     try:
         import pydantic
     except ImportError as error:
-        raise missing_extra("Settings of a training", "pydantic", "train") from error
+        raise missing_extra("Settings of a training run", "pydantic", "train") from error
     kinds: Any = [x for x in options(hint) if typing.get_origin(x) is not Callable]
     return pydantic.TypeAdapter(functools.reduce(operator.or_, kinds), config={"strict": True})
 

@@ -1,4 +1,4 @@
-"""A training as data: names, numbers and tables, read from TOML and written to it.
+"""A training run as data: names, numbers and tables, read from TOML and written to it.
 
 config = config_for("ppo", "CartPole-v1")  # the settings of tuned.toml
 result = jax.jit(config.make_train())(jax.random.key(config.seed))
@@ -86,11 +86,11 @@ _NUMBERS = float | Sequence[float]
 
 @dataclasses.dataclass(frozen=True)
 class Config:
-    """The configuration of a training: what to learn, with which algorithm, for how long.
+    """The configuration of a training run: what to learn, with which algorithm, for how long.
 
     Each table may omit what stays at its default. A setting that may be None, such as
     `max_gradient_norm`, is switched off by None or, in a file, by false. `settings` are
-    hyper-parameters of the algorithm. `actor` and `storage` are those of the algorithm unless their
+    hyperparameters of the algorithm. `actor` and `storage` are those of the algorithm unless their
     entry `type` names another: `{"type": "PrioritizedReplay", "n_step": 3}`. The `memory` of an
     actor is "gru" or "lstm", with `memory_size` units (128). An extractor is a name, "NatureCNN", a
     table with a `type` and its settings, or a table of these for the entries of a Dict.
@@ -236,7 +236,7 @@ class Config:
             if table not in _TABLES:
                 raise TrainingError(
                     f'a configuration got the setting "{dotted}".  Write actor.NAME, storage.NAME,'
-                    " scheme.NAME, or NAME alone for a hyper-parameter of the algorithm."
+                    " scheme.NAME, or NAME alone for a hyperparameter of the algorithm."
                 )
             if "." not in dotted:
                 self._check_is_own(dotted)
@@ -282,7 +282,7 @@ class Config:
         return is_hosted(self.id)
 
     def make_algorithm(self) -> Algorithm:
-        """Returns the algorithm with its hyper-parameters."""
+        """Returns the algorithm with its hyperparameters."""
         return ALGORITHMS[self.algorithm](**self._fields("settings")[1])
 
     def make_actor(self) -> Actor:
@@ -460,7 +460,7 @@ class Config:
             if name not in names:
                 raise TrainingError(
                     f'a configuration has no entry "{name}".{closest(name, names)}'
-                    "  Hyper-parameters of the algorithm belong into the table [settings]."
+                    "  Hyperparameters of the algorithm belong into the table [settings]."
                 )
         return cls(**entries)
 

@@ -327,13 +327,13 @@ class Learner:
         self._best = np.array([_read_score(folder / _BEST_SCORE) for folder in folders])
 
     def update_algo_parameter(self, name: str, value: Any) -> None:
-        """Changes a hyper-parameter and continues.
+        """Changes a hyperparameter and continues.
 
         Changing a number neither recompiles nor restarts anything. Workers finish their current
         calls with the old value.
 
         Raises:
-            TrainingError: there is no such hyper-parameter (the message suggests the closest name),
+            TrainingError: there is no such hyperparameter (the message suggests the closest name),
                 or the value is invalid.
         """
         old = self._executor.algorithm

@@ -378,7 +378,7 @@ def make_train(
     """Makes a training program, which is a pure function of a key.
 
     `jax.jit(train)(key)` runs it, and `jax.vmap(train)(keys)` runs it for several seeds.
-    Hyper-parameters are leaves, so `jax.vmap(lambda rate: make_train(env,
+    Hyperparameters are leaves, so `jax.vmap(lambda rate: make_train(env,
     PPO(learning_rate=rate), ...)(key))` over an array of rates is a sweep in one program. The same
     works for parameters of the environment. Hosted environments support neither, because their
     number is fixed when the pool is made.
@@ -386,7 +386,7 @@ def make_train(
     Args:
         env: a vectorized environment with `same_step` autoreset, native or a `HostEnv`; a single
             environment; or an id for `make_vec`.
-        algorithm: the algorithm with its hyper-parameters; None means PPO's defaults, or those of
+        algorithm: the algorithm with its hyperparameters; None means PPO's defaults, or those of
             `PPO.continuous` for actions in a Box, with minibatches that fit.
         actor: the networks; None means the algorithm's default.
         storage: the advantage estimator or replay memory; None means the algorithm's default.

@@ -1,4 +1,4 @@
-"""The benchmarks of whole trainings: what they count, and that they run."""
+"""The benchmarks of whole training runs: what they count, and that they run."""
 
 import json
 import os

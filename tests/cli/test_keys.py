@@ -34,7 +34,7 @@ def bits(key):
 
 
 def drawn_by_training():
-    """What a training of that seed can reach first: keys split or folded off its own."""
+    """What a training run of that seed can reach first: keys split or folded off its own."""
     key = jax.random.key(SEED)
     children = jax.vmap(lambda i: jax.random.fold_in(key, i))(np.arange(64, dtype=np.uint32))
     return {bits(key), *map(tuple, np.asarray(jax.random.key_data(children)).tolist())}

@@ -521,7 +521,7 @@ def assert_same_infos(ours, theirs):
 
 @pytest.mark.parametrize("mode", MODES)
 def test_episode_ends_and_infos_agree_with_gymnasium(mode):
-    gym_mode = jaxenvs.faces.gym_vector_env.GYM_MODES[mode]
+    gym_mode = gymnasium.vector.AutoresetMode[mode.upper()]
     theirs = gymnasium.vector.SyncVectorEnv([MaskedGym] * 3, autoreset_mode=gym_mode)
     ours = jaxenvs.make_gym(Masked(), 3, autoreset_mode=mode)
     assert ours.metadata["autoreset_mode"] == theirs.metadata["autoreset_mode"]
@@ -725,7 +725,7 @@ class Drawn(ScriptedEnv):
 
 @pytest.mark.parametrize("mode", MODES)
 def test_rgb_array_list_agrees_with_gymnasium(mode):
-    gym_mode = jaxenvs.faces.gym_vector_env.GYM_MODES[mode]
+    gym_mode = gymnasium.vector.AutoresetMode[mode.upper()]
     one = lambda: gymnasium.wrappers.RenderCollection(DrawnGym())  # noqa: E731
     theirs = gymnasium.vector.SyncVectorEnv([one] * 3, autoreset_mode=gym_mode)
     ours = jaxenvs.make_gym(Drawn(), 3, autoreset_mode=mode, render_mode="rgb_array_list")

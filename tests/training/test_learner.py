@@ -1,4 +1,4 @@
-"""A training under way: steps, checkpoints, signals, evaluation, and parts that change."""
+"""A training run under way: steps, checkpoints, signals, evaluation, and parts that change."""
 
 import gc
 import itertools

@@ -1,4 +1,4 @@
-"""Small trainings reach, with one seed, most of what benchmarks/learning.py shows of five."""
+"""Small training runs reach, with one seed, most of what benchmarks/learning.py shows of five."""
 
 import dataclasses
 

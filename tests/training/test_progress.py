@@ -8,7 +8,7 @@ from jaxenvs.training.progress import ProgressBar
 
 
 def report(monkeypatch, updates, terminal=False):
-    """What is printed for (updates, return) pairs of a training of 40 updates of 64 steps."""
+    """What is printed for (updates, return) pairs of a training run of 40 updates of 64 steps."""
     text = io.StringIO()
     console = Console(file=text, force_terminal=terminal, width=120)
     monkeypatch.setattr("rich.console.Console", lambda **_: console)

@@ -395,7 +395,7 @@ def test_a_training_that_goes_on_past_its_end_goes_on_learning():
     longer = resume(small(total_steps=512), state, 4)
     np.testing.assert_array_equal(beyond.metrics["learning_rate"], longer.metrics["learning_rate"])
     chex.assert_trees_all_close(beyond.learner_state.params, longer.learner_state.params, atol=1e-6)
-    # As of a training of eight updates: means over the gradient steps of the last four.
+    # As of a training run of eight updates: means over the gradient steps of the last four.
     np.testing.assert_allclose(
         beyond.metrics["learning_rate"],
         PPO().learning_rate * np.array([7, 5, 3, 1]) / 16,
@@ -639,7 +639,7 @@ def test_weights_of_several_seeds_are_drawn_one_by_one(id, algorithm, actor):
         chex.assert_trees_all_close(expected, one(key), atol=1e-6)
     kernels = [x for x in jax.tree.leaves(drawn) if x.ndim > 2 and x.any()]
     assert not any(np.array_equal(x[0], x[1]) for x in kernels)
-    rates = jnp.array([0.25, 0.5])  # hyper-parameters that differ between the seeds
+    rates = jnp.array([0.25, 0.5])  # hyperparameters that differ between the seeds
     both = jax.jit(jax.vmap(lambda rate, key: rerated(train, rate).init(key).weights.params))
     swept = both(rates, keys[:2])
     if isinstance(algorithm, SAC):

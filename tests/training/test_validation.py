@@ -124,7 +124,7 @@ def test_networks_that_cannot_be_built_are_refused(actor, words):
 
 
 class Norm(nn.Module):
-    """Keeps statistics, which a training has no place for."""
+    """Keeps statistics, which a training run has no place for."""
 
     @nn.compact
     def __call__(self, x):

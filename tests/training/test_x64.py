@@ -1,4 +1,4 @@
-"""Trainings are of float32 and int32, whatever else a program computes in 64 bits."""
+"""Training runs are of float32 and int32, whatever else a program computes in 64 bits."""
 
 import jax
 import jax.numpy as jnp

@@ -1,4 +1,4 @@
-"""Algorithms: hyper-parameters and losses, with one file per algorithm."""
+"""Algorithms: hyperparameters and losses, with one file per algorithm."""
 
 from jaxenvs.training.algorithms.a2c import A2C as A2C
 from jaxenvs.training.algorithms.algorithm import Algorithm as Algorithm

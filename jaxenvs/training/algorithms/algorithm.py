@@ -1,4 +1,4 @@
-"""The base class of algorithms: hyper-parameters and pure functions that use them."""
+"""The base class of algorithms: hyperparameters and pure functions that use them."""
 
 import abc
 import dataclasses
@@ -33,9 +33,9 @@ class TrainContext:
 
 @struct.pytree_dataclass
 class Algorithm(abc.ABC):
-    """A pytree of hyper-parameters. Numbers are leaves, so a sweep is a `vmap`.
+    """A pytree of hyperparameters. Numbers are leaves, so a sweep is a `vmap`.
 
-    Static hyper-parameters determine shapes or control flow; changing one triggers recompilation.
+    Static hyperparameters determine shapes or control flow; changing one triggers recompilation.
     Methods that take a `context` are pure: all mutable data is in the `LearnerState`.
     """
 
@@ -352,16 +352,16 @@ class Algorithm(abc.ABC):
         return self
 
     def replace(self, **changes: Any) -> Self:
-        """Returns a copy with other hyper-parameters.
+        """Returns a copy with other hyperparameters.
 
         Raises:
-            TrainingError: there is no such hyper-parameter; the message suggests the closest name.
+            TrainingError: there is no such hyperparameter; the message suggests the closest name.
         """
         names = [field.name for field in dataclasses.fields(self)]  # pyright: ignore[reportArgumentType]
         for name in changes:
             if name not in names:
                 raise TrainingError(
-                    f'{type(self).__name__} has no hyper-parameter "{name}".{closest(name, names)}'
+                    f'{type(self).__name__} has no hyperparameter "{name}".{closest(name, names)}'
                 )
         return dataclasses.replace(self, **changes)  # pyright: ignore[reportType]
 

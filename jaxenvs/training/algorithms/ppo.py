@@ -56,7 +56,7 @@ class PPO(OnPolicyAlgorithm):
         entropy bonus, and many small gradient steps.
 
         Args:
-            **changes: hyper-parameters to change.
+            **changes: hyperparameters to change.
         """
         settings = {
             "learning_rate": 3e-4,

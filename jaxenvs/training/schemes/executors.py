@@ -55,7 +55,7 @@ class Executor(abc.ABC):
         self.learner_state = jax.tree.map(_place_like, learner_state, self.learner_state)
 
     def set_algorithm(self, algorithm: Algorithm) -> None:
-        """Changes the hyper-parameters."""
+        """Changes the hyperparameters."""
         self.algorithm = algorithm
         self.train = with_algorithm(self.train, algorithm)
 

@@ -496,7 +496,7 @@ def truncate_unroll(unroll: Unroll) -> Unroll:
 
 
 def with_algorithm(train: Train, algorithm: Algorithm) -> Train:
-    """Returns `train` with other hyper-parameters."""
+    """Returns `train` with other hyperparameters."""
     changes: dict[str, Any] = {"algorithm": algorithm}
     return dataclasses.replace(train, **changes)  # pyright: ignore[reportArgumentType]
 

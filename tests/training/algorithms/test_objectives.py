@@ -1,4 +1,4 @@
-"""That every hyper-parameter does what it says: whole objectives, clips, schedules, flags."""
+"""That every hyperparameter does what it says: whole objectives, clips, schedules, flags."""
 
 import dataclasses
 
