@@ -1,4 +1,4 @@
-"""Validation of settings: those of parts in Python, and those that a file or a flag says."""
+"""Validation of settings, given in Python, in a file, or on the command line."""
 
 import dataclasses
 import functools
@@ -43,12 +43,12 @@ _RANGES: tuple[tuple[set[str], Callable[[Any], Any], str], ...] = (
 
 
 def check_settings(part: Any) -> None:
-    """Refuses an algorithm or a storage with a value that does not fit its field.
+    """Checks the types and ranges of the fields of an algorithm or a storage.
 
-    Arrays count as numbers, even under tracing: hyperparameters may be mapped over.
+    Arrays count as numbers, even under tracing, because hyperparameters may be mapped over.
 
     Raises:
-        TrainingError: naming the field, the value, and what it takes.
+        TrainingError: a value does not fit its field.
     """
     try:
         hints = typing.get_type_hints(type(part))
@@ -62,7 +62,7 @@ def check_settings(part: Any) -> None:
 
 
 def _scalar(hint: Any, is_static: bool) -> Any:
-    """Returns the numbers, names and functions that a type allows; None if there are none."""
+    """Returns the part of a type that allows numbers, names, and functions, or None."""
     kinds = [x for x in options(hint) if x in (int, float, bool) or typing.get_origin(x) is Literal]
     if not kinds:
         return None
@@ -73,7 +73,7 @@ def _scalar(hint: Any, is_static: bool) -> Any:
 
 
 def _problem(name: str, hint: Any, value: Any, is_static: bool) -> str | None:
-    """Returns why a value does not fit; None if it does."""
+    """Returns why a value does not fit, or None if it does."""
     if hint is None or (isinstance(value, jax.Array) and not is_static):
         return None
     if callable(value) and any(typing.get_origin(x) is Callable for x in options(hint)):
@@ -88,10 +88,10 @@ def _problem(name: str, hint: Any, value: Any, is_static: bool) -> str | None:
 
 
 def check_hidden_sizes(actor: Any) -> None:
-    """Refuses `hidden_sizes` that are not widths of layers.
+    """Checks that `hidden_sizes` are widths of layers.
 
     Raises:
-        TrainingError: naming the value.
+        TrainingError: they are not.
     """
     sizes = actor.hidden_sizes
     if not isinstance(sizes, Sequence) or isinstance(sizes, str):
@@ -104,16 +104,16 @@ def check_hidden_sizes(actor: Any) -> None:
 
 
 def validate(owner: str, fields: Mapping[str, Any], values: Mapping[str, Any]) -> dict[str, Any]:
-    """Returns settings as their fields have them: lists become tuples, 1e6 an integer.
+    """Checks settings and converts them: lists become tuples, and 1e6 becomes an integer.
 
     Args:
-        owner: whose settings they are, for messages.
-        fields: the type of each; or a function that raises if the value is wrong.
-        values: as a TOML file has them.
+        owner: the owner of the settings, for messages.
+        fields: the type of each setting, or a function that raises if the value is wrong.
+        values: the settings as read from TOML.
 
     Raises:
-        TrainingError: there is no such setting, then the message names the closest; or the value
-            is of another type.
+        TrainingError: there is no such setting (the message suggests the closest), or the value
+            has the wrong type.
     """
     found = {}
     for name, value in values.items():
@@ -136,7 +136,7 @@ def validate(owner: str, fields: Mapping[str, Any], values: Mapping[str, Any]) -
 
 
 def mismatch(hint: Any, value: Any) -> str | None:
-    """Returns what the type asks for if `value` is of another; None if it fits."""
+    """Returns what the type expects, or None if `value` has that type."""
     import pydantic
 
     try:
@@ -154,7 +154,7 @@ def mismatch(hint: Any, value: Any) -> str | None:
 
 
 def options(hint: Any) -> tuple[Any, ...]:
-    """Returns the members of a union; of any other type, itself alone."""
+    """Returns the members of a union, or a tuple of any other type itself."""
     is_union = typing.get_origin(hint) in (typing.Union, types.UnionType)
     return typing.get_args(hint) if is_union else (hint,)
 
@@ -166,7 +166,7 @@ def quoted(value: Any) -> str:
 
 @functools.cache
 def _adapter(hint: Any) -> Any:
-    """Returns a strict validator of a type, functions left out."""
+    """Returns a strict validator of a type, ignoring functions."""
     try:
         import pydantic
     except ImportError as error:
@@ -176,7 +176,7 @@ def _adapter(hint: Any) -> Any:
 
 
 def _as_json(value: Any) -> str:
-    """Returns a value as JSON, in which a list is any sequence and 1e6 an integer."""
+    """Returns a value as JSON. Sequences become lists, and 1e6 becomes an integer."""
 
     def plain(value: Any) -> Any:
         if isinstance(value, Mapping):
@@ -194,7 +194,7 @@ def _as_tuple(value: Any) -> Any:
 
 
 def _out_of_range(name: str, value: Any) -> str | None:
-    """Returns what numbers of this name have to be, if these are not."""
+    """Returns the range of a setting if a value is outside it."""
     if value is None or isinstance(value, str | bool | jax.Array):
         return None
     value = np.asarray(value)

@@ -1,4 +1,4 @@
-"""A training run as data: names, numbers and tables, read from TOML and written to it.
+"""Training configurations, read from and written to TOML.
 
 config = config_for("ppo", "CartPole-v1")  # the settings of tuned.toml
 result = jax.jit(config.make_train())(jax.random.key(config.seed))
@@ -48,8 +48,7 @@ ACTORS = _by_name(ActorCritic, ActorTwinQ, QNetwork)
 STORAGES = _by_name(GAE, HindsightReplay, PrioritizedReplay, Replay, DiscountedReturns, VTrace)
 EXTRACTORS = _by_name(FixupCNN, ImpalaCNN, MLP, NatureCNN, SmallCNN)
 MEMORIES = {"gru": nn.GRUCell, "lstm": nn.OptimizedLSTMCell}
-# A policy sees and acts through these, so they stay when it plays. The others only make training
-# harder or easier.
+# A policy sees and acts through these, so evaluation keeps them. The others apply to training only.
 _POLICY_WRAPPERS = _by_name(
     wrappers.AddRenderObservation,
     wrappers.ClipAction,
@@ -74,8 +73,8 @@ WRAPPERS = _POLICY_WRAPPERS | _by_name(
 )
 
 _MEMORY_SIZE = 128
-_ROWS = 200  # of metrics, about, if `report_every` does not say how many
-_GENERAL = ("default", "continuous")  # tables of tuned.toml for no id in particular
+_ROWS = 200  # approximate number of rows of metrics if `report_every` is None
+_GENERAL = ("default", "continuous")  # the tables of tuned.toml that are not for one id
 _TABLES = ("settings", "actor", "storage", "scheme")
 _COUNTS = (
     *("num_envs", "unroll_length", "total_steps", "report_every"),
@@ -86,38 +85,38 @@ _NUMBERS = float | Sequence[float]
 
 @dataclasses.dataclass(frozen=True)
 class Config:
-    """The configuration of a training run: what to learn, with which algorithm, for how long.
+    """The configuration of a training run: the task, the algorithm, and the number of steps.
 
-    Each table may omit what stays at its default. A setting that may be None, such as
-    `max_gradient_norm`, is switched off by None or, in a file, by false. `settings` are
-    hyperparameters of the algorithm. `actor` and `storage` are those of the algorithm unless their
-    entry `type` names another: `{"type": "PrioritizedReplay", "n_step": 3}`. The `memory` of an
-    actor is "gru" or "lstm", with `memory_size` units (128). An extractor is a name, "NatureCNN", a
-    table with a `type` and its settings, or a table of these for the entries of a Dict.
+    Settings that a table omits have their defaults. To disable a setting that may be None, such as
+    `max_gradient_norm`, set it to None, or to false in a file. `settings` holds the algorithm's
+    hyperparameters. `actor` and `storage` default to those of the algorithm; the entry `type`
+    selects another: `{"type": "PrioritizedReplay", "n_step": 3}`. The `memory` of an actor is "gru"
+    or "lstm", with `memory_size` units (128). An extractor is a name such as "NatureCNN", a table
+    with a `type` and its settings, or a table of these for the entries of a Dict.
 
-    `scheme` says where things run, with the fields of `Scheme`: `collection` and `gradients` are
-    "central", "remote:4", "remote:4:async", or a table of what `remote` takes, such as
-    {"workers": 4, "sync": False, "resources": {"num_cpus": 1}}. `num_envs` are then those of each
+    `scheme` has the fields of `Scheme`. `collection` and `gradients` are "central", "remote:4",
+    "remote:4:async", or a table of the arguments of `remote`, such as
+    {"workers": 4, "sync": False, "resources": {"num_cpus": 1}}. `num_envs` is then the number per
     collector. Without a scheme, everything is one program.
 
-    `wrappers` go around each instance, the innermost first: a name, or a table with a `type` and
-    its settings. Wrappers of rewards, StickyAction, DelayObservation and TimeLimit are for training
-    alone; those through which a policy sees and acts stay when it plays. Numbers that a training
-    wrapper lists under `batched` differ between instances: each number of the list goes to an equal
-    share of them, in order.
+    `wrappers` are applied to each instance, the innermost first: a name, or a table with a `type`
+    and its settings. Reward wrappers, StickyAction, DelayObservation, and TimeLimit apply to
+    training only. Evaluation keeps the others, because the policy sees and acts through them. A
+    training wrapper can list settings under `batched`; these differ between instances, and each
+    number of the list applies to an equal share of them, in order.
 
     Raises:
-        TrainingError: a name is unknown, then the message names the closest; or a value is of
-            another type than the setting.
+        TrainingError: a name is unknown (the message suggests the closest), or a value has the
+            wrong type.
     """
 
     id: str  # of the environment, as `make_vec` takes it; "module:Class" is one of your own
     algorithm: str  # "PPO", in either case
-    num_envs: int  # instances that collect side by side
+    num_envs: int  # instances that collect in parallel
     unroll_length: int  # steps of each instance between two updates
-    total_steps: int  # environment steps in all
-    report_every: int | None = None  # updates summarized by a row of metrics; None: about 200 rows
-    seed: int = 0  # of the key that everything random comes from
+    total_steps: int  # total environment steps
+    report_every: int | None = None  # updates per row of metrics; None: about 200 rows
+    seed: int = 0  # of the key from which everything random is derived
     save_every: int | None = None  # environment steps between checkpoints; None: one at the end
     evaluate_every: int | None = None  # environment steps between evaluations; None: no evaluation
     evaluation_episodes: int = 20  # of each evaluation, in separate environments
@@ -160,9 +159,8 @@ class Config:
     def read(cls, path: str | Path) -> Self:
         """Reads a TOML file, written by `write` or by hand.
 
-        `id` and `algorithm` are required. Other numbers that are missing are those of the algorithm
-        in general, and settings that are missing have their defaults: nothing tuned for the id is
-        added.
+        `id` and `algorithm` are required. Missing sizes have the general values of the algorithm,
+        and missing settings have their defaults. Settings tuned for the id are not added.
 
         Raises:
             TrainingError: the file cannot be read, is not TOML, or a value is wrong.
@@ -193,14 +191,14 @@ class Config:
             raise TrainingError(f'in "{path}": {error}') from error
 
     def write(self, path: str | Path) -> Path:
-        """Writes the configuration as TOML, for `read`; missing folders are made."""
+        """Writes the configuration as TOML, for `read`. Creates missing folders."""
         path = Path(path)
         path.parent.mkdir(parents=True, exist_ok=True)
         path.write_text(self.to_toml(), encoding="utf-8")
         return path
 
     def to_toml(self) -> str:
-        """Returns the configuration as the text of a TOML file, without what is None or empty."""
+        """Returns the configuration as TOML, without entries that are None or empty."""
         try:
             import tomli_w
         except ImportError as error:
@@ -209,23 +207,23 @@ class Config:
         return tomli_w.dumps(entries)
 
     def replace(self, **changes: Any) -> Self:
-        """Returns a copy with other entries; a table that is given replaces the whole table.
+        """Returns a copy with some entries changed. A table replaces the whole old table.
 
         Raises:
-            TrainingError: as by the constructor; or there is no such entry.
+            TrainingError: there is no such entry, or the constructor refuses its value.
         """
         return type(self)._of({**vars(self), **changes})
 
     def with_settings(self, changes: Mapping[str, Any]) -> Self:
-        """Returns a copy in which single settings differ.
+        """Returns a copy with single settings changed.
 
-        They are named like "gamma", "actor.hidden_sizes" or "storage.n_step". None switches off a
-        setting that may be None, and resets others to their default. Another "storage.type" or
-        "actor.type" drops the rest of that table.
+        Names are like "gamma", "actor.hidden_sizes", or "storage.n_step". None disables a setting
+        that may be None, and resets others to their defaults. A new "storage.type" or "actor.type"
+        drops the other entries of that table.
 
         Raises:
-            TrainingError: as by the constructor; or there is no such setting, then the message
-                says in which table there is one.
+            TrainingError: there is no such setting (the message names the table that has it), or
+                the constructor refuses its value.
         """
         tables: dict[str, Any] = {
             table: {} if f"{table}.type" in changes else dict(getattr(self, table))
@@ -249,9 +247,9 @@ class Config:
         return self.replace(**tables)
 
     def complete(self) -> Self:
-        """Returns a copy in which every table says everything, defaults included.
+        """Returns a copy with every setting explicit, including defaults.
 
-        Written like this, it stays the same training when a default changes.
+        A file of it describes the same training run even if a default changes.
         """
         tables = {}
         parts: dict[str, Callable[[], Any]] = {
@@ -310,7 +308,7 @@ class Config:
 
         Args:
             num_envs: N; None takes that of the configuration.
-            training: whether it is for training; otherwise wrappers for training are left out.
+            training: whether to include the wrappers that apply to training only.
 
         Raises:
             UnknownEnvironmentError: `id` is not registered.
@@ -358,10 +356,10 @@ class Config:
         return env
 
     def make_scheme(self) -> Scheme:
-        """The training as a scheme, for a `Learner`.
+        """Returns a scheme for a `Learner`.
 
         Raises:
-            TrainingError: the choices contradict each other; the message says which.
+            TrainingError: the entries of the scheme contradict each other.
         """
         is_native, env = not self.is_hosted, self.id
         if self.wrappers or (is_native and (self.imports or ":" in self.id)):
@@ -383,7 +381,7 @@ class Config:
         )
 
     def make_train(self, **overrides: Any) -> Train:
-        """Returns the training by `make_train`, whose arguments can override this configuration.
+        """Calls `make_train` with this configuration; `overrides` are arguments of `make_train`.
 
         `env` replaces the id and its wrappers. The scheme is ignored.
 
@@ -393,9 +391,9 @@ class Config:
         return self._train(make_train, overrides)
 
     def assemble(self, **overrides: Any) -> Train:
-        """Does what `make_train` does without checking sizes, to read weights or check a scheme.
+        """Like `make_train`, without the checks of sizes; for reading weights or checking a scheme.
 
-        Under a scheme an update uses the data of all collectors, so one collector's share need not
+        Under a scheme, an update uses the data of all collectors, so one collector's share need not
         divide into minibatches.
 
         Raises:
@@ -421,7 +419,7 @@ class Config:
         return make(env, algorithm, **{**arguments, **overrides})
 
     def rows_every(self) -> int:
-        """Returns `report_every`, or a number that gives about 200 rows, equal ones if possible."""
+        """Returns `report_every`, or updates per row for about 200 rows, equal if possible."""
         if self.report_every is not None:
             return self.report_every
         collectors = 1
@@ -440,7 +438,7 @@ class Config:
         return self.make_env(num_envs) if self.wrappers else self.id
 
     def _check_is_own(self, name: str) -> None:
-        """Refuses a setting that belongs to another table."""
+        """Raises an error if a setting belongs to another table."""
         if name in self._of_table("settings")[1]:
             return
         others = [f"{table}.{name}" for table in _TABLES[1:] if name in self._of_table(table)[1]]
@@ -450,7 +448,7 @@ class Config:
             )
 
     def _batched(self) -> tuple[str, ...]:
-        """Returns the settings of wrappers that differ between instances."""
+        """Returns the names of the wrapper settings that differ between instances."""
         return tuple(name for each in self.wrappers for name in each.get("batched", ()))
 
     @classmethod
@@ -465,7 +463,7 @@ class Config:
         return cls(**entries)
 
     def _checked_table(self, table: str) -> dict[str, Any]:
-        """Returns a table with checked values; False is a setting that is switched off."""
+        """Returns a table with checked values. False disables an optional setting."""
         cls, known = self._of_table(table)
         given, checked, switched_off = getattr(self, table), {}, {}
         for name, value in given.items():
@@ -506,9 +504,9 @@ class Config:
 
 
 def config_for(algorithm: str, id: str, imports: Sequence[str] = ()) -> Config:
-    """Returns the settings tuned for an id, or general settings of the algorithm.
+    """Returns the settings tuned for an id, or the general settings of the algorithm.
 
-    They are in `tuned.toml`, next to this module, with the returns they reach.
+    `tuned.toml`, next to this module, has them with the returns that they reach.
     "gymnasium/CartPole-v1" uses the settings of "CartPole-v1", unless these have wrappers with
     batched settings.
 
@@ -537,7 +535,7 @@ def config_for(algorithm: str, id: str, imports: Sequence[str] = ()) -> Config:
 
 
 def _general(algorithm: str, id: str) -> dict[str, Any]:
-    """Returns the settings for ids that have none; some algorithms look at the spaces."""
+    """Returns settings for an id without tuned ones. Some depend on the spaces."""
     known, cls = _tuned(algorithm), ALGORITHMS[algorithm]
     if "continuous" not in known:
         return known["default"]
@@ -568,7 +566,7 @@ def _tuned(algorithm: str) -> dict[str, dict[str, Any]]:
 
 
 def _find(kind: str, name: Any, known: Mapping[str, Any]) -> Any:
-    """Returns the entry of a name, in either case."""
+    """Returns the entry with a name, ignoring case."""
     lowered = {each.lower(): each for each in known}
     if not isinstance(name, str) or name.lower() not in lowered:
         near = closest(name, known) if isinstance(name, str) else ""
@@ -579,7 +577,7 @@ def _find(kind: str, name: Any, known: Mapping[str, Any]) -> Any:
 
 
 def _is_optional(expected: Any) -> bool:
-    """Whether a setting may be None, which a file writes as false."""
+    """Returns whether a setting may be None, written as false in a file."""
     return types.NoneType in options(expected) and bool not in options(expected)
 
 
@@ -591,7 +589,7 @@ def _hints(cls: type) -> dict[str, Any]:
 
 @functools.cache
 def _settings_of(cls: type) -> dict[str, Any]:
-    """Returns the type of each setting of a part that a file can say."""
+    """Returns the type of each setting of a part that a file can express."""
     known = {}
     for name, hint in _hints(cls).items():
         if issubclass(cls, nn.Module) and name in ("parent", "name"):
@@ -608,7 +606,7 @@ def _settings_of(cls: type) -> dict[str, Any]:
 
 
 def _extractor(given: Any) -> Any:
-    """Returns the extractor that a name or a table describes, or one for each entry of a Dict."""
+    """Returns the extractor described by a name or a table, or one per entry of a Dict."""
     if isinstance(given, str):
         return _find("extractor", given, EXTRACTORS)()
     if not isinstance(given, Mapping):
@@ -624,7 +622,7 @@ def _extractor(given: Any) -> Any:
 
 
 def _place(name: str, given: Any) -> Central | Remote:
-    """Returns where collection or gradients run."""
+    """Parses where collection or gradients run."""
     if isinstance(given, str):
         match given.lower().split(":"):
             case ["central"]:
@@ -686,7 +684,7 @@ def _checked_wrapper(given: Any) -> dict[str, Any]:
 
 @functools.cache
 def _wrapper_settings(cls: type) -> dict[str, Any]:
-    """Returns the type of each setting of a wrapper that a file can say."""
+    """Returns the type of each setting of a wrapper that a file can express."""
     known: dict[str, Any] = {}
     for name, hint in _hints(cls).items():
         if name == "dtype":
@@ -697,7 +695,7 @@ def _wrapper_settings(cls: type) -> dict[str, Any]:
 
 
 def _field(cls: type, name: str, value: Any) -> Any:
-    """Returns a setting for the wrapper: several numbers become an array unless static."""
+    """Returns a setting as the wrapper takes it: several numbers are an array unless static."""
     (field,) = (field for field in dataclasses.fields(cls) if field.name == name)
     is_array = isinstance(value, tuple) and not struct.is_static(field)
     return np.asarray(value, np.float32) if is_array else value
