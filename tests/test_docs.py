@@ -21,7 +21,19 @@ MODULES = [
 ]
 
 
-@pytest.mark.parametrize("page", [str(p.relative_to(DOCS)) for p in sorted(DOCS.rglob("*.md"))])
+SLOW_PAGES = (
+    *("training.md", "training/own_parts.md", "training/schemes.md"),
+    *("usage/command_line.md", "usage/gpu.md", "usage/rollouts.md", "usage/wrappers.md"),
+)
+
+
+@pytest.mark.parametrize(
+    "page",
+    [
+        pytest.param(page, marks=[pytest.mark.slow] if page in SLOW_PAGES else [])
+        for page in sorted(str(path.relative_to(DOCS)) for path in DOCS.rglob("*.md"))
+    ],
+)
 def test_the_snippets_of_a_page_run_in_order(run_snippets, page):
     run_snippets(DOCS / page)
 

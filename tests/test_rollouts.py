@@ -171,6 +171,7 @@ def test_observations_may_be_trees_and_states_may_hold_keys(layout):
     assert_same(jaxenvs.rollout(env, None, 7, state=half.state).state, whole.state)
 
 
+@pytest.mark.slow
 @pytest.mark.bitwise
 def test_unroll_changes_no_bit():
     env = counters()
@@ -182,6 +183,7 @@ def test_unroll_changes_no_bit():
 # Going on
 
 
+@pytest.mark.slow
 @pytest.mark.bitwise
 @settings(max_examples=5)
 @given(
@@ -458,6 +460,7 @@ def test_dtypes_stay_as_they_are_under_x64():
 # Progress
 
 
+@pytest.mark.slow
 @pytest.mark.bitwise
 def test_a_bar_is_drawn_to_its_end_and_changes_no_bit(capsys):
     env = counters()

@@ -25,6 +25,7 @@ def test_a_policy_reaches_in_gymnasium_what_it_reaches_here():
     assert abs(float(here.mean) - there.mean()) < 0.5
 
 
+@pytest.mark.slow
 def test_a_policy_that_fails_is_told_and_exits_with_1(brief, tmp_path, capsys):
     left_over = tmp_path / "cartpole.gif"
     left_over.write_text("from the last time")

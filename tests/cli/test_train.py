@@ -153,6 +153,7 @@ def test_a_run_goes_on_beyond_its_end(capsys, seeds, tmp_path):
         assert Config.read(folder / each / "config.toml").total_steps == ended + 256
 
 
+@pytest.mark.slow
 def test_a_run_that_goes_on_beyond_its_end_is_as_if_it_had_been_longer_from_the_start(
     capsys, tmp_path
 ):

@@ -186,7 +186,8 @@ def test_staggered_start_uses_every_key_once(form, mesh):
     env = jaxenvs.vectorize(Recorder(length=100), N, stagger=6, mesh=mesh)
     env, seen = env.wrap(KeyedWrapper, 2), Seen()
     state, _ = jax.jit(env.reset)(KEYS[form](0))
-    _, timestep = env.step(state, jnp.zeros((N, SLOTS, 2), jnp.uint32), KEYS[form](1))
+    nothing = jnp.zeros((N, SLOTS, 2), jnp.uint32)
+    _, timestep = jax.jit(env.step)(state, nothing, KEYS[form](1))
     seen.batch(timestep.observation)
     seen.check(N * 6)
 

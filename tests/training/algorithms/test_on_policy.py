@@ -188,6 +188,7 @@ def test_what_the_critic_explains_is_a_share_of_the_variance_of_its_targets():
     np.testing.assert_allclose(losses["explained_variance"], expected, atol=1e-4)
 
 
+@pytest.mark.slow
 def test_normalized_rewards_and_observations_are_clipped_where_they_are_told_to_be():
     for clip, largest in ((0.5, 0.5), (10.0, 10.0), (None, 1e4)):
         # Without a discount a return is a reward, always 1 and of no variance; so is the target.
