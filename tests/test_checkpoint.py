@@ -17,6 +17,7 @@ from jaxenvs.testing import CountingEnv
 pytest.importorskip("orbax.checkpoint")
 from jaxenvs.errors import TrainingError
 from jaxenvs.training.checkpoint import restore, save
+from tests.ids import every_nth
 
 KEY = jax.random.key(3)
 T = 11
@@ -48,7 +49,7 @@ ENVS = {
 }
 
 
-@pytest.mark.parametrize("name", ENVS)
+@pytest.mark.parametrize("name", every_nth(2, ENVS))
 def test_a_restored_loop_goes_on_bit_for_bit(name, tmp_path):
     env = ENVS[name]()
     policy, carry = (None, None) if name == "staggered" else (remember, jnp.zeros(6, jnp.int32))

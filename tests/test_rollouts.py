@@ -16,6 +16,7 @@ from jaxenvs.core import Environment, TimeStep
 from jaxenvs.errors import MissingExtraError, RolloutError
 from jaxenvs.testing import CountingEnv, ScriptedEnv
 from jaxenvs.wrappers import NormalizeObservation, NormalizeReward
+from tests.ids import every_nth
 from tests.opaque import OpaqueVectorEnv
 
 KEY = jax.random.key(7)
@@ -106,7 +107,7 @@ def assert_same(a, b):
 
 
 @pytest.mark.bitwise
-@pytest.mark.parametrize("mode", MODES)
+@pytest.mark.parametrize("mode", every_nth(3, MODES))
 def test_a_rollout_is_the_loop_that_one_would_write(mode):
     env = counters(autoreset_mode=mode)
     result = jaxenvs.rollout(env, parity, 40, KEY)
@@ -432,7 +433,7 @@ def test_derivatives_of_statistics_are_finite():
 
 
 @pytest.mark.bitwise
-@pytest.mark.parametrize("mode", MODES[:2])
+@pytest.mark.parametrize("mode", every_nth(2, MODES[:2]))
 def test_eight_devices_give_the_bits_of_one(mode):
     mesh = jax.make_mesh((8,), ("env",))
     alone, spread = (counters(16, autoreset_mode=mode, mesh=m) for m in (None, mesh))

@@ -2,7 +2,7 @@
 
 A naive vectorizer resets all N instances at every step and discards most of the results. The code
 here gathers the indices of the finished instances, resets them in chunks of fixed size, and
-scatters the results back. Both approaches give the same bits; only the cost differs.
+scatters the results back. Both approaches give the same results; only the cost differs.
 """
 
 from collections.abc import Callable

@@ -42,6 +42,7 @@ def test_the_report_has_every_combination_and_seed_that_was_asked(tmp_path, monk
     assert row.endswith("| 0.25 |  |")
 
 
+@pytest.mark.slow
 def test_a_training_ends_with_the_evaluation_that_reaches_the_target(monkeypatch):
     means = iter([500.0, 20.0, 475.0, 500.0])
 
@@ -58,6 +59,7 @@ def test_a_training_ends_with_the_evaluation_that_reaches_the_target(monkeypatch
     assert 0 < told["collection_lag"] <= 2 and np.isnan(told["gradient_lag"])
 
 
+@pytest.mark.slow
 def test_a_training_ends_with_its_steps(monkeypatch):
     class Told:
         mean = 20.0

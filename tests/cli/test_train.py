@@ -79,6 +79,7 @@ def test_a_training_leaves_its_configuration_metrics_a_curve_and_checkpoints(tra
         assert curve.width > curve.height > 100
 
 
+@pytest.mark.slow
 def test_every_seed_is_evaluated(capsys, tmp_path):
     evaluated = ["--evaluate-every", 256, "--evaluation-episodes", 2, "--output", tmp_path / "run"]
     status, _ = run(capsys, "train", "ppo", "CartPole-v1", *SMALL, "--seeds", 2, *evaluated)
@@ -88,6 +89,7 @@ def test_every_seed_is_evaluated(capsys, tmp_path):
         assert (metrics["evaluation_return"][[1, 3]] >= 1).all()
 
 
+@pytest.mark.slow
 def test_each_seed_has_a_folder_and_all_have_a_curve(seeds):
     assert sorted(path.name for path in seeds.iterdir()) == [
         *("learning_curve.png", "seed_3", "seed_4")
@@ -139,6 +141,7 @@ def told(folder):
     return [{name: x for name, x in row.items() if name not in times} for row in tables + rows]
 
 
+@pytest.mark.slow
 def test_a_run_goes_on_beyond_its_end(capsys, seeds, tmp_path):
     folder = tmp_path / "longer"
     shutil.copytree(seeds, folder)

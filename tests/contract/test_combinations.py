@@ -198,7 +198,7 @@ def test_equal_batched_parameters_match_one_shared_value(name):
     assert_same(found, reference(name, mode))
 
 
-@pytest.mark.parametrize("name", every_nth(6, SUBJECTS))
+@pytest.mark.parametrize("name", every_nth(10, SUBJECTS))
 def test_vmap_over_a_staggered_batch(name):
     subject = SUBJECTS[name]
     mode = MODES[index_of(name) % 2]

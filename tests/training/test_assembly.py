@@ -190,9 +190,17 @@ OFF_POLICY = {"learning_starts": 0, "batch_size": 8}
 @pytest.mark.parametrize(
     ("algorithm", "id"),
     [
-        *((algorithm(), "CartPole-v1") for algorithm in (A2C, PPO, VPG)),
-        (DQN(**OFF_POLICY), "CartPole-v1"),
-        *((algorithm(**OFF_POLICY), "Pendulum-v1") for algorithm in (SAC, TD3)),
+        (PPO(), "CartPole-v1"),
+        (SAC(**OFF_POLICY), "Pendulum-v1"),
+        *(
+            pytest.param(algorithm, id, marks=pytest.mark.slow)
+            for algorithm, id in [
+                (A2C(), "CartPole-v1"),
+                (VPG(), "CartPole-v1"),
+                (DQN(**OFF_POLICY), "CartPole-v1"),
+                (TD3(**OFF_POLICY), "Pendulum-v1"),
+            ]
+        ),
     ],
     ids=lambda part: type(part).__name__,
 )

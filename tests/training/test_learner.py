@@ -42,6 +42,7 @@ from jaxenvs.training import (
 from jaxenvs.training.algorithms.algorithm import BehaviorPolicy
 from jaxenvs.training.logs import read_metrics
 from jaxenvs.training.schemes import executors, workers
+from tests.ids import every_nth
 
 ID = "CartPole-v1"
 ROOT = Path(__file__).parents[2]
@@ -94,7 +95,9 @@ def test_it_counts_steps_to_the_end_and_refuses_to_go_on():
         Learner(scheme(), total_steps=9, resume=True)
 
 
-@pytest.mark.parametrize("parts", [{}, {"gradients": remote(2)}], ids=["one", "two devices"])
+@pytest.mark.parametrize(
+    "parts", every_nth(2, [{}, {"gradients": remote(2)}]), ids=["one", "two devices"]
+)
 def test_a_restored_run_goes_on_bit_for_bit(tmp_path, parts):
     kinds = {"log_dir": tmp_path, "total_steps": 1000, "seed": 3, "report_every": 2}
     with Learner(scheme(**parts), **kinds) as learner:
@@ -426,6 +429,7 @@ def test_seeds_learn_side_by_side_and_the_last_row_may_be_shorter(two_seeds):
     assert [row["steps"].tolist() for row in rows] == [[48] * 2, [96] * 2, [112] * 2]
 
 
+@pytest.mark.slow
 def test_a_seed_learns_the_same_alone_and_beside_others(two_seeds):
     with Learner(scheme(**PARTS), seed=6, **SEEDS) as learner:
         rows = rows_of(learner)
@@ -448,6 +452,7 @@ def test_a_learner_trains_as_the_pure_function_does():
     np.testing.assert_allclose(entropies, expected.metrics["entropy"], rtol=1e-5)
 
 
+@pytest.mark.slow
 def test_seeds_go_on_from_their_checkpoints(two_seeds, tmp_path):
     logged = {"seed": [5, 6], "log_dir": tmp_path, **SEEDS}
     with Learner(scheme(**PARTS), **logged) as learner:
@@ -645,6 +650,7 @@ def test_another_number_compiles_nothing_and_holds_at_once(parts):
             learner.update_algo_parameter("learning_rat", 1)
 
 
+@pytest.mark.slow
 def test_parts_are_replaced_and_what_was_learned_stays():
     with Learner(scheme(), total_steps=10_000) as learner:
         learner.step()
@@ -670,6 +676,7 @@ def test_parts_are_replaced_and_what_was_learned_stays():
         assert learner.step()["steps"] > steps  # refused, and gone on as before
 
 
+@pytest.mark.slow
 def test_a_memory_goes_on_with_another_algorithm_and_is_cut_in_other_environments():
     parts = {"algorithm": DQN(batch_size=4, learning_starts=8), "storage": Replay(64, n_step=3)}
     with Learner(scheme(**parts, actor=QNetwork(hidden_sizes=(8,))), total_steps=1000) as learner:
@@ -718,7 +725,9 @@ def test_a_hyper_parameter_takes_what_its_field_takes():
         assert learner.step()["learning_rate"] == 0.25
 
 
-@pytest.mark.parametrize("gradients", [central(), remote(2, sync=False)], ids=["here", "there"])
+@pytest.mark.parametrize(
+    "gradients", every_nth(2, [central(), remote(2, sync=False)]), ids=["here", "there"]
+)
 def test_without_an_algorithm_the_action_space_decides(gradients):
     parts = {"actor": ActorCritic(hidden_sizes=(8,)), "num_envs": 4, "unroll_length": 16}
     own_statistics = isinstance(gradients, type(central()))

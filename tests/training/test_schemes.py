@@ -604,8 +604,8 @@ def test_parts_that_do_not_fit_are_refused_before_anything_runs():
     "parts",
     [
         {"collection": remote(2)},
-        {"gradients": remote(2, resources=jax.devices()[:1])},
-        {"gradients": remote(2, sync=False)},
+        pytest.param({"gradients": remote(2, resources=jax.devices()[:1])}, marks=pytest.mark.slow),
+        pytest.param({"gradients": remote(2, sync=False)}, marks=pytest.mark.slow),
     ],
     ids=["collection", "gradients", "asynchronous"],
 )

@@ -93,6 +93,7 @@ def test_a_sharded_ppo_learns_and_its_weights_are_the_same_everywhere():
     assert result.learner_state.observation_statistics.count == 61_440
 
 
+@pytest.mark.slow
 def test_a_sharded_memory_holds_what_its_device_collected():
     train = make_train(
         "CartPole-v1",

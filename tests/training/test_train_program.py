@@ -192,7 +192,12 @@ def test_an_unroll_is_judged_as_by_hand():
 
 
 @pytest.mark.parametrize(
-    ("kind", "reached"), [("discrete", 0.9), ("multi_discrete", 0.95), ("box", 0)]
+    ("kind", "reached"),
+    [
+        ("discrete", 0.9),
+        pytest.param("multi_discrete", 0.95, marks=pytest.mark.slow),
+        pytest.param("box", 0, marks=pytest.mark.slow),
+    ],
 )
 def test_the_right_action_is_learned_in_every_kind_of_space(kind, reached):
     ppo = PPO(learning_rate=0.01, entropy_coefficient=0.0)
@@ -242,6 +247,7 @@ def test_returns_are_means_over_the_last_hundred_episodes_in_whole_updates():
         np.testing.assert_allclose(found, np.array([1, 2, -1]) * expected, rtol=2e-5, atol=1e-6)
 
 
+@pytest.mark.slow
 def test_rows_of_several_updates_and_of_several_seeds_have_returns_too():
     train = small(TimeLimit(Wheel(), time_limit=24), report_every=3)
     metrics = jax.jit(jax.vmap(train))(jax.random.split(KEY)).metrics
@@ -249,7 +255,7 @@ def test_rows_of_several_updates_and_of_several_seeds_have_returns_too():
     np.testing.assert_array_equal(metrics["episode_return"], [[36, 36]] * 2)
 
 
-@pytest.mark.parametrize("normalized", [False, True])
+@pytest.mark.parametrize("normalized", every_nth(2, [False, True]))
 def test_episodes_that_a_staggered_start_cut_are_not_counted(normalized):
     env = jaxenvs.vectorize(TimeLimit(Wheel(), time_limit=24), 4, stagger=True)
     assert env.is_staggered
@@ -279,6 +285,7 @@ def test_seeds_are_mapped_and_each_is_the_training_alone(alone):
     assert len(np.unique(bias)) == 3
 
 
+@pytest.mark.slow
 @pytest.mark.bitwise
 def test_hyper_parameters_are_mapped_without_compiling_again():
     def run(learning_rate):
@@ -391,6 +398,7 @@ def test_a_state_can_be_donated_as_init_made_it(algorithm):
     assert metrics["steps"] == 32
 
 
+@pytest.mark.slow
 def test_a_training_that_goes_on_past_its_end_goes_on_learning():
     state = jax.jit(small())(KEY).learner_state
     resume = jax.jit(Train.resume, static_argnums=2)
@@ -441,6 +449,7 @@ def test_evaluations_follow_reports_and_the_end():
     np.testing.assert_array_equal(np.isnan(values), [True, False])
 
 
+@pytest.mark.slow
 def test_instances_to_evaluate_are_like_those_of_the_training(monkeypatch):
     monkeypatch.setattr(evaluation, "MAX_STEPS", 5)
     endless = evaluated(Wheel()).evaluation_env
@@ -491,6 +500,7 @@ def test_a_callback_is_called_once_for_all_seeds():
         np.testing.assert_array_equal(reported["entropy"], metrics["entropy"][:, updates - 1])
 
 
+@pytest.mark.slow
 def test_a_bar_shows_progress(capsys, monkeypatch):
     pytest.importorskip("rich")
     calls = []

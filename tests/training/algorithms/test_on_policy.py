@@ -160,6 +160,7 @@ def test_memories_are_taken_along_with_their_instances():
         np.testing.assert_array_equal(leaf, np.broadcast_to([[3.0], [1.0]], leaf.shape))
 
 
+@pytest.mark.slow
 def test_steps_that_follow_one_beyond_the_target_divergence_are_left_out():
     def gradient_steps(target_kl):
         ppo = PPO(learning_rate=0.02, target_kl=target_kl, anneal=False)
