@@ -1,8 +1,5 @@
-"""Elementary functions that are faster than XLA's on CPU, and a reproducible uniform draw."""
+"""Elementary functions that are faster than XLA's on CPU."""
 
-from typing import Any
-
-import chex
 import jax
 import jax.numpy as jnp
 
@@ -62,14 +59,3 @@ def wrap_angle(angle: jax.Array) -> jax.Array:
     for part in _HALF_PI_PARTS:
         angle = angle - turns * (4 * part)
     return angle
-
-
-def uniform(key: chex.PRNGKey, shape: tuple[int, ...], low: Any, high: Any) -> jax.Array:
-    """Draws float32[shape] from [low, high), with the same bits in every program.
-
-    `jax.random.uniform` multiplies and then adds. Depending on the surrounding code, compilers
-    round these operations once or twice. The minimum here does not change the value, but prevents
-    compilers from fusing the two operations.
-    """
-    width = high - low
-    return low + jnp.minimum(jax.random.uniform(key, shape, jnp.float32) * width, width)

@@ -11,7 +11,7 @@ import jax.numpy as jnp
 from jaxenvs import spaces, struct
 from jaxenvs.core import Environment, TimeStep
 from jaxenvs.envs.classic_control._shared import OUTLINE, check_one_of
-from jaxenvs.numerics import sincos, uniform, wrap_angle
+from jaxenvs.numerics import sincos, wrap_angle
 from jaxenvs.rendering.raster import BLACK, TEAL, WHITE, YELLOW, box, disc, paint, pixel_grid
 
 FRAME_SHAPE = (500, 500)  # height, width
@@ -85,7 +85,7 @@ class Acrobot(Environment[AcrobotState]):
         return spaces.Discrete(len(self.avail_torque))
 
     def reset(self, key: chex.PRNGKey) -> tuple[AcrobotState, TimeStep]:
-        start = uniform(key, (4,), self.start_low, self.start_high)
+        start = jax.random.uniform(key, (4,), jnp.float32, self.start_low, self.start_high)
         state = AcrobotState(
             theta1=start[0], theta2=start[1], theta1_dot=start[2], theta2_dot=start[3]
         )

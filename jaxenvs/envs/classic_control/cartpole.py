@@ -10,7 +10,7 @@ import jax.numpy as jnp
 from jaxenvs import spaces, struct
 from jaxenvs.core import Environment, TimeStep
 from jaxenvs.envs.classic_control._shared import OUTLINE, check_one_of
-from jaxenvs.numerics import sincos, uniform
+from jaxenvs.numerics import sincos
 from jaxenvs.rendering.raster import BLACK, TAN, VIOLET, WHITE, box, disc, paint, pixel_grid
 
 FRAME_SHAPE = (400, 600)  # height, width
@@ -84,7 +84,7 @@ class CartPole(Environment[CartPoleState]):
         return spaces.Discrete(2)
 
     def reset(self, key: chex.PRNGKey) -> tuple[CartPoleState, TimeStep]:
-        start = uniform(key, (4,), self.start_low, self.start_high)
+        start = jax.random.uniform(key, (4,), jnp.float32, self.start_low, self.start_high)
         state = CartPoleState(x=start[0], x_dot=start[1], theta=start[2], theta_dot=start[3])
         return state, TimeStep.first(self._observe(state))
 

@@ -8,7 +8,6 @@ from jaxenvs import spaces
 from jaxenvs.core import Environment, TimeStep
 from jaxenvs.envs.classic_control._mountain import MountainCarState as MountainCarState
 from jaxenvs.envs.classic_control._mountain import at_goal, draw, move_car, observe
-from jaxenvs.numerics import uniform
 
 
 class MountainCar(Environment[MountainCarState]):
@@ -51,7 +50,7 @@ class MountainCar(Environment[MountainCarState]):
         return spaces.Discrete(3)
 
     def reset(self, key: chex.PRNGKey) -> tuple[MountainCarState, TimeStep]:
-        position = uniform(key, (), self.start_low, self.start_high)
+        position = jax.random.uniform(key, (), jnp.float32, self.start_low, self.start_high)
         state = MountainCarState(position=position, velocity=jnp.zeros_like(position))
         return state, TimeStep.first(observe(state))
 

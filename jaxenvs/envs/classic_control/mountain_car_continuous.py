@@ -13,7 +13,6 @@ from jaxenvs.envs.classic_control._mountain import (
     move_car,
     observe,
 )
-from jaxenvs.numerics import uniform
 
 
 class MountainCarContinuous(Environment[MountainCarState]):
@@ -58,7 +57,7 @@ class MountainCarContinuous(Environment[MountainCarState]):
         return spaces.Box(self.min_action, self.max_action, shape=(1,))
 
     def reset(self, key: chex.PRNGKey) -> tuple[MountainCarState, TimeStep]:
-        position = uniform(key, (), self.start_low, self.start_high)
+        position = jax.random.uniform(key, (), jnp.float32, self.start_low, self.start_high)
         state = MountainCarState(position=position, velocity=jnp.zeros_like(position))
         return state, TimeStep.first(observe(state))
 

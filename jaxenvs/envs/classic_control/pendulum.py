@@ -9,7 +9,7 @@ import jax.numpy as jnp
 from jaxenvs import spaces
 from jaxenvs.core import Environment, TimeStep
 from jaxenvs.envs.classic_control._shared import OUTLINE
-from jaxenvs.numerics import sincos, uniform, wrap_angle
+from jaxenvs.numerics import sincos, wrap_angle
 from jaxenvs.rendering.raster import (
     BLACK,
     RED,
@@ -75,7 +75,7 @@ class Pendulum(Environment[PendulumState]):
         return spaces.Box(-self.max_torque, self.max_torque, shape=(1,))
 
     def reset(self, key: chex.PRNGKey) -> tuple[PendulumState, TimeStep]:
-        unit = uniform(key, (2,), -1.0, 1.0)
+        unit = jax.random.uniform(key, (2,), jnp.float32, -1.0, 1.0)
         theta, theta_dot = unit[0] * self.x_init, unit[1] * self.y_init
         state = PendulumState(theta=theta, theta_dot=theta_dot, torque=jnp.zeros_like(theta))
         return state, TimeStep.first(self._observe(state))
