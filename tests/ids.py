@@ -20,8 +20,12 @@ def one_id_per_class() -> list[str]:
 
 
 def every_nth(n: int, values: Iterable[Any]) -> list[Any]:
-    """Returns the values as parameters of a test; all but every n-th are marked slow."""
-    return [_param(value, is_quick=i % n == 0) for i, value in enumerate(values)]
+    """Returns the values as parameters of a test; all but every n-th are marked slow.
+
+    A tuple gives one parameter per entry.
+    """
+    rows = [value if isinstance(value, tuple) else (value,) for value in values]
+    return [_param(*row, is_quick=i % n == 0) for i, row in enumerate(rows)]
 
 
 def diagonal(*axes: Iterable[Any]) -> list[Any]:

@@ -84,6 +84,7 @@ PROGRAM = """
 
 
 @pytest.mark.optimized
+@pytest.mark.slow
 def test_a_fresh_process_with_fewer_devices_goes_on_bit_for_bit(tmp_path):
     env = jaxenvs.make_vec("CartPole-v1", 8, stagger=30)
     state = jaxenvs.rollout(env, None, 25, KEY).state

@@ -22,6 +22,7 @@ MODULES = [
 
 
 SLOW_PAGES = (
+    *("extending/check_env.md", "extending/rendering.md"),
     *("training.md", "training/own_parts.md", "training/schemes.md"),
     *("usage/command_line.md", "usage/gpu.md", "usage/rollouts.md", "usage/wrappers.md"),
 )

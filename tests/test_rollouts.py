@@ -162,7 +162,7 @@ def test_info_belongs_to_the_step_and_has_time_first():
     np.testing.assert_array_equal(info["count"].T, [[1, 2, 1, 2, 1, 2], [1, 2, 3, 1, 2, 3]])
 
 
-@pytest.mark.parametrize("layout", ["dict", "tuple"])
+@pytest.mark.parametrize("layout", every_nth(2, ["dict", "tuple"]))
 def test_observations_may_be_trees_and_states_may_hold_keys(layout):
     env = jaxenvs.vectorize(CountingEnv(layout=layout, has_key=True), 3)
     half = jaxenvs.rollout(env, None, 7, KEY)
@@ -418,6 +418,7 @@ def test_derivatives_of_returns_by_weights_agree_with_finite_differences():
     assert abs(slope).max() > 0.1
 
 
+@pytest.mark.slow
 def test_derivatives_of_statistics_are_finite():
     env = jaxenvs.make_vec("Pendulum-v1", 2)
 
@@ -433,7 +434,8 @@ def test_derivatives_of_statistics_are_finite():
 
 
 @pytest.mark.bitwise
-@pytest.mark.parametrize("mode", every_nth(2, MODES[:2]))
+@pytest.mark.slow
+@pytest.mark.parametrize("mode", MODES[:2])
 def test_eight_devices_give_the_bits_of_one(mode):
     mesh = jax.make_mesh((8,), ("env",))
     alone, spread = (counters(16, autoreset_mode=mode, mesh=m) for m in (None, mesh))

@@ -198,6 +198,7 @@ def test_the_policy_that_was_best_when_evaluated_is_kept(capsys, monkeypatch, tr
     chex.assert_trees_all_equal(Run.read(trained).read_policy(train).params, latest.params)
 
 
+@pytest.mark.slow
 def test_a_training_over_workers_leaves_a_run_like_any_other(capsys, tmp_path):
     folder = tmp_path / "workers"
     workers = ["--gradients", "remote:2", "--evaluate-every", 512, "--evaluation-episodes", 3]
@@ -235,6 +236,7 @@ def test_a_scheme_that_cannot_be_says_why(capsys, tmp_path, arguments, word):
     assert status == 2 and word in printed and not folder.exists()
 
 
+@pytest.mark.slow
 def test_a_training_wrapper_is_gone_and_a_lens_is_there_when_a_policy_plays(
     capsys, monkeypatch, tmp_path
 ):
@@ -272,6 +274,7 @@ def test_a_training_wrapper_is_gone_and_a_lens_is_there_when_a_policy_plays(
     assert seen[0].observation_space.shape == (8,) and "ScaleReward" not in repr(seen[0])
 
 
+@pytest.mark.slow
 def test_several_seeds_go_on_together(capsys, seeds):
     before = (seeds / "seed_4" / "metrics.csv").read_text()
     status, printed = run(capsys, "train", "--resume", seeds)  # there is nothing left to do
@@ -579,6 +582,7 @@ def test_runs_are_compared_in_one_picture(capsys, trained, seeds, tmp_path):
     assert status == 2 and 'Close: "entropy"' in printed
 
 
+@pytest.mark.slow
 def test_ctrl_c_saves_what_is_trained_in_hosted_environments(tmp_path):
     small = ["--num-envs", "4", "--unroll-length", "32", *SMALL[SMALL.index("--set") :]]
     command = [sys.executable, "-m", "jaxenvs", "train", "ppo", "gymnasium/CartPole-v1", *small]

@@ -125,10 +125,15 @@ def kind_for(name, mode):
     return KINDS[(index_of(name) + MODES.index(mode)) % 2]
 
 
+def is_quick(name, mode):
+    """Returns whether a case is quick. The other subjects meet a mesh with rbg keys."""
+    return mode == mode_for(name) and index_of(name) % 2 == 1
+
+
 @pytest.mark.parametrize(
     ("name", "mode"),
     [
-        pytest.param(name, mode, marks=[] if mode == mode_for(name) else [pytest.mark.slow])
+        pytest.param(name, mode, marks=[] if is_quick(name, mode) else [pytest.mark.slow])
         for name in SUBJECTS
         for mode in MODES
     ],
@@ -198,7 +203,7 @@ def test_equal_batched_parameters_match_one_shared_value(name):
     assert_same(found, reference(name, mode))
 
 
-@pytest.mark.parametrize("name", every_nth(10, SUBJECTS))
+@pytest.mark.parametrize("name", every_nth(20, SUBJECTS))
 def test_vmap_over_a_staggered_batch(name):
     subject = SUBJECTS[name]
     mode = MODES[index_of(name) % 2]

@@ -11,7 +11,7 @@ import jaxenvs
 from jaxenvs import wrappers
 from jaxenvs.faces import GymVectorEnv, _programs
 from jaxenvs.testing import CountingEnv
-from tests.ids import diagonal
+from tests.ids import diagonal, every_nth
 from tests.opaque import OpaqueVectorEnv
 
 N = 4
@@ -89,7 +89,7 @@ def batch(stack, mode):
     return GymVectorEnv(env, render_mode="rgb_array")
 
 
-@pytest.fixture(params=["packed", "arrays"])
+@pytest.fixture(params=every_nth(2, ["packed", "arrays"]))
 def way(request, monkeypatch):
     if request.param == "arrays":
         monkeypatch.setattr(_programs, "_PACKED_BYTES", -1)

@@ -19,6 +19,7 @@ from jaxenvs.keys import call_keys
 from jaxenvs.testing import CountingEnv, ScriptedEnv
 from jaxenvs.wrappers import FlattenObservation, RescaleAction
 from tests.faces.native import assert_close
+from tests.ids import diagonal
 
 IDS = ("Acrobot-v1", "CartPole-v1", "MountainCar-v0", "MountainCarContinuous-v0", "Pendulum-v1")
 GO_ON, TERMINATE, TRUNCATE, BOTH = range(4)
@@ -31,8 +32,7 @@ def warnings_of(check, *args):
     return [str(warning.message) for warning in caught]
 
 
-@pytest.mark.parametrize("render_mode", [None, *RENDER_MODES])
-@pytest.mark.parametrize("id", IDS)
+@pytest.mark.parametrize(("id", "render_mode"), diagonal(IDS, [None, *RENDER_MODES]))
 def test_gymnasium_s_checker_passes(id, render_mode):
     pytest.importorskip("pygame")
     # Ignores warnings about the spaces, which are equal to those of Gymnasium's environment.

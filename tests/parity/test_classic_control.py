@@ -34,6 +34,7 @@ from jaxenvs.envs.classic_control import (
 )
 from jaxenvs.spaces import to_gymnasium
 from jaxenvs.wrappers.time_limit import TimeLimitState
+from tests.ids import every_nth
 
 pytestmark = [
     pytest.mark.optimized,
@@ -405,7 +406,7 @@ def test_float32_steps_match_gymnasium(case):
     check(case, double=False)
 
 
-@each_case
+@pytest.mark.parametrize("case", every_nth(2, CASES), ids=str)
 def test_float64_steps_match_gymnasium_to_1e_10(case):
     with jax.enable_x64(True):
         check(case, double=True)

@@ -320,6 +320,7 @@ with Learner(scheme, total_steps=10**6, log_dir=sys.argv[1], **hosted) as learne
 """
 
 
+@pytest.mark.slow
 def test_ctrl_c_does_not_end_an_evaluation_in_hosted_environments(tmp_path):
     code = [sys.executable, "-c", HOSTED_EVALUATION, str(tmp_path)]
     environment = os.environ | {"PYTHONPATH": str(ROOT)}

@@ -35,7 +35,7 @@ from jaxenvs.training.schemes.executors import make_executor
 from jaxenvs.training.schemes.worker_group import make_workers
 from jaxenvs.training.schemes.workers import TrainingSpec
 from jaxenvs.wrappers import RecordEpisodeStatistics
-from tests.ids import diagonal
+from tests.ids import diagonal, every_nth
 
 ID, HOSTED = "CartPole-v1", "gymnasium/CartPole-v1"
 A2C_PARTS = {
@@ -105,7 +105,7 @@ def test_every_combination_trains(collection, gradients):
 
 @pytest.mark.parametrize(
     ("collection", "gradients"),
-    [("async", "central"), ("central", "sync"), ("sync", "async"), ("async", "sync")],
+    every_nth(2, [("async", "central"), ("central", "sync"), ("sync", "async"), ("async", "sync")]),
 )
 def test_memories_train_in_combinations(collection, gradients):
     chosen = {"collection": COLLECTIONS[collection], "gradients": GRADIENTS[gradients]}
@@ -357,6 +357,7 @@ def test_one_program_goes_on_with_its_episodes_and_not_with_those_of_another_env
 # --- hosted environments ---
 
 
+@pytest.mark.slow
 def test_a_learner_ends_although_an_environment_of_a_worker_hangs():
     number = itertools.count()
 
@@ -467,6 +468,7 @@ def test_an_environment_that_was_given_is_left_to_who_made_it():
     env.close()
 
 
+@pytest.mark.slow
 def test_who_is_slow_is_not_waited_for():
     calls = itertools.count()
 

@@ -130,6 +130,7 @@ def test_each_device_has_its_own_rows_of_batched_parameters():
 @pytest.mark.parametrize(
     "kind", every_nth(2, [AxisType.Explicit, AxisType.Auto]), ids=lambda kind: kind.name
 )
+@pytest.mark.slow
 def test_a_checkpoint_is_restored_from_shapes_alone(kind, tmp_path):
     devices = jax.make_mesh((4,), ("devices",), axis_types=(kind,), devices=jax.devices()[:4])
     train = make_train(

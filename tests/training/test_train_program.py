@@ -630,8 +630,11 @@ def test_without_its_packages_training_names_the_extra():
     [
         ("CartPole-v1", PPO(), ActorCritic(hidden_sizes=(8, 8))),
         ("CartPole-v1", PPO(), ActorCritic(hidden_sizes=(8,), shared=True)),
-        ("CartPole-v1", PPO(), ActorCritic(critic_extractor=MLP((8,)), hidden_sizes=(9,))),
         ("CartPole-v1", DQN(learning_starts=0), QNetwork(extractor=MLP((8,)))),
+        pytest.param(
+            *("CartPole-v1", PPO(), ActorCritic(critic_extractor=MLP((8,)), hidden_sizes=(9,))),
+            marks=pytest.mark.slow,
+        ),
         pytest.param(
             *("CartPole-v1", PPO(), ActorCritic(hidden_sizes=(8,), memory=nn.GRUCell(8))),
             marks=pytest.mark.slow,
@@ -641,7 +644,7 @@ def test_without_its_packages_training_names_the_extra():
             marks=pytest.mark.slow,
         ),
     ],
-    ids=["separate", "shared", "different", "DQN", "memory", "SAC"],
+    ids=["separate", "shared", "DQN", "different", "memory", "SAC"],
 )
 def test_weights_of_several_seeds_are_drawn_one_by_one(id, algorithm, actor):
     """Up to jax 0.10 matrices that are factorised together wait for each other for ever."""
