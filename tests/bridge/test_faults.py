@@ -438,6 +438,7 @@ def test_slow_ones_in_a_row_are_not_called_hanging(backend):
 
 
 @in_processes
+@pytest.mark.slow
 def test_a_constructor_slower_than_the_limit_does_not_count_as_a_step(backend, marker):
     def slow():
         time.sleep(1.5)

@@ -84,6 +84,7 @@ def _cycle(backend, i):
 @pytest.mark.parametrize(
     ("backend", "cycles"), [("process", 100), (IN_PYTHON, 10)], indirect=["backend"]
 )
+@pytest.mark.slow
 def test_cycles_of_making_and_closing_leave_nothing(backend, cycles):
     _cycle(backend, 0)  # starts the process that workers are forked from
     gc.collect()
@@ -274,7 +275,7 @@ def _hanging_once(marker, seconds):
     return Hangs
 
 
-@pytest.mark.parametrize("how", every_nth(2, ["step", "step_wait", "recv", "some"]))
+@pytest.mark.parametrize("how", every_nth(4, ["recv", "step", "step_wait", "some"]))
 def test_after_ctrl_c_a_pool_goes_on_with_a_reset(backend, how, marker):
     with make([*counters(1), _hanging_once(marker, 1.0)], backend, batch_size=1) as pool:
         pool.reset(seed=0)

@@ -220,6 +220,7 @@ def test_jaxlibs_headers_are_those_that_jax_names():
 
 
 @needs("cc", "c++")
+@pytest.mark.slow
 def test_a_wheel_brings_libraries_that_work_where_there_is_no_compiler(tmp_path, cache):
     pytest.importorskip("hatchling")
     build = [sys.executable, "-m", "hatchling", "build", "-t", "wheel", "-d", str(tmp_path)]

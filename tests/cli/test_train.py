@@ -498,6 +498,7 @@ def returns_in(printed):
     return [row for row in rows if len(row) >= 9 and row[-8].isdigit()]
 
 
+@pytest.mark.slow
 def test_runs_are_judged_each_and_together(capsys, trained, seeds):
     status, printed = run(capsys, "eval", trained, seeds, "--episodes", 20, "--seed", 1)
     assert status == 0 and "solved at a mean of 475" in printed

@@ -143,7 +143,7 @@ def test_mesh_gives_the_same_results_in_every_mode(name, mode):
     assert_same(run(env), reference(name, mode))
 
 
-@pytest.mark.parametrize("name", every_nth(2, SUBJECTS))
+@pytest.mark.parametrize("name", every_nth(4, SUBJECTS))
 def test_raw_keys_chunks_and_debug_nans_change_nothing(name):
     mode = mode_for(name)
     env = SUBJECTS[name].batch(autoreset_mode=mode, reset_chunk=1 if mode == "next_step" else N)
@@ -160,7 +160,7 @@ def test_rbg_and_per_instance_keys_with_mesh_and_chunk(name):
     assert_same(sharded, alone)
 
 
-@pytest.mark.parametrize("name", every_nth(2, SUBJECTS))
+@pytest.mark.parametrize("name", every_nth(4, SUBJECTS))
 def test_results_are_the_same_under_x64(name):
     mode = mode_for(name)
     with jax.enable_x64(True):
@@ -189,7 +189,7 @@ def static_names(env):
     return names
 
 
-@pytest.mark.parametrize("name", every_nth(2, SUBJECTS))
+@pytest.mark.parametrize("name", every_nth(4, SUBJECTS))
 def test_equal_batched_parameters_match_one_shared_value(name):
     subject, sharded, mode = SUBJECTS[name], (*KINDS, None)[index_of(name) % 3], mode_for(name)
     names = parameters_of(subject.env)

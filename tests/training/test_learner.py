@@ -477,6 +477,7 @@ def test_seeds_go_on_from_their_checkpoints(two_seeds, tmp_path):
         np.testing.assert_array_equal(logged_values, [row["entropy"][i] for row in rows])
 
 
+@pytest.mark.slow
 def test_checkpoints_of_seeds_are_of_one_time_whenever_the_process_ends(monkeypatch, tmp_path):
     learner, write = Learner(scheme(**PARTS), seed=[5, 6], **SEEDS), checkpoint.save
 

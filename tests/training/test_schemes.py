@@ -606,11 +606,12 @@ def test_parts_that_do_not_fit_are_refused_before_anything_runs():
     "parts",
     [
         {"collection": remote(2)},
-        pytest.param({"gradients": remote(2, resources=jax.devices()[:1])}, marks=pytest.mark.slow),
-        pytest.param({"gradients": remote(2, sync=False)}, marks=pytest.mark.slow),
+        {"gradients": remote(2, resources=jax.devices()[:1])},
+        {"gradients": remote(2, sync=False)},
     ],
     ids=["collection", "gradients", "asynchronous"],
 )
+@pytest.mark.slow
 def test_every_row_has_the_mean_return_of_the_last_episodes(parts):
     env = RecordEpisodeStatistics(jaxenvs.make("Pendulum-v1", time_limit=6))
     logged = scheme(env, unroll_length=4, log_info=["episode_length"], **parts)

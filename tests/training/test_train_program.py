@@ -321,7 +321,8 @@ def test_parameters_of_the_environment_are_mapped():
     assert weak > usual > violent
 
 
-@pytest.mark.parametrize("algorithm", every_nth(2, [PPO(), DQN(learning_starts=16, batch_size=8)]))
+@pytest.mark.parametrize("algorithm", [PPO(), DQN(learning_starts=16, batch_size=8)])
+@pytest.mark.slow
 def test_the_quick_generator_changes_no_bit_of_a_training(algorithm, monkeypatch):
     train = make_train("CartPole-v1", algorithm, num_envs=4, unroll_length=4, total_steps=64)
     quick = jax.jit(lambda key: train(key).learner_state)(KEY)
