@@ -74,11 +74,12 @@ test-interop: $(VENV)/.with-interop notebooks
 	$(BIN)/pytest --numprocesses $(WORKERS) --dist loadfile --optimized \
 	    -m 'interop or slow or bitwise' $(ARGS)
 
+# This XLA prints an error whenever it loads a program from the cache, which some tests would see.
 oldest:
 	@test -x .venv-oldest/bin/python || $(PYTHON) -m venv .venv-oldest
 	@.venv-oldest/bin/python -m pip install --quiet --disable-pip-version-check \
 	    --editable '.[dev]' 'jax==0.9.0' 'jaxlib==0.9.0'
-	.venv-oldest/bin/pytest --numprocesses $(WORKERS) --dist loadfile \
+	TF_CPP_MIN_LOG_LEVEL=3 .venv-oldest/bin/pytest --numprocesses $(WORKERS) --dist loadfile \
 	    -m 'not interop and not slow' $(ARGS)
 
 bench: $(VENV)/.with-bench

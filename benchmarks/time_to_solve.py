@@ -194,7 +194,7 @@ def _run(name: str, seed: int, max_steps: int) -> dict[str, Any]:
         "steps": clock.steps,
         "ready_seconds": clock.ready_seconds,
         "seconds": clock.seconds,
-        "judging_seconds": clock.evaluation_seconds,
+        "evaluation_seconds": clock.evaluation_seconds,
         "returns": clock.returns,
     }
 
