@@ -1,4 +1,4 @@
-"""Comparison of results of different programs, whose floats may be rounded differently."""
+"""Comparisons of results of different programs, whose floats may be rounded differently."""
 
 import chex
 import jax
@@ -7,15 +7,23 @@ import numpy as np
 
 
 def assert_agree(found, expected, tolerance=1e-5):
-    """Asserts that floats agree up to `tolerance`, relative or absolute, and all else is equal."""
+    """Asserts that two trees have the same structure, shapes, and dtypes, and are close."""
     chex.assert_trees_all_equal_structs(found, expected)
-    leaves = jax.tree_util.tree_leaves_with_path(found)
-    for (path, a), b in zip(leaves, jax.tree.leaves(expected), strict=True):
+    chex.assert_trees_all_equal_shapes_and_dtypes(found, expected)
+    assert_close(found, expected, tolerance)
+
+
+def assert_close(found, expected, tolerance=1e-5):
+    """Asserts that floats agree to `tolerance`, absolute and relative, and all else exactly."""
+
+    def check(path, a, b):
         where = jax.tree_util.keystr(path)
-        assert (a.dtype, a.shape) == (b.dtype, b.shape), where
-        if jnp.issubdtype(a.dtype, jax.dtypes.prng_key):
+        if jnp.issubdtype(getattr(b, "dtype", None), jax.dtypes.prng_key):
             a, b = jax.random.key_data(a), jax.random.key_data(b)
-        if jnp.issubdtype(a.dtype, np.floating):
+        a, b = np.asarray(a), np.asarray(b)
+        if b.dtype.kind == "f":
             np.testing.assert_allclose(a, b, rtol=tolerance, atol=tolerance, err_msg=where)
         else:
             np.testing.assert_array_equal(a, b, err_msg=where)
+
+    jax.tree_util.tree_map_with_path(check, found, expected)

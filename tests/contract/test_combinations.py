@@ -7,7 +7,6 @@ subjects come from the registry and from the table of wrappers, so new entries a
 import dataclasses
 import functools
 
-import chex
 import jax
 import jax.numpy as jnp
 import numpy as np
@@ -19,6 +18,7 @@ from jaxenvs import struct
 from jaxenvs.core import Environment, TimeStep
 from tests.ids import every_nth, one_id_per_class
 from tests.opaque import OpaqueVectorEnv
+from tests.rounding import assert_agree
 from tests.wrappers.test_all import CHAINS, Toy, wrap
 
 N, LIMIT = 8, 3
@@ -101,12 +101,6 @@ def reference(name, mode):
     return run(SUBJECTS[name].batch(autoreset_mode=mode))
 
 
-def assert_same(found, expected, tolerance=1e-5):
-    chex.assert_trees_all_equal_structs(found, expected)
-    chex.assert_trees_all_equal_dtypes(found, expected)
-    chex.assert_trees_all_close(found, expected, rtol=tolerance, atol=tolerance)
-
-
 def mesh_of(kind):
     return jax.make_mesh((8,), ("env",), axis_types=(AxisType[kind],))
 
@@ -140,7 +134,7 @@ def is_quick(name, mode):
 )
 def test_mesh_gives_the_same_results_in_every_mode(name, mode):
     env = SUBJECTS[name].batch(autoreset_mode=mode, mesh=mesh_of(kind_for(name, mode)))
-    assert_same(run(env), reference(name, mode))
+    assert_agree(run(env), reference(name, mode))
 
 
 @pytest.mark.parametrize("name", every_nth(4, SUBJECTS))
@@ -148,7 +142,7 @@ def test_raw_keys_chunks_and_debug_nans_change_nothing(name):
     mode = mode_for(name)
     env = SUBJECTS[name].batch(autoreset_mode=mode, reset_chunk=1 if mode == "next_step" else N)
     with jax.debug_nans(True):
-        assert_same(run(env, RAW), reference(name, mode))
+        assert_agree(run(env, RAW), reference(name, mode))
 
 
 @pytest.mark.parametrize("name", every_nth(2, SUBJECTS))
@@ -157,7 +151,7 @@ def test_rbg_and_per_instance_keys_with_mesh_and_chunk(name):
     keys = (RBG, EACH)[index_of(name) % 2]
     alone = run(subject.batch(autoreset_mode=mode), keys)
     sharded = run(subject.batch(autoreset_mode=mode, reset_chunk=1, mesh=mesh_of("Auto")), keys)
-    assert_same(sharded, alone)
+    assert_agree(sharded, alone)
 
 
 @pytest.mark.parametrize("name", every_nth(4, SUBJECTS))
@@ -166,7 +160,7 @@ def test_results_are_the_same_under_x64(name):
     with jax.enable_x64(True):
         found = run(SUBJECTS[name].batch(autoreset_mode=mode))
     # A float64 intermediate result would round differently.
-    assert_same(found, reference(name, mode), tolerance=1e-4)
+    assert_agree(found, reference(name, mode), tolerance=1e-4)
 
 
 def parameters_of(env):
@@ -200,7 +194,7 @@ def test_equal_batched_parameters_match_one_shared_value(name):
     mesh = None if sharded is None else mesh_of(sharded)
     batched = dataclasses.replace(subject, env=subject.env.replace(**each))
     found = run(batched.batch(autoreset_mode=mode, batched=names, mesh=mesh))
-    assert_same(found, reference(name, mode))
+    assert_agree(found, reference(name, mode))
 
 
 @pytest.mark.parametrize("name", every_nth(20, SUBJECTS))
@@ -213,7 +207,7 @@ def test_vmap_over_a_staggered_batch(name):
     stacked = [jnp.stack(both) for both in zip(ONE, others, strict=True)]
     mapped = jax.device_get(jax.jit(jax.vmap(play, in_axes=(None, 0)))(env, stacked))
     alone = run(env, ONE), run(env, others)
-    assert_same(mapped, jax.tree.map(lambda *xs: np.stack(xs), *alone), tolerance=1e-4)
+    assert_agree(mapped, jax.tree.map(lambda *xs: np.stack(xs), *alone), tolerance=1e-4)
 
 
 class InfoCounter(Environment):

@@ -11,19 +11,3 @@ def keys_of(seed, num_envs, call):
     """Returns the keys of a call in which instance i has the seed `seed + i`."""
     seed_keys = jax.vmap(jax.random.key)(np.uint32(seed) + jnp.arange(num_envs, dtype=jnp.uint32))
     return keys.call_keys(seed_keys, jnp.full(num_envs, call, jnp.uint32))
-
-
-def assert_close(actual, expected, tolerance=1e-5):
-    """Asserts that floats agree to `tolerance`, absolute and relative, and all else exactly.
-
-    Different programs may round differently.
-    """
-
-    def check(left, right):
-        left, right = np.asarray(left), np.asarray(right)
-        if right.dtype.kind == "f":
-            np.testing.assert_allclose(left, right, rtol=tolerance, atol=tolerance)
-        else:
-            np.testing.assert_array_equal(left, right)
-
-    jax.tree.map(check, actual, expected)

@@ -18,7 +18,8 @@ from jaxenvs.errors import (
     VectorizeError,
 )
 from jaxenvs.testing import CountingEnv, ScriptedEnv
-from tests.faces.native import assert_close, keys_of
+from tests.faces.native import keys_of
+from tests.rounding import assert_close
 
 dm_env = pytest.importorskip("dm_env")
 pytest.importorskip("absl")

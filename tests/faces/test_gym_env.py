@@ -18,8 +18,8 @@ from jaxenvs.faces.gym_env import RENDER_MODES, GymEnv
 from jaxenvs.keys import call_keys
 from jaxenvs.testing import CountingEnv, ScriptedEnv
 from jaxenvs.wrappers import FlattenObservation, RescaleAction
-from tests.faces.native import assert_close
 from tests.ids import diagonal
+from tests.rounding import assert_close
 
 IDS = ("Acrobot-v1", "CartPole-v1", "MountainCar-v0", "MountainCarContinuous-v0", "Pendulum-v1")
 GO_ON, TERMINATE, TRUNCATE, BOTH = range(4)

@@ -25,9 +25,10 @@ from jaxenvs.errors import (
     UnknownParameterError,
 )
 from jaxenvs.testing import CountingEnv, ScriptedEnv
-from tests.faces.native import assert_close, keys_of
+from tests.faces.native import keys_of
 from tests.ids import diagonal
 from tests.opaque import OpaqueVectorEnv
+from tests.rounding import assert_close
 
 CLASSIC = ("CartPole-v1", "Acrobot-v1", "MountainCar-v0", "MountainCarContinuous-v0", "Pendulum-v1")
 MODES = ("next_step", "same_step", "disabled")

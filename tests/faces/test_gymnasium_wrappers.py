@@ -23,7 +23,7 @@ from gymnasium.wrappers import vector
 import jaxenvs
 from jaxenvs.wrappers import AddRenderObservation, ResizeObservation
 from jaxenvs.wrappers import RecordEpisodeStatistics as OurStatistics
-from tests.faces.native import assert_close
+from tests.rounding import assert_close
 
 pytestmark = [
     # Python warns about a process started while JAX has threads; ffmpeg is not affected.

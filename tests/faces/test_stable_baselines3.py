@@ -10,7 +10,8 @@ import pytest
 import jaxenvs
 from jaxenvs.errors import ParameterError, UnknownParameterError
 from jaxenvs.wrappers import TimeLimit
-from tests.faces.native import assert_close, keys_of
+from tests.faces.native import keys_of
+from tests.rounding import assert_close
 
 torch = pytest.importorskip("torch")
 pytest.importorskip("stable_baselines3")

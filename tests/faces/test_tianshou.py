@@ -5,7 +5,7 @@ import pytest
 import jaxenvs
 from jaxenvs.errors import ParameterError, UnknownParameterError
 from jaxenvs.wrappers import RecordEpisodeStatistics
-from tests.faces.native import assert_close
+from tests.rounding import assert_close
 
 torch = pytest.importorskip("torch")
 pytest.importorskip("tianshou")

@@ -6,7 +6,8 @@ import pytest
 
 import jaxenvs
 from jaxenvs.wrappers import RecordEpisodeStatistics
-from tests.faces.native import assert_close, keys_of
+from tests.faces.native import keys_of
+from tests.rounding import assert_close
 
 torch = pytest.importorskip("torch")
 pytest.importorskip("torchrl")

@@ -193,11 +193,7 @@ def test_an_unroll_is_judged_as_by_hand():
 
 @pytest.mark.parametrize(
     ("kind", "reached"),
-    [
-        ("discrete", 0.9),
-        pytest.param("multi_discrete", 0.95, marks=pytest.mark.slow),
-        pytest.param("box", 0, marks=pytest.mark.slow),
-    ],
+    every_nth(3, [("discrete", 0.9), ("multi_discrete", 0.95), ("box", 0)]),
 )
 def test_the_right_action_is_learned_in_every_kind_of_space(kind, reached):
     ppo = PPO(learning_rate=0.01, entropy_coefficient=0.0)
@@ -628,24 +624,18 @@ def test_without_its_packages_training_names_the_extra():
 
 @pytest.mark.parametrize(
     ("id", "algorithm", "actor"),
-    [
-        ("CartPole-v1", PPO(), ActorCritic(hidden_sizes=(8, 8))),
-        ("CartPole-v1", PPO(), ActorCritic(hidden_sizes=(8,), shared=True)),
-        ("CartPole-v1", DQN(learning_starts=0), QNetwork(extractor=MLP((8,)))),
-        pytest.param(
-            *("CartPole-v1", PPO(), ActorCritic(critic_extractor=MLP((8,)), hidden_sizes=(9,))),
-            marks=pytest.mark.slow,
-        ),
-        pytest.param(
-            *("CartPole-v1", PPO(), ActorCritic(hidden_sizes=(8,), memory=nn.GRUCell(8))),
-            marks=pytest.mark.slow,
-        ),
-        pytest.param(
-            *("Pendulum-v1", SAC(initial_temperature=0.5), ActorTwinQ(extractor=MLP((8,)))),
-            marks=pytest.mark.slow,
-        ),
-    ],
-    ids=["separate", "shared", "DQN", "different", "memory", "SAC"],
+    every_nth(
+        2,
+        [
+            ("CartPole-v1", PPO(), ActorCritic(hidden_sizes=(8, 8))),
+            ("CartPole-v1", PPO(), ActorCritic(critic_extractor=MLP((8,)), hidden_sizes=(9,))),
+            ("CartPole-v1", PPO(), ActorCritic(hidden_sizes=(8,), shared=True)),
+            ("CartPole-v1", PPO(), ActorCritic(hidden_sizes=(8,), memory=nn.GRUCell(8))),
+            ("CartPole-v1", DQN(learning_starts=0), QNetwork(extractor=MLP((8,)))),
+            ("Pendulum-v1", SAC(initial_temperature=0.5), ActorTwinQ(extractor=MLP((8,)))),
+        ],
+    ),
+    ids=["separate", "different", "shared", "memory", "DQN", "SAC"],
 )
 def test_weights_of_several_seeds_are_drawn_one_by_one(id, algorithm, actor):
     """Up to jax 0.10 matrices that are factorised together wait for each other for ever."""
