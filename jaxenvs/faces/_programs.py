@@ -132,6 +132,15 @@ class Programs:
         state, _, _ = self._layout.read(out) if self._is_packed else out
         return np.array(state.seed), np.array(state.calls)
 
+    def env_state(self, out: Any) -> Any:
+        """Returns the state of the environment."""
+        return self._unpack(out)[0].env_state
+
+    def with_env_state(self, out: Any, state: Any) -> Any:
+        """Returns `out` with another state of the environment."""
+        runner_state, *rest = self._unpack(out)
+        return self._pack((runner_state.replace(env_state=state), *rest))
+
     def render(self, out: Any, indices: np.ndarray) -> np.ndarray:
         """Returns frames of the instances `indices`."""
         return np.array(self._render(self._unpack(out)[0].env_state, indices))

@@ -146,6 +146,24 @@ class BatchRunner:
             raise gymnasium.error.ResetNeeded("render was called before reset.  Call reset first.")
         return self._programs.render(self._out, np.asarray(indices, np.int32))
 
+    def read_state(self) -> Any:
+        """Returns the state of the environment, arrays on the device.
+
+        Raises:
+            ResetNeeded: there was no reset.
+        """
+        return self._reset_programs("the state").env_state(self._out)
+
+    def write_state(self, state: Any) -> None:
+        """Continues from `state`, which has the structure and shapes of `read_state`'s result."""
+        self._out = self._reset_programs("the state").with_env_state(self._out, state)
+
+    def _reset_programs(self, name: str) -> Programs:
+        self.check_ready(name)
+        if self._programs is None:
+            raise gymnasium.error.ResetNeeded(f"{name} was used before reset.  Call reset first.")
+        return self._programs
+
     def replace_env(self, env: VectorEnv) -> None:
         """Continues with `env`, which has other parameters; the state stays the same.
 

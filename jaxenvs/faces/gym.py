@@ -15,7 +15,7 @@ from jaxenvs.errors import ParameterError, closest
 from jaxenvs.faces._native import make_native_batch
 from jaxenvs.faces._runner import device_name, parse_device
 from jaxenvs.faces.gym_classic import ClassicEnv, ClassicVectorEnv
-from jaxenvs.faces.gym_env import GymEnv
+from jaxenvs.faces.gym_env import GymEnv, innermost
 from jaxenvs.faces.gym_vector_env import RENDER_MODES, GymVectorEnv
 from jaxenvs.factory import is_hosted
 
@@ -148,7 +148,15 @@ def make_gym(
     options |= {"device": parse_device(device), "spec": spec}
     if api == "gym":
         return (ClassicEnv if is_single else ClassicVectorEnv)(env, **options)
-    return (GymEnv if is_single else GymVectorEnv)(env, **options)
+    if not is_single:
+        return GymVectorEnv(env, **options)
+    task = innermost(env)
+    if not hasattr(task, "table"):
+        return GymEnv(env, **options)
+    # Imported here because it imports the environments of toy text.
+    from jaxenvs.faces._tabular import tabular_face
+
+    return tabular_face(task)(env, **options)
 
 
 def _make_spec(

@@ -6,7 +6,7 @@ import gymnasium
 import jax
 import numpy as np
 
-from jaxenvs.core import VectorEnv
+from jaxenvs.core import Environment, VectorEnv
 from jaxenvs.faces._pickling import EzPickleMixin
 from jaxenvs.faces._single import step_single
 from jaxenvs.faces.gym_vector_env import RENDER_FPS, RENDER_MODES, GymVectorEnv
@@ -123,6 +123,14 @@ class GymEnv(EzPickleMixin, gymnasium.Env):
         self.observation_space = self._batch.single_observation_space
         self.action_space = self._batch.single_action_space
         return True
+
+
+def innermost(env: VectorEnv) -> Environment:
+    """Returns the task of each instance, without wrappers."""
+    part: Any = env
+    while not isinstance(part, Environment):
+        part = part.env
+    return part.unwrapped
 
 
 def _only_row(space: gymnasium.Space, batch: Any) -> Any:

@@ -1,0 +1,488 @@
+"""Certifies that environments equal their reference implementations.
+
+    python -m benchmarks.certify FrozenLake-v1 Taxi-v4
+    python -m benchmarks.certify --all
+
+Writes benchmarks/certificates/ID.json. A certificate has three parts:
+
+1. Steps: the state of the reference is copied into ours, both take the same action, and ours gets
+   the reference's random outcomes. Next state, observation, reward, and termination must be equal,
+   floats up to rounding. The lines of the reference's step that ran are counted.
+2. Chance: start states, and the next states of steps with random outcomes, have the same
+   distribution in both: chi-square tests for discrete values, Kolmogorov-Smirnov tests for floats.
+3. Episodes: returns and lengths of whole episodes have the same distribution, with a random policy
+   and with one that gets further.
+"""
+
+import argparse
+import importlib.metadata
+import json
+import sys
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from operator import itemgetter
+from pathlib import Path
+from types import CodeType, FrameType, FunctionType
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+from scipy import stats
+
+import jaxenvs
+from benchmarks.oracles import Oracle, Policy, has_oracle, oracle_for
+from jaxenvs.core import Environment
+
+CERTIFICATES = Path(__file__).parent / "certificates"
+CHUNK = 1_000  # steps compared per call, so that one program serves any number of steps
+SIGNIFICANCE = 1e-3  # smallest acceptable p-value, after correction for the number of tests
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """Runs the command line; see `--help`. Returns 1 if a certificate fails."""
+    parser = argparse.ArgumentParser(
+        prog="python -m benchmarks.certify",
+        description=__doc__,
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+    )
+    add = parser.add_argument
+    add("ids", nargs="*", help="environment ids")
+    add("--all", action="store_true", help="all ids that have a reference implementation")
+    add("--steps", type=int, default=10_000, help="steps to compare per id and variant")
+    add("--episodes", type=int, default=1_000, help="episodes to compare per policy")
+    add("--samples", type=int, default=2_000, help="samples per distribution")
+    add("--seed", type=int, default=0)
+    add("--output", type=Path, default=CERTIFICATES, help="folder of the certificates")
+    options = parser.parse_args(arguments)
+    ids = options.ids
+    if options.all:
+        ids = [id for id in jaxenvs.registry if has_oracle(jaxenvs.make(id))]
+    failed = []
+    for id in ids:
+        certificate = certify(
+            id, options.steps, options.episodes, options.samples, seed=options.seed
+        )
+        options.output.mkdir(parents=True, exist_ok=True)
+        path = options.output / f"{id.replace('/', '-')}.json"
+        path.write_text(json.dumps(certificate, indent=2) + "\n", encoding="utf-8")
+        print(f"{id}: {'passed' if certificate['passed'] else 'FAILED'}, {path}")
+        if not certificate["passed"]:
+            failed.append(id)
+    return 1 if failed else 0
+
+
+def certify(
+    id: str, num_steps: int, num_episodes: int, num_samples: int, *, seed: int = 0
+) -> dict[str, Any]:
+    """Returns the certificate of an id, with its default parameters and all its variants."""
+    oracle_type = oracle_for(jaxenvs.make(id))
+    parts = []
+    for variant in ({}, *oracle_type.variants):
+        env = jaxenvs.make(id, time_limit=None, **variant)
+        parts.append(
+            {"parameters": {name: repr(value) for name, value in variant.items()}}
+            | compare_steps(env, num_steps, seed)
+            | {"chance": compare_chance(env, num_samples, seed)}
+            | {"episodes": compare_episodes(env, jaxenvs.make(id).time_limit, num_episodes, seed)}
+        )
+    lines = {line: any(part["lines"][line] for part in parts) for line in parts[0]["lines"]}
+    for part in parts:
+        del part["lines"]
+    passed = all(
+        part["mismatches"] == 0
+        and all(found["p_value"] >= SIGNIFICANCE for found in part["chance"].values())
+        and all(found["p_value"] >= SIGNIFICANCE for found in part["episodes"].values())
+        for part in parts
+    )
+    return {
+        "id": id,
+        "reference": f"{oracle_type.package} {importlib.metadata.version(oracle_type.package)}",
+        "jax": jax.__version__,
+        "passed": passed,
+        "steps": sum(part["steps"] for part in parts),
+        "episodes": sum(part["step_episodes"] for part in parts),
+        "mismatches": sum(part["mismatches"] for part in parts),
+        "largest_error": max(part["largest_error"] for part in parts),
+        "reference_lines": len(lines),
+        "reference_lines_run": sum(lines.values()),
+        "lines_not_run": [line for line, ran in lines.items() if not ran],
+        "parts": parts,
+    }
+
+
+# Part 1: steps.
+
+
+def compare_steps(env: Environment, num_steps: int, seed: int = 0) -> dict[str, Any]:
+    """Compares single steps from the reference's states with its random outcomes.
+
+    Half of the episodes follow the oracle's policy, if it has one, with a tenth of random actions.
+    """
+    env = env.unwrapped
+    oracle = oracle_for(env)(env, seed)
+    lines = LineCounter(oracle.step_functions, oracle.unreachable)
+    rows, starts, episodes = [], [], 0
+    acts, keys = None if oracle.policy is None else _jitted(oracle.policy), _keys(oracle)
+    for state in oracle.unusual_states():
+        for _ in range(3):
+            oracle.set_state(state)
+            rows.append(_take(oracle, oracle.sample_action(), lines))
+    while len(rows) < num_steps or episodes < num_steps // 100:
+        start = oracle.reset()
+        starts.append((oracle.get_state(), start))
+        episodes, terminated, length = episodes + 1, False, 0
+        while not terminated and length < max(100, num_steps // 4):
+            action = oracle.sample_action()
+            if acts is not None and episodes % 2 and oracle.random.random() < 0.9:
+                action = acts(env, oracle.get_state(), next(keys))
+            rows.append(_take(oracle, action, lines))
+            terminated, length = rows[-1]["terminated"], length + 1
+    found = _run_ours(env, rows)
+    expected = _stack([{name: row[name] for name in found} for row in rows])
+    mismatches, largest = _compare(found, expected)
+    shown = jax.jit(jax.vmap(env._observe))(_stack([state for state, _ in starts]))  # pyright: ignore[reportAttributeAccessIssue]
+    more, error = _compare(shown, _stack([observation for _, observation in starts]))
+    table = oracle.get_table()
+    if table is not None:
+        wrong, error = _compare(env.table, table)  # pyright: ignore[reportAttributeAccessIssue]
+        more, largest = more + wrong, max(largest, error)
+    return {
+        "steps": len(rows),
+        "step_episodes": episodes,
+        "mismatches": mismatches + more,
+        "largest_error": max(largest, error),
+        "lines": lines.ran(),
+    }
+
+
+def _take(oracle: Oracle, action: Any, lines: "LineCounter") -> dict[str, Any]:
+    row = {"state": oracle.get_state(), "action": action}
+    with lines:
+        observation, reward, terminated = oracle.step(action)
+    row |= {"next_state": oracle.get_state(), "observation": observation}
+    row |= {"reward": reward, "terminated": terminated}
+    if has_chance(oracle.env):
+        row["draws"] = oracle.get_draws()
+    return row
+
+
+def has_chance(env: Environment) -> bool:
+    """Returns whether chance decides anything in a step of `env`."""
+    return hasattr(env, "draw")
+
+
+def _run_ours(env: Environment, rows: list[dict[str, Any]]) -> dict[str, Any]:
+    """Returns next states, observations, rewards, and flags of our steps, stacked."""
+
+    @jax.jit
+    @jax.vmap
+    def run(state: Any, action: jax.Array, draws: Any) -> dict[str, Any]:
+        if has_chance(env):
+            state, timestep = env.apply(state, action, draws)  # pyright: ignore[reportAttributeAccessIssue]
+        else:
+            state, timestep = env.step(state, action, jax.random.key(0))
+        return {
+            "next_state": state,
+            "observation": timestep.observation,
+            "reward": timestep.reward,
+            "terminated": timestep.terminated,
+        }
+
+    dtype = env.action_space.dtype  # pyright: ignore[reportAttributeAccessIssue]
+    chunks = []
+    for i in range(0, len(rows), CHUNK):
+        chunk = rows[i : i + CHUNK]
+        padded = [*chunk, *[chunk[-1]] * (CHUNK - len(chunk))]
+        actions = np.stack([np.asarray(row["action"], dtype) for row in padded])
+        draws = _stack([row.get("draws") for row in padded])
+        done = jax.device_get(run(_stack([row["state"] for row in padded]), actions, draws))
+        chunks.append(jax.tree.map(itemgetter(slice(len(chunk))), done))
+    return jax.tree.map(lambda *leaves: np.concatenate(leaves), *chunks)
+
+
+def _compare(found: Any, expected: Any) -> tuple[int, float]:
+    """Returns how many rows differ and the largest error of floats.
+
+    Floats differ if the error exceeds 1e-5, absolute or relative to the expected value.
+    """
+    jax.tree.map(lambda a, b: None, found, expected)  # the structures are equal
+    differs, largest = np.zeros(0, bool), 0.0
+    for a, b in zip(jax.tree.leaves(found), jax.tree.leaves(expected), strict=True):
+        a, b = np.asarray(a), np.asarray(b)
+        if a.shape != b.shape:
+            raise ValueError(f"ours has the shape {a.shape}, the reference {b.shape}")
+        a, b = a.reshape(len(a), -1), b.reshape(len(b), -1)
+        if a.dtype.kind == "f":
+            a, b = a.astype(np.float64), b.astype(np.float64)
+            error = np.abs(a - b)
+            largest = max(largest, float(error.max(initial=0.0)))
+            wrong = error > 1e-5 * np.maximum(1, np.abs(b))
+        else:
+            wrong = a != b
+        wrong = wrong.any(axis=1)
+        differs = wrong if not differs.size else differs | wrong
+    return int(differs.sum()), largest
+
+
+class LineCounter:
+    """A context in which the lines of some functions are recorded as they run."""
+
+    def __init__(self, functions: Iterable[FunctionType], skipped: tuple[str, ...] = ()) -> None:
+        import linecache
+
+        self._codes: set[CodeType] = set()
+        for function in functions:
+            self._add(function.__code__)
+        self._lines: dict[tuple[str, int], str] = {}
+        for code in self._codes:
+            for _, _, line in code.co_lines():
+                if line is None or line == code.co_firstlineno:
+                    continue
+                text = linecache.getline(code.co_filename, line).strip()
+                if not any(part in text for part in skipped):
+                    self._lines[code.co_filename, line] = text
+        self._ran: set[tuple[str, int]] = set()
+
+    def _add(self, code: CodeType) -> None:
+        self._codes.add(code)
+        for constant in code.co_consts:
+            if isinstance(constant, CodeType):  # comprehensions and inner functions
+                self._add(constant)
+
+    def __enter__(self) -> None:
+        sys.settrace(self._on_call)
+
+    def __exit__(self, *_: object) -> None:
+        sys.settrace(None)
+
+    def _on_call(self, frame: FrameType, event: str, _: Any) -> Callable[..., Any] | None:
+        return self._on_line if frame.f_code in self._codes else None
+
+    def _on_line(self, frame: FrameType, event: str, _: Any) -> Callable[..., Any]:
+        if event == "line":
+            self._ran.add((frame.f_code.co_filename, frame.f_lineno))
+        return self._on_line
+
+    def ran(self) -> dict[str, bool]:
+        """Returns for each line, as "file:number: text", whether it ran."""
+        return {
+            f"{Path(file).name}:{line}: {text}": (file, line) in self._ran
+            for (file, line), text in sorted(self._lines.items())
+        }
+
+
+# Part 2: chance.
+
+
+def compare_chance(env: Environment, num_samples: int, seed: int = 0) -> dict[str, Any]:
+    """Compares the distributions of start states and, if a step has chance, of next states."""
+    env = env.unwrapped
+    oracle = oracle_for(env)(env, seed)
+    theirs = []
+    for _ in range(num_samples):
+        oracle.reset()
+        theirs.append(oracle.get_state())
+    keys = jax.random.split(jax.random.key(seed), num_samples)
+    ours = jax.jit(jax.vmap(lambda key: env.reset(key)[0]))(keys)
+    found = {"start states": same_distribution([(ours, _stack(theirs))])}
+    if has_chance(env):
+        found["steps"] = same_distribution(_sample_steps(env, oracle, num_samples, seed))
+    return found
+
+
+def _sample_steps(
+    env: Environment, oracle: Oracle, num_samples: int, seed: int, num_states: int = 8
+) -> list[tuple[Any, Any]]:
+    """Returns samples of next states, ours and theirs, from the steps with the most outcomes."""
+    candidates = [*((state, oracle.sample_action()) for state in oracle.unusual_states())]
+    while len(candidates) < CHUNK:
+        oracle.reset()
+        terminated, length = False, 0
+        while not terminated and length < CHUNK // 4:
+            candidates.append((oracle.get_state(), oracle.sample_action()))
+            terminated, length = oracle.step(candidates[-1][1])[2], length + 1
+
+    @jax.jit
+    def outcomes(state: Any, action: jax.Array, keys: jax.Array) -> Any:
+        return jax.vmap(lambda key: env.step(state, action, key)[0])(keys)
+
+    dtype = env.action_space.dtype  # pyright: ignore[reportAttributeAccessIssue]
+    chosen = candidates[:CHUNK]
+    states = _stack([state for state, _ in chosen])
+    actions = np.stack([np.asarray(action, dtype) for _, action in chosen])
+    keys = jax.random.split(jax.random.key(seed + 1), 32)
+    reached = jax.device_get(jax.jit(jax.vmap(outcomes, (0, 0, None)))(states, actions, keys))
+    counts = [
+        len(np.unique(_rows(jax.tree.map(lambda leaf, i=i: leaf[i], reached)), axis=0))
+        for i in range(len(chosen))
+    ]
+    pairs = []
+    keys = jax.random.split(jax.random.key(seed + 2), num_samples)
+    for i in np.argsort(counts, kind="stable")[::-1][:num_states]:
+        if counts[i] == 1:
+            break
+        state, action = chosen[i]
+        theirs = []
+        for _ in range(num_samples):
+            oracle.set_state(state)
+            oracle.step(action)
+            theirs.append(oracle.get_state())
+        pairs.append((outcomes(state, actions[i], keys), _stack(theirs)))
+    return pairs
+
+
+def same_distribution(pairs: list[tuple[Any, Any]]) -> dict[str, Any]:
+    """Tests for each pair of samples whether they have the same distribution.
+
+    All integers of a sample are tested together, as one category, and each float by itself.
+
+    Returns:
+        The number of tests and the smallest p-value, multiplied by that number (Bonferroni).
+    """
+    p_values = [1.0]
+    for ours, theirs in pairs:
+        a, b = (jax.tree.leaves(jax.device_get(tree)) for tree in (ours, theirs))
+        kinds = [np.asarray(leaf).dtype.kind for leaf in a]
+        discrete = [i for i, kind in enumerate(kinds) if kind != "f"]
+        if discrete:
+            p_values.append(
+                _chi_square(_rows([a[i] for i in discrete]), _rows([b[i] for i in discrete]))
+            )
+        for i, kind in enumerate(kinds):
+            if kind == "f":
+                x, y = (np.asarray(leaves[i]).reshape(len(leaves[i]), -1) for leaves in (a, b))
+                p_values += [
+                    float(stats.ks_2samp(x[:, j], y[:, j].astype(x.dtype)).pvalue)
+                    for j in range(x.shape[1])
+                ]
+    tests = len(p_values) - 1
+    return {"tests": tests, "p_value": min(1.0, min(p_values) * max(tests, 1))}
+
+
+def _chi_square(a: np.ndarray, b: np.ndarray) -> float:
+    """Returns the p-value of the hypothesis that rows of both have the same distribution."""
+    _, category = np.unique(np.concatenate([a, b]), axis=0, return_inverse=True)
+    category = category.reshape(-1)
+    counts = np.stack(
+        [np.bincount(part, minlength=category.max() + 1) for part in np.split(category, [len(a)])]
+    )
+    rare = counts.sum(axis=0) < 10
+    counts = np.concatenate([counts[:, ~rare], counts[:, rare].sum(axis=1, keepdims=True)], axis=1)
+    counts = counts[:, counts.sum(axis=0) > 0]
+    if counts.shape[1] == 1:
+        return 1.0
+    return float(stats.chi2_contingency(counts).pvalue)
+
+
+# Part 3: episodes.
+
+
+def compare_episodes(
+    env: Environment, time_limit: Any, num_episodes: int, seed: int = 0, longest: int = 1_000
+) -> dict[str, Any]:
+    """Compares returns and lengths of whole episodes, cut off after the time limit or `longest`."""
+    env = env.unwrapped
+    oracle = oracle_for(env)(env, seed)
+    policies: dict[str, Policy] = {"random": sample_action}
+    if oracle.policy is not None:
+        policies["scripted"] = oracle.policy
+    limit = min(longest, time_limit or longest)
+    found = {}
+    for name, policy in policies.items():
+        theirs = _play_reference(oracle, policy, num_episodes, limit)
+        ours = _play_ours(env, policy, num_episodes, limit, seed)
+        p_values = [
+            float(stats.ks_2samp(ours[:, i], theirs[:, i], method="asymp").pvalue) for i in (0, 1)
+        ]
+        found[name] = {
+            "episodes": num_episodes,
+            "return": {
+                "ours": _mean_and_error(ours[:, 0]),
+                "reference": _mean_and_error(theirs[:, 0]),
+            },
+            "length": {
+                "ours": _mean_and_error(ours[:, 1]),
+                "reference": _mean_and_error(theirs[:, 1]),
+            },
+            "p_value": min(1.0, 2 * min(p_values)),
+        }
+    return found
+
+
+def sample_action(env: Environment, state: Any, key: jax.Array) -> jax.Array:
+    """The random policy."""
+    del state
+    return env.action_space.sample(key)
+
+
+def _play_reference(oracle: Oracle, policy: Policy, num_episodes: int, limit: int) -> np.ndarray:
+    acts, results = _jitted(policy), []
+    keys = _keys(oracle)
+    for _ in range(num_episodes):
+        oracle.reset()
+        total, length, terminated = 0.0, 0, False
+        while not terminated and length < limit:
+            if policy is sample_action:
+                action = oracle.sample_action()
+            else:
+                action = acts(oracle.env, oracle.get_state(), next(keys))
+            _, reward, terminated = oracle.step(action)
+            total, length = total + float(reward), length + 1
+        results.append((total, length))
+    return np.array(results, np.float64)
+
+
+def _play_ours(
+    env: Environment, policy: Policy, num_episodes: int, limit: int, seed: int
+) -> np.ndarray:
+    @jax.jit
+    @jax.vmap
+    def play(key: jax.Array) -> tuple[jax.Array, jax.Array]:
+        def step(carry: Any) -> Any:
+            state, total, length, _ = carry
+            action_key, step_key = jax.random.split(jax.random.fold_in(key, length + 1))
+            action = policy(env, state, action_key)
+            state, timestep = env.step(state, action, step_key)
+            return state, total + timestep.reward, length + 1, timestep.terminated
+
+        start = env.reset(jax.random.fold_in(key, 0))[0]
+        carry = (start, jnp.float32(0), jnp.int32(0), jnp.bool_(False))
+        _, total, length, _ = jax.lax.while_loop(
+            lambda carry: ~carry[3] & (carry[2] < limit), step, carry
+        )
+        return total, length
+
+    total, length = play(jax.random.split(jax.random.key(seed), num_episodes))
+    return np.stack([total, length], axis=1).astype(np.float64)
+
+
+def _mean_and_error(values: np.ndarray) -> list[float]:
+    return [float(values.mean()), float(values.std(ddof=1) / len(values) ** 0.5)]
+
+
+def _jitted(policy: Policy) -> Callable[..., Any]:
+    act = jax.jit(policy)
+    return lambda env, state, key: np.asarray(act(env, state, key))
+
+
+def _keys(oracle: Oracle) -> Iterator[jax.Array]:
+    """Yields random keys, many at a time."""
+    while True:
+        seed = int(oracle.random.integers(2**31))
+        yield from jax.random.wrap_key_data(
+            np.asarray(jax.random.key_data(jax.random.split(jax.random.key(seed), CHUNK)))
+        )
+
+
+def _stack(trees: Sequence[Any]) -> Any:
+    return jax.tree.map(lambda *leaves: np.stack([np.asarray(leaf) for leaf in leaves]), *trees)
+
+
+def _rows(tree: Any) -> np.ndarray:
+    """Returns the leaves of a batch side by side, one row per element."""
+    leaves = [np.asarray(leaf) for leaf in jax.tree.leaves(tree)]
+    return np.concatenate([leaf.reshape(len(leaf), -1).astype(np.float64) for leaf in leaves], 1)
+
+
+if __name__ == "__main__":
+    sys.exit(main())

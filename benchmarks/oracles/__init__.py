@@ -1,0 +1,98 @@
+"""Reference implementations of environments, whose state can be read and written.
+
+An `Oracle` wraps a program that we did not write. `benchmarks.certify` compares it with ours step
+by step, and the tests do the same with fewer steps. `oracle_for(env)` finds the oracle of a class.
+"""
+
+import abc
+import importlib
+from collections.abc import Callable, Iterable, Mapping
+from types import FunctionType
+from typing import Any, ClassVar
+
+import chex
+import jax
+import numpy as np
+
+from jaxenvs.core import Environment
+
+Policy = Callable[[Environment, Any, chex.PRNGKey], jax.Array]  # (env, state, key) -> action
+
+# The module of each class's oracle. An oracle is named after the class: CatchOracle.
+MODULES: dict[str, str] = {
+    "benchmarks.oracles.toy_text": "Blackjack CliffWalking FrozenLake Taxi",
+}
+_MODULE_OF = {name: module for module, names in MODULES.items() for name in names.split()}
+
+
+class Oracle(abc.ABC):
+    """One instance of a reference implementation, with the parameters of `env`.
+
+    States are those of `env`, with NumPy arrays as leaves, so they can be moved between both.
+    """
+
+    package: ClassVar[str]  # the distribution whose version the certificate names
+    # Parameters to certify besides the defaults, such as {"is_slippery": False}.
+    variants: ClassVar[Iterable[Mapping[str, Any]]] = ()
+    # Lines of these functions that need not run, such as rendering: parts of their source text.
+    unreachable: ClassVar[tuple[str, ...]] = ()
+
+    def __init__(self, env: Environment, seed: int) -> None:
+        """Makes the reference implementation, with its own random generator."""
+        self.env = env
+        self.random = np.random.default_rng(seed)
+
+    @property
+    @abc.abstractmethod
+    def step_functions(self) -> tuple[FunctionType, ...]:
+        """The reference's functions that make up a step, whose lines must all run."""
+
+    @abc.abstractmethod
+    def reset(self) -> Any:
+        """Starts an episode with the reference's own draws. Returns its observation."""
+
+    @abc.abstractmethod
+    def step(self, action: int | np.ndarray) -> tuple[Any, float, bool]:
+        """Takes one step. Returns observation, reward, and whether the episode terminated."""
+
+    @abc.abstractmethod
+    def get_state(self) -> Any:
+        """Returns the reference's state as a state of `env` with NumPy arrays as leaves."""
+
+    @abc.abstractmethod
+    def set_state(self, state: Any) -> None:
+        """Continues from a state of `env`."""
+
+    def get_draws(self) -> Any:
+        """Returns what chance decided in the last step, as `env.draw` would return it."""
+        raise NotImplementedError
+
+    def get_table(self) -> Any:
+        """Returns what `env.table` returns, if the reference has a table of all transitions."""
+        return None
+
+    def sample_action(self) -> Any:
+        """Returns a random action."""
+        return self.random.integers(self.env.action_space.n)  # pyright: ignore[reportAttributeAccessIssue]
+
+    # A policy that gets further than a random one, as a function of our state. None: random only.
+    policy: ClassVar[Policy | None] = None
+
+    def unusual_states(self) -> Iterable[Any]:
+        """Returns states that play does not reach, but rules cover."""
+        return ()
+
+
+def oracle_for(env: Environment) -> type[Oracle]:
+    """Returns the oracle class of the innermost environment.
+
+    Raises:
+        KeyError: there is none.
+    """
+    name = type(env.unwrapped).__name__
+    return getattr(importlib.import_module(_MODULE_OF[name]), f"{name}Oracle")
+
+
+def has_oracle(env: Environment) -> bool:
+    """Returns whether the innermost environment has an oracle."""
+    return type(env.unwrapped).__name__ in _MODULE_OF

@@ -1,0 +1,107 @@
+"""A quick form of the certificates of `benchmarks.certify`, for every class with a reference."""
+
+import jax.numpy as jnp
+import numpy as np
+import pytest
+
+import jaxenvs
+from benchmarks import certify
+from benchmarks.oracles import has_oracle, oracle_for
+from jaxenvs.envs.toy_text import FrozenLake
+from tests.ids import one_id_per_class
+
+
+def cases():
+    """Yields ids and parameters; all but the defaults are slow."""
+    for id in one_id_per_class():
+        env = jaxenvs.make(id)
+        if has_oracle(env):
+            yield pytest.param(id, 0, id=id)
+            for i in range(len(tuple(oracle_for(env).variants))):
+                yield pytest.param(id, i + 1, marks=pytest.mark.slow, id=f"{id}-{i + 1}")
+
+
+def make(id, variant):
+    parameters = ({}, *oracle_for(jaxenvs.make(id)).variants)[variant]
+    return jaxenvs.make(id, time_limit=None, **parameters)
+
+
+@pytest.mark.parametrize(("id", "variant"), list(cases()))
+def test_steps_equal_those_of_the_reference(id, variant):
+    found = certify.compare_steps(make(id, variant), 500)
+    assert found["mismatches"] == 0
+    assert found["steps"] >= 500
+
+
+@pytest.mark.parametrize(("id", "variant"), list(cases()))
+def test_chance_has_the_distribution_of_the_reference(id, variant):
+    found = certify.compare_chance(make(id, variant), 400)
+    assert min(part["p_value"] for part in found.values()) >= certify.SIGNIFICANCE
+
+
+@pytest.mark.parametrize(("id", "variant"), list(cases()))
+def test_episodes_have_the_distribution_of_the_reference(id, variant):
+    limit = jaxenvs.make(id).time_limit
+    found = certify.compare_episodes(make(id, variant), limit, 60, longest=200)
+    assert min(part["p_value"] for part in found.values()) >= certify.SIGNIFICANCE
+
+
+# The comparisons notice errors.
+
+
+class WrongRule(FrozenLake):
+    """Moves up instead of down in one cell."""
+
+    def apply(self, state, action, draws):
+        action = jnp.where((state.s == 1) & (action == 1), 3, action)
+        return super().apply(state, action, draws)
+
+
+class WrongChance(FrozenLake):
+    """Slips a little too rarely."""
+
+    def draw(self, state, key):
+        return jnp.sqrt(super().draw(state, key))
+
+
+class WrongObservation(FrozenLake):
+    """Shows another cell at the start."""
+
+    def _observe(self, state):
+        return state.s + 1
+
+
+@pytest.mark.parametrize(
+    ("compare", "env"),
+    [
+        (lambda env: certify.compare_steps(env, 500)["mismatches"] == 0, WrongRule()),
+        (lambda env: certify.compare_steps(env, 500)["mismatches"] == 0, WrongObservation()),
+        (lambda env: certify.compare_chance(env, 400)["steps"]["p_value"] > 1e-3, WrongChance()),
+    ],
+)
+def test_errors_are_noticed(compare, env, monkeypatch):
+    monkeypatch.setattr(certify, "oracle_for", lambda env: oracle_for(FrozenLake()))
+    assert compare(FrozenLake())
+    assert not compare(env)
+
+
+def test_lines_are_counted():
+    def branches(x):
+        if x > 0:
+            return 1
+        return 2
+
+    counter = certify.LineCounter([branches])
+    with counter:
+        branches(1)
+    assert list(counter.ran().values()) == [True, True, False]
+
+
+def test_same_distribution_separates_different_samples():
+    rng = np.random.default_rng(0)
+    a, b, c = rng.normal(size=400), rng.normal(size=400), rng.normal(0.5, size=400)
+    assert certify.same_distribution([(a, b)])["p_value"] > 1e-3
+    assert certify.same_distribution([(a, c)])["p_value"] < 1e-3
+    few, many = rng.integers(0, 3, 400), rng.integers(0, 4, 400)
+    assert certify.same_distribution([(few, rng.integers(0, 3, 400))])["p_value"] > 1e-3
+    assert certify.same_distribution([(few, many)])["p_value"] < 1e-3
