@@ -99,7 +99,7 @@ def union(*shapes: jax.Array) -> jax.Array:
     return functools.reduce(jnp.maximum, shapes)
 
 
-def paint(background: Color | jax.Array, *layers: tuple[jax.Array, Color]) -> jax.Array:
+def paint(background: Color | jax.Array, *layers: tuple[chex.Array, Color]) -> jax.Array:
     """Paints colored shapes over a background, later ones on top.
 
     Args:

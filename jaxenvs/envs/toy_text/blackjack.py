@@ -166,7 +166,7 @@ def _dealer_table() -> np.ndarray:
         best = total + 10 if has_ace and total <= 11 else total
         if best >= 17:
             score = best if best <= 21 else 0
-            return (score == SCORES).astype(np.float64)
+            return np.equal(score, SCORES).astype(np.float64)
         return np.mean([scores(total + card, has_ace or card == ACE) for card in CARDS], axis=0)
 
     def with_open(card: int) -> np.ndarray:

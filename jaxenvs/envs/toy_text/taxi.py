@@ -211,7 +211,7 @@ def _can_move(row: jax.Array, column: jax.Array) -> jax.Array:
     cell = (row * SIZE + column).astype(jnp.uint32)
     is_open = jnp.uint32(_EAST_IS_OPEN)
     east = (is_open >> cell) & 1 == 1
-    west = (is_open >> jnp.where(column > 0, cell - 1, 0)) & 1 == 1
+    west = (is_open >> (jnp.maximum(cell, 1) - 1)) & 1 == 1
     return jnp.stack([row < 4, row > 0, east & (column < 4), west & (column > 0)])
 
 
