@@ -14,6 +14,7 @@ import argparse
 import contextlib
 import dataclasses
 import os
+import re
 import statistics
 import sys
 import time
@@ -24,6 +25,7 @@ from typing import Any
 import chex
 import jax
 import jax.numpy as jnp
+import numpy as np
 
 import jaxenvs
 from benchmarks import _common, limit
@@ -31,9 +33,21 @@ from benchmarks._common import OURS
 from jaxenvs import prng
 
 NUM_ENVS = (1, 16, 64, 256, 1024, 4096, 16384, 65536)
-PEERS = ("gymnax", "limit", "scalar")
+PEERS = ("gymnax", "pgx", "envpool", "limit", "scalar")
 IDS = (*_common.IDS, "bsuite/catch-v0")
 GYMNAX_IDS = {"bsuite/catch-v0": "Catch-bsuite"}  # ids that differ in gymnax
+ENVPOOL_IDS = {
+    id: id
+    for id in (
+        "FrozenLake-v1",
+        "FrozenLake8x8-v1",
+        "Taxi-v3",
+        "CliffWalking-v1",
+        "CliffWalkingSlippery-v1",
+        "Blackjack-v1",
+        "NChain-v0",
+    )
+} | {"bsuite/catch-v0": "Catch-v0"}
 
 Rollout = Callable[[Any, chex.PRNGKey], tuple[Any, chex.Numeric, chex.Numeric]]
 
@@ -102,6 +116,10 @@ def build_contestants(id: str, num_envs: int, options: argparse.Namespace) -> It
     for peer in options.peers:
         if peer == "gymnax" and _common.version("gymnax"):
             yield gymnax(id, num_envs, steps)
+        elif peer == "pgx" and _common.version("pgx") and id.startswith("MinAtar/"):
+            yield pgx(id, num_envs, steps)
+        elif peer == "envpool" and _common.version("envpool") and id in ENVPOOL_IDS:
+            yield envpool(id, num_envs, steps)
         elif peer in ("limit", "scalar") and id == "CartPole-v1" and limit.compiler():
             cores = _common.cores()
             counts = range(1, (os.cpu_count() or 1) + 1) if options.all_threads else {1, cores}
@@ -156,6 +174,52 @@ def gymnax(id: str, num_envs: int, steps: int) -> Contestant:
         return (state, observation), reward, terminated | truncated
 
     return _compile("gymnax", start, step, num_envs, steps)
+
+
+def pgx(id: str, num_envs: int, steps: int) -> Contestant:
+    """Returns pgx as in its documentation: `vmap` of its auto-reset step, with the same actions."""
+    import pgx as library
+    from pgx.experimental import auto_reset
+
+    game = re.sub(r"(?<=[a-z])(?=[A-Z])", "_", id.removeprefix("MinAtar/").rpartition("-")[0])
+    env: Any = library.make(f"minatar-{game.lower()}", use_minimal_action_set=id.endswith("-v1"))
+
+    def start(key: chex.PRNGKey) -> Any:
+        state = jax.vmap(env.init)(jax.random.split(key, num_envs))
+        return state, state.observation
+
+    def step(carry: Any, keys: chex.PRNGKey) -> tuple[Any, jax.Array, jax.Array]:
+        action = jax.random.randint(keys[0], (num_envs,), 0, env.num_actions)
+        step_keys = jax.random.split(keys[1], num_envs)
+        state = jax.vmap(auto_reset(env.step, env.init))(carry[0], action, step_keys)
+        return (state, state.observation), state.rewards[:, 0], state.terminated | state.truncated
+
+    return _compile("pgx", start, step, num_envs, steps)
+
+
+def envpool(id: str, num_envs: int, steps: int) -> Contestant:
+    """Returns EnvPool with one thread, stepped by a loop in Python, with actions drawn before."""
+    import envpool as library
+    import gymnasium
+
+    env: Any = library.make(
+        ENVPOOL_IDS[id], env_type="gymnasium", num_envs=num_envs, num_threads=1, seed=0
+    )
+    env.reset()
+    assert isinstance(env.action_space, gymnasium.spaces.Discrete)
+    actions = np.random.default_rng(0).integers(env.action_space.n, size=(steps, num_envs))
+    actions = actions.astype(np.int32)
+
+    def run(carry: Any, key: chex.PRNGKey) -> tuple[Any, chex.Numeric, chex.Numeric]:
+        del key  # the environments carry their own generators
+        total, finished = np.zeros(num_envs), np.zeros(num_envs, int)
+        for action in actions:
+            _, reward, terminated, truncated, _ = env.step(action)
+            total += reward
+            finished += terminated | truncated
+        return carry, total.sum(), finished.sum()
+
+    return Contestant("EnvPool, 1 thread", None, run)
 
 
 def c_loop(num_envs: int, steps: int, num_threads: int, *, vectorize: bool = True) -> Contestant:

@@ -7,6 +7,7 @@ kept; delete one to draw it again.
 """
 
 import inspect
+import json
 import os
 import re
 from collections.abc import Iterable
@@ -25,6 +26,7 @@ ROOT = Path(__file__).resolve().parents[1]
 PAGES = ROOT / "docs" / "environments"
 PICTURES = ROOT / "docs" / "assets" / "environments"
 README = ROOT / "README.md"
+CERTIFICATES = ROOT / "benchmarks" / "certificates"
 SOURCE = "https://github.com/jaxenvs/jaxenvs/blob/main"
 
 BEGIN, END = "<!-- gallery: python docs/environment_pages.py -->", "<!-- end of gallery -->"
@@ -182,7 +184,51 @@ def environment_page(cls: type, entries: list[jaxenvs.EnvSpec]) -> str:
     for name, value, comment, static in describe_parameters(envs[0].unwrapped):
         comment = comment.replace("|", "\\|").replace("[", "\\[")
         lines.append(f"| `{name}` | `{shown(value)}` | {comment} | {'static' if static else ''} |")
+    lines += certificates(entries, page)
     return "\n".join(lines) + "\n"
+
+
+def certificates(entries: list[jaxenvs.EnvSpec], page: Path) -> list[str]:
+    """Returns the section about the comparisons with the reference, if there are any."""
+    found = [
+        (path, json.loads(path.read_text())) for path in map(certificate, entries) if path.exists()
+    ]
+    if not found:
+        return []
+    reference = found[0][1]["reference"]
+    lines = [
+        "",
+        "## Certificate",
+        "",
+        f"Compared with {reference} by `python -m benchmarks.certify`: single steps from the same"
+        " states with the same actions and random outcomes, also with other parameters and from"
+        " states that play does not reach; the distributions of start states and random outcomes;"
+        " and whole episodes.",
+        "",
+        "| id | steps | episodes | mismatches | largest error | lines of the reference run"
+        " | smallest p-value | |",
+        "|---|---|---|---|---|---|---|---|",
+    ]
+    lines += [
+        f"| `{content['id']}` | {content['steps']:,} | {content['episodes']:,}"
+        f" | {content['mismatches']} | {content['largest_error']:.0e}"
+        f" | {content['reference_lines_run']} of {content['reference_lines']}"
+        f" | {content['smallest_p_value']:.2g} | [JSON]({relative(path, page.parent)}) |"
+        for path, content in found
+    ]
+    lines += ["", "Mean returns and their standard errors:", ""]
+    lines += ["| id | parameters | policy | jaxenvs | reference |", "|---|---|---|---|---|"]
+    for _, content in found:
+        for part in content["parts"]:
+            chosen = ", ".join(f"`{name}={value}`" for name, value in part["parameters"].items())
+            for policy, result in part["episodes"].items():
+                ours, theirs = (
+                    f"{mean:.4g} ± {error:.2g}"
+                    for mean, error in (result["return"]["ours"], result["return"]["reference"])
+                )
+                shared = f"| `{content['id']}` | {chosen or 'the defaults'} | {policy}"
+                lines.append(f"{shared} | {ours} | {theirs} |")
+    return lines
 
 
 def read_docstring(cls: type) -> tuple[str, list[tuple[str, str, list[str]]], list[str]]:
@@ -252,6 +298,10 @@ def page_of(cls: type, spec: jaxenvs.EnvSpec) -> Path:
 
 def picture(spec: jaxenvs.EnvSpec) -> Path:
     return PICTURES / f"{spec.id.replace('/', '-')}.gif"
+
+
+def certificate(spec: jaxenvs.EnvSpec) -> Path:
+    return CERTIFICATES / f"{spec.id.replace('/', '-')}.json"
 
 
 def image(spec: jaxenvs.EnvSpec, folder: Path) -> str:

@@ -41,6 +41,13 @@ def test_custom_environment(capsys):
     assert "last" in capsys.readouterr().out
 
 
+def test_value_iteration(capsys):
+    optimal, measured = load("value_iteration").main(num_lakes=16, size=4, num_episodes=200)
+    # Four standard errors of 200 successes or failures, and the discount.
+    assert jnp.allclose(measured, optimal, atol=4 * 0.5 / 200**0.5 + 0.01)
+    assert "16 lakes" in capsys.readouterr().out
+
+
 @pytest.mark.interop
 def test_stable_baselines3_ppo(capsys, monkeypatch, tmp_path):
     pytest.importorskip("stable_baselines3")

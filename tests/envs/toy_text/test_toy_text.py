@@ -18,26 +18,20 @@ from jaxenvs.envs.toy_text import (
     taxi,
 )
 from jaxenvs.errors import ParameterError
+from tests.examples.test_examples import load
 
 KEY = jax.random.key(0)
 
 
-def value_iteration(table, gamma, sweeps):
-    """Returns the values of all states, float32[num_states]."""
-
-    def sweep(values, _):
-        future = jnp.where(table.terminated, 0, values[table.next_state])
-        q = (table.probability * (table.reward + gamma * future)).sum(axis=-1)
-        return q.max(axis=-1), None
-
-    zeros = jnp.zeros(table.reward.shape[0], jnp.float32)
-    return jax.jit(lambda: jax.lax.scan(sweep, zeros, length=sweeps)[0])()
+def value_iteration(env, sweeps):
+    """Returns the values of all states without discount, float32[num_states]."""
+    return load("value_iteration").action_values(env.table, 1.0, sweeps).max(axis=-1)
 
 
 def test_optimal_values_are_those_in_gymnasiums_registry():
-    assert value_iteration(FrozenLake().table, 1.0, 2_000)[0] == pytest.approx(14 / 17, abs=1e-3)
-    assert value_iteration(CliffWalking().table, 1.0, 50)[36] == -13
-    values = value_iteration(Taxi().table, 1.0, 50)
+    assert value_iteration(FrozenLake(), 2_000)[0] == pytest.approx(14 / 17, abs=1e-3)
+    assert value_iteration(CliffWalking(), 50)[36] == -13
+    values = value_iteration(Taxi(), 50)
     starts = jax.vmap(lambda key: Taxi().reset(key)[0].s)(jax.random.split(KEY, 4_000))
     assert values[starts].mean() == pytest.approx(7.93, abs=0.2)  # 20 minus 13 steps on average
 
