@@ -23,6 +23,7 @@ import jaxenvs
 from jaxenvs.cli.info import describe_parameters
 
 ROOT = Path(__file__).resolve().parents[1]
+os.environ.setdefault("JAXENVS_MNIST_DIR", str(ROOT / "tests" / "mnist"))  # drawn digits
 PAGES = ROOT / "docs" / "environments"
 PICTURES = ROOT / "docs" / "assets" / "environments"
 README = ROOT / "README.md"

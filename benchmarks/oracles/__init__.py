@@ -20,6 +20,8 @@ Policy = Callable[[Environment, Any, chex.PRNGKey], jax.Array]  # (env, state, k
 
 # The module of each class's oracle. An oracle is named after the class: CatchOracle.
 MODULES: dict[str, str] = {
+    "benchmarks.oracles.bsuite": "Bandit BsuiteCartPole BsuiteMountainCar CartPoleSwingup Catch"
+    " DeepSea DiscountingChain MemoryChain Mnist UmbrellaChain",
     "benchmarks.oracles.toy_text": "Blackjack CliffWalking FrozenLake Taxi",
 }
 _MODULE_OF = {name: module for module, names in MODULES.items() for name in names.split()}

@@ -1,4 +1,4 @@
-"""Recorded episodes of ids with integer states. If the rules change, the id needs a new version.
+"""Recorded episodes. If the rules change, the id needs a new version.
 
 Initial states are included, because their draws use raw bits only. The records of the classic
 control ids are in their own folder.
@@ -39,7 +39,7 @@ def test_episodes_match_the_golden_file(id):
 
     actions = jnp.array(record["actions"], jnp.int32)
     start, (observations, rewards, terminated) = play(jax.random.key(record["seed"]), actions)
-    np.testing.assert_allclose(start, record["start"], rtol=2e-7)
-    np.testing.assert_allclose(observations, record["observations"], rtol=2e-7)
-    np.testing.assert_array_equal(rewards, record["rewards"])
+    np.testing.assert_allclose(start, record["start"], rtol=1e-6, atol=1e-6)
+    np.testing.assert_allclose(observations, record["observations"], rtol=1e-6, atol=1e-6)
+    np.testing.assert_allclose(rewards, record["rewards"], rtol=1e-6, atol=1e-6)
     np.testing.assert_array_equal(terminated, record["terminated"])

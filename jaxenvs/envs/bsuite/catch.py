@@ -36,7 +36,7 @@ class Catch(Environment[CatchState]):
     walls. If the ball is caught, ball and paddle share one cell of the last observation.
 
     Source: I. Osband et al., Behaviour Suite for Reinforcement Learning, 2020. Rules and
-    observations are those of its Catch (tests/parity/test_bsuite.py).
+    observations are those of its Catch (tests/parity/test_certificates.py).
     """
 
     rows: int = struct.static(10)  # height of the board, at least 2

@@ -41,7 +41,7 @@ class MemoryChain(Environment[MemoryChainState]):
     bits returns 1. `bsuite/memory_len-v0` has the default of 10; bsuite uses lengths from 1 to 100.
 
     Source: I. Osband et al., Behaviour Suite for Reinforcement Learning, 2020. Rules and
-    observations are those of its MemoryChain (tests/parity/test_bsuite.py).
+    observations are those of its MemoryChain (tests/parity/test_certificates.py).
     """
 
     memory_length: int = 10  # number of steps to remember the bits, at least 1
