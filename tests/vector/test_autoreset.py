@@ -149,7 +149,7 @@ def test_chunked_resets_equal_resetting_all_for_every_id(id, batch):
         player(env, num_envs, mode, chunk, ("time_limit",))(jax.random.key(0), actions)
         for chunk in (num_envs, *chunks)
     )
-    assert 0.1 < np.mean(naive[1].done) < 0.3
+    assert np.mean(naive[1].done) > 0.1  # much more if the episodes are shorter by themselves
     for compacted in others:
         assert_agree(compacted, naive, tolerance=1e-4)
 

@@ -50,9 +50,7 @@ class Blackjack(Environment[BlackjackState]):
 
     An ace counts as 11 unless the sum would exceed 21. When the player sticks, the dealer draws
     cards up to a sum of at least 17. A natural is an ace and a ten as the first two cards.
-
-    natural: whether a win with a natural is worth 1.5
-    sab: whether a natural wins against every other hand, as in the book; then `natural` is ignored
+    With `sab`, `natural` is ignored.
 
     The dealer's hidden cards influence nothing before the player sticks. They are drawn then, in
     one draw from the exact distribution of the dealer's score.
@@ -61,8 +59,8 @@ class Blackjack(Environment[BlackjackState]):
     as Gymnasium's Blackjack-v1 (tests/parity/test_certificates.py).
     """
 
-    natural: bool = struct.static(False)
-    sab: bool = struct.static(False)
+    natural: bool = struct.static(False)  # a win with a natural is worth 1.5
+    sab: bool = struct.static(False)  # a natural wins against every other hand, as in the book
 
     @property
     def observation_space(self) -> spaces.Tuple:

@@ -45,7 +45,7 @@ class CliffWalking(Tabular[TabularState]):
     as Gymnasium's CliffWalking-v1 (tests/parity/test_certificates.py).
     """
 
-    is_slippery: bool = struct.static(False)
+    is_slippery: bool = struct.static(False)  # moves go astray
 
     num_actions: ClassVar[int] = 4
 

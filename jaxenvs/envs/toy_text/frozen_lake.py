@@ -56,7 +56,7 @@ class FrozenLake(Tabular[TabularState]):
 
     desc: Sequence[str] | chex.Array | None = None  # the map; None for `map_name`
     map_name: str = struct.static("4x4")  # "4x4" or "8x8"
-    is_slippery: bool = struct.static(True)
+    is_slippery: bool = struct.static(True)  # moves go astray
     success_rate: float = 1 / 3  # probability of moving as intended, if slippery
     reward_schedule: tuple[float, float, float] = (1.0, 0.0, 0.0)  # goal, hole, other cells
 

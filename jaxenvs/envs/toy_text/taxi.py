@@ -63,10 +63,10 @@ class Taxi(Tabular[TaxiState]):
     Decomposition, 2000, as Gymnasium's Taxi-v4 (tests/parity/test_certificates.py).
     """
 
-    is_rainy: bool = struct.static(False)
-    fickle_passenger: bool = struct.static(False)
-    rainy_probability: float = 0.8
-    fickle_probability: float = 0.3
+    is_rainy: bool = struct.static(False)  # moves go astray
+    fickle_passenger: bool = struct.static(False)  # passengers may change their destination
+    rainy_probability: float = 0.8  # probability of moving as intended, if it is rainy
+    fickle_probability: float = 0.3  # probability that a passenger of an episode is fickle
 
     num_actions: ClassVar[int] = 6
 
