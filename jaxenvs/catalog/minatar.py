@@ -2,7 +2,7 @@
 
 from jaxenvs.registry import register
 
-for _module in ("breakout",):
+for _module in ("breakout", "seaquest"):
     _name = _module.title().replace("_", "")
     for _version in (0, 1):
         register(
