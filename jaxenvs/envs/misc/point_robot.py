@@ -114,12 +114,12 @@ class PointRobot(Environment[PointRobotState]):
         scale = 160 / jnp.asarray(self.circle_radius, jnp.float32)
         x, y = x - 200, y - 40
         ring = jnp.where(y >= 0, jnp.abs(jnp.hypot(x, y) - 160) - 1, jnp.inf)
-        goal = disc(x, y, tuple(state.goal * scale), self.goal_radius * scale)
+        goal, robot = state.goal * scale, state.position * scale
         return paint(
             WHITE,
-            (0.4 * goal, TEAL),
+            (0.4 * disc(x, y, (goal[0], goal[1]), self.goal_radius * scale), TEAL),
             (fill(ring), BLACK),
-            (disc(x, y, tuple(state.position * scale), 7.0), RED),
+            (disc(x, y, (robot[0], robot[1]), 7.0), RED),
         )
 
     def _observe(self, state: PointRobotState) -> jax.Array:

@@ -160,24 +160,35 @@ class Pong(Environment[PongState]):
         return clip(state.left + move), clip(state.right + move)
 
     def _observe(self, state: PongState) -> jax.Array:
-        height, width = self.height, self.width
-        # Without the barrier, XLA on CPU recomputes the step for every cell.
-        state = jax.lax.optimization_barrier(state)
-        row, column, channel = np.indices((height, width, 3), np.int32).reshape(3, -1)
-        index = np.arange(height * width * 3, dtype=np.int32)
-        far = 4 * height  # a row that no paddle reaches
-        lefts = np.where((column == 0) & (channel == 0), row, far)
-        rights = np.where((column == width - 1) & (channel == 0), row, far)
-        half = self.paddle_half_height
-        seen = (jnp.abs(lefts - state.left) <= half) | (jnp.abs(rights - state.right) <= half)
-        for which, ball_row, ball_column in (
-            (1, state.ball_row, state.ball_column),
-            (2, state.last_row, state.last_column),
-        ):
-            cell = jnp.clip(ball_row, 0, height - 1) * width + jnp.clip(ball_column, 0, width - 1)
-            seen |= index == cell * 3 + which
-        board = jax.lax.optimization_barrier(seen.astype(jnp.float32))
-        return board.reshape(height, width, 3)
+        # What is seen are four rectangles. Each has a bit in the rows and in the columns (times
+        # channels) that it covers, so a cell needs one operation. Without the barriers, XLA on CPU
+        # recomputes the bits for every cell.
+        width, height, half = self.width, self.height, self.paddle_half_height
+        row = np.arange(height, dtype=np.int32)
+        lane = np.arange(3 * width, dtype=np.int32)  # 3 column + channel
+        ball, last = (
+            3 * jnp.clip(column, 0, width - 1) + channel
+            for column, channel in ((state.ball_column, 1), (state.last_column, 2))
+        )
+        rows = (
+            _bit(0, jnp.abs(row - state.left) <= half)
+            | _bit(1, jnp.abs(row - state.right) <= half)
+            | _bit(2, row == jnp.clip(state.ball_row, 0, height - 1))
+            | _bit(3, row == jnp.clip(state.last_row, 0, height - 1))
+        )
+        lanes = (
+            _bit(0, lane == 0)
+            | _bit(1, lane == 3 * (width - 1))
+            | _bit(2, lane == ball)
+            | _bit(3, lane == last)
+        )
+        rows, lanes = jax.lax.optimization_barrier((rows, lanes))
+        seen = ((rows[:, None] & lanes[None]) != 0).astype(jnp.float32)
+        return jax.lax.optimization_barrier(seen).reshape(height, width, 3)
+
+
+def _bit(index: int, where: chex.Array) -> jax.Array:
+    return jnp.where(where, jnp.int32(1 << index), jnp.int32(0))
 
 
 def _middle(cell: jax.Array) -> jax.Array:
