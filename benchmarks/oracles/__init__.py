@@ -22,6 +22,8 @@ Policy = Callable[[Environment, Any, chex.PRNGKey], jax.Array]  # (env, state, k
 MODULES: dict[str, str] = {
     "benchmarks.oracles.bsuite": "Bandit BsuiteCartPole BsuiteMountainCar CartPoleSwingup Catch"
     " DeepSea DiscountingChain MemoryChain Mnist UmbrellaChain",
+    "benchmarks.oracles.gymnax": "BernoulliBandit FourRooms GaussianBandit MetaMaze PointRobot Pong"
+    " Reacher Swimmer",
     "benchmarks.oracles.minatar": "Asterix Breakout SpaceInvaders",
     "benchmarks.oracles.minatar_seaquest": "Seaquest",
     "benchmarks.oracles.toy_text": "Blackjack CliffWalking FrozenLake Taxi",
