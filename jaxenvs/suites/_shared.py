@@ -6,6 +6,7 @@ from typing import Any
 import chex
 import jax
 import jax.numpy as jnp
+import numpy as np
 
 from jaxenvs.errors import WrapperError
 
@@ -33,7 +34,9 @@ def check_single(
         WrapperError: it is no environment, or such a wrapper is around it.
     """
     if not isinstance(env, kind):
-        raise WrapperError(f"{name} got {env!r:.80}; expected a {kind.__module__}.{kind.__name__}.")
+        raise WrapperError(
+            f"{name} got {env!r:.80}; expected an environment of {kind.__module__.split('.')[0]}."
+        )
     layer = env
     while layer is not None:
         if isinstance(layer, batching):
@@ -45,10 +48,15 @@ def check_single(
 
 
 def cast_like(tree: chex.ArrayTree, like: chex.ArrayTree) -> Any:
-    """Returns `tree` as arrays with the dtypes of `like`, and never weakly typed."""
+    """Returns `tree` as arrays with the dtypes of `like`, never weakly typed.
+
+    Python's numbers become 32-bit arrays, also under `jax_enable_x64`.
+    """
 
     def cast(leaf: Any, like: Any) -> Any:
         dtype = like.dtype if hasattr(like, "dtype") else jnp.result_type(like)
+        if isinstance(leaf, int | float) and dtype.itemsize == 8:
+            dtype = np.dtype(f"{dtype.kind}4")
         is_key = jnp.issubdtype(dtype, jax.dtypes.extended)
         return leaf if is_key else jnp.asarray(leaf, dtype)
 

@@ -9,7 +9,7 @@ import numpy as np
 
 from jaxenvs import spaces, struct
 from jaxenvs.core import Environment, TimeStep
-from jaxenvs.errors import SpaceError, missing_extra
+from jaxenvs.errors import RenderError, SpaceError, missing_extra
 from jaxenvs.suites._shared import ByIdentity, cast_like, check_single
 
 try:
@@ -58,7 +58,10 @@ class FromStoa(Environment[Any]):
         )
 
     def render(self, state: Any) -> jax.Array:
-        return self.env.value.render(state)
+        try:
+            return self.env.value.render(state)
+        except NotImplementedError as error:
+            raise RenderError(f"{type(self.env.value).__name__} cannot render.") from error
 
 
 def from_stoa(env: stoa.Environment) -> FromStoa:
