@@ -13,6 +13,7 @@ rewards, and counts the finished episodes. README.md describes how the compariso
 import argparse
 import contextlib
 import dataclasses
+import importlib
 import os
 import re
 import statistics
@@ -35,7 +36,14 @@ from jaxenvs import prng
 NUM_ENVS = (1, 16, 64, 256, 1024, 4096, 16384, 65536)
 PEERS = ("gymnax", "pgx", "envpool", "limit", "scalar")
 IDS = (*_common.IDS, "bsuite/catch-v0")
-GYMNAX_IDS = {"bsuite/catch-v0": "Catch-bsuite"}  # ids that differ in gymnax
+GYMNAX_IDS = {  # ids that differ in gymnax
+    "bsuite/catch-v0": "Catch-bsuite",
+    "MinAtar/Asterix-v1": "Asterix-MinAtar",
+    "MinAtar/Breakout-v1": "Breakout-MinAtar",
+    "MinAtar/Freeway-v1": "Freeway-MinAtar",
+    "MinAtar/Seaquest-v1": "Seaquest-MinAtar",
+    "MinAtar/SpaceInvaders-v1": "SpaceInvaders-MinAtar",
+}
 ENVPOOL_IDS = {
     id: id
     for id in (
@@ -178,11 +186,12 @@ def gymnax(id: str, num_envs: int, steps: int) -> Contestant:
 
 def pgx(id: str, num_envs: int, steps: int) -> Contestant:
     """Returns pgx as in its documentation: `vmap` of its auto-reset step, with the same actions."""
-    import pgx as library
     from pgx.experimental import auto_reset
 
-    game = re.sub(r"(?<=[a-z])(?=[A-Z])", "_", id.removeprefix("MinAtar/").rpartition("-")[0])
-    env: Any = library.make(f"minatar-{game.lower()}", use_minimal_action_set=id.endswith("-v1"))
+    name = id.removeprefix("MinAtar/").rpartition("-")[0]
+    module = re.sub(r"(?<=[a-z])(?=[A-Z])", "_", name).lower()
+    game = getattr(importlib.import_module(f"pgx.minatar.{module}"), f"MinAtar{name}")
+    env = game(use_minimal_action_set=id.endswith("-v1"))
 
     def start(key: chex.PRNGKey) -> Any:
         state = jax.vmap(env.init)(jax.random.split(key, num_envs))

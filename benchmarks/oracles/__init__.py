@@ -22,6 +22,7 @@ Policy = Callable[[Environment, Any, chex.PRNGKey], jax.Array]  # (env, state, k
 MODULES: dict[str, str] = {
     "benchmarks.oracles.bsuite": "Bandit BsuiteCartPole BsuiteMountainCar CartPoleSwingup Catch"
     " DeepSea DiscountingChain MemoryChain Mnist UmbrellaChain",
+    "benchmarks.oracles.minatar": "Breakout SpaceInvaders",
     "benchmarks.oracles.toy_text": "Blackjack CliffWalking FrozenLake Taxi",
 }
 _MODULE_OF = {name: module for module, names in MODULES.items() for name in names.split()}
@@ -83,6 +84,23 @@ class Oracle(abc.ABC):
     def unusual_states(self) -> Iterable[Any]:
         """Returns states that play does not reach, but rules cover."""
         return ()
+
+
+class RecordingRandomState:
+    """NumPy's old generator, with a record of its results."""
+
+    def __init__(self, seed: int) -> None:
+        self._generator = np.random.RandomState(seed)
+        self.drawn: list[Any] = []
+
+    def __getattr__(self, name: str) -> Any:
+        method = getattr(self._generator, name)
+
+        def draw(*args: Any, **kwargs: Any) -> Any:
+            self.drawn.append(method(*args, **kwargs))
+            return self.drawn[-1]
+
+        return draw
 
 
 def oracle_for(env: Environment) -> type[Oracle]:

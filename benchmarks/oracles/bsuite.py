@@ -22,7 +22,7 @@ from bsuite.environments import (
 )
 from bsuite.experiments.cartpole_swingup import cartpole_swingup
 
-from benchmarks.oracles import Oracle
+from benchmarks.oracles import Oracle, RecordingRandomState
 from jaxenvs.core import Environment
 from jaxenvs.envs.bsuite import (
     BanditState,
@@ -41,23 +41,6 @@ from jaxenvs.envs.classic_control._mountain import MountainCarState
 
 # The drawn digits of the tests, unless the user names a folder with MNIST.
 os.environ.setdefault(FOLDER, str(Path(__file__).parents[2] / "tests" / "mnist"))
-
-
-class RecordingRandomState:
-    """NumPy's old generator, which bsuite uses, with a record of its results."""
-
-    def __init__(self, seed: int) -> None:
-        self._generator = np.random.RandomState(seed)
-        self.drawn: list[Any] = []
-
-    def __getattr__(self, name: str) -> Any:
-        method = getattr(self._generator, name)
-
-        def draw(*args: Any, **kwargs: Any) -> Any:
-            self.drawn.append(method(*args, **kwargs))
-            return self.drawn[-1]
-
-        return draw
 
 
 class BsuiteOracle(Oracle):

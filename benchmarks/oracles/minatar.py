@@ -1,0 +1,229 @@
+"""MinAtar's games."""
+
+from collections.abc import Iterator
+from types import FunctionType
+from typing import Any, ClassVar
+
+import jax
+import jax.numpy as jnp
+import minatar
+import numpy as np
+
+from benchmarks.oracles import Oracle, RecordingRandomState
+from jaxenvs.core import Environment
+from jaxenvs.envs.minatar import BreakoutState, SpaceInvadersState
+from jaxenvs.envs.minatar._minatar import ACTIONS, Draws, MinAtar
+
+
+class MinAtarOracle(Oracle):
+    """A game of MinAtar, in which the last action does not survive the episode."""
+
+    package = "MinAtar"
+    unreachable: ClassVar = ("return r, self.terminal",)  # also the guard against steps after it
+    game: ClassVar[str]
+    env: MinAtar
+
+    def __init__(self, env: Environment, seed: int) -> None:
+        super().__init__(env, seed)
+        parameters = env.parameters
+        self.generator = RecordingRandomState(seed)
+        self.wrapper = minatar.Environment(
+            self.game,
+            sticky_action_prob=parameters["sticky_action_prob"],
+            difficulty_ramping=parameters.get("difficulty_ramping", True),
+        )
+        self.wrapper.random = self.reference.random = self.generator
+
+    @property
+    def reference(self) -> Any:
+        return self.wrapper.env
+
+    @property
+    def step_functions(self) -> tuple[FunctionType, ...]:
+        return (minatar.Environment.act, type(self.reference).act, type(self.reference).state)
+
+    def reset(self) -> np.ndarray:
+        self.wrapper.reset()
+        self.wrapper.last_action = 0
+        return self._observe()
+
+    def step(self, action: int | np.ndarray) -> tuple[np.ndarray, float, bool]:
+        self.generator.drawn = []
+        reward, terminated = self.wrapper.act(ACTIONS.index(self.env.actions[int(action)]))
+        return self._observe(), float(reward), terminated
+
+    def get_draws(self) -> Any:
+        return Draws(sticks=self._sticks())  # pyright: ignore[reportArgumentType]
+
+    def _sticks(self) -> np.bool_:
+        return np.bool_(self.generator.drawn[0] < self.env.sticky_action_prob)
+
+    def _observe(self) -> np.ndarray:
+        return self.wrapper.state().astype(self.env.dtype)
+
+    def _last_action(self) -> np.int32:
+        return np.int32(self.env.actions.index(ACTIONS[self.wrapper.last_action]))
+
+    def _set_last_action(self, state: Any) -> None:
+        self.wrapper.last_action = ACTIONS.index(self.env.actions[int(state.last_action)])
+        self.reference.terminal = False
+
+
+class BreakoutOracle(MinAtarOracle):
+    """MinAtar's Breakout."""
+
+    game = "breakout"
+    variants = ({"use_minimal_action_set": True, "dtype": "float32"}, {"sticky_action_prob": 0.0})
+
+    def get_state(self) -> BreakoutState:
+        game = self.reference
+        bricks = np.flatnonzero(game.brick_map[1:4])
+        return BreakoutState(
+            paddle=np.int32(game.pos),
+            ball_row=np.int32(game.ball_y),
+            ball_column=np.int32(game.ball_x),
+            moves_down=np.bool_(game.ball_dir in (2, 3)),
+            moves_right=np.bool_(game.ball_dir in (1, 2)),
+            last_row=np.int32(game.last_y),
+            last_column=np.int32(game.last_x),
+            bricks=np.uint32(sum(1 << int(i) for i in bricks)),
+            strike=np.bool_(game.strike),
+            last_action=self._last_action(),
+        )  # pyright: ignore[reportArgumentType]
+
+    def set_state(self, state: BreakoutState) -> None:
+        game = self.reference
+        game.pos, game.strike = int(state.paddle), bool(state.strike)
+        game.ball_y, game.ball_x = int(state.ball_row), int(state.ball_column)
+        game.last_y, game.last_x = int(state.last_row), int(state.last_column)
+        game.ball_dir = (
+            (2 if state.moves_right else 3) if state.moves_down else int(state.moves_right)
+        )
+        bricks = [int(state.bricks) >> i & 1 for i in range(30)]
+        game.brick_map[1:4] = np.reshape(bricks, (3, 10))
+        self._set_last_action(state)
+
+    def unusual_states(self) -> Iterator[BreakoutState]:
+        """Puts the ball anywhere, with few bricks left."""
+        for _ in range(300):
+            self.reset()
+            game, number = self.reference, self.random.integers
+            game.pos, game.ball_y, game.ball_x = int(number(10)), int(number(9)), int(number(10))
+            game.last_y, game.last_x = int(number(9)), int(number(10))
+            game.ball_dir, game.strike = int(number(4)), bool(number(2))
+            game.brick_map[1:4] *= self.random.random((3, 10)) < number(3) / 2
+            yield self.get_state()
+
+    @staticmethod
+    def policy(env, state, key):
+        """Follows the ball."""
+        step = jnp.sign(state.ball_column - state.paddle)
+        left, right = env.actions.index("l"), env.actions.index("r")
+        return jnp.where(step < 0, left, jnp.where(step > 0, right, 0))
+
+
+class SpaceInvadersOracle(MinAtarOracle):
+    """MinAtar's Space Invaders."""
+
+    game = "space_invaders"
+    variants = (
+        {"use_minimal_action_set": True, "dtype": "float32"},
+        {"sticky_action_prob": 0.0, "difficulty_ramping": False},
+    )
+    unreachable = (*MinAtarOracle.unreachable, "return None")  # there is always an alien
+
+    @property
+    def step_functions(self) -> tuple[FunctionType, ...]:
+        return (*super().step_functions, type(self.reference)._nearest_alien)
+
+    def get_state(self) -> SpaceInvadersState:
+        game = self.reference
+        interval = game.enemy_move_interval
+        assert game.ramp_index == 12 - interval  # so our state leaves it out
+        return SpaceInvadersState(
+            cannon=np.int32(game.pos),
+            aliens=_to_bits(game.alien_map),
+            cannon_bullets=_to_bits(game.f_bullet_map),
+            alien_bullets=_to_bits(game.e_bullet_map),
+            moves_right=np.bool_(game.alien_dir > 0),
+            move_interval=np.int32(interval),
+            move_timer=np.int32(game.alien_move_timer),
+            shot_timer=np.int32(game.shot_timer),
+            alien_shot_timer=np.int32(game.alien_shot_timer),
+            last_action=self._last_action(),
+        )  # pyright: ignore[reportArgumentType]
+
+    def set_state(self, state: SpaceInvadersState) -> None:
+        game = self.reference
+        game.pos, game.alien_dir = int(state.cannon), 1 if state.moves_right else -1
+        game.alien_map = _to_map(state.aliens)
+        game.f_bullet_map = _to_map(state.cannon_bullets)
+        game.e_bullet_map = _to_map(state.alien_bullets)
+        game.enemy_move_interval = int(state.move_interval)
+        game.ramp_index = 12 - game.enemy_move_interval
+        game.alien_move_timer, game.shot_timer = int(state.move_timer), int(state.shot_timer)
+        game.alien_shot_timer = int(state.alien_shot_timer)
+        self._set_last_action(state)
+
+    def unusual_states(self) -> Iterator[SpaceInvadersState]:
+        """Makes waves anywhere, of few or many aliens, and lone aliens, amid many bullets."""
+        number, chance = self.random.integers, self.random.random
+        for i in range(400):
+            aliens = np.zeros((10, 10), bool)
+            row, column = number(7), number(5)
+            aliens[row : row + 4, column : column + 6] = chance((4, 6)) < number(1, 5) / 4
+            if i % 4 == 0:
+                aliens[:] = False
+            aliens[number(10), number(10)] = True
+            bullets = chance((2, 10, 10)) < number(4, size=(2, 1, 1)) / 10
+            bullets[0, 9] = False
+            yield SpaceInvadersState(
+                cannon=np.int32(number(10)),
+                aliens=_to_bits(aliens),
+                cannon_bullets=_to_bits(bullets[0]),
+                alien_bullets=_to_bits(bullets[1]),
+                moves_right=np.bool_(number(2)),
+                move_interval=np.int32(number(6, 13) if self.env.difficulty_ramping else 12),
+                move_timer=np.int32(number(12) * number(2)),
+                shot_timer=np.int32(number(5) * number(2)),
+                alien_shot_timer=np.int32(number(10) * number(2)),
+                last_action=np.int32(number(self.env.action_space.n)),
+            )  # pyright: ignore[reportArgumentType]
+
+    @staticmethod
+    def policy(env, state, key):
+        """Plans as far as a bullet flies."""
+        return look_ahead(env, state, key, 10)
+
+
+def look_ahead(env: Any, state: Any, key: jax.Array, horizon: int) -> jax.Array:
+    """Returns the first action of the plan that survives longest and then scores most.
+
+    A plan is one action, followed by another that is repeated until the horizon.
+    """
+    actions = np.array([env.actions.index(letter) for letter in env.minimal_actions], np.int32)
+    keys = jax.random.split(key, horizon)
+
+    def follow(first: jax.Array, then: jax.Array) -> jax.Array:
+        def step(carry: Any, row: Any) -> tuple[Any, None]:
+            (state, total, alive), (key, action) = carry, row
+            draws = env.draw(state, key).replace(sticks=jnp.bool_(False))
+            state, reward, terminated = env.play(state, action, draws)
+            alive &= ~terminated
+            return (state, total + jnp.where(alive, 10 + reward, 0), alive), None
+
+        plan = jnp.where(np.arange(horizon) == 0, first, then)
+        start = state, jnp.float32(0), jnp.bool_(True)
+        return jax.lax.scan(step, start, (keys, plan))[0][1]
+
+    first, then = np.repeat(actions, len(actions)), np.tile(actions, len(actions))
+    return jnp.asarray(first)[jnp.argmax(jax.vmap(follow)(first, then))]
+
+
+def _to_bits(board: np.ndarray) -> np.ndarray:
+    """Returns bit c of word r for cell (r, c) of a map."""
+    return (np.asarray(board, np.uint32) << np.arange(10, dtype=np.uint32)).sum(1, dtype=np.uint32)
+
+
+def _to_map(bits: np.ndarray) -> np.ndarray:
+    return (np.asarray(bits)[:, None] >> np.arange(10, dtype=np.uint32) & 1).astype(np.float64)

@@ -1,0 +1,6 @@
+"""The games of MinAtar."""
+
+from jaxenvs.envs.minatar.breakout import Breakout as Breakout
+from jaxenvs.envs.minatar.breakout import BreakoutState as BreakoutState
+from jaxenvs.envs.minatar.space_invaders import SpaceInvaders as SpaceInvaders
+from jaxenvs.envs.minatar.space_invaders import SpaceInvadersState as SpaceInvadersState
