@@ -176,7 +176,7 @@ def _parser() -> argparse.ArgumentParser:
 
     train = _command(commands, "train", "train", "train an agent")
     train.add_argument(
-        "algorithm", metavar="ALGORITHM", nargs="?", help="a2c, dqn, ppo, sac, td3 or vpg"
+        "algorithm", metavar="ALGORITHM", nargs="?", help="a2c, dqn, ppo, pqn, sac, td3 or vpg"
     )
     train.add_argument("id", metavar="ID", nargs="?", help=_ID)
     _add_import(train)

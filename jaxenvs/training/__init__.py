@@ -15,6 +15,7 @@ from jaxenvs.training.actors import QNetwork as QNetwork
 from jaxenvs.training.algorithms import A2C as A2C
 from jaxenvs.training.algorithms import DQN as DQN
 from jaxenvs.training.algorithms import PPO as PPO
+from jaxenvs.training.algorithms import PQN as PQN
 from jaxenvs.training.algorithms import SAC as SAC
 from jaxenvs.training.algorithms import TD3 as TD3
 from jaxenvs.training.algorithms import VPG as VPG

@@ -23,7 +23,7 @@ from jaxenvs.errors import TrainingError, check_integer, closest, missing_extra
 from jaxenvs.factory import is_hosted, make, make_vec
 from jaxenvs.training._validation import options, quoted, validate
 from jaxenvs.training.actors import Actor, ActorCritic, ActorTwinQ, QNetwork
-from jaxenvs.training.algorithms import A2C, DQN, PPO, SAC, TD3, VPG, Algorithm
+from jaxenvs.training.algorithms import A2C, DQN, PPO, PQN, SAC, TD3, VPG, Algorithm
 from jaxenvs.training.extractors import MLP, FixupCNN, ImpalaCNN, NatureCNN, SmallCNN
 from jaxenvs.training.schemes.scheme import Central, Remote, Scheme, central, remote
 from jaxenvs.training.storages import (
@@ -43,7 +43,7 @@ def _by_name(*classes: type) -> dict[str, Any]:
     return {cls.__name__: cls for cls in classes}
 
 
-ALGORITHMS = _by_name(A2C, DQN, PPO, SAC, TD3, VPG)
+ALGORITHMS = _by_name(A2C, DQN, PPO, PQN, SAC, TD3, VPG)
 ACTORS = _by_name(ActorCritic, ActorTwinQ, QNetwork)
 STORAGES = _by_name(GAE, HindsightReplay, PrioritizedReplay, Replay, DiscountedReturns, VTrace)
 EXTRACTORS = _by_name(FixupCNN, ImpalaCNN, MLP, NatureCNN, SmallCNN)

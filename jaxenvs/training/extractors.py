@@ -48,9 +48,7 @@ class MLP(nn.Module):
         x = leaves[0] if len(leaves) == 1 else jnp.concatenate(leaves, axis=-1)
         for size in self.hidden_sizes:
             x = nn.Dense(size, kernel_init=_ORTHOGONAL)(x)
-            if self.layer_norm:
-                x = nn.LayerNorm()(x)
-            x = activation(x)
+            x = activation(_normalized(x, self.layer_norm))
         return x
 
 
@@ -64,6 +62,7 @@ class NatureCNN(nn.Module):
     """
 
     features: int = 512
+    layer_norm: bool = False  # normalize between each layer and its activation
 
     @nn.compact
     def __call__(self, x: jax.Array) -> jax.Array:
@@ -72,8 +71,8 @@ class NatureCNN(nn.Module):
             convolution = Conv(
                 channels, (size, size), (stride, stride), padding="VALID", kernel_init=_ORTHOGONAL
             )
-            x = nn.relu(convolution(x))
-        return _flatten_and_project(x, self.features, _ORTHOGONAL)
+            x = nn.relu(_normalized(convolution(x), self.layer_norm))
+        return _flatten_and_project(x, self.features, _ORTHOGONAL, self.layer_norm)
 
 
 class SmallCNN(nn.Module):
@@ -87,12 +86,14 @@ class SmallCNN(nn.Module):
 
     channels: int = 16
     features: int = 128
+    layer_norm: bool = False  # normalize between each layer and its activation
 
     @nn.compact
     def __call__(self, x: jax.Array) -> jax.Array:
         x = _pixels(x, 3, "SmallCNN", "Use ImpalaCNN")
-        x = nn.relu(Conv(self.channels, (3, 3), padding="VALID", kernel_init=_ORTHOGONAL)(x))
-        return _flatten_and_project(x, self.features, _ORTHOGONAL)
+        x = Conv(self.channels, (3, 3), padding="VALID", kernel_init=_ORTHOGONAL)(x)
+        x = nn.relu(_normalized(x, self.layer_norm))
+        return _flatten_and_project(x, self.features, _ORTHOGONAL, self.layer_norm)
 
 
 class ImpalaCNN(nn.Module):
@@ -200,7 +201,7 @@ def default_extractor(
         space: the space of one observation.
         hidden_sizes: the sizes of the layers of each `MLP`.
         activation: the activation of each `MLP`, a name in `ACTIVATIONS` or a function.
-        layer_norm: whether each `MLP` uses layer normalization.
+        layer_norm: whether each layer is normalized, except those of `ImpalaCNN`.
 
     Raises:
         TrainingError: there is no such activation.
@@ -208,7 +209,10 @@ def default_extractor(
     _activation(activation)
     if (shape := _image_shape(space)) is not None:
         side = min(shape[:2])
-        return NatureCNN() if side >= _NATURE_SIDE else SmallCNN() if side >= 3 else ImpalaCNN()
+        if side < 3:
+            return ImpalaCNN()
+        cnn = NatureCNN if side >= _NATURE_SIDE else SmallCNN
+        return cnn(layer_norm=layer_norm)
     if isinstance(space, spaces.Dict | spaces.Tuple) and _has_image(space):
         settings = {"activation": activation, "layer_norm": layer_norm}
         return DictExtractor(
@@ -326,12 +330,20 @@ def _pool_by_two(x: jax.Array) -> jax.Array:
     return nn.max_pool(x, (3, 3), strides=(2, 2), padding="SAME")
 
 
+def _normalized(x: jax.Array, layer_norm: bool) -> jax.Array:
+    """Normalizes the last axis if asked to. The module that calls this owns the parameters."""
+    return nn.LayerNorm()(x) if layer_norm else x
+
+
 def _flatten_and_project(
-    x: jax.Array, features: int, kernel_init: nn.initializers.Initializer
+    x: jax.Array,
+    features: int,
+    kernel_init: nn.initializers.Initializer,
+    layer_norm: bool = False,
 ) -> jax.Array:
     """Applies the last layer of a CNN. The module that calls this owns the parameters."""
-    x = x.reshape((x.shape[0], -1))
-    return nn.relu(nn.Dense(features, kernel_init=kernel_init)(x))
+    x = nn.Dense(features, kernel_init=kernel_init)(x.reshape((x.shape[0], -1)))
+    return nn.relu(_normalized(x, layer_norm))
 
 
 def _entries(space: spaces.Dict | spaces.Tuple) -> dict[str, spaces.Space]:

@@ -15,6 +15,7 @@ from jaxenvs.training import (
     DQN,
     GAE,
     PPO,
+    PQN,
     SAC,
     TD3,
     VPG,
@@ -69,6 +70,7 @@ class Cards(Environment[CardsState]):
             PPO(minibatches=1),
             DQN(batch_size=8, learning_starts=64),
             SAC(batch_size=8, learning_starts=64),
+            PQN(minibatches=1, exploration_steps=128),
         ],
     ),
     ids=lambda algorithm: type(algorithm).__name__,
@@ -137,6 +139,9 @@ def test_each_entry_of_a_dict_may_have_an_extractor_of_its_own():
         ({"algorithm": DQN(), "storage": GAE()}, ["DQN", "GAE", "Replay"]),
         ({"algorithm": PPO(), "storage": Replay()}, ["PPO", "Replay", "GAE"]),
         ({"env": "Pendulum-v1", "algorithm": DQN()}, ["Box", "SAC"]),
+        ({"env": "Pendulum-v1", "algorithm": PQN()}, ["Box", "SAC"]),
+        ({"algorithm": PQN(), "storage": Replay()}, ["PQN", "Replay", "GAE"]),
+        ({"algorithm": PQN(), "actor": MEMORY}, ["PQN", "ActorCritic", "QNetwork"]),
         ({"algorithm": TD3()}, ["deterministic", "Discrete", "DQN"]),
         ({"algorithm": DQN(), "actor": MEMORY}, ["DQN", "ActorCritic", "QNetwork"]),
         ({"algorithm": SAC(), "actor": MEMORY}, ["SAC", "ActorTwinQ"]),
@@ -195,6 +200,7 @@ OFF_POLICY = {"learning_starts": 0, "batch_size": 8}
             *((algorithm(), "CartPole-v1") for algorithm in (PPO, A2C, VPG)),
             *((algorithm(**OFF_POLICY), "Pendulum-v1") for algorithm in (SAC, TD3)),
             (DQN(**OFF_POLICY), "CartPole-v1"),
+            (PQN(), "CartPole-v1"),
         ],
     ),
     ids=lambda part: type(part).__name__,
@@ -207,15 +213,17 @@ def test_a_learner_state_can_be_donated_as_it_comes_and_metrics_tell_of_the_step
     rate = algorithm.learning_rate
     if isinstance(algorithm, PPO):  # which anneals, over 64 gradient steps
         rate *= 1 - 7.5 / 64
+    if isinstance(algorithm, PQN):  # over 128
+        rate *= 1 - 15.5 / 128
     np.testing.assert_allclose(metrics["learning_rate"], rate, rtol=1e-6)
-    assert ("explained_variance" in metrics) == isinstance(algorithm, A2C | PPO | VPG)
+    assert ("explained_variance" in metrics) == isinstance(algorithm, A2C | PPO | PQN | VPG)
 
 
 def only_in_the_second(step):
     return jnp.where(step == 1, 0.1, 0.0)
 
 
-@pytest.mark.parametrize("algorithm", [A2C, DQN, PPO, SAC, TD3, VPG])
+@pytest.mark.parametrize("algorithm", [A2C, DQN, PPO, PQN, SAC, TD3, VPG])
 def test_a_learning_rate_may_be_a_function_of_the_gradient_steps(algorithm):
     optimizer = algorithm(learning_rate=only_in_the_second).optimizer(num_updates=10)
     names = ("actor", "critic", *(("log_temperature",) if algorithm is SAC else ()))

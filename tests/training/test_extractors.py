@@ -56,10 +56,15 @@ FIXUP = (convolution(3, 4, 32) + convolution(3, 32, 64) + convolution(3, 64, 64)
         # 84 -> 42 -> 21 -> 11
         (FixupCNN(), (2, 84, 84, 4), FIXUP + 11 * 11 * 64 * 256 + 256),
         (SmallCNN(), (2, 10, 10, 4), convolution(3, 4, 16) + 8 * 8 * 16 * 128 + 128),
+        (
+            SmallCNN(layer_norm=True),
+            (2, 10, 10, 4),
+            convolution(3, 4, 16) + 2 * 16 + 8 * 8 * 16 * 128 + 128 + 2 * 128,
+        ),
         (MLP((64, 32)), (2, 3, 5), (15 * 64 + 64) + (64 * 32 + 32)),
         (MLP((64,), layer_norm=True), (2, 15), (15 * 64 + 64) + 2 * 64),
     ],
-    ids=["nature", "impala", "fixup", "small", "mlp", "normalized mlp"],
+    ids=["nature", "impala", "fixup", "small", "normalized small", "mlp", "normalized mlp"],
 )
 def test_the_weights_are_those_of_the_published_architecture(extractor, shape, expected):
     assert num_weights(extractor, shape) == expected

@@ -13,6 +13,7 @@ from jaxenvs.training import (
     A2C,
     DQN,
     PPO,
+    PQN,
     SAC,
     TD3,
     VPG,
@@ -99,6 +100,11 @@ CASES = {
         TD3(**REPLAYED, tau=0.05, target_noise=0.0),
         ActorTwinQ(policy="deterministic", hidden_sizes=(16,)),
         Replay(512),
+    ),
+    "PQN": (
+        PQN(**FAST, anneal=False, exploration_steps=4_000, minibatches=4),
+        QNetwork(hidden_sizes=(16,), layer_norm=True),
+        None,
     ),
 }
 CONTINUOUS = ("SAC", "TD3")

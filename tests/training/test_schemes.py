@@ -17,7 +17,9 @@ from jaxenvs.errors import TrainingError
 from jaxenvs.training import (
     A2C,
     DQN,
+    GAE,
     PPO,
+    PQN,
     SAC,
     ActorCritic,
     ActorTwinQ,
@@ -47,6 +49,11 @@ DQN_PARTS = {
     "algorithm": DQN(batch_size=16, learning_starts=40, replay_ratio=1 / 8),
     "actor": QNetwork(hidden_sizes=(8,)),
     "storage": Replay(1000),
+}
+PQN_PARTS = {
+    "algorithm": PQN(minibatches=2),
+    "actor": QNetwork(hidden_sizes=(8,), layer_norm=True),
+    "storage": GAE(),
 }
 SAC_PARTS = {
     "algorithm": SAC(batch_size=16, learning_starts=40, replay_ratio=1 / 8),
@@ -110,6 +117,15 @@ def test_every_combination_trains(collection, gradients):
 def test_memories_train_in_combinations(collection, gradients):
     chosen = {"collection": COLLECTIONS[collection], "gradients": GRADIENTS[gradients]}
     run(scheme(**DQN_PARTS, **chosen), steps=4)
+
+
+@pytest.mark.parametrize(
+    ("collection", "gradients"),
+    every_nth(3, [("async", "central"), ("sync", "sync"), ("central", "async")]),
+)
+def test_action_values_of_unrolls_train_in_combinations(collection, gradients):
+    chosen = {"collection": COLLECTIONS[collection], "gradients": GRADIENTS[gradients]}
+    run(scheme(**PQN_PARTS, **chosen), steps=4)
 
 
 @pytest.mark.parametrize(

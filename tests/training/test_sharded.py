@@ -13,6 +13,7 @@ from jaxenvs.errors import TrainingError
 from jaxenvs.training import (
     DQN,
     PPO,
+    PQN,
     ActorCritic,
     PrioritizedReplay,
     QNetwork,
@@ -27,6 +28,7 @@ from tests.opaque import OpaqueVectorEnv
 
 KEY = jax.random.key(0)
 SMALL = ActorCritic(hidden_sizes=(8,))
+NORMALIZED = {"normalize_observations": True, "normalize_rewards": True}
 
 
 def mesh(size=4):
@@ -71,9 +73,16 @@ def test_gradients_of_shares_are_those_of_the_whole_batch():
 
 
 @pytest.mark.slow
-def test_a_sharded_ppo_learns_and_its_weights_are_the_same_everywhere():
-    ppo = PPO(learning_rate=1e-3, epochs=8, normalize_observations=True, normalize_rewards=True)
-    train = make_train("CartPole-v1", ppo, num_envs=32, unroll_length=64, total_steps=60_000)
+@pytest.mark.parametrize(
+    "algorithm",
+    [
+        PPO(learning_rate=1e-3, epochs=8, **NORMALIZED),
+        PQN(learning_rate=1e-3, gae_lambda=0.95, epochs=8, exploration_steps=30_000, **NORMALIZED),
+    ],
+    ids=["PPO", "PQN"],
+)
+def test_who_learns_on_shares_has_the_same_weights_everywhere(algorithm):
+    train = make_train("CartPole-v1", algorithm, num_envs=32, unroll_length=64, total_steps=60_000)
     result = jax.jit(shard(train, mesh()))(KEY)
     curve = np.asarray(result.metrics["episode_return"])
     assert curve[0] < 40 and np.nanmean(curve[-5:]) > 150

@@ -19,6 +19,7 @@ from jaxenvs.training import (
     A2C,
     DQN,
     PPO,
+    PQN,
     SAC,
     TD3,
     VPG,
@@ -378,7 +379,7 @@ class Shown(Environment):
 
 
 @pytest.mark.parametrize(
-    "algorithm", every_nth(2, [PPO, A2C, SAC, TD3, DQN, VPG]), ids=lambda each: each.__name__
+    "algorithm", every_nth(2, [PPO, A2C, SAC, TD3, DQN, VPG, PQN]), ids=lambda each: each.__name__
 )
 def test_a_state_can_be_donated_as_init_made_it(algorithm):
     off_policy = {"learning_starts": 16, "batch_size": 8}

@@ -16,6 +16,7 @@ from jaxenvs.training import (
     A2C,
     DQN,
     PPO,
+    PQN,
     SAC,
     TD3,
     ActorCritic,
@@ -172,7 +173,7 @@ class Masked(Wrapper):
 )
 def test_a_mask_is_one_of_the_actions(choices, words):
     env = Masked(jaxenvs.make("CartPole-v1"), **choices)
-    for algorithm in (PPO(), DQN(), SAC()):
+    for algorithm in (PPO(), DQN(), PQN(), SAC()):
         with pytest.raises(TrainingError, match=words):
             make_train(env, algorithm, **SIZES)
 
@@ -181,7 +182,7 @@ def test_numbers_of_every_kind_are_numbers():
     for rate in (1, 0.5, np.float32(0.5), np.asarray(0.5), jnp.float32(0.5)):
         make_train("CartPole-v1", PPO(learning_rate=rate, gamma=rate), **SIZES)
     make_train("CartPole-v1", PPO(epochs=np.int64(2)), **SIZES)
-    for algorithm in (PPO, A2C, DQN):  # without a clip
+    for algorithm in (PPO, A2C, DQN, PQN):  # without a clip
         make_train(
             "CartPole-v1",
             algorithm(max_gradient_norm=None),

@@ -4,13 +4,14 @@ import jax
 import jax.numpy as jnp
 import pytest
 
-from jaxenvs.training import A2C, DQN, PPO, SAC, TD3, VPG, PrioritizedReplay, make_train
+from jaxenvs.training import A2C, DQN, PPO, PQN, SAC, TD3, VPG, PrioritizedReplay, make_train
 
 ALGORITHMS = [
     (PPO(target_kl=0.1), "CartPole-v1"),
     (A2C(), "Pendulum-v1"),
     (VPG(), "CartPole-v1"),
     (DQN(learning_starts=16), "CartPole-v1"),
+    (PQN(), "CartPole-v1"),
     (SAC(learning_starts=16), "Pendulum-v1"),
     (SAC(learning_starts=16), "CartPole-v1"),
     (TD3(learning_starts=16), "Pendulum-v1"),

@@ -180,7 +180,7 @@ def extractor_for(space: spaces.Space, chosen: Extractor, **settings: Any) -> nn
         space: the space of one observation, without an action mask.
         chosen: a flax module; a mapping with a module for each entry of a Dict; or None for the
             default.
-        **settings: `hidden_sizes` and `activation` of the default for vectors.
+        **settings: of `default_extractor`.
     """
     if chosen is None:
         return default_extractor(space, **settings)

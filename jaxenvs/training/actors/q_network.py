@@ -1,4 +1,4 @@
-"""Q-networks, for DQN."""
+"""Q-networks, for DQN and PQN."""
 
 import dataclasses
 from typing import Any
@@ -32,6 +32,7 @@ class QNetwork(Actor):
     dueling: bool = False  # sums the value of the state and the advantage of each action
     hidden_sizes: tuple[int, ...] = (128, 128)  # of the default extractor for vectors
     activation: str = "relu"  # of the default extractor for vectors
+    layer_norm: bool = False  # normalize the default extractor's layers, except ImpalaCNN's
 
     def build(self, observation_space: spaces.Space, action_space: spaces.Space) -> "QNetworks":
         if not isinstance(action_space, spaces.Discrete):
@@ -41,7 +42,11 @@ class QNetwork(Actor):
             )
         check_hidden_sizes(self)
         seen, _ = without_mask(observation_space)
-        settings = {"hidden_sizes": tuple(self.hidden_sizes), "activation": self.activation}
+        settings = {
+            "hidden_sizes": tuple(self.hidden_sizes),
+            "activation": self.activation,
+            "layer_norm": self.layer_norm,
+        }
         head = Dueling(action_space.n) if self.dueling else NarrowDense(action_space.n)
         return QNetworks(
             observation_space=observation_space,
@@ -81,6 +86,15 @@ class QNetworks(Networks):
         """Returns the values of all actions, float32[B, n]; masked ones are very negative."""
         _, values = self.branch.step(params["q"], (), features.inputs)
         return self.distribution.masked(values, features.action_mask)
+
+    def value(self, params: Any, features: Features) -> jax.Array:
+        """Returns the values of the best actions, float32[B]."""
+        return self.q(params, features).max(axis=-1)
+
+    def value_after(self, params: Any, carries: Any, features: Features) -> jax.Array:
+        """Returns `value`, because there is no memory."""
+        del carries  # ()
+        return self.value(params, features)
 
     def mode(self, params: Any, carry: Any, features: Features) -> tuple[Any, jax.Array]:
         return carry, jnp.argmax(self.q(params, features), axis=-1).astype(jnp.int32)

@@ -11,7 +11,12 @@ import jax.numpy as jnp
 
 from jaxenvs.errors import TrainingError
 from jaxenvs.training.actors.actor import Features, Networks
-from jaxenvs.training.algorithms.algorithm import Algorithm, BehaviorPolicy, TrainContext
+from jaxenvs.training.algorithms.algorithm import (
+    Algorithm,
+    BehaviorPolicy,
+    TrainContext,
+    steps_of,
+)
 from jaxenvs.training.storages.replay import Replay
 from jaxenvs.training.storages.storage import ReplayStorage, Storage
 from jaxenvs.training.types import LearnerState, Sample, Unroll
@@ -125,11 +130,6 @@ class OffPolicyAlgorithm(Algorithm):
     ) -> LearnerState:
         storage = context.storage.set_priorities(learner_state.storage, batch.index, error)
         return learner_state.replace(storage=storage)
-
-
-def steps_of(context: TrainContext, updates: jax.Array) -> jax.Array:
-    """Returns the environment steps of `updates`: float32[], because int32 may overflow."""
-    return updates.astype(jnp.float32) * context.steps_per_update
 
 
 def sample_features(networks: Networks, sample: Sample) -> tuple[Features, Features]:

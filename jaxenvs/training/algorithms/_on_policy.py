@@ -34,7 +34,7 @@ class Batch:
 
     features: Features
     action: jax.Array  # raw actions
-    log_prob: jax.Array  # float32, under the policy that acted
+    log_prob: Any  # float32, under the policy that acted; None without policy gradients
     value: jax.Array  # float32, the critic's value before the update
     advantage: jax.Array  # float32
     target: jax.Array  # float32, the critic's target
@@ -53,27 +53,22 @@ class Predictions:
 class OnPolicyAlgorithm(Algorithm):
     """An algorithm that estimates advantages on each unroll and learns from its minibatches.
 
-    A subclass has the fields below and defines `optimizer` and `loss`.
+    A subclass has the fields below and defines `optimizer`, `act` and `gradients`. Its networks
+    have the methods `value` and `value_after`.
     """
 
-    actor_type = ActorCriticNetworks
     storage_type = OnPolicyStorage
 
     gamma: float
     gae_lambda: float
     epochs: int
     minibatches: int
-    shuffle: Shuffle | None
-    target_kl: float | None
     observation_clip: float | None
     reward_clip: float | None
-    normalize_advantage: bool
     normalize_observations: bool
     normalize_rewards: bool
+    shuffle: Shuffle | None = None
     anneal: bool = False
-
-    def default_actor(self) -> ActorCritic:
-        return ActorCritic()
 
     def default_storage(self) -> Storage:
         return GAE()
@@ -107,35 +102,9 @@ class OnPolicyAlgorithm(Algorithm):
                 f" minibatches.  Choose a number of minibatches that divides {rows}."
             )
 
-    def act(
-        self,
-        context: TrainContext,
-        behavior: BehaviorPolicy,
-        carry: Any,
-        features: Features,
-        key: chex.PRNGKey,
-    ) -> tuple[Any, jax.Array]:
-        return context.networks.sample(behavior.params, carry, features, key)
-
-    def behavior_log_prob(
-        self, context: TrainContext, behavior: BehaviorPolicy, steps: Transition, carry: Any
-    ) -> jax.Array:
-        features = jax.vmap(context.networks.features)(steps.observation)
-        features = self.normalize_features(features, behavior.observation_statistics)
-        return _log_prob(context, behavior.params, features, steps, carry)
-
     def gradient_steps(self, environment_steps: int) -> int:
         del environment_steps  # the number of minibatches does not depend on the length
         return self.epochs * self.minibatches
-
-    @property
-    def may_skip_steps(self) -> bool:
-        return self.target_kl is not None
-
-    def should_stop(self, metrics: Metrics) -> jax.Array:
-        if self.target_kl is None:
-            return jnp.bool_(False)
-        return metrics["approx_kl"] > self.target_kl
 
     def process_unroll(
         self, context: TrainContext, learner_state: LearnerState, unroll: Unroll, key: chex.PRNGKey
@@ -178,31 +147,6 @@ class OnPolicyAlgorithm(Algorithm):
             return rate
         return linear_decay(rate, num_updates * self.epochs * self.minibatches)
 
-    @abc.abstractmethod
-    def loss(self, batch: Batch, predictions: Predictions) -> tuple[jax.Array, Metrics]:
-        """Returns the loss of a batch, float32[], and its terms as metrics, float32[] each."""
-
-    def gradients(
-        self, context: TrainContext, weights: Weights, batch: Batch, key: chex.PRNGKey
-    ) -> tuple[Any, Metrics, None]:
-        del key  # the losses are deterministic
-        if self.normalize_advantage:
-            advantage = normalize_advantage(context, batch.advantage)
-            batch = dataclasses.replace(batch, advantage=advantage)
-
-        def loss(params: Any) -> tuple[jax.Array, Metrics]:
-            log_prob, entropy = context.networks.log_prob_and_entropy(
-                params, batch.features, batch.action, batch.memory
-            )
-            value = context.networks.value(params, batch.features, batch.memory)
-            predictions = Predictions(log_prob=log_prob, entropy=entropy.mean(), value=value)
-            total, reported = self.loss(batch, predictions)
-            divergence = losses.kl_estimate(log_prob - batch.log_prob).mean()
-            return total, {**reported, "entropy": predictions.entropy, "approx_kl": divergence}
-
-        gradients, metrics = jax.grad(loss, has_aux=True)(weights.params)
-        return gradients, metrics, None
-
     def estimate(
         self, context: TrainContext, learner_state: LearnerState, unroll: Unroll
     ) -> tuple[LearnerState, Batch]:
@@ -212,7 +156,7 @@ class OnPolicyAlgorithm(Algorithm):
         take effect in the next unroll; otherwise the first probability ratio would not be 1.
         """
         networks, params, steps = context.networks, learner_state.params, unroll.transition
-        log_prob: Any = unroll.log_prob  # `behavior_log_prob`
+        log_prob: Any = unroll.log_prob  # `behavior_log_prob`, None without policy gradients
         observations = jax.tree.map(
             lambda x, last: jnp.concatenate([x, last[None]]),
             steps.observation,
@@ -302,6 +246,72 @@ class OnPolicyAlgorithm(Algorithm):
     def _shuffle_mode(self, networks: Networks) -> Shuffle:
         """Returns the units that minibatches consist of: by default single steps, if possible."""
         return self.shuffle or ("instances" if networks.is_recurrent else "steps")
+
+
+class PolicyGradientAlgorithm(OnPolicyAlgorithm):
+    """An on-policy algorithm with a policy and a critic.
+
+    A subclass has the fields below and defines `optimizer` and `loss`.
+    """
+
+    actor_type = ActorCriticNetworks
+
+    target_kl: float | None
+    normalize_advantage: bool
+
+    def default_actor(self) -> ActorCritic:
+        return ActorCritic()
+
+    def act(
+        self,
+        context: TrainContext,
+        behavior: BehaviorPolicy,
+        carry: Any,
+        features: Features,
+        key: chex.PRNGKey,
+    ) -> tuple[Any, jax.Array]:
+        return context.networks.sample(behavior.params, carry, features, key)
+
+    def behavior_log_prob(
+        self, context: TrainContext, behavior: BehaviorPolicy, steps: Transition, carry: Any
+    ) -> jax.Array:
+        features = jax.vmap(context.networks.features)(steps.observation)
+        features = self.normalize_features(features, behavior.observation_statistics)
+        return _log_prob(context, behavior.params, features, steps, carry)
+
+    @property
+    def may_skip_steps(self) -> bool:
+        return self.target_kl is not None
+
+    def should_stop(self, metrics: Metrics) -> jax.Array:
+        if self.target_kl is None:
+            return jnp.bool_(False)
+        return metrics["approx_kl"] > self.target_kl
+
+    @abc.abstractmethod
+    def loss(self, batch: Batch, predictions: Predictions) -> tuple[jax.Array, Metrics]:
+        """Returns the loss of a batch, float32[], and its terms as metrics, float32[] each."""
+
+    def gradients(
+        self, context: TrainContext, weights: Weights, batch: Batch, key: chex.PRNGKey
+    ) -> tuple[Any, Metrics, None]:
+        del key  # the losses are deterministic
+        if self.normalize_advantage:
+            advantage = normalize_advantage(context, batch.advantage)
+            batch = dataclasses.replace(batch, advantage=advantage)
+
+        def loss(params: Any) -> tuple[jax.Array, Metrics]:
+            log_prob, entropy = context.networks.log_prob_and_entropy(
+                params, batch.features, batch.action, batch.memory
+            )
+            value = context.networks.value(params, batch.features, batch.memory)
+            predictions = Predictions(log_prob=log_prob, entropy=entropy.mean(), value=value)
+            total, reported = self.loss(batch, predictions)
+            divergence = losses.kl_estimate(log_prob - batch.log_prob).mean()
+            return total, {**reported, "entropy": predictions.entropy, "approx_kl": divergence}
+
+        gradients, metrics = jax.grad(loss, has_aux=True)(weights.params)
+        return gradients, metrics, None
 
 
 def _check_estimates(storage: Storage, estimates: Any, shape: tuple[int, ...]) -> Any:

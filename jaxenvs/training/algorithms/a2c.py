@@ -7,7 +7,7 @@ from jaxenvs import struct
 from jaxenvs.training.algorithms import losses
 from jaxenvs.training.algorithms._on_policy import (
     Batch,
-    OnPolicyAlgorithm,
+    PolicyGradientAlgorithm,
     Predictions,
     Shuffle,
 )
@@ -16,7 +16,7 @@ from jaxenvs.training.optimizers import LearningRate, with_clipping
 
 
 @struct.pytree_dataclass
-class A2C(OnPolicyAlgorithm):
+class A2C(PolicyGradientAlgorithm):
     """Advantage actor-critic: one gradient step on each short unroll of all instances.
 
     With `VTrace` and asynchronous collectors this is IMPALA; with asynchronous gradient workers it

@@ -401,6 +401,11 @@ def normalize_inputs(
     return dataclasses.replace(features, inputs=statistics.normalize(features.inputs, clip))
 
 
+def steps_of(context: TrainContext, updates: jax.Array) -> jax.Array:
+    """Returns the environment steps of `updates`: float32[], because int32 may overflow."""
+    return updates.astype(jnp.float32) * context.steps_per_update
+
+
 def polyak_update(params: Any, targets: Any, tau: chex.Numeric) -> Any:
     """Moves `targets` toward `params` by the fraction `tau` (Polyak averaging)."""
     return jax.tree.map(lambda new, old: old + tau * (new - old), params, targets)

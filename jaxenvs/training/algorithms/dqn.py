@@ -8,22 +8,17 @@ import jax.numpy as jnp
 import optax
 
 from jaxenvs import struct
-from jaxenvs.training.actors.actor import Features
 from jaxenvs.training.actors.q_network import QNetwork, QNetworks
 from jaxenvs.training.algorithms import losses
-from jaxenvs.training.algorithms._off_policy import OffPolicyAlgorithm, sample_features, steps_of
-from jaxenvs.training.algorithms.algorithm import (
-    BehaviorPolicy,
-    Metrics,
-    TrainContext,
-    polyak_update,
-)
+from jaxenvs.training.algorithms._epsilon_greedy import EpsilonGreedyAlgorithm
+from jaxenvs.training.algorithms._off_policy import OffPolicyAlgorithm, sample_features
+from jaxenvs.training.algorithms.algorithm import Metrics, TrainContext, polyak_update
 from jaxenvs.training.optimizers import LearningRate, adam
 from jaxenvs.training.types import Sample, Weights
 
 
 @struct.pytree_dataclass
-class DQN(OffPolicyAlgorithm):
+class DQN(EpsilonGreedyAlgorithm, OffPolicyAlgorithm):
     """Deep Q-learning: action values regressed on the best value of the next step.
 
     It is double DQN by default. `QNetwork(dueling=True)` makes it dueling, and the storage
@@ -46,8 +41,6 @@ class DQN(OffPolicyAlgorithm):
     replay_ratio: float = struct.static(0.25)  # gradient steps per environment step
     double: bool = struct.static(True)  # weights select the next action, targets evaluate it
 
-    actor_type = QNetworks
-
     def default_actor(self) -> QNetwork:
         return QNetwork()
 
@@ -62,21 +55,6 @@ class DQN(OffPolicyAlgorithm):
         moves = gradient_steps % self.target_update_every == 0
         moved = polyak_update(params, targets, self.tau)
         return jax.tree.map(lambda new, old: jnp.where(moves, new, old), moved, targets)
-
-    def explore(
-        self, context: TrainContext, behavior: BehaviorPolicy, features: Features, key: chex.PRNGKey
-    ) -> jax.Array:
-        _, best = context.networks.mode(behavior.params, (), features)
-        coin_key, random_key = jax.random.split(key)
-        explores = jax.random.uniform(coin_key, best.shape, jnp.float32) < self.epsilon(
-            steps_of(context, behavior.updates)
-        )
-        return jnp.where(explores, context.networks.random(features, random_key), best)
-
-    def epsilon(self, steps: jax.Array) -> jax.Array:
-        """Returns the fraction of random actions after `steps` environment steps, float32[]."""
-        done = jnp.minimum(steps / self.exploration_steps, 1.0)
-        return self.initial_epsilon + done * (self.final_epsilon - self.initial_epsilon)
 
     def gradients(
         self, context: TrainContext, weights: Weights, batch: Sample, key: chex.PRNGKey

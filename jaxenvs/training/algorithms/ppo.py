@@ -10,7 +10,7 @@ from jaxenvs import spaces, struct
 from jaxenvs.training.algorithms import losses
 from jaxenvs.training.algorithms._on_policy import (
     Batch,
-    OnPolicyAlgorithm,
+    PolicyGradientAlgorithm,
     Predictions,
     Shuffle,
 )
@@ -19,7 +19,7 @@ from jaxenvs.training.optimizers import LearningRate, adam
 
 
 @struct.pytree_dataclass
-class PPO(OnPolicyAlgorithm):
+class PPO(PolicyGradientAlgorithm):
     """Proximal policy optimization: several passes over each unroll with a clipped objective.
 
     With `VTrace` and asynchronous collectors this is APPO. With a recurrent actor it learns from

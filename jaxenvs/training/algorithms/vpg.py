@@ -7,7 +7,7 @@ from jaxenvs import struct
 from jaxenvs.training.algorithms import losses
 from jaxenvs.training.algorithms._on_policy import (
     Batch,
-    OnPolicyAlgorithm,
+    PolicyGradientAlgorithm,
     Predictions,
     Shuffle,
 )
@@ -18,7 +18,7 @@ from jaxenvs.training.storages.storage import Storage
 
 
 @struct.pytree_dataclass
-class VPG(OnPolicyAlgorithm):
+class VPG(PolicyGradientAlgorithm):
     """Vanilla policy gradient: one gradient step on each unroll, with sampled returns.
 
     The critic is the baseline and provides the value at the end of the unroll.

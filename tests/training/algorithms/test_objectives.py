@@ -14,6 +14,7 @@ from jaxenvs.training import (
     DQN,
     GAE,
     PPO,
+    PQN,
     SAC,
     TD3,
     VPG,
@@ -68,7 +69,9 @@ def test_the_objective_of_policy_gradients_is_the_sum_of_its_weighted_parts(algo
     chex.assert_trees_all_close(total, np.float32(expected), rtol=1e-5)
 
 
-@pytest.mark.parametrize("algorithm", [PPO(), A2C(), DQN(max_gradient_norm=0.5)])
+@pytest.mark.parametrize(
+    "algorithm", [PPO(), A2C(), DQN(max_gradient_norm=0.5), PQN(max_gradient_norm=0.5)]
+)
 def test_gradients_are_scaled_down_to_the_largest_norm(algorithm):
     """Two steps, since one of Adam's does not depend on the scale."""
     gradients = [jnp.array([30.0, 40.0]), jnp.array([0.1, -0.1])]

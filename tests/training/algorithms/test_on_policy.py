@@ -1,4 +1,4 @@
-"""What PPO, A2C and VPG share: minibatches, early ends, and memories."""
+"""What PPO, A2C, VPG and partly PQN share: minibatches, early ends, and memories."""
 
 import functools
 
