@@ -24,7 +24,7 @@ MODULES: dict[str, str] = {
     " DeepSea DiscountingChain MemoryChain Mnist UmbrellaChain",
     "benchmarks.oracles.gymnax": "BernoulliBandit FourRooms GaussianBandit MetaMaze PointRobot Pong"
     " Reacher Swimmer",
-    "benchmarks.oracles.minatar": "Asterix Breakout SpaceInvaders",
+    "benchmarks.oracles.minatar": "Asterix Breakout Freeway SpaceInvaders",
     "benchmarks.oracles.minatar_seaquest": "Seaquest",
     "benchmarks.oracles.toy_text": "Blackjack CliffWalking FrozenLake Taxi",
 }

@@ -1,6 +1,6 @@
 """MinAtar's games."""
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from types import FunctionType
 from typing import Any, ClassVar
 
@@ -11,9 +11,10 @@ import numpy as np
 
 from benchmarks.oracles import Oracle, RecordingRandomState
 from jaxenvs.core import Environment
-from jaxenvs.envs.minatar import AsterixState, BreakoutState, SpaceInvadersState
+from jaxenvs.envs.minatar import AsterixState, BreakoutState, FreewayState, SpaceInvadersState
 from jaxenvs.envs.minatar._minatar import ACTIONS, Draws, MinAtar
 from jaxenvs.envs.minatar.asterix import AsterixDraws
+from jaxenvs.envs.minatar.freeway import FreewayDraws
 
 
 class MinAtarOracle(Oracle):
@@ -218,6 +219,73 @@ class BreakoutOracle(MinAtarOracle):
         return jnp.where(step < 0, left, jnp.where(step > 0, right, 0))
 
 
+class FreewayOracle(MinAtarOracle):
+    """MinAtar's Freeway."""
+
+    game = "freeway"
+    variants = ({"use_minimal_action_set": True, "dtype": "float32"}, {"sticky_action_prob": 0.0})
+
+    @property
+    def step_functions(self) -> tuple[FunctionType, ...]:
+        return (*super().step_functions, type(self.reference)._randomize_cars)
+
+    def get_state(self) -> FreewayState:
+        game = self.reference
+        assert [car[1] for car in game.cars] == [*range(1, 9)]
+        return FreewayState(
+            chicken=np.int32(game.pos),
+            columns=_to_nibbles(car[0] for car in game.cars),
+            speeds=_to_nibbles(abs(car[3]) for car in game.cars),
+            moves_right=_to_nibbles(car[3] > 0 for car in game.cars),
+            timers=_to_nibbles(car[2] for car in game.cars),
+            move_timer=np.int32(game.move_timer),
+            steps_left=np.int32(game.terminate_timer),
+            last_action=self._last_action(),
+        )  # pyright: ignore[reportArgumentType]
+
+    def set_state(self, state: FreewayState) -> None:
+        game = self.reference
+        fields = (state.columns, state.timers, state.speeds, state.moves_right)
+        game.cars = [
+            [column, i + 1, timer, speed if moves_right else -speed]
+            for i, (column, timer, speed, moves_right) in enumerate(
+                zip(*map(_of_nibbles, fields), strict=True)
+            )
+        ]
+        game.pos, game.move_timer = int(state.chicken), int(state.move_timer)
+        game.terminate_timer = int(state.steps_left)
+        self._set_last_action(state)
+
+    def get_draws(self) -> FreewayDraws:
+        speeds = [0] * 8 if len(self.generator.drawn) == 1 else [x[3] for x in self.reference.cars]
+        return FreewayDraws(
+            sticks=self._sticks(),
+            speeds=_to_nibbles(abs(speed) for speed in speeds),
+            moves_right=_to_nibbles(speed > 0 for speed in speeds),
+        )  # pyright: ignore[reportArgumentType]
+
+    def unusual_states(self) -> Iterator[FreewayState]:
+        """Puts cars anywhere, often beside the chicken, which can often move, at all times."""
+        number = self.random.integers
+        for i in range(400):
+            speeds = number(1, 6, size=8)
+            yield FreewayState(
+                chicken=np.int32(number(1, 10) if i % 4 else 1),
+                columns=_to_nibbles(number(10, size=8) if i % 2 else number(3, 6, size=8)),
+                speeds=_to_nibbles(speeds),
+                moves_right=_to_nibbles(number(2, size=8)),
+                timers=_to_nibbles(number(speeds + 1) * number(2, size=8)),
+                move_timer=np.int32(number(3) * number(2)),
+                steps_left=np.int32(number(2501) if i % 8 else number(2)),
+                last_action=np.int32(number(self.env.action_space.n)),
+            )  # pyright: ignore[reportArgumentType]
+
+    @staticmethod
+    def policy(env, state, key):
+        """Goes up where no car comes."""
+        return look_ahead(env, state, key, 8, lambda state: 9 - state.chicken)
+
+
 class SpaceInvadersOracle(MinAtarOracle):
     """MinAtar's Space Invaders."""
 
@@ -292,10 +360,17 @@ class SpaceInvadersOracle(MinAtarOracle):
         return look_ahead(env, state, key, 10)
 
 
-def look_ahead(env: Any, state: Any, key: jax.Array, horizon: int) -> jax.Array:
+def look_ahead(
+    env: Any,
+    state: Any,
+    key: jax.Array,
+    horizon: int,
+    value: Callable[[Any], Any] = lambda state: 0,
+) -> jax.Array:
     """Returns the first action of the plan that survives longest and then scores most.
 
-    A plan is one action, followed by another that is repeated until the horizon.
+    A plan is one action, followed by another that is repeated until the horizon. `value` compares
+    the last states of plans with equal scores.
     """
     actions = np.array([env.actions.index(letter) for letter in env.minimal_actions], np.int32)
     keys = jax.random.split(key, horizon)
@@ -306,11 +381,12 @@ def look_ahead(env: Any, state: Any, key: jax.Array, horizon: int) -> jax.Array:
             draws = env.draw(state, key).replace(sticks=jnp.bool_(False))
             state, reward, terminated = env.play(state, action, draws)
             alive &= ~terminated
-            return (state, total + jnp.where(alive, 10 + reward, 0), alive), None
+            return (state, total + jnp.where(alive, 100 + 10 * reward, 0), alive), None
 
         plan = jnp.where(np.arange(horizon) == 0, first, then)
         start = state, jnp.float32(0), jnp.bool_(True)
-        return jax.lax.scan(step, start, (keys, plan))[0][1]
+        end, total, _ = jax.lax.scan(step, start, (keys, plan))[0]
+        return total + jnp.float32(value(end))
 
     first, then = np.repeat(actions, len(actions)), np.tile(actions, len(actions))
     return jnp.asarray(first)[jnp.argmax(jax.vmap(follow)(first, then))]

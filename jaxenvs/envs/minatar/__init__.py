@@ -4,6 +4,8 @@ from jaxenvs.envs.minatar.asterix import Asterix as Asterix
 from jaxenvs.envs.minatar.asterix import AsterixState as AsterixState
 from jaxenvs.envs.minatar.breakout import Breakout as Breakout
 from jaxenvs.envs.minatar.breakout import BreakoutState as BreakoutState
+from jaxenvs.envs.minatar.freeway import Freeway as Freeway
+from jaxenvs.envs.minatar.freeway import FreewayState as FreewayState
 from jaxenvs.envs.minatar.space_invaders import SpaceInvaders as SpaceInvaders
 from jaxenvs.envs.minatar.space_invaders import SpaceInvadersState as SpaceInvadersState
 from jaxenvs.envs.minatar.seaquest import Enemies as Enemies

@@ -127,21 +127,21 @@ def show(rows: jax.Array, bits: chex.Array) -> jax.Array:
 
     Args:
         rows: the words.
-        bits: what each cell of a row and each channel shows, from `bits_of_channels`.
+        bits: for each cell of a row and each channel, the bits that must be set in the word.
     """
-    board = (rows[:, None] & bits[None]) != 0
+    board = rows[:, None] & bits[None] == bits[None]
     # With the barrier, XLA on CPU loops over whole rows, which it can vectorize.
     return jax.lax.optimization_barrier(board).reshape(-1)
 
 
 def bits_of_channels(*first: int | None) -> np.ndarray:
-    """Returns for each cell of a row and each channel its bit of a word.
+    """Returns for each cell of a row and each channel its bit of a word, for `show`.
 
-    `first` has for each channel the number of the bit of column 0, or None for no bit. The columns
-    to the right have the next bits.
+    `first` has for each channel the number of the bit of column 0. The columns to the right have
+    the next bits. A channel of None shows nothing.
     """
     columns = np.arange(SIZE, dtype=np.uint32)
-    bits = [0 * columns if bit is None else np.uint32(2**bit) << columns for bit in first]
+    bits = [~(0 * columns) if bit is None else np.uint32(2**bit) << columns for bit in first]
     return np.stack(bits, axis=-1).reshape(-1)
 
 

@@ -1,0 +1,166 @@
+"""The game of Freeway."""
+
+from typing import ClassVar
+
+import chex
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+from jaxenvs.envs.minatar._minatar import (
+    NIBBLES,
+    SIZE,
+    MinAtar,
+    bits_of_channels,
+    is_nonzero,
+    put,
+    show,
+)
+
+COLUMN = 4  # of the chicken
+MOVE_INTERVAL = 3  # steps between moves of the chicken
+LAST_STEP = 2500  # the game is over after one more step
+NUM_SPEEDS = 5
+_SHIFTS = np.array([0, 0, 4, 8, 12, 16, 20, 24, 28, 28], np.uint32)  # of each row of the board
+_HAS_CAR = np.array([False, *[True] * 8, False])
+# Bits of a row's word: the car's column from 0, its trail's column from 10, its speed from 20.
+_SPEEDS = np.tile(np.array([0, 0, *(1 << 20 + i for i in range(NUM_SPEEDS))], np.uint32), SIZE)
+_SHOWN = bits_of_channels(None, 0, *[10] * NUM_SPEEDS) | _SPEEDS
+
+
+@chex.dataclass(frozen=True)
+class FreewayState:
+    """The chicken, and eight cars in rows 1 to 8.
+
+    Four bits of a word belong to a car, the lowest ones to the car in row 1.
+    """
+
+    chicken: jax.Array  # int32[], row
+    columns: jax.Array  # uint32[], of the cars
+    speeds: jax.Array  # uint32[], from 1 to 5, the steps that a car waits between moves
+    moves_right: jax.Array  # uint32[], 1 for cars that move right
+    timers: jax.Array  # uint32[], steps until the cars move
+    move_timer: jax.Array  # int32[], steps until the chicken can move
+    steps_left: jax.Array  # int32[], the game is over below 0
+    last_action: jax.Array  # int32[], the last executed action
+
+
+@chex.dataclass(frozen=True)
+class FreewayDraws:
+    """What chance decides in a step."""
+
+    sticks: jax.Array  # bool[], whether the last action is executed again
+    speeds: jax.Array  # uint32[], of the cars if the chicken arrives
+    moves_right: jax.Array  # uint32[]
+
+
+class Freeway(MinAtar[FreewayState]):
+    """Lead a chicken across a road of eight lanes, as often as possible.
+
+    Observation: bool[10, 10, 7], or float32, 1 where there is
+        0  the chicken
+        1  a car
+        2 to 6  the trail of a car, in the cell behind it; the channel tells the steps that the car
+           waits between moves, from 1 to 5
+    Action: int32[], none (0), left (1), up (2), right (3), down (4), fire (5); left, right, and
+        fire have no effect. With the minimal set: none (0), up (1), down (2)
+    Reward: 1 when the chicken reaches the top row
+    Start: the chicken in column 4 of the bottom row, a car in column 0 of each of rows 1 to 8, with
+        uniformly drawn directions and speeds
+    Terminates: after 2,501 steps
+    Time limit: none; every episode terminates
+
+    The chicken moves by one cell and then waits for two steps. A car that meets it sends it back to
+    the bottom row. When it reaches the top row, it starts again from the bottom, and all cars get
+    new directions and speeds. A car of speed s moves every s + 1 steps. Cars that leave the board
+    enter it again on the other side.
+
+    With probability `sticky_action_prob`, a step executes the last action again. MinAtar keeps the
+    last action from one episode to the next; here an episode begins with none.
+
+    Source: K. Young, T. Tian, MinAtar: An Atari-Inspired Testbed for Thorough and Reproducible
+    Reinforcement Learning Experiments, 2019. Rules and observations are those of its package
+    (tests/parity/test_certificates.py).
+    """
+
+    channels: ClassVar = ("chicken", "car", "speed1", "speed2", "speed3", "speed4", "speed5")
+    minimal_actions: ClassVar = "nud"
+
+    def start(self, key: chex.PRNGKey) -> FreewayState:
+        speeds, moves_right = _draw_cars(jax.random.bits(key, (2,), jnp.uint32))
+        return FreewayState(
+            chicken=jnp.int32(SIZE - 1),
+            columns=jnp.uint32(0),
+            speeds=speeds,
+            moves_right=moves_right,
+            timers=speeds,
+            move_timer=jnp.int32(MOVE_INTERVAL),
+            steps_left=jnp.int32(LAST_STEP),
+            last_action=jnp.int32(0),
+        )
+
+    def draw(self, state: FreewayState, key: chex.PRNGKey) -> FreewayDraws:
+        del state
+        words = jax.random.bits(key, (3,), jnp.uint32)
+        speeds, moves_right = _draw_cars(words[1:])
+        sticks = self._sticks((words[0] >> 8).astype(jnp.float32) * np.float32(2**-24))
+        return FreewayDraws(sticks=sticks, speeds=speeds, moves_right=moves_right)
+
+    def play(
+        self, state: FreewayState, action: jax.Array, draws: FreewayDraws
+    ) -> tuple[FreewayState, jax.Array, jax.Array]:
+        can_move = state.move_timer == 0
+        up, down = self._is(action, "u") & can_move, self._is(action, "d") & can_move
+        row = jnp.clip(state.chicken + down.astype(jnp.int32) - up.astype(jnp.int32), 0, SIZE - 1)
+        move_timer = jnp.where(up | down, MOVE_INTERVAL, state.move_timer)
+
+        arrives = row == 0
+        row = jnp.where(arrives, SIZE - 1, row)
+        speeds = jnp.where(arrives, draws.speeds, state.speeds)
+        moves_right = jnp.where(arrives, draws.moves_right, state.moves_right)
+        timers = jnp.where(arrives, speeds, state.timers)
+
+        waits = is_nonzero(timers)
+        moves = NIBBLES ^ waits
+        columns = _move(state.columns, moves & moves_right, moves & ~moves_right)
+        # There is one car in a row and none in the bottom row, so their order does not matter.
+        shift = 4 * (row.astype(jnp.uint32) - 1)
+        is_hit = ((state.columns >> shift) & 15 == COLUMN) | ((columns >> shift) & 15 == COLUMN)
+        next_state = FreewayState(
+            chicken=jnp.where(is_hit, SIZE - 1, row),
+            columns=columns,
+            speeds=speeds,
+            moves_right=moves_right,
+            timers=timers - waits + (moves * 15 & speeds),
+            move_timer=jnp.maximum(move_timer - 1, 0),
+            steps_left=state.steps_left - 1,
+            last_action=state.last_action,
+        )
+        return next_state, arrives.astype(jnp.float32), state.steps_left <= 0
+
+    def _board(self, state: FreewayState) -> jax.Array:
+        trails = _move(state.columns, NIBBLES ^ state.moves_right, state.moves_right)
+        bits = jnp.uint32(1) << ((state.columns >> _SHIFTS) & 15)
+        bits |= jnp.uint32(1 << 10) << ((trails >> _SHIFTS) & 15)
+        bits |= jnp.uint32(1 << 19) << ((state.speeds >> _SHIFTS) & 15)
+        board = show(jnp.where(_HAS_CAR, bits, 0), _SHOWN)
+        return put(board, self._cell(state.chicken, COLUMN, "chicken")[None])
+
+
+def _draw_cars(words: jax.Array) -> tuple[jax.Array, jax.Array]:
+    """Returns speeds and directions for two words of random bits."""
+    speeds = moves_right = jnp.uint32(0)
+    for i in range(8):
+        # Four decimal digits of a word. The error of their probabilities is below 3e-6.
+        kind = words[i // 4] // 10 ** (i % 4) % 10
+        speeds |= (kind % NUM_SPEEDS + 1) << 4 * i
+        moves_right |= (kind // NUM_SPEEDS) << 4 * i
+    return speeds, moves_right
+
+
+def _move(columns: jax.Array, right: jax.Array, left: jax.Array) -> jax.Array:
+    """Moves cars to the right and to the left, around the board."""
+    to_last = left & ~is_nonzero(columns)
+    columns = columns + right - left + to_last * SIZE
+    is_out = (columns >> 1) & (columns >> 3) & NIBBLES  # in column 10
+    return columns & ~(is_out * 15)
