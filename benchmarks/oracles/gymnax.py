@@ -60,9 +60,9 @@ class GymnaxOracle(Oracle):
     def __init__(self, env: Environment, seed: int) -> None:
         super().__init__(env, seed)
         parameters = dict(env.parameters)
-        self.reference = self.env_type(
-            **{name: parameters[name] for name in self.arguments.split()}
-        )
+        arguments = {name: parameters[name] for name in self.arguments.split()}
+        with _usual_promotion():
+            self.reference = self.env_type(**arguments)
         params = self.reference.default_params
         self.params = params.replace(
             **{name: value for name, value in parameters.items() if hasattr(params, name)}

@@ -12,13 +12,24 @@ from tests.ids import one_id_per_class
 
 
 def cases():
-    """Yields ids and parameters; all but the defaults are slow."""
+    """Yields ids and parameters; all but the defaults are slow.
+
+    gymnax is not in the extra `dev`, so its cases belong to the interop tests.
+    """
     for id in one_id_per_class():
         env = jaxenvs.make(id)
-        if has_oracle(env):
-            yield pytest.param(id, 0, id=id)
-            for i in range(len(tuple(oracle_for(env).variants))):
-                yield pytest.param(id, i + 1, marks=pytest.mark.slow, id=f"{id}-{i + 1}")
+        if not has_oracle(env):
+            continue
+        marks = [pytest.mark.interop] if jaxenvs.registry[id].compared_with == "gymnax" else []
+        try:
+            variants = tuple(oracle_for(env).variants)
+        except ModuleNotFoundError as error:
+            missing = pytest.mark.skip(reason=f"could not import {error.name!r}")
+            yield pytest.param(id, 0, marks=[*marks, missing], id=id)
+            continue
+        yield pytest.param(id, 0, marks=marks, id=id)
+        for i in range(len(variants)):
+            yield pytest.param(id, i + 1, marks=[*marks, pytest.mark.slow], id=f"{id}-{i + 1}")
 
 
 def make(id, variant):
