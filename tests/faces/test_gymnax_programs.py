@@ -11,7 +11,6 @@ import numpy as np
 import pytest
 
 from benchmarks import _training_peers as peers
-from jaxenvs.faces import gymnax as ours
 from jaxenvs.testing import ScriptedEnv
 from jaxenvs.testing.dummy import CONTINUE, TERMINATE
 
@@ -20,6 +19,8 @@ gymnax = pytest.importorskip("gymnax")
 
 from gymnax import wrappers  # noqa: E402
 from gymnax.environments import environment, spaces  # noqa: E402
+
+from jaxenvs.faces import gymnax as ours  # noqa: E402
 
 pytestmark = pytest.mark.interop
 
