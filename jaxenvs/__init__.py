@@ -22,6 +22,7 @@ _NAMES = {
     "Wrapper": "core",
     "make_dm": "faces.dm_env",
     "make_gym": "faces.gym",
+    "make_gymnax": "faces.gymnax",
     "make_pool": "bridge.making",
     "HostEnv": "bridge.xla",
     "make": "factory",
@@ -32,7 +33,7 @@ _NAMES = {
 }
 _MODULES = (
     *("bridge", "core", "envs", "faces", "factory", "numerics", "prng", "rendering", "rollouts"),
-    *("spaces", "struct", "testing", "training", "vector", "wrappers"),
+    *("spaces", "struct", "suites", "testing", "training", "vector", "wrappers"),
 )
 
 if _TYPE_CHECKING:
@@ -47,6 +48,7 @@ if _TYPE_CHECKING:
     from jaxenvs import rollouts as rollouts
     from jaxenvs import spaces as spaces
     from jaxenvs import struct as struct
+    from jaxenvs import suites as suites
     from jaxenvs import testing as testing
     from jaxenvs import training as training
     from jaxenvs import vector as vector
@@ -60,6 +62,7 @@ if _TYPE_CHECKING:
     from jaxenvs.core import Wrapper as Wrapper
     from jaxenvs.faces.dm_env import make_dm as make_dm
     from jaxenvs.faces.gym import make_gym as make_gym
+    from jaxenvs.faces.gymnax import make_gymnax as make_gymnax
     from jaxenvs.factory import make as make
     from jaxenvs.factory import make_vec as make_vec
     from jaxenvs.rollouts import evaluate as evaluate

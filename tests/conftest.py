@@ -100,6 +100,7 @@ OPTIONAL = (
     *("stable_baselines3", "tianshou", "torch", "torchrl"),
     *("Box2D", "ale_py", "cv2", "dm_control", "envpool", "gym", "minigrid", "mujoco"),
     *("pettingzoo", "ray", "vizdoom"),
+    *("stoa", "stoa-env", "envelope", "jax-envelope"),
 )
 
 

@@ -30,13 +30,16 @@ class FromEnvelope(Environment[Any]):
 
     env: Any  # the environment of Envelope, a pytree
 
+    # Envelope computes bounds with JAX, which inside a program gives traced ones.
     @property
     def observation_space(self) -> spaces.Space:
-        return _space_from_envelope(self.env.observation_space)
+        with jax.ensure_compile_time_eval():
+            return _space_from_envelope(self.env.observation_space)
 
     @property
     def action_space(self) -> spaces.Space:
-        return _space_from_envelope(self.env.action_space)
+        with jax.ensure_compile_time_eval():
+            return _space_from_envelope(self.env.action_space)
 
     def reset(self, key: chex.PRNGKey) -> tuple[Any, TimeStep]:
         state, first = self.env.init(key)
@@ -67,7 +70,7 @@ def from_envelope(env: envelope.Environment) -> FromEnvelope:
     batching = (envelope.AutoResetWrapper, VectorizingWrapper)
     check_single("from_envelope", env, envelope.Environment, batching, "env")
     native = FromEnvelope(env=env)
-    _ = native.observation_space, native.action_space
+    _ = native.observation_space, native.action_space  # raises if there is none
     return native
 
 

@@ -32,9 +32,17 @@ class FromStoa(Environment[Any]):
     """An environment of Stoa. Its state contains the key of the next step, as Stoa's states do."""
 
     env: ByIdentity = struct.static()
-    # Computed once, outside of programs, because Stoa's spaces check their bounds with JAX.
-    observation_space: spaces.Space = struct.static()  # pyright: ignore[reportIncompatibleMethodOverride]
-    action_space: spaces.Space = struct.static()  # pyright: ignore[reportIncompatibleMethodOverride]
+
+    # Stoa computes bounds with JAX, which inside a program gives traced ones.
+    @property
+    def observation_space(self) -> spaces.Space:
+        with jax.ensure_compile_time_eval():
+            return _space_from_stoa(self.env.value.observation_space())
+
+    @property
+    def action_space(self) -> spaces.Space:
+        with jax.ensure_compile_time_eval():
+            return _space_from_stoa(self.env.value.action_space())
 
     def reset(self, key: chex.PRNGKey) -> tuple[Any, TimeStep]:
         state, first = self.env.value.reset(key)
@@ -75,11 +83,9 @@ def from_stoa(env: stoa.Environment) -> FromStoa:
         SpaceError: jaxenvs has no such space.
     """
     check_single("from_stoa", env, stoa.Environment, _BATCHING, "_env")
-    return FromStoa(
-        env=ByIdentity(env),
-        observation_space=_space_from_stoa(env.observation_space()),
-        action_space=_space_from_stoa(env.action_space()),
-    )
+    native = FromStoa(env=ByIdentity(env))
+    _ = native.observation_space, native.action_space  # raises if there is none
+    return native
 
 
 def _space_from_stoa(space: Any) -> spaces.Space:

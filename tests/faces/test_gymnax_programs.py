@@ -1,8 +1,6 @@
 """Programs that were written for gymnax: its wrappers, PureJaxRL, rejax."""
 
 import os
-import sys
-import types
 from pathlib import Path
 
 import jax
@@ -11,15 +9,15 @@ import numpy as np
 import pytest
 
 from benchmarks import _training_peers as peers
-from jaxenvs.faces import gymnax as ours
 from jaxenvs.testing import ScriptedEnv
 from jaxenvs.testing.dummy import CONTINUE, TERMINATE
 
-sys.modules.setdefault("seaborn", types.ModuleType("seaborn"))  # gymnax plots with it
 gymnax = pytest.importorskip("gymnax")
 
 from gymnax import wrappers  # noqa: E402
 from gymnax.environments import environment, spaces  # noqa: E402
+
+from jaxenvs.faces import gymnax as ours  # noqa: E402
 
 pytestmark = pytest.mark.interop
 
@@ -91,18 +89,34 @@ def test_ppo_of_purejaxrl_learns_cartpole():
         pytest.skip(f"no ppo.py in {PUREJAXRL}: set JAXENVS_PUREJAXRL ({peers.WHERE})")
     if not IS_OLD:
         pytest.skip("PureJaxRL imports gymnax 0.0.9")
-    settings = {"num_envs": 16, "unroll_length": 64, "total_steps": 262_144}
+    settings = {"num_envs": 4, "unroll_length": 128, "total_steps": 500_000}
     train = peers.purejaxrl_ppo(PUREJAXRL, settings, gymnax=ours)
     metrics = jax.jit(train)(jax.random.PRNGKey(0))["metrics"]
-    is_last = np.asarray(metrics["returned_episode"])[-30:]
-    returns = np.asarray(metrics["returned_episode_returns"])[-30:][is_last]
-    assert returns.mean() >= 400
+    is_last = np.asarray(metrics["returned_episode"])[-50:]
+    returns = np.asarray(metrics["returned_episode_returns"])[-50:][is_last]
+    assert returns.mean() >= 450
 
 
+# rejax's own settings for these environments, and the return to reach.
 SETTINGS = {
-    "PPO": ("CartPole-v1", 65_536, 475, {"num_envs": 8, "num_steps": 64, "learning_rate": 1e-3}),
-    "DQN": ("CartPole-v1", 60_000, 475, {"num_envs": 10, "fill_buffer": 5000, "batch_size": 100}),
-    "SAC": ("Pendulum-v1", 10_000, -250, {"num_envs": 1, "fill_buffer": 256, "batch_size": 256}),
+    "PPO": (
+        *("CartPole-v1", 475),
+        {"num_envs": 5, "num_steps": 100, "num_epochs": 5, "num_minibatches": 5}
+        | {"learning_rate": 0.00075, "max_grad_norm": 0.5, "total_timesteps": 150_000}
+        | {"agent_kwargs": {"activation": "tanh"}},
+    ),
+    "DQN": (
+        *("CartPole-v1", 475),
+        {"num_envs": 10, "buffer_size": 50_000, "fill_buffer": 5_000, "batch_size": 100}
+        | {"learning_rate": 0.001, "max_grad_norm": 10, "num_epochs": 5, "polyak": 0.98}
+        | {"eps_end": 0.05, "agent": "DuelingQNetwork", "total_timesteps": 100_000},
+    ),
+    "SAC": (
+        *("Pendulum-v1", -200),
+        {"num_envs": 1, "buffer_size": 10_000, "fill_buffer": 256, "batch_size": 256}
+        | {"learning_rate": 0.01, "polyak": 0.98, "normalize_observations": True}
+        | {"total_timesteps": 10_000},
+    ),
 }
 
 
@@ -111,10 +125,11 @@ SETTINGS = {
 @pytest.mark.parametrize("algorithm", SETTINGS)
 def test_rejax_learns(algorithm):
     rejax = pytest.importorskip("rejax")
-    id, total_steps, enough, settings = SETTINGS[algorithm]
+    id, enough, settings = SETTINGS[algorithm]
     env, params = ours.make(id, api="0.x")  # the form that rejax expects
+    eval_freq = settings["total_timesteps"] // 10
     training = getattr(rejax, algorithm).create(
-        env=env, env_params=params, total_timesteps=total_steps, eval_freq=total_steps, **settings
+        env=env, env_params=params, eval_freq=eval_freq, skip_initial_evaluation=True, **settings
     )
     _, (_, returns) = jax.jit(training.train)(jax.random.PRNGKey(0))
-    assert np.asarray(returns)[-1].mean() >= enough
+    assert np.asarray(returns).mean(axis=-1).max() >= enough

@@ -14,12 +14,22 @@ def test_missing_torch_raises_an_error_that_names_the_extra(monkeypatch):
 
 
 @pytest.mark.parametrize(
-    ("package", "extra"), [("stable_baselines3", "sb3"), ("tianshou", "tianshou")]
+    ("module", "package", "extra"),
+    [
+        ("faces.stable_baselines3", "stable_baselines3", "sb3"),
+        ("faces.tianshou", "tianshou", "tianshou"),
+        ("faces.stoa", "stoa", "stoa"),
+        ("suites.stoa", "stoa", "stoa"),
+        ("faces.envelope", "envelope", "envelope"),
+        ("suites.envelope", "envelope", "envelope"),
+    ],
 )
-def test_a_missing_library_raises_an_error_that_names_the_extra(monkeypatch, package, extra):
+def test_a_missing_library_raises_an_error_that_names_the_extra(
+    monkeypatch, module, package, extra
+):
     for name in [name for name in sys.modules if name.split(".")[0] == package]:
         monkeypatch.delitem(sys.modules, name)
     monkeypatch.setitem(sys.modules, package, None)
-    monkeypatch.delitem(sys.modules, f"jaxenvs.faces.{package}", raising=False)
+    monkeypatch.delitem(sys.modules, f"jaxenvs.{module}", raising=False)
     with pytest.raises(MissingExtraError, match=rf"jaxenvs\[{extra}\]"):
-        importlib.import_module(f"jaxenvs.faces.{package}")
+        importlib.import_module(f"jaxenvs.{module}")
