@@ -26,12 +26,15 @@ def install() -> None:
         sys.modules["seaborn"] = types.ModuleType("seaborn")
 
 
-def purejaxrl_ppo(folder: Path, settings: dict[str, Any]) -> Callable[[Any], Any]:
+def purejaxrl_ppo(
+    folder: Path, settings: dict[str, Any], gymnax: Any = None
+) -> Callable[[Any], Any]:
     """Returns PureJaxRL's own PPO on CartPole-v1 as a function of an old-style key.
 
     Args:
         folder: the folder with its `ppo.py` and `wrappers.py`.
         settings: num_envs, unroll_length, total_steps.
+        gymnax: the module that it imports as gymnax; None for the installed one.
     """
     if not (folder / "ppo.py").exists():
         raise SystemExit(f"no ppo.py in {folder}: get it from {WHERE} and pass --purejaxrl FOLDER.")
@@ -46,6 +49,7 @@ def purejaxrl_ppo(folder: Path, settings: dict[str, Any]) -> Callable[[Any], Any
         sys.path.insert(0, str(folder))
     import ppo  # pyright: ignore[reportMissingImports] PureJaxRL's
 
+    ppo.gymnax = gymnax or __import__("gymnax")
     return ppo.make_train(
         {
             "LR": 2.5e-4,

@@ -89,7 +89,7 @@ def certify(
     oracle_type = oracle_for(jaxenvs.make(id))
     parts = []
     for variant in ({}, *oracle_type.variants):
-        env = jaxenvs.make(id, time_limit=None, **variant)
+        env = jaxenvs.make(id, **variant)
         parts.append(
             {"parameters": {name: repr(value) for name, value in variant.items()}}
             | compare_steps(env, num_steps, seed)
@@ -130,7 +130,9 @@ def compare_steps(env: Environment, num_steps: int, seed: int = 0) -> dict[str, 
     """Compares single steps from the reference's states with its random outcomes.
 
     Half of the episodes follow the oracle's policy, if it has one, with a tenth of random actions.
+    Episodes without an end are cut off after the time limit of `env` or a quarter of the steps.
     """
+    longest = max(100, min(num_steps // 4, env.time_limit or num_steps))  # pyright: ignore[reportArgumentType]
     env = env.unwrapped
     oracle = oracle_for(env)(env, seed)
     lines = LineCounter(oracle.step_functions, oracle.unreachable)
@@ -144,7 +146,7 @@ def compare_steps(env: Environment, num_steps: int, seed: int = 0) -> dict[str, 
         start = oracle.reset()
         starts.append((oracle.get_state(), start))
         episodes, terminated, length = episodes + 1, False, 0
-        while not terminated and length < max(100, num_steps // 4):
+        while not terminated and length < longest:
             action = oracle.sample_action()
             if acts is not None and episodes % 2 and oracle.random.random() < 0.9:
                 action = acts(env, oracle.get_state(), next(keys))

@@ -32,18 +32,12 @@ import jaxenvs
 from benchmarks import _common, limit
 from benchmarks._common import OURS
 from jaxenvs import prng
+from jaxenvs.catalog.gymnax_ids import GYMNAX_IDS
 
 NUM_ENVS = (1, 16, 64, 256, 1024, 4096, 16384, 65536)
 PEERS = ("gymnax", "pgx", "envpool", "limit", "scalar")
 IDS = (*_common.IDS, "bsuite/catch-v0")
-GYMNAX_IDS = {  # ids that differ in gymnax
-    "bsuite/catch-v0": "Catch-bsuite",
-    "MinAtar/Asterix-v1": "Asterix-MinAtar",
-    "MinAtar/Breakout-v1": "Breakout-MinAtar",
-    "MinAtar/Freeway-v1": "Freeway-MinAtar",
-    "MinAtar/Seaquest-v1": "Seaquest-MinAtar",
-    "MinAtar/SpaceInvaders-v1": "SpaceInvaders-MinAtar",
-}
+OURS_IN_GYMNAX = {ours: theirs for theirs, ours in GYMNAX_IDS.items()}
 ENVPOOL_IDS = {
     id: id
     for id in (
@@ -122,7 +116,7 @@ def build_contestants(id: str, num_envs: int, options: argparse.Namespace) -> It
     for variant in options.variants:
         yield ours(id, num_envs, steps, variant)
     for peer in options.peers:
-        if peer == "gymnax" and _common.version("gymnax"):
+        if peer == "gymnax" and _common.version("gymnax") and id in OURS_IN_GYMNAX:
             yield gymnax(id, num_envs, steps)
         elif peer == "pgx" and _common.version("pgx") and id.startswith("MinAtar/"):
             yield pgx(id, num_envs, steps)
@@ -161,7 +155,7 @@ def gymnax(id: str, num_envs: int, steps: int) -> Contestant:
     import gymnax as library
     from gymnax.environments import spaces
 
-    env, params = library.make(GYMNAX_IDS.get(id, id))
+    env, params = library.make(OURS_IN_GYMNAX[id])
     space = env.action_space(params)
 
     def start(key: chex.PRNGKey) -> Any:

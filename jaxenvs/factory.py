@@ -23,7 +23,7 @@ from jaxenvs.errors import (
     closest,
 )
 from jaxenvs.meshes import check_mesh
-from jaxenvs.registry import EnvSpec, registry
+from jaxenvs.registry import EnvSpec, find, registry, unlisted
 from jaxenvs.vector.vectorize import vectorize
 from jaxenvs.wrappers.time_limit import TimeLimit
 
@@ -61,7 +61,7 @@ def make(
         (4,)
     """
     spec = _find(id)
-    entry_point = _load(spec)
+    entry_point = _load(spec, spec.entry_point)
     params = {**spec.kwargs, **params}
     params = _check_params(id, entry_point, params)
     _check_time_limit_string(id, time_limit)
@@ -71,6 +71,8 @@ def make(
             f"{id} made a {type(env).__name__}; expected a jaxenvs.Environment.  For an environment"
             ' of Gymnasium, register it there and use "module:ID", or pass a function to make_pool.'
         )
+    for wrapper, arguments in spec.wrappers.items():
+        env = _load(spec, wrapper)(env, **arguments)
     limit = spec.time_limit if isinstance(time_limit, str) else time_limit
     return env if limit is None else TimeLimit(env, time_limit=limit)
 
@@ -158,7 +160,9 @@ def is_hosted(id: Any) -> bool:
 
     Registers `id` if it is a "module:Class".
     """
-    if not isinstance(id, str) or id in registry or _entry_points.register_entry_point(id):
+    if not isinstance(id, str) or id in registry or id in unlisted:
+        return False
+    if _entry_points.register_entry_point(id):
         return False
     from jaxenvs.bridge.hosts import is_host_id
 
@@ -272,25 +276,26 @@ def _find(id: str) -> EnvSpec:
             f'"{id}" is not a JAX environment; it runs on the host, in batches.  Use'
             f' jaxenvs.make_vec("{id}", num_envs) or jaxenvs.make_pool.'
         )
-    if id in registry:
-        return registry[id]
+    if id in registry or id in unlisted:
+        return find(id)
     from jaxenvs.bridge.hosts import similar_host_ids
 
     hosted = ", ".join(f'"{each}"' for each in similar_host_ids(str(id)))
     raise UnknownEnvironmentError(
-        f'no environment is called "{id}".{closest(str(id), registry)}'
+        f'no environment is called "{id}".{closest(str(id), [*registry, *unlisted])}'
         f"{f'  For make_vec and make_pool (not JAX): {hosted}.' if hosted else ''}"
         "  `jaxenvs list` shows all native ids."
     )
 
 
-def _load(spec: EnvSpec) -> Callable[..., Any]:
-    if not isinstance(spec.entry_point, str):
-        return spec.entry_point
+def _load(spec: EnvSpec, entry_point: str | Callable[..., Any]) -> Callable[..., Any]:
+    """Returns the class or function that an entry point in `spec` refers to."""
+    if not isinstance(entry_point, str):
+        return entry_point
     source = f'"{spec.id}"'
-    if spec.id != spec.entry_point:
-        source += f', registered as "{spec.entry_point}",'
-    return _entry_points.load(spec.entry_point, source)
+    if spec.id != entry_point:
+        source += f', registered as "{entry_point}",'
+    return _entry_points.load(entry_point, source)
 
 
 def _check_params(

@@ -19,9 +19,13 @@ class EnvSpec:
     source: str = ""  # the paper or program that the task comes from
     compared_with: str = ""  # the reference implementation that tests compare with step by step
     kwargs: Mapping[str, Any] = dataclasses.field(default_factory=dict)
+    wrappers: Mapping[str, Mapping[str, Any]] = dataclasses.field(default_factory=dict)
 
 
 registry: dict[str, EnvSpec] = {}
+
+# Ids of large benchmarks, which have an entry for each of many settings. They are made like others.
+unlisted: dict[str, EnvSpec] = {}
 
 # Functions to call with every new registration.
 listeners: list[Callable[[EnvSpec], None]] = []
@@ -37,6 +41,7 @@ def register(
     source: str = "",
     compared_with: str = "",
     kwargs: Mapping[str, Any] | None = None,
+    wrappers: Mapping[str, Mapping[str, Any]] | None = None,
     overwrite: bool = False,
 ) -> EnvSpec:
     """Registers an environment under `id`.
@@ -51,6 +56,7 @@ def register(
         source: the paper or program that the task comes from.
         compared_with: the reference implementation that tests compare with.
         kwargs: parameters that override the defaults of the class.
+        wrappers: "module:Wrapper" and its arguments, the innermost first.
         overwrite: whether to replace an existing registration of the id.
 
     Returns:
@@ -89,6 +95,7 @@ def register(
         source=source,
         compared_with=compared_with,
         kwargs=dict(kwargs or {}),
+        wrappers=dict(wrappers or {}),
     )
     registry[id] = spec
     for listener in listeners:
@@ -102,9 +109,10 @@ def find(id: str) -> EnvSpec:
     Raises:
         UnknownEnvironmentError: the id is not registered; the message lists similar ids.
     """
-    if id not in registry:
+    spec = registry.get(id) or unlisted.get(id)
+    if spec is None:
         raise UnknownEnvironmentError(
-            f'no environment is called "{id}".{closest(str(id), registry)}'
+            f'no environment is called "{id}".{closest(str(id), [*registry, *unlisted])}'
             "  `jaxenvs list` shows all ids."
         )
-    return registry[id]
+    return spec

@@ -22,7 +22,10 @@ Policy = Callable[[Environment, Any, chex.PRNGKey], jax.Array]  # (env, state, k
 MODULES: dict[str, str] = {
     "benchmarks.oracles.bsuite": "Bandit BsuiteCartPole BsuiteMountainCar CartPoleSwingup Catch"
     " DeepSea DiscountingChain MemoryChain Mnist UmbrellaChain",
-    "benchmarks.oracles.minatar": "Breakout SpaceInvaders",
+    "benchmarks.oracles.gymnax": "BernoulliBandit FourRooms GaussianBandit MetaMaze PointRobot Pong"
+    " Reacher Swimmer",
+    "benchmarks.oracles.minatar": "Asterix Breakout SpaceInvaders",
+    "benchmarks.oracles.minatar_seaquest": "Seaquest",
     "benchmarks.oracles.toy_text": "Blackjack CliffWalking FrozenLake Taxi",
 }
 _MODULE_OF = {name: module for module, names in MODULES.items() for name in names.split()}

@@ -1,6 +1,6 @@
 """MinAtar's games."""
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from types import FunctionType
 from typing import Any, ClassVar
 
@@ -11,8 +11,9 @@ import numpy as np
 
 from benchmarks.oracles import Oracle, RecordingRandomState
 from jaxenvs.core import Environment
-from jaxenvs.envs.minatar import BreakoutState, SpaceInvadersState
+from jaxenvs.envs.minatar import AsterixState, BreakoutState, SpaceInvadersState
 from jaxenvs.envs.minatar._minatar import ACTIONS, Draws, MinAtar
+from jaxenvs.envs.minatar.asterix import AsterixDraws
 
 
 class MinAtarOracle(Oracle):
@@ -67,6 +68,101 @@ class MinAtarOracle(Oracle):
     def _set_last_action(self, state: Any) -> None:
         self.wrapper.last_action = ACTIONS.index(self.env.actions[int(state.last_action)])
         self.reference.terminal = False
+
+
+class AsterixOracle(MinAtarOracle):
+    """MinAtar's Asterix."""
+
+    game = "asterix"
+    variants = (
+        {"use_minimal_action_set": True, "dtype": "float32"},
+        {"sticky_action_prob": 0.0, "difficulty_ramping": False},
+    )
+
+    @property
+    def step_functions(self) -> tuple[FunctionType, ...]:
+        return (*super().step_functions, type(self.reference)._spawn_entity)
+
+    def get_state(self) -> AsterixState:
+        game, index = self.reference, self.reference.ramp_index
+        # So our state leaves them out.
+        assert (game.spawn_speed, game.move_speed) == (10 - index, 5 - index // 2)
+        assert game.shot_timer == 0
+        entities = [entity or (-1, None, False, False) for entity in game.entities]
+        assert all(entity[1] in (None, i + 1) for i, entity in enumerate(entities))
+        return AsterixState(
+            player_row=np.int32(game.player_y),
+            player_column=np.int32(game.player_x),
+            columns=_to_nibbles(entity[0] + 1 for entity in entities),
+            moves_right=_to_nibbles(entity[2] for entity in entities),
+            is_gold=_to_nibbles(entity[3] for entity in entities),
+            spawn_timer=np.int32(game.spawn_timer),
+            move_timer=np.int32(game.move_timer),
+            ramp_timer=np.int32(game.ramp_timer),
+            ramp_index=np.int32(index),
+            last_action=self._last_action(),
+        )  # pyright: ignore[reportArgumentType]
+
+    def set_state(self, state: AsterixState) -> None:
+        game = self.reference
+        game.player_y, game.player_x = int(state.player_row), int(state.player_column)
+        fields = (state.columns, state.moves_right, state.is_gold)
+        game.entities = [
+            [column - 1, i + 1, bool(moves_right), bool(is_gold)] if column else None
+            for i, (column, moves_right, is_gold) in enumerate(
+                zip(*map(_of_nibbles, fields), strict=True)
+            )
+        ]
+        game.ramp_index = int(state.ramp_index)
+        game.spawn_speed, game.move_speed = 10 - game.ramp_index, 5 - game.ramp_index // 2
+        game.spawn_timer, game.move_timer = int(state.spawn_timer), int(state.move_timer)
+        game.ramp_timer = int(state.ramp_timer)
+        self._set_last_action(state)
+
+    def get_draws(self) -> AsterixDraws:
+        from_left, is_gold, place = np.bool_(False), np.bool_(False), np.float32(0)
+        drawn = self.generator.drawn
+        if len(drawn) > 1:
+            from_left, is_gold = np.bool_(drawn[1] < 1 / 2), np.bool_(drawn[2] < 1 / 3)
+        if len(drawn) > 3:
+            place = np.float32((drawn[3] + 0.5) / self.number_free)
+        return AsterixDraws(
+            sticks=self._sticks(), from_left=from_left, is_gold=is_gold, place=place
+        )  # pyright: ignore[reportArgumentType]
+
+    def step(self, action: int | np.ndarray) -> tuple[np.ndarray, float, bool]:
+        self.number_free = self.reference.entities.count(None)
+        return super().step(action)
+
+    def unusual_states(self) -> Iterator[AsterixState]:
+        """Puts few or many objects anywhere, often beside the player, at all speeds."""
+        number, chance = self.random.integers, self.random.random
+        for i in range(400):
+            column = number(10)
+            columns = number(10, size=8)
+            near = chance(8) < 0.3
+            columns[near] = np.clip(column + number(-1, 2, size=near.sum()), 0, 9)
+            free = chance(8) < (0, 0.2, 0.5, 1)[i % 4]
+            if i % 8 == 0:
+                free[number(8)] = True
+            index = number(10) if self.env.difficulty_ramping else 0
+            yield AsterixState(
+                player_row=np.int32(number(1, 9)),
+                player_column=np.int32(column),
+                columns=_to_nibbles(np.where(free, 0, columns + 1)),
+                moves_right=_to_nibbles(~free & number(2, size=8).astype(bool)),
+                is_gold=_to_nibbles(~free & number(2, size=8).astype(bool)),
+                spawn_timer=np.int32(number(10 - index) * number(2)),
+                move_timer=np.int32(number(5 - index // 2) * number(2)),
+                ramp_timer=np.int32(number(-1, 101) if number(2) and index < 9 else number(-1, 2)),
+                ramp_index=np.int32(index),
+                last_action=np.int32(number(self.env.action_space.n)),
+            )  # pyright: ignore[reportArgumentType]
+
+    @staticmethod
+    def policy(env, state, key):
+        """Plans as far as to the next few objects."""
+        return look_ahead(env, state, key, 8)
 
 
 class BreakoutOracle(MinAtarOracle):
@@ -227,3 +323,12 @@ def _to_bits(board: np.ndarray) -> np.ndarray:
 
 def _to_map(bits: np.ndarray) -> np.ndarray:
     return (np.asarray(bits)[:, None] >> np.arange(10, dtype=np.uint32) & 1).astype(np.float64)
+
+
+def _to_nibbles(numbers: Iterable[Any]) -> np.uint32:
+    """Returns a word of eight numbers of four bits each."""
+    return np.uint32(sum(int(number) << 4 * i for i, number in enumerate(numbers)))
+
+
+def _of_nibbles(word: Any) -> list[int]:
+    return [int(word) >> 4 * i & 15 for i in range(8)]

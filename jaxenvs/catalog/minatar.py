@@ -2,7 +2,7 @@
 
 from jaxenvs.registry import register
 
-for _module in ("breakout", "space_invaders"):
+for _module in ("asterix", "breakout", "seaquest", "space_invaders"):
     _name = _module.title().replace("_", "")
     for _version in (0, 1):
         register(

@@ -88,6 +88,17 @@ examples:
   jaxenvs plot runs/acrobot -o acrobot.png
   jaxenvs plot runs/ppo/CartPole-v1 runs/dqn/CartPole-v1 -o compared.svg
   jaxenvs plot runs/acrobot --metric entropy -o entropy.png""",
+    "bsuite": """\
+Run an agent through the experiments of bsuite, the Behaviour Suite for Reinforcement Learning.
+
+The output folder contains a CSV file per setting in bsuite's format, and radar.png. bsuite's own
+package computes the scores. Experiments whose records are in the folder are not played again.
+
+examples:
+  jaxenvs bsuite random                     the baseline, all 23 experiments
+  jaxenvs bsuite dqn --experiments bandit,catch,deep_sea
+  jaxenvs bsuite ppo --episodes 100         the first 100 episodes of each setting
+  jaxenvs bsuite a2c --set learning_rate=1e-3 --output runs/mine""",
     "render": """\
 Play one episode and write it as a gif, an mp4 or a png (a strip of eight frames).
 
@@ -241,6 +252,25 @@ def _parser() -> argparse.ArgumentParser:
         help="a column of metrics.csv (default: episode_return)",
     )
     plot.add_argument("--title", metavar="TEXT", help="(default: the ids)")
+
+    bsuite = _command(commands, "bsuite", "bsuite", "run an agent through bsuite's experiments")
+    bsuite.add_argument("algorithm", metavar="ALGORITHM", help="a2c, dqn, ppo, vpg or random")
+    bsuite.add_argument("--experiments", metavar="NAMES", help="separated by commas (default: all)")
+    for name, what in (
+        ("--episodes", "episodes of each setting (default: bsuite's, 1,000 or 10,000)"),
+        ("--num-envs", "instances that each agent plays at once (default: 1, as in bsuite)"),
+        ("--unroll-length", "steps between updates"),
+    ):
+        _add_number(bsuite, name, what)
+    bsuite.add_argument(
+        "--set",
+        metavar="NAME=VALUE",
+        action="append",
+        default=[],
+        help="set a hyperparameter, actor.NAME or storage.NAME; can be repeated",
+    )
+    _add_seed(bsuite)
+    bsuite.add_argument("--output", metavar="DIR", help="(default: runs/bsuite/ALGORITHM)")
 
     render = _command(commands, "render", "render", "render an episode as gif, mp4 or png")
     _add_id(render)

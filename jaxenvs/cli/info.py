@@ -35,6 +35,11 @@ def run(options: argparse.Namespace) -> None:
         "source": spec.source or "-",
         "compared with": spec.compared_with or "-",
     }
+    if spec.wrappers:
+        facts["wrapped in"] = ", ".join(
+            f"{name.partition(':')[2]}({', '.join(f'{x}={y}' for x, y in given.items())})"
+            for name, given in spec.wrappers.items()
+        )
     parameters = table("parameter", "default", "unit and meaning", title="Parameters")
     for name, default, comment, is_static in describe_parameters(env.unwrapped):
         notes = [comment, "recompiles"] if is_static else [comment]

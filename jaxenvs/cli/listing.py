@@ -4,7 +4,7 @@ import argparse
 
 from jaxenvs.cli._console import console, table
 from jaxenvs.errors import UnknownEnvironmentError, closest
-from jaxenvs.registry import EnvSpec, registry
+from jaxenvs.registry import EnvSpec, registry, unlisted
 
 
 def run(options: argparse.Namespace) -> None:
@@ -20,11 +20,18 @@ def run(options: argparse.Namespace) -> None:
             spec.compared_with or "-",
         )
     console().print(rows)
-    console().print(f"{len(specs)} of {len(registry)} environments.")
+    console().print(f"{len(specs)} of {len(registry) + len(unlisted)} environments.")
+    if len(specs) == len(registry):
+        console().print(
+            f"The other {len(unlisted)} are settings of bsuite's experiments;"
+            " `jaxenvs list deep_sea/` shows those of one."
+        )
 
 
 def select(part: str, family: str | None) -> list[EnvSpec]:
     """Returns the entries of a family, or of all, whose id contains `part`, ignoring case.
+
+    Settings of large benchmarks are left out unless no other id contains `part`.
 
     Raises:
         UnknownEnvironmentError: no id matches; the message suggests similar names.
@@ -35,16 +42,17 @@ def select(part: str, family: str | None) -> list[EnvSpec]:
             f'there is no family "{family}".{closest(family, families)}'
             f"  Families: {', '.join(sorted(families))}."
         )
-    specs = [
-        spec
-        for spec in registry.values()
-        if part.lower() in spec.id.lower() and family in (None, spec.family)
-    ]
-    if not specs:
-        raise UnknownEnvironmentError(
-            f'no id contains "{part}".{closest(part, registry)}  `jaxenvs list` shows all.'
-        )
-    return specs
+    for known in (registry, unlisted):
+        specs = [
+            spec
+            for spec in known.values()
+            if part.lower() in spec.id.lower() and family in (None, spec.family)
+        ]
+        if specs:
+            return specs
+    raise UnknownEnvironmentError(
+        f'no id contains "{part}".{closest(part, registry)}  `jaxenvs list` shows all.'
+    )
 
 
 def _or_dash(value: object) -> str:

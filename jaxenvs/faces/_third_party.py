@@ -1,4 +1,4 @@
-"""The `GymVectorEnv` behind the vector environment of another learning library."""
+"""The environment or batch behind the interface of another library."""
 
 from typing import Any
 
@@ -6,7 +6,7 @@ from jaxenvs.core import AutoresetMode, Environment
 from jaxenvs.errors import ParameterError
 from jaxenvs.faces.gym import make_gym
 from jaxenvs.faces.gym_vector_env import GymVectorEnv
-from jaxenvs.factory import is_hosted
+from jaxenvs.factory import is_hosted, make_from
 
 
 def make_batch_for(
@@ -60,3 +60,19 @@ def make_batch_for(
             "  Omit output."
         )
     return env
+
+
+def make_env_for(
+    interface: str, env: str | Environment, time_limit: Any, params: dict[str, Any]
+) -> Environment:
+    """Makes the single environment for `interface(env, time_limit=..., **params)`.
+
+    Raises:
+        ParameterError: `env` is neither the id of a native environment nor an `Environment`.
+    """
+    if is_hosted(env) or not isinstance(env, str | Environment):
+        raise ParameterError(
+            f"{interface} got {env!r:.80}; expected the id of a native environment or an"
+            " Environment, which describes a single instance."
+        )
+    return make_from(env, time_limit=time_limit, **params)

@@ -1,4 +1,4 @@
-"""Learning curves as image files. Runs on the host; needs the extra `render`."""
+"""Learning curves and scores as image files. Runs on the host; needs the extra `render`."""
 
 from collections.abc import Mapping, Sequence
 from pathlib import Path
@@ -107,3 +107,44 @@ def quartiles(seeds: Sequence[Curve]) -> tuple[np.ndarray, np.ndarray]:
     nan = float("nan")
     values = [np.interp(grid, *curve, left=nan, right=nan) for curve in curves if curve[0].size]
     return grid, np.nanquantile(np.stack(values), (0.25, 0.5, 0.75), axis=0)
+
+
+def write_radar(
+    path: str | Path, scores: Mapping[str, Mapping[str, float]], *, title: str = ""
+) -> Path:
+    """Plots scores from 0 to 1 as a closed line around a center, one axis per score.
+
+    Args:
+        path: a .png, .svg or .pdf file; missing folders are created.
+        scores: maps names for the legend, such as those of agents, to scores by name. A score that
+            an agent lacks is drawn as 0.
+        title: the title of the plot.
+
+    Returns:
+        `path`, as a `Path`.
+
+    Raises:
+        MissingExtraError: matplotlib is not installed.
+    """
+    try:
+        from matplotlib.figure import Figure  # not pyplot, which has global state
+    except ImportError as error:
+        raise missing_extra("Plotting scores", "matplotlib", "render") from error
+    path = Path(path)
+    path.parent.mkdir(parents=True, exist_ok=True)
+    names = sorted({name for own in scores.values() for name in own})
+    angles = np.linspace(0, 2 * np.pi, len(names), endpoint=False)
+    figure = Figure(figsize=(6, 6), layout="constrained")
+    axes: Any = figure.add_subplot(projection="polar")
+    for label, own in scores.items():
+        values = [own.get(name, 0.0) for name in names]
+        closed = np.append(angles, angles[:1]), np.append(values, values[:1])
+        (line,) = axes.plot(*closed, linewidth=2, label=label)
+        axes.fill(*closed, alpha=0.2, color=line.get_color())
+    axes.set_xticks(angles, [name.replace("_", " ") for name in names])
+    axes.set_yticks([0.25, 0.5, 0.75, 1.0], ["", "0.5", "", "1"])
+    axes.set(ylim=(0, 1), title=title)
+    if any(scores):
+        axes.legend(frameon=False, loc="lower left", bbox_to_anchor=(-0.1, -0.1))
+    figure.savefig(path, dpi=120)
+    return path

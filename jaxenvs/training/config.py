@@ -65,6 +65,7 @@ _POLICY_WRAPPERS = _by_name(
     wrappers.TimeAwareObservation,
 )
 WRAPPERS = _POLICY_WRAPPERS | _by_name(
+    wrappers.AddRewardNoise,
     wrappers.ClipReward,
     wrappers.DelayObservation,
     wrappers.ScaleReward,
@@ -74,7 +75,7 @@ WRAPPERS = _POLICY_WRAPPERS | _by_name(
 
 _MEMORY_SIZE = 128
 _ROWS = 200  # approximate number of rows of metrics if `report_every` is None
-_GENERAL = ("default", "continuous")  # the tables of tuned.toml that are not for one id
+_GENERAL = ("default", "continuous", "bsuite")  # tables of tuned.toml that are not for one id
 _TABLES = ("settings", "actor", "storage", "scheme")
 _COUNTS = (
     *("num_envs", "unroll_length", "total_steps", "report_every"),

@@ -13,6 +13,7 @@ from jaxenvs.wrappers.pixels import AddRenderObservation as AddRenderObservation
 from jaxenvs.wrappers.pixels import GrayscaleObservation as GrayscaleObservation
 from jaxenvs.wrappers.pixels import ResizeObservation as ResizeObservation
 from jaxenvs.wrappers.repeat_action import RepeatAction as RepeatAction
+from jaxenvs.wrappers.reward import AddRewardNoise as AddRewardNoise
 from jaxenvs.wrappers.reward import ClipReward as ClipReward
 from jaxenvs.wrappers.reward import ScaleReward as ScaleReward
 from jaxenvs.wrappers.reward import TransformReward as TransformReward

@@ -51,6 +51,23 @@ class ScaleReward(Transform):
         return memory, timestep.replace(reward=timestep.reward * scale)
 
 
+class AddRewardNoise(Transform):
+    """Adds normal noise with the standard deviation `noise_scale`, a leaf, to every reward."""
+
+    noise_scale: chex.Numeric
+
+    def on_reset(self, timestep: TimeStep) -> tuple[jax.Array, TimeStep]:
+        return jnp.float32(0), timestep
+
+    def on_action(self, memory: jax.Array, action: Any, key: chex.PRNGKey) -> tuple[jax.Array, Any]:
+        return jax.random.normal(key, (), jnp.float32), action
+
+    def on_step(self, memory: jax.Array, timestep: TimeStep) -> tuple[jax.Array, TimeStep]:
+        noise = jnp.asarray(self.noise_scale, jnp.float32) * memory
+        reward = timestep.reward + noise.astype(timestep.reward.dtype)
+        return memory, timestep.replace(reward=reward)
+
+
 class ClipReward(Transform):
     """Clips every reward to [min_reward, max_reward].
 

@@ -1,10 +1,12 @@
 """Recorded episodes. If the rules change, the id needs a new version.
 
 Initial states are included, because their draws use raw bits only. The records of the classic
-control ids are in their own folder.
+control ids are in their own folder. `python tests/envs/test_golden.py ID` records new ids.
 """
 
 import json
+import re
+import sys
 from pathlib import Path
 
 import jax
@@ -14,7 +16,38 @@ import pytest
 
 import jaxenvs
 
-GOLDEN = json.loads((Path(__file__).parent / "golden.json").read_text())
+FILE = Path(__file__).parent / "golden.json"
+GOLDEN = json.loads(FILE.read_text())
+SEED, STEPS = 3, 16
+
+
+def play(id, seed, actions):
+    """Returns the start, and the observations, rewards, and flags of the steps, as NumPy arrays."""
+    env = jaxenvs.make(id)
+    is_index = isinstance(env.observation_space, jaxenvs.spaces.Discrete)
+    flatten = (lambda index: index) if is_index else env.observation_space.flatten
+
+    @jax.jit
+    def run(key, actions):
+        def step(state, action):
+            state, timestep = env.step(state, action, key)
+            return state, (flatten(timestep.observation), timestep.reward, timestep.terminated)
+
+        state, timestep = env.reset(key)
+        return flatten(timestep.observation), jax.lax.scan(step, state, actions)[1]
+
+    dtype = env.action_space.dtype
+    start, (observations, rewards, terminated) = jax.device_get(
+        run(jax.random.key(seed), jnp.array(actions, dtype))
+    )
+    return start, observations, rewards, terminated
+
+
+def shorten(observations):
+    """Returns boolean observations as hexadecimal digits, and others unchanged."""
+    if observations.dtype != bool:
+        return observations
+    return [row.tobytes().hex() for row in np.packbits(np.atleast_2d(observations), axis=-1)]
 
 
 def test_golden_file_covers_every_id():
@@ -24,22 +57,44 @@ def test_golden_file_covers_every_id():
 
 @pytest.mark.parametrize("id", GOLDEN)
 def test_episodes_match_the_golden_file(id):
-    record, env = GOLDEN[id], jaxenvs.make(id)
-    is_index = isinstance(env.observation_space, jaxenvs.spaces.Discrete)
-    flatten = (lambda index: index) if is_index else env.observation_space.flatten
-
-    @jax.jit
-    def play(key, actions):
-        def step(state, action):
-            state, timestep = env.step(state, action, key)
-            return state, (flatten(timestep.observation), timestep.reward, timestep.terminated)
-
-        state, timestep = env.reset(key)
-        return flatten(timestep.observation), jax.lax.scan(step, state, actions)[1]
-
-    actions = jnp.array(record["actions"], jnp.int32)
-    start, (observations, rewards, terminated) = play(jax.random.key(record["seed"]), actions)
-    np.testing.assert_allclose(start, record["start"], rtol=1e-6, atol=1e-6)
-    np.testing.assert_allclose(observations, record["observations"], rtol=1e-6, atol=1e-6)
+    record = GOLDEN[id]
+    start, observations, rewards, terminated = play(id, record["seed"], record["actions"])
+    if start.dtype == bool:
+        assert shorten(start) == record["start"]
+        assert shorten(observations) == record["observations"]
+    else:
+        np.testing.assert_allclose(start, record["start"], rtol=1e-6, atol=1e-6)
+        np.testing.assert_allclose(observations, record["observations"], rtol=1e-6, atol=1e-6)
     np.testing.assert_allclose(rewards, record["rewards"], rtol=1e-6, atol=1e-6)
     np.testing.assert_array_equal(terminated, record["terminated"])
+
+
+def record_episode(id):
+    """Returns a new entry of the golden file, up to the end of the first episode."""
+    space = jaxenvs.make(id).action_space
+    actions = jax.vmap(space.sample)(jax.random.split(jax.random.key(SEED), STEPS))
+    start, observations, rewards, terminated = play(id, SEED, actions)
+    length = int(np.argmax(terminated)) + 1 if terminated.any() else STEPS
+    columns = {
+        "start": shorten(start),
+        "actions": np.asarray(actions)[:length],
+        "observations": shorten(observations[:length]),
+        "rewards": rewards[:length],
+        "terminated": terminated[:length],
+    }
+
+    def plain(values):
+        values = np.asarray(values)
+        if values.dtype.kind != "f":
+            return values.tolist()
+        return np.vectorize(lambda x: float(f"{x:.8g}"), otypes=[object])(values).tolist()
+
+    return {"seed": SEED} | {name: plain(values) for name, values in columns.items()}
+
+
+if __name__ == "__main__":
+    GOLDEN |= {id: record_episode(id) for id in sys.argv[1:]}
+    text = json.dumps(dict(sorted(GOLDEN.items())), indent=2)
+    # One line per observation.
+    text = re.sub(r"\[\s+([^\[\]{}]*?)\s+\]", lambda row: f"[{' '.join(row[1].split())}]", text)
+    FILE.write_text(text + "\n")

@@ -42,6 +42,7 @@ def negative(x):
 
 WRAPPERS = {
     "AddRenderObservation": lambda env: env.wrap(wrappers.AddRenderObservation),
+    "AddRewardNoise": lambda env: env.wrap(wrappers.AddRewardNoise, 0.5),
     "ClipAction": lambda env: env.wrap(wrappers.ClipAction),
     "ClipReward": lambda env: env.wrap(wrappers.ClipReward, -5.0, 8.0),
     "DelayObservation": lambda env: env.wrap(wrappers.DelayObservation, 2),
@@ -104,6 +105,7 @@ CHAINS = {
             "DiscretizeAction",
             "RecordEpisodeStatistics",
             "ScaleReward",
+            "AddRewardNoise",
             "TransformReward",
             "ClipReward",
             "NormalizeReward",

@@ -3,10 +3,11 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 from gymnasium import wrappers as gym
+from scipy import stats
 
 import jaxenvs
 from jaxenvs.errors import WrapperError
-from jaxenvs.wrappers import ClipReward, ScaleReward, TransformReward
+from jaxenvs.wrappers import AddRewardNoise, ClipReward, ScaleReward, TransformReward
 from tests.ids import every_nth
 from tests.wrappers._batches import MODES, Echo, assert_as_in_gymnasium, play_both
 
@@ -60,6 +61,24 @@ def test_scales_and_bounds_are_leaves():
     scales = jnp.array([0.5, 2.0])
     np.testing.assert_allclose(jax.vmap(reward)(scales), [10.0, 40.0])
     np.testing.assert_allclose(jax.grad(reward)(2.0), 20.0)
+
+
+def test_noise_is_normal_independent_and_not_in_resets():
+    @jax.jit
+    def noises(env):
+        state, first = env.reset(KEY)
+        actions = jnp.zeros(env.action_space.shape, jnp.float32)
+        rewards = []
+        for i in range(2):
+            state, timestep = env.step(state, actions, jax.random.fold_in(KEY, i))
+            rewards.append(timestep.reward)
+        return first.reward, jnp.stack(rewards)
+
+    env = jaxenvs.vectorize(Echo(), 500).wrap(AddRewardNoise, 3.0)
+    first, added = noises(env)
+    assert not first.any() and stats.kstest(added.ravel() / 3, "norm").pvalue > 1e-3
+    assert abs(np.corrcoef(added)[0, 1]) < 0.15 and len(np.unique(added)) == added.size
+    np.testing.assert_allclose(noises(env.replace(noise_scale=0.1))[1], added / 30, rtol=1e-5)
 
 
 def test_bounds_can_differ_between_instances():

@@ -16,6 +16,7 @@ S = TypeVar("S")
 
 SIZE = 10  # rows and columns of the board
 ACTIONS = "nlurdf"  # none, left, up, right, down, fire
+NIBBLES = np.uint32(0x11111111)  # the number 1 in each of eight groups of four bits
 ZOOM = 32  # pixels, side length of a cell in the image
 
 
@@ -119,6 +120,35 @@ def put(board: jax.Array, cells: jax.Array) -> jax.Array:
     """Sets the cells, int32[K], of a board to true. Cells beyond its end are left out."""
     # A barrier, because XLA on CPU would otherwise compute the board again for each cell.
     return jax.lax.optimization_barrier(board).at[cells].set(True, mode="drop")
+
+
+def show(rows: jax.Array, bits: chex.Array) -> jax.Array:
+    """Returns a board of words for its rows, uint32[SIZE].
+
+    Args:
+        rows: the words.
+        bits: what each cell of a row and each channel shows, from `bits_of_channels`.
+    """
+    board = (rows[:, None] & bits[None]) != 0
+    # With the barrier, XLA on CPU loops over whole rows, which it can vectorize.
+    return jax.lax.optimization_barrier(board).reshape(-1)
+
+
+def bits_of_channels(*first: int | None) -> np.ndarray:
+    """Returns for each cell of a row and each channel its bit of a word.
+
+    `first` has for each channel the number of the bit of column 0, or None for no bit. The columns
+    to the right have the next bits.
+    """
+    columns = np.arange(SIZE, dtype=np.uint32)
+    bits = [0 * columns if bit is None else np.uint32(2**bit) << columns for bit in first]
+    return np.stack(bits, axis=-1).reshape(-1)
+
+
+def is_nonzero(nibbles: jax.Array) -> jax.Array:
+    """Returns 1 in each group of four bits that is not 0, and 0 in the others."""
+    nibbles = nibbles | nibbles >> 2
+    return (nibbles | nibbles >> 1) & NIBBLES
 
 
 def palette(number: int) -> np.ndarray:

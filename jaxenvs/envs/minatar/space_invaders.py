@@ -8,7 +8,7 @@ import jax.numpy as jnp
 import numpy as np
 
 from jaxenvs import struct
-from jaxenvs.envs.minatar._minatar import SIZE, Draws, MinAtar, put
+from jaxenvs.envs.minatar._minatar import SIZE, Draws, MinAtar, bits_of_channels, put, show
 
 FIRST_WAVE = np.array([0b0011111100] * 4 + [0] * 6, np.uint32)  # columns 2 to 7 of rows 0 to 3
 SHOT_INTERVAL = 5  # steps between the cannon's shots
@@ -16,6 +16,9 @@ ALIEN_SHOT_INTERVAL = 10  # steps between the aliens' shots
 SLOWEST_MOVE, FASTEST_MOVE = 12, 6  # steps between the moves of many aliens
 _ROWS = np.arange(SIZE, dtype=np.int32)
 _ALL = np.uint32(2**SIZE - 1)  # the bits of a row
+# Aliens have the bits from 0, bullets of the cannon those from 10, bullets of aliens from 20.
+_SHOWN_LEFT = bits_of_channels(None, 0, 0, None, 10, 20)
+_SHOWN_RIGHT = bits_of_channels(None, 0, None, 0, 10, 20)
 
 
 @chex.dataclass(frozen=True)
@@ -139,22 +142,8 @@ class SpaceInvaders(MinAtar[SpaceInvadersState]):
 
     def _board(self, state: SpaceInvadersState) -> jax.Array:
         rows = state.aliens | state.cannon_bullets << SIZE | state.alien_bullets << 2 * SIZE
-        bits = jnp.where(state.moves_right, _SHOWN_RIGHT, _SHOWN_LEFT)
-        board = (rows[:, None] & bits[None]) != 0
-        # With the barrier, XLA on CPU loops over whole rows of the board.
-        board = jax.lax.optimization_barrier(board).reshape(-1)
+        board = show(rows, jnp.where(state.moves_right, _SHOWN_RIGHT, _SHOWN_LEFT))
         return put(board, self._cell(SIZE - 1, state.cannon, "cannon")[None])
-
-
-def _shown(*first_bits: int | None) -> np.ndarray:
-    """Returns the bit that each cell of a row and each channel shows, given those of column 0."""
-    columns = np.arange(SIZE, dtype=np.uint32)
-    bits = [np.uint32(2**bit) << columns if bit is not None else 0 * columns for bit in first_bits]
-    return np.stack(bits, axis=-1).reshape(-1)
-
-
-_SHOWN_LEFT = _shown(None, 0, 0, None, SIZE, 2 * SIZE)
-_SHOWN_RIGHT = _shown(None, 0, None, 0, SIZE, 2 * SIZE)
 
 
 def _shift(rows: jax.Array, by: int) -> jax.Array:

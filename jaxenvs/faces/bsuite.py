@@ -1,0 +1,505 @@
+"""The benchmark of bsuite: agents play its experiments, and bsuite's package scores the records.
+
+    records = run_experiment("catch", make_agent, key=jax.random.key(0))
+    write_records("runs/mine", records)
+    scores("runs/mine")
+
+The settings of an experiment are the ids bsuite/EXPERIMENT/NUMBER. Every setting has its own agent.
+All settings whose arrays have the same shapes play in one program.
+
+Source: the logging and the experiments of bsuite; tests/faces/test_bsuite.py compares with it.
+"""
+
+import csv
+import functools
+from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Protocol, Self, TypeVar
+from unittest import mock
+
+import chex
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+from jaxenvs import prng, struct
+from jaxenvs.catalog.bsuite import EXPERIMENTS
+from jaxenvs.core import Environment, TimeStep, VectorEnv, Wrapper
+from jaxenvs.errors import ParameterError, WrapperError, check_integer, closest, missing_extra
+from jaxenvs.factory import make
+from jaxenvs.vector.vectorize import vectorize
+from jaxenvs.wrappers.vector import InstanceView, WrappedVectorEnv
+
+Row = dict[str, float]  # a line of bsuite's records: column -> number
+S = TypeVar("S")
+
+_RATIOS = (1, 1.2, 1.4, 1.7, 2, 2.5, 3, 4, 5, 6, 7, 8, 9)  # recorded episodes, times powers of 10
+_INTEGERS = ("steps", "episode", "episode_len", "total_bad_episodes", "total_perfect")
+
+
+class Agent(Protocol[S]):
+    """What plays a setting: a pytree such as a training program of `jaxenvs.training.make_train`.
+
+    The state contains the state of the environment.
+    """
+
+    def init(self, key: chex.PRNGKey) -> S:
+        """Returns the first state: resets the environment, draws weights."""
+        ...
+
+    def update(self, state: S) -> tuple[S, Any]:
+        """Acts for some steps and learns. Returns the next state, and metrics, which are unused."""
+        ...
+
+
+# What bsuite records of a task: column -> what a step adds to it, with the original reward.
+Counts = Mapping[str, Callable[[TimeStep], jax.Array]]
+
+_REGRET: Counts = {"total_regret": lambda t: jnp.where(t.terminated, 1 - t.reward, 0.0)}
+_MEMORY: Counts = {"total_perfect": lambda t: t.terminated & (t.reward > 0), **_REGRET}
+_RAW: Counts = {"raw_return": lambda t: t.reward}
+_DEEP_SEA: Counts = {
+    "total_bad_episodes": lambda t: t.terminated & t.info["bad_episode"],
+    "denoised_return": lambda t: t.info["denoised_reward"],
+}
+_COUNTS: dict[str, Counts] = {
+    "bandit": _REGRET,
+    "cartpole": _RAW,
+    "cartpole_swingup": {**_RAW, "total_upright": lambda t: t.info["is_upright"]},
+    "catch": _REGRET,
+    "deep_sea": _DEEP_SEA,
+    "deep_sea_stochastic": _DEEP_SEA,
+    "discounting_chain": {},
+    "memory_len": _MEMORY,
+    "memory_size": _MEMORY,
+    "mnist": _REGRET,
+    "mountain_car": _RAW,
+    "umbrella_distract": _REGRET,
+    "umbrella_length": _REGRET,
+}
+
+
+# Recording.
+
+
+@chex.dataclass(frozen=True)
+class Records:
+    """The episodes that an agent has finished, as sums of C quantities.
+
+    The quantities are the number of episodes, length, return, and those of `Counts`.
+    """
+
+    table: jax.Array  # float32[R, 3, C], for each recorded episode: `since`, its sums, and `best`
+    rows: jax.Array  # int32[], recorded so far
+    episodes: jax.Array  # int32[], finished so far
+    since: jax.Array  # float32[C], sums over the episodes since the last row, to keep them exact
+    best: jax.Array  # float32[C], largest sums of an episode, at least 0
+    running: jax.Array  # float32[N, C], of the current episodes
+
+    if TYPE_CHECKING:  # chex adds `replace` at run time
+
+        def replace(self, **changes: Any) -> Self: ...
+
+
+@chex.dataclass(frozen=True)
+class RecordedState:
+    """The wrapped state and the records."""
+
+    inner: chex.ArrayTree
+    records: Records
+
+
+class RecordBsuite(Wrapper[RecordedState]):
+    """Records episodes in the state of a batch, for bsuite's scores.
+
+    Wrap a batch: `vectorize(env, 1).wrap(RecordBsuite, "catch")`. The `env` is a setting of the
+    experiment. The records are complete after `num_episodes` episodes of all instances together;
+    None takes bsuite's number. `records_of` finds them in the state.
+
+    Raises:
+        WrapperError: there is no such experiment, or the batch is not one of its settings with
+            autoreset mode "same_step".
+    """
+
+    experiment: str = struct.static()
+    num_episodes: int | None = struct.static(None)
+
+    @classmethod
+    def wrap_batch(
+        cls, batch: VectorEnv, experiment: str, num_episodes: int | None = None
+    ) -> "RecordedVectorEnv":
+        if experiment not in EXPERIMENTS:
+            raise WrapperError(
+                f'bsuite has no experiment "{experiment}".{closest(experiment, EXPERIMENTS)}'
+            )
+        if batch.autoreset_mode != "same_step":
+            raise WrapperError(
+                f'RecordBsuite got a batch with autoreset_mode="{batch.autoreset_mode}"; it takes'
+                ' "same_step".'
+            )
+        if num_episodes is None:
+            num_episodes = EXPERIMENTS[experiment].num_episodes
+        check_integer(WrapperError, "RecordBsuite got num_episodes", num_episodes)
+        batch = batch.wrap_instances(functools.partial(_count_inside, experiment=experiment))
+        return RecordedVectorEnv(cls(InstanceView(batch), experiment, num_episodes))
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        if not isinstance(self.env, InstanceView):
+            raise WrapperError(
+                "RecordBsuite got a single environment, which forgets its episodes when it is"
+                " reset.  Wrap a batch: vectorize(env, 1).wrap(RecordBsuite, ...)."
+            )
+
+    def reset(self, key: chex.PRNGKey) -> Any:
+        raise NotImplementedError
+
+    def step(self, state: Any, action: Any, key: chex.PRNGKey) -> Any:
+        raise NotImplementedError
+
+
+@struct.pytree_dataclass
+class RecordedVectorEnv(WrappedVectorEnv):
+    """A batch inside `RecordBsuite`. Its state is a `RecordedState`."""
+
+    wrapper: RecordBsuite
+
+    def reset(self, key: chex.PRNGKey) -> tuple[RecordedState, TimeStep]:
+        inner, timestep = self.env.reset(key)
+        counts, timestep = _take_counts(timestep)
+        num_envs, columns = counts.shape[0], 3 + counts.shape[1]
+        records = Records(
+            table=jnp.zeros((len(self._recorded()), 3, columns), jnp.float32),
+            rows=jnp.int32(0),
+            episodes=jnp.int32(0),
+            since=jnp.zeros(columns, jnp.float32),
+            best=jnp.zeros(columns, jnp.float32),
+            running=jnp.zeros((num_envs, columns), jnp.float32),
+        )
+        return RecordedState(inner=inner, records=records), timestep
+
+    def step(
+        self, state: RecordedState, action: Any, key: chex.PRNGKey
+    ) -> tuple[RecordedState, TimeStep]:
+        inner, timestep = self.env.step(state.inner, action, key)
+        counts, timestep = _take_counts(timestep)
+        done, reward = timestep.done, timestep.reward.astype(jnp.float32)
+        added = jnp.stack([done.astype(jnp.float32), jnp.ones_like(reward), reward], axis=1)
+        sums = state.records.running + jnp.concatenate([added, counts], axis=1)
+        recorded = jnp.asarray(self._recorded())
+        # Episodes that end in the same step count in the order of their instances.
+        records, _ = jax.lax.scan(
+            lambda records, row: (_add_episode(records, recorded, *row), None),
+            state.records,
+            (done, sums),
+        )
+        records = records.replace(running=jnp.where(done[:, None], 0.0, sums))
+        return RecordedState(inner=inner, records=records), timestep
+
+    def _recorded(self) -> np.ndarray:
+        return recorded_episodes(self.wrapper.num_episodes)  # pyright: ignore[reportArgumentType]
+
+
+class _CountSteps(Wrapper[Any]):
+    """Adds what a step contributes to bsuite's columns to `info`, as "bsuite", float32[C - 3]."""
+
+    experiment: str = struct.static()
+
+    def reset(self, key: chex.PRNGKey) -> tuple[Any, TimeStep]:
+        state, timestep = self.env.reset(key)
+        return state, self._counted(timestep)
+
+    def step(self, state: Any, action: Any, key: chex.PRNGKey) -> tuple[Any, TimeStep]:
+        state, timestep = self.env.step(state, action, key)
+        return state, self._counted(timestep)
+
+    def _counted(self, timestep: TimeStep) -> TimeStep:
+        counts = [count(timestep) for count in _counts_of(self.experiment).values()]
+        array = jnp.array([count.astype(jnp.float32) for count in counts], jnp.float32)
+        return timestep.replace(info={**timestep.info, "bsuite": array})
+
+
+def _count_inside(env: Environment, experiment: str) -> Environment:
+    """Puts `_CountSteps` inside of all wrappers, where the rewards are the original ones."""
+    if not isinstance(env, Wrapper):
+        return _CountSteps(env, experiment)
+    return env.replace(env=_count_inside(env.env, experiment))
+
+
+def _counts_of(experiment: str) -> Counts:
+    return _COUNTS[EXPERIMENTS[experiment].task]
+
+
+def _take_counts(timestep: TimeStep) -> tuple[jax.Array, TimeStep]:
+    """Returns the counts of the step, float32[N, C - 3], and the timestep without them."""
+    counts = timestep.final_info["bsuite"]
+    infos = {
+        name: {key: value for key, value in infos.items() if key != "bsuite"}
+        for name, infos in (("info", timestep.info), ("final_info", timestep.final_info))
+    }
+    return counts, timestep.replace(**infos)
+
+
+def _add_episode(
+    records: Records, recorded: jax.Array, ended: jax.Array, sums: jax.Array
+) -> Records:
+    """Adds the episode of one instance, if it ended, and a row if the episode is `recorded`."""
+    episodes = records.episodes + ended.astype(jnp.int32)
+    since = jnp.where(ended, records.since + sums, records.since)
+    best = jnp.where(ended, jnp.maximum(records.best, sums), records.best)
+    is_row = ended & (episodes == recorded[records.rows])
+    old = records.table[records.rows]
+    row = jnp.where(is_row, jnp.stack([since, sums, best]), old)
+    return records.replace(
+        table=records.table.at[records.rows].set(row),
+        rows=records.rows + is_row.astype(jnp.int32),
+        episodes=episodes,
+        since=jnp.where(is_row, 0.0, since),
+        best=best,
+    )
+
+
+@functools.cache
+def recorded_episodes(num_episodes: int) -> np.ndarray:
+    """Returns the numbers of the episodes that bsuite records, int32[R]: denser at the start."""
+    powers = [10**n for n in range(len(f"{num_episodes}"))]
+    numbers = {round(power * ratio, 6) for power in powers for ratio in _RATIOS}
+    return np.array(sorted(n for n in numbers if n % 1 == 0 and n <= num_episodes), np.int32)
+
+
+def records_of(state: chex.ArrayTree) -> Records:
+    """Returns the records in a state that contains the state of a `RecordedVectorEnv`."""
+    is_records = lambda node: isinstance(node, Records)  # noqa: E731
+    found = [node for node in jax.tree.leaves(state, is_leaf=is_records) if is_records(node)]
+    if len(found) != 1:
+        raise ParameterError(
+            f"the state of an agent contains {len(found)} records; expected those of its"
+            " environment, which must be a part of the state."
+        )
+    return found[0]
+
+
+def to_rows(experiment: str, records: Records) -> list[Row]:
+    """Returns the rows of one agent's records, with bsuite's names of columns."""
+    table = np.asarray(records.table, np.float64)[: int(records.rows)]
+    total, last, best = np.cumsum(table[:, 0], axis=0), table[:, 1], table[:, 2]
+    columns = {
+        "steps": total[:, 1],
+        "episode": total[:, 0],
+        "total_return": total[:, 2],
+        "episode_len": last[:, 1],
+        "episode_return": last[:, 2],
+    }
+    for i, name in enumerate(_counts_of(experiment), start=3):
+        columns[name] = total[:, i]
+    if "cartpole" in experiment:
+        columns["best_episode"] = best[:, 3]
+    return [
+        {name: int(x[i]) if name in _INTEGERS else float(x[i]) for name, x in columns.items()}
+        for i in range(len(table))
+    ]
+
+
+# Playing.
+
+
+@struct.pytree_dataclass
+class RandomAgent:
+    """An agent that acts at random, the baseline of every experiment."""
+
+    env: VectorEnv
+    unroll_length: int = struct.static(32)  # steps of each update
+
+    def init(self, key: chex.PRNGKey) -> tuple[Any, chex.PRNGKey, jax.Array]:
+        key, reset_key = jax.random.split(key)
+        return self.env.reset(reset_key)[0], key, jnp.uint32(0)
+
+    def update(self, state: tuple[Any, chex.PRNGKey, jax.Array]) -> tuple[Any, None]:
+        env_state, key, steps = state
+
+        def step(env_state: Any, index: jax.Array) -> tuple[Any, None]:
+            step_key = jax.random.fold_in(prng.as_fast_key(key), 2 * index + 1)
+            action_key = jax.random.fold_in(prng.as_fast_key(key), 2 * index)
+            action = prng.call_with_fast_key(self.env.action_space.sample, action_key)
+            return self.env.step(env_state, action, step_key)[0], None
+
+        indices = steps + jnp.arange(self.unroll_length, dtype=jnp.uint32)
+        env_state, _ = jax.lax.scan(step, env_state, indices)
+        return (env_state, key, steps + jnp.uint32(self.unroll_length)), None
+
+
+def run_experiment(
+    experiment: str,
+    make_agent: Callable[[VectorEnv], Agent],
+    *,
+    key: chex.PRNGKey,
+    num_episodes: int | None = None,
+    numbers: Sequence[int] | None = None,
+    num_envs: int = 1,
+) -> dict[str, list[Row]]:
+    """Lets agents play the settings of an experiment, one agent each.
+
+    Settings that differ only in numbers, such as a scale of noise, play in one program, on one
+    device. Those that differ in shapes, such as the size of deep sea, play one after another.
+
+    Args:
+        experiment: one of bsuite's, such as "deep_sea".
+        make_agent: returns an agent for an environment. `make_train` makes one:
+            `lambda env: make_train(env, PPO(), unroll_length=32, total_steps=10**9)`. The number of
+            steps only determines annealed rates, because the experiment ends by episodes.
+        key: a random key. Setting i uses child i of it.
+        num_episodes: episodes of each setting; None takes bsuite's number, from 1,000 to 10,000.
+        numbers: the numbers of the settings to play; None plays all.
+        num_envs: instances of each setting that an agent plays at once. bsuite has one; with more,
+            episodes count in the order in which they end.
+
+    Returns:
+        The rows of bsuite's records for each id, without "bsuite/": {"deep_sea/0": rows, ...}.
+
+    Raises:
+        WrapperError: there is no such experiment.
+        ParameterError: there is no such setting, or MNIST's images are missing.
+    """
+    names = [name for name, _ in settings(experiment, numbers)]
+    agents = []
+    for _, env in settings(experiment, numbers):
+        batch = vectorize(env, num_envs).wrap(RecordBsuite, experiment, num_episodes)
+        agents.append(make_agent(batch))
+    groups: dict[Any, list[int]] = {}
+    for i, agent in enumerate(agents):
+        leaves, structure = jax.tree.flatten(agent)
+        shapes = tuple((np.shape(leaf), jnp.result_type(leaf)) for leaf in leaves)
+        groups.setdefault((structure, shapes), []).append(i)
+    rows: dict[str, list[Row]] = {}
+    for (structure, _), members in groups.items():
+        leaves, axes = _stack([jax.tree.leaves(agents[i]) for i in members])
+        keys = jax.vmap(jax.random.fold_in, (None, 0))(
+            prng.as_typed_key(key), jnp.array([int(names[i].split("/")[1]) for i in members])
+        )
+        played = jax.device_get(_play(leaves, keys, structure=structure, axes=axes))
+        for j, i in enumerate(members):
+            own = jax.tree.map(lambda x, j=j: x[j], played)
+            rows[names[i]] = to_rows(experiment, own)
+    return {name: rows[name] for name in names}
+
+
+def settings(
+    experiment: str, numbers: Sequence[int] | None = None
+) -> list[tuple[str, Environment]]:
+    """Returns the settings of an experiment: ("deep_sea/0", environment), ...
+
+    Bandits hold their rewards as an array, so that all of them share a program.
+    """
+    if experiment not in EXPERIMENTS:
+        raise WrapperError(
+            f'bsuite has no experiment "{experiment}".{closest(experiment, EXPERIMENTS)}'
+        )
+    count = len(EXPERIMENTS[experiment].settings)
+    found = []
+    for number in range(count) if numbers is None else numbers:
+        if number not in range(count):
+            raise ParameterError(
+                f"{experiment} got the number {number}; its settings have 0 to {count - 1}."
+            )
+        env = make(f"bsuite/{experiment}/{number}")
+        if EXPERIMENTS[experiment].task == "bandit":
+            rewards = env.unwrapped.mapping  # pyright: ignore[reportAttributeAccessIssue]
+            env = env.replace(rewards=rewards, mapping_seed=0)
+        found.append((f"{experiment}/{number}", env))
+    return found
+
+
+def _stack(rows: list[list[Any]]) -> tuple[list[Any], tuple[int | None, ...]]:
+    """Stacks leaves that differ between rows. Returns the leaves and the axes for `vmap`."""
+    leaves, axes = [], []
+    for column in zip(*rows, strict=True):
+        first = column[0]
+        is_same = all(each is first or np.array_equal(each, first) for each in column)
+        leaves.append(first if is_same else jnp.stack([jnp.asarray(each) for each in column]))
+        axes.append(None if is_same else 0)
+    return leaves, tuple(axes)
+
+
+@functools.partial(jax.jit, static_argnames=("structure", "axes"))
+def _play(leaves: list[Any], keys: chex.PRNGKey, *, structure: Any, axes: Any) -> Records:
+    """Plays until every agent has finished its episodes. Returns the records, [settings, ...]."""
+
+    def init(leaves: list[Any], key: chex.PRNGKey) -> Any:
+        return jax.tree.unflatten(structure, leaves).init(key)
+
+    def update(leaves: list[Any], state: Any) -> Any:
+        return jax.tree.unflatten(structure, leaves).update(state)[0]
+
+    over_agents = functools.partial(jax.vmap, in_axes=(list(axes), 0))
+
+    def is_playing(states: Any) -> jax.Array:
+        records = records_of(states)
+        return jnp.any(records.rows < records.table.shape[1])
+
+    states = over_agents(init)(leaves, keys)
+    states = jax.lax.while_loop(
+        is_playing, lambda states: over_agents(update)(leaves, states), states
+    )
+    return records_of(states)
+
+
+# Files and scores.
+
+
+def write_records(folder: str | Path, rows: Mapping[str, Sequence[Row]]) -> list[Path]:
+    """Writes a CSV file for each id, as bsuite's logger does. Creates the folder."""
+    folder = Path(folder)
+    folder.mkdir(parents=True, exist_ok=True)
+    paths = []
+    for name, own in rows.items():
+        paths.append(records_path(folder, name))
+        with paths[-1].open("w", newline="", encoding="utf-8") as file:
+            writer = csv.DictWriter(file, own[0].keys(), lineterminator="\n")
+            writer.writeheader()
+            writer.writerows(own)
+    return paths
+
+
+def records_path(folder: str | Path, name: str) -> Path:
+    """Returns the file of an id such as "deep_sea/0"."""
+    return Path(folder, f"bsuite_id_-_{name.replace('/', '-')}.csv")
+
+
+def scores(folder: str | Path) -> tuple[dict[str, float], dict[str, float]]:
+    """Returns bsuite's scores of the records in a folder, from 0 to 1.
+
+    The package of bsuite reads the files and computes the scores. It also has plots of each
+    experiment: `bsuite.experiments.deep_sea.analysis.plot_scaling`, for instance.
+
+    Returns:
+        The score of each experiment that has records, and the mean score of each tag, such as
+        "memory". Tags without an experiment are left out. Some experiments have no score if they
+        were cut short: deep_sea_stochastic before 100 episodes, those of mnist before 9,000.
+
+    Raises:
+        ParameterError: the folder contains no records.
+        MissingExtraError: bsuite is not installed.
+    """
+    try:
+        import pandas
+        from bsuite.experiments import summary_analysis
+        from bsuite.logging import csv_load
+    except ImportError as error:
+        raise missing_extra("Scoring records", error.name or "bsuite", "bsuite") from error
+    if not any(Path(folder).glob("bsuite_id_-_*.csv")):
+        raise ParameterError(f'"{folder}" contains no records of bsuite.')
+    table: Any = csv_load.load_bsuite(f"{folder}")[0]
+    played = table.groupby("bsuite_env")["episode"].transform("max")
+    table = table[(table.bsuite_env != "deep_sea_stochastic") | (played >= 100)]
+    if table.empty:
+        return {}, {}
+    # bsuite 0.3.6 calls `Series.append`, which pandas 2 no longer has.
+    append = lambda self, other: pandas.concat([self, other])  # noqa: E731
+    with mock.patch.object(pandas.Series, "append", append, create=True):
+        scored = summary_analysis.bsuite_score(table)
+    tags = summary_analysis.ave_score_by_tag(scored, []).dropna().sort_values("tag")
+    scored = scored.dropna(subset="score")
+    return (
+        {name: float(x) for name, x in zip(scored.bsuite_env, scored.score, strict=True)},
+        {name: float(x) for name, x in zip(tags.tag, tags.score, strict=True)},
+    )

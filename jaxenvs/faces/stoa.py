@@ -1,0 +1,113 @@
+"""A native environment with the interface of Stoa."""
+
+from typing import Any, Literal
+
+import chex
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+from jaxenvs import prng, spaces
+from jaxenvs.core import Environment, TimeStep
+from jaxenvs.errors import missing_extra
+from jaxenvs.faces._third_party import make_env_for
+
+try:
+    import stoa
+    from stoa.env_adapters.base import AdapterStateWithKey
+except ImportError as error:
+    raise missing_extra(__name__, "stoa-env", "stoa") from error
+
+
+class StoaEnv(stoa.Environment):
+    """A native environment as a `stoa.Environment`, without a reset after an episode.
+
+    The state is the native one, in `base_env_state`, and `rng_key` for the next step, which Stoa's
+    wrappers read. `extras` is the info. The `env_params` of a call are a native environment with
+    other parameters. Stoa has one flag for the end of an episode, so an episode that terminates and
+    is truncated in the same step counts as terminated.
+    """
+
+    def __init__(self, env: Environment) -> None:
+        super().__init__()
+        self.native = env
+
+    def reset(
+        self, rng_key: chex.PRNGKey, env_params: Environment | None = None
+    ) -> tuple[AdapterStateWithKey, stoa.TimeStep]:
+        """Starts an episode."""
+        key, next_key = jax.random.split(prng.as_typed_key(rng_key))
+        state, timestep = self._env(env_params).reset(key)
+        state = AdapterStateWithKey(base_env_state=state, rng_key=next_key)
+        return state, _to_stoa(timestep, stoa.StepType.FIRST)
+
+    def step(
+        self, state: Any, action: Any, env_params: Environment | None = None
+    ) -> tuple[AdapterStateWithKey, stoa.TimeStep]:
+        """Takes an action."""
+        key, next_key = jax.random.split(state.rng_key)
+        inner, timestep = self._env(env_params).step(state.base_env_state, action, key)
+        state = AdapterStateWithKey(base_env_state=inner, rng_key=next_key)
+        return state, _to_stoa(timestep, stoa.StepType.MID)
+
+    def observation_space(self, env_params: Environment | None = None) -> stoa.Space:
+        """Returns the space of observations."""
+        return _space_to_stoa(self._env(env_params).observation_space)
+
+    def action_space(self, env_params: Environment | None = None) -> stoa.Space:
+        """Returns the space of actions."""
+        return _space_to_stoa(self._env(env_params).action_space)
+
+    def state_space(self, env_params: Environment | None = None) -> stoa.Space:
+        """Native environments do not describe their states."""
+        raise NotImplementedError("environments of jaxenvs have no state space.")
+
+    def render(self, state: Any, env_params: Environment | None = None) -> jax.Array:
+        """Draws `state` as uint8[H, W, 3]."""
+        return self._env(env_params).render(state.base_env_state)
+
+    def _env(self, env_params: Environment | None) -> Environment:
+        return self.native if env_params is None else env_params
+
+
+def make_stoa(
+    id: str | Environment,
+    *,
+    time_limit: int | None | Literal["default"] = "default",
+    **params: Any,
+) -> StoaEnv:
+    """Makes a native environment with the interface of Stoa.
+
+    Args:
+        id: a native id or an `Environment`.
+        time_limit: see `make`.
+        **params: parameters of the environment, such as `gravity=3.7`.
+
+    Raises:
+        ParameterError: `id` is neither.
+    """
+    return StoaEnv(make_env_for("make_stoa", id, time_limit, params))
+
+
+def _to_stoa(timestep: TimeStep, otherwise: jax.Array) -> stoa.TimeStep:
+    kind = jnp.where(timestep.truncated, stoa.StepType.TRUNCATED, otherwise)
+    return stoa.TimeStep(
+        step_type=jnp.where(timestep.terminated, stoa.StepType.TERMINATED, kind),
+        reward=timestep.reward,
+        discount=timestep.discount,
+        observation=timestep.observation,
+        extras=dict(timestep.info),
+    )
+
+
+def _space_to_stoa(space: Any) -> stoa.Space:
+    if isinstance(space, spaces.Dict):
+        return stoa.DictSpace({name: _space_to_stoa(each) for name, each in space.spaces.items()})
+    if isinstance(space, spaces.Tuple):
+        return stoa.TupleSpace([_space_to_stoa(each) for each in space.spaces])
+    if isinstance(space, spaces.Discrete) and space.start == 0:
+        return stoa.DiscreteSpace(space.n, np.int32)
+    if isinstance(space, spaces.MultiDiscrete) and not space.start.any():
+        return stoa.MultiDiscreteSpace(space.nvec, np.int32)
+    low, high = space.bounds
+    return stoa.BoundedArraySpace(space.shape, space.dtype, low, high)

@@ -1,0 +1,96 @@
+"""Environments of Envelope as native environments."""
+
+from typing import Any
+
+import chex
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+from jaxenvs import spaces
+from jaxenvs.core import Environment, TimeStep
+from jaxenvs.errors import SpaceError, missing_extra
+from jaxenvs.suites._shared import cast_like, check_single
+
+try:
+    import envelope
+    from envelope.wrappers.wrapper import VectorizingWrapper
+except ImportError as error:
+    raise missing_extra(__name__, "jax-envelope", "envelope") from error
+
+_CORE = ("obs", "reward", "terminated", "truncated")
+
+
+class FromEnvelope(Environment[Any]):
+    """An environment of Envelope, whose parameters stay leaves.
+
+    Its state contains the key of the next step, as Envelope's states do. `info` has the fields that
+    Envelope's info has besides its four standard ones.
+    """
+
+    env: Any  # the environment of Envelope, a pytree
+
+    @property
+    def observation_space(self) -> spaces.Space:
+        return _space_from_envelope(self.env.observation_space)
+
+    @property
+    def action_space(self) -> spaces.Space:
+        return _space_from_envelope(self.env.action_space)
+
+    def reset(self, key: chex.PRNGKey) -> tuple[Any, TimeStep]:
+        state, first = self.env.init(key)
+        action = jax.eval_shape(self.action_space.sample, key)
+        next_state, following = jax.eval_shape(self.env.step, state, action)
+        timestep = _timestep(cast_like(first, following))
+        return cast_like(state, next_state), TimeStep.first(
+            timestep.observation, info=timestep.info
+        )
+
+    def step(self, state: Any, action: Any, key: chex.PRNGKey) -> tuple[Any, TimeStep]:
+        del key  # the state has one
+        state, info = self.env.step(state, action)
+        return cast_like(state, state), _timestep(cast_like(info, info))
+
+
+def from_envelope(env: envelope.Environment) -> FromEnvelope:
+    """Returns an environment of Envelope as a native environment.
+
+    Args:
+        env: a single instance, without a wrapper that resets or batches it. Envelope's time limit
+            is a `TruncationWrapper`, which may be around it.
+
+    Raises:
+        WrapperError: it is no environment of Envelope, or it has such a wrapper.
+        SpaceError: jaxenvs has no such space.
+    """
+    batching = (envelope.AutoResetWrapper, VectorizingWrapper)
+    check_single("from_envelope", env, envelope.Environment, batching, "env")
+    native = FromEnvelope(env=env)
+    _ = native.observation_space, native.action_space
+    return native
+
+
+def _timestep(info: Any) -> TimeStep:
+    return TimeStep.transition(
+        info.obs,
+        reward=info.reward,
+        terminated=info.terminated,
+        truncated=info.truncated,
+        info={name: value for name, value in info if name not in _CORE},
+    )
+
+
+def _space_from_envelope(space: Any) -> spaces.Space:
+    if isinstance(space, envelope.PyTreeSpace):
+        return _space_from_envelope(space.tree)
+    if isinstance(space, dict):
+        return spaces.Dict({name: _space_from_envelope(each) for name, each in space.items()})
+    if isinstance(space, tuple):
+        return spaces.Tuple([_space_from_envelope(each) for each in space])
+    if isinstance(space, envelope.Discrete):
+        n = np.asarray(space.n)
+        return spaces.MultiDiscrete(n) if n.shape else spaces.Discrete(int(n))
+    if isinstance(space, envelope.Continuous):
+        return spaces.Box(space.low, space.high, dtype=jnp.result_type(space.low))
+    raise SpaceError(f"there is no space of jaxenvs for {space!r:.80}.")

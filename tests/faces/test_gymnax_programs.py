@@ -1,0 +1,120 @@
+"""Programs that were written for gymnax: its wrappers, PureJaxRL, rejax."""
+
+import os
+import sys
+import types
+from pathlib import Path
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+
+from benchmarks import _training_peers as peers
+from jaxenvs.faces import gymnax as ours
+from jaxenvs.testing import ScriptedEnv
+from jaxenvs.testing.dummy import CONTINUE, TERMINATE
+
+sys.modules.setdefault("seaborn", types.ModuleType("seaborn"))  # gymnax plots with it
+gymnax = pytest.importorskip("gymnax")
+
+from gymnax import wrappers  # noqa: E402
+from gymnax.environments import environment, spaces  # noqa: E402
+
+pytestmark = pytest.mark.interop
+
+IS_OLD = not hasattr(environment.Environment, "is_truncated")
+PUREJAXRL = Path(os.environ.get("JAXENVS_PUREJAXRL", peers.PUREJAXRL))
+
+
+@pytest.fixture(autouse=True)
+def _usual_promotion():
+    with jax.numpy_rank_promotion("allow"), jax.numpy_dtype_promotion("standard"):
+        yield
+
+
+def test_environments_and_spaces_are_instances_of_its_classes():
+    env, params = ours.make("CartPole-v1")
+    assert isinstance(env, environment.Environment)
+    assert isinstance(env.action_space(params), spaces.Discrete)
+    assert isinstance(env.observation_space(params), spaces.Box)
+    env, params = ours.make("Blackjack-v1")
+    assert isinstance(env.observation_space(params), spaces.Tuple)
+
+
+@pytest.mark.parametrize("id", ["CartPole-v1", "Pendulum-v1"])
+def test_it_has_the_attributes_and_shapes_of_its_environments(id):
+    (env, params), (their_env, their_params) = ours.make(id), gymnax.make(id)
+    assert env.name == their_env.name and env.num_actions == their_env.num_actions
+    assert params.max_steps_in_episode == their_params.max_steps_in_episode
+    key = jax.random.key(0)
+    outputs = []
+    for each, given in ((env, params), (their_env, their_params)):
+        obs, state = each.reset(key, given)
+        action = each.action_space(given).sample(key)
+        obs_after, _, *rest = each.step(key, state, action, given)
+        outputs.append((obs, obs_after, rest[:-1]))
+        assert given.replace(max_steps_in_episode=9).max_steps_in_episode == 9
+        assert "discount" in rest[-1]
+    mine, theirs = jax.tree.map(lambda leaf: (leaf.shape, jnp.result_type(leaf)), outputs)
+    assert mine == theirs
+    for name in ("action_space", "observation_space"):
+        mine, theirs = getattr(env, name)(params), getattr(their_env, name)(their_params)
+        assert type(mine) is type(theirs) and mine.shape == theirs.shape
+
+
+def test_its_wrappers_count_and_flatten():
+    env, params = ours.make(ScriptedEnv())
+    env = wrappers.LogWrapper(wrappers.FlattenObservationWrapper(env))
+    assert env.observation_space(params).shape == (2,)
+    _, state = env.reset(jax.random.key(0), params)
+    for t, action in enumerate([CONTINUE, TERMINATE]):
+        *_, info = _, state, *_ = env.step(jax.random.key(t), state, action, params)
+    assert bool(info["returned_episode"])
+    assert float(info["returned_episode_returns"]) == TERMINATE
+    assert int(info["returned_episode_lengths"]) == 2
+
+
+def test_its_gym_wrapper_runs():
+    env, params = ours.make("CartPole-v1")
+    single = wrappers.GymnaxToGymWrapper(env, params, seed=1)
+    obs, _ = single.reset(seed=2)
+    assert np.shape(obs) == (4,)
+    obs, reward, terminated, truncated, _ = single.step(1)
+    assert np.shape(obs) == (4,) and float(reward) == 1 and not terminated and not truncated
+
+
+@pytest.mark.slow
+@pytest.mark.optimized
+def test_ppo_of_purejaxrl_learns_cartpole():
+    if not (PUREJAXRL / "ppo.py").exists():
+        pytest.skip(f"no ppo.py in {PUREJAXRL}: set JAXENVS_PUREJAXRL ({peers.WHERE})")
+    if not IS_OLD:
+        pytest.skip("PureJaxRL imports gymnax 0.0.9")
+    settings = {"num_envs": 16, "unroll_length": 64, "total_steps": 262_144}
+    train = peers.purejaxrl_ppo(PUREJAXRL, settings, gymnax=ours)
+    metrics = jax.jit(train)(jax.random.PRNGKey(0))["metrics"]
+    is_last = np.asarray(metrics["returned_episode"])[-30:]
+    returns = np.asarray(metrics["returned_episode_returns"])[-30:][is_last]
+    assert returns.mean() >= 400
+
+
+SETTINGS = {
+    "PPO": ("CartPole-v1", 65_536, 475, {"num_envs": 8, "num_steps": 64, "learning_rate": 1e-3}),
+    "DQN": ("CartPole-v1", 60_000, 475, {"num_envs": 10, "fill_buffer": 5000, "batch_size": 100}),
+    "SAC": ("Pendulum-v1", 10_000, -250, {"num_envs": 1, "fill_buffer": 256, "batch_size": 256}),
+}
+
+
+@pytest.mark.slow
+@pytest.mark.optimized
+@pytest.mark.parametrize("algorithm", SETTINGS)
+def test_rejax_learns(algorithm):
+    rejax = pytest.importorskip("rejax")
+    id, total_steps, enough, settings = SETTINGS[algorithm]
+    env, params = ours.make(id, api="0.x")  # the form that rejax expects
+    training = getattr(rejax, algorithm).create(
+        env=env, env_params=params, total_timesteps=total_steps, eval_freq=total_steps, **settings
+    )
+    _, (_, returns) = jax.jit(training.train)(jax.random.PRNGKey(0))
+    assert np.asarray(returns)[-1].mean() >= enough
