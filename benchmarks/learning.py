@@ -3,6 +3,8 @@
     python -m benchmarks.learning --output auto --plot auto     # everything, about ten minutes
     python -m benchmarks.learning --only "DQN CartPole-v1,SAC Pendulum-v1"
     python -m benchmarks.learning --ids bsuite/memory_len-v0 --seeds 10
+    python -m benchmarks.learning --only "PQN Taxi-v4" --keep benchmarks/results/NAME.json \
+        --output auto     # measures one task anew and keeps the file's others
     python -m benchmarks.learning --load benchmarks/results/NAME.json --plot auto
 
 All seeds of a task train in one program, a `vmap` of the training. With environments of other
@@ -13,6 +15,7 @@ environment, even if training wraps it.
 
 import argparse
 import dataclasses
+import json
 import math
 import operator
 import sys
@@ -53,6 +56,7 @@ class Task:
     evaluation_config: Config | None = None  # overrides the environment of the evaluation
     max_seeds: int | None = None  # for slow training runs
     max_episodes: int | None = None  # for slow evaluations
+    min_episodes: int = 0  # for returns that chance spreads widely
 
     @property
     def is_hosted(self) -> bool:
@@ -105,8 +109,11 @@ class _TwoConvolutions(nn.Module):
         return nn.relu(nn.Dense(256, kernel_init=kernel_init)(x.reshape((len(x), -1))))
 
 
-def _tuned(algorithm: str, id: str, target: float, what: str = "") -> Task:
-    return Task(f"{algorithm} {what}{id}", config_for(algorithm, id), target)
+def _tuned(
+    algorithm: str, id: str, target: float, what: str = "", *, min_episodes: int = 0
+) -> Task:
+    name, config = f"{algorithm} {what}{id}", config_for(algorithm, id)
+    return Task(name, config, target, min_episodes=min_episodes)
 
 
 def _memory(name: str, **memory: Any) -> Task:
@@ -135,12 +142,22 @@ TASKS = (
     _tuned("PPO", "CartPole-v1", 475),
     _tuned("A2C", "CartPole-v1", 475),
     _tuned("DQN", "CartPole-v1", 475),
+    _tuned("PQN", "CartPole-v1", 475),
     _tuned("PPO", "Acrobot-v1", -100),
     _tuned("DQN", "MountainCar-v0", -130),
     _tuned("SAC", "MountainCarContinuous-v0", 90),
     _tuned("SAC", "Pendulum-v1", -200),
     _tuned("TD3", "Pendulum-v1", -200),
+    # The optimum of value iteration is 0.743, 0.892, 7.91, -13 and -0.043.
+    _tuned("PQN", "FrozenLake-v1", 0.73, min_episodes=2_000),
+    _tuned("PQN", "FrozenLake8x8-v1", 0.87, min_episodes=2_000),
+    _tuned("PQN", "Taxi-v4", 7.8, min_episodes=2_000),
+    _tuned("PQN", "CliffWalking-v1", -13),
+    _tuned("PQN", "Blackjack-v1", -0.055, min_episodes=20_000),
+    _tuned("PPO", "Blackjack-v1", -0.055, min_episodes=20_000),
     _tuned("PPO", "bsuite/catch-v0", 0.95, "CNN "),
+    _tuned("PQN", "bsuite/catch-v0", 0.95, "CNN "),
+    _tuned("DQN", "bsuite/deep_sea-v0", 0.98),
     _memory("GRU", memory="gru", memory_size=32),
     _memory("LSTM", memory="lstm", memory_size=32),
     _memory("feed-forward"),
@@ -193,13 +210,26 @@ def measure(options: argparse.Namespace, arguments: Sequence[str] | None = None)
     packages = ["flax", "optax", "distrax"]
     report = _common.new_report("learning", arguments, packages, options.seeds)
     report |= {"episodes": options.episodes, "measurements": []}
+    kept = _kept(options.keep, report)
     for task in selected_tasks(options):
         entry = learn(task, options.seeds, options.episodes, options.share)
         report["measurements"].append(entry)
         if not options.quiet:
             middle = _common.quartiles(entry["scores"])[1]
             print(f"{task.name}: {middle:.4g} in {entry['run_seconds']:.1f} s", file=sys.stderr)
+    entries = kept | {entry["task"]: entry for entry in report["measurements"]}
+    report["measurements"] = [entries[task.name] for task in TASKS if task.name in entries]
     return report
+
+
+def _kept(path: str | None, report: dict[str, Any]) -> dict[str, dict[str, Any]]:
+    """Returns the measurements of an earlier report of the same machine and versions, by task."""
+    if path is None:
+        return {}
+    earlier = json.loads(Path(path).read_text())
+    if _common.slug(earlier) != _common.slug(report):
+        raise SystemExit(f"--keep got {path}, which is from another machine or other versions.")
+    return {entry["task"]: entry for entry in earlier["measurements"]}
 
 
 def selected_tasks(options: argparse.Namespace) -> list[Task]:
@@ -218,14 +248,14 @@ def learn(task: Task, num_seeds: int, episodes: int, share: float = 1.0) -> dict
     Args:
         task: the training.
         num_seeds: number of seeds: 0, 1, ...
-        episodes: number of episodes per evaluation.
+        episodes: number of episodes per evaluation, at least `min_episodes`.
         share: fraction of the task's steps to train for; less than 1 for a trial.
     """
     config = task.config
     config = config.replace(total_steps=max(1, int(share * config.total_steps)))
     task = dataclasses.replace(task, config=config)
     num_seeds = min(num_seeds, task.max_seeds or num_seeds)
-    episodes = min(episodes, task.max_episodes or episodes)
+    episodes = max(min(episodes, task.max_episodes or episodes), task.min_episodes)
     train = task.train()
     env = task.evaluation_env(episodes)
 
@@ -252,6 +282,7 @@ def learn(task: Task, num_seeds: int, episodes: int, share: float = 1.0) -> dict
         "id": config.id,
         "steps": config.total_steps,
         "num_envs": config.num_envs,
+        "episodes": episodes,
         "target": task.target,
         "at_most": task.at_most,
         "score": task.score,
@@ -372,6 +403,7 @@ def _parse(arguments: Sequence[str] | None) -> argparse.Namespace:
     add("--ids", type=_common.words, default=[], help="comma-separated environment ids")
     add("--seeds", type=int, default=5, help="training runs of each task (default 5)")
     add("--episodes", type=int, default=100, help="episodes per evaluation (default 100)")
+    add("--keep", help="JSON file whose measurements of other tasks are kept")
     add("--share", type=float, default=1.0, help="fraction of the steps; 0.1 for a trial")
     return parser.parse_args(arguments)
 

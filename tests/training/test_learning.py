@@ -1,6 +1,7 @@
 """Small training runs reach, with one seed, most of what benchmarks/learning.py shows of five."""
 
 import dataclasses
+import json
 
 import pytest
 
@@ -31,6 +32,8 @@ def trained(name, total_steps):
         ("TD3 Pendulum-v1", 12_000, -400),
         ("PPO CNN bsuite/catch-v0", 60_000, 0.8),
         ("PPO LSTM bsuite/memory_len-v0", 120_000, 0.8),
+        ("PQN CartPole-v1", 100_000, 200),
+        ("PQN Taxi-v4", 500_000, 6.0),
     ],
 )
 def test_it_learns(name, total_steps, enough):
@@ -60,6 +63,22 @@ def test_the_table_counts_the_seeds_that_reach_the_target(tmp_path):
     assert "| ≤ 20 | 480 | [245, 490] | 500 | 1 of 3 |" in learning.table(report)
     learning.plot(report, tmp_path / "curves.png")
     assert (tmp_path / "curves.png").stat().st_size > 10_000
+
+
+def test_measurements_of_other_tasks_are_kept_in_order(tmp_path, monkeypatch):
+    monkeypatch.setattr(learning, "learn", lambda task, *_: {"task": task.name, "scores": [1.0]})
+    path = tmp_path / "kept.json"
+    names = ["TD3 Pendulum-v1", "PPO CartPole-v1", "DQN CartPole-v1"]
+    for i, name in enumerate(names):
+        keep = ["--keep", str(path)] if i else []
+        options = learning._parse(["--only", name, "--output", str(path), "--quiet", *keep])
+        report = learning.measure(options)
+        path.write_text(json.dumps(report))
+    assert [entry["task"] for entry in report["measurements"]] == [names[1], names[2], names[0]]
+    report["machine"]["cores"] += 1
+    path.write_text(json.dumps(report))
+    with pytest.raises(SystemExit, match="another machine"):
+        learning.measure(options)
 
 
 def test_tasks_are_chosen_by_name_and_id():
