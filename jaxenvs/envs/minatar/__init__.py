@@ -2,7 +2,5 @@
 
 from jaxenvs.envs.minatar.breakout import Breakout as Breakout
 from jaxenvs.envs.minatar.breakout import BreakoutState as BreakoutState
-from jaxenvs.envs.minatar.seaquest import Enemies as Enemies
 from jaxenvs.envs.minatar.seaquest import Seaquest as Seaquest
-from jaxenvs.envs.minatar.seaquest import SeaquestDraws as SeaquestDraws
 from jaxenvs.envs.minatar.seaquest import SeaquestState as SeaquestState
