@@ -9,7 +9,7 @@ import jax.numpy as jnp
 import numpy as np
 
 from benchmarks.oracles.minatar import MinAtarOracle
-from jaxenvs.envs.minatar import Enemies, SeaquestDraws, SeaquestState
+from jaxenvs.envs.minatar.seaquest import Enemies, SeaquestDraws, SeaquestState
 
 
 class SeaquestOracle(MinAtarOracle):
@@ -82,8 +82,8 @@ class SeaquestOracle(MinAtarOracle):
             ramp=np.int32(ramp),
             shots=shots[:9],
             bullets=bullets[1:9],
-            fish=Enemies(soon=fish[0, 1:9], late=fish[1, 1:9]),  # pyright: ignore[reportArgumentType]
-            subs=Enemies(soon=subs[:, 0, 1:9], late=subs[:, 1, 1:9]),  # pyright: ignore[reportArgumentType]
+            fish=Enemies(soon=fish[0, 1:9], late=fish[1, 1:9]),
+            subs=Enemies(soon=subs[:, 0, 1:9], late=subs[:, 1, 1:9]),
             heads_right=heads_right[1:9],
             diver_rows=rows,
             diver_heads_right=diver_heads_right,
@@ -104,22 +104,26 @@ class SeaquestOracle(MinAtarOracle):
         game.d_spawn_timer, game.ramp_index = int(state.diver_timer), ramp
         game.e_spawn_speed, game.move_speed = 20 - ramp, max(5 - ramp // 2, 2)
         for flying, board, top in (("f_bullets", state.shots, 0), ("e_bullets", state.bullets, 1)):
-            bits = [(row, i) for row in range(len(board)) for i in _bits(board[row])]
-            setattr(game, flying, [[i % 10, row + top, i >= 10] for row, i in bits])
+            places = [(i, row) for row, word in enumerate(board.tolist(), top) for i in _bits(word)]
+            setattr(game, flying, [[i % 10, row, i >= 10] for i, row in places])
         game.e_fish, game.e_subs, game.divers = [], [], []
+        fish = np.stack([state.fish.soon, state.fish.late], axis=1).tolist()
+        subs = np.stack([state.subs.soon, state.subs.late], axis=1).transpose(2, 1, 0).tolist()
         for row in range(1, 9):
-            right = bool(state.heads_right[row - 1])
-            # Those that came first are those that will be first in the next cell.
-            for column in range(9, -1, -1) if right else range(10):
-                for rest in range(6):
-                    half, shift = ("soon", "late")[rest // 3], rest % 3 * 10 + column
-                    if int(getattr(state.fish, half)[row - 1]) >> shift & 1:
-                        game.e_fish.append([column, row, right, rest])
-                    words = getattr(state.subs, half)[:, row - 1]
-                    code = sum((int(word) >> shift & 1) << i for i, word in enumerate(words))
-                    if code:
-                        shot = (code - 1 - self.steps) % 11
-                        game.e_subs.append([column, row, right, rest, shot])
+            right, found = bool(state.heads_right[row - 1]), []
+            for i, half in ((i, half) for half in (0, 1) for i in range(30)):
+                column, rest = i % 10, 3 * half + i // 10
+                if fish[row - 1][half] >> i & 1:
+                    found.append([column, row, right, rest])
+                code = sum(
+                    (word >> i & 1) << digit for digit, word in enumerate(subs[row - 1][half])
+                )
+                if code:
+                    found.append([column, row, right, rest, (code - 1 - self.steps) % 11])
+            # The oldest has come furthest, and is the next to move among those in its cell.
+            found.sort(key=lambda enemy: (-enemy[0] if enemy[2] else enemy[0], enemy[3]))
+            game.e_fish += [enemy for enemy in found if len(enemy) == 4]
+            game.e_subs += [enemy for enemy in found if len(enemy) == 5]
         timer = game.d_spawn_timer
         for i in (1, 0):
             row, right = int(state.diver_rows[i]), bool(state.diver_heads_right[i])
@@ -167,18 +171,19 @@ class SeaquestOracle(MinAtarOracle):
         survives = ~first.terminated & ~second.terminated.all(axis=1)
         row, moves = state.diver_rows, (30 - state.diver_timer) // 6 + np.array([0, 5], np.int32)
         column = jnp.where(state.diver_heads_right, moves, 9 - moves)
-        distance = jnp.abs(after.row[:, None] - row) + jnp.abs(after.column[:, None] - column)
-        distance = jnp.where(row > 0, distance, 12).min(axis=1)
+        distance = jnp.abs(after.row[:, None] - row[None])
+        distance += jnp.abs(after.column[:, None] - column[None])
+        distance = jnp.where(row[None] > 0, distance, 12).min(axis=1)
         wants_air = (state.oxygen < 60) & (state.rescued > 0) | (state.rescued == 6)
         distance = jnp.where(wants_air, after.row, distance)
         lands = (after.oxygen > state.oxygen) & ~wants_air
         score = 100 * survives.astype(jnp.float32) + 5 * first.reward
         score += 0.1 * jax.random.uniform(key, actions.shape, jnp.float32)
         score -= distance.astype(jnp.float32) + 20 * lands.astype(jnp.float32)
-        score += (actions == env.actions.index("f")) * jnp.float32(0.5)
+        score += jnp.where(actions == env.actions.index("f"), np.float32(0.5), 0)
         return jnp.argmax(score).astype(jnp.int32)
 
 
-def _bits(word: Any) -> list[int]:
+def _bits(word: int) -> list[int]:
     """Returns the positions of the bits that are set."""
-    return [i for i in range(32) if int(word) >> i & 1]
+    return [i for i in range(20) if word >> i & 1]
