@@ -19,7 +19,7 @@ from jaxenvs.faces.bsuite import (
     scores,
     write_records,
 )
-from jaxenvs.factory import make
+from jaxenvs.factory import make, make_vec
 from jaxenvs.rendering.plots import write_radar
 from jaxenvs.training.config import Config, config_for
 
@@ -80,6 +80,7 @@ def _agent(options: argparse.Namespace) -> tuple[Callable[..., Any], int, str]:
     def make_agent(env: Any) -> Any:
         return config.make_train(env=env)
 
+    make_agent(make_vec("bsuite/bandit-v0", config.num_envs))  # reports mistakes before playing
     return make_agent, config.num_envs, episodes + config.complete().to_toml()
 
 

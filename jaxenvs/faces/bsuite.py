@@ -481,9 +481,12 @@ def scores(folder: str | Path) -> tuple[dict[str, float], dict[str, float]]:
         MissingExtraError: bsuite is not installed.
     """
     try:
+        import matplotlib
         import pandas
-        from bsuite.experiments import summary_analysis
-        from bsuite.logging import csv_load
+
+        with matplotlib.rc_context():  # bsuite changes the style of all plots when it is imported
+            from bsuite.experiments import summary_analysis
+            from bsuite.logging import csv_load
     except ImportError as error:
         raise missing_extra("Scoring records", error.name or "bsuite", "bsuite") from error
     if not any(Path(folder).glob("bsuite_id_-_*.csv")):

@@ -142,6 +142,8 @@ def write_radar(
         (line,) = axes.plot(*closed, linewidth=2, label=label)
         axes.fill(*closed, alpha=0.2, color=line.get_color())
     axes.set_xticks(angles, [name.replace("_", " ") for name in names])
+    for label, side in zip(axes.get_xticklabels(), np.cos(angles).round(3), strict=True):
+        label.set_horizontalalignment(("center", "left", "right")[int(np.sign(side))])
     axes.set_yticks([0.25, 0.5, 0.75, 1.0], ["", "0.5", "", "1"])
     axes.set(ylim=(0, 1), title=title)
     if any(scores):

@@ -22,6 +22,13 @@ def test_list_filters_by_part_of_an_id_and_by_family(capsys):
     assert status == 0 and "MountainCar-v0" in printed and "CartPole" not in printed
 
 
+def test_list_and_info_know_the_settings_of_bsuite(capsys):
+    assert "deep_sea/3" not in run(capsys, "list", "deep_sea")[1]
+    assert "bsuite/deep_sea/20" in run(capsys, "list", "deep_sea/")[1]
+    status, printed = run(capsys, "info", "bsuite/catch_noise/7")
+    assert status == 0 and "AddRewardNoise(noise_scale=0.3)" in printed and "Box(0.0" in printed
+
+
 @pytest.mark.parametrize(
     ("arguments", "word"),
     [
@@ -46,6 +53,11 @@ def test_list_filters_by_part_of_an_id_and_by_family(capsys):
         (["eval", "nowhere", "--episodes", "0"], "positive"),
         (["enjoy", "nowhere"], "config.toml"),
         (["plot", "nowhere", "-o", "a.png"], "config.toml"),
+        (["bsuite", "pp"], '"PPO"'),
+        (["bsuite", "ppo", "--experiments", "deep_see"], "deep_sea"),
+        (["bsuite", "ppo", "--unroll-length", "3"], "minibatches"),
+        (["bsuite", "sac", "--experiments", "bandit"], "SAC"),
+        (["bsuite", "random", "--set", "epochs=2"], "has none"),
         (["render", "Pendulum", "-o", "a.gif"], "Pendulum-v1"),
         (["render", "CartPole-v1", "-o", "a.webm", "--max-steps", "2"], ".mp4"),
         (["render", "CartPole-v1", "-o", "a.gif", "--max-steps", "0"], "at least 1"),
@@ -65,7 +77,8 @@ def test_mistakes_are_told_in_a_line_and_exit_with_2(
 
 
 @pytest.mark.parametrize(
-    "command", ["list", "info", "train", "eval", "enjoy", "plot", "render", "tune", "doctor"]
+    "command",
+    ["list", "info", "train", "eval", "enjoy", "plot", "bsuite", "render", "tune", "doctor"],
 )
 def test_the_help_of_each_command_shows_examples(capsys, command):
     status, printed = run(capsys, command, "--help")

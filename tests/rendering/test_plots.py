@@ -5,7 +5,12 @@ import pytest
 from PIL import Image
 
 from jaxenvs.errors import MissingExtraError
-from jaxenvs.rendering.plots import quartiles, write_learning_curve, write_learning_curves
+from jaxenvs.rendering.plots import (
+    quartiles,
+    write_learning_curve,
+    write_learning_curves,
+    write_radar,
+)
 
 
 def picture(path):
@@ -66,7 +71,22 @@ def test_trainings_are_told_apart_by_color_and_legend(tmp_path):
     assert (picture(named) != picture(other)).any() and (picture(named) != picture(alone)).any()
 
 
+def test_a_radar_shows_each_score_on_its_axis(tmp_path):
+    good = dict.fromkeys(["basic", "memory", "noise", "scale"], 1.0)  # right, up, left, down
+    all_good, no_memory, no_noise = (
+        picture(write_radar(tmp_path / f"{i}.png", {"a": good | changes})).astype(int)
+        for i, changes in enumerate(({}, {"memory": 0.0}, {"noise": 0.0}))
+    )
+    height, width = all_good.shape[:2]
+    y, x = np.nonzero((all_good != no_memory).any(axis=-1))
+    assert y.mean() < 0.45 * height and abs(x.mean() - width / 2) < 0.05 * width
+    y, x = np.nonzero((all_good != no_noise).any(axis=-1))
+    assert x.mean() < 0.45 * width and abs(y.mean() - height / 2) < 0.05 * height
+
+
 def test_without_matplotlib_the_extra_is_named(tmp_path, monkeypatch):
     monkeypatch.setitem(sys.modules, "matplotlib.figure", None)
     with pytest.raises(MissingExtraError, match=r"jaxenvs\[render\]"):
         write_learning_curve(tmp_path / "a.png", [1], [1.0], title="")
+    with pytest.raises(MissingExtraError, match=r"jaxenvs\[render\]"):
+        write_radar(tmp_path / "a.png", {"a": {"memory": 1.0}})
