@@ -14,26 +14,29 @@ from jaxenvs.faces._third_party import make_env_for
 from jaxenvs.registry import find, registry
 
 try:
-    import envelope
+    import envelope.spaces as envelope_spaces
+    from envelope.environment import Environment as EnvelopeEnvironment
+    from envelope.environment import InfoContainer
+    from envelope.struct import FrozenPyTreeNode, static_field
 except ImportError as error:
     raise missing_extra(__name__, "jax-envelope", "envelope") from error
 
 
-class EnvelopeState(envelope.FrozenPyTreeNode):
+class EnvelopeState(FrozenPyTreeNode):
     """The native state, and the key of the next step."""
 
     native: chex.ArrayTree
     key: chex.PRNGKey
 
 
-class EnvelopeEnv(envelope.Environment):
+class EnvelopeEnv(EnvelopeEnvironment):
     """A native environment as an `envelope.Environment`, whose parameters are leaves.
 
     `init` and `step` return the entries of the native info as fields of their info.
     """
 
     native: Environment
-    max_steps: int | None = envelope.static_field(default=None)
+    max_steps: int | None = static_field(default=None)
 
     @classmethod
     def from_name(cls, env_name: str, env_kwargs: dict[str, Any] | None = None) -> "EnvelopeEnv":
@@ -52,27 +55,25 @@ class EnvelopeEnv(envelope.Environment):
         """The time limit of the id, which the environment itself does not have."""
         return self.max_steps
 
-    def init(self, key: chex.PRNGKey) -> tuple[EnvelopeState, envelope.InfoContainer]:
+    def init(self, key: chex.PRNGKey) -> tuple[EnvelopeState, InfoContainer]:
         """Starts an episode."""
         key, next_key = jax.random.split(prng.as_typed_key(key))
         state, timestep = self.native.reset(key)
         return EnvelopeState(native=state, key=next_key), _to_envelope(timestep)
 
-    def step(
-        self, state: EnvelopeState, action: Any
-    ) -> tuple[EnvelopeState, envelope.InfoContainer]:
+    def step(self, state: EnvelopeState, action: Any) -> tuple[EnvelopeState, InfoContainer]:
         """Takes an action."""
         key, next_key = jax.random.split(state.key)
         native, timestep = self.native.step(state.native, action, key)
         return EnvelopeState(native=native, key=next_key), _to_envelope(timestep)
 
     @cached_property
-    def observation_space(self) -> envelope.Space:
+    def observation_space(self) -> envelope_spaces.Space:
         """The space of observations."""
         return _space_to_envelope(self.native.observation_space)
 
     @cached_property
-    def action_space(self) -> envelope.Space:
+    def action_space(self) -> envelope_spaces.Space:
         """The space of actions."""
         return _space_to_envelope(self.native.action_space)
 
@@ -96,8 +97,8 @@ def make_envelope(
     return EnvelopeEnv(native=make_env_for("make_envelope", id, time_limit, params))
 
 
-def _to_envelope(timestep: TimeStep) -> envelope.InfoContainer:
-    info = envelope.InfoContainer(
+def _to_envelope(timestep: TimeStep) -> InfoContainer:
+    info = InfoContainer(
         obs=timestep.observation,
         reward=timestep.reward,
         terminated=timestep.terminated,
@@ -106,16 +107,16 @@ def _to_envelope(timestep: TimeStep) -> envelope.InfoContainer:
     return info.update(**timestep.info)
 
 
-def _space_to_envelope(space: Any) -> envelope.Space:
+def _space_to_envelope(space: Any) -> envelope_spaces.Space:
     if isinstance(space, spaces.Dict | spaces.Tuple):
-        return envelope.PyTreeSpace(_tree_of_spaces(space))
+        return envelope_spaces.PyTreeSpace(_tree_of_spaces(space))
     # NumPy's arrays, because a space may be made inside a program and kept.
     if isinstance(space, spaces.Discrete | spaces.MultiDiscrete) and not np.any(space.start):
         n: Any = space.n if isinstance(space, spaces.Discrete) else space.nvec
         n = np.asarray(n, np.int32)
-        return envelope.Discrete(n=n)
+        return envelope_spaces.Discrete(n=n)
     low, high = cast("Any", space.bounds)
-    return envelope.Continuous(low=low, high=high)
+    return envelope_spaces.Continuous(low=low, high=high)
 
 
 def _tree_of_spaces(space: Any) -> Any:

@@ -13,13 +13,16 @@ from jaxenvs.errors import missing_extra
 from jaxenvs.faces._third_party import make_env_for
 
 try:
-    import stoa
+    import stoa.spaces as stoa_spaces
     from stoa.env_adapters.base import AdapterStateWithKey
+    from stoa.env_types import StepType
+    from stoa.env_types import TimeStep as StoaTimeStep
+    from stoa.environment import Environment as StoaEnvironment
 except ImportError as error:
     raise missing_extra(__name__, "stoa-env", "stoa") from error
 
 
-class StoaEnv(stoa.Environment):
+class StoaEnv(StoaEnvironment):
     """A native environment as a `stoa.Environment`, without a reset after an episode.
 
     The state is the native one, in `base_env_state`, and `rng_key` for the next step, which Stoa's
@@ -34,31 +37,31 @@ class StoaEnv(stoa.Environment):
 
     def reset(
         self, rng_key: chex.PRNGKey, env_params: Environment | None = None
-    ) -> tuple[AdapterStateWithKey, stoa.TimeStep]:
+    ) -> tuple[AdapterStateWithKey, StoaTimeStep]:
         """Starts an episode."""
         key, next_key = jax.random.split(prng.as_typed_key(rng_key))
         state, timestep = self._env(env_params).reset(key)
         state = AdapterStateWithKey(base_env_state=state, rng_key=next_key)
-        return state, _to_stoa(timestep, stoa.StepType.FIRST)
+        return state, _to_stoa(timestep, StepType.FIRST)
 
     def step(
         self, state: Any, action: Any, env_params: Environment | None = None
-    ) -> tuple[AdapterStateWithKey, stoa.TimeStep]:
+    ) -> tuple[AdapterStateWithKey, StoaTimeStep]:
         """Takes an action."""
         key, next_key = jax.random.split(state.rng_key)
         inner, timestep = self._env(env_params).step(state.base_env_state, action, key)
         state = AdapterStateWithKey(base_env_state=inner, rng_key=next_key)
-        return state, _to_stoa(timestep, stoa.StepType.MID)
+        return state, _to_stoa(timestep, StepType.MID)
 
-    def observation_space(self, env_params: Environment | None = None) -> stoa.Space:
+    def observation_space(self, env_params: Environment | None = None) -> stoa_spaces.Space:
         """Returns the space of observations."""
         return _space_to_stoa(self._env(env_params).observation_space)
 
-    def action_space(self, env_params: Environment | None = None) -> stoa.Space:
+    def action_space(self, env_params: Environment | None = None) -> stoa_spaces.Space:
         """Returns the space of actions."""
         return _space_to_stoa(self._env(env_params).action_space)
 
-    def state_space(self, env_params: Environment | None = None) -> stoa.Space:
+    def state_space(self, env_params: Environment | None = None) -> stoa_spaces.Space:
         """Native environments do not describe their states."""
         raise NotImplementedError("environments of jaxenvs have no state space.")
 
@@ -89,10 +92,10 @@ def make_stoa(
     return StoaEnv(make_env_for("make_stoa", id, time_limit, params))
 
 
-def _to_stoa(timestep: TimeStep, otherwise: jax.Array) -> stoa.TimeStep:
-    kind = jnp.where(timestep.truncated, stoa.StepType.TRUNCATED, otherwise)
-    return stoa.TimeStep(
-        step_type=jnp.where(timestep.terminated, stoa.StepType.TERMINATED, kind),
+def _to_stoa(timestep: TimeStep, otherwise: jax.Array) -> StoaTimeStep:
+    kind = jnp.where(timestep.truncated, StepType.TRUNCATED, otherwise)
+    return StoaTimeStep(
+        step_type=jnp.where(timestep.terminated, StepType.TERMINATED, kind),
         reward=timestep.reward,
         discount=timestep.discount,
         observation=timestep.observation,
@@ -100,14 +103,16 @@ def _to_stoa(timestep: TimeStep, otherwise: jax.Array) -> stoa.TimeStep:
     )
 
 
-def _space_to_stoa(space: Any) -> stoa.Space:
+def _space_to_stoa(space: Any) -> stoa_spaces.Space:
     if isinstance(space, spaces.Dict):
-        return stoa.DictSpace({name: _space_to_stoa(each) for name, each in space.spaces.items()})
+        return stoa_spaces.DictSpace(
+            {name: _space_to_stoa(each) for name, each in space.spaces.items()}
+        )
     if isinstance(space, spaces.Tuple):
-        return stoa.TupleSpace([_space_to_stoa(each) for each in space.spaces])
+        return stoa_spaces.TupleSpace([_space_to_stoa(each) for each in space.spaces])
     if isinstance(space, spaces.Discrete) and space.start == 0:
-        return stoa.DiscreteSpace(space.n, np.int32)
+        return stoa_spaces.DiscreteSpace(space.n, np.int32)
     if isinstance(space, spaces.MultiDiscrete) and not space.start.any():
-        return stoa.MultiDiscreteSpace(space.nvec, np.int32)
+        return stoa_spaces.MultiDiscreteSpace(space.nvec, np.int32)
     low, high = space.bounds
-    return stoa.BoundedArraySpace(space.shape, space.dtype, low, high)
+    return stoa_spaces.BoundedArraySpace(space.shape, space.dtype, low, high)

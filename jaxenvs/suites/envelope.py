@@ -13,7 +13,9 @@ from jaxenvs.errors import SpaceError, missing_extra
 from jaxenvs.suites._shared import cast_like, check_single
 
 try:
-    import envelope
+    import envelope.spaces as envelope_spaces
+    from envelope.environment import Environment as EnvelopeEnvironment
+    from envelope.wrappers.autoreset_wrapper import AutoResetWrapper
     from envelope.wrappers.wrapper import VectorizingWrapper
 except ImportError as error:
     raise missing_extra(__name__, "jax-envelope", "envelope") from error
@@ -56,7 +58,7 @@ class FromEnvelope(Environment[Any]):
         return cast_like(state, state), _timestep(cast_like(info, info))
 
 
-def from_envelope(env: envelope.Environment) -> FromEnvelope:
+def from_envelope(env: EnvelopeEnvironment) -> FromEnvelope:
     """Returns an environment of Envelope as a native environment.
 
     Args:
@@ -67,8 +69,8 @@ def from_envelope(env: envelope.Environment) -> FromEnvelope:
         WrapperError: it is no environment of Envelope, or it has such a wrapper.
         SpaceError: jaxenvs has no such space.
     """
-    batching = (envelope.AutoResetWrapper, VectorizingWrapper)
-    check_single("from_envelope", env, envelope.Environment, batching, "env")
+    batching = (AutoResetWrapper, VectorizingWrapper)
+    check_single("from_envelope", env, EnvelopeEnvironment, batching, "env")
     native = FromEnvelope(env=env)
     _ = native.observation_space, native.action_space  # raises if there is none
     return native
@@ -85,15 +87,15 @@ def _timestep(info: Any) -> TimeStep:
 
 
 def _space_from_envelope(space: Any) -> spaces.Space:
-    if isinstance(space, envelope.PyTreeSpace):
+    if isinstance(space, envelope_spaces.PyTreeSpace):
         return _space_from_envelope(space.tree)
     if isinstance(space, dict):
         return spaces.Dict({name: _space_from_envelope(each) for name, each in space.items()})
     if isinstance(space, tuple):
         return spaces.Tuple([_space_from_envelope(each) for each in space])
-    if isinstance(space, envelope.Discrete):
+    if isinstance(space, envelope_spaces.Discrete):
         n = np.asarray(space.n)
         return spaces.MultiDiscrete(n) if n.shape else spaces.Discrete(int(n))
-    if isinstance(space, envelope.Continuous):
+    if isinstance(space, envelope_spaces.Continuous):
         return spaces.Box(space.low, space.high, dtype=jnp.result_type(space.low))
     raise SpaceError(f"there is no space of jaxenvs for {space!r:.80}.")

@@ -13,15 +13,16 @@ from jaxenvs.errors import RenderError, SpaceError, missing_extra
 from jaxenvs.suites._shared import ByIdentity, cast_like, check_single
 
 try:
-    import stoa
-    from stoa.core_wrappers.auto_reset import CachedAutoResetWrapper
+    import stoa.spaces as stoa_spaces
+    from stoa.core_wrappers.auto_reset import AutoResetWrapper, CachedAutoResetWrapper
     from stoa.core_wrappers.optimistic_auto_reset import OptimisticResetVmapWrapper
     from stoa.core_wrappers.vmap import VmapWrapper
+    from stoa.environment import Environment as StoaEnvironment
 except ImportError as error:
     raise missing_extra(__name__, "stoa-env", "stoa") from error
 
 _BATCHING = (
-    stoa.AutoResetWrapper,
+    AutoResetWrapper,
     CachedAutoResetWrapper,
     OptimisticResetVmapWrapper,
     VmapWrapper,
@@ -72,7 +73,7 @@ class FromStoa(Environment[Any]):
             raise RenderError(f"{type(self.env.value).__name__} cannot render.") from error
 
 
-def from_stoa(env: stoa.Environment) -> FromStoa:
+def from_stoa(env: StoaEnvironment) -> FromStoa:
     """Returns an environment of Stoa as a native environment.
 
     Args:
@@ -82,22 +83,22 @@ def from_stoa(env: stoa.Environment) -> FromStoa:
         WrapperError: it is no environment of Stoa, or it has such a wrapper.
         SpaceError: jaxenvs has no such space.
     """
-    check_single("from_stoa", env, stoa.Environment, _BATCHING, "_env")
+    check_single("from_stoa", env, StoaEnvironment, _BATCHING, "_env")
     native = FromStoa(env=ByIdentity(env))
     _ = native.observation_space, native.action_space  # raises if there is none
     return native
 
 
 def _space_from_stoa(space: Any) -> spaces.Space:
-    if isinstance(space, stoa.DictSpace):
+    if isinstance(space, stoa_spaces.DictSpace):
         return spaces.Dict({name: _space_from_stoa(each) for name, each in space.spaces.items()})
-    if isinstance(space, stoa.TupleSpace):
+    if isinstance(space, stoa_spaces.TupleSpace):
         return spaces.Tuple([_space_from_stoa(each) for each in space.spaces])
-    if isinstance(space, stoa.DiscreteSpace):
+    if isinstance(space, stoa_spaces.DiscreteSpace):
         return spaces.Discrete(space.num_values)
-    if isinstance(space, stoa.MultiDiscreteSpace):
+    if isinstance(space, stoa_spaces.MultiDiscreteSpace):
         return spaces.MultiDiscrete(np.asarray(space.num_values))
-    if not isinstance(space, stoa.ArraySpace):
+    if not isinstance(space, stoa_spaces.ArraySpace):
         raise SpaceError(f"there is no space of jaxenvs for {space!r:.80}.")
     low, high = (getattr(space, name, None) for name in ("minimum", "maximum"))
     if low is None or high is None:
