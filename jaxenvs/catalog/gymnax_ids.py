@@ -33,6 +33,7 @@ GYMNAX_IDS: dict[str, str] = {
 
 # Parameters of `make` that turn our defaults into gymnax's.
 GYMNAX_DEFAULTS: dict[str, dict[str, Any]] = {
+    **{id: {"dtype": "float32"} for id in GYMNAX_IDS if id.endswith("-MinAtar")},
     "DeepSea-bsuite": {"size": 8},
     "MemoryChain-bsuite": {"memory_length": 5},
     "UmbrellaChain-bsuite": {"n_distractor": 0},

@@ -15,7 +15,7 @@ import numpy as np
 from jax.custom_batching import custom_vmap
 
 from jaxenvs import keys, prng, spaces
-from jaxenvs.catalog.gymnax_ids import GYMNAX_IDS
+from jaxenvs.catalog.gymnax_ids import GYMNAX_DEFAULTS, GYMNAX_IDS
 from jaxenvs.core import Environment, TimeStep, Wrapper
 from jaxenvs.errors import ParameterError
 from jaxenvs.faces._third_party import make_env_for
@@ -169,7 +169,8 @@ def make_gymnax(
     """Makes a native environment with the interface of gymnax.
 
     Args:
-        id: a native id, an id of gymnax such as "Catch-bsuite", or an `Environment`.
+        id: a native id, an `Environment`, or an id of gymnax such as "DeepSea-bsuite", which has
+            gymnax's defaults.
         api: what `step` returns: "0.x", five values with `done`, as up to gymnax 0.0.9, or "1.x",
             six values with `terminated` and `truncated`. None takes the form of the installed
             gymnax, and "1.x" without one.
@@ -197,7 +198,9 @@ def make_gymnax(
             f'make_gymnax got api="{api}"; it must be "0.x", which returns five values from step,'
             ' "1.x", which returns six, or None.'
         )
-    native_id = GYMNAX_IDS.get(id, id) if isinstance(id, str) else id
+    native_id = id
+    if isinstance(id, str):
+        native_id, params = GYMNAX_IDS.get(id, id), GYMNAX_DEFAULTS.get(id, {}) | params
     env = make_env_for("make_gymnax", native_id, time_limit, params)
     if env.time_limit is None:
         env = TimeLimit(env, time_limit=_NO_LIMIT)
