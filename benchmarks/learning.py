@@ -162,6 +162,7 @@ TASKS = (
     _tuned("PQN", "MinAtar/Asterix-v0", 17, "CNN "),
     _tuned("PQN", "MinAtar/Breakout-v0", 10, "CNN "),
     _tuned("PQN", "MinAtar/SpaceInvaders-v0", 43, "CNN "),
+    _tuned("PPO", "MinAtar/Breakout-v0", 10, "CNN "),
     _memory("GRU", memory="gru", memory_size=32),
     _memory("LSTM", memory="lstm", memory_size=32),
     _memory("feed-forward"),
