@@ -16,7 +16,11 @@ S = TypeVar("S")
 
 SIZE = 10  # rows and columns of the board
 ACTIONS = "nlurdf"  # none, left, up, right, down, fire
-NIBBLES = np.uint32(0x11111111)  # the number 1 in each of eight groups of four bits
+# Some games keep a number of four bits for each of rows 1 to 8 in a word, for row 1 in its lowest
+# bits. Arithmetic on such words is vectorized over instances, so it costs next to nothing.
+NIBBLES = np.uint32(0x11111111)  # the number 1 for each row
+_SHIFTS = np.array([0, 0, 4, 8, 12, 16, 20, 24, 28, 28], np.uint32)
+_MASKS = np.array([0, *[15] * 8, 0], np.uint32)
 ZOOM = 32  # pixels, side length of a cell in the image
 
 
@@ -149,6 +153,11 @@ def is_nonzero(nibbles: jax.Array) -> jax.Array:
     """Returns 1 in each group of four bits that is not 0, and 0 in the others."""
     nibbles = nibbles | nibbles >> 2
     return (nibbles | nibbles >> 1) & NIBBLES
+
+
+def row_numbers(nibbles: jax.Array) -> jax.Array:
+    """Returns the four bits of each row of the board, uint32[SIZE], and 0 for rows 0 and 9."""
+    return (nibbles >> _SHIFTS) & _MASKS
 
 
 def palette(number: int) -> np.ndarray:

@@ -15,13 +15,12 @@ from jaxenvs.envs.minatar._minatar import (
     bits_of_channels,
     is_nonzero,
     put,
+    row_numbers,
     show,
 )
 
 RAMP_INTERVAL = 100
 LAST_RAMP = 9  # there is an arrival and a move in every step from then on
-_SHIFTS = np.array([0, 0, 4, 8, 12, 16, 20, 24, 28, 28], np.uint32)  # of each row of the board
-_MASKS = np.array([0, *[15] * 8, 0], np.uint32)
 # Trails have the bits from 1 of a row's word, and 0 and 11 beside the board; then come the others.
 _ENEMY, _GOLD = 11, 21  # bits for a column of 0
 _SHOWN = bits_of_channels(None, _ENEMY + 1, 1, _GOLD + 1)
@@ -31,7 +30,7 @@ _SHOWN = bits_of_channels(None, _ENEMY + 1, 1, _GOLD + 1)
 class AsterixState:
     """The player, up to eight objects in rows 1 to 8, and when they arrive and move.
 
-    Four bits of a word belong to a row, the lowest ones to row 1.
+    Words have four bits for each of these rows, the lowest ones for row 1.
     """
 
     player_row: jax.Array  # int32[]
@@ -173,12 +172,11 @@ class Asterix(MinAtar[AsterixState]):
         return next_state, reward, (meets | meets_moved) & ~in_gold_row
 
     def _board(self, state: AsterixState) -> jax.Array:
-        column = (state.columns >> _SHIFTS) & _MASKS
-        moves_right = (state.moves_right >> _SHIFTS) & 1 == 1
-        is_gold = (state.is_gold >> _SHIFTS) & 1 == 1
+        column = row_numbers(state.columns)
+        moves_right = row_numbers(state.moves_right) == 1
+        is_gold = row_numbers(state.is_gold) == 1
         trail = jnp.where(moves_right, column - 1, column + 1)
-        object = column + jnp.where(is_gold, np.uint32(_GOLD), np.uint32(_ENEMY))
-        rows = jnp.where(column > 0, jnp.uint32(1) << trail | jnp.uint32(1) << object, 0)
-        return put(
-            show(rows, _SHOWN), self._cell(state.player_row, state.player_column, "player")[None]
-        )
+        other = column + jnp.where(is_gold, np.uint32(_GOLD), np.uint32(_ENEMY))
+        bits = jnp.uint32(1) << trail | jnp.uint32(1) << other
+        board = show(jnp.where(column > 0, bits, 0), _SHOWN)
+        return put(board, self._cell(state.player_row, state.player_column, "player")[None])

@@ -63,7 +63,7 @@ class Breakout(MinAtar[BreakoutState]):
     minimal_actions: ClassVar = "nlr"
 
     def start(self, key: chex.PRNGKey) -> BreakoutState:
-        from_left = jax.random.bernoulli(key)
+        from_left = jax.random.bernoulli(key, np.float32(0.5))
         column = jnp.where(from_left, jnp.int32(0), SIZE - 1)
         return BreakoutState(
             paddle=jnp.int32(4),

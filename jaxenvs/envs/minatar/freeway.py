@@ -14,6 +14,7 @@ from jaxenvs.envs.minatar._minatar import (
     bits_of_channels,
     is_nonzero,
     put,
+    row_numbers,
     show,
 )
 
@@ -21,8 +22,6 @@ COLUMN = 4  # of the chicken
 MOVE_INTERVAL = 3  # steps between moves of the chicken
 LAST_STEP = 2500  # the game is over after one more step
 NUM_SPEEDS = 5
-_SHIFTS = np.array([0, 0, 4, 8, 12, 16, 20, 24, 28, 28], np.uint32)  # of each row of the board
-_HAS_CAR = np.array([False, *[True] * 8, False])
 # Bits of a row's word: the car's column from 0, its trail's column from 10, its speed from 20.
 _SPEEDS = np.tile(np.array([0, 0, *(1 << 20 + i for i in range(NUM_SPEEDS))], np.uint32), SIZE)
 _SHOWN = bits_of_channels(None, 0, *[10] * NUM_SPEEDS) | _SPEEDS
@@ -32,7 +31,7 @@ _SHOWN = bits_of_channels(None, 0, *[10] * NUM_SPEEDS) | _SPEEDS
 class FreewayState:
     """The chicken, and eight cars in rows 1 to 8.
 
-    Four bits of a word belong to a car, the lowest ones to the car in row 1.
+    Words have four bits for each of these rows, the lowest ones for row 1.
     """
 
     chicken: jax.Array  # int32[], row
@@ -140,10 +139,11 @@ class Freeway(MinAtar[FreewayState]):
 
     def _board(self, state: FreewayState) -> jax.Array:
         trails = _move(state.columns, NIBBLES ^ state.moves_right, state.moves_right)
-        bits = jnp.uint32(1) << ((state.columns >> _SHIFTS) & 15)
-        bits |= jnp.uint32(1 << 10) << ((trails >> _SHIFTS) & 15)
-        bits |= jnp.uint32(1 << 19) << ((state.speeds >> _SHIFTS) & 15)
-        board = show(jnp.where(_HAS_CAR, bits, 0), _SHOWN)
+        speeds = row_numbers(state.speeds)
+        bits = jnp.uint32(1) << row_numbers(state.columns)
+        bits |= jnp.uint32(1 << 10) << row_numbers(trails)
+        bits |= jnp.uint32(1 << 19) << speeds
+        board = show(jnp.where(speeds > 0, bits, 0), _SHOWN)
         return put(board, self._cell(state.chicken, COLUMN, "chicken")[None])
 
 
