@@ -122,7 +122,8 @@ class Freeway(MinAtar[FreewayState]):
         waits = is_nonzero(timers)
         moves = NIBBLES ^ waits
         columns = _move(state.columns, moves & moves_right, moves & ~moves_right)
-        # There is one car in a row and none in the bottom row, so their order does not matter.
+        # There is one car in a row and none in the bottom row, where the shift by 32 bits gives 0.
+        # So no car finds the chicken that another has sent back, and their order does not matter.
         shift = 4 * (row.astype(jnp.uint32) - 1)
         is_hit = ((state.columns >> shift) & 15 == COLUMN) | ((columns >> shift) & 15 == COLUMN)
         next_state = FreewayState(
@@ -151,7 +152,7 @@ def _draw_cars(words: jax.Array) -> tuple[jax.Array, jax.Array]:
     """Returns speeds and directions for two words of random bits."""
     speeds = moves_right = jnp.uint32(0)
     for i in range(8):
-        # Four decimal digits of a word. The error of their probabilities is below 3e-6.
+        # Four decimal digits of a word. Their probabilities are right to 3e-6 of their size.
         kind = words[i // 4] // 10 ** (i % 4) % 10
         speeds |= (kind % NUM_SPEEDS + 1) << 4 * i
         moves_right |= (kind // NUM_SPEEDS) << 4 * i
