@@ -254,7 +254,7 @@ def _parser() -> argparse.ArgumentParser:
     plot.add_argument("--title", metavar="TEXT", help="(default: the ids)")
 
     bsuite = _command(commands, "bsuite", "bsuite", "run an agent through bsuite's experiments")
-    bsuite.add_argument("algorithm", metavar="ALGORITHM", help="a2c, dqn, ppo, vpg or random")
+    bsuite.add_argument("algorithm", metavar="ALGORITHM", help="a2c, dqn, ppo, sac, vpg or random")
     bsuite.add_argument("--experiments", metavar="NAMES", help="separated by commas (default: all)")
     for name, what in (
         ("--episodes", "episodes of each setting (default: bsuite's, 1,000 or 10,000)"),

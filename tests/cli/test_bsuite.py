@@ -36,7 +36,7 @@ def test_mnist_is_left_out_without_its_images(capsys, monkeypatch):
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("algorithm", ["a2c", "dqn", "ppo", "vpg"])
+@pytest.mark.parametrize("algorithm", ["a2c", "dqn", "ppo"])
 def test_agents_that_learn_find_the_best_arm(capsys, tmp_path, algorithm):
     small = ["--set", "actor.hidden_sizes=16", "--output", f"{tmp_path / algorithm}"]
     status, printed = run(

@@ -9,6 +9,7 @@ import numpy as np
 import pytest
 
 from jaxenvs.errors import TrainingError, UnknownEnvironmentError
+from jaxenvs.factory import make_vec
 from jaxenvs.registry import registry
 from jaxenvs.training import (
     GAE,
@@ -39,6 +40,13 @@ def test_what_is_tuned_is_for_a_registered_id_and_traces(algorithm, id):
     assert 20 <= rows <= 1000  # enough for a curve, and no more than fit in a picture
     result = jax.eval_shape(train, jax.random.key(config.seed))
     assert result.metrics["episode_return"].shape == (rows,)
+
+
+@pytest.mark.parametrize("algorithm", ["A2C", "DQN", "PPO", "SAC", "VPG"])
+def test_agents_for_bsuite_play_one_instance(algorithm):
+    config = config_for(algorithm, "bsuite")
+    assert config.num_envs == 1 and (algorithm, "bsuite") not in tuned()
+    assert config.make_train(env=make_vec("bsuite/catch_noise/3", 1)).env.num_envs == 1
 
 
 def test_every_classic_control_id_is_tuned_for_ppo():
