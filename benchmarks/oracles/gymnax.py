@@ -48,6 +48,9 @@ from jaxenvs.envs.misc import (
 )
 from jaxenvs.envs.misc.four_rooms import is_free
 
+if not hasattr(GymnaxEnvironment, "is_truncated"):
+    raise ImportError("the oracles need gymnax 1.0 or later", name="gymnax")
+
 
 class GymnaxOracle(Oracle):
     """An environment of gymnax, stepped without its automatic resets."""

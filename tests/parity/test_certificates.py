@@ -23,7 +23,7 @@ def cases():
         marks = [pytest.mark.interop] if jaxenvs.registry[id].compared_with == "gymnax" else []
         try:
             variants = tuple(oracle_for(env).variants)
-        except ModuleNotFoundError as error:
+        except ImportError as error:
             missing = pytest.mark.skip(reason=f"could not import {error.name!r}")
             yield pytest.param(id, 0, marks=[*marks, missing], id=id)
             continue
