@@ -1,6 +1,6 @@
 """Measures what the algorithms learn: greedy returns after training, and learning curves.
 
-    python -m benchmarks.learning --output auto --plot auto     # everything, about ten minutes
+    python -m benchmarks.learning --output auto --plot auto     # everything; MinAtar takes longest
     python -m benchmarks.learning --only "DQN CartPole-v1,SAC Pendulum-v1"
     python -m benchmarks.learning --ids bsuite/memory_len-v0 --seeds 10
     python -m benchmarks.learning --only "PQN Taxi-v4" --keep benchmarks/results/NAME.json \
