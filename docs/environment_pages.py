@@ -33,6 +33,7 @@ SOURCE = "https://github.com/jaxenvs/jaxenvs/blob/main"
 BEGIN, END = "<!-- gallery: python docs/environment_pages.py -->", "<!-- end of gallery -->"
 WIDTH, HEIGHT = 150, 100  # maximum size of a picture, in pixels
 FRAMES, FPS, COLORS = 48, 20, 32
+TITLES = {"bsuite": "bsuite", "minatar": "MinAtar", "misc": "From gymnax"}
 TILES = 8  # maximum number of pictures per family in the README
 
 Environments = dict[type, list[jaxenvs.EnvSpec]]  # the ids of each class
@@ -314,7 +315,7 @@ def relative(path: Path, folder: Path) -> str:
 
 
 def title(family: str) -> str:
-    return family.replace("_", " ").capitalize()
+    return TITLES.get(family) or family.replace("_", " ").capitalize()
 
 
 def anchor(family: str) -> str:
