@@ -224,6 +224,8 @@ class FreewayOracle(MinAtarOracle):
 
     game = "freeway"
     variants = ({"use_minimal_action_set": True, "dtype": "float32"}, {"sticky_action_prob": 0.0})
+    # Only a reset makes the cars.
+    unreachable = (*MinAtarOracle.unreachable, "self.cars = []", "range(8):", "self.cars+=[")
 
     @property
     def step_functions(self) -> tuple[FunctionType, ...]:

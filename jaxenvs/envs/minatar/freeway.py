@@ -59,8 +59,7 @@ class Freeway(MinAtar[FreewayState]):
     Observation: bool[10, 10, 7], or float32, 1 where there is
         0  the chicken
         1  a car
-        2 to 6  the trail of a car, in the cell behind it; the channel tells the steps that the car
-           waits between moves, from 1 to 5
+        2-6  the trail of a car with speed 1 to 5, in the cell behind it
     Action: int32[], none (0), left (1), up (2), right (3), down (4), fire (5); left, right, and
         fire have no effect. With the minimal set: none (0), up (1), down (2)
     Reward: 1 when the chicken reaches the top row
@@ -71,7 +70,7 @@ class Freeway(MinAtar[FreewayState]):
 
     The chicken moves by one cell and then waits for two steps. A car that meets it sends it back to
     the bottom row. When it reaches the top row, it starts again from the bottom, and all cars get
-    new directions and speeds. A car of speed s moves every s + 1 steps. Cars that leave the board
+    new directions and speeds. A car with speed s moves every s + 1 steps. Cars that leave the board
     enter it again on the other side.
 
     With probability `sticky_action_prob`, a step executes the last action again. MinAtar keeps the
