@@ -4,11 +4,16 @@ import pytest
 
 import jaxenvs
 from jaxenvs.testing import check_env
+from tests.ids import IDS, one_id_per_class
 
-IDS = sorted(jaxenvs.registry)
+
+def ids():
+    """Returns all ids; those whose class has another one are slow, for they differ by numbers."""
+    quick = one_id_per_class()
+    return [pytest.param(id, marks=[] if id in quick else [pytest.mark.slow]) for id in IDS]
 
 
-@pytest.mark.parametrize("id", IDS)
+@pytest.mark.parametrize("id", ids())
 def test_registered_environments_pass_check_env(id):
     check_env(jaxenvs.make(id))
 
