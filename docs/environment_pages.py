@@ -186,11 +186,11 @@ def environment_page(cls: type, entries: list[jaxenvs.EnvSpec]) -> str:
     for name, value, comment, static in describe_parameters(envs[0].unwrapped):
         comment = comment.replace("|", "\\|").replace("[", "\\[")
         lines.append(f"| `{name}` | `{shown(value)}` | {comment} | {'static' if static else ''} |")
-    lines += certificates(entries, page)
+    lines += certificates(entries)
     return "\n".join(lines) + "\n"
 
 
-def certificates(entries: list[jaxenvs.EnvSpec], page: Path) -> list[str]:
+def certificates(entries: list[jaxenvs.EnvSpec]) -> list[str]:
     """Returns the section about the comparisons with the reference, if there are any."""
     found = [
         (path, json.loads(path.read_text())) for path in map(certificate, entries) if path.exists()
@@ -215,7 +215,7 @@ def certificates(entries: list[jaxenvs.EnvSpec], page: Path) -> list[str]:
         f"| `{content['id']}` | {content['steps']:,} | {content['episodes']:,}"
         f" | {content['mismatches']} | {content['largest_error']:.0e}"
         f" | {content['reference_lines_run']} of {content['reference_lines']}"
-        f" | {content['smallest_p_value']:.2g} | [JSON]({relative(path, page.parent)}) |"
+        f" | {content['smallest_p_value']:.2g} | [JSON]({SOURCE}/{relative(path, ROOT)}) |"
         for path, content in found
     ]
     lines += ["", "Mean returns and their standard errors:", ""]
