@@ -4,7 +4,7 @@
     python -m benchmarks.learning --only "DQN CartPole-v1,SAC Pendulum-v1"
     python -m benchmarks.learning --ids bsuite/memory_len-v0 --seeds 10
     python -m benchmarks.learning --only "PQN Taxi-v4" --keep benchmarks/results/NAME.json \
-        --output auto     # measures one task anew and keeps the file's others
+        --output auto     # measures one task again and keeps the file's others
     python -m benchmarks.learning --load benchmarks/results/NAME.json --plot auto
 
 All seeds of a task train in one program, a `vmap` of the training. With environments of other

@@ -29,7 +29,7 @@ class UmbrellaChain(Environment[UmbrellaChainState]):
         0  1 if the umbrella is needed, otherwise 0
         1  1 if the umbrella is carried, otherwise 0; drawn at random before the first step
         2  time left, decreasing from 1 to 0 in steps of 1 / chain_length
-        3+ distractors, 0 or 1, drawn anew in every step
+        3+ distractors, 0 or 1, drawn again in every step
     Action: int32[], 1 takes the umbrella, 0 does not; ignored after the first step
     Reward: on the last step, 1 if the umbrella is carried exactly if it is needed, otherwise -1;
         before that, -1 or 1 at random
