@@ -33,7 +33,7 @@ def trained(name, total_steps):
         ("PPO CNN bsuite/catch-v0", 60_000, 0.8),
         ("PPO LSTM bsuite/memory_len-v0", 120_000, 0.8),
         ("PQN CartPole-v1", 100_000, 200),
-        ("PQN Taxi-v4", 500_000, 6.0),
+        ("PQN Taxi-v4", 1_000_000, 6.0),
     ],
 )
 def test_it_learns(name, total_steps, enough):

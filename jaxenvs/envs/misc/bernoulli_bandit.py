@@ -55,7 +55,7 @@ class BernoulliBandit(Environment[BernoulliBanditState]):
     def reset(self, key: chex.PRNGKey) -> tuple[BernoulliBanditState, TimeStep]:
         first = jnp.asarray(self.reward_prob, jnp.float32)
         state = BernoulliBanditState(
-            probability=jnp.where(jax.random.bernoulli(key), first, 1 - first),
+            probability=jnp.where(jax.random.bernoulli(key, np.float32(0.5)), first, 1 - first),
             last_action=jnp.int32(0),
             last_reward=jnp.float32(0),
             time=jnp.int32(0),
