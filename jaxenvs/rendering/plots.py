@@ -64,13 +64,7 @@ def write_learning_curves(
     Raises:
         MissingExtraError: matplotlib is not installed.
     """
-    try:
-        from matplotlib.figure import Figure  # not pyplot, which has global state
-    except ImportError as error:
-        raise missing_extra("Plotting curves", "matplotlib", "render") from error
-    path = Path(path)
-    path.parent.mkdir(parents=True, exist_ok=True)
-    figure = Figure(figsize=(7, 4), layout="constrained")
+    figure = _new_figure("curves", (7, 4))
     axes = figure.add_subplot()
     for name, seeds in curves.items():
         steps, (low, median, high) = quartiles(seeds)
@@ -86,8 +80,7 @@ def write_learning_curves(
     axes.xaxis.set_major_formatter("{x:,.0f}")
     axes.spines[["top", "right"]].set_visible(False)
     axes.grid(alpha=0.3)
-    figure.savefig(path, dpi=120)
-    return path
+    return _save(figure, path)
 
 
 def quartiles(seeds: Sequence[Curve]) -> tuple[np.ndarray, np.ndarray]:
@@ -126,15 +119,9 @@ def write_radar(
     Raises:
         MissingExtraError: matplotlib is not installed.
     """
-    try:
-        from matplotlib.figure import Figure  # not pyplot, which has global state
-    except ImportError as error:
-        raise missing_extra("Plotting scores", "matplotlib", "render") from error
-    path = Path(path)
-    path.parent.mkdir(parents=True, exist_ok=True)
+    figure = _new_figure("scores", (6, 6))
     names = sorted({name for own in scores.values() for name in own})
     angles = np.linspace(0, 2 * np.pi, len(names), endpoint=False)
-    figure = Figure(figsize=(6, 6), layout="constrained")
     axes: Any = figure.add_subplot(projection="polar")
     for label, own in scores.items():
         values = [own.get(name, 0.0) for name in names]
@@ -148,5 +135,20 @@ def write_radar(
     axes.set(ylim=(0, 1), title=title)
     if any(scores):
         axes.legend(frameon=False, loc="lower left", bbox_to_anchor=(-0.1, -0.1))
+    return _save(figure, path)
+
+
+def _new_figure(what: str, size: tuple[int, int]) -> Any:
+    """Returns an empty figure for a plot of `what`. The size is in inches."""
+    try:
+        from matplotlib.figure import Figure  # not pyplot, which has global state
+    except ImportError as error:
+        raise missing_extra(f"Plotting {what}", "matplotlib", "render") from error
+    return Figure(figsize=size, layout="constrained")
+
+
+def _save(figure: Any, path: str | Path) -> Path:
+    path = Path(path)
+    path.parent.mkdir(parents=True, exist_ok=True)
     figure.savefig(path, dpi=120)
     return path
