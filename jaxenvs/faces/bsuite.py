@@ -38,7 +38,7 @@ _INTEGERS = ("steps", "episode", "episode_len", "total_bad_episodes", "total_per
 
 
 class Agent(Protocol[S]):
-    """What plays a setting: a pytree such as a training program of `jaxenvs.training.make_train`.
+    """Plays a setting: a pytree such as a training program of `jaxenvs.training.make_train`.
 
     The state contains the state of the environment.
     """
@@ -269,7 +269,10 @@ def recorded_episodes(num_episodes: int) -> np.ndarray:
 
 def records_of(state: chex.ArrayTree) -> Records:
     """Returns the records in a state that contains the state of a `RecordedVectorEnv`."""
-    is_records = lambda node: isinstance(node, Records)  # noqa: E731
+
+    def is_records(node: Any) -> bool:
+        return isinstance(node, Records)
+
     found = [node for node in jax.tree.leaves(state, is_leaf=is_records) if is_records(node)]
     if len(found) != 1:
         raise ParameterError(
@@ -496,8 +499,11 @@ def scores(folder: str | Path) -> tuple[dict[str, float], dict[str, float]]:
     table = table[(table.bsuite_env != "deep_sea_stochastic") | (played >= 100)]
     if table.empty:
         return {}, {}
+
+    def append(series: Any, other: Any) -> Any:
+        return pandas.concat([series, other])
+
     # bsuite 0.3.6 calls `Series.append`, which pandas 2 no longer has.
-    append = lambda self, other: pandas.concat([self, other])  # noqa: E731
     with mock.patch.object(pandas.Series, "append", append, create=True):
         scored = summary_analysis.bsuite_score(table)
     tags = summary_analysis.ave_score_by_tag(scored, []).dropna().sort_values("tag")

@@ -27,7 +27,7 @@ class DeepSeaState:
 
 @chex.dataclass(frozen=True)
 class DeepSeaDraws:
-    """What chance decides in a step of the stochastic task."""
+    """The random outcomes of a step of the stochastic task."""
 
     noise: jax.Array  # float32[], standard normal, added to the reward at the ends of the last row
     is_blown: jax.Array  # bool[], whether the wind stops a move to the right

@@ -26,7 +26,7 @@ ZOOM = 32  # pixels, side length of a cell in the image
 
 @chex.dataclass(frozen=True)
 class Draws:
-    """What chance decides in a step of every game."""
+    """The random outcome that a step of every game has."""
 
     sticks: jax.Array  # bool[], whether the last action is executed again
 
@@ -81,7 +81,7 @@ class MinAtar(Environment[S], Generic[S]):
         return state, TimeStep.first(self._observe(state))
 
     def draw(self, state: Any, key: chex.PRNGKey) -> Any:
-        """Draws what chance decides in a step."""
+        """Draws the random outcomes of a step."""
         del state
         return Draws(sticks=self._sticks(jax.random.uniform(key, (), jnp.float32)))
 

@@ -47,7 +47,7 @@ class AsterixState:
 
 @chex.dataclass(frozen=True)
 class AsterixDraws:
-    """What chance decides in a step."""
+    """The random outcomes of a step."""
 
     sticks: jax.Array  # bool[], whether the last action is executed again
     from_left: jax.Array  # bool[], whether the next object comes from the left

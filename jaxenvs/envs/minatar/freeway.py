@@ -46,7 +46,7 @@ class FreewayState:
 
 @chex.dataclass(frozen=True)
 class FreewayDraws:
-    """What chance decides in a step."""
+    """The random outcomes of a step."""
 
     sticks: jax.Array  # bool[], whether the last action is executed again
     speeds: jax.Array  # uint32[], of the cars if the chicken arrives

@@ -45,7 +45,7 @@ _ROW = np.uint32(2**SIZE - 1)  # the bits of all columns
 
 @chex.dataclass(frozen=True)
 class SeaquestDraws:
-    """What chance decides in a step. Objects that do not appear in the step have no effect."""
+    """The random outcomes of a step. Those of an object that does not appear have no effect."""
 
     sticks: jax.Array  # bool[], whether the last action is executed again
     enemy_from_left: jax.Array  # bool[]

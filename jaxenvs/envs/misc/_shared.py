@@ -1,4 +1,4 @@
-"""What several tasks of this family share."""
+"""Functions that several tasks of this family share."""
 
 import chex
 import jax

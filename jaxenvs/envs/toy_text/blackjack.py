@@ -31,7 +31,7 @@ class BlackjackState:
 
 @chex.dataclass(frozen=True)
 class BlackjackDraws:
-    """What chance decides in a step. Only one of them is used, depending on the action."""
+    """The random outcomes of a step. Only one of them is used, depending on the action."""
 
     card: jax.Array  # int32[], the card for a player who hits, 1 to 10
     dealer_score: jax.Array  # int32[], one of SCORES, if the player sticks

@@ -1,4 +1,4 @@
-"""What PQN regresses on, as rlax has it, and how its seeds, rates and devices combine."""
+"""PQN: its targets, compared with rlax, and its seeds, rates, and devices."""
 
 import chex
 import jax
