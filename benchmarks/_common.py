@@ -87,6 +87,20 @@ def machine(packages: Sequence[str]) -> dict[str, Any]:
     }
 
 
+def kept(path: str | None, report: dict[str, Any]) -> list[dict[str, Any]]:
+    """Returns the measurements of an earlier report of the same machine and versions.
+
+    Raises:
+        SystemExit: it is from another machine or other versions.
+    """
+    if path is None:
+        return []
+    earlier = json.loads(Path(path).read_text())
+    if slug(earlier) != slug(report):
+        raise SystemExit(f"--keep got {path}, which is from another machine or other versions.")
+    return earlier["measurements"]
+
+
 def slug(report: dict[str, Any]) -> str:
     """Returns a file name made of the benchmark, the machine, and the versions."""
     host = report["machine"]

@@ -15,7 +15,6 @@ environment, even if training wraps it.
 
 import argparse
 import dataclasses
-import json
 import math
 import operator
 import sys
@@ -158,11 +157,18 @@ TASKS = (
     _tuned("PPO", "bsuite/catch-v0", 0.95, "CNN "),
     _tuned("PQN", "bsuite/catch-v0", 0.95, "CNN "),
     _tuned("DQN", "bsuite/deep_sea-v0", 0.98),
-    # Above DQN after 5,000,000 steps (K. Young, T. Tian, 2019).
-    _tuned("PQN", "MinAtar/Asterix-v0", 17, "CNN "),
-    _tuned("PQN", "MinAtar/Breakout-v0", 10, "CNN "),
-    _tuned("PQN", "MinAtar/SpaceInvaders-v0", 43, "CNN "),
-    _tuned("PPO", "MinAtar/Breakout-v0", 10, "CNN "),
+    # As good as the authors' DQN after 5,000,000 steps (K. Young, T. Tian, 2019).
+    *(
+        _tuned(algorithm, f"MinAtar/{game}-v0", target, "CNN ")
+        for game, target in (
+            ("Asterix", 17),
+            ("Breakout", 10),
+            ("Freeway", 50),
+            ("Seaquest", 20),
+            ("SpaceInvaders", 43),
+        )
+        for algorithm in ("PPO", "DQN", "PQN")
+    ),
     _memory("GRU", memory="gru", memory_size=32),
     _memory("LSTM", memory="lstm", memory_size=32),
     _memory("feed-forward"),
@@ -215,7 +221,7 @@ def measure(options: argparse.Namespace, arguments: Sequence[str] | None = None)
     packages = ["flax", "optax", "distrax"]
     report = _common.new_report("learning", arguments, packages, options.seeds)
     report |= {"episodes": options.episodes, "measurements": []}
-    kept = _kept(options.keep, report)
+    kept = {entry["task"]: entry for entry in _common.kept(options.keep, report)}
     for task in selected_tasks(options):
         entry = learn(task, options.seeds, options.episodes, options.share)
         report["measurements"].append(entry)
@@ -225,16 +231,6 @@ def measure(options: argparse.Namespace, arguments: Sequence[str] | None = None)
     entries = kept | {entry["task"]: entry for entry in report["measurements"]}
     report["measurements"] = [entries[task.name] for task in TASKS if task.name in entries]
     return report
-
-
-def _kept(path: str | None, report: dict[str, Any]) -> dict[str, dict[str, Any]]:
-    """Returns the measurements of an earlier report of the same machine and versions, by task."""
-    if path is None:
-        return {}
-    earlier = json.loads(Path(path).read_text())
-    if _common.slug(earlier) != _common.slug(report):
-        raise SystemExit(f"--keep got {path}, which is from another machine or other versions.")
-    return {entry["task"]: entry for entry in earlier["measurements"]}
 
 
 def selected_tasks(options: argparse.Namespace) -> list[Task]:

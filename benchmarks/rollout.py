@@ -3,6 +3,8 @@
     python -m benchmarks.rollout --ids CartPole-v1 --num-envs 64,1024,16384
     python -m benchmarks.rollout --output auto --plot auto          # everything, about ten minutes
     python -m benchmarks.rollout --variants reset_chunk=16 reset_chunk=N --peers ""
+    python -m benchmarks.rollout --ids MinAtar/Seaquest-v1 --steps 16 \
+        --keep benchmarks/results/NAME.json --output auto    # keeps the file's other measurements
     python -m benchmarks.rollout --load benchmarks/results/NAME.json --plot auto
 
 A rollout is `--steps` steps of N instances. Each contestant draws actions from its own action space
@@ -32,7 +34,7 @@ import jaxenvs
 from benchmarks import _common, limit
 from benchmarks._common import OURS
 from jaxenvs import prng
-from jaxenvs.catalog.gymnax_ids import GYMNAX_IDS
+from jaxenvs.catalog.gymnax_ids import GYMNAX_DEFAULTS, GYMNAX_IDS
 
 NUM_ENVS = (1, 16, 64, 256, 1024, 4096, 16384, 65536)
 PEERS = ("gymnax", "pgx", "envpool", "limit", "scalar")
@@ -72,6 +74,7 @@ class Measurement:
 
     id: str
     num_envs: int
+    steps: int  # per rollout
     contestant: str
     trace_seconds: float
     compile_seconds: float
@@ -93,20 +96,22 @@ def measure(options: argparse.Namespace, arguments: Sequence[str] | None = None)
         print(f"note: {reason}", file=sys.stderr)
     report = _common.new_report("rollout", arguments, ["gymnax"], options.repeats)
     report["machine"] |= {"c_compiler": limit.compiler(), "c_flags": " ".join(limit.FLAGS)}
-    measurements: list[Measurement] = []
+    cases: dict[tuple[str, int], list[dict[str, Any]]] = {}
+    for entry in _common.kept(options.keep, report):
+        cases.setdefault((entry["id"], entry["num_envs"]), []).append(entry)
     with _no_compilation_cache():
         for id in options.ids:
             for num_envs in options.num_envs:
                 contestants = list(build_contestants(id, num_envs, options))
-                measurements += race(id, num_envs, contestants, options)
+                measurements = race(id, num_envs, contestants, options)
+                cases[id, num_envs] = [dataclasses.asdict(each) for each in measurements]
                 if not options.quiet:
                     line = ", ".join(
                         f"{m.contestant} {statistics.median(m.steps_per_second) / 1e6:.2f}"
-                        for m in measurements[-len(contestants) :]
+                        for m in measurements
                     )
                     print(f"{id} N={num_envs}: {line} M steps/s", file=sys.stderr, flush=True)
-    entries = [dataclasses.asdict(measurement) for measurement in measurements]
-    return report | {"steps": options.steps, "measurements": entries}
+    return report | {"measurements": [entry for case in cases.values() for entry in case]}
 
 
 def build_contestants(id: str, num_envs: int, options: argparse.Namespace) -> Iterator[Contestant]:
@@ -130,8 +135,12 @@ def build_contestants(id: str, num_envs: int, options: argparse.Namespace) -> It
 
 
 def ours(id: str, num_envs: int, steps: int, variant: str = "") -> Contestant:
-    """Returns jaxenvs with the arguments of `make_vec` in `variant`, such as "reset_chunk=N"."""
-    env = jaxenvs.make_vec(id, num_envs, **_common.variant(variant, num_envs))
+    """Returns jaxenvs with the arguments of `make_vec` in `variant`, such as "reset_chunk=N".
+
+    Sizes and the dtype of observations are gymnax's, where it has the environment.
+    """
+    defaults = GYMNAX_DEFAULTS.get(OURS_IN_GYMNAX.get(id, ""), {})
+    env = jaxenvs.make_vec(id, num_envs, **defaults | _common.variant(variant, num_envs))
 
     def start(key: chex.PRNGKey) -> Any:
         state, timestep = env.reset(key)
@@ -286,6 +295,7 @@ def race(
         Measurement(
             id=id,
             num_envs=num_envs,
+            steps=options.steps,
             contestant=entry.contestant.name,
             trace_seconds=entry.contestant.trace_seconds,
             compile_seconds=entry.contestant.compile_seconds,
@@ -325,18 +335,18 @@ class _Entry:
 def table(report: dict[str, Any]) -> str:
     """Formats the report as Markdown: million steps per second with quartiles, and ratios."""
     lines = [
-        _common.headline(report, f"{report['steps']} steps"),
+        _common.headline(report, "rollouts"),
         "",
-        "| id | N | contestant | M steps/s | jaxenvs / this | µs per step | episode length "
+        "| id | N | steps | contestant | M steps/s | jaxenvs / this | µs per step | episode length "
         "| trace s | compile s |",
-        "|---|--:|---|--:|--:|--:|--:|--:|--:|",
+        "|---|--:|--:|---|--:|--:|--:|--:|--:|--:|",
     ]
     for entry in report["measurements"]:
         low, middle, high = _common.quartiles(entry["steps_per_second"])
         ratio = _common.quartiles(entry["ours_over_this"])
         ours = entry["contestant"] == OURS
         lines.append(
-            f"| {entry['id']} | {entry['num_envs']:,} | {entry['contestant']} "
+            f"| {entry['id']} | {entry['num_envs']:,} | {entry['steps']} | {entry['contestant']} "
             f"| {middle / 1e6:.2f} [{low / 1e6:.2f}, {high / 1e6:.2f}] "
             f"| {'' if ours else f'{ratio[1]:.3g} [{ratio[0]:.3g}, {ratio[2]:.3g}]'} "
             f"| {entry['num_envs'] / middle * 1e6:.2f} | {entry['mean_episode_length']:.1f} "
@@ -374,6 +384,7 @@ def _parse(arguments: Sequence[str] | None) -> argparse.Namespace:
     parser.set_defaults(ids=list(IDS))
     add = parser.add_argument
     add("--steps", type=int, default=256, help="steps per rollout (default 256)")
+    add("--keep", help="JSON file whose other measurements are kept")
     add(
         "--all-threads",
         action="store_true",

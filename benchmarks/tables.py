@@ -116,6 +116,29 @@ def rollout() -> list[str]:
     return lines
 
 
+def families() -> list[str]:
+    """Returns the same for the other environments, with ratios to each library that has them."""
+    report, sizes = load("families"), (64, 1024, 16384)
+    lines = header("instances", sizes)
+    for id in dict.fromkeys(entry["id"] for entry in report["measurements"]):
+        cells = []
+        for size in sizes:
+            entries = [
+                entry
+                for entry in report["measurements"]
+                if entry["id"] == id and entry["num_envs"] == size
+            ]
+            peers = [
+                f"{entry['contestant'].partition(',')[0]} {times(entry['ours_over_this'])}"
+                for entry in entries
+                if entry["contestant"] != OURS
+            ]
+            ours = median(entries[0]["steps_per_second"])
+            cells.append(f"{digits(ours / 1e6)} ({', '.join(peers)})")
+        lines.append(line(id, cells))
+    return lines
+
+
 def numpy_interface() -> list[str]:
     """Returns microseconds per call of `step` with CartPole-v1, and ratios to jaxenvs."""
     report, sizes = load("gym_api"), (1, 16, 64, 1024, 4096, 16384)
@@ -281,6 +304,7 @@ def trainings() -> list[str]:
 TABLES: dict[str, Callable[[], list[str]]] = {
     "summary": summary,
     "rollout": rollout,
+    "families": families,
     "numpy_interface": numpy_interface,
     "pools": pools,
     "bridge": bridge,

@@ -74,7 +74,7 @@ class MinAtar(Environment[S], Generic[S]):
 
     @abc.abstractmethod
     def _board(self, state: Any) -> jax.Array:
-        """Returns bool[SIZE * SIZE * len(channels)]: which objects are in which cell."""
+        """Returns dtype[SIZE * SIZE * len(channels)]: which objects are in which cell."""
 
     def reset(self, key: chex.PRNGKey) -> tuple[S, TimeStep]:
         state = self.start(key)
@@ -97,14 +97,13 @@ class MinAtar(Environment[S], Generic[S]):
 
     def render(self, state: Any) -> jax.Array:
         """Draws each cell in the color of its last channel, as MinAtar does: uint8[320, 320, 3]."""
-        board = self._board(state).reshape(SIZE, SIZE, len(self.channels))
+        board = self._observe(state).astype(bool)
         numbers = np.arange(1, len(self.channels) + 1, dtype=np.int32)
         image = jnp.asarray(palette(len(self.channels)))[jnp.where(board, numbers, 0).max(axis=-1)]
         return jnp.repeat(jnp.repeat(image, ZOOM, axis=0), ZOOM, axis=1)
 
     def _observe(self, state: Any) -> jax.Array:
-        shape = (SIZE, SIZE, len(self.channels))
-        return self._board(state).reshape(shape).astype(self.dtype)
+        return self._board(state).reshape(SIZE, SIZE, len(self.channels))
 
     def _is(self, action: jax.Array, letter: str) -> jax.Array:
         """Returns whether the action is the one with this letter."""
@@ -121,19 +120,21 @@ class MinAtar(Environment[S], Generic[S]):
 
 
 def put(board: jax.Array, cells: jax.Array) -> jax.Array:
-    """Sets the cells, int32[K], of a board to true. Cells beyond its end are left out."""
+    """Sets the cells, int32[K], of a board to 1. Cells beyond its end are left out."""
     # A barrier, because XLA on CPU would otherwise compute the board again for each cell.
-    return jax.lax.optimization_barrier(board).at[cells].set(True, mode="drop")
+    one = jnp.ones((), board.dtype)
+    return jax.lax.optimization_barrier(board).at[cells].set(one, mode="drop")
 
 
-def show(rows: jax.Array, bits: chex.Array) -> jax.Array:
+def show(rows: jax.Array, bits: chex.Array, dtype: str) -> jax.Array:
     """Returns a board of words for its rows, uint32[SIZE].
 
     Args:
         rows: the words.
         bits: for each cell of a row and each channel, the bits that must be set in the word.
+        dtype: of the board.
     """
-    board = rows[:, None] & bits[None] == bits[None]
+    board = (rows[:, None] & bits[None] == bits[None]).astype(dtype)
     # With the barrier, XLA on CPU loops over whole rows, which it can vectorize.
     return jax.lax.optimization_barrier(board).reshape(-1)
 

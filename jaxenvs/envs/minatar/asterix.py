@@ -178,5 +178,5 @@ class Asterix(MinAtar[AsterixState]):
         trail = jnp.where(moves_right, column - 1, column + 1)
         other = column + jnp.where(is_gold, np.uint32(_GOLD), np.uint32(_ENEMY))
         bits = jnp.uint32(1) << trail | jnp.uint32(1) << other
-        board = show(jnp.where(column > 0, bits, 0), _SHOWN)
+        board = show(jnp.where(column > 0, bits, 0), _SHOWN, self.dtype)
         return put(board, self._cell(state.player_row, state.player_column, "player")[None])

@@ -127,4 +127,5 @@ class Breakout(MinAtar[BreakoutState]):
             self._cell(state.ball_row, state.ball_column, "ball"),
             self._cell(state.last_row, state.last_column, "trail"),
         ]
-        return put((state.bricks >> bit) & 1 == 1, jnp.stack(objects))
+        bricks = ((state.bricks >> bit) & 1).astype(self.dtype)
+        return put(bricks, jnp.stack(objects))

@@ -143,7 +143,7 @@ class Freeway(MinAtar[FreewayState]):
         bits = jnp.uint32(1) << row_numbers(state.columns)
         bits |= jnp.uint32(1 << 10) << row_numbers(trails)
         bits |= jnp.uint32(1 << 19) << speeds
-        board = show(jnp.where(speeds > 0, bits, 0), _SHOWN)
+        board = show(jnp.where(speeds > 0, bits, 0), _SHOWN, self.dtype)
         return put(board, self._cell(state.chicken, COLUMN, "chicken")[None])
 
 

@@ -384,7 +384,7 @@ class Seaquest(MinAtar[SeaquestState]):
                 words |= boards[name] << SIZE * i
             masks = np.where(channel // 3 * 3 == first, 1 << column + SIZE * (channel % 3), 0)
             shown |= _once(words)[:, None] & masks.astype(np.uint32)[None]
-        return _once(shown != 0).reshape(-1)
+        return _once((shown != 0).astype(self.dtype)).reshape(-1)
 
 
 def _once(values: Any) -> Any:

@@ -142,7 +142,8 @@ class SpaceInvaders(MinAtar[SpaceInvadersState]):
 
     def _board(self, state: SpaceInvadersState) -> jax.Array:
         rows = state.aliens | state.cannon_bullets << SIZE | state.alien_bullets << 2 * SIZE
-        board = show(rows, jnp.where(state.moves_right, _SHOWN_RIGHT, _SHOWN_LEFT))
+        shown = jnp.where(state.moves_right, _SHOWN_RIGHT, _SHOWN_LEFT)
+        board = show(rows, shown, self.dtype)
         return put(board, self._cell(SIZE - 1, state.cannon, "cannon")[None])
 
 
