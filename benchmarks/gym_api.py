@@ -61,8 +61,11 @@ class Contestant:
             return f"{self.package} is not installed"
         if self.kind == OURS and not hasattr(importlib.import_module(OURS), "make_gym"):
             return "this jaxenvs has no make_gym"
-        if self.kind == "vectorized" and not gymnasium.spec(id).vector_entry_point:
+        spec = gymnasium.registry.get(id)
+        if self.kind == "vectorized" and not (spec and spec.vector_entry_point):
             return f"Gymnasium has no vectorized class for {id}"
+        if self.kind in ("sync", "async") and spec is None:
+            return f"Gymnasium has no {id}"
         if self.max_num_envs and num_envs > self.max_num_envs:
             return f"N is at most {self.max_num_envs:,}"
         return None
@@ -214,11 +217,12 @@ def race(
 class _Entry:
     """A contestant with its environment, actions, and samples."""
 
-    def __init__(self, contestant: Contestant, env: Any, id: str, num_envs: int) -> None:
+    def __init__(self, contestant: Contestant, env: Any, num_envs: int) -> None:
         self.contestant, self.env, self.num_envs = contestant, env, num_envs
         self.sampler = _common.Sampler(self._run)
         self.ready_seconds = 0.0
-        self.actions = itertools.cycle(draw_actions(id, num_envs, contestant.discrete_dtype))
+        space = getattr(env, "single_action_space", env.action_space)
+        self.actions = itertools.cycle(draw_actions(space, num_envs, contestant.discrete_dtype))
 
     @classmethod
     @contextlib.contextmanager
@@ -227,12 +231,14 @@ class _Entry:
         begin = time.perf_counter()
         env = contestant.make(id, num_envs)
         try:
-            entry = cls(contestant, env, id, num_envs)
+            entry = cls(contestant, env, num_envs)
             env.reset()
             result = env.step(next(entry.actions))
             entry.ready_seconds = time.perf_counter() - begin
-            if not all(isinstance(part, np.ndarray) for part in result[:4]):
-                kinds = [type(part).__name__ for part in result[:4]]
+            observation, *rest = result[:4]
+            parts = [*(observation if isinstance(observation, tuple) else [observation]), *rest]
+            if not all(isinstance(part, np.ndarray) for part in parts):
+                kinds = [type(part).__name__ for part in parts]
                 raise TypeError(f"{contestant.name} returns {kinds}; expected NumPy arrays only")
             entry._run(64)
             yield entry
@@ -268,9 +274,10 @@ class _Entry:
         return time.perf_counter() - begin
 
 
-def draw_actions(id: str, num_envs: int, discrete_dtype: type[np.integer]) -> list[np.ndarray]:
+def draw_actions(
+    space: gymnasium.Space, num_envs: int, discrete_dtype: type[np.integer]
+) -> list[np.ndarray]:
     """Returns random actions for `num_envs` instances, the same values for every contestant."""
-    space = gymnasium.make(id).action_space
     generator = np.random.default_rng(0)
     # A much shorter cycle is not a random policy: it drifts, which ends CartPole sooner.
     shape = min(max(2**18 // num_envs, 64), 1024), num_envs

@@ -301,6 +301,32 @@ def trainings() -> list[str]:
     return lines
 
 
+def minatar() -> list[str]:
+    """Returns what the algorithms reach on MinAtar's games, beside published scores."""
+    report, algorithms = load("learning"), ("PQN", "DQN", "PPO")
+    published = "DQN of MinAtar's authors, 5,000,000 steps", "PPO of pgx, 20,000,000 steps"
+    lines = [line("", (*algorithms, *published)), "|---" * 6 + "|"]
+    for game, dqn, ppo in (
+        ("Asterix", "17", "22 to 25"),
+        ("Breakout", "10", "50"),
+        ("Freeway", "50", "63"),
+        ("Seaquest", "20", "54"),
+        ("SpaceInvaders", "43", "145 to 153"),
+    ):
+        cells = []
+        for algorithm in algorithms:
+            task = f"{algorithm} CNN MinAtar/{game}-v0"
+            entry = measured(report, task=task, missing_ok=True)
+            scores, steps = (entry["scores"], entry["steps"]) if entry else ([], 0)
+            cells.append(
+                f"{digits(median(scores))} ({digits(min(scores))}), {steps:,} steps"
+                if entry
+                else "—"
+            )
+        lines.append(line(game, [*cells, dqn, ppo]))
+    return lines
+
+
 TABLES: dict[str, Callable[[], list[str]]] = {
     "summary": summary,
     "rollout": rollout,
@@ -309,6 +335,7 @@ TABLES: dict[str, Callable[[], list[str]]] = {
     "pools": pools,
     "bridge": bridge,
     "trainings": trainings,
+    "minatar": minatar,
 }
 
 

@@ -230,6 +230,31 @@ def certificates(entries: list[jaxenvs.EnvSpec]) -> list[str]:
                 )
                 shared = f"| `{content['id']}` | {chosen or 'the defaults'} | {policy}"
                 lines.append(f"{shared} | {ours} | {theirs} |")
+    return lines + transfers(entries)
+
+
+def transfers(entries: list[jaxenvs.EnvSpec]) -> list[str]:
+    """Returns the part about policies that play in both environments, if there are any."""
+    paths = [certificate(spec).with_suffix(".transfer.json") for spec in entries]
+    lines = []
+    for path in filter(Path.exists, paths):
+        content = json.loads(path.read_text())
+        lines += [
+            "",
+            f"Policies for `{content['id']}`, trained by {content['algorithm']} for"
+            f" {content['training_steps']:,} steps in one of both, played {content['episodes']:,}"
+            " episodes in each (`python -m benchmarks.transfer`). The p-value is that of the"
+            f" hypothesis that the mean returns differ by {content['margin']:.0%} or more:",
+            "",
+            "| policy | jaxenvs | reference | p-value | |",
+            "|---|---|---|---|---|",
+        ]
+        for policy, result in content["policies"].items():
+            ours, theirs = (
+                f"{mean:.4g} ± {error:.2g}" for mean, error in (result["ours"], result["reference"])
+            )
+            link = f"[JSON]({SOURCE}/{relative(path, ROOT)})"
+            lines.append(f"| {policy} | {ours} | {theirs} | {result['p_value']:.2g} | {link} |")
     return lines
 
 
