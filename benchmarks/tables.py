@@ -161,6 +161,21 @@ def numpy_interface() -> list[str]:
     return lines
 
 
+def numpy_toy_text() -> list[str]:
+    """Returns microseconds per call of `step` in toy text, and ratios to jaxenvs."""
+    report, sizes = load("gym_api_toy_text"), (1, 64, 1024, 16384)
+    lines = header("instances", sizes)
+    for id in dict.fromkeys(entry["id"] for entry in report["measurements"]):
+        cells = []
+        for size in sizes:
+            case = {"id": id, "num_envs": size}
+            ours = median(measured(report, contestant=OURS, **case)["steps_per_second"])
+            peer = rival(report, "envpool", **case)["ratio"]
+            cells.append(f"{digits(size / ours * 1e6)} ({times([peer])})")
+        lines.append(line(id, cells))
+    return lines
+
+
 def pools() -> list[str]:
     """Returns thousand steps per second of Gymnasium's CartPole-v1 in pools, and ratios."""
     report, sizes = load("host_bridge"), (16, 64, 256)
@@ -332,6 +347,7 @@ TABLES: dict[str, Callable[[], list[str]]] = {
     "rollout": rollout,
     "families": families,
     "numpy_interface": numpy_interface,
+    "numpy_toy_text": numpy_toy_text,
     "pools": pools,
     "bridge": bridge,
     "trainings": trainings,

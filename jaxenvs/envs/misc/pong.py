@@ -160,35 +160,21 @@ class Pong(Environment[PongState]):
         return clip(state.left + move), clip(state.right + move)
 
     def _observe(self, state: PongState) -> jax.Array:
-        # What is seen are four rectangles. Each has a bit in the rows and in the columns (times
-        # channels) that it covers, so a cell needs one operation. Without the barriers, XLA on CPU
-        # recomputes the bits for every cell.
-        width, height, half = self.width, self.height, self.paddle_half_height
-        row = np.arange(height, dtype=np.int32)
-        lane = np.arange(3 * width, dtype=np.int32)  # 3 column + channel
-        ball, last = (
-            3 * jnp.clip(column, 0, width - 1) + channel
-            for column, channel in ((state.ball_column, 1), (state.last_column, 2))
+        height, width, half = self.height, self.width, self.paddle_half_height
+        row = np.arange(height, dtype=np.int32)[:, None]
+        lane = np.arange(3 * width, dtype=np.int32)[None]  # 3 column + channel
+        left = (lane == 0) & (jnp.abs(row - state.left) <= half)
+        right = (lane == 3 * (width - 1)) & (jnp.abs(row - state.right) <= half)
+        # Without the barrier, XLA on CPU computes the paddles again for the balls.
+        paddles = jax.lax.optimization_barrier((left | right).astype(jnp.float32))
+        rows, columns = (
+            jnp.clip(jnp.stack(places), 0, size - 1)
+            for places, size in (
+                ((state.ball_row, state.last_row), height),
+                ((state.ball_column, state.last_column), width),
+            )
         )
-        rows = (
-            _bit(0, jnp.abs(row - state.left) <= half)
-            | _bit(1, jnp.abs(row - state.right) <= half)
-            | _bit(2, row == jnp.clip(state.ball_row, 0, height - 1))
-            | _bit(3, row == jnp.clip(state.last_row, 0, height - 1))
-        )
-        lanes = (
-            _bit(0, lane == 0)
-            | _bit(1, lane == 3 * (width - 1))
-            | _bit(2, lane == ball)
-            | _bit(3, lane == last)
-        )
-        rows, lanes = jax.lax.optimization_barrier((rows, lanes))
-        seen = ((rows[:, None] & lanes[None]) != 0).astype(jnp.float32)
-        return jax.lax.optimization_barrier(seen).reshape(height, width, 3)
-
-
-def _bit(index: int, where: chex.Array) -> jax.Array:
-    return jnp.where(where, jnp.int32(1 << index), jnp.int32(0))
+        return paddles.reshape(height, width, 3).at[rows, columns, np.array([1, 2])].set(1.0)
 
 
 def _middle(cell: jax.Array) -> jax.Array:
