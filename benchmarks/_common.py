@@ -14,6 +14,8 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
+import numpy as np
+
 RESULTS = Path(__file__).with_name("results")
 IDS = ("CartPole-v1", "Pendulum-v1", "Acrobot-v1", "MountainCar-v0", "MountainCarContinuous-v0")
 OURS = "jaxenvs"
@@ -293,6 +295,11 @@ def quartiles(samples: Sequence[float]) -> tuple[float, float, float]:
         return samples[0], samples[0], samples[0]
     low, middle, high = statistics.quantiles(samples, n=4, method="inclusive")
     return low, middle, high
+
+
+def mean_and_error(values: np.ndarray) -> list[float]:
+    """Returns the mean and its standard error."""
+    return [float(values.mean()), float(values.std(ddof=1) / len(values) ** 0.5)]
 
 
 def version(package: str) -> str | None:

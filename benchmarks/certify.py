@@ -30,6 +30,7 @@ import numpy as np
 from scipy import stats
 
 import jaxenvs
+from benchmarks import _common
 from benchmarks.oracles import Oracle, Policy, has_oracle, oracle_for
 from jaxenvs.core import Environment
 
@@ -413,12 +414,12 @@ def compare_episodes(
         found[name] = {
             "episodes": num_episodes,
             "return": {
-                "ours": mean_and_error(ours[:, 0]),
-                "reference": mean_and_error(theirs[:, 0]),
+                "ours": _common.mean_and_error(ours[:, 0]),
+                "reference": _common.mean_and_error(theirs[:, 0]),
             },
             "length": {
-                "ours": mean_and_error(ours[:, 1]),
-                "reference": mean_and_error(theirs[:, 1]),
+                "ours": _common.mean_and_error(ours[:, 1]),
+                "reference": _common.mean_and_error(theirs[:, 1]),
             },
             "p_value": min(1.0, 2 * min(p_values)),
         }
@@ -478,11 +479,6 @@ def _order(a: np.ndarray, b: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
     is_next = np.diff(values) > 1e-6 * np.maximum(1, np.abs(values[1:]))
     ranks = np.concatenate([[0], np.cumsum(is_next)])[where]
     return ranks[: len(a)], ranks[len(a) :]
-
-
-def mean_and_error(values: np.ndarray) -> list[float]:
-    """Returns the mean and its standard error."""
-    return [float(values.mean()), float(values.std(ddof=1) / len(values) ** 0.5)]
 
 
 def _jitted(policy: Policy) -> Callable[..., Any]:

@@ -42,7 +42,12 @@ def main(arguments: Sequence[str] | None = None) -> None:
     """Runs the command line; see `--help`."""
     parser = _common.new_parser("pqn", __doc__)
     add = parser.add_argument
-    add("--purejaxql", type=Path, help="folder of the authors' repository")
+    add(
+        "--purejaxql",
+        type=Path,
+        default=Path("purejaxql"),
+        help="folder of the authors' repository (default purejaxql)",
+    )
     add("--steps", type=int, default=1_000_000, help="environment steps of a training")
     add("--seeds", type=int, default=3, help="trainings of each program (default 3)")
     options = parser.parse_args(arguments)
@@ -166,9 +171,9 @@ def table(report: dict[str, Any]) -> str:
     for name in (OURS, AUTHORS):
         own = [entry for entry in report["measurements"] if entry["contestant"] == name]
         returns = [entry["final_return"] for entry in own]
-        error = np.std(returns, ddof=min(1, len(returns) - 1)) / len(returns) ** 0.5
+        mean, error = _common.mean_and_error(np.array(returns))
         seconds = _common.quartiles([entry["seconds"] for entry in own])[1]
-        lines.append(f"| {name} | {np.mean(returns):.2f} ± {error:.2f} | {seconds:.0f} |")
+        lines.append(f"| {name} | {mean:.2f} ± {error:.2f} | {seconds:.0f} |")
     return "\n".join(lines)
 
 

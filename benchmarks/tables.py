@@ -103,38 +103,33 @@ def summary() -> list[str]:
 
 
 def rollout() -> list[str]:
-    """Returns million steps per second of jitted rollouts, and ratios to gymnax."""
-    report, sizes = load("rollout"), (64, 1024, 16384)
-    lines = header("instances", sizes)
-    for id in ("CartPole-v1", "Pendulum-v1", "Acrobot-v1", "MountainCar-v0"):
-        cells = []
-        for size in sizes:
-            ours = measured(report, id=id, num_envs=size, contestant=OURS)["steps_per_second"]
-            peer = measured(report, id=id, num_envs=size, contestant="gymnax")["ours_over_this"]
-            cells.append(f"{digits(median(ours) / 1e6)} ({times(peer)})")
-        lines.append(line(id, cells))
-    return lines
+    """Returns the speed of jitted rollouts of classic control."""
+    ids = "CartPole-v1", "Pendulum-v1", "Acrobot-v1", "MountainCar-v0"
+    return rollouts(load("rollout"), ids, ("gymnax",))
 
 
 def families() -> list[str]:
-    """Returns the same for the other environments, with ratios to each library that has them."""
-    report, sizes = load("families"), (64, 1024, 16384)
+    """Returns the speed of jitted rollouts of the other environments."""
+    report = load("families")
+    ids = dict.fromkeys(entry["id"] for entry in report["measurements"])
+    return rollouts(report, ids, ("gymnax", "pgx", "EnvPool, 1 thread"))
+
+
+def rollouts(report: Report, ids: Iterable[str], peers: Sequence[str]) -> list[str]:
+    """Returns million steps per second, and the ratios to the peers that have an id."""
+    sizes = (64, 1024, 16384)
     lines = header("instances", sizes)
-    for id in dict.fromkeys(entry["id"] for entry in report["measurements"]):
+    for id in ids:
         cells = []
         for size in sizes:
-            entries = [
-                entry
-                for entry in report["measurements"]
-                if entry["id"] == id and entry["num_envs"] == size
+            case = {"id": id, "num_envs": size}
+            ours = measured(report, contestant=OURS, **case)["steps_per_second"]
+            ratios = [
+                f"{peer.partition(',')[0]} {times(entry['ours_over_this'])}"
+                for peer in peers
+                if (entry := measured(report, contestant=peer, missing_ok=True, **case))
             ]
-            peers = [
-                f"{entry['contestant'].partition(',')[0]} {times(entry['ours_over_this'])}"
-                for entry in entries
-                if entry["contestant"] != OURS
-            ]
-            ours = median(entries[0]["steps_per_second"])
-            cells.append(f"{digits(ours / 1e6)} ({', '.join(peers)})")
+            cells.append(f"{digits(median(ours) / 1e6)} ({', '.join(ratios)})")
         lines.append(line(id, cells))
     return lines
 
@@ -331,13 +326,11 @@ def minatar() -> list[str]:
         cells = []
         for algorithm in algorithms:
             task = f"{algorithm} CNN MinAtar/{game}-v0"
-            entry = measured(report, task=task, missing_ok=True)
-            scores, steps = (entry["scores"], entry["steps"]) if entry else ([], 0)
-            cells.append(
-                f"{digits(median(scores))} ({digits(min(scores))}), {steps:,} steps"
-                if entry
-                else "—"
-            )
+            if entry := measured(report, task=task, missing_ok=True):
+                middle, worst = (digits(choose(entry["scores"])) for choose in (median, min))
+                cells.append(f"{middle} ({worst}), {entry['steps']:,} steps")
+            else:
+                cells.append("—")
         lines.append(line(game, [*cells, dqn, ppo]))
     return lines
 

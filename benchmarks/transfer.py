@@ -22,7 +22,8 @@ import numpy as np
 from scipy import stats
 
 import jaxenvs
-from benchmarks.certify import CERTIFICATES, mean_and_error, path_of, reference_version
+from benchmarks import _common
+from benchmarks.certify import CERTIFICATES, path_of, reference_version
 from benchmarks.oracles import oracle_for
 from jaxenvs.core import VectorEnv
 from jaxenvs.spaces.conversion import to_gymnasium
@@ -99,8 +100,8 @@ def compare_policies(config: Config, num_episodes: int, seed: int = 0) -> dict[s
             for played in (ours, reference)
         ]
         found[f"trained in {origin}"] = {
-            "ours": mean_and_error(returns[0]),
-            "reference": mean_and_error(returns[1]),
+            "ours": _common.mean_and_error(returns[0]),
+            "reference": _common.mean_and_error(returns[1]),
             "p_value": equivalence_p_value(*returns, margin=MARGIN * abs(returns[1].mean())),
         }
     reference.close()  # pyright: ignore[reportAttributeAccessIssue]

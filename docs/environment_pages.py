@@ -224,10 +224,8 @@ def certificates(entries: list[jaxenvs.EnvSpec]) -> list[str]:
         for part in content["parts"]:
             chosen = ", ".join(f"`{name}={value}`" for name, value in part["parameters"].items())
             for policy, result in part["episodes"].items():
-                ours, theirs = (
-                    f"{mean:.4g} ± {error:.2g}"
-                    for mean, error in (result["return"]["ours"], result["return"]["reference"])
-                )
+                returns = result["return"]
+                ours, theirs = map(plus_minus, (returns["ours"], returns["reference"]))
                 shared = f"| `{content['id']}` | {chosen or 'the defaults'} | {policy}"
                 lines.append(f"{shared} | {ours} | {theirs} |")
     return lines + transfers(entries)
@@ -250,12 +248,15 @@ def transfers(entries: list[jaxenvs.EnvSpec]) -> list[str]:
             "|---|---|---|---|---|",
         ]
         for policy, result in content["policies"].items():
-            ours, theirs = (
-                f"{mean:.4g} ± {error:.2g}" for mean, error in (result["ours"], result["reference"])
-            )
+            ours, theirs = map(plus_minus, (result["ours"], result["reference"]))
             link = f"[JSON]({SOURCE}/{relative(path, ROOT)})"
             lines.append(f"| {policy} | {ours} | {theirs} | {result['p_value']:.2g} | {link} |")
     return lines
+
+
+def plus_minus(mean_and_error: tuple[float, float]) -> str:
+    mean, error = mean_and_error
+    return f"{mean:.4g} ± {error:.2g}"
 
 
 def read_docstring(cls: type) -> tuple[str, list[tuple[str, str, list[str]]], list[str]]:

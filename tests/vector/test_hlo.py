@@ -75,8 +75,9 @@ def test_unused_observations_are_not_computed():
 def test_unused_final_observations_are_not_computed():
     unread, read = (compiled("CartPole-v1", name) for name in ("observations", "both"))
     fewer, more = hlo.count(unread.as_text(), N), hlo.count(read.as_text(), N)
-    for cost in ("instructions", "copies of N elements or more"):
-        assert fewer[cost] < more[cost], cost
+    for cost in ("instructions", "copies of N elements or more", "kernels on each step"):
+        is_one_kernel = cost.startswith("kernels") and fewer[cost] == more[cost] == 0
+        assert fewer[cost] < more[cost] or is_one_kernel, cost
     spared = unread.memory_analysis(), read.memory_analysis()
     assert spared[0].temp_size_in_bytes < spared[1].temp_size_in_bytes
 
