@@ -193,6 +193,37 @@ def call_with_fast_key(call: Callable[[chex.PRNGKey], T], key: Any) -> T:
     return call(fast_key)
 
 
+def random_digits(key: Any, shape: tuple[int, ...], num_bits: int) -> jax.Array:
+    """Returns integers of `num_bits` random bits, as uint32[shape], several from each word."""
+    per_word = 32 // num_bits
+    size = math.prod(shape)
+    words = jax.random.bits(as_fast_key(key), (-(-size // per_word), 1), jnp.uint32)
+    shifts = np.arange(per_word, dtype=np.uint32) * np.uint32(num_bits)
+    digits = (words >> shifts[None]) & np.uint32(2**num_bits - 1)
+    return digits.reshape(-1)[:size].reshape(shape)
+
+
+def randint(key: Any, shape: tuple[int, ...], n: Any) -> jax.Array:
+    """Returns integers from 0 to `n - 1`, as int32[shape], from one random word each.
+
+    `jax.random.randint` needs two words for the same precision: the probability of a value has a
+    relative error of up to n / 2**32. The result is `word * n // 2**32`, in 32-bit arithmetic.
+
+    Args:
+        key: a key or a raw key.
+        shape: the shape of the result.
+        n: an integer array that broadcasts to `shape`, with values from 1 to 2**31 - 1.
+    """
+    word = jax.random.bits(as_fast_key(key), shape, jnp.uint32)
+    half, mask = np.uint32(16), np.uint32(0xFFFF)
+    n = n.astype(np.uint32)
+    # The upper half of a product of 64 bits, from the products of 16 bits each.
+    upper, lower = word >> half, word & mask
+    middle = upper * (n & mask) + (lower * (n & mask) >> half)
+    carry = lower * (n >> half) + (middle & mask)
+    return (upper * (n >> half) + (middle >> half) + (carry >> half)).astype(jnp.int32)
+
+
 def as_standard_keys(tree: chex.ArrayTree) -> chex.ArrayTree:
     """Returns `tree` with every key of the internal type converted to JAX's standard type."""
 

@@ -36,8 +36,11 @@ class IntegerSpace(ArraySpace):
         full = (*shape, *self.shape)
         start = add_leading_axes(self._start, len(full))
         if mask is None:
-            nvec = add_leading_axes(self._nvec, len(full))
-            return jax.random.randint(prng.as_fast_key(key), full, 0, nvec, jnp.int32) + start
+            n = int(self._nvec) if self._nvec.ndim == 0 else 0
+            if n > 1 and n & (n - 1) == 0:  # a word is enough for several elements
+                digits = prng.random_digits(key, full, n.bit_length() - 1)
+                return digits.astype(jnp.int32) + start
+            return prng.randint(key, full, add_leading_axes(self._nvec, len(full))) + start
         return _sample_allowed(key, full, self._as_array_mask(mask, shape)) + start
 
     def _as_array_mask(self, mask: Any, shape: tuple[int, ...]) -> jax.Array:
@@ -100,7 +103,7 @@ class IntegerSpace(ArraySpace):
 class Discrete(IntegerSpace):
     """The integers from `start` to `start + n - 1`, as int32[].
 
-    Samples are uniform, drawn by `jax.random.randint`: the probability of a value has a relative
+    Samples are uniform. If `n` is not a power of two, the probability of a value has a relative
     error of up to n / 2**32, which only matters for huge `n`. A mask is bool or int8 of shape [n]
     or [*shape, n], true for allowed values. Samples are then uniform over the allowed values, or
     `start` if there are none, as in Gymnasium.
@@ -264,10 +267,7 @@ class MultiBinary(ArraySpace):
 
     def sample(self, key: chex.PRNGKey, shape: Sequence[int] = (), mask: Any = None) -> jax.Array:
         full = (*shape, *self.shape)
-        size = math.prod(full)
-        words = jax.random.bits(prng.as_fast_key(key), (-(-size // 32), 1), jnp.uint32)
-        bits = (words >> np.arange(32, dtype=np.uint32)[None]) & np.uint32(1)
-        bits = bits.reshape(-1)[:size].reshape(full).astype(jnp.int8)
+        bits = prng.random_digits(key, full, 1).astype(jnp.int8)
         if mask is None:
             return bits
         mask = jnp.asarray(mask)

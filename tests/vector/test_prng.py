@@ -8,6 +8,8 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
+from hypothesis import example, given
+from hypothesis import strategies as st
 from jax.sharding import PartitionSpec as P
 
 import jaxenvs
@@ -148,8 +150,8 @@ def test_key_conversion_round_trip():
 
 def test_raw_keys_equal_typed_keys():
     raw = jax.random.PRNGKey(3)
-    for given in (raw, np.asarray(raw)):
-        assert_key_data_equal(prng.as_fast_key(given), jax.random.key(3))
+    for raw_key in (raw, np.asarray(raw)):
+        assert_key_data_equal(prng.as_fast_key(raw_key), jax.random.key(3))
 
 
 @pytest.mark.parametrize("name", ["split", "permutation", "a chain"])
@@ -297,3 +299,30 @@ def test_environment_with_poisson_draws_works_in_a_batch():
     stepped = jax.jit(vector_env.step)(state, actions, step_key)[1]
     alone = jax.vmap(env.step)(timestep.observation, actions, fold(step_key, indices))[1]
     chex.assert_trees_all_equal(stepped.final_observation, alone.observation)
+
+
+@given(n=st.integers(1, 2**31 - 1))
+@example(1)
+@example(2**16 - 1)
+@example(2**16)
+@example(2**31 - 1)
+def test_randint_is_the_upper_half_of_the_product(n):
+    key = jax.random.key(n)
+    words = np.asarray(jax.random.bits(key, (64,), jnp.uint32)).astype(np.uint64)
+    draw = prng.randint(key, (64,), jnp.int32(n))
+    assert draw.dtype == jnp.int32
+    np.testing.assert_array_equal(draw, words * np.uint64(n) >> np.uint64(32))
+
+
+@pytest.mark.parametrize("num_bits", [1, 2, 5, 16, 32])
+def test_random_digits_are_those_of_the_words(num_bits):
+    key, shape, per_word = jax.random.key(4), (3, 7), 32 // num_bits
+    words = np.asarray(jax.random.bits(key, (-(-21 // per_word),), jnp.uint32))
+    expected = [
+        int(word) >> place * num_bits & 2**num_bits - 1
+        for word in words
+        for place in range(per_word)
+    ]
+    digits = prng.random_digits(key, shape, num_bits)
+    assert digits.dtype == jnp.uint32 and digits.shape == shape
+    assert digits.reshape(-1).tolist() == expected[:21]

@@ -71,7 +71,7 @@ class Blackjack(Environment[BlackjackState]):
         return spaces.Discrete(2)
 
     def reset(self, key: chex.PRNGKey) -> tuple[BlackjackState, TimeStep]:
-        cards = _card(jax.random.randint(key, (3,), 0, len(CARDS), jnp.int32))
+        cards = _card(spaces.Discrete(len(CARDS)).sample(key, (3,)))
         state = BlackjackState(
             total=cards[0] + cards[1],
             has_ace=(cards[0] == ACE) | (cards[1] == ACE),

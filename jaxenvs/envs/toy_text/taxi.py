@@ -7,7 +7,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from jaxenvs import struct
+from jaxenvs import spaces, struct
 from jaxenvs.core import TimeStep
 from jaxenvs.envs.toy_text._tabular import Tabular, move, sign
 from jaxenvs.rendering.raster import BLACK, WHITE, Color, box, disc, paint, pixel_grid
@@ -80,7 +80,7 @@ class Taxi(Tabular[TaxiState]):
 
     def start(self, key: chex.PRNGKey) -> jax.Array:
         # 25 cells, 4 passengers, 3 destinations other than the passenger's.
-        which = jax.random.randint(key, (), 0, 300, jnp.int32)
+        which = spaces.Discrete(300).sample(key)
         rest, passenger, shift = which // 12, which // 3 % 4, which % 3
         return encode(rest // SIZE, rest % SIZE, passenger, (passenger + 1 + shift) % 4)
 
