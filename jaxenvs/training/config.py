@@ -7,6 +7,7 @@ result = jax.jit(config.make_train())(jax.random.key(config.seed))
 import dataclasses
 import functools
 import importlib.resources
+import re
 import tomllib
 import types
 import typing
@@ -507,12 +508,12 @@ class Config:
 def config_for(algorithm: str, id: str, imports: Sequence[str] = ()) -> Config:
     """Returns the settings tuned for an id, or the general settings of the algorithm.
 
-    `tuned.toml`, next to this module, has them with the returns that they reach.
-    "gymnasium/CartPole-v1" uses the settings of "CartPole-v1", unless these have wrappers with
-    batched settings.
+    `tuned.toml`, next to this module, has them with the returns that they reach. A version without
+    a table uses that of another version: "CartPole-v0" those of "CartPole-v1".
+    "gymnasium/CartPole-v1" also uses them, unless they have wrappers with batched settings.
 
     Args:
-        algorithm: "PPO", "A2C", "VPG", "DQN", "SAC" or "TD3", in either case.
+        algorithm: "PPO", "A2C", "VPG", "DQN", "PQN", "SAC" or "TD3", in either case.
         id: as `make_vec` takes it.
         imports: modules that register it.
 
@@ -527,12 +528,22 @@ def config_for(algorithm: str, id: str, imports: Sequence[str] = ()) -> Config:
     name = _find("algorithm", algorithm, ALGORITHMS).__name__
     for module in imports:
         _entry_points.import_module(module, f"imports={list(imports)}")
-    known = _tuned(name)
-    entries = known.get(id.removeprefix("gymnasium/"), {})
+    entries = _of_any_version(_tuned(name), id.removeprefix("gymnasium/"))
     if is_hosted(id) and any("batched" in each for each in entries.get("wrappers", ())):
         entries = {}  # its instances cannot differ
     entries = entries or _general(name, id)
     return Config(id=id, algorithm=name, imports=tuple(imports), **entries)
+
+
+def _of_any_version(known: Mapping[str, dict[str, Any]], id: str) -> dict[str, Any]:
+    """Returns the settings of an id, those of another version of it, or none."""
+    task = _without_version(id)
+    others = (other for other in known if _without_version(other) == task)
+    return known.get(id) or known.get(next(others, ""), {})
+
+
+def _without_version(id: str) -> str:
+    return re.sub(r"-v\d+$", "", id)
 
 
 def _general(algorithm: str, id: str) -> dict[str, Any]:

@@ -51,7 +51,21 @@ def test_agents_for_bsuite_play_one_instance(algorithm):
 
 def test_every_classic_control_id_is_tuned_for_ppo():
     ids = {spec.id for spec in registry.values() if spec.family == "classic_control"}
-    assert ids <= {id for algorithm, id in tuned() if algorithm == "PPO"}
+    assert ids - {"CartPole-v0"} <= {id for algorithm, id in tuned() if algorithm == "PPO"}
+
+
+@pytest.mark.parametrize(
+    ("algorithm", "id", "other"),
+    [
+        ("PPO", "CartPole-v0", "CartPole-v1"),
+        ("PQN", "Taxi-v3", "Taxi-v4"),
+        ("DQN", "MinAtar/Seaquest-v1", "MinAtar/Seaquest-v0"),
+    ],
+)
+def test_versions_of_an_id_share_their_settings(algorithm, id, other):
+    assert config_for(algorithm, id) == config_for(algorithm, other).replace(id=id)
+    assert config_for(algorithm, f"{other}0").settings  # version 10 or 40
+    assert config_for(algorithm, other.replace("-v", "2-v")).settings == {}
 
 
 def test_the_file_names_algorithms_alone():
