@@ -113,7 +113,7 @@ def test_documented_program_runs_on_several_hosts(tmp_path):
     (tmp_path / "play.py").write_text(code, encoding="utf-8")
     program = [str(tmp_path / "play.py"), free_address(), str(PROCESSES)]
     printed = run_together([[*program, str(i)] for i in range(PROCESSES)], tmp_path)
-    rows = [len(re.findall(r"\[[^][]+\]", text)) for text in printed]
+    rows = [len(re.findall(r"\[[-+.e\d ]+\]", text)) for text in printed]  # not those of "[Gloo]"
     assert rows == [4 * DEVICES] * PROCESSES, printed  # four instances per device
 
 
