@@ -129,7 +129,8 @@ def rollouts(report: Report, ids: Iterable[str], peers: Sequence[str]) -> list[s
                 for peer in peers
                 if (entry := measured(report, contestant=peer, missing_ok=True, **case))
             ]
-            cells.append(f"{digits(median(ours) / 1e6)} ({', '.join(ratios)})")
+            beside = f" ({', '.join(ratios)})" if ratios else ""
+            cells.append(digits(median(ours) / 1e6) + beside)
         lines.append(line(id, cells))
     return lines
 
