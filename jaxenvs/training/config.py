@@ -538,8 +538,8 @@ def config_for(algorithm: str, id: str, imports: Sequence[str] = ()) -> Config:
 def _of_any_version(known: Mapping[str, dict[str, Any]], id: str) -> dict[str, Any]:
     """Returns the settings of an id, those of another version of it, or none."""
     task = _without_version(id)
-    others = (other for other in known if _without_version(other) == task)
-    return known.get(id) or known.get(next(others, ""), {})
+    same = (entries for other, entries in known.items() if _without_version(other) == task)
+    return known.get(id) or next(same, {})
 
 
 def _without_version(id: str) -> str:

@@ -11,13 +11,13 @@ import pytest
 from scipy import stats
 
 import jaxenvs
+from benchmarks import certify
 from jaxenvs.envs.bsuite.catch import CatchState
 from jaxenvs.envs.toy_text import BlackjackState
 
 pytestmark = pytest.mark.interop
 
 NUM_ENVS, STEPS = 200, 300
-SIGNIFICANCE = 1e-4
 
 
 def play(id):
@@ -49,11 +49,8 @@ def our_starts(env, count):
     return jax.tree.map(np.asarray, jax.vmap(env.reset)(keys)[1].observation)
 
 
-def same_distribution(a, b):
-    """Returns the p-value of the hypothesis that the integers in both have one distribution."""
-    counts = np.stack([np.bincount(x, minlength=max(a.max(), b.max()) + 1) for x in (a, b)])
-    counts = counts[:, counts.sum(axis=0) > 10]
-    return stats.chi2_contingency(counts).pvalue if counts.shape[1] > 1 else 1.0
+def assert_same_distribution(*pairs):
+    assert certify.same_distribution(list(pairs))["p_value"] >= certify.SIGNIFICANCE
 
 
 @pytest.mark.parametrize(
@@ -71,7 +68,7 @@ def test_transitions_are_those_of_the_table(id):
     env = jaxenvs.make(id).unwrapped
     table = jax.tree.map(np.asarray, env.table)
     starts, (_, s, action, following, reward, terminated) = play(id)
-    assert same_distribution(starts, our_starts(env, len(starts))) > SIGNIFICANCE
+    assert_same_distribution((our_starts(env, len(starts)), starts))
 
     keys = np.stack([table.next_state, table.reward, table.terminated], axis=-1)
     first = (keys[..., :, None, :] == keys[..., None, :, :]).all(-1).argmax(-1)  # merges equal ones
@@ -89,7 +86,7 @@ def test_transitions_are_those_of_the_table(id):
     used = expected > 0
     freedom = used.sum() - len(used)
     statistic = ((observed - expected) ** 2)[used] / expected[used]
-    assert freedom == 0 or stats.chi2.sf(statistic.sum(), freedom) > SIGNIFICANCE
+    assert freedom == 0 or stats.chi2.sf(statistic.sum(), freedom) >= certify.SIGNIFICANCE
     assert (freedom > 0) == (env.num_outcomes > 1)
 
 
@@ -97,8 +94,7 @@ def test_first_steps_of_blackjack_have_the_same_distribution():
     """EnvPool's third number is 1 if there is any ace, so it hides what later hands are worth."""
     env = jaxenvs.make("Blackjack-v1").unwrapped
     starts, (is_first, *columns) = play("Blackjack-v1")
-    ours = our_starts(env, len(starts))
-    assert same_distribution(code(*starts.T), code(*ours)) > SIGNIFICANCE
+    assert_same_distribution((our_starts(env, len(starts)), tuple(starts.T)))
 
     hand, action, following, reward, terminated = (column[is_first] for column in columns)
     assert len(hand) > 10_000
@@ -111,26 +107,22 @@ def test_first_steps_of_blackjack_have_the_same_distribution():
     keys = jax.random.split(jax.random.key(0), len(hand))
     state, ours = jax.tree.map(np.asarray, jax.jit(jax.vmap(env.step))(state, action, keys))
     score, dealer, _ = ours.observation
-    theirs = 4 * code(*following.T) + reward + 2 * terminated + 1
-    ours = 4 * code(score, dealer, state.has_ace) + ours.reward + 2 * ours.terminated + 1
-    group = code(*hand.T) * 2 + action
-    p_values = [
-        same_distribution(theirs[group == each].astype(int), ours[group == each].astype(int))
-        for each in np.unique(group)
-    ]
-    assert len(p_values) > 400
-    assert min(p_values) * len(p_values) > SIGNIFICANCE
-
-
-def code(total, dealer, has_ace):
-    return (total * 11 + dealer) * 2 + has_ace
+    # Twice the reward, because a natural may be worth 1.5.
+    ours = np.stack([score, dealer, state.has_ace, 2 * ours.reward, ours.terminated], axis=1)
+    theirs = np.column_stack([following, 2 * reward, terminated])
+    groups = np.unique(np.column_stack([hand, action]), axis=0, return_inverse=True)[1].reshape(-1)
+    assert groups.max() > 400
+    ours, theirs = ours.astype(int), theirs.astype(int)
+    assert_same_distribution(
+        *((ours[groups == i], theirs[groups == i]) for i in range(groups.max() + 1))
+    )
 
 
 def test_steps_of_catch_are_the_same():
     env = jaxenvs.make("bsuite/catch-v0").unwrapped
     starts, (_, board, action, following, reward, terminated) = play("Catch-v0")
     columns = our_starts(env, len(starts))[:, 0].argmax(-1)
-    assert same_distribution(starts[:, 0].argmax(-1), columns) > SIGNIFICANCE
+    assert_same_distribution((columns, starts[:, 0].argmax(-1)))
     cell = board[:, :-1].reshape(len(board), -1).argmax(-1)
     state = CatchState(
         ball_row=jnp.asarray(cell // env.columns, jnp.int32),
