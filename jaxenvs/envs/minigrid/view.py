@@ -1,0 +1,65 @@
+"""What the agent sees: the square of cells in front of it, turned so that it looks up."""
+
+from collections.abc import Callable
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+from jaxenvs.envs.minigrid import cells
+
+
+def in_front(grid: jax.Array, x: jax.Array, y: jax.Array, direction: jax.Array, size: int) -> jax.Array:
+    """Returns the cells of the agent's view: [size, size], indexed by column and row.
+
+    The agent is in the middle of the last row, and looks toward the first one. Cells beyond the
+    grid are walls.
+    """
+    half, last = size // 2, size - 1
+    wall = np.array(cells.WALL, grid.dtype)
+    # XLA reads only the cells that the slice needs; it does not store the larger grid.
+    wide = jax.lax.pad(grid, wall, ((last, last, 0), (last, last, 0)))
+    left = jnp.asarray(np.array([0, half, last, half], np.int32))[direction]
+    above = jnp.asarray(np.array([half, 0, half, last], np.int32))[direction]
+    square = jax.lax.dynamic_slice(wide, (y - above + last, x - left + last), (size, size))
+    # Without the barrier, XLA on CPU computes the slice once per direction.
+    square = jax.lax.optimization_barrier(square)
+    turned = square[:, ::-1], square.T[::-1, ::-1], square[::-1], square.T
+    return jax.lax.select_n(jnp.broadcast_to(direction, square.shape), *turned)
+
+
+def visible(view: jax.Array) -> jax.Array:
+    """Returns which cells of a view the agent sees: bool[size, size].
+
+    This is minigrid's `process_vis`. From the agent's cell, sight spreads along rows and to the
+    next row, up to walls and closed doors. minigrid goes through the cells one by one. Here, each
+    row is a word of bits, and sight spreads through all its transparent cells by doubling.
+    """
+    size = view.shape[0]
+    bits = np.arange(size, dtype=np.uint32)
+    is_clear = ~cells.is_in(cells.IS_OPAQUE, view)
+    clear = jnp.sum(is_clear.astype(jnp.uint32) << bits[:, None], axis=0, dtype=jnp.uint32)
+    clear = [jax.lax.optimization_barrier(clear[j]) for j in range(size)]
+    everything = np.uint32((1 << size) - 1)
+    not_last, not_first = everything >> np.uint32(1), everything & ~np.uint32(1)
+    rows: list[jax.Array] = []
+    seen = jnp.uint32(1 << size // 2)
+    for row in reversed(clear):
+        right = _spread(seen & row & not_last, row & not_last, jnp.left_shift, size)
+        seen = seen | (right << 1) & everything
+        left = _spread(seen & row & not_first, row & not_first, jnp.right_shift, size)
+        rows.insert(0, seen | left >> 1)
+        seen = (right | right << 1 | left | left >> 1) & everything
+    # With one array behind a barrier, XLA computes the chain of rows once, not once for each row.
+    words = jax.lax.optimization_barrier(jnp.stack(rows))
+    return (words[None] >> bits[:, None]) & 1 == 1
+
+
+def _spread(start: jax.Array, through: jax.Array, shift: Callable[..., jax.Array], size: int) -> jax.Array:
+    """Returns the bits that can be reached from `start`, a subset of `through`, by shifts."""
+    distance = 1
+    while distance < size:
+        start = start | through & shift(start, distance)
+        through = through & shift(through, distance)
+        distance *= 2
+    return start
