@@ -74,7 +74,9 @@ def make(
     for wrapper, arguments in spec.wrappers.items():
         env = _load(spec, wrapper)(env, **arguments)
     limit = spec.time_limit if isinstance(time_limit, str) else time_limit
-    return env if limit is None else TimeLimit(env, time_limit=limit)
+    if limit is None or (isinstance(time_limit, str) and env.time_limit is not None):
+        return env  # without a limit, or with its own
+    return TimeLimit(env, time_limit=limit)
 
 
 def make_from(

@@ -214,7 +214,11 @@ def randint(key: Any, shape: tuple[int, ...], n: Any) -> jax.Array:
         shape: the shape of the result.
         n: an integer array that broadcasts to `shape`, with values from 1 to 2**31 - 1.
     """
-    word = jax.random.bits(as_fast_key(key), shape, jnp.uint32)
+    return below(jax.random.bits(as_fast_key(key), shape, jnp.uint32), n)
+
+
+def below(word: jax.Array, n: Any) -> jax.Array:
+    """Returns integers from 0 to `n - 1`, as int32, given random words, as `randint` does."""
     half, mask = np.uint32(16), np.uint32(0xFFFF)
     n = n.astype(np.uint32)
     # The upper half of a product of 64 bits, from the products of 16 bits each.

@@ -5,6 +5,7 @@ from jaxenvs.catalog import classic_control as classic_control
 from jaxenvs.catalog import goals as goals
 from jaxenvs.catalog import gymnasium_registration as gymnasium_registration
 from jaxenvs.catalog import minatar as minatar
+from jaxenvs.catalog import minigrid as minigrid
 from jaxenvs.catalog import misc as misc
 from jaxenvs.catalog import toy_text as toy_text
 

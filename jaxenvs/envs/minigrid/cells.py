@@ -44,9 +44,9 @@ def color(cell: Any) -> Any:
     return cell >> 4 & 7
 
 
-def look(cell: Any) -> Any:
-    """Returns the kind and the color of the object in a cell, without anything else."""
-    return cell & 0x7F
+def look(cell: jax.Array) -> jax.Array:
+    """Returns the kind and the color of the object in a cell, without anything else: uint8."""
+    return (cell & 0x7F).astype(np.uint8)
 
 
 def contents(cell: Any) -> Any:

@@ -1,34 +1,37 @@
-"""Door key."""
+"""A goal behind a locked door."""
 
 import chex
-import jax
 
-from jaxenvs import struct
 from jaxenvs.envs.minigrid import cells
-from jaxenvs.envs.minigrid.engine import MiniGrid, MiniGridState
-from jaxenvs.envs.minigrid.layout import draw, empty, fill, place, put, random_place, rectangle, walled
+from jaxenvs.envs.minigrid.engine import MiniGridState, SquareGrid
+from jaxenvs.envs.minigrid.layout import Dice, at, empty, fill, put, rectangle, walled
 
 
-class DoorKey(MiniGrid):
-    size: int = struct.static(8)
+class DoorKey(SquareGrid):
+    """Pick up a key, unlock a door, and walk to the goal behind it.
+
+    Mission: "use the key to open the door and then get to the goal"
+    Start: a wall with a locked yellow door in a random column; the agent and the key anywhere to
+        its left; the goal in the lower right corner
+    Terminates: at the goal
+    Time limit: 10 * size**2 steps
+    """
+
     mission = "use the key to open the door and then get to the goal"
 
     @property
-    def width(self): return self.size
-    @property
-    def height(self): return self.size
-    @property
-    def default_max_steps(self): return 10*self.size**2
+    def default_max_steps(self) -> int:
+        return 10 * self.size**2
 
     def generate(self, key: chex.PRNGKey) -> MiniGridState:
-        size = self.size
-        keys = jax.random.split(key, 5)
+        size, dice = self.size, Dice(key)
         grid = put(walled(size, size), (size - 2, size - 2), cells.GOAL)
-        wall = draw(keys[0], 2, size - 2)
+        wall = dice.integer(2, size - 2)
         grid = fill(grid, rectangle(grid, wall, 0, 1, size), cells.WALL)
+        door = cells.make(cells.LOCKED_DOOR, cells.YELLOW)
+        grid = put(grid, (wall, dice.integer(1, size - 2)), door)
         left = rectangle(grid, 0, 0, wall, size)
-        x, y = random_place(keys[1], empty(grid) & left)
-        grid = put(grid, (wall, draw(keys[2], 1, size - 2)), cells.make(cells.LOCKED_DOOR, cells.YELLOW))
-        from jaxenvs.envs.minigrid.layout import at
-        grid, _ = place(keys[3], grid, cells.make(cells.KEY, cells.YELLOW), left & ~at(grid, (x, y)))
-        return self.start(grid, x, y, draw(keys[4], 0, 4))
+        x, y = dice.cell(empty(grid) & left)
+        key_cell = cells.make(cells.KEY, cells.YELLOW)
+        grid, _ = dice.put(grid, key_cell, left & ~at(grid, (x, y)))
+        return self.start(grid, x, y, dice.integer(0, 4))

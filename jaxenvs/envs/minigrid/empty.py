@@ -1,33 +1,37 @@
 """An empty room."""
 
 import chex
-import jax
 
 from jaxenvs import struct
 from jaxenvs.envs.minigrid import cells
-from jaxenvs.envs.minigrid.engine import MiniGrid, MiniGridState
-from jaxenvs.envs.minigrid.layout import draw, empty, put, random_place, walled
+from jaxenvs.envs.minigrid.engine import MiniGridState, SquareGrid
+from jaxenvs.envs.minigrid.layout import Dice, empty, put, walled
 
 
-class Empty(MiniGrid):
-    size: int = struct.static(8)
-    agent_start_pos: tuple[int, int] | None = struct.static((1, 1))
-    agent_start_dir: int = struct.static(0)
+class Empty(SquareGrid):
+    """Walk through an empty room to the goal in the opposite corner.
+
+    Mission: "get to the green goal square"
+    Start: the agent in the upper left corner, looking right, or, if `agent_start_pos` is None, in
+        any empty cell, looking anywhere; the goal in the lower right corner
+    Terminates: at the goal
+    Time limit: 4 * size**2 steps
+    """
+
     see_through_walls: bool = struct.static(True)
+    agent_start_pos: tuple[int, int] | None = struct.static((1, 1))  # None for a random cell
+    agent_start_dir: int = struct.static(0)
 
     mission = "get to the green goal square"
     has_objects = False
 
     @property
-    def width(self): return self.size
-    @property
-    def height(self): return self.size
-    @property
-    def default_max_steps(self): return 4*self.size**2
+    def default_max_steps(self) -> int:
+        return 4 * self.size**2
 
     def generate(self, key: chex.PRNGKey) -> MiniGridState:
         grid = put(walled(self.size, self.size), (self.size - 2, self.size - 2), cells.GOAL)
         if self.agent_start_pos is not None:
             return self.start(grid, *self.agent_start_pos, self.agent_start_dir)
-        k1, k2 = jax.random.split(key)
-        return self.start(grid, *random_place(k1, empty(grid)), draw(k2, 0, 4))
+        dice = Dice(key)
+        return self.start(grid, *dice.cell(empty(grid)), dice.integer(0, 4))

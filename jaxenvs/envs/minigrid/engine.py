@@ -10,7 +10,7 @@ import numpy as np
 
 from jaxenvs import spaces, struct
 from jaxenvs.core import Environment, TimeStep
-from jaxenvs.envs.minigrid import cells, missions, view
+from jaxenvs.envs.minigrid import cells, missions, rendering, view
 from jaxenvs.envs.minigrid.layout import Place
 from jaxenvs.errors import ParameterError
 
@@ -99,9 +99,7 @@ class MiniGrid(Environment[MiniGridState]):
             {
                 "image": spaces.Box(0, 255, (size, size, 3), np.uint8),
                 "direction": spaces.Discrete(4),
-                "mission": spaces.MultiDiscrete(
-                    len(self.vocabulary), shape=(self.mission_length,)
-                ),
+                "mission": spaces.MultiDiscrete(len(self.vocabulary), shape=(self.mission_length,)),
             }
         )
 
@@ -208,6 +206,11 @@ class MiniGrid(Environment[MiniGridState]):
         i, j = np.indices((size, size), sparse=True)
         return jnp.where((i == size // 2) & (j == size - 1), state.carrying, found), is_seen
 
+    def render(self, state: MiniGridState) -> jax.Array:
+        """Draws the grid, brighter where the agent sees it: uint8[32 * height, 32 * width, 3]."""
+        _, is_seen = self.seen(state)
+        return rendering.draw_grid(state.grid, state.x, state.y, state.direction, is_seen)
+
     def _observe(self, state: MiniGridState) -> dict[str, jax.Array]:
         found, is_seen = self.seen(state)
         shown = jnp.where(is_seen, found, 0).astype(jnp.uint8)
@@ -253,7 +256,9 @@ def _use(action: jax.Array, front: jax.Array, carrying: jax.Array) -> tuple[jax.
         picks,
         stays | nothing,
         jnp.where(
-            drops, stays | carrying, jnp.where(action == TOGGLE, stays | toggled & moved_along, front)
+            drops,
+            stays | carrying,
+            jnp.where(action == TOGGLE, stays | toggled & moved_along, front),
         ),
     )
     carrying = jnp.where(picks, front & moved_along, jnp.where(drops, nothing, carrying))

@@ -18,38 +18,78 @@ from jaxenvs.envs.minigrid import cells
 Place = tuple[Any, Any]
 
 
-def draw(key: chex.PRNGKey, low: Any, high: Any) -> jax.Array:
-    """Draws an integer from `low` to `high - 1`: int32[]."""
-    return prng.randint(key, (), jnp.asarray(high - low, jnp.int32)) + low
+class Dice:
+    """Random draws of one episode's level, from a key or from random words.
 
-
-def draw_color(key: chex.PRNGKey) -> jax.Array:
-    """Draws one of the six colors: int32[]."""
-    return draw(key, 0, len(cells.COLORS))
-
-
-def draw_bool(key: chex.PRNGKey) -> jax.Array:
-    """Draws true or false: bool[]."""
-    return draw(key, 0, 2) == 0
-
-
-def choose(key: chex.PRNGKey, allowed: Any) -> jax.Array:
-    """Draws the index of a true element of bool[K]: int32[]. It is out of range if there is none.
-
-    All true elements are equally likely, as after drawing any index until the element is true.
+    A key is expanded into words in chunks; a draw uses one word. Draws must not be shared between
+    iterations of `jax.lax` loops: scan over `dice.words((n, k))` and make dice of each row.
     """
-    words, counts = pack(jnp.asarray(allowed))
-    rank = prng.randint(key, (1,), jnp.maximum(counts[-1:], 1))
-    return nth_true(words, counts, rank)[0]
 
+    def __init__(self, source: chex.PRNGKey | jax.Array) -> None:
+        is_key = jnp.issubdtype(source.dtype, jax.dtypes.prng_key)
+        self._key = prng.as_fast_key(source) if is_key else None
+        self._words = None if is_key else source
+        self._chunk = self._used = 0
 
-def shuffle(key: chex.PRNGKey, n: int, k: int | None = None) -> list[jax.Array]:
-    """Draws `k` different integers from 0 to `n - 1` in random order; all `n` by default."""
-    allowed, found = np.ones(n, bool), []
-    for each in jax.random.split(key, n if k is None else k):
-        found.append(choose(each, allowed))
-        allowed = allowed & (np.arange(n, dtype=np.int32) != found[-1])
-    return found
+    def words(self, shape: tuple[int, ...]) -> jax.Array:
+        """Draws random words: uint32[shape]."""
+        if self._key is None:
+            raise RuntimeError("dice of words cannot draw more words")
+        self._chunk += 1
+        return jax.random.bits(jax.random.fold_in(self._key, self._chunk), shape, jnp.uint32)
+
+    def key(self) -> chex.PRNGKey:
+        """Draws a key."""
+        return prng.as_fast_key(self.words((2,)))
+
+    def _word(self) -> jax.Array:
+        if self._words is None or self._used == len(self._words):
+            self._words, self._used = self.words((32,)), 0
+        self._used += 1
+        return self._words[self._used - 1]
+
+    def integer(self, low: Any, high: Any) -> jax.Array:
+        """Draws an integer from `low` to `high - 1`: int32[]."""
+        return prng.below(self._word(), jnp.asarray(high - low)) + low
+
+    def boolean(self) -> jax.Array:
+        """Draws true or false: bool[]."""
+        return self._word() >> 31 == 0
+
+    def color(self) -> jax.Array:
+        """Draws one of the six colors: int32[]."""
+        return self.integer(0, len(cells.COLORS))
+
+    def choose(self, allowed: Any) -> jax.Array:
+        """Draws the index of a true element of bool[K]: int32[]. 0 if there is none.
+
+        All true elements are equally likely, as after drawing any index until the element is true.
+        """
+        words, counts = pack(jnp.asarray(allowed))
+        rank = self.integer(0, jnp.maximum(counts[-1], 1))
+        return jnp.where(counts[-1] > 0, nth_true(words, counts, rank[None])[0], 0)
+
+    def shuffle(self, n: int, k: int) -> list[jax.Array]:
+        """Draws `k` different integers from 0 to `n - 1`, in random order."""
+        allowed, found = np.ones(n, bool), []
+        for _ in range(k):
+            found.append(self.choose(allowed))
+            allowed = allowed & (np.arange(n, dtype=np.int32) != found[-1])
+        return found
+
+    def cell(self, region: jax.Array) -> Place:
+        """Draws a cell of a region, all with the same probability."""
+        index = self.choose(region.reshape(-1))
+        return index % region.shape[1], index // region.shape[1]
+
+    def put(self, grid: jax.Array, cell: Any, region: Any = True) -> tuple[jax.Array, Place]:
+        """Puts an object into a random empty cell of a region; returns the grid and the cell.
+
+        minigrid draws cells of a rectangle until one is empty and passes a test. The distribution
+        is the same. There must be such a cell.
+        """
+        place = self.cell(empty(grid) & region)
+        return put(grid, place, cell), place
 
 
 def filled(width: int, height: int, cell: Any = cells.EMPTY, dtype: Any = np.uint8) -> jax.Array:
@@ -94,25 +134,3 @@ def walled(width: int, height: int, dtype: Any = np.uint8) -> jax.Array:
 def empty(grid: jax.Array) -> jax.Array:
     """Returns the region of the cells without an object."""
     return cells.kind(grid) == cells.EMPTY
-
-
-def random_place(key: chex.PRNGKey, allowed: jax.Array) -> Place:
-    """Draws a cell of a region, all with the same probability."""
-    index = choose(key, allowed.reshape(-1))
-    return index % allowed.shape[1], index // allowed.shape[1]
-
-
-def place(
-    key: chex.PRNGKey, grid: jax.Array, cell: Any, region: Any = True
-) -> tuple[jax.Array, Place]:
-    """Puts an object into a random empty cell of a region.
-
-    minigrid draws cells of a rectangle until one is empty and passes a test. The distribution is
-    the same. Without any such cell, where minigrid gives up or tries forever, the grid remains as
-    it is.
-
-    Returns:
-        The grid and the place of the object.
-    """
-    where = random_place(key, empty(grid) & region)
-    return put(grid, where, cell), where

@@ -9,7 +9,9 @@ import numpy as np
 from jaxenvs.envs.minigrid import cells
 
 
-def in_front(grid: jax.Array, x: jax.Array, y: jax.Array, direction: jax.Array, size: int) -> jax.Array:
+def in_front(
+    grid: jax.Array, x: jax.Array, y: jax.Array, direction: jax.Array, size: int
+) -> jax.Array:
     """Returns the cells of the agent's view: [size, size], indexed by column and row.
 
     The agent is in the middle of the last row, and looks toward the first one. Cells beyond the
@@ -55,7 +57,9 @@ def visible(view: jax.Array) -> jax.Array:
     return (words[None] >> bits[:, None]) & 1 == 1
 
 
-def _spread(start: jax.Array, through: jax.Array, shift: Callable[..., jax.Array], size: int) -> jax.Array:
+def _spread(
+    start: jax.Array, through: jax.Array, shift: Callable[..., jax.Array], size: int
+) -> jax.Array:
     """Returns the bits that can be reached from `start`, a subset of `through`, by shifts."""
     distance = 1
     while distance < size:

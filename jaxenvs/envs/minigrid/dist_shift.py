@@ -1,0 +1,43 @@
+"""Strips of lava that are somewhere else in a second level."""
+
+import chex
+
+from jaxenvs import struct
+from jaxenvs.envs.minigrid import cells
+from jaxenvs.envs.minigrid.engine import MiniGrid, MiniGridState
+from jaxenvs.envs.minigrid.layout import Dice, empty, fill, put, rectangle, walled
+
+
+class DistShift(MiniGrid):
+    """Walk around strips of lava to the goal; train with one level and test with the other.
+
+    Mission: "get to the green goal square"
+    Start: the agent in the upper left corner, looking right, or, if `agent_start_pos` is None, in
+        any empty cell, looking anywhere; the goal in the upper right corner; strips of lava in
+        rows 1 and `strip2_row`
+    Terminates: at the goal, or in lava
+    Time limit: 4 * width * height steps
+    """
+
+    see_through_walls: bool = struct.static(True)
+    width: int = struct.static(9)  # pyright: ignore[reportIncompatibleMethodOverride]
+    height: int = struct.static(7)  # pyright: ignore[reportIncompatibleMethodOverride]
+    agent_start_pos: tuple[int, int] | None = struct.static((1, 1))  # None for a random cell
+    agent_start_dir: int = struct.static(0)
+    strip2_row: int = struct.static(2)
+
+    mission = "get to the green goal square"
+    has_objects = False
+
+    @property
+    def default_max_steps(self) -> int:
+        return 4 * self.width * self.height
+
+    def generate(self, key: chex.PRNGKey) -> MiniGridState:
+        grid = put(walled(self.width, self.height), (self.width - 2, 1), cells.GOAL)
+        for row in (1, self.strip2_row):
+            grid = fill(grid, rectangle(grid, 3, row, self.width - 6, 1), cells.LAVA)
+        if self.agent_start_pos is not None:
+            return self.start(grid, *self.agent_start_pos, self.agent_start_dir)
+        dice = Dice(key)
+        return self.start(grid, *dice.cell(empty(grid)), dice.integer(0, 4))

@@ -1,0 +1,318 @@
+"""Levels of square rooms in rows and columns, with doors between neighbors."""
+
+from typing import Any, NamedTuple
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+from jaxenvs import prng, struct
+from jaxenvs.envs.minigrid import cells
+from jaxenvs.envs.minigrid.engine import PICK_UP, MiniGrid, MiniGridState
+from jaxenvs.envs.minigrid.layout import Dice, Place, at, empty, fill, put, rectangle
+from jaxenvs.errors import ParameterError
+
+# Sides of a room; there may be a door on each.
+RIGHT, DOWN, LEFT, UP = range(4)
+KINDS = (cells.KEY, cells.BALL, cells.BOX)  # of objects that `Rooms.add_object` draws
+
+
+class Thing(NamedTuple):
+    """An object of a level that is being generated, or several if the fields are arrays [n]."""
+
+    kind: Any  # int32[], `OPEN_DOOR` for any door
+    color: Any  # int32[]
+    x: Any  # int32[]
+    y: Any  # int32[]
+
+
+class RoomGrid(MiniGrid):
+    """A level of rooms, `num_cols` in a row and `num_rows` in a column.
+
+    `generate` of a subclass adds doors and objects to `Rooms`. The walls are part of the rooms at both
+    sides, so the grid has `(room_size - 1) * num_cols + 1` columns.
+    """
+
+    room_size: int = struct.static(7)  # columns and rows of a room, including walls
+    num_rows: int = struct.static(3)
+    num_cols: int = struct.static(3)
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        if self.room_size < 3:
+            raise ParameterError(
+                f"{type(self).__name__} got room_size={self.room_size}; it must be at least 3, one"
+                " cell and two walls."
+            )
+
+    @property
+    def width(self) -> int:
+        return (self.room_size - 1) * self.num_cols + 1
+
+    @property
+    def height(self) -> int:
+        return (self.room_size - 1) * self.num_rows + 1
+
+
+class PickUp(RoomGrid):
+    """A level of rooms in which an object must be picked up.
+
+    Its task is uint8[], the kind and the color of the object.
+    """
+
+    def judge(
+        self, before: MiniGridState, action: jax.Array, after: MiniGridState
+    ) -> tuple[jax.Array, jax.Array]:
+        success = (action == PICK_UP) & (cells.look(after.carrying) == after.task)
+        return success, jnp.zeros_like(success)
+
+
+class Rooms:
+    """A grid of rooms while a level adds doors, objects, and the agent to it.
+
+    Rooms are given by column i and row j, integers or int32[]. `ok` turns false if there is no
+    place left for an object or the agent; minigrid raises an error there.
+    """
+
+    def __init__(self, level: RoomGrid, dice: Dice) -> None:
+        self.level, self.dice, self.size = level, dice, level.room_size
+        self.step = step = level.room_size - 1  # from a room to the next one
+        y, x = np.indices((level.height, level.width), np.int32, sparse=True)
+        walls = np.where((x % step == 0) | (y % step == 0), cells.WALL, cells.EMPTY)
+        self.grid = jnp.asarray(walls.astype(level.cell_type))
+        self.edges = edges = _Edges(level.num_rows, level.num_cols)
+        self.door_x, self.door_y = edges.column * step, edges.row * step
+        if edges.number:
+            along = prng.below(dice.words((edges.number,)), jnp.full(edges.number, step - 1)) + 1
+            self.door_x = self.door_x + jnp.where(edges.is_beside, 0, along)
+            self.door_y = self.door_y + jnp.where(edges.is_beside, along, 0)
+        self.is_open = jnp.zeros(edges.number, bool)  # there is a door, or no wall
+        self.is_locked = jnp.zeros(level.num_rows * level.num_cols, bool)
+        self.is_used = jnp.zeros(len(KINDS) * len(cells.COLORS), bool)  # see `_pair`
+        self.ok = jnp.bool_(True)
+        # Before it is placed, the agent is in the middle, and objects keep away from there.
+        self.x = jnp.int32(level.num_cols // 2 * step + self.size // 2)
+        self.y = jnp.int32(level.num_rows // 2 * step + self.size // 2)
+        self.direction = jnp.int32(0)
+
+    def start(self, **kwargs: Any) -> MiniGridState:
+        """Returns the state, given the task and the mission of `MiniGrid.start`."""
+        return self.level.start(self.grid, self.x, self.y, self.direction, **kwargs)
+
+    def room(self, i: Any, j: Any) -> jax.Array:
+        """Returns the region of a room, with its walls."""
+        return rectangle(self.grid, i * self.step, j * self.step, self.size, self.size)
+
+    def random_room(self) -> tuple[jax.Array, jax.Array]:
+        """Draws a room."""
+        level = self.level
+        return self.dice.integer(0, level.num_cols), self.dice.integer(0, level.num_rows)
+
+    def add(self, i: Any, j: Any, cell: Any) -> Thing:
+        """Puts an object into a room, not in or next to the agent's cell."""
+        self.grid, self.is_used, fits, place = self._place(
+            self.grid, self.is_used, self.dice, self.room(i, j), cell
+        )
+        self.ok &= fits
+        return Thing(cells.kind(cell), cells.color(cell), *place)
+
+    def add_object(self, i: Any, j: Any, kind: Any = None, color: Any = None) -> Thing:
+        """Puts a key, ball, or box into a room. Draws its kind and color unless they are given."""
+        if kind is None:
+            kind = jnp.asarray(KINDS)[self.dice.integer(0, len(KINDS))]
+        return self.add(i, j, cells.make(kind, self.dice.color() if color is None else color))
+
+    def add_door(
+        self, i: Any, j: Any, side: Any = None, color: Any = None, locked: Any = None
+    ) -> Thing:
+        """Adds a door to a room. Draws its side, color, and lock unless they are given.
+
+        A drawn side has a neighbor and no door yet.
+        """
+        around = jnp.asarray(self.edges.around)[j * self.level.num_cols + i]
+        if side is None:
+            side = self.dice.choose((around >= 0) & ~self.is_open[around])
+        color = self.dice.color() if color is None else color
+        locked = self.dice.boolean() if locked is None else jnp.bool_(locked)
+        room = np.arange(len(self.is_locked), dtype=np.int32) == j * self.level.num_cols + i
+        self.is_locked = jnp.where(room, locked, self.is_locked)
+        edge = around[side]
+        kind = jnp.where(locked, cells.LOCKED_DOOR, cells.CLOSED_DOOR)
+        place = self.door_x[edge], self.door_y[edge]
+        self.grid = put(self.grid, place, cells.make(kind, color))
+        self.is_open |= np.arange(self.edges.number, dtype=np.int32) == edge
+        return Thing(jnp.int32(cells.OPEN_DOOR), color, *place)
+
+    def remove_wall(self, i: int, j: int, side: int) -> None:
+        """Removes the wall between two rooms, without its ends."""
+        x, y = i * self.step, j * self.step
+        length = self.size - 2
+        left, top, width, height = {
+            RIGHT: (x + self.step, y + 1, 1, length),
+            DOWN: (x + 1, y + self.step, length, 1),
+            LEFT: (x, y + 1, 1, length),
+            UP: (x + 1, y, length, 1),
+        }[side]
+        self.grid = fill(self.grid, rectangle(self.grid, left, top, width, height), cells.EMPTY)
+        edge = self.edges.around[j * self.level.num_cols + i, side]
+        self.is_open |= np.arange(self.edges.number, dtype=np.int32) == edge
+
+    def place_agent(self, i: Any = None, j: Any = None, *, rooms: Any = None) -> None:
+        """Puts the agent into a room, in no cell that faces anything but a wall or nothing.
+
+        Args:
+            i: the column of the room, drawn if it is None.
+            j: the row of the room, drawn if it is None.
+            rooms: a mask of rooms to draw from, bool[num_rows * num_cols], instead of i and j.
+        """
+        if rooms is not None:
+            room = self.dice.choose(rooms)
+            i, j = room % self.level.num_cols, room // self.level.num_cols
+        i = self.dice.integer(0, self.level.num_cols) if i is None else i
+        j = self.dice.integer(0, self.level.num_rows) if j is None else j
+        free = empty(self.grid) & self.room(i, j)
+        clear = jnp.pad(
+            cells.is_in(cells.set_of(cells.EMPTY, cells.kind(cells.WALL)), self.grid), 1
+        )
+        ahead = jnp.stack([clear[1:-1, 2:], clear[2:, 1:-1], clear[1:-1, :-2], clear[:-2, 1:-1]])
+        allowed = (free[None] & ahead).reshape(-1)
+        index = self.dice.choose(allowed)
+        self.ok &= allowed.any()
+        self.direction, cell = index // self.grid.size, index % self.grid.size
+        self.x, self.y = cell % self.level.width, cell // self.level.width
+
+    def connect_all(self, colors: Any = np.ones(len(cells.COLORS), bool)) -> None:
+        """Adds doors between random neighbors until every room can be reached from every other.
+
+        Rooms with a locked door get no other doors.
+
+        Args:
+            colors: a mask of the colors of doors.
+        """
+        edges = self.edges
+        if not edges.number:
+            return
+        allowed = ~self.is_locked[edges.first] & ~self.is_locked[edges.second]
+        group = np.arange(len(self.is_locked), dtype=np.int32)
+        for edge in range(edges.number):
+            group = jnp.where(self.is_open[edge], _merge(group, edges, edge), group)
+
+        def add_next(carry: Any, words: jax.Array) -> tuple[Any, None]:
+            grid, is_open, group = carry
+            dice = Dice(words)
+            candidates = allowed & ~is_open
+            edge, color = dice.choose(candidates), dice.choose(colors)
+            adds = (group != group[0]).any() & candidates.any()
+            door = cells.make(cells.CLOSED_DOOR, color)
+            here = at(grid, (self.door_x[edge], self.door_y[edge])) & adds
+            here_edge = (np.arange(edges.number, dtype=np.int32) == edge) & adds
+            group = jnp.where(adds, _merge(group, edges, edge), group)
+            return (fill(grid, here, door), is_open | here_edge, group), None
+
+        words = self.dice.words((edges.number, 2))
+        carry = self.grid, self.is_open, jnp.asarray(group)
+        (self.grid, self.is_open, group), _ = jax.lax.scan(add_next, carry, words)
+        self.ok &= (group == group[0]).all()
+
+    def add_distractors(
+        self, i: Any = None, j: Any = None, *, number: int = 10, all_unique: bool = True
+    ) -> Thing:
+        """Adds keys, balls, and boxes of random color to a room, or to random rooms.
+
+        With `all_unique`, each differs in kind or color from all objects there are.
+
+        Returns:
+            The objects, with fields [number].
+        """
+
+        def add_next(carry: Any, words: jax.Array) -> tuple[Any, Thing]:
+            grid, is_used, ok = carry
+            dice = Dice(words)
+            pair = dice.choose(~is_used if all_unique else jnp.ones_like(is_used))
+            kind = jnp.asarray(KINDS)[pair // len(cells.COLORS)]
+            color = pair % len(cells.COLORS)
+            column = dice.integer(0, self.level.num_cols) if i is None else i
+            row = dice.integer(0, self.level.num_rows) if j is None else j
+            grid, is_used, fits, place = self._place(
+                grid, is_used, dice, self.room(column, row), cells.make(kind, color)
+            )
+            return (grid, is_used, ok & fits), Thing(kind, color, *place)
+
+        words = self.dice.words((number, 4))
+        carry = self.grid, self.is_used, self.ok
+        (self.grid, self.is_used, self.ok), things = jax.lax.scan(add_next, carry, words)
+        return things
+
+    def _place(
+        self, grid: jax.Array, is_used: jax.Array, dice: Dice, region: jax.Array, cell: Any
+    ) -> tuple[jax.Array, jax.Array, jax.Array, Place]:
+        """Puts an object into a random cell of a region away from the agent.
+
+        Returns the grid, the pairs of kinds and colors in use, whether there was a cell, and it.
+        """
+        rows, columns = np.indices(grid.shape, np.int32, sparse=True)
+        is_far = abs(columns - self.x) + abs(rows - self.y) >= 2
+        allowed = empty(grid) & region & is_far
+        place, fits = dice.cell(allowed), allowed.any()
+        kind = cells.kind(cell) - cells.KEY
+        pair = np.arange(len(is_used), dtype=np.int32) == kind * len(cells.COLORS) + cells.color(
+            cell
+        )
+        return fill(grid, at(grid, place) & fits, cell), is_used | pair, fits, place
+
+    def all_reachable(self) -> jax.Array:
+        """Returns whether the agent can get next to every object and door, if it moves nothing."""
+        is_wall = cells.is_in(cells.set_of(cells.kind(cells.WALL)), self.grid)
+        passable = empty(self.grid) | cells.is_in(cells.IS_DOOR, self.grid)
+        walked = spread(at(self.grid, (self.x, self.y)), passable)
+        return (empty(self.grid) | is_wall | _widen(walked)).all()
+
+
+def spread(start: jax.Array, passable: jax.Array) -> jax.Array:
+    """Returns the region that is connected with `start` through passable cells."""
+
+    def widen(carry: tuple[jax.Array, jax.Array]) -> tuple[jax.Array, jax.Array]:
+        region, _ = carry
+        wider = region | _widen(region) & passable
+        return wider, (wider != region).any()
+
+    return jax.lax.while_loop(lambda carry: carry[1], widen, (start, jnp.bool_(True)))[0]
+
+
+def _widen(region: jax.Array) -> jax.Array:
+    """Returns the region with the cells next to it."""
+    wide = jnp.pad(region, 1)
+    beside = wide[1:-1, 2:] | wide[1:-1, :-2]
+    return region | beside | wide[2:, 1:-1] | wide[:-2, 1:-1]
+
+
+class _Edges:
+    """The walls between two rooms, in arrays [number]."""
+
+    def __init__(self, num_rows: int, num_cols: int) -> None:
+        rows = []
+        self.around = np.full((num_rows * num_cols, 4), -1, np.int32)  # of a room, for each side
+        for j in range(num_rows):
+            for i in range(num_cols):
+                room = j * num_cols + i
+                for side, other, exists in (
+                    (RIGHT, room + 1, i + 1 < num_cols),
+                    (DOWN, room + num_cols, j + 1 < num_rows),
+                ):
+                    if exists:
+                        self.around[room, side] = self.around[other, side + 2] = len(rows)
+                        rows.append(
+                            (room, other, side == RIGHT, i + (side == RIGHT), j + (side == DOWN))
+                        )
+        table = np.array(rows, np.int32).reshape(-1, 5)
+        self.number = len(table)
+        self.first, self.second = table[:, 0], table[:, 1]  # rooms
+        self.is_beside = table[:, 2] == 1  # whether the second room is to the right
+        self.column, self.row = table[:, 3], table[:, 4]  # of the room where the wall begins
+
+
+def _merge(group: Any, edges: _Edges, edge: Any) -> jax.Array:
+    """Returns groups of rooms, int32[num_rooms], after those at both sides of an edge merged."""
+    first, second = (jnp.asarray(rooms)[edge] for rooms in (edges.first, edges.second))
+    group = jnp.asarray(group)
+    return jnp.where(group == group[second], group[first], group)

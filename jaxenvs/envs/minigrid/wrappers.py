@@ -1,0 +1,561 @@
+"""minigrid's wrappers, with the same observations and rewards.
+
+They apply to a level of MiniGrid, with any other wrappers between the two. int64 and float64 become
+int32 and float32. `ReseedWrapper` has no counterpart, because seeds are keys here: to repeat a few
+episodes, call `reset` with keys from a fixed list.
+"""
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import chex
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+from jaxenvs import prng, spaces, struct
+from jaxenvs.core import Environment, TimeStep, Wrapper
+from jaxenvs.envs.minigrid import cells, missions, rendering
+from jaxenvs.envs.minigrid.engine import FORWARD, MiniGrid, MiniGridState
+from jaxenvs.errors import WrapperError, check_integer
+
+_ALPHABET = "abcdefghijklmnopqrstuvwxyz ,"
+_MAX_CHARACTERS = 96  # of a mission in `FlatObs`
+_WORDS = (  # the vocabulary of minigrid's DictObservationSpaceWrapper
+    *("red", "green", "blue", "yellow", "purple", "grey", "unseen", "empty", "wall", "floor"),
+    *("box", "key", "ball", "door", "goal", "agent", "lava", "pick", "avoid", "get", "find"),
+    *("put", "use", "open", "go", "fetch", "reach", "unlock", "traverse", "up", "the", "a", "at"),
+    *(",", "square", "and", "then", "to", "of", "rooms", "near", "opening", "must", "you"),
+    *("matching", "end", "hallway", "object", "from", "room", "maze"),
+)
+_TYPES = {  # sets of kinds that can be in a cell, by minigrid's names
+    "wall": cells.set_of(cells.kind(cells.WALL)),
+    "floor": cells.set_of(cells.FLOOR),
+    "door": cells.IS_DOOR,
+    "key": cells.set_of(cells.KEY),
+    "ball": cells.set_of(cells.BALL),
+    "box": cells.set_of(cells.BOX),
+    "lava": cells.set_of(cells.kind(cells.LAVA)),
+}
+
+
+class _MiniGridWrapper(Wrapper[Any]):
+    """A wrapper that has access to the level and its state."""
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        if not isinstance(self.unwrapped, MiniGrid):
+            raise WrapperError(
+                f"{type(self).__name__} got {self.env!r}; it needs an environment of MiniGrid, or a"
+                " wrapper around one."
+            )
+        self._check_space("observation_space")
+
+    @property
+    def _level(self) -> MiniGrid:
+        level = self.unwrapped
+        assert isinstance(level, MiniGrid)
+        return level
+
+    def _level_state(self, state: Any) -> MiniGridState:
+        """Returns the state of the level inside the state of this wrapper."""
+        env: Environment = self
+        while isinstance(env, Wrapper):
+            env, state = env.env, env.inner(state)
+        return state
+
+    def _parts(self, *names: str) -> Mapping[str, spaces.Space]:
+        """Returns the spaces of the parts of the wrapped observations.
+
+        Raises:
+            WrapperError: observations are not dicts with these parts.
+        """
+        space = self.env.observation_space
+        if not isinstance(space, spaces.Dict) or not set(names) <= set(space):
+            raise WrapperError(
+                f"{type(self).__name__} needs observations that are dicts with"
+                f" {' and '.join(names)}, got {space}.  Apply it first."
+            )
+        return space.spaces
+
+
+class _ObservationWrapper(_MiniGridWrapper):
+    """A wrapper that maps observations, given the state of the level."""
+
+    def _map(self, state: MiniGridState, observation: Any) -> Any:
+        """Returns the mapped observation."""
+        raise NotImplementedError
+
+    def reset(self, key: chex.PRNGKey) -> tuple[Any, TimeStep]:
+        return self._mapped(*self.env.reset(key))
+
+    def step(self, state: Any, action: Any, key: chex.PRNGKey) -> tuple[Any, TimeStep]:
+        return self._mapped(*self.env.step(state, action, key))
+
+    def _mapped(self, state: Any, timestep: TimeStep) -> tuple[Any, TimeStep]:
+        observation = self._map(self._level_state(state), timestep.observation)
+        return state, timestep.replace(observation=observation)
+
+
+class _ImageWrapper(_ObservationWrapper):
+    """A wrapper that replaces the image of observations."""
+
+    @property
+    def _image_space(self) -> spaces.Box:
+        raise NotImplementedError
+
+    def _image(self, state: MiniGridState, image: jax.Array) -> jax.Array:
+        """Returns the new image, given the wrapped one."""
+        raise NotImplementedError
+
+    @property
+    def observation_space(self) -> spaces.Dict:
+        return spaces.Dict({**self._parts("image"), "image": self._image_space})
+
+    def _map(self, state: MiniGridState, observation: Any) -> Any:
+        return {**observation, "image": self._image(state, observation["image"])}
+
+
+class FullyObs(_ImageWrapper):
+    """Shows the whole grid: uint8[W, H, 3], the agent as (10, 0, direction).
+
+    Source: minigrid's FullyObsWrapper.
+    """
+
+    @property
+    def _image_space(self) -> spaces.Box:
+        return spaces.Box(0, 255, (self._level.width, self._level.height, 3), np.uint8)
+
+    def _image(self, state: MiniGridState, image: jax.Array) -> jax.Array:
+        agent = jnp.stack([cells.AGENT, cells.RED, state.direction]).astype(jnp.uint8)
+        return jnp.where(_at_agent(state)[..., None], agent[None, None], cells.encode(state.grid.T))
+
+
+class SymbolicObs(_ImageWrapper):
+    """Shows column, row, and type of object of all cells: int32[W, H, 3].
+
+    The type is that of minigrid's images, -1 for an empty cell, and 10 for the agent.
+
+    Source: minigrid's SymbolicObsWrapper.
+    """
+
+    @property
+    def _image_space(self) -> spaces.Box:
+        width, height = self._level.width, self._level.height
+        low = np.broadcast_to(np.array([0, 0, -1], np.int32), (width, height, 3))
+        high = np.broadcast_to(np.array([width - 1, height - 1, cells.AGENT], np.int32), low.shape)
+        return spaces.Box(low, high, dtype=np.int32)
+
+    def _image(self, state: MiniGridState, image: jax.Array) -> jax.Array:
+        type_ = cells.encode(state.grid.T)[..., 0].astype(jnp.int32)
+        type_ = jnp.where(type_ == cells.EMPTY, -1, type_)
+        type_ = jnp.where(_at_agent(state), cells.AGENT, type_)
+        return jnp.stack([*np.indices(type_.shape, np.int32), type_], axis=-1)
+
+
+class OneHotPartialObs(_ImageWrapper):
+    """Shows type, color, and state of each cell as one-hot vectors: uint8[size, size, 11 + 6 + 3].
+
+    Source: minigrid's OneHotPartialObsWrapper.
+    """
+
+    @property
+    def _image_space(self) -> spaces.Box:
+        return spaces.Box(0, 255, (*self._parts("image")["image"].shape[:2], 20), np.uint8)
+
+    def _image(self, state: MiniGridState, image: jax.Array) -> jax.Array:
+        numbers = np.repeat(np.arange(3), (11, 6, 3))  # the channel that each bit is about
+        values = np.concatenate([np.arange(n, dtype=np.uint8) for n in (11, 6, 3)])
+        return (image[..., numbers] == values).astype(jnp.uint8)
+
+
+class RGBImgObs(_ImageWrapper):
+    """Shows a picture of the whole grid: uint8[H * tile_size, W * tile_size, 3].
+
+    Raises:
+        WrapperError: `tile_size` is not a positive integer.
+
+    Source: minigrid's RGBImgObsWrapper.
+    """
+
+    tile_size: int = struct.static(8)  # pixels, side length of a cell
+
+    def __post_init__(self) -> None:
+        check_integer(WrapperError, "RGBImgObs got tile_size", self.tile_size)
+        super().__post_init__()
+
+    @property
+    def _image_space(self) -> spaces.Box:
+        height, width = self._level.height * self.tile_size, self._level.width * self.tile_size
+        return spaces.Box(0, 255, (height, width, 3), np.uint8)
+
+    def _image(self, state: MiniGridState, image: jax.Array) -> jax.Array:
+        _, is_seen = self._level.seen(state)
+        return rendering.draw_grid(
+            state.grid, state.x, state.y, state.direction, is_seen, self.tile_size
+        )
+
+
+class RGBImgPartialObs(_ImageWrapper):
+    """Shows a picture of what the agent sees: uint8[size * tile_size, size * tile_size, 3].
+
+    Raises:
+        WrapperError: `tile_size` is not a positive integer.
+
+    Source: minigrid's RGBImgPartialObsWrapper.
+    """
+
+    tile_size: int = struct.static(8)  # pixels, side length of a cell
+
+    def __post_init__(self) -> None:
+        check_integer(WrapperError, "RGBImgPartialObs got tile_size", self.tile_size)
+        super().__post_init__()
+
+    @property
+    def _image_space(self) -> spaces.Box:
+        size = self._level.agent_view_size * self.tile_size
+        return spaces.Box(0, 255, (size, size, 3), np.uint8)
+
+    def _image(self, state: MiniGridState, image: jax.Array) -> jax.Array:
+        return rendering.draw_view(*self._level.seen(state), self.tile_size)
+
+
+class ViewSize(_ImageWrapper):
+    """Changes how many cells the agent sees: uint8[agent_view_size, agent_view_size, 3].
+
+    Raises:
+        ParameterError: `agent_view_size` is not an odd number from 3 to 31.
+
+    Source: minigrid's ViewSizeWrapper.
+    """
+
+    agent_view_size: int = struct.static(7)
+
+    @property
+    def _image_space(self) -> spaces.Box:
+        return self._resized.observation_space["image"]  # pyright: ignore[reportReturnType]
+
+    @property
+    def _resized(self) -> MiniGrid:
+        return self._level.replace(agent_view_size=self.agent_view_size)
+
+    def _image(self, state: MiniGridState, image: jax.Array) -> jax.Array:
+        found, is_seen = self._resized.seen(state)
+        return cells.encode(jnp.where(is_seen, found, cells.UNSEEN).astype(jnp.uint8))
+
+
+class ImgObs(_ObservationWrapper):
+    """Shows the image only.
+
+    Source: minigrid's ImgObsWrapper.
+    """
+
+    @property
+    def observation_space(self) -> spaces.Space:
+        return self._parts("image")["image"]
+
+    def _map(self, state: MiniGridState, observation: Any) -> jax.Array:
+        return observation["image"]
+
+
+class FlatObs(_ObservationWrapper):
+    """Shows one vector, uint8[n + 96 * 28]: the image and a one-hot vector for each character.
+
+    The characters are those of the mission: letters, spaces, and commas. A mission ends after 96 of
+    them, where minigrid raises an error.
+
+    Raises:
+        WrapperError: a word of the level has other characters.
+
+    Source: minigrid's FlatObsWrapper.
+    """
+
+    @property
+    def observation_space(self) -> spaces.Box:
+        parts, vocabulary = self._parts("image", "mission"), self._level.vocabulary
+        if unknown := set("".join(vocabulary)) - set(_ALPHABET):
+            raise WrapperError(
+                f"FlatObs got missions with {', '.join(sorted(unknown))}; minigrid's encoding has"
+                " only small letters, spaces, and commas."
+            )
+        length = parts["image"].flat_dim + _MAX_CHARACTERS * len(_ALPHABET)
+        return spaces.Box(0, 255, (length,), np.uint8)
+
+    def _map(self, state: MiniGridState, observation: Any) -> jax.Array:
+        characters = _spell(observation["mission"], self._level.vocabulary)
+        return jnp.concatenate([observation["image"].reshape(-1), characters.reshape(-1)])
+
+
+class DictObservationSpace(_ObservationWrapper):
+    """Shows the mission as numbers of minigrid's words: int32[max_words_in_mission], padded with 0.
+
+    Raises:
+        WrapperError: missions of the level have words that minigrid's vocabulary lacks, or may have
+            `max_words_in_mission` words or more.
+
+    Source: minigrid's DictObservationSpaceWrapper.
+    """
+
+    max_words_in_mission: int = struct.static(50)
+
+    def __post_init__(self) -> None:
+        limit = self.max_words_in_mission
+        check_integer(WrapperError, "DictObservationSpace got max_words_in_mission", limit)
+        super().__post_init__()
+        level, name = self._level, type(self._level).__name__
+        words = missions.split(level.mission)
+        if words and set(words) == {"{}"}:  # the level composes its missions from all words
+            words = filter(None, level.vocabulary)
+        unknown = [word for word in words if word not in _WORDS and word != "{}"]
+        if unknown:
+            raise WrapperError(
+                f"DictObservationSpace got {name}, whose missions have words that minigrid's"
+                f" vocabulary lacks: {', '.join(unknown)}.  The part `mission` of observations"
+                " without this wrapper has numbers of words, too."
+            )
+        if level.mission_length >= limit:
+            raise WrapperError(
+                f"DictObservationSpace got max_words_in_mission={limit}; it must be more than the"
+                f" {level.mission_length} words of the missions of {name}."
+            )
+
+    @property
+    def observation_space(self) -> spaces.Dict:
+        mission = spaces.MultiDiscrete(len(_WORDS) + 1, shape=(self.max_words_in_mission,))
+        return spaces.Dict({**self._parts("mission"), "mission": mission})
+
+    def _map(self, state: MiniGridState, observation: Any) -> Any:
+        vocabulary = self._level.vocabulary
+        number = [_WORDS.index(word) + 1 if word in _WORDS else 0 for word in vocabulary]
+        words = jnp.asarray(np.array(number, np.int32))[observation["mission"]]
+        padded = jnp.pad(words, (0, self.max_words_in_mission - len(words)))
+        return {**observation, "mission": padded}
+
+
+class DirectionObs(_ObservationWrapper):
+    """Adds `goal_direction`, float32[]: where the first goal in row-major order is.
+
+    With dx and dy, the columns and rows from the agent to the goal, it is, for each `type`:
+
+        "slope"        dy / dx, infinite if dx is 0
+        "angle"        atan(dy / dx), in [-pi / 2, pi / 2]
+        "angle_atan2"  atan2(dy, dx), in [-pi, pi]
+
+    It is 0 at the goal, and also without a goal, where minigrid raises an error.
+
+    Raises:
+        WrapperError: there is no such type.
+
+    Source: minigrid's DirectionObsWrapper.
+    """
+
+    type: str = struct.static("slope")
+
+    def __post_init__(self) -> None:
+        if self.type not in ("slope", "angle", "angle_atan2"):
+            raise WrapperError(
+                f"DirectionObs got type={self.type!r}; it must be slope, angle, or angle_atan2."
+            )
+        super().__post_init__()
+
+    @property
+    def observation_space(self) -> spaces.Dict:
+        bound = {"slope": np.inf, "angle": np.pi / 2, "angle_atan2": np.pi}[self.type]
+        return spaces.Dict({**self._parts(), "goal_direction": spaces.Box(-bound, bound)})
+
+    def _map(self, state: MiniGridState, observation: Any) -> Any:
+        height, width = state.grid.shape
+        place = np.arange(height * width, dtype=np.int32).reshape(height, width)
+        is_goal = cells.kind(state.grid) == cells.kind(cells.GOAL)
+        goal = jnp.min(jnp.where(is_goal, place, height * width))
+        is_zero = (goal == state.y * width + state.x) | (goal == height * width)
+        dx = jnp.where(is_zero, 1, goal % width - state.x).astype(jnp.float32)
+        dy = jnp.where(is_zero, 0, goal // width - state.y).astype(jnp.float32)
+        if self.type == "angle_atan2":
+            direction = jnp.arctan2(dy, dx)
+        else:
+            direction = dy / dx if self.type == "slope" else jnp.arctan(dy / dx)
+        return {**observation, "goal_direction": direction}
+
+
+@chex.dataclass(frozen=True)
+class BonusState:
+    """The wrapped state and how often each case occurred in the episode."""
+
+    inner: chex.ArrayTree  # the wrapped state
+    counts: jax.Array  # int32[H, W] or int32[H, W, 4, number of actions]
+
+
+class _BonusWrapper(_MiniGridWrapper):
+    """A wrapper that adds a bonus to the reward and counts how often each case occurred."""
+
+    @property
+    def _count_shape(self) -> tuple[int, ...]:
+        raise NotImplementedError
+
+    def _case(self, state: MiniGridState, action: jax.Array) -> tuple[jax.Array, ...]:
+        """Returns the index of the case, given the state after the action."""
+        raise NotImplementedError
+
+    def _bonus(self, count: jax.Array) -> jax.Array:
+        """Returns the bonus for a case, given how often it occurred so far."""
+        return 1 / jnp.sqrt(count.astype(jnp.float32))
+
+    def inner(self, state: BonusState) -> Any:
+        return state.inner
+
+    def reset(self, key: chex.PRNGKey) -> tuple[BonusState, TimeStep]:
+        inner, timestep = self.env.reset(key)
+        return BonusState(inner=inner, counts=jnp.zeros(self._count_shape, jnp.int32)), timestep
+
+    def step(
+        self, state: BonusState, action: Any, key: chex.PRNGKey
+    ) -> tuple[BonusState, TimeStep]:
+        inner, timestep = self.env.step(state.inner, action, key)
+        after = self._level_state(BonusState(inner=inner, counts=state.counts))
+        case = self._case(after, jnp.asarray(action, jnp.int32))
+        # A scatter, because a selection would copy all counts.
+        counts = state.counts.at[case].add(1)
+        bonus = self._bonus(counts[case]).astype(timestep.reward.dtype)
+        after = BonusState(inner=inner, counts=counts)
+        return after, timestep.replace(reward=timestep.reward + bonus)
+
+
+class ActionBonus(_BonusWrapper):
+    """Adds 1 / sqrt(n) to the reward, the n-th time that an action leads to a place and direction.
+
+    minigrid counts over all episodes of an instance. These counts are part of the state, and start
+    again with each episode.
+
+    Source: minigrid's ActionBonus.
+    """
+
+    @property
+    def _count_shape(self) -> tuple[int, ...]:
+        return self._level.height, self._level.width, 4, self._level.action_space.n
+
+    def _case(self, state: MiniGridState, action: jax.Array) -> tuple[jax.Array, ...]:
+        return state.y, state.x, state.direction, action
+
+
+class PositionBonus(_BonusWrapper):
+    """Adds scale / sqrt(n) to the reward, the n-th time that a step ends in a cell.
+
+    minigrid counts over all episodes of an instance. These counts are part of the state, and start
+    again with each episode.
+
+    Source: minigrid's PositionBonus.
+    """
+
+    scale: chex.Numeric = 1.0
+
+    @property
+    def _count_shape(self) -> tuple[int, ...]:
+        return self._level.height, self._level.width
+
+    def _case(self, state: MiniGridState, action: jax.Array) -> tuple[jax.Array, ...]:
+        return state.y, state.x
+
+    def _bonus(self, count: jax.Array) -> jax.Array:
+        return self.scale * super()._bonus(count)
+
+
+class StochasticAction(_MiniGridWrapper):
+    """Takes the given action with probability `prob`, and else a random one.
+
+    Raises:
+        WrapperError: `prob` is not between 0 and 1.
+
+    Source: minigrid's StochasticActionWrapper.
+    """
+
+    prob: chex.Numeric = 0.9
+    random_action: chex.Numeric | None = None  # instead of any action, all equally likely
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        prob: Any = self.prob
+        if not struct.is_traced(prob) and not np.all((prob >= 0) & (prob <= 1)):
+            raise WrapperError(f"StochasticAction got prob={prob}; it must be from 0 to 1.")
+
+    def reset(self, key: chex.PRNGKey) -> tuple[Any, TimeStep]:
+        return self.env.reset(key)
+
+    def step(self, state: Any, action: Any, key: chex.PRNGKey) -> tuple[Any, TimeStep]:
+        key, keep_key, action_key = jax.random.split(key, 3)
+        if self.random_action is None:
+            other = prng.randint(action_key, (), self._level.action_space.n)
+        else:
+            other = jnp.asarray(self.random_action, jnp.int32)
+        keeps = jax.random.uniform(keep_key, (), jnp.float32) < self.prob
+        return self.env.step(state, jnp.where(keeps, jnp.asarray(action, jnp.int32), other), key)
+
+
+class NoDeath(_MiniGridWrapper):
+    """Adds `death_cost` to the reward where an episode would end in a cell with certain objects.
+
+    The episode goes on. The objects are those in front of an agent that moves forward, and those in
+    its cell after the step.
+
+    Args:
+        no_death_types: the objects, such as "lava" or "ball".
+
+    Raises:
+        WrapperError: `no_death_types` is not a list of types of objects, or has "goal".
+
+    Source: minigrid's NoDeath.
+    """
+
+    no_death_types: Sequence[str] = struct.static()
+    death_cost: chex.Numeric = -1.0
+
+    def __post_init__(self) -> None:
+        names = self.no_death_types
+        if isinstance(names, str) or not set(names) <= set(_TYPES):
+            raise WrapperError(
+                f"NoDeath got no_death_types={names!r}; it must be a list of types of objects, out"
+                f" of {', '.join(_TYPES)}."
+            )
+        object.__setattr__(self, "no_death_types", tuple(names))  # hashable
+        super().__post_init__()
+
+    def reset(self, key: chex.PRNGKey) -> tuple[Any, TimeStep]:
+        return self.env.reset(key)
+
+    def step(self, state: Any, action: Any, key: chex.PRNGKey) -> tuple[Any, TimeStep]:
+        deadly = sum(_TYPES[name] for name in set(self.no_death_types))
+        before = self._level_state(state)
+        enters = (action == FORWARD) & cells.is_in(deadly, self._level.front(before))
+        state, timestep = self.env.step(state, action, key)
+        after = self._level_state(state)
+        dies = timestep.terminated & (enters | cells.is_in(deadly, after.grid[after.y, after.x]))
+        cost = jnp.where(dies, self.death_cost, 0).astype(timestep.reward.dtype)
+        return state, timestep.replace(
+            reward=timestep.reward + cost, terminated=timestep.terminated & ~dies
+        )
+
+
+def _at_agent(state: MiniGridState) -> jax.Array:
+    """Returns where the agent is: bool[W, H]."""
+    columns, rows = np.indices(state.grid.T.shape, np.int32, sparse=True)
+    return (columns == state.x) & (rows == state.y)
+
+
+def _spell(tokens: jax.Array, vocabulary: Sequence[str]) -> jax.Array:
+    """Returns one-hot vectors of the characters of a mission: uint8[96, 28].
+
+    Args:
+        tokens: the numbers of its words, int32[L].
+        vocabulary: the words.
+    """
+    spelled = [word if word in ("", ",") else f" {word}" for word in vocabulary]
+    longest = max(map(len, spelled))
+    letters = np.array([[_ALPHABET.find(c) for c in word.ljust(longest)] for word in spelled])
+    lengths = jnp.asarray(np.array([*map(len, spelled)], np.int32))[tokens]
+    ends = jnp.cumsum(lengths, dtype=jnp.int32)
+    place = np.arange(1, _MAX_CHARACTERS + 1, dtype=np.int32)  # without the first word's space
+    word = jnp.sum(ends[None, :] <= place[:, None], axis=1, dtype=jnp.int32)
+    word = jnp.minimum(word, len(tokens) - 1)
+    letter = jnp.asarray(letters.astype(np.int32))[tokens[word], place - (ends - lengths)[word]]
+    is_letter = (place < ends[-1])[:, None]
+    return ((letter[:, None] == np.arange(len(_ALPHABET))) & is_letter).astype(jnp.uint8)
