@@ -1,5 +1,6 @@
 """The ids of jaxenvs, in one table of strings per family. Importing this module registers them."""
 
+from jaxenvs.catalog import babyai as babyai
 from jaxenvs.catalog import bsuite as bsuite
 from jaxenvs.catalog import classic_control as classic_control
 from jaxenvs.catalog import goals as goals

@@ -12,7 +12,6 @@ from typing import Any
 import chex
 import jax
 import jax.numpy as jnp
-import numpy as np
 from jax import lax
 
 from jaxenvs.bits import nth_true, pack

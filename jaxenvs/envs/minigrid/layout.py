@@ -56,6 +56,10 @@ class Dice:
         """Draws true or false: bool[]."""
         return self._word() >> 31 == 0
 
+    def uniform(self) -> jax.Array:
+        """Draws a number from [0, 1): float32[]."""
+        return (self._word() >> 8).astype(jnp.float32) * np.float32(2**-24)
+
     def color(self) -> jax.Array:
         """Draws one of the six colors: int32[]."""
         return self.integer(0, len(cells.COLORS))
@@ -134,3 +138,21 @@ def walled(width: int, height: int, dtype: Any = np.uint8) -> jax.Array:
 def empty(grid: jax.Array) -> jax.Array:
     """Returns the region of the cells without an object."""
     return cells.kind(grid) == cells.EMPTY
+
+
+def spread(start: jax.Array, passable: jax.Array) -> jax.Array:
+    """Returns the region that is connected with `start` through passable cells."""
+
+    def grow(carry: tuple[jax.Array, jax.Array]) -> tuple[jax.Array, jax.Array]:
+        region, _ = carry
+        wider = region | widen(region) & passable
+        return wider, (wider != region).any()
+
+    return jax.lax.while_loop(lambda carry: carry[1], grow, (start, jnp.bool_(True)))[0]
+
+
+def widen(region: jax.Array) -> jax.Array:
+    """Returns the region with the cells next to it."""
+    wide = jnp.pad(region, 1)
+    beside = wide[1:-1, 2:] | wide[1:-1, :-2]
+    return region | beside | wide[2:, 1:-1] | wide[:-2, 1:-1]

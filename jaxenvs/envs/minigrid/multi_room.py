@@ -8,7 +8,7 @@ import numpy as np
 from jaxenvs import struct
 from jaxenvs.envs.minigrid import cells
 from jaxenvs.envs.minigrid.engine import MiniGrid, MiniGridState
-from jaxenvs.envs.minigrid.layout import Dice, at, empty, fill, filled, outline, put, rectangle
+from jaxenvs.envs.minigrid.layout import Dice, at, empty, fill, filled, outline, rectangle
 from jaxenvs.errors import ParameterError
 
 SMALLEST = 4  # columns and rows of a room, including walls

@@ -1,10 +1,10 @@
 """minigrid's images of the grid and of the agent's view: the same bytes, in pure JAX.
 
 The image of a cell, its tile, depends on the object, on the direction of an agent in the cell, and
-on whether the cell is highlighted. All tiles are drawn once, with NumPy. An image selects its tiles.
+on whether the cell is highlighted. All tiles are drawn once, with NumPy. An image selects tiles.
 
-Shapes and colors are those of minigrid 3.2.0. So are the dtypes and the order of operations, because
-most of them round.
+Shapes and colors are those of minigrid 3.2.0. So are dtypes and the order of operations, because
+most operations round.
 """
 
 import functools
@@ -106,7 +106,7 @@ def _tiles(tile_size: int) -> tuple[np.ndarray, np.ndarray]:
     background[_rectangle(x, y, 0, 0.031, 0, 1) | _rectangle(x, y, 0, 1, 0, 0.031)] = _LINES
     agents = [np.zeros((size, size), bool), *(_agent(x, y, direction) for direction in range(4))]
 
-    lava = cells.kind(cells.LAVA)
+    agent_rgb, lava = np.array(_AGENT, np.uint8), cells.kind(cells.LAVA)
     variants = np.arange(10, dtype=np.int32).reshape(5, 2)
     numbers = np.tile(variants, (128, 1, 1))  # what is not an object looks empty
     tiles = []
@@ -116,7 +116,7 @@ def _tiles(tile_size: int) -> tuple[np.ndarray, np.ndarray]:
             image = background.copy()
             for mask, brightness in shapes:
                 image[mask] = brightness * rgb
-            images = np.stack([np.where(m[..., None], np.uint8(_AGENT), image) for m in agents])
+            images = np.stack([np.where(m[..., None], agent_rgb, image) for m in agents])
             highlighted = (images + 0.3 * (255 - images)).astype(np.uint8)
             numbers[cells.make(kind, color)] = variants + 10 * len(tiles)
             tiles.append(_shrink(np.stack([images, highlighted], axis=1)))
@@ -205,7 +205,8 @@ def _line(
     left, right = sorted((start[0], end[0]))
     top, bottom = sorted((start[1], end[1]))
     box = _rectangle(x, y, left - radius, right + radius, top - radius, bottom + radius)
-    origin, way = np.float32(start), np.float32(end) - np.float32(start)
+    origin = np.array(start, np.float32)
+    way = np.array(end, np.float32) - origin
     length = np.linalg.norm(way)
     unit = way / length
     u, v = x - origin[0], y - origin[1]
@@ -219,8 +220,8 @@ def _agent(x: np.ndarray, y: np.ndarray, direction: int) -> np.ndarray:
     cos, sin = math.cos(-0.5 * math.pi * direction), math.sin(-0.5 * math.pi * direction)
     x, y = x - 0.5, y - 0.5
     x, y = 0.5 + x * cos - y * sin, 0.5 + y * cos + x * sin
-    back, tip, other_back = np.float32([(0.12, 0.19), (0.87, 0.5), (0.12, 0.81)])
-    # The coordinates of a point when two sides of the triangle are the axes.
+    back, tip, other_back = np.array([(0.12, 0.19), (0.87, 0.5), (0.12, 0.81)], np.float32)
+    # s and t are the coordinates of a point if two sides of the triangle are the axes.
     p, q = other_back - back, tip - back
     u, v = x - back[0], y - back[1]
     along_p, along_q = p[0] * u + p[1] * v, q[0] * u + q[1] * v

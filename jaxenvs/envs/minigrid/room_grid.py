@@ -9,7 +9,7 @@ import numpy as np
 from jaxenvs import prng, struct
 from jaxenvs.envs.minigrid import cells
 from jaxenvs.envs.minigrid.engine import PICK_UP, MiniGrid, MiniGridState
-from jaxenvs.envs.minigrid.layout import Dice, Place, at, empty, fill, put, rectangle
+from jaxenvs.envs.minigrid.layout import Dice, Place, at, empty, fill, put, rectangle, spread, widen
 from jaxenvs.errors import ParameterError
 
 # Sides of a room; there may be a door on each.
@@ -24,6 +24,10 @@ class Thing(NamedTuple):
     color: Any  # int32[]
     x: Any  # int32[]
     y: Any  # int32[]
+
+    def at(self, index: Any) -> "Thing":
+        """Returns one of several objects."""
+        return Thing(*(field[index] for field in self))
 
 
 class RoomGrid(MiniGrid):
@@ -95,6 +99,12 @@ class Rooms:
         self.y = jnp.int32(level.num_rows // 2 * step + self.size // 2)
         self.direction = jnp.int32(0)
 
+    def select(self, condition: jax.Array, otherwise: "Rooms") -> None:
+        """Takes over everything from a copy of these rooms unless the condition holds."""
+        for name in ("grid", "is_open", "is_locked", "is_used", "ok"):
+            value = jnp.where(condition, getattr(self, name), getattr(otherwise, name))
+            setattr(self, name, value)
+
     def start(self, **kwargs: Any) -> MiniGridState:
         """Returns the state, given the task and the mission of `MiniGrid.start`."""
         return self.level.start(self.grid, self.x, self.y, self.direction, **kwargs)
@@ -107,6 +117,18 @@ class Rooms:
         """Draws a room."""
         level = self.level
         return self.dice.integer(0, level.num_cols), self.dice.integer(0, level.num_rows)
+
+    def all_but(self, i: Any, j: Any) -> jax.Array:
+        """Returns a mask of all rooms but one: bool[num_rows * num_cols]."""
+        return np.arange(len(self.is_locked), dtype=np.int32) != j * self.level.num_cols + i
+
+    def choose(self, *things: Thing, number: int = 1) -> list[Thing]:
+        """Draws different objects from some, each of which may be several."""
+        fields = (
+            jnp.concatenate([jnp.atleast_1d(x) for x in xs]) for xs in zip(*things, strict=True)
+        )
+        together = Thing(*fields)
+        return [together.at(i) for i in self.dice.shuffle(len(together.x), number)]
 
     def add(self, i: Any, j: Any, cell: Any) -> Thing:
         """Puts an object into a room, not in or next to the agent's cell."""
@@ -181,14 +203,15 @@ class Rooms:
         self.direction, cell = index // self.grid.size, index % self.grid.size
         self.x, self.y = cell % self.level.width, cell // self.level.width
 
-    def connect_all(self, colors: Any = np.ones(len(cells.COLORS), bool)) -> None:
+    def connect_all(self, colors: Any = None) -> None:
         """Adds doors between random neighbors until every room can be reached from every other.
 
         Rooms with a locked door get no other doors.
 
         Args:
-            colors: a mask of the colors of doors.
+            colors: a mask of the colors of doors, bool[6]; None for all.
         """
+        colors = np.ones(len(cells.COLORS), bool) if colors is None else colors
         edges = self.edges
         if not edges.number:
             return
@@ -217,31 +240,47 @@ class Rooms:
     def add_distractors(
         self, i: Any = None, j: Any = None, *, number: int = 10, all_unique: bool = True
     ) -> Thing:
-        """Adds keys, balls, and boxes of random color to a room, or to random rooms.
+        """Adds keys, balls, and boxes of random color.
 
-        With `all_unique`, each differs in kind or color from all objects there are.
+        Args:
+            i: column of the room, or of the room of each object; None for random rooms.
+            j: row of the room, likewise.
+            number: of objects.
+            all_unique: whether each differs in kind or color from all objects in rooms.
 
         Returns:
             The objects, with fields [number].
         """
+        level = self.level
+        words = self.dice.words((number, 4))
+        if i is None:
+            i = prng.below(words[:, 2], jnp.full(number, level.num_cols))
+        if j is None:
+            j = prng.below(words[:, 3], jnp.full(number, level.num_rows))
+        i, j = (jnp.broadcast_to(jnp.asarray(index, jnp.int32), number) for index in (i, j))
 
-        def add_next(carry: Any, words: jax.Array) -> tuple[Any, Thing]:
-            grid, is_used, ok = carry
+        def add_next(carry: Any, row: Any) -> tuple[Any, Thing]:
+            (grid, is_used, ok), (i, j, words) = carry, row
             dice = Dice(words)
             pair = dice.choose(~is_used if all_unique else jnp.ones_like(is_used))
             kind = jnp.asarray(KINDS)[pair // len(cells.COLORS)]
             color = pair % len(cells.COLORS)
-            column = dice.integer(0, self.level.num_cols) if i is None else i
-            row = dice.integer(0, self.level.num_rows) if j is None else j
             grid, is_used, fits, place = self._place(
-                grid, is_used, dice, self.room(column, row), cells.make(kind, color)
+                grid, is_used, dice, self.room(i, j), cells.make(kind, color)
             )
             return (grid, is_used, ok & fits), Thing(kind, color, *place)
 
-        words = self.dice.words((number, 4))
         carry = self.grid, self.is_used, self.ok
-        (self.grid, self.is_used, self.ok), things = jax.lax.scan(add_next, carry, words)
+        (self.grid, self.is_used, self.ok), things = jax.lax.scan(
+            add_next, carry, (i, j, words[:, :2])
+        )
         return things
+
+    def add_distractors_to_each_room(self, number: int) -> None:
+        """Adds `number` keys, balls, and boxes of random color to every room."""
+        rooms = np.arange(len(self.is_locked), dtype=np.int32).repeat(number)
+        i, j = rooms % self.level.num_cols, rooms // self.level.num_cols
+        self.add_distractors(i, j, number=len(rooms), all_unique=False)
 
     def _place(
         self, grid: jax.Array, is_used: jax.Array, dice: Dice, region: jax.Array, cell: Any
@@ -265,25 +304,7 @@ class Rooms:
         is_wall = cells.is_in(cells.set_of(cells.kind(cells.WALL)), self.grid)
         passable = empty(self.grid) | cells.is_in(cells.IS_DOOR, self.grid)
         walked = spread(at(self.grid, (self.x, self.y)), passable)
-        return (empty(self.grid) | is_wall | _widen(walked)).all()
-
-
-def spread(start: jax.Array, passable: jax.Array) -> jax.Array:
-    """Returns the region that is connected with `start` through passable cells."""
-
-    def widen(carry: tuple[jax.Array, jax.Array]) -> tuple[jax.Array, jax.Array]:
-        region, _ = carry
-        wider = region | _widen(region) & passable
-        return wider, (wider != region).any()
-
-    return jax.lax.while_loop(lambda carry: carry[1], widen, (start, jnp.bool_(True)))[0]
-
-
-def _widen(region: jax.Array) -> jax.Array:
-    """Returns the region with the cells next to it."""
-    wide = jnp.pad(region, 1)
-    beside = wide[1:-1, 2:] | wide[1:-1, :-2]
-    return region | beside | wide[2:, 1:-1] | wide[:-2, 1:-1]
+        return (empty(self.grid) | is_wall | widen(walked)).all()
 
 
 class _Edges:

@@ -161,12 +161,13 @@ class OneHotPartialObs(_ImageWrapper):
 
     @property
     def _image_space(self) -> spaces.Box:
-        return spaces.Box(0, 255, (*self._parts("image")["image"].shape[:2], 20), np.uint8)
+        image: Any = self._parts("image")["image"]
+        return spaces.Box(0, 255, (*image.shape[:2], 20), np.uint8)
 
     def _image(self, state: MiniGridState, image: jax.Array) -> jax.Array:
         numbers = np.repeat(np.arange(3), (11, 6, 3))  # the channel that each bit is about
         values = np.concatenate([np.arange(n, dtype=np.uint8) for n in (11, 6, 3)])
-        return (image[..., numbers] == values).astype(jnp.uint8)
+        return (image[..., numbers] == values[None, None]).astype(jnp.uint8)
 
 
 class RGBImgObs(_ImageWrapper):
@@ -290,8 +291,8 @@ class DictObservationSpace(_ObservationWrapper):
     """Shows the mission as numbers of minigrid's words: int32[max_words_in_mission], padded with 0.
 
     Raises:
-        WrapperError: missions of the level have words that minigrid's vocabulary lacks, or may have
-            `max_words_in_mission` words or more.
+        WrapperError: missions of the level may have words that minigrid's vocabulary lacks, as
+            those of BabyAI do, or `max_words_in_mission` words or more.
 
     Source: minigrid's DictObservationSpaceWrapper.
     """
@@ -309,9 +310,9 @@ class DictObservationSpace(_ObservationWrapper):
         unknown = [word for word in words if word not in _WORDS and word != "{}"]
         if unknown:
             raise WrapperError(
-                f"DictObservationSpace got {name}, whose missions have words that minigrid's"
-                f" vocabulary lacks: {', '.join(unknown)}.  The part `mission` of observations"
-                " without this wrapper has numbers of words, too."
+                f"DictObservationSpace got {name}, whose missions may have words that minigrid's"
+                f" vocabulary lacks: {', '.join(unknown)}.  Without this wrapper, missions are"
+                " numbers of words too, of the vocabulary of the level."
             )
         if level.mission_length >= limit:
             raise WrapperError(
@@ -457,7 +458,7 @@ class PositionBonus(_BonusWrapper):
         return state.y, state.x
 
     def _bonus(self, count: jax.Array) -> jax.Array:
-        return self.scale * super()._bonus(count)
+        return super()._bonus(count) * self.scale
 
 
 class StochasticAction(_MiniGridWrapper):
@@ -484,7 +485,7 @@ class StochasticAction(_MiniGridWrapper):
     def step(self, state: Any, action: Any, key: chex.PRNGKey) -> tuple[Any, TimeStep]:
         key, keep_key, action_key = jax.random.split(key, 3)
         if self.random_action is None:
-            other = prng.randint(action_key, (), self._level.action_space.n)
+            other = prng.randint(action_key, (), np.int32(self._level.action_space.n))
         else:
             other = jnp.asarray(self.random_action, jnp.int32)
         keeps = jax.random.uniform(keep_key, (), jnp.float32) < self.prob
@@ -557,5 +558,5 @@ def _spell(tokens: jax.Array, vocabulary: Sequence[str]) -> jax.Array:
     word = jnp.sum(ends[None, :] <= place[:, None], axis=1, dtype=jnp.int32)
     word = jnp.minimum(word, len(tokens) - 1)
     letter = jnp.asarray(letters.astype(np.int32))[tokens[word], place - (ends - lengths)[word]]
-    is_letter = (place < ends[-1])[:, None]
-    return ((letter[:, None] == np.arange(len(_ALPHABET))) & is_letter).astype(jnp.uint8)
+    letter = jnp.where(place < ends[-1], letter, -1)
+    return (letter[:, None] == np.arange(len(_ALPHABET), dtype=np.int32)[None]).astype(jnp.uint8)

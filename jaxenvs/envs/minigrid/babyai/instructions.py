@@ -1,0 +1,315 @@
+"""What BabyAI's missions ask for, how they are worded, and when they are fulfilled.
+
+A mission consists of up to four actions, each of which is about one or two descriptions of objects.
+The objects that a description fits are found at the start of an episode; from then on, each of them
+carries a mark, a bit of its cell. Where they are is known only as of the last time that the agent
+dropped something, as in BabyAI: the places are other bits of the cells.
+"""
+
+from typing import Any, NamedTuple
+
+import chex
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+from jaxenvs.envs.minigrid import cells, missions
+from jaxenvs.envs.minigrid.engine import DROP, PICK_UP, STEPS_X, STEPS_Y, TOGGLE, MiniGridState
+from jaxenvs.envs.minigrid.layout import widen
+from jaxenvs.envs.minigrid.room_grid import Thing
+
+ANY = -1  # kind or color
+NOTHING, GO_TO, OPEN, PICK_UP_OBJECT, PUT_NEXT = range(5)
+ANYWHERE, ON_THE_LEFT, ON_THE_RIGHT, IN_FRONT, BEHIND = range(5)
+FIRST, AND, THEN, AFTER = range(4)  # how an action is joined to the one before
+MARKS, PLACES = 16, 24  # the first bits of a cell's marks and places
+
+
+class Description(NamedTuple):
+    """Objects of a kind, a color, and a location, relative to the agent at the start."""
+
+    kind: Any = ANY
+    color: Any = ANY
+    location: Any = ANYWHERE
+
+
+class Instruction(NamedTuple):
+    """K actions in the order in which the mission names them. Fields are lists or arrays."""
+
+    verb: Any  # int32[K], `GO_TO` …, or `NOTHING` for an action that is missing
+    object: Any  # Description of int32[K]
+    target: Any  # Description of int32[K], for `PUT_NEXT`
+    join: Any  # int32[K], `FIRST`, `AND` …
+    stage: Any  # int32[K], 1 for actions that come after those of stage 0
+
+
+@chex.dataclass(frozen=True)
+class Progress:
+    """What is left to do of a mission."""
+
+    verb: jax.Array  # int32[K]
+    stage: jax.Array  # int32[K]
+    done: jax.Array  # bool[K]
+
+
+def describe(thing: Thing) -> Description:
+    """Returns the description of an object by its kind and color."""
+    return Description(thing.kind, thing.color)
+
+
+def action(verb: Any, what: Description, target: Description | None = None) -> Instruction:
+    """Returns an instruction with one action."""
+    target = what if target is None else target
+    return _stack([(verb, what, target, FIRST, 0)])
+
+
+def go_to(what: Description) -> Instruction:
+    """Returns "go to ..."."""
+    return action(GO_TO, what)
+
+
+def open_door(what: Description) -> Instruction:
+    """Returns "open ..."."""
+    return action(OPEN, what)
+
+
+def pick_up(what: Description) -> Instruction:
+    """Returns "pick up ..."."""
+    return action(PICK_UP_OBJECT, what)
+
+
+def put_next(what: Description, target: Description) -> Instruction:
+    """Returns "put ... next to ..."."""
+    return action(PUT_NEXT, what, target)
+
+
+def both(first: Instruction, second: Instruction) -> Instruction:
+    """Returns "... and ..."."""
+    return _join(first, second, AND, (0, 0))
+
+
+def before(first: Instruction, second: Instruction) -> Instruction:
+    """Returns "..., then ..."."""
+    return _join(first, second, THEN, (0, 1))
+
+
+def after(second: Instruction, first: Instruction) -> Instruction:
+    """Returns "... after you ..."."""
+    return _join(second, first, AFTER, (1, 0))
+
+
+def _join(left: Instruction, right: Instruction, join: int, stages: tuple[int, int]) -> Instruction:
+    right = right._replace(join=jnp.where(np.arange(len(right.join)) == 0, join, right.join))
+    left, right = (
+        part._replace(stage=part.stage + stage)
+        for part, stage in zip((left, right), stages, strict=True)
+    )
+    return jax.tree.map(lambda *parts: jnp.concatenate(parts), left, right)
+
+
+def _stack(rows: list[Any]) -> Instruction:
+    rows = [jax.tree.map(lambda leaf: jnp.asarray(leaf, jnp.int32), row) for row in rows]
+    return Instruction(*jax.tree.map(lambda *leaves: jnp.stack(leaves), *rows))
+
+
+def select(condition: Any, true: Instruction, false: Instruction) -> Instruction:
+    """Returns one of two instructions with equally many actions."""
+    return jax.tree.map(lambda a, b: jnp.where(condition, a, b), true, false)
+
+
+def pad(instruction: Instruction, number: int) -> Instruction:
+    """Appends missing actions, up to `number`."""
+    width = number - len(instruction.verb)
+    return jax.tree.map(lambda leaf: jnp.pad(leaf, (0, width)), instruction)
+
+
+def locations(x: jax.Array, y: jax.Array, direction: jax.Array, room: jax.Array) -> jax.Array:
+    """Returns the region of each location, `ANYWHERE` first: bool[5, H, W].
+
+    Args:
+        x: column of the agent.
+        y: row of the agent.
+        direction: where the agent looks.
+        room: the region of its room, to which the other locations are limited.
+    """
+    rows, columns = np.indices(room.shape, np.int32, sparse=True)
+    dx, dy = jnp.asarray(STEPS_X)[direction], jnp.asarray(STEPS_Y)[direction]
+    ahead = (columns - x) * dx + (rows - y) * dy
+    right = (rows - y) * dx - (columns - x) * dy
+    sides = jnp.stack([right < 0, right > 0, ahead > 0, ahead < 0])
+    return jnp.concatenate([jnp.ones((1, *room.shape), bool), sides & room])
+
+
+def matches(what: Description, grid: jax.Array, regions: jax.Array) -> jax.Array:
+    """Returns where objects are that descriptions fit: bool[..., H, W].
+
+    Args:
+        what: int32[...] each.
+        grid: the grid.
+        regions: from `locations`.
+    """
+    kind, color, location = (jnp.asarray(field)[..., None, None] for field in what)
+    is_door = cells.is_in(cells.IS_DOOR, grid)
+    grid_kind = jnp.where(is_door, cells.OPEN_DOOR, cells.kind(grid).astype(jnp.int32))
+    fits = (kind == ANY) & (grid_kind != cells.EMPTY) | (kind == grid_kind)
+    fits &= (color == ANY) | (color == cells.color(grid).astype(jnp.int32))
+    return fits & regions[location[..., 0, 0]]
+
+
+def is_possible(verb: jax.Array, found: jax.Array) -> jax.Array:
+    """Returns whether no object is to be put next to itself or where it is already: bool[].
+
+    Args:
+        verb: int32[K].
+        found: the objects and targets of the actions, bool[K, 2, H, W].
+    """
+    moved, targets = found[:, 0], found[:, 1]
+    near = jax.vmap(widen)(targets)
+    return ~((verb == PUT_NEXT) & (moved & near).any((1, 2))).any()
+
+
+def mark(grid: jax.Array, found: jax.Array) -> jax.Array:
+    """Returns the grid with marks and places of the objects in `found`, bool[K, 2, H, W]."""
+    flags = found.reshape(-1, *grid.shape).astype(jnp.uint32)
+    bits = np.arange(len(flags), dtype=np.uint32)[:, None, None]
+    marks = jnp.sum(flags << bits, axis=0, dtype=jnp.uint32)
+    return grid | marks << MARKS | marks << PLACES
+
+
+def look_around(grid: jax.Array) -> jax.Array:
+    """Returns the grid with the places where the marked objects are now."""
+    marks = grid >> MARKS & np.uint32(0xFF)
+    return grid & np.uint32(cells.MOVES_ALONG) | marks << PLACES
+
+
+def advance(
+    progress: Progress,
+    before: MiniGridState,
+    action: jax.Array,
+    after: MiniGridState,
+    front: tuple[jax.Array, jax.Array],
+    *,
+    strict: tuple[bool, ...],
+    puts: bool,
+) -> tuple[Progress, jax.Array, jax.Array]:
+    """Returns what is left to do after a step, whether all is done, and whether it failed.
+
+    Args:
+        progress: what was left to do.
+        before: the state before the step.
+        action: int32[].
+        after: the state after the step, with the new places.
+        front: column and row of the cell in front of the agent after the step.
+        strict: for each action, whether opening or picking up a wrong object is a failure.
+        puts: whether there are actions `PUT_NEXT`.
+    """
+    x, y = front
+    cell = after.grid[y, x]
+    near = jnp.uint32(0)
+    if puts:
+        near = (after.grid[y, x + 1] | after.grid[y, x - 1]) | (
+            after.grid[y + 1, x] | after.grid[y - 1, x]
+        )
+    has_object = cells.kind(after.carrying) != cells.EMPTY
+    had_object = cells.kind(before.carrying) != cells.EMPTY
+    is_door = cells.is_in(cells.IS_DOOR, cell)
+    bits = np.arange(len(progress.verb), dtype=np.uint32) * np.uint32(2)
+    verb = progress.verb
+
+    def verify(had_object: jax.Array) -> jax.Array:
+        """Returns which actions this step fulfills, given whether the agent carried something."""
+        opened = (action == TOGGLE) & (cells.kind(cell) == cells.OPEN_DOOR)
+        opened = opened & _has(cell, bits + MARKS)
+        picked = (action == PICK_UP) & ~had_object & _has(after.carrying, bits + MARKS)
+        put = (action == DROP) & had_object & ~has_object
+        put = put & _has(before.carrying, bits + MARKS) & _has(near, bits + (PLACES + 1))
+        return (
+            ((verb == GO_TO) & _has(cell, bits + PLACES))
+            | ((verb == OPEN) & opened)
+            | ((verb == PICK_UP_OBJECT) & picked)
+            | ((verb == PUT_NEXT) & put)
+        )
+
+    wrong = (verb == OPEN) & (action == TOGGLE) & is_door
+    wrong |= (verb == PICK_UP_OBJECT) & (action == PICK_UP) & has_object
+    wrong &= np.array(strict)
+    # An action does not know what the agent carried before the step in which its turn came.
+    is_first = progress.stage == 0
+    started = jnp.where(before.step_count == 0, False, had_object)
+    done = progress.done | (is_first & verify(started))
+    failed = (is_first & ~done & wrong).any()
+    was_ready = (progress.done | ~is_first).all()
+    is_ready = (done | ~is_first).all()
+    later = is_ready & ~is_first
+    done = done | (later & verify(had_object & was_ready))
+    failed = failed | (later & ~done & wrong).any()
+    progress = progress.replace(done=done)  # pyright: ignore[reportAttributeAccessIssue]
+    return progress, done.all(), failed
+
+
+def _has(cell: jax.Array, bits: np.ndarray) -> jax.Array:
+    return (cell >> bits.astype(np.uint32)) & 1 == 1
+
+
+# Words.
+
+_VERBS = (("", ""), ("go", "to"), ("open", ""), ("pick", "up"), ("put", ""))
+_LOCATIONS = (
+    ("", "", "", ""),
+    ("on", "your", "left", ""),
+    ("on", "your", "right", ""),
+    ("in", "front", "of", "you"),
+    ("behind", "you", "", ""),
+)
+_JOINS = (("", ""), ("and", ""), (",", "then"), ("after", "you"))
+
+
+def word_count(verbs: tuple[int, ...], number: int, *, has_locations: bool) -> int:
+    """Returns the largest number of words of a mission with `number` actions."""
+    phrase = 7 if has_locations else 3
+    longest = max(
+        sum(map(bool, _VERBS[verb])) + (2 * phrase + 2 if verb == PUT_NEXT else phrase)
+        for verb in verbs
+    )
+    # Four actions are two pairs, each joined by "and"; two may be joined by two words.
+    return number * longest + {1: 0, 2: 2, 4: 4}[number]
+
+
+def to_words(instruction: Instruction, found: jax.Array, length: int) -> jax.Array:
+    """Returns the numbers of the mission's words: uint8[length].
+
+    Args:
+        instruction: the actions.
+        found: the objects and targets of the actions, bool[K, 2, H, W].
+        length: the largest number of words.
+    """
+    verb = instruction.verb
+    exists, puts = verb != NOTHING, verb == PUT_NEXT
+    is_many = found.sum((2, 3), dtype=jnp.int32) > 1
+    columns = [
+        *_look_up(_JOINS, jnp.where(exists, instruction.join, 0)),
+        *_look_up(_VERBS, verb),
+        *_phrase(instruction.object, is_many[:, 0], exists),
+        jnp.where(puts, missions.WORDS.index("next"), 0),
+        jnp.where(puts, missions.WORDS.index("to"), 0),
+        *_phrase(instruction.target, is_many[:, 1], puts),
+    ]
+    words = jnp.stack(columns, axis=1).reshape(-1)
+    place = jnp.cumsum(words > 0, dtype=jnp.int32) - 1
+    here = (place[:, None] == np.arange(length, dtype=np.int32)) & (words > 0)[:, None]
+    return jnp.sum(jnp.where(here, words[:, None], 0), axis=0, dtype=jnp.int32).astype(jnp.uint8)
+
+
+def _phrase(what: Description, is_many: jax.Array, exists: jax.Array) -> list[jax.Array]:
+    """Returns the words for a description, each int32[K], 0 for none."""
+    article = jnp.where(is_many, missions.WORDS.index("a"), missions.WORDS.index("the"))
+    color = jnp.where(what.color == ANY, 0, missions.of_color(what.color))
+    kind = jnp.where(what.kind == ANY, missions.WORDS.index("object"), missions.of_kind(what.kind))
+    words = [article, color, kind, *_look_up(_LOCATIONS, what.location)]
+    return [jnp.where(exists, word, 0) for word in words]
+
+
+def _look_up(phrases: tuple[tuple[str, ...], ...], index: jax.Array) -> list[jax.Array]:
+    """Returns the words of a phrase, each int32[K]."""
+    table = [[missions.WORDS.index(word) for word in phrase] for phrase in phrases]
+    return list(jnp.asarray(np.array(table, np.int32)).T[:, index])

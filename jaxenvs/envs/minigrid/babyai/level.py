@@ -1,0 +1,137 @@
+"""The base class of BabyAI's levels."""
+
+import abc
+from typing import Any, ClassVar
+
+import chex
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+from jaxenvs import struct
+from jaxenvs.envs.minigrid.babyai import instructions
+from jaxenvs.envs.minigrid.babyai.instructions import Instruction, Progress
+from jaxenvs.envs.minigrid.engine import DROP, MiniGridState
+from jaxenvs.envs.minigrid.layout import Dice
+from jaxenvs.envs.minigrid.room_grid import RoomGrid, Rooms
+
+# A level that does not fit is drawn again. The rarest one, `UnblockPickup`, needs ten draws.
+MOST_DRAWS = 10_000
+
+
+class BabyAILevel(RoomGrid):
+    """A level of rooms whose mission is an instruction in a small part of English.
+
+    A subclass defines `furnish`, which adds doors, objects, and the agent to rooms, and returns the
+    instruction; and `verbs`, `num_actions`, and `has_locations`, which bound it.
+    """
+
+    room_size: int = struct.static(8)
+
+    mission = "{}"
+    cell_type = np.uint32
+    verbs: ClassVar[tuple[int, ...]] = (instructions.GO_TO,)  # of the instruction's actions
+    num_actions: ClassVar[int] = 1  # the largest number of actions: 1, 2, or 4
+    has_locations: ClassVar[bool] = False  # whether descriptions have locations
+
+    @abc.abstractmethod
+    def furnish(self, rooms: Rooms) -> Instruction:
+        """Adds doors, objects, and the agent. Sets `rooms.ok` to false to start again."""
+
+    @property
+    def fixed_max_steps(self) -> int | None:
+        """The number of steps after which an episode is truncated, if missions share it."""
+        if self.num_actions > 1 or len(set(map(_visits, self.verbs))) > 1:
+            return None
+        return self.steps_per_visit * _visits(self.verbs[0])
+
+    @property
+    def steps_per_visit(self) -> int:
+        """The number of steps allowed for each object that the agent must go to."""
+        return self.room_size**2 * self.num_rows * self.num_cols
+
+    @property
+    def default_max_steps(self) -> int | None:  # pyright: ignore[reportIncompatibleMethodOverride]
+        return self.fixed_max_steps
+
+    @property
+    def is_strict(self) -> tuple[bool, ...]:
+        """For each action, whether opening or picking up a wrong object is a failure."""
+        return (False,) * self.num_actions
+
+    @property
+    def mission_length(self) -> int:
+        return instructions.word_count(
+            self.verbs, self.num_actions, has_locations=self.has_locations
+        )
+
+    def steps_allowed(self, state: MiniGridState) -> chex.Numeric:
+        limit = self.time_limit
+        if limit is not None:
+            return limit
+        return self.steps_per_visit * _visits(state.task.verb).sum(dtype=jnp.int32)
+
+    def generate(self, key: chex.PRNGKey) -> MiniGridState:
+        dice = Dice(key)
+        base = dice.key()
+
+        def draw(carry: tuple[Any, jax.Array, jax.Array]) -> tuple[Any, jax.Array, jax.Array]:
+            _, _, count = carry
+            state, fits = self._draw(jax.random.fold_in(base, count))
+            return state, fits, count + 1
+
+        shape = jax.eval_shape(lambda: self._draw(base)[0])
+        blank = jax.tree.map(lambda leaf: jnp.zeros(leaf.shape, leaf.dtype), shape)
+        start = blank, jnp.bool_(False), jnp.int32(0)
+        return jax.lax.while_loop(lambda carry: ~carry[1] & (carry[2] < MOST_DRAWS), draw, start)[0]
+
+    def _draw(self, key: chex.PRNGKey) -> tuple[MiniGridState, jax.Array]:
+        """Draws a level, and returns whether it can be used."""
+        rooms = Rooms(self, Dice(key))
+        instruction = instructions.pad(self.furnish(rooms), self.num_actions)
+        regions = self.locations_of(rooms)
+        verb = instruction.verb
+        is_used = verb != instructions.NOTHING, verb == instructions.PUT_NEXT
+        found = [
+            instructions.matches(what, rooms.grid, regions) & used[:, None, None]
+            for what, used in zip((instruction.object, instruction.target), is_used, strict=True)
+        ]
+        found, fits = jnp.stack(found, axis=1), rooms.ok
+        if instructions.PUT_NEXT in self.verbs:
+            fits &= instructions.is_possible(verb, found)
+        rooms.grid = instructions.mark(rooms.grid, found)
+        progress = Progress(verb=verb, stage=instruction.stage, done=verb == instructions.NOTHING)
+        words = instructions.to_words(instruction, found, self.mission_length)
+        return rooms.start(task=progress, mission=words), fits
+
+    def locations_of(self, rooms: Rooms) -> jax.Array:
+        """Returns the regions that descriptions refer to: bool[5, H, W]."""
+        room = rooms.room(rooms.x // rooms.step, rooms.y // rooms.step)
+        return instructions.locations(rooms.x, rooms.y, rooms.direction, room)
+
+    def act(self, state: MiniGridState, action: jax.Array) -> MiniGridState:
+        after = super().act(state, action)
+        grid = jnp.where(action == DROP, instructions.look_around(after.grid), after.grid)
+        after = after.replace(grid=grid)  # pyright: ignore[reportAttributeAccessIssue]
+        progress, *_ = self._advance(state, action, after)
+        return after.replace(task=progress)
+
+    def judge(
+        self, before: MiniGridState, action: jax.Array, after: MiniGridState
+    ) -> tuple[jax.Array, jax.Array]:
+        _, success, failure = self._advance(before, action, after)
+        return success, failure
+
+    def _advance(
+        self, before: MiniGridState, action: jax.Array, after: MiniGridState
+    ) -> tuple[Progress, jax.Array, jax.Array]:
+        return instructions.advance(
+            *(before.task, before, action, after, self.in_front(after)),
+            strict=self.is_strict,
+            puts=instructions.PUT_NEXT in self.verbs,
+        )
+
+
+def _visits(verb: Any) -> Any:
+    """Returns how many objects an action is about."""
+    return (verb != instructions.NOTHING) * 1 + (verb == instructions.PUT_NEXT) * 1
