@@ -1,5 +1,7 @@
 """Boolean arrays packed into words, to count and find their true elements fast."""
 
+from collections.abc import Callable
+
 import jax
 import jax.numpy as jnp
 import numpy as np
@@ -65,3 +67,22 @@ def nth_bit(word: jax.Array, rank: jax.Array) -> jax.Array:
 def popcount(words: jax.Array) -> jax.Array:
     """Returns the number of set bits of each word."""
     return jax.lax.population_count(words).astype(jnp.int32)
+
+
+def spread(
+    start: jax.Array, through: jax.Array, shift: Callable[..., jax.Array], size: int
+) -> jax.Array:
+    """Returns the elements that are reached from `start` through others by shifts, by doubling.
+
+    Args:
+        start: the first elements, a subset of `through`.
+        through: the elements to pass through.
+        shift: `shift(elements, distance)` moves elements; those beyond the end are lost.
+        size: the number of elements in the direction of the shift.
+    """
+    distance = 1
+    while distance < size:
+        start = start | through & shift(start, distance)
+        through = through & shift(through, distance)
+        distance *= 2
+    return start

@@ -11,10 +11,38 @@ import jaxenvs
 IDS = sorted(jaxenvs.registry)
 
 
+# The levels of these families differ in how they draw a grid; steps are those of their base class.
+LEVELS = ("minigrid", "babyai")
+EXAMPLES_OF_LEVELS = (
+    "BabyAI-GoToLocalS5N2-v0",  # draws again until all objects can be reached
+    "BabyAI-MiniBossLevel-v0",  # has the longest missions
+    "MiniGrid-DoorKey-5x5-v0",
+    "MiniGrid-Dynamic-Obstacles-5x5-v0",  # has chance in its steps
+    "MiniGrid-MultiRoom-N2-S4-v0",  # draws rooms in a loop
+)
+
+
 def one_id_per_class() -> list[str]:
-    """Returns the first id of each class; other ids of the class differ from it by numbers."""
+    """Returns the first id of each class; other ids of the class differ from it by numbers.
+
+    Of levels, it returns `EXAMPLES_OF_LEVELS`.
+    """
+    return sorted([*_first_ids(set(IDS) - set(level_ids())), *EXAMPLES_OF_LEVELS])
+
+
+def level_ids() -> list[str]:
+    """Returns the ids of levels."""
+    return [id for id in IDS if jaxenvs.registry[id].family in LEVELS]
+
+
+def one_level_per_class() -> list[str]:
+    """Returns the first id of each class of levels."""
+    return _first_ids(level_ids())
+
+
+def _first_ids(ids: Iterable[str]) -> list[str]:
     first: dict[type, str] = {}
-    for id in IDS:
+    for id in sorted(ids):
         first.setdefault(type(jaxenvs.make(id).unwrapped), id)
     return sorted(first.values())
 

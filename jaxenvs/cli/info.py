@@ -86,12 +86,13 @@ def _two_columns(facts: Mapping[str, object]) -> Any:
 def describe_parameters(env: Any) -> list[tuple[str, Any, str, bool]]:
     """Returns (name, value, comment, static) for each field of an environment, in order.
 
-    The comment is that on the field's line in the source, with unit and meaning; it is empty if the
-    source cannot be read. It starts with the other values if the field is a `Literal`.
+    The comment is that on the field's line in the source, with unit and meaning, or that in a base
+    class; it is empty if the source cannot be read. It starts with the other values if the field is
+    a `Literal`.
     """
     comments: dict[str, str] = {}
     for cls in reversed(type(env).__mro__):
-        comments.update(field_comments(cls))
+        comments |= {name: comment for name, comment in field_comments(cls).items() if comment}
     for name, hint in get_type_hints(type(env)).items():
         if get_origin(hint) is Literal:
             others = [repr(value) for value in get_args(hint) if value != getattr(env, name)]

@@ -4,13 +4,15 @@ import pytest
 
 import jaxenvs
 from jaxenvs.testing import check_env
-from tests.ids import IDS, one_id_per_class
+from tests.ids import IDS, level_ids, one_id_per_class, one_level_per_class
 
 
 def ids():
-    """Returns all ids; those whose class has another one are slow, for they differ by numbers."""
-    quick = one_id_per_class()
-    return [pytest.param(id, marks=[] if id in quick else [pytest.mark.slow]) for id in IDS]
+    """Returns all ids, and one for each class of levels; all but one for each class are slow."""
+    quick, levels = one_id_per_class(), level_ids()
+    chosen = {*quick, *one_level_per_class(), *(id for id in IDS if id not in levels)}
+    marks = {id: [] if id in quick else [pytest.mark.slow] for id in sorted(chosen)}
+    return [pytest.param(id, marks=marks[id]) for id in marks]
 
 
 @pytest.mark.parametrize("id", ids())

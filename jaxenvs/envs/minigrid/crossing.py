@@ -60,11 +60,11 @@ class Crossing(SquareGrid):
         grid = put(walled(size, size), (size - 2, size - 2), cells.GOAL)
         lines = np.arange(2, size - 2, 2, dtype=np.int32)
         drawn = jnp.stack(dice.shuffle(2 * len(lines), self.num_crossings))
-        is_river = (drawn[:, None] == np.arange(2 * len(lines), dtype=np.int32)).any(0)
+        is_river = (drawn[:, None] == np.arange(2 * len(lines), dtype=np.int32)[None]).any(0)
         in_columns, in_rows = is_river[: len(lines)], is_river[len(lines) :]
         index = np.arange(size, dtype=np.int32)
-        across = (in_columns[:, None] & (lines[:, None] == index)).any(0)  # bool[size], by column
-        down = (in_rows[:, None] & (lines[:, None] == index)).any(0)  # by row
+        across = (in_columns[:, None] & (lines[:, None] == index[None])).any(0)  # bool[size], by column
+        down = (in_rows[:, None] & (lines[:, None] == index[None])).any(0)  # by row
         inside = (index > 0) & (index < size - 1)
         rivers = (across[None] | down[:, None]) & inside[None] & inside[:, None]
         grid = fill(grid, rivers, OBSTACLES[self.obstacle_type])

@@ -12,7 +12,7 @@ import jax.numpy as jnp
 import numpy as np
 
 from jaxenvs import prng
-from jaxenvs.bits import nth_true, pack
+from jaxenvs.bits import nth_true, pack, spread
 from jaxenvs.envs.minigrid import cells
 
 Place = tuple[Any, Any]
@@ -140,15 +140,36 @@ def empty(grid: jax.Array) -> jax.Array:
     return cells.kind(grid) == cells.EMPTY
 
 
-def spread(start: jax.Array, passable: jax.Array) -> jax.Array:
-    """Returns the region that is connected with `start` through passable cells."""
+def connected(start: jax.Array, passable: jax.Array) -> jax.Array:
+    """Returns the region that is connected with `start` through passable cells.
+
+    The grid has at most 32 columns.
+    """
+    height, width = passable.shape
+    lanes = np.arange(width, dtype=np.uint32)[None]
+    through, reached = (
+        jnp.sum(region.astype(jnp.uint32) << lanes, axis=1, dtype=jnp.uint32)
+        for region in (passable, start & passable)
+    )
+
+    def down(rows: jax.Array, distance: int) -> jax.Array:
+        return jnp.pad(rows, (distance, 0))[:height]
+
+    def up(rows: jax.Array, distance: int) -> jax.Array:
+        return jnp.pad(rows, (0, distance))[distance:]
 
     def grow(carry: tuple[jax.Array, jax.Array]) -> tuple[jax.Array, jax.Array]:
-        region, _ = carry
-        wider = region | widen(region) & passable
-        return wider, (wider != region).any()
+        reached, _ = carry
+        wider = reached
+        for shift, size in (
+            *((jnp.left_shift, width), (jnp.right_shift, width)),
+            *((down, height), (up, height)),
+        ):
+            wider = jax.lax.optimization_barrier(spread(wider, through, shift, size))
+        return wider, (wider != reached).any()
 
-    return jax.lax.while_loop(lambda carry: carry[1], grow, (start, jnp.bool_(True)))[0]
+    reached, _ = jax.lax.while_loop(lambda carry: carry[1], grow, (reached, jnp.bool_(True)))
+    return (reached[:, None] >> lanes) & 1 == 1
 
 
 def widen(region: jax.Array) -> jax.Array:

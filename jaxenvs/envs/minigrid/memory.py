@@ -70,8 +70,8 @@ class Memory(SquareGrid):
             *(grid, x, middle, 0),
             task=MemoryTask(
                 x=jnp.asarray(end + 1, jnp.int32),
-                success_y=jnp.where(is_upper, middle - 1, middle + 1),
-                failure_y=jnp.where(is_upper, middle + 1, middle - 1),
+                success_y=jnp.where(is_upper, middle - 1, middle + 1).astype(jnp.int32),
+                failure_y=jnp.where(is_upper, middle + 1, middle - 1).astype(jnp.int32),
             ),
         )
 

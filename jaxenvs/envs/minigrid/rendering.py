@@ -88,6 +88,8 @@ def _draw(grid: jax.Array, agent: jax.Array, highlight: Any, tile_size: int) -> 
     """Draws cells. `agent` is 1 more than the direction of an agent in a cell, 0 without one."""
     tiles, numbers = _tiles(tile_size)
     number = jnp.asarray(numbers)[cells.look(grid), agent, jnp.asarray(highlight, np.int32)]
+    # Without the barrier, XLA on CPU computes the number again for each pixel.
+    number = jax.lax.optimization_barrier(number)
     height, width = grid.shape
     pixels = jnp.asarray(tiles)[number].transpose(0, 2, 1, 3, 4)
     return pixels.reshape(height * tile_size, width * tile_size, 3)

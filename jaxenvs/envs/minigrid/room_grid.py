@@ -9,7 +9,17 @@ import numpy as np
 from jaxenvs import prng, struct
 from jaxenvs.envs.minigrid import cells
 from jaxenvs.envs.minigrid.engine import PICK_UP, MiniGrid, MiniGridState
-from jaxenvs.envs.minigrid.layout import Dice, Place, at, empty, fill, put, rectangle, spread, widen
+from jaxenvs.envs.minigrid.layout import (
+    Dice,
+    Place,
+    at,
+    connected,
+    empty,
+    fill,
+    put,
+    rectangle,
+    widen,
+)
 from jaxenvs.errors import ParameterError
 
 # Sides of a room; there may be a door on each.
@@ -303,7 +313,7 @@ class Rooms:
         """Returns whether the agent can get next to every object and door, if it moves nothing."""
         is_wall = cells.is_in(cells.set_of(cells.kind(cells.WALL)), self.grid)
         passable = empty(self.grid) | cells.is_in(cells.IS_DOOR, self.grid)
-        walked = spread(at(self.grid, (self.x, self.y)), passable)
+        walked = connected(at(self.grid, (self.x, self.y)), passable)
         return (empty(self.grid) | is_wall | widen(walked)).all()
 
 

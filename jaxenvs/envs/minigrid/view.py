@@ -1,11 +1,10 @@
 """What the agent sees: the square of cells in front of it, turned so that it looks up."""
 
-from collections.abc import Callable
-
 import jax
 import jax.numpy as jnp
 import numpy as np
 
+from jaxenvs.bits import spread
 from jaxenvs.envs.minigrid import cells
 
 
@@ -47,23 +46,11 @@ def visible(view: jax.Array) -> jax.Array:
     rows: list[jax.Array] = []
     seen = jnp.uint32(1 << size // 2)
     for row in reversed(clear):
-        right = _spread(seen & row & not_last, row & not_last, jnp.left_shift, size)
+        right = spread(seen & row & not_last, row & not_last, jnp.left_shift, size)
         seen = seen | (right << 1) & everything
-        left = _spread(seen & row & not_first, row & not_first, jnp.right_shift, size)
+        left = spread(seen & row & not_first, row & not_first, jnp.right_shift, size)
         rows.insert(0, seen | left >> 1)
         seen = (right | right << 1 | left | left >> 1) & everything
     # With one array behind a barrier, XLA computes the chain of rows once, not once for each row.
     words = jax.lax.optimization_barrier(jnp.stack(rows))
     return (words[None] >> bits[:, None]) & 1 == 1
-
-
-def _spread(
-    start: jax.Array, through: jax.Array, shift: Callable[..., jax.Array], size: int
-) -> jax.Array:
-    """Returns the bits that can be reached from `start`, a subset of `through`, by shifts."""
-    distance = 1
-    while distance < size:
-        start = start | through & shift(start, distance)
-        through = through & shift(through, distance)
-        distance *= 2
-    return start

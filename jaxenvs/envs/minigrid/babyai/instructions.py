@@ -137,23 +137,27 @@ def locations(x: jax.Array, y: jax.Array, direction: jax.Array, room: jax.Array)
     ahead = (columns - x) * dx + (rows - y) * dy
     right = (rows - y) * dx - (columns - x) * dy
     sides = jnp.stack([right < 0, right > 0, ahead > 0, ahead < 0])
-    return jnp.concatenate([jnp.ones((1, *room.shape), bool), sides & room])
+    return jnp.concatenate([jnp.ones((1, *room.shape), bool), sides & room[None]])
 
 
 def matches(what: Description, grid: jax.Array, regions: jax.Array) -> jax.Array:
-    """Returns where objects are that descriptions fit: bool[..., H, W].
+    """Returns where objects are that descriptions fit: bool[K, H, W].
 
     Args:
-        what: int32[...] each.
+        what: K descriptions, with fields int32[K].
         grid: the grid.
         regions: from `locations`.
     """
-    kind, color, location = (jnp.asarray(field)[..., None, None] for field in what)
     is_door = cells.is_in(cells.IS_DOOR, grid)
     grid_kind = jnp.where(is_door, cells.OPEN_DOOR, cells.kind(grid).astype(jnp.int32))
-    fits = (kind == ANY) & (grid_kind != cells.EMPTY) | (kind == grid_kind)
-    fits &= (color == ANY) | (color == cells.color(grid).astype(jnp.int32))
-    return fits & regions[location[..., 0, 0]]
+    grid_color = cells.color(grid).astype(jnp.int32)
+
+    def fit(what: Description) -> jax.Array:
+        has_kind = jnp.where(what.kind == ANY, grid_kind != cells.EMPTY, grid_kind == what.kind)
+        has_color = (what.color == ANY) | (grid_color == what.color)
+        return has_kind & has_color & regions[what.location]
+
+    return jax.vmap(fit)(what)
 
 
 def is_possible(verb: jax.Array, found: jax.Array) -> jax.Array:
@@ -296,7 +300,7 @@ def to_words(instruction: Instruction, found: jax.Array, length: int) -> jax.Arr
     ]
     words = jnp.stack(columns, axis=1).reshape(-1)
     place = jnp.cumsum(words > 0, dtype=jnp.int32) - 1
-    here = (place[:, None] == np.arange(length, dtype=np.int32)) & (words > 0)[:, None]
+    here = (place[:, None] == np.arange(length, dtype=np.int32)[None]) & (words > 0)[:, None]
     return jnp.sum(jnp.where(here, words[:, None], 0), axis=0, dtype=jnp.int32).astype(jnp.uint8)
 
 

@@ -17,6 +17,7 @@ from jaxenvs.envs.minigrid.room_grid import RoomGrid, Rooms
 
 # A level that does not fit is drawn again. The rarest one, `UnblockPickup`, needs ten draws.
 MOST_DRAWS = 10_000
+_VISITS = (0, 1, 1, 1, 2)  # how many objects the agent must go to, for each verb
 
 
 class BabyAILevel(RoomGrid):
@@ -41,9 +42,9 @@ class BabyAILevel(RoomGrid):
     @property
     def fixed_max_steps(self) -> int | None:
         """The number of steps after which an episode is truncated, if missions share it."""
-        if self.num_actions > 1 or len(set(map(_visits, self.verbs))) > 1:
+        if self.num_actions > 1 or len({_VISITS[verb] for verb in self.verbs}) > 1:
             return None
-        return self.steps_per_visit * _visits(self.verbs[0])
+        return self.steps_per_visit * _VISITS[self.verbs[0]]
 
     @property
     def steps_per_visit(self) -> int:
@@ -69,7 +70,8 @@ class BabyAILevel(RoomGrid):
         limit = self.time_limit
         if limit is not None:
             return limit
-        return self.steps_per_visit * _visits(state.task.verb).sum(dtype=jnp.int32)
+        visits = jnp.asarray(np.array(_VISITS, np.int32))[state.task.verb]
+        return self.steps_per_visit * visits.sum(dtype=jnp.int32)
 
     def generate(self, key: chex.PRNGKey) -> MiniGridState:
         dice = Dice(key)
@@ -130,8 +132,3 @@ class BabyAILevel(RoomGrid):
             strict=self.is_strict,
             puts=instructions.PUT_NEXT in self.verbs,
         )
-
-
-def _visits(verb: Any) -> Any:
-    """Returns how many objects an action is about."""
-    return (verb != instructions.NOTHING) * 1 + (verb == instructions.PUT_NEXT) * 1

@@ -101,15 +101,15 @@ class LevelGen(BabyAILevel):
         """Returns which descriptions fit any object: bool[kind, color or any, location]."""
         grid = rooms.grid
         color = np.arange(len(cells.COLORS), dtype=np.int32)
-        everywhere = jnp.ones((1, *grid.shape), bool)
-        objects = instructions.matches(
-            Description(KINDS[:, None], color[None], np.zeros((1, 1), np.int32)), grid, everywhere
+        pairs = Description(
+            KINDS.repeat(len(color)), np.tile(color, len(KINDS)), np.zeros(len(KINDS) * len(color), np.int32)
         )
+        objects = instructions.matches(pairs, grid, jnp.ones((1, *grid.shape), bool))
         regions = self.locations_of(rooms)
         if not self.implicit_unlock and rooms.edges.number:
             room = jnp.argmax(locked)
             inside = rooms.room(room % self.num_cols, room // self.num_cols) & locked.any()
-            regions = regions & ~inside
+            regions = regions & ~inside[None]
         if not self.locations:
             regions = regions[:1]
         # A product of matrices counts the objects of each kind and color in each region.
@@ -173,7 +173,7 @@ class LevelGen(BabyAILevel):
 
 def _needs_door_key(grid: jax.Array, instruction: Instruction) -> jax.Array:
     """Returns whether an action is about a key with the color of a locked door."""
-    color = np.arange(len(cells.COLORS), dtype=np.int32)
+    color = np.arange(len(cells.COLORS), dtype=np.uint32)
     locked = cells.kind(grid) == cells.LOCKED_DOOR
     is_locked = (locked[None] & (cells.color(grid)[None] == color[:, None, None])).any((1, 2))
     verb = instruction.verb
