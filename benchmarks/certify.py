@@ -36,6 +36,7 @@ from jaxenvs.core import Environment
 
 CERTIFICATES = Path(__file__).parent / "certificates"
 CHUNK = 1_000  # steps compared per call, so that one program serves any number of steps
+Player = Callable[[Any], Any]  # a policy on the host: (state) -> action
 SIGNIFICANCE = 1e-3  # smallest acceptable p-value, after correction for the number of tests
 
 
@@ -137,25 +138,24 @@ def compare_steps(env: Environment, num_steps: int, seed: int = 0) -> dict[str, 
     env = env.unwrapped
     oracle = oracle_for(env)(env, seed)
     lines = LineCounter(oracle.step_functions, oracle.unreachable)
-    rows, starts, episodes = [], [], 0
-    acts, keys = None if oracle.policy is None else _jitted(oracle.policy), _keys(oracle)
+    rows, starts, episodes, make_player = [], [], 0, _players(oracle)
     for state in oracle.unusual_states():
-        for _ in range(3):
+        for action in oracle.unusual_actions():
             oracle.set_state(state)
-            rows.append(_take(oracle, oracle.sample_action(), lines))
+            rows.append(_take(oracle, action, lines))
     while len(rows) < num_steps or episodes < num_steps // 100:
         start = oracle.reset()
         starts.append((oracle.get_state(), start))
-        episodes, terminated, length = episodes + 1, False, 0
-        while not terminated and length < longest:
+        episodes, ended, length, play = episodes + 1, False, 0, make_player()
+        while not ended and length < longest:
             action = oracle.sample_action()
-            if acts is not None and episodes % 2 and oracle.random.random() < 0.9:
-                action = acts(env, oracle.get_state(), next(keys))
+            if play is not None and episodes % 2 and oracle.random.random() < 0.9:
+                action = play(oracle.get_state())
             rows.append(_take(oracle, action, lines))
-            terminated, length = rows[-1]["terminated"], length + 1
+            ended, length = rows[-1]["terminated"] or oracle.truncated, length + 1
     found = _run_ours(env, rows)
     expected = _stack([{name: row[name] for name in found} for row in rows])
-    mismatches, largest = _compare(found, expected)
+    mismatches, largest = _compare(found, expected, oracle.tolerance)
     shown = jax.jit(jax.vmap(env._observe))(_stack([state for state, _ in starts]))  # pyright: ignore[reportAttributeAccessIssue]
     more, error = _compare(shown, _stack([observation for _, observation in starts]))
     table = oracle.get_table()
@@ -177,6 +177,8 @@ def _take(oracle: Oracle, action: Any, lines: "LineCounter") -> dict[str, Any]:
         observation, reward, terminated = oracle.step(action)
     row |= {"next_state": oracle.get_state(), "observation": observation}
     row |= {"reward": reward, "terminated": terminated}
+    if oracle.truncated is not None:
+        row["truncated"] = oracle.truncated
     if has_chance(oracle.env):
         row["draws"] = oracle.get_draws()
     return row
@@ -197,13 +199,10 @@ def _run_ours(env: Environment, rows: list[dict[str, Any]]) -> dict[str, Any]:
             state, timestep = env.apply(state, action, draws)  # pyright: ignore[reportAttributeAccessIssue]
         else:
             state, timestep = env.step(state, action, jax.random.key(0))
-        return {
-            "next_state": state,
-            "observation": timestep.observation,
-            "reward": timestep.reward,
-            "terminated": timestep.terminated,
-        }
+        return {"next_state": state} | {name: getattr(timestep, name) for name in names}
 
+    names = ("observation", "reward", "terminated", "truncated")
+    names = [name for name in names if name in rows[0]]
     dtype = env.action_space.dtype  # pyright: ignore[reportAttributeAccessIssue]
     chunks = []
     for i in range(0, len(rows), CHUNK):
@@ -216,10 +215,10 @@ def _run_ours(env: Environment, rows: list[dict[str, Any]]) -> dict[str, Any]:
     return jax.tree.map(lambda *leaves: np.concatenate(leaves), *chunks)
 
 
-def _compare(found: Any, expected: Any) -> tuple[int, float]:
+def _compare(found: Any, expected: Any, tolerance: float = 1e-5) -> tuple[int, float]:
     """Returns how many rows differ and the largest error of floats.
 
-    Floats differ if the error exceeds 1e-5, absolute or relative to the expected value.
+    Floats differ if the error exceeds `tolerance`, absolute or relative to the expected value.
     """
     jax.tree.map(lambda a, b: None, found, expected)  # the structures are equal
     differs, largest = np.zeros(0, bool), 0.0
@@ -232,7 +231,7 @@ def _compare(found: Any, expected: Any) -> tuple[int, float]:
             a, b = a.astype(np.float64), b.astype(np.float64)
             error = np.abs(a - b)
             largest = max(largest, float(error.max(initial=0.0)))
-            wrong = error > 1e-5 * np.maximum(1, np.abs(b))
+            wrong = error > tolerance * np.maximum(1, np.abs(b))
         else:
             wrong = a != b
         wrong = wrong.any(axis=1)
@@ -255,9 +254,15 @@ class LineCounter:
                 if line is None or line == code.co_firstlineno:
                     continue
                 text = linecache.getline(code.co_filename, line).strip()
-                if not any(part in text for part in skipped):
+                place = f"{Path(code.co_filename).name}: {text}"
+                if not any(part in place for part in skipped):
                     self._lines[code.co_filename, line] = text
         self._ran: set[tuple[str, int]] = set()
+        # Functions whose lines have all run are no longer traced.
+        self._left = {
+            code: {line for *_, line in code.co_lines() if (code.co_filename, line) in self._lines}
+            for code in self._codes
+        }
 
     def _add(self, code: CodeType) -> None:
         self._codes.add(code)
@@ -272,11 +277,12 @@ class LineCounter:
         sys.settrace(None)
 
     def _on_call(self, frame: FrameType, event: str, _: Any) -> Callable[..., Any] | None:
-        return self._on_line if frame.f_code in self._codes else None
+        return self._on_line if self._left.get(frame.f_code) else None
 
     def _on_line(self, frame: FrameType, event: str, _: Any) -> Callable[..., Any]:
         if event == "line":
             self._ran.add((frame.f_code.co_filename, frame.f_lineno))
+            self._left[frame.f_code].discard(frame.f_lineno)
         return self._on_line
 
     def ran(self) -> dict[str, bool]:
@@ -298,12 +304,14 @@ def compare_chance(env: Environment, num_samples: int, seed: int = 0) -> dict[st
     for _ in range(num_samples):
         oracle.reset()
         theirs.append(oracle.get_state())
-    keys = jax.random.split(jax.random.key(seed), num_samples)
-    ours = jax.jit(jax.vmap(lambda key: env.reset(key)[0]))(keys)
-    found = {"start states": same_distribution([(ours, _stack(theirs))])}
+    ours = _reset(env, num_samples, jax.random.key(seed))
+    samples = {"start states": [(jax.device_get(ours), _stack(theirs))]}
     if has_chance(env):
-        found["steps"] = same_distribution(_sample_steps(env, oracle, num_samples, seed))
-    return found
+        samples["steps"] = _sample_steps(env, oracle, num_samples, seed)
+    return {
+        name: same_distribution([*pairs, *(part for pair in pairs for part in oracle.parts(*pair))])
+        for name, pairs in samples.items()
+    }
 
 
 def _sample_steps(
@@ -343,7 +351,7 @@ def _sample_steps(
             oracle.set_state(state)
             oracle.step(action)
             theirs.append(oracle.get_state())
-        pairs.append((outcomes(state, actions[i], keys), _stack(theirs)))
+        pairs.append((jax.device_get(outcomes(state, actions[i], keys)), _stack(theirs)))
     return pairs
 
 
@@ -399,14 +407,19 @@ def compare_episodes(
     """Compares returns and lengths of whole episodes, cut off after the time limit or `longest`."""
     env = env.unwrapped
     oracle = oracle_for(env)(env, seed)
-    policies: dict[str, Policy] = {"random": sample_action}
-    if oracle.policy is not None:
-        policies["scripted"] = oracle.policy
     limit = min(longest, time_limit or longest)
+    sizes = num_episodes, limit, seed
+    plays: dict[str, tuple[Callable[[], Player | None], Callable[[], np.ndarray]]] = {
+        "random": (lambda: None, lambda: _play_ours(env, sample_action, *sizes))
+    }
+    if oracle.policy is not None:
+        policy = oracle.policy
+        plays["scripted"] = _players(oracle), lambda: _play_ours(env, policy, *sizes)
+    elif oracle.player() is not None:
+        plays["scripted"] = oracle.player, lambda: _play_ours_on_host(env, oracle, *sizes)
     found = {}
-    for name, policy in policies.items():
-        theirs = _play_reference(oracle, policy, num_episodes, limit)
-        ours = _play_ours(env, policy, num_episodes, limit, seed)
+    for name, (make_player, play_ours) in plays.items():
+        theirs, ours = _play_reference(oracle, make_player, num_episodes, limit), play_ours()
         p_values = [
             float(stats.ks_2samp(*_order(ours[:, i], theirs[:, i]), method="asymp").pvalue)
             for i in (0, 1)
@@ -432,17 +445,15 @@ def sample_action(env: Environment, state: Any, key: jax.Array) -> jax.Array:
     return env.action_space.sample(key)
 
 
-def _play_reference(oracle: Oracle, policy: Policy, num_episodes: int, limit: int) -> np.ndarray:
-    acts, results = _jitted(policy), []
-    keys = _keys(oracle)
+def _play_reference(
+    oracle: Oracle, make_player: Callable[[], Player | None], num_episodes: int, limit: int
+) -> np.ndarray:
+    results = []
     for _ in range(num_episodes):
         oracle.reset()
-        total, length, terminated = 0.0, 0, False
+        total, length, terminated, play = 0.0, 0, False, make_player()
         while not terminated and length < limit:
-            if policy is sample_action:
-                action = oracle.sample_action()
-            else:
-                action = acts(oracle.env, oracle.get_state(), next(keys))
+            action = oracle.sample_action() if play is None else play(oracle.get_state())
             _, reward, terminated = oracle.step(action)
             total, length = total + float(reward), length + 1
         results.append((total, length))
@@ -473,6 +484,25 @@ def _play_ours(
     return np.stack([total, length], axis=1).astype(np.float64)
 
 
+def _play_ours_on_host(
+    env: Environment, oracle: Oracle, num_episodes: int, limit: int, seed: int
+) -> np.ndarray:
+    key, players = jax.random.key(seed), [oracle.player() for _ in range(num_episodes)]
+    step, state = jax.jit(jax.vmap(env.step)), _reset(env, num_episodes, key)
+    total, length = np.zeros((2, num_episodes))
+    playing = np.ones(num_episodes, bool)
+    while playing.any() and length.max() < limit:
+        leaves, tree = jax.tree.flatten(jax.device_get(state))
+        actions = np.zeros(num_episodes, env.action_space.dtype)  # pyright: ignore[reportAttributeAccessIssue]
+        for i in np.flatnonzero(playing):
+            actions[i] = players[i](tree.unflatten([leaf[i] for leaf in leaves]))  # pyright: ignore[reportOptionalCall]
+        keys = jax.random.split(jax.random.fold_in(key, int(length.max())), num_episodes)
+        state, timestep = step(state, actions, keys)
+        total, length = total + playing * np.asarray(timestep.reward), length + playing
+        playing &= ~np.asarray(timestep.terminated)
+    return np.stack([total, length], axis=1)
+
+
 def _order(a: np.ndarray, b: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
     """Replaces values by ranks, which are equal for values that differ by rounding only."""
     values, where = np.unique(np.concatenate([a, b]), return_inverse=True)
@@ -481,9 +511,12 @@ def _order(a: np.ndarray, b: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
     return ranks[: len(a)], ranks[len(a) :]
 
 
-def _jitted(policy: Policy) -> Callable[..., Any]:
-    act = jax.jit(policy)
-    return lambda env, state, key: np.asarray(act(env, state, key))
+def _players(oracle: Oracle) -> Callable[[], Player | None]:
+    """Returns a function that makes a player for one episode, None without a scripted policy."""
+    if oracle.policy is None:
+        return oracle.player
+    act, keys = jax.jit(oracle.policy), _keys(oracle)
+    return lambda: lambda state: np.asarray(act(oracle.env, state, next(keys)))
 
 
 def _keys(oracle: Oracle) -> Iterator[jax.Array]:
@@ -493,6 +526,11 @@ def _keys(oracle: Oracle) -> Iterator[jax.Array]:
         yield from jax.random.wrap_key_data(
             np.asarray(jax.random.key_data(jax.random.split(jax.random.key(seed), CHUNK)))
         )
+
+
+def _reset(env: Environment, number: int, key: jax.Array) -> Any:
+    """Returns the first states of episodes."""
+    return jax.jit(jax.vmap(lambda key: env.reset(key)[0]))(jax.random.split(key, number))
 
 
 def _stack(trees: Sequence[Any]) -> Any:

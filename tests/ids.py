@@ -15,7 +15,6 @@ IDS = sorted(jaxenvs.registry)
 LEVELS = ("minigrid", "babyai")
 EXAMPLES_OF_LEVELS = (
     "BabyAI-GoToLocalS5N2-v0",  # draws again until all objects can be reached
-    "BabyAI-MiniBossLevel-v0",  # has the longest missions
     "MiniGrid-DoorKey-5x5-v0",
     "MiniGrid-Dynamic-Obstacles-5x5-v0",  # has chance in its steps
     "MiniGrid-MultiRoom-N2-S4-v0",  # draws rooms in a loop

@@ -6,7 +6,7 @@ by step, and the tests do the same with fewer steps. `oracle_for(env)` finds the
 
 import abc
 import importlib
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from types import FunctionType
 from typing import Any, ClassVar
 
@@ -18,17 +18,33 @@ from jaxenvs.core import Environment
 
 Policy = Callable[[Environment, Any, chex.PRNGKey], jax.Array]  # (env, state, key) -> action
 
-# The module of each class's oracle. An oracle is named after the class: CatchOracle.
-MODULES: dict[str, str] = {
-    "benchmarks.oracles.bsuite": "Bandit BsuiteCartPole BsuiteMountainCar CartPoleSwingup Catch"
-    " DeepSea DiscountingChain MemoryChain Mnist UmbrellaChain",
-    "benchmarks.oracles.gymnax": "BernoulliBandit FourRooms GaussianBandit MetaMaze PointRobot Pong"
-    " Reacher Swimmer",
-    "benchmarks.oracles.minatar": "Asterix Breakout Freeway SpaceInvaders",
-    "benchmarks.oracles.minatar_seaquest": "Seaquest",
-    "benchmarks.oracles.toy_text": "Blackjack CliffWalking FrozenLake Taxi",
+# The modules of oracles, with a folder of `jaxenvs.envs` and names of classes in it. An oracle is
+# named after the class: CatchOracle.
+MODULES: dict[str, tuple[str, str]] = {
+    "bsuite": (
+        "bsuite",
+        "Bandit BsuiteCartPole BsuiteMountainCar CartPoleSwingup Catch DeepSea DiscountingChain"
+        " MemoryChain Mnist UmbrellaChain",
+    ),
+    "gymnax": (
+        "misc",
+        "BernoulliBandit FourRooms GaussianBandit MetaMaze PointRobot Pong Reacher Swimmer",
+    ),
+    "minatar": ("minatar", "Asterix Breakout Freeway SpaceInvaders"),
+    "minatar_seaquest": ("minatar", "Seaquest"),
+    "minigrid": (
+        "minigrid",
+        "BlockedUnlockPickup Crossing DistShift DoorKey DynamicObstacles Empty Fetch FourRooms"
+        " GoToDoor GoToObject KeyCorridor LavaGap LockedRoom Memory MultiRoom ObstructedMaze"
+        " ObstructedMazeDoor Playground PutNear RedBlueDoors Unlock UnlockPickup",
+    ),
+    "toy_text": ("toy_text", "Blackjack CliffWalking FrozenLake Taxi"),
 }
-_MODULE_OF = {name: module for module, names in MODULES.items() for name in names.split()}
+_MODULE_OF = {
+    (folder, name): f"benchmarks.oracles.{module}"
+    for module, (folder, names) in MODULES.items()
+    for name in names.split()
+}
 
 
 class Oracle(abc.ABC):
@@ -40,13 +56,17 @@ class Oracle(abc.ABC):
     package: ClassVar[str]  # the distribution whose version the certificate names
     # Parameters to certify besides the defaults, such as {"is_slippery": False}.
     variants: ClassVar[Iterable[Mapping[str, Any]]] = ()
-    # Lines of these functions that need not run, such as rendering: parts of their source text.
+    # The largest error of floats, absolute or relative to the reference's value.
+    tolerance: ClassVar[float] = 1e-5
+    # Lines of these functions that need not run, such as rendering: parts of "file.py: the line".
     unreachable: ClassVar[tuple[str, ...]] = ()
 
     def __init__(self, env: Environment, seed: int) -> None:
         """Makes the reference implementation, with its own random generator."""
         self.env = env
         self.random = np.random.default_rng(seed)
+        # Whether the last step was truncated. None if the reference leaves this to wrappers.
+        self.truncated: bool | None = None
 
     @property
     @abc.abstractmethod
@@ -84,6 +104,22 @@ class Oracle(abc.ABC):
     # A policy that gets further than a random one, as a function of our state. None: random only.
     policy: ClassVar[Policy | None] = None
 
+    def player(self) -> Callable[[Any], Any] | None:
+        """Returns such a policy for one episode that runs on the host, a function of our state."""
+        return None
+
+    def parts(self, ours: Any, theirs: Any) -> Sequence[tuple[Any, Any]]:
+        """Returns parts of two samples of states whose distributions are compared, too.
+
+        Needed where states have so many values that each occurs a few times only.
+        """
+        del ours, theirs
+        return ()
+
+    def unusual_actions(self) -> Iterable[Any]:
+        """Returns the actions to take in each of the unusual states."""
+        return [self.sample_action() for _ in range(3)]
+
     def unusual_states(self) -> Iterable[Any]:
         """Returns states that play does not reach, but rules cover."""
         return ()
@@ -112,10 +148,16 @@ def oracle_for(env: Environment) -> type[Oracle]:
     Raises:
         KeyError: there is none.
     """
-    name = type(env.unwrapped).__name__
-    return getattr(importlib.import_module(_MODULE_OF[name]), f"{name}Oracle")
+    module = importlib.import_module(_MODULE_OF[_folder_and_name(env)])
+    return getattr(module, f"{type(env.unwrapped).__name__}Oracle")
 
 
 def has_oracle(env: Environment) -> bool:
     """Returns whether the innermost environment has an oracle."""
-    return type(env.unwrapped).__name__ in _MODULE_OF
+    return _folder_and_name(env) in _MODULE_OF
+
+
+def _folder_and_name(env: Environment) -> tuple[str, str]:
+    """Returns the folder of `jaxenvs.envs` that has the innermost class, and the class's name."""
+    kind = type(env.unwrapped)
+    return kind.__module__.removeprefix("jaxenvs.envs.").rpartition(".")[0], kind.__name__

@@ -72,7 +72,9 @@ for _name, _number, _size in (
 ):
     _register(
         *(f"MultiRoom-{_name}", "multi_room:MultiRoom", 20 * _number),
-        min_num_rooms=_number, max_num_rooms=_number, max_room_size=_size,
+        min_num_rooms=_number,
+        max_num_rooms=_number,
+        max_room_size=_size,
     )
 _register("Playground", "playground:Playground", 100)
 for _size in (6, 8):

@@ -1,7 +1,8 @@
 """Recorded episodes. If the rules change, the id needs a new version.
 
 Initial states are included, because their draws use raw bits only. The records of the classic
-control ids are in their own folder. `python tests/envs/test_golden.py ID` records new ids.
+control ids and of levels are in their own folders. `python tests/envs/test_golden.py ID` records
+new ids.
 """
 
 import json
@@ -15,6 +16,7 @@ import numpy as np
 import pytest
 
 import jaxenvs
+from tests.ids import LEVELS
 
 FILE = Path(__file__).parent / "golden.json"
 GOLDEN = json.loads(FILE.read_text())
@@ -52,8 +54,9 @@ def shorten(observations):
 
 
 def test_golden_file_covers_every_id():
-    ids = {id for id, spec in jaxenvs.registry.items() if spec.family != "classic_control"}
-    assert set(GOLDEN) == {id for id in ids if jaxenvs.registry[id].family != "user"}
+    others = ("classic_control", "user", *LEVELS)
+    ids = {id for id, spec in jaxenvs.registry.items() if spec.family not in others}
+    assert set(GOLDEN) == ids
 
 
 @pytest.mark.parametrize("id", GOLDEN)

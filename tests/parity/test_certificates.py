@@ -8,19 +8,32 @@ import jaxenvs
 from benchmarks import certify
 from benchmarks.oracles import has_oracle, oracle_for
 from jaxenvs.envs.toy_text import FrozenLake
-from tests.ids import one_id_per_class
+from tests.ids import level_ids, one_id_per_class, one_level_per_class
+
+# Levels of MiniGrid share their rules.
+QUICK_LEVELS = (
+    "MiniGrid-DoorKey-5x5-v0",
+    "MiniGrid-Dynamic-Obstacles-5x5-v0",
+    "MiniGrid-Empty-Random-5x5-v0",
+    "MiniGrid-KeyCorridorS3R1-v0",
+    "MiniGrid-PutNear-6x6-N2-v0",
+)
 
 
 def cases():
-    """Yields ids and parameters; all but the defaults are slow.
+    """Yields ids and parameters; all but the defaults are slow, and most levels of MiniGrid.
 
     gymnax is not in the extra `dev`, so its cases belong to the interop tests.
     """
-    for id in one_id_per_class():
+    levels = set(level_ids())
+    ids = {*one_id_per_class()} - levels | {*one_level_per_class(), *QUICK_LEVELS}
+    for id in sorted(ids):
         env = jaxenvs.make(id)
         if not has_oracle(env):
             continue
         marks = [pytest.mark.interop] if jaxenvs.registry[id].compared_with == "gymnax" else []
+        if id in levels and id not in QUICK_LEVELS:
+            marks.append(pytest.mark.slow)
         try:
             variants = tuple(oracle_for(env).variants)
         except ImportError as error:

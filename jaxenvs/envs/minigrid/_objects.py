@@ -38,4 +38,5 @@ def draw_objects(
         grid, (x, y) = dice.put(grid, cell, region)
         region = region & ((abs(columns - x) > gap) | (abs(rows - y) > gap))
         found.append((cell, x, y))
-    return grid, *(jnp.stack(entries) for entries in zip(*found, strict=True))
+    objects, xs, ys = (jnp.stack(entries) for entries in zip(*found, strict=True))
+    return grid, objects, xs, ys

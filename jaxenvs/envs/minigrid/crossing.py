@@ -26,7 +26,7 @@ class Crossing(SquareGrid):
     """
 
     size: int = struct.static(9)
-    num_crossings: int = struct.static(1)
+    num_crossings: int = struct.static(1)  # number of rivers
     obstacle_type: str = struct.static("lava")  # or "wall"
 
     has_objects = False
@@ -63,7 +63,9 @@ class Crossing(SquareGrid):
         is_river = (drawn[:, None] == np.arange(2 * len(lines), dtype=np.int32)[None]).any(0)
         in_columns, in_rows = is_river[: len(lines)], is_river[len(lines) :]
         index = np.arange(size, dtype=np.int32)
-        across = (in_columns[:, None] & (lines[:, None] == index[None])).any(0)  # bool[size], by column
+        across = (in_columns[:, None] & (lines[:, None] == index[None])).any(
+            0
+        )  # bool[size], by column
         down = (in_rows[:, None] & (lines[:, None] == index[None])).any(0)  # by row
         inside = (index > 0) & (index < size - 1)
         rivers = (across[None] | down[:, None]) & inside[None] & inside[:, None]

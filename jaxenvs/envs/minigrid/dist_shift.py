@@ -23,8 +23,8 @@ class DistShift(MiniGrid):
     width: int = struct.static(9)  # pyright: ignore[reportIncompatibleMethodOverride]
     height: int = struct.static(7)  # pyright: ignore[reportIncompatibleMethodOverride]
     agent_start_pos: tuple[int, int] | None = struct.static((1, 1))  # None for a random cell
-    agent_start_dir: int = struct.static(0)
-    strip2_row: int = struct.static(2)
+    agent_start_dir: int = struct.static(0)  # right (0), down (1), left (2), up (3)
+    strip2_row: int = struct.static(2)  # row of the second strip of lava
 
     mission = "get to the green goal square"
     has_objects = False

@@ -20,7 +20,7 @@ class Empty(SquareGrid):
 
     see_through_walls: bool = struct.static(True)
     agent_start_pos: tuple[int, int] | None = struct.static((1, 1))  # None for a random cell
-    agent_start_dir: int = struct.static(0)
+    agent_start_dir: int = struct.static(0)  # right (0), down (1), left (2), up (3)
 
     mission = "get to the green goal square"
     has_objects = False

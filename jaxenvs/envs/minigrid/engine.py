@@ -42,7 +42,7 @@ class MiniGrid(Environment[MiniGridState]):
 
     max_steps: int | None = None  # steps after which an episode is truncated; None for the level's
     agent_view_size: int = struct.static(7)  # width and height of the view, odd
-    see_through_walls: bool = struct.static(False)
+    see_through_walls: bool = struct.static(False)  # whether walls and doors hide nothing
 
     mission: ClassVar[str]  # the text, with "{}" for words that differ between episodes
     vocabulary: ClassVar[tuple[str, ...]] = missions.WORDS
@@ -199,10 +199,8 @@ class MiniGrid(Environment[MiniGridState]):
         """Returns the cells of the view and which of them the agent sees: [size, size]."""
         size = self.agent_view_size
         found = view.in_front(state.grid, state.x, state.y, state.direction, size)
-        if self.see_through_walls:
-            is_seen = jnp.ones((size, size), bool)
-        else:
-            is_seen = view.visible(found)
+        everything = jnp.ones((size, size), bool)
+        is_seen = everything if self.see_through_walls else view.visible(found)
         i, j = np.indices((size, size), sparse=True)
         return jnp.where((i == size // 2) & (j == size - 1), state.carrying, found), is_seen
 

@@ -25,7 +25,7 @@ class Fetch(SquareGrid):
     """
 
     see_through_walls: bool = struct.static(True)
-    num_objects: int = struct.static(3)
+    num_objects: int = struct.static(3)  # number of objects
 
     mission = "you must fetch a {} {}"  # or another phrase
 

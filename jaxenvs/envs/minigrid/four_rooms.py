@@ -19,8 +19,10 @@ class FourRooms(SquareGrid):
     """
 
     size: int = struct.static(19)
-    agent_pos: tuple[int, int] | None = struct.static(None)
-    goal_pos: tuple[int, int] | None = struct.static(None)
+    agent_pos: tuple[int, int] | None = struct.static(
+        None
+    )  # column and row; None for a random cell
+    goal_pos: tuple[int, int] | None = struct.static(None)  # column and row; None for a random cell
 
     mission = "reach the goal"
     has_objects = False

@@ -24,7 +24,7 @@ class GoToObject(SquareGrid):
 
     size: int = struct.static(6)
     see_through_walls: bool = struct.static(True)
-    num_objects: int = struct.static(2)
+    num_objects: int = struct.static(2)  # number of objects
 
     mission = "go to the {} {}"
 

@@ -43,9 +43,9 @@ class MultiRoom(MiniGrid):
 
     width: int = struct.static(25)  # pyright: ignore[reportIncompatibleMethodOverride]
     height: int = struct.static(25)  # pyright: ignore[reportIncompatibleMethodOverride]
-    min_num_rooms: int = struct.static(6)
-    max_num_rooms: int = struct.static(6)
-    max_room_size: int = struct.static(10)
+    min_num_rooms: int = struct.static(6)  # smallest number of rooms
+    max_num_rooms: int = struct.static(6)  # largest number of rooms
+    max_room_size: int = struct.static(10)  # columns and rows, including walls
 
     mission = "traverse the rooms to get to the goal"
 

@@ -33,8 +33,8 @@ class ObstructedMazeDoor(PickUp):
     room_size: int = struct.static(6)
     num_rows: int = struct.static(1)
     num_cols: int = struct.static(2)
-    key_in_box: bool = struct.static(True)
-    blocked: bool = struct.static(True)
+    key_in_box: bool = struct.static(True)  # whether keys are in boxes
+    blocked: bool = struct.static(True)  # whether balls block the locked doors
 
     mission = "pick up the blue ball"
     cell_type = np.uint16
@@ -83,9 +83,9 @@ class ObstructedMaze(ObstructedMazeDoor):
     num_rows: int = struct.static(3)
     num_cols: int = struct.static(3)
     agent_room: tuple[int, int] = struct.static((1, 1))  # column and row
-    num_quarters: int = struct.static(4)
-    num_rooms_visited: int = struct.static(25)
-    keys_last: bool = struct.static(False)
+    num_quarters: int = struct.static(4)  # number of corners with locked doors, up to 4
+    num_rooms_visited: int = struct.static(25)  # rooms on the way, for the time limit
+    keys_last: bool = struct.static(False)  # whether keys are placed after balls
 
     def __post_init__(self) -> None:
         super().__post_init__()

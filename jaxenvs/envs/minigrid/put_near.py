@@ -35,7 +35,7 @@ class PutNear(SquareGrid):
 
     size: int = struct.static(6)
     see_through_walls: bool = struct.static(True)
-    num_objects: int = struct.static(2)
+    num_objects: int = struct.static(2)  # number of objects
 
     mission = "put the {} {} near the {} {}"
 

@@ -24,7 +24,7 @@ from jaxenvs.errors import ParameterError
 
 # Sides of a room; there may be a door on each.
 RIGHT, DOWN, LEFT, UP = range(4)
-KINDS = (cells.KEY, cells.BALL, cells.BOX)  # of objects that `Rooms.add_object` draws
+KINDS = np.array([cells.KEY, cells.BALL, cells.BOX], np.int32)  # of objects to draw
 
 
 class Thing(NamedTuple):
@@ -43,13 +43,13 @@ class Thing(NamedTuple):
 class RoomGrid(MiniGrid):
     """A level of rooms, `num_cols` in a row and `num_rows` in a column.
 
-    `generate` of a subclass adds doors and objects to `Rooms`. The walls are part of the rooms at both
-    sides, so the grid has `(room_size - 1) * num_cols + 1` columns.
+    `generate` of a subclass adds doors and objects to `Rooms`. Neighbors share the wall between
+    them, so the grid has `(room_size - 1) * num_cols + 1` columns.
     """
 
     room_size: int = struct.static(7)  # columns and rows of a room, including walls
-    num_rows: int = struct.static(3)
-    num_cols: int = struct.static(3)
+    num_rows: int = struct.static(3)  # rows of rooms
+    num_cols: int = struct.static(3)  # columns of rooms
 
     def __post_init__(self) -> None:
         super().__post_init__()

@@ -23,7 +23,7 @@ class GoToRedBallGrey(BabyAILevel):
 
     num_rows: int = struct.static(1)
     num_cols: int = struct.static(1)
-    num_dists: int = struct.static(7)
+    num_dists: int = struct.static(7)  # number of objects
 
     def furnish(self, rooms: Rooms) -> Instruction:
         rooms.place_agent()
@@ -45,7 +45,7 @@ class GoToRedBall(BabyAILevel):
 
     num_rows: int = struct.static(1)
     num_cols: int = struct.static(1)
-    num_dists: int = struct.static(7)
+    num_dists: int = struct.static(7)  # number of objects
 
     def furnish(self, rooms: Rooms) -> Instruction:
         rooms.place_agent()
@@ -81,7 +81,7 @@ class GoToLocal(BabyAILevel):
 
     num_rows: int = struct.static(1)
     num_cols: int = struct.static(1)
-    num_dists: int = struct.static(8)
+    num_dists: int = struct.static(8)  # number of objects
 
     def furnish(self, rooms: Rooms) -> Instruction:
         rooms.place_agent()
@@ -97,8 +97,8 @@ class GoTo(BabyAILevel):
     Time limit: room_size**2 steps for each room
     """
 
-    num_dists: int = struct.static(18)
-    doors_open: bool = struct.static(False)
+    num_dists: int = struct.static(18)  # number of objects
+    doors_open: bool = struct.static(False)  # whether doors are open at the start
 
     def furnish(self, rooms: Rooms) -> Instruction:
         rooms.place_agent()
@@ -143,10 +143,10 @@ class GoToSeq(LevelGen):
     Time limit: room_size**2 steps for each room, for each object of the mission
     """
 
-    locked_room_prob: float = 0.0
-    locations: bool = struct.static(False)
-    unblocking: bool = struct.static(False)
-    action_kinds: tuple[str, ...] = struct.static(("goto",))
+    locked_room_prob: float = 0.0  # probability of a locked room
+    locations: bool = struct.static(False)  # whether descriptions have locations
+    unblocking: bool = struct.static(False)  # whether objects may block the way
+    action_kinds: tuple[str, ...] = struct.static(("goto",))  # kinds of actions
 
 
 class GoToRedBlueBall(BabyAILevel):
@@ -158,7 +158,7 @@ class GoToRedBlueBall(BabyAILevel):
 
     num_rows: int = struct.static(1)
     num_cols: int = struct.static(1)
-    num_dists: int = struct.static(7)
+    num_dists: int = struct.static(7)  # number of objects
 
     def furnish(self, rooms: Rooms) -> Instruction:
         rooms.place_agent()

@@ -39,13 +39,15 @@ class LevelGen(BabyAILevel):
     locked door. Unless `implicit_unlock`, a mission is not about objects in the locked room only.
     """
 
-    num_dists: int = struct.static(18)
-    locked_room_prob: float = 0.5
-    locations: bool = struct.static(True)
-    unblocking: bool = struct.static(True)
-    implicit_unlock: bool = struct.static(True)
-    action_kinds: tuple[str, ...] = struct.static(tuple(VERBS))
-    instr_kinds: tuple[str, ...] = struct.static(STRUCTURES)
+    num_dists: int = struct.static(18)  # number of objects
+    locked_room_prob: float = 0.5  # probability of a locked room
+    locations: bool = struct.static(True)  # whether descriptions have locations
+    unblocking: bool = struct.static(True)  # whether objects may block the way
+    implicit_unlock: bool = struct.static(
+        True
+    )  # whether missions may be about the locked room only
+    action_kinds: tuple[str, ...] = struct.static(tuple(VERBS))  # kinds of actions
+    instr_kinds: tuple[str, ...] = struct.static(STRUCTURES)  # kinds of instructions
 
     def __post_init__(self) -> None:
         super().__post_init__()
@@ -102,12 +104,14 @@ class LevelGen(BabyAILevel):
         grid = rooms.grid
         color = np.arange(len(cells.COLORS), dtype=np.int32)
         pairs = Description(
-            KINDS.repeat(len(color)), np.tile(color, len(KINDS)), np.zeros(len(KINDS) * len(color), np.int32)
+            KINDS.repeat(len(color)),
+            np.tile(color, len(KINDS)),
+            np.zeros(len(KINDS) * len(color), np.int32),
         )
         objects = instructions.matches(pairs, grid, jnp.ones((1, *grid.shape), bool))
         regions = self.locations_of(rooms)
         if not self.implicit_unlock and rooms.edges.number:
-            room = jnp.argmax(locked)
+            room = jax.lax.argmax(locked, 0, jnp.int32)
             inside = rooms.room(room % self.num_cols, room // self.num_cols) & locked.any()
             regions = regions & ~inside[None]
         if not self.locations:
@@ -129,8 +133,10 @@ class LevelGen(BabyAILevel):
             verbs.append(verb)
         number = self.num_actions
         zeros = jnp.zeros(number, jnp.int32)
-        parts = [jax.tree.map(lambda *xs: jnp.stack(xs), *some) for some in (objects, targets)]
-        instruction = Instruction(jnp.stack(verbs), *parts, zeros, zeros)
+        what, target = (
+            jax.tree.map(lambda *xs: jnp.stack(xs), *some) for some in (objects, targets)
+        )
+        instruction = Instruction(jnp.stack(verbs), what, target, zeros, zeros)
         if number == 1:
             return instruction
         structures = [STRUCTURES.index(kind) for kind in self.instr_kinds]

@@ -60,7 +60,7 @@ class OpenDoor(BabyAILevel):
     """
 
     select_by: str | None = struct.static(None)  # "color", "loc", or None for any of both
-    debug: bool = struct.static(False)
+    debug: bool = struct.static(False)  # whether a wrong object ends the episode
 
     verbs = (instructions.OPEN,)
     has_locations = True
@@ -101,8 +101,10 @@ class OpenTwoDoors(BabyAILevel):
 
     room_size: int = struct.static(6)
     first_color: str | None = struct.static(None)  # None for a random color
-    second_color: str | None = struct.static(None)
-    strict: bool = struct.static(False)
+    second_color: str | None = struct.static(None)  # likewise
+    strict: bool = struct.static(
+        False
+    )  # whether a wrong door ends the episode before the first one is open
 
     verbs = (instructions.OPEN,)
     num_actions = 2
@@ -139,8 +141,8 @@ class OpenDoorsOrder(BabyAILevel):
     """
 
     room_size: int = struct.static(6)
-    num_doors: int = struct.static(2)
-    debug: bool = struct.static(False)
+    num_doors: int = struct.static(2)  # number of doors, from 2 to 4
+    debug: bool = struct.static(False)  # whether a wrong object ends the episode
 
     verbs = (instructions.OPEN,)
     num_actions = 2

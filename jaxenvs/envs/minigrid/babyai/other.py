@@ -122,7 +122,7 @@ class MoveTwoAcross(BabyAILevel):
     room_size: int = struct.static(5)
     num_rows: int = struct.static(1)
     num_cols: int = struct.static(2)
-    objs_per_room: int = struct.static(2)
+    objs_per_room: int = struct.static(2)  # number of objects in each room
 
     verbs = (instructions.PUT_NEXT,)
     num_actions = 2

@@ -54,11 +54,11 @@ class PickupLoc(LevelGen):
 
     num_rows: int = struct.static(1)
     num_cols: int = struct.static(1)
-    num_dists: int = struct.static(8)
-    locked_room_prob: float = 0.0
-    unblocking: bool = struct.static(False)
-    action_kinds: tuple[str, ...] = struct.static(("pickup",))
-    instr_kinds: tuple[str, ...] = struct.static(("action",))
+    num_dists: int = struct.static(8)  # number of objects
+    locked_room_prob: float = 0.0  # probability of a locked room
+    unblocking: bool = struct.static(False)  # whether objects may block the way
+    action_kinds: tuple[str, ...] = struct.static(("pickup",))  # kinds of actions
+    instr_kinds: tuple[str, ...] = struct.static(("action",))  # kinds of instructions
 
 
 class PickupDist(BabyAILevel):
@@ -72,7 +72,7 @@ class PickupDist(BabyAILevel):
     room_size: int = struct.static(7)
     num_rows: int = struct.static(1)
     num_cols: int = struct.static(1)
-    debug: bool = struct.static(False)
+    debug: bool = struct.static(False)  # whether a wrong object ends the episode
 
     verbs = (instructions.PICK_UP_OBJECT,)
 

@@ -23,7 +23,7 @@ class PutNextLocal(BabyAILevel):
 
     num_rows: int = struct.static(1)
     num_cols: int = struct.static(1)
-    num_objs: int = struct.static(8)
+    num_objs: int = struct.static(8)  # number of objects
 
     verbs = (instructions.PUT_NEXT,)
 
@@ -48,8 +48,8 @@ class PutNext(BabyAILevel):
     room_size: int = struct.static(4)
     num_rows: int = struct.static(1)
     num_cols: int = struct.static(2)
-    objs_per_room: int = struct.static(1)
-    start_carrying: bool = struct.static(False)
+    objs_per_room: int = struct.static(1)  # number of objects in each room
+    start_carrying: bool = struct.static(False)  # whether the agent carries the object at the start
 
     verbs = (instructions.PUT_NEXT,)
 

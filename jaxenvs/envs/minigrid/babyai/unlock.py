@@ -46,7 +46,7 @@ class UnlockLocal(BabyAILevel):
     Time limit: 576 steps
     """
 
-    distractors: bool = struct.static(False)
+    distractors: bool = struct.static(False)  # whether there are more objects
 
     verbs = (instructions.OPEN,)
 
@@ -87,7 +87,7 @@ class UnlockPickup(BabyAILevel):
     room_size: int = struct.static(6)
     num_rows: int = struct.static(1)
     num_cols: int = struct.static(2)
-    distractors: bool = struct.static(False)
+    distractors: bool = struct.static(False)  # whether there are more objects
 
     verbs = (instructions.PICK_UP_OBJECT,)
 
