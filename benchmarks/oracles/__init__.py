@@ -21,6 +21,15 @@ Policy = Callable[[Environment, Any, chex.PRNGKey], jax.Array]  # (env, state, k
 # The modules of oracles, with a folder of `jaxenvs.envs` and names of classes in it. An oracle is
 # named after the class: CatchOracle.
 MODULES: dict[str, tuple[str, str]] = {
+    "babyai": (
+        "minigrid.babyai",
+        "ActionObjDoor BlockedUnlockPickup BossLevel BossLevelNoUnlock FindObjS5 GoTo"
+        " GoToDoor GoToImpUnlock GoToLocal GoToObj GoToObjDoor GoToRedBall GoToRedBallGrey"
+        " GoToRedBlueBall GoToSeq KeyCorridor KeyInBox MiniBossLevel MoveTwoAcross OneRoomS8"
+        " Open OpenDoor OpenDoorsOrder OpenRedDoor OpenTwoDoors Pickup PickupAbove PickupDist"
+        " PickupLoc PutNext PutNextLocal Synth SynthLoc SynthSeq UnblockPickup Unlock"
+        " UnlockLocal UnlockPickup UnlockToUnlock",
+    ),
     "bsuite": (
         "bsuite",
         "Bandit BsuiteCartPole BsuiteMountainCar CartPoleSwingup Catch DeepSea DiscountingChain"
