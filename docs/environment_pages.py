@@ -33,7 +33,15 @@ SOURCE = "https://github.com/jaxenvs/jaxenvs/blob/main"
 BEGIN, END = "<!-- gallery: python docs/environment_pages.py -->", "<!-- end of gallery -->"
 WIDTH, HEIGHT = 150, 100  # maximum size of a picture, in pixels
 FRAMES, FPS, COLORS = 48, 20, 32
-TITLES = {"bsuite": "bsuite", "minatar": "MinAtar", "misc": "From gymnax"}
+TITLES = {
+    "babyai": "BabyAI",
+    "bsuite": "bsuite",
+    "minatar": "MinAtar",
+    "minigrid": "MiniGrid",
+    "misc": "From gymnax",
+}
+# The page that describes what all environments of a family share.
+GUIDES = {"babyai": "usage/minigrid.md", "minigrid": "usage/minigrid.md"}
 TILES = 8  # maximum number of pictures per family in the README
 
 Environments = dict[type, list[jaxenvs.EnvSpec]]  # the ids of each class
@@ -165,6 +173,9 @@ def environment_page(cls: type, entries: list[jaxenvs.EnvSpec]) -> str:
             lines.append(f"- {kind.capitalize()} space{of}: `{space}`")
     lines += [f"- Class: [`{cls.__module__}.{cls.__qualname__}`]({SOURCE}/{module}.py)"]
     lines += ["", "## The task"]
+    if guide := GUIDES.get(entries[0].family):
+        link = relative(ROOT / "docs" / guide, page.parent)
+        lines += ["", f"Observations, actions, and rewards: see [what levels share]({link})."]
     for name, first, rest in facts:
         if name not in ("Source", "Time limit"):  # the limits of the ids are in the table
             lines += ["", f"**{name}**: {first}"]
@@ -269,7 +280,7 @@ def read_docstring(cls: type) -> tuple[str, list[tuple[str, str, list[str]]], li
     facts: list[tuple[str, str, list[str]]] = []
     prose: list[str] = []
     for block in body.split("\n\n"):
-        if not re.match(r"(Observation|Action|Reward|Source)\b.*:", block):
+        if not re.match(r"(Mission|Observation|Action|Reward|Start|Source)\b.*:", block):
             prose.append(_escape(" ".join(block.split())))
             continue
         for entry in re.split(r"\n(?=\S)", block):
