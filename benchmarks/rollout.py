@@ -37,7 +37,7 @@ from jaxenvs import prng
 from jaxenvs.catalog.gymnax_ids import GYMNAX_DEFAULTS, GYMNAX_IDS
 
 NUM_ENVS = (1, 16, 64, 256, 1024, 4096, 16384, 65536)
-PEERS = ("gymnax", "pgx", "envpool", "limit", "scalar")
+PEERS = ("gymnax", "pgx", "navix", "xminigrid", "envpool", "limit", "scalar")
 IDS = (*_common.IDS, "bsuite/catch-v0")
 OURS_IN_GYMNAX = {ours: theirs for theirs, ours in GYMNAX_IDS.items()}
 ENVPOOL_IDS = {
@@ -52,6 +52,15 @@ ENVPOOL_IDS = {
         "NChain-v0",
     )
 } | {"bsuite/catch-v0": "Catch-v0"}
+LEVELS = ("MiniGrid-", "BabyAI-")
+IDS_IN_XMINIGRID = {
+    f"MiniGrid-{name}-v0": f"MiniGrid-{theirs}"
+    for name, theirs in (
+        *((f"Empty-{size}x{size}", f"Empty-{size}x{size}") for size in (5, 6, 8, 16)),
+        *((f"DoorKey-{size}x{size}", f"DoorKey-{size}x{size}") for size in (5, 6, 8, 16)),
+        ("FourRooms", "FourRooms"),
+    )
+}
 
 Rollout = Callable[[Any, chex.PRNGKey], tuple[Any, chex.Numeric, chex.Numeric]]
 
@@ -125,8 +134,13 @@ def build_contestants(id: str, num_envs: int, options: argparse.Namespace) -> It
             yield gymnax(id, num_envs, steps)
         elif peer == "pgx" and _common.version("pgx") and id.startswith("MinAtar/"):
             yield pgx(id, num_envs, steps)
-        elif peer == "envpool" and _common.version("envpool") and id in ENVPOOL_IDS:
-            yield envpool(id, num_envs, steps)
+        elif peer == "navix" and _common.version("navix") and _in_navix(id):
+            yield navix(id, num_envs, steps)
+        elif peer == "xminigrid" and _common.version("xminigrid") and id in IDS_IN_XMINIGRID:
+            yield xminigrid(id, num_envs, steps)
+        elif peer == "envpool" and _common.version("envpool"):
+            if id in ENVPOOL_IDS or id.startswith(LEVELS):
+                yield envpool(id, num_envs, steps)
         elif peer in ("limit", "scalar") and id == "CartPole-v1" and limit.compiler():
             cores = _common.cores()
             counts = range(1, (os.cpu_count() or 1) + 1) if options.all_threads else {1, cores}
@@ -209,13 +223,69 @@ def pgx(id: str, num_envs: int, steps: int) -> Contestant:
     return _compile("pgx", start, step, num_envs, steps)
 
 
+def navix(id: str, num_envs: int, steps: int) -> Contestant:
+    """Returns navix as in its README, with minigrid's view and time limit.
+
+    Its view differs from minigrid's: it shows what is behind walls.
+    """
+    import navix as library
+
+    view: Any = library.observations.symbolic_first_person
+    limit = jaxenvs.make(id).time_limit
+    env: Any = library.make(_in_navix(id), observation_fn=view, max_steps=limit)
+
+    def start(key: chex.PRNGKey) -> Any:
+        timestep = jax.vmap(env.reset)(jax.random.split(key, num_envs))
+        return timestep, timestep.observation
+
+    def step(carry: Any, keys: chex.PRNGKey) -> tuple[Any, jax.Array, jax.Array]:
+        action = jax.random.randint(keys[0], (num_envs,), 0, len(env.action_set))
+        timestep = jax.vmap(env.step)(carry[0], action)
+        return (timestep, timestep.observation), timestep.reward, timestep.is_done()
+
+    return _compile("navix", start, step, num_envs, steps)
+
+
+def _in_navix(id: str) -> str | None:
+    """Returns navix's id for one of minigrid's, None if there is none."""
+    import navix as library
+
+    name = id.replace("MiniGrid-DoorKey-", "MiniGrid-DoorKey-Random-")  # as in minigrid
+    theirs = name.replace("MiniGrid-", "Navix-")
+    return theirs if theirs in library.registry() else None
+
+
+def xminigrid(id: str, num_envs: int, steps: int) -> Contestant:
+    """Returns XLand-MiniGrid as in its README, with minigrid's time limit.
+
+    It has six actions, and two channels in its view, which shows what is behind walls.
+    """
+    import xminigrid as library
+    from xminigrid.wrappers import GymAutoResetWrapper
+
+    env, params = library.make(IDS_IN_XMINIGRID[id], max_steps=jaxenvs.make(id).time_limit)
+    env = GymAutoResetWrapper(env)
+
+    def start(key: chex.PRNGKey) -> Any:
+        keys = jax.random.split(key, num_envs)
+        timestep = jax.vmap(env.reset, in_axes=(None, 0))(params, keys)
+        return timestep, timestep.observation
+
+    def step(carry: Any, keys: chex.PRNGKey) -> tuple[Any, jax.Array, jax.Array]:
+        action = jax.random.randint(keys[0], (num_envs,), 0, env.num_actions(params))
+        timestep = jax.vmap(env.step, in_axes=(None, 0, 0))(params, carry[0], action)
+        return (timestep, timestep.observation), timestep.reward, timestep.last()
+
+    return _compile("XLand-MiniGrid", start, step, num_envs, steps)
+
+
 def envpool(id: str, num_envs: int, steps: int) -> Contestant:
     """Returns EnvPool with one thread, stepped by a loop in Python, with actions drawn before."""
     import envpool as library
     import gymnasium
 
     env: Any = library.make(
-        ENVPOOL_IDS[id], env_type="gymnasium", num_envs=num_envs, num_threads=1, seed=0
+        ENVPOOL_IDS.get(id, id), env_type="gymnasium", num_envs=num_envs, num_threads=1, seed=0
     )
     env.reset()
     assert isinstance(env.action_space, gymnasium.spaces.Discrete)
