@@ -82,7 +82,8 @@ def spread(
     """
     distance = 1
     while distance < size:
-        start = start | through & shift(start, distance)
-        through = through & shift(through, distance)
+        by = np.array(distance, start.dtype)
+        start = start | through & shift(start, by)
+        through = through & shift(through, by)
         distance *= 2
     return start

@@ -152,11 +152,11 @@ def connected(start: jax.Array, passable: jax.Array) -> jax.Array:
         for region in (passable, start & passable)
     )
 
-    def down(rows: jax.Array, distance: int) -> jax.Array:
-        return jnp.pad(rows, (distance, 0))[:height]
+    def down(rows: jax.Array, distance: np.ndarray) -> jax.Array:
+        return jnp.pad(rows, (int(distance), 0))[:height]
 
-    def up(rows: jax.Array, distance: int) -> jax.Array:
-        return jnp.pad(rows, (0, distance))[distance:]
+    def up(rows: jax.Array, distance: np.ndarray) -> jax.Array:
+        return jnp.pad(rows, (0, int(distance)))[int(distance) :]
 
     def grow(carry: tuple[jax.Array, jax.Array]) -> tuple[jax.Array, jax.Array]:
         reached, _ = carry

@@ -1,5 +1,7 @@
 """What the agent sees: the square of cells in front of it, turned so that it looks up."""
 
+from typing import Any
+
 import jax
 import jax.numpy as jnp
 import numpy as np
@@ -37,20 +39,22 @@ def visible(view: jax.Array) -> jax.Array:
     row is a word of bits, and sight spreads through all its transparent cells by doubling.
     """
     size = view.shape[0]
-    bits = np.arange(size, dtype=np.uint32)
+    word: Any = np.uint8 if size <= 8 else np.uint32  # more small words fit into a register
+    bits = np.arange(size, dtype=word)[:, None]
     is_clear = ~cells.is_in(cells.IS_OPAQUE, view)
-    clear = jnp.sum(is_clear.astype(jnp.uint32) << bits[:, None], axis=0, dtype=jnp.uint32)
+    clear = jnp.sum(is_clear.astype(word) << bits, axis=0, dtype=word)
     clear = [jax.lax.optimization_barrier(clear[j]) for j in range(size)]
-    everything = np.uint32((1 << size) - 1)
-    not_last, not_first = everything >> np.uint32(1), everything & ~np.uint32(1)
+    everything, one = word((1 << size) - 1), word(1)
+    not_last, not_first = everything >> one, everything & ~one
     rows: list[jax.Array] = []
-    seen = jnp.uint32(1 << size // 2)
+    seen = jnp.asarray(1 << size // 2, word)
     for row in reversed(clear):
         right = spread(seen & row & not_last, row & not_last, jnp.left_shift, size)
-        seen = seen | (right << 1) & everything
+        seen = seen | (right << one) & everything
         left = spread(seen & row & not_first, row & not_first, jnp.right_shift, size)
-        rows.insert(0, seen | left >> 1)
-        seen = (right | right << 1 | left | left >> 1) & everything
-    # With one array behind a barrier, XLA computes the chain of rows once, not once for each row.
+        rows.insert(0, seen | left >> one)
+        seen = (right | right << one | left | left >> one) & everything
+    # Without the barriers, XLA on CPU computes the chain of rows once for each row.
+    rows = list(jax.lax.optimization_barrier(tuple(rows)))
     words = jax.lax.optimization_barrier(jnp.stack(rows))
-    return (words[None] >> bits[:, None]) & 1 == 1
+    return (words[None] >> bits) & one == 1
