@@ -143,7 +143,7 @@ class Rooms:
     def add(self, i: Any, j: Any, cell: Any) -> Thing:
         """Puts an object into a room, not in or next to the agent's cell."""
         self.grid, self.is_used, fits, place = self._place(
-            self.grid, self.is_used, self.dice, self.room(i, j), cell
+            self.grid, self.is_used, self.dice, (i, j), cell
         )
         self.ok &= fits
         return Thing(cells.kind(cell), cells.color(cell), *place)
@@ -202,16 +202,19 @@ class Rooms:
             i, j = room % self.level.num_cols, room // self.level.num_cols
         i = self.dice.integer(0, self.level.num_cols) if i is None else i
         j = self.dice.integer(0, self.level.num_rows) if j is None else j
-        free = empty(self.grid) & self.room(i, j)
-        clear = jnp.pad(
-            cells.is_in(cells.set_of(cells.EMPTY, cells.kind(cells.WALL)), self.grid), 1
-        )
+        # The room with the cells around it.
+        wide = jnp.pad(self.grid, 1)
+        left, top = (jnp.asarray(index, jnp.int32) * self.step for index in (i, j))
+        size = self.size
+        wide = jax.lax.dynamic_slice(wide, (top, left), (size + 2, size + 2))
+        free = empty(wide)[1:-1, 1:-1]
+        clear = cells.is_in(cells.set_of(cells.EMPTY, cells.kind(cells.WALL)), wide)
         ahead = jnp.stack([clear[1:-1, 2:], clear[2:, 1:-1], clear[1:-1, :-2], clear[:-2, 1:-1]])
         allowed = (free[None] & ahead).reshape(-1)
         index = self.dice.choose(allowed)
         self.ok &= allowed.any()
-        self.direction, cell = index // self.grid.size, index % self.grid.size
-        self.x, self.y = cell % self.level.width, cell // self.level.width
+        self.direction, cell = index // size**2, index % size**2
+        self.x, self.y = left + cell % size, top + cell // size
 
     def connect_all(self, colors: Any = None) -> None:
         """Adds doors between random neighbors until every room can be reached from every other.
@@ -276,7 +279,7 @@ class Rooms:
             kind = jnp.asarray(KINDS)[pair // len(cells.COLORS)]
             color = pair % len(cells.COLORS)
             grid, is_used, fits, place = self._place(
-                grid, is_used, dice, self.room(i, j), cells.make(kind, color)
+                grid, is_used, dice, (i, j), cells.make(kind, color)
             )
             return (grid, is_used, ok & fits), Thing(kind, color, *place)
 
@@ -293,16 +296,19 @@ class Rooms:
         self.add_distractors(i, j, number=len(rooms), all_unique=False)
 
     def _place(
-        self, grid: jax.Array, is_used: jax.Array, dice: Dice, region: jax.Array, cell: Any
+        self, grid: jax.Array, is_used: jax.Array, dice: Dice, room: Place, cell: Any
     ) -> tuple[jax.Array, jax.Array, jax.Array, Place]:
-        """Puts an object into a random cell of a region away from the agent.
+        """Puts an object into a random cell of a room away from the agent.
 
         Returns the grid, the pairs of kinds and colors in use, whether there was a cell, and it.
         """
-        rows, columns = np.indices(grid.shape, np.int32, sparse=True)
-        is_far = abs(columns - self.x) + abs(rows - self.y) >= 2
-        allowed = empty(grid) & region & is_far
-        place, fits = dice.cell(allowed), allowed.any()
+        left, top = (jnp.asarray(index, jnp.int32) * self.step for index in room)
+        inside = jax.lax.dynamic_slice(grid, (top, left), (self.size, self.size))
+        rows, columns = np.indices(inside.shape, np.int32, sparse=True)
+        is_far = abs(columns + (left - self.x)) + abs(rows + (top - self.y)) >= 2
+        allowed = empty(inside) & is_far
+        (x, y), fits = dice.cell(allowed), allowed.any()
+        place = left + x, top + y
         kind = cells.kind(cell) - cells.KEY
         pair = np.arange(len(is_used), dtype=np.int32) == kind * len(cells.COLORS) + cells.color(
             cell
