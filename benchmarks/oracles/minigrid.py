@@ -170,7 +170,7 @@ class MiniGridOracle(Oracle):
     def some_time(self) -> np.int32:
         """Returns a number of steps, often near the time limit."""
         limit = self.reference.max_steps
-        return np.int32(self.random.choice([0, limit // 2, limit - 2, limit - 1]))
+        return np.int32(self.random.choice([limit // 2, limit - 1]))
 
     def _situations(self, start: MiniGridState) -> Iterator[tuple[int, int]]:
         """Yields cells in front and in the hand of the agent."""
