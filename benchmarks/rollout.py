@@ -138,9 +138,8 @@ def build_contestants(id: str, num_envs: int, options: argparse.Namespace) -> It
             yield navix(id, num_envs, steps)
         elif peer == "xminigrid" and _common.version("xminigrid") and id in IDS_IN_XMINIGRID:
             yield xminigrid(id, num_envs, steps)
-        elif peer == "envpool" and _common.version("envpool"):
-            if id in ENVPOOL_IDS or id.startswith(LEVELS):
-                yield envpool(id, num_envs, steps)
+        elif peer == "envpool" and _common.version("envpool") and _in_envpool(id):
+            yield envpool(id, num_envs, steps)
         elif peer in ("limit", "scalar") and id == "CartPole-v1" and limit.compiler():
             cores = _common.cores()
             counts = range(1, (os.cpu_count() or 1) + 1) if options.all_threads else {1, cores}
@@ -246,8 +245,12 @@ def navix(id: str, num_envs: int, steps: int) -> Contestant:
     return _compile("navix", start, step, num_envs, steps)
 
 
+def _in_envpool(id: str) -> bool:
+    return id in ENVPOOL_IDS or id.startswith(LEVELS)
+
+
 def _in_navix(id: str) -> str | None:
-    """Returns navix's id for one of minigrid's, None if there is none."""
+    """Returns the navix id that matches a minigrid id, or None if navix lacks the level."""
     import navix as library
 
     name = id.replace("MiniGrid-DoorKey-", "MiniGrid-DoorKey-Random-")  # as in minigrid

@@ -141,7 +141,7 @@ class MiniGridOracle(Oracle):
 
     @property
     def level(self) -> Level:
-        """What a bot must know about the level."""
+        """The facts about the level that a bot needs."""
         return Level(self.objective, self.can_move_objects, self.avoid)
 
     def player(self) -> Callable[[Any], Any] | None:

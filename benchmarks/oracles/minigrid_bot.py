@@ -25,7 +25,7 @@ NEVER, NO_KEY, BLOCKED = np.inf, 1_000, 100  # costs of entering a cell, in step
 
 
 class Objective(NamedTuple):
-    """What to do next: enter one of some cells, or act from there or in front of one of them."""
+    """The next goal: enter one of some cells, or act in or in front of one of them."""
 
     cells: np.ndarray  # bool[H, W]
     action: int | None = None  # None to enter a cell
@@ -33,7 +33,7 @@ class Objective(NamedTuple):
 
 
 class Level(NamedTuple):
-    """What the bot must know about a level."""
+    """The facts about a level that the bot needs."""
 
     objective: Callable[[MiniGridState], Objective]
     can_move_objects: bool = True  # whether the agent may pick up or toggle objects in its way

@@ -1,4 +1,4 @@
-"""What a cell of a grid contains, packed into an unsigned integer.
+"""The contents of a grid cell, packed into an unsigned integer.
 
     bits 0 to 3    kind of object: the constants below
     bits 4 to 6    color: an index of `COLORS`
@@ -84,13 +84,6 @@ def encode(cells: jax.Array) -> jax.Array:
     type_ = jnp.where(is_shut, np.uint8(OPEN_DOOR), number)
     state = jnp.where(is_shut, number - np.uint8(CLOSED_DOOR - 1), np.uint8(0))
     return jnp.where(channel == 0, type_, jnp.where(channel == 1, color(cell), state))
-
-
-def decode(image: Any) -> jax.Array:
-    """Returns the cells that `encode` encodes as `image`, uint8[..., 3], with nothing in boxes."""
-    type_, color_, state = jnp.moveaxis(jnp.asarray(image, jnp.uint8), -1, 0)
-    is_shut = (type_ == OPEN_DOOR) & (state > 0)
-    return make(jnp.where(is_shut, state + np.uint8(CLOSED_DOOR - 1), type_), color_)
 
 
 def color_named(name: str) -> int:

@@ -11,7 +11,7 @@ import numpy as np
 from jaxenvs import spaces, struct
 from jaxenvs.core import Environment, TimeStep
 from jaxenvs.envs.minigrid import cells, missions, rendering, view
-from jaxenvs.envs.minigrid.layout import Place
+from jaxenvs.envs.minigrid.layout import Place, put
 from jaxenvs.errors import ParameterError
 
 LEFT, RIGHT, FORWARD, PICK_UP, DROP, TOGGLE, DONE = range(7)
@@ -114,7 +114,7 @@ class MiniGrid(Environment[MiniGridState]):
     def steps_allowed(self, state: MiniGridState) -> chex.Numeric:
         """Returns the number of steps after which the episode is truncated."""
         del state
-        return self.default_max_steps if self.max_steps is None else self.max_steps
+        return self.time_limit  # pyright: ignore[reportReturnType]
 
     def reset(self, key: chex.PRNGKey) -> tuple[MiniGridState, TimeStep]:
         state = self.generate(key)
@@ -171,9 +171,7 @@ class MiniGrid(Environment[MiniGridState]):
         changed = {}
         if self.has_objects:
             new_front, carrying = _use(action, front, state.carrying)
-            rows, columns = np.indices(state.grid.shape, np.int32, sparse=True)
-            here = (rows == y) & (columns == x)
-            changed = {"grid": jnp.where(here, new_front, state.grid), "carrying": carrying}
+            changed = {"grid": put(state.grid, (x, y), new_front), "carrying": carrying}
         return state.replace(  # pyright: ignore[reportAttributeAccessIssue]
             x=jnp.where(moves, x, state.x),
             y=jnp.where(moves, y, state.y),

@@ -65,7 +65,7 @@ class Dice:
         return self.integer(0, len(cells.COLORS))
 
     def choose(self, allowed: Any) -> jax.Array:
-        """Draws the index of a true element of bool[K]: int32[]. 0 if there is none.
+        """Draws the index of a true element of bool[K]: int32[], 0 if none is true.
 
         All true elements are equally likely, as after drawing any index until the element is true.
         """
@@ -96,9 +96,12 @@ class Dice:
         return put(grid, place, cell), place
 
 
-def filled(width: int, height: int, cell: Any = cells.EMPTY, dtype: Any = np.uint8) -> jax.Array:
-    """Returns a grid with the same object in each cell."""
-    return jnp.full((height, width), cell, dtype)
+def filled(width: int, height: int, cell: Any = cells.EMPTY) -> jax.Array:
+    """Returns a grid with the same object in each cell, uint32[height, width].
+
+    `MiniGrid.start` converts it to the type of the level's cells.
+    """
+    return jnp.full((height, width), cell, np.uint32)
 
 
 def rectangle(grid: jax.Array, x: Any, y: Any, width: Any, height: Any) -> jax.Array:
@@ -129,9 +132,9 @@ def put(grid: jax.Array, place: Place, cell: Any) -> jax.Array:
     return fill(grid, at(grid, place), cell)
 
 
-def walled(width: int, height: int, dtype: Any = np.uint8) -> jax.Array:
-    """Returns an empty grid with walls around it."""
-    grid = filled(width, height, dtype=dtype)
+def walled(width: int, height: int) -> jax.Array:
+    """Returns an empty grid with walls around it, as `filled` does."""
+    grid = filled(width, height)
     return fill(grid, outline(grid, 0, 0, width, height), cells.WALL)
 
 

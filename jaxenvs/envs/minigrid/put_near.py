@@ -15,7 +15,7 @@ from jaxenvs.errors import ParameterError
 
 @chex.dataclass(frozen=True)
 class PutNearTask:
-    """What to move, and where to."""
+    """The object to move and the place to put it."""
 
     move: jax.Array  # uint8[], the kind and the color of the object
     x: jax.Array  # int32[], of the object that it must be near to

@@ -17,6 +17,7 @@ import jax.numpy as jnp
 import numpy as np
 
 from jaxenvs.envs.minigrid import cells
+from jaxenvs.envs.minigrid.layout import at
 
 TILE_SIZE = 32  # pixels, side length of a cell, as by default in minigrid
 _SUPERSAMPLING = 3  # tiles are drawn this many times larger and then shrunk
@@ -46,8 +47,7 @@ def draw_grid(
             there. None for no highlights.
         tile_size: pixels, side length of a cell.
     """
-    rows, columns = np.indices(grid.shape, np.int32, sparse=True)
-    agent = jnp.where((columns == x) & (rows == y), direction + 1, 0)
+    agent = jnp.where(at(grid, (x, y)), direction + 1, 0)
     if is_seen is None:
         highlight = np.zeros(grid.shape, bool)
     else:

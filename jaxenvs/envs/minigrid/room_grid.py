@@ -102,7 +102,7 @@ class Rooms:
             self.door_y = self.door_y + jnp.where(edges.is_beside, along, 0)
         self.is_open = jnp.zeros(edges.number, bool)  # there is a door, or no wall
         self.is_locked = jnp.zeros(level.num_rows * level.num_cols, bool)
-        self.is_used = jnp.zeros(len(KINDS) * len(cells.COLORS), bool)  # see `_pair`
+        self.is_used = jnp.zeros(len(KINDS) * len(cells.COLORS), bool)  # pairs, by kind first
         self.ok = jnp.bool_(True)
         # Before it is placed, the agent is in the middle, and objects keep away from there.
         self.x = jnp.int32(level.num_cols // 2 * step + self.size // 2)
@@ -166,8 +166,7 @@ class Rooms:
             side = self.dice.choose((around >= 0) & ~self.is_open[around])
         color = self.dice.color() if color is None else color
         locked = self.dice.boolean() if locked is None else jnp.bool_(locked)
-        room = np.arange(len(self.is_locked), dtype=np.int32) == j * self.level.num_cols + i
-        self.is_locked = jnp.where(room, locked, self.is_locked)
+        self.is_locked = jnp.where(self.all_but(i, j), self.is_locked, locked)
         edge = around[side]
         kind = jnp.where(locked, cells.LOCKED_DOOR, cells.CLOSED_DOOR)
         place = self.door_x[edge], self.door_y[edge]

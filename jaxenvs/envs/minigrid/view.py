@@ -1,4 +1,4 @@
-"""What the agent sees: the square of cells in front of it, turned so that it looks up."""
+"""The agent's view: the square of cells in front of the agent, rotated so that it faces up."""
 
 from typing import Any
 

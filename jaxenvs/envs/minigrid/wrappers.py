@@ -5,6 +5,7 @@ int32 and float32. `ReseedWrapper` has no counterpart, because seeds are keys he
 episodes, call `reset` with keys from a fixed list.
 """
 
+import abc
 from collections.abc import Mapping, Sequence
 from typing import Any
 
@@ -82,9 +83,9 @@ class _MiniGridWrapper(Wrapper[Any]):
 class _ObservationWrapper(_MiniGridWrapper):
     """A wrapper that maps observations, given the state of the level."""
 
+    @abc.abstractmethod
     def _map(self, state: MiniGridState, observation: Any) -> Any:
         """Returns the mapped observation."""
-        raise NotImplementedError
 
     def reset(self, key: chex.PRNGKey) -> tuple[Any, TimeStep]:
         return self._mapped(*self.env.reset(key))
@@ -101,12 +102,13 @@ class _ImageWrapper(_ObservationWrapper):
     """A wrapper that replaces the image of observations."""
 
     @property
+    @abc.abstractmethod
     def _image_space(self) -> spaces.Box:
-        raise NotImplementedError
+        """The space of the new image."""
 
+    @abc.abstractmethod
     def _image(self, state: MiniGridState, image: jax.Array) -> jax.Array:
         """Returns the new image, given the wrapped one."""
-        raise NotImplementedError
 
     @property
     def observation_space(self) -> spaces.Dict:
@@ -172,7 +174,17 @@ class OneHotPartialObs(_ImageWrapper):
         return (image[..., numbers] == values[None, None]).astype(jnp.uint8)
 
 
-class RGBImgObs(_ImageWrapper):
+class _PictureWrapper(_ImageWrapper):
+    """A wrapper that replaces the image by a picture."""
+
+    tile_size: int = struct.static(8)  # pixels, side length of a cell
+
+    def __post_init__(self) -> None:
+        check_integer(WrapperError, f"{type(self).__name__} got tile_size", self.tile_size)
+        super().__post_init__()
+
+
+class RGBImgObs(_PictureWrapper):
     """Shows a picture of the whole grid: uint8[H * tile_size, W * tile_size, 3].
 
     Raises:
@@ -180,12 +192,6 @@ class RGBImgObs(_ImageWrapper):
 
     Source: minigrid's RGBImgObsWrapper.
     """
-
-    tile_size: int = struct.static(8)  # pixels, side length of a cell
-
-    def __post_init__(self) -> None:
-        check_integer(WrapperError, "RGBImgObs got tile_size", self.tile_size)
-        super().__post_init__()
 
     @property
     def _image_space(self) -> spaces.Box:
@@ -199,7 +205,7 @@ class RGBImgObs(_ImageWrapper):
         )
 
 
-class RGBImgPartialObs(_ImageWrapper):
+class RGBImgPartialObs(_PictureWrapper):
     """Shows a picture of what the agent sees: uint8[size * tile_size, size * tile_size, 3].
 
     Raises:
@@ -207,12 +213,6 @@ class RGBImgPartialObs(_ImageWrapper):
 
     Source: minigrid's RGBImgPartialObsWrapper.
     """
-
-    tile_size: int = struct.static(8)  # pixels, side length of a cell
-
-    def __post_init__(self) -> None:
-        check_integer(WrapperError, "RGBImgPartialObs got tile_size", self.tile_size)
-        super().__post_init__()
 
     @property
     def _image_space(self) -> spaces.Box:
@@ -393,12 +393,13 @@ class _BonusWrapper(_MiniGridWrapper):
     """A wrapper that adds a bonus to the reward and counts how often each case occurred."""
 
     @property
+    @abc.abstractmethod
     def _count_shape(self) -> tuple[int, ...]:
-        raise NotImplementedError
+        """The shape of the counts."""
 
+    @abc.abstractmethod
     def _case(self, state: MiniGridState, action: jax.Array) -> tuple[jax.Array, ...]:
         """Returns the index of the case, given the state after the action."""
-        raise NotImplementedError
 
     def _bonus(self, count: jax.Array) -> jax.Array:
         """Returns the bonus for a case, given how often it occurred so far."""

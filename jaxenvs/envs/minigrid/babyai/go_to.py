@@ -6,7 +6,7 @@ import numpy as np
 from jaxenvs import struct
 from jaxenvs.envs.minigrid import cells
 from jaxenvs.envs.minigrid.babyai.instructions import Description, Instruction, describe, go_to
-from jaxenvs.envs.minigrid.babyai.level import BabyAILevel
+from jaxenvs.envs.minigrid.babyai.level import BabyAILevel, OneRoomLevel
 from jaxenvs.envs.minigrid.babyai.level_gen import LevelGen
 from jaxenvs.envs.minigrid.layout import at, fill
 from jaxenvs.envs.minigrid.room_grid import Rooms
@@ -14,15 +14,13 @@ from jaxenvs.envs.minigrid.room_grid import Rooms
 RED_BALL = Description(cells.BALL, cells.RED)
 
 
-class GoToRedBallGrey(BabyAILevel):
+class GoToRedBallGrey(OneRoomLevel):
     """Go to the red ball; all other objects are gray.
 
     Start: one room with `num_dists` other objects
     Time limit: room_size**2 steps
     """
 
-    num_rows: int = struct.static(1)
-    num_cols: int = struct.static(1)
     num_dists: int = struct.static(7)  # number of objects
 
     def furnish(self, rooms: Rooms) -> Instruction:
@@ -36,15 +34,13 @@ class GoToRedBallGrey(BabyAILevel):
         return go_to(RED_BALL)
 
 
-class GoToRedBall(BabyAILevel):
+class GoToRedBall(OneRoomLevel):
     """Go to the red ball among other objects.
 
     Start: one room with `num_dists` other objects
     Time limit: room_size**2 steps
     """
 
-    num_rows: int = struct.static(1)
-    num_cols: int = struct.static(1)
     num_dists: int = struct.static(7)  # number of objects
 
     def furnish(self, rooms: Rooms) -> Instruction:
@@ -56,15 +52,12 @@ class GoToRedBall(BabyAILevel):
         return go_to(RED_BALL)
 
 
-class GoToObj(BabyAILevel):
+class GoToObj(OneRoomLevel):
     """Go to the only object.
 
     Start: one room with a key, ball, or box
     Time limit: room_size**2 steps
     """
-
-    num_rows: int = struct.static(1)
-    num_cols: int = struct.static(1)
 
     def furnish(self, rooms: Rooms) -> Instruction:
         rooms.place_agent()
@@ -72,15 +65,13 @@ class GoToObj(BabyAILevel):
         return go_to(describe(things.at(0)))
 
 
-class GoToLocal(BabyAILevel):
+class GoToLocal(OneRoomLevel):
     """Go to an object among others.
 
     Start: one room with `num_dists` objects, of which the mission names one
     Time limit: room_size**2 steps
     """
 
-    num_rows: int = struct.static(1)
-    num_cols: int = struct.static(1)
     num_dists: int = struct.static(8)  # number of objects
 
     def furnish(self, rooms: Rooms) -> Instruction:
@@ -149,15 +140,13 @@ class GoToSeq(LevelGen):
     action_kinds: tuple[str, ...] = struct.static(("goto",))  # kinds of actions
 
 
-class GoToRedBlueBall(BabyAILevel):
+class GoToRedBlueBall(OneRoomLevel):
     """Go to the red or the blue ball; there is only one of them.
 
     Start: one room with `num_dists` other objects
     Time limit: room_size**2 steps
     """
 
-    num_rows: int = struct.static(1)
-    num_cols: int = struct.static(1)
     num_dists: int = struct.static(7)  # number of objects
 
     def furnish(self, rooms: Rooms) -> Instruction:

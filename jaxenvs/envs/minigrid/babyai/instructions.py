@@ -1,4 +1,4 @@
-"""What BabyAI's missions ask for, how they are worded, and when they are fulfilled.
+"""BabyAI's missions: the actions they ask for, their wording, and the test for success.
 
 A mission consists of up to four actions, each of which is about one or two descriptions of objects.
 The objects that a description fits are found at the start of an episode; from then on, each of them
@@ -45,7 +45,7 @@ class Instruction(NamedTuple):
 
 @chex.dataclass(frozen=True)
 class Progress:
-    """What is left to do of a mission."""
+    """The actions of a mission and which of them are done."""
 
     verb: jax.Array  # int32[K]
     stage: jax.Array  # int32[K]

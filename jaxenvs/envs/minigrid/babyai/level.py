@@ -40,7 +40,7 @@ class BabyAILevel(RoomGrid):
         """Adds doors, objects, and the agent. Sets `rooms.ok` to false to start again."""
 
     @property
-    def fixed_max_steps(self) -> int | None:
+    def default_max_steps(self) -> int | None:  # pyright: ignore[reportIncompatibleMethodOverride]
         """The number of steps after which an episode is truncated, if missions share it."""
         if self.num_actions > 1 or len({_VISITS[verb] for verb in self.verbs}) > 1:
             return None
@@ -50,10 +50,6 @@ class BabyAILevel(RoomGrid):
     def steps_per_visit(self) -> int:
         """The number of steps allowed for each object that the agent must go to."""
         return self.room_size**2 * self.num_rows * self.num_cols
-
-    @property
-    def default_max_steps(self) -> int | None:  # pyright: ignore[reportIncompatibleMethodOverride]
-        return self.fixed_max_steps
 
     @property
     def is_strict(self) -> tuple[bool, ...]:
@@ -132,3 +128,10 @@ class BabyAILevel(RoomGrid):
             strict=self.is_strict,
             puts=instructions.PUT_NEXT in self.verbs,
         )
+
+
+class OneRoomLevel(BabyAILevel):
+    """A level of one room."""
+
+    num_rows: int = struct.static(1)
+    num_cols: int = struct.static(1)

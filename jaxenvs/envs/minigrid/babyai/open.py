@@ -110,7 +110,7 @@ class OpenTwoDoors(BabyAILevel):
     num_actions = 2
 
     @property
-    def fixed_max_steps(self) -> int:
+    def default_max_steps(self) -> int:
         return 20 * self.room_size**2
 
     @property
@@ -155,7 +155,7 @@ class OpenDoorsOrder(BabyAILevel):
             )
 
     @property
-    def fixed_max_steps(self) -> int:
+    def default_max_steps(self) -> int:
         return 20 * self.room_size**2
 
     @property

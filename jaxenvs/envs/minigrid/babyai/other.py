@@ -6,7 +6,7 @@ from jaxenvs import struct
 from jaxenvs.envs.minigrid import cells
 from jaxenvs.envs.minigrid.babyai import instructions
 from jaxenvs.envs.minigrid.babyai.instructions import Description, Instruction, describe
-from jaxenvs.envs.minigrid.babyai.level import BabyAILevel
+from jaxenvs.envs.minigrid.babyai.level import BabyAILevel, OneRoomLevel
 from jaxenvs.envs.minigrid.room_grid import LEFT, RIGHT, UP, Rooms
 from jaxenvs.errors import ParameterError
 
@@ -46,7 +46,7 @@ class FindObjS5(BabyAILevel):
     verbs = (instructions.PICK_UP_OBJECT,)
 
     @property
-    def fixed_max_steps(self) -> int:
+    def default_max_steps(self) -> int:
         return 20 * self.room_size**2
 
     def furnish(self, rooms: Rooms) -> Instruction:
@@ -76,7 +76,7 @@ class KeyCorridor(BabyAILevel):
             )
 
     @property
-    def fixed_max_steps(self) -> int:
+    def default_max_steps(self) -> int:
         return 30 * self.room_size**2
 
     def furnish(self, rooms: Rooms) -> Instruction:
@@ -92,15 +92,12 @@ class KeyCorridor(BabyAILevel):
         return instructions.pick_up(Description(kind))
 
 
-class OneRoomS8(BabyAILevel):
+class OneRoomS8(OneRoomLevel):
     """Pick up the ball in an empty room.
 
     Start: one room with a ball
     Time limit: room_size**2 steps
     """
-
-    num_rows: int = struct.static(1)
-    num_cols: int = struct.static(1)
 
     verbs = (instructions.PICK_UP_OBJECT,)
 
@@ -128,7 +125,7 @@ class MoveTwoAcross(BabyAILevel):
     num_actions = 2
 
     @property
-    def fixed_max_steps(self) -> int:
+    def default_max_steps(self) -> int:
         return 16 * self.room_size**2
 
     def furnish(self, rooms: Rooms) -> Instruction:

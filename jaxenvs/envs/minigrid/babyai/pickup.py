@@ -5,7 +5,7 @@ import jax.numpy as jnp
 from jaxenvs import struct
 from jaxenvs.envs.minigrid.babyai import instructions
 from jaxenvs.envs.minigrid.babyai.instructions import ANY, Description, Instruction, describe
-from jaxenvs.envs.minigrid.babyai.level import BabyAILevel
+from jaxenvs.envs.minigrid.babyai.level import BabyAILevel, OneRoomLevel
 from jaxenvs.envs.minigrid.babyai.level_gen import LevelGen
 from jaxenvs.envs.minigrid.room_grid import UP, Rooms
 
@@ -61,7 +61,7 @@ class PickupLoc(LevelGen):
     instr_kinds: tuple[str, ...] = struct.static(("action",))  # kinds of instructions
 
 
-class PickupDist(BabyAILevel):
+class PickupDist(OneRoomLevel):
     """Pick up an object that is described by its kind, its color, or both.
 
     Start: one room with five different objects
@@ -70,8 +70,6 @@ class PickupDist(BabyAILevel):
     """
 
     room_size: int = struct.static(7)
-    num_rows: int = struct.static(1)
-    num_cols: int = struct.static(1)
     debug: bool = struct.static(False)  # whether a wrong object ends the episode
 
     verbs = (instructions.PICK_UP_OBJECT,)
@@ -102,7 +100,7 @@ class PickupAbove(BabyAILevel):
     verbs = (instructions.PICK_UP_OBJECT,)
 
     @property
-    def fixed_max_steps(self) -> int:
+    def default_max_steps(self) -> int:
         return 8 * self.room_size**2
 
     def furnish(self, rooms: Rooms) -> Instruction:

@@ -9,20 +9,18 @@ from jaxenvs.core import TimeStep
 from jaxenvs.envs.minigrid import cells
 from jaxenvs.envs.minigrid.babyai import instructions
 from jaxenvs.envs.minigrid.babyai.instructions import MARKS, Instruction, describe
-from jaxenvs.envs.minigrid.babyai.level import BabyAILevel
+from jaxenvs.envs.minigrid.babyai.level import BabyAILevel, OneRoomLevel
 from jaxenvs.envs.minigrid.engine import MiniGridState
 from jaxenvs.envs.minigrid.room_grid import RIGHT, Rooms
 
 
-class PutNextLocal(BabyAILevel):
+class PutNextLocal(OneRoomLevel):
     """Put an object next to another one.
 
     Start: one room with `num_objs` different objects
     Time limit: 2 * room_size**2 steps
     """
 
-    num_rows: int = struct.static(1)
-    num_cols: int = struct.static(1)
     num_objs: int = struct.static(8)  # number of objects
 
     verbs = (instructions.PUT_NEXT,)
@@ -54,7 +52,7 @@ class PutNext(BabyAILevel):
     verbs = (instructions.PUT_NEXT,)
 
     @property
-    def fixed_max_steps(self) -> int:
+    def default_max_steps(self) -> int:
         return 8 * self.room_size**2
 
     def furnish(self, rooms: Rooms) -> Instruction:

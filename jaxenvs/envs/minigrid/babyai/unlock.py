@@ -116,7 +116,7 @@ class BlockedUnlockPickup(BabyAILevel):
     verbs = (instructions.PICK_UP_OBJECT,)
 
     @property
-    def fixed_max_steps(self) -> int:
+    def default_max_steps(self) -> int:
         return 16 * self.room_size**2
 
     def furnish(self, rooms: Rooms) -> Instruction:
@@ -143,7 +143,7 @@ class UnlockToUnlock(BabyAILevel):
     verbs = (instructions.PICK_UP_OBJECT,)
 
     @property
-    def fixed_max_steps(self) -> int:
+    def default_max_steps(self) -> int:
         return 30 * self.room_size**2
 
     def furnish(self, rooms: Rooms) -> Instruction:
