@@ -509,8 +509,9 @@ def config_for(algorithm: str, id: str, imports: Sequence[str] = ()) -> Config:
     """Returns the settings tuned for an id, or the general settings of the algorithm.
 
     `tuned.toml`, next to this module, has them with the returns that they reach. A version without
-    a table uses that of another version: "CartPole-v0" those of "CartPole-v1".
-    "gymnasium/CartPole-v1" also uses them, unless they have wrappers with batched settings.
+    a table uses that of another version: "CartPole-v0" those of "CartPole-v1". Then come tables of
+    whole families, such as "MiniGrid-*", the longest name first. "gymnasium/CartPole-v1" uses the
+    same tables, unless they have wrappers with batched settings.
 
     Args:
         algorithm: "PPO", "A2C", "VPG", "DQN", "PQN", "SAC" or "TD3", in either case.
@@ -528,18 +529,20 @@ def config_for(algorithm: str, id: str, imports: Sequence[str] = ()) -> Config:
     name = _find("algorithm", algorithm, ALGORITHMS).__name__
     for module in imports:
         _entry_points.import_module(module, f"imports={list(imports)}")
-    entries = _of_any_version(_tuned(name), id.removeprefix("gymnasium/"))
+    entries = _most_specific(_tuned(name), id.removeprefix("gymnasium/"))
     if is_hosted(id) and any("batched" in each for each in entries.get("wrappers", ())):
         entries = {}  # its instances cannot differ
     entries = entries or _general(name, id)
     return Config(id=id, algorithm=name, imports=tuple(imports), **entries)
 
 
-def _of_any_version(known: Mapping[str, dict[str, Any]], id: str) -> dict[str, Any]:
-    """Returns the settings of an id, those of another version of it, or none."""
+def _most_specific(known: Mapping[str, dict[str, Any]], id: str) -> dict[str, Any]:
+    """Returns the settings of an id, of another version of it, or of its family, or none."""
     task = _without_version(id)
-    same = (entries for other, entries in known.items() if _without_version(other) == task)
-    return known.get(id) or next(same, {})
+    versions = [name for name in known if _without_version(name) == task]
+    families = [name for name in known if name.endswith("*") and id.startswith(name[:-1])]
+    names = [id, *versions, *sorted(families, key=len, reverse=True)]
+    return next((known[name] for name in names if name in known), {})
 
 
 def _without_version(id: str) -> str:
@@ -568,7 +571,12 @@ def _general(algorithm: str, id: str) -> dict[str, Any]:
 
 def tuned() -> list[tuple[str, str]]:
     """Returns the pairs of an algorithm and an id with tuned settings."""
-    return [(name, id) for name in ALGORITHMS for id in _tuned(name) if id not in _GENERAL]
+    return [
+        (name, id)
+        for name in ALGORITHMS
+        for id in _tuned(name)
+        if id not in _GENERAL and not id.endswith("*")
+    ]
 
 
 @functools.cache

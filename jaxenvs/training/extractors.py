@@ -81,15 +81,20 @@ class SmallCNN(nn.Module):
     Source: K. Young and T. Tian, MinAtar, 2019.
 
     Raises:
-        TrainingError: the images are smaller than 3x3.
+        TrainingError: the images are smaller than 3x3, or have other channels than `categories`.
     """
 
     channels: int = 16
     features: int = 128
     layer_norm: bool = False  # normalize between each layer and its activation
+    # If the channels of images are categories, the number of each: (11, 6, 3) for MiniGrid's type,
+    # color, and state. They become one-hot vectors, and numbers from there on become zeros.
+    categories: Sequence[int] | None = None
 
     @nn.compact
     def __call__(self, x: jax.Array) -> jax.Array:
+        if self.categories is not None:
+            x = _one_hot_channels(x, self.categories)
         x = _pixels(x, 3, "SmallCNN", "Use ImpalaCNN")
         x = Conv(self.channels, (3, 3), padding="VALID", kernel_init=_ORTHOGONAL)(x)
         x = nn.relu(_normalized(x, self.layer_norm))
@@ -324,6 +329,17 @@ def _pixels(x: jax.Array, shortest_side: int, what: str, instead: str) -> jax.Ar
     is_integer = jnp.issubdtype(x.dtype, jnp.integer)
     x = x.astype(jnp.float32) / 255.0 if is_integer else x.astype(jnp.float32)
     return x[..., None] if x.ndim == 3 else x
+
+
+def _one_hot_channels(x: jax.Array, categories: Sequence[int]) -> jax.Array:
+    """Returns images of categories [B, H, W, C] as one-hot vectors: float32[B, H, W, F]."""
+    if x.ndim != 4 or x.shape[-1] != len(categories):
+        raise TrainingError(
+            f"SmallCNN got {describe(x)} and categories={tuple(categories)}; expected images"
+            f" [B, H, W, {len(categories)}].  Pass the number of categories of each channel."
+        )
+    vectors = [jax.nn.one_hot(x[..., i], n, dtype=jnp.float32) for i, n in enumerate(categories)]
+    return jnp.concatenate(vectors, axis=-1)
 
 
 def _pool_by_two(x: jax.Array) -> jax.Array:
