@@ -142,16 +142,18 @@ def compare_steps(env: Environment, num_steps: int, seed: int = 0) -> dict[str, 
     for state in oracle.unusual_states():
         for action in oracle.unusual_actions():
             oracle.set_state(state)
-            rows.append(_take(oracle, action, lines))
+            rows.append(_take(oracle, oracle.get_state(), action, lines))
     while len(rows) < num_steps or episodes < num_steps // 100:
         start = oracle.reset()
-        starts.append((oracle.get_state(), start))
+        state = oracle.get_state()
+        starts.append((state, start))
         episodes, ended, length, play = episodes + 1, False, 0, make_player()
         while not ended and length < longest:
             action = oracle.sample_action()
             if play is not None and episodes % 2 and oracle.random.random() < 0.9:
-                action = play(oracle.get_state())
-            rows.append(_take(oracle, action, lines))
+                action = play(state)
+            rows.append(_take(oracle, state, action, lines))
+            state = rows[-1]["next_state"]
             ended, length = rows[-1]["terminated"] or oracle.truncated, length + 1
     found = _run_ours(env, rows)
     expected = _stack([{name: row[name] for name in found} for row in rows])
@@ -171,8 +173,8 @@ def compare_steps(env: Environment, num_steps: int, seed: int = 0) -> dict[str, 
     }
 
 
-def _take(oracle: Oracle, action: Any, lines: "LineCounter") -> dict[str, Any]:
-    row = {"state": oracle.get_state(), "action": action}
+def _take(oracle: Oracle, state: Any, action: Any, lines: "LineCounter") -> dict[str, Any]:
+    row = {"state": state, "action": action}
     with lines:
         observation, reward, terminated = oracle.step(action)
     row |= {"next_state": oracle.get_state(), "observation": observation}
@@ -271,7 +273,8 @@ class LineCounter:
                 self._add(constant)
 
     def __enter__(self) -> None:
-        sys.settrace(self._on_call)
+        if any(self._left.values()):  # tracing is slow
+            sys.settrace(self._on_call)
 
     def __exit__(self, *_: object) -> None:
         sys.settrace(None)

@@ -5,6 +5,7 @@
     python -m benchmarks.rollout --variants reset_chunk=16 reset_chunk=N --peers ""
     python -m benchmarks.rollout --ids MinAtar/Seaquest-v1 --steps 16 \
         --keep benchmarks/results/NAME.json --output auto    # keeps the file's other measurements
+    python -m benchmarks.rollout --ids MiniGrid-DoorKey-8x8-v0 --max-steps 10,100,1000
     python -m benchmarks.rollout --load benchmarks/results/NAME.json --plot auto
 
 A rollout is `--steps` steps of N instances. Each contestant draws actions from its own action space
@@ -15,7 +16,9 @@ rewards, and counts the finished episodes. README.md describes how the compariso
 import argparse
 import contextlib
 import dataclasses
+import functools
 import importlib
+import itertools
 import os
 import re
 import statistics
@@ -37,7 +40,7 @@ from jaxenvs import prng
 from jaxenvs.catalog.gymnax_ids import GYMNAX_DEFAULTS, GYMNAX_IDS
 
 NUM_ENVS = (1, 16, 64, 256, 1024, 4096, 16384, 65536)
-PEERS = ("gymnax", "pgx", "navix", "xminigrid", "envpool", "limit", "scalar")
+PEERS = ("gymnax", "pgx", "navix", "xminigrid", "envpool", "minigrid", "limit", "scalar")
 IDS = (*_common.IDS, "bsuite/catch-v0")
 OURS_IN_GYMNAX = {ours: theirs for theirs, ours in GYMNAX_IDS.items()}
 ENVPOOL_IDS = {
@@ -91,6 +94,7 @@ class Measurement:
     steps_per_second: list[float]  # one value per repetition
     ours_over_this: list[float]  # ratio within each repetition
     mean_episode_length: float  # steps per finished episode: shows that the work is the same
+    bytes_per_instance: float  # of state and observation, 0 if they are not arrays
 
 
 def main(arguments: Sequence[str] | None = None) -> None:
@@ -108,38 +112,46 @@ def measure(options: argparse.Namespace, arguments: Sequence[str] | None = None)
     cases: dict[tuple[str, int], list[dict[str, Any]]] = {}
     for entry in _common.kept(options.keep, report):
         cases.setdefault((entry["id"], entry["num_envs"]), []).append(entry)
+    wanted = itertools.product(options.ids, options.max_steps or [None], options.num_envs)
     with _no_compilation_cache():
-        for id in options.ids:
-            for num_envs in options.num_envs:
-                contestants = list(build_contestants(id, num_envs, options))
-                measurements = race(id, num_envs, contestants, options)
-                cases[id, num_envs] = [dataclasses.asdict(each) for each in measurements]
-                if not options.quiet:
-                    line = ", ".join(
-                        f"{m.contestant} {statistics.median(m.steps_per_second) / 1e6:.2f}"
-                        for m in measurements
-                    )
-                    print(f"{id} N={num_envs}: {line} M steps/s", file=sys.stderr, flush=True)
+        for id, max_steps, num_envs in wanted:
+            contestants = list(build_contestants(id, num_envs, options, max_steps))
+            name = id if max_steps is None else f"{id}, {max_steps} steps"
+            measurements = race(name, num_envs, contestants, options)
+            cases[name, num_envs] = [dataclasses.asdict(each) for each in measurements]
+            if not options.quiet:
+                line = ", ".join(
+                    f"{m.contestant} {statistics.median(m.steps_per_second) / 1e6:.2f}"
+                    for m in measurements
+                )
+                print(f"{name} N={num_envs}: {line} M steps/s", file=sys.stderr, flush=True)
     return report | {"measurements": [entry for case in cases.values() for entry in case]}
 
 
-def build_contestants(id: str, num_envs: int, options: argparse.Namespace) -> Iterator[Contestant]:
-    """Builds and compiles the contestants: jaxenvs, its variants, and the peers, in this order."""
+def build_contestants(
+    id: str, num_envs: int, options: argparse.Namespace, max_steps: int | None = None
+) -> Iterator[Contestant]:
+    """Builds and compiles the contestants: jaxenvs, its variants, and the peers, in this order.
+
+    `max_steps` is a time limit for a level of MiniGrid, instead of its own.
+    """
     steps = options.steps
-    yield ours(id, num_envs, steps)
+    yield ours(id, num_envs, steps, max_steps=max_steps)
     for variant in options.variants:
-        yield ours(id, num_envs, steps, variant)
+        yield ours(id, num_envs, steps, variant, max_steps)
     for peer in options.peers:
         if peer == "gymnax" and _common.version("gymnax") and id in OURS_IN_GYMNAX:
             yield gymnax(id, num_envs, steps)
         elif peer == "pgx" and _common.version("pgx") and id.startswith("MinAtar/"):
             yield pgx(id, num_envs, steps)
         elif peer == "navix" and _common.version("navix") and _in_navix(id):
-            yield navix(id, num_envs, steps)
+            yield navix(id, num_envs, steps, max_steps)
         elif peer == "xminigrid" and _common.version("xminigrid") and id in IDS_IN_XMINIGRID:
-            yield xminigrid(id, num_envs, steps)
+            yield xminigrid(id, num_envs, steps, max_steps)
         elif peer == "envpool" and _common.version("envpool") and _in_envpool(id):
-            yield envpool(id, num_envs, steps)
+            yield envpool(id, num_envs, steps, max_steps)
+        elif peer == "minigrid" and _common.version("minigrid") and id.startswith(LEVELS):
+            yield minigrid(id, num_envs, steps)
         elif peer in ("limit", "scalar") and id == "CartPole-v1" and limit.compiler():
             cores = _common.cores()
             counts = range(1, (os.cpu_count() or 1) + 1) if options.all_threads else {1, cores}
@@ -147,13 +159,16 @@ def build_contestants(id: str, num_envs: int, options: argparse.Namespace) -> It
                 yield c_loop(num_envs, steps, num_threads, vectorize=peer == "limit")
 
 
-def ours(id: str, num_envs: int, steps: int, variant: str = "") -> Contestant:
+def ours(
+    id: str, num_envs: int, steps: int, variant: str = "", max_steps: int | None = None
+) -> Contestant:
     """Returns jaxenvs with the arguments of `make_vec` in `variant`, such as "reset_chunk=N".
 
     Sizes and the dtype of observations are gymnax's, where it has the environment.
     """
     defaults = GYMNAX_DEFAULTS.get(OURS_IN_GYMNAX.get(id, ""), {})
-    env = jaxenvs.make_vec(id, num_envs, **defaults | _common.variant(variant, num_envs))
+    limit = {} if max_steps is None else {"max_steps": max_steps}
+    env = jaxenvs.make_vec(id, num_envs, **defaults | limit | _common.variant(variant, num_envs))
 
     def start(key: chex.PRNGKey) -> Any:
         state, timestep = env.reset(key)
@@ -222,7 +237,7 @@ def pgx(id: str, num_envs: int, steps: int) -> Contestant:
     return _compile("pgx", start, step, num_envs, steps)
 
 
-def navix(id: str, num_envs: int, steps: int) -> Contestant:
+def navix(id: str, num_envs: int, steps: int, max_steps: int | None) -> Contestant:
     """Returns navix as in its README, with minigrid's view and time limit.
 
     Its view differs from minigrid's: it shows what is behind walls.
@@ -230,7 +245,7 @@ def navix(id: str, num_envs: int, steps: int) -> Contestant:
     import navix as library
 
     view: Any = library.observations.symbolic_first_person
-    limit = jaxenvs.make(id).time_limit
+    limit = max_steps or jaxenvs.make(id).time_limit
     env: Any = library.make(_in_navix(id), observation_fn=view, max_steps=limit)
 
     def start(key: chex.PRNGKey) -> Any:
@@ -258,7 +273,7 @@ def _in_navix(id: str) -> str | None:
     return theirs if theirs in library.registry() else None
 
 
-def xminigrid(id: str, num_envs: int, steps: int) -> Contestant:
+def xminigrid(id: str, num_envs: int, steps: int, max_steps: int | None) -> Contestant:
     """Returns XLand-MiniGrid as in its README, with minigrid's time limit.
 
     It has six actions, and two channels in its view, which shows what is behind walls.
@@ -266,7 +281,8 @@ def xminigrid(id: str, num_envs: int, steps: int) -> Contestant:
     import xminigrid as library
     from xminigrid.wrappers import GymAutoResetWrapper
 
-    env, params = library.make(IDS_IN_XMINIGRID[id], max_steps=jaxenvs.make(id).time_limit)
+    limit = max_steps or jaxenvs.make(id).time_limit
+    env, params = library.make(IDS_IN_XMINIGRID[id], max_steps=limit)
     env = GymAutoResetWrapper(env)
 
     def start(key: chex.PRNGKey) -> Any:
@@ -282,17 +298,37 @@ def xminigrid(id: str, num_envs: int, steps: int) -> Contestant:
     return _compile("XLand-MiniGrid", start, step, num_envs, steps)
 
 
-def envpool(id: str, num_envs: int, steps: int) -> Contestant:
-    """Returns EnvPool with one thread, stepped by a loop in Python, with actions drawn before."""
+def envpool(id: str, num_envs: int, steps: int, max_steps: int | None) -> Contestant:
+    """Returns EnvPool with one thread, stepped by a loop in Python."""
     import envpool as library
     import gymnasium
 
-    env: Any = library.make(
-        ENVPOOL_IDS.get(id, id), env_type="gymnasium", num_envs=num_envs, num_threads=1, seed=0
-    )
-    env.reset()
+    options = {"num_envs": num_envs, "num_threads": 1, "seed": 0}
+    if max_steps is not None:
+        options["max_episode_steps"] = max_steps
+    env: Any = library.make(ENVPOOL_IDS.get(id, id), env_type="gymnasium", **options)
     assert isinstance(env.action_space, gymnasium.spaces.Discrete)
-    actions = np.random.default_rng(0).integers(env.action_space.n, size=(steps, num_envs))
+    return _loop("EnvPool, 1 thread", env, env.action_space.n, num_envs, steps)
+
+
+def minigrid(id: str, num_envs: int, steps: int) -> Contestant:
+    """Returns minigrid's own environments in a pool of jaxenvs, without their missions."""
+    pool = jaxenvs.make_pool(functools.partial(_make_minigrid, id), num_envs, backend="process")
+    num_actions = jaxenvs.make(id).action_space.n  # pyright: ignore[reportAttributeAccessIssue]
+    return _loop("minigrid in a pool", pool, num_actions, num_envs, steps)
+
+
+def _make_minigrid(id: str) -> Any:
+    import gymnasium
+    from minigrid.wrappers import ImgObsWrapper
+
+    return ImgObsWrapper(gymnasium.make(id))
+
+
+def _loop(name: str, env: Any, num_actions: Any, num_envs: int, steps: int) -> Contestant:
+    """Returns a loop in Python over a batch of Gymnasium, with actions drawn before."""
+    env.reset()
+    actions = np.random.default_rng(0).integers(num_actions, size=(steps, num_envs))
     actions = actions.astype(np.int32)
 
     def run(carry: Any, key: chex.PRNGKey) -> tuple[Any, chex.Numeric, chex.Numeric]:
@@ -304,7 +340,7 @@ def envpool(id: str, num_envs: int, steps: int) -> Contestant:
             finished += terminated | truncated
         return carry, total.sum(), finished.sum()
 
-    return Contestant("EnvPool, 1 thread", None, run)
+    return Contestant(name, None, run)
 
 
 def c_loop(num_envs: int, steps: int, num_threads: int, *, vectorize: bool = True) -> Contestant:
@@ -376,9 +412,14 @@ def race(
             steps_per_second=speed,
             ours_over_this=[a / b for a, b in zip(speeds[0], speed, strict=True)],
             mean_episode_length=steps * entry.total_calls / max(entry.finished, 1),
+            bytes_per_instance=_bytes(entry.contestant.carry) / num_envs,
         )
         for entry, speed in zip(entries, speeds, strict=True)
     ]
+
+
+def _bytes(carry: Any) -> int:
+    return sum(leaf.nbytes for leaf in jax.tree.leaves(carry))
 
 
 class _Entry:
@@ -457,6 +498,12 @@ def _parse(arguments: Sequence[str] | None) -> argparse.Namespace:
     parser.set_defaults(ids=list(IDS))
     add = parser.add_argument
     add("--steps", type=int, default=256, help="steps per rollout (default 256)")
+    add(
+        "--max-steps",
+        type=_common.numbers,
+        default=[],
+        help="comma-separated time limits of MiniGrid's levels",
+    )
     add("--keep", help="JSON file whose other measurements are kept")
     add(
         "--all-threads",

@@ -24,6 +24,13 @@ PAGES = (
     "docs/bridge/figures.md",
     "docs/training/results.md",
 )
+GRIDWORLDS = ("navix", "XLand-MiniGrid", "EnvPool, 1 thread")
+ZOO = {  # PPO in RL Baselines3 Zoo
+    "MiniGrid-DoorKey-5x5-v0": "0.96",
+    "MiniGrid-FourRooms-v0": "0.57",
+    "MiniGrid-KeyCorridorS3R1-v0": "0.95",
+    "MiniGrid-Unlock-v0": "0.96",
+}
 
 Report = dict[str, Any]
 
@@ -120,18 +127,39 @@ def rollouts(report: Report, ids: Iterable[str], peers: Sequence[str]) -> list[s
     sizes = (64, 1024, 16384)
     lines = header("instances", sizes)
     for id in ids:
-        cells = []
-        for size in sizes:
-            case = {"id": id, "num_envs": size}
-            ours = measured(report, contestant=OURS, **case)["steps_per_second"]
-            ratios = [
-                f"{peer.partition(',')[0]} {times(entry['ours_over_this'])}"
-                for peer in peers
-                if (entry := measured(report, contestant=peer, missing_ok=True, **case))
-            ]
-            beside = f" ({', '.join(ratios)})" if ratios else ""
-            cells.append(digits(median(ours) / 1e6) + beside)
-        lines.append(line(id, cells))
+        lines.append(line(id, [speed(report, id, size, peers) for size in sizes]))
+    return lines
+
+
+def speed(report: Report, id: str, num_envs: int, peers: Sequence[str]) -> str:
+    """Returns million steps per second, and the ratios to the peers that have the id."""
+    case = {"id": id, "num_envs": num_envs}
+    ours = measured(report, contestant=OURS, **case)["steps_per_second"]
+    ratios = [
+        f"{peer.partition(',')[0]} {times(entry['ours_over_this'])}"
+        for peer in peers
+        if (entry := measured(report, contestant=peer, missing_ok=True, **case))
+    ]
+    beside = f" ({', '.join(ratios)})" if ratios else ""
+    return digits(median(ours) / 1e6) + beside
+
+
+def minigrid() -> list[str]:
+    """Returns the speed of jitted rollouts of MiniGrid and BabyAI."""
+    report = load("minigrid")
+    ids = dict.fromkeys(entry["id"] for entry in report["measurements"])
+    return rollouts(report, [id for id in ids if "," not in id], GRIDWORLDS)
+
+
+def minigrid_limits() -> list[str]:
+    """Returns the speed of 1,024 instances with other time limits."""
+    report, limits = load("minigrid"), (10, 100, 1000)
+    ids = dict.fromkeys(entry["id"].partition(",")[0] for entry in report["measurements"])
+    lines = header("time limit", limits)
+    for id in ids:
+        names = [f"{id}, {limit} steps" for limit in limits]
+        if measured(report, id=names[0], contestant=OURS, missing_ok=True):
+            lines.append(line(id, [speed(report, name, 1024, GRIDWORLDS) for name in names]))
     return lines
 
 
@@ -312,6 +340,19 @@ def trainings() -> list[str]:
     return lines
 
 
+def minigrid_returns() -> list[str]:
+    """Returns what PPO reaches on levels of MiniGrid, beside published scores."""
+    report = load("learning")
+    lines = [line("", ("steps", "median", "worst, best", "published")), "|---" * 5 + "|"]
+    for entry in report["measurements"]:
+        if "MiniGrid-" in entry["id"]:
+            scores = entry["scores"]
+            spread = f"{digits(min(scores))}, {digits(max(scores))}"
+            cells = f"{entry['steps']:,}", digits(median(scores)), spread
+            lines.append(line(entry["task"], [*cells, ZOO.get(entry["id"], "")]))
+    return lines
+
+
 def minatar() -> list[str]:
     """Returns what the algorithms reach on MinAtar's games, beside published scores."""
     report, algorithms = load("learning"), ("PQN", "DQN", "PPO")
@@ -346,6 +387,9 @@ TABLES: dict[str, Callable[[], list[str]]] = {
     "bridge": bridge,
     "trainings": trainings,
     "minatar": minatar,
+    "minigrid": minigrid,
+    "minigrid_limits": minigrid_limits,
+    "minigrid_returns": minigrid_returns,
 }
 
 

@@ -81,12 +81,14 @@ class SmallCNN(nn.Module):
     Source: K. Young and T. Tian, MinAtar, 2019.
 
     Raises:
-        TrainingError: the images are smaller than 3x3, or have other channels than `categories`.
+        TrainingError: the images are smaller than the kernel, or have other channels than
+            `categories`.
     """
 
     channels: int = 16
     features: int = 128
     layer_norm: bool = False  # normalize between each layer and its activation
+    kernel_size: int = 3  # side of the convolution's kernel
     # If the channels of images are categories, the number of each: (11, 6, 3) for MiniGrid's type,
     # color, and state. They become one-hot vectors, and numbers from there on become zeros.
     categories: Sequence[int] | None = None
@@ -95,8 +97,9 @@ class SmallCNN(nn.Module):
     def __call__(self, x: jax.Array) -> jax.Array:
         if self.categories is not None:
             x = _one_hot_channels(x, self.categories)
-        x = _pixels(x, 3, "SmallCNN", "Use ImpalaCNN")
-        x = Conv(self.channels, (3, 3), padding="VALID", kernel_init=_ORTHOGONAL)(x)
+        x = _pixels(x, self.kernel_size, "SmallCNN", "Use ImpalaCNN")
+        kernel_size = self.kernel_size, self.kernel_size
+        x = Conv(self.channels, kernel_size, padding="VALID", kernel_init=_ORTHOGONAL)(x)
         x = nn.relu(_normalized(x, self.layer_norm))
         return _flatten_and_project(x, self.features, _ORTHOGONAL, self.layer_norm)
 

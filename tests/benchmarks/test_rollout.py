@@ -76,6 +76,14 @@ def test_gymnax_does_the_same_work(tmp_path):
     assert theirs["mean_episode_length"] == pytest.approx(22.3, abs=1.5)
 
 
+def test_a_level_can_have_another_time_limit(tmp_path):
+    arguments = ("--ids", "MiniGrid-Empty-16x16-v0", "--num-envs", "8", "--max-steps", "4")
+    (entry,) = run(tmp_path, *arguments, "--steps", "8", "--peers", "")["measurements"]
+    assert entry["id"] == "MiniGrid-Empty-16x16-v0, 4 steps"
+    assert entry["mean_episode_length"] == 4
+    assert 16 * 16 + 7 * 7 * 3 < entry["bytes_per_instance"] < 16 * 16 + 7 * 7 * 3 + 100
+
+
 def test_a_variant_sets_arguments_of_make_vec(tmp_path):
     with pytest.raises(TypeError, match="no_such_argument"):
         run(tmp_path, "--ids", "CartPole-v1", "--num-envs", "4", "--variants", "no_such_argument=N")

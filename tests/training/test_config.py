@@ -68,6 +68,28 @@ def test_versions_of_an_id_share_their_settings(algorithm, id, other):
     assert config_for(algorithm, other.replace("-v", "2-v")).settings == {}
 
 
+def test_a_family_of_ids_shares_its_settings(monkeypatch):
+    sizes = {"num_envs": 4, "unroll_length": 8, "total_steps": 64}
+    tables = {"default": 1, "MiniGrid-*": 2, "MiniGrid-DoorKey-*": 3, "MiniGrid-DoorKey-5x5-v0": 4}
+    known = {"PPO": {name: {**sizes, "num_envs": n} for name, n in tables.items()}}
+    monkeypatch.setattr("jaxenvs.training.config._tuned", lambda name: known[name])
+    for id, num_envs in (
+        ("CartPole-v1", 1),
+        ("MiniGrid-Empty-5x5-v0", 2),
+        ("MiniGrid-DoorKey-8x8-v0", 3),
+        ("MiniGrid-DoorKey-5x5-v0", 4),
+        ("MiniGrid-DoorKey-5x5-v1", 4),
+    ):
+        assert config_for("PPO", id).num_envs == num_envs
+
+
+@pytest.mark.parametrize("id", ["MiniGrid-Fetch-5x5-N2-v0", "BabyAI-GoToRedBall-v0"])
+def test_a_level_without_settings_of_its_own_traces(id):
+    config = config_for("PPO", id)
+    assert config.actor["extractor"]["image"]["categories"] == [11, 6, 3]
+    jax.eval_shape(config.make_train(), jax.random.key(0))
+
+
 def test_the_file_names_algorithms_alone():
     from importlib.resources import files
 

@@ -85,6 +85,19 @@ def test_pixels_are_scaled_where_they_are_integers_and_channels_may_be_left_out(
     np.testing.assert_allclose(features, expected, atol=1e-6)
 
 
+def test_channels_of_categories_become_one_hot_vectors():
+    image = np.random.default_rng(0).integers(0, 3, (2, 5, 5, 2)).astype(np.uint8)
+    vectors = [np.eye(4)[image[..., 0]][..., :3], np.eye(3)[image[..., 1]][..., :2]]
+    vectors = np.concatenate(vectors, axis=-1).astype(np.float32)  # 2 is none of two categories
+    plain, by_category = SmallCNN(4), SmallCNN(4, categories=(3, 2))
+    params = plain.init(KEY, vectors)
+    np.testing.assert_array_equal(
+        by_category.apply(params, image), plain.apply(params, vectors), strict=True
+    )
+    with pytest.raises(TrainingError, match=r"categories=\(3, 2\); expected.*B, H, W, 2"):
+        by_category.init(KEY, image[..., :1])
+
+
 def test_pictures_too_small_for_the_kernels_are_refused():
     with pytest.raises(TrainingError, match=r"10x5.*at least 36x36.*ImpalaCNN"):
         NatureCNN().init(KEY, jnp.zeros((2, 10, 5, 1)))

@@ -1,12 +1,7 @@
-"""minigrid's wrappers, with the same observations and rewards.
-
-They apply to a level of MiniGrid, with any other wrappers between the two. int64 and float64 become
-int32 and float32. `ReseedWrapper` has no counterpart, because seeds are keys here: to repeat a few
-episodes, call `reset` with keys from a fixed list.
-"""
+"""Wrappers that change what the agent observes."""
 
 import abc
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from typing import Any
 
 import chex
@@ -14,10 +9,11 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from jaxenvs import prng, spaces, struct
-from jaxenvs.core import Environment, TimeStep, Wrapper
+from jaxenvs import spaces, struct
+from jaxenvs.core import TimeStep
 from jaxenvs.envs.minigrid import cells, missions, rendering
-from jaxenvs.envs.minigrid.engine import FORWARD, MiniGrid, MiniGridState
+from jaxenvs.envs.minigrid.engine import MiniGrid, MiniGridState
+from jaxenvs.envs.minigrid.wrappers._level import LevelWrapper
 from jaxenvs.errors import WrapperError, check_integer
 
 _ALPHABET = "abcdefghijklmnopqrstuvwxyz ,"
@@ -29,58 +25,9 @@ _WORDS = (  # the vocabulary of minigrid's DictObservationSpaceWrapper
     *(",", "square", "and", "then", "to", "of", "rooms", "near", "opening", "must", "you"),
     *("matching", "end", "hallway", "object", "from", "room", "maze"),
 )
-_TYPES = {  # sets of kinds that can be in a cell, by minigrid's names
-    "wall": cells.set_of(cells.kind(cells.WALL)),
-    "floor": cells.set_of(cells.FLOOR),
-    "door": cells.IS_DOOR,
-    "key": cells.set_of(cells.KEY),
-    "ball": cells.set_of(cells.BALL),
-    "box": cells.set_of(cells.BOX),
-    "lava": cells.set_of(cells.kind(cells.LAVA)),
-}
 
 
-class _MiniGridWrapper(Wrapper[Any]):
-    """A wrapper that has access to the level and its state."""
-
-    def __post_init__(self) -> None:
-        super().__post_init__()
-        if not isinstance(self.unwrapped, MiniGrid):
-            raise WrapperError(
-                f"{type(self).__name__} got {self.env!r}; it needs an environment of MiniGrid, or a"
-                " wrapper around one."
-            )
-        self._check_space("observation_space")
-
-    @property
-    def _level(self) -> MiniGrid:
-        level = self.unwrapped
-        assert isinstance(level, MiniGrid)
-        return level
-
-    def _level_state(self, state: Any) -> MiniGridState:
-        """Returns the state of the level inside the state of this wrapper."""
-        env: Environment = self
-        while isinstance(env, Wrapper):
-            env, state = env.env, env.inner(state)
-        return state
-
-    def _parts(self, *names: str) -> Mapping[str, spaces.Space]:
-        """Returns the spaces of the parts of the wrapped observations.
-
-        Raises:
-            WrapperError: observations are not dicts with these parts.
-        """
-        space = self.env.observation_space
-        if not isinstance(space, spaces.Dict) or not set(names) <= set(space):
-            raise WrapperError(
-                f"{type(self).__name__} needs observations that are dicts with"
-                f" {' and '.join(names)}, got {space}.  Apply it first."
-            )
-        return space.spaces
-
-
-class _ObservationWrapper(_MiniGridWrapper):
+class _ObservationWrapper(LevelWrapper):
     """A wrapper that maps observations, given the state of the level."""
 
     @abc.abstractmethod
@@ -94,7 +41,7 @@ class _ObservationWrapper(_MiniGridWrapper):
         return self._mapped(*self.env.step(state, action, key))
 
     def _mapped(self, state: Any, timestep: TimeStep) -> tuple[Any, TimeStep]:
-        observation = self._map(self._level_state(state), timestep.observation)
+        observation = self._map(self.level_state(state), timestep.observation)
         return state, timestep.replace(observation=observation)
 
 
@@ -112,7 +59,7 @@ class _ImageWrapper(_ObservationWrapper):
 
     @property
     def observation_space(self) -> spaces.Dict:
-        return spaces.Dict({**self._parts("image"), "image": self._image_space})
+        return spaces.Dict({**self.parts("image"), "image": self._image_space})
 
     def _map(self, state: MiniGridState, observation: Any) -> Any:
         return {**observation, "image": self._image(state, observation["image"])}
@@ -126,7 +73,7 @@ class FullyObs(_ImageWrapper):
 
     @property
     def _image_space(self) -> spaces.Box:
-        return spaces.Box(0, 255, (self._level.width, self._level.height, 3), np.uint8)
+        return spaces.Box(0, 255, (self.level.width, self.level.height, 3), np.uint8)
 
     def _image(self, state: MiniGridState, image: jax.Array) -> jax.Array:
         agent = jnp.stack([cells.AGENT, cells.RED, state.direction]).astype(jnp.uint8)
@@ -143,7 +90,7 @@ class SymbolicObs(_ImageWrapper):
 
     @property
     def _image_space(self) -> spaces.Box:
-        width, height = self._level.width, self._level.height
+        width, height = self.level.width, self.level.height
         low = np.broadcast_to(np.array([0, 0, -1], np.int32), (width, height, 3))
         high = np.broadcast_to(np.array([width - 1, height - 1, cells.AGENT], np.int32), low.shape)
         return spaces.Box(low, high, dtype=np.int32)
@@ -163,7 +110,7 @@ class OneHotPartialObs(_ImageWrapper):
 
     @property
     def _image_space(self) -> spaces.Box:
-        image: Any = self._parts("image")["image"]
+        image: Any = self.parts("image")["image"]
         return spaces.Box(0, 255, (*image.shape[:2], 20), np.uint8)
 
     def _image(self, state: MiniGridState, image: jax.Array) -> jax.Array:
@@ -195,11 +142,11 @@ class RGBImgObs(_PictureWrapper):
 
     @property
     def _image_space(self) -> spaces.Box:
-        height, width = self._level.height * self.tile_size, self._level.width * self.tile_size
+        height, width = self.level.height * self.tile_size, self.level.width * self.tile_size
         return spaces.Box(0, 255, (height, width, 3), np.uint8)
 
     def _image(self, state: MiniGridState, image: jax.Array) -> jax.Array:
-        _, is_seen = self._level.seen(state)
+        _, is_seen = self.level.seen(state)
         return rendering.draw_grid(
             state.grid, state.x, state.y, state.direction, is_seen, self.tile_size
         )
@@ -216,11 +163,11 @@ class RGBImgPartialObs(_PictureWrapper):
 
     @property
     def _image_space(self) -> spaces.Box:
-        size = self._level.agent_view_size * self.tile_size
+        size = self.level.agent_view_size * self.tile_size
         return spaces.Box(0, 255, (size, size, 3), np.uint8)
 
     def _image(self, state: MiniGridState, image: jax.Array) -> jax.Array:
-        return rendering.draw_view(*self._level.seen(state), self.tile_size)
+        return rendering.draw_view(*self.level.seen(state), self.tile_size)
 
 
 class ViewSize(_ImageWrapper):
@@ -240,7 +187,7 @@ class ViewSize(_ImageWrapper):
 
     @property
     def _resized(self) -> MiniGrid:
-        return self._level.replace(agent_view_size=self.agent_view_size)
+        return self.level.replace(agent_view_size=self.agent_view_size)
 
     def _image(self, state: MiniGridState, image: jax.Array) -> jax.Array:
         found, is_seen = self._resized.seen(state)
@@ -255,7 +202,7 @@ class ImgObs(_ObservationWrapper):
 
     @property
     def observation_space(self) -> spaces.Space:
-        return self._parts("image")["image"]
+        return self.parts("image")["image"]
 
     def _map(self, state: MiniGridState, observation: Any) -> jax.Array:
         return observation["image"]
@@ -275,7 +222,7 @@ class FlatObs(_ObservationWrapper):
 
     @property
     def observation_space(self) -> spaces.Box:
-        parts, vocabulary = self._parts("image", "mission"), self._level.vocabulary
+        parts, vocabulary = self.parts("image", "mission"), self.level.vocabulary
         if unknown := set("".join(vocabulary)) - set(_ALPHABET):
             raise WrapperError(
                 f"FlatObs got missions with {', '.join(sorted(unknown))}; minigrid's encoding has"
@@ -285,7 +232,7 @@ class FlatObs(_ObservationWrapper):
         return spaces.Box(0, 255, (length,), np.uint8)
 
     def _map(self, state: MiniGridState, observation: Any) -> jax.Array:
-        characters = _spell(observation["mission"], self._level.vocabulary)
+        characters = _spell(observation["mission"], self.level.vocabulary)
         return jnp.concatenate([observation["image"].reshape(-1), characters.reshape(-1)])
 
 
@@ -305,7 +252,7 @@ class DictObservationSpace(_ObservationWrapper):
         limit = self.max_words_in_mission
         check_integer(WrapperError, "DictObservationSpace got max_words_in_mission", limit)
         super().__post_init__()
-        level, name = self._level, type(self._level).__name__
+        level, name = self.level, type(self.level).__name__
         words = missions.split(level.mission)
         if words and set(words) == {"{}"}:  # the level composes its missions from all words
             words = filter(None, level.vocabulary)
@@ -325,10 +272,10 @@ class DictObservationSpace(_ObservationWrapper):
     @property
     def observation_space(self) -> spaces.Dict:
         mission = spaces.MultiDiscrete(len(_WORDS) + 1, shape=(self.max_words_in_mission,))
-        return spaces.Dict({**self._parts("mission"), "mission": mission})
+        return spaces.Dict({**self.parts("mission"), "mission": mission})
 
     def _map(self, state: MiniGridState, observation: Any) -> Any:
-        vocabulary = self._level.vocabulary
+        vocabulary = self.level.vocabulary
         number = [_WORDS.index(word) + 1 if word in _WORDS else 0 for word in vocabulary]
         words = jnp.asarray(np.array(number, np.int32))[observation["mission"]]
         padded = jnp.pad(words, (0, self.max_words_in_mission - len(words)))
@@ -364,7 +311,7 @@ class DirectionObs(_ObservationWrapper):
     @property
     def observation_space(self) -> spaces.Dict:
         bound = {"slope": np.inf, "angle": np.pi / 2, "angle_atan2": np.pi}[self.type]
-        return spaces.Dict({**self._parts(), "goal_direction": spaces.Box(-bound, bound)})
+        return spaces.Dict({**self.parts(), "goal_direction": spaces.Box(-bound, bound)})
 
     def _map(self, state: MiniGridState, observation: Any) -> Any:
         height, width = state.grid.shape
@@ -379,164 +326,6 @@ class DirectionObs(_ObservationWrapper):
         else:
             direction = dy / dx if self.type == "slope" else jnp.arctan(dy / dx)
         return {**observation, "goal_direction": direction}
-
-
-@chex.dataclass(frozen=True)
-class BonusState:
-    """The wrapped state and how often each case occurred in the episode."""
-
-    inner: chex.ArrayTree  # the wrapped state
-    counts: jax.Array  # int32[H, W] or int32[H, W, 4, number of actions]
-
-
-class _BonusWrapper(_MiniGridWrapper):
-    """A wrapper that adds a bonus to the reward and counts how often each case occurred."""
-
-    @property
-    @abc.abstractmethod
-    def _count_shape(self) -> tuple[int, ...]:
-        """The shape of the counts."""
-
-    @abc.abstractmethod
-    def _case(self, state: MiniGridState, action: jax.Array) -> tuple[jax.Array, ...]:
-        """Returns the index of the case, given the state after the action."""
-
-    def _bonus(self, count: jax.Array) -> jax.Array:
-        """Returns the bonus for a case, given how often it occurred so far."""
-        return 1 / jnp.sqrt(count.astype(jnp.float32))
-
-    def inner(self, state: BonusState) -> Any:
-        return state.inner
-
-    def reset(self, key: chex.PRNGKey) -> tuple[BonusState, TimeStep]:
-        inner, timestep = self.env.reset(key)
-        return BonusState(inner=inner, counts=jnp.zeros(self._count_shape, jnp.int32)), timestep
-
-    def step(
-        self, state: BonusState, action: Any, key: chex.PRNGKey
-    ) -> tuple[BonusState, TimeStep]:
-        inner, timestep = self.env.step(state.inner, action, key)
-        after = self._level_state(BonusState(inner=inner, counts=state.counts))
-        case = self._case(after, jnp.asarray(action, jnp.int32))
-        # A scatter, because a selection would copy all counts.
-        counts = state.counts.at[case].add(1)
-        bonus = self._bonus(counts[case]).astype(timestep.reward.dtype)
-        after = BonusState(inner=inner, counts=counts)
-        return after, timestep.replace(reward=timestep.reward + bonus)
-
-
-class ActionBonus(_BonusWrapper):
-    """Adds 1 / sqrt(n) to the reward, the n-th time that an action leads to a place and direction.
-
-    minigrid counts over all episodes of an instance. These counts are part of the state, and start
-    again with each episode.
-
-    Source: minigrid's ActionBonus.
-    """
-
-    @property
-    def _count_shape(self) -> tuple[int, ...]:
-        return self._level.height, self._level.width, 4, self._level.action_space.n
-
-    def _case(self, state: MiniGridState, action: jax.Array) -> tuple[jax.Array, ...]:
-        return state.y, state.x, state.direction, action
-
-
-class PositionBonus(_BonusWrapper):
-    """Adds scale / sqrt(n) to the reward, the n-th time that a step ends in a cell.
-
-    minigrid counts over all episodes of an instance. These counts are part of the state, and start
-    again with each episode.
-
-    Source: minigrid's PositionBonus.
-    """
-
-    scale: chex.Numeric = 1.0
-
-    @property
-    def _count_shape(self) -> tuple[int, ...]:
-        return self._level.height, self._level.width
-
-    def _case(self, state: MiniGridState, action: jax.Array) -> tuple[jax.Array, ...]:
-        return state.y, state.x
-
-    def _bonus(self, count: jax.Array) -> jax.Array:
-        return super()._bonus(count) * self.scale
-
-
-class StochasticAction(_MiniGridWrapper):
-    """Takes the given action with probability `prob`, and else a random one.
-
-    Raises:
-        WrapperError: `prob` is not between 0 and 1.
-
-    Source: minigrid's StochasticActionWrapper.
-    """
-
-    prob: chex.Numeric = 0.9
-    random_action: chex.Numeric | None = None  # instead of any action, all equally likely
-
-    def __post_init__(self) -> None:
-        super().__post_init__()
-        prob: Any = self.prob
-        if not struct.is_traced(prob) and not np.all((prob >= 0) & (prob <= 1)):
-            raise WrapperError(f"StochasticAction got prob={prob}; it must be from 0 to 1.")
-
-    def reset(self, key: chex.PRNGKey) -> tuple[Any, TimeStep]:
-        return self.env.reset(key)
-
-    def step(self, state: Any, action: Any, key: chex.PRNGKey) -> tuple[Any, TimeStep]:
-        key, keep_key, action_key = jax.random.split(key, 3)
-        if self.random_action is None:
-            other = prng.randint(action_key, (), np.int32(self._level.action_space.n))
-        else:
-            other = jnp.asarray(self.random_action, jnp.int32)
-        keeps = jax.random.uniform(keep_key, (), jnp.float32) < self.prob
-        return self.env.step(state, jnp.where(keeps, jnp.asarray(action, jnp.int32), other), key)
-
-
-class NoDeath(_MiniGridWrapper):
-    """Adds `death_cost` to the reward where an episode would end in a cell with certain objects.
-
-    The episode goes on. The objects are those in front of an agent that moves forward, and those in
-    its cell after the step.
-
-    Args:
-        no_death_types: the objects, such as "lava" or "ball".
-
-    Raises:
-        WrapperError: `no_death_types` is not a list of types of objects, or has "goal".
-
-    Source: minigrid's NoDeath.
-    """
-
-    no_death_types: Sequence[str] = struct.static()
-    death_cost: chex.Numeric = -1.0
-
-    def __post_init__(self) -> None:
-        names = self.no_death_types
-        if isinstance(names, str) or not set(names) <= set(_TYPES):
-            raise WrapperError(
-                f"NoDeath got no_death_types={names!r}; it must be a list of types of objects, out"
-                f" of {', '.join(_TYPES)}."
-            )
-        object.__setattr__(self, "no_death_types", tuple(names))  # hashable
-        super().__post_init__()
-
-    def reset(self, key: chex.PRNGKey) -> tuple[Any, TimeStep]:
-        return self.env.reset(key)
-
-    def step(self, state: Any, action: Any, key: chex.PRNGKey) -> tuple[Any, TimeStep]:
-        deadly = sum(_TYPES[name] for name in set(self.no_death_types))
-        before = self._level_state(state)
-        enters = (action == FORWARD) & cells.is_in(deadly, self._level.front(before))
-        state, timestep = self.env.step(state, action, key)
-        after = self._level_state(state)
-        dies = timestep.terminated & (enters | cells.is_in(deadly, after.grid[after.y, after.x]))
-        cost = jnp.where(dies, self.death_cost, 0).astype(timestep.reward.dtype)
-        return state, timestep.replace(
-            reward=timestep.reward + cost, terminated=timestep.terminated & ~dies
-        )
 
 
 def _at_agent(state: MiniGridState) -> jax.Array:
