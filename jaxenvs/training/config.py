@@ -509,9 +509,9 @@ def config_for(algorithm: str, id: str, imports: Sequence[str] = ()) -> Config:
     """Returns the settings tuned for an id, or the general settings of the algorithm.
 
     `tuned.toml`, next to this module, has them with the returns that they reach. A version without
-    a table uses that of another version: "CartPole-v0" those of "CartPole-v1". Then come tables of
-    whole families, such as "MiniGrid-*", the longest name first. "gymnasium/CartPole-v1" uses the
-    same tables, unless they have wrappers with batched settings.
+    a table uses that of another version: "CartPole-v0" those of "CartPole-v1". What an id's table
+    omits comes from that of its family, such as "MiniGrid-*". "gymnasium/CartPole-v1" uses the same
+    tables, unless they have wrappers with batched settings.
 
     Args:
         algorithm: "PPO", "A2C", "VPG", "DQN", "PQN", "SAC" or "TD3", in either case.
@@ -529,20 +529,23 @@ def config_for(algorithm: str, id: str, imports: Sequence[str] = ()) -> Config:
     name = _find("algorithm", algorithm, ALGORITHMS).__name__
     for module in imports:
         _entry_points.import_module(module, f"imports={list(imports)}")
-    entries = _most_specific(_tuned(name), id.removeprefix("gymnasium/"))
+    entries = _of_id(_tuned(name), id.removeprefix("gymnasium/"))
     if is_hosted(id) and any("batched" in each for each in entries.get("wrappers", ())):
         entries = {}  # its instances cannot differ
     entries = entries or _general(name, id)
     return Config(id=id, algorithm=name, imports=tuple(imports), **entries)
 
 
-def _most_specific(known: Mapping[str, dict[str, Any]], id: str) -> dict[str, Any]:
-    """Returns the settings of an id, of another version of it, or of its family, or none."""
+def _of_id(known: Mapping[str, dict[str, Any]], id: str) -> dict[str, Any]:
+    """Returns the settings of an id or another version of it, over those of its families."""
     task = _without_version(id)
-    versions = [name for name in known if _without_version(name) == task]
+    same = (entries for other, entries in known.items() if _without_version(other) == task)
+    own = known.get(id) or next(same, {})
     families = [name for name in known if name.endswith("*") and id.startswith(name[:-1])]
-    names = [id, *versions, *sorted(families, key=len, reverse=True)]
-    return next((known[name] for name in names if name in known), {})
+    entries: dict[str, Any] = {}
+    for name in sorted(families, key=len):
+        entries |= known[name]
+    return entries | own
 
 
 def _without_version(id: str) -> str:

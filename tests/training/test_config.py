@@ -69,10 +69,15 @@ def test_versions_of_an_id_share_their_settings(algorithm, id, other):
 
 
 def test_a_family_of_ids_shares_its_settings(monkeypatch):
-    sizes = {"num_envs": 4, "unroll_length": 8, "total_steps": 64}
-    tables = {"default": 1, "MiniGrid-*": 2, "MiniGrid-DoorKey-*": 3, "MiniGrid-DoorKey-5x5-v0": 4}
-    known = {"PPO": {name: {**sizes, "num_envs": n} for name, n in tables.items()}}
-    monkeypatch.setattr("jaxenvs.training.config._tuned", lambda name: known[name])
+    sizes = {"num_envs": 1, "unroll_length": 8, "total_steps": 64}
+    family, own = {"num_envs": 3, "settings": {"gamma": 0.9}}, {"num_envs": 4}
+    tables = {
+        "default": sizes,
+        "MiniGrid-DoorKey-5x5-v0": own,
+        "MiniGrid-DoorKey-*": family,
+        "MiniGrid-*": {**sizes, "num_envs": 2},
+    }
+    monkeypatch.setattr("jaxenvs.training.config._tuned", lambda name: tables)
     for id, num_envs in (
         ("CartPole-v1", 1),
         ("MiniGrid-Empty-5x5-v0", 2),
@@ -80,7 +85,9 @@ def test_a_family_of_ids_shares_its_settings(monkeypatch):
         ("MiniGrid-DoorKey-5x5-v0", 4),
         ("MiniGrid-DoorKey-5x5-v1", 4),
     ):
-        assert config_for("PPO", id).num_envs == num_envs
+        config = config_for("PPO", id)
+        assert config.num_envs == num_envs and config.unroll_length == 8
+        assert config.settings == ({"gamma": 0.9} if "DoorKey" in id else {})
 
 
 @pytest.mark.parametrize("id", ["MiniGrid-Fetch-5x5-N2-v0", "BabyAI-GoToRedBall-v0"])
