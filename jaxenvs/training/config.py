@@ -543,9 +543,10 @@ def _of_id(known: Mapping[str, dict[str, Any]], id: str) -> dict[str, Any]:
     own = known.get(id) or next(same, {})
     families = [name for name in known if name.endswith("*") and id.startswith(name[:-1])]
     entries: dict[str, Any] = {}
-    for name in sorted(families, key=len):
-        entries |= known[name]
-    return entries | own
+    for more in (*(known[name] for name in sorted(families, key=len)), own):
+        tables = [table for table in _TABLES if table in entries and table in more]
+        entries |= more | {table: {**entries[table], **more[table]} for table in tables}
+    return entries
 
 
 def _without_version(id: str) -> str:

@@ -70,7 +70,8 @@ def test_versions_of_an_id_share_their_settings(algorithm, id, other):
 
 def test_a_family_of_ids_shares_its_settings(monkeypatch):
     sizes = {"num_envs": 1, "unroll_length": 8, "total_steps": 64}
-    family, own = {"num_envs": 3, "settings": {"gamma": 0.9}}, {"num_envs": 4}
+    family = {"num_envs": 3, "settings": {"gamma": 0.9, "clip": 0.3}}
+    own = {"num_envs": 4, "settings": {"clip": 0.1}}
     tables = {
         "default": sizes,
         "MiniGrid-DoorKey-5x5-v0": own,
@@ -87,7 +88,8 @@ def test_a_family_of_ids_shares_its_settings(monkeypatch):
     ):
         config = config_for("PPO", id)
         assert config.num_envs == num_envs and config.unroll_length == 8
-        assert config.settings == ({"gamma": 0.9} if "DoorKey" in id else {})
+        clip = {3: 0.3, 4: 0.1}.get(num_envs)
+        assert config.settings == ({} if clip is None else {"gamma": 0.9, "clip": clip})
 
 
 @pytest.mark.parametrize("id", ["MiniGrid-Fetch-5x5-N2-v0", "BabyAI-GoToRedBall-v0"])
