@@ -151,7 +151,7 @@ def build_contestants(
         elif peer == "envpool" and _common.version("envpool") and _in_envpool(id):
             yield envpool(id, num_envs, steps, max_steps)
         elif peer == "minigrid" and _common.version("minigrid") and id.startswith(LEVELS):
-            yield minigrid(id, num_envs, steps)
+            yield minigrid(id, num_envs, steps, max_steps)
         elif peer in ("limit", "scalar") and id == "CartPole-v1" and limit.compiler():
             cores = _common.cores()
             counts = range(1, (os.cpu_count() or 1) + 1) if options.all_threads else {1, cores}
@@ -311,18 +311,20 @@ def envpool(id: str, num_envs: int, steps: int, max_steps: int | None) -> Contes
     return _loop("EnvPool, 1 thread", env, env.action_space.n, num_envs, steps)
 
 
-def minigrid(id: str, num_envs: int, steps: int) -> Contestant:
+def minigrid(id: str, num_envs: int, steps: int, max_steps: int | None) -> Contestant:
     """Returns minigrid's own environments in a pool of jaxenvs, without their missions."""
-    pool = jaxenvs.make_pool(functools.partial(_make_minigrid, id), num_envs, backend="process")
+    limit = {} if max_steps is None else {"max_steps": max_steps}
+    make = functools.partial(_make_minigrid, id, **limit)
+    pool = jaxenvs.make_pool(make, num_envs, backend="process")
     num_actions = jaxenvs.make(id).action_space.n  # pyright: ignore[reportAttributeAccessIssue]
     return _loop("minigrid in a pool", pool, num_actions, num_envs, steps)
 
 
-def _make_minigrid(id: str) -> Any:
+def _make_minigrid(id: str, **limit: int) -> Any:
     import gymnasium
     from minigrid.wrappers import ImgObsWrapper
 
-    return ImgObsWrapper(gymnasium.make(id))
+    return ImgObsWrapper(gymnasium.make(id, **limit))
 
 
 def _loop(name: str, env: Any, num_actions: Any, num_envs: int, steps: int) -> Contestant:

@@ -24,7 +24,7 @@ PAGES = (
     "docs/bridge/figures.md",
     "docs/training/results.md",
 )
-GRIDWORLDS = ("navix", "XLand-MiniGrid", "EnvPool, 1 thread")
+GRIDWORLDS = ("navix", "XLand-MiniGrid", "EnvPool, 1 thread", "minigrid in a pool")
 ZOO = {  # PPO in RL Baselines3 Zoo
     "MiniGrid-DoorKey-5x5-v0": "0.96",
     "MiniGrid-FourRooms-v0": "0.57",
