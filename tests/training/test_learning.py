@@ -34,6 +34,7 @@ def trained(name, total_steps):
         ("PPO LSTM bsuite/memory_len-v0", 120_000, 0.8),
         ("PQN CartPole-v1", 100_000, 200),
         ("PQN Taxi-v4", 1_000_000, 6.0),
+        ("PPO MiniGrid-Empty-8x8-v0", 100_000, 0.9),
     ],
 )
 def test_it_learns(name, total_steps, enough):
