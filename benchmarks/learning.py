@@ -8,9 +8,9 @@
     python -m benchmarks.learning --load benchmarks/results/NAME.json --plot auto
 
 All seeds of a task train in one program, a `vmap` of the training. With environments of other
-libraries, which cannot be vmapped, they train one after the other. Then the greedy policy of each
-seed plays new episodes, with keys that are not used in training. The evaluation uses the plain
-environment, even if training wraps it.
+libraries, which cannot be vmapped, and where the task says so, they train one after the other. Then
+the greedy policy of each seed plays new episodes, with keys that are not used in training. The
+evaluation uses the plain environment, even if training wraps it.
 """
 
 import argparse
@@ -57,8 +57,8 @@ class Task:
     max_seeds: int | None = None  # for slow training runs
     max_episodes: int | None = None  # for slow evaluations
     min_episodes: int = 0  # for returns that chance spreads widely
-    # Whether seeds train one after the other. A vmap over recurrent networks needs gigabytes of
-    # memory, because XLA (of jax 0.12) does not free what its products of matrices use in loops.
+    # Whether seeds train one after the other. On CPU, XLA (of jax 0.12) leaks gigabytes in long
+    # vmapped runs with recurrent networks, in the batched matrix multiplications of their loops.
     in_turn: bool = False
 
     @property
@@ -98,7 +98,7 @@ def _small_pong(id: str, num_envs: int) -> VectorEnv:
 
 
 def _flat(id: str, num_envs: int) -> VectorEnv:
-    """Returns a level of MiniGrid whose observations are vectors of numbers and letters."""
+    """Returns a level of MiniGrid with flat observations."""
     return jaxenvs.make_vec(id, num_envs).wrap(FlatObs)
 
 
@@ -135,8 +135,8 @@ def _memory(name: str, **memory: Any) -> Task:
     )
 
 
-def _memories_of_a_maze() -> tuple[Task, Task]:
-    """Returns a task that needs memory, with a GRU and without one."""
+def _minigrid_memory() -> tuple[Task, Task]:
+    """Returns MemoryS7 with a GRU, and without one, which must fail."""
     gru = config_for("PPO", "MiniGrid-MemoryS7-v0")
     without = {name: x for name, x in gru.actor.items() if not name.startswith("memory")}
     return (
@@ -208,7 +208,7 @@ TASKS = (
         target=0.96,
         make=_flat,
     ),
-    *_memories_of_a_maze(),
+    *_minigrid_memory(),
     _memory("GRU", memory="gru", memory_size=32),
     _memory("LSTM", memory="lstm", memory_size=32),
     _memory("feed-forward"),

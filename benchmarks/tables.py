@@ -118,8 +118,7 @@ def rollout() -> list[str]:
 def families() -> list[str]:
     """Returns the speed of jitted rollouts of the other environments."""
     report = load("families")
-    ids = dict.fromkeys(entry["id"] for entry in report["measurements"])
-    return rollouts(report, ids, ("gymnax", "pgx", "EnvPool, 1 thread"))
+    return rollouts(report, ids_of(report), ("gymnax", "pgx", "EnvPool, 1 thread"))
 
 
 def rollouts(report: Report, ids: Iterable[str], peers: Sequence[str]) -> list[str]:
@@ -147,19 +146,16 @@ def speed(report: Report, id: str, num_envs: int, peers: Sequence[str]) -> str:
 def minigrid() -> list[str]:
     """Returns the speed of jitted rollouts of MiniGrid and BabyAI."""
     report = load("minigrid")
-    ids = dict.fromkeys(entry["id"] for entry in report["measurements"])
-    return rollouts(report, [id for id in ids if "," not in id], GRIDWORLDS)
+    return rollouts(report, [id for id in ids_of(report) if "," not in id], GRIDWORLDS)
 
 
 def minigrid_limits() -> list[str]:
     """Returns the speed of 1,024 instances with other time limits."""
     report, limits = load("minigrid"), (10, 100, 1000)
-    ids = dict.fromkeys(entry["id"].partition(",")[0] for entry in report["measurements"])
-    lines = header("time limit", limits)
-    for id in ids:
+    lines, first = header("time limit", limits), f", {limits[0]} steps"
+    for id in [id.removesuffix(first) for id in ids_of(report) if id.endswith(first)]:
         names = [f"{id}, {limit} steps" for limit in limits]
-        if measured(report, id=names[0], contestant=OURS, missing_ok=True):
-            lines.append(line(id, [speed(report, name, 1024, GRIDWORLDS) for name in names]))
+        lines.append(line(id, [speed(report, name, 1024, GRIDWORLDS) for name in names]))
     return lines
 
 
@@ -189,7 +185,7 @@ def numpy_toy_text() -> list[str]:
     """Returns microseconds per call of `step` in toy text, and ratios to jaxenvs."""
     report, sizes = load("gym_api_toy_text"), (1, 64, 1024, 16384)
     lines = header("instances", sizes)
-    for id in dict.fromkeys(entry["id"] for entry in report["measurements"]):
+    for id in ids_of(report):
         cells = []
         for size in sizes:
             case = {"id": id, "num_envs": size}
@@ -343,7 +339,7 @@ def trainings() -> list[str]:
 def minigrid_returns() -> list[str]:
     """Returns what PPO reaches on levels of MiniGrid, beside published scores."""
     report = load("learning")
-    lines = [line("", ("steps", "median", "worst, best", "published")), "|---" * 5 + "|"]
+    lines = titles("", ("steps", "median", "worst, best", "published"))
     for entry in report["measurements"]:
         if "MiniGrid-" in entry["id"]:
             scores = entry["scores"]
@@ -357,7 +353,7 @@ def minatar() -> list[str]:
     """Returns what the algorithms reach on MinAtar's games, beside published scores."""
     report, algorithms = load("learning"), ("PQN", "DQN", "PPO")
     published = "DQN of MinAtar's authors, 5,000,000 steps", "PPO of pgx, 20,000,000 steps"
-    lines = [line("", (*algorithms, *published)), "|---" * 6 + "|"]
+    lines = titles("", (*algorithms, *published))
     for game, dqn, ppo in (
         ("Asterix", "17", "22 to 25"),
         ("Breakout", "10", "50"),
@@ -397,6 +393,11 @@ TABLES: dict[str, Callable[[], list[str]]] = {
 def load(benchmark: str) -> Report:
     """Returns the report of a benchmark that the pages show."""
     return json.loads((RESULTS / f"{benchmark}-{SETUP}.json").read_text(encoding="utf-8"))
+
+
+def ids_of(report: Report) -> list[str]:
+    """Returns the ids that were measured, in order."""
+    return list(dict.fromkeys(entry["id"] for entry in report["measurements"]))
 
 
 def measured(report: Report, *, missing_ok: bool = False, **wanted: Any) -> Any:
@@ -453,7 +454,11 @@ def times(samples: Sequence[float]) -> str:
 
 
 def header(corner: str, sizes: Sequence[int]) -> list[str]:
-    return [line(corner, [f"{size:,}" for size in sizes]), "|---" * (len(sizes) + 1) + "|"]
+    return titles(corner, [f"{size:,}" for size in sizes])
+
+
+def titles(corner: str, columns: Sequence[str]) -> list[str]:
+    return [line(corner, columns), "|---" * (len(columns) + 1) + "|"]
 
 
 def line(name: str, cells: Iterable[str]) -> str:

@@ -96,8 +96,7 @@ class MiniGridOracle(Oracle):
         }
 
     def _tokens(self) -> np.ndarray:
-        words = [missions.WORDS.index(word) for word in missions.split(self.reference.mission)]
-        return np.array(words + [0] * (self.env.mission_length - len(words)), np.uint8)
+        return to_tokens(self.env, self.reference.mission)
 
     def get_state(self) -> MiniGridState:
         reference, dtype = self.reference, self.env.cell_type
@@ -207,6 +206,12 @@ class MiniGridOracle(Oracle):
 
     def parts(self, ours: MiniGridState, theirs: MiniGridState) -> list[tuple[Any, Any]]:
         return parts_of_levels(ours, theirs, self.random)
+
+
+def to_tokens(env: MiniGrid, mission: str) -> np.ndarray:
+    """Returns the numbers of a mission's words, padded: uint8[mission_length]."""
+    words = [missions.WORDS.index(word) for word in missions.split(mission)]
+    return np.array(words + [0] * (env.mission_length - len(words)), np.uint8)
 
 
 def to_cell(thing: Any) -> int:

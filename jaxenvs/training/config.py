@@ -540,7 +540,7 @@ def _of_id(known: Mapping[str, dict[str, Any]], id: str) -> dict[str, Any]:
     """Returns the settings of an id or another version of it, over those of its families."""
     task = _without_version(id)
     same = (entries for other, entries in known.items() if _without_version(other) == task)
-    own = known.get(id) or next(same, {})
+    own = known.get(id, next(same, {}))
     families = [name for name in known if name.endswith("*") and id.startswith(name[:-1])]
     entries: dict[str, Any] = {}
     for more in (*(known[name] for name in sorted(families, key=len)), own):

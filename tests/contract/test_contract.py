@@ -8,7 +8,7 @@ from tests.ids import IDS, level_ids, one_id_per_class, one_level_per_class
 
 
 def ids():
-    """Returns all ids but most levels; all but one for each class are slow."""
+    """Returns all ids, of levels only some; all but one for each class are slow."""
     quick, levels = one_id_per_class(), level_ids()
     chosen = {*quick, *one_level_per_class()[::4], *(id for id in IDS if id not in levels)}
     marks = {id: [] if id in quick else [pytest.mark.slow] for id in sorted(chosen)}

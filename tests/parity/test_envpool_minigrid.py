@@ -4,6 +4,8 @@ EnvPool shows the whole state of an environment, but not the progress of a BabyA
 rewards and ends are compared in MiniGrid only.
 """
 
+import functools
+
 import jax
 import numpy as np
 import pytest
@@ -11,46 +13,53 @@ import pytest
 import jaxenvs
 from benchmarks import certify
 from benchmarks.oracles import oracle_for
-from jaxenvs.envs.minigrid import MiniGridState, cells, missions
+from jaxenvs.envs import minigrid
+from jaxenvs.envs.minigrid import MiniGridState, cells
 from jaxenvs.envs.minigrid.dynamic_obstacles import Obstacles
 from jaxenvs.envs.minigrid.go_to_door import GoTo
 from jaxenvs.envs.minigrid.memory import MemoryTask
 from jaxenvs.envs.minigrid.put_near import PutNearTask
+from jaxenvs.envs.minigrid.room_grid import PickUp
 from tests.ids import one_level_per_class
+
+pytest.importorskip("minigrid")
+
+from minigrid.core.world_object import WorldObj
+
+from benchmarks.oracles import minigrid as reference
 
 pytestmark = pytest.mark.interop
 
 NUM_ENVS, STEPS = 16, 250
-STATES = {(cells.OPEN_DOOR, 1): cells.CLOSED_DOOR, (cells.OPEN_DOOR, 2): cells.LOCKED_DOOR}
 
 
+@functools.cache
 def to_cell(kind, color, state, inner_kind=0, inner_color=0):
-    kind = STATES.get((kind, state), kind)
-    inside = cells.make(inner_kind, inner_color) if inner_kind else 0
-    return cells.make(kind, color if kind != cells.EMPTY else 0, inside)
+    thing = WorldObj.decode(kind, color, state)
+    if inner_kind:
+        thing.contains = WorldObj.decode(inner_kind, inner_color, 0)
+    return reference.to_cell(thing)
 
 
 def to_task(env, theirs):
     """Returns `task` of our state."""
     target = np.uint8(cells.make(theirs.target_type, theirs.target_color))
     x, y = map(np.int32, theirs.target_pos)
-    match type(env).__name__:
-        case "DynamicObstacles":
+    match env:
+        case minigrid.DynamicObstacles():
             places = np.array(theirs.obstacle_positions, np.int32).reshape(-1, 2)
             return Obstacles(x=places[:, 0], y=places[:, 1])
-        case "GoToDoor" | "GoToObject":
+        case minigrid.GoToDoor() | minigrid.GoToObject():
             return GoTo(x=x, y=y)
-        case "PutNear":
+        case minigrid.PutNear():
             move = np.uint8(cells.make(theirs.move_type, theirs.move_color))
             return PutNearTask(move=move, x=x, y=y)
-        case "Memory":
+        case minigrid.Memory():
             (x, success_y), (_, failure_y) = theirs.success_pos, theirs.failure_pos
             return MemoryTask(
                 x=np.int32(x), success_y=np.int32(success_y), failure_y=np.int32(failure_y)
             )
-        case "Fetch" | "KeyCorridor" | "ObstructedMaze" | "ObstructedMazeDoor":
-            return target
-        case "UnlockPickup" | "BlockedUnlockPickup":
+        case minigrid.Fetch() | PickUp():
             return target
         case _:
             return ()
@@ -77,18 +86,13 @@ def to_state(env, theirs, step_count, task):
         direction=np.int32(theirs.agent_dir),
         carrying=env.cell_type(hand),
         step_count=np.int32(step_count),
-        mission=to_tokens(env, theirs.mission) if "{}" in env.mission else (),
+        mission=reference.to_tokens(env, theirs.mission) if "{}" in env.mission else (),
         task=task,
     )
 
 
 def _rows(array):
     return array.reshape(-1, array.shape[-1]).tolist()
-
-
-def to_tokens(env, mission):
-    words = [missions.WORDS.index(word) for word in missions.split(mission)]
-    return np.array(words + [0] * (env.mission_length - len(words)), np.uint8)
 
 
 def play(env, id, *, is_babyai):
@@ -123,7 +127,7 @@ def play(env, id, *, is_babyai):
             row["observation"] = {
                 "image": observation["image"][i],
                 "direction": np.int32(observation["direction"][i]),
-                "mission": to_tokens(env, text).astype(np.int32),
+                "mission": reference.to_tokens(env, text).astype(np.int32),
             }
             if certify.has_chance(env):
                 row["draws"] = after[i].task

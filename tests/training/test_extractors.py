@@ -88,7 +88,9 @@ def test_pixels_are_scaled_where_they_are_integers_and_channels_may_be_left_out(
 def test_channels_of_categories_become_one_hot_vectors():
     image = np.random.default_rng(0).integers(0, 3, (2, 5, 5, 2)).astype(np.uint8)
     vectors = [np.eye(4)[image[..., 0]][..., :3], np.eye(3)[image[..., 1]][..., :2]]
-    vectors = np.concatenate(vectors, axis=-1).astype(np.float32)  # 2 is none of two categories
+    vectors = np.concatenate(vectors, axis=-1).astype(
+        np.float32
+    )  # 2 is out of range for two categories
     plain, by_category = SmallCNN(4), SmallCNN(4, categories=(3, 2))
     params = plain.init(KEY, vectors)
     np.testing.assert_array_equal(

@@ -130,6 +130,10 @@ class _PictureWrapper(_ImageWrapper):
         check_integer(WrapperError, f"{type(self).__name__} got tile_size", self.tile_size)
         super().__post_init__()
 
+    def _picture_space(self, height: int, width: int) -> spaces.Box:
+        """Returns the space of pictures of `height` x `width` cells."""
+        return spaces.Box(0, 255, (height * self.tile_size, width * self.tile_size, 3), np.uint8)
+
 
 class RGBImgObs(_PictureWrapper):
     """Shows a picture of the whole grid: uint8[H * tile_size, W * tile_size, 3].
@@ -142,8 +146,7 @@ class RGBImgObs(_PictureWrapper):
 
     @property
     def _image_space(self) -> spaces.Box:
-        height, width = self.level.height * self.tile_size, self.level.width * self.tile_size
-        return spaces.Box(0, 255, (height, width, 3), np.uint8)
+        return self._picture_space(self.level.height, self.level.width)
 
     def _image(self, state: MiniGridState, image: jax.Array) -> jax.Array:
         _, is_seen = self.level.seen(state)
@@ -163,8 +166,7 @@ class RGBImgPartialObs(_PictureWrapper):
 
     @property
     def _image_space(self) -> spaces.Box:
-        size = self.level.agent_view_size * self.tile_size
-        return spaces.Box(0, 255, (size, size, 3), np.uint8)
+        return self._picture_space(self.level.agent_view_size, self.level.agent_view_size)
 
     def _image(self, state: MiniGridState, image: jax.Array) -> jax.Array:
         return rendering.draw_view(*self.level.seen(state), self.tile_size)
