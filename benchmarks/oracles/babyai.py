@@ -9,7 +9,7 @@ import numpy as np
 from minigrid.core.grid import Grid
 from minigrid.envs import babyai
 from minigrid.envs.babyai.core import verifier
-from minigrid.envs.babyai.core.roomgrid_level import RoomGridLevel
+from minigrid.envs.babyai.core.roomgrid_level import RejectSampling, RoomGridLevel
 from minigrid.minigrid_env import MiniGridEnv
 
 from benchmarks.oracles.minigrid import MiniGridOracle, to_cell
@@ -27,13 +27,33 @@ VERBS = {
 }
 
 
+class BoundedLevel(RoomGridLevel):
+    """A level that is drawn again if the agent's room has no suitable cell.
+
+    minigrid looks for one without end if every free cell of the room faces an object or a door.
+    """
+
+    tries = 0
+
+    def place_agent(self, *args: Any, **kwargs: Any) -> Any:
+        self.tries = 0
+        return super().place_agent(*args, **kwargs)
+
+    def place_obj(self, obj: Any, *args: Any, **kwargs: Any) -> Any:
+        self.tries += obj is None
+        if self.tries > 1_000:
+            raise RejectSampling("no cell for the agent")
+        return super().place_obj(obj, *args, **kwargs)
+
+
 class BabyAIOracle(MiniGridOracle):
     """A level of BabyAI. Draws its levels until minigrid accepts one, without its messages."""
 
     has_own_door = True
 
     def reference_type(self) -> type[MiniGridEnv]:
-        return getattr(babyai, type(self.env).__name__)
+        level = getattr(babyai, type(self.env).__name__)
+        return type(level.__name__, (BoundedLevel, level), {})
 
     @property
     def step_functions(self) -> tuple[FunctionType, ...]:
