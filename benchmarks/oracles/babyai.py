@@ -40,9 +40,10 @@ class BoundedLevel(RoomGridLevel):
         return super().place_agent(*args, **kwargs)
 
     def place_obj(self, obj: Any, *args: Any, **kwargs: Any) -> Any:
-        self.tries += obj is None
-        if self.tries > 1_000:
-            raise RejectSampling("no cell for the agent")
+        if obj is None:  # the agent
+            self.tries += 1
+            if self.tries > 1_000:
+                raise RejectSampling("no cell for the agent")
         return super().place_obj(obj, *args, **kwargs)
 
 
