@@ -9,13 +9,14 @@ WORKERS ?= 2
 
 .DEFAULT_GOAL := help
 .DELETE_ON_ERROR:
-.PHONY: help demo test test-interop lint format docs pages notebooks pytest oldest bench \
+.PHONY: help demo test test-interop test-suites _test-suites lint format docs pages notebooks pytest oldest bench \
     bench-gym bench-host bench-training clean
 
 help:
 	@echo 'make demo            train PPO on CartPole-v1; write a curve and an animation to demo/'
 	@echo 'make test            run the linters, the documentation, and the main tests'
 	@echo 'make test-interop    run the notebooks, the slow tests, and those with other libraries (several GB)'
+	@echo 'make test-suites     run the tests with other JAX libraries, in an environment of their own'
 	@echo 'make lint            run ruff, the type checker, and the import linter'
 	@echo 'make format          format the code and apply safe fixes'
 	@echo 'make pytest          run the main tests only; ARGS="-k cartpole" selects some'
@@ -73,6 +74,12 @@ pytest: $(VENV)/.with-dev
 test-interop: $(VENV)/.with-interop notebooks
 	$(BIN)/pytest --numprocesses $(WORKERS) --dist loadfile --optimized \
 	    -m 'interop or slow or bitwise' $(ARGS)
+
+test-suites:
+	@$(MAKE) --no-print-directory VENV=.venv-suites-$(VERSION) _test-suites
+
+_test-suites: $(VENV)/.with-suites-tests
+	$(BIN)/pytest --numprocesses $(WORKERS) -m interop tests/suites/test_suites.py $(ARGS)
 
 # This XLA prints an error whenever it loads a program from the cache, which some tests would see.
 oldest:

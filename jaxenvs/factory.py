@@ -13,6 +13,7 @@ import jax
 
 from jaxenvs import _entry_points
 from jaxenvs import catalog as catalog  # fills the registry
+from jaxenvs.catalog.suites import SUITES, register_suite_id
 from jaxenvs.core import AutoresetMode, Environment, VectorEnv, check_time_limit, checked_parameters
 from jaxenvs.errors import (
     ParameterError,
@@ -37,8 +38,9 @@ def make(
     """Makes one native environment.
 
     Args:
-        id: a registered id (`jaxenvs list` shows them), or "module:Class" or "file.py:Class" for
-            your own `Environment` or a function that returns one.
+        id: a registered id (`jaxenvs list` shows them); one of another JAX library, such as
+            "brax/ant" (`jaxenvs list --suite brax`); or "module:Class" or "file.py:Class" for your
+            own `Environment` or a function that returns one.
         time_limit: steps after which an episode is truncated; None for no limit, "default" for
             the limit of the id.
         **params: parameters of the environment, such as `gravity=3.7`.
@@ -50,6 +52,7 @@ def make(
     Raises:
         UnknownEnvironmentError: the id is not registered (the message lists similar ids), or it
             belongs to another library, which only `make_vec` supports.
+        MissingExtraError: the library of the id is not installed.
         UnknownParameterError: the environment has no such parameter; the message lists similar
             names.
         ParameterError: the time limit is not an integer of at least 1.
@@ -73,6 +76,8 @@ def make(
         )
     for wrapper, arguments in spec.wrappers.items():
         env = _load(spec, wrapper)(env, **arguments)
+    if not isinstance(time_limit, str) and spec.family in SUITES and isinstance(env, TimeLimit):
+        env = env.env  # the suite's limit, instead of which there is another one or none
     limit = spec.time_limit if isinstance(time_limit, str) else time_limit
     if limit is None or (isinstance(time_limit, str) and env.time_limit is not None):
         return env  # without a limit, or with its own
@@ -158,13 +163,13 @@ def make_vec(
 
 
 def is_hosted(id: Any) -> bool:
-    """Returns whether `id` belongs to another library. Registered ids are native.
+    """Returns whether `id` belongs to a library that is not written in JAX. Others are native.
 
-    Registers `id` if it is a "module:Class".
+    Registers `id` if it is a "module:Class" or belongs to a suite of another JAX library.
     """
     if not isinstance(id, str) or id in registry or id in unlisted:
         return False
-    if _entry_points.register_entry_point(id):
+    if register_suite_id(id) or _entry_points.register_entry_point(id):
         return False
     from jaxenvs.bridge.hosts import is_host_id
 

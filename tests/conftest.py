@@ -101,6 +101,7 @@ OPTIONAL = (
     *("Box2D", "ale_py", "cv2", "dm_control", "envpool", "gym", "minigrid", "mujoco"),
     *("pettingzoo", "ray", "vizdoom"),
     *("stoa", "stoa-env", "envelope", "jax-envelope"),
+    *("brax", "craftax", "gymnax", "jumanji", "navix", "pgx", "playground", "xminigrid"),
 )
 
 

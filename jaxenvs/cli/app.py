@@ -30,7 +30,8 @@ List the environments.
 examples:
   jaxenvs list
   jaxenvs list car                          ids that contain "car", ignoring case
-  jaxenvs list --family classic_control""",
+  jaxenvs list --family classic_control
+  jaxenvs list --suite brax                 what the installed version of brax has""",
     "info": """\
 Show an environment: spaces, parameters with defaults and units, limits, source.
 
@@ -169,6 +170,7 @@ def _parser() -> argparse.ArgumentParser:
     listing = _command(commands, "list", "listing", "list environments")
     listing.add_argument("filter", nargs="?", default="", help="part of an id")
     listing.add_argument("--family", help="only this family")
+    listing.add_argument("--suite", help="the ids of another JAX library, such as brax")
     _add_import(listing)
 
     info = _command(commands, "info", "info", "show an environment")

@@ -13,6 +13,7 @@ from typing import Any, Literal, get_args, get_origin, get_type_hints
 import jaxenvs
 from jaxenvs import struct
 from jaxenvs.bridge.hosts import is_vectorized_id
+from jaxenvs.catalog.suites import SUITES
 from jaxenvs.cli._console import console, table
 from jaxenvs.factory import is_hosted
 from jaxenvs.registry import find
@@ -30,7 +31,7 @@ def run(options: argparse.Namespace) -> None:
         "family": spec.family,
         "observation": env.observation_space,
         "action": env.action_space,
-        "time limit": "none" if spec.time_limit is None else f"{spec.time_limit} steps",
+        "time limit": "none" if env.time_limit is None else f"{env.time_limit} steps",
         "solved at": "-" if spec.reward_threshold is None else f"{spec.reward_threshold}",
         "source": spec.source or "-",
         "compared with": spec.compared_with or "-",
@@ -41,7 +42,10 @@ def run(options: argparse.Namespace) -> None:
             for name, given in spec.wrappers.items()
         )
     parameters = table("parameter", "default", "unit and meaning", title="Parameters")
-    for name, default, comment, is_static in describe_parameters(env.unwrapped):
+    described = describe_parameters(env.unwrapped)
+    if spec.family in SUITES:  # the parameters are the library's
+        described = [(name, value, "", False) for name, value in env.unwrapped.parameters.items()]
+    for name, default, comment, is_static in described:
         notes = [comment, "recompiles"] if is_static else [comment]
         parameters.add_row(
             f"[bold]{name}[/]", _plain(default), _plain("; ".join(filter(None, notes)))
@@ -52,9 +56,8 @@ def run(options: argparse.Namespace) -> None:
     out.print(_plain(inspect.getdoc(cls) or ""))
     out.print(_two_columns(facts))
     out.print(parameters)
-    if parameters.row_count:
-        name = describe_parameters(env.unwrapped)[0][0]
-        out.print(_plain(f'Set a parameter: jaxenvs.make("{spec.id}", {name}=...)'))
+    if described:
+        out.print(_plain(f'Set a parameter: jaxenvs.make("{spec.id}", {described[0][0]}=...)'))
 
 
 def _print_hosted(id: str) -> None:

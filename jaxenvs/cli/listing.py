@@ -2,13 +2,18 @@
 
 import argparse
 
+from jaxenvs.catalog.suites import suite_ids
 from jaxenvs.cli._console import console, table
 from jaxenvs.errors import UnknownEnvironmentError, closest
 from jaxenvs.registry import EnvSpec, registry, unlisted
 
 
 def run(options: argparse.Namespace) -> None:
-    """Prints a table of the ids that match `options.filter` and `options.family`."""
+    """Prints a table of the ids that match the options, or a list of the ids of a suite."""
+    if options.suite is not None:
+        ids = [id for id in suite_ids(options.suite) if options.filter.lower() in id.lower()]
+        console().print("\n".join(ids), highlight=False)
+        return
     specs = select(options.filter, options.family)
     rows = table("id", "family", "time limit", "solved at", "compared with")
     for spec in specs:

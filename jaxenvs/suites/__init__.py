@@ -1,1 +1,48 @@
-"""Environments of other JAX libraries as native environments, one module for each library."""
+"""Environments of other JAX libraries as native environments, one module for each library.
+
+`jaxenvs.make("brax/ant")` makes one by its id. `jaxenvs.suites.adapt(env)` takes an environment
+that you made.
+"""
+
+from typing import Any
+
+from jaxenvs.core import Environment
+from jaxenvs.errors import WrapperError
+
+# The top package that defines a library's environments -> the adapter's module and function.
+_ADAPTERS = {
+    "brax": ("brax", "from_brax"),
+    "craftax": ("craftax", "from_craftax"),
+    "envelope": ("envelope", "from_envelope"),
+    "gymnax": ("gymnax", "from_gymnax"),
+    "jumanji": ("jumanji", "from_jumanji"),
+    "mujoco_playground": ("playground", "from_playground"),
+    "navix": ("navix", "from_navix"),
+    "pgx": ("pgx", "from_pgx"),
+    "stoa": ("stoa", "from_stoa"),
+    "xminigrid": ("xminigrid", "from_xminigrid"),
+}
+
+
+def adapt(env: Any, *args: Any) -> Environment:
+    """Returns an environment of another JAX library as a native environment.
+
+    Args:
+        env: a single instance of an environment whose class derives from one of brax, Craftax,
+            Envelope, gymnax, jumanji, MuJoCo Playground, NAVIX, pgx, Stoa or XLand-MiniGrid.
+        *args: its parameters, if the library keeps them apart.
+
+    Raises:
+        WrapperError: it is an environment of no such library, or has a wrapper that resets or
+            batches instances.
+    """
+    import importlib
+
+    for cls in type(env).__mro__:
+        package = cls.__module__.partition(".")[0]
+        if package in _ADAPTERS:
+            module, function = _ADAPTERS[package]
+            return getattr(importlib.import_module(f"jaxenvs.suites.{module}"), function)(
+                env, *args
+            )
+    raise WrapperError(f"adapt got {env!r:.80}; expected an environment of {', '.join(_ADAPTERS)}.")

@@ -1,14 +1,21 @@
-"""Conversions that several libraries need."""
+"""What adapters of several libraries need."""
 
+import abc
 import dataclasses
+import functools
+from collections.abc import Callable, Iterable, Mapping
 from typing import Any
 
 import chex
 import jax
 import jax.numpy as jnp
 import numpy as np
+from jax.core import Tracer
 
-from jaxenvs.errors import WrapperError
+from jaxenvs import spaces
+from jaxenvs.core import Environment, TimeStep
+from jaxenvs.errors import SpaceError, UnknownParameterError, WrapperError, closest
+from jaxenvs.wrappers import TimeLimit
 
 
 @dataclasses.dataclass(frozen=True, eq=False)
@@ -16,6 +23,77 @@ class ByIdentity:
     """An object as the value of a static field: equal only to itself, even if it has no hash."""
 
     value: Any
+
+
+def in_32_bits(function: Callable[..., Any]) -> Callable[..., Any]:
+    """Returns a method that computes the same with `jax_enable_x64` as without."""
+
+    @functools.wraps(function)
+    def method(*args: Any) -> Any:
+        with jax.enable_x64(False):
+            return function(*args)
+
+    return method
+
+
+class Adapter(Environment[Any]):
+    """A single instance of another library's environment, without resets and time limits.
+
+    A subclass defines `begin` and `advance` with the library's own reset and step. Their results
+    may differ in dtypes and in the keys of `info`; those of `reset` and `step` do not.
+    """
+
+    @abc.abstractmethod
+    def begin(self, key: chex.PRNGKey) -> tuple[Any, TimeStep]:
+        """Starts an episode."""
+
+    @abc.abstractmethod
+    def advance(self, state: Any, action: Any, key: chex.PRNGKey) -> tuple[Any, TimeStep]:
+        """Takes one action."""
+
+    @property
+    def parameters(self) -> dict[str, Any]:
+        return {}  # those of the library, if they can be read
+
+    @in_32_bits
+    def reset(self, key: chex.PRNGKey) -> tuple[Any, TimeStep]:
+        state, first = self.begin(key)
+        action = jax.eval_shape(self.action_space.sample, key)
+        next_state, following = jax.eval_shape(self.advance, state, action, key)
+        # Most libraries have extra results in steps only, but `info` has the same keys always.
+        info = jax.tree.map(lambda leaf: jnp.zeros(leaf.shape, leaf.dtype), following.info)
+        info |= {name: first.info[name] for name in info.keys() & first.info.keys()}
+        observation = cast_like(first.observation, following.observation)
+        return cast_like(state, next_state), TimeStep.first(
+            observation, info=cast_like(info, following.info)
+        )
+
+    def example(self) -> Any:
+        """Returns a state, for what depends on shapes only."""
+        return jax.jit(self.reset)(jax.random.key(0))[0]
+
+    @in_32_bits
+    def step(self, state: Any, action: Any, key: chex.PRNGKey) -> tuple[Any, TimeStep]:
+        state, timestep = self.advance(state, action, key)
+        timestep = timestep.replace(
+            observation=cast_like(timestep.observation, timestep.observation),
+            info=cast_like(timestep.info, timestep.info),
+        )
+        return cast_like(state, state), timestep
+
+
+def with_time_limit(env: Environment, limit: Any) -> Environment:
+    """Returns `env` with a time limit, unless `limit` is None."""
+    return env if limit is None else TimeLimit(env, time_limit=int(limit))
+
+
+def check_kind(name: str, env: Any, kind: type[Any] | tuple[type[Any], ...]) -> None:
+    """Raises WrapperError if `env`, an argument of the function `name`, is not a `kind`."""
+    if not isinstance(env, kind):
+        first = kind[0] if isinstance(kind, tuple) else kind
+        raise WrapperError(
+            f"{name} got {env!r:.80}; expected an environment of {first.__module__.split('.')[0]}."
+        )
 
 
 def check_single(
@@ -33,10 +111,7 @@ def check_single(
     Raises:
         WrapperError: it is no environment, or such a wrapper is around it.
     """
-    if not isinstance(env, kind):
-        raise WrapperError(
-            f"{name} got {env!r:.80}; expected an environment of {kind.__module__.split('.')[0]}."
-        )
+    check_kind(name, env, kind)
     layer = env
     while layer is not None:
         if isinstance(layer, batching):
@@ -45,6 +120,22 @@ def check_single(
                 " resets instances itself.  Pass the environment without this wrapper."
             )
         layer = vars(layer).get(inner)
+
+
+def check_parameters(id: str, given: Iterable[str], known: Iterable[str]) -> None:
+    """Raises UnknownParameterError if a name in `given` is not in `known`."""
+    known = [*known]
+    for name in given:
+        if name not in known:
+            raise UnknownParameterError(
+                f'{id} has no parameter "{name}".{closest(name, known)}'
+                f"  It has: {', '.join(known) or 'none'}."
+            )
+
+
+def field_names(params: Any) -> list[str]:
+    """Returns the names of the parameters in a dataclass."""
+    return [field.name for field in dataclasses.fields(params)]
 
 
 def cast_like(tree: chex.ArrayTree, like: chex.ArrayTree) -> Any:
@@ -61,3 +152,109 @@ def cast_like(tree: chex.ArrayTree, like: chex.ArrayTree) -> Any:
         return leaf if is_key else jnp.asarray(leaf, dtype)
 
     return jax.tree.map(cast, tree, like)
+
+
+def by_name(tree: Any) -> Any:
+    """Returns a tree of arrays in which named tuples and dataclasses are dicts by field name."""
+    if dataclasses.is_dataclass(tree):
+        return {f.name: by_name(getattr(tree, f.name)) for f in dataclasses.fields(tree)}
+    if hasattr(tree, "_asdict"):
+        return {name: by_name(value) for name, value in tree._asdict().items()}
+    if isinstance(tree, Mapping):
+        return {name: by_name(value) for name, value in tree.items()}
+    if isinstance(tree, tuple | list):
+        return tuple(by_name(value) for value in tree)
+    return tree
+
+
+def unbounded(shapes: Any) -> spaces.Space:
+    """Returns the space of all arrays with the shapes and dtypes of a tree of dicts and tuples."""
+    if isinstance(shapes, Mapping):
+        return spaces.Dict({name: unbounded(value) for name, value in shapes.items()})
+    if isinstance(shapes, tuple):
+        return spaces.Tuple([unbounded(value) for value in shapes])
+    low, high = limits(shapes.dtype)
+    return spaces.Box(low, high, shapes.shape, shapes.dtype)
+
+
+def limits(dtype: Any) -> tuple[Any, Any]:
+    """Returns the least and the greatest value of a dtype; infinities for floating types."""
+    if jnp.issubdtype(dtype, np.floating):
+        return -np.inf, np.inf
+    if jnp.issubdtype(dtype, np.bool_):
+        return False, True
+    return np.iinfo(dtype).min, np.iinfo(dtype).max
+
+
+def from_gymnax_space(space: Any) -> spaces.Space:
+    """Returns a space of gymnax, or of a library that copied its classes."""
+    kind = type(space).__name__
+    if kind == "Discrete":
+        return spaces.Discrete(int(space.n))
+    if kind == "MultiDiscrete":
+        return spaces.MultiDiscrete(np.asarray(space.num_categories))
+    if kind == "Box":
+        low, high = (jnp.asarray(bound, space.dtype) for bound in (space.low, space.high))
+        low, high = (b if isinstance(b, Tracer) else np.asarray(b) for b in (low, high))
+        return spaces.Box(low, high, space.shape, space.dtype)
+    if kind == "Dict":
+        return spaces.Dict({name: from_gymnax_space(each) for name, each in space.spaces.items()})
+    if kind == "Tuple":
+        return spaces.Tuple([from_gymnax_space(each) for each in space.spaces])
+    raise SpaceError(f"there is no space of jaxenvs for {space!r:.80}.")
+
+
+def resize(space: Any, shapes: Any) -> spaces.Space:
+    """Returns `space` with the shapes and dtypes that observations really have.
+
+    Libraries declare some of their spaces with another shape or dtype. Bounds that do not fit are
+    those of the dtype.
+    """
+    if isinstance(space, spaces.Dict):
+        return spaces.Dict(
+            {name: resize(each, shapes[name]) for name, each in space.spaces.items()}
+        )
+    if isinstance(space, spaces.Tuple):
+        return spaces.Tuple([resize(*pair) for pair in zip(space.spaces, shapes, strict=True)])
+    if (space.shape, space.dtype) == (shapes.shape, shapes.dtype):
+        return space
+    try:
+        low, high = (np.broadcast_to(bound, shapes.shape) for bound in space.bounds)
+        return spaces.Box(low, high, dtype=shapes.dtype)
+    except (ValueError, SpaceError):
+        return unbounded(shapes)
+
+
+def host_picture(draw: Callable[[Any], Any], state: Any, example: Callable[[], Any]) -> jax.Array:
+    """Returns the picture of a state that a function of the host draws, uint8[H, W, 3].
+
+    Args:
+        draw: the function.
+        state: the state, which may be traced.
+        example: a function that returns a state of the environment, whose picture has the same
+            size. Called if `state` is traced.
+    """
+
+    def paint(state: Any) -> np.ndarray:
+        return np.asarray(draw(jax.tree.map(np.asarray, state)))[..., :3].astype(np.uint8)
+
+    state = _without_keys(state)
+    if not any(isinstance(leaf, Tracer) for leaf in jax.tree.leaves(state)):
+        return jnp.asarray(paint(state))
+    with jax.ensure_compile_time_eval():
+        shape = paint(_without_keys(example())).shape
+    result = jax.ShapeDtypeStruct(shape, np.uint8)
+    return jax.pure_callback(paint, result, state, vmap_method="sequential")
+
+
+def _without_keys(state: Any) -> Any:
+    """Returns a state with words instead of keys, which the host cannot read."""
+
+    def replace(leaf: Any) -> Any:
+        return jax.random.key_data(leaf) if _is_key(leaf) else leaf
+
+    return jax.tree.map(replace, state)
+
+
+def _is_key(leaf: Any) -> bool:
+    return jnp.issubdtype(jnp.result_type(leaf), jax.dtypes.prng_key)

@@ -8,9 +8,9 @@ import jax.numpy as jnp
 import numpy as np
 
 from jaxenvs import spaces
-from jaxenvs.core import Environment, TimeStep
+from jaxenvs.core import TimeStep
 from jaxenvs.errors import SpaceError, missing_extra
-from jaxenvs.suites._shared import cast_like, check_single
+from jaxenvs.suites._shared import Adapter, check_single
 
 try:
     import envelope.spaces as envelope_spaces
@@ -23,7 +23,7 @@ except ImportError as error:
 _CORE = ("obs", "reward", "terminated", "truncated")
 
 
-class FromEnvelope(Environment[Any]):
+class FromEnvelope(Adapter):
     """An environment of Envelope, whose parameters stay leaves.
 
     Its state contains the key of the next step, as Envelope's states do. `info` has the fields that
@@ -43,19 +43,14 @@ class FromEnvelope(Environment[Any]):
         with jax.ensure_compile_time_eval():
             return _space_from_envelope(self.env.action_space)
 
-    def reset(self, key: chex.PRNGKey) -> tuple[Any, TimeStep]:
-        state, first = self.env.init(key)
-        action = jax.eval_shape(self.action_space.sample, key)
-        next_state, following = jax.eval_shape(self.env.step, state, action)
-        timestep = _timestep(cast_like(first, following))
-        return cast_like(state, next_state), TimeStep.first(
-            timestep.observation, info=timestep.info
-        )
+    def begin(self, key: chex.PRNGKey) -> tuple[Any, TimeStep]:
+        state, info = self.env.init(key)
+        return state, _timestep(info)
 
-    def step(self, state: Any, action: Any, key: chex.PRNGKey) -> tuple[Any, TimeStep]:
+    def advance(self, state: Any, action: Any, key: chex.PRNGKey) -> tuple[Any, TimeStep]:
         del key  # the state has one
         state, info = self.env.step(state, action)
-        return cast_like(state, state), _timestep(cast_like(info, info))
+        return state, _timestep(info)
 
 
 def from_envelope(env: EnvelopeEnvironment) -> FromEnvelope:

@@ -8,9 +8,9 @@ import jax.numpy as jnp
 import numpy as np
 
 from jaxenvs import spaces, struct
-from jaxenvs.core import Environment, TimeStep
+from jaxenvs.core import TimeStep
 from jaxenvs.errors import RenderError, SpaceError, missing_extra
-from jaxenvs.suites._shared import ByIdentity, cast_like, check_single
+from jaxenvs.suites._shared import Adapter, ByIdentity, check_single
 
 try:
     import stoa.spaces as stoa_spaces
@@ -29,7 +29,7 @@ _BATCHING = (
 )
 
 
-class FromStoa(Environment[Any]):
+class FromStoa(Adapter):
     """An environment of Stoa. Its state contains the key of the next step, as Stoa's states do."""
 
     env: ByIdentity = struct.static()
@@ -45,25 +45,19 @@ class FromStoa(Environment[Any]):
         with jax.ensure_compile_time_eval():
             return _space_from_stoa(self.env.value.action_space())
 
-    def reset(self, key: chex.PRNGKey) -> tuple[Any, TimeStep]:
+    def begin(self, key: chex.PRNGKey) -> tuple[Any, TimeStep]:
         state, first = self.env.value.reset(key)
-        # Stoa's adapters have extras in steps only, but `info` has the same keys from the start.
-        action = jax.eval_shape(self.action_space.sample, key)
-        next_state, following = jax.eval_shape(self.env.value.step, state, action)
-        info = jax.tree.map(lambda leaf: jnp.zeros(leaf.shape, leaf.dtype), following.extras)
-        info |= {name: first.extras[name] for name in info.keys() & first.extras.keys()}
-        observation = cast_like(first.observation, following.observation)
-        return cast_like(state, next_state), TimeStep.first(observation, info=info)
+        return state, TimeStep.first(first.observation, info=first.extras)
 
-    def step(self, state: Any, action: Any, key: chex.PRNGKey) -> tuple[Any, TimeStep]:
+    def advance(self, state: Any, action: Any, key: chex.PRNGKey) -> tuple[Any, TimeStep]:
         del key  # the state has one
         state, timestep = self.env.value.step(state, action)
-        return cast_like(state, state), TimeStep.transition(
-            cast_like(timestep.observation, timestep.observation),
+        return state, TimeStep.transition(
+            timestep.observation,
             reward=timestep.reward,
             terminated=timestep.terminated(),
             truncated=timestep.truncated(),
-            info=cast_like(timestep.extras, timestep.extras),
+            info=timestep.extras,
         )
 
     def render(self, state: Any) -> jax.Array:

@@ -141,9 +141,10 @@ def test_chunked_resets_equal_resetting_all(num_envs, mode, data):
 
 @pytest.mark.parametrize(
     ("id", "batch"),
-    diagonal(one_id_per_class(), [("same_step", 66, (7, None)), ("next_step", 40, (7,))]),
+    # `check_env` compares small batches of every class with a loop.
+    diagonal(one_id_per_class()[::4], [("same_step", 66, (7, None)), ("next_step", 40, (7,))]),
 )
-def test_chunked_resets_equal_resetting_all_for_every_id(id, batch):
+def test_chunked_resets_equal_resetting_all_for_many_ids(id, batch):
     mode, num_envs, chunks = batch
     # Limits of 3 to 11 steps, so that every step ends some of the episodes.
     env = jaxenvs.make(id, time_limit=9).replace(time_limit=3 + np.arange(num_envs) % 9)

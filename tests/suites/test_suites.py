@@ -1,0 +1,467 @@
+"""Environments of other JAX libraries by their ids, beside the libraries themselves."""
+
+import dataclasses
+import re
+import sys
+from collections.abc import Callable
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+
+import jaxenvs
+from jaxenvs import cli
+from jaxenvs.catalog.suites import SUITES, suite_ids
+from jaxenvs.errors import (
+    EnvironmentCheckError,
+    RenderError,
+    UnknownEnvironmentError,
+    UnknownParameterError,
+    WrapperError,
+)
+from jaxenvs.suites import adapt
+from jaxenvs.suites._shared import by_name
+from jaxenvs.testing import check_env
+from tests.rounding import assert_agree
+
+pytestmark = pytest.mark.interop
+
+STEPS, SHORT, N = 24, 4, 8
+
+
+@pytest.fixture(autouse=True)
+def _usual_promotion():
+    with jax.numpy_rank_promotion("allow"), jax.numpy_dtype_promotion("standard"):
+        yield
+
+
+@dataclasses.dataclass(frozen=True)
+class Library:
+    """What the tests need of a library.
+
+    Args:
+        ids: examples of its environments.
+        limit: the name of its step limit among the parameters of `make`.
+        play: (name, parameters) -> reset(key) -> (state, observation) and
+            step(state, action, key) -> (state, observation, reward, terminated, truncated), as a
+            program of the library calls them. Where the library merges the two flags, `terminated`
+            is both.
+        is_merged: whether it merges them.
+        flaws: the checks of `check_env` that its own code fails.
+    """
+
+    ids: tuple[str, ...]
+    limit: str | None
+    play: Callable[..., tuple[Callable[..., Any], Callable[..., Any]]]
+    is_merged: bool = False
+    flaws: frozenset[str] = frozenset()
+
+
+def play_gymnax(name, parameters):
+    import gymnax
+
+    env, params = gymnax.make(name)
+    params = params.replace(**parameters)
+
+    def step(state, action, key):
+        if hasattr(env, "is_truncated"):
+            obs, state, reward, terminated, _ = env.step_env(key, state, action, params)
+            return state, obs, reward, terminated, env.is_truncated(state, params)
+        obs, state, reward, done, _ = env.step_env(key, state, action, params)
+        return state, obs, reward, done, False
+
+    return lambda key: env.reset(key, params)[::-1], step
+
+
+def play_craftax(name, parameters):
+    from craftax.craftax_env import make_craftax_env_from_name
+
+    env = make_craftax_env_from_name(name, auto_reset=False)
+    params = env.default_params.replace(**parameters)
+
+    def step(state, action, key):
+        obs, state, reward, done, _ = env.step(key, state, action, params)
+        return state, obs, reward, done, False
+
+    return lambda key: env.reset(key, params)[::-1], step
+
+
+def play_jumanji(name, parameters):
+    import jumanji
+    from jumanji.registration import _REGISTRY
+
+    env = jumanji.make(name)
+    if parameters:
+        env = type(env)(**{**_REGISTRY[name].kwargs, **parameters})
+
+    def reset(key):
+        state, timestep = env.reset(key)
+        return state, by_name(timestep.observation)
+
+    def step(state, action, key):
+        state, timestep = env.step(state, action)
+        return state, by_name(timestep.observation), timestep.reward, timestep.last(), False
+
+    return reset, step
+
+
+def play_pgx(name, parameters):
+    import pgx
+
+    env = pgx.make(name)
+
+    def observe(state):
+        return {"observation": state.observation, "action_mask": state.legal_action_mask}
+
+    def reset(key):
+        state = env.init(key)
+        return state, observe(state)
+
+    def step(state, action, key):
+        state = env.step(state, action, key)
+        return state, observe(state), state.rewards[0], state.terminated, state.truncated
+
+    return reset, step
+
+
+def play_navix(name, parameters):
+    import navix
+
+    env = navix.make(name, **parameters)
+
+    def reset(key):
+        timestep = env.reset(key)
+        timestep.info["return"] = jnp.float32(0)
+        return timestep, timestep.observation
+
+    def step(state, action, key):
+        timestep = env.step(state, action)
+        ends = timestep.is_termination(), timestep.is_truncation()
+        return timestep, timestep.observation, timestep.reward, *ends
+
+    return reset, step
+
+
+def play_xminigrid(name, parameters):
+    import xminigrid
+
+    env, params = xminigrid.make(name, **parameters)
+
+    def reset(key):
+        timestep = env.reset(params, key)
+        return timestep, timestep.observation
+
+    def step(state, action, key):
+        timestep = env.step(params, state, action)
+        terminated = timestep.last() & (timestep.discount == 0)
+        ends = terminated, timestep.last() & ~terminated
+        return timestep, timestep.observation, timestep.reward, *ends
+
+    return reset, step
+
+
+def play_brax_like(env):
+    def reset(key):
+        state = env.reset(key)
+        return state, state.obs
+
+    def step(state, action, key):
+        state = env.step(jax.tree.map(lambda leaf: leaf, state), action)
+        truncated = state.info["truncation"] != 0
+        return state, state.obs, state.reward, (state.done != 0) & ~truncated, truncated
+
+    return reset, step
+
+
+def play_brax(name, parameters):
+    from brax import envs
+
+    return play_brax_like(envs.create(name, auto_reset=False, **parameters))
+
+
+def play_playground(name, parameters):
+    from mujoco_playground import registry, wrapper
+
+    env = registry.load(name, config_overrides={"impl": "jax"})
+    length = parameters.get("episode_length", 1_000)
+    return play_brax_like(wrapper.brax_training.EpisodeWrapper(env, length, 1))
+
+
+LIBRARIES = {
+    "brax": Library(
+        ("brax/inverted_pendulum", "brax/fast", "brax/inverted_double_pendulum"),
+        "episode_length",
+        play_brax,
+        flaws=frozenset({"leak"}),  # of jaxopt, which solves for contacts
+    ),
+    "craftax": Library(
+        ("craftax/Craftax-Classic-Symbolic-v1",),
+        "max_timesteps",
+        play_craftax,
+        is_merged=True,
+        flaws=frozenset({"keys"}),
+    ),
+    "gymnax": Library(
+        ("gymnax/CartPole-v1", "gymnax/Breakout-MinAtar", "gymnax/DiscountingChain-bsuite"),
+        "max_steps_in_episode",
+        play_gymnax,
+    ),
+    "jumanji": Library(
+        ("jumanji/Maze-v0", "jumanji/Snake-v1", "jumanji/Game2048-v1"),
+        "time_limit",
+        play_jumanji,
+        is_merged=True,
+    ),
+    "navix": Library(
+        ("navix/Navix-DoorKey-5x5-v0", "navix/Navix-Empty-5x5-v0", "navix/Navix-LavaGapS5-v0"),
+        "max_steps",
+        play_navix,
+    ),
+    "pgx": Library(("pgx/2048", "pgx/minatar-breakout", "pgx/minatar-asterix"), None, play_pgx),
+    "playground": Library(
+        ("playground/CartpoleBalance", "playground/PendulumSwingup", "playground/PointMass"),
+        "episode_length",
+        play_playground,
+        flaws=frozenset({"keys"}),
+    ),
+    "xminigrid": Library(
+        (
+            "xminigrid/MiniGrid-DoorKey-5x5",
+            "xminigrid/MiniGrid-Empty-5x5",
+            "xminigrid/XLand-MiniGrid-R1-9x9",
+        ),
+        "max_steps",
+        play_xminigrid,
+    ),
+}
+IDS = [id for library in LIBRARIES.values() for id in library.ids]
+LIMITED = [library.ids[0] for library in LIBRARIES.values() if library.limit]
+
+
+def suite_of(id):
+    suite, _, name = id.partition("/")
+    package = {"playground": "mujoco_playground"}.get(suite, suite)
+    pytest.importorskip(package)
+    return LIBRARIES[suite], name
+
+
+def test_every_suite_is_tested():
+    assert LIBRARIES.keys() == SUITES.keys()
+
+
+def play_both(id, parameters, steps=STEPS):
+    """Plays N instances here and in the library, without resets: two trees of [steps, N, ...]."""
+    library, name = suite_of(id)
+    env = jaxenvs.make(id, **parameters)
+    reset, step = library.play(name, parameters)
+
+    def both(key):
+        first, *rest = jax.random.split(key, 2 * steps + 1)
+        state, timestep = env.reset(first)
+        theirs, observation = reset(first)
+        return scan(env, step, state, theirs, jnp.stack(rest)), (timestep.observation, observation)
+
+    def scan(env, step, state, theirs, keys):
+        # Two programs, so that XLA does not fuse one with the other.
+        def ours_once(state, given):
+            state, timestep = env.step(state, env.action_space.sample(given[0]), given[1])
+            ends = timestep.terminated, timestep.truncated
+            return state, (timestep.observation, timestep.reward, *ends)
+
+        def theirs_once(state, given):
+            new, observation, reward, *ends = step(
+                state, env.action_space.sample(given[0]), given[1]
+            )
+            new = jax.tree.map(lambda a, b: jnp.asarray(a, jnp.asarray(b).dtype), new, state)
+            flags = [jnp.asarray(end, bool) for end in ends]
+            return new, (observation, jnp.float32(reward), *flags)
+
+        pairs = keys.reshape(-1, 2)
+        ours = jax.lax.scan(ours_once, state, pairs)[1]
+        state = jax.eval_shape(theirs_once, theirs, pairs[0])[0]
+        theirs = jax.tree.map(lambda a, b: jnp.asarray(a, b.dtype), theirs, state)
+        return ours, jax.lax.scan(theirs_once, theirs, pairs)[1]
+
+    return jax.device_get(jax.jit(jax.vmap(both))(jax.random.split(jax.random.key(5), N)))
+
+
+@pytest.mark.parametrize("id", IDS)
+def test_first_episodes_equal_those_of_the_library(id):
+    (ours, theirs), firsts = play_both(id, {})
+    assert_agree(*firsts)
+    done = theirs[2] | theirs[3]
+    before = np.cumsum(done, axis=1) - done == 0  # up to the end of the first episode
+    for mine, other in zip(jax.tree.leaves(ours[:2]), jax.tree.leaves(theirs[:2]), strict=True):
+        assert_agree(mine[before], other[before])
+    np.testing.assert_array_equal((ours[2] | ours[3])[before], done[before])
+    np.testing.assert_array_equal(ours[2][before], theirs[2][before])
+
+
+@pytest.mark.parametrize("id", LIMITED)
+def test_its_step_limit_truncates_and_keeps_the_last_observation(id):
+    library, _ = suite_of(id)
+    parameters = {library.limit: SHORT}
+    assert jaxenvs.make(id, **parameters).time_limit == SHORT
+    (ours, theirs), _ = play_both(id, parameters, SHORT)
+    early = theirs[2][:, :-1].any(axis=1)
+    last = ~early & ~ours[2][:, -1]  # reaches the limit and does not end there anyway
+    assert last.any()
+    assert not ours[3][:, :-1].any() and ours[3][last, -1].all()
+    merged = theirs[2] if library.is_merged else theirs[3]
+    assert merged[last, -1].all()
+    for mine, other in zip(jax.tree.leaves(ours[0]), jax.tree.leaves(theirs[0]), strict=True):
+        assert_agree(mine[last], other[last])
+
+
+@pytest.mark.parametrize("id", LIMITED)
+def test_its_step_limit_can_be_changed_and_removed(id):
+    suite_of(id)
+    assert jaxenvs.make(id, time_limit=7).time_limit == 7
+    assert jaxenvs.make(id, time_limit=None).time_limit is None
+
+
+@pytest.mark.parametrize("id", IDS)
+def test_it_follows_the_contract(id):
+    library, _ = suite_of(id)
+    try:
+        check_env(jaxenvs.make(id, time_limit=5), num_steps=12, num_envs=4)
+    except EnvironmentCheckError as error:
+        found = set(re.findall(r"^  \[(\w+)\]", str(error), re.MULTILINE))
+        if not found <= library.flaws:
+            raise
+
+
+@pytest.mark.parametrize("id", [library.ids[0] for library in LIBRARIES.values()])
+def test_a_mesh_and_a_mode_change_nothing(id):
+    suite_of(id)
+    env = jaxenvs.make(id, time_limit=3)
+    mesh = jax.make_mesh((4,), ("env",), axis_types=(jax.sharding.AxisType.Auto,))
+    runs = []
+    for how in ({}, {"mesh": mesh}, {"autoreset_mode": "next_step"}):
+        batch = jaxenvs.vectorize(env, N, **how)
+
+        def play(key, batch=batch):
+            actions = batch.action_space.sample(jax.random.key(1))
+
+            def once(state, key):
+                state, timestep = batch.step(state, actions, key)
+                return state, (timestep.final_observation, timestep.reward, timestep.done)
+
+            return jax.lax.scan(once, batch.reset(key)[0], jax.random.split(key, 5))[1]
+
+        runs.append(jax.device_get(jax.jit(play)(jax.random.key(0))))
+    assert_agree(runs[1], runs[0])
+    done = runs[0][2]
+    first = np.cumsum(done, axis=0) - done == 0  # the first episode
+    assert_agree(*(jax.tree.map(lambda leaf: leaf[first], run) for run in (runs[2], runs[0])))
+
+
+def test_resets_of_brax_start_new_episodes():
+    suite_of("brax/inverted_pendulum")
+    env = jaxenvs.make_vec("brax/inverted_pendulum", 2, time_limit=2)
+    state, first = env.reset(jax.random.key(0))
+    starts = [first.observation]
+    for i in range(4):
+        state, timestep = jax.jit(env.step)(state, jnp.zeros((2, 1)), jax.random.key(i))
+        if i % 2:
+            assert timestep.done.all()
+            starts.append(timestep.observation)
+    assert len(np.unique(np.concatenate(starts)[:, 0])) == 6
+
+
+def test_the_physics_of_brax_can_differ_between_instances():
+    suite_of("brax/inverted_pendulum")
+    env = jaxenvs.make("brax/inverted_pendulum", time_limit=None)
+    model = env.unwrapped.default_model
+    state, _ = env.reset(jax.random.key(0))
+    action = jnp.ones(1)
+
+    def position(gear):
+        actuator = model.actuator.replace(gear=model.actuator.gear * gear)
+        changed = env.replace(model=model.replace(actuator=actuator))
+        return changed.step(state, action, jax.random.key(0))[1].observation
+
+    same, far = jax.jit(jax.vmap(position))(jnp.array([1.0, 3.0]))
+    assert_agree(same, env.step(state, action, jax.random.key(0))[1].observation)
+    assert float(far[0]) > float(same[0])
+
+
+def test_parameters_of_gymnax_are_leaves():
+    suite_of("gymnax/CartPole-v1")
+    env = jaxenvs.make("gymnax/CartPole-v1", gravity=3.0)
+    assert env.parameters["gravity"] == 3.0
+    heavy = env.replace(gravity=20.0)
+    state, _ = env.reset(jax.random.key(0))
+    step = jax.jit(lambda env: env.step(state, jnp.int32(0), jax.random.key(0))[1].observation)
+    assert not np.allclose(step(env), step(heavy))
+    assert step._cache_size() == 1
+    with pytest.raises(UnknownParameterError, match='Close: "gravity"'):
+        env.replace(gravitas=1.0)
+
+
+@pytest.mark.parametrize(
+    ("id", "in_programs"),
+    [
+        ("jumanji/Maze-v0", False),
+        ("navix/Navix-Empty-5x5-v0", True),
+        ("xminigrid/MiniGrid-Empty-5x5", True),
+    ],
+)
+def test_pictures_are_those_of_the_library(id, in_programs):
+    suite_of(id)
+    env = jaxenvs.make(id)
+    state, _ = env.reset(jax.random.key(0))
+    picture = env.render(state)
+    assert picture.dtype == np.uint8 and picture.shape[-1] == 3 and len(np.unique(picture)) > 1
+    if in_programs:
+        np.testing.assert_array_equal(jax.jit(env.render)(state), picture)
+    else:
+        with pytest.raises(RenderError, match="outside of jit"):
+            jax.jit(env.render)(state)
+
+
+@pytest.mark.parametrize("id", [library.ids[0] for library in LIBRARIES.values()])
+def test_gymnasium_programs_play_it(id):
+    suite_of(id)
+    env = jaxenvs.make_gym(id, 2, time_limit=3)
+    env.reset(seed=0)
+    for _ in range(4):
+        observation, reward, *_ = env.step(env.action_space.sample())
+    assert observation in env.observation_space and reward.shape == (2,)
+    env.close()
+
+
+def test_environments_of_a_user_are_adapted_by_their_class():
+    jumanji = pytest.importorskip("jumanji")
+    gymnax = pytest.importorskip("gymnax")
+    env = adapt(jumanji.make("Maze-v0"))
+    assert env.time_limit == 100
+    env, params = gymnax.make("CartPole-v1")
+    assert adapt(env, params.replace(max_steps_in_episode=9)).time_limit == 9
+    with pytest.raises(WrapperError, match="expected an environment of brax"):
+        adapt(object())
+    with pytest.raises(WrapperError, match="MultiToSingleWrapper"):
+        adapt(jumanji.make("Connector-v3"))
+    adapt(jumanji.wrappers.MultiToSingleWrapper(jumanji.make("Connector-v3")))
+
+
+def test_the_command_line_lists_what_is_installed(capsys):
+    pytest.importorskip("pgx")
+    cli.main(["list", "minatar", "--suite", "pgx"])
+    assert capsys.readouterr().out.split() == [
+        id for id in suite_ids("pgx") if id.startswith("pgx/minatar-")
+    ]
+
+
+def test_names_that_do_not_exist_and_libraries_that_are_not_installed(monkeypatch):
+    pytest.importorskip("jumanji")
+    with pytest.raises(UnknownEnvironmentError, match='Close: "Snake-v1"'):
+        jaxenvs.make("jumanji/Snke-v1")
+    with pytest.raises(UnknownEnvironmentError, match='Close: "jumanji"'):
+        suite_ids("jumanj")
+    monkeypatch.setitem(sys.modules, "pgx", None)
+    monkeypatch.delitem(sys.modules, "jaxenvs.suites.pgx", raising=False)
+    with pytest.raises(ImportError, match=r'pip install "jaxenvs\[pgx\]"'):
+        jaxenvs.make("pgx/minatar-freeway")
