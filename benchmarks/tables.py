@@ -22,6 +22,7 @@ PAGES = (
     "README.md",
     "docs/benchmarks.md",
     "docs/bridge/figures.md",
+    "docs/suites/index.md",
     "docs/training/results.md",
 )
 GRIDWORLDS = ("navix", "XLand-MiniGrid", "EnvPool, 1 thread", "minigrid in a pool")
@@ -157,6 +158,29 @@ def minigrid_limits() -> list[str]:
         names = [f"{id}, {limit} steps" for limit in limits]
         lines.append(line(id, [speed(report, name, 1024, GRIDWORLDS) for name in names]))
     return lines
+
+
+def suites() -> list[str]:
+    """Environments of other JAX libraries: the cost of the adapter, the gain with resets."""
+    rows = [
+        line(
+            f"`{entry['id']}`",
+            [
+                f"{median(entry['cost']):.2f}",
+                digits(median(entry["steps_per_second"]) / 1e6),
+                times(entry["gain"]),
+                f"{entry['episode_length']:,.0f}",
+            ],
+        )
+        for entry in load("suites")["measurements"]
+    ]
+    columns = (
+        "time of a step without resets, this / library",
+        "million steps/s with resets",
+        "speed with resets, this / library",
+        "steps per episode",
+    )
+    return [*titles("id", columns), *rows]
 
 
 def numpy_interface() -> list[str]:
@@ -386,6 +410,7 @@ TABLES: dict[str, Callable[[], list[str]]] = {
     "minigrid": minigrid,
     "minigrid_limits": minigrid_limits,
     "minigrid_returns": minigrid_returns,
+    "suites": suites,
 }
 
 

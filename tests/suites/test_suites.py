@@ -3,8 +3,6 @@
 import dataclasses
 import re
 import sys
-from collections.abc import Callable
-from typing import Any
 
 import jax
 import jax.numpy as jnp
@@ -12,6 +10,8 @@ import numpy as np
 import pytest
 
 import jaxenvs
+from benchmarks import suites
+from benchmarks._suite_peers import PLAYERS
 from jaxenvs import cli
 from jaxenvs.catalog.suites import SUITES, suite_ids
 from jaxenvs.errors import (
@@ -22,7 +22,6 @@ from jaxenvs.errors import (
     WrapperError,
 )
 from jaxenvs.suites import adapt
-from jaxenvs.suites._shared import by_name
 from jaxenvs.testing import check_env
 from tests.rounding import assert_agree
 
@@ -44,186 +43,41 @@ class Library:
     Args:
         ids: examples of its environments.
         limit: the name of its step limit among the parameters of `make`.
-        play: (name, parameters) -> reset(key) -> (state, observation) and
-            step(state, action, key) -> (state, observation, reward, terminated, truncated), as a
-            program of the library calls them. Where the library merges the two flags, `terminated`
-            is both.
-        is_merged: whether it merges them.
         flaws: the checks of `check_env` that its own code fails.
     """
 
     ids: tuple[str, ...]
     limit: str | None
-    play: Callable[..., tuple[Callable[..., Any], Callable[..., Any]]]
-    is_merged: bool = False
     flaws: frozenset[str] = frozenset()
-
-
-def play_gymnax(name, parameters):
-    import gymnax
-
-    env, params = gymnax.make(name)
-    params = params.replace(**parameters)
-
-    def step(state, action, key):
-        if hasattr(env, "is_truncated"):
-            obs, state, reward, terminated, _ = env.step_env(key, state, action, params)
-            return state, obs, reward, terminated, env.is_truncated(state, params)
-        obs, state, reward, done, _ = env.step_env(key, state, action, params)
-        return state, obs, reward, done, False
-
-    return lambda key: env.reset(key, params)[::-1], step
-
-
-def play_craftax(name, parameters):
-    from craftax.craftax_env import make_craftax_env_from_name
-
-    env = make_craftax_env_from_name(name, auto_reset=False)
-    params = env.default_params.replace(**parameters)
-
-    def step(state, action, key):
-        obs, state, reward, done, _ = env.step(key, state, action, params)
-        return state, obs, reward, done, False
-
-    return lambda key: env.reset(key, params)[::-1], step
-
-
-def play_jumanji(name, parameters):
-    import jumanji
-    from jumanji.registration import _REGISTRY
-
-    env = jumanji.make(name)
-    if parameters:
-        env = type(env)(**{**_REGISTRY[name].kwargs, **parameters})
-
-    def reset(key):
-        state, timestep = env.reset(key)
-        return state, by_name(timestep.observation)
-
-    def step(state, action, key):
-        state, timestep = env.step(state, action)
-        return state, by_name(timestep.observation), timestep.reward, timestep.last(), False
-
-    return reset, step
-
-
-def play_pgx(name, parameters):
-    import pgx
-
-    env = pgx.make(name)
-
-    def observe(state):
-        return {"observation": state.observation, "action_mask": state.legal_action_mask}
-
-    def reset(key):
-        state = env.init(key)
-        return state, observe(state)
-
-    def step(state, action, key):
-        state = env.step(state, action, key)
-        return state, observe(state), state.rewards[0], state.terminated, state.truncated
-
-    return reset, step
-
-
-def play_navix(name, parameters):
-    import navix
-
-    env = navix.make(name, **parameters)
-
-    def reset(key):
-        timestep = env.reset(key)
-        timestep.info["return"] = jnp.float32(0)
-        return timestep, timestep.observation
-
-    def step(state, action, key):
-        timestep = env.step(state, action)
-        ends = timestep.is_termination(), timestep.is_truncation()
-        return timestep, timestep.observation, timestep.reward, *ends
-
-    return reset, step
-
-
-def play_xminigrid(name, parameters):
-    import xminigrid
-
-    env, params = xminigrid.make(name, **parameters)
-
-    def reset(key):
-        timestep = env.reset(params, key)
-        return timestep, timestep.observation
-
-    def step(state, action, key):
-        timestep = env.step(params, state, action)
-        terminated = timestep.last() & (timestep.discount == 0)
-        ends = terminated, timestep.last() & ~terminated
-        return timestep, timestep.observation, timestep.reward, *ends
-
-    return reset, step
-
-
-def play_brax_like(env):
-    def reset(key):
-        state = env.reset(key)
-        return state, state.obs
-
-    def step(state, action, key):
-        state = env.step(jax.tree.map(lambda leaf: leaf, state), action)
-        truncated = state.info["truncation"] != 0
-        return state, state.obs, state.reward, (state.done != 0) & ~truncated, truncated
-
-    return reset, step
-
-
-def play_brax(name, parameters):
-    from brax import envs
-
-    return play_brax_like(envs.create(name, auto_reset=False, **parameters))
-
-
-def play_playground(name, parameters):
-    from mujoco_playground import registry, wrapper
-
-    env = registry.load(name, config_overrides={"impl": "jax"})
-    length = parameters.get("episode_length", 1_000)
-    return play_brax_like(wrapper.brax_training.EpisodeWrapper(env, length, 1))
 
 
 LIBRARIES = {
     "brax": Library(
         ("brax/inverted_pendulum", "brax/fast", "brax/inverted_double_pendulum"),
         "episode_length",
-        play_brax,
         flaws=frozenset({"leak"}),  # of jaxopt, which solves for contacts
     ),
     "craftax": Library(
         ("craftax/Craftax-Classic-Symbolic-v1",),
         "max_timesteps",
-        play_craftax,
-        is_merged=True,
         flaws=frozenset({"keys"}),
     ),
     "gymnax": Library(
         ("gymnax/CartPole-v1", "gymnax/Breakout-MinAtar", "gymnax/DiscountingChain-bsuite"),
         "max_steps_in_episode",
-        play_gymnax,
     ),
     "jumanji": Library(
         ("jumanji/Maze-v0", "jumanji/Snake-v1", "jumanji/Game2048-v1"),
         "time_limit",
-        play_jumanji,
-        is_merged=True,
     ),
     "navix": Library(
         ("navix/Navix-DoorKey-5x5-v0", "navix/Navix-Empty-5x5-v0", "navix/Navix-LavaGapS5-v0"),
         "max_steps",
-        play_navix,
     ),
-    "pgx": Library(("pgx/2048", "pgx/minatar-breakout", "pgx/minatar-asterix"), None, play_pgx),
+    "pgx": Library(("pgx/2048", "pgx/minatar-breakout", "pgx/minatar-asterix"), None),
     "playground": Library(
         ("playground/CartpoleBalance", "playground/PendulumSwingup", "playground/PointMass"),
         "episode_length",
-        play_playground,
         flaws=frozenset({"keys"}),
     ),
     "xminigrid": Library(
@@ -233,7 +87,6 @@ LIBRARIES = {
             "xminigrid/XLand-MiniGrid-R1-9x9",
         ),
         "max_steps",
-        play_xminigrid,
     ),
 }
 IDS = [id for library in LIBRARIES.values() for id in library.ids]
@@ -241,10 +94,10 @@ LIMITED = [library.ids[0] for library in LIBRARIES.values() if library.limit]
 
 
 def suite_of(id):
-    suite, _, name = id.partition("/")
-    package = {"playground": "mujoco_playground"}.get(suite, suite)
-    pytest.importorskip(package)
-    return LIBRARIES[suite], name
+    """Returns the facts of the id's library, or skips the test if it is not installed."""
+    suite = id.partition("/")[0]
+    pytest.importorskip({"playground": "mujoco_playground"}.get(suite, suite))
+    return LIBRARIES[suite]
 
 
 def test_every_suite_is_tested():
@@ -253,9 +106,10 @@ def test_every_suite_is_tested():
 
 def play_both(id, parameters, steps=STEPS):
     """Plays N instances here and in the library, without resets: two trees of [steps, N, ...]."""
-    library, name = suite_of(id)
+    suite_of(id)
+    suite, _, name = id.partition("/")
     env = jaxenvs.make(id, **parameters)
-    reset, step = library.play(name, parameters)
+    reset, step = PLAYERS[suite](name, parameters)
 
     def both(key):
         first, *rest = jax.random.split(key, 2 * steps + 1)
@@ -301,7 +155,7 @@ def test_first_episodes_equal_those_of_the_library(id):
 
 @pytest.mark.parametrize("id", LIMITED)
 def test_its_step_limit_truncates_and_keeps_the_last_observation(id):
-    library, _ = suite_of(id)
+    library = suite_of(id)
     parameters = {library.limit: SHORT}
     assert jaxenvs.make(id, **parameters).time_limit == SHORT
     (ours, theirs), _ = play_both(id, parameters, SHORT)
@@ -309,8 +163,7 @@ def test_its_step_limit_truncates_and_keeps_the_last_observation(id):
     last = ~early & ~ours[2][:, -1]  # reaches the limit and does not end there anyway
     assert last.any()
     assert not ours[3][:, :-1].any() and ours[3][last, -1].all()
-    merged = theirs[2] if library.is_merged else theirs[3]
-    assert merged[last, -1].all()
+    assert (theirs[2] | theirs[3])[last, -1].all()  # some libraries merge them
     for mine, other in zip(jax.tree.leaves(ours[0]), jax.tree.leaves(theirs[0]), strict=True):
         assert_agree(mine[last], other[last])
 
@@ -324,7 +177,7 @@ def test_its_step_limit_can_be_changed_and_removed(id):
 
 @pytest.mark.parametrize("id", IDS)
 def test_it_follows_the_contract(id):
-    library, _ = suite_of(id)
+    library = suite_of(id)
     try:
         check_env(jaxenvs.make(id, time_limit=5), num_steps=12, num_envs=4)
     except EnvironmentCheckError as error:
@@ -445,6 +298,13 @@ def test_environments_of_a_user_are_adapted_by_their_class():
     with pytest.raises(WrapperError, match="MultiToSingleWrapper"):
         adapt(jumanji.make("Connector-v3"))
     adapt(jumanji.wrappers.MultiToSingleWrapper(jumanji.make("Connector-v3")))
+
+
+def test_the_benchmark_measures_cost_and_gain(capsys):
+    pytest.importorskip("gymnax")
+    small = ["--num-envs", "4", "--steps", "2", "--repeats", "1", "--min-seconds", "0"]
+    suites.main(["--ids", "gymnax/CartPole-v1", *small])
+    assert "| gymnax/CartPole-v1 | 4 |" in capsys.readouterr().out
 
 
 def test_the_command_line_lists_what_is_installed(capsys):

@@ -1,0 +1,262 @@
+"""The libraries that `jaxenvs.suites` adapts, as a program of theirs calls them.
+
+`PLAYERS[suite](name, parameters)` returns `reset(key) -> (state, observation)` and
+`step(state, action, key) -> (state, observation, reward, terminated, truncated)` of one instance,
+without automatic resets. Where a library merges the two flags, `terminated` is both.
+
+`RESETTING[suite](name)` returns `reset(keys) -> state` and
+`step(state, action, keys) -> (state, reward, done)` of N instances with the library's own automatic
+resets.
+"""
+
+from collections.abc import Callable
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+
+from jaxenvs.suites._shared import by_name
+
+Player = tuple[Callable[..., Any], Callable[..., Any]]
+
+
+def _play_gymnax(name: str, parameters: dict[str, Any]) -> Player:
+    import gymnax
+
+    env, params = gymnax.make(name)
+    params = params.replace(**parameters)
+
+    def step(state: Any, action: Any, key: Any) -> Any:
+        if hasattr(env, "is_truncated"):
+            obs, state, reward, terminated, _ = env.step_env(key, state, action, params)
+            return state, obs, reward, terminated, env.is_truncated(state, params)
+        obs, state, reward, done, _ = env.step_env(key, state, action, params)
+        return state, obs, reward, done, False
+
+    return lambda key: env.reset(key, params)[::-1], step
+
+
+def _play_craftax(name: str, parameters: dict[str, Any]) -> Player:
+    from craftax.craftax_env import make_craftax_env_from_name
+
+    env = make_craftax_env_from_name(name, auto_reset=False)
+    params = env.default_params.replace(**parameters)
+
+    def step(state: Any, action: Any, key: Any) -> Any:
+        obs, state, reward, done, _ = env.step(key, state, action, params)
+        return state, obs, reward, done, False
+
+    return lambda key: env.reset(key, params)[::-1], step
+
+
+def _play_jumanji(name: str, parameters: dict[str, Any]) -> Player:
+    import jumanji
+    from jumanji.registration import _REGISTRY
+
+    env = jumanji.make(name)
+    if parameters:
+        env = type(env)(**{**_REGISTRY[name].kwargs, **parameters})
+
+    def reset(key: Any) -> Any:
+        state, timestep = env.reset(key)
+        return state, by_name(timestep.observation)
+
+    def step(state: Any, action: Any, key: Any) -> Any:
+        state, timestep = env.step(state, action)
+        return state, by_name(timestep.observation), timestep.reward, timestep.last(), False
+
+    return reset, step
+
+
+def _play_pgx(name: str, parameters: dict[str, Any]) -> Player:
+    import pgx
+
+    env = pgx.make(name)
+
+    def observe(state: Any) -> Any:
+        return {"observation": state.observation, "action_mask": state.legal_action_mask}
+
+    def reset(key: Any) -> Any:
+        state = env.init(key)
+        return state, observe(state)
+
+    def step(state: Any, action: Any, key: Any) -> Any:
+        state = env.step(state, action, key)
+        return state, observe(state), state.rewards[0], state.terminated, state.truncated
+
+    return reset, step
+
+
+def _play_navix(name: str, parameters: dict[str, Any]) -> Player:
+    import navix
+
+    env = navix.make(name, **parameters)
+
+    def reset(key: Any) -> Any:
+        timestep = env.reset(key)
+        timestep.info["return"] = jnp.float32(0)
+        return timestep, timestep.observation
+
+    def step(state: Any, action: Any, key: Any) -> Any:
+        timestep = env.step(state, action)
+        ends = timestep.is_termination(), timestep.is_truncation()
+        return timestep, timestep.observation, timestep.reward, *ends
+
+    return reset, step
+
+
+def _play_xminigrid(name: str, parameters: dict[str, Any]) -> Player:
+    import xminigrid
+
+    env, params = xminigrid.make(name, **parameters)
+
+    def reset(key: Any) -> Any:
+        timestep = env.reset(params, key)
+        return timestep, timestep.observation
+
+    def step(state: Any, action: Any, key: Any) -> Any:
+        timestep = env.step(params, state, action)
+        terminated = timestep.last() & (timestep.discount == 0)
+        ends = terminated, timestep.last() & ~terminated
+        return timestep, timestep.observation, timestep.reward, *ends
+
+    return reset, step
+
+
+def _play_brax_like(env: Any) -> Player:
+    def reset(key: Any) -> Any:
+        state = env.reset(key)
+        return state, state.obs
+
+    def step(state: Any, action: Any, key: Any) -> Any:
+        state = env.step(jax.tree.map(lambda leaf: leaf, state), action)
+        truncated = state.info["truncation"] != 0
+        return state, state.obs, state.reward, (state.done != 0) & ~truncated, truncated
+
+    return reset, step
+
+
+def _play_brax(name: str, parameters: dict[str, Any]) -> Player:
+    from brax import envs
+
+    return _play_brax_like(envs.create(name, auto_reset=False, **parameters))
+
+
+def _play_playground(name: str, parameters: dict[str, Any]) -> Player:
+    from mujoco_playground import registry, wrapper
+
+    env = registry.load(name, config_overrides={"impl": "jax"})
+    length = parameters.get("episode_length", 1_000)
+    return _play_brax_like(wrapper.brax_training.EpisodeWrapper(env, length, 1))
+
+
+def _resetting_gymnax(name: str) -> Player:
+    import gymnax
+
+    env, params = gymnax.make(name)
+
+    def step(state: Any, action: Any, keys: Any) -> Any:
+        out = jax.vmap(env.step, in_axes=(0, 0, 0, None))(keys, state, action, params)
+        return out[1], out[2], out[3] if len(out) == 5 else out[3] | out[4]
+
+    return lambda keys: jax.vmap(env.reset, in_axes=(0, None))(keys, params)[1], step
+
+
+def _resetting_craftax(name: str) -> Player:
+    from craftax.craftax_env import make_craftax_env_from_name
+
+    env = make_craftax_env_from_name(name, auto_reset=True)
+    params = env.default_params
+
+    def step(state: Any, action: Any, keys: Any) -> Any:
+        out = jax.vmap(env.step, in_axes=(0, 0, 0, None))(keys, state, action, params)
+        return out[1:4]
+
+    return lambda keys: jax.vmap(env.reset, in_axes=(0, None))(keys, params)[1], step
+
+
+def _resetting_jumanji(name: str) -> Player:
+    import jumanji
+    from jumanji import wrappers
+
+    env = wrappers.VmapWrapper(wrappers.AutoResetWrapper(jumanji.make(name)))
+
+    def step(state: Any, action: Any, keys: Any) -> Any:
+        state, timestep = env.step(state, action)
+        return state, timestep.reward, timestep.last()
+
+    return lambda keys: env.reset(keys)[0], step
+
+
+def _resetting_pgx(name: str) -> Player:
+    import pgx
+    from pgx.experimental import auto_reset
+
+    env: Any = pgx.make(name)  # pyright: ignore[reportArgumentType]
+
+    def step(state: Any, action: Any, keys: Any) -> Any:
+        state = jax.vmap(auto_reset(env.step, env.init))(state, action, keys)
+        return state, state.rewards[:, 0], state.terminated | state.truncated
+
+    return jax.vmap(env.init), step
+
+
+def _resetting_navix(name: str) -> Player:
+    import navix
+
+    env = navix.make(name)
+
+    def step(state: Any, action: Any, keys: Any) -> Any:
+        state = jax.vmap(env.step)(state, action)
+        return state, state.reward, state.is_done()
+
+    def reset(keys: Any) -> Any:
+        timestep = jax.vmap(env.reset)(keys)
+        timestep.info["return"] = jnp.zeros(keys.shape, jnp.float32)
+        return timestep
+
+    return reset, step
+
+
+def _resetting_xminigrid(name: str) -> Player:
+    import xminigrid
+    from xminigrid.wrappers import GymAutoResetWrapper
+
+    env, params = xminigrid.make(name)
+    env = GymAutoResetWrapper(env)
+
+    def step(state: Any, action: Any, keys: Any) -> Any:
+        state = jax.vmap(env.step, in_axes=(None, 0, 0))(params, state, action)
+        return state, state.reward, state.last()
+
+    return lambda keys: jax.vmap(env.reset, in_axes=(None, 0))(params, keys), step
+
+
+def _resetting_brax_like(env: Any) -> Player:
+    def step(state: Any, action: Any, keys: Any) -> Any:
+        state = env.step(jax.tree.map(lambda leaf: leaf, state), action)
+        return state, state.reward, state.done
+
+    return lambda keys: env.reset(jax.random.key_data(keys)), step
+
+
+def _resetting_brax(name: str) -> Player:
+    from brax import envs
+
+    return _resetting_brax_like(envs.training.wrap(envs.get_environment(name)))
+
+
+def _resetting_playground(name: str) -> Player:
+    from mujoco_playground import registry, wrapper
+
+    env = registry.load(name, config_overrides={"impl": "jax"})
+    return _resetting_brax_like(wrapper.wrap_for_brax_training(env, full_reset=True))
+
+
+SUITES = ("brax", "craftax", "gymnax", "jumanji", "navix", "pgx", "playground", "xminigrid")
+PLAYERS: dict[str, Callable[[str, dict[str, Any]], Player]] = {
+    suite: globals()[f"_play_{suite}"] for suite in SUITES
+}
+RESETTING: dict[str, Callable[[str], Player]] = {
+    suite: globals()[f"_resetting_{suite}"] for suite in SUITES
+}

@@ -1,0 +1,211 @@
+"""Measures environments of other JAX libraries, through jaxenvs and in the library itself.
+
+    python -m benchmarks.suites --output auto
+
+A program is one jitted scan of a random policy over N instances. Without resets, both step the
+instances by `vmap`, which shows what the adapter costs. With resets, the library uses its own
+automatic resets and its own time limit, and jaxenvs uses `make_vec`. brax's and NAVIX's own resets
+do less: brax returns to the first state of the program, and NAVIX spends a step on each reset.
+"""
+
+import argparse
+import functools
+import time
+import warnings
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+
+import jaxenvs
+from benchmarks._common import (
+    Sampler,
+    alternate,
+    headline,
+    new_parser,
+    new_report,
+    numbers,
+    publish,
+    quartiles,
+    version,
+    words,
+)
+from benchmarks._suite_peers import PLAYERS, RESETTING
+
+IDS = (
+    "brax/inverted_pendulum",
+    "craftax/Craftax-Classic-Symbolic-v1",
+    "gymnax/CartPole-v1",
+    "gymnax/Breakout-MinAtar",
+    "jumanji/Maze-v0",
+    "jumanji/Snake-v1",
+    "jumanji/Game2048-v1",
+    "navix/Navix-DoorKey-8x8-v0",
+    "pgx/2048",
+    "pgx/minatar-asterix",
+    "playground/CartpoleBalance",
+    "xminigrid/MiniGrid-DoorKey-8x8",
+    "xminigrid/XLand-MiniGrid-R1-9x9",
+)
+Step = Callable[
+    [Any, Any, Any], tuple[Any, Any, Any]
+]  # (state, action, keys) -> state, reward, done
+
+
+def main(arguments: Sequence[str] | None = None) -> None:
+    """Runs the command line; see `--help`."""
+    parser = new_parser("suites", __doc__, has_plot=False)
+    add = parser.add_argument
+    add("--ids", type=words, default=list(IDS), help="comma-separated")
+    add("--num-envs", type=numbers, default=[1024], help="comma-separated")
+    add("--steps", type=int, default=32, help="steps in a scan")
+    add("--repeats", type=int, default=7, help="number of repetitions (default 7)")
+    add("--min-seconds", type=float, default=0.2, help="minimum duration of a sample")
+    options = parser.parse_args(arguments)
+    publish(options, functools.partial(measure, options, arguments), table)
+
+
+def measure(options: argparse.Namespace, arguments: Sequence[str] | None = None) -> dict[str, Any]:
+    """Returns the report."""
+    suites = dict.fromkeys(id.partition("/")[0] for id in options.ids)
+    report = new_report("suites", arguments, list(suites), options.repeats)
+    report["measurements"] = []
+    warnings.filterwarnings("ignore")  # of the libraries
+    for id in options.ids:
+        if not version(id.partition("/")[0]):
+            continue
+        for num_envs in options.num_envs:
+            entry = _measure(id, num_envs, options)
+            report["measurements"].append(entry)
+            print(_row(entry), flush=True)
+    return report
+
+
+def table(report: dict[str, Any]) -> str:
+    """Formats the report as Markdown."""
+    return "\n".join(
+        [
+            headline(report, "steps in one jitted scan"),
+            "",
+            "| id | N | time of a step, jaxenvs / library, no resets | M steps/s with resets |"
+            " speed with resets, jaxenvs / library | episodes end after |",
+            "|---|---|---|---|---|---|",
+            *map(_row, report["measurements"]),
+        ]
+    )
+
+
+def _row(entry: dict[str, Any]) -> str:
+    cost, gain = quartiles(entry["cost"]), quartiles(entry["gain"])
+    speed = quartiles(entry["steps_per_second"])[1]
+    cells = [
+        entry["id"],
+        f"{entry['num_envs']:,}",
+        f"{cost[1]:.3f} [{cost[0]:.3f}, {cost[2]:.3f}]",
+        f"{speed / 1e6:.3g}",
+        f"{gain[1]:.2f} [{gain[0]:.2f}, {gain[2]:.2f}]",
+        f"{entry['episode_length']:.0f} steps",
+    ]
+    return f"| {' | '.join(cells)} |"
+
+
+def _measure(id: str, num_envs: int, options: argparse.Namespace) -> dict[str, Any]:
+    """Returns the measurement of an id: seconds of the four programs, as ratios."""
+    suite, _, name = id.partition("/")
+    env = jaxenvs.make(id, time_limit=None)
+    batch = jaxenvs.make_vec(id, num_envs)
+    reset, step = PLAYERS[suite](name, {})
+
+    def ours(state: Any, action: Any, key: Any) -> Any:
+        state, timestep = env.step(state, action, key)
+        return state, timestep.reward, timestep.done
+
+    def theirs(state: Any, action: Any, key: Any) -> Any:
+        state, _, reward, terminated, truncated = step(state, action, key)
+        return state, reward, terminated | truncated
+
+    def ours_resetting(state: Any, action: Any, keys: Any) -> Any:
+        state, timestep = batch.step(state, action, keys)
+        return state, timestep.reward, timestep.done
+
+    keys = jax.random.split(jax.random.key(0), num_envs)
+    first, following = RESETTING[suite](name)
+    sample = batch.action_space.sample
+    programs = [
+        _Program(ours, jax.vmap(lambda key: env.reset(key)[0]), sample, keys, options, True),
+        _Program(theirs, jax.vmap(lambda key: reset(key)[0]), sample, keys, options, True),
+        _Program(ours_resetting, lambda keys: batch.reset(keys)[0], sample, keys, options, False),
+        _Program(following, first, sample, keys, options, False),
+    ]
+    samplers = [Sampler(program.run) for program in programs]
+    alternate(samplers, options.repeats, options.min_seconds)
+    seconds = [[s / sampler.calls for s in sampler.seconds] for sampler in samplers]
+    return {
+        "id": id,
+        "num_envs": num_envs,
+        "cost": [a / b for a, b in zip(seconds[0], seconds[1], strict=True)],
+        "gain": [b / a for a, b in zip(seconds[2], seconds[3], strict=True)],
+        "steps_per_second": [num_envs * options.steps / each for each in seconds[2]],
+        "episode_length": programs[2].mean_length(),
+        "compile_seconds": [program.compile_seconds for program in programs],
+    }
+
+
+class _Program:
+    """A compiled scan over N instances, which goes on from its last state."""
+
+    def __init__(
+        self,
+        step: Step,
+        reset: Callable[[Any], Any],
+        sample: Callable[[Any], Any],
+        keys: Any,
+        options: argparse.Namespace,
+        is_single: bool,
+    ) -> None:
+        self.num_envs, self.steps = len(keys), options.steps
+        self.finished = self.calls = 0
+
+        def once(state: Any, key: Any) -> Any:
+            first, second = jax.random.split(key)
+            each = jax.random.split(second, self.num_envs)
+            stepped = (jax.vmap(step) if is_single else step)(state, sample(first), each)
+            new = jax.tree.map(_as, stepped[0], state)
+            return new, (jnp.asarray(stepped[1]).sum(), (jnp.asarray(stepped[2]) != 0).sum())
+
+        def scan(state: Any, key: Any) -> Any:
+            state, sums = jax.lax.scan(once, state, jax.random.split(key, self.steps))
+            return state, jax.tree.map(jnp.sum, sums)
+
+        state = jax.jit(reset)(keys)
+        # Libraries start with other dtypes than those of their steps.
+        like = jax.eval_shape(
+            lambda s: (jax.vmap(step) if is_single else step)(s, sample(keys[0]), keys)[0], state
+        )
+        self.state = jax.tree.map(_as, state, like)
+        start = time.perf_counter()
+        self.program = jax.jit(scan).lower(self.state, keys[0]).compile()
+        self.compile_seconds = time.perf_counter() - start
+
+    def run(self, calls: int) -> float:
+        """Runs the scan and returns the seconds."""
+        start = time.perf_counter()
+        for _ in range(calls):
+            self.calls += 1
+            self.state, sums = self.program(self.state, jax.random.key(self.calls))
+            self.finished += int(sums[1])
+        return time.perf_counter() - start
+
+    def mean_length(self) -> float:
+        """Returns steps per finished episode."""
+        return self.calls * self.steps * self.num_envs / max(self.finished, 1)
+
+
+def _as(leaf: Any, like: Any) -> Any:
+    is_key = jnp.issubdtype(like.dtype, jax.dtypes.extended)
+    return leaf if is_key else jnp.asarray(leaf, like.dtype)
+
+
+if __name__ == "__main__":
+    main()
