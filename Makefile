@@ -9,8 +9,8 @@ WORKERS ?= 2
 
 .DEFAULT_GOAL := help
 .DELETE_ON_ERROR:
-.PHONY: help demo test test-interop test-suites _test-suites lint format docs pages notebooks pytest oldest bench \
-    bench-gym bench-host bench-training clean
+.PHONY: help demo test test-interop test-suites _test-suites lint format docs pages notebooks \
+    pytest oldest bench bench-gym bench-host bench-training clean
 
 help:
 	@echo 'make demo            train PPO on CartPole-v1; write a curve and an animation to demo/'

@@ -27,11 +27,9 @@ def _play_gymnax(name: str, parameters: dict[str, Any]) -> Player:
     params = params.replace(**parameters)
 
     def step(state: Any, action: Any, key: Any) -> Any:
-        if hasattr(env, "is_truncated"):
-            obs, state, reward, terminated, _ = env.step_env(key, state, action, params)
-            return state, obs, reward, terminated, env.is_truncated(state, params)
-        obs, state, reward, done, _ = env.step_env(key, state, action, params)
-        return state, obs, reward, done, False
+        obs, state, reward, terminated, _ = env.step_env(key, state, action, params)
+        is_apart = hasattr(env, "is_truncated")
+        return state, obs, reward, terminated, is_apart and env.is_truncated(state, params)
 
     return lambda key: env.reset(key, params)[::-1], step
 
@@ -253,10 +251,23 @@ def _resetting_playground(name: str) -> Player:
     return _resetting_brax_like(wrapper.wrap_for_brax_training(env, full_reset=True))
 
 
-SUITES = ("brax", "craftax", "gymnax", "jumanji", "navix", "pgx", "playground", "xminigrid")
 PLAYERS: dict[str, Callable[[str, dict[str, Any]], Player]] = {
-    suite: globals()[f"_play_{suite}"] for suite in SUITES
+    "brax": _play_brax,
+    "craftax": _play_craftax,
+    "gymnax": _play_gymnax,
+    "jumanji": _play_jumanji,
+    "navix": _play_navix,
+    "pgx": _play_pgx,
+    "playground": _play_playground,
+    "xminigrid": _play_xminigrid,
 }
 RESETTING: dict[str, Callable[[str], Player]] = {
-    suite: globals()[f"_resetting_{suite}"] for suite in SUITES
+    "brax": _resetting_brax,
+    "craftax": _resetting_craftax,
+    "gymnax": _resetting_gymnax,
+    "jumanji": _resetting_jumanji,
+    "navix": _resetting_navix,
+    "pgx": _resetting_pgx,
+    "playground": _resetting_playground,
+    "xminigrid": _resetting_xminigrid,
 }

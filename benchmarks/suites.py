@@ -32,6 +32,7 @@ from benchmarks._common import (
     words,
 )
 from benchmarks._suite_peers import PLAYERS, RESETTING
+from jaxenvs.suites._shared import cast_like
 
 IDS = (
     "brax/inverted_pendulum",
@@ -133,10 +134,10 @@ def _measure(id: str, num_envs: int, options: argparse.Namespace) -> dict[str, A
     first, following = RESETTING[suite](name)
     sample = batch.action_space.sample
     programs = [
-        _Program(ours, jax.vmap(lambda key: env.reset(key)[0]), sample, keys, options, True),
-        _Program(theirs, jax.vmap(lambda key: reset(key)[0]), sample, keys, options, True),
-        _Program(ours_resetting, lambda keys: batch.reset(keys)[0], sample, keys, options, False),
-        _Program(following, first, sample, keys, options, False),
+        _Program(jax.vmap(ours), jax.vmap(lambda key: env.reset(key)[0]), sample, keys, options),
+        _Program(jax.vmap(theirs), jax.vmap(lambda key: reset(key)[0]), sample, keys, options),
+        _Program(ours_resetting, lambda keys: batch.reset(keys)[0], sample, keys, options),
+        _Program(following, first, sample, keys, options),
     ]
     samplers = [Sampler(program.run) for program in programs]
     alternate(samplers, options.repeats, options.min_seconds)
@@ -162,7 +163,6 @@ class _Program:
         sample: Callable[[Any], Any],
         keys: Any,
         options: argparse.Namespace,
-        is_single: bool,
     ) -> None:
         self.num_envs, self.steps = len(keys), options.steps
         self.finished = self.calls = 0
@@ -170,9 +170,8 @@ class _Program:
         def once(state: Any, key: Any) -> Any:
             first, second = jax.random.split(key)
             each = jax.random.split(second, self.num_envs)
-            stepped = (jax.vmap(step) if is_single else step)(state, sample(first), each)
-            new = jax.tree.map(_as, stepped[0], state)
-            return new, (jnp.asarray(stepped[1]).sum(), (jnp.asarray(stepped[2]) != 0).sum())
+            new, reward, done = step(state, sample(first), each)
+            return cast_like(new, state), (reward.sum(), (done != 0).sum())
 
         def scan(state: Any, key: Any) -> Any:
             state, sums = jax.lax.scan(once, state, jax.random.split(key, self.steps))
@@ -180,10 +179,8 @@ class _Program:
 
         state = jax.jit(reset)(keys)
         # Libraries start with other dtypes than those of their steps.
-        like = jax.eval_shape(
-            lambda s: (jax.vmap(step) if is_single else step)(s, sample(keys[0]), keys)[0], state
-        )
-        self.state = jax.tree.map(_as, state, like)
+        like, *_ = jax.eval_shape(step, state, sample(keys[0]), keys)
+        self.state = cast_like(state, like)
         start = time.perf_counter()
         self.program = jax.jit(scan).lower(self.state, keys[0]).compile()
         self.compile_seconds = time.perf_counter() - start
@@ -200,11 +197,6 @@ class _Program:
     def mean_length(self) -> float:
         """Returns steps per finished episode."""
         return self.calls * self.steps * self.num_envs / max(self.finished, 1)
-
-
-def _as(leaf: Any, like: Any) -> Any:
-    is_key = jnp.issubdtype(like.dtype, jax.dtypes.extended)
-    return leaf if is_key else jnp.asarray(leaf, like.dtype)
 
 
 if __name__ == "__main__":

@@ -13,7 +13,6 @@ from typing import Any, Literal, get_args, get_origin, get_type_hints
 import jaxenvs
 from jaxenvs import struct
 from jaxenvs.bridge.hosts import is_vectorized_id
-from jaxenvs.catalog.suites import SUITES
 from jaxenvs.cli._console import console, table
 from jaxenvs.factory import is_hosted
 from jaxenvs.registry import find
@@ -43,8 +42,6 @@ def run(options: argparse.Namespace) -> None:
         )
     parameters = table("parameter", "default", "unit and meaning", title="Parameters")
     described = describe_parameters(env.unwrapped)
-    if spec.family in SUITES:  # the parameters are the library's
-        described = [(name, value, "", False) for name, value in env.unwrapped.parameters.items()]
     for name, default, comment, is_static in described:
         notes = [comment, "recompiles"] if is_static else [comment]
         parameters.add_row(
@@ -87,7 +84,7 @@ def _two_columns(facts: Mapping[str, object]) -> Any:
 
 
 def describe_parameters(env: Any) -> list[tuple[str, Any, str, bool]]:
-    """Returns (name, value, comment, static) for each field of an environment, in order.
+    """Returns (name, value, comment, static) for each parameter of an environment, in order.
 
     The comment is that on the field's line in the source, with unit and meaning, or that in a base
     class; it is empty if the source cannot be read. It starts with the other values if the field is
@@ -102,14 +99,10 @@ def describe_parameters(env: Any) -> list[tuple[str, Any, str, bool]]:
             comments[name] = "; ".join(
                 filter(None, [f"or {', '.join(others)}", comments.get(name, "")])
             )
+    static = {field.name for field in dataclasses.fields(env) if struct.is_static(field)}
     return [
-        (
-            field.name,
-            getattr(env, field.name),
-            comments.get(field.name, ""),
-            struct.is_static(field),
-        )
-        for field in dataclasses.fields(env)
+        (name, value, comments.get(name, ""), name in static)
+        for name, value in env.parameters.items()
     ]
 
 

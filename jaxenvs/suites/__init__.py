@@ -4,6 +4,7 @@
 that you made.
 """
 
+import importlib
 from typing import Any
 
 from jaxenvs.core import Environment
@@ -36,8 +37,6 @@ def adapt(env: Any, *args: Any) -> Environment:
         WrapperError: it is an environment of no such library, or has a wrapper that resets or
             batches instances.
     """
-    import importlib
-
     for cls in type(env).__mro__:
         package = cls.__module__.partition(".")[0]
         if package in _ADAPTERS:

@@ -92,6 +92,6 @@ def adapt(
         cls: the class of the adapter.
     """
     native = cls(env=ByIdentity(env), merged_limit=limit if is_merged else "", params=params)
-    _ = native.observation_space, native.action_space  # raises if there is none
+    _ = native.observation_space, native.action_space  # unsupported spaces fail here
     steps = getattr(params, limit)
     return with_time_limit(native, steps if np.isfinite(steps) and steps < _NO_LIMIT else None)

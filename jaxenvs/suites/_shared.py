@@ -1,4 +1,4 @@
-"""What adapters of several libraries need."""
+"""Helpers that the adapters share."""
 
 import abc
 import dataclasses
@@ -10,11 +10,11 @@ import chex
 import jax
 import jax.numpy as jnp
 import numpy as np
-from jax.core import Tracer
 
 from jaxenvs import spaces
 from jaxenvs.core import Environment, TimeStep
 from jaxenvs.errors import SpaceError, UnknownParameterError, WrapperError, closest
+from jaxenvs.struct import is_traced
 from jaxenvs.wrappers import TimeLimit
 
 
@@ -87,12 +87,11 @@ def with_time_limit(env: Environment, limit: Any) -> Environment:
     return env if limit is None else TimeLimit(env, time_limit=int(limit))
 
 
-def check_kind(name: str, env: Any, kind: type[Any] | tuple[type[Any], ...]) -> None:
+def check_kind(name: str, env: Any, kind: type[Any]) -> None:
     """Raises WrapperError if `env`, an argument of the function `name`, is not a `kind`."""
     if not isinstance(env, kind):
-        first = kind[0] if isinstance(kind, tuple) else kind
         raise WrapperError(
-            f"{name} got {env!r:.80}; expected an environment of {first.__module__.split('.')[0]}."
+            f"{name} got {env!r:.80}; expected an environment of {kind.__module__.split('.')[0]}."
         )
 
 
@@ -195,7 +194,7 @@ def from_gymnax_space(space: Any) -> spaces.Space:
         return spaces.MultiDiscrete(np.asarray(space.num_categories))
     if kind == "Box":
         low, high = (jnp.asarray(bound, space.dtype) for bound in (space.low, space.high))
-        low, high = (b if isinstance(b, Tracer) else np.asarray(b) for b in (low, high))
+        low, high = (b if is_traced(b) else np.asarray(b) for b in (low, high))
         return spaces.Box(low, high, space.shape, space.dtype)
     if kind == "Dict":
         return spaces.Dict({name: from_gymnax_space(each) for name, each in space.spaces.items()})
@@ -239,7 +238,7 @@ def host_picture(draw: Callable[[Any], Any], state: Any, example: Callable[[], A
         return np.asarray(draw(jax.tree.map(np.asarray, state)))[..., :3].astype(np.uint8)
 
     state = _without_keys(state)
-    if not any(isinstance(leaf, Tracer) for leaf in jax.tree.leaves(state)):
+    if not is_traced(*jax.tree.leaves(state)):
         return jnp.asarray(paint(state))
     with jax.ensure_compile_time_eval():
         shape = paint(_without_keys(example())).shape
@@ -251,10 +250,7 @@ def _without_keys(state: Any) -> Any:
     """Returns a state with words instead of keys, which the host cannot read."""
 
     def replace(leaf: Any) -> Any:
-        return jax.random.key_data(leaf) if _is_key(leaf) else leaf
+        is_key = jnp.issubdtype(jnp.result_type(leaf), jax.dtypes.prng_key)
+        return jax.random.key_data(leaf) if is_key else leaf
 
     return jax.tree.map(replace, state)
-
-
-def _is_key(leaf: Any) -> bool:
-    return jnp.issubdtype(jnp.result_type(leaf), jax.dtypes.prng_key)

@@ -14,7 +14,6 @@ import chex
 import jax
 import jax.numpy as jnp
 import numpy as np
-from jax.core import Tracer
 
 from jaxenvs import spaces, struct
 from jaxenvs.core import Environment, TimeStep
@@ -80,7 +79,7 @@ class FromJumanji(Adapter):
         )
 
     def render(self, state: Any) -> jax.Array:
-        if any(isinstance(leaf, Tracer) for leaf in jax.tree.leaves(state)):
+        if struct.is_traced(*jax.tree.leaves(state)):
             raise RenderError(
                 "jumanji draws with Matplotlib and JAX, which is not possible in a compiled"
                 " program.  Call env.render(state) outside of jit and vmap."
@@ -138,10 +137,8 @@ def _without_limit(env: Any) -> tuple[Any, int | None]:
     if env is not env.unwrapped:
         env._env = _without_limit(env._env)[0]
         return env, limit
-    vars(env).pop("observation_spec", None)
-    _ = env.observation_spec  # cached, with the limit
     env.time_limit = _NO_LIMIT
-    if hasattr(env, "_reward_fn") and type(env).__name__ == "SearchAndRescue":  # scaled by it
+    if type(env).__name__ == "SearchAndRescue":  # its rewards depend on the limit
         reward = env._reward_fn
         env._reward_fn = lambda found, step, _: reward(found, step, limit)
     return env, limit

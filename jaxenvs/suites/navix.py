@@ -1,6 +1,6 @@
 """Environments of NAVIX as native environments.
 
-They differ from `MiniGrid-...`, which are exact: see docs/suites/navix.md.
+They differ from `MiniGrid-...`, which are exact: see docs/suites/index.md.
 
 Source: E. Pignatelli et al., NAVIX: Scaling MiniGrid Environments with JAX, 2024.
 """

@@ -1,6 +1,6 @@
 """Environments of XLand-MiniGrid as native environments.
 
-They differ from `MiniGrid-...`, which are exact: see docs/suites/xminigrid.md.
+They differ from `MiniGrid-...`, which are exact: see docs/suites/index.md.
 
 Source: A. Nikulin et al., XLand-MiniGrid: Scalable Meta-Reinforcement Learning Environments in JAX,
 2023.

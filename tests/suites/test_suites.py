@@ -22,6 +22,7 @@ from jaxenvs.errors import (
     WrapperError,
 )
 from jaxenvs.suites import adapt
+from jaxenvs.suites._shared import cast_like
 from jaxenvs.testing import check_env
 from tests.rounding import assert_agree
 
@@ -38,7 +39,7 @@ def _usual_promotion():
 
 @dataclasses.dataclass(frozen=True)
 class Library:
-    """What the tests need of a library.
+    """Facts about a library that the tests use.
 
     Args:
         ids: examples of its environments.
@@ -115,10 +116,9 @@ def play_both(id, parameters, steps=STEPS):
         first, *rest = jax.random.split(key, 2 * steps + 1)
         state, timestep = env.reset(first)
         theirs, observation = reset(first)
-        return scan(env, step, state, theirs, jnp.stack(rest)), (timestep.observation, observation)
+        return scan(state, theirs, jnp.stack(rest)), (timestep.observation, observation)
 
-    def scan(env, step, state, theirs, keys):
-        # Two programs, so that XLA does not fuse one with the other.
+    def scan(state, theirs, keys):
         def ours_once(state, given):
             state, timestep = env.step(state, env.action_space.sample(given[0]), given[1])
             ends = timestep.terminated, timestep.truncated
@@ -128,14 +128,14 @@ def play_both(id, parameters, steps=STEPS):
             new, observation, reward, *ends = step(
                 state, env.action_space.sample(given[0]), given[1]
             )
-            new = jax.tree.map(lambda a, b: jnp.asarray(a, jnp.asarray(b).dtype), new, state)
+            new = cast_like(new, state)
             flags = [jnp.asarray(end, bool) for end in ends]
             return new, (observation, jnp.float32(reward), *flags)
 
         pairs = keys.reshape(-1, 2)
         ours = jax.lax.scan(ours_once, state, pairs)[1]
         state = jax.eval_shape(theirs_once, theirs, pairs[0])[0]
-        theirs = jax.tree.map(lambda a, b: jnp.asarray(a, b.dtype), theirs, state)
+        theirs = cast_like(theirs, state)
         return ours, jax.lax.scan(theirs_once, theirs, pairs)[1]
 
     return jax.device_get(jax.jit(jax.vmap(both))(jax.random.split(jax.random.key(5), N)))
