@@ -16,6 +16,9 @@ __version__ = "0.1.0"
 # on first use, because most of it imports JAX, and some of it other libraries.
 _NAMES = {
     "Environment": "core",
+    "MultiAgentEnvironment": "multi_agent",
+    "MultiAgentTimeStep": "multi_agent",
+    "sample_legal": "multi_agent",
     "Policy": "core",
     "TimeStep": "core",
     "VectorEnv": "core",
@@ -32,7 +35,8 @@ _NAMES = {
     "vectorize": "vector.vectorize",
 }
 _MODULES = (
-    *("bridge", "core", "envs", "faces", "factory", "numerics", "prng", "rendering", "rollouts"),
+    *("bridge", "core", "envs", "faces", "factory", "multi_agent", "numerics", "prng"),
+    *("rendering", "rollouts"),
     *("spaces", "struct", "suites", "testing", "training", "vector", "wrappers"),
 )
 
@@ -42,6 +46,7 @@ if _TYPE_CHECKING:
     from jaxenvs import envs as envs
     from jaxenvs import faces as faces
     from jaxenvs import factory as factory
+    from jaxenvs import multi_agent as multi_agent
     from jaxenvs import numerics as numerics
     from jaxenvs import prng as prng
     from jaxenvs import rendering as rendering
@@ -65,6 +70,9 @@ if _TYPE_CHECKING:
     from jaxenvs.faces.gymnax import make_gymnax as make_gymnax
     from jaxenvs.factory import make as make
     from jaxenvs.factory import make_vec as make_vec
+    from jaxenvs.multi_agent import MultiAgentEnvironment as MultiAgentEnvironment
+    from jaxenvs.multi_agent import MultiAgentTimeStep as MultiAgentTimeStep
+    from jaxenvs.multi_agent import sample_legal as sample_legal
     from jaxenvs.rollouts import evaluate as evaluate
     from jaxenvs.rollouts import rollout as rollout
     from jaxenvs.vector.vectorize import vectorize as vectorize

@@ -138,8 +138,18 @@ class Environment(abc.ABC, Generic[S]):
     def wrap(
         self, wrapper: "Callable[..., Environment]", *args: Any, **kwargs: Any
     ) -> "Environment":
-        """Returns `wrapper(self, *args, **kwargs)`. A `VectorEnv` has the same method."""
+        """Returns `wrapper(self, *args, **kwargs)`. A `VectorEnv` has the same method.
+
+        With several agents, most wrappers wrap each agent, see `Wrapper.wrap_agents`.
+        """
+        if self.agents and isinstance(wrapper, type) and issubclass(wrapper, Wrapper):
+            return wrapper.wrap_agents(self, *args, **kwargs)
         return wrapper(self, *args, **kwargs)
+
+    @property
+    def agents(self) -> tuple[str, ...]:
+        """The names of the agents, see `MultiAgentEnvironment`; empty for a single agent."""
+        return ()
 
     @property
     def unwrapped(self) -> "Environment":
@@ -211,7 +221,12 @@ class Wrapper(Environment[S]):
     @classmethod
     def wrap_batch(cls, batch: "VectorEnv", *args: Any, **kwargs: Any) -> "VectorEnv":
         """Wraps every instance of `batch`. `VectorEnv.wrap` calls this method."""
-        return batch.wrap_instances(lambda env: cls(env, *args, **kwargs))
+        return batch.wrap_instances(lambda env: env.wrap(cls, *args, **kwargs))
+
+    @classmethod
+    def wrap_agents(cls, env: Environment, *args: Any, **kwargs: Any) -> Environment:
+        """Wraps an environment with several agents. `Environment.wrap` calls this method."""
+        return cls(env, *args, **kwargs)
 
     def _check_space(self, name: str) -> None:
         """Computes the space `name`, so an unsuitable environment fails at construction.
@@ -225,6 +240,10 @@ class Wrapper(Environment[S]):
     def inner(self, state: S) -> Any:
         """Returns the state of the wrapped environment."""
         return state
+
+    @property
+    def agents(self) -> tuple[str, ...]:
+        return self.env.agents
 
     @property
     def observation_space(self) -> Space:
@@ -287,6 +306,11 @@ class VectorEnv(abc.ABC, Generic[S]):
     def is_staggered(self) -> bool:
         """Whether `reset` starts instances partway through their episodes, see `vectorize`."""
         return False
+
+    @property
+    def agents(self) -> tuple[str, ...]:
+        """The names of the agents, see `MultiAgentEnvironment`; empty for a single agent."""
+        return ()
 
     @property
     @abc.abstractmethod

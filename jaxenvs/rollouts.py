@@ -28,14 +28,15 @@ class EpisodeStatistics:
     """Statistics of the finished episodes, accumulated per instance to keep sums small."""
 
     count: jax.Array  # int32[N]; -1 until the partial episode of a staggered start is over
-    mean: jax.Array  # float32[2, N], of returns and lengths
-    squares: jax.Array  # float32[2, N], sums of squared deviations from the mean
+    mean: jax.Array  # float32[R + 1, N], of R returns, one for each agent, and of lengths
+    squares: jax.Array  # float32[R + 1, N], sums of squared deviations from the mean
 
-    def total(self) -> dict[str, jax.Array]:
+    def total(self, reward: chex.ArrayTree) -> dict[str, Any]:
         """Returns the statistics over all instances.
 
         The keys are count, int32[], and return_mean, return_std, length_mean and length_std,
-        float32[], which are NaN if no episode has finished.
+        float32[], which are NaN if no episode has finished. With several agents, those of returns
+        are dicts. `reward` is a tree like the rewards.
         """
         weight = jnp.maximum(self.count, 0).astype(jnp.float32)
         count = jnp.sum(weight)
@@ -49,10 +50,10 @@ class EpisodeStatistics:
         mean, std = (jnp.where(count > 0, value, jnp.nan) for value in (mean, std))
         return {
             "count": jnp.sum(jnp.maximum(self.count, 0), dtype=jnp.int32),
-            "return_mean": mean[0],
-            "return_std": std[0],
-            "length_mean": mean[1],
-            "length_std": std[1],
+            "return_mean": _like_rewards(reward, mean),
+            "return_std": _like_rewards(reward, std),
+            "length_mean": mean[-1],
+            "length_std": std[-1],
         }
 
 
@@ -63,7 +64,7 @@ class RolloutState:
     env_state: chex.ArrayTree
     timestep: TimeStep  # [N, ...], the last one, without final_observation and final_info
     policy_carry: chex.ArrayTree
-    running: jax.Array  # float32[2, N], return and length of the current episodes so far
+    running: jax.Array  # float32[R + 1, N], returns and length of the current episodes so far
     statistics: EpisodeStatistics
     key: chex.PRNGKey
     steps: jax.Array  # int32[], taken so far
@@ -75,9 +76,9 @@ class Trajectory:
 
     observation: chex.ArrayTree  # [T, N, ...], before the action
     action: chex.ArrayTree  # [T, N, ...]
-    reward: jax.Array  # float32[T, N]
-    terminated: jax.Array  # bool[T, N]
-    truncated: jax.Array  # bool[T, N]
+    reward: chex.ArrayTree  # float32[T, N]; with several agents a dict, like the flags
+    terminated: chex.ArrayTree  # bool[T, N]
+    truncated: chex.ArrayTree  # bool[T, N]
     final_observation: chex.ArrayTree  # [T, N, ...], after the action, before any reset
     info: chex.ArrayTree  # [T, N, ...], after the action, before any reset
 
@@ -87,7 +88,7 @@ class Rollout:
     """The result of `rollout`."""
 
     trajectory: Trajectory | None  # None with outputs="statistics"
-    statistics: dict[str, jax.Array]  # see `EpisodeStatistics.total`; since the start
+    statistics: dict[str, Any]  # see `EpisodeStatistics.total`; since the start
     state: RolloutState  # pass it to continue: rollout(env, policy, T, state=...)
 
 
@@ -95,19 +96,19 @@ class Rollout:
 class Evaluation:
     """The result of `evaluate`; k is the number of episodes per instance."""
 
-    episode_return: jax.Array  # float32[k, N]; NaN if not finished
+    episode_return: Any  # float32[k, N]; NaN if not finished; with several agents a dict
     episode_length: jax.Array  # int32[k, N]; 0 if not finished
     finished: jax.Array  # bool[k, N], false only if `max_steps` ended the evaluation
 
     @property
-    def mean(self) -> jax.Array:
-        """float32[], the mean return of the finished episodes."""
-        return jnp.nanmean(self.episode_return)
+    def mean(self) -> Any:
+        """float32[], the mean return of the finished episodes; with several agents a dict."""
+        return jax.tree.map(jnp.nanmean, self.episode_return)
 
     @property
-    def std(self) -> jax.Array:
-        """float32[], the standard deviation of these returns."""
-        return jnp.nanstd(self.episode_return)
+    def std(self) -> Any:
+        """float32[], the standard deviation of these returns; with several agents a dict."""
+        return jax.tree.map(jnp.nanstd, self.episode_return)
 
 
 def rollout(
@@ -237,7 +238,8 @@ def evaluate(
 def _start(env: VectorEnv, key: chex.PRNGKey, policy_carry: chex.ArrayTree) -> RolloutState:
     reset_key, key = jax.random.split(key)
     env_state, timestep = env.reset(reset_key)
-    zeros = jnp.zeros((2, env.num_envs), jnp.float32)
+    rows = len(jax.tree.leaves(timestep.reward)) + 1
+    zeros = jnp.zeros((rows, env.num_envs), jnp.float32)
     # A staggered start begins in the middle of episodes, so the first return is a partial one.
     first = -1 if env.is_staggered else 0
     return RolloutState(
@@ -267,7 +269,8 @@ def _advance(
     counts = jnp.ones_like(before.done) if env.autoreset_mode == "same_step" else ~before.done
     finished = timestep.done & counts
     one = counts.astype(jnp.float32)
-    running = state.running + jnp.stack([timestep.reward.astype(jnp.float32) * one, one])
+    rewards = [reward.astype(jnp.float32) * one for reward in jax.tree.leaves(timestep.reward)]
+    running = state.running + jnp.stack([*rewards, one])
     old = state.statistics
     count = old.count + finished.astype(jnp.int32)
     deviation = running - old.mean
@@ -336,7 +339,8 @@ def _rollout(
         )
 
     state, trajectory = lax.scan(step, state, None, num_steps, unroll=unroll)
-    return Rollout(trajectory=trajectory, statistics=state.statistics.total(), state=state)
+    statistics = state.statistics.total(state.timestep.reward)
+    return Rollout(trajectory=trajectory, statistics=statistics, state=state)
 
 
 @functools.partial(jax.jit, static_argnames=("static_policy", "num_episodes", "max_steps"))
@@ -353,7 +357,7 @@ def _evaluate(
     policy = static_policy if policy_tree is None else policy_tree
     episodes = jnp.arange(num_episodes, dtype=jnp.int32)[:, None]
     start = _start(env, key, policy_carry)
-    empty = jnp.zeros((2, num_episodes, env.num_envs), jnp.float32)
+    empty = jnp.zeros((start.running.shape[0], num_episodes, env.num_envs), jnp.float32)
 
     def unfinished(carry: tuple[RolloutState, jax.Array]) -> jax.Array:
         state, _ = carry
@@ -371,11 +375,18 @@ def _evaluate(
 
     state, record = lax.while_loop(unfinished, step, (start, empty))
     finished = episodes < state.statistics.count[None]
+    returns = jnp.where(finished[None], record[:-1], jnp.nan)
     return Evaluation(
-        episode_return=jnp.where(finished, record[0], jnp.nan),
-        episode_length=record[1].astype(jnp.int32),
+        episode_return=_like_rewards(state.timestep.reward, returns),
+        episode_length=record[-1].astype(jnp.int32),
         finished=finished,
     )
+
+
+def _like_rewards(reward: chex.ArrayTree, rows: jax.Array) -> Any:
+    """Returns the first rows as a tree like `reward`, which has a leaf for each."""
+    treedef = jax.tree.structure(reward)
+    return jax.tree.unflatten(treedef, [rows[i] for i in range(treedef.num_leaves)])
 
 
 def _without_final(timestep: TimeStep) -> TimeStep:

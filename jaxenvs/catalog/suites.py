@@ -12,6 +12,7 @@ SUITES = {
     "brax": "brax",
     "craftax": "Craftax",
     "gymnax": "gymnax",
+    "jaxmarl": "JaxMARL",
     "jumanji": "jumanji",
     "navix": "NAVIX",
     "pgx": "pgx",

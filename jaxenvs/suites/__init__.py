@@ -16,6 +16,7 @@ _ADAPTERS = {
     "craftax": ("craftax", "from_craftax"),
     "envelope": ("envelope", "from_envelope"),
     "gymnax": ("gymnax", "from_gymnax"),
+    "jaxmarl": ("jaxmarl", "from_jaxmarl"),
     "jumanji": ("jumanji", "from_jumanji"),
     "mujoco_playground": ("playground", "from_playground"),
     "navix": ("navix", "from_navix"),
@@ -30,7 +31,8 @@ def adapt(env: Any, *args: Any) -> Environment:
 
     Args:
         env: a single instance of an environment whose class derives from one of brax, Craftax,
-            Envelope, gymnax, jumanji, MuJoCo Playground, NAVIX, pgx, Stoa or XLand-MiniGrid.
+            Envelope, gymnax, JaxMARL, jumanji, MuJoCo Playground, NAVIX, pgx, Stoa or
+            XLand-MiniGrid.
         *args: its parameters, if the library keeps them apart.
 
     Raises:

@@ -64,8 +64,8 @@ class Adapter(Environment[Any]):
         info = jax.tree.map(lambda leaf: jnp.zeros(leaf.shape, leaf.dtype), following.info)
         info |= {name: first.info[name] for name in info.keys() & first.info.keys()}
         observation = cast_like(first.observation, following.observation)
-        return cast_like(state, next_state), TimeStep.first(
-            observation, info=cast_like(info, following.info)
+        return cast_like(state, next_state), first.replace(
+            observation=observation, info=cast_like(info, following.info)
         )
 
     def example(self) -> Any:
@@ -188,14 +188,21 @@ def limits(dtype: Any) -> tuple[Any, Any]:
 def from_gymnax_space(space: Any) -> spaces.Space:
     """Returns a space of gymnax, or of a library that copied its classes."""
     kind = type(space).__name__
+    if isinstance(space, Mapping):
+        return spaces.Dict({name: from_gymnax_space(each) for name, each in space.items()})
     if kind == "Discrete":
         return spaces.Discrete(int(space.n))
     if kind == "MultiDiscrete":
         return spaces.MultiDiscrete(np.asarray(space.num_categories))
     if kind == "Box":
-        low, high = (jnp.asarray(bound, space.dtype) for bound in (space.low, space.high))
+        bounds = limits(space.dtype)  # JaxMARL has an upper bound of 1e9 for uint8
+        low, high = (
+            jnp.asarray(np.clip(x, *bounds) if isinstance(x, int | float) else x, space.dtype)
+            for x in (space.low, space.high)
+        )
         low, high = (b if is_traced(b) else np.asarray(b) for b in (low, high))
-        return spaces.Box(low, high, space.shape, space.dtype)
+        shape = tuple(map(int, np.atleast_1d(space.shape)))  # JaxMARL has plain numbers
+        return spaces.Box(low, high, shape, space.dtype)
     if kind == "Dict":
         return spaces.Dict({name: from_gymnax_space(each) for name, each in space.spaces.items()})
     if kind == "Tuple":

@@ -1,23 +1,23 @@
-"""Games of pgx with one player as native environments.
+"""Games of pgx as native environments.
 
 Source: S. Koyamada et al., Pgx: Hardware-Accelerated Parallel Game Simulators for Reinforcement
 Learning, 2023.
 """
 
-import typing
 from typing import Any
 
 import chex
 import jax
+import jax.numpy as jnp
 
 from jaxenvs import spaces, struct
 from jaxenvs.core import Environment, TimeStep
-from jaxenvs.errors import WrapperError, missing_extra
+from jaxenvs.errors import missing_extra
+from jaxenvs.multi_agent import MASK, MultiAgentEnvironment, MultiAgentTimeStep
 from jaxenvs.suites._shared import Adapter, ByIdentity, check_kind, unbounded
 
 try:
     import pgx
-    from pgx.core import EnvId
 except ImportError as error:
     raise missing_extra(__name__, "pgx", "pgx") from error
 
@@ -54,24 +54,70 @@ class FromPgx(Adapter):
         )
 
 
+class FromPgxGame(Adapter, MultiAgentEnvironment[Any]):
+    """A game of pgx with several players, "player_0", "player_1" and so on, who take turns.
+
+    Each observes the game from its own side, with the entries of `FromPgx`. While others act, only
+    action 0 is legal, and ignored.
+    """
+
+    env: ByIdentity = struct.static()
+
+    @property
+    def agents(self) -> tuple[str, ...]:
+        return tuple(f"player_{i}" for i in range(self.env.value.num_players))
+
+    @property
+    def observation_space(self) -> spaces.Space:
+        shapes = jax.eval_shape(self.begin, jax.random.key(0))[1]
+        return unbounded(shapes.observation)
+
+    @property
+    def action_space(self) -> spaces.Space:
+        return spaces.Dict(dict.fromkeys(self.agents, spaces.Discrete(self.env.value.num_actions)))
+
+    def begin(self, key: chex.PRNGKey) -> tuple[Any, MultiAgentTimeStep]:
+        state = self.env.value.init(key)
+        return state, MultiAgentTimeStep.first(self._observe(state), to_act=self._to_act(state))
+
+    def advance(self, state: Any, action: Any, key: chex.PRNGKey) -> tuple[Any, MultiAgentTimeStep]:
+        actions = jnp.stack([action[agent] for agent in self.agents])
+        state = self.env.value.step(state, actions[state.current_player], key)
+        return state, MultiAgentTimeStep.transition(
+            self._observe(state),
+            reward={agent: state.rewards[i] for i, agent in enumerate(self.agents)},
+            terminated=state.terminated,
+            truncated=state.truncated,
+            to_act=self._to_act(state),
+        )
+
+    def _to_act(self, state: Any) -> dict[str, jax.Array]:
+        return {agent: state.current_player == i for i, agent in enumerate(self.agents)}
+
+    def _observe(self, state: Any) -> dict[str, Any]:
+        waits = jnp.arange(self.env.value.num_actions) == 0
+        return {
+            agent: {
+                "observation": self.env.value.observe(state, jnp.int32(i)),
+                MASK: jnp.where(state.current_player == i, state.legal_action_mask, waits),
+            }
+            for i, agent in enumerate(self.agents)
+        }
+
+
 def from_pgx(env: Any) -> Environment:
-    """Returns a game of pgx with one player as a native environment.
+    """Returns a game of pgx as a native environment.
 
     Raises:
-        WrapperError: it is no environment of pgx, or it has several players.
+        WrapperError: it is no environment of pgx.
     """
     check_kind("from_pgx", env, pgx.Env)
-    if env.num_players != 1:
-        raise WrapperError(
-            f"from_pgx got {env.id}, which has {env.num_players} players; only games with one"
-            " player are supported."
-        )
-    return FromPgx(env=ByIdentity(env))
+    return (FromPgx if env.num_players == 1 else FromPgxGame)(env=ByIdentity(env))
 
 
 def names() -> list[str]:
-    """Returns the names of pgx's games with one player."""
-    return [id for id in typing.get_args(EnvId) if id == "2048" or id.startswith("minatar-")]
+    """Returns the names of pgx's games."""
+    return [*pgx.available_envs()]
 
 
 def make(name: str, **parameters: Any) -> Environment:
@@ -85,4 +131,4 @@ def make(name: str, **parameters: Any) -> Environment:
 
 
 def _observe(state: Any) -> dict[str, Any]:
-    return {"observation": state.observation, "action_mask": state.legal_action_mask}
+    return {"observation": state.observation, MASK: state.legal_action_mask}

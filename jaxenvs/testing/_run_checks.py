@@ -52,7 +52,8 @@ class RandomTruncation(Wrapper[RandomTruncationState]):
     ) -> tuple[RandomTruncationState, TimeStep]:
         inner, timestep = self.env.step(state.inner, action, key)
         steps_left = state.steps_left - 1
-        timestep = timestep.replace(truncated=timestep.truncated | (steps_left <= 0))
+        truncated = jax.tree.map(lambda flag: flag | (steps_left <= 0), timestep.truncated)
+        timestep = timestep.replace(truncated=truncated)
         return RandomTruncationState(inner=inner, steps_left=steps_left), timestep
 
 
@@ -89,14 +90,16 @@ def check_rollout(
                 "Widen the space to all possible values, or clip the observation.",
             )
             break
-    bad = np.argwhere(~np.isfinite(first["reward"]))
-    if len(bad):
-        t, i = map(int, bad[0])
-        report.add(
-            "reward",
-            f"the reward of step {t} of instance {i} is {first['reward'][t, i]}; it must be finite",
-            "Look for a division by zero, a logarithm of zero or an overflow in step.",
-        )
+    for reward in jax.tree.leaves(first["reward"]):
+        bad = np.argwhere(~np.isfinite(reward))
+        if len(bad):
+            t, i = map(int, bad[0])
+            report.add(
+                "reward",
+                f"the reward of step {t} of instance {i} is {reward[t, i]}; it must be finite",
+                "Look for a division by zero, a logarithm of zero or an overflow in step.",
+            )
+            break
 
 
 @partial(jax.jit, static_argnames=("num_steps", "num_envs"), compiler_options=QUICK_TO_COMPILE)

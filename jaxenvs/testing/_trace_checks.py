@@ -126,6 +126,11 @@ def trace(env: Environment, seed: int, report: CheckReport) -> EnvTrace | None:
     return None if step is None else EnvTrace(env, key, action, *reset, *step)
 
 
+def _types_of_numbers(tree: Any) -> Any:
+    """Returns a tree of the dtypes of scalars; None for other leaves."""
+    return jax.tree.map(lambda x: x.dtype if getattr(x, "shape", None) == () else None, tree)
+
+
 def _trace_call(
     call: str, function: Callable[..., Any], args: tuple[Any, ...], report: CheckReport
 ) -> tuple[Any, TimeStep] | None:
@@ -208,12 +213,18 @@ def check_timesteps(traced: EnvTrace, report: CheckReport, float64: bool) -> Non
     for source in ("reset", "step"):
         _, timestep = traced.result(source)
         for name, dtype in dtypes.items():
-            leaf = getattr(timestep, name)
-            if (getattr(leaf, "shape", None), getattr(leaf, "dtype", None)) == ((), dtype):
+            value = getattr(timestep, name)
+            expected = dict.fromkeys(traced.env.agents, dtype) or dtype
+            if _types_of_numbers(value) == expected:
                 continue
-            problem = f"{source}'s timestep.{name} is {describe(leaf)}; it must be {dtype}[]"
+            agents = " for each agent" if traced.env.agents else ""
+            problem = (
+                f"{source}'s timestep.{name} is {_describe_tree(value)}; it must be"
+                f" {dtype}[]{agents}"
+            )
             if name == "reward":
-                report.add("reward", problem, "TimeStep.transition(reward=...) converts it.")
+                maker = type(timestep).__name__
+                report.add("reward", problem, f"{maker}.transition(reward=...) converts it.")
             else:
                 report.add("flags", problem, flags_fix)
         for path, leaf in traced.leaves(source).items():

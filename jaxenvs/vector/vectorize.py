@@ -94,6 +94,10 @@ class VectorizedEnv(VectorEnv[Any], Generic[S]):
         return self.stagger is not None
 
     @property
+    def agents(self) -> tuple[str, ...]:
+        return self.env.agents
+
+    @property
     def single_observation_space(self) -> Space:
         return self._instance(0).observation_space
 
@@ -230,7 +234,7 @@ class VectorizedEnv(VectorEnv[Any], Generic[S]):
                 old=(inner, timestep),
             )
         else:
-            frozen = state.last.replace(reward=jnp.zeros_like(timestep.reward))
+            frozen = state.last.replace(reward=jax.tree.map(jnp.zeros_like, timestep.reward))
             inner, timestep = select(state.last.done, (before, frozen), (inner, timestep))
         return self._make_state(inner, timestep), timestep
 

@@ -1,6 +1,6 @@
 """A wrapper that records the returns and lengths of episodes."""
 
-from typing import Any
+from typing import Any, ClassVar
 
 import chex
 import jax
@@ -17,7 +17,7 @@ from jaxenvs.wrappers.vector import InstanceView
 class EpisodeStatisticsMemory:
     """The return and length of the current episode so far."""
 
-    episode_return: jax.Array  # float32[], the sum of rewards
+    episode_return: chex.ArrayTree  # float32[], the sum of rewards; a dict for several agents
     episode_length: jax.Array  # int32[], the number of steps
 
 
@@ -25,7 +25,7 @@ class RecordEpisodeStatistics(Transform):
     """Adds the return and length of the current episode to `info`.
 
     Entries of `info`, with the default `stats_key` of "episode":
-        episode_return    float32[], the sum of rewards so far
+        episode_return    float32[], the sum of rewards so far; a dict for several agents
         episode_length    int32[], the number of steps so far
         episode_finished  bool[], true only on the step that ends the episode, where return and
                           length are those of the whole episode
@@ -45,6 +45,8 @@ class RecordEpisodeStatistics(Transform):
         WrapperError: `info` already has one of these keys.
     """
 
+    per_agent: ClassVar[bool] = False
+
     stats_key: str = struct.static("episode")
 
     @classmethod
@@ -57,7 +59,8 @@ class RecordEpisodeStatistics(Transform):
 
     def on_reset(self, timestep: TimeStep) -> tuple[EpisodeStatisticsMemory, TimeStep]:
         memory = EpisodeStatisticsMemory(
-            episode_return=jnp.zeros_like(timestep.reward), episode_length=jnp.int32(0)
+            episode_return=jax.tree.map(jnp.zeros_like, timestep.reward),
+            episode_length=jnp.int32(0),
         )
         return memory, self._add_to_info(memory, timestep)
 
@@ -65,7 +68,7 @@ class RecordEpisodeStatistics(Transform):
         self, memory: EpisodeStatisticsMemory, timestep: TimeStep
     ) -> tuple[EpisodeStatisticsMemory, TimeStep]:
         memory = EpisodeStatisticsMemory(
-            episode_return=memory.episode_return + timestep.reward,
+            episode_return=jax.tree.map(jnp.add, memory.episode_return, timestep.reward),
             episode_length=memory.episode_length + 1,
         )
         return memory, self._add_to_info(memory, timestep)

@@ -45,7 +45,8 @@ class RepeatAction(Wrapper[Any]):
         def repeat(carry: tuple[Any, TimeStep], i: Any) -> tuple[Any, None]:
             state, timestep = carry
             after, following = take_step(state, i)
-            following = following.replace(reward=timestep.reward + following.reward)
+            total = jax.tree.map(jnp.add, timestep.reward, following.reward)
+            following = following.replace(reward=total)
             over = timestep.done
             return jax.tree.map(
                 lambda old, new: jnp.where(over, old, new), carry, (after, following)

@@ -1,14 +1,19 @@
 """Base class for wrappers that map actions and timesteps."""
 
+import copy
 from collections.abc import Callable
-from typing import Any
+from typing import Any, ClassVar, cast
 
 import chex
 import jax
 import jax.numpy as jnp
+import numpy as np
 
 from jaxenvs import keys, prng, struct
-from jaxenvs.core import TimeStep, VectorEnv, Wrapper
+from jaxenvs.core import Environment, TimeStep, VectorEnv, Wrapper
+from jaxenvs.errors import WrapperError
+from jaxenvs.multi_agent import MultiAgentTimeStep
+from jaxenvs.spaces import Dict, Space
 from jaxenvs.struct import select
 from jaxenvs.wrappers.vector import InstanceView, WrappedVectorEnv, map_instances, shard_like
 
@@ -35,7 +40,36 @@ class Transform(Wrapper[TransformState]):
 
     A transform never accesses the wrapped state, so it can wrap any `VectorEnv`, even one whose
     instances are not accessible.
+
+    With several agents, `env.wrap(...)` transforms the actions and timesteps of each. Entries that
+    it adds to `info` become dicts keyed by agent.
+
+    Raises:
+        WrapperError: the environment has several agents, and the constructor was called directly.
     """
+
+    per_agent: ClassVar[bool] = True  # whether it supports a single agent only
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        if self.per_agent and self.env.agents:
+            raise WrapperError(
+                f"{type(self).__name__} got an environment with the agents"
+                f" {', '.join(self.env.agents)}; its constructor wraps a single agent."
+                f"  env.wrap({type(self).__name__}, ...) wraps each of them."
+            )
+
+    @classmethod
+    def wrap_agents(cls, env: Environment, *args: Any, **kwargs: Any) -> Environment:
+        if not cls.per_agent:
+            return super().wrap_agents(env, *args, **kwargs)
+        return TransformedAgents(
+            env=env,
+            transforms={
+                agent: _without_env(cls(AgentView(env, agent), *args, **kwargs))
+                for agent in env.agents
+            },
+        )
 
     @classmethod
     def wrap_batch(cls, batch: VectorEnv, *args: Any, **kwargs: Any) -> VectorEnv:
@@ -73,7 +107,103 @@ class Transform(Wrapper[TransformState]):
         return TransformState(inner=inner, memory=memory), timestep
 
 
-def _wrapper_key(transform: Transform, key: chex.PRNGKey) -> chex.PRNGKey:
+class AgentView(Environment[Any]):
+    """A placeholder for one agent of an environment, with its spaces only."""
+
+    env: Environment
+    agent: str = struct.static()
+
+    @property
+    def observation_space(self) -> Space:
+        return cast("Dict", self.env.observation_space).spaces[self.agent]
+
+    @property
+    def action_space(self) -> Space:
+        return cast("Dict", self.env.action_space).spaces[self.agent]
+
+    @property
+    def time_limit(self) -> chex.Numeric | None:
+        return self.env.time_limit
+
+    def reset(self, key: chex.PRNGKey) -> Any:
+        raise NotImplementedError
+
+    def step(self, state: Any, action: Any, key: chex.PRNGKey) -> Any:
+        raise NotImplementedError
+
+
+class TransformedAgents(Wrapper[TransformState]):
+    """An environment with a transform around each agent, whose memories are a dict."""
+
+    transforms: dict[str, Transform]  # without an environment, see `_around`
+
+    def inner(self, state: TransformState) -> Any:
+        return state.inner
+
+    @property
+    def parameters(self) -> dict[str, Any]:
+        return self.env.parameters
+
+    @property
+    def observation_space(self) -> Dict:
+        return Dict({agent: self._around(agent).observation_space for agent in self.agents})
+
+    @property
+    def action_space(self) -> Dict:
+        return Dict({agent: self._around(agent).action_space for agent in self.agents})
+
+    def reset(self, key: chex.PRNGKey) -> tuple[TransformState, TimeStep]:
+        inner, timestep = self.env.reset(key)
+        return self._map(inner, timestep, lambda agent, each: self._around(agent).on_reset(each))
+
+    def step(
+        self, state: TransformState, action: Any, key: chex.PRNGKey
+    ) -> tuple[TransformState, TimeStep]:
+        own_key = _wrapper_key(self, key)
+        memory, actions = {}, {}
+        for i, agent in enumerate(self.agents):
+            memory[agent], actions[agent] = self._around(agent).on_action(
+                state.memory[agent], action[agent], jax.random.fold_in(own_key, np.uint32(i))
+            )
+        inner, timestep = self.env.step(state.inner, actions, key)
+        return self._map(
+            inner, timestep, lambda agent, each: self._around(agent).on_step(memory[agent], each)
+        )
+
+    def _map(
+        self, inner: Any, timestep: TimeStep, hook: Callable[..., Any]
+    ) -> tuple[TransformState, TimeStep]:
+        timestep = cast("MultiAgentTimeStep", timestep)
+        results = {agent: hook(agent, timestep.of(agent)) for agent in self.agents}
+        memory = {agent: memory for agent, (memory, _) in results.items()}
+        mapped = {agent: each for agent, (_, each) in results.items()}
+        info, before = {}, timestep.info
+        for name, value in mapped[self.agents[0]].info.items():
+            is_kept = name in before and value is before[name]
+            info[name] = value if is_kept else {a: mapped[a].info[name] for a in self.agents}
+        return TransformState(inner=inner, memory=memory), timestep.replace(
+            observation={agent: mapped[agent].observation for agent in self.agents},
+            reward={agent: mapped[agent].reward for agent in self.agents},
+            info=info,
+        )
+
+    def _around(self, agent: str) -> Transform:
+        return _with_env(self.transforms[agent], AgentView(self.env, agent))
+
+
+def _with_env(transform: Transform, env: Any) -> Transform:
+    """Returns `transform` around `env`, which was checked before."""
+    copied = copy.copy(transform)
+    vars(copied)["env"] = env
+    return copied
+
+
+def _without_env(transform: Transform) -> Transform:
+    """Returns `transform` without its environment, which must be in a tree only once."""
+    return _with_env(transform, None)
+
+
+def _wrapper_key(transform: Wrapper, key: chex.PRNGKey) -> chex.PRNGKey:
     """Returns the key for `transform` to draw from in a step with `key`."""
     return keys.wrapper_key(key, _count_transforms(transform.env))
 
@@ -86,7 +216,8 @@ def _count_transforms(env: Any) -> int:
         return _count_transforms(env.wrapper)
     # The instances inside a VectorEnv may be wrapped too.
     inside = getattr(env, "env", None)
-    return isinstance(env, Transform) + (0 if inside is None else _count_transforms(inside))
+    is_transform = isinstance(env, Transform | TransformedAgents)
+    return is_transform + (0 if inside is None else _count_transforms(inside))
 
 
 @chex.dataclass(frozen=True)
@@ -148,7 +279,7 @@ class TransformedVectorEnv(WrappedVectorEnv):
             first = self._map_first(_as_reset_timestep(raw))
             memory, timestep = select(state.last, first, (memory, timestep))
         else:
-            frozen = state.last.replace(reward=jnp.zeros_like(timestep.reward))
+            frozen = state.last.replace(reward=jax.tree.map(jnp.zeros_like, timestep.reward))
             memory, timestep = select(state.last.done, (state.memory, frozen), (memory, timestep))
         return self._make_state(inner, memory, timestep), timestep
 

@@ -20,6 +20,10 @@ class InstanceView(Environment[Any]):
     vector_env: VectorEnv
 
     @property
+    def agents(self) -> tuple[str, ...]:
+        return self.vector_env.agents
+
+    @property
     def observation_space(self) -> Space:
         return self.vector_env.single_observation_space
 
@@ -72,6 +76,10 @@ class WrappedVectorEnv(VectorEnv[Any]):
     @property
     def is_staggered(self) -> bool:
         return self.env.is_staggered
+
+    @property
+    def agents(self) -> tuple[str, ...]:
+        return self.env.agents
 
     @property
     def single_observation_space(self) -> Space:

@@ -12,14 +12,13 @@ import jax
 
 from jaxenvs import spaces, struct
 from jaxenvs.errors import TrainingError
+from jaxenvs.multi_agent import MASK
 from jaxenvs.training.extractors import (
     DictExtractor,
     default_extractor,
     features_of,
     num_features,
 )
-
-MASK = "action_mask"  # the entry of a Dict observation that marks allowed actions
 
 Extractor = nn.Module | Mapping[str, nn.Module] | None
 

@@ -1,0 +1,201 @@
+"""Environments of JaxMARL as native environments with several agents.
+
+JaxMARL's automatic reset loses the last observation, and its `dones` merge time limits with the end
+of the task. Here an episode that ends at `max_steps` is truncated for all agents, unless the task
+ends in the same step.
+
+Source: A. Rutherford et al., JaxMARL: Multi-Agent RL Environments and Algorithms in JAX, 2024.
+"""
+
+import inspect
+from collections.abc import Mapping
+from typing import Any
+
+import chex
+import jax
+import jax.numpy as jnp
+
+from jaxenvs import spaces, struct
+from jaxenvs.core import Environment
+from jaxenvs.errors import WrapperError, missing_extra
+from jaxenvs.multi_agent import MASK, MultiAgentEnvironment, MultiAgentTimeStep
+from jaxenvs.suites._shared import (
+    Adapter,
+    ByIdentity,
+    by_name,
+    check_kind,
+    from_gymnax_space,
+    resize,
+)
+
+try:
+    import jaxmarl
+    from jaxmarl import registration
+    from jaxmarl.environments import Hanabi
+    from jaxmarl.environments.multi_agent_env import MultiAgentEnv
+except ImportError as error:
+    raise missing_extra(__name__, "jaxmarl", "jaxmarl") from error
+
+_MABRAX = ("ant_4x2", "halfcheetah_6x1", "hopper_3x1", "humanoid_9|8", "walker2d_2x3")
+_STATE = "world_state"  # an entry that some environments add to the observations
+
+
+class FromJaxMARL(Adapter, MultiAgentEnvironment[Any]):
+    """An environment of JaxMARL.
+
+    Where JaxMARL defines legal actions, observations have the entries "observation" and
+    "action_mask". `info` has JaxMARL's infos, and the entry "world_state" if there is one.
+    """
+
+    env: ByIdentity = struct.static()
+
+    @property
+    def agents(self) -> tuple[str, ...]:
+        return tuple(map(str, self.env.value.agents))
+
+    @property
+    def time_limit(self) -> int | None:
+        env = _innermost(self.env.value)
+        return getattr(env, "max_steps", getattr(env, "episode_length", None))
+
+    @property
+    def observation_space(self) -> spaces.Dict:
+        with jax.ensure_compile_time_eval():
+            shapes = jax.eval_shape(self.begin, jax.random.key(0))[1].observation
+            found = {}
+            for agent, name in zip(self.agents, self.env.value.agents, strict=True):
+                space = _space_of(self.env.value.observation_space, name)
+                if self._has_masks:
+                    mask = spaces.MultiBinary(shapes[agent][MASK].shape)
+                    space = spaces.Dict({"observation": space, MASK: mask})
+                found[agent] = resize(space, shapes[agent])
+            return spaces.Dict(found)
+
+    @property
+    def action_space(self) -> spaces.Dict:
+        with jax.ensure_compile_time_eval():
+            return spaces.Dict(
+                {
+                    str(name): _space_of(self.env.value.action_space, name)
+                    for name in self.env.value.agents
+                }
+            )
+
+    def begin(self, key: chex.PRNGKey) -> tuple[Any, MultiAgentTimeStep]:
+        observations, state = self.env.value.reset(key)
+        return state, MultiAgentTimeStep.first(
+            self._observe(observations, state),
+            to_act=self._to_act(state),
+            info=_state_in(observations),
+        )
+
+    def advance(self, state: Any, action: Any, key: chex.PRNGKey) -> tuple[Any, MultiAgentTimeStep]:
+        env = self.env.value
+        action = {name: action[str(name)] for name in env.agents}
+        observations, state, rewards, dones, info = env.step_env(key, state, action)
+        over = jnp.asarray(dones["__all__"], bool)
+        is_cut = over & self._is_cut(state)
+        ended = self._by_agent(dones, over)
+        return state, MultiAgentTimeStep.transition(
+            self._observe(observations, state),
+            reward=self._by_agent(rewards),
+            terminated={agent: (flag | over) & ~is_cut for agent, flag in ended.items()},
+            truncated=is_cut,
+            to_act=self._to_act(state),
+            info={**by_name(info), **_state_in(observations)},
+        )
+
+    def _by_agent(self, values: Any, default: Any = None) -> dict[str, Any]:
+        """Returns values of JaxMARL keyed by agent; STORM has arrays, and keys of its own."""
+        found = {}
+        for i, name in enumerate(self.env.value.agents):
+            if not isinstance(values, Mapping):
+                found[str(name)] = values[i]
+            else:
+                found[str(name)] = values.get(name, values.get(f"agent_{name}", default))
+        return found
+
+    def _observe(self, observations: Any, state: Any) -> dict[str, Any]:
+        env, seen = self.env.value, self._by_agent(by_name(observations))
+        if not self._has_masks:
+            return seen
+        legal = env.get_legal_moves if isinstance(env, Hanabi) else env.get_avail_actions
+        masks = self._by_agent(legal(state))
+        return {
+            agent: {"observation": seen[agent], MASK: masks[agent].astype(bool)}
+            for agent in self.agents
+        }
+
+    @property
+    def _has_masks(self) -> bool:
+        cls = type(self.env.value)
+        defines = cls.get_avail_actions is not MultiAgentEnv.get_avail_actions
+        first = self.action_space.spaces[self.agents[0]]
+        return (defines or issubclass(cls, Hanabi)) and isinstance(first, spaces.Discrete)
+
+    def _to_act(self, state: Any) -> dict[str, jax.Array] | None:
+        if not isinstance(self.env.value, Hanabi):
+            return None
+        seat = jnp.argmax(state.cur_player_idx)
+        return {agent: state.seat_order[seat] == i for i, agent in enumerate(self.agents)}
+
+    def _is_cut(self, state: Any) -> Any:
+        """Returns whether a finished episode has reached the limit and the task has not ended."""
+        if self.time_limit is None:
+            return False
+        if hasattr(state, "info"):  # of brax
+            return state.info["truncation"] != 0
+        env = _innermost(self.env.value)
+        state = getattr(state, "state", state)  # of an environment inside another
+        reached = state.step >= self.time_limit
+        if not hasattr(env, "is_terminal"):
+            return reached
+        return reached & ~env.is_terminal(state.replace(step=0, done=jnp.bool_(False)))
+
+
+def from_jaxmarl(env: Any) -> FromJaxMARL:
+    """Returns an environment of JaxMARL as a native environment, with its time limit.
+
+    Raises:
+        WrapperError: it is no environment of JaxMARL, or one of MABrax that resets itself.
+    """
+    check_kind("from_jaxmarl", env, MultiAgentEnv)
+    if getattr(env, "auto_reset", False):
+        raise WrapperError(
+            f"from_jaxmarl got {env.name}, which resets itself.  Make it with auto_reset=False."
+        )
+    return FromJaxMARL(env=ByIdentity(env))
+
+
+def names() -> list[str]:
+    """Returns the names of JaxMARL's environments, without those that the installation lacks."""
+    unsupported = {"storm"}  # its observations have the axis of agents in different places
+    if not registration.SUBMODULE_ENVIRONMENTS:
+        unsupported |= {name for name in registration.registered_envs if "Robotarium" in name}
+    return [name for name in registration.registered_envs if name not in unsupported]
+
+
+def make(name: str, **parameters: Any) -> Environment:
+    """Makes an environment of JaxMARL by its name.
+
+    Args:
+        name: one of `names()`.
+        **parameters: arguments of `jaxmarl.make`.
+    """
+    if name in _MABRAX:
+        parameters["auto_reset"] = False
+    return from_jaxmarl(jaxmarl.make(name, **parameters))
+
+
+def _innermost(env: Any) -> Any:
+    return getattr(env, "_env", env)
+
+
+def _space_of(method: Any, name: Any) -> spaces.Space:
+    takes_agent = bool(inspect.signature(method).parameters)
+    return from_gymnax_space(method(name) if takes_agent else method())
+
+
+def _state_in(observations: Any) -> dict[str, Any]:
+    has_state = isinstance(observations, Mapping) and _STATE in observations
+    return {_STATE: observations[_STATE]} if has_state else {}
