@@ -15,7 +15,10 @@ from jaxenvs.core import Environment, TimeStep
 S = TypeVar("S")
 
 TO_ACT = "to_act"  # the entry of `info` with the agents whose actions the next step uses
-MASK = "action_mask"  # the entry of a Dict observation that marks legal actions
+# Entries of Dict observations that learners treat in a special way.
+MASK = "action_mask"  # the legal actions
+AGENT = "agent"  # the index of the agent, one-hot
+CRITIC_OBSERVATION = "critic_observation"  # the input of the critic instead of all other entries
 
 
 @chex.dataclass(frozen=True)

@@ -46,6 +46,7 @@ from jaxenvs.training.progress import ProgressBar
 from jaxenvs.training.storages.storage import ReplayStorage, Storage
 from jaxenvs.training.types import CollectorState, LearnerState, Transition, Unroll
 from jaxenvs.vector.vectorize import VectorizedEnv, vectorize
+from jaxenvs.wrappers.independent_agents import IndependentAgents
 from jaxenvs.wrappers.statistics import RunningStatistics
 from jaxenvs.wrappers.vector import WrappedVectorEnv
 
@@ -385,12 +386,14 @@ def make_train(
 
     Args:
         env: a vectorized environment with `same_step` autoreset, native or a `HostEnv`; a single
-            environment; or an id for `make_vec`.
+            environment; or an id for `make_vec`. With several agents, each of them is an instance,
+            see `IndependentAgents`, and a step is that of one agent.
         algorithm: the algorithm with its hyperparameters; None means PPO's defaults, or those of
             `PPO.continuous` for actions in a Box, with minibatches that fit.
         actor: the networks; None means the algorithm's default.
         storage: the advantage estimator or replay memory; None means the algorithm's default.
-        num_envs: N, required unless `env` is vectorized.
+        num_envs: N, required unless `env` is vectorized. With several agents, the number of
+            environments.
         unroll_length: T, the steps that each instance takes between two updates.
         total_steps: the total number of environment steps, rounded up to whole unrolls.
         report_every: the number of updates per row of metrics.
@@ -528,22 +531,26 @@ def resolve(env: VectorEnv | Environment | str, num_envs: int | None) -> VectorE
         if num_envs is None:
             raise TrainingError("make_train got no num_envs.  Pass a number, such as num_envs=64.")
         if isinstance(env, Environment):
-            return vectorize(env, num_envs)
-        # Only this module, `evaluation` and `config` make environments from ids.
-        from jaxenvs.factory import make_vec
+            env = vectorize(env, num_envs)
+        else:
+            # Only this module, `evaluation` and `config` make environments from ids.
+            from jaxenvs.factory import make_vec
 
-        return make_vec(env, num_envs)
+            env = make_vec(env, num_envs)
+        return IndependentAgents(env) if env.agents else env
     if not isinstance(env, VectorEnv):
         raise TrainingError(
             f"make_train got {env!r}; expected an id, an Environment or a VectorEnv."
         )
+    if env.agents:
+        env = IndependentAgents(env)
     if num_envs not in (None, env.num_envs):
         raise TrainingError(
             f"make_train got num_envs={num_envs} and an environment of {env.num_envs} instances."
             "  Omit num_envs, or pass a single environment."
         )
     inside: Any = env
-    while isinstance(inside, WrappedVectorEnv):
+    while isinstance(inside, WrappedVectorEnv | IndependentAgents):
         inside = inside.env
     mesh = inside.mesh if isinstance(inside, VectorizedEnv) else None
     if mesh is not None and AxisType.Explicit in mesh.axis_types:

@@ -7,6 +7,7 @@ from jaxenvs.wrappers.action import TransformAction as TransformAction
 from jaxenvs.wrappers.delay import DelayObservation as DelayObservation
 from jaxenvs.wrappers.episode_statistics import RecordEpisodeStatistics as RecordEpisodeStatistics
 from jaxenvs.wrappers.frame_stack import FrameStackObservation as FrameStackObservation
+from jaxenvs.wrappers.independent_agents import IndependentAgents as IndependentAgents
 from jaxenvs.wrappers.normalize import NormalizeObservation as NormalizeObservation
 from jaxenvs.wrappers.normalize import NormalizeReward as NormalizeReward
 from jaxenvs.wrappers.pixels import AddRenderObservation as AddRenderObservation

@@ -9,10 +9,11 @@ from typing import Any, TypeGuard
 import chex
 import flax.linen as nn
 import jax
+import jax.numpy as jnp
 
 from jaxenvs import spaces, struct
 from jaxenvs.errors import TrainingError
-from jaxenvs.multi_agent import MASK
+from jaxenvs.multi_agent import AGENT, CRITIC_OBSERVATION, MASK
 from jaxenvs.training.extractors import (
     DictExtractor,
     default_extractor,
@@ -28,6 +29,7 @@ class Features:
     """Preprocessed observations with one or more leading axes, the input of the networks."""
 
     inputs: chex.ArrayTree  # the input of the extractor
+    critic_inputs: chex.ArrayTree = None  # the input of the critic's; None if it is the same
     action_mask: jax.Array | None = None  # bool[..., n], True where the choice is allowed
 
 
@@ -70,11 +72,15 @@ class Networks(abc.ABC):
 
     def features(self, observation: chex.ArrayTree) -> Features:
         """Preprocesses N observations, [N, ...], for the networks."""
-        space, mask = self.observation_space, None
+        space, mask, critic_inputs = self.observation_space, None, None
         if has_mask(space):
             mask = observation[MASK].astype(bool)
-            space, observation = without_mask(space, observation)
-        return Features(inputs=features_of(space)(observation), action_mask=mask)
+        if (critic_space := critic_space_of(space)) is not None:
+            critic_inputs = features_of(critic_space)(observation[CRITIC_OBSERVATION])
+        space, observation = policy_part(space, observation)
+        return Features(
+            inputs=features_of(space)(observation), critic_inputs=critic_inputs, action_mask=mask
+        )
 
 
 class Actor(abc.ABC):
@@ -167,6 +173,68 @@ class Branch:
         return carries, jax.tree.map(lambda y: y.reshape((*shape, *y.shape[1:])), outputs)
 
 
+@dataclasses.dataclass(frozen=True, eq=False)
+class BranchPerAgent:
+    """A branch with weights of its own for each agent, stacked along their first axis.
+
+    The inputs are a dict with the entry "agent", one-hot. Every agent's weights see all inputs, and
+    the outputs of the one that acts are selected, because minibatches mix agents.
+    """
+
+    branch: Branch
+    num_agents: int
+
+    @property
+    def memory(self) -> nn.RNNCellBase | None:
+        """The memory of the branch."""
+        return self.branch.memory
+
+    @property
+    def extractor(self) -> nn.Module:
+        """The extractor of the branch."""
+        return self.branch.extractor
+
+    def init(self, key: chex.PRNGKey, inputs: chex.ArrayTree) -> dict[str, Any]:
+        """Draws the weights for inputs [N, ...]."""
+        _, inputs = _without_agent(inputs)
+        keys = jax.random.split(key, self.num_agents)
+        return jax.lax.map(lambda key: self.branch.init(key, inputs), keys)
+
+    def initial_carry(self, num_envs: int) -> Any:
+        """Returns the memory at the start of N episodes, or () without a memory."""
+        return self.branch.initial_carry(num_envs)
+
+    def step(self, params: Any, carry: Any, inputs: chex.ArrayTree) -> tuple[Any, Any]:
+        """Runs one step, [N, ...], as `Branch.step`."""
+        agent, inputs = _without_agent(inputs)
+        results = jax.vmap(self.branch.step, in_axes=(0, None, None))(params, carry, inputs)
+        return _of_agent(agent, results)
+
+    def unroll(
+        self, params: Any, carry: Any, inputs: chex.ArrayTree, first: jax.Array
+    ) -> tuple[Any, Any]:
+        """Runs T steps, [T, N, ...], as `Branch.unroll`."""
+        agent, inputs = _without_agent(inputs)
+        run = jax.vmap(self.branch.unroll, in_axes=(0, None, None, None))
+        return _of_agent(agent, run(params, carry, inputs, first))
+
+
+def _without_agent(inputs: Any) -> tuple[jax.Array, Any]:
+    rest = {name: x for name, x in inputs.items() if name != AGENT}
+    return inputs[AGENT], next(iter(rest.values())) if len(rest) == 1 else rest
+
+
+def _of_agent(agent: jax.Array, results: Any) -> Any:
+    """Selects from [A, ..., F] results by one-hot [..., A]."""
+    index = jnp.argmax(agent, axis=-1)
+
+    def select(x: jax.Array) -> jax.Array:
+        rows = index.reshape((1, *index.shape, *(1,) * (x.ndim - 1 - index.ndim)))
+        return jnp.take_along_axis(x, rows, axis=0)[0]
+
+    return jax.tree.map(select, results)
+
+
 def apply(network: nn.Module, params: Any, *inputs: Any) -> Any:
     """Applies a network that has no state except its weights."""
     return network.apply(params, *inputs)
@@ -204,15 +272,24 @@ def has_mask(space: spaces.Space) -> TypeGuard[spaces.Dict]:
     return isinstance(space, spaces.Dict) and MASK in space.spaces
 
 
-def without_mask(space: spaces.Space, observation: Any = None) -> tuple[spaces.Space, Any]:
-    """Removes the mask from a space and an observation, and unwraps a single remaining entry."""
-    if not has_mask(space):
+def critic_space_of(space: spaces.Space) -> spaces.Space | None:
+    """Returns the space of the observations that only critics see, if there are any."""
+    return space.spaces.get(CRITIC_OBSERVATION) if isinstance(space, spaces.Dict) else None
+
+
+def policy_part(space: spaces.Space, observation: Any = None) -> tuple[spaces.Space, Any]:
+    """Returns the part of a space and an observation that is the input of a policy.
+
+    It is without the mask and the critic's observation. A single remaining entry is unwrapped.
+    """
+    others = (MASK, CRITIC_OBSERVATION)
+    if not isinstance(space, spaces.Dict) or not space.spaces.keys() & {*others}:
         return space, observation
-    names = [name for name in space.spaces if name != MASK]
+    names = [name for name in space.spaces if name not in others]
     if not names:
         raise TrainingError(
-            f'the observation space has only the entry "{MASK}".  Add an entry with the actual'
-            " observation."
+            f"the observation space has only the entries {', '.join(space.spaces)}.  Add an entry"
+            " with the actual observation."
         )
     entries = {name: space.spaces[name] for name in names}
     rest = None if observation is None else {name: observation[name] for name in names}

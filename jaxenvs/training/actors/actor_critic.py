@@ -10,15 +10,18 @@ import jax.numpy as jnp
 
 from jaxenvs import spaces
 from jaxenvs.errors import TrainingError
+from jaxenvs.multi_agent import AGENT
 from jaxenvs.training._validation import check_hidden_sizes
 from jaxenvs.training.actors.actor import (
     Actor,
     Branch,
+    BranchPerAgent,
     Extractor,
     Features,
     Networks,
+    critic_space_of,
     extractor_for,
-    without_mask,
+    policy_part,
 )
 from jaxenvs.training.distributions import ActionDistribution, distribution_for
 from jaxenvs.training.layers import NarrowDense
@@ -30,13 +33,14 @@ class ActorCritic(Actor):
 
     In Discrete, MultiDiscrete and MultiBinary spaces the policy outputs logits, and in a Box a
     diagonal Gaussian. An entry "action_mask" of Dict observations masks Discrete and MultiDiscrete
-    actions.
+    actions. An entry "critic_observation" is the input of the critic instead of all other entries.
     """
 
     extractor: Extractor = None  # of the policy; None: the default for the space
     critic_extractor: Extractor = None  # None: like the policy's, with separate weights
     memory: nn.RNNCellBase | None = None  # a cell such as flax.linen.GRUCell(128)
     shared: bool = False  # policy and critic are two heads on one extractor and memory
+    per_agent: bool = False  # own weights for each agent, see `IndependentAgents(agent_id=True)`
     hidden_sizes: tuple[int, ...] = (64, 64)  # of the default extractor for vectors
     activation: str = "tanh"  # of the default extractor for vectors
 
@@ -55,7 +59,16 @@ class ActorCritic(Actor):
                 f"ActorCritic got memory={self.memory!r:.60}; expected a flax cell, such as"
                 " flax.linen.GRUCell(64)."
             )
-        seen, _ = without_mask(observation_space)
+        seen, _ = policy_part(observation_space)
+        critic_space = critic_space_of(observation_space)
+        if self.shared and critic_space is not None:
+            raise TrainingError(
+                'ActorCritic got shared=True and observations with "critic_observation"; a shared'
+                " critic sees what the policy sees.  Omit shared."
+            )
+        num_agents = None
+        if self.per_agent:
+            num_agents, seen = _split_agent(seen)
         settings = {"hidden_sizes": tuple(self.hidden_sizes), "activation": self.activation}
         distribution = distribution_for(action_space)
         policy_head, value_head = _head(distribution.num_outputs, 0.01), _head(1, 1.0)
@@ -63,13 +76,17 @@ class ActorCritic(Actor):
         extractor = extractor_for(seen, self.extractor, **settings)
         critic = None
         if not self.shared:
-            own = self.critic_extractor
-            chosen = extractor if own is None else extractor_for(seen, own, **settings)
-            critic = Branch(seen, chosen, value_head, self.memory)
+            own, space = self.critic_extractor, seen if critic_space is None else critic_space
+            same = own is None and space == seen
+            chosen = extractor if same else extractor_for(space, own, **settings)
+            critic = Branch(space, chosen, value_head, self.memory)
+        actor = Branch(seen, extractor, head, self.memory)
         return ActorCriticNetworks(
             observation_space=observation_space,
-            actor=Branch(seen, extractor, head, self.memory),
-            critic=critic,
+            actor=actor if num_agents is None else BranchPerAgent(actor, num_agents),
+            critic=critic
+            if num_agents is None or critic is None or critic_space is not None
+            else BranchPerAgent(critic, num_agents),
             distribution=distribution,
         )
 
@@ -84,8 +101,8 @@ class ActorCriticNetworks(Networks):
     """
 
     observation_space: spaces.Space
-    actor: Branch
-    critic: Branch | None  # None: the actor's branch has both heads
+    actor: Branch | BranchPerAgent
+    critic: Branch | BranchPerAgent | None  # None: the actor's branch has both heads
     distribution: ActionDistribution
 
     @property
@@ -94,20 +111,24 @@ class ActorCriticNetworks(Networks):
 
     def init(self, key: chex.PRNGKey, features: Features) -> dict[str, Any]:
         keys, inputs = jax.random.split(key), features.inputs
+        critic_inputs = _critic_inputs(features)
         spread = jnp.zeros(self.distribution.num_parameters, jnp.float32)
-        if self.critic is None:
-            return {"actor": self.actor.init(keys[0], inputs), "spread": spread}
-        trunks: Any
-        if self.critic.extractor is self.actor.extractor:
-            # The trunks are equal, so one loop draws both, which halves the compile time.
-            both = jax.lax.map(lambda key: self.actor.init_trunk(key, inputs), keys)
-            trunks = [jax.tree.map(lambda x, i=i: x[i], both) for i in range(2)]
-        else:
-            branches = (self.actor, self.critic)
-            trunks = [each.init_trunk(keys[i], inputs) for i, each in enumerate(branches)]
+        actor, critic = self.actor, self.critic
+        if critic is None:
+            return {"actor": actor.init(keys[0], inputs), "spread": spread}
+        is_same = critic_inputs is inputs and critic.extractor is actor.extractor
+        if not (is_same and isinstance(actor, Branch) and isinstance(critic, Branch)):
+            return {
+                "actor": actor.init(keys[0], inputs),
+                "critic": critic.init(keys[1], critic_inputs),
+                "spread": spread,
+            }
+        # The trunks are equal, so one loop draws both, which halves the compile time.
+        both = jax.lax.map(lambda key: actor.init_trunk(key, inputs), keys)
+        trunks: Any = [jax.tree.map(lambda x, i=i: x[i], both) for i in range(2)]
         return {
-            "actor": self.actor.init_head(*trunks[0]),
-            "critic": self.critic.init_head(*trunks[1]),
+            "actor": actor.init_head(*trunks[0]),
+            "critic": critic.init_head(*trunks[1]),
             "spread": spread,
         }
 
@@ -155,7 +176,7 @@ class ActorCriticNetworks(Networks):
         """Returns `value` and the carry after each step of a sequence."""
         name = "actor" if self.critic is None else "critic"
         branch = self.actor if self.critic is None else self.critic
-        carries, outputs = _run_branch(branch, params[name], features.inputs, memory, name)
+        carries, outputs = _run_branch(branch, params[name], _critic_inputs(features), memory, name)
         if self.critic is None:
             _, outputs = outputs
         return outputs[..., 0], {name: carries}
@@ -165,7 +186,7 @@ class ActorCriticNetworks(Networks):
         name = "actor" if self.critic is None else "critic"
         branch = self.actor if self.critic is None else self.critic
         carry = carries[name] if self.is_recurrent else ()
-        _, outputs = branch.step(params[name], carry, features.inputs)
+        _, outputs = branch.step(params[name], carry, _critic_inputs(features))
         if self.critic is None:
             _, outputs = outputs
         return outputs[..., 0]
@@ -179,7 +200,7 @@ class ActorCriticNetworks(Networks):
             outputs, _ = outputs
         else:  # keeps the critic's memory up to date, although only learning needs its values
             carry["critic"], _ = self.critic.step(
-                params["critic"], carry["critic"], features.inputs
+                params["critic"], carry["critic"], _critic_inputs(features)
             )
         return carry, self.distribution.masked(outputs, features.action_mask)
 
@@ -202,8 +223,24 @@ def _head(num_outputs: int, scale: float) -> NarrowDense:
     return NarrowDense(num_outputs, kernel_init=nn.initializers.orthogonal(scale))
 
 
+def _critic_inputs(features: Features) -> Any:
+    return features.inputs if features.critic_inputs is None else features.critic_inputs
+
+
+def _split_agent(space: spaces.Space) -> tuple[int, spaces.Space]:
+    """Returns the number of agents and the space of the rest of the observation."""
+    if not isinstance(space, spaces.Dict) or AGENT not in space.spaces:
+        raise TrainingError(
+            f'ActorCritic got per_agent=True and observations without the entry "agent", {space!r}.'
+            "  Add it: IndependentAgents(env, agent_id=True)."
+        )
+    rest = {name: part for name, part in space.spaces.items() if name != AGENT}
+    shape: Any = space.spaces[AGENT].shape
+    return shape[0], next(iter(rest.values())) if len(rest) == 1 else spaces.Dict(rest)
+
+
 def _run_branch(
-    branch: Branch, params: Any, inputs: Any, memory: Any, name: str
+    branch: Branch | BranchPerAgent, params: Any, inputs: Any, memory: Any, name: str
 ) -> tuple[Any, Any]:
     if memory is None:
         return branch.step(params, (), inputs)

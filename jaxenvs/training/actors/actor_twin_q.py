@@ -19,7 +19,7 @@ from jaxenvs.training.actors.actor import (
     Networks,
     apply,
     extractor_for,
-    without_mask,
+    policy_part,
 )
 from jaxenvs.training.distributions import (
     ActionDistribution,
@@ -63,7 +63,7 @@ class ActorTwinQ(Actor):
                 ' Box.  Use SAC, whose policy is "stochastic", or DQN.'
             )
         check_hidden_sizes(self)
-        seen, _ = without_mask(observation_space)
+        seen, _ = policy_part(observation_space)
         extractor = extractor_for(seen, self.extractor, hidden_sizes=(), activation=self.activation)
         distribution: ActionDistribution
         if isinstance(action_space, spaces.Discrete):

@@ -18,7 +18,7 @@ from jaxenvs.training.actors.actor import (
     Features,
     Networks,
     extractor_for,
-    without_mask,
+    policy_part,
 )
 from jaxenvs.training.distributions import Categorical
 from jaxenvs.training.layers import NarrowDense
@@ -41,7 +41,7 @@ class QNetwork(Actor):
                 " SAC or TD3 with ActorTwinQ for a Box, or PPO with ActorCritic."
             )
         check_hidden_sizes(self)
-        seen, _ = without_mask(observation_space)
+        seen, _ = policy_part(observation_space)
         settings = {
             "hidden_sizes": tuple(self.hidden_sizes),
             "activation": self.activation,

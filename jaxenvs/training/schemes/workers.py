@@ -26,6 +26,7 @@ from jaxenvs.training.storages.storage import ReplayStorage
 from jaxenvs.training.train_program import Train, assemble, default_algorithm, resolve
 from jaxenvs.training.types import LearnerState, Unroll, Weights
 from jaxenvs.vector.vectorize import VectorizedEnv
+from jaxenvs.wrappers.independent_agents import IndependentAgents
 from jaxenvs.wrappers.vector import WrappedVectorEnv
 
 _NUM_ENVS = 16  # the default of a scheme
@@ -117,7 +118,8 @@ class TrainingSpec:
     def train_of(self, collector: int) -> Train:
         """Returns a collector's training program, with separate environments if they are hosted."""
         train = self.train
-        if isinstance(train.env, VectorizedEnv):
+        batch = train.env.env if isinstance(train.env, IndependentAgents) else train.env
+        if isinstance(batch, VectorizedEnv):
             return train  # native environments can be shared
         if vars(self).setdefault("first_collector", collector) == collector:
             return train
@@ -473,7 +475,7 @@ def call_env_factory(env: Any) -> Any:
 
 def find_host_env(env: Any) -> HostEnv | None:
     """Returns the hosted environments inside wrappers, or None for native environments."""
-    while isinstance(env, WrappedVectorEnv):
+    while isinstance(env, WrappedVectorEnv | IndependentAgents):
         env = env.env
     return env if isinstance(env, HostEnv) else None
 
