@@ -542,11 +542,11 @@ def resolve(env: VectorEnv | Environment | str, num_envs: int | None) -> VectorE
         raise TrainingError(
             f"make_train got {env!r}; expected an id, an Environment or a VectorEnv."
         )
-    if env.agents:
-        env = IndependentAgents(env)
-    if num_envs not in (None, env.num_envs):
+    env = IndependentAgents(env) if env.agents else env
+    number = env.env.num_envs if isinstance(env, IndependentAgents) else env.num_envs
+    if num_envs not in (None, number):
         raise TrainingError(
-            f"make_train got num_envs={num_envs} and an environment of {env.num_envs} instances."
+            f"make_train got num_envs={num_envs} and an environment of {number} instances."
             "  Omit num_envs, or pass a single environment."
         )
     inside: Any = env

@@ -12,7 +12,7 @@ from jaxenvs.core import TimeStep, VectorEnv, Wrapper
 from jaxenvs.errors import WrapperError
 from jaxenvs.spaces import Box
 from jaxenvs.struct import select
-from jaxenvs.wrappers._checks import wrapped_box
+from jaxenvs.wrappers._checks import check_single_agent, wrapped_box
 from jaxenvs.wrappers.statistics import RunningStatistics
 from jaxenvs.wrappers.vector import InstanceView, WrappedVectorEnv, shard_like
 
@@ -44,6 +44,7 @@ class _Normalize(Wrapper[NormalizeState]):
 
     def __post_init__(self) -> None:
         super().__post_init__()
+        check_single_agent(self, "Wrap IndependentAgents(batch), whose instances are the agents.")
         epsilon: Any = self.epsilon  # pyright: ignore[reportAttributeAccessIssue] of a subclass
         if not struct.is_traced(epsilon) and not np.all(epsilon >= 0):
             raise WrapperError(

@@ -12,6 +12,7 @@ from jax import lax
 from jaxenvs import spaces, struct
 from jaxenvs.core import Environment, TimeStep, Wrapper
 from jaxenvs.errors import WrapperError, check_integer
+from jaxenvs.wrappers._checks import check_single_agent
 from jaxenvs.wrappers._observation import ObservationTransform
 
 # The luminance weights of red, green and blue in units of 1/10,000: ITU-R BT.709, rounded as in
@@ -42,6 +43,7 @@ class AddRenderObservation(Wrapper[Any]):
 
     def __post_init__(self) -> None:
         super().__post_init__()
+        check_single_agent(self, "Use env.render(state).")
         self._check_space("observation_space")
 
     @property

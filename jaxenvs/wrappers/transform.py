@@ -11,10 +11,10 @@ import numpy as np
 
 from jaxenvs import keys, prng, struct
 from jaxenvs.core import Environment, TimeStep, VectorEnv, Wrapper
-from jaxenvs.errors import WrapperError
 from jaxenvs.multi_agent import MultiAgentTimeStep
 from jaxenvs.spaces import Dict, Space
 from jaxenvs.struct import select
+from jaxenvs.wrappers._checks import check_single_agent
 from jaxenvs.wrappers.vector import InstanceView, WrappedVectorEnv, map_instances, shard_like
 
 
@@ -52,12 +52,9 @@ class Transform(Wrapper[TransformState]):
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        if self.per_agent and self.env.agents:
-            raise WrapperError(
-                f"{type(self).__name__} got an environment with the agents"
-                f" {', '.join(self.env.agents)}; its constructor wraps a single agent."
-                f"  env.wrap({type(self).__name__}, ...) wraps each of them."
-            )
+        if self.per_agent:
+            name = type(self).__name__
+            check_single_agent(self, f"env.wrap({name}, ...) wraps each agent.")
 
     @classmethod
     def wrap_agents(cls, env: Environment, *args: Any, **kwargs: Any) -> Environment:

@@ -1,0 +1,166 @@
+"""Learners see agents as instances of their own."""
+
+import chex
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+
+import jaxenvs
+from jaxenvs import spaces
+from jaxenvs.errors import TrainingError, WrapperError
+from jaxenvs.training import PPO, ActorCritic, make_train, shard
+from jaxenvs.wrappers import IndependentAgents
+from tests.multi_agent_env import AGENTS, Nim, Patrol
+
+N, STEPS = 4, 10
+
+
+def agents_of(env, num_envs=N, **settings):
+    return IndependentAgents(jaxenvs.vectorize(env, num_envs), **settings)
+
+
+class Uneven(Patrol):
+    """The first agent has fewer actions and a shorter observation than the others."""
+
+    @property
+    def observation_space(self):
+        sizes = dict(zip(AGENTS, (2, 3, 3), strict=True))
+        return spaces.Dict({agent: spaces.Box(0.0, 10.0, (n,)) for agent, n in sizes.items()})
+
+    @property
+    def action_space(self):
+        sizes = dict(zip(AGENTS, (2, 4, 4), strict=True))
+        return spaces.Dict({agent: spaces.Discrete(n) for agent, n in sizes.items()})
+
+    def _observe(self, state):
+        seen = {agent: each["observation"] for agent, each in super()._observe(state).items()}
+        return {**seen, "scout": seen["scout"][:2]}
+
+
+@pytest.mark.parametrize("settings", [{}, {"agent_id": True, "central_critic": True}])
+@pytest.mark.parametrize("env", [Patrol(), Uneven(), Nim()])
+def test_rows_are_agents(env, settings):
+    batch, rows = jaxenvs.vectorize(env, N), agents_of(env, **settings)
+    number = len(env.agents)
+    assert rows.num_envs == N * number
+    actions = batch.action_space.sample(jax.random.key(2), (STEPS,))
+    stacked = jnp.stack([actions[agent] for agent in env.agents], axis=2).reshape(STEPS, -1)
+
+    def run(batch, actions):
+        state, first = batch.reset(jax.random.key(0))
+
+        def advance(state, given):
+            action, key = given
+            return batch.step(state, action, key)
+
+        _, rest = jax.lax.scan(
+            advance, state, (actions, jax.random.split(jax.random.key(1), STEPS))
+        )
+        return first, rest
+
+    (_, theirs), (first, ours) = jax.jit(run)(batch, actions), jax.jit(run)(rows, stacked)
+    assert rows.observation_space.contains(first.observation)
+    for i, agent in enumerate(env.agents):
+        mine = jax.tree.map(lambda x, i=i: x[:, i::number], ours)
+        np.testing.assert_array_equal(mine.reward, theirs.reward[agent])
+        np.testing.assert_array_equal(mine.info["to_act"], theirs.info["to_act"][agent])
+        for name in ("observation", "final_observation"):
+            seen, raw = getattr(mine, name), getattr(theirs, name)
+            own = raw[agent]
+            own = own["observation"] if isinstance(own, dict) else own
+            seen_own = seen["observation"] if isinstance(seen, dict) else seen
+            np.testing.assert_array_equal(seen_own[..., : own.shape[-1]], own)
+            assert not seen_own[..., own.shape[-1] :].any()
+            if settings:
+                np.testing.assert_array_equal(
+                    seen["agent"], np.broadcast_to(np.eye(number)[i], seen["agent"].shape)
+                )
+                size = seen_own.shape[-1]
+                following = raw[env.agents[(i + 1) % number]]
+                following = following["observation"] if isinstance(following, dict) else following
+                part = seen["critic_observation"][..., size : size + following.shape[-1]]
+                np.testing.assert_array_equal(part, following)
+    done = np.asarray(theirs.done)
+    np.testing.assert_array_equal(ours.done, np.repeat(done, number, axis=1))
+    assert done.any() and not np.asarray(ours.truncated).any()
+
+
+def test_padded_choices_are_masked():
+    rows = agents_of(Uneven())
+    mask = rows.reset(jax.random.key(0))[1].observation["action_mask"]
+    np.testing.assert_array_equal(mask[:3].sum(axis=1), [2, 4, 4])
+
+
+@pytest.mark.parametrize(
+    ("settings", "actor"),
+    [
+        ({}, ActorCritic()),
+        ({"agent_id": True}, ActorCritic(per_agent=True)),
+        ({"central_critic": True}, ActorCritic()),
+    ],
+    ids=["shared", "separate", "central critic"],
+)
+def test_ppo_learns(settings, actor):
+    train = make_train(
+        agents_of(Patrol(), 64, **settings),
+        PPO(learning_rate=3e-3),
+        actor=actor,
+        unroll_length=16,
+        total_steps=30_000,
+        evaluate_every=30_000,
+        evaluation_episodes=20,
+    )
+    result = jax.jit(train)(jax.random.key(0))
+    # Agents act 2, 3 and 4 times for 10, 9 and 8 each.
+    assert result.metrics["evaluation_return"][-1] > 0.9 * (20 + 27 + 32) / 3
+    if actor.per_agent:
+        shapes = {x.shape[0] for x in jax.tree.leaves(result.learner_state.params["actor"])}
+        assert shapes == {len(AGENTS)}
+
+
+def test_self_play_learns_nim():
+    train = make_train(
+        Nim(), PPO(learning_rate=3e-3), num_envs=64, unroll_length=32, total_steps=80_000
+    )
+    policy = train.policy(jax.jit(train)(jax.random.key(0)).learner_state)
+
+    def play(observation, key):
+        return {
+            "zoe": policy(observation["zoe"], key),
+            "adam": jaxenvs.sample_legal(observation["adam"], key),
+        }
+
+    games = jaxenvs.vectorize(Nim(), 200)
+    assert jaxenvs.evaluate(games, play, 1, jax.random.key(1)).mean["zoe"] > 0.6
+
+
+def test_training_is_divided_among_devices():
+    train = make_train(agents_of(Patrol(), 8), PPO(minibatches=2), unroll_length=4, total_steps=200)
+    mesh = jax.make_mesh((2,), ("devices",), devices=jax.devices()[:2])
+    sharded = shard(train, mesh)
+    assert sharded.train.env.num_envs == 12
+    result = jax.jit(sharded)(jax.random.key(0))
+    assert np.isfinite(result.metrics["policy_loss"]).all()
+
+
+def test_several_seeds_train_in_one_program():
+    train = make_train(Patrol(), PPO(), num_envs=8, unroll_length=4, total_steps=96)
+    assert train.env.num_envs == 24
+    one = jax.jit(train)(jax.random.key(1))
+    both = jax.jit(jax.vmap(train))(jnp.stack([jax.random.key(0), jax.random.key(1)]))
+    chex.assert_trees_all_close(
+        one.metrics, jax.tree.map(lambda x: x[1], both.metrics), rtol=1e-3, atol=1e-4
+    )
+
+
+def test_errors():
+    with pytest.raises(WrapperError, match="several agents"):
+        IndependentAgents(jaxenvs.make_vec("CartPole-v1", 4))
+    with pytest.raises(TrainingError, match="agent_id=True"):
+        make_train(
+            Patrol(), actor=ActorCritic(per_agent=True), num_envs=4, unroll_length=4, total_steps=99
+        )
+    rows = agents_of(Patrol(), central_critic=True)
+    with pytest.raises(TrainingError, match="critic_observation"):
+        make_train(rows, actor=ActorCritic(shared=True), unroll_length=4, total_steps=99)
