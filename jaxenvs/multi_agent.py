@@ -16,6 +16,7 @@ S = TypeVar("S")
 
 TO_ACT = "to_act"  # the entry of `info` with the agents whose actions the next step uses
 MASK = "action_mask"  # the entry of a Dict observation that marks legal actions
+STATE = "world_state"  # the entry of `info` with what all agents together observe, if there is one
 
 
 @chex.dataclass(frozen=True)
