@@ -349,8 +349,9 @@ def without_rewards(info: Any) -> Any:
 
 def agent_fields(agents: Sequence[str]) -> dict[str, spaces.Space]:
     """Returns the spaces of the numbers of each agent in the info of a `ParallelEnvAdapter`."""
-    shape, boolean = (len(agents),), np.bool_
-    flags: Any = spaces.Box(0, 1, shape, boolean)  # pyright: ignore[reportArgumentType]
+    shape = (len(agents),)
+    boolean: Any = np.bool_  # works, although Box does not declare this type
+    flags = spaces.Box(0, 1, shape, boolean)
     reward = spaces.Box(-np.inf, np.inf, shape, np.float64)
     first, *others = AGENT_FIELDS
     return {first: reward, **dict.fromkeys(others, flags)} if agents else {}

@@ -294,10 +294,8 @@ class HostEnv(VectorEnv[HostState]):
         return HostState(token=token), self._by_agent(timestep) if self._agents else timestep
 
     def _by_agent(self, timestep: TimeStep) -> MultiAgentTimeStep:
-        """Returns the timestep of a pool of PettingZoo's environments, with values of each agent."""
-        reward, terminated, truncated, alive = (
-            timestep.final_info[name] for name in AGENT_FIELDS
-        )
+        """Returns the timestep of PettingZoo's environments with the values of each agent."""
+        reward, terminated, truncated, alive = (timestep.final_info[name] for name in AGENT_FIELDS)
         cut = timestep.truncated[:, None]  # by a time limit, or as an environment was restarted
         ended = ~alive | cut | timestep.terminated[:, None]
         truncated = ended & (truncated | (cut & ~terminated))

@@ -25,8 +25,8 @@ from jaxenvs.vector.vectorize import vectorize
 _ParallelEnv: Any = object
 _AECEnv: Any = object
 try:
-    from pettingzoo import AECEnv as _AECEnv
-    from pettingzoo import ParallelEnv as _ParallelEnv
+    from pettingzoo.utils.env import AECEnv as _AECEnv
+    from pettingzoo.utils.env import ParallelEnv as _ParallelEnv
 except ImportError:  # make_pettingzoo raises MissingExtraError
     pass
 
@@ -47,8 +47,8 @@ def make_pettingzoo(
     """Makes an environment with several agents for programs that use PettingZoo and NumPy.
 
     Args:
-        id: the id of a native environment with several agents, such as "jaxmarl/MPE_simple_spread_v3"
-            or "pgx/connect_four", or such an `Environment`.
+        id: an `Environment` with several agents or its id, such as "pgx/connect_four" or
+            "jaxmarl/MPE_simple_spread_v3".
         num_envs: N for a batch; None for a single environment.
         api: "parallel", in which all agents act at once, or "aec", in which one agent acts after
             the other. A batch is parallel.
@@ -70,14 +70,6 @@ def make_pettingzoo(
         SeedError: a seed is invalid, or the number of seeds is not N.
         MissingExtraError: PettingZoo is not installed. A batch does not need it.
         ForkError: this process was forked from one that had used JAX.
-
-    Example:
-        >>> env = jaxenvs.make_pettingzoo("pgx/tic_tac_toe", api="aec", seed=0)
-        >>> env.reset()
-        >>> for agent in env.agent_iter():
-        ...     observation, reward, termination, truncation, info = env.last()
-        ...     mask = observation["action_mask"]
-        ...     env.step(None if termination or truncation else mask.argmax())
     """
     if api not in ("parallel", "aec") or (api == "aec" and num_envs is not None):
         raise ParameterError(
@@ -254,8 +246,8 @@ class PettingZooParallelEnv(_SingleBase, _ParallelEnv):
     """One native instance as a `pettingzoo.ParallelEnv`. `make_pettingzoo` makes it.
 
     `reset(seed=s)` starts the same trajectory as in an instance of a `PettingZooVectorEnv` with
-    seed s. Agents leave `agents` when they end. In a turn-based environment, `infos[agent]["to_act"]`
-    tells whether the next step uses the agent's action.
+    seed s. Agents leave `agents` when they end. If they take turns, `infos[agent]["to_act"]` tells
+    whether the next step uses the agent's action.
 
     An observation with legal actions is a dict with the entries "observation" and "action_mask",
     int8[n], as in PettingZoo. `infos[agent]` has the environment's info; of entries that are keyed
@@ -328,7 +320,10 @@ class PettingZooAECEnv(_SingleBase, _AECEnv):
 
     def __init__(self, env: VectorEnv, **options: Any) -> None:
         super().__init__(env, **options)
-        self._update()
+        self.rewards: dict[str, float] = {}
+        self.terminations: dict[str, bool] = {}
+        self.truncations: dict[str, bool] = {}
+        self.infos: dict[str, dict[str, Any]] = {}
         self._cumulative_rewards: dict[str, float] = {}
 
     def reset(self, seed: int | None = None, options: dict[str, Any] | None = None) -> None:
@@ -350,7 +345,7 @@ class PettingZooAECEnv(_SingleBase, _AECEnv):
         self._begin_round()
 
     def step(self, action: Any) -> None:
-        """Takes the action of `agent_selection`, or removes it if it has ended and `action` is None.
+        """Takes the action of `agent_selection`; with None, removes it after it has ended.
 
         Raises:
             ActionError: the action does not fit.
@@ -381,15 +376,17 @@ class PettingZooAECEnv(_SingleBase, _AECEnv):
         return self._observation(agent)
 
     def _update(self) -> None:
-        self.rewards = self._read("reward", float, self.agents) if self.agents else {}
-        self.terminations = self._read("terminated", bool, self.agents) if self.agents else {}
-        self.truncations = self._read("truncated", bool, self.agents) if self.agents else {}
-        self.infos = self._infos(self.agents) if self.agents else {}
+        self.rewards = self._read("reward", float, self.agents)
+        self.terminations = self._read("terminated", bool, self.agents)
+        self.truncations = self._read("truncated", bool, self.agents)
+        self.infos = self._infos(self.agents)
 
     def _begin_round(self) -> None:
         """Selects the agents that give the actions of the next step, one after the other."""
         alive = [
-            agent for agent in self.agents if not (self.terminations[agent] or self.truncations[agent])
+            agent
+            for agent in self.agents
+            if not (self.terminations[agent] or self.truncations[agent])
         ]
         self._actions: dict[str, Any] = {}
         self._acting = [agent for agent in alive if self._info[TO_ACT][agent]] or alive
@@ -406,12 +403,12 @@ class PettingZooAECEnv(_SingleBase, _AECEnv):
 
 
 class PettingZooVectorEnv(_Base):
-    """N native instances in the form of `pettingzoo.ParallelEnv`: dicts of [N, ...] arrays by agent.
+    """N native instances like one `pettingzoo.ParallelEnv`, with [N, ...] arrays by agent.
 
     PettingZoo has no interface for batches. All agents are in `agents` always. An agent that has
-    ended keeps its flags until all have; then the instance starts its next episode in the same step.
-    `infos[agent]["to_act"]`, bool[N], tells where the next step uses the agent's action. Legal
-    actions are in `observations[agent]["action_mask"]`, int8[N, n].
+    ended keeps its flags until all have; then the instance starts its next episode in the same
+    step. `infos[agent]["to_act"]`, bool[N], tells where the next step uses the agent's action.
+    Legal actions are in `observations[agent]["action_mask"]`, int8[N, n].
 
     Returned arrays never change later, and callers may write to them. A copied or unpickled
     environment is a new one, which has to be reset first.

@@ -80,9 +80,7 @@ def fields_of(timestep, agent):
 
 def assert_alike(found, expected):
     jax.tree.map(
-        lambda a, b: np.testing.assert_allclose(
-            np.float64(a), np.float64(b), rtol=2e-5, atol=2e-5
-        ),
+        lambda a, b: np.testing.assert_allclose(np.float64(a), np.float64(b), rtol=2e-5, atol=2e-5),
         list(found),
         list(expected),
     )
@@ -148,7 +146,9 @@ def test_a_batch_is_the_native_one(id):
 @pytest.mark.parametrize("id", IDS[1:])
 def test_agents_in_turns_get_what_they_get_at_once(id):
     """The same actions in both interfaces give each agent the same rewards until it leaves."""
-    at_once, in_turns = (jaxenvs.make_pettingzoo(native(id), api=api) for api in ("parallel", "aec"))
+    at_once, in_turns = (
+        jaxenvs.make_pettingzoo(native(id), api=api) for api in ("parallel", "aec")
+    )
     observations, _ = at_once.reset(seed=4)
     in_turns.reset(seed=4)
     rng, rounds, returns = np.random.default_rng(1), [], dict.fromkeys(at_once.agents, 0.0)
@@ -243,7 +243,7 @@ def test_a_rollout_of_its_environments_is_a_plain_loop():
         "pettingzoo/sisl/pursuit_v5", num_envs, num_workers=2, max_cycles=limit, n_pursuers=3
     )
     try:
-        result = jaxenvs.rollout(envs, None, num_steps, key)
+        result = jax.block_until_ready(jaxenvs.rollout(envs, None, num_steps, key))
         seeds = np.asarray(envs._seeds(jax.random.split(key)[0]))
     finally:
         envs.close()
