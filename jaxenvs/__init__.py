@@ -26,6 +26,7 @@ _NAMES = {
     "make_dm": "faces.dm_env",
     "make_gym": "faces.gym",
     "make_gymnax": "faces.gymnax",
+    "make_pettingzoo": "faces.pettingzoo",
     "make_pool": "bridge.making",
     "HostEnv": "bridge.xla",
     "make": "factory",
@@ -68,6 +69,7 @@ if _TYPE_CHECKING:
     from jaxenvs.faces.dm_env import make_dm as make_dm
     from jaxenvs.faces.gym import make_gym as make_gym
     from jaxenvs.faces.gymnax import make_gymnax as make_gymnax
+    from jaxenvs.faces.pettingzoo import make_pettingzoo as make_pettingzoo
     from jaxenvs.factory import make as make
     from jaxenvs.factory import make_vec as make_vec
     from jaxenvs.multi_agent import MultiAgentEnvironment as MultiAgentEnvironment

@@ -117,7 +117,8 @@ def make_vec(
 
     For an id of another library, such as "gymnasium/CartPole-v1", "ALE/Pong-v5" or
     "dm_control/...", it is a `HostEnv` over `make_pool(id, num_envs)`, which uses worker processes,
-    or EnvPool's own threads for "envpool/...". Close such an environment after use.
+    or EnvPool's own threads for "envpool/...". Close such an environment after use. For several
+    agents, such as "pettingzoo/...", it returns `MultiAgentTimeStep`s.
 
     Args:
         id: a registered id, or one that `make_pool` accepts, with the library in front. Plain

@@ -15,6 +15,7 @@ from jaxenvs.core import Environment, TimeStep
 S = TypeVar("S")
 
 TO_ACT = "to_act"  # the entry of `info` with the agents whose actions the next step uses
+STATE = "world_state"  # the entry of `info` with what all agents together observe, if there is one
 # Entries of Dict observations that learners treat in a special way.
 MASK = "action_mask"  # the legal actions
 AGENT = "agent"  # the index of the agent, one-hot

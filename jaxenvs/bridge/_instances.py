@@ -10,7 +10,7 @@ from typing import Any, Literal
 
 import numpy as np
 
-from jaxenvs.bridge._adapters import adapted
+from jaxenvs.bridge._adapters import adapted, without_rewards
 from jaxenvs.bridge._arrays import INFO_ROOM, MODES, Arrays, Plan
 from jaxenvs.bridge._lines import DONE, INFO
 from jaxenvs.bridge._views import View, action_reader, contains, fits, has_nan, put_fields
@@ -274,7 +274,7 @@ class Instances:
             view.puts[row](observation)
             if mode == _DISABLED:
                 flags = view.terminated[row], view.truncated[row]
-                self._last[row] = (copy.deepcopy(observation), *flags, info)
+                self._last[row] = (copy.deepcopy(observation), *flags, without_rewards(info))
             return DONE | self._put_info(row, view, info, None)
         view.final_puts[row](observation)
         if self._validate and has_nan(observation):

@@ -17,6 +17,7 @@ from typing import Any
 import cloudpickle
 
 from jaxenvs.bridge import _lines
+from jaxenvs.bridge._adapters import agents_of
 from jaxenvs.bridge._arrays import Arrays
 from jaxenvs.bridge._instances import Instances
 from jaxenvs.bridge._lines import Bell, Words, WorkerLines
@@ -126,6 +127,7 @@ def facts(env: Any) -> dict[str, Any]:
         "render_mode": getattr(env, "render_mode", None),
         "spec": _portable_spec(env),
         "is_coroutine": has_coroutines(env),
+        "agents": agents_of(env),
     }
 
 

@@ -10,7 +10,7 @@ from typing import Any, Literal
 import gymnasium
 import numpy as np
 
-from jaxenvs.bridge._adapters import AlreadyVectorized, adapted
+from jaxenvs.bridge._adapters import AlreadyVectorized, adapted, agent_fields
 from jaxenvs.bridge._arguments import check_seed, is_whole, seconds_or_none, whole_or_none
 from jaxenvs.bridge._arrays import MODES, AutoresetMode
 from jaxenvs.bridge._choosing import BackendChoice, make_backend
@@ -184,7 +184,7 @@ def make_pool(
             settings = Settings(
                 observation_space=found["observation_space"],
                 action_space=found["action_space"],
-                info_fields=_fields(info_fields, samples),
+                info_fields=_fields(info_fields, samples) | agent_fields(found["agents"]),
                 autoreset_mode=made.autoreset_mode or mode or "next_step",
                 mode_is_open=made.autoreset_mode is None and mode is None,
                 time_limit=time_limit,

@@ -95,6 +95,7 @@ class Pool(gymnasium.vector.VectorEnv):
         self.spec = facts["spec"]
         self.render_mode = facts["render_mode"]
         self.metadata = dict(facts["metadata"])
+        self.agents: tuple[str, ...] = facts["agents"]
         self._take_mode(settings.autoreset_mode)
         self.info_fields = settings.info_fields
         self.single_observation_space = settings.observation_space

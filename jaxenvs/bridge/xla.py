@@ -24,6 +24,7 @@ from jax.sharding import AxisType, NamedSharding, PartitionSpec, reshard
 
 from jaxenvs import keys, prng
 from jaxenvs.bridge import _hosted
+from jaxenvs.bridge._adapters import AGENT_FIELDS
 from jaxenvs.bridge._arrays import MODES
 from jaxenvs.bridge._hosted import Hosted
 from jaxenvs.bridge._layout import getter, leaves_of, tree_of
@@ -32,6 +33,7 @@ from jaxenvs.bridge.pool import Pool
 from jaxenvs.core import AutoresetMode, TimeStep, VectorEnv
 from jaxenvs.errors import PoolError, RenderError, ShardingError
 from jaxenvs.meshes import check_mesh
+from jaxenvs.multi_agent import TO_ACT, MultiAgentTimeStep
 from jaxenvs.spaces import Space
 from jaxenvs.spaces.conversion import from_gymnasium
 from jaxenvs.spaces.validation import check_action
@@ -61,6 +63,9 @@ class HostEnv(VectorEnv[HostState]):
     `info` and `final_info` contain `env_id`, `elapsed_step`, `restarted` (see `Pool`) and the
     pool's `info_fields`. If an episode ended and the next one began in the same step, `info`
     belongs to the reset and `final_info` to the step.
+
+    If the environments are PettingZoo's, timesteps are `MultiAgentTimeStep`s. An agent that is
+    absent observes zeros and counts as ended.
 
     Gradients stop at the environments. `vmap` is refused, because the number of environments is
     fixed when the pool is made; make a larger pool, or several pools.
@@ -134,6 +139,11 @@ class HostEnv(VectorEnv[HostState]):
         self._observation_space = from_gymnasium(first.single_observation_space)
         self._action_space = from_gymnasium(first.single_action_space)
         self._columns = _columns(first, self._observation_space)
+        self._agents = first.agents
+
+    @property
+    def agents(self) -> tuple[str, ...]:
+        return self._agents
 
     @property
     def single_observation_space(self) -> Space:
@@ -281,7 +291,33 @@ class HostEnv(VectorEnv[HostState]):
             final_observation=final_observation,
             final_info=final_info,
         )
-        return HostState(token=token), timestep
+        return HostState(token=token), self._by_agent(timestep) if self._agents else timestep
+
+    def _by_agent(self, timestep: TimeStep) -> MultiAgentTimeStep:
+        """Returns the timestep of PettingZoo's environments with the values of each agent."""
+        reward, terminated, truncated, alive = (timestep.final_info[name] for name in AGENT_FIELDS)
+        cut = timestep.truncated[:, None]  # by a time limit, or as an environment was restarted
+        ended = ~alive | cut | timestep.terminated[:, None]
+        truncated = ended & (truncated | (cut & ~terminated))
+        restarted = timestep.info["restarted"][:, None]
+
+        def by_agent(values: jax.Array) -> Any:
+            return {agent: values[:, i] for i, agent in enumerate(self._agents)}
+
+        def others(info: Any) -> dict[str, Any]:
+            return {name: info[name] for name in info if name not in AGENT_FIELDS}
+
+        # Under same-step autoreset, `info` belongs to the next episode.
+        acts = timestep.info["agent_alive"] if self.autoreset_mode == "same_step" else ~ended
+        return MultiAgentTimeStep(
+            observation=timestep.observation,
+            reward=by_agent(jnp.where(restarted, 0.0, reward)),
+            terminated=by_agent(ended & (terminated | ~truncated)),
+            truncated=by_agent(truncated),
+            info={**others(timestep.info), TO_ACT: by_agent(acts)},
+            final_observation=timestep.final_observation,
+            final_info={**others(timestep.final_info), TO_ACT: by_agent(~ended)},
+        )
 
     def _final(self, observation: Any, space: Any, leaves: Any) -> Any:
         if self._wants_final:
@@ -511,6 +547,7 @@ def xla_functions(
 ) -> tuple[jax.Array, Callable[..., Any], Callable[..., Any], Callable[..., Any]]:
     """Returns the result of `Pool.xla`."""
     env = HostEnv(pool, autoreset_mode=pool.autoreset_mode, final_observation=False)
+    env._agents = ()  # as the pool's own step, which sums rewards
     (hosted,) = env._hosted
 
     def recv(handle: jax.Array) -> tuple[jax.Array, Any]:

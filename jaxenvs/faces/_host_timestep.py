@@ -3,16 +3,17 @@
 from collections.abc import Callable
 from typing import Any, NamedTuple
 
-import numpy as np
-
 
 class HostTimeStep(NamedTuple):
-    """A batch of timesteps as NumPy arrays that belong to the caller."""
+    """A batch of timesteps as NumPy arrays that belong to the caller.
+
+    With several agents, the observation, the reward and the flags are dicts keyed by agent.
+    """
 
     observation: Any
-    reward: np.ndarray
-    terminated: np.ndarray
-    truncated: np.ndarray
+    reward: Any
+    terminated: Any
+    truncated: Any
     any_done: bool  # whether an episode ended in any instance
     read: Callable[[str], Any]  # returns one of the fields below, which are rarely needed
 

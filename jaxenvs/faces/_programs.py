@@ -167,6 +167,7 @@ def _make_packed_reader(layout: PackedLayout) -> Callable[[Any], HostTimeStep]:
     timestep = _with_final(timestep)
     reward, terminated, truncated = timestep.reward, timestep.terminated, timestep.truncated
     observation, is_array = timestep.observation, isinstance(timestep.observation, str)
+    has_agents = not isinstance(reward, str)
     start, dtype = layout.record_dtype(any_done)  # what precedes it stays on the device
     memory_at = (ctypes.c_char * dtype.itemsize).from_address
     # Called in every step, so all names are local, and nothing is looked up twice.
@@ -179,9 +180,9 @@ def _make_packed_reader(layout: PackedLayout) -> Callable[[Any], HostTimeStep]:
         return make(
             (
                 field(observation) if is_array else tree_map(field, observation),
-                field(reward),
-                field(terminated),
-                field(truncated),
+                tree_map(field, reward) if has_agents else field(reward),
+                tree_map(field, terminated) if has_agents else field(terminated),
+                tree_map(field, truncated) if has_agents else field(truncated),
                 bool(field(any_done)),
                 lambda name: tree_map(field, getattr(timestep, name)),
             )
@@ -195,9 +196,9 @@ def _read_arrays(out: Any) -> HostTimeStep:
     timestep = _with_final(timestep)
     return HostTimeStep(
         observation=jax.tree.map(np.array, timestep.observation),
-        reward=np.array(timestep.reward),
-        terminated=np.array(timestep.terminated),
-        truncated=np.array(timestep.truncated),
+        reward=jax.tree.map(np.array, timestep.reward),
+        terminated=jax.tree.map(np.array, timestep.terminated),
+        truncated=jax.tree.map(np.array, timestep.truncated),
         any_done=bool(any_done),
         read=lambda name: jax.tree.map(np.array, getattr(timestep, name)),
     )

@@ -36,6 +36,17 @@ def take_rows(tree: Any, index: Any = 0) -> Any:
     return jax.tree.map(lambda leaf: leaf[index], tree)
 
 
+def only_row(space: gymnasium.Space, batch: Any) -> Any:
+    """Returns the only row of `batch`, as a member of `space`."""
+    if isinstance(space, gymnasium.spaces.Dict):
+        return {key: only_row(part, batch[key]) for key, part in space.items()}
+    if isinstance(space, gymnasium.spaces.Tuple):
+        return tuple(only_row(part, batch[i]) for i, part in enumerate(space.spaces))
+    if isinstance(space, gymnasium.spaces.Discrete) and isinstance(batch, np.ndarray):
+        return np.int64(batch[0])
+    return batch[0, ...]  # [0] would turn an array without other axes into a number
+
+
 def _add_batch_axis(space: gymnasium.Space, action: Any) -> Any:
     if isinstance(space, gymnasium.spaces.Dict) and isinstance(action, dict):
         return {

@@ -4,9 +4,10 @@ from typing import Any
 
 from jaxenvs.core import AutoresetMode, Environment
 from jaxenvs.errors import ParameterError
+from jaxenvs.faces._native import make_single_agent
 from jaxenvs.faces.gym import make_gym
 from jaxenvs.faces.gym_vector_env import GymVectorEnv
-from jaxenvs.factory import is_hosted, make_from
+from jaxenvs.factory import is_hosted
 
 
 def make_batch_for(
@@ -68,11 +69,12 @@ def make_env_for(
     """Makes the single environment for `interface(env, time_limit=..., **params)`.
 
     Raises:
-        ParameterError: `env` is neither the id of a native environment nor an `Environment`.
+        ParameterError: `env` is neither the id of a native environment nor an `Environment`, or
+            it has several agents.
     """
     if is_hosted(env) or not isinstance(env, str | Environment):
         raise ParameterError(
             f"{interface} got {env!r:.80}; expected the id of a native environment or an"
             " Environment, which describes a single instance."
         )
-    return make_from(env, time_limit=time_limit, **params)
+    return make_single_agent(env, time_limit=time_limit, params=params)

@@ -4,11 +4,10 @@ from typing import Any, Literal
 
 import gymnasium
 import jax
-import numpy as np
 
 from jaxenvs.core import Environment, VectorEnv
 from jaxenvs.faces._pickling import EzPickleMixin
-from jaxenvs.faces._single import step_single
+from jaxenvs.faces._single import only_row, step_single
 from jaxenvs.faces.gym_vector_env import RENDER_FPS, RENDER_MODES, GymVectorEnv
 
 
@@ -71,7 +70,7 @@ class GymEnv(EzPickleMixin, gymnasium.Env):
         observations, infos = self._batch.reset(seed=seed)
         self._initial_seed = None
         super().reset(seed=seed)  # seeds `env.np_random`
-        return _only_row(self.observation_space, observations), _only_info(infos)
+        return only_row(self.observation_space, observations), _only_info(infos)
 
     def step(self, action: Any) -> tuple[Any, float, bool, bool, dict[str, Any]]:
         """Takes one action.
@@ -86,7 +85,7 @@ class GymEnv(EzPickleMixin, gymnasium.Env):
         timestep = step_single(self._batch.runner, self.action_space, action)
         observations, rewards, terminated, truncated, infos = self._batch._to_step_result(timestep)
         return (
-            _only_row(self.observation_space, observations),
+            only_row(self.observation_space, observations),
             float(rewards[0]),
             bool(terminated[0]),
             bool(truncated[0]),
@@ -131,17 +130,6 @@ def innermost(env: VectorEnv) -> Environment:
     while not isinstance(part, Environment):
         part = part.env
     return part.unwrapped
-
-
-def _only_row(space: gymnasium.Space, batch: Any) -> Any:
-    """Returns the only row of `batch`, as a member of `space`."""
-    if isinstance(space, gymnasium.spaces.Dict):
-        return {key: _only_row(part, batch[key]) for key, part in space.items()}
-    if isinstance(space, gymnasium.spaces.Tuple):
-        return tuple(_only_row(part, batch[i]) for i, part in enumerate(space.spaces))
-    if isinstance(space, gymnasium.spaces.Discrete) and isinstance(batch, np.ndarray):
-        return np.int64(batch[0])
-    return batch[0, ...]  # [0] would turn an array without other axes into a number
 
 
 def _only_info(infos: dict[str, Any]) -> dict[str, Any]:

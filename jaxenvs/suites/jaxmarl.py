@@ -18,7 +18,7 @@ import jax.numpy as jnp
 from jaxenvs import spaces, struct
 from jaxenvs.core import Environment
 from jaxenvs.errors import WrapperError, missing_extra
-from jaxenvs.multi_agent import MASK, MultiAgentEnvironment, MultiAgentTimeStep
+from jaxenvs.multi_agent import MASK, STATE, MultiAgentEnvironment, MultiAgentTimeStep
 from jaxenvs.suites._shared import (
     Adapter,
     ByIdentity,
@@ -37,7 +37,6 @@ except ImportError as error:
     raise missing_extra(__name__, "jaxmarl", "jaxmarl") from error
 
 _MABRAX = ("ant_4x2", "halfcheetah_6x1", "hopper_3x1", "humanoid_9|8", "walker2d_2x3")
-_STATE = "world_state"  # an entry that some environments add to the observations
 
 
 class FromJaxMARL(Adapter, MultiAgentEnvironment[Any]):
@@ -197,5 +196,5 @@ def _space_of(method: Any, name: Any) -> spaces.Space:
 
 
 def _state_in(observations: Any) -> dict[str, Any]:
-    has_state = isinstance(observations, Mapping) and _STATE in observations
-    return {_STATE: observations[_STATE]} if has_state else {}
+    has_state = isinstance(observations, Mapping) and STATE in observations
+    return {STATE: observations[STATE]} if has_state else {}

@@ -5,6 +5,8 @@ import sys
 import types
 
 import gymnasium
+import jax
+import jax.numpy as jnp
 import numpy as np
 import pytest
 
@@ -20,6 +22,8 @@ from jaxenvs.bridge._adapters import (
 from jaxenvs.bridge.hosts import env_fn_of, fn_of_id
 from jaxenvs.errors import MissingExtraError, PoolError, UnknownEnvironmentError
 from tests.bridge.envs import Counter
+
+KEY = jax.random.key(0)
 
 
 def serial(env, num_envs=2, **kwargs):
@@ -441,6 +445,71 @@ def test_parallel_agents_are_one_environment(cut):
     assert reward[0] == 2.0  # the action of the one that left is dropped
     assert truncated[0] == cut and terminated[0] != cut
     assert not answers[1][2][0] and not answers[1][3][0]
+
+
+# Of the agents "slow" and "fast": rewards, which have ended, which are to act.
+FIRST_STEPS = [((2, 1), (0, 0), (1, 1)), ((2, 1), (0, 1), (1, 0))]
+LAST_STEPS = {
+    "same_step": [((2, 0), (1, 1), (1, 1)), ((2, 1), (0, 0), (1, 1))],
+    "next_step": [((2, 0), (1, 1), (0, 0)), ((0, 0), (0, 0), (1, 1))],
+    "disabled": [((2, 0), (1, 1), (0, 0)), ((0, 0), (1, 1), (0, 0))],
+}
+
+
+@pytest.mark.parametrize("cut", [False, True])
+@pytest.mark.parametrize("mode", LAST_STEPS)
+def test_a_hosted_environment_of_parallel_agents_has_several(mode, cut):
+    env = jaxenvs.HostEnv(serial(lambda: Race(cut), 1), autoreset_mode=mode)
+    assert env.agents == ("slow", "fast")
+    state, timestep = env.reset(jax.random.key(0))
+    assert isinstance(timestep, jaxenvs.MultiAgentTimeStep) and not timestep.done[0]
+    assert timestep.info.keys() == {"elapsed_step", "restarted", "env_id", "to_act"}
+    action = {"slow": jnp.full(1, 2), "fast": jnp.full(1, 1)}
+    step = jax.jit(env.step)
+    for reward, ended, to_act in FIRST_STEPS + LAST_STEPS[mode]:
+        state, timestep = step(state, action, jax.random.key(0))
+        for i, agent in enumerate(env.agents):
+            flags = timestep.terminated[agent], timestep.truncated[agent]
+            assert flags[cut].tolist() == [ended[i]] and flags[1 - cut].tolist() == [False]
+            assert timestep.reward[agent].dtype == np.float32
+            assert timestep.reward[agent].tolist() == [reward[i]]
+            assert timestep.to_act[agent].tolist() == [to_act[i]]
+            assert timestep.final_info["to_act"][agent].tolist() == [not ended[i]]
+    env.close()
+
+
+def test_a_pool_s_time_limit_truncates_the_agents_that_have_not_ended():
+    env = jaxenvs.HostEnv(serial(Race, 1, time_limit=2), autoreset_mode="next_step")
+    action = {"slow": jnp.full(1, 2), "fast": jnp.full(1, 1)}
+    result = jaxenvs.rollout(env, lambda _, key: action, 8, KEY)
+    flags = result.trajectory.terminated, result.trajectory.truncated
+    assert flags[0]["fast"][1, 0] and not flags[1]["fast"][1, 0]
+    assert flags[1]["slow"][1, 0] and not flags[0]["slow"].any()
+    assert int(result.statistics["count"]) == 3  # of two steps and one that only resets
+    returns = result.statistics["return_mean"]
+    assert float(returns["slow"]) == 4 and float(returns["fast"]) == 2
+    env.close()
+
+
+class Flaky(Race):
+    """Fails in its second step."""
+
+    def step(self, actions):
+        if self.count == 2:
+            raise RuntimeError("it fails")
+        return super().step(actions)
+
+
+def test_a_restart_truncates_all_agents():
+    env = jaxenvs.HostEnv(serial(Flaky, 1, on_failure="restart"))
+    state, _ = env.reset(KEY)
+    action = {"slow": jnp.full(1, 2), "fast": jnp.full(1, 1)}
+    state, _ = env.step(state, action, KEY)
+    _, timestep = env.step(state, action, KEY)
+    for agent in env.agents:
+        assert timestep.truncated[agent][0] and not timestep.terminated[agent][0]
+        assert timestep.reward[agent][0] == 0 and timestep.to_act[agent][0]
+    env.close()
 
 
 @pytest.mark.interop

@@ -83,6 +83,7 @@ class NativeBackend(Backend):
                 "metadata": dict(getattr(driver.env, "metadata", None) or {}),
                 "render_mode": getattr(driver.env, "render_mode", None),
                 "spec": driver.spec,
+                "agents": (),
             }
         ]
 
