@@ -98,7 +98,7 @@ class FromPgxGame(Adapter, MultiAgentEnvironment[Any]):
         waits = jnp.arange(self.env.value.num_actions) == 0
         return {
             agent: {
-                "observation": self.env.value.observe(state, jnp.int32(i)),
+                "observation": self.env.value._observe(state, jnp.int32(i)),
                 MASK: jnp.where(state.current_player == i, state.legal_action_mask, waits),
             }
             for i, agent in enumerate(self.agents)

@@ -36,11 +36,6 @@ class IndependentAgents(VectorEnv[Any]):
     With either, observations become dicts that have the agent's own one as "observation", unless it
     already is a dict.
 
-    Args:
-        env: a batch of an environment with several agents.
-        agent_id: whether observations have the entry "agent".
-        central_critic: whether observations have the entry "critic_observation".
-
     Raises:
         WrapperError: the environment has a single agent, or the spaces differ.
 
@@ -48,9 +43,9 @@ class IndependentAgents(VectorEnv[Any]):
     2022, for the central critic.
     """
 
-    env: VectorEnv
-    agent_id: bool = struct.static(False)
-    central_critic: bool = struct.static(False)
+    env: VectorEnv  # N instances with A agents each
+    agent_id: bool = struct.static(False)  # adds the entry "agent"
+    central_critic: bool = struct.static(False)  # adds the entry "critic_observation"
 
     def __post_init__(self) -> None:
         if not getattr(self.env, "agents", ()):
