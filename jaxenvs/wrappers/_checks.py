@@ -29,6 +29,15 @@ def wrapped_box(wrapper: Any, name: str, *, bounded: bool = False) -> Box:
     return space
 
 
+def check_single_agent(wrapper: Any, fix: str) -> None:
+    """Raises WrapperError, which ends with `fix`, if the wrapped environment has several agents."""
+    if wrapper.env.agents:
+        raise WrapperError(
+            f"{type(wrapper).__name__} got an environment with the agents"
+            f" {', '.join(wrapper.env.agents)}; it supports a single agent only.  {fix}"
+        )
+
+
 def check_function(wrapper: Any) -> None:
     """Raises WrapperError unless the field `func` is callable."""
     if not callable(wrapper.func):

@@ -12,6 +12,7 @@ from jax import lax
 from jaxenvs import spaces, struct
 from jaxenvs.core import Environment, TimeStep, Wrapper
 from jaxenvs.errors import WrapperError, check_integer
+from jaxenvs.wrappers._checks import check_single_agent
 from jaxenvs.wrappers._observation import ObservationTransform
 
 # The luminance weights of red, green and blue in units of 1/10,000: ITU-R BT.709, rounded as in
@@ -30,8 +31,9 @@ class AddRenderObservation(Wrapper[Any]):
     accessible.
 
     Raises:
-        WrapperError: the environment does not define `render`, the observation already has the key
-            `render_key`, or the instances of a batch are not accessible.
+        WrapperError: the environment does not define `render` or has several agents, the
+            observation already has the key `render_key`, or the instances of a batch are not
+            accessible.
 
     Source: Gymnasium's AddRenderObservation.
     """
@@ -42,6 +44,7 @@ class AddRenderObservation(Wrapper[Any]):
 
     def __post_init__(self) -> None:
         super().__post_init__()
+        check_single_agent(self, "Draw the whole environment with env.render(state).")
         self._check_space("observation_space")
 
     @property
