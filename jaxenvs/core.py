@@ -142,6 +142,8 @@ class Environment(abc.ABC, Generic[S]):
 
         With several agents, most wrappers wrap each agent, see `Wrapper.wrap_agents`.
         """
+        if isinstance(wrapper, partial) and not wrapper.args:
+            return self.wrap(wrapper.func, *args, **{**wrapper.keywords, **kwargs})
         if self.agents and isinstance(wrapper, type) and issubclass(wrapper, Wrapper):
             return wrapper.wrap_agents(self, *args, **kwargs)
         return wrapper(self, *args, **kwargs)

@@ -30,11 +30,11 @@ def wrapped_box(wrapper: Any, name: str, *, bounded: bool = False) -> Box:
 
 
 def check_single_agent(wrapper: Any, fix: str) -> None:
-    """Raises WrapperError if the wrapped environment has several agents."""
+    """Raises WrapperError, which ends with `fix`, if the wrapped environment has several agents."""
     if wrapper.env.agents:
         raise WrapperError(
             f"{type(wrapper).__name__} got an environment with the agents"
-            f" {', '.join(wrapper.env.agents)}; it wraps a single agent.  {fix}"
+            f" {', '.join(wrapper.env.agents)}; it supports a single agent only.  {fix}"
         )
 
 

@@ -44,7 +44,9 @@ class _Normalize(Wrapper[NormalizeState]):
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        check_single_agent(self, "Wrap IndependentAgents(batch), whose instances are the agents.")
+        check_single_agent(
+            self, "RescaleObservation and ScaleReward wrap each agent, with constants."
+        )
         epsilon: Any = self.epsilon  # pyright: ignore[reportAttributeAccessIssue] of a subclass
         if not struct.is_traced(epsilon) and not np.all(epsilon >= 0):
             raise WrapperError(
@@ -131,8 +133,8 @@ class NormalizeObservation(_Normalize):
     Inside `vectorize`, each instance would have its own statistics and lose them at every reset.
 
     Raises:
-        WrapperError: the wrapped observation space is not a `Box`. From `reset`: `statistics` has
-            the wrong shape.
+        WrapperError: the wrapped observation space is not a `Box`, or there are several agents.
+            From `reset`: `statistics` has the wrong shape.
     """
 
     epsilon: chex.Numeric = 1e-8  # added to the variance
@@ -196,7 +198,8 @@ class NormalizeReward(_Normalize):
     next, and it drops the return on the step that terminates.
 
     Raises:
-        WrapperError: from `reset`, `statistics` are not statistics of scalars.
+        WrapperError: there are several agents. From `reset`: `statistics` are not statistics of
+            scalars.
     """
 
     gamma: chex.Numeric = 0.99  # the learner's discount factor

@@ -31,8 +31,9 @@ class AddRenderObservation(Wrapper[Any]):
     accessible.
 
     Raises:
-        WrapperError: the environment does not define `render`, the observation already has the key
-            `render_key`, or the instances of a batch are not accessible.
+        WrapperError: the environment does not define `render` or has several agents, the
+            observation already has the key `render_key`, or the instances of a batch are not
+            accessible.
 
     Source: Gymnasium's AddRenderObservation.
     """
@@ -43,7 +44,7 @@ class AddRenderObservation(Wrapper[Any]):
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        check_single_agent(self, "Use env.render(state).")
+        check_single_agent(self, "Draw the whole environment with env.render(state).")
         self._check_space("observation_space")
 
     @property

@@ -7,13 +7,80 @@ import numpy as np
 import pytest
 
 import jaxenvs
-from jaxenvs import spaces
+from jaxenvs import MultiAgentEnvironment, MultiAgentTimeStep, spaces
 from jaxenvs.errors import TrainingError, WrapperError
 from jaxenvs.training import PPO, ActorCritic, make_train, shard
 from jaxenvs.wrappers import IndependentAgents
-from tests.multi_agent_env import AGENTS, Nim, Patrol
+from tests.multi_agent_env import Nim
 
 N, STEPS = 4, 10
+AGENTS = ("scout", "carrier", "guard")  # not in alphabetical order, which jit prefers
+
+
+@chex.dataclass(frozen=True)
+class PatrolState:
+    steps: jax.Array  # int32[]
+    goal: jax.Array  # int32[], the action that is rewarded
+    ended: jax.Array  # bool[3]
+
+
+class Patrol(MultiAgentEnvironment[PatrolState]):
+    """Three agents act at once; agent i ends after i + 2 steps and pays for its place.
+
+    An agent that takes the action `goal`, which it sees, receives `bonus`, minus its index.
+    """
+
+    bonus: float = 10.0
+
+    @property
+    def agents(self) -> tuple[str, ...]:
+        return AGENTS
+
+    @property
+    def observation_space(self) -> spaces.Dict:
+        each = spaces.Dict(
+            {
+                "observation": spaces.Box(0.0, 10.0, (3,)),
+                "action_mask": spaces.Box(False, True, (4,), bool),
+            }
+        )
+        return spaces.Dict(dict.fromkeys(AGENTS, each))
+
+    @property
+    def action_space(self) -> spaces.Dict:
+        return spaces.Dict(dict.fromkeys(AGENTS, spaces.Discrete(4)))
+
+    def reset(self, key: chex.PRNGKey) -> tuple[PatrolState, MultiAgentTimeStep]:
+        goal = jax.random.randint(key, (), 0, 3, jnp.int32)
+        state = PatrolState(steps=jnp.int32(0), goal=goal, ended=jnp.zeros(3, bool))
+        return state, MultiAgentTimeStep.first(self._observe(state))
+
+    def step(
+        self, state: PatrolState, action: dict[str, jax.Array], key: chex.PRNGKey
+    ) -> tuple[PatrolState, MultiAgentTimeStep]:
+        lives = ~state.ended
+        hits = jnp.stack([action[agent] for agent in AGENTS]) == state.goal
+        paid = jnp.where(hits, jnp.float32(self.bonus), 0.0) - jnp.arange(3, dtype=jnp.float32)
+        reward = jnp.where(lives, paid, 0.0)
+        steps = state.steps + 1
+        goal = jax.random.randint(key, (), 0, 3, jnp.int32)
+        state = PatrolState(
+            steps=steps, goal=goal, ended=steps >= jnp.arange(2, 5, dtype=jnp.int32)
+        )
+        return state, MultiAgentTimeStep.transition(
+            self._observe(state),
+            reward={agent: reward[i] for i, agent in enumerate(AGENTS)},
+            terminated={agent: state.ended[i] for i, agent in enumerate(AGENTS)},
+        )
+
+    def _observe(self, state: PatrolState) -> dict[str, dict[str, jax.Array]]:
+        actions = jnp.arange(4, dtype=jnp.int32)
+        legal = jnp.where(state.ended[:, None], actions == 0, actions < 3)
+        numbers = jnp.stack([state.goal, state.steps, state.steps]).astype(jnp.float32)
+        return {
+            agent: {"observation": numbers.at[2].set(i), "action_mask": legal[i]}
+            for i, agent in enumerate(AGENTS)
+        }
 
 
 def agents_of(env, num_envs=N, **settings):
@@ -127,12 +194,12 @@ def test_self_play_learns_nim():
 
     def play(observation, key):
         return {
-            "zoe": policy(observation["zoe"], key),
-            "adam": jaxenvs.sample_legal(observation["adam"], key),
+            "white": policy(observation["white"], key),
+            "black": jaxenvs.sample_legal(observation["black"], key),
         }
 
     games = jaxenvs.vectorize(Nim(), 200)
-    assert jaxenvs.evaluate(games, play, 1, jax.random.key(1)).mean["zoe"] > 0.6
+    assert jaxenvs.evaluate(games, play, 1, jax.random.key(1)).mean["white"] > 0.6
 
 
 def test_training_is_divided_among_devices():
