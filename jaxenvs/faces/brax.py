@@ -122,8 +122,8 @@ def wrap_for_training(
         env: the result of `make_brax`.
         episode_length: the number of steps after which an episode is truncated.
         action_repeat: must be 1, because brax's repetition goes on after the end of an episode.
-        randomization_fn: returns a native environment with parameters for every instance, and one
-            whose leaves are 0 where they differ and None elsewhere.
+        randomization_fn: takes the native environment. Returns it with some parameters of shape
+            [N], and their axes: the same pytree with 0 for these parameters and None for others.
 
     Raises:
         ParameterError: `action_repeat` is not 1.

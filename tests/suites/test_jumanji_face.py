@@ -32,7 +32,7 @@ ENVS = {
     "box": lambda: jaxenvs.make("CartPole-v1", time_limit=12),
     "continuous": lambda: jaxenvs.make("Pendulum-v1", time_limit=9),
     "tuple": lambda: jaxenvs.make("Blackjack-v1"),
-    "dict": lambda: CountingEnv(layout="dict", has_key=True),
+    "dict": lambda: CountingEnv(layout="dict"),
     "image": lambda: jaxenvs.make("MinAtar/Breakout-v1", time_limit=30),
     "info": lambda: jaxenvs.make("Taxi-v3", time_limit=10),
 }
@@ -153,13 +153,13 @@ def test_a_round_trip_keeps_endings():
 
 
 def balance(observation, key=None):
-    """A policy for CartPole that falls after about 200 steps."""
-    return (observation[..., 2] + 0.3 * observation[..., 3] > 0).astype(jnp.int32)
+    """A policy for CartPole that falls after about 40 steps."""
+    return (observation[..., 2] > 0).astype(jnp.int32)
 
 
 def test_returns_in_its_loop_are_those_of_evaluate():
-    num_envs, num_steps = 256, 300
-    native = jaxenvs.make("CartPole-v1", time_limit=120, force_mag=4.0)
+    num_envs, num_steps = 256, 100
+    native = jaxenvs.make("CartPole-v1", time_limit=45)
     env = wrappers.VmapWrapper(wrappers.AutoResetWrapper(make_jumanji(native)))
 
     @jax.jit
@@ -179,17 +179,18 @@ def test_returns_in_its_loop_are_those_of_evaluate():
 
     returns, episodes = play(jax.random.PRNGKey(0))
     assert (episodes >= 2).all() and np.isfinite(returns).all()
-    result = jaxenvs.evaluate(jaxenvs.vectorize(native, num_envs), balance, jax.random.key(1), 256)
-    theirs, ours = np.asarray(returns), np.asarray(result.returns)
-    assert theirs.std() > 1  # not every episode reaches the limit
+    result = jaxenvs.evaluate(jaxenvs.vectorize(native, num_envs), balance, 1, jax.random.key(1))
+    theirs, ours = np.asarray(returns), np.asarray(result.episode_return)
+    assert theirs.std() > 1 and theirs.max() == 45  # some episodes reach the limit
     error = np.sqrt(theirs.var() / theirs.size + ours.var() / ours.size)
     assert abs(theirs.mean() - ours.mean()) < 4 * error
 
 
-def test_its_own_agent_learns_to_balance(monkeypatch):
+def test_its_own_agent_learns_to_balance():
     """jumanji's A2C and its evaluator, as in its `setup_train`, with a network for vectors."""
     hk = pytest.importorskip("haiku")
     optax = pytest.importorskip("optax")
+    pytest.importorskip("rlax")
     from jumanji.training.agents.a2c import A2CAgent
     from jumanji.training.evaluator import Evaluator
     from jumanji.training.networks.actor_critic import ActorCriticNetworks
@@ -199,7 +200,7 @@ def test_its_own_agent_learns_to_balance(monkeypatch):
 
     raw_env = make_jumanji("CartPole-v1")
     env = wrappers.VmapAutoResetWrapper(raw_env)
-    num_actions = int(env.action_spec.num_values)
+    num_envs, num_actions = 64, int(env.action_spec.num_values)
 
     def network(num_outputs):
         def apply(observation):
@@ -211,13 +212,13 @@ def test_its_own_agent_learns_to_balance(monkeypatch):
     agent = A2CAgent(
         env=env,
         n_steps=16,
-        total_batch_size=32,
+        total_batch_size=num_envs,
         actor_critic_networks=ActorCriticNetworks(
             policy_network=network(num_actions),
             value_network=network(1),
             parametric_action_distribution=CategoricalParametricDistribution(num_actions),
         ),
-        optimizer=optax.adam(3e-3),
+        optimizer=optax.adam(1e-2),
         normalize_advantage=True,
         discount_factor=0.99,
         bootstrapping_factor=0.95,
@@ -225,30 +226,29 @@ def test_its_own_agent_learns_to_balance(monkeypatch):
         l_td=0.5,
         l_en=0.01,
     )
+    num_devices = jax.local_device_count()
     params_key, reset_key, acting_key, eval_key = jax.random.split(jax.random.PRNGKey(0), 4)
-    state, timestep = jax.vmap(env.reset)(jax.random.split(reset_key, (1, 32)))
-    zero = jnp.zeros(1, jnp.float32)
+    batch = num_envs // num_devices
+    state, timestep = jax.pmap(env.reset)(jax.random.split(reset_key, (num_devices, batch)))
+    keys, zeros = jax.random.split(acting_key, num_devices), jnp.zeros(num_devices, jnp.float32)
+    params = agent.init_params(params_key)
     training = TrainingState(
-        params_state=jax.tree.map(lambda leaf: leaf[None], agent.init_params(params_key)),
-        acting_state=ActingState(state, timestep, acting_key[None], zero, zero),
+        params_state=jax.tree.map(lambda leaf: jnp.stack([leaf] * num_devices), params),
+        acting_state=ActingState(state, timestep, keys, zeros, zeros),
     )
-    evaluator = Evaluator(raw_env, agent, total_batch_size=32, stochastic=False)
+    evaluator = Evaluator(raw_env, agent, total_batch_size=num_envs, stochastic=False)
 
     def evaluate(training):
         metrics = evaluator.run_evaluation(training.params_state, eval_key)
         assert float(metrics["episode_return"][0]) == float(metrics["episode_length"][0])
         return float(metrics["episode_return"][0])
 
-    @jax.jit
     def train(training):
-        def update(training, _):
-            return agent.run_epoch(training)
+        return jax.lax.scan(lambda state, _: agent.run_epoch(state), training, None, 600)[0]
 
-        learn = lambda training: jax.lax.scan(update, training, None, 300)[0]  # noqa: E731
-        return jax.vmap(learn, axis_name="devices")(training)
-
+    train = jax.pmap(train, axis_name="devices")
     before, after = evaluate(training), evaluate(train(training))
-    assert before < 60 and after > 150, (before, after)
+    assert before < 30 and after > 100, (before, after)
 
 
 def test_errors_say_what_is_expected():
