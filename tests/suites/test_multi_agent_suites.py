@@ -1,0 +1,240 @@
+"""Environments of other JAX libraries with several agents, beside the libraries themselves."""
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+
+import jaxenvs
+from jaxenvs.multi_agent import sample_legal
+from jaxenvs.suites import adapt
+from jaxenvs.suites._shared import by_name, cast_like
+from jaxenvs.testing import check_env
+from tests.rounding import assert_agree
+
+pytestmark = pytest.mark.interop
+
+STEPS, SHORT, N = 30, 4, 4
+
+IDS = (
+    "jaxmarl/MPE_simple_spread_v3",
+    "jaxmarl/HeuristicEnemySMAX",
+    "jaxmarl/coin_game",
+    "jaxmarl/hanabi",
+    "jaxmarl/overcooked",
+    "jaxmarl/storm_2p",
+    "jumanji/Connector-v3",
+    "jumanji/LevelBasedForaging-v0",
+    "jumanji/SearchAndRescue-v0",
+    "pgx/connect_four",
+    "pgx/kuhn_poker",
+    "pgx/sparrow_mahjong",
+    "pgx/tic_tac_toe",
+)
+# The name of the step limit among the parameters of `make`, and the step on which it truncates.
+LIMITED = {
+    "jaxmarl/MPE_simple_spread_v3": ("max_steps", SHORT + 1),
+    "jaxmarl/HeuristicEnemySMAX": ("max_steps", SHORT + 1),
+    "jaxmarl/overcooked": ("max_steps", SHORT),
+    "jumanji/LevelBasedForaging-v0": ("time_limit", SHORT),
+    "pgx/tic_tac_toe": ("time_limit", SHORT),
+}
+# What belongs to single agents in the observations of jumanji; all else is for all agents.
+OF_AGENTS = {
+    "Connector-v3": {"action_mask"},
+    "LevelBasedForaging-v0": {"action_mask", "agents_view"},
+    "SearchAndRescue-v0": {"positions", "searcher_views"},
+}
+
+
+@pytest.fixture(autouse=True)
+def _usual_promotion():
+    with jax.numpy_rank_promotion("allow"), jax.numpy_dtype_promotion("standard"):
+        yield
+
+
+# Programs of the libraries for one instance: `reset(key) -> (state, observations)` and
+# `step(state, actions, key) -> (state, observations, rewards, ended)`, with dicts keyed by agent.
+
+
+def jaxmarl_player(name, parameters):
+    jaxmarl = pytest.importorskip("jaxmarl")
+    env = jaxmarl.make(name, **parameters)
+
+    def by_agent(values, other=None):
+        if not hasattr(values, "keys"):
+            values = dict(zip(env.agents, values, strict=True))
+        return {str(a): values[a] if a in values else values[f"agent_{a}"] for a in env.agents}
+
+    def observe(observations, state):
+        found = by_agent(by_name(observations))
+        if name not in ("HeuristicEnemySMAX", "hanabi"):
+            return found
+        legal = env.get_legal_moves if name == "hanabi" else env.get_avail_actions
+        masks = legal(state)
+        return {
+            agent: {"observation": found[agent], "action_mask": jnp.asarray(masks[agent], bool)}
+            for agent in env.agents
+        }
+
+    def reset(key):
+        observations, state = env.reset(key)
+        return state, observe(observations, state)
+
+    def step(state, actions, key):
+        actions = {a: actions[str(a)] for a in env.agents}
+        observations, state, rewards, dones, _ = env.step_env(key, state, actions)
+        over = dones["__all__"]
+        ended = {str(a): dones.get(a, dones.get(f"agent_{a}", False)) | over for a in env.agents}
+        return state, observe(observations, state), by_agent(rewards), ended
+
+    return reset, step
+
+
+def jumanji_player(name, parameters):
+    jumanji = pytest.importorskip("jumanji")
+    env = jumanji.make(name)
+    if parameters:
+        env = type(env)(**parameters)
+    agents = [f"agent_{i}" for i in range(env.num_agents)]
+
+    def observe(timestep):
+        seen = timestep.observation._asdict()
+        return {
+            agent: {k: v[i] if k in OF_AGENTS[name] else v for k, v in seen.items()}
+            for i, agent in enumerate(agents)
+        }
+
+    def reset(key):
+        state, timestep = env.reset(key)
+        return state, observe(timestep)
+
+    def step(state, actions, key):
+        state, timestep = env.step(state, jnp.stack([actions[agent] for agent in agents]))
+        rewards = dict(zip(agents, timestep.reward, strict=True))
+        ended = {a: timestep.last() | (timestep.discount[i] == 0) for i, a in enumerate(agents)}
+        return state, observe(timestep), rewards, ended
+
+    return reset, step
+
+
+def pgx_player(name, parameters):
+    pgx = pytest.importorskip("pgx")
+    env = pgx.make(name)
+    agents = [f"player_{i}" for i in range(env.num_players)]
+
+    def observe(state):
+        found = {}
+        for i, agent in enumerate(agents):
+            mask = jnp.zeros(env.num_actions, bool).at[0].set(True)
+            mask = jax.lax.select(state.current_player == i, state.legal_action_mask, mask)
+            found[agent] = {"observation": env.observe(state, i), "action_mask": mask}
+        return found
+
+    def reset(key):
+        state = env.init(key)
+        return state, observe(state)
+
+    def step(state, actions, key):
+        action = jnp.stack([actions[agent] for agent in agents])[state.current_player]
+        state = env.step(state, action, key)
+        ended = dict.fromkeys(agents, state.terminated | state.truncated)
+        return state, observe(state), dict(zip(agents, state.rewards, strict=True)), ended
+
+    return reset, step
+
+
+PLAYERS = {"jaxmarl": jaxmarl_player, "jumanji": jumanji_player, "pgx": pgx_player}
+
+
+def play_both(id, parameters, steps):
+    """Plays N instances here and in the library with the same legal actions and keys.
+
+    Here, they are reset automatically; there, they are not. Returns two trees of [steps, N, ...],
+    and the first observations.
+    """
+    suite, _, name = id.partition("/")
+    reset, step = PLAYERS[suite](name, {} if suite == "pgx" else parameters)
+    batch = jaxenvs.vectorize(jaxenvs.make(id, **parameters), N)
+
+    def act(observation, key):
+        each = dict(zip(batch.agents, jax.random.split(key, len(batch.agents)), strict=True))
+        return {
+            agent: sample_legal(seen, each[agent])
+            if isinstance(seen, dict) and "action_mask" in seen
+            else batch.action_space[agent].sample(each[agent])
+            for agent, seen in observation.items()
+        }
+
+    def both(key):
+        def once(carry, key):
+            ours, timestep, theirs = carry
+            instance_keys = jax.random.split(key, N)
+            actions = act(timestep.observation, key)
+            ours, timestep = batch.step(ours, actions, instance_keys)
+            new, *raw = jax.vmap(step)(theirs, actions, instance_keys)
+            return (ours, timestep, cast_like(new, theirs)), (timestep, raw)
+
+        reset_key, key = jax.random.split(key)
+        instance_keys = jax.random.split(reset_key, N)
+        ours, first = batch.reset(instance_keys)
+        theirs, observation = jax.vmap(reset)(instance_keys)
+        actions = jax.eval_shape(act, first.observation, key)
+        shape = jax.eval_shape(jax.vmap(step), theirs, actions, instance_keys)[0]
+        start = ours, first, cast_like(theirs, shape)
+        played = jax.lax.scan(once, start, jax.random.split(key, steps))[1]
+        return *played, (first.observation, observation)
+
+    return jax.device_get(jax.jit(both)(jax.random.key(5)))
+
+
+def assert_rows_agree(ours, theirs, rows):
+    # Libraries return Python's numbers and other dtypes than they declare.
+    theirs = jax.tree.map(lambda a, b: np.asarray(b, a.dtype), ours, theirs)
+    assert_agree(*(jax.tree.map(lambda leaf: leaf[rows], tree) for tree in (ours, theirs)))
+
+
+@pytest.mark.parametrize("id", IDS)
+def test_first_episodes_equal_those_of_the_library(id):
+    ours, (observation, reward, ended), firsts = play_both(id, {}, STEPS)
+    assert_rows_agree(*firsts, slice(None))
+    over = np.logical_and.reduce([np.asarray(flag) for flag in ended.values()])
+    before = np.cumsum(over, axis=0) - over == 0  # up to the end of the first episode
+    assert_rows_agree(ours.final_observation, observation, before)
+    assert_rows_agree(ours.reward, reward, before)
+    assert_rows_agree(ours.ended, ended, before)
+    for flag in (*ours.ended.values(), *ours.terminated.values()):  # they persist
+        assert (flag[1:] | ~flag[:-1])[before[1:] & ~ours.done[:-1]].all()
+
+
+@pytest.mark.parametrize("id", LIMITED)
+def test_its_step_limit_truncates_all_agents(id):
+    name, limit = LIMITED[id]
+    parameters = {name: SHORT}
+    ours, (observation, _, ended), _ = play_both(id, parameters, limit)
+    early = np.logical_and.reduce([flag[:-1] for flag in ours.ended.values()]).any(0)
+    assert jaxenvs.make(id, **parameters).time_limit == limit and not early.all()
+    cut = ~np.logical_and.reduce([flag[-1] for flag in ours.terminated.values()]) & ~early
+    assert cut.any() and ours.done[-1, ~early].all()
+    for agent, truncated in ours.truncated.items():
+        assert not truncated[:-1].any() and truncated[-1, cut].all()
+        # An agent that has terminated before stays so.
+        was, stays = (ours.terminated[agent][t, ~early] for t in (-2, -1))
+        assert (stays | ~was).all()
+        if not id.startswith("pgx/"):
+            assert ended[agent][-1, cut].all()
+    assert_rows_agree(ours.final_observation, observation, (slice(-1, None), ~early))
+
+
+@pytest.mark.parametrize(
+    "id", ["jaxmarl/coin_game", "jumanji/LevelBasedForaging-v0", "pgx/kuhn_poker"]
+)
+def test_it_follows_the_contract(id):
+    pytest.importorskip(id.partition("/")[0])
+    check_env(jaxenvs.make(id, time_limit=5), num_steps=12, num_envs=2)
+
+
+def test_environments_of_a_user_are_adapted_by_their_class():
+    jaxmarl, pgx = pytest.importorskip("jaxmarl"), pytest.importorskip("pgx")
+    assert adapt(jaxmarl.make("hanabi", num_agents=3)).agents == ("agent_0", "agent_1", "agent_2")
+    assert adapt(pgx.make("tic_tac_toe")).agents == ("player_0", "player_1")
