@@ -79,8 +79,7 @@ test-suites:
 	@$(MAKE) --no-print-directory VENV=.venv-suites-$(VERSION) _test-suites
 
 _test-suites: $(VENV)/.with-suites-tests
-	$(BIN)/pytest --numprocesses $(WORKERS) -m interop tests/suites/test_suites.py tests/suites/test_multi_agent_suites.py \
-	    tests/suites/test_pettingzoo.py $(ARGS)
+	$(BIN)/pytest --numprocesses $(WORKERS) -m interop tests/suites $(ARGS)
 
 # This XLA prints an error whenever it loads a program from the cache, which some tests would see.
 oldest:

@@ -31,12 +31,14 @@ from jaxenvs.suites._shared import (
 try:
     import jaxmarl
     from jaxmarl import registration
-    from jaxmarl.environments import Hanabi
+    from jaxmarl.environments import SMAX, Hanabi
+    from jaxmarl.environments.mpe.simple import SimpleMPE
     from jaxmarl.environments.multi_agent_env import MultiAgentEnv
 except ImportError as error:
     raise missing_extra(__name__, "jaxmarl", "jaxmarl") from error
 
 _MABRAX = ("ant_4x2", "halfcheetah_6x1", "hopper_3x1", "humanoid_9|8", "walker2d_2x3")
+_LATE = (SMAX, SimpleMPE)  # they end an episode on step `max_steps` + 1
 
 
 class FromJaxMARL(Adapter, MultiAgentEnvironment[Any]):
@@ -55,7 +57,8 @@ class FromJaxMARL(Adapter, MultiAgentEnvironment[Any]):
     @property
     def time_limit(self) -> int | None:
         env = _innermost(self.env.value)
-        return getattr(env, "max_steps", getattr(env, "episode_length", None))
+        limit = getattr(env, "max_steps", getattr(env, "episode_length", None))
+        return limit if limit is None else limit + isinstance(env, _LATE)
 
     @property
     def observation_space(self) -> spaces.Dict:
@@ -82,23 +85,28 @@ class FromJaxMARL(Adapter, MultiAgentEnvironment[Any]):
 
     def begin(self, key: chex.PRNGKey) -> tuple[Any, MultiAgentTimeStep]:
         observations, state = self.env.value.reset(key)
-        return state, MultiAgentTimeStep.first(
+        terminated = dict.fromkeys(self.agents, jnp.bool_(False))
+        return (state, terminated), MultiAgentTimeStep.first(
             self._observe(observations, state),
             to_act=self._to_act(state),
             info=_state_in(observations),
         )
 
     def advance(self, state: Any, action: Any, key: chex.PRNGKey) -> tuple[Any, MultiAgentTimeStep]:
-        env = self.env.value
+        env, (state, terminated) = self.env.value, state
         action = {name: action[str(name)] for name in env.agents}
         observations, state, rewards, dones, info = env.step_env(key, state, action)
         over = jnp.asarray(dones["__all__"], bool)
         is_cut = over & self._is_cut(state)
-        ended = self._by_agent(dones, over)
-        return state, MultiAgentTimeStep.transition(
+        # At the limit, the flags of most environments do not tell which agents had ended before.
+        terminated = {
+            agent: terminated[agent] | ((flag | over) & ~is_cut)
+            for agent, flag in self._by_agent(dones, over).items()
+        }
+        return (state, terminated), MultiAgentTimeStep.transition(
             self._observe(observations, state),
             reward=self._by_agent(rewards),
-            terminated={agent: (flag | over) & ~is_cut for agent, flag in ended.items()},
+            terminated=terminated,
             truncated=is_cut,
             to_act=self._to_act(state),
             info={**by_name(info), **_state_in(observations)},

@@ -8,7 +8,7 @@ in JAX, 2023.
 """
 
 import copy
-from typing import Any
+from typing import Any, cast
 
 import chex
 import jax
@@ -17,7 +17,8 @@ import numpy as np
 
 from jaxenvs import spaces, struct
 from jaxenvs.core import Environment, TimeStep
-from jaxenvs.errors import RenderError, WrapperError, missing_extra
+from jaxenvs.errors import RenderError, missing_extra
+from jaxenvs.multi_agent import MultiAgentEnvironment, MultiAgentTimeStep
 from jaxenvs.suites._shared import (
     Adapter,
     ByIdentity,
@@ -42,10 +43,13 @@ _BATCHING = tuple(
 )
 _NO_LIMIT = 2**31 - 1
 _COUNTERS = ("step_count", "step")  # observations that grow with the time limit
+# Observations with a row for each agent. A shape does not tell: Connector's grid is [10, 10] for 10
+# agents.
+_ROWS = ("action_mask", "agents_view", "positions", "searcher_views")
 
 
 class FromJumanji(Adapter):
-    """An environment of jumanji with one reward.
+    """An environment of jumanji with one reward, which several agents may share.
 
     Observations are dicts by the names of jumanji's fields. `info` has its extras.
     """
@@ -92,6 +96,66 @@ class FromJumanji(Adapter):
         return jnp.asarray(pictures[-1][..., :3])
 
 
+class FromJumanjiAgents(FromJumanji, MultiAgentEnvironment[Any]):
+    """An environment of jumanji with a reward for each agent: "agent_0", "agent_1" and so on.
+
+    Agents observe what is theirs, such as "action_mask", bool[num_actions], and what all share. An
+    agent has terminated where its discount is 0.
+    """
+
+    @property
+    def agents(self) -> tuple[str, ...]:
+        with jax.ensure_compile_time_eval():
+            return tuple(f"agent_{i}" for i in range(self.env.value.reward_spec.shape[0]))
+
+    @property
+    def observation_space(self) -> spaces.Dict:
+        parts = cast("spaces.Dict", super().observation_space).spaces
+        return spaces.Dict(
+            {
+                agent: spaces.Dict(
+                    {
+                        name: _row(space, i) if name in _ROWS else space
+                        for name, space in parts.items()
+                    }
+                )
+                for i, agent in enumerate(self.agents)
+            }
+        )
+
+    @property
+    def action_space(self) -> spaces.Dict:
+        space = super().action_space
+        return spaces.Dict({agent: _row(space, i) for i, agent in enumerate(self.agents)})
+
+    def begin(self, key: chex.PRNGKey) -> tuple[Any, MultiAgentTimeStep]:
+        state, first = self.env.value.reset(key)
+        return state, MultiAgentTimeStep.first(self._observe(first), info=first.extras)
+
+    def advance(self, state: Any, action: Any, key: chex.PRNGKey) -> tuple[Any, MultiAgentTimeStep]:
+        del key  # the state has one
+        actions = jnp.stack([action[agent] for agent in self.agents])
+        state, timestep = self.env.value.step(state, actions)
+        over = timestep.discount == 0
+        return state, MultiAgentTimeStep.transition(
+            self._observe(timestep),
+            reward=self._by_agent(timestep.reward),
+            terminated=self._by_agent(over),
+            truncated=self._by_agent(timestep.last() & ~over),
+            info=timestep.extras,
+        )
+
+    def _by_agent(self, rows: jax.Array) -> dict[str, jax.Array]:
+        return {agent: rows[i] for i, agent in enumerate(self.agents)}
+
+    def _observe(self, timestep: Any) -> dict[str, Any]:
+        seen = by_name(timestep.observation)
+        return {
+            agent: {name: value[i] if name in _ROWS else value for name, value in seen.items()}
+            for i, agent in enumerate(self.agents)
+        }
+
+
 def from_jumanji(env: Any) -> Environment:
     """Returns an environment of jumanji as a native environment, with its time limit.
 
@@ -99,17 +163,12 @@ def from_jumanji(env: Any) -> Environment:
         env: a single instance, without a wrapper that resets or batches it.
 
     Raises:
-        WrapperError: it is no environment of jumanji, it has such a wrapper, or a reward for each
-            agent.
+        WrapperError: it is no environment of jumanji, or it has such a wrapper.
     """
     check_single("from_jumanji", env, jumanji.Environment, _BATCHING, "_env")
-    if env.reward_spec.shape:
-        raise WrapperError(
-            f"from_jumanji got {type(env.unwrapped).__name__}, which has rewards for"
-            f" {env.reward_spec.shape[0]} agents.  Pass jumanji's MultiToSingleWrapper around it."
-        )
+    adapter = FromJumanjiAgents if env.reward_spec.shape else FromJumanji
     endless, limit = _without_limit(env)
-    return with_time_limit(FromJumanji(env=ByIdentity(endless)), limit)
+    return with_time_limit(adapter(env=ByIdentity(endless)), limit)
 
 
 def names() -> list[str]:
@@ -142,6 +201,14 @@ def _without_limit(env: Any) -> tuple[Any, int | None]:
         reward = env._reward_fn
         env._reward_fn = lambda found, step, _: reward(found, step, limit)
     return env, limit
+
+
+def _row(space: Any, i: int) -> spaces.Space:
+    """Returns row i of a space of arrays with a row for each agent."""
+    if isinstance(space, spaces.MultiDiscrete):
+        return spaces.Discrete(int(space.nvec[i]))
+    low, high = (np.broadcast_to(bound, space.shape)[i] for bound in (space.low, space.high))
+    return spaces.Box(low, high, space.shape[1:], space.dtype)
 
 
 def _from_spec(spec: Any, name: str = "") -> spaces.Space:

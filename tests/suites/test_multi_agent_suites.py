@@ -1,4 +1,4 @@
-"""Environments of JaxMARL and games of pgx with several agents, beside the libraries themselves."""
+"""Environments of other JAX libraries with several agents, beside the libraries themselves."""
 
 import jax
 import jax.numpy as jnp
@@ -6,9 +6,10 @@ import numpy as np
 import pytest
 
 import jaxenvs
-from jaxenvs.catalog.suites import suite_ids
 from jaxenvs.errors import WrapperError
+from jaxenvs.multi_agent import sample_legal
 from jaxenvs.suites import adapt
+from jaxenvs.suites._shared import by_name, cast_like
 from jaxenvs.testing import check_env
 from jaxenvs.training import PPO, make_train
 from jaxenvs.wrappers import IndependentAgents
@@ -16,13 +17,37 @@ from tests.rounding import assert_agree
 
 pytestmark = pytest.mark.interop
 
-N, STEPS = 4, 28
+STEPS, SHORT, N = 30, 4, 4
 
 IDS = (
-    *("jaxmarl/MPE_simple_spread_v3", "jaxmarl/MPE_simple_adversary_v3", "jaxmarl/overcooked"),
-    *("jaxmarl/HeuristicEnemySMAX", "jaxmarl/hanabi", "jaxmarl/coin_game", "jaxmarl/storm_2p"),
-    *("pgx/connect_four", "pgx/tic_tac_toe", "pgx/kuhn_poker", "pgx/sparrow_mahjong"),
+    "jaxmarl/MPE_simple_spread_v3",
+    "jaxmarl/HeuristicEnemySMAX",
+    "jaxmarl/coin_game",
+    "jaxmarl/hanabi",
+    "jaxmarl/overcooked",
+    "jaxmarl/storm_2p",
+    "jumanji/Connector-v3",
+    "jumanji/LevelBasedForaging-v0",
+    "jumanji/SearchAndRescue-v0",
+    "pgx/connect_four",
+    "pgx/kuhn_poker",
+    "pgx/sparrow_mahjong",
+    "pgx/tic_tac_toe",
 )
+# The name of the step limit among the parameters of `make`, and the step on which it truncates.
+LIMITED = {
+    "jaxmarl/MPE_simple_spread_v3": ("max_steps", SHORT + 1),
+    "jaxmarl/HeuristicEnemySMAX": ("max_steps", SHORT + 1),
+    "jaxmarl/overcooked": ("max_steps", SHORT),
+    "jumanji/LevelBasedForaging-v0": ("time_limit", SHORT),
+    "pgx/tic_tac_toe": ("time_limit", SHORT),
+}
+# What belongs to single agents in the observations of jumanji; all else is for all agents.
+OF_AGENTS = {
+    "Connector-v3": {"action_mask"},
+    "LevelBasedForaging-v0": {"action_mask", "agents_view"},
+    "SearchAndRescue-v0": {"positions", "searcher_views"},
+}
 
 
 @pytest.fixture(autouse=True)
@@ -31,125 +56,191 @@ def _usual_promotion():
         yield
 
 
-def jaxmarl_player(name):
-    """Returns the library's own functions: observations, rewards and whether the episode ended."""
-    env = pytest.importorskip("jaxmarl").make(name)
+# Programs of the libraries for one instance: `reset(key) -> (state, observations)` and
+# `step(state, actions, key) -> (state, observations, rewards, ended)`, with dicts keyed by agent.
 
-    def step(state, action, key):
-        action = {agent: action[str(agent)] for agent in env.agents}
-        observation, state, reward, done, _ = env.step_env(key, state, action)
-        return state, by_agent(observation), by_agent(reward), done["__all__"]
 
-    def by_agent(values):
-        return [values[agent] for agent in env.agents]
+def jaxmarl_player(name, parameters):
+    jaxmarl = pytest.importorskip("jaxmarl")
+    env = jaxmarl.make(name, **parameters)
+
+    def by_agent(values, other=None):
+        if not hasattr(values, "keys"):
+            values = dict(zip(env.agents, values, strict=True))
+        return {str(a): values[a] if a in values else values[f"agent_{a}"] for a in env.agents}
+
+    def observe(observations, state):
+        found = by_agent(by_name(observations))
+        if name not in ("HeuristicEnemySMAX", "hanabi"):
+            return found
+        legal = env.get_legal_moves if name == "hanabi" else env.get_avail_actions
+        masks = legal(state)
+        return {
+            agent: {"observation": found[agent], "action_mask": jnp.asarray(masks[agent], bool)}
+            for agent in env.agents
+        }
 
     def reset(key):
-        observation, state = env.reset(key)
-        return state, by_agent(observation)
+        observations, state = env.reset(key)
+        return state, observe(observations, state)
+
+    def step(state, actions, key):
+        actions = {a: actions[str(a)] for a in env.agents}
+        observations, state, rewards, dones, _ = env.step_env(key, state, actions)
+        over = dones["__all__"]
+        ended = {str(a): dones.get(a, dones.get(f"agent_{a}", False)) | over for a in env.agents}
+        return state, observe(observations, state), by_agent(rewards), ended
 
     return reset, step
 
 
-def pgx_player(name):
-    env = pytest.importorskip("pgx").make(name)
+def jumanji_player(name, parameters):
+    jumanji = pytest.importorskip("jumanji")
+    env = jumanji.make(name)
+    if parameters:
+        env = type(env)(**parameters)
+    agents = [f"agent_{i}" for i in range(env.num_agents)]
+
+    def observe(timestep):
+        seen = timestep.observation._asdict()
+        return {
+            agent: {k: v[i] if k in OF_AGENTS[name] else v for k, v in seen.items()}
+            for i, agent in enumerate(agents)
+        }
+
+    def reset(key):
+        state, timestep = env.reset(key)
+        return state, observe(timestep)
+
+    def step(state, actions, key):
+        state, timestep = env.step(state, jnp.stack([actions[agent] for agent in agents]))
+        rewards = dict(zip(agents, timestep.reward, strict=True))
+        ended = {a: timestep.last() | (timestep.discount[i] == 0) for i, a in enumerate(agents)}
+        return state, observe(timestep), rewards, ended
+
+    return reset, step
+
+
+def pgx_player(name, parameters):
+    pgx = pytest.importorskip("pgx")
+    env = pgx.make(name)
+    agents = [f"player_{i}" for i in range(env.num_players)]
 
     def observe(state):
-        return [env.observe(state, i) for i in range(env.num_players)]
+        found = {}
+        for i, agent in enumerate(agents):
+            mask = jnp.zeros(env.num_actions, bool).at[0].set(True)
+            mask = jax.lax.select(state.current_player == i, state.legal_action_mask, mask)
+            found[agent] = {"observation": env.observe(state, i), "action_mask": mask}
+        return found
 
     def reset(key):
         state = env.init(key)
         return state, observe(state)
 
-    def step(state, action, key):
-        chosen = jnp.stack([action[f"player_{i}"] for i in range(env.num_players)])
-        state = env.step(state, chosen[state.current_player], key)
-        return state, observe(state), [*state.rewards], state.terminated | state.truncated
+    def step(state, actions, key):
+        action = jnp.stack([actions[agent] for agent in agents])[state.current_player]
+        state = env.step(state, action, key)
+        ended = dict.fromkeys(agents, state.terminated | state.truncated)
+        return state, observe(state), dict(zip(agents, state.rewards, strict=True)), ended
 
     return reset, step
 
 
-@pytest.mark.parametrize("id", IDS)
-def test_first_episodes_equal_those_of_the_library(id):
-    suite, _, name = id.partition("/")
-    reset, step = {"jaxmarl": jaxmarl_player, "pgx": pgx_player}[suite](name)
-    env = jaxenvs.make(id)
-    has_masks = "action_mask" in str(env.observation_space)
+PLAYERS = {"jaxmarl": jaxmarl_player, "jumanji": jumanji_player, "pgx": pgx_player}
 
-    def seen(observation):
-        rows = [observation[agent] for agent in env.agents]
-        return [row["observation"] for row in rows] if has_masks else rows
+
+def play_both(id, parameters, steps):
+    """Plays N instances here and in the library with the same legal actions and keys.
+
+    Here, they are reset automatically; there, they are not. Returns two trees of [steps, N, ...],
+    and the first observations.
+    """
+    suite, _, name = id.partition("/")
+    reset, step = PLAYERS[suite](name, {} if suite == "pgx" else parameters)
+    batch = jaxenvs.vectorize(jaxenvs.make(id, **parameters), N)
 
     def act(observation, key):
-        return jaxenvs.sample_legal(observation, key) if has_masks else env.action_space.sample(key)
+        each = dict(zip(batch.agents, jax.random.split(key, len(batch.agents)), strict=True))
+        return {
+            agent: sample_legal(seen, each[agent])
+            if isinstance(seen, dict) and "action_mask" in seen
+            else batch.action_space[agent].sample(each[agent])
+            for agent, seen in observation.items()
+        }
 
-    def play(key):
-        state, timestep = env.reset(key)
-        theirs, observation = reset(key)
-        first = seen(timestep.observation), observation
+    def both(key):
+        def once(carry, key):
+            ours, timestep, theirs = carry
+            instance_keys = jax.random.split(key, N)
+            actions = act(timestep.observation, key)
+            ours, timestep = batch.step(ours, actions, instance_keys)
+            new, *raw = jax.vmap(step)(theirs, actions, instance_keys)
+            return (ours, timestep, cast_like(new, theirs)), (timestep, raw)
 
-        def advance(carry, keys):
-            state, timestep, theirs = carry
-            action = act(timestep.observation, keys[0])
-            state, timestep = env.step(state, action, keys[1])
-            theirs, *results = step(theirs, action, keys[1])
-            theirs = jax.tree.map(lambda x, like: jnp.asarray(x, like.dtype), theirs, carry[2])
-            rewards = [timestep.reward[agent] for agent in env.agents]
-            ours = seen(timestep.observation), rewards, timestep.done
-            return (state, timestep, theirs), (ours, tuple(results))
+        reset_key, key = jax.random.split(key)
+        instance_keys = jax.random.split(reset_key, N)
+        ours, first = batch.reset(instance_keys)
+        theirs, observation = jax.vmap(reset)(instance_keys)
+        actions = jax.eval_shape(act, first.observation, key)
+        shape = jax.eval_shape(jax.vmap(step), theirs, actions, instance_keys)[0]
+        start = ours, first, cast_like(theirs, shape)
+        played = jax.lax.scan(once, start, jax.random.split(key, steps))[1]
+        return *played, (first.observation, observation)
 
-        theirs = jax.tree.map(
-            lambda x, like: jnp.asarray(x, like.dtype),
-            theirs,
-            jax.eval_shape(step, theirs, act(timestep.observation, key), key)[0],
-        )
-        keys = jax.random.split(key, (STEPS, 2))
-        return first, jax.lax.scan(advance, (state, timestep, theirs), keys)[1]
-
-    first, (ours, theirs) = jax.device_get(
-        jax.jit(jax.vmap(play))(jax.random.split(jax.random.key(5), N))
-    )
-    assert_agree(*map(as_floats, first))
-    before = np.cumsum(theirs[2], axis=1) - theirs[2] == 0  # up to the end of the first episode
-    np.testing.assert_array_equal(ours[2][before], theirs[2][before])
-    for mine, other in zip(jax.tree.leaves(ours[:2]), jax.tree.leaves(theirs[:2]), strict=True):
-        assert_agree(np.float32(mine)[before], np.float32(other)[before])
+    return jax.device_get(jax.jit(both)(jax.random.key(5)))
 
 
-def as_floats(tree):
-    return [np.float32(leaf) for leaf in jax.tree.leaves(tree)]
+def assert_rows_agree(ours, theirs, rows):
+    # Libraries return Python's numbers and other dtypes than they declare.
+    theirs = jax.tree.map(lambda a, b: np.asarray(b, a.dtype), ours, theirs)
+    assert_agree(*(jax.tree.map(lambda leaf: leaf[rows], tree) for tree in (ours, theirs)))
+
+
+@pytest.mark.parametrize("id", IDS)
+def test_first_episodes_equal_those_of_the_library(id):
+    ours, (observation, reward, ended), firsts = play_both(id, {}, STEPS)
+    assert_rows_agree(*firsts, slice(None))
+    over = np.logical_and.reduce([np.asarray(flag) for flag in ended.values()])
+    before = np.cumsum(over, axis=0) - over == 0  # up to the end of the first episode
+    assert_rows_agree(ours.final_observation, observation, before)
+    assert_rows_agree(ours.reward, reward, before)
+    assert_rows_agree(ours.ended, ended, before)
+    for flag in (*ours.ended.values(), *ours.terminated.values()):  # they persist
+        assert (flag[1:] | ~flag[:-1])[before[1:] & ~ours.done[:-1]].all()
+
+
+@pytest.mark.parametrize("id", LIMITED)
+def test_its_step_limit_truncates_all_agents(id):
+    name, limit = LIMITED[id]
+    parameters = {name: SHORT}
+    ours, (observation, _, ended), _ = play_both(id, parameters, limit)
+    early = np.logical_and.reduce([flag[:-1] for flag in ours.ended.values()]).any(0)
+    assert jaxenvs.make(id, **parameters).time_limit == limit and not early.all()
+    cut = ~np.logical_and.reduce([flag[-1] for flag in ours.terminated.values()]) & ~early
+    assert cut.any() and ours.done[-1, ~early].all()
+    for agent, truncated in ours.truncated.items():
+        assert not truncated[:-1].any() and truncated[-1, cut].all()
+        # An agent that has terminated before stays so.
+        was, stays = (ours.terminated[agent][t, ~early] for t in (-2, -1))
+        assert (stays | ~was).all()
+        if not id.startswith("pgx/"):
+            assert ended[agent][-1, cut].all()
+    assert_rows_agree(ours.final_observation, observation, (slice(-1, None), ~early))
 
 
 @pytest.mark.parametrize(
-    "id", ["jaxmarl/MPE_simple_spread_v3", "jaxmarl/HeuristicEnemySMAX", "pgx/tic_tac_toe"]
+    "id", ["jaxmarl/coin_game", "jumanji/LevelBasedForaging-v0", "pgx/kuhn_poker"]
 )
 def test_it_follows_the_contract(id):
     pytest.importorskip(id.partition("/")[0])
-    check_env(jaxenvs.make(id))
+    check_env(jaxenvs.make(id, time_limit=5), num_steps=12, num_envs=2)
 
 
-def test_the_limit_truncates_and_keeps_the_last_observation():
-    pytest.importorskip("jaxmarl")
-    batch = jaxenvs.make_vec("jaxmarl/MPE_simple_spread_v3", N, max_steps=3)
-    trajectory = jaxenvs.rollout(batch, None, 9, jax.random.key(0)).trajectory
-    done = np.asarray(trajectory.truncated["agent_0"])
-    assert done.any()
-    assert not np.asarray(trajectory.terminated["agent_0"]).any()
-    # Velocities are 0 at the start of an episode, and not at its end.
-    speeds = np.abs(np.asarray(trajectory.final_observation["agent_0"])[..., :2]).sum(-1)
-    assert speeds[done].min() > 0
-    starts = np.abs(np.asarray(trajectory.observation["agent_0"])[1:][done[:-1]][:, :2])
-    assert not starts.any()
-
-
-def test_units_that_die_end_before_the_others():
-    pytest.importorskip("jaxmarl")
-    batch = jaxenvs.make_vec("jaxmarl/HeuristicEnemySMAX", 8)
-    trajectory = jaxenvs.rollout(batch, jaxenvs.sample_legal, 60, jax.random.key(0)).trajectory
-    ended = np.stack([trajectory.terminated[agent] for agent in batch.agents])
-    assert (ended.any(axis=0) & ~ended.all(axis=0)).any()
-    # An agent that has ended stays so until all have.
-    over = ended.all(axis=0)
-    assert (ended[:, 1:] | over[:-1] | ~ended[:, :-1]).all()
+def test_environments_of_a_user_are_adapted_by_their_class():
+    jaxmarl, pgx = pytest.importorskip("jaxmarl"), pytest.importorskip("pgx")
+    assert adapt(jaxmarl.make("hanabi", num_agents=3)).agents == ("agent_0", "agent_1", "agent_2")
+    assert adapt(pgx.make("tic_tac_toe")).agents == ("player_0", "player_1")
 
 
 def test_only_the_player_to_move_has_a_choice():
@@ -173,10 +264,8 @@ def test_agents_with_different_spaces_train_together():
     assert np.isfinite(jax.jit(train)(jax.random.key(0)).metrics["policy_loss"]).all()
 
 
-def test_ids_and_environments_of_a_user():
+def test_mabrax_does_not_reset_itself():
     jaxmarl = pytest.importorskip("jaxmarl")
-    assert "jaxmarl/overcooked" in suite_ids("jaxmarl")
-    assert adapt(jaxmarl.make("MPE_simple_spread_v3")).agents == ("agent_0", "agent_1", "agent_2")
     pytest.importorskip("brax")
     with pytest.raises(WrapperError, match="auto_reset=False"):
         adapt(jaxmarl.make("hopper_3x1"))

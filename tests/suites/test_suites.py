@@ -295,9 +295,9 @@ def test_environments_of_a_user_are_adapted_by_their_class():
     assert adapt(env, params.replace(max_steps_in_episode=9)).time_limit == 9
     with pytest.raises(WrapperError, match="expected an environment of brax"):
         adapt(object())
-    with pytest.raises(WrapperError, match="MultiToSingleWrapper"):
-        adapt(jumanji.make("Connector-v3"))
-    adapt(jumanji.wrappers.MultiToSingleWrapper(jumanji.make("Connector-v3")))
+    agents = jumanji.make("Connector-v3")
+    assert len(adapt(agents).agents) == 10
+    assert not adapt(jumanji.wrappers.MultiToSingleWrapper(agents)).agents
 
 
 def test_the_benchmark_measures_cost_and_gain(capsys):
