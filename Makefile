@@ -79,7 +79,9 @@ test-suites:
 	@$(MAKE) --no-print-directory VENV=.venv-suites-$(VERSION) _test-suites
 
 _test-suites: $(VENV)/.with-suites-tests
-	$(BIN)/pytest --numprocesses $(WORKERS) -m interop tests/suites/test_suites.py $(ARGS)
+	$(BIN)/pytest --numprocesses $(WORKERS) -m interop \
+	    tests/suites/test_suites.py tests/suites/test_brax_face.py \
+	    tests/suites/test_jumanji_face.py $(ARGS)
 
 # This XLA prints an error whenever it loads a program from the cache, which some tests would see.
 oldest:

@@ -18,13 +18,13 @@ from tests.rounding import assert_agree
 
 pytest.importorskip("brax")
 
-from brax import envs  # noqa: E402
-from brax.training import acting  # noqa: E402
-from brax.training.agents.ppo import networks as ppo_networks  # noqa: E402
-from brax.training.agents.ppo import train as ppo  # noqa: E402
-from brax.training.agents.sac import train as sac  # noqa: E402
+from brax import envs
+from brax.training import acting
+from brax.training.agents.ppo import networks as ppo_networks
+from brax.training.agents.ppo import train as ppo
+from brax.training.agents.sac import train as sac
 
-from jaxenvs.faces.brax import make_brax, wrap_for_training  # noqa: E402
+from jaxenvs.faces.brax import make_brax, wrap_for_training
 
 pytestmark = pytest.mark.interop
 
@@ -79,7 +79,9 @@ def test_every_step_is_that_of_the_native_environment(name):
         native = TransformObservation(
             native,
             lambda obs: {**obs, "count": obs["count"][None]},
-            spaces.Dict({"count": spaces.Box(0, 5, (1,), np.int32), "draw": spaces.Box(0, 1, (2,))}),
+            spaces.Dict(
+                {"count": spaces.Box(0, 5, (1,), np.int32), "draw": spaces.Box(0, 1, (2,))}
+            ),
         )
     env = make_brax(native)
     step, native_step = jax.jit(env.step), jax.jit(native.step)

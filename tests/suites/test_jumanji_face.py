@@ -104,7 +104,9 @@ def test_shifted_integers_and_unbounded_boxes_have_specs():
     spec = make_jumanji(env).action_spec
     assert type(spec) is specs.BoundedArray and (int(spec.minimum), int(spec.maximum)) == (-1, 0)
     env = TransformAction(inner, lambda action: action[0], spaces.MultiDiscrete([2, 3]))
-    assert make_jumanji(env).action_spec == specs.MultiDiscreteArray(jnp.array([2, 3]), name="action")
+    assert make_jumanji(env).action_spec == specs.MultiDiscreteArray(
+        jnp.array([2, 3]), name="action"
+    )
     unbounded = spaces.Box(-np.inf, np.inf, (2,))
     env = TransformObservation(inner, lambda observation: observation, unbounded)
     assert type(make_jumanji(env).observation_spec) is specs.Array
