@@ -1,8 +1,13 @@
 """The environment or batch behind the interface of another library."""
 
+from collections.abc import Callable
 from typing import Any
 
-from jaxenvs.core import AutoresetMode, Environment
+import chex
+import jax
+
+from jaxenvs import prng
+from jaxenvs.core import AutoresetMode, Environment, TimeStep
 from jaxenvs.errors import ParameterError
 from jaxenvs.faces._native import make_single_agent
 from jaxenvs.faces.gym import make_gym
@@ -78,3 +83,20 @@ def make_env_for(
             " Environment, which describes a single instance."
         )
     return make_single_agent(env, time_limit=time_limit, params=params)
+
+
+def call_with_half(
+    function: Callable[[chex.PRNGKey], tuple[Any, TimeStep]], key: Any
+) -> tuple[Any, TimeStep, jax.Array]:
+    """Calls a native reset or step with one half of a key, for libraries whose states have keys.
+
+    Args:
+        function: takes a key and returns a state and a timestep.
+        key: one typed or raw key.
+
+    Returns:
+        The state, the timestep, and the other half for the next step, uint32[2].
+    """
+    key, next_key = jax.random.split(prng.as_fast_key(key))
+    state, timestep = prng.call_with_fast_key(lambda key: prng.as_standard_keys(function(key)), key)
+    return state, timestep, jax.random.key_data(next_key)

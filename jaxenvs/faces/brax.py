@@ -11,7 +11,7 @@ import numpy as np
 from jaxenvs import keys, prng, spaces
 from jaxenvs.core import Environment, TimeStep
 from jaxenvs.errors import ParameterError, SpaceError, missing_extra
-from jaxenvs.faces._third_party import make_env_for
+from jaxenvs.faces._third_party import call_with_half, make_env_for
 from jaxenvs.struct import is_traced
 from jaxenvs.vector.autoreset import overwrite_where
 from jaxenvs.vector.vectorize import choose_chunk
@@ -41,15 +41,15 @@ class BraxEnv(Env):
 
     def reset(self, rng: chex.PRNGKey) -> State:
         """Starts an episode."""
-        key, next_key = jax.random.split(prng.as_typed_key(rng))
-        state, timestep = self.sys.reset(key)
-        return _to_brax(state, timestep, next_key)
+        return _to_brax(*call_with_half(self.sys.reset, rng))
 
     def step(self, state: State, action: jax.Array) -> State:
         """Takes an action, float32[action_size]. Values outside of [-1, 1] are clipped."""
-        key, next_key = jax.random.split(prng.as_typed_key(state.info["key"]))
-        native, timestep = self.sys.step(state.pipeline_state, self._to_native(action), key)
-        return _to_brax(native, timestep, next_key, state)
+        action = self._to_native(action)
+        results = call_with_half(
+            lambda key: self.sys.step(state.pipeline_state, action, key), state.info["key"]
+        )
+        return _to_brax(*results, state)
 
     @property
     def observation_size(self) -> Any:
@@ -97,14 +97,15 @@ class ExactAutoResetWrapper(Wrapper):
         state = self.env.step(state.replace(done=jnp.zeros_like(state.done), info=info), action)
         finished = state.done != 0
 
-        def reset_at(rngs: jax.Array, indices: jax.Array) -> Any:
-            fresh = self.env.reset(rngs[jnp.minimum(indices, len(rngs) - 1)])
+        def reset_at(next_keys: jax.Array, indices: jax.Array) -> Any:
+            rows = jnp.minimum(indices, len(next_keys) - 1)  # those past the end are dropped later
+            fresh = self.env.reset(jax.vmap(_reset_key)(next_keys[rows]))
             return fresh.pipeline_state, fresh.obs, fresh.info["key"]
 
-        rngs = jax.vmap(lambda key: jax.random.key_data(keys.autoreset_key(key)))(state.info["key"])
-        old = (state.pipeline_state, state.obs, state.info["key"])
+        next_keys = state.info["key"]
+        old = (state.pipeline_state, state.obs, next_keys)
         chunk = choose_chunk(len(finished)) if self._can_chunk else None
-        native, obs, key = overwrite_where(reset_at, chunk, finished, rngs, old)
+        native, obs, key = overwrite_where(reset_at, chunk, finished, next_keys, old)
         truncation = jnp.maximum(state.info["truncation"], state.info["time_out"])
         info = {**state.info, "key": key, "truncation": truncation}
         return state.replace(pipeline_state=native, obs=obs, info=info)
@@ -187,7 +188,7 @@ def make_brax(
 
 
 def _to_brax(
-    native: Any, timestep: TimeStep, key: chex.PRNGKey, previous: State | None = None
+    native: Any, timestep: TimeStep, key: jax.Array, previous: State | None = None
 ) -> State:
     """Returns brax's state, with what its wrappers added to the previous one."""
     metrics, info = ({}, {}) if previous is None else (previous.metrics, previous.info)
@@ -197,7 +198,6 @@ def _to_brax(
         if getattr(value, "shape", None) == ()
     }
     truncated = (timestep.truncated & ~timestep.terminated).astype(jnp.float32)
-    key = jax.random.key_data(key)  # brax has raw ones
     return State(
         pipeline_state=native,
         obs=timestep.observation,
@@ -206,3 +206,7 @@ def _to_brax(
         metrics={**metrics, **scalars},
         info={**info, "key": key, "truncation": truncated, "time_out": truncated},
     )
+
+
+def _reset_key(next_key: jax.Array) -> jax.Array:
+    return jax.random.key_data(keys.autoreset_key(prng.as_fast_key(next_key)))

@@ -10,10 +10,10 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from jaxenvs import prng, spaces
+from jaxenvs import spaces
 from jaxenvs.core import Environment, TimeStep
 from jaxenvs.errors import SpaceError, missing_extra
-from jaxenvs.faces._third_party import make_env_for
+from jaxenvs.faces._third_party import call_with_half, make_env_for
 
 try:
     from jumanji import specs
@@ -49,16 +49,16 @@ class JumanjiEnv(BaseEnvironment):
 
     def reset(self, key: chex.PRNGKey) -> tuple[JumanjiState, JumanjiTimeStep]:
         """Starts an episode."""
-        key, next_key = jax.random.split(prng.as_typed_key(key))
-        native, timestep = self.native.reset(key)
-        state = JumanjiState(native=native, key=jax.random.key_data(next_key))
+        native, timestep, next_key = call_with_half(self.native.reset, key)
+        state = JumanjiState(native=native, key=next_key)
         return state, self._to_jumanji(timestep, StepType.FIRST)
 
     def step(self, state: JumanjiState, action: Any) -> tuple[JumanjiState, JumanjiTimeStep]:
         """Takes an action."""
-        key, next_key = jax.random.split(prng.as_typed_key(state.key))
-        native, timestep = self.native.step(state.native, action, key)
-        state = JumanjiState(native=native, key=jax.random.key_data(next_key))
+        native, timestep, next_key = call_with_half(
+            lambda key: self.native.step(state.native, action, key), state.key
+        )
+        state = JumanjiState(native=native, key=next_key)
         return state, self._to_jumanji(timestep, StepType.MID)
 
     @cached_property

@@ -1,4 +1,4 @@
-# Hides jaxenvs/suites/brax.py, which type checkers would take for the library.
+# Hides brax.py in jaxenvs/faces and jaxenvs/suites, which type checkers take for the library.
 from typing import Any
 
 def __getattr__(name: str) -> Any: ...
