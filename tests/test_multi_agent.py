@@ -42,13 +42,12 @@ PER_AGENT = sorted(WRAPPERS.keys() - SINGLE - WHOLE)
     "env",
     [
         Party(),
-        Nim(),
         Nim()
         .wrap(wrappers.TimeLimit, 4)
         .wrap(wrappers.TimeAwareObservation, flatten=False)
         .wrap(wrappers.RecordEpisodeStatistics),
     ],
-    ids=["Party", "Nim", "wrapped"],
+    ids=["Party", "wrapped"],
 )
 def test_environments_pass_check_env(env):
     check_env(env, num_steps=16, num_envs=2)

@@ -17,7 +17,7 @@ from tests.rounding import assert_agree
 
 pytestmark = pytest.mark.interop
 
-STEPS, SHORT, N = 30, 4, 4
+STEPS, N = 30, 4
 
 IDS = (
     "jaxmarl/MPE_simple_spread_v3",
@@ -34,14 +34,17 @@ IDS = (
     "pgx/sparrow_mahjong",
     "pgx/tic_tac_toe",
 )
-# The name of the step limit among the parameters of `make`, and the step on which it truncates.
+# Arguments of `make` that set a step limit, and the step on which it truncates.
 LIMITED = {
-    "jaxmarl/MPE_simple_spread_v3": ("max_steps", SHORT + 1),
-    "jaxmarl/HeuristicEnemySMAX": ("max_steps", SHORT + 1),
-    "jaxmarl/overcooked": ("max_steps", SHORT),
-    "jumanji/LevelBasedForaging-v0": ("time_limit", SHORT),
-    "pgx/tic_tac_toe": ("time_limit", SHORT),
+    "jaxmarl/MPE_simple_spread_v3": ({"max_steps": 4}, 5),
+    "jaxmarl/HeuristicEnemySMAX": ({"max_steps": 14}, 15),
+    "jaxmarl/overcooked": ({"max_steps": 4}, 4),
+    "jumanji/Connector-v3": ({"time_limit": 12}, 12),
+    "jumanji/LevelBasedForaging-v0": ({"time_limit": 4}, 4),
+    "jumanji/SearchAndRescue-v0": ({"time_limit": 4}, 4),
 }
+# Those that are reset automatically; a program with resets takes twice as long to compile.
+RESET = {"jaxmarl/MPE_simple_spread_v3", "jumanji/LevelBasedForaging-v0", "pgx/kuhn_poker"}
 # What belongs to single agents in the observations of jumanji; all else is for all agents.
 OF_AGENTS = {
     "Connector-v3": {"action_mask"},
@@ -150,15 +153,15 @@ def pgx_player(name, parameters):
 PLAYERS = {"jaxmarl": jaxmarl_player, "jumanji": jumanji_player, "pgx": pgx_player}
 
 
-def play_both(id, parameters, steps):
+def play_both(id, parameters):
     """Plays N instances here and in the library with the same legal actions and keys.
 
-    Here, they are reset automatically; there, they are not. Returns two trees of [steps, N, ...],
-    and the first observations.
+    Returns two trees of [STEPS, N, ...], and the first observations.
     """
     suite, _, name = id.partition("/")
-    reset, step = PLAYERS[suite](name, {} if suite == "pgx" else parameters)
-    batch = jaxenvs.vectorize(jaxenvs.make(id, **parameters), N)
+    reset, step = PLAYERS[suite](name, parameters)
+    mode = "same_step" if id in RESET else "disabled"
+    batch = jaxenvs.vectorize(jaxenvs.make(id, **parameters), N, autoreset_mode=mode)
 
     def act(observation, key):
         each = dict(zip(batch.agents, jax.random.split(key, len(batch.agents)), strict=True))
@@ -185,7 +188,7 @@ def play_both(id, parameters, steps):
         actions = jax.eval_shape(act, first.observation, key)
         shape = jax.eval_shape(jax.vmap(step), theirs, actions, instance_keys)[0]
         start = ours, first, cast_like(theirs, shape)
-        played = jax.lax.scan(once, start, jax.random.split(key, steps))[1]
+        played = jax.lax.scan(once, start, jax.random.split(key, STEPS))[1]
         return *played, (first.observation, observation)
 
     return jax.device_get(jax.jit(both)(jax.random.key(5)))
@@ -199,34 +202,26 @@ def assert_rows_agree(ours, theirs, rows):
 
 @pytest.mark.parametrize("id", IDS)
 def test_first_episodes_equal_those_of_the_library(id):
-    ours, (observation, reward, ended), firsts = play_both(id, {}, STEPS)
+    parameters, limit = LIMITED.get(id, ({}, None))
+    ours, (observation, reward, ended), firsts = play_both(id, parameters)
     assert_rows_agree(*firsts, slice(None))
-    over = np.logical_and.reduce([np.asarray(flag) for flag in ended.values()])
+    over = np.logical_and.reduce([*ended.values()])
     before = np.cumsum(over, axis=0) - over == 0  # up to the end of the first episode
     assert_rows_agree(ours.final_observation, observation, before)
     assert_rows_agree(ours.reward, reward, before)
     assert_rows_agree(ours.ended, ended, before)
-    for flag in (*ours.ended.values(), *ours.terminated.values()):  # they persist
-        assert (flag[1:] | ~flag[:-1])[before[1:] & ~ours.done[:-1]].all()
-
-
-@pytest.mark.parametrize("id", LIMITED)
-def test_its_step_limit_truncates_all_agents(id):
-    name, limit = LIMITED[id]
-    parameters = {name: SHORT}
-    ours, (observation, _, ended), _ = play_both(id, parameters, limit)
-    early = np.logical_and.reduce([flag[:-1] for flag in ours.ended.values()]).any(0)
-    assert jaxenvs.make(id, **parameters).time_limit == limit and not early.all()
-    cut = ~np.logical_and.reduce([flag[-1] for flag in ours.terminated.values()]) & ~early
-    assert cut.any() and ours.done[-1, ~early].all()
-    for agent, truncated in ours.truncated.items():
-        assert not truncated[:-1].any() and truncated[-1, cut].all()
-        # An agent that has terminated before stays so.
-        was, stays = (ours.terminated[agent][t, ~early] for t in (-2, -1))
-        assert (stays | ~was).all()
-        if not id.startswith("pgx/"):
-            assert ended[agent][-1, cut].all()
-    assert_rows_agree(ours.final_observation, observation, (slice(-1, None), ~early))
+    for flag in (*ours.terminated.values(), *ours.truncated.values()):
+        assert (flag[1:] | ~flag[:-1])[before[1:]].all()  # it stays so
+    if limit is None:
+        assert not any(flag[before].any() for flag in ours.truncated.values())
+    else:
+        assert jaxenvs.make(id, **parameters).time_limit == limit
+        assert not any(
+            flag[: limit - 1][before[: limit - 1]].any() for flag in ours.truncated.values()
+        )
+        ends = np.logical_and.reduce([*ours.terminated.values()])[limit - 1]  # by the task
+        cut = before[limit - 1] & ~ends
+        assert cut.any() and all(flag[limit - 1, cut].all() for flag in ours.truncated.values())
 
 
 @pytest.mark.parametrize(
