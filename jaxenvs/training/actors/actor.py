@@ -287,9 +287,10 @@ def policy_part(space: spaces.Space, observation: Any = None) -> tuple[spaces.Sp
         return space, observation
     names = [name for name in space.spaces if name not in others]
     if not names:
+        found = " and ".join(f'"{name}"' for name in space.spaces)
         raise TrainingError(
-            f"the observation space has only the entries {', '.join(space.spaces)}.  Add an entry"
-            " with the actual observation."
+            f"the observation space has only the {'entry' if len(space.spaces) == 1 else 'entries'}"
+            f" {found}.  Add an entry with the actual observation."
         )
     entries = {name: space.spaces[name] for name in names}
     rest = None if observation is None else {name: observation[name] for name in names}
