@@ -37,8 +37,8 @@ _NAMES = {
 }
 _MODULES = (
     *("bridge", "core", "envs", "faces", "factory", "multi_agent", "numerics", "prng"),
-    *("rendering", "rollouts"),
-    *("spaces", "struct", "suites", "testing", "training", "vector", "wrappers"),
+    *("rendering", "rollouts", "spaces", "struct", "suites", "testing", "training", "vector"),
+    "wrappers",
 )
 
 if _TYPE_CHECKING:

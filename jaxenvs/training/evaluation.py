@@ -10,7 +10,7 @@ from jaxenvs.core import Environment, VectorEnv
 from jaxenvs.errors import TrainingError, check_integer
 from jaxenvs.rollouts import Evaluation, evaluate
 from jaxenvs.vector.vectorize import VectorizedEnv, vectorize
-from jaxenvs.wrappers.independent_agents import IndependentAgents
+from jaxenvs.wrappers.independent_agents import IndependentAgents, batch_of, split_agents
 from jaxenvs.wrappers.time_limit import TimeLimit
 
 MAX_STEPS = 10_000  # length at which episodes end if the environment has no time limit
@@ -33,8 +33,7 @@ def evaluation_env(caller: str, env: VectorEnv | Environment | str, num_episodes
             return env  # hosted, and new
     if isinstance(env, Environment):
         env = vectorize(env, num_episodes)
-    agents = env if isinstance(env, IndependentAgents) else None
-    env = env if agents is None else agents.env
+    given, env = env, batch_of(env)
     if not isinstance(env, VectorizedEnv):
         raise TrainingError(
             f"{caller} cannot copy {env!r:.80} for the evaluation, because it is hosted or inside a"
@@ -45,9 +44,8 @@ def evaluation_env(caller: str, env: VectorEnv | Environment | str, num_episodes
         single = TimeLimit(single, time_limit=MAX_STEPS)
     number = env.num_envs if env.batched else num_episodes
     copied = vectorize(single, number, batched=env.batched)
-    if agents is not None:
-        return agents.with_env(copied)
-    return IndependentAgents(copied) if copied.agents else copied
+    is_split = isinstance(given, IndependentAgents)
+    return given.with_env(copied) if is_split else split_agents(copied)
 
 
 def play_episodes(
@@ -63,7 +61,7 @@ def play_episodes(
     Short episodes therefore do not count more than long ones. In native environments without a
     time limit, episodes end after 10,000 steps.
     """
-    batch = env.env if isinstance(env, IndependentAgents) else env
+    batch = batch_of(env)
     single: Any = batch.env if isinstance(batch, VectorizedEnv) else None
     if single is not None and single.time_limit is None and max_steps is None:
         env = evaluation_env("evaluate", env, batch.num_envs)

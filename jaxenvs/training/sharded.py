@@ -15,7 +15,7 @@ from jaxenvs.errors import TrainingError
 from jaxenvs.training.train_program import ActorPolicy, Train, TrainResult
 from jaxenvs.training.types import LearnerState
 from jaxenvs.vector.vectorize import VectorizedEnv
-from jaxenvs.wrappers.independent_agents import IndependentAgents
+from jaxenvs.wrappers.independent_agents import IndependentAgents, batch_of
 
 
 @struct.pytree_dataclass
@@ -95,8 +95,8 @@ class ShardedTrain:
 
     def _on_devices(self, function: Callable[..., Any], layout: Any, results: Any) -> Any:
         def with_own_rows(train: Train, batched: Any, argument: Any) -> Any:
-            env = train.env.env if isinstance(train.env, IndependentAgents) else train.env
-            number, own = env.num_envs, jax.lax.axis_index(self.mesh.axis_names[0])
+            number = batch_of(train.env).num_envs
+            own = jax.lax.axis_index(self.mesh.axis_names[0])
             rows = jax.tree.map(
                 lambda x: jax.lax.dynamic_slice_in_dim(x, own * number, number), batched
             )
@@ -142,9 +142,7 @@ def shard(train: Train, mesh: Mesh) -> ShardedTrain:
         8
     """
     axis_name = mesh.axis_names[0]
-    share = mesh.shape[axis_name]
-    agents = train.env if isinstance(train.env, IndependentAgents) else None
-    env = train.env if agents is None else agents.env
+    share, env = mesh.shape[axis_name], batch_of(train.env)
     if not isinstance(env, VectorizedEnv):
         raise TrainingError(
             f"shard got {env!r:.80}; only native environments, made by vectorize, can be divided."
@@ -159,7 +157,7 @@ def shard(train: Train, mesh: Mesh) -> ShardedTrain:
     rows = jax.tree.map(lambda x: x[:number], batched)
     single = env.env.replace(**rows) if rows else env.env
     env = dataclasses.replace(env, env=single, num_envs=number, mesh=None, mesh_axis=None)
-    env = env if agents is None else agents.with_env(env)
+    env = train.env.with_env(env) if isinstance(train.env, IndependentAgents) else env
     algorithm = train.algorithm.per_device(share)
     algorithm.check_sizes(train.networks, env.num_envs, train.unroll_length)
     part = dataclasses.replace(train, env=env, algorithm=algorithm, axis_name=axis_name)  # pyright: ignore[reportArgumentType]

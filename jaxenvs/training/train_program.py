@@ -46,9 +46,9 @@ from jaxenvs.training.progress import ProgressBar
 from jaxenvs.training.storages.storage import ReplayStorage, Storage
 from jaxenvs.training.types import CollectorState, LearnerState, Transition, Unroll
 from jaxenvs.vector.vectorize import VectorizedEnv, vectorize
-from jaxenvs.wrappers.independent_agents import IndependentAgents
+from jaxenvs.wrappers.independent_agents import batch_of, split_agents
 from jaxenvs.wrappers.statistics import RunningStatistics
-from jaxenvs.wrappers.vector import WrappedVectorEnv
+from jaxenvs.wrappers.vector import OuterVectorEnv
 
 OnUpdate = Callable[[Any, Mapping[str, Any]], Any]  # (updates so far, metrics) on the host
 OnProgress = Callable[[Any, Any, Mapping[str, Any]], Any]  # (updates so far, of how many, metrics)
@@ -537,20 +537,20 @@ def resolve(env: VectorEnv | Environment | str, num_envs: int | None) -> VectorE
             from jaxenvs.factory import make_vec
 
             env = make_vec(env, num_envs)
-        return IndependentAgents(env) if env.agents else env
+        return split_agents(env)
     if not isinstance(env, VectorEnv):
         raise TrainingError(
             f"make_train got {env!r}; expected an id, an Environment or a VectorEnv."
         )
-    env = IndependentAgents(env) if env.agents else env
-    number = env.env.num_envs if isinstance(env, IndependentAgents) else env.num_envs
+    env = split_agents(env)
+    number = batch_of(env).num_envs
     if num_envs not in (None, number):
         raise TrainingError(
             f"make_train got num_envs={num_envs} and an environment of {number} instances."
             "  Omit num_envs, or pass a single environment."
         )
     inside: Any = env
-    while isinstance(inside, WrappedVectorEnv | IndependentAgents):
+    while isinstance(inside, OuterVectorEnv):
         inside = inside.env
     mesh = inside.mesh if isinstance(inside, VectorizedEnv) else None
     if mesh is not None and AxisType.Explicit in mesh.axis_types:

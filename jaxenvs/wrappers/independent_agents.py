@@ -9,13 +9,14 @@ import jax.numpy as jnp
 import numpy as np
 
 from jaxenvs import spaces, struct
-from jaxenvs.core import AutoresetMode, TimeStep, VectorEnv
+from jaxenvs.core import TimeStep, VectorEnv
 from jaxenvs.errors import WrapperError
 from jaxenvs.multi_agent import AGENT, CRITIC_OBSERVATION, MASK, MultiAgentTimeStep
+from jaxenvs.wrappers.vector import OuterVectorEnv
 
 
 @struct.pytree_dataclass
-class IndependentAgents(VectorEnv[Any]):
+class IndependentAgents(OuterVectorEnv):
     """A batch of N instances with A agents each as a batch of N * A instances with one agent.
 
     Instance n * A + a is agent a of instance n. All agents of an instance finish together, when the
@@ -61,14 +62,6 @@ class IndependentAgents(VectorEnv[Any]):
     @property
     def num_envs(self) -> int:  # pyright: ignore[reportIncompatibleVariableOverride]
         return self.env.num_envs * self._num_agents
-
-    @property
-    def autoreset_mode(self) -> AutoresetMode:  # pyright: ignore[reportIncompatibleVariableOverride]
-        return self.env.autoreset_mode
-
-    @property
-    def is_staggered(self) -> bool:
-        return self.env.is_staggered
 
     @property
     def parameters(self) -> dict[str, Any]:
@@ -138,11 +131,7 @@ class IndependentAgents(VectorEnv[Any]):
 
     def _observe(self, observation: Any) -> Any:
         agents = [_entries(observation[agent]) for agent in self.env.agents]
-        sizes = _entries(self.single_observation_space)
-        entries = {
-            name: jnp.stack([_padded(each[name], sizes[name]) for each in agents], axis=1)
-            for name in agents[0]
-        }
+        entries = {name: _stacked([each[name] for each in agents]) for name in agents[0]}
         number = self._num_agents
         if MASK not in entries and self._pads_choices:
             choices = np.array([cast("Any", space).n for space in self._of_agents("action")])
@@ -192,6 +181,16 @@ class IndependentAgents(VectorEnv[Any]):
         return cast("Any", self.single_action_space).n
 
 
+def split_agents(env: VectorEnv) -> VectorEnv:
+    """Returns `IndependentAgents(env)` if there are several agents, otherwise `env`."""
+    return IndependentAgents(env) if env.agents else env
+
+
+def batch_of(env: VectorEnv) -> VectorEnv:
+    """Returns the batch whose agents are the instances of `env`, or `env` itself."""
+    return env.env if isinstance(env, IndependentAgents) else env
+
+
 def _entries(value: Any) -> dict[str, Any]:
     """Returns the entries of a Dict space or a dict; of others, one entry "observation"."""
     value = value.spaces if isinstance(value, spaces.Dict) else value
@@ -220,12 +219,12 @@ def _common(found: list[spaces.Space]) -> spaces.Space:
     )
 
 
-def _padded(x: jax.Array, space: spaces.Space) -> jax.Array:
-    """Returns rows of observations [N, ...] with the last axis as long as that of the space."""
-    shape = space.shape
-    if not shape or x.shape[1:] == shape:
-        return x
-    return jnp.pad(x, ((0, 0), (0, shape[-1] - x.shape[-1])))
+def _stacked(rows: list[jax.Array]) -> jax.Array:
+    """Returns the observations of A agents, [N, ...] each, as [N, A, ...], with padded vectors."""
+    if rows[0].ndim == 2:
+        size = max(x.shape[1] for x in rows)
+        rows = [jnp.pad(x, ((0, 0), (0, size - x.shape[1]))) for x in rows]
+    return jnp.stack(rows, axis=1)
 
 
 def _repeated(space: spaces.Space, number: int) -> spaces.Box:

@@ -15,7 +15,13 @@ from jaxenvs.multi_agent import MultiAgentTimeStep
 from jaxenvs.spaces import Dict, Space
 from jaxenvs.struct import select
 from jaxenvs.wrappers._checks import check_single_agent
-from jaxenvs.wrappers.vector import InstanceView, WrappedVectorEnv, map_instances, shard_like
+from jaxenvs.wrappers.vector import (
+    InstanceView,
+    View,
+    WrappedVectorEnv,
+    map_instances,
+    shard_like,
+)
 
 
 @chex.dataclass(frozen=True)
@@ -63,7 +69,8 @@ class Transform(Wrapper[TransformState]):
         return TransformedAgents(
             env=env,
             transforms={
-                agent: _without_env(cls(AgentView(env, agent), *args, **kwargs))
+                # Without its environment, which must be in a tree only once.
+                agent: _with_env(cls(AgentView(env, agent), *args, **kwargs), None)
                 for agent in env.agents
             },
         )
@@ -104,7 +111,7 @@ class Transform(Wrapper[TransformState]):
         return TransformState(inner=inner, memory=memory), timestep
 
 
-class AgentView(Environment[Any]):
+class AgentView(View):
     """A placeholder for one agent of an environment, with its spaces only."""
 
     env: Environment
@@ -121,12 +128,6 @@ class AgentView(Environment[Any]):
     @property
     def time_limit(self) -> chex.Numeric | None:
         return self.env.time_limit
-
-    def reset(self, key: chex.PRNGKey) -> Any:
-        raise NotImplementedError
-
-    def step(self, state: Any, action: Any, key: chex.PRNGKey) -> Any:
-        raise NotImplementedError
 
 
 class TransformedAgents(Wrapper[TransformState]):
@@ -193,11 +194,6 @@ def _with_env(transform: Transform, env: Any) -> Transform:
     copied = copy.copy(transform)
     vars(copied)["env"] = env
     return copied
-
-
-def _without_env(transform: Transform) -> Transform:
-    """Returns `transform` without its environment, which must be in a tree only once."""
-    return _with_env(transform, None)
 
 
 def _wrapper_key(transform: Wrapper, key: chex.PRNGKey) -> chex.PRNGKey:

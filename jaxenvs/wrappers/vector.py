@@ -14,7 +14,17 @@ from jaxenvs.core import AutoresetMode, Environment, TimeStep, VectorEnv, Wrappe
 from jaxenvs.spaces import Space
 
 
-class InstanceView(Environment[Any]):
+class View(Environment[Any]):
+    """A placeholder for a part of an environment, which knows its spaces but cannot run."""
+
+    def reset(self, key: chex.PRNGKey) -> Any:
+        raise NotImplementedError
+
+    def step(self, state: Any, action: Any, key: chex.PRNGKey) -> Any:
+        raise NotImplementedError
+
+
+class InstanceView(View):
     """A placeholder for one instance of a `VectorEnv`, with its spaces and parameters only."""
 
     vector_env: VectorEnv
@@ -38,32 +48,14 @@ class InstanceView(Environment[Any]):
     def __repr__(self) -> str:
         return repr(self.vector_env)
 
-    def reset(self, key: chex.PRNGKey) -> Any:
-        raise NotImplementedError
-
-    def step(self, state: Any, action: Any, key: chex.PRNGKey) -> Any:
-        raise NotImplementedError
-
     def replace(self, **changes: Any) -> "InstanceView":
         return dataclasses.replace(self, vector_env=self.vector_env.replace(**changes))
 
 
-@struct.pytree_dataclass
-class WrappedVectorEnv(VectorEnv[Any]):
-    """A `VectorEnv` that is wrapped as a whole.
+class OuterVectorEnv(VectorEnv[Any]):
+    """A `VectorEnv` around another one."""
 
-    The field `wrapper` is a wrapper around an `InstanceView` of the wrapped `VectorEnv`. A subclass
-    defines `reset`, `step` and `reset_where`. Its state has a field `inner`, the wrapped state.
-    """
-
-    wrapper: Wrapper
-
-    @property
-    def env(self) -> VectorEnv:
-        """The wrapped `VectorEnv`."""
-        instance = self.wrapper.env
-        assert isinstance(instance, InstanceView)
-        return instance.vector_env
+    env: VectorEnv  # a subclass has it as a field or a property
 
     @property
     def num_envs(self) -> int:  # pyright: ignore[reportIncompatibleVariableOverride]
@@ -76,6 +68,24 @@ class WrappedVectorEnv(VectorEnv[Any]):
     @property
     def is_staggered(self) -> bool:
         return self.env.is_staggered
+
+
+@struct.pytree_dataclass
+class WrappedVectorEnv(OuterVectorEnv):
+    """A `VectorEnv` that is wrapped as a whole.
+
+    The field `wrapper` is a wrapper around an `InstanceView` of the wrapped `VectorEnv`. A subclass
+    defines `reset`, `step` and `reset_where`. Its state has a field `inner`, the wrapped state.
+    """
+
+    wrapper: Wrapper
+
+    @property
+    def env(self) -> VectorEnv:  # pyright: ignore[reportIncompatibleVariableOverride]
+        """The wrapped `VectorEnv`."""
+        instance = self.wrapper.env
+        assert isinstance(instance, InstanceView)
+        return instance.vector_env
 
     @property
     def agents(self) -> tuple[str, ...]:

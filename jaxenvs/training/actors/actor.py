@@ -3,7 +3,7 @@
 import abc
 import dataclasses
 import functools
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from typing import Any, TypeGuard
 
 import chex
@@ -282,7 +282,17 @@ def policy_part(space: spaces.Space, observation: Any = None) -> tuple[spaces.Sp
 
     It is without the mask and the critic's observation. A single remaining entry is unwrapped.
     """
-    others = (MASK, CRITIC_OBSERVATION)
+    return without_entries(space, (MASK, CRITIC_OBSERVATION), observation)
+
+
+def without_entries(
+    space: spaces.Space, others: Collection[str], observation: Any = None
+) -> tuple[spaces.Space, Any]:
+    """Removes entries of a Dict space and its observation, and unwraps a single remaining one.
+
+    Raises:
+        TrainingError: there are no other entries.
+    """
     if not isinstance(space, spaces.Dict) or not space.spaces.keys() & {*others}:
         return space, observation
     names = [name for name in space.spaces if name not in others]

@@ -22,6 +22,7 @@ from jaxenvs.training.actors.actor import (
     critic_space_of,
     extractor_for,
     policy_part,
+    without_entries,
 )
 from jaxenvs.training.distributions import ActionDistribution, distribution_for
 from jaxenvs.training.layers import NarrowDense
@@ -234,9 +235,8 @@ def _split_agent(space: spaces.Space) -> tuple[int, spaces.Space]:
             f'ActorCritic got per_agent=True and observations without the entry "agent", {space!r}.'
             "  Add it: IndependentAgents(env, agent_id=True)."
         )
-    rest = {name: part for name, part in space.spaces.items() if name != AGENT}
     shape: Any = space.spaces[AGENT].shape
-    return shape[0], next(iter(rest.values())) if len(rest) == 1 else spaces.Dict(rest)
+    return shape[0], without_entries(space, (AGENT,))[0]
 
 
 def _run_branch(

@@ -26,8 +26,8 @@ from jaxenvs.training.storages.storage import ReplayStorage
 from jaxenvs.training.train_program import Train, assemble, default_algorithm, resolve
 from jaxenvs.training.types import LearnerState, Unroll, Weights
 from jaxenvs.vector.vectorize import VectorizedEnv
-from jaxenvs.wrappers.independent_agents import IndependentAgents
-from jaxenvs.wrappers.vector import WrappedVectorEnv
+from jaxenvs.wrappers.independent_agents import batch_of
+from jaxenvs.wrappers.vector import OuterVectorEnv
 
 _NUM_ENVS = 16  # the default of a scheme
 
@@ -118,8 +118,7 @@ class TrainingSpec:
     def train_of(self, collector: int) -> Train:
         """Returns a collector's training program, with separate environments if they are hosted."""
         train = self.train
-        batch = train.env.env if isinstance(train.env, IndependentAgents) else train.env
-        if isinstance(batch, VectorizedEnv):
+        if isinstance(batch_of(train.env), VectorizedEnv):
             return train  # native environments can be shared
         if vars(self).setdefault("first_collector", collector) == collector:
             return train
@@ -475,7 +474,7 @@ def call_env_factory(env: Any) -> Any:
 
 def find_host_env(env: Any) -> HostEnv | None:
     """Returns the hosted environments inside wrappers, or None for native environments."""
-    while isinstance(env, WrappedVectorEnv | IndependentAgents):
+    while isinstance(env, OuterVectorEnv):
         env = env.env
     return env if isinstance(env, HostEnv) else None
 
