@@ -24,6 +24,7 @@ PAGES = (
     "docs/bridge/figures.md",
     "docs/suites/index.md",
     "docs/training/results.md",
+    "docs/usage/multi_agent.md",
 )
 GRIDWORLDS = ("navix", "XLand-MiniGrid", "EnvPool, 1 thread", "minigrid in a pool")
 ZOO = {  # PPO in RL Baselines3 Zoo
@@ -181,6 +182,25 @@ def suites() -> list[str]:
         "steps per episode",
     )
     return [*titles("id", columns), *rows]
+
+
+def agents() -> list[str]:
+    """Returns what the greedy policies of several agents score, and the time of a training."""
+    rows = [
+        line(
+            entry["task"],
+            [
+                f"{entry['steps'] / 1e6:g} million",
+                name,
+                f"{median(values):.3g} ({min(values):.3g} to {max(values):.3g})",
+                f"{median(entry['run_seconds']):,.0f}",
+            ],
+        )
+        for entry in load("agents")["measurements"]
+        for name, values in entry["scores"].items()
+    ]
+    columns = ("steps of one agent", "score", "median (range) of the seeds", "seconds")
+    return [*titles("task", columns), *rows]
 
 
 def numpy_interface() -> list[str]:
@@ -398,6 +418,7 @@ def minatar() -> list[str]:
 
 
 TABLES: dict[str, Callable[[], list[str]]] = {
+    "agents": agents,
     "summary": summary,
     "rollout": rollout,
     "families": families,
