@@ -58,8 +58,7 @@ class Adapter(Environment[Any]):
     @in_32_bits
     def reset(self, key: chex.PRNGKey) -> tuple[Any, TimeStep]:
         state, first = self.begin(key)
-        action = jax.eval_shape(self.action_space.sample, key)
-        next_state, following = jax.eval_shape(self.advance, state, action, key)
+        next_state, following = _shapes_after_step(self, key)
         # Most libraries have extra results in steps only, but `info` has the same keys always.
         info = jax.tree.map(lambda leaf: jnp.zeros(leaf.shape, leaf.dtype), following.info)
         info |= {name: first.info[name] for name in info.keys() & first.info.keys()}
@@ -80,6 +79,22 @@ class Adapter(Environment[Any]):
             info=cast_like(timestep.info, timestep.info),
         )
         return cast_like(state, state), timestep
+
+
+def _shapes_after_step(env: Adapter, key: chex.PRNGKey) -> tuple[Any, TimeStep]:
+    """Returns the shapes of the results of a step, which is traced once for an environment."""
+    leaves, structure = jax.tree.flatten((env, key))
+    types = [jax.typeof(leaf) for leaf in leaves]
+    return _shapes_of(structure, tuple((x.shape, x.dtype, x.weak_type) for x in types))
+
+
+@functools.lru_cache(maxsize=256)
+def _shapes_of(structure: Any, types: tuple[Any, ...]) -> tuple[Any, TimeStep]:
+    def advance(env: Adapter, key: chex.PRNGKey) -> tuple[Any, TimeStep]:
+        return env.advance(env.begin(key)[0], env.action_space.sample(key), key)
+
+    leaves = [jax.ShapeDtypeStruct(x[0], x[1], weak_type=x[2]) for x in types]
+    return jax.eval_shape(advance, *structure.unflatten(leaves))
 
 
 def with_time_limit(env: Environment, limit: Any) -> Environment:

@@ -23,6 +23,11 @@ TOLERANCE = 1e-4
 QUICK_TO_COMPILE = {"xla_backend_optimization_level": 0}
 
 
+# All programs share the traces of an environment: those of a physics engine take seconds.
+_reset = jax.jit(lambda env, key: env.reset(key))
+_step = jax.jit(lambda env, state, action, key: env.step(state, action, key))
+
+
 @chex.dataclass(frozen=True)
 class RandomTruncationState:
     inner: chex.ArrayTree
@@ -41,7 +46,7 @@ class RandomTruncation(Wrapper[RandomTruncationState]):
         return state.inner
 
     def reset(self, key: chex.PRNGKey) -> tuple[RandomTruncationState, TimeStep]:
-        inner, timestep = self.env.reset(key)
+        inner, timestep = _reset(self.env, key)
         # The bits of a key are random, and a draw would take long to compile.
         word = jax.random.key_data(key).ravel()[-1]
         doublings = (word % (jnp.uint32(self.max_doublings) + 1)).astype(jnp.int32)
@@ -50,7 +55,7 @@ class RandomTruncation(Wrapper[RandomTruncationState]):
     def step(
         self, state: RandomTruncationState, action: Any, key: chex.PRNGKey
     ) -> tuple[RandomTruncationState, TimeStep]:
-        inner, timestep = self.env.step(state.inner, action, key)
+        inner, timestep = _step(self.env, state.inner, action, key)
         steps_left = state.steps_left - 1
         truncated = jax.tree.map(lambda flag: flag | (steps_left <= 0), timestep.truncated)
         timestep = timestep.replace(truncated=truncated)
