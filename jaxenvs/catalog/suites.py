@@ -14,6 +14,7 @@ SUITES = {
     "gymnax": "gymnax",
     "jaxmarl": "JaxMARL",
     "jumanji": "jumanji",
+    "kinetix": "Kinetix",
     "navix": "NAVIX",
     "pgx": "pgx",
     "playground": "MuJoCo Playground",

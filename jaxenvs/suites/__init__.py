@@ -19,6 +19,7 @@ _ADAPTERS = {
     "jaxmarl": ("jaxmarl", "from_jaxmarl"),
     "jumanji": ("jumanji", "from_jumanji"),
     "mujoco_playground": ("playground", "from_playground"),
+    "kinetix": ("kinetix", "from_kinetix"),
     "navix": ("navix", "from_navix"),
     "pgx": ("pgx", "from_pgx"),
     "stoa": ("stoa", "from_stoa"),
@@ -31,7 +32,7 @@ def adapt(env: Any, *args: Any) -> Environment:
 
     Args:
         env: a single instance of an environment whose class derives from one of brax, Craftax,
-            Envelope, gymnax, JaxMARL, jumanji, MuJoCo Playground, NAVIX, pgx, Stoa or
+            Envelope, gymnax, JaxMARL, jumanji, Kinetix, MuJoCo Playground, NAVIX, pgx, Stoa or
             XLand-MiniGrid.
         *args: its parameters, if the library keeps them apart.
 
