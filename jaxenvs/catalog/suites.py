@@ -13,6 +13,7 @@ SUITES = {
     "craftax": "Craftax",
     "gymnax": "gymnax",
     "jaxmarl": "JaxMARL",
+    "jaxtari": "JAXtari",
     "jumanji": "jumanji",
     "kinetix": "Kinetix",
     "navix": "NAVIX",

@@ -17,6 +17,7 @@ _ADAPTERS = {
     "envelope": ("envelope", "from_envelope"),
     "gymnax": ("gymnax", "from_gymnax"),
     "jaxmarl": ("jaxmarl", "from_jaxmarl"),
+    "jaxtari": ("jaxtari", "from_jaxtari"),
     "jumanji": ("jumanji", "from_jumanji"),
     "mujoco_playground": ("playground", "from_playground"),
     "kinetix": ("kinetix", "from_kinetix"),
@@ -32,8 +33,8 @@ def adapt(env: Any, *args: Any) -> Environment:
 
     Args:
         env: a single instance of an environment whose class derives from one of brax, Craftax,
-            Envelope, gymnax, JaxMARL, jumanji, Kinetix, MuJoCo Playground, NAVIX, pgx, Stoa or
-            XLand-MiniGrid.
+            Envelope, gymnax, JaxMARL, JAXtari, jumanji, Kinetix, MuJoCo Playground, NAVIX, pgx,
+            Stoa or XLand-MiniGrid.
         *args: its parameters, if the library keeps them apart.
 
     Raises:

@@ -102,7 +102,7 @@ def suite_of(id):
 
 
 def test_every_suite_is_tested():
-    elsewhere = {"jaxmarl", "kinetix"}  # in modules of their own
+    elsewhere = {"jaxmarl", "jaxtari", "kinetix"}  # in modules of their own
     assert LIBRARIES.keys() | elsewhere == SUITES.keys()
 
 
