@@ -12,7 +12,7 @@ import pytest
 import jaxenvs
 from benchmarks import suites
 from benchmarks._suite_peers import PLAYERS
-from jaxenvs import cli
+from jaxenvs import cli, struct
 from jaxenvs.catalog.suites import SUITES, suite_ids
 from jaxenvs.errors import (
     EnvironmentCheckError,
@@ -240,6 +240,26 @@ def test_the_physics_of_brax_can_differ_between_instances():
     same, far = jax.jit(jax.vmap(position))(jnp.array([1.0, 3.0]))
     assert_agree(same, env.step(state, action, jax.random.key(0))[1].observation)
     assert float(far[0]) > float(same[0])
+
+
+def test_the_same_arguments_make_the_same_object_so_programs_are_compiled_once():
+    suite_of("gymnax/CartPole-v1")
+
+    def made(**arguments):
+        return jaxenvs.make("gymnax/CartPole-v1", time_limit=None, **arguments)
+
+    assert made() is made() and made(gravity=3.0) is made(gravity=3.0) is not made()
+    assert jaxenvs.make("gymnax/CartPole-v1").env is made()
+    unhashable = np.float32([3.0])
+    assert made(gravity=unhashable) is not made(gravity=unhashable)
+
+    @jax.jit
+    def inside(gravity):
+        varied = made(gravity=gravity).parameters["gravity"]
+        return varied, jnp.asarray(made(gravity=4.0).parameters["gravity"])
+
+    assert inside(2.0) == (2.0, 4.0)
+    assert not struct.is_traced(*jax.tree.leaves(made(gravity=4.0)))
 
 
 def test_parameters_of_gymnax_are_leaves():
