@@ -88,7 +88,7 @@ def _play_pgx(name: str, parameters: dict[str, Any]) -> Player:
 def _play_navix(name: str, parameters: dict[str, Any]) -> Player:
     import navix
 
-    env = navix.make(name, **parameters)
+    env = navix.make(name, **parameters).replace(disable_autoreset=True)
 
     def reset(key: Any) -> Any:
         timestep = env.reset(key)
