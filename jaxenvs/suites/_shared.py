@@ -13,7 +13,7 @@ import numpy as np
 
 from jaxenvs import spaces
 from jaxenvs.core import Environment, TimeStep
-from jaxenvs.errors import SpaceError, UnknownParameterError, WrapperError, closest
+from jaxenvs.errors import RenderError, SpaceError, UnknownParameterError, WrapperError, closest
 from jaxenvs.struct import is_traced
 from jaxenvs.wrappers import TimeLimit
 
@@ -251,6 +251,25 @@ def host_picture(draw: Callable[[Any], Any], state: Any, example: Callable[[], A
         shape = paint(_without_keys(example())).shape
     result = jax.ShapeDtypeStruct(shape, np.uint8)
     return jax.pure_callback(paint, result, state, vmap_method="sequential")
+
+
+def mujoco_picture(draw: Callable[[Any], Any], state: Any, example: Callable[[], Any]) -> jax.Array:
+    """Returns `host_picture` of a function that draws with MuJoCo.
+
+    Raises:
+        RenderError: MuJoCo cannot draw on this machine.
+    """
+
+    def paint(state: Any) -> Any:
+        try:
+            return draw(state)
+        except Exception as error:  # depends on the library behind MUJOCO_GL
+            raise RenderError(
+                f"MuJoCo cannot draw: {error!r:.200}.  Without a display, set the environment"
+                " variable MUJOCO_GL to egl or osmesa before the program starts."
+            ) from error
+
+    return host_picture(paint, state, example)
 
 
 def _without_keys(state: Any) -> Any:

@@ -296,6 +296,19 @@ def test_pictures_are_those_of_the_library(id, in_programs):
             jax.jit(env.render)(state)
 
 
+@pytest.mark.parametrize("id", ["brax/inverted_pendulum", "playground/CartpoleBalance"])
+def test_mujoco_draws_pictures(id):
+    suite_of(id)
+    env = jaxenvs.make(id)
+    state, _ = env.reset(jax.random.key(0))
+    try:
+        picture = env.render(state)
+    except RenderError as error:
+        pytest.skip(str(error))
+    assert picture.shape == (240, 320, 3) and len(np.unique(picture)) > 10
+    np.testing.assert_array_equal(jax.jit(env.render)(state), picture)
+
+
 @pytest.mark.parametrize("id", [library.ids[0] for library in LIBRARIES.values()])
 def test_gymnasium_programs_play_it(id):
     suite_of(id)
