@@ -4,7 +4,7 @@ import abc
 import dataclasses
 import functools
 from collections.abc import Callable, Iterable, Mapping
-from typing import Any
+from typing import Any, Self
 
 import chex
 import jax
@@ -80,6 +80,24 @@ class Adapter(Environment[Any]):
             info=cast_like(timestep.info, timestep.info),
         )
         return cast_like(state, state), timestep
+
+
+class WithParameters(Adapter):
+    """An adapter whose library keeps parameters apart: `env.replace(gravity=3.7)` changes them."""
+
+    params: Any  # a dataclass, and a pytree whose static fields cannot differ between instances
+
+    @property
+    def parameters(self) -> dict[str, Any]:
+        return {name: getattr(self.params, name) for name in field_names(self.params)}
+
+    def replace(self, **changes: Any) -> Self:
+        fields = {*field_names(self)}
+        own = {name: changes.pop(name) for name in fields & changes.keys()}
+        if changes:
+            check_parameters(repr(self), changes, field_names(self.params))
+            own["params"] = own.get("params", self.params).replace(**changes)
+        return super().replace(**own)
 
 
 def with_time_limit(env: Environment, limit: Any) -> Environment:

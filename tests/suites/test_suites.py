@@ -275,6 +275,20 @@ def test_parameters_of_gymnax_are_leaves():
         env.replace(gravitas=1.0)
 
 
+def test_parameters_of_a_library_can_differ_between_instances():
+    suite_of("gymnax/CartPole-v1")
+    gravity = jnp.array([3.0, 20.0])
+    envs = jaxenvs.make_vec("gymnax/CartPole-v1", 2, batched="gravity", gravity=gravity)
+    keys = jnp.stack([jax.random.key(0)] * 2)
+    state, _ = envs.reset(keys)
+    _, timestep = jax.jit(envs.step)(state, jnp.zeros(2, int), keys)
+    for i, each in enumerate(gravity):
+        env = jaxenvs.make("gymnax/CartPole-v1", gravity=each)
+        alone = env.step(env.reset(keys[0])[0], jnp.int32(0), keys[0])[1]
+        assert_agree(timestep.observation[i], alone.observation)
+    assert not np.allclose(*timestep.observation)
+
+
 @pytest.mark.parametrize(
     ("id", "in_programs"),
     [
