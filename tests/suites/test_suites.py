@@ -3,6 +3,7 @@
 import dataclasses
 import re
 import sys
+from pathlib import Path
 
 import jax
 import jax.numpy as jnp
@@ -346,6 +347,10 @@ def test_environments_of_a_user_are_adapted_by_their_class():
     agents = jumanji.make("Connector-v3")
     assert len(adapt(agents).agents) == 10
     assert not adapt(jumanji.wrappers.MultiToSingleWrapper(agents)).agents
+
+
+def test_the_snippets_of_the_page_run(run_snippets):
+    run_snippets(Path(__file__).resolve().parents[2] / "docs" / "suites" / "index.md")
 
 
 def test_the_benchmark_measures_cost_and_gain(capsys):
