@@ -6,7 +6,7 @@ without automatic resets. Where a library merges the two flags, `terminated` is 
 
 `RESETTING[suite](name)` returns `reset(keys) -> state` and
 `step(state, action, keys) -> (state, reward, done)` of N instances with the library's own automatic
-resets.
+resets. Another way of the library to reset follows the suite after a comma.
 """
 
 from collections.abc import Callable
@@ -15,6 +15,7 @@ from typing import Any
 import jax
 import jax.numpy as jnp
 
+from jaxenvs.struct import select
 from jaxenvs.suites._shared import by_name
 
 Player = tuple[Callable[..., Any], Callable[..., Any]]
@@ -88,7 +89,7 @@ def _play_pgx(name: str, parameters: dict[str, Any]) -> Player:
 def _play_navix(name: str, parameters: dict[str, Any]) -> Player:
     import navix
 
-    env = navix.make(name, **parameters)
+    env = navix.make(name, **parameters).replace(disable_autoreset=True)
 
     def reset(key: Any) -> Any:
         timestep = env.reset(key)
@@ -171,6 +172,35 @@ def _resetting_craftax(name: str) -> Player:
         return out[1:4]
 
     return lambda keys: jax.vmap(env.reset, in_axes=(0, None))(keys, params)[1], step
+
+
+def _optimistic_craftax(name: str, ratio: int = 16) -> Player:
+    """Craftax Baselines' way: one new episode per `ratio` instances, shared by those that need it.
+
+    Up to N / ratio finished instances, chosen at random, get a new episode of their own. Others
+    share the one of their group.
+    """
+    from craftax.craftax_env import make_craftax_env_from_name
+
+    env = make_craftax_env_from_name(name, auto_reset=False)
+    params = env.default_params
+
+    def start(keys: Any) -> Any:
+        return jax.vmap(env.reset, in_axes=(0, None))(keys, params)[1]
+
+    def step(state: Any, action: Any, keys: Any) -> Any:
+        _, state, reward, done, _ = jax.vmap(env.step, in_axes=(0, 0, 0, None))(
+            keys, state, action, params
+        )
+        num_envs, count = len(keys), max(len(keys) // ratio, 1)
+        chosen, *reset_keys = jax.random.split(keys[0], count + 1)
+        own = jax.random.choice(chosen, num_envs, (count,), replace=False, p=done / done.sum())
+        which = jnp.repeat(jnp.arange(count), ratio, total_repeat_length=num_envs)
+        which = which.at[own].set(jnp.arange(count))
+        fresh = jax.tree.map(lambda leaf: leaf[which], start(jnp.stack(reset_keys)))
+        return select(done, fresh, state), reward, done
+
+    return start, step
 
 
 def _resetting_jumanji(name: str) -> Player:
@@ -264,6 +294,7 @@ PLAYERS: dict[str, Callable[[str, dict[str, Any]], Player]] = {
 RESETTING: dict[str, Callable[[str], Player]] = {
     "brax": _resetting_brax,
     "craftax": _resetting_craftax,
+    "craftax, optimistic": _optimistic_craftax,
     "gymnax": _resetting_gymnax,
     "jumanji": _resetting_jumanji,
     "navix": _resetting_navix,

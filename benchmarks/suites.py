@@ -5,7 +5,8 @@
 A program is one jitted scan of a random policy over N instances. Without resets, both step the
 instances by `vmap`, which shows what the adapter costs. With resets, the library uses its own
 automatic resets and its own time limit, and jaxenvs uses `make_vec`. brax's and NAVIX's own resets
-do less: brax returns to the first state of the program, and NAVIX spends a step on each reset.
+do less: brax returns to the first state of the program, and NAVIX spends a step on each reset. So
+do the optimistic resets of Craftax's baselines, by which finished instances may share an episode.
 """
 
 import argparse
@@ -77,9 +78,11 @@ def measure(options: argparse.Namespace, arguments: Sequence[str] | None = None)
         if not version(id.partition("/")[0]):
             continue
         for num_envs in options.num_envs:
-            entry = _measure(id, num_envs, options)
-            report["measurements"].append(entry)
-            print(_row(entry), flush=True)
+            for peer in RESETTING:
+                if peer.partition(",")[0] == id.partition("/")[0]:
+                    entry = _measure(id, num_envs, peer, options)
+                    report["measurements"].append(entry)
+                    print(_row(entry), flush=True)
     return report
 
 
@@ -111,8 +114,15 @@ def _row(entry: dict[str, Any]) -> str:
     return f"| {' | '.join(cells)} |"
 
 
-def _measure(id: str, num_envs: int, options: argparse.Namespace) -> dict[str, Any]:
-    """Returns the measurement of an id: seconds of the four programs, as ratios."""
+def _measure(id: str, num_envs: int, peer: str, options: argparse.Namespace) -> dict[str, Any]:
+    """Returns the measurement of an id: seconds of the four programs, as ratios.
+
+    Args:
+        id: the id.
+        num_envs: N.
+        peer: the key in `RESETTING`.
+        options: those of the command line.
+    """
     suite, _, name = id.partition("/")
     env = jaxenvs.make(id, time_limit=None)
     batch = jaxenvs.make_vec(id, num_envs)
@@ -131,7 +141,7 @@ def _measure(id: str, num_envs: int, options: argparse.Namespace) -> dict[str, A
         return state, timestep.reward, timestep.done
 
     keys = jax.random.split(jax.random.key(0), num_envs)
-    first, following = RESETTING[suite](name)
+    first, following = RESETTING[peer](name)
     sample = batch.action_space.sample
     programs = [
         _Program(jax.vmap(ours), jax.vmap(lambda key: env.reset(key)[0]), sample, keys, options),
@@ -143,7 +153,7 @@ def _measure(id: str, num_envs: int, options: argparse.Namespace) -> dict[str, A
     alternate(samplers, options.repeats, options.min_seconds)
     seconds = [[s / sampler.calls for s in sampler.seconds] for sampler in samplers]
     return {
-        "id": id,
+        "id": id + peer.removeprefix(suite),
         "num_envs": num_envs,
         "cost": [a / b for a, b in zip(seconds[0], seconds[1], strict=True)],
         "gain": [b / a for a, b in zip(seconds[2], seconds[3], strict=True)],

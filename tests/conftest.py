@@ -3,6 +3,7 @@
 Environment variables are set before JAX is imported. Subprocesses inherit them.
 """
 
+import ctypes.util
 import gc
 import os
 import re
@@ -19,6 +20,8 @@ os.environ.setdefault("JAX_PLATFORMS", "cpu")
 os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")
 os.environ.setdefault("NPROC", "1")  # threads of XLA; several workers of pytest share the cores
 os.environ.setdefault("SDL_VIDEODRIVER", "dummy")
+if ctypes.util.find_library("EGL"):
+    os.environ.setdefault("MUJOCO_GL", "egl")  # draws without a display
 os.environ.setdefault("JAX_COMPILATION_CACHE_DIR", str(ROOT / ".cache" / "jax"))
 os.environ.setdefault("JAX_PERSISTENT_CACHE_MIN_COMPILE_TIME_SECS", "0")
 os.environ.setdefault("JAXENVS_MNIST_DIR", str(ROOT / "tests" / "mnist"))  # 40 drawn digits
@@ -98,7 +101,7 @@ def pytest_runtest_setup(item):
 # Packages of extras: a page that needs a missing one is skipped.
 OPTIONAL = (
     *("stable_baselines3", "tianshou", "torch", "torchrl"),
-    *("Box2D", "ale_py", "cv2", "dm_control", "envpool", "gym", "minigrid", "mujoco"),
+    *("Box2D", "ale_py", "cv2", "dm_control", "envpool", "gym", "minigrid", "mujoco", "mujoco-mjx"),
     *("pettingzoo", "ray", "vizdoom"),
     *("stoa", "stoa-env", "envelope", "jax-envelope"),
     *("brax", "craftax", "gymnax", "jumanji", "navix", "pgx", "playground", "xminigrid"),

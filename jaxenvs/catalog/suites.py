@@ -1,7 +1,8 @@
 """The suites of other JAX libraries, whose ids are `suite/name`. Strings only."""
 
 import importlib
-from functools import partial
+from collections.abc import Callable
+from functools import lru_cache, partial
 from typing import Any
 
 from jaxenvs.errors import UnknownEnvironmentError, closest
@@ -13,7 +14,9 @@ SUITES = {
     "craftax": "Craftax",
     "gymnax": "gymnax",
     "jaxmarl": "JaxMARL",
+    "jaxtari": "JAXtari",
     "jumanji": "jumanji",
+    "kinetix": "Kinetix",
     "navix": "NAVIX",
     "pgx": "pgx",
     "playground": "MuJoCo Playground",
@@ -62,5 +65,27 @@ def register_suite_id(id: str) -> bool:
             f'{SUITES[suite]} has no environment "{name}".{closest(name, names)}'
             f"  `jaxenvs list --suite {suite}` shows all."
         )
-    unlisted[id] = EnvSpec(id, partial(module.make, name), family=suite, source=SUITES[suite])
+    unlisted[id] = EnvSpec(
+        id, partial(_make, module.make, name), family=suite, source=SUITES[suite]
+    )
     return True
+
+
+def _make(make: Callable[..., Any], name: str, **parameters: Any) -> Any:
+    """Returns `make(name, **parameters)`: the same object again if the arguments have a hash.
+
+    Libraries define no equality, so `jit` would compile its programs again for another object.
+    """
+    try:
+        hash(tuple(parameters.values()))
+    except TypeError:
+        return make(name, **parameters)
+    return _make_once(make, name, **parameters)
+
+
+@lru_cache(maxsize=64, typed=True)
+def _make_once(make: Callable[..., Any], name: str, **parameters: Any) -> Any:
+    import jax
+
+    with jax.ensure_compile_time_eval(), jax.enable_x64(False):  # independent of the first caller
+        return make(name, **parameters)

@@ -17,8 +17,11 @@ _ADAPTERS = {
     "envelope": ("envelope", "from_envelope"),
     "gymnax": ("gymnax", "from_gymnax"),
     "jaxmarl": ("jaxmarl", "from_jaxmarl"),
+    "jaxtari": ("jaxtari", "from_jaxtari"),
     "jumanji": ("jumanji", "from_jumanji"),
+    "mujoco": ("mjx", "from_mjx"),
     "mujoco_playground": ("playground", "from_playground"),
+    "kinetix": ("kinetix", "from_kinetix"),
     "navix": ("navix", "from_navix"),
     "pgx": ("pgx", "from_pgx"),
     "stoa": ("stoa", "from_stoa"),
@@ -26,14 +29,15 @@ _ADAPTERS = {
 }
 
 
-def adapt(env: Any, *args: Any) -> Environment:
+def adapt(env: Any, *args: Any, **options: Any) -> Environment:
     """Returns an environment of another JAX library as a native environment.
 
     Args:
         env: a single instance of an environment whose class derives from one of brax, Craftax,
-            Envelope, gymnax, JaxMARL, jumanji, MuJoCo Playground, NAVIX, pgx, Stoa or
-            XLand-MiniGrid.
+            Envelope, gymnax, JaxMARL, JAXtari, jumanji, Kinetix, MuJoCo Playground, NAVIX, pgx,
+            Stoa or XLand-MiniGrid; or a model of MuJoCo, see `jaxenvs.suites.mjx.from_mjx`.
         *args: its parameters, if the library keeps them apart.
+        **options: further arguments of the library's function in `jaxenvs.suites`.
 
     Raises:
         WrapperError: it is an environment of no such library, or has a wrapper that resets or
@@ -44,6 +48,6 @@ def adapt(env: Any, *args: Any) -> Environment:
         if package in _ADAPTERS:
             module, function = _ADAPTERS[package]
             return getattr(importlib.import_module(f"jaxenvs.suites.{module}"), function)(
-                env, *args
+                env, *args, **options
             )
     raise WrapperError(f"adapt got {env!r:.80}; expected an environment of {', '.join(_ADAPTERS)}.")

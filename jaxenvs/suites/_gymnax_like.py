@@ -1,6 +1,6 @@
 """Environments with the interface of gymnax: of gymnax itself, and of libraries that follow it."""
 
-from typing import Any, Self
+from typing import Any
 
 import chex
 import jax
@@ -9,10 +9,8 @@ import numpy as np
 from jaxenvs import spaces, struct
 from jaxenvs.core import Environment, TimeStep
 from jaxenvs.suites._shared import (
-    Adapter,
     ByIdentity,
-    check_parameters,
-    field_names,
+    WithParameters,
     from_gymnax_space,
     resize,
     with_time_limit,
@@ -21,14 +19,12 @@ from jaxenvs.suites._shared import (
 _NO_LIMIT = 2**31 - 1
 
 
-class GymnaxLike(Adapter):
-    """An environment with the interface of gymnax, whose parameters are leaves.
+class GymnaxLike(WithParameters):
+    """An environment with the interface of gymnax.
 
-    The parameters of the library are parameters of this environment: `env.replace(gravity=3.7)`.
     `info` is that of the library, without the discount.
     """
 
-    params: Any  # the library's parameters, a pytree
     env: ByIdentity = struct.static()
     # The name of a time limit in `params` that the library merges with the end of the task. It is
     # "" if the library does not.
@@ -62,18 +58,6 @@ class GymnaxLike(Adapter):
             terminated=done,
             info={name: value for name, value in info.items() if name != "discount"},
         )
-
-    @property
-    def parameters(self) -> dict[str, Any]:
-        return {name: getattr(self.params, name) for name in field_names(self.params)}
-
-    def replace(self, **changes: Any) -> Self:
-        fields = {"env", "merged_limit", "params"}
-        own = {name: changes.pop(name) for name in fields & changes.keys()}
-        if changes:
-            check_parameters(repr(self), changes, field_names(self.params))
-            own["params"] = own.get("params", self.params).replace(**changes)
-        return super().replace(**own)
 
     def __repr__(self) -> str:
         return f"{type(self).__name__}({self.env.value.name})"

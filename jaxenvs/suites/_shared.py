@@ -4,7 +4,7 @@ import abc
 import dataclasses
 import functools
 from collections.abc import Callable, Iterable, Mapping
-from typing import Any
+from typing import Any, Self
 
 import chex
 import jax
@@ -13,7 +13,7 @@ import numpy as np
 
 from jaxenvs import spaces
 from jaxenvs.core import Environment, TimeStep
-from jaxenvs.errors import SpaceError, UnknownParameterError, WrapperError, closest
+from jaxenvs.errors import RenderError, SpaceError, UnknownParameterError, WrapperError, closest
 from jaxenvs.struct import is_traced
 from jaxenvs.wrappers import TimeLimit
 
@@ -95,6 +95,24 @@ def _shapes_of(structure: Any, types: tuple[Any, ...]) -> tuple[Any, TimeStep]:
 
     leaves = [jax.ShapeDtypeStruct(x[0], x[1], weak_type=x[2]) for x in types]
     return jax.eval_shape(advance, *structure.unflatten(leaves))
+
+
+class WithParameters(Adapter):
+    """An adapter whose library keeps parameters apart: `env.replace(gravity=3.7)` changes them."""
+
+    params: Any  # a dataclass, and a pytree whose static fields cannot differ between instances
+
+    @property
+    def parameters(self) -> dict[str, Any]:
+        return {name: getattr(self.params, name) for name in field_names(self.params)}
+
+    def replace(self, **changes: Any) -> Self:
+        fields = {*field_names(self)}
+        own = {name: changes.pop(name) for name in fields & changes.keys()}
+        if changes:
+            check_parameters(repr(self), changes, field_names(self.params))
+            own["params"] = own.get("params", self.params).replace(**changes)
+        return super().replace(**own)
 
 
 def with_time_limit(env: Environment, limit: Any) -> Environment:
@@ -266,6 +284,25 @@ def host_picture(draw: Callable[[Any], Any], state: Any, example: Callable[[], A
         shape = paint(_without_keys(example())).shape
     result = jax.ShapeDtypeStruct(shape, np.uint8)
     return jax.pure_callback(paint, result, state, vmap_method="sequential")
+
+
+def mujoco_picture(draw: Callable[[Any], Any], state: Any, example: Callable[[], Any]) -> jax.Array:
+    """Returns `host_picture` of a function that draws with MuJoCo.
+
+    Raises:
+        RenderError: MuJoCo cannot draw on this machine.
+    """
+
+    def paint(state: Any) -> Any:
+        try:
+            return draw(state)
+        except Exception as error:  # depends on the library behind MUJOCO_GL
+            raise RenderError(
+                f"MuJoCo cannot draw: {error!r:.200}.  Without a display, set the environment"
+                " variable MUJOCO_GL to egl or osmesa before the program starts."
+            ) from error
+
+    return host_picture(paint, state, example)
 
 
 def _without_keys(state: Any) -> Any:

@@ -9,14 +9,17 @@ Simulation, 2021.
 
 from typing import Any, ClassVar
 
+import jax
+
 from jaxenvs.core import Environment
 from jaxenvs.errors import missing_extra
 from jaxenvs.suites._brax_like import BraxLike
-from jaxenvs.suites._shared import ByIdentity, check_single, with_time_limit
+from jaxenvs.suites._shared import ByIdentity, check_single, mujoco_picture, with_time_limit
 
 try:
     from brax import envs
     from brax.envs.wrappers import training
+    from brax.io import image
 except ImportError as error:
     raise missing_extra(__name__, "brax", "brax") from error
 
@@ -31,6 +34,13 @@ class FromBrax(BraxLike):
     """An environment of brax."""
 
     model_attribute: ClassVar[str] = "sys"
+
+    def render(self, state: Any) -> jax.Array:
+        return mujoco_picture(
+            lambda state: image.render_array(self.default_model, state),
+            state.pipeline_state,
+            lambda: self.example().pipeline_state,
+        )
 
 
 def from_brax(env: Any) -> FromBrax:

@@ -8,10 +8,12 @@ Source: K. Zakka et al., MuJoCo Playground, 2025.
 
 from typing import Any, ClassVar
 
+import jax
+
 from jaxenvs.core import Environment
 from jaxenvs.errors import missing_extra
 from jaxenvs.suites._brax_like import BraxLike
-from jaxenvs.suites._shared import ByIdentity, check_single, with_time_limit
+from jaxenvs.suites._shared import ByIdentity, check_single, mujoco_picture, with_time_limit
 
 try:
     from mujoco_playground import MjxEnv, registry, wrapper
@@ -29,6 +31,9 @@ class FromPlayground(BraxLike):
     """An environment of MuJoCo Playground."""
 
     model_attribute: ClassVar[str] = "_mjx_model"
+
+    def render(self, state: Any) -> jax.Array:
+        return mujoco_picture(self.env.value.unwrapped.render, state, self.example)
 
 
 def from_playground(env: Any) -> FromPlayground:

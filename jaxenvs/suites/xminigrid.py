@@ -15,11 +15,10 @@ from jaxenvs import spaces, struct
 from jaxenvs.core import Environment, TimeStep
 from jaxenvs.errors import missing_extra
 from jaxenvs.suites._shared import (
-    Adapter,
     ByIdentity,
+    WithParameters,
     by_name,
     check_kind,
-    field_names,
     host_picture,
     unbounded,
     with_time_limit,
@@ -32,15 +31,13 @@ except ImportError as error:
     raise missing_extra(__name__, "xminigrid", "xminigrid") from error
 
 
-class FromXMiniGrid(Adapter):
-    """An environment of XLand-MiniGrid. Its state is the library's timestep."""
+class FromXMiniGrid(WithParameters):
+    """An environment of XLand-MiniGrid. Its state is the library's timestep.
 
-    params: Any  # the library's parameters; sizes are static, rules and goals are leaves
+    Sizes among the parameters are static; rules and goals are leaves.
+    """
+
     env: ByIdentity = struct.static()
-
-    @property
-    def parameters(self) -> dict[str, Any]:
-        return {name: getattr(self.params, name) for name in field_names(self.params)}
 
     @property
     def observation_space(self) -> spaces.Space:

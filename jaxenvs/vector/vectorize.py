@@ -321,7 +321,8 @@ class VectorizedEnv(VectorEnv[Any], Generic[S]):
         for name in self.batched:
             layer, axes_layer = self.env, axes
             while name not in vars(layer):  # find the outermost layer with this parameter
-                layer, axes_layer = layer.env, axes_layer.env  # pyright: ignore
+                inner = "env" if isinstance(layer, Wrapper) else "params"  # of another library
+                layer, axes_layer = getattr(layer, inner), getattr(axes_layer, inner)
             vars(axes_layer)[name] = jax.tree.map(lambda _: 0, getattr(layer, name))
         return axes
 

@@ -3,6 +3,7 @@
 import dataclasses
 import re
 import sys
+from pathlib import Path
 
 import jax
 import jax.numpy as jnp
@@ -12,7 +13,7 @@ import pytest
 import jaxenvs
 from benchmarks import suites
 from benchmarks._suite_peers import PLAYERS
-from jaxenvs import cli
+from jaxenvs import cli, struct
 from jaxenvs.catalog.suites import SUITES, suite_ids
 from jaxenvs.errors import (
     EnvironmentCheckError,
@@ -102,7 +103,8 @@ def suite_of(id):
 
 
 def test_every_suite_is_tested():
-    assert LIBRARIES.keys() | {"jaxmarl"} == SUITES.keys()  # see test_multi_agent_suites.py
+    elsewhere = {"jaxmarl", "jaxtari", "kinetix"}  # in modules of their own
+    assert LIBRARIES.keys() | elsewhere == SUITES.keys()
 
 
 def play_both(id, parameters, steps=STEPS):
@@ -241,6 +243,26 @@ def test_the_physics_of_brax_can_differ_between_instances():
     assert float(far[0]) > float(same[0])
 
 
+def test_the_same_arguments_make_the_same_object_so_programs_are_compiled_once():
+    suite_of("gymnax/CartPole-v1")
+
+    def made(**arguments):
+        return jaxenvs.make("gymnax/CartPole-v1", time_limit=None, **arguments)
+
+    assert made() is made() and made(gravity=3.0) is made(gravity=3.0) is not made()
+    assert jaxenvs.make("gymnax/CartPole-v1").env is made()
+    unhashable = np.float32([3.0])
+    assert made(gravity=unhashable) is not made(gravity=unhashable)
+
+    @jax.jit
+    def inside(gravity):
+        varied = made(gravity=gravity).parameters["gravity"]
+        return varied, jnp.asarray(made(gravity=4.0).parameters["gravity"])
+
+    assert inside(2.0) == (2.0, 4.0)
+    assert not struct.is_traced(*jax.tree.leaves(made(gravity=4.0)))
+
+
 def test_parameters_of_gymnax_are_leaves():
     suite_of("gymnax/CartPole-v1")
     env = jaxenvs.make("gymnax/CartPole-v1", gravity=3.0)
@@ -252,6 +274,20 @@ def test_parameters_of_gymnax_are_leaves():
     assert step._cache_size() == 1
     with pytest.raises(UnknownParameterError, match='Close: "gravity"'):
         env.replace(gravitas=1.0)
+
+
+def test_parameters_of_a_library_can_differ_between_instances():
+    suite_of("gymnax/CartPole-v1")
+    gravity = jnp.array([3.0, 20.0])
+    envs = jaxenvs.make_vec("gymnax/CartPole-v1", 2, batched="gravity", gravity=gravity)
+    keys = jnp.stack([jax.random.key(0)] * 2)
+    state, _ = envs.reset(keys)
+    _, timestep = jax.jit(envs.step)(state, jnp.zeros(2, int), keys)
+    for i, each in enumerate(gravity):
+        env = jaxenvs.make("gymnax/CartPole-v1", gravity=each)
+        alone = env.step(env.reset(keys[0])[0], jnp.int32(0), keys[0])[1]
+        assert_agree(timestep.observation[i], alone.observation)
+    assert not np.allclose(*timestep.observation)
 
 
 @pytest.mark.parametrize(
@@ -273,6 +309,19 @@ def test_pictures_are_those_of_the_library(id, in_programs):
     else:
         with pytest.raises(RenderError, match="outside of jit"):
             jax.jit(env.render)(state)
+
+
+@pytest.mark.parametrize("id", ["brax/inverted_pendulum", "playground/CartpoleBalance"])
+def test_mujoco_draws_pictures(id):
+    suite_of(id)
+    env = jaxenvs.make(id)
+    state, _ = env.reset(jax.random.key(0))
+    try:
+        picture = env.render(state)
+    except RenderError as error:
+        pytest.skip(str(error))
+    assert picture.shape == (240, 320, 3) and len(np.unique(picture)) > 10
+    np.testing.assert_array_equal(jax.jit(env.render)(state), picture)
 
 
 @pytest.mark.parametrize("id", [library.ids[0] for library in LIBRARIES.values()])
@@ -298,6 +347,10 @@ def test_environments_of_a_user_are_adapted_by_their_class():
     agents = jumanji.make("Connector-v3")
     assert len(adapt(agents).agents) == 10
     assert not adapt(jumanji.wrappers.MultiToSingleWrapper(agents)).agents
+
+
+def test_the_snippets_of_the_page_run(run_snippets):
+    run_snippets(Path(__file__).resolve().parents[2] / "docs" / "suites" / "index.md")
 
 
 def test_the_benchmark_measures_cost_and_gain(capsys):

@@ -1,0 +1,4 @@
+# Hides jaxenvs/suites/kinetix.py, which type checkers would take for the library.
+from typing import Any
+
+def __getattr__(name: str) -> Any: ...
