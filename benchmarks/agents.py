@@ -185,10 +185,10 @@ TASKS = {
     "PPO connect_four": Task(
         "pgx/connect_four",
         games_won,
-        PPO(learning_rate=1e-3, minibatches=8, entropy_coefficient=0.02),
-        total_steps=3_000_000,
+        PPO(learning_rate=1e-3, minibatches=16, entropy_coefficient=0.02),
+        total_steps=10_000_000,
         num_envs=256,
-        unroll_length=64,
+        unroll_length=32,
     ),
 }
 

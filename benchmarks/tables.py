@@ -185,7 +185,7 @@ def suites() -> list[str]:
 
 
 def agents() -> list[str]:
-    """Returns what the greedy policies of several agents score, and the time of a training."""
+    """Returns what the greedy policies of several agents score."""
     rows = [
         line(
             entry["task"],
@@ -193,13 +193,12 @@ def agents() -> list[str]:
                 f"{entry['steps'] / 1e6:g} million",
                 name,
                 f"{median(values):.3g} ({min(values):.3g} to {max(values):.3g})",
-                f"{median(entry['run_seconds']):,.0f}",
             ],
         )
         for entry in load("agents")["measurements"]
         for name, values in entry["scores"].items()
     ]
-    columns = ("steps of one agent", "score", "median (range) of the seeds", "seconds")
+    columns = ("steps of one agent", "score", "median (range) of the seeds")
     return [*titles("task", columns), *rows]
 
 

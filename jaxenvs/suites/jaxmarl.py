@@ -8,7 +8,9 @@ Source: A. Rutherford et al., JaxMARL: Multi-Agent RL Environments and Algorithm
 """
 
 import inspect
+import sys
 from collections.abc import Mapping
+from contextlib import redirect_stderr, redirect_stdout
 from typing import Any
 
 import chex
@@ -29,11 +31,13 @@ from jaxenvs.suites._shared import (
 )
 
 try:
-    import jaxmarl
-    from jaxmarl import registration
-    from jaxmarl.environments import SMAX, Hanabi
-    from jaxmarl.environments.mpe.simple import SimpleMPE
-    from jaxmarl.environments.multi_agent_env import MultiAgentEnv
+    # Importing JaxMARL sets the streams to the process's own, not to those of a notebook.
+    with redirect_stdout(sys.stdout), redirect_stderr(sys.stderr):
+        import jaxmarl
+        from jaxmarl import registration
+        from jaxmarl.environments import SMAX, Hanabi
+        from jaxmarl.environments.mpe.simple import SimpleMPE
+        from jaxmarl.environments.multi_agent_env import MultiAgentEnv
 except ImportError as error:
     raise missing_extra(__name__, "jaxmarl", "jaxmarl") from error
 

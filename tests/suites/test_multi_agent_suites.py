@@ -6,6 +6,7 @@ import numpy as np
 import pytest
 
 import jaxenvs
+from benchmarks import agents
 from jaxenvs.errors import WrapperError
 from jaxenvs.multi_agent import sample_legal
 from jaxenvs.suites import adapt
@@ -265,3 +266,28 @@ def test_mabrax_does_not_reset_itself():
     with pytest.raises(WrapperError, match="auto_reset=False"):
         adapt(jaxmarl.make("hopper_3x1"))
     assert jaxenvs.make("jaxmarl/hopper_3x1").time_limit == 1000
+
+
+def test_the_benchmark_trains_with_shaped_rewards_and_scores_without(capsys):
+    pytest.importorskip("jaxenvs.suites.jaxmarl", exc_type=ImportError)
+    task = agents.TASKS["IPPO cramped_room"]
+    assert repr(task.train().env) != repr(task.batch(2, task.layers))
+    small = ["--seeds", "1", "--episodes", "2", "--share", "0.001"]
+    agents.main(["--only", "IPPO simple_spread", *small])
+    assert "| IPPO simple_spread | 3,000 | mean return | -" in capsys.readouterr().out
+
+
+def test_an_opponent_that_looks_ahead_wins_and_prevents_losses():
+    empty = np.zeros((6, 7, 2), bool)
+    row, column, diagonal = empty.copy(), empty.copy(), empty.copy()
+    row[5, 2:5, 0] = True  # wins in 1 or 5
+    row[5, 6, 1] = True
+    column[2:5, 3, 0] = True  # threatens to win in 3
+    column[5, 3, 1] = True
+    diagonal[[5, 4, 3], [0, 1, 2], 0] = True  # wins in 3, on row 2
+    diagonal[3:, 3, 1] = True
+    boards = jnp.stack([row, column, column[..., ::-1], diagonal])
+    observation = {"observation": boards, "action_mask": ~boards[:, 0].any(axis=-1)}
+    for seed in range(8):
+        moves = agents.one_step_ahead(observation, jax.random.key(seed)).tolist()
+        assert moves[0] in (1, 5) and moves[1:] == [3, 3, 3]
