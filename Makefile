@@ -6,6 +6,8 @@ VERSION := $(shell $(PYTHON) -c 'import sys; print("%d.%d" % sys.version_info[:2
 VENV := .venv-$(VERSION)
 BIN := $(VENV)/bin
 WORKERS ?= 2
+# Of the many cases of a test in `make test-interop`, every fifth runs; EVERY=1 runs all.
+EVERY ?= 5
 
 .DEFAULT_GOAL := help
 .DELETE_ON_ERROR:
@@ -73,7 +75,7 @@ pytest: $(VENV)/.with-dev
 
 test-interop: $(VENV)/.with-interop notebooks
 	$(BIN)/pytest --numprocesses $(WORKERS) --dist loadfile --optimized \
-	    -m 'interop or slow or bitwise' $(ARGS)
+	    --every $(EVERY) --ignore tests/suites -m 'interop or slow or bitwise' $(ARGS)
 
 test-suites:
 	@$(MAKE) --no-print-directory VENV=.venv-suites-$(VERSION) _test-suites

@@ -48,6 +48,18 @@ def _play_craftax(name: str, parameters: dict[str, Any]) -> Player:
     return lambda key: env.reset(key, params)[::-1], step
 
 
+def _play_jaxmarl(name: str, parameters: dict[str, Any]) -> Player:
+    import jaxmarl
+
+    env = jaxmarl.make(name, **parameters)
+
+    def step(state: Any, action: Any, key: Any) -> Any:
+        obs, state, reward, done, _ = env.step_env(key, state, action)
+        return state, obs, reward, done["__all__"], False
+
+    return lambda key: env.reset(key)[::-1], step
+
+
 def _play_jumanji(name: str, parameters: dict[str, Any]) -> Player:
     import jumanji
     from jumanji.registration import _REGISTRY
@@ -203,6 +215,18 @@ def _optimistic_craftax(name: str, ratio: int = 16) -> Player:
     return start, step
 
 
+def _resetting_jaxmarl(name: str) -> Player:
+    import jaxmarl
+
+    env = jaxmarl.make(name)
+
+    def step(state: Any, action: Any, keys: Any) -> Any:
+        _, state, reward, done, _ = jax.vmap(env.step)(keys, state, action)
+        return state, reward, done["__all__"]
+
+    return lambda keys: jax.vmap(env.reset)(keys)[1], step
+
+
 def _resetting_jumanji(name: str) -> Player:
     import jumanji
     from jumanji import wrappers
@@ -285,6 +309,7 @@ PLAYERS: dict[str, Callable[[str, dict[str, Any]], Player]] = {
     "brax": _play_brax,
     "craftax": _play_craftax,
     "gymnax": _play_gymnax,
+    "jaxmarl": _play_jaxmarl,
     "jumanji": _play_jumanji,
     "navix": _play_navix,
     "pgx": _play_pgx,
@@ -296,6 +321,7 @@ RESETTING: dict[str, Callable[[str], Player]] = {
     "craftax": _resetting_craftax,
     "craftax, optimistic": _optimistic_craftax,
     "gymnax": _resetting_gymnax,
+    "jaxmarl": _resetting_jaxmarl,
     "jumanji": _resetting_jumanji,
     "navix": _resetting_navix,
     "pgx": _resetting_pgx,

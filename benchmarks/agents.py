@@ -186,7 +186,7 @@ TASKS = {
         "pgx/connect_four",
         games_won,
         PPO(learning_rate=1e-3, minibatches=16, entropy_coefficient=0.02),
-        total_steps=10_000_000,
+        total_steps=3_000_000,
         num_envs=256,
         unroll_length=32,
     ),

@@ -40,6 +40,8 @@ IDS = (
     "craftax/Craftax-Classic-Symbolic-v1",
     "gymnax/CartPole-v1",
     "gymnax/Breakout-MinAtar",
+    "jaxmarl/MPE_simple_spread_v3",
+    "jaxmarl/overcooked",
     "jumanji/Maze-v0",
     "jumanji/Snake-v1",
     "jumanji/Game2048-v1",
@@ -181,7 +183,8 @@ class _Program:
             first, second = jax.random.split(key)
             each = jax.random.split(second, self.num_envs)
             new, reward, done = step(state, sample(first), each)
-            return cast_like(new, state), (reward.sum(), (done != 0).sum())
+            rewards = sum(x.sum() for x in jax.tree.leaves(reward))  # of all agents
+            return cast_like(new, state), (rewards, (done != 0).sum())
 
         def scan(state: Any, key: Any) -> Any:
             state, sums = jax.lax.scan(once, state, jax.random.split(key, self.steps))

@@ -3,6 +3,7 @@
 Environment variables are set before JAX is imported. Subprocesses inherit them.
 """
 
+import collections
 import ctypes.util
 import gc
 import os
@@ -82,6 +83,25 @@ def pytest_collection_finish():
 
 def pytest_addoption(parser):
     parser.addoption("--optimized", action="store_true", help="optimize `bitwise` tests")
+    parser.addoption("--every", type=int, default=1, help="of tests with many cases, run each N-th")
+
+
+MANY_CASES = 8
+
+
+@pytest.hookimpl(trylast=True)  # after the selection by markers
+def pytest_collection_modifyitems(config, items):
+    """Keeps every N-th case of the tests that have more than `MANY_CASES`, such as one per id."""
+    cases = collections.defaultdict(list)
+    for item in items:
+        cases[item.path, getattr(item, "originalname", item.name)].append(item)
+    dropped = set()
+    for group in cases.values():
+        if len(group) > MANY_CASES:
+            dropped |= {*group} - {*group[:: config.getoption("--every")]}
+    if dropped:
+        config.hook.pytest_deselected(items=[*dropped])
+        items[:] = [item for item in items if item not in dropped]
 
 
 @pytest.hookimpl(tryfirst=True)

@@ -634,7 +634,9 @@ def test_every_row_has_the_mean_return_of_the_last_episodes(parts):
     with Learner(logged, total_steps=10_000) as learner:
         rows = [learner.step() for _ in range(5)]
     ended = np.array([row["episode_count"] for row in rows])
-    assert ended[0] == 0 and ended.sum() > 0 and (ended[1:] == 0).any()
+    assert ended[0] == 0 and ended.sum() > 0
+    # No episode ends in a worker's fourth unroll; asynchronous rows may have several unrolls.
+    assert (ended[1:] == 0).any() or parts == {"gradients": remote(2, sync=False)}
     for name in ("episode_length", "info/episode_length"):
         assert [row[name] for row in rows if not np.isnan(row[name])] == [6] * (5 - first(ended))
     assert not np.isnan([row["episode_return"] for row in rows][first(ended) :]).any()
