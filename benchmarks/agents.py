@@ -5,7 +5,7 @@
 
 Needs the extras `jaxmarl`, `pgx` and `train`. Seeds train one after the other. The score is the
 mean return of one agent; in connect_four, it is the share of games won, with either seat, against
-random moves or against pgx's own player.
+random moves or an opponent that looks one step ahead.
 """
 
 import argparse
@@ -53,7 +53,6 @@ class Task:
         algorithm: the algorithm.
         total_steps: the steps of single agents.
         num_envs, unroll_length: the environments, and the steps of each between two updates.
-        parameters: arguments of `jaxenvs.make`.
         layers: wrappers of the environment, the innermost first.
         training: wrappers for training only, around the others.
         agents: arguments of `IndependentAgents`.
@@ -66,7 +65,6 @@ class Task:
     total_steps: int
     num_envs: int
     unroll_length: int
-    parameters: dict[str, Any] = dataclasses.field(default_factory=dict)
     layers: Sequence[Callable[..., Any]] = ()
     training: Sequence[Callable[..., Any]] = ()
     agents: dict[str, Any] = dataclasses.field(default_factory=dict)
@@ -74,8 +72,7 @@ class Task:
 
     def batch(self, num_envs: int, layers: Sequence[Callable[..., Any]]) -> VectorEnv:
         """Returns the agents of `num_envs` environments."""
-        with jax.ensure_compile_time_eval():  # JaxMARL's constructors compute
-            env: Any = jaxenvs.make(self.id, **self.parameters)
+        env: Any = jaxenvs.make(self.id)
         for layer in layers:
             env = layer(env)
         return IndependentAgents(jaxenvs.vectorize(env, num_envs), **self.agents)
@@ -95,9 +92,7 @@ class Task:
 def mean_return(task: Task, policy: Any, episodes: int, key: jax.Array) -> dict[str, Any]:
     """Returns the mean return of one agent."""
     batch = task.batch(episodes, task.layers)
-    carry = policy.initial_carry(batch.num_envs)
-    result = jaxenvs.evaluate(batch, policy, 1, key, policy_carry=carry)
-    return {"mean return": result.mean}
+    return {"mean return": jaxenvs.evaluate(batch, policy, 1, key).mean}
 
 
 def games_won(task: Task, policy: Any, episodes: int, key: jax.Array) -> dict[str, Any]:
@@ -126,10 +121,8 @@ def games_won(task: Task, policy: Any, episodes: int, key: jax.Array) -> dict[st
 
 def one_step_ahead(observation: dict[str, jax.Array], key: jax.Array) -> jax.Array:
     """Returns moves in connect_four that win at once, else prevent a loss, else are random."""
-    board, legal = (
-        observation["observation"].astype(bool),
-        observation["action_mask"],
-    )  # [N, 6, 7, 2]
+    board = observation["observation"].astype(bool)  # [N, 6, 7, 2]
+    legal = observation["action_mask"]
     free = ~board.any(axis=-1)
     row = free.sum(axis=1) - 1  # the lowest free one of each column, row 5 is at the bottom
     drop = (jnp.arange(6)[:, None] == row[:, None, :])[:, None]  # [N, 1, 6, 7]

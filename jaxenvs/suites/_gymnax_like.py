@@ -9,14 +9,13 @@ import numpy as np
 from jaxenvs import spaces, struct
 from jaxenvs.core import Environment, TimeStep
 from jaxenvs.suites._shared import (
+    NO_LIMIT,
     ByIdentity,
     WithParameters,
     from_gymnax_space,
     resize,
     with_time_limit,
 )
-
-_NO_LIMIT = 2**31 - 1
 
 
 class GymnaxLike(WithParameters):
@@ -50,7 +49,7 @@ class GymnaxLike(WithParameters):
         env = self.env.value
         observation, state, reward, done, info = env.step_env(key, state, action, self.params)
         if self.merged_limit:
-            endless = self.params.replace(**{self.merged_limit: _NO_LIMIT})
+            endless = self.params.replace(**{self.merged_limit: NO_LIMIT})
             done = env.is_terminal(state, endless)
         return state, TimeStep.transition(
             observation,
@@ -78,4 +77,4 @@ def adapt(
     native = cls(env=ByIdentity(env), merged_limit=limit if is_merged else "", params=params)
     _ = native.observation_space, native.action_space  # unsupported spaces fail here
     steps = getattr(params, limit)
-    return with_time_limit(native, steps if np.isfinite(steps) and steps < _NO_LIMIT else None)
+    return with_time_limit(native, steps if np.isfinite(steps) and steps < NO_LIMIT else None)

@@ -17,6 +17,8 @@ from jaxenvs.errors import RenderError, SpaceError, UnknownParameterError, Wrapp
 from jaxenvs.struct import is_traced
 from jaxenvs.wrappers import TimeLimit
 
+NO_LIMIT = 2**31 - 1  # for libraries that always have a step limit, an int32
+
 
 @dataclasses.dataclass(frozen=True, eq=False)
 class ByIdentity:
@@ -84,17 +86,17 @@ class Adapter(Environment[Any]):
 def _shapes_after_step(env: Adapter, key: chex.PRNGKey) -> tuple[Any, TimeStep]:
     """Returns the shapes of the results of a step, which is traced once for an environment."""
     leaves, structure = jax.tree.flatten((env, key))
-    types = [jax.typeof(leaf) for leaf in leaves]
-    return _shapes_of(structure, tuple((x.shape, x.dtype, x.weak_type) for x in types))
+    types = map(jax.typeof, leaves)
+    shapes = [jax.ShapeDtypeStruct(x.shape, x.dtype, weak_type=x.weak_type) for x in types]
+    return _trace_step(structure, tuple(shapes))
 
 
 @functools.lru_cache(maxsize=256)
-def _shapes_of(structure: Any, types: tuple[Any, ...]) -> tuple[Any, TimeStep]:
+def _trace_step(structure: Any, shapes: tuple[Any, ...]) -> tuple[Any, TimeStep]:
     def advance(env: Adapter, key: chex.PRNGKey) -> tuple[Any, TimeStep]:
         return env.advance(env.begin(key)[0], env.action_space.sample(key), key)
 
-    leaves = [jax.ShapeDtypeStruct(x[0], x[1], weak_type=x[2]) for x in types]
-    return jax.eval_shape(advance, *structure.unflatten(leaves))
+    return jax.eval_shape(advance, *structure.unflatten(shapes))
 
 
 class WithParameters(Adapter):
@@ -163,6 +165,22 @@ def check_parameters(id: str, given: Iterable[str], known: Iterable[str]) -> Non
                 f'{id} has no parameter "{name}".{closest(name, known)}'
                 f"  It has: {', '.join(known) or 'none'}."
             )
+
+
+def replace_parameters(
+    id: str, changes: Mapping[str, Any], params: Any, static: Any
+) -> tuple[Any, Any]:
+    """Returns a library's parameters and its static parameters, both dataclasses, with changes.
+
+    Raises:
+        UnknownParameterError: neither has a field of that name.
+    """
+    own, others = field_names(params), field_names(static)
+    check_parameters(id, changes, [*own, *others])
+    return (
+        params.replace(**{name: x for name, x in changes.items() if name in own}),
+        static.replace(**{name: x for name, x in changes.items() if name in others}),
+    )
 
 
 def field_names(params: Any) -> list[str]:

@@ -17,7 +17,7 @@ import jax.numpy as jnp
 from jaxenvs.core import Environment
 from jaxenvs.errors import missing_extra
 from jaxenvs.suites import _gymnax_like
-from jaxenvs.suites._shared import check_kind, check_parameters, field_names
+from jaxenvs.suites._shared import check_kind, replace_parameters
 
 try:
     from craftax.craftax_env import make_craftax_env_from_name
@@ -79,9 +79,7 @@ def make(name: str, **parameters: Any) -> Environment:
         **parameters: fields of the environment's parameters or of its static parameters.
     """
     env = make_craftax_env_from_name(name, auto_reset=False)
-    params, fixed = env.default_params, env.static_env_params
-    dynamic, static = (field_names(each) for each in (params, fixed))
-    check_parameters(f"craftax/{name}", parameters, [*dynamic, *static])
-    params = params.replace(**{k: v for k, v in parameters.items() if k in dynamic})
-    fixed = fixed.replace(**{k: v for k, v in parameters.items() if k in static})
+    params, fixed = replace_parameters(
+        f"craftax/{name}", parameters, env.default_params, env.static_env_params
+    )
     return from_craftax(type(env)(fixed), params)

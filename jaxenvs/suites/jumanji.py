@@ -20,6 +20,7 @@ from jaxenvs.core import Environment, TimeStep
 from jaxenvs.errors import RenderError, missing_extra
 from jaxenvs.multi_agent import MultiAgentEnvironment, MultiAgentTimeStep
 from jaxenvs.suites._shared import (
+    NO_LIMIT,
     Adapter,
     ByIdentity,
     by_name,
@@ -41,7 +42,6 @@ _BATCHING = tuple(
     for name in ("AutoResetWrapper", "VmapWrapper", "VmapAutoResetWrapper")
     if hasattr(wrappers, name)
 )
-_NO_LIMIT = 2**31 - 1
 _COUNTERS = ("step_count", "step")  # observations that grow with the time limit
 # Observations with a row for each agent. A shape does not tell: Connector's grid is [10, 10] for 10
 # agents.
@@ -196,7 +196,7 @@ def _without_limit(env: Any) -> tuple[Any, int | None]:
     if env is not env.unwrapped:
         env._env = _without_limit(env._env)[0]
         return env, limit
-    env.time_limit = _NO_LIMIT
+    env.time_limit = NO_LIMIT
     if type(env).__name__ == "SearchAndRescue":  # its rewards depend on the limit
         reward = env._reward_fn
         env._reward_fn = lambda found, step, _: reward(found, step, limit)

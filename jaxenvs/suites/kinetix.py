@@ -20,7 +20,7 @@ from jaxenvs import spaces
 from jaxenvs.core import Environment, TimeStep
 from jaxenvs.errors import missing_extra
 from jaxenvs.suites import _gymnax_like
-from jaxenvs.suites._shared import by_name, check_kind, check_parameters, field_names, unbounded
+from jaxenvs.suites._shared import NO_LIMIT, by_name, check_kind, replace_parameters, unbounded
 
 try:
     from kinetix import environment as kinetix
@@ -30,11 +30,10 @@ try:
 except ImportError as error:
     raise missing_extra(__name__, "kinetix", "kinetix") from error
 
-_NO_LIMIT = 2**31 - 1
 _SIZES = ("s", "m", "l")
 
 
-def _mend_jax2d() -> None:
+def _patch_jax2d() -> None:
     """Gives Kinetix's physics what JAX removed: planar cross products and arguments of `clip`."""
 
     def cross(a: Any, b: Any) -> jax.Array:
@@ -43,13 +42,13 @@ def _mend_jax2d() -> None:
     def clip(x: Any, a_min: Any = None, a_max: Any = None) -> jax.Array:
         return jnp.clip(x, a_min, a_max)
 
-    mended = types.SimpleNamespace(**{**vars(jnp), "cross": cross, "clip": clip})
+    patched = types.SimpleNamespace(**{**vars(jnp), "cross": cross, "clip": clip})
     for name in ("collision", "engine", "joint"):
-        vars(importlib.import_module(f"jax2d.{name}"))["jnp"] = mended
+        vars(importlib.import_module(f"jax2d.{name}"))["jnp"] = patched
 
 
 if jax.__version_info__ > (0, 9, 0):  # the newest that Kinetix supports
-    _mend_jax2d()
+    _patch_jax2d()
 
 
 class FromKinetix(_gymnax_like.GymnaxLike):
@@ -72,9 +71,7 @@ class FromKinetix(_gymnax_like.GymnaxLike):
         return state, TimeStep.first(by_name(observation))
 
     def advance(self, state: Any, action: Any, key: chex.PRNGKey) -> tuple[Any, TimeStep]:
-        params = self.params.replace(
-            max_timesteps=_NO_LIMIT
-        )  # without which all ends are the task's
+        params = self.params.replace(max_timesteps=NO_LIMIT)  # so every end is that of the task
         observation, state, reward, done, info = self.env.value.step_env(key, state, action, params)
         return state, TimeStep.transition(
             by_name(observation), reward=reward, terminated=done, info=info
@@ -129,10 +126,7 @@ def make(
         params, fixed = kinetix.EnvParams(), kinetix.static_env_params_from_size(rest)
     else:
         _, fixed, params = saving.load_from_json_file(name)
-    dynamic, static = (field_names(each) for each in (params, fixed))
-    check_parameters(f"kinetix/{name}", parameters, [*dynamic, *static])
-    params = params.replace(**{k: v for k, v in parameters.items() if k in dynamic})
-    fixed = fixed.replace(**{k: v for k, v in parameters.items() if k in static})
+    params, fixed = replace_parameters(f"kinetix/{name}", parameters, params, fixed)
     if folder == "random":
         reset = ued.make_reset_fn_sample_kinetix_level(params, fixed)
     else:

@@ -53,9 +53,9 @@ class FromMjx(Adapter):
 
     def advance(self, state: Any, action: Any, key: chex.PRNGKey) -> tuple[Any, TimeStep]:
         del key
+        data = state.replace(ctrl=action)
         data = jax.lax.fori_loop(
-            *(0, self.frame_skip, lambda _, data: mjx.step(self.model, data)),
-            state.replace(ctrl=action),
+            0, self.frame_skip, lambda _, data: mjx.step(self.model, data), data
         )
         return data, TimeStep.transition(
             self.observe(data),

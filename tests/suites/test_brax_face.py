@@ -31,12 +31,6 @@ pytestmark = pytest.mark.interop
 SCRIPT = [CONTINUE, TERMINATE, CONTINUE, CONTINUE, TRUNCATE, BOTH, CONTINUE]
 
 
-@pytest.fixture(autouse=True)
-def _usual_promotion():
-    with jax.numpy_rank_promotion("allow"), jax.numpy_dtype_promotion("standard"):
-        yield
-
-
 @pytest.fixture
 def _replication(monkeypatch):
     """The function that JAX 0.10 removed and that brax's training still calls."""

@@ -25,12 +25,6 @@ def ends(action):
     return action in (TERMINATE, BOTH), action in (TRUNCATE, BOTH)
 
 
-@pytest.fixture(autouse=True)
-def _usual_promotion():
-    with jax.numpy_rank_promotion("allow"), jax.numpy_dtype_promotion("standard"):
-        yield
-
-
 def test_its_automatic_reset_keeps_the_last_step():
     env = envelope.AutoResetWrapper(make_envelope(ScriptedEnv()))
     state, info = env.init(jax.random.key(0))

@@ -21,12 +21,6 @@ SPRITES |= {f"{who}_score_{i}": (20, 12) for who in ("player", "enemy") for i in
 
 
 @pytest.fixture(autouse=True)
-def _usual_promotion():
-    with jax.numpy_rank_promotion("allow"), jax.numpy_dtype_promotion("standard"):
-        yield
-
-
-@pytest.fixture(autouse=True)
 def _sprites(monkeypatch, tmp_path):
     monkeypatch.setenv("XDG_DATA_HOME", str(tmp_path))
     folder = tmp_path / "jaxtari" / "sprites" / "pong"

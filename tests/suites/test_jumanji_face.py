@@ -39,12 +39,6 @@ ENVS = {
 each_env = pytest.mark.parametrize("env", [pytest.param(m, id=name) for name, m in ENVS.items()])
 
 
-@pytest.fixture(autouse=True)
-def _usual_promotion():
-    with jax.numpy_rank_promotion("allow"), jax.numpy_dtype_promotion("standard"):
-        yield
-
-
 def as_tuples(tree):
     """Returns a tree with tuples in place of named tuples, and of dicts, which have sorted keys."""
     if isinstance(tree, dict):

@@ -18,12 +18,6 @@ pytestmark = pytest.mark.interop
 ID, LIMIT, N = "kinetix/s/h8_unicycle_balance", 22, 8
 
 
-@pytest.fixture(autouse=True)
-def _usual_promotion():
-    with jax.numpy_rank_promotion("allow"), jax.numpy_dtype_promotion("standard"):
-        yield
-
-
 def test_first_episodes_equal_those_of_the_library_and_the_limit_truncates():
     env = jaxenvs.make(ID, max_timesteps=LIMIT)
     assert env.time_limit == LIMIT

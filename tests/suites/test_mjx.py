@@ -35,12 +35,6 @@ XML = """
 """
 
 
-@pytest.fixture(autouse=True)
-def _usual_promotion():
-    with jax.numpy_rank_promotion("allow"), jax.numpy_dtype_promotion("standard"):
-        yield
-
-
 @pytest.fixture(scope="module")
 def model():
     return mujoco.MjModel.from_xml_string(XML)

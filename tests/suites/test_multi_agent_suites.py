@@ -54,12 +54,6 @@ OF_AGENTS = {
 }
 
 
-@pytest.fixture(autouse=True)
-def _usual_promotion():
-    with jax.numpy_rank_promotion("allow"), jax.numpy_dtype_promotion("standard"):
-        yield
-
-
 # Programs of the libraries for one instance: `reset(key) -> (state, observations)` and
 # `step(state, actions, key) -> (state, observations, rewards, ended)`, with dicts keyed by agent.
 

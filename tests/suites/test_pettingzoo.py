@@ -32,12 +32,6 @@ IDS = (*AT_ONCE, *IN_TURNS)
 BROKEN = ("Live agent", "was given", "No agents", "different", "not boolean", "NaN")
 
 
-@pytest.fixture(autouse=True)
-def _usual_promotion():
-    with jax.numpy_rank_promotion("allow"), jax.numpy_dtype_promotion("standard"):
-        yield
-
-
 @functools.cache
 def native(id):
     """Makes an environment once, so that all of its interfaces share their programs."""

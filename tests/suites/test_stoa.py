@@ -24,12 +24,6 @@ pytestmark = pytest.mark.interop
 SCRIPT = [CONTINUE, TERMINATE, CONTINUE, CONTINUE, TRUNCATE, CONTINUE]
 
 
-@pytest.fixture(autouse=True)
-def _usual_promotion():
-    with jax.numpy_rank_promotion("allow"), jax.numpy_dtype_promotion("standard"):
-        yield
-
-
 def test_an_episode_ends_as_it_does_here():
     env = make_stoa(ScriptedEnv())
     step = jax.jit(env.step)

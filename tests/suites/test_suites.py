@@ -32,12 +32,6 @@ pytestmark = pytest.mark.interop
 STEPS, SHORT, N = 24, 4, 8
 
 
-@pytest.fixture(autouse=True)
-def _usual_promotion():
-    with jax.numpy_rank_promotion("allow"), jax.numpy_dtype_promotion("standard"):
-        yield
-
-
 @dataclasses.dataclass(frozen=True)
 class Library:
     """Facts about a library that the tests use.
