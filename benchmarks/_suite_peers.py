@@ -48,6 +48,43 @@ def _play_craftax(name: str, parameters: dict[str, Any]) -> Player:
     return lambda key: env.reset(key, params)[::-1], step
 
 
+def _play_kinetix(name: str, parameters: dict[str, Any]) -> Player:
+    del parameters
+    env, params = _kinetix(name, auto_reset=False)
+
+    def step(state: Any, action: Any, key: Any) -> Any:
+        obs, state, reward, done, _ = env.step(key, state, action, params)
+        return state, obs, reward, done, False
+
+    return lambda key: env.reset(key, params)[::-1], step
+
+
+def _kinetix(name: str, *, auto_reset: bool) -> tuple[Any, Any]:
+    """Returns one of Kinetix's levels and its parameters."""
+    from kinetix import environment
+    from kinetix.environment.ued import ued
+    from kinetix.util import saving
+
+    _, fixed, params = saving.load_from_json_file(name)
+    reset = ued.make_reset_fn_list_of_levels([name], fixed)
+    kinds = environment.ActionType.MULTI_DISCRETE, environment.ObservationType.SYMBOLIC_FLAT
+    env = environment.make_kinetix_env(*kinds, reset, params, fixed, auto_reset=auto_reset)
+    return env, params
+
+
+def _play_jaxtari(name: str, parameters: dict[str, Any]) -> Player:
+    from jaxtari import core
+
+    del parameters
+    env = core.make(name)
+
+    def step(state: Any, action: Any, key: Any) -> Any:
+        obs, state, reward, done, _ = env.step(state, action)
+        return state, obs, reward, done, False
+
+    return lambda key: env.reset(jax.random.key_data(key))[::-1], step
+
+
 def _play_jaxmarl(name: str, parameters: dict[str, Any]) -> Player:
     import jaxmarl
 
@@ -215,6 +252,27 @@ def _optimistic_craftax(name: str, ratio: int = 16) -> Player:
     return start, step
 
 
+def _resetting_kinetix(name: str) -> Player:
+    env, params = _kinetix(name, auto_reset=True)
+
+    def step(state: Any, action: Any, keys: Any) -> Any:
+        out = jax.vmap(env.step, in_axes=(0, 0, 0, None))(keys, state, action, params)
+        return out[1:4]
+
+    return lambda keys: jax.vmap(env.reset, in_axes=(0, None))(keys, params)[1], step
+
+
+def _resetting_jaxtari(name: str) -> Player:
+    """What a user writes, as JAXtari has no automatic resets."""
+    reset, step_one = _play_jaxtari(name, {})
+
+    def step(state: Any, action: Any, keys: Any) -> Any:
+        state, _, reward, done, _ = jax.vmap(step_one)(state, action, keys)
+        return select(done, jax.vmap(reset)(keys)[0], state), reward, done
+
+    return lambda keys: jax.vmap(reset)(keys)[0], step
+
+
 def _resetting_jaxmarl(name: str) -> Player:
     import jaxmarl
 
@@ -310,7 +368,9 @@ PLAYERS: dict[str, Callable[[str, dict[str, Any]], Player]] = {
     "craftax": _play_craftax,
     "gymnax": _play_gymnax,
     "jaxmarl": _play_jaxmarl,
+    "jaxtari": _play_jaxtari,
     "jumanji": _play_jumanji,
+    "kinetix": _play_kinetix,
     "navix": _play_navix,
     "pgx": _play_pgx,
     "playground": _play_playground,
@@ -322,7 +382,9 @@ RESETTING: dict[str, Callable[[str], Player]] = {
     "craftax, optimistic": _optimistic_craftax,
     "gymnax": _resetting_gymnax,
     "jaxmarl": _resetting_jaxmarl,
+    "jaxtari": _resetting_jaxtari,
     "jumanji": _resetting_jumanji,
+    "kinetix": _resetting_kinetix,
     "navix": _resetting_navix,
     "pgx": _resetting_pgx,
     "playground": _resetting_playground,

@@ -7,6 +7,7 @@ instances by `vmap`, which shows what the adapter costs. With resets, the librar
 automatic resets and its own time limit, and jaxenvs uses `make_vec`. brax's and NAVIX's own resets
 do less: brax returns to the first state of the program, and NAVIX spends a step on each reset. So
 do the optimistic resets of Craftax's baselines, by which finished instances may share an episode.
+JAXtari has no resets of its own and stands beside the usual `where(done, reset, state)`.
 """
 
 import argparse
@@ -42,9 +43,11 @@ IDS = (
     "gymnax/Breakout-MinAtar",
     "jaxmarl/MPE_simple_spread_v3",
     "jaxmarl/overcooked",
+    "jaxtari/pong",
     "jumanji/Maze-v0",
     "jumanji/Snake-v1",
     "jumanji/Game2048-v1",
+    "kinetix/s/h8_unicycle_balance",
     "navix/Navix-DoorKey-8x8-v0",
     "pgx/2048",
     "pgx/minatar-asterix",
@@ -72,12 +75,12 @@ def main(arguments: Sequence[str] | None = None) -> None:
 
 def measure(options: argparse.Namespace, arguments: Sequence[str] | None = None) -> dict[str, Any]:
     """Returns the report."""
-    suites = dict.fromkeys(id.partition("/")[0] for id in options.ids)
-    report = new_report("suites", arguments, list(suites), options.repeats)
+    packages = dict.fromkeys(_package(id) for id in options.ids)
+    report = new_report("suites", arguments, list(packages), options.repeats)
     report["measurements"] = []
     warnings.filterwarnings("ignore")  # of the libraries
     for id in options.ids:
-        if not version(id.partition("/")[0]):
+        if not version(_package(id)):
             continue
         for num_envs in options.num_envs:
             for peer in RESETTING:
@@ -100,6 +103,11 @@ def table(report: dict[str, Any]) -> str:
             *map(_row, report["measurements"]),
         ]
     )
+
+
+def _package(id: str) -> str:
+    suite = id.partition("/")[0]
+    return "kinetix-env" if suite == "kinetix" else suite
 
 
 def _row(entry: dict[str, Any]) -> str:

@@ -10,7 +10,16 @@ import abc
 import dataclasses
 from collections.abc import Callable, Mapping
 from functools import partial
-from typing import TYPE_CHECKING, Any, Generic, Literal, Self, TypeVar, dataclass_transform
+from typing import (
+    TYPE_CHECKING,
+    Any,
+    ClassVar,
+    Generic,
+    Literal,
+    Self,
+    TypeVar,
+    dataclass_transform,
+)
 
 import chex
 import jax
@@ -102,6 +111,9 @@ class Environment(abc.ABC, Generic[S]):
     `size: int = struct.static(8)`. Every subclass becomes a dataclass automatically; do not
     decorate it. `step` never resets the environment.
     """
+
+    # The field that contains further parameters, such as those of a wrapped environment.
+    inner_parameters: ClassVar[str | None] = None
 
     def __init_subclass__(cls, **kwargs: Any) -> None:
         super().__init_subclass__(**kwargs)
@@ -215,6 +227,7 @@ class Wrapper(Environment[S]):
     """
 
     env: Environment
+    inner_parameters = "env"
 
     def __post_init__(self) -> None:
         if not isinstance(self.env, Environment):

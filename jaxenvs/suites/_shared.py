@@ -103,6 +103,7 @@ class WithParameters(Adapter):
     """An adapter whose library keeps parameters apart: `env.replace(gravity=3.7)` changes them."""
 
     params: Any  # a dataclass, and a pytree whose static fields cannot differ between instances
+    inner_parameters = "params"
 
     @property
     def parameters(self) -> dict[str, Any]:

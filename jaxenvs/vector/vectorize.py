@@ -1,5 +1,6 @@
 """Batches of instances of one environment."""
 
+import copy
 import dataclasses
 import operator
 from collections.abc import Callable, Sequence
@@ -16,7 +17,7 @@ from jax.experimental.xla_metadata import set_xla_metadata
 from jax.sharding import AxisType, Mesh, NamedSharding, PartitionSpec
 
 from jaxenvs import keys, prng, struct
-from jaxenvs.core import AutoresetMode, Environment, TimeStep, VectorEnv, Wrapper
+from jaxenvs.core import AutoresetMode, Environment, TimeStep, VectorEnv
 from jaxenvs.errors import (
     RandomKeyError,
     UnknownParameterError,
@@ -319,10 +320,10 @@ class VectorizedEnv(VectorEnv[Any], Generic[S]):
         """A tree like `env`: 0 if a parameter is batched, otherwise None."""
         axes = jax.tree.map(lambda _: None, self.env)
         for name in self.batched:
-            layer, axes_layer = self.env, axes
-            while name not in vars(layer):  # find the outermost layer with this parameter
-                inner = "env" if isinstance(layer, Wrapper) else "params"  # of another library
-                layer, axes_layer = getattr(layer, inner), getattr(axes_layer, inner)
+            *path, layer = _layers(self.env, name)
+            axes_layer = axes
+            for outer in path:
+                axes_layer = getattr(axes_layer, outer.inner_parameters)
             vars(axes_layer)[name] = jax.tree.map(lambda _: 0, getattr(layer, name))
         return axes
 
@@ -559,16 +560,23 @@ def _check_names(env: Environment, names: Sequence[str]) -> None:
                 f'batched names "{name}", which is not a parameter of {env!r:.80}.'
                 f"{closest(name, known)}  It has: {', '.join(known) or 'none'}."
             )
-    layer: Any = env
-    while layer is not None:
-        for field in dataclasses.fields(layer):
-            if field.name in names and struct.is_static(field):
-                raise VectorizeError(
-                    f'batched names "{field.name}", a static field of {type(layer).__name__}.'
-                    "  Static fields determine the program, which all instances share.  Vectorize"
-                    " one environment for each value."
-                )
-        layer = layer.env if isinstance(layer, Wrapper) else None
+        *_, layer = _layers(env, name)
+        changed, value = copy.copy(layer), object()
+        vars(changed)[name] = value
+        if all(leaf is not value for leaf in jax.tree.leaves(changed)):
+            raise VectorizeError(
+                f'batched names "{name}", a static field of {type(layer).__name__}.  Static fields'
+                " determine the program, which all instances share.  Vectorize one environment for"
+                " each value."
+            )
+
+
+def _layers(env: Environment, name: str) -> list[Any]:
+    """Returns `env` and what is inside, up to the outermost object with the parameter `name`."""
+    layers: list[Any] = [env]
+    while name not in vars(layers[-1]):
+        layers.append(getattr(layers[-1], layers[-1].inner_parameters))
+    return layers
 
 
 def _check_batched(vector_env: VectorizedEnv) -> None:

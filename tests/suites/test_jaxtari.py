@@ -10,6 +10,7 @@ from jaxenvs.suites import adapt
 from jaxenvs.suites._shared import by_name, cast_like
 from jaxenvs.testing import check_env
 from tests.rounding import assert_agree
+from tests.suites.combinations import check_combinations
 
 core = pytest.importorskip("jaxtari.core")
 
@@ -69,6 +70,10 @@ def test_first_episodes_equal_those_of_the_library():
 @pytest.mark.parametrize("pixels", [False, True])
 def test_it_follows_the_contract(pixels):
     check_env(jaxenvs.make(ID, time_limit=5, pixels=pixels), num_steps=12, num_envs=4)
+
+
+def test_a_mesh_and_a_mode_change_nothing():
+    check_combinations(jaxenvs.make(ID, time_limit=3))
 
 
 def test_pixels_are_the_picture_of_the_library():

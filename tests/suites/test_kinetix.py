@@ -10,6 +10,7 @@ from jaxenvs.suites import adapt
 from jaxenvs.suites._shared import cast_like
 from jaxenvs.testing import check_env
 from tests.rounding import assert_agree
+from tests.suites.combinations import check_combinations
 
 pytest.importorskip("kinetix")
 
@@ -59,6 +60,10 @@ def test_first_episodes_equal_those_of_the_library_and_the_limit_truncates():
 
 def test_it_follows_the_contract():
     check_env(jaxenvs.make(ID, time_limit=5), num_steps=12, num_envs=4)
+
+
+def test_a_mesh_and_a_mode_change_nothing():
+    check_combinations(jaxenvs.make(ID, time_limit=3))
 
 
 def test_pictures_show_the_level():

@@ -20,12 +20,14 @@ from jaxenvs.errors import (
     RenderError,
     UnknownEnvironmentError,
     UnknownParameterError,
+    VectorizeError,
     WrapperError,
 )
 from jaxenvs.suites import adapt
 from jaxenvs.suites._shared import cast_like
 from jaxenvs.testing import check_env
 from tests.rounding import assert_agree
+from tests.suites.combinations import check_combinations
 
 pytestmark = pytest.mark.interop
 
@@ -185,26 +187,7 @@ def test_it_follows_the_contract(id):
 @pytest.mark.parametrize("id", [library.ids[0] for library in LIBRARIES.values()])
 def test_a_mesh_and_a_mode_change_nothing(id):
     suite_of(id)
-    env = jaxenvs.make(id, time_limit=3)
-    mesh = jax.make_mesh((4,), ("env",), axis_types=(jax.sharding.AxisType.Auto,))
-    runs = []
-    for how in ({}, {"mesh": mesh}, {"autoreset_mode": "next_step"}):
-        batch = jaxenvs.vectorize(env, N, **how)
-
-        def play(key, batch=batch):
-            actions = batch.action_space.sample(jax.random.key(1))
-
-            def once(state, key):
-                state, timestep = batch.step(state, actions, key)
-                return state, (timestep.final_observation, timestep.reward, timestep.done)
-
-            return jax.lax.scan(once, batch.reset(key)[0], jax.random.split(key, 5))[1]
-
-        runs.append(jax.device_get(jax.jit(play)(jax.random.key(0))))
-    assert_agree(runs[1], runs[0])
-    done = runs[0][2]
-    first = np.cumsum(done, axis=0) - done == 0  # the first episode
-    assert_agree(*(jax.tree.map(lambda leaf: leaf[first], run) for run in (runs[2], runs[0])))
+    check_combinations(jaxenvs.make(id, time_limit=3))
 
 
 def test_resets_of_brax_start_new_episodes():
@@ -282,6 +265,13 @@ def test_parameters_of_a_library_can_differ_between_instances():
         alone = env.step(env.reset(keys[0])[0], jnp.int32(0), keys[0])[1]
         assert_agree(timestep.observation[i], alone.observation)
     assert not np.allclose(*timestep.observation)
+
+
+def test_static_parameters_of_a_library_cannot_differ_between_instances():
+    suite_of("xminigrid/MiniGrid-Empty-5x5")
+    env = jaxenvs.make("xminigrid/MiniGrid-Empty-5x5")
+    with pytest.raises(VectorizeError, match=r'"height", a static field of EnvParams'):
+        jaxenvs.vectorize(env, 2, batched="height")
 
 
 @pytest.mark.parametrize(

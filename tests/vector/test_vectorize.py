@@ -36,6 +36,7 @@ def cartpole():
         ({"autoreset_mode": "same_stp"}, ['"same_stp"', 'Close: "same_step"']),
         ({"stagger": True, "autoreset_mode": "disabled"}, ["stagger", "disabled"]),
         ({"batched": ["gravity"]}, ["batched", "[4, ...]"]),
+        ({"batched": "sutton_barto_reward"}, ["a static field of CartPole"]),
     ],
 )
 def test_invalid_arguments_are_rejected(kwargs, words):
