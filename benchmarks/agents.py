@@ -164,9 +164,7 @@ TASKS = {
         actor={"per_agent": True},
         **_SPREAD,
     ),
-    "MAPPO simple_spread": Task(
-        algorithm=_SPREAD_PPO, agents={"central_critic": True}, **_SPREAD
-    ),
+    "MAPPO simple_spread": Task(algorithm=_SPREAD_PPO, agents={"central_critic": True}, **_SPREAD),
     "IPPO cramped_room": Task(
         "jaxmarl/overcooked",
         mean_return,
@@ -180,9 +178,15 @@ TASKS = {
     "PPO connect_four": Task(
         "pgx/connect_four",
         games_won,
-        PPO(learning_rate=1e-3, minibatches=16, entropy_coefficient=0.02),
-        total_steps=3_000_000,
-        num_envs=256,
+        PPO(
+            learning_rate=1e-3,
+            gamma=1.0,
+            minibatches=16,
+            entropy_coefficient=0.02,
+            clip_value=False,
+        ),
+        total_steps=15_000_000,
+        num_envs=512,
         unroll_length=32,
     ),
 }
