@@ -21,8 +21,9 @@ OK, TIMEOUT, INTERRUPTED, INFO, DONE, ATTENTION = 0, 1, 2, 4, 8, 16
 _NO_INSTANCE, _NO_REQUEST = 0x0FFFFFFF, 0xFFFFFFFF
 
 _LINE = 128  # bytes of a jx_line and of the jx_header
-_ASKED, _DONE, _CURRENT, _NOTED = 0, 16, 18, 19  # words of a jx_line
+_ASKED, _DONE, _CURRENT, _NOTED, _HUNG = 0, 16, 18, 19, 21  # words of a jx_line
 _FINISHED, _ATTENTION, _SPIN, _HOME, _TAKE_SPIN = 0, 3, 16, 17, 18  # words of the jx_header
+_LOST = 28
 TEXT_ROOM = 8192  # bytes of a worker's mailbox, its length included
 
 
@@ -101,6 +102,19 @@ class Words:
         """Requests asked of a worker, done by it, and the instance that it is at, plus 1."""
         line = self.line[worker]
         return int(line[_ASKED]), int(line[_DONE]), int(line[_CURRENT])
+
+    def give_up(self, worker: int) -> None:
+        """Notes that a wait for the worker ended, because it hangs."""
+        self.line[worker, _HUNG] = self.line[worker, _ASKED]
+
+    def hangs(self, worker: int) -> bool:
+        """Whether a wait for the worker was given up and it still has not answered."""
+        asked, done, hung = (int(self.line[worker, word]) for word in (_ASKED, _DONE, _HUNG))
+        return asked != done and asked == hung
+
+    def lose(self) -> None:
+        """Notes that a worker is gone for good."""
+        self.header[_LOST] = 1
 
     # --- mailboxes: the worker writes into an empty one, the caller empties it ---
 
@@ -247,7 +261,7 @@ class CallerLines:
             return TIMEOUT
         self.words.taken[:] = line[:, _ASKED]
         noted = int(np.bitwise_or.reduce(line[:, _NOTED + buffer]))
-        return noted | (ATTENTION if self.words.header[_ATTENTION] else OK)
+        return noted | self._attention()
 
     def take(self, out: np.ndarray, timeout: float | None) -> int:
         """Waits for as many finished instances as fit into `out`, int32, and writes them."""
@@ -261,7 +275,11 @@ class CallerLines:
             self.words.taken[worker] = upto
             out[i] = instance
         self.words.struct.next += 1
-        return ATTENTION if self.words.header[_ATTENTION] else OK
+        return self._attention()
+
+    def _attention(self) -> int:
+        header = self.words.header
+        return ATTENTION if header[_ATTENTION] or header[_LOST] else OK
 
     def num_finished(self) -> int:
         """How many requests are finished and not taken; messages may be among them."""

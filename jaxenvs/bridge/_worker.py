@@ -19,11 +19,11 @@ import cloudpickle
 from jaxenvs.bridge import _lines
 from jaxenvs.bridge._adapters import agents_of
 from jaxenvs.bridge._arrays import Arrays
-from jaxenvs.bridge._instances import Instances
+from jaxenvs.bridge._instances import REMAKING, Instances
 from jaxenvs.bridge._lines import Bell, Words, WorkerLines
 from jaxenvs.bridge._native import NativePartMissing, pool_library, use_pool
 from jaxenvs.bridge._segment import Segment
-from jaxenvs.bridge._wire import receive, send, send_packed
+from jaxenvs.bridge._wire import encoded, receive, send, send_packed
 
 _MAP_FIXED = 0x10  # on Linux and macOS
 _MOST_POSTS = 64  # that a worker keeps until they are read
@@ -209,8 +209,7 @@ class _Worker:
             what = lines.finish_and_next()
 
     def _report(self, instance: int, what: str, text: str) -> None:
-        if len(self._posts) < _MOST_POSTS:
-            self._posts.append((instance, what, text))
+        self._posts.append((instance, what, text))
 
     def _deliver(self) -> None:
         """Posts what was reported, failures first; later if the caller has yet to read others."""
@@ -219,11 +218,12 @@ class _Worker:
             self._words.call_attention()
         if not self._posts:
             return
-        posts = sorted(self._posts, key=lambda post: post[1] == "warning")
+        rank = {REMAKING: 0, "warning": 2}
+        posts = sorted(self._posts, key=lambda post: rank.get(post[1], 1))[:_MOST_POSTS]
         room = (_lines.TEXT_ROOM - 4) // len(posts) - 1
         texts = []
         for instance, what, text in posts:
-            head, tail = f"{instance}\n{what}\n".encode(), text.replace("\0", "").encode()
+            head, tail = f"{instance}\n{what}\n".encode(), encoded(text.replace("\0", ""))
             if len(head) + len(tail) > room:  # its end says what happened
                 tail = b"...\n" + tail[len(head) + 4 - room :]
             texts.append(head + tail)

@@ -189,7 +189,7 @@ def make_pool(
                 mode_is_open=made.autoreset_mode is None and mode is None,
                 time_limit=time_limit,
                 validate=validate,
-                watched=timeout is not None,
+                timeout=timeout,
                 lock_step=batch == len(made.facts),
             )
             made.attach(settings)

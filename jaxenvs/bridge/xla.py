@@ -11,6 +11,7 @@ On a CPU, with the "process" backend, a program steps the worker processes throu
 import contextlib
 import functools
 import time
+import weakref
 from collections.abc import Callable, Sequence
 from typing import Any, Literal
 
@@ -31,7 +32,7 @@ from jaxenvs.bridge._layout import getter, leaves_of, tree_of
 from jaxenvs.bridge._native import xla_library
 from jaxenvs.bridge.pool import Pool
 from jaxenvs.core import AutoresetMode, TimeStep, VectorEnv
-from jaxenvs.errors import PoolError, RenderError, ShardingError
+from jaxenvs.errors import ClosedError, PoolError, RenderError, ShardingError
 from jaxenvs.meshes import check_mesh
 from jaxenvs.multi_agent import TO_ACT, MultiAgentTimeStep
 from jaxenvs.spaces import Space
@@ -125,21 +126,18 @@ class HostEnv(VectorEnv[HostState]):
                 f"HostEnv got {len(pools)} pools for {devices} devices.  Pass one pool for each"
                 " device of the mesh, or one pool and no mesh."
             )
-        if devices > 1 and any(each._on_failure == "raise" for each in pools):
-            raise PoolError(
-                'HostEnv over several devices got pools with on_failure="raise".  After an error on'
-                " one device, the others would wait for it inside the program until XLA ends the"
-                ' process.  Make the pools with on_failure="restart", which logs failures instead.'
-            )
         self._hosted = tuple(map(Hosted.of, self.pools))
         # Except under same-step autoreset, the final observation is the returned observation.
         self._shows_final = final_observation
         self._wants_final = final_observation and self.autoreset_mode == "same_step"
         self.path = _chosen_path(path, self._hosted)
+        if devices > 1:
+            Hosted.join(self._hosted)
         self._observation_space = from_gymnasium(first.single_observation_space)
         self._action_space = from_gymnasium(first.single_action_space)
         self._columns = _columns(first, self._observation_space)
         self._agents = first.agents
+        self._static = _Static(self)
 
     @property
     def agents(self) -> tuple[str, ...]:
@@ -347,7 +345,25 @@ class HostEnv(VectorEnv[HostState]):
             )
 
 
-jax.tree_util.register_static(HostEnv)
+class _Static:
+    """A HostEnv in the structure of a pytree.
+
+    JAX's caches keep structures, so this one must not keep the environments alive.
+    """
+
+    def __init__(self, env: HostEnv) -> None:
+        self._env, self._name = weakref.ref(env), repr(env)
+
+    def __call__(self, _: Any) -> HostEnv:
+        env = self._env()
+        if env is None:
+            raise ClosedError(f"a program was built with {self._name}, which no longer exists.")
+        return env
+
+
+jax.tree_util.register_pytree_node(
+    HostEnv, lambda env: ((), env._static), lambda static, children: static(children)
+)
 
 
 def after(value: Any, dependency: Any) -> Any:
@@ -402,7 +418,7 @@ def _selected(is_there: jax.Array, leaf: Any) -> jax.Array:
 def _once(env: HostEnv, operation: int, count: int, token: jax.Array, *operands: Any) -> list[Any]:
     """Calls the pool that `token`, int32[1, 2], names."""
     results = env._results(operation, count)
-    call = _by_ffi if env.path == "ffi" else _by_callback
+    call, name = _by_ffi if env.path == "ffi" else _by_callback, repr(env)
     attributes = {"operation": operation, "count": count, "wants_final": int(env._wants_final)}
 
     @jax.custom_batching.custom_vmap
@@ -412,7 +428,7 @@ def _once(env: HostEnv, operation: int, count: int, token: jax.Array, *operands:
     @guarded.def_vmap
     def refuse(axis_size: int, in_batched: Any, *arguments: Any) -> Any:
         raise PoolError(
-            f"{env!r} was called under vmap, which would need {axis_size} copies of its"
+            f"{name} was called under vmap, which would need {axis_size} copies of its"
             " environments.  Make a larger pool, or several pools and call each; apply vmap to the"
             " policy and the loss only."
         )

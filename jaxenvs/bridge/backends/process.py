@@ -22,13 +22,14 @@ from jaxenvs.bridge._log import log
 from jaxenvs.bridge._machine import num_cores
 from jaxenvs.bridge._native import POOL, is_there, pool_path
 from jaxenvs.bridge._segment import Segment
-from jaxenvs.bridge._wire import receive_packed, send, send_packed
+from jaxenvs.bridge._wire import encoded, receive_packed, send, send_packed
 from jaxenvs.bridge._zygote import zygote
-from jaxenvs.bridge.backends.base import Backend, Broken, Post, Settings, by_owner
+from jaxenvs.bridge.backends.base import Backend, Broken, Late, Post, Settings, by_owner
 from jaxenvs.errors import PoolError
 
 _SPIN_NS = 100_000  # about two wake-ups of an idle core
 _DEATHS_IN_A_ROW = 3  # the pool gives up after so many deaths of a worker without an answer
+_CONSTRUCTOR_SECONDS = 60  # that a replacement gets, plus ten times what the first one took
 
 
 class _Process:
@@ -41,6 +42,7 @@ class _Process:
         self.given_up = False
         self.reviving = False  # whether it is dead or being replaced
         self.owed = 0  # answers to messages that were not received, because of Ctrl-C
+        self.made_in = 0.0  # seconds that the constructors took
         self.start()
 
     def start(self) -> None:
@@ -78,14 +80,21 @@ class _Process:
         self.count += len(env_fns)
         send(self.socket, ("extend", cloudpickle.dumps(env_fns)))
 
-    def made(self) -> list[dict[str, Any]]:
+    def made(self, seconds: float | None = None) -> list[dict[str, Any]]:
         """Waits for its environments; returns their facts.
 
+        Args:
+            seconds: how long to wait; None without end.
+
         Raises:
-            Broken: a constructor raised, or the process died.
+            Broken: a constructor raised or took too long, or the process died.
         """
+        begin = time.monotonic()
         try:
-            packed = self.receive_packed()
+            packed = self.receive_packed(seconds)
+        except TimeoutError:
+            text = f"its environments were not constructed within {seconds:.3g} s"
+            raise Broken(self.post(self.first, "its constructor", text)) from None
         except EOFError:
             status = _ending(self.reap())
             text = f"process {self.pid} {status} while it constructed its environments"
@@ -93,19 +102,27 @@ class _Process:
         outcome, *what = self.unpacked(packed, self.first, "its constructor")
         if outcome == "failed":
             raise Broken(self.post(what[0], "its constructor", what[1]))
+        self.made_in = time.monotonic() - begin
         return what[0]
 
-    def receive_packed(self) -> bytes:
+    def receive_packed(self, seconds: float | None = None) -> bytes:
         """Waits for the next message; returns it pickled.
+
+        Args:
+            seconds: how long to wait; None without end.
 
         Raises:
             EOFError: the process has ended (a process that it forked may still hold the socket).
+            TimeoutError: there is no message yet.
         """
         poll = select.poll()
         poll.register(self.socket.fileno(), select.POLLIN)
         if self.pidfd is not None:
             poll.register(self.pidfd, select.POLLIN)
-        if self.socket.fileno() not in dict(poll.poll()):
+        ready = dict(poll.poll(None if seconds is None else seconds * 1000))
+        if not ready:
+            raise TimeoutError
+        if self.socket.fileno() not in ready:
             raise EOFError(f"process {self.pid} has ended")
         return receive_packed(self.socket)[0]
 
@@ -198,7 +215,6 @@ class ProcessBackend(Backend):
         self._segment: Segment | None = None
         self._bells: list[Bell] = []
         self._progress: dict[int, tuple[tuple[int, int, int], float]] = {}
-        self._hung: dict[int, tuple[int, int, int]] = {}
         self._options: tuple[dict[str, Any] | None, bytes | None] = None, None  # and pickled
         even = (w * len(env_fns) // num_workers for w in range(num_workers + 1))
         self.bounds = bounds = tuple(bounds or even)
@@ -244,8 +260,9 @@ class ProcessBackend(Backend):
             "plan": self.plan,
             "time_limit": settings.time_limit,
             "validate": settings.validate,
-            "watched": settings.watched,
+            "watched": settings.timeout is not None,
         }
+        self.timeout = settings.timeout
         for process in self._processes:
             self._send_attach(process, recover=False)
         self._supervisor = _Supervisor(self)
@@ -323,8 +340,12 @@ class ProcessBackend(Backend):
                 send_packed(process.socket, data)
                 process.owed += 1
                 while process.owed:
-                    packed = process.receive_packed()  # all but the last one are dropped
+                    packed = process.receive_packed(self.timeout)  # all but the last are dropped
                     process.owed -= 1
+            except TimeoutError:
+                self.words.give_up(process.number)
+                rows = message[1] if message[0] != "options" else range(process.count)
+                raise Late([process.first + row for row in rows]) from None
             except (EOFError, OSError):
                 text = f"process {process.pid} ended during {what!r}"
                 raise Broken(process.post(process.first, what, text)) from None
@@ -352,7 +373,7 @@ class ProcessBackend(Backend):
                 self._progress[process.number] = counts, now
             elif now - since >= seconds:
                 found += [current - 1] if current else list(self._rows(process))
-                self._hung[process.number] = counts
+                self.words.give_up(process.number)
                 del self._progress[process.number]  # the next wait gets the full timeout again
         return found
 
@@ -371,9 +392,10 @@ class ProcessBackend(Backend):
         self.words.pids[process.number] = -1  # the pid may soon belong to another process
         with self._message_lock:  # a message in progress has failed by now
             died, status = process.pid, process.reap()
-            _, done, _ = self.words.counts(process.number)
-            process.deaths = process.deaths + 1 if done == process.done_at_death else 1
-            process.done_at_death = done
+            asked, done, _ = self.words.counts(process.number)
+            if asked != done:  # a death that nobody waits for does not count
+                process.deaths = process.deaths + 1 if done == process.done_at_death else 1
+                process.done_at_death = done
             process.forget()
             if self._closing:
                 return
@@ -385,7 +407,7 @@ class ProcessBackend(Backend):
                 process.start()
                 if self._closing:  # `close` may have killed only the previous one
                     return
-                process.made()
+                process.made(self._patience_for(process))
                 self._send_attach(process, recover=True)
                 process.owed = 0
                 process.reviving = False
@@ -398,8 +420,13 @@ class ProcessBackend(Backend):
                     *(what, list(self._rows(process))),
                 )
 
+    def _patience_for(self, process: _Process) -> float:
+        """Returns the seconds that constructors of a replacement may take."""
+        return 10 * process.made_in + (self.timeout or _CONSTRUCTOR_SECONDS)
+
     def _give_up(self, process: _Process, text: str) -> None:
         """Marks a worker as lost and ends all waits for it."""
+        self.words.lose()
         self._broken = Post(process.first, "step", text, process.number, process.pid, fatal=True)
         process.given_up = True
         self.answer_for_the_dead()
@@ -410,7 +437,7 @@ class ProcessBackend(Backend):
         for number in dead:
             assert self._broken is not None
             text = f"{self._broken.instance}\n{self._broken.what}\n{self._broken.text}"
-            self.words.post(number, text.encode())
+            self.words.post(number, encoded(text))
             self.lines.finish_for(number)
         return bool(dead)
 
@@ -451,8 +478,7 @@ class ProcessBackend(Backend):
         """Makes the workers close their environments; returns reports of what raised."""
         posts, asked = [], []
         for process in self._processes:
-            hangs = self._hung.get(process.number) == self.words.counts(process.number)
-            if not hangs and not process.reviving:
+            if not self.words.hangs(process.number) and not process.reviving:
                 self.lines.ask(process.number, request(_lines.QUIT))
                 asked.append(process)
         for process in asked:

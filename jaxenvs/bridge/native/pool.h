@@ -36,7 +36,8 @@ typedef struct {
   uint32_t worker_asleep; /* the worker sleeps on its bell until more is asked */
   uint32_t current;       /* the instance at work, plus 1; 0 between two; kept under a timeout */
   uint32_t noted[2];      /* JX_INFO, JX_DONE of the last batch in each buffer */
-  uint32_t unused1[11];
+  uint32_t hung;          /* `asked` when a wait for this worker was given up as a hang */
+  uint32_t unused1[10];
 } jx_line;
 
 /* One for the pool. */
@@ -51,7 +52,8 @@ typedef struct {
   uint32_t take_spin_ns;  /* likewise of the caller, where it waits for whoever is first */
   uint32_t away;          /* nobody is at home: the caller has something else to do meanwhile */
   uint32_t bells[8];      /* futexes: 32 workers sleep on each, and one call wakes any of them */
-  uint32_t unused1[4];
+  uint32_t lost;          /* a worker is gone for good, so the pool cannot continue */
+  uint32_t unused1[3];
 } jx_header;
 #define JX_BELLS 8
 
@@ -237,6 +239,11 @@ static inline void jx_ask_all(jx_pool *pool, uint32_t request, int waits) {
     jx_ask(pool, home < 0 ? i - 1 : (home + i) % pool->num_workers, &request, 1);
 }
 
+/* The attention of whoever took an earlier batch may have ended, but a loss is for good. */
+static inline int jx_attention(const jx_pool *pool) {
+  return jx_load(&pool->header->attention) || jx_load(&pool->header->lost) ? JX_ATTENTION : JX_OK;
+}
+
 /* Waits until every worker has answered all it was asked, and counts the answers as taken. The
  * one at home runs on this core, so sleeping hands the core over to it; the others are looked out
  * for. Returns what was noted of the batch in `buffer`. */
@@ -252,7 +259,7 @@ static inline int jx_wait_all(jx_pool *pool, uint32_t buffer, int64_t deadline) 
     noted |= line->noted[buffer];
   }
   for (uint32_t w = 0; w < n; w++) pool->taken[w] = pool->lines[w].asked;
-  return (int)noted | (jx_load(&pool->header->attention) ? JX_ATTENTION : JX_OK);
+  return (int)noted | jx_attention(pool);
 }
 
 /* Takes up to `count` finished instances of worker w and writes which they are. */
@@ -296,7 +303,7 @@ static inline int jx_take(jx_pool *pool, uint32_t count, int32_t *instances, int
   }
   for (uint32_t got = 0; got < count; pool->next = (pool->next + 1) % pool->num_workers)
     got += jx_take_from(pool, pool->next, count - got, instances + got);
-  return jx_load(&header->attention) ? JX_ATTENTION : JX_OK;
+  return jx_attention(pool);
 }
 
 /* --- the worker's side ------------------------------------------------------------------- */
