@@ -6,7 +6,6 @@ from typing import Any
 
 import numpy as np
 
-
 _DEEPEST = 16  # dicts below this become objects; one may contain itself
 
 

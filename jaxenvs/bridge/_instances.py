@@ -32,14 +32,20 @@ class Instances:
     Args:
         env_fns: one function for each instance.
         first: the number of the first instance.
+        making: called with the number of an instance before it is constructed.
 
     Raises:
         BaseException: any exception of a constructor, with the instance as `jaxenvs_instance`.
     """
 
-    def __init__(self, env_fns: Sequence[Callable[[], Any]], first: int = 0) -> None:
+    def __init__(
+        self,
+        env_fns: Sequence[Callable[[], Any]],
+        first: int = 0,
+        making: Callable[[int], None] = lambda instance: None,
+    ) -> None:
         self._env_fns = list(env_fns)
-        self.first = first
+        self.first, self._making = first, making
         self.envs: list[Any] = []
         try:
             for row in range(len(self._env_fns)):
@@ -47,12 +53,6 @@ class Instances:
         except BaseException:
             self.close()
             raise
-
-    def extend(self, env_fns: Sequence[Callable[[], Any]]) -> None:
-        """Makes more instances, before `attach`."""
-        for env_fn in env_fns:
-            self._env_fns.append(env_fn)
-            self.envs.append(self._make(len(self.envs)))
 
     def __len__(self) -> int:
         return len(self._env_fns)
@@ -84,6 +84,7 @@ class Instances:
             keeps_infos: whether the caller reads infos unpickled through `kept_info`.
         """
         self._plan, self._arrays = plan, arrays
+        self._making = lambda instance: None
         self._limit = time_limit
         self._validate = validate
         self._report, self._current = report, current
@@ -340,6 +341,7 @@ class Instances:
     # --- rare cases ---
 
     def _make(self, row: int) -> Any:
+        self._making(self.first + row)
         try:
             return adapted(self._env_fns[row]())
         except BaseException as error:

@@ -21,9 +21,9 @@ OK, TIMEOUT, INTERRUPTED, INFO, DONE, ATTENTION = 0, 1, 2, 4, 8, 16
 _NO_INSTANCE, _NO_REQUEST = 0x0FFFFFFF, 0xFFFFFFFF
 
 _LINE = 128  # bytes of a jx_line and of the jx_header
-_ASKED, _DONE, _CURRENT, _NOTED, _HUNG = 0, 16, 18, 19, 21  # words of a jx_line
+_ASKED, _DONE, _CURRENT, _NOTED, _HUNG, _ALONE = 0, 16, 18, 19, 21, 22  # words of a jx_line
 _FINISHED, _ATTENTION, _SPIN, _HOME, _TAKE_SPIN = 0, 3, 16, 17, 18  # words of the jx_header
-_LOST = 28
+_LOST, _REPLACE = 28, 29
 TEXT_ROOM = 8192  # bytes of a worker's mailbox, its length included
 
 
@@ -111,6 +111,11 @@ class Words:
         """Whether a wait for the worker was given up and it still has not answered."""
         asked, done, hung = (int(self.line[worker, word]) for word in (_ASKED, _DONE, _HUNG))
         return asked != done and asked == hung
+
+    def set_alone(self, worker: int, is_alone: bool) -> None:
+        """Notes whether a worker's environments run in one thread."""
+        self.line[worker, _ALONE] = is_alone
+        self.header[_REPLACE] = 1
 
     def lose(self) -> None:
         """Notes that a worker is gone for good."""

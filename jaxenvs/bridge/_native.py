@@ -148,7 +148,14 @@ def _require(part: Part) -> ctypes.CDLL:
 def _outcome(part: Part) -> ctypes.CDLL | str:
     """Returns the library, or the reason why it is missing. Caches failures too."""
     try:
-        library = _load(part, find(part))
+        path = find(part)
+        try:
+            library = _load(part, path)
+        except NativePartMissing:
+            if part in _given or path.parent not in _folders():
+                raise
+            path.unlink(missing_ok=True)  # damaged, by a full disk for example
+            library = _load(part, find(part))
     except NativePartMissing as error:
         return str(error)
     if part is POOL:

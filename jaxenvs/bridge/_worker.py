@@ -26,6 +26,7 @@ from jaxenvs.bridge._segment import Segment
 from jaxenvs.bridge._wire import encoded, receive, send, send_packed
 
 _MAP_FIXED = 0x10  # on Linux and macOS
+_ENOUGH_STEPS = 8  # of all environments, to tell whether they run in one thread
 _MOST_POSTS = 64  # that a worker keeps until they are read
 
 
@@ -40,7 +41,11 @@ def main(settings: dict[str, Any], fds: list[int]) -> None:
     use_pool(settings["library"])
     _end_with_caller(sock, fds[1] if len(fds) > 1 else None)
     try:
-        instances = Instances(cloudpickle.loads(settings["env_fns"]), settings["first"])
+        instances = Instances(
+            cloudpickle.loads(settings["env_fns"]),
+            settings["first"],
+            lambda instance: send(sock, ("making", instance)),
+        )
         found = cloudpickle.dumps(("made", [facts(env) for env in instances.envs]))
     except BaseException as error:
         failed = getattr(error, "jaxenvs_instance", settings["first"])
@@ -56,21 +61,10 @@ def main(settings: dict[str, Any], fds: list[int]) -> None:
         if isinstance(message, dict):
             _Worker(sock, instances, message, more).run()
             return
-        send(sock, _prepared(instances, *message))
-
-
-def _prepared(instances: Instances, kind: str, what: Any) -> tuple[Any, ...]:
-    """Does what is asked for before the pool is laid out: ("made", facts) or ("measured", ...)."""
-    if kind == "measure":
         if facts(instances.envs[0])["is_coroutine"]:
-            return "measured", ("error", "its calls have to be awaited")
-        return "measured", _attempt(measured, instances.envs[0], what)
-    try:
-        instances.extend(cloudpickle.loads(what))
-    except BaseException as error:
-        failed = getattr(error, "jaxenvs_instance", instances.first)
-        return "failed", failed, "".join(traceback.format_exception(error))
-    return "made", [facts(env) for env in instances.envs]
+            send(sock, ("error", "its calls have to be awaited"))
+        else:  # the message is how long to measure
+            send(sock, _attempt(measured, instances.envs[0], message))
 
 
 def measured(env: Any, seconds: float) -> dict[str, float]:
@@ -178,6 +172,7 @@ class _Worker:
             instances.recover()
         self._skip = attach["skip"]  # messages before this request went to one that died
         self._pid = os.getpid()
+        self._is_alone = False  # not before it is known
         # What was made so far stays: the collector need not look at it again and again.
         gc.collect()
         gc.freeze()
@@ -185,11 +180,14 @@ class _Worker:
     def run(self) -> None:
         lines, instances, first = self._lines, self._instances, self._instances.first
         step_all, step_one = instances.step_all, instances.step_one
-        what = lines.next()
+        what, steps = lines.next(), 0
         while True:
             op, buffer = what >> 29, what >> 28 & 1
             if op == _lines.STEP_ALL:
                 lines.note(buffer, step_all(buffer))
+                steps += 1
+                if not steps & (steps - 1):  # at powers of two
+                    self._look_for_threads(steps)
             elif op == _lines.STEP:
                 step_one(buffer, (what & 0x0FFFFFFF) - first)
             elif op == _lines.RESET:
@@ -207,6 +205,18 @@ class _Worker:
             if self._posts or self._flags:
                 self._deliver()
             what = lines.finish_and_next()
+
+    def _look_for_threads(self, steps: int) -> None:
+        """Notes whether the environments have computed in threads other than this one."""
+        times = time.process_time(), time.thread_time()
+        if steps == 1:
+            self._times = times
+        elif steps >= _ENOUGH_STEPS:
+            every, mine = (now - then for now, then in zip(times, self._times, strict=True))
+            is_alone = every < 1.1 * mine + 1e-3
+            if is_alone != self._is_alone:
+                self._is_alone = is_alone
+                self._words.set_alone(self._number, is_alone)
 
     def _report(self, instance: int, what: str, text: str) -> None:
         self._posts.append((instance, what, text))

@@ -8,8 +8,10 @@ On a CPU, with the "process" backend, a program steps the worker processes throu
 `jax.experimental.io_callback`. The results are the same.
 """
 
+import _thread
 import contextlib
 import functools
+import threading
 import time
 import weakref
 from collections.abc import Callable, Sequence
@@ -41,6 +43,7 @@ from jaxenvs.spaces.validation import check_action
 from jaxenvs.struct import select
 
 Path = Literal["auto", "ffi", "callback"]
+_AFTER_THE_PROGRAM = 0.05  # seconds
 
 
 @chex.dataclass(frozen=True)
@@ -462,9 +465,14 @@ def _by_callback(attributes: dict[str, int], results: list[Any], *arguments: Any
         # Nothing here may call JAX: on a CPU it would wait for the program that waits for this.
         ((id, counter),) = np.asarray(token).tolist()
         hosted = Hosted.find(id)
-        outputs = hosted.perform(
-            operation, count, wants_final, counter, [np.asarray(part) for part in operands]
-        )
+        try:
+            outputs = hosted.perform(
+                operation, count, wants_final, counter, [np.asarray(part) for part in operands]
+            )
+        except KeyboardInterrupt:
+            # JAX makes an error of its own of it, so it comes again once the program has ended.
+            threading.Timer(_AFTER_THE_PROGRAM, _thread.interrupt_main).start()
+            raise
         token = np.array([[id, hosted.calls]], np.int32)
         return [
             np.ascontiguousarray(np.asarray(part).astype(result.dtype, copy=False))

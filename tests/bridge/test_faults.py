@@ -492,8 +492,9 @@ def test_an_exception_in_a_constructor_names_the_environment(backend, what, mark
 
 @in_processes
 def test_a_constructor_that_ends_its_process_says_how(backend, marker):
-    with pytest.raises(WorkerError, match="status 3 while it constructed its environments"):
+    with pytest.raises(WorkerError, match="status 3 while it constructed it") as caught:
         make(with_one("exits_at_once", marker, where="init"), backend)
+    assert caught.value.env_ids == (1,)
 
 
 def _made_once(marker):

@@ -15,11 +15,11 @@ from typing import Any
 import cloudpickle
 import numpy as np
 
+from jaxenvs._machine import num_cores
 from jaxenvs.bridge import _lines
 from jaxenvs.bridge._arrays import Arrays
 from jaxenvs.bridge._lines import Bell, CallerLines, Words, num_bells, request, room_for, words_size
 from jaxenvs.bridge._log import log
-from jaxenvs.bridge._machine import num_cores
 from jaxenvs.bridge._native import POOL, is_there, pool_path
 from jaxenvs.bridge._segment import Segment
 from jaxenvs.bridge._wire import encoded, receive_packed, send, send_packed
@@ -67,18 +67,12 @@ class _Process:
 
     def measure(self, seconds: float) -> dict[str, float] | None:
         """Measures the steps of its first environment; returns None if they raise."""
-        send(self.socket, ("measure", seconds))
+        send(self.socket, seconds)
         try:
-            _, (outcome, found) = cloudpickle.loads(self.receive_packed())
+            outcome, found = cloudpickle.loads(self.receive_packed())
         except EOFError:
             return None
         return found if outcome == "ok" else None
-
-    def extend(self, env_fns: list[Callable[[], Any]]) -> None:
-        """Makes it construct more environments; `made` waits for them."""
-        self._env_fns = cloudpickle.dumps([*cloudpickle.loads(self._env_fns), *env_fns])
-        self.count += len(env_fns)
-        send(self.socket, ("extend", cloudpickle.dumps(env_fns)))
 
     def made(self, seconds: float | None = None) -> list[dict[str, Any]]:
         """Waits for its environments; returns their facts.
@@ -89,17 +83,20 @@ class _Process:
         Raises:
             Broken: a constructor raised or took too long, or the process died.
         """
-        begin = time.monotonic()
+        begin, instance = time.monotonic(), self.first
         try:
-            packed = self.receive_packed(seconds)
+            while True:
+                packed = self.receive_packed(seconds)
+                outcome, *what = self.unpacked(packed, instance, "its constructor")
+                if outcome != "making":
+                    break
+                (instance,) = what
         except TimeoutError:
-            text = f"its environments were not constructed within {seconds:.3g} s"
-            raise Broken(self.post(self.first, "its constructor", text)) from None
+            text = f"it was not constructed within {seconds:.3g} s"
+            raise Broken(self.post(instance, "its constructor", text)) from None
         except EOFError:
-            status = _ending(self.reap())
-            text = f"process {self.pid} {status} while it constructed its environments"
-            raise Broken(self.post(self.first, "its constructor", text)) from None
-        outcome, *what = self.unpacked(packed, self.first, "its constructor")
+            text = f"process {self.pid} {_ending(self.reap())} while it constructed it"
+            raise Broken(self.post(instance, "its constructor", text)) from None
         if outcome == "failed":
             raise Broken(self.post(what[0], "its constructor", what[1]))
         self.made_in = time.monotonic() - begin
@@ -187,8 +184,6 @@ class ProcessBackend(Backend):
         num_workers: the number of workers; the instances are divided among them in order.
         bounds: the first instance of each worker, then the end of the last one's; None divides
             evenly. Instances below `bounds[0]` belong to another backend.
-        scout: a worker that has made the first instance already, see `scouted`; it becomes
-            worker 0.
 
     Raises:
         PoolError: a function cannot be pickled.
@@ -203,7 +198,6 @@ class ProcessBackend(Backend):
         num_workers: int,
         *,
         bounds: Sequence[int] | None = None,
-        scout: _Process | None = None,
     ) -> None:
         is_there(POOL)  # compiles the library if it is missing, before the workers load it
         self.num_workers = num_workers
@@ -218,11 +212,9 @@ class ProcessBackend(Backend):
         self._options: tuple[dict[str, Any] | None, bytes | None] = None, None  # and pickled
         even = (w * len(env_fns) // num_workers for w in range(num_workers + 1))
         self.bounds = bounds = tuple(bounds or even)
-        self._processes: list[_Process] = [] if scout is None else [scout]
+        self._processes: list[_Process] = []
         try:
-            if scout is not None:
-                scout.extend(list(env_fns[1 : bounds[1]]))
-            for w in range(len(self._processes), num_workers):
+            for w in range(num_workers):
                 fns = list(env_fns[bounds[w] : bounds[w + 1]])
                 self._processes.append(_started(w, fns, bounds[w]))
             self.facts = [fact for process in self._processes for fact in process.made()]

@@ -37,7 +37,8 @@ typedef struct {
   uint32_t current;       /* the instance at work, plus 1; 0 between two; kept under a timeout */
   uint32_t noted[2];      /* JX_INFO, JX_DONE of the last batch in each buffer */
   uint32_t hung;          /* `asked` when a wait for this worker was given up as a hang */
-  uint32_t unused1[10];
+  uint32_t alone;         /* the worker has measured that its environments run in one thread */
+  uint32_t unused1[9];
 } jx_line;
 
 /* One for the pool. */
@@ -53,7 +54,8 @@ typedef struct {
   uint32_t away;          /* nobody is at home: the caller has something else to do meanwhile */
   uint32_t bells[8];      /* futexes: 32 workers sleep on each, and one call wakes any of them */
   uint32_t lost;          /* a worker is gone for good, so the pool cannot continue */
-  uint32_t unused1[3];
+  uint32_t replace;       /* `alone` of a worker has changed since workers were placed */
+  uint32_t unused1[2];
 } jx_header;
 #define JX_BELLS 8
 
@@ -205,10 +207,12 @@ static inline void jx_ask_some(jx_pool *pool, int op, uint32_t buffer, const int
 }
 
 /* Keeps workers off the caller's core as far as there are others, and the one at home on it. They
- * are moved by their pids when the caller was moved by the system; the caller itself never is. */
+ * are moved by their pids when the caller was moved by the system; the caller itself never is. A
+ * worker whose environments have threads of their own may use every core. */
 static inline void jx_place(jx_pool *pool) {
   int core = sched_getcpu();
-  if (core < 0 || core == pool->core) return;
+  if (core < 0 || (core == pool->core && !jx_load(&pool->header->replace))) return;
+  jx_store(&pool->header->replace, 0);
   pool->core = core;
   cpu_set_t all, here, others;
   if (sched_getaffinity(0, sizeof all, &all)) return;
@@ -219,8 +223,10 @@ static inline void jx_place(jx_pool *pool) {
   int32_t home = jx_home(pool);
   if (CPU_COUNT(&others) + (home >= 0) < (int)pool->num_workers || !CPU_COUNT(&others))
     others = all;
-  for (uint32_t w = 0; w < pool->num_workers; w++)
-    sched_setaffinity(pool->pids[w], sizeof all, (int32_t)w == home ? &here : &others);
+  for (uint32_t w = 0; w < pool->num_workers; w++) {
+    cpu_set_t *cores = !jx_load(&pool->lines[w].alone) ? &all : (int32_t)w == home ? &here : &others;
+    sched_setaffinity(pool->pids[w], sizeof all, cores);
+  }
 }
 
 /* Puts the same request before every worker. Who `waits` for the answer at once lends its core to
