@@ -1,17 +1,19 @@
 """`jaxenvs render`."""
 
 import argparse
+import contextlib
 from collections.abc import Callable
 from typing import Any
 
 import jax
+import jax.numpy as jnp
 import numpy as np
 
 import jaxenvs
 from jaxenvs import keys
 from jaxenvs.cli._console import console, writing
 from jaxenvs.core import Environment
-from jaxenvs.errors import RolloutError, TrainingError, check_integer
+from jaxenvs.errors import RenderError, RolloutError, TrainingError, check_integer
 from jaxenvs.rendering.video import write_video
 
 _CHUNK = 25  # frames per call: enough for speed, few enough for memory
@@ -82,11 +84,12 @@ def play(
         shrink: average squares of `shrink` by `shrink` pixels, for smaller files.
 
     Returns:
-        The frames, uint8[T, H, W, 3], from the first state to the last, and the episode's return.
+        The frames, uint8[T, H, W, 3], from the first state to the last, and the episode's return,
+        the sum over all agents.
     """
     check_integer(RolloutError, "render got max_steps", max_steps)
-    states, rewards, dones = jax.tree.map(
-        np.asarray, jax.jit(_episode, static_argnums=(1, 3))(env, policy, key, max_steps)
+    states, rewards, dones = jax.device_get(
+        jax.jit(_episode, static_argnums=(1, 3))(env, policy, key, max_steps)
     )
     ends = np.flatnonzero(dones)
     length = int(ends[0]) + 1 if len(ends) else max_steps
@@ -95,10 +98,22 @@ def play(
     frames = []
     for start in range(0, len(chosen), _CHUNK):
         part = chosen[start : start + _CHUNK]
-        padded = np.resize(part, _CHUNK)  # one shape, so one program
-        images = np.asarray(draw(jax.tree.map(lambda x: x[padded], states)))  # noqa: B023
-        frames.append(_downscale(images[: len(part)], shrink))
-    return np.concatenate(frames), float(rewards[:length].sum())
+        frames.append(_downscale(_draw(env, draw, states, part), shrink))
+    returns = [float(each[:length].sum()) for each in jax.tree.leaves(rewards)]
+    return np.concatenate(frames), sum(returns)
+
+
+def _draw(
+    env: Environment, program: Callable[[Any], jax.Array], states: Any, part: np.ndarray
+) -> np.ndarray:
+    """Returns pictures of the states with the indices `part`."""
+    padded = np.resize(part, _CHUNK)  # one shape, so one program
+    with contextlib.suppress(RenderError):
+        return np.asarray(program(jax.tree.map(lambda x: x[padded], states)))[: len(part)]
+    # Some libraries draw outside of compiled programs only.
+    return np.stack(
+        [env.render(jax.tree.map(lambda x: jnp.asarray(x[i]), states)) for i in part]  # noqa: B023
+    )
 
 
 def _downscale(frames: np.ndarray, factor: int) -> np.ndarray:

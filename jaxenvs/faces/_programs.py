@@ -5,6 +5,7 @@ because transfers and XLA's own bookkeeping would take longer than the work itse
 passed as separate arrays, with its state donated.
 """
 
+import contextlib
 import ctypes
 import math
 from collections.abc import Callable
@@ -19,6 +20,7 @@ import numpy as np
 from jaxenvs import keys, prng
 from jaxenvs._machine import num_cores
 from jaxenvs.core import TimeStep, VectorEnv
+from jaxenvs.errors import RenderError
 from jaxenvs.faces._host_timestep import HostTimeStep
 from jaxenvs.faces._packing import PackedLayout
 from jaxenvs.vector.vectorize import VectorizedEnv, in_one_kernel
@@ -54,7 +56,7 @@ class Programs:
     """
 
     def __init__(self, env: VectorEnv, device: jax.Device) -> None:
-        self._device = device
+        self._env, self._device = env, device
         each = jax.ShapeDtypeStruct((env.num_envs,), jnp.uint32)
         self._reset = jax.jit(partial(_reset, env))
         out = jax.eval_shape(self._reset, each, each)
@@ -143,7 +145,11 @@ class Programs:
 
     def render(self, out: Any, indices: np.ndarray) -> np.ndarray:
         """Returns frames of the instances `indices`."""
-        return np.array(self._render(self._unpack(out)[0].env_state, indices))
+        state = self._unpack(out)[0].env_state
+        with contextlib.suppress(RenderError):
+            return np.array(self._render(state, indices))
+        # Some libraries draw outside of compiled programs only.
+        return np.stack([self._env.render(state, int(index)) for index in indices])
 
     def wait(self, out: Any) -> None:
         """Waits until `out` is computed."""

@@ -3,6 +3,7 @@
 import abc
 import dataclasses
 import functools
+import types
 from collections.abc import Callable, Iterable, Mapping
 from typing import Any, Self
 
@@ -13,7 +14,14 @@ import numpy as np
 
 from jaxenvs import spaces
 from jaxenvs.core import Environment, TimeStep
-from jaxenvs.errors import RenderError, SpaceError, UnknownParameterError, WrapperError, closest
+from jaxenvs.errors import (
+    JaxenvsError,
+    RenderError,
+    SpaceError,
+    UnknownParameterError,
+    WrapperError,
+    closest,
+)
 from jaxenvs.struct import is_traced
 from jaxenvs.wrappers import TimeLimit
 
@@ -322,6 +330,50 @@ def mujoco_picture(draw: Callable[[Any], Any], state: Any, example: Callable[[],
             ) from error
 
     return host_picture(paint, state, example)
+
+
+def python_picture(library: str, name: str, draw: Callable[[Any], Any], state: Any) -> jax.Array:
+    """Returns the picture that a library draws outside of compiled programs, uint8[H, W, 3].
+
+    Args:
+        library: its name, for error messages.
+        name: the name of the environment.
+        draw: a function of the state that returns the picture; None if there is none.
+        state: the state.
+
+    Raises:
+        RenderError: the state is traced, there is no picture, or the library's code fails.
+    """
+    if is_traced(*jax.tree.leaves(state)):
+        raise RenderError(
+            f"{library} cannot draw in a compiled program.  Call env.render(state) outside of jit"
+            " and vmap."
+        )
+    try:
+        picture = draw(state)
+    except JaxenvsError:
+        raise
+    except Exception as error:  # parts of the libraries need old releases of other packages
+        raise RenderError(f"{library} cannot draw {name}: {error!r:.200}") from error
+    if picture is None:
+        raise RenderError(f"{library} has no pictures of {name}.")
+    return jnp.asarray(picture)
+
+
+def figure_picture(draw: Callable[[Any], Any]) -> np.ndarray:
+    """Returns what a function draws on axes of Matplotlib, uint8[500, 500, 3]."""
+    from matplotlib.backends.backend_agg import FigureCanvasAgg
+    from matplotlib.figure import Figure  # not pyplot, which opens windows
+
+    canvas = FigureCanvasAgg(Figure((5, 5)))
+    draw(canvas.figure.subplots())
+    canvas.draw()
+    return np.asarray(canvas.buffer_rgba())[..., :3]
+
+
+def with_globals(function: Callable[..., Any], **names: Any) -> Callable[..., Any]:
+    """Returns a copy of a function in which some global names have other values."""
+    return types.FunctionType(function.__code__, {**function.__globals__, **names})
 
 
 def _without_keys(state: Any) -> Any:

@@ -7,8 +7,11 @@ ends in the same step.
 Source: A. Rutherford et al., JaxMARL: Multi-Agent RL Environments and Algorithms in JAX, 2024.
 """
 
+import copy
+import functools
 import inspect
 import sys
+import types
 from collections.abc import Mapping
 from contextlib import redirect_stderr, redirect_stdout
 from typing import Any
@@ -16,6 +19,7 @@ from typing import Any
 import chex
 import jax
 import jax.numpy as jnp
+import numpy as np
 
 from jaxenvs import spaces, struct
 from jaxenvs.core import Environment
@@ -26,8 +30,11 @@ from jaxenvs.suites._shared import (
     ByIdentity,
     by_name,
     check_kind,
+    figure_picture,
     from_gymnax_space,
+    python_picture,
     resize,
+    with_globals,
 )
 
 try:
@@ -35,9 +42,20 @@ try:
     with redirect_stdout(sys.stdout), redirect_stderr(sys.stderr):
         import jaxmarl
         from jaxmarl import registration
-        from jaxmarl.environments import SMAX, Hanabi
+        from jaxmarl.environments import (
+            SMAX,
+            CoinGame,
+            Hanabi,
+            InTheGrid_2p,
+            InTheMatrix,
+            JaxNav,
+            Overcooked,
+            OvercookedV2,
+        )
+        from jaxmarl.environments.mpe.mpe_visualizer import MPEVisualizer
         from jaxmarl.environments.mpe.simple import SimpleMPE
         from jaxmarl.environments.multi_agent_env import MultiAgentEnv
+        from jaxmarl.viz.overcooked_visualizer import OvercookedVisualizer
 except ImportError as error:
     raise missing_extra(__name__, "jaxmarl", "jaxmarl") from error
 
@@ -115,6 +133,10 @@ class FromJaxMARL(Adapter, MultiAgentEnvironment[Any]):
             to_act=self._to_act(state),
             info={**by_name(info), **_state_in(observations)},
         )
+
+    def render(self, state: Any) -> jax.Array:
+        env, state = _innermost(self.env.value), state[0]
+        return python_picture("JaxMARL", env.name, functools.partial(_draw, env), state)
 
     def _by_agent(self, values: Any, default: Any = None) -> dict[str, Any]:
         """Returns values of JaxMARL keyed by agent; STORM has arrays, and keys of its own."""
@@ -196,6 +218,49 @@ def make(name: str, **parameters: Any) -> Environment:
     if name in _MABRAX:
         parameters["auto_reset"] = False
     return from_jaxmarl(jaxmarl.make(name, **parameters))
+
+
+def _draw(env: Any, state: Any) -> Any:
+    """Returns JaxMARL's picture of the state of an innermost environment; None if it has none."""
+    state = getattr(state, "state", state)  # of an environment inside another
+    if isinstance(env, SimpleMPE):
+
+        def draw(axes: Any) -> None:
+            plt = types.SimpleNamespace(subplots=lambda *_, **__: (axes.figure, axes))
+            init = with_globals(MPEVisualizer.init_render, plt=plt, print=lambda *_: None)
+            is_heard = not np.all(env.silent)
+            init(types.SimpleNamespace(env=env, state_seq=[state], comm_active=is_heard))
+
+        return figure_picture(draw)
+    if isinstance(env, SMAX):
+        attacks = dict(zip(env.agents, state.prev_attack_actions, strict=True))
+        return figure_picture(
+            lambda axes: env.init_render(axes, (None, state, attacks), 0, state.step)
+        )
+    if isinstance(env, JaxNav):
+        return figure_picture(lambda axes: env.init_render(axes, state, env.get_obs(state)))
+    if isinstance(env, Overcooked):
+        pictures = []
+        visualizer: Any = OvercookedVisualizer()
+        visualizer.window = types.SimpleNamespace(show_img=pictures.append)
+        visualizer.render(env.agent_view_size, state, highlight=False)
+        return pictures[0]
+    if isinstance(env, OvercookedV2):
+        return _overcooked_v2().render_sequence(jax.tree.map(lambda leaf: leaf[None], state))[0]
+    if isinstance(env, InTheGrid_2p | InTheMatrix):
+        env = copy.copy(env)
+        numpy = types.SimpleNamespace(zeros=np.zeros, uint8=np.uint8, int8=np.uint8)
+        # It writes int8(255), which only old releases of NumPy accept.
+        env.render_time = with_globals(type(env).render_time, onp=numpy).__get__(env)
+        return env.render(state)
+    return np.asarray(env.render(state)) if isinstance(env, CoinGame) else None
+
+
+@functools.cache  # each of these objects compiles its drawing again
+def _overcooked_v2() -> Any:
+    from jaxmarl.viz.overcooked_v2_visualizer import OvercookedV2Visualizer
+
+    return OvercookedV2Visualizer()
 
 
 def _innermost(env: Any) -> Any:

@@ -17,7 +17,7 @@ import numpy as np
 
 from jaxenvs import spaces, struct
 from jaxenvs.core import Environment, TimeStep
-from jaxenvs.errors import RenderError, missing_extra
+from jaxenvs.errors import missing_extra
 from jaxenvs.multi_agent import MultiAgentEnvironment, MultiAgentTimeStep
 from jaxenvs.suites._shared import (
     NO_LIMIT,
@@ -26,6 +26,7 @@ from jaxenvs.suites._shared import (
     by_name,
     check_single,
     limits,
+    python_picture,
     with_time_limit,
 )
 
@@ -83,17 +84,15 @@ class FromJumanji(Adapter):
         )
 
     def render(self, state: Any) -> jax.Array:
-        if struct.is_traced(*jax.tree.leaves(state)):
-            raise RenderError(
-                "jumanji draws with Matplotlib and JAX, which is not possible in a compiled"
-                " program.  Call env.render(state) outside of jit and vmap."
-            )
+        return python_picture("jumanji", repr(self.env.value), self._draw, state)
+
+    def _draw(self, state: Any) -> Any:
         env = copy.copy(self.env.value.unwrapped)
         env._viewer = viewer = copy.copy(env._viewer)
         pictures = []  # instead of a window; not every environment returns them
         viewer._display = lambda figure: pictures.append(viewer._display_rgb_array(figure))
         env.render(state)
-        return jnp.asarray(pictures[-1][..., :3])
+        return pictures[-1][..., :3]
 
 
 class FromJumanjiAgents(FromJumanji, MultiAgentEnvironment[Any]):

@@ -4,17 +4,19 @@ Source: S. Koyamada et al., Pgx: Hardware-Accelerated Parallel Game Simulators f
 Learning, 2023.
 """
 
+import io
 from typing import Any
 
 import chex
 import jax
 import jax.numpy as jnp
+import numpy as np
 
 from jaxenvs import spaces, struct
 from jaxenvs.core import Environment, TimeStep
 from jaxenvs.errors import missing_extra
 from jaxenvs.multi_agent import MASK, MultiAgentEnvironment, MultiAgentTimeStep
-from jaxenvs.suites._shared import Adapter, ByIdentity, check_kind, unbounded
+from jaxenvs.suites._shared import Adapter, ByIdentity, check_kind, python_picture, unbounded
 
 try:
     import pgx
@@ -53,15 +55,34 @@ class FromPgx(Adapter):
             truncated=state.truncated,
         )
 
+    def render(self, state: Any) -> jax.Array:
+        return python_picture("pgx", self.env.value.id, self._draw, state)
 
-class FromPgxGame(Adapter, MultiAgentEnvironment[Any]):
+    def _draw(self, state: Any) -> Any:
+        try:
+            import resvg_py
+            from matplotlib import get_data_path, pyplot
+            from PIL import Image
+        except ImportError as error:
+            raise missing_extra("Drawing games of pgx", error.name or "resvg-py", "pgx") from error
+        with pyplot.ioff():  # so that MinAtar, which is drawn with pyplot, opens no window
+            svg = state.to_svg()
+        image = resvg_py.svg_to_bytes(
+            svg,
+            background="white",
+            dpi=96,
+            font_dirs=[f"{get_data_path()}/fonts/ttf"],
+            serif_family="DejaVu Serif",  # also for text whose own font is missing
+        )
+        return np.asarray(Image.open(io.BytesIO(image)).convert("RGB"))
+
+
+class FromPgxGame(FromPgx, MultiAgentEnvironment[Any]):
     """A game of pgx with several players, "player_0", "player_1" and so on, who take turns.
 
     Each observes the game from its own side, with the entries of `FromPgx`. While others act, only
     action 0 is legal, and ignored.
     """
-
-    env: ByIdentity = struct.static()
 
     @property
     def agents(self) -> tuple[str, ...]:

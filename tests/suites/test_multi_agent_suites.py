@@ -7,7 +7,8 @@ import pytest
 
 import jaxenvs
 from benchmarks import agents
-from jaxenvs.errors import WrapperError
+from jaxenvs.cli.render import play
+from jaxenvs.errors import RenderError, WrapperError
 from jaxenvs.multi_agent import sample_legal
 from jaxenvs.suites import adapt
 from jaxenvs.suites._shared import by_name, cast_like
@@ -231,6 +232,73 @@ def test_environments_of_a_user_are_adapted_by_their_class():
     jaxmarl, pgx = pytest.importorskip("jaxmarl"), pytest.importorskip("pgx")
     assert adapt(jaxmarl.make("hanabi", num_agents=3)).agents == ("agent_0", "agent_1", "agent_2")
     assert adapt(pgx.make("tic_tac_toe")).agents == ("player_0", "player_1")
+
+
+def test_a_move_changes_one_cell_of_the_picture():
+    pytest.importorskip("pgx")
+    env, key = jaxenvs.make("pgx/tic_tac_toe"), jax.random.key(0)
+    state, _ = env.reset(key)
+    before = np.asarray(env.render(state))
+    assert before.shape == (240, 240, 3) and before.dtype == np.uint8
+    for move, row, column in ((0, 0, 0), (5, 1, 2)):
+        state, _ = env.step(state, dict.fromkeys(env.agents, jnp.int32(move)), key)
+        after = np.asarray(env.render(state))
+        rows, columns, _ = np.nonzero(after != before)
+        for found, cell in ((rows, row), (columns, column)):
+            start = 30 + 60 * cell
+            assert start < found.min() and found.max() < start + 60
+        before = after
+
+
+def test_text_is_drawn_where_its_font_is_missing():
+    pytest.importorskip("pgx")
+    env = jaxenvs.make("pgx/kuhn_poker")
+    states = [env.reset(jax.random.key(seed))[0] for seed in range(8)]
+    pictures = {env.render(state).tobytes() for state in states}
+    assert len(pictures) == len({tuple(state._cards.tolist()) for state in states}) > 1
+
+
+def test_a_particle_is_drawn_where_it_is():
+    pytest.importorskip("jaxmarl")
+    env = jaxenvs.make("jaxmarl/MPE_simple_spread_v3")
+    (state, terminated), _ = env.reset(jax.random.key(0))
+
+    def center(position):  # of the axes
+        places = jnp.full_like(state.p_pos, 1.5).at[0].set(position)
+        return env.render((state.replace(p_pos=places), terminated))[252, 256]
+
+    assert (center(-1.0) == 255).all() and (center(0.0) < 255).any()
+    with pytest.raises(RenderError, match="outside of jit"):
+        jax.jit(env.render)((state, terminated))
+
+
+def test_episodes_of_several_agents_are_recorded():
+    pytest.importorskip("pgx")
+    env, key = jaxenvs.make("pgx/connect_four"), jax.random.key(0)
+    frames, total = play(env, None, key, max_steps=2)
+    assert total == 0 and len({frame.tobytes() for frame in frames}) == len(frames) == 3
+    state, _ = env.reset(jax.random.split(key)[0])
+    np.testing.assert_array_equal(frames[0], env.render(state))
+
+
+@pytest.mark.parametrize("name", ["HeuristicEnemySMAX", "jaxnav", "overcooked_v2", "storm_np"])
+def test_pictures_follow_the_actions(name):
+    pytest.importorskip("jaxmarl")
+    env, step = jaxenvs.make(f"jaxmarl/{name}"), jax.jit(lambda env, *args: env.step(*args))
+    state, _ = env.reset(jax.random.key(0))
+    frames = [np.asarray(env.render(state))]
+    for key in jax.random.split(jax.random.key(1), 4):
+        state, _ = step(env, state, env.action_space.sample(key), key)
+        frames.append(np.asarray(env.render(state)))
+    assert len({frame.tobytes() for frame in frames}) > 1
+    assert {(frame.shape, frame.dtype.name) for frame in frames} == {(frames[0].shape, "uint8")}
+
+
+def test_missing_pictures_are_reported():
+    pytest.importorskip("jaxmarl")
+    env = jaxenvs.make("jaxmarl/hanabi")
+    with pytest.raises(RenderError, match="JaxMARL has no pictures of Hanabi"):
+        env.render(env.reset(jax.random.key(0))[0])
 
 
 def test_only_the_player_to_move_has_a_choice():

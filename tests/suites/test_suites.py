@@ -15,6 +15,7 @@ from benchmarks import suites
 from benchmarks._suite_peers import PLAYERS
 from jaxenvs import cli, struct
 from jaxenvs.catalog.suites import SUITES, suite_ids
+from jaxenvs.cli.render import play
 from jaxenvs.errors import (
     EnvironmentCheckError,
     RenderError,
@@ -277,8 +278,10 @@ def test_static_parameters_of_a_library_cannot_differ_between_instances():
 @pytest.mark.parametrize(
     ("id", "in_programs"),
     [
+        ("gymnax/Breakout-MinAtar", False),
         ("jumanji/Maze-v0", False),
         ("navix/Navix-Empty-5x5-v0", True),
+        ("pgx/2048", False),
         ("xminigrid/MiniGrid-Empty-5x5", True),
     ],
 )
@@ -293,6 +296,70 @@ def test_pictures_are_those_of_the_library(id, in_programs):
     else:
         with pytest.raises(RenderError, match="outside of jit"):
             jax.jit(env.render)(state)
+
+
+@pytest.mark.parametrize("id", ["gymnax/PointRobot-misc", "pgx/minatar-breakout"])
+def test_pictures_open_no_window_and_change_no_figure(id):
+    suite_of(id)
+    pyplot = pytest.importorskip("matplotlib.pyplot")
+    figure, axes = pyplot.subplots()
+    before = pyplot.get_fignums()
+    env = jaxenvs.make(id)
+    env.render(env.reset(jax.random.key(0))[0])
+    assert pyplot.get_fignums() == before and pyplot.gca() is axes
+    assert axes.get_aspect() == "auto" and not axes.has_data()
+    pyplot.close(figure)
+
+
+def test_a_falling_ball_is_drawn_where_it_is():
+    suite_of("gymnax/Catch-bsuite")
+    env = jaxenvs.make("gymnax/Catch-bsuite").unwrapped
+    state, _ = env.reset(jax.random.key(0))
+    pictures = [
+        np.asarray(env.render(state.replace(ball_x=2, ball_y=y, paddle_x=2, paddle_y=9)))
+        for y in (0, 8)
+    ]
+    rows = np.flatnonzero((pictures[0] != pictures[1]).any((1, 2)))
+    assert rows.min() < 100 and 350 < rows.max() < 425  # of 500; the paddle is below
+
+
+def test_classic_control_has_the_pictures_of_gymnasium():
+    suite_of("gymnax/CartPole-v1")
+    env = jaxenvs.make("gymnax/CartPole-v1").unwrapped
+    state, _ = env.reset(jax.random.key(0))
+    if env.merged_limit:
+        with pytest.raises(RenderError, match="classic Gym"):
+            env.render(state)
+        return
+    left, right = (np.asarray(env.render(state.replace(x=x, theta=0.0))) for x in (-1.2, 1.2))
+    assert left.shape == (400, 600, 3)
+    black = (left == 0).all(-1), (right == 0).all(-1)
+    carts = [np.flatnonzero(each.sum(0) > 10).mean() for each in black]
+    np.testing.assert_allclose(carts, [150, 450], atol=5)
+
+
+@pytest.mark.parametrize("id", ["gymnax/Catch-bsuite", "jumanji/Snake-v1"])
+def test_pictures_drawn_outside_of_programs_are_recorded(id):
+    suite_of(id)
+    env, key = jaxenvs.make(id), jax.random.key(1)
+    frames, _ = play(env, None, key, max_steps=3)
+    state, _ = env.reset(jax.random.split(key)[0])
+    np.testing.assert_array_equal(frames[0], env.render(state))
+    assert len(frames) == 4 and len({frame.tobytes() for frame in frames}) > 2
+
+    envs = jaxenvs.make_gym(id, 2, render_mode="rgb_array")
+    envs.reset(seed=0)
+    state = envs.runner.read_state()
+    for i, frame in enumerate(envs.render()):
+        np.testing.assert_array_equal(frame, envs.env.render(state, i))
+
+
+def test_missing_pictures_are_reported():
+    suite_of("gymnax/DiscountingChain-bsuite")
+    env = jaxenvs.make_gym("gymnax/DiscountingChain-bsuite", render_mode="rgb_array")
+    env.reset(seed=0)
+    with pytest.raises(RenderError, match="gymnax has no pictures of DiscountingChain"):
+        env.render()
 
 
 @pytest.mark.parametrize("id", ["brax/inverted_pendulum", "playground/CartpoleBalance"])
