@@ -164,9 +164,7 @@ TASKS = {
         actor={"per_agent": True},
         **_SPREAD,
     ),
-    "MAPPO simple_spread": Task(
-        algorithm=_SPREAD_PPO, agents={"central_critic": True}, **_SPREAD
-    ),
+    "MAPPO simple_spread": Task(algorithm=_SPREAD_PPO, agents={"central_critic": True}, **_SPREAD),
     "IPPO cramped_room": Task(
         "jaxmarl/overcooked",
         mean_return,

@@ -1,6 +1,7 @@
 """`make_pool`: makes a pool from an id or from environment functions."""
 
 import asyncio
+import errno
 import inspect
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
@@ -200,8 +201,9 @@ def make_pool(
             copy=copy,
             name=name,
         )
-    except BaseException:
+    except BaseException as error:
         made.close(0)
+        _explain_shortage(error)
         raise
 
 
@@ -242,9 +244,19 @@ def _made(
     except BaseException as error:
         instance = getattr(error, "jaxenvs_instance", None)
         if instance is None:
+            _explain_shortage(error)
             raise
         post = Post(instance, "its constructor", traceback_of(error))
         raise _not_made(post, f"environment {instance}", name) from error
+
+
+def _explain_shortage(error: BaseException) -> None:
+    """Raises PoolError if `error` says that too many files are open."""
+    if isinstance(error, OSError) and error.errno in (errno.EMFILE, errno.ENFILE):
+        raise PoolError(
+            "this process has too many open files to make the pool; each worker needs three."
+            "  Raise the limit (`ulimit -n`), or use fewer workers."
+        ) from error
 
 
 def _with_caller(

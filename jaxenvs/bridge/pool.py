@@ -182,13 +182,6 @@ class Pool(gymnasium.vector.VectorEnv):
     def __exit__(self, *_: object) -> None:
         self.close()
 
-    def require_reset(self) -> None:
-        """Requires a reset of all environments before the next step, as in a new pool."""
-        with self._lock:
-            self._refuse_pending("reset")
-            self._all_ready = False
-            self._ready[:] = self._seeded[:] = False
-
     def fix_autoreset_mode(self, mode: AutoresetMode | None = None) -> None:
         """Sets the autoreset mode for good; `HostEnv` calls this when it takes the pool over.
 

@@ -257,6 +257,27 @@ def test_a_method_that_hangs_is_a_timeout(backend, on_failure, marker):
         assert time.monotonic() - begin < 4
 
 
+LIMITED = """
+import resource, jaxenvs
+from tests.bridge.envs import Counter
+resource.setrlimit(resource.RLIMIT_NOFILE, (48, 48))
+try:
+    jaxenvs.make_pool(Counter, 40, num_workers=40)
+except jaxenvs.errors.PoolError as error:
+    print(str(error)[:35])
+resource.setrlimit(resource.RLIMIT_NOFILE, (48, 48))
+with jaxenvs.make_pool(Counter, 2, num_workers=1) as pool:
+    print(len(pool.reset()[0]))
+"""
+
+
+def test_too_few_descriptors_are_an_error_that_says_so():
+    found = subprocess.run(
+        [sys.executable, "-c", LIMITED], capture_output=True, text=True, timeout=60
+    )
+    assert found.stdout == "this process has too many open file\n2\n", found.stderr
+
+
 # --- exceptions ---
 
 
