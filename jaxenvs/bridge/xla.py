@@ -11,8 +11,10 @@ On a CPU, with the "process" backend, a program steps the worker processes throu
 import _thread
 import contextlib
 import functools
+import sys
 import threading
 import time
+import traceback
 import weakref
 from collections.abc import Callable, Sequence
 from typing import Any, Literal
@@ -23,6 +25,7 @@ import jax.numpy as jnp
 import numpy as np
 from jax import lax
 from jax.core import Tracer
+from jax.experimental import io_callback
 from jax.sharding import AxisType, NamedSharding, PartitionSpec, reshard
 
 from jaxenvs import keys, prng
@@ -43,7 +46,6 @@ from jaxenvs.spaces.validation import check_action
 from jaxenvs.struct import select
 
 Path = Literal["auto", "ffi", "callback"]
-_AFTER_THE_PROGRAM = 0.05  # seconds
 
 
 @chex.dataclass(frozen=True)
@@ -470,8 +472,8 @@ def _by_callback(attributes: dict[str, int], results: list[Any], *arguments: Any
                 operation, count, wants_final, counter, [np.asarray(part) for part in operands]
             )
         except KeyboardInterrupt:
-            # JAX makes an error of its own of it, so it comes again once the program has ended.
-            threading.Timer(_AFTER_THE_PROGRAM, _thread.interrupt_main).start()
+            # JAX turns it into an error of its own, so raise it again outside of the callback.
+            threading.Thread(target=_interrupt_again, daemon=True).start()
             raise
         token = np.array([[id, hosted.calls]], np.int32)
         return [
@@ -479,9 +481,18 @@ def _by_callback(attributes: dict[str, int], results: list[Any], *arguments: Any
             for part, result in zip([token, *outputs], results, strict=True)
         ]
 
-    from jax.experimental import io_callback
-
     return list(io_callback(on_host, results, *arguments, ordered=False))
+
+
+def _interrupt_again() -> None:
+    """Raises KeyboardInterrupt in the main thread once it has left the callback."""
+    inside = __file__, sys.modules[io_callback.__module__].__file__
+    main = threading.main_thread().ident or 0
+    while (frame := sys._current_frames().get(main)) is not None and any(
+        each.f_code.co_filename in inside for each, _ in traceback.walk_stack(frame)
+    ):
+        time.sleep(1e-4)
+    _thread.interrupt_main()
 
 
 def _columns(pool: Pool, space: Space) -> tuple[list[Any], list[Any], list[Any]]:

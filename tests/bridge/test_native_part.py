@@ -98,6 +98,13 @@ def test_it_is_compiled_once_into_the_cache_and_said_in_one_line(cache):
 
 
 @needs("gcc")
+def test_a_damaged_library_is_compiled_again(cache):
+    path = _native.find(POOL)
+    path.write_bytes(b"cut off by a full disk")
+    assert _native.pool_library()._name == str(path)
+    assert path.stat().st_size > 1000
+
+
 def test_processes_that_need_it_at_once_wait_for_one_compiler(cache, compiler):
     compiler('sleep 0.3; exec gcc "$@"')
     outputs = [finished(each) for each in [python(FIND) for _ in range(4)]]
