@@ -8,9 +8,9 @@ On a CPU, with the "process" backend, a program steps the worker processes throu
 `jax.experimental.io_callback`. The results are the same.
 """
 
-import _thread
 import contextlib
 import functools
+import signal
 import sys
 import threading
 import time
@@ -492,7 +492,7 @@ def _interrupt_again() -> None:
         each.f_code.co_filename in inside for each, _ in traceback.walk_stack(frame)
     ):
         time.sleep(1e-4)
-    _thread.interrupt_main()
+    signal.pthread_kill(main, signal.SIGINT)
 
 
 def _columns(pool: Pool, space: Space) -> tuple[list[Any], list[Any], list[Any]]:
