@@ -725,7 +725,8 @@ try:
     try:
         jax.block_until_ready(program(state))
     except jax.errors.JaxRuntimeError:
-        time.sleep(5)
+        while time.monotonic() < begin + 5:
+            time.sleep(0.01)
 except KeyboardInterrupt:
     print("interrupted", time.monotonic() - begin < 3)
 pool.close(grace=0.2)
