@@ -231,8 +231,6 @@ class Hosted:
     def _why_not_native(self) -> str | None:
         if not isinstance(self.backend, ProcessBackend):
             return f'the backend "{self.backend.name}" runs in Python'
-        if self.backend.lines.is_python:
-            return "the compiled pool library is missing"
         return None if is_there(XLA) else reason_missing(xla_library)
 
     def _register(self) -> None:

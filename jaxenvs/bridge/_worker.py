@@ -20,8 +20,8 @@ from jaxenvs.bridge import _lines
 from jaxenvs.bridge._adapters import agents_of
 from jaxenvs.bridge._arrays import Arrays
 from jaxenvs.bridge._instances import REMAKING, Instances
-from jaxenvs.bridge._lines import Bell, Words, WorkerLines
-from jaxenvs.bridge._native import NativePartMissing, pool_library, use_pool
+from jaxenvs.bridge._lines import Words, WorkerLines
+from jaxenvs.bridge._native import pool_library, use_pool
 from jaxenvs.bridge._segment import Segment
 from jaxenvs.bridge._wire import encoded, receive, send, send_packed
 
@@ -152,8 +152,7 @@ class _Worker:
         number = self._number = attach["worker"]
         memory = Segment(attach["size"], fds[0]).memory
         words = self._words = Words(memory, attach["num_workers"], attach["request_room"])
-        bells = [Bell((fds[i], fds[i + 1])) for i in range(1, len(fds), 2)]
-        self._lines = WorkerLines(words, number, bells, attach["seen"])
+        self._lines = WorkerLines(words, number, attach["seen"])
         plan = attach["plan"]
         self._posts: list[tuple[int, str, str]] = []
         self._flags = attach["recover"]  # whether rows are about to be flagged as restarted
@@ -295,19 +294,12 @@ def _keep_copies_out(memory: Any, fd: int) -> None:
 
 def _end_with_caller(sock: socket.socket, pidfd: int | None) -> None:
     """Sees to it that this process does not outlive the caller, however that ends."""
-    if pidfd is not None:
-        try:
-            if not pool_library().jaxenvs_end_with(pidfd):
-                return
-        except NativePartMissing:
-            pass
+    if pidfd is not None and not pool_library().jaxenvs_end_with(pidfd):
+        return
 
     def watch() -> None:
         poll = select.poll()
-        if pidfd is not None:
-            poll.register(pidfd, select.POLLIN)
-        else:
-            poll.register(sock.fileno(), select.POLLHUP)
+        poll.register(sock.fileno(), select.POLLHUP)
         poll.poll()
         with contextlib.suppress(OSError):
             os.killpg(os.getpid(), signal.SIGKILL)

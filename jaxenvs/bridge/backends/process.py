@@ -18,9 +18,9 @@ import numpy as np
 from jaxenvs._machine import num_cores
 from jaxenvs.bridge import _lines
 from jaxenvs.bridge._arrays import Arrays
-from jaxenvs.bridge._lines import Bell, CallerLines, Words, num_bells, request, room_for, words_size
+from jaxenvs.bridge._lines import CallerLines, Words, request, room_for, words_size
 from jaxenvs.bridge._log import log
-from jaxenvs.bridge._native import POOL, is_there, pool_path
+from jaxenvs.bridge._native import POOL, is_there, pool_library, pool_path, reason_missing
 from jaxenvs.bridge._segment import Segment
 from jaxenvs.bridge._wire import encoded, receive_packed, send, send_packed
 from jaxenvs.bridge._zygote import zygote
@@ -199,7 +199,6 @@ class ProcessBackend(Backend):
         *,
         bounds: Sequence[int] | None = None,
     ) -> None:
-        is_there(POOL)  # compiles the library if it is missing, before the workers load it
         self.num_workers = num_workers
         self._owner = os.getpid()
         self._closing = False
@@ -207,7 +206,6 @@ class ProcessBackend(Backend):
         self._message_lock = threading.Lock()
         self._supervisor: _Supervisor | None = None
         self._segment: Segment | None = None
-        self._bells: list[Bell] = []
         self._progress: dict[int, tuple[tuple[int, int, int], float]] = {}
         self._options: tuple[dict[str, Any] | None, bytes | None] = None, None  # and pickled
         even = (w * len(env_fns) // num_workers for w in range(num_workers + 1))
@@ -236,9 +234,7 @@ class ProcessBackend(Backend):
         self._segment = segment = Segment(self.plan.size)
         self.words = Words(segment.memory, self.num_workers, room)
         self.arrays = Arrays.over(self.plan, segment.memory)
-        for _ in range(num_bells(self.num_workers)):
-            self._bells.append(Bell())  # one by one, so that `close` finds them if one fails
-        self.lines = CallerLines(self.words, self._bells)
+        self.lines = CallerLines(self.words)
         cores = num_cores()
         spins = self.num_workers <= cores and cores > 1
         # A caller that takes partial batches needs a core of its own to spin on.
@@ -273,9 +269,7 @@ class ProcessBackend(Backend):
             "recover": recover,
             "options": self._options[0],
         }
-        bells = [self._bells[process.number], self._bells[-1]] if self._bells else []
-        fds = (self._segment.fd, *(fd for bell in bells for fd in bell.fds))
-        send(process.socket, attach, fds)
+        send(process.socket, attach, (self._segment.fd,))
 
     # --- steps ---
 
@@ -459,9 +453,6 @@ class ProcessBackend(Backend):
         for process in self._processes:
             process.reap()
             process.forget()
-        for bell in self._bells:
-            bell.close()
-        self._bells = []
         if self._segment is not None:
             self._segment.close()
         return posts
@@ -552,7 +543,6 @@ def scouted(env_fn: Callable[[], Any]) -> tuple[_Process, Any]:
     Raises:
         PoolError, Broken: as `ProcessBackend`.
     """
-    is_there(POOL)
     process = _started(0, [env_fn], 0)
     try:
         (facts,) = process.made()
@@ -567,6 +557,12 @@ def _started(number: int, env_fns: list[Callable[[], Any]], first: int) -> _Proc
         raise PoolError(
             f'make_pool got backend="process" on {sys.platform}, which cannot fork processes.'
             '  Pass backend="thread" or "serial".'
+        )
+    if not is_there(POOL):  # it compiles it, before workers load it
+        raise PoolError(
+            'backend="process" needs the compiled part of the host bridge, which is missing:'
+            f' {reason_missing(pool_library)}.  Install a C compiler, or pass backend="thread" or'
+            ' "serial".'
         )
     try:
         return _Process(number, env_fns, first)
