@@ -18,42 +18,18 @@ import time
 from collections.abc import Callable, Sequence
 from typing import Any
 
-import gymnasium
 import jax
 import jax.numpy as jnp
 import numpy as np
-from gymnasium import spaces
 
 import jaxenvs
 from benchmarks._common import choices
+from benchmarks._counted import LENGTH, Counted
 from jaxenvs.bridge.pool import Pool
 
 WAYS = ("step", "send", "ffi", "callback")
 NUM_ENVS, NUM_WORKERS, TIMEOUT = 12, 3, 0.5
-_LENGTH = 50  # steps of an episode
 _UNROLL = 200
-
-
-class Counted(gymnasium.Env):
-    """Observes a number of its own, then its episode, its step, and the last action."""
-
-    observation_space = spaces.Box(0, 2**31 - 1, (4,), np.int32)
-    action_space = spaces.Discrete(1000)
-
-    def __init__(self) -> None:
-        self.life = int.from_bytes(os.urandom(3), "little")
-        self.episode = self.count = 0
-
-    def reset(self, *, seed: Any = None, options: Any = None) -> Any:
-        self.episode, self.count = self.episode + 1, 0
-        return self._observed(0), {}
-
-    def step(self, action: Any) -> Any:
-        self.count += 1
-        return self._observed(action), float(self.count), self.count >= _LENGTH, False, {}
-
-    def _observed(self, action: Any) -> np.ndarray:
-        return np.array((self.life, self.episode, self.count, action), np.int32)
 
 
 class Check:
@@ -90,7 +66,7 @@ class Check:
                 fine = seen == [life, episode + 1, 0, 0] and flags == (False, False)
             else:
                 after = [life, episode, count + 1, int(actions[row])]
-                ends = count + 1 >= _LENGTH
+                ends = count + 1 >= LENGTH
                 fine = flags == (ends, False) and reward[row] == count + 1
                 if ends and self._same_step:
                     fine = fine and seen == [life, episode + 1, 0, 0]
@@ -203,7 +179,8 @@ def main(arguments: Sequence[str] | None = None) -> None:
     options = parser.parse_args(arguments)
     logging.getLogger("jaxenvs").setLevel(logging.ERROR)
     seconds = options.minutes * 60 / len(options.ways)
-    sys.exit(not all([soak(way, seconds, options.seed) for way in options.ways]))
+    went_well = [soak(way, seconds, options.seed) for way in options.ways]
+    sys.exit(not all(went_well))
 
 
 if __name__ == "__main__":

@@ -61,11 +61,14 @@ class Post:
 
 
 class Broken(Exception):
-    """An environment or its process failed outside of a step; `post` has the report."""
+    """An environment or its process failed outside of a step; `post` has the report.
 
-    def __init__(self, post: Post) -> None:
+    `is_lost` is true if its process ended or hangs, rather than the environment raised.
+    """
+
+    def __init__(self, post: Post, *, is_lost: bool = False) -> None:
         super().__init__(post.text)
-        self.post = post
+        self.post, self.is_lost = post, is_lost
 
 
 class Late(Exception):

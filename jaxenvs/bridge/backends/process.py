@@ -29,7 +29,7 @@ from jaxenvs.errors import PoolError
 
 _SPIN_NS = 100_000  # about two wake-ups of an idle core
 _DEATHS_IN_A_ROW = 3  # the pool gives up after so many deaths of a worker without an answer
-_CONSTRUCTOR_SECONDS = 60  # that a replacement gets, plus ten times what the first one took
+_CONSTRUCTOR_SECONDS = 6  # without a timeout, see `_patience_for`
 
 
 class _Process:
@@ -93,10 +93,10 @@ class _Process:
                 (instance,) = what
         except TimeoutError:
             text = f"it was not constructed within {seconds:.3g} s"
-            raise Broken(self.post(instance, "its constructor", text)) from None
+            raise Broken(self.post(instance, "its constructor", text), is_lost=True) from None
         except EOFError:
             text = f"process {self.pid} {_ending(self.reap())} while it constructed it"
-            raise Broken(self.post(instance, "its constructor", text)) from None
+            raise Broken(self.post(instance, "its constructor", text), is_lost=True) from None
         if outcome == "failed":
             raise Broken(self.post(what[0], "its constructor", what[1]))
         self.made_in = time.monotonic() - begin
@@ -390,10 +390,18 @@ class ProcessBackend(Backend):
                 if process.deaths >= _DEATHS_IN_A_ROW:
                     text = f"{what}; it died {process.deaths} times without an answer in between"
                     raise Broken(process.post(process.first, "step", text))
-                process.start()
-                if self._closing:  # `close` may have killed only the previous one
-                    return
-                process.made(self._patience_for(process))
+                for attempt in range(1, _DEATHS_IN_A_ROW + 1):
+                    process.start()
+                    if self._closing:  # `close` may have killed only the previous one
+                        return
+                    try:
+                        process.made(self._patience_for(process))
+                        break
+                    except Broken as error:
+                        if not error.is_lost or attempt == _DEATHS_IN_A_ROW or self._closing:
+                            raise
+                        process.reap()
+                        process.forget()
                 self._send_attach(process, recover=True)
                 process.owed = 0
                 process.reviving = False
@@ -408,7 +416,7 @@ class ProcessBackend(Backend):
 
     def _patience_for(self, process: _Process) -> float:
         """Returns the seconds that constructors of a replacement may take."""
-        return 10 * process.made_in + (self.timeout or _CONSTRUCTOR_SECONDS)
+        return 10 * (process.made_in + (self.timeout or _CONSTRUCTOR_SECONDS))
 
     def _give_up(self, process: _Process, text: str) -> None:
         """Marks a worker as lost and ends all waits for it."""
