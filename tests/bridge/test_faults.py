@@ -243,7 +243,7 @@ def test_a_replacement_that_hangs_in_its_constructor_is_given_up(backend, marker
 def test_a_method_that_hangs_is_a_timeout(backend, on_failure, marker):
     if backend == "serial":
         pytest.skip("a timeout needs a worker")
-    fns = with_one("hangs", marker, where="render")
+    fns = with_one("hangs_a_while", marker, where="render")
     with make(fns, backend, timeout=0.3, on_failure=on_failure) as pool:
         pool.reset(seed=0)
         with pytest.raises(EnvTimeoutError, match=r"did not answer within 0.3 s") as caught:
