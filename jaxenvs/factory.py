@@ -126,8 +126,7 @@ def make_vec(
         num_envs: N, divisible by the size of the mesh axis if `mesh` is given.
         autoreset_mode: what happens after an episode ends.
         batched: see `vectorize`. For native ids only, like `reset_chunk` and `stagger`.
-        mesh: distributes the instances over devices. Hosted environments get one pool per device,
-            whose failures are logged instead of raised (`on_failure="restart"`).
+        mesh: distributes the instances over devices. Hosted environments get one pool per device.
         mesh_axis: the mesh axis to use instead of the first.
         time_limit: steps after which an episode is truncated; None for no limit, "default" for
             the limit of the id. A hosted environment's own limit also applies.
