@@ -255,6 +255,10 @@ def test_a_method_that_hangs_is_a_timeout(backend, on_failure, marker):
         begin = time.monotonic()
         pool.close(grace=0.5)
         assert time.monotonic() - begin < 4
+    end = time.monotonic() + 10
+    while any(thread.name.startswith("jaxenvs-pool") for thread in threading.enumerate()):
+        assert time.monotonic() < end, threading.enumerate()
+        time.sleep(0.05)
 
 
 LIMITED = """

@@ -187,6 +187,8 @@ class ThreadBackend(Backend):
         def work(row: int) -> None:
             try:
                 values[row] = function(row, *args[row])
+            except Abandoned:
+                raise
             except BaseException as error:
                 errors[row] = error
 
