@@ -5,7 +5,6 @@ Ids of other libraries make pools of hosted environments, whose modules are impo
 
 import dataclasses
 import inspect
-import os
 from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any, Literal
 
@@ -13,6 +12,7 @@ import jax
 
 from jaxenvs import _entry_points
 from jaxenvs import catalog as catalog  # fills the registry
+from jaxenvs._machine import num_cores
 from jaxenvs.catalog.suites import SUITES, register_suite_id
 from jaxenvs.core import AutoresetMode, Environment, VectorEnv, check_time_limit, checked_parameters
 from jaxenvs.errors import (
@@ -126,8 +126,7 @@ def make_vec(
         num_envs: N, divisible by the size of the mesh axis if `mesh` is given.
         autoreset_mode: what happens after an episode ends.
         batched: see `vectorize`. For native ids only, like `reset_chunk` and `stagger`.
-        mesh: distributes the instances over devices. Hosted environments get one pool per device,
-            whose failures are logged instead of raised (`on_failure="restart"`).
+        mesh: distributes the instances over devices. Hosted environments get one pool per device.
         mesh_axis: the mesh axis to use instead of the first.
         time_limit: steps after which an episode is truncated; None for no limit, "default" for
             the limit of the id. A hosted environment's own limit also applies.
@@ -272,10 +271,9 @@ def _options_per_pool(id: str, devices: int, params: dict[str, Any]) -> dict[str
             f"make_vec got batch_size={params['batch_size']} for {id} over {devices} devices,"
             " which step independently.  Omit it, or make an environment for each device."
         )
-    params = {"on_failure": "restart", **params}  # an error on one device would hang the others
     if "num_workers" in params or "envs_per_worker" in params or params.get("backend") == "serial":
         return params
-    return {"num_workers": max(1, (os.cpu_count() or 1) // devices), **params}
+    return {"num_workers": max(1, num_cores() // devices), **params}
 
 
 def _find(id: str) -> EnvSpec:

@@ -27,6 +27,7 @@ from jaxenvs.errors import (
     ClosedError,
     EnvIdError,
     EnvTimeoutError,
+    JaxenvsError,
     NothingPendingError,
     PoolError,
     StaleStateError,
@@ -82,6 +83,40 @@ class _Struct(ctypes.Structure):  # jx_hosted
     )
 
 
+class Group:
+    """The pools of a HostEnv over several devices; native/xla.cc has the same.
+
+    If a call fails, its device does not leave the program at once, because the others would wait
+    for it in their next collective operation, without end. Until all devices fail, in the first
+    call that none of them has begun, it returns rows flagged as truncated and restarted.
+    """
+
+    def __init__(self, size: int) -> None:
+        self._lock = threading.Lock()
+        self._calls = [0] * size
+        self._last: float = float("inf")  # the call in which all fail
+        self._failed = 0
+        self._error: Exception | None = None
+
+    def enter(self, place: int) -> None:
+        """Begins a call of one pool; raises in the call in which all fail."""
+        with self._lock:
+            self._calls[place] += 1
+            if self._calls[place] < self._last:
+                return
+            assert self._error is not None
+            error, self._failed = self._error, self._failed + 1
+            if self._failed == len(self._calls):
+                self._last, self._failed, self._error = float("inf"), 0, None
+        raise error
+
+    def fail(self, error: Exception) -> None:
+        """Notes that a call failed."""
+        with self._lock:
+            if self._error is None:
+                self._last, self._error = 1 + max(self._calls), error
+
+
 class Hosted:
     """A pool that compiled programs step; the pool's own step, reset, send and recv then raise.
 
@@ -99,6 +134,8 @@ class Hosted:
         # The latest batch of all may be in one buffer while single steps use the other.
         self._buffer, self._buffer_of_some = pool._buffer, pool._buffer ^ 1
         self._struct: _Struct | None = None
+        self._group: Group | None = None
+        self._place = 0  # in the group
         self.reason = self._why_not_native()
         if self.reason is None:
             self._register()
@@ -155,6 +192,16 @@ class Hosted:
             self._unregister()
             self._struct = None
 
+    @staticmethod
+    def join(hosted: Sequence["Hosted"]) -> None:
+        """Makes pools of several devices one group."""
+        if all(each._struct is not None for each in hosted):
+            ids = np.array([each.id for each in hosted], np.int32)
+            xla_library().jaxenvs_join(ctypes.c_void_p(ids.ctypes.data), len(ids))
+        group = Group(len(hosted))
+        for place, each in enumerate(hosted):
+            each._group, each._place = group, place
+
     def hold(self) -> None:
         """Blocks programs from stepping the pool until `release`; waits for the current call."""
         if self._struct is not None:
@@ -184,8 +231,6 @@ class Hosted:
     def _why_not_native(self) -> str | None:
         if not isinstance(self.backend, ProcessBackend):
             return f'the backend "{self.backend.name}" runs in Python'
-        if self.backend.lines.is_python:
-            return "the compiled pool library is missing"
         return None if is_there(XLA) else reason_missing(xla_library)
 
     def _register(self) -> None:
@@ -261,14 +306,35 @@ class Hosted:
                     'a callback stepped a pool that programs step by path="ffi".  Make another'
                     " pool for it."
                 )
-            pool._refuse_closed()
-            if operation != RESET_ and counter != self._counter:
-                raise StaleStateError(
-                    f'this state of "{pool.name}" was stepped already: it is from call {counter}'
-                    f" of the pool, which is at call {self._counter}.  Hosted environments cannot"
-                    " go back.  Step the state that the last call returned, or reset."
-                )
-            return getattr(self, _METHODS[operation])(count, wants_final, list(operands))
+            if self._group is None:
+                return self._perform(operation, count, wants_final, counter, operands)
+            self._group.enter(self._place)
+            try:
+                return self._perform(operation, count, wants_final, counter, operands)
+            except JaxenvsError as error:
+                self._group.fail(error)
+                return self._flagged(wants_final)
+
+    def _perform(
+        self, operation: int, count: int, wants_final: bool, counter: int, operands: Sequence[Any]
+    ) -> list[np.ndarray]:
+        pool = self.pool
+        pool._refuse_closed()
+        if operation != RESET_ and counter != self._counter:
+            raise StaleStateError(
+                f'this state of "{pool.name}" was stepped already: it is from call {counter}'
+                f" of the pool, which is at call {self._counter}.  Hosted environments cannot"
+                " go back.  Step the state that the last call returned, or reset."
+            )
+        return getattr(self, _METHODS[operation])(count, wants_final, list(operands))
+
+    def _flagged(self, wants_final: bool) -> list[np.ndarray]:
+        """Returns the latest rows, flagged, in place of those that a failed call did not bring."""
+        found = self._answer(self._buffer, slice(None), _lines.OK, wants_final)
+        at = len(self.backend.arrays.answers[0].observation)
+        for i, value in ((0, 0), (1, False), (2, True), (4, True)):  # as in `_answer`
+            found[at + i] = np.full_like(found[at + i], value)
+        return found
 
     def _reset(self, count: int, wants_final: bool, operands: list[Any]) -> list[np.ndarray]:
         pool = self.pool

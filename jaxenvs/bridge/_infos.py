@@ -6,8 +6,12 @@ from typing import Any
 
 import numpy as np
 
+_DEEPEST = 16  # dicts below this become objects; one may contain itself
 
-def merged(infos: dict[str, Any], rows: Iterable[tuple[int, Mapping[str, Any]]], size: int) -> None:
+
+def merged(
+    infos: dict[str, Any], rows: Iterable[tuple[int, Mapping[str, Any]]], size: int, depth: int = 0
+) -> None:
     """Merges each (row, info) into `infos`: arrays where the values are numbers, each with a mask.
 
     Numbers of different types become an array of a common type. Values whose shapes differ between
@@ -22,14 +26,14 @@ def merged(infos: dict[str, Any], rows: Iterable[tuple[int, Mapping[str, Any]]],
             column[0].append(row)
             column[1].append(value)
     for name, (at, values) in columns.items():
-        infos[name] = _column(infos.get(name), at, values, size)
+        infos[name] = _column(infos.get(name), at, values, size, depth)
         mask = infos.get(f"_{name}")
         if mask is None:
             mask = infos[f"_{name}"] = np.zeros(size, np.bool_)
         mask[at] = True
 
 
-def _column(found: Any, at: list[int], values: list[Any], size: int) -> Any:
+def _column(found: Any, at: list[int], values: list[Any], size: int, depth: int) -> Any:
     """`found` with `values` at some of its rows."""
     is_mixed = found is None
     if found is None and _are_alike(values):
@@ -42,10 +46,10 @@ def _column(found: Any, at: list[int], values: list[Any], size: int) -> Any:
             except OverflowError:  # an integer beyond int64
                 found, is_mixed = None, True
     for row, value in zip(at, values, strict=True):
-        if isinstance(value, Mapping):
+        if isinstance(value, Mapping) and depth < _DEEPEST:
             if not isinstance(found, dict):
                 found = {}
-            merged(found, ((row, value),), size)
+            merged(found, ((row, value),), size, depth + 1)
         else:
             found = _put(found, row, value, size)
     if is_mixed and isinstance(found, np.ndarray) and found.dtype == object:

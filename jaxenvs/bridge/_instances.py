@@ -8,6 +8,7 @@ import traceback
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any, Literal
 
+import cloudpickle
 import numpy as np
 
 from jaxenvs.bridge._adapters import adapted, without_rewards
@@ -31,15 +32,20 @@ class Instances:
     Args:
         env_fns: one function for each instance.
         first: the number of the first instance.
+        making: called with the number of an instance before it is constructed.
 
     Raises:
-        BaseException: any exception of a constructor, with a note that names the instance and an
-            attribute `jaxenvs_instance`.
+        BaseException: any exception of a constructor, with the instance as `jaxenvs_instance`.
     """
 
-    def __init__(self, env_fns: Sequence[Callable[[], Any]], first: int = 0) -> None:
+    def __init__(
+        self,
+        env_fns: Sequence[Callable[[], Any]],
+        first: int = 0,
+        making: Callable[[int], None] = lambda instance: None,
+    ) -> None:
         self._env_fns = list(env_fns)
-        self.first = first
+        self.first, self._making = first, making
         self.envs: list[Any] = []
         try:
             for row in range(len(self._env_fns)):
@@ -47,12 +53,6 @@ class Instances:
         except BaseException:
             self.close()
             raise
-
-    def extend(self, env_fns: Sequence[Callable[[], Any]]) -> None:
-        """Makes more instances, before `attach`."""
-        for env_fn in env_fns:
-            self._env_fns.append(env_fn)
-            self.envs.append(self._make(len(self.envs)))
 
     def __len__(self) -> int:
         return len(self._env_fns)
@@ -84,6 +84,7 @@ class Instances:
             keeps_infos: whether the caller reads infos unpickled through `kept_info`.
         """
         self._plan, self._arrays = plan, arrays
+        self._making = lambda instance: None
         self._limit = time_limit
         self._validate = validate
         self._report, self._current = report, current
@@ -340,11 +341,11 @@ class Instances:
     # --- rare cases ---
 
     def _make(self, row: int) -> Any:
+        self._making(self.first + row)
         try:
             return adapted(self._env_fns[row]())
         except BaseException as error:
             error.jaxenvs_instance = self.first + row  # pyright: ignore[reportAttributeAccessIssue]
-            error.add_note(f"in the constructor of environment {self.first + row}")
             raise
 
     def _shut(self, row: int) -> None:
@@ -365,6 +366,9 @@ class Instances:
             if row in view.with_info:
                 self._no_info(row, view)
             return 0
+        for each in (info, final_info):
+            if each and not isinstance(each, Mapping):
+                raise TypeError(f"info is {_brief(each)}; expected a dict")
         if self._keeps_infos:
             self._kept[self._views.index(view), row] = info or {}, final_info or {}
             view.info_size[row] = -1
@@ -386,8 +390,8 @@ class Instances:
 
     def _fail(self, row: int, view: "View", what: str, error: BaseException) -> int:
         """Reports an exception, and constructs and resets the environment again."""
-        if str(error).startswith("memoryview: invalid"):  # of _run, and meaningless to users
-            error.add_note("TypeError: the reward is not a single number")
+        if isinstance(error, TypeError) and str(error).startswith("memoryview: invalid"):
+            error.add_note("TypeError: the reward is not a single number")  # raised by _run
         self._tell(row, what, error)
         view.keep_final(row, self._previous)
         self._shut(row)
@@ -470,15 +474,16 @@ class FailedEnv:
 def _pickled(infos: tuple[Any, Any]) -> bytes:
     try:
         return pickle.dumps(infos, protocol=pickle.HIGHEST_PROTOCOL)
-    except Exception:  # entries that cannot be pickled are replaced by a description
-        return pickle.dumps(tuple(info and _portable(info) for info in infos))
+    except Exception:  # classes that a script defines, and what cannot be pickled
+        return cloudpickle.dumps(tuple(info and _portable(info) for info in infos))
 
 
 def _portable(info: Mapping[str, Any]) -> dict[str, Any]:
+    """Returns an info in which a description replaces what cannot be pickled."""
     kept = {}
     for name, value in info.items():
         try:
-            pickle.dumps(value)
+            cloudpickle.dumps(value)
             kept[name] = value
         except Exception:
             kept[name] = f"<{type(value).__name__}, which cannot be pickled>"

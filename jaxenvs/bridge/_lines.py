@@ -1,28 +1,24 @@
 """The words and rings by which a caller and its workers tell one another how far they are.
 
-`native/pool.h` says how it works and does it; what stands here in Python does the same where
-there is no compiler, with an eventfd or a pipe in place of the futex: about 20 us more a wait.
+`native/pool.h` says how it works and does it.
 """
 
-import contextlib
 import ctypes
-import os
-import select
-import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from typing import Any
 
 import numpy as np
 
-from jaxenvs.bridge._native import NativePartMissing, pool_library
+from jaxenvs.bridge._native import pool_library
 
 STEP, RESET, STEP_ALL, RESET_ALL, MESSAGE, QUIT = range(6)  # as in native/pool.h
 OK, TIMEOUT, INTERRUPTED, INFO, DONE, ATTENTION = 0, 1, 2, 4, 8, 16
-_NO_INSTANCE, _NO_REQUEST = 0x0FFFFFFF, 0xFFFFFFFF
+_NO_REQUEST = 0xFFFFFFFF
 
 _LINE = 128  # bytes of a jx_line and of the jx_header
-_ASKED, _DONE, _CURRENT, _NOTED = 0, 16, 18, 19  # words of a jx_line
+_ASKED, _DONE, _CURRENT, _NOTED, _HUNG, _ALONE = 0, 16, 18, 19, 21, 22  # words of a jx_line
 _FINISHED, _ATTENTION, _SPIN, _HOME, _TAKE_SPIN = 0, 3, 16, 17, 18  # words of the jx_header
+_LOST, _REPLACE = 28, 29
 TEXT_ROOM = 8192  # bytes of a worker's mailbox, its length included
 
 
@@ -102,6 +98,24 @@ class Words:
         line = self.line[worker]
         return int(line[_ASKED]), int(line[_DONE]), int(line[_CURRENT])
 
+    def give_up(self, worker: int) -> None:
+        """Notes that a wait for the worker ended, because it hangs."""
+        self.line[worker, _HUNG] = self.line[worker, _ASKED]
+
+    def hangs(self, worker: int) -> bool:
+        """Whether a wait for the worker was given up and it still has not answered."""
+        asked, done, hung = (int(self.line[worker, word]) for word in (_ASKED, _DONE, _HUNG))
+        return asked != done and asked == hung
+
+    def set_alone(self, worker: int, is_alone: bool) -> None:
+        """Notes whether a worker's environments run in one thread."""
+        self.line[worker, _ALONE] = is_alone
+        self.header[_REPLACE] = 1
+
+    def lose(self) -> None:
+        """Notes that a worker is gone for good."""
+        self.header[_LOST] = 1
+
     # --- mailboxes: the worker writes into an empty one, the caller empties it ---
 
     def post(self, worker: int, text: bytes) -> bool:
@@ -140,128 +154,50 @@ def room_for(requests: int) -> int:
     return 1 << max(4, requests.bit_length())
 
 
-class Bell:
-    """Wakes another process that waits in Python: an eventfd, or a pipe."""
-
-    def __init__(self, fds: tuple[int, int] | None = None) -> None:
-        if fds is None:
-            if hasattr(os, "eventfd"):
-                one = os.eventfd(0, os.EFD_CLOEXEC | os.EFD_NONBLOCK)
-                fds = one, one
-            else:
-                fds = os.pipe()
-                for fd in fds:
-                    os.set_blocking(fd, False)
-        self.fds = fds
-
-    def ring(self) -> None:
-        with contextlib.suppress(BlockingIOError):  # nobody listened for long; it rings already
-            os.write(self.fds[1], (1).to_bytes(8, "little"))
-
-    def wait(self, seconds: float | None) -> None:
-        """Waits until it was rung since the last wait."""
-        poll = select.poll()
-        poll.register(self.fds[0], select.POLLIN)
-        poll.poll(None if seconds is None else seconds * 1000)
-        with contextlib.suppress(OSError):  # nothing there, or closed by another thread
-            while os.read(self.fds[0], 4096) and self.fds[0] != self.fds[1]:
-                pass
-
-    def close(self) -> None:
-        for fd in set(self.fds):
-            os.close(fd)
-
-
-def num_bells(num_workers: int) -> int:
-    """Bells that a pool needs: none where there are futexes, else one a process."""
-    return 0 if _library_or_none() else num_workers + 1
-
-
 class CallerLines:
     """The caller's side.
 
     Args:
         words: of the shared memory.
-        bells: one a worker and one for the caller, where there are no futexes; else none.
     """
 
-    def __init__(self, words: Words, bells: Sequence[Bell]) -> None:
-        self.words, self._bells = words, list(bells)
-        self._library = None if bells else pool_library()
+    def __init__(self, words: Words) -> None:
+        self.words, self._library = words, pool_library()
         self._pointer = ctypes.addressof(words.struct)
         self._line, self._taken = words.line.data, words.taken.data
 
-    @property
-    def is_python(self) -> bool:
-        """Whether this works without the compiled part."""
-        return self._library is None
-
     def ask(self, worker: int, what: int) -> None:
         """Puts one request before a worker."""
-        if self._library is not None:
-            self._library.jaxenvs_ask(self._pointer, worker, what)
-        else:
-            self._put(worker, what)
+        self._library.jaxenvs_ask(self._pointer, worker, what)
 
     def ask_all(self, what: int) -> None:
         """Puts the same request before every worker."""
-        if self._library is not None:
-            self._library.jaxenvs_ask_all(self._pointer, what)
-        else:
-            for worker in range(self.words.num_workers):
-                self._put(worker, what)
+        self._library.jaxenvs_ask_all(self._pointer, what)
 
     def ask_some(self, op: int, buffer: int, instances: np.ndarray, owners: np.ndarray) -> None:
         """Puts one request for each instance (int32[n]) before its worker (int32[n])."""
-        if self._library is not None:
-            self._library.jaxenvs_ask_some(
-                *(self._pointer, op, buffer, instances.ctypes.data, owners.ctypes.data),
-                len(instances),
-            )
-        else:
-            for instance, owner in zip(instances.tolist(), owners.tolist(), strict=True):
-                self._put(owner, request(op, buffer, instance))
+        self._library.jaxenvs_ask_some(
+            *(self._pointer, op, buffer, instances.ctypes.data, owners.ctypes.data),
+            len(instances),
+        )
 
     def step_all(self, timeout: float | None) -> Callable[[int], int]:
         """A function that asks all to step in a buffer, and waits for them."""
-        requests = request(STEP_ALL, 0), request(STEP_ALL, 1)
-        if self._library is not None:
-            # In one call of what is prepared: this is most of what a small batch costs.
-            step, pointer = self._library.jaxenvs_step_all, ctypes.c_void_p(self._pointer)
-            numbers = [ctypes.c_uint32(each) for each in requests]
-            nanoseconds = ctypes.c_int64(_nanoseconds(timeout))
-            return lambda buffer: step(pointer, numbers[buffer], nanoseconds)
-
-        def step_in_python(buffer: int) -> int:
-            self.ask_all(requests[buffer])
-            return self.wait_all(buffer, timeout)
-
-        return step_in_python
+        # In one call of what is prepared: this is most of what a small batch costs.
+        step, pointer = self._library.jaxenvs_step_all, ctypes.c_void_p(self._pointer)
+        numbers = [ctypes.c_uint32(request(STEP_ALL, buffer)) for buffer in range(2)]
+        nanoseconds = ctypes.c_int64(_nanoseconds(timeout))
+        return lambda buffer: step(pointer, numbers[buffer], nanoseconds)
 
     def wait_all(self, buffer: int, timeout: float | None) -> int:
         """Waits for all that was asked: OK with flags of the batch, or TIMEOUT, INTERRUPTED."""
-        if self._library is not None:
-            return self._library.jaxenvs_wait_all(self._pointer, buffer, _nanoseconds(timeout))
-        line = self.words.line
-        if not self._wait(lambda: bool((line[:, _DONE] == line[:, _ASKED]).all()), timeout):
-            return TIMEOUT
-        self.words.taken[:] = line[:, _ASKED]
-        noted = int(np.bitwise_or.reduce(line[:, _NOTED + buffer]))
-        return noted | (ATTENTION if self.words.header[_ATTENTION] else OK)
+        return self._library.jaxenvs_wait_all(self._pointer, buffer, _nanoseconds(timeout))
 
     def take(self, out: np.ndarray, timeout: float | None) -> int:
         """Waits for as many finished instances as fit into `out`, int32, and writes them."""
-        if self._library is not None:
-            return self._library.jaxenvs_take(
-                self._pointer, len(out), out.ctypes.data, _nanoseconds(timeout)
-            )
-        if not self._wait(lambda: len(self._finished(len(out))) == len(out), timeout):
-            return TIMEOUT
-        for i, (worker, upto, instance) in enumerate(self._finished(len(out))):
-            self.words.taken[worker] = upto
-            out[i] = instance
-        self.words.struct.next += 1
-        return ATTENTION if self.words.header[_ATTENTION] else OK
+        return self._library.jaxenvs_take(
+            self._pointer, len(out), out.ctypes.data, _nanoseconds(timeout)
+        )
 
     def num_finished(self) -> int:
         """How many requests are finished and not taken; messages may be among them."""
@@ -285,42 +221,9 @@ class CallerLines:
     def finish_for(self, worker: int) -> None:
         """Counts everything as done that was asked of a worker which is gone."""
         line = self.words.line[worker]
-        if self._library is not None:
-            while line[_DONE] != line[_ASKED]:
-                done = (int(line[_DONE]) + 1) & 0xFFFFFFFF
-                self._library.jaxenvs_finish(self._pointer, worker, done)
-        else:
-            line[_DONE] = line[_ASKED]
-            self._bells[-1].ring()
-
-    def _put(self, worker: int, what: int) -> None:
-        line = self.words.line[worker]
-        asked = int(line[_ASKED])
-        self.words.requests[worker, asked & (self.words.request_room - 1)] = what
-        line[_ASKED] = (asked + 1) & 0xFFFFFFFF
-        self._bells[worker].ring()
-
-    def _finished(self, count: int) -> list[tuple[int, int, int]]:
-        """Up to `count` finished ones: the worker, its requests taken with it, the instance."""
-        words, found = self.words, []
-        for i in range(words.num_workers):
-            worker = (i + words.struct.next) % words.num_workers
-            at, done = int(words.taken[worker]), int(words.line[worker, _DONE])
-            while at != done and len(found) < count:
-                what = int(words.requests[worker, at & (words.request_room - 1)])
-                at = (at + 1) & 0xFFFFFFFF
-                if what >> 29 != MESSAGE:
-                    found.append((worker, at, what & _NO_INSTANCE))
-        return found
-
-    def _wait(self, is_there: Any, timeout: float | None) -> bool:
-        end = None if timeout is None else time.monotonic() + timeout
-        while not is_there():
-            left = 0.1 if end is None else min(0.1, end - time.monotonic())
-            if left <= 0:
-                return False
-            self._bells[-1].wait(left)
-        return True
+        while line[_DONE] != line[_ASKED]:
+            done = (int(line[_DONE]) + 1) & 0xFFFFFFFF
+            self._library.jaxenvs_finish(self._pointer, worker, done)
 
 
 class WorkerLines:
@@ -329,40 +232,27 @@ class WorkerLines:
     Args:
         words: of the shared memory.
         worker: its number.
-        bells: its own and the caller's, where there are no futexes; else none.
         seen: requests that were finished before it began.
     """
 
-    def __init__(self, words: Words, worker: int, bells: Sequence[Bell], seen: int) -> None:
-        self.words, self._worker = words, worker
-        self._seen = seen
-        self._bells = list(bells)
-        self._library = None if bells else pool_library()
+    def __init__(self, words: Words, worker: int, seen: int) -> None:
+        self.words, self._worker, self._seen = words, worker, seen
+        self._library = pool_library()
         self._pointer = ctypes.addressof(words.struct)
-        self._ring = memoryview(words.requests[worker])
         self._noted = words.line[worker, _NOTED : _NOTED + 2].data
 
     def next(self) -> int:
         """Waits for a request and returns it."""
         what = _NO_REQUEST
         while what == _NO_REQUEST:  # a signal came, and its handler has run by now
-            if self._library is not None:
-                what = self._library.jaxenvs_next(self._pointer, self._worker, self._seen)
-            elif int(self.words.line[self._worker, _ASKED]) != self._seen:
-                what = self._ring[self._seen & (self.words.request_room - 1)]
-            else:
-                self._bells[0].wait(1.0)
+            what = self._library.jaxenvs_next(self._pointer, self._worker, self._seen)
         return what
 
     def finish_and_next(self) -> int:
         """Says that the latest request is finished; waits for another and returns it."""
         self._seen = seen = (self._seen + 1) & 0xFFFFFFFF
-        if self._library is not None:
-            what = self._library.jaxenvs_finish_and_next(self._pointer, self._worker, seen)
-            return self.next() if what == _NO_REQUEST else what
-        self.words.line[self._worker, _DONE] = seen
-        self._bells[1].ring()
-        return self.next()
+        what = self._library.jaxenvs_finish_and_next(self._pointer, self._worker, seen)
+        return self.next() if what == _NO_REQUEST else what
 
     def is_before(self, count: int) -> bool:
         """Whether the request was among the first `count` ever."""
@@ -375,10 +265,3 @@ class WorkerLines:
 
 def _nanoseconds(seconds: float | None) -> int:
     return -1 if seconds is None else int(seconds * 1e9)
-
-
-def _library_or_none() -> Any:
-    try:
-        return pool_library()
-    except NativePartMissing:
-        return None

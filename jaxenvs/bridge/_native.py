@@ -2,7 +2,7 @@
 
 In an installation from source, a part is compiled on first use and cached. The file name contains a
 hash of the sources, the compiler and the jaxlib version, so a library is never used with other
-ones. Without a compiler, the bridge works in pure Python, and logs one warning.
+ones. Without a compiler, there is no backend "process", and one warning is logged.
 
 `hatch_build.py` runs this file by its path to build the libraries of a wheel, so this file imports
 only the standard library.
@@ -22,7 +22,6 @@ import shlex
 import shutil
 import stat
 import subprocess
-import sys
 import tempfile
 from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
@@ -52,8 +51,7 @@ POOL = Part(
     source="pool.c",
     variable="CC",
     compilers=("cc", "gcc", "clang"),
-    lost="workers and the caller wake each other from Python, without spinning, which makes steps"
-    " of a few microseconds slower",
+    lost='backend="process" is not available',
 )
 XLA = Part(
     name="xla",
@@ -148,7 +146,14 @@ def _require(part: Part) -> ctypes.CDLL:
 def _outcome(part: Part) -> ctypes.CDLL | str:
     """Returns the library, or the reason why it is missing. Caches failures too."""
     try:
-        library = _load(part, find(part))
+        path = find(part)
+        try:
+            library = _load(part, path)
+        except NativePartMissing:
+            if part in _given or path.parent not in _folders():
+                raise
+            path.unlink(missing_ok=True)  # damaged, by a full disk for example
+            library = _load(part, find(part))
     except NativePartMissing as error:
         return str(error)
     if part is POOL:
@@ -212,8 +217,8 @@ def look(part: Part) -> "Path | Recipe":
     """
     if is_disabled():
         raise NativePartMissing(f"{DISABLE} is set")
-    if not sys.platform.startswith("linux"):
-        raise NativePartMissing(f"it requires Linux, and this system is {platform.system()}")
+    if os.name != "posix":
+        raise NativePartMissing(f"it requires Linux or macOS, and this is {platform.system()}")
     packaged = _packaged(part)
     if packaged is not None:
         return packaged

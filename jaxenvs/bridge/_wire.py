@@ -11,6 +11,11 @@ _LENGTH = struct.Struct("<Q")
 _MAX_FDS = 8
 
 
+def encoded(text: str) -> bytes:
+    """Returns any text as UTF-8, also if it has surrogates, which file names may contain."""
+    return text.encode(errors="backslashreplace")
+
+
 def send(sock: socket.socket, message: Any, fds: tuple[int, ...] = ()) -> None:
     """Sends a message and descriptors."""
     send_packed(sock, cloudpickle.dumps(message), fds)

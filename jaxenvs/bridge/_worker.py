@@ -19,13 +19,14 @@ import cloudpickle
 from jaxenvs.bridge import _lines
 from jaxenvs.bridge._adapters import agents_of
 from jaxenvs.bridge._arrays import Arrays
-from jaxenvs.bridge._instances import Instances
-from jaxenvs.bridge._lines import Bell, Words, WorkerLines
-from jaxenvs.bridge._native import NativePartMissing, pool_library, use_pool
+from jaxenvs.bridge._instances import REMAKING, Instances
+from jaxenvs.bridge._lines import Words, WorkerLines
+from jaxenvs.bridge._native import pool_library, use_pool
 from jaxenvs.bridge._segment import Segment
-from jaxenvs.bridge._wire import receive, send, send_packed
+from jaxenvs.bridge._wire import encoded, receive, send, send_packed
 
 _MAP_FIXED = 0x10  # on Linux and macOS
+_ENOUGH_STEPS = 8  # of all environments, to tell whether they run in one thread
 _MOST_POSTS = 64  # that a worker keeps until they are read
 
 
@@ -40,7 +41,11 @@ def main(settings: dict[str, Any], fds: list[int]) -> None:
     use_pool(settings["library"])
     _end_with_caller(sock, fds[1] if len(fds) > 1 else None)
     try:
-        instances = Instances(cloudpickle.loads(settings["env_fns"]), settings["first"])
+        instances = Instances(
+            cloudpickle.loads(settings["env_fns"]),
+            settings["first"],
+            lambda instance: send(sock, ("making", instance)),
+        )
         found = cloudpickle.dumps(("made", [facts(env) for env in instances.envs]))
     except BaseException as error:
         failed = getattr(error, "jaxenvs_instance", settings["first"])
@@ -56,21 +61,10 @@ def main(settings: dict[str, Any], fds: list[int]) -> None:
         if isinstance(message, dict):
             _Worker(sock, instances, message, more).run()
             return
-        send(sock, _prepared(instances, *message))
-
-
-def _prepared(instances: Instances, kind: str, what: Any) -> tuple[Any, ...]:
-    """Does what is asked for before the pool is laid out: ("made", facts) or ("measured", ...)."""
-    if kind == "measure":
         if facts(instances.envs[0])["is_coroutine"]:
-            return "measured", ("error", "its calls have to be awaited")
-        return "measured", _attempt(measured, instances.envs[0], what)
-    try:
-        instances.extend(cloudpickle.loads(what))
-    except BaseException as error:
-        failed = getattr(error, "jaxenvs_instance", instances.first)
-        return "failed", failed, "".join(traceback.format_exception(error))
-    return "made", [facts(env) for env in instances.envs]
+            send(sock, ("error", "its calls have to be awaited"))
+        else:  # the message is how long to measure
+            send(sock, _attempt(measured, instances.envs[0], message))
 
 
 def measured(env: Any, seconds: float) -> dict[str, float]:
@@ -158,8 +152,7 @@ class _Worker:
         number = self._number = attach["worker"]
         memory = Segment(attach["size"], fds[0]).memory
         words = self._words = Words(memory, attach["num_workers"], attach["request_room"])
-        bells = [Bell((fds[i], fds[i + 1])) for i in range(1, len(fds), 2)]
-        self._lines = WorkerLines(words, number, bells, attach["seen"])
+        self._lines = WorkerLines(words, number, attach["seen"])
         plan = attach["plan"]
         self._posts: list[tuple[int, str, str]] = []
         self._flags = attach["recover"]  # whether rows are about to be flagged as restarted
@@ -178,6 +171,7 @@ class _Worker:
             instances.recover()
         self._skip = attach["skip"]  # messages before this request went to one that died
         self._pid = os.getpid()
+        self._is_alone = False  # not before it is known
         # What was made so far stays: the collector need not look at it again and again.
         gc.collect()
         gc.freeze()
@@ -185,11 +179,14 @@ class _Worker:
     def run(self) -> None:
         lines, instances, first = self._lines, self._instances, self._instances.first
         step_all, step_one = instances.step_all, instances.step_one
-        what = lines.next()
+        what, steps = lines.next(), 0
         while True:
             op, buffer = what >> 29, what >> 28 & 1
             if op == _lines.STEP_ALL:
                 lines.note(buffer, step_all(buffer))
+                steps += 1
+                if not steps & (steps - 1):  # at powers of two
+                    self._look_for_threads(steps)
             elif op == _lines.STEP:
                 step_one(buffer, (what & 0x0FFFFFFF) - first)
             elif op == _lines.RESET:
@@ -208,9 +205,20 @@ class _Worker:
                 self._deliver()
             what = lines.finish_and_next()
 
+    def _look_for_threads(self, steps: int) -> None:
+        """Notes whether the environments have computed in threads other than this one."""
+        times = time.process_time(), time.thread_time()
+        if steps == 1:
+            self._times = times
+        elif steps >= _ENOUGH_STEPS:
+            every, mine = (now - then for now, then in zip(times, self._times, strict=True))
+            is_alone = every < 1.1 * mine + 1e-3
+            if is_alone != self._is_alone:
+                self._is_alone = is_alone
+                self._words.set_alone(self._number, is_alone)
+
     def _report(self, instance: int, what: str, text: str) -> None:
-        if len(self._posts) < _MOST_POSTS:
-            self._posts.append((instance, what, text))
+        self._posts.append((instance, what, text))
 
     def _deliver(self) -> None:
         """Posts what was reported, failures first; later if the caller has yet to read others."""
@@ -219,11 +227,12 @@ class _Worker:
             self._words.call_attention()
         if not self._posts:
             return
-        posts = sorted(self._posts, key=lambda post: post[1] == "warning")
+        rank = {REMAKING: 0, "warning": 2}
+        posts = sorted(self._posts, key=lambda post: rank.get(post[1], 1))[:_MOST_POSTS]
         room = (_lines.TEXT_ROOM - 4) // len(posts) - 1
         texts = []
         for instance, what, text in posts:
-            head, tail = f"{instance}\n{what}\n".encode(), text.replace("\0", "").encode()
+            head, tail = f"{instance}\n{what}\n".encode(), encoded(text.replace("\0", ""))
             if len(head) + len(tail) > room:  # its end says what happened
                 tail = b"...\n" + tail[len(head) + 4 - room :]
             texts.append(head + tail)
@@ -285,19 +294,12 @@ def _keep_copies_out(memory: Any, fd: int) -> None:
 
 def _end_with_caller(sock: socket.socket, pidfd: int | None) -> None:
     """Sees to it that this process does not outlive the caller, however that ends."""
-    if pidfd is not None:
-        try:
-            if not pool_library().jaxenvs_end_with(pidfd):
-                return
-        except NativePartMissing:
-            pass
+    if pidfd is not None and not pool_library().jaxenvs_end_with(pidfd):
+        return
 
     def watch() -> None:
         poll = select.poll()
-        if pidfd is not None:
-            poll.register(pidfd, select.POLLIN)
-        else:
-            poll.register(sock.fileno(), select.POLLHUP)
+        poll.register(sock.fileno(), select.POLLHUP)
         poll.poll()
         with contextlib.suppress(OSError):
             os.killpg(os.getpid(), signal.SIGKILL)

@@ -1,6 +1,7 @@
 """`make_pool`: makes a pool from an id or from environment functions."""
 
 import asyncio
+import errno
 import inspect
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
@@ -10,13 +11,13 @@ from typing import Any, Literal
 import gymnasium
 import numpy as np
 
+from jaxenvs._machine import num_cores
 from jaxenvs.bridge._adapters import AlreadyVectorized, adapted, agent_fields
 from jaxenvs.bridge._arguments import check_seed, is_whole, seconds_or_none, whole_or_none
 from jaxenvs.bridge._arrays import MODES, AutoresetMode
 from jaxenvs.bridge._choosing import BackendChoice, make_backend
 from jaxenvs.bridge._instances import Validate, traceback_of
 from jaxenvs.bridge._layout import leaves_of
-from jaxenvs.bridge._machine import num_cores
 from jaxenvs.bridge._worker import has_coroutines
 from jaxenvs.bridge.backends.base import Backend, Broken, Post, Settings
 from jaxenvs.bridge.backends.native import NativeBackend
@@ -73,8 +74,9 @@ def make_pool(
             "asyncio": on one event loop, for environments whose `step` is a coroutine function.
             "ray": by actors of a Ray cluster.
             "native": `env` makes a vectorized environment, which is driven directly.
-            "auto": as measured fastest, never slower than "serial". If `jaxenvs tune` has saved a
-            result for these environments, that is used without measuring again.
+            "auto": chosen by the duration of a step, which is measured on an environment made for
+            this and closed again. If `jaxenvs tune` has saved a result for these environments,
+            that is used without measuring.
         seed: the seed of the first reset: environment i is seeded with `seed + i`; or a sequence
             with one seed for each environment.
         autoreset_mode: what happens after an episode ends: "next_step", "same_step", "disabled",
@@ -147,7 +149,6 @@ def make_pool(
         found = _native(env, num_envs, kwargs, wanted)
         return found, found.maker.name, found.batch_size, found.info_samples
 
-    chosen: BackendChoice | None = None
     only_native = is_vectorized_id(env) or (callable(env) and num_envs is None)
     if backend == "native" or (backend == "auto" and only_native):
         made, name, batch, samples = native()
@@ -160,9 +161,7 @@ def make_pool(
         workers = _num_workers(num_workers, envs_per_worker, len(env_fns))
         try:
             watched = timeout is not None
-            made, chosen = _made(
-                backend, env_fns, workers, batch, name, ray_options, caller_steps, watched
-            )
+            made = _made(backend, env_fns, workers, batch, name, ray_options, caller_steps, watched)
         except (AlreadyVectorized, WorkerError) as error:
             if AlreadyVectorized.__name__ not in f"{type(error)} {error}":
                 raise
@@ -173,44 +172,39 @@ def make_pool(
                 ) from error
             made, name, batch, samples = native()
 
-    def assemble(made: Backend) -> Pool:
-        try:
-            if isinstance(made, NativeBackend):  # N was unknown until now
-                check_seed(seed, made.num_envs)
-            found = made.facts[0]
-            _refuse_different(made.facts, name)
-            if made.name != "asyncio":
-                _refuse_coroutines(made, name)
-            settings = Settings(
-                observation_space=found["observation_space"],
-                action_space=found["action_space"],
-                info_fields=_fields(info_fields, samples) | agent_fields(found["agents"]),
-                autoreset_mode=made.autoreset_mode or mode or "next_step",
-                mode_is_open=made.autoreset_mode is None and mode is None,
-                time_limit=time_limit,
-                validate=validate,
-                watched=timeout is not None,
-                lock_step=batch == len(made.facts),
-            )
-            made.attach(settings)
-            return Pool(
-                made,
-                batch_size=batch,
-                seed=seed,
-                settings=settings,
-                timeout=timeout,
-                on_failure=on_failure,
-                copy=copy,
-                name=name,
-            )
-        except BaseException:
-            made.close(0)
-            raise
-
-    pool = assemble(made)
-    if chosen is not None and backend == "auto":
-        pool = chosen.confirm(pool, assemble)
-    return pool
+    try:
+        if isinstance(made, NativeBackend):  # N was unknown until now
+            check_seed(seed, made.num_envs)
+        found = made.facts[0]
+        _refuse_different(made.facts, name)
+        if made.name != "asyncio":
+            _refuse_coroutines(made, name)
+        settings = Settings(
+            observation_space=found["observation_space"],
+            action_space=found["action_space"],
+            info_fields=_fields(info_fields, samples) | agent_fields(found["agents"]),
+            autoreset_mode=made.autoreset_mode or mode or "next_step",
+            mode_is_open=made.autoreset_mode is None and mode is None,
+            time_limit=time_limit,
+            validate=validate,
+            timeout=timeout,
+            lock_step=batch == len(made.facts),
+        )
+        made.attach(settings)
+        return Pool(
+            made,
+            batch_size=batch,
+            seed=seed,
+            settings=settings,
+            timeout=timeout,
+            on_failure=on_failure,
+            copy=copy,
+            name=name,
+        )
+    except BaseException as error:
+        made.close(0)
+        _explain_shortage(error)
+        raise
 
 
 def _made(
@@ -222,7 +216,7 @@ def _made(
     ray_options: Mapping[str, Any] | None,
     caller_steps: bool | None,
     watched: bool,
-) -> tuple[Backend, BackendChoice | None]:
+) -> Backend:
     if ray_options is not None and backend != "ray":
         raise PoolError(
             f'make_pool got ray_options with backend="{backend}".  Pass backend="ray", or omit'
@@ -230,19 +224,19 @@ def _made(
         )
     try:
         if caller_steps:
-            return _with_caller(backend, env_fns, num_workers), None
+            return _with_caller(backend, env_fns, num_workers)
         if backend == "ray":
             from jaxenvs.bridge.backends.ray import RayBackend
 
-            return RayBackend(env_fns, num_workers, ray_options), None
+            return RayBackend(env_fns, num_workers, ray_options)
         if num_workers is not None or backend not in ("auto", "process"):
             plain = "process" if backend == "auto" else backend
-            return make_backend(BackendConfig(plain, num_workers or 0), env_fns), None
+            return make_backend(BackendConfig(plain, num_workers or 0), env_fns)
         only = None if backend == "auto" else backend
         may_share = caller_steps is None and backend == "auto"
         may_serve = not watched
-        chosen = BackendChoice(env_fns, batch_size, name, only, may_share and may_serve, may_serve)
-        return chosen.backend, chosen
+        share = may_share and may_serve
+        return BackendChoice(env_fns, batch_size, name, only, share, may_serve).backend
     except Broken as error:
         raise _not_made(error.post, f"environment {error.post.instance}", name) from None
     except (KeyboardInterrupt, JaxenvsError):
@@ -250,9 +244,19 @@ def _made(
     except BaseException as error:
         instance = getattr(error, "jaxenvs_instance", None)
         if instance is None:
+            _explain_shortage(error)
             raise
         post = Post(instance, "its constructor", traceback_of(error))
         raise _not_made(post, f"environment {instance}", name) from error
+
+
+def _explain_shortage(error: BaseException) -> None:
+    """Raises PoolError if `error` says that too many files are open."""
+    if isinstance(error, OSError) and error.errno in (errno.EMFILE, errno.ENFILE):
+        raise PoolError(
+            "this process has too many open files to make the pool; each worker needs three."
+            "  Raise the limit (`ulimit -n`), or use fewer workers."
+        ) from error
 
 
 def _with_caller(

@@ -29,6 +29,7 @@ from jaxenvs.bridge.backends.base import (
     STEP_ALL,
     Backend,
     Broken,
+    Late,
     Post,
     Settings,
 )
@@ -180,13 +181,6 @@ class Pool(gymnasium.vector.VectorEnv):
 
     def __exit__(self, *_: object) -> None:
         self.close()
-
-    def require_reset(self) -> None:
-        """Requires a reset of all environments before the next step, as in a new pool."""
-        with self._lock:
-            self._refuse_pending("reset")
-            self._all_ready = False
-            self._ready[:] = self._seeded[:] = False
 
     def fix_autoreset_mode(self, mode: AutoresetMode | None = None) -> None:
         """Sets the autoreset mode for good; `HostEnv` calls this when it takes the pool over.
@@ -515,9 +509,7 @@ class Pool(gymnasium.vector.VectorEnv):
         self._was_cut = False
 
     def _handle_hang(self, stuck: list[int]) -> None:
-        what = (
-            f"environments {short(stuck)}" if len(stuck) > 1 else f"environment {stuck[0]}"
-        ) + f' ("{self.name}") did not answer within {self._timeout:g} s'
+        what = f'{self._names(stuck)} ("{self.name}") did not answer within {self._timeout:g} s'
         if self._on_failure == "restart" and self._backend.restart(stuck):
             log.warning("%s; constructing them again", what)
             return
@@ -528,6 +520,9 @@ class Pool(gymnasium.vector.VectorEnv):
         error = EnvTimeoutError(f'{what}.  {wait} the pool, or make it with on_failure="restart".')
         error.env_ids = tuple(stuck)
         raise error
+
+    def _names(self, ids: Sequence[int]) -> str:
+        return f"environments {short(list(ids))}" if len(ids) > 1 else f"environment {ids[0]}"
 
     # --- results ---
 
@@ -661,7 +656,14 @@ class Pool(gymnasium.vector.VectorEnv):
             data = data_of.get(row)
             if data is None:
                 data = answer.info[ids[row], : sizes[row]].data
-            info, final[row] = unpickled(data)
+            try:
+                info, final[row] = unpickled(data)
+            except Exception as error:
+                log.warning(
+                    'the info of environment %d ("%s") cannot be unpickled, and is left out: %r',
+                    *(ids[row], self.name, error),
+                )
+                continue
             if not self._reserved.isdisjoint(info):
                 info = {name: info[name] for name in info if name not in self._reserved}
             own.append((row, info))
@@ -741,8 +743,8 @@ class Pool(gymnasium.vector.VectorEnv):
         who = f"environment {post.instance}" if post.instance >= 0 else "the vectorized environment"
         head = f'{who} ("{self.name}"{where}) failed in {post.what}: {kind}'
         if post.fatal:
-            return f"{head}\n  The pool cannot continue.  Close it and make another."
-        if post.what in ("step", "reset") and post.instance >= 0:
+            head += "\n  The pool cannot continue.  Close it and make another."
+        elif post.what in ("step", "reset") and post.instance >= 0:
             head += '\n  It was constructed again, reset, and flagged in info["restarted"].'
         return f"{head}\n  Its traceback:\n{post.text}"
 
@@ -758,6 +760,14 @@ class Pool(gymnasium.vector.VectorEnv):
             return function(*args)
         except Broken as error:
             raise self._error([error.post]) from None
+        except Late as late:
+            ids = [int(i) for i in late.instances]
+            what = f'{self._names(ids)} ("{self.name}") did not answer within {self._timeout:g} s'
+            if self._on_failure == "restart" and self._backend.restart(ids):
+                what += ", and will be constructed again"
+            error = EnvTimeoutError(f"{what}.")
+            error.env_ids = tuple(ids)
+            raise error from None
 
     # --- misuse ---
 

@@ -15,7 +15,7 @@ from typing import Any
 
 from gymnasium.vector.utils import batch_space
 
-from jaxenvs.bridge._machine import num_cores
+from jaxenvs._machine import num_cores
 from jaxenvs.bridge._native import cache_folder
 
 MEASURED_SECONDS = 0.08  # how long one environment is stepped

@@ -10,7 +10,12 @@ On a CPU, with the "process" backend, a program steps the worker processes throu
 
 import contextlib
 import functools
+import signal
+import sys
+import threading
 import time
+import traceback
+import weakref
 from collections.abc import Callable, Sequence
 from typing import Any, Literal
 
@@ -20,6 +25,7 @@ import jax.numpy as jnp
 import numpy as np
 from jax import lax
 from jax.core import Tracer
+from jax.experimental import io_callback
 from jax.sharding import AxisType, NamedSharding, PartitionSpec, reshard
 
 from jaxenvs import keys, prng
@@ -31,7 +37,7 @@ from jaxenvs.bridge._layout import getter, leaves_of, tree_of
 from jaxenvs.bridge._native import xla_library
 from jaxenvs.bridge.pool import Pool
 from jaxenvs.core import AutoresetMode, TimeStep, VectorEnv
-from jaxenvs.errors import PoolError, RenderError, ShardingError
+from jaxenvs.errors import ClosedError, PoolError, RenderError, ShardingError
 from jaxenvs.meshes import check_mesh
 from jaxenvs.multi_agent import TO_ACT, MultiAgentTimeStep
 from jaxenvs.spaces import Space
@@ -125,21 +131,18 @@ class HostEnv(VectorEnv[HostState]):
                 f"HostEnv got {len(pools)} pools for {devices} devices.  Pass one pool for each"
                 " device of the mesh, or one pool and no mesh."
             )
-        if devices > 1 and any(each._on_failure == "raise" for each in pools):
-            raise PoolError(
-                'HostEnv over several devices got pools with on_failure="raise".  After an error on'
-                " one device, the others would wait for it inside the program until XLA ends the"
-                ' process.  Make the pools with on_failure="restart", which logs failures instead.'
-            )
         self._hosted = tuple(map(Hosted.of, self.pools))
         # Except under same-step autoreset, the final observation is the returned observation.
         self._shows_final = final_observation
         self._wants_final = final_observation and self.autoreset_mode == "same_step"
         self.path = _chosen_path(path, self._hosted)
+        if devices > 1:
+            Hosted.join(self._hosted)
         self._observation_space = from_gymnasium(first.single_observation_space)
         self._action_space = from_gymnasium(first.single_action_space)
         self._columns = _columns(first, self._observation_space)
         self._agents = first.agents
+        self._static = _Static(self)
 
     @property
     def agents(self) -> tuple[str, ...]:
@@ -347,7 +350,25 @@ class HostEnv(VectorEnv[HostState]):
             )
 
 
-jax.tree_util.register_static(HostEnv)
+class _Static:
+    """A HostEnv in the structure of a pytree.
+
+    JAX's caches keep structures, so this one must not keep the environments alive.
+    """
+
+    def __init__(self, env: HostEnv) -> None:
+        self._env, self._name = weakref.ref(env), repr(env)
+
+    def __call__(self, _: Any) -> HostEnv:
+        env = self._env()
+        if env is None:
+            raise ClosedError(f"a program was built with {self._name}, which no longer exists.")
+        return env
+
+
+jax.tree_util.register_pytree_node(
+    HostEnv, lambda env: ((), env._static), lambda static, children: static(children)
+)
 
 
 def after(value: Any, dependency: Any) -> Any:
@@ -402,7 +423,7 @@ def _selected(is_there: jax.Array, leaf: Any) -> jax.Array:
 def _once(env: HostEnv, operation: int, count: int, token: jax.Array, *operands: Any) -> list[Any]:
     """Calls the pool that `token`, int32[1, 2], names."""
     results = env._results(operation, count)
-    call = _by_ffi if env.path == "ffi" else _by_callback
+    call, name = _by_ffi if env.path == "ffi" else _by_callback, repr(env)
     attributes = {"operation": operation, "count": count, "wants_final": int(env._wants_final)}
 
     @jax.custom_batching.custom_vmap
@@ -412,7 +433,7 @@ def _once(env: HostEnv, operation: int, count: int, token: jax.Array, *operands:
     @guarded.def_vmap
     def refuse(axis_size: int, in_batched: Any, *arguments: Any) -> Any:
         raise PoolError(
-            f"{env!r} was called under vmap, which would need {axis_size} copies of its"
+            f"{name} was called under vmap, which would need {axis_size} copies of its"
             " environments.  Make a larger pool, or several pools and call each; apply vmap to the"
             " policy and the loss only."
         )
@@ -446,18 +467,32 @@ def _by_callback(attributes: dict[str, int], results: list[Any], *arguments: Any
         # Nothing here may call JAX: on a CPU it would wait for the program that waits for this.
         ((id, counter),) = np.asarray(token).tolist()
         hosted = Hosted.find(id)
-        outputs = hosted.perform(
-            operation, count, wants_final, counter, [np.asarray(part) for part in operands]
-        )
+        try:
+            outputs = hosted.perform(
+                operation, count, wants_final, counter, [np.asarray(part) for part in operands]
+            )
+        except KeyboardInterrupt:
+            # JAX turns it into an error of its own, so raise it again outside of the callback.
+            threading.Thread(target=_interrupt_again, daemon=True).start()
+            raise
         token = np.array([[id, hosted.calls]], np.int32)
         return [
             np.ascontiguousarray(np.asarray(part).astype(result.dtype, copy=False))
             for part, result in zip([token, *outputs], results, strict=True)
         ]
 
-    from jax.experimental import io_callback
-
     return list(io_callback(on_host, results, *arguments, ordered=False))
+
+
+def _interrupt_again() -> None:
+    """Raises KeyboardInterrupt in the main thread once it has left the callback."""
+    inside = __file__, sys.modules[io_callback.__module__].__file__
+    main = threading.main_thread().ident or 0
+    while (frame := sys._current_frames().get(main)) is not None and any(
+        each.f_code.co_filename in inside for each, _ in traceback.walk_stack(frame)
+    ):
+        time.sleep(1e-4)
+    signal.pthread_kill(main, signal.SIGINT)
 
 
 def _columns(pool: Pool, space: Space) -> tuple[list[Any], list[Any], list[Any]]:

@@ -11,6 +11,7 @@ from importlib import metadata
 from typing import Any
 
 import jaxenvs
+from jaxenvs._machine import cpu_limit
 from jaxenvs.bridge import _native
 from jaxenvs.bridge._segment import available_memory
 from jaxenvs.cli._console import console, table
@@ -90,31 +91,6 @@ def _cores() -> dict[str, Any]:
         "cgroup": cpu_limit(),
         "load": round(os.getloadavg()[0], 2) if hasattr(os, "getloadavg") else None,
     }
-
-
-def cpu_limit(root: str = "/sys/fs/cgroup", own: str = "/proc/self/cgroup") -> float | None:
-    """Returns the CPU quota of this process's cgroups, in cores; None without a limit.
-
-    Args:
-        root: the folder of the cgroup file system.
-        own: the file that lists the cgroups of this process.
-    """
-    group = re.search(r"^0::(.*)$", _read(own), re.MULTILINE)
-    parts = [part for part in group[1].split("/") if part] if group else []
-    folders = [os.path.join(root, *parts[:depth]) for depth in range(len(parts) + 1)]
-    pairs = [_read(os.path.join(folder, "cpu.max")).split() for folder in folders]
-    old = os.path.join(root, "cpu", "cpu.cfs_")
-    pairs.append([*_read(f"{old}quota_us").split(), *_read(f"{old}period_us").split()])
-    limits = [int(pair[0]) / int(pair[1]) for pair in pairs if len(pair) == 2 and pair[0].isdigit()]
-    return min(limits, default=None)
-
-
-def _read(path: str) -> str:
-    try:
-        with open(path, encoding="utf-8") as file:
-            return file.read()
-    except OSError:
-        return ""
 
 
 def _memory() -> dict[str, int | None]:

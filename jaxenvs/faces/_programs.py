@@ -8,7 +8,6 @@ passed as separate arrays, with its state donated.
 import contextlib
 import ctypes
 import math
-import os
 from collections.abc import Callable
 from functools import lru_cache, partial
 from typing import Any
@@ -19,6 +18,7 @@ import jax.numpy as jnp
 import numpy as np
 
 from jaxenvs import keys, prng
+from jaxenvs._machine import num_cores
 from jaxenvs.core import TimeStep, VectorEnv
 from jaxenvs.errors import RenderError
 from jaxenvs.faces._host_timestep import HostTimeStep
@@ -33,7 +33,7 @@ _PACKED_BYTES = (512 if jax.__version_info__ >= (0, 11) else 240) * 2**10
 
 # How often to poll for the end of a step before blocking, because a blocked thread takes 20 to
 # 50 us to wake up. This polls for about 60 us, or for 300 us if one kernel leaves a core free.
-_POLLS, _KERNEL_POLLS = (range(400), range(2000)) if (os.cpu_count() or 1) > 1 else ((), ())
+_POLLS, _KERNEL_POLLS = (range(400), range(2000)) if num_cores() > 1 else ((), ())
 
 _KEY_IMPL = "threefry2x32"
 

@@ -1,4 +1,4 @@
-"""What steps the environments of a test: a backend, with the compiled part and without."""
+"""What steps the environments of a test: a backend, with futexes and without."""
 
 import os
 
@@ -6,17 +6,17 @@ import pytest
 
 from jaxenvs.bridge import _native
 
-IN_PYTHON = "process-in-python"  # the process backend where there is no compiler
-IN_PROCESSES = ["process", IN_PYTHON]
+WITHOUT_FUTEX = "process-without-futex"  # the process backend on systems other than Linux
+IN_PROCESSES = ["process", WITHOUT_FUTEX]
 
 
 @pytest.fixture(params=["serial", "thread", "asyncio", *IN_PROCESSES])
 def backend(request, monkeypatch):
     """The name of a backend; `pytest.mark.parametrize("backend", ..., indirect=True)` for some."""
-    if request.param != IN_PYTHON:
+    if request.param != WITHOUT_FUTEX:
         yield request.param
         return
-    monkeypatch.setenv(_native.DISABLE, "1")  # which workers inherit
+    monkeypatch.setenv("CC", "cc -DJX_NO_FUTEX")
     _native.forget()
     yield "process"
     monkeypatch.undo()

@@ -123,6 +123,9 @@ class Misbehaving(Counter):
     def hangs(self) -> None:
         time.sleep(60)
 
+    def hangs_a_while(self) -> None:  # a thread that hangs cannot be ended
+        time.sleep(3)
+
     def exits_at_once(self) -> None:
         os._exit(3)
 

@@ -4,6 +4,8 @@ import logging
 import os
 import signal
 import socket
+import subprocess
+import sys
 import threading
 import time
 
@@ -205,7 +207,184 @@ def test_a_worker_that_dies_again_and_again_is_given_up(backend, monkeypatch):
     assert gone not in ended and ended
 
 
+@in_processes
+def test_deaths_of_an_idle_worker_do_not_end_the_pool(backend):
+    with make(counters(4), backend, on_failure="restart") as pool:
+        pool.reset(seed=0)
+        for _ in range(4):
+            victim = pool.call("process")[3]
+            os.kill(victim, signal.SIGKILL)
+            while pool._backend.pids[1] == victim or pool._backend._processes[1].reviving:
+                time.sleep(0.01)
+        observation, _, _, truncated, info = pool.step(zeros(pool))
+        np.testing.assert_array_equal(observation[:, 2], [1, 1, 0, 0])
+        np.testing.assert_array_equal(truncated, [False, False, True, True])
+        np.testing.assert_array_equal(info["restarted"], truncated)
+
+
+def _hangs_when_made_again(marker):
+    if os.path.exists(marker):
+        time.sleep(1000)
+    return Misbehaving("is_killed", marker, at=2)
+
+
+@in_processes
+def test_a_replacement_that_hangs_in_its_constructor_is_given_up(backend, marker):
+    fns = [*counters(1), lambda: _hangs_when_made_again(marker)]
+    pool = make(fns, backend, on_failure="restart", timeout=0.3)
+    pool.reset(seed=0)
+    pool.step(zeros(pool))
+    with pytest.raises(WorkerError, match=r"not constructed within .* s"):
+        pool.step(zeros(pool))
+    pool.close()
+
+
+@pytest.mark.parametrize("on_failure", ["raise", "restart"])
+def test_a_method_that_hangs_is_a_timeout(backend, on_failure, marker):
+    if backend == "serial":
+        pytest.skip("a timeout needs a worker")
+    fns = with_one("hangs_a_while", marker, where="render")
+    with make(fns, backend, timeout=0.3, on_failure=on_failure) as pool:
+        pool.reset(seed=0)
+        with pytest.raises(EnvTimeoutError, match=r"did not answer within 0.3 s") as caught:
+            pool.render()
+        assert 1 in caught.value.env_ids
+        if on_failure == "restart" and backend != "asyncio":
+            restarted = pool.step(zeros(pool))[4]["restarted"]
+            assert restarted[1] and not restarted[3]
+        begin = time.monotonic()
+        pool.close(grace=0.5)
+        assert time.monotonic() - begin < 4
+    end = time.monotonic() + 10
+    while any(thread.name.startswith("jaxenvs-pool") for thread in threading.enumerate()):
+        assert time.monotonic() < end, threading.enumerate()
+        time.sleep(0.05)
+
+
+LIMITED = """
+import resource, jaxenvs
+from tests.bridge.envs import Counter
+resource.setrlimit(resource.RLIMIT_NOFILE, (48, 48))
+try:
+    jaxenvs.make_pool(Counter, 40, num_workers=40)
+except jaxenvs.errors.PoolError as error:
+    print(str(error)[:35])
+resource.setrlimit(resource.RLIMIT_NOFILE, (48, 48))
+with jaxenvs.make_pool(Counter, 2, num_workers=1) as pool:
+    print(len(pool.reset()[0]))
+"""
+
+
+def test_too_few_descriptors_are_an_error_that_says_so():
+    found = subprocess.run(
+        [sys.executable, "-c", LIMITED], capture_output=True, text=True, timeout=60
+    )
+    assert found.stdout == "this process has too many open file\n2\n", found.stderr
+
+
 # --- exceptions ---
+
+
+class _Unprintable(Exception):
+    def __str__(self):
+        raise RuntimeError("no text")
+
+
+class _RaisesOddly(Counter):
+    def __init__(self, number=0, error=None):
+        super().__init__(number=number)
+        self.error = error
+
+    def step(self, action):
+        if self.error is not None and self.count == 1:
+            raise self.error
+        return super().step(action)
+
+
+@pytest.mark.parametrize("error", [_Unprintable(), ValueError("bad \udcff surrogate")])
+def test_an_exception_without_proper_text_is_one_of_its_environment_alone(backend, error):
+    fns = [*counters(3), lambda: _RaisesOddly(3, error)]
+    with make(fns, backend) as pool:
+        pool.reset(seed=0)
+        pool.step(zeros(pool))
+        with pytest.raises(WorkerError, match="failed in step") as caught:
+            pool.step(zeros(pool))
+        assert caught.value.env_ids == (3,)
+        observation, *_, info = pool.step(zeros(pool))
+        np.testing.assert_array_equal(observation[:, 2], [3, 3, 3, 1])
+        np.testing.assert_array_equal(info["restarted"], [False, False, False, True])
+
+
+class _Unreadable:
+    def __reduce__(self):
+        return _fails_to_arrive, ()
+
+
+class _OddInfo(Counter):
+    def __init__(self, number, info):
+        super().__init__(number=number)
+        self.info = info
+
+    def step(self, action):
+        result = super().step(action)
+        return (*result[:4], self.info)
+
+
+def _recursive():
+    info = {"count": 1}
+    info["itself"] = info
+    return info
+
+
+def test_an_info_that_is_no_dict_is_an_error_of_its_environment(backend):
+    with make([*counters(3), lambda: _OddInfo(3, [1, 2])], backend) as pool:
+        pool.reset(seed=0)
+        with pytest.raises(WorkerError, match=r"info is \[1, 2\]; expected a dict") as caught:
+            pool.step(zeros(pool))
+        assert caught.value.env_ids == (3,)
+        assert pool.call("episode")[:3] == (1, 1, 1)
+
+
+def test_an_info_that_contains_itself_is_an_info(backend):
+    with make([*counters(3), lambda: _OddInfo(3, _recursive())], backend) as pool:
+        pool.reset(seed=0)
+        info = pool.step(zeros(pool))[4]
+        np.testing.assert_array_equal(info["count"], [1, 1, 1, 1])
+        assert info["itself"]["_count"].tolist() == [False, False, False, True]
+
+
+@in_processes
+def test_an_info_that_cannot_be_unpickled_is_left_out(backend, caplog):
+    with make([*counters(3), lambda: _OddInfo(3, {"odd": _Unreadable()})], backend) as pool:
+        pool.reset(seed=0)
+        for _ in range(2):
+            with caplog.at_level(logging.WARNING, "jaxenvs"):
+                observation, *_, info = pool.step(zeros(pool))
+            assert "info of environment 3" in caplog.text and "odd" not in info
+            np.testing.assert_array_equal(info["_count"], [True, True, True, False])
+        np.testing.assert_array_equal(observation[:, 2], 2)
+
+
+SCRIPT = """
+import enum, gymnasium, numpy as np, jaxenvs
+class Color(enum.Enum):
+    RED = 1
+class Env(gymnasium.Env):
+    observation_space, action_space = gymnasium.spaces.Discrete(2), gymnasium.spaces.Discrete(2)
+    def reset(self, *, seed=None, options=None):
+        return 0, {}
+    def step(self, action):
+        return 0, 0.0, False, False, {"color": Color.RED}
+with jaxenvs.make_pool(Env, 1, backend="process", num_workers=1) as pool:
+    pool.reset()
+    print(pool.step(np.zeros(1, int))[4]["color"][0] is Color.RED)
+"""
+
+
+def test_infos_may_have_classes_that_the_script_defines():
+    run = [sys.executable, "-c", SCRIPT]
+    found = subprocess.run(run, capture_output=True, text=True, timeout=60)
+    assert found.stdout == "True\n", found.stderr
 
 
 @pytest.mark.parametrize("what", ["raises", "exits"])
@@ -338,8 +517,9 @@ def test_an_exception_in_a_constructor_names_the_environment(backend, what, mark
 
 @in_processes
 def test_a_constructor_that_ends_its_process_says_how(backend, marker):
-    with pytest.raises(WorkerError, match="status 3 while it constructed its environments"):
+    with pytest.raises(WorkerError, match="status 3 while it constructed it") as caught:
         make(with_one("exits_at_once", marker, where="init"), backend)
+    assert caught.value.env_ids == (1,)
 
 
 def _made_once(marker):
@@ -654,8 +834,8 @@ class _OtherActions(Counter):
     action_space = spaces.Discrete(7)
 
 
-class _Says(Counter):
-    observation_space = spaces.Dict({"text": spaces.Text(5)})
+class _Listing(Counter):
+    observation_space = spaces.Dict({"list": spaces.Sequence(spaces.Discrete(5))})
 
 
 @pytest.mark.parametrize(
@@ -669,8 +849,8 @@ def test_spaces_that_differ_are_both_shown(backend, other, shown):
 
 
 def test_a_space_without_arrays_is_refused(backend):
-    with pytest.raises(PoolError, match=r"cannot hold Text.* at \['text'\]"):
-        make([_Says], backend)
+    with pytest.raises(PoolError, match=r"cannot hold Sequence.* at \['list'\]"):
+        make([_Listing], backend)
 
 
 @pytest.mark.parametrize("batch_size", [0, 3, -1])

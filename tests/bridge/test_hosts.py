@@ -9,6 +9,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
+from gymnasium import spaces
 
 import jaxenvs
 from jaxenvs.bridge._adapters import (
@@ -20,7 +21,7 @@ from jaxenvs.bridge._adapters import (
     space_of_spec,
 )
 from jaxenvs.bridge.hosts import env_fn_of, fn_of_id
-from jaxenvs.errors import MissingExtraError, PoolError, UnknownEnvironmentError
+from jaxenvs.errors import MissingExtraError, PoolError, UnknownEnvironmentError, WorkerError
 from tests.bridge.envs import Counter
 
 KEY = jax.random.key(0)
@@ -95,10 +96,36 @@ def test_a_missing_package_names_its_extra(id, module, extra, monkeypatch):
 
 
 @pytest.mark.interop
-def test_a_text_in_an_observation_is_refused():
+def test_a_mission_of_minigrid_is_bytes():
     pytest.importorskip("minigrid")
-    with pytest.raises(PoolError, match=r"cannot hold.*\['mission'\]"):
-        serial("MiniGrid-Empty-5x5-v0")
+    with serial("MiniGrid-Empty-5x5-v0") as pool:
+        missions = pool.reset()[0]["mission"]
+        assert missions.shape == (2, 256) and missions.dtype == np.uint8
+        text = bytes(missions[1]).rstrip(b"\0").decode()
+        assert text == pool.call("mission")[1] == "get to the green goal square"
+
+
+class _Speaks(gymnasium.Env):
+    observation_space = spaces.Tuple(
+        (spaces.Text(4, charset="añ"), spaces.Dict({"number": spaces.Discrete(3)}))
+    )
+    action_space = spaces.Discrete(2)
+
+    def reset(self, *, seed=None, options=None):
+        return ("", {"number": 0}), {}
+
+    def step(self, action):
+        return ("aña" if action == 0 else "aññññ", {"number": 1}), 0.0, False, False, {}
+
+
+def test_texts_are_bytes_of_the_most_that_their_space_allows():
+    with serial(_Speaks) as pool:
+        pool.reset()
+        text, others = pool.step([0, 0])[0]
+        assert text.shape == (2, 8) and bytes(text[0]) == "aña".encode().ljust(8, b"\0")
+        assert others["number"].tolist() == [1, 1]
+        with pytest.raises(WorkerError, match="9 bytes, more than 8"):
+            pool.step([1, 0])
 
 
 def test_an_id_may_name_the_module_that_registers_it():

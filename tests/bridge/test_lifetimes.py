@@ -19,7 +19,7 @@ import pytest
 import jaxenvs
 from jaxenvs.bridge._zygote import zygote
 from jaxenvs.errors import ClosedError, PoolError, WorkerError
-from tests.bridge.conftest import IN_PROCESSES, IN_PYTHON
+from tests.bridge.conftest import IN_PROCESSES, WITHOUT_FUTEX
 from tests.bridge.envs import Counter, Misbehaving
 from tests.ids import every_nth
 
@@ -82,7 +82,7 @@ def _cycle(backend, i):
 
 
 @pytest.mark.parametrize(
-    ("backend", "cycles"), [("process", 100), (IN_PYTHON, 10)], indirect=["backend"]
+    ("backend", "cycles"), [("process", 100), (WITHOUT_FUTEX, 10)], indirect=["backend"]
 )
 @pytest.mark.slow
 def test_cycles_of_making_and_closing_leave_nothing(backend, cycles):
@@ -136,28 +136,23 @@ def test_a_pool_that_could_not_be_made_leaves_nothing(backend, marker):
     assert census() == before
 
 
-@pytest.mark.parametrize("backend", [IN_PYTHON], indirect=True)
-@pytest.mark.parametrize("which", ["eventfd", "mmap"])
-def test_a_pool_for_which_there_is_too_little_leaves_nothing(backend, which, monkeypatch):
-    _cycle(backend, 0)
+def test_a_pool_for_which_there_is_too_little_leaves_nothing(monkeypatch):
+    _cycle("process", 0)
     gc.collect()
     before = census()
-    module = os if which == "eventfd" else mmap
-    function, calls = getattr(module, which), []
+    calls = []
 
     def fails(*args, **kwargs):
         calls.append(args)
-        if which == "eventfd" and len(calls) < 3:
-            return function(*args, **kwargs)
-        raise OSError(errno.EMFILE, "there are no more")
+        raise OSError(errno.ENOMEM, "there are no more")
 
     with monkeypatch.context() as patch:
-        patch.setattr(module, which, fails)
-        with pytest.raises((OSError, PoolError), match="no more") as caught:
-            make(counters(3), backend, num_workers=3)
+        patch.setattr(mmap, "mmap", fails)
+        with pytest.raises(PoolError, match="no more") as caught:
+            make(counters(3), "process", num_workers=3)
         del caught
     gc.collect()
-    assert len(calls) == (3 if which == "eventfd" else 1)
+    assert len(calls) == 1
     wait_until(lambda: census() == before)
 
 
@@ -415,8 +410,6 @@ _PROLOGUE = """
 @pytest.mark.parametrize("what", ["step", "sleeps", "computes", "holds the lock"])
 @pytest.mark.parametrize("signal_", [signal.SIGKILL, signal.SIGTERM])
 def test_a_killed_caller_leaves_no_process(backend, what, signal_):
-    if backend == IN_PYTHON and what == "holds the lock":
-        pytest.skip("nothing ends such a process but the compiled part")
     if signal_ == signal.SIGTERM and what != "computes":
         pytest.skip("once is enough")
     caller = Caller(
@@ -430,7 +423,7 @@ def test_a_killed_caller_leaves_no_process(backend, what, signal_):
         pool.send(np.zeros(2, int))
         pool.recv()
         """,
-        **({"JAXENVS_NO_NATIVE": "1"} if backend == IN_PYTHON else {}),
+        **({"CC": "cc -DJX_NO_FUTEX"} if backend == WITHOUT_FUTEX else {}),
     )
     pids = caller.pids()
     assert caller.process.stdout.read(2)  # they are in their step
@@ -458,7 +451,7 @@ def test_ctrl_c_ends_a_caller_and_its_workers(backend, how):
                 else:
                     pool.reset()
         """,
-        **({"JAXENVS_NO_NATIVE": "1"} if backend == IN_PYTHON else {}),
+        **({"CC": "cc -DJX_NO_FUTEX"} if backend == WITHOUT_FUTEX else {}),
     )
     pids = caller.pids()
     assert caller.process.stdout.readline() == "at work\n"

@@ -10,8 +10,10 @@ from pathlib import Path
 
 import pytest
 
+import jaxenvs
 from jaxenvs.bridge import _native
 from jaxenvs.bridge._native import POOL, XLA, NativePartMissing
+from tests.bridge.envs import Counter
 
 pytestmark = pytest.mark.skipif(not sys.platform.startswith("linux"), reason="futexes are Linux's")
 
@@ -98,6 +100,13 @@ def test_it_is_compiled_once_into_the_cache_and_said_in_one_line(cache):
 
 
 @needs("gcc")
+def test_a_damaged_library_is_compiled_again(cache):
+    path = _native.find(POOL)
+    path.write_bytes(b"cut off by a full disk")
+    assert _native.pool_library()._name == str(path)
+    assert path.stat().st_size > 1000
+
+
 def test_processes_that_need_it_at_once_wait_for_one_compiler(cache, compiler):
     compiler('sleep 0.3; exec gcc "$@"')
     outputs = [finished(each) for each in [python(FIND) for _ in range(4)]]
@@ -142,7 +151,7 @@ def test_without_a_compiler_one_line_says_why_and_what_is_lost(cache, tmp_path):
     assert out == "False False"
     assert re.fullmatch(
         r"the host bridge runs without its pool part \(no compiler was found \(cc, gcc, clang\)\):"
-        r" workers .*",
+        r' backend="process" is not available',
         err,
     )
 
@@ -170,6 +179,14 @@ def test_cc_may_have_several_words_and_a_name_that_is_nowhere_is_told(cache, mon
     assert _native.reason_missing(_native.pool_library) == (
         "the compiler CC=no-such-cc was not found"
     )
+
+
+def test_without_it_there_are_fewer_backends(cache, monkeypatch):
+    monkeypatch.setenv(_native.DISABLE, "1")
+    with pytest.raises(jaxenvs.errors.PoolError, match=f"{_native.DISABLE} is set.  Install a C"):
+        jaxenvs.make_pool(Counter, 2, backend="process", num_workers=1)
+    with jaxenvs.make_pool(Counter, 2) as pool:
+        assert pool.backend == "serial" and pool.reset()[0].shape == (2, 3)
 
 
 def test_it_is_forgone_in_silence_where_the_environment_says_so(cache, monkeypatch, caplog):

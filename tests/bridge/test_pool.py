@@ -1,5 +1,6 @@
 """What a pool returns, whatever steps its environments."""
 
+import threading
 import time
 
 import gymnasium
@@ -196,7 +197,7 @@ class _Informs(Counter):
             info["odd"] = np.arange(3) + self.number
         if self.number == 1:
             info["long"] = np.full(1000, self.count)  # more than fits beside the batch
-            info["lambda"] = lambda: None
+            info |= {"lambda": lambda: None, "lock": threading.Lock()}
         return observation, reward, over, cut, info
 
 
@@ -218,8 +219,9 @@ def test_infos_are_merged_with_masks(backend):
             np.testing.assert_array_equal(info["long"][1], step)
             assert info["_long"].tolist() == [False, True, False]
             assert info["_lambda"].tolist() == [False, True, False]
-            told = info["lambda"][1]
-            assert "cannot be pickled" in told if backend == "process" else callable(told)
+            assert callable(info["lambda"][1])
+            lock = info["lock"][1]
+            assert "cannot be pickled" in lock if backend == "process" else lock.acquire()
         part = pool.step(zeros(2), [2, 1])[4]
         assert part["env_id"].tolist() == [2, 1] and part["nested"]["deep"].tolist() == [5, 5]
         np.testing.assert_array_equal(part["long"][1], 5)

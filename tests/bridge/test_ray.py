@@ -243,7 +243,7 @@ def test_an_actor_resets_in_the_mode_of_the_request():
         mode_is_open=True,
         time_limit=None,
         validate=True,
-        watched=False,
+        timeout=None,
         lock_step=True,
     )
     for mode, counts, size in (("same_step", [1, 0, 1], 9), ("next_step", [1, 2, 0], 7)):
@@ -276,7 +276,7 @@ def test_a_request_that_comes_again_is_not_done_again():
                 autoreset_mode="next_step",
                 time_limit=None,
                 validate=True,
-                watched=False,
+                timeout=None,
                 lock_step=True,
             )
         ),

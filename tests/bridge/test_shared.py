@@ -124,7 +124,7 @@ def test_a_call_cut_by_ctrl_c_does_not_hide_what_the_workers_finish(monkeypatch)
         pool.reset()
         process = pool._backend._others._processes[0]
 
-        def cut():
+        def cut(seconds=None):
             raise KeyboardInterrupt
 
         with monkeypatch.context() as patch:

@@ -505,11 +505,6 @@ def test_over_several_devices_a_failure_is_told_and_the_program_goes_on(
     mesh = Mesh(np.array(jax.devices()[:2]), ("env",))
     fns = [Counter, lambda: Misbehaving("raises", str(tmp_path / "done"), at=3)]
     options = {"num_workers": 1, "autoreset_mode": "same_step", "backend": "process"}
-    pools = [jaxenvs.make_pool([fn], **options) for fn in fns]
-    with pytest.raises(PoolError, match="restart"):  # the other device would wait for ever
-        jaxenvs.HostEnv(pools, mesh=mesh, path=path)
-    for pool in pools:
-        pool.close()
     pools = [jaxenvs.make_pool([fn], on_failure="restart", **options) for fn in fns]
     env = jaxenvs.HostEnv(pools, mesh=mesh, path=path)
     result = jaxenvs.rollout(env, None, 8, KEY)  # which adds over the devices
@@ -519,6 +514,59 @@ def test_over_several_devices_a_failure_is_told_and_the_program_goes_on(
     rollout = jax.jit(lambda: jaxenvs.rollout(env, None, 200, KEY).statistics)
     rollout()  # dispatched, and not waited for
     env.close()
+
+
+class _MadeOnce(Misbehaving):
+    """Cannot be constructed again once it has misbehaved."""
+
+    def __init__(self, what, marker, at):
+        if os.path.exists(marker):
+            raise OSError("the port is taken")
+        super().__init__(what, marker, at=at)
+
+
+@pytest.mark.parametrize("what", ["raises", "is_killed"])
+def test_what_cannot_be_made_again_ends_this_program_and_later_ones(path, what, tmp_path):
+    fns = [lambda: Counter(length=100), lambda: _MadeOnce(what, str(tmp_path / "done"), at=3)]
+    env = hosted(path, 2, env=fns, on_failure="restart")
+    state, _ = env.reset(KEY)
+    with pytest.raises(jax.errors.JaxRuntimeError, match="the port is taken"):
+        jax.block_until_ready(scanned(env, 6)(state))
+    for _ in range(2):
+        with pytest.raises(jax.errors.JaxRuntimeError, match=r"port is taken|cannot continue"):
+            jax.block_until_ready(env.reset(KEY))
+    env.close()
+
+
+@pytest.mark.parametrize("what", ["raises", "is_killed", "hangs"])
+@pytest.mark.parametrize("adds", ["in every step", "at the end"])
+def test_an_error_on_one_of_several_devices_ends_the_program_on_all(path, what, adds, tmp_path):
+    mesh = Mesh(np.array(jax.devices()[:3]), ("env",))
+    fns = [Counter, lambda: _MadeOnce(what, str(tmp_path / "done"), at=3), Counter]
+    failure = "restart" if what == "is_killed" else "raise"
+    options = {"num_workers": 1, "autoreset_mode": "same_step", "backend": "process"}
+    timeout = {"timeout": 0.2} if what == "hangs" else {}
+    pools = [jaxenvs.make_pool([fn], on_failure=failure, **timeout, **options) for fn in fns]
+    env = jaxenvs.HostEnv(pools, mesh=mesh, path=path)
+
+    @jax.jit
+    def program(state):
+        def body(state, _):
+            state, timestep = env.step(state, jnp.zeros(3, jnp.int32), KEY)
+            sums = timestep.reward.sum() if adds == "in every step" else timestep.reward
+            return state, (sums, timestep.truncated)
+
+        return state, lax.scan(body, state, None, length=20)[1]
+
+    def run_twice(state):
+        for _ in range(2):  # devices that are ahead may finish the first one
+            state, (_, truncated) = jax.block_until_ready(program(state))
+            assert truncated[3:, 1].all()  # flagged until then
+
+    with pytest.raises(jax.errors.JaxRuntimeError, match=r"deliberate|port is taken|not answer"):
+        run_twice(env.reset(KEY)[0])
+    for pool in pools:
+        pool.close(grace=0.1)
 
 
 @pytest.mark.parametrize("what", ["raises", "exits"])
@@ -566,7 +614,9 @@ def test_an_environment_that_hangs_inside_a_program(path, on_failure, tmp_path):
     else:
         _, seen = scanned(env, 3)(state)
         np.testing.assert_array_equal(seen.info["restarted"][:, 1], [0, 1, 0])
-    env.pools[0].close(grace=0.1)
+    begin = time.monotonic()
+    env.close()
+    assert time.monotonic() - begin < 3  # not the 5 s that environments have for their close()
 
 
 def test_after_a_refused_call_the_state_is_as_good_as_before(path):
@@ -664,6 +714,32 @@ def test_ctrl_c_ends_a_program_that_steps_without_python(seconds):
         pytest.skip("no g++")
     found = subprocess.run(
         [sys.executable, "-c", INTERRUPTED, seconds], capture_output=True, text=True, timeout=60
+    )
+    assert "interrupted True" in found.stdout, found.stderr
+
+
+INTERRUPTED_IN_PYTHON = (
+    INTERRUPTED.split("try:")[0].replace('path="ffi"', 'path="callback"')
+    + """
+try:
+    try:
+        jax.block_until_ready(program(state))
+    except jax.errors.JaxRuntimeError:
+        while time.monotonic() < begin + 5:
+            time.sleep(0.01)
+except KeyboardInterrupt:
+    print("interrupted", time.monotonic() - begin < 3)
+pool.close(grace=0.2)
+"""
+)
+
+
+def test_ctrl_c_in_a_callback_is_a_keyboard_interrupt():
+    found = subprocess.run(
+        [sys.executable, "-c", INTERRUPTED_IN_PYTHON, "0.01"],
+        capture_output=True,
+        text=True,
+        timeout=60,
     )
     assert "interrupted True" in found.stdout, found.stderr
 
@@ -778,10 +854,12 @@ def test_closing_waits_for_the_programs_that_were_dispatched(path):
 
 def test_a_pool_that_is_dropped_is_closed_and_its_programs_get_an_error(path):
     env = hosted(path)
-    state, _ = env.reset(KEY)
+    state, _ = jax.jit(env.reset)(KEY)
+    jax.block_until_ready(scanned(env, 3)(state))
+    jaxenvs.rollout(env, None, 3, KEY)
+    jaxenvs.evaluate(env.wrap(RecordEpisodeStatistics), None, 1, KEY)
     pids, number = env.pools[0]._backend.pids, int(state.token[0, 0])
     del env
-    jax.clear_caches()
     gc.collect()
     assert number not in _hosted._hosted
     import psutil

@@ -5,6 +5,7 @@ from shutil import which
 import jax
 import pytest
 
+from jaxenvs._machine import cpu_limit
 from jaxenvs.bridge import _native
 from jaxenvs.cli import doctor, main
 from jaxenvs.errors import missing_extra
@@ -186,4 +187,4 @@ def test_the_tightest_limit_of_a_group_and_those_around_it_counts(tmp_path, file
         (tmp_path / name).parent.mkdir(parents=True, exist_ok=True)
         (tmp_path / name).write_text(text)
     (tmp_path / "own").write_text("1:name=systemd:/x\n0::/a/b\n")
-    assert doctor.cpu_limit(str(tmp_path), str(tmp_path / "own")) == limit
+    assert cpu_limit(str(tmp_path), str(tmp_path / "own")) == limit

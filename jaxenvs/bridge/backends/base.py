@@ -26,7 +26,7 @@ class Settings:
     autoreset_mode: AutoresetMode
     time_limit: int | None
     validate: Validate
-    watched: bool  # whether there is a timeout, so workers report which environment is at work
+    timeout: float | None  # seconds; with one, workers report which environment is at work
     lock_step: bool  # whether all environments are usually stepped together
     mode_is_open: bool = False  # whether the autoreset mode may change until the first reset
 
@@ -61,11 +61,22 @@ class Post:
 
 
 class Broken(Exception):
-    """An environment or its process failed outside of a step; `post` has the report."""
+    """An environment or its process failed outside of a step; `post` has the report.
 
-    def __init__(self, post: Post) -> None:
+    `is_lost` is true if its process ended or hangs, rather than the environment raised.
+    """
+
+    def __init__(self, post: Post, *, is_lost: bool = False) -> None:
         super().__init__(post.text)
-        self.post = post
+        self.post, self.is_lost = post, is_lost
+
+
+class Late(Exception):
+    """Environments did not answer a message in time."""
+
+    def __init__(self, instances: Sequence[int]) -> None:
+        super().__init__(instances)
+        self.instances = instances
 
 
 class Backend(abc.ABC):
@@ -89,6 +100,7 @@ class Backend(abc.ABC):
     _owner: int | None = None  # the only process that can use it; None for any
     plan: Plan
     arrays: Arrays
+    timeout: float | None = None  # seconds that a message may take; set by `attach`
 
     @abc.abstractmethod
     def attach(self, settings: Settings) -> None:
@@ -133,6 +145,7 @@ class Backend(abc.ABC):
 
         Raises:
             Broken: an environment raised.
+            Late: an environment did not answer within `timeout`.
         """
 
     @abc.abstractmethod

@@ -23,6 +23,7 @@ from jaxenvs.bridge.backends.base import (
     STEP_ALL,
     Backend,
     Broken,
+    Late,
     Post,
     Settings,
     private_arrays,
@@ -65,6 +66,7 @@ class AsyncioBackend(Backend):
         self._options: dict[str, Any] | None = None
 
     def attach(self, settings: Settings) -> None:
+        self.timeout = settings.timeout
         self.plan, self.arrays = private_arrays(settings, len(self._rows))
         self._rows.attach(
             self.plan,
@@ -123,7 +125,10 @@ class AsyncioBackend(Backend):
     def message(self, kind: str, instances: Sequence[int], *what: Any) -> list[Any]:
         if kind == "kept_info":
             return [self._rows.kept_info(what[0], row) for row in instances]
-        return self._thread.result(self._rows.message(kind, instances, *what))
+        try:
+            return self._thread.result(self._rows.message(kind, instances, *what), self.timeout)
+        except TimeoutError:
+            raise Late(instances) from None
 
     def set_options(self, options: dict[str, Any] | None) -> None:
         self._options = options

@@ -15,20 +15,21 @@ from typing import Any
 import cloudpickle
 import numpy as np
 
+from jaxenvs._machine import num_cores
 from jaxenvs.bridge import _lines
 from jaxenvs.bridge._arrays import Arrays
-from jaxenvs.bridge._lines import Bell, CallerLines, Words, num_bells, request, room_for, words_size
+from jaxenvs.bridge._lines import CallerLines, Words, request, room_for, words_size
 from jaxenvs.bridge._log import log
-from jaxenvs.bridge._machine import num_cores
-from jaxenvs.bridge._native import POOL, is_there, pool_path
+from jaxenvs.bridge._native import POOL, is_there, pool_library, pool_path, reason_missing
 from jaxenvs.bridge._segment import Segment
-from jaxenvs.bridge._wire import receive_packed, send, send_packed
+from jaxenvs.bridge._wire import encoded, receive_packed, send, send_packed
 from jaxenvs.bridge._zygote import zygote
-from jaxenvs.bridge.backends.base import Backend, Broken, Post, Settings, by_owner
+from jaxenvs.bridge.backends.base import Backend, Broken, Late, Post, Settings, by_owner
 from jaxenvs.errors import PoolError
 
 _SPIN_NS = 100_000  # about two wake-ups of an idle core
 _DEATHS_IN_A_ROW = 3  # the pool gives up after so many deaths of a worker without an answer
+_CONSTRUCTOR_SECONDS = 6  # without a timeout, see `_patience_for`
 
 
 class _Process:
@@ -41,6 +42,7 @@ class _Process:
         self.given_up = False
         self.reviving = False  # whether it is dead or being replaced
         self.owed = 0  # answers to messages that were not received, because of Ctrl-C
+        self.made_in = 0.0  # seconds that the constructors took
         self.start()
 
     def start(self) -> None:
@@ -65,47 +67,59 @@ class _Process:
 
     def measure(self, seconds: float) -> dict[str, float] | None:
         """Measures the steps of its first environment; returns None if they raise."""
-        send(self.socket, ("measure", seconds))
+        send(self.socket, seconds)
         try:
-            _, (outcome, found) = cloudpickle.loads(self.receive_packed())
+            outcome, found = cloudpickle.loads(self.receive_packed())
         except EOFError:
             return None
         return found if outcome == "ok" else None
 
-    def extend(self, env_fns: list[Callable[[], Any]]) -> None:
-        """Makes it construct more environments; `made` waits for them."""
-        self._env_fns = cloudpickle.dumps([*cloudpickle.loads(self._env_fns), *env_fns])
-        self.count += len(env_fns)
-        send(self.socket, ("extend", cloudpickle.dumps(env_fns)))
-
-    def made(self) -> list[dict[str, Any]]:
+    def made(self, seconds: float | None = None) -> list[dict[str, Any]]:
         """Waits for its environments; returns their facts.
 
+        Args:
+            seconds: how long to wait; None without end.
+
         Raises:
-            Broken: a constructor raised, or the process died.
+            Broken: a constructor raised or took too long, or the process died.
         """
+        begin, instance = time.monotonic(), self.first
         try:
-            packed = self.receive_packed()
+            while True:
+                packed = self.receive_packed(seconds)
+                outcome, *what = self.unpacked(packed, instance, "its constructor")
+                if outcome != "making":
+                    break
+                (instance,) = what
+        except TimeoutError:
+            text = f"it was not constructed within {seconds:.3g} s"
+            raise Broken(self.post(instance, "its constructor", text), is_lost=True) from None
         except EOFError:
-            status = _ending(self.reap())
-            text = f"process {self.pid} {status} while it constructed its environments"
-            raise Broken(self.post(self.first, "its constructor", text)) from None
-        outcome, *what = self.unpacked(packed, self.first, "its constructor")
+            text = f"process {self.pid} {_ending(self.reap())} while it constructed it"
+            raise Broken(self.post(instance, "its constructor", text), is_lost=True) from None
         if outcome == "failed":
             raise Broken(self.post(what[0], "its constructor", what[1]))
+        self.made_in = time.monotonic() - begin
         return what[0]
 
-    def receive_packed(self) -> bytes:
+    def receive_packed(self, seconds: float | None = None) -> bytes:
         """Waits for the next message; returns it pickled.
+
+        Args:
+            seconds: how long to wait; None without end.
 
         Raises:
             EOFError: the process has ended (a process that it forked may still hold the socket).
+            TimeoutError: there is no message yet.
         """
         poll = select.poll()
         poll.register(self.socket.fileno(), select.POLLIN)
         if self.pidfd is not None:
             poll.register(self.pidfd, select.POLLIN)
-        if self.socket.fileno() not in dict(poll.poll()):
+        ready = dict(poll.poll(None if seconds is None else seconds * 1000))
+        if not ready:
+            raise TimeoutError
+        if self.socket.fileno() not in ready:
             raise EOFError(f"process {self.pid} has ended")
         return receive_packed(self.socket)[0]
 
@@ -170,8 +184,6 @@ class ProcessBackend(Backend):
         num_workers: the number of workers; the instances are divided among them in order.
         bounds: the first instance of each worker, then the end of the last one's; None divides
             evenly. Instances below `bounds[0]` belong to another backend.
-        scout: a worker that has made the first instance already, see `scouted`; it becomes
-            worker 0.
 
     Raises:
         PoolError: a function cannot be pickled.
@@ -186,9 +198,7 @@ class ProcessBackend(Backend):
         num_workers: int,
         *,
         bounds: Sequence[int] | None = None,
-        scout: _Process | None = None,
     ) -> None:
-        is_there(POOL)  # compiles the library if it is missing, before the workers load it
         self.num_workers = num_workers
         self._owner = os.getpid()
         self._closing = False
@@ -196,17 +206,13 @@ class ProcessBackend(Backend):
         self._message_lock = threading.Lock()
         self._supervisor: _Supervisor | None = None
         self._segment: Segment | None = None
-        self._bells: list[Bell] = []
         self._progress: dict[int, tuple[tuple[int, int, int], float]] = {}
-        self._hung: dict[int, tuple[int, int, int]] = {}
         self._options: tuple[dict[str, Any] | None, bytes | None] = None, None  # and pickled
         even = (w * len(env_fns) // num_workers for w in range(num_workers + 1))
         self.bounds = bounds = tuple(bounds or even)
-        self._processes: list[_Process] = [] if scout is None else [scout]
+        self._processes: list[_Process] = []
         try:
-            if scout is not None:
-                scout.extend(list(env_fns[1 : bounds[1]]))
-            for w in range(len(self._processes), num_workers):
+            for w in range(num_workers):
                 fns = list(env_fns[bounds[w] : bounds[w + 1]])
                 self._processes.append(_started(w, fns, bounds[w]))
             self.facts = [fact for process in self._processes for fact in process.made()]
@@ -228,9 +234,7 @@ class ProcessBackend(Backend):
         self._segment = segment = Segment(self.plan.size)
         self.words = Words(segment.memory, self.num_workers, room)
         self.arrays = Arrays.over(self.plan, segment.memory)
-        for _ in range(num_bells(self.num_workers)):
-            self._bells.append(Bell())  # one by one, so that `close` finds them if one fails
-        self.lines = CallerLines(self.words, self._bells)
+        self.lines = CallerLines(self.words)
         cores = num_cores()
         spins = self.num_workers <= cores and cores > 1
         # A caller that takes partial batches needs a core of its own to spin on.
@@ -244,8 +248,9 @@ class ProcessBackend(Backend):
             "plan": self.plan,
             "time_limit": settings.time_limit,
             "validate": settings.validate,
-            "watched": settings.watched,
+            "watched": settings.timeout is not None,
         }
+        self.timeout = settings.timeout
         for process in self._processes:
             self._send_attach(process, recover=False)
         self._supervisor = _Supervisor(self)
@@ -264,9 +269,7 @@ class ProcessBackend(Backend):
             "recover": recover,
             "options": self._options[0],
         }
-        bells = [self._bells[process.number], self._bells[-1]] if self._bells else []
-        fds = (self._segment.fd, *(fd for bell in bells for fd in bell.fds))
-        send(process.socket, attach, fds)
+        send(process.socket, attach, (self._segment.fd,))
 
     # --- steps ---
 
@@ -323,8 +326,12 @@ class ProcessBackend(Backend):
                 send_packed(process.socket, data)
                 process.owed += 1
                 while process.owed:
-                    packed = process.receive_packed()  # all but the last one are dropped
+                    packed = process.receive_packed(self.timeout)  # all but the last are dropped
                     process.owed -= 1
+            except TimeoutError:
+                self.words.give_up(process.number)
+                rows = message[1] if message[0] != "options" else range(process.count)
+                raise Late([process.first + row for row in rows]) from None
             except (EOFError, OSError):
                 text = f"process {process.pid} ended during {what!r}"
                 raise Broken(process.post(process.first, what, text)) from None
@@ -352,7 +359,7 @@ class ProcessBackend(Backend):
                 self._progress[process.number] = counts, now
             elif now - since >= seconds:
                 found += [current - 1] if current else list(self._rows(process))
-                self._hung[process.number] = counts
+                self.words.give_up(process.number)
                 del self._progress[process.number]  # the next wait gets the full timeout again
         return found
 
@@ -371,9 +378,10 @@ class ProcessBackend(Backend):
         self.words.pids[process.number] = -1  # the pid may soon belong to another process
         with self._message_lock:  # a message in progress has failed by now
             died, status = process.pid, process.reap()
-            _, done, _ = self.words.counts(process.number)
-            process.deaths = process.deaths + 1 if done == process.done_at_death else 1
-            process.done_at_death = done
+            asked, done, _ = self.words.counts(process.number)
+            if asked != done:  # a death that nobody waits for does not count
+                process.deaths = process.deaths + 1 if done == process.done_at_death else 1
+                process.done_at_death = done
             process.forget()
             if self._closing:
                 return
@@ -382,10 +390,18 @@ class ProcessBackend(Backend):
                 if process.deaths >= _DEATHS_IN_A_ROW:
                     text = f"{what}; it died {process.deaths} times without an answer in between"
                     raise Broken(process.post(process.first, "step", text))
-                process.start()
-                if self._closing:  # `close` may have killed only the previous one
-                    return
-                process.made()
+                for attempt in range(1, _DEATHS_IN_A_ROW + 1):
+                    process.start()
+                    if self._closing:  # `close` may have killed only the previous one
+                        return
+                    try:
+                        process.made(self._patience_for(process))
+                        break
+                    except Broken as error:
+                        if not error.is_lost or attempt == _DEATHS_IN_A_ROW or self._closing:
+                            raise
+                        process.reap()
+                        process.forget()
                 self._send_attach(process, recover=True)
                 process.owed = 0
                 process.reviving = False
@@ -398,8 +414,13 @@ class ProcessBackend(Backend):
                     *(what, list(self._rows(process))),
                 )
 
+    def _patience_for(self, process: _Process) -> float:
+        """Returns the seconds that constructors of a replacement may take."""
+        return 10 * (process.made_in + (self.timeout or _CONSTRUCTOR_SECONDS))
+
     def _give_up(self, process: _Process, text: str) -> None:
         """Marks a worker as lost and ends all waits for it."""
+        self.words.lose()
         self._broken = Post(process.first, "step", text, process.number, process.pid, fatal=True)
         process.given_up = True
         self.answer_for_the_dead()
@@ -410,7 +431,7 @@ class ProcessBackend(Backend):
         for number in dead:
             assert self._broken is not None
             text = f"{self._broken.instance}\n{self._broken.what}\n{self._broken.text}"
-            self.words.post(number, text.encode())
+            self.words.post(number, encoded(text))
             self.lines.finish_for(number)
         return bool(dead)
 
@@ -440,9 +461,6 @@ class ProcessBackend(Backend):
         for process in self._processes:
             process.reap()
             process.forget()
-        for bell in self._bells:
-            bell.close()
-        self._bells = []
         if self._segment is not None:
             self._segment.close()
         return posts
@@ -451,8 +469,7 @@ class ProcessBackend(Backend):
         """Makes the workers close their environments; returns reports of what raised."""
         posts, asked = [], []
         for process in self._processes:
-            hangs = self._hung.get(process.number) == self.words.counts(process.number)
-            if not hangs and not process.reviving:
+            if not self.words.hangs(process.number) and not process.reviving:
                 self.lines.ask(process.number, request(_lines.QUIT))
                 asked.append(process)
         for process in asked:
@@ -534,7 +551,6 @@ def scouted(env_fn: Callable[[], Any]) -> tuple[_Process, Any]:
     Raises:
         PoolError, Broken: as `ProcessBackend`.
     """
-    is_there(POOL)
     process = _started(0, [env_fn], 0)
     try:
         (facts,) = process.made()
@@ -549,6 +565,12 @@ def _started(number: int, env_fns: list[Callable[[], Any]], first: int) -> _Proc
         raise PoolError(
             f'make_pool got backend="process" on {sys.platform}, which cannot fork processes.'
             '  Pass backend="thread" or "serial".'
+        )
+    if not is_there(POOL):  # it compiles it, before workers load it
+        raise PoolError(
+            'backend="process" needs the compiled part of the host bridge, which is missing:'
+            f' {reason_missing(pool_library)}.  Install a C compiler, or pass backend="thread" or'
+            ' "serial".'
         )
     try:
         return _Process(number, env_fns, first)

@@ -32,6 +32,7 @@ from jaxenvs.bridge.backends.base import (
     STEP_ALL,
     Backend,
     Broken,
+    Late,
     Post,
     Settings,
     by_owner,
@@ -303,6 +304,7 @@ class RayBackend(Backend):
             yield cloudpickle.loads(what[0])
 
     def attach(self, settings: Settings) -> None:
+        self.timeout = settings.timeout
         self.plan, self.arrays = private_arrays(settings, len(self.owners))
         self._settings = cloudpickle.dumps(settings)
         for member in self._members:
@@ -552,7 +554,9 @@ class RayBackend(Backend):
             raise Broken(self._broken)
         while True:
             try:
-                found = ray.get(member.actor.perform.remote(kind, *what))
+                found = ray.get(member.actor.perform.remote(kind, *what), timeout=self.timeout)
+            except ray.exceptions.GetTimeoutError:
+                raise Late(member.instances) from None
             except ray.exceptions.ActorUnavailableError:  # Ray is restarting it
                 time.sleep(_RETRY)
                 continue

@@ -20,6 +20,7 @@ from jaxenvs.bridge.backends.base import (
     STEP_ALL,
     Backend,
     Broken,
+    Late,
     Post,
     Settings,
     private_arrays,
@@ -70,7 +71,8 @@ class ThreadBackend(Backend):
     def attach(self, settings: Settings) -> None:
         self.plan, self.arrays = private_arrays(settings, len(self._instances))
         self._crew = Crew(self.num_workers, "jaxenvs-pool-thread")
-        self._instances.crew = self._crew if settings.watched else None
+        self.timeout = settings.timeout
+        self._instances.crew = None if settings.timeout is None else self._crew
         self._instances.attach(
             self.plan,
             self.arrays,
@@ -185,13 +187,16 @@ class ThreadBackend(Backend):
         def work(row: int) -> None:
             try:
                 values[row] = function(row, *args[row])
+            except Abandoned:
+                raise
             except BaseException as error:
                 errors[row] = error
 
         finished = Finished()
         for row in instances:
             self._put(row, finished, work)
-        finished.take(len(instances), None)
+        if finished.take(len(instances), self.timeout) is None:
+            raise Late([row for row in instances if row not in values and row not in errors])
         if errors:
             row = min(errors)
             raise Broken(Post(row, what[0], traceback_of(errors[row])))
@@ -311,6 +316,9 @@ class _Instances(Instances):
         return work(row, *args)
 
     # --- calls into environments, during which a thread may be abandoned ---
+
+    def call(self, row: int, name: str, args: Any, kwargs: Any) -> Any:
+        return self._within(None, super().call, row, name, args, kwargs)
 
     def _make(self, row: int) -> Any:
         return self._within(None, super()._make, row)

@@ -2,12 +2,14 @@
  *
  * Everything lies in memory that the processes share. A worker has a ring of requests that only
  * the caller writes, and works them off in order; so the count of those it has finished says which
- * they are. `_lines.py` has the same in Python, for machines without a compiler.
+ * they are.
  *
  * Waking a sleeping core costs 20 to 50 us, more than a small batch takes. So who waits first
  * looks again and again for a while, and only then sleeps (futex). The word that is waited for and
  * the word that says "asleep" are written and read in opposite order by the two sides,
  * sequentially consistent: one of them always sees the other.
+ *
+ * Only Linux has futexes. Elsewhere, who sleeps looks again every 50 us.
  *
  * Included by pool.c, which Python calls by ctypes, and by xla.cc, which XLA calls.
  */
@@ -18,13 +20,16 @@
 #define _GNU_SOURCE
 #endif
 #include <errno.h>
-#include <linux/futex.h>
-#include <sched.h>
 #include <stdint.h>
 #include <string.h>
-#include <sys/syscall.h>
 #include <time.h>
 #include <unistd.h>
+#if defined(__linux__) && !defined(JX_NO_FUTEX)
+#define JX_FUTEX
+#include <linux/futex.h>
+#include <sched.h>
+#include <sys/syscall.h>
+#endif
 
 /* One for each worker. The caller writes the first 64 bytes, the worker the last: two cache
  * lines, so that neither side takes the other's away by writing its own. */
@@ -36,7 +41,9 @@ typedef struct {
   uint32_t worker_asleep; /* the worker sleeps on its bell until more is asked */
   uint32_t current;       /* the instance at work, plus 1; 0 between two; kept under a timeout */
   uint32_t noted[2];      /* JX_INFO, JX_DONE of the last batch in each buffer */
-  uint32_t unused1[11];
+  uint32_t hung;          /* `asked` when a wait for this worker was given up as a hang */
+  uint32_t alone;         /* the worker has measured that its environments run in one thread */
+  uint32_t unused1[9];
 } jx_line;
 
 /* One for the pool. */
@@ -51,7 +58,9 @@ typedef struct {
   uint32_t take_spin_ns;  /* likewise of the caller, where it waits for whoever is first */
   uint32_t away;          /* nobody is at home: the caller has something else to do meanwhile */
   uint32_t bells[8];      /* futexes: 32 workers sleep on each, and one call wakes any of them */
-  uint32_t unused1[4];
+  uint32_t lost;          /* a worker is gone for good, so the pool cannot continue */
+  uint32_t replace;       /* `alone` of a worker has changed since workers were placed */
+  uint32_t unused1[2];
 } jx_header;
 #define JX_BELLS 8
 
@@ -109,11 +118,34 @@ static inline void jx_pause(void) {
 #endif
 }
 
-static inline void jx_wake(uint32_t *word) {
-  syscall(SYS_futex, word, FUTEX_WAKE, 1, NULL, NULL, 0);
+#define JX_EVERYBODY 0xffffffffu /* all who sleep on a word */
+
+#ifdef JX_FUTEX
+#define JX_NAP 100000000 /* after so long who sleeps looks by itself, should a wake-up be lost */
+
+static inline void jx_wake(uint32_t *word, uint32_t bits) {
+  syscall(SYS_futex, word, FUTEX_WAKE_BITSET, INT32_MAX, NULL, NULL, bits);
 }
 
-#define JX_NAP 100000000 /* after so long who sleeps looks by itself, should a wake-up be lost */
+/* Sleeps while `word` is `seen`, until it is woken, or for `nap` ns. Whether a signal came, whose
+ * handler is Python's business. */
+static inline int jx_sleep(uint32_t *word, uint32_t seen, uint32_t bits, int64_t nap) {
+  int64_t end = jx_now() + nap;
+  struct timespec until = {end / 1000000000, end % 1000000000};
+  return syscall(SYS_futex, word, FUTEX_WAIT_BITSET, seen, &until, NULL, bits) < 0 &&
+         errno == EINTR;
+}
+#else
+#define JX_NAP 50000
+
+static inline void jx_wake(uint32_t *word, uint32_t bits) { (void)word, (void)bits; }
+
+static inline int jx_sleep(uint32_t *word, uint32_t seen, uint32_t bits, int64_t nap) {
+  struct timespec time = {0, nap};
+  (void)bits;
+  return jx_load(word) == seen && nanosleep(&time, NULL) < 0 && errno == EINTR;
+}
+#endif
 
 /* Looks for `word` to reach `target` for a while; whether it did. */
 static inline int jx_spin(const uint32_t *word, uint32_t target, int64_t spin_ns) {
@@ -139,16 +171,13 @@ static inline int jx_wait(uint32_t *word, uint32_t target, uint32_t *asleep, int
   for (;;) {
     uint32_t seen = jx_load(word);
     if ((int32_t)(seen - target) >= 0) break;
-    struct timespec nap = {0, JX_NAP};
+    int64_t nap = JX_NAP;
     if (deadline >= 0) {
       int64_t left = deadline - jx_now();
       if (left <= 0) { status = JX_TIMEOUT; break; }
-      if (left < nap.tv_nsec) nap.tv_nsec = left;
+      if (left < nap) nap = left;
     }
-    if (syscall(SYS_futex, word, FUTEX_WAIT, seen, &nap, NULL, 0) < 0 && errno == EINTR) {
-      status = JX_INTERRUPTED; /* a signal: its handler is Python's business */
-      break;
-    }
+    if (jx_sleep(word, seen, JX_EVERYBODY, nap)) { status = JX_INTERRUPTED; break; }
   }
   jx_store(asleep, 0);
   return status;
@@ -172,7 +201,7 @@ static inline uint32_t jx_bit(uint32_t w) { return 1u << (w % 32); }
 static inline void jx_ring(jx_pool *pool, uint32_t bell, uint32_t bits) {
   uint32_t *word = &pool->header->bells[bell];
   __atomic_add_fetch(word, 1, __ATOMIC_SEQ_CST);
-  syscall(SYS_futex, word, FUTEX_WAKE_BITSET, INT32_MAX, NULL, NULL, bits);
+  jx_wake(word, bits);
 }
 
 static inline void jx_rouse(jx_pool *pool, uint32_t w) {
@@ -203,10 +232,13 @@ static inline void jx_ask_some(jx_pool *pool, int op, uint32_t buffer, const int
 }
 
 /* Keeps workers off the caller's core as far as there are others, and the one at home on it. They
- * are moved by their pids when the caller was moved by the system; the caller itself never is. */
+ * are moved by their pids when the caller was moved by the system; the caller itself never is. A
+ * worker whose environments have threads of their own may use every core. */
 static inline void jx_place(jx_pool *pool) {
+#ifdef JX_FUTEX
   int core = sched_getcpu();
-  if (core < 0 || core == pool->core) return;
+  if (core < 0 || (core == pool->core && !jx_load(&pool->header->replace))) return;
+  jx_store(&pool->header->replace, 0);
   pool->core = core;
   cpu_set_t all, here, others;
   if (sched_getaffinity(0, sizeof all, &all)) return;
@@ -217,8 +249,13 @@ static inline void jx_place(jx_pool *pool) {
   int32_t home = jx_home(pool);
   if (CPU_COUNT(&others) + (home >= 0) < (int)pool->num_workers || !CPU_COUNT(&others))
     others = all;
-  for (uint32_t w = 0; w < pool->num_workers; w++)
-    sched_setaffinity(pool->pids[w], sizeof all, (int32_t)w == home ? &here : &others);
+  for (uint32_t w = 0; w < pool->num_workers; w++) {
+    cpu_set_t *cores = !jx_load(&pool->lines[w].alone) ? &all : (int32_t)w == home ? &here : &others;
+    sched_setaffinity(pool->pids[w], sizeof all, cores);
+  }
+#else
+  (void)pool;
+#endif
 }
 
 /* Puts the same request before every worker. Who `waits` for the answer at once lends its core to
@@ -237,6 +274,11 @@ static inline void jx_ask_all(jx_pool *pool, uint32_t request, int waits) {
     jx_ask(pool, home < 0 ? i - 1 : (home + i) % pool->num_workers, &request, 1);
 }
 
+/* The attention of whoever took an earlier batch may have ended, but a loss is for good. */
+static inline int jx_attention(const jx_pool *pool) {
+  return jx_load(&pool->header->attention) || jx_load(&pool->header->lost) ? JX_ATTENTION : JX_OK;
+}
+
 /* Waits until every worker has answered all it was asked, and counts the answers as taken. The
  * one at home runs on this core, so sleeping hands the core over to it; the others are looked out
  * for. Returns what was noted of the batch in `buffer`. */
@@ -252,7 +294,7 @@ static inline int jx_wait_all(jx_pool *pool, uint32_t buffer, int64_t deadline) 
     noted |= line->noted[buffer];
   }
   for (uint32_t w = 0; w < n; w++) pool->taken[w] = pool->lines[w].asked;
-  return (int)noted | (jx_load(&pool->header->attention) ? JX_ATTENTION : JX_OK);
+  return (int)noted | jx_attention(pool);
 }
 
 /* Takes up to `count` finished instances of worker w and writes which they are. */
@@ -296,7 +338,7 @@ static inline int jx_take(jx_pool *pool, uint32_t count, int32_t *instances, int
   }
   for (uint32_t got = 0; got < count; pool->next = (pool->next + 1) % pool->num_workers)
     got += jx_take_from(pool, pool->next, count - got, instances + got);
-  return jx_load(&header->attention) ? JX_ATTENTION : JX_OK;
+  return jx_attention(pool);
 }
 
 /* --- the worker's side ------------------------------------------------------------------- */
@@ -314,10 +356,7 @@ static inline uint32_t jx_next(jx_pool *pool, uint32_t w, uint32_t seen) {
     while (!interrupted) {
       uint32_t rung = jx_load(bell); /* before the look: rung in between, we do not sleep */
       if (jx_reached(&line->asked, seen + 1)) break;
-      int64_t end = jx_now() + JX_NAP;
-      struct timespec until = {end / 1000000000, end % 1000000000};
-      interrupted = syscall(SYS_futex, bell, FUTEX_WAIT_BITSET, rung, &until, NULL, jx_bit(w)) < 0 &&
-                    errno == EINTR;
+      interrupted = jx_sleep(bell, rung, jx_bit(w), JX_NAP);
     }
     jx_store(&line->worker_asleep, 0);
     if (interrupted) return JX_NO_REQUEST;
@@ -330,10 +369,10 @@ static inline void jx_finish(jx_pool *pool, uint32_t w, uint32_t done) {
   jx_line *line = &pool->lines[w];
   jx_header *header = pool->header;
   jx_store(&line->done, done);
-  if (jx_load(&line->caller_asleep)) jx_wake(&line->done);
+  if (jx_load(&line->caller_asleep)) jx_wake(&line->done, JX_EVERYBODY);
   uint32_t finished = __atomic_add_fetch(&header->finished, 1, __ATOMIC_SEQ_CST);
   if (jx_load(&header->caller_asleep) && (int32_t)(finished - jx_load(&header->wanted)) >= 0)
-    jx_wake(&header->finished);
+    jx_wake(&header->finished, JX_EVERYBODY);
 }
 
 #endif

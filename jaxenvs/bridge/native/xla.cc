@@ -60,10 +60,24 @@ struct jx_hosted {
 
 namespace {
 
+// The pools of a HostEnv over several devices. If a call fails, its device does not leave the
+// program at once, because the others would wait for it in their next collective operation, without
+// end. Until all devices fail, in the first call that none of them has begun, it returns rows
+// flagged as truncated and restarted.
+struct Group {
+  std::mutex mutex;
+  std::vector<int64_t> calls;  // of each pool
+  int64_t last = INT64_MAX;    // the call in which all fail
+  size_t failed = 0;           // pools that did
+  ffi::Error error = ffi::Error::Success();
+};
+
 struct Entry {
   explicit Entry(jx_hosted *hosted) : hosted(hosted) {}
   jx_hosted *hosted;  // null once the pool is closed
   std::mutex mutex;
+  std::shared_ptr<Group> group;  // null with a single device
+  size_t place = 0;              // in the group
 };
 
 std::mutex table_mutex;
@@ -209,8 +223,11 @@ std::vector<int32_t> hanging(jx_pool *pool, std::vector<std::array<uint32_t, 4>>
   return found;
 }
 
+// Reads what workers reported. With `restarts`, an error is only what cannot be mended: the loss of
+// a worker, and an environment that cannot be constructed again.
 ffi::Error failure(jx_hosted *h) {
-  std::string text;
+  std::string failed, mended;
+  bool lost = jx_load(&h->pool->header->lost);
   jx_store(&h->pool->header->attention, 0);
   for (uint32_t w = 0; w < h->pool->num_workers; w++) {
     uint8_t *box = h->mailboxes + w * h->mailbox_room;
@@ -230,17 +247,17 @@ ffi::Error failure(jx_hosted *h) {
         fprintf(stderr, "jaxenvs: %s\n", rest.c_str());
         continue;
       }
-      text += "environment " + post.substr(0, first) + " (\"" + h->name + "\", worker " +
-              std::to_string(w) + ", process " + std::to_string(h->pool->pids[w]) +
-              ") failed in " + what + ".  Its traceback:\n" + rest + "\n";
+      bool is_mended = h->restarts && !lost && what != "reconstruction";
+      (is_mended ? mended : failed) +=
+          "environment " + post.substr(0, first) + " (\"" + h->name + "\", worker " +
+          std::to_string(w) + ", process " + std::to_string(h->pool->pids[w]) + ") failed in " +
+          what + ".  Its traceback:\n" + rest + "\n";
     }
   }
-  if (text.empty()) return ffi::Error::Success();
-  if (h->restarts) {
-    fprintf(stderr, "jaxenvs: %s", text.c_str());
-    return ffi::Error::Success();
-  }
-  return ffi::Error(ffi::ErrorCode::kInternal, "WorkerError: " + text);
+  if (!mended.empty()) fprintf(stderr, "jaxenvs: %s", mended.c_str());
+  if (lost) failed += "The pool \"" + std::string(h->name) + "\" cannot continue.  Close it and make another.";
+  if (failed.empty()) return ffi::Error::Success();
+  return ffi::Error(ffi::ErrorCode::kInternal, "WorkerError: " + failed);
 }
 
 ffi::Error closed() {
@@ -286,6 +303,7 @@ ffi::Error wait_for(jx_hosted *h, bool *unfinished, Wait wait) {
     begin = h->waited_until;
     std::string names;
     for (int32_t w : hanging(h->pool, &progress)) {
+      jx_store(&h->pool->lines[w].hung, jx_load(&h->pool->lines[w].asked));
       uint32_t current = jx_load(&h->pool->lines[w].current);
       names += (names.empty() ? "" : ", ") +
                (current ? "environment " + std::to_string(current - 1)
@@ -494,18 +512,9 @@ ffi::Error wait_all(jx_hosted *h) {
 //   send        ids, actions
 //   recv        nothing
 //   reset some  a mask, seeds; answers only where the mask is true
-ffi::Error call(ffi::RemainingArgs args, ffi::RemainingRets rets, int32_t operation,
-                int32_t count, int32_t wants_final) {
-  auto token_in = args.get<ffi::AnyBuffer>(0);
-  auto token_out = rets.get<ffi::AnyBuffer>(0);
-  if (!token_in.has_value() || !token_out.has_value()) return wrong("a call without a token");
-  const int32_t *token = static_cast<const int32_t *>(token_in->untyped_data());
-  int32_t id = token[0], counter = token[1];
-  auto entry = find(id);
-  std::unique_lock<std::mutex> lock;
-  if (entry) lock = std::unique_lock<std::mutex>(entry->mutex);
-  if (!entry || !entry->hosted || jx_load(&entry->hosted->closing)) return closed();
-  jx_hosted *h = entry->hosted;
+ffi::Error perform(jx_hosted *h, int32_t counter, ffi::RemainingArgs &args,
+                   ffi::RemainingRets &rets, int32_t operation, int32_t count,
+                   int32_t wants_final) {
   if (operation != kReset && counter != h->counter) return refuse_token(h, counter);
   if (operation != kSend && (int64_t)rets.size() != num_results(h, wants_final))
     return wrong("the state belongs to \"" + std::string(h->name) +
@@ -586,11 +595,65 @@ ffi::Error call(ffi::RemainingArgs args, ffi::RemainingRets rets, int32_t operat
       error = answer(h, h->buffer, all, rets, wants_final);
     }
   }
+  return error;
+}
+
+// Returns the latest rows, flagged, in place of those that a failed call did not bring.
+ffi::Error answer_flagged(jx_hosted *h, ffi::RemainingRets &rets, int32_t wants_final) {
+  auto error = answer(h, h->buffer, Rows{nullptr, h->num_envs}, rets, wants_final);
+  if (error.failure()) return error;
+  int64_t at = 1 + h->num_observations;
+  for (int value : {0, 0, 1, -1, 1}) {  // reward, terminated, truncated, elapsed, restarted
+    auto column = **rets.get<ffi::AnyBuffer>(at++);
+    if (value >= 0) memset(column.untyped_data(), value, column.size_bytes());
+  }
+  return error;
+}
+
+// Performs a call of one of several devices, see Group.
+template <typename Perform>
+ffi::Error perform_in_group(Entry &entry, ffi::RemainingRets &rets, int32_t wants_final,
+                            Perform perform) {
+  Group &group = *entry.group;
+  {
+    std::lock_guard<std::mutex> lock(group.mutex);
+    if (++group.calls[entry.place] >= group.last) {
+      auto error = group.error;
+      if (++group.failed == group.calls.size()) group.last = INT64_MAX, group.failed = 0;
+      return error;
+    }
+  }
+  auto error = perform();
+  if (error.success()) return error;
+  {
+    std::lock_guard<std::mutex> lock(group.mutex);
+    if (group.last == INT64_MAX) {
+      group.last = 1 + *std::max_element(group.calls.begin(), group.calls.end());
+      group.error = error;
+    }
+  }
+  return answer_flagged(entry.hosted, rets, wants_final);
+}
+
+ffi::Error call(ffi::RemainingArgs args, ffi::RemainingRets rets, int32_t operation,
+                int32_t count, int32_t wants_final) {
+  auto token_in = args.get<ffi::AnyBuffer>(0);
+  auto token_out = rets.get<ffi::AnyBuffer>(0);
+  if (!token_in.has_value() || !token_out.has_value()) return wrong("a call without a token");
+  const int32_t *token = static_cast<const int32_t *>(token_in->untyped_data());
+  int32_t id = token[0], counter = token[1];
+  auto entry = find(id);
+  std::unique_lock<std::mutex> lock;
+  if (entry) lock = std::unique_lock<std::mutex>(entry->mutex);
+  if (!entry || !entry->hosted || jx_load(&entry->hosted->closing)) return closed();
+  jx_hosted *h = entry->hosted;
+  auto run = [&]() { return perform(h, counter, args, rets, operation, count, wants_final); };
+  auto error = entry->group ? perform_in_group(*entry, rets, wants_final, run) : run();
   if (error.failure()) return error;
   int32_t *out = static_cast<int32_t *>((*token_out)->untyped_data());
   out[0] = id;
   out[1] = h->counter;
-  return ffi::Error::Success();
+  return error;
 }
 
 }  // namespace
@@ -608,6 +671,19 @@ XLA_FFI_DEFINE_HANDLER_SYMBOL(jaxenvs_pool_call_handler, call,
 JX_EXPORT void jaxenvs_register(int32_t id, jx_hosted *hosted) {
   std::lock_guard<std::mutex> lock(table_mutex);
   table()[id] = std::make_shared<Entry>(hosted);
+}
+
+// Makes pools one group, see Group.
+JX_EXPORT void jaxenvs_join(const int32_t *ids, int32_t count) {
+  auto group = std::make_shared<Group>();
+  group->calls.resize(count);
+  for (int32_t i = 0; i < count; i++) {
+    auto entry = find(ids[i]);
+    if (!entry) continue;
+    std::lock_guard<std::mutex> lock(entry->mutex);
+    entry->group = group;
+    entry->place = i;
+  }
 }
 
 // Waits for the current call; later calls fail with ClosedError.
