@@ -27,7 +27,7 @@ from jaxenvs.bridge._wire import encoded, receive, send, send_packed
 
 _MAP_FIXED = 0x10  # on Linux and macOS
 _ENOUGH_STEPS = 8  # of all environments, to tell whether they run in one thread
-_MOST_POSTS = 64  # that a worker keeps until they are read
+_MOST_POSTS = 64  # reports that fit into a mailbox
 
 
 def main(settings: dict[str, Any], fds: list[int]) -> None:

@@ -17,6 +17,7 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 from jax import lax
+from jax._src import dispatch
 from jax.sharding import Mesh, PartitionSpec
 
 import jaxenvs
@@ -37,6 +38,13 @@ PATHS = (
     "callback",
 )
 KEY = jax.random.key(0)
+
+
+@pytest.fixture(autouse=True)
+def _no_error_stays():
+    """Forgets the tokens of programs that failed, which `jax.effects_barrier` raises again."""
+    yield
+    dispatch.runtime_tokens.clear()
 
 
 @pytest.fixture(params=PATHS)
