@@ -396,13 +396,15 @@ class ProcessBackend(Backend):
                         return
                     try:
                         process.made(self._patience_for(process))
+                        self._send_attach(process, recover=True)
                         break
-                    except Broken as error:
-                        if not error.is_lost or attempt == _DEATHS_IN_A_ROW or self._closing:
+                    except (Broken, ConnectionError) as error:
+                        has_raised = isinstance(error, Broken) and not error.is_lost
+                        if has_raised or attempt == _DEATHS_IN_A_ROW or self._closing:
                             raise
+                        self.words.pids[process.number] = -1
                         process.reap()
                         process.forget()
-                self._send_attach(process, recover=True)
                 process.owed = 0
                 process.reviving = False
             except (Broken, OSError, EOFError) as error:
