@@ -35,28 +35,24 @@ def _play_gymnax(name: str, parameters: dict[str, Any]) -> Player:
     return lambda key: env.reset(key, params)[::-1], step
 
 
+def _play_with_params(env: Any, params: Any) -> Player:
+    def step(state: Any, action: Any, key: Any) -> Any:
+        obs, state, reward, done, _ = env.step(key, state, action, params)
+        return state, obs, reward, done, False
+
+    return lambda key: env.reset(key, params)[::-1], step
+
+
 def _play_craftax(name: str, parameters: dict[str, Any]) -> Player:
     from craftax.craftax_env import make_craftax_env_from_name
 
     env = make_craftax_env_from_name(name, auto_reset=False)
-    params = env.default_params.replace(**parameters)
-
-    def step(state: Any, action: Any, key: Any) -> Any:
-        obs, state, reward, done, _ = env.step(key, state, action, params)
-        return state, obs, reward, done, False
-
-    return lambda key: env.reset(key, params)[::-1], step
+    return _play_with_params(env, env.default_params.replace(**parameters))
 
 
 def _play_kinetix(name: str, parameters: dict[str, Any]) -> Player:
     del parameters
-    env, params = _kinetix(name, auto_reset=False)
-
-    def step(state: Any, action: Any, key: Any) -> Any:
-        obs, state, reward, done, _ = env.step(key, state, action, params)
-        return state, obs, reward, done, False
-
-    return lambda key: env.reset(key, params)[::-1], step
+    return _play_with_params(*_kinetix(name, auto_reset=False))
 
 
 def _kinetix(name: str, *, auto_reset: bool) -> tuple[Any, Any]:
@@ -210,17 +206,19 @@ def _resetting_gymnax(name: str) -> Player:
     return lambda keys: jax.vmap(env.reset, in_axes=(0, None))(keys, params)[1], step
 
 
-def _resetting_craftax(name: str) -> Player:
-    from craftax.craftax_env import make_craftax_env_from_name
-
-    env = make_craftax_env_from_name(name, auto_reset=True)
-    params = env.default_params
-
+def _resetting_with_params(env: Any, params: Any) -> Player:
     def step(state: Any, action: Any, keys: Any) -> Any:
         out = jax.vmap(env.step, in_axes=(0, 0, 0, None))(keys, state, action, params)
         return out[1:4]
 
     return lambda keys: jax.vmap(env.reset, in_axes=(0, None))(keys, params)[1], step
+
+
+def _resetting_craftax(name: str) -> Player:
+    from craftax.craftax_env import make_craftax_env_from_name
+
+    env = make_craftax_env_from_name(name, auto_reset=True)
+    return _resetting_with_params(env, env.default_params)
 
 
 def _optimistic_craftax(name: str, ratio: int = 16) -> Player:
@@ -253,17 +251,11 @@ def _optimistic_craftax(name: str, ratio: int = 16) -> Player:
 
 
 def _resetting_kinetix(name: str) -> Player:
-    env, params = _kinetix(name, auto_reset=True)
-
-    def step(state: Any, action: Any, keys: Any) -> Any:
-        out = jax.vmap(env.step, in_axes=(0, 0, 0, None))(keys, state, action, params)
-        return out[1:4]
-
-    return lambda keys: jax.vmap(env.reset, in_axes=(0, None))(keys, params)[1], step
+    return _resetting_with_params(*_kinetix(name, auto_reset=True))
 
 
 def _resetting_jaxtari(name: str) -> Player:
-    """What a user writes, as JAXtari has no automatic resets."""
+    """JAXtari has no automatic resets; these are the usual ones."""
     reset, step_one = _play_jaxtari(name, {})
 
     def step(state: Any, action: Any, keys: Any) -> Any:

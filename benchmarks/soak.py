@@ -15,7 +15,7 @@ import signal
 import sys
 import threading
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from typing import Any
 
 import jax
@@ -149,12 +149,9 @@ def soak(way: str, seconds: float, seed: int) -> bool:
     )
     until, counts = threading.Event(), {}
     thread = threading.Thread(target=disturb, args=(pool, until, seed, counts), daemon=True)
-    run: Callable[[], Check] = lambda: play(  # noqa: E731
-        way, pool, time.monotonic() + seconds, np.random.default_rng(seed)
-    )
     thread.start()
     try:
-        check = run()
+        check = play(way, pool, time.monotonic() + seconds, np.random.default_rng(seed))
     finally:
         until.set()
         thread.join()

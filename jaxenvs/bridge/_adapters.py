@@ -112,7 +112,7 @@ class TextAsBytes(gymnasium.ObservationWrapper):
         self.observation_space = _in_bytes(env.observation_space)
 
     def observation(self, observation: Any) -> Any:
-        return _as_bytes(observation, self.env.observation_space)
+        return _as_bytes(observation, self.env.observation_space, self.observation_space)
 
 
 def _is_text(space: Any) -> bool:
@@ -140,14 +140,15 @@ def _text_room(space: Any) -> int:
     return space.max_length * max(len(letter.encode()) for letter in space.character_set)
 
 
-def _as_bytes(value: Any, space: Any) -> Any:
+def _as_bytes(value: Any, space: Any, target: Any) -> Any:
+    """Returns a value of `space` as one of `target`, which is `_in_bytes(space)`."""
     if isinstance(space, spaces.Dict):
-        return {name: _as_bytes(value[name], part) for name, part in space.spaces.items()}
+        return {name: _as_bytes(value[name], space[name], target[name]) for name in space}
     if isinstance(space, spaces.Tuple):
-        return tuple(_as_bytes(*each) for each in zip(value, space.spaces, strict=True))
+        return tuple(_as_bytes(*each) for each in zip(value, space, target, strict=True))
     if not _is_text(space):
         return value
-    data, room = value.encode(), _text_room(space)
+    data, room = value.encode(), target.shape[0]
     if len(data) > room:
         raise ValueError(f"a text of the observation has {len(data)} bytes, more than {room}")
     return np.frombuffer(data.ljust(room, b"\0"), np.uint8)

@@ -198,6 +198,7 @@ class Hosted:
         if all(each._struct is not None for each in hosted):
             ids = np.array([each.id for each in hosted], np.int32)
             xla_library().jaxenvs_join(ctypes.c_void_p(ids.ctypes.data), len(ids))
+            return
         group = Group(len(hosted))
         for place, each in enumerate(hosted):
             each._group, each._place = group, place

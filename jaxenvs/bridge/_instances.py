@@ -45,10 +45,11 @@ class Instances:
         making: Callable[[int], None] = lambda instance: None,
     ) -> None:
         self._env_fns = list(env_fns)
-        self.first, self._making = first, making
+        self.first = first
         self.envs: list[Any] = []
         try:
             for row in range(len(self._env_fns)):
+                making(first + row)
                 self.envs.append(self._make(row))
         except BaseException:
             self.close()
@@ -84,7 +85,6 @@ class Instances:
             keeps_infos: whether the caller reads infos unpickled through `kept_info`.
         """
         self._plan, self._arrays = plan, arrays
-        self._making = lambda instance: None
         self._limit = time_limit
         self._validate = validate
         self._report, self._current = report, current
@@ -341,7 +341,6 @@ class Instances:
     # --- rare cases ---
 
     def _make(self, row: int) -> Any:
-        self._making(self.first + row)
         try:
             return adapted(self._env_fns[row]())
         except BaseException as error:

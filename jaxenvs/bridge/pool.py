@@ -509,7 +509,7 @@ class Pool(gymnasium.vector.VectorEnv):
         self._was_cut = False
 
     def _handle_hang(self, stuck: list[int]) -> None:
-        what = f'{self._names(stuck)} ("{self.name}") did not answer within {self._timeout:g} s'
+        what = self._too_late(stuck)
         if self._on_failure == "restart" and self._backend.restart(stuck):
             log.warning("%s; constructing them again", what)
             return
@@ -517,12 +517,12 @@ class Pool(gymnasium.vector.VectorEnv):
         wait = f"Wait again with {again[self._all_pending]}, close"
         if self._hosted is not None:
             wait = "Close"
-        error = EnvTimeoutError(f'{what}.  {wait} the pool, or make it with on_failure="restart".')
-        error.env_ids = tuple(stuck)
-        raise error
+        advice = f'{wait} the pool, or make it with on_failure="restart".'
+        raise _timeout_error(f"{what}.  {advice}", stuck)
 
-    def _names(self, ids: Sequence[int]) -> str:
-        return f"environments {short(list(ids))}" if len(ids) > 1 else f"environment {ids[0]}"
+    def _too_late(self, ids: list[int]) -> str:
+        names = f"environments {short(ids)}" if len(ids) > 1 else f"environment {ids[0]}"
+        return f'{names} ("{self.name}") did not answer within {self._timeout:g} s'
 
     # --- results ---
 
@@ -762,12 +762,10 @@ class Pool(gymnasium.vector.VectorEnv):
             raise self._error([error.post]) from None
         except Late as late:
             ids = [int(i) for i in late.instances]
-            what = f'{self._names(ids)} ("{self.name}") did not answer within {self._timeout:g} s'
+            what = self._too_late(ids)
             if self._on_failure == "restart" and self._backend.restart(ids):
                 what += ", and will be constructed again"
-            error = EnvTimeoutError(f"{what}.")
-            error.env_ids = tuple(ids)
-            raise error from None
+            raise _timeout_error(f"{what}.", ids) from None
 
     # --- misuse ---
 
@@ -924,6 +922,12 @@ def _disown_all() -> None:
 
 if hasattr(os, "register_at_fork"):
     os.register_at_fork(after_in_child=_disown_all)
+
+
+def _timeout_error(message: str, ids: Sequence[int]) -> EnvTimeoutError:
+    error = EnvTimeoutError(message)
+    error.env_ids = tuple(ids)
+    return error
 
 
 def _close_unasked(backend: Backend) -> None:

@@ -338,7 +338,7 @@ def python_picture(library: str, name: str, draw: Callable[[Any], Any], state: A
     Args:
         library: its name, for error messages.
         name: the name of the environment.
-        draw: a function of the state that returns the picture; None if there is none.
+        draw: returns the picture of a state, or None if the library has none.
         state: the state.
 
     Raises:

@@ -1,4 +1,4 @@
-"""What steps the environments of a test: a backend, with futexes and without."""
+"""Fixtures that select the backend of a test, with and without futexes."""
 
 import os
 

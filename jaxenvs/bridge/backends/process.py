@@ -390,21 +390,8 @@ class ProcessBackend(Backend):
                 if process.deaths >= _DEATHS_IN_A_ROW:
                     text = f"{what}; it died {process.deaths} times without an answer in between"
                     raise Broken(process.post(process.first, "step", text))
-                for attempt in range(1, _DEATHS_IN_A_ROW + 1):
-                    process.start()
-                    if self._closing:  # `close` may have killed only the previous one
-                        return
-                    try:
-                        process.made(self._patience_for(process))
-                        self._send_attach(process, recover=True)
-                        break
-                    except (Broken, ConnectionError) as error:
-                        has_raised = isinstance(error, Broken) and not error.is_lost
-                        if has_raised or attempt == _DEATHS_IN_A_ROW or self._closing:
-                            raise
-                        self.words.pids[process.number] = -1
-                        process.reap()
-                        process.forget()
+                if not self._start_again(process):
+                    return
                 process.owed = 0
                 process.reviving = False
             except (Broken, OSError, EOFError) as error:
@@ -415,6 +402,29 @@ class ProcessBackend(Backend):
                     "%s; its environments %s were constructed again and their episodes cut",
                     *(what, list(self._rows(process))),
                 )
+
+    def _start_again(self, process: _Process) -> bool:
+        """Starts and attaches a replacement, several times if it is lost; False while closing.
+
+        Raises:
+            Broken, ConnectionError: a constructor raised, or several replacements were lost.
+        """
+        for attempt in range(1, _DEATHS_IN_A_ROW + 1):
+            process.start()
+            if self._closing:  # `close` may have killed only the previous one
+                break
+            try:
+                process.made(self._patience_for(process))
+                self._send_attach(process, recover=True)
+                return True
+            except (Broken, ConnectionError) as error:
+                has_raised = isinstance(error, Broken) and not error.is_lost
+                if has_raised or attempt == _DEATHS_IN_A_ROW or self._closing:
+                    raise
+            self.words.pids[process.number] = -1
+            process.reap()
+            process.forget()
+        return False
 
     def _patience_for(self, process: _Process) -> float:
         """Returns the seconds that constructors of a replacement may take."""
