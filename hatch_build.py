@@ -20,7 +20,7 @@ from hatchling.builders.hooks.plugin.interface import BuildHookInterface
 
 
 class NativePart(BuildHookInterface):
-    """Build hook for jaxenvs/bridge/native/; see jaxenvs/bridge/_native.py."""
+    """Build hook for jaxenvs/bridge/native/; see jaxenvs/bridge/native/libraries.py."""
 
     def initialize(self, version: str, build_data: dict[str, Any]) -> None:
         if self.target_name != "wheel" or version == "editable":
@@ -51,8 +51,8 @@ class NativePart(BuildHookInterface):
 
 
 def _native(root: str) -> Any:
-    """Imports `jaxenvs.bridge._native` without its parents, whose dependencies a build lacks."""
-    path = Path(root, "jaxenvs", "bridge", "_native.py")
+    """Imports native/libraries.py alone, since a build lacks the dependencies of its parents."""
+    path = Path(root, "jaxenvs", "bridge", "native", "libraries.py")
     spec = importlib.util.spec_from_file_location("jaxenvs_native", path)
     assert spec is not None and spec.loader is not None
     module = importlib.util.module_from_spec(spec)

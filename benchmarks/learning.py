@@ -30,7 +30,7 @@ import numpy as np
 
 import jaxenvs
 from benchmarks import _common
-from jaxenvs.bridge.xla import HostEnv
+from jaxenvs.bridge.jit import HostEnv
 from jaxenvs.core import VectorEnv
 from jaxenvs.envs.minigrid.wrappers import FlatObs
 from jaxenvs.factory import is_hosted

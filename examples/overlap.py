@@ -17,7 +17,7 @@ import numpy as np
 from jax import lax
 
 import jaxenvs
-from jaxenvs.bridge.xla import after
+from jaxenvs.bridge.jit import after
 
 SIZE = 64  # of an observation
 

@@ -28,7 +28,7 @@ _NAMES = {
     "make_gymnax": "faces.gymnax",
     "make_pettingzoo": "faces.pettingzoo",
     "make_pool": "bridge.making",
-    "HostEnv": "bridge.xla",
+    "HostEnv": "bridge.jit",
     "make": "factory",
     "make_vec": "factory",
     "evaluate": "rollouts",
@@ -59,8 +59,8 @@ if _TYPE_CHECKING:
     from jaxenvs import training as training
     from jaxenvs import vector as vector
     from jaxenvs import wrappers as wrappers
+    from jaxenvs.bridge.jit import HostEnv as HostEnv
     from jaxenvs.bridge.making import make_pool as make_pool
-    from jaxenvs.bridge.xla import HostEnv as HostEnv
     from jaxenvs.core import Environment as Environment
     from jaxenvs.core import Policy as Policy
     from jaxenvs.core import TimeStep as TimeStep

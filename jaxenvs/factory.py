@@ -29,7 +29,7 @@ from jaxenvs.vector.vectorize import vectorize
 from jaxenvs.wrappers.time_limit import TimeLimit
 
 if TYPE_CHECKING:
-    from jaxenvs.bridge.xla import HostEnv
+    from jaxenvs.bridge.jit import HostEnv
 
 
 def make(
@@ -171,7 +171,7 @@ def is_hosted(id: Any) -> bool:
         return False
     if register_suite_id(id) or _entry_points.register_entry_point(id):
         return False
-    from jaxenvs.bridge.hosts import is_host_id
+    from jaxenvs.bridge.foreign.ids import is_host_id
 
     return is_host_id(id)
 
@@ -185,9 +185,9 @@ def _make_hosted(
     time_limit: Any,
     params: dict[str, Any],
 ) -> "HostEnv":
-    from jaxenvs.bridge.hosts import is_vectorized_id
+    from jaxenvs.bridge.foreign.ids import is_vectorized_id
+    from jaxenvs.bridge.jit import HostEnv
     from jaxenvs.bridge.making import make_pool
-    from jaxenvs.bridge.xla import HostEnv
 
     check_integer(PoolError, f"{id} got num_envs", num_envs)
     is_vectorized = is_vectorized_id(id)
@@ -284,7 +284,7 @@ def _find(id: str) -> EnvSpec:
         )
     if id in registry or id in unlisted:
         return find(id)
-    from jaxenvs.bridge.hosts import similar_host_ids
+    from jaxenvs.bridge.foreign.ids import similar_host_ids
 
     hosted = ", ".join(f'"{each}"' for each in similar_host_ids(str(id)))
     raise UnknownEnvironmentError(

@@ -35,7 +35,7 @@ def test_importing_starts_no_backend():
 
 
 def test_the_registry_and_workers_of_pools_go_without_jax():
-    for module in ("jaxenvs", "jaxenvs.bridge._worker"):
+    for module in ("jaxenvs", "jaxenvs.bridge.workers.worker"):
         assert python(f"import sys, {module}\nprint('jax' in sys.modules)") == "False\n"
 
 

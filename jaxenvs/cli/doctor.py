@@ -12,8 +12,8 @@ from typing import Any
 
 import jaxenvs
 from jaxenvs._machine import cpu_limit
-from jaxenvs.bridge import _native
-from jaxenvs.bridge._segment import available_memory
+from jaxenvs.bridge.memory.segment import available_memory
+from jaxenvs.bridge.native import libraries as _native
 from jaxenvs.cli._console import console, table
 from jaxenvs.errors import InstallationError, MissingExtraError, closest
 

@@ -12,7 +12,7 @@ from typing import Any, Literal, get_args, get_origin, get_type_hints
 
 import jaxenvs
 from jaxenvs import struct
-from jaxenvs.bridge.hosts import is_vectorized_id
+from jaxenvs.bridge.foreign.ids import is_vectorized_id
 from jaxenvs.cli._console import console, table
 from jaxenvs.factory import is_hosted
 from jaxenvs.registry import find

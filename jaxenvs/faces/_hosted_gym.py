@@ -6,8 +6,8 @@ from typing import Any
 import gymnasium
 from gymnasium.envs.registration import load_env_creator
 
-from jaxenvs.bridge._adapters import adapted
-from jaxenvs.bridge.hosts import GymnasiumFn, fn_of_id, gymnasium_spec, refuse_kwargs
+from jaxenvs.bridge.foreign.adapters import adapted
+from jaxenvs.bridge.foreign.ids import GymnasiumFn, fn_of_id, gymnasium_spec, refuse_kwargs
 from jaxenvs.faces._hosted import check_no_native_options, get_or_make_pool, is_single
 from jaxenvs.faces.gym_classic import ClassicEnv, ClassicVectorEnv
 from jaxenvs.factory import hosted_time_limit

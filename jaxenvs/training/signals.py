@@ -6,7 +6,7 @@ import threading
 from collections.abc import Callable
 from typing import Any
 
-from jaxenvs.bridge import _interrupts
+from jaxenvs import _interrupts
 
 
 class StopRequest:
@@ -32,11 +32,11 @@ class StopRequest:
         for number in (signal.SIGINT, signal.SIGTERM):
             self._before[number] = signal.getsignal(number)
             signal.signal(number, self._handle)
-        _interrupts.renew()
+        _interrupts.handler_changed()
 
     @property
     def takes_first_interrupt(self) -> bool:
-        """Returns whether the next SIGINT is only recorded, see `jaxenvs.bridge._interrupts`."""
+        """Returns whether the next SIGINT is only recorded, see `jaxenvs._interrupts`."""
         return not self._is_over
 
     def cancel(self) -> None:
@@ -52,7 +52,7 @@ class StopRequest:
             for number in self._before:
                 if signal.getsignal(number) == self._handle:
                     signal.signal(number, self._previous(number))
-        _interrupts.renew()
+        _interrupts.handler_changed()
 
     def _handle(self, number: int, frame: Any) -> None:
         if not self._is_over:

@@ -4,7 +4,7 @@ import os
 
 import pytest
 
-from jaxenvs.bridge import _native
+from jaxenvs.bridge.native import libraries as _native
 
 WITHOUT_FUTEX = "process-without-futex"  # the process backend on systems other than Linux
 IN_PROCESSES = ["process", WITHOUT_FUTEX]

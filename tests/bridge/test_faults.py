@@ -16,7 +16,8 @@ import pytest
 from gymnasium import spaces
 
 import jaxenvs
-from jaxenvs.bridge import _segment, _wire
+from jaxenvs.bridge.memory import segment as _segment
+from jaxenvs.bridge.workers import wire as _wire
 from jaxenvs.errors import (
     ActionError,
     AlreadyPendingError,

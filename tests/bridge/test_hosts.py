@@ -12,7 +12,7 @@ import pytest
 from gymnasium import spaces
 
 import jaxenvs
-from jaxenvs.bridge._adapters import (
+from jaxenvs.bridge.foreign.adapters import (
     ClassicGymAdapter,
     DmEnvAdapter,
     ParallelEnvAdapter,
@@ -20,7 +20,7 @@ from jaxenvs.bridge._adapters import (
     gymnasium_space,
     space_of_spec,
 )
-from jaxenvs.bridge.hosts import env_fn_of, fn_of_id
+from jaxenvs.bridge.foreign.ids import env_fn_of, fn_of_id
 from jaxenvs.errors import MissingExtraError, PoolError, UnknownEnvironmentError, WorkerError
 from tests.bridge.envs import Counter
 

@@ -17,7 +17,7 @@ import psutil
 import pytest
 
 import jaxenvs
-from jaxenvs.bridge._zygote import zygote
+from jaxenvs.bridge.workers.zygote import zygote
 from jaxenvs.errors import ClosedError, PoolError, WorkerError
 from tests.bridge.conftest import IN_PROCESSES, WITHOUT_FUTEX
 from tests.bridge.envs import Counter, Misbehaving
@@ -378,7 +378,7 @@ _PROLOGUE = """
     import os, time
     import numpy as np
     import jaxenvs
-    from jaxenvs.bridge._zygote import zygote
+    from jaxenvs.bridge.workers.zygote import zygote
     from tests.bridge.envs import Counter
 
     class Works(Counter):

@@ -11,8 +11,8 @@ from pathlib import Path
 import pytest
 
 import jaxenvs
-from jaxenvs.bridge import _native
-from jaxenvs.bridge._native import POOL, XLA, NativePartMissing
+from jaxenvs.bridge.native import libraries as _native
+from jaxenvs.bridge.native.libraries import POOL, XLA, NativePartMissing
 from tests.bridge.envs import Counter
 
 pytestmark = pytest.mark.skipif(not sys.platform.startswith("linux"), reason="futexes are Linux's")
@@ -87,8 +87,9 @@ def finished(process):
     return out.strip(), err.strip()
 
 
-FIND = "from jaxenvs.bridge import _native as n; print(n.is_there(n.POOL), n.find(n.POOL))"
-IS_THERE = "from jaxenvs.bridge import _native as n; print(n.is_there(n.POOL), n.is_there(n.POOL))"
+IMPORT = "from jaxenvs.bridge.native import libraries as n; "
+FIND = IMPORT + "print(n.is_there(n.POOL), n.find(n.POOL))"
+IS_THERE = IMPORT + "print(n.is_there(n.POOL), n.is_there(n.POOL))"
 
 
 @needs("cc")
@@ -250,7 +251,7 @@ def test_a_wheel_brings_libraries_that_work_where_there_is_no_compiler(tmp_path,
         archive.extractall(tmp_path / "site")
     (tmp_path / "empty").mkdir()
     code = (
-        "from jaxenvs.bridge import _native as n\n"
+        "from jaxenvs.bridge.native import libraries as n\n"
         "print(n.pool_library()._name, n.xla_library()._name, sep='\\n')"
     )
     out, err = finished(python(code, tmp_path / "site", PATH=str(tmp_path / "empty")))

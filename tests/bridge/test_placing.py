@@ -8,8 +8,8 @@ import numpy as np
 import pytest
 
 import jaxenvs
-from jaxenvs.bridge._native import pool_library, reason_missing
-from jaxenvs.bridge._worker import _ENOUGH_STEPS
+from jaxenvs.bridge.native.libraries import pool_library, reason_missing
+from jaxenvs.bridge.workers.worker import _ENOUGH_STEPS
 from tests.bridge.envs import Counter
 
 pytestmark = [

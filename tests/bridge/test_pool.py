@@ -10,7 +10,7 @@ import pytest
 from gymnasium import spaces
 
 import jaxenvs
-from jaxenvs.bridge._native import reason_missing, xla_library
+from jaxenvs.bridge.native.libraries import reason_missing, xla_library
 from tests.bridge.envs import Composite, Counter
 
 MODES = ["next_step", "same_step", "disabled"]

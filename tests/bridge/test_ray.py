@@ -11,9 +11,9 @@ import numpy as np
 import pytest
 
 import jaxenvs
-from jaxenvs.bridge._arrays import MODES
 from jaxenvs.bridge.backends.base import RESET_ALL, STEP_ALL, Settings
 from jaxenvs.bridge.backends.ray import _Actor, _Request
+from jaxenvs.bridge.memory.arrays import MODES
 from jaxenvs.errors import MissingExtraError, PoolError, WorkerError
 from tests.bridge.envs import Counter, Misbehaving
 

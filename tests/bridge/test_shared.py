@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 import jaxenvs
-from jaxenvs.bridge import _lines
+from jaxenvs.bridge.memory import lines as _lines
 from jaxenvs.errors import ClosedError, PoolError, WorkerError
 from tests.bridge.envs import Counter, Misbehaving
 

@@ -7,7 +7,7 @@ import logging
 import pytest
 
 import jaxenvs
-from jaxenvs.bridge.tuning import (
+from jaxenvs.bridge.making.tuning import (
     BackendConfig,
     LoadMonitor,
     Measurement,
@@ -36,7 +36,7 @@ def measurement(step, *, cpu=None, spread=0.0, cores=4, free=None):
 
 @pytest.fixture(autouse=True)
 def own_cache(tmp_path, monkeypatch):
-    from jaxenvs.bridge import tuning
+    from jaxenvs.bridge.making import tuning
 
     monkeypatch.setattr(tuning, "cache_folder", lambda: tmp_path)
     return tmp_path

@@ -21,9 +21,9 @@ from jax._src import dispatch
 from jax.sharding import Mesh, PartitionSpec
 
 import jaxenvs
-from jaxenvs.bridge import _hosted
-from jaxenvs.bridge._native import reason_missing, xla_library
-from jaxenvs.bridge.xla import after
+from jaxenvs.bridge.jit import after
+from jaxenvs.bridge.jit import hosted as _hosted
+from jaxenvs.bridge.native.libraries import reason_missing, xla_library
 from jaxenvs.errors import PoolError, ShardingError, WorkerError
 from jaxenvs.training import PPO, ActorCritic, make_train
 from jaxenvs.wrappers import NormalizeReward, RecordEpisodeStatistics, ScaleReward

@@ -6,7 +6,7 @@ import jax
 import pytest
 
 from jaxenvs._machine import cpu_limit
-from jaxenvs.bridge import _native
+from jaxenvs.bridge.native import libraries as _native
 from jaxenvs.cli import doctor, main
 from jaxenvs.errors import missing_extra
 

@@ -6,10 +6,10 @@ from typing import Any
 
 import numpy as np
 
-from jaxenvs.bridge._arrays import Answer
-from jaxenvs.bridge._layout import Leaf, getter, leaves_of
 from jaxenvs.bridge.backends._drivers import Raw
 from jaxenvs.bridge.backends.base import Settings
+from jaxenvs.bridge.memory.arrays import Answer
+from jaxenvs.bridge.memory.layout import Leaf, getter, leaves_of
 
 _SMALL = 4096  # up to this size a dot product finds NaN fastest
 

@@ -7,9 +7,9 @@ import gymnasium
 import numpy as np
 from gymnasium.envs.registration import EnvSpec
 
-from jaxenvs.bridge._adapters import is_envpool, is_vectorized
-from jaxenvs.bridge._arrays import AutoresetMode
-from jaxenvs.bridge.hosts import VectorMaker
+from jaxenvs.bridge.foreign.adapters import is_envpool, is_vectorized
+from jaxenvs.bridge.foreign.ids import VectorMaker
+from jaxenvs.bridge.memory.arrays import AutoresetMode
 from jaxenvs.errors import PoolError, SeedError
 
 _MODES: dict[str, AutoresetMode] = {

@@ -8,12 +8,12 @@ from typing import Any
 import gymnasium
 import numpy as np
 
-from jaxenvs.bridge._arrays import Arrays, AutoresetMode, Plan, plan
-from jaxenvs.bridge._instances import Validate
-from jaxenvs.bridge._lines import RESET as RESET
-from jaxenvs.bridge._lines import RESET_ALL as RESET_ALL
-from jaxenvs.bridge._lines import STEP as STEP
-from jaxenvs.bridge._lines import STEP_ALL as STEP_ALL
+from jaxenvs.bridge.memory.arrays import Arrays, AutoresetMode, Plan, plan
+from jaxenvs.bridge.memory.lines import RESET as RESET
+from jaxenvs.bridge.memory.lines import RESET_ALL as RESET_ALL
+from jaxenvs.bridge.memory.lines import STEP as STEP
+from jaxenvs.bridge.memory.lines import STEP_ALL as STEP_ALL
+from jaxenvs.bridge.workers.instances import Validate
 
 
 @dataclasses.dataclass(frozen=True)

@@ -3,6 +3,7 @@
 import asyncio
 import contextlib
 import dataclasses
+import logging
 import os
 import threading
 import time
@@ -12,10 +13,6 @@ from typing import Any
 
 import numpy as np
 
-from jaxenvs.bridge import _lines
-from jaxenvs.bridge._instances import REMAKING, FailedEnv, Instances, traceback_of
-from jaxenvs.bridge._log import log
-from jaxenvs.bridge._worker import facts, has_coroutines
 from jaxenvs.bridge.backends._crew import Abandoned, Crew, Finished, Member
 from jaxenvs.bridge.backends._loop import LoopThread, begin, is_awaitable
 from jaxenvs.bridge.backends.base import (
@@ -29,6 +26,11 @@ from jaxenvs.bridge.backends.base import (
     private_arrays,
 )
 from jaxenvs.bridge.backends.thread import default_threads
+from jaxenvs.bridge.memory import lines as _lines
+from jaxenvs.bridge.workers.instances import REMAKING, FailedEnv, Instances, traceback_of
+from jaxenvs.bridge.workers.worker import facts, has_coroutines
+
+log = logging.getLogger("jaxenvs")
 
 _END = 0.2  # seconds that loop and threads get to end once the environments are closed
 

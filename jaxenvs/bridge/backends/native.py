@@ -7,8 +7,6 @@ from typing import Any
 
 import numpy as np
 
-from jaxenvs.bridge import _lines
-from jaxenvs.bridge._layout import getter, leaves_of, tree_of
 from jaxenvs.bridge.backends._batches import (
     Answers,
     field_of,
@@ -29,7 +27,9 @@ from jaxenvs.bridge.backends.base import (
     Settings,
     private_arrays,
 )
-from jaxenvs.bridge.hosts import VectorMaker
+from jaxenvs.bridge.foreign.ids import VectorMaker
+from jaxenvs.bridge.memory import lines as _lines
+from jaxenvs.bridge.memory.layout import getter, leaves_of, tree_of
 from jaxenvs.errors import JaxenvsError, PoolError
 
 _WATCHED_BATCHES = 4  # copied until it is known whether each batch has its own memory

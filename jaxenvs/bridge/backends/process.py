@@ -1,6 +1,7 @@
 """The "process" backend: worker processes with several environments each, and shared memory."""
 
 import contextlib
+import logging
 import os
 import select
 import signal
@@ -16,16 +17,17 @@ import cloudpickle
 import numpy as np
 
 from jaxenvs._machine import num_cores
-from jaxenvs.bridge import _lines
-from jaxenvs.bridge._arrays import Arrays
-from jaxenvs.bridge._lines import CallerLines, Words, request, room_for, words_size
-from jaxenvs.bridge._log import log
-from jaxenvs.bridge._native import POOL, is_there, pool_library, pool_path, reason_missing
-from jaxenvs.bridge._segment import Segment
-from jaxenvs.bridge._wire import encoded, receive_packed, send, send_packed
-from jaxenvs.bridge._zygote import zygote
 from jaxenvs.bridge.backends.base import Backend, Broken, Late, Post, Settings, by_owner
+from jaxenvs.bridge.memory import lines as _lines
+from jaxenvs.bridge.memory.arrays import Arrays
+from jaxenvs.bridge.memory.lines import CallerLines, Words, request, room_for, words_size
+from jaxenvs.bridge.memory.segment import Segment
+from jaxenvs.bridge.native.libraries import POOL, is_there, pool_library, pool_path, reason_missing
+from jaxenvs.bridge.workers.wire import encoded, receive_packed, send, send_packed
+from jaxenvs.bridge.workers.zygote import zygote
 from jaxenvs.errors import PoolError
+
+log = logging.getLogger("jaxenvs")
 
 _SPIN_NS = 100_000  # about two wake-ups of an idle core
 _DEATHS_IN_A_ROW = 3  # the pool gives up after so many deaths of a worker without an answer

@@ -9,6 +9,7 @@ import contextlib
 import dataclasses
 import gc
 import itertools
+import logging
 import os
 import sys
 import threading
@@ -21,11 +22,6 @@ from typing import Any
 import cloudpickle
 import numpy as np
 
-from jaxenvs.bridge import _lines
-from jaxenvs.bridge._arrays import Arrays
-from jaxenvs.bridge._instances import Instances
-from jaxenvs.bridge._log import log
-from jaxenvs.bridge._worker import facts, perform
 from jaxenvs.bridge.backends.base import (
     RESET,
     RESET_ALL,
@@ -38,7 +34,13 @@ from jaxenvs.bridge.backends.base import (
     by_owner,
     private_arrays,
 )
+from jaxenvs.bridge.memory import lines as _lines
+from jaxenvs.bridge.memory.arrays import Arrays
+from jaxenvs.bridge.workers.instances import Instances
+from jaxenvs.bridge.workers.worker import facts, perform
 from jaxenvs.errors import PoolError, missing_extra
+
+log = logging.getLogger("jaxenvs")
 
 _ROUND = 0.1  # seconds between checks for failures
 _RETRY = 0.2  # seconds between attempts to reach an actor that Ray is restarting

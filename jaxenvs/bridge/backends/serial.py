@@ -6,10 +6,6 @@ from typing import Any
 
 import numpy as np
 
-from jaxenvs.bridge import _lines
-from jaxenvs.bridge._arrays import Arrays, Plan
-from jaxenvs.bridge._instances import Instances
-from jaxenvs.bridge._worker import facts, perform
 from jaxenvs.bridge.backends.base import (
     RESET,
     STEP_ALL,
@@ -19,6 +15,10 @@ from jaxenvs.bridge.backends.base import (
     Settings,
     private_arrays,
 )
+from jaxenvs.bridge.memory import lines as _lines
+from jaxenvs.bridge.memory.arrays import Arrays, Plan
+from jaxenvs.bridge.workers.instances import Instances
+from jaxenvs.bridge.workers.worker import facts, perform
 
 
 class SerialBackend(Backend):

@@ -12,11 +12,11 @@ from typing import Any
 
 import numpy as np
 
-from jaxenvs.bridge import _lines
-from jaxenvs.bridge._lines import request
 from jaxenvs.bridge.backends.base import STEP_ALL, Backend, Post, Settings, by_owner
 from jaxenvs.bridge.backends.process import ProcessBackend
 from jaxenvs.bridge.backends.serial import SerialBackend
+from jaxenvs.bridge.memory import lines as _lines
+from jaxenvs.bridge.memory.lines import request
 
 
 class SharedBackend(Backend):

@@ -1,6 +1,7 @@
 """The "thread" backend, for environments that block or release the interpreter lock."""
 
 import contextlib
+import logging
 import os
 import threading
 import time
@@ -10,10 +11,6 @@ from typing import Any
 
 import numpy as np
 
-from jaxenvs.bridge import _lines
-from jaxenvs.bridge._instances import REMAKING, FailedEnv, Instances, traceback_of
-from jaxenvs.bridge._log import log
-from jaxenvs.bridge._worker import facts
 from jaxenvs.bridge.backends._crew import Abandoned, Crew, Finished, Job, Member
 from jaxenvs.bridge.backends.base import (
     RESET,
@@ -25,6 +22,11 @@ from jaxenvs.bridge.backends.base import (
     Settings,
     private_arrays,
 )
+from jaxenvs.bridge.memory import lines as _lines
+from jaxenvs.bridge.workers.instances import REMAKING, FailedEnv, Instances, traceback_of
+from jaxenvs.bridge.workers.worker import facts
+
+log = logging.getLogger("jaxenvs")
 
 _MOST = 64  # with more, handing over the interpreter lock costs more than waiting in parallel saves
 _END = 0.1  # seconds that threads get to end once their environments are closed

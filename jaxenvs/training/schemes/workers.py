@@ -15,7 +15,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from jaxenvs.bridge.xla import HostEnv
+from jaxenvs.bridge.jit import HostEnv
 from jaxenvs.core import Environment, VectorEnv
 from jaxenvs.errors import TrainingError
 from jaxenvs.training.algorithms.algorithm import Algorithm, BehaviorPolicy

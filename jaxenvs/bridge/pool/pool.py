@@ -1,6 +1,7 @@
 """Pools: batches of environments that are not written in JAX, stepped together or not."""
 
 import contextlib
+import logging
 import os
 import threading
 import warnings
@@ -13,15 +14,6 @@ import numpy as np
 from gymnasium.vector import AutoresetMode as GymAutoresetMode
 from gymnasium.vector.utils import batch_space
 
-from jaxenvs.bridge import _lines
-from jaxenvs.bridge._actions import action_taker
-from jaxenvs.bridge._arguments import checked_ids, seeds_of, short, without_mask
-from jaxenvs.bridge._arrays import MODES, AutoresetMode
-from jaxenvs.bridge._infos import merged, unpickled
-from jaxenvs.bridge._instances import REMAKING
-from jaxenvs.bridge._layout import leaves_in, tree_of
-from jaxenvs.bridge._log import log
-from jaxenvs.bridge._rows import Rows, copied, fields_of, spread
 from jaxenvs.bridge.backends.base import (
     RESET,
     RESET_ALL,
@@ -33,6 +25,14 @@ from jaxenvs.bridge.backends.base import (
     Post,
     Settings,
 )
+from jaxenvs.bridge.memory import lines as _lines
+from jaxenvs.bridge.memory.arrays import MODES, AutoresetMode
+from jaxenvs.bridge.memory.layout import leaves_in, tree_of
+from jaxenvs.bridge.pool.actions import action_taker
+from jaxenvs.bridge.pool.arguments import checked_ids, seeds_of, short, without_mask
+from jaxenvs.bridge.pool.infos import merged, unpickled
+from jaxenvs.bridge.pool.rows import Rows, copied, fields_of, spread
+from jaxenvs.bridge.workers.instances import REMAKING
 from jaxenvs.errors import (
     AlreadyPendingError,
     ClosedError,
@@ -42,6 +42,8 @@ from jaxenvs.errors import (
     PoolError,
     WorkerError,
 )
+
+log = logging.getLogger("jaxenvs")
 
 Batch = tuple[Any, np.ndarray, np.ndarray, np.ndarray, dict[str, Any]]
 
@@ -704,7 +706,7 @@ class Pool(gymnasium.vector.VectorEnv):
         the pool's own `step`, `reset`, `send` and `recv` raise `PoolError`, so call `reset` or
         `async_reset` first. `jaxenvs.HostEnv` offers the same through the `VectorEnv` interface.
         """
-        from jaxenvs.bridge.xla import xla_functions
+        from jaxenvs.bridge.jit.host_env import xla_functions
 
         return xla_functions(self)
 

@@ -5,8 +5,8 @@ from typing import Any
 
 import numpy as np
 
-from jaxenvs.bridge._layout import leaves_of, tree_of
 from jaxenvs.bridge.backends.base import Settings
+from jaxenvs.bridge.memory.layout import leaves_of, tree_of
 
 
 class Rows:

@@ -7,7 +7,7 @@ from typing import Any, Literal, get_args
 import gymnasium
 import numpy as np
 
-from jaxenvs.bridge._layout import BUFFERS, Field, Fields, Leaf, leaves_of
+from jaxenvs.bridge.memory.layout import BUFFERS, Field, Fields, Leaf, leaves_of
 
 AutoresetMode = Literal["same_step", "next_step", "disabled"]
 MODES: tuple[AutoresetMode, ...] = get_args(AutoresetMode)

@@ -16,7 +16,7 @@ from typing import Any
 from gymnasium.vector.utils import batch_space
 
 from jaxenvs._machine import num_cores
-from jaxenvs.bridge._native import cache_folder
+from jaxenvs.bridge.native.libraries import cache_folder
 
 MEASURED_SECONDS = 0.08  # how long one environment is stepped
 # Overhead of the backends in seconds, measured on two cores of an AMD EPYC.

@@ -1,16 +1,16 @@
 """backend="auto": measures one environment, and makes the backend predicted to be fastest."""
 
+import logging
 from collections.abc import Callable
 from typing import Any
 
 from jaxenvs._machine import num_cores
-from jaxenvs.bridge._log import log
 from jaxenvs.bridge.backends.base import Backend
 from jaxenvs.bridge.backends.process import ProcessBackend, scouted
 from jaxenvs.bridge.backends.serial import SerialBackend
 from jaxenvs.bridge.backends.shared import SharedBackend
 from jaxenvs.bridge.backends.thread import ThreadBackend
-from jaxenvs.bridge.tuning import (
+from jaxenvs.bridge.making.tuning import (
     MEASURED_SECONDS,
     BackendConfig,
     LoadMonitor,
@@ -19,6 +19,8 @@ from jaxenvs.bridge.tuning import (
     ranked_configs,
 )
 from jaxenvs.errors import PoolError
+
+log = logging.getLogger("jaxenvs")
 
 EnvFns = list[Callable[[], Any]]
 

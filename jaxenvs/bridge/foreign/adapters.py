@@ -9,7 +9,7 @@ import gymnasium
 import numpy as np
 from gymnasium import spaces
 
-from jaxenvs.bridge._layout import leaves_of, tree_of
+from jaxenvs.bridge.memory.layout import leaves_of, tree_of
 from jaxenvs.errors import PoolError
 
 

@@ -5,8 +5,10 @@
 
 import contextlib
 import ctypes
+import functools
 import itertools
 import os
+import signal
 import threading
 import weakref
 from collections.abc import Sequence
@@ -14,14 +16,15 @@ from typing import Any
 
 import numpy as np
 
-from jaxenvs.bridge import _interrupts, _lines
-from jaxenvs.bridge._actions import discrete_bounds
-from jaxenvs.bridge._layout import Leaf, getter, leaves_of, tree_of
-from jaxenvs.bridge._native import XLA, is_there, reason_missing, xla_library
+from jaxenvs import _interrupts
 from jaxenvs.bridge.backends._batches import final_fields_of
 from jaxenvs.bridge.backends.base import RESET, RESET_ALL, STEP, STEP_ALL
 from jaxenvs.bridge.backends.process import ProcessBackend
+from jaxenvs.bridge.memory import lines as _lines
+from jaxenvs.bridge.memory.layout import Leaf, getter, leaves_of, tree_of
+from jaxenvs.bridge.native.libraries import XLA, is_there, reason_missing, xla_library
 from jaxenvs.bridge.pool import Pool
+from jaxenvs.bridge.pool.actions import discrete_bounds
 from jaxenvs.errors import (
     AlreadyPendingError,
     ClosedError,
@@ -289,7 +292,7 @@ class Hosted:
             busy=pool._busy.ctypes.data,
         )
         xla_library().jaxenvs_register(self.id, ctypes.byref(self._struct))
-        _interrupts.watch()
+        _watch_interrupts()
         # Keeps everything that the struct points to alive while a program can reach it.
         alive = self._struct, name, words, arrays, backend.owners, pool._busy, bounds
         self._unregister = weakref.finalize(self, _unregister, self.id, alive)
@@ -529,6 +532,27 @@ def _bounds(leaf: Leaf, pool: Pool) -> tuple[np.ndarray, np.ndarray] | None:
     high = np.minimum(high, np.iinfo(np.int64).max)  # of uint64
     low, high = (np.broadcast_to(np.asarray(each, np.int64), leaf.shape) for each in (low, high))
     return low.ravel(), high.ravel()
+
+
+@functools.cache
+def _watch_interrupts() -> None:
+    """Makes programs end on Ctrl-C, from the first pool on."""
+    _renew_interrupts(is_first=True)
+    _interrupts.on_new_handler(_renew_interrupts)
+
+
+def _renew_interrupts(*, is_first: bool = False) -> None:
+    """Watches again after `signal.signal`, which ends it; handlers of others are left alone.
+
+    Python does not run while it waits for a program, so native/xla.cc watches SIGINT itself. A
+    handler that treats the first Ctrl-C as a request to stop later says so by an attribute
+    `takes_first_interrupt` of the object whose method it is; programs then ignore that one.
+    """
+    handler = signal.getsignal(signal.SIGINT)
+    owner = getattr(handler, "__self__", None)
+    spares_first = bool(getattr(owner, "takes_first_interrupt", False))
+    if spares_first or is_first or handler is signal.default_int_handler:
+        xla_library().jaxenvs_watch_interrupts(int(spares_first))
 
 
 def _unregister(id: int, alive: Any) -> None:

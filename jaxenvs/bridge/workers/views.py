@@ -6,8 +6,8 @@ from typing import Any
 import gymnasium
 import numpy as np
 
-from jaxenvs.bridge._arrays import Answer, Plan
-from jaxenvs.bridge._layout import Leaf, getter, leaves_of, tree_of
+from jaxenvs.bridge.memory.arrays import Answer, Plan
+from jaxenvs.bridge.memory.layout import Leaf, getter, leaves_of, tree_of
 
 _SMALL = 4096  # up to this size a dot product finds NaN fastest, and starts no threads
 

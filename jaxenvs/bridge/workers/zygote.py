@@ -18,13 +18,13 @@ import sys
 import threading
 from typing import Any
 
-from jaxenvs.bridge._wire import receive, send
+from jaxenvs.bridge.workers.wire import receive, send
 
 # Run with the caller's sys.path, so that it finds what the caller finds.
 _PROGRAM = """\
 import json, sys
 sys.path[:] = json.loads(sys.argv[2])
-from jaxenvs.bridge._zygote import main
+from jaxenvs.bridge.workers.zygote import main
 main(int(sys.argv[1]))
 """
 
@@ -122,7 +122,7 @@ def main(fd: int) -> None:
     ("fork", settings) with descriptors -> the pid of a worker
     ("reap", pid) -> its exit status, or None where it has not ended
     """
-    importlib.import_module("jaxenvs.bridge._worker")  # once for all workers
+    importlib.import_module("jaxenvs.bridge.workers.worker")  # once for all workers
 
     sock = socket.socket(fileno=fd)
     os.setsid()  # Ctrl-C in a terminal is the caller's business
@@ -158,7 +158,7 @@ def _run_worker(settings: Any, fds: list[int]) -> None:
     """Never returns."""
     status = 1
     try:
-        from jaxenvs.bridge._worker import main as work
+        from jaxenvs.bridge.workers.worker import main as work
 
         with contextlib.suppress(OSError):
             os.setpgid(0, 0)

@@ -29,7 +29,7 @@ from typing import Any
 
 log = logging.getLogger("jaxenvs")
 
-SOURCES = Path(__file__).parent / "native"
+SOURCES = Path(__file__).parent
 DISABLE = "JAXENVS_NO_NATIVE"  # environment variable; disables both parts unless "" or "0"
 _FLAGS = ("-O2", "-shared", "-fPIC", "-fvisibility=hidden", "-pthread")
 _COMPILER_TIMEOUT = 180  # seconds

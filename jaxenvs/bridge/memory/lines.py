@@ -9,7 +9,7 @@ from typing import Any
 
 import numpy as np
 
-from jaxenvs.bridge._native import pool_library
+from jaxenvs.bridge.native.libraries import pool_library
 
 STEP, RESET, STEP_ALL, RESET_ALL, MESSAGE, QUIT = range(6)  # as in native/pool.h
 OK, TIMEOUT, INTERRUPTED, INFO, DONE, ATTENTION = 0, 1, 2, 4, 8, 16

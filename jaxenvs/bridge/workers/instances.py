@@ -11,10 +11,10 @@ from typing import Any, Literal
 import cloudpickle
 import numpy as np
 
-from jaxenvs.bridge._adapters import adapted, without_rewards
-from jaxenvs.bridge._arrays import INFO_ROOM, MODES, Arrays, Plan
-from jaxenvs.bridge._lines import DONE, INFO
-from jaxenvs.bridge._views import View, action_reader, contains, fits, has_nan, put_fields
+from jaxenvs.bridge.foreign.adapters import adapted, without_rewards
+from jaxenvs.bridge.memory.arrays import INFO_ROOM, MODES, Arrays, Plan
+from jaxenvs.bridge.memory.lines import DONE, INFO
+from jaxenvs.bridge.workers.views import View, action_reader, contains, fits, has_nan, put_fields
 
 Validate = Literal["first", True, False]
 Report = Callable[[int, str, str], None]  # (instance, operation, traceback)
@@ -23,7 +23,7 @@ REMAKING = "reconstruction"  # the operation that failed if an environment could
 _NAN = "is NaN.  Pass validate=False to accept NaN."
 _CHECKED_STEPS = 3  # of each instance, under validate="first"
 _SAME_STEP, _NEXT_STEP, _DISABLED = map(MODES.index, ("same_step", "next_step", "disabled"))
-_HERE = os.path.dirname(__file__) + os.sep
+_HERE = os.path.dirname(os.path.dirname(__file__)) + os.sep  # the bridge
 
 
 class Instances:

@@ -6,8 +6,8 @@ from typing import Any
 import gymnasium
 import numpy as np
 
-from jaxenvs.bridge._layout import Leaf, leaves_in, leaves_of
 from jaxenvs.bridge.backends.base import Settings
+from jaxenvs.bridge.memory.layout import Leaf, leaves_in, leaves_of
 from jaxenvs.errors import ActionError, describe
 
 

@@ -12,18 +12,18 @@ import gymnasium
 import numpy as np
 
 from jaxenvs._machine import num_cores
-from jaxenvs.bridge._adapters import AlreadyVectorized, adapted, agent_fields
-from jaxenvs.bridge._arguments import check_seed, is_whole, seconds_or_none, whole_or_none
-from jaxenvs.bridge._arrays import MODES, AutoresetMode
-from jaxenvs.bridge._choosing import BackendChoice, make_backend
-from jaxenvs.bridge._instances import Validate, traceback_of
-from jaxenvs.bridge._layout import leaves_of
-from jaxenvs.bridge._worker import has_coroutines
 from jaxenvs.bridge.backends.base import Backend, Broken, Post, Settings
 from jaxenvs.bridge.backends.native import NativeBackend
-from jaxenvs.bridge.hosts import env_fn_of, is_vectorized_id, vector_maker_of
+from jaxenvs.bridge.foreign.adapters import AlreadyVectorized, adapted, agent_fields
+from jaxenvs.bridge.foreign.ids import env_fn_of, is_vectorized_id, vector_maker_of
+from jaxenvs.bridge.making.choosing import BackendChoice, make_backend
+from jaxenvs.bridge.making.tuning import BackendConfig
+from jaxenvs.bridge.memory.arrays import MODES, AutoresetMode
+from jaxenvs.bridge.memory.layout import leaves_of
 from jaxenvs.bridge.pool import Pool
-from jaxenvs.bridge.tuning import BackendConfig
+from jaxenvs.bridge.pool.arguments import check_seed, is_whole, seconds_or_none, whole_or_none
+from jaxenvs.bridge.workers.instances import Validate, traceback_of
+from jaxenvs.bridge.workers.worker import has_coroutines
 from jaxenvs.errors import JaxenvsError, PoolError, WorkerError
 
 _Samples = Callable[[], Sequence[Mapping[str, Any]]]  # infos of one environment

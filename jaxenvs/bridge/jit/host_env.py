@@ -29,12 +29,12 @@ from jax.experimental import io_callback
 from jax.sharding import AxisType, NamedSharding, PartitionSpec, reshard
 
 from jaxenvs import keys, prng
-from jaxenvs.bridge import _hosted
-from jaxenvs.bridge._adapters import AGENT_FIELDS
-from jaxenvs.bridge._arrays import MODES
-from jaxenvs.bridge._hosted import Hosted
-from jaxenvs.bridge._layout import getter, leaves_of, tree_of
-from jaxenvs.bridge._native import xla_library
+from jaxenvs.bridge.foreign.adapters import AGENT_FIELDS
+from jaxenvs.bridge.jit import hosted as _hosted
+from jaxenvs.bridge.jit.hosted import Hosted
+from jaxenvs.bridge.memory.arrays import MODES
+from jaxenvs.bridge.memory.layout import getter, leaves_of, tree_of
+from jaxenvs.bridge.native.libraries import xla_library
 from jaxenvs.bridge.pool import Pool
 from jaxenvs.core import AutoresetMode, TimeStep, VectorEnv
 from jaxenvs.errors import ClosedError, PoolError, RenderError, ShardingError

@@ -16,14 +16,14 @@ from typing import Any
 
 import cloudpickle
 
-from jaxenvs.bridge import _lines
-from jaxenvs.bridge._adapters import agents_of
-from jaxenvs.bridge._arrays import Arrays
-from jaxenvs.bridge._instances import REMAKING, Instances
-from jaxenvs.bridge._lines import Words, WorkerLines
-from jaxenvs.bridge._native import pool_library, use_pool
-from jaxenvs.bridge._segment import Segment
-from jaxenvs.bridge._wire import encoded, receive, send, send_packed
+from jaxenvs.bridge.foreign.adapters import agents_of
+from jaxenvs.bridge.memory import lines as _lines
+from jaxenvs.bridge.memory.arrays import Arrays
+from jaxenvs.bridge.memory.lines import Words, WorkerLines
+from jaxenvs.bridge.memory.segment import Segment
+from jaxenvs.bridge.native.libraries import pool_library, use_pool
+from jaxenvs.bridge.workers.instances import REMAKING, Instances
+from jaxenvs.bridge.workers.wire import encoded, receive, send, send_packed
 
 _MAP_FIXED = 0x10  # on Linux and macOS
 _ENOUGH_STEPS = 8  # of all environments, to tell whether they run in one thread

@@ -1,5 +1,0 @@
-"""The logger of the bridge, "jaxenvs"."""
-
-import logging
-
-log = logging.getLogger("jaxenvs")
