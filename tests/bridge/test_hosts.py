@@ -12,15 +12,11 @@ import pytest
 from gymnasium import spaces
 
 import jaxenvs
-from jaxenvs.bridge.foreign.adapters import (
-    ClassicGymAdapter,
-    DmEnvAdapter,
-    ParallelEnvAdapter,
-    adapted,
-    gymnasium_space,
-    space_of_spec,
-)
+from jaxenvs.bridge.foreign.adapters import adapted
+from jaxenvs.bridge.foreign.classic_gym import ClassicGymAdapter, gymnasium_space
+from jaxenvs.bridge.foreign.dm_env import DmEnvAdapter, space_of_spec
 from jaxenvs.bridge.foreign.ids import env_fn_of, fn_of_id
+from jaxenvs.bridge.foreign.pettingzoo import ParallelEnvAdapter
 from jaxenvs.errors import MissingExtraError, PoolError, UnknownEnvironmentError, WorkerError
 from tests.bridge.envs import Counter
 

@@ -29,7 +29,7 @@ from jax.experimental import io_callback
 from jax.sharding import AxisType, NamedSharding, PartitionSpec, reshard
 
 from jaxenvs import keys, prng
-from jaxenvs.bridge.foreign.adapters import AGENT_FIELDS
+from jaxenvs.bridge.foreign.pettingzoo import AGENT_FIELDS
 from jaxenvs.bridge.jit import hosted as _hosted
 from jaxenvs.bridge.jit.hosted import Hosted
 from jaxenvs.bridge.memory.arrays import MODES

@@ -1,33 +1,38 @@
 """`make_pool`: makes a pool from an id or from environment functions."""
 
-import asyncio
 import errno
-import inspect
-from collections.abc import Callable, Iterable, Mapping, Sequence
-from concurrent.futures import ThreadPoolExecutor
+from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 from typing import Any, Literal
 
 import gymnasium
-import numpy as np
 
 from jaxenvs._machine import num_cores
 from jaxenvs.bridge.backends.base import Backend, Broken, Post, Settings
 from jaxenvs.bridge.backends.native import NativeBackend
-from jaxenvs.bridge.foreign.adapters import AlreadyVectorized, adapted, agent_fields
+from jaxenvs.bridge.foreign.adapters import AlreadyVectorized
 from jaxenvs.bridge.foreign.ids import env_fn_of, is_vectorized_id, vector_maker_of
+from jaxenvs.bridge.foreign.pettingzoo import agent_fields
+from jaxenvs.bridge.making.checks import (
+    BackendName,
+    check_batch_size,
+    check_options,
+    check_workers,
+    checked_fields,
+    checked_mode,
+    checked_workers,
+    refuse_coroutines,
+    refuse_different,
+    refuse_for_native,
+)
 from jaxenvs.bridge.making.choosing import BackendChoice, make_backend
+from jaxenvs.bridge.making.info_fields import Samples, info_samples, spaces_of_fields
 from jaxenvs.bridge.making.tuning import BackendConfig
-from jaxenvs.bridge.memory.arrays import MODES, AutoresetMode
-from jaxenvs.bridge.memory.layout import leaves_of
+from jaxenvs.bridge.memory.arrays import AutoresetMode
 from jaxenvs.bridge.pool import Pool
-from jaxenvs.bridge.pool.arguments import check_seed, is_whole, seconds_or_none, whole_or_none
+from jaxenvs.bridge.pool.arguments import check_seed, seconds_or_none, whole_or_none
 from jaxenvs.bridge.workers.instances import Validate, traceback_of
-from jaxenvs.bridge.workers.worker import has_coroutines
 from jaxenvs.errors import JaxenvsError, PoolError, WorkerError
-
-_Samples = Callable[[], Sequence[Mapping[str, Any]]]  # infos of one environment
-BackendName = Literal["auto", "serial", "thread", "process", "asyncio", "ray", "native"]
 
 
 def make_pool(
@@ -130,14 +135,14 @@ def make_pool(
     envs_per_worker = whole_or_none("envs_per_worker", envs_per_worker)
     time_limit = whole_or_none("time_limit", time_limit)
     timeout = seconds_or_none("timeout", timeout)
-    _check_options(backend, timeout, on_failure, validate, caller_steps)
-    _check_workers(backend, num_workers, envs_per_worker, caller_steps)
-    info_fields = _checked_fields(info_fields)
+    check_options(backend, timeout, on_failure, validate, caller_steps)
+    check_workers(backend, num_workers, envs_per_worker, caller_steps)
+    info_fields = checked_fields(info_fields)
     check_seed(seed, num_envs)
-    mode = None if autoreset_mode is None else _mode(autoreset_mode)
+    mode = None if autoreset_mode is None else checked_mode(autoreset_mode)
 
-    def native() -> tuple[Backend, str, int, _Samples]:
-        _refuse_for_native(timeout, on_failure, envs_per_worker)
+    def native() -> tuple[Backend, str, int, Samples]:
+        refuse_for_native(timeout, on_failure, envs_per_worker)
         wanted = {
             "num_envs": num_envs,
             "batch_size": whole_or_none("batch_size", batch_size),
@@ -154,11 +159,11 @@ def make_pool(
         made, name, batch, samples = native()
     else:
         name, env_fns = env_fn_of(env, num_envs, kwargs)
-        _check_batch_size(batch_size, len(env_fns))
+        check_batch_size(batch_size, len(env_fns))
         check_seed(seed, len(env_fns))
         batch = len(env_fns) if batch_size is None else int(batch_size)
-        samples = partial(_info_samples, env_fns[0])
-        workers = _num_workers(num_workers, envs_per_worker, len(env_fns))
+        samples = partial(info_samples, env_fns[0])
+        workers = checked_workers(num_workers, envs_per_worker, len(env_fns))
         try:
             watched = timeout is not None
             made = _made(backend, env_fns, workers, batch, name, ray_options, caller_steps, watched)
@@ -176,13 +181,13 @@ def make_pool(
         if isinstance(made, NativeBackend):  # N was unknown until now
             check_seed(seed, made.num_envs)
         found = made.facts[0]
-        _refuse_different(made.facts, name)
+        refuse_different(made.facts, name)
         if made.name != "asyncio":
-            _refuse_coroutines(made, name)
+            refuse_coroutines(made, name)
         settings = Settings(
             observation_space=found["observation_space"],
             action_space=found["action_space"],
-            info_fields=_fields(info_fields, samples) | agent_fields(found["agents"]),
+            info_fields=spaces_of_fields(info_fields, samples) | agent_fields(found["agents"]),
             autoreset_mode=made.autoreset_mode or mode or "next_step",
             mode_is_open=made.autoreset_mode is None and mode is None,
             time_limit=time_limit,
@@ -278,7 +283,7 @@ def _native(
     env: Any, num_envs: int | None, kwargs: dict[str, Any], wanted: Mapping[str, Any]
 ) -> NativeBackend:
     if num_envs is not None:
-        _check_batch_size(wanted["batch_size"], num_envs)
+        check_batch_size(wanted["batch_size"], num_envs)
     maker = vector_maker_of(env, num_envs, kwargs)
     try:
         return NativeBackend(maker, wanted)
@@ -292,201 +297,3 @@ def _not_made(post: Post, who: str, name: str) -> WorkerError:
     )
     failed.env_ids = (post.instance,) if post.instance >= 0 else ()
     return failed
-
-
-def _refuse_for_native(timeout: Any, on_failure: str, envs_per_worker: Any) -> None:
-    for name, value, default in (
-        ("timeout", timeout, None),
-        ("on_failure", on_failure, "raise"),
-        ("envs_per_worker", envs_per_worker, None),
-    ):
-        if value != default:
-            raise PoolError(
-                f"make_pool got {name}={value!r} for an environment that is vectorized already; its"
-                f" instances cannot be timed, restarted or placed one by one.  Omit {name}."
-            )
-
-
-def _check_batch_size(batch_size: int | None, count: int) -> None:
-    if batch_size is not None and not (is_whole(batch_size) and 1 <= batch_size <= count):
-        raise PoolError(
-            f"make_pool got batch_size={batch_size!r} for num_envs={count}; expected an integer"
-            " from 1 to num_envs.  Omit batch_size to step all environments together."
-        )
-
-
-def _mode(mode: Any) -> AutoresetMode:
-    name = mode.name.lower() if isinstance(mode, gymnasium.vector.AutoresetMode) else mode
-    if name not in MODES:
-        raise PoolError(
-            f"make_pool got autoreset_mode={mode!r}; expected one of {', '.join(map(repr, MODES))}."
-        )
-    return name
-
-
-def _check_options(
-    backend: Any,
-    timeout: Any,
-    on_failure: Any,
-    validate: Any,
-    caller_steps: Any,
-) -> None:
-    from typing import get_args
-
-    for name, value, allowed in (
-        ("backend", backend, get_args(BackendName)),
-        ("on_failure", on_failure, ("raise", "restart")),
-        ("validate", validate, ("first", True, False)),
-    ):
-        if value not in allowed:
-            raise PoolError(
-                f"make_pool got {name}={value!r}; expected one of {', '.join(map(repr, allowed))}."
-            )
-    if timeout is not None and (backend == "serial" or caller_steps):
-        raise PoolError(
-            f"make_pool got timeout={timeout!r} for environments that the caller steps, where a"
-            ' hang cannot be detected.  Pass backend="process" or "thread", or omit timeout.'
-        )
-
-
-def _check_workers(
-    backend: str, num_workers: Any, envs_per_worker: int | None, caller_steps: bool | None
-) -> None:
-    is_auto = isinstance(num_workers, str) and num_workers == "auto"
-    if not is_auto and not (is_whole(num_workers) and num_workers >= 1):
-        raise PoolError(
-            f'make_pool got num_workers={num_workers!r}; expected "auto" or a positive integer.'
-        )
-    if backend == "serial" and not caller_steps and not (is_auto and envs_per_worker is None):
-        given = f"{num_workers=}" if envs_per_worker is None else f"{envs_per_worker=}"
-        raise PoolError(
-            f'make_pool got {given} with backend="serial", which has no workers: the caller steps'
-            f" all environments.  Omit {given.partition('=')[0]}, or pass another backend."
-        )
-
-
-def _checked_fields(fields: Any) -> Sequence[str] | Mapping[str, gymnasium.Space]:
-    if isinstance(fields, str):
-        raise PoolError(
-            f"make_pool got info_fields={fields!r}; expected a list of names:"
-            f" info_fields=[{fields!r}]."
-        )
-    found: Any
-    spaces: list[Any] = []
-    if isinstance(fields, Mapping):
-        found, spaces = dict(fields), list(fields.values())
-    else:
-        found = tuple(fields) if isinstance(fields, Iterable) else (None,)
-    are_names = all(isinstance(name, str) for name in found)
-    if not are_names or not all(isinstance(space, gymnasium.Space) for space in spaces):
-        raise PoolError(
-            f"make_pool got info_fields={fields!r:.80}; expected a list of names, or a dict from"
-            " names to spaces."
-        )
-    return found
-
-
-def _num_workers(num_workers: Any, envs_per_worker: int | None, count: int) -> int | None:
-    if envs_per_worker is not None:
-        if num_workers != "auto":
-            raise PoolError(
-                f"make_pool got num_workers={num_workers!r} and envs_per_worker={envs_per_worker}."
-                "  Pass one of them."
-            )
-        return -(-count // envs_per_worker)
-    if num_workers == "auto":
-        return None
-    if not 1 <= num_workers <= count:
-        raise PoolError(
-            f'make_pool got num_workers={num_workers!r} for {count} environments; expected "auto"'
-            f" or a number from 1 to {count}."
-        )
-    return int(num_workers)
-
-
-def _refuse_coroutines(made: Backend, name: str) -> None:
-    for i, each in enumerate(made.facts):
-        if each.get("is_coroutine"):
-            raise PoolError(
-                f"environment {i} ({name!r}) has coroutine functions, but"
-                f' backend="{made.name}" cannot await them.  Pass backend="asyncio" or "auto".'
-            )
-
-
-def _refuse_different(all_facts: Sequence[Mapping[str, Any]], name: str) -> None:
-    first = all_facts[0]
-    for i, each in enumerate(all_facts):
-        for kind in ("observation_space", "action_space"):
-            # Usually they are one object, and comparing the bounds of large spaces is slow.
-            if each[kind] is not first[kind] and each[kind] != first[kind]:
-                raise PoolError(
-                    f"environments 0 and {i} of {name!r} have different {kind}s:\n"
-                    f"  0: {first[kind]}\n  {i}: {each[kind]}\n"
-                    "Wrap the environments so that they agree, or make one pool for each kind."
-                )
-    leaves_of(first["observation_space"])
-    leaves_of(first["action_space"])
-
-
-def _fields(
-    fields: Sequence[str] | Mapping[str, gymnasium.Space], samples: _Samples
-) -> dict[str, gymnasium.Space]:
-    if isinstance(fields, Mapping):
-        return dict(fields)
-    if not fields:
-        return {}
-    infos, found = samples(), {}
-    for name in fields:
-        values = [info[name] for info in infos if name in info]
-        space = _space_of(values[-1]) if values else None
-        if space is None:
-            known = sorted({str(key) for info in infos for key in info})
-            why = f"which neither reset nor the first step returned; they returned {known}"
-            if values:
-                why = f"which is {values[-1]!r:.80}, not a number or an array of numbers"
-            raise PoolError(
-                f"info_fields names {name!r}, {why}.  Remove it, or pass a space for it:"
-                f" info_fields={{{name!r}: space}}."
-            )
-        found[name] = space
-    return found
-
-
-def _info_samples(env_fn: Callable[[], Any]) -> list[Mapping[str, Any]]:
-    """Returns the infos of a reset and of a step."""
-    env = adapted(env_fn())
-    if has_coroutines(env):
-        with ThreadPoolExecutor(1) as thread:  # this thread may already run an event loop
-            return thread.submit(asyncio.run, _awaited_samples(env)).result()
-    try:
-        _, info = env.reset(seed=0)
-        return [info or {}, env.step(env.action_space.sample())[4] or {}]
-    finally:
-        env.close()
-
-
-async def _awaited_samples(env: Any) -> list[Mapping[str, Any]]:
-    async def result(found: Any) -> Any:
-        return await found if inspect.isawaitable(found) else found
-
-    try:
-        _, info = await result(env.reset(seed=0))
-        answer = await result(env.step(env.action_space.sample()))
-        return [info or {}, answer[4] or {}]
-    finally:
-        await result(env.close())
-
-
-def _space_of(value: Any) -> gymnasium.Space | None:
-    """Returns the space of all values with this shape and dtype; None if it is not numeric."""
-    try:
-        found = np.asarray(value)
-    except ValueError:  # lists of different lengths
-        return None
-    if found.dtype == np.bool_:
-        boolean: Any = np.bool_  # works, although Box does not declare this type
-        return gymnasium.spaces.Box(0, 1, found.shape, boolean)
-    if found.dtype.kind not in "iuf":
-        return None
-    limits = np.finfo(found.dtype) if found.dtype.kind == "f" else np.iinfo(found.dtype)
-    return gymnasium.spaces.Box(limits.min, limits.max, found.shape, found.dtype.type)

@@ -112,27 +112,21 @@ int32_t letter(ffi::DataType type) {
   }
 }
 
-template <typename From, typename To>
-void cast(const void *from, void *to, int64_t count) {
-  auto *source = static_cast<const From *>(from);
-  auto *target = static_cast<To *>(to);
-  for (int64_t i = 0; i < count; i++) target[i] = static_cast<To>(source[i]);
-}
-
-template <typename From>
-bool cast_from(const void *from, int32_t to_type, void *to, int64_t count) {
-  switch (to_type) {
-    case '?': cast<From, bool>(from, to, count); return true;
-    case 'b': cast<From, int8_t>(from, to, count); return true;
-    case 'B': cast<From, uint8_t>(from, to, count); return true;
-    case 'h': cast<From, int16_t>(from, to, count); return true;
-    case 'H': cast<From, uint16_t>(from, to, count); return true;
-    case 'i': cast<From, int32_t>(from, to, count); return true;
-    case 'I': cast<From, uint32_t>(from, to, count); return true;
-    case 'l': cast<From, int64_t>(from, to, count); return true;
-    case 'L': cast<From, uint64_t>(from, to, count); return true;
-    case 'f': cast<From, float>(from, to, count); return true;
-    case 'd': cast<From, double>(from, to, count); return true;
+// Calls `f` with a value of the type that `letter` stands for; false if there is none.
+template <typename F>
+bool with_type(int32_t letter, F f) {
+  switch (letter) {
+    case '?': f(bool{}); return true;
+    case 'b': f(int8_t{}); return true;
+    case 'B': f(uint8_t{}); return true;
+    case 'h': f(int16_t{}); return true;
+    case 'H': f(uint16_t{}); return true;
+    case 'i': f(int32_t{}); return true;
+    case 'I': f(uint32_t{}); return true;
+    case 'l': f(int64_t{}); return true;
+    case 'L': f(uint64_t{}); return true;
+    case 'f': f(float{}); return true;
+    case 'd': f(double{}); return true;
     default: return false;
   }
 }
@@ -143,20 +137,15 @@ bool convert(int32_t from_type, const void *from, int32_t to_type, void *to, int
     memcpy(to, from, count * size);
     return true;
   }
-  switch (from_type) {
-    case '?': return cast_from<bool>(from, to_type, to, count);
-    case 'b': return cast_from<int8_t>(from, to_type, to, count);
-    case 'B': return cast_from<uint8_t>(from, to_type, to, count);
-    case 'h': return cast_from<int16_t>(from, to_type, to, count);
-    case 'H': return cast_from<uint16_t>(from, to_type, to, count);
-    case 'i': return cast_from<int32_t>(from, to_type, to, count);
-    case 'I': return cast_from<uint32_t>(from, to_type, to, count);
-    case 'l': return cast_from<int64_t>(from, to_type, to, count);
-    case 'L': return cast_from<uint64_t>(from, to_type, to, count);
-    case 'f': return cast_from<float>(from, to_type, to, count);
-    case 'd': return cast_from<double>(from, to_type, to, count);
-    default: return false;
-  }
+  bool known = false;
+  with_type(from_type, [&](auto from_value) {
+    known = with_type(to_type, [&](auto to_value) {
+      auto *source = static_cast<const decltype(from_value) *>(from);
+      auto *target = static_cast<decltype(to_value) *>(to);
+      for (int64_t i = 0; i < count; i++) target[i] = static_cast<decltype(to_value)>(source[i]);
+    });
+  });
+  return known;
 }
 
 // --- arguments and results ---
@@ -401,18 +390,9 @@ ffi::Error check_values(jx_hosted *h, const jx_column &column, const ffi::AnyBuf
     return ffi::Error::Success();
   const void *data = from.untyped_data();
   int64_t row = -1;
-  switch (letter(from.element_type())) {
-    case 'b': row = first_outside<int8_t>(column, data, rows.count); break;
-    case 'B': row = first_outside<uint8_t>(column, data, rows.count); break;
-    case 'h': row = first_outside<int16_t>(column, data, rows.count); break;
-    case 'H': row = first_outside<uint16_t>(column, data, rows.count); break;
-    case 'i': row = first_outside<int32_t>(column, data, rows.count); break;
-    case 'I': row = first_outside<uint32_t>(column, data, rows.count); break;
-    case 'l': row = first_outside<int64_t>(column, data, rows.count); break;
-    case 'f': row = first_outside<float>(column, data, rows.count); break;
-    case 'd': row = first_outside<double>(column, data, rows.count); break;
-    default: break;
-  }
+  with_type(letter(from.element_type()), [&](auto value) {
+    row = first_outside<decltype(value)>(column, data, rows.count);
+  });
   if (row < 0) return ffi::Error::Success();
   return wrong("ActionError: the action of environment " + std::to_string(rows[row]) + " of \"" +
                h->name + "\" is outside the action space or NaN.  Pass validate=False to turn this"

@@ -11,7 +11,8 @@ from typing import Any, Literal
 import cloudpickle
 import numpy as np
 
-from jaxenvs.bridge.foreign.adapters import adapted, without_rewards
+from jaxenvs.bridge.foreign.adapters import adapted
+from jaxenvs.bridge.foreign.pettingzoo import without_rewards
 from jaxenvs.bridge.memory.arrays import INFO_ROOM, MODES, Arrays, Plan
 from jaxenvs.bridge.memory.lines import DONE, INFO
 from jaxenvs.bridge.workers.views import View, action_reader, contains, fits, has_nan, put_fields

@@ -16,7 +16,7 @@ from typing import Any
 
 import cloudpickle
 
-from jaxenvs.bridge.foreign.adapters import agents_of
+from jaxenvs.bridge.foreign.pettingzoo import agents_of
 from jaxenvs.bridge.memory import lines as _lines
 from jaxenvs.bridge.memory.arrays import Arrays
 from jaxenvs.bridge.memory.lines import Words, WorkerLines

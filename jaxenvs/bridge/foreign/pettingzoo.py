@@ -1,0 +1,113 @@
+"""Environments with the parallel interface of PettingZoo."""
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import numpy as np
+from gymnasium import spaces
+
+from jaxenvs.bridge.foreign.adapter import Adapter
+from jaxenvs.bridge.memory.layout import leaves_of, tree_of
+from jaxenvs.errors import PoolError
+
+AGENT_FIELDS = ("agent_reward", "agent_terminated", "agent_truncated", "agent_alive")
+
+
+class ParallelEnvAdapter(Adapter):
+    """A parallel environment of PettingZoo as one environment with `Dict` spaces, keyed by agent.
+
+    A is the number of `possible_agents`. `info` contains, with arrays in the order of
+    `possible_agents`:
+
+    - `agent_reward`: float64[A]; the reward of the step is their sum;
+    - `agent_terminated`, `agent_truncated`: bool[A], for agents that have left;
+    - `agent_alive`: bool[A], the agents that act next;
+    - each agent's own info, under the agent's name.
+
+    An absent agent observes zeros, and its action is ignored. The episode ends when no agent is
+    left. It is truncated if any of the agents that left last was truncated, otherwise terminated.
+    """
+
+    def __init__(self, env: Any) -> None:
+        super().__init__(env)
+        agents = self._agents = list(env.possible_agents)
+        # Pairs, so that agents stay in their order.
+        self.observation_space = spaces.Dict([(a, env.observation_space(a)) for a in agents])
+        self.action_space = spaces.Dict([(a, env.action_space(a)) for a in agents])
+        self._zeros = {agent: _zeros(env.observation_space(agent)) for agent in agents}
+
+    def reset(self, *, seed: int | None = None, options: Any = None) -> tuple[Any, dict[str, Any]]:
+        found = self.env.reset(seed=seed, options=options)
+        observations, infos = found if isinstance(found, tuple) else (found, {})
+        self._terminated: dict[str, bool] = {}
+        self._truncated: dict[str, bool] = {}
+        return self._all(observations), self._info({}, infos)
+
+    def step(self, action: Mapping[str, Any]) -> tuple[Any, float, bool, bool, dict[str, Any]]:
+        alive = self.env.agents
+        observations, rewards, terminated, truncated, infos = self.env.step(
+            {agent: action[agent] for agent in alive}
+        )
+        over, cut = not self.env.agents, any(truncated.values())
+        self._terminated.update(terminated)
+        self._truncated.update(truncated)
+        info = self._info(rewards, infos)
+        reward = float(sum(rewards.values()))
+        return self._all(observations), reward, over and not cut, over and cut, info
+
+    def _all(self, observations: Mapping[str, Any]) -> dict[str, Any]:
+        return {agent: observations.get(agent, zeros) for agent, zeros in self._zeros.items()}
+
+    def _info(self, rewards: Mapping[str, float], infos: Mapping[str, Any]) -> dict[str, Any]:
+        agents, alive = self._agents, set(self.env.agents)
+        left = {"agent_terminated": self._terminated, "agent_truncated": self._truncated}
+        return {
+            "agent_reward": np.array([rewards.get(agent, 0.0) for agent in agents], np.float64),
+            **{
+                name: np.array([flags.get(agent, False) for agent in agents], bool)
+                for name, flags in left.items()
+            },
+            "agent_alive": np.array([agent in alive for agent in agents], bool),
+            **{agent: info for agent, info in infos.items() if info},
+        }
+
+
+def agents_of(env: Any) -> tuple[str, ...]:
+    """Returns the agents of a `ParallelEnvAdapter`, in the order of its infos, else ()."""
+    return tuple(env._agents) if isinstance(env, ParallelEnvAdapter) else ()
+
+
+def without_rewards(info: Any) -> Any:
+    """Returns the info of a step as the info of a finished episode that no longer steps."""
+    if not info or "agent_reward" not in info:
+        return info
+    return {**info, "agent_reward": np.zeros_like(info["agent_reward"])}
+
+
+def agent_fields(agents: Sequence[str]) -> dict[str, spaces.Space]:
+    """Returns the spaces of the numbers of each agent in the info of a `ParallelEnvAdapter`."""
+    shape = (len(agents),)
+    boolean: Any = np.bool_  # works, although Box does not declare this type
+    flags = spaces.Box(0, 1, shape, boolean)
+    reward = spaces.Box(-np.inf, np.inf, shape, np.float64)
+    first, *others = AGENT_FIELDS
+    return {first: reward, **dict.fromkeys(others, flags)} if agents else {}
+
+
+def parallel(env: Any) -> Any:
+    if not hasattr(env, "agent_iter"):
+        return env
+    if not getattr(env, "metadata", {}).get("is_parallelizable", False):
+        raise PoolError(
+            f"{env} takes turns: its agents cannot act at the same time.  A pool needs PettingZoo's"
+            " parallel API, parallel_env(), or a wrapper that exposes one agent's view of the game"
+            " as an environment."
+        )
+    from pettingzoo.utils.conversions import aec_to_parallel
+
+    return aec_to_parallel(env)
+
+
+def _zeros(space: spaces.Space) -> Any:
+    arrays = (np.zeros(leaf.shape, leaf.dtype) for leaf in leaves_of(space))
+    return tree_of(space, arrays)

@@ -1,0 +1,148 @@
+"""Validation of the arguments of make_pool."""
+
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Any, Literal
+
+import gymnasium
+
+from jaxenvs.bridge.backends.base import Backend
+from jaxenvs.bridge.memory.arrays import MODES, AutoresetMode
+from jaxenvs.bridge.memory.layout import leaves_of
+from jaxenvs.bridge.pool.arguments import is_whole
+from jaxenvs.errors import PoolError
+
+BackendName = Literal["auto", "serial", "thread", "process", "asyncio", "ray", "native"]
+
+
+def refuse_for_native(timeout: Any, on_failure: str, envs_per_worker: Any) -> None:
+    for name, value, default in (
+        ("timeout", timeout, None),
+        ("on_failure", on_failure, "raise"),
+        ("envs_per_worker", envs_per_worker, None),
+    ):
+        if value != default:
+            raise PoolError(
+                f"make_pool got {name}={value!r} for an environment that is vectorized already; its"
+                f" instances cannot be timed, restarted or placed one by one.  Omit {name}."
+            )
+
+
+def check_batch_size(batch_size: int | None, count: int) -> None:
+    if batch_size is not None and not (is_whole(batch_size) and 1 <= batch_size <= count):
+        raise PoolError(
+            f"make_pool got batch_size={batch_size!r} for num_envs={count}; expected an integer"
+            " from 1 to num_envs.  Omit batch_size to step all environments together."
+        )
+
+
+def checked_mode(mode: Any) -> AutoresetMode:
+    name = mode.name.lower() if isinstance(mode, gymnasium.vector.AutoresetMode) else mode
+    if name not in MODES:
+        raise PoolError(
+            f"make_pool got autoreset_mode={mode!r}; expected one of {', '.join(map(repr, MODES))}."
+        )
+    return name
+
+
+def check_options(
+    backend: Any,
+    timeout: Any,
+    on_failure: Any,
+    validate: Any,
+    caller_steps: Any,
+) -> None:
+    from typing import get_args
+
+    for name, value, allowed in (
+        ("backend", backend, get_args(BackendName)),
+        ("on_failure", on_failure, ("raise", "restart")),
+        ("validate", validate, ("first", True, False)),
+    ):
+        if value not in allowed:
+            raise PoolError(
+                f"make_pool got {name}={value!r}; expected one of {', '.join(map(repr, allowed))}."
+            )
+    if timeout is not None and (backend == "serial" or caller_steps):
+        raise PoolError(
+            f"make_pool got timeout={timeout!r} for environments that the caller steps, where a"
+            ' hang cannot be detected.  Pass backend="process" or "thread", or omit timeout.'
+        )
+
+
+def check_workers(
+    backend: str, num_workers: Any, envs_per_worker: int | None, caller_steps: bool | None
+) -> None:
+    is_auto = isinstance(num_workers, str) and num_workers == "auto"
+    if not is_auto and not (is_whole(num_workers) and num_workers >= 1):
+        raise PoolError(
+            f'make_pool got num_workers={num_workers!r}; expected "auto" or a positive integer.'
+        )
+    if backend == "serial" and not caller_steps and not (is_auto and envs_per_worker is None):
+        given = f"{num_workers=}" if envs_per_worker is None else f"{envs_per_worker=}"
+        raise PoolError(
+            f'make_pool got {given} with backend="serial", which has no workers: the caller steps'
+            f" all environments.  Omit {given.partition('=')[0]}, or pass another backend."
+        )
+
+
+def checked_fields(fields: Any) -> Sequence[str] | Mapping[str, gymnasium.Space]:
+    if isinstance(fields, str):
+        raise PoolError(
+            f"make_pool got info_fields={fields!r}; expected a list of names:"
+            f" info_fields=[{fields!r}]."
+        )
+    found: Any
+    spaces: list[Any] = []
+    if isinstance(fields, Mapping):
+        found, spaces = dict(fields), list(fields.values())
+    else:
+        found = tuple(fields) if isinstance(fields, Iterable) else (None,)
+    are_names = all(isinstance(name, str) for name in found)
+    if not are_names or not all(isinstance(space, gymnasium.Space) for space in spaces):
+        raise PoolError(
+            f"make_pool got info_fields={fields!r:.80}; expected a list of names, or a dict from"
+            " names to spaces."
+        )
+    return found
+
+
+def checked_workers(num_workers: Any, envs_per_worker: int | None, count: int) -> int | None:
+    if envs_per_worker is not None:
+        if num_workers != "auto":
+            raise PoolError(
+                f"make_pool got num_workers={num_workers!r} and envs_per_worker={envs_per_worker}."
+                "  Pass one of them."
+            )
+        return -(-count // envs_per_worker)
+    if num_workers == "auto":
+        return None
+    if not 1 <= num_workers <= count:
+        raise PoolError(
+            f'make_pool got num_workers={num_workers!r} for {count} environments; expected "auto"'
+            f" or a number from 1 to {count}."
+        )
+    return int(num_workers)
+
+
+def refuse_coroutines(made: Backend, name: str) -> None:
+    for i, each in enumerate(made.facts):
+        if each.get("is_coroutine"):
+            raise PoolError(
+                f"environment {i} ({name!r}) has coroutine functions, but"
+                f' backend="{made.name}" cannot await them.  Pass backend="asyncio" or "auto".'
+            )
+
+
+def refuse_different(all_facts: Sequence[Mapping[str, Any]], name: str) -> None:
+    first = all_facts[0]
+    for i, each in enumerate(all_facts):
+        for kind in ("observation_space", "action_space"):
+            # Usually they are one object, and comparing the bounds of large spaces is slow.
+            if each[kind] is not first[kind] and each[kind] != first[kind]:
+                raise PoolError(
+                    f"environments 0 and {i} of {name!r} have different {kind}s:\n"
+                    f"  0: {first[kind]}\n  {i}: {each[kind]}\n"
+                    "Wrap the environments so that they agree, or make one pool for each kind."
+                )
+    leaves_of(first["observation_space"])
+    leaves_of(first["action_space"])
