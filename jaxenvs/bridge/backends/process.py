@@ -1,15 +1,10 @@
 """The "process" backend: worker processes with several environments each, and shared memory."""
 
-import contextlib
 import logging
 import os
 import select
-import signal
-import socket
-import sys
 import threading
 import time
-import traceback
 from collections.abc import Callable, Sequence
 from typing import Any
 
@@ -18,164 +13,18 @@ import numpy as np
 
 from jaxenvs._machine import num_cores
 from jaxenvs.bridge.backends.base import Backend, Broken, Late, Post, Settings, by_owner
+from jaxenvs.bridge.backends.worker_process import WorkerProcess, ending, started, wait_readable
 from jaxenvs.bridge.memory import lines as _lines
 from jaxenvs.bridge.memory.arrays import Arrays
 from jaxenvs.bridge.memory.lines import CallerLines, Words, request, room_for, words_size
 from jaxenvs.bridge.memory.segment import Segment
-from jaxenvs.bridge.native.libraries import POOL, is_there, pool_library, pool_path, reason_missing
-from jaxenvs.bridge.workers.wire import encoded, receive_packed, send, send_packed
+from jaxenvs.bridge.workers.wire import encoded, packed_for, receive_packed, send, send_packed
 from jaxenvs.bridge.workers.zygote import zygote
-from jaxenvs.errors import PoolError
 
 log = logging.getLogger("jaxenvs")
-
 _SPIN_NS = 100_000  # about two wake-ups of an idle core
 _DEATHS_IN_A_ROW = 3  # the pool gives up after so many deaths of a worker without an answer
 _CONSTRUCTOR_SECONDS = 6  # without a timeout, see `_patience_for`
-
-
-class _Process:
-    """The caller's handle on one worker process."""
-
-    def __init__(self, number: int, env_fns: list[Callable[[], Any]], first: int) -> None:
-        self.number, self.first, self.count = number, first, len(env_fns)
-        self._env_fns = cloudpickle.dumps(env_fns)
-        self.deaths, self.done_at_death = 0, -1
-        self.given_up = False
-        self.reviving = False  # whether it is dead or being replaced
-        self.owed = 0  # answers to messages that were not received, because of Ctrl-C
-        self.made_in = 0.0  # seconds that the constructors took
-        self.start()
-
-    def start(self) -> None:
-        """Forks a process; `made` waits for its environments."""
-        ours, theirs = socket.socketpair()
-        caller = _pidfd(os.getpid())
-        try:
-            self.pid = zygote.fork(
-                {"env_fns": self._env_fns, "first": self.first, "library": pool_path()},
-                (theirs.fileno(), *(() if caller is None else (caller,))),
-            )
-        except BaseException:
-            ours.close()
-            raise
-        finally:
-            theirs.close()
-            if caller is not None:
-                os.close(caller)
-        self.reaped = False  # afterwards, the pid may belong to another process
-        self.status: int | None = None
-        self.socket, self.pidfd = ours, _pidfd(self.pid)
-
-    def measure(self, seconds: float) -> dict[str, float] | None:
-        """Measures the steps of its first environment; returns None if they raise."""
-        send(self.socket, seconds)
-        try:
-            outcome, found = cloudpickle.loads(self.receive_packed())
-        except EOFError:
-            return None
-        return found if outcome == "ok" else None
-
-    def made(self, seconds: float | None = None) -> list[dict[str, Any]]:
-        """Waits for its environments; returns their facts.
-
-        Args:
-            seconds: how long to wait; None without end.
-
-        Raises:
-            Broken: a constructor raised or took too long, or the process died.
-        """
-        begin, instance = time.monotonic(), self.first
-        try:
-            while True:
-                packed = self.receive_packed(seconds)
-                outcome, *what = self.unpacked(packed, instance, "its constructor")
-                if outcome != "making":
-                    break
-                (instance,) = what
-        except TimeoutError:
-            text = f"it was not constructed within {seconds:.3g} s"
-            raise Broken(self.post(instance, "its constructor", text), is_lost=True) from None
-        except EOFError:
-            text = f"process {self.pid} {_ending(self.reap())} while it constructed it"
-            raise Broken(self.post(instance, "its constructor", text), is_lost=True) from None
-        if outcome == "failed":
-            raise Broken(self.post(what[0], "its constructor", what[1]))
-        self.made_in = time.monotonic() - begin
-        return what[0]
-
-    def receive_packed(self, seconds: float | None = None) -> bytes:
-        """Waits for the next message; returns it pickled.
-
-        Args:
-            seconds: how long to wait; None without end.
-
-        Raises:
-            EOFError: the process has ended (a process that it forked may still hold the socket).
-            TimeoutError: there is no message yet.
-        """
-        poll = select.poll()
-        poll.register(self.socket.fileno(), select.POLLIN)
-        if self.pidfd is not None:
-            poll.register(self.pidfd, select.POLLIN)
-        ready = dict(poll.poll(None if seconds is None else seconds * 1000))
-        if not ready:
-            raise TimeoutError
-        if self.socket.fileno() not in ready:
-            raise EOFError(f"process {self.pid} has ended")
-        return receive_packed(self.socket)[0]
-
-    def unpacked(self, packed: bytes, instance: int, what: str) -> Any:
-        """Unpickles a message of its environments.
-
-        Raises:
-            Broken: it cannot be unpickled in this process.
-        """
-        try:
-            return cloudpickle.loads(packed)
-        except Exception as error:
-            text = f"{traceback.format_exc()}its answer cannot be unpickled here: {error!r}"
-            raise Broken(self.post(instance, what, text)) from error
-
-    def post(self, instance: int, what: str, text: str) -> Post:
-        return Post(instance, what, text, self.number, self.pid)
-
-    def kill(self) -> None:
-        """Kills it and the processes that its environments have started."""
-        if self.reaped:
-            return
-        for end in (os.killpg, os.kill):  # it may have left its process group
-            with contextlib.suppress(ProcessLookupError, PermissionError):
-                end(self.pid, signal.SIGKILL)
-
-    def reap(self, patience: float = 5.0) -> int | None:
-        """Kills it and waits for its end; returns the exit status."""
-        self.kill()  # while the pid cannot belong to another process yet
-        end = time.monotonic() + patience
-        while not self.reaped:
-            self.status = zygote.reap(self.pid)
-            self.reaped = self.status is not None
-            if self.reaped or time.monotonic() >= end:
-                break
-            if self.pidfd is None:
-                time.sleep(0.002)
-            else:
-                _wait_readable(self.pidfd, 0.1)
-        return self.status
-
-    def discard(self) -> None:
-        """Ends a worker that never became part of a pool."""
-        self.socket.close()
-        if self.pidfd is not None:
-            _wait_readable(self.pidfd, 1.0)  # it closes its environments
-        self.reap()
-        self.forget()
-
-    def forget(self) -> None:
-        self.socket.close()
-        if self.pidfd is not None:
-            os.close(self.pidfd)
-            self.pidfd = None
 
 
 class ProcessBackend(Backend):
@@ -212,11 +61,11 @@ class ProcessBackend(Backend):
         self._options: tuple[dict[str, Any] | None, bytes | None] = None, None  # and pickled
         even = (w * len(env_fns) // num_workers for w in range(num_workers + 1))
         self.bounds = bounds = tuple(bounds or even)
-        self._processes: list[_Process] = []
+        self._processes: list[WorkerProcess] = []
         try:
             for w in range(num_workers):
                 fns = list(env_fns[bounds[w] : bounds[w + 1]])
-                self._processes.append(_started(w, fns, bounds[w]))
+                self._processes.append(started(w, fns, bounds[w]))
             self.facts = [fact for process in self._processes for fact in process.made()]
         except BaseException:
             self.close(0)
@@ -257,7 +106,7 @@ class ProcessBackend(Backend):
             self._send_attach(process, recover=False)
         self._supervisor = _Supervisor(self)
 
-    def _send_attach(self, process: _Process, *, recover: bool) -> None:
+    def _send_attach(self, process: WorkerProcess, *, recover: bool) -> None:
         assert self._segment is not None
         asked, done, _ = self.words.counts(process.number)
         self.words.pids[process.number] = process.pid
@@ -309,17 +158,17 @@ class ProcessBackend(Backend):
         return by_owner(kind, instances, what, lambda i: int(self.owners[i]), ask)
 
     def set_options(self, options: dict[str, Any] | None) -> None:
-        packed = None if options is None else _packed(options, "options")
+        packed = None if options is None else packed_for(options, "options")
         if packed == self._options[1]:  # usually both are None
             return
         self._options = options, packed
         for process in self._processes:
             self._tell(process, ("options", options))
 
-    def _tell(self, process: _Process, message: Any) -> Any:
+    def _tell(self, process: WorkerProcess, message: Any) -> Any:
         packed = b""
         what = str(message[2] if message[0] == "call" else message[0])
-        data = _packed(message, f"the arguments of {what!r}")
+        data = packed_for(message, f"the arguments of {what!r}")
         with self._message_lock:
             if self._broken:
                 raise Broken(self._broken)
@@ -371,10 +220,10 @@ class ProcessBackend(Backend):
             self._processes[worker].kill()
         return True
 
-    def _rows(self, process: _Process) -> range:
+    def _rows(self, process: WorkerProcess) -> range:
         return range(process.first, process.first + process.count)
 
-    def revive(self, process: _Process) -> None:
+    def revive(self, process: WorkerProcess) -> None:
         """Replaces a process that died. Called by the supervisor."""
         process.reviving = True
         self.words.pids[process.number] = -1  # the pid may soon belong to another process
@@ -387,7 +236,7 @@ class ProcessBackend(Backend):
             process.forget()
             if self._closing:
                 return
-            what = f"process {died} of worker {process.number} {_ending(status)}"
+            what = f"process {died} of worker {process.number} {ending(status)}"
             try:
                 if process.deaths >= _DEATHS_IN_A_ROW:
                     text = f"{what}; it died {process.deaths} times without an answer in between"
@@ -405,7 +254,7 @@ class ProcessBackend(Backend):
                     *(what, list(self._rows(process))),
                 )
 
-    def _start_again(self, process: _Process) -> bool:
+    def _start_again(self, process: WorkerProcess) -> bool:
         """Starts and attaches a replacement, several times if it is lost; False while closing.
 
         Raises:
@@ -428,11 +277,11 @@ class ProcessBackend(Backend):
             process.forget()
         return False
 
-    def _patience_for(self, process: _Process) -> float:
+    def _patience_for(self, process: WorkerProcess) -> float:
         """Returns the seconds that constructors of a replacement may take."""
         return 10 * (process.made_in + (self.timeout or _CONSTRUCTOR_SECONDS))
 
-    def _give_up(self, process: _Process, text: str) -> None:
+    def _give_up(self, process: WorkerProcess, text: str) -> None:
         """Marks a worker as lost and ends all waits for it."""
         self.words.lose()
         self._broken = Post(process.first, "step", text, process.number, process.pid, fatal=True)
@@ -496,7 +345,7 @@ class ProcessBackend(Backend):
                 outcome = cloudpickle.loads(packed)
                 if outcome[0] == "error":
                     posts.append(process.post(outcome[1], "close", outcome[2]))
-                _wait_readable(process.pidfd, max(0.0, end - time.monotonic()))
+                wait_readable(process.pidfd, max(0.0, end - time.monotonic()))
             except (OSError, EOFError):
                 pass
         return posts
@@ -548,79 +397,3 @@ class _Supervisor:
                 return
             for fd in ready:
                 self._backend.revive(watched[fd])
-
-
-def _packed(message: Any, what: str) -> bytes:
-    try:
-        return cloudpickle.dumps(message)
-    except Exception as error:
-        raise PoolError(
-            f"{what} cannot be sent to a worker process: {type(error).__name__}: {error}."
-        ) from error
-
-
-def scouted(env_fn: Callable[[], Any]) -> tuple[_Process, Any]:
-    """Starts a worker with one environment; returns the worker and the environment's facts.
-
-    Raises:
-        PoolError, Broken: as `ProcessBackend`.
-    """
-    process = _started(0, [env_fn], 0)
-    try:
-        (facts,) = process.made()
-        return process, facts
-    except BaseException:
-        process.discard()
-        raise
-
-
-def _started(number: int, env_fns: list[Callable[[], Any]], first: int) -> _Process:
-    if not (hasattr(os, "fork") and hasattr(socket, "send_fds")):
-        raise PoolError(
-            f'make_pool got backend="process" on {sys.platform}, which cannot fork processes.'
-            '  Pass backend="thread" or "serial".'
-        )
-    if not is_there(POOL):  # it compiles it, before workers load it
-        raise PoolError(
-            'backend="process" needs the compiled part of the host bridge, which is missing:'
-            f' {reason_missing(pool_library)}.  Install a C compiler, or pass backend="thread" or'
-            ' "serial".'
-        )
-    try:
-        return _Process(number, env_fns, first)
-    except (OSError, EOFError):
-        raise
-    except Exception as error:
-        which = f"function {first}"
-        if len(env_fns) > 1:
-            which = f"functions {first} to {first + len(env_fns) - 1}"
-        raise PoolError(
-            f"environment {which} cannot be sent to a worker process: {type(error).__name__}:"
-            f" {error}.  Construct objects that cannot be pickled inside the function, or pass"
-            ' backend="thread".'
-        ) from error
-
-
-def _ending(status: int | None) -> str:
-    if status is None:
-        return "ended"
-    if status < 0:
-        with contextlib.suppress(ValueError):
-            return f"was killed by {signal.Signals(-status).name}"
-    return f"exited with status {status}"
-
-
-def _pidfd(pid: int) -> int | None:
-    if not hasattr(os, "pidfd_open"):
-        return None
-    try:
-        return os.pidfd_open(pid)
-    except OSError:
-        return None
-
-
-def _wait_readable(fd: int | None, seconds: float) -> None:
-    if fd is not None:
-        poll = select.poll()
-        poll.register(fd, select.POLLIN)
-        poll.poll(seconds * 1000)

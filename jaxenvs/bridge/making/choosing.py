@@ -6,10 +6,11 @@ from typing import Any
 
 from jaxenvs._machine import num_cores
 from jaxenvs.bridge.backends.base import Backend
-from jaxenvs.bridge.backends.process import ProcessBackend, scouted
+from jaxenvs.bridge.backends.process import ProcessBackend
 from jaxenvs.bridge.backends.serial import SerialBackend
 from jaxenvs.bridge.backends.shared import SharedBackend
 from jaxenvs.bridge.backends.thread import ThreadBackend
+from jaxenvs.bridge.backends.worker_process import scouted
 from jaxenvs.bridge.making.tuning import (
     MEASURED_SECONDS,
     BackendConfig,

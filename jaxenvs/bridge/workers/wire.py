@@ -7,6 +7,8 @@ from typing import Any
 
 import cloudpickle
 
+from jaxenvs.errors import PoolError
+
 _LENGTH = struct.Struct("<Q")
 _MAX_FDS = 8
 
@@ -26,6 +28,20 @@ def send_packed(sock: socket.socket, data: bytes, fds: tuple[int, ...] = ()) -> 
     # The descriptors go with the length, which arrives in one piece; the rest may be split.
     socket.send_fds(sock, [_LENGTH.pack(len(data))], fds)
     sock.sendall(data)
+
+
+def packed_for(message: Any, what: str) -> bytes:
+    """Returns a pickled message; `what` names it in the error.
+
+    Raises:
+        PoolError: it cannot be pickled.
+    """
+    try:
+        return cloudpickle.dumps(message)
+    except Exception as error:
+        raise PoolError(
+            f"{what} cannot be sent to a worker process: {type(error).__name__}: {error}."
+        ) from error
 
 
 def receive(sock: socket.socket) -> tuple[Any, list[int]]:

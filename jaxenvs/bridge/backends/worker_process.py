@@ -1,0 +1,231 @@
+"""The caller's handle on one worker process: starting it, talking to it, and its end."""
+
+import contextlib
+import os
+import select
+import signal
+import socket
+import sys
+import time
+import traceback
+from collections.abc import Callable
+from typing import Any
+
+import cloudpickle
+
+from jaxenvs.bridge.backends.base import Broken, Post
+from jaxenvs.bridge.native.libraries import POOL, is_there, pool_library, pool_path, reason_missing
+from jaxenvs.bridge.workers.wire import receive_packed, send
+from jaxenvs.bridge.workers.zygote import zygote
+from jaxenvs.errors import PoolError
+
+
+class WorkerProcess:
+    """The caller's handle on one worker process."""
+
+    def __init__(self, number: int, env_fns: list[Callable[[], Any]], first: int) -> None:
+        self.number, self.first, self.count = number, first, len(env_fns)
+        self._env_fns = cloudpickle.dumps(env_fns)
+        self.deaths, self.done_at_death = 0, -1
+        self.given_up = False
+        self.reviving = False  # whether it is dead or being replaced
+        self.owed = 0  # answers to messages that were not received, because of Ctrl-C
+        self.made_in = 0.0  # seconds that the constructors took
+        self.start()
+
+    def start(self) -> None:
+        """Forks a process; `made` waits for its environments."""
+        ours, theirs = socket.socketpair()
+        caller = _pidfd(os.getpid())
+        try:
+            self.pid = zygote.fork(
+                {"env_fns": self._env_fns, "first": self.first, "library": pool_path()},
+                (theirs.fileno(), *(() if caller is None else (caller,))),
+            )
+        except BaseException:
+            ours.close()
+            raise
+        finally:
+            theirs.close()
+            if caller is not None:
+                os.close(caller)
+        self.reaped = False  # afterwards, the pid may belong to another process
+        self.status: int | None = None
+        self.socket, self.pidfd = ours, _pidfd(self.pid)
+
+    def measure(self, seconds: float) -> dict[str, float] | None:
+        """Measures the steps of its first environment; returns None if they raise."""
+        send(self.socket, seconds)
+        try:
+            outcome, found = cloudpickle.loads(self.receive_packed())
+        except EOFError:
+            return None
+        return found if outcome == "ok" else None
+
+    def made(self, seconds: float | None = None) -> list[dict[str, Any]]:
+        """Waits for its environments; returns their facts.
+
+        Args:
+            seconds: how long to wait; None without end.
+
+        Raises:
+            Broken: a constructor raised or took too long, or the process died.
+        """
+        begin, instance = time.monotonic(), self.first
+        try:
+            while True:
+                packed = self.receive_packed(seconds)
+                outcome, *what = self.unpacked(packed, instance, "its constructor")
+                if outcome != "making":
+                    break
+                (instance,) = what
+        except TimeoutError:
+            text = f"it was not constructed within {seconds:.3g} s"
+            raise Broken(self.post(instance, "its constructor", text), is_lost=True) from None
+        except EOFError:
+            text = f"process {self.pid} {ending(self.reap())} while it constructed it"
+            raise Broken(self.post(instance, "its constructor", text), is_lost=True) from None
+        if outcome == "failed":
+            raise Broken(self.post(what[0], "its constructor", what[1]))
+        self.made_in = time.monotonic() - begin
+        return what[0]
+
+    def receive_packed(self, seconds: float | None = None) -> bytes:
+        """Waits for the next message; returns it pickled.
+
+        Args:
+            seconds: how long to wait; None without end.
+
+        Raises:
+            EOFError: the process has ended (a process that it forked may still hold the socket).
+            TimeoutError: there is no message yet.
+        """
+        poll = select.poll()
+        poll.register(self.socket.fileno(), select.POLLIN)
+        if self.pidfd is not None:
+            poll.register(self.pidfd, select.POLLIN)
+        ready = dict(poll.poll(None if seconds is None else seconds * 1000))
+        if not ready:
+            raise TimeoutError
+        if self.socket.fileno() not in ready:
+            raise EOFError(f"process {self.pid} has ended")
+        return receive_packed(self.socket)[0]
+
+    def unpacked(self, packed: bytes, instance: int, what: str) -> Any:
+        """Unpickles a message of its environments.
+
+        Raises:
+            Broken: it cannot be unpickled in this process.
+        """
+        try:
+            return cloudpickle.loads(packed)
+        except Exception as error:
+            text = f"{traceback.format_exc()}its answer cannot be unpickled here: {error!r}"
+            raise Broken(self.post(instance, what, text)) from error
+
+    def post(self, instance: int, what: str, text: str) -> Post:
+        return Post(instance, what, text, self.number, self.pid)
+
+    def kill(self) -> None:
+        """Kills it and the processes that its environments have started."""
+        if self.reaped:
+            return
+        for end in (os.killpg, os.kill):  # it may have left its process group
+            with contextlib.suppress(ProcessLookupError, PermissionError):
+                end(self.pid, signal.SIGKILL)
+
+    def reap(self, patience: float = 5.0) -> int | None:
+        """Kills it and waits for its end; returns the exit status."""
+        self.kill()  # while the pid cannot belong to another process yet
+        end = time.monotonic() + patience
+        while not self.reaped:
+            self.status = zygote.reap(self.pid)
+            self.reaped = self.status is not None
+            if self.reaped or time.monotonic() >= end:
+                break
+            if self.pidfd is None:
+                time.sleep(0.002)
+            else:
+                wait_readable(self.pidfd, 0.1)
+        return self.status
+
+    def discard(self) -> None:
+        """Ends a worker that never became part of a pool."""
+        self.socket.close()
+        if self.pidfd is not None:
+            wait_readable(self.pidfd, 1.0)  # it closes its environments
+        self.reap()
+        self.forget()
+
+    def forget(self) -> None:
+        self.socket.close()
+        if self.pidfd is not None:
+            os.close(self.pidfd)
+            self.pidfd = None
+
+
+def scouted(env_fn: Callable[[], Any]) -> tuple[WorkerProcess, Any]:
+    """Starts a worker with one environment; returns the worker and the environment's facts.
+
+    Raises:
+        PoolError, Broken: as `ProcessBackend`.
+    """
+    process = started(0, [env_fn], 0)
+    try:
+        (facts,) = process.made()
+        return process, facts
+    except BaseException:
+        process.discard()
+        raise
+
+
+def started(number: int, env_fns: list[Callable[[], Any]], first: int) -> WorkerProcess:
+    if not (hasattr(os, "fork") and hasattr(socket, "send_fds")):
+        raise PoolError(
+            f'make_pool got backend="process" on {sys.platform}, which cannot fork processes.'
+            '  Pass backend="thread" or "serial".'
+        )
+    if not is_there(POOL):  # it compiles it, before workers load it
+        raise PoolError(
+            'backend="process" needs the compiled part of the host bridge, which is missing:'
+            f' {reason_missing(pool_library)}.  Install a C compiler, or pass backend="thread" or'
+            ' "serial".'
+        )
+    try:
+        return WorkerProcess(number, env_fns, first)
+    except (OSError, EOFError):
+        raise
+    except Exception as error:
+        which = f"function {first}"
+        if len(env_fns) > 1:
+            which = f"functions {first} to {first + len(env_fns) - 1}"
+        raise PoolError(
+            f"environment {which} cannot be sent to a worker process: {type(error).__name__}:"
+            f" {error}.  Construct objects that cannot be pickled inside the function, or pass"
+            ' backend="thread".'
+        ) from error
+
+
+def ending(status: int | None) -> str:
+    if status is None:
+        return "ended"
+    if status < 0:
+        with contextlib.suppress(ValueError):
+            return f"was killed by {signal.Signals(-status).name}"
+    return f"exited with status {status}"
+
+
+def _pidfd(pid: int) -> int | None:
+    if not hasattr(os, "pidfd_open"):
+        return None
+    try:
+        return os.pidfd_open(pid)
+    except OSError:
+        return None
+
+
+def wait_readable(fd: int | None, seconds: float) -> None:
+    if fd is not None:
+        poll = select.poll()
+        poll.register(fd, select.POLLIN)
+        poll.poll(seconds * 1000)
