@@ -654,6 +654,28 @@ def test_actions_that_are_not_numbers_are_refused_unless_nothing_is_checked(path
     env.close()
 
 
+class Wide(gymnasium.Env):
+    """Rewards an action that no int32 holds; its space is wider than int64."""
+
+    observation_space = gymnasium.spaces.Box(-1, 1, (1,), np.float32)
+    action_space = gymnasium.spaces.Box(0, 2**64 - 1, (1,), np.uint64)
+
+    def reset(self, *, seed=None, options=None):
+        return np.zeros(1, np.float32), {}
+
+    def step(self, action):
+        return np.zeros(1, np.float32), float(int(action[0]) == 2**31 + 5), False, False, {}
+
+
+def test_a_space_of_actions_may_be_wider_than_int64(path):
+    env = hosted(path, env=Wide, n=2)
+    state, _ = env.reset(KEY)
+    action = jnp.full((2, 1), 2**31 + 5, jnp.uint32)
+    _, timestep = env.step(state, action, KEY)
+    np.testing.assert_array_equal(timestep.reward, [1, 1])
+    env.close()
+
+
 def test_resets_after_a_limit_wait_for_what_was_begun(path):
     env = hosted(path, 1, env=[lambda: Counter(seconds=1000)], num_workers=1, timeout=0.05)
     state, _ = env.reset(KEY)

@@ -527,10 +527,9 @@ def _bounds(leaf: Leaf, pool: Pool) -> tuple[np.ndarray, np.ndarray] | None:
         return None
     bounds = discrete_bounds(leaf.space_in(pool.single_action_space))
     if bounds is None:
-        bounds = (0, 0) if kind == "f" else (np.iinfo(leaf.dtype).min, np.iinfo(leaf.dtype).max)
-    low, high = bounds
-    high = np.minimum(high, np.iinfo(np.int64).max)  # of uint64
-    low, high = (np.broadcast_to(np.asarray(each, np.int64), leaf.shape) for each in (low, high))
+        limits = np.iinfo(np.int64 if kind == "f" else leaf.dtype)
+        bounds = limits.min, min(limits.max, np.iinfo(np.int64).max)  # of uint64
+    low, high = (np.broadcast_to(np.asarray(each, np.int64), leaf.shape) for each in bounds)
     return low.ravel(), high.ravel()
 
 
@@ -544,9 +543,8 @@ def _watch_interrupts() -> None:
 def _renew_interrupts(*, is_first: bool = False) -> None:
     """Watches again after `signal.signal`, which ends it; handlers of others are left alone.
 
-    Python does not run while it waits for a program, so native/xla.cc watches SIGINT itself. A
-    handler that treats the first Ctrl-C as a request to stop later says so by an attribute
-    `takes_first_interrupt` of the object whose method it is; programs then ignore that one.
+    Python does not run while it waits for a program, so native/xla.cc watches SIGINT itself. See
+    `jaxenvs._interrupts` for handlers that take the first Ctrl-C.
     """
     handler = signal.getsignal(signal.SIGINT)
     owner = getattr(handler, "__self__", None)
