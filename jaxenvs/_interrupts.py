@@ -1,6 +1,8 @@
-"""What has to happen after `signal.signal` has installed another handler of Ctrl-C.
+"""Hooks that run when the handler of Ctrl-C changes.
 
-`signal.signal` replaces every handler of SIGINT, also those that were installed in C.
+`signal.signal` replaces every handler of SIGINT, including those installed from C. A handler that
+treats the first Ctrl-C as a request to stop later is a method of an object with the attribute
+`takes_first_interrupt`; while it is true, compiled programs ignore the next Ctrl-C.
 """
 
 from collections.abc import Callable
@@ -14,6 +16,6 @@ def on_new_handler(hook: Callable[[], None]) -> None:
 
 
 def handler_changed() -> None:
-    """Tells all that need to know. Call it after `signal.signal(SIGINT, ...)`."""
+    """Calls the hooks. Call this after `signal.signal(SIGINT, ...)`."""
     for hook in _hooks:
         hook()

@@ -6,7 +6,7 @@ The rooms, each of which imports only those below it:
 - `jit`: `HostEnv`; calls of compiled programs.
 - `pool`: `Pool`, what a user holds: arguments, batches, and infos.
 - `backends`: how environments are run: by the caller, threads, processes, an event loop, Ray ...
-- `workers`: what runs beside the environments, in the caller or in another process.
+- `workers`: the code that runs the environments, in the caller or in another process.
 - `foreign`: ids and interfaces of other libraries.
 - `memory`: the arrays and words that a caller and its workers share.
 - `native`: C and C++, and their compiling and loading.

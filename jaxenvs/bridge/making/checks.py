@@ -1,7 +1,7 @@
 """Validation of the arguments of make_pool."""
 
 from collections.abc import Iterable, Mapping, Sequence
-from typing import Any, Literal
+from typing import Any, Literal, get_args
 
 import gymnasium
 
@@ -51,8 +51,6 @@ def check_options(
     validate: Any,
     caller_steps: Any,
 ) -> None:
-    from typing import get_args
-
     for name, value, allowed in (
         ("backend", backend, get_args(BackendName)),
         ("on_failure", on_failure, ("raise", "restart")),

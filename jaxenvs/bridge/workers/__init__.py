@@ -1,4 +1,4 @@
-"""What runs beside the environments, in the caller's process or in a worker's.
+"""The code that runs the environments, in the caller's process or in a worker's.
 
-It must import neither JAX nor anything above it: a worker process starts with these modules alone.
+It imports neither JAX nor a room above: a worker process starts with these modules alone.
 """
