@@ -1,5 +1,6 @@
 """The "process" backend: worker processes with several environments each, and shared memory."""
 
+import contextlib
 import logging
 import os
 import select
@@ -121,6 +122,14 @@ class ProcessBackend(Backend):
             "options": self._options[0],
         }
         send(process.socket, attach, (self._segment.fd,))
+
+    def give_way(self) -> None:
+        """Leaves the cores to the caller's threads, with which spinning workers would compete."""
+        self.words.set_spin(0)
+        self.words.set_home(-1)
+        for pid in self.pids:  # lets every worker run on every core again
+            with contextlib.suppress(OSError):
+                os.sched_setaffinity(pid, os.sched_getaffinity(0))
 
     # --- steps ---
 

@@ -465,12 +465,11 @@ def _by_callback(attributes: dict[str, int], results: list[Any], *arguments: Any
 
     def on_host(token: Any, *operands: Any) -> list[np.ndarray]:
         # Nothing here may call JAX: on a CPU it would wait for the program that waits for this.
-        ((id, counter),) = np.asarray(token).tolist()
+        ((id, calls),) = np.asarray(token).tolist()
         hosted = Hosted.find(id)
+        given = [np.asarray(part) for part in operands]
         try:
-            outputs = hosted.perform(
-                operation, count, wants_final, counter, [np.asarray(part) for part in operands]
-            )
+            outputs = hosted.called_back(operation, count, wants_final, calls, given)
         except KeyboardInterrupt:
             # JAX turns it into an error of its own, so raise it again outside of the callback.
             threading.Thread(target=_interrupt_again, daemon=True).start()
@@ -533,9 +532,7 @@ def _chosen_path(path: Path, hosted: Sequence[Hosted]) -> Literal["ffi", "callba
         )
     chosen: Any = taken[0] if taken else "callback" if reasons or path == "callback" else "ffi"
     for each in hosted:
-        if each.path is None and chosen == "callback":
-            each.use_callbacks()
-        each.path = chosen
+        each.use(chosen)
     return chosen
 
 

@@ -38,7 +38,9 @@ JX_EXPORT int jaxenvs_wait_all(jx_pool *pool, uint32_t buffer, int64_t timeout_n
 }
 
 JX_EXPORT int jaxenvs_take(jx_pool *pool, uint32_t count, int32_t *instances, int64_t timeout_ns) {
-  return jx_take(pool, count, instances, deadline_after(timeout_ns));
+  int status = jx_wait_some(pool, count, deadline_after(timeout_ns));
+  if (!(status & (JX_TIMEOUT | JX_INTERRUPTED))) jx_take(pool, count, instances);
+  return status;
 }
 
 JX_EXPORT uint32_t jaxenvs_next(jx_pool *pool, uint32_t w, uint32_t seen) {

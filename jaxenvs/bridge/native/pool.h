@@ -319,14 +319,13 @@ static inline uint32_t jx_ready(jx_pool *pool, uint32_t w) {
   return ready;
 }
 
-/* Waits for `count` finished instances, and writes which they are. Nothing is taken unless all
- * are there. */
-static inline int jx_take(jx_pool *pool, uint32_t count, int32_t *instances, int64_t deadline) {
+/* Waits until `count` finished instances are there to take. */
+static inline int jx_wait_some(jx_pool *pool, uint32_t count, int64_t deadline) {
   jx_header *header = pool->header;
   for (;;) {
     uint32_t seen = jx_load(&header->finished), ready = 0;
     for (uint32_t w = 0; w < pool->num_workers; w++) ready += jx_ready(pool, w);
-    if (ready >= count) break;
+    if (ready >= count) return jx_attention(pool);
     uint32_t target = seen + (count - ready);
     jx_store(&header->wanted, target);
     /* `finished` was read first and grows last, so this wakes too early at worst. */
@@ -336,9 +335,12 @@ static inline int jx_take(jx_pool *pool, uint32_t count, int32_t *instances, int
     if (status == JX_TIMEOUT && (deadline < 0 || jx_now() < deadline)) continue;
     if (status != JX_OK) return status;
   }
+}
+
+/* Takes `count` finished instances, which are there, and writes which they are. */
+static inline void jx_take(jx_pool *pool, uint32_t count, int32_t *instances) {
   for (uint32_t got = 0; got < count; pool->next = (pool->next + 1) % pool->num_workers)
     got += jx_take_from(pool, pool->next, count - got, instances + got);
-  return jx_attention(pool);
 }
 
 /* --- the worker's side ------------------------------------------------------------------- */

@@ -1,0 +1,295 @@
+"""The requests to a backend, the waits for it, and its failures, in step with the ledger.
+
+`Pool` and compiled programs (`jit/hosted.py`) both step environments through this class.
+"""
+
+import logging
+import os
+import threading
+import warnings
+from collections.abc import Callable, Sequence
+from typing import Any, Literal
+
+import numpy as np
+
+from jaxenvs.bridge.backends.base import Backend, Broken, Late, Post
+from jaxenvs.bridge.memory.lines import ATTENTION, RESET_ALL, STEP_ALL, TIMEOUT
+from jaxenvs.bridge.pool.arguments import short
+from jaxenvs.bridge.pool.ledger import Ledger
+from jaxenvs.bridge.workers.instances import REMAKING
+from jaxenvs.errors import ClosedError, EnvTimeoutError, JaxenvsError, PoolError, WorkerError
+
+log = logging.getLogger("jaxenvs")
+
+
+class Core:
+    """A backend with its ledger.
+
+    Attributes:
+        lock: held by whoever uses the pool.
+        patience: seconds to wait before looking for environments that hang; None for no timeout.
+        on_wait: called each time that a wait has lasted `patience`; it may raise to end the wait.
+        hosted: the `Hosted` of the pool, once compiled programs step it.
+        closed: whether `close` was called.
+    """
+
+    def __init__(
+        self,
+        backend: Backend,
+        *,
+        name: str,
+        batch_size: int,
+        timeout: float | None,
+        on_failure: Literal["raise", "restart"],
+    ) -> None:
+        self.backend, self.name, self.batch_size = backend, name, batch_size
+        self.timeout, self.on_failure = timeout, on_failure
+        self.num_envs = backend.plan.num_envs
+        self.ledger = Ledger(self.num_envs)
+        self.lock = threading.RLock()
+        self.patience = None if timeout is None else timeout / 2
+        self.on_wait: Callable[[], None] | None = None
+        self.hosted: Any = None
+        self.closed = False
+        self.every_id = np.arange(self.num_envs, dtype=np.int32)
+        self.every_id.flags.writeable = False
+        self._fatal: list[Post] = []
+        self._left: np.ndarray | None = None  # ids of a `take` that raised; the next returns them
+        self._looks_for_restarts = False  # whether rows may be flagged as restarted
+
+    def __repr__(self) -> str:
+        return (
+            f"Pool({self.name!r}, num_envs={self.num_envs}, batch_size={self.batch_size},"
+            f" backend={self.backend.name!r}, num_workers={self.backend.num_workers})"
+        )
+
+    # --- requests ---
+
+    def begin_all(self, op: int) -> None:
+        """Starts STEP_ALL or RESET_ALL."""
+        self.ledger.begin_all(op)
+        self._begin(None, self.backend.start_all, op, self.ledger.buffer)
+
+    def begin_some(self, op: int, ids: np.ndarray) -> None:
+        """Starts STEP or RESET of some environments, int32[n]."""
+        self.ledger.begin_some(ids)
+        # Not the buffer of the latest batch of all, which the caller may still be reading.
+        self._begin(ids, self.backend.start_some, op, self.ledger.buffer ^ 1, ids)
+
+    def _begin(self, ids: np.ndarray | None, start: Callable[..., None], *args: Any) -> None:
+        try:
+            start(*args)
+        except JaxenvsError:  # the backend refused and started nothing
+            self.ledger.end_all() if ids is None else self.ledger.end_some(ids)
+            raise
+        except BaseException:
+            self.ledger.cut()
+            raise
+
+    def end_all(self, status: int | None = None) -> int:
+        """Waits for everything that is pending; returns the status.
+
+        Args:
+            status: that of a wait which has ended already.
+        """
+        buffer = self.ledger.buffer
+        status = self.waited(lambda seconds: self.backend.wait_all(buffer, seconds), status)
+        self.ledger.end_all()
+        self._left = None
+        return status
+
+    def take(self, count: int) -> tuple[np.ndarray, bool]:
+        """Waits until `count` environments have finished.
+
+        If this raises because of a report, no result is lost: the next call returns them.
+
+        Returns:
+            ids, int32[n], and whether some of them may be flagged as restarted.
+        """
+        if self._left is None:
+            ids = np.empty(count, np.int32)
+            status = self.waited(lambda seconds: self.backend.take(ids, seconds))
+            if status & ATTENTION:
+                self._left = ids
+                self.attend()
+        else:
+            ids = self._left
+        self._left = None
+        self.ledger.end_some(ids)
+        return ids, self._looks_for_restarts
+
+    def waited(self, wait: Callable[[float | None], int], status: int | None = None) -> int:
+        """Calls `wait(seconds)` until it succeeds; returns its status.
+
+        Raises:
+            EnvTimeoutError: an environment hangs, and is not restarted. The wait can be repeated.
+        """
+        try:
+            while True:
+                if status is None:
+                    status = wait(self.patience)
+                if not status & 3:
+                    return status
+                if self.on_wait is not None:
+                    self.on_wait()
+                if status == TIMEOUT and self.timeout:
+                    stuck = self.backend.stuck(self.timeout)
+                    if stuck:
+                        self._handle_hang(stuck)
+                status = None
+        except JaxenvsError:
+            raise
+        except BaseException:
+            self.cut()
+            raise
+
+    def cut(self) -> None:
+        """Requires a reset after Ctrl-C; results that are still to come will be dropped."""
+        self.ledger.cut()
+        self._left = None
+
+    def drop_pending(self) -> None:
+        """Waits for everything that is pending, also after Ctrl-C, and drops the results."""
+        ledger = self.ledger
+        if ledger.was_cut:
+            self.backend.forget()
+            self.end_all()
+            self.backend.read_posts()
+            ledger.was_cut = False
+        elif ledger.op:
+            self.end_all()
+        elif ledger.num_pending:
+            left = 0 if self._left is None else len(self._left)
+            out = np.empty(ledger.num_pending - left, np.int32)
+            if len(out):
+                self.waited(lambda seconds: self.backend.take(out, seconds))
+            self._left = None
+            ledger.end_all()
+
+    @property
+    def holds_results(self) -> bool:
+        """Whether results are held back that a `take` would have returned, had it not raised."""
+        return self._left is not None
+
+    # --- failures ---
+
+    def attended(self, status: int) -> bool:
+        """Heeds the reports of workers; returns whether rows may be flagged as restarted.
+
+        Raises:
+            WorkerError: an environment failed, or the pool cannot continue.
+        """
+        if status & ATTENTION:
+            self.attend()
+        return self._looks_for_restarts
+
+    def attend(self) -> None:
+        """Reads the reports of workers."""
+        self.refuse_closed()  # another thread may have closed the pool
+        self._looks_for_restarts = True
+        failures, odd = [], []
+        for post in self.backend.read_posts():
+            if post.what == "warning":
+                odd.append(post)
+            elif self.on_failure == "restart" and not post.fatal and post.what != REMAKING:
+                log.warning("%s", self.message_of(post))
+            else:
+                failures.append(post)
+        if odd:
+            more = f", and {len(odd) - 1} others did the same" if len(odd) > 1 else ""
+            message = f"{odd[0].text}{more}.  Pass validate=False to turn this warning off."
+            warnings.warn(message, stacklevel=5)
+        if failures:
+            self._fatal = [post for post in failures if post.fatal]
+            if self._fatal:
+                self.ledger.all_ready = False  # makes `step` raise
+            raise self.error(failures)
+
+    def take_restarted(self, ids: Any) -> np.ndarray:
+        """Returns which of the environments were restarted, and clears their flags."""
+        restarted = self.backend.arrays.restarted
+        found = restarted[ids].copy()
+        restarted[ids] = False
+        self._looks_for_restarts = bool(restarted.any())
+        return found
+
+    def error(self, posts: Sequence[Post]) -> WorkerError:
+        """Returns the error for some reports."""
+        error = WorkerError("\n".join(map(self.message_of, posts)))
+        ids = (self.every_id if post.instance < 0 else (post.instance,) for post in posts)
+        error.env_ids = tuple(int(i) for each in ids for i in each)
+        return error
+
+    def message_of(self, post: Post) -> str:
+        """Returns a report in words."""
+        where = "" if post.worker is None else f", worker {post.worker}, process {post.pid}"
+        kind = post.text.strip().rsplit("\n", 1)[-1]
+        who = f"environment {post.instance}" if post.instance >= 0 else "the vectorized environment"
+        head = f'{who} ("{self.name}"{where}) failed in {post.what}: {kind}'
+        if post.fatal:
+            head += "\n  The pool cannot continue.  Close it and make another."
+        elif post.what in ("step", "reset") and post.instance >= 0:
+            head += '\n  It was constructed again, reset, and flagged in info["restarted"].'
+        return f"{head}\n  Its traceback:\n{post.text}"
+
+    def tell(self, function: Callable[..., Any], *args: Any) -> Any:
+        """Calls a method of the backend that sends a message, and translates its errors."""
+        try:
+            return function(*args)
+        except Broken as error:
+            raise self.error([error.post]) from None
+        except Late as late:
+            ids = [int(i) for i in late.instances]
+            what = self._too_late(ids)
+            if self.on_failure == "restart" and self.backend.restart(ids):
+                what += ", and will be constructed again"
+            raise _timeout_error(f"{what}.", ids) from None
+
+    def _handle_hang(self, stuck: list[int]) -> None:
+        what = self._too_late(stuck)
+        if self.on_failure == "restart" and self.backend.restart(stuck):
+            log.warning("%s; constructing them again", what)
+            return
+        again = {STEP_ALL: "step_wait() or recv()", RESET_ALL: "reset_wait()", 0: "recv()"}
+        wait = f"Wait again with {again[self.ledger.op]}, close"
+        if self.hosted is not None:
+            wait = "Close"
+        advice = f'{wait} the pool, or make it with on_failure="restart".'
+        raise _timeout_error(f"{what}.  {advice}", stuck)
+
+    def _too_late(self, ids: list[int]) -> str:
+        names = f"environments {short(ids)}" if len(ids) > 1 else f"environment {ids[0]}"
+        return f'{names} ("{self.name}") did not answer within {self.timeout:g} s'
+
+    # --- misuse ---
+
+    def refuse_closed(self) -> None:
+        """Raises an error if the pool is closed, or lost for good."""
+        if self.closed:
+            why = "was used after close()"
+            if self.backend._owner not in (None, os.getpid()):
+                why = f"belongs to process {self.backend._owner}, which this process forked from"
+            raise ClosedError(f"{self!r} {why}.  Make another pool.")
+        if self._fatal:
+            raise self.error(self._fatal)
+
+    def refuse_hosted(self, what: str) -> None:
+        """Raises PoolError if compiled programs step the pool."""
+        self.refuse_closed()
+        if self.hosted is not None:
+            raise PoolError(
+                f"{what} was called on {self!r}, which is stepped by compiled programs.  Use its"
+                " HostEnv, or make another pool."
+            )
+
+    def refuse_step(self, what: str) -> None:
+        """Raises an error unless all environments can be stepped."""
+        self.refuse_hosted(what)
+        self.ledger.refuse_pending(what)
+        self.ledger.refuse_unready(what, self.every_id)
+
+
+def _timeout_error(message: str, ids: Sequence[int]) -> EnvTimeoutError:
+    error = EnvTimeoutError(message)
+    error.env_ids = tuple(ids)
+    return error
