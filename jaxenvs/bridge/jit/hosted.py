@@ -353,22 +353,17 @@ class Hosted:
         if core.backend.makes_batches and len(core.backend.batch()[1]) == len(ids):
             return self._answer_ready_made(wants_final)
 
-        def rows(part: np.ndarray) -> np.ndarray:
-            # A copy: the runtime reads it when the next call may already write to the array.
-            return part.copy() if ids is core.every_id else part[ids]
-
+        every = ids is core.every_id
         answer = arrays.answers[buffer]
-        parts = [*answer.observation, answer.reward, answer.terminated, answer.truncated]
-        found = [rows(part) for part in (*parts, arrays.elapsed)]
-        found += [core.take_restarted(ids), ids, *map(rows, answer.fields)]
-        if pool.autoreset_mode == "same_step":
-            pairs = [*zip(answer.fields, answer.final_fields, strict=True)]
-            if wants_final:
-                pairs = [*zip(answer.observation, answer.final_observation, strict=True), *pairs]
-            over = answer.terminated[ids] | answer.truncated[ids]
-            for last, final in pairs:
-                mask = over.reshape(over.shape + (1,) * (last.ndim - 1))
-                found.append(np.where(mask, final[ids], last[ids]))
+        ended = answer.terminated[ids] | answer.truncated[ids]
+        found = []
+        for latest, final in structs.results(pool, wants_final=wants_final):
+            # A copy: the runtime reads it when the next call may already write to the array.
+            part = latest[buffer].copy() if every else latest[buffer][ids]
+            if final is not None:
+                part[ended] = final[buffer][ids[ended]]
+            found.append(part)
+        core.take_restarted(ids)
         return found
 
     def _flagged(self, wants_final: bool) -> list[np.ndarray]:

@@ -2,7 +2,7 @@
 
 import ctypes
 from collections.abc import Sequence
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 
@@ -15,11 +15,10 @@ from jaxenvs.errors import PoolError
 _FIRST_WAIT = 100_000_000  # ns, after which native/xla.cc lets Python wait
 
 
-class Column(ctypes.Structure):  # jx_column
-    """An array with a row for each environment."""
-
+class _Column(ctypes.Structure):  # jx_column
     _fields_ = (
         ("data", ctypes.c_void_p * 2),
+        ("final", ctypes.c_void_p * 2),
         ("elements", ctypes.c_int64),
         ("type", ctypes.c_int32),
         ("size", ctypes.c_int32),
@@ -32,20 +31,13 @@ class Hosted(ctypes.Structure):  # jx_hosted
     """A pool, as calls see it."""
 
     _fields_ = (
-        ("pool", ctypes.c_void_p),
-        ("ledger", ctypes.c_void_p),
-        ("owners", ctypes.c_void_p),
+        *((name, ctypes.c_void_p) for name in ("pool", "ledger", "owners")),
         ("wait_ns", ctypes.c_int64),
-        ("num_actions", ctypes.c_int32),
-        ("num_observations", ctypes.c_int32),
-        ("num_fields", ctypes.c_int32),
-        ("has_final", ctypes.c_int32),
-        *((name, ctypes.POINTER(Column)) for name in ("actions", "observations", "finals")),
-        *((name, ctypes.POINTER(Column)) for name in ("fields", "final_fields")),
-        *((name, Column) for name in ("reward", "terminated", "truncated", "elapsed")),
-        ("restarted", Column),
-        ("calls", ctypes.c_void_p),
-        ("last", ctypes.c_void_p),
+        *((name, ctypes.POINTER(_Column)) for name in ("actions", "results")),
+        *((name, ctypes.c_int32) for name in ("num_actions", "num_results")),
+        *((name, ctypes.c_int32) for name in ("first_final", "num_finals")),
+        *((name, ctypes.c_void_p * 2) for name in ("terminated", "truncated")),
+        *((name, ctypes.c_void_p) for name in ("restarted", "calls", "last")),
         ("closing", ctypes.c_uint32),
         ("waited_until", ctypes.c_int64),
     )
@@ -103,51 +95,78 @@ def interrupted_at() -> int:
     return ctypes.c_int64.in_dll(xla_library(), "jaxenvs_interrupted_at").value
 
 
+class Result(NamedTuple):
+    """A result of a call, in each of the two buffers."""
+
+    latest: tuple[np.ndarray, np.ndarray]
+    final: tuple[np.ndarray, np.ndarray] | None = None  # where an episode ended, instead
+
+
+def results(pool: Pool, *, wants_final: bool) -> list[Result]:
+    """Returns the arrays from which a call is answered.
+
+    They are: observation, reward, terminated, truncated, elapsed steps, restarted, ids, info
+    fields; under same-step autoreset also final observations, if wanted, and final info fields.
+    """
+    core = pool._core
+    arrays = core.backend.arrays
+    first, second = arrays.answers
+
+    def pairs(name: str) -> list[tuple[np.ndarray, np.ndarray]]:
+        return [*zip(getattr(first, name), getattr(second, name), strict=True)]
+
+    flags = ("reward", "terminated", "truncated")
+    latest = [*pairs("observation"), *((getattr(first, n), getattr(second, n)) for n in flags)]
+    latest += [(each, each) for each in (arrays.elapsed, arrays.restarted, core.every_id)]
+    found = [Result(pair) for pair in (*latest, *pairs("fields"))]
+    if pool.autoreset_mode == "same_step":
+        for name in ("observation", "fields") if wants_final else ("fields",):
+            found += map(Result, pairs(name), pairs(f"final_{name}"))
+    return found
+
+
 def hosted(pool: Pool) -> tuple[Hosted, tuple[Any, ...]]:
     """Returns the struct of a pool, and the objects that it points to."""
     backend: Any = pool._backend
-    found, words, ledger = backend.arrays, backend.words, pool._core.ledger
-    first, second = found.answers
+    arrays, words, ledger = backend.arrays, backend.words, pool._core.ledger
     patience = pool._core.patience
     bounds = [_bounds(leaf, pool) for leaf in leaves_of(pool.single_action_space)]
-    actions = [_column(array) for array in found.actions]
+    actions = [_column(Result((array, array))) for array in arrays.actions]
     for each, pair in zip(actions, bounds, strict=True):
         if pair is not None:
             each.low, each.high = (array.ctypes.data for array in pair)
+    all_results = results(pool, wants_final=True)
+    columns = [_column(result) for result in all_results]
+    num_finals = len(columns) - len(results(pool, wants_final=False))
+    num_fields = len(arrays.answers[0].fields)
     struct = Hosted(
         pool=ctypes.addressof(words.struct),
         ledger=ctypes.addressof(ledger),
         owners=backend.owners.ctypes.data,
         wait_ns=_FIRST_WAIT if patience is None else min(int(patience * 1e9), _FIRST_WAIT),
+        actions=(_Column * len(actions))(*actions),
+        results=(_Column * len(columns))(*columns),
         num_actions=len(actions),
-        num_observations=len(first.observation),
-        num_fields=len(first.fields),
-        has_final=pool.autoreset_mode == "same_step",
-        actions=(Column * len(actions))(*actions),
-        observations=_columns(first.observation, second.observation),
-        finals=_columns(first.final_observation, second.final_observation),
-        fields=_columns(first.fields, second.fields),
-        final_fields=_columns(first.final_fields, second.final_fields),
-        reward=_column(first.reward, second.reward),
-        terminated=_column(first.terminated, second.terminated),
-        truncated=_column(first.truncated, second.truncated),
-        elapsed=_column(found.elapsed),
-        restarted=_column(found.restarted),
+        num_results=len(columns),
+        first_final=len(columns) - num_fields - num_finals,
+        num_finals=num_finals,
+        terminated=_pointers([answer.terminated for answer in arrays.answers]),
+        truncated=_pointers([answer.truncated for answer in arrays.answers]),
+        restarted=arrays.restarted.ctypes.data,
     )
-    return struct, (words, found, ledger, backend.owners, bounds)
+    return struct, (words, arrays, ledger, backend.owners, bounds, all_results)
 
 
-def _column(*views: np.ndarray) -> Column:
-    view = views[0]
-    data = (ctypes.c_void_p * 2)(views[0].ctypes.data, views[-1].ctypes.data)
+def _column(result: Result) -> _Column:
+    view = result.latest[0]
     elements = int(np.prod(view.shape[1:], dtype=np.int64))
     letter = {"q": "l", "Q": "L"}.get(view.dtype.char, view.dtype.char)
-    return Column(data, elements, ord(letter), view.dtype.itemsize)
+    final = _pointers(result.final or ())
+    return _Column(_pointers(result.latest), final, elements, ord(letter), view.dtype.itemsize)
 
 
-def _columns(first: Sequence[np.ndarray], second: Sequence[np.ndarray]) -> Any:
-    columns = [_column(a, b) for a, b in zip(first, second, strict=True)]
-    return (Column * len(columns))(*columns)
+def _pointers(views: Sequence[np.ndarray]) -> Any:
+    return (ctypes.c_void_p * 2)(*(view.ctypes.data for view in views))
 
 
 def _bounds(leaf: Leaf, pool: Pool) -> tuple[np.ndarray, np.ndarray] | None:

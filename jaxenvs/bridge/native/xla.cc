@@ -36,10 +36,11 @@ struct jx_ledger {
 
 // An array with a row for each instance.
 struct jx_column {
-  uint8_t *data[2];  // in the two buffers
-  int64_t elements;  // of a row
-  int32_t type;      // NumPy's letter for the dtype
-  int32_t size;      // bytes of an element
+  uint8_t *data[2];   // in the two buffers
+  uint8_t *final[2];  // instead of `data` where an episode has ended; null: there is nothing else
+  int64_t elements;   // of a row
+  int32_t type;       // NumPy's letter for the dtype
+  int32_t size;       // bytes of an element
   const int64_t *low, *high;  // [elements], bounds of integer actions; null: nothing is checked
 };
 
@@ -48,9 +49,11 @@ struct jx_hosted {
   jx_ledger *ledger;
   const int32_t *owners;  // [num_envs], the worker of each instance
   int64_t wait_ns;        // how long to wait before Python waits instead
-  int32_t num_actions, num_observations, num_fields, has_final;
-  jx_column *actions, *observations, *finals, *fields, *final_fields;
-  jx_column reward, terminated, truncated, elapsed, restarted;
+  jx_column *actions, *results;
+  // Some programs want no final observations: the results from `first_final` on.
+  int32_t num_actions, num_results, first_final, num_finals;
+  const uint8_t *terminated[2], *truncated[2];
+  uint8_t *restarted;
   int64_t *calls, *last;  // of the group of several devices; null with a single one
   uint32_t closing;       // whether calls must stop waiting
   int64_t waited_until;   // when a call last stopped waiting
@@ -172,31 +175,20 @@ struct Rows {
   int64_t operator[](int64_t i) const { return ids ? ids[i] : i; }
 };
 
-bool copy_in(const ffi::AnyBuffer &from, const jx_column &to, int buffer, const Rows &rows) {
-  if ((int64_t)from.element_count() != rows.count * to.elements) return false;
-  int32_t type = letter(from.element_type());
-  int64_t from_row = to.elements * (int64_t)ffi::ByteWidth(from.element_type());
-  int64_t to_row = to.elements * to.size;
-  auto *source = static_cast<const uint8_t *>(from.untyped_data());
-  if (!rows.ids) return convert(type, source, to.type, to.data[buffer], rows.count * to.elements, to.size);
+// Copies rows of an array of the program to those of a column, or back.
+bool copy_rows(const ffi::AnyBuffer &array, const jx_column &column, uint8_t *data,
+               const Rows &rows, bool is_in) {
+  if ((int64_t)array.element_count() != rows.count * column.elements) return false;
+  int32_t type = letter(array.element_type());
+  int64_t row = column.elements * (int64_t)ffi::ByteWidth(array.element_type());
+  auto copy = [&](uint8_t *there, uint8_t *here, int64_t count) {
+    return is_in ? convert(type, there, column.type, here, count, column.size)
+                 : convert(column.type, here, type, there, count, column.size);
+  };
+  auto *begin = static_cast<uint8_t *>(array.untyped_data());
+  if (!rows.ids) return copy(begin, data, rows.count * column.elements);
   for (int64_t i = 0; i < rows.count; i++)
-    if (!convert(type, source + i * from_row, to.type, to.data[buffer] + rows[i] * to_row,
-                 to.elements, to.size))
-      return false;
-  return true;
-}
-
-bool copy_out(const jx_column &from, int buffer, const Rows &rows, ffi::AnyBuffer to) {
-  if ((int64_t)to.element_count() != rows.count * from.elements) return false;
-  int32_t type = letter(to.element_type());
-  int64_t to_row = from.elements * (int64_t)ffi::ByteWidth(to.element_type());
-  int64_t from_row = from.elements * from.size;
-  auto *target = static_cast<uint8_t *>(to.untyped_data());
-  const uint8_t *source = from.data[buffer];
-  if (!rows.ids) return convert(from.type, source, type, target, rows.count * from.elements, from.size);
-  for (int64_t i = 0; i < rows.count; i++)
-    if (!convert(from.type, source + rows[i] * from_row, type, target + i * to_row, from.elements,
-                 from.size))
+    if (!copy(begin + i * row, data + rows[i] * column.elements * column.size, column.elements))
       return false;
   return true;
 }
@@ -217,48 +209,30 @@ void on_interrupt(int number, siginfo_t *info, void *context) {
 enum Operation { kReset = 0, kStep = 1, kSend = 2, kRecv = 3, kResetSome = 4 };
 
 int64_t num_results(jx_hosted *h, int32_t wants_final) {
-  return 7 + (h->has_final ? 2 : 1) * (int64_t)h->num_fields +
-         (wants_final ? 2 : 1) * (int64_t)h->num_observations;
+  return 1 + h->num_results - (wants_final ? 0 : h->num_finals);
 }
 
-// Results: the token, observations, reward, terminated, truncated, elapsed, restarted, ids,
-// fields, final observations if the program wants them, and final fields if the pool has them.
-// Final values are those of the episode that ended in a row, and the latest values elsewhere.
+// Writes the results of a call, in the order of `results` in jit/structs.py.
 bool answer(jx_hosted *h, int buffer, const Rows &rows, ffi::RemainingRets &rets,
             int32_t wants_final) {
+  std::vector<int32_t> ended;
+  for (int64_t i = 0; i < rows.count; i++)
+    if (h->terminated[buffer][rows[i]] || h->truncated[buffer][rows[i]]) ended.push_back((int32_t)i);
   int64_t at = 1;
-  auto next = [&]() { return **rets.get<ffi::AnyBuffer>(at++); };
-  bool fine = true;
-  for (int i = 0; i < h->num_observations; i++)
-    fine = fine && copy_out(h->observations[i], buffer, rows, next());
-  for (auto *column : {&h->reward, &h->terminated, &h->truncated, &h->elapsed, &h->restarted})
-    fine = fine && copy_out(*column, buffer, rows, next());
-  auto ids = next();
-  fine = fine && (int64_t)ids.element_count() == rows.count;
-  if (fine)
-    for (int64_t i = 0; i < rows.count; i++)
-      static_cast<int32_t *>(ids.untyped_data())[i] = (int32_t)rows[i];
-  for (int i = 0; i < h->num_fields; i++)
-    fine = fine && copy_out(h->fields[i], buffer, rows, next());
-  const uint8_t *over[] = {h->terminated.data[buffer], h->truncated.data[buffer]};
-  auto put_final = [&](const jx_column &latest, const jx_column *from) {
-    auto target = next();
-    fine = fine && copy_out(latest, buffer, rows, target);
-    if (!fine || !h->has_final) return;
-    int64_t row = from->elements * (int64_t)ffi::ByteWidth(target.element_type());
-    for (int64_t r = 0; r < rows.count; r++)
-      if (over[0][rows[r]] || over[1][rows[r]])
-        convert(from->type, from->data[buffer] + rows[r] * from->elements * from->size,
-                letter(target.element_type()),
-                static_cast<uint8_t *>(target.untyped_data()) + r * row, from->elements,
-                from->size);
-  };
-  for (int i = 0; wants_final && i < h->num_observations; i++)
-    put_final(h->observations[i], &h->finals[i]);
-  for (int i = 0; h->has_final && i < h->num_fields; i++)
-    put_final(h->fields[i], &h->final_fields[i]);
-  for (int64_t i = 0; i < rows.count; i++) h->restarted.data[0][rows[i]] = 0;
-  return fine;
+  for (int32_t i = 0; i < h->num_results; i++) {
+    if (!wants_final && i >= h->first_final && i < h->first_final + h->num_finals) continue;
+    const jx_column &from = h->results[i];
+    auto to = **rets.get<ffi::AnyBuffer>(at++);
+    if (!copy_rows(to, from, from.data[buffer], rows, false)) return false;
+    if (!from.final[buffer]) continue;
+    int64_t row = from.elements * (int64_t)ffi::ByteWidth(to.element_type());
+    for (int32_t r : ended)
+      convert(from.type, from.final[buffer] + rows[r] * from.elements * from.size,
+              letter(to.element_type()), static_cast<uint8_t *>(to.untyped_data()) + r * row,
+              from.elements, from.size);
+  }
+  for (int64_t i = 0; i < rows.count; i++) h->restarted[rows[i]] = 0;
+  return true;
 }
 
 // Returns whether no value of `count` rows is out of bounds or NaN.
@@ -288,7 +262,7 @@ bool read_actions(jx_hosted *h, ffi::RemainingArgs &args, int64_t first, const R
       with_type(letter(from.element_type()), [&](auto value) {
         inside = all_inside<decltype(value)>(to, from.untyped_data(), rows.count);
       });
-    if (!inside || !copy_in(from, to, 0, rows)) return false;
+    if (!inside || !copy_rows(from, to, to.data[0], rows, true)) return false;
   }
   return true;
 }
