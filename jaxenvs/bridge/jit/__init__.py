@@ -1,4 +1,4 @@
 """`HostEnv`: pools inside compiled programs."""
 
 from jaxenvs.bridge.jit.host_env import HostEnv as HostEnv
-from jaxenvs.bridge.jit.host_env import after as after
+from jaxenvs.bridge.jit.order import after as after

@@ -8,15 +8,10 @@ On a CPU, with the "process" backend, a program steps the worker processes throu
 `jax.experimental.io_callback`. The results are the same.
 """
 
-import contextlib
 import functools
-import signal
-import sys
-import threading
 import time
-import traceback
 import weakref
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from typing import Any, Literal
 
 import chex
@@ -25,16 +20,14 @@ import jax.numpy as jnp
 import numpy as np
 from jax import lax
 from jax.core import Tracer
-from jax.experimental import io_callback
 from jax.sharding import AxisType, NamedSharding, PartitionSpec, reshard
 
 from jaxenvs import keys, prng
 from jaxenvs.bridge.foreign.pettingzoo import AGENT_FIELDS
-from jaxenvs.bridge.jit import hosted as _hosted
-from jaxenvs.bridge.jit.hosted import Hosted
+from jaxenvs.bridge.jit.calls import called
+from jaxenvs.bridge.jit.hosted import RECV, RESET_, RESET_SOME, SEND, STEP_, Call, Hosted
 from jaxenvs.bridge.memory.arrays import MODES
 from jaxenvs.bridge.memory.layout import getter, leaves_of, tree_of
-from jaxenvs.bridge.native.libraries import xla_library
 from jaxenvs.bridge.pool import Pool
 from jaxenvs.core import AutoresetMode, TimeStep, VectorEnv
 from jaxenvs.errors import ClosedError, PoolError, RenderError, ShardingError
@@ -164,7 +157,7 @@ class HostEnv(VectorEnv[HostState]):
         `reset_where` there.
         """
         tokens = np.array([[hosted.id, 0] for hosted in self._hosted], np.int32)
-        outputs = self._call(_hosted.RESET_, self._per_pool, jnp.asarray(tokens), self._seeds(key))
+        outputs = self._call(RESET_, self._per_pool, jnp.asarray(tokens), self._seeds(key))
         return self._answer(outputs)
 
     def step(self, state: HostState, action: Any, key: chex.PRNGKey) -> tuple[HostState, TimeStep]:
@@ -179,16 +172,14 @@ class HostEnv(VectorEnv[HostState]):
         """
         del key
         operands = self._actions(action, state.token.shape[0] * self._per_pool)
-        return self._answer(self._call(_hosted.STEP_, self._per_pool, state.token, *operands))
+        return self._answer(self._call(STEP_, self._per_pool, state.token, *operands))
 
     def reset_where(
         self, mask: jax.Array, state: HostState, timestep: TimeStep, key: chex.PRNGKey
     ) -> tuple[HostState, TimeStep]:
         """Resets the environments where `mask`, bool[N], is true; other rows stay unchanged."""
         mask = jnp.asarray(mask, bool)
-        outputs = self._call(
-            _hosted.RESET_SOME, self._per_pool, state.token, mask, self._seeds(key)
-        )
+        outputs = self._call(RESET_SOME, self._per_pool, state.token, mask, self._seeds(key))
         state, fresh = self._answer(outputs)
         return state, select(mask, fresh, timestep)
 
@@ -206,7 +197,7 @@ class HostEnv(VectorEnv[HostState]):
         ids = np.arange(self.num_envs) if env_ids is None else env_ids
         ids = jnp.asarray(ids, jnp.int32)
         operands = self._actions(action, ids.shape[0])
-        outputs = self._call(_hosted.SEND, self.batch_size, state.token, ids, *operands)
+        outputs = self._call(SEND, self.batch_size, state.token, ids, *operands)
         return HostState(token=outputs[0])
 
     def recv(self, state: HostState) -> tuple[HostState, TimeStep]:
@@ -215,7 +206,7 @@ class HostEnv(VectorEnv[HostState]):
         Rows are in the order of `timestep.info["env_id"]`, int32[batch_size].
         """
         self._refuse_several("recv")
-        return self._answer(self._call(_hosted.RECV, self.batch_size, state.token))
+        return self._answer(self._call(RECV, self.batch_size, state.token))
 
     def close(self) -> None:
         """Closes the pools; programs that still step them get an error.
@@ -247,7 +238,10 @@ class HostEnv(VectorEnv[HostState]):
 
     def _call(self, operation: int, count: int, token: jax.Array, *operands: Any) -> list[Any]:
         operands = tuple(lax.stop_gradient(part) for part in operands)
-        local = functools.partial(_once, self, operation, count)
+        call = Call(operation, count, self._wants_final)
+        local = functools.partial(
+            called, repr(self), self.path, call, self._results(operation, count)
+        )
         if self.mesh is None or _within(self.mesh_axis):
             return local(token, *operands)
         if self.mesh.axis_types[self.mesh.axis_names.index(self.mesh_axis)] == AxisType.Explicit:
@@ -264,7 +258,7 @@ class HostEnv(VectorEnv[HostState]):
     def _results(self, operation: int, count: int) -> list[jax.ShapeDtypeStruct]:
         """Returns the shapes and dtypes of the results of a call, the token first."""
         results = [jax.ShapeDtypeStruct((1, 2), jnp.int32)]
-        if operation == _hosted.SEND:
+        if operation == SEND:
             return results
         observation, others, fields = self._columns
         wanted = [*observation, *others, *fields, *(observation if self._wants_final else ())]
@@ -371,129 +365,6 @@ jax.tree_util.register_pytree_node(
 )
 
 
-def after(value: Any, dependency: Any) -> Any:
-    """Returns `value` unchanged, with a data dependency on `dependency`.
-
-    XLA orders the operations of a program by data dependencies only. To compute something while
-    the environments step, the computation must depend on the result of `send`, and `recv` must
-    depend on the computation:
-
-        state = env.send(state, action)
-        weights = learn(weights, after(batch, state))
-        state, timestep = env.recv(after(state, weights))
-
-    Without the first `after`, `learn` may run before `send`; without the second, after `recv`.
-    `lax.optimization_barrier` does not help: on a CPU it is removed before the order is chosen.
-
-    Args:
-        value: any pytree of arrays.
-        dependency: the arrays to compute first, any pytree.
-
-    Example:
-        >>> after(jnp.arange(3), jnp.ones(2))
-        Array([0, 1, 2], dtype=int32)
-    """
-    # A population count is at most 32, so this is always 0, but the compiler does not know that.
-    bits = [lax.population_count(_word(leaf)) >> 6 for leaf in jax.tree.leaves(dependency)]
-    if not bits:
-        return value
-    is_there = functools.reduce(lax.bitwise_or, bits) == 0
-    return jax.tree.map(lambda leaf: _selected(is_there, leaf), value)
-
-
-def _word(leaf: Any) -> jax.Array:
-    """Returns a uint32[] that depends on an array."""
-    leaf = jnp.asarray(leaf)
-    if jnp.issubdtype(leaf.dtype, jax.dtypes.prng_key):
-        leaf = jax.random.key_data(leaf)
-    one = lax.stop_gradient(leaf.ravel()[:1].sum())
-    if jnp.issubdtype(leaf.dtype, jnp.inexact):
-        return lax.bitcast_convert_type(one.real.astype(jnp.float32), jnp.uint32)
-    return one.astype(jnp.uint32)
-
-
-def _selected(is_there: jax.Array, leaf: Any) -> jax.Array:
-    leaf = jnp.asarray(leaf)
-    if jnp.issubdtype(leaf.dtype, jax.dtypes.prng_key):
-        data = _selected(is_there, jax.random.key_data(leaf))
-        return jax.random.wrap_key_data(data, impl=jax.random.key_impl(leaf))
-    return lax.select(jnp.broadcast_to(is_there, leaf.shape), leaf, jnp.zeros_like(leaf))
-
-
-def _once(env: HostEnv, operation: int, count: int, token: jax.Array, *operands: Any) -> list[Any]:
-    """Calls the pool that `token`, int32[1, 2], names."""
-    results = env._results(operation, count)
-    call, name = _by_ffi if env.path == "ffi" else _by_callback, repr(env)
-    attributes = {"operation": operation, "count": count, "wants_final": int(env._wants_final)}
-
-    @jax.custom_batching.custom_vmap
-    def guarded(*arguments: Any) -> list[Any]:
-        return call(attributes, results, *arguments)
-
-    @guarded.def_vmap
-    def refuse(axis_size: int, in_batched: Any, *arguments: Any) -> Any:
-        raise PoolError(
-            f"{name} was called under vmap, which would need {axis_size} copies of its"
-            " environments.  Make a larger pool, or several pools and call each; apply vmap to the"
-            " policy and the loss only."
-        )
-
-    return guarded(token, *operands)
-
-
-def _by_ffi(attributes: dict[str, int], results: list[Any], *arguments: Any) -> list[Any]:
-    _register_target()
-    attributes_ = {name: np.int32(value) for name, value in attributes.items()}
-    return list(
-        jax.ffi.ffi_call(_hosted.TARGET, results, has_side_effect=True)(*arguments, **attributes_)
-    )
-
-
-@functools.cache
-def _register_target() -> None:
-    handler = jax.ffi.pycapsule(xla_library().jaxenvs_pool_call_handler)
-    # Once a backend runs, a handler that XLA refuses (too old, for example) is an ordinary error;
-    # before that, it would keep every backend from starting.
-    with contextlib.suppress(RuntimeError):
-        jax.devices("cpu")
-    jax.ffi.register_ffi_target(_hosted.TARGET, handler, platform="cpu")
-
-
-def _by_callback(attributes: dict[str, int], results: list[Any], *arguments: Any) -> list[Any]:
-    operation, count = attributes["operation"], attributes["count"]
-    wants_final = bool(attributes["wants_final"])
-
-    def on_host(token: Any, *operands: Any) -> list[np.ndarray]:
-        # Nothing here may call JAX: on a CPU it would wait for the program that waits for this.
-        ((id, calls),) = np.asarray(token).tolist()
-        hosted = Hosted.find(id)
-        given = [np.asarray(part) for part in operands]
-        try:
-            outputs = hosted.called_back(operation, count, wants_final, calls, given)
-        except KeyboardInterrupt:
-            # JAX turns it into an error of its own, so raise it again outside of the callback.
-            threading.Thread(target=_interrupt_again, daemon=True).start()
-            raise
-        token = np.array([[id, hosted.calls]], np.int32)
-        return [
-            np.ascontiguousarray(np.asarray(part).astype(result.dtype, copy=False))
-            for part, result in zip([token, *outputs], results, strict=True)
-        ]
-
-    return list(io_callback(on_host, results, *arguments, ordered=False))
-
-
-def _interrupt_again() -> None:
-    """Raises KeyboardInterrupt in the main thread once it has left the callback."""
-    inside = __file__, sys.modules[io_callback.__module__].__file__
-    main = threading.main_thread().ident or 0
-    while (frame := sys._current_frames().get(main)) is not None and any(
-        each.f_code.co_filename in inside for each, _ in traceback.walk_stack(frame)
-    ):
-        time.sleep(1e-4)
-    signal.pthread_kill(main, signal.SIGINT)
-
-
 def _columns(pool: Pool, space: Space) -> tuple[list[Any], list[Any], list[Any]]:
     """Returns the shape and dtype of each part of a row: observation, flags, info fields."""
     shapes = jax.eval_shape(space.sample, jax.random.key(0))
@@ -572,33 +443,3 @@ def _within(axis: str | None) -> bool:
     """Returns whether this is traced inside a shard_map over `axis`."""
     mesh = jax.sharding.get_abstract_mesh()
     return axis is not None and axis in getattr(mesh, "manual_axes", ())
-
-
-def xla_functions(
-    pool: Pool,
-) -> tuple[jax.Array, Callable[..., Any], Callable[..., Any], Callable[..., Any]]:
-    """Returns the result of `Pool.xla`."""
-    env = HostEnv(pool, autoreset_mode=pool.autoreset_mode, final_observation=False)
-    env._agents = ()  # as the pool's own step, which sums rewards
-    (hosted,) = env._hosted
-
-    def recv(handle: jax.Array) -> tuple[jax.Array, Any]:
-        return _as_batch(env.recv(HostState(token=handle)))
-
-    def send(handle: jax.Array, action: Any, env_id: Any = None) -> jax.Array:
-        return env.send(HostState(token=handle), action, env_id).token
-
-    def step(handle: jax.Array, action: Any, env_id: Any = None) -> tuple[jax.Array, Any]:
-        if env_id is None and env.batch_size == env.num_envs:
-            return _as_batch(env.step(HostState(token=handle), action, jax.random.key(0)))
-        return recv(send(handle, action, env_id))
-
-    return jnp.array([[hosted.id, hosted.calls]], jnp.int32), recv, send, step
-
-
-def _as_batch(result: tuple[HostState, TimeStep]) -> tuple[jax.Array, Any]:
-    state, timestep = result
-    flags = timestep.terminated, timestep.truncated
-    # As in a pool's infos: the step of the episode that the reward belongs to.
-    info = {**timestep.info, "elapsed_step": timestep.final_info["elapsed_step"]}
-    return state.token, (timestep.observation, timestep.reward, *flags, info)

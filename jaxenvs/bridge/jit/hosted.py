@@ -13,7 +13,7 @@ import signal
 import threading
 import weakref
 from collections.abc import Iterator, Sequence
-from typing import Any
+from typing import Any, NamedTuple
 
 import jax
 import numpy as np
@@ -22,6 +22,7 @@ from jaxenvs import _interrupts
 from jaxenvs.bridge.backends._batches import final_fields_of
 from jaxenvs.bridge.backends.process import ProcessBackend
 from jaxenvs.bridge.jit import structs
+from jaxenvs.bridge.jit.group import Group
 from jaxenvs.bridge.memory.layout import getter, leaves_of, tree_of
 from jaxenvs.bridge.memory.lines import RESET, RESET_ALL, STEP, STEP_ALL
 from jaxenvs.bridge.native.libraries import XLA, is_there, reason_missing, xla_library
@@ -36,9 +37,7 @@ from jaxenvs.errors import (
 )
 
 RESET_, STEP_, SEND, RECV, RESET_SOME = range(5)  # as in native/xla.cc
-TARGET = "jaxenvs_pool_call"
 _SLICE = 0.1  # seconds between checks for Ctrl-C and `close`
-_NEVER = np.iinfo(np.int64).max
 
 _ids = itertools.count(1)
 _hosted: weakref.WeakValueDictionary[int, "Hosted"] = weakref.WeakValueDictionary()
@@ -50,47 +49,24 @@ class InterruptedProgram(JaxenvsError):
     """Ctrl-C ended a program."""
 
 
-class Group:
-    """The pools of a HostEnv over several devices.
-
-    If a call fails, its device does not leave the program at once, because the others would wait
-    for it in their next collective operation, without end. Until all devices fail, in the first
-    call that none of them has begun, it returns rows flagged as truncated and restarted.
+class Call(NamedTuple):
+    """What a program asks of a pool.
 
     Attributes:
-        calls: int64[P], the number of calls of each pool, counted before they begin.
-        last: int64[1], the number of the call in which all fail. native/xla.cc compares the two.
+        operation: RESET_, STEP_, SEND, RECV or RESET_SOME.
+        num_rows: the number of rows to receive.
+        wants_final: whether to return final observations, under same-step autoreset.
+        calls: the call counter in the program's state.
+        is_counted: whether the group has counted the call.
+        has_begun: whether the environments were asked already, so that only waiting is left.
     """
 
-    def __init__(self, size: int) -> None:
-        self.calls, self.last = np.zeros(size, np.int64), np.full(1, _NEVER)
-        self._lock, self._fence = threading.Lock(), threading.Lock()
-        self._failed = 0  # pools that did
-        self._error: Exception | None = None
-
-    def enter(self, place: int, *, is_counted: bool) -> None:
-        """Begins a call of one pool; raises in the call in which all fail."""
-        with self._lock:
-            self.calls[place] += not is_counted
-            if self.calls[place] < self.last[0]:
-                return
-            assert self._error is not None
-            error, self._failed = self._error, self._failed + 1
-            if self._failed == len(self.calls):
-                self.last[0], self._failed, self._error = _NEVER, 0, None
-        raise error
-
-    def fail(self, error: Exception) -> None:
-        """Notes that a call failed."""
-        with self._lock:
-            if self._error is not None:
-                return
-            self._error, last = error, 0
-            # A pool may begin a call before it can see the number; then all fail in a later one.
-            while (latest := int(self.calls.max())) >= last:
-                self.last[0] = last = latest + 1
-                with self._fence:  # orders the writing before the next reading
-                    pass
+    operation: int
+    num_rows: int
+    wants_final: bool
+    calls: int = -1
+    is_counted: bool = False
+    has_begun: bool = False
 
 
 class Hosted:
@@ -214,45 +190,29 @@ class Hosted:
 
     # --- one call ---
 
-    def perform(
-        self,
-        operation: int,
-        count: int,
-        wants_final: bool,
-        calls: int,
-        operands: Sequence[np.ndarray],
-        *,
-        is_counted: bool = False,
-        has_begun: bool = False,
-    ) -> list[np.ndarray]:
+    def perform(self, call: Call, operands: Sequence[np.ndarray]) -> list[np.ndarray]:
         """Performs one call of a program.
 
         Args:
-            operation: RESET_, STEP_, SEND, RECV or RESET_SOME.
-            count: the number of rows to receive.
-            wants_final: whether to return final observations under same-step autoreset.
-            calls: the call counter in the program's state.
+            call: what to do.
             operands: reset: seeds; step: actions; send: ids and actions; reset of some: a mask
                 and seeds.
-            is_counted: whether the group has counted the call.
-            has_begun: whether the environments were asked already, so that only waiting is left.
 
         Returns:
-            the arrays that native/xla.cc describes at `answer`, with a row for each environment.
+            the arrays of `structs.results`, with a row for each environment; none for `send`.
         """
         group = self._group
-        call = operation, count, wants_final, calls, operands, has_begun
         if group is None:
-            return self._performed(*call)
-        if not has_begun:
-            group.enter(self._place, is_counted=is_counted)
+            return self._perform(call, operands)
+        if not call.has_begun:
+            group.enter(self._place, is_counted=call.is_counted)
         try:
-            return self._performed(*call)
+            return self._perform(call, operands)
         except JaxenvsError as error:
             group.fail(error)
-            return self._flagged(wants_final)
+            return self._flagged(call.wants_final)
 
-    def called_back(self, *call: Any) -> list[np.ndarray]:
+    def called_back(self, call: Call, operands: Sequence[np.ndarray]) -> list[np.ndarray]:
         """Performs a call from a callback."""
         with self._core.lock:
             if self._struct is not None:
@@ -260,41 +220,34 @@ class Hosted:
                     'a callback stepped a pool that programs step by path="ffi".  Make another'
                     " pool for it."
                 )
-            return self.perform(*call)
+            return self.perform(call, operands)
 
-    def _performed(
-        self,
-        operation: int,
-        count: int,
-        wants_final: bool,
-        calls: int,
-        operands: Sequence[np.ndarray],
-        has_begun: bool,
-    ) -> list[np.ndarray]:
+    def _perform(self, call: Call, operands: Sequence[np.ndarray]) -> list[np.ndarray]:
         core, ledger = self._core, self._core.ledger
         core.refuse_closed()
         if self._struct is not None:
             self._check()
-        if not has_begun:
-            if operation != RESET_ and calls != ledger.calls:
+        if not call.has_begun:
+            if call.operation != RESET_ and call.calls != ledger.calls:
                 raise StaleStateError(
-                    f'this state of "{core.name}" was stepped already: it is from call {calls}'
+                    f'this state of "{core.name}" was stepped already: it is from call {call.calls}'
                     f" of the pool, which is at call {ledger.calls}.  Hosted environments cannot"
                     " go back.  Step the state that the last call returned, or reset."
                 )
-            self._begin(operation, count, list(operands))
-        if operation == SEND:
+            self._begin(call.operation, call.num_rows, list(operands))
+        if call.operation == SEND:
             return []
         ids, buffer = core.every_id, ledger.buffer
         if ledger.op:
             core.attended(core.end_all())
         else:
             buffer ^= 1
-            num_rows = ledger.num_pending if operation == RESET_SOME else count
-            taken = core.take(num_rows)[0] if num_rows else ids
+            is_reset = call.operation == RESET_SOME
+            count = ledger.num_pending if is_reset else call.num_rows
+            taken = core.take(count)[0] if count else ids
             # Rows that were not reset get older values; the program keeps its own.
-            ids = ids if operation == RESET_SOME else taken
-        return self._answer(buffer, ids, wants_final)
+            ids = ids if is_reset else taken
+        return self._answer(buffer, ids, call.wants_final)
 
     def _begin(self, operation: int, count: int, operands: list[np.ndarray]) -> None:
         core, ledger = self._core, self._core.ledger
@@ -418,17 +371,14 @@ def _perform(pointer: Any) -> int:
         _inside.discard(thread)
 
 
-def _perform_call(call: Any) -> int:
+def _perform_call(struct: Any) -> int:
     try:
-        hosted = Hosted.find(call.id)
-        hosted._since = call.since
-        outputs = hosted.perform(
-            *(call.operation, call.count, bool(call.wants_final), call.calls),
-            structs.arrays(call.operands, call.num_operands),
-            is_counted=True,
-            has_begun=bool(call.has_begun),
-        )
-        results = structs.arrays(call.results, call.num_results)
+        hosted = Hosted.find(struct.id)
+        hosted._since = struct.since
+        what = struct.operation, struct.count, bool(struct.wants_final), struct.calls
+        call = Call(*what, is_counted=True, has_begun=bool(struct.has_begun))
+        outputs = hosted.perform(call, structs.arrays(struct.operands, struct.num_operands))
+        results = structs.arrays(struct.results, struct.num_results)
         if [part.size for part in outputs] != [part.size for part in results]:
             raise PoolError(
                 f'the state belongs to "{hosted.pool.name}", but the program was compiled for a'
@@ -438,9 +388,9 @@ def _perform_call(call: Any) -> int:
             result[:] = part.ravel()
         return structs.DONE
     except InterruptedProgram as error:
-        structs.put_error(call, f"KeyboardInterrupt: {error}")
+        structs.put_error(struct, f"KeyboardInterrupt: {error}")
     except BaseException as error:
-        structs.put_error(call, f"{type(error).__name__}: {error}")
+        structs.put_error(struct, f"{type(error).__name__}: {error}")
         if isinstance(error, KeyboardInterrupt):  # the runtime turns it into an error of its own
             return structs.INTERRUPTED
     return structs.FAILED

@@ -399,7 +399,7 @@ class Pool(gymnasium.vector.VectorEnv):
         the pool's own `step`, `reset`, `send` and `recv` raise `PoolError`, so call `reset` or
         `async_reset` first. `jaxenvs.HostEnv` offers the same through the `VectorEnv` interface.
         """
-        from jaxenvs.bridge.jit.host_env import xla_functions
+        from jaxenvs.bridge.jit.functions import xla_functions
 
         return xla_functions(self)
 

@@ -1,0 +1,103 @@
+"""One call of a pool in a compiled program: by custom call (XLA FFI), or by callback."""
+
+import contextlib
+import functools
+import signal
+import sys
+import threading
+import time
+import traceback
+from collections.abc import Sequence
+from typing import Any
+
+import jax
+import numpy as np
+from jax.experimental import io_callback
+
+from jaxenvs.bridge.jit.hosted import Call, Hosted
+from jaxenvs.bridge.native.libraries import xla_library
+from jaxenvs.errors import PoolError
+
+_TARGET = "jaxenvs_pool_call"
+
+
+def called(
+    name: str, path: str | None, call: Call, results: Sequence[Any], *operands: Any
+) -> list[Any]:
+    """Calls the pool that a token names; refuses `vmap`.
+
+    Args:
+        name: of the HostEnv.
+        path: "ffi" or "callback".
+        call: what to do; `calls` is not used, because the token has it.
+        results: the shapes and dtypes of the results; the first is the token, int32[1, 2].
+        operands: the token, and those of the call.
+    """
+    by_path = _by_ffi if path == "ffi" else _by_callback
+
+    @jax.custom_batching.custom_vmap
+    def guarded(*arguments: Any) -> list[Any]:
+        return by_path(call, results, *arguments)
+
+    @guarded.def_vmap
+    def refuse(axis_size: int, in_batched: Any, *arguments: Any) -> Any:
+        raise PoolError(
+            f"{name} was called under vmap, which would need {axis_size} copies of its"
+            " environments.  Make a larger pool, or several pools and call each; apply vmap to the"
+            " policy and the loss only."
+        )
+
+    return guarded(*operands)
+
+
+def _by_ffi(call: Call, results: Sequence[Any], *arguments: Any) -> list[Any]:
+    _register_target()
+    attributes = {
+        "operation": np.int32(call.operation),
+        "count": np.int32(call.num_rows),
+        "wants_final": np.int32(call.wants_final),
+    }
+    ffi_call = jax.ffi.ffi_call(_TARGET, results, has_side_effect=True)
+    return list(ffi_call(*arguments, **attributes))
+
+
+@functools.cache
+def _register_target() -> None:
+    handler = jax.ffi.pycapsule(xla_library().jaxenvs_pool_call_handler)
+    # Once a backend runs, a handler that XLA refuses (too old, for example) is an ordinary error;
+    # before that, it would keep every backend from starting.
+    with contextlib.suppress(RuntimeError):
+        jax.devices("cpu")
+    jax.ffi.register_ffi_target(_TARGET, handler, platform="cpu")
+
+
+def _by_callback(call: Call, results: Sequence[Any], *arguments: Any) -> list[Any]:
+    def on_host(token: Any, *operands: Any) -> list[np.ndarray]:
+        # Nothing here may call JAX: on a CPU it would wait for the program that waits for this.
+        ((id, calls),) = np.asarray(token).tolist()
+        hosted = Hosted.find(id)
+        given = [np.asarray(part) for part in operands]
+        try:
+            outputs = hosted.called_back(call._replace(calls=calls), given)
+        except KeyboardInterrupt:
+            # JAX turns it into an error of its own, so raise it again outside of the callback.
+            threading.Thread(target=_interrupt_again, daemon=True).start()
+            raise
+        token = np.array([[id, hosted.calls]], np.int32)
+        return [
+            np.ascontiguousarray(np.asarray(part).astype(result.dtype, copy=False))
+            for part, result in zip([token, *outputs], results, strict=True)
+        ]
+
+    return list(io_callback(on_host, results, *arguments, ordered=False))
+
+
+def _interrupt_again() -> None:
+    """Raises KeyboardInterrupt in the main thread once it has left the callback."""
+    inside = __file__, sys.modules[io_callback.__module__].__file__
+    main = threading.main_thread().ident or 0
+    while (frame := sys._current_frames().get(main)) is not None and any(
+        each.f_code.co_filename in inside for each, _ in traceback.walk_stack(frame)
+    ):
+        time.sleep(1e-4)
+    signal.pthread_kill(main, signal.SIGINT)
