@@ -9,10 +9,9 @@ On a CPU, with the "process" backend, a program steps the worker processes throu
 """
 
 import functools
-import time
 import weakref
 from collections.abc import Sequence
-from typing import Any, Literal
+from typing import Any
 
 import chex
 import jax
@@ -26,7 +25,7 @@ from jaxenvs import keys, prng
 from jaxenvs.bridge.foreign.pettingzoo import AGENT_FIELDS
 from jaxenvs.bridge.jit.calls import called
 from jaxenvs.bridge.jit.hosted import RECV, RESET_, RESET_SOME, SEND, STEP_, Call, Hosted
-from jaxenvs.bridge.memory.arrays import MODES
+from jaxenvs.bridge.jit.paths import Path, check_pools, chosen_path, wait_until_still
 from jaxenvs.bridge.memory.layout import getter, leaves_of, tree_of
 from jaxenvs.bridge.pool import Pool
 from jaxenvs.core import AutoresetMode, TimeStep, VectorEnv
@@ -37,8 +36,6 @@ from jaxenvs.spaces import Space
 from jaxenvs.spaces.conversion import from_gymnasium
 from jaxenvs.spaces.validation import check_action
 from jaxenvs.struct import select
-
-Path = Literal["auto", "ffi", "callback"]
 
 
 @chex.dataclass(frozen=True)
@@ -108,7 +105,7 @@ class HostEnv(VectorEnv[HostState]):
         final_observation: bool = True,
     ) -> None:
         pools = [pool] if isinstance(pool, Pool) else list(pool)
-        _check_pools(pools, autoreset_mode)
+        check_pools(pools, autoreset_mode)
         self.pools = tuple(pools)
         first = self.pools[0]
         self._per_pool = first.num_envs
@@ -128,7 +125,7 @@ class HostEnv(VectorEnv[HostState]):
         # Except under same-step autoreset, the final observation is the returned observation.
         self._shows_final = final_observation
         self._wants_final = final_observation and self.autoreset_mode == "same_step"
-        self.path = _chosen_path(path, self._hosted)
+        self.path = chosen_path(path, self._hosted)
         if devices > 1:
             Hosted.join(self._hosted)
         self._observation_space = from_gymnasium(first.single_observation_space)
@@ -215,7 +212,7 @@ class HostEnv(VectorEnv[HostState]):
         one device would leave the others waiting.
         """
         if len(self.pools) > 1:
-            _wait_until_still(self._hosted)
+            wait_until_still(self._hosted)
         for pool in self.pools:
             pool.close()
 
@@ -383,60 +380,6 @@ def _columns(pool: Pool, space: Space) -> tuple[list[Any], list[Any], list[Any]]
 def _narrow(dtype: np.dtype) -> Any:
     """Returns the dtype that JAX uses for `dtype` without 64-bit mode."""
     return {"f8": np.float32, "i8": np.int32, "u8": np.uint32}.get(dtype.str[1:], dtype.type)
-
-
-def _chosen_path(path: Path, hosted: Sequence[Hosted]) -> Literal["ffi", "callback"]:
-    reasons = [each.reason for each in hosted if each.reason is not None]
-    if jax.default_backend() != "cpu":
-        reasons.append(f"programs run on a {jax.default_backend()}")
-    if path == "ffi" and reasons:
-        raise PoolError(
-            f'HostEnv got path="ffi", which is not available: {reasons[0]}.  Pass path="auto".'
-        )
-    if path not in ("auto", "ffi", "callback"):
-        raise PoolError(f'HostEnv got path={path!r}; expected "auto", "ffi" or "callback".')
-    taken = [each.path for each in hosted if each.path is not None]
-    if taken and path not in ("auto", taken[0]):
-        raise PoolError(
-            f'HostEnv got path="{path}" for a pool that another HostEnv already uses with'
-            f' path="{taken[0]}".  Pass path="auto", or make another pool.'
-        )
-    chosen: Any = taken[0] if taken else "callback" if reasons or path == "callback" else "ffi"
-    for each in hosted:
-        each.use(chosen)
-    return chosen
-
-
-def _wait_until_still(hosted: Sequence[Hosted], seconds: float = 10.0, still: float = 0.2) -> None:
-    end = time.monotonic() + seconds
-    calls, since = None, time.monotonic()
-    while time.monotonic() < min(end, since + still):
-        now = [each.calls for each in hosted]
-        if now != calls:
-            calls, since = now, time.monotonic()
-        time.sleep(still / 20)
-
-
-def _check_pools(pools: Sequence[Pool], autoreset_mode: AutoresetMode | None) -> None:
-    if not pools or not all(isinstance(pool, Pool) for pool in pools):
-        raise PoolError(
-            f"HostEnv got {[type(pool).__name__ for pool in pools]}; expected a pool made by"
-            " jaxenvs.make_pool, or one pool for each device of a mesh."
-        )
-    if len(set(map(id, pools))) != len(pools):
-        raise PoolError("HostEnv got the same pool twice.  Make one for each device.")
-    if autoreset_mode not in (None, *MODES):
-        raise PoolError(
-            f"HostEnv got autoreset_mode={autoreset_mode!r}; expected one of"
-            f" {', '.join(map(repr, MODES))}."
-        )
-    for pool in pools:
-        pool.fix_autoreset_mode(autoreset_mode)
-    names = "num_envs", "batch_size", "single_observation_space", "single_action_space"
-    for name in (*names, "autoreset_mode"):
-        values = [getattr(pool, name) for pool in pools]
-        if any(value != values[0] for value in values):
-            raise PoolError(f"HostEnv got pools with different {name}: {values}.  Make them alike.")
 
 
 def _within(axis: str | None) -> bool:
