@@ -8,21 +8,15 @@
 // (jit/hosted.py), with the same ledger: resets, failures, hangs, Ctrl-C, misuse.
 // jit/structs.py has the same structs; Python fills in a jx_hosted and registers it.
 
+#include "columns.h"
+#include "interrupts.h"
 #include "pool.h"
 
-#include <algorithm>
-#include <atomic>
 #include <memory>
 #include <mutex>
-#include <signal.h>
 #include <string>
-#include <type_traits>
 #include <unordered_map>
 #include <vector>
-
-#include "xla/ffi/api/ffi.h"
-
-namespace ffi = xla::ffi;
 
 #define JX_EXPORT extern "C" __attribute__((visibility("default")))
 
@@ -32,16 +26,6 @@ extern "C" {
 struct jx_ledger {
   uint8_t *busy;  // [num_envs]
   int32_t num_envs, num_pending, op, buffer, calls;
-};
-
-// An array with a row for each instance.
-struct jx_column {
-  uint8_t *data[2];   // in the two buffers
-  uint8_t *final[2];  // instead of `data` where an episode has ended; null: there is nothing else
-  int64_t elements;   // of a row
-  int32_t type;       // NumPy's letter for the dtype
-  int32_t size;       // bytes of an element
-  const int64_t *low, *high;  // [elements], bounds of integer actions; null: nothing is checked
 };
 
 struct jx_hosted {
@@ -81,12 +65,6 @@ enum { kFailed, kPerformed, kInterrupted };  // what it returns
 typedef int32_t (*jx_perform)(jx_call *call);
 }
 
-// When Ctrl-C was last pressed. Python itself notices only when its main thread runs Python again,
-// which it does not while it waits for a program.
-extern "C" {
-__attribute__((visibility("default"))) std::atomic<int64_t> jaxenvs_interrupted_at{0};
-}
-
 namespace {
 
 struct Entry {
@@ -108,101 +86,7 @@ std::shared_ptr<Entry> find(int32_t id) {
   return found == table().end() ? nullptr : found->second;
 }
 
-// --- types ---
-
-int32_t letter(ffi::DataType type) {
-  switch (type) {
-    case ffi::DataType::PRED: return '?';
-    case ffi::DataType::S8: return 'b';
-    case ffi::DataType::U8: return 'B';
-    case ffi::DataType::S16: return 'h';
-    case ffi::DataType::U16: return 'H';
-    case ffi::DataType::S32: return 'i';
-    case ffi::DataType::U32: return 'I';
-    case ffi::DataType::S64: return 'l';
-    case ffi::DataType::U64: return 'L';
-    case ffi::DataType::F16: return 'e';
-    case ffi::DataType::F32: return 'f';
-    case ffi::DataType::F64: return 'd';
-    default: return 0;
-  }
-}
-
-// Calls `f` with a value of the type that `letter` stands for; false if there is none.
-template <typename F>
-bool with_type(int32_t letter, F f) {
-  switch (letter) {
-    case '?': f(bool{}); return true;
-    case 'b': f(int8_t{}); return true;
-    case 'B': f(uint8_t{}); return true;
-    case 'h': f(int16_t{}); return true;
-    case 'H': f(uint16_t{}); return true;
-    case 'i': f(int32_t{}); return true;
-    case 'I': f(uint32_t{}); return true;
-    case 'l': f(int64_t{}); return true;
-    case 'L': f(uint64_t{}); return true;
-    case 'f': f(float{}); return true;
-    case 'd': f(double{}); return true;
-    default: return false;
-  }
-}
-
-bool convert(int32_t from_type, const void *from, int32_t to_type, void *to, int64_t count,
-             int64_t size) {
-  if (from_type == to_type) {
-    memcpy(to, from, count * size);
-    return true;
-  }
-  bool known = false;
-  with_type(from_type, [&](auto from_value) {
-    known = with_type(to_type, [&](auto to_value) {
-      auto *source = static_cast<const decltype(from_value) *>(from);
-      auto *target = static_cast<decltype(to_value) *>(to);
-      for (int64_t i = 0; i < count; i++) target[i] = static_cast<decltype(to_value)>(source[i]);
-    });
-  });
-  return known;
-}
-
-// --- arguments and results ---
-
 ffi::Error wrong(const std::string &what) { return ffi::Error::InvalidArgument(what); }
-
-// Rows of an array of the program: all of them if `ids` is null, else those of `ids`.
-struct Rows {
-  const int32_t *ids;
-  int64_t count;
-  int64_t operator[](int64_t i) const { return ids ? ids[i] : i; }
-};
-
-// Copies rows of an array of the program to those of a column, or back.
-bool copy_rows(const ffi::AnyBuffer &array, const jx_column &column, uint8_t *data,
-               const Rows &rows, bool is_in) {
-  if ((int64_t)array.element_count() != rows.count * column.elements) return false;
-  int32_t type = letter(array.element_type());
-  int64_t row = column.elements * (int64_t)ffi::ByteWidth(array.element_type());
-  auto copy = [&](uint8_t *there, uint8_t *here, int64_t count) {
-    return is_in ? convert(type, there, column.type, here, count, column.size)
-                 : convert(column.type, here, type, there, count, column.size);
-  };
-  auto *begin = static_cast<uint8_t *>(array.untyped_data());
-  if (!rows.ids) return copy(begin, data, rows.count * column.elements);
-  for (int64_t i = 0; i < rows.count; i++)
-    if (!copy(begin + i * row, data + rows[i] * column.elements * column.size, column.elements))
-      return false;
-  return true;
-}
-
-// --- Ctrl-C ---
-
-std::atomic<bool> spares_one{false};  // whether to leave the next Ctrl-C to a Python handler
-struct sigaction before_ours;
-
-void on_interrupt(int number, siginfo_t *info, void *context) {
-  if (!spares_one.exchange(false)) jaxenvs_interrupted_at = jx_now();
-  if (before_ours.sa_flags & SA_SIGINFO) before_ours.sa_sigaction(number, info, context);
-  else before_ours.sa_handler(number);
-}
 
 // --- the calls ---
 
@@ -232,21 +116,6 @@ bool answer(jx_hosted *h, int buffer, const Rows &rows, ffi::RemainingRets &rets
               from.elements, from.size);
   }
   for (int64_t i = 0; i < rows.count; i++) h->restarted[rows[i]] = 0;
-  return true;
-}
-
-// Returns whether no value of `count` rows is out of bounds or NaN.
-template <typename Value>
-bool all_inside(const jx_column &column, const void *data, int64_t count) {
-  auto *values = static_cast<const Value *>(data);
-  for (int64_t i = 0; i < count; i++)
-    for (int64_t e = 0; e < column.elements; e++) {
-      Value value = values[i * column.elements + e];
-      bool inside = std::is_floating_point<Value>::value
-                        ? value == value
-                        : (int64_t)value >= column.low[e] && (int64_t)value <= column.high[e];
-      if (!inside) return false;
-    }
   return true;
 }
 
@@ -455,29 +324,4 @@ JX_EXPORT void jaxenvs_hold(int32_t id) {
 
 JX_EXPORT void jaxenvs_release(int32_t id) {
   if (auto entry = find(id)) entry->mutex.unlock();
-}
-
-// Makes calls notice Ctrl-C; with `spares`, only the second one. It may be called again after
-// Python has installed its handler over this one, but it only chains to the handler of the first
-// time, so that handlers never call each other in a loop.
-JX_EXPORT void jaxenvs_watch_interrupts(int32_t spares) {
-  static std::atomic<bool> has_watched{false};
-  struct sigaction now, ours = {};
-  if (sigaction(SIGINT, nullptr, &now)) return;
-  if (!(now.sa_flags & SA_SIGINFO) && (now.sa_handler == SIG_DFL || now.sa_handler == SIG_IGN)) return;
-  spares_one = spares != 0;
-  bool takes_info = now.sa_flags & SA_SIGINFO;
-  if (takes_info && now.sa_sigaction == on_interrupt) return;
-  if (!has_watched.exchange(true)) {
-    before_ours = now;
-  } else {
-    if (takes_info != bool(before_ours.sa_flags & SA_SIGINFO)) return;
-    if (takes_info ? now.sa_sigaction != before_ours.sa_sigaction
-                   : now.sa_handler != before_ours.sa_handler)
-      return;
-  }
-  ours.sa_sigaction = on_interrupt;
-  ours.sa_flags = now.sa_flags | SA_SIGINFO;
-  ours.sa_mask = now.sa_mask;
-  sigaction(SIGINT, &ours, nullptr);
 }
