@@ -97,7 +97,7 @@ class Pool(PoolBase):
             NothingPendingError: no reset was started.
         """
         with self._lock:
-            self._core.refuse_closed()
+            self._core.refuse_hosted("reset_wait")
             if self._ledger.op != RESET_ALL:
                 raise NothingPendingError(
                     "reset_wait was called, but no reset was started.  Call reset_async() first."
@@ -202,7 +202,7 @@ class Pool(PoolBase):
             NothingPendingError: no step was started.
         """
         with self._lock:
-            self._core.refuse_closed()
+            self._core.refuse_hosted("step_wait")
             if self._ledger.op != STEP_ALL:
                 raise NothingPendingError(
                     "step_wait was called, but no step was started.  Call step_async(actions)"
