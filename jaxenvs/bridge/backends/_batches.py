@@ -51,13 +51,13 @@ class Form:
     def __init__(self, space: gymnasium.Space) -> None:
         self.space, self.leaves = space, leaves_of(space)
         self._gets = [getter(leaf.path) for leaf in self.leaves]
-        self._is_plain = len(self.leaves) == 1 and not self.leaves[0].path
+        self.is_plain = len(self.leaves) == 1 and not self.leaves[0].path
 
     def parts(self, tree: Any) -> list[Any]:
-        return [tree] if self._is_plain else [get(tree) for get in self._gets]
+        return [tree] if self.is_plain else [get(tree) for get in self._gets]
 
     def tree(self, parts: Sequence[Any]) -> Any:
-        return parts[0] if self._is_plain else tree_of(self.space, iter(parts))
+        return parts[0] if self.is_plain else tree_of(self.space, iter(parts))
 
 
 @dataclasses.dataclass
@@ -66,17 +66,33 @@ class Batch:
 
     form: Form  # of the observations
     info_fields: Mapping[str, gymnasium.Space]
+    ids: np.ndarray  # the environment of each row
     observation: list[np.ndarray]
     reward: np.ndarray
     terminated: np.ndarray
     truncated: np.ndarray
-    infos: dict[str, Any]  # in the form of `Pool.step`
+    infos: dict[str, Any]  # the environment's own, and the info_fields
 
     @property
     def fields(self) -> list[np.ndarray]:
+        """The info_fields."""
+        return [getter(leaf.path)(self.infos[name]) for name, leaf in self._field_leaves()]
+
+    @property
+    def final_fields(self) -> list[np.ndarray]:
+        """The info_fields; where an episode ended, those of its last step, or 0."""
+        ended, last = self.infos.get("_final_obs"), self.infos.get("final_info")
+        if ended is None or not ended.any():
+            return self.fields
+        finals = [array.copy() for array in self.fields]
+        for array, (name, leaf) in zip(finals, self._field_leaves(), strict=True):
+            value = last.get(name) if isinstance(last, Mapping) else None
+            array[ended] = field_of(value, leaf, len(array))[ended]
+        return finals
+
+    def _field_leaves(self) -> list[tuple[str, Leaf]]:
         spaces = self.info_fields.items()
-        found = [(self.infos[name], leaf) for name, space in spaces for leaf in leaves_of(space)]
-        return [getter(leaf.path)(value) for value, leaf in found]
+        return [(name, leaf) for name, space in spaces for leaf in leaves_of(space)]
 
     @property
     def final_observation(self) -> list[np.ndarray]:
@@ -90,30 +106,6 @@ class Batch:
             for array, part in zip(finals, parts, strict=True):
                 array[row] = part
         return finals
-
-    @property
-    def final_fields(self) -> list[np.ndarray]:
-        return final_fields_of(self.infos, self.info_fields)
-
-    def _field_leaves(self) -> list[tuple[str, Leaf]]:
-        spaces = self.info_fields.items()
-        return [(name, leaf) for name, space in spaces for leaf in leaves_of(space)]
-
-    def _has_finals(self) -> bool:
-        return "_final_obs" in self.infos and bool(self.infos["_final_obs"].any())
-
-
-def final_fields_of(infos: Mapping[str, Any], fields: Mapping[str, Any]) -> list[np.ndarray]:
-    """Returns the fields of a batch; where an episode ended, those of its last step (0 if none)."""
-    ended, last, found = infos.get("_final_obs"), infos.get("final_info"), []
-    for name, space in fields.items():
-        finals = last.get(name) if isinstance(last, Mapping) else None
-        for leaf in leaves_of(space):
-            array = np.array(getter(leaf.path)(infos[name]))
-            if ended is not None and ended.any():
-                array[ended] = field_of(finals, leaf, len(array))[ended]
-            found.append(array)
-    return found
 
 
 def copy_rows(source: Any, target: Answer, rows: Any) -> None:
@@ -180,4 +172,4 @@ def field_of(value: Any, leaf: Leaf, count: int) -> np.ndarray:
 def has_nan(array: np.ndarray) -> bool:
     """Returns whether an array of floats contains NaN."""
     flat = array if array.ndim == 1 else array.reshape(-1)
-    return math.isnan(np.dot(flat, flat) if flat.size <= _SMALL else np.min(flat))
+    return math.isnan(flat.dot(flat) if flat.size <= _SMALL else flat.min())

@@ -22,9 +22,40 @@ _MODES: dict[str, AutoresetMode] = {
 _HEED_MASKS = ("AsyncVectorEnv", "AtariVectorEnv", "Pool", "SyncVectorEnv")
 
 
-def driver_of(maker: VectorMaker, options: Mapping[str, Any]) -> "Driver":
-    """Makes a vectorized environment and returns a driver for it."""
-    env = maker(**options)
+def driver_of(maker: VectorMaker, wanted: Mapping[str, Any]) -> "Driver":
+    """Makes a vectorized environment and returns a driver for it.
+
+    Args:
+        maker: makes the vectorized environment.
+        wanted: the options that it should have; None accepts the environment's own.
+
+    Raises:
+        PoolError: it is not vectorized, or differs from `wanted` and does not accept that option.
+    """
+    wanted = {name: value for name, value in wanted.items() if value is not None}
+    needed = {"num_threads": "num_workers", "max_episode_steps": "time_limit"}
+    unaccepted = [name for name in needed if name in wanted and name not in maker.accepts]
+    if unaccepted:
+        raise PoolError(
+            f"make_pool got {', '.join(needed[name] for name in unaccepted)}, which {maker.name}"
+            " does not accept.  Pass it to the constructor of the vectorized environment inside the"
+            " function."
+        )
+    options = {name: value for name, value in wanted.items() if name in maker.accepts}
+    driver = _driver_for(maker(**options), maker, options)
+    for name in ("autoreset_mode", "batch_size", "num_envs"):
+        has = getattr(driver, name)
+        if wanted.get(name, has) != has:
+            driver.close()
+            raise PoolError(
+                f"make_pool got {name}={wanted[name]!r}, but {maker.name} has {has!r}, which a pool"
+                f" cannot change.  Omit {name}, pass it to the constructor of the vectorized"
+                " environment, or use another backend."
+            )
+    return driver
+
+
+def _driver_for(env: Any, maker: VectorMaker, options: Mapping[str, Any]) -> "Driver":
     if is_envpool(env):
         return EnvPoolDriver(env, maker, options)
     if not is_vectorized(env):
@@ -32,9 +63,8 @@ def driver_of(maker: VectorMaker, options: Mapping[str, Any]) -> "Driver":
             f"{maker.name} made {type(env).__name__}, which is not a vectorized environment."
             "  Return a gymnasium.vector.VectorEnv or an EnvPool, or use another backend."
         )
-    if type(env.unwrapped).__name__ == "AtariVectorEnv":
-        return AtariDriver(env)
-    return Driver(env)
+    is_atari = type(env.unwrapped).__name__ == "AtariVectorEnv"
+    return AtariDriver(env) if is_atari else Driver(env)
 
 
 class Driver:

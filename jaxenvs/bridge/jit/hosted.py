@@ -17,11 +17,10 @@ from typing import Any
 import numpy as np
 
 from jaxenvs import _interrupts
-from jaxenvs.bridge.backends._batches import final_fields_of
 from jaxenvs.bridge.backends.base import RESET, RESET_ALL, STEP, STEP_ALL
 from jaxenvs.bridge.backends.process import ProcessBackend
 from jaxenvs.bridge.memory import lines as _lines
-from jaxenvs.bridge.memory.layout import Leaf, getter, leaves_of, tree_of
+from jaxenvs.bridge.memory.layout import Leaf, leaves_of, tree_of
 from jaxenvs.bridge.native.libraries import XLA, is_there, reason_missing, xla_library
 from jaxenvs.bridge.pool import Pool
 from jaxenvs.bridge.pool.actions import discrete_bounds
@@ -465,10 +464,6 @@ class Hosted:
         pool, arrays = self.pool, self.backend.arrays
         if status & _lines.ATTENTION:
             pool._attend(status)
-        count = pool.num_envs if isinstance(rows, slice) else len(rows)
-        # After a partial reset, the rows of the other environments are only in the arrays.
-        if self.backend.makes_batches and len(self.backend.batch()[1]) == count:
-            return self._answer_ready_made(wants_final)
         answer = arrays.answers[buffer]
         ids = np.arange(pool.num_envs, dtype=np.int32)[rows]
         parts = [*answer.observation, answer.reward, answer.terminated, answer.truncated]
@@ -486,27 +481,6 @@ class Hosted:
             for last, final in pairs:
                 mask = over.reshape(over.shape + (1,) * (last.ndim - 1))
                 found.append(np.where(mask, final[rows], last[rows]))
-        return found
-
-    def _answer_ready_made(self, wants_final: bool) -> list[np.ndarray]:
-        """Returns the answer of a backend that makes batches itself."""
-        pool = self.pool
-        observation, reward, terminated, truncated, infos = self.backend.batch()
-        leaves = leaves_of(pool.single_observation_space)
-        gets = [getter(leaf.path) for leaf in leaves]
-        seen = [np.array(get(observation)) for get in gets]
-        found = [*seen, reward, terminated, truncated]
-        found += [infos["elapsed_step"], infos["restarted"], infos["env_id"]]
-        for name, space in pool.info_fields.items():
-            found += [np.array(getter(leaf.path)(infos[name])) for leaf in leaves_of(space)]
-        if wants_final:
-            finals = [array.copy() for array in seen]
-            for row in np.flatnonzero(infos.get("_final_obs", ())):
-                for get, final in zip(gets, finals, strict=True):
-                    final[row] = get(infos["final_obs"][row])
-            found += finals
-        if pool.autoreset_mode == "same_step":
-            found += final_fields_of(infos, pool.info_fields)
         return found
 
 

@@ -529,13 +529,15 @@ class Pool(gymnasium.vector.VectorEnv):
     # --- results ---
 
     def _batch_of_all(self, buffer: int, status: int) -> Batch:
-        if self._backend.makes_batches:
-            return self._ready_made(status)
         infos = self._infos.copy()
         infos["elapsed_step"] = self._backend.arrays.elapsed.copy()
         if status & _lines.ATTENTION or self._look_for_restarts:
             self._attend(status)
             infos["restarted"] = self._take_restarted(self._every_id)
+        if self._backend.makes_batches:
+            observation, reward, terminated, truncated, own = self._backend.batch()
+            own.update(infos)
+            return observation, reward, terminated, truncated, own
         observation, reward, terminated, truncated, fields = self._views[buffer]
         if self._copy:
             observation = copied(observation)
@@ -575,8 +577,6 @@ class Pool(gymnasium.vector.VectorEnv):
             ids[:] = order  # all are there, so the rows can have the requested order
         self._busy[ids] = False
         self._num_busy -= len(ids)
-        if self._backend.makes_batches:
-            return self._ready_made(status, order)
         if order is None and not self._copy:  # `send` need not check this array again
             ids.flags.writeable = False
             self._received = ids
@@ -585,20 +585,25 @@ class Pool(gymnasium.vector.VectorEnv):
             self._attend(status)
         arrays, buffer = self._backend.arrays, self._buffer ^ 1
         answer = arrays.answers[buffer]
-        if self._copy or len(ids) > self.batch_size:
-            rows = Rows(self._settings, len(ids))
+        if self._backend.makes_batches:
+            observation, reward, terminated, truncated, fields = self._backend.batch(order)
         else:
-            self._latest ^= 1
-            rows = self._batches[self._latest]
-        observation, reward, terminated, truncated, fields = rows.gather(answer, ids)
+            if self._copy or len(ids) > self.batch_size:
+                rows = Rows(self._settings, len(ids))
+            else:
+                self._latest ^= 1
+                rows = self._batches[self._latest]
+            observation, reward, terminated, truncated, fields = rows.gather(answer, ids)
         count = len(ids)
         infos = {
+            **fields,
             "env_id": ids,
             "elapsed_step": arrays.elapsed[ids],
             "restarted": self._take_restarted(ids) if attended else self._every_false[:count],
-            **fields,
             **(self._some_masks if count == self.batch_size else self._masks(count)),
         }
+        if self._backend.makes_batches:
+            return observation, reward, terminated, truncated, infos
         done = None
         if self.autoreset_mode == "same_step":
             done = terminated | truncated
@@ -612,28 +617,17 @@ class Pool(gymnasium.vector.VectorEnv):
         names = ("env_id", "elapsed_step", "restarted", *self._settings.info_fields)
         return {f"_{name}": every for name in names}
 
-    def _ready_made(self, status: int, order: np.ndarray | None = None) -> Batch:
-        """Returns the batch that the backend assembled itself, with its rows in `order`."""
-        if status & _lines.ATTENTION:
-            self._attend(status)
-        return self._backend.batch(order)
-
     def _patched(self, ids: np.ndarray, batch: Batch) -> tuple[Any, dict[str, Any]]:
         """Returns all N observations: those of `ids` from `batch`, the others unchanged."""
         answers = self._backend.arrays.answers
         latest, following = (answers[b].observation for b in (self._buffer, self._buffer ^ 1))
         parts = leaves_in(batch[0], self.single_observation_space)
-        if self._backend.makes_batches:
-            following = [array.copy() for array in latest]
         here = ~self._elsewhere
         for i, part in enumerate(parts):
             following[i][here] = latest[i][here]
             following[i][ids] = part
         self._all_are_here()
-        if self._backend.makes_batches:  # the next patch starts from this one
-            latest[:] = following
-        else:  # the previous batch stays valid
-            self._buffer ^= 1
+        self._buffer ^= 1  # the previous batch stays valid
         infos = spread(batch[4], ids, self.num_envs)
         infos["env_id"] = self._every_id
         observation = tree_of(self.single_observation_space, iter(following))
