@@ -488,6 +488,16 @@ def test_some_of_an_envpool_are_stepped_and_reset():
 
 
 @pytest.mark.interop
+def test_a_reset_by_mask_shows_the_latest_rows_of_the_others():
+    with jaxenvs.make_pool("envpool/CartPole-v1", 3, seed=1) as pool:
+        pool.reset()
+        rows = [pool.step([1], env_ids=[i])[0][0].copy() for i in (0, 1)]
+        observation, info = pool.reset(options={"reset_mask": np.array([False, False, True])})
+        np.testing.assert_array_equal(observation[:2], rows)
+        assert np.abs(observation[2]).max() <= 0.05 and info["env_id"].tolist() == [0, 1, 2]
+
+
+@pytest.mark.interop
 def test_envpool_in_batches_of_less_than_all():
     with jaxenvs.make_pool("envpool/CartPole-v1", 6, batch_size=2, seed=3) as pool:
         pool.async_reset()

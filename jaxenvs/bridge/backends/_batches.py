@@ -1,94 +1,145 @@
 """The batches of vectorized environments, in the form of a pool's arrays."""
 
+import contextlib
+import dataclasses
 import math
-from collections.abc import Callable, Mapping, Sequence
-from typing import Any
+from collections.abc import Mapping, Sequence
+from typing import Any, NamedTuple
 
+import gymnasium
 import numpy as np
 
-from jaxenvs.bridge.backends._drivers import Raw
-from jaxenvs.bridge.backends.base import Settings
 from jaxenvs.bridge.memory.arrays import Answer
-from jaxenvs.bridge.memory.layout import Leaf, getter, leaves_of
+from jaxenvs.bridge.memory.layout import Leaf, getter, leaves_of, tree_of
 
 _SMALL = 4096  # up to this size a dot product finds NaN fastest
 
 
-class Answers(Sequence):
-    """The two answers as arrays with a row for each environment.
+class Raw(NamedTuple):
+    """An answer of a vectorized environment, unchanged."""
 
-    Batches of all environments are kept by reference; partial batches are copied to their rows.
-    """
+    ids: Any  # int32[n], the environment of each row; None for all, in order
+    observation: Any
+    reward: Any
+    terminated: Any
+    truncated: Any
+    info: Mapping[str, Any]
+    is_reset: bool = False
 
-    def __init__(self, memory: Sequence[Answer], settings: Settings) -> None:
-        self._memory, self._settings = memory, settings
-        self._base: list[Any] = list(memory)
-        self._part: list[Any] = [None, None]
+    @classmethod
+    def of_reset(cls, found: tuple[Any, Mapping[str, Any]], count: int) -> "Raw":
+        """Returns the answer of a `reset` of `count` environments, with zeros for the rest."""
+        flags = np.zeros(count, bool)
+        observation, info = found
+        return cls(None, observation, np.zeros(count), flags, flags.copy(), info, is_reset=True)
 
-    def put(self, buffer: int, ids: np.ndarray | None, leaves: list[Any], batch: Any) -> None:
-        if ids is None:
-            self._base[buffer], self._part[buffer] = (leaves, batch), None
-        else:
-            self._part[buffer] = ids, leaves, batch
+    @classmethod
+    def together(cls, parts: Sequence["Raw"]) -> "Raw":
+        """Concatenates partial answers; keeps the info arrays that all of them have."""
+        if len(parts) == 1:
+            return parts[0]
+        return cls(*_joined([part[:-1] for part in parts]), is_reset=parts[0].is_reset)
 
-    def __len__(self) -> int:
-        return len(self._memory)
-
-    def __getitem__(self, buffer: Any) -> Any:
-        memory, part = self._memory[buffer], self._part[buffer]
-        if isinstance(self._base[buffer], tuple):
-            self._base[buffer] = self._of(*self._base[buffer])
-        if part is not None:
-            if self._base[buffer] is not memory:
-                _copy_rows(memory, slice(None), self._base[buffer])
-                self._base[buffer] = memory
-            ids, leaves, batch = part
-            _copy_rows(memory, ids, self._of(leaves, batch))
-            self._part[buffer] = None
-        return self._base[buffer]
-
-    def _of(self, leaves: list[np.ndarray], batch: Any) -> Answer:
-        _, reward, terminated, truncated, infos = batch
-        fields = self._settings.info_fields
-        found = [(infos[name], leaves_of(space)) for name, space in fields.items()]
-        finals, final_arrays = [], []
-        if self._memory[0].final_observation:
-            gets = [getter(leaf.path) for leaf in leaves_of(self._settings.observation_space)]
-            finals = [leaf.copy() for leaf in leaves]
-            for row in np.flatnonzero(infos.get("_final_obs", ())).tolist():
-                for final, get in zip(finals, gets, strict=True):
-                    final[row] = get(infos["final_obs"][row])
-            final_arrays = final_fields_of(infos, fields)
-        size = np.zeros(len(reward), np.int32)
-        arrays = [getter(leaf.path)(value) for value, each in found for leaf in each]
-        return Answer(
-            leaves,
-            finals,
-            *(reward, terminated, truncated, arrays, final_arrays, size),
-            self._memory[0].info,
-        )
+    def rows(self, rows: np.ndarray, count: int, ids: np.ndarray | None) -> "Raw":
+        """Returns some rows of an answer with `count` rows, which belong to `ids`."""
+        return Raw(*rows_of(self, rows, count))._replace(ids=ids)
 
 
-def final_fields_of(infos: Mapping[str, Any], fields: Mapping[str, Any]) -> list[np.ndarray]:
-    """Returns the fields of a batch; where an episode ended, those of its last step (0 if none)."""
-    ended, last, found = infos.get("_final_obs"), infos.get("final_info"), []
-    for name, space in fields.items():
-        finals = last.get(name) if isinstance(last, Mapping) else None
-        for leaf in leaves_of(space):
-            array = np.array(getter(leaf.path)(infos[name]))
-            if ended is not None and ended.any():
-                final = field_of(finals, leaf, len(array))
-                array[ended] = final[ended]
-            found.append(array)
-    return found
+class Form:
+    """The arrays that batches of a space consist of."""
+
+    def __init__(self, space: gymnasium.Space) -> None:
+        self.space, self.leaves = space, leaves_of(space)
+        self._gets = [getter(leaf.path) for leaf in self.leaves]
+        self.is_plain = len(self.leaves) == 1 and not self.leaves[0].path
+
+    def parts(self, tree: Any) -> list[Any]:
+        return [tree] if self.is_plain else [get(tree) for get in self._gets]
+
+    def tree(self, parts: Sequence[Any]) -> Any:
+        return parts[0] if self.is_plain else tree_of(self.space, iter(parts))
 
 
-def _copy_rows(memory: Answer, rows: Any, answer: Answer) -> None:
+@dataclasses.dataclass
+class Batch:
+    """A batch with the attributes of an `Answer`; those that are seldom read are made then."""
+
+    form: Form  # of the observations
+    info_fields: Mapping[str, gymnasium.Space]
+    ids: np.ndarray  # the environment of each row
+    observation: list[np.ndarray]
+    reward: np.ndarray
+    terminated: np.ndarray
+    truncated: np.ndarray
+    infos: dict[str, Any]  # the environment's own, and the info_fields
+
+    @property
+    def fields(self) -> list[np.ndarray]:
+        """The info_fields."""
+        return [getter(leaf.path)(self.infos[name]) for name, leaf in self._field_leaves()]
+
+    @property
+    def final_fields(self) -> list[np.ndarray]:
+        """The info_fields; where an episode ended, those of its last step, or 0."""
+        ended, last = self.infos.get("_final_obs"), self.infos.get("final_info")
+        if ended is None or not ended.any():
+            return self.fields
+        finals = [array.copy() for array in self.fields]
+        for array, (name, leaf) in zip(finals, self._field_leaves(), strict=True):
+            value = last.get(name) if isinstance(last, Mapping) else None
+            array[ended] = field_of(value, leaf, len(array))[ended]
+        return finals
+
+    def _field_leaves(self) -> list[tuple[str, Leaf]]:
+        spaces = self.info_fields.items()
+        return [(name, leaf) for name, space in spaces for leaf in leaves_of(space)]
+
+    @property
+    def final_observation(self) -> list[np.ndarray]:
+        """The observation; where an episode ended, its last one."""
+        ended = np.flatnonzero(self.infos.get("_final_obs", ())).tolist()
+        if not ended:
+            return self.observation
+        finals = [array.copy() for array in self.observation]
+        for row in ended:
+            parts = self.form.parts(self.infos["final_obs"][row])
+            for array, part in zip(finals, parts, strict=True):
+                array[row] = part
+        return finals
+
+
+def copy_rows(source: Any, target: Answer, rows: Any) -> None:
+    """Copies an answer, or a batch, to some rows of an answer."""
     for name in ("reward", "terminated", "truncated"):
-        getattr(memory, name)[rows] = getattr(answer, name)
-    for name in ("observation", "final_observation", "fields", "final_fields"):
-        for target, source in zip(getattr(memory, name), getattr(answer, name), strict=True):
-            target[rows] = source
+        getattr(target, name)[rows] = getattr(source, name)
+    names = "observation", "fields"
+    if target.final_observation:  # under same-step autoreset
+        names += "final_observation", "final_fields"
+    for name in names:
+        for array, found in zip(getattr(target, name), getattr(source, name), strict=True):
+            array[rows] = found
+
+
+def rows_of(tree: Any, rows: np.ndarray, count: int) -> Any:
+    """Returns some rows of each array in a tree that has `count` rows; the rest is unchanged."""
+    if isinstance(tree, Mapping):
+        return {name: rows_of(value, rows, count) for name, value in tree.items()}
+    if isinstance(tree, tuple):
+        return tuple(rows_of(value, rows, count) for value in tree)
+    is_batch = isinstance(tree, np.ndarray) and tree.shape[:1] == (count,)
+    return tree[rows] if is_batch else tree
+
+
+def _joined(trees: Sequence[Any]) -> Any:
+    """Concatenates the arrays of trees; omits what is no array, or is missing in one of them."""
+    first = trees[0]
+    if isinstance(first, Mapping):
+        names = [name for name in first if all(name in tree for tree in trees)]
+        found = {name: _joined([tree[name] for tree in trees]) for name in names}
+        return {name: value for name, value in found.items() if value is not None}
+    if isinstance(first, tuple):
+        return tuple(map(_joined, zip(*trees, strict=True)))
+    return np.concatenate(trees) if isinstance(first, np.ndarray) else None
 
 
 def fitting(value: Any, leaf: Leaf, count: int) -> np.ndarray:
@@ -97,79 +148,28 @@ def fitting(value: Any, leaf: Leaf, count: int) -> np.ndarray:
     Raises:
         ValueError: the shape or the kind of dtype is wrong.
     """
-    found = np.asarray(value)
-    if found.dtype == leaf.dtype and found.shape[1:] == leaf.shape and len(found) == count:
+    found, shape = np.asarray(value), (count, *leaf.shape)
+    if found.dtype == leaf.dtype and found.shape == shape:
         return found
-    if found.shape != (count, *leaf.shape) or not np.can_cast(found.dtype, leaf.dtype, "same_kind"):
+    if found.shape != shape or not np.can_cast(found.dtype, leaf.dtype, "same_kind"):
         raise ValueError(
             f"{f'entry {leaf.at} of the' if leaf.at else 'the'} observation is"
-            f" {found.dtype}{list(found.shape)}; its space expects {leaf.dtype}"
-            f"{[count, *leaf.shape]}"
+            f" {found.dtype}{list(found.shape)}; its space expects {leaf.dtype}{list(shape)}"
         )
     return found.astype(leaf.dtype)
 
 
 def field_of(value: Any, leaf: Leaf, count: int) -> np.ndarray:
     """Returns an entry of info as an array of its space; zeros if it is missing."""
-    if value is None:
-        return np.zeros((count, *leaf.shape), leaf.dtype)
-    try:
-        found = np.asarray(getter(leaf.path)(value))
-        return found.astype(leaf.dtype, copy=False).reshape((count, *leaf.shape))
-    except (KeyError, IndexError, TypeError, ValueError):
-        return np.zeros((count, *leaf.shape), leaf.dtype)
+    shape = count, *leaf.shape
+    if value is not None:
+        with contextlib.suppress(KeyError, IndexError, TypeError, ValueError):
+            found = np.asarray(getter(leaf.path)(value))
+            return found.astype(leaf.dtype, copy=False).reshape(shape)
+    return np.zeros(shape, leaf.dtype)
 
 
 def has_nan(array: np.ndarray) -> bool:
     """Returns whether an array of floats contains NaN."""
     flat = array if array.ndim == 1 else array.reshape(-1)
-    return math.isnan(np.dot(flat, flat) if flat.size <= _SMALL else np.min(flat))
-
-
-def together(
-    parts: Sequence[Raw],
-    gets: Sequence[Callable[[Any], Any]],
-    rebuilt: Callable[[Sequence[np.ndarray]], Any],
-) -> Raw:
-    """Concatenates partial answers; keeps the info arrays that all of them have."""
-
-    def joined(name: str) -> np.ndarray:
-        return np.concatenate([np.asarray(getattr(part, name)) for part in parts])
-
-    leaves = [np.concatenate([get(part.observation) for part in parts]) for get in gets]
-    names = [
-        name
-        for name, value in parts[0].info.items()
-        if isinstance(value, np.ndarray) and all(name in part.info for part in parts)
-    ]
-    info = {name: np.concatenate([part.info[name] for part in parts]) for name in names}
-    return Raw(
-        joined("ids"),
-        rebuilt(leaves),
-        joined("reward"),
-        joined("terminated"),
-        joined("truncated"),
-        info,
-        parts[0].is_reset,
-    )
-
-
-def rows_of(infos: Mapping[str, Any], rows: np.ndarray, count: int) -> dict[str, Any]:
-    """Returns some rows of an info of `count` rows."""
-    chosen: dict[str, Any] = {}
-    for name, value in infos.items():
-        if isinstance(value, Mapping):
-            chosen[name] = rows_of(value, rows, count)
-        else:
-            is_batch = isinstance(value, np.ndarray) and value.shape[:1] == (count,)
-            chosen[name] = value[rows] if is_batch else value
-    return chosen
-
-
-def first_of(info: Mapping[str, Any]) -> dict[str, Any]:
-    """Returns the first environment's part of an info, for entries that are arrays."""
-    return {
-        name: value[0]
-        for name, value in info.items()
-        if isinstance(value, np.ndarray) and value.dtype != object and not name.startswith("_")
-    }
+    return math.isnan(flat.dot(flat) if flat.size <= _SMALL else flat.min())

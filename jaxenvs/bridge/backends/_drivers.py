@@ -1,12 +1,13 @@
 """One interface to the vectorized environments of Gymnasium, ale_py and EnvPool."""
 
 from collections.abc import Mapping, Sequence
-from typing import Any, NamedTuple
+from typing import Any
 
 import gymnasium
 import numpy as np
 from gymnasium.envs.registration import EnvSpec
 
+from jaxenvs.bridge.backends._batches import Raw
 from jaxenvs.bridge.foreign.adapters import is_envpool, is_vectorized
 from jaxenvs.bridge.foreign.ids import VectorMaker
 from jaxenvs.bridge.memory.arrays import AutoresetMode
@@ -21,21 +22,40 @@ _MODES: dict[str, AutoresetMode] = {
 _HEED_MASKS = ("AsyncVectorEnv", "AtariVectorEnv", "Pool", "SyncVectorEnv")
 
 
-class Raw(NamedTuple):
-    """An answer of a vectorized environment, unchanged."""
+def driver_of(maker: VectorMaker, wanted: Mapping[str, Any]) -> "Driver":
+    """Makes a vectorized environment and returns a driver for it.
 
-    ids: Any  # int32[n], the environment of each row; None for all, in order
-    observation: Any
-    reward: Any
-    terminated: Any
-    truncated: Any
-    info: Mapping[str, Any]
-    is_reset: bool = False
+    Args:
+        maker: makes the vectorized environment.
+        wanted: the options that it should have; None accepts the environment's own.
+
+    Raises:
+        PoolError: it is not vectorized, or differs from `wanted` and does not accept that option.
+    """
+    wanted = {name: value for name, value in wanted.items() if value is not None}
+    needed = {"num_threads": "num_workers", "max_episode_steps": "time_limit"}
+    unaccepted = [name for name in needed if name in wanted and name not in maker.accepts]
+    if unaccepted:
+        raise PoolError(
+            f"make_pool got {', '.join(needed[name] for name in unaccepted)}, which {maker.name}"
+            " does not accept.  Pass it to the constructor of the vectorized environment inside the"
+            " function."
+        )
+    options = {name: value for name, value in wanted.items() if name in maker.accepts}
+    driver = _driver_for(maker(**options), maker, options)
+    for name in ("autoreset_mode", "batch_size", "num_envs"):
+        has = getattr(driver, name)
+        if wanted.get(name, has) != has:
+            driver.close()
+            raise PoolError(
+                f"make_pool got {name}={wanted[name]!r}, but {maker.name} has {has!r}, which a pool"
+                f" cannot change.  Omit {name}, pass it to the constructor of the vectorized"
+                " environment, or use another backend."
+            )
+    return driver
 
 
-def driver_of(maker: VectorMaker, options: Mapping[str, Any]) -> "Driver":
-    """Makes a vectorized environment and returns a driver for it."""
-    env = maker(**options)
+def _driver_for(env: Any, maker: VectorMaker, options: Mapping[str, Any]) -> "Driver":
     if is_envpool(env):
         return EnvPoolDriver(env, maker, options)
     if not is_vectorized(env):
@@ -43,9 +63,8 @@ def driver_of(maker: VectorMaker, options: Mapping[str, Any]) -> "Driver":
             f"{maker.name} made {type(env).__name__}, which is not a vectorized environment."
             "  Return a gymnasium.vector.VectorEnv or an EnvPool, or use another backend."
         )
-    if type(env.unwrapped).__name__ == "AtariVectorEnv":
-        return AtariDriver(env)
-    return Driver(env)
+    is_atari = type(env.unwrapped).__name__ == "AtariVectorEnv"
+    return AtariDriver(env) if is_atari else Driver(env)
 
 
 class Driver:
@@ -58,6 +77,7 @@ class Driver:
 
     fresh_memory = False
     num_threads = 0
+    _begin, _end = "step_async", "step_wait"  # its methods, which it need not have
 
     def __init__(self, env: Any) -> None:
         self.env = env
@@ -69,13 +89,11 @@ class Driver:
         self.autoreset_mode: AutoresetMode = _MODES[getattr(mode, "name", "NEXT_STEP")]
         spec = getattr(env, "spec", None)
         self.spec = spec if isinstance(spec, EnvSpec) else None
-        self._actions: Any = None
+        self._name = type(env.unwrapped).__name__
 
     # --- all ---
 
-    def reset(
-        self, mask: np.ndarray | None, seeds: Any, options: dict[str, Any] | None
-    ) -> tuple[Any, Mapping[str, Any]]:
+    def reset(self, mask: np.ndarray | None, seeds: Any, options: dict[str, Any] | None) -> Raw:
         """Resets all environments, or those selected by a mask.
 
         Args:
@@ -85,53 +103,45 @@ class Driver:
         """
         if mask is not None:
             options = {**(options or {}), "reset_mask": mask}
-        return self.env.reset(seed=seeds, options=options)
+        return Raw.of_reset(self.env.reset(seed=seeds, options=options), self.batch_size)
 
     def step(self, actions: Any) -> Raw:
         return Raw(None, *self.env.step(actions))
 
-    def begin_step(self, actions: Any) -> None:
-        if hasattr(self.env, "step_async"):
-            self.env.step_async(actions)
-        else:
-            self._actions = actions
+    def begin_step(self, actions: Any) -> Raw | None:
+        """Starts a step; returns its answer, or None if `end_step` will return it."""
+        begin = getattr(self.env, self._begin, None)
+        return self.step(actions) if begin is None else begin(actions)
 
     def end_step(self) -> Raw:
-        if hasattr(self.env, "step_wait"):
-            return Raw(None, *self.env.step_wait())
-        return self.step(self._actions)
+        return Raw(None, *getattr(self.env, self._end)())
 
     # --- some ---
 
-    def begin_reset_some(
-        self, ids: np.ndarray, seeds: Any, options: dict[str, Any] | None
-    ) -> tuple[Any, Mapping[str, Any]] | None:
+    def reset_some(self, ids: np.ndarray, seeds: Any, options: dict[str, Any] | None) -> Raw | None:
         """Resets some environments; returns their rows, or None if `recv` will return them."""
-        if type(self.env.unwrapped).__name__ not in _HEED_MASKS:
+        if self._name not in _HEED_MASKS:
             raise PoolError(
-                f"{type(self.env.unwrapped).__name__} resets all its environments together; it"
-                f" cannot reset only {ids.tolist()}.  Call reset without env_ids and reset_mask."
+                f"{self._name} resets all its environments together; it cannot reset only"
+                f" {ids.tolist()}.  Call reset without env_ids and reset_mask."
             )
         mask = np.zeros(self.num_envs, bool)
         mask[ids] = True
-        observation, info = self.reset(mask, self._seeds_of_some(ids, seeds), options)
-        return _rows(observation, ids, self.num_envs), _rows(info, ids, self.num_envs)
-
-    def _seeds_of_some(self, ids: np.ndarray, seeds: Any) -> Any:
-        if seeds is None:
-            return None
-        every: list[int | None] = [None] * self.num_envs
-        for i, seed in zip(ids.tolist(), seeds, strict=True):
-            every[i] = seed
-        return every
+        if seeds is not None:
+            every: list[int | None] = [None] * self.num_envs
+            for i, each in zip(ids.tolist(), seeds, strict=True):
+                every[i] = each
+            seeds = every
+        return self.reset(mask, seeds, options).rows(ids, self.num_envs, ids)
 
     def send(self, actions: Any, ids: np.ndarray) -> None:
         raise PoolError(
-            f"{type(self.env.unwrapped).__name__} steps all its environments together; it cannot"
-            f" step only {ids.tolist()}.  Call step without env_ids, or use another backend."
+            f"{self._name} steps all its environments together; it cannot step only"
+            f" {ids.tolist()}.  Call step without env_ids, or use another backend."
         )
 
-    def recv(self, count: int) -> Raw:
+    def recv(self) -> Raw:
+        """Returns the next batch of those that `send` or `reset_some` started."""
         raise NotImplementedError
 
     # --- between steps ---
@@ -149,9 +159,7 @@ class Driver:
 
     def set_attr(self, name: str, values: list[Any]) -> None:
         if not hasattr(self.env.unwrapped, "set_attr"):
-            raise AttributeError(
-                f"{type(self.env.unwrapped).__name__} cannot set attributes of its environments"
-            )
+            raise AttributeError(f"{self._name} cannot set attributes of its environments")
         self.env.unwrapped.set_attr(name, values)
 
     def close(self) -> None:
@@ -162,33 +170,23 @@ class AtariDriver(Driver):
     """The driver of ale_py's `AtariVectorEnv`, which may answer in batches of less than N."""
 
     fresh_memory = True
+    _begin, _end = "send", "recv"
 
     def __init__(self, env: Any) -> None:
         super().__init__(env)
         self.batch_size = int(env.unwrapped.batch_size)
         self._last: Any = None  # ids of the last answer: only they accept actions
-        self._first: Any = None  # the first batch, returned by the reset
+        self._first: Raw | None = None  # the first batch, returned by the reset
 
-    def reset(
-        self, mask: np.ndarray | None, seeds: Any, options: dict[str, Any] | None
-    ) -> tuple[Any, Mapping[str, Any]]:
+    def reset(self, mask: np.ndarray | None, seeds: Any, options: dict[str, Any] | None) -> Raw:
         if isinstance(seeds, list):  # it expects an array, with -1 for no seed
-            count = self.num_envs if mask is None else int(mask.sum())
-            given = [-1 if seed is None else seed for seed in seeds]
-            seeds = np.array(given if len(given) == count else np.array(given)[mask])
+            given = np.array([-1 if seed is None else seed for seed in seeds])
+            seeds = given if mask is None else given[mask]
         return super().reset(mask, seeds, options)
 
-    def begin_step(self, actions: Any) -> None:
-        self.env.send(actions)
-
-    def end_step(self) -> Raw:
-        return Raw(None, *self.env.recv())
-
-    def begin_reset_some(
-        self, ids: np.ndarray, seeds: Any, options: dict[str, Any] | None
-    ) -> tuple[Any, Mapping[str, Any]] | None:
+    def reset_some(self, ids: np.ndarray, seeds: Any, options: dict[str, Any] | None) -> Raw | None:
         if self.batch_size == self.num_envs:
-            return super().begin_reset_some(ids, seeds, options)
+            return super().reset_some(ids, seeds, options)
         if len(ids) != self.num_envs:
             raise PoolError(
                 f"AtariVectorEnv with batch_size={self.batch_size} resets all its environments"
@@ -212,14 +210,8 @@ class AtariDriver(Driver):
         self.env.send(np.ascontiguousarray(actions[order[self._last]]))
         self._last = None
 
-    def recv(self, count: int) -> Raw:
-        if self._first is not None:
-            (observation, info), self._first = self._first, None
-            zeros = np.zeros(self.batch_size)
-            flags = zeros.astype(bool)
-            raw = Raw(None, observation, zeros, flags, flags.copy(), info, is_reset=True)
-        else:
-            raw = Raw(None, *self.env.recv())
+    def recv(self) -> Raw:
+        raw, self._first = self._first or self.end_step(), None
         self._last = raw.info["env_id"].copy()
         return raw._replace(ids=self._last)
 
@@ -228,6 +220,7 @@ class EnvPoolDriver(Driver):
     """The driver of an EnvPool with the interface "gymnasium" ("gym" in older releases)."""
 
     fresh_memory = True
+    _begin, _end = "send", "recv"
 
     def __init__(self, env: Any, maker: VectorMaker, options: Mapping[str, Any]) -> None:
         self.env: Any = env
@@ -251,16 +244,14 @@ class EnvPoolDriver(Driver):
     def _steps_together(self) -> bool:
         return self.batch_size == self.num_envs
 
-    def reset(
-        self, mask: np.ndarray | None, seeds: Any, options: dict[str, Any] | None
-    ) -> tuple[Any, Mapping[str, Any]]:
+    def reset(self, mask: np.ndarray | None, seeds: Any, options: dict[str, Any] | None) -> Raw:
         self._seed(seeds)
         self._refuse_options(options)
         if self._steps_together:
-            return self.env.reset()
+            return Raw.of_reset(self.env.reset(), self.num_envs)
         self.env.async_reset()
         found = self._all_of_them()
-        return found.observation, found.info
+        return Raw.of_reset((found.observation, found.info), self.num_envs)
 
     def step(self, actions: Any) -> Raw:
         if self._step is not None:
@@ -289,17 +280,10 @@ class EnvPoolDriver(Driver):
 
         return step
 
-    def begin_step(self, actions: Any) -> None:
-        self.env.send(actions)
-
     def end_step(self) -> Raw:
-        if self._steps_together:
-            return Raw(None, *self.env.recv())
-        return self._all_of_them()
+        return super().end_step() if self._steps_together else self._all_of_them()
 
-    def begin_reset_some(
-        self, ids: np.ndarray, seeds: Any, options: dict[str, Any] | None
-    ) -> tuple[Any, Mapping[str, Any]] | None:
+    def reset_some(self, ids: np.ndarray, seeds: Any, options: dict[str, Any] | None) -> Raw | None:
         self._refuse_options(options)
         if seeds is not None and len(ids) != self.num_envs:
             raise SeedError(
@@ -307,9 +291,8 @@ class EnvPoolDriver(Driver):
                 " cannot be seeded alone.  Reset them without a seed, or reset all."
             )
         self._seed(seeds)
-        self._is_new = False
         if self._steps_together:
-            return self.env.reset(ids)
+            return Raw.of_reset(self.env.reset(ids), len(ids))._replace(ids=ids)
         if len(ids) == self.num_envs:
             self.env.async_reset()
         else:
@@ -319,7 +302,7 @@ class EnvPoolDriver(Driver):
     def send(self, actions: Any, ids: np.ndarray) -> None:
         self.env.send(actions, ids)
 
-    def recv(self, count: int) -> Raw:
+    def recv(self) -> Raw:
         answer = self.env.recv()
         return Raw(answer[4]["env_id"], *answer)
 
@@ -372,22 +355,5 @@ class EnvPoolDriver(Driver):
                 f" num_envs={self.num_envs} is not a multiple of it.  Use async_reset, recv and"
                 " send."
             )
-        parts = [self.recv(0) for _ in range(self.num_envs // self.batch_size)]
-        ids = np.concatenate([part.ids for part in parts])
-        order = np.argsort(ids)
-
-        def joined(*trees: Any) -> Any:
-            if isinstance(trees[0], Mapping):
-                return {key: joined(*(tree[key] for tree in trees)) for key in trees[0]}
-            return np.concatenate(trees)[order]
-
-        return Raw(None, *(joined(*(part[i] for part in parts)) for i in range(1, 6)))
-
-
-def _rows(tree: Any, rows: np.ndarray, count: int) -> Any:
-    if isinstance(tree, Mapping):
-        return {name: _rows(value, rows, count) for name, value in tree.items()}
-    if isinstance(tree, tuple):
-        return tuple(_rows(value, rows, count) for value in tree)
-    is_batch = isinstance(tree, np.ndarray) and tree.shape[:1] == (count,)
-    return tree[rows] if is_batch else tree
+        found = Raw.together([self.recv() for _ in range(self.num_envs // self.batch_size)])
+        return found.rows(np.argsort(found.ids), self.num_envs, None)

@@ -134,6 +134,8 @@ class Backend(abc.ABC):
     def batch(self, order: np.ndarray | None = None) -> Any:
         """Returns the latest batch in the form of `Pool.step`, if the backend makes batches.
 
+        Its infos are those of the environment, with masks, and the info_fields.
+
         Args:
             order: int32[n], the environments in the order of the rows; None for order of arrival.
         """

@@ -19,11 +19,10 @@ import jax
 import numpy as np
 
 from jaxenvs import _interrupts
-from jaxenvs.bridge.backends._batches import final_fields_of
 from jaxenvs.bridge.backends.process import ProcessBackend
 from jaxenvs.bridge.jit import structs
 from jaxenvs.bridge.jit.group import Group
-from jaxenvs.bridge.memory.layout import getter, leaves_of, tree_of
+from jaxenvs.bridge.memory.layout import leaves_of, tree_of
 from jaxenvs.bridge.memory.lines import RESET, RESET_ALL, STEP, STEP_ALL
 from jaxenvs.bridge.native.libraries import XLA, is_there, reason_missing, xla_library
 from jaxenvs.bridge.pool import Pool
@@ -302,10 +301,6 @@ class Hosted:
 
     def _answer(self, buffer: int, ids: np.ndarray, wants_final: bool) -> list[np.ndarray]:
         core, pool, arrays = self._core, self.pool, self._core.backend.arrays
-        # After a partial reset, the rows of the other environments are only in the arrays.
-        if core.backend.makes_batches and len(core.backend.batch()[1]) == len(ids):
-            return self._answer_ready_made(wants_final)
-
         every = ids is core.every_id
         answer = arrays.answers[buffer]
         ended = answer.terminated[ids] | answer.truncated[ids]
@@ -326,27 +321,6 @@ class Hosted:
         at = len(core.backend.arrays.answers[0].observation)
         for i, value in ((0, 0), (1, False), (2, True), (4, True)):  # as in `_answer`
             found[at + i] = np.full_like(found[at + i], value)
-        return found
-
-    def _answer_ready_made(self, wants_final: bool) -> list[np.ndarray]:
-        """Returns the answer of a backend that makes batches itself."""
-        pool = self.pool
-        observation, reward, terminated, truncated, infos = self._core.backend.batch()
-        leaves = leaves_of(pool.single_observation_space)
-        gets = [getter(leaf.path) for leaf in leaves]
-        seen = [np.array(get(observation)) for get in gets]
-        found = [*seen, reward, terminated, truncated]
-        found += [infos["elapsed_step"], infos["restarted"], infos["env_id"]]
-        for name, space in pool.info_fields.items():
-            found += [np.array(getter(leaf.path)(infos[name])) for leaf in leaves_of(space)]
-        if wants_final:
-            finals = [array.copy() for array in seen]
-            for row in np.flatnonzero(infos.get("_final_obs", ())):
-                for get, final in zip(gets, finals, strict=True):
-                    final[row] = get(infos["final_obs"][row])
-            found += finals
-        if pool.autoreset_mode == "same_step":
-            found += final_fields_of(infos, pool.info_fields)
         return found
 
     def _check(self) -> None:

@@ -55,13 +55,14 @@ class Batches:
     def of_all(self, status: int) -> Batch:
         """Returns the latest batch of all environments; `status` is that of the wait for it."""
         core = self._core
-        if core.backend.makes_batches:
-            core.attended(status)
-            return core.backend.batch()
         infos = self._infos.copy()
         infos["elapsed_step"] = core.backend.arrays.elapsed.copy()
         if core.attended(status):
             infos["restarted"] = core.take_restarted(slice(None))
+        if core.backend.makes_batches:
+            observation, reward, terminated, truncated, own = core.backend.batch()
+            own.update(infos)
+            return observation, reward, terminated, truncated, own
         buffer = core.ledger.buffer
         observation, reward, terminated, truncated, fields = self._views[buffer]
         if self._copy:
@@ -85,27 +86,30 @@ class Batches:
         ids, may_be_restarted = core.take(count)
         if order is not None:
             ids[:] = order
-        if core.backend.makes_batches:
-            return core.backend.batch(order)
         count = len(ids)
         if order is None and not self._copy:  # `send` need not check this array again
             ids.flags.writeable = False
             core.ledger.received = ids
         arrays, buffer = core.backend.arrays, core.ledger.buffer ^ 1
         answer = arrays.answers[buffer]
-        if self._copy or count > core.batch_size:
-            rows = _Rows(self._settings, count)
+        if core.backend.makes_batches:
+            observation, reward, terminated, truncated, fields = core.backend.batch(order)
         else:
-            self._latest ^= 1
-            rows = self._rows[self._latest]
-        observation, reward, terminated, truncated, fields = rows.gather(answer, ids)
+            if self._copy or count > core.batch_size:
+                rows = _Rows(self._settings, count)
+            else:
+                self._latest ^= 1
+                rows = self._rows[self._latest]
+            observation, reward, terminated, truncated, fields = rows.gather(answer, ids)
         infos = {
+            **fields,
             "env_id": ids,
             "elapsed_step": arrays.elapsed[ids],
             "restarted": core.take_restarted(ids) if may_be_restarted else self._false[:count],
-            **fields,
             **(self._some_masks if count == core.batch_size else self._masks(count)),
         }
+        if core.backend.makes_batches:
+            return observation, reward, terminated, truncated, infos
         done = terminated | truncated if self._is_same_step else None
         if answer.info_size[ids].any() or (done is not None and done.any()):
             self._add_infos(infos, buffer, ids, done)
@@ -116,17 +120,12 @@ class Batches:
         core, ledger = self._core, self._core.ledger
         answers = core.backend.arrays.answers
         latest, following = (answers[b].observation for b in (ledger.buffer, ledger.buffer ^ 1))
-        if core.backend.makes_batches:
-            following = [array.copy() for array in latest]
         here = ~ledger.elsewhere
         for i, part in enumerate(leaves_in(batch[0], self._space)):
             following[i][here] = latest[i][here]
             following[i][ids] = part
         ledger.gather()
-        if core.backend.makes_batches:  # the next patch starts from this one
-            latest[:] = following
-        else:  # the previous batch stays valid
-            ledger.buffer ^= 1
+        ledger.buffer ^= 1  # the previous batch stays valid
         infos = spread(batch[4], ids, core.num_envs)
         infos["env_id"] = core.every_id
         observation = tree_of(self._space, iter(following))
