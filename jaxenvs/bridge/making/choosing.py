@@ -1,7 +1,14 @@
-"""backend="auto": measures one environment, and makes the backend predicted to be fastest."""
+"""backend="auto": measures one environment, and makes the backend that suits it.
 
+A worker steps an environment of its own for a moment, and answers a few empty messages. From the
+duration of a step and of an answer follows a backend, which is used if it is predicted to be faster
+than the caller alone. `jaxenvs tune` measures whole pools instead, and its results come first.
+"""
+
+import dataclasses
 import logging
-from collections.abc import Callable
+import os
+from collections.abc import Callable, Sequence
 from typing import Any
 
 from jaxenvs._machine import num_cores
@@ -11,27 +18,216 @@ from jaxenvs.bridge.backends.serial import SerialBackend
 from jaxenvs.bridge.backends.shared import SharedBackend
 from jaxenvs.bridge.backends.thread import ThreadBackend
 from jaxenvs.bridge.backends.worker_process import scouted
-from jaxenvs.bridge.making.tuning import (
-    MEASURED_SECONDS,
-    BackendConfig,
-    LoadMonitor,
-    Measurement,
-    load_tuned,
-    ranked_configs,
-)
+from jaxenvs.bridge.making.tuning import BackendConfig, load_tuned
 from jaxenvs.errors import PoolError
 
 log = logging.getLogger("jaxenvs")
 
-EnvFns = list[Callable[[], Any]]
+_MEASURED_SECONDS = 0.08  # how long one environment is stepped
+_MOST_THREADS = 64
+_MOST_WORKERS = 16  # for each core, if environments wait
+# Parts of the time in which a sleeping worker answers.
+_TO_POLLING = 0.1  # the caller works too, and meanwhile the worker polls
+_TO_SAME_CORE = 0.25  # the caller waits, and its core switches to the worker
 
 
-def make_backend(config: BackendConfig, env_fns: EnvFns) -> Backend:
-    """Makes the backend of a configuration, with its default workers if num_workers is 0.
+@dataclasses.dataclass(frozen=True)
+class Measurement:
+    """The measured cost of stepping one environment.
+
+    Attributes:
+        step: mean duration of a step in seconds, resets included.
+        spread: standard deviation of the duration, in seconds.
+        cpu: CPU seconds of a step; the rest is waiting.
+        handover: seconds in which a sleeping process answers a message.
+        cores: number of cores that this process may use.
+        free_cores: how many of them were not in use by other programs meanwhile.
+    """
+
+    step: float
+    spread: float
+    cpu: float
+    handover: float
+    cores: int
+    free_cores: float
+
+    @property
+    def waits(self) -> bool:
+        """Whether a step mostly waits, for a device or another machine."""
+        return self.cpu < 0.5 * self.step
+
+    @property
+    def is_uneven(self) -> bool:
+        """Whether some steps take much longer than others."""
+        return self.spread > max(self.step, self.handover)
+
+    def __str__(self) -> str:
+        return (
+            f"a step takes {_time(self.step)} (+-{_time(self.spread)}),"
+            f" {'mostly waiting' if self.waits else 'computing'};"
+            f" an answer takes {_time(self.handover)};"
+            f" {self.free_cores:.1f} of {self.cores} cores are free"
+        )
+
+
+def choose(
+    m: Measurement,
+    num_envs: int,
+    batch_size: int,
+    backend: str = "auto",
+    may_share: bool = True,
+    may_serve: bool = True,
+) -> BackendConfig:
+    """Returns the configuration for N environments.
 
     Args:
-        config: the backend and its workers.
+        m: the measurement of one of them.
+        num_envs: N.
+        batch_size: the number of results in a batch.
+        backend: "auto", or "process" to choose its workers only.
+        may_share: whether the caller may step some environments while workers step the others.
+        may_serve: whether the caller may step all environments.
+    """
+    n, in_lock_step = num_envs, batch_size == num_envs
+    if m.waits and in_lock_step and backend == "auto":
+        config, part = BackendConfig("thread", min(n, _MOST_THREADS)), 1.0
+    elif m.waits or (m.is_uneven and not in_lock_step):
+        # A slow environment delays only those of its own worker.
+        config, part = BackendConfig("process", min(n, _MOST_WORKERS * m.cores)), 1.0
+    elif not in_lock_step:
+        config, part = BackendConfig("process", min(n, m.cores)), 1.0
+    elif may_share and min(n, m.cores) > 1:
+        config, part = with_caller(n, min(n, m.cores) - 1), _TO_POLLING
+    else:
+        workers, part = min(n, m.cores), _TO_SAME_CORE
+        config = BackendConfig("process", workers, split(n, workers, part * m.handover / m.step))
+    # Threads share the interpreter lock.
+    at_work = config.num_workers + config.caller_steps
+    cores = 1.0 if config.backend == "thread" else max(0.5, min(at_work, m.free_cores))
+    busy = -(-n // at_work) * (m.step - m.cpu) + n * m.cpu / cores
+    seconds = busy * batch_size / n + part * m.handover
+    serial = BackendConfig("serial", seconds=batch_size * m.step)
+    if may_serve and serial.seconds <= seconds:
+        return serial
+    return dataclasses.replace(config, seconds=seconds)
+
+
+def with_caller(num_envs: int, num_workers: int) -> BackendConfig:
+    """Returns the configuration in which the caller steps as many environments as each worker."""
+    shares = num_workers + 1
+    bounds = tuple(share * num_envs // shares for share in range(1, shares + 1))
+    return BackendConfig("process", num_workers, bounds, caller_steps=True)
+
+
+def split(num_envs: int, num_workers: int, missing: float) -> tuple[int, ...]:
+    """Returns the index of each worker's first environment, followed by N.
+
+    Worker 0 shares the caller's core, so it gets fewer environments than the others.
+
+    Args:
+        num_envs: N.
+        num_workers: the number of workers.
+        missing: the duration of the caller's own work, in steps of an environment.
+    """
+    others = num_workers - 1
+    first = max(1, round((num_envs - others * missing) / num_workers)) if others else num_envs
+    rest = num_envs - first
+    return 0, first, *(first + rest * w // others for w in range(1, num_workers))
+
+
+def chosen_backend(
+    env_fns: Sequence[Callable[[], Any]],
+    batch_size: int,
+    name: str,
+    backend: str,
+    may_share: bool,
+    may_serve: bool,
+) -> Backend:
+    """Measures one environment and makes the backend that suits it.
+
+    Args:
         env_fns: one function for each environment.
+        name: the name of the environments, under which `jaxenvs tune` saves results.
+        batch_size, backend, may_share, may_serve: see `choose`.
+
+    Raises:
+        PoolError, Broken: as raised by the backend.
+    """
+    count = len(env_fns)
+    config, why = load_tuned(name, count, batch_size), "`jaxenvs tune` measured it as fastest"
+    if config is None or not (
+        backend in ("auto", config.backend)
+        and (may_serve or config.backend != "serial")
+        and (may_share or not config.caller_steps)
+    ):
+        try:
+            found = _measured(env_fns[0])
+        except PoolError as error:
+            if not may_serve:
+                raise
+            config = BackendConfig("serial")
+            why = f"the environments cannot be sent to another process: {error}"
+        else:
+            why = str(found)
+            if isinstance(found, Measurement):
+                config = choose(found, count, batch_size, backend, may_share, may_serve)
+            elif found is _HAS_COROUTINES and backend == "auto":
+                config = BackendConfig("asyncio")
+            else:
+                config = BackendConfig("process", min(count, num_cores()))
+    log.info("%s, %d environments: %s; %s", name, count, config, why)
+    return make_backend(config, env_fns)
+
+
+_HAS_COROUTINES = "the environments have coroutine functions"
+
+
+def _measured(env_fn: Callable[[], Any]) -> Measurement | str:
+    """Returns the measurement of an environment, or why there is none.
+
+    Raises:
+        PoolError, Broken: as `ProcessBackend`.
+    """
+    scout, facts = scouted(env_fn)
+    try:
+        if facts["is_coroutine"]:
+            return _HAS_COROUTINES
+        handover, before = scout.measure_handover(), _cpu_seconds()
+        found = scout.measure(_MEASURED_SECONDS)
+    finally:
+        scout.discard()
+    if found is None:
+        return "the measurement failed because a step raised"
+    cores, spent = num_cores(), found.pop("spent")
+    total, others = (b - a for a, b in zip(before, _cpu_seconds(), strict=True))
+    used = max(0.0, others - spent) / total * (os.cpu_count() or cores) if total > 0 else 0.0
+    return Measurement(**found, handover=handover, cores=cores, free_cores=max(0.0, cores - used))
+
+
+def _cpu_seconds() -> tuple[float, float]:
+    """Returns seconds since boot, summed over cores: of all time, and at work for other programs.
+
+    Both are 0 on systems that do not tell.
+    """
+    try:
+        with open("/proc/stat") as file:
+            ticks = [float(word) for word in file.readline().split()[1:]]
+    except OSError:
+        return 0.0, 0.0
+    rate, times = os.sysconf("SC_CLK_TCK"), os.times()
+    total, idle = sum(ticks[:8]) / rate, (ticks[3] + ticks[4]) / rate
+    return total, total - idle - times.user - times.system
+
+
+def _time(seconds: float) -> str:
+    for unit, factor in (("s", 1.0), ("ms", 1e3)):
+        if seconds * factor >= 1:
+            return f"{seconds * factor:.3g} {unit}"
+    return f"{seconds * 1e6:.3g} us"
+
+
+def make_backend(config: BackendConfig, env_fns: Sequence[Callable[[], Any]]) -> Backend:
+    """Makes the backend of a configuration, with its default workers if num_workers is 0.
 
     Raises:
         PoolError, Broken: as raised by the backend.
@@ -48,70 +244,3 @@ def make_backend(config: BackendConfig, env_fns: EnvFns) -> Backend:
     if config.caller_steps and config.bounds is not None:
         return SharedBackend(env_fns, config.bounds)
     return ProcessBackend(env_fns, config.num_workers, bounds=config.bounds)
-
-
-class BackendChoice:
-    """The backend that was chosen, and the reason.
-
-    Args:
-        env_fns: one function for each environment.
-        batch_size: the number of results in a batch.
-        name: the name of the environments, under which `jaxenvs tune` saves results.
-        only: the one backend to choose the workers of; None for any backend.
-        may_share: whether the caller may step some environments while workers step the others.
-        may_serve: whether the caller may step all environments.
-
-    Raises:
-        PoolError, Broken: as raised by the backend.
-    """
-
-    def __init__(
-        self,
-        env_fns: EnvFns,
-        batch_size: int,
-        name: str,
-        only: str | None,
-        may_share: bool,
-        may_serve: bool,
-    ) -> None:
-        self._env_fns = env_fns
-        self._only, self._may_share, self._may_serve = only, may_share, may_serve
-        config = load_tuned(name, len(env_fns), batch_size)
-        if config is not None and self._allows(config):
-            self.config, self.why = config, "`jaxenvs tune` measured it as fastest"
-            self.backend = make_backend(config, self._env_fns)
-        else:
-            self.config, self.backend, self.why = self._measured(batch_size)
-        log.info("%s, %d environments: %s; %s", name, len(env_fns), self.config, self.why)
-
-    def _measured(self, batch_size: int) -> tuple[BackendConfig, Backend, str]:
-        count = len(self._env_fns)
-        try:
-            scout, facts = scouted(self._env_fns[0])
-        except PoolError as error:
-            if self._only is not None or not self._may_serve:
-                raise
-            why = f"the environments cannot be sent to another process: {error}"
-            return BackendConfig("serial"), SerialBackend(self._env_fns), why
-        try:
-            load = LoadMonitor()
-            found = scout.measure(MEASURED_SECONDS)
-        finally:
-            scout.discard()
-        if facts["is_coroutine"] and self._only is None:
-            config, why = BackendConfig("asyncio"), "the environments have coroutine functions"
-        elif found is None:
-            config = BackendConfig("process", min(count, num_cores()))
-            why = "the measurement failed because a step raised"
-        else:
-            cores = num_cores()
-            free = load.free_cores(cores, found["spent"])
-            m = Measurement(**found, cores=cores, free_cores=free)
-            config = next(filter(self._allows, ranked_configs(m, count, batch_size)))
-            why = str(m)
-        return config, make_backend(config, self._env_fns), why
-
-    def _allows(self, config: BackendConfig) -> bool:
-        if config.backend == "serial" and not self._may_serve:
-            return False
-        return self._only in (None, config.backend) and (self._may_share or not config.caller_steps)

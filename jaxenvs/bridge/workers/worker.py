@@ -61,7 +61,9 @@ def main(settings: dict[str, Any], fds: list[int]) -> None:
         if isinstance(message, dict):
             _Worker(sock, instances, message, more).run()
             return
-        if facts(instances.envs[0])["is_coroutine"]:
+        if message is None:  # the caller measures how long an answer takes
+            send(sock, None)
+        elif facts(instances.envs[0])["is_coroutine"]:
             send(sock, ("error", "its calls have to be awaited"))
         else:  # the message is how long to measure
             send(sock, _attempt(measured, instances.envs[0], message))
