@@ -26,9 +26,7 @@ class Adapter(gymnasium.Env):
 
     def get_wrapper_attr(self, name: str) -> Any:
         own = name in ("step", "reset", "render", "close", "observation_space", "action_space")
-        return (
-            getattr(self, name) if own or not hasattr(self.env, name) else getattr(self.env, name)
-        )
+        return getattr(self if own or not hasattr(self.env, name) else self.env, name)
 
     def set_wrapper_attr(self, name: str, value: Any, *, force: bool = True) -> bool:
         env = self.env

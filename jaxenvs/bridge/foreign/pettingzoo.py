@@ -34,7 +34,9 @@ class ParallelEnvAdapter(Adapter):
         # Pairs, so that agents stay in their order.
         self.observation_space = spaces.Dict([(a, env.observation_space(a)) for a in agents])
         self.action_space = spaces.Dict([(a, env.action_space(a)) for a in agents])
-        self._zeros = {agent: _zeros(env.observation_space(agent)) for agent in agents}
+        space = self.observation_space
+        zeros = (np.zeros(leaf.shape, leaf.dtype) for leaf in leaves_of(space))
+        self._zeros: dict[str, Any] = tree_of(space, zeros)
 
     def reset(self, *, seed: int | None = None, options: Any = None) -> tuple[Any, dict[str, Any]]:
         found = self.env.reset(seed=seed, options=options)
@@ -59,15 +61,14 @@ class ParallelEnvAdapter(Adapter):
         return {agent: observations.get(agent, zeros) for agent, zeros in self._zeros.items()}
 
     def _info(self, rewards: Mapping[str, float], infos: Mapping[str, Any]) -> dict[str, Any]:
-        agents, alive = self._agents, set(self.env.agents)
-        left = {"agent_terminated": self._terminated, "agent_truncated": self._truncated}
+        alive = dict.fromkeys(self.env.agents, True)
+        found = rewards, self._terminated, self._truncated, alive
+        numbers = zip(AGENT_FIELDS, found, (np.float64, bool, bool, bool), strict=True)
         return {
-            "agent_reward": np.array([rewards.get(agent, 0.0) for agent in agents], np.float64),
             **{
-                name: np.array([flags.get(agent, False) for agent in agents], bool)
-                for name, flags in left.items()
+                name: np.array([of.get(agent, 0) for agent in self._agents], dtype)
+                for name, of, dtype in numbers
             },
-            "agent_alive": np.array([agent in alive for agent in agents], bool),
             **{agent: info for agent, info in infos.items() if info},
         }
 
@@ -86,12 +87,11 @@ def without_rewards(info: Any) -> Any:
 
 def agent_fields(agents: Sequence[str]) -> dict[str, spaces.Space]:
     """Returns the spaces of the numbers of each agent in the info of a `ParallelEnvAdapter`."""
-    shape = (len(agents),)
+    if not agents:
+        return {}
     boolean: Any = np.bool_  # works, although Box does not declare this type
-    flags = spaces.Box(0, 1, shape, boolean)
-    reward = spaces.Box(-np.inf, np.inf, shape, np.float64)
-    first, *others = AGENT_FIELDS
-    return {first: reward, **dict.fromkeys(others, flags)} if agents else {}
+    fields = dict.fromkeys(AGENT_FIELDS, spaces.Box(0, 1, (len(agents),), boolean))
+    return {**fields, "agent_reward": spaces.Box(-np.inf, np.inf, (len(agents),), np.float64)}
 
 
 def parallel(env: Any) -> Any:
@@ -106,8 +106,3 @@ def parallel(env: Any) -> Any:
     from pettingzoo.utils.conversions import aec_to_parallel
 
     return aec_to_parallel(env)
-
-
-def _zeros(space: spaces.Space) -> Any:
-    arrays = (np.zeros(leaf.shape, leaf.dtype) for leaf in leaves_of(space))
-    return tree_of(space, arrays)
