@@ -15,42 +15,31 @@ from jaxenvs.errors import PoolError, SeedError
 BackendName = Literal["auto", "serial", "thread", "process", "asyncio", "ray", "native"]
 
 
-def whole_or_none(name: str, value: Any) -> int | None:
-    """Returns an argument of make_pool that is a count, as a Python int; None stays None.
+def _wrong(name: str, value: Any, expected: str) -> PoolError:
+    return PoolError(f"make_pool got {name}={value!r:.80}; expected {expected}.")
 
-    Raises:
-        PoolError: the value is not a positive integer.
-    """
+
+def whole_or_none(name: str, value: Any) -> int | None:
+    """Returns a count as a Python int; None stays None."""
     if value is None:
         return None
     if not is_whole(value) or value < 1:
-        raise PoolError(f"make_pool got {name}={value!r}; expected a positive integer.")
+        raise _wrong(name, value, "a positive integer")
     return int(value)
 
 
 def seconds_or_none(name: str, value: Any) -> float | None:
-    """Returns an argument of make_pool that is a duration, as a float; None stays None.
-
-    Raises:
-        PoolError: the value is not a finite number above 0.
-    """
+    """Returns a duration as a float; None stays None."""
     if value is None:
         return None
     is_number = is_whole(value) or isinstance(value, (float, np.floating))
     if not is_number or not 0 < value < float("inf"):
-        raise PoolError(
-            f"make_pool got {name}={value!r}; expected a positive number of seconds, or None for"
-            " no limit."
-        )
+        raise _wrong(name, value, "a positive number of seconds, or None for no limit")
     return float(value)
 
 
 def check_seed(seed: Any, num_envs: int | None) -> None:
-    """Validates the seed of make_pool early; it is used much later.
-
-    Args:
-        seed: the seed, a sequence of seeds, or None.
-        num_envs: the number of environments; None if it is not known yet.
+    """Validates the seed early; it is used much later. N may still be unknown.
 
     Raises:
         SeedError: a seed is not a nonnegative integer, or the number of seeds is wrong.
@@ -59,25 +48,24 @@ def check_seed(seed: Any, num_envs: int | None) -> None:
         return
     is_array = isinstance(seed, np.ndarray) and seed.ndim > 0
     is_many = is_array or (isinstance(seed, Sequence) and not isinstance(seed, (str, bytes)))
-    if is_many and num_envs is not None and len(seed) != num_envs:
+    if is_many and num_envs not in (None, len(seed)):
         raise SeedError(
             f"make_pool got {len(seed)} seeds for {num_envs} environments.  Pass one seed for each"
             " environment, or a single integer."
         )
-    for each in seed if is_many else [seed]:
-        if not is_whole(each) or not 0 <= each < 2**63:
-            raise SeedError(
-                f"make_pool got seed={seed!r:.80}; expected a nonnegative integer, or a sequence"
-                " with one for each environment."
-            )
+    if not all(is_whole(each) and 0 <= each < 2**63 for each in (seed if is_many else [seed])):
+        raise SeedError(
+            f"make_pool got seed={seed!r:.80}; expected a nonnegative integer, or a sequence"
+            " with one for each environment."
+        )
 
 
 def check_options(
     backend: Any,
-    timeout: Any,
+    timeout: float | None,
     on_failure: Any,
     validate: Any,
-    caller_steps: Any,
+    caller_steps: bool | None,
     ray_options: Any,
 ) -> None:
     for name, value, allowed in (
@@ -86,9 +74,7 @@ def check_options(
         ("validate", validate, ("first", True, False)),
     ):
         if value not in allowed:
-            raise PoolError(
-                f"make_pool got {name}={value!r}; expected one of {', '.join(map(repr, allowed))}."
-            )
+            raise _wrong(name, value, _one_of(allowed))
     if timeout is not None and (backend == "serial" or caller_steps):
         raise PoolError(
             f"make_pool got timeout={timeout!r} for environments that the caller steps, where a"
@@ -101,14 +87,16 @@ def check_options(
         )
 
 
+def _one_of(allowed: Iterable[Any]) -> str:
+    return f"one of {', '.join(map(repr, allowed))}"
+
+
 def check_workers(
     backend: str, num_workers: Any, envs_per_worker: int | None, caller_steps: bool | None
 ) -> None:
     is_auto = isinstance(num_workers, str) and num_workers == "auto"
     if not is_auto and not (is_whole(num_workers) and num_workers >= 1):
-        raise PoolError(
-            f'make_pool got num_workers={num_workers!r}; expected "auto" or a positive integer.'
-        )
+        raise _wrong("num_workers", num_workers, '"auto" or a positive integer')
     if not is_auto and envs_per_worker is not None:
         raise PoolError(f"make_pool got {num_workers=} and {envs_per_worker=}.  Pass one of them.")
     if backend == "serial" and not caller_steps and not (is_auto and envs_per_worker is None):
@@ -128,10 +116,8 @@ def workers_for(
     if num_workers == "auto":
         return None
     if num_workers > count:
-        raise PoolError(
-            f'make_pool got num_workers={num_workers!r} for {count} environments; expected "auto"'
-            f" or a number from 1 to {count}."
-        )
+        expected = f'"auto" or a number from 1 to {count}, the number of environments'
+        raise _wrong("num_workers", num_workers, expected)
     return int(num_workers)
 
 
@@ -152,33 +138,23 @@ def check_batch_size(batch_size: int | None, count: int) -> None:
         )
 
 
-def checked_mode(mode: Any) -> AutoresetMode:
+def checked_mode(mode: Any) -> AutoresetMode | None:
     name = mode.name.lower() if isinstance(mode, gymnasium.vector.AutoresetMode) else mode
-    if name not in MODES:
-        raise PoolError(
-            f"make_pool got autoreset_mode={mode!r}; expected one of {', '.join(map(repr, MODES))}."
-        )
+    if name is not None and name not in MODES:
+        raise _wrong("autoreset_mode", mode, _one_of(MODES))
     return name
 
 
 def checked_fields(fields: Any) -> Sequence[str] | Mapping[str, gymnasium.Space]:
     if isinstance(fields, str):
-        raise PoolError(
-            f"make_pool got info_fields={fields!r}; expected a list of names:"
-            f" info_fields=[{fields!r}]."
-        )
-    found: Any
-    spaces: list[Any] = []
+        raise _wrong("info_fields", fields, f"a list of names: info_fields=[{fields!r}]")
+    found: Any = tuple(fields) if isinstance(fields, Iterable) else (None,)
+    spaces: Iterable[Any] = ()
     if isinstance(fields, Mapping):
-        found, spaces = dict(fields), list(fields.values())
-    else:
-        found = tuple(fields) if isinstance(fields, Iterable) else (None,)
+        found, spaces = dict(fields), fields.values()
     are_names = all(isinstance(name, str) for name in found)
     if not are_names or not all(isinstance(space, gymnasium.Space) for space in spaces):
-        raise PoolError(
-            f"make_pool got info_fields={fields!r:.80}; expected a list of names, or a dict from"
-            " names to spaces."
-        )
+        raise _wrong("info_fields", fields, "a list of names, or a dict from names to spaces")
     return found
 
 
@@ -197,7 +173,7 @@ def refuse_for_native(timeout: Any, on_failure: str, envs_per_worker: Any) -> No
 
 def refuse_coroutines(made: Backend, name: str) -> None:
     for i, each in enumerate(made.facts):
-        if each.get("is_coroutine"):
+        if each.get("is_coroutine") and made.name != "asyncio":
             raise PoolError(
                 f"environment {i} ({name!r}) has coroutine functions, but"
                 f' backend="{made.name}" cannot await them.  Pass backend="asyncio" or "auto".'

@@ -63,9 +63,9 @@ class Measurement:
 
     def __str__(self) -> str:
         return (
-            f"a step takes {_time(self.step)} (+-{_time(self.spread)}),"
+            f"a step takes {self.step * 1e6:,.1f} us (+-{self.spread * 1e6:,.1f}),"
             f" {'mostly waiting' if self.waits else 'computing'};"
-            f" an answer takes {_time(self.handover)};"
+            f" an answer takes {self.handover * 1e6:,.1f} us;"
             f" {self.free_cores:.1f} of {self.cores} cores are free"
         )
 
@@ -217,13 +217,6 @@ def _cpu_seconds() -> tuple[float, float]:
     rate, times = os.sysconf("SC_CLK_TCK"), os.times()
     total, idle = sum(ticks[:8]) / rate, (ticks[3] + ticks[4]) / rate
     return total, total - idle - times.user - times.system
-
-
-def _time(seconds: float) -> str:
-    for unit, factor in (("s", 1.0), ("ms", 1e3)):
-        if seconds * factor >= 1:
-            return f"{seconds * factor:.3g} {unit}"
-    return f"{seconds * 1e6:.3g} us"
 
 
 def make_backend(config: BackendConfig, env_fns: Sequence[Callable[[], Any]]) -> Backend:

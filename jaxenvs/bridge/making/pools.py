@@ -143,7 +143,7 @@ def make_pool(
     check_workers(backend, num_workers, envs_per_worker, caller_steps)
     info_fields = checked_fields(info_fields)
     check_seed(seed, num_envs)
-    mode = None if autoreset_mode is None else checked_mode(autoreset_mode)
+    mode = checked_mode(autoreset_mode)
 
     def native() -> tuple[Backend, str, int, Samples]:
         """Makes the vectorized environment."""
@@ -210,8 +210,7 @@ def make_pool(
                 check_seed(seed, made.num_envs)
             found = made.facts[0]
             refuse_different(made.facts, name)
-            if made.name != "asyncio":
-                refuse_coroutines(made, name)
+            refuse_coroutines(made, name)
             settings = Settings(
                 observation_space=found["observation_space"],
                 action_space=found["action_space"],

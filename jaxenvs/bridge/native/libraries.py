@@ -354,9 +354,8 @@ def _is_mine(folder: Path) -> bool:
     for path in (folder, folder.parent):
         with contextlib.suppress(OSError):
             link, found = os.lstat(path), os.stat(path)
-            if not {link.st_uid, found.st_uid} <= {0, os.getuid()}:
-                return False
-            if found.st_mode & stat.S_IWOTH and not found.st_mode & stat.S_ISVTX:
+            for_all = found.st_mode & stat.S_IWOTH and not found.st_mode & stat.S_ISVTX
+            if for_all or not {link.st_uid, found.st_uid} <= {0, os.getuid()}:
                 return False
     return True
 
