@@ -54,23 +54,22 @@ class WorkerProcess:
         self.socket, self.pidfd = ours, _pidfd(self.pid)
 
     def measure(self, seconds: float) -> dict[str, float] | None:
-        """Measures the steps of its first environment; returns None if they raise."""
-        send(self.socket, seconds)
-        try:
-            outcome, found = cloudpickle.loads(self.receive_packed())
-        except EOFError:
-            return None
-        return found if outcome == "ok" else None
+        """Measures the steps of its first environment, see `measured`; returns None if they raise.
 
-    def measure_handover(self) -> float:
-        """Measures in how many seconds the process, which sleeps, answers an empty message."""
+        "handover" is the time in which the process, which sleeps, answers an empty message.
+        """
         times = []
-        for _ in range(20):
-            before = time.perf_counter()
-            send(self.socket, None)
-            self.receive_packed()
-            times.append(time.perf_counter() - before)
-        return min(times)
+        try:
+            for _ in range(20):
+                before = time.perf_counter()
+                send(self.socket, None)
+                self.receive_packed()
+                times.append(time.perf_counter() - before)
+            send(self.socket, seconds)
+            outcome, found = cloudpickle.loads(self.receive_packed())
+        except (EOFError, OSError):
+            return None
+        return {**found, "handover": min(times)} if outcome == "ok" else None
 
     def made(self, seconds: float | None = None) -> list[dict[str, Any]]:
         """Waits for its environments; returns their facts.

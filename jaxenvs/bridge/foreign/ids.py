@@ -119,17 +119,14 @@ def refuse_kwargs(kwargs: dict[str, Any]) -> None:
 def fn_of_id(id: str, kwargs: dict[str, Any]) -> Callable[[], Any]:
     """Returns a function that makes one environment of an id."""
     library, _, name = id.partition("/")
-    if library == "gym":
-        return _of_classic_gym(id, name, kwargs)
-    if library == "dm_control":
-        return _of_dm_control(id, name, kwargs)
-    if library == "pettingzoo":
-        return _of_pettingzoo(id, name, kwargs)
-    if library == "envpool":
+    if is_vectorized_id(id):
         raise PoolError(
             f'"{id}" is vectorized already: EnvPool steps all environments at once.'
             '  Pass backend="native", or omit backend.'
         )
+    others = {"gym": _of_gym, "dm_control": _of_dm_control, "pettingzoo": _of_pettingzoo}
+    if library in others:
+        return others[library](id, name, kwargs)
     return GymnasiumFn(gymnasium_spec(id), kwargs)
 
 
@@ -155,7 +152,7 @@ def gymnasium_spec(id: str) -> Any:
     return spec
 
 
-def _of_classic_gym(id: str, name: str, kwargs: dict[str, Any]) -> Callable[[], Any]:
+def _of_gym(id: str, name: str, kwargs: dict[str, Any]) -> Callable[[], Any]:
     gym = _import("gym", id, "gym")
     registered = gym.envs.registry
     known = registered if hasattr(registered, "keys") else registered.env_specs  # until 0.25

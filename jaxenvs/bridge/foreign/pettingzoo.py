@@ -6,11 +6,12 @@ from typing import Any
 import numpy as np
 from gymnasium import spaces
 
-from jaxenvs.bridge.foreign.adapter import Adapter
+from jaxenvs.bridge.foreign.adapter import Adapter, unbounded
 from jaxenvs.bridge.memory.layout import leaves_of, tree_of
 from jaxenvs.errors import PoolError
 
 AGENT_FIELDS = ("agent_reward", "agent_terminated", "agent_truncated", "agent_alive")
+_DTYPES = (np.float64, np.bool_, np.bool_, np.bool_)
 
 
 class ParallelEnvAdapter(Adapter):
@@ -63,11 +64,11 @@ class ParallelEnvAdapter(Adapter):
     def _info(self, rewards: Mapping[str, float], infos: Mapping[str, Any]) -> dict[str, Any]:
         alive = dict.fromkeys(self.env.agents, True)
         found = rewards, self._terminated, self._truncated, alive
-        numbers = zip(AGENT_FIELDS, found, (np.float64, bool, bool, bool), strict=True)
+        numbers = zip(AGENT_FIELDS, _DTYPES, found, strict=True)
         return {
             **{
                 name: np.array([of.get(agent, 0) for agent in self._agents], dtype)
-                for name, of, dtype in numbers
+                for name, dtype, of in numbers
             },
             **{agent: info for agent, info in infos.items() if info},
         }
@@ -87,11 +88,8 @@ def without_rewards(info: Any) -> Any:
 
 def agent_fields(agents: Sequence[str]) -> dict[str, spaces.Space]:
     """Returns the spaces of the numbers of each agent in the info of a `ParallelEnvAdapter`."""
-    if not agents:
-        return {}
-    boolean: Any = np.bool_  # works, although Box does not declare this type
-    fields = dict.fromkeys(AGENT_FIELDS, spaces.Box(0, 1, (len(agents),), boolean))
-    return {**fields, "agent_reward": spaces.Box(-np.inf, np.inf, (len(agents),), np.float64)}
+    fields = zip(AGENT_FIELDS, _DTYPES, strict=True) if agents else ()
+    return {name: unbounded((len(agents),), dtype) for name, dtype in fields}
 
 
 def parallel(env: Any) -> Any:

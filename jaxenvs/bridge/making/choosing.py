@@ -88,18 +88,17 @@ def choose(
         may_share: whether the caller may step some environments while workers step the others.
         may_serve: whether the caller may step all environments.
     """
-    n, in_lock_step = num_envs, batch_size == num_envs
+    n, in_lock_step, workers = num_envs, batch_size == num_envs, min(num_envs, m.cores)
+    config, part = BackendConfig("process", workers), 1.0
     if m.waits and in_lock_step and backend == "auto":
-        config, part = BackendConfig("thread", min(n, _MOST_THREADS)), 1.0
+        config = BackendConfig("thread", min(n, _MOST_THREADS))
     elif m.waits or (m.is_uneven and not in_lock_step):
         # A slow environment delays only those of its own worker.
-        config, part = BackendConfig("process", min(n, _MOST_WORKERS * m.cores)), 1.0
-    elif not in_lock_step:
-        config, part = BackendConfig("process", min(n, m.cores)), 1.0
-    elif may_share and min(n, m.cores) > 1:
-        config, part = with_caller(n, min(n, m.cores) - 1), _TO_POLLING
-    else:
-        workers, part = min(n, m.cores), _TO_SAME_CORE
+        config = BackendConfig("process", min(n, _MOST_WORKERS * m.cores))
+    elif in_lock_step and may_share and workers > 1:
+        config, part = with_caller(n, workers - 1), _TO_POLLING
+    elif in_lock_step:
+        part = _TO_SAME_CORE
         config = BackendConfig("process", workers, split(n, workers, part * m.handover / m.step))
     # Threads share the interpreter lock.
     at_work = config.num_workers + config.caller_steps
@@ -160,48 +159,41 @@ def chosen_backend(
         and (may_serve or config.backend != "serial")
         and (may_share or not config.caller_steps)
     ):
-        try:
-            found = _measured(env_fns[0])
-        except PoolError as error:
-            if not may_serve:
-                raise
-            config = BackendConfig("serial")
-            why = f"the environments cannot be sent to another process: {error}"
-        else:
-            why = str(found)
-            if isinstance(found, Measurement):
-                config = choose(found, count, batch_size, backend, may_share, may_serve)
-            elif found is _HAS_COROUTINES and backend == "auto":
-                config = BackendConfig("asyncio")
-            else:
-                config = BackendConfig("process", min(count, num_cores()))
+        config, why = _measured(env_fns, batch_size, backend, may_share, may_serve)
     log.info("%s, %d environments: %s; %s", name, count, config, why)
     return make_backend(config, env_fns)
 
 
-_HAS_COROUTINES = "the environments have coroutine functions"
-
-
-def _measured(env_fn: Callable[[], Any]) -> Measurement | str:
-    """Returns the measurement of an environment, or why there is none.
-
-    Raises:
-        PoolError, Broken: as `ProcessBackend`.
-    """
-    scout, facts = scouted(env_fn)
+def _measured(
+    env_fns: Sequence[Callable[[], Any]],
+    batch_size: int,
+    backend: str,
+    may_share: bool,
+    may_serve: bool,
+) -> tuple[BackendConfig, str]:
+    """Returns a configuration and the reason for it."""
+    count, cores = len(env_fns), num_cores()
     try:
-        if facts["is_coroutine"]:
-            return _HAS_COROUTINES
-        handover, before = scout.measure_handover(), _cpu_seconds()
-        found = scout.measure(_MEASURED_SECONDS)
+        scout, facts = scouted(env_fns[0])
+    except PoolError as error:
+        if not may_serve:
+            raise
+        return BackendConfig("serial"), f"environments cannot be sent to another process: {error}"
+    before = _cpu_seconds()
+    try:
+        found = None if facts["is_coroutine"] else scout.measure(_MEASURED_SECONDS)
     finally:
         scout.discard()
+    if facts["is_coroutine"] and backend == "auto":
+        return BackendConfig("asyncio"), "the environments have coroutine functions"
     if found is None:
-        return "the measurement failed because a step raised"
-    cores, spent = num_cores(), found.pop("spent")
+        why = "the measurement failed because a step raised"
+        return BackendConfig("process", min(count, cores)), why
     total, others = (b - a for a, b in zip(before, _cpu_seconds(), strict=True))
-    used = max(0.0, others - spent) / total * (os.cpu_count() or cores) if total > 0 else 0.0
-    return Measurement(**found, handover=handover, cores=cores, free_cores=max(0.0, cores - used))
+    busy = max(0.0, others - found.pop("spent")) / total if total > 0 else 0.0
+    free = max(0.0, cores - busy * (os.cpu_count() or cores))
+    m = Measurement(**found, cores=cores, free_cores=free)
+    return choose(m, count, batch_size, backend, may_share, may_serve), str(m)
 
 
 def _cpu_seconds() -> tuple[float, float]:

@@ -223,9 +223,7 @@ def source_digest(part: Part) -> str:
     """Returns 16 hexadecimal digits of a hash of the part's sources."""
     try:
         paths = SOURCES / part.source, *sorted(SOURCES.glob("*.h"))
-        return _digest(
-            *(data for path in paths for data in (path.name.encode(), path.read_bytes()))
-        )
+        return _digest(*(path.name.encode() + b"\0" + path.read_bytes() for path in paths))
     except OSError as error:
         raise NativePartMissing(f"its source cannot be read: {error}") from error
 
