@@ -60,7 +60,7 @@ class WorkerProcess:
         """
         times = []
         try:
-            for _ in range(20):
+            for _ in range(10):
                 before = time.perf_counter()
                 send(self.socket, None)
                 self.receive_packed()

@@ -23,7 +23,7 @@ from jaxenvs.errors import PoolError
 
 log = logging.getLogger("jaxenvs")
 
-_MEASURED_SECONDS = 0.08  # how long one environment is stepped
+_MEASURED_SECONDS = 0.07  # how long one environment is stepped
 _MOST_THREADS = 64
 _MOST_WORKERS = 16  # for each core, if environments wait
 # Parts of the time in which a sleeping worker answers.
