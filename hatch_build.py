@@ -35,7 +35,7 @@ class NativePart(BuildHookInterface):
                     raise native.NativePartMissing(f"{native.DISABLE} is set")
                 if not sys.platform.startswith("linux"):
                     raise native.NativePartMissing("it only runs on Linux")
-                library = Path(folder, native.packaged_name(part))
+                library = Path(folder, native.packaged_names(part)[0])
                 native.compile_to(part, library)
             except native.NativePartMissing as error:
                 if os.environ.get("JAXENVS_REQUIRE_NATIVE", "0") not in ("", "0"):

@@ -3,8 +3,9 @@
 import argparse
 from typing import Any
 
+from jaxenvs._machine import num_cores
 from jaxenvs.bridge.making import make_pool
-from jaxenvs.bridge.making.tuning import BackendConfig, batch_seconds, num_cores, save_tuned
+from jaxenvs.bridge.making.tuning import BackendConfig, batch_seconds, save_tuned
 from jaxenvs.cli._console import console, table
 from jaxenvs.errors import JaxenvsError, PoolError
 

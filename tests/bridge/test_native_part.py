@@ -208,7 +208,7 @@ def test_a_changed_source_makes_another_library(sources, part, file):
 
 @needs("cc")
 def test_a_packaged_library_serves_only_the_sources_it_was_made_from(cache, sources):
-    packaged = sources / _native.packaged_name(POOL)
+    packaged = sources / _native.packaged_names(POOL)[0]
     _native.compile_to(POOL, packaged)
     assert _native.look(POOL) == packaged
     header = sources / "pool.h"
@@ -223,7 +223,7 @@ def test_handlers_made_for_a_newer_xla_are_not_registered(
 ):
     # Any library will do: it is the name that tells.
     monkeypatch.setattr(_native, "api_version", lambda: made_for)
-    packaged = sources / _native.packaged_name(XLA)
+    packaged = sources / _native.packaged_names(XLA)[0]
     _native.compile_to(POOL, packaged)
     monkeypatch.setattr(_native, "api_version", lambda: (0, 2))
     assert (_native.look(XLA) == packaged) is is_used

@@ -3,32 +3,25 @@
 import dataclasses
 import itertools
 import logging
+import re
 
 import pytest
 
 import jaxenvs
-from jaxenvs.bridge.making.tuning import (
-    BackendConfig,
-    LoadMonitor,
-    Measurement,
-    load_tuned,
-    num_cores,
-    ranked_configs,
-    save_tuned,
-    split,
-)
+from jaxenvs.bridge.making.choosing import Measurement, choose, split
+from jaxenvs.bridge.making.tuning import BackendConfig, load_tuned, save_tuned
 from jaxenvs.cli import main
 from tests.bridge.envs import Counter
 
 US = 1e-6
 
 
-def measurement(step, *, cpu=None, spread=0.0, cores=4, free=None):
+def measurement(step, *, cpu=None, spread=0.0, cores=4, free=None, handover=80 * US):
     return Measurement(
         step=step,
         spread=spread,
         cpu=step if cpu is None else cpu,
-        spent=0.1,
+        handover=handover,
         cores=cores,
         free_cores=cores if free is None else free,
     )
@@ -42,8 +35,8 @@ def own_cache(tmp_path, monkeypatch):
     return tmp_path
 
 
-def best(m, num_envs, batch_size=None):
-    return ranked_configs(m, num_envs, batch_size or num_envs)[0]
+def best(m, num_envs, batch_size=None, **allowed):
+    return choose(m, num_envs, batch_size or num_envs, **allowed)
 
 
 def test_one_environment_and_tiny_batches_use_serial():
@@ -58,8 +51,9 @@ def test_computing_steps_are_divided_among_the_cores():
 
 
 def test_computing_steps_never_get_more_workers_than_cores():
-    for config in ranked_configs(measurement(50 * US, cores=2), 64, 64):
-        assert config.num_workers + config.caller_steps <= 2
+    for allowed in ({}, {"may_share": False}, {"backend": "process", "may_serve": False}):
+        config = best(measurement(50 * US, cores=2), 64, **allowed)
+        assert config.backend == "process" and config.num_workers + config.caller_steps <= 2
 
 
 def test_a_busy_machine_gets_serial():
@@ -77,17 +71,29 @@ def test_uneven_steps_get_a_worker_each_with_partial_batches():
     assert (config.backend, config.num_workers) == ("process", 16)
 
 
+def test_short_batches_use_serial_where_a_handover_takes_long():
+    partial = {"num_envs": 16, "batch_size": 4}
+    assert best(measurement(20 * US, handover=20 * US), **partial).backend == "process"
+    assert best(measurement(20 * US, handover=200 * US), **partial).backend == "serial"
+    tiny = measurement(6 * US, handover=200 * US)
+    assert best(tiny, 4, may_share=False).backend == "serial"
+    assert best(tiny, 4, may_share=False, may_serve=False).backend == "process"
+
+
+def test_waiting_steps_use_threads_unless_the_backend_is_given():
+    waiting = measurement(1000 * US, cpu=5 * US, cores=2)
+    assert best(waiting, 16).backend == "thread"
+    config = best(waiting, 16, backend="process", may_share=False, may_serve=False)
+    assert (config.backend, config.num_workers) == ("process", 16)
+
+
 @pytest.mark.parametrize("num_workers", [1, 2, 3, 7])
-@pytest.mark.parametrize("step", [1 * US, 30 * US, 1000 * US])
-def test_split_covers_all_environments_and_gives_worker_0_the_fewest(num_workers, step):
-    bounds = split(50, num_workers, step)
+@pytest.mark.parametrize("missing", [30.0, 1.0, 0.03])
+def test_split_covers_all_environments_and_gives_worker_0_the_fewest(num_workers, missing):
+    bounds = split(50, num_workers, missing)
     assert bounds[0] == 0 and bounds[-1] == 50 and len(bounds) == num_workers + 1
     counts = [b - a for a, b in itertools.pairwise(bounds)]
     assert min(counts) >= 1 and counts[0] <= min(counts) + 1
-
-
-def test_free_cores_are_at_most_all_cores():
-    assert 0 <= LoadMonitor().free_cores(num_cores(), 0.0) <= num_cores()
 
 
 def test_tuned_results_apply_to_the_same_environments_only(own_cache):
@@ -113,7 +119,9 @@ def test_auto_logs_its_measurement_and_still_needs_a_reset(caplog):
             pool.step([0] * 4)
         _, info = pool.reset()
         assert info["seed"].tolist() == [5, 6, 7, 8]
-    assert "a step takes" in caplog.text and "cores are free" in caplog.text
+    assert "a step takes" in caplog.text and "an answer takes" in caplog.text
+    free, cores = map(float, re.search(r"(\S+) of (\d+) cores are free", caplog.text).groups())
+    assert 0 <= free <= cores
 
 
 def test_auto_steps_and_seeds_nothing_that_the_caller_sees():

@@ -1,8 +1,9 @@
-"""The base class of adapters to the interfaces of other libraries."""
+"""What adapters to the interfaces of other libraries share."""
 
 from typing import Any
 
 import gymnasium
+import numpy as np
 
 
 class Adapter(gymnasium.Env):
@@ -26,9 +27,7 @@ class Adapter(gymnasium.Env):
 
     def get_wrapper_attr(self, name: str) -> Any:
         own = name in ("step", "reset", "render", "close", "observation_space", "action_space")
-        return (
-            getattr(self, name) if own or not hasattr(self.env, name) else getattr(self.env, name)
-        )
+        return getattr(self if own or not hasattr(self.env, name) else self.env, name)
 
     def set_wrapper_attr(self, name: str, value: Any, *, force: bool = True) -> bool:
         env = self.env
@@ -42,3 +41,14 @@ class Adapter(gymnasium.Env):
 
     def close(self) -> Any:
         return self.env.close() if hasattr(self.env, "close") else None
+
+
+def unbounded(shape: tuple[int, ...], dtype: Any) -> gymnasium.spaces.Box:
+    """Returns the space of all arrays of numbers or bools with this shape and dtype."""
+    kind = np.dtype(dtype)
+    if kind.kind in "iu":
+        low, high = np.iinfo(kind).min, np.iinfo(kind).max
+    else:
+        low, high = (0, 1) if kind.kind == "b" else (-np.inf, np.inf)
+    of_any_type: Any = kind.type  # bools too, although Box does not declare them
+    return gymnasium.spaces.Box(low, high, shape, of_any_type)

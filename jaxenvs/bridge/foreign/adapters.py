@@ -25,13 +25,13 @@ def adapted(env: Any) -> Any:
         PoolError: the environment is vectorized, its agents take turns, or its interface is
             unknown.
     """
-    if isinstance(env, gymnasium.Env) and not is_vectorized(env):
-        return TextAsBytes(env) if has_text(env.observation_space) else env
     if is_vectorized(env):
         raise AlreadyVectorized(
             f"the environment function returned {type(env).__name__}, which is vectorized already."
             '  Pass backend="native", or return a single environment.'
         )
+    if isinstance(env, gymnasium.Env):
+        return TextAsBytes(env) if has_text(env.observation_space) else env
     if hasattr(env, "observation_spec") and hasattr(env, "action_spec"):
         return DmEnvAdapter(env)
     if hasattr(env, "possible_agents"):

@@ -23,12 +23,11 @@ class ClassicGymAdapter(Adapter):
         self.observation_space = gymnasium_space(env.observation_space)
         self.action_space = gymnasium_space(env.action_space)
         self._taken = [name for name in ("seed", "options") if takes(env, name)]
-        if self.render_mode is None and "mode" in _parameters(getattr(env, "render", None)):
-            modes = self.metadata.get("render.modes", self.metadata.get("render_modes", ()))
-            self.render_mode = "rgb_array" if "rgb_array" in modes else None
-            self._asks_for_mode = self.render_mode is not None
-        else:
-            self._asks_for_mode = False
+        modes = self.metadata.get("render.modes", self.metadata.get("render_modes", ()))
+        takes_mode = "mode" in _parameters(getattr(env, "render", None))
+        self._asks_for_mode = self.render_mode is None and takes_mode and "rgb_array" in modes
+        if self._asks_for_mode:
+            self.render_mode = "rgb_array"
 
     def reset(self, *, seed: int | None = None, options: Any = None) -> tuple[Any, dict[str, Any]]:
         given = {"seed": seed, "options": options}
@@ -76,20 +75,19 @@ def gymnasium_space(space: Any) -> spaces.Space:
     """
     if isinstance(space, spaces.Space):
         return space
-    name = type(space).__name__
-    if name == "Box":
-        return spaces.Box(space.low, space.high, space.shape, space.dtype)
-    if name == "Discrete":
-        return spaces.Discrete(int(space.n), start=int(getattr(space, "start", 0)))
-    if name == "MultiDiscrete":
-        return spaces.MultiDiscrete(space.nvec, dtype=space.dtype)
-    if name == "MultiBinary":
-        return spaces.MultiBinary(space.n)
-    if name == "Dict":
-        subs = {key: gymnasium_space(sub) for key, sub in space.spaces.items()}
-        return spaces.Dict(subs)
-    if name == "Tuple":
-        return spaces.Tuple([gymnasium_space(sub) for sub in space.spaces])
+    match type(space).__name__:
+        case "Box":
+            return spaces.Box(space.low, space.high, space.shape, space.dtype)
+        case "Discrete":
+            return spaces.Discrete(int(space.n), start=int(getattr(space, "start", 0)))
+        case "MultiDiscrete":
+            return spaces.MultiDiscrete(space.nvec, dtype=space.dtype)
+        case "MultiBinary":
+            return spaces.MultiBinary(space.n)
+        case "Dict":
+            return spaces.Dict({key: gymnasium_space(sub) for key, sub in space.spaces.items()})
+        case "Tuple":
+            return spaces.Tuple([gymnasium_space(sub) for sub in space.spaces])
     raise PoolError(
         f"a pool cannot hold {space!r:.100} of {type(space).__module__}.  Wrap the environment so"
         " that its spaces are Box, Discrete, MultiDiscrete, MultiBinary, or Dict or Tuple of these."

@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 from gymnasium import spaces
 
-from jaxenvs.bridge.foreign.adapter import Adapter
+from jaxenvs.bridge.foreign.adapter import Adapter, unbounded
 from jaxenvs.errors import PoolError
 
 
@@ -81,17 +81,13 @@ def space_of_spec(spec: Any) -> spaces.Space:
         return spaces.Tuple([space_of_spec(sub) for sub in spec])
     if hasattr(spec, "num_values"):
         return spaces.Discrete(int(spec.num_values))
-    kind = np.dtype(spec.dtype).kind
-    if kind not in "fiub":
+    if np.dtype(spec.dtype).kind not in "fiub":
         raise PoolError(
             f"a pool cannot hold {spec!r:.100}, which is not numeric.  Wrap the environment so that"
             " its specs are arrays of numbers."
         )
-    if hasattr(spec, "minimum"):
-        low, high = spec.minimum, spec.maximum
-    elif kind == "f":
-        low, high = -np.inf, np.inf
-    else:
-        low, high = (0, 1) if kind == "b" else (np.iinfo(spec.dtype).min, np.iinfo(spec.dtype).max)
-    low, high = (np.broadcast_to(bound, spec.shape).astype(spec.dtype) for bound in (low, high))
+    if not hasattr(spec, "minimum"):
+        return unbounded(spec.shape, spec.dtype)
+    bounds = spec.minimum, spec.maximum
+    low, high = (np.broadcast_to(bound, spec.shape).astype(spec.dtype) for bound in bounds)
     return spaces.Box(low, high, spec.shape, np.dtype(spec.dtype).type)

@@ -5,12 +5,14 @@ An id starts with the name of its library: `gymnasium/`, `gym/`, `dm_control/`, 
 """
 
 import copy
+import dataclasses
 import difflib
 import importlib
 import importlib.util
 import inspect
 import pkgutil
 from collections.abc import Callable, Collection, Iterable, Sequence
+from functools import partial
 from typing import Any
 
 import gymnasium
@@ -66,43 +68,6 @@ class GymnasiumFn:
         return gymnasium.make(spec, disable_env_checker=True, **self._kwargs)
 
 
-class ClassicGymFn:
-    """A function that makes one environment of the gym package."""
-
-    def __init__(self, id: str, kwargs: dict[str, Any]) -> None:
-        self._id, self._kwargs = id, kwargs
-
-    def __call__(self) -> Any:
-        import gym  # pyright: ignore[reportMissingImports]
-
-        # Its checker fails with NumPy 2; older releases have no checker.
-        taken = inspect.signature(gym.make).parameters
-        unchecked = {"disable_env_checker": True} if "disable_env_checker" in taken else {}
-        return gym.make(self._id, **unchecked, **self._kwargs)
-
-
-class DmControlFn:
-    """A function that makes one task of dm_control's suite."""
-
-    def __init__(self, domain: str, task: str, kwargs: dict[str, Any]) -> None:
-        self._domain, self._task, self._kwargs = domain, task, kwargs
-
-    def __call__(self) -> Any:
-        from dm_control import suite  # pyright: ignore[reportMissingImports]
-
-        return suite.load(self._domain, self._task, **copy.deepcopy(self._kwargs))
-
-
-class PettingZooFn:
-    """A function that makes one parallel environment of a PettingZoo module."""
-
-    def __init__(self, module: str, kwargs: dict[str, Any]) -> None:
-        self._module, self._kwargs = module, kwargs
-
-    def __call__(self) -> Any:
-        return importlib.import_module(self._module).parallel_env(**self._kwargs)
-
-
 def env_fn_of(
     env: Any, num_envs: int | None, kwargs: dict[str, Any]
 ) -> tuple[str, list[Callable[[], Any]]]:
@@ -120,15 +85,15 @@ def env_fn_of(
     refuse_kwargs(kwargs)
     if isinstance(env, Sequence):
         fns = list(env)
-        if num_envs not in (None, len(fns)):
-            raise PoolError(
-                f"make_pool got {len(fns)} functions for num_envs={num_envs}.  Omit num_envs, or"
-                " pass one function for each environment."
-            )
+    elif num_envs is None:
+        raise PoolError("make_pool needs num_envs, the number of environments.")
     else:
-        if num_envs is None:
-            raise PoolError("make_pool needs num_envs, the number of environments.")
         fns = [env] * num_envs
+    if num_envs not in (None, len(fns)):
+        raise PoolError(
+            f"make_pool got {len(fns)} functions for num_envs={num_envs}.  Omit num_envs, or"
+            " pass one function for each environment."
+        )
     if not fns or not all(map(callable, fns)):
         raise PoolError(
             f"make_pool got {env!r:.80}; expected an id, a function that makes an environment, or"
@@ -154,17 +119,14 @@ def refuse_kwargs(kwargs: dict[str, Any]) -> None:
 def fn_of_id(id: str, kwargs: dict[str, Any]) -> Callable[[], Any]:
     """Returns a function that makes one environment of an id."""
     library, _, name = id.partition("/")
-    if library == "gym":
-        return _of_classic_gym(id, name, kwargs)
-    if library == "dm_control":
-        return _of_dm_control(id, name, kwargs)
-    if library == "pettingzoo":
-        return _of_pettingzoo(id, name, kwargs)
-    if library == "envpool":
+    if is_vectorized_id(id):
         raise PoolError(
             f'"{id}" is vectorized already: EnvPool steps all environments at once.'
             '  Pass backend="native", or omit backend.'
         )
+    others = {"gym": _of_gym, "dm_control": _of_dm_control, "pettingzoo": _of_pettingzoo}
+    if library in others:
+        return others[library](id, name, kwargs)
     return GymnasiumFn(gymnasium_spec(id), kwargs)
 
 
@@ -184,18 +146,22 @@ def gymnasium_spec(id: str) -> Any:
         known = (f"{prefix}{each}" for each in gymnasium.registry)
         raise _unknown(id, known, str(error)) from None
     for prefix, (package, extra) in _NEEDED_BY.items():
-        if str(spec.entry_point).startswith(prefix):
-            _require(package, id, extra)
+        is_needed = str(spec.entry_point).startswith(prefix)
+        if is_needed and importlib.util.find_spec(package) is None:
+            raise missing_extra(f'"{id}"', package, extra)
     return spec
 
 
-def _of_classic_gym(id: str, name: str, kwargs: dict[str, Any]) -> Callable[[], Any]:
+def _of_gym(id: str, name: str, kwargs: dict[str, Any]) -> Callable[[], Any]:
     gym = _import("gym", id, "gym")
     registered = gym.envs.registry
     known = registered if hasattr(registered, "keys") else registered.env_specs  # until 0.25
     if name not in known:
         raise _unknown(id, (f"gym/{each}" for each in known))
-    return ClassicGymFn(name, kwargs)
+    # Its checker fails with NumPy 2; older releases have no checker.
+    taken = inspect.signature(gym.make).parameters
+    unchecked = {"disable_env_checker": True} if "disable_env_checker" in taken else {}
+    return partial(gym.make, name, **unchecked, **kwargs)
 
 
 def _of_dm_control(id: str, name: str, kwargs: dict[str, Any]) -> Callable[[], Any]:
@@ -203,14 +169,14 @@ def _of_dm_control(id: str, name: str, kwargs: dict[str, Any]) -> Callable[[], A
     domain, _, task = name.partition("-")
     if (domain, task) not in suite.ALL_TASKS:
         raise _unknown(id, (f"dm_control/{each}-{of}" for each, of in suite.ALL_TASKS))
-    return DmControlFn(domain, task, kwargs)
+    return lambda: suite.load(domain, task, **copy.deepcopy(kwargs))
 
 
 def _of_pettingzoo(id: str, name: str, kwargs: dict[str, Any]) -> Callable[[], Any]:
     family, _, game = name.partition("/")
     # The family mpe is now a separate package.
     root = "mpe2" if family == "mpe" else f"pettingzoo.{family}"
-    zoo = _import("mpe2" if family == "mpe" else "pettingzoo", id, "pettingzoo")
+    zoo = _import(root.partition(".")[0], id, "pettingzoo")
     if family != "mpe":
         families = {each.name for each in pkgutil.iter_modules(zoo.__path__) if each.ispkg}
         families -= {"env_registry", "test", "utils"}
@@ -226,7 +192,7 @@ def _of_pettingzoo(id: str, name: str, kwargs: dict[str, Any]) -> Callable[[], A
             f'"{id}" has no parallel API: its agents take turns.  A pool needs parallel_env().'
             "  Choose another environment, or wrap one agent's view of the game as an environment."
         )
-    return PettingZooFn(module.__name__, kwargs)
+    return lambda: module.parallel_env(**kwargs)
 
 
 def _import(module: str, id: str, extra: str | None) -> Any:
@@ -243,12 +209,6 @@ def _import(module: str, id: str, extra: str | None) -> Any:
         raise missing_extra(f'"{id}"', error.name or module, extra) from error
 
 
-def _require(package: str, id: str, extra: str) -> None:
-    """Raises MissingExtraError if a package is not installed, without importing it."""
-    if importlib.util.find_spec(package) is None:
-        raise missing_extra(f'"{id}"', package, extra)
-
-
 def _unknown(id: str, known: Iterable[str], why: str = "") -> UnknownEnvironmentError:
     close = closest(id, known) or (f"  {why}" if why else "")
     return UnknownEnvironmentError(f'no environment is called "{id}".{close}')
@@ -257,23 +217,23 @@ def _unknown(id: str, known: Iterable[str], why: str = "") -> UnknownEnvironment
 # --- vectorized environments ---
 
 
+@dataclasses.dataclass(frozen=True)
 class VectorMaker:
     """A function that makes a vectorized environment.
 
-    Args:
+    Attributes:
         name: the name of the environment in messages.
         make: makes the environment, with the arguments named by `accepts`.
         accepts: the options among "batch_size", "num_threads", "seed", "autoreset_mode" and
             "max_episode_steps" that `make` accepts.
     """
 
-    def __init__(
-        self, name: str, make: Callable[..., Any], accepts: Collection[str] = frozenset()
-    ) -> None:
-        self.name, self._make, self.accepts = name, make, frozenset(accepts)
+    name: str
+    make: Callable[..., Any]
+    accepts: Collection[str] = ()
 
     def __call__(self, **options: Any) -> Any:
-        return self._make(**options)
+        return self.make(**options)
 
 
 def is_vectorized_id(env: Any) -> bool:

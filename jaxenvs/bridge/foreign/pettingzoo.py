@@ -6,11 +6,12 @@ from typing import Any
 import numpy as np
 from gymnasium import spaces
 
-from jaxenvs.bridge.foreign.adapter import Adapter
+from jaxenvs.bridge.foreign.adapter import Adapter, unbounded
 from jaxenvs.bridge.memory.layout import leaves_of, tree_of
 from jaxenvs.errors import PoolError
 
 AGENT_FIELDS = ("agent_reward", "agent_terminated", "agent_truncated", "agent_alive")
+_DTYPES = (np.float64, np.bool_, np.bool_, np.bool_)
 
 
 class ParallelEnvAdapter(Adapter):
@@ -34,7 +35,9 @@ class ParallelEnvAdapter(Adapter):
         # Pairs, so that agents stay in their order.
         self.observation_space = spaces.Dict([(a, env.observation_space(a)) for a in agents])
         self.action_space = spaces.Dict([(a, env.action_space(a)) for a in agents])
-        self._zeros = {agent: _zeros(env.observation_space(agent)) for agent in agents}
+        space = self.observation_space
+        zeros = (np.zeros(leaf.shape, leaf.dtype) for leaf in leaves_of(space))
+        self._zeros: dict[str, Any] = tree_of(space, zeros)
 
     def reset(self, *, seed: int | None = None, options: Any = None) -> tuple[Any, dict[str, Any]]:
         found = self.env.reset(seed=seed, options=options)
@@ -59,15 +62,14 @@ class ParallelEnvAdapter(Adapter):
         return {agent: observations.get(agent, zeros) for agent, zeros in self._zeros.items()}
 
     def _info(self, rewards: Mapping[str, float], infos: Mapping[str, Any]) -> dict[str, Any]:
-        agents, alive = self._agents, set(self.env.agents)
-        left = {"agent_terminated": self._terminated, "agent_truncated": self._truncated}
+        alive = dict.fromkeys(self.env.agents, True)
+        found = rewards, self._terminated, self._truncated, alive
+        numbers = zip(AGENT_FIELDS, _DTYPES, found, strict=True)
         return {
-            "agent_reward": np.array([rewards.get(agent, 0.0) for agent in agents], np.float64),
             **{
-                name: np.array([flags.get(agent, False) for agent in agents], bool)
-                for name, flags in left.items()
+                name: np.array([of.get(agent, 0) for agent in self._agents], dtype)
+                for name, dtype, of in numbers
             },
-            "agent_alive": np.array([agent in alive for agent in agents], bool),
             **{agent: info for agent, info in infos.items() if info},
         }
 
@@ -86,12 +88,8 @@ def without_rewards(info: Any) -> Any:
 
 def agent_fields(agents: Sequence[str]) -> dict[str, spaces.Space]:
     """Returns the spaces of the numbers of each agent in the info of a `ParallelEnvAdapter`."""
-    shape = (len(agents),)
-    boolean: Any = np.bool_  # works, although Box does not declare this type
-    flags = spaces.Box(0, 1, shape, boolean)
-    reward = spaces.Box(-np.inf, np.inf, shape, np.float64)
-    first, *others = AGENT_FIELDS
-    return {first: reward, **dict.fromkeys(others, flags)} if agents else {}
+    fields = zip(AGENT_FIELDS, _DTYPES, strict=True) if agents else ()
+    return {name: unbounded((len(agents),), dtype) for name, dtype in fields}
 
 
 def parallel(env: Any) -> Any:
@@ -106,8 +104,3 @@ def parallel(env: Any) -> Any:
     from pettingzoo.utils.conversions import aec_to_parallel
 
     return aec_to_parallel(env)
-
-
-def _zeros(space: spaces.Space) -> Any:
-    arrays = (np.zeros(leaf.shape, leaf.dtype) for leaf in leaves_of(space))
-    return tree_of(space, arrays)

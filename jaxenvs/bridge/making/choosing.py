@@ -1,7 +1,14 @@
-"""backend="auto": measures one environment, and makes the backend predicted to be fastest."""
+"""backend="auto": measures one environment, and makes the backend that suits it.
 
+A worker steps an environment of its own for a moment, and answers a few empty messages. From the
+duration of a step and of an answer follows a backend, which is used if it is predicted to be faster
+than the caller alone. `jaxenvs tune` measures whole pools instead, and its results come first.
+"""
+
+import dataclasses
 import logging
-from collections.abc import Callable
+import os
+from collections.abc import Callable, Sequence
 from typing import Any
 
 from jaxenvs._machine import num_cores
@@ -11,27 +18,201 @@ from jaxenvs.bridge.backends.serial import SerialBackend
 from jaxenvs.bridge.backends.shared import SharedBackend
 from jaxenvs.bridge.backends.thread import ThreadBackend
 from jaxenvs.bridge.backends.worker_process import scouted
-from jaxenvs.bridge.making.tuning import (
-    MEASURED_SECONDS,
-    BackendConfig,
-    LoadMonitor,
-    Measurement,
-    load_tuned,
-    ranked_configs,
-)
+from jaxenvs.bridge.making.tuning import BackendConfig, load_tuned
 from jaxenvs.errors import PoolError
 
 log = logging.getLogger("jaxenvs")
 
-EnvFns = list[Callable[[], Any]]
+_MEASURED_SECONDS = 0.07  # how long one environment is stepped
+_MOST_THREADS = 64
+_MOST_WORKERS = 16  # for each core, if environments wait
+# Parts of the time in which a sleeping worker answers.
+_TO_POLLING = 0.1  # the caller works too, and meanwhile the worker polls
+_TO_SAME_CORE = 0.25  # the caller waits, and its core switches to the worker
 
 
-def make_backend(config: BackendConfig, env_fns: EnvFns) -> Backend:
-    """Makes the backend of a configuration, with its default workers if num_workers is 0.
+@dataclasses.dataclass(frozen=True)
+class Measurement:
+    """The measured cost of stepping one environment.
+
+    Attributes:
+        step: mean duration of a step in seconds, resets included.
+        spread: standard deviation of the duration, in seconds.
+        cpu: CPU seconds of a step; the rest is waiting.
+        handover: seconds in which a sleeping process answers a message.
+        cores: number of cores that this process may use.
+        free_cores: how many of them were not in use by other programs meanwhile.
+    """
+
+    step: float
+    spread: float
+    cpu: float
+    handover: float
+    cores: int
+    free_cores: float
+
+    @property
+    def waits(self) -> bool:
+        """Whether a step mostly waits, for a device or another machine."""
+        return self.cpu < 0.5 * self.step
+
+    @property
+    def is_uneven(self) -> bool:
+        """Whether some steps take much longer than others."""
+        return self.spread > max(self.step, self.handover)
+
+    def __str__(self) -> str:
+        return (
+            f"a step takes {self.step * 1e6:,.1f} us (+-{self.spread * 1e6:,.1f}),"
+            f" {'mostly waiting' if self.waits else 'computing'};"
+            f" an answer takes {self.handover * 1e6:,.1f} us;"
+            f" {self.free_cores:.1f} of {self.cores} cores are free"
+        )
+
+
+def choose(
+    m: Measurement,
+    num_envs: int,
+    batch_size: int,
+    backend: str = "auto",
+    may_share: bool = True,
+    may_serve: bool = True,
+) -> BackendConfig:
+    """Returns the configuration for N environments.
 
     Args:
-        config: the backend and its workers.
+        m: the measurement of one of them.
+        num_envs: N.
+        batch_size: the number of results in a batch.
+        backend: "auto", or "process" to choose its workers only.
+        may_share: whether the caller may step some environments while workers step the others.
+        may_serve: whether the caller may step all environments.
+    """
+    n, in_lock_step, workers = num_envs, batch_size == num_envs, min(num_envs, m.cores)
+    config, part = BackendConfig("process", workers), 1.0
+    if m.waits and in_lock_step and backend == "auto":
+        config = BackendConfig("thread", min(n, _MOST_THREADS))
+    elif m.waits or (m.is_uneven and not in_lock_step):
+        # A slow environment delays only those of its own worker.
+        config = BackendConfig("process", min(n, _MOST_WORKERS * m.cores))
+    elif in_lock_step and may_share and workers > 1:
+        config, part = with_caller(n, workers - 1), _TO_POLLING
+    elif in_lock_step:
+        part = _TO_SAME_CORE
+        config = BackendConfig("process", workers, split(n, workers, part * m.handover / m.step))
+    # Threads share the interpreter lock.
+    at_work = config.num_workers + config.caller_steps
+    cores = 1.0 if config.backend == "thread" else max(0.5, min(at_work, m.free_cores))
+    busy = -(-n // at_work) * (m.step - m.cpu) + n * m.cpu / cores
+    seconds = busy * batch_size / n + part * m.handover
+    serial = BackendConfig("serial", seconds=batch_size * m.step)
+    if may_serve and serial.seconds <= seconds:
+        return serial
+    return dataclasses.replace(config, seconds=seconds)
+
+
+def with_caller(num_envs: int, num_workers: int) -> BackendConfig:
+    """Returns the configuration in which the caller steps as many environments as each worker."""
+    shares = num_workers + 1
+    bounds = tuple(share * num_envs // shares for share in range(1, shares + 1))
+    return BackendConfig("process", num_workers, bounds, caller_steps=True)
+
+
+def split(num_envs: int, num_workers: int, missing: float) -> tuple[int, ...]:
+    """Returns the index of each worker's first environment, followed by N.
+
+    Worker 0 shares the caller's core, so it gets fewer environments than the others.
+
+    Args:
+        num_envs: N.
+        num_workers: the number of workers.
+        missing: the duration of the caller's own work, in steps of an environment.
+    """
+    others = num_workers - 1
+    first = max(1, round((num_envs - others * missing) / num_workers)) if others else num_envs
+    rest = num_envs - first
+    return 0, first, *(first + rest * w // others for w in range(1, num_workers))
+
+
+def chosen_backend(
+    env_fns: Sequence[Callable[[], Any]],
+    batch_size: int,
+    name: str,
+    backend: str,
+    may_share: bool,
+    may_serve: bool,
+) -> Backend:
+    """Measures one environment and makes the backend that suits it.
+
+    Args:
         env_fns: one function for each environment.
+        name: the name of the environments, under which `jaxenvs tune` saves results.
+        batch_size, backend, may_share, may_serve: see `choose`.
+
+    Raises:
+        PoolError, Broken: as raised by the backend.
+    """
+    count = len(env_fns)
+    config, why = load_tuned(name, count, batch_size), "`jaxenvs tune` measured it as fastest"
+    if config is None or not (
+        backend in ("auto", config.backend)
+        and (may_serve or config.backend != "serial")
+        and (may_share or not config.caller_steps)
+    ):
+        config, why = _measured(env_fns, batch_size, backend, may_share, may_serve)
+    log.info("%s, %d environments: %s; %s", name, count, config, why)
+    return make_backend(config, env_fns)
+
+
+def _measured(
+    env_fns: Sequence[Callable[[], Any]],
+    batch_size: int,
+    backend: str,
+    may_share: bool,
+    may_serve: bool,
+) -> tuple[BackendConfig, str]:
+    """Returns a configuration and the reason for it."""
+    count, cores = len(env_fns), num_cores()
+    try:
+        scout, facts = scouted(env_fns[0])
+    except PoolError as error:
+        if not may_serve:
+            raise
+        return BackendConfig("serial"), f"environments cannot be sent to another process: {error}"
+    before = _cpu_seconds()
+    try:
+        found = None if facts["is_coroutine"] else scout.measure(_MEASURED_SECONDS)
+    finally:
+        scout.discard()
+    if facts["is_coroutine"] and backend == "auto":
+        return BackendConfig("asyncio"), "the environments have coroutine functions"
+    if found is None:
+        why = "the measurement failed because a step raised"
+        return BackendConfig("process", min(count, cores)), why
+    total, others = (b - a for a, b in zip(before, _cpu_seconds(), strict=True))
+    busy = max(0.0, others - found.pop("spent")) / total if total > 0 else 0.0
+    free = max(0.0, cores - busy * (os.cpu_count() or cores))
+    m = Measurement(**found, cores=cores, free_cores=free)
+    return choose(m, count, batch_size, backend, may_share, may_serve), str(m)
+
+
+def _cpu_seconds() -> tuple[float, float]:
+    """Returns seconds since boot, summed over cores: of all time, and at work for other programs.
+
+    Both are 0 on systems that do not tell.
+    """
+    try:
+        with open("/proc/stat") as file:
+            ticks = [float(word) for word in file.readline().split()[1:]]
+    except OSError:
+        return 0.0, 0.0
+    rate, times = os.sysconf("SC_CLK_TCK"), os.times()
+    total, idle = sum(ticks[:8]) / rate, (ticks[3] + ticks[4]) / rate
+    return total, total - idle - times.user - times.system
+
+
+def make_backend(config: BackendConfig, env_fns: Sequence[Callable[[], Any]]) -> Backend:
+    """Makes the backend of a configuration, with its default workers if num_workers is 0.
 
     Raises:
         PoolError, Broken: as raised by the backend.
@@ -48,70 +229,3 @@ def make_backend(config: BackendConfig, env_fns: EnvFns) -> Backend:
     if config.caller_steps and config.bounds is not None:
         return SharedBackend(env_fns, config.bounds)
     return ProcessBackend(env_fns, config.num_workers, bounds=config.bounds)
-
-
-class BackendChoice:
-    """The backend that was chosen, and the reason.
-
-    Args:
-        env_fns: one function for each environment.
-        batch_size: the number of results in a batch.
-        name: the name of the environments, under which `jaxenvs tune` saves results.
-        only: the one backend to choose the workers of; None for any backend.
-        may_share: whether the caller may step some environments while workers step the others.
-        may_serve: whether the caller may step all environments.
-
-    Raises:
-        PoolError, Broken: as raised by the backend.
-    """
-
-    def __init__(
-        self,
-        env_fns: EnvFns,
-        batch_size: int,
-        name: str,
-        only: str | None,
-        may_share: bool,
-        may_serve: bool,
-    ) -> None:
-        self._env_fns = env_fns
-        self._only, self._may_share, self._may_serve = only, may_share, may_serve
-        config = load_tuned(name, len(env_fns), batch_size)
-        if config is not None and self._allows(config):
-            self.config, self.why = config, "`jaxenvs tune` measured it as fastest"
-            self.backend = make_backend(config, self._env_fns)
-        else:
-            self.config, self.backend, self.why = self._measured(batch_size)
-        log.info("%s, %d environments: %s; %s", name, len(env_fns), self.config, self.why)
-
-    def _measured(self, batch_size: int) -> tuple[BackendConfig, Backend, str]:
-        count = len(self._env_fns)
-        try:
-            scout, facts = scouted(self._env_fns[0])
-        except PoolError as error:
-            if self._only is not None or not self._may_serve:
-                raise
-            why = f"the environments cannot be sent to another process: {error}"
-            return BackendConfig("serial"), SerialBackend(self._env_fns), why
-        try:
-            load = LoadMonitor()
-            found = scout.measure(MEASURED_SECONDS)
-        finally:
-            scout.discard()
-        if facts["is_coroutine"] and self._only is None:
-            config, why = BackendConfig("asyncio"), "the environments have coroutine functions"
-        elif found is None:
-            config = BackendConfig("process", min(count, num_cores()))
-            why = "the measurement failed because a step raised"
-        else:
-            cores = num_cores()
-            free = load.free_cores(cores, found["spent"])
-            m = Measurement(**found, cores=cores, free_cores=free)
-            config = next(filter(self._allows, ranked_configs(m, count, batch_size)))
-            why = str(m)
-        return config, make_backend(config, self._env_fns), why
-
-    def _allows(self, config: BackendConfig) -> bool:
-        if config.backend == "serial" and not self._may_serve:
-            return False
-        return self._only in (None, config.backend) and (self._may_share or not config.caller_steps)

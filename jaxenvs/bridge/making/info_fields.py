@@ -9,6 +9,7 @@ from typing import Any
 import gymnasium
 import numpy as np
 
+from jaxenvs.bridge.foreign.adapter import unbounded
 from jaxenvs.bridge.foreign.adapters import adapted
 from jaxenvs.bridge.workers.worker import has_coroutines
 from jaxenvs.errors import PoolError
@@ -71,10 +72,4 @@ def _space_of(value: Any) -> gymnasium.Space | None:
         found = np.asarray(value)
     except ValueError:  # lists of different lengths
         return None
-    if found.dtype == np.bool_:
-        boolean: Any = np.bool_  # works, although Box does not declare this type
-        return gymnasium.spaces.Box(0, 1, found.shape, boolean)
-    if found.dtype.kind not in "iuf":
-        return None
-    limits = np.finfo(found.dtype) if found.dtype.kind == "f" else np.iinfo(found.dtype)
-    return gymnasium.spaces.Box(limits.min, limits.max, found.shape, found.dtype.type)
+    return unbounded(found.shape, found.dtype) if found.dtype.kind in "biuf" else None

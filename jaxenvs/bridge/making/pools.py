@@ -1,7 +1,8 @@
 """`make_pool`: makes a pool from an id or from environment functions."""
 
+import contextlib
 import errno
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from functools import partial
 from typing import Any, Literal
 
@@ -16,21 +17,24 @@ from jaxenvs.bridge.foreign.pettingzoo import agent_fields
 from jaxenvs.bridge.making.checks import (
     BackendName,
     check_batch_size,
+    check_caller_steps,
     check_options,
+    check_seed,
     check_workers,
     checked_fields,
     checked_mode,
-    checked_workers,
     refuse_coroutines,
     refuse_different,
     refuse_for_native,
+    seconds_or_none,
+    whole_or_none,
+    workers_for,
 )
-from jaxenvs.bridge.making.choosing import BackendChoice, make_backend
+from jaxenvs.bridge.making.choosing import chosen_backend, make_backend, with_caller
 from jaxenvs.bridge.making.info_fields import Samples, info_samples, spaces_of_fields
 from jaxenvs.bridge.making.tuning import BackendConfig
 from jaxenvs.bridge.memory.arrays import AutoresetMode
 from jaxenvs.bridge.pool import Pool
-from jaxenvs.bridge.pool.arguments import check_seed, seconds_or_none, whole_or_none
 from jaxenvs.bridge.workers.instances import Validate, traceback_of
 from jaxenvs.errors import JaxenvsError, PoolError, WorkerError
 
@@ -135,13 +139,14 @@ def make_pool(
     envs_per_worker = whole_or_none("envs_per_worker", envs_per_worker)
     time_limit = whole_or_none("time_limit", time_limit)
     timeout = seconds_or_none("timeout", timeout)
-    check_options(backend, timeout, on_failure, validate, caller_steps)
+    check_options(backend, timeout, on_failure, validate, caller_steps, ray_options)
     check_workers(backend, num_workers, envs_per_worker, caller_steps)
     info_fields = checked_fields(info_fields)
     check_seed(seed, num_envs)
-    mode = None if autoreset_mode is None else checked_mode(autoreset_mode)
+    mode = checked_mode(autoreset_mode)
 
     def native() -> tuple[Backend, str, int, Samples]:
+        """Makes the vectorized environment."""
         refuse_for_native(timeout, on_failure, envs_per_worker)
         wanted = {
             "num_envs": num_envs,
@@ -151,7 +156,11 @@ def make_pool(
             "autoreset_mode": mode,
             "max_episode_steps": time_limit,  # the makers' name for it
         }
-        found = _native(env, num_envs, kwargs, wanted)
+        if num_envs is not None:
+            check_batch_size(wanted["batch_size"], num_envs)
+        maker = vector_maker_of(env, num_envs, kwargs)
+        with _explained(maker.name):
+            found = NativeBackend(maker, wanted)
         return found, found.maker.name, found.batch_size, found.info_samples
 
     only_native = is_vectorized_id(env) or (callable(env) and num_envs is None)
@@ -163,10 +172,28 @@ def make_pool(
         check_seed(seed, len(env_fns))
         batch = len(env_fns) if batch_size is None else int(batch_size)
         samples = partial(info_samples, env_fns[0])
-        workers = checked_workers(num_workers, envs_per_worker, len(env_fns))
+        workers = workers_for(num_workers, envs_per_worker, len(env_fns))
+
+        def separate() -> Backend:
+            """Makes the environments one by one."""
+            if caller_steps:
+                shared = workers or max(1, min(len(env_fns), num_cores()) - 1)
+                check_caller_steps(backend, shared, len(env_fns))
+                return make_backend(with_caller(len(env_fns), shared), env_fns)
+            if backend == "ray":
+                from jaxenvs.bridge.backends.ray import RayBackend
+
+                return RayBackend(env_fns, workers, ray_options)
+            if workers is None and backend in ("auto", "process"):
+                may_serve = backend == "auto" and timeout is None
+                may_share = may_serve and caller_steps is None
+                return chosen_backend(env_fns, batch, name, backend, may_share, may_serve)
+            plain = "process" if backend == "auto" else backend
+            return make_backend(BackendConfig(plain, workers or 0), env_fns)
+
         try:
-            watched = timeout is not None
-            made = _made(backend, env_fns, workers, batch, name, ray_options, caller_steps, watched)
+            with _explained(name):
+                made = separate()
         except (AlreadyVectorized, WorkerError) as error:
             if AlreadyVectorized.__name__ not in f"{type(error)} {error}":
                 raise
@@ -178,120 +205,63 @@ def make_pool(
             made, name, batch, samples = native()
 
     try:
-        if isinstance(made, NativeBackend):  # N was unknown until now
-            check_seed(seed, made.num_envs)
-        found = made.facts[0]
-        refuse_different(made.facts, name)
-        if made.name != "asyncio":
+        with _explained(name):
+            if isinstance(made, NativeBackend):  # N was unknown until now
+                check_seed(seed, made.num_envs)
+            found = made.facts[0]
+            refuse_different(made.facts, name)
             refuse_coroutines(made, name)
-        settings = Settings(
-            observation_space=found["observation_space"],
-            action_space=found["action_space"],
-            info_fields=spaces_of_fields(info_fields, samples) | agent_fields(found["agents"]),
-            autoreset_mode=made.autoreset_mode or mode or "next_step",
-            mode_is_open=made.autoreset_mode is None and mode is None,
-            time_limit=time_limit,
-            validate=validate,
-            timeout=timeout,
-            lock_step=batch == len(made.facts),
-        )
-        made.attach(settings)
-        return Pool(
-            made,
-            batch_size=batch,
-            seed=seed,
-            settings=settings,
-            timeout=timeout,
-            on_failure=on_failure,
-            copy=copy,
-            name=name,
-        )
-    except BaseException as error:
+            settings = Settings(
+                observation_space=found["observation_space"],
+                action_space=found["action_space"],
+                info_fields=spaces_of_fields(info_fields, samples) | agent_fields(found["agents"]),
+                autoreset_mode=made.autoreset_mode or mode or "next_step",
+                mode_is_open=made.autoreset_mode is None and mode is None,
+                time_limit=time_limit,
+                validate=validate,
+                timeout=timeout,
+                lock_step=batch == len(made.facts),
+            )
+            made.attach(settings)
+            return Pool(
+                made,
+                batch_size=batch,
+                seed=seed,
+                settings=settings,
+                timeout=timeout,
+                on_failure=on_failure,
+                copy=copy,
+                name=name,
+            )
+    except BaseException:
         made.close(0)
-        _explain_shortage(error)
         raise
 
 
-def _made(
-    backend: str,
-    env_fns: list[Callable[[], Any]],
-    num_workers: int | None,
-    batch_size: int,
-    name: str,
-    ray_options: Mapping[str, Any] | None,
-    caller_steps: bool | None,
-    watched: bool,
-) -> Backend:
-    if ray_options is not None and backend != "ray":
-        raise PoolError(
-            f'make_pool got ray_options with backend="{backend}".  Pass backend="ray", or omit'
-            " ray_options."
-        )
+@contextlib.contextmanager
+def _explained(name: str) -> Iterator[None]:
+    """Raises what happens to environments and files meanwhile as an error that says so."""
     try:
-        if caller_steps:
-            return _with_caller(backend, env_fns, num_workers)
-        if backend == "ray":
-            from jaxenvs.bridge.backends.ray import RayBackend
-
-            return RayBackend(env_fns, num_workers, ray_options)
-        if num_workers is not None or backend not in ("auto", "process"):
-            plain = "process" if backend == "auto" else backend
-            return make_backend(BackendConfig(plain, num_workers or 0), env_fns)
-        only = None if backend == "auto" else backend
-        may_share = caller_steps is None and backend == "auto"
-        may_serve = not watched
-        share = may_share and may_serve
-        return BackendChoice(env_fns, batch_size, name, only, share, may_serve).backend
+        yield
     except Broken as error:
-        raise _not_made(error.post, f"environment {error.post.instance}", name) from None
+        raise _not_made(error.post, name) from None
     except (KeyboardInterrupt, JaxenvsError):
         raise
     except BaseException as error:
         instance = getattr(error, "jaxenvs_instance", None)
-        if instance is None:
-            _explain_shortage(error)
-            raise
-        post = Post(instance, "its constructor", traceback_of(error))
-        raise _not_made(post, f"environment {instance}", name) from error
+        if instance is not None:
+            post = Post(instance, "its constructor", traceback_of(error))
+            raise _not_made(post, name) from error
+        if isinstance(error, OSError) and error.errno in (errno.EMFILE, errno.ENFILE):
+            raise PoolError(
+                "this process has too many open files to make the pool; each worker needs three."
+                "  Raise the limit (`ulimit -n`), or use fewer workers."
+            ) from error
+        raise
 
 
-def _explain_shortage(error: BaseException) -> None:
-    """Raises PoolError if `error` says that too many files are open."""
-    if isinstance(error, OSError) and error.errno in (errno.EMFILE, errno.ENFILE):
-        raise PoolError(
-            "this process has too many open files to make the pool; each worker needs three."
-            "  Raise the limit (`ulimit -n`), or use fewer workers."
-        ) from error
-
-
-def _with_caller(
-    backend: str, env_fns: list[Callable[[], Any]], num_workers: int | None
-) -> Backend:
-    count, workers = len(env_fns), num_workers or max(1, min(len(env_fns), num_cores()) - 1)
-    if backend not in ("auto", "process") or workers >= count:
-        raise PoolError(
-            f'make_pool got caller_steps=True with backend="{backend}", {workers} workers and'
-            f' {count} environments; it needs backend="process" and at least one environment for'
-            " the caller and for each worker.  Omit caller_steps."
-        )
-    shares = workers + 1
-    bounds = tuple(w * count // shares for w in range(1, shares + 1))
-    return make_backend(BackendConfig("process", workers, bounds, caller_steps=True), env_fns)
-
-
-def _native(
-    env: Any, num_envs: int | None, kwargs: dict[str, Any], wanted: Mapping[str, Any]
-) -> NativeBackend:
-    if num_envs is not None:
-        check_batch_size(wanted["batch_size"], num_envs)
-    maker = vector_maker_of(env, num_envs, kwargs)
-    try:
-        return NativeBackend(maker, wanted)
-    except Broken as error:
-        raise _not_made(error.post, "the vectorized environment", maker.name) from None
-
-
-def _not_made(post: Post, who: str, name: str) -> WorkerError:
+def _not_made(post: Post, name: str) -> WorkerError:
+    who = f"environment {post.instance}" if post.instance >= 0 else "the vectorized environment"
     failed = WorkerError(
         f'{who} ("{name}") failed in {post.what.rstrip(".")}.  Its traceback:\n{post.text}'
     )

@@ -11,7 +11,7 @@ only the standard library.
 import contextlib
 import ctypes
 import dataclasses
-import functools
+import errno
 import hashlib
 import importlib.util
 import logging
@@ -23,7 +23,7 @@ import shutil
 import stat
 import subprocess
 import tempfile
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -46,20 +46,9 @@ class Part:
     lost: str  # the effect if the library is missing
 
 
-POOL = Part(
-    name="pool",
-    source="pool.c",
-    variable="CC",
-    compilers=("cc", "gcc", "clang"),
-    lost='backend="process" is not available',
-)
-XLA = Part(
-    name="xla",
-    source="xla.cc",
-    variable="CXX",
-    compilers=("c++", "g++", "clang++"),
-    lost="compiled programs call pools through a Python callback instead of C++",
-)
+POOL = Part("pool", "pool.c", "CC", ("cc", "gcc", "clang"), 'backend="process" is not available')
+_SLOWER = "compiled programs call pools through a Python callback instead of C++"
+XLA = Part("xla", "xla.cc", "CXX", ("c++", "g++", "clang++"), _SLOWER)
 PARTS = (POOL, XLA)
 
 
@@ -73,7 +62,7 @@ def pool_library() -> ctypes.CDLL:
     Raises:
         NativePartMissing: this system has no futexes, or there is no compiler.
     """
-    return _require(POOL)
+    return _library(POOL)
 
 
 def xla_library() -> ctypes.CDLL:
@@ -83,28 +72,34 @@ def xla_library() -> ctypes.CDLL:
         NativePartMissing: there is no pool library, or no C++ compiler.
     """
     pool_library()
-    return _require(XLA)
+    return _library(XLA)
 
 
-def reason_missing(part: Callable[[], Any]) -> str | None:
+def reason_missing(library: Callable[[], Any]) -> str | None:
     """Returns why `pool_library` or `xla_library` is missing, or None if it is available."""
     try:
-        part()
+        library()
     except NativePartMissing as error:
         return str(error)
     return None
 
 
 def is_there(part: Part) -> bool:
-    """Returns whether a part is available.
+    """Returns whether a part is available."""
+    return reason_missing(pool_library if part is POOL else xla_library) is None
 
-    Logs one warning per process if it is missing and not disabled by the environment variable.
-    """
-    library = {POOL: pool_library, XLA: xla_library}[part]
-    reason = reason_missing(library)
-    if reason is not None and not is_disabled():
-        _warn_missing(part, reason)
-    return reason is None
+
+def is_disabled() -> bool:
+    """Returns whether the environment variable disables both parts."""
+    return os.environ.get(DISABLE, "0") not in ("", "0")
+
+
+_found: dict[Part, ctypes.CDLL | str] = {}  # or why it is missing
+
+
+def forget() -> None:
+    """Forgets what was found, so libraries are searched for again."""
+    _found.clear()
 
 
 def pool_path() -> str | None:
@@ -114,61 +109,33 @@ def pool_path() -> str | None:
 
 def use_pool(path: str | None) -> None:
     """Makes this worker process use the caller's pool library; None means none."""
-    _given[POOL] = path
+    _found[POOL] = _load(POOL, Path(path)) if path else "the caller of this worker does not use it"
 
 
-_given: dict[Part, str | None] = {}
-
-
-def forget() -> None:
-    """Clears the caches, so libraries are searched for again."""
-    _outcome.cache_clear()
-    _warn_missing.cache_clear()
-
-
-@functools.cache
-def _warn_missing(part: Part, reason: str) -> None:
-    # A warning, because it is shown even if logging is not configured.
-    log.warning("the host bridge runs without its %s part (%s): %s", part.name, reason, part.lost)
-
-
-# --- finding ----------------------------------------------------------------------------------
-
-
-def _require(part: Part) -> ctypes.CDLL:
-    outcome = _outcome(part)
-    if isinstance(outcome, str):
-        raise NativePartMissing(outcome)
-    return outcome
-
-
-@functools.cache
-def _outcome(part: Part) -> ctypes.CDLL | str:
-    """Returns the library, or the reason why it is missing. Caches failures too."""
-    try:
-        path = find(part)
+def _library(part: Part) -> ctypes.CDLL:
+    """Returns a part; logs one warning per process if it is missing and was not disabled."""
+    if part not in _found:
         try:
-            library = _load(part, path)
-        except NativePartMissing:
-            if part in _given or path.parent not in _folders():
-                raise
-            path.unlink(missing_ok=True)  # damaged, by a full disk for example
-            library = _load(part, find(part))
-    except NativePartMissing as error:
-        return str(error)
-    if part is POOL:
-        _declare(library)
-    return library
+            _found[part] = _load(part, find(part))
+        except NativePartMissing as error:
+            _found[part] = str(error)
+            if not is_disabled():
+                # A warning, because it is shown even if logging is not configured.
+                text = "the host bridge runs without its %s part (%s): %s"
+                log.warning(text, part.name, error, part.lost)
+    found = _found[part]
+    if isinstance(found, str):
+        raise NativePartMissing(found)
+    return found
 
 
 def _load(part: Part, path: Path) -> ctypes.CDLL:
     try:
-        return ctypes.CDLL(str(path))
+        library = ctypes.CDLL(str(path))
     except OSError as error:
         raise NativePartMissing(f"{path} cannot be loaded: {error}") from error
-
-
-def _declare(library: ctypes.CDLL) -> None:
+    if part is XLA:
+        return library
     pool, u32, i64, i32s = ctypes.c_void_p, ctypes.c_uint32, ctypes.c_int64, ctypes.c_void_p
     for name, result, arguments in (
         ("ask", None, (pool, u32, u32)),
@@ -184,6 +151,10 @@ def _declare(library: ctypes.CDLL) -> None:
     ):
         function = getattr(library, f"jaxenvs_{name}")
         function.restype, function.argtypes = result, arguments
+    return library
+
+
+# --- finding ---
 
 
 def find(part: Part) -> Path:
@@ -192,20 +163,15 @@ def find(part: Part) -> Path:
     Raises:
         NativePartMissing: the part is not compiled and cannot be compiled.
     """
-    if part in _given:
-        path = _given[part]
-        if path is None:
-            raise NativePartMissing("the caller of this worker does not use it")
-        return Path(path)
     found = look(part)
     if isinstance(found, Path):
         return found
     reasons = []
     for folder in _folders():
         try:
-            return _build_in_folder(part, found, folder)
-        except _NotWritable as error:
-            reasons.append(str(error))
+            return _compile_in(folder, part, found)
+        except OSError as error:
+            reasons.append(f"{folder} cannot be written to: {error.strerror}")
     raise NativePartMissing("; ".join(reasons))
 
 
@@ -219,65 +185,54 @@ def look(part: Part) -> "Path | Recipe":
         raise NativePartMissing(f"{DISABLE} is set")
     if os.name != "posix":
         raise NativePartMissing(f"it requires Linux or macOS, and this is {platform.system()}")
-    packaged = _packaged(part)
-    if packaged is not None:
-        return packaged
+    for name in packaged_names(part):
+        if _is_sound(SOURCES / name):
+            return SOURCES / name
     made = recipe(part)
-    for folder in _folders():
-        path = folder / made.file
-        if path.exists() and _is_mine(folder):
-            return path
-    return made
+    paths = [folder / made.file for folder in _folders() if _is_mine(folder)]
+    return next(filter(_is_sound, paths), made)
 
 
-def is_disabled() -> bool:
-    """Returns whether the environment variable disables both parts."""
-    return os.environ.get(DISABLE, "0") not in ("", "0")
+def _is_sound(path: Path) -> bool:
+    """Returns whether a library exists and can be loaded.
+
+    It cannot if a full disk has cut it off, or if it was built for a newer C library.
+    """
+    with contextlib.suppress(OSError):
+        return path.exists() and bool(ctypes.CDLL(str(path)))
+    return False
 
 
-def _packaged(part: Part) -> Path | None:
-    """Returns the library from a wheel if it matches the sources and works with this jaxlib."""
+def packaged_names(part: Part) -> list[str]:
+    """Returns the file names that a part may have in a wheel; the first is for this jaxlib.
+
+    A newer runtime accepts handlers that were built with older headers. An older runtime rejects
+    newer handlers, and then no JAX backend starts.
+
+    Raises:
+        NativePartMissing: jaxlib has no headers, or the sources cannot be read.
+    """
     digest = source_digest(part)
-    for path in SOURCES.glob(f"lib{part.name}-*.so"):
-        found = re.fullmatch(rf"lib{part.name}(?:-api(\d+)\.(\d+))?-{digest}\.so", path.name)
-        if found is None:
-            continue
-        if part is XLA:
-            # A newer runtime accepts handlers that were built with older headers. An older runtime
-            # rejects newer handlers, and then no JAX backend starts.
-            major, minor = int(found[1]), int(found[2])
-            ours = api_version()
-            if ours is None or major != ours[0] or minor > ours[1]:
-                continue
-        with contextlib.suppress(NativePartMissing):  # for example, built for a newer C library
-            _load(part, path)
-            return path
-    return None
-
-
-def packaged_name(part: Part) -> str:
-    """Returns the file name, in a wheel, of a library built from these sources."""
-    version = api_version() if part is XLA else None
-    api = f"-api{version[0]}.{version[1]}" if version else ""
-    return f"lib{part.name}{api}-{source_digest(part)}.so"
+    if part is POOL:
+        return [f"libpool-{digest}.so"]
+    major, minor = api_version()
+    return [f"libxla-api{major}.{number}-{digest}.so" for number in range(minor, -1, -1)]
 
 
 def source_digest(part: Part) -> str:
     """Returns 16 hexadecimal digits of a hash of the part's sources."""
-    return _source_hash(part).hexdigest()[:16]
-
-
-def _source_hash(part: Part) -> Any:
-    digest = hashlib.sha256()
     try:
-        for path in (SOURCES / part.source, *sorted(SOURCES.glob("*.h"))):
-            digest.update(path.name.encode() + b"\0" + path.read_bytes())
+        paths = SOURCES / part.source, *sorted(SOURCES.glob("*.h"))
+        return _digest(*(path.name.encode() + b"\0" + path.read_bytes() for path in paths))
     except OSError as error:
         raise NativePartMissing(f"its source cannot be read: {error}") from error
-    return digest
 
 
-# --- compiling --------------------------------------------------------------------------------
+def _digest(*parts: bytes) -> str:
+    return hashlib.sha256(b"\0".join(parts)).hexdigest()[:16]
+
+
+# --- compiling ---
 
 
 @dataclasses.dataclass(frozen=True)
@@ -294,51 +249,17 @@ def recipe(part: Part) -> Recipe:
     Raises:
         NativePartMissing: there is no compiler, or jaxlib has no headers.
     """
-    from importlib import metadata  # a slow import that workers do not need
-
-    digest = _source_hash(part)
     command = [*_compiler(part), *_FLAGS]
-    inputs = [platform.machine(), *platform.libc_ver()]  # machines may share a home folder
+    # Machines may share a home folder.
+    inputs = [source_digest(part), platform.machine(), *platform.libc_ver()]
     if part is XLA:
-        folder = include_folder()
-        if folder is None:
-            raise NativePartMissing("jaxlib is not installed, or has no headers")
-        command += ["-std=c++17", f"-I{folder}"]
-        inputs += [metadata.version("jaxlib"), str(api_version())]
+        from importlib import metadata  # a slow import that workers do not need
+
+        command += ["-std=c++17", f"-I{include_folder()}"]
+        inputs.append(metadata.version("jaxlib"))
     command.append(str(SOURCES / part.source))
-    digest.update("\0".join([*inputs, *command]).encode())
-    return Recipe(tuple(command), f"lib{part.name}-{digest.hexdigest()[:16]}.so")
-
-
-def include_folder() -> Path | None:
-    """Returns the folder of XLA's headers in jaxlib, without importing jaxlib."""
-    spec = importlib.util.find_spec("jaxlib")
-    for place in (spec.submodule_search_locations or ()) if spec else ():
-        if (folder := Path(place) / "include").is_dir():
-            return folder
-    return None
-
-
-def api_version() -> tuple[int, int] | None:
-    """Returns the version of XLA's custom call interface in jaxlib."""
-    folder = include_folder()
-    if folder is None:
-        return None
-    try:
-        text = (folder / "xla" / "ffi" / "api" / "c_api.h").read_text(encoding="utf-8")
-    except OSError:
-        return None
-    numbers = dict(re.findall(r"^#define XLA_FFI_API_(MAJOR|MINOR) (\d+)", text, re.MULTILINE))
-    return (int(numbers["MAJOR"]), int(numbers["MINOR"])) if len(numbers) == 2 else None
-
-
-def compile_to(part: Part, path: Path) -> None:
-    """Compiles a part to the file `path`, whose folder must exist.
-
-    Raises:
-        NativePartMissing: it cannot be compiled.
-    """
-    _run(recipe(part).command, path)
+    digest = _digest(*(each.encode() for each in [*inputs, *command]))
+    return Recipe(tuple(command), f"lib{part.name}-{digest}.so")
 
 
 def _compiler(part: Part) -> list[str]:
@@ -351,34 +272,32 @@ def _compiler(part: Part) -> list[str]:
     raise NativePartMissing(f"no compiler was found ({', '.join(part.compilers)})")
 
 
-class _NotWritable(Exception):
-    """A folder cannot be used; the message has the reason."""
+def include_folder() -> Path:
+    """Returns the folder of XLA's headers in jaxlib, without importing jaxlib."""
+    spec = importlib.util.find_spec("jaxlib")
+    for place in (spec.submodule_search_locations or ()) if spec else ():
+        if (folder := Path(place) / "include").is_dir():
+            return folder
+    raise NativePartMissing("jaxlib is not installed, or has no headers")
 
 
-def _build_in_folder(part: Part, made: Recipe, folder: Path) -> Path:
-    path = folder / made.file
-    with contextlib.ExitStack() as stack:
-        try:
-            folder.mkdir(mode=0o700, parents=True, exist_ok=True)
-            if not _is_mine(folder):
-                raise _NotWritable(f"{folder} belongs to another user")
-            stack.enter_context(_locked(folder / f"{part.name}.lock"))
-            # A unique temporary name, because file systems may not support the lock.
-            fd, temporary = tempfile.mkstemp(suffix=".so", dir=folder)
-        except OSError as error:
-            raise _NotWritable(f"{folder} cannot be written to: {error.strerror}") from error
-        os.close(fd)
-        stack.callback(lambda: os.path.exists(temporary) and os.unlink(temporary))
-        if not path.exists():  # another process may have built it
-            # A warning, because it is shown by default, and compiling takes a while.
-            log.warning("compiling the %s part of the host bridge into %s, once", part.name, folder)
-            _run(made.command, Path(temporary))
-            os.chmod(temporary, 0o755)
-            os.replace(temporary, path)
-    return path
+def api_version() -> tuple[int, int]:
+    """Returns the version of XLA's custom call interface in jaxlib."""
+    try:
+        text = (include_folder() / "xla" / "ffi" / "api" / "c_api.h").read_text(encoding="utf-8")
+        numbers = dict(re.findall(r"^#define XLA_FFI_API_(MAJOR|MINOR) (\d+)", text, re.MULTILINE))
+        return int(numbers["MAJOR"]), int(numbers["MINOR"])
+    except (OSError, KeyError) as error:
+        raise NativePartMissing("jaxlib's headers do not have the version of XLA") from error
 
 
-def _run(command: Sequence[str], path: Path) -> None:
+def compile_to(part: Part, path: Path) -> None:
+    """Compiles a part to the file `path`, whose folder must exist.
+
+    Raises:
+        NativePartMissing: it cannot be compiled.
+    """
+    command = recipe(part).command
     try:
         run = subprocess.run(
             [*command, "-o", str(path)], capture_output=True, text=True, timeout=_COMPILER_TIMEOUT
@@ -391,14 +310,32 @@ def _run(command: Sequence[str], path: Path) -> None:
         raise NativePartMissing(f"{command[0]} failed: {why.strip()[:300]}")
 
 
-@contextlib.contextmanager
-def _locked(path: Path) -> Iterator[None]:
+def _compile_in(folder: Path, part: Part, made: Recipe) -> Path:
+    """Compiles a part into a folder, unless another process has done so meanwhile.
+
+    Raises:
+        OSError: the folder cannot be used.
+        NativePartMissing: it cannot be compiled.
+    """
     import fcntl
 
-    with open(path, "w") as file:
+    folder.mkdir(mode=0o700, parents=True, exist_ok=True)
+    if not _is_mine(folder):
+        raise PermissionError(errno.EPERM, "it belongs to another user")
+    path = folder / made.file
+    with open(folder / f"{part.name}.lock", "w") as lock:
         with contextlib.suppress(OSError):  # some network file systems have no locks
-            fcntl.flock(file, fcntl.LOCK_EX)
-        yield
+            fcntl.flock(lock, fcntl.LOCK_EX)
+        if not _is_sound(path):
+            # A warning, because it is shown by default, and compiling takes a while.
+            log.warning("compiling the %s part of the host bridge into %s, once", part.name, folder)
+            with tempfile.TemporaryDirectory(dir=folder) as temporary:
+                compile_to(part, Path(temporary, made.file))
+                os.replace(Path(temporary, made.file), path)
+    return path
+
+
+# --- folders ---
 
 
 def _folders() -> list[Path]:
@@ -415,9 +352,8 @@ def _is_mine(folder: Path) -> bool:
     for path in (folder, folder.parent):
         with contextlib.suppress(OSError):
             link, found = os.lstat(path), os.stat(path)
-            if not {link.st_uid, found.st_uid} <= {0, os.getuid()}:
-                return False
-            if found.st_mode & stat.S_IWOTH and not found.st_mode & stat.S_ISVTX:
+            for_all = found.st_mode & stat.S_IWOTH and not found.st_mode & stat.S_ISVTX
+            if for_all or not {link.st_uid, found.st_uid} <= {0, os.getuid()}:
                 return False
     return True
 

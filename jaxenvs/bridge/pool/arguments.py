@@ -64,63 +64,6 @@ def _is_seed(value: Any) -> bool:
     return is_whole(value) and 0 <= value < 2**63
 
 
-def whole_or_none(name: str, value: Any) -> int | None:
-    """Returns an argument of make_pool that is a count, as a Python int; None stays None.
-
-    Raises:
-        PoolError: the value is not a positive integer.
-    """
-    if value is None:
-        return None
-    if not is_whole(value) or value < 1:
-        raise PoolError(f"make_pool got {name}={value!r}; expected a positive integer.")
-    return int(value)
-
-
-def seconds_or_none(name: str, value: Any) -> float | None:
-    """Returns an argument of make_pool that is a duration, as a float; None stays None.
-
-    Raises:
-        PoolError: the value is not a finite number above 0.
-    """
-    if value is None:
-        return None
-    is_number = is_whole(value) or isinstance(value, (float, np.floating))
-    if not is_number or not 0 < value < float("inf"):
-        raise PoolError(
-            f"make_pool got {name}={value!r}; expected a positive number of seconds, or None for"
-            " no limit."
-        )
-    return float(value)
-
-
-def check_seed(seed: Any, num_envs: int | None) -> None:
-    """Validates the seed of make_pool early; it is used much later.
-
-    Args:
-        seed: the seed, a sequence of seeds, or None.
-        num_envs: the number of environments; None if it is not known yet.
-
-    Raises:
-        SeedError: a seed is not a nonnegative integer, or the number of seeds is wrong.
-    """
-    if seed is None:
-        return
-    is_array = isinstance(seed, np.ndarray) and seed.ndim > 0
-    is_many = is_array or (isinstance(seed, Sequence) and not isinstance(seed, (str, bytes)))
-    if is_many and num_envs is not None and len(seed) != num_envs:
-        raise SeedError(
-            f"make_pool got {len(seed)} seeds for {num_envs} environments.  Pass one seed for each"
-            " environment, or a single integer."
-        )
-    for each in seed if is_many else [seed]:
-        if not _is_seed(each):
-            raise SeedError(
-                f"make_pool got seed={seed!r:.80}; expected a nonnegative integer, or a sequence"
-                " with one for each environment."
-            )
-
-
 def without_mask(
     options: dict[str, Any] | None, num_envs: int
 ) -> tuple[dict[str, Any] | None, np.ndarray | None]:
