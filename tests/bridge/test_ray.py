@@ -11,8 +11,8 @@ import numpy as np
 import pytest
 
 import jaxenvs
+from jaxenvs.bridge.backends._ray_actor import Actor
 from jaxenvs.bridge.backends.base import RESET_ALL, STEP_ALL, Settings
-from jaxenvs.bridge.backends.ray import _Actor, _Request
 from jaxenvs.bridge.memory.arrays import MODES
 from jaxenvs.errors import MissingExtraError, PoolError, WorkerError
 from tests.bridge.envs import Counter, Misbehaving
@@ -247,47 +247,17 @@ def test_an_actor_resets_in_the_mode_of_the_request():
         lock_step=True,
     )
     for mode, counts, size in (("same_step", [1, 0, 1], 9), ("next_step", [1, 2, 0], 7)):
-        actor = _Actor()
-        actor.make(cloudpickle.dumps([lambda: Counter(length=2)]), 0, [])
-        actor.attach(cloudpickle.dumps(settings), False)
+        actor = Actor()
+        actor.make(cloudpickle.dumps([lambda: Counter(length=2)]), 0)
+        actor.attach(cloudpickle.dumps(settings))
         seen = []
         for op in (RESET_ALL, STEP_ALL, STEP_ALL, STEP_ALL):
             actions = [] if op == RESET_ALL else [np.zeros(1, int)]
             seeds = np.zeros(1, int) if op == RESET_ALL else None
-            request = _Request(op, 0, None, actions, seeds, None, MODES.index(mode))
-            arrays = actor.run(len(seen), len(seen), request).arrays
+            arrays, *_ = actor.run(op, 0, None, actions, seeds, None, MODES.index(mode))
             assert len(arrays) == size  # final observations and fields travel where there are any
             seen.append(int(arrays[0][0, 2]))
         assert seen[1:] == counts
-
-
-def test_a_request_that_comes_again_is_not_done_again():
-    actor = _Actor()
-    mode = MODES.index("next_step")
-    request = _Request(STEP_ALL, 0, None, [np.zeros(1, int)], None, None, mode)
-    assert actor.run(0, 0, request) is None  # it has no environments yet
-    assert actor.make(cloudpickle.dumps([Counter]), 0, [])[0] == "made"
-    actor.attach(
-        cloudpickle.dumps(
-            Settings(
-                observation_space=Counter.observation_space,
-                action_space=Counter.action_space,
-                info_fields={},
-                autoreset_mode="next_step",
-                time_limit=None,
-                validate=True,
-                timeout=None,
-                lock_step=True,
-            )
-        ),
-        True,
-    )
-    first = actor.run(0, 0, request)
-    second = actor.run(1, 0, request)
-    assert first.arrays[-1].all() and not second.arrays[-1].any()  # restarted, once
-    assert actor.run(1, 0, request) is second and actor.run(0, 0, request) is first
-    assert actor.run(2, 1, request).arrays[0][0, 2] == 2
-    assert list(actor._answers) == [1, 2]
 
 
 def test_without_ray_the_extra_is_named(monkeypatch):
