@@ -14,7 +14,7 @@ import jaxenvs
 from jaxenvs.bridge.backends._ray_actor import Actor
 from jaxenvs.bridge.backends.base import RESET_ALL, STEP_ALL, Settings
 from jaxenvs.bridge.memory.arrays import MODES
-from jaxenvs.errors import MissingExtraError, PoolError, WorkerError
+from jaxenvs.errors import EnvTimeoutError, MissingExtraError, PoolError, WorkerError
 from tests.bridge.envs import Counter, Misbehaving
 
 pytestmark = pytest.mark.interop
@@ -206,6 +206,45 @@ def test_one_that_hangs_is_made_anew_and_the_others_go_on(cluster, tmp_path):
         pool.reset()
         flags = np.stack([pool.step([0, 0])[4]["restarted"] for _ in range(3)])
         np.testing.assert_array_equal(flags.sum(0), [0, 1])
+
+
+def test_a_message_is_repeated_in_a_new_process_unless_it_came_too_late(cluster, tmp_path):
+    class Called(Counter):
+        def exits_once(self):
+            if not (tmp_path / "exited").exists():
+                (tmp_path / "exited").touch()
+                os._exit(1)
+            return "there"
+
+        def hangs(self):
+            with open(tmp_path / "hung", "a") as file:
+                file.write("x")
+            time.sleep(60)
+
+    with make([Counter, Called], num_workers=2, timeout=3.0, on_failure="restart") as pool:
+        pool.reset()
+        assert pool.call("exits_once", env_ids=[1]) == ("there",)
+        np.testing.assert_array_equal(pool.step([0, 0])[4]["restarted"], [False, True])
+        with pytest.raises(EnvTimeoutError, match="constructed again") as caught:
+            pool.call("hangs", env_ids=[1])
+        assert caught.value.env_ids == (1,)
+        np.testing.assert_array_equal(pool.step([0, 0])[4]["restarted"], [False, True])
+        assert (tmp_path / "hung").read_text() == "x"
+
+
+def test_a_pool_whose_actor_hangs_closes_in_time(cluster):
+    class Hanging(Counter):
+        def close(self):
+            time.sleep(60)
+
+    pool = make([Hanging], num_workers=1)
+    process = pool.call("process")[0]
+    start = time.monotonic()
+    pool.close(grace=0.2)
+    assert time.monotonic() - start < 5
+    while os.path.exists(f"/proc/{process}"):
+        assert time.monotonic() - start < 10
+        time.sleep(0.05)
 
 
 def test_a_pool_ends_the_ray_that_it_started(cluster):

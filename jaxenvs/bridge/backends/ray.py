@@ -6,11 +6,8 @@ lost with its environments.
 """
 
 import contextlib
-import dataclasses
 import logging
 import os
-import sys
-import threading
 import time
 from collections import deque
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -19,7 +16,8 @@ from typing import Any
 import cloudpickle
 import numpy as np
 
-from jaxenvs.bridge.backends._ray_actor import Actor, columns
+from jaxenvs.bridge.backends._ray_actor import columns
+from jaxenvs.bridge.backends._ray_cluster import PATIENCE, Job, Member, Session, ray_module
 from jaxenvs.bridge.backends.base import (
     RESET,
     RESET_ALL,
@@ -33,98 +31,16 @@ from jaxenvs.bridge.backends.base import (
     private_arrays,
 )
 from jaxenvs.bridge.memory import lines as _lines
-from jaxenvs.errors import PoolError, missing_extra
+from jaxenvs.errors import PoolError
 
 log = logging.getLogger("jaxenvs")
 
 _ROUND = 0.1  # seconds between checks for failures
 _DEATHS_IN_A_ROW = 3  # the pool gives up after so many deaths of an actor without an answer
-_START = 60.0  # seconds that Ray may take to place an actor before it counts as hanging
-_PATIENCE = 10.0  # seconds without an actor before a warning
 # Almost no part of a core is reserved, so that the rest of a cluster has room for an actor whose
 # node died. If actors reserve nothing at all, Ray puts several onto one node.
 _OPTIONS = {"num_cpus": 0.001, "scheduling_strategy": "SPREAD"}
 _OURS = {"max_restarts": 0, "max_task_retries": 0}
-
-
-@dataclasses.dataclass
-class _Job:
-    """A request or a message that an actor has not answered yet."""
-
-    instances: np.ndarray
-    buffer: int | None  # None for a message
-    method: str  # of the actor
-    args: tuple[Any, ...]
-    ref: Any = None
-    is_wanted: bool = True  # whether the caller still waits for the answer
-    answer: bytes | None = None  # to a message
-
-
-class _Member:
-    """The caller's handle on one actor."""
-
-    def __init__(self, number: int, env_fns: bytes, instances: range, options: Any) -> None:
-        self.number, self.instances = number, instances
-        self._env_fns, self._options = env_fns, options
-        self.pid: int | None = None
-        self.jobs: deque[_Job] = deque()  # the actor does them in this order
-        self.since = 0.0  # when it began the first one; later than now if it may take longer
-        self.deaths = 0  # since its last answer
-        self._start()
-        self.facts = self.actor.make.remote(env_fns, instances.start)
-
-    def _start(self) -> None:
-        self.actor: Any = _ray().remote(Actor).options(**self._options).remote()
-        self._placing: Any = self.actor.place.remote(list(sys.path))
-        now = time.monotonic()
-        self.since, self._warn_at = now + _START, now + _PATIENCE
-
-    def attach(self, settings: bytes) -> None:
-        self._settings, self._placing = settings, None
-        self.actor.attach.remote(settings)
-
-    def put(self, job: _Job) -> None:
-        if not self.jobs:
-            self.since = max(self.since, time.monotonic()) if self._placing else time.monotonic()
-        self._send(job)
-        self.jobs.append(job)
-
-    def _send(self, job: _Job) -> None:
-        job.ref = getattr(self.actor, job.method).remote(*job.args)
-
-    def replace(self) -> None:
-        """Starts another actor with new environments, and sends it the jobs that are wanted."""
-        self.kill()  # it may live, and only be out of reach
-        self._start()
-        self.actor.replace.remote(self._env_fns, self.instances.start, self._settings)
-        self.jobs = deque(job for job in self.jobs if job.is_wanted)
-        for job in self.jobs:
-            self._send(job)
-
-    def kill(self) -> None:
-        ray = _ray()
-        with contextlib.suppress(ray.exceptions.RayError):
-            ray.kill(self.actor)
-
-    def look_at_placing(self) -> None:
-        """Notes whether Ray has placed the actor, and warns if it takes long."""
-        if self._placing is None:
-            return
-        now = time.monotonic()
-        if _ray().wait([self._placing], timeout=0)[0]:
-            self._placing, self.since = None, now
-        elif now > self._warn_at:
-            log.warning("Ray has not placed worker %d yet", self.number)
-            self._warn_at = now + _PATIENCE
-
-    def is_stuck(self, seconds: float) -> bool:
-        """Whether it has been at work on its first job for so long."""
-        self.look_at_placing()
-        return bool(self.jobs) and time.monotonic() - self.since >= seconds
-
-    def post(self, what: str, text: str, instance: int | None = None, fatal: bool = False) -> Post:
-        first = self.instances.start if instance is None else instance
-        return Post(first, what, text, self.number, self.pid, fatal)
 
 
 class RayBackend(Backend):
@@ -151,9 +67,8 @@ class RayBackend(Backend):
         options: Mapping[str, Any] | None = None,
     ) -> None:
         self._owner = os.getpid()
-        self._members: list[_Member] = []
+        self._members: list[Member] = []
         self._finished: deque[int] = deque()
-        self._num_asked = 0  # instances that `wait_all` waits for
         self._noted = 0
         self._posts: list[Post] = []
         self._has_restarted = False  # since `read_posts`
@@ -168,7 +83,7 @@ class RayBackend(Backend):
             bounds = [w * count // workers for w in range(workers + 1)]
             for w, rows in enumerate(map(range, bounds, bounds[1:])):
                 packed = _packed(list(env_fns[rows.start : rows.stop]), rows)
-                self._members.append(_Member(w, packed, rows, options))
+                self._members.append(Member(w, packed, rows, options))
             self.num_workers = workers
             self.owners = np.repeat(np.arange(workers, dtype=np.int32), np.diff(bounds))
             self.facts = [fact for found in self._all_made() for fact in found]
@@ -177,10 +92,10 @@ class RayBackend(Backend):
             raise
 
     def _all_made(self) -> Iterator[list[dict[str, Any]]]:
-        ray = _ray()
+        ray = ray_module()
         for member in self._members:
             try:
-                while not ray.wait([member.facts], timeout=_PATIENCE)[0]:
+                while not ray.wait([member.facts], timeout=PATIENCE)[0]:
                     log.warning("Ray has not placed worker %d yet", member.number)
                 outcome, found, more = ray.get(member.facts)
             except ray.exceptions.RayError as error:
@@ -200,15 +115,14 @@ class RayBackend(Backend):
     # --- steps ---
 
     def start_all(self, op: int, buffer: int) -> None:
-        self._num_asked, self._noted = len(self.owners), 0
+        self._noted = 0
         for member in self._members:
             self._ask(member, op, buffer, np.array(member.instances))
 
     def wait_all(self, buffer: int, timeout: float | None) -> int:
-        if not self._wait(lambda: len(self._finished) >= self._num_asked, timeout, all_of=True):
+        if not self._wait(lambda: not any(m.jobs for m in self._members), timeout, all_of=True):
             return _lines.TIMEOUT
         self._finished.clear()
-        self._num_asked = 0
         return self._noted | self._attention()
 
     def start_some(self, op: int, buffer: int, instances: np.ndarray) -> None:
@@ -223,15 +137,7 @@ class RayBackend(Backend):
             out[i] = self._finished.popleft()
         return self._attention()
 
-    def forget(self) -> None:
-        # An actor finishes what it was asked for before anything that is asked for later.
-        for member in self._members:
-            for job in member.jobs:
-                job.is_wanted = False
-        self._finished.clear()
-        self._num_asked = 0
-
-    def _ask(self, member: _Member, op: int, buffer: int, instances: np.ndarray) -> None:
+    def _ask(self, member: Member, op: int, buffer: int, instances: np.ndarray) -> None:
         if self._broken:  # count the request as finished, so that the caller gets the error
             self._finished.extend(instances.tolist())
             return
@@ -244,7 +150,7 @@ class RayBackend(Backend):
             self._options if resets else None,
             int(arrays.mode[0]),
         )
-        member.put(_Job(instances, buffer, "run", request))
+        member.put(Job(instances, buffer, "run", request))
 
     def _attention(self) -> int:
         look = self._posts or self._broken or self._has_restarted
@@ -254,7 +160,7 @@ class RayBackend(Backend):
         self, enough: Callable[[], Any], timeout: float | None, *, all_of: bool = False
     ) -> bool:
         """Receives answers until there are enough; returns False on timeout."""
-        ray = _ray()
+        ray = ray_module()
         end = None if timeout is None else time.monotonic() + timeout
         while not enough():
             left = _ROUND if end is None else max(0.0, min(_ROUND, end - time.monotonic()))
@@ -273,9 +179,9 @@ class RayBackend(Backend):
                     return False
         return True
 
-    def _receive(self, member: _Member) -> None:
+    def _receive(self, member: Member) -> None:
         """Receives the answer to an actor's first job; replaces the actor if it was lost."""
-        ray, job = _ray(), member.jobs[0]
+        ray, job = ray_module(), member.jobs[0]
         try:
             answer = ray.get(job.ref)
         except ray.exceptions.RayTaskError as error:
@@ -289,55 +195,48 @@ class RayBackend(Backend):
         if job.buffer is None:
             job.answer = answer
             return
-        noted, posts, member.pid = self._write(job.buffer, job.instances, *answer)
-        if job.is_wanted:
-            self._posts += [member.post(what, text, at) for at, what, text in posts]
-            self._finished.extend(job.instances.tolist())
-            self._noted |= noted
+        found, infos, noted, posts, member.pid = answer
+        self._write(job.buffer, job.instances, found, infos)
+        self._posts += [member.post(what, text, instance) for instance, what, text in posts]
+        self._finished.extend(job.instances.tolist())
+        self._noted |= noted
 
     def _write(
-        self,
-        buffer: int,
-        instances: np.ndarray,
-        found: list[np.ndarray],
-        infos: dict[int, bytes],
-        *rest: Any,
-    ) -> tuple[Any, ...]:
-        """Copies an answer into the pool's arrays; returns the rest of it."""
+        self, buffer: int, instances: np.ndarray, found: list[np.ndarray], infos: dict[int, bytes]
+    ) -> None:
+        """Copies an answer into the pool's arrays."""
+        restarted, sizes = self.arrays.restarted, self.arrays.answers[buffer].info_size
         for target, part in zip(columns(self.arrays, buffer), found, strict=True):
-            if target is self.arrays.restarted:
-                target[instances] |= part
+            if target is restarted:
                 self._has_restarted |= bool(part.any())
-            else:
-                target[instances] = part
-        sizes = self.arrays.answers[buffer].info_size
+                part = part | restarted[instances]
+            target[instances] = part
         sizes[instances] = 0
         for place, data in infos.items():
             instance = int(instances[place])
             sizes[instance] = -1  # `message` returns it
             self._infos[buffer, instance] = data
-        return rest
 
     # --- faults ---
 
-    def _replace(self, member: _Member, error: Exception) -> None:
+    def _replace(self, member: Member, error: Exception) -> None:
         member.deaths += 1
         if member.deaths > _DEATHS_IN_A_ROW:
             text = f"its process ended {member.deaths} times in a row without an answer"
-            self._give_up(member, f"{text}: {_told(error)}")
+            self._give_up(member, f"{_told(error)}\n{text}")
             return
         log.warning(
             "worker %d was lost; its environments %s are constructed again and their episodes"
             " cut: %s",
-            *(member.number, list(member.instances), _told(error)),
+            *(member.number, list(member.instances), _told(error).partition("\n")[0]),
         )
         member.replace()
 
-    def _give_up(self, member: _Member, text: str) -> None:
+    def _give_up(self, member: Member, text: str) -> None:
         """Marks a worker as lost and ends all waits for it."""
         self._broken = member.post("step", text, fatal=True)
         for job in member.jobs:
-            if job.is_wanted and job.buffer is not None:
+            if job.buffer is not None:
                 self._finished.extend(job.instances.tolist())
         member.jobs.clear()
 
@@ -367,11 +266,11 @@ class RayBackend(Backend):
         def ask(number: int, mine: list[int], rest: list[Any]) -> list[Any]:
             member = self._members[number]
             rows = [i - member.instances.start for i in mine]
-            return self._tell(member, _Job(np.array(mine), None, "perform", (kind, rows, *rest)))
+            return self._tell(member, Job(np.array(mine), None, "perform", (kind, rows, *rest)))
 
         return by_owner(kind, instances, what, lambda i: int(self.owners[i]), ask)
 
-    def _tell(self, member: _Member, job: _Job) -> Any:
+    def _tell(self, member: Member, job: Job) -> Any:
         if self._broken:
             raise Broken(self._broken)
         member.put(job)
@@ -380,7 +279,7 @@ class RayBackend(Backend):
                 if self.timeout is not None and member.is_stuck(self.timeout):
                     raise Late(member.instances)
         finally:
-            job.is_wanted = False
+            job.is_late = True
         if job.answer is None:
             assert self._broken is not None
             raise Broken(self._broken)
@@ -398,7 +297,7 @@ class RayBackend(Backend):
         if self._owner != os.getpid():  # a fork of the caller has a copy of the pool
             return []
         members, self._members, posts = self._members, [], []
-        if not _ray().is_initialized():  # at exit, Ray may shut down first
+        if not ray_module().is_initialized():  # at exit, Ray may shut down first
             return posts
         if grace > 0 and not self._broken:
             posts = _closed(members, grace)
@@ -408,25 +307,16 @@ class RayBackend(Backend):
         return posts
 
 
-def _closed(members: list[_Member], grace: float) -> list[Post]:
+def _closed(members: list[Member], grace: float) -> list[Post]:
     """Closes the environments; returns reports of what raised within `grace` seconds."""
-    ray, posts = _ray(), []
-    with contextlib.suppress(ray.exceptions.RayError):
-        refs = {member.actor.perform.remote("close"): member for member in members}
-        for ref in ray.wait(list(refs), num_returns=len(refs), timeout=grace)[0]:
-            with contextlib.suppress(ray.exceptions.RayError):  # it has ended already
-                outcome, member = cloudpickle.loads(ray.get(ref)), refs[ref]
-                if outcome[0] != "ok":
-                    posts.append(member.post("close", outcome[2], outcome[1]))
+    ray, posts = ray_module(), []
+    refs = {member.actor.perform.remote("close"): member for member in members}
+    for ref in ray.wait(list(refs), num_returns=len(refs), timeout=grace)[0]:
+        with contextlib.suppress(ray.exceptions.RayError):  # it has ended already
+            outcome = cloudpickle.loads(ray.get(ref))
+            if outcome[0] != "ok":
+                posts.append(refs[ref].post("close", outcome[2], outcome[1]))
     return posts
-
-
-def _ray() -> Any:
-    try:
-        import ray  # pyright: ignore[reportMissingImports]
-    except ImportError as error:
-        raise missing_extra('backend="ray"', "ray", "ray") from error
-    return ray
 
 
 def _told(error: Exception) -> str:
@@ -442,35 +332,3 @@ def _packed(env_fns: list[Callable[[], Any]], instances: range) -> bytes:
             f" actor: {type(error).__name__}: {error}.  Construct objects that cannot be pickled"
             " inside the function."
         ) from error
-
-
-class Session:
-    """A use of Ray: starts Ray if it is not running, and then stops it after the last use."""
-
-    _lock = threading.Lock()
-    _uses = 0
-    _started = False
-
-    def __init__(self) -> None:
-        ray = _ray()
-        self._ended = False
-        with Session._lock:
-            if not ray.is_initialized():
-                ray.init(logging_level="warning")  # the cluster of RAY_ADDRESS, or a local one
-                Session._started = True
-            Session._uses += 1
-
-    def cores(self) -> int:
-        ray = _ray()
-        return int(ray.cluster_resources().get("CPU", 1))
-
-    def end(self) -> None:
-        ray = _ray()
-        with Session._lock:
-            if self._ended:
-                return
-            self._ended = True
-            Session._uses -= 1
-            if Session._started and not Session._uses:
-                Session._started = False
-                ray.shutdown()
