@@ -3,6 +3,7 @@
 import os
 import subprocess
 import sys
+import threading
 import time
 
 import cloudpickle
@@ -14,7 +15,7 @@ import jaxenvs
 from jaxenvs.bridge.backends._ray_actor import Actor
 from jaxenvs.bridge.backends.base import RESET_ALL, STEP_ALL, Settings
 from jaxenvs.bridge.memory.arrays import MODES
-from jaxenvs.errors import EnvTimeoutError, MissingExtraError, PoolError, WorkerError
+from jaxenvs.errors import ClosedError, EnvTimeoutError, MissingExtraError, PoolError, WorkerError
 from tests.bridge.envs import Counter, Misbehaving
 
 pytestmark = pytest.mark.interop
@@ -206,6 +207,33 @@ def test_one_that_hangs_is_made_anew_and_the_others_go_on(cluster, tmp_path):
         pool.reset()
         flags = np.stack([pool.step([0, 0])[4]["restarted"] for _ in range(3)])
         np.testing.assert_array_equal(flags.sum(0), [0, 1])
+
+
+def test_one_that_always_hangs_ends_the_pool_with_an_error(cluster, monkeypatch):
+    monkeypatch.setattr("jaxenvs.bridge.backends.ray._DEATHS_IN_A_ROW", 0)
+
+    class Hanging(Counter):
+        def step(self, action):
+            time.sleep(60)
+
+    with make([Hanging], num_workers=1, timeout=1.0, on_failure="restart") as pool:
+        pool.reset()
+        with pytest.raises(WorkerError, match="in a row without an answer"):
+            pool.step([0])
+
+
+def test_a_step_ends_when_another_thread_closes_the_pool(cluster):
+    class Hanging(Counter):
+        def step(self, action):
+            time.sleep(60)
+
+    pool = make([Hanging], num_workers=1)
+    pool.reset()
+    closing = threading.Timer(0.3, pool.close, kwargs={"grace": 0.2})
+    closing.start()
+    with pytest.raises(ClosedError):
+        pool.step([0])
+    closing.join()
 
 
 def test_a_message_is_repeated_in_a_new_process_unless_it_came_too_late(cluster, tmp_path):

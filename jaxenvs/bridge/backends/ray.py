@@ -73,6 +73,7 @@ class RayBackend(Backend):
         self._posts: list[Post] = []
         self._has_restarted = False  # since `read_posts`
         self._broken: Post | None = None
+        self._is_closed = False
         self._options: dict[str, Any] | None = None  # for the next resets
         self._infos: dict[tuple[int, int], bytes] = {}  # by buffer and instance
         options = {**_OPTIONS, **(options or {}), **_OURS}
@@ -164,31 +165,34 @@ class RayBackend(Backend):
         end = None if timeout is None else time.monotonic() + timeout
         while not enough():
             left = _ROUND if end is None else max(0.0, min(_ROUND, end - time.monotonic()))
-            at_work = {each.jobs[0].ref: each for each in self._members if each.jobs}
+            heads = [(member, member.jobs[0]) for member in self._members if member.jobs]
+            at_work = {job.ref: (member, job) for member, job in heads}
             # If all are awaited, failures are noticed at the end of a round.
             number = len(at_work) if all_of else 1
             ready, others = ray.wait(list(at_work), num_returns=number, timeout=left)
             if ready and others:
                 ready += ray.wait(others, num_returns=len(others), timeout=0)[0]
             for ref in ready:
-                self._receive(at_work[ref])
+                self._receive(*at_work[ref])
             if not ready:
-                for member in at_work.values():
+                for member, _ in heads:
                     member.look_at_placing()
                 if end is not None and time.monotonic() >= end:
                     return False
         return True
 
-    def _receive(self, member: Member) -> None:
+    def _receive(self, member: Member, job: Job) -> None:
         """Receives the answer to an actor's first job; replaces the actor if it was lost."""
-        ray, job = ray_module(), member.jobs[0]
+        ray = ray_module()
         try:
-            answer = ray.get(job.ref)
+            answer: Any = ray.get(job.ref)
         except ray.exceptions.RayTaskError as error:
-            self._give_up(member, _told(error))
-            return
+            if job.buffer is not None:
+                self._give_up(member, _told(error))
+                return
+            answer = cloudpickle.dumps(("error", int(job.instances[0]), _told(error)))
         except ray.exceptions.RayError as error:  # of the actor, its node, or the object store
-            self._replace(member, error)
+            self._replace(member, _told(error))
             return
         member.jobs.popleft()
         member.deaths, member.since = 0, time.monotonic()
@@ -219,16 +223,19 @@ class RayBackend(Backend):
 
     # --- faults ---
 
-    def _replace(self, member: Member, error: Exception) -> None:
+    def _replace(self, member: Member, why: str) -> None:
         member.deaths += 1
+        if self._is_closed:  # by another thread than the one that waits
+            self._give_up(member, why)
+            return
         if member.deaths > _DEATHS_IN_A_ROW:
             text = f"its process ended {member.deaths} times in a row without an answer"
-            self._give_up(member, f"{_told(error)}\n{text}")
+            self._give_up(member, f"{why}\n{text}")
             return
         log.warning(
             "worker %d was lost; its environments %s are constructed again and their episodes"
             " cut: %s",
-            *(member.number, list(member.instances), _told(error).partition("\n")[0]),
+            *(member.number, list(member.instances), why.partition("\n")[0]),
         )
         member.replace()
 
@@ -254,7 +261,7 @@ class RayBackend(Backend):
 
     def restart(self, instances: Sequence[int]) -> bool:
         for worker in {int(self.owners[i]) for i in instances}:
-            self._members[worker].replace()
+            self._replace(self._members[worker], "it did not answer in time")
         return True
 
     # --- messages ---
@@ -296,12 +303,12 @@ class RayBackend(Backend):
     def close(self, grace: float) -> list[Post]:
         if self._owner != os.getpid():  # a fork of the caller has a copy of the pool
             return []
-        members, self._members, posts = self._members, [], []
+        self._is_closed, posts = True, []
         if not ray_module().is_initialized():  # at exit, Ray may shut down first
             return posts
         if grace > 0 and not self._broken:
-            posts = _closed(members, grace)
-        for member in members:
+            posts = _closed(self._members, grace)
+        for member in self._members:
             member.kill()
         self._session.end()
         return posts
