@@ -3,6 +3,7 @@
 import os
 import subprocess
 import sys
+import threading
 import time
 
 import cloudpickle
@@ -11,10 +12,10 @@ import numpy as np
 import pytest
 
 import jaxenvs
+from jaxenvs.bridge.backends._ray_actor import Actor
 from jaxenvs.bridge.backends.base import RESET_ALL, STEP_ALL, Settings
-from jaxenvs.bridge.backends.ray import _Actor, _Request
 from jaxenvs.bridge.memory.arrays import MODES
-from jaxenvs.errors import MissingExtraError, PoolError, WorkerError
+from jaxenvs.errors import ClosedError, EnvTimeoutError, MissingExtraError, PoolError, WorkerError
 from tests.bridge.envs import Counter, Misbehaving
 
 pytestmark = pytest.mark.interop
@@ -208,6 +209,72 @@ def test_one_that_hangs_is_made_anew_and_the_others_go_on(cluster, tmp_path):
         np.testing.assert_array_equal(flags.sum(0), [0, 1])
 
 
+def test_one_that_always_hangs_ends_the_pool_with_an_error(cluster, monkeypatch):
+    monkeypatch.setattr("jaxenvs.bridge.backends.ray._DEATHS_IN_A_ROW", 0)
+
+    class Hanging(Counter):
+        def step(self, action):
+            time.sleep(60)
+
+    with make([Hanging], num_workers=1, timeout=1.0, on_failure="restart") as pool:
+        pool.reset()
+        with pytest.raises(WorkerError, match="in a row without an answer"):
+            pool.step([0])
+
+
+def test_a_step_ends_when_another_thread_closes_the_pool(cluster):
+    class Hanging(Counter):
+        def step(self, action):
+            time.sleep(60)
+
+    pool = make([Hanging], num_workers=1)
+    pool.reset()
+    closing = threading.Timer(0.3, pool.close, kwargs={"grace": 0.2})
+    closing.start()
+    with pytest.raises(ClosedError):
+        pool.step([0])
+    closing.join()
+
+
+def test_a_message_is_repeated_in_a_new_process_unless_it_came_too_late(cluster, tmp_path):
+    class Called(Counter):
+        def exits_once(self):
+            if not (tmp_path / "exited").exists():
+                (tmp_path / "exited").touch()
+                os._exit(1)
+            return "there"
+
+        def hangs(self):
+            with open(tmp_path / "hung", "a") as file:
+                file.write("x")
+            time.sleep(60)
+
+    with make([Counter, Called], num_workers=2, timeout=3.0, on_failure="restart") as pool:
+        pool.reset()
+        assert pool.call("exits_once", env_ids=[1]) == ("there",)
+        np.testing.assert_array_equal(pool.step([0, 0])[4]["restarted"], [False, True])
+        with pytest.raises(EnvTimeoutError, match="constructed again") as caught:
+            pool.call("hangs", env_ids=[1])
+        assert caught.value.env_ids == (1,)
+        np.testing.assert_array_equal(pool.step([0, 0])[4]["restarted"], [False, True])
+        assert (tmp_path / "hung").read_text() == "x"
+
+
+def test_a_pool_whose_actor_hangs_closes_in_time(cluster):
+    class Hanging(Counter):
+        def close(self):
+            time.sleep(60)
+
+    pool = make([Hanging], num_workers=1)
+    process = pool.call("process")[0]
+    start = time.monotonic()
+    pool.close(grace=0.2)
+    assert time.monotonic() - start < 5
+    while os.path.exists(f"/proc/{process}"):
+        assert time.monotonic() - start < 10
+        time.sleep(0.05)
+
+
 def test_a_pool_ends_the_ray_that_it_started(cluster):
     code = (
         "import jaxenvs, ray\n"
@@ -247,47 +314,17 @@ def test_an_actor_resets_in_the_mode_of_the_request():
         lock_step=True,
     )
     for mode, counts, size in (("same_step", [1, 0, 1], 9), ("next_step", [1, 2, 0], 7)):
-        actor = _Actor()
-        actor.make(cloudpickle.dumps([lambda: Counter(length=2)]), 0, [])
-        actor.attach(cloudpickle.dumps(settings), False)
+        actor = Actor()
+        actor.make(cloudpickle.dumps([lambda: Counter(length=2)]), 0)
+        actor.attach(cloudpickle.dumps(settings))
         seen = []
         for op in (RESET_ALL, STEP_ALL, STEP_ALL, STEP_ALL):
             actions = [] if op == RESET_ALL else [np.zeros(1, int)]
             seeds = np.zeros(1, int) if op == RESET_ALL else None
-            request = _Request(op, 0, None, actions, seeds, None, MODES.index(mode))
-            arrays = actor.run(len(seen), len(seen), request).arrays
+            arrays, *_ = actor.run(op, 0, None, actions, seeds, None, MODES.index(mode))
             assert len(arrays) == size  # final observations and fields travel where there are any
             seen.append(int(arrays[0][0, 2]))
         assert seen[1:] == counts
-
-
-def test_a_request_that_comes_again_is_not_done_again():
-    actor = _Actor()
-    mode = MODES.index("next_step")
-    request = _Request(STEP_ALL, 0, None, [np.zeros(1, int)], None, None, mode)
-    assert actor.run(0, 0, request) is None  # it has no environments yet
-    assert actor.make(cloudpickle.dumps([Counter]), 0, [])[0] == "made"
-    actor.attach(
-        cloudpickle.dumps(
-            Settings(
-                observation_space=Counter.observation_space,
-                action_space=Counter.action_space,
-                info_fields={},
-                autoreset_mode="next_step",
-                time_limit=None,
-                validate=True,
-                timeout=None,
-                lock_step=True,
-            )
-        ),
-        True,
-    )
-    first = actor.run(0, 0, request)
-    second = actor.run(1, 0, request)
-    assert first.arrays[-1].all() and not second.arrays[-1].any()  # restarted, once
-    assert actor.run(1, 0, request) is second and actor.run(0, 0, request) is first
-    assert actor.run(2, 1, request).arrays[0][0, 2] == 2
-    assert list(actor._answers) == [1, 2]
 
 
 def test_without_ray_the_extra_is_named(monkeypatch):

@@ -1,0 +1,137 @@
+"""The side of the "ray" backend that runs in Ray's processes: an actor with environments."""
+
+import gc
+import os
+import sys
+import traceback
+from typing import Any
+
+import cloudpickle
+import numpy as np
+
+from jaxenvs.bridge.backends.base import RESET, RESET_ALL, STEP_ALL, Settings, private_arrays
+from jaxenvs.bridge.memory.arrays import Arrays
+from jaxenvs.bridge.workers.instances import Instances
+from jaxenvs.bridge.workers.worker import facts, perform
+
+
+class Actor:
+    """The environments of one worker. Its constructor makes none, so it cannot fail."""
+
+    _failure: str | None = None  # of the constructors in `replace`
+
+    def place(self, path: list[str]) -> None:
+        """Extends `sys.path` by the caller's."""
+        known = set(sys.path)
+        sys.path += [each for each in path if each not in known and os.path.isdir(each)]
+
+    def make(self, env_fns: bytes, first: int) -> tuple[str, Any, Any]:
+        """Makes the environments; returns ("made", facts, pid) or ("failed", instance, trace)."""
+        try:
+            self._instances = Instances(cloudpickle.loads(env_fns), first)
+            found = cloudpickle.dumps([facts(env) for env in self._instances.envs])
+            return "made", found, os.getpid()
+        except BaseException as error:
+            instance = getattr(error, "jaxenvs_instance", first)
+            return "failed", instance, "".join(traceback.format_exception(error))
+
+    def replace(self, env_fns: bytes, first: int, settings: bytes) -> None:
+        """Makes and attaches environments in the place of lost ones."""
+        outcome, _, more = self.make(env_fns, first)
+        if outcome == "failed":
+            self._failure = more
+            return
+        self.attach(settings)
+        self._instances.recover()
+
+    def attach(self, settings: bytes) -> None:
+        """Sets how the environments are run."""
+        found: Settings = cloudpickle.loads(settings)
+        plan, self._arrays = private_arrays(found, len(self._instances))
+        self._posts: list[tuple[int, str, str]] = []
+        self._instances.attach(
+            plan,
+            self._arrays,
+            time_limit=found.time_limit,
+            validate=found.validate,
+            report=lambda *post: self._posts.append(post),
+            own_process=True,
+            alone=True,
+        )
+        gc.collect()
+        gc.freeze()
+
+    def run(
+        self,
+        op: int,
+        buffer: int,
+        rows: list[int] | None,
+        actions: list[np.ndarray],
+        seeds: np.ndarray | None,
+        options: dict[str, Any] | None,
+        mode: int,
+    ) -> tuple[Any, ...]:
+        """Steps or resets some instances.
+
+        Args:
+            op, buffer: see `Backend`.
+            rows: the instances, counted from the first of this actor; None for all, in order.
+            actions: of these rows; empty for a reset.
+            seeds, options: of a reset.
+            mode: of autoreset, as the arrays have it.
+
+        Returns:
+            The arrays of `columns` with a row for each instance; the infos that are not empty,
+            pickled, by position among the rows; status flags; reports of failures; and the process
+            id.
+        """
+        self._refuse_failed()
+        instances, arrays = self._instances, self._arrays
+        where = slice(None) if rows is None else rows
+        arrays.mode[0] = mode
+        for target, part in zip(arrays.actions, actions, strict=False):
+            target[where] = part
+        noted = 0
+        if op in (RESET, RESET_ALL):
+            arrays.seeds[where] = seeds
+            instances.options = options
+            noted = instances.reset_rows(buffer, rows)
+        elif op == STEP_ALL:
+            noted = instances.step_all(buffer)
+        else:
+            for row in rows or ():
+                noted |= instances.step_one(buffer, row)
+        # Copies, because the environments continue.
+        found = [array[where].copy() for array in columns(arrays, buffer)]
+        arrays.restarted[where] = False
+        answer, infos = arrays.answers[buffer], {}
+        for place, row in enumerate(range(len(instances)) if rows is None else rows):
+            size = int(answer.info_size[row])
+            if size < 0:
+                infos[place] = instances.kept_info(buffer, row)
+            elif size:
+                infos[place] = answer.info[row, :size].tobytes()
+        posts, self._posts = self._posts, []
+        return found, infos, noted, posts, os.getpid()
+
+    def perform(self, kind: str, *what: Any) -> bytes:
+        """Returns the result of `worker.perform`, pickled."""
+        self._refuse_failed()
+        return cloudpickle.dumps(perform(self._instances, kind, *what))
+
+    def _refuse_failed(self) -> None:
+        if self._failure is not None:
+            raise RuntimeError(f"its environments could not be constructed again: {self._failure}")
+
+
+def columns(arrays: Arrays, buffer: int) -> list[np.ndarray]:
+    """Returns all arrays of an answer except infos."""
+    answer = arrays.answers[buffer]
+    finals = [*answer.final_observation, *answer.final_fields]
+    return [
+        *answer.observation,
+        *(finals if arrays.autoreset_mode == "same_step" else ()),
+        *answer.fields,
+        *(answer.reward, answer.terminated, answer.truncated),
+        *(arrays.elapsed, arrays.restarted),
+    ]
