@@ -70,7 +70,9 @@ def test_options_of_pools_and_parameters_of_environments_are_passed_on():
     )
     pool = env.pools[0]
     assert (pool.backend, pool.batch_size, pool.autoreset_mode) == ("thread", 2, "next_step")
-    assert pool._timeout == 9.0 and pool._on_failure == "restart" and env.path == "callback"
+    assert (
+        pool._core.timeout == 9.0 and pool._core.on_failure == "restart" and env.path == "callback"
+    )
     timestep = stepped(env, 2)
     assert timestep.final_observation is None
     np.testing.assert_array_equal(timestep.info["count"], 2)
