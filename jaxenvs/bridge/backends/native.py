@@ -280,7 +280,7 @@ class NativeBackend(Backend):
             copy_rows(batch, memory, ids)
         if self._settings.validate:
             self._check(arrays, reward, every)
-        return _lines.ATTENTION if self._posts else _lines.OK
+        return self._attention()
 
     def _copied(self, arrays: list[np.ndarray]) -> list[np.ndarray]:
         """Copies arrays, unless enough batches have shown that each has its own memory."""
