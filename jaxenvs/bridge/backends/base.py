@@ -129,7 +129,10 @@ class Backend(abc.ABC):
 
     @abc.abstractmethod
     def take(self, out: np.ndarray, timeout: float | None) -> int:
-        """Waits for `len(out)` finished instances and writes their indices to `out`, int32."""
+        """Waits for `len(out)` finished instances and writes their indices to `out`, int32.
+
+        Returns ATTENTION and writes -1 if it failed and there are none.
+        """
 
     def batch(self, order: np.ndarray | None = None) -> Any:
         """Returns the latest batch in the form of `Pool.step`, if the backend makes batches.

@@ -110,7 +110,7 @@ class Core:
             ids = np.empty(count, np.int32)
             status = self.waited(lambda seconds: self.backend.take(ids, seconds))
             if status & ATTENTION:
-                self._left = ids
+                self._left = ids if count and ids[0] >= 0 else None
                 self.attend()
         else:
             ids = self._left
