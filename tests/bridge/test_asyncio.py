@@ -196,16 +196,17 @@ def test_ordinary_environments_wait_side_by_side_with_coroutines():
 
 
 def test_environments_go_on_while_the_caller_does_something_else():
-    with make(counters(4)) as pool:
+    made = [Async(Counter(i)) for i in range(4)]
+    with make([lambda env=env: env for env in made]) as pool:
         pool.reset(seed=0)
         pool.step_async(np.zeros(4, int))
-        _until(lambda: pool._backend._rows.envs[3].env.count == 1)
+        _until(lambda: made[3].env.count == 1)
         assert (pool.step_wait()[1] == 1).all()
 
 
 def test_uneven_environments_come_as_they_finish():
-    gate = asyncio.Event()
-    waits = [None] * 5 + [gate.wait]
+    gate = threading.Event()
+    waits = [None] * 5 + [lambda: _opened(gate)]
     fns = [lambda i=i: Async(Counter(i, length=1000), ("step",), waits[i]) for i in range(6)]
     with make(fns, batch_size=2) as pool:
         pool.async_reset(seed=0)
@@ -219,7 +220,7 @@ def test_uneven_environments_come_as_they_finish():
             np.add.at(steps, info["env_id"], 1)
             assert (reward == steps[info["env_id"]]).all()
             pool.send(np.zeros(2, int), info["env_id"])
-        pool._backend._thread.tell(gate.set)
+        gate.set()
         seen = set()
         while 5 not in seen:
             info = pool.recv()[4]
@@ -306,15 +307,15 @@ def test_a_constructor_that_raises_leaves_no_thread():
 
 
 def test_one_that_hangs_is_named_and_can_be_waited_for():
-    gate = asyncio.Event()
-    waits = [None, gate.wait, None]
+    gate = threading.Event()
+    waits = [None, lambda: _opened(gate), None]
     fns = [lambda i=i: Async(Counter(i), ("step",), waits[i]) for i in range(3)]
     with make(fns, timeout=0.1) as pool:
         pool.reset(seed=0)
         with pytest.raises(EnvTimeoutError, match="environment 1") as raised:
             pool.step(np.zeros(3, int))
         assert raised.value.env_ids == (1,)
-        pool._backend._thread.tell(gate.set)
+        gate.set()
         assert pool.step_wait()[1].tolist() == [1.0, 1.0, 1.0]
 
 
@@ -396,6 +397,16 @@ def test_close_cancels_those_that_hang(caplog):
     assert made[1].cancelled and stubborn.cancelled and "environments [2]" in caplog.text
 
 
+@pytest.mark.parametrize("kind", KINDS)
+def test_requests_that_have_not_begun_do_not_delay_close(kind, caplog):
+    with (
+        caplog.at_level(logging.WARNING, "jaxenvs"),
+        make([lambda: KINDS[kind](Counter())] * 16, batch_size=4, num_workers=1) as pool,
+    ):
+        pool.async_reset(seed=0)
+    assert not caplog.text
+
+
 def test_ctrl_c_leaves_a_pool_that_can_be_reset():
     waits = [None, lambda: asyncio.sleep(60)]
     with make([lambda i=i: Async(Counter(i), ("step",), waits[i]) for i in range(2)]) as pool:
@@ -407,6 +418,11 @@ def test_ctrl_c_leaves_a_pool_that_can_be_reset():
         pool.set_attr("wait", _soon)
         for step in range(1, 4):
             assert pool.step(np.zeros(2, int))[1].tolist() == [step, step]
+
+
+async def _opened(gate):
+    while not gate.is_set():
+        await asyncio.sleep(1e-3)
 
 
 async def _soon():

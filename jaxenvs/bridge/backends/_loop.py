@@ -10,6 +10,8 @@ import types
 from collections.abc import Awaitable, Callable, Coroutine
 from typing import Any
 
+from jaxenvs.bridge.backends._crew import PoolThread
+
 _SELECTABLE = 1024  # select() works for descriptors below this
 
 
@@ -44,18 +46,13 @@ class LoopThread:
         if type(self.loop) is asyncio.SelectorEventLoop and _Selector is not None:
             self.loop.close()
             self.loop = asyncio.SelectorEventLoop(_Selector())
-        self._thread = threading.Thread(target=self._run, name=name, daemon=True)
+        self._thread = PoolThread(target=self._run, name=name, daemon=True)
         self._thread.start()
 
     def _run(self) -> None:
         asyncio.set_event_loop(self.loop)
         self.loop.run_forever()
         self.loop.close()
-
-    @property
-    def is_here(self) -> bool:
-        """Whether the caller is in this thread."""
-        return threading.current_thread() is self._thread
 
     def tell(self, function: Callable[..., Any], *args: Any) -> None:
         """Calls `function` on the loop, without waiting."""

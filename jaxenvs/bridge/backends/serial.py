@@ -6,33 +6,26 @@ from typing import Any
 
 import numpy as np
 
-from jaxenvs.bridge.backends.base import (
-    RESET,
-    STEP_ALL,
-    Backend,
-    Broken,
-    Post,
-    Settings,
-    private_arrays,
-)
+from jaxenvs.bridge.backends.base import RESET, STEP_ALL, Broken, Post, Settings, private_arrays
+from jaxenvs.bridge.backends.queued import QueuedBackend
 from jaxenvs.bridge.memory import lines as _lines
 from jaxenvs.bridge.memory.arrays import Arrays, Plan
 from jaxenvs.bridge.workers.instances import Instances
 from jaxenvs.bridge.workers.worker import facts, perform
 
 
-class SerialBackend(Backend):
+class SerialBackend(QueuedBackend):
     """A backend without workers: requests run when the caller waits for them."""
 
     name = "serial"
     num_workers = 0
 
     def __init__(self, env_fns: Sequence[Callable[[], Any]]) -> None:
+        super().__init__()
         self._instances = Instances(env_fns)
         self.facts = [facts(env) for env in self._instances.envs]
-        self._asked: tuple[int, int] | None = None  # op and buffer of all
+        self._all: tuple[int, int] | None = None  # op and buffer of a request of all
         self._some: deque[tuple[int, int, int]] = deque()  # op, buffer, instance
-        self._posts: list[Post] = []
 
     def attach(self, settings: Settings) -> None:
         self.attach_to(settings, *private_arrays(settings, len(self._instances)))
@@ -45,37 +38,29 @@ class SerialBackend(Backend):
             self.arrays,
             time_limit=settings.time_limit,
             validate=settings.validate,
-            report=lambda *post: self._posts.append(Post(*post)),
+            report=self._report,
             keeps_infos=True,
         )
 
-    def start_all(self, op: int, buffer: int) -> None:
-        self._asked = op, buffer
-
     def lock_step(self, timeout: float | None) -> Callable[[int], int]:
         step_all = self._instances.step_all
-        return lambda buffer: step_all(buffer) | (_lines.ATTENTION if self._posts else _lines.OK)
+        posts = self._posts
+        return lambda buffer: step_all(buffer) | (_lines.ATTENTION if posts else _lines.OK)
 
-    def wait_all(self, buffer: int, timeout: float | None) -> int:
-        if self._asked is None:
-            return self.attention()
-        op, buffer = self._asked
-        self._asked = None
+    def _start(self, op: int, buffer: int, instances: np.ndarray | None) -> None:
+        if instances is None:
+            self._all = op, buffer
+        else:
+            self._some.extend((op, buffer, instance) for instance in instances.tolist())
+
+    def _take(self, count: int, timeout: float | None) -> tuple[list[int], int]:
+        if self._all is None:
+            return [self.take_next() for _ in range(count)], 0
+        op, buffer = self._all
+        self._all = None
         instances = self._instances
         noted = instances.step_all(buffer) if op == STEP_ALL else instances.reset_rows(buffer)
-        return noted | self.attention()
-
-    def start_some(self, op: int, buffer: int, instances: np.ndarray) -> None:
-        self._some.extend((op, buffer, instance) for instance in instances.tolist())
-
-    def take(self, out: np.ndarray, timeout: float | None) -> int:
-        try:
-            for i in range(len(out)):
-                out[i] = self.take_next()
-        except BaseException:  # Ctrl-C: the pool waits for none of them any more
-            self._some.clear()
-            raise
-        return self.attention()
+        return [], noted
 
     @property
     def next_instance(self) -> int | None:
@@ -92,8 +77,12 @@ class SerialBackend(Backend):
         return instance
 
     def forget(self) -> None:
-        self._asked = None
+        super().forget()
+        self._all = None
         self._some.clear()
+
+    def set_options(self, options: dict[str, Any] | None) -> None:
+        self._instances.options = options
 
     def message(self, kind: str, instances: Sequence[int], *what: Any) -> list[Any]:
         if kind == "kept_info":
@@ -104,22 +93,6 @@ class SerialBackend(Backend):
             raise Broken(Post(outcome[1], name, outcome[2]))
         return outcome[1]
 
-    def set_options(self, options: dict[str, Any] | None) -> None:
-        self._instances.options = options
-
-    def read_posts(self) -> list[Post]:
-        posts, self._posts = self._posts, []
-        return posts
-
     def close(self, grace: float) -> list[Post]:
-        return close_instances(self._instances)
-
-    def attention(self) -> int:
-        """Returns ATTENTION if there are unread reports, otherwise OK."""
-        return _lines.ATTENTION if self._posts else _lines.OK
-
-
-def close_instances(instances: Instances) -> list[Post]:
-    """Closes environments in this process; returns reports of what raised."""
-    outcome = perform(instances, "close")
-    return [] if outcome[0] == "ok" else [Post(outcome[1], "close", outcome[2])]
+        failed = self._instances.close()
+        return [Post(failed[0], "close", failed[1])] if failed else []

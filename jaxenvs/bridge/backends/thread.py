@@ -1,29 +1,31 @@
 """The "thread" backend, for environments that block or release the interpreter lock."""
 
-import contextlib
+import dataclasses
+import functools
 import logging
 import os
 import threading
 import time
 from collections import deque
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 import numpy as np
 
-from jaxenvs.bridge.backends._crew import Abandoned, Crew, Finished, Job, Member
+from jaxenvs.bridge.backends._crew import Crew, PoolThread
 from jaxenvs.bridge.backends.base import (
-    RESET,
+    STEP,
     STEP_ALL,
-    Backend,
     Broken,
     Late,
     Post,
     Settings,
     private_arrays,
 )
-from jaxenvs.bridge.memory import lines as _lines
-from jaxenvs.bridge.workers.instances import REMAKING, FailedEnv, Instances, traceback_of
+from jaxenvs.bridge.backends.queued import Finished, QueuedBackend
+from jaxenvs.bridge.workers.calls import Abandoned, Call, Calls, run_here
+from jaxenvs.bridge.workers.failures import close_quietly, traceback_of
+from jaxenvs.bridge.workers.instances import Instances
 from jaxenvs.bridge.workers.worker import facts
 
 log = logging.getLogger("jaxenvs")
@@ -37,7 +39,20 @@ def default_threads(num_envs: int) -> int:
     return min(num_envs, _MOST)
 
 
-class ThreadBackend(Backend):
+@dataclasses.dataclass(slots=True, eq=False)
+class Request:
+    """What is asked of one row: calls into its environment, begun anew if that is replaced."""
+
+    row: int
+    calls: Callable[[], Calls]
+    finished: Finished
+    dropped: bool = False  # whether its result is not wanted any more
+    since: float = 0.0  # when it entered the environment's code; 0 while it is outside
+    runner: Any = None  # the thread or task that runs it
+    left: Any = None  # its environment, once it hung and was replaced
+
+
+class ThreadBackend(QueuedBackend):
     """A backend of threads that take instances from one queue, which balances uneven steps.
 
     One thread at a time steps an instance, but not always the same thread. Python cannot stop a
@@ -49,186 +64,209 @@ class ThreadBackend(Backend):
     """
 
     name = "thread"
+    _called: Any = None  # a function that makes a call in one of the threads, if that needs one
 
     def __init__(
         self, env_fns: Sequence[Callable[[], Any]], num_threads: int | None = None
     ) -> None:
+        super().__init__()
         self._owner = os.getpid()
-        self._instances = _Instances(env_fns)
-        self.facts = [facts(env) for env in self._instances.envs]
-        self.num_workers = num_threads or default_threads(len(env_fns))
         self._lock = threading.Lock()
-        self._at_work: set[int] = set()
-        self._behind: dict[int, deque[Job]] = {}  # queued jobs of rows that are at work
-        self._finished = Finished()
-        self._num_asked = 0  # rows that `wait_all` waits for
-        self._stepped: int | None = None  # the buffer of a step of all, not yet checked for NaN
-        self._noted = 0
-        self._posts: deque[Post] = deque()
-        self._options: dict[str, Any] | None = None
-        self._hanging: list[tuple[int, Member]] = []  # at the last check
-        self._has_restarted = False  # since `read_posts`
-        self._crew: Crew | None = None
+        self._instances = self._made(env_fns)
+        self.facts = [facts(env) for env in self._instances.envs]
+        # The requests of each row; the first one is at work or waits for a thread.
+        self._requests: list[deque[Request]] = [deque() for _ in env_fns]
+        in_threads = self._num_in_threads()
+        size = (num_threads or default_threads(in_threads)) if in_threads else 0
+        self._crew = Crew(size, "jaxenvs-pool-thread")
+        self.num_workers = max(1, size)
+
+    def _made(self, env_fns: Sequence[Callable[[], Any]]) -> Instances:
+        return Instances(env_fns)
+
+    def _num_in_threads(self) -> int:
+        return len(self._instances)
 
     def attach(self, settings: Settings) -> None:
         self.plan, self.arrays = private_arrays(settings, len(self._instances))
-        self._crew = Crew(self.num_workers, "jaxenvs-pool-thread")
         self.timeout = settings.timeout
-        self._instances.crew = None if settings.timeout is None else self._crew
         self._instances.attach(
             self.plan,
             self.arrays,
             time_limit=settings.time_limit,
             validate=settings.validate,
-            report=lambda *post: self._posts.append(Post(*post)),
+            report=self._report,
+            own_process=True,
             keeps_infos=True,
         )
 
-    # --- steps ---
+    # --- requests ---
 
-    def start_all(self, op: int, buffer: int) -> None:
-        instances = self._instances
-        self._num_asked, self._noted = len(instances), 0
+    def _start(self, op: int, buffer: int, instances: np.ndarray | None) -> None:
+        rows, finished = self._instances, self._finished
+        ids = range(len(rows)) if instances is None else instances.tolist()
         if op == STEP_ALL:
-            self._stepped = buffer
-            view, actions = instances.before_all(buffer)
-            for row, action in enumerate(actions):
-                self._put(row, self._finished, instances.step_in, view, action)
+            view = rows.begin_all(buffer)
+            views = [view] * len(rows)
+        elif op == STEP:
+            views = [rows.begin_one(buffer, row) for row in ids]
         else:
-            for row in range(len(instances)):
-                self._put(row, self._finished, instances.reset_in, buffer, self._options)
+            reset = functools.partial(rows.reset, buffer, options=self._options)
+            self._put([Request(row, functools.partial(reset, row), finished) for row in ids])
+            return
+        self._put(
+            [
+                Request(row, functools.partial(rows.step, row, view, action), finished)
+                for row, view, action in zip(ids, views, rows.actions(instances), strict=True)
+            ]
+        )
 
-    def wait_all(self, buffer: int, timeout: float | None) -> int:
-        while (found := self._take(self._num_asked, timeout)) is not None:
-            self._noted |= found[1]
-            stepped, self._stepped = self._stepped, None
-            wrong = () if stepped is None else self._instances.with_nan(stepped)
-            for row in wrong:
-                self._put(row, self._finished, self._instances.refuse_nan_in, stepped)
-            self._num_asked = len(wrong)
-            if not wrong:
-                return self._noted | self._attention()
-        return _lines.TIMEOUT
-
-    def start_some(self, op: int, buffer: int, instances: np.ndarray) -> None:
-        for row in instances.tolist():
-            if op == RESET:
-                self._put(row, self._finished, self._instances.reset_in, buffer, self._options)
-            else:
-                self._put(row, self._finished, self._instances.step_alone, buffer)
-
-    def take(self, out: np.ndarray, timeout: float | None) -> int:
-        found = self._take(len(out), timeout)
-        if found is None:
-            return _lines.TIMEOUT
-        out[:] = found[0]
-        return self._attention()
-
-    def _put(
-        self, row: int, finished: Finished, work: Callable[..., int | None], *args: Any
-    ) -> None:
-        assert self._crew is not None
-        self._crew.put(row, self._turn, finished, work, args)
-
-    def _turn(
-        self, row: int, finished: Finished, work: Callable[..., int | None], args: tuple[Any, ...]
-    ) -> None:
-        """Runs one job of a row and reports it as finished; queues it if the row is at work."""
-        assert self._crew is not None
+    def _put(self, requests: list[Request]) -> None:
+        """Starts requests; one whose row is at work waits for its turn."""
+        first = []
         with self._lock:
-            if row in self._at_work:
-                job = row, self._turn, (finished, work, args)
-                self._behind.setdefault(row, deque()).append(job)
-                return
-            self._at_work.add(row)
+            for request in requests:
+                queue = self._requests[request.row]
+                queue.append(request)
+                if len(queue) == 1:
+                    first.append(request)
+                else:
+                    self._hurry(queue[0])
+        self._launch(first)
+
+    def _launch(self, requests: list[Request]) -> None:
+        for request in requests:
+            self._crew.put(self._run, request)
+
+    def _hurry(self, request: Request) -> None:
+        """Called when another request waits for the end of this one."""
+
+    def _run(self, request: Request) -> None:
+        noted, request.runner = 0, threading.current_thread()
+        run = self._called
+        if self.timeout is not None:
+            run = functools.partial(self._watched, request)
         try:
-            noted = work(row, *args) or 0
+            if not request.dropped:
+                noted = run_here(request.calls(), run)
         except Abandoned:
+            close_quietly(request.left)
             raise
-        except BaseException as error:  # not an environment's error; the pool must not wait forever
-            self._posts.append(Post(row, "step", traceback_of(error), fatal=True))
-            noted = 0
-        with self._lock:
-            self._at_work.discard(row)
-            behind = self._behind.get(row)
-            if behind:
-                self._crew.jobs.put(behind.popleft())
-        finished.put(row, noted)
+        except BaseException as error:
+            self._give_up(request, error)
+        self._done(request, noted)
 
-    def _take(self, count: int, timeout: float | None) -> tuple[list[int], int] | None:
+    def _watched(self, request: Request, call: Call) -> Any:
+        request.since = time.monotonic()
         try:
-            return self._finished.take(count, timeout)
-        except BaseException:  # Ctrl-C; results of rows at work are dropped
-            self.forget()
-            raise
+            return call() if self._called is None else self._called(call)
+        finally:
+            if self._is_lost(request):
+                raise Abandoned
+
+    def _is_lost(self, request: Request) -> bool:
+        """Called when the environment's code has returned: whether another has taken over."""
+        with self._lock:
+            request.since = 0.0
+            return request.left is not None
+
+    def _give_up(self, request: Request, error: BaseException) -> None:
+        # Not an environment's error; the pool must not wait forever.
+        self._posts.append(Post(request.row, "step", traceback_of(error), fatal=True))
+
+    def _done(self, request: Request, noted: int) -> None:
+        with self._lock:
+            queue = self._requests[request.row]
+            queue.popleft()
+            following = [queue[0]] if queue else []
+        if following:
+            self._launch(following)
+        request.finished.put(request.row, noted)
 
     def forget(self) -> None:
-        if self._crew is not None:
-            self._crew.drop()
+        super().forget()
         with self._lock:
-            self._behind.clear()
-        self._finished, self._stepped, self._num_asked = Finished(), None, 0
-
-    def _attention(self) -> int:
-        return _lines.ATTENTION if self._posts or self._has_restarted else _lines.OK
+            for queue in self._requests:
+                for request in queue:
+                    request.dropped = True
 
     # --- messages ---
 
     def message(self, kind: str, instances: Sequence[int], *what: Any) -> list[Any]:
+        rows = self._instances
         if kind == "kept_info":
-            return [self._instances.kept_info(what[0], row) for row in instances]
+            return [rows.kept_info(what[0], row) for row in instances]
         if kind == "set_attr":
-            each = zip(instances, what[1], strict=True)
-            args: dict[int, tuple[Any, ...]] = {row: (what[0], value) for row, value in each}
-            function: Callable[..., Any] = self._instances.set_attr
+            name, values = what
+            calls: dict[int, Call] = {
+                row: functools.partial(rows.set_attr, row, name, value)
+                for row, value in zip(instances, values, strict=True)
+            }
         else:
-            args, function = dict.fromkeys(instances, what), self._instances.call
-        values: dict[int, Any] = {}
+            name = what[0]
+            calls = {row: functools.partial(rows.call, row, *what) for row in instances}
+        found, errors, late = self._ask(calls, self.timeout)
+        if late:
+            raise Late(late)
+        if errors:
+            row = min(errors)
+            raise Broken(Post(row, name, traceback_of(errors[row])))
+        return [found[row] for row in instances]
+
+    def _ask(
+        self, calls: Mapping[int, Call], timeout: float | None
+    ) -> tuple[dict[int, Any], dict[int, BaseException], list[int]]:
+        """Makes a call for each row; returns the results, the exceptions, and the rows missing."""
+        found: dict[int, Any] = {}
         errors: dict[int, BaseException] = {}
 
-        def work(row: int) -> None:
+        def ask(row: int) -> Calls:
             try:
-                values[row] = function(row, *args[row])
-            except Abandoned:
+                found[row] = yield calls[row]
+            except GeneratorExit:
                 raise
             except BaseException as error:
                 errors[row] = error
+            return 0
 
         finished = Finished()
-        for row in instances:
-            self._put(row, finished, work)
-        if finished.take(len(instances), self.timeout) is None:
-            raise Late([row for row in instances if row not in values and row not in errors])
-        if errors:
-            row = min(errors)
-            raise Broken(Post(row, what[0], traceback_of(errors[row])))
-        return [values[row] for row in instances]
+        self._put([Request(row, functools.partial(ask, row), finished) for row in calls])
+        finished.take(len(calls), timeout)
+        results, raised = found.copy(), errors.copy()  # others may still come
+        return results, raised, [each for each in calls if each not in {**results, **raised}]
 
-    def set_options(self, options: dict[str, Any] | None) -> None:
-        self._options = options
-
-    # --- faults ---
-
-    def read_posts(self) -> list[Post]:
-        self._has_restarted = False
-        return [self._posts.popleft() for _ in range(len(self._posts))]
+    # --- hangs ---
 
     def stuck(self, seconds: float) -> list[int]:
-        self._hanging = [] if self._crew is None else self._crew.stuck(seconds)
-        return [row for row, _ in self._hanging]
+        return [row for row in range(len(self._instances)) if self._hanging(row, seconds)]
+
+    def _hanging(self, row: int, seconds: float) -> Request | None:
+        queue = self._requests[row]
+        try:
+            request = queue[0]
+        except IndexError:
+            return None
+        is_late = 0 < request.since <= time.monotonic() - seconds
+        return request if is_late else None
 
     def restart(self, instances: Sequence[int]) -> bool:
-        assert self._crew is not None
-        for row, member in self._hanging:
-            if row in instances and (job := self._crew.abandon(member)) is not None:
-                finished, work, args = job[2]
-                with self._lock:
-                    self._at_work.discard(row)
-                self._put(row, finished, self._stand_in, work, args)
+        for row in instances:
+            with self._lock:
+                lost = self._hanging(row, self.timeout or 0.0)
+                if lost is None:  # it has just returned
+                    continue
+                lost.left = self._instances.envs[row]
+                calls = functools.partial(self._stand_in, row, lost.calls)
+                again = self._requests[row][0] = Request(row, calls, lost.finished)
+            self._abandon(lost)
+            self._launch([again])
         return True
 
-    def _stand_in(self, row: int, work: Callable[..., int], args: tuple[Any, ...]) -> int:
-        noted = self._instances.stand_in(row, work, args)
+    def _abandon(self, request: Request) -> None:
+        self._crew.replace(request.runner)
+
+    def _stand_in(self, row: int, request: Callable[[], Calls]) -> Calls:
+        noted = yield from self._instances.stand_in(row, request)
         self._has_restarted = True
         return noted
 
@@ -237,113 +275,22 @@ class ThreadBackend(Backend):
     def close(self, grace: float) -> list[Post]:
         if self._owner != os.getpid():  # a fork of the caller has a copy of the pool, no thread
             return []
-        if self._crew is None:  # never attached
-            failed = self._instances.close()
-            return [Post(failed[0], "close", failed[1])] if failed else []
-        if isinstance(threading.current_thread(), Member):  # garbage is collected anywhere
+        if isinstance(threading.current_thread(), PoolThread):  # garbage is collected anywhere
             threading.Thread(target=self.close, args=(grace,), daemon=True).start()
             return []
         end = time.monotonic() + grace
         self.forget()
-        posts: deque[Post] = deque()
-        open_rows = set(range(len(self._instances)))
-
-        def work(row: int) -> None:
-            try:
-                self._instances.envs[row].close()
-            except BaseException as error:
-                posts.append(Post(row, "close", traceback_of(error)))
-            open_rows.discard(row)
-
-        finished = Finished()
-        for row in sorted(open_rows):
-            self._put(row, finished, work)
-        finished.take(len(open_rows), grace)
-        left = self._crew.end(max(end, time.monotonic() + _END))
-        if left:
+        rows = range(len(self._instances))
+        close = self._instances.close_one
+        _, errors, late = self._ask({row: functools.partial(close, row) for row in rows}, grace)
+        num_left = self._end(max(end, time.monotonic() + _END))
+        if late or num_left:
             log.warning(
                 "environments %s did not close in time; %d threads were abandoned",
-                *(sorted(open_rows), len(left)),
+                *(late or "that hung before", num_left),
             )
-        return list(posts)
+        return [Post(row, "close", traceback_of(errors[row])) for row in sorted(errors)]
 
-
-class _Instances(Instances):
-    """Rows that several threads step, each row in one thread at a time.
-
-    The threads share sets and dicts of rows, whose single operations are atomic.
-    """
-
-    crew: Crew | None = None  # set if there is a timeout
-
-    def attach(self, *args: Any, **kwargs: Any) -> None:
-        super().attach(*args, **kwargs)
-        self._passing = (Abandoned,)
-
-    def before_all(self, buffer: int) -> tuple[Any, Iterable[Any]]:
-        """Starts a step of all; returns the view and the actions."""
-        return self._before_all(buffer), self._actions(None)
-
-    def step_in(self, row: int, view: Any, action: Any) -> int:
-        """Runs a row's part of a step of all."""
-        return self._run((row,), (action,), view)
-
-    def with_nan(self, buffer: int) -> list[int]:
-        """Returns the rows in which a step of all has left NaN."""
-        view = self._views[buffer]
-        if not self._validate or not view.has_nan():
-            return []
-        return [row for row in self._rows if view.row_has_nan(row)]
-
-    def refuse_nan_in(self, row: int, buffer: int) -> int:
-        return self._refuse_nans((row,), self._views[buffer])
-
-    def step_alone(self, row: int, buffer: int) -> int:
-        return self.step_one(buffer, row)
-
-    def reset_in(self, row: int, buffer: int, options: dict[str, Any] | None) -> int:
-        return self.reset_one(buffer, row, options)
-
-    def stand_in(self, row: int, work: Callable[..., int], args: tuple[Any, ...]) -> int:
-        """Replaces an environment that hangs, and runs its request."""
-        try:
-            env = self._make(row)
-        except self._passing:
-            raise
-        except BaseException as error:
-            self._tell(row, REMAKING, error)
-            env = FailedEnv(error)
-        self._replace(row, env)
-        self.recover((row,))
-        return work(row, *args)
-
-    # --- calls into environments, during which a thread may be abandoned ---
-
-    def call(self, row: int, name: str, args: Any, kwargs: Any) -> Any:
-        return self._within(None, super().call, row, name, args, kwargs)
-
-    def _make(self, row: int) -> Any:
-        return self._within(None, super()._make, row)
-
-    def _shut(self, row: int) -> None:
-        self._within(None, super()._shut, row)
-
-    def _reset(self, row: int, seed: int | None, options: dict[str, Any] | None) -> tuple[Any, Any]:
-        return self._within(self.envs[row], super()._reset, row, seed, options)
-
-    def _step_of(self, row: int) -> Callable[[Any], Any]:
-        env = self.envs[row]
-        if self.crew is None:
-            return env.step
-        return lambda action: self._within(env, env.step, action)
-
-    def _within(self, env: Any, function: Callable[..., Any], *args: Any) -> Any:
-        if self.crew is None:
-            return function(*args)
-        try:
-            return self.crew.within(function, *args)
-        except Abandoned:
-            if env is not None:  # it was replaced, so only this thread can close it
-                with contextlib.suppress(BaseException):
-                    env.close()
-            raise
+    def _end(self, until: float) -> int:
+        """Ends the threads; returns how many have not ended."""
+        return self._crew.end(until)

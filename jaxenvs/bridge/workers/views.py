@@ -1,13 +1,16 @@
 """Fast, checked writing of the rows of an answer."""
 
+import pickle
 from collections.abc import Callable, Iterable, Mapping
 from typing import Any
 
+import cloudpickle
 import gymnasium
 import numpy as np
 
-from jaxenvs.bridge.memory.arrays import Answer, Plan
+from jaxenvs.bridge.memory.arrays import INFO_ROOM, Answer, Plan
 from jaxenvs.bridge.memory.layout import Leaf, getter, leaves_of, tree_of
+from jaxenvs.bridge.memory.lines import INFO
 
 _SMALL = 4096  # up to this size a dot product finds NaN fastest, and starts no threads
 
@@ -15,7 +18,9 @@ _SMALL = 4096  # up to this size a dot product finds NaN fastest, and starts no 
 class View:
     """The rows of one worker in one of the two answers, in a form that is fast to write."""
 
-    def __init__(self, plan: Plan, answer: Answer, rows: slice) -> None:
+    def __init__(
+        self, plan: Plan, answer: Answer, rows: slice, *, keeps_infos: bool = False
+    ) -> None:
         leaves = plan.observation_leaves
         count = rows.stop - rows.start
         self._observation = [array[rows] for array in answer.observation]
@@ -32,9 +37,11 @@ class View:
         self.reward: Any = answer.reward[rows].data
         self.terminated: Any = answer.terminated[rows].data
         self.truncated: Any = answer.truncated[rows].data
-        self.info_size: Any = answer.info_size[rows].data
-        self.info = answer.info[rows]
+        self._info_size: Any = answer.info_size[rows].data
+        self._info = answer.info[rows]
         self.with_info: set[int] = set()
+        self._kept: dict[int, Any] = {}  # infos too large for their slots, or all
+        self._keeps_infos = keeps_infos
         self._fields = [array[rows] for array in answer.fields]
         self._final_fields = [array[rows] for array in answer.final_fields]
         self.fields, self.final_fields = (
@@ -52,11 +59,48 @@ class View:
 
     def has_nan(self) -> bool:
         """Returns whether an observation or a reward in any row is NaN."""
-        return any(_flat_has_nan(flat) for flat in self._flat)
+        return any(map(_flat_has_nan, self._flat))
 
     def row_has_nan(self, row: int) -> bool:
         reward = self.reward[row]
-        return reward != reward or any(map(_flat_has_nan, self._flat_rows[row]))
+        if reward != reward:
+            return True
+        for flat in self._flat_rows[row]:  # noqa: SIM110 (a generator is slower)
+            if _flat_has_nan(flat):
+                return True
+        return False
+
+    def put_info(self, row: int, info: Any, final_info: Any = None) -> int:
+        """Writes the infos of a row, with the final one under same-step autoreset; returns flags.
+
+        Raises:
+            TypeError: an info is not a mapping.
+        """
+        if not info and not final_info:
+            if row in self.with_info:
+                self.no_info(row)
+            return 0
+        check_info(info)
+        check_info(final_info)
+        self.with_info.add(row)
+        kept: Any = info or {}, final_info or {}
+        if not self._keeps_infos:
+            kept = _pickled((info, final_info))
+            if len(kept) <= INFO_ROOM:
+                self._info[row, : len(kept)] = np.frombuffer(kept, np.uint8)
+                self._info_size[row] = len(kept)
+                return INFO
+        self._kept[row] = kept
+        self._info_size[row] = -1
+        return INFO
+
+    def no_info(self, row: int) -> None:
+        self._info_size[row] = 0
+        self.with_info.discard(row)
+
+    def kept_info(self, row: int) -> Any:
+        """Returns an info that is not in its slot, pickled or not."""
+        return self._kept.get(row) or _pickled(({}, {}))  # lost with its process
 
     def keep_final(self, row: int, previous: "View") -> None:
         """Makes the previous observation the final one, for an episode that was cut."""
@@ -65,19 +109,10 @@ class View:
             final[row] = last[row]
 
 
-def has_nan(tree: Any) -> bool:
-    if isinstance(tree, Mapping):
-        return any(map(has_nan, tree.values()))
-    if isinstance(tree, (tuple, list)):
-        return any(map(has_nan, tree))
-    array = np.asarray(tree)
-    return array.dtype.kind in "fc" and bool(np.isnan(array).any())
-
-
-def _flat_has_nan(flat: np.ndarray) -> bool:
+def _flat_has_nan(flat: np.ndarray) -> Any:
     # Both are NaN if any element is NaN; squares never cancel.
-    found = np.dot(flat, flat) if flat.size <= _SMALL else np.min(flat)
-    return bool(found != found)
+    found = flat.dot(flat) if flat.size <= _SMALL else flat.min()
+    return found != found
 
 
 def action_reader(plan: Plan, arrays: list[np.ndarray]) -> Callable[[Any], Any]:
@@ -180,21 +215,6 @@ def _named(leaf: Leaf) -> str:
     return f"entry {leaf.at} of the observation" if leaf.at else "an observation"
 
 
-def fits(observation: Any, space: gymnasium.Space) -> None:
-    for leaf in leaves_of(space):
-        fitting(getter(leaf.path)(observation), leaf)
-
-
-def contains(space: gymnasium.Space, observation: Any) -> bool:
-    """Returns whether an observation is in the space, ignoring its dtype, which is converted."""
-    for leaf in leaves_of(space):
-        sub = leaf.space_in(space)
-        value = np.asarray(getter(leaf.path)(observation), leaf.dtype)
-        if not sub.contains(value if isinstance(sub, gymnasium.spaces.Box) else value[()]):
-            return False
-    return True
-
-
 def _by_field(plan: Plan, arrays: list[np.ndarray]) -> Iterable[tuple[str, Any, list[np.ndarray]]]:
     found = iter(arrays)
     for name, space in plan.info_fields.items() if arrays else ():
@@ -217,3 +237,33 @@ def put_fields(
 ) -> None:
     for name, write in fields:
         write(row, info.get(name))
+
+
+def check_info(info: Any) -> None:
+    """Refuses an info that is not a mapping."""
+    if info and not isinstance(info, Mapping):
+        raise TypeError(f"info is {brief(info)}; expected a dict")
+
+
+def _pickled(infos: tuple[Any, Any]) -> bytes:
+    try:
+        return pickle.dumps(infos, protocol=pickle.HIGHEST_PROTOCOL)
+    except Exception:  # classes that a script defines, and what cannot be pickled
+        return cloudpickle.dumps(tuple(info and _portable(info) for info in infos))
+
+
+def _portable(info: Mapping[str, Any]) -> dict[str, Any]:
+    """Returns an info in which a description replaces what cannot be pickled."""
+    kept = {}
+    for name, value in info.items():
+        try:
+            cloudpickle.dumps(value)
+            kept[name] = value
+        except Exception:
+            kept[name] = f"<{type(value).__name__}, which cannot be pickled>"
+    return kept
+
+
+def brief(value: Any, limit: int = 200) -> str:
+    text = f"{value!r}"
+    return text if len(text) <= limit else f"{text[:limit]} ..."

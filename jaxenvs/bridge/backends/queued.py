@@ -1,0 +1,124 @@
+"""The base of backends whose instances finish one by one, into a queue in the caller's process."""
+
+import abc
+import threading
+from collections import deque
+from typing import Any
+
+import numpy as np
+
+from jaxenvs.bridge.backends.base import Backend, Post
+from jaxenvs.bridge.memory import lines as _lines
+
+
+class Finished:
+    """A queue of finished rows, from which one thread takes several at a time."""
+
+    def __init__(self) -> None:
+        self._lock = threading.Lock()
+        self._bell = threading.Lock()
+        self._bell.acquire()
+        self._rows: list[int] = []
+        self._wanted = 0  # the number of rows that `take` waits for
+        self._noted = 0
+
+    def put(self, row: int, noted: int) -> None:
+        """Adds a row and its status flags."""
+        with self._lock:
+            self._rows.append(row)
+            self._noted |= noted
+            if self._wanted and len(self._rows) >= self._wanted:
+                self._wanted = 0
+                self._bell.release()
+
+    def take(self, count: int, timeout: float | None) -> tuple[list[int], int] | None:
+        """Waits for `count` rows; returns them and their flags, or None on timeout."""
+        with self._lock:
+            if len(self._rows) < count:
+                self._wanted = count
+            else:
+                return self._taken(count)
+        there = self._bell.acquire(timeout=-1 if timeout is None else timeout)
+        with self._lock:
+            if not there:
+                if self._wanted:
+                    self._wanted = 0
+                    return None
+                self._bell.acquire()  # it was released just now
+            return self._taken(count)
+
+    def _taken(self, count: int) -> tuple[list[int], int]:
+        rows, self._rows = self._rows[:count], self._rows[count:]
+        noted = self._noted
+        if not self._rows:
+            self._noted = 0
+        return rows, noted
+
+
+class QueuedBackend(Backend):
+    """A backend whose instances finish one by one.
+
+    A subclass starts requests in `_start`, each of which ends with its instance in
+    `self._finished`. If the caller's thread has work to do while it waits, or `_finished` is not
+    used at all, the subclass overrides `_take`.
+    """
+
+    def __init__(self) -> None:
+        self._finished = Finished()
+        self._num_asked = 0  # instances that `wait_all` waits for
+        self._options: dict[str, Any] | None = None  # of the next resets
+        self._posts: deque[Post] = deque()
+        self._has_restarted = False  # whether an instance was replaced since `read_posts`
+
+    @abc.abstractmethod
+    def _start(self, op: int, buffer: int, instances: np.ndarray | None) -> None:
+        """Starts an operation of `Backend.start_all`, or of `start_some` if there are instances."""
+
+    def _take(self, count: int, timeout: float | None) -> tuple[list[int], int] | None:
+        """Waits for `count` instances; returns them and their flags, or None on timeout."""
+        return self._finished.take(count, timeout)
+
+    def start_all(self, op: int, buffer: int) -> None:
+        self._num_asked = len(self.facts)
+        self._start(op, buffer, None)
+
+    def start_some(self, op: int, buffer: int, instances: np.ndarray) -> None:
+        self._start(op, buffer, instances)
+
+    def wait_all(self, buffer: int, timeout: float | None) -> int:
+        found = self._taken(self._num_asked, timeout)
+        if found is None:
+            return _lines.TIMEOUT
+        self._num_asked = 0
+        return found[1] | self.attention()
+
+    def take(self, out: np.ndarray, timeout: float | None) -> int:
+        found = self._taken(len(out), timeout)
+        if found is None:
+            return _lines.TIMEOUT
+        out[:] = found[0]
+        return self.attention()
+
+    def _taken(self, count: int, timeout: float | None) -> tuple[list[int], int] | None:
+        try:
+            return self._take(count, timeout)
+        except BaseException:  # Ctrl-C: the pool waits for none of them any more
+            self.forget()
+            raise
+
+    def forget(self) -> None:
+        self._finished, self._num_asked = Finished(), 0
+
+    def set_options(self, options: dict[str, Any] | None) -> None:
+        self._options = options
+
+    def attention(self) -> int:
+        """Returns ATTENTION if there are unread reports or replaced instances, otherwise OK."""
+        return _lines.ATTENTION if self._posts or self._has_restarted else _lines.OK
+
+    def read_posts(self) -> list[Post]:
+        self._has_restarted = False
+        return [self._posts.popleft() for _ in range(len(self._posts))]
+
+    def _report(self, *post: Any) -> None:
+        self._posts.append(Post(*post))

@@ -1,0 +1,33 @@
+"""Work on an environment, written as a generator of the calls that it makes into the environment.
+
+The generator keeps the books and yields the calls. Whoever runs it decides where a call happens: in
+this thread, in one that can be abandoned, or on an event loop.
+"""
+
+from collections.abc import Callable, Generator
+from typing import Any
+
+Call = Callable[[], Any]
+Calls = Generator[Call, Any, Any]  # results are sent to it, and exceptions thrown into it
+
+
+class Abandoned(BaseException):
+    """Ends the work of a thread whose environment hung; another thread has taken over."""
+
+
+def run_here(calls: Calls, run: Callable[[Call], Any] | None = None) -> Any:
+    """Runs calls in this thread, each of them through `run`; returns what the generator returns."""
+    resume: Any = calls.send
+    value: Any = None
+    while True:
+        try:
+            call = resume(value)
+        except StopIteration as end:
+            return end.value
+        try:
+            value = call() if run is None else run(call)
+            resume = calls.send
+        except Abandoned:
+            raise
+        except BaseException as error:
+            resume, value = calls.throw, error

@@ -1,0 +1,362 @@
+"""What happens to environments, each of which has a row in the arrays of a pool."""
+
+import copy
+from collections.abc import Callable, Iterable, Sequence
+from functools import partial
+from typing import Any
+
+import numpy as np
+
+from jaxenvs.bridge.foreign.adapters import adapted
+from jaxenvs.bridge.foreign.pettingzoo import without_rewards
+from jaxenvs.bridge.memory.arrays import MODES, Arrays, Plan
+from jaxenvs.bridge.memory.lines import DONE
+from jaxenvs.bridge.workers.calls import Calls, run_here
+from jaxenvs.bridge.workers.checks import Report, SpaceChecks, Validate, has_nan
+from jaxenvs.bridge.workers.failures import REMAKING, FailedEnv, traceback_of
+from jaxenvs.bridge.workers.views import View, action_reader, check_info, put_fields
+
+_NAN = "is NaN.  Pass validate=False to accept NaN."
+_SAME_STEP, _NEXT_STEP, _DISABLED = map(MODES.index, ("same_step", "next_step", "disabled"))
+
+
+class Rows:
+    """Environments, and what happens to each: steps, resets, ends of episodes, and failures.
+
+    All of it is written as generators of calls into the environments, see `calls`. Several threads
+    may run different rows at a time: the sets and dicts of rows that they share have atomic
+    operations.
+
+    Args:
+        env_fns: one function for each instance.
+        first: the number of the first instance.
+        making: called with the number of an instance before it is constructed.
+        run: runs the calls of the constructors.
+
+    Raises:
+        BaseException: any exception of a constructor, with the instance as `jaxenvs_instance`.
+    """
+
+    def __init__(
+        self,
+        env_fns: Sequence[Callable[[], Any]],
+        first: int = 0,
+        making: Callable[[int], None] = lambda instance: None,
+        run: Callable[[Calls], Any] = run_here,
+    ) -> None:
+        self._env_fns = list(env_fns)
+        self.first = first
+        self.envs: list[Any] = []
+        error = run(self._make_all(making))
+        if error is not None:
+            raise error
+
+    def __len__(self) -> int:
+        return len(self._env_fns)
+
+    def _make_all(self, making: Callable[[int], None]) -> Calls:
+        for row in range(len(self)):
+            try:
+                making(self.first + row)
+                self.envs.append((yield partial(self._make, row)))
+            except BaseException as error:
+                error.jaxenvs_instance = self.first + row  # pyright: ignore[reportAttributeAccessIssue]
+                yield from self._close_all()
+                return error
+        return None
+
+    def attach(
+        self,
+        plan: Plan,
+        arrays: Arrays,
+        *,
+        time_limit: int | None,
+        validate: Validate,
+        report: Report,
+        current: Any = None,
+        own_process: bool = False,
+        alone: bool = False,
+        keeps_infos: bool = False,
+    ) -> None:
+        """Sets the arrays to which results are written, and how environments are run.
+
+        Args:
+            plan, arrays: the arrays of the pool.
+            time_limit: steps after which an episode is truncated; None for no limit.
+            validate: see `make_pool`.
+            report: called when an environment raises.
+            current: a writable array of one element, set to the instance at work plus 1, and to 0
+                between steps; None if it is not needed.
+            own_process: whether this is not the caller's thread, so that a KeyboardInterrupt is an
+                environment's error.
+            alone: whether the arrays have rows for these instances only.
+            keeps_infos: whether the caller reads infos unpickled through `kept_info`.
+        """
+        self._limit = time_limit
+        self._validate = validate
+        self._report, self._current = report, current
+        self._passing: tuple[type[BaseException], ...] = () if own_process else (KeyboardInterrupt,)
+        start = 0 if alone else self.first
+        rows = slice(start, start + len(self))
+        self._views = [
+            View(plan, answer, rows, keeps_infos=keeps_infos) for answer in arrays.answers
+        ]
+        self._elapsed = arrays.elapsed[rows]
+        self._restarted = arrays.restarted[rows]
+        self._seeds = arrays.seeds[rows]
+        self._mode: Any = arrays.mode.data
+        self.actions = action_reader(plan, [array[rows] for array in arrays.actions])
+        self._rows = range(len(self))
+        self._steps = [env.step for env in self.envs]
+        self._over: set[int] = set()  # rows whose episode has ended, so they are not stepped
+        self._fresh: set[int] = set()  # rows reset in the step that ended their episode
+        numbers = range(self.first, self.first + len(self))
+        self._checks = SpaceChecks(plan.observation_space, validate, numbers, report)
+        self._died: set[int] = set()
+        self._last: dict[int, tuple[Any, bool, bool, Any]] = {}  # last results of finished rows
+        self._previous = self._views[0]
+        self.options: dict[str, Any] | None = None  # of `Instances.reset_rows`
+
+    # --- requests ---
+
+    def begin_all(self, buffer: int) -> View:
+        """Prepares a step of all rows; returns where they write."""
+        elapsed = self._elapsed
+        for row in self._fresh:
+            elapsed[row] = 0
+        self._fresh.clear()
+        np.add(elapsed, 1, out=elapsed)
+        self._previous = self._views[1 - buffer]
+        view = self._views[buffer]
+        view.flags_down()
+        return view
+
+    def begin_one(self, buffer: int, row: int) -> View:
+        """Prepares a step of one row; returns where it writes."""
+        elapsed = self._elapsed
+        if row in self._fresh:
+            self._fresh.discard(row)
+            elapsed[row] = 0
+        elapsed[row] += 1
+        view = self._previous = self._views[buffer]
+        view.terminated[row] = view.truncated[row] = False
+        return view
+
+    def step(self, row: int, view: View, action: Any) -> Calls:
+        """Steps a row for which the step was prepared; returns status flags."""
+        # One generator for what `Instances._run` does with a row; nested ones would take longer.
+        try:
+            if row in self._over:
+                noted = yield from self._instead(row, view)
+            else:
+                result = yield partial(self._steps[row], action)
+                observation, view.reward[row], terminated, truncated, info = result
+                if self._look_closer(row, view, observation, info):
+                    truncated = True
+                if terminated or truncated:
+                    noted = self._end(row, view, observation, info, terminated, truncated)
+                    if row in self._fresh:
+                        noted |= yield from self._reset_ended(row, view, info)
+                else:
+                    view.puts[row](observation)
+                    noted = view.put_info(row, info)
+        except (GeneratorExit, *self._passing):
+            raise
+        except BaseException as error:
+            noted = yield from self._fail(row, view, "step", error)
+        if self._validate and view.row_has_nan(row):
+            noted |= yield from self._refuse_nan(row, view, "step")
+        return noted
+
+    def reset(self, buffer: int, row: int, options: dict[str, Any] | None) -> Calls:
+        """Resets a row; returns status flags."""
+        view, seed = self._views[buffer], int(self._seeds[row])
+        noted = yield from self._begin(row, view, None if seed < 0 else seed, options)
+        return noted | (yield from self._refuse_nan(row, view, "reset"))
+
+    def stand_in(self, row: int, request: Callable[[], Calls]) -> Calls:
+        """Replaces an environment that hangs, and runs its request."""
+        yield from self._remake(row)
+        self.recover((row,))
+        return (yield from request())
+
+    def recover(self, rows: Iterable[int] | None = None) -> None:
+        """Marks instances as replacements of lost ones; None for all.
+
+        The next answer of each one is a reset, flagged as truncated and restarted.
+        """
+        rows = self._rows if rows is None else tuple(rows)
+        self._died.update(rows)
+        self._over.update(rows)
+        for view in self._views:  # they may contain infos of the lost instances
+            view.with_info.update(rows)
+
+    def _close_all(self) -> Calls:
+        envs, self.envs, failed = self.envs, [], None
+        for row, env in enumerate(envs):
+            try:
+                yield env.close
+            except BaseException as error:
+                failed = failed or (self.first + row, traceback_of(error))
+        return failed
+
+    def _look_closer(self, row: int, view: View, observation: Any, info: Any) -> bool:
+        """Does the optional per-step work; returns whether the time limit is reached."""
+        if self._checks.left:
+            self._checks.check(row, observation)
+        if view.fields:
+            put_fields(view.fields, row, info)
+        return self._limit is not None and bool(self._elapsed[row] >= self._limit)
+
+    # --- what is not done at every step ---
+
+    def _end(
+        self,
+        row: int,
+        view: View,
+        observation: Any,
+        info: Any,
+        terminated: Any,
+        truncated: Any,
+    ) -> int:
+        """Writes the end of an episode; `_reset_ended` has to follow if the row is now fresh."""
+        view.terminated[row], view.truncated[row] = bool(terminated), bool(truncated)
+        mode = self._mode[0]
+        if view.final_puts is None or mode != _SAME_STEP:
+            self._over.add(row)
+            view.puts[row](observation)
+            if mode == _DISABLED:
+                flags = view.terminated[row], view.truncated[row]
+                self._last[row] = (copy.deepcopy(observation), *flags, without_rewards(info))
+            return DONE | view.put_info(row, info)
+        view.final_puts[row](observation)
+        if self._validate and has_nan(observation):
+            raise ValueError(f"a final observation {_NAN}")
+        put_fields(view.final_fields, row, info)
+        check_info(info)
+        self._fresh.add(row)
+        return DONE
+
+    def _reset_ended(self, row: int, view: View, info: Any) -> Calls:
+        first = self._reset(row, view, final_info=info)
+        return self._or_fail(row, view, "reset", first)
+
+    def _instead(self, row: int, view: View) -> Calls:
+        """Answers for a row whose episode has already ended."""
+        if row in self._died:
+            view.keep_final(row, self._previous)
+            noted = yield from self._begin(row, view)
+            view.truncated[row] = True
+            return noted | DONE
+        if self._mode[0] == _NEXT_STEP:
+            return (yield from self._begin(row, view))
+        observation, terminated, truncated, info = self._last[row]
+        view.puts[row](observation)
+        view.reward[row], view.terminated[row], view.truncated[row] = 0.0, terminated, truncated
+        self._elapsed[row] -= 1
+        if view.fields:
+            put_fields(view.fields, row, info)
+        return DONE | view.put_info(row, info)
+
+    def _begin(
+        self,
+        row: int,
+        view: View,
+        seed: int | None = None,
+        options: dict[str, Any] | None = None,
+    ) -> Calls:
+        """Begins an episode; the next answer of the row is its first observation."""
+        self._over.discard(row)
+        self._fresh.discard(row)
+        if row in self._died:
+            self._died.discard(row)
+            self._restarted[row] = True
+        self._elapsed[row] = 0
+        view.reward[row] = 0.0
+        view.terminated[row] = view.truncated[row] = False
+        if self._current is not None:
+            self._current[0] = self.first + row + 1
+        first = self._reset(row, view, seed, options, check=True)
+        noted = yield from self._or_fail(row, view, "reset", first)
+        if self._current is not None:
+            self._current[0] = 0
+        return noted
+
+    def _reset(
+        self,
+        row: int,
+        view: View,
+        seed: int | None = None,
+        options: dict[str, Any] | None = None,
+        *,
+        final_info: Any = None,
+        check: bool = False,
+    ) -> Calls:
+        observation, info = yield partial(self.envs[row].reset, seed=seed, options=options)
+        if check:
+            self._checks.check(row, observation)
+        view.puts[row](observation)
+        put_fields(view.fields, row, info)
+        return view.put_info(row, info, final_info)
+
+    # --- failures ---
+
+    def _or_fail(self, row: int, view: View, what: str, calls: Calls) -> Calls:
+        """Runs calls; if they raise, reports it and replaces the environment."""
+        try:
+            return (yield from calls)
+        except (GeneratorExit, *self._passing):
+            raise
+        except BaseException as error:
+            return (yield from self._fail(row, view, what, error))
+
+    def _fail(self, row: int, view: View, what: str, error: BaseException) -> Calls:
+        """Reports an exception, and constructs and resets the environment again."""
+        if isinstance(error, TypeError) and str(error).startswith("memoryview: invalid"):
+            error.add_note("TypeError: the reward is not a single number")
+        self._tell(row, what, error)
+        view.keep_final(row, self._previous)
+        self._over.discard(row)
+        self._fresh.discard(row)
+        close = self.envs[row].close
+        self._replace(row, FailedEnv(error))
+        try:
+            yield close
+        except GeneratorExit:
+            raise
+        except BaseException:  # it has failed already
+            pass
+        noted = yield from self._remake(row, view)
+        self._elapsed[row] = 0
+        self._restarted[row] = True
+        view.reward[row] = 0.0
+        view.terminated[row], view.truncated[row] = False, True
+        return noted | DONE
+
+    def _remake(self, row: int, view: View | None = None) -> Calls:
+        """Constructs an environment again, and resets it if there is a view to write to."""
+        try:
+            self._replace(row, (yield partial(self._make, row)))
+            return 0 if view is None else (yield from self._reset(row, view))
+        except (GeneratorExit, *self._passing):
+            raise
+        except BaseException as error:
+            self._tell(row, REMAKING, error)
+            self._replace(row, FailedEnv(error))
+            return 0
+
+    def _refuse_nan(self, row: int, view: View, what: str) -> Calls:
+        if not self._validate or not view.row_has_nan(row):
+            return 0
+        which = "a reward" if view.reward[row] != view.reward[row] else "an observation"
+        return (yield from self._fail(row, view, what, ValueError(f"{which} {_NAN}")))
+
+    def _make(self, row: int) -> Any:
+        return adapted(self._env_fns[row]())
+
+    def _replace(self, row: int, env: Any) -> None:
+        self.envs[row] = env
+        self._steps[row] = env.step
+
+    def _tell(self, row: int, what: str, error: BaseException) -> None:
+        self._report(self.first + row, what, traceback_of(error))
