@@ -23,6 +23,7 @@ from jaxenvs.bridge.backends.base import (
     private_arrays,
 )
 from jaxenvs.bridge.backends.queued import Finished, QueuedBackend
+from jaxenvs.bridge.memory import lines as _lines
 from jaxenvs.bridge.workers.calls import Abandoned, Call, Calls, run_here
 from jaxenvs.bridge.workers.failures import close_quietly, traceback_of
 from jaxenvs.bridge.workers.instances import Instances
@@ -44,7 +45,7 @@ class Request:
     """What is asked of one row: calls into its environment, begun anew if that is replaced."""
 
     row: int
-    calls: Callable[[], Calls]
+    calls: Callable[[], Any]  # returns Calls, or status flags if it has done them itself
     finished: Finished
     dropped: bool = False  # whether its result is not wanted any more
     since: float = 0.0  # when it entered the environment's code; 0 while it is outside
@@ -74,6 +75,8 @@ class ThreadBackend(QueuedBackend):
         self._lock = threading.Lock()
         self._instances = self._made(env_fns)
         self.facts = [facts(env) for env in self._instances.envs]
+        self._stepped: Any = None  # where a step of all writes, until it is checked for NaN
+        self._noted = _lines.OK  # its flags meanwhile
         # The requests of each row; the first one is at work or waits for a thread.
         self._requests: list[deque[Request]] = [deque() for _ in env_fns]
         in_threads = self._num_in_threads()
@@ -102,11 +105,24 @@ class ThreadBackend(QueuedBackend):
 
     # --- requests ---
 
+    def wait_all(self, buffer: int, timeout: float | None) -> int:
+        status = super().wait_all(buffer, timeout)
+        if status & 3:
+            return status
+        noted, self._noted = self._noted | status, _lines.OK
+        view, self._stepped = self._stepped, None
+        if view is None or not (wrong := self._instances.with_nan(view)):
+            return noted
+        self._noted, self._num_asked = noted, len(wrong)
+        refuse = functools.partial(self._instances.refuse_nan, view=view, what="step")
+        self._put([Request(row, functools.partial(refuse, row), self._finished) for row in wrong])
+        return self.wait_all(buffer, timeout)
+
     def _start(self, op: int, buffer: int, instances: np.ndarray | None) -> None:
         rows, finished = self._instances, self._finished
         ids = range(len(rows)) if instances is None else instances.tolist()
         if op == STEP_ALL:
-            view = rows.begin_all(buffer)
+            view = self._stepped = rows.begin_all(buffer)
             views = [view] * len(rows)
         elif op == STEP:
             views = [rows.begin_one(buffer, row) for row in ids]
@@ -114,9 +130,12 @@ class ThreadBackend(QueuedBackend):
             reset = functools.partial(rows.reset, buffer, options=self._options)
             self._put([Request(row, functools.partial(reset, row), finished) for row in ids])
             return
+        is_plain = self.timeout is None and self._called is None
+        step = rows.step_here if is_plain else rows.step
+        step = functools.partial(step, checks_nan=op == STEP)
         self._put(
             [
-                Request(row, functools.partial(rows.step, row, view, action), finished)
+                Request(row, functools.partial(step, row, view, action), finished)
                 for row, view, action in zip(ids, views, rows.actions(instances), strict=True)
             ]
         )
@@ -148,7 +167,8 @@ class ThreadBackend(QueuedBackend):
             run = functools.partial(self._watched, request)
         try:
             if not request.dropped:
-                noted = run_here(request.calls(), run)
+                calls = request.calls()
+                noted = calls if isinstance(calls, int) else run_here(calls, run)
         except Abandoned:
             close_quietly(request.left)
             raise
@@ -166,6 +186,9 @@ class ThreadBackend(QueuedBackend):
 
     def _is_lost(self, request: Request) -> bool:
         """Called when the environment's code has returned: whether another has taken over."""
+        if self.timeout is None:
+            request.since = 0.0
+            return False
         with self._lock:
             request.since = 0.0
             return request.left is not None
@@ -185,6 +208,7 @@ class ThreadBackend(QueuedBackend):
 
     def forget(self) -> None:
         super().forget()
+        self._stepped, self._noted = None, _lines.OK
         with self._lock:
             for queue in self._requests:
                 for request in queue:

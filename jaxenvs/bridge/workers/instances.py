@@ -18,17 +18,20 @@ class Instances(Rows):
         """Steps every row; returns status flags."""
         view = self.begin_all(buffer)
         noted = self._run(self._rows, self.actions(None), view)
-        if self._validate and view.has_nan():
-            for row in self._rows:
-                noted |= run_here(self._refuse_nan(row, view, "step"))
+        for row in self.with_nan(view):
+            noted |= run_here(self.refuse_nan(row, view, "step"))
         return noted
 
     def step_one(self, buffer: int, row: int) -> int:
         """Steps one row; returns status flags."""
-        view = self.begin_one(buffer, row)
-        noted = self._run((row,), self.actions(row), view)
-        if self._validate and view.row_has_nan(row):
-            noted |= run_here(self._refuse_nan(row, view, "step"))
+        (action,) = self.actions(row)
+        return self.step_here(row, self.begin_one(buffer, row), action)
+
+    def step_here(self, row: int, view: View, action: Any, *, checks_nan: bool = True) -> int:
+        """Does what `step` does, in this thread and faster."""
+        noted = self._run((row,), (action,), view)
+        if checks_nan and self._validate and view.row_has_nan(row):
+            noted |= run_here(self.refuse_nan(row, view, "step"))
         return noted
 
     def reset_rows(self, buffer: int, rows: Iterable[int] | None = None) -> int:

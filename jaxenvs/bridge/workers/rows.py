@@ -142,7 +142,7 @@ class Rows:
         view.terminated[row] = view.truncated[row] = False
         return view
 
-    def step(self, row: int, view: View, action: Any) -> Calls:
+    def step(self, row: int, view: View, action: Any, *, checks_nan: bool = True) -> Calls:
         """Steps a row for which the step was prepared; returns status flags."""
         # One generator for what `Instances._run` does with a row; nested ones would take longer.
         try:
@@ -164,15 +164,21 @@ class Rows:
             raise
         except BaseException as error:
             noted = yield from self._fail(row, view, "step", error)
-        if self._validate and view.row_has_nan(row):
-            noted |= yield from self._refuse_nan(row, view, "step")
+        if checks_nan and self._validate and view.row_has_nan(row):
+            noted |= yield from self.refuse_nan(row, view, "step")
         return noted
+
+    def with_nan(self, view: View) -> list[int]:
+        """Returns the rows that have to be refused after a step of all."""
+        if not self._validate or not view.has_nan():
+            return []
+        return [row for row in self._rows if view.row_has_nan(row)]
 
     def reset(self, buffer: int, row: int, options: dict[str, Any] | None) -> Calls:
         """Resets a row; returns status flags."""
         view, seed = self._views[buffer], int(self._seeds[row])
         noted = yield from self._begin(row, view, None if seed < 0 else seed, options)
-        return noted | (yield from self._refuse_nan(row, view, "reset"))
+        return noted | (yield from self.refuse_nan(row, view, "reset"))
 
     def stand_in(self, row: int, request: Callable[[], Calls]) -> Calls:
         """Replaces an environment that hangs, and runs its request."""
@@ -345,7 +351,8 @@ class Rows:
             self._replace(row, FailedEnv(error))
             return 0
 
-    def _refuse_nan(self, row: int, view: View, what: str) -> Calls:
+    def refuse_nan(self, row: int, view: View, what: str) -> Calls:
+        """Replaces an environment that has returned NaN; returns status flags."""
         if not self._validate or not view.row_has_nan(row):
             return 0
         which = "a reward" if view.reward[row] != view.reward[row] else "an observation"
