@@ -30,8 +30,8 @@ def send_packed(sock: socket.socket, data: bytes, fds: tuple[int, ...] = ()) -> 
     sock.sendall(data)
 
 
-def packed_for(message: Any, what: str) -> bytes:
-    """Returns a pickled message; `what` names it in the error.
+def pickled(message: Any, what: str, advice: str = "") -> bytes:
+    """Returns a pickled message; `what` names it in the error, which ends with `advice`.
 
     Raises:
         PoolError: it cannot be pickled.
@@ -40,7 +40,7 @@ def packed_for(message: Any, what: str) -> bytes:
         return cloudpickle.dumps(message)
     except Exception as error:
         raise PoolError(
-            f"{what} cannot be sent to a worker process: {type(error).__name__}: {error}."
+            f"{what} cannot be sent to a worker process: {type(error).__name__}: {error}.{advice}"
         ) from error
 
 
