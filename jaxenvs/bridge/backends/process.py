@@ -9,7 +9,6 @@ import time
 from collections.abc import Callable, Sequence
 from typing import Any
 
-import cloudpickle
 import numpy as np
 
 from jaxenvs._machine import num_cores
@@ -196,10 +195,7 @@ class ProcessBackend(Backend):
                     process.kill()
                 raise
             self.lines.settle(process.number)
-        outcome = process.unpacked(packed, process.first + (rows[0] if rows else 0), name)
-        if outcome[0] == "error":
-            raise Broken(process.post(outcome[1], name, outcome[2]))
-        return outcome[1]
+        return process.outcome(packed, process.first + (rows[0] if rows else 0), name)[1]
 
     # --- faults ---
 
@@ -343,12 +339,14 @@ class ProcessBackend(Backend):
                 asked.append(process)
         for process in asked:
             left = max(0.001, end - time.monotonic())
-            with contextlib.suppress(OSError, EOFError):
+            try:
                 process.socket.settimeout(left)
-                outcome = cloudpickle.loads(process.answer(left))
-                if outcome[0] == "error":
-                    posts.append(process.post(outcome[1], "close", outcome[2]))
-                wait_readable(process.pidfd, max(0.0, end - time.monotonic()))
+                process.outcome(process.answer(left), process.first, "close")
+            except Broken as error:
+                posts.append(error.post)
+            except (OSError, EOFError):
+                continue
+            wait_readable(process.pidfd, max(0.0, end - time.monotonic()))
         return posts
 
 

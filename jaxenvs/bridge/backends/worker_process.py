@@ -91,20 +91,18 @@ class WorkerProcess:
         try:
             while True:
                 packed = self.receive_packed(seconds)
-                outcome, *what = self.unpacked(packed, instance, "its constructor")
+                outcome, what = self.outcome(packed, instance, "its constructor")
                 if outcome != "making":
                     break
-                (instance,) = what
+                instance = what
         except TimeoutError:
             text = f"it was not constructed within {seconds:.3g} s"
             raise Broken(self.post(instance, "its constructor", text), is_lost=True) from None
         except EOFError:
             text = f"process {self.pid} {ending(self.reap())} while it constructed it"
             raise Broken(self.post(instance, "its constructor", text), is_lost=True) from None
-        if outcome == "failed":
-            raise Broken(self.post(what[0], "its constructor", what[1]))
         self.made_in = time.monotonic() - begin
-        return what[0]
+        return what
 
     def answer(self, seconds: float | None) -> bytes:
         """Waits for the answer to the latest message; returns it pickled.
@@ -141,17 +139,20 @@ class WorkerProcess:
             raise EOFError(f"process {self.pid} has ended")
         return receive_packed(self.socket)[0]
 
-    def unpacked(self, packed: bytes, instance: int, what: str) -> Any:
-        """Unpickles a message of its environments.
+    def outcome(self, packed: bytes, instance: int, what: str) -> tuple[str, Any]:
+        """Unpickles a message of its environments: what it is, and a value.
 
         Raises:
-            Broken: it cannot be unpickled in this process.
+            Broken: it says that an environment raised, or cannot be unpickled in this process.
         """
         try:
-            return cloudpickle.loads(packed)
+            outcome = cloudpickle.loads(packed)
         except Exception as error:
             text = f"{traceback.format_exc()}its answer cannot be unpickled here: {error!r}"
             raise Broken(self.post(instance, what, text)) from error
+        if outcome[0] == "error":
+            raise Broken(self.post(outcome[1], what, outcome[2]))
+        return outcome
 
     def post(self, instance: int, what: str, text: str) -> Post:
         return Post(instance, what, text, self.number, self.pid)

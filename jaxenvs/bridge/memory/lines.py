@@ -61,7 +61,7 @@ class _Mailbox(ctypes.Structure):  # the worker writes into an empty one, the ca
     _fields_ = (("size", c_uint32), ("text", ctypes.c_uint8 * (TEXT_ROOM - 4)))
 
 
-class _Pool(ctypes.Structure):  # jx_pool
+class PoolStruct(ctypes.Structure):  # jx_pool
     _fields_ = (
         ("header", ctypes.c_void_p),
         ("lines", ctypes.c_void_p),
@@ -113,7 +113,7 @@ class Lines:
         # What only the caller uses, kept here so that every program of its process shares it.
         self._taken = (c_uint32 * num_workers)()
         self.pids = (c_int32 * num_workers)()
-        self.struct = _Pool(
+        self.struct = PoolStruct(
             header=ctypes.addressof(shared.header),
             lines=ctypes.addressof(shared.lines),
             requests=ctypes.addressof(shared.requests),

@@ -48,7 +48,7 @@ def main(settings: dict[str, Any], fds: list[int]) -> None:
         found = cloudpickle.dumps(("made", [facts(env) for env in instances.envs]))
     except BaseException as error:
         failed = getattr(error, "jaxenvs_instance", settings["first"])
-        send(sock, ("failed", failed, "".join(traceback.format_exception(error))))
+        send(sock, ("error", failed, "".join(traceback.format_exception(error))))
         return
     send_packed(sock, found)
     while True:
