@@ -59,6 +59,7 @@ class ProcessBackend(Backend):
         self._segment: Segment | None = None
         self._progress: dict[int, tuple[tuple[int, int, int], float]] = {}
         self._options: dict[str, Any] | None = None
+        self._told_options: bytes | None = None  # the same as all workers know them, pickled
         even = (w * len(env_fns) // num_workers for w in range(num_workers + 1))
         self.bounds = bounds = tuple(bounds or even)
         self._processes: list[WorkerProcess] = []
@@ -162,12 +163,13 @@ class ProcessBackend(Backend):
         return by_owner(kind, instances, what, lambda i: int(self.owners[i]), ask)
 
     def set_options(self, options: dict[str, Any] | None) -> None:
-        if options is None and self._options is None:  # as usual
+        packed = None if options is None else pickled(options, "options")
+        if packed == self._told_options:  # usually both are None
             return
-        pickled(options, "options")  # rather than fail when a worker is replaced
-        self._options = options
+        self._options, self._told_options = options, b""  # until all know them
         for process in self._processes:
             self._tell(process, "options", (), options)
+        self._told_options = packed
 
     def _tell(self, process: WorkerProcess, kind: str, rows: Sequence[int], *what: Any) -> Any:
         """Sends a worker a message for rows of its own; returns the answer."""

@@ -129,17 +129,6 @@ class Lines:
         """Has the caller look for reports."""
         self._header.attention = 1
 
-    def post(self, worker: int, text: bytes) -> bool:
-        """Leaves a text for the caller, unless one is there that was not read yet."""
-        box = self._mailboxes[worker]
-        is_empty = not box.size
-        if is_empty:
-            text = text[: TEXT_ROOM - 4]
-            ctypes.memmove(box.text, text, len(text))
-            box.size = len(text)
-        self.call_attention()
-        return is_empty
-
 
 class CallerLines(Lines):
     """The caller's side."""
@@ -265,7 +254,7 @@ class WorkerLines(Lines):
     def __init__(self, memory: Any, size: tuple[int, int], worker: int, seen: int) -> None:
         super().__init__(memory, size)
         self._worker, self._seen, self._line = worker, seen, self._lines[worker]
-        self._noted = self._line.noted
+        self._noted, self._mailbox = self._line.noted, self._mailboxes[worker]
         # One word for the instance at work, plus 1.
         self.current = (c_uint32 * 1).from_buffer(self._line, Line.current.offset)
 
@@ -294,6 +283,16 @@ class WorkerLines(Lines):
         """Notes whether the worker's environments run in one thread."""
         self._line.alone = is_alone
         self._header.replace = 1
+
+    def post(self, text: bytes) -> bool:
+        """Leaves a text for the caller, unless one is there that was not read yet."""
+        is_empty = not self._mailbox.size
+        if is_empty:
+            text = text[: TEXT_ROOM - 4]
+            ctypes.memmove(self._mailbox.text, text, len(text))
+            self._mailbox.size = len(text)
+        self.call_attention()
+        return is_empty
 
 
 def _nanoseconds(seconds: float | None) -> int:

@@ -63,16 +63,13 @@ def receive_packed(sock: socket.socket) -> tuple[bytes, list[int]]:
     """Like `receive`, but returns the message pickled."""
     fds: list[int] = []
     try:
-        first, fds, _, _ = socket.recv_fds(sock, _LENGTH.size, _MAX_FDS)
-        head, data = bytearray(first), bytearray()
-        _fill(sock, head, _LENGTH.size)
-        _fill(sock, data, _LENGTH.unpack(head)[0])
-        return bytes(data), fds
-    except ConnectionError as error:
+        head, fds, _, _ = socket.recv_fds(sock, _LENGTH.size, _MAX_FDS)
+        head = _filled(sock, head, _LENGTH.size)
+        return _filled(sock, b"", _LENGTH.unpack(head)[0]), fds
+    except BaseException as error:
         _close(fds)
-        raise EOFError("the other process has ended") from error
-    except BaseException:
-        _close(fds)
+        if isinstance(error, ConnectionError):
+            raise EOFError("the other process has ended") from error
         raise
 
 
@@ -81,9 +78,12 @@ def _close(fds: list[int]) -> None:
         os.close(fd)
 
 
-def _fill(sock: socket.socket, data: bytearray, size: int) -> None:
+def _filled(sock: socket.socket, begin: bytes, size: int) -> bytes:
+    """Receives what is missing of `size` bytes."""
+    data = bytearray(begin)
     while len(data) < size:
         piece = sock.recv(min(size - len(data), 1 << 20))
         if not piece:
             raise EOFError("the other process has ended")
         data += piece
+    return bytes(data)

@@ -149,8 +149,8 @@ class _Worker:
     ) -> None:
         self._socket, self._instances = sock, instances
         memory, plan = mmap.mmap(fd, attach["bytes"]), attach["plan"]
-        self._number = attach["worker"]
-        self._lines = lines = WorkerLines(memory, attach["size"], self._number, attach["seen"])
+        lines = WorkerLines(memory, attach["size"], attach["worker"], attach["seen"])
+        self._lines = lines
         self._posts: list[tuple[int, str, str]] = []
         self._flags = attach["recover"]  # whether rows are about to be flagged as restarted
         instances.attach(
@@ -232,7 +232,7 @@ class _Worker:
             if len(head) + len(tail) > room:  # its end says what happened
                 tail = b"...\n" + tail[len(head) + 4 - room :]
             texts.append(head + tail)
-        if self._lines.post(self._number, b"\0".join(texts)):
+        if self._lines.post(b"\0".join(texts)):
             self._posts.clear()
 
 
