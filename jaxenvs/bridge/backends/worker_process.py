@@ -99,7 +99,7 @@ class WorkerProcess:
             text = f"it was not constructed within {seconds:.3g} s"
             raise Broken(self.post(instance, "its constructor", text), is_lost=True) from None
         except EOFError:
-            text = f"process {self.pid} {ending(self.reap())} while it constructed it"
+            text = f"process {self.pid} {ending(self.bury())} while it constructed it"
             raise Broken(self.post(instance, "its constructor", text), is_lost=True) from None
         self.made_in = time.monotonic() - begin
         return what
@@ -165,7 +165,7 @@ class WorkerProcess:
             with contextlib.suppress(ProcessLookupError, PermissionError):
                 end(self.pid, signal.SIGKILL)
 
-    def reap(self) -> int | None:
+    def bury(self) -> int | None:
         """Kills it and waits for its end, up to 5 s; returns the exit status."""
         self.kill()
         end = time.monotonic() + 5.0
@@ -173,6 +173,10 @@ class WorkerProcess:
             self.status = zygote.reap(self.pid)
             if self.status is None:
                 wait_readable(self.pidfd, 0.1)
+        self.socket.close()
+        if self.pidfd is not None:
+            os.close(self.pidfd)
+            self.pidfd = None
         return self.status
 
     def discard(self) -> None:
@@ -180,15 +184,6 @@ class WorkerProcess:
         self.socket.close()
         wait_readable(self.pidfd, 1.0)  # it closes its environments
         self.bury()
-
-    def bury(self) -> int | None:
-        """Ends it and closes what is left of it here; returns the exit status."""
-        status = self.reap()
-        self.socket.close()
-        if self.pidfd is not None:
-            os.close(self.pidfd)
-            self.pidfd = None
-        return status
 
 
 def scouted(env_fn: Callable[[], Any]) -> tuple[WorkerProcess, Any]:
