@@ -189,8 +189,10 @@ class CallerLines(Lines):
 
     def num_finished(self) -> int:
         """Returns how many requests are finished and not taken; messages may be among them."""
-        pairs = zip(self._lines, self._taken, strict=True)
-        return sum((line.done - taken) & _COUNT for line, taken in pairs)
+        count, taken = 0, self._taken
+        for worker, line in enumerate(self._lines):
+            count += (line.done - taken[worker]) & _COUNT
+        return count
 
     def settle(self, worker: int) -> None:
         """Counts answered messages as taken, so that they never fill the ring.
