@@ -236,19 +236,15 @@ class ProcessBackend(Backend):
                 if fd >= 0:
                     poll.register(fd, event)
                     watched[fd] = process
-            ready = [fd for fd, _ in poll.poll(20 if self._answer_for_lost() else None)]
+            lost = [process.number for process in self._processes if process.given_up]
+            for number in lost:  # ends the waits for them, also those that begin later
+                self.lines.finish_for(number)
+            ready = [fd for fd, _ in poll.poll(20 if lost else None)]
             if stop in ready:
                 break
             for fd in ready:
                 self._revive(watched[fd])
         os.close(stop)
-
-    def _answer_for_lost(self) -> bool:
-        """Ends the waits for workers that were given up; returns whether there are any."""
-        lost = [process.number for process in self._processes if process.given_up]
-        for number in lost:
-            self.lines.finish_for(number)
-        return bool(lost)
 
     def _revive(self, process: WorkerProcess) -> None:
         """Replaces a process that has died, or gives it up."""
