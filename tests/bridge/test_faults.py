@@ -223,6 +223,27 @@ def test_deaths_of_an_idle_worker_do_not_end_the_pool(backend):
         np.testing.assert_array_equal(info["restarted"], truncated)
 
 
+def _raises_when_made_again(marker):
+    if os.path.exists(marker):
+        with open(marker, "a") as file:
+            file.write("again\n")
+        raise ValueError("only once")
+    return Misbehaving("is_killed", marker, at=1)
+
+
+@in_processes
+def test_a_replacement_whose_constructor_raises_is_given_up_at_once(backend, marker):
+    fns = [*counters(1), lambda: _raises_when_made_again(marker)]
+    pool = make(fns, backend, on_failure="restart")
+    pool.reset(seed=0)
+    with pytest.raises(WorkerError, match="could not be replaced"):
+        pool.step(zeros(pool))
+    time.sleep(0.3)
+    with open(marker) as file:
+        assert file.read().count("again") == 1
+    pool.close()
+
+
 def _hangs_when_made_again(marker):
     if os.path.exists(marker):
         time.sleep(1000)

@@ -344,6 +344,26 @@ def test_what_was_begun_before_ctrl_c_is_never_received(backend, how, monkeypatc
             assert sorted(seen) == [0, 1, 2, 3]
 
 
+@in_processes
+def test_options_that_ctrl_c_kept_from_a_worker_reach_it_with_the_next_reset(backend, monkeypatch):
+    with make(counters(2), backend) as pool:
+        pool.reset(options={"level": 1})
+        tell = pool._backend._tell
+
+        def cut(process, *message):
+            if process.number == 1:
+                raise KeyboardInterrupt
+            return tell(process, *message)
+
+        with monkeypatch.context() as patch:
+            patch.setattr(pool._backend, "_tell", cut)
+            with pytest.raises(KeyboardInterrupt):
+                pool.reset(options={"level": 2})
+        for level in (2, 1):
+            pool.reset(options={"level": level})
+            assert pool.get_attr("options") == ({"level": level},) * 2
+
+
 # --- callers that end ---
 
 

@@ -1,5 +1,6 @@
 """The compiled part: where it is looked for, when it is compiled, and what happens without it."""
 
+import ctypes
 import os
 import re
 import subprocess
@@ -11,6 +12,7 @@ from pathlib import Path
 import pytest
 
 import jaxenvs
+from jaxenvs.bridge.memory import lines
 from jaxenvs.bridge.native import libraries as _native
 from jaxenvs.bridge.native.libraries import POOL, XLA, NativePartMissing
 from tests.bridge.envs import Counter
@@ -227,6 +229,26 @@ def test_handlers_made_for_a_newer_xla_are_not_registered(
     _native.compile_to(POOL, packaged)
     monkeypatch.setattr(_native, "api_version", lambda: (0, 2))
     assert (_native.look(XLA) == packaged) is is_used
+
+
+@needs("cc")
+def test_structures_have_the_same_layout_in_python_as_in_c(tmp_path):
+    structs = {"jx_line": lines.Line, "jx_header": lines.Header, "jx_pool": lines.PoolStruct}
+    expected, code = (
+        [],
+        '#include "pool.h"\n#include <stddef.h>\n#include <stdio.h>\nint main() {\n',
+    )
+    for name, struct in structs.items():
+        expected.append(ctypes.sizeof(struct))
+        code += f'printf("%zu ", sizeof({name}));'
+        for field, *_ in struct._fields_:
+            expected.append(getattr(struct, field).offset)
+            code += f'printf("%zu ", offsetof({name}, {field}));'
+    (tmp_path / "offsets.c").write_text(code + "}")
+    command = ["cc", f"-I{_native.SOURCES}", "offsets.c", "-o", "offsets"]
+    subprocess.run(command, cwd=tmp_path, check=True)
+    found = subprocess.run([tmp_path / "offsets"], capture_output=True, text=True, check=True)
+    assert [int(each) for each in found.stdout.split()] == expected
 
 
 def test_jaxlibs_headers_are_those_that_jax_names():

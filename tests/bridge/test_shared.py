@@ -65,9 +65,9 @@ def test_where_all_are_finished_each_has_its_turn(n, workers, batch_size):
     """The caller's own are always at hand, and so are the workers' if they are fast."""
     with shared(counters(n, length=1000), num_workers=workers, batch_size=batch_size) as pool:
         pool.async_reset(seed=0)
-        counts, words = np.zeros(n, int), pool._backend._others.words
+        counts, lines = np.zeros(n, int), pool._backend._others.lines
         for _ in range(20 * n):
-            while any(asked != done for asked, done, _ in map(words.counts, range(workers))):
+            while any(asked != done for asked, done, _ in map(lines.counts, range(workers))):
                 time.sleep(0)
             ids = pool.recv()[4]["env_id"]
             counts[ids] += 1

@@ -8,7 +8,7 @@ from typing import Any
 import gymnasium
 import numpy as np
 
-from jaxenvs.bridge.memory.arrays import Arrays, AutoresetMode, Plan, plan
+from jaxenvs.bridge.memory.arrays import Arrays, AutoresetMode, Plan
 from jaxenvs.bridge.memory.lines import RESET as RESET
 from jaxenvs.bridge.memory.lines import RESET_ALL as RESET_ALL
 from jaxenvs.bridge.memory.lines import STEP as STEP
@@ -32,11 +32,11 @@ class Settings:
 
     def plan(self, num_envs: int, start: int = 0) -> Plan:
         """Lays out the arrays, starting at byte `start`."""
-        return plan(
+        return Plan(
             num_envs,
             self.observation_space,
             self.action_space,
-            self.info_fields,
+            dict(self.info_fields),
             self.mode_is_open or self.autoreset_mode == "same_step",
             start,
         )

@@ -9,23 +9,22 @@ import time
 from collections.abc import Callable, Sequence
 from typing import Any
 
-import cloudpickle
 import numpy as np
 
 from jaxenvs._machine import num_cores
 from jaxenvs.bridge.backends.base import Backend, Broken, Late, Post, Settings, by_owner
-from jaxenvs.bridge.backends.worker_process import WorkerProcess, ending, started, wait_readable
+from jaxenvs.bridge.backends.worker_process import WorkerProcess, ending, wait_readable
 from jaxenvs.bridge.memory import lines as _lines
 from jaxenvs.bridge.memory.arrays import Arrays
-from jaxenvs.bridge.memory.lines import CallerLines, Words, request, room_for, words_size
+from jaxenvs.bridge.memory.lines import CallerLines, request, size_of_lines
 from jaxenvs.bridge.memory.segment import Segment
-from jaxenvs.bridge.workers.wire import encoded, packed_for, receive_packed, send, send_packed
+from jaxenvs.bridge.workers.wire import pickled, send, send_packed
 from jaxenvs.bridge.workers.zygote import zygote
 
 log = logging.getLogger("jaxenvs")
 _SPIN_NS = 100_000  # about two wake-ups of an idle core
 _DEATHS_IN_A_ROW = 3  # the pool gives up after so many deaths of a worker without an answer
-_CONSTRUCTOR_SECONDS = 6  # without a timeout, see `_patience_for`
+_CONSTRUCTOR_SECONDS = 6  # without a timeout; a replacement may take ten times as long
 
 
 class ProcessBackend(Backend):
@@ -56,17 +55,18 @@ class ProcessBackend(Backend):
         self._closing = False
         self._broken: Post | None = None
         self._message_lock = threading.Lock()
-        self._supervisor: _Supervisor | None = None
+        self._supervisor: threading.Thread | None = None
         self._segment: Segment | None = None
         self._progress: dict[int, tuple[tuple[int, int, int], float]] = {}
-        self._options: tuple[dict[str, Any] | None, bytes | None] = None, None  # and pickled
+        self._options: dict[str, Any] | None = None
+        self._told_options: bytes | None = None  # the same as all workers know them, pickled
         even = (w * len(env_fns) // num_workers for w in range(num_workers + 1))
         self.bounds = bounds = tuple(bounds or even)
         self._processes: list[WorkerProcess] = []
         try:
             for w in range(num_workers):
                 fns = list(env_fns[bounds[w] : bounds[w + 1]])
-                self._processes.append(started(w, fns, bounds[w]))
+                self._processes.append(WorkerProcess(w, fns, bounds[w]))
             self.facts = [fact for process in self._processes for fact in process.made()]
         except BaseException:
             self.close(0)
@@ -80,53 +80,49 @@ class ProcessBackend(Backend):
         return [process.pid for process in self._processes]
 
     def attach(self, settings: Settings) -> None:
-        room = room_for(2 * max(process.count for process in self._processes) + 8)
-        start = words_size(self.num_workers, room)
-        self.plan = settings.plan(len(self.owners), -(-start // 4096) * 4096)
+        most = max(process.count for process in self._processes)
+        self._size = size = self.num_workers, 2 * most + 8  # with messages
+        self.plan = settings.plan(len(self.owners), -(-size_of_lines(size) // 4096) * 4096)
         self._segment = segment = Segment(self.plan.size)
-        self.words = Words(segment.memory, self.num_workers, room)
         self.arrays = Arrays.over(self.plan, segment.memory)
-        self.lines = CallerLines(self.words)
+        self.lines = CallerLines(segment.memory, size)
         cores = num_cores()
         spins = self.num_workers <= cores and cores > 1
         # A caller that takes partial batches needs a core of its own to spin on.
         take = _SPIN_NS if self.num_workers < cores else 0
-        self.words.set_spin(_SPIN_NS if spins else 0, take)
-        self.words.set_home(0 if spins and settings.lock_step else -1)
-        self._attach = {
-            "size": segment.size,
-            "num_workers": self.num_workers,
-            "request_room": room,
-            "plan": self.plan,
-            "time_limit": settings.time_limit,
-            "validate": settings.validate,
-            "watched": settings.timeout is not None,
-        }
-        self.timeout = settings.timeout
+        self.lines.set_spin(_SPIN_NS if spins else 0, take)
+        self.lines.set_home(0 if spins and settings.lock_step else -1)
+        self._settings, self.timeout = settings, settings.timeout
         for process in self._processes:
-            self._send_attach(process, recover=False)
-        self._supervisor = _Supervisor(self)
+            self._attach(process, recover=False)
+        stop, self._stop = os.pipe()
+        self._supervisor = threading.Thread(
+            target=self._supervise, args=(stop,), name="jaxenvs-pool", daemon=True
+        )
+        self._supervisor.start()
 
-    def _send_attach(self, process: WorkerProcess, *, recover: bool) -> None:
+    def _attach(self, process: WorkerProcess, *, recover: bool) -> None:
         assert self._segment is not None
-        asked, done, _ = self.words.counts(process.number)
-        self.words.pids[process.number] = process.pid
-        self.words.struct.core = -1
-        self.words.current(process.number)[0] = 0
+        asked, done = self.lines.begin(process.number, process.pid)
         attach = {
-            **self._attach,
+            "bytes": self._segment.size,
+            "size": self._size,
+            "plan": self.plan,
+            "time_limit": self._settings.time_limit,
+            "validate": self._settings.validate,
+            "watched": self.timeout is not None,
             "worker": process.number,
             "seen": done,
             "skip": asked,
             "recover": recover,
-            "options": self._options[0],
+            "options": self._options,
         }
         send(process.socket, attach, (self._segment.fd,))
 
     def give_way(self) -> None:
         """Leaves the cores to the caller's threads, with which spinning workers would compete."""
-        self.words.set_spin(0)
-        self.words.set_home(-1)
+        self.lines.set_spin(0)
+        self.lines.set_home(-1)
         for pid in self.pids:  # lets every worker run on every core again
             with contextlib.suppress(OSError):
                 os.sched_setaffinity(pid, os.sched_getaffinity(0))
@@ -151,7 +147,7 @@ class ProcessBackend(Backend):
     def read_posts(self) -> list[Post]:
         posts = [
             post
-            for worker, data in self.words.read_posts()
+            for worker, data in self.lines.read_posts()
             for post in Post.parse(data, worker, self._processes[worker].pid)
             if not self._processes[worker].given_up
         ]
@@ -162,64 +158,59 @@ class ProcessBackend(Backend):
     def message(self, kind: str, instances: Sequence[int], *what: Any) -> list[Any]:
         def ask(worker: int, mine: list[int], rest: list[Any]) -> list[Any]:
             process = self._processes[worker]
-            return self._tell(process, (kind, [i - process.first for i in mine], *rest))
+            return self._tell(process, kind, [i - process.first for i in mine], *rest)
 
         return by_owner(kind, instances, what, lambda i: int(self.owners[i]), ask)
 
     def set_options(self, options: dict[str, Any] | None) -> None:
-        packed = None if options is None else packed_for(options, "options")
-        if packed == self._options[1]:  # usually both are None
+        packed = None if options is None else pickled(options, "options")
+        if packed == self._told_options:  # usually both are None
             return
-        self._options = options, packed
+        self._options, self._told_options = options, b""  # until all know them
         for process in self._processes:
-            self._tell(process, ("options", options))
+            self._tell(process, "options", (), options)
+        self._told_options = packed
 
-    def _tell(self, process: WorkerProcess, message: Any) -> Any:
-        packed = b""
-        what = str(message[2] if message[0] == "call" else message[0])
-        data = packed_for(message, f"the arguments of {what!r}")
+    def _tell(self, process: WorkerProcess, kind: str, rows: Sequence[int], *what: Any) -> Any:
+        """Sends a worker a message for rows of its own; returns the answer."""
+        name = str(what[0]) if kind == "call" else kind
+        data = pickled((kind, rows, *what), f"the arguments of {name!r}")
         with self._message_lock:
             if self._broken:
                 raise Broken(self._broken)
+            is_sent = False
             try:
                 self.lines.ask(process.number, request(_lines.MESSAGE))
                 send_packed(process.socket, data)
                 process.owed += 1
-                while process.owed:
-                    packed = process.receive_packed(self.timeout)  # all but the last are dropped
-                    process.owed -= 1
+                is_sent = True
+                packed = process.answer(self.timeout)
             except TimeoutError:
-                self.words.give_up(process.number)
-                rows = message[1] if message[0] != "options" else range(process.count)
-                raise Late([process.first + row for row in rows]) from None
+                self.lines.give_up(process.number)
+                late = rows or range(process.count)
+                raise Late([process.first + row for row in late]) from None
             except (EOFError, OSError):
-                text = f"process {process.pid} ended during {what!r}"
-                raise Broken(process.post(process.first, what, text)) from None
+                text = f"process {process.pid} ended during {name!r}"
+                raise Broken(process.post(process.first, name, text)) from None
             except BaseException:
-                if not process.owed:  # Ctrl-C cut the message, and the worker would wait forever
+                if not is_sent:  # Ctrl-C cut the message, and the worker would wait forever
                     process.kill()
                 raise
             self.lines.settle(process.number)
-        rows = message[1] if message[0] != "options" else ()
-        instance = process.first + (rows[0] if rows else 0)
-        outcome = process.unpacked(packed, instance, what)
-        if outcome[0] == "error":
-            raise Broken(process.post(outcome[1], what, outcome[2]))
-        return outcome[1]
+        return process.outcome(packed, process.first + (rows[0] if rows else 0), name)[1]
 
     # --- faults ---
 
     def stuck(self, seconds: float) -> list[int]:
         found, now = [], time.monotonic()
         for process in self._processes:
-            counts = self.words.counts(process.number)
-            asked, done, current = counts
+            asked, done, current = counts = self.lines.counts(process.number)
             before, since = self._progress.get(process.number, (None, now))
             if asked == done or process.reviving or counts != before:
                 self._progress[process.number] = counts, now
             elif now - since >= seconds:
-                found += [current - 1] if current else list(self._rows(process))
-                self.words.give_up(process.number)
+                found += [current - 1] if current else process.instances
+                self.lines.give_up(process.number)
                 del self._progress[process.number]  # the next wait gets the full timeout again
         return found
 
@@ -229,83 +220,79 @@ class ProcessBackend(Backend):
             self._processes[worker].kill()
         return True
 
-    def _rows(self, process: WorkerProcess) -> range:
-        return range(process.first, process.first + process.count)
+    def _supervise(self, stop: int) -> None:
+        """Replaces workers that die, until the other end of the pipe `stop` is closed.
 
-    def revive(self, process: WorkerProcess) -> None:
-        """Replaces a process that died. Called by the supervisor."""
-        process.reviving = True
-        self.words.pids[process.number] = -1  # the pid may soon belong to another process
-        with self._message_lock:  # a message in progress has failed by now
-            died, status = process.pid, process.reap()
-            asked, done, _ = self.words.counts(process.number)
-            if asked != done:  # a death that nobody waits for does not count
-                process.deaths = process.deaths + 1 if done == process.done_at_death else 1
-                process.done_at_death = done
-            process.forget()
-            if self._closing:
-                return
-            what = f"process {died} of worker {process.number} {ending(status)}"
-            try:
-                if process.deaths >= _DEATHS_IN_A_ROW:
-                    text = f"{what}; it died {process.deaths} times without an answer in between"
-                    raise Broken(process.post(process.first, "step", text))
-                if not self._start_again(process):
-                    return
-                process.owed = 0
-                process.reviving = False
-            except (Broken, OSError, EOFError) as error:
-                text = error.post.text if isinstance(error, Broken) else str(error)
-                self._give_up(process, f"{what}, and could not be replaced: {text}")
-            else:
-                log.warning(
-                    "%s; its environments %s were constructed again and their episodes cut",
-                    *(what, list(self._rows(process))),
-                )
-
-    def _start_again(self, process: WorkerProcess) -> bool:
-        """Starts and attaches a replacement, several times if it is lost; False while closing.
-
-        Raises:
-            Broken, ConnectionError: a constructor raised, or several replacements were lost.
+        Callers that wait for the worker, including compiled programs, keep waiting, and the new
+        worker answers them.
         """
-        for attempt in range(1, _DEATHS_IN_A_ROW + 1):
-            process.start()
-            if self._closing:  # `close` may have killed only the previous one
+        while True:
+            poll, watched = select.poll(), {}
+            poll.register(stop, select.POLLIN)
+            for process in self._processes:
+                fd, event = process.pidfd, select.POLLIN
+                if fd is None:
+                    fd, event = process.socket.fileno(), select.POLLHUP
+                if fd >= 0:
+                    poll.register(fd, event)
+                    watched[fd] = process
+            lost = [process.number for process in self._processes if process.given_up]
+            for number in lost:  # ends the waits for them, also those that begin later
+                self.lines.finish_for(number)
+            ready = [fd for fd, _ in poll.poll(20 if lost else None)]
+            if stop in ready:
                 break
-            try:
-                process.made(self._patience_for(process))
-                self._send_attach(process, recover=True)
-                return True
-            except (Broken, ConnectionError) as error:
-                has_raised = isinstance(error, Broken) and not error.is_lost
-                if has_raised or attempt == _DEATHS_IN_A_ROW or self._closing:
-                    raise
-            self.words.pids[process.number] = -1
-            process.reap()
-            process.forget()
-        return False
+            for fd in ready:
+                self._revive(watched[fd])
+        os.close(stop)
 
-    def _patience_for(self, process: WorkerProcess) -> float:
-        """Returns the seconds that constructors of a replacement may take."""
-        return 10 * (process.made_in + (self.timeout or _CONSTRUCTOR_SECONDS))
+    def _revive(self, process: WorkerProcess) -> None:
+        """Replaces a process that has died, or gives it up."""
+        process.reviving = True
+        what = f"process {process.pid} of worker {process.number}"
+        with self._message_lock:  # a message in progress has failed by now
+            for attempt in range(1, _DEATHS_IN_A_ROW + 1):  # replacements may be lost too
+                self.lines.pids[process.number] = -1  # another process may get the pid
+                status = process.bury()
+                if self._closing:
+                    return
+                try:
+                    if attempt == 1:
+                        what += f" {ending(status)}"
+                        self._count_death(process, what)
+                    process.start()
+                    if self._closing:  # `close` may have killed only the previous one
+                        return
+                    process.made(10 * (process.made_in + (self.timeout or _CONSTRUCTOR_SECONDS)))
+                    self._attach(process, recover=True)
+                    break
+                except (Broken, OSError, EOFError) as error:
+                    is_lost = isinstance(error, ConnectionError) or getattr(error, "is_lost", False)
+                    if not is_lost or attempt == _DEATHS_IN_A_ROW:
+                        self._give_up(process, f"{what}, and could not be replaced: {error}")
+                        return
+            process.reviving = False
+        log.warning(
+            "%s; its environments %s were constructed again and their episodes cut",
+            *(what, list(process.instances)),
+        )
+
+    def _count_death(self, process: WorkerProcess, what: str) -> None:
+        """Raises Broken if it has died too often without an answer in between."""
+        asked, done, _ = self.lines.counts(process.number)
+        if asked != done:  # a death that nobody waits for does not count
+            process.deaths = process.deaths + 1 if done == process.done_at_death else 1
+            process.done_at_death = done
+        if process.deaths >= _DEATHS_IN_A_ROW:
+            text = f"{what}; it died {process.deaths} times without an answer in between"
+            raise Broken(process.post(process.first, "step", text))
 
     def _give_up(self, process: WorkerProcess, text: str) -> None:
-        """Marks a worker as lost and ends all waits for it."""
-        self.words.lose()
+        """Marks a worker as lost; the supervisor then ends all waits for it."""
+        self.lines.lose()
         self._broken = Post(process.first, "step", text, process.number, process.pid, fatal=True)
         process.given_up = True
-        self.answer_for_the_dead()
-
-    def answer_for_the_dead(self) -> bool:
-        """Ends the waits for workers that were given up; returns whether there are any."""
-        dead = [process.number for process in self._processes if process.given_up]
-        for number in dead:
-            assert self._broken is not None
-            text = f"{self._broken.instance}\n{self._broken.what}\n{self._broken.text}"
-            self.words.post(number, encoded(text))
-            self.lines.finish_for(number)
-        return bool(dead)
+        process.bury()
 
     # --- closing ---
 
@@ -316,93 +303,52 @@ class ProcessBackend(Backend):
             threading.Thread(target=self.close, args=(grace,)).start()
             return []
         self._closing = True
-        supervisor, self._supervisor = self._supervisor, None
-        if supervisor is not None and not supervisor.stop(min(grace, 1.0)):
-            for process in self._processes:  # the supervisor waits for one to start
-                process.kill()
-            supervisor.stop(5.0)
         posts: list[Post] = []
-        if supervisor is not None and grace > 0:
-            posts = self._quit(time.monotonic() + grace)
-        for process in self._processes:
-            process.kill()
+        supervisor, self._supervisor = self._supervisor, None
+        if supervisor is not None:
+            os.close(self._stop)
+            if not _ended(supervisor, min(grace, 1.0)):  # it waits for a process to start
+                self._kill_all()
+                _ended(supervisor, 5.0)
+            if grace > 0:
+                posts = self._quit(time.monotonic() + grace)
+        self._kill_all()
         if supervisor is not None:  # another thread may be waiting for the workers
-            self.words.call_attention()
+            self.lines.call_attention()
             for process in self._processes:
                 self.lines.finish_for(process.number)
         for process in self._processes:
-            process.reap()
-            process.forget()
+            process.bury()
         if self._segment is not None:
             self._segment.close()
         return posts
+
+    def _kill_all(self) -> None:
+        for process in self._processes:
+            process.kill()
 
     def _quit(self, end: float) -> list[Post]:
         """Makes the workers close their environments; returns reports of what raised."""
         posts, asked = [], []
         for process in self._processes:
-            if not self.words.hangs(process.number) and not process.reviving:
+            if not self.lines.hangs(process.number) and not process.reviving:
                 self.lines.ask(process.number, request(_lines.QUIT))
+                process.owed += 1
                 asked.append(process)
         for process in asked:
+            left = max(0.001, end - time.monotonic())
             try:
-                packed = b""
-                while not packed or process.owed >= 0:
-                    process.socket.settimeout(max(0.001, end - time.monotonic()))
-                    packed, _ = receive_packed(process.socket)
-                    process.owed -= 1
-                outcome = cloudpickle.loads(packed)
-                if outcome[0] == "error":
-                    posts.append(process.post(outcome[1], "close", outcome[2]))
-                wait_readable(process.pidfd, max(0.0, end - time.monotonic()))
+                process.socket.settimeout(left)
+                process.outcome(process.answer(left), process.first, "close")
+            except Broken as error:
+                posts.append(error.post)
             except (OSError, EOFError):
-                pass
+                continue
+            wait_readable(process.pidfd, max(0.0, end - time.monotonic()))
         return posts
 
 
-class _Supervisor:
-    """A thread that replaces workers that die.
-
-    Callers that wait for the worker, including compiled programs, keep waiting, and the new worker
-    answers them.
-    """
-
-    def __init__(self, backend: ProcessBackend) -> None:
-        self._backend = backend
-        self._stop_reading, self._stop_writing = os.pipe()
-        self._thread = threading.Thread(target=self._run, name="jaxenvs-pool", daemon=True)
-        self._thread.start()
-
-    def stop(self, patience: float) -> bool:
-        """Stops the thread; returns whether it ended in time (it may wait for a new worker)."""
-        if self._stop_writing >= 0:
-            os.close(self._stop_writing)
-            self._stop_writing = -1
-        if threading.current_thread() is not self._thread:
-            self._thread.join(patience)
-        return not self._thread.is_alive()
-
-    def _run(self) -> None:
-        try:
-            self._watch()
-        finally:
-            os.close(self._stop_reading)
-
-    def _watch(self) -> None:
-        while True:
-            poll = select.poll()
-            poll.register(self._stop_reading, select.POLLIN)
-            watched = {}
-            for process in self._backend._processes:
-                fd, what = process.pidfd, select.POLLIN
-                if fd is None:
-                    fd, what = process.socket.fileno(), select.POLLHUP
-                if fd >= 0:
-                    poll.register(fd, what)
-                    watched[fd] = process
-            dead = self._backend.answer_for_the_dead()
-            ready = [fd for fd, _ in poll.poll(20 if dead else None)]
-            if self._stop_reading in ready:
-                return
-            for fd in ready:
-                self._backend.revive(watched[fd])
+def _ended(thread: threading.Thread, patience: float) -> bool:
+    if thread is not threading.current_thread():
+        thread.join(patience)
+    return not thread.is_alive()

@@ -15,21 +15,37 @@ import cloudpickle
 
 from jaxenvs.bridge.backends.base import Broken, Post
 from jaxenvs.bridge.native.libraries import POOL, is_there, pool_library, pool_path, reason_missing
-from jaxenvs.bridge.workers.wire import receive_packed, send
+from jaxenvs.bridge.workers.wire import pickled, receive_packed, send
 from jaxenvs.bridge.workers.zygote import zygote
 from jaxenvs.errors import PoolError
 
 
 class WorkerProcess:
-    """The caller's handle on one worker process."""
+    """The caller's handle on one worker process.
+
+    Args:
+        number: of the worker.
+        env_fns: one function for each of its instances.
+        first: the first instance.
+
+    Raises:
+        PoolError: a function cannot be pickled, or the machine cannot run workers.
+    """
 
     def __init__(self, number: int, env_fns: list[Callable[[], Any]], first: int) -> None:
         self.number, self.first, self.count = number, first, len(env_fns)
-        self._env_fns = cloudpickle.dumps(env_fns)
+        self.instances = range(first, first + self.count)
+        _refuse_other_machines()
+        which = f"s {first} to {first + self.count - 1}" if self.count > 1 else f" {first}"
+        self._env_fns = pickled(
+            env_fns,
+            f"environment function{which}",
+            "  Construct objects that cannot be pickled inside the function, or pass"
+            ' backend="thread".',
+        )
         self.deaths, self.done_at_death = 0, -1
         self.given_up = False
         self.reviving = False  # whether it is dead or being replaced
-        self.owed = 0  # answers to messages that were not received, because of Ctrl-C
         self.made_in = 0.0  # seconds that the constructors took
         self.start()
 
@@ -49,8 +65,8 @@ class WorkerProcess:
             theirs.close()
             if caller is not None:
                 os.close(caller)
-        self.reaped = False  # afterwards, the pid may belong to another process
-        self.status: int | None = None
+        self.status: int | None = None  # once it has ended
+        self.owed = 0  # answers to messages that were not received yet
         self.socket, self.pidfd = ours, _pidfd(self.pid)
 
     def measure(self, seconds: float) -> dict[str, float] | None:
@@ -84,20 +100,32 @@ class WorkerProcess:
         try:
             while True:
                 packed = self.receive_packed(seconds)
-                outcome, *what = self.unpacked(packed, instance, "its constructor")
+                outcome, what = self.outcome(packed, instance, "its constructor")
                 if outcome != "making":
                     break
-                (instance,) = what
+                instance = what
         except TimeoutError:
             text = f"it was not constructed within {seconds:.3g} s"
             raise Broken(self.post(instance, "its constructor", text), is_lost=True) from None
         except EOFError:
-            text = f"process {self.pid} {ending(self.reap())} while it constructed it"
+            text = f"process {self.pid} {ending(self.bury())} while it constructed it"
             raise Broken(self.post(instance, "its constructor", text), is_lost=True) from None
-        if outcome == "failed":
-            raise Broken(self.post(what[0], "its constructor", what[1]))
         self.made_in = time.monotonic() - begin
-        return what[0]
+        return what
+
+    def answer(self, seconds: float | None) -> bytes:
+        """Waits for the answer to the latest message; returns it pickled.
+
+        Answers to earlier messages, which Ctrl-C cut, are dropped.
+
+        Raises:
+            EOFError, TimeoutError: as `receive_packed`.
+        """
+        packed = b""
+        while self.owed:
+            packed = self.receive_packed(seconds)
+            self.owed -= 1
+        return packed
 
     def receive_packed(self, seconds: float | None = None) -> bytes:
         """Waits for the next message; returns it pickled.
@@ -120,57 +148,51 @@ class WorkerProcess:
             raise EOFError(f"process {self.pid} has ended")
         return receive_packed(self.socket)[0]
 
-    def unpacked(self, packed: bytes, instance: int, what: str) -> Any:
-        """Unpickles a message of its environments.
+    def outcome(self, packed: bytes, instance: int, what: str) -> tuple[str, Any]:
+        """Unpickles a message of its environments: what it is, and a value.
 
         Raises:
-            Broken: it cannot be unpickled in this process.
+            Broken: it says that an environment raised, or cannot be unpickled in this process.
         """
         try:
-            return cloudpickle.loads(packed)
+            outcome = cloudpickle.loads(packed)
         except Exception as error:
             text = f"{traceback.format_exc()}its answer cannot be unpickled here: {error!r}"
             raise Broken(self.post(instance, what, text)) from error
+        if outcome[0] == "error":
+            raise Broken(self.post(outcome[1], what, outcome[2]))
+        return outcome
 
     def post(self, instance: int, what: str, text: str) -> Post:
         return Post(instance, what, text, self.number, self.pid)
 
     def kill(self) -> None:
         """Kills it and the processes that its environments have started."""
-        if self.reaped:
+        if self.status is not None:  # the pid may belong to another process
             return
         for end in (os.killpg, os.kill):  # it may have left its process group
             with contextlib.suppress(ProcessLookupError, PermissionError):
                 end(self.pid, signal.SIGKILL)
 
-    def reap(self, patience: float = 5.0) -> int | None:
-        """Kills it and waits for its end; returns the exit status."""
-        self.kill()  # while the pid cannot belong to another process yet
-        end = time.monotonic() + patience
-        while not self.reaped:
+    def bury(self) -> int | None:
+        """Kills it and waits for its end, up to 5 s; returns the exit status."""
+        self.kill()
+        end = time.monotonic() + 5.0
+        while self.status is None and time.monotonic() < end:
             self.status = zygote.reap(self.pid)
-            self.reaped = self.status is not None
-            if self.reaped or time.monotonic() >= end:
-                break
-            if self.pidfd is None:
-                time.sleep(0.002)
-            else:
+            if self.status is None:
                 wait_readable(self.pidfd, 0.1)
+        self.socket.close()
+        if self.pidfd is not None:
+            os.close(self.pidfd)
+            self.pidfd = None
         return self.status
 
     def discard(self) -> None:
         """Ends a worker that never became part of a pool."""
         self.socket.close()
-        if self.pidfd is not None:
-            wait_readable(self.pidfd, 1.0)  # it closes its environments
-        self.reap()
-        self.forget()
-
-    def forget(self) -> None:
-        self.socket.close()
-        if self.pidfd is not None:
-            os.close(self.pidfd)
-            self.pidfd = None
+        wait_readable(self.pidfd, 1.0)  # it closes its environments
+        self.bury()
 
 
 def scouted(env_fn: Callable[[], Any]) -> tuple[WorkerProcess, Any]:
@@ -179,7 +201,7 @@ def scouted(env_fn: Callable[[], Any]) -> tuple[WorkerProcess, Any]:
     Raises:
         PoolError, Broken: as `ProcessBackend`.
     """
-    process = started(0, [env_fn], 0)
+    process = WorkerProcess(0, [env_fn], 0)
     try:
         (facts,) = process.made()
         return process, facts
@@ -188,7 +210,7 @@ def scouted(env_fn: Callable[[], Any]) -> tuple[WorkerProcess, Any]:
         raise
 
 
-def started(number: int, env_fns: list[Callable[[], Any]], first: int) -> WorkerProcess:
+def _refuse_other_machines() -> None:
     if not (hasattr(os, "fork") and hasattr(socket, "send_fds")):
         raise PoolError(
             f'make_pool got backend="process" on {sys.platform}, which cannot fork processes.'
@@ -200,19 +222,6 @@ def started(number: int, env_fns: list[Callable[[], Any]], first: int) -> Worker
             f' {reason_missing(pool_library)}.  Install a C compiler, or pass backend="thread" or'
             ' "serial".'
         )
-    try:
-        return WorkerProcess(number, env_fns, first)
-    except (OSError, EOFError):
-        raise
-    except Exception as error:
-        which = f"function {first}"
-        if len(env_fns) > 1:
-            which = f"functions {first} to {first + len(env_fns) - 1}"
-        raise PoolError(
-            f"environment {which} cannot be sent to a worker process: {type(error).__name__}:"
-            f" {error}.  Construct objects that cannot be pickled inside the function, or pass"
-            ' backend="thread".'
-        ) from error
 
 
 def ending(status: int | None) -> str:
@@ -234,7 +243,10 @@ def _pidfd(pid: int) -> int | None:
 
 
 def wait_readable(fd: int | None, seconds: float) -> None:
-    if fd is not None:
-        poll = select.poll()
-        poll.register(fd, select.POLLIN)
-        poll.poll(seconds * 1000)
+    """Waits until the descriptor is readable; only for a moment where there is none."""
+    if fd is None:
+        time.sleep(min(seconds, 0.002))
+        return
+    poll = select.poll()
+    poll.register(fd, select.POLLIN)
+    poll.poll(seconds * 1000)

@@ -128,7 +128,7 @@ def results(pool: Pool, *, wants_final: bool) -> list[Result]:
 def hosted(pool: Pool) -> tuple[Hosted, tuple[Any, ...]]:
     """Returns the struct of a pool, and the objects that it points to."""
     backend: Any = pool._backend
-    arrays, words, ledger = backend.arrays, backend.words, pool._core.ledger
+    arrays, lines, ledger = backend.arrays, backend.lines, pool._core.ledger
     patience = pool._core.patience
     bounds = [_bounds(leaf, pool) for leaf in leaves_of(pool.single_action_space)]
     actions = [_column(Result((array, array))) for array in arrays.actions]
@@ -140,7 +140,7 @@ def hosted(pool: Pool) -> tuple[Hosted, tuple[Any, ...]]:
     num_finals = len(columns) - len(results(pool, wants_final=False))
     num_fields = len(arrays.answers[0].fields)
     struct = Hosted(
-        pool=ctypes.addressof(words.struct),
+        pool=ctypes.addressof(lines.struct),
         ledger=ctypes.addressof(ledger),
         owners=backend.owners.ctypes.data,
         wait_ns=_FIRST_WAIT if patience is None else min(int(patience * 1e9), _FIRST_WAIT),
@@ -154,7 +154,7 @@ def hosted(pool: Pool) -> tuple[Hosted, tuple[Any, ...]]:
         truncated=_pointers([answer.truncated for answer in arrays.answers]),
         restarted=arrays.restarted.ctypes.data,
     )
-    return struct, (words, arrays, ledger, backend.owners, bounds, all_results)
+    return struct, (lines, arrays, ledger, backend.owners, bounds, all_results)
 
 
 def _column(result: Result) -> _Column:

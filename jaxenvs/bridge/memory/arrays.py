@@ -1,17 +1,48 @@
-"""The arrays of a pool, inputs and answers, as views of one block of memory."""
+"""The arrays of a pool, inputs and answers, as views of one block of memory.
+
+The arrays have the layout of a batch: row i belongs to instance i. There are two copies of the
+results, so that a batch stays valid while the next one is written.
+"""
 
 import dataclasses
+import math
 from collections.abc import Mapping
 from typing import Any, Literal, get_args
 
 import gymnasium
 import numpy as np
 
-from jaxenvs.bridge.memory.layout import BUFFERS, Field, Fields, Leaf, leaves_of
+from jaxenvs.bridge.memory.layout import Leaf, leaves_of
 
 AutoresetMode = Literal["same_step", "next_step", "disabled"]
 MODES: tuple[AutoresetMode, ...] = get_args(AutoresetMode)
 INFO_ROOM = 1024  # bytes for the info of an instance; a longer one stays with its worker
+_ALIGNMENT = 128  # two cache lines, which processors fetch in pairs
+
+
+@dataclasses.dataclass(frozen=True)
+class Plan:
+    """What the arrays are for; pickled to workers, which lay out the same arrays."""
+
+    num_envs: int
+    observation_space: gymnasium.Space
+    action_space: gymnasium.Space
+    info_fields: Mapping[str, gymnasium.Space]
+    has_finals: bool  # whether autoreset is or may become same-step
+    start: int = 0  # the first byte
+
+    @property
+    def observation_leaves(self) -> list[Leaf]:
+        return leaves_of(self.observation_space)
+
+    @property
+    def action_leaves(self) -> list[Leaf]:
+        return leaves_of(self.action_space)
+
+    @property
+    def size(self) -> int:
+        """The number of bytes up to the end of the last array."""
+        return _laid_out(self, None)[1]
 
 
 @dataclasses.dataclass(frozen=True)
@@ -19,7 +50,7 @@ class Answer:
     """One of the two sets of arrays for the results of steps, each with a leading [N]."""
 
     observation: Any  # a list of leaves
-    final_observation: Any  # likewise where autoreset is or may become same-step; else empty
+    final_observation: Any  # likewise if `Plan.has_finals`; else empty
     reward: Any  # float64
     terminated: Any  # bool
     truncated: Any  # bool
@@ -30,85 +61,15 @@ class Answer:
 
 
 @dataclasses.dataclass(frozen=True)
-class Plan:
-    """The layout of the arrays; pickled to workers, which make the same views."""
-
-    num_envs: int
-    observation_space: gymnasium.Space
-    action_space: gymnasium.Space
-    info_fields: Mapping[str, gymnasium.Space]
-    answers: tuple[Answer, ...]  # of Fields
-    actions: list[Field]
-    elapsed: Field  # int32[N], steps of the episode
-    restarted: Field  # bool[N], the environment was constructed again
-    seeds: Field  # int64[N], -1 for none
-    mode: Field  # uint8[1], the place in MODES
-    size: int
-
-    @property
-    def observation_leaves(self) -> list[Leaf]:
-        return leaves_of(self.observation_space)
-
-    @property
-    def action_leaves(self) -> list[Leaf]:
-        return leaves_of(self.action_space)
-
-
-def plan(
-    num_envs: int,
-    observation_space: gymnasium.Space,
-    action_space: gymnasium.Space,
-    info_fields: Mapping[str, gymnasium.Space],
-    has_finals: bool,
-    start: int = 0,
-) -> Plan:
-    """Lays out the arrays of `num_envs` instances, starting at byte `start`."""
-    fields = Fields(start)
-
-    def batch(leaves: list[Leaf]) -> list[Field]:
-        return [fields.add((num_envs, *leaf.shape), leaf.dtype) for leaf in leaves]
-
-    observation = leaves_of(observation_space)
-    infos = [leaf for space in info_fields.values() for leaf in leaves_of(space)]
-    answers = tuple(
-        Answer(
-            observation=batch(observation),
-            final_observation=batch(observation if has_finals else []),
-            reward=fields.add((num_envs,), np.float64),
-            terminated=fields.add((num_envs,), np.bool_),
-            truncated=fields.add((num_envs,), np.bool_),
-            fields=batch(infos),
-            final_fields=batch(infos if has_finals else []),
-            info_size=fields.add((num_envs,), np.int32),
-            info=fields.add((num_envs, INFO_ROOM), np.uint8),
-        )
-        for _ in range(BUFFERS)
-    )
-    return Plan(
-        num_envs=num_envs,
-        observation_space=observation_space,
-        action_space=action_space,
-        info_fields=dict(info_fields),
-        answers=answers,
-        actions=batch(leaves_of(action_space)),
-        elapsed=fields.add((num_envs,), np.int32),
-        restarted=fields.add((num_envs,), np.bool_),
-        seeds=fields.add((num_envs,), np.int64),
-        mode=fields.add((1,), np.uint8),
-        size=fields.size,
-    )
-
-
-@dataclasses.dataclass(frozen=True)
 class Arrays:
     """The views of one process."""
 
     answers: tuple[Answer, ...]
     actions: list[np.ndarray]
-    elapsed: np.ndarray
-    restarted: np.ndarray
-    seeds: np.ndarray
-    mode: np.ndarray
+    elapsed: np.ndarray  # int32[N], steps of the episode
+    restarted: np.ndarray  # bool[N], the environment was constructed again
+    seeds: np.ndarray  # int64[N], -1 for none
+    mode: np.ndarray  # uint8[1], the place in MODES
 
     @property
     def autoreset_mode(self) -> AutoresetMode:
@@ -118,17 +79,49 @@ class Arrays:
     @classmethod
     def over(cls, plan: Plan, memory: Any) -> "Arrays":
         """Returns views of `memory`, a buffer of at least `plan.size` bytes."""
-        names = [field.name for field in dataclasses.fields(Answer)]
-        answers = tuple(
-            Answer(**{name: _view(getattr(answer, name), memory) for name in names})
-            for answer in plan.answers
+        return _laid_out(plan, memory)[0]
+
+
+def _laid_out(plan: Plan, memory: Any) -> tuple[Arrays, int]:
+    """Returns views of `memory`, if it is not None, and the end of the last one."""
+    block, n = _Block(memory, plan.start), plan.num_envs
+    observation = plan.observation_leaves
+    infos = [leaf for space in plan.info_fields.values() for leaf in leaves_of(space)]
+    answers = tuple(
+        Answer(
+            observation=block.batch(n, observation),
+            final_observation=block.batch(n, observation if plan.has_finals else []),
+            reward=block.array((n,), np.float64),
+            terminated=block.array((n,), np.bool_),
+            truncated=block.array((n,), np.bool_),
+            fields=block.batch(n, infos),
+            final_fields=block.batch(n, infos if plan.has_finals else []),
+            info_size=block.array((n,), np.int32),
+            info=block.array((n, INFO_ROOM), np.uint8),
         )
-        names = "actions", "elapsed", "restarted", "seeds", "mode"
-        return cls(answers, *(_view(getattr(plan, name), memory) for name in names))
-
-
-def _view(found: Any, memory: Any) -> Any:
-    # Not a nested function: its reference cycle would keep the memory until garbage collection.
-    return (
-        [_view(each, memory) for each in found] if isinstance(found, list) else found.view(memory)
+        for _ in range(2)
     )
+    arrays = Arrays(
+        answers,
+        actions=block.batch(n, plan.action_leaves),
+        elapsed=block.array((n,), np.int32),
+        restarted=block.array((n,), np.bool_),
+        seeds=block.array((n,), np.int64),
+        mode=block.array((1,), np.uint8),
+    )
+    return arrays, block.end
+
+
+class _Block:
+    """Memory of which arrays are made one after another; without memory they are only counted."""
+
+    def __init__(self, memory: Any, start: int) -> None:
+        self._memory, self.end = memory, start
+
+    def array(self, shape: tuple[int, ...], dtype: Any) -> Any:
+        start, num_bytes = self.end, math.prod(shape) * np.dtype(dtype).itemsize
+        self.end += -(-num_bytes // _ALIGNMENT) * _ALIGNMENT
+        return None if self._memory is None else np.ndarray(shape, dtype, self._memory, start)
+
+    def batch(self, num_envs: int, leaves: list[Leaf]) -> list[Any]:
+        return [self.array((num_envs, *leaf.shape), leaf.dtype) for leaf in leaves]

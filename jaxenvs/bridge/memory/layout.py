@@ -1,11 +1,6 @@
-"""The layout of a pool's arrays in shared memory, and the trees that they form.
-
-The arrays have the layout of a batch: row i belongs to instance i. There are two copies of the
-results, so that a batch stays valid while the next one is written.
-"""
+"""The trees of arrays that the elements of spaces are."""
 
 import dataclasses
-import math
 from collections.abc import Callable, Iterator
 from typing import Any
 
@@ -13,9 +8,6 @@ import gymnasium
 import numpy as np
 
 from jaxenvs.errors import PoolError
-
-_ALIGNMENT = 128  # two cache lines, which processors fetch in pairs
-BUFFERS = 2
 
 
 @dataclasses.dataclass(frozen=True)
@@ -103,28 +95,3 @@ def getter(path: tuple[Any, ...]) -> Callable[[Any], Any]:
         return tree
 
     return get
-
-
-@dataclasses.dataclass(frozen=True)
-class Field:
-    """An array in shared memory."""
-
-    offset: int
-    shape: tuple[int, ...]
-    dtype: np.dtype
-
-    def view(self, memory: Any) -> np.ndarray:
-        return np.ndarray(self.shape, self.dtype, memory, self.offset)
-
-
-@dataclasses.dataclass
-class Fields:
-    """A sequence of arrays in shared memory, aligned to cache lines."""
-
-    size: int = 0
-
-    def add(self, shape: tuple[int, ...], dtype: Any) -> Field:
-        field = Field(self.size, shape, np.dtype(dtype))
-        num_bytes = math.prod(shape) * field.dtype.itemsize
-        self.size += -(-num_bytes // _ALIGNMENT) * _ALIGNMENT
-        return field

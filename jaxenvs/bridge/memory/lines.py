@@ -1,10 +1,12 @@
 """The words and rings by which a caller and its workers tell one another how far they are.
 
-`native/pool.h` says how it works and does it.
+`native/pool.h` says how it works and does it; the structures here have the fields of those there.
 """
 
 import ctypes
+import functools
 from collections.abc import Callable
+from ctypes import c_int32, c_uint32
 from typing import Any
 
 import numpy as np
@@ -14,11 +16,7 @@ from jaxenvs.bridge.native.libraries import pool_library
 STEP, RESET, STEP_ALL, RESET_ALL, MESSAGE, QUIT = range(6)  # as in native/pool.h
 OK, TIMEOUT, INTERRUPTED, INFO, DONE, ATTENTION = 0, 1, 2, 4, 8, 16
 _NO_REQUEST = 0xFFFFFFFF
-
-_LINE = 128  # bytes of a jx_line and of the jx_header
-_ASKED, _DONE, _CURRENT, _NOTED, _HUNG, _ALONE = 0, 16, 18, 19, 21, 22  # words of a jx_line
-_FINISHED, _ATTENTION, _SPIN, _HOME, _TAKE_SPIN = 0, 3, 16, 17, 18  # words of the jx_header
-_LOST, _REPLACE = 28, 29
+_COUNT = 0xFFFFFFFF  # counts are modulo 2**32
 TEXT_ROOM = 8192  # bytes of a worker's mailbox, its length included
 
 
@@ -26,145 +24,135 @@ def request(op: int, buffer: int = 0, instance: int = 0) -> int:
     return op << 29 | buffer << 28 | instance
 
 
-class _Pool(ctypes.Structure):  # jx_pool
+class Line(ctypes.Structure):  # jx_line
+    _fields_ = (
+        ("asked", c_uint32),
+        ("caller_asleep", c_uint32),
+        ("unused0", c_uint32 * 14),
+        ("done", c_uint32),
+        ("worker_asleep", c_uint32),
+        ("current", c_uint32),
+        ("noted", c_uint32 * 2),
+        ("hung", c_uint32),
+        ("alone", c_uint32),
+        ("unused1", c_uint32 * 9),
+    )
+
+
+class Header(ctypes.Structure):  # jx_header
+    _fields_ = (
+        ("finished", c_uint32),
+        ("caller_asleep", c_uint32),
+        ("wanted", c_uint32),
+        ("attention", c_uint32),
+        ("unused0", c_uint32 * 12),
+        ("spin_ns", c_uint32),
+        ("home", c_int32),
+        ("take_spin_ns", c_uint32),
+        ("away", c_uint32),
+        ("bells", c_uint32 * 8),
+        ("lost", c_uint32),
+        ("replace", c_uint32),
+        ("unused1", c_uint32 * 2),
+    )
+
+
+class _Mailbox(ctypes.Structure):  # the worker writes into an empty one, the caller empties it
+    _fields_ = (("size", c_uint32), ("text", ctypes.c_uint8 * (TEXT_ROOM - 4)))
+
+
+class PoolStruct(ctypes.Structure):  # jx_pool
     _fields_ = (
         ("header", ctypes.c_void_p),
         ("lines", ctypes.c_void_p),
         ("requests", ctypes.c_void_p),
-        ("num_workers", ctypes.c_uint32),
-        ("request_room", ctypes.c_uint32),
+        ("num_workers", c_uint32),
+        ("request_room", c_uint32),
         ("taken", ctypes.c_void_p),
-        ("next", ctypes.c_uint32),
-        ("core", ctypes.c_int32),
+        ("next", c_uint32),
+        ("core", c_int32),
         ("pids", ctypes.c_void_p),
     )
 
 
-class Words:
-    """Where the words lie, as seen by one process.
+@functools.cache
+def _shared(num_workers: int, most: int) -> type[ctypes.Structure]:
+    """Returns the structure of all that is shared."""
+    room = 1 << max(4, most.bit_length())  # a power of two
+
+    class Shared(ctypes.Structure):
+        _fields_ = (
+            ("header", Header),
+            ("lines", Line * num_workers),
+            ("requests", c_uint32 * room * num_workers),
+            ("mailboxes", _Mailbox * num_workers),
+        )
+
+    return Shared
+
+
+def size_of_lines(size: tuple[int, int]) -> int:
+    """Returns how many bytes of shared memory `Lines` need."""
+    return ctypes.sizeof(_shared(*size))
+
+
+class Lines:
+    """The shared words as seen by one process.
 
     Args:
-        memory: shared; these words are at its beginning.
-        num_workers: W.
-        request_room: requests that a worker can have before it, a power of two.
+        memory: shared; the words are at its beginning.
+        size: the number of workers, and of requests that one can have before it.
     """
 
-    def __init__(self, memory: Any, num_workers: int, request_room: int) -> None:
-        self.num_workers, self.request_room = num_workers, request_room
-        words = np.frombuffer(memory, np.uint32, count=words_size(num_workers, request_room) // 4)
-        lines = _LINE // 4 + num_workers * (_LINE // 4)
-        self.address = words.ctypes.data
-        self.header = words[: _LINE // 4]
-        self.line = words[_LINE // 4 : lines].reshape(num_workers, _LINE // 4)
-        self.requests = words[lines : lines + num_workers * request_room].reshape(
-            num_workers, request_room
-        )
-        self._mailboxes = words[lines + num_workers * request_room :].view(np.uint8)
-        self._mailboxes = self._mailboxes.reshape(num_workers, TEXT_ROOM)
+    def __init__(self, memory: Any, size: tuple[int, int]) -> None:
+        shared: Any = _shared(*size).from_buffer(memory)
+        num_workers = len(shared.lines)
+        self._header: Header = shared.header
+        self._lines: list[Line] = list(shared.lines)
+        self._requests, self._mailboxes = shared.requests, shared.mailboxes
         # What only the caller uses, kept here so that every program of its process shares it.
-        self.taken = np.zeros(num_workers, np.uint32)
-        self.pids = np.zeros(num_workers, np.int32)
-        self.struct = _Pool(
-            header=self.address,
-            lines=self.address + _LINE,
-            requests=self.address + _LINE * (1 + num_workers),
+        self._taken = (c_uint32 * num_workers)()
+        self.pids = (c_int32 * num_workers)()
+        self.struct = PoolStruct(
+            header=ctypes.addressof(shared.header),
+            lines=ctypes.addressof(shared.lines),
+            requests=ctypes.addressof(shared.requests),
             num_workers=num_workers,
-            request_room=request_room,
-            taken=self.taken.ctypes.data,
+            request_room=len(shared.requests[0]),
+            taken=ctypes.addressof(self._taken),
             core=-1,
-            pids=self.pids.ctypes.data,
+            pids=ctypes.addressof(self.pids),
         )
+        self._library, self._pointer = pool_library(), ctypes.addressof(self.struct)
 
-    @property
-    def mailboxes_offset(self) -> int:
-        """Bytes from the beginning of the memory to the first mailbox."""
-        return words_size(self.num_workers, self.request_room) - self.num_workers * TEXT_ROOM
+    def call_attention(self) -> None:
+        """Has the caller look for reports."""
+        self._header.attention = 1
+
+
+class CallerLines(Lines):
+    """The caller's side."""
+
+    # --- settings ---
 
     def set_spin(self, nanoseconds: int, take: int = 0) -> None:
         """Sets how long everybody looks before sleeping; `take`: of a caller that takes some."""
-        self.header[_SPIN], self.header[_TAKE_SPIN] = nanoseconds, take
+        self._header.spin_ns, self._header.take_spin_ns = nanoseconds, take
 
     def set_home(self, worker: int) -> None:
         """Sets which worker shares the caller's core; -1 for none."""
-        self.header[_HOME : _HOME + 1].view(np.int32)[0] = worker
+        self._header.home = worker
         self.struct.core = -1
 
-    def current(self, worker: int) -> memoryview:
-        """One word for the instance that a worker is at, plus 1."""
-        return self.line[worker, _CURRENT : _CURRENT + 1].data
+    def begin(self, worker: int, pid: int) -> tuple[int, int]:
+        """Notes the process of a worker; returns the requests asked of it so far, and done."""
+        self.pids[worker] = pid
+        self.struct.core = -1
+        line = self._lines[worker]
+        line.current = 0
+        return line.asked, line.done
 
-    def counts(self, worker: int) -> tuple[int, int, int]:
-        """Requests asked of a worker, done by it, and the instance that it is at, plus 1."""
-        line = self.line[worker]
-        return int(line[_ASKED]), int(line[_DONE]), int(line[_CURRENT])
-
-    def give_up(self, worker: int) -> None:
-        """Notes that a wait for the worker ended, because it hangs."""
-        self.line[worker, _HUNG] = self.line[worker, _ASKED]
-
-    def hangs(self, worker: int) -> bool:
-        """Whether a wait for the worker was given up and it still has not answered."""
-        asked, done, hung = (int(self.line[worker, word]) for word in (_ASKED, _DONE, _HUNG))
-        return asked != done and asked == hung
-
-    def set_alone(self, worker: int, is_alone: bool) -> None:
-        """Notes whether a worker's environments run in one thread."""
-        self.line[worker, _ALONE] = is_alone
-        self.header[_REPLACE] = 1
-
-    def lose(self) -> None:
-        """Notes that a worker is gone for good."""
-        self.header[_LOST] = 1
-
-    # --- mailboxes: the worker writes into an empty one, the caller empties it ---
-
-    def post(self, worker: int, text: bytes) -> bool:
-        """Leaves a text for the caller, unless one is there that was not read yet."""
-        box = self._mailboxes[worker]
-        is_empty = not box[:4].view(np.uint32)[0]
-        if is_empty:
-            text = text[: TEXT_ROOM - 4]
-            box[4 : 4 + len(text)] = np.frombuffer(text, np.uint8)
-            box[:4].view(np.uint32)[0] = len(text)
-        self.call_attention()
-        return is_empty
-
-    def call_attention(self) -> None:
-        self.header[_ATTENTION] = 1
-
-    def read_posts(self) -> list[tuple[int, bytes]]:
-        """Takes what workers left, with their numbers."""
-        self.header[_ATTENTION] = 0
-        found = []
-        for worker, box in enumerate(self._mailboxes):
-            size = int(box[:4].view(np.uint32)[0])
-            if size:
-                found.append((worker, box[4 : 4 + size].tobytes()))
-                box[:4].view(np.uint32)[0] = 0
-        return found
-
-
-def words_size(num_workers: int, request_room: int) -> int:
-    """Bytes that `Words` need."""
-    return _LINE * (1 + num_workers) + num_workers * (4 * request_room + TEXT_ROOM)
-
-
-def room_for(requests: int) -> int:
-    """The size of a ring that takes so many requests: a power of two."""
-    return 1 << max(4, requests.bit_length())
-
-
-class CallerLines:
-    """The caller's side.
-
-    Args:
-        words: of the shared memory.
-    """
-
-    def __init__(self, words: Words) -> None:
-        self.words, self._library = words, pool_library()
-        self._pointer = ctypes.addressof(words.struct)
-        self._line, self._taken = words.line.data, words.taken.data
+    # --- requests ---
 
     def ask(self, worker: int, what: int) -> None:
         """Puts one request before a worker."""
@@ -182,10 +170,10 @@ class CallerLines:
         )
 
     def step_all(self, timeout: float | None) -> Callable[[int], int]:
-        """A function that asks all to step in a buffer, and waits for them."""
+        """Returns a function that asks all to step in a buffer, and waits for them."""
         # In one call of what is prepared: this is most of what a small batch costs.
         step, pointer = self._library.jaxenvs_step_all, ctypes.c_void_p(self._pointer)
-        numbers = [ctypes.c_uint32(request(STEP_ALL, buffer)) for buffer in range(2)]
+        numbers = [c_uint32(request(STEP_ALL, buffer)) for buffer in range(2)]
         nanoseconds = ctypes.c_int64(_nanoseconds(timeout))
         return lambda buffer: step(pointer, numbers[buffer], nanoseconds)
 
@@ -200,46 +188,77 @@ class CallerLines:
         )
 
     def num_finished(self) -> int:
-        """How many requests are finished and not taken; messages may be among them."""
-        line, taken = self._line, self._taken
-        return sum((line[w, _DONE] - taken[w]) & 0xFFFFFFFF for w in range(len(taken)))
+        """Returns how many requests are finished and not taken; messages may be among them."""
+        count, taken = 0, self._taken
+        for worker, line in enumerate(self._lines):
+            count += (line.done - taken[worker]) & _COUNT
+        return count
 
     def settle(self, worker: int) -> None:
         """Counts answered messages as taken, so that they never fill the ring.
 
         Instances that are finished and not taken move up to where the messages were.
         """
-        ring, mask = self.words.requests[worker], self.words.request_room - 1
-        at, done = int(self.words.taken[worker]), int(self.words.line[worker, _DONE])
-        count = (done - at) & 0xFFFFFFFF
-        found = [int(ring[(at + i) & mask]) for i in range(count)]
+        ring, mask = self._requests[worker], self.struct.request_room - 1
+        at, done = self._taken[worker], self._lines[worker].done
+        found = [ring[(at + i) & mask] for i in range((done - at) & _COUNT)]
         kept = [what for what in found if what >> 29 != MESSAGE]
-        for i, what in enumerate(kept):
-            ring[(done - len(kept) + i) & mask] = what
-        self.words.taken[worker] = (done - len(kept)) & 0xFFFFFFFF
+        for i, what in enumerate(kept, done - len(kept)):
+            ring[i & mask] = what
+        self._taken[worker] = (done - len(kept)) & _COUNT
+
+    # --- faults ---
+
+    def counts(self, worker: int) -> tuple[int, int, int]:
+        """Returns requests asked of a worker, done by it, and the instance it is at, plus 1."""
+        line = self._lines[worker]
+        return line.asked, line.done, line.current
+
+    def give_up(self, worker: int) -> None:
+        """Notes that a wait for the worker ended, because it hangs."""
+        self._lines[worker].hung = self._lines[worker].asked
+
+    def hangs(self, worker: int) -> bool:
+        """Returns whether a wait for it was given up and it still has not answered."""
+        line = self._lines[worker]
+        return line.asked != line.done and line.asked == line.hung
+
+    def lose(self) -> None:
+        """Notes that a worker is gone for good."""
+        self._header.lost = 1
 
     def finish_for(self, worker: int) -> None:
         """Counts everything as done that was asked of a worker which is gone."""
-        line = self.words.line[worker]
-        while line[_DONE] != line[_ASKED]:
-            done = (int(line[_DONE]) + 1) & 0xFFFFFFFF
-            self._library.jaxenvs_finish(self._pointer, worker, done)
+        line = self._lines[worker]
+        while line.done != line.asked:
+            self._library.jaxenvs_finish(self._pointer, worker, (line.done + 1) & _COUNT)
+
+    def read_posts(self) -> list[tuple[int, bytes]]:
+        """Takes what workers left, with their numbers."""
+        self._header.attention = 0
+        found = []
+        for worker, box in enumerate(self._mailboxes):
+            if box.size:
+                found.append((worker, bytes(box.text[: box.size])))
+                box.size = 0
+        return found
 
 
-class WorkerLines:
+class WorkerLines(Lines):
     """A worker's side.
 
     Args:
-        words: of the shared memory.
+        memory, size: as of `Lines`.
         worker: its number.
         seen: requests that were finished before it began.
     """
 
-    def __init__(self, words: Words, worker: int, seen: int) -> None:
-        self.words, self._worker, self._seen = words, worker, seen
-        self._library = pool_library()
-        self._pointer = ctypes.addressof(words.struct)
-        self._noted = words.line[worker, _NOTED : _NOTED + 2].data
+    def __init__(self, memory: Any, size: tuple[int, int], worker: int, seen: int) -> None:
+        super().__init__(memory, size)
+        self._worker, self._seen, self._line = worker, seen, self._lines[worker]
+        self._noted, self._mailbox = self._line.noted, self._mailboxes[worker]
+        # One word for the instance at work, plus 1.
+        self.current = (c_uint32 * 1).from_buffer(self._line, Line.current.offset)
 
     def next(self) -> int:
         """Waits for a request and returns it."""
@@ -250,17 +269,32 @@ class WorkerLines:
 
     def finish_and_next(self) -> int:
         """Says that the latest request is finished; waits for another and returns it."""
-        self._seen = seen = (self._seen + 1) & 0xFFFFFFFF
+        self._seen = seen = (self._seen + 1) & _COUNT
         what = self._library.jaxenvs_finish_and_next(self._pointer, self._worker, seen)
         return self.next() if what == _NO_REQUEST else what
 
     def is_before(self, count: int) -> bool:
-        """Whether the request was among the first `count` ever."""
-        return (self._seen - count) & 0xFFFFFFFF >= 0x80000000
+        """Returns whether the request was among the first `count` ever."""
+        return (self._seen - count) & _COUNT >= 0x80000000
 
     def note(self, buffer: int, noted: int) -> None:
         """Says what there is in a batch of all rows."""
         self._noted[buffer] = noted
+
+    def set_alone(self, is_alone: bool) -> None:
+        """Notes whether the worker's environments run in one thread."""
+        self._line.alone = is_alone
+        self._header.replace = 1
+
+    def post(self, text: bytes) -> bool:
+        """Leaves a text for the caller, unless one is there that was not read yet."""
+        is_empty = not self._mailbox.size
+        if is_empty:
+            text = text[: TEXT_ROOM - 4]
+            ctypes.memmove(self._mailbox.text, text, len(text))
+            self._mailbox.size = len(text)
+        self.call_attention()
+        return is_empty
 
 
 def _nanoseconds(seconds: float | None) -> int:

@@ -11,6 +11,13 @@ import tempfile
 from jaxenvs.errors import PoolError
 
 _SPARE = 64 * 2**20  # bytes that a pool leaves available
+_CGROUPS = (  # the limit of this process's cgroup and its use, for versions 2 and 1
+    ("/sys/fs/cgroup/memory.max", "/sys/fs/cgroup/memory.current"),
+    (
+        "/sys/fs/cgroup/memory/memory.limit_in_bytes",
+        "/sys/fs/cgroup/memory/memory.usage_in_bytes",
+    ),
+)
 
 
 class Segment:
@@ -18,18 +25,17 @@ class Segment:
 
     Args:
         size: the number of bytes.
-        fd: the descriptor of an existing segment; None makes a new one.
 
     Raises:
-        PoolError: the machine does not have that much memory.
+        PoolError: less memory is available, or the process's cgroup allows less.
     """
 
-    def __init__(self, size: int, fd: int | None = None) -> None:
+    def __init__(self, size: int) -> None:
         self.size = size
-        if fd is not None:
-            self.fd, self.memory = fd, mmap.mmap(fd, size)
-            return
-        check_memory(size)
+        # The kernel would grant too much as well, and kill a process when it is written to.
+        available = available_memory()
+        if available is not None and size > available - _SPARE:
+            raise PoolError(_shortage(size, f"{available / 2**30:.2f} GiB are available"))
         self.fd = _anonymous_file()
         try:
             _allocate(self.fd, size)
@@ -45,23 +51,22 @@ class Segment:
             self.fd = -1
 
 
-def check_memory(size: int) -> None:
-    """Raises if `size` bytes would exhaust the machine.
-
-    The kernel would otherwise grant them, and kill a process when they are written to.
-
-    Raises:
-        PoolError: less memory is available, or the process's cgroup allows less.
-    """
-    available = available_memory()
-    if available is not None and size > available - _SPARE:
-        raise PoolError(_shortage(size, f"{available / 2**30:.2f} GiB are available"))
-
-
 def available_memory() -> int | None:
     """Returns the bytes available without swapping; None if the system does not say."""
-    found = [value for value in (_meminfo(), *_cgroup_limits()) if value is not None]
-    return min(found) if found else None
+    lines = _read("/proc/meminfo").splitlines()
+    found = [int(each.split()[1]) * 1024 for each in lines if each.startswith("MemAvailable:")]
+    for limit, used in ((_read(limit), _read(used)) for limit, used in _CGROUPS):
+        if limit.strip().isdecimal() and used.strip().isdecimal():  # else "max", or no such file
+            found.append(max(0, int(limit) - int(used)))
+    return min(found, default=None)
+
+
+def _read(path: str) -> str:
+    try:
+        with open(path) as file:
+            return file.read()
+    except OSError:
+        return ""
 
 
 def _shortage(size: int, why: str) -> str:
@@ -85,35 +90,3 @@ def _allocate(fd: int, size: int) -> None:
         os.posix_fallocate(fd, 0, size)
     else:
         os.ftruncate(fd, size)
-
-
-def _meminfo() -> int | None:
-    try:
-        with open("/proc/meminfo") as file:
-            for line in file:
-                if line.startswith("MemAvailable:"):
-                    return int(line.split()[1]) * 1024
-    except OSError:
-        pass
-    return None
-
-
-def _cgroup_limits() -> list[int | None]:
-    """Returns the remaining memory of this process's cgroup, for versions 2 and 1."""
-    pairs = (
-        ("/sys/fs/cgroup/memory.max", "/sys/fs/cgroup/memory.current"),
-        (
-            "/sys/fs/cgroup/memory/memory.limit_in_bytes",
-            "/sys/fs/cgroup/memory/memory.usage_in_bytes",
-        ),
-    )
-    return [_left(limit, used) for limit, used in pairs]
-
-
-def _left(limit_path: str, used_path: str) -> int | None:
-    try:
-        with open(limit_path) as limit, open(used_path) as used:
-            text = limit.read().strip()
-            return None if text == "max" else max(0, int(text) - int(used.read()))
-    except (OSError, ValueError):
-        return None

@@ -30,8 +30,8 @@ def send_packed(sock: socket.socket, data: bytes, fds: tuple[int, ...] = ()) -> 
     sock.sendall(data)
 
 
-def packed_for(message: Any, what: str) -> bytes:
-    """Returns a pickled message; `what` names it in the error.
+def pickled(message: Any, what: str, advice: str = "") -> bytes:
+    """Returns a pickled message; `what` names it in the error, which ends with `advice`.
 
     Raises:
         PoolError: it cannot be pickled.
@@ -40,7 +40,7 @@ def packed_for(message: Any, what: str) -> bytes:
         return cloudpickle.dumps(message)
     except Exception as error:
         raise PoolError(
-            f"{what} cannot be sent to a worker process: {type(error).__name__}: {error}."
+            f"{what} cannot be sent to a worker process: {type(error).__name__}: {error}.{advice}"
         ) from error
 
 
@@ -63,16 +63,13 @@ def receive_packed(sock: socket.socket) -> tuple[bytes, list[int]]:
     """Like `receive`, but returns the message pickled."""
     fds: list[int] = []
     try:
-        first, fds, _, _ = socket.recv_fds(sock, _LENGTH.size, _MAX_FDS)
-        head, data = bytearray(first), bytearray()
-        _fill(sock, head, _LENGTH.size)
-        _fill(sock, data, _LENGTH.unpack(head)[0])
-        return bytes(data), fds
-    except ConnectionError as error:
+        head, fds, _, _ = socket.recv_fds(sock, _LENGTH.size, _MAX_FDS)
+        head = _filled(sock, head, _LENGTH.size)
+        return _filled(sock, b"", _LENGTH.unpack(head)[0]), fds
+    except BaseException as error:
         _close(fds)
-        raise EOFError("the other process has ended") from error
-    except BaseException:
-        _close(fds)
+        if isinstance(error, ConnectionError):
+            raise EOFError("the other process has ended") from error
         raise
 
 
@@ -81,9 +78,12 @@ def _close(fds: list[int]) -> None:
         os.close(fd)
 
 
-def _fill(sock: socket.socket, data: bytearray, size: int) -> None:
+def _filled(sock: socket.socket, begin: bytes, size: int) -> bytes:
+    """Receives what is missing of `size` bytes."""
+    data = bytearray(begin)
     while len(data) < size:
         piece = sock.recv(min(size - len(data), 1 << 20))
         if not piece:
             raise EOFError("the other process has ended")
         data += piece
+    return bytes(data)

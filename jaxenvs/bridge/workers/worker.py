@@ -19,8 +19,7 @@ import cloudpickle
 from jaxenvs.bridge.foreign.pettingzoo import agents_of
 from jaxenvs.bridge.memory import lines as _lines
 from jaxenvs.bridge.memory.arrays import Arrays
-from jaxenvs.bridge.memory.lines import Words, WorkerLines
-from jaxenvs.bridge.memory.segment import Segment
+from jaxenvs.bridge.memory.lines import WorkerLines
 from jaxenvs.bridge.native.libraries import pool_library, use_pool
 from jaxenvs.bridge.workers.instances import REMAKING, Instances
 from jaxenvs.bridge.workers.wire import encoded, receive, send, send_packed
@@ -49,7 +48,7 @@ def main(settings: dict[str, Any], fds: list[int]) -> None:
         found = cloudpickle.dumps(("made", [facts(env) for env in instances.envs]))
     except BaseException as error:
         failed = getattr(error, "jaxenvs_instance", settings["first"])
-        send(sock, ("failed", failed, "".join(traceback.format_exception(error))))
+        send(sock, ("error", failed, "".join(traceback.format_exception(error))))
         return
     send_packed(sock, found)
     while True:
@@ -59,7 +58,7 @@ def main(settings: dict[str, Any], fds: list[int]) -> None:
             instances.close()
             return
         if isinstance(message, dict):
-            _Worker(sock, instances, message, more).run()
+            _Worker(sock, instances, message, *more).run()
             return
         if message is None:  # the caller measures how long an answer takes
             send(sock, None)
@@ -148,14 +147,12 @@ def _portable_spec(env: Any) -> Any:
 
 class _Worker:
     def __init__(
-        self, sock: socket.socket, instances: Instances, attach: dict[str, Any], fds: list[int]
+        self, sock: socket.socket, instances: Instances, attach: dict[str, Any], fd: int
     ) -> None:
         self._socket, self._instances = sock, instances
-        number = self._number = attach["worker"]
-        memory = Segment(attach["size"], fds[0]).memory
-        words = self._words = Words(memory, attach["num_workers"], attach["request_room"])
-        self._lines = WorkerLines(words, number, attach["seen"])
-        plan = attach["plan"]
+        memory, plan = mmap.mmap(fd, attach["bytes"]), attach["plan"]
+        lines = WorkerLines(memory, attach["size"], attach["worker"], attach["seen"])
+        self._lines = lines
         self._posts: list[tuple[int, str, str]] = []
         self._flags = attach["recover"]  # whether rows are about to be flagged as restarted
         instances.attach(
@@ -163,12 +160,12 @@ class _Worker:
             Arrays.over(plan, memory),
             time_limit=attach["time_limit"],
             validate=attach["validate"],
-            report=self._report,
-            current=words.current(number) if attach["watched"] else None,
+            report=lambda *post: self._posts.append(post),
+            current=lines.current if attach["watched"] else None,
             own_process=True,
         )
         instances.options = attach["options"]
-        _keep_copies_out(memory, fds[0])
+        _keep_copies_out(memory, fd)
         if attach["recover"]:
             instances.recover()
         self._skip = attach["skip"]  # messages before this request went to one that died
@@ -197,9 +194,11 @@ class _Worker:
                 lines.note(buffer, instances.reset_rows(buffer))
             elif op == _lines.MESSAGE:
                 if not lines.is_before(self._skip):
-                    self._answer()
+                    (kind, *rest), _ = receive(self._socket)
+                    send(self._socket, perform(instances, kind, *rest))
             else:
-                self._quit()
+                with contextlib.suppress(OSError):  # the caller waits no longer than it cares to
+                    send(self._socket, perform(instances, "close"))
                 return
             if os.getpid() != self._pid:  # an environment forked, and this is the copy
                 os._exit(0)
@@ -217,16 +216,13 @@ class _Worker:
             is_alone = every < 1.1 * mine + 1e-3
             if is_alone != self._is_alone:
                 self._is_alone = is_alone
-                self._words.set_alone(self._number, is_alone)
-
-    def _report(self, instance: int, what: str, text: str) -> None:
-        self._posts.append((instance, what, text))
+                self._lines.set_alone(is_alone)
 
     def _deliver(self) -> None:
         """Posts what was reported, failures first; later if the caller has yet to read others."""
         if self._flags:
             self._flags = self._instances.is_recovering
-            self._words.call_attention()
+            self._lines.call_attention()
         if not self._posts:
             return
         rank = {REMAKING: 0, "warning": 2}
@@ -238,28 +234,19 @@ class _Worker:
             if len(head) + len(tail) > room:  # its end says what happened
                 tail = b"...\n" + tail[len(head) + 4 - room :]
             texts.append(head + tail)
-        if self._words.post(self._number, b"\0".join(texts)):
+        if self._lines.post(b"\0".join(texts)):
             self._posts.clear()
-
-    def _answer(self) -> None:
-        (kind, *what), _ = receive(self._socket)
-        send(self._socket, perform(self._instances, kind, *what))
-
-    def _quit(self) -> None:
-        # The caller waits no longer than it cares to.
-        with contextlib.suppress(OSError):
-            send(self._socket, perform(self._instances, "close"))
 
 
 def perform(instances: Instances, kind: str, *what: Any) -> Any:
     """Does what a message asks for; ("ok", value) or ("error", instance, traceback)."""
-    if kind == "options":
-        (instances.options,) = what
-        return "ok", None
     if kind == "close":
         failed = instances.close()
         return ("error", *failed) if failed else ("ok", None)
     rows, *rest = what
+    if kind == "options":
+        (instances.options,) = rest
+        return "ok", None
     values = []
     for i, row in enumerate(rows):
         if kind == "call":

@@ -10,12 +10,14 @@ has no threads, has imported what workers need, and forks when told to. Unlike t
 import atexit
 import contextlib
 import importlib
+import json
 import os
 import signal
 import socket
 import subprocess
 import sys
 import threading
+import traceback
 from typing import Any
 
 from jaxenvs.bridge.workers.wire import receive, send
@@ -41,9 +43,12 @@ class Zygote:
 
     def fork(self, settings: dict[str, Any], fds: tuple[int, ...]) -> int:
         """Starts a worker with `settings` and descriptors; returns its pid."""
+        cwd = None
+        with contextlib.suppress(OSError):  # it was deleted
+            cwd = os.getcwd()
         settings = {
             "environ": dict(os.environ),
-            "cwd": _cwd(),
+            "cwd": cwd,
             "path": list(sys.path),
             "argv": list(sys.argv),
             "worker": settings,
@@ -73,10 +78,9 @@ class Zygote:
             for attempt in range(2):
                 try:
                     self._asking = threading.get_ident()
-                    self._ensure()
-                    assert self._socket is not None
-                    send(self._socket, message, fds)
-                    return receive(self._socket)[0]
+                    sock = self._connected()
+                    send(sock, message, fds)
+                    return receive(sock)[0]
                 except BaseException as error:
                     # Somebody killed it; or Ctrl-C, and the answer would be taken for another's.
                     if self._socket is not None:
@@ -88,15 +92,14 @@ class Zygote:
                     self._asking = None
         return None
 
-    def _ensure(self) -> None:
+    def _connected(self) -> socket.socket:
+        """Returns the socket to it; starts it where it is not there yet."""
         if self._socket is not None and self._owner == os.getpid():
-            return
-        import json
-
+            return self._socket
         ours, theirs = socket.socketpair()
-        fd = theirs.fileno()
+        fd, path = theirs.fileno(), json.dumps([str(each) for each in sys.path])
         self._process = subprocess.Popen(
-            [sys.executable, "-c", _PROGRAM, str(fd), json.dumps([str(p) for p in sys.path])],
+            [sys.executable, "-c", _PROGRAM, str(fd), path],
             pass_fds=(fd,),
             stdin=subprocess.DEVNULL,
         )
@@ -104,16 +107,10 @@ class Zygote:
         if self._owner != os.getpid():
             atexit.register(self.end)
         self._socket, self._owner = ours, os.getpid()
+        return ours
 
 
 zygote = Zygote()
-
-
-def _cwd() -> str | None:
-    try:
-        return os.getcwd()
-    except OSError:
-        return None
 
 
 def main(fd: int) -> None:
@@ -171,8 +168,6 @@ def _run_worker(settings: Any, fds: list[int]) -> None:
         work(settings["worker"], fds)
         status = 0
     except BaseException:
-        import traceback
-
         traceback.print_exc()
     finally:
         # Neither destructors nor threads of environments may keep the process.
