@@ -7,9 +7,7 @@ resets, failures, hangs, Ctrl-C and misuse.
 
 import contextlib
 import ctypes
-import functools
 import itertools
-import signal
 import threading
 import weakref
 from collections.abc import Iterator, Sequence
@@ -18,10 +16,10 @@ from typing import Any, NamedTuple
 import jax
 import numpy as np
 
-from jaxenvs import _interrupts
 from jaxenvs.bridge.backends.process import ProcessBackend
 from jaxenvs.bridge.jit import structs
 from jaxenvs.bridge.jit.group import Group
+from jaxenvs.bridge.jit.interrupts import interrupted_at, watch_interrupts
 from jaxenvs.bridge.memory.layout import leaves_of, tree_of
 from jaxenvs.bridge.memory.lines import RESET, RESET_ALL, STEP, STEP_ALL
 from jaxenvs.bridge.native.libraries import XLA, is_there, reason_missing, xla_library
@@ -143,7 +141,7 @@ class Hosted:
         struct, alive = structs.hosted(self.pool)
         self._struct = struct
         xla_library().jaxenvs_register(self.id, ctypes.byref(struct), _perform)
-        _watch_interrupts()
+        watch_interrupts()
         core.on_wait, core.patience = self._check, min(core.patience or _SLICE, _SLICE)
         # Keeps everything that the struct points to alive while a program can reach it.
         self._unregister = weakref.finalize(self, _unregister, self.id, (struct, *alive))
@@ -327,7 +325,7 @@ class Hosted:
         """Ends a call after Ctrl-C, or if the pool is being closed."""
         if self._struct is not None and self._struct.closing:
             raise _closed()
-        if structs.interrupted_at() > self._since:
+        if interrupted_at() > self._since:
             raise InterruptedProgram(
                 f'the program that stepped "{self._core.name}" was interrupted.  Reset the'
                 " environments or close the pool."
@@ -377,26 +375,6 @@ def _closed() -> ClosedError:
 def _wait_for_programs() -> None:
     with contextlib.suppress(Exception):  # raised where the program's results are used
         jax.effects_barrier()
-
-
-@functools.cache
-def _watch_interrupts() -> None:
-    """Makes programs end on Ctrl-C, from the first pool on."""
-    _renew_interrupts(is_first=True)
-    _interrupts.on_new_handler(_renew_interrupts)
-
-
-def _renew_interrupts(*, is_first: bool = False) -> None:
-    """Watches again after `signal.signal`, which ends it; handlers of others are left alone.
-
-    Python does not run while it waits for a program, so native/xla.cc watches SIGINT itself. See
-    `jaxenvs._interrupts` for handlers that take the first Ctrl-C.
-    """
-    handler = signal.getsignal(signal.SIGINT)
-    owner = getattr(handler, "__self__", None)
-    spares_first = bool(getattr(owner, "takes_first_interrupt", False))
-    if spares_first or is_first or handler is signal.default_int_handler:
-        xla_library().jaxenvs_watch_interrupts(int(spares_first))
 
 
 def _unregister(id: int, alive: Any) -> None:

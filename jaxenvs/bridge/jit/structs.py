@@ -7,7 +7,6 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from jaxenvs.bridge.memory.layout import Leaf, leaves_of
-from jaxenvs.bridge.native.libraries import xla_library
 from jaxenvs.bridge.pool import Pool
 from jaxenvs.bridge.pool.actions import discrete_bounds
 from jaxenvs.errors import PoolError
@@ -88,11 +87,6 @@ def put_error(call: Any, text: str) -> None:
     if len(data) > room:
         data = data[: room // 2] + b"\n...\n" + data[len(data) - room // 2 + 5 :]
     ctypes.memmove(call.error, data + b"\0", len(data) + 1)
-
-
-def interrupted_at() -> int:
-    """Returns when Ctrl-C was last pressed, in ns of CLOCK_MONOTONIC."""
-    return ctypes.c_int64.in_dll(xla_library(), "jaxenvs_interrupted_at").value
 
 
 class Result(NamedTuple):
