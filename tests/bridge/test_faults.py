@@ -1329,3 +1329,37 @@ def test_gymnasium_closes_what_it_wraps(backend):
     wrapped.reset(seed=0)
     wrapped.close()
     assert pool.closed
+
+
+class _Ending(Counter):
+    """Raises an exception that ends a generator, in the reset or the step of its first episode."""
+
+    def __init__(self, what, kind, done):
+        super().__init__(length=2)
+        self.what, self.kind, self.done = what, kind, done
+
+    def _raise(self, what):
+        if what == self.what and self.episode == 1 and not os.path.exists(self.done):
+            open(self.done, "w").close()
+            raise self.kind("on purpose")
+
+    def reset(self, **kwargs):
+        self._raise("reset")
+        return super().reset(**kwargs)
+
+    def step(self, action):
+        self._raise("step")
+        return super().step(action)
+
+
+@pytest.mark.parametrize("kind", [GeneratorExit, StopIteration])
+@pytest.mark.parametrize("what", ["reset", "step"])
+@pytest.mark.parametrize("backend", ["serial", "thread", "process", "asyncio"])
+def test_an_exception_that_ends_generators_is_an_environments_error(backend, what, kind, tmp_path):
+    fns = [Counter, lambda: _Ending(what, kind, f"{tmp_path}/done")]
+    with jaxenvs.make_pool(fns, backend=backend, autoreset_mode="same_step") as pool:
+        pool.reset(seed=0)
+        with pytest.raises(WorkerError, match=kind.__name__) as raised:
+            [pool.step(np.zeros(2, int)) for _ in range(3)]
+        assert raised.value.env_ids == (1,)
+        assert pool.step(np.zeros(2, int))[4]["restarted"].tolist() == [False, True]

@@ -9,7 +9,7 @@ from typing import Any
 from jaxenvs.bridge.backends._loop import LoopThread, begin, is_awaitable
 from jaxenvs.bridge.backends.queued import Finished
 from jaxenvs.bridge.backends.thread import Request, ThreadBackend
-from jaxenvs.bridge.workers.calls import Abandoned, Call, Calls
+from jaxenvs.bridge.workers.calls import Abandoned, Call, Calls, throwable
 from jaxenvs.bridge.workers.instances import Instances
 from jaxenvs.bridge.workers.worker import has_coroutines
 
@@ -104,7 +104,7 @@ class AsyncioBackend(ThreadBackend):
             except GeneratorExit:
                 raise
             except BaseException as error:
-                resume, value = calls.throw, error
+                resume, value = calls.throw, throwable(error)
             if self._is_lost(request):
                 break
         raise Abandoned

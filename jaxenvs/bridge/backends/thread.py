@@ -24,7 +24,7 @@ from jaxenvs.bridge.backends.base import (
 )
 from jaxenvs.bridge.backends.queued import Finished, QueuedBackend
 from jaxenvs.bridge.memory import lines as _lines
-from jaxenvs.bridge.workers.calls import Abandoned, Call, Calls, run_here
+from jaxenvs.bridge.workers.calls import Abandoned, Call, Calls, original, run_here
 from jaxenvs.bridge.workers.failures import close_quietly, traceback_of
 from jaxenvs.bridge.workers.instances import Instances
 from jaxenvs.bridge.workers.worker import facts
@@ -250,7 +250,7 @@ class ThreadBackend(QueuedBackend):
             except GeneratorExit:
                 raise
             except BaseException as error:
-                errors[row] = error
+                errors[row] = original(error)
             return 0
 
         finished = Finished()

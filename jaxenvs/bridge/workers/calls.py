@@ -15,6 +15,24 @@ class Abandoned(BaseException):
     """Ends the work of a thread whose environment hung; another thread has taken over."""
 
 
+class Unthrowable(Exception):
+    """Stands for an exception of an environment that means something else to a generator."""
+
+    def __init__(self, original: BaseException) -> None:
+        super().__init__(original)
+        self.original = original
+
+
+def throwable(error: BaseException) -> BaseException:
+    """Returns what to throw into a generator in place of an exception of an environment."""
+    return Unthrowable(error) if isinstance(error, (GeneratorExit, StopIteration)) else error
+
+
+def original(error: BaseException) -> BaseException:
+    """Returns the exception of an environment that was thrown."""
+    return error.original if isinstance(error, Unthrowable) else error
+
+
 def run_here(calls: Calls, run: Callable[[Call], Any] | None = None) -> Any:
     """Runs calls in this thread, each of them through `run`; returns what the generator returns."""
     resume: Any = calls.send
@@ -30,4 +48,4 @@ def run_here(calls: Calls, run: Callable[[Call], Any] | None = None) -> Any:
         except Abandoned:
             raise
         except BaseException as error:
-            resume, value = calls.throw, error
+            resume, value = calls.throw, throwable(error)

@@ -11,7 +11,7 @@ from jaxenvs.bridge.foreign.adapters import adapted
 from jaxenvs.bridge.foreign.pettingzoo import without_rewards
 from jaxenvs.bridge.memory.arrays import MODES, Arrays, Plan
 from jaxenvs.bridge.memory.lines import DONE
-from jaxenvs.bridge.workers.calls import Calls, run_here
+from jaxenvs.bridge.workers.calls import Calls, original, run_here
 from jaxenvs.bridge.workers.checks import Report, SpaceChecks, Validate, has_nan
 from jaxenvs.bridge.workers.failures import REMAKING, FailedEnv, traceback_of
 from jaxenvs.bridge.workers.views import View, action_reader, check_info, put_fields
@@ -59,7 +59,10 @@ class Rows:
             try:
                 making(self.first + row)
                 self.envs.append((yield partial(self._make, row)))
-            except BaseException as error:
+            except GeneratorExit:
+                raise
+            except BaseException as thrown:
+                error = original(thrown)
                 error.jaxenvs_instance = self.first + row  # pyright: ignore[reportAttributeAccessIssue]
                 yield from self._close_all()
                 return error
@@ -203,7 +206,7 @@ class Rows:
             try:
                 yield env.close
             except BaseException as error:
-                failed = failed or (self.first + row, traceback_of(error))
+                failed = failed or (self.first + row, traceback_of(original(error)))
         return failed
 
     def _look_closer(self, row: int, view: View, observation: Any, info: Any) -> bool:
@@ -318,6 +321,7 @@ class Rows:
 
     def _fail(self, row: int, view: View, what: str, error: BaseException) -> Calls:
         """Reports an exception, and constructs and resets the environment again."""
+        error = original(error)
         if isinstance(error, TypeError) and str(error).startswith("memoryview: invalid"):
             error.add_note("TypeError: the reward is not a single number")
         self._tell(row, what, error)
@@ -347,8 +351,8 @@ class Rows:
         except (GeneratorExit, *self._passing):
             raise
         except BaseException as error:
-            self._tell(row, REMAKING, error)
-            self._replace(row, FailedEnv(error))
+            self._tell(row, REMAKING, original(error))
+            self._replace(row, FailedEnv(original(error)))
             return 0
 
     def refuse_nan(self, row: int, view: View, what: str) -> Calls:
