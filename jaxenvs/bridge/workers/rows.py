@@ -246,19 +246,33 @@ class Rows:
         self._fresh.add(row)
         return DONE
 
-    def _reset_ended(self, row: int, view: View, info: Any) -> Calls:
-        first = self._reset(row, view, final_info=info)
-        return self._or_fail(row, view, "reset", first)
+    def _reset_ended(self, row: int, view: View, final_info: Any) -> Calls:
+        """Resets a row in the step that ended its episode."""
+        try:
+            observation, info = yield partial(self.envs[row].reset, seed=None, options=None)
+            return self._put_first(row, view, observation, info, final_info)
+        except (GeneratorExit, *self._passing):
+            raise
+        except BaseException as error:
+            return (yield from self._fail(row, view, "reset", error))
 
     def _instead(self, row: int, view: View) -> Calls:
         """Answers for a row whose episode has already ended."""
         if row in self._died:
-            view.keep_final(row, self._previous)
-            noted = yield from self._begin(row, view)
-            view.truncated[row] = True
-            return noted | DONE
+            return self._begin_again(row, view)
         if self._mode[0] == _NEXT_STEP:
-            return (yield from self._begin(row, view))
+            return self._begin(row, view)
+        return self._repeat(row, view)
+
+    def _begin_again(self, row: int, view: View) -> Calls:
+        """Cuts the episode of a row that was lost, and begins another."""
+        view.keep_final(row, self._previous)
+        noted = yield from self._begin(row, view)
+        view.truncated[row] = True
+        return noted | DONE
+
+    def _repeat(self, row: int, view: View) -> Calls:
+        """Repeats the last answer of an episode that nobody resets."""
         observation, terminated, truncated, info = self._last[row]
         view.puts[row](observation)
         view.reward[row], view.terminated[row], view.truncated[row] = 0.0, terminated, truncated
@@ -266,6 +280,7 @@ class Rows:
         if view.fields:
             put_fields(view.fields, row, info)
         return DONE | view.put_info(row, info)
+        yield  # nothing; it makes this a generator, as the other answers are
 
     def _begin(
         self,
@@ -285,39 +300,28 @@ class Rows:
         view.terminated[row] = view.truncated[row] = False
         if self._current is not None:
             self._current[0] = self.first + row + 1
-        first = self._reset(row, view, seed, options, check=True)
-        noted = yield from self._or_fail(row, view, "reset", first)
+        try:
+            observation, info = yield partial(self.envs[row].reset, seed=seed, options=options)
+            if self._checks.left:
+                self._checks.check(row, observation)
+            noted = self._put_first(row, view, observation, info)
+        except (GeneratorExit, *self._passing):
+            raise
+        except BaseException as error:
+            noted = yield from self._fail(row, view, "reset", error)
         if self._current is not None:
             self._current[0] = 0
         return noted
 
-    def _reset(
-        self,
-        row: int,
-        view: View,
-        seed: int | None = None,
-        options: dict[str, Any] | None = None,
-        *,
-        final_info: Any = None,
-        check: bool = False,
-    ) -> Calls:
-        observation, info = yield partial(self.envs[row].reset, seed=seed, options=options)
-        if check:
-            self._checks.check(row, observation)
+    def _put_first(
+        self, row: int, view: View, observation: Any, info: Any, final_info: Any = None
+    ) -> int:
         view.puts[row](observation)
-        put_fields(view.fields, row, info)
+        if view.fields:
+            put_fields(view.fields, row, info)
         return view.put_info(row, info, final_info)
 
     # --- failures ---
-
-    def _or_fail(self, row: int, view: View, what: str, calls: Calls) -> Calls:
-        """Runs calls; if they raise, reports it and replaces the environment."""
-        try:
-            return (yield from calls)
-        except (GeneratorExit, *self._passing):
-            raise
-        except BaseException as error:
-            return (yield from self._fail(row, view, what, error))
 
     def _fail(self, row: int, view: View, what: str, error: BaseException) -> Calls:
         """Reports an exception, and constructs and resets the environment again."""
@@ -347,7 +351,10 @@ class Rows:
         """Constructs an environment again, and resets it if there is a view to write to."""
         try:
             self._replace(row, (yield partial(self._make, row)))
-            return 0 if view is None else (yield from self._reset(row, view))
+            if view is None:
+                return 0
+            observation, info = yield partial(self.envs[row].reset, seed=None, options=None)
+            return self._put_first(row, view, observation, info)
         except (GeneratorExit, *self._passing):
             raise
         except BaseException as error:
