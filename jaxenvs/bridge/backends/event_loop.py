@@ -9,7 +9,7 @@ from typing import Any
 from jaxenvs.bridge.backends._loop import LoopThread, begin, is_awaitable
 from jaxenvs.bridge.backends.queued import Finished
 from jaxenvs.bridge.backends.thread import Request, ThreadBackend
-from jaxenvs.bridge.workers.calls import Abandoned, Call, Calls, throwable
+from jaxenvs.bridge.workers.calls import Call, Calls, throwable
 from jaxenvs.bridge.workers.instances import Instances
 from jaxenvs.bridge.workers.worker import has_coroutines
 
@@ -44,7 +44,7 @@ class AsyncioBackend(ThreadBackend):
         return len(self._on_loop) - sum(self._on_loop)
 
     def _run_on_loop(self, calls: Calls) -> Any:
-        return self._loop.result(self._driven(Request(-1, lambda: calls, Finished())))
+        return self._loop.result(self._answered(Request(-1, lambda: calls, Finished())))
 
     # --- requests ---
 
@@ -67,47 +67,41 @@ class AsyncioBackend(ThreadBackend):
         if request.since:  # otherwise it has not begun, or will look before it goes on
             request.runner.cancel()
 
-    async def _answered(self, request: Request) -> None:
-        noted = 0
+    async def _answered(self, request: Request) -> Any:
+        """Does what `run_here` does, on the loop, and reports the row as finished.
+
+        One coroutine: each one around an environment's own costs time whenever that waits.
+        """
+        noted, value = 0, None
         try:
-            noted = await self._driven(request)
-        except Abandoned:
-            if request.left is not None:
-                await _closed(request.left)
-                return
+            calls = request.calls()
+            resume: Any = calls.send
+            while not request.dropped:
+                call = resume(value)
+                request.since = time.monotonic()
+                try:
+                    value = call()
+                    if is_awaitable(value):
+                        value = await value
+                    resume = calls.send
+                except GeneratorExit:
+                    raise
+                except BaseException as error:
+                    resume, value = calls.throw, throwable(error)
+                if self._is_lost(request):
+                    await _closed(request.left)
+                    return None
+        except StopIteration as end:
+            noted = end.value
         except GeneratorExit:
             raise
         except BaseException as error:
-            self._give_up(request, error)
-        self._done(request, noted)
-
-    async def _driven(self, request: Request) -> Any:
-        """Does what `run_here` does, on the loop.
-
-        Raises:
-            Abandoned: the request was dropped, or its environment replaced.
-        """
-        calls = request.calls()
-        resume: Any = calls.send
-        value: Any = None
-        while not request.dropped:
-            try:
-                call = resume(value)
-            except StopIteration as end:
-                return end.value
-            request.since = time.monotonic()
-            try:
-                value = call()
-                if is_awaitable(value):
-                    value = await value
-                resume = calls.send
-            except GeneratorExit:
+            if request.row < 0:
                 raise
-            except BaseException as error:
-                resume, value = calls.throw, throwable(error)
-            if self._is_lost(request):
-                break
-        raise Abandoned
+            self._give_up(request, error)
+        if request.row >= 0:
+            self._done(request, noted)
+        return noted
 
     def _called(self, call: Call) -> Any:
         found = call()
