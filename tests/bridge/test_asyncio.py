@@ -390,6 +390,7 @@ def test_close_cancels_those_that_hang(caplog):
     pool = make([lambda env=env: env for env in (*made, stubborn)])
     pool.reset(seed=0)
     pool.step_async(np.zeros(3, int))
+    _until(lambda: Async.inside == 1)  # what has not begun is not run at all
     begun = time.monotonic()
     with caplog.at_level(logging.WARNING, "jaxenvs"):
         pool.close(grace=0.2)
