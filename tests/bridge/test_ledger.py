@@ -41,7 +41,7 @@ WAYS = [
 
 
 class Model:
-    """What a pool with `batch_size` B does, in the simplest words."""
+    """A simple model of a pool with `batch_size` B."""
 
     def __init__(self, batch_size, *, in_program):
         self.batch_size, self.in_program = batch_size, in_program

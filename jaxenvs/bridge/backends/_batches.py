@@ -2,7 +2,6 @@
 
 import contextlib
 import dataclasses
-import math
 from collections.abc import Mapping, Sequence
 from typing import Any, NamedTuple
 
@@ -11,8 +10,7 @@ import numpy as np
 
 from jaxenvs.bridge.memory.arrays import Answer
 from jaxenvs.bridge.memory.layout import Leaf, getter, leaves_of, tree_of
-
-_SMALL = 4096  # up to this size a dot product finds NaN fastest
+from jaxenvs.bridge.workers.views import flat_has_nan
 
 
 class Raw(NamedTuple):
@@ -171,5 +169,4 @@ def field_of(value: Any, leaf: Leaf, count: int) -> np.ndarray:
 
 def has_nan(array: np.ndarray) -> bool:
     """Returns whether an array of floats contains NaN."""
-    flat = array if array.ndim == 1 else array.reshape(-1)
-    return math.isnan(flat.dot(flat) if flat.size <= _SMALL else flat.min())
+    return flat_has_nan(array if array.ndim == 1 else array.reshape(-1))

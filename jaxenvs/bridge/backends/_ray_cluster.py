@@ -1,4 +1,4 @@
-"""What a program has in a Ray cluster: a session, and the actors of a pool."""
+"""The caller's side of a Ray cluster: the session, and a handle on each actor."""
 
 import contextlib
 import dataclasses

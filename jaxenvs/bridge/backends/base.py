@@ -131,7 +131,7 @@ class Backend(abc.ABC):
     def take(self, out: np.ndarray, timeout: float | None) -> int:
         """Waits for `len(out)` finished instances and writes their indices to `out`, int32.
 
-        Returns ATTENTION and writes -1 if it failed and there are none.
+        If the wait fails and no instance has finished, returns ATTENTION and writes -1.
         """
 
     def batch(self, order: np.ndarray | None = None) -> Any:

@@ -31,7 +31,7 @@ from jaxenvs.bridge.backends.base import (
     private_arrays,
 )
 from jaxenvs.bridge.memory import lines as _lines
-from jaxenvs.errors import PoolError
+from jaxenvs.bridge.workers.wire import pickled
 
 log = logging.getLogger("jaxenvs")
 
@@ -83,7 +83,12 @@ class RayBackend(Backend):
             workers = num_workers or max(1, min(count, self._session.cores()))
             bounds = [w * count // workers for w in range(workers + 1)]
             for w, rows in enumerate(map(range, bounds, bounds[1:])):
-                packed = _packed(list(env_fns[rows.start : rows.stop]), rows)
+                packed = pickled(
+                    list(env_fns[rows.start : rows.stop]),
+                    f"environment functions {rows.start} to {rows.stop - 1}",
+                    "  Construct objects that cannot be pickled inside the function.",
+                    to="an actor",
+                )
                 self._members.append(Member(w, packed, rows, options))
             self.num_workers = workers
             self.owners = np.repeat(np.arange(workers, dtype=np.int32), np.diff(bounds))
@@ -328,14 +333,3 @@ def _closed(members: list[Member], grace: float) -> list[Post]:
 
 def _told(error: Exception) -> str:
     return f"{type(error).__name__}: {error}"
-
-
-def _packed(env_fns: list[Callable[[], Any]], instances: range) -> bytes:
-    try:
-        return cloudpickle.dumps(env_fns)
-    except Exception as error:
-        raise PoolError(
-            f"environment functions {instances.start} to {instances.stop - 1} cannot be sent to an"
-            f" actor: {type(error).__name__}: {error}.  Construct objects that cannot be pickled"
-            " inside the function."
-        ) from error

@@ -42,7 +42,7 @@ def default_threads(num_envs: int) -> int:
 
 @dataclasses.dataclass(slots=True, eq=False)
 class Request:
-    """What is asked of one row: calls into its environment, begun anew if that is replaced."""
+    """A request for one row. If its environment is replaced, the calls start over."""
 
     row: int
     calls: Callable[[], Any]  # returns Calls, or status flags if it has done them itself

@@ -243,7 +243,7 @@ def _pidfd(pid: int) -> int | None:
 
 
 def wait_readable(fd: int | None, seconds: float) -> None:
-    """Waits until the descriptor is readable; only for a moment where there is none."""
+    """Waits until the descriptor is readable; sleeps briefly if there is no descriptor."""
     if fd is None:
         time.sleep(min(seconds, 0.002))
         return

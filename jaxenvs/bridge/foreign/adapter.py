@@ -1,4 +1,4 @@
-"""What adapters to the interfaces of other libraries share."""
+"""Code shared by the adapters to other libraries' interfaces."""
 
 from typing import Any
 

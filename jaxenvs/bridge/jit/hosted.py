@@ -47,7 +47,7 @@ class InterruptedProgram(JaxenvsError):
 
 
 class Call(NamedTuple):
-    """What a program asks of a pool.
+    """A call of a program to a pool.
 
     Attributes:
         operation: RESET_, STEP_, SEND, RECV or RESET_SOME.

@@ -22,7 +22,7 @@ _ALIGNMENT = 128  # two cache lines, which processors fetch in pairs
 
 @dataclasses.dataclass(frozen=True)
 class Plan:
-    """What the arrays are for; pickled to workers, which lay out the same arrays."""
+    """The sizes and spaces that determine the arrays; workers get it pickled and make the same."""
 
     num_envs: int
     observation_space: gymnasium.Space

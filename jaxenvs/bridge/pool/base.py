@@ -1,4 +1,4 @@
-"""What a pool has, and what it does between steps and at its end."""
+"""The base class of `Pool`: properties, calls between steps, and closing."""
 
 import contextlib
 import os

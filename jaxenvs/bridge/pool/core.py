@@ -26,7 +26,7 @@ class Core:
     """A backend with its ledger.
 
     Attributes:
-        lock: held by whoever uses the pool.
+        lock: protects the pool; every public method holds it.
         patience: seconds to wait before looking for environments that hang; None for no timeout.
         on_wait: called each time that a wait has lasted `patience`; it may raise to end the wait.
         hosted: the `Hosted` of the pool, once compiled programs step it.

@@ -19,7 +19,7 @@ class Ledger(ctypes.Structure):  # jx_ledger
     Either all of them are pending together (`op`), or some are by themselves (`busy`).
 
     Attributes:
-        op: the pending operation of all, STEP_ALL or RESET_ALL; 0 if there is none.
+        op: the pending operation of all environments, STEP_ALL or RESET_ALL, or 0.
         num_pending: the environments whose results were not returned yet.
         buffer: the buffer with the latest batch of all; batches of some use the other.
         calls: the number of calls of compiled programs, modulo 2**31.

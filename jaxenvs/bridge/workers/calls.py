@@ -1,7 +1,7 @@
 """Work on an environment, written as a generator of the calls that it makes into the environment.
 
-The generator keeps the books and yields the calls. Whoever runs it decides where a call happens: in
-this thread, in one that can be abandoned, or on an event loop.
+The generator does the bookkeeping and yields each call. Its driver decides where the call runs: in
+this thread, in a thread that can be abandoned, or on an event loop.
 """
 
 from collections.abc import Callable, Generator

@@ -1,4 +1,4 @@
-"""Environments that failed, and what is told of them."""
+"""Placeholders for environments that failed, and tracebacks for reports."""
 
 import contextlib
 import os

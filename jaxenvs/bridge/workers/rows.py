@@ -1,4 +1,4 @@
-"""What happens to environments, each of which has a row in the arrays of a pool."""
+"""Steps, resets, ends of episodes, and failures of environments, each a row of a pool's arrays."""
 
 import copy
 from collections.abc import Callable, Iterable, Sequence

@@ -59,14 +59,14 @@ class View:
 
     def has_nan(self) -> bool:
         """Returns whether an observation or a reward in any row is NaN."""
-        return any(map(_flat_has_nan, self._flat))
+        return any(map(flat_has_nan, self._flat))
 
     def row_has_nan(self, row: int) -> bool:
         reward = self.reward[row]
         if reward != reward:
             return True
         for flat in self._flat_rows[row]:  # noqa: SIM110 (a generator is slower)
-            if _flat_has_nan(flat):
+            if flat_has_nan(flat):
                 return True
         return False
 
@@ -109,7 +109,8 @@ class View:
             final[row] = last[row]
 
 
-def _flat_has_nan(flat: np.ndarray) -> Any:
+def flat_has_nan(flat: np.ndarray) -> Any:
+    """Returns whether a one-dimensional array of floats contains NaN."""
     # Both are NaN if any element is NaN; squares never cancel.
     found = flat.dot(flat) if flat.size <= _SMALL else flat.min()
     return found != found

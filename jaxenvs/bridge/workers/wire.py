@@ -30,8 +30,14 @@ def send_packed(sock: socket.socket, data: bytes, fds: tuple[int, ...] = ()) -> 
     sock.sendall(data)
 
 
-def pickled(message: Any, what: str, advice: str = "") -> bytes:
-    """Returns a pickled message; `what` names it in the error, which ends with `advice`.
+def pickled(message: Any, what: str, advice: str = "", *, to: str = "a worker process") -> bytes:
+    """Returns a pickled message.
+
+    Args:
+        message: what to pickle.
+        what: names it in the error.
+        advice: ends the error.
+        to: where it is sent.
 
     Raises:
         PoolError: it cannot be pickled.
@@ -40,7 +46,7 @@ def pickled(message: Any, what: str, advice: str = "") -> bytes:
         return cloudpickle.dumps(message)
     except Exception as error:
         raise PoolError(
-            f"{what} cannot be sent to a worker process: {type(error).__name__}: {error}.{advice}"
+            f"{what} cannot be sent to {to}: {type(error).__name__}: {error}.{advice}"
         ) from error
 
 
