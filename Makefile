@@ -54,7 +54,7 @@ lint: $(VENV)/.with-dev
 	$(BIN)/ruff check
 	$(BIN)/ruff format --check
 	$(BIN)/basedpyright --pythonpath $(BIN)/python
-	$(BIN)/lint-imports
+	$(BIN)/lint-imports --no-cache
 
 format: $(VENV)/.with-dev
 	$(BIN)/ruff check --fix
