@@ -1,6 +1,8 @@
 """The base of backends whose instances finish one by one, into a queue in the caller's process."""
 
 import abc
+import functools
+import operator
 import threading
 from collections import deque
 from typing import Any
@@ -18,41 +20,33 @@ class Finished:
         self._lock = threading.Lock()
         self._bell = threading.Lock()
         self._bell.acquire()
-        self._rows: list[int] = []
+        self._rows: list[tuple[int, int]] = []  # with their flags
         self._wanted = 0  # the number of rows that `take` waits for
-        self._noted = 0
 
     def put(self, row: int, noted: int) -> None:
         """Adds a row and its status flags."""
-        with self._lock:
-            self._rows.append(row)
-            self._noted |= noted
-            if self._wanted and len(self._rows) >= self._wanted:
-                self._wanted = 0
-                self._bell.release()
+        # This comes before the look at `_wanted`, and `take` does it the other way around, so one
+        # of the two sees the other.
+        self._rows.append((row, noted))
+        if self._wanted:
+            with self._lock:
+                if 0 < self._wanted <= len(self._rows):
+                    self._wanted = 0
+                    self._bell.release()
 
     def take(self, count: int, timeout: float | None) -> tuple[list[int], int] | None:
         """Waits for `count` rows; returns them and their flags, or None on timeout."""
+        self._wanted = count
+        if len(self._rows) < count:
+            self._bell.acquire(timeout=-1 if timeout is None else timeout)
         with self._lock:
-            if len(self._rows) < count:
-                self._wanted = count
-            else:
-                return self._taken(count)
-        there = self._bell.acquire(timeout=-1 if timeout is None else timeout)
-        with self._lock:
-            if not there:
-                if self._wanted:
-                    self._wanted = 0
-                    return None
-                self._bell.acquire()  # it was released just now
-            return self._taken(count)
-
-    def _taken(self, count: int) -> tuple[list[int], int]:
-        rows, self._rows = self._rows[:count], self._rows[count:]
-        noted = self._noted
-        if not self._rows:
-            self._noted = 0
-        return rows, noted
+            self._wanted = 0
+            self._bell.acquire(blocking=False)  # if it was released after all
+        if len(self._rows) < count:
+            return None
+        taken = self._rows[:count]
+        del self._rows[:count]
+        return [row for row, _ in taken], functools.reduce(operator.or_, (f for _, f in taken), 0)
 
 
 class QueuedBackend(Backend):

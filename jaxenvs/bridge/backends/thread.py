@@ -132,10 +132,9 @@ class ThreadBackend(QueuedBackend):
             return
         is_plain = self.timeout is None and self._called is None
         step = rows.step_here if is_plain else rows.step
-        step = functools.partial(step, checks_nan=op == STEP)
         self._put(
             [
-                Request(row, functools.partial(step, row, view, action), finished)
+                Request(row, functools.partial(step, row, view, action, op == STEP), finished)
                 for row, view, action in zip(ids, views, rows.actions(instances), strict=True)
             ]
         )

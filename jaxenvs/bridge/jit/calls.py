@@ -85,7 +85,7 @@ def _by_callback(call: Call, results: Sequence[Any], *arguments: Any) -> list[An
             raise
         token = np.array([[id, hosted.calls]], np.int32)
         return [
-            np.ascontiguousarray(np.asarray(part).astype(result.dtype, copy=False))
+            np.ascontiguousarray(part, result.dtype)
             for part, result in zip([token, *outputs], results, strict=True)
         ]
 

@@ -7,6 +7,7 @@ resets, failures, hangs, Ctrl-C and misuse.
 
 import contextlib
 import ctypes
+import functools
 import itertools
 import threading
 import weakref
@@ -80,6 +81,10 @@ class Hosted:
         self.id = next(_ids)
         self.path: str | None = None
         self.reason = self._why_not_native()
+        results = functools.partial(structs.results, pool)
+        # A vectorized environment may return other arrays each time.
+        self._results = results if pool._backend.makes_batches else functools.cache(results)
+        self._shapes = [leaf.shape for leaf in leaves_of(pool.single_action_space)]
         self._struct: structs.Hosted | None = None
         self._since = 0  # see `_check`
         self._group: Group | None = None
@@ -289,27 +294,25 @@ class Hosted:
         backend.arrays.seeds[:] = seeds
 
     def _take_actions(self, operands: Sequence[np.ndarray], ids: np.ndarray | None) -> None:
-        space = self.pool.single_action_space
         count = self._core.num_envs if ids is None else len(ids)
-        shaped = (
-            part.reshape(count, *leaf.shape)
-            for part, leaf in zip(operands, leaves_of(space), strict=True)
-        )
-        self.pool._take_action(tree_of(space, shaped), ids, count)
+        shaped = map(lambda part, shape: part.reshape(count, *shape), operands, self._shapes)
+        self.pool._take_action(tree_of(self.pool.single_action_space, shaped), ids, count)
 
     def _answer(self, buffer: int, ids: np.ndarray, wants_final: bool) -> list[np.ndarray]:
-        core, pool, arrays = self._core, self.pool, self._core.backend.arrays
+        core, arrays = self._core, self._core.backend.arrays
         every = ids is core.every_id
         answer = arrays.answers[buffer]
         ended = answer.terminated[ids] | answer.truncated[ids]
+        is_any = bool(ended.any())
         found = []
-        for latest, final in structs.results(pool, wants_final=wants_final):
+        for latest, final in self._results(wants_final):
             # A copy: the runtime reads it when the next call may already write to the array.
             part = latest[buffer].copy() if every else latest[buffer][ids]
-            if final is not None:
+            if is_any and final is not None:
                 part[ended] = final[buffer][ids[ended]]
             found.append(part)
-        core.take_restarted(ids)
+        if core.looks_for_restarts:
+            core.take_restarted(ids)
         return found
 
     def _flagged(self, wants_final: bool) -> list[np.ndarray]:

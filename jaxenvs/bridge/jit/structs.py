@@ -96,7 +96,7 @@ class Result(NamedTuple):
     final: tuple[np.ndarray, np.ndarray] | None = None  # where an episode ended, instead
 
 
-def results(pool: Pool, *, wants_final: bool) -> list[Result]:
+def results(pool: Pool, wants_final: bool) -> list[Result]:
     """Returns the arrays from which a call is answered.
 
     They are: observation, reward, terminated, truncated, elapsed steps, restarted, ids, info
@@ -129,9 +129,9 @@ def hosted(pool: Pool) -> tuple[Hosted, tuple[Any, ...]]:
     for each, pair in zip(actions, bounds, strict=True):
         if pair is not None:
             each.low, each.high = (array.ctypes.data for array in pair)
-    all_results = results(pool, wants_final=True)
+    all_results = results(pool, True)
     columns = [_column(result) for result in all_results]
-    num_finals = len(columns) - len(results(pool, wants_final=False))
+    num_finals = len(columns) - len(results(pool, False))
     num_fields = len(arrays.answers[0].fields)
     struct = Hosted(
         pool=ctypes.addressof(lines.struct),

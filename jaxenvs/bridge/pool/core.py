@@ -31,6 +31,7 @@ class Core:
         on_wait: called each time that a wait has lasted `patience`; it may raise to end the wait.
         hosted: the `Hosted` of the pool, once compiled programs step it.
         closed: whether `close` was called.
+        looks_for_restarts: whether rows may be flagged as restarted.
     """
 
     def __init__(
@@ -51,11 +52,11 @@ class Core:
         self.on_wait: Callable[[], None] | None = None
         self.hosted: Any = None
         self.closed = False
+        self.looks_for_restarts = False
         self.every_id = np.arange(self.num_envs, dtype=np.int32)
         self.every_id.flags.writeable = False
         self._fatal: list[Post] = []
         self._left: np.ndarray | None = None  # ids of a `take` that raised; the next returns them
-        self._looks_for_restarts = False  # whether rows may be flagged as restarted
 
     def __repr__(self) -> str:
         return (
@@ -116,7 +117,7 @@ class Core:
             ids = self._left
         self._left = None
         self.ledger.end_some(ids)
-        return ids, self._looks_for_restarts
+        return ids, self.looks_for_restarts
 
     def waited(self, wait: Callable[[float | None], int], status: int | None = None) -> int:
         """Calls `wait(seconds)` until it succeeds; returns its status.
@@ -181,12 +182,12 @@ class Core:
         """
         if status & ATTENTION:
             self.attend()
-        return self._looks_for_restarts
+        return self.looks_for_restarts
 
     def attend(self) -> None:
         """Reads the reports of workers."""
         self.refuse_closed()  # another thread may have closed the pool
-        self._looks_for_restarts = True
+        self.looks_for_restarts = True
         failures, odd = [], []
         for post in self.backend.read_posts():
             if post.what == "warning":
@@ -210,7 +211,7 @@ class Core:
         restarted = self.backend.arrays.restarted
         found = restarted[ids].copy()
         restarted[ids] = False
-        self._looks_for_restarts = bool(restarted.any())
+        self.looks_for_restarts = bool(restarted.any())
         return found
 
     def error(self, posts: Sequence[Post]) -> WorkerError:

@@ -27,7 +27,7 @@ class Instances(Rows):
         (action,) = self.actions(row)
         return self.step_here(row, self.begin_one(buffer, row), action)
 
-    def step_here(self, row: int, view: View, action: Any, *, checks_nan: bool = True) -> int:
+    def step_here(self, row: int, view: View, action: Any, checks_nan: bool = True) -> int:
         """Does what `step` does, in this thread and faster."""
         noted = self._run((row,), (action,), view)
         if checks_nan and self._validate and view.row_has_nan(row):

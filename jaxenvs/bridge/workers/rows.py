@@ -145,7 +145,7 @@ class Rows:
         view.terminated[row] = view.truncated[row] = False
         return view
 
-    def step(self, row: int, view: View, action: Any, *, checks_nan: bool = True) -> Calls:
+    def step(self, row: int, view: View, action: Any, checks_nan: bool = True) -> Calls:
         """Steps a row for which the step was prepared; returns status flags."""
         # One generator for what `Instances._run` does with a row; nested ones would take longer.
         try:
