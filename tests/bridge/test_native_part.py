@@ -31,10 +31,9 @@ def _nothing_is_remembered():
 
 @pytest.fixture
 def cache(tmp_path, monkeypatch):
-    """An empty cache, and no other place to find a library in."""
+    """An empty cache."""
     monkeypatch.delenv(_native.DISABLE, raising=False)
     monkeypatch.setenv("JAXENVS_CACHE", str(tmp_path / "cache"))
-    monkeypatch.setattr("tempfile.tempdir", str(tmp_path / "temporary"))
     return tmp_path / "cache"
 
 
@@ -118,34 +117,29 @@ def test_processes_that_need_it_at_once_wait_for_one_compiler(cache, compiler):
     assert not list(cache.glob("native/tmp*"))
 
 
-@needs("cc")
-def test_where_the_cache_cannot_be_written_to_a_temporary_folder_serves(cache, tmp_path):
+def test_a_cache_that_cannot_be_written_to_is_named(cache, tmp_path, compiler):
+    compiler("exit 1")
     (tmp_path / "file").write_text("")
-    (tmp_path / "temporary").mkdir()
-    home = {"JAXENVS_CACHE": f"{tmp_path}/file/cache", "TMPDIR": f"{tmp_path}/temporary"}
-    out, _ = finished(python(FIND, **home))
-    assert out.startswith(f"True {tmp_path}/temporary/jaxenvs-{os.getuid()}/native/libpool-")
-    again = finished(python(FIND, **home))
-    assert again == (out, "")
+    out, err = finished(python(IS_THERE, JAXENVS_CACHE=f"{tmp_path}/file/cache"))
+    assert out == "False False"
+    assert f"{tmp_path}/file/cache/native cannot be written to: Not a directory.  Set JAXE" in err
 
 
-def test_a_user_without_a_home_has_a_cache_all_the_same(monkeypatch):
-    for name in ("HOME", "XDG_CACHE_HOME", "JAXENVS_CACHE"):
-        monkeypatch.delenv(name, raising=False)
-    monkeypatch.setattr("os.path.expanduser", lambda path: path)  # as for an unknown user
-    assert _native.cache_folder().is_absolute()
+def test_the_cache_follows_the_users_settings(monkeypatch):
+    monkeypatch.delenv("JAXENVS_CACHE", raising=False)
+    monkeypatch.delenv("XDG_CACHE_HOME", raising=False)
+    assert _native.cache_folder() == Path.home() / ".cache" / "jaxenvs"
     monkeypatch.setenv("XDG_CACHE_HOME", "/somewhere")
     assert _native.cache_folder() == Path("/somewhere/jaxenvs")
 
 
-def test_a_temporary_folder_that_others_can_write_to_is_not_used(cache, tmp_path):
-    (tmp_path / "file").write_text("")
-    folder = tmp_path / "temporary" / f"jaxenvs-{os.getuid()}" / "native"
-    folder.mkdir(parents=True)
-    folder.chmod(0o777)
-    home = {"JAXENVS_CACHE": f"{tmp_path}/file/cache", "TMPDIR": f"{tmp_path}/temporary"}
-    out, err = finished(python(IS_THERE, **home))
-    assert out == "False False" and "belongs to another user" in err
+def test_a_user_without_a_home_is_told_to_set_the_cache(cache, monkeypatch, caplog):
+    monkeypatch.delenv("JAXENVS_CACHE")
+    monkeypatch.delenv("XDG_CACHE_HOME", raising=False)
+    monkeypatch.setattr("os.path.expanduser", lambda path: path)
+    assert not _native.is_there(POOL) and "Set JAXENVS_CACHE" in caplog.text
+    with jaxenvs.make_pool(Counter, 2) as pool:
+        assert pool.backend == "serial"
 
 
 def test_without_a_compiler_one_line_says_why_and_what_is_lost(cache, tmp_path):

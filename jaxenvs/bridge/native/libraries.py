@@ -11,7 +11,6 @@ only the standard library.
 import contextlib
 import ctypes
 import dataclasses
-import errno
 import hashlib
 import importlib.util
 import logging
@@ -20,7 +19,6 @@ import platform
 import re
 import shlex
 import shutil
-import stat
 import subprocess
 import tempfile
 from collections.abc import Callable
@@ -164,15 +162,7 @@ def find(part: Part) -> Path:
         NativePartMissing: the part is not compiled and cannot be compiled.
     """
     found = look(part)
-    if isinstance(found, Path):
-        return found
-    reasons = []
-    for folder in _folders():
-        try:
-            return _compile_in(folder, part, found)
-        except OSError as error:
-            reasons.append(f"{folder} cannot be written to: {error.strerror}")
-    raise NativePartMissing("; ".join(reasons))
+    return found if isinstance(found, Path) else _compiled(part, found)
 
 
 def look(part: Part) -> "Path | Recipe":
@@ -189,8 +179,8 @@ def look(part: Part) -> "Path | Recipe":
         if _is_sound(SOURCES / name):
             return SOURCES / name
     made = recipe(part)
-    paths = [folder / made.file for folder in _folders() if _is_mine(folder)]
-    return next(filter(_is_sound, paths), made)
+    path = cache_folder() / "native" / made.file
+    return path if _is_sound(path) else made
 
 
 def _is_sound(path: Path) -> bool:
@@ -310,60 +300,41 @@ def compile_to(part: Part, path: Path) -> None:
         raise NativePartMissing(f"{command[0]} failed: {why.strip()[:300]}")
 
 
-def _compile_in(folder: Path, part: Part, made: Recipe) -> Path:
-    """Compiles a part into a folder, unless another process has done so meanwhile.
+def _compiled(part: Part, made: Recipe) -> Path:
+    """Compiles a part into the cache, unless another process has done so meanwhile.
 
     Raises:
-        OSError: the folder cannot be used.
-        NativePartMissing: it cannot be compiled.
+        NativePartMissing: it cannot be compiled, or the cache cannot be written to.
     """
     import fcntl
 
-    folder.mkdir(mode=0o700, parents=True, exist_ok=True)
-    if not _is_mine(folder):
-        raise PermissionError(errno.EPERM, "it belongs to another user")
+    folder = cache_folder() / "native"
     path = folder / made.file
-    with open(folder / f"{part.name}.lock", "w") as lock:
-        with contextlib.suppress(OSError):  # some network file systems have no locks
-            fcntl.flock(lock, fcntl.LOCK_EX)
-        if not _is_sound(path):
-            # A warning, because it is shown by default, and compiling takes a while.
-            log.warning("compiling the %s part of the host bridge into %s, once", part.name, folder)
-            with tempfile.TemporaryDirectory(dir=folder) as temporary:
-                compile_to(part, Path(temporary, made.file))
-                os.replace(Path(temporary, made.file), path)
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+        with open(folder / f"{part.name}.lock", "w") as lock:
+            with contextlib.suppress(OSError):  # some network file systems have no locks
+                fcntl.flock(lock, fcntl.LOCK_EX)
+            if not _is_sound(path):
+                # A warning, because it is shown by default, and compiling takes a while.
+                text = "compiling the %s part of the host bridge into %s, once"
+                log.warning(text, part.name, folder)
+                with tempfile.TemporaryDirectory(dir=folder) as temporary:
+                    compile_to(part, Path(temporary, made.file))
+                    os.replace(Path(temporary, made.file), path)
+    except OSError as error:
+        raise NativePartMissing(
+            f"{folder} cannot be written to: {error.strerror}.  Set JAXENVS_CACHE to a folder that"
+            " can"
+        ) from error
     return path
-
-
-# --- folders ---
-
-
-def _folders() -> list[Path]:
-    """Returns the folders for compiled libraries: the cache, and a temporary one as a fallback."""
-    name = f"jaxenvs-{os.getuid()}"
-    return [cache_folder() / "native", Path(tempfile.gettempdir()) / name / "native"]
-
-
-def _is_mine(folder: Path) -> bool:
-    """Returns whether no other user can write to `folder`.
-
-    Temporary folders have predictable names, so another user may have created it.
-    """
-    for path in (folder, folder.parent):
-        with contextlib.suppress(OSError):
-            link, found = os.lstat(path), os.stat(path)
-            for_all = found.st_mode & stat.S_IWOTH and not found.st_mode & stat.S_ISVTX
-            if for_all or not {link.st_uid, found.st_uid} <= {0, os.getuid()}:
-                return False
-    return True
 
 
 def cache_folder() -> Path:
     """Returns the folder for this user's compiled libraries and tuning results."""
-    for variable, more in (("JAXENVS_CACHE", ()), ("XDG_CACHE_HOME", ("jaxenvs",))):
-        if base := os.environ.get(variable):
-            return Path(base, *more)
-    home = os.path.expanduser("~")  # stays "~" if there is no home folder
-    if os.path.isabs(home):
-        return Path(home, ".cache", "jaxenvs")
-    return Path(tempfile.gettempdir(), f"jaxenvs-{os.getuid()}")
+    if base := os.environ.get("JAXENVS_CACHE"):
+        return Path(base)
+    home = os.path.expanduser("~")
+    if not os.path.isabs(home):  # a user without a home folder has no cache
+        home = os.devnull
+    return Path(os.environ.get("XDG_CACHE_HOME") or Path(home, ".cache"), "jaxenvs")
