@@ -116,5 +116,5 @@ def _spin(seconds: float) -> None:
 
 def _worker_memory(pool: Any) -> np.ndarray:
     """Returns the array into which the workers write the observations that `recv` gathers."""
-    answer = pool._backend.arrays.answers[pool._buffer ^ 1]
+    answer = pool._backend.arrays.answers[pool._ledger.buffer ^ 1]
     return answer.observation[0]
