@@ -307,6 +307,23 @@ def test_ctrl_c_in_a_call_does_not_mix_up_the_answers_to_others(backend, marker)
         np.testing.assert_array_equal(pool.step(zeros(pool))[0][:, 2], 1)
 
 
+@in_processes
+def test_ctrl_c_in_the_middle_of_an_answer_does_not_garble_the_next_one(backend, monkeypatch):
+    def cut(sock):
+        sock.recv(3)
+        raise KeyboardInterrupt
+
+    with make(counters(2), backend) as pool:
+        pool.reset(seed=0)
+        with monkeypatch.context() as patch:
+            patch.setattr("jaxenvs.bridge.backends.worker_process.receive_packed", cut)
+            with pytest.raises(KeyboardInterrupt):
+                pool.call("count")
+        *_, info = pool.step(zeros(pool))
+        assert info["restarted"].any()
+        assert [count in (0, 1) for count in pool.call("count")] == [True, True]
+
+
 def _cut_after(pool, name, monkeypatch):
     """Has Ctrl-C come just after the backend did what a method of it does."""
     method = getattr(pool._backend, name)

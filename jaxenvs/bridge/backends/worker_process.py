@@ -146,7 +146,13 @@ class WorkerProcess:
             raise TimeoutError
         if self.socket.fileno() not in ready:
             raise EOFError(f"process {self.pid} has ended")
-        return receive_packed(self.socket)[0]
+        try:
+            return receive_packed(self.socket)[0]
+        except (EOFError, OSError):
+            raise
+        except BaseException:  # Ctrl-C cut the message, and the next one would begin in its middle
+            self.kill()
+            raise
 
     def outcome(self, packed: bytes, instance: int, what: str) -> tuple[str, Any]:
         """Unpickles a message of its environments: what it is, and a value.
