@@ -470,6 +470,28 @@ def test_a_killed_caller_leaves_no_process(backend, what, signal_):
     wait_until(lambda: all(map(is_gone, pids)))
 
 
+@pytest.mark.skipif(not hasattr(os, "pidfd_open"), reason="the end of a caller shows nowhere else")
+def test_a_process_that_a_killed_caller_forked_keeps_no_other_alive():
+    caller = Caller(
+        """
+        pool = pool_of("step")
+        other = os.fork()
+        if not other:
+            time.sleep(60)
+            os._exit(0)
+        print(zygote._process.pid, *pool.call("process"), other, flush=True)
+        time.sleep(60)
+        """
+    )
+    *pids, other = caller.pids()
+    caller.process.kill()
+    try:
+        wait_until(lambda: all(map(is_gone, pids)))
+    finally:
+        os.kill(other, signal.SIGKILL)
+    assert caller.end()[0] == -signal.SIGKILL
+
+
 @pytest.mark.parametrize("backend", IN_PROCESSES)
 @pytest.mark.parametrize("how", ["step", "recv", "reset"])
 def test_ctrl_c_ends_a_caller_and_its_workers(backend, how):

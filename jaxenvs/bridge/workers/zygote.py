@@ -12,6 +12,7 @@ import contextlib
 import importlib
 import json
 import os
+import select
 import signal
 import socket
 import subprocess
@@ -114,7 +115,7 @@ zygote = Zygote()
 
 
 def main(fd: int) -> None:
-    """Answers requests until the other side has gone.
+    """Answers requests until the caller ends.
 
     ("fork", settings) with descriptors -> the pid of a worker
     ("reap", pid) -> its exit status, or None where it has not ended
@@ -124,8 +125,14 @@ def main(fd: int) -> None:
     sock = socket.socket(fileno=fd)
     os.setsid()  # Ctrl-C in a terminal is the caller's business
     signal.signal(signal.SIGINT, signal.SIG_IGN)
+    poll = select.poll()
+    poll.register(fd, select.POLLIN)
+    if hasattr(os, "pidfd_open"):  # other processes that the caller forked may hold its socket
+        poll.register(os.pidfd_open(os.getppid()), select.POLLIN)
     while True:
         try:
+            if fd not in dict(poll.poll()):
+                return
             (kind, what), fds = receive(sock)
             if kind == "fork":
                 pid = os.fork()
