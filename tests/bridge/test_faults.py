@@ -927,7 +927,7 @@ def test_seeds_that_cannot_work_are_refused_before_anything_is_made():
     def make_none():
         raise AssertionError("an environment was made")
 
-    for seed in ("a", 1.5, -1, 2**63, True, [1], [1, 2, 3], [1, "a"], [1, None], np.array(1.5)):
+    for seed in ("a", 1.5, -1, 2**63, True, [1], [1, 2, 3], [1, "a"], np.array(1.5)):
         with pytest.raises(SeedError, match="make_pool got"):
             jaxenvs.make_pool(make_none, 2, seed=seed)
     with pytest.raises(SeedError, match="3 seeds for 2 environments"):

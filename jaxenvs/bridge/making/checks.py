@@ -9,8 +9,8 @@ import numpy as np
 from jaxenvs.bridge.backends.base import Backend
 from jaxenvs.bridge.memory.arrays import MODES, AutoresetMode
 from jaxenvs.bridge.memory.layout import leaves_of
-from jaxenvs.bridge.pool.arguments import is_whole
-from jaxenvs.errors import PoolError, SeedError
+from jaxenvs.bridge.pool.arguments import is_whole, seeds_of
+from jaxenvs.errors import PoolError
 
 BackendName = Literal["auto", "serial", "thread", "process", "asyncio", "ray", "native"]
 
@@ -39,25 +39,12 @@ def seconds_or_none(name: str, value: Any) -> float | None:
 
 
 def check_seed(seed: Any, num_envs: int | None) -> None:
-    """Validates the seed early; it is used much later. N may still be unknown.
+    """Validates the seed early, before environments are made. N may still be unknown.
 
     Raises:
-        SeedError: a seed is not a nonnegative integer, or the number of seeds is wrong.
+        SeedError: see `seeds_of`.
     """
-    if seed is None:
-        return
-    is_array = isinstance(seed, np.ndarray) and seed.ndim > 0
-    is_many = is_array or (isinstance(seed, Sequence) and not isinstance(seed, (str, bytes)))
-    if is_many and num_envs not in (None, len(seed)):
-        raise SeedError(
-            f"make_pool got {len(seed)} seeds for {num_envs} environments.  Pass one seed for each"
-            " environment, or a single integer."
-        )
-    if not all(is_whole(each) and 0 <= each < 2**63 for each in (seed if is_many else [seed])):
-        raise SeedError(
-            f"make_pool got seed={seed!r:.80}; expected a nonnegative integer, or a sequence"
-            " with one for each environment."
-        )
+    seeds_of("make_pool", seed, range(num_envs or np.size(seed)))
 
 
 def check_options(

@@ -36,32 +36,36 @@ def checked_ids(env_ids: Any, num_envs: int) -> np.ndarray:
     return ids.astype(np.int32)
 
 
-def seeds_of(seed: Any, ids: np.ndarray) -> Any:
-    """Returns an int64 seed for each of `ids`; -1 means no seed."""
+def seeds_of(what: str, seed: Any, ids: Sequence[int] | np.ndarray) -> Any:
+    """Returns an int64 seed for each of `ids`; -1 means no seed.
+
+    Args:
+        what: the call that got the seed.
+        seed: None, an integer, to which each index is added, or a sequence with one for each.
+
+    Raises:
+        SeedError: a seed is not a nonnegative integer, or the number of seeds is wrong.
+    """
     if seed is None:
         return -1
     if is_whole(seed):
         seeds: list[Any] = [int(seed) + int(i) for i in ids]
     else:
-        seeds = list(seed) if isinstance(seed, (Sequence, np.ndarray)) else [seed]
+        seeds = list(seed) if isinstance(seed, Sequence) or np.ndim(seed) else [seed]
     if len(seeds) != len(ids):
         raise SeedError(
-            f"reset got {len(seeds)} seeds for {len(ids)} environments."
-            "  Pass one seed for each environment, or a single integer."
+            f"{what} got {len(seeds)} seeds for {len(ids)} environments.  Pass one seed for each"
+            " environment, or a single integer."
         )
     for each in seeds:
-        if each is not None and not _is_seed(each):
-            raise SeedError(f"reset got the seed {each!r}; expected nonnegative integers.")
+        if each is not None and not (is_whole(each) and 0 <= each < 2**63):
+            raise SeedError(f"{what} got the seed {each!r:.80}; expected nonnegative integers.")
     return [-1 if each is None else int(each) for each in seeds]
 
 
 def is_whole(value: Any) -> TypeGuard[int]:
     """Returns whether a value is an integer of Python or NumPy, but not a bool."""
     return isinstance(value, (int, np.integer)) and not isinstance(value, (bool, np.bool_))
-
-
-def _is_seed(value: Any) -> bool:
-    return is_whole(value) and 0 <= value < 2**63
 
 
 def without_mask(

@@ -132,9 +132,9 @@ class Pool(PoolBase):
         if ledger.was_cut:
             core.drop_pending()
         if seed is None and self._seed is not None:  # of the first reset of each
-            own = seeds_of(self._seed, core.every_id)
+            own = seeds_of("reset", self._seed, core.every_id)
             seed = [None if ledger.seeded[i] else own[i] for i in ids.tolist()]
-        self._backend.arrays.seeds[ids] = seeds_of(seed, ids)
+        self._backend.arrays.seeds[ids] = seeds_of("reset", seed, ids)
         core.tell(self._backend.set_options, options)
         if one_by_one:
             core.begin_some(RESET, ids)
