@@ -1,7 +1,6 @@
 """An event loop in its own thread, with precise timers."""
 
 import asyncio
-import concurrent.futures
 import select
 import selectors
 import sys
@@ -62,15 +61,12 @@ class LoopThread:
         """Runs a coroutine and returns its result; cancels it on timeout or Ctrl-C.
 
         Raises:
-            TimeoutError: it took longer than `timeout`.
+            TimeoutError: it took longer than `timeout`, or raised this itself.
         """
         future = asyncio.run_coroutine_threadsafe(coroutine, self.loop)
         try:
             return future.result(timeout)
-        except concurrent.futures.TimeoutError:
-            future.cancel()
-            raise TimeoutError from None
-        except KeyboardInterrupt:
+        except (TimeoutError, KeyboardInterrupt):
             future.cancel()
             raise
 

@@ -56,10 +56,12 @@ class AsyncioBackend(ThreadBackend):
 
     def _begin(self, requests: list[Request]) -> None:
         for request in requests:
-            request.runner = begin(self._answered(request), self._loop.loop)
+            if request.runner is None:  # see `_drop`
+                request.runner = begin(self._answered(request), self._loop.loop)
 
     def _hurry(self, request: Request) -> None:
-        if self._on_loop[request.row]:  # its result was dropped, or a message was late
+        # Its result was dropped, or a message was late.
+        if self._on_loop[request.row] and not request.replaces:
             request.dropped = True
             self._loop.tell(self._cancel, request)
 

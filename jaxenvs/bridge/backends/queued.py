@@ -48,6 +48,13 @@ class Finished:
         del self._rows[:count]
         return [row for row, _ in taken], functools.reduce(operator.or_, (f for _, f in taken), 0)
 
+    def wake(self) -> None:
+        """Ends a `take` of another thread as if its time were over."""
+        with self._lock:
+            if self._wanted:
+                self._wanted = 0
+                self._bell.release()
+
 
 class QueuedBackend(Backend):
     """A backend whose instances finish one by one.
@@ -101,7 +108,8 @@ class QueuedBackend(Backend):
             raise
 
     def forget(self) -> None:
-        self._finished, self._num_asked = Finished(), 0
+        left, self._finished, self._num_asked = self._finished, Finished(), 0
+        left.wake()  # when another thread closes the pool
 
     def set_options(self, options: dict[str, Any] | None) -> None:
         self._options = options

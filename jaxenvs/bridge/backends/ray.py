@@ -233,7 +233,7 @@ class RayBackend(Backend):
         if self._is_closed:  # by another thread than the one that waits
             self._give_up(member, why)
             return
-        if member.deaths > _DEATHS_IN_A_ROW:
+        if member.deaths >= _DEATHS_IN_A_ROW:
             text = f"its process ended {member.deaths} times in a row without an answer"
             self._give_up(member, f"{why}\n{text}")
             return

@@ -7,7 +7,7 @@ import os
 import threading
 import time
 from collections import deque
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -32,6 +32,7 @@ from jaxenvs.bridge.workers.worker import facts
 log = logging.getLogger("jaxenvs")
 
 _MOST = 64  # with more, handing over the interpreter lock costs more than waiting in parallel saves
+_HANGS_IN_A_ROW = 3  # without an answer in between; then an environment is not replaced again
 _END = 0.1  # seconds that threads get to end once their environments are closed
 
 
@@ -42,11 +43,15 @@ def default_threads(num_envs: int) -> int:
 
 @dataclasses.dataclass(slots=True, eq=False)
 class Request:
-    """A request for one row. If its environment is replaced, the calls start over."""
+    """A request for one row. If its environment is replaced, the calls start over.
+
+    One that replaces the environment (`replaces`) is never dropped.
+    """
 
     row: int
     calls: Callable[[], Any]  # returns Calls, or status flags if it has done them itself
     finished: Finished
+    replaces: bool = False
     dropped: bool = False  # whether its result is not wanted any more
     since: float = 0.0  # when it entered the environment's code; 0 while it is outside
     runner: Any = None  # the thread or task that runs it
@@ -79,6 +84,7 @@ class ThreadBackend(QueuedBackend):
         self._noted = _lines.OK  # its flags meanwhile
         # The requests of each row; the first one is at work or waits for a thread.
         self._requests: list[deque[Request]] = [deque() for _ in env_fns]
+        self._hangs: dict[int, int] = {}  # of rows that have not answered since
         in_threads = self._num_in_threads()
         size = (num_threads or default_threads(in_threads)) if in_threads else 0
         self._crew = Crew(size, "jaxenvs-pool-thread")
@@ -142,15 +148,30 @@ class ThreadBackend(QueuedBackend):
     def _put(self, requests: list[Request]) -> None:
         """Starts requests; one whose row is at work waits for its turn."""
         first = []
+        try:
+            with self._lock:
+                for request in requests:
+                    queue = self._requests[request.row]
+                    queue.append(request)
+                    if len(queue) == 1:
+                        first.append(request)
+                    else:
+                        self._hurry(queue[0])
+            self._launch(first)
+        except BaseException:  # Ctrl-C
+            self._drop(requests)
+            raise
+
+    def _drop(self, requests: Iterable[Request]) -> None:
+        """Makes requests end without effect, even those that Ctrl-C kept from beginning."""
+        left = []
         with self._lock:
             for request in requests:
+                request.dropped = not request.replaces
                 queue = self._requests[request.row]
-                queue.append(request)
-                if len(queue) == 1:
-                    first.append(request)
-                else:
-                    self._hurry(queue[0])
-        self._launch(first)
+                if request.dropped and request.runner is None and queue and queue[0] is request:
+                    left.append(request)
+        self._launch(left)
 
     def _launch(self, requests: list[Request]) -> None:
         for request in requests:
@@ -199,8 +220,12 @@ class ThreadBackend(QueuedBackend):
     def _done(self, request: Request, noted: int) -> None:
         with self._lock:
             queue = self._requests[request.row]
+            if not queue or queue[0] is not request:  # it was launched twice, see `_drop`
+                return
             queue.popleft()
             following = [queue[0]] if queue else []
+        if self._hangs and not request.replaces and self._hangs.pop(request.row, 0):
+            self._has_restarted = True
         if following:
             self._launch(following)
         request.finished.put(request.row, noted)
@@ -208,10 +233,7 @@ class ThreadBackend(QueuedBackend):
     def forget(self) -> None:
         super().forget()
         self._stepped, self._noted = None, _lines.OK
-        with self._lock:
-            for queue in self._requests:
-                for request in queue:
-                    request.dropped = True
+        self._drop([request for queue in self._requests for request in tuple(queue)])
 
     # --- messages ---
 
@@ -273,25 +295,25 @@ class ThreadBackend(QueuedBackend):
         return request if is_late else None
 
     def restart(self, instances: Sequence[int]) -> bool:
+        if any(self._hangs.get(row, 0) >= _HANGS_IN_A_ROW for row in instances):
+            return False
         for row in instances:
             with self._lock:
                 lost = self._hanging(row, self.timeout or 0.0)
                 if lost is None:  # it has just returned
                     continue
-                lost.left = self._instances.envs[row]
-                calls = functools.partial(self._stand_in, row, lost.calls)
-                again = self._requests[row][0] = Request(row, calls, lost.finished)
+                self._hangs[row] = self._hangs.get(row, 0) + 1
+                lost.left, queue = self._instances.envs[row], self._requests[row]
+                replacing = functools.partial(self._instances.stand_in, row)
+                queue[0] = Request(row, replacing, Finished(), replaces=True)
+                if lost.finished is self._finished:  # somebody still waits for it
+                    queue.insert(1, Request(row, lost.calls, lost.finished))
             self._abandon(lost)
-            self._launch([again])
+            self._launch([queue[0]])
         return True
 
     def _abandon(self, request: Request) -> None:
         self._crew.replace(request.runner)
-
-    def _stand_in(self, row: int, request: Callable[[], Calls]) -> Calls:
-        noted = yield from self._instances.stand_in(row, request)
-        self._has_restarted = True
-        return noted
 
     # --- the end ---
 

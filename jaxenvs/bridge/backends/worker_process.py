@@ -141,7 +141,7 @@ class WorkerProcess:
         poll.register(self.socket.fileno(), select.POLLIN)
         if self.pidfd is not None:
             poll.register(self.pidfd, select.POLLIN)
-        ready = dict(poll.poll(None if seconds is None else seconds * 1000))
+        ready = dict(poll.poll(None if seconds is None else _milliseconds(seconds)))
         if not ready:
             raise TimeoutError
         if self.socket.fileno() not in ready:
@@ -255,4 +255,8 @@ def wait_readable(fd: int | None, seconds: float) -> None:
         return
     poll = select.poll()
     poll.register(fd, select.POLLIN)
-    poll.poll(seconds * 1000)
+    poll.poll(_milliseconds(seconds))
+
+
+def _milliseconds(seconds: float) -> float:
+    return min(seconds * 1000, 2**31 - 1)  # the most that poll takes

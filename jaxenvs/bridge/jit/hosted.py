@@ -110,7 +110,8 @@ class Hosted:
                 )
             if core.hosted is None:
                 core.hosted = cls(pool)
-                core.ledger.all_ready = False  # makes the pool's own step raise
+                # Makes the pool's own step and send raise.
+                core.ledger.all_ready, core.ledger.received = False, None
             return core.hosted
 
     @staticmethod

@@ -189,8 +189,9 @@ def _measured(
     if found is None:
         why = "the measurement failed because a step raised"
         return BackendConfig("process", min(count, cores)), why
+    spent = found.pop("spent")
     total, others = (b - a for a, b in zip(before, _cpu_seconds(), strict=True))
-    busy = max(0.0, others - found.pop("spent")) / total if total > 0 else 0.0
+    busy = max(0.0, others - spent) / total if total > 0 else 0.0
     free = max(0.0, cores - busy * (os.cpu_count() or cores))
     m = Measurement(**found, cores=cores, free_cores=free)
     return choose(m, count, batch_size, backend, may_share, may_serve), str(m)

@@ -127,10 +127,10 @@ bool read_actions(jx_hosted *h, ffi::RemainingArgs &args, int64_t first, const R
     const jx_column &to = h->actions[i];
     if ((int64_t)from.element_count() != rows.count * to.elements) return false;
     bool inside = true;
-    if (to.low)
-      with_type(letter(from.element_type()), [&](auto value) {
-        inside = all_inside<decltype(value)>(to, from.untyped_data(), rows.count);
-      });
+    if (to.low && !with_type(letter(from.element_type()), [&](auto value) {
+          inside = all_inside<decltype(value)>(to, from.untyped_data(), rows.count);
+        }))
+      return false;
     if (!inside || !copy_rows(from, to, to.data[0], rows, true)) return false;
   }
   return true;

@@ -3,6 +3,7 @@
 `Pool` and compiled programs (`jit/hosted.py`) both step environments through this class.
 """
 
+import functools
 import logging
 import os
 import threading
@@ -68,20 +69,20 @@ class Core:
 
     def begin_all(self, op: int) -> None:
         """Starts STEP_ALL or RESET_ALL."""
-        self.ledger.begin_all(op)
-        self._begin(None, self.backend.start_all, op, self.ledger.buffer)
+        begin = functools.partial(self.ledger.begin_all, op)
+        self._begin(begin, self.backend.start_all, op, self.ledger.buffer ^ 1)
 
     def begin_some(self, op: int, ids: np.ndarray) -> None:
         """Starts STEP or RESET of some environments, int32[n]."""
-        self.ledger.begin_some(ids)
+        begin = functools.partial(self.ledger.begin_some, ids)
         # Not the buffer of the latest batch of all, which the caller may still be reading.
-        self._begin(ids, self.backend.start_some, op, self.ledger.buffer ^ 1, ids)
+        self._begin(begin, self.backend.start_some, op, self.ledger.buffer ^ 1, ids)
 
-    def _begin(self, ids: np.ndarray | None, start: Callable[..., None], *args: Any) -> None:
+    def _begin(self, begin: Callable[[], None], start: Callable[..., None], *args: Any) -> None:
         try:
             start(*args)
+            begin()
         except JaxenvsError:  # the backend refused and started nothing
-            self.ledger.end_all() if ids is None else self.ledger.end_some(ids)
             raise
         except BaseException:
             self.ledger.cut()
@@ -95,8 +96,12 @@ class Core:
         """
         buffer = self.ledger.buffer
         status = self.waited(lambda seconds: self.backend.wait_all(buffer, seconds), status)
-        self.ledger.end_all()
-        self._left = None
+        try:
+            self.ledger.end_all()
+            self._left = None
+        except BaseException:  # Ctrl-C
+            self.cut()
+            raise
         return status
 
     def take(self, count: int) -> tuple[np.ndarray, bool]:
@@ -115,8 +120,12 @@ class Core:
                 self.attend()
         else:
             ids = self._left
-        self._left = None
-        self.ledger.end_some(ids)
+        try:
+            self.ledger.end_some(ids)
+            self._left = None
+        except BaseException:  # Ctrl-C
+            self.cut()
+            raise
         return ids, self.looks_for_restarts
 
     def waited(self, wait: Callable[[float | None], int], status: int | None = None) -> int:
@@ -131,6 +140,7 @@ class Core:
                     status = wait(self.patience)
                 if not status & 3:
                     return status
+                self.refuse_closed()  # another thread may have closed the pool
                 if self.on_wait is not None:
                     self.on_wait()
                 if status == TIMEOUT and self.timeout:
@@ -196,15 +206,17 @@ class Core:
                 log.warning("%s", self.message_of(post))
             else:
                 failures.append(post)
-        if odd:
-            more = f", and {len(odd) - 1} others did the same" if len(odd) > 1 else ""
-            message = f"{odd[0].text}{more}.  Pass validate=False to turn this warning off."
-            warnings.warn(message, stacklevel=5)
-        if failures:
-            self._fatal = [post for post in failures if post.fatal]
-            if self._fatal:
-                self.ledger.all_ready = False  # makes `step` raise
-            raise self.error(failures)
+        self._fatal = [post for post in failures if post.fatal]
+        if self._fatal:  # makes `step` and `send` raise
+            self.ledger.all_ready, self.ledger.received = False, None
+        try:
+            if odd:
+                more = f", and {len(odd) - 1} others did the same" if len(odd) > 1 else ""
+                message = f"{odd[0].text}{more}.  Pass validate=False to turn this warning off."
+                warnings.warn(message, stacklevel=5)
+        finally:  # also if warnings are errors
+            if failures:
+                raise self.error(failures)
 
     def take_restarted(self, ids: Any) -> np.ndarray:
         """Returns which of the environments were restarted, and clears their flags."""

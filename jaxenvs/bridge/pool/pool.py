@@ -9,7 +9,7 @@ from jaxenvs.bridge.memory.lines import RESET, RESET_ALL, STEP, STEP_ALL
 from jaxenvs.bridge.pool.arguments import seeds_of, without_mask
 from jaxenvs.bridge.pool.base import PoolBase
 from jaxenvs.bridge.pool.batches import Batch
-from jaxenvs.errors import JaxenvsError, NothingPendingError, PoolError, WorkerError
+from jaxenvs.errors import EnvTimeoutError, NothingPendingError, PoolError, WorkerError
 
 
 class Pool(PoolBase):
@@ -174,18 +174,16 @@ class Pool(PoolBase):
             if ledger.num_pending or not ledger.all_ready:
                 core.refuse_step("step")  # also if it is closed or hosted
             self._take_action(actions, None, self.num_envs)
-            ledger.begin_all(STEP_ALL)
             try:
+                ledger.begin_all(STEP_ALL)
                 status = self._lock_step(ledger.buffer)
-            except JaxenvsError:
-                raise
-            except BaseException:
+                if not status & 3:
+                    ledger.end_all()
+            except BaseException:  # Ctrl-C
                 core.cut()
                 raise
             if status & 3:
                 status = core.end_all(status)
-            else:
-                ledger.end_all()
             return self._batches.of_all(status)
 
     def step_async(self, actions: Any) -> None:
@@ -257,6 +255,8 @@ class Pool(PoolBase):
         """Waits for `ids`, which are all that is pending; returns their rows in this order."""
         try:
             return self._batches.of_some(len(ids), ids)
+        except EnvTimeoutError:  # it can be waited for again
+            raise
         except WorkerError:
             self._core.drop_pending()
             raise

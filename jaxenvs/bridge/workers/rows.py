@@ -117,7 +117,10 @@ class Rows:
         self._checks = SpaceChecks(plan.observation_space, validate, numbers, report)
         self._died: set[int] = set()
         self._last: dict[int, tuple[Any, bool, bool, Any]] = {}  # last results of finished rows
-        self._previous = self._views[0]
+        # Where the latest answer of a row is, unless that was to a step of all.
+        self._elsewhere: dict[int, View] = {}
+        self._previous: dict[int, View] = {}  # the same, before the current request
+        self._other = self._views[0]  # where the step of all before the current one wrote
         self.options: dict[str, Any] | None = None  # of `Instances.reset_rows`
 
     # --- requests ---
@@ -129,8 +132,8 @@ class Rows:
             elapsed[row] = 0
         self._fresh.clear()
         np.add(elapsed, 1, out=elapsed)
-        self._previous = self._views[1 - buffer]
-        view = self._views[buffer]
+        self._previous, self._elsewhere = self._elsewhere, {}
+        view, self._other = self._views[buffer], self._views[1 - buffer]
         view.flags_down()
         return view
 
@@ -141,9 +144,21 @@ class Rows:
             self._fresh.discard(row)
             elapsed[row] = 0
         elapsed[row] += 1
-        view = self._previous = self._views[buffer]
+        view = self._move(buffer, row)
         view.terminated[row] = view.truncated[row] = False
         return view
+
+    def _move(self, buffer: int, row: int) -> View:
+        """Notes where the answer to a request for one row will be; returns that."""
+        view = self._views[buffer]
+        # Others than a lost instance know where their latest answer is.
+        latest = view if row in self._died else self._views[1 - buffer]
+        self._previous[row] = self._elsewhere.get(row, latest)
+        self._elsewhere[row] = view
+        return view
+
+    def _keep_final(self, row: int, view: View) -> None:
+        view.keep_final(row, self._previous.get(row, self._other))
 
     def step(self, row: int, view: View, action: Any, checks_nan: bool = True) -> Calls:
         """Steps a row for which the step was prepared; returns status flags."""
@@ -179,15 +194,15 @@ class Rows:
 
     def reset(self, buffer: int, row: int, options: dict[str, Any] | None) -> Calls:
         """Resets a row; returns status flags."""
-        view, seed = self._views[buffer], int(self._seeds[row])
+        view, seed = self._move(buffer, row), int(self._seeds[row])
         noted = yield from self._begin(row, view, None if seed < 0 else seed, options)
         return noted | (yield from self.refuse_nan(row, view, "reset"))
 
-    def stand_in(self, row: int, request: Callable[[], Calls]) -> Calls:
-        """Replaces an environment that hangs, and runs its request."""
-        yield from self._remake(row)
+    def stand_in(self, row: int) -> Calls:
+        """Replaces an environment that hangs."""
+        noted = yield from self._remake(row)
         self.recover((row,))
-        return (yield from request())
+        return noted
 
     def recover(self, rows: Iterable[int] | None = None) -> None:
         """Marks instances as replacements of lost ones; None for all.
@@ -266,7 +281,7 @@ class Rows:
 
     def _begin_again(self, row: int, view: View) -> Calls:
         """Cuts the episode of a row that was lost, and begins another."""
-        view.keep_final(row, self._previous)
+        self._keep_final(row, view)
         noted = yield from self._begin(row, view)
         view.truncated[row] = True
         return noted | DONE
@@ -329,7 +344,7 @@ class Rows:
         if isinstance(error, TypeError) and str(error).startswith("memoryview: invalid"):
             error.add_note("TypeError: the reward is not a single number")
         self._tell(row, what, error)
-        view.keep_final(row, self._previous)
+        self._keep_final(row, view)
         self._over.discard(row)
         self._fresh.discard(row)
         close = self.envs[row].close

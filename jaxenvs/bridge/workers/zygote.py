@@ -36,11 +36,10 @@ class Zygote:
     """The caller's handle on it."""
 
     def __init__(self) -> None:
-        self._lock = threading.Lock()
+        self._lock = threading.RLock()
         self._process: subprocess.Popen | None = None
         self._socket: socket.socket | None = None
         self._owner = -1
-        self._asking: int | None = None  # the thread that is in a conversation with it
 
     def fork(self, settings: dict[str, Any], fds: tuple[int, ...]) -> int:
         """Starts a worker with `settings` and descriptors; returns its pid."""
@@ -62,7 +61,11 @@ class Zygote:
 
     def is_asking(self) -> bool:
         """Whether this thread is in a conversation with it, and must not begin another."""
-        return self._asking == threading.get_ident()
+        return self._lock._is_owned()  # pyright: ignore[reportAttributeAccessIssue]
+
+    def renew_lock(self) -> None:
+        """Called in a process that the caller has forked, where nobody would release the lock."""
+        self._lock = threading.RLock()
 
     def end(self) -> None:
         """Ends the process, when nothing was forked from it that is still needed."""
@@ -78,7 +81,6 @@ class Zygote:
         with self._lock:
             for attempt in range(2):
                 try:
-                    self._asking = threading.get_ident()
                     sock = self._connected()
                     send(sock, message, fds)
                     return receive(sock)[0]
@@ -89,8 +91,6 @@ class Zygote:
                         self._socket = None
                     if attempt or not isinstance(error, (EOFError, OSError)):
                         raise
-                finally:
-                    self._asking = None
         return None
 
     def _connected(self) -> socket.socket:
@@ -112,6 +112,8 @@ class Zygote:
 
 
 zygote = Zygote()
+if hasattr(os, "register_at_fork"):
+    os.register_at_fork(after_in_child=zygote.renew_lock)
 
 
 def main(fd: int) -> None:

@@ -1,0 +1,304 @@
+"""Ctrl-C, close, refusals and failures at moments where they are rare."""
+
+import asyncio
+import os
+import sys
+import threading
+import time
+import warnings
+
+import gymnasium
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+
+import jaxenvs
+from jaxenvs.bridge.backends._crew import PoolThread
+from jaxenvs.errors import ClosedError, EnvTimeoutError, PoolError, WorkerError
+from tests.bridge.conftest import IN_PROCESSES
+from tests.bridge.envs import Counter
+from tests.bridge.test_lifetimes import wait_until
+
+pytestmark = pytest.mark.skipif(not sys.platform.startswith("linux"), reason="needs processes")
+
+
+class Awaited(Counter):
+    """A counter that lives on the event loop."""
+
+    async def step(self, action):
+        return super().step(action)
+
+
+class Fails(Counter):
+    """Action 2 is an error."""
+
+    def step(self, action):
+        if action == 2:
+            raise ValueError("action 2")
+        return super().step(action)
+
+
+def make(env_fn, backend, n=4, **kwargs):
+    workers = {} if backend == "serial" else {"num_workers": 2}
+    return jaxenvs.make_pool(env_fn, n, backend=backend, **{**workers, **kwargs})
+
+
+def zeros(pool):
+    return np.zeros(pool.num_envs, np.int64)
+
+
+def interrupting(*_):
+    raise KeyboardInterrupt
+
+
+# --- Ctrl-C ---
+
+
+@pytest.mark.parametrize("name", ["begin_all", "end_all", "begin_some", "end_some"])
+def test_ctrl_c_just_before_the_ledger_is_told(backend, name, monkeypatch):
+    with make(lambda: Counter(length=100), backend, batch_size=2) as pool:
+        pool.reset(seed=0)
+        if name == "end_some":
+            pool.send(zeros(pool))
+        call = {
+            "begin_some": lambda: pool.send(np.zeros(2, int), [1, 2]),
+            "end_some": pool.recv,
+        }.get(name, lambda: pool.step(zeros(pool)))
+        events = iter([interrupting, *[getattr(pool._ledger, name)] * 10])
+        with monkeypatch.context() as patch:
+            patch.setattr(pool._ledger, name, lambda *args: next(events)(*args))
+            with pytest.raises(KeyboardInterrupt):
+                call()
+        np.testing.assert_array_equal(pool.reset(seed=0)[0][:, 2], 0)
+        np.testing.assert_array_equal(pool.step(zeros(pool))[0][:, 2], 1)
+        pool.send(zeros(pool))
+        assert sorted(int(i) for _ in range(2) for i in pool.recv()[4]["env_id"]) == [0, 1, 2, 3]
+
+
+@pytest.mark.parametrize("env_fn", [Counter, Awaited])
+@pytest.mark.parametrize("how", ["step", "call"])
+def test_ctrl_c_before_requests_begin(env_fn, how, monkeypatch):
+    backend = "asyncio" if env_fn is Awaited else "thread"
+    with make(env_fn, backend) as pool:
+        pool.reset(seed=0)
+        call = pool.step if how == "step" else lambda _: pool.call("process")
+        launches = iter([interrupting, *[pool._backend._launch] * 10])
+        with monkeypatch.context() as patch:
+            patch.setattr(pool._backend, "_launch", lambda found: next(launches)(found))
+            with pytest.raises(KeyboardInterrupt):
+                call(zeros(pool))
+        np.testing.assert_array_equal(pool.reset(seed=0)[0][:, 2], 0)
+        assert len(pool.call("process")) == 4
+
+
+# --- close ---
+
+
+def test_a_pool_that_another_thread_closes_ends_waits(backend):
+    if backend == "serial":
+        pytest.skip("the caller is in the environment")
+    pool = make(lambda: Counter(seconds=1.0), backend, 1, num_workers=1)
+    pool.reset()
+    found = []
+
+    def wait():
+        try:
+            pool.step(zeros(pool))
+        except ClosedError as error:
+            found.append(error)
+
+    waiting = threading.Thread(target=wait, daemon=True)
+    waiting.start()
+    time.sleep(0.1)
+    pool.close(grace=0.1)
+    waiting.join(0.7)
+    assert len(found) == 1
+
+
+# --- refusals ---
+
+
+def test_send_is_refused_once_programs_step_the_pool(backend):
+    with make(Counter, backend, batch_size=2) as pool:
+        pool.async_reset()
+        env_id = pool.recv()[4]["env_id"]
+        pool.recv()
+        jaxenvs.HostEnv(pool)
+        for ids in (env_id, env_id.copy()):
+            with pytest.raises(PoolError, match="stepped by compiled programs"):
+                pool.send(np.zeros(2, int), ids)
+
+
+def test_a_refused_step_changes_no_later_answer():
+    def make_vectorized():
+        return gymnasium.vector.SyncVectorEnv([lambda: Counter(length=100)] * 3)
+
+    with jaxenvs.make_pool(make_vectorized, backend="native") as pool:
+        pool.reset(seed=0)
+        pool.step(zeros(pool))
+        with pytest.raises(PoolError, match="steps all its environments together"):
+            pool.step([0], env_ids=[0])
+        mask = np.array([False, True, False])
+        np.testing.assert_array_equal(pool.reset(options={"reset_mask": mask})[0][:, 2], [1, 0, 1])
+
+
+@pytest.mark.parametrize("path", ["ffi", "callback"])
+def test_nan_in_actions_of_half_precision_is_refused(path):
+    class Half(Counter):
+        action_space = gymnasium.spaces.Box(-1, 1, (), np.float16)
+
+        def step(self, action):
+            return super().step(0)
+
+    env = jaxenvs.HostEnv(make(Half, "process", 2), path=path)
+    state, _ = env.reset(jax.random.key(0))
+    step = jax.jit(env.step)
+    state, timestep = step(state, jnp.zeros(2, jnp.float16), jax.random.key(0))
+    np.testing.assert_array_equal(timestep.observation[:, 2], 1)
+    with pytest.raises(jax.errors.JaxRuntimeError, match="NaN"):
+        jax.block_until_ready(step(state, jnp.full(2, jnp.nan, jnp.float16), jax.random.key(0)))
+    env.close()
+
+
+# --- failures and hangs ---
+
+
+def test_a_step_of_some_that_takes_too_long_can_be_waited_for(backend):
+    if backend == "serial":
+        pytest.skip("a timeout needs a worker")
+    with make(lambda: Counter(seconds=1.0), backend, 2, timeout=0.3) as pool:
+        pool.reset()
+        with pytest.raises(EnvTimeoutError, match="Wait again with recv"):
+            pool.step([0], env_ids=[1])
+        assert pool.num_pending == 1
+        time.sleep(1.0)
+        assert pool.recv()[4]["env_id"].tolist() == [1]
+
+
+@pytest.mark.parametrize("backend", IN_PROCESSES, indirect=True)
+def test_a_worker_is_replaced_whatever_the_timeout(backend):
+    with make(Counter, backend, 1, timeout=1e9, num_workers=1) as pool:
+        pool.reset()
+        pool._backend._processes[0].kill()
+        assert pool.step(zeros(pool))[4]["restarted"].all()
+        assert len(pool.call("process")) == 1
+
+
+@pytest.mark.parametrize("before", ["steps", "partial step", "partial reset"])
+@pytest.mark.parametrize("then", ["all", "some"])
+def test_the_final_observation_of_a_failure_is_the_latest(backend, before, then):
+    kwargs = {"autoreset_mode": "same_step", "on_failure": "restart"}
+    with make(lambda: Fails(length=100), backend, 2, **kwargs) as pool:
+        pool.reset(seed=0)
+        for _ in range(3):
+            pool.step(zeros(pool))
+        expected = 3
+        if before == "partial step":
+            pool.step([0], env_ids=[0])
+            expected = 4
+        elif before == "partial reset":
+            pool.reset(env_ids=[0])
+            expected = 0
+        step = {"all": lambda: pool.step([2, 0]), "some": lambda: pool.step([2], env_ids=[0])}
+        info = step[then]()[4]
+        assert info["restarted"][0] and info["final_obs"][0][2] == expected
+
+
+@pytest.fixture
+def until(tmp_path):
+    """A file until which environments hang: no thread outlives a test."""
+    path = tmp_path / "over"
+    yield str(path)
+    path.touch()
+    wait_until(lambda: not any(isinstance(each, PoolThread) for each in threading.enumerate()))
+
+
+def hang(until):
+    while not os.path.exists(until):
+        time.sleep(0.01)
+
+
+async def hang_on_loop(until):
+    while not os.path.exists(until):
+        await asyncio.sleep(0.01)
+
+
+class HangsInCalls(Counter):
+    def hang(self, until):
+        hang(until)
+
+
+class AwaitsInCalls(Awaited):
+    async def hang(self, until):
+        await hang_on_loop(until)
+
+
+@pytest.mark.parametrize(
+    ("backend", "env_fn"),
+    [("thread", HangsInCalls), ("process", HangsInCalls), ("asyncio", AwaitsInCalls)],
+)
+def test_a_call_that_hangs_is_made_once(backend, env_fn, until):
+    kwargs = {"timeout": 0.2, "on_failure": "restart"}
+    with make(env_fn, backend, 2, **kwargs) as pool:
+        pool.reset()
+        pool.step(zeros(pool))
+        with pytest.raises(EnvTimeoutError, match="constructed again"):
+            pool.call("hang", until, env_ids=[1])
+        for restarted in (True, False):
+            observation, _, _, truncated, info = pool.step(zeros(pool))
+            assert info["restarted"].tolist() == truncated.tolist() == [False, restarted]
+            assert observation[1, 2] == 1 - restarted
+        assert observation[0, 2] == 3
+
+
+@pytest.mark.parametrize("kind", ["thread", "process", "asyncio"])
+def test_an_environment_that_always_hangs_is_replaced_three_times(kind, tmp_path, until):
+    class Hangs(Counter):
+        def __init__(self):
+            super().__init__()
+            with open(tmp_path / "made", "a") as file:
+                file.write("x")
+
+        def reset(self, *, seed=None, options=None):
+            hang(until)
+
+    class Awaits(Hangs):
+        async def reset(self, *, seed=None, options=None):
+            await hang_on_loop(until)
+
+    env_fn = Awaits if kind == "asyncio" else Hangs
+    pool = make(env_fn, kind, 1, timeout=0.2, on_failure="restart", num_workers=1)
+    with pytest.raises(WorkerError):
+        pool.reset()
+    assert len((tmp_path / "made").read_text()) <= 5
+    pool.close(grace=0.1)
+
+
+def test_a_timeout_that_an_environment_raises_is_quoted():
+    class TimesOut(Awaited):
+        async def step(self, action):
+            raise TimeoutError("the device said nothing")
+
+    with make(TimesOut, "asyncio", 1, num_workers=1) as pool:
+        pool.reset()
+        with pytest.raises(WorkerError, match="the device said nothing"):
+            pool.step(zeros(pool))
+
+
+def test_warnings_that_are_errors_hide_no_failure():
+    class Outside(Fails):
+        observation_space = gymnasium.spaces.Box(-1, 0.5, (3,), np.float32)
+
+    with make(Outside, "serial", 2) as pool:
+        pool.reset()
+        with warnings.catch_warnings():
+            warnings.simplefilter("error")
+            with pytest.raises(WorkerError, match="action 2"):
+                pool.step([0, 2])
+
+
+def test_a_machine_whose_clock_has_not_moved_is_measured_all_the_same(monkeypatch):
+    monkeypatch.setattr("jaxenvs.bridge.making.choosing._cpu_seconds", lambda: (0.0, 0.0))
+    with jaxenvs.make_pool(Counter, 2) as pool:
+        assert pool.reset()[0].shape == (2, 3)
