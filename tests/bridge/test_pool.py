@@ -1,5 +1,6 @@
 """What a pool returns, whatever steps its environments."""
 
+import functools
 import threading
 import time
 
@@ -542,3 +543,61 @@ def test_a_pool_has_the_spaces_of_a_vector(backend):
         assert pool.action_space == spaces.MultiDiscrete([3, 3, 3])
         pool.reset(seed=0)
         pool.step(pool.action_space.sample())
+
+
+class Tells(Counter):
+    """Has an info of your choice."""
+
+    def __init__(self, info):
+        super().__init__()
+        self.info = info
+
+    def step(self, action):
+        return *super().step(action)[:4], self.info
+
+
+@pytest.mark.parametrize(
+    ("infos", "expected"),
+    [
+        ([{"a": {"b": 1}}, {"a": 5}], [{"b": 1}, 5]),
+        ([{"a": 5}, {"a": {"b": 1}}], [5, {"b": 1}]),
+        ([{"a": 5}, {}], [5, 0]),
+        ([{"a": 5}, {"a": 0.5}], [5, 0.5]),
+        ([{"a": 5}, {"a": "five"}], [5, "five"]),
+        ([{"a": 2**70}, {"a": 1}], [2**70, 1]),
+        ([{"a": [1, 2]}, {"a": [1]}], [[1, 2], [1]]),
+    ],
+)
+def test_infos_of_different_kinds_are_all_kept(backend, infos, expected):
+    fns = [functools.partial(Tells, info) for info in infos]
+    with jaxenvs.make_pool(fns, backend=backend) as pool:
+        pool.reset()
+        found = pool.step([0, 0])[4]
+        assert found["a"].tolist() == expected
+        assert found["_a"].tolist() == ["a" in info for info in infos]
+
+
+@pytest.mark.parametrize("value", [True, 1])
+def test_infos_do_not_replace_the_masks_of_the_pools_own(backend, value):
+    fns = [functools.partial(Tells, {"_restarted": value, "_env_id": value})] * 2
+    with jaxenvs.make_pool(fns, backend=backend) as pool:
+        pool.reset()
+        info = pool.step([0, 0])[4]
+        assert info["_restarted"].tolist() == info["_env_id"].tolist() == [True, True]
+        assert "__restarted" not in info
+
+
+def test_texts_that_are_awaited_become_bytes_too():
+    class Says(gymnasium.Env):
+        observation_space = gymnasium.spaces.Text(8)
+        action_space = gymnasium.spaces.Discrete(2)
+
+        async def reset(self, *, seed=None, options=None):
+            return "hi", {}
+
+        async def step(self, action):
+            return "you", 1.0, False, False, {}
+
+    with jaxenvs.make_pool(Says, 2, backend="asyncio") as pool:
+        assert bytes(pool.reset()[0][1]).rstrip(b"\0") == b"hi"
+        assert bytes(pool.step([0, 0])[0][1]).rstrip(b"\0") == b"you"

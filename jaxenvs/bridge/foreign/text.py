@@ -1,5 +1,7 @@
 """Observations with texts, for pools, whose arrays have a fixed shape."""
 
+import inspect
+from collections.abc import Awaitable
 from typing import Any
 
 import gymnasium
@@ -9,8 +11,8 @@ from gymnasium import spaces
 _TEXT_ROOM = 256  # bytes of a text whose space has no limit, as MiniGrid's missions
 
 
-class TextAsBytes(gymnasium.ObservationWrapper):
-    """Observations with the texts of the environment as bytes.
+class TextAsBytes(gymnasium.Wrapper):
+    """Observations with the texts of the environment as bytes; its calls may have to be awaited.
 
     A text becomes uint8[n]: its UTF-8, padded with zeros. n is the most bytes that its space
     allows, or 256 if the space does not say. `bytes(row).rstrip(b"\\0").decode()` is the text.
@@ -20,8 +22,21 @@ class TextAsBytes(gymnasium.ObservationWrapper):
         super().__init__(env)
         self.observation_space = _in_bytes(env.observation_space)
 
-    def observation(self, observation: Any) -> Any:
-        return _as_bytes(observation, self.env.observation_space, self.observation_space)
+    def reset(self, **kwargs: Any) -> Any:
+        return self._in_bytes(self.env.reset(**kwargs))
+
+    def step(self, action: Any) -> Any:
+        return self._in_bytes(self.env.step(action))
+
+    def _in_bytes(self, found: Any) -> Any:
+        if inspect.isawaitable(found):
+            return self._awaited(found)
+        observation, *others = found
+        spaces = self.env.observation_space, self.observation_space
+        return _as_bytes(observation, *spaces), *others
+
+    async def _awaited(self, found: Awaitable[Any]) -> Any:
+        return self._in_bytes(await found)
 
 
 def _is_text(space: Any) -> bool:

@@ -32,7 +32,8 @@ class Batches:
     def __init__(self, core: Core, settings: Settings, *, copy: bool) -> None:
         self._core, self._settings, self._copy = core, settings, copy
         self._space, self._fields = settings.observation_space, settings.info_fields
-        self._reserved = frozenset((*_OWN_INFOS, *self._fields))
+        own = (*_OWN_INFOS, *self._fields)
+        self._reserved = frozenset((*own, *(f"_{name}" for name in own)))
         self._true, self._false = np.ones(core.num_envs, bool), np.zeros(core.num_envs, bool)
         for constant in (self._true, self._false):
             constant.flags.writeable = False

@@ -26,37 +26,26 @@ def merged(
             column[0].append(row)
             column[1].append(value)
     for name, (at, values) in columns.items():
-        infos[name] = _column(infos.get(name), at, values, size, depth)
-        mask = infos.get(f"_{name}")
-        if mask is None:
-            mask = infos[f"_{name}"] = np.zeros(size, np.bool_)
+        infos[name] = _column(at, values, size, depth)
+        infos[f"_{name}"] = mask = np.zeros(size, np.bool_)
         mask[at] = True
 
 
-def _column(found: Any, at: list[int], values: list[Any], size: int, depth: int) -> Any:
-    """`found` with `values` at some of its rows."""
-    is_mixed = found is None
-    if found is None and _are_alike(values):
-        found = _array_for(values[0], size)
-        is_mixed = False
-        if found.dtype != object:
-            try:
-                found[at] = values
-                return found
-            except OverflowError:  # an integer beyond int64
-                found, is_mixed = None, True
+def _column(at: list[int], values: list[Any], size: int, depth: int) -> Any:
+    """Returns values of some rows as one array, or a dict of arrays."""
+    are_dicts = [isinstance(value, Mapping) for value in values]
+    if all(are_dicts) and depth < _DEEPEST:
+        found: dict[str, Any] = {}
+        merged(found, zip(at, values, strict=True), size, depth + 1)
+        return found
+    if not any(are_dicts):
+        array = _alike(at, values, size) if _are_alike(values) else _common(at, values, size)
+        if array is not None:
+            return array
+    objects = np.full(size, None, object)
     for row, value in zip(at, values, strict=True):
-        if isinstance(value, Mapping) and depth < _DEEPEST:
-            if not isinstance(found, dict):
-                found = {}
-            merged(found, ((row, value),), size, depth + 1)
-        else:
-            found = _put(found, row, value, size)
-    if is_mixed and isinstance(found, np.ndarray) and found.dtype == object:
-        found = np.full(size, None, object)  # the original values, not NumPy scalars
-        for row, value in zip(at, values, strict=True):
-            found[row] = value
-    return found
+        objects[row] = value
+    return objects
 
 
 def _are_alike(values: list[Any]) -> bool:
@@ -64,24 +53,32 @@ def _are_alike(values: list[Any]) -> bool:
     if not all(type(value) is type(first) for value in values):
         return False
     if type(first) is not np.ndarray:
-        return not isinstance(first, Mapping)
+        return True
     return all(value.shape == first.shape and value.dtype == first.dtype for value in values)
 
 
-def _put(array: Any, row: int, value: Any, size: int) -> np.ndarray:
-    if array is None or isinstance(array, dict):
-        array = _array_for(value, size)
-    if array.dtype != object:
+def _alike(at: list[int], values: list[Any], size: int) -> np.ndarray | None:
+    array = _array_for(values[0], size)
+    if array is not None:
+        try:
+            array[at] = values
+        except OverflowError:  # an integer beyond int64
+            return None
+    return array
+
+
+def _common(at: list[int], values: list[Any], size: int) -> np.ndarray | None:
+    """Returns an array that holds values of different types, or None if there is none."""
+    array = _array_for(values[0], size)
+    for row, value in zip(at, values, strict=True):
         found = _as_array(value)
-        common = None
-        if found is not None and found.shape == array.shape[1:]:
-            common = _common(found.dtype, array.dtype)
-        if common is not None:
-            array = array if common == array.dtype else array.astype(common)
-            array[row] = found
-            return array
-        array = _as_objects(array)
-    array[row] = value
+        if array is None or found is None or found.shape != array.shape[1:]:
+            return None
+        dtype = _common_dtype(found.dtype, array.dtype)
+        if dtype is None:
+            return None
+        array = array.astype(dtype, copy=False)
+        array[row] = found
     return array
 
 
@@ -92,7 +89,7 @@ def _as_array(value: Any) -> np.ndarray | None:
         return None
 
 
-def _common(one: np.dtype, other: np.dtype) -> np.dtype | None:
+def _common_dtype(one: np.dtype, other: np.dtype) -> np.dtype | None:
     """Returns a dtype that holds values of both without loss, or None."""
     if one == other:
         return one
@@ -104,20 +101,14 @@ def _common(one: np.dtype, other: np.dtype) -> np.dtype | None:
     return np.result_type(one, other) if one.kind == other.kind and one.kind in "US" else None
 
 
-def _array_for(value: Any, size: int) -> np.ndarray:
+def _array_for(value: Any, size: int) -> np.ndarray | None:
+    """Returns an array for values like this one, or None if they are no numbers."""
     if isinstance(value, (bool, int, float, np.number, np.bool_)):
         kind = type(value) if isinstance(value, (bool, int, float)) else value.dtype
         return np.zeros(size, kind)
     if isinstance(value, np.ndarray) and value.dtype != object:
         return np.zeros((size, *value.shape), value.dtype)
-    return np.full(size, None, object)
-
-
-def _as_objects(array: np.ndarray) -> np.ndarray:
-    objects = np.full(len(array), None, object)
-    for i, value in enumerate(array):
-        objects[i] = value
-    return objects
+    return None
 
 
 def unpickled(data: Any) -> tuple[Mapping[str, Any], Mapping[str, Any]]:
