@@ -1,10 +1,13 @@
 """Fixtures that select the backend of a test, with and without futexes."""
 
 import os
+import threading
 
+import numpy as np
 import pytest
 
 from jaxenvs.bridge.native import libraries as _native
+from jaxenvs.errors import ClosedError
 
 WITHOUT_FUTEX = "process-without-futex"  # the process backend on systems other than Linux
 IN_PROCESSES = ["process", WITHOUT_FUTEX]
@@ -21,6 +24,21 @@ def backend(request, monkeypatch):
     yield "process"
     monkeypatch.undo()
     _native.forget()
+
+
+def stepping_until_closed(pool):
+    """Steps a pool in another thread; returns that, and the list of errors from its close."""
+    errors = []
+
+    def step():
+        try:
+            pool.step(np.zeros(pool.num_envs, np.int64))
+        except ClosedError as error:
+            errors.append(error)
+
+    thread = threading.Thread(target=step, daemon=True)
+    thread.start()
+    return thread, errors
 
 
 @pytest.fixture

@@ -29,7 +29,7 @@ from jaxenvs.errors import (
     SeedError,
     WorkerError,
 )
-from tests.bridge.conftest import IN_PROCESSES
+from tests.bridge.conftest import IN_PROCESSES, stepping_until_closed
 from tests.bridge.envs import Composite, Counter, Misbehaving
 
 in_processes = pytest.mark.parametrize("backend", IN_PROCESSES, indirect=True)
@@ -927,7 +927,7 @@ def test_seeds_that_cannot_work_are_refused_before_anything_is_made():
     def make_none():
         raise AssertionError("an environment was made")
 
-    for seed in ("a", 1.5, -1, 2**63, True, [1], [1, 2, 3], [1, "a"], np.array(1.5)):
+    for seed in ("a", 1.5, -1, 2**63, True, [1], [1, 2, 3], [1, "a"], [1, None], np.array(1.5)):
         with pytest.raises(SeedError, match="make_pool got"):
             jaxenvs.make_pool(make_none, 2, seed=seed)
     with pytest.raises(SeedError, match="3 seeds for 2 environments"):
@@ -1306,16 +1306,7 @@ def test_a_pool_can_be_closed_while_another_thread_waits(backend, marker):
     pool = make(with_one("hangs", marker), backend)
     pool.reset(seed=0)
     pool.step(zeros(pool))
-    errors = []
-
-    def wait():
-        try:
-            pool.step(zeros(pool))
-        except ClosedError as error:
-            errors.append(error)
-
-    thread = threading.Thread(target=wait)
-    thread.start()
+    thread, errors = stepping_until_closed(pool)
     while not os.path.exists(marker):
         time.sleep(0.01)
     pool.close(grace=0.1)

@@ -470,7 +470,7 @@ def test_a_killed_caller_leaves_no_process(backend, what, signal_):
     wait_until(lambda: all(map(is_gone, pids)))
 
 
-@pytest.mark.skipif(not hasattr(os, "pidfd_open"), reason="the end of a caller shows nowhere else")
+@pytest.mark.skipif(not hasattr(os, "pidfd_open"), reason="only a pidfd shows its end")
 def test_a_process_that_a_killed_caller_forked_keeps_no_other_alive():
     caller = Caller(
         """

@@ -15,8 +15,8 @@ import pytest
 
 import jaxenvs
 from jaxenvs.bridge.backends._crew import PoolThread
-from jaxenvs.errors import ClosedError, EnvTimeoutError, PoolError, WorkerError
-from tests.bridge.conftest import IN_PROCESSES
+from jaxenvs.errors import EnvTimeoutError, PoolError, WorkerError
+from tests.bridge.conftest import IN_PROCESSES, stepping_until_closed
 from tests.bridge.envs import Counter
 from tests.bridge.test_lifetimes import wait_until
 
@@ -97,23 +97,14 @@ def test_ctrl_c_before_requests_begin(env_fn, how, monkeypatch):
 
 def test_a_pool_that_another_thread_closes_ends_waits(backend):
     if backend == "serial":
-        pytest.skip("the caller is in the environment")
+        pytest.skip("the environment is stepped by the caller")
     pool = make(lambda: Counter(seconds=1.0), backend, 1, num_workers=1)
     pool.reset()
-    found = []
-
-    def wait():
-        try:
-            pool.step(zeros(pool))
-        except ClosedError as error:
-            found.append(error)
-
-    waiting = threading.Thread(target=wait, daemon=True)
-    waiting.start()
+    thread, errors = stepping_until_closed(pool)
     time.sleep(0.1)
     pool.close(grace=0.1)
-    waiting.join(0.7)
-    assert len(found) == 1
+    thread.join(0.7)
+    assert len(errors) == 1
 
 
 # --- refusals ---
@@ -280,10 +271,17 @@ def test_a_timeout_that_an_environment_raises_is_quoted():
         async def step(self, action):
             raise TimeoutError("the device said nothing")
 
+    class InThread(Counter):
+        async def look(self):
+            raise TimeoutError("the lens is shut")
+
     with make(TimesOut, "asyncio", 1, num_workers=1) as pool:
         pool.reset()
         with pytest.raises(WorkerError, match="the device said nothing"):
             pool.step(zeros(pool))
+    pool = make(InThread, "asyncio", 1, num_workers=1)
+    with pool, pytest.raises(WorkerError, match="the lens is shut"):
+        pool.call("look")
 
 
 def test_warnings_that_are_errors_hide_no_failure():

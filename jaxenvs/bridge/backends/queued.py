@@ -22,6 +22,7 @@ class Finished:
         self._bell.acquire()
         self._rows: list[tuple[int, int]] = []  # with their flags
         self._wanted = 0  # the number of rows that `take` waits for
+        self._is_over = False
 
     def put(self, row: int, noted: int) -> None:
         """Adds a row and its status flags."""
@@ -37,7 +38,7 @@ class Finished:
     def take(self, count: int, timeout: float | None) -> tuple[list[int], int] | None:
         """Waits for `count` rows; returns them and their flags, or None on timeout."""
         self._wanted = count
-        if len(self._rows) < count:
+        if len(self._rows) < count and not self._is_over:
             self._bell.acquire(timeout=-1 if timeout is None else timeout)
         with self._lock:
             self._wanted = 0
@@ -48,8 +49,9 @@ class Finished:
         del self._rows[:count]
         return [row for row, _ in taken], functools.reduce(operator.or_, (f for _, f in taken), 0)
 
-    def wake(self) -> None:
-        """Ends a `take` of another thread as if its time were over."""
+    def end(self) -> None:
+        """Ends waits of other threads, also those that begin later, as if their time were over."""
+        self._is_over = True
         with self._lock:
             if self._wanted:
                 self._wanted = 0
@@ -109,7 +111,7 @@ class QueuedBackend(Backend):
 
     def forget(self) -> None:
         left, self._finished, self._num_asked = self._finished, Finished(), 0
-        left.wake()  # when another thread closes the pool
+        left.end()  # when another thread closes the pool
 
     def set_options(self, options: dict[str, Any] | None) -> None:
         self._options = options

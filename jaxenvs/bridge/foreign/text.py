@@ -23,20 +23,20 @@ class TextAsBytes(gymnasium.Wrapper):
         self.observation_space = _in_bytes(env.observation_space)
 
     def reset(self, **kwargs: Any) -> Any:
-        return self._in_bytes(self.env.reset(**kwargs))
+        return self._converted(self.env.reset(**kwargs))
 
     def step(self, action: Any) -> Any:
-        return self._in_bytes(self.env.step(action))
+        return self._converted(self.env.step(action))
 
-    def _in_bytes(self, found: Any) -> Any:
+    def _converted(self, found: Any) -> Any:
         if inspect.isawaitable(found):
             return self._awaited(found)
         observation, *others = found
-        spaces = self.env.observation_space, self.observation_space
-        return _as_bytes(observation, *spaces), *others
+        data = _as_bytes(observation, self.env.observation_space, self.observation_space)
+        return data, *others
 
     async def _awaited(self, found: Awaitable[Any]) -> Any:
-        return self._in_bytes(await found)
+        return self._converted(await found)
 
 
 def _is_text(space: Any) -> bool:

@@ -296,7 +296,9 @@ class Hosted:
 
     def _take_actions(self, operands: Sequence[np.ndarray], ids: np.ndarray | None) -> None:
         count = self._core.num_envs if ids is None else len(ids)
-        shaped = map(lambda part, shape: part.reshape(count, *shape), operands, self._shapes)
+        shaped = (
+            part.reshape(count, *shape) for part, shape in zip(operands, self._shapes, strict=True)
+        )
         self.pool._take_action(tree_of(self.pool.single_action_space, shaped), ids, count)
 
     def _answer(self, buffer: int, ids: np.ndarray, wants_final: bool) -> list[np.ndarray]:

@@ -10,7 +10,7 @@ from jaxenvs.bridge.backends.base import Backend
 from jaxenvs.bridge.memory.arrays import MODES, AutoresetMode
 from jaxenvs.bridge.memory.layout import leaves_of
 from jaxenvs.bridge.pool.arguments import is_whole, seeds_of
-from jaxenvs.errors import PoolError
+from jaxenvs.errors import PoolError, SeedError
 
 BackendName = Literal["auto", "serial", "thread", "process", "asyncio", "ray", "native"]
 
@@ -42,9 +42,11 @@ def check_seed(seed: Any, num_envs: int | None) -> None:
     """Validates the seed early, before environments are made. N may still be unknown.
 
     Raises:
-        SeedError: see `seeds_of`.
+        SeedError: see `seeds_of`; or a seed of a sequence is None.
     """
-    seeds_of("make_pool", seed, range(num_envs or np.size(seed)))
+    seeds = seeds_of("make_pool", seed, range(num_envs or np.size(seed)))
+    if seed is not None and -1 in seeds:
+        raise SeedError(f"make_pool got seed={seed!r:.80}; expected nonnegative integers.")
 
 
 def check_options(

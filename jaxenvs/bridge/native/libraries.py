@@ -311,7 +311,7 @@ def _compiled(part: Part, made: Recipe) -> Path:
     folder = cache_folder() / "native"
     path = folder / made.file
     try:
-        folder.mkdir(parents=True, exist_ok=True)
+        folder.mkdir(mode=0o700, parents=True, exist_ok=True)
         with open(folder / f"{part.name}.lock", "w") as lock:
             with contextlib.suppress(OSError):  # some network file systems have no locks
                 fcntl.flock(lock, fcntl.LOCK_EX)
@@ -324,8 +324,8 @@ def _compiled(part: Part, made: Recipe) -> Path:
                     os.replace(Path(temporary, made.file), path)
     except OSError as error:
         raise NativePartMissing(
-            f"{folder} cannot be written to: {error.strerror}.  Set JAXENVS_CACHE to a folder that"
-            " can"
+            f"{folder} cannot be written to: {error.strerror}.  Set JAXENVS_CACHE to a writable"
+            " folder"
         ) from error
     return path
 

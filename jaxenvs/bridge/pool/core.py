@@ -96,7 +96,7 @@ class Core:
         """
         buffer = self.ledger.buffer
         status = self.waited(lambda seconds: self.backend.wait_all(buffer, seconds), status)
-        try:
+        try:  # not in a function of its own, at whose entry Ctrl-C may come
             self.ledger.end_all()
             self._left = None
         except BaseException:  # Ctrl-C
@@ -120,7 +120,7 @@ class Core:
                 self.attend()
         else:
             ids = self._left
-        try:
+        try:  # as in `end_all`
             self.ledger.end_some(ids)
             self._left = None
         except BaseException:  # Ctrl-C

@@ -68,7 +68,7 @@ def _alike(at: list[int], values: list[Any], size: int) -> np.ndarray | None:
 
 
 def _common(at: list[int], values: list[Any], size: int) -> np.ndarray | None:
-    """Returns an array that holds values of different types, or None if there is none."""
+    """Returns one array for values of different types, or None if no dtype holds them all."""
     array = _array_for(values[0], size)
     for row, value in zip(at, values, strict=True):
         found = _as_array(value)
@@ -102,7 +102,7 @@ def _common_dtype(one: np.dtype, other: np.dtype) -> np.dtype | None:
 
 
 def _array_for(value: Any, size: int) -> np.ndarray | None:
-    """Returns an array for values like this one, or None if they are no numbers."""
+    """Returns an array for values like this one, or None if they are not numbers."""
     if isinstance(value, (bool, int, float, np.number, np.bool_)):
         kind = type(value) if isinstance(value, (bool, int, float)) else value.dtype
         return np.zeros(size, kind)
