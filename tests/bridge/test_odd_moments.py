@@ -2,6 +2,7 @@
 
 import asyncio
 import os
+import signal
 import sys
 import threading
 import time
@@ -196,6 +197,25 @@ def test_the_final_observation_of_a_failure_is_the_latest(backend, before, then)
         assert info["restarted"][0] and info["final_obs"][0][2] == expected
 
 
+@pytest.mark.parametrize("before", ["steps", "partial step"])
+@pytest.mark.parametrize("then", ["all", "some"])
+def test_no_final_observation_is_nan(backend, before, then):
+    class Breaks(Counter):
+        def step(self, action):
+            observation, *rest = super().step(action)
+            return (observation * (np.nan if action == 2 else 1), *rest)
+
+    kwargs = {"autoreset_mode": "same_step", "on_failure": "restart"}
+    with make(lambda: Breaks(length=100), backend, 2, **kwargs) as pool:
+        pool.reset(seed=0)
+        pool.step(zeros(pool))
+        if before == "partial step":
+            pool.step([0], env_ids=[0])
+        step = {"all": lambda: pool.step([2, 0]), "some": lambda: pool.step([2], env_ids=[0])}
+        info = step[then]()[4]
+        assert info["restarted"][0] and not np.isnan(info["final_obs"][0]).any()
+
+
 @pytest.fixture
 def until(tmp_path):
     """A file until which environments hang: no thread outlives a test."""
@@ -300,3 +320,117 @@ def test_a_machine_whose_clock_has_not_moved_is_measured_all_the_same(monkeypatc
     monkeypatch.setattr("jaxenvs.bridge.making.choosing._cpu_seconds", lambda: (0.0, 0.0))
     with jaxenvs.make_pool(Counter, 2) as pool:
         assert pool.reset()[0].shape == (2, 3)
+
+
+# --- reports and infos of one worker ---
+
+
+@pytest.mark.parametrize("many", [6, 150])
+@pytest.mark.parametrize("caller_steps", [False, True])
+def test_all_that_fail_in_a_step_of_some_are_named_at_once(caller_steps, many):
+    class FailsAtLength(Fails):
+        def step(self, action):
+            if action == 2:
+                raise ValueError("x" * 20_000 + "action 2")
+            return super().step(action)
+
+    n = many + 2
+    kwargs = {"num_workers": 1, "caller_steps": caller_steps}
+    with make(FailsAtLength, "process", n, **kwargs) as pool:
+        pool.reset()
+        with pytest.raises(WorkerError) as caught:
+            pool.step(np.full(many, 2), range(many))
+        assert sorted(caught.value.env_ids) == list(range(many))
+        assert str(caught.value).count("action 2\n") == 2 * many
+        observation, *_, info = pool.step(zeros(pool), range(n))
+        assert info["restarted"].tolist() == [True] * many + [False] * 2
+        np.testing.assert_array_equal(observation[:, 2], 1)
+
+
+@pytest.mark.parametrize("path", ["ffi", "callback"])
+def test_a_program_goes_on_after_several_failures_of_one_worker(path):
+    pool = make(Fails, "process", 4, num_workers=1, batch_size=2)
+    with pool:
+        env = jaxenvs.HostEnv(pool, path=path)
+        state, _ = jax.jit(env.reset)(jax.random.key(0))
+        state = jax.jit(env.send)(state, jnp.full(2, 2), jnp.array([0, 1]))
+        with pytest.raises(Exception, match="environment 1"):
+            jax.block_until_ready(jax.jit(env.recv)(state))
+        state, timestep = jax.jit(env.reset)(jax.random.key(1))
+        np.testing.assert_array_equal(timestep.observation[:, 2], 0)
+
+
+class LongInfo(Counter):
+    """Has an info that is longer than the memory for it, and slow steps for action 1."""
+
+    def step(self, action):
+        if action == 1:
+            time.sleep(0.6)
+        observation, reward, terminated, truncated, info = super().step(action)
+        info["text"] = f"{self.number} {self.count} " + "x" * 5000
+        return observation, reward, terminated, truncated, info
+
+
+@pytest.mark.parametrize("backend", IN_PROCESSES, indirect=True)
+@pytest.mark.parametrize("is_killed", [False, True])
+def test_a_long_info_does_not_wait_for_other_environments(backend, is_killed):
+    fns = [lambda i=i: LongInfo(i) for i in range(2)]
+    with make(fns, backend, None, num_workers=1, batch_size=1, timeout=0.4) as pool:
+        pool.reset()
+        pool.send(np.array([0, 1]), [0, 1])
+        if is_killed:
+            wait_until(lambda: pool._backend.lines.num_finished() == 1)
+            os.kill(pool._backend.pids[0], signal.SIGKILL)
+        *_, info = pool.recv()
+        assert info["env_id"].tolist() == [0]
+        assert info["text"].tolist() == ["0 1 " + "x" * 5000]
+
+
+@pytest.mark.parametrize("backend", IN_PROCESSES, indirect=True)
+def test_options_are_those_of_the_reset(backend):
+    with make(Counter, backend, 2, num_workers=1) as pool:
+        options = {"level": [1]}
+        pool.reset(options=options)
+        options["level"].append(2)
+        (pid,) = pool._backend.pids
+        os.kill(pid, signal.SIGKILL)
+        wait_until(lambda: pool._backend.pids != [pid])
+        pool.reset(options={"level": [1]})
+        assert pool.get_attr("options") == ({"level": [1]},) * 2
+
+
+class _OnlyHere:
+    def __reduce__(self):
+        return _only_in, (os.getpid(),)
+
+
+def _only_in(pid):
+    if os.getpid() != pid:
+        raise ValueError("only there")
+    return _OnlyHere()
+
+
+@pytest.mark.parametrize("backend", IN_PROCESSES, indirect=True)
+def test_arguments_that_a_worker_cannot_unpickle_are_an_error_of_the_call(backend):
+    with make(Counter, backend, 2) as pool:
+        pids = pool.call("process")
+        with pytest.raises(WorkerError, match="only there"):
+            pool.reset(options={"what": _OnlyHere()})
+        with pytest.raises(WorkerError, match="only there"):
+            pool.set_attr("length", _OnlyHere())
+        pool.reset()
+        assert pool.call("process") == pids
+
+
+def test_who_was_replaced_in_vain_is_not_told_to_replace(until):
+    class Hangs(Counter):
+        def step(self, action):
+            hang(until)
+
+    pool = make(Hangs, "thread", 1, timeout=0.05, on_failure="restart", num_workers=1)
+    pool.reset()
+    pool._backend._hangs[0] = 3
+    with pytest.raises(EnvTimeoutError, match="Constructing them again did not help") as caught:
+        pool.step(zeros(pool))
+    assert "on_failure" not in str(caught.value)
+    pool.close(grace=0.1)

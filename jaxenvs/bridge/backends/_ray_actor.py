@@ -12,6 +12,7 @@ import numpy as np
 from jaxenvs.bridge.backends.base import RESET, RESET_ALL, STEP_ALL, Settings, private_arrays
 from jaxenvs.bridge.memory.arrays import Arrays
 from jaxenvs.bridge.workers.instances import Instances
+from jaxenvs.bridge.workers.views import pickled_infos
 from jaxenvs.bridge.workers.worker import facts, perform
 
 
@@ -106,11 +107,8 @@ class Actor:
         arrays.restarted[where] = False
         answer, infos = arrays.answers[buffer], {}
         for place, row in enumerate(range(len(instances)) if rows is None else rows):
-            size = int(answer.info_size[row])
-            if size < 0:
-                infos[place] = instances.kept_info(buffer, row)
-            elif size:
-                infos[place] = answer.info[row, :size].tobytes()
+            if answer.info_size[row]:
+                infos[place] = pickled_infos(instances.kept_info(buffer, row))
         posts, self._posts = self._posts, []
         return found, infos, noted, posts, os.getpid()
 

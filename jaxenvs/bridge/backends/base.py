@@ -13,7 +13,7 @@ from jaxenvs.bridge.memory.lines import RESET as RESET
 from jaxenvs.bridge.memory.lines import RESET_ALL as RESET_ALL
 from jaxenvs.bridge.memory.lines import STEP as STEP
 from jaxenvs.bridge.memory.lines import STEP_ALL as STEP_ALL
-from jaxenvs.bridge.workers.instances import Validate
+from jaxenvs.bridge.workers.checks import Validate
 
 
 @dataclasses.dataclass(frozen=True)
@@ -55,8 +55,9 @@ class Post:
 
     @classmethod
     def parse(cls, data: bytes, worker: int, pid: int) -> list["Post"]:
-        """Returns the reports in a worker's mailbox."""
-        parts = [part.decode(errors="replace").split("\n", 2) for part in data.split(b"\0")]
+        """Returns the reports of a worker, each of which ends with a zero byte."""
+        texts = data[:-1].decode(errors="replace").split("\0")
+        parts = [text.split("\n", 2) for text in texts]
         return [cls(int(part[0]), part[1], part[2], worker, pid) for part in parts]
 
 
@@ -93,7 +94,7 @@ class Backend(abc.ABC):
     name: str
     makes_batches = False  # whether it returns its own arrays, see `batch`
     autoreset_mode: AutoresetMode | None = None  # set if the pool cannot choose it
-    facts: Sequence[Mapping[str, Any]]  # of each environment, see `_worker.facts`
+    facts: Sequence[Mapping[str, Any]]  # of each environment, see `worker.facts`
     num_workers: int
     bounds: tuple[int, ...] | None = None  # each worker's first instance, then the end
     caller_steps = False  # whether the caller steps the instances below bounds[0]
@@ -146,12 +147,16 @@ class Backend(abc.ABC):
 
     @abc.abstractmethod
     def message(self, kind: str, instances: Sequence[int], *what: Any) -> list[Any]:
-        """Sends a message to idle environments, see `_worker.perform`.
+        """Sends a message to idle environments, see `worker.perform`.
 
         Raises:
             Broken: an environment raised.
             Late: an environment did not answer within `timeout`.
         """
+
+    def kept_info(self, buffer: int, instance: int) -> Any:
+        """Returns an info that is not in the arrays, see `View.kept_info`; pickled or not."""
+        raise NotImplementedError
 
     @abc.abstractmethod
     def set_options(self, options: dict[str, Any] | None) -> None:

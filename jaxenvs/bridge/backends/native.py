@@ -30,7 +30,7 @@ from jaxenvs.bridge.backends.base import (
 from jaxenvs.bridge.foreign.ids import VectorMaker
 from jaxenvs.bridge.memory import lines as _lines
 from jaxenvs.bridge.memory.layout import leaves_of, tree_of
-from jaxenvs.bridge.workers.instances import traceback_of
+from jaxenvs.bridge.workers.failures import traceback_of
 from jaxenvs.errors import JaxenvsError, PoolError
 
 _WATCHED_BATCHES = 4  # copied until it is known whether each batch has its own memory

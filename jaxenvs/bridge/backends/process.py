@@ -17,7 +17,7 @@ from jaxenvs.bridge.backends.worker_process import WorkerProcess, ending, wait_r
 from jaxenvs.bridge.memory import lines as _lines
 from jaxenvs.bridge.memory.arrays import Arrays
 from jaxenvs.bridge.memory.lines import CallerLines, request, size_of_lines
-from jaxenvs.bridge.memory.segment import Segment
+from jaxenvs.bridge.memory.segment import Overflow, Segment
 from jaxenvs.bridge.workers.wire import pickled, send, send_packed
 from jaxenvs.bridge.workers.zygote import zygote
 
@@ -58,8 +58,8 @@ class ProcessBackend(Backend):
         self._supervisor: threading.Thread | None = None
         self._segment: Segment | None = None
         self._progress: dict[int, tuple[tuple[int, int, int], float]] = {}
-        self._options: dict[str, Any] | None = None
-        self._told_options: bytes | None = None  # the same as all workers know them, pickled
+        self._options: bytes | None = None  # pickled, since the caller may change them
+        self._all_know_options = True
         even = (w * len(env_fns) // num_workers for w in range(num_workers + 1))
         self.bounds = bounds = tuple(bounds or even)
         self._processes: list[WorkerProcess] = []
@@ -81,11 +81,13 @@ class ProcessBackend(Backend):
 
     def attach(self, settings: Settings) -> None:
         most = max(process.count for process in self._processes)
-        self._size = size = self.num_workers, 2 * most + 8  # with messages
+        size = self.num_workers, 2 * most + 8  # with messages
+        self._lines = {"size": size, "place": 2 * len(self.owners)}  # behind the infos
         self.plan = settings.plan(len(self.owners), -(-size_of_lines(size) // 4096) * 4096)
         self._segment = segment = Segment(self.plan.size)
-        self.arrays = Arrays.over(self.plan, segment.memory)
-        self.lines = CallerLines(segment.memory, size)
+        self.memory, overflow = segment.memory, Overflow(segment.fd)
+        self.arrays = Arrays.over(self.plan, self.memory, overflow)
+        self.lines = CallerLines(self.memory, overflow=overflow, **self._lines)
         cores = num_cores()
         spins = self.num_workers <= cores and cores > 1
         # A caller that takes partial batches needs a core of its own to spin on.
@@ -106,13 +108,11 @@ class ProcessBackend(Backend):
         asked, done = self.lines.begin(process.number, process.pid)
         attach = {
             "bytes": self._segment.size,
-            "size": self._size,
             "plan": self.plan,
             "time_limit": self._settings.time_limit,
             "validate": self._settings.validate,
             "watched": self.timeout is not None,
-            "worker": process.number,
-            "seen": done,
+            "lines": {**self._lines, "worker": process.number, "seen": done},
             "skip": asked,
             "recover": recover,
             "options": self._options,
@@ -164,12 +164,12 @@ class ProcessBackend(Backend):
 
     def set_options(self, options: dict[str, Any] | None) -> None:
         packed = None if options is None else pickled(options, "options")
-        if packed == self._told_options:  # usually both are None
+        if packed == self._options and self._all_know_options:  # usually both are None
             return
-        self._options, self._told_options = options, b""  # until all know them
+        self._options, self._all_know_options = packed, False
         for process in self._processes:
-            self._tell(process, "options", (), options)
-        self._told_options = packed
+            self._tell(process, "options", (), packed)
+        self._all_know_options = True
 
     def _tell(self, process: WorkerProcess, kind: str, rows: Sequence[int], *what: Any) -> Any:
         """Sends a worker a message for rows of its own; returns the answer."""
@@ -315,10 +315,11 @@ class ProcessBackend(Backend):
         self._kill_all()
         if supervisor is not None:  # another thread may be waiting for the workers
             self.lines.call_attention()
-            for process in self._processes:
-                self.lines.finish_for(process.number)
         for process in self._processes:
             process.bury()
+        if supervisor is not None:
+            for process in self._processes:
+                self.lines.finish_for(process.number)
         if self._segment is not None:
             self._segment.close()
         return posts

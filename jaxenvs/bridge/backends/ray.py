@@ -271,10 +271,10 @@ class RayBackend(Backend):
 
     # --- messages ---
 
-    def message(self, kind: str, instances: Sequence[int], *what: Any) -> list[Any]:
-        if kind == "kept_info":
-            return [self._infos[what[0], i] for i in instances]
+    def kept_info(self, buffer: int, instance: int) -> Any:
+        return self._infos[buffer, instance]
 
+    def message(self, kind: str, instances: Sequence[int], *what: Any) -> list[Any]:
         def ask(number: int, mine: list[int], rest: list[Any]) -> list[Any]:
             member = self._members[number]
             rows = [i - member.instances.start for i in mine]

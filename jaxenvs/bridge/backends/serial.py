@@ -39,7 +39,6 @@ class SerialBackend(QueuedBackend):
             time_limit=settings.time_limit,
             validate=settings.validate,
             report=self._report,
-            keeps_infos=True,
         )
 
     def lock_step(self, timeout: float | None) -> Callable[[int], int]:
@@ -84,9 +83,10 @@ class SerialBackend(QueuedBackend):
     def set_options(self, options: dict[str, Any] | None) -> None:
         self._instances.options = options
 
+    def kept_info(self, buffer: int, instance: int) -> Any:
+        return self._instances.kept_info(buffer, instance)
+
     def message(self, kind: str, instances: Sequence[int], *what: Any) -> list[Any]:
-        if kind == "kept_info":
-            return [self._instances.kept_info(what[0], row) for row in instances]
         outcome = perform(self._instances, kind, instances, *what)
         if outcome[0] == "error":
             name = what[0] if kind == "call" else kind

@@ -16,6 +16,7 @@ from jaxenvs.bridge.backends.base import STEP_ALL, Backend, Post, Settings, by_o
 from jaxenvs.bridge.backends.process import ProcessBackend
 from jaxenvs.bridge.backends.serial import SerialBackend
 from jaxenvs.bridge.memory import lines as _lines
+from jaxenvs.bridge.memory.arrays import Arrays
 from jaxenvs.bridge.memory.lines import request
 
 
@@ -61,7 +62,7 @@ class SharedBackend(Backend):
     def attach(self, settings: Settings) -> None:
         self._others.attach(settings)
         self.plan, self.arrays = self._others.plan, self._others.arrays
-        self._mine.attach_to(settings, self.plan, self.arrays)
+        self._mine.attach_to(settings, self.plan, Arrays.over(self.plan, self._others.memory))
 
     def start_all(self, op: int, buffer: int) -> None:
         self._others.start_all(op, buffer)
@@ -157,6 +158,9 @@ class SharedBackend(Backend):
         self._finished.clear()
         self._chosen.clear()
         self._num_away, self._flags, self._noted = 0, _lines.OK, None
+
+    def kept_info(self, buffer: int, instance: int) -> Any:
+        return self._mine.kept_info(buffer, instance)
 
     def message(self, kind: str, instances: Sequence[int], *what: Any) -> list[Any]:
         parts = self._mine, self._others

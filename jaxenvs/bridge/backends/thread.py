@@ -106,7 +106,6 @@ class ThreadBackend(QueuedBackend):
             validate=settings.validate,
             report=self._report,
             own_process=True,
-            keeps_infos=True,
         )
 
     # --- requests ---
@@ -237,10 +236,11 @@ class ThreadBackend(QueuedBackend):
 
     # --- messages ---
 
+    def kept_info(self, buffer: int, instance: int) -> Any:
+        return self._instances.kept_info(buffer, instance)
+
     def message(self, kind: str, instances: Sequence[int], *what: Any) -> list[Any]:
         rows = self._instances
-        if kind == "kept_info":
-            return [rows.kept_info(what[0], row) for row in instances]
         if kind == "set_attr":
             name, values = what
             calls: dict[int, Call] = {

@@ -157,10 +157,10 @@ class Hosted:
         """Makes pools of several devices one group."""
         group = Group(len(hosted))
         for place, each in enumerate(hosted):
-            each._group, each._place = group, place
             if each._struct is not None:
                 each._struct.calls = group.calls[place:].ctypes.data
                 each._struct.last = group.last.ctypes.data
+            each._group, each._place = group, place  # may free the previous group
 
     @contextlib.contextmanager
     def held(self) -> Iterator[None]:

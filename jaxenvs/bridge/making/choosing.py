@@ -16,7 +16,7 @@ from jaxenvs.bridge.backends.base import Backend
 from jaxenvs.bridge.backends.process import ProcessBackend
 from jaxenvs.bridge.backends.serial import SerialBackend
 from jaxenvs.bridge.backends.shared import SharedBackend
-from jaxenvs.bridge.backends.thread import ThreadBackend
+from jaxenvs.bridge.backends.thread import ThreadBackend, default_threads
 from jaxenvs.bridge.backends.worker_process import scouted
 from jaxenvs.bridge.making.tuning import BackendConfig, load_tuned
 from jaxenvs.errors import PoolError
@@ -24,7 +24,6 @@ from jaxenvs.errors import PoolError
 log = logging.getLogger("jaxenvs")
 
 _MEASURED_SECONDS = 0.07  # how long one environment is stepped
-_MOST_THREADS = 64
 _MOST_WORKERS = 16  # for each core, if environments wait
 # Parts of the time in which a sleeping worker answers.
 _TO_POLLING = 0.1  # the caller works too, and meanwhile the worker polls
@@ -91,7 +90,7 @@ def choose(
     n, in_lock_step, workers = num_envs, batch_size == num_envs, min(num_envs, m.cores)
     config, part = BackendConfig("process", workers), 1.0
     if m.waits and in_lock_step and backend == "auto":
-        config = BackendConfig("thread", min(n, _MOST_THREADS))
+        config = BackendConfig("thread", default_threads(n))
     elif m.waits or (m.is_uneven and not in_lock_step):
         # A slow environment delays only those of its own worker.
         config = BackendConfig("process", min(n, _MOST_WORKERS * m.cores))

@@ -35,7 +35,8 @@ from jaxenvs.bridge.making.info_fields import Samples, info_samples, spaces_of_f
 from jaxenvs.bridge.making.tuning import BackendConfig
 from jaxenvs.bridge.memory.arrays import AutoresetMode
 from jaxenvs.bridge.pool import Pool
-from jaxenvs.bridge.workers.instances import Validate, traceback_of
+from jaxenvs.bridge.workers.checks import Validate
+from jaxenvs.bridge.workers.failures import traceback_of
 from jaxenvs.errors import JaxenvsError, PoolError, WorkerError
 
 

@@ -13,10 +13,11 @@ import gymnasium
 import numpy as np
 
 from jaxenvs.bridge.memory.layout import Leaf, leaves_of
+from jaxenvs.bridge.memory.segment import Overflow
 
 AutoresetMode = Literal["same_step", "next_step", "disabled"]
 MODES: tuple[AutoresetMode, ...] = get_args(AutoresetMode)
-INFO_ROOM = 1024  # bytes for the info of an instance; a longer one stays with its worker
+INFO_ROOM = 1024  # bytes for the info of an instance; a longer one is in the overflow
 _ALIGNMENT = 128  # two cache lines, which processors fetch in pairs
 
 
@@ -56,8 +57,14 @@ class Answer:
     truncated: Any  # bool
     fields: Any  # the info_fields
     final_fields: Any  # the same of the step that ended an episode; as final_observation
-    info_size: Any  # int32, bytes; 0 for an empty info, -1 for one that stayed with its worker
+    info_size: Any  # int32, bytes; 0 for an empty info, -1 for one kept by the `View` as it is
     info: Any  # uint8[N, INFO_ROOM], pickled
+    number: int  # which of the two it is
+    overflow: Overflow | None  # None if infos are not pickled
+
+    def place(self, instance: int) -> int:
+        """Returns where in the overflow an instance's info is."""
+        return 2 * instance + self.number
 
 
 @dataclasses.dataclass(frozen=True)
@@ -77,12 +84,12 @@ class Arrays:
         return MODES[self.mode[0]]
 
     @classmethod
-    def over(cls, plan: Plan, memory: Any) -> "Arrays":
+    def over(cls, plan: Plan, memory: Any, overflow: Overflow | None = None) -> "Arrays":
         """Returns views of `memory`, a buffer of at least `plan.size` bytes."""
-        return _laid_out(plan, memory)[0]
+        return _laid_out(plan, memory, overflow)[0]
 
 
-def _laid_out(plan: Plan, memory: Any) -> tuple[Arrays, int]:
+def _laid_out(plan: Plan, memory: Any, overflow: Overflow | None = None) -> tuple[Arrays, int]:
     """Returns views of `memory`, if it is not None, and the end of the last one."""
     block, n = _Block(memory, plan.start), plan.num_envs
     observation = plan.observation_leaves
@@ -98,8 +105,10 @@ def _laid_out(plan: Plan, memory: Any) -> tuple[Arrays, int]:
             final_fields=block.batch(n, infos if plan.has_finals else []),
             info_size=block.array((n,), np.int32),
             info=block.array((n, INFO_ROOM), np.uint8),
+            number=number,
+            overflow=overflow,
         )
-        for _ in range(2)
+        for number in range(2)
     )
     arrays = Arrays(
         answers,

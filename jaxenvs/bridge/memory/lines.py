@@ -11,13 +11,14 @@ from typing import Any
 
 import numpy as np
 
+from jaxenvs.bridge.memory.segment import Overflow
 from jaxenvs.bridge.native.libraries import pool_library
 
 STEP, RESET, STEP_ALL, RESET_ALL, MESSAGE, QUIT = range(6)  # as in native/pool.h
 OK, TIMEOUT, INTERRUPTED, INFO, DONE, ATTENTION = 0, 1, 2, 4, 8, 16
 _NO_REQUEST = 0xFFFFFFFF
 _COUNT = 0xFFFFFFFF  # counts are modulo 2**32
-TEXT_ROOM = 8192  # bytes of a worker's mailbox, its length included
+_REPORT_ROOM = 2**14  # bytes that a worker's reports may take for each request before it
 
 
 def request(op: int, buffer: int = 0, instance: int = 0) -> int:
@@ -28,14 +29,16 @@ class Line(ctypes.Structure):  # jx_line
     _fields_ = (
         ("asked", c_uint32),
         ("caller_asleep", c_uint32),
-        ("unused0", c_uint32 * 14),
+        ("read", c_uint32),
+        ("unused0", c_uint32 * 13),
         ("done", c_uint32),
         ("worker_asleep", c_uint32),
         ("current", c_uint32),
         ("noted", c_uint32 * 2),
         ("hung", c_uint32),
         ("alone", c_uint32),
-        ("unused1", c_uint32 * 9),
+        ("reported", c_uint32),
+        ("unused1", c_uint32 * 8),
     )
 
 
@@ -55,10 +58,6 @@ class Header(ctypes.Structure):  # jx_header
         ("replace", c_uint32),
         ("unused1", c_uint32 * 2),
     )
-
-
-class _Mailbox(ctypes.Structure):  # the worker writes into an empty one, the caller empties it
-    _fields_ = (("size", c_uint32), ("text", ctypes.c_uint8 * (TEXT_ROOM - 4)))
 
 
 class PoolStruct(ctypes.Structure):  # jx_pool
@@ -85,7 +84,6 @@ def _shared(num_workers: int, most: int) -> type[ctypes.Structure]:
             ("header", Header),
             ("lines", Line * num_workers),
             ("requests", c_uint32 * room * num_workers),
-            ("mailboxes", _Mailbox * num_workers),
         )
 
     return Shared
@@ -102,14 +100,18 @@ class Lines:
     Args:
         memory: shared; the words are at its beginning.
         size: the number of workers, and of requests that one can have before it.
+        overflow: of the same segment.
+        place: of the first worker's reports there; those of the others follow.
     """
 
-    def __init__(self, memory: Any, size: tuple[int, int]) -> None:
+    def __init__(self, memory: Any, size: tuple[int, int], overflow: Overflow, place: int) -> None:
         shared: Any = _shared(*size).from_buffer(memory)
         num_workers = len(shared.lines)
         self._header: Header = shared.header
         self._lines: list[Line] = list(shared.lines)
-        self._requests, self._mailboxes = shared.requests, shared.mailboxes
+        self._requests = shared.requests
+        self._overflow, self._place = overflow, place
+        self._report_room = _REPORT_ROOM * len(shared.requests[0])  # a power of two
         # What only the caller uses, kept here so that every program of its process shares it.
         self._taken = (c_uint32 * num_workers)()
         self.pids = (c_int32 * num_workers)()
@@ -234,13 +236,16 @@ class CallerLines(Lines):
             self._library.jaxenvs_finish(self._pointer, worker, (line.done + 1) & _COUNT)
 
     def read_posts(self) -> list[tuple[int, bytes]]:
-        """Takes what workers left, with their numbers."""
+        """Returns the unread reports of each worker that has some, after its number."""
         self._header.attention = 0
-        found = []
-        for worker, box in enumerate(self._mailboxes):
-            if box.size:
-                found.append((worker, bytes(box.text[: box.size])))
-                box.size = 0
+        found, room = [], self._report_room
+        for worker, line in enumerate(self._lines):
+            begin, count = line.read % room, (line.reported - line.read) & _COUNT
+            if count:
+                place, first = self._place + worker, min(count, room - begin)
+                data = self._overflow.read(place, first, begin)
+                found.append((worker, data + self._overflow.read(place, count - first)))
+                line.read = (line.read + count) & _COUNT
         return found
 
 
@@ -248,15 +253,24 @@ class WorkerLines(Lines):
     """A worker's side.
 
     Args:
-        memory, size: as of `Lines`.
+        memory, size, overflow, place: as of `Lines`.
         worker: its number.
         seen: requests that were finished before it began.
     """
 
-    def __init__(self, memory: Any, size: tuple[int, int], worker: int, seen: int) -> None:
-        super().__init__(memory, size)
+    def __init__(
+        self,
+        memory: Any,
+        size: tuple[int, int],
+        overflow: Overflow,
+        place: int,
+        *,
+        worker: int,
+        seen: int,
+    ) -> None:
+        super().__init__(memory, size, overflow, place)
         self._worker, self._seen, self._line = worker, seen, self._lines[worker]
-        self._noted, self._mailbox = self._line.noted, self._mailboxes[worker]
+        self._noted = self._line.noted
         # One word for the instance at work, plus 1.
         self.current = (c_uint32 * 1).from_buffer(self._line, Line.current.offset)
 
@@ -286,15 +300,18 @@ class WorkerLines(Lines):
         self._line.alone = is_alone
         self._header.replace = 1
 
-    def post(self, text: bytes) -> bool:
-        """Leaves a text for the caller, unless one is there that was not read yet."""
-        is_empty = not self._mailbox.size
-        if is_empty:
-            text = text[: TEXT_ROOM - 4]
-            ctypes.memmove(self._mailbox.text, text, len(text))
-            self._mailbox.size = len(text)
+    def report(self, data: bytes) -> bool:
+        """Leaves a report for the caller; returns False if there is no room for it."""
+        line, room, place = self._line, self._report_room, self._place + self._worker
+        has_room = len(data) <= room - ((line.reported - line.read) & _COUNT)
+        if has_room:
+            begin = line.reported % room
+            first = min(len(data), room - begin)
+            self._overflow.write(place, data[:first], begin)
+            self._overflow.write(place, data[first:])
+            line.reported = (line.reported + len(data)) & _COUNT
         self.call_attention()
-        return is_empty
+        return has_room
 
 
 def _nanoseconds(seconds: float | None) -> int:

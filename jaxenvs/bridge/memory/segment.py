@@ -10,6 +10,7 @@ import tempfile
 
 from jaxenvs.errors import PoolError
 
+_PLACE = 2**32  # bytes from one place of an overflow to the next
 _SPARE = 64 * 2**20  # bytes that a pool leaves available
 _CGROUPS = (  # the limit of this process's cgroup and its use, for versions 2 and 1
     ("/sys/fs/cgroup/memory.max", "/sys/fs/cgroup/memory.current"),
@@ -49,6 +50,27 @@ class Segment:
         if self.fd >= 0:
             os.close(self.fd)
             self.fd = -1
+
+
+class Overflow:
+    """Room for data of any length, in the file behind the memory of a segment.
+
+    Its places take memory once they are written, and they outlive the process that wrote them.
+
+    Args:
+        fd: of the segment.
+    """
+
+    def __init__(self, fd: int) -> None:
+        self._fd = fd
+
+    def write(self, place: int, data: bytes, at: int = 0) -> None:
+        """Writes data at byte `at` of a place."""
+        os.pwrite(self._fd, data, (1 + place) * _PLACE + at)
+
+    def read(self, place: int, size: int, at: int = 0) -> bytes:
+        """Reads `size` bytes at byte `at` of a place."""
+        return os.pread(self._fd, size, (1 + place) * _PLACE + at)
 
 
 def available_memory() -> int | None:

@@ -1,10 +1,9 @@
-/* What Python calls by ctypes: pool.h, exported; placing workers on cores; the parent's death. */
+/* What Python calls by ctypes: pool.h, exported, and the end of a worker with its caller. */
 #include "pool.h"
 
 #include <poll.h>
 #include <pthread.h>
 #include <signal.h>
-#include <stdlib.h>
 
 #define JX_EXPORT __attribute__((visibility("default")))
 

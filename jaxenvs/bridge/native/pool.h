@@ -21,7 +21,6 @@
 #endif
 #include <errno.h>
 #include <stdint.h>
-#include <string.h>
 #include <time.h>
 #include <unistd.h>
 #if defined(__linux__) && !defined(JX_NO_FUTEX)
@@ -36,14 +35,16 @@
 typedef struct {
   uint32_t asked;         /* requests put into the ring, ever */
   uint32_t caller_asleep; /* the caller sleeps on `done` */
-  uint32_t unused0[14];
+  uint32_t read;          /* bytes of the worker's reports that the caller has read, ever */
+  uint32_t unused0[13];
   uint32_t done;          /* futex: requests finished, ever */
   uint32_t worker_asleep; /* the worker sleeps on its bell until more is asked */
   uint32_t current;       /* the instance at work, plus 1; 0 between two; kept under a timeout */
   uint32_t noted[2];      /* JX_INFO, JX_DONE of the last batch in each buffer */
   uint32_t hung;          /* `asked` when a wait for this worker was given up as a hang */
   uint32_t alone;         /* the worker has measured that its environments run in one thread */
-  uint32_t unused1[9];
+  uint32_t reported;      /* bytes of its reports, ever */
+  uint32_t unused1[8];
 } jx_line;
 
 /* One for the pool. */

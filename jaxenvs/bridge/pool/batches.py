@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 
 from jaxenvs.bridge.backends.base import Settings
-from jaxenvs.bridge.memory.arrays import Answer, AutoresetMode
+from jaxenvs.bridge.memory.arrays import INFO_ROOM, Answer, AutoresetMode
 from jaxenvs.bridge.memory.layout import leaves_in, leaves_of, tree_of
 from jaxenvs.bridge.memory.lines import DONE, INFO
 from jaxenvs.bridge.pool.core import Core
@@ -179,17 +179,17 @@ class Batches:
             )
 
     def _packed_infos(self, answer: Answer, buffer: int, ids: np.ndarray) -> Any:
-        """Yields (row, info) where there is one; those that stayed with their workers are sent."""
+        """Yields (row, info) where there is one."""
         sizes = answer.info_size[ids]
-        rows = np.flatnonzero(sizes)
-        kept = rows[sizes[rows] < 0]
-        sent = {}
-        if len(kept):
-            backend = self._core.backend
-            found = self._core.tell(backend.message, "kept_info", ids[kept].tolist(), buffer)
-            sent = dict(zip(kept.tolist(), found, strict=True))
-        for row in rows.tolist():
-            yield row, sent[row] if row in sent else answer.info[ids[row], : sizes[row]].data
+        for row in np.flatnonzero(sizes).tolist():
+            instance, size = int(ids[row]), int(sizes[row])
+            if size < 0:
+                yield row, self._core.backend.kept_info(buffer, instance)
+            elif size <= INFO_ROOM:
+                yield row, answer.info[instance, :size].data
+            else:
+                assert answer.overflow is not None
+                yield row, answer.overflow.read(answer.place(instance), size)
 
 
 class _Rows:

@@ -17,7 +17,7 @@ from jaxenvs.bridge.backends.base import Backend, Broken, Late, Post
 from jaxenvs.bridge.memory.lines import ATTENTION, RESET_ALL, STEP_ALL, TIMEOUT
 from jaxenvs.bridge.pool.arguments import short
 from jaxenvs.bridge.pool.ledger import Ledger
-from jaxenvs.bridge.workers.instances import REMAKING
+from jaxenvs.bridge.workers.failures import REMAKING
 from jaxenvs.errors import ClosedError, EnvTimeoutError, JaxenvsError, PoolError, WorkerError
 
 log = logging.getLogger("jaxenvs")
@@ -255,7 +255,7 @@ class Core:
             ids = [int(i) for i in late.instances]
             what = self._too_late(ids)
             if self.on_failure == "restart" and self.backend.restart(ids):
-                what += ", and will be constructed again"
+                what += "; those that hang will be constructed again"
             raise _timeout_error(f"{what}.", ids) from None
 
     def _handle_hang(self, stuck: list[int]) -> None:
@@ -267,7 +267,11 @@ class Core:
         wait = f"Wait again with {again[self.ledger.op]}, close"
         if self.hosted is not None:
             wait = "Close"
-        advice = f'{wait} the pool, or make it with on_failure="restart".'
+        if self.on_failure == "restart":
+            advice = "Constructing them again did not help, or is impossible."
+            advice += f"  {wait} the pool."
+        else:
+            advice = f'{wait} the pool, or make it with on_failure="restart".'
         raise _timeout_error(f"{what}.  {advice}", stuck)
 
     def _too_late(self, ids: list[int]) -> str:

@@ -4,9 +4,6 @@ from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 from jaxenvs.bridge.workers.calls import run_here
-from jaxenvs.bridge.workers.checks import Validate as Validate
-from jaxenvs.bridge.workers.failures import REMAKING as REMAKING
-from jaxenvs.bridge.workers.failures import traceback_of as traceback_of
 from jaxenvs.bridge.workers.rows import Rows
 from jaxenvs.bridge.workers.views import View
 
@@ -88,7 +85,7 @@ class Instances(Rows):
         return bool(self._died)
 
     def kept_info(self, buffer: int, row: int) -> Any:
-        """Returns an info that is not in its slot, pickled or not."""
+        """Returns the info and the final info of a row, where they are not pickled."""
         return self._views[buffer].kept_info(row)
 
     def call(self, row: int, name: str, args: Sequence[Any], kwargs: Mapping[str, Any]) -> Any:

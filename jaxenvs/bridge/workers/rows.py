@@ -79,7 +79,6 @@ class Rows:
         current: Any = None,
         own_process: bool = False,
         alone: bool = False,
-        keeps_infos: bool = False,
     ) -> None:
         """Sets the arrays to which results are written, and how environments are run.
 
@@ -93,7 +92,6 @@ class Rows:
             own_process: whether this is not the caller's thread, so that a KeyboardInterrupt is an
                 environment's error.
             alone: whether the arrays have rows for these instances only.
-            keeps_infos: whether the caller reads infos unpickled through `kept_info`.
         """
         self._limit = time_limit
         self._validate = validate
@@ -101,9 +99,7 @@ class Rows:
         self._passing: tuple[type[BaseException], ...] = () if own_process else (KeyboardInterrupt,)
         start = 0 if alone else self.first
         rows = slice(start, start + len(self))
-        self._views = [
-            View(plan, answer, rows, keeps_infos=keeps_infos) for answer in arrays.answers
-        ]
+        self._views = [View(plan, answer, rows) for answer in arrays.answers]
         self._elapsed = arrays.elapsed[rows]
         self._restarted = arrays.restarted[rows]
         self._seeds = arrays.seeds[rows]
@@ -382,7 +378,10 @@ class Rows:
         if not self._validate or not view.row_has_nan(row):
             return 0
         which = "a reward" if view.reward[row] != view.reward[row] else "an observation"
-        return (yield from self._fail(row, view, what, ValueError(f"{which} {_NAN}")))
+        noted = yield from self._fail(row, view, what, ValueError(f"{which} {_NAN}"))
+        if self._previous.get(row) is view:  # the previous observation was overwritten
+            view.keep_final(row, view)
+        return noted
 
     def _make(self, row: int) -> Any:
         return adapted(self._env_fns[row]())

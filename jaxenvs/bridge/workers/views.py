@@ -18,9 +18,7 @@ _SMALL = 4096  # up to this size a dot product finds NaN fastest, and starts no 
 class View:
     """The rows of one worker in one of the two answers, in a form that is fast to write."""
 
-    def __init__(
-        self, plan: Plan, answer: Answer, rows: slice, *, keeps_infos: bool = False
-    ) -> None:
+    def __init__(self, plan: Plan, answer: Answer, rows: slice) -> None:
         leaves = plan.observation_leaves
         count = rows.stop - rows.start
         self._observation = [array[rows] for array in answer.observation]
@@ -40,8 +38,8 @@ class View:
         self._info_size: Any = answer.info_size[rows].data
         self._info = answer.info[rows]
         self.with_info: set[int] = set()
-        self._kept: dict[int, Any] = {}  # infos too large for their slots, or all
-        self._keeps_infos = keeps_infos
+        self._kept: dict[int, Any] = {}  # infos, unless they are pickled
+        self._answer, self._first = answer, rows.start
         self._fields = [array[rows] for array in answer.fields]
         self._final_fields = [array[rows] for array in answer.final_fields]
         self.fields, self.final_fields = (
@@ -83,15 +81,17 @@ class View:
         check_info(info)
         check_info(final_info)
         self.with_info.add(row)
-        kept: Any = info or {}, final_info or {}
-        if not self._keeps_infos:
-            kept = _pickled((info, final_info))
-            if len(kept) <= INFO_ROOM:
-                self._info[row, : len(kept)] = np.frombuffer(kept, np.uint8)
-                self._info_size[row] = len(kept)
-                return INFO
-        self._kept[row] = kept
-        self._info_size[row] = -1
+        answer = self._answer
+        if answer.overflow is None:
+            self._kept[row] = info or {}, final_info or {}
+            self._info_size[row] = -1
+            return INFO
+        data = pickled_infos((info, final_info))
+        if len(data) <= INFO_ROOM:
+            self._info[row, : len(data)] = np.frombuffer(data, np.uint8)
+        else:
+            answer.overflow.write(answer.place(self._first + row), data)
+        self._info_size[row] = len(data)
         return INFO
 
     def no_info(self, row: int) -> None:
@@ -99,8 +99,8 @@ class View:
         self.with_info.discard(row)
 
     def kept_info(self, row: int) -> Any:
-        """Returns an info that is not in its slot, pickled or not."""
-        return self._kept.get(row) or _pickled(({}, {}))  # lost with its process
+        """Returns the info and the final info of a row, where they are not pickled."""
+        return self._kept[row]
 
     def keep_final(self, row: int, previous: "View") -> None:
         """Makes the previous observation the final one, for an episode that was cut."""
@@ -246,7 +246,8 @@ def check_info(info: Any) -> None:
         raise TypeError(f"info is {brief(info)}; expected a dict")
 
 
-def _pickled(infos: tuple[Any, Any]) -> bytes:
+def pickled_infos(infos: tuple[Any, Any]) -> bytes:
+    """Returns an info and a final info pickled; a description replaces what cannot be."""
     try:
         return pickle.dumps(infos, protocol=pickle.HIGHEST_PROTOCOL)
     except Exception:  # classes that a script defines, and what cannot be pickled

@@ -20,13 +20,14 @@ from jaxenvs.bridge.foreign.pettingzoo import agents_of
 from jaxenvs.bridge.memory import lines as _lines
 from jaxenvs.bridge.memory.arrays import Arrays
 from jaxenvs.bridge.memory.lines import WorkerLines
+from jaxenvs.bridge.memory.segment import Overflow
 from jaxenvs.bridge.native.libraries import pool_library, use_pool
-from jaxenvs.bridge.workers.instances import REMAKING, Instances
-from jaxenvs.bridge.workers.wire import encoded, receive, send, send_packed
+from jaxenvs.bridge.workers.instances import Instances
+from jaxenvs.bridge.workers.wire import encoded, receive, receive_packed, send, send_packed
 
 _MAP_FIXED = 0x10  # on Linux and macOS
 _ENOUGH_STEPS = 8  # of all environments, to tell whether they run in one thread
-_MOST_POSTS = 64  # reports that fit into a mailbox
+_REPORT_SIZE = 8192  # bytes; of a longer report the end is kept
 
 
 def main(settings: dict[str, Any], fds: list[int]) -> None:
@@ -150,21 +151,21 @@ class _Worker:
         self, sock: socket.socket, instances: Instances, attach: dict[str, Any], fd: int
     ) -> None:
         self._socket, self._instances = sock, instances
-        memory, plan = mmap.mmap(fd, attach["bytes"]), attach["plan"]
-        lines = WorkerLines(memory, attach["size"], attach["worker"], attach["seen"])
+        memory, plan, overflow = mmap.mmap(fd, attach["bytes"]), attach["plan"], Overflow(fd)
+        lines = WorkerLines(memory, overflow=overflow, **attach["lines"])
         self._lines = lines
         self._posts: list[tuple[int, str, str]] = []
         self._flags = attach["recover"]  # whether rows are about to be flagged as restarted
         instances.attach(
             plan,
-            Arrays.over(plan, memory),
+            Arrays.over(plan, memory, overflow),
             time_limit=attach["time_limit"],
             validate=attach["validate"],
             report=lambda *post: self._posts.append(post),
             current=lines.current if attach["watched"] else None,
             own_process=True,
         )
-        instances.options = attach["options"]
+        _attempt(perform, instances, "options", (), attach["options"])
         _keep_copies_out(memory, fd)
         if attach["recover"]:
             instances.recover()
@@ -194,8 +195,8 @@ class _Worker:
                 lines.note(buffer, instances.reset_rows(buffer))
             elif op == _lines.MESSAGE:
                 if not lines.is_before(self._skip):
-                    (kind, *rest), _ = receive(self._socket)
-                    send(self._socket, perform(instances, kind, *rest))
+                    packed, _ = receive_packed(self._socket)
+                    send(self._socket, _performed(instances, packed))
             else:
                 with contextlib.suppress(OSError):  # the caller waits no longer than it cares to
                     send(self._socket, perform(instances, "close"))
@@ -219,23 +220,19 @@ class _Worker:
                 self._lines.set_alone(is_alone)
 
     def _deliver(self) -> None:
-        """Posts what was reported, failures first; later if the caller has yet to read others."""
+        """Leaves reports for the caller; what finds no room comes with a later answer."""
         if self._flags:
             self._flags = self._instances.is_recovering
             self._lines.call_attention()
-        if not self._posts:
-            return
-        rank = {REMAKING: 0, "warning": 2}
-        posts = sorted(self._posts, key=lambda post: rank.get(post[1], 1))[:_MOST_POSTS]
-        room = (_lines.TEXT_ROOM - 4) // len(posts) - 1
-        texts = []
-        for instance, what, text in posts:
-            head, tail = f"{instance}\n{what}\n".encode(), encoded(text.replace("\0", ""))
-            if len(head) + len(tail) > room:  # its end says what happened
-                tail = b"...\n" + tail[len(head) + 4 - room :]
-            texts.append(head + tail)
-        if self._lines.post(b"\0".join(texts)):
-            self._posts.clear()
+        posts = self._posts
+        while posts:
+            instance, what, text = posts[0]
+            tail = encoded(text.replace("\0", ""))
+            if len(tail) > _REPORT_SIZE:  # its end says what happened
+                tail = b"...\n" + tail[-_REPORT_SIZE:]
+            if not self._lines.report(f"{instance}\n{what}\n".encode() + tail + b"\0"):
+                break
+            del posts[0]
 
 
 def perform(instances: Instances, kind: str, *what: Any) -> Any:
@@ -245,20 +242,28 @@ def perform(instances: Instances, kind: str, *what: Any) -> Any:
         return ("error", *failed) if failed else ("ok", None)
     rows, *rest = what
     if kind == "options":
-        (instances.options,) = rest
+        (packed,) = rest
+        instances.options = None if packed is None else cloudpickle.loads(packed)
         return "ok", None
     values = []
     for i, row in enumerate(rows):
         if kind == "call":
             outcome = _attempt(instances.call, row, *rest)
-        elif kind == "set_attr":
-            outcome = _attempt(instances.set_attr, row, rest[0], rest[1][i])
         else:
-            outcome = _attempt(instances.kept_info, rest[0], row)
+            outcome = _attempt(instances.set_attr, row, rest[0], rest[1][i])
         if outcome[0] == "error":
             return "error", instances.first + row, outcome[1]
         values.append(outcome[1])
     return "ok", values
+
+
+def _performed(instances: Instances, packed: bytes) -> Any:
+    """Does what a pickled message asks for, which may not be possible to unpickle here."""
+    try:
+        kind, *what = cloudpickle.loads(packed)
+        return perform(instances, kind, *what)
+    except BaseException as error:
+        return "error", instances.first, "".join(traceback.format_exception(error))
 
 
 def _attempt(function: Any, *args: Any) -> tuple[str, Any]:
