@@ -3,7 +3,8 @@
     python -m benchmarks.tables
 
 A page marks the place of a table with `<!-- table: NAME -->` and `<!-- end of table -->`. All pages
-show results of the same machine and versions, so they cannot disagree.
+show results of the same machine and versions, so they cannot disagree; only those of GPUs are from
+another machine.
 """
 
 import json
@@ -17,6 +18,7 @@ from typing import Any
 from benchmarks._common import OURS, RESULTS
 
 SETUP = "2core-amd-epyc-py312-jax0.12.0.1"
+GPU = "nvidia-h100-80gb-hbm3-py312-jax0.11.2"
 ROOT = Path(__file__).resolve().parents[1]
 PAGES = (
     "README.md",
@@ -24,6 +26,7 @@ PAGES = (
     "docs/bridge/figures.md",
     "docs/suites/index.md",
     "docs/training/results.md",
+    "docs/usage/gpu.md",
     "docs/usage/multi_agent.md",
 )
 GRIDWORLDS = ("navix", "XLand-MiniGrid", "EnvPool, 1 thread", "minigrid in a pool")
@@ -123,9 +126,50 @@ def families() -> list[str]:
     return rollouts(report, ids_of(report), ("gymnax", "pgx", "EnvPool, 1 thread"))
 
 
-def rollouts(report: Report, ids: Iterable[str], peers: Sequence[str]) -> list[str]:
+def gpu() -> list[str]:
+    """Returns the speed of jitted rollouts on a GPU."""
+    ids = "CartPole-v1", "Pendulum-v1", "MinAtar/Breakout-v1"
+    return rollouts(load("rollout", GPU), ids, ("gymnax",), (1024, 16384, 262144))
+
+
+def gpu_resets() -> list[str]:
+    """Returns the speed of one id on a GPU with each method of automatic resets."""
+    report, sizes, id = load("rollout", GPU), (1024, 16384), "MiniGrid-DoorKey-8x8-v0"
+    lines = header(f"{id}, instances", sizes)
+    for contestant, name in (
+        (OURS, "all instances are reset at every step"),
+        *((f"{OURS}[reset_chunk={size}]", f"`reset_chunk={size}`") for size in (64, 1024)),
+    ):
+        cases = [measured(report, id=id, num_envs=n, contestant=contestant) for n in sizes]
+        lines.append(line(name, [digits(median(c["steps_per_second"]) / 1e6) for c in cases]))
+    return lines
+
+
+def gpu_pools() -> list[str]:
+    """Returns microseconds per step of pools that programs on a GPU step by callbacks."""
+    report = load("host_bridge", GPU)
+
+    def micros(case: str, contestant: str) -> str:
+        entry = measured(report, case=f"{case}, N = 64, 1,000 steps", contestant=contestant)
+        return digits(median(entry["micros"]) / 1000)
+
+    lines = titles("64 instances, µs per step", ("program, `io_callback`", "Python loop"))
+    for case, name, loop in (
+        ("no-op", "environments that do nothing", "Python"),
+        ("CartPole-v1", "Gymnasium's CartPole-v1, random actions", "Python"),
+        ("CartPole-v1 and MLP policy", "the same, an MLP policy", "Python, jitted policy"),
+    ):
+        lines.append(line(name, [micros(case, "io_callback"), micros(case, loop)]))
+    return lines
+
+
+def rollouts(
+    report: Report,
+    ids: Iterable[str],
+    peers: Sequence[str],
+    sizes: Sequence[int] = (64, 1024, 16384),
+) -> list[str]:
     """Returns million steps per second, and the ratios to the peers that have an id."""
-    sizes = (64, 1024, 16384)
     lines = header("instances", sizes)
     for id in ids:
         lines.append(line(id, [speed(report, id, size, peers) for size in sizes]))
@@ -427,6 +471,9 @@ TABLES: dict[str, Callable[[], list[str]]] = {
     "bridge": bridge,
     "trainings": trainings,
     "minatar": minatar,
+    "gpu": gpu,
+    "gpu_pools": gpu_pools,
+    "gpu_resets": gpu_resets,
     "minigrid": minigrid,
     "minigrid_limits": minigrid_limits,
     "minigrid_returns": minigrid_returns,
@@ -435,9 +482,9 @@ TABLES: dict[str, Callable[[], list[str]]] = {
 
 
 @cache
-def load(benchmark: str) -> Report:
+def load(benchmark: str, setup: str = SETUP) -> Report:
     """Returns the report of a benchmark that the pages show."""
-    return json.loads((RESULTS / f"{benchmark}-{SETUP}.json").read_text(encoding="utf-8"))
+    return json.loads((RESULTS / f"{benchmark}-{setup}.json").read_text(encoding="utf-8"))
 
 
 def ids_of(report: Report) -> list[str]:

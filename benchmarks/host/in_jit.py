@@ -1,4 +1,7 @@
-"""Pools stepped by compiled programs, through custom calls (FFI) and callbacks, and by Python."""
+"""Pools stepped by compiled programs, through custom calls (FFI) and callbacks, and by Python.
+
+Custom calls run on a CPU only; elsewhere callbacks are compared with Python.
+"""
 
 import contextlib
 import functools
@@ -24,7 +27,8 @@ Policy = Callable[[Any, chex.PRNGKey], jax.Array]
 
 def measure(record: Record) -> None:
     steps = 100 if record.quick else 1000
-    _empty_call(record, 10 * steps)
+    if _has_ffi():
+        _empty_call(record, 10 * steps)
     noop = functools.partial(NoOp, 4)
     constant = functools.partial(_constant, num_envs=64)
     _scan(record, "no-op", noop, 64, steps, constant)
@@ -34,6 +38,10 @@ def measure(record: Record) -> None:
         _scan(record, "Pong", pong, 16, steps // 10, _at_random(6, 16), {"Python": 0.9})
     else:
         record.note("ale-py and opencv-python-headless are not installed: no Pong.")
+
+
+def _has_ffi() -> bool:
+    return jax.default_backend() == "cpu"
 
 
 def _empty_call(record: Record, calls: int) -> None:
@@ -102,19 +110,21 @@ def _scan(
         pools = {
             each: stack.enter_context(make()) for each in ("FFI", "callback", "Python", "drawn")
         }
+        required = required if _has_ffi() else None
         for pool in pools.values():
             pool.reset(seed=0)
         sides: dict[str, Timed] = {
             "Python": functools.partial(_python_steps, pools["Python"], steps),
             "io_callback": _scanned(pools["callback"], "callback", steps, policy),
-            "FFI": _scanned(pools["FFI"], "ffi", steps, policy),
         }
+        if _has_ffi():
+            sides["FFI"] = _scanned(pools["FFI"], "ffi", steps, policy)
         if required:
             sides["FFI, actions drawn before"] = _scanned(
                 pools["drawn"], "ffi", steps, policy, beforehand=True
             )
         took = record.race(case, sides, num_envs=num_envs)
-    if name == "no-op":
+    if name == "no-op" and _has_ffi():
         micros = [1e6 * seconds / steps for seconds in took["FFI"]]
         record.figure(case, "FFI, µs a step", micros, 35, at_least=False)
     for peer, least in (required or {}).items():
@@ -207,11 +217,13 @@ def _with_network(record: Record, steps: int) -> None:
         sides: dict[str, Timed] = {
             "Python, jitted policy": python,
             "io_callback": _scanned(pools[1], "callback", steps, policy),
-            "FFI": _scanned(pools[2], "ffi", steps, policy),
         }
+        if _has_ffi():
+            sides["FFI"] = _scanned(pools[2], "ffi", steps, policy)
         took = record.race(case, sides, num_envs=num_envs)
     loop = took["Python, jitted policy"]
-    record.figure(case, "FFI / Python", ratios(loop, took["FFI"]), 1.5)
+    if _has_ffi():
+        record.figure(case, "FFI / Python", ratios(loop, took["FFI"]), 1.5)
     record.figure(case, "io_callback / Python", ratios(loop, took["io_callback"]))
 
 
