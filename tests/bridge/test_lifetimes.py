@@ -17,6 +17,7 @@ import psutil
 import pytest
 
 import jaxenvs
+from jaxenvs.bridge.workers import wire
 from jaxenvs.bridge.workers.zygote import zygote
 from jaxenvs.errors import ClosedError, PoolError, WorkerError
 from tests.bridge.conftest import IN_PROCESSES, WITHOUT_FUTEX
@@ -202,6 +203,56 @@ def test_pools_outlive_the_process_that_their_workers_were_forked_from(backend):
         pids = pool.call("process")
     assert all(map(is_gone, pids))
     _cycle(backend, 0)
+
+
+def test_a_pool_may_be_collected_while_a_worker_is_started(monkeypatch):
+    other = make(counters(2), "process")
+    pids, sent = other.call("process"), []
+
+    def collecting(*args):
+        if not sent:  # what the garbage collector may do anywhere
+            sent.append(True)
+            other._backend.close(1.0)
+        return wire.send(*args)
+
+    monkeypatch.setattr("jaxenvs.bridge.workers.zygote.send", collecting)
+    with make(counters(2), "process") as pool:
+        pool.reset(seed=0)
+        np.testing.assert_array_equal(pool.step(zeros(pool))[0][:, 2], 1)
+        wait_until(lambda: all(map(is_gone, pids)))
+    other.close()
+
+
+def test_a_fork_while_a_worker_is_started_can_make_pools():
+    caller = Caller(
+        """
+        import threading
+        pool = pool_of("step")
+        print(zygote._process.pid, *pool.call("process"), flush=True)
+        is_starting, may_end = threading.Event(), threading.Event()
+
+        def start():
+            with zygote._lock:  # as in the middle of a request
+                is_starting.set()
+                may_end.wait()
+
+        thread = threading.Thread(target=start)
+        thread.start()
+        is_starting.wait()
+        pid = os.fork()
+        if pid == 0:
+            with pool_of("step") as own:
+                assert own.step(np.zeros(2, int))[1].tolist() == [1, 1]
+            os._exit(0)
+        assert os.waitpid(pid, 0)[1] == 0
+        may_end.set()
+        thread.join()
+        pool.close()
+        """
+    )
+    caller.pids()
+    status, errors = caller.end()
+    assert status == 0 and "Traceback" not in errors
 
 
 @pytest.mark.filterwarnings("ignore:.*multi-threaded, use of fork:DeprecationWarning")
