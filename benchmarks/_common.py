@@ -90,17 +90,22 @@ def machine(packages: Sequence[str]) -> dict[str, Any]:
 
 
 def kept(path: str | None, report: dict[str, Any]) -> list[dict[str, Any]]:
-    """Returns the measurements of an earlier report of the same machine and versions.
+    """Returns the measurements of an earlier report, see `earlier_report`."""
+    return earlier_report(path, report).get("measurements", [])
+
+
+def earlier_report(path: str | None, report: dict[str, Any]) -> dict[str, Any]:
+    """Returns a report of the same machine and versions; an empty one without a path.
 
     Raises:
         SystemExit: it is from another machine or other versions.
     """
     if path is None:
-        return []
+        return {}
     earlier = json.loads(Path(path).read_text())
     if slug(earlier) != slug(report):
         raise SystemExit(f"--keep got {path}, which is from another machine or other versions.")
-    return earlier["measurements"]
+    return earlier
 
 
 def slug(report: dict[str, Any]) -> str:

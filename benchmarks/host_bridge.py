@@ -2,6 +2,8 @@
 
     python -m benchmarks.host_bridge --output auto --plot auto   # everything, about a quarter hour
     python -m benchmarks.host_bridge --only cartpole,waiting
+    python -m benchmarks.host_bridge --only in_jit --keep benchmarks/results/NAME.json \
+        --output auto                                            # keeps the file's other parts
     python -m benchmarks.host_bridge --quick                     # a trial
 
 Each part runs in its own process, unaffected by the threads of the others, and measures its
@@ -59,14 +61,29 @@ def measure(options: argparse.Namespace, arguments: Sequence[str] | None = None)
     from benchmarks.host.peers import VERSIONS
 
     report = _common.new_report("host_bridge", arguments, VERSIONS, options.repeats)
-    report["XLA_FLAGS"] = {part: flags for part in options.only if (flags := PARTS[part][1])}
     report |= {"measurements": [], "figures": [], "notes": [], "seconds": {}}
-    for part in options.only:
-        found = _measure_in_process(part, options)
+    earlier = _common.earlier_report(options.keep, report)
+    for part in PARTS:
+        if part in options.only:
+            found = _measure_in_process(part, options)
+        elif part in earlier.get("seconds", {}):
+            found = _kept(part, earlier)
+        else:
+            continue
         for kind in ("measurements", "figures", "notes"):
             report[kind] += found[kind]
         report["seconds"][part] = found["seconds"]
+    report["XLA_FLAGS"] = {part: flags for part in report["seconds"] if (flags := PARTS[part][1])}
     return report
+
+
+def _kept(part: str, earlier: dict[str, Any]) -> dict[str, Any]:
+    found: dict[str, Any] = {
+        kind: [entry for entry in earlier[kind] if entry["part"] == part]
+        for kind in ("measurements", "figures")
+    }
+    found["notes"] = [note for note in earlier["notes"] if note.startswith(f"{part}: ")]
+    return found | {"seconds": earlier["seconds"][part]}
 
 
 def _measure_in_process(part: str, options: argparse.Namespace) -> dict[str, Any]:
@@ -262,6 +279,7 @@ def _parse(arguments: Sequence[str] | None) -> argparse.Namespace:
     add = parser.add_argument
     names = list(PARTS)
     add("--only", type=_common.choices(names), default=names, help=f"some of {', '.join(names)}")
+    add("--keep", help="JSON file whose other parts are kept")
     add("--repeats", type=int, help=f"number of repetitions (default {REPEATS})")
     add("--min-seconds", type=float, help=f"minimum duration of a sample (default {MIN_SECONDS})")
     add("--quick", action="store_true", help="few cases and repetitions, to check that all runs")

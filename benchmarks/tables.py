@@ -153,13 +153,13 @@ def gpu_pools() -> list[str]:
         entry = measured(report, case=f"{case}, N = 64, 1,000 steps", contestant=contestant)
         return digits(median(entry["micros"]) / 1000)
 
-    lines = titles("64 instances, µs per step", ("program, `io_callback`", "Python loop"))
+    lines = titles("64 instances, µs per step", ("program, by a callback", "Python loop"))
     for case, name, loop in (
         ("no-op", "environments that do nothing", "Python"),
         ("CartPole-v1", "Gymnasium's CartPole-v1, random actions", "Python"),
         ("CartPole-v1 and MLP policy", "the same, an MLP policy", "Python, jitted policy"),
     ):
-        lines.append(line(name, [micros(case, "io_callback"), micros(case, loop)]))
+        lines.append(line(name, [micros(case, "callback"), micros(case, loop)]))
     return lines
 
 
@@ -378,8 +378,8 @@ def bridge() -> list[str]:
             digits(one("in_jit", with_policy, "FFI / Python")),
         ),
         (
-            "the same through `io_callback` instead of the custom call",
-            digits(one("in_jit", with_policy, "io_callback / Python")),
+            "the same through a callback instead of the custom call",
+            digits(one("in_jit", with_policy, "callback / Python")),
         ),
         ("device work hidden behind stepping, 1 ms each, 1 worker", f"{hidden:.0%}"),
         (

@@ -115,7 +115,7 @@ def _scan(
             pool.reset(seed=0)
         sides: dict[str, Timed] = {
             "Python": functools.partial(_python_steps, pools["Python"], steps),
-            "io_callback": _scanned(pools["callback"], "callback", steps, policy),
+            "callback": _scanned(pools["callback"], "callback", steps, policy),
         }
         if _has_ffi():
             sides["FFI"] = _scanned(pools["FFI"], "ffi", steps, policy)
@@ -131,7 +131,7 @@ def _scan(
         record.figure(case, f"FFI / {peer}", ratios(took[peer], took["FFI"]), least)
         drawn = took["FFI, actions drawn before"]
         record.figure(case, f"FFI, actions drawn before / {peer}", ratios(took[peer], drawn))
-    record.figure(case, "io_callback / Python", ratios(took["Python"], took["io_callback"]))
+    record.figure(case, "callback / Python", ratios(took["Python"], took["callback"]))
 
 
 def _scanned(
@@ -216,7 +216,7 @@ def _with_network(record: Record, steps: int) -> None:
 
         sides: dict[str, Timed] = {
             "Python, jitted policy": python,
-            "io_callback": _scanned(pools[1], "callback", steps, policy),
+            "callback": _scanned(pools[1], "callback", steps, policy),
         }
         if _has_ffi():
             sides["FFI"] = _scanned(pools[2], "ffi", steps, policy)
@@ -224,7 +224,7 @@ def _with_network(record: Record, steps: int) -> None:
     loop = took["Python, jitted policy"]
     if _has_ffi():
         record.figure(case, "FFI / Python", ratios(loop, took["FFI"]), 1.5)
-    record.figure(case, "io_callback / Python", ratios(loop, took["io_callback"]))
+    record.figure(case, "callback / Python", ratios(loop, took["callback"]))
 
 
 def _act_and_split(policy: Policy, observation: Any, key: chex.PRNGKey) -> Any:

@@ -185,6 +185,22 @@ def test_an_old_state_is_refused_and_the_pool_goes_on(path):
     env.close()
 
 
+def test_a_state_of_a_pool_of_another_kind_is_refused(path):
+    class Wide(Counter):
+        observation_space = gymnasium.spaces.Box(-1, 1e6, (6,), np.float32)
+
+        def _observation(self):
+            return np.tile(super()._observation(), 2)
+
+    env, other = hosted(path), hosted(path, env=Wide)
+    state, (theirs, _) = env.reset(KEY)[0], other.reset(KEY)
+    with pytest.raises(jax.errors.JaxRuntimeError, match="another kind|do not fit its pool"):
+        mixed = state.replace(token=theirs.token)
+        jax.block_until_ready(env.step(mixed, jnp.zeros(4, jnp.int32), KEY))
+    env.close()
+    other.close()
+
+
 def test_tracing_lowering_and_collecting_a_program_step_nothing(path):
     env = hosted(path)
     action = jnp.zeros(4, jnp.int32)

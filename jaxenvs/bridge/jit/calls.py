@@ -13,6 +13,7 @@ from typing import Any
 import jax
 import numpy as np
 from jax.experimental import io_callback
+from jax.experimental.buffer_callback import buffer_callback
 
 from jaxenvs.bridge.jit.hosted import Call, Hosted
 from jaxenvs.bridge.native.libraries import xla_library
@@ -72,11 +73,11 @@ def _register_target() -> None:
 
 
 def _by_callback(call: Call, results: Sequence[Any], *arguments: Any) -> list[Any]:
-    def on_host(token: Any, *operands: Any) -> list[np.ndarray]:
+    def perform(token: Any, *operands: Any) -> list[np.ndarray]:
         # Nothing here may call JAX: on a CPU it would wait for the program that waits for this.
         ((id, calls),) = np.asarray(token).tolist()
         hosted = Hosted.find(id)
-        given = [np.asarray(part) for part in operands]
+        given = [np.asarray(part).copy() for part in operands]  # the program reuses its memory
         try:
             outputs = hosted.called_back(call._replace(calls=calls), given)
         except KeyboardInterrupt:
@@ -84,17 +85,28 @@ def _by_callback(call: Call, results: Sequence[Any], *arguments: Any) -> list[An
             threading.Thread(target=_interrupt_again, daemon=True).start()
             raise
         token = np.array([[id, hosted.calls]], np.int32)
-        return [
+        found = [
             np.ascontiguousarray(part, result.dtype)
             for part, result in zip([token, *outputs], results, strict=True)
         ]
+        for part, result in zip(found, results, strict=True):
+            if part.shape != result.shape:
+                raise hosted.of_another_kind()
+        return found
 
-    return list(io_callback(on_host, results, *arguments, ordered=False))
+    def in_place(_: Any, memory: Sequence[Any], *arguments: Any) -> None:
+        for target, part in zip(memory, perform(*arguments), strict=True):
+            np.asarray(target)[...] = part
+
+    if jax.default_backend() == "cpu":  # where it takes a tenth of the time of the other
+        return list(buffer_callback(in_place, results, has_side_effect=True)(*arguments))
+    return list(io_callback(perform, results, *arguments, ordered=False))
 
 
 def _interrupt_again() -> None:
     """Raises KeyboardInterrupt in the main thread once it has left the callback."""
-    inside = __file__, sys.modules[io_callback.__module__].__file__
+    callbacks = io_callback, buffer_callback
+    inside = __file__, *(sys.modules[each.__module__].__file__ for each in callbacks)
     main = threading.main_thread().ident or 0
     while (frame := sys._current_frames().get(main)) is not None and any(
         each.f_code.co_filename in inside for each, _ in traceback.walk_stack(frame)

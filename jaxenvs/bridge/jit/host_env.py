@@ -4,8 +4,8 @@
     state, timestep = jax.jit(env.step)(state, action, key)
 
 On a CPU, with the "process" backend, a program steps the worker processes through a custom call
-(XLA FFI), without Python and its lock. On other devices, and with other backends, it uses
-`jax.experimental.io_callback`. The results are the same.
+(XLA FFI), without Python and its lock. With other backends, and on other devices, it uses
+callbacks of JAX. The results are the same.
 """
 
 import functools

@@ -327,6 +327,13 @@ class Hosted:
             found[at + i] = np.full_like(found[at + i], value)
         return found
 
+    def of_another_kind(self) -> PoolError:
+        """Returns the error of a program whose results have other shapes than this pool's."""
+        return PoolError(
+            f'the state belongs to "{self.pool.name}", but the program was compiled for a pool of'
+            " another kind."
+        )
+
     def _check(self) -> None:
         """Ends a call after Ctrl-C, or if the pool is being closed."""
         if self._struct is not None and self._struct.closing:
@@ -358,10 +365,7 @@ def _perform_call(struct: Any) -> int:
         outputs = hosted.perform(call, structs.arrays(struct.operands, struct.num_operands))
         results = structs.arrays(struct.results, struct.num_results)
         if [part.size for part in outputs] != [part.size for part in results]:
-            raise PoolError(
-                f'the state belongs to "{hosted.pool.name}", but the program was compiled for a'
-                " pool of another kind."
-            )
+            raise hosted.of_another_kind()
         for result, part in zip(results, outputs, strict=True):
             result[:] = part.ravel()
         return structs.DONE
