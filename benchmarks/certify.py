@@ -15,10 +15,11 @@ Writes benchmarks/certificates/ID.json. A certificate has three parts:
 """
 
 import argparse
+import contextlib
 import importlib.metadata
 import json
 import sys
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from operator import itemgetter
 from pathlib import Path
 from types import CodeType, FrameType, FunctionType
@@ -80,8 +81,8 @@ def path_of(id: str, folder: Path = CERTIFICATES) -> Path:
 
 def reference_version(env: Environment) -> str:
     """Returns the name and version of the package of an environment's reference."""
-    package = oracle_for(env).package
-    return f"{package} {importlib.metadata.version(package)}"
+    packages = oracle_for(env).package.split()
+    return ", ".join(f"{name} {importlib.metadata.version(name)}" for name in packages)
 
 
 def certify(
@@ -91,13 +92,14 @@ def certify(
     oracle_type = oracle_for(jaxenvs.make(id))
     parts = []
     for variant in ({}, *oracle_type.variants):
-        env = jaxenvs.make(id, **variant)
-        parts.append(
-            {"parameters": {name: repr(value) for name, value in variant.items()}}
-            | compare_steps(env, num_steps, seed)
-            | {"chance": compare_chance(env, num_samples, seed)}
-            | {"episodes": compare_episodes(env, jaxenvs.make(id).time_limit, num_episodes, seed)}
-        )
+        with precision(variant):
+            env = jaxenvs.make(id, **variant)
+            parts.append(
+                {"parameters": {name: repr(value) for name, value in variant.items()}}
+                | compare_steps(env, num_steps, seed)
+                | {"chance": compare_chance(env, num_samples, seed)}
+                | {"episodes": compare_episodes(env, env.time_limit, num_episodes, seed)}
+            )
     lines = {line: any(part["lines"][line] for part in parts) for line in parts[0]["lines"]}
     for part in parts:
         del part["lines"]
@@ -123,6 +125,11 @@ def certify(
         "lines_not_run": [line for line, ran in lines.items() if not ran],
         "parts": parts,
     }
+
+
+def precision(parameters: Mapping[str, Any]) -> contextlib.AbstractContextManager[Any]:
+    """Returns a context in which environments with these parameters can be made and run."""
+    return jax.enable_x64(parameters.get("dtype") == "float64")
 
 
 # Part 1: steps.
@@ -181,6 +188,8 @@ def _take(oracle: Oracle, state: Any, action: Any, lines: "LineCounter") -> dict
     row |= {"reward": reward, "terminated": terminated}
     if oracle.truncated is not None:
         row["truncated"] = oracle.truncated
+    if oracle.info is not None:
+        row["info"] = oracle.info
     if has_chance(oracle.env):
         row["draws"] = oracle.get_draws()
     return row
@@ -203,7 +212,7 @@ def _run_ours(env: Environment, rows: list[dict[str, Any]]) -> dict[str, Any]:
             state, timestep = env.step(state, action, jax.random.key(0))
         return {"next_state": state} | {name: getattr(timestep, name) for name in names}
 
-    names = ("observation", "reward", "terminated", "truncated")
+    names = ("observation", "reward", "terminated", "truncated", "info")
     names = [name for name in names if name in rows[0]]
     dtype = env.action_space.dtype  # pyright: ignore[reportAttributeAccessIssue]
     chunks = []
@@ -220,7 +229,8 @@ def _run_ours(env: Environment, rows: list[dict[str, Any]]) -> dict[str, Any]:
 def _compare(found: Any, expected: Any, tolerance: float = 1e-5) -> tuple[int, float]:
     """Returns how many rows differ and the largest error of floats.
 
-    Floats differ if the error exceeds `tolerance`, absolute or relative to the expected value.
+    Errors are absolute for values up to 1, and relative to the expected value above. Floats differ
+    if the error exceeds `tolerance`.
     """
     jax.tree.map(lambda a, b: None, found, expected)  # the structures are equal
     differs, largest = np.zeros(0, bool), 0.0
@@ -231,9 +241,9 @@ def _compare(found: Any, expected: Any, tolerance: float = 1e-5) -> tuple[int, f
         a, b = a.reshape(len(a), -1), b.reshape(len(b), -1)
         if a.dtype.kind == "f":
             a, b = a.astype(np.float64), b.astype(np.float64)
-            error = np.abs(a - b)
+            error = np.abs(a - b) / np.maximum(1, np.abs(b))
             largest = max(largest, float(error.max(initial=0.0)))
-            wrong = error > tolerance * np.maximum(1, np.abs(b))
+            wrong = error > tolerance
         else:
             wrong = a != b
         wrong = wrong.any(axis=1)

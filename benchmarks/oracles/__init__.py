@@ -47,6 +47,11 @@ MODULES: dict[str, tuple[str, str]] = {
         " GoToDoor GoToObject KeyCorridor LavaGap LockedRoom Memory MultiRoom ObstructedMaze"
         " ObstructedMazeDoor Playground PutNear RedBlueDoors Unlock UnlockPickup",
     ),
+    "mujoco": (
+        "mujoco",
+        "Ant HalfCheetah Hopper Humanoid HumanoidStandup InvertedDoublePendulum InvertedPendulum"
+        " Pusher Reacher Swimmer Walker2d",
+    ),
     "toy_text": ("toy_text", "Blackjack CliffWalking FrozenLake Taxi"),
 }
 _MODULE_OF = {
@@ -62,11 +67,11 @@ class Oracle(abc.ABC):
     States are those of `env`, with NumPy arrays as leaves, so they can be moved between both.
     """
 
-    package: ClassVar[str]  # the distribution whose version the certificate names
+    package: ClassVar[str]  # the distributions whose versions the certificate names
     # Parameters to certify besides the defaults, such as {"is_slippery": False}.
     variants: ClassVar[Iterable[Mapping[str, Any]]] = ()
     # The largest error of floats, absolute or relative to the reference's value.
-    tolerance: ClassVar[float] = 1e-5
+    tolerance: float = 1e-5
     # Lines of these functions that need not run, such as rendering: parts of "file.py: the line".
     unreachable: ClassVar[tuple[str, ...]] = ()
 
@@ -76,6 +81,8 @@ class Oracle(abc.ABC):
         self.random = np.random.default_rng(seed)
         # Whether the last step was truncated. None if the reference leaves this to wrappers.
         self.truncated: bool | None = None
+        # The info of the last step. None if it is not compared.
+        self.info: dict[str, Any] | None = None
 
     @property
     @abc.abstractmethod

@@ -8,6 +8,7 @@ from jaxenvs.catalog import gymnasium_registration as gymnasium_registration
 from jaxenvs.catalog import minatar as minatar
 from jaxenvs.catalog import minigrid as minigrid
 from jaxenvs.catalog import misc as misc
+from jaxenvs.catalog import mujoco as mujoco
 from jaxenvs.catalog import toy_text as toy_text
 
 gymnasium_registration.register_all()

@@ -1,0 +1,139 @@
+"""MJX, with some of its functions replaced while jaxenvs traces a program.
+
+- `plane_capsule` takes another tangent of a contact than C MuJoCo where a capsule stands steeply on
+  the plane (https://github.com/google-deepmind/mujoco/issues/2774). With pyramidal friction cones,
+  velocities of Ant then differ from C by up to 0.46 after one step.
+- `sphere_capsule` and `capsule_capsule` add 1e-6 to a denominator, which moves contacts: velocities
+  of Humanoid differ by up to 1e-4 after one step.
+- The line search of the constraint solver runs `ls_iterations` times in a batch, because it is a
+  `scan`. A `while_loop` gives the same bits and ends when all instances have finished. It cannot
+  be differentiated in reverse mode, like the solver around it.
+
+Other programs that use MJX in the same process, such as brax, keep its own functions.
+
+Source: MuJoCo's engine_collision_primitive.c.
+"""
+
+import contextlib
+import contextvars
+import io
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+
+from jaxenvs.errors import missing_extra
+
+try:
+    with contextlib.redirect_stdout(io.StringIO()):  # it prints that Warp is not installed
+        import mujoco
+        from mujoco import mjx
+        from mujoco.mjx._src import collision_driver, collision_primitive, math, solver
+except ImportError as error:
+    raise missing_extra(__name__, "mujoco-mjx", "mujoco") from error
+
+__all__ = ["conventions", "mjx", "mujoco"]
+
+_is_ours = contextvars.ContextVar("is_ours", default=False)
+
+
+@contextlib.contextmanager
+def conventions(dtype: Any) -> Iterator[None]:
+    """Traces MJX in `dtype`, with our functions, whatever the settings of the program are."""
+    token = _is_ours.set(True)
+    try:
+        with (
+            jax.enable_x64(dtype == "float64"),
+            jax.numpy_rank_promotion("allow"),
+            jax.numpy_dtype_promotion("standard"),
+            jax.default_matmul_precision("highest"),  # otherwise GPUs round to ten bits
+        ):
+            yield
+    finally:
+        _is_ours.reset(token)
+
+
+def _ours_or(theirs: Callable[..., Any], ours: Callable[..., Any]) -> Callable[..., Any]:
+    def choose(*args: Any) -> Any:
+        return (ours if _is_ours.get() else theirs)(*args)
+
+    return choose
+
+
+@collision_primitive.collider(ncon=2)
+def _plane_capsule(plane: Any, capsule: Any) -> Any:
+    """Returns the contacts of both ends of a capsule with a plane: distances, points, frames."""
+    normal, axis = plane.mat[:, 2], capsule.mat[:, 2]
+    tangent = axis - normal * jnp.dot(normal, axis)
+    length = jnp.sqrt(jnp.dot(tangent, tangent))
+    is_upright = length < mujoco.mjMINVAL  # then any tangent is as good
+    other = jnp.where(jnp.abs(normal[1]) < 0.5, jnp.eye(3)[1], jnp.eye(3)[2])
+    other = other - normal * jnp.dot(normal, other)
+    tangent = jnp.where(is_upright, other, tangent / jnp.where(is_upright, 1, length))
+    frame = jnp.stack([normal, tangent, jnp.cross(normal, tangent)])
+    radius, half = capsule.size[0], axis * capsule.size[1]
+    ends = jnp.stack([capsule.pos + half, capsule.pos - half])
+    distance = (ends - plane.pos) @ normal - radius
+    points = ends - normal * (radius + distance / 2)[:, None]
+    return distance, points, jnp.stack([frame, frame])
+
+
+@collision_primitive.collider(ncon=1)
+def _sphere_capsule(sphere: Any, capsule: Any) -> Any:
+    """Returns the contact of a sphere and a capsule."""
+    axis, half = capsule.mat[:, 2], capsule.size[1]
+    along = jnp.clip(jnp.dot(axis, sphere.pos - capsule.pos), -half, half)
+    return _touch(sphere.pos, sphere.size[0], capsule.pos + along * axis, capsule.size[0])
+
+
+@collision_primitive.collider(ncon=1)
+def _capsule_capsule(first: Any, second: Any) -> Any:
+    """Returns the contact of two capsules: of the two closest points of their axes.
+
+    C MuJoCo has several contacts of capsules that are exactly parallel.
+    """
+    a, b = first.mat[:, 2] * first.size[1], second.mat[:, 2] * second.size[1]
+    apart = first.pos - second.pos
+    aa, ab, bb = jnp.dot(a, a), -jnp.dot(a, b), jnp.dot(b, b)
+    u, v = -jnp.dot(a, apart), jnp.dot(b, apart)
+    determinant = aa * bb - ab**2
+    is_parallel = jnp.abs(determinant) < mujoco.mjMINVAL
+    determinant = jnp.where(is_parallel, 1, determinant)
+    x = jnp.where(is_parallel, 0, (bb * u - ab * v) / determinant)
+    y = jnp.where(is_parallel, v / bb, (aa * v - ab * u) / determinant)
+    # Clip the point on one axis, then find the closest on the other, as C MuJoCo does.
+    y = jnp.where(jnp.abs(x) > 1, (v - jnp.sign(x) * ab) / bb, y)
+    x = jnp.clip(x, -1, 1)
+    x = jnp.where(jnp.abs(y) > 1, jnp.clip((u - jnp.sign(y) * ab) / aa, -1, 1), x)
+    y = jnp.clip(y, -1, 1)
+    return _touch(first.pos + x * a, first.size[0], second.pos + y * b, second.size[0])
+
+
+def _touch(p: jax.Array, p_radius: jax.Array, q: jax.Array, q_radius: jax.Array) -> Any:
+    """Returns the contact of two spheres: distance, point, frame."""
+    distance, point, normal = collision_primitive._sphere_sphere(p, p_radius, q, q_radius)
+    return distance, point, math.make_frame(normal)
+
+
+def _while_loop(
+    is_going: Callable[[Any], Any], advance: Callable[[Any], Any], start: Any, limit: int
+) -> Any:
+    del limit  # `is_going` counts the iterations
+    return jax.lax.while_loop(is_going, advance, start)
+
+
+def _install() -> None:
+    functions, kinds = collision_driver._COLLISION_FUNC, mjx.GeomType
+    for pair, ours in {
+        (kinds.PLANE, kinds.CAPSULE): _plane_capsule,
+        (kinds.SPHERE, kinds.CAPSULE): _sphere_capsule,
+        (kinds.CAPSULE, kinds.CAPSULE): _capsule_capsule,
+    }.items():
+        collide = _ours_or(functions[pair], ours)
+        collide.ncon = ours.ncon
+        functions[pair] = collide
+    solver._while_loop_scan = _ours_or(solver._while_loop_scan, _while_loop)
+
+
+_install()

@@ -1,0 +1,173 @@
+"""What Gymnasium's MuJoCo tasks have in common."""
+
+import abc
+from collections.abc import Mapping
+from typing import Any, ClassVar
+
+import chex
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+from jaxenvs import spaces, struct
+from jaxenvs.core import Environment, TimeStep
+from jaxenvs.envs.mujoco import physics
+from jaxenvs.envs.mujoco._mjx import conventions, mjx
+from jaxenvs.errors import ParameterError, check_integer
+
+Info = dict[str, jax.Array]
+
+
+@chex.dataclass(frozen=True)
+class MujocoState:
+    """The state of the simulation, and the place that the next velocity is measured from."""
+
+    qpos: jax.Array  # float32[nq], m and rad, positions of the joints; orientations are quaternions
+    qvel: jax.Array  # float32[nv], m/s and rad/s, velocities of the joints
+    qacc_warmstart: jax.Array  # float32[nv], the last accelerations, where the solver starts
+    place: jax.Array  # float32[k], m, may be one physics step older than `qpos`
+
+
+class MujocoEnvironment(Environment[MujocoState]):
+    """A task with a model of MuJoCo, simulated by MJX.
+
+    Bodies are where the last evaluation of the forces saw them, as in C MuJoCo, so observations of
+    bodies are up to one physics step older than `qpos`.
+
+    A subclass defines how an episode starts, what is observed, and the rewards.
+    """
+
+    xml_file: str = struct.static()  # the model: a file of Gymnasium's, or a path
+    frame_skip: int = struct.static()  # physics steps in a step
+    # Arrays that replace the model's, by MJX's names: {"opt.gravity": (0, 0, -3.7)}.
+    physics: Any = None
+    # "float64" computes in double precision, as C MuJoCo does. It needs `jax_enable_x64`.
+    dtype: str = struct.static("float32")
+
+    # Names in `info` that only a step computes. They are 0 after a reset.
+    measured: ClassVar[tuple[str, ...]] = ()
+    camera: ClassVar[Mapping[str, Any]] = {}
+
+    def __post_init__(self) -> None:
+        name = type(self).__name__
+        check_integer(ParameterError, f"{name} got frame_skip", self.frame_skip)
+        if self.dtype not in ("float32", "float64"):
+            raise ParameterError(f'{name} got dtype={self.dtype!r}; expected "float32" or "float64".')
+        if self.dtype == "float64" and not jax.config.jax_enable_x64:  # pyright: ignore[reportAttributeAccessIssue]
+            raise ParameterError(
+                f'{name} got dtype="float64", which needs jax.config.update("jax_enable_x64", True).'
+            )
+        if self.physics is not None:
+            physics.check_changes(self.xml_file, self.physics)
+
+    @property
+    def observation_space(self) -> spaces.Box:
+        size = jax.eval_shape(self.reset, jax.random.key(0))[1].observation.shape
+        return spaces.Box(-np.inf, np.inf, size, self.dtype)
+
+    @property
+    def action_space(self) -> spaces.Box:
+        model = physics.load(self.xml_file)
+        low, high = model.actuator_ctrlrange.T.astype(np.float32)
+        return spaces.Box(low, high)
+
+    def reset(self, key: chex.PRNGKey) -> tuple[MujocoState, TimeStep]:
+        with conventions(self.dtype):
+            qpos, qvel = self._draw_start(key)
+            return self._start(jnp.asarray(qpos, self.dtype), jnp.asarray(qvel, self.dtype))
+
+    def step(
+        self, state: MujocoState, action: chex.Array, key: chex.PRNGKey
+    ) -> tuple[MujocoState, TimeStep]:
+        del key  # a step is deterministic
+        with conventions(self.dtype):
+            model, action = self._model, jnp.asarray(action, self.dtype)
+            start = physics.data(model, state.qpos, state.qvel)
+            start = start.replace(qacc_warmstart=state.qacc_warmstart, ctrl=action)
+            data = physics.simulate(model, start, self.frame_skip)
+            data = data.tree_replace({"_impl.cfrc_ext": physics.contact_forces(model, data)})
+            place = self._place(data)
+            velocity = (place - state.place) / (self.frame_skip * model.opt.timestep)
+            reward, terminated, parts = self._judge(data, action, velocity)
+            state = MujocoState(
+                qpos=data.qpos, qvel=data.qvel, qacc_warmstart=data.qacc_warmstart, place=place
+            )
+            return state, TimeStep.transition(
+                self._observe_data(data),
+                reward=reward,
+                terminated=terminated,
+                info={**self._describe(data), **parts},
+            )
+
+    def render(self, state: MujocoState) -> jax.Array:
+        """Draws the bodies from the camera of Gymnasium's picture: uint8[480, 480, 3]."""
+        from jaxenvs.envs.mujoco.rendering import draw
+
+        with conventions(self.dtype):
+            return draw(self._model, state.qpos, self.camera)
+
+    @property
+    def _model(self) -> mjx.Model:
+        return physics.model(self.xml_file, self.dtype, self.physics)
+
+    @property
+    def _qpos0(self) -> jax.Array:
+        """The positions that the model begins with."""
+        return self._model.qpos0
+
+    def _start(self, qpos: jax.Array, qvel: jax.Array) -> tuple[MujocoState, TimeStep]:
+        data = self._settle(qpos, qvel)
+        state = MujocoState(
+            qpos=qpos, qvel=qvel, qacc_warmstart=jnp.zeros_like(qvel), place=self._place(data)
+        )
+        info = self._describe(data) | dict.fromkeys(self.measured, jnp.zeros((), self.dtype))
+        return state, TimeStep.first(self._observe_data(data), info=info)
+
+    def _settle(self, qpos: jax.Array, qvel: jax.Array) -> mjx.Data:
+        """Returns the data of the first observation. Forces are 0 unless a subclass needs them."""
+        return physics.place(self._model, qpos, qvel)
+
+    def _observe(self, state: MujocoState) -> jax.Array:
+        """Returns the first observation of an episode."""
+        with conventions(self.dtype):
+            return self._observe_data(self._settle(state.qpos, state.qvel))
+
+    @abc.abstractmethod
+    def _draw_start(self, key: chex.PRNGKey) -> tuple[jax.Array, jax.Array]:
+        """Returns the positions and velocities of the joints at the start."""
+
+    @abc.abstractmethod
+    def _observe_data(self, data: mjx.Data) -> jax.Array:
+        """Returns the observation."""
+
+    @abc.abstractmethod
+    def _judge(
+        self, data: mjx.Data, action: jax.Array, velocity: jax.Array
+    ) -> tuple[jax.Array, jax.Array, Info]:
+        """Returns the reward, whether the task ended, and what `measured` names."""
+
+    def _place(self, data: mjx.Data) -> jax.Array:
+        """Returns the place whose change is the velocity."""
+        return data.qpos[:1]
+
+    def _describe(self, data: mjx.Data) -> Info:
+        """Returns the entries of `info` that exist after a reset, too."""
+        del data
+        return {}
+
+
+def uniform_noise(env: Any, key: chex.PRNGKey) -> tuple[jax.Array, jax.Array]:
+    """Returns the start with uniform noise in [-s, s) on positions and velocities."""
+    size = env._qpos0.shape[0]
+    noise = jax.random.uniform(key, (size + env._model.nv,), jnp.float32, -1.0, 1.0)
+    noise = env.reset_noise_scale * noise
+    return env._qpos0 + noise[:size], noise[size:]
+
+
+def normal_noise(env: Any, key: chex.PRNGKey) -> tuple[jax.Array, jax.Array]:
+    """Returns the start with uniform noise in [-s, s) on positions, s N(0, 1) on velocities."""
+    position_key, velocity_key = jax.random.split(key)
+    shape = env._qpos0.shape
+    noise = jax.random.uniform(position_key, shape, jnp.float32, -1.0, 1.0)
+    speeds = jax.random.normal(velocity_key, (env._model.nv,), jnp.float32)
+    return env._qpos0 + env.reset_noise_scale * noise, env.reset_noise_scale * speeds

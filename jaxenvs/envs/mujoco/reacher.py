@@ -1,0 +1,69 @@
+"""The reacher task."""
+
+import math
+from typing import Any, ClassVar
+
+import chex
+import jax
+import jax.numpy as jnp
+
+from jaxenvs import struct
+from jaxenvs.envs.mujoco import physics
+from jaxenvs.envs.mujoco.base import Info, MujocoEnvironment
+
+
+class Reacher(MujocoEnvironment):
+    """Bring the fingertip of an arm with two links to a target in the plane.
+
+    Observation: float32[10]
+        0..1  cosines of the angles of the arm's joints
+        2..3  sines of the angles
+        4..5  x and y of the target, m
+        6..7  velocities of the angles, rad/s
+        8..9  x and y of the fingertip minus those of the target, m
+    Action: float32[2], torques on the joints in [-1, 1], times the gear of the model
+    Reward: minus the distance from the target, minus the sum of squared actions
+    Start: uniform noise of 0.1 on the angles and 0.005 on their velocities; the target is uniform
+        in the disc with a radius of 0.2
+    Terminates: never
+    Time limit: none here; `Reacher-v5` is registered with 50 steps
+
+    Source: Gymnasium's Reacher-v5 (tests/parity/test_mujoco.py).
+    """
+
+    xml_file: str = struct.static("reacher.xml")
+    frame_skip: int = struct.static(2)
+    reward_dist_weight: float = 1.0
+    reward_control_weight: float = 1.0
+
+    measured: ClassVar = ("reward_dist", "reward_ctrl")
+    camera: ClassVar = {"body": 0, "distance": 0.7, "elevation": -60.0}
+
+    def _draw_start(self, key: chex.PRNGKey) -> tuple[jax.Array, jax.Array]:
+        noise = jax.random.uniform(key, (6,), jnp.float32)
+        angles, speeds = 0.2 * noise[:2] - 0.1, 0.01 * noise[2:4] - 0.005
+        radius, direction = 0.2 * jnp.sqrt(noise[4]), 2 * math.pi * noise[5]
+        goal = radius * jnp.stack([jnp.cos(direction), jnp.sin(direction)])
+        start = self._qpos0[:2].astype(jnp.float32) + angles
+        return jnp.concatenate([start, goal]), jnp.concatenate([speeds, jnp.zeros_like(speeds)])
+
+    def _observe_data(self, data: Any) -> jax.Array:
+        angles = data.qpos[:2]
+        parts = [jnp.cos(angles), jnp.sin(angles), data.qpos[2:], data.qvel[:2]]
+        return jnp.concatenate([*parts, self._miss(data)[:2]])
+
+    def _miss(self, data: Any) -> jax.Array:
+        model = physics.load(self.xml_file)
+        return data.xpos[model.body("fingertip").id] - data.xpos[model.body("target").id]
+
+    def _judge(
+        self, data: Any, action: jax.Array, velocity: jax.Array
+    ) -> tuple[jax.Array, jax.Array, Info]:
+        del velocity
+        distance = -jnp.sqrt((self._miss(data) ** 2).sum()) * self.reward_dist_weight
+        control = -(action**2).sum() * self.reward_control_weight
+        return (
+            distance + control,
+            jnp.bool_(False),
+            {"reward_dist": distance, "reward_ctrl": control},
+        )
