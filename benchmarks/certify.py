@@ -484,7 +484,8 @@ def _play_ours(
             action_key, step_key = jax.random.split(jax.random.fold_in(key, length + 1))
             action = policy(env, state, action_key)
             state, timestep = env.step(state, action, step_key)
-            return state, total + timestep.reward, length + 1, timestep.terminated
+            total += timestep.reward.astype(jnp.float32)
+            return state, total, length + 1, timestep.terminated
 
         start = env.reset(jax.random.fold_in(key, 0))[0]
         carry = (start, jnp.float32(0), jnp.int32(0), jnp.bool_(False))

@@ -5,7 +5,7 @@ Ids of other libraries make pools of hosted environments, whose modules are impo
 
 import dataclasses
 import inspect
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from typing import TYPE_CHECKING, Any, Literal
 
 import jax
@@ -30,6 +30,8 @@ from jaxenvs.wrappers.time_limit import TimeLimit
 
 if TYPE_CHECKING:
     from jaxenvs.bridge.jit import HostEnv
+
+Engine = Literal["auto", "mjx", "pool"]
 
 
 def make(
@@ -108,6 +110,7 @@ def make_vec(
     mesh: jax.sharding.Mesh | None = None,
     mesh_axis: str | None = None,
     time_limit: int | None | Literal["default"] = "default",
+    engine: Engine = "auto",
     **params: Any,
 ) -> VectorEnv:
     """Makes `num_envs` instances of an id as one environment.
@@ -130,6 +133,9 @@ def make_vec(
         mesh_axis: the mesh axis to use instead of the first.
         time_limit: steps after which an episode is truncated; None for no limit, "default" for
             the limit of the id. A hosted environment's own limit also applies.
+        engine: for tasks of MuJoCo, what runs an id such as "Ant-v5": "mjx" for JAX, "pool" for
+            Gymnasium with C MuJoCo in a pool, as "gymnasium/Ant-v5". "auto" is "pool" on a CPU,
+            unless an argument needs JAX, and "mjx" elsewhere.
         **params: parameters of the environment. For hosted environments also options of
             `make_pool` (with a mesh, for each pool) and `path` and `final_observation` of
             `HostEnv`.
@@ -147,8 +153,11 @@ def make_vec(
         [False, False, False, False]
         >>> hosted.close()
     """
+    native_only = {"batched": batched, "reset_chunk": reset_chunk, "stagger": stagger}
+    physics = [params.get("physics"), params.get("dtype")]
+    id = chosen_id(id, engine, [*native_only.values(), *physics], time_limit=time_limit)
     if is_hosted(id):
-        _check_no_native_options(id, batched=batched, reset_chunk=reset_chunk, stagger=stagger)
+        _check_no_native_options(id, **native_only)
         return _make_hosted(id, num_envs, autoreset_mode, mesh, mesh_axis, time_limit, params)
     return vectorize(
         make(id, time_limit=time_limit, **params),
@@ -160,6 +169,46 @@ def make_vec(
         mesh=mesh,
         mesh_axis=mesh_axis,
     )
+
+
+def chosen_id(
+    id: Any, engine: str = "auto", native_only: Iterable[Any] = (), *, time_limit: Any = "default"
+) -> Any:
+    """Returns `id`, or the id of the same task for a pool if that engine is chosen.
+
+    Args:
+        id: what `make_vec` or `make_gym` got.
+        engine: likewise.
+        native_only: values of arguments that a pool does not support. If one is given, "auto" is
+            "mjx".
+        time_limit: None needs "mjx", too.
+
+    Raises:
+        ParameterError: the id has no such engine.
+    """
+    hosted = registry[id].hosted if isinstance(id, str) and id in registry else ""
+    engines = ("auto", "mjx", "pool") if hosted else ("auto",)
+    if engine not in engines:
+        raise ParameterError(
+            f"{id!r:.80} got engine={engine!r}; expected {' or '.join(map(repr, engines))}."
+            + ("" if hosted else "  Only tasks of MuJoCo have a choice.")
+        )
+    if not hosted or engine == "mjx":
+        return id
+    if engine == "pool":
+        return hosted
+    needs_jax = time_limit is None or any(map(_is_given, native_only))
+    return id if needs_jax or jax.default_backend() != "cpu" else hosted
+
+
+def runs_on_host(id: Any) -> bool:
+    """Returns whether `make_vec(id, num_envs)` makes hosted environments."""
+    return is_hosted(chosen_id(id))
+
+
+def _is_given(value: Any) -> bool:
+    is_empty = isinstance(value, Sequence) and not value
+    return not is_empty and value is not None and value is not False and value != "numpy"
 
 
 def is_hosted(id: Any) -> bool:
@@ -241,7 +290,7 @@ def hosted_time_limit(id: str, time_limit: Any) -> int | None:
 
 
 def _check_no_native_options(id: str, **given: Any) -> None:
-    names = [name for name, value in given.items() if value not in ((), [], None, False)]
+    names = [name for name, value in given.items() if _is_given(value)]
     if names:
         raise PoolError(
             f"make_vec got {', '.join(names)} for {id}, which is not a JAX environment; these"

@@ -20,6 +20,7 @@ class EnvSpec:
     compared_with: str = ""  # the reference implementation that tests compare with step by step
     kwargs: Mapping[str, Any] = dataclasses.field(default_factory=dict)
     wrappers: Mapping[str, Mapping[str, Any]] = dataclasses.field(default_factory=dict)
+    hosted: str = ""  # the id of the same task for `make_pool`, if it is the faster one on a CPU
 
 
 registry: dict[str, EnvSpec] = {}
@@ -42,6 +43,7 @@ def register(
     compared_with: str = "",
     kwargs: Mapping[str, Any] | None = None,
     wrappers: Mapping[str, Mapping[str, Any]] | None = None,
+    hosted: str = "",
     overwrite: bool = False,
 ) -> EnvSpec:
     """Registers an environment under `id`.
@@ -57,6 +59,8 @@ def register(
         compared_with: the reference implementation that tests compare with.
         kwargs: parameters that override the defaults of the class.
         wrappers: "module:Wrapper" and its arguments, the innermost first.
+        hosted: the id of the same task for `make_pool`, which `make_vec` and `make_gym` use on a
+            CPU, such as "gymnasium/Ant-v5". Pass it only if that is faster.
         overwrite: whether to replace an existing registration of the id.
 
     Returns:
@@ -96,6 +100,7 @@ def register(
         compared_with=compared_with,
         kwargs=dict(kwargs or {}),
         wrappers=dict(wrappers or {}),
+        hosted=hosted,
     )
     registry[id] = spec
     for listener in listeners:

@@ -19,19 +19,28 @@ EXAMPLES_OF_LEVELS = (
     "MiniGrid-Dynamic-Obstacles-5x5-v0",  # has chance in its steps
     "MiniGrid-MultiRoom-N2-S4-v0",  # draws rooms in a loop
 )
+# Programs of these families take long to compile. The certificates have all their ids.
+PHYSICS = ("mujoco",)
+EXAMPLES_OF_PHYSICS = ("InvertedPendulum-v5",)
 
 
 def one_id_per_class() -> list[str]:
     """Returns the first id of each class; other ids of the class differ from it by numbers.
 
-    Of levels, it returns `EXAMPLES_OF_LEVELS`.
+    Of levels and physics, it returns the examples.
     """
-    return sorted([*_first_ids(set(IDS) - set(level_ids())), *EXAMPLES_OF_LEVELS])
+    rest = set(IDS) - set(level_ids()) - set(physics_ids())
+    return sorted([*_first_ids(rest), *EXAMPLES_OF_LEVELS, *EXAMPLES_OF_PHYSICS])
 
 
 def level_ids() -> list[str]:
     """Returns the ids of levels."""
     return [id for id in IDS if jaxenvs.registry[id].family in LEVELS]
+
+
+def physics_ids() -> list[str]:
+    """Returns the ids whose programs take long to compile."""
+    return [id for id in IDS if jaxenvs.registry[id].family in PHYSICS]
 
 
 def one_level_per_class() -> list[str]:

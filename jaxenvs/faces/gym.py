@@ -17,7 +17,7 @@ from jaxenvs.faces._runner import device_name, parse_device
 from jaxenvs.faces.gym_classic import ClassicEnv, ClassicVectorEnv
 from jaxenvs.faces.gym_env import GymEnv, innermost
 from jaxenvs.faces.gym_vector_env import RENDER_MODES, GymVectorEnv
-from jaxenvs.factory import is_hosted
+from jaxenvs.factory import Engine, chosen_id, is_hosted
 
 if TYPE_CHECKING:
     from jaxenvs.bridge.pool import Pool
@@ -38,6 +38,7 @@ def make_gym(
     time_limit: int | None | Literal["default"] = "default",
     batched: Sequence[str] = (),
     stagger: bool | int = False,
+    engine: Engine = "auto",
     **params: Any,
 ) -> Any:
     """Makes an environment for programs that use Gymnasium and NumPy.
@@ -69,6 +70,7 @@ def make_gym(
             "default" for the limit of the id.
         batched: names of parameters with [N] values, one per instance.
         stagger: see `jaxenvs.vectorize`.
+        engine: what runs a task of MuJoCo, see `jaxenvs.make_vec`.
         **params: parameters of the environment, such as `gravity=3.7`. For an environment that is
             not written in JAX, options of `make_pool` too.
 
@@ -94,6 +96,15 @@ def make_gym(
     _check_choice("api", api, ("gymnasium", "gym"))
     _check_choice("output", output, ("numpy", "torch"))
     _check_choice("render_mode", render_mode, (None, *RENDER_MODES))
+    native_only = {
+        "wrappers": wrappers,
+        "output": output,
+        "device": device,
+        "batched": batched,
+        "stagger": stagger,
+    }
+    physics = [params.get("physics"), params.get("dtype")]
+    id = chosen_id(id, engine, [*native_only.values(), *physics], time_limit=time_limit)
     if is_hosted(id) or not isinstance(id, str | Environment):
         # Imported here because most programs need no pools.
         from jaxenvs.faces._hosted_gym import make_hosted_gym
@@ -108,11 +119,7 @@ def make_gym(
             validate=validate,
             time_limit=time_limit,
             params=params,
-            wrappers=wrappers,
-            output=output,
-            device=device,
-            batched=batched,
-            stagger=stagger,
+            **native_only,
         )
     check_not_forked()
     mode = _parse_mode(autoreset_mode)

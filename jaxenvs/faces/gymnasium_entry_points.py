@@ -7,6 +7,7 @@ from jaxenvs.errors import UnknownParameterError
 from jaxenvs.faces.gym import make_gym
 from jaxenvs.faces.gym_env import GymEnv
 from jaxenvs.faces.gym_vector_env import GymVectorEnv
+from jaxenvs.registry import registry
 
 
 def make_env(*, env_id: str, **options: Any) -> GymEnv:
@@ -20,7 +21,7 @@ def make_env(*, env_id: str, **options: Any) -> GymEnv:
         UnknownParameterError: there is no such option or parameter.
     """
     try:
-        return make_gym(env_id, **{"time_limit": None, **options})
+        return make_gym(env_id, **{"time_limit": None, **_native_engine(env_id), **options})
     except UnknownParameterError as error:
         # TorchRL's GymEnv tries `frameskip`, and drops it if the message has Python's own words.
         name = next((name for name in options if f'"{name}"' in str(error)), "")
@@ -47,4 +48,9 @@ def make_vector_env(
     """
     limit = None if max_episode_steps == -1 else max_episode_steps
     options = {"time_limit": limit, "wrappers": native_wrappers, **options}
-    return make_gym(env_id, num_envs, **options)
+    return make_gym(env_id, num_envs, **{**_native_engine(env_id), **options})
+
+
+def _native_engine(id: str) -> dict[str, str]:
+    """Returns the option that keeps `id` from being Gymnasium's own task."""
+    return {"engine": "mjx"} if id in registry and registry[id].hosted else {}

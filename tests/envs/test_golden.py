@@ -1,8 +1,8 @@
 """Recorded episodes. If the rules change, the id needs a new version.
 
 Initial states are included, because their draws use raw bits only. The records of the classic
-control ids and of levels are in their own folders. `python tests/envs/test_golden.py ID` records
-new ids.
+control ids and of levels are in their own folders. Physics depend on the release of MuJoCo.
+`python tests/envs/test_golden.py ID` records new ids.
 """
 
 import json
@@ -16,7 +16,7 @@ import numpy as np
 import pytest
 
 import jaxenvs
-from tests.ids import LEVELS
+from tests.ids import LEVELS, PHYSICS
 
 FILE = Path(__file__).parent / "golden.json"
 GOLDEN = json.loads(FILE.read_text())
@@ -54,7 +54,7 @@ def shorten(observations):
 
 
 def test_golden_file_covers_every_id():
-    others = ("classic_control", "user", *LEVELS)
+    others = ("classic_control", "user", *LEVELS, *PHYSICS)
     ids = {id for id, spec in jaxenvs.registry.items() if spec.family not in others}
     assert set(GOLDEN) == ids
 

@@ -29,7 +29,7 @@ def cases():
     """
     levels = set(level_ids())
     some_levels = [*QUICK_LEVELS, *one_level_per_class()[::4]]
-    ids = {*one_id_per_class()} - levels | {*some_levels}
+    ids = {*one_id_per_class()} - levels | {*some_levels, "Hopper-v5"}
     for id in sorted(ids):
         env = jaxenvs.make(id)
         if not has_oracle(env):
@@ -48,9 +48,21 @@ def cases():
             yield pytest.param(id, i + 1, marks=[*marks, pytest.mark.slow], id=f"{id}-{i + 1}")
 
 
+def parameters_of(id, variant):
+    return ({}, *oracle_for(jaxenvs.make(id)).variants)[variant]
+
+
+@pytest.fixture(autouse=True)
+def _precision(request):
+    """Runs a case in the precision of its parameters."""
+    case = getattr(request.node, "callspec", None)
+    is_case = case is not None and "variant" in case.params
+    with certify.precision(parameters_of(**case.params) if is_case else {}):
+        yield
+
+
 def make(id, variant):
-    parameters = ({}, *oracle_for(jaxenvs.make(id)).variants)[variant]
-    return jaxenvs.make(id, time_limit=None, **parameters)
+    return jaxenvs.make(id, time_limit=None, **parameters_of(id, variant))
 
 
 @pytest.mark.parametrize(("id", "variant"), list(cases()))

@@ -28,12 +28,13 @@ from jaxenvs.errors import missing_extra
 try:
     with contextlib.redirect_stdout(io.StringIO()):  # it prints that Warp is not installed
         import mujoco
-        from mujoco import mjx
+        import mujoco.mjx
         from mujoco.mjx._src import collision_driver, collision_primitive, math, solver
 except ImportError as error:
     raise missing_extra(__name__, "mujoco-mjx", "mujoco") from error
 
-__all__ = ["conventions", "mjx", "mujoco"]
+mjx: Any = mujoco.mjx
+Model = Data = Any  # MJX's own types do not describe its implementation in JAX
 
 _is_ours = contextvars.ContextVar("is_ours", default=False)
 
@@ -67,10 +68,8 @@ def _plane_capsule(plane: Any, capsule: Any) -> Any:
     normal, axis = plane.mat[:, 2], capsule.mat[:, 2]
     tangent = axis - normal * jnp.dot(normal, axis)
     length = jnp.sqrt(jnp.dot(tangent, tangent))
-    is_upright = length < mujoco.mjMINVAL  # then any tangent is as good
-    other = jnp.where(jnp.abs(normal[1]) < 0.5, jnp.eye(3)[1], jnp.eye(3)[2])
-    other = other - normal * jnp.dot(normal, other)
-    tangent = jnp.where(is_upright, other, tangent / jnp.where(is_upright, 1, length))
+    is_upright = length < mujoco.mjMINVAL  # then C MuJoCo takes the x-axis
+    tangent = jnp.where(is_upright, jnp.eye(3)[0], tangent / jnp.where(is_upright, 1, length))
     frame = jnp.stack([normal, tangent, jnp.cross(normal, tangent)])
     radius, half = capsule.size[0], axis * capsule.size[1]
     ends = jnp.stack([capsule.pos + half, capsule.pos - half])
@@ -131,7 +130,7 @@ def _install() -> None:
         (kinds.CAPSULE, kinds.CAPSULE): _capsule_capsule,
     }.items():
         collide = _ours_or(functions[pair], ours)
-        collide.ncon = ours.ncon
+        collide.ncon = ours.ncon  # pyright: ignore[reportFunctionMemberAccess]
         functions[pair] = collide
     solver._while_loop_scan = _ours_or(solver._while_loop_scan, _while_loop)
 

@@ -1,6 +1,6 @@
 """The ant task."""
 
-from typing import Any, ClassVar
+from typing import ClassVar
 
 import chex
 import jax
@@ -8,6 +8,7 @@ import jax.numpy as jnp
 
 from jaxenvs import struct
 from jaxenvs.envs.mujoco import physics
+from jaxenvs.envs.mujoco._mjx import Data
 from jaxenvs.envs.mujoco.base import Info, MujocoEnvironment, normal_noise
 from jaxenvs.envs.mujoco.swimmer import planar_position
 
@@ -54,29 +55,29 @@ class Ant(MujocoEnvironment):
         "reward_contact",
         "reward_survive",
     )
-    camera: ClassVar = {"body": 1, "distance": 4.0}
+    camera: ClassVar = {"body": 1, "distance": 3.5, "elevation": -30.0}
 
     def _draw_start(self, key: chex.PRNGKey) -> tuple[jax.Array, jax.Array]:
         return normal_noise(self, key)
 
-    def _contact_forces(self, data: Any) -> jax.Array:
+    def _contact_forces(self, data: Data) -> jax.Array:
         return jnp.clip(data._impl.cfrc_ext, *self.contact_force_range)
 
-    def _observe_data(self, data: Any) -> jax.Array:
+    def _observe_data(self, data: Data) -> jax.Array:
         hidden = 2 * self.exclude_current_positions_from_observation
         parts = [data.qpos[hidden:], data.qvel]
         if self.include_cfrc_ext_in_observation:
             parts.append(self._contact_forces(data)[1:].reshape(-1))
         return jnp.concatenate(parts)
 
-    def _place(self, data: Any) -> jax.Array:
+    def _place(self, data: Data) -> jax.Array:
         return data.xpos[physics.load(self.xml_file).body(self.main_body).id, :2]
 
-    def _describe(self, data: Any) -> Info:
+    def _describe(self, data: Data) -> Info:
         return planar_position(data)
 
     def _judge(
-        self, data: Any, action: jax.Array, velocity: jax.Array
+        self, data: Data, action: jax.Array, velocity: jax.Array
     ) -> tuple[jax.Array, jax.Array, Info]:
         low, high = self.healthy_z_range
         is_finite = jnp.isfinite(data.qpos).all() & jnp.isfinite(data.qvel).all()

@@ -11,11 +11,14 @@ import numpy as np
 
 from jaxenvs import spaces, struct
 from jaxenvs.core import Environment, TimeStep
-from jaxenvs.envs.mujoco import physics
-from jaxenvs.envs.mujoco._mjx import conventions, mjx
+from jaxenvs.envs.mujoco import physics, rendering
+from jaxenvs.envs.mujoco._mjx import Data, Model, conventions
 from jaxenvs.errors import ParameterError, check_integer
 
 Info = dict[str, jax.Array]
+
+# Shapes of observations by the static fields of environments. Finding them takes half a second.
+_shapes: dict[Any, tuple[int, ...]] = {}
 
 
 @chex.dataclass(frozen=True)
@@ -46,24 +49,29 @@ class MujocoEnvironment(Environment[MujocoState]):
 
     # Names in `info` that only a step computes. They are 0 after a reset.
     measured: ClassVar[tuple[str, ...]] = ()
-    camera: ClassVar[Mapping[str, Any]] = {}
+    camera: ClassVar[Mapping[str, Any]]  # see `rendering.draw`
 
     def __post_init__(self) -> None:
         name = type(self).__name__
         check_integer(ParameterError, f"{name} got frame_skip", self.frame_skip)
         if self.dtype not in ("float32", "float64"):
-            raise ParameterError(f'{name} got dtype={self.dtype!r}; expected "float32" or "float64".')
+            raise ParameterError(
+                f'{name} got dtype={self.dtype!r}; expected "float32" or "float64".'
+            )
         if self.dtype == "float64" and not jax.config.jax_enable_x64:  # pyright: ignore[reportAttributeAccessIssue]
             raise ParameterError(
-                f'{name} got dtype="float64", which needs jax.config.update("jax_enable_x64", True).'
+                f'{name} got dtype="float64".  It needs jax.config.update("jax_enable_x64", True).'
             )
+        physics.load(self.xml_file)
         if self.physics is not None:
             physics.check_changes(self.xml_file, self.physics)
 
     @property
     def observation_space(self) -> spaces.Box:
-        size = jax.eval_shape(self.reset, jax.random.key(0))[1].observation.shape
-        return spaces.Box(-np.inf, np.inf, size, self.dtype)
+        kind = jax.tree.structure(self)
+        if kind not in _shapes:
+            _shapes[kind] = jax.eval_shape(self.reset, jax.random.key(0))[1].observation.shape
+        return spaces.Box(-np.inf, np.inf, _shapes[kind], self.dtype)
 
     @property
     def action_space(self) -> spaces.Box:
@@ -96,18 +104,17 @@ class MujocoEnvironment(Environment[MujocoState]):
                 self._observe_data(data),
                 reward=reward,
                 terminated=terminated,
-                info={**self._describe(data), **parts},
+                info=self._in_dtype({**self._describe(data), **parts}),
             )
 
     def render(self, state: MujocoState) -> jax.Array:
-        """Draws the bodies from the camera of Gymnasium's picture: uint8[480, 480, 3]."""
-        from jaxenvs.envs.mujoco.rendering import draw
-
+        """Draws the bodies: uint8[480, 480, 3]."""
         with conventions(self.dtype):
-            return draw(self._model, state.qpos, self.camera)
+            original = physics.load(self.xml_file)
+            return rendering.draw(self._model, original, state.qpos, self.camera)
 
     @property
-    def _model(self) -> mjx.Model:
+    def _model(self) -> Model:
         return physics.model(self.xml_file, self.dtype, self.physics)
 
     @property
@@ -120,10 +127,13 @@ class MujocoEnvironment(Environment[MujocoState]):
         state = MujocoState(
             qpos=qpos, qvel=qvel, qacc_warmstart=jnp.zeros_like(qvel), place=self._place(data)
         )
-        info = self._describe(data) | dict.fromkeys(self.measured, jnp.zeros((), self.dtype))
+        info = self._in_dtype(self._describe(data) | dict.fromkeys(self.measured, 0))
         return state, TimeStep.first(self._observe_data(data), info=info)
 
-    def _settle(self, qpos: jax.Array, qvel: jax.Array) -> mjx.Data:
+    def _in_dtype(self, info: Mapping[str, Any]) -> Info:
+        return {name: jnp.asarray(value, self.dtype) for name, value in info.items()}
+
+    def _settle(self, qpos: jax.Array, qvel: jax.Array) -> Data:
         """Returns the data of the first observation. Forces are 0 unless a subclass needs them."""
         return physics.place(self._model, qpos, qvel)
 
@@ -137,20 +147,20 @@ class MujocoEnvironment(Environment[MujocoState]):
         """Returns the positions and velocities of the joints at the start."""
 
     @abc.abstractmethod
-    def _observe_data(self, data: mjx.Data) -> jax.Array:
+    def _observe_data(self, data: Data) -> jax.Array:
         """Returns the observation."""
 
     @abc.abstractmethod
     def _judge(
-        self, data: mjx.Data, action: jax.Array, velocity: jax.Array
+        self, data: Data, action: jax.Array, velocity: jax.Array
     ) -> tuple[jax.Array, jax.Array, Info]:
         """Returns the reward, whether the task ended, and what `measured` names."""
 
-    def _place(self, data: mjx.Data) -> jax.Array:
+    def _place(self, data: Data) -> jax.Array:
         """Returns the place whose change is the velocity."""
         return data.qpos[:1]
 
-    def _describe(self, data: mjx.Data) -> Info:
+    def _describe(self, data: Data) -> Info:
         """Returns the entries of `info` that exist after a reset, too."""
         del data
         return {}

@@ -1,12 +1,13 @@
 """The half cheetah task."""
 
-from typing import Any, ClassVar
+from typing import ClassVar
 
 import chex
 import jax
 import jax.numpy as jnp
 
 from jaxenvs import struct
+from jaxenvs.envs.mujoco._mjx import Data
 from jaxenvs.envs.mujoco.base import Info, MujocoEnvironment, normal_noise
 
 
@@ -33,20 +34,20 @@ class HalfCheetah(MujocoEnvironment):
     exclude_current_positions_from_observation: bool = struct.static(True)
 
     measured: ClassVar = ("x_velocity", "reward_forward", "reward_ctrl")
-    camera: ClassVar = {"body": 1, "distance": 4.0}
+    camera: ClassVar = {"body": 1, "distance": 3.0}
 
     def _draw_start(self, key: chex.PRNGKey) -> tuple[jax.Array, jax.Array]:
         return normal_noise(self, key)
 
-    def _observe_data(self, data: Any) -> jax.Array:
+    def _observe_data(self, data: Data) -> jax.Array:
         hidden = int(self.exclude_current_positions_from_observation)
         return jnp.concatenate([data.qpos[hidden:], data.qvel])
 
-    def _describe(self, data: Any) -> Info:
+    def _describe(self, data: Data) -> Info:
         return {"x_position": data.qpos[0]}
 
     def _judge(
-        self, data: Any, action: jax.Array, velocity: jax.Array
+        self, data: Data, action: jax.Array, velocity: jax.Array
     ) -> tuple[jax.Array, jax.Array, Info]:
         forward = self.forward_reward_weight * velocity[0]
         control = self.ctrl_cost_weight * (action**2).sum()

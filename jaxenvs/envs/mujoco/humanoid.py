@@ -1,13 +1,14 @@
 """The humanoid task."""
 
 import math
-from typing import Any, ClassVar
+from typing import ClassVar
 
 import chex
 import jax
 import jax.numpy as jnp
 
 from jaxenvs import struct
+from jaxenvs.envs.mujoco._mjx import Data
 from jaxenvs.envs.mujoco.base import Info, MujocoEnvironment, uniform_noise
 from jaxenvs.envs.mujoco.hopper import within
 from jaxenvs.envs.mujoco.swimmer import planar_position
@@ -28,7 +29,7 @@ class HumanoidBase(MujocoEnvironment):
     def _draw_start(self, key: chex.PRNGKey) -> tuple[jax.Array, jax.Array]:
         return uniform_noise(self, key)
 
-    def _observe_data(self, data: Any) -> jax.Array:
+    def _observe_data(self, data: Data) -> jax.Array:
         hidden = 2 * self.exclude_current_positions_from_observation
         parts = [data.qpos[hidden:], data.qvel]
         if self.include_cinert_in_observation:
@@ -41,7 +42,7 @@ class HumanoidBase(MujocoEnvironment):
             parts.append(data._impl.cfrc_ext[1:].reshape(-1))
         return jnp.concatenate(parts)
 
-    def _tendons(self, data: Any) -> Info:
+    def _tendons(self, data: Data) -> Info:
         return {"tendon_length": data.ten_length, "tendon_velocity": data._impl.ten_velocity}
 
 
@@ -87,17 +88,17 @@ class Humanoid(HumanoidBase):
         "reward_ctrl",
         "reward_contact",
     )
-    camera: ClassVar = {"body": 1, "distance": 4.0, "elevation": -20.0, "height": 2.0}
+    camera: ClassVar = {"body": 1, "distance": 4.0, "height": 1.1}
 
-    def _place(self, data: Any) -> jax.Array:
+    def _place(self, data: Data) -> jax.Array:
         mass = self._model.body_mass
         return (mass[:, None] * data.xipos).sum(axis=0)[:2] / mass.sum()
 
-    def _describe(self, data: Any) -> Info:
+    def _describe(self, data: Data) -> Info:
         return {**planar_position(data), **self._tendons(data)}
 
     def _judge(
-        self, data: Any, action: jax.Array, velocity: jax.Array
+        self, data: Data, action: jax.Array, velocity: jax.Array
     ) -> tuple[jax.Array, jax.Array, Info]:
         is_healthy = within(data.qpos[2], self.healthy_z_range)
         forward = self.forward_reward_weight * velocity[0]

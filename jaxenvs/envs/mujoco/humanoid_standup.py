@@ -1,12 +1,13 @@
 """The task of a humanoid that stands up."""
 
 import math
-from typing import Any, ClassVar
+from typing import ClassVar
 
 import jax
 import jax.numpy as jnp
 
 from jaxenvs import struct
+from jaxenvs.envs.mujoco._mjx import Data
 from jaxenvs.envs.mujoco.base import Info
 from jaxenvs.envs.mujoco.humanoid import HumanoidBase
 
@@ -35,9 +36,9 @@ class HumanoidStandup(HumanoidBase):
     impact_cost_range: tuple[float, float] = (-math.inf, 10.0)
 
     measured: ClassVar = ("reward_linup", "reward_quadctrl", "reward_impact")
-    camera: ClassVar = {"body": 1, "distance": 4.0, "elevation": -20.0, "height": 0.8925}
+    camera: ClassVar = {"body": 1, "distance": 4.0, "height": 0.6}
 
-    def _describe(self, data: Any) -> Info:
+    def _describe(self, data: Data) -> Info:
         return {
             "x_position": data.qpos[0],
             "y_position": data.qpos[1],
@@ -46,7 +47,7 @@ class HumanoidStandup(HumanoidBase):
         }
 
     def _judge(
-        self, data: Any, action: jax.Array, velocity: jax.Array
+        self, data: Data, action: jax.Array, velocity: jax.Array
     ) -> tuple[jax.Array, jax.Array, Info]:
         del velocity
         up = data.qpos[2] / self._model.opt.timestep

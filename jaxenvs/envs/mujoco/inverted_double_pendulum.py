@@ -8,7 +8,7 @@ import jax.numpy as jnp
 
 from jaxenvs import struct
 from jaxenvs.envs.mujoco import physics
-from jaxenvs.envs.mujoco._mjx import mjx
+from jaxenvs.envs.mujoco._mjx import Data, mjx
 from jaxenvs.envs.mujoco.base import Info, MujocoEnvironment, normal_noise
 
 
@@ -37,7 +37,7 @@ class InvertedDoublePendulum(MujocoEnvironment):
     reset_noise_scale: float = 0.1
 
     measured: ClassVar = ("reward_survive", "distance_penalty", "velocity_penalty")
-    camera: ClassVar = {"body": 0, "distance": 4.1225, "height": 0.1225}
+    camera: ClassVar = {"body": 0, "distance": 3.0, "height": 0.5}
 
     def _draw_start(self, key: chex.PRNGKey) -> tuple[jax.Array, jax.Array]:
         return normal_noise(self, key)
@@ -46,14 +46,14 @@ class InvertedDoublePendulum(MujocoEnvironment):
         # The first observation has a constraint force.
         return mjx.forward(self._model, physics.data(self._model, qpos, qvel))
 
-    def _observe_data(self, data: Any) -> jax.Array:
+    def _observe_data(self, data: Data) -> jax.Array:
         angles = data.qpos[1:]
         force = data.qfrc_constraint[:1]
         moving = jnp.clip(jnp.concatenate([data.qvel, force]), -10, 10)
         return jnp.concatenate([data.qpos[:1], jnp.sin(angles), jnp.cos(angles), moving])
 
     def _judge(
-        self, data: Any, action: jax.Array, velocity: jax.Array
+        self, data: Data, action: jax.Array, velocity: jax.Array
     ) -> tuple[jax.Array, jax.Array, Info]:
         del action, velocity
         x, _, y = data.site_xpos[0]

@@ -1,12 +1,13 @@
 """The inverted pendulum task."""
 
-from typing import Any, ClassVar
+from typing import ClassVar
 
 import chex
 import jax
 import jax.numpy as jnp
 
 from jaxenvs import struct
+from jaxenvs.envs.mujoco._mjx import Data
 from jaxenvs.envs.mujoco.base import Info, MujocoEnvironment, uniform_noise
 
 
@@ -33,16 +34,16 @@ class InvertedPendulum(MujocoEnvironment):
     reset_noise_scale: float = 0.01
 
     measured: ClassVar = ("reward_survive",)
-    camera: ClassVar = {"body": 0, "distance": 2.04}
+    camera: ClassVar = {"body": 0, "distance": 2.04, "height": 0.3}
 
     def _draw_start(self, key: chex.PRNGKey) -> tuple[jax.Array, jax.Array]:
         return uniform_noise(self, key)
 
-    def _observe_data(self, data: Any) -> jax.Array:
+    def _observe_data(self, data: Data) -> jax.Array:
         return jnp.concatenate([data.qpos, data.qvel])
 
     def _judge(
-        self, data: Any, action: jax.Array, velocity: jax.Array
+        self, data: Data, action: jax.Array, velocity: jax.Array
     ) -> tuple[jax.Array, jax.Array, Info]:
         del action, velocity
         is_finite = jnp.isfinite(self._observe_data(data)).all()

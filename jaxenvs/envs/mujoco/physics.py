@@ -15,7 +15,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from jaxenvs.envs.mujoco._mjx import conventions, mjx, mujoco
+from jaxenvs.envs.mujoco._mjx import Data, Model, conventions, mjx, mujoco
 from jaxenvs.errors import ParameterError, closest
 
 # The classical Runge-Kutta method: how far each evaluation is from the start, and its weight.
@@ -51,13 +51,13 @@ def _assets() -> Path:
 
 
 @functools.cache
-def _model(xml_file: str, dtype: str) -> mjx.Model:
+def _model(xml_file: str, dtype: str) -> Model:
     """Returns the model in MJX, with arrays that do not belong to a trace."""
     with conventions(dtype), jax.ensure_compile_time_eval():
         return mjx.put_model(load(xml_file), impl="jax")
 
 
-def model(xml_file: str, dtype: str, changes: Mapping[str, Any] | None) -> mjx.Model:
+def model(xml_file: str, dtype: str, changes: Mapping[str, Any] | None) -> Model:
     """Returns the model in MJX, with some of its arrays replaced."""
     original = _model(xml_file, dtype)
     if not changes:
@@ -90,12 +90,12 @@ def check_changes(xml_file: str, changes: Mapping[str, Any]) -> None:
             )
 
 
-def data(model: mjx.Model, qpos: jax.Array, qvel: jax.Array) -> mjx.Data:
+def data(model: Model, qpos: jax.Array, qvel: jax.Array) -> Data:
     """Returns data with positions and velocities, and all else zero."""
     return mjx.make_data(model).replace(qpos=qpos, qvel=qvel)
 
 
-def place(model: mjx.Model, qpos: jax.Array, qvel: jax.Array) -> mjx.Data:
+def place(model: Model, qpos: jax.Array, qvel: jax.Array) -> Data:
     """Computes what follows from positions and velocities without forces.
 
     MJX normalizes the quaternions in `qpos`; C MuJoCo leaves them alone until they are integrated.
@@ -107,25 +107,23 @@ def place(model: mjx.Model, qpos: jax.Array, qvel: jax.Array) -> mjx.Data:
     return placed.tree_replace({"qpos": qpos, "_impl.ten_velocity": placed._impl.ten_J @ qvel})
 
 
-def simulate(model: mjx.Model, start: mjx.Data, frame_skip: int) -> mjx.Data:
+def simulate(model: Model, start: Data, frame_skip: int) -> Data:
     """Takes `frame_skip` steps, as `mj_step` does.
 
     MJX's own step with the Runge-Kutta method evaluates the forces in four places of the program.
     Here they are in one, which compiles in a third of the time.
     """
-    if model.opt.integrator == mjx.IntegratorType.RK4:
-        step = _runge_kutta
-    else:
-        step = mjx.step
+    is_runge_kutta = model.opt.integrator == mjx.IntegratorType.RK4
+    step = _runge_kutta if is_runge_kutta else mjx.step
     return jax.lax.fori_loop(0, frame_skip, lambda _, data: step(model, data), start)
 
 
-def contact_forces(model: mjx.Model, data: mjx.Data) -> jax.Array:
+def contact_forces(model: Model, data: Data) -> jax.Array:
     """Returns `cfrc_ext` as `mj_rnePostConstraint` computes it: [nbody, 6], torque then force."""
     return mjx.rne_postconstraint(model, data)._impl.cfrc_ext
 
 
-def _runge_kutta(model: mjx.Model, start: mjx.Data) -> mjx.Data:
+def _runge_kutta(model: Model, start: Data) -> Data:
     qpos, qvel, dt = start.qpos, start.qvel, model.opt.timestep
     dtype = qpos.dtype
 
@@ -152,7 +150,7 @@ def _runge_kutta(model: mjx.Model, start: mjx.Data) -> mjx.Data:
     )
 
 
-def move(model: mjx.Model, qpos: jax.Array, qvel: jax.Array, dt: Any) -> jax.Array:
+def move(model: Model, qpos: jax.Array, qvel: jax.Array, dt: Any) -> jax.Array:
     """Returns positions after moving along a velocity for a time; orientations are quaternions."""
     parts = []
     joints = zip(model.jnt_type, model.jnt_qposadr, model.jnt_dofadr, strict=True)

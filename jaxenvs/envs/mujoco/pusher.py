@@ -1,6 +1,6 @@
 """The pusher task."""
 
-from typing import Any, ClassVar
+from typing import ClassVar
 
 import chex
 import jax
@@ -8,6 +8,7 @@ import jax.numpy as jnp
 
 from jaxenvs import struct
 from jaxenvs.envs.mujoco import physics
+from jaxenvs.envs.mujoco._mjx import Data
 from jaxenvs.envs.mujoco.base import Info, MujocoEnvironment
 
 
@@ -38,7 +39,7 @@ class Pusher(MujocoEnvironment):
     reward_control_weight: float = 0.1
 
     measured: ClassVar = ("reward_dist", "reward_ctrl", "reward_near")
-    camera: ClassVar = {"distance": 4.0}
+    camera: ClassVar = {"body": 0, "distance": 2.5, "elevation": -40.0}
 
     def _draw_start(self, key: chex.PRNGKey) -> tuple[jax.Array, jax.Array]:
         speed_key, place_key = jax.random.split(key)
@@ -58,15 +59,15 @@ class Pusher(MujocoEnvironment):
         still = jnp.zeros(4, jnp.float32)
         return jnp.concatenate([start, place, still[:2]]), jnp.concatenate([speeds, still])
 
-    def _observe_data(self, data: Any) -> jax.Array:
+    def _observe_data(self, data: Data) -> jax.Array:
         bodies = [self._body(data, name) for name in ("tips_arm", "object", "goal")]
         return jnp.concatenate([data.qpos[:7], data.qvel[:7], *bodies])
 
-    def _body(self, data: Any, name: str) -> jax.Array:
+    def _body(self, data: Data, name: str) -> jax.Array:
         return data.xpos[physics.load(self.xml_file).body(name).id]
 
     def _judge(
-        self, data: Any, action: jax.Array, velocity: jax.Array
+        self, data: Data, action: jax.Array, velocity: jax.Array
     ) -> tuple[jax.Array, jax.Array, Info]:
         del velocity
         pushed = self._body(data, "object")

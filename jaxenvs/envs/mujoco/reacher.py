@@ -1,7 +1,7 @@
 """The reacher task."""
 
 import math
-from typing import Any, ClassVar
+from typing import ClassVar
 
 import chex
 import jax
@@ -9,6 +9,7 @@ import jax.numpy as jnp
 
 from jaxenvs import struct
 from jaxenvs.envs.mujoco import physics
+from jaxenvs.envs.mujoco._mjx import Data
 from jaxenvs.envs.mujoco.base import Info, MujocoEnvironment
 
 
@@ -37,7 +38,7 @@ class Reacher(MujocoEnvironment):
     reward_control_weight: float = 1.0
 
     measured: ClassVar = ("reward_dist", "reward_ctrl")
-    camera: ClassVar = {"body": 0, "distance": 0.7, "elevation": -60.0}
+    camera: ClassVar = {"body": 0, "distance": 0.8, "elevation": -70.0}
 
     def _draw_start(self, key: chex.PRNGKey) -> tuple[jax.Array, jax.Array]:
         noise = jax.random.uniform(key, (6,), jnp.float32)
@@ -47,17 +48,17 @@ class Reacher(MujocoEnvironment):
         start = self._qpos0[:2].astype(jnp.float32) + angles
         return jnp.concatenate([start, goal]), jnp.concatenate([speeds, jnp.zeros_like(speeds)])
 
-    def _observe_data(self, data: Any) -> jax.Array:
+    def _observe_data(self, data: Data) -> jax.Array:
         angles = data.qpos[:2]
         parts = [jnp.cos(angles), jnp.sin(angles), data.qpos[2:], data.qvel[:2]]
         return jnp.concatenate([*parts, self._miss(data)[:2]])
 
-    def _miss(self, data: Any) -> jax.Array:
+    def _miss(self, data: Data) -> jax.Array:
         model = physics.load(self.xml_file)
         return data.xpos[model.body("fingertip").id] - data.xpos[model.body("target").id]
 
     def _judge(
-        self, data: Any, action: jax.Array, velocity: jax.Array
+        self, data: Data, action: jax.Array, velocity: jax.Array
     ) -> tuple[jax.Array, jax.Array, Info]:
         del velocity
         distance = -jnp.sqrt((self._miss(data) ** 2).sum()) * self.reward_dist_weight

@@ -1,12 +1,13 @@
 """The swimmer task."""
 
-from typing import Any, ClassVar
+from typing import ClassVar
 
 import chex
 import jax
 import jax.numpy as jnp
 
 from jaxenvs import struct
+from jaxenvs.envs.mujoco._mjx import Data
 from jaxenvs.envs.mujoco.base import Info, MujocoEnvironment, uniform_noise
 
 
@@ -33,23 +34,23 @@ class Swimmer(MujocoEnvironment):
     exclude_current_positions_from_observation: bool = struct.static(True)
 
     measured: ClassVar = ("x_velocity", "y_velocity", "reward_forward", "reward_ctrl")
-    camera: ClassVar = {"body": 1, "distance": 5.0}
+    camera: ClassVar = {"body": 1, "distance": 5.0, "elevation": -45.0}
 
     def _draw_start(self, key: chex.PRNGKey) -> tuple[jax.Array, jax.Array]:
         return uniform_noise(self, key)
 
-    def _observe_data(self, data: Any) -> jax.Array:
+    def _observe_data(self, data: Data) -> jax.Array:
         hidden = 2 * self.exclude_current_positions_from_observation
         return jnp.concatenate([data.qpos[hidden:], data.qvel])
 
-    def _place(self, data: Any) -> jax.Array:
+    def _place(self, data: Data) -> jax.Array:
         return data.qpos[:2]
 
-    def _describe(self, data: Any) -> Info:
+    def _describe(self, data: Data) -> Info:
         return planar_position(data)
 
     def _judge(
-        self, data: Any, action: jax.Array, velocity: jax.Array
+        self, data: Data, action: jax.Array, velocity: jax.Array
     ) -> tuple[jax.Array, jax.Array, Info]:
         forward = self.forward_reward_weight * velocity[0]
         control = self.ctrl_cost_weight * (action**2).sum()
@@ -62,7 +63,7 @@ class Swimmer(MujocoEnvironment):
         return forward - control, jnp.bool_(False), parts
 
 
-def planar_position(data: Any) -> Info:
+def planar_position(data: Data) -> Info:
     """Returns the entries of `info` about the position in the plane."""
     x, y = data.qpos[:2]
     return {"x_position": x, "y_position": y, "distance_from_origin": jnp.sqrt(x**2 + y**2)}

@@ -1,10 +1,11 @@
 """The two-dimensional walker task."""
 
-from typing import Any, ClassVar
+from typing import ClassVar
 
 import jax
 
 from jaxenvs import struct
+from jaxenvs.envs.mujoco._mjx import Data
 from jaxenvs.envs.mujoco.hopper import PlanarWalker, within
 
 
@@ -29,9 +30,9 @@ class Walker2d(PlanarWalker):
     healthy_z_range: tuple[float, float] = (0.8, 2.0)
     healthy_angle_range: tuple[float, float] = (-1.0, 1.0)
 
-    camera: ClassVar = {"body": 2, "distance": 4.0, "elevation": -20.0, "height": 1.15}
+    camera: ClassVar = {"body": 2, "distance": 4.0, "height": 1.0}
 
-    def _is_healthy(self, data: Any) -> jax.Array:
+    def _is_healthy(self, data: Data) -> jax.Array:
         return within(data.qpos[1], self.healthy_z_range) & within(
             data.qpos[2], self.healthy_angle_range
         )

@@ -1,0 +1,180 @@
+"""Pictures of MuJoCo models in pure JAX: one ray per pixel, from a camera that follows a body."""
+
+import math
+from collections.abc import Mapping
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+from jaxenvs.envs.mujoco._mjx import Model, mjx, mujoco
+
+FRAME_SHAPE = (480, 480)  # height, width
+_FIELD_OF_VIEW = 45.0  # degrees, MuJoCo's default
+_SKY = ((0.82, 0.86, 0.9), (0.35, 0.5, 0.68))  # at the horizon, above
+_TILES = ((0.28, 0.34, 0.4), (0.2, 0.25, 0.3))
+_GROUPS = 3  # geoms of higher groups are hidden, as in MuJoCo
+_FAR = 1e6
+
+_Kind = mujoco.mjtGeom
+
+
+def draw(
+    model: Model, original: mujoco.MjModel, qpos: jax.Array, camera: Mapping[str, Any]
+) -> jax.Array:
+    """Draws the bodies at `qpos`: uint8[480, 480, 3].
+
+    Args:
+        model: the model in MJX.
+        original: the model in C MuJoCo, which has the colors.
+        qpos: positions of the joints.
+        camera: the body that it follows and, with defaults, its `distance` in m, its `elevation`
+            in degrees, and the `height` that it looks at if not the body's.
+    """
+    data = mjx.kinematics(model, mjx.make_data(model).replace(qpos=qpos))
+    elevation = math.radians(camera.get("elevation", -20.0))
+    forward = np.array([0, math.cos(elevation), math.sin(elevation)], np.float32)
+    right = np.array([1, 0, 0], np.float32)
+    target = data.xpos[camera["body"]]
+    if "height" in camera:
+        target = target.at[2].set(camera["height"])
+    eye = target - camera["distance"] * forward
+    directions = _rays(forward, right)
+    sky = np.clip(2 * directions[..., 2:], 0, 1)
+    picture = jnp.asarray(np.array(_SKY[0]) * (1 - sky) + np.array(_SKY[1]) * sky, jnp.float32)
+    rays = jnp.asarray(directions)
+    nearest = jnp.full(FRAME_SHAPE, _FAR)
+    for i in range(original.ngeom):
+        kind = _Kind(original.geom_type[i])
+        if kind not in _SURFACES or original.geom_group[i] >= _GROUPS:
+            continue
+        turn, size = data.geom_xmat[i], model.geom_size[i]
+        start, local = (eye - data.geom_xpos[i]) @ turn, rays @ turn
+        distance = _SURFACES[kind](start, local, size)
+        hit = start + distance[..., None] * local
+        if kind == _Kind.mjGEOM_PLANE:
+            is_even = (jnp.floor(hit[..., :1]) + jnp.floor(hit[..., 1:2])) % 2 == 0
+            color = jnp.where(is_even, *map(jnp.asarray, _TILES))
+        else:
+            color = _shade(original.geom_rgba[i, :3], _NORMALS[kind](hit, size), local, turn[2])
+        is_nearer = distance < nearest
+        picture = jnp.where(is_nearer[..., None], color, picture)
+        nearest = jnp.where(is_nearer, distance, nearest)
+    return jnp.clip(255 * picture, 0, 255).astype(jnp.uint8)
+
+
+def _rays(forward: np.ndarray, right: np.ndarray) -> np.ndarray:
+    """Returns the directions of the pixels' rays, float32[H, W, 3]."""
+    height, width = FRAME_SHAPE
+    half = math.tan(math.radians(_FIELD_OF_VIEW / 2))
+    x = half * (np.arange(width) + 0.5 - width / 2)[None, :, None] / (height / 2)
+    y = half * (height / 2 - 0.5 - np.arange(height))[:, None, None] / (height / 2)
+    rays = forward + x * right + y * np.cross(right, forward)
+    return (rays / np.linalg.norm(rays, axis=-1, keepdims=True)).astype(np.float32)
+
+
+def _shade(rgb: np.ndarray, normal: jax.Array, ray: jax.Array, up: jax.Array) -> jax.Array:
+    """Returns the color under a lamp at the camera and a light from above."""
+    lamp = jnp.clip(-(normal * ray).sum(-1, keepdims=True), 0, 1)
+    light = jnp.clip((normal * up).sum(-1, keepdims=True), 0, 1)
+    return jnp.asarray(rgb) * (0.25 + 0.45 * lamp + 0.4 * light)
+
+
+# Distances along rays to surfaces, in the frame of a geom. `start` is [3], `ray` is [H, W, 3].
+
+
+def _plane(start: jax.Array, ray: jax.Array, size: jax.Array) -> jax.Array:
+    distance = -start[2] / jnp.where(ray[..., 2] < 0, ray[..., 2], -1e-9)
+    hit = jnp.abs(start[:2] + distance[..., None] * ray[..., :2])
+    is_inside = ((hit <= size[:2]) | (size[:2] <= 0)).all(-1)
+    return jnp.where(is_inside & (ray[..., 2] < 0), distance, _FAR)
+
+
+def _sphere(start: jax.Array, ray: jax.Array, size: jax.Array) -> jax.Array:
+    return _first(1.0, (ray * start).sum(-1), (start**2).sum() - size[0] ** 2)
+
+
+def _side(start: jax.Array, ray: jax.Array, size: jax.Array) -> jax.Array:
+    """Returns the distance to the side of a cylinder."""
+    flat, origin = ray[..., :2], start[:2]
+    a = jnp.maximum((flat**2).sum(-1), 1e-12)
+    distance = _first(a, (flat * origin).sum(-1), (origin**2).sum() - size[0] ** 2)
+    return jnp.where(jnp.abs(start[2] + distance * ray[..., 2]) <= size[1], distance, _FAR)
+
+
+def _capsule(start: jax.Array, ray: jax.Array, size: jax.Array) -> jax.Array:
+    half = jnp.zeros_like(start).at[2].set(size[1])
+    ends = [_sphere(start + end, ray, size) for end in (half, -half)]
+    return jnp.minimum(_side(start, ray, size), jnp.minimum(*ends))
+
+
+def _cylinder(start: jax.Array, ray: jax.Array, size: jax.Array) -> jax.Array:
+    nearest = _side(start, ray, size)
+    for end in (-1, 1):
+        distance = (end * size[1] - start[2]) / jnp.where(ray[..., 2] == 0, 1e-9, ray[..., 2])
+        hit = start[:2] + distance[..., None] * ray[..., :2]
+        is_inside = ((hit**2).sum(-1) <= size[0] ** 2) & (distance > 0)
+        nearest = jnp.minimum(nearest, jnp.where(is_inside, distance, _FAR))
+    return nearest
+
+
+def _box(start: jax.Array, ray: jax.Array, size: jax.Array) -> jax.Array:
+    slope = 1 / jnp.where(ray == 0, 1e-9, ray)
+    ends = jnp.stack([(-size - start) * slope, (size - start) * slope])
+    enter, leave = ends.min(0).max(-1), ends.max(0).min(-1)
+    return jnp.where((enter <= leave) & (enter > 0), enter, _FAR)
+
+
+def _ellipsoid(start: jax.Array, ray: jax.Array, size: jax.Array) -> jax.Array:
+    ray, start = ray / size, start / size
+    return _first((ray**2).sum(-1), (ray * start).sum(-1), (start**2).sum() - 1)
+
+
+def _first(a: Any, b: jax.Array, c: jax.Array) -> jax.Array:
+    """Returns the smaller root of a t^2 + 2 b t + c, or a large number if it is not positive."""
+    root = b**2 - a * c
+    distance = (-b - jnp.sqrt(jnp.maximum(root, 0))) / a
+    return jnp.where((root > 0) & (distance > 0), distance, _FAR)
+
+
+# Normals of surfaces at points [H, W, 3].
+
+
+def _unit(vector: jax.Array) -> jax.Array:
+    return vector / jnp.maximum(jnp.sqrt((vector**2).sum(-1, keepdims=True)), 1e-9)
+
+
+def _capsule_normal(hit: jax.Array, size: jax.Array) -> jax.Array:
+    return _unit(hit.at[..., 2].add(-jnp.clip(hit[..., 2], -size[1], size[1])))
+
+
+def _cylinder_normal(hit: jax.Array, size: jax.Array) -> jax.Array:
+    is_end = (jnp.abs(hit[..., 2:]) > size[1] * 0.999) & (
+        (hit[..., :2] ** 2).sum(-1, keepdims=True) < (size[0] * 0.999) ** 2
+    )
+    end = jnp.zeros_like(hit).at[..., 2].set(jnp.sign(hit[..., 2]))
+    return jnp.where(is_end, end, _unit(hit.at[..., 2].set(0)))
+
+
+def _box_normal(hit: jax.Array, size: jax.Array) -> jax.Array:
+    scaled = hit / size
+    largest = jnp.abs(scaled).max(-1, keepdims=True)
+    return jnp.where(jnp.abs(scaled) == largest, jnp.sign(scaled), 0)
+
+
+_SURFACES = {
+    _Kind.mjGEOM_PLANE: _plane,
+    _Kind.mjGEOM_SPHERE: _sphere,
+    _Kind.mjGEOM_CAPSULE: _capsule,
+    _Kind.mjGEOM_CYLINDER: _cylinder,
+    _Kind.mjGEOM_BOX: _box,
+    _Kind.mjGEOM_ELLIPSOID: _ellipsoid,
+}
+_NORMALS = {
+    _Kind.mjGEOM_SPHERE: lambda hit, size: _unit(hit),
+    _Kind.mjGEOM_CAPSULE: _capsule_normal,
+    _Kind.mjGEOM_CYLINDER: _cylinder_normal,
+    _Kind.mjGEOM_BOX: _box_normal,
+    _Kind.mjGEOM_ELLIPSOID: lambda hit, size: _unit(hit / size**2),
+}
