@@ -27,6 +27,7 @@ PAGES = (
     "docs/suites/index.md",
     "docs/training/results.md",
     "docs/usage/gpu.md",
+    "docs/usage/mujoco.md",
     "docs/usage/multi_agent.md",
 )
 GRIDWORLDS = ("navix", "XLand-MiniGrid", "EnvPool, 1 thread", "minigrid in a pool")
@@ -226,6 +227,20 @@ def suites() -> list[str]:
         "steps per episode",
     )
     return [*titles("id", columns), *rows]
+
+
+def physics() -> list[str]:
+    """Returns the speed of both engines of MuJoCo tasks, and of other libraries."""
+    report = load("physics")
+    names = list(dict.fromkeys(each["contestant"] for each in report["measurements"]))
+    lines = titles("", [*names, "compile, s: mjx", "plain"])
+    for id in ids_of(report):
+        entries = [measured(report, id=id, contestant=name, num_envs=64) for name in names]
+        cells = [f"{median(entry['steps_per_second']):,.0f}" for entry in entries]
+        compiled = {entry["contestant"]: entry["compile_seconds"] for entry in entries}
+        seconds = [f"{compiled[name]:.1f}" for name in ("mjx", "mjx, plain")]
+        lines.append(line(id, [*cells, *seconds]))
+    return lines
 
 
 def agents() -> list[str]:
@@ -477,6 +492,7 @@ TABLES: dict[str, Callable[[], list[str]]] = {
     "minigrid": minigrid,
     "minigrid_limits": minigrid_limits,
     "minigrid_returns": minigrid_returns,
+    "physics": physics,
     "suites": suites,
 }
 

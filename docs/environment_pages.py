@@ -39,9 +39,14 @@ TITLES = {
     "minatar": "MinAtar",
     "minigrid": "MiniGrid",
     "misc": "From gymnax",
+    "mujoco": "MuJoCo",
 }
 # The page that describes what all environments of a family share.
-GUIDES = {"babyai": "usage/minigrid.md", "minigrid": "usage/minigrid.md"}
+GUIDES = {
+    "babyai": "usage/minigrid.md",
+    "minigrid": "usage/minigrid.md",
+    "mujoco": "usage/mujoco.md",
+}
 TILES = 8  # maximum number of pictures per family in the README
 
 Environments = dict[type, list[jaxenvs.EnvSpec]]  # the ids of each class

@@ -30,22 +30,22 @@ class Ant(MujocoEnvironment):
     Terminates: if the height of the torso leaves [0.2, 1], or a value is not finite
     Time limit: none here; `Ant-v5` is registered with 1,000 steps
 
-    Source: J. Schulman et al., 2016, as Gymnasium's Ant-v5 (tests/parity/test_mujoco.py).
+    Source: J. Schulman et al., 2016, as Gymnasium's Ant-v5 (tests/parity/test_certificates.py).
     """
 
     xml_file: str = struct.static("ant.xml")
     frame_skip: int = struct.static(5)
-    forward_reward_weight: float = 1.0
-    ctrl_cost_weight: float = 0.5
-    contact_cost_weight: float = 5e-4
-    healthy_reward: float = 1.0
-    main_body: int | str = struct.static(1)
-    terminate_when_unhealthy: bool = struct.static(True)
-    healthy_z_range: tuple[float, float] = (0.2, 1.0)
-    contact_force_range: tuple[float, float] = (-1.0, 1.0)
-    reset_noise_scale: float = 0.1
-    exclude_current_positions_from_observation: bool = struct.static(True)
-    include_cfrc_ext_in_observation: bool = struct.static(True)
+    forward_reward_weight: float = 1.0  # weight of the velocity
+    ctrl_cost_weight: float = 0.5  # weight of the squared actions
+    contact_cost_weight: float = 5e-4  # weight of the squared contact forces
+    healthy_reward: float = 1.0  # per step while healthy
+    main_body: int | str = struct.static(1)  # number or name of the body whose velocity counts
+    terminate_when_unhealthy: bool = struct.static(True)  # unhealthy states end the episode
+    healthy_z_range: tuple[float, float] = (0.2, 1.0)  # m, heights that are healthy
+    contact_force_range: tuple[float, float] = (-1.0, 1.0)  # bounds of contact forces
+    reset_noise_scale: float = 0.1  # size of the noise at the start
+    exclude_current_positions_from_observation: bool = struct.static(True)  # hides the place
+    include_cfrc_ext_in_observation: bool = struct.static(True)  # shows contact forces
 
     measured: ClassVar = (
         "x_velocity",

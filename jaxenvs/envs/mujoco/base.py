@@ -42,10 +42,8 @@ class MujocoEnvironment(Environment[MujocoState]):
 
     xml_file: str = struct.static()  # the model: a file of Gymnasium's, or a path
     frame_skip: int = struct.static()  # physics steps in a step
-    # Arrays that replace the model's, by MJX's names: {"opt.gravity": (0, 0, -3.7)}.
-    physics: Any = None
-    # "float64" computes in double precision, as C MuJoCo does. It needs `jax_enable_x64`.
-    dtype: str = struct.static("float32")
+    physics: Any = None  # arrays that replace the model's: {"opt.gravity": (0, 0, -3.7)}
+    dtype: str = struct.static("float32")  # or "float64", which needs jax_enable_x64
 
     # Names in `info` that only a step computes. They are 0 after a reset.
     measured: ClassVar[tuple[str, ...]] = ()

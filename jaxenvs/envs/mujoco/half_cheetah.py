@@ -23,15 +23,15 @@ class HalfCheetah(MujocoEnvironment):
     Terminates: never
     Time limit: none here; `HalfCheetah-v5` is registered with 1,000 steps
 
-    Source: P. Wawrzynski, 2009, as Gymnasium's HalfCheetah-v5 (tests/parity/test_mujoco.py).
+    Source: P. Wawrzynski, 2009, as Gymnasium's HalfCheetah-v5 (tests/parity/test_certificates.py).
     """
 
     xml_file: str = struct.static("half_cheetah.xml")
     frame_skip: int = struct.static(5)
-    forward_reward_weight: float = 1.0
-    ctrl_cost_weight: float = 0.1
-    reset_noise_scale: float = 0.1
-    exclude_current_positions_from_observation: bool = struct.static(True)
+    forward_reward_weight: float = 1.0  # weight of the velocity
+    ctrl_cost_weight: float = 0.1  # weight of the squared actions
+    reset_noise_scale: float = 0.1  # size of the noise at the start
+    exclude_current_positions_from_observation: bool = struct.static(True)  # hides the place
 
     measured: ClassVar = ("x_velocity", "reward_forward", "reward_ctrl")
     camera: ClassVar = {"body": 1, "distance": 3.0}

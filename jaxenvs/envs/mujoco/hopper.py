@@ -17,12 +17,12 @@ class PlanarWalker(MujocoEnvironment):
     """What Hopper and Walker2d have in common."""
 
     frame_skip: int = struct.static(4)
-    forward_reward_weight: float = 1.0
-    ctrl_cost_weight: float = 1e-3
-    healthy_reward: float = 1.0
-    terminate_when_unhealthy: bool = struct.static(True)
-    reset_noise_scale: float = 5e-3
-    exclude_current_positions_from_observation: bool = struct.static(True)
+    forward_reward_weight: float = 1.0  # weight of the velocity
+    ctrl_cost_weight: float = 1e-3  # weight of the squared actions
+    healthy_reward: float = 1.0  # per step while healthy
+    terminate_when_unhealthy: bool = struct.static(True)  # unhealthy states end the episode
+    reset_noise_scale: float = 5e-3  # size of the noise at the start
+    exclude_current_positions_from_observation: bool = struct.static(True)  # hides the place
 
     measured: ClassVar = ("x_velocity", "reward_forward", "reward_ctrl", "reward_survive")
 
@@ -74,13 +74,13 @@ class Hopper(PlanarWalker):
     Time limit: none here; `Hopper-v5` is registered with 1,000 steps
 
     Source: T. Erez, Y. Tassa, E. Todorov, 2011, as Gymnasium's Hopper-v5
-    (tests/parity/test_mujoco.py).
+    (tests/parity/test_certificates.py).
     """
 
     xml_file: str = struct.static("hopper.xml")
-    healthy_state_range: tuple[float, float] = (-100.0, 100.0)
-    healthy_z_range: tuple[float, float] = (0.7, math.inf)
-    healthy_angle_range: tuple[float, float] = (-0.2, 0.2)
+    healthy_state_range: tuple[float, float] = (-100.0, 100.0)  # of what is not the place
+    healthy_z_range: tuple[float, float] = (0.7, math.inf)  # m, heights that are healthy
+    healthy_angle_range: tuple[float, float] = (-0.2, 0.2)  # rad, of the torso
 
     camera: ClassVar = {"body": 2, "distance": 3.0, "height": 0.9}
 

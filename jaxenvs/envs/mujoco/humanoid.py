@@ -18,13 +18,13 @@ class HumanoidBase(MujocoEnvironment):
     """What both tasks of the humanoid have in common."""
 
     frame_skip: int = struct.static(5)
-    ctrl_cost_weight: float = 0.1
-    reset_noise_scale: float = 1e-2
-    exclude_current_positions_from_observation: bool = struct.static(True)
-    include_cinert_in_observation: bool = struct.static(True)
-    include_cvel_in_observation: bool = struct.static(True)
-    include_qfrc_actuator_in_observation: bool = struct.static(True)
-    include_cfrc_ext_in_observation: bool = struct.static(True)
+    ctrl_cost_weight: float = 0.1  # weight of the squared actions
+    reset_noise_scale: float = 1e-2  # size of the noise at the start
+    exclude_current_positions_from_observation: bool = struct.static(True)  # hides the place
+    include_cinert_in_observation: bool = struct.static(True)  # shows masses and inertias
+    include_cvel_in_observation: bool = struct.static(True)  # shows velocities of bodies
+    include_qfrc_actuator_in_observation: bool = struct.static(True)  # shows forces of actuators
+    include_cfrc_ext_in_observation: bool = struct.static(True)  # shows contact forces
 
     def _draw_start(self, key: chex.PRNGKey) -> tuple[jax.Array, jax.Array]:
         return uniform_noise(self, key)
@@ -69,16 +69,16 @@ class Humanoid(HumanoidBase):
     Time limit: none here; `Humanoid-v5` is registered with 1,000 steps
 
     Source: Y. Tassa, T. Erez, E. Todorov, 2012, as Gymnasium's Humanoid-v5 with the solver Newton
-    (tests/parity/test_mujoco.py).
+    (tests/parity/test_certificates.py).
     """
 
     xml_file: str = struct.static("humanoid.xml")
-    forward_reward_weight: float = 1.25
-    contact_cost_weight: float = 5e-7
-    contact_cost_range: tuple[float, float] = (-math.inf, 10.0)
-    healthy_reward: float = 5.0
-    terminate_when_unhealthy: bool = struct.static(True)
-    healthy_z_range: tuple[float, float] = (1.0, 2.0)
+    forward_reward_weight: float = 1.25  # weight of the velocity
+    contact_cost_weight: float = 5e-7  # weight of the squared contact forces
+    contact_cost_range: tuple[float, float] = (-math.inf, 10.0)  # bounds of the cost of contacts
+    healthy_reward: float = 5.0  # per step while healthy
+    terminate_when_unhealthy: bool = struct.static(True)  # unhealthy states end the episode
+    healthy_z_range: tuple[float, float] = (1.0, 2.0)  # m, heights that are healthy
 
     measured: ClassVar = (
         "x_velocity",

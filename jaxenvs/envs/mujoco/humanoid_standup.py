@@ -27,13 +27,13 @@ class HumanoidStandup(HumanoidBase):
     Time limit: none here; `HumanoidStandup-v5` is registered with 1,000 steps
 
     Source: Y. Tassa, T. Erez, E. Todorov, 2012, as Gymnasium's HumanoidStandup-v5 with the solver
-    Newton (tests/parity/test_mujoco.py).
+    Newton (tests/parity/test_certificates.py).
     """
 
     xml_file: str = struct.static("humanoidstandup.xml")
     uph_cost_weight: float = 1.0  # without effect, as in Gymnasium
-    impact_cost_weight: float = 0.5e-6
-    impact_cost_range: tuple[float, float] = (-math.inf, 10.0)
+    impact_cost_weight: float = 0.5e-6  # weight of the squared contact forces
+    impact_cost_range: tuple[float, float] = (-math.inf, 10.0)  # bounds of the cost of contacts
 
     measured: ClassVar = ("reward_linup", "reward_quadctrl", "reward_impact")
     camera: ClassVar = {"body": 1, "distance": 4.0, "height": 0.6}

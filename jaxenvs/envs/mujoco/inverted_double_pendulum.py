@@ -28,13 +28,13 @@ class InvertedDoublePendulum(MujocoEnvironment):
     Terminates: if the height of the tip is at most 1
     Time limit: none here; `InvertedDoublePendulum-v5` is registered with 1,000 steps
 
-    Source: Gymnasium's InvertedDoublePendulum-v5 (tests/parity/test_mujoco.py).
+    Source: Gymnasium's InvertedDoublePendulum-v5 (tests/parity/test_certificates.py).
     """
 
     xml_file: str = struct.static("inverted_double_pendulum.xml")
     frame_skip: int = struct.static(5)
-    healthy_reward: float = 10.0
-    reset_noise_scale: float = 0.1
+    healthy_reward: float = 10.0  # per step while healthy
+    reset_noise_scale: float = 0.1  # size of the noise at the start
 
     measured: ClassVar = ("reward_survive", "distance_penalty", "velocity_penalty")
     camera: ClassVar = {"body": 0, "distance": 3.0, "height": 0.5}

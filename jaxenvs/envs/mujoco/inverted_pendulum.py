@@ -26,12 +26,12 @@ class InvertedPendulum(MujocoEnvironment):
     Time limit: none here; `InvertedPendulum-v5` is registered with 1,000 steps
 
     Source: A. G. Barto, R. S. Sutton, C. W. Anderson, 1983, as Gymnasium's InvertedPendulum-v5
-    (tests/parity/test_mujoco.py).
+    (tests/parity/test_certificates.py).
     """
 
     xml_file: str = struct.static("inverted_pendulum.xml")
     frame_skip: int = struct.static(2)
-    reset_noise_scale: float = 0.01
+    reset_noise_scale: float = 0.01  # size of the noise at the start
 
     measured: ClassVar = ("reward_survive",)
     camera: ClassVar = {"body": 0, "distance": 2.04, "height": 0.3}

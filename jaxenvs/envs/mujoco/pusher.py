@@ -29,14 +29,14 @@ class Pusher(MujocoEnvironment):
     Terminates: never
     Time limit: none here; `Pusher-v5` is registered with 100 steps
 
-    Source: Gymnasium's Pusher-v5 (tests/parity/test_mujoco.py).
+    Source: Gymnasium's Pusher-v5 (tests/parity/test_certificates.py).
     """
 
     xml_file: str = struct.static("pusher_v5.xml")
     frame_skip: int = struct.static(5)
-    reward_near_weight: float = 0.5
-    reward_dist_weight: float = 1.0
-    reward_control_weight: float = 0.1
+    reward_near_weight: float = 0.5  # weight of the tip's distance from the cylinder
+    reward_dist_weight: float = 1.0  # weight of the distance from the goal
+    reward_control_weight: float = 0.1  # weight of the squared actions
 
     measured: ClassVar = ("reward_dist", "reward_ctrl", "reward_near")
     camera: ClassVar = {"body": 0, "distance": 2.5, "elevation": -40.0}

@@ -29,13 +29,13 @@ class Reacher(MujocoEnvironment):
     Terminates: never
     Time limit: none here; `Reacher-v5` is registered with 50 steps
 
-    Source: Gymnasium's Reacher-v5 (tests/parity/test_mujoco.py).
+    Source: Gymnasium's Reacher-v5 (tests/parity/test_certificates.py).
     """
 
     xml_file: str = struct.static("reacher.xml")
     frame_skip: int = struct.static(2)
-    reward_dist_weight: float = 1.0
-    reward_control_weight: float = 1.0
+    reward_dist_weight: float = 1.0  # weight of the distance from the goal
+    reward_control_weight: float = 1.0  # weight of the squared actions
 
     measured: ClassVar = ("reward_dist", "reward_ctrl")
     camera: ClassVar = {"body": 0, "distance": 0.8, "elevation": -70.0}

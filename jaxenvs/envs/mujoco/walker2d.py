@@ -23,12 +23,12 @@ class Walker2d(PlanarWalker):
     Time limit: none here; `Walker2d-v5` is registered with 1,000 steps
 
     Source: T. Erez, Y. Tassa, E. Todorov, 2011, as Gymnasium's Walker2d-v5
-    (tests/parity/test_mujoco.py).
+    (tests/parity/test_certificates.py).
     """
 
     xml_file: str = struct.static("walker2d_v5.xml")
-    healthy_z_range: tuple[float, float] = (0.8, 2.0)
-    healthy_angle_range: tuple[float, float] = (-1.0, 1.0)
+    healthy_z_range: tuple[float, float] = (0.8, 2.0)  # m, heights that are healthy
+    healthy_angle_range: tuple[float, float] = (-1.0, 1.0)  # rad, of the torso
 
     camera: ClassVar = {"body": 2, "distance": 4.0, "height": 1.0}
 
