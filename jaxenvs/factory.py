@@ -133,9 +133,8 @@ def make_vec(
         mesh_axis: the mesh axis to use instead of the first.
         time_limit: steps after which an episode is truncated; None for no limit, "default" for
             the limit of the id. A hosted environment's own limit also applies.
-        engine: for tasks of MuJoCo, what runs an id such as "Ant-v5": "mjx" for JAX, "pool" for
-            Gymnasium with C MuJoCo in a pool, as "gymnasium/Ant-v5". "auto" is "pool" on a CPU,
-            unless an argument needs JAX, and "mjx" elsewhere.
+        engine: for tasks of MuJoCo such as "Ant-v5", "mjx" for JAX, or "pool" for C MuJoCo in a
+            pool. "auto" is "pool" on a CPU, unless an argument needs JAX, and "mjx" elsewhere.
         **params: parameters of the environment. For hosted environments also options of
             `make_pool` (with a mesh, for each pool) and `path` and `final_observation` of
             `HostEnv`.
@@ -155,8 +154,7 @@ def make_vec(
     """
     native_only = {"batched": batched, "reset_chunk": reset_chunk, "stagger": stagger}
     physics = [params.get("physics"), params.get("dtype")]
-    id = chosen_id(id, engine, [*native_only.values(), *physics], time_limit=time_limit)
-    if is_hosted(id):
+    if is_hosted(id, engine, [*native_only.values(), *physics], time_limit=time_limit):
         _check_no_native_options(id, **native_only)
         return _make_hosted(id, num_envs, autoreset_mode, mesh, mesh_axis, time_limit, params)
     return vectorize(
@@ -171,10 +169,16 @@ def make_vec(
     )
 
 
-def chosen_id(
-    id: Any, engine: str = "auto", native_only: Iterable[Any] = (), *, time_limit: Any = "default"
-) -> Any:
-    """Returns `id`, or the id of the same task for a pool if that engine is chosen.
+def is_hosted(
+    id: Any,
+    engine: str = "auto",
+    native_only: Iterable[Any] = (),
+    *,
+    time_limit: Any = "default",
+) -> bool:
+    """Returns whether `make_vec` makes a pool for `id`; otherwise it is written in JAX.
+
+    Registers `id` if it is a "module:Class" or belongs to a suite of another JAX library.
 
     Args:
         id: what `make_vec` or `make_gym` got.
@@ -186,24 +190,19 @@ def chosen_id(
     Raises:
         ParameterError: the id has no such engine.
     """
-    hosted = registry[id].hosted if isinstance(id, str) and id in registry else ""
-    engines = ("auto", "mjx", "pool") if hosted else ("auto",)
+    has_pool = isinstance(id, str) and id in registry and registry[id].has_pool
+    engines = ("auto", "mjx", "pool") if has_pool else ("auto",)
     if engine not in engines:
         raise ParameterError(
             f"{id!r:.80} got engine={engine!r}; expected {' or '.join(map(repr, engines))}."
-            + ("" if hosted else "  Only tasks of MuJoCo have a choice.")
+            + ("" if has_pool else "  Only tasks of MuJoCo have a choice.")
         )
-    if not hosted or engine == "mjx":
-        return id
-    if engine == "pool":
-        return hosted
+    if not has_pool:
+        return _is_foreign(id)
+    if engine != "auto":
+        return engine == "pool"
     needs_jax = time_limit is None or any(map(_is_given, native_only))
-    return id if needs_jax or jax.default_backend() != "cpu" else hosted
-
-
-def runs_on_host(id: Any) -> bool:
-    """Returns whether `make_vec(id, num_envs)` makes hosted environments."""
-    return is_hosted(chosen_id(id))
+    return not needs_jax and jax.default_backend() == "cpu"
 
 
 def _is_given(value: Any) -> bool:
@@ -211,11 +210,8 @@ def _is_given(value: Any) -> bool:
     return not is_empty and value is not None and value is not False and value != "numpy"
 
 
-def is_hosted(id: Any) -> bool:
-    """Returns whether `id` belongs to a library that is not written in JAX. Others are native.
-
-    Registers `id` if it is a "module:Class" or belongs to a suite of another JAX library.
-    """
+def _is_foreign(id: Any) -> bool:
+    """Returns whether `id` belongs to a library that is not written in JAX."""
     if not isinstance(id, str) or id in registry or id in unlisted:
         return False
     if register_suite_id(id) or _entry_points.register_entry_point(id):
@@ -326,7 +322,7 @@ def _options_per_pool(id: str, devices: int, params: dict[str, Any]) -> dict[str
 
 
 def _find(id: str) -> EnvSpec:
-    if is_hosted(id):
+    if _is_foreign(id):
         raise UnknownEnvironmentError(
             f'"{id}" is not a JAX environment; it runs on the host, in batches.  Use'
             f' jaxenvs.make_vec("{id}", num_envs) or jaxenvs.make_pool.'

@@ -20,7 +20,7 @@ class EnvSpec:
     compared_with: str = ""  # the reference implementation that tests compare with step by step
     kwargs: Mapping[str, Any] = dataclasses.field(default_factory=dict)
     wrappers: Mapping[str, Mapping[str, Any]] = dataclasses.field(default_factory=dict)
-    hosted: str = ""  # the id of the same task for `make_pool`, if it is the faster one on a CPU
+    has_pool: bool = False  # whether `make_pool` takes the id, too, and is the faster on a CPU
 
 
 registry: dict[str, EnvSpec] = {}
@@ -43,7 +43,7 @@ def register(
     compared_with: str = "",
     kwargs: Mapping[str, Any] | None = None,
     wrappers: Mapping[str, Mapping[str, Any]] | None = None,
-    hosted: str = "",
+    has_pool: bool = False,
     overwrite: bool = False,
 ) -> EnvSpec:
     """Registers an environment under `id`.
@@ -59,8 +59,8 @@ def register(
         compared_with: the reference implementation that tests compare with.
         kwargs: parameters that override the defaults of the class.
         wrappers: "module:Wrapper" and its arguments, the innermost first.
-        hosted: the id of the same task for `make_pool`, which `make_vec` and `make_gym` use on a
-            CPU, such as "gymnasium/Ant-v5". Pass it only if that is faster.
+        has_pool: whether `make_pool` takes the id, too, for the same task. On a CPU, `make_vec` and
+            `make_gym` then make pools.
         overwrite: whether to replace an existing registration of the id.
 
     Returns:
@@ -100,7 +100,7 @@ def register(
         compared_with=compared_with,
         kwargs=dict(kwargs or {}),
         wrappers=dict(wrappers or {}),
-        hosted=hosted,
+        has_pool=has_pool,
     )
     registry[id] = spec
     for listener in listeners:

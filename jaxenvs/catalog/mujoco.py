@@ -33,5 +33,5 @@ for _name, _module, _limit, _threshold, _source in (
         source=_source,
         family="mujoco",
         compared_with="gymnasium",
-        hosted=f"gymnasium/{_name}-v5",
+        has_pool=True,
     )

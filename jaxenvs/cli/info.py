@@ -15,12 +15,12 @@ from jaxenvs import struct
 from jaxenvs.bridge.foreign.ids import is_vectorized_id
 from jaxenvs.cli._console import console, table
 from jaxenvs.factory import is_hosted
-from jaxenvs.registry import find
+from jaxenvs.registry import find, registry
 
 
 def run(options: argparse.Namespace) -> None:
     """Prints a description of `options.id`."""
-    if is_hosted(options.id):
+    if options.id not in registry and is_hosted(options.id):
         _print_hosted(options.id)
         return
     env = jaxenvs.make(options.id)

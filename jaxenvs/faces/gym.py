@@ -17,7 +17,7 @@ from jaxenvs.faces._runner import device_name, parse_device
 from jaxenvs.faces.gym_classic import ClassicEnv, ClassicVectorEnv
 from jaxenvs.faces.gym_env import GymEnv, innermost
 from jaxenvs.faces.gym_vector_env import RENDER_MODES, GymVectorEnv
-from jaxenvs.factory import Engine, chosen_id, is_hosted
+from jaxenvs.factory import Engine, is_hosted
 
 if TYPE_CHECKING:
     from jaxenvs.bridge.pool import Pool
@@ -104,8 +104,8 @@ def make_gym(
         "stagger": stagger,
     }
     physics = [params.get("physics"), params.get("dtype")]
-    id = chosen_id(id, engine, [*native_only.values(), *physics], time_limit=time_limit)
-    if is_hosted(id) or not isinstance(id, str | Environment):
+    on_host = is_hosted(id, engine, [*native_only.values(), *physics], time_limit=time_limit)
+    if on_host or not isinstance(id, str | Environment):
         # Imported here because most programs need no pools.
         from jaxenvs.faces._hosted_gym import make_hosted_gym
 

@@ -53,4 +53,4 @@ def make_vector_env(
 
 def _native_engine(id: str) -> dict[str, str]:
     """Returns the option that keeps `id` from being Gymnasium's own task."""
-    return {"engine": "mjx"} if id in registry and registry[id].hosted else {}
+    return {"engine": "mjx"} if id in registry and registry[id].has_pool else {}

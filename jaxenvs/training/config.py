@@ -21,7 +21,7 @@ import numpy as np
 from jaxenvs import _entry_points, spaces, struct, wrappers
 from jaxenvs.core import VectorEnv
 from jaxenvs.errors import TrainingError, check_integer, closest, missing_extra
-from jaxenvs.factory import make, make_vec, runs_on_host
+from jaxenvs.factory import is_hosted, make, make_vec
 from jaxenvs.training._validation import options, quoted, validate
 from jaxenvs.training.actors import Actor, ActorCritic, ActorTwinQ, QNetwork
 from jaxenvs.training.algorithms import A2C, DQN, PPO, PQN, SAC, TD3, VPG, Algorithm
@@ -279,7 +279,7 @@ class Config:
         """
         for name in self.imports:
             _entry_points.import_module(name, f"imports={list(self.imports)}")
-        return runs_on_host(self.id)
+        return is_hosted(self.id)
 
     def make_algorithm(self) -> Algorithm:
         """Returns the algorithm with its hyperparameters."""
@@ -530,7 +530,7 @@ def config_for(algorithm: str, id: str, imports: Sequence[str] = ()) -> Config:
     for module in imports:
         _entry_points.import_module(module, f"imports={list(imports)}")
     entries = _of_id(_tuned(name), id.removeprefix("gymnasium/"))
-    if runs_on_host(id) and any("batched" in each for each in entries.get("wrappers", ())):
+    if is_hosted(id) and any("batched" in each for each in entries.get("wrappers", ())):
         entries = {}  # its instances cannot differ
     entries = entries or _general(name, id)
     return Config(id=id, algorithm=name, imports=tuple(imports), **entries)
@@ -558,13 +558,13 @@ def _general(algorithm: str, id: str) -> dict[str, Any]:
     known, cls = _tuned(algorithm), ALGORITHMS[algorithm]
     if "continuous" not in known:
         return known["default"]
-    params: Any = {"backend": "serial"} if runs_on_host(id) else {}
+    params: Any = {"backend": "serial"} if is_hosted(id) else {}
     try:
         env: Any = make_vec(id, 1, **params)
     except Exception:  # training will report it
         return known["default"]
     seen, acted = env.single_observation_space, env.single_action_space
-    if runs_on_host(id):
+    if is_hosted(id):
         env.close()
     if not isinstance(acted, spaces.Box):
         return known["default"]

@@ -349,9 +349,9 @@ def _fits_devices(scheme: Scheme) -> bool:
     """Returns whether the synchronous workers can be devices of one program."""
     is_native = isinstance(scheme.env, Environment)
     if isinstance(scheme.env, str):
-        from jaxenvs.factory import runs_on_host
+        from jaxenvs.factory import is_hosted
 
-        is_native = not runs_on_host(scheme.env)
+        is_native = not is_hosted(scheme.env)
     gradients = scheme.gradients
     return (
         is_native

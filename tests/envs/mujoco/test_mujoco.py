@@ -14,6 +14,7 @@ from jaxenvs.bridge.jit import HostEnv
 from jaxenvs.envs.mujoco import physics
 from jaxenvs.envs.mujoco._mjx import conventions, mjx, mujoco
 from jaxenvs.errors import ParameterError
+from jaxenvs.factory import is_hosted
 from jaxenvs.testing import check_env
 from jaxenvs.vector.vectorize import VectorizedEnv
 from tests.ids import physics_ids
@@ -209,16 +210,13 @@ def test_pictures_follow_the_body():
 
 
 def test_the_engine_is_chosen_by_device_and_arguments(monkeypatch):
-    from jaxenvs.factory import chosen_id
-
-    pool = f"gymnasium/{SMALL}"
-    assert chosen_id(SMALL) == chosen_id(SMALL, "pool") == pool
-    assert chosen_id(SMALL, "mjx") == chosen_id(SMALL, "auto", [("physics",)]) == SMALL
-    assert chosen_id(SMALL, "auto", [(), None, False]) == pool
-    assert chosen_id(SMALL, time_limit=None) == SMALL
+    assert is_hosted(SMALL) and is_hosted(SMALL, "pool") and not is_hosted(SMALL, "mjx")
+    assert is_hosted(SMALL, "auto", [(), None, False])
+    assert not is_hosted(SMALL, "auto", [("physics",)])
+    assert not is_hosted(SMALL, time_limit=None)
     monkeypatch.setattr(jax, "default_backend", lambda: "gpu")
-    assert chosen_id(SMALL) == SMALL and chosen_id(SMALL, "pool") == pool
-    assert chosen_id("CartPole-v1") == "CartPole-v1"
+    assert not is_hosted(SMALL) and is_hosted(SMALL, "pool")
+    assert not is_hosted("CartPole-v1") and is_hosted("gymnasium/CartPole-v1")
 
 
 @pytest.mark.parametrize("make", [jaxenvs.make_vec, jaxenvs.make_gym])
