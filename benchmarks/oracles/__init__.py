@@ -35,6 +35,11 @@ MODULES: dict[str, tuple[str, str]] = {
         "Bandit BsuiteCartPole BsuiteMountainCar CartPoleSwingup Catch DeepSea DiscountingChain"
         " MemoryChain Mnist UmbrellaChain",
     ),
+    "dm_control": (
+        "dm_control",
+        "Acrobot BallInCup Cartpole Cheetah Finger Hopper Humanoid Pendulum PointMass Reacher"
+        " Walker",
+    ),
     "gymnax": (
         "misc",
         "BernoulliBandit FourRooms GaussianBandit MetaMaze PointRobot Pong Reacher Swimmer",

@@ -27,6 +27,11 @@ from jaxenvs.envs.mujoco import MujocoState
 DOUBLE = {"dtype": "float64", "physics": {"opt.tolerance": 1e-14}}
 
 
+def tolerance_of(parameters: dict[str, Any]) -> float:
+    """Returns the largest error. In single precision, contacts round accelerations of 1e4 to 0.1."""
+    return 0.2 if parameters["dtype"] == "float32" else 1e-9
+
+
 def with_options(**options: Any) -> tuple[dict[str, Any], ...]:
     """Returns the variants of an id: its defaults and some options, in double precision."""
     return DOUBLE, {**DOUBLE, **options}
@@ -60,8 +65,7 @@ class MujocoOracle(Oracle):
 
     def __init__(self, env: Environment, seed: int) -> None:
         super().__init__(env, seed)
-        # In single precision, stiff contacts round accelerations of 1e4 to 0.1.
-        self.tolerance = 0.2 if env.parameters["dtype"] == "float32" else 1e-9
+        self.tolerance = tolerance_of(env.parameters)
         own = ("physics", "dtype")
         self.reference = self.env_type(
             **{name: value for name, value in env.parameters.items() if name not in own}

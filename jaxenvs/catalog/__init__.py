@@ -3,6 +3,7 @@
 from jaxenvs.catalog import babyai as babyai
 from jaxenvs.catalog import bsuite as bsuite
 from jaxenvs.catalog import classic_control as classic_control
+from jaxenvs.catalog import dm_control as dm_control
 from jaxenvs.catalog import goals as goals
 from jaxenvs.catalog import gymnasium_registration as gymnasium_registration
 from jaxenvs.catalog import minatar as minatar

@@ -7,7 +7,6 @@ import jax
 import jax.numpy as jnp
 
 from jaxenvs import struct
-from jaxenvs.envs.mujoco import physics
 from jaxenvs.envs.mujoco._mjx import Data
 from jaxenvs.envs.mujoco.base import Info, MujocoEnvironment, normal_noise
 from jaxenvs.envs.mujoco.swimmer import planar_position
@@ -71,7 +70,7 @@ class Ant(MujocoEnvironment):
         return jnp.concatenate(parts)
 
     def _place(self, data: Data) -> jax.Array:
-        return data.xpos[physics.load(self.xml_file).body(self.main_body).id, :2]
+        return data.xpos[self._original.body(self.main_body).id, :2]
 
     def _describe(self, data: Data) -> Info:
         return planar_position(data)

@@ -1,8 +1,8 @@
-"""What Gymnasium's MuJoCo tasks have in common."""
+"""What tasks with MuJoCo have in common, and what Gymnasium's have."""
 
 import abc
 from collections.abc import Mapping
-from typing import Any, ClassVar
+from typing import Any, ClassVar, TypeVar
 
 import chex
 import jax
@@ -12,13 +12,15 @@ import numpy as np
 from jaxenvs import spaces, struct
 from jaxenvs.core import Environment, TimeStep
 from jaxenvs.envs.mujoco import physics, rendering
-from jaxenvs.envs.mujoco._mjx import Data, Model, conventions
+from jaxenvs.envs.mujoco._mjx import Data, Model, conventions, mujoco
 from jaxenvs.errors import ParameterError, check_integer
 
 Info = dict[str, jax.Array]
 
-# Shapes of observations by the static fields of environments. Finding them takes half a second.
-_shapes: dict[Any, tuple[int, ...]] = {}
+S = TypeVar("S")
+
+# Observation spaces by the static fields of environments. Finding them takes half a second.
+_spaces: dict[Any, Any] = {}
 
 
 @chex.dataclass(frozen=True)
@@ -31,27 +33,16 @@ class MujocoState:
     place: jax.Array  # float32[k], m, may be one physics step older than `qpos`
 
 
-class MujocoEnvironment(Environment[MujocoState]):
-    """A task with a model of MuJoCo, simulated by MJX.
+class Simulation(Environment[S]):
+    """A task with a model of MuJoCo, simulated by MJX."""
 
-    Bodies are where the last evaluation of the forces saw them, as in C MuJoCo, so observations of
-    bodies are up to one physics step older than `qpos`.
-
-    A subclass defines how an episode starts, what is observed, and the rewards.
-    """
-
-    xml_file: str = struct.static()  # the model: a file of Gymnasium's, or a path
-    frame_skip: int = struct.static()  # physics steps in a step
     physics: Any = None  # arrays that replace the model's: {"opt.gravity": (0, 0, -3.7)}
     dtype: str = struct.static("float32")  # or "float64", which needs jax_enable_x64
 
-    # Names in `info` that only a step computes. They are 0 after a reset.
-    measured: ClassVar[tuple[str, ...]] = ()
     camera: ClassVar[Mapping[str, Any]]  # see `rendering.draw`
 
     def __post_init__(self) -> None:
         name = type(self).__name__
-        check_integer(ParameterError, f"{name} got frame_skip", self.frame_skip)
         if self.dtype not in ("float32", "float64"):
             raise ParameterError(
                 f'{name} got dtype={self.dtype!r}; expected "float32" or "float64".'
@@ -60,22 +51,68 @@ class MujocoEnvironment(Environment[MujocoState]):
             raise ParameterError(
                 f'{name} got dtype="float64".  It needs jax.config.update("jax_enable_x64", True).'
             )
-        physics.load(self.xml_file)
+        original = self._original  # raises if there is no such model
         if self.physics is not None:
-            physics.check_changes(self.xml_file, self.physics)
+            physics.check_changes(original, self.physics)
 
     @property
-    def observation_space(self) -> spaces.Box:
+    @abc.abstractmethod
+    def _original(self) -> mujoco.MjModel:
+        """The model in C MuJoCo, always the same object."""
+
+    @property
+    def _model(self) -> Model:
+        """The model in MJX."""
+        return physics.put(self._original, self.dtype, self.physics)
+
+    @property
+    def observation_space(self) -> Any:
         kind = jax.tree.structure(self)
-        if kind not in _shapes:
-            _shapes[kind] = jax.eval_shape(self.reset, jax.random.key(0))[1].observation.shape
-        return spaces.Box(-np.inf, np.inf, _shapes[kind], self.dtype)
+        if kind not in _spaces:
+            seen = jax.eval_shape(self.reset, jax.random.key(0))[1].observation
+            boxes = jax.tree.map(
+                lambda leaf: spaces.Box(-np.inf, np.inf, leaf.shape, self.dtype), seen
+            )
+            _spaces[kind] = spaces.Dict(boxes) if isinstance(boxes, dict) else boxes
+        return _spaces[kind]
 
     @property
     def action_space(self) -> spaces.Box:
-        model = physics.load(self.xml_file)
-        low, high = model.actuator_ctrlrange.T.astype(np.float32)
-        return spaces.Box(low, high)
+        original = self._original
+        is_limited = original.actuator_ctrllimited.astype(bool)[:, None]
+        limits = np.where(
+            is_limited, original.actuator_ctrlrange, [-mujoco.mjMAXVAL, mujoco.mjMAXVAL]
+        )
+        return spaces.Box(*limits.T.astype(np.float32))
+
+    def render(self, state: S) -> jax.Array:
+        """Draws the bodies: uint8[480, 480, 3]."""
+        with conventions(self.dtype):
+            return rendering.draw(self._model, self._original, state.qpos, self.camera)  # pyright: ignore[reportAttributeAccessIssue]
+
+
+class MujocoEnvironment(Simulation[MujocoState]):
+    """A task of Gymnasium's.
+
+    Bodies are where the last evaluation of the forces saw them, as in C MuJoCo, so observations of
+    bodies are up to one physics step older than `qpos`.
+
+    A subclass defines how an episode starts, what is observed, and the rewards.
+    """
+
+    xml_file: str = struct.static("")  # the model: a file of Gymnasium's, or a path
+    frame_skip: int = struct.static(1)  # physics steps in a step
+
+    # Names in `info` that only a step computes. They are 0 after a reset.
+    measured: ClassVar[tuple[str, ...]] = ()
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        check_integer(ParameterError, f"{type(self).__name__} got frame_skip", self.frame_skip)
+
+    @property
+    def _original(self) -> mujoco.MjModel:
+        return physics.load(self.xml_file)
 
     def reset(self, key: chex.PRNGKey) -> tuple[MujocoState, TimeStep]:
         with conventions(self.dtype):
@@ -104,16 +141,6 @@ class MujocoEnvironment(Environment[MujocoState]):
                 terminated=terminated,
                 info=self._in_dtype({**self._describe(data), **parts}),
             )
-
-    def render(self, state: MujocoState) -> jax.Array:
-        """Draws the bodies: uint8[480, 480, 3]."""
-        with conventions(self.dtype):
-            original = physics.load(self.xml_file)
-            return rendering.draw(self._model, original, state.qpos, self.camera)
-
-    @property
-    def _model(self) -> Model:
-        return physics.model(self.xml_file, self.dtype, self.physics)
 
     @property
     def _qpos0(self) -> jax.Array:

@@ -51,21 +51,21 @@ def _assets() -> Path:
 
 
 @functools.cache
-def _model(xml_file: str, dtype: str) -> Model:
-    """Returns the model in MJX, with arrays that do not belong to a trace."""
+def _put(original: mujoco.MjModel, dtype: str) -> Model:
+    """Returns a model in MJX, with arrays that do not belong to a trace."""
     with conventions(dtype), jax.ensure_compile_time_eval():
-        return mjx.put_model(load(xml_file), impl="jax")
+        return mjx.put_model(original, impl="jax")
 
 
-def model(xml_file: str, dtype: str, changes: Mapping[str, Any] | None) -> Model:
-    """Returns the model in MJX, with some of its arrays replaced."""
-    original = _model(xml_file, dtype)
+def put(original: mujoco.MjModel, dtype: str, changes: Mapping[str, Any] | None) -> Model:
+    """Returns a model in MJX, with some of its arrays replaced."""
+    model = _put(original, dtype)
     if not changes:
-        return original
-    return original.tree_replace({name: jnp.asarray(x, dtype) for name, x in changes.items()})
+        return model
+    return model.tree_replace({name: jnp.asarray(x, dtype) for name, x in changes.items()})
 
 
-def check_changes(xml_file: str, changes: Mapping[str, Any]) -> None:
+def check_changes(original: mujoco.MjModel, changes: Mapping[str, Any]) -> None:
     """Checks the names and shapes of arrays that replace those of a model.
 
     Raises:
@@ -73,13 +73,13 @@ def check_changes(xml_file: str, changes: Mapping[str, Any]) -> None:
     """
     arrays = {
         ".".join(key.name for key in path): np.shape(leaf)
-        for path, leaf in jax.tree_util.tree_leaves_with_path(_model(xml_file, "float32"))
+        for path, leaf in jax.tree_util.tree_leaves_with_path(_put(original, "float32"))
         if jnp.issubdtype(leaf.dtype, jnp.floating)
     }
     for name, value in changes.items():
         if name not in arrays:
             raise ParameterError(
-                f'the model {xml_file} has no array "{name}" in MJX.{closest(name, arrays)}'
+                f'the model has no array "{name}" in MJX.{closest(name, arrays)}'
                 '  Examples are "opt.gravity", "body_mass", and "geom_friction".'
             )
         expected, given = arrays[name], np.shape(value)

@@ -7,7 +7,6 @@ import jax
 import jax.numpy as jnp
 
 from jaxenvs import struct
-from jaxenvs.envs.mujoco import physics
 from jaxenvs.envs.mujoco._mjx import Data
 from jaxenvs.envs.mujoco.base import Info, MujocoEnvironment
 
@@ -64,7 +63,7 @@ class Pusher(MujocoEnvironment):
         return jnp.concatenate([data.qpos[:7], data.qvel[:7], *bodies])
 
     def _body(self, data: Data, name: str) -> jax.Array:
-        return data.xpos[physics.load(self.xml_file).body(name).id]
+        return data.xpos[self._original.body(name).id]
 
     def _judge(
         self, data: Data, action: jax.Array, velocity: jax.Array

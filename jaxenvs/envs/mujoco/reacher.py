@@ -8,7 +8,6 @@ import jax
 import jax.numpy as jnp
 
 from jaxenvs import struct
-from jaxenvs.envs.mujoco import physics
 from jaxenvs.envs.mujoco._mjx import Data
 from jaxenvs.envs.mujoco.base import Info, MujocoEnvironment
 
@@ -54,7 +53,7 @@ class Reacher(MujocoEnvironment):
         return jnp.concatenate([*parts, self._miss(data)[:2]])
 
     def _miss(self, data: Data) -> jax.Array:
-        model = physics.load(self.xml_file)
+        model = self._original
         return data.xpos[model.body("fingertip").id] - data.xpos[model.body("target").id]
 
     def _judge(

@@ -15,6 +15,7 @@ _FIELD_OF_VIEW = 45.0  # degrees, MuJoCo's default
 _SKY = ((0.82, 0.86, 0.9), (0.35, 0.5, 0.68))  # at the horizon, above
 _TILES = ((0.28, 0.34, 0.4), (0.2, 0.25, 0.3))
 _GROUPS = 3  # geoms of higher groups are hidden, as in MuJoCo
+_NO_COLOR = (0.5, 0.5, 0.5, 1)  # MuJoCo's default
 _FAR = 1e6
 
 _Kind = mujoco.mjtGeom
@@ -57,7 +58,7 @@ def draw(
             is_even = (jnp.floor(hit[..., :1]) + jnp.floor(hit[..., 1:2])) % 2 == 0
             color = jnp.where(is_even, *map(jnp.asarray, _TILES))
         else:
-            color = _shade(original.geom_rgba[i, :3], _NORMALS[kind](hit, size), local, turn[2])
+            color = _shade(_color(original, i), _NORMALS[kind](hit, size), local, turn[2])
         is_nearer = distance < nearest
         picture = jnp.where(is_nearer[..., None], color, picture)
         nearest = jnp.where(is_nearer, distance, nearest)
@@ -72,6 +73,13 @@ def _rays(forward: np.ndarray, right: np.ndarray) -> np.ndarray:
     y = half * (height / 2 - 0.5 - np.arange(height))[:, None, None] / (height / 2)
     rays = forward + x * right + y * np.cross(right, forward)
     return (rays / np.linalg.norm(rays, axis=-1, keepdims=True)).astype(np.float32)
+
+
+def _color(original: mujoco.MjModel, geom: int) -> np.ndarray:
+    """Returns the color of a geom, or of its material if it has none of its own."""
+    color, material = original.geom_rgba[geom], original.geom_matid[geom]
+    has_own = material < 0 or (color != _NO_COLOR).any()
+    return color[:3] if has_own else original.mat_rgba[material, :3]
 
 
 def _shade(rgb: np.ndarray, normal: jax.Array, ray: jax.Array, up: jax.Array) -> jax.Array:

@@ -1,0 +1,169 @@
+"""The DeepMind Control Suite, with C MuJoCo."""
+
+from types import FunctionType
+from typing import Any, ClassVar
+
+import numpy as np
+from dm_control.rl import control
+from dm_control.suite import (
+    acrobot,
+    ball_in_cup,
+    cartpole,
+    cheetah,
+    finger,
+    hopper,
+    humanoid,
+    pendulum,
+    point_mass,
+    reacher,
+    walker,
+)
+
+from benchmarks.oracles import Oracle
+from benchmarks.oracles.mujoco import DOUBLE, tolerance_of
+from jaxenvs.core import Environment
+from jaxenvs.envs.dm_control import ControlState
+
+
+class ControlOracle(Oracle):
+    """A task of the suite. Its time limit is left out."""
+
+    package = "dm-control mujoco"
+    variants = (DOUBLE,)
+    domain: ClassVar[Any]
+    drawn: ClassVar[tuple[str, ...]] = ()  # arrays of the model that an episode changes
+
+    def __init__(self, env: Environment, seed: int) -> None:
+        super().__init__(env, seed)
+        parameters = env.parameters
+        self.tolerance = tolerance_of(parameters)
+        physics: Any = self.domain.Physics.from_xml_string(*self.model(parameters))
+        task = self.task(parameters, np.random.RandomState(seed))
+        self.reference = control.Environment(physics, task, n_sub_steps=parameters["n_sub_steps"])
+        for name, value in (parameters["physics"] or {}).items():
+            setattr(physics.model.opt, name.removeprefix("opt."), value)
+
+    def model(self, parameters: dict[str, Any]) -> Any:
+        """Returns the reference's model and assets."""
+        del parameters
+        return self.domain.get_model_and_assets()
+
+    def task(self, parameters: dict[str, Any], random: np.random.RandomState) -> Any:
+        """Returns the reference's task."""
+        raise NotImplementedError
+
+    @property
+    def step_functions(self) -> tuple[FunctionType, ...]:
+        kind = type(self.reference.task)
+        return kind.get_observation, kind.get_reward  # pyright: ignore[reportReturnType]
+
+    def reset(self) -> Any:
+        return dict(self.reference.reset().observation)
+
+    def step(self, action: np.ndarray) -> tuple[Any, float, bool]:
+        found = self.reference.step(action.astype(np.float64))
+        return dict(found.observation), found.reward, False
+
+    def sample_action(self) -> np.ndarray:
+        spec = self.reference.action_spec()
+        return self.random.uniform(spec.minimum, spec.maximum).astype(np.float32)
+
+    def get_state(self) -> ControlState:
+        physics = self.reference.physics
+        return ControlState(
+            qpos=physics.data.qpos.copy(),
+            qvel=physics.data.qvel.copy(),
+            qacc_warmstart=physics.data.qacc_warmstart.copy(),
+            drawn={name: getattr(physics.model, name).copy() for name in self.drawn},
+        )
+
+    def set_state(self, state: ControlState) -> None:
+        physics = self.reference.physics
+        with physics.reset_context():
+            for name, value in state.drawn.items():
+                getattr(physics.model, name)[:] = value
+            physics.data.qpos[:], physics.data.qvel[:] = state.qpos, state.qvel
+            physics.data.qacc_warmstart[:] = state.qacc_warmstart
+
+
+class AcrobotOracle(ControlOracle):
+    domain = acrobot
+
+    def task(self, parameters: dict[str, Any], random: np.random.RandomState) -> Any:
+        return acrobot.Balance(sparse=parameters["sparse"], random=random)
+
+
+class BallInCupOracle(ControlOracle):
+    domain = ball_in_cup
+
+    def task(self, parameters: dict[str, Any], random: np.random.RandomState) -> Any:
+        return ball_in_cup.BallInCup(random=random)
+
+
+class CartpoleOracle(ControlOracle):
+    domain = cartpole
+
+    def model(self, parameters: dict[str, Any]) -> Any:
+        return cartpole.get_model_and_assets(num_poles=parameters["num_poles"])
+
+    def task(self, parameters: dict[str, Any], random: np.random.RandomState) -> Any:
+        return cartpole.Balance(parameters["swing_up"], parameters["sparse"], random=random)
+
+
+class CheetahOracle(ControlOracle):
+    domain = cheetah
+
+    def task(self, parameters: dict[str, Any], random: np.random.RandomState) -> Any:
+        return cheetah.Cheetah(random=random)
+
+
+class FingerOracle(ControlOracle):
+    domain = finger
+
+    def task(self, parameters: dict[str, Any], random: np.random.RandomState) -> Any:
+        radius = parameters["target_radius"]
+        self.drawn = () if radius is None else ("site_pos",)
+        return finger.Spin(random) if radius is None else finger.Turn(radius, random)
+
+
+class HopperOracle(ControlOracle):
+    domain = hopper
+
+    def task(self, parameters: dict[str, Any], random: np.random.RandomState) -> Any:
+        return hopper.Hopper(hopping=parameters["hopping"], random=random)
+
+
+class HumanoidOracle(ControlOracle):
+    domain = humanoid
+
+    def task(self, parameters: dict[str, Any], random: np.random.RandomState) -> Any:
+        return humanoid.Humanoid(parameters["move_speed"], parameters["pure_state"], random)
+
+
+class PendulumOracle(ControlOracle):
+    domain = pendulum
+
+    def task(self, parameters: dict[str, Any], random: np.random.RandomState) -> Any:
+        return pendulum.SwingUp(random=random)
+
+
+class PointMassOracle(ControlOracle):
+    domain = point_mass
+
+    def task(self, parameters: dict[str, Any], random: np.random.RandomState) -> Any:
+        return point_mass.PointMass(randomize_gains=False, random=random)
+
+
+class ReacherOracle(ControlOracle):
+    domain = reacher
+    drawn = ("geom_pos",)
+
+    def task(self, parameters: dict[str, Any], random: np.random.RandomState) -> Any:
+        return reacher.Reacher(target_size=parameters["target_size"], random=random)
+
+
+class WalkerOracle(ControlOracle):
+    domain = walker
+
+    def task(self, parameters: dict[str, Any], random: np.random.RandomState) -> Any:
+        return walker.PlanarWalker(parameters["move_speed"], random=random)

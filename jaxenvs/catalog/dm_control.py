@@ -1,0 +1,52 @@
+"""The ids of the DeepMind Control Suite that MJX can simulate. The others are hosted only."""
+
+from typing import Any
+
+from jaxenvs.registry import register
+
+_TASKS: dict[str, dict[str, dict[str, Any]]] = {
+    "acrobot:Acrobot": {"swingup": {}, "swingup_sparse": {"sparse": True}},
+    "ball_in_cup:BallInCup": {"catch": {}},
+    "cartpole:Cartpole": {
+        "balance": {},
+        "balance_sparse": {"sparse": True},
+        "swingup": {"swing_up": True},
+        "swingup_sparse": {"swing_up": True, "sparse": True},
+        "two_poles": {"swing_up": True, "num_poles": 2},
+        "three_poles": {"swing_up": True, "num_poles": 3},
+    },
+    "cheetah:Cheetah": {"run": {}},
+    "finger:Finger": {
+        "spin": {},
+        "turn_easy": {"target_radius": 0.07},
+        "turn_hard": {"target_radius": 0.03},
+    },
+    "hopper:Hopper": {"stand": {}, "hop": {"hopping": True}},
+    "humanoid:Humanoid": {
+        "stand": {},
+        "walk": {"move_speed": 1.0},
+        "run": {"move_speed": 10.0},
+        "run_pure_state": {"move_speed": 10.0, "pure_state": True},
+    },
+    "pendulum:Pendulum": {"swingup": {}},
+    "point_mass:PointMass": {"easy": {}},  # MJX cannot change the tendons of "hard" in each episode
+    "reacher:Reacher": {"easy": {}, "hard": {"target_size": 0.015}},
+    "walker:Walker": {
+        "stand": {},
+        "walk": {"move_speed": 1.0},
+        "run": {"move_speed": 8.0},
+    },
+}
+
+for _class, _tasks in _TASKS.items():
+    for _task, _settings in _tasks.items():
+        register(
+            f"dm_control/{_class.partition(':')[0]}-{_task}",
+            f"jaxenvs.envs.dm_control.{_class}",
+            family="dm_control",
+            time_limit=1_000,
+            source="Y. Tassa et al., DeepMind Control Suite, 2018",
+            compared_with="dm_control",
+            kwargs=_settings,
+            has_pool=True,
+        )

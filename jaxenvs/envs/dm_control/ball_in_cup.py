@@ -1,0 +1,53 @@
+"""The ball in cup domain."""
+
+from typing import ClassVar
+
+import chex
+import jax
+import jax.numpy as jnp
+
+from jaxenvs import struct
+from jaxenvs.envs.dm_control.base import ControlState, ControlTask, Observation, load_once
+from jaxenvs.envs.mujoco._mjx import Data, Model, mujoco
+
+
+class BallInCup(ControlTask):
+    """Catch a ball, which hangs on a string, in a cup.
+
+    Observation: dict
+        position  float32[4], m, x and z of the cup and the ball
+        velocity  float32[4], m/s
+    Action: float32[2], forces on the cup along x and z in [-1, 1]
+    Reward: 1 if the ball is in the cup, otherwise 0
+    Start: the ball is uniform in [-0.2, 0.2) x [0.2, 0.5) where it touches nothing, at rest
+    Terminates: never
+    Time limit: none here; ids have 1,000 steps
+
+    Source: the Control Suite's ball_in_cup (Y. Tassa et al., 2018).
+    """
+
+    n_sub_steps: int = struct.static(10)  # physics steps in a step
+
+    camera: ClassVar = {"body": 0, "distance": 1.5, "height": 0.5}
+
+    @property
+    def _original(self) -> mujoco.MjModel:
+        return load_once("ball_in_cup")
+
+    def _draw_start(self, key: chex.PRNGKey) -> ControlState:
+        def draw(key: chex.PRNGKey) -> jax.Array:
+            noise = jax.random.uniform(key, (2,), jnp.float32)
+            x, z = -0.2 + 0.4 * noise[0], 0.2 + 0.3 * noise[1]
+            return jnp.asarray(self._original.qpos0, jnp.float32).at[2:].set(jnp.stack([x, z]))
+
+        return self._begin(self._without_contact(key, draw))
+
+    def _see(self, model: Model, data: Data) -> Observation:
+        return {"position": data.qpos, "velocity": data.qvel}
+
+    def _judge(self, model: Model, data: Data, action: jax.Array) -> jax.Array:
+        original = self._original
+        target, ball = original.site("target").id, original.body("ball").id
+        apart = jnp.abs(data.site_xpos[target] - data.xpos[ball])[jnp.array([0, 2])]
+        room = original.site_size[target, [0, 2]] - original.geom("ball").size[0]
+        return (apart < room).all().astype(self.dtype)

@@ -1,0 +1,178 @@
+"""What the tasks of the Control Suite have in common."""
+
+import abc
+import functools
+import importlib
+from collections.abc import Callable
+from typing import Any
+
+import chex
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+from jaxenvs import struct
+from jaxenvs.core import TimeStep
+from jaxenvs.envs.mujoco import physics
+from jaxenvs.envs.mujoco._mjx import Data, Model, conventions, mjx, mujoco
+from jaxenvs.envs.mujoco.base import Simulation
+from jaxenvs.errors import ParameterError, check_integer, missing_extra
+
+Observation = dict[str, jax.Array]
+
+
+@chex.dataclass(frozen=True)
+class ControlState:
+    """The state of the simulation, and what an episode draws besides."""
+
+    qpos: jax.Array  # float32[nq], m and rad, positions of the joints; orientations are quaternions
+    qvel: jax.Array  # float32[nv], m/s and rad/s, velocities of the joints
+    qacc_warmstart: jax.Array  # float32[nv], the last accelerations, where the solver starts
+    drawn: dict[str, jax.Array]  # arrays of the model that hold for this episode, by MJX's names
+
+
+class ControlTask(Simulation[ControlState]):
+    """A task of the Control Suite. Episodes do not end; ids have a time limit of 1,000 steps.
+
+    Bodies and velocities are those of the new state. Sensors of forces are those of the last
+    physics step, as in dm_control.
+
+    A subclass defines how an episode starts, what is observed, and the reward.
+    """
+
+    n_sub_steps: int = struct.static(1)  # physics steps in a step
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        check_integer(ParameterError, f"{type(self).__name__} got n_sub_steps", self.n_sub_steps)
+
+    def reset(self, key: chex.PRNGKey) -> tuple[ControlState, TimeStep]:
+        with conventions(self.dtype):
+            state = self._draw_start(key)
+            return state, TimeStep.first(self._observe(state))
+
+    def step(
+        self, state: ControlState, action: chex.Array, key: chex.PRNGKey
+    ) -> tuple[ControlState, TimeStep]:
+        del key  # a step is deterministic
+        with conventions(self.dtype):
+            action = jnp.asarray(action, self.dtype)
+            model = self._model.tree_replace(state.drawn)
+            start = physics.data(model, state.qpos, state.qvel)
+            start = start.replace(qacc_warmstart=state.qacc_warmstart, ctrl=action)
+            moved = physics.simulate(model, start, self.n_sub_steps)
+            data = _sense(model, moved.qpos, moved.qvel, moved.sensordata)
+            state = state.replace(  # pyright: ignore[reportAttributeAccessIssue]
+                qpos=moved.qpos, qvel=moved.qvel, qacc_warmstart=moved.qacc_warmstart
+            )
+            return state, TimeStep.transition(
+                self._see(model, data), reward=self._judge(model, data, action), terminated=False
+            )
+
+    def _observe(self, state: ControlState) -> Observation:
+        """Returns the first observation of an episode."""
+        with conventions(self.dtype):
+            model = self._model.tree_replace(state.drawn)
+            sensed = physics.data(model, state.qpos, state.qvel)
+            if (self._original.sensor_needstage == mujoco.mjtStage.mjSTAGE_ACC).any():
+                sensed = mjx.forward(model, sensed)
+            return self._see(model, _sense(model, state.qpos, state.qvel, sensed.sensordata))
+
+    def _begin(self, qpos: jax.Array, qvel: jax.Array | None = None, **drawn: Any) -> ControlState:
+        """Returns the state at the start of an episode, without velocities by default."""
+        still = jnp.zeros(self._original.nv, self.dtype)
+        return ControlState(
+            qpos=jnp.asarray(qpos, self.dtype),
+            qvel=still if qvel is None else jnp.asarray(qvel, self.dtype),
+            qacc_warmstart=still,
+            drawn={name: jnp.asarray(value, self.dtype) for name, value in drawn.items()},
+        )
+
+    def _random_joints(self, key: chex.PRNGKey) -> jax.Array:
+        """Returns limited joints within their limits, and others that turn anywhere: float32[nq].
+
+        Joints that move along an axis stay if they have no limits. The orientation of a free body
+        is a vector in [0, 1)^4, normalized, which is not uniform.
+        """
+        original, kinds = self._original, mujoco.mjtJoint
+        low = original.qpos0.astype(np.float32)
+        high = low.copy()
+        free = []
+        joints = zip(
+            original.jnt_type,
+            original.jnt_qposadr,
+            original.jnt_limited,
+            original.jnt_range,
+            strict=True,
+        )
+        for kind, address, is_limited, limits in joints:
+            if kind == kinds.mjJNT_FREE:
+                free.append(address + 3)
+                low[address + 3 : address + 7], high[address + 3 : address + 7] = 0, 1
+            elif is_limited:
+                low[address], high[address] = limits
+            elif kind == kinds.mjJNT_HINGE:
+                low[address], high[address] = -np.pi, np.pi
+        drawn = jax.random.uniform(key, low.shape, jnp.float32)
+        qpos = jnp.asarray(low) + drawn * jnp.asarray(high - low)
+        for at in free:
+            turn = qpos[at : at + 4]
+            qpos = qpos.at[at : at + 4].set(turn / jnp.sqrt((turn**2).sum()))
+        return qpos
+
+    def _without_contact(
+        self, key: chex.PRNGKey, draw: Callable[[chex.PRNGKey], jax.Array]
+    ) -> jax.Array:
+        """Draws positions until nothing touches."""
+
+        def touches(qpos: jax.Array) -> jax.Array:
+            data = mjx.kinematics(self._model, mjx.make_data(self._model).replace(qpos=qpos))
+            contact = mjx.collision(self._model, data)._impl.contact
+            return (contact.dist < contact.includemargin).any()
+
+        def again(carry: tuple[jax.Array, jax.Array]) -> tuple[jax.Array, jax.Array]:
+            count, _ = carry
+            return count + 1, jnp.asarray(draw(jax.random.fold_in(key, count)), self.dtype)
+
+        first = again((jnp.int32(0), jnp.zeros(self._original.nq, self.dtype)))
+        return jax.lax.while_loop(lambda carry: touches(carry[1]), again, first)[1]
+
+    def _sensor(self, data: Data, name: str) -> jax.Array:
+        """Returns the values of a sensor."""
+        sensor = self._original.sensor(name)
+        return data.sensordata[sensor.adr[0] : sensor.adr[0] + sensor.dim[0]]
+
+    @abc.abstractmethod
+    def _draw_start(self, key: chex.PRNGKey) -> ControlState:
+        """Returns the state at the start of an episode."""
+
+    @abc.abstractmethod
+    def _see(self, model: Model, data: Data) -> Observation:
+        """Returns the observation."""
+
+    @abc.abstractmethod
+    def _judge(self, model: Model, data: Data, action: jax.Array) -> jax.Array:
+        """Returns the reward."""
+
+
+def _sense(model: Model, qpos: jax.Array, qvel: jax.Array, sensed: jax.Array) -> Data:
+    """Computes bodies and sensors, of which those of forces stay as they were."""
+    data = physics.place(model, qpos, qvel).replace(sensordata=sensed)
+    return mjx.sensor_vel(model, mjx.sensor_pos(model, data))
+
+
+def load(domain: str, **options: Any) -> mujoco.MjModel:
+    """Loads dm_control's model of a domain.
+
+    MJX does not compute energies, which no task uses.
+    """
+    try:
+        module = importlib.import_module(f"dm_control.suite.{domain}")
+    except ImportError as error:
+        raise missing_extra(f"dm_control/{domain}", "dm-control", "dm_control") from error
+    model = mujoco.MjModel.from_xml_string(*module.get_model_and_assets(**options))
+    model.opt.enableflags &= ~int(mujoco.mjtEnableBit.mjENBL_ENERGY)
+    return model
+
+
+load_once = functools.cache(load)

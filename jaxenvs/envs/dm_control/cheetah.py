@@ -1,0 +1,50 @@
+"""The cheetah domain."""
+
+from typing import ClassVar
+
+import chex
+import jax
+import jax.numpy as jnp
+
+from jaxenvs.envs.dm_control.base import ControlState, ControlTask, Observation, load_once
+from jaxenvs.envs.dm_control.rewards import tolerance
+from jaxenvs.envs.mujoco import physics
+from jaxenvs.envs.mujoco._mjx import Data, Model, mujoco
+
+
+class Cheetah(ControlTask):
+    """Run forward on two legs in a vertical plane.
+
+    Observation: dict
+        position  float32[8], m and rad, all but the place along x
+        velocity  float32[9], m/s and rad/s
+    Action: float32[6], torques on the joints of the legs in [-1, 1]
+    Reward: the speed of the center of mass divided by 10 m/s, from 0 to 1
+    Start: limited joints uniform within their limits, after 200 physics steps
+    Terminates: never
+    Time limit: none here; ids have 1,000 steps
+
+    Source: P. Wawrzynski, 2009, as the Control Suite's cheetah (Y. Tassa et al., 2018).
+    """
+
+    camera: ClassVar = {"body": 1, "distance": 3.0}
+
+    @property
+    def _original(self) -> mujoco.MjModel:
+        return load_once("cheetah")
+
+    def _draw_start(self, key: chex.PRNGKey) -> ControlState:
+        original = self._original
+        is_limited = original.jnt_limited.astype(bool)
+        qpos = jnp.where(is_limited, self._random_joints(key), original.qpos0)
+        start = physics.data(self._model, qpos.astype(self.dtype), jnp.zeros(9, self.dtype))
+        settled = physics.simulate(self._model, start, 200)
+        state = self._begin(settled.qpos, settled.qvel)
+        return state.replace(qacc_warmstart=settled.qacc_warmstart)  # pyright: ignore[reportAttributeAccessIssue]
+
+    def _see(self, model: Model, data: Data) -> Observation:
+        return {"position": data.qpos[1:], "velocity": data.qvel}
+
+    def _judge(self, model: Model, data: Data, action: jax.Array) -> jax.Array:
+        speed = self._sensor(data, "torso_subtreelinvel")[0]
+        return tolerance(speed, (10, jnp.inf), margin=10, value_at_margin=0, sigmoid="linear")

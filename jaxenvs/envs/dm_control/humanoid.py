@@ -1,0 +1,91 @@
+"""The humanoid domain."""
+
+from typing import ClassVar
+
+import chex
+import jax
+import jax.numpy as jnp
+
+from jaxenvs import struct
+from jaxenvs.envs.dm_control.base import ControlState, ControlTask, Observation, load_once
+from jaxenvs.envs.dm_control.rewards import tolerance
+from jaxenvs.envs.mujoco._mjx import Data, Model, mujoco
+
+
+class Humanoid(ControlTask):
+    """Stand, walk, or run on two legs.
+
+    Observation: dict
+        joint_angles  float32[21], rad
+        head_height  float32[], m
+        extremities  float32[12], m, hands and feet from the torso, in its frame, the left first
+        torso_vertical  float32[3], the vertical in the torso's frame
+        com_velocity  float32[3], m/s, of the center of mass
+        velocity  float32[27], m/s and rad/s, of the torso and the joints
+        With `pure_state` only velocity and position, float32[28].
+    Action: float32[21], torques on the joints in [-1, 1]
+    Reward: at most 1, for a head above 1.4 m, an upright torso, small actions, and a horizontal
+        speed of at least `move_speed`, or of 0 if that is 0
+    Start: limited joints uniform within their limits, the torso turned, so that nothing touches,
+        at rest
+    Terminates: never
+    Time limit: none here; ids have 1,000 steps
+
+    Source: Y. Tassa, T. Erez, E. Todorov, 2012, as the Control Suite's humanoid (Y. Tassa et al.,
+    2018).
+    """
+
+    move_speed: float = struct.static(0.0)  # m/s
+    pure_state: bool = struct.static(False)  # shows positions and velocities of joints only
+    n_sub_steps: int = struct.static(5)  # physics steps in a step
+
+    camera: ClassVar = {"body": 1, "distance": 4.0}
+
+    @property
+    def _original(self) -> mujoco.MjModel:
+        return load_once("humanoid")
+
+    def _draw_start(self, key: chex.PRNGKey) -> ControlState:
+        return self._begin(self._without_contact(key, self._random_joints))
+
+    def _see(self, model: Model, data: Data) -> Observation:
+        if self.pure_state:
+            return {"position": data.qpos, "velocity": data.qvel}
+        torso = self._original.body("torso").id
+        limbs = [
+            self._original.body(f"{side}_{limb}").id
+            for side in ("left", "right")
+            for limb in ("hand", "foot")
+        ]
+        return {
+            "joint_angles": data.qpos[7:],
+            "head_height": self._head(data),
+            "extremities": jnp.concatenate(
+                [(data.xpos[limb] - data.xpos[torso]) @ data.xmat[torso] for limb in limbs]
+            ),
+            "torso_vertical": data.xmat[torso, 2],
+            "com_velocity": self._sensor(data, "torso_subtreelinvel"),
+            "velocity": data.qvel,
+        }
+
+    def _head(self, data: Data) -> jax.Array:
+        return data.xpos[self._original.body("head").id, 2]
+
+    def _judge(self, model: Model, data: Data, action: jax.Array) -> jax.Array:
+        upright = data.xmat[self._original.body("torso").id, 2, 2]
+        stand = tolerance(self._head(data), (1.4, jnp.inf), margin=1.4 / 4) * tolerance(
+            upright, (0.9, jnp.inf), margin=1.9, value_at_margin=0, sigmoid="linear"
+        )
+        control = tolerance(action, margin=1, value_at_margin=0, sigmoid="quadratic").mean()
+        stand *= (4 + control) / 5
+        velocity = self._sensor(data, "torso_subtreelinvel")[:2]
+        if self.move_speed == 0:
+            return stand * tolerance(velocity, margin=2).mean()
+        move = tolerance(
+            jnp.linalg.norm(velocity),
+            (self.move_speed, jnp.inf),
+            margin=self.move_speed,
+            value_at_margin=0,
+            sigmoid="linear",
+        )
+        return stand * (5 * move + 1) / 6

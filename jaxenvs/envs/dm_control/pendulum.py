@@ -1,0 +1,47 @@
+"""The pendulum domain."""
+
+import math
+from typing import ClassVar
+
+import chex
+import jax
+import jax.numpy as jnp
+
+from jaxenvs.envs.dm_control.base import ControlState, ControlTask, Observation, load_once
+from jaxenvs.envs.dm_control.rewards import tolerance
+from jaxenvs.envs.mujoco._mjx import Data, Model, mujoco
+
+
+class Pendulum(ControlTask):
+    """Swing up a pendulum with a motor too weak to lift it directly.
+
+    Observation: dict
+        orientation  float32[2], cosine and sine of the angle
+        velocity  float32[1], rad/s
+    Action: float32[1], torque in [-1, 1]
+    Reward: 1 within 8 degrees of upright, otherwise 0
+    Start: the angle uniform in [-pi, pi), at rest
+    Terminates: never
+    Time limit: none here; ids have 1,000 steps
+
+    Source: the Control Suite's pendulum (Y. Tassa et al., 2018).
+    """
+
+    camera: ClassVar = {"body": 0, "distance": 2.5, "height": 0.6}
+
+    @property
+    def _original(self) -> mujoco.MjModel:
+        return load_once("pendulum")
+
+    def _draw_start(self, key: chex.PRNGKey) -> ControlState:
+        return self._begin(jax.random.uniform(key, (1,), jnp.float32, -math.pi, math.pi))
+
+    def _see(self, model: Model, data: Data) -> Observation:
+        turn = self._turn(data)
+        return {"orientation": jnp.stack([turn[2, 2], turn[0, 2]]), "velocity": data.qvel}
+
+    def _turn(self, data: Data) -> jax.Array:
+        return data.xmat[self._original.body("pole").id]
+
+    def _judge(self, model: Model, data: Data, action: jax.Array) -> jax.Array:
+        return tolerance(self._turn(data)[2, 2], (math.cos(math.radians(8)), 1))
