@@ -28,7 +28,7 @@ DOUBLE = {"dtype": "float64", "physics": {"opt.tolerance": 1e-14}}
 
 
 def tolerance_of(parameters: dict[str, Any]) -> float:
-    """Returns the largest error. In single precision, contacts round accelerations of 1e4 to 0.1."""
+    """Returns the largest error. In single precision, accelerations of 1e4 are rounded to 0.1."""
     return 0.2 if parameters["dtype"] == "float32" else 1e-9
 
 

@@ -115,12 +115,17 @@ def simulate(model: Model, start: Data, frame_skip: int) -> Data:
     """
     is_runge_kutta = model.opt.integrator == mjx.IntegratorType.RK4
     step = _runge_kutta if is_runge_kutta else mjx.step
-    return jax.lax.fori_loop(0, frame_skip, lambda _, data: step(model, data), start)
+    return jax.lax.fori_loop(0, frame_skip, lambda _, data: _cast(step(model, data), start), start)
 
 
 def contact_forces(model: Model, data: Data) -> jax.Array:
     """Returns `cfrc_ext` as `mj_rnePostConstraint` computes it: [nbody, 6], torque then force."""
     return mjx.rne_postconstraint(model, data)._impl.cfrc_ext
+
+
+def _cast(data: Data, like: Data) -> Data:
+    """Undoes that MJX turns some int32 into int64 if x64 is enabled."""
+    return jax.tree.map(lambda new, old: new.astype(old.dtype), data, like)
 
 
 def _runge_kutta(model: Model, start: Data) -> Data:
@@ -135,9 +140,11 @@ def _runge_kutta(model: Model, start: Data) -> Data:
             qpos=jnp.where(distance == 0, qpos, moved), qvel=qvel + distance * dt * data.qacc
         )
         data = mjx.forward(model, data)
-        # With x64, MJX turns some int32 into int64.
-        data = jax.tree.map(lambda new, old: new.astype(old.dtype), data, start)
-        return (data, speed + weight * data.qvel, acceleration + weight * data.qacc), None
+        return (
+            _cast(data, start),
+            speed + weight * data.qvel,
+            acceleration + weight * data.qacc,
+        ), None
 
     none = jnp.zeros_like(qvel)
     given = jnp.asarray(_DISTANCES, dtype), jnp.asarray(_WEIGHTS, dtype)
