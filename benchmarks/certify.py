@@ -243,7 +243,7 @@ def _compare(found: Any, expected: Any, tolerance: float = 1e-5) -> tuple[int, f
             a, b = a.astype(np.float64), b.astype(np.float64)
             error = np.abs(a - b) / np.maximum(1, np.abs(b))
             largest = max(largest, float(error.max(initial=0.0)))
-            wrong = error > tolerance
+            wrong = ~(error <= tolerance)  # also if it is NaN
         else:
             wrong = a != b
         wrong = wrong.any(axis=1)

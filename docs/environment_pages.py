@@ -36,17 +36,16 @@ FRAMES, FPS, COLORS = 48, 20, 32
 TITLES = {
     "babyai": "BabyAI",
     "bsuite": "bsuite",
+    "dm_control": "DeepMind Control Suite",
     "minatar": "MinAtar",
     "minigrid": "MiniGrid",
     "misc": "From gymnax",
     "mujoco": "MuJoCo",
 }
 # The page that describes what all environments of a family share.
-GUIDES = {
-    "babyai": "usage/minigrid.md",
-    "minigrid": "usage/minigrid.md",
-    "mujoco": "usage/mujoco.md",
-}
+_LEVELS = "Observations, actions, and rewards: see [what levels share]", "usage/minigrid.md"
+_PHYSICS = "Engines, precision, and other physics: see [MuJoCo tasks]", "usage/mujoco.md"
+GUIDES = {"babyai": _LEVELS, "dm_control": _PHYSICS, "minigrid": _LEVELS, "mujoco": _PHYSICS}
 TILES = 8  # maximum number of pictures per family in the README
 
 Environments = dict[type, list[jaxenvs.EnvSpec]]  # the ids of each class
@@ -122,7 +121,7 @@ def index_page(families: dict[str, Environments]) -> str:
         "- **Solved at** is the mean return at which the task counts as solved.",
         "- **Compared with** is the reference that the tests compare each step with.",
         "",
-        "To run environments of other libraries, such as Atari or MuJoCo, see"
+        "To run environments of other libraries, such as Atari, see"
         " [The host bridge](../bridge/index.md).",
     ]
     for family, environments in families.items():
@@ -179,8 +178,8 @@ def environment_page(cls: type, entries: list[jaxenvs.EnvSpec]) -> str:
     lines += [f"- Class: [`{cls.__module__}.{cls.__qualname__}`]({SOURCE}/{module}.py)"]
     lines += ["", "## The task"]
     if guide := GUIDES.get(entries[0].family):
-        link = relative(ROOT / "docs" / guide, page.parent)
-        lines += ["", f"Observations, actions, and rewards: see [what levels share]({link})."]
+        sentence, path = guide
+        lines += ["", f"{sentence}({relative(ROOT / 'docs' / path, page.parent)})."]
     for name, first, rest in facts:
         if name not in ("Source", "Time limit"):  # the limits of the ids are in the table
             lines += ["", f"**{name}**: {first}"]

@@ -121,7 +121,8 @@ def pytest_runtest_setup(item):
 # Packages of extras: a page that needs a missing one is skipped.
 OPTIONAL = (
     *("stable_baselines3", "tianshou", "torch", "torchrl"),
-    *("Box2D", "ale_py", "cv2", "dm_control", "envpool", "gym", "minigrid", "mujoco", "mujoco-mjx"),
+    *("Box2D", "ale_py", "cv2", "dm_control", "dm-control", "envpool", "gym", "minigrid"),
+    *("mujoco", "mujoco-mjx"),
     *("pettingzoo", "ray", "vizdoom"),
     *("stoa", "stoa-env", "envelope", "jax-envelope"),
     *("brax", "craftax", "gymnax", "jumanji", "navix", "pgx", "playground", "xminigrid"),

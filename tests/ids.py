@@ -1,5 +1,6 @@
 """Registered ids for parametrized tests, and which combinations the quick tests take."""
 
+import importlib.util
 import itertools
 from collections.abc import Iterable
 from typing import Any
@@ -8,8 +9,12 @@ import pytest
 
 import jaxenvs
 
-IDS = sorted(jaxenvs.registry)
-
+# The Control Suite's models come from a package that cannot be installed everywhere.
+IDS = sorted(
+    id
+    for id, spec in jaxenvs.registry.items()
+    if spec.family != "dm_control" or importlib.util.find_spec("dm_control")
+)
 
 # The levels of these families differ in how they draw a grid; steps are those of their base class.
 LEVELS = ("minigrid", "babyai")
@@ -20,7 +25,7 @@ EXAMPLES_OF_LEVELS = (
     "MiniGrid-MultiRoom-N2-S4-v0",  # draws rooms in a loop
 )
 # Programs of these families take long to compile. The certificates have all their ids.
-PHYSICS = ("mujoco",)
+PHYSICS = ("dm_control", "mujoco")
 EXAMPLES_OF_PHYSICS = ("InvertedPendulum-v5",)
 
 

@@ -37,8 +37,8 @@ MODULES: dict[str, tuple[str, str]] = {
     ),
     "dm_control": (
         "dm_control",
-        "Acrobot BallInCup Cartpole Cheetah Finger Hopper Humanoid Pendulum PointMass Reacher"
-        " Walker",
+        "Acrobot BallInCup Cartpole Cheetah Finger Fish Hopper Humanoid HumanoidCMU Pendulum"
+        " PointMass Reacher Swimmer Walker",
     ),
     "gymnax": (
         "misc",

@@ -11,11 +11,14 @@ from dm_control.suite import (
     cartpole,
     cheetah,
     finger,
+    fish,
     hopper,
     humanoid,
+    humanoid_CMU,
     pendulum,
     point_mass,
     reacher,
+    swimmer,
     walker,
 )
 
@@ -126,6 +129,14 @@ class FingerOracle(ControlOracle):
         return finger.Spin(random) if radius is None else finger.Turn(radius, random)
 
 
+class FishOracle(ControlOracle):
+    domain = fish
+
+    def task(self, parameters: dict[str, Any], random: np.random.RandomState) -> Any:
+        self.drawn = ("geom_pos",) if parameters["swim"] else ()
+        return fish.Swim(random) if parameters["swim"] else fish.Upright(random)
+
+
 class HopperOracle(ControlOracle):
     domain = hopper
 
@@ -138,6 +149,13 @@ class HumanoidOracle(ControlOracle):
 
     def task(self, parameters: dict[str, Any], random: np.random.RandomState) -> Any:
         return humanoid.Humanoid(parameters["move_speed"], parameters["pure_state"], random)
+
+
+class HumanoidCMUOracle(ControlOracle):
+    domain = humanoid_CMU
+
+    def task(self, parameters: dict[str, Any], random: np.random.RandomState) -> Any:
+        return humanoid_CMU.HumanoidCMU(parameters["move_speed"], random)
 
 
 class PendulumOracle(ControlOracle):
@@ -160,6 +178,17 @@ class ReacherOracle(ControlOracle):
 
     def task(self, parameters: dict[str, Any], random: np.random.RandomState) -> Any:
         return reacher.Reacher(target_size=parameters["target_size"], random=random)
+
+
+class SwimmerOracle(ControlOracle):
+    domain = swimmer
+    drawn = ("geom_pos",)
+
+    def model(self, parameters: dict[str, Any]) -> Any:
+        return swimmer.get_model_and_assets(parameters["n_links"])
+
+    def task(self, parameters: dict[str, Any], random: np.random.RandomState) -> Any:
+        return swimmer.Swimmer(random=random)
 
 
 class WalkerOracle(ControlOracle):

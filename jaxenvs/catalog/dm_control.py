@@ -21,6 +21,7 @@ _TASKS: dict[str, dict[str, dict[str, Any]]] = {
         "turn_easy": {"target_radius": 0.07},
         "turn_hard": {"target_radius": 0.03},
     },
+    "fish:Fish": {"upright": {}, "swim": {"swim": True}},
     "hopper:Hopper": {"stand": {}, "hop": {"hopping": True}},
     "humanoid:Humanoid": {
         "stand": {},
@@ -28,9 +29,15 @@ _TASKS: dict[str, dict[str, dict[str, Any]]] = {
         "run": {"move_speed": 10.0},
         "run_pure_state": {"move_speed": 10.0, "pure_state": True},
     },
+    "humanoid_CMU:HumanoidCMU": {
+        "stand": {},
+        "walk": {"move_speed": 1.0},
+        "run": {"move_speed": 10.0},
+    },
     "pendulum:Pendulum": {"swingup": {}},
     "point_mass:PointMass": {"easy": {}},  # MJX cannot change the tendons of "hard" in each episode
     "reacher:Reacher": {"easy": {}, "hard": {"target_size": 0.015}},
+    "swimmer:Swimmer": {"swimmer6": {"n_links": 6}, "swimmer15": {"n_links": 15}},
     "walker:Walker": {
         "stand": {},
         "walk": {"move_speed": 1.0},
@@ -38,11 +45,12 @@ _TASKS: dict[str, dict[str, dict[str, Any]]] = {
     },
 }
 
-for _class, _tasks in _TASKS.items():
+for _name, _tasks in _TASKS.items():
+    _domain, _class = _name.split(":")
     for _task, _settings in _tasks.items():
         register(
-            f"dm_control/{_class.partition(':')[0]}-{_task}",
-            f"jaxenvs.envs.dm_control.{_class}",
+            f"dm_control/{_domain}-{_task}",
+            f"jaxenvs.envs.dm_control.{_domain.lower()}:{_class}",
             family="dm_control",
             time_limit=1_000,
             source="Y. Tassa et al., DeepMind Control Suite, 2018",

@@ -161,16 +161,24 @@ def _sense(model: Model, qpos: jax.Array, qvel: jax.Array, sensed: jax.Array) ->
     return mjx.sensor_vel(model, mjx.sensor_pos(model, data))
 
 
-def load(domain: str, **options: Any) -> mujoco.MjModel:
+def load(domain: str, *, without_contacts: bool = False, **options: Any) -> mujoco.MjModel:
     """Loads dm_control's model of a domain.
 
     MJX does not compute energies, which no task uses.
+
+    Args:
+        domain: its name.
+        without_contacts: for models that disable contacts. MJX refuses pairs of shapes that it
+            does not collide, unless their geoms cannot collide.
+        **options: what the domain's function needs.
     """
     try:
         module = importlib.import_module(f"dm_control.suite.{domain}")
     except ImportError as error:
         raise missing_extra(f"dm_control/{domain}", "dm-control", "dm_control") from error
     model = mujoco.MjModel.from_xml_string(*module.get_model_and_assets(**options))
+    if without_contacts:
+        model.geom_contype[:] = model.geom_conaffinity[:] = 0
     model.opt.enableflags &= ~int(mujoco.mjtEnableBit.mjENBL_ENERGY)
     return model
 

@@ -1,4 +1,4 @@
-"""The humanoid domain."""
+"""The humanoid domain, and what it shares with the humanoid of CMU."""
 
 from typing import ClassVar
 
@@ -12,7 +12,60 @@ from jaxenvs.envs.dm_control.rewards import tolerance
 from jaxenvs.envs.mujoco._mjx import Data, Model, mujoco
 
 
-class Humanoid(ControlTask):
+class HumanoidBase(ControlTask):
+    """What both humanoids have in common."""
+
+    move_speed: float = struct.static(0.0)  # m/s
+
+    camera: ClassVar = {"body": 1, "distance": 4.0}
+    torso: ClassVar[str]  # the body in the middle
+    limbs: ClassVar[tuple[str, ...]]  # the bodies of hands and feet
+    up: ClassVar[int]  # the axis of the torso that points up
+
+    def _draw_start(self, key: chex.PRNGKey) -> ControlState:
+        return self._begin(self._without_contact(key, self._random_joints))
+
+    def _see(self, model: Model, data: Data) -> Observation:
+        torso = self._original.body(self.torso).id
+        limbs = [data.xpos[self._original.body(limb).id] for limb in self.limbs]
+        return {
+            "joint_angles": data.qpos[7:],
+            "head_height": self._head(data),
+            "extremities": jnp.concatenate(
+                [(limb - data.xpos[torso]) @ data.xmat[torso] for limb in limbs]
+            ),
+            "torso_vertical": data.xmat[torso, 2],
+            "com_velocity": self._velocity(data),
+            "velocity": data.qvel,
+        }
+
+    def _head(self, data: Data) -> jax.Array:
+        return data.xpos[self._original.body("head").id, 2]
+
+    def _velocity(self, data: Data) -> jax.Array:
+        return self._sensor(data, f"{self.torso}_subtreelinvel")
+
+    def _judge(self, model: Model, data: Data, action: jax.Array) -> jax.Array:
+        upright = data.xmat[self._original.body(self.torso).id, 2, self.up]
+        stand = tolerance(self._head(data), (1.4, jnp.inf), margin=1.4 / 4) * tolerance(
+            upright, (0.9, jnp.inf), margin=1.9, value_at_margin=0, sigmoid="linear"
+        )
+        control = tolerance(action, margin=1, value_at_margin=0, sigmoid="quadratic").mean()
+        stand *= (4 + control) / 5
+        velocity = self._velocity(data)[:2]
+        if self.move_speed == 0:
+            return stand * tolerance(velocity, margin=2).mean()
+        move = tolerance(
+            jnp.linalg.norm(velocity),
+            (self.move_speed, jnp.inf),
+            margin=self.move_speed,
+            value_at_margin=0,
+            sigmoid="linear",
+        )
+        return stand * (5 * move + 1) / 6
+
+
+class Humanoid(HumanoidBase):
     """Stand, walk, or run on two legs.
 
     Observation: dict
@@ -35,57 +88,18 @@ class Humanoid(ControlTask):
     2018).
     """
 
-    move_speed: float = struct.static(0.0)  # m/s
     pure_state: bool = struct.static(False)  # shows positions and velocities of joints only
     n_sub_steps: int = struct.static(5)  # physics steps in a step
 
-    camera: ClassVar = {"body": 1, "distance": 4.0}
+    torso: ClassVar = "torso"
+    limbs: ClassVar = ("left_hand", "left_foot", "right_hand", "right_foot")
+    up: ClassVar = 2
 
     @property
     def _original(self) -> mujoco.MjModel:
         return load_once("humanoid")
 
-    def _draw_start(self, key: chex.PRNGKey) -> ControlState:
-        return self._begin(self._without_contact(key, self._random_joints))
-
     def _see(self, model: Model, data: Data) -> Observation:
         if self.pure_state:
             return {"position": data.qpos, "velocity": data.qvel}
-        torso = self._original.body("torso").id
-        limbs = [
-            self._original.body(f"{side}_{limb}").id
-            for side in ("left", "right")
-            for limb in ("hand", "foot")
-        ]
-        return {
-            "joint_angles": data.qpos[7:],
-            "head_height": self._head(data),
-            "extremities": jnp.concatenate(
-                [(data.xpos[limb] - data.xpos[torso]) @ data.xmat[torso] for limb in limbs]
-            ),
-            "torso_vertical": data.xmat[torso, 2],
-            "com_velocity": self._sensor(data, "torso_subtreelinvel"),
-            "velocity": data.qvel,
-        }
-
-    def _head(self, data: Data) -> jax.Array:
-        return data.xpos[self._original.body("head").id, 2]
-
-    def _judge(self, model: Model, data: Data, action: jax.Array) -> jax.Array:
-        upright = data.xmat[self._original.body("torso").id, 2, 2]
-        stand = tolerance(self._head(data), (1.4, jnp.inf), margin=1.4 / 4) * tolerance(
-            upright, (0.9, jnp.inf), margin=1.9, value_at_margin=0, sigmoid="linear"
-        )
-        control = tolerance(action, margin=1, value_at_margin=0, sigmoid="quadratic").mean()
-        stand *= (4 + control) / 5
-        velocity = self._sensor(data, "torso_subtreelinvel")[:2]
-        if self.move_speed == 0:
-            return stand * tolerance(velocity, margin=2).mean()
-        move = tolerance(
-            jnp.linalg.norm(velocity),
-            (self.move_speed, jnp.inf),
-            margin=self.move_speed,
-            value_at_margin=0,
-            sigmoid="linear",
-        )
-        return stand * (5 * move + 1) / 6
+        return super()._see(model, data)

@@ -20,7 +20,8 @@ def tolerance(
         bounds: the smallest and the largest value that give 1.
         margin: the distance from the bounds at which the result is `value_at_margin`; 0 gives 0
             everywhere outside.
-        sigmoid: how the result falls: "gaussian", "linear", or "quadratic".
+        sigmoid: how the result falls: "gaussian", "long_tail", "linear", or
+            "quadratic".
         value_at_margin: the result at the margin.
 
     Source: Y. Tassa et al., DeepMind Control Suite, 2018, `dm_control.utils.rewards`.
@@ -32,6 +33,8 @@ def tolerance(
     distance = jnp.where(x < lower, lower - x, x - upper) / margin
     if sigmoid == "gaussian":
         outside = jnp.exp(math.log(value_at_margin) * distance**2)
+    elif sigmoid == "long_tail":
+        outside = 1 / ((1 / value_at_margin - 1) * distance**2 + 1)
     elif sigmoid == "linear":
         outside = jnp.maximum(1 - (1 - value_at_margin) * distance, 0)
     else:

@@ -1,0 +1,93 @@
+"""The Control Suite. tests/parity/test_certificates.py compares steps with dm_control's."""
+
+import itertools
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+
+import jaxenvs
+from jaxenvs.errors import ParameterError, UnknownParameterError
+
+suite = pytest.importorskip("dm_control.suite")
+
+from dm_control.utils import rewards  # noqa: E402
+
+from jaxenvs.envs.dm_control.rewards import tolerance  # noqa: E402
+
+IDS = [id for id, spec in jaxenvs.registry.items() if spec.family == "dm_control"]
+PENDULUM = "dm_control/pendulum-swingup"
+
+
+@pytest.mark.parametrize("id", IDS)
+def test_spaces_and_control_steps_are_those_of_the_suite(id):
+    theirs = suite.load(*id.partition("/")[2].split("-"))
+    env = jaxenvs.make(id)
+    shown = {name: each.shape for name, each in theirs.observation_spec().items()}
+    assert {name: box.shape for name, box in env.observation_space.spaces.items()} == shown
+    spec = theirs.action_spec()
+    np.testing.assert_array_equal(env.action_space.low, spec.minimum)
+    np.testing.assert_array_equal(env.action_space.high, spec.maximum)
+    assert env.unwrapped.n_sub_steps == theirs._n_sub_steps
+    assert env.time_limit == theirs._step_limit == 1000
+
+
+@pytest.mark.parametrize(
+    ("sigmoid", "value", "margin", "bounds"),
+    list(
+        itertools.product(
+            ("gaussian", "linear", "long_tail", "quadratic"),
+            (0.1, 0.5),
+            (0, 0.7),
+            ((0, 0), (-1, 2), (1, np.inf)),
+        )
+    ),
+)
+def test_tolerance_is_that_of_the_suite(sigmoid, value, margin, bounds):
+    x = np.linspace(-4, 4, 81).astype(np.float32)
+    expected = rewards.tolerance(x, bounds, margin, sigmoid, value)
+    np.testing.assert_allclose(
+        tolerance(jnp.asarray(x), bounds, margin, sigmoid, value), expected, rtol=1e-5, atol=1e-6
+    )
+
+
+def test_both_engines_have_the_same_interface():
+    native = jaxenvs.make_vec(PENDULUM, 2, engine="mjx")
+    pool = jaxenvs.make_vec(PENDULUM, 2, num_workers=1)  # on a CPU
+    try:
+        assert pool.single_observation_space == native.single_observation_space
+        assert pool.single_action_space == native.single_action_space
+        for env in (native, pool):
+            state, timestep = env.reset(jax.random.key(0))
+            turn = np.asarray(timestep.observation["orientation"])
+            np.testing.assert_allclose((turn**2).sum(axis=1), 1, rtol=1e-5)
+            state, timestep = env.step(state, np.zeros((2, 1), np.float32), jax.random.key(1))
+            assert timestep.observation["orientation"].dtype == np.float32
+            assert timestep.reward.shape == (2,)
+    finally:
+        pool.close()
+
+
+def test_tasks_that_mjx_cannot_simulate_are_hosted():
+    assert jaxenvs.factory.is_hosted("dm_control/dog-run")
+    with pytest.raises(ParameterError, match="expected 'auto'"):
+        jaxenvs.make_vec("dm_control/dog-run", 2, engine="mjx")
+
+
+def test_an_episode_is_truncated_after_1000_steps_of_control():
+    env = jaxenvs.make(PENDULUM, time_limit=3)
+    state, _ = env.reset(jax.random.key(0))
+    step = jax.jit(env.step)
+    for i in range(3):
+        state, timestep = step(state, jnp.zeros(1), jax.random.key(i))
+        assert bool(timestep.truncated) == (i == 2) and not timestep.terminated
+
+
+def test_wrong_parameters_are_refused():
+    with pytest.raises(ParameterError, match="n_sub_steps"):
+        jaxenvs.make(PENDULUM, n_sub_steps=0)
+    with pytest.raises(UnknownParameterError, match="move_speed"):
+        jaxenvs.make(PENDULUM, move_speed=1.0)
+    with pytest.raises(ParameterError, match="no array"):
+        jaxenvs.make(PENDULUM, physics={"gravity": 0.0})
