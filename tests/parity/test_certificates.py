@@ -8,7 +8,7 @@ import jaxenvs
 from benchmarks import certify
 from benchmarks.oracles import has_oracle, oracle_for
 from jaxenvs.envs.toy_text import FrozenLake
-from tests.ids import level_ids, one_id_per_class, one_level_per_class
+from tests.ids import IDS, level_ids, one_id_per_class, one_level_per_class
 
 # Levels of MiniGrid share their rules.
 QUICK_LEVELS = (
@@ -29,7 +29,8 @@ def cases():
     """
     levels = set(level_ids())
     some_levels = [*QUICK_LEVELS, *one_level_per_class()[::4]]
-    ids = {*one_id_per_class()} - levels | {*some_levels, "Hopper-v5"}
+    physics = {"Hopper-v5", "dm_control/cartpole-swingup"} & {*IDS}
+    ids = {*one_id_per_class()} - levels | {*some_levels} | physics
     for id in sorted(ids):
         env = jaxenvs.make(id)
         if not has_oracle(env):
