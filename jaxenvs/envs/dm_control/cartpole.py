@@ -35,7 +35,7 @@ class Cartpole(ControlTask):
 
     swing_up: bool = struct.static(False)  # whether the poles hang down at first
     sparse: bool = struct.static(False)  # whether only the balance is rewarded
-    num_poles: int = struct.static(1)
+    num_poles: int = struct.static(1)  # number of poles
 
     camera: ClassVar = {"body": 0, "distance": 6.0, "height": 1.0}
 

@@ -30,7 +30,7 @@ class Swimmer(ControlTask):
     Source: R. Coulom, 2002, as the Control Suite's swimmer (Y. Tassa et al., 2018).
     """
 
-    n_links: int = struct.static(6)
+    n_links: int = struct.static(6)  # number of links
     n_sub_steps: int = struct.static(15)  # physics steps in a step
 
     camera: ClassVar = {"body": 1, "distance": 3.0, "elevation": -60.0}
