@@ -121,7 +121,7 @@ class CheetahOracle(ControlOracle):
 
 
 class FingerOracle(ControlOracle):
-    """With elliptic friction cones, one step in a hundred differs by up to 6e-7."""
+    """With dry friction in the hinge, accelerations differ by up to 6e-7 in a step of a hundred."""
 
     domain = finger
 
