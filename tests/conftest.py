@@ -4,7 +4,6 @@ Environment variables are set before JAX is imported. Subprocesses inherit them.
 """
 
 import collections
-import ctypes.util
 import gc
 import os
 import re
@@ -21,8 +20,6 @@ os.environ.setdefault("JAX_PLATFORMS", "cpu")
 os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")
 os.environ.setdefault("NPROC", "1")  # threads of XLA; several workers of pytest share the cores
 os.environ.setdefault("SDL_VIDEODRIVER", "dummy")
-if ctypes.util.find_library("EGL"):
-    os.environ.setdefault("MUJOCO_GL", "egl")  # draws without a display
 os.environ.setdefault("JAX_COMPILATION_CACHE_DIR", str(ROOT / ".cache" / "jax"))
 os.environ.setdefault("JAX_PERSISTENT_CACHE_MIN_COMPILE_TIME_SECS", "0")
 os.environ.setdefault("JAXENVS_MNIST_DIR", str(ROOT / "tests" / "mnist"))  # 40 drawn digits
