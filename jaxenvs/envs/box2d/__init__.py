@@ -1,0 +1,5 @@
+"""Gymnasium's Box2D tasks."""
+
+from jaxenvs.envs.box2d.lunar_lander import LunarLander, LunarLanderState
+
+__all__ = ["LunarLander", "LunarLanderState"]

@@ -1,0 +1,245 @@
+"""When a moving polygon hits an edge.
+
+Source: E. Catto, Box2D 2.3: b2TimeOfImpact.cpp, b2Distance.cpp.
+"""
+
+from typing import NamedTuple
+
+import jax.numpy as jnp
+import numpy as np
+from jax import lax
+
+from jaxenvs.barrier import behind_barrier
+from jaxenvs.envs.box2d._geometry import (
+    LINEAR_SLOP,
+    Array,
+    Shape,
+    Transform,
+    Vector,
+    add,
+    choose,
+    cross,
+    dot,
+    pick,
+    scale,
+    sub,
+    transform_at,
+)
+
+TARGET = LINEAR_SLOP  # m, the distance that counts as an impact
+TOLERANCE = 0.25 * LINEAR_SLOP
+
+
+class Sweep(NamedTuple):
+    """The motion of a body's center of mass during a step."""
+
+    start: Vector
+    start_angle: Array
+    end: Vector
+    end_angle: Array
+    local_center: Vector
+
+    def at(self, time: Array) -> Transform:
+        """Returns the transform at a time from 0 to 1."""
+        place = add(scale(1 - time, self.start), scale(time, self.end))
+        angle = (1 - time) * self.start_angle + time * self.end_angle
+        return transform_at(place, angle, self.local_center)
+
+
+class _Axis(NamedTuple):
+    """The direction that separates a polygon from an edge."""
+
+    on_polygon: Array  # bool, a face of the polygon, otherwise fixed in the world
+    direction: Vector  # in the world or in the polygon's coordinates
+    offset: Array  # of a fixed axis: the edge's place along it
+    place: Vector  # of a face: its middle, in the polygon's coordinates
+
+
+def _closest(start: Vector, end: Vector, shape: Shape, at: Transform) -> tuple[Array, _Axis]:
+    """Returns the distance, 0 where both overlap, and the axis between the closest features."""
+
+    def place() -> tuple[list[Vector], list[Vector]]:
+        return [at(v) for v in shape.vertices], [at.rotate(n) for n in shape.normals]
+
+    vertices, normals = behind_barrier(place)
+    along = sub(end, start)
+    length = jnp.sqrt(dot(along, along))
+    edge_normal = scale(1 / length, (along[1], -along[0]))
+
+    def corners() -> tuple[Array, ...]:
+        """The closest corner of the polygon to the edge: squared distance, index, place on it."""
+        best, index, share = jnp.full_like(length, jnp.inf), jnp.zeros_like(length, jnp.int32), 0.0
+        low, high, apart = jnp.inf, -jnp.inf, -jnp.inf
+        for i, (vertex, outward) in enumerate(zip(vertices, normals, strict=True)):
+            from_start = sub(vertex, start)
+            part = jnp.clip(dot(from_start, along) / (length * length), 0, 1)
+            gap = sub(from_start, scale(part, along))
+            squared = dot(gap, gap)
+            share = jnp.where(squared < best, part, share)
+            index = jnp.where(squared < best, i, index)
+            best = jnp.minimum(best, squared)
+            height = dot(edge_normal, from_start)
+            low, high = jnp.minimum(low, height), jnp.maximum(high, height)
+            inward = jnp.minimum(-dot(outward, from_start), -dot(outward, sub(vertex, end)))
+            apart = jnp.maximum(apart, inward)
+        return best, index, share, jnp.maximum(jnp.maximum(low, -high), apart)
+
+    best, corner, share, gap = behind_barrier(corners)
+
+    def faces() -> tuple[Array, Array]:
+        """The closest face of the polygon to an end of the edge: squared distance, index."""
+        nearest, face = jnp.full_like(best, jnp.inf), jnp.zeros_like(corner)
+        for i, (vertex, outward) in enumerate(zip(vertices, normals, strict=True)):
+            side = sub(vertices[(i + 1) % len(vertices)], vertex)
+            squared = dot(side, side)
+            for tip in (start, end):
+                away = sub(tip, vertex)
+                part = dot(away, side)
+                height = dot(away, outward)
+                inside = (part > 0) & (part < squared) & (height > 0) & (height**2 < nearest)
+                face = jnp.where(inside, i, face)
+                nearest = jnp.where(inside, height**2, nearest)
+        return nearest, face
+
+    nearest, face = behind_barrier(faces)
+
+    def name() -> tuple[Array, _Axis]:
+        on_polygon = nearest < best
+        vertex = pick(vertices, corner)
+        tip = choose(share >= 1, end, start)
+        between = sub(vertex, tip)
+        size = jnp.sqrt(dot(between, between))
+        on_edge = (share > 0) & (share < 1)
+        upward = dot(sub(vertex, start), edge_normal) >= 0
+        fixed = choose(
+            on_edge,
+            choose(upward, edge_normal, scale(-1, edge_normal)),
+            scale(1 / jnp.where(size > 0, size, 1), between),
+        )
+        offset = jnp.where(
+            on_edge,
+            dot(scale(0.5, add(start, end)), fixed),
+            jnp.maximum(dot(start, fixed), dot(end, fixed)),
+        )
+        middle = scale(0.5, add(pick(shape.vertices, face), pick(shape.following, face)))
+        distance = jnp.where(gap > 0, jnp.sqrt(jnp.minimum(best, nearest)), 0)
+        direction = choose(on_polygon, pick(shape.normals, face), fixed)
+        return distance, _Axis(on_polygon, direction, offset, middle)
+
+    return behind_barrier(name)
+
+
+def _evaluate(
+    axis: _Axis, start: Vector, end: Vector, shape: Shape, sweep: Sweep, index: Array, time: Array
+) -> Array:
+    """Returns the separation along the axis of the points with this index, at a time."""
+    at = sweep.at(time)
+
+    def measure() -> Array:
+        outward = at.rotate(axis.direction)
+        tip = choose(index == 0, start, end)
+        of_face = dot(sub(tip, at(axis.place)), outward)
+        fixed = dot(at(pick(shape.vertices, index)), axis.direction) - axis.offset
+        return jnp.where(axis.on_polygon, of_face, fixed)
+
+    return behind_barrier(measure)
+
+
+def _deepest(
+    axis: _Axis, start: Vector, end: Vector, shape: Shape, sweep: Sweep, time: Array
+) -> tuple[Array, Array]:
+    """Returns the least separation along the axis at a time, and the index of the points."""
+    at = sweep.at(time)
+
+    def measure() -> tuple[Array, Array]:
+        outward, place = at.rotate(axis.direction), at(axis.place)
+        tips = dot(sub(start, place), outward), dot(sub(end, place), outward)
+        direction = at.rotate_back(axis.direction)
+        least, index = jnp.inf, jnp.zeros_like(time, jnp.int32)
+        for i, vertex in enumerate(shape.vertices):
+            height = dot(vertex, direction)
+            index = jnp.where(height < least, i, index)
+            least = jnp.minimum(least, height)
+        fixed = dot(at(pick(shape.vertices, index)), axis.direction) - axis.offset
+        return (
+            jnp.where(axis.on_polygon, jnp.minimum(*tips), fixed),
+            jnp.where(axis.on_polygon, (tips[1] < tips[0]).astype(jnp.int32), index),
+        )
+
+    return behind_barrier(measure)
+
+
+def time_of_impact(start: Vector, end: Vector, shape: Shape, sweep: Sweep) -> Array:
+    """Returns the time from 0 to 1 at which polygons come within TARGET of edges, 1 if never.
+
+    Conservative advancement: while the closest features separate both at the end of the motion,
+    there is no impact; otherwise they give a later time to start from.
+    """
+    turns = jnp.floor(sweep.start_angle / (2 * np.pi)) * (2 * np.pi)
+    sweep = sweep._replace(
+        start_angle=sweep.start_angle - turns, end_angle=sweep.end_angle - turns
+    )
+    args = start, end, shape, sweep
+    zero = jnp.zeros_like(sweep.start_angle + start[0])
+    false = zero > 1
+
+    def root(axis, index, t1, t2, s1, s2, running):
+        def improve(carry):
+            i, running, a1, a2, s1, s2, found = carry
+            secant = a1 + (TARGET - s1) * (a2 - a1) / (s2 - s1)
+            time = jnp.where(i % 2 == 1, secant, 0.5 * (a1 + a2))
+            s = _evaluate(axis, *args, index, time)
+            found = jnp.where(running & (jnp.abs(s - TARGET) < TOLERANCE), time, found)
+            running &= jnp.abs(s - TARGET) >= TOLERANCE
+            above = s > TARGET
+            return (
+                i + 1,
+                running,
+                jnp.where(running & above, time, a1),
+                jnp.where(running & ~above, time, a2),
+                jnp.where(running & above, s, s1),
+                jnp.where(running & ~above, s, s2),
+                found,
+            )
+
+        carry = jnp.int32(0), running, t1, t2, s1, s2, t2
+        return lax.while_loop(lambda c: (c[0] < 50) & jnp.any(c[1]), improve, carry)[-1]
+
+    def push_back(carry):
+        i, pushing, axis, t1, t2, hit, done = carry
+        s2, index = _deepest(axis, *args, t2)
+        is_separated = s2 > TARGET + TOLERANCE
+        is_reached = ~is_separated & (s2 > TARGET - TOLERANCE)
+        s1 = _evaluate(axis, *args, index, t1)
+        is_failed = s1 < TARGET - TOLERANCE
+        is_touching = ~is_failed & (s1 <= TARGET + TOLERANCE)
+        goes_on = pushing & ~is_separated & ~is_reached & ~is_failed & ~is_touching
+        found = root(axis, index, t1, t2, s1, s2, goes_on)
+        ends = pushing & ~is_reached & ~goes_on
+        return (
+            i + 1,
+            goes_on,
+            axis,
+            jnp.where(pushing & is_reached, t2, t1),
+            jnp.where(goes_on, found, t2),
+            hit | (ends & ~is_separated & is_touching),
+            done | ends,
+        )
+
+    def search(carry):
+        i, t1, hit, done = carry
+        distance, axis = _closest(start, end, shape, sweep.at(t1))
+        is_touching = (distance > 0) & (distance < TARGET + TOLERANCE)
+        ends = ~done & ((distance <= 0) | is_touching)
+        hit, done = hit | (ends & is_touching), done | ends
+        _, _, _, t1, _, hit, done = lax.while_loop(
+            lambda c: (c[0] < 16) & jnp.any(c[1]),
+            push_back,
+            (jnp.int32(0), ~done, axis, t1, jnp.ones_like(t1), hit, done),
+        )
+        return i + 1, t1, hit, done
+
+    _, time, hit, _ = lax.while_loop(
+        lambda c: (c[0] < 20) & ~jnp.all(c[3]), search, (jnp.int32(0), zero, false, false)
+    )
+    return jnp.where(hit, time, 1)

@@ -1,0 +1,638 @@
+"""Joints and contacts, solved one after the other as Box2D does.
+
+Arrays have lanes last. Bodies are rows of arrays [B, 3, L]: x, y, and angle, or their velocities.
+
+Source: E. Catto, Box2D 2.3: b2RevoluteJoint.cpp, b2ContactSolver.cpp, b2Island.cpp.
+"""
+
+from collections.abc import Sequence
+from typing import NamedTuple
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jax import lax
+
+from jaxenvs.barrier import behind_barrier
+from jaxenvs.envs.box2d._geometry import (
+    LINEAR_SLOP,
+    SKIN,
+    Array,
+    Manifold,
+    Transform,
+    Vector,
+    add,
+    choose,
+    cross,
+    dot,
+    scale,
+    sub,
+    transform_at,
+)
+from jaxenvs.numerics import sincos
+
+ANGULAR_SLOP = 2 / 180 * np.pi  # rad
+MAX_ANGULAR_CORRECTION = 8 / 180 * np.pi  # rad
+MAX_LINEAR_CORRECTION = 0.2  # m
+INACTIVE, LOWER, UPPER = 0, 1, 2  # states of a joint's limit
+MAX_CONDITION = 1000.0  # two points with a worse matrix count as one
+# Velocities that are equal before and after this many iterations are so after any multiple: they
+# do not change, or come back by rounding, mostly every second iteration.
+BURST = 6
+
+
+class Mass(NamedTuple):
+    """The inverse mass and inertia of a body."""
+
+    linear: float | Array
+    angular: float | Array
+
+
+class Joint(NamedTuple):
+    """A hinge between two bodies, with a motor and limits."""
+
+    first: int
+    second: int
+    first_anchor: tuple[float, float]  # in the body's coordinates, from its center of mass
+    second_anchor: tuple[float, float]
+    lower: float  # rad, relative to `reference`
+    upper: float
+    reference: float
+
+
+class JointRows(NamedTuple):
+    """What the iterations need to know of a joint: rows of lanes."""
+
+    first_arm: Vector
+    second_arm: Vector
+    point_inverse: tuple[Array, Array, Array]  # xx, xy, yy
+    full_inverse: tuple[Array, ...]  # xx, xy, xz, yy, yz, zz
+    coupling: Vector  # the z column of the full matrix
+    speed: Array
+    max_impulse: Array
+
+
+class Contacts(NamedTuple):
+    """Contacts in slots: arrays [S, L], in the order in which they are solved."""
+
+    bodies: np.ndarray  # int32[S]
+    mass: Mass  # [S, L] or [S, 1]
+    friction: Array
+    manifold: Manifold
+    local_center: Vector
+
+
+def _at(velocity: tuple[Array, Array, Array], arm: Vector) -> Vector:
+    """Returns the velocity of a body's point."""
+    x, y, spin = velocity
+    return x - spin * arm[1], y + spin * arm[0]
+
+
+def _push(
+    velocity: tuple[Array, Array, Array], mass: Mass, arm: Vector, impulse: Vector, spin: Array
+) -> tuple[Array, Array, Array]:
+    """Returns a velocity after an impulse at a point and an angular impulse."""
+    x, y, angular = velocity
+    return (
+        x + mass.linear * impulse[0],
+        y + mass.linear * impulse[1],
+        angular + mass.angular * (cross(arm, impulse) + spin),
+    )
+
+
+def limit_state(joint: Joint, first_angle: Array, second_angle: Array) -> Array:
+    """Returns which limit a joint has reached, int32."""
+    angle = second_angle - first_angle - joint.reference
+    return jnp.where(
+        angle <= joint.lower, LOWER, jnp.where(angle >= joint.upper, UPPER, INACTIVE)
+    ).astype(jnp.int32)
+
+
+def _arms(joint: Joint, first_angle: Array, second_angle: Array) -> tuple[Vector, Vector]:
+    arms = []
+    for angle, anchor in ((first_angle, joint.first_anchor), (second_angle, joint.second_anchor)):
+        sin, cos = sincos(angle)
+        arms.append((cos * anchor[0] - sin * anchor[1], sin * anchor[0] + cos * anchor[1]))
+    return arms[0], arms[1]
+
+
+def prepare_joint(
+    joint: Joint,
+    masses: Sequence[Mass],
+    angles: Sequence[Array],
+    speed: Array,
+    max_impulse: Array,
+) -> JointRows:
+    """Returns the rows of a joint. The angles are those of all bodies."""
+    first, second = masses[joint.first], masses[joint.second]
+
+    def compute(first_angle: Array, second_angle: Array) -> JointRows:
+        a, b = _arms(joint, first_angle, second_angle)
+        linear = first.linear + second.linear
+        xx = linear + a[1] * a[1] * first.angular + b[1] * b[1] * second.angular
+        xy = -a[1] * a[0] * first.angular - b[1] * b[0] * second.angular
+        xz = -a[1] * first.angular - b[1] * second.angular
+        yy = linear + a[0] * a[0] * first.angular + b[0] * b[0] * second.angular
+        yz = a[0] * first.angular + b[0] * second.angular
+        zz = jnp.full_like(xx, first.angular + second.angular)
+        return behind_barrier(lambda *m: _invert(a, b, m, speed, max_impulse), xx, xy, xz, yy, yz, zz)
+
+    return compute(angles[joint.first], angles[joint.second])
+
+
+def _invert(a, b, m, speed, max_impulse) -> JointRows:
+    xx, xy, xz, yy, yz, zz = m
+    inverse = 1 / (xx * yy - xy * xy)
+    determinant = xx * (yy * zz - yz * yz) - xy * (xy * zz - yz * xz) + xz * (xy * yz - yy * xz)
+    full = 1 / determinant
+    return JointRows(
+        first_arm=a,
+        second_arm=b,
+        point_inverse=(yy * inverse, -xy * inverse, xx * inverse),
+        full_inverse=(
+            (yy * zz - yz * yz) * full,
+            (xz * yz - xy * zz) * full,
+            (xy * yz - xz * yy) * full,
+            (xx * zz - xz * xz) * full,
+            (xy * xz - xx * yz) * full,
+            (xx * yy - xy * xy) * full,
+        ),
+        coupling=(xz, yz),
+        speed=speed,
+        max_impulse=max_impulse,
+    )
+
+
+def solve_joint(
+    joint: Joint,
+    rows: JointRows,
+    masses: Sequence[Mass],
+    limit: Array,
+    impulse: Sequence[Array],
+    velocity: list[Sequence[Array]],
+) -> tuple[Array, ...]:
+    """Solves a joint once and updates the velocities of its bodies in place.
+
+    `impulse` and the result are x, y, angular (of the limit), and that of the motor.
+    """
+    first, second = masses[joint.first], masses[joint.second]
+    a, b = velocity[joint.first], velocity[joint.second]
+    x, y, z, motor = impulse
+
+    def drive(motor: Array, spin_a: Array, spin_b: Array) -> Array:
+        error = spin_b - spin_a - rows.speed
+        change = -error / (first.angular + second.angular)
+        return jnp.clip(motor + change, -rows.max_impulse, rows.max_impulse)
+
+    new_motor = behind_barrier(drive, motor, a[2], b[2])
+    twist = new_motor - motor
+    none = jnp.zeros_like(twist), jnp.zeros_like(twist)
+    a = _push(a, first, rows.first_arm, none, -twist)
+    b = _push(b, second, rows.second_arm, none, twist)
+
+    def hold(z: Array, *velocities: Array) -> tuple[Array, Array, Array]:
+        a, b = velocities[:3], velocities[3:]
+        error = sub(_at(b, rows.second_arm), _at(a, rows.first_arm))
+        spin = b[2] - a[2]
+        xx, xy, xz, yy, yz, zz = rows.full_inverse
+        full_z = -(xz * error[0] + yz * error[1] + zz * spin)
+        # The impulse of a limit that would pull ends; an inactive limit has none.
+        pulls = jnp.where(limit == LOWER, z + full_z < 0, z + full_z > 0) | (limit == INACTIVE)
+        rest = sub(scale(z, rows.coupling), error)
+        ixx, ixy, iyy = rows.point_inverse
+        return (
+            jnp.where(
+                pulls,
+                ixx * rest[0] + ixy * rest[1],
+                -(xx * error[0] + xy * error[1] + xz * spin),
+            ),
+            jnp.where(
+                pulls,
+                ixy * rest[0] + iyy * rest[1],
+                -(xy * error[0] + yy * error[1] + yz * spin),
+            ),
+            jnp.where(pulls, -z, full_z),
+        )
+
+    px, py, pz = behind_barrier(hold, z, *a, *b)
+    velocity[joint.first] = _push(a, first, rows.first_arm, (-px, -py), -pz)
+    velocity[joint.second] = _push(b, second, rows.second_arm, (px, py), pz)
+    return x + px, y + py, z + pz, new_motor
+
+
+def place_joint(
+    joint: Joint, masses: Sequence[Mass], limit: Array, position: list[Sequence[Array]]
+) -> Array:
+    """Corrects the positions of a joint's bodies in place; returns whether they were right."""
+    first, second = masses[joint.first], masses[joint.second]
+    motor_mass = 1 / (first.angular + second.angular)
+    a, b = position[joint.first], position[joint.second]
+
+    def turn(angle_a: Array, angle_b: Array) -> tuple[Array, Array]:
+        angle = angle_b - angle_a - joint.reference
+        low = jnp.clip(angle - joint.lower + ANGULAR_SLOP, -MAX_ANGULAR_CORRECTION, 0)
+        high = jnp.clip(angle - joint.upper - ANGULAR_SLOP, 0, MAX_ANGULAR_CORRECTION)
+        excess = jnp.where(limit == LOWER, low, jnp.where(limit == UPPER, high, 0))
+        wrong = jnp.where(
+            limit == LOWER,
+            joint.lower - angle,
+            jnp.where(limit == UPPER, angle - joint.upper, 0),
+        )
+        return -motor_mass * excess, wrong
+
+    impulse, angle_error = behind_barrier(turn, a[2], b[2])
+    a = a[0], a[1], a[2] - first.angular * impulse
+    b = b[0], b[1], b[2] + second.angular * impulse
+    arm_a, arm_b = behind_barrier(lambda a, b: _arms(joint, a, b), a[2], b[2])
+
+    def pull(a: Vector, b: Vector) -> tuple[Array, Array, Array]:
+        error = sub(add(b, arm_b), add(a, arm_a))
+        linear = first.linear + second.linear
+        ia, ib = first.angular, second.angular
+        xx = linear + ia * arm_a[1] * arm_a[1] + ib * arm_b[1] * arm_b[1]
+        xy = -ia * arm_a[0] * arm_a[1] - ib * arm_b[0] * arm_b[1]
+        yy = linear + ia * arm_a[0] * arm_a[0] + ib * arm_b[0] * arm_b[0]
+        inverse = 1 / (xx * yy - xy * xy)
+        px = -inverse * (yy * error[0] - xy * error[1])
+        py = -inverse * (xx * error[1] - xy * error[0])
+        return px, py, dot(error, error)
+
+    px, py, squared = behind_barrier(pull, a[:2], b[:2])
+    none = jnp.zeros_like(px)
+    position[joint.first] = _push(a, first, arm_a, (-px, -py), none)
+    position[joint.second] = _push(b, second, arm_b, (px, py), none)
+    return (jnp.sqrt(squared) <= LINEAR_SLOP) & (angle_error <= ANGULAR_SLOP)
+
+
+class ContactRows(NamedTuple):
+    """What the iterations need to know of contacts, [S, L] each."""
+
+    normal_x: Array
+    normal_y: Array
+    arm1_x: Array
+    arm1_y: Array
+    arm2_x: Array
+    arm2_y: Array
+    tangent1: Array  # inverse matrices of one direction
+    tangent2: Array
+    normal1: Array
+    normal2: Array
+    k11: Array  # matrix of both normals, and its inverse
+    k12: Array
+    k22: Array
+    inverse11: Array
+    inverse12: Array
+    inverse22: Array
+    is_two: Array  # 1 if two points are solved together
+    linear: Array
+    angular: Array
+    friction: Array
+
+
+def prepare_contacts(contacts: Contacts, position: Array) -> ContactRows:
+    """Returns the rows of contacts between moving bodies and fixed edges."""
+    manifold, mass = contacts.manifold, contacts.mass
+    x, y, angle = (position[contacts.bodies, i] for i in range(3))
+    at = transform_at((x, y), angle, contacts.local_center)
+
+    def place() -> tuple[Vector, Vector, Vector]:
+        on_edge = manifold.on_edge
+        outward = choose(on_edge, manifold.normal, at.rotate(manifold.normal))
+        plane = choose(on_edge, manifold.plane, at(manifold.plane))
+        arms = []
+        for point in manifold.points:
+            place = choose(on_edge, at(point), point)
+            depth = dot(sub(place, plane), outward)
+            # The middle between both surfaces.
+            middle = add(place, scale(-0.5 * depth, outward))
+            arms.append(sub(middle, (x, y)))
+        return choose(on_edge, outward, scale(-1, outward)), arms[0], arms[1]
+
+    normal, arm1, arm2 = behind_barrier(place)
+
+    def weigh() -> ContactRows:
+        tangent = normal[1], -normal[0]
+        one, two = cross(arm1, normal), cross(arm2, normal)
+        linear, angular = mass.linear, mass.angular
+        k11 = linear + angular * one * one
+        k22 = linear + angular * two * two
+        k12 = linear + angular * one * two
+        determinant = k11 * k22 - k12 * k12
+        is_two = (manifold.count == 2) & (k11 * k11 < MAX_CONDITION * determinant)
+        inverse = 1 / determinant
+        exists = manifold.count > 0
+
+        def invert(mask: Array, k: Array) -> Array:
+            return jnp.where(mask, 1 / k, 0)
+
+        slides = [linear + angular * cross(arm, tangent) ** 2 for arm in (arm1, arm2)]
+        like = jnp.zeros_like(k11)
+        return ContactRows(
+            *normal,
+            *arm1,
+            *arm2,
+            invert(exists, slides[0]),
+            invert(is_two, slides[1]),
+            invert(exists, k11),
+            invert(is_two, k22),
+            k11,
+            k12,
+            k22,
+            jnp.where(is_two, k22 * inverse, 0),
+            jnp.where(is_two, -k12 * inverse, 0),
+            jnp.where(is_two, k11 * inverse, 0),
+            is_two.astype(jnp.float32),
+            like + linear,
+            like + angular,
+            like + contacts.friction,
+        )
+
+    return behind_barrier(weigh)
+
+
+def solve_contact(
+    rows: ContactRows, impulse: Sequence[Array], velocity: Sequence[Array]
+) -> tuple[tuple[Array, ...], tuple[Array, ...]]:
+    """Solves a contact once. Returns its impulses, two normal and two tangential, and velocity."""
+    normal = rows.normal_x, rows.normal_y
+    tangent = rows.normal_y, -rows.normal_x
+    arm1, arm2 = (rows.arm1_x, rows.arm1_y), (rows.arm2_x, rows.arm2_y)
+    mass = Mass(rows.linear, rows.angular)
+    is_two = rows.is_two > 0
+    normal1, normal2, tangent1, tangent2 = impulse
+    none = jnp.zeros_like(normal1)
+
+    def slide(old: Array, pressing: Array, inverse: Array, arm: Vector, *velocity: Array) -> Array:
+        new = old - inverse * dot(_at(velocity, arm), tangent)
+        limit = rows.friction * pressing
+        return jnp.clip(new, -limit, limit)
+
+    new1 = behind_barrier(slide, tangent1, normal1, rows.tangent1, arm1, *velocity)
+    velocity = _push(velocity, mass, arm1, scale(new1 - tangent1, tangent), none)
+    new2 = behind_barrier(
+        lambda *args: jnp.where(is_two, slide(*args), tangent2),
+        tangent2,
+        normal2,
+        rows.tangent2,
+        arm2,
+        *velocity,
+    )
+    velocity = _push(velocity, mass, arm2, scale(new2 - tangent2, tangent), none)
+
+    def press(*velocity: Array) -> tuple[Array, Array]:
+        speed1, speed2 = dot(_at(velocity, arm1), normal), dot(_at(velocity, arm2), normal)
+        single = jnp.maximum(normal1 - rows.normal1 * speed1, 0)
+        # Two points: the first of four cases that solves the complementarity problem.
+        b1 = speed1 - (rows.k11 * normal1 + rows.k12 * normal2)
+        b2 = speed2 - (rows.k12 * normal1 + rows.k22 * normal2)
+        both = (
+            -(rows.inverse11 * b1 + rows.inverse12 * b2),
+            -(rows.inverse12 * b1 + rows.inverse22 * b2),
+        )
+        only1, only2 = -rows.normal1 * b1, -rows.normal2 * b2
+        cases = (
+            ((b1 >= 0) & (b2 >= 0), none, none),
+            ((only2 >= 0) & (rows.k12 * only2 + b1 >= 0), none, only2),
+            ((only1 >= 0) & (rows.k12 * only1 + b2 >= 0), only1, none),
+            ((both[0] >= 0) & (both[1] >= 0), *both),
+        )
+        x1, x2 = normal1, normal2
+        for holds, case1, case2 in cases:
+            x1, x2 = jnp.where(holds, case1, x1), jnp.where(holds, case2, x2)
+        return jnp.where(is_two, x1, single), jnp.where(is_two, x2, normal2)
+
+    pressed1, pressed2 = behind_barrier(press, *velocity)
+    velocity = _push(velocity, mass, arm1, scale(pressed1 - normal1, normal), none)
+    velocity = _push(velocity, mass, arm2, scale(pressed2 - normal2, normal), none)
+    return (pressed1, pressed2, new1, new2), velocity
+
+
+class PlaceRows(NamedTuple):
+    """What the corrections of positions need to know of contacts, [S, L] each."""
+
+    on_edge: Array
+    normal_x: Array
+    normal_y: Array
+    plane_x: Array
+    plane_y: Array
+    point1_x: Array
+    point1_y: Array
+    point2_x: Array
+    point2_y: Array
+    count: Array
+    linear: Array
+    angular: Array
+    center_x: Array
+    center_y: Array
+
+
+def place_rows(contacts: Contacts) -> PlaceRows:
+    """Returns the rows of contacts for the corrections of positions."""
+    manifold = contacts.manifold
+    like = jnp.zeros_like(manifold.normal[0])
+    return PlaceRows(
+        like + manifold.on_edge,
+        *manifold.normal,
+        *manifold.plane,
+        *manifold.points[0],
+        *manifold.points[1],
+        like + manifold.count,
+        like + contacts.mass.linear,
+        like + contacts.mass.angular,
+        like + contacts.local_center[0],
+        like + contacts.local_center[1],
+    )
+
+
+def place_contact(
+    rows: PlaceRows, position: Sequence[Array], rate: float
+) -> tuple[Sequence[Array], Array]:
+    """Corrects the position of a contact's body. Returns it and the least separation before."""
+    least = jnp.zeros_like(rows.count)
+    on_edge = rows.on_edge > 0
+    local_normal = rows.normal_x, rows.normal_y
+    local_plane = rows.plane_x, rows.plane_y
+    mass = Mass(rows.linear, rows.angular)
+    points = (rows.point1_x, rows.point1_y), (rows.point2_x, rows.point2_y)
+    for i, point in enumerate(points):
+
+        def correct(x: Array, y: Array, angle: Array, point=point, i=i) -> tuple[Array, ...]:
+            turn = Transform(*sincos(angle), (x, y))
+            at = turn._replace(origin=sub((x, y), turn.rotate((rows.center_x, rows.center_y))))
+            outward = choose(on_edge, local_normal, at.rotate(local_normal))
+            plane = choose(on_edge, local_plane, at(local_plane))
+            place = choose(on_edge, at(point), point)
+            separation = dot(sub(place, plane), outward) - SKIN
+            normal = choose(on_edge, outward, scale(-1, outward))
+            arm = sub(place, (x, y))
+            excess = jnp.clip(rate * (separation + LINEAR_SLOP), -MAX_LINEAR_CORRECTION, 0)
+            leverage = cross(arm, normal)
+            exists = rows.count > i
+            impulse = -excess / (mass.linear + mass.angular * leverage * leverage)
+            impulse = jnp.where(exists, impulse, 0)
+            return *scale(impulse, normal), *arm, jnp.where(exists, separation, 0)
+
+        px, py, *arm, separation = behind_barrier(correct, *position)
+        position = _push(position, mass, (arm[0], arm[1]), (px, py), jnp.zeros_like(px))
+        least = jnp.minimum(least, separation)
+    return position, least
+
+
+def active_slots(count: Array) -> tuple[Array, Array]:
+    """Returns the slots in which any lane has a contact, in order, and their number."""
+    is_active = jnp.any(count > 0, axis=-1)
+    order = jnp.argsort(~is_active, stable=True).astype(jnp.int32)
+    return order, jnp.sum(is_active, dtype=jnp.int32)
+
+
+def _slice(rows: NamedTuple, slot: Array) -> NamedTuple:
+    return type(rows)(*(lax.dynamic_index_in_dim(row, slot, 0, False) for row in rows))
+
+
+def unstack(rows: Array) -> list[list[Array]]:
+    """Splits [B, 3, L] into lanes."""
+    return [[rows[i, j] for j in range(rows.shape[1])] for i in range(rows.shape[0])]
+
+
+def stack(rows: Sequence[Sequence[Array]]) -> Array:
+    """Joins lanes to [B, 3, L]."""
+    return jnp.stack([jnp.stack(list(row)) for row in rows])
+
+
+def solve_velocities(
+    joints: Sequence[Joint],
+    masses: Sequence[Mass],
+    joint_rows: Sequence[JointRows],
+    limits: Array,
+    contact_rows: ContactRows | None,
+    bodies: np.ndarray,
+    slots: tuple[Array, Array] | None,
+    state: tuple[Array, Array, Array],
+    iterations: int,
+) -> tuple[tuple[Array, Array, Array], Array]:
+    """Iterates until nothing changes any more: the result is that of all iterations.
+
+    Args:
+        joints: in the order in which they are solved.
+        masses: of all bodies.
+        joint_rows: of the joints.
+        limits: int32[J, L], the states of their limits.
+        contact_rows: of the contacts; None without any.
+        bodies: int32[S], the bodies of the contacts.
+        slots: from `active_slots`.
+        state: velocities [B, 3, L], impulses of joints [J, 4, L], and of contacts [S, 4, L].
+        iterations: the number of iterations, a multiple of BURST.
+
+    Returns:
+        The new state, and bool[L], whether more iterations might change it.
+    """
+    body_of = jnp.asarray(bodies, jnp.int32)
+
+    def iterate(state: tuple[Array, Array, Array]) -> tuple[Array, Array, Array]:
+        velocity, joint_impulse, contact_impulse = state
+        if joints:
+            rows = unstack(velocity)
+            solved = [
+                solve_joint(joint, joint_rows[j], masses, limits[j], list(joint_impulse[j]), rows)
+                for j, joint in enumerate(joints)
+            ]
+            velocity, joint_impulse = stack(rows), stack(solved)
+        if contact_rows is not None:
+            order, number = slots
+
+            def solve_slot(i: Array, state: tuple[Array, Array]) -> tuple[Array, Array]:
+                velocity, impulses = state
+                slot = order[i]
+                body = body_of[slot]
+                impulse, new = solve_contact(
+                    _slice(contact_rows, slot),
+                    list(lax.dynamic_index_in_dim(impulses, slot, 0, False)),
+                    list(lax.dynamic_index_in_dim(velocity, body, 0, False)),
+                )
+                return (
+                    lax.dynamic_update_index_in_dim(velocity, jnp.stack(new), body, 0),
+                    lax.dynamic_update_index_in_dim(impulses, jnp.stack(impulse), slot, 0),
+                )
+
+            velocity, contact_impulse = lax.fori_loop(
+                0, number, solve_slot, (velocity, contact_impulse)
+            )
+        return velocity, joint_impulse, contact_impulse
+
+    def advance(carry: tuple) -> tuple:
+        i, _, state = carry
+        new = lax.fori_loop(0, BURST, lambda _, state: iterate(state), state)
+        changes = False
+        for before, after in zip(state, new, strict=True):
+            if before.size:
+                changes |= jnp.any(before != after, axis=(0, 1))
+        return i + BURST, changes, new
+
+    lanes = state[0].shape[-1]
+    _, changes, state = lax.while_loop(
+        lambda carry: (carry[0] < iterations) & jnp.any(carry[1]),
+        advance,
+        (jnp.int32(0), jnp.ones(lanes, bool), state),
+    )
+    return state, changes
+
+
+def solve_positions(
+    joints: Sequence[Joint],
+    masses: Sequence[Mass],
+    limits: Array,
+    rows: PlaceRows | None,
+    bodies: np.ndarray,
+    slots: tuple[Array, Array] | None,
+    position: Array,
+    rate: float,
+    tolerance: float,
+    iterations: int,
+) -> tuple[Array, Array]:
+    """Corrects positions until all errors are small. Returns them and, per lane, whether they are.
+
+    Args: as `solve_velocities`, and
+        position: [B, 3, L].
+        rate: the share of an overlap that an iteration corrects.
+        tolerance: m, the overlap that may remain.
+    """
+    body_of = jnp.asarray(bodies, jnp.int32)
+
+    def correct(carry: tuple) -> tuple:
+        i, is_right, position = carry
+        new, is_right_now = position, jnp.ones_like(is_right)
+        if rows is not None:
+            order, number = slots
+
+            def place_slot(i: Array, state: tuple[Array, Array]) -> tuple[Array, Array]:
+                position, least = state
+                slot = order[i]
+                body = body_of[slot]
+                placed, separation = place_contact(
+                    _slice(rows, slot),
+                    list(lax.dynamic_index_in_dim(position, body, 0, False)),
+                    rate,
+                )
+                return (
+                    lax.dynamic_update_index_in_dim(position, jnp.stack(list(placed)), body, 0),
+                    jnp.minimum(least, separation),
+                )
+
+            new, least = lax.fori_loop(
+                0, number, place_slot, (new, jnp.zeros_like(is_right, jnp.float32))
+            )
+            is_right_now &= least >= -tolerance
+        if joints:
+            placed = unstack(new)
+            for j, joint in enumerate(joints):
+                is_right_now &= place_joint(joint, masses, limits[j], placed)
+            new = stack(placed)
+        return i + 1, is_right | is_right_now, jnp.where(is_right, position, new)
+
+    lanes = position.shape[-1]
+    _, is_right, position = lax.while_loop(
+        lambda carry: (carry[0] < iterations) & ~jnp.all(carry[1]),
+        correct,
+        (jnp.int32(0), jnp.zeros(lanes, bool), position),
+    )
+    return position, is_right
