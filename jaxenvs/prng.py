@@ -23,6 +23,7 @@ import jax.numpy as jnp
 import numpy as np
 from jax.extend import random as jex_random
 
+from jaxenvs.barrier import behind_barrier
 from jaxenvs.errors import RandomKeyError, describe
 
 T = TypeVar("T")
@@ -31,9 +32,6 @@ _ROTATIONS = ((13, 15, 26, 6), (17, 29, 16, 24))
 _PARITY, _ZERO = np.uint32(0x1BD11BDA), np.uint32(0)
 _STANDARD = "threefry2x32"
 _OTHER_GENERATOR = 0x464F5247  # the domain for keys converted from other generators
-
-# Until jax 0.11, XLA removes optimization barriers before fusion.
-_BARRIER_STOPS_FUSION = tuple(int(part) for part in jax.__version__.split(".")[:2]) >= (0, 11)
 
 
 def _threefry(key: jax.Array, low: jax.Array, high: Any = _ZERO) -> tuple[jax.Array, jax.Array]:
@@ -56,29 +54,6 @@ def _random_word(key: jax.Array, low: jax.Array) -> jax.Array:
     return x0 ^ x1
 
 
-def _behind_barrier(
-    compute: Callable[[jax.Array, jax.Array], T], key: jax.Array, low: jax.Array
-) -> T:
-    """Returns `compute(key, low)`, uint32 arrays shaped like low, and prevents fusion across it.
-
-    Without this barrier, chained draws fuse into each other and take minutes to compile, and XLA
-    recomputes a draw at every use.
-    """
-    if _BARRIER_STOPS_FUSION:
-        return jax.lax.optimization_barrier(compute(key, low))
-    # A loop with a single iteration also prevents fusion. The barrier hides the bound from the
-    # passes that unroll loops, and `vmap` does not batch it. The initial value is unused; it only
-    # has to vary over the devices of a `shard_map` as the result does.
-    bound = jax.lax.optimization_barrier(np.int32(1))
-    start = low + key[0]
-    _, computed = jax.lax.while_loop(
-        lambda carry: carry[0] < bound,
-        lambda carry: (carry[0] + 1, compute(key, low)),
-        (np.int32(0), jax.tree.map(lambda _: start, jax.eval_shape(compute, key, low))),
-    )
-    return computed
-
-
 def _counters(shape: tuple[int, ...]) -> jax.Array:
     return jax.lax.iota(jnp.uint32, math.prod(shape)).reshape(shape)
 
@@ -88,20 +63,20 @@ def _seed(seed: jax.Array) -> jax.Array:
 
 
 def _split(key: jax.Array, shape: tuple[int, ...]) -> jax.Array:
-    return jnp.stack(_behind_barrier(_threefry, key, _counters(shape)), axis=-1)
+    return jnp.stack(behind_barrier(_threefry, key, _counters(shape)), axis=-1)
 
 
 def _fold_in(key: jax.Array, data: Any) -> jax.Array:
-    return jnp.stack(_behind_barrier(_threefry, key, jnp.asarray(data, jnp.uint32)))
+    return jnp.stack(behind_barrier(_threefry, key, jnp.asarray(data, jnp.uint32)))
 
 
 def _random_bits(key: jax.Array, bit_width: int, shape: tuple[int, ...]) -> jax.Array:
     counters = _counters(shape)
     if bit_width == 64:
-        high, low = _behind_barrier(_threefry, key, counters)
+        high, low = behind_barrier(_threefry, key, counters)
         return (high.astype(jnp.uint64) << np.uint64(32)) | low.astype(jnp.uint64)
     # Put one array behind the barrier. With two, XLA computes all rounds twice.
-    return _behind_barrier(_random_word, key, counters).astype(f"uint{bit_width}")
+    return behind_barrier(_random_word, key, counters).astype(f"uint{bit_width}")
 
 
 _UNROLLED = jex_random.define_prng_impl(
@@ -165,7 +140,7 @@ def derive(key: chex.PRNGKey, domain: int, index: Any = 0) -> chex.PRNGKey:
     key, high = as_typed_key(key), np.uint32(domain)
     low, words = jnp.asarray(index).astype(jnp.uint32), jax.random.key_data(key)
     if is_unrolled(key):
-        hashed = _behind_barrier(lambda key, low: _threefry(key, low, high), words, low)
+        hashed = behind_barrier(lambda key, low: _threefry(key, low, high), words, low)
         return jax.random.wrap_key_data(jnp.stack(hashed), impl=_UNROLLED)
     hashed = jex_random.threefry_2x32(words, jnp.stack([jnp.uint32(high), low]))
     return jax.random.wrap_key_data(hashed, impl=_STANDARD)

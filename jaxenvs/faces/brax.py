@@ -13,7 +13,7 @@ from jaxenvs.core import Environment, TimeStep
 from jaxenvs.errors import ParameterError, SpaceError, missing_extra
 from jaxenvs.faces._third_party import call_with_half, make_env_for
 from jaxenvs.struct import is_traced
-from jaxenvs.vector.autoreset import overwrite_where
+from jaxenvs.chunks import overwrite_where
 from jaxenvs.vector.vectorize import choose_chunk
 
 try:

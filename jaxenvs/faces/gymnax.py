@@ -19,7 +19,7 @@ from jaxenvs.catalog.gymnax_ids import GYMNAX_DEFAULTS, GYMNAX_IDS
 from jaxenvs.core import Environment, TimeStep, Wrapper
 from jaxenvs.errors import ParameterError
 from jaxenvs.faces._third_party import make_env_for
-from jaxenvs.vector.autoreset import overwrite_where
+from jaxenvs.chunks import overwrite_where
 from jaxenvs.vector.vectorize import choose_chunk
 from jaxenvs.wrappers import TimeLimit
 

@@ -30,7 +30,7 @@ from jaxenvs.meshes import check_mesh, mesh_from_data, mesh_to_data
 from jaxenvs.spaces import Space
 from jaxenvs.spaces.validation import check_action
 from jaxenvs.struct import select
-from jaxenvs.vector.autoreset import overwrite_where
+from jaxenvs.chunks import overwrite_where
 from jaxenvs.vector.sharding import over_mesh
 
 S = TypeVar("S")

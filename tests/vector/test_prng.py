@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 from jax.sharding import PartitionSpec as P
 
 import jaxenvs
-from jaxenvs import prng, spaces
+from jaxenvs import barrier, prng, spaces
 from jaxenvs.core import Environment, TimeStep
 from jaxenvs.errors import RandomKeyError
 from tests.ids import every_nth
@@ -58,7 +58,7 @@ WIDE_DRAWS = {
 @pytest.fixture(params=[True, False], ids=["barrier", "loop"])
 def fusion_barrier(request, monkeypatch):
     """Runs a test with each way to prevent fusion, whichever this version of JAX needs."""
-    monkeypatch.setattr(prng, "_BARRIER_STOPS_FUSION", request.param)
+    monkeypatch.setattr(barrier, "BARRIER_STOPS_FUSION", request.param)
     jax.clear_caches()
     yield request.param
     jax.clear_caches()

@@ -94,6 +94,7 @@ class Polygon(NamedTuple):
     following: np.ndarray  # the next vertex of each
     normals: np.ndarray  # of the edge that starts at each vertex
     center: np.ndarray  # float32[2]
+    count: int  # of distinct vertices
     area: float
     inertia: float  # for density 1, about the center
 
@@ -118,6 +119,7 @@ def polygon(points: Sequence[tuple[float, float]], size: int) -> Polygon:
         following=following[rows],
         normals=normals.astype(np.float32)[rows],
         center=(center + origin).astype(np.float32),
+        count=len(corners),
         area=float(area),
         inertia=float(inertia),
     )
@@ -168,23 +170,23 @@ class _Point(NamedTuple):
 def collide(start: Vector, end: Vector, shape: Shape, at: Transform) -> Manifold:
     """Returns where polygons touch edges from `start` to `end`. All arrays have the same shape."""
 
-    def place() -> tuple[list[Vector], list[Vector]]:
+    def place(at: Transform) -> tuple[list[Vector], list[Vector]]:
         return (
             [at(vertex) for vertex in shape.vertices],
             [at.rotate(normal) for normal in shape.normals],
         )
 
-    vertices, normals = behind_barrier(place)
+    vertices, normals = behind_barrier(place, at)
 
-    def face_edge() -> tuple[Vector, Array]:
+    def face_edge(at: Transform) -> tuple[Vector, Array]:
         along = sub(end, start)
         normal = scale(1 / jnp.sqrt(dot(along, along)), (along[1], -along[0]))
         is_front = dot(normal, sub(at(shape.center), start)) >= 0
         return choose(is_front, normal, scale(-1, normal)), is_front
 
-    normal, is_front = behind_barrier(face_edge)
+    normal, is_front = behind_barrier(face_edge, at)
 
-    def separate() -> tuple[Array, Array, Array]:
+    def separate(normal: Vector) -> tuple[Array, Array, Array]:
         """Returns whether a normal separates both, whether the edge's does best, and a face."""
         of_edge, of_polygon, least = jnp.inf, -jnp.inf, jnp.inf
         best = facing = jnp.zeros_like(is_front, jnp.int32)
@@ -201,9 +203,9 @@ def collide(start: Vector, end: Vector, shape: Shape, at: Transform) -> Manifold
         on_edge = of_polygon <= 0.98 * of_edge + 0.001
         return (of_edge > SKIN) | (of_polygon > SKIN), on_edge, jnp.where(on_edge, facing, best)
 
-    is_apart, on_edge, face = behind_barrier(separate)
+    is_apart, on_edge, face = behind_barrier(separate, normal)
 
-    def refer() -> tuple[Vector, ...]:
+    def refer(face: Array) -> tuple[Vector, ...]:
         """Returns the incident segment, the reference face, and its normal."""
         one, two = pick(vertices, face), at(pick(shape.following, face))
         low, high = choose(is_front, start, end), choose(is_front, end, start)
@@ -215,9 +217,9 @@ def collide(start: Vector, end: Vector, shape: Shape, at: Transform) -> Manifold
             choose(on_edge, normal, pick(normals, face)),
         )
 
-    first, second, low, high, outward = behind_barrier(refer)
+    first, second, low, high, outward = behind_barrier(refer, face)
 
-    def clip() -> tuple[_Point, _Point, Array]:
+    def clip(face: Array) -> tuple[_Point, _Point, Array]:
         """Returns the incident segment between the sides of the reference face, if it has any."""
         following = jnp.where(face + 1 < shape.count, face + 1, 0)
         none, uncut = jnp.zeros_like(face), jnp.zeros_like(is_apart)
@@ -233,9 +235,9 @@ def collide(start: Vector, end: Vector, shape: Shape, at: Transform) -> Manifold
         segment, is_still_left = _clip(segment, side, dot(side, high), two)
         return *segment, is_left & is_still_left
 
-    *segment, is_left = behind_barrier(clip)
+    *segment, is_left = behind_barrier(clip, face)
 
-    def finish() -> Manifold:
+    def finish(face: Array) -> Manifold:
         is_near = [dot(outward, sub(point.place, low)) <= SKIN for point in segment]
         places, ids = [], []
         for point in segment:
@@ -256,7 +258,7 @@ def collide(start: Vector, end: Vector, shape: Shape, at: Transform) -> Manifold
             count=jnp.where(is_left & ~is_apart, count, 0),
         )
 
-    return behind_barrier(finish)
+    return behind_barrier(finish, face)
 
 
 def _clip(

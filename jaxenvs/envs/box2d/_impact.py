@@ -58,15 +58,15 @@ class _Axis(NamedTuple):
 def _closest(start: Vector, end: Vector, shape: Shape, at: Transform) -> tuple[Array, _Axis]:
     """Returns the distance, 0 where both overlap, and the axis between the closest features."""
 
-    def place() -> tuple[list[Vector], list[Vector]]:
+    def place(at: Transform) -> tuple[list[Vector], list[Vector]]:
         return [at(v) for v in shape.vertices], [at.rotate(n) for n in shape.normals]
 
-    vertices, normals = behind_barrier(place)
+    vertices, normals = behind_barrier(place, at)
     along = sub(end, start)
     length = jnp.sqrt(dot(along, along))
     edge_normal = scale(1 / length, (along[1], -along[0]))
 
-    def corners() -> tuple[Array, ...]:
+    def corners(length: Array) -> tuple[Array, ...]:
         """The closest corner of the polygon to the edge: squared distance, index, place on it."""
         best, index, share = jnp.full_like(length, jnp.inf), jnp.zeros_like(length, jnp.int32), 0.0
         low, high, apart = jnp.inf, -jnp.inf, -jnp.inf
@@ -84,9 +84,9 @@ def _closest(start: Vector, end: Vector, shape: Shape, at: Transform) -> tuple[A
             apart = jnp.maximum(apart, inward)
         return best, index, share, jnp.maximum(jnp.maximum(low, -high), apart)
 
-    best, corner, share, gap = behind_barrier(corners)
+    best, corner, share, gap = behind_barrier(corners, length)
 
-    def faces() -> tuple[Array, Array]:
+    def faces(best: Array) -> tuple[Array, Array]:
         """The closest face of the polygon to an end of the edge: squared distance, index."""
         nearest, face = jnp.full_like(best, jnp.inf), jnp.zeros_like(corner)
         for i, (vertex, outward) in enumerate(zip(vertices, normals, strict=True)):
@@ -101,9 +101,9 @@ def _closest(start: Vector, end: Vector, shape: Shape, at: Transform) -> tuple[A
                 nearest = jnp.where(inside, height**2, nearest)
         return nearest, face
 
-    nearest, face = behind_barrier(faces)
+    nearest, face = behind_barrier(faces, best)
 
-    def name() -> tuple[Array, _Axis]:
+    def name(best: Array) -> tuple[Array, _Axis]:
         on_polygon = nearest < best
         vertex = pick(vertices, corner)
         tip = choose(share >= 1, end, start)
@@ -126,7 +126,7 @@ def _closest(start: Vector, end: Vector, shape: Shape, at: Transform) -> tuple[A
         direction = choose(on_polygon, pick(shape.normals, face), fixed)
         return distance, _Axis(on_polygon, direction, offset, middle)
 
-    return behind_barrier(name)
+    return behind_barrier(name, best)
 
 
 def _evaluate(
@@ -135,14 +135,14 @@ def _evaluate(
     """Returns the separation along the axis of the points with this index, at a time."""
     at = sweep.at(time)
 
-    def measure() -> Array:
+    def measure(at: Transform) -> Array:
         outward = at.rotate(axis.direction)
         tip = choose(index == 0, start, end)
         of_face = dot(sub(tip, at(axis.place)), outward)
         fixed = dot(at(pick(shape.vertices, index)), axis.direction) - axis.offset
         return jnp.where(axis.on_polygon, of_face, fixed)
 
-    return behind_barrier(measure)
+    return behind_barrier(measure, at)
 
 
 def _deepest(
@@ -151,7 +151,7 @@ def _deepest(
     """Returns the least separation along the axis at a time, and the index of the points."""
     at = sweep.at(time)
 
-    def measure() -> tuple[Array, Array]:
+    def measure(at: Transform) -> tuple[Array, Array]:
         outward, place = at.rotate(axis.direction), at(axis.place)
         tips = dot(sub(start, place), outward), dot(sub(end, place), outward)
         direction = at.rotate_back(axis.direction)
@@ -166,7 +166,7 @@ def _deepest(
             jnp.where(axis.on_polygon, (tips[1] < tips[0]).astype(jnp.int32), index),
         )
 
-    return behind_barrier(measure)
+    return behind_barrier(measure, at)
 
 
 def time_of_impact(start: Vector, end: Vector, shape: Shape, sweep: Sweep) -> Array:

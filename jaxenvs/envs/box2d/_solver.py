@@ -73,13 +73,20 @@ class JointRows(NamedTuple):
 
 
 class Contacts(NamedTuple):
-    """Contacts in slots: arrays [S, L], in the order in which they are solved."""
+    """Contacts of bodies with fixed edges: arrays that broadcast to [K, B, L].
 
-    bodies: np.ndarray  # int32[S]
-    mass: Mass  # [S, L] or [S, 1]
+    K contacts of a body are solved one after the other, and all bodies at once.
+    """
+
+    mass: Mass
     friction: Array
     manifold: Manifold
     local_center: Vector
+
+    @property
+    def number(self) -> Array:
+        """The largest number of contacts of a body: those with points come first."""
+        return jnp.sum(jnp.any(self.manifold.count > 0, axis=(1, 2)), dtype=jnp.int32)
 
 
 def _at(velocity: tuple[Array, Array, Array], arm: Vector) -> Vector:
@@ -161,6 +168,21 @@ def _invert(a, b, m, speed, max_impulse) -> JointRows:
         speed=speed,
         max_impulse=max_impulse,
     )
+
+
+def warm_start_joint(
+    joint: Joint,
+    rows: JointRows,
+    masses: Sequence[Mass],
+    impulse: Sequence[Array],
+    velocity: list[Sequence[Array]],
+) -> None:
+    """Applies a joint's impulses of the step before to velocities, in place."""
+    x, y, z, motor = impulse
+    for body, arm, sign in ((joint.first, rows.first_arm, -1), (joint.second, rows.second_arm, 1)):
+        velocity[body] = _push(
+            velocity[body], masses[body], arm, (sign * x, sign * y), sign * (motor + z)
+        )
 
 
 def solve_joint(
@@ -265,7 +287,7 @@ def place_joint(
 
 
 class ContactRows(NamedTuple):
-    """What the iterations need to know of contacts, [S, L] each."""
+    """What the iterations need to know of contacts, [K, B, L] each."""
 
     normal_x: Array
     normal_y: Array
@@ -292,10 +314,10 @@ class ContactRows(NamedTuple):
 def prepare_contacts(contacts: Contacts, position: Array) -> ContactRows:
     """Returns the rows of contacts between moving bodies and fixed edges."""
     manifold, mass = contacts.manifold, contacts.mass
-    x, y, angle = (position[contacts.bodies, i] for i in range(3))
+    x, y, angle = (position[None, :, i] for i in range(3))
     at = transform_at((x, y), angle, contacts.local_center)
 
-    def place() -> tuple[Vector, Vector, Vector]:
+    def place(at: Transform) -> tuple[Vector, Vector, Vector]:
         on_edge = manifold.on_edge
         outward = choose(on_edge, manifold.normal, at.rotate(manifold.normal))
         plane = choose(on_edge, manifold.plane, at(manifold.plane))
@@ -308,9 +330,9 @@ def prepare_contacts(contacts: Contacts, position: Array) -> ContactRows:
             arms.append(sub(middle, (x, y)))
         return choose(on_edge, outward, scale(-1, outward)), arms[0], arms[1]
 
-    normal, arm1, arm2 = behind_barrier(place)
+    normal, arm1, arm2 = behind_barrier(place, at)
 
-    def weigh() -> ContactRows:
+    def weigh(normal: Vector) -> ContactRows:
         tangent = normal[1], -normal[0]
         one, two = cross(arm1, normal), cross(arm2, normal)
         linear, angular = mass.linear, mass.angular
@@ -347,7 +369,7 @@ def prepare_contacts(contacts: Contacts, position: Array) -> ContactRows:
             like + contacts.friction,
         )
 
-    return behind_barrier(weigh)
+    return behind_barrier(weigh, normal)
 
 
 def solve_contact(
@@ -408,7 +430,7 @@ def solve_contact(
 
 
 class PlaceRows(NamedTuple):
-    """What the corrections of positions need to know of contacts, [S, L] each."""
+    """What the corrections of positions need to know of contacts, [K, B, L] each."""
 
     on_edge: Array
     normal_x: Array
@@ -426,7 +448,7 @@ class PlaceRows(NamedTuple):
     center_y: Array
 
 
-def place_rows(contacts: Contacts) -> PlaceRows:
+def _place_rows(contacts: Contacts) -> PlaceRows:
     """Returns the rows of contacts for the corrections of positions."""
     manifold = contacts.manifold
     like = jnp.zeros_like(manifold.normal[0])
@@ -478,13 +500,6 @@ def place_contact(
     return position, least
 
 
-def active_slots(count: Array) -> tuple[Array, Array]:
-    """Returns the slots in which any lane has a contact, in order, and their number."""
-    is_active = jnp.any(count > 0, axis=-1)
-    order = jnp.argsort(~is_active, stable=True).astype(jnp.int32)
-    return order, jnp.sum(is_active, dtype=jnp.int32)
-
-
 def _slice(rows: NamedTuple, slot: Array) -> NamedTuple:
     return type(rows)(*(lax.dynamic_index_in_dim(row, slot, 0, False) for row in rows))
 
@@ -499,14 +514,38 @@ def stack(rows: Sequence[Sequence[Array]]) -> Array:
     return jnp.stack([jnp.stack(list(row)) for row in rows])
 
 
+def warm_start(contacts: Contacts, rows: ContactRows, impulses: Array, velocity: Array) -> Array:
+    """Returns velocities [B, 3, L] after the impulses [K, 4, B, L] of the step before."""
+
+    def push(k: Array, velocity: Array) -> Array:
+        row = _slice(rows, k)
+        normal1, normal2, tangent1, tangent2 = impulses[k]
+        normal = row.normal_x, row.normal_y
+        tangent = row.normal_y, -row.normal_x
+        mass = Mass(row.linear, row.angular)
+        new = columns(velocity)
+        for arm, along, across, share in (
+            ((row.arm1_x, row.arm1_y), normal1, tangent1, 1.0),
+            ((row.arm2_x, row.arm2_y), normal2, tangent2, row.is_two),
+        ):
+            impulse = scale(share, add(scale(along, normal), scale(across, tangent)))
+            new = _push(new, mass, arm, impulse, jnp.zeros_like(along))
+        return jnp.stack(new, axis=1)
+
+    return lax.fori_loop(0, contacts.number, push, velocity)
+
+
+def columns(rows: Array) -> tuple[Array, Array, Array]:
+    """Splits [B, 3, L] into three [B, L]."""
+    return rows[:, 0], rows[:, 1], rows[:, 2]
+
+
 def solve_velocities(
     joints: Sequence[Joint],
     masses: Sequence[Mass],
     joint_rows: Sequence[JointRows],
     limits: Array,
-    contact_rows: ContactRows | None,
-    bodies: np.ndarray,
-    slots: tuple[Array, Array] | None,
+    contacts: tuple[Contacts, ContactRows] | None,
     state: tuple[Array, Array, Array],
     iterations: int,
 ) -> tuple[tuple[Array, Array, Array], Array]:
@@ -517,18 +556,25 @@ def solve_velocities(
         masses: of all bodies.
         joint_rows: of the joints.
         limits: int32[J, L], the states of their limits.
-        contact_rows: of the contacts; None without any.
-        bodies: int32[S], the bodies of the contacts.
-        slots: from `active_slots`.
-        state: velocities [B, 3, L], impulses of joints [J, 4, L], and of contacts [S, 4, L].
+        contacts: contacts and their rows; None without any.
+        state: velocities [B, 3, L], impulses of joints [J, 4, L], and of contacts [K, 4, B, L].
         iterations: the number of iterations, a multiple of BURST.
 
     Returns:
         The new state, and bool[L], whether more iterations might change it.
     """
-    body_of = jnp.asarray(bodies, jnp.int32)
 
-    def iterate(state: tuple[Array, Array, Array]) -> tuple[Array, Array, Array]:
+    def solve_slot(k: Array, state: tuple[Array, Array]) -> tuple[Array, Array]:
+        velocity, impulses = state
+        impulse, new = solve_contact(
+            _slice(contacts[1], k),
+            list(lax.dynamic_index_in_dim(impulses, k, 0, False)),
+            columns(velocity),
+        )
+        impulses = lax.dynamic_update_index_in_dim(impulses, jnp.stack(impulse), k, 0)
+        return jnp.stack(new, axis=1), impulses
+
+    def iterate(_: Array, state: tuple[Array, Array, Array]) -> tuple[Array, Array, Array]:
         velocity, joint_impulse, contact_impulse = state
         if joints:
             rows = unstack(velocity)
@@ -537,35 +583,19 @@ def solve_velocities(
                 for j, joint in enumerate(joints)
             ]
             velocity, joint_impulse = stack(rows), stack(solved)
-        if contact_rows is not None:
-            order, number = slots
-
-            def solve_slot(i: Array, state: tuple[Array, Array]) -> tuple[Array, Array]:
-                velocity, impulses = state
-                slot = order[i]
-                body = body_of[slot]
-                impulse, new = solve_contact(
-                    _slice(contact_rows, slot),
-                    list(lax.dynamic_index_in_dim(impulses, slot, 0, False)),
-                    list(lax.dynamic_index_in_dim(velocity, body, 0, False)),
-                )
-                return (
-                    lax.dynamic_update_index_in_dim(velocity, jnp.stack(new), body, 0),
-                    lax.dynamic_update_index_in_dim(impulses, jnp.stack(impulse), slot, 0),
-                )
-
+        if contacts is not None:
             velocity, contact_impulse = lax.fori_loop(
-                0, number, solve_slot, (velocity, contact_impulse)
+                0, contacts[0].number, solve_slot, (velocity, contact_impulse)
             )
         return velocity, joint_impulse, contact_impulse
 
     def advance(carry: tuple) -> tuple:
         i, _, state = carry
-        new = lax.fori_loop(0, BURST, lambda _, state: iterate(state), state)
+        new = lax.fori_loop(0, BURST, iterate, state)
         changes = False
         for before, after in zip(state, new, strict=True):
             if before.size:
-                changes |= jnp.any(before != after, axis=(0, 1))
+                changes |= jnp.any(before != after, axis=tuple(range(before.ndim - 1)))
         return i + BURST, changes, new
 
     lanes = state[0].shape[-1]
@@ -581,9 +611,7 @@ def solve_positions(
     joints: Sequence[Joint],
     masses: Sequence[Mass],
     limits: Array,
-    rows: PlaceRows | None,
-    bodies: np.ndarray,
-    slots: tuple[Array, Array] | None,
+    contacts: Contacts | None,
     position: Array,
     rate: float,
     tolerance: float,
@@ -596,43 +624,43 @@ def solve_positions(
         rate: the share of an overlap that an iteration corrects.
         tolerance: m, the overlap that may remain.
     """
-    body_of = jnp.asarray(bodies, jnp.int32)
+    rows = None if contacts is None else _place_rows(contacts)
+
+    def place_slot(k: Array, state: tuple[Array, Array]) -> tuple[Array, Array]:
+        position, least = state
+        placed, separation = place_contact(_slice(rows, k), columns(position), rate)
+        return jnp.stack(placed, axis=1), jnp.minimum(least, separation)
 
     def correct(carry: tuple) -> tuple:
         i, is_right, position = carry
         new, is_right_now = position, jnp.ones_like(is_right)
-        if rows is not None:
-            order, number = slots
-
-            def place_slot(i: Array, state: tuple[Array, Array]) -> tuple[Array, Array]:
-                position, least = state
-                slot = order[i]
-                body = body_of[slot]
-                placed, separation = place_contact(
-                    _slice(rows, slot),
-                    list(lax.dynamic_index_in_dim(position, body, 0, False)),
-                    rate,
-                )
-                return (
-                    lax.dynamic_update_index_in_dim(position, jnp.stack(list(placed)), body, 0),
-                    jnp.minimum(least, separation),
-                )
-
+        if contacts is not None:
             new, least = lax.fori_loop(
-                0, number, place_slot, (new, jnp.zeros_like(is_right, jnp.float32))
+                0, contacts.number, place_slot, (new, jnp.zeros_like(position[:, 0]))
             )
-            is_right_now &= least >= -tolerance
+            is_right_now &= least.min(axis=0) >= -tolerance
         if joints:
             placed = unstack(new)
             for j, joint in enumerate(joints):
                 is_right_now &= place_joint(joint, masses, limits[j], placed)
             new = stack(placed)
-        return i + 1, is_right | is_right_now, jnp.where(is_right, position, new)
+        return i + 1, is_right | is_right_now, jnp.where(is_right[None, None], position, new)
 
-    lanes = position.shape[-1]
-    _, is_right, position = lax.while_loop(
-        lambda carry: (carry[0] < iterations) & ~jnp.all(carry[1]),
-        correct,
-        (jnp.int32(0), jnp.zeros(lanes, bool), position),
+    def advance(carry: tuple) -> tuple:
+        i, is_right, _, position = carry
+        _, is_right, new = lax.while_loop(
+            lambda carry: (carry[0] < burst) & ~jnp.all(carry[1]),
+            correct,
+            (jnp.int32(0), is_right, position),
+        )
+        ends = is_right | jnp.all(position == new, axis=(0, 1))
+        return i + burst, is_right, ends, new
+
+    burst = min(BURST, iterations)
+    none = jnp.zeros(position.shape[-1], bool)
+    _, is_right, _, position = lax.while_loop(
+        lambda carry: (carry[0] < iterations) & ~jnp.all(carry[2]),
+        advance,
+        (jnp.int32(0), none, none, position),
     )
     return position, is_right

@@ -1,13 +1,19 @@
 """Box2D's rigid bodies, as far as Gymnasium's tasks need them.
 
-A world has a few polygons, joined by hinges with motors and limits, over a ground of edges that
-lie side by side. Contacts keep their impulses from step to step; motion is continuous, so nothing
-falls through the ground; a world at rest for half a second falls asleep.
+A world has a few polygons, joined by hinges with motors and limits, over a ground of edges that lie
+side by side. Contacts keep their impulses from step to step. Motion is continuous, so nothing falls
+through the ground. A world at rest for half a second falls asleep.
 
 Left out, because no task needs it: restitution, contacts between moving bodies, other shapes and
-joints, and islands (the bodies of a world are connected).
+joints, and islands, because the bodies of a world are connected.
 
-Source: E. Catto, Box2D 2.3, as pybox2d 2.3.10 (tests/envs/box2d).
+Worlds are solved in batches. All move as if they were in the air; then those near the ground, those
+that touch it, and bodies that hit it are gathered and moved as they should. A world's motion does
+not depend on the batch. It is that of Box2D to rounding: operations have Box2D's order, and
+iterations end early only where the remaining ones change nothing.
+
+Source: E. Catto, Box2D 2.3, as pybox2d 2.3.10: b2World.cpp, b2Island.cpp, b2Contact.cpp,
+b2ContactManager.cpp, b2DynamicTree.cpp.
 """
 
 import functools
@@ -21,6 +27,7 @@ import numpy as np
 from jax import lax
 from jax.custom_batching import custom_vmap
 
+from jaxenvs.chunks import overwrite_where
 from jaxenvs.envs.box2d._geometry import (
     LINEAR_SLOP,
     SKIN,
@@ -28,6 +35,7 @@ from jaxenvs.envs.box2d._geometry import (
     Manifold,
     Polygon,
     Shape,
+    Transform,
     Vector,
     collide,
     dot,
@@ -41,36 +49,36 @@ from jaxenvs.envs.box2d._solver import (
     Contacts,
     Joint,
     Mass,
-    _push,
-    _slice,
-    active_slots,
     limit_state,
-    place_rows,
     prepare_contacts,
     prepare_joint,
     solve_positions,
     solve_velocities,
     stack,
     unstack,
+    warm_start,
+    warm_start_joint,
 )
-from jaxenvs.vector.autoreset import overwrite_where
 
 TIME_STEP = 1 / 50  # s
 VELOCITY_ITERATIONS, POSITION_ITERATIONS = 180, 60
-FIRST_ITERATIONS = 12  # before the lanes that still change are gathered
-MAX_IMPACTS = 8  # substeps of a contact in one step, b2_maxSubSteps
-MAX_TRANSLATION, MAX_ROTATION = 2.0, 0.5 * np.pi  # in one step
-FAT = 0.1  # m, by which boxes are larger than what they contain
+FIRST_ITERATIONS = 12  # before worlds that still change are gathered
+BAUMGARTE, BAUMGARTE_OF_IMPACT = 0.2, 0.75  # shares of an overlap that an iteration corrects
+MAX_IMPACTS = 8  # of a contact in one step
+MAX_TRANSLATION, MAX_ROTATION = 2.0, 0.5 * np.pi  # m and rad in one step
+MARGIN = 0.1  # m, by which boxes are larger than what they contain
 TIME_TO_SLEEP = 0.5  # s
 SLEEP_LINEAR, SLEEP_ANGULAR = 0.01, 2 / 180 * np.pi  # m/s and rad/s
-NOT_TOUCHING = -1
+EDGE, RANK, COUNT, ID = 0, 1, 2, 3  # columns of `WorldState.contacts`
+_SURFACE = 10  # numbers that describe a manifold to the solver
+_REACH = MARGIN + SKIN / 2  # m, from an edge to the side of its box
 
 
 class Body(NamedTuple):
     """A polygon that moves."""
 
     polygon: Polygon
-    density: float
+    density: float  # kg/m^2
     friction: float  # of it and the ground together
 
     @property
@@ -82,41 +90,39 @@ class Body(NamedTuple):
 
 @chex.dataclass(frozen=True)
 class WorldState:
-    """What changes in a world of B bodies, J joints, and K contacts per body."""
+    """What changes in a world of B bodies and J joints, with K contacts per body."""
 
     bodies: jax.Array  # float32[B, 6]: x, y of the center of mass, angle, and their velocities
     boxes: jax.Array  # float32[B, 4]: low x, low y, high x, high y of a box around each body
-    joints: jax.Array  # float32[J, 4]: impulses x, y, of the limit, and of the motor
+    joints: jax.Array  # float32[J, 4]: impulses along x and y, of the limit, and of the motor
     limits: jax.Array  # int32[J]: 0, 1 at the lower limit, 2 at the upper one
-    impulses: jax.Array  # float32[B, K, 4]: of two points, two normal and two tangential
-    contacts: jax.Array  # int32[B, K, 5]: edge, rank or -1, points, and their two ids
+    # int32[B, K, 5]: the edge; how many of the contacts are older, -1 without a contact; how many
+    # points touch; what they are made of.
+    contacts: jax.Array
+    impulses: jax.Array  # float32[B, K, 4]: normal ones of two points, and tangential ones
     touches: jax.Array  # bool[B]: whether the last event of a body's contacts was a beginning
     began: jax.Array  # bool[B]: whether a contact began in the last step
     idle: jax.Array  # float32[B]: s at rest
     is_awake: jax.Array  # bool[]
 
 
-EDGE, RANK, COUNT, ID = 0, 1, 2, 3  # columns of `contacts`
-
-
 class _Slots(NamedTuple):
-    """Contacts in slots, [S, L], with what their bodies have seen."""
+    """The contacts of bodies, [K, B, L] each."""
 
     edge: Array  # int32
-    rank: Array  # int32, -1 without a contact; newer contacts have larger ones
-    count: Array  # int32, of points
+    rank: Array  # int32
+    count: Array  # int32
     ids: tuple[Array, Array]  # int32
-    impulses: Array  # float32[S, 4, L]
+    impulses: Array  # float32[K, 4, B, L]
 
 
 class World:
-    """Bodies, joints, and how they are solved."""
+    """Bodies, joints, and a kind of ground."""
 
     def __init__(
         self,
         bodies: Sequence[Body],
         joints: Sequence[Joint],
-        order: Sequence[int],
         edges: int,
         width: float,
         slots: int,
@@ -126,39 +132,34 @@ class World:
         Args:
             bodies: the bodies.
             joints: in the order in which they are solved.
-            order: the bodies in the order in which their contacts are solved.
             edges: the number of edges of the ground.
             width: m, the width of each, from x = 0.
-            slots: the number of neighboring edges that a body can touch.
+            slots: K, the number of neighboring edges that a body can touch.
         """
-        self.bodies, self.joints, self.order = tuple(bodies), tuple(joints), tuple(order)
+        self.bodies, self.joints = tuple(bodies), tuple(joints)
         self.edges, self.width, self.slots = edges, width, slots
         self.masses = [body.mass for body in self.bodies]
         self._step = custom_vmap(self._step_all)
         self._step.def_vmap(self._step_nested)
 
-    def start(self, positions: Array) -> WorldState:
-        """Returns bodies at rest, from float32[B, 3]: x, y of the origins, and angles."""
-        number, joints, slots = len(self.bodies), len(self.joints), self.slots
-        rows = []
-        for i, body in enumerate(self.bodies):
-            x, y, angle = positions[i]
-            sin, cos = jnp.sin(angle), jnp.cos(angle)
-            cx, cy = map(float, body.polygon.center)
-            rows.append(jnp.stack([x + cos * cx - sin * cy, y + sin * cx + cos * cy, angle]))
-        places = jnp.stack(rows)
-        bodies = jnp.concatenate([places, jnp.zeros_like(places)], axis=1)
-        boxes = self._boxes(places.T[:, :, None].swapaxes(0, 1))
-        fat = jnp.asarray([-FAT, -FAT, FAT, FAT], jnp.float32)
+    def start(self, places: Array) -> WorldState:
+        """Returns bodies at rest at float32[B, 3]: x and y of their origins, and angles."""
+        number = len(self.bodies)
+        x, y, angle = places.T
+        center = self._shape().center
+        turn = Transform(jnp.sin(angle), jnp.cos(angle), (x, y))
+        x, y = turn((center[0][:, 0], center[1][:, 0]))
+        places = jnp.stack([x, y, angle], axis=1)
+        boxes = _box(self._shape(), self._transform(places[:, :, None]))[:, :, 0]
+        contacts = np.full((number, self.slots, 5), -1, np.int32)
+        contacts[..., COUNT] = 0
         return WorldState(
-            bodies=bodies,
-            boxes=boxes[:, :, 0] + fat[None],
-            joints=jnp.zeros((joints, 4), jnp.float32),
-            limits=jnp.zeros(joints, jnp.int32),
-            impulses=jnp.zeros((number, slots, 4), jnp.float32),
-            contacts=jnp.full((number, slots, 5), NOT_TOUCHING, jnp.int32)
-            .at[..., COUNT]
-            .set(0),
+            bodies=jnp.concatenate([places, jnp.zeros_like(places)], axis=1),
+            boxes=boxes + np.asarray([[-MARGIN, -MARGIN, MARGIN, MARGIN]], np.float32),
+            joints=jnp.zeros((len(self.joints), 4), jnp.float32),
+            limits=jnp.zeros(len(self.joints), jnp.int32),
+            contacts=jnp.asarray(contacts),
+            impulses=jnp.zeros((number, self.slots, 4), jnp.float32),
             touches=jnp.zeros(number, bool),
             began=jnp.zeros(number, bool),
             idle=jnp.zeros(number, jnp.float32),
@@ -172,7 +173,7 @@ class World:
 
         Args:
             state: the state.
-            heights: float32[E + 1], m, of the ground at the ends of the edges.
+            heights: float32[edges + 1], m, of the ground at the ends of the edges.
             acceleration: float32[B, 3], by gravity and other forces.
             speeds: float32[J], rad/s, of the motors.
             torques: float32[J], N m, the most that the motors can do.
@@ -182,9 +183,9 @@ class World:
         return jax.tree.map(lambda x: x[0], new)
 
     def _step_nested(self, size: int, in_batched: Any, *args: Any) -> tuple[Any, Any]:
-        """Runs [M, N] worlds as [M N]."""
+        """Moves worlds [M, N] as [M N]."""
         args = jax.tree.map(
-            lambda x, batched: x if batched else jnp.broadcast_to(x, (size, *x.shape)),
+            lambda x, is_batched: x if is_batched else jnp.broadcast_to(x, (size, *x.shape)),
             args,
             tuple(in_batched),
         )
@@ -196,258 +197,259 @@ class World:
     def _step_all(
         self, state: WorldState, heights: Array, acceleration: Array, speeds: Array, torques: Array
     ) -> WorldState:
-        """Moves worlds [N, ...]: all as if in the air, then again those near the ground."""
-        number = state.is_awake.shape[0]
-        old, forces = state, (acceleration, speeds, torques)
-        moved, _ = self._move(old, forces, None)
-        near = jnp.any(old.contacts[..., RANK] >= 0, axis=(1, 2)) | self._is_near(moved, heights)
-        chunk = max(1, min(32, number)) if number <= 512 else number // 16
+        """Moves worlds [N, ...]."""
+        number, bodies = state.touches.shape
+        forces = acceleration, speeds, torques
+        none = jnp.zeros((0, 4, bodies, number), jnp.float32)
+        moved, _ = self._move(state, forces, None, none)
+        is_near = jnp.any(state.contacts[..., RANK] >= 0, axis=(1, 2))
+        is_near |= self._is_near(moved, heights)
+        chunk = _chunk(number, 8)
 
-        def land(params: Any, indices: Array) -> tuple[WorldState, Array]:
-            old, forces, heights = jax.tree.map(
-                lambda x: x[jnp.minimum(indices, number - 1)], params
-            )
-            return self._land(old, forces, heights)
-
-        nothing = jnp.zeros(old.touches.shape, bool)
-        state, may_hit = overwrite_where(
-            land, chunk, near, (old, forces, heights), (moved, nothing)
+        changed = state.contacts, state.impulses, state.touches, jnp.zeros_like(state.began)
+        surfaces = jnp.zeros((number, _SURFACE * self.slots * bodies), jnp.float32)
+        (contacts, impulses, touches, began), surfaces, is_touching = overwrite_where(
+            lambda params, indices: self._meet(*_rows(params, indices)),
+            chunk,
+            is_near,
+            (state, heights),
+            (changed, surfaces, jnp.zeros(number, bool)),
         )
-        return self._hit(old, state, may_hit, heights)
+        moved, impulses = overwrite_where(
+            lambda params, indices: self._press(*_rows(params, indices)),
+            chunk,
+            is_touching,
+            (state, forces, impulses, surfaces),
+            (moved, impulses),
+        )
+        moved = moved.replace(contacts=contacts, impulses=impulses, touches=touches, began=began)
+        contacts, impulses, may_hit = overwrite_where(
+            lambda params, indices: self._settle(*_rows(params, indices)),
+            chunk,
+            is_near,
+            (state, moved, heights),
+            (contacts, impulses, jnp.zeros_like(began)),
+        )
+        moved = moved.replace(contacts=contacts, impulses=impulses)
+        return self._hit(state, moved, may_hit, heights)
 
-    # In the following, arrays of bodies are [B, ..., L] with lanes last.
+    # In the following, arrays of bodies are [B, ..., L] and those of contacts [K, B, L], with lanes
+    # last, so that operations use all of the processor's vectors.
 
-    def _shape(self, bodies: Sequence[int]) -> Shape:
-        """Returns the polygons of bodies, [S, 1]."""
-        polygons = [self.bodies[i].polygon for i in bodies]
+    def _shape(self) -> Shape:
+        """Returns the polygons, [B, 1]."""
+        polygons = [body.polygon for body in self.bodies]
 
-        def rows(arrays: Sequence[np.ndarray]) -> tuple[Vector, ...]:
-            stacked = np.stack(arrays)  # [S, V, 2]
-            return tuple(
-                (jnp.asarray(stacked[:, v, :1]), jnp.asarray(stacked[:, v, 1:]))
-                for v in range(stacked.shape[1])
-            )
+        def split(arrays: Sequence[np.ndarray]) -> tuple[Vector, ...]:
+            stacked = jnp.asarray(np.stack(arrays))  # [B, V, 2]
+            return tuple((each[:, :1], each[:, 1:]) for each in jnp.unstack(stacked, axis=1))
 
         return Shape(
-            rows([each.vertices for each in polygons]),
-            rows([each.following for each in polygons]),
-            rows([each.normals for each in polygons]),
-            rows([each.center[None] for each in polygons])[0],
-            jnp.asarray([[len(np.unique(each.vertices, axis=0))] for each in polygons], jnp.int32),
+            split([each.vertices for each in polygons]),
+            split([each.following for each in polygons]),
+            split([each.normals for each in polygons]),
+            split([each.center[None] for each in polygons])[0],
+            jnp.asarray([[each.count] for each in polygons], jnp.int32),
         )
 
-    def _boxes(self, position: Array) -> Array:
-        """Returns boxes [B, 4, L] around bodies at [B, 3, L]."""
-        shape = self._shape(range(len(self.bodies)))
-        at = transform_at((position[:, 0], position[:, 1]), position[:, 2], shape.center)
-        return _box(shape, at)
+    def _surface_of_bodies(self) -> tuple[Mass, Array]:
+        """Returns masses and frictions, [B, 1]."""
+        rows = [(*body.mass, body.friction) for body in self.bodies]
+        linear, angular, friction = jnp.asarray(np.asarray(rows, np.float32).T[:, :, None])
+        return Mass(linear, angular), friction
 
-    def _move(self, state: WorldState, forces: Any, contacts: Contacts | None, impulses: Any = None) -> tuple[WorldState, Array]:
-        """Moves worlds [N, ...], with `contacts` [S, N]; their new impulses are in `state`."""
+    def _transform(self, position: Array) -> Transform:
+        """Returns where bodies at [B, 3, L] are."""
+        x, y, angle = position[:, 0], position[:, 1], position[:, 2]
+        return transform_at((x, y), angle, self._shape().center)
+
+    def _ends(self, heights: Array, edge: Array) -> tuple[Vector, Vector]:
+        """Returns the ends of edges [..., L] of grounds [L, edges + 1]."""
+        shape = (1,) * (edge.ndim - 1) + (-1,)
+        lanes = jnp.arange(heights.shape[0], dtype=jnp.int32).reshape(shape)
+        start = jnp.clip(edge, 0, self.edges - 1)
+        one, two = (
+            (i.astype(jnp.float32) * self.width, heights[lanes, i]) for i in (start, start + 1)
+        )
+        return one, two
+
+    def _move(
+        self, state: WorldState, forces: Any, contacts: Contacts | None, impulses: Array
+    ) -> tuple[WorldState, Array]:
+        """Moves worlds [N, ...] with contacts and their impulses, which it returns, too."""
         acceleration, speeds, torques = forces
-        position = jnp.moveaxis(state.bodies[:, :, :3], 0, -1)
-        velocity = jnp.moveaxis(state.bodies[:, :, 3:], 0, -1)
+        position, velocity = _split(state.bodies)
         velocity = velocity + TIME_STEP * jnp.moveaxis(acceleration, 0, -1)
-        start = position
-        body_of, slots, rows = self._slot_bodies, None, None
-        if impulses is None:
-            impulses = jnp.zeros((len(body_of), 4, position.shape[-1]), jnp.float32)
+        prepared = None
         if contacts is not None:
-            slots = active_slots(contacts.manifold.count)
-            rows = prepare_contacts(contacts, position)
-            velocity = _warm_start(rows, body_of, slots, impulses, velocity)
-
-        angles = list(position[:, 2])
+            prepared = contacts, prepare_contacts(contacts, position)
+            velocity = warm_start(*prepared, impulses, velocity)
         limits = jnp.stack(
-            [limit_state(j, angles[j.first], angles[j.second]) for j in self.joints]
+            [limit_state(j, position[j.first, 2], position[j.second, 2]) for j in self.joints]
         )
-        old_joints = jnp.moveaxis(state.joints, 0, -1)
+        joints = jnp.moveaxis(state.joints, 0, -1)
         keeps = (limits == state.limits.T) & (limits != INACTIVE)
-        joints = old_joints.at[:, 2].set(jnp.where(keeps, old_joints[:, 2], 0))
-        lanes = unstack(velocity)
+        joints = joints.at[:, 2].set(jnp.where(keeps, joints[:, 2], 0))
+        lanes, joint_rows = unstack(velocity), []
         for j, joint in enumerate(self.joints):
-            x, y, z, motor = joints[j]
-            first, second = self.masses[joint.first], self.masses[joint.second]
-            arms = prepare_joint(
-                joint, self.masses, angles, speeds[:, j], torques[:, j] * TIME_STEP
-            )
-            lanes[joint.first] = _push(
-                lanes[joint.first], first, arms.first_arm, (-x, -y), -(motor + z)
-            )
-            lanes[joint.second] = _push(
-                lanes[joint.second], second, arms.second_arm, (x, y), motor + z
-            )
-        velocity = stack(lanes)
-        joint_rows = [
-            prepare_joint(joint, self.masses, angles, speeds[:, j], torques[:, j] * TIME_STEP)
-            for j, joint in enumerate(self.joints)
-        ]
-        if contacts is None:
-            chunk = max(1, start.shape[-1] // 4)
+            angles, most = position[:, 2], torques[:, j] * TIME_STEP
+            rows = prepare_joint(joint, self.masses, angles, speeds[:, j], most)
+            warm_start_joint(joint, rows, self.masses, joints[j], lanes)
+            joint_rows.append(rows)
 
-            def solve(inputs: Any, iterations: int) -> Any:
-                joint_rows, limits, state = inputs
-                return solve_velocities(
-                    self.joints, self.masses, joint_rows, limits, None, body_of, None,
-                    (*state, impulses[:, :, :state[0].shape[-1]]), iterations,
-                )
-
-            ((velocity, joints, _), changes) = solve((joint_rows, limits, (velocity, joints)), FIRST_ITERATIONS)
-            velocity, joints = on_lanes(
-                lambda inputs: solve(inputs, VELOCITY_ITERATIONS - FIRST_ITERATIONS)[0][:2],
-                chunk, changes, (joint_rows, limits, (velocity, joints)), (velocity, joints),
+        def solve(inputs: Any, iterations: int) -> Any:
+            joint_rows, limits, moving = inputs
+            return solve_velocities(
+                self.joints, self.masses, joint_rows, limits, prepared, moving, iterations
             )
-            position, velocity = _integrate(position, velocity, TIME_STEP)
 
-            def place(inputs: Any, iterations: int) -> Any:
-                limits, position = inputs
-                return solve_positions(
-                    self.joints, self.masses, limits, None, body_of, None, position, 0.2,
-                    3 * LINEAR_SLOP, iterations,
-                )
+        def place(inputs: Any, iterations: int) -> Any:
+            limits, position = inputs
+            return solve_positions(
+                self.joints,
+                self.masses,
+                limits,
+                contacts,
+                position,
+                BAUMGARTE,
+                3 * LINEAR_SLOP,
+                iterations,
+            )
 
-            position, is_right = place((limits, position), 1)
-            position, is_right = on_lanes(
-                lambda inputs: place(inputs, POSITION_ITERATIONS - 1),
-                chunk, ~is_right, (limits, position), (position, is_right),
+        moving = stack(lanes), joints, impulses
+        if contacts is None:  # most worlds need few iterations, some need all
+            inputs = joint_rows, limits, moving
+            moving, is_changing = solve(inputs, FIRST_ITERATIONS)
+            moving = on_lanes(
+                lambda inputs: solve(inputs, VELOCITY_ITERATIONS - FIRST_ITERATIONS)[0],
+                is_changing,
+                (joint_rows, limits, moving),
+                moving,
+            )
+            end, velocity = _integrate(position, moving[0], TIME_STEP)
+            placed = place((limits, end), 1)
+            end, is_right = on_lanes(
+                lambda inputs: place(inputs, POSITION_ITERATIONS),
+                ~placed[1],
+                (limits, end),
+                placed,
             )
         else:
-            (velocity, joints, impulses), _ = solve_velocities(
-                self.joints,
-                self.masses,
-                joint_rows,
-                limits,
-                rows,
-                body_of,
-                slots,
-                (velocity, joints, impulses),
-                VELOCITY_ITERATIONS,
-            )
-            position, velocity = _integrate(position, velocity, TIME_STEP)
-            position, is_right = solve_positions(
-                self.joints,
-                self.masses,
-                limits,
-                place_rows(contacts),
-                body_of,
-                slots,
-                position,
-                0.2,
-                3 * LINEAR_SLOP,
-                POSITION_ITERATIONS,
-            )
-        return self._finish(state, start, position, velocity, joints, limits, is_right), impulses
+            moving, _ = solve((joint_rows, limits, moving), VELOCITY_ITERATIONS)
+            end, velocity = _integrate(position, moving[0], TIME_STEP)
+            end, is_right = place((limits, end), POSITION_ITERATIONS)
+        _, joints, impulses = moving
 
-    @property
-    def _slot_bodies(self) -> np.ndarray:
-        return np.repeat(np.asarray(self.order, np.int32), self.slots)
-
-    def _finish(
-        self, state, start, position, velocity, joints, limits, is_right
-    ) -> WorldState:
-        """Puts worlds at rest to sleep and moves the boxes."""
         moves = velocity[:, 2] ** 2 > SLEEP_ANGULAR**2
         moves |= velocity[:, 0] ** 2 + velocity[:, 1] ** 2 > SLEEP_LINEAR**2
         idle = jnp.where(moves, 0, state.idle.T + TIME_STEP)
         sleeps = (idle.min(axis=0) >= TIME_TO_SLEEP) & is_right
-        velocity = jnp.where(sleeps, 0, velocity)
-        boxes = self._sync(jnp.moveaxis(state.boxes, 0, -1), start, position)
-        return state.replace(
-            bodies=jnp.moveaxis(jnp.concatenate([position, velocity], axis=1), -1, 0),
+        velocity = jnp.where(sleeps[None, None], 0, velocity)
+        boxes = jnp.moveaxis(state.boxes, 0, -1)
+        boxes = _sync(self._shape(), boxes, self._transform(position), self._transform(end))
+        new = state.replace(
+            bodies=_join(end, velocity),
             boxes=jnp.moveaxis(boxes, -1, 0),
             joints=jnp.moveaxis(joints, -1, 0),
             limits=limits.T,
-            began=jnp.zeros_like(state.began),
-            idle=jnp.where(sleeps, 0, idle).T,
+            idle=jnp.where(sleeps[None], 0, idle).T,
             is_awake=~sleeps,
         )
-
-    def _sync(self, boxes: Array, start: Array, end: Array) -> Array:
-        """Returns the boxes [B, 4, L] after a motion: new ones where bodies left theirs."""
-        shape = self._shape(range(len(self.bodies)))
-        return _sync(shape, boxes, start, end)
+        return new, impulses
 
     def _is_near(self, state: WorldState, heights: Array) -> Array:
-        """Returns bool[N], whether a body's box could meet the boxes of edges."""
-        low_x, low_y, high_x = state.boxes[..., 0], state.boxes[..., 1], state.boxes[..., 2]
-        reach = FAT + SKIN / 2
-        first = jnp.floor((low_x.min(axis=1) - reach) / self.width).astype(jnp.int32)
-        last = jnp.floor((high_x.max(axis=1) + reach) / self.width).astype(jnp.int32) + 1
+        """Returns bool[N], whether the box of a body could meet that of an edge."""
+        low_x, low_y, high_x, _ = jnp.unstack(state.boxes, axis=-1)
+        first = jnp.floor((low_x.min(axis=1) - _REACH) / self.width).astype(jnp.int32)
+        last = jnp.floor((high_x.max(axis=1) + _REACH) / self.width).astype(jnp.int32) + 1
         columns = np.arange(self.edges + 1, dtype=np.int32)[None]
-        below = (columns >= first[:, None]) & (columns <= last[:, None])
-        top = jnp.where(below, heights, -jnp.inf).max(axis=1)
-        return low_y.min(axis=1) <= top + reach
+        is_below = (columns >= first[:, None]) & (columns <= last[:, None])
+        return low_y.min(axis=1) <= jnp.where(is_below, heights, -jnp.inf).max(axis=1) + _REACH
 
-    def _ends(self, heights: Array, edge: Array) -> tuple[Vector, Vector]:
-        """Returns the ends of edges [S, L] of grounds [L, E + 1]."""
-        lanes = jnp.arange(heights.shape[0], dtype=jnp.int32)[None]
-        start = jnp.clip(edge, 0, self.edges - 1)
-        ends = []
-        for i in (start, start + 1):
-            ends.append((i.astype(jnp.float32) * self.width, heights[lanes, i]))
-        return ends[0], ends[1]
+    def _meet(self, state: WorldState, heights: Array) -> Any:
+        """Finds where bodies touch the ground.
 
-    def _land(
-        self, state: WorldState, forces: Any, heights: Array
-    ) -> tuple[WorldState, Array]:
-        """Moves worlds [N, ...] near the ground. Returns also bool[N, B], what may hit it."""
-        order, body_of = np.asarray(self.order), self._slot_bodies
-        lanes = state.is_awake.shape[0]
-        slots = _read(state.contacts[:, order], state.impulses[:, order])
-        position = jnp.moveaxis(state.bodies[:, :, :3], 0, -1)
-        x, y, angle = (position[body_of, i] for i in range(3))
-        shape = jax.tree.map(lambda leaf: jnp.broadcast_to(leaf, x.shape), self._shape(body_of))
-        at = transform_at((x, y), angle, shape.center)
+        Returns what changes in the state, the manifolds as float32[N, R], and bool[N], whether any
+        body touches the ground. The contacts are in the order in which they are solved.
+        """
+        slots = _read(state.contacts, state.impulses)
+        position, _ = _split(state.bodies)
+        shape, at = jax.tree.map(
+            lambda x: jnp.broadcast_to(x[None], slots.edge.shape),
+            (self._shape(), self._transform(position)),
+        )
         manifold = collide(*self._ends(heights, slots.edge), shape, at)
         slots, begins, ends = _update(slots, manifold, slots.rank >= 0)
-        begins, ends = (e.reshape(len(order), self.slots, lanes) for e in (begins, ends))
-        touches = state.touches.T[order]
-        for k in range(self.slots):
-            touches = (touches | begins[:, k]) & ~ends[:, k]
-        contacts = Contacts(
-            body_of,
-            Mass(*(self._column(body_of, i)[:, None] for i in range(2))),
-            self._column(body_of, 2)[:, None],
-            manifold._replace(count=slots.count),
-            shape.center,
-        )
-        new, impulses = self._move(state, forces, contacts, slots.impulses)
-        back = np.argsort(order)
-        table, impulses = _write(slots._replace(impulses=impulses), self.slots)
-        new = new.replace(
-            began=begins.any(axis=1)[back].T,
-            touches=touches[back].T,
-            contacts=table[:, back],
-            impulses=impulses[:, back],
-        )
-        new = self._assign(new, heights)
-        return new, self._may_hit(state, new, heights)
+        touches = _last_event(state.touches.T, begins, ends)
+        slots, manifold = _touching_first(slots.count, (slots, manifold))
+        rows, _ = _pack(manifold._replace(count=slots.count, ids=()))
+        changed = *_write(slots), touches.T, begins.any(axis=0).T
+        return changed, rows, jnp.any(slots.count > 0, axis=(0, 1))
 
-    def _column(self, bodies: np.ndarray, column: int) -> np.ndarray:
-        """Returns the inverse masses (0), inverse inertias (1), or frictions (2) of bodies."""
-        rows = [(*body.mass, body.friction) for body in self.bodies]
-        return np.asarray(rows, np.float32)[bodies, column]
-
-    def _assign(self, state: WorldState, heights: Array) -> WorldState:
-        """Gives slots to the edges whose boxes meet those of bodies; the others lose theirs."""
-        contacts, impulses = assign(
-            self, state.boxes, state.bodies[..., 0], state.contacts, state.impulses, heights
+    def _press(self, state: WorldState, forces: Any, impulses: Array, rows: Array) -> Any:
+        """Moves worlds that touch the ground. Returns them and the impulses of the contacts."""
+        shape = _SURFACE, self.slots, len(self.bodies), len(rows)
+        on_edge, *vectors, count = jnp.unstack(rows.T.reshape(shape))
+        normal, plane, one, two = zip(vectors[::2], vectors[1::2], strict=True)
+        manifold = Manifold(on_edge > 0, normal, plane, (one, two), (), count.astype(jnp.int32))
+        mass, friction, center = jax.tree.map(
+            lambda x: x[None], (*self._surface_of_bodies(), self._shape().center)
         )
-        return state.replace(contacts=contacts, impulses=impulses)
+        contacts = Contacts(mass, friction, manifold, center)
+        new, impulses = self._move(state, forces, contacts, jnp.transpose(impulses, (2, 3, 1, 0)))
+        return new, jnp.transpose(impulses, (3, 2, 0, 1))
+
+    def _settle(self, old: WorldState, new: WorldState, heights: Array) -> Any:
+        """Returns contacts and impulses after a motion, and which bodies may hit the ground."""
+        contacts, impulses = self._assign(
+            new.boxes, new.bodies[..., 0], new.contacts, new.impulses, heights
+        )
+        new = new.replace(contacts=contacts)
+        return contacts, impulses, self._may_hit(old, new, heights)
+
+    def _assign(
+        self, boxes: Array, x: Array, contacts: Array, impulses: Array, heights: Array
+    ) -> tuple[Array, Array]:
+        """Gives slots to the edges whose boxes meet those of bodies [N, B]; others lose theirs.
+
+        An edge takes the slot of its number modulo K. Of edges that come together, the one further
+        right is the newer one.
+        """
+        slots = self.slots
+        order = jnp.argsort(contacts[..., EDGE] % slots, axis=2, stable=True)[..., None]
+        contacts, impulses = (jnp.take_along_axis(x, order, axis=2) for x in (contacts, impulses))
+        base = jnp.floor(x / self.width - (slots / 2 - 0.5)).astype(jnp.int32)[..., None]
+        edge = base + (np.arange(slots, dtype=np.int32)[None, None] - base) % slots
+        start = jnp.clip(edge, 0, self.edges - 1)
+        lanes = jnp.arange(edge.shape[0], dtype=jnp.int32)[:, None, None]
+        left, right = heights[lanes, start], heights[lanes, start + 1]
+        low_x, low_y, high_x, high_y = jnp.unstack(boxes[..., None, :], axis=-1)
+        left_x = edge.astype(jnp.float32) * self.width
+        meets = (
+            (edge == start)
+            & (low_x <= left_x + (self.width + _REACH))
+            & (high_x >= left_x - _REACH)
+            & (low_y <= jnp.maximum(left, right) + _REACH)
+            & (high_y >= jnp.minimum(left, right) - _REACH)
+        )
+        rank, count = contacts[..., RANK], contacts[..., COUNT]
+        is_kept = meets & (contacts[..., EDGE] == edge) & (rank >= 0)
+        key = jnp.where(is_kept, rank, slots + edge)
+        is_older = meets[..., None, :] & (key[..., None, :] < key[..., :, None])
+        rank = jnp.where(meets, is_older.sum(axis=-1, dtype=jnp.int32), -1)
+        columns = jnp.stack([edge, rank, jnp.where(is_kept, count, 0)], axis=-1)
+        contacts = jnp.concatenate([columns, contacts[..., ID:]], axis=-1)
+        return contacts, jnp.where(is_kept[..., None], impulses, 0)
 
     def _may_hit(self, old: WorldState, new: WorldState, heights: Array) -> Array:
-        """Returns bool[N, B], whether a body may have come too close to an edge during the step.
+        """Returns bool[N, B], whether a body may have come too close to an edge during a motion.
 
-        A corner is then below the edge's line before or after it, as is an end of the edge above
-        the polygon; by the turn, corners may be lower between.
+        A corner is then below the edge's line before or after it, or an end of the edge in the
+        polygon. Between, a corner may have been lower by the arc of the turn.
         """
-        shape = self._shape(range(len(self.bodies)))
-        start, end = (jnp.moveaxis(each.bodies[..., :3], 0, -1) for each in (old, new))
-        transforms = [
-            transform_at((place[:, 0], place[:, 1]), place[:, 2], shape.center)
-            for place in (start, end)
-        ]
-        x, y, turn = (jnp.abs(end[:, i] - start[:, i]) for i in range(3))
+        shape = self._shape()
+        start, end = _split(old.bodies)[0], _split(new.bodies)[0]
+        x, y, turn = jnp.unstack(jnp.abs(end - start), axis=1)
         margin = TARGET + TOLERANCE + turn * turn / 8
         reach = margin + jnp.hypot(x, y) + turn
         found = False
@@ -455,205 +457,189 @@ class World:
             one, two = self._ends(heights, new.contacts[:, :, k, EDGE].T)
             along = sub(two, one)
             normal = scale(1 / jnp.sqrt(dot(along, along)), (-along[1], along[0]))
-            exists = new.contacts[:, :, k, RANK].T >= 0
-            for at in transforms:
-                inside = -jnp.inf, -jnp.inf
+            is_close = False
+            for at in (self._transform(start), self._transform(end)):
+                depths = -jnp.inf, -jnp.inf  # of both ends, outside of all faces if positive
                 for vertex, outward in zip(shape.vertices, shape.normals, strict=True):
                     corner, outward = at(vertex), at.rotate(outward)
-                    low = dot(sub(corner, one), normal) < margin
-                    over = (corner[0] > one[0] - reach) & (corner[0] < two[0] + reach)
-                    found |= exists & low & over
-                    inside = tuple(
-                        jnp.maximum(most, dot(sub(tip, corner), outward))
-                        for most, tip in zip(inside, (one, two), strict=True)
+                    is_low = dot(sub(corner, one), normal) < margin
+                    is_over = (corner[0] > one[0] - reach) & (corner[0] < two[0] + reach)
+                    is_close |= is_low & is_over
+                    depths = tuple(
+                        jnp.maximum(depth, dot(sub(tip, corner), outward))
+                        for depth, tip in zip(depths, (one, two), strict=True)
                     )
-                found |= exists & (jnp.minimum(*inside) < reach)
+                is_close |= jnp.minimum(*depths) < reach
+            found |= is_close & (new.contacts[:, :, k, RANK].T >= 0)
         return (found & new.is_awake[None]).T
 
     def _hit(
         self, old: WorldState, state: WorldState, may_hit: Array, heights: Array
     ) -> WorldState:
-        """Moves bodies back to where they hit the ground, and on from there."""
+        """Moves bodies [N, B] back to where they hit the ground, and on from there."""
         number, bodies = may_hit.shape
-        names = "bodies", "boxes", "impulses", "contacts", "touches", "began"
+        names = "bodies", "boxes", "contacts", "impulses", "touches", "began"
 
         def flat(x: Array) -> Array:
             return x.reshape(-1, *x.shape[2:])
 
-        rows = {name: flat(getattr(state, name)) for name in names}
-        chunk = max(1, min(16, number)) if number <= 512 else number // 32
-
         def bounce(params: Any, indices: Array) -> Any:
-            indices = jnp.minimum(indices, number * bodies - 1)
-            rows, old, heights = params
+            rows, places, heights = params
             return self._bounce(
-                {name: leaf[indices] for name, leaf in rows.items()},
-                old[indices],
-                heights[indices // bodies],
+                *_rows((rows, places), indices),
+                heights[jnp.minimum(indices // bodies, number - 1)],
                 indices % bodies,
             )
 
+        rows = {name: flat(getattr(state, name)) for name in names}
         params = rows, flat(old.bodies), heights
-        rows = overwrite_where(bounce, chunk, flat(may_hit), params, rows)
+        rows = overwrite_where(bounce, _chunk(number, 16), flat(may_hit), params, rows)
         return state.replace(
-            **{name: leaf.reshape(number, bodies, *leaf.shape[1:]) for name, leaf in rows.items()}
+            **{name: row.reshape(number, bodies, *row.shape[1:]) for name, row in rows.items()}
         )
 
     def _bounce(
         self, rows: dict[str, Array], old: Array, heights: Array, bodies: Array
     ) -> dict[str, Array]:
-        """Lets bodies [P, ...], which have no joints for this, hit the ground until they do not."""
-        lanes = bodies.shape[0]
-        table = jax.tree.map(lambda leaf: leaf[:, 0], self._shape(range(len(self.bodies))))
-        shape = jax.tree.map(
-            lambda leaf: jnp.broadcast_to(leaf[bodies][None], (self.slots, lanes)), table
-        )
-        columns = [jnp.asarray(self._column(np.arange(len(self.bodies)), i)) for i in range(3)]
-        linear, angular, friction = (column[bodies][None] for column in columns)
-        center = shape.center[0][:1], shape.center[1][:1]
-        body_of = np.zeros(self.slots, np.int32)
-        slots = _read(rows["contacts"][:, None], rows["impulses"][:, None])
+        """Lets bodies [P, ...] hit the ground, as often as they do. Joints do not hold for this.
 
-        def sweep(start: Array, end: Array) -> Sweep:
-            start, end = (jnp.broadcast_to(x[:, None], (3, self.slots, lanes)) for x in (start, end))
-            return Sweep((start[0], start[1]), start[2], (end[0], end[1]), end[2], shape.center)
+        Args:
+            rows: their part of the state.
+            old: float32[P, 6], their state before the step.
+            heights: float32[P, edges + 1].
+            bodies: int32[P], which bodies they are.
+        """
+        spread = self.slots, 1, len(bodies)
+        shape, mass, friction = jax.tree.map(
+            lambda x: jnp.broadcast_to(x[:, 0][bodies][None, None], spread),
+            (self._shape(), *self._surface_of_bodies()),
+        )
+        k = np.arange(self.slots, dtype=np.int32)[:, None, None]
+
+        def transform(place: Array) -> Transform:
+            x, y, angle = jnp.unstack(jnp.broadcast_to(place[:, None, None], (3, *spread)))
+            return transform_at((x, y), angle, shape.center)
 
         def advance(carry: Any) -> Any:
-            _, start, end, velocity, alpha, slots, tries, enabled, touches, began = carry
+            _, start, end, velocity, time, slots, tries, is_enabled, touches, began = carry
             ends = self._ends(heights, slots.edge)
-            beta = time_of_impact(*ends, shape, sweep(start, end))
-            times = jnp.minimum(alpha + (1 - alpha) * beta, 1)
-            counts = enabled & (slots.rank >= 0) & (tries <= MAX_IMPACTS)
-            times = jnp.where(counts, times, 1)
-            first = jnp.argmin(times, axis=0)[None]
-            time = jnp.min(times, axis=0)
-            running = time <= 1 - 10 * np.finfo(np.float32).eps
-            # The contact that is first is solved first.
-            k = np.arange(self.slots)[:, None]
-            order = jnp.argsort(jnp.where(k == first, -1, k), axis=0)
-            slots, tries, enabled = jax.tree.map(
-                lambda x: jnp.take_along_axis(
-                    x, order if x.ndim == 2 else order[:, None], axis=0
-                ),
-                (slots, tries, enabled),
-            )
-            share = jnp.where(running, (time - alpha) / (1 - alpha), 0)
+            x, y, angle = jnp.broadcast_to(start[:, None, None], (3, *spread))
+            to_x, to_y, to_angle = jnp.broadcast_to(end[:, None, None], (3, *spread))
+            sweep = Sweep((x, y), angle, (to_x, to_y), to_angle, shape.center)
+            times = time + (1 - time) * time_of_impact(*ends, shape, sweep)
+            counts = is_enabled & (slots.rank >= 0) & (tries <= MAX_IMPACTS)
+            times = jnp.where(counts, jnp.minimum(times, 1), 1)
+            impact = times.min(axis=(0, 1))
+            hits = impact <= 1 - 10 * np.finfo(np.float32).eps
+            # The contact that is first in time is solved first.
+            order = jnp.argsort(jnp.where(k == jnp.argmin(times, axis=0)[None], -1, k), axis=0)
+            slots, tries, is_enabled = _take((slots, tries, is_enabled), order)
+            share = jnp.where(hits, (impact - time) / (1 - time), 0)
             place = (1 - share) * start + share * end
-            at = transform_at((place[:1], place[1:2]), place[2:], center)
-            at = jax.tree.map(lambda x: jnp.broadcast_to(x, (self.slots, lanes)), at)
-            manifold = collide(*self._ends(heights, slots.edge), shape, at)
-            is_solid = running & (slots.rank[0] >= 0) & (manifold.count[0] > 0)
-            mask = running & ((k == 0) | is_solid)
-            slots, begins, ends = _update(slots, manifold, mask & (slots.rank >= 0))
-            for i in range(self.slots):
-                touches = (touches | begins[i]) & ~ends[i]
-            began = began | begins.any(axis=0)
-            tries = tries + (running & (k == 0))
-            enabled = jnp.where((k == 0) & running, is_solid, enabled | mask)
-            contacts = Contacts(
-                body_of,
-                Mass(linear, angular),
-                friction,
-                manifold._replace(count=jnp.where(is_solid & (slots.rank >= 0), manifold.count, 0)),
-                shape.center,
+            manifold = collide(*self._ends(heights, slots.edge), shape, transform(place))
+            count = jnp.where(slots.rank >= 0, manifold.count, 0)
+            is_solid = hits & (count[0, 0] > 0)
+            is_new = hits & ((k == 0) | is_solid)
+            slots, begins, ends = _update(slots, manifold, is_new & (slots.rank >= 0))
+            is_enabled = jnp.where(hits & (k == 0), is_solid, is_enabled | is_new)
+            count = jnp.where(is_solid, count, 0)
+            _, manifold = _touching_first(count, (count, manifold._replace(count=count)))
+            placed, pushed = self._solve_impact(
+                Contacts(mass, friction, manifold, shape.center), place, velocity
             )
-            active = active_slots(contacts.manifold.count)
-            none = jnp.zeros((0, lanes), jnp.int32)
-            placed, _ = solve_positions(
-                (), (), none, place_rows(contacts), body_of, active, place[None],
-                0.75, 1.5 * LINEAR_SLOP, 20,
-            )
-            (pushed, _, _), _ = solve_velocities(
-                (), (), (), none, prepare_contacts(contacts, placed), body_of, active,
-                (
-                    velocity[None],
-                    jnp.zeros((0, 4, lanes), jnp.float32),
-                    jnp.zeros((self.slots, 4, lanes), jnp.float32),
-                ),
-                VELOCITY_ITERATIONS,
-            )
-            moved, pushed = _integrate(placed, pushed, (1 - time) * TIME_STEP)
+            moved, pushed = _integrate(placed, pushed, (1 - impact) * TIME_STEP)
             return (
-                running,
+                hits,
                 jnp.where(is_solid, placed[0], start),
                 jnp.where(is_solid, moved[0], end),
                 jnp.where(is_solid, pushed[0], velocity),
-                jnp.where(is_solid, time, alpha),
+                jnp.where(is_solid, impact, time),
                 slots,
-                tries,
-                enabled,
-                touches,
-                began,
+                tries + (hits & (k == 0)),
+                is_enabled,
+                _last_event(touches[None], begins, ends)[0],
+                began | begins.any(axis=(0, 1)),
             )
 
-        place = rows["bodies"].T
-        nothing = jnp.zeros((self.slots, lanes), jnp.int32)
-        yes = jnp.ones(lanes, bool)
+        place, velocity = _split(rows["bodies"][:, None])
+        slots = _read(rows["contacts"][:, None], rows["impulses"][:, None])
         carry = (
-            yes, old.T[:3], place[:3], place[3:], jnp.zeros(lanes, jnp.float32),
-            slots, nothing, nothing == 0, rows["touches"], rows["began"],
+            jnp.ones_like(rows["began"]),
+            old.T[:3],
+            place[0],
+            velocity[0],
+            jnp.zeros_like(old[:, 0]),
+            slots,
+            jnp.zeros_like(slots.edge),
+            jnp.ones_like(slots.edge, bool),
+            rows["touches"],
+            rows["began"],
         )
-        _, start, end, velocity, alpha, slots, _, _, touches, began = lax.while_loop(
+        _, start, end, velocity, time, slots, _, _, touches, began = lax.while_loop(
             lambda carry: jnp.any(carry[0]), advance, carry
         )
-        boxes = _sync(
-            jax.tree.map(lambda x: x[:1], shape), rows["boxes"].T[None], start[None], end[None]
-        )
-        boxes = jnp.where(alpha > 0, boxes[0], rows["boxes"].T).T
-        table, impulses = _write(slots, self.slots)
-        bodies = jnp.concatenate([end, velocity]).T
-        table, impulses = assign(
-            self, boxes[:, None], bodies[:, :1], table, impulses, heights
-        )
+        one = jax.tree.map(lambda x: x[0], shape)
+        boxes = rows["boxes"].T[None]
+        transforms = (jax.tree.map(lambda x: x[0], transform(place)) for place in (start, end))
+        boxes = jnp.where(time > 0, _sync(one, boxes, *transforms), boxes)
+        boxes = jnp.moveaxis(boxes, -1, 0)
+        contacts, impulses = self._assign(boxes, end[:1].T, *_write(slots), heights)
         return {
-            "bodies": bodies,
-            "boxes": boxes,
+            "bodies": _join(end[None], velocity[None])[:, 0],
+            "boxes": boxes[:, 0],
+            "contacts": contacts[:, 0],
             "impulses": impulses[:, 0],
-            "contacts": table[:, 0],
             "touches": touches,
             "began": began,
         }
 
-
-def _read(contacts: Array, impulses: Array) -> _Slots:
-    """Returns the contacts [N, B, K, ...] in slots [B K, N], newest first."""
-    table, impulses = (jnp.moveaxis(x, 0, -1) for x in (contacts, impulses))
-    newest = jnp.argsort(-table[:, :, RANK], axis=1, stable=True)[:, :, None]
-    table, impulses = (
-        jnp.take_along_axis(x, newest, axis=1).reshape(-1, *x.shape[2:]) for x in (table, impulses)
-    )
-    ids = table[:, ID], table[:, ID + 1]
-    return _Slots(table[:, EDGE], table[:, RANK], table[:, COUNT], ids, impulses)
-
-
-def _write(slots: _Slots, number: int) -> tuple[Array, Array]:
-    """Returns contacts and impulses as `_read` takes them: an edge has the same slot always."""
-    table = jnp.stack([slots.edge, slots.rank, slots.count, *slots.ids], axis=1)
-    table, impulses = (
-        x.reshape(-1, number, *x.shape[1:]) for x in (table, slots.impulses)
-    )
-    order = jnp.argsort(table[:, :, EDGE] % number, axis=1, stable=True)[:, :, None]
-    return tuple(
-        jnp.moveaxis(jnp.take_along_axis(x, order, axis=1), -1, 0) for x in (table, impulses)
-    )
+    def _solve_impact(
+        self, contacts: Contacts, place: Array, velocity: Array
+    ) -> tuple[Array, Array]:
+        """Returns places and velocities [1, 3, P] after impacts at `place`, float32[3, P]."""
+        lanes = place.shape[-1]
+        nothing = jnp.zeros((0, lanes), jnp.int32)
+        placed, _ = solve_positions(
+            (), (), nothing, contacts, place[None], BAUMGARTE_OF_IMPACT, 1.5 * LINEAR_SLOP, 20
+        )
+        moving = (
+            velocity[None],
+            jnp.zeros((0, 4, lanes), jnp.float32),
+            jnp.zeros((self.slots, 4, 1, lanes), jnp.float32),
+        )
+        prepared = contacts, prepare_contacts(contacts, placed)
+        (velocity, _, _), _ = solve_velocities(
+            (), (), (), nothing, prepared, moving, VELOCITY_ITERATIONS
+        )
+        return placed, velocity
 
 
-def on_lanes(compute: Any, chunk: int, mask: Array, inputs: Any, outputs: Any) -> Any:
-    """Returns `outputs` with `compute(inputs)` in the lanes of `mask`, computed in chunks.
+def _chunk(number: int, parts: int) -> int | None:
+    """Returns how many of so many rows to compute at once, see `overwrite_where`."""
+    if jax.default_backend() != "cpu":  # where loops cost more than rows
+        return None
+    return max(1, number // parts)
 
-    `compute` takes and returns trees of arrays with any number of lanes.
+
+def on_lanes(compute: Any, mask: Array, inputs: Any, outputs: Any) -> Any:
+    """Returns `outputs` with `compute(inputs)` in the lanes of `mask`.
+
+    Inputs and outputs are trees of arrays with lanes last.
     """
     rows, unpack_inputs = _pack(inputs)
     old, unpack_outputs = _pack(outputs)
 
     def at(rows: Array, indices: Array) -> Array:
-        return _pack(compute(unpack_inputs(rows[jnp.minimum(indices, len(rows) - 1)])))[0]
+        return _pack(compute(unpack_inputs(_rows(rows, indices))))[0]
 
-    return unpack_outputs(overwrite_where(at, chunk, mask, rows, old))
+    return unpack_outputs(overwrite_where(at, _chunk(len(rows), 4), mask, rows, old))
 
 
 def _pack(tree: Any) -> tuple[Array, Any]:
-    """Packs arrays with L lanes into float32[L, R], to gather lanes at once; returns the inverse."""
+    """Packs arrays with L lanes into float32[L, R], and returns the inverse.
+
+    A row of one array is gathered faster than elements of many.
+    """
     leaves, structure = jax.tree.flatten(tree)
     lanes = leaves[0].shape[-1]
     rows = [leaf.reshape(-1, lanes).astype(jnp.float32) for leaf in leaves]
@@ -663,7 +649,7 @@ def _pack(tree: Any) -> tuple[Array, Any]:
         parts = jnp.split(packed.T, sizes[:-1])
         return structure.unflatten(
             [
-                part.reshape(*leaf.shape[:-1], -1).astype(leaf.dtype)
+                part.reshape(*leaf.shape[:-1], len(packed)).astype(leaf.dtype)
                 for part, leaf in zip(parts, leaves, strict=True)
             ]
         )
@@ -671,67 +657,45 @@ def _pack(tree: Any) -> tuple[Array, Any]:
     return jnp.concatenate(rows).T, unpack
 
 
-def assign(world, boxes, x, contacts, impulses, heights):
-    """Arrays [N, B, ...]."""
-    slots = world.slots
-    base = jnp.floor(x / world.width - (slots / 2 - 0.5)).astype(jnp.int32)[..., None]
-    k = np.arange(slots, dtype=np.int32)[None, None]
-    edge = base + (k - base) % slots
-    inside = (edge >= 0) & (edge < world.edges)
-    start = jnp.clip(edge, 0, world.edges - 1)
-    lanes = jnp.arange(edge.shape[0], dtype=jnp.int32)[:, None, None]
-    left, right = heights[lanes, start], heights[lanes, start + 1]
-    reach = FAT + SKIN / 2
-    low_x, low_y, high_x, high_y = (boxes[..., i, None] for i in range(4))
-    edge_x = start.astype(jnp.float32) * world.width
-    meets = (
-        inside
-        & (low_x <= edge_x + world.width + reach)
-        & (high_x >= edge_x - reach)
-        & (low_y <= jnp.maximum(left, right) + reach)
-        & (high_y >= jnp.minimum(left, right) - reach)
+def _rows(tree: Any, indices: Array) -> Any:
+    """Returns rows of arrays [N, ...]; of the last one where indices are out of range."""
+    return jax.tree.map(lambda x: x[jnp.minimum(indices, x.shape[0] - 1)], tree)
+
+
+def _split(bodies: Array) -> tuple[Array, Array]:
+    """Splits bodies [N, B, 6] into positions and velocities [B, 3, N]."""
+    rows = jnp.moveaxis(bodies, 0, -1)
+    return rows[:, :3], rows[:, 3:]
+
+
+def _join(position: Array, velocity: Array) -> Array:
+    """Joins positions and velocities [B, 3, N] to bodies [N, B, 6]."""
+    return jnp.moveaxis(jnp.concatenate([position, velocity], axis=1), -1, 0)
+
+
+def _read(contacts: Array, impulses: Array) -> _Slots:
+    """Returns the contacts [N, B, K, ...] in slots, newest first."""
+    edge, rank, count, *ids = jnp.transpose(contacts, (3, 2, 1, 0))
+    slots = _Slots(edge, rank, count, tuple(ids), jnp.transpose(impulses, (2, 3, 1, 0)))
+    return _take(slots, jnp.argsort(-rank, axis=0, stable=True))
+
+
+def _write(slots: _Slots) -> tuple[Array, Array]:
+    """Returns contacts and impulses as `_read` takes them."""
+    table = jnp.stack([slots.edge, slots.rank, slots.count, *slots.ids])
+    return jnp.transpose(table, (3, 2, 1, 0)), jnp.transpose(slots.impulses, (3, 2, 0, 1))
+
+
+def _take(tree: Any, order: Array) -> Any:
+    """Reorders the slots of arrays [K, B, L] or [K, 4, B, L]."""
+    return jax.tree.map(
+        lambda x: jnp.take_along_axis(x, order if x.ndim == 3 else order[:, None], axis=0), tree
     )
-    kept = meets & (contacts[..., EDGE] == edge) & (contacts[..., RANK] >= 0)
-    key = jnp.where(kept, contacts[..., RANK], slots + edge)
-    older = meets[..., None, :] & (key[..., None, :] < key[..., :, None])
-    born = older.sum(axis=-1, dtype=jnp.int32)
-    contacts = jnp.concatenate(
-        [
-            edge[..., None],
-            jnp.where(meets, born, NOT_TOUCHING)[..., None],
-            jnp.where(kept, contacts[..., COUNT], 0)[..., None],
-            contacts[..., ID:],
-        ],
-        axis=-1,
-    )
-    return contacts, jnp.where(kept[..., None], impulses, 0)
 
 
-def _warm_start(rows, body_of, slots, impulses, velocity):
-    """Applies the contacts' impulses of the step before."""
-    order, number = slots
-    bodies = jnp.asarray(body_of, jnp.int32)
-
-    def push(i, velocity):
-        slot = order[i]
-        body = bodies[slot]
-        row = _slice(rows, slot)
-        normal1, normal2, tangent1, tangent2 = impulses[slot]
-        normal = row.normal_x, row.normal_y
-        tangent = row.normal_y, -row.normal_x
-        mass = Mass(row.linear, row.angular)
-        new = list(lax.dynamic_index_in_dim(velocity, body, 0, False))
-        for arm, along, across, share in (
-            ((row.arm1_x, row.arm1_y), normal1, tangent1, 1),
-            ((row.arm2_x, row.arm2_y), normal2, tangent2, row.is_two),
-        ):
-            impulse = scale(along, normal)
-            other = scale(across, tangent)
-            total = share * (impulse[0] + other[0]), share * (impulse[1] + other[1])
-            new = _push(new, mass, arm, total, jnp.zeros_like(along))
-        return lax.dynamic_update_index_in_dim(velocity, jnp.stack(list(new)), body, 0)
-
-    return lax.fori_loop(0, number, push, velocity)
+def _touching_first(count: Array, tree: Any) -> Any:
+    """Moves slots with points to the front."""
+    return _take(tree, jnp.argsort(count == 0, axis=0, stable=True))
 
 
 def _update(slots: _Slots, manifold: Manifold, mask: Array) -> tuple[_Slots, Array, Array]:
@@ -740,7 +704,7 @@ def _update(slots: _Slots, manifold: Manifold, mask: Array) -> tuple[_Slots, Arr
     Returns the contacts, which began, and which ended.
     """
     count = jnp.where(slots.rank >= 0, manifold.count, 0)
-    rows = []
+    impulses = []
     for column in (0, 2):
         one, two = slots.impulses[:, column], slots.impulses[:, column + 1]
         for i, id in enumerate(manifold.ids):
@@ -749,14 +713,19 @@ def _update(slots: _Slots, manifold: Manifold, mask: Array) -> tuple[_Slots, Arr
                 one,
                 jnp.where((slots.count > 1) & (id == slots.ids[1]), two, 0),
             )
-            rows.append(jnp.where(count > i, known, 0))
-    begins = mask & (slots.count == 0) & (count > 0)
-    ends = mask & (slots.count > 0) & (count == 0)
-    new = slots._replace(count=count, ids=manifold.ids, impulses=jnp.stack(rows, axis=1))
+            impulses.append(jnp.where(count > i, known, 0))
+    new = slots._replace(count=count, ids=manifold.ids, impulses=jnp.stack(impulses, axis=1))
     new = jax.tree.map(
-        lambda a, b: jnp.where(mask if a.ndim == 2 else mask[:, None], a, b), new, slots
+        lambda a, b: jnp.where(mask if a.ndim == 3 else mask[:, None], a, b), new, slots
     )
-    return new, begins, ends
+    return new, (slots.count == 0) & (new.count > 0), (slots.count > 0) & (new.count == 0)
+
+
+def _last_event(touches: Array, begins: Array, ends: Array) -> Array:
+    """Returns whether a body's last event is a beginning, as Gymnasium's listeners see it."""
+    for begin, end in zip(begins, ends, strict=True):
+        touches = (touches | begin) & ~end
+    return touches
 
 
 def _integrate(position: Array, velocity: Array, time: Any) -> tuple[Array, Array]:
@@ -770,7 +739,7 @@ def _integrate(position: Array, velocity: Array, time: Any) -> tuple[Array, Arra
     return position + time * velocity, velocity
 
 
-def _box(shape: Shape, at: Any) -> Array:
+def _box(shape: Shape, at: Transform) -> Array:
     """Returns [B, 4, L], the boxes of polygons."""
     corners = [at(vertex) for vertex in shape.vertices]
     low = [functools.reduce(jnp.minimum, [c[i] for c in corners]) - SKIN / 2 for i in range(2)]
@@ -778,20 +747,14 @@ def _box(shape: Shape, at: Any) -> Array:
     return jnp.stack([*low, *high], axis=1)
 
 
-def _sync(shape: Shape, boxes: Array, start: Array, end: Array) -> Array:
-    transforms = [
-        transform_at((place[:, 0], place[:, 1]), place[:, 2], shape.center)
-        for place in (start, end)
-    ]
-    first, second = (_box(shape, at) for at in transforms)
+def _sync(shape: Shape, boxes: Array, start: Transform, end: Transform) -> Array:
+    """Returns boxes [B, 4, L] after a motion: larger ones, ahead, where bodies left theirs."""
+    first, second = _box(shape, start), _box(shape, end)
     low = jnp.minimum(first[:, :2], second[:, :2])
     high = jnp.maximum(first[:, 2:], second[:, 2:])
     leaves = jnp.any((low < boxes[:, :2]) | (high > boxes[:, 2:]), axis=1, keepdims=True)
-    shift = jnp.stack(
-        [2 * (b - a) for a, b in zip(transforms[0].origin, transforms[1].origin, strict=True)],
-        axis=1,
+    ahead = 2 * jnp.stack(sub(end.origin, start.origin), axis=1)
+    larger = jnp.concatenate(
+        [low - MARGIN + jnp.minimum(ahead, 0), high + MARGIN + jnp.maximum(ahead, 0)], axis=1
     )
-    moved = jnp.concatenate(
-        [low - FAT + jnp.minimum(shift, 0), high + FAT + jnp.maximum(shift, 0)], axis=1
-    )
-    return jnp.where(leaves, moved, boxes)
+    return jnp.where(leaves, larger, boxes)

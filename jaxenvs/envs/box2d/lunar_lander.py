@@ -49,7 +49,6 @@ WORLD = World(
         Body(_LEG_POLYGON, density=1.0, friction=math.sqrt(0.1 * 0.2)),
     ],
     joints=[_leg_joint(2, 1), _leg_joint(1, -1)],
-    order=(2, 0, 1),
     edges=EDGES,
     width=WIDTH / EDGES,
     slots=2,
@@ -291,8 +290,7 @@ class LunarLander(Environment[LunarLanderState]):
         for i, body in enumerate(WORLD.bodies):
             cx, cy, angle = state.world.bodies[i, :3]
             sin, cos = jnp.sin(angle), jnp.cos(angle)
-            offsets = np.unique(body.polygon.vertices, axis=0, return_index=True)[1]
-            corners = body.polygon.vertices[np.sort(offsets)] - body.polygon.center
+            corners = body.polygon.vertices[: body.polygon.count] - body.polygon.center
             points = [
                 ((cx + cos * a - sin * b) * SCALE, (cy + sin * a + cos * b) * SCALE)
                 for a, b in corners.tolist()

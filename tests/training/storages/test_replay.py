@@ -12,7 +12,7 @@ import numpy as np
 import pytest
 from scipy import stats
 
-from jaxenvs import prng
+from jaxenvs import barrier
 from jaxenvs.errors import TrainingError
 from jaxenvs.training.storages import PrioritizedReplay, Replay
 from jaxenvs.training.storages._sum_tree import FANOUT, levels
@@ -222,7 +222,7 @@ def test_no_memory_is_copied_in_a_loop_that_adds_and_draws(storage_type, seeds):
 
 
 @pytest.mark.skipif(
-    not prng._BARRIER_STOPS_FUSION, reason="until jax 0.11 XLA fuses across barriers"
+    not barrier.BARRIER_STOPS_FUSION, reason="until jax 0.11 XLA fuses across barriers"
 )
 def test_no_memory_is_copied_for_a_batch_of_which_little_is_read():
     """XLA fuses such reads with what was written last, and kept the memory from before for them."""

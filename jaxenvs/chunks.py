@@ -1,8 +1,9 @@
-"""Resets of finished instances only.
+"""Work on the rows of a batch that need it.
 
-A naive vectorizer resets all N instances at every step and discards most of the results. The code
-here gathers the indices of the finished instances, resets them in chunks of fixed size, and
-scatters the results back. Both approaches give the same results; only the cost differs.
+A naive vectorizer computes something for all N instances, such as a reset at every step, and
+discards most of the results. The code here gathers the indices of the instances that need it,
+computes their rows in chunks of fixed size, and scatters the results back. Both approaches give the
+same results; only the cost differs.
 """
 
 from collections.abc import Callable
@@ -17,63 +18,63 @@ from jax import lax
 from jaxenvs.bits import nth_true, pack
 from jaxenvs.struct import select
 
-# (params, indices int32[n]) -> the results of resetting these instances, [n, ...]. Indices may be
-# out of range.
-ResetAt = Callable[[Any, jax.Array], chex.ArrayTree]
+# (params, indices int32[n]) -> the new rows of these instances, [n, ...]. Indices may be out of
+# range.
+ComputeAt = Callable[[Any, jax.Array], chex.ArrayTree]
 
 
 def overwrite_where(
-    reset_at: ResetAt,
+    compute_at: ComputeAt,
     chunk: int | None,
-    finished: jax.Array,
+    needed: jax.Array,
     params: Any,
     old: chex.ArrayTree,
 ) -> chex.ArrayTree:
-    """Returns `old` with the rows of finished instances replaced by new ones.
+    """Returns `old` with the rows of the needed instances replaced by new ones.
 
     Args:
-        reset_at: `reset_at(params, indices)` returns the new rows of these instances. It must be a
+        compute_at: `compute_at(params, indices)` returns the new rows of these instances. It must be a
             pure function of both and must not close over traced values. A row must not depend on
             the other indices.
-        chunk: the number of rows to compute per pass. Passes repeat until all finished rows are
-            replaced. None computes all N rows without a loop and selects the finished ones.
-        finished: bool[N].
-        params: the inputs of `reset_at`, including keys. Derivatives pass through them.
+        chunk: the number of rows to compute per pass. Passes repeat until all needed rows are
+            replaced. None computes all N rows without a loop and selects the needed ones.
+        needed: bool[N].
+        params: the inputs of `compute_at`, including keys. Derivatives pass through them.
         old: a tree of [N, ...] arrays.
     """
     # A while loop has no reverse-mode derivative, but a selection has one, and both have the same
     # tangents. So compute values with the loop and derivatives with the selection.
-    by_selection = partial(_reset_all, reset_at)
+    by_selection = partial(_compute_all, compute_at)
     if chunk is None:
-        return by_selection(finished, params, old)
-    overwrite = jax.custom_jvp(partial(_reset_finished, reset_at, chunk))
+        return by_selection(needed, params, old)
+    overwrite = jax.custom_jvp(partial(_compute_needed, compute_at, chunk))
 
     @overwrite.defjvp
     def _(primals: Any, tangents: Any) -> Any:
         return overwrite(*primals), jax.jvp(by_selection, primals, tangents)[1]
 
-    return overwrite(finished, params, old)
+    return overwrite(needed, params, old)
 
 
-def _reset_all(
-    reset_at: ResetAt, finished: jax.Array, params: Any, old: chex.ArrayTree
+def _compute_all(
+    compute_at: ComputeAt, needed: jax.Array, params: Any, old: chex.ArrayTree
 ) -> chex.ArrayTree:
-    fresh = reset_at(params, jnp.arange(finished.shape[0], dtype=jnp.int32))
-    return select(finished, fresh, old)
+    fresh = compute_at(params, jnp.arange(needed.shape[0], dtype=jnp.int32))
+    return select(needed, fresh, old)
 
 
-def _reset_finished(
-    reset_at: ResetAt, chunk: int, finished: jax.Array, params: Any, old: chex.ArrayTree
+def _compute_needed(
+    compute_at: ComputeAt, chunk: int, needed: jax.Array, params: Any, old: chex.ArrayTree
 ) -> chex.ArrayTree:
-    num_envs = finished.shape[0]
-    words, counts = pack(finished)
+    num_envs = needed.shape[0]
+    words, counts = pack(needed)
 
     def overwrite_next(carry: tuple[chex.ArrayTree, jax.Array]) -> Any:
         tree, first = carry
         if chunk >= num_envs:
-            return _reset_all(reset_at, finished, params, tree), first + num_envs
+            return _compute_all(compute_at, needed, params, tree), first + num_envs
         indices = nth_true(words, counts, first + jnp.arange(chunk, dtype=jnp.int32))
-        fresh = reset_at(params, indices)
+        fresh = compute_at(params, indices)
         due = jnp.minimum(chunk, counts[-1] - first)
         return jax.tree.map(partial(_write, indices, due), tree, fresh), first + chunk
 
