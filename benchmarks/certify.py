@@ -109,13 +109,14 @@ def certify(
         for found in (*part["chance"].values(), *part["episodes"].values())
     ]
     smallest = min(1.0, min(p_values) * len(p_values))
-    mismatches = sum(part["mismatches"] for part in parts)
+    mismatches, steps = (sum(part[name] for part in parts) for name in ("mismatches", "steps"))
+    allowed = oracle_type.tolerated * steps
     return {
         "id": id,
         "reference": reference_version(jaxenvs.make(id)),
         "jax": jax.__version__,
-        "passed": mismatches == 0 and smallest >= SIGNIFICANCE,
-        "steps": sum(part["steps"] for part in parts),
+        "passed": mismatches <= allowed and smallest >= SIGNIFICANCE,
+        "steps": steps,
         "episodes": sum(part["step_episodes"] for part in parts),
         "mismatches": mismatches,
         "largest_error": max(part["largest_error"] for part in parts),

@@ -33,9 +33,9 @@ def overwrite_where(
     """Returns `old` with the rows of the needed instances replaced by new ones.
 
     Args:
-        compute_at: `compute_at(params, indices)` returns the new rows of these instances. It must be a
-            pure function of both and must not close over traced values. A row must not depend on
-            the other indices.
+        compute_at: `compute_at(params, indices)` returns the new rows of these instances. It must
+            be a pure function of both and must not close over traced values. A row must not depend
+            on the other indices.
         chunk: the number of rows to compute per pass. Passes repeat until all needed rows are
             replaced. None computes all N rows without a loop and selects the needed ones.
         needed: bool[N].

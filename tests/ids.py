@@ -25,7 +25,7 @@ EXAMPLES_OF_LEVELS = (
     "MiniGrid-MultiRoom-N2-S4-v0",  # draws rooms in a loop
 )
 # Programs of these families take long to compile. The certificates have all their ids.
-PHYSICS = ("dm_control", "mujoco")
+PHYSICS = ("box2d", "dm_control", "mujoco")
 EXAMPLES_OF_PHYSICS = ("InvertedPendulum-v5",)
 
 

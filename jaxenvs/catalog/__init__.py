@@ -1,6 +1,7 @@
 """The ids of jaxenvs, in one table of strings per family. Importing this module registers them."""
 
 from jaxenvs.catalog import babyai as babyai
+from jaxenvs.catalog import box2d as box2d
 from jaxenvs.catalog import bsuite as bsuite
 from jaxenvs.catalog import classic_control as classic_control
 from jaxenvs.catalog import dm_control as dm_control

@@ -17,6 +17,7 @@ from jax.experimental.xla_metadata import set_xla_metadata
 from jax.sharding import AxisType, Mesh, NamedSharding, PartitionSpec
 
 from jaxenvs import keys, prng, struct
+from jaxenvs.chunks import overwrite_where
 from jaxenvs.core import AutoresetMode, Environment, TimeStep, VectorEnv
 from jaxenvs.errors import (
     RandomKeyError,
@@ -30,7 +31,6 @@ from jaxenvs.meshes import check_mesh, mesh_from_data, mesh_to_data
 from jaxenvs.spaces import Space
 from jaxenvs.spaces.validation import check_action
 from jaxenvs.struct import select
-from jaxenvs.chunks import overwrite_where
 from jaxenvs.vector.sharding import over_mesh
 
 S = TypeVar("S")

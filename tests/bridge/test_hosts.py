@@ -76,7 +76,7 @@ def test_an_unknown_id_names_close_ones(id, module, close):
         ("pettingzoo/sisl/pursuit_v5", "pettingzoo", "pettingzoo"),
         ("envpool/Pong-v5", "envpool", "envpool"),
         ("gymnasium/Ant-v5", "mujoco", "mujoco"),
-        ("LunarLander-v3", "Box2D", "box2d"),
+        ("BipedalWalker-v3", "Box2D", "box2d"),
     ],
 )
 def test_a_missing_package_names_its_extra(id, module, extra, monkeypatch):
@@ -566,7 +566,7 @@ def test_a_pool_of_pettingzoo_is_pettingzoo_step_for_step():
     [
         ("ale_py", "ALE/Pong-v5", 30),
         ("vizdoom", "VizdoomBasic-v1", 40),
-        ("Box2D", "LunarLander-v3", 150),
+        ("Box2D", "gymnasium/LunarLander-v3", 150),
         ("mujoco", "gymnasium/Ant-v5", 30),
     ],
 )

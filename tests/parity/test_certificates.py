@@ -29,7 +29,7 @@ def cases():
     """
     levels = set(level_ids())
     some_levels = [*QUICK_LEVELS, *one_level_per_class()[::4]]
-    physics = {"Hopper-v5", "dm_control/cartpole-swingup"} & {*IDS}
+    physics = {"Hopper-v5", "LunarLander-v3", "dm_control/cartpole-swingup"} & {*IDS}
     ids = {*one_id_per_class()} - levels | {*some_levels} | physics
     for id in sorted(ids):
         env = jaxenvs.make(id)
@@ -68,8 +68,9 @@ def make(id, variant):
 
 @pytest.mark.parametrize(("id", "variant"), list(cases()))
 def test_steps_equal_those_of_the_reference(id, variant):
-    found = certify.compare_steps(make(id, variant), 500)
-    assert found["mismatches"] == 0
+    env = make(id, variant)
+    found = certify.compare_steps(env, 500)
+    assert found["mismatches"] <= oracle_for(env).tolerated * found["steps"]
     assert found["steps"] >= 500
 
 

@@ -264,7 +264,7 @@ def collide(start: Vector, end: Vector, shape: Shape, at: Transform) -> Manifold
 def _clip(
     segment: tuple[_Point, _Point], side: Vector, offset: Array, vertex: Array
 ) -> tuple[tuple[_Point, _Point], Array]:
-    """Returns the part of a segment behind a line, as Box2D orders its ends, and if there is one."""
+    """Returns the part of a segment behind a line, ordered as in Box2D, and if there is one."""
     one, two = segment
     distances = dot(side, one.place) - offset, dot(side, two.place) - offset
     crosses = distances[0] * distances[1] < 0
@@ -276,8 +276,8 @@ def _clip(
         jnp.ones_like(crosses),
     )
     is_in = distances[0] <= 0, distances[1] <= 0
-    first, second = (
-        jax.tree.map(lambda a, b: jnp.where(mask, a, b), mine, other)
-        for mask, mine, other in ((is_in[0], one, two), (crosses, cut, two))
-    )
-    return (first, second), (is_in[0] & is_in[1]) | crosses
+
+    def take(mask: Array, mine: _Point, other: _Point) -> _Point:
+        return jax.tree.map(lambda a, b: jnp.where(mask, a, b), mine, other)
+
+    return (take(is_in[0], one, two), take(crosses, cut, two)), (is_in[0] & is_in[1]) | crosses

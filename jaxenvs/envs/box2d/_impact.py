@@ -18,7 +18,6 @@ from jaxenvs.envs.box2d._geometry import (
     Vector,
     add,
     choose,
-    cross,
     dot,
     pick,
     scale,
@@ -176,9 +175,7 @@ def time_of_impact(start: Vector, end: Vector, shape: Shape, sweep: Sweep) -> Ar
     there is no impact; otherwise they give a later time to start from.
     """
     turns = jnp.floor(sweep.start_angle / (2 * np.pi)) * (2 * np.pi)
-    sweep = sweep._replace(
-        start_angle=sweep.start_angle - turns, end_angle=sweep.end_angle - turns
-    )
+    sweep = sweep._replace(start_angle=sweep.start_angle - turns, end_angle=sweep.end_angle - turns)
     args = start, end, shape, sweep
     zero = jnp.zeros_like(sweep.start_angle + start[0])
     false = zero > 1

@@ -8,7 +8,6 @@ Source: E. Catto, Box2D 2.3: b2RevoluteJoint.cpp, b2ContactSolver.cpp, b2Island.
 from collections.abc import Sequence
 from typing import NamedTuple
 
-import jax
 import jax.numpy as jnp
 import numpy as np
 from jax import lax
@@ -142,7 +141,9 @@ def prepare_joint(
         yy = linear + a[0] * a[0] * first.angular + b[0] * b[0] * second.angular
         yz = a[0] * first.angular + b[0] * second.angular
         zz = jnp.full_like(xx, first.angular + second.angular)
-        return behind_barrier(lambda *m: _invert(a, b, m, speed, max_impulse), xx, xy, xz, yy, yz, zz)
+        return behind_barrier(
+            lambda *m: _invert(a, b, m, speed, max_impulse), xx, xy, xz, yy, yz, zz
+        )
 
     return compute(angles[joint.first], angles[joint.second])
 

@@ -70,6 +70,7 @@ MARGIN = 0.1  # m, by which boxes are larger than what they contain
 TIME_TO_SLEEP = 0.5  # s
 SLEEP_LINEAR, SLEEP_ANGULAR = 0.01, 2 / 180 * np.pi  # m/s and rad/s
 EDGE, RANK, COUNT, ID = 0, 1, 2, 3  # columns of `WorldState.contacts`
+_NO_CONTACT = np.asarray([[[[-1, -1, 0, -1, -1]]]], np.int32)
 _SURFACE = 10  # numbers that describe a manifold to the solver
 _REACH = MARGIN + SKIN / 2  # m, from an edge to the side of its box
 
@@ -151,8 +152,7 @@ class World:
         x, y = turn((center[0][:, 0], center[1][:, 0]))
         places = jnp.stack([x, y, angle], axis=1)
         boxes = _box(self._shape(), self._transform(places[:, :, None]))[:, :, 0]
-        contacts = np.full((number, self.slots, 5), -1, np.int32)
-        contacts[..., COUNT] = 0
+        contacts = np.broadcast_to(_NO_CONTACT[0], (number, self.slots, 5))
         return WorldState(
             bodies=jnp.concatenate([places, jnp.zeros_like(places)], axis=1),
             boxes=boxes + np.asarray([[-MARGIN, -MARGIN, MARGIN, MARGIN]], np.float32),
@@ -416,8 +416,6 @@ class World:
         right is the newer one.
         """
         slots = self.slots
-        order = jnp.argsort(contacts[..., EDGE] % slots, axis=2, stable=True)[..., None]
-        contacts, impulses = (jnp.take_along_axis(x, order, axis=2) for x in (contacts, impulses))
         base = jnp.floor(x / self.width - (slots / 2 - 0.5)).astype(jnp.int32)[..., None]
         edge = base + (np.arange(slots, dtype=np.int32)[None, None] - base) % slots
         start = jnp.clip(edge, 0, self.edges - 1)
@@ -432,13 +430,16 @@ class World:
             & (low_y <= jnp.maximum(left, right) + _REACH)
             & (high_y >= jnp.minimum(left, right) - _REACH)
         )
-        rank, count = contacts[..., RANK], contacts[..., COUNT]
-        is_kept = meets & (contacts[..., EDGE] == edge) & (rank >= 0)
-        key = jnp.where(is_kept, rank, slots + edge)
-        is_older = meets[..., None, :] & (key[..., None, :] < key[..., :, None])
-        rank = jnp.where(meets, is_older.sum(axis=-1, dtype=jnp.int32), -1)
-        columns = jnp.stack([edge, rank, jnp.where(is_kept, count, 0)], axis=-1)
-        contacts = jnp.concatenate([columns, contacts[..., ID:]], axis=-1)
+        is_same = (contacts[..., None, :, EDGE] == edge[..., None]) & meets[..., None]
+        is_kept = jnp.any(is_same, axis=-1)
+        source = jnp.argmax(is_same, axis=-1)[..., None]
+        contacts, impulses = (jnp.take_along_axis(x, source, axis=2) for x in (contacts, impulses))
+        key = jnp.where(is_kept, contacts[..., RANK], slots + edge)
+        is_older = meets[..., None, :] & (key[..., None, :] < key[..., None])
+        contacts = jnp.where(is_kept[..., None], contacts, _NO_CONTACT)
+        columns = jnp.stack([edge, is_older.sum(axis=-1, dtype=jnp.int32)], axis=-1)
+        columns = jnp.where(meets[..., None], columns, -1)
+        contacts = jnp.concatenate([columns, contacts[..., COUNT:]], axis=-1)
         return contacts, jnp.where(is_kept[..., None], impulses, 0)
 
     def _may_hit(self, old: WorldState, new: WorldState, heights: Array) -> Array:
@@ -714,7 +715,8 @@ def _update(slots: _Slots, manifold: Manifold, mask: Array) -> tuple[_Slots, Arr
                 jnp.where((slots.count > 1) & (id == slots.ids[1]), two, 0),
             )
             impulses.append(jnp.where(count > i, known, 0))
-    new = slots._replace(count=count, ids=manifold.ids, impulses=jnp.stack(impulses, axis=1))
+    ids = tuple(jnp.where(count > i, id, -1) for i, id in enumerate(manifold.ids))
+    new = slots._replace(count=count, ids=ids, impulses=jnp.stack(impulses, axis=1))
     new = jax.tree.map(
         lambda a, b: jnp.where(mask if a.ndim == 3 else mask[:, None], a, b), new, slots
     )

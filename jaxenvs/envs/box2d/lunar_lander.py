@@ -28,18 +28,14 @@ WIND_SPAN = 9999  # the wind starts at a random index up to this
 
 _HULL = [(17, -10), (17, 0), (14, 17), (-14, 17), (-17, 0), (-17, -10)]
 _HULL_POLYGON = polygon([(x / SCALE, y / SCALE) for x, y in _HULL], 6)
-_LEG_POLYGON = polygon(
-    [(x / SCALE, y / SCALE) for x, y in ((-2, -8), (2, -8), (2, 8), (-2, 8))], 6
-)
+_LEG_POLYGON = polygon([(x / SCALE, y / SCALE) for x, y in ((-2, -8), (2, -8), (2, 8), (-2, 8))], 6)
 
 
 def _leg_joint(leg: int, sign: int) -> Joint:
     hull_x, hull_y = (-float(c) for c in _HULL_POLYGON.center)
     low = 0.4 if sign < 0 else -0.9
     # pybox2d takes the angles of the bodies when the joint is made as zero.
-    return Joint(
-        0, leg, (hull_x, hull_y), (sign * LEG_AWAY, LEG_DOWN), low, low + 0.5, sign * 0.05
-    )
+    return Joint(0, leg, (hull_x, hull_y), (sign * LEG_AWAY, LEG_DOWN), low, low + 0.5, sign * 0.05)
 
 
 WORLD = World(
@@ -123,10 +119,13 @@ class LunarLander(Environment[LunarLanderState]):
     def reset(self, key: chex.PRNGKey) -> tuple[LunarLanderState, TimeStep]:
         unit_key, wind_key = jax.random.split(key)
         unit = jax.random.uniform(unit_key, (16,), jnp.float32)
+        wind = jnp.zeros(2, jnp.int32)
+        if self.enable_wind:
+            wind = jax.random.randint(wind_key, (2,), -WIND_SPAN, WIND_SPAN)
         draws = StartDraws(
             heights=unit[:12] * (HEIGHT / 2),
             force=(2 * unit[12:14] - 1) * INITIAL_FORCE,
-            wind=jax.random.randint(wind_key, (2,), -WIND_SPAN, WIND_SPAN),
+            wind=wind,
             dispersion=2 * unit[14:] - 1,
         )
         return self.begin(draws)
