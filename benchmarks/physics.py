@@ -1,10 +1,12 @@
-"""Measures Gymnasium's MuJoCo tasks: both engines, MJX as it is, and other libraries.
+"""Measures Gymnasium's MuJoCo and Box2D tasks, and those of other libraries.
 
     python -m benchmarks.physics --output auto
+    python -m benchmarks.physics --ids LunarLander-v3 --num-envs 256 \\
+        --contestants "jaxenvs;EnvPool, 1 thread;EnvPool, 2 threads" --output box2d.json
 
 Each contestant steps N instances with random actions and resets what ends. jaxenvs runs in one
 jitted scan, EnvPool and Gymnasium in a loop of Python. "mjx, plain" is the same task with MJX's own
-step, collisions, and line search.
+step, collisions, and line search. "jaxenvs" is for tasks without engines to choose from.
 """
 
 import argparse
@@ -126,7 +128,8 @@ def _contestant(
         with mock.patch.object(physics, "simulate", _plain_steps), _plain_functions():
             yield _scan(jaxenvs.make_vec(id, num_envs, engine="mjx"), steps)
     else:
-        env: Any = jaxenvs.make_vec(id, num_envs, engine=name)
+        engine = {} if name == "jaxenvs" else {"engine": name}
+        env: Any = jaxenvs.make_vec(id, num_envs, **engine)
         try:
             yield _scan(env, steps)
         finally:
@@ -172,8 +175,11 @@ def _scan(env: Any, steps: int) -> tuple[Run, float]:
 
 def _loop(step: Any, space: Any, shape: tuple[int, ...], steps: int) -> Run:
     random = np.random.default_rng(0)
-    low, high = space.low, space.high
-    actions = random.uniform(low, high, (64, *shape, *low.shape)).astype(low.dtype)
+    if hasattr(space, "n"):
+        actions = random.integers(space.n, size=(64, *shape)).astype(space.dtype)
+    else:
+        low, high = space.low, space.high
+        actions = random.uniform(low, high, (64, *shape, *low.shape)).astype(low.dtype)
 
     def run(calls: int) -> float:
         start = time.perf_counter()

@@ -35,6 +35,7 @@ WIDTH, HEIGHT = 150, 100  # maximum size of a picture, in pixels
 FRAMES, FPS, COLORS = 48, 20, 32
 TITLES = {
     "babyai": "BabyAI",
+    "box2d": "Box2D",
     "bsuite": "bsuite",
     "dm_control": "DeepMind Control Suite",
     "minatar": "MinAtar",
@@ -45,7 +46,14 @@ TITLES = {
 # The page that describes what all environments of a family share.
 _LEVELS = "Observations, actions, and rewards: see [what levels share]", "usage/minigrid.md"
 _PHYSICS = "Engines, precision, and other physics: see [MuJoCo tasks]", "usage/mujoco.md"
-GUIDES = {"babyai": _LEVELS, "dm_control": _PHYSICS, "minigrid": _LEVELS, "mujoco": _PHYSICS}
+_BOX2D = "Precision and speed: see [Box2D tasks]", "usage/box2d.md"
+GUIDES = {
+    "babyai": _LEVELS,
+    "box2d": _BOX2D,
+    "dm_control": _PHYSICS,
+    "minigrid": _LEVELS,
+    "mujoco": _PHYSICS,
+}
 TILES = 8  # maximum number of pictures per family in the README
 
 Environments = dict[type, list[jaxenvs.EnvSpec]]  # the ids of each class

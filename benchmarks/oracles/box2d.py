@@ -86,7 +86,7 @@ class LunarLanderOracle(Oracle):
         self.reference: Any = lunar_lander.LunarLander(**env.parameters)
         self.apply = jax.jit(env.apply)  # pyright: ignore[reportAttributeAccessIssue]
         self.begin = jax.jit(env.begin)  # pyright: ignore[reportAttributeAccessIssue]
-        self.episodes: dict[bytes, tuple[int, list[Any]]] = {}  # seeds and actions by bodies
+        self.episodes: dict[bytes, tuple[int, list[Any], Any, np.ndarray]] = {}
 
     @property
     def step_functions(self) -> tuple[FunctionType, ...]:
@@ -122,7 +122,7 @@ class LunarLanderOracle(Oracle):
         before = self.get_state()
         self.generator.drawn.clear()
         observation, reward, terminated, _, _ = self.reference.step(action)
-        self.actions.append(action)
+        self.actions = [*self.actions, action]
         dtype = self.env.action_space.dtype  # pyright: ignore[reportAttributeAccessIssue]
         self.state, _ = self.apply(before, np.asarray(action, dtype), self.get_draws())
         speed = [np.hypot(*body.linearVelocity) for body in self.bodies]
@@ -181,7 +181,8 @@ class LunarLanderOracle(Oracle):
             ),
             has_crashed=np.asarray(reference.game_over),
         )
-        self.episodes[state.world.bodies.tobytes()] = self.seed, [*self.actions]
+        now = self.seed, [*self.actions], self.state, self.idle
+        self.episodes[state.world.bodies.tobytes()] = now
         return state
 
     def _read_contacts(self, body: Any, contacts: np.ndarray, impulses: np.ndarray) -> None:
@@ -209,10 +210,11 @@ class LunarLanderOracle(Oracle):
             contacts[order, RANK] = np.arange(len(order))  # pybox2d lists the oldest first
 
     def set_state(self, state: LunarLanderState) -> None:
-        seed, actions = self.episodes[np.asarray(state.world.bodies).tobytes()]
-        self._start(seed)
-        for action in actions:
-            self.step(action)
+        episode = self.episodes[np.asarray(state.world.bodies).tobytes()]
+        self._start(episode[0])
+        for action in episode[1]:
+            self.reference.step(action)
+        _, self.actions, self.state, self.idle = episode
         self.reference.np_random = self.generator = RecordingGenerator(
             int(self.random.integers(2**31))
         )

@@ -224,14 +224,14 @@ class VectorizedEnv(VectorEnv[Any], Generic[S]):
         if self.autoreset_mode == "same_step":
             inner, observation, info = overwrite(
                 self._autoreset_same_step,
-                finished=timestep.done,
+                needed=timestep.done,
                 old=(inner, timestep.observation, timestep.info),
             )
             timestep = timestep.replace(observation=observation, info=info)
         elif self.autoreset_mode == "next_step":
             inner, timestep = overwrite(
                 self._autoreset,
-                finished=state.finished,
+                needed=state.finished,
                 old=(inner, timestep),
             )
         else:

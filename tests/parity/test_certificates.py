@@ -20,8 +20,8 @@ QUICK_LEVELS = (
 )
 
 
-def cases():
-    """Yields ids and parameters; all but the defaults are slow, and most levels of MiniGrid.
+def cases(slow=()):
+    """Yields ids and parameters; all but the defaults are slow, most levels of MiniGrid, and `slow`.
 
     Of the classes of levels, a quarter are here; the certificates have them all.
 
@@ -36,7 +36,7 @@ def cases():
         if not has_oracle(env):
             continue
         marks = [pytest.mark.interop] if jaxenvs.registry[id].compared_with == "gymnax" else []
-        if id in levels and id not in QUICK_LEVELS:
+        if id in slow or (id in levels and id not in QUICK_LEVELS):
             marks.append(pytest.mark.slow)
         try:
             variants = tuple(oracle_for(env).variants)
@@ -74,13 +74,13 @@ def test_steps_equal_those_of_the_reference(id, variant):
     assert found["steps"] >= 500
 
 
-@pytest.mark.parametrize(("id", "variant"), list(cases()))
+@pytest.mark.parametrize(("id", "variant"), list(cases(slow={"LunarLander-v3"})))
 def test_chance_has_the_distribution_of_the_reference(id, variant):
     found = certify.compare_chance(make(id, variant), 400)
     assert min(part["p_value"] for part in found.values()) >= certify.SIGNIFICANCE
 
 
-@pytest.mark.parametrize(("id", "variant"), list(cases()))
+@pytest.mark.parametrize(("id", "variant"), list(cases(slow={"LunarLander-v3"})))
 def test_episodes_have_the_distribution_of_the_reference(id, variant):
     limit = jaxenvs.make(id).time_limit
     found = certify.compare_episodes(make(id, variant), limit, 60, longest=200)

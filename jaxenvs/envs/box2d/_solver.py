@@ -454,12 +454,12 @@ def _place_rows(contacts: Contacts) -> PlaceRows:
     manifold = contacts.manifold
     like = jnp.zeros_like(manifold.normal[0])
     return PlaceRows(
-        like + manifold.on_edge,
+        manifold.on_edge.astype(like.dtype),
         *manifold.normal,
         *manifold.plane,
         *manifold.points[0],
         *manifold.points[1],
-        like + manifold.count,
+        manifold.count.astype(like.dtype),
         like + contacts.mass.linear,
         like + contacts.mass.angular,
         like + contacts.local_center[0],

@@ -527,7 +527,8 @@ class World:
             x, y, angle = jnp.broadcast_to(start[:, None, None], (3, *spread))
             to_x, to_y, to_angle = jnp.broadcast_to(end[:, None, None], (3, *spread))
             sweep = Sweep((x, y), angle, (to_x, to_y), to_angle, shape.center)
-            times = time + (1 - time) * time_of_impact(*ends, shape, sweep)
+            since = time[None, None]
+            times = since + (1 - since) * time_of_impact(*ends, shape, sweep)
             counts = is_enabled & (slots.rank >= 0) & (tries <= MAX_IMPACTS)
             times = jnp.where(counts, jnp.minimum(times, 1), 1)
             impact = times.min(axis=(0, 1))
@@ -535,28 +536,30 @@ class World:
             # The contact that is first in time is solved first.
             order = jnp.argsort(jnp.where(k == jnp.argmin(times, axis=0)[None], -1, k), axis=0)
             slots, tries, is_enabled = _take((slots, tries, is_enabled), order)
-            share = jnp.where(hits, (impact - time) / (1 - time), 0)
+            share = jnp.where(hits, (impact - time) / (1 - time), 0)[None]
             place = (1 - share) * start + share * end
             manifold = collide(*self._ends(heights, slots.edge), shape, transform(place))
             count = jnp.where(slots.rank >= 0, manifold.count, 0)
-            is_solid = hits & (count[0, 0] > 0)
-            is_new = hits & ((k == 0) | is_solid)
+            solid = hits & (count[0, 0] > 0)
+            is_hit, is_solid = hits[None, None], solid[None, None]
+            is_first = is_hit & (k == 0)
+            is_new = is_first | is_solid
             slots, begins, ends = _update(slots, manifold, is_new & (slots.rank >= 0))
-            is_enabled = jnp.where(hits & (k == 0), is_solid, is_enabled | is_new)
+            is_enabled = jnp.where(is_first, is_solid, is_enabled | is_new)
             count = jnp.where(is_solid, count, 0)
             _, manifold = _touching_first(count, (count, manifold._replace(count=count)))
             placed, pushed = self._solve_impact(
                 Contacts(mass, friction, manifold, shape.center), place, velocity
             )
-            moved, pushed = _integrate(placed, pushed, (1 - impact) * TIME_STEP)
+            moved, pushed = _integrate(placed, pushed, ((1 - impact) * TIME_STEP)[None, None])
             return (
                 hits,
-                jnp.where(is_solid, placed[0], start),
-                jnp.where(is_solid, moved[0], end),
-                jnp.where(is_solid, pushed[0], velocity),
-                jnp.where(is_solid, impact, time),
+                jnp.where(solid[None], placed[0], start),
+                jnp.where(solid[None], moved[0], end),
+                jnp.where(solid[None], pushed[0], velocity),
+                jnp.where(solid, impact, time),
                 slots,
-                tries + (hits & (k == 0)),
+                tries + is_first.astype(jnp.int32),
                 is_enabled,
                 _last_event(touches[None], begins, ends)[0],
                 began | begins.any(axis=(0, 1)),
@@ -582,7 +585,7 @@ class World:
         one = jax.tree.map(lambda x: x[0], shape)
         boxes = rows["boxes"].T[None]
         transforms = (jax.tree.map(lambda x: x[0], transform(place)) for place in (start, end))
-        boxes = jnp.where(time > 0, _sync(one, boxes, *transforms), boxes)
+        boxes = jnp.where(time[None, None] > 0, _sync(one, boxes, *transforms), boxes)
         boxes = jnp.moveaxis(boxes, -1, 0)
         contacts, impulses = self._assign(boxes, end[:1].T, *_write(slots), heights)
         return {

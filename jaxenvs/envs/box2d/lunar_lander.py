@@ -283,7 +283,7 @@ class LunarLander(Environment[LunarLanderState]):
     def render(self, state: LunarLanderState) -> jax.Array:
         """Draws the terrain, the pad's flags, and the lander: uint8[400, 600, 3]."""
         x, y = raster.pixel_grid(FRAME_SHAPE)
-        column = jnp.arange(EDGES + 1) * (FRAME_SHAPE[1] / EDGES)
+        column = np.linspace(0, FRAME_SHAPE[1], EDGES + 1, dtype=np.float32)
         ground = raster.fill(y - jnp.interp(x[0], column, state.heights * SCALE)[None])
         layers = [(ground, raster.WHITE)]
         for i, body in enumerate(WORLD.bodies):
