@@ -21,7 +21,7 @@ QUICK_LEVELS = (
 
 
 def cases(slow=()):
-    """Yields ids and parameters; all but the defaults are slow, most levels of MiniGrid, and `slow`.
+    """Yields ids and parameters; `slow` ids are slow, all but the defaults, and most levels.
 
     Of the classes of levels, a quarter are here; the certificates have them all.
 

@@ -4,7 +4,7 @@ Source: E. Catto, Box2D 2.3: b2Math.h, b2PolygonShape.cpp, b2CollideEdge.cpp, b2
 """
 
 from collections.abc import Sequence
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
@@ -16,7 +16,7 @@ from jaxenvs.numerics import sincos
 LINEAR_SLOP = 0.005  # m, b2_linearSlop
 SKIN = 0.02  # m, the radii of a polygon and an edge together
 
-Array = jax.Array
+Array = Any  # an array of lanes, or a number
 Vector = tuple[Array, Array]  # x and y
 
 
@@ -94,7 +94,7 @@ class Polygon(NamedTuple):
     following: np.ndarray  # the next vertex of each
     normals: np.ndarray  # of the edge that starts at each vertex
     center: np.ndarray  # float32[2]
-    count: int  # of distinct vertices
+    number: int  # of distinct vertices
     area: float
     inertia: float  # for density 1, about the center
 
@@ -119,7 +119,7 @@ def polygon(points: Sequence[tuple[float, float]], size: int) -> Polygon:
         following=following[rows],
         normals=normals.astype(np.float32)[rows],
         center=(center + origin).astype(np.float32),
-        count=len(corners),
+        number=len(corners),
         area=float(area),
         inertia=float(inertia),
     )
@@ -132,7 +132,7 @@ class Shape(NamedTuple):
     following: tuple[Vector, ...]
     normals: tuple[Vector, ...]
     center: Vector
-    count: Array  # int32, the number of distinct vertices
+    number: Array  # int32, the number of distinct vertices
 
 
 class Manifold(NamedTuple):
@@ -146,8 +146,8 @@ class Manifold(NamedTuple):
     normal: Vector
     plane: Vector  # a point of the face
     points: tuple[Vector, Vector]
-    ids: tuple[Array, Array]  # int32, the features that make a point
-    count: Array  # int32, 0 to 2
+    ids: tuple[Array, ...]  # int32, the features that make each point
+    number: Array  # int32, 0 to 2
 
 
 def pick(vectors: Sequence[Vector], index: Array) -> Vector:
@@ -221,7 +221,7 @@ def collide(start: Vector, end: Vector, shape: Shape, at: Transform) -> Manifold
 
     def clip(face: Array) -> tuple[_Point, _Point, Array]:
         """Returns the incident segment between the sides of the reference face, if it has any."""
-        following = jnp.where(face + 1 < shape.count, face + 1, 0)
+        following = jnp.where(face + 1 < shape.number, face + 1, 0)
         none, uncut = jnp.zeros_like(face), jnp.zeros_like(is_apart)
         segment = (
             _Point(first, none, face, uncut),
@@ -255,7 +255,7 @@ def collide(start: Vector, end: Vector, shape: Shape, at: Transform) -> Manifold
             plane=choose(on_edge, low, pick(shape.vertices, face)),
             points=(choose(is_second, places[1], places[0]), places[1]),
             ids=(jnp.where(is_second, ids[1], ids[0]), ids[1]),
-            count=jnp.where(is_left & ~is_apart, count, 0),
+            number=jnp.where(is_left & ~is_apart, count, 0),
         )
 
     return behind_barrier(finish, face)

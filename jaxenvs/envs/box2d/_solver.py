@@ -6,7 +6,7 @@ Source: E. Catto, Box2D 2.3: b2RevoluteJoint.cpp, b2ContactSolver.cpp, b2Island.
 """
 
 from collections.abc import Sequence
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import jax.numpy as jnp
 import numpy as np
@@ -85,17 +85,17 @@ class Contacts(NamedTuple):
     @property
     def number(self) -> Array:
         """The largest number of contacts of a body: those with points come first."""
-        return jnp.sum(jnp.any(self.manifold.count > 0, axis=(1, 2)), dtype=jnp.int32)
+        return jnp.sum(jnp.any(self.manifold.number > 0, axis=(1, 2)), dtype=jnp.int32)
 
 
-def _at(velocity: tuple[Array, Array, Array], arm: Vector) -> Vector:
+def _at(velocity: Sequence[Array], arm: Vector) -> Vector:
     """Returns the velocity of a body's point."""
     x, y, spin = velocity
     return x - spin * arm[1], y + spin * arm[0]
 
 
 def _push(
-    velocity: tuple[Array, Array, Array], mass: Mass, arm: Vector, impulse: Vector, spin: Array
+    velocity: Sequence[Array], mass: Mass, arm: Vector, impulse: Vector, spin: Array
 ) -> tuple[Array, Array, Array]:
     """Returns a velocity after an impulse at a point and an angular impulse."""
     x, y, angular = velocity
@@ -176,7 +176,7 @@ def warm_start_joint(
     rows: JointRows,
     masses: Sequence[Mass],
     impulse: Sequence[Array],
-    velocity: list[Sequence[Array]],
+    velocity: list[Any],
 ) -> None:
     """Applies a joint's impulses of the step before to velocities, in place."""
     x, y, z, motor = impulse
@@ -192,7 +192,7 @@ def solve_joint(
     masses: Sequence[Mass],
     limit: Array,
     impulse: Sequence[Array],
-    velocity: list[Sequence[Array]],
+    velocity: list[Any],
 ) -> tuple[Array, ...]:
     """Solves a joint once and updates the velocities of its bodies in place.
 
@@ -243,9 +243,7 @@ def solve_joint(
     return x + px, y + py, z + pz, new_motor
 
 
-def place_joint(
-    joint: Joint, masses: Sequence[Mass], limit: Array, position: list[Sequence[Array]]
-) -> Array:
+def place_joint(joint: Joint, masses: Sequence[Mass], limit: Array, position: list[Any]) -> Array:
     """Corrects the positions of a joint's bodies in place; returns whether they were right."""
     first, second = masses[joint.first], masses[joint.second]
     motor_mass = 1 / (first.angular + second.angular)
@@ -341,9 +339,9 @@ def prepare_contacts(contacts: Contacts, position: Array) -> ContactRows:
         k22 = linear + angular * two * two
         k12 = linear + angular * one * two
         determinant = k11 * k22 - k12 * k12
-        is_two = (manifold.count == 2) & (k11 * k11 < MAX_CONDITION * determinant)
+        is_two = (manifold.number == 2) & (k11 * k11 < MAX_CONDITION * determinant)
         inverse = 1 / determinant
-        exists = manifold.count > 0
+        exists = manifold.number > 0
 
         def invert(mask: Array, k: Array) -> Array:
             return jnp.where(mask, 1 / k, 0)
@@ -442,7 +440,7 @@ class PlaceRows(NamedTuple):
     point1_y: Array
     point2_x: Array
     point2_y: Array
-    count: Array
+    number: Array
     linear: Array
     angular: Array
     center_x: Array
@@ -459,7 +457,7 @@ def _place_rows(contacts: Contacts) -> PlaceRows:
         *manifold.plane,
         *manifold.points[0],
         *manifold.points[1],
-        manifold.count.astype(like.dtype),
+        manifold.number.astype(like.dtype),
         like + contacts.mass.linear,
         like + contacts.mass.angular,
         like + contacts.local_center[0],
@@ -471,7 +469,7 @@ def place_contact(
     rows: PlaceRows, position: Sequence[Array], rate: float
 ) -> tuple[Sequence[Array], Array]:
     """Corrects the position of a contact's body. Returns it and the least separation before."""
-    least = jnp.zeros_like(rows.count)
+    least = jnp.zeros_like(rows.number)
     on_edge = rows.on_edge > 0
     local_normal = rows.normal_x, rows.normal_y
     local_plane = rows.plane_x, rows.plane_y
@@ -490,7 +488,7 @@ def place_contact(
             arm = sub(place, (x, y))
             excess = jnp.clip(rate * (separation + LINEAR_SLOP), -MAX_LINEAR_CORRECTION, 0)
             leverage = cross(arm, normal)
-            exists = rows.count > i
+            exists = rows.number > i
             impulse = -excess / (mass.linear + mass.angular * leverage * leverage)
             impulse = jnp.where(exists, impulse, 0)
             return *scale(impulse, normal), *arm, jnp.where(exists, separation, 0)
@@ -501,7 +499,7 @@ def place_contact(
     return position, least
 
 
-def _slice(rows: NamedTuple, slot: Array) -> NamedTuple:
+def _slice(rows: Any, slot: Array) -> Any:
     return type(rows)(*(lax.dynamic_index_in_dim(row, slot, 0, False) for row in rows))
 
 
@@ -565,10 +563,12 @@ def solve_velocities(
         The new state, and bool[L], whether more iterations might change it.
     """
 
+    rows = None if contacts is None else contacts[1]
+
     def solve_slot(k: Array, state: tuple[Array, Array]) -> tuple[Array, Array]:
         velocity, impulses = state
         impulse, new = solve_contact(
-            _slice(contacts[1], k),
+            _slice(rows, k),
             list(lax.dynamic_index_in_dim(impulses, k, 0, False)),
             columns(velocity),
         )
@@ -578,12 +578,12 @@ def solve_velocities(
     def iterate(_: Array, state: tuple[Array, Array, Array]) -> tuple[Array, Array, Array]:
         velocity, joint_impulse, contact_impulse = state
         if joints:
-            rows = unstack(velocity)
+            lanes = unstack(velocity)
             solved = [
-                solve_joint(joint, joint_rows[j], masses, limits[j], list(joint_impulse[j]), rows)
+                solve_joint(joint, joint_rows[j], masses, limits[j], list(joint_impulse[j]), lanes)
                 for j, joint in enumerate(joints)
             ]
-            velocity, joint_impulse = stack(rows), stack(solved)
+            velocity, joint_impulse = stack(lanes), stack(solved)
         if contacts is not None:
             velocity, contact_impulse = lax.fori_loop(
                 0, contacts[0].number, solve_slot, (velocity, contact_impulse)

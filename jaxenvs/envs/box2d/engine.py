@@ -18,6 +18,7 @@ b2ContactManager.cpp, b2DynamicTree.cpp.
 
 import functools
 from collections.abc import Sequence
+from dataclasses import replace
 from typing import Any, NamedTuple
 
 import chex
@@ -112,7 +113,7 @@ class _Slots(NamedTuple):
 
     edge: Array  # int32
     rank: Array  # int32
-    count: Array  # int32
+    number: Array  # int32
     ids: tuple[Array, Array]  # int32
     impulses: Array  # float32[K, 4, B, L]
 
@@ -222,7 +223,7 @@ class World:
             (state, forces, impulses, surfaces),
             (moved, impulses),
         )
-        moved = moved.replace(contacts=contacts, impulses=impulses, touches=touches, began=began)
+        moved = replace(moved, contacts=contacts, impulses=impulses, touches=touches, began=began)
         contacts, impulses, may_hit = overwrite_where(
             lambda params, indices: self._settle(*_rows(params, indices)),
             chunk,
@@ -230,7 +231,7 @@ class World:
             (state, moved, heights),
             (contacts, impulses, jnp.zeros_like(began)),
         )
-        moved = moved.replace(contacts=contacts, impulses=impulses)
+        moved = replace(moved, contacts=contacts, impulses=impulses)
         return self._hit(state, moved, may_hit, heights)
 
     # In the following, arrays of bodies are [B, ..., L] and those of contacts [K, B, L], with lanes
@@ -249,7 +250,7 @@ class World:
             split([each.following for each in polygons]),
             split([each.normals for each in polygons]),
             split([each.center[None] for each in polygons])[0],
-            jnp.asarray([[each.count] for each in polygons], jnp.int32),
+            jnp.asarray([[each.number] for each in polygons], jnp.int32),
         )
 
     def _surface_of_bodies(self) -> tuple[Mass, Array]:
@@ -294,7 +295,7 @@ class World:
         for j, joint in enumerate(self.joints):
             angles, most = position[:, 2], torques[:, j] * TIME_STEP
             rows = prepare_joint(joint, self.masses, angles, speeds[:, j], most)
-            warm_start_joint(joint, rows, self.masses, joints[j], lanes)
+            warm_start_joint(joint, rows, self.masses, list(joints[j]), lanes)
             joint_rows.append(rows)
 
         def solve(inputs: Any, iterations: int) -> Any:
@@ -347,7 +348,8 @@ class World:
         velocity = jnp.where(sleeps[None, None], 0, velocity)
         boxes = jnp.moveaxis(state.boxes, 0, -1)
         boxes = _sync(self._shape(), boxes, self._transform(position), self._transform(end))
-        new = state.replace(
+        new = replace(
+            state,
             bodies=_join(end, velocity),
             boxes=jnp.moveaxis(boxes, -1, 0),
             joints=jnp.moveaxis(joints, -1, 0),
@@ -381,10 +383,10 @@ class World:
         manifold = collide(*self._ends(heights, slots.edge), shape, at)
         slots, begins, ends = _update(slots, manifold, slots.rank >= 0)
         touches = _last_event(state.touches.T, begins, ends)
-        slots, manifold = _touching_first(slots.count, (slots, manifold))
-        rows, _ = _pack(manifold._replace(count=slots.count, ids=()))
+        slots, manifold = _touching_first(slots.number, (slots, manifold))
+        rows, _ = _pack(manifold._replace(number=slots.number, ids=()))
         changed = *_write(slots), touches.T, begins.any(axis=0).T
-        return changed, rows, jnp.any(slots.count > 0, axis=(0, 1))
+        return changed, rows, jnp.any(slots.number > 0, axis=(0, 1))
 
     def _press(self, state: WorldState, forces: Any, impulses: Array, rows: Array) -> Any:
         """Moves worlds that touch the ground. Returns them and the impulses of the contacts."""
@@ -404,7 +406,7 @@ class World:
         contacts, impulses = self._assign(
             new.boxes, new.bodies[..., 0], new.contacts, new.impulses, heights
         )
-        new = new.replace(contacts=contacts)
+        new = replace(new, contacts=contacts)
         return contacts, impulses, self._may_hit(old, new, heights)
 
     def _assign(
@@ -486,17 +488,16 @@ class World:
 
         def bounce(params: Any, indices: Array) -> Any:
             rows, places, heights = params
-            return self._bounce(
-                *_rows((rows, places), indices),
-                heights[jnp.minimum(indices // bodies, number - 1)],
-                indices % bodies,
-            )
+            rows, places = _rows((rows, places), indices)
+            ground = _rows(heights, indices // bodies)
+            return self._bounce(rows, places, ground, indices % bodies)
 
         rows = {name: flat(getattr(state, name)) for name in names}
         params = rows, flat(old.bodies), heights
         rows = overwrite_where(bounce, _chunk(number, 16), flat(may_hit), params, rows)
-        return state.replace(
-            **{name: row.reshape(number, bodies, *row.shape[1:]) for name, row in rows.items()}
+        return replace(
+            state,
+            **{name: row.reshape(number, bodies, *row.shape[1:]) for name, row in rows.items()},
         )
 
     def _bounce(
@@ -539,7 +540,7 @@ class World:
             share = jnp.where(hits, (impact - time) / (1 - time), 0)[None]
             place = (1 - share) * start + share * end
             manifold = collide(*self._ends(heights, slots.edge), shape, transform(place))
-            count = jnp.where(slots.rank >= 0, manifold.count, 0)
+            count = jnp.where(slots.rank >= 0, manifold.number, 0)
             solid = hits & (count[0, 0] > 0)
             is_hit, is_solid = hits[None, None], solid[None, None]
             is_first = is_hit & (k == 0)
@@ -547,7 +548,7 @@ class World:
             slots, begins, ends = _update(slots, manifold, is_new & (slots.rank >= 0))
             is_enabled = jnp.where(is_first, is_solid, is_enabled | is_new)
             count = jnp.where(is_solid, count, 0)
-            _, manifold = _touching_first(count, (count, manifold._replace(count=count)))
+            _, manifold = _touching_first(count, (count, manifold._replace(number=count)))
             placed, pushed = self._solve_impact(
                 Contacts(mass, friction, manifold, shape.center), place, velocity
             )
@@ -686,7 +687,7 @@ def _read(contacts: Array, impulses: Array) -> _Slots:
 
 def _write(slots: _Slots) -> tuple[Array, Array]:
     """Returns contacts and impulses as `_read` takes them."""
-    table = jnp.stack([slots.edge, slots.rank, slots.count, *slots.ids])
+    table = jnp.stack([slots.edge, slots.rank, slots.number, *slots.ids])
     return jnp.transpose(table, (3, 2, 1, 0)), jnp.transpose(slots.impulses, (3, 2, 0, 1))
 
 
@@ -707,23 +708,23 @@ def _update(slots: _Slots, manifold: Manifold, mask: Array) -> tuple[_Slots, Arr
 
     Returns the contacts, which began, and which ended.
     """
-    count = jnp.where(slots.rank >= 0, manifold.count, 0)
+    count = jnp.where(slots.rank >= 0, manifold.number, 0)
     impulses = []
     for column in (0, 2):
         one, two = slots.impulses[:, column], slots.impulses[:, column + 1]
         for i, id in enumerate(manifold.ids):
             known = jnp.where(
-                (slots.count > 0) & (id == slots.ids[0]),
+                (slots.number > 0) & (id == slots.ids[0]),
                 one,
-                jnp.where((slots.count > 1) & (id == slots.ids[1]), two, 0),
+                jnp.where((slots.number > 1) & (id == slots.ids[1]), two, 0),
             )
             impulses.append(jnp.where(count > i, known, 0))
     ids = tuple(jnp.where(count > i, id, -1) for i, id in enumerate(manifold.ids))
-    new = slots._replace(count=count, ids=ids, impulses=jnp.stack(impulses, axis=1))
+    new = slots._replace(number=count, ids=ids, impulses=jnp.stack(impulses, axis=1))
     new = jax.tree.map(
         lambda a, b: jnp.where(mask if a.ndim == 3 else mask[:, None], a, b), new, slots
     )
-    return new, (slots.count == 0) & (new.count > 0), (slots.count > 0) & (new.count == 0)
+    return new, (slots.number == 0) & (new.number > 0), (slots.number > 0) & (new.number == 0)
 
 
 def _last_event(touches: Array, begins: Array, ends: Array) -> Array:

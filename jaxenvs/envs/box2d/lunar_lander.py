@@ -1,6 +1,7 @@
 """The lunar lander task."""
 
 import math
+from dataclasses import replace
 from typing import NamedTuple
 
 import chex
@@ -224,7 +225,7 @@ class LunarLander(Environment[LunarLanderState]):
             vx, vy = vx + mass.linear * push_x, vy + mass.linear * push_y
             spin += mass.angular * ((origin_x + at_x) * push_y - (origin_y + at_y) * push_x)
         hull = jnp.stack([x, y, angle, vx, vy, spin])
-        world = world.replace(bodies=jnp.concatenate([hull[None], world.bodies[1:]]))
+        world = replace(world, bodies=jnp.concatenate([hull[None], world.bodies[1:]]))
         gravity = jnp.asarray(self.gravity, jnp.float32)
         zero = jnp.zeros_like(gravity)
         acceleration = jnp.stack(
@@ -246,8 +247,8 @@ class LunarLander(Environment[LunarLanderState]):
             jnp.asarray([0.3, -0.3], jnp.float32),
             jnp.full(2, 40.0, jnp.float32),
         )
-        state = state.replace(
-            world=world, wind=wind, has_crashed=state.has_crashed | world.began[0]
+        state = replace(
+            state, world=world, wind=wind, has_crashed=state.has_crashed | world.began[0]
         )
         obs = self._observe(state)
         shaping = (
@@ -257,7 +258,7 @@ class LunarLander(Environment[LunarLanderState]):
             + 10 * obs[6]
             + 10 * obs[7]
         )
-        return state.replace(shaping=shaping), main, side
+        return replace(state, shaping=shaping), main, side
 
     def _observe(self, state: LunarLanderState) -> jax.Array:
         x, y, angle, vx, vy, spin = state.world.bodies[0]
@@ -284,12 +285,13 @@ class LunarLander(Environment[LunarLanderState]):
         """Draws the terrain, the pad's flags, and the lander: uint8[400, 600, 3]."""
         x, y = raster.pixel_grid(FRAME_SHAPE)
         column = np.linspace(0, FRAME_SHAPE[1], EDGES + 1, dtype=np.float32)
-        ground = raster.fill(y - jnp.interp(x[0], column, state.heights * SCALE)[None])
+        surface = jnp.interp(x[0], column, state.heights * SCALE)
+        ground = raster.fill(jnp.asarray(y) - surface[None])
         layers = [(ground, raster.WHITE)]
         for i, body in enumerate(WORLD.bodies):
             cx, cy, angle = state.world.bodies[i, :3]
             sin, cos = jnp.sin(angle), jnp.cos(angle)
-            corners = body.polygon.vertices[: body.polygon.count] - body.polygon.center
+            corners = body.polygon.vertices[: body.polygon.number] - body.polygon.center
             points = [
                 ((cx + cos * a - sin * b) * SCALE, (cy + sin * a + cos * b) * SCALE)
                 for a, b in corners.tolist()

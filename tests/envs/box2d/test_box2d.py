@@ -50,7 +50,7 @@ def test_whole_landings_are_gymnasiums():
             action = lunar_lander.heuristic(oracle.reference, observation)
             observation, reward, terminated = oracle.step(action)
             state, timestep = oracle.apply(state, jnp.int32(action), oracle.get_draws())
-            np.testing.assert_allclose(timestep.reward, reward, atol=1e-2)
+            np.testing.assert_allclose(timestep.reward, reward, atol=200 * atol)
             assert timestep.terminated == terminated
             steps += 1
         assert steps >= 80
