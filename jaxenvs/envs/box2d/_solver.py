@@ -36,8 +36,9 @@ MAX_LINEAR_CORRECTION = 0.2  # m
 INACTIVE, LOWER, UPPER = 0, 1, 2  # states of a joint's limit
 MAX_CONDITION = 1000.0  # two points with a worse matrix count as one
 # Velocities that are equal before and after this many iterations are so after any multiple: they
-# do not change, or come back by rounding, mostly every second iteration.
-BURST = 6
+# do not change, or come back by rounding, mostly every second iteration. So are positions. Numbers
+# of iterations are multiples.
+BURST, PLACE_BURST = 6, 4
 
 
 class Mass(NamedTuple):
@@ -132,43 +133,37 @@ def prepare_joint(
     """Returns the rows of a joint. The angles are those of all bodies."""
     first, second = masses[joint.first], masses[joint.second]
 
-    def compute(first_angle: Array, second_angle: Array) -> JointRows:
-        a, b = _arms(joint, first_angle, second_angle)
+    def arms(first_angle: Array, second_angle: Array) -> tuple[Vector, Vector]:
+        return _arms(joint, first_angle, second_angle)
+
+    def invert(a: Vector, b: Vector) -> JointRows:
         linear = first.linear + second.linear
         xx = linear + a[1] * a[1] * first.angular + b[1] * b[1] * second.angular
         xy = -a[1] * a[0] * first.angular - b[1] * b[0] * second.angular
         xz = -a[1] * first.angular - b[1] * second.angular
         yy = linear + a[0] * a[0] * first.angular + b[0] * b[0] * second.angular
         yz = a[0] * first.angular + b[0] * second.angular
-        zz = jnp.full_like(xx, first.angular + second.angular)
-        return behind_barrier(
-            lambda *m: _invert(a, b, m, speed, max_impulse), xx, xy, xz, yy, yz, zz
+        zz = first.angular + second.angular
+        point = 1 / (xx * yy - xy * xy)
+        full = 1 / (xx * (yy * zz - yz * yz) - xy * (xy * zz - yz * xz) + xz * (xy * yz - yy * xz))
+        return JointRows(
+            first_arm=a,
+            second_arm=b,
+            point_inverse=(yy * point, -xy * point, xx * point),
+            full_inverse=(
+                (yy * zz - yz * yz) * full,
+                (xz * yz - xy * zz) * full,
+                (xy * yz - xz * yy) * full,
+                (xx * zz - xz * xz) * full,
+                (xy * xz - xx * yz) * full,
+                (xx * yy - xy * xy) * full,
+            ),
+            coupling=(xz, yz),
+            speed=speed,
+            max_impulse=max_impulse,
         )
 
-    return compute(angles[joint.first], angles[joint.second])
-
-
-def _invert(a, b, m, speed, max_impulse) -> JointRows:
-    xx, xy, xz, yy, yz, zz = m
-    inverse = 1 / (xx * yy - xy * xy)
-    determinant = xx * (yy * zz - yz * yz) - xy * (xy * zz - yz * xz) + xz * (xy * yz - yy * xz)
-    full = 1 / determinant
-    return JointRows(
-        first_arm=a,
-        second_arm=b,
-        point_inverse=(yy * inverse, -xy * inverse, xx * inverse),
-        full_inverse=(
-            (yy * zz - yz * yz) * full,
-            (xz * yz - xy * zz) * full,
-            (xy * yz - xz * yy) * full,
-            (xx * zz - xz * xz) * full,
-            (xy * xz - xx * yz) * full,
-            (xx * yy - xy * xy) * full,
-        ),
-        coupling=(xz, yz),
-        speed=speed,
-        max_impulse=max_impulse,
-    )
+    return behind_barrier(invert, *behind_barrier(arms, angles[joint.first], angles[joint.second]))
 
 
 def warm_start_joint(
@@ -657,7 +652,7 @@ def solve_positions(
         ends = is_right | jnp.all(position == new, axis=(0, 1))
         return i + burst, is_right, ends, new
 
-    burst = min(BURST, iterations)
+    burst = min(PLACE_BURST, iterations)
     none = jnp.zeros(position.shape[-1], bool)
     _, is_right, _, position = lax.while_loop(
         lambda carry: (carry[0] < iterations) & ~jnp.all(carry[2]),
