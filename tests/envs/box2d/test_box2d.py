@@ -6,7 +6,6 @@ import gymnasium
 import jax
 import jax.numpy as jnp
 import numpy as np
-import pytest
 from gymnasium.envs.box2d import lunar_lander
 
 import jaxenvs
@@ -14,7 +13,6 @@ from benchmarks.oracles.box2d import LunarLanderOracle, pilot
 from jaxenvs.envs.box2d import LunarLander
 from jaxenvs.envs.box2d._impact import Sweep, time_of_impact
 from jaxenvs.envs.box2d.lunar_lander import WORLD
-from jaxenvs.testing import check_env
 
 
 @functools.cache
@@ -148,9 +146,3 @@ def test_the_picture_is_gymnasiums():
     assert ours.shape == theirs.shape
     differs = np.abs(ours - theirs).max(axis=-1) > 64
     assert differs.mean() < 0.005
-
-
-@pytest.mark.parametrize("id", ["LunarLander-v3", "LunarLanderContinuous-v3"])
-@pytest.mark.slow
-def test_the_contract_holds(id):
-    check_env(jaxenvs.make(id))
