@@ -149,11 +149,11 @@ class Oracle(abc.ABC):
         return ()
 
 
-class RecordingRandomState:
-    """NumPy's old generator, with a record of its results."""
+class RecordingGenerator:
+    """A random generator of NumPy's, old or new, with a record of its results."""
 
-    def __init__(self, seed: int) -> None:
-        self._generator = np.random.RandomState(seed)
+    def __init__(self, generator: np.random.RandomState | np.random.Generator) -> None:
+        self._generator = generator
         self.drawn: list[Any] = []
 
     def __getattr__(self, name: str) -> Any:

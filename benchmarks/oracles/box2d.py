@@ -9,27 +9,11 @@ import jax.numpy as jnp
 import numpy as np
 from gymnasium.envs.box2d import lunar_lander
 
-from benchmarks.oracles import Oracle
+from benchmarks.oracles import Oracle, RecordingGenerator
 from jaxenvs.core import Environment
 from jaxenvs.envs.box2d import LunarLanderState
 from jaxenvs.envs.box2d.engine import EDGE, RANK, SLEEP_ANGULAR, SLEEP_LINEAR, TIME_STEP, WorldState
 from jaxenvs.envs.box2d.lunar_lander import StartDraws
-
-
-class RecordingGenerator:
-    """A NumPy generator with a record of its results."""
-
-    def __init__(self, seed: int) -> None:
-        self._generator = np.random.default_rng(seed)
-        self.drawn: list[Any] = []
-
-    def uniform(self, *args: Any, **kwargs: Any) -> Any:
-        self.drawn.append(self._generator.uniform(*args, **kwargs))
-        return self.drawn[-1]
-
-    def integers(self, *args: Any, **kwargs: Any) -> Any:
-        self.drawn.append(self._generator.integers(*args, **kwargs))
-        return self.drawn[-1]
 
 
 class EventRecorder(lunar_lander.ContactDetector):
@@ -97,7 +81,7 @@ class LunarLanderOracle(Oracle):
 
     def _start(self, seed: int) -> Any:
         reference = self.reference
-        reference.np_random = self.generator = RecordingGenerator(seed)
+        reference.np_random = self.generator = RecordingGenerator(np.random.default_rng(seed))
         detector, lunar_lander.ContactDetector = lunar_lander.ContactDetector, EventRecorder
         try:
             observation, _ = reference.reset()
@@ -215,9 +199,8 @@ class LunarLanderOracle(Oracle):
         for action in episode[1]:
             self.reference.step(action)
         _, self.actions, self.state, self.idle = episode
-        self.reference.np_random = self.generator = RecordingGenerator(
-            int(self.random.integers(2**31))
-        )
+        self.generator = RecordingGenerator(np.random.default_rng(self.random.integers(2**31)))
+        self.reference.np_random = self.generator
 
     def sample_action(self) -> Any:
         if self.reference.continuous:

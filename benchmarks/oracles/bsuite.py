@@ -22,7 +22,7 @@ from bsuite.environments import (
 )
 from bsuite.experiments.cartpole_swingup import cartpole_swingup
 
-from benchmarks.oracles import Oracle, RecordingRandomState
+from benchmarks.oracles import Oracle, RecordingGenerator
 from jaxenvs.core import Environment
 from jaxenvs.envs.bsuite import (
     BanditState,
@@ -55,7 +55,7 @@ class BsuiteOracle(Oracle):
         super().__init__(env, seed)
         self.parameters = dict(env.parameters)
         self.reference: Any = self.make({name: self.parameters[name] for name in self.names()})
-        self.generator = RecordingRandomState(seed)
+        self.generator = RecordingGenerator(np.random.RandomState(seed))
         self.reference._rng = self.generator
 
     def names(self) -> list[str]:

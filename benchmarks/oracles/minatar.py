@@ -9,7 +9,7 @@ import jax.numpy as jnp
 import minatar
 import numpy as np
 
-from benchmarks.oracles import Oracle, RecordingRandomState
+from benchmarks.oracles import Oracle, RecordingGenerator
 from jaxenvs.core import Environment
 from jaxenvs.envs.minatar import AsterixState, BreakoutState, FreewayState, SpaceInvadersState
 from jaxenvs.envs.minatar._minatar import ACTIONS, Draws, MinAtar
@@ -28,7 +28,7 @@ class MinAtarOracle(Oracle):
     def __init__(self, env: Environment, seed: int) -> None:
         super().__init__(env, seed)
         parameters = env.parameters
-        self.generator = RecordingRandomState(seed)
+        self.generator = RecordingGenerator(np.random.RandomState(seed))
         self.wrapper = minatar.Environment(
             self.game,
             sticky_action_prob=parameters["sticky_action_prob"],

@@ -74,14 +74,17 @@ class Transform(NamedTuple):
         return self.rotate_back(sub(a, self.origin))
 
 
-def transform_at(center: Vector, angle: Array, local_center: Vector) -> Transform:
+def place_body(center: Vector, angle: Array, local_center: Vector) -> Transform:
     """Returns the transform of a body whose center of mass is at `center`."""
+    turn = Transform(*sincos(angle), center)
+    return turn._replace(origin=sub(center, turn.rotate(local_center)))
 
-    def compute(center: Vector, angle: Array) -> Transform:
-        turn = Transform(*sincos(angle), (angle, angle))
-        return turn._replace(origin=sub(center, turn.rotate(local_center)))
 
-    return behind_barrier(compute, center, angle)
+def transform_at(center: Vector, angle: Array, local_center: Vector) -> Transform:
+    """Returns `place_body`, computed once for all of its uses."""
+    return behind_barrier(
+        lambda center, angle: place_body(center, angle, local_center), center, angle
+    )
 
 
 class Polygon(NamedTuple):
@@ -134,6 +137,14 @@ class Shape(NamedTuple):
     center: Vector
     number: Array  # int32, the number of distinct vertices
 
+    def place(self, at: Transform) -> tuple[list[Vector], list[Vector]]:
+        """Returns the vertices and the normals in the world, computed once for all uses."""
+
+        def compute(at: Transform) -> tuple[list[Vector], list[Vector]]:
+            return list(map(at, self.vertices)), list(map(at.rotate, self.normals))
+
+        return behind_barrier(compute, at)
+
 
 class Manifold(NamedTuple):
     """Up to two points at which a polygon touches an edge.
@@ -148,6 +159,19 @@ class Manifold(NamedTuple):
     points: tuple[Vector, Vector]
     ids: tuple[Array, ...]  # int32, the features that make each point
     number: Array  # int32, 0 to 2
+
+    def place(self, at: Transform) -> tuple[Vector, list[tuple[Vector, Vector, Array]]]:
+        """Returns the normal from the edge to the polygon and, in the world, each point.
+
+        A point has its place, the normal of its face, and its distance from the face.
+        """
+        outward = choose(self.on_edge, self.normal, at.rotate(self.normal))
+        plane = choose(self.on_edge, self.plane, at(self.plane))
+        points = []
+        for point in self.points:
+            place = choose(self.on_edge, at(point), point)
+            points.append((place, outward, dot(sub(place, plane), outward)))
+        return choose(self.on_edge, outward, scale(-1, outward)), points
 
 
 def pick(vectors: Sequence[Vector], index: Array) -> Vector:
@@ -169,14 +193,7 @@ class _Point(NamedTuple):
 
 def collide(start: Vector, end: Vector, shape: Shape, at: Transform) -> Manifold:
     """Returns where polygons touch edges from `start` to `end`. All arrays have the same shape."""
-
-    def place(at: Transform) -> tuple[list[Vector], list[Vector]]:
-        return (
-            [at(vertex) for vertex in shape.vertices],
-            [at.rotate(normal) for normal in shape.normals],
-        )
-
-    vertices, normals = behind_barrier(place, at)
+    vertices, normals = shape.place(at)
 
     def face_edge(at: Transform) -> tuple[Vector, Array]:
         along = sub(end, start)

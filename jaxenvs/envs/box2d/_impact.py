@@ -3,6 +3,7 @@
 Source: E. Catto, Box2D 2.3: b2TimeOfImpact.cpp, b2Distance.cpp.
 """
 
+from functools import partial
 from typing import NamedTuple
 
 import jax.numpy as jnp
@@ -56,11 +57,7 @@ class _Axis(NamedTuple):
 
 def _closest(start: Vector, end: Vector, shape: Shape, at: Transform) -> tuple[Array, _Axis]:
     """Returns the distance, 0 where both overlap, and the axis between the closest features."""
-
-    def place(at: Transform) -> tuple[list[Vector], list[Vector]]:
-        return [at(v) for v in shape.vertices], [at.rotate(n) for n in shape.normals]
-
-    vertices, normals = behind_barrier(place, at)
+    vertices, normals = shape.place(at)
     along = sub(end, start)
     length = jnp.sqrt(dot(along, along))
     edge_normal = scale(1 / length, (along[1], -along[0]))
@@ -128,42 +125,32 @@ def _closest(start: Vector, end: Vector, shape: Shape, at: Transform) -> tuple[A
     return behind_barrier(name, best)
 
 
-def _evaluate(
-    axis: _Axis, start: Vector, end: Vector, shape: Shape, sweep: Sweep, index: Array, time: Array
-) -> Array:
-    """Returns the separation along the axis of the points with this index, at a time."""
-    at = sweep.at(time)
+def _deepest(axis: _Axis, start: Vector, end: Vector, shape: Shape, at: Transform) -> Array:
+    """Returns which end of the edge, or which vertex of the polygon, is deepest along the axis."""
 
-    def measure(at: Transform) -> Array:
-        outward = at.rotate(axis.direction)
-        tip = choose(index == 0, start, end)
-        of_face = dot(sub(tip, at(axis.place)), outward)
-        fixed = dot(at(pick(shape.vertices, index)), axis.direction) - axis.offset
-        return jnp.where(axis.on_polygon, of_face, fixed)
-
-    return behind_barrier(measure, at)
-
-
-def _deepest(
-    axis: _Axis, start: Vector, end: Vector, shape: Shape, sweep: Sweep, time: Array
-) -> tuple[Array, Array]:
-    """Returns the least separation along the axis at a time, and the index of the points."""
-    at = sweep.at(time)
-
-    def measure(at: Transform) -> tuple[Array, Array]:
-        outward, place = at.rotate(axis.direction), at(axis.place)
-        tips = dot(sub(start, place), outward), dot(sub(end, place), outward)
-        direction = at.rotate_back(axis.direction)
-        least, index = jnp.inf, jnp.zeros_like(time, jnp.int32)
+    def compare(at: Transform) -> Array:
+        outward, direction = at.rotate(axis.direction), at.rotate_back(axis.direction)
+        is_end = dot(end, outward) < dot(start, outward)
+        least, index = jnp.inf, jnp.zeros_like(is_end, jnp.int32)
         for i, vertex in enumerate(shape.vertices):
             height = dot(vertex, direction)
             index = jnp.where(height < least, i, index)
             least = jnp.minimum(least, height)
+        return jnp.where(axis.on_polygon, is_end.astype(jnp.int32), index)
+
+    return behind_barrier(compare, at)
+
+
+def _separation(
+    axis: _Axis, start: Vector, end: Vector, shape: Shape, at: Transform, index: Array
+) -> Array:
+    """Returns the separation along the axis of the points with this index, see `_deepest`."""
+
+    def measure(at: Transform) -> Array:
+        tip = choose(index == 0, start, end)
+        of_face = dot(sub(tip, at(axis.place)), at.rotate(axis.direction))
         fixed = dot(at(pick(shape.vertices, index)), axis.direction) - axis.offset
-        return (
-            jnp.where(axis.on_polygon, jnp.minimum(*tips), fixed),
-            jnp.where(axis.on_polygon, (tips[1] < tips[0]).astype(jnp.int32), index),
-        )
+        return jnp.where(axis.on_polygon, of_face, fixed)
 
     return behind_barrier(measure, at)
 
@@ -176,7 +163,7 @@ def time_of_impact(start: Vector, end: Vector, shape: Shape, sweep: Sweep) -> Ar
     """
     turns = jnp.floor(sweep.start_angle / (2 * np.pi)) * (2 * np.pi)
     sweep = sweep._replace(start_angle=sweep.start_angle - turns, end_angle=sweep.end_angle - turns)
-    args = start, end, shape, sweep
+    args = start, end, shape
     zero = jnp.zeros_like(sweep.start_angle + start[0])
     false = zero > 1
 
@@ -185,7 +172,7 @@ def time_of_impact(start: Vector, end: Vector, shape: Shape, sweep: Sweep) -> Ar
             i, running, a1, a2, s1, s2, found = carry
             secant = a1 + (TARGET - s1) * (a2 - a1) / (s2 - s1)
             time = jnp.where(i % 2 == 1, secant, 0.5 * (a1 + a2))
-            s = _evaluate(axis, *args, index, time)
+            s = _separation(axis, *args, sweep.at(time), index)
             found = jnp.where(running & (jnp.abs(s - TARGET) < TOLERANCE), time, found)
             running &= jnp.abs(s - TARGET) >= TOLERANCE
             above = s > TARGET
@@ -202,12 +189,14 @@ def time_of_impact(start: Vector, end: Vector, shape: Shape, sweep: Sweep) -> Ar
         carry = jnp.int32(0), running, t1, t2, s1, s2, t2
         return lax.while_loop(lambda c: (c[0] < 50) & jnp.any(c[1]), improve, carry)[-1]
 
-    def push_back(carry):
-        i, pushing, axis, t1, t2, hit, done = carry
-        s2, index = _deepest(axis, *args, t2)
+    def push_back(axis, carry):
+        i, pushing, t1, t2, hit, done = carry
+        at = sweep.at(t2)
+        index = _deepest(axis, *args, at)
+        s2 = _separation(axis, *args, at, index)
         is_separated = s2 > TARGET + TOLERANCE
         is_reached = ~is_separated & (s2 > TARGET - TOLERANCE)
-        s1 = _evaluate(axis, *args, index, t1)
+        s1 = _separation(axis, *args, sweep.at(t1), index)
         is_failed = s1 < TARGET - TOLERANCE
         is_touching = ~is_failed & (s1 <= TARGET + TOLERANCE)
         goes_on = pushing & ~is_separated & ~is_reached & ~is_failed & ~is_touching
@@ -216,7 +205,6 @@ def time_of_impact(start: Vector, end: Vector, shape: Shape, sweep: Sweep) -> Ar
         return (
             i + 1,
             goes_on,
-            axis,
             jnp.where(pushing & is_reached, t2, t1),
             jnp.where(goes_on, found, t2),
             hit | (ends & ~is_separated & is_touching),
@@ -225,14 +213,14 @@ def time_of_impact(start: Vector, end: Vector, shape: Shape, sweep: Sweep) -> Ar
 
     def search(carry):
         i, t1, hit, done = carry
-        distance, axis = _closest(start, end, shape, sweep.at(t1))
+        distance, axis = _closest(*args, sweep.at(t1))
         is_touching = (distance > 0) & (distance < TARGET + TOLERANCE)
         ends = ~done & ((distance <= 0) | is_touching)
         hit, done = hit | (ends & is_touching), done | ends
-        _, _, _, t1, _, hit, done = lax.while_loop(
+        _, _, t1, _, hit, done = lax.while_loop(
             lambda c: (c[0] < 16) & jnp.any(c[1]),
-            push_back,
-            (jnp.int32(0), ~done, axis, t1, jnp.ones_like(t1), hit, done),
+            partial(push_back, axis),
+            (jnp.int32(0), ~done, t1, jnp.ones_like(t1), hit, done),
         )
         return i + 1, t1, hit, done
 

@@ -8,6 +8,7 @@ Source: E. Catto, Box2D 2.3: b2RevoluteJoint.cpp, b2ContactSolver.cpp, b2Island.
 from collections.abc import Sequence
 from typing import Any, NamedTuple
 
+import jax
 import jax.numpy as jnp
 import numpy as np
 from jax import lax
@@ -21,9 +22,9 @@ from jaxenvs.envs.box2d._geometry import (
     Transform,
     Vector,
     add,
-    choose,
     cross,
     dot,
+    place_body,
     scale,
     sub,
     transform_at,
@@ -61,7 +62,7 @@ class Joint(NamedTuple):
 
 
 class JointRows(NamedTuple):
-    """What the iterations need to know of a joint: rows of lanes."""
+    """The terms of a joint that velocity iterations use, [L] each."""
 
     first_arm: Vector
     second_arm: Vector
@@ -73,15 +74,15 @@ class JointRows(NamedTuple):
 
 
 class Contacts(NamedTuple):
-    """Contacts of bodies with fixed edges: arrays that broadcast to [K, B, L].
+    """Contacts of bodies with fixed edges.
 
-    K contacts of a body are solved one after the other, and all bodies at once.
+    The K contacts of a body are solved one after the other, and all bodies at once.
     """
 
-    mass: Mass
+    mass: Mass  # of the bodies, [B, 1] or [B, L], as the next two
     friction: Array
-    manifold: Manifold
     local_center: Vector
+    manifold: Manifold  # [K, B, L]
 
     @property
     def number(self) -> Array:
@@ -116,11 +117,8 @@ def limit_state(joint: Joint, first_angle: Array, second_angle: Array) -> Array:
 
 
 def _arms(joint: Joint, first_angle: Array, second_angle: Array) -> tuple[Vector, Vector]:
-    arms = []
-    for angle, anchor in ((first_angle, joint.first_anchor), (second_angle, joint.second_anchor)):
-        sin, cos = sincos(angle)
-        arms.append((cos * anchor[0] - sin * anchor[1], sin * anchor[0] + cos * anchor[1]))
-    return arms[0], arms[1]
+    first, second = (Transform(*sincos(angle), (0, 0)) for angle in (first_angle, second_angle))
+    return first.rotate(joint.first_anchor), second.rotate(joint.second_anchor)
 
 
 def prepare_joint(
@@ -281,7 +279,7 @@ def place_joint(joint: Joint, masses: Sequence[Mass], limit: Array, position: li
 
 
 class ContactRows(NamedTuple):
-    """What the iterations need to know of contacts, [K, B, L] each."""
+    """The terms of contacts that velocity iterations use, [K, B, L] each."""
 
     normal_x: Array
     normal_y: Array
@@ -299,32 +297,25 @@ class ContactRows(NamedTuple):
     inverse11: Array
     inverse12: Array
     inverse22: Array
-    is_two: Array  # 1 if two points are solved together
-    linear: Array
-    angular: Array
-    friction: Array
+    is_two: Array  # bool, whether two points are solved together
 
 
 def prepare_contacts(contacts: Contacts, position: Array) -> ContactRows:
     """Returns the rows of contacts between moving bodies and fixed edges."""
-    manifold, mass = contacts.manifold, contacts.mass
+    manifold = contacts.manifold
+    mass, center = jax.tree.map(lambda x: x[None], (contacts.mass, contacts.local_center))
     x, y, angle = (position[None, :, i] for i in range(3))
-    at = transform_at((x, y), angle, contacts.local_center)
 
     def place(at: Transform) -> tuple[Vector, Vector, Vector]:
-        on_edge = manifold.on_edge
-        outward = choose(on_edge, manifold.normal, at.rotate(manifold.normal))
-        plane = choose(on_edge, manifold.plane, at(manifold.plane))
-        arms = []
-        for point in manifold.points:
-            place = choose(on_edge, at(point), point)
-            depth = dot(sub(place, plane), outward)
-            # The middle between both surfaces.
-            middle = add(place, scale(-0.5 * depth, outward))
-            arms.append(sub(middle, (x, y)))
-        return choose(on_edge, outward, scale(-1, outward)), arms[0], arms[1]
+        normal, points = manifold.place(at)
+        # Contact is in the middle between both surfaces.
+        arm1, arm2 = (
+            sub(add(place, scale(-0.5 * depth, outward)), (x, y))
+            for place, outward, depth in points
+        )
+        return normal, arm1, arm2
 
-    normal, arm1, arm2 = behind_barrier(place, at)
+    normal, arm1, arm2 = behind_barrier(place, transform_at((x, y), angle, center))
 
     def weigh(normal: Vector) -> ContactRows:
         tangent = normal[1], -normal[0]
@@ -342,7 +333,6 @@ def prepare_contacts(contacts: Contacts, position: Array) -> ContactRows:
             return jnp.where(mask, 1 / k, 0)
 
         slides = [linear + angular * cross(arm, tangent) ** 2 for arm in (arm1, arm2)]
-        like = jnp.zeros_like(k11)
         return ContactRows(
             *normal,
             *arm1,
@@ -357,30 +347,29 @@ def prepare_contacts(contacts: Contacts, position: Array) -> ContactRows:
             jnp.where(is_two, k22 * inverse, 0),
             jnp.where(is_two, -k12 * inverse, 0),
             jnp.where(is_two, k11 * inverse, 0),
-            is_two.astype(jnp.float32),
-            like + linear,
-            like + angular,
-            like + contacts.friction,
+            is_two,
         )
 
     return behind_barrier(weigh, normal)
 
 
 def solve_contact(
-    rows: ContactRows, impulse: Sequence[Array], velocity: Sequence[Array]
+    contacts: Contacts, rows: ContactRows, impulse: Sequence[Array], velocity: Sequence[Array]
 ) -> tuple[tuple[Array, ...], tuple[Array, ...]]:
-    """Solves a contact once. Returns its impulses, two normal and two tangential, and velocity."""
+    """Solves a contact of each body once, given its rows, [B, L] each.
+
+    Returns its impulses, two normal and two tangential, and the velocities.
+    """
     normal = rows.normal_x, rows.normal_y
     tangent = rows.normal_y, -rows.normal_x
     arm1, arm2 = (rows.arm1_x, rows.arm1_y), (rows.arm2_x, rows.arm2_y)
-    mass = Mass(rows.linear, rows.angular)
-    is_two = rows.is_two > 0
+    mass, is_two = contacts.mass, rows.is_two
     normal1, normal2, tangent1, tangent2 = impulse
     none = jnp.zeros_like(normal1)
 
     def slide(old: Array, pressing: Array, inverse: Array, arm: Vector, *velocity: Array) -> Array:
         new = old - inverse * dot(_at(velocity, arm), tangent)
-        limit = rows.friction * pressing
+        limit = contacts.friction * pressing
         return jnp.clip(new, -limit, limit)
 
     new1 = behind_barrier(slide, tangent1, normal1, rows.tangent1, arm1, *velocity)
@@ -423,67 +412,25 @@ def solve_contact(
     return (pressed1, pressed2, new1, new2), velocity
 
 
-class PlaceRows(NamedTuple):
-    """What the corrections of positions need to know of contacts, [K, B, L] each."""
-
-    on_edge: Array
-    normal_x: Array
-    normal_y: Array
-    plane_x: Array
-    plane_y: Array
-    point1_x: Array
-    point1_y: Array
-    point2_x: Array
-    point2_y: Array
-    number: Array
-    linear: Array
-    angular: Array
-    center_x: Array
-    center_y: Array
-
-
-def _place_rows(contacts: Contacts) -> PlaceRows:
-    """Returns the rows of contacts for the corrections of positions."""
-    manifold = contacts.manifold
-    like = jnp.zeros_like(manifold.normal[0])
-    return PlaceRows(
-        manifold.on_edge.astype(like.dtype),
-        *manifold.normal,
-        *manifold.plane,
-        *manifold.points[0],
-        *manifold.points[1],
-        manifold.number.astype(like.dtype),
-        like + contacts.mass.linear,
-        like + contacts.mass.angular,
-        like + contacts.local_center[0],
-        like + contacts.local_center[1],
-    )
-
-
 def place_contact(
-    rows: PlaceRows, position: Sequence[Array], rate: float
+    contacts: Contacts, k: Array, position: Sequence[Array], rate: float
 ) -> tuple[Sequence[Array], Array]:
-    """Corrects the position of a contact's body. Returns it and the least separation before."""
-    least = jnp.zeros_like(rows.number)
-    on_edge = rows.on_edge > 0
-    local_normal = rows.normal_x, rows.normal_y
-    local_plane = rows.plane_x, rows.plane_y
-    mass = Mass(rows.linear, rows.angular)
-    points = (rows.point1_x, rows.point1_y), (rows.point2_x, rows.point2_y)
-    for i, point in enumerate(points):
+    """Corrects positions for the k-th contact of each body, one point after the other.
 
-        def correct(x: Array, y: Array, angle: Array, point=point, i=i) -> tuple[Array, ...]:
-            turn = Transform(*sincos(angle), (x, y))
-            at = turn._replace(origin=sub((x, y), turn.rotate((rows.center_x, rows.center_y))))
-            outward = choose(on_edge, local_normal, at.rotate(local_normal))
-            plane = choose(on_edge, local_plane, at(local_plane))
-            place = choose(on_edge, at(point), point)
-            separation = dot(sub(place, plane), outward) - SKIN
-            normal = choose(on_edge, outward, scale(-1, outward))
+    Returns them and the least separation before.
+    """
+    manifold, mass = _slice(contacts.manifold, k), contacts.mass
+    least = jnp.zeros_like(position[0])
+    for i in range(len(manifold.points)):
+
+        def correct(x: Array, y: Array, angle: Array, i=i) -> tuple[Array, ...]:
+            normal, points = manifold.place(place_body((x, y), angle, contacts.local_center))
+            place, _, depth = points[i]
+            separation = depth - SKIN
             arm = sub(place, (x, y))
             excess = jnp.clip(rate * (separation + LINEAR_SLOP), -MAX_LINEAR_CORRECTION, 0)
             leverage = cross(arm, normal)
-            exists = rows.number > i
+            exists = manifold.number > i
             impulse = -excess / (mass.linear + mass.angular * leverage * leverage)
             impulse = jnp.where(exists, impulse, 0)
             return *scale(impulse, normal), *arm, jnp.where(exists, separation, 0)
@@ -494,8 +441,9 @@ def place_contact(
     return position, least
 
 
-def _slice(rows: Any, slot: Array) -> Any:
-    return type(rows)(*(lax.dynamic_index_in_dim(row, slot, 0, False) for row in rows))
+def _slice(tree: Any, k: Array) -> Any:
+    """Returns the k-th contacts of a tree of arrays [K, ...]."""
+    return jax.tree.map(lambda x: lax.dynamic_index_in_dim(x, k, 0, False), tree)
 
 
 def unstack(rows: Array) -> list[list[Array]]:
@@ -516,14 +464,18 @@ def warm_start(contacts: Contacts, rows: ContactRows, impulses: Array, velocity:
         normal1, normal2, tangent1, tangent2 = impulses[k]
         normal = row.normal_x, row.normal_y
         tangent = row.normal_y, -row.normal_x
-        mass = Mass(row.linear, row.angular)
+        none = jnp.zeros_like(normal1)
         new = columns(velocity)
-        for arm, along, across, share in (
-            ((row.arm1_x, row.arm1_y), normal1, tangent1, 1.0),
-            ((row.arm2_x, row.arm2_y), normal2, tangent2, row.is_two),
+        for arm, along, across in (
+            ((row.arm1_x, row.arm1_y), normal1, tangent1),
+            (
+                (row.arm2_x, row.arm2_y),
+                jnp.where(row.is_two, normal2, 0),
+                jnp.where(row.is_two, tangent2, 0),
+            ),
         ):
-            impulse = scale(share, add(scale(along, normal), scale(across, tangent)))
-            new = _push(new, mass, arm, impulse, jnp.zeros_like(along))
+            impulse = add(scale(along, normal), scale(across, tangent))
+            new = _push(new, contacts.mass, arm, impulse, none)
         return jnp.stack(new, axis=1)
 
     return lax.fori_loop(0, contacts.number, push, velocity)
@@ -557,15 +509,14 @@ def solve_velocities(
     Returns:
         The new state, and bool[L], whether more iterations might change it.
     """
-
-    rows = None if contacts is None else contacts[1]
+    pressing: Any
+    pressing, rows = (None, None) if contacts is None else contacts
+    number = 0 if contacts is None else pressing.number
 
     def solve_slot(k: Array, state: tuple[Array, Array]) -> tuple[Array, Array]:
         velocity, impulses = state
         impulse, new = solve_contact(
-            _slice(rows, k),
-            list(lax.dynamic_index_in_dim(impulses, k, 0, False)),
-            columns(velocity),
+            pressing, _slice(rows, k), list(_slice(impulses, k)), columns(velocity)
         )
         impulses = lax.dynamic_update_index_in_dim(impulses, jnp.stack(impulse), k, 0)
         return jnp.stack(new, axis=1), impulses
@@ -581,7 +532,7 @@ def solve_velocities(
             velocity, joint_impulse = stack(lanes), stack(solved)
         if contacts is not None:
             velocity, contact_impulse = lax.fori_loop(
-                0, contacts[0].number, solve_slot, (velocity, contact_impulse)
+                0, number, solve_slot, (velocity, contact_impulse)
             )
         return velocity, joint_impulse, contact_impulse
 
@@ -616,24 +567,24 @@ def solve_positions(
     """Corrects positions until all errors are small. Returns them and, per lane, whether they are.
 
     Args: as `solve_velocities`, and
+        contacts: the `Contacts`; None without any.
         position: [B, 3, L].
         rate: the share of an overlap that an iteration corrects.
         tolerance: m, the overlap that may remain.
     """
-    rows = None if contacts is None else _place_rows(contacts)
+    pressing: Any = contacts
+    number = 0 if contacts is None else contacts.number
 
     def place_slot(k: Array, state: tuple[Array, Array]) -> tuple[Array, Array]:
         position, least = state
-        placed, separation = place_contact(_slice(rows, k), columns(position), rate)
+        placed, separation = place_contact(pressing, k, columns(position), rate)
         return jnp.stack(placed, axis=1), jnp.minimum(least, separation)
 
     def correct(carry: tuple) -> tuple:
         i, is_right, position = carry
         new, is_right_now = position, jnp.ones_like(is_right)
         if contacts is not None:
-            new, least = lax.fori_loop(
-                0, contacts.number, place_slot, (new, jnp.zeros_like(position[:, 0]))
-            )
+            new, least = lax.fori_loop(0, number, place_slot, (new, jnp.zeros_like(position[:, 0])))
             is_right_now &= least.min(axis=0) >= -tolerance
         if joints:
             placed = unstack(new)

@@ -92,7 +92,7 @@ class Body(NamedTuple):
 
 @chex.dataclass(frozen=True)
 class WorldState:
-    """What changes in a world of B bodies and J joints, with K contacts per body."""
+    """The state of a world with B bodies, J joints, and K contacts per body."""
 
     bodies: jax.Array  # float32[B, 6]: x, y of the center of mass, angle, and their velocities
     boxes: jax.Array  # float32[B, 4]: low x, low y, high x, high y of a box around each body
@@ -394,10 +394,7 @@ class World:
         on_edge, *vectors, count = jnp.unstack(rows.T.reshape(shape))
         normal, plane, one, two = zip(vectors[::2], vectors[1::2], strict=True)
         manifold = Manifold(on_edge > 0, normal, plane, (one, two), (), count.astype(jnp.int32))
-        mass, friction, center = jax.tree.map(
-            lambda x: x[None], (*self._surface_of_bodies(), self._shape().center)
-        )
-        contacts = Contacts(mass, friction, manifold, center)
+        contacts = Contacts(*self._surface_of_bodies(), self._shape().center, manifold)
         new, impulses = self._move(state, forces, contacts, jnp.transpose(impulses, (2, 3, 1, 0)))
         return new, jnp.transpose(impulses, (3, 2, 0, 1))
 
@@ -512,34 +509,35 @@ class World:
             bodies: int32[P], which bodies they are.
         """
         spread = self.slots, 1, len(bodies)
-        shape, mass, friction = jax.tree.map(
-            lambda x: jnp.broadcast_to(x[:, 0][bodies][None, None], spread),
-            (self._shape(), *self._surface_of_bodies()),
+        one, mass, friction = jax.tree.map(
+            lambda x: x[:, 0][bodies][None], (self._shape(), *self._surface_of_bodies())
         )
+        shape = jax.tree.map(lambda x: jnp.broadcast_to(x, spread), one)
         k = np.arange(self.slots, dtype=np.int32)[:, None, None]
 
-        def transform(place: Array) -> Transform:
+        def split(place: Array) -> tuple[Vector, Array]:
             x, y, angle = jnp.unstack(jnp.broadcast_to(place[:, None, None], (3, *spread)))
-            return transform_at((x, y), angle, shape.center)
+            return (x, y), angle
 
         def advance(carry: Any) -> Any:
             _, start, end, velocity, time, slots, tries, is_enabled, touches, began = carry
-            ends = self._ends(heights, slots.edge)
-            x, y, angle = jnp.broadcast_to(start[:, None, None], (3, *spread))
-            to_x, to_y, to_angle = jnp.broadcast_to(end[:, None, None], (3, *spread))
-            sweep = Sweep((x, y), angle, (to_x, to_y), to_angle, shape.center)
+            edges = self._ends(heights, slots.edge)
+            from_place, from_angle = split(start)
+            to_place, to_angle = split(end)
+            sweep = Sweep(from_place, from_angle, to_place, to_angle, shape.center)
             since = time[None, None]
-            times = since + (1 - since) * time_of_impact(*ends, shape, sweep)
+            times = since + (1 - since) * time_of_impact(*edges, shape, sweep)
             counts = is_enabled & (slots.rank >= 0) & (tries <= MAX_IMPACTS)
             times = jnp.where(counts, jnp.minimum(times, 1), 1)
             impact = times.min(axis=(0, 1))
             hits = impact <= 1 - 10 * np.finfo(np.float32).eps
             # The contact that is first in time is solved first.
             order = jnp.argsort(jnp.where(k == jnp.argmin(times, axis=0)[None], -1, k), axis=0)
-            slots, tries, is_enabled = _take((slots, tries, is_enabled), order)
+            slots, edges, tries, is_enabled = _take((slots, edges, tries, is_enabled), order)
             share = jnp.where(hits, (impact - time) / (1 - time), 0)[None]
             place = (1 - share) * start + share * end
-            manifold = collide(*self._ends(heights, slots.edge), shape, transform(place))
+            center, angle = split(place)
+            manifold = collide(edges[0], edges[1], shape, transform_at(center, angle, shape.center))
             count = jnp.where(slots.rank >= 0, manifold.number, 0)
             solid = hits & (count[0, 0] > 0)
             is_hit, is_solid = hits[None, None], solid[None, None]
@@ -550,7 +548,7 @@ class World:
             count = jnp.where(is_solid, count, 0)
             _, manifold = _touching_first(count, (count, manifold._replace(number=count)))
             placed, pushed = self._solve_impact(
-                Contacts(mass, friction, manifold, shape.center), place, velocity
+                Contacts(mass, friction, one.center, manifold), place, velocity
             )
             moved, pushed = _integrate(placed, pushed, ((1 - impact) * TIME_STEP)[None, None])
             return (
@@ -583,9 +581,11 @@ class World:
         _, start, end, velocity, time, slots, _, _, touches, began = lax.while_loop(
             lambda carry: jnp.any(carry[0]), advance, carry
         )
-        one = jax.tree.map(lambda x: x[0], shape)
         boxes = rows["boxes"].T[None]
-        transforms = (jax.tree.map(lambda x: x[0], transform(place)) for place in (start, end))
+        transforms = (
+            transform_at((x[None], y[None]), angle[None], one.center)
+            for x, y, angle in (start, end)
+        )
         boxes = jnp.where(time[None, None] > 0, _sync(one, boxes, *transforms), boxes)
         boxes = jnp.moveaxis(boxes, -1, 0)
         contacts, impulses = self._assign(boxes, end[:1].T, *_write(slots), heights)

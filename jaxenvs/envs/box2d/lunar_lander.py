@@ -64,7 +64,7 @@ class LunarLanderState:
 
 
 class StartDraws(NamedTuple):
-    """What chance decides at the start."""
+    """The random draws at the start of an episode."""
 
     heights: jax.Array  # float32[12], m
     force: jax.Array  # float32[2], N
@@ -149,8 +149,8 @@ class LunarLander(Environment[LunarLanderState]):
             has_crashed=jnp.bool_(False),
         )
         action = jnp.zeros(2, jnp.float32) if self.continuous else jnp.int32(0)
-        state, _, _ = self._move(state, action, draws.dispersion, draws.force)
-        return state, TimeStep.first(self._observe(state))
+        state, obs, _, _ = self._move(state, action, draws.dispersion, draws.force)
+        return state, TimeStep.first(obs)
 
     def draw(self, state: LunarLanderState, key: chex.PRNGKey) -> jax.Array:
         """Draws how the jet of an engine is dispersed: float32[2] in [-1, 1)."""
@@ -162,8 +162,7 @@ class LunarLander(Environment[LunarLanderState]):
     ) -> tuple[LunarLanderState, TimeStep]:
         """Takes a step with the given draws."""
         old = state.shaping
-        state, main, side = self._move(state, action, draws, jnp.zeros(2, jnp.float32))
-        obs = self._observe(state)
+        state, obs, main, side = self._move(state, action, draws, jnp.zeros(2, jnp.float32))
         reward = state.shaping - old - 0.3 * main - 0.03 * side
         fails = state.has_crashed | (jnp.abs(obs[0]) >= 1)
         rests = ~state.world.is_awake
@@ -177,8 +176,8 @@ class LunarLander(Environment[LunarLanderState]):
 
     def _move(
         self, state: LunarLanderState, action: chex.Array, dispersion: jax.Array, force: jax.Array
-    ) -> tuple[LunarLanderState, jax.Array, jax.Array]:
-        """Moves the world. Returns the state and the power of main and side engine."""
+    ) -> tuple[LunarLanderState, jax.Array, jax.Array, jax.Array]:
+        """Moves the world. Returns state, observation, and the power of main and side engine."""
         world, wind = state.world, state.wind
         torque = jnp.float32(0)
         if self.enable_wind:
@@ -258,7 +257,7 @@ class LunarLander(Environment[LunarLanderState]):
             + 10 * obs[6]
             + 10 * obs[7]
         )
-        return replace(state, shaping=shaping), main, side
+        return replace(state, shaping=shaping), obs, main, side
 
     def _observe(self, state: LunarLanderState) -> jax.Array:
         x, y, angle, vx, vy, spin = state.world.bodies[0]
