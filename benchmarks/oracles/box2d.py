@@ -12,7 +12,8 @@ from gymnasium.envs.box2d import lunar_lander
 from benchmarks.oracles import Oracle, RecordingGenerator
 from jaxenvs.core import Environment
 from jaxenvs.envs.box2d import LunarLanderState
-from jaxenvs.envs.box2d.engine import EDGE, RANK, SLEEP_ANGULAR, SLEEP_LINEAR, TIME_STEP, WorldState
+from jaxenvs.envs.box2d._slots import EDGE, RANK
+from jaxenvs.envs.box2d.engine import SLEEP_ANGULAR, SLEEP_LINEAR, TIME_STEP, WorldState
 from jaxenvs.envs.box2d.lunar_lander import StartDraws
 
 

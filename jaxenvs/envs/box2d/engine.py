@@ -29,6 +29,7 @@ from jax import lax
 from jax.custom_batching import custom_vmap
 
 from jaxenvs.chunks import overwrite_where
+from jaxenvs.envs.box2d._contacts import Contacts, prepare_contacts, warm_start
 from jaxenvs.envs.box2d._geometry import (
     LINEAR_SLOP,
     SKIN,
@@ -45,21 +46,34 @@ from jaxenvs.envs.box2d._geometry import (
     transform_at,
 )
 from jaxenvs.envs.box2d._impact import TARGET, TOLERANCE, Sweep, time_of_impact
-from jaxenvs.envs.box2d._solver import (
+from jaxenvs.envs.box2d._impulses import Mass
+from jaxenvs.envs.box2d._joints import (
     INACTIVE,
-    Contacts,
     Joint,
-    Mass,
     limit_state,
-    prepare_contacts,
     prepare_joint,
-    solve_positions,
-    solve_velocities,
-    stack,
-    unstack,
-    warm_start,
     warm_start_joint,
 )
+from jaxenvs.envs.box2d._lanes import (
+    chunk_of,
+    join_bodies,
+    on_lanes,
+    pack,
+    rows_at,
+    split_bodies,
+)
+from jaxenvs.envs.box2d._slots import (
+    COUNT,
+    EDGE,
+    RANK,
+    last_event,
+    read,
+    take,
+    touching_first,
+    update,
+    write,
+)
+from jaxenvs.envs.box2d._solver import solve_positions, solve_velocities, stack, unstack
 
 TIME_STEP = 1 / 50  # s
 VELOCITY_ITERATIONS, POSITION_ITERATIONS = 180, 60
@@ -70,7 +84,6 @@ MAX_TRANSLATION, MAX_ROTATION = 2.0, 0.5 * np.pi  # m and rad in one step
 MARGIN = 0.1  # m, by which boxes are larger than what they contain
 TIME_TO_SLEEP = 0.5  # s
 SLEEP_LINEAR, SLEEP_ANGULAR = 0.01, 2 / 180 * np.pi  # m/s and rad/s
-EDGE, RANK, COUNT, ID = 0, 1, 2, 3  # columns of `WorldState.contacts`
 _NO_CONTACT = np.asarray([[[[-1, -1, 0, -1, -1]]]], np.int32)
 _SURFACE = 10  # numbers that describe a manifold to the solver
 _REACH = MARGIN + SKIN / 2  # m, from an edge to the side of its box
@@ -106,16 +119,6 @@ class WorldState:
     began: jax.Array  # bool[B]: whether a contact began in the last step
     idle: jax.Array  # float32[B]: s at rest
     is_awake: jax.Array  # bool[]
-
-
-class _Slots(NamedTuple):
-    """The contacts of bodies, [K, B, L] each."""
-
-    edge: Array  # int32
-    rank: Array  # int32
-    number: Array  # int32
-    ids: tuple[Array, Array]  # int32
-    impulses: Array  # float32[K, 4, B, L]
 
 
 class World:
@@ -205,19 +208,19 @@ class World:
         moved, _ = self._move(state, forces, None, none)
         is_near = jnp.any(state.contacts[..., RANK] >= 0, axis=(1, 2))
         is_near |= self._is_near(moved, heights)
-        chunk = _chunk(number, 8)
+        chunk = chunk_of(number, 8)
 
         changed = state.contacts, state.impulses, state.touches, jnp.zeros_like(state.began)
         surfaces = jnp.zeros((number, _SURFACE * self.slots * bodies), jnp.float32)
         (contacts, impulses, touches, began), surfaces, is_touching = overwrite_where(
-            lambda params, indices: self._meet(*_rows(params, indices)),
+            lambda params, indices: self._meet(*rows_at(params, indices)),
             chunk,
             is_near,
             (state, heights),
             (changed, surfaces, jnp.zeros(number, bool)),
         )
         moved, impulses = overwrite_where(
-            lambda params, indices: self._press(*_rows(params, indices)),
+            lambda params, indices: self._press(*rows_at(params, indices)),
             chunk,
             is_touching,
             (state, forces, impulses, surfaces),
@@ -225,7 +228,7 @@ class World:
         )
         moved = replace(moved, contacts=contacts, impulses=impulses, touches=touches, began=began)
         contacts, impulses, may_hit = overwrite_where(
-            lambda params, indices: self._settle(*_rows(params, indices)),
+            lambda params, indices: self._settle(*rows_at(params, indices)),
             chunk,
             is_near,
             (state, moved, heights),
@@ -279,7 +282,7 @@ class World:
     ) -> tuple[WorldState, Array]:
         """Moves worlds [N, ...] with contacts and their impulses, which it returns, too."""
         acceleration, speeds, torques = forces
-        position, velocity = _split(state.bodies)
+        position, velocity = split_bodies(state.bodies)
         velocity = velocity + TIME_STEP * jnp.moveaxis(acceleration, 0, -1)
         prepared = None
         if contacts is not None:
@@ -350,7 +353,7 @@ class World:
         boxes = _sync(self._shape(), boxes, self._transform(position), self._transform(end))
         new = replace(
             state,
-            bodies=_join(end, velocity),
+            bodies=join_bodies(end, velocity),
             boxes=jnp.moveaxis(boxes, -1, 0),
             joints=jnp.moveaxis(joints, -1, 0),
             limits=limits.T,
@@ -374,18 +377,18 @@ class World:
         Returns what changes in the state, the manifolds as float32[N, R], and bool[N], whether any
         body touches the ground. The contacts are in the order in which they are solved.
         """
-        slots = _read(state.contacts, state.impulses)
-        position, _ = _split(state.bodies)
+        slots = read(state.contacts, state.impulses)
+        position, _ = split_bodies(state.bodies)
         shape, at = jax.tree.map(
             lambda x: jnp.broadcast_to(x[None], slots.edge.shape),
             (self._shape(), self._transform(position)),
         )
         manifold = collide(*self._ends(heights, slots.edge), shape, at)
-        slots, begins, ends = _update(slots, manifold, slots.rank >= 0)
-        touches = _last_event(state.touches.T, begins, ends)
-        slots, manifold = _touching_first(slots.number, (slots, manifold))
-        rows, _ = _pack(manifold._replace(number=slots.number, ids=()))
-        changed = *_write(slots), touches.T, begins.any(axis=0).T
+        slots, begins, ends = update(slots, manifold, slots.rank >= 0)
+        touches = last_event(state.touches.T, begins, ends)
+        slots, manifold = touching_first(slots.number, (slots, manifold))
+        rows, _ = pack(manifold._replace(number=slots.number, ids=()))
+        changed = *write(slots), touches.T, begins.any(axis=0).T
         return changed, rows, jnp.any(slots.number > 0, axis=(0, 1))
 
     def _press(self, state: WorldState, forces: Any, impulses: Array, rows: Array) -> Any:
@@ -448,7 +451,7 @@ class World:
         polygon. Between, a corner may have been lower by the arc of the turn.
         """
         shape = self._shape()
-        start, end = _split(old.bodies)[0], _split(new.bodies)[0]
+        start, end = split_bodies(old.bodies)[0], split_bodies(new.bodies)[0]
         x, y, turn = jnp.unstack(jnp.abs(end - start), axis=1)
         margin = TARGET + TOLERANCE + turn * turn / 8
         reach = margin + jnp.hypot(x, y) + turn
@@ -485,13 +488,13 @@ class World:
 
         def bounce(params: Any, indices: Array) -> Any:
             rows, places, heights = params
-            rows, places = _rows((rows, places), indices)
-            ground = _rows(heights, indices // bodies)
+            rows, places = rows_at((rows, places), indices)
+            ground = rows_at(heights, indices // bodies)
             return self._bounce(rows, places, ground, indices % bodies)
 
         rows = {name: flat(getattr(state, name)) for name in names}
         params = rows, flat(old.bodies), heights
-        rows = overwrite_where(bounce, _chunk(number, 16), flat(may_hit), params, rows)
+        rows = overwrite_where(bounce, chunk_of(number, 16), flat(may_hit), params, rows)
         return replace(
             state,
             **{name: row.reshape(number, bodies, *row.shape[1:]) for name, row in rows.items()},
@@ -533,7 +536,7 @@ class World:
             hits = impact <= 1 - 10 * np.finfo(np.float32).eps
             # The contact that is first in time is solved first.
             order = jnp.argsort(jnp.where(k == jnp.argmin(times, axis=0)[None], -1, k), axis=0)
-            slots, edges, tries, is_enabled = _take((slots, edges, tries, is_enabled), order)
+            slots, edges, tries, is_enabled = take((slots, edges, tries, is_enabled), order)
             share = jnp.where(hits, (impact - time) / (1 - time), 0)[None]
             place = (1 - share) * start + share * end
             center, angle = split(place)
@@ -543,10 +546,10 @@ class World:
             is_hit, is_solid = hits[None, None], solid[None, None]
             is_first = is_hit & (k == 0)
             is_new = is_first | is_solid
-            slots, begins, ends = _update(slots, manifold, is_new & (slots.rank >= 0))
+            slots, begins, ends = update(slots, manifold, is_new & (slots.rank >= 0))
             is_enabled = jnp.where(is_first, is_solid, is_enabled | is_new)
             count = jnp.where(is_solid, count, 0)
-            _, manifold = _touching_first(count, (count, manifold._replace(number=count)))
+            _, manifold = touching_first(count, (count, manifold._replace(number=count)))
             placed, pushed = self._solve_impact(
                 Contacts(mass, friction, one.center, manifold), place, velocity
             )
@@ -560,12 +563,12 @@ class World:
                 slots,
                 tries + is_first.astype(jnp.int32),
                 is_enabled,
-                _last_event(touches[None], begins, ends)[0],
+                last_event(touches[None], begins, ends)[0],
                 began | begins.any(axis=(0, 1)),
             )
 
-        place, velocity = _split(rows["bodies"][:, None])
-        slots = _read(rows["contacts"][:, None], rows["impulses"][:, None])
+        place, velocity = split_bodies(rows["bodies"][:, None])
+        slots = read(rows["contacts"][:, None], rows["impulses"][:, None])
         carry = (
             jnp.ones_like(rows["began"]),
             old.T[:3],
@@ -588,9 +591,9 @@ class World:
         )
         boxes = jnp.where(time[None, None] > 0, _sync(one, boxes, *transforms), boxes)
         boxes = jnp.moveaxis(boxes, -1, 0)
-        contacts, impulses = self._assign(boxes, end[:1].T, *_write(slots), heights)
+        contacts, impulses = self._assign(boxes, end[:1].T, *write(slots), heights)
         return {
-            "bodies": _join(end[None], velocity[None])[:, 0],
+            "bodies": join_bodies(end[None], velocity[None])[:, 0],
             "boxes": boxes[:, 0],
             "contacts": contacts[:, 0],
             "impulses": impulses[:, 0],
@@ -617,121 +620,6 @@ class World:
             (), (), (), nothing, prepared, moving, VELOCITY_ITERATIONS
         )
         return placed, velocity
-
-
-def _chunk(number: int, parts: int) -> int | None:
-    """Returns how many of so many rows to compute at once, see `overwrite_where`."""
-    if jax.default_backend() != "cpu":  # where loops cost more than rows
-        return None
-    return max(1, number // parts)
-
-
-def on_lanes(compute: Any, mask: Array, inputs: Any, outputs: Any) -> Any:
-    """Returns `outputs` with `compute(inputs)` in the lanes of `mask`.
-
-    Inputs and outputs are trees of arrays with lanes last.
-    """
-    rows, unpack_inputs = _pack(inputs)
-    old, unpack_outputs = _pack(outputs)
-
-    def at(rows: Array, indices: Array) -> Array:
-        return _pack(compute(unpack_inputs(_rows(rows, indices))))[0]
-
-    return unpack_outputs(overwrite_where(at, _chunk(len(rows), 4), mask, rows, old))
-
-
-def _pack(tree: Any) -> tuple[Array, Any]:
-    """Packs arrays with L lanes into float32[L, R], and returns the inverse.
-
-    A row of one array is gathered faster than elements of many.
-    """
-    leaves, structure = jax.tree.flatten(tree)
-    lanes = leaves[0].shape[-1]
-    rows = [leaf.reshape(-1, lanes).astype(jnp.float32) for leaf in leaves]
-    sizes = np.cumsum([len(row) for row in rows])
-
-    def unpack(packed: Array) -> Any:
-        parts = jnp.split(packed.T, sizes[:-1])
-        return structure.unflatten(
-            [
-                part.reshape(*leaf.shape[:-1], len(packed)).astype(leaf.dtype)
-                for part, leaf in zip(parts, leaves, strict=True)
-            ]
-        )
-
-    return jnp.concatenate(rows).T, unpack
-
-
-def _rows(tree: Any, indices: Array) -> Any:
-    """Returns rows of arrays [N, ...]; of the last one where indices are out of range."""
-    return jax.tree.map(lambda x: x[jnp.minimum(indices, x.shape[0] - 1)], tree)
-
-
-def _split(bodies: Array) -> tuple[Array, Array]:
-    """Splits bodies [N, B, 6] into positions and velocities [B, 3, N]."""
-    rows = jnp.moveaxis(bodies, 0, -1)
-    return rows[:, :3], rows[:, 3:]
-
-
-def _join(position: Array, velocity: Array) -> Array:
-    """Joins positions and velocities [B, 3, N] to bodies [N, B, 6]."""
-    return jnp.moveaxis(jnp.concatenate([position, velocity], axis=1), -1, 0)
-
-
-def _read(contacts: Array, impulses: Array) -> _Slots:
-    """Returns the contacts [N, B, K, ...] in slots, newest first."""
-    edge, rank, count, *ids = jnp.transpose(contacts, (3, 2, 1, 0))
-    slots = _Slots(edge, rank, count, tuple(ids), jnp.transpose(impulses, (2, 3, 1, 0)))
-    return _take(slots, jnp.argsort(-rank, axis=0, stable=True))
-
-
-def _write(slots: _Slots) -> tuple[Array, Array]:
-    """Returns contacts and impulses as `_read` takes them."""
-    table = jnp.stack([slots.edge, slots.rank, slots.number, *slots.ids])
-    return jnp.transpose(table, (3, 2, 1, 0)), jnp.transpose(slots.impulses, (3, 2, 0, 1))
-
-
-def _take(tree: Any, order: Array) -> Any:
-    """Reorders the slots of arrays [K, B, L] or [K, 4, B, L]."""
-    return jax.tree.map(
-        lambda x: jnp.take_along_axis(x, order if x.ndim == 3 else order[:, None], axis=0), tree
-    )
-
-
-def _touching_first(count: Array, tree: Any) -> Any:
-    """Moves slots with points to the front."""
-    return _take(tree, jnp.argsort(count == 0, axis=0, stable=True))
-
-
-def _update(slots: _Slots, manifold: Manifold, mask: Array) -> tuple[_Slots, Array, Array]:
-    """Gives the contacts in `mask` new manifolds; points with old ids keep their impulses.
-
-    Returns the contacts, which began, and which ended.
-    """
-    count = jnp.where(slots.rank >= 0, manifold.number, 0)
-    impulses = []
-    for column in (0, 2):
-        one, two = slots.impulses[:, column], slots.impulses[:, column + 1]
-        for i, id in enumerate(manifold.ids):
-            known = jnp.where(
-                (slots.number > 0) & (id == slots.ids[0]),
-                one,
-                jnp.where((slots.number > 1) & (id == slots.ids[1]), two, 0),
-            )
-            impulses.append(jnp.where(count > i, known, 0))
-    ids = tuple(jnp.where(count > i, id, -1) for i, id in enumerate(manifold.ids))
-    new = slots._replace(number=count, ids=ids, impulses=jnp.stack(impulses, axis=1))
-    new = jax.tree.map(
-        lambda a, b: jnp.where(mask if a.ndim == 3 else mask[:, None], a, b), new, slots
-    )
-    return new, (slots.number == 0) & (new.number > 0), (slots.number > 0) & (new.number == 0)
-
-
-def _last_event(touches: Array, begins: Array, ends: Array) -> Array:
-    """Returns whether a body's last event is a beginning, as Gymnasium's listeners see it."""
-    for begin, end in zip(begins, ends, strict=True):
-        touches = (touches | begin) & ~end
-    return touches
 
 
 def _integrate(position: Array, velocity: Array, time: Any) -> tuple[Array, Array]:

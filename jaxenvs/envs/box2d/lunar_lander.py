@@ -12,7 +12,7 @@ import numpy as np
 from jaxenvs import spaces, struct
 from jaxenvs.core import Environment, TimeStep
 from jaxenvs.envs.box2d._geometry import polygon
-from jaxenvs.envs.box2d._solver import Joint
+from jaxenvs.envs.box2d._joints import Joint
 from jaxenvs.envs.box2d.engine import TIME_STEP, Body, World, WorldState
 from jaxenvs.numerics import sincos
 from jaxenvs.rendering import raster

@@ -1,0 +1,31 @@
+"""The effect of impulses on bodies. Velocities are x, y, and angular, in lanes."""
+
+from collections.abc import Sequence
+from typing import NamedTuple
+
+from jaxenvs.envs.box2d._geometry import Array, Vector, cross
+
+
+class Mass(NamedTuple):
+    """The inverse mass and inertia of a body."""
+
+    linear: float | Array
+    angular: float | Array
+
+
+def velocity_at(velocity: Sequence[Array], arm: Vector) -> Vector:
+    """Returns the velocity of a body's point."""
+    x, y, spin = velocity
+    return x - spin * arm[1], y + spin * arm[0]
+
+
+def push(
+    velocity: Sequence[Array], mass: Mass, arm: Vector, impulse: Vector, spin: Array
+) -> tuple[Array, Array, Array]:
+    """Returns a velocity after an impulse at a point and an angular impulse."""
+    x, y, angular = velocity
+    return (
+        x + mass.linear * impulse[0],
+        y + mass.linear * impulse[1],
+        angular + mass.angular * (cross(arm, impulse) + spin),
+    )

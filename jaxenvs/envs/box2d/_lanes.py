@@ -1,0 +1,69 @@
+"""Arrays with lanes last, [..., L], and arrays of rows, [N, ...]."""
+
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+from jaxenvs.chunks import overwrite_where
+from jaxenvs.envs.box2d._geometry import Array
+
+
+def chunk_of(number: int, parts: int) -> int | None:
+    """Returns how many of so many rows to compute at once, see `overwrite_where`."""
+    if jax.default_backend() != "cpu":  # where loops cost more than rows
+        return None
+    return max(1, number // parts)
+
+
+def on_lanes(compute: Any, mask: Array, inputs: Any, outputs: Any) -> Any:
+    """Returns `outputs` with `compute(inputs)` in the lanes of `mask`.
+
+    Inputs and outputs are trees of arrays with lanes last.
+    """
+    rows, unpack_inputs = pack(inputs)
+    old, unpack_outputs = pack(outputs)
+
+    def at(rows: Array, indices: Array) -> Array:
+        return pack(compute(unpack_inputs(rows_at(rows, indices))))[0]
+
+    return unpack_outputs(overwrite_where(at, chunk_of(len(rows), 4), mask, rows, old))
+
+
+def pack(tree: Any) -> tuple[Array, Any]:
+    """Packs arrays with L lanes into float32[L, R], and returns the inverse.
+
+    A row of one array is gathered faster than elements of many.
+    """
+    leaves, structure = jax.tree.flatten(tree)
+    lanes = leaves[0].shape[-1]
+    rows = [leaf.reshape(-1, lanes).astype(jnp.float32) for leaf in leaves]
+    sizes = np.cumsum([len(row) for row in rows])
+
+    def unpack(packed: Array) -> Any:
+        parts = jnp.split(packed.T, sizes[:-1])
+        return structure.unflatten(
+            [
+                part.reshape(*leaf.shape[:-1], len(packed)).astype(leaf.dtype)
+                for part, leaf in zip(parts, leaves, strict=True)
+            ]
+        )
+
+    return jnp.concatenate(rows).T, unpack
+
+
+def rows_at(tree: Any, indices: Array) -> Any:
+    """Returns rows of arrays [N, ...]; of the last one where indices are out of range."""
+    return jax.tree.map(lambda x: x[jnp.minimum(indices, x.shape[0] - 1)], tree)
+
+
+def split_bodies(bodies: Array) -> tuple[Array, Array]:
+    """Splits bodies [N, B, 6] into positions and velocities [B, 3, N]."""
+    rows = jnp.moveaxis(bodies, 0, -1)
+    return rows[:, :3], rows[:, 3:]
+
+
+def join_bodies(position: Array, velocity: Array) -> Array:
+    """Joins positions and velocities [B, 3, N] to bodies [N, B, 6]."""
+    return jnp.moveaxis(jnp.concatenate([position, velocity], axis=1), -1, 0)
