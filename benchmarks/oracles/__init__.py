@@ -30,7 +30,7 @@ MODULES: dict[str, tuple[str, str]] = {
         " PickupLoc PutNext PutNextLocal Synth SynthLoc SynthSeq UnblockPickup Unlock"
         " UnlockLocal UnlockPickup UnlockToUnlock",
     ),
-    "box2d": ("box2d", "LunarLander"),
+    "box2d": ("box2d", "BipedalWalker LunarLander"),
     "bsuite": (
         "bsuite",
         "Bandit BsuiteCartPole BsuiteMountainCar CartPoleSwingup Catch DeepSea DiscountingChain"

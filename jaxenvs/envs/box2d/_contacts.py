@@ -1,21 +1,20 @@
-"""Contacts between bodies and fixed edges.
+"""Contacts between bodies and the ground.
 
 Source: E. Catto, Box2D 2.3: b2ContactSolver.cpp.
 """
 
 from collections.abc import Sequence
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import jax
 import jax.numpy as jnp
-from jax import lax
+import numpy as np
 
 from jaxenvs.barrier import behind_barrier
 from jaxenvs.envs.box2d._geometry import (
     LINEAR_SLOP,
     SKIN,
     Array,
-    Manifold,
     Transform,
     Vector,
     add,
@@ -26,27 +25,35 @@ from jaxenvs.envs.box2d._geometry import (
     sub,
     transform_at,
 )
-from jaxenvs.envs.box2d._impulses import Mass, push, velocity_at
+from jaxenvs.envs.box2d._impulses import Mass, Motion, push, velocity_at
+from jaxenvs.envs.box2d._lanes import at_index
+from jaxenvs.envs.box2d._manifolds import Manifold
 
 MAX_LINEAR_CORRECTION = 0.2  # m
 MAX_CONDITION = 1000.0  # two points with a worse matrix count as one
 
 
 class Contacts(NamedTuple):
-    """Contacts of bodies with fixed edges.
-
-    The K contacts of a body are solved one after the other, and all bodies at once.
-    """
+    """Contacts of bodies with the ground, which does not move."""
 
     mass: Mass  # of the bodies, [B, 1] or [B, L], as the next two
     friction: Array
     local_center: Vector
-    manifold: Manifold  # [K, B, L]
+    manifold: Manifold  # [K, B, L], those with points first
 
-    @property
-    def number(self) -> Array:
-        """The largest number of contacts of a body: those with points come first."""
-        return jnp.sum(jnp.any(self.manifold.number > 0, axis=(1, 2)), dtype=jnp.int32)
+    def order(self) -> tuple[Array, Array, Array]:
+        """Returns how many pairs of a slot and a body any lane needs, their slots, and bodies."""
+        slots, bodies, _ = self.manifold.number.shape
+        is_needed = jnp.any(self.manifold.number > 0, axis=2).T.ravel()
+        ends = jnp.cumsum(is_needed, dtype=jnp.int32)
+        pair = np.arange(slots * bodies, dtype=np.int32)
+        index = jnp.sum(ends[None] <= pair[:, None], axis=1, dtype=jnp.int32)
+        return ends[-1], index % slots, index // slots
+
+    def at(self, slot: Array, body: Array) -> "Contacts":
+        """Returns a contact of a body, with arrays [L] or [1]."""
+        *of_body, manifold = self
+        return Contacts(*at_index(tuple(of_body), body), at_index(manifold, slot, body))
 
 
 class ContactRows(NamedTuple):
@@ -72,7 +79,7 @@ class ContactRows(NamedTuple):
 
 
 def prepare_contacts(contacts: Contacts, position: Array) -> ContactRows:
-    """Returns the rows of contacts between moving bodies and fixed edges."""
+    """Returns the rows of contacts between bodies and the ground."""
     manifold = contacts.manifold
     mass, center = jax.tree.map(lambda x: x[None], (contacts.mass, contacts.local_center))
     x, y, angle = (position[None, :, i] for i in range(3))
@@ -125,22 +132,22 @@ def prepare_contacts(contacts: Contacts, position: Array) -> ContactRows:
 
 
 def solve_contact(
-    contacts: Contacts, rows: ContactRows, impulse: Sequence[Array], velocity: Sequence[Array]
-) -> tuple[tuple[Array, ...], tuple[Array, ...]]:
-    """Solves a contact of each body once, given its rows, [B, L] each.
+    contact: Contacts, rows: ContactRows, impulse: Sequence[Array], velocity: Motion
+) -> tuple[tuple[Array, ...], Motion]:
+    """Solves a contact once. Arrays are [L].
 
-    Returns its impulses, two normal and two tangential, and the velocities.
+    Returns its impulses, two normal and two tangential, and the body's velocity.
     """
     normal = rows.normal_x, rows.normal_y
     tangent = rows.normal_y, -rows.normal_x
     arm1, arm2 = (rows.arm1_x, rows.arm1_y), (rows.arm2_x, rows.arm2_y)
-    mass, is_two = contacts.mass, rows.is_two
+    mass, is_two = contact.mass, rows.is_two
     normal1, normal2, tangent1, tangent2 = impulse
     none = jnp.zeros_like(normal1)
 
     def slide(old: Array, pressing: Array, inverse: Array, arm: Vector, *velocity: Array) -> Array:
         new = old - inverse * dot(velocity_at(velocity, arm), tangent)
-        limit = contacts.friction * pressing
+        limit = contact.friction * pressing
         return jnp.clip(new, -limit, limit)
 
     new1 = behind_barrier(slide, tangent1, normal1, rows.tangent1, arm1, *velocity)
@@ -186,19 +193,17 @@ def solve_contact(
     return (pressed1, pressed2, new1, new2), velocity
 
 
-def place_contact(
-    contacts: Contacts, k: Array, position: Sequence[Array], rate: float
-) -> tuple[Sequence[Array], Array]:
-    """Corrects positions for the k-th contact of each body, one point after the other.
+def place_contact(contact: Contacts, rate: float, position: Motion) -> tuple[Motion, Array]:
+    """Corrects a position for a contact, one point after the other. Arrays are [L].
 
-    Returns them and the least separation before.
+    Returns it and the least separation before.
     """
-    manifold, mass = at_slot(contacts.manifold, k), contacts.mass
+    manifold, mass = contact.manifold, contact.mass
     least = jnp.zeros_like(position[0])
     for i in range(len(manifold.points)):
 
         def correct(x: Array, y: Array, angle: Array, i=i) -> tuple[Array, ...]:
-            normal, points = manifold.place(place_body((x, y), angle, contacts.local_center))
+            normal, points = manifold.place(place_body((x, y), angle, contact.local_center))
             place, _, depth = points[i]
             separation = depth - SKIN
             arm = sub(place, (x, y))
@@ -215,36 +220,22 @@ def place_contact(
     return position, least
 
 
-def at_slot(tree: Any, k: Array) -> Any:
-    """Returns the k-th contacts of a tree of arrays [K, ...]."""
-    return jax.tree.map(lambda x: lax.dynamic_index_in_dim(x, k, 0, False), tree)
-
-
-def warm_start(contacts: Contacts, rows: ContactRows, impulses: Array, velocity: Array) -> Array:
-    """Returns velocities [B, 3, L] after the impulses [K, 4, B, L] of the step before."""
-
-    def apply(k: Array, velocity: Array) -> Array:
-        row = at_slot(rows, k)
-        normal1, normal2, tangent1, tangent2 = impulses[k]
-        normal = row.normal_x, row.normal_y
-        tangent = row.normal_y, -row.normal_x
-        none = jnp.zeros_like(normal1)
-        new = columns(velocity)
-        for arm, along, across in (
-            ((row.arm1_x, row.arm1_y), normal1, tangent1),
-            (
-                (row.arm2_x, row.arm2_y),
-                jnp.where(row.is_two, normal2, 0),
-                jnp.where(row.is_two, tangent2, 0),
-            ),
-        ):
-            impulse = add(scale(along, normal), scale(across, tangent))
-            new = push(new, contacts.mass, arm, impulse, none)
-        return jnp.stack(new, axis=1)
-
-    return lax.fori_loop(0, contacts.number, apply, velocity)
-
-
-def columns(rows: Array) -> tuple[Array, Array, Array]:
-    """Splits [B, 3, L] into three [B, L]."""
-    return rows[:, 0], rows[:, 1], rows[:, 2]
+def warm_start_contact(
+    contact: Contacts, rows: ContactRows, impulse: Sequence[Array], velocity: Motion
+) -> Motion:
+    """Returns a velocity after the impulses [4, L] of the step before."""
+    normal1, normal2, tangent1, tangent2 = impulse
+    normal = rows.normal_x, rows.normal_y
+    tangent = rows.normal_y, -rows.normal_x
+    none = jnp.zeros_like(normal1)
+    for arm, along, across in (
+        ((rows.arm1_x, rows.arm1_y), normal1, tangent1),
+        (
+            (rows.arm2_x, rows.arm2_y),
+            jnp.where(rows.is_two, normal2, 0),
+            jnp.where(rows.is_two, tangent2, 0),
+        ),
+    ):
+        total = add(scale(along, normal), scale(across, tangent))
+        velocity = push(velocity, contact.mass, arm, total, none)
+    return velocity

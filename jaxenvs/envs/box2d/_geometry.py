@@ -1,12 +1,11 @@
-"""Vectors, polygons, and the contacts between polygons and the edges of a ground.
+"""Vectors, transforms, and polygons.
 
-Source: E. Catto, Box2D 2.3: b2Math.h, b2PolygonShape.cpp, b2CollideEdge.cpp, b2Collision.cpp.
+Source: E. Catto, Box2D 2.3: b2Math.h, b2PolygonShape.cpp.
 """
 
 from collections.abc import Sequence
 from typing import Any, NamedTuple
 
-import jax
 import jax.numpy as jnp
 import numpy as np
 
@@ -146,155 +145,9 @@ class Shape(NamedTuple):
         return behind_barrier(compute, at)
 
 
-class Manifold(NamedTuple):
-    """Up to two points at which a polygon touches an edge.
-
-    They lie on a face of the edge or on one of the polygon. In the first case, `normal` and `plane`
-    are in the world and `points` in the polygon's coordinates; in the second, the other way round.
-    """
-
-    on_edge: Array  # bool
-    normal: Vector
-    plane: Vector  # a point of the face
-    points: tuple[Vector, Vector]
-    ids: tuple[Array, ...]  # int32, the features that make each point
-    number: Array  # int32, 0 to 2
-
-    def place(self, at: Transform) -> tuple[Vector, list[tuple[Vector, Vector, Array]]]:
-        """Returns the normal from the edge to the polygon and, in the world, each point.
-
-        A point has its place, the normal of its face, and its distance from the face.
-        """
-        outward = choose(self.on_edge, self.normal, at.rotate(self.normal))
-        plane = choose(self.on_edge, self.plane, at(self.plane))
-        points = []
-        for point in self.points:
-            place = choose(self.on_edge, at(point), point)
-            points.append((place, outward, dot(sub(place, plane), outward)))
-        return choose(self.on_edge, outward, scale(-1, outward)), points
-
-
 def pick(vectors: Sequence[Vector], index: Array) -> Vector:
     """Returns the vector with this index, per lane."""
     picked = vectors[0]
     for i, vector in enumerate(vectors[1:], start=1):
         picked = choose(index == i, vector, picked)
     return picked
-
-
-class _Point(NamedTuple):
-    """A point of the incident segment."""
-
-    place: Vector
-    reference: Array  # int32, the vertex of the reference face whose side cut the segment, or 0
-    incident: Array  # int32, the vertex or face of the other shape
-    is_cut: Array  # bool
-
-
-def collide(start: Vector, end: Vector, shape: Shape, at: Transform) -> Manifold:
-    """Returns where polygons touch edges from `start` to `end`. All arrays have the same shape."""
-    vertices, normals = shape.place(at)
-
-    def face_edge(at: Transform) -> tuple[Vector, Array]:
-        along = sub(end, start)
-        normal = scale(1 / jnp.sqrt(dot(along, along)), (along[1], -along[0]))
-        is_front = dot(normal, sub(at(shape.center), start)) >= 0
-        return choose(is_front, normal, scale(-1, normal)), is_front
-
-    normal, is_front = behind_barrier(face_edge, at)
-
-    def separate(normal: Vector) -> tuple[Array, Array, Array]:
-        """Returns whether a normal separates both, whether the edge's does best, and a face."""
-        of_edge, of_polygon, least = jnp.inf, -jnp.inf, jnp.inf
-        best = facing = jnp.zeros_like(is_front, jnp.int32)
-        for i, (vertex, outward) in enumerate(zip(vertices, normals, strict=True)):
-            from_start, from_end = sub(vertex, start), sub(vertex, end)
-            of_edge = jnp.minimum(of_edge, dot(normal, from_start))
-            inward = scale(-1, outward)
-            distance = jnp.minimum(dot(inward, from_start), dot(inward, from_end))
-            best = jnp.where(distance > of_polygon, i, best)
-            of_polygon = jnp.maximum(of_polygon, distance)
-            alignment = dot(normal, outward)
-            facing = jnp.where(alignment < least, i, facing)
-            least = jnp.minimum(least, alignment)
-        on_edge = of_polygon <= 0.98 * of_edge + 0.001
-        return (of_edge > SKIN) | (of_polygon > SKIN), on_edge, jnp.where(on_edge, facing, best)
-
-    is_apart, on_edge, face = behind_barrier(separate, normal)
-
-    def refer(face: Array) -> tuple[Vector, ...]:
-        """Returns the incident segment, the reference face, and its normal."""
-        one, two = pick(vertices, face), at(pick(shape.following, face))
-        low, high = choose(is_front, start, end), choose(is_front, end, start)
-        return (
-            choose(on_edge, one, start),
-            choose(on_edge, two, end),
-            choose(on_edge, low, one),
-            choose(on_edge, high, two),
-            choose(on_edge, normal, pick(normals, face)),
-        )
-
-    first, second, low, high, outward = behind_barrier(refer, face)
-
-    def clip(face: Array) -> tuple[_Point, _Point, Array]:
-        """Returns the incident segment between the sides of the reference face, if it has any."""
-        following = jnp.where(face + 1 < shape.number, face + 1, 0)
-        none, uncut = jnp.zeros_like(face), jnp.zeros_like(is_apart)
-        segment = (
-            _Point(first, none, face, uncut),
-            _Point(second, none, jnp.where(on_edge, following, face), uncut),
-        )
-        one = jnp.where(on_edge, jnp.where(is_front, 0, 1), face)
-        two = jnp.where(on_edge, jnp.where(is_front, 1, 0), following)
-        side = outward[1], -outward[0]
-        segment, is_left = _clip(segment, side, dot(side, low), one)
-        side = scale(-1, side)
-        segment, is_still_left = _clip(segment, side, dot(side, high), two)
-        return *segment, is_left & is_still_left
-
-    *segment, is_left = behind_barrier(clip, face)
-
-    def finish(face: Array) -> Manifold:
-        is_near = [dot(outward, sub(point.place, low)) <= SKIN for point in segment]
-        places, ids = [], []
-        for point in segment:
-            places.append(choose(on_edge, at.inverse(point.place), point.place))
-            # Features: the edge's index and the polygon's, and which of them is a face.
-            of_edge = jnp.where(on_edge, point.reference, point.incident)
-            of_polygon = jnp.where(on_edge, point.incident, point.reference)
-            kind = jnp.where(on_edge & point.is_cut, 512, 256)
-            ids.append(of_edge + of_polygon * 16 + kind)
-        is_second = ~is_near[0]  # a single point is the first
-        count = is_near[0].astype(jnp.int32) + is_near[1].astype(jnp.int32)
-        return Manifold(
-            on_edge=on_edge,
-            normal=choose(on_edge, outward, pick(shape.normals, face)),
-            plane=choose(on_edge, low, pick(shape.vertices, face)),
-            points=(choose(is_second, places[1], places[0]), places[1]),
-            ids=(jnp.where(is_second, ids[1], ids[0]), ids[1]),
-            number=jnp.where(is_left & ~is_apart, count, 0),
-        )
-
-    return behind_barrier(finish, face)
-
-
-def _clip(
-    segment: tuple[_Point, _Point], side: Vector, offset: Array, vertex: Array
-) -> tuple[tuple[_Point, _Point], Array]:
-    """Returns the part of a segment behind a line, ordered as in Box2D, and if there is one."""
-    one, two = segment
-    distances = dot(side, one.place) - offset, dot(side, two.place) - offset
-    crosses = distances[0] * distances[1] < 0
-    fraction = distances[0] / (distances[0] - distances[1])
-    cut = _Point(
-        add(one.place, scale(fraction, sub(two.place, one.place))),
-        vertex,
-        one.incident,
-        jnp.ones_like(crosses),
-    )
-    is_in = distances[0] <= 0, distances[1] <= 0
-
-    def take(mask: Array, mine: _Point, other: _Point) -> _Point:
-        return jax.tree.map(lambda a, b: jnp.where(mask, a, b), mine, other)
-
-    return (take(is_in[0], one, two), take(crosses, cut, two)), (is_in[0] & is_in[1]) | crosses

@@ -1,9 +1,10 @@
-"""When a moving polygon hits an edge.
+"""When a moving polygon hits the ground.
 
 Source: E. Catto, Box2D 2.3: b2TimeOfImpact.cpp, b2Distance.cpp.
 """
 
-from functools import partial
+import functools
+from collections.abc import Sequence
 from typing import NamedTuple
 
 import jax.numpy as jnp
@@ -47,51 +48,67 @@ class Sweep(NamedTuple):
 
 
 class _Axis(NamedTuple):
-    """The direction that separates a polygon from an edge."""
+    """The direction that separates a polygon from the ground."""
 
     on_polygon: Array  # bool, a face of the polygon, otherwise fixed in the world
     direction: Vector  # in the world or in the polygon's coordinates
-    offset: Array  # of a fixed axis: the edge's place along it
+    offset: Array  # of a fixed axis: the ground's place along it
     place: Vector  # of a face: its middle, in the polygon's coordinates
 
 
-def _closest(start: Vector, end: Vector, shape: Shape, at: Transform) -> tuple[Array, _Axis]:
+def _closest(ground: Sequence[Vector], shape: Shape, at: Transform) -> tuple[Array, _Axis]:
     """Returns the distance, 0 where both overlap, and the axis between the closest features."""
     vertices, normals = shape.place(at)
-    along = sub(end, start)
-    length = jnp.sqrt(dot(along, along))
-    edge_normal = scale(1 / length, (along[1], -along[0]))
+    is_edge = len(ground) == 2
+    sides = [0] if is_edge else range(len(ground))
+    ends = [(ground[i], ground[(i + 1) % len(ground)]) for i in sides]
 
-    def corners(length: Array) -> tuple[Array, ...]:
-        """The closest corner of the polygon to the edge: squared distance, index, place on it."""
-        best, index, share = jnp.full_like(length, jnp.inf), jnp.zeros_like(length, jnp.int32), 0.0
-        low, high, apart = jnp.inf, -jnp.inf, -jnp.inf
-        for i, (vertex, outward) in enumerate(zip(vertices, normals, strict=True)):
-            from_start = sub(vertex, start)
-            part = jnp.clip(dot(from_start, along) / (length * length), 0, 1)
-            gap = sub(from_start, scale(part, along))
-            squared = dot(gap, gap)
-            share = jnp.where(squared < best, part, share)
-            index = jnp.where(squared < best, i, index)
-            best = jnp.minimum(best, squared)
-            height = dot(edge_normal, from_start)
-            low, high = jnp.minimum(low, height), jnp.maximum(high, height)
-            inward = jnp.minimum(-dot(outward, from_start), -dot(outward, sub(vertex, end)))
-            apart = jnp.maximum(apart, inward)
-        return best, index, share, jnp.maximum(jnp.maximum(low, -high), apart)
+    def outward(start: Vector, end: Vector) -> tuple[Array, Array]:
+        along = sub(end, start)
+        squared = dot(along, along)
+        return squared, scale(1 / jnp.sqrt(squared), (along[1], -along[0]))
 
-    best, corner, share, gap = behind_barrier(corners, length)
+    def corners(angle: Array) -> tuple[Array, ...]:
+        """The polygon's closest corner to a side of the ground: squared distance and more.
+
+        Also its index, that of the side, and its place along the side.
+        """
+        best = jnp.full_like(angle, jnp.inf)
+        index = side = jnp.zeros_like(angle, jnp.int32)
+        share, apart = 0.0, -jnp.inf
+        for j, (start, end) in enumerate(ends):
+            squared_length, normal = outward(start, end)
+            low, high = jnp.inf, -jnp.inf
+            for i, vertex in enumerate(vertices):
+                from_start = sub(vertex, start)
+                part = jnp.clip(dot(from_start, sub(end, start)) / squared_length, 0, 1)
+                gap = sub(from_start, scale(part, sub(end, start)))
+                squared = dot(gap, gap)
+                is_closer = squared < best
+                share = jnp.where(is_closer, part, share)
+                index = jnp.where(is_closer, i, index)
+                side = jnp.where(is_closer, j, side)
+                best = jnp.minimum(best, squared)
+                height = dot(normal, from_start)
+                low, high = jnp.minimum(low, height), jnp.maximum(high, height)
+            apart = jnp.maximum(apart, jnp.maximum(low, -high) if is_edge else low)
+        for vertex, normal in zip(vertices, normals, strict=True):
+            depths = [-dot(normal, sub(vertex, tip)) for tip in ground]
+            apart = jnp.maximum(apart, functools.reduce(jnp.minimum, depths))
+        return best, index, side, share, apart
+
+    best, corner, side, share, gap = behind_barrier(corners, at.sin)
 
     def faces(best: Array) -> tuple[Array, Array]:
-        """The closest face of the polygon to an end of the edge: squared distance, index."""
+        """The polygon's closest face to a corner of the ground: squared distance, index."""
         nearest, face = jnp.full_like(best, jnp.inf), jnp.zeros_like(corner)
-        for i, (vertex, outward) in enumerate(zip(vertices, normals, strict=True)):
-            side = sub(vertices[(i + 1) % len(vertices)], vertex)
-            squared = dot(side, side)
-            for tip in (start, end):
+        for i, (vertex, normal) in enumerate(zip(vertices, normals, strict=True)):
+            along = sub(vertices[(i + 1) % len(vertices)], vertex)
+            squared = dot(along, along)
+            for tip in ground:
                 away = sub(tip, vertex)
-                part = dot(away, side)
-                height = dot(away, outward)
+                part = dot(away, along)
+                height = dot(away, normal)
                 inside = (part > 0) & (part < squared) & (height > 0) & (height**2 < nearest)
                 face = jnp.where(inside, i, face)
                 nearest = jnp.where(inside, height**2, nearest)
@@ -102,20 +119,21 @@ def _closest(start: Vector, end: Vector, shape: Shape, at: Transform) -> tuple[A
     def name(best: Array) -> tuple[Array, _Axis]:
         on_polygon = nearest < best
         vertex = pick(vertices, corner)
-        tip = choose(share >= 1, end, start)
-        between = sub(vertex, tip)
+        start, end = (pick(points, side) for points in zip(*ends, strict=True))
+        _, normal = outward(start, end)
+        between = sub(vertex, choose(share >= 1, end, start))
         size = jnp.sqrt(dot(between, between))
-        on_edge = (share > 0) & (share < 1)
-        upward = dot(sub(vertex, start), edge_normal) >= 0
+        on_side = (share > 0) & (share < 1)
+        is_above = dot(sub(vertex, start), normal) >= 0
         fixed = choose(
-            on_edge,
-            choose(upward, edge_normal, scale(-1, edge_normal)),
+            on_side,
+            choose(is_above, normal, scale(-1, normal)),
             scale(1 / jnp.where(size > 0, size, 1), between),
         )
         offset = jnp.where(
-            on_edge,
+            on_side,
             dot(scale(0.5, add(start, end)), fixed),
-            jnp.maximum(dot(start, fixed), dot(end, fixed)),
+            functools.reduce(jnp.maximum, [dot(tip, fixed) for tip in ground]),
         )
         middle = scale(0.5, add(pick(shape.vertices, face), pick(shape.following, face)))
         distance = jnp.where(gap > 0, jnp.sqrt(jnp.minimum(best, nearest)), 0)
@@ -125,46 +143,50 @@ def _closest(start: Vector, end: Vector, shape: Shape, at: Transform) -> tuple[A
     return behind_barrier(name, best)
 
 
-def _deepest(axis: _Axis, start: Vector, end: Vector, shape: Shape, at: Transform) -> Array:
-    """Returns which end of the edge, or which vertex of the polygon, is deepest along the axis."""
+def _deepest(axis: _Axis, ground: Sequence[Vector], shape: Shape, at: Transform) -> Array:
+    """Returns which corner of the ground, or of the polygon, is deepest along the axis."""
 
-    def compare(at: Transform) -> Array:
-        outward, direction = at.rotate(axis.direction), at.rotate_back(axis.direction)
-        is_end = dot(end, outward) < dot(start, outward)
-        least, index = jnp.inf, jnp.zeros_like(is_end, jnp.int32)
-        for i, vertex in enumerate(shape.vertices):
-            height = dot(vertex, direction)
+    def lowest(points: Sequence[Vector], direction: Vector) -> Array:
+        least, index = jnp.inf, jnp.zeros_like(axis.on_polygon, jnp.int32)
+        for i, point in enumerate(points):
+            height = dot(point, direction)
             index = jnp.where(height < least, i, index)
             least = jnp.minimum(least, height)
-        return jnp.where(axis.on_polygon, is_end.astype(jnp.int32), index)
+        return index
+
+    def compare(at: Transform) -> Array:
+        of_ground = lowest(ground, at.rotate(axis.direction))
+        of_polygon = lowest(shape.vertices, at.rotate_back(axis.direction))
+        return jnp.where(axis.on_polygon, of_ground, of_polygon)
 
     return behind_barrier(compare, at)
 
 
 def _separation(
-    axis: _Axis, start: Vector, end: Vector, shape: Shape, at: Transform, index: Array
+    axis: _Axis, ground: Sequence[Vector], shape: Shape, at: Transform, index: Array
 ) -> Array:
     """Returns the separation along the axis of the points with this index, see `_deepest`."""
 
     def measure(at: Transform) -> Array:
-        tip = choose(index == 0, start, end)
-        of_face = dot(sub(tip, at(axis.place)), at.rotate(axis.direction))
+        of_face = dot(sub(pick(ground, index), at(axis.place)), at.rotate(axis.direction))
         fixed = dot(at(pick(shape.vertices, index)), axis.direction) - axis.offset
         return jnp.where(axis.on_polygon, of_face, fixed)
 
     return behind_barrier(measure, at)
 
 
-def time_of_impact(start: Vector, end: Vector, shape: Shape, sweep: Sweep) -> Array:
-    """Returns the time from 0 to 1 at which polygons come within TARGET of edges, 1 if never.
+def time_of_impact(ground: Sequence[Vector], shape: Shape, sweep: Sweep) -> Array:
+    """Returns the time from 0 to 1 at which polygons come within TARGET of the ground, 1 if never.
+
+    The ground is an edge, given by its two ends, or a convex polygon, counterclockwise.
 
     Conservative advancement: while the closest features separate both at the end of the motion,
     there is no impact; otherwise they give a later time to start from.
     """
     turns = jnp.floor(sweep.start_angle / (2 * np.pi)) * (2 * np.pi)
     sweep = sweep._replace(start_angle=sweep.start_angle - turns, end_angle=sweep.end_angle - turns)
-    args = start, end, shape
-    zero = jnp.zeros_like(sweep.start_angle + start[0])
+    args = ground, shape
+    zero = jnp.zeros_like(sweep.start_angle + ground[0][0])
     false = zero > 1
 
     def root(axis, index, t1, t2, s1, s2, running):
@@ -219,7 +241,7 @@ def time_of_impact(start: Vector, end: Vector, shape: Shape, sweep: Sweep) -> Ar
         hit, done = hit | (ends & is_touching), done | ends
         _, _, t1, _, hit, done = lax.while_loop(
             lambda c: (c[0] < 16) & jnp.any(c[1]),
-            partial(push_back, axis),
+            functools.partial(push_back, axis),
             (jnp.int32(0), ~done, t1, jnp.ones_like(t1), hit, done),
         )
         return i + 1, t1, hit, done

@@ -1,9 +1,10 @@
-"""The effect of impulses on bodies. Velocities are x, y, and angular, in lanes."""
+"""The effect of impulses on bodies."""
 
-from collections.abc import Sequence
 from typing import NamedTuple
 
 from jaxenvs.envs.box2d._geometry import Array, Vector, cross
+
+Motion = tuple[Array, Array, Array]  # x, y, and angle in lanes, or their velocities
 
 
 class Mass(NamedTuple):
@@ -13,15 +14,13 @@ class Mass(NamedTuple):
     angular: float | Array
 
 
-def velocity_at(velocity: Sequence[Array], arm: Vector) -> Vector:
+def velocity_at(velocity: tuple[Array, ...], arm: Vector) -> Vector:
     """Returns the velocity of a body's point."""
     x, y, spin = velocity
     return x - spin * arm[1], y + spin * arm[0]
 
 
-def push(
-    velocity: Sequence[Array], mass: Mass, arm: Vector, impulse: Vector, spin: Array
-) -> tuple[Array, Array, Array]:
+def push(velocity: Motion, mass: Mass, arm: Vector, impulse: Vector, spin: Array) -> Motion:
     """Returns a velocity after an impulse at a point and an angular impulse."""
     x, y, angular = velocity
     return (

@@ -20,7 +20,7 @@ from jaxenvs.envs.box2d._geometry import (
     scale,
     sub,
 )
-from jaxenvs.envs.box2d._impulses import Mass, push, velocity_at
+from jaxenvs.envs.box2d._impulses import Mass, Motion, push, velocity_at
 from jaxenvs.numerics import sincos
 
 ANGULAR_SLOP = 2 / 180 * np.pi  # rad
@@ -40,8 +40,36 @@ class Joint(NamedTuple):
     reference: float
 
 
+class Joints(NamedTuple):
+    """The joints of a world, in the order in which they are solved: arrays [J, 1], or of one."""
+
+    first: Array  # int32, as the next
+    second: Array
+    first_anchor: Vector
+    second_anchor: Vector
+    lower: Array
+    upper: Array
+    reference: Array
+    first_mass: Mass
+    second_mass: Mass
+
+
+def gather(joints: Sequence[Joint], masses: Sequence[Mass]) -> Joints:
+    """Returns the table of joints between bodies with these masses."""
+
+    def column(values: Sequence[Any]) -> Any:
+        if isinstance(values[0], tuple):
+            return tuple(map(column, zip(*values, strict=True)))
+        dtype = np.int32 if isinstance(values[0], int) else np.float32
+        return np.asarray(values, dtype)[:, None]
+
+    ends = [(masses[joint.first], masses[joint.second]) for joint in joints]
+    first, second = (Mass(*column(each)) for each in zip(*ends, strict=True))
+    return Joints(*map(column, zip(*joints, strict=True)), first, second)
+
+
 class JointRows(NamedTuple):
-    """The terms of a joint that velocity iterations use, [L] each."""
+    """The terms of joints that velocity iterations use, [J, L] each."""
 
     first_arm: Vector
     second_arm: Vector
@@ -50,33 +78,29 @@ class JointRows(NamedTuple):
     coupling: Vector  # the z column of the full matrix
     speed: Array
     max_impulse: Array
+    limit: Array  # int32
 
 
-def limit_state(joint: Joint, first_angle: Array, second_angle: Array) -> Array:
-    """Returns which limit a joint has reached, int32."""
-    angle = second_angle - first_angle - joint.reference
-    return jnp.where(
-        angle <= joint.lower, LOWER, jnp.where(angle >= joint.upper, UPPER, INACTIVE)
-    ).astype(jnp.int32)
+def limit_states(joints: Joints, angles: Array) -> Array:
+    """Returns which limits joints have reached, int32[J, L], given the bodies' angles [B, L]."""
+    angle = angles[joints.second[:, 0]] - angles[joints.first[:, 0]] - joints.reference
+    upper = jnp.where(angle >= joints.upper, UPPER, INACTIVE)
+    return jnp.where(angle <= joints.lower, LOWER, upper).astype(jnp.int32)
 
 
-def _arms(joint: Joint, first_angle: Array, second_angle: Array) -> tuple[Vector, Vector]:
+def _arms(joints: Joints, first_angle: Array, second_angle: Array) -> tuple[Vector, Vector]:
     first, second = (Transform(*sincos(angle), (0, 0)) for angle in (first_angle, second_angle))
-    return first.rotate(joint.first_anchor), second.rotate(joint.second_anchor)
+    return first.rotate(joints.first_anchor), second.rotate(joints.second_anchor)
 
 
-def prepare_joint(
-    joint: Joint,
-    masses: Sequence[Mass],
-    angles: Sequence[Array],
-    speed: Array,
-    max_impulse: Array,
+def prepare_joints(
+    joints: Joints, angles: Array, limits: Array, speeds: Array, max_impulses: Array
 ) -> JointRows:
-    """Returns the rows of a joint. The angles are those of all bodies."""
-    first, second = masses[joint.first], masses[joint.second]
+    """Returns the rows of joints, given the bodies' angles [B, L] and arrays [J, L]."""
+    first, second = joints.first_mass, joints.second_mass
 
     def arms(first_angle: Array, second_angle: Array) -> tuple[Vector, Vector]:
-        return _arms(joint, first_angle, second_angle)
+        return _arms(joints, first_angle, second_angle)
 
     def invert(a: Vector, b: Vector) -> JointRows:
         linear = first.linear + second.linear
@@ -101,42 +125,34 @@ def prepare_joint(
                 (xx * yy - xy * xy) * full,
             ),
             coupling=(xz, yz),
-            speed=speed,
-            max_impulse=max_impulse,
+            speed=speeds,
+            max_impulse=max_impulses,
+            limit=limits,
         )
 
-    return behind_barrier(invert, *behind_barrier(arms, angles[joint.first], angles[joint.second]))
+    of_first, of_second = angles[joints.first[:, 0]], angles[joints.second[:, 0]]
+    return behind_barrier(invert, *behind_barrier(arms, of_first, of_second))
 
 
 def warm_start_joint(
-    joint: Joint,
-    rows: JointRows,
-    masses: Sequence[Mass],
-    impulse: Sequence[Array],
-    velocity: list[Any],
-) -> None:
-    """Applies a joint's impulses of the step before to velocities, in place."""
+    joint: Joints, rows: JointRows, impulse: Sequence[Array], a: Motion, b: Motion
+) -> tuple[Motion, Motion]:
+    """Returns the velocities of a joint's bodies after its impulses [4, L] of the step before."""
     x, y, z, motor = impulse
-    for body, arm, sign in ((joint.first, rows.first_arm, -1), (joint.second, rows.second_arm, 1)):
-        velocity[body] = push(
-            velocity[body], masses[body], arm, (sign * x, sign * y), sign * (motor + z)
-        )
+    return (
+        push(a, joint.first_mass, rows.first_arm, (-x, -y), -(motor + z)),
+        push(b, joint.second_mass, rows.second_arm, (x, y), motor + z),
+    )
 
 
 def solve_joint(
-    joint: Joint,
-    rows: JointRows,
-    masses: Sequence[Mass],
-    limit: Array,
-    impulse: Sequence[Array],
-    velocity: list[Any],
-) -> tuple[Array, ...]:
-    """Solves a joint once and updates the velocities of its bodies in place.
+    joint: Joints, rows: JointRows, impulse: Sequence[Array], a: Motion, b: Motion
+) -> tuple[tuple[Array, ...], Motion, Motion]:
+    """Solves a joint once, given the velocities of its bodies.
 
-    `impulse` and the result are x, y, angular (of the limit), and that of the motor.
+    Returns its impulses: x, y, angular (of the limit), and that of the motor; and the velocities.
     """
-    first, second = masses[joint.first], masses[joint.second]
-    a, b = velocity[joint.first], velocity[joint.second]
+    first, second, limit = joint.first_mass, joint.second_mass, rows.limit
     x, y, z, motor = impulse
 
     def drive(motor: Array, spin_a: Array, spin_b: Array) -> Array:
@@ -175,16 +191,17 @@ def solve_joint(
         )
 
     px, py, pz = behind_barrier(hold, z, *a, *b)
-    velocity[joint.first] = push(a, first, rows.first_arm, (-px, -py), -pz)
-    velocity[joint.second] = push(b, second, rows.second_arm, (px, py), pz)
-    return x + px, y + py, z + pz, new_motor
+    return (
+        (x + px, y + py, z + pz, new_motor),
+        push(a, first, rows.first_arm, (-px, -py), -pz),
+        push(b, second, rows.second_arm, (px, py), pz),
+    )
 
 
-def place_joint(joint: Joint, masses: Sequence[Mass], limit: Array, position: list[Any]) -> Array:
-    """Corrects the positions of a joint's bodies in place; returns whether they were right."""
-    first, second = masses[joint.first], masses[joint.second]
+def place_joint(joint: Joints, limit: Array, a: Motion, b: Motion) -> tuple[Array, Motion, Motion]:
+    """Corrects the positions of a joint's bodies. Returns whether they were right, and them."""
+    first, second = joint.first_mass, joint.second_mass
     motor_mass = 1 / (first.angular + second.angular)
-    a, b = position[joint.first], position[joint.second]
 
     def turn(angle_a: Array, angle_b: Array) -> tuple[Array, Array]:
         angle = angle_b - angle_a - joint.reference
@@ -217,6 +234,6 @@ def place_joint(joint: Joint, masses: Sequence[Mass], limit: Array, position: li
 
     px, py, squared = behind_barrier(pull, a[:2], b[:2])
     none = jnp.zeros_like(px)
-    position[joint.first] = push(a, first, arm_a, (-px, -py), none)
-    position[joint.second] = push(b, second, arm_b, (px, py), none)
-    return (jnp.sqrt(squared) <= LINEAR_SLOP) & (angle_error <= ANGULAR_SLOP)
+    is_right = (jnp.sqrt(squared) <= LINEAR_SLOP) & (angle_error <= ANGULAR_SLOP)
+    a, b = push(a, first, arm_a, (-px, -py), none), push(b, second, arm_b, (px, py), none)
+    return is_right, a, b

@@ -1,10 +1,13 @@
 """Arrays with lanes last, [..., L], and arrays of rows, [N, ...]."""
 
+from collections.abc import Callable
 from typing import Any
 
 import jax
 import jax.numpy as jnp
 import numpy as np
+from jax import lax
+from jax.custom_batching import custom_vmap
 
 from jaxenvs.chunks import overwrite_where
 from jaxenvs.envs.box2d._geometry import Array
@@ -15,6 +18,31 @@ def chunk_of(number: int, parts: int) -> int | None:
     if jax.default_backend() != "cpu":  # where loops cost more than rows
         return None
     return max(1, number // parts)
+
+
+def in_batches(compute: Callable[..., Any]) -> Callable[..., Any]:
+    """Makes a function of worlds [N, ...] one of single worlds, which `vmap` calls with batches.
+
+    Nested `vmap`s make one batch.
+    """
+    batched = custom_vmap(compute)
+
+    @batched.def_vmap
+    def _(size: int, in_batched: Any, *args: Any) -> tuple[Any, Any]:
+        args = jax.tree.map(
+            lambda x, is_batched: x if is_batched else jnp.broadcast_to(x, (size, *x.shape)),
+            args,
+            tuple(in_batched),
+        )
+        shape = jax.tree.leaves(args)[0].shape[:2]
+        new = batched(*jax.tree.map(lambda x: x.reshape(-1, *x.shape[2:]), args))
+        new = jax.tree.map(lambda x: x.reshape(*shape, *x.shape[1:]), new)
+        return new, jax.tree.map(lambda _: True, new)
+
+    def compute_one(*args: Any) -> Any:
+        return jax.tree.map(lambda x: x[0], batched(*jax.tree.map(lambda x: x[None], args)))
+
+    return compute_one
 
 
 def on_lanes(compute: Any, mask: Array, inputs: Any, outputs: Any) -> Any:
@@ -56,6 +84,13 @@ def pack(tree: Any) -> tuple[Array, Any]:
 def rows_at(tree: Any, indices: Array) -> Any:
     """Returns rows of arrays [N, ...]; of the last one where indices are out of range."""
     return jax.tree.map(lambda x: x[jnp.minimum(indices, x.shape[0] - 1)], tree)
+
+
+def at_index(tree: Any, *index: Array) -> Any:
+    """Returns arrays without their first axes, at an index of each."""
+    for i in index:
+        tree = jax.tree.map(lambda x, i=i: lax.dynamic_index_in_dim(x, i, 0, False), tree)
+    return tree
 
 
 def split_bodies(bodies: Array) -> tuple[Array, Array]:

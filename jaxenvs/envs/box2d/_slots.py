@@ -8,44 +8,43 @@ from typing import Any, NamedTuple
 import jax
 import jax.numpy as jnp
 
-from jaxenvs.envs.box2d._geometry import Array, Manifold
+from jaxenvs.envs.box2d._geometry import Array
+from jaxenvs.envs.box2d._manifolds import Manifold
 
-EDGE, RANK, COUNT, ID = 0, 1, 2, 3  # columns of `WorldState.contacts`
+PART, RANK, COUNT = 0, 1, 2  # columns of `WorldState.contacts`
 
 
 class Slots(NamedTuple):
     """The contacts of bodies, [K, B, L] each."""
 
-    edge: Array  # int32
+    part: Array  # int32, the number of the part of the ground
     rank: Array  # int32
     number: Array  # int32
     ids: tuple[Array, Array]  # int32
-    impulses: Array  # float32[K, 4, B, L]
+    impulses: Array  # float32[K, B, 4, L]
 
 
 def read(contacts: Array, impulses: Array) -> Slots:
-    """Returns the contacts [N, B, K, ...] in slots, newest first."""
-    edge, rank, count, *ids = jnp.transpose(contacts, (3, 2, 1, 0))
-    slots = Slots(edge, rank, count, tuple(ids), jnp.transpose(impulses, (2, 3, 1, 0)))
-    return take(slots, jnp.argsort(-rank, axis=0, stable=True))
+    """Returns the contacts [N, B, K, ...] in slots."""
+    part, rank, count, *ids = jnp.transpose(contacts, (3, 2, 1, 0))
+    return Slots(part, rank, count, tuple(ids), jnp.transpose(impulses, (2, 1, 3, 0)))
 
 
 def write(slots: Slots) -> tuple[Array, Array]:
     """Returns contacts and impulses as `read` takes them."""
-    table = jnp.stack([slots.edge, slots.rank, slots.number, *slots.ids])
-    return jnp.transpose(table, (3, 2, 1, 0)), jnp.transpose(slots.impulses, (3, 2, 0, 1))
+    table = jnp.stack([slots.part, slots.rank, slots.number, *slots.ids])
+    return jnp.transpose(table, (3, 2, 1, 0)), jnp.transpose(slots.impulses, (3, 1, 0, 2))
 
 
-def take(tree: Any, order: Array) -> Any:
-    """Reorders the slots of arrays [K, B, L] or [K, 4, B, L]."""
+def in_order(count: Array, rank: Array, tree: Any) -> Any:
+    """Orders slots of arrays [K, B, L] or [K, B, 4, L] as they are solved.
+
+    Those with points come first, and of these, the newest, with the highest rank.
+    """
+    order = jnp.argsort(jnp.where(count > 0, -rank, len(rank)), axis=0, stable=True)
     return jax.tree.map(
-        lambda x: jnp.take_along_axis(x, order if x.ndim == 3 else order[:, None], axis=0), tree
+        lambda x: jnp.take_along_axis(x, order if x.ndim == 3 else order[:, :, None], axis=0), tree
     )
-
-
-def touching_first(count: Array, tree: Any) -> Any:
-    """Moves slots with points to the front."""
-    return take(tree, jnp.argsort(count == 0, axis=0, stable=True))
 
 
 def update(slots: Slots, manifold: Manifold, mask: Array) -> tuple[Slots, Array, Array]:
@@ -56,7 +55,7 @@ def update(slots: Slots, manifold: Manifold, mask: Array) -> tuple[Slots, Array,
     count = jnp.where(slots.rank >= 0, manifold.number, 0)
     impulses = []
     for column in (0, 2):
-        one, two = slots.impulses[:, column], slots.impulses[:, column + 1]
+        one, two = slots.impulses[:, :, column], slots.impulses[:, :, column + 1]
         for i, id in enumerate(manifold.ids):
             known = jnp.where(
                 (slots.number > 0) & (id == slots.ids[0]),
@@ -65,15 +64,19 @@ def update(slots: Slots, manifold: Manifold, mask: Array) -> tuple[Slots, Array,
             )
             impulses.append(jnp.where(count > i, known, 0))
     ids = tuple(jnp.where(count > i, id, -1) for i, id in enumerate(manifold.ids))
-    new = slots._replace(number=count, ids=ids, impulses=jnp.stack(impulses, axis=1))
+    new = slots._replace(number=count, ids=ids, impulses=jnp.stack(impulses, axis=2))
     new = jax.tree.map(
-        lambda a, b: jnp.where(mask if a.ndim == 3 else mask[:, None], a, b), new, slots
+        lambda a, b: jnp.where(mask if a.ndim == 3 else mask[:, :, None], a, b), new, slots
     )
     return new, (slots.number == 0) & (new.number > 0), (slots.number > 0) & (new.number == 0)
 
 
-def last_event(touches: Array, begins: Array, ends: Array) -> Array:
-    """Returns whether a body's last event is a beginning, as Gymnasium's listeners see it."""
-    for begin, end in zip(begins, ends, strict=True):
-        touches = (touches | begin) & ~end
-    return touches
+def last_event(touches: Array, rank: Array, begins: Array, ends: Array) -> Array:
+    """Returns whether a body's last event is a beginning, as Gymnasium's listeners see it.
+
+    Contacts are updated from the highest rank to the lowest. `touches` holds if there is no event.
+    """
+    is_event = begins | ends
+    last = jnp.where(is_event, rank, len(rank) + 1).min(axis=0, keepdims=True)
+    began_last = jnp.any(begins & (rank == last), axis=0)
+    return jnp.where(jnp.any(is_event, axis=0), began_last, touches)

@@ -5,89 +5,156 @@ Arrays have lanes last. Bodies are rows of arrays [B, 3, L]: x, y, and angle, or
 Source: E. Catto, Box2D 2.3: b2Island.cpp.
 """
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from functools import partial
 from typing import Any
 
 import jax.numpy as jnp
 from jax import lax
 
+from jaxenvs.barrier import behind_barrier
 from jaxenvs.envs.box2d._contacts import (
     ContactRows,
     Contacts,
-    at_slot,
-    columns,
     place_contact,
     solve_contact,
+    warm_start_contact,
 )
 from jaxenvs.envs.box2d._geometry import Array
-from jaxenvs.envs.box2d._impulses import Mass
-from jaxenvs.envs.box2d._joints import Joint, JointRows, place_joint, solve_joint
+from jaxenvs.envs.box2d._joints import (
+    JointRows,
+    Joints,
+    place_joint,
+    solve_joint,
+    warm_start_joint,
+)
+from jaxenvs.envs.box2d._lanes import at_index
 
 # Velocities that are equal before and after this many iterations are so after any multiple: they
 # do not change, or come back by rounding, mostly every second iteration. So are positions. Numbers
 # of iterations are multiples.
 BURST, PLACE_BURST = 6, 4
 
-
-def unstack(rows: Array) -> list[list[Array]]:
-    """Splits [B, 3, L] into lanes."""
-    return [[rows[i, j] for j in range(rows.shape[1])] for i in range(rows.shape[0])]
+JointTerms = tuple[Joints, JointRows] | None
+ContactTerms = tuple[Contacts, ContactRows] | None
 
 
-def stack(rows: Sequence[Sequence[Array]]) -> Array:
-    """Joins lanes to [B, 3, L]."""
-    return jnp.stack([jnp.stack(list(row)) for row in rows])
+def _get(rows: Array, *index: Array) -> tuple[Array, ...]:
+    """Returns the rows [C, L] at an index of the first axes."""
+    return tuple(at_index(rows, *index))
+
+
+def _put(rows: Array, new: Sequence[Array], *index: Array) -> Array:
+    """Writes the rows at an index of the first axes, one by one: XLA copies nothing else then."""
+    for i, row in enumerate(new):
+        row = row.reshape((1,) * (rows.ndim - 1) + row.shape)
+        rows = lax.dynamic_update_slice(rows, row, (*index, i, 0))
+    return rows
+
+
+def _for_joints(joints: Joints, solve: Callable[..., Any], bodies: Array, state: Any) -> Any:
+    """Calls `solve(j, joint, a, b, state)` for each joint; it returns the bodies and the state."""
+
+    def solve_one(j: Array, carry: tuple[Array, Any]) -> tuple[Array, Any]:
+        bodies, state = carry
+        joint = at_index(joints, j)
+        first, second = joint.first[0], joint.second[0]
+        # Barriers let XLA write in place: it must not read the old values later.
+        a, b = behind_barrier(lambda bodies: (_get(bodies, first), _get(bodies, second)), bodies)
+        a, b, state = solve(j, joint, a, b, state)
+        return _put(_put(bodies, a, first), b, second), state
+
+    return lax.fori_loop(0, len(joints.first), solve_one, (bodies, state))
+
+
+def _for_contacts(contacts: Contacts, solve: Callable[..., Any], bodies: Array, state: Any) -> Any:
+    """Calls `solve(slot, body, contact, motion, state)` for each contact.
+
+    It returns the motion and the state. Contacts of different bodies do not affect each other,
+    because the ground does not move, so they may be solved in any order.
+    """
+    number, slots, owners = contacts.order()
+
+    def solve_one(i: Array, carry: tuple[Array, Any]) -> tuple[Array, Any]:
+        bodies, state = carry
+        slot, body = slots[i], owners[i]
+        motion = behind_barrier(lambda bodies: _get(bodies, body), bodies)
+        motion, state = solve(slot, body, contacts.at(slot, body), motion, state)
+        return _put(bodies, motion, body), state
+
+    return lax.fori_loop(0, number, solve_one, (bodies, state))
+
+
+def warm_start(
+    joints: JointTerms, contacts: ContactTerms, state: tuple[Array, Array, Array]
+) -> Array:
+    """Returns velocities after the impulses of the step before, see `solve_velocities`."""
+    velocity, joint_impulses, contact_impulses = state
+    if contacts is not None:
+        _, rows_of_contacts = contacts
+
+        def press(slot: Array, body: Array, contact: Contacts, motion: Any, _: Any) -> Any:
+            impulse = _get(contact_impulses, slot, body)
+            rows = at_index(rows_of_contacts, slot, body)
+            return warm_start_contact(contact, rows, impulse, motion), ()
+
+        velocity, _ = _for_contacts(contacts[0], press, velocity, ())
+    if joints is not None:
+        _, rows_of_joints = joints
+
+        def pull(j: Array, joint: Joints, a: Any, b: Any, _: Any) -> Any:
+            rows, impulse = at_index(rows_of_joints, j), _get(joint_impulses, j)
+            return *warm_start_joint(joint, rows, impulse, a, b), ()
+
+        velocity, _ = _for_joints(joints[0], pull, velocity, ())
+    return velocity
 
 
 def solve_velocities(
-    joints: Sequence[Joint],
-    masses: Sequence[Mass],
-    joint_rows: Sequence[JointRows],
-    limits: Array,
-    contacts: tuple[Contacts, ContactRows] | None,
+    joints: JointTerms,
+    contacts: ContactTerms,
     state: tuple[Array, Array, Array],
     iterations: int,
 ) -> tuple[tuple[Array, Array, Array], Array]:
     """Iterates until nothing changes any more: the result is that of all iterations.
 
     Args:
-        joints: in the order in which they are solved.
-        masses: of all bodies.
-        joint_rows: of the joints.
-        limits: int32[J, L], the states of their limits.
+        joints: joints and their rows; None without any.
         contacts: contacts and their rows; None without any.
-        state: velocities [B, 3, L], impulses of joints [J, 4, L], and of contacts [K, 4, B, L].
+        state: velocities [B, 3, L], impulses of joints [J, 4, L], and of contacts [K, B, 4, L].
         iterations: the number of iterations, a multiple of BURST.
 
     Returns:
         The new state, and bool[L], whether more iterations might change it.
     """
-    pressing: Any
-    pressing, rows = (None, None) if contacts is None else contacts
-    number = 0 if contacts is None else pressing.number
-
-    def solve_slot(k: Array, state: tuple[Array, Array]) -> tuple[Array, Array]:
-        velocity, impulses = state
-        impulse, new = solve_contact(
-            pressing, at_slot(rows, k), list(at_slot(impulses, k)), columns(velocity)
-        )
-        impulses = lax.dynamic_update_index_in_dim(impulses, jnp.stack(impulse), k, 0)
-        return jnp.stack(new, axis=1), impulses
 
     def iterate(_: Array, state: tuple[Array, Array, Array]) -> tuple[Array, Array, Array]:
-        velocity, joint_impulse, contact_impulse = state
-        if joints:
-            lanes = unstack(velocity)
-            solved = [
-                solve_joint(joint, joint_rows[j], masses, limits[j], list(joint_impulse[j]), lanes)
-                for j, joint in enumerate(joints)
-            ]
-            velocity, joint_impulse = stack(lanes), stack(solved)
+        velocity, joint_impulses, contact_impulses = state
+        if joints is not None:
+            table, rows_of_joints = joints
+
+            def hold(j: Array, joint: Joints, a: Any, b: Any, impulses: Array) -> Any:
+                impulse = behind_barrier(lambda impulses: _get(impulses, j), impulses)
+                rows = at_index(rows_of_joints, j)
+                new = behind_barrier(partial(solve_joint, joint, rows), impulse, a, b)
+                impulse, a, b = new
+                return a, b, _put(impulses, impulse, j)
+
+            velocity, joint_impulses = _for_joints(table, hold, velocity, joint_impulses)
         if contacts is not None:
-            velocity, contact_impulse = lax.fori_loop(
-                0, number, solve_slot, (velocity, contact_impulse)
-            )
-        return velocity, joint_impulse, contact_impulse
+            pressing, rows_of_contacts = contacts
+
+            def press(
+                slot: Array, body: Array, contact: Contacts, motion: Any, impulses: Array
+            ) -> Any:
+                impulse = behind_barrier(lambda x: _get(x, slot, body), impulses)
+                rows = at_index(rows_of_contacts, slot, body)
+                new = behind_barrier(partial(solve_contact, contact, rows), impulse, motion)
+                impulse, motion = new
+                return motion, _put(impulses, impulse, slot, body)
+
+            velocity, contact_impulses = _for_contacts(pressing, press, velocity, contact_impulses)
+        return velocity, joint_impulses, contact_impulses
 
     def advance(carry: tuple) -> tuple:
         i, _, state = carry
@@ -108,9 +175,7 @@ def solve_velocities(
 
 
 def solve_positions(
-    joints: Sequence[Joint],
-    masses: Sequence[Mass],
-    limits: Array,
+    joints: tuple[Joints, Array] | None,
     contacts: Contacts | None,
     position: Array,
     rate: float,
@@ -119,31 +184,35 @@ def solve_positions(
 ) -> tuple[Array, Array]:
     """Corrects positions until all errors are small. Returns them and, per lane, whether they are.
 
-    Args: as `solve_velocities`, and
-        contacts: the `Contacts`; None without any.
+    Args:
+        joints: joints and the states of their limits, int32[J, L]; None without any.
+        contacts: the contacts; None without any.
         position: [B, 3, L].
         rate: the share of an overlap that an iteration corrects.
         tolerance: m, the overlap that may remain.
+        iterations: the largest number of iterations.
     """
-    pressing: Any = contacts
-    number = 0 if contacts is None else contacts.number
-
-    def place_slot(k: Array, state: tuple[Array, Array]) -> tuple[Array, Array]:
-        position, least = state
-        placed, separation = place_contact(pressing, k, columns(position), rate)
-        return jnp.stack(placed, axis=1), jnp.minimum(least, separation)
 
     def correct(carry: tuple) -> tuple:
         i, is_right, position = carry
         new, is_right_now = position, jnp.ones_like(is_right)
         if contacts is not None:
-            new, least = lax.fori_loop(0, number, place_slot, (new, jnp.zeros_like(position[:, 0])))
-            is_right_now &= least.min(axis=0) >= -tolerance
-        if joints:
-            placed = unstack(new)
-            for j, joint in enumerate(joints):
-                is_right_now &= place_joint(joint, masses, limits[j], placed)
-            new = stack(placed)
+
+            def lift(_: Array, __: Array, contact: Contacts, motion: Any, least: Array) -> Any:
+                motion, separation = behind_barrier(partial(place_contact, contact, rate), motion)
+                return motion, jnp.minimum(least, separation)
+
+            new, least = _for_contacts(contacts, lift, new, jnp.zeros_like(new[0, 0]))
+            is_right_now &= least >= -tolerance
+        if joints is not None:
+            table, limits = joints
+
+            def join(j: Array, joint: Joints, a: Any, b: Any, is_right: Array) -> Any:
+                place_one = partial(place_joint, joint, at_index(limits, j))
+                is_placed, a, b = behind_barrier(place_one, a, b)
+                return a, b, is_right & is_placed
+
+            new, is_right_now = _for_joints(table, join, new, is_right_now)
         return i + 1, is_right | is_right_now, jnp.where(is_right[None, None], position, new)
 
     def advance(carry: tuple) -> tuple:

@@ -1,7 +1,7 @@
 """Box2D's rigid bodies, as far as Gymnasium's tasks need them.
 
-A world has a few polygons, joined by hinges with motors and limits, over a ground of edges that lie
-side by side. Contacts keep their impulses from step to step. Motion is continuous, so nothing falls
+A world has a few polygons, joined by hinges with motors and limits, over a ground of edges and
+boxes. Contacts keep their impulses from step to step. Motion is continuous, so nothing falls
 through the ground. A world at rest for half a second falls asleep.
 
 Left out, because no task needs it: restitution, contacts between moving bodies, other shapes and
@@ -12,8 +12,7 @@ that touch it, and bodies that hit it are gathered and moved as they should. A w
 not depend on the batch. It is that of Box2D to rounding: operations have Box2D's order, and
 iterations end early only where the remaining ones change nothing.
 
-Source: E. Catto, Box2D 2.3, as pybox2d 2.3.10: b2World.cpp, b2Island.cpp, b2Contact.cpp,
-b2ContactManager.cpp, b2DynamicTree.cpp.
+Source: E. Catto, Box2D 2.3, as pybox2d 2.3.10: b2World.cpp, b2Island.cpp, b2DynamicTree.cpp.
 """
 
 import functools
@@ -26,67 +25,47 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 from jax import lax
-from jax.custom_batching import custom_vmap
 
 from jaxenvs.chunks import overwrite_where
-from jaxenvs.envs.box2d._contacts import Contacts, prepare_contacts, warm_start
+from jaxenvs.envs.box2d._contacts import Contacts, prepare_contacts
 from jaxenvs.envs.box2d._geometry import (
     LINEAR_SLOP,
     SKIN,
     Array,
-    Manifold,
     Polygon,
     Shape,
     Transform,
     Vector,
-    collide,
-    dot,
-    scale,
     sub,
     transform_at,
 )
-from jaxenvs.envs.box2d._impact import TARGET, TOLERANCE, Sweep, time_of_impact
+from jaxenvs.envs.box2d._ground import MARGIN, NO_CONTACT, Ground, Terrain
+from jaxenvs.envs.box2d._impact import Sweep
 from jaxenvs.envs.box2d._impulses import Mass
-from jaxenvs.envs.box2d._joints import (
-    INACTIVE,
-    Joint,
-    limit_state,
-    prepare_joint,
-    warm_start_joint,
-)
+from jaxenvs.envs.box2d._joints import INACTIVE, Joint, gather, limit_states, prepare_joints
 from jaxenvs.envs.box2d._lanes import (
     chunk_of,
+    in_batches,
     join_bodies,
     on_lanes,
     pack,
     rows_at,
     split_bodies,
 )
-from jaxenvs.envs.box2d._slots import (
-    COUNT,
-    EDGE,
-    RANK,
-    last_event,
-    read,
-    take,
-    touching_first,
-    update,
-    write,
-)
-from jaxenvs.envs.box2d._solver import solve_positions, solve_velocities, stack, unstack
+from jaxenvs.envs.box2d._manifolds import Manifold
+from jaxenvs.envs.box2d._slots import COUNT, RANK, in_order, last_event, read, update, write
+from jaxenvs.envs.box2d._solver import solve_positions, solve_velocities, warm_start
 
 TIME_STEP = 1 / 50  # s
 VELOCITY_ITERATIONS, POSITION_ITERATIONS = 180, 60
+WIDE_CHUNK = 256  # worlds, from which on the processor's time grows with their number
 FIRST_ITERATIONS = 12  # before worlds that still change are gathered
 BAUMGARTE, BAUMGARTE_OF_IMPACT = 0.2, 0.75  # shares of an overlap that an iteration corrects
 MAX_IMPACTS = 8  # of a contact in one step
 MAX_TRANSLATION, MAX_ROTATION = 2.0, 0.5 * np.pi  # m and rad in one step
-MARGIN = 0.1  # m, by which boxes are larger than what they contain
 TIME_TO_SLEEP = 0.5  # s
 SLEEP_LINEAR, SLEEP_ANGULAR = 0.01, 2 / 180 * np.pi  # m/s and rad/s
-_NO_CONTACT = np.asarray([[[[-1, -1, 0, -1, -1]]]], np.int32)
 _SURFACE = 10  # numbers that describe a manifold to the solver
-_REACH = MARGIN + SKIN / 2  # m, from an edge to the side of its box
 
 
 class Body(NamedTuple):
@@ -111,8 +90,8 @@ class WorldState:
     boxes: jax.Array  # float32[B, 4]: low x, low y, high x, high y of a box around each body
     joints: jax.Array  # float32[J, 4]: impulses along x and y, of the limit, and of the motor
     limits: jax.Array  # int32[J]: 0, 1 at the lower limit, 2 at the upper one
-    # int32[B, K, 5]: the edge; how many of the contacts are older, -1 without a contact; how many
-    # points touch; what they are made of.
+    # int32[B, K, 5]: the part of the ground; how many of the contacts are older, -1 without a
+    # contact; how many points touch; what they are made of.
     contacts: jax.Array
     impulses: jax.Array  # float32[B, K, 4]: normal ones of two points, and tangential ones
     touches: jax.Array  # bool[B]: whether the last event of a body's contacts was a beginning
@@ -128,24 +107,23 @@ class World:
         self,
         bodies: Sequence[Body],
         joints: Sequence[Joint],
-        edges: int,
-        width: float,
-        slots: int,
+        ground: Ground,
+        stands: bool = False,
     ) -> None:
         """Makes a world.
 
         Args:
             bodies: the bodies.
             joints: in the order in which they are solved.
-            edges: the number of edges of the ground.
-            width: m, the width of each, from x = 0.
-            slots: K, the number of neighboring edges that a body can touch.
+            ground: the kind of ground.
+            stands: whether most worlds touch the ground most of the time. Then all are solved with
+                contacts; otherwise, those near the ground are gathered.
         """
-        self.bodies, self.joints = tuple(bodies), tuple(joints)
-        self.edges, self.width, self.slots = edges, width, slots
+        self.bodies, self.joints, self.ground = tuple(bodies), tuple(joints), ground
+        self.stands = stands
         self.masses = [body.mass for body in self.bodies]
-        self._step = custom_vmap(self._step_all)
-        self._step.def_vmap(self._step_nested)
+        self._joint_table = gather(self.joints, self.masses)
+        self._step, self._fly = in_batches(self._step_all), in_batches(self._fly_all)
 
     def start(self, places: Array) -> WorldState:
         """Returns bodies at rest at float32[B, 3]: x and y of their origins, and angles."""
@@ -156,14 +134,14 @@ class World:
         x, y = turn((center[0][:, 0], center[1][:, 0]))
         places = jnp.stack([x, y, angle], axis=1)
         boxes = _box(self._shape(), self._transform(places[:, :, None]))[:, :, 0]
-        contacts = np.broadcast_to(_NO_CONTACT[0], (number, self.slots, 5))
+        contacts = np.broadcast_to(NO_CONTACT, (number, self.ground.slots, 5))
         return WorldState(
             bodies=jnp.concatenate([places, jnp.zeros_like(places)], axis=1),
             boxes=boxes + np.asarray([[-MARGIN, -MARGIN, MARGIN, MARGIN]], np.float32),
             joints=jnp.zeros((len(self.joints), 4), jnp.float32),
             limits=jnp.zeros(len(self.joints), jnp.int32),
             contacts=jnp.asarray(contacts),
-            impulses=jnp.zeros((number, self.slots, 4), jnp.float32),
+            impulses=jnp.zeros((number, self.ground.slots, 4), jnp.float32),
             touches=jnp.zeros(number, bool),
             began=jnp.zeros(number, bool),
             idle=jnp.zeros(number, jnp.float32),
@@ -171,54 +149,58 @@ class World:
         )
 
     def step(
-        self, state: WorldState, heights: Array, acceleration: Array, speeds: Array, torques: Array
+        self,
+        state: WorldState,
+        terrain: Terrain,
+        acceleration: Array,
+        speeds: Array,
+        torques: Array,
     ) -> WorldState:
         """Moves the world by a time step.
 
         Args:
             state: the state.
-            heights: float32[edges + 1], m, of the ground at the ends of the edges.
+            terrain: the ground.
             acceleration: float32[B, 3], by gravity and other forces.
             speeds: float32[J], rad/s, of the motors.
             torques: float32[J], N m, the most that the motors can do.
         """
-        args = state, heights, acceleration, speeds, torques
-        new = self._step(*jax.tree.map(lambda x: x[None], args))
-        return jax.tree.map(lambda x: x[0], new)
+        return self._step(state, terrain, acceleration, speeds, torques)
 
-    def _step_nested(self, size: int, in_batched: Any, *args: Any) -> tuple[Any, Any]:
-        """Moves worlds [M, N] as [M N]."""
-        args = jax.tree.map(
-            lambda x, is_batched: x if is_batched else jnp.broadcast_to(x, (size, *x.shape)),
-            args,
-            tuple(in_batched),
-        )
-        shape = jax.tree.leaves(args)[0].shape[:2]
-        new = self._step(*jax.tree.map(lambda x: x.reshape(-1, *x.shape[2:]), args))
-        new = jax.tree.map(lambda x: x.reshape(*shape, *x.shape[1:]), new)
-        return new, jax.tree.map(lambda _: True, new)
+    def fly(
+        self, state: WorldState, acceleration: Array, speeds: Array, torques: Array
+    ) -> WorldState:
+        """Moves a world that is far from the ground, which takes less time than `step`."""
+        return self._fly(state, acceleration, speeds, torques)
 
     def _step_all(
-        self, state: WorldState, heights: Array, acceleration: Array, speeds: Array, torques: Array
+        self,
+        state: WorldState,
+        terrain: Terrain,
+        acceleration: Array,
+        speeds: Array,
+        torques: Array,
     ) -> WorldState:
         """Moves worlds [N, ...]."""
         number, bodies = state.touches.shape
         forces = acceleration, speeds, torques
-        none = jnp.zeros((0, 4, bodies, number), jnp.float32)
-        moved, _ = self._move(state, forces, None, none)
-        is_near = jnp.any(state.contacts[..., RANK] >= 0, axis=(1, 2))
-        is_near |= self._is_near(moved, heights)
         chunk = chunk_of(number, 8)
-
+        if self.stands:
+            chunk = None if chunk is None else max(chunk, WIDE_CHUNK)
+            moved, is_near = state, jnp.ones(number, bool)
+        else:
+            moved = self._fly_all(state, *forces)
+            is_near = self._may_meet(state, moved, terrain)
         changed = state.contacts, state.impulses, state.touches, jnp.zeros_like(state.began)
-        surfaces = jnp.zeros((number, _SURFACE * self.slots * bodies), jnp.float32)
+        surfaces = jnp.zeros((number, _SURFACE * self.ground.slots * bodies), jnp.float32)
         (contacts, impulses, touches, began), surfaces, is_touching = overwrite_where(
             lambda params, indices: self._meet(*rows_at(params, indices)),
             chunk,
             is_near,
-            (state, heights),
+            (state, terrain),
             (changed, surfaces, jnp.zeros(number, bool)),
         )
+        is_touching |= self.stands
         moved, impulses = overwrite_where(
             lambda params, indices: self._press(*rows_at(params, indices)),
             chunk,
@@ -231,11 +213,20 @@ class World:
             lambda params, indices: self._settle(*rows_at(params, indices)),
             chunk,
             is_near,
-            (state, moved, heights),
+            (state, moved, terrain),
             (contacts, impulses, jnp.zeros_like(began)),
         )
         moved = replace(moved, contacts=contacts, impulses=impulses)
-        return self._hit(state, moved, may_hit, heights)
+        return self._hit(state, moved, may_hit, terrain)
+
+    def _fly_all(
+        self, state: WorldState, acceleration: Array, speeds: Array, torques: Array
+    ) -> WorldState:
+        """Moves worlds [N, ...] without contacts."""
+        number, bodies = state.touches.shape
+        none = jnp.zeros((0, bodies, 4, number), jnp.float32)
+        state = replace(state, began=jnp.zeros_like(state.began))
+        return self._move(state, (acceleration, speeds, torques), None, none)[0]
 
     # In the following, arrays of bodies are [B, ..., L] and those of contacts [K, B, L], with lanes
     # last, so that operations use all of the processor's vectors.
@@ -267,16 +258,6 @@ class World:
         x, y, angle = position[:, 0], position[:, 1], position[:, 2]
         return transform_at((x, y), angle, self._shape().center)
 
-    def _ends(self, heights: Array, edge: Array) -> tuple[Vector, Vector]:
-        """Returns the ends of edges [..., L] of grounds [L, edges + 1]."""
-        shape = (1,) * (edge.ndim - 1) + (-1,)
-        lanes = jnp.arange(heights.shape[0], dtype=jnp.int32).reshape(shape)
-        start = jnp.clip(edge, 0, self.edges - 1)
-        one, two = (
-            (i.astype(jnp.float32) * self.width, heights[lanes, i]) for i in (start, start + 1)
-        )
-        return one, two
-
     def _move(
         self, state: WorldState, forces: Any, contacts: Contacts | None, impulses: Array
     ) -> tuple[WorldState, Array]:
@@ -284,50 +265,32 @@ class World:
         acceleration, speeds, torques = forces
         position, velocity = split_bodies(state.bodies)
         velocity = velocity + TIME_STEP * jnp.moveaxis(acceleration, 0, -1)
-        prepared = None
-        if contacts is not None:
-            prepared = contacts, prepare_contacts(contacts, position)
-            velocity = warm_start(*prepared, impulses, velocity)
-        limits = jnp.stack(
-            [limit_state(j, position[j.first, 2], position[j.second, 2]) for j in self.joints]
-        )
+        table, angles = self._joint_table, position[:, 2]
+        limits = limit_states(table, angles)
         joints = jnp.moveaxis(state.joints, 0, -1)
         keeps = (limits == state.limits.T) & (limits != INACTIVE)
         joints = joints.at[:, 2].set(jnp.where(keeps, joints[:, 2], 0))
-        lanes, joint_rows = unstack(velocity), []
-        for j, joint in enumerate(self.joints):
-            angles, most = position[:, 2], torques[:, j] * TIME_STEP
-            rows = prepare_joint(joint, self.masses, angles, speeds[:, j], most)
-            warm_start_joint(joint, rows, self.masses, list(joints[j]), lanes)
-            joint_rows.append(rows)
+        rows = prepare_joints(table, angles, limits, speeds.T, torques.T * TIME_STEP)
+        pressing = None if contacts is None else (contacts, prepare_contacts(contacts, position))
+        velocity = warm_start((table, rows), pressing, (velocity, joints, impulses))
 
         def solve(inputs: Any, iterations: int) -> Any:
-            joint_rows, limits, moving = inputs
-            return solve_velocities(
-                self.joints, self.masses, joint_rows, limits, prepared, moving, iterations
-            )
+            rows, moving = inputs
+            return solve_velocities((table, rows), pressing, moving, iterations)
 
         def place(inputs: Any, iterations: int) -> Any:
             limits, position = inputs
             return solve_positions(
-                self.joints,
-                self.masses,
-                limits,
-                contacts,
-                position,
-                BAUMGARTE,
-                3 * LINEAR_SLOP,
-                iterations,
+                (table, limits), contacts, position, BAUMGARTE, 3 * LINEAR_SLOP, iterations
             )
 
-        moving = stack(lanes), joints, impulses
+        moving = velocity, joints, impulses
         if contacts is None:  # most worlds need few iterations, some need all
-            inputs = joint_rows, limits, moving
-            moving, is_changing = solve(inputs, FIRST_ITERATIONS)
+            moving, is_changing = solve((rows, moving), FIRST_ITERATIONS)
             moving = on_lanes(
                 lambda inputs: solve(inputs, VELOCITY_ITERATIONS - FIRST_ITERATIONS)[0],
                 is_changing,
-                (joint_rows, limits, moving),
+                (rows, moving),
                 moving,
             )
             end, velocity = _integrate(position, moving[0], TIME_STEP)
@@ -339,7 +302,7 @@ class World:
                 placed,
             )
         else:
-            moving, _ = solve((joint_rows, limits, moving), VELOCITY_ITERATIONS)
+            moving, _ = solve((rows, moving), VELOCITY_ITERATIONS)
             end, velocity = _integrate(position, moving[0], TIME_STEP)
             end, is_right = place((limits, end), POSITION_ITERATIONS)
         _, joints, impulses = moving
@@ -362,16 +325,12 @@ class World:
         )
         return new, impulses
 
-    def _is_near(self, state: WorldState, heights: Array) -> Array:
-        """Returns bool[N], whether the box of a body could meet that of an edge."""
-        low_x, low_y, high_x, _ = jnp.unstack(state.boxes, axis=-1)
-        first = jnp.floor((low_x.min(axis=1) - _REACH) / self.width).astype(jnp.int32)
-        last = jnp.floor((high_x.max(axis=1) + _REACH) / self.width).astype(jnp.int32) + 1
-        columns = np.arange(self.edges + 1, dtype=np.int32)[None]
-        is_below = (columns >= first[:, None]) & (columns <= last[:, None])
-        return low_y.min(axis=1) <= jnp.where(is_below, heights, -jnp.inf).max(axis=1) + _REACH
+    def _may_meet(self, old: WorldState, new: WorldState, terrain: Terrain) -> Array:
+        """Returns bool[N], whether worlds have contacts, or may have after a motion."""
+        has_contact = (old.contacts[..., RANK] >= 0) | (old.contacts[..., COUNT] > 0)
+        return jnp.any(has_contact, axis=(1, 2)) | self.ground.is_near(new.boxes, terrain)
 
-    def _meet(self, state: WorldState, heights: Array) -> Any:
+    def _meet(self, state: WorldState, terrain: Terrain) -> Any:
         """Finds where bodies touch the ground.
 
         Returns what changes in the state, the manifolds as float32[N, R], and bool[N], whether any
@@ -379,105 +338,44 @@ class World:
         """
         slots = read(state.contacts, state.impulses)
         position, _ = split_bodies(state.bodies)
-        shape, at = jax.tree.map(
-            lambda x: jnp.broadcast_to(x[None], slots.edge.shape),
-            (self._shape(), self._transform(position)),
-        )
-        manifold = collide(*self._ends(heights, slots.edge), shape, at)
-        slots, begins, ends = update(slots, manifold, slots.rank >= 0)
-        touches = last_event(state.touches.T, begins, ends)
-        slots, manifold = touching_first(slots.number, (slots, manifold))
-        rows, _ = pack(manifold._replace(number=slots.number, ids=()))
+        places = self._transform(position)
+        shape = jax.tree.map(lambda x: jnp.broadcast_to(x, places.sin.shape), self._shape())
+        manifold = self.ground.collide(slots, terrain, shape, places)
+        slots, begins, ends = update(slots, manifold, (slots.rank >= 0) | (slots.number > 0))
+        touches = last_event(state.touches.T, slots.rank, begins, ends)
+        manifold = manifold._replace(number=slots.number, ids=())
+        slots, manifold = in_order(slots.number, slots.rank, (slots, manifold))
+        rows, _ = pack(manifold)
         changed = *write(slots), touches.T, begins.any(axis=0).T
         return changed, rows, jnp.any(slots.number > 0, axis=(0, 1))
 
     def _press(self, state: WorldState, forces: Any, impulses: Array, rows: Array) -> Any:
         """Moves worlds that touch the ground. Returns them and the impulses of the contacts."""
-        shape = _SURFACE, self.slots, len(self.bodies), len(rows)
-        on_edge, *vectors, count = jnp.unstack(rows.T.reshape(shape))
+        shape = _SURFACE, self.ground.slots, len(self.bodies), len(rows)
+        on_ground, *vectors, count = jnp.unstack(rows.T.reshape(shape))
         normal, plane, one, two = zip(vectors[::2], vectors[1::2], strict=True)
-        manifold = Manifold(on_edge > 0, normal, plane, (one, two), (), count.astype(jnp.int32))
+        manifold = Manifold(on_ground > 0, normal, plane, (one, two), (), count.astype(jnp.int32))
         contacts = Contacts(*self._surface_of_bodies(), self._shape().center, manifold)
-        new, impulses = self._move(state, forces, contacts, jnp.transpose(impulses, (2, 3, 1, 0)))
-        return new, jnp.transpose(impulses, (3, 2, 0, 1))
+        new, impulses = self._move(state, forces, contacts, jnp.transpose(impulses, (2, 1, 3, 0)))
+        return new, jnp.transpose(impulses, (3, 1, 0, 2))
 
-    def _settle(self, old: WorldState, new: WorldState, heights: Array) -> Any:
+    def _settle(self, old: WorldState, new: WorldState, terrain: Terrain) -> Any:
         """Returns contacts and impulses after a motion, and which bodies may hit the ground."""
-        contacts, impulses = self._assign(
-            new.boxes, new.bodies[..., 0], new.contacts, new.impulses, heights
+        contacts, impulses = self.ground.assign(
+            new.boxes, new.bodies[..., 0], new.contacts, new.impulses, terrain
         )
-        new = replace(new, contacts=contacts)
-        return contacts, impulses, self._may_hit(old, new, heights)
-
-    def _assign(
-        self, boxes: Array, x: Array, contacts: Array, impulses: Array, heights: Array
-    ) -> tuple[Array, Array]:
-        """Gives slots to the edges whose boxes meet those of bodies [N, B]; others lose theirs.
-
-        An edge takes the slot of its number modulo K. Of edges that come together, the one further
-        right is the newer one.
-        """
-        slots = self.slots
-        base = jnp.floor(x / self.width - (slots / 2 - 0.5)).astype(jnp.int32)[..., None]
-        edge = base + (np.arange(slots, dtype=np.int32)[None, None] - base) % slots
-        start = jnp.clip(edge, 0, self.edges - 1)
-        lanes = jnp.arange(edge.shape[0], dtype=jnp.int32)[:, None, None]
-        left, right = heights[lanes, start], heights[lanes, start + 1]
-        low_x, low_y, high_x, high_y = jnp.unstack(boxes[..., None, :], axis=-1)
-        left_x = edge.astype(jnp.float32) * self.width
-        meets = (
-            (edge == start)
-            & (low_x <= left_x + (self.width + _REACH))
-            & (high_x >= left_x - _REACH)
-            & (low_y <= jnp.maximum(left, right) + _REACH)
-            & (high_y >= jnp.minimum(left, right) - _REACH)
+        start, end = (split_bodies(state.bodies)[0] for state in (old, new))
+        may_hit = self.ground.may_hit(
+            read(contacts, impulses),
+            terrain,
+            self._shape(),
+            (self._transform(start), self._transform(end)),
+            (end - start)[:, 2],
         )
-        is_same = (contacts[..., None, :, EDGE] == edge[..., None]) & meets[..., None]
-        is_kept = jnp.any(is_same, axis=-1)
-        source = jnp.argmax(is_same, axis=-1)[..., None]
-        contacts, impulses = (jnp.take_along_axis(x, source, axis=2) for x in (contacts, impulses))
-        key = jnp.where(is_kept, contacts[..., RANK], slots + edge)
-        is_older = meets[..., None, :] & (key[..., None, :] < key[..., None])
-        contacts = jnp.where(is_kept[..., None], contacts, _NO_CONTACT)
-        columns = jnp.stack([edge, is_older.sum(axis=-1, dtype=jnp.int32)], axis=-1)
-        columns = jnp.where(meets[..., None], columns, -1)
-        contacts = jnp.concatenate([columns, contacts[..., COUNT:]], axis=-1)
-        return contacts, jnp.where(is_kept[..., None], impulses, 0)
-
-    def _may_hit(self, old: WorldState, new: WorldState, heights: Array) -> Array:
-        """Returns bool[N, B], whether a body may have come too close to an edge during a motion.
-
-        A corner is then below the edge's line before or after it, or an end of the edge in the
-        polygon. Between, a corner may have been lower by the arc of the turn.
-        """
-        shape = self._shape()
-        start, end = split_bodies(old.bodies)[0], split_bodies(new.bodies)[0]
-        x, y, turn = jnp.unstack(jnp.abs(end - start), axis=1)
-        margin = TARGET + TOLERANCE + turn * turn / 8
-        reach = margin + jnp.hypot(x, y) + turn
-        found = False
-        for k in range(self.slots):
-            one, two = self._ends(heights, new.contacts[:, :, k, EDGE].T)
-            along = sub(two, one)
-            normal = scale(1 / jnp.sqrt(dot(along, along)), (-along[1], along[0]))
-            is_close = False
-            for at in (self._transform(start), self._transform(end)):
-                depths = -jnp.inf, -jnp.inf  # of both ends, outside of all faces if positive
-                for vertex, outward in zip(shape.vertices, shape.normals, strict=True):
-                    corner, outward = at(vertex), at.rotate(outward)
-                    is_low = dot(sub(corner, one), normal) < margin
-                    is_over = (corner[0] > one[0] - reach) & (corner[0] < two[0] + reach)
-                    is_close |= is_low & is_over
-                    depths = tuple(
-                        jnp.maximum(depth, dot(sub(tip, corner), outward))
-                        for depth, tip in zip(depths, (one, two), strict=True)
-                    )
-                is_close |= jnp.minimum(*depths) < reach
-            found |= is_close & (new.contacts[:, :, k, RANK].T >= 0)
-        return (found & new.is_awake[None]).T
+        return contacts, impulses, (may_hit & new.is_awake[None]).T
 
     def _hit(
-        self, old: WorldState, state: WorldState, may_hit: Array, heights: Array
+        self, old: WorldState, state: WorldState, may_hit: Array, terrain: Terrain
     ) -> WorldState:
         """Moves bodies [N, B] back to where they hit the ground, and on from there."""
         number, bodies = may_hit.shape
@@ -487,13 +385,13 @@ class World:
             return x.reshape(-1, *x.shape[2:])
 
         def bounce(params: Any, indices: Array) -> Any:
-            rows, places, heights = params
+            rows, places, terrain = params
             rows, places = rows_at((rows, places), indices)
-            ground = rows_at(heights, indices // bodies)
+            ground = rows_at(terrain, indices // bodies)
             return self._bounce(rows, places, ground, indices % bodies)
 
         rows = {name: flat(getattr(state, name)) for name in names}
-        params = rows, flat(old.bodies), heights
+        params = rows, flat(old.bodies), terrain
         rows = overwrite_where(bounce, chunk_of(number, 16), flat(may_hit), params, rows)
         return replace(
             state,
@@ -501,57 +399,53 @@ class World:
         )
 
     def _bounce(
-        self, rows: dict[str, Array], old: Array, heights: Array, bodies: Array
+        self, rows: dict[str, Array], old: Array, terrain: Terrain, bodies: Array
     ) -> dict[str, Array]:
         """Lets bodies [P, ...] hit the ground, as often as they do. Joints do not hold for this.
 
         Args:
             rows: their part of the state.
             old: float32[P, 6], their state before the step.
-            heights: float32[P, edges + 1].
+            terrain: of P worlds.
             bodies: int32[P], which bodies they are.
         """
-        spread = self.slots, 1, len(bodies)
-        one, mass, friction = jax.tree.map(
+        shape, mass, friction = jax.tree.map(
             lambda x: x[:, 0][bodies][None], (self._shape(), *self._surface_of_bodies())
         )
-        shape = jax.tree.map(lambda x: jnp.broadcast_to(x, spread), one)
-        k = np.arange(self.slots, dtype=np.int32)[:, None, None]
 
         def split(place: Array) -> tuple[Vector, Array]:
-            x, y, angle = jnp.unstack(jnp.broadcast_to(place[:, None, None], (3, *spread)))
+            x, y, angle = place[:, None]
             return (x, y), angle
 
         def advance(carry: Any) -> Any:
             _, start, end, velocity, time, slots, tries, is_enabled, touches, began = carry
-            edges = self._ends(heights, slots.edge)
-            from_place, from_angle = split(start)
-            to_place, to_angle = split(end)
-            sweep = Sweep(from_place, from_angle, to_place, to_angle, shape.center)
+            sweep = Sweep(*split(start), *split(end), shape.center)
             since = time[None, None]
-            times = since + (1 - since) * time_of_impact(*edges, shape, sweep)
+            hit_after = self.ground.times_of_impact(slots, terrain, shape, sweep)
+            times = since + (1 - since) * hit_after
             counts = is_enabled & (slots.rank >= 0) & (tries <= MAX_IMPACTS)
             times = jnp.where(counts, jnp.minimum(times, 1), 1)
             impact = times.min(axis=(0, 1))
             hits = impact <= 1 - 10 * np.finfo(np.float32).eps
-            # The contact that is first in time is solved first.
-            order = jnp.argsort(jnp.where(k == jnp.argmin(times, axis=0)[None], -1, k), axis=0)
-            slots, edges, tries, is_enabled = take((slots, edges, tries, is_enabled), order)
+            # The contact that is first in time, or the newest of those, is solved first.
+            is_earliest = (times == impact[None, None]) & hits[None, None]
+            rank = jnp.where(is_earliest, slots.rank, -1).max(axis=0, keepdims=True)
+            is_first = is_earliest & (slots.rank == rank)
+            rank = jnp.where(is_first, len(slots.rank), slots.rank)
             share = jnp.where(hits, (impact - time) / (1 - time), 0)[None]
             place = (1 - share) * start + share * end
-            center, angle = split(place)
-            manifold = collide(edges[0], edges[1], shape, transform_at(center, angle, shape.center))
+            at = transform_at(*split(place), shape.center)
+            manifold = self.ground.collide(slots, terrain, shape, at)
             count = jnp.where(slots.rank >= 0, manifold.number, 0)
-            solid = hits & (count[0, 0] > 0)
-            is_hit, is_solid = hits[None, None], solid[None, None]
-            is_first = is_hit & (k == 0)
+            solid = jnp.any(is_first & (count > 0), axis=(0, 1))
+            is_solid = solid[None, None]
             is_new = is_first | is_solid
             slots, begins, ends = update(slots, manifold, is_new & (slots.rank >= 0))
             is_enabled = jnp.where(is_first, is_solid, is_enabled | is_new)
             count = jnp.where(is_solid, count, 0)
-            _, manifold = touching_first(count, (count, manifold._replace(number=count)))
+            manifold = in_order(count, rank, manifold._replace(number=count))
             placed, pushed = self._solve_impact(
-                Contacts(mass, friction, one.center, manifold), place, velocity
+                Contacts(mass, friction, shape.center, manifold), place, velocity
             )
             moved, pushed = _integrate(placed, pushed, ((1 - impact) * TIME_STEP)[None, None])
             return (
@@ -563,7 +457,7 @@ class World:
                 slots,
                 tries + is_first.astype(jnp.int32),
                 is_enabled,
-                last_event(touches[None], begins, ends)[0],
+                last_event(touches[None], rank, begins, ends)[0],
                 began | begins.any(axis=(0, 1)),
             )
 
@@ -576,8 +470,8 @@ class World:
             velocity[0],
             jnp.zeros_like(old[:, 0]),
             slots,
-            jnp.zeros_like(slots.edge),
-            jnp.ones_like(slots.edge, bool),
+            jnp.zeros_like(slots.part),
+            jnp.ones_like(slots.part, bool),
             rows["touches"],
             rows["began"],
         )
@@ -586,12 +480,12 @@ class World:
         )
         boxes = rows["boxes"].T[None]
         transforms = (
-            transform_at((x[None], y[None]), angle[None], one.center)
+            transform_at((x[None], y[None]), angle[None], shape.center)
             for x, y, angle in (start, end)
         )
-        boxes = jnp.where(time[None, None] > 0, _sync(one, boxes, *transforms), boxes)
+        boxes = jnp.where(time[None, None] > 0, _sync(shape, boxes, *transforms), boxes)
         boxes = jnp.moveaxis(boxes, -1, 0)
-        contacts, impulses = self._assign(boxes, end[:1].T, *write(slots), heights)
+        contacts, impulses = self.ground.assign(boxes, end[:1].T, *write(slots), terrain)
         return {
             "bodies": join_bodies(end[None], velocity[None])[:, 0],
             "boxes": boxes[:, 0],
@@ -606,19 +500,16 @@ class World:
     ) -> tuple[Array, Array]:
         """Returns places and velocities [1, 3, P] after impacts at `place`, float32[3, P]."""
         lanes = place.shape[-1]
-        nothing = jnp.zeros((0, lanes), jnp.int32)
         placed, _ = solve_positions(
-            (), (), nothing, contacts, place[None], BAUMGARTE_OF_IMPACT, 1.5 * LINEAR_SLOP, 20
+            None, contacts, place[None], BAUMGARTE_OF_IMPACT, 1.5 * LINEAR_SLOP, 20
         )
         moving = (
             velocity[None],
             jnp.zeros((0, 4, lanes), jnp.float32),
-            jnp.zeros((self.slots, 4, 1, lanes), jnp.float32),
+            jnp.zeros((self.ground.slots, 1, 4, lanes), jnp.float32),
         )
-        prepared = contacts, prepare_contacts(contacts, placed)
-        (velocity, _, _), _ = solve_velocities(
-            (), (), (), nothing, prepared, moving, VELOCITY_ITERATIONS
-        )
+        pressing = contacts, prepare_contacts(contacts, placed)
+        (velocity, _, _), _ = solve_velocities(None, pressing, moving, VELOCITY_ITERATIONS)
         return placed, velocity
 
 

@@ -12,6 +12,7 @@ import numpy as np
 from jaxenvs import spaces, struct
 from jaxenvs.core import Environment, TimeStep
 from jaxenvs.envs.box2d._geometry import polygon
+from jaxenvs.envs.box2d._ground import Ground, Terrain
 from jaxenvs.envs.box2d._joints import Joint
 from jaxenvs.envs.box2d.engine import TIME_STEP, Body, World, WorldState
 from jaxenvs.numerics import sincos
@@ -46,9 +47,7 @@ WORLD = World(
         Body(_LEG_POLYGON, density=1.0, friction=math.sqrt(0.1 * 0.2)),
     ],
     joints=[_leg_joint(2, 1), _leg_joint(1, -1)],
-    edges=EDGES,
-    width=WIDTH / EDGES,
-    slots=2,
+    ground=Ground(EDGES, WIDTH / EDGES, edge_slots=2),
 )
 
 
@@ -162,7 +161,7 @@ class LunarLander(Environment[LunarLanderState]):
     ) -> tuple[LunarLanderState, TimeStep]:
         """Takes a step with the given draws."""
         old = state.shaping
-        state, obs, main, side = self._move(state, action, draws, jnp.zeros(2, jnp.float32))
+        state, obs, main, side = self._move(state, action, draws)
         reward = state.shaping - old - 0.3 * main - 0.03 * side
         fails = state.has_crashed | (jnp.abs(obs[0]) >= 1)
         rests = ~state.world.is_awake
@@ -175,10 +174,15 @@ class LunarLander(Environment[LunarLanderState]):
         return self.apply(state, action, self.draw(state, key))
 
     def _move(
-        self, state: LunarLanderState, action: chex.Array, dispersion: jax.Array, force: jax.Array
+        self,
+        state: LunarLanderState,
+        action: chex.Array,
+        dispersion: jax.Array,
+        first_force: jax.Array | None = None,
     ) -> tuple[LunarLanderState, jax.Array, jax.Array, jax.Array]:
         """Moves the world. Returns state, observation, and the power of main and side engine."""
         world, wind = state.world, state.wind
+        force = jnp.zeros(2, jnp.float32) if first_force is None else first_force
         torque = jnp.float32(0)
         if self.enable_wind:
             blows = ~(world.touches[1] | world.touches[2])
@@ -239,13 +243,11 @@ class LunarLander(Environment[LunarLanderState]):
                 *[jnp.stack([zero, gravity, zero])] * 2,
             ]
         )
-        world = WORLD.step(
-            world,
-            state.heights,
-            acceleration,
-            jnp.asarray([0.3, -0.3], jnp.float32),
-            jnp.full(2, 40.0, jnp.float32),
-        )
+        forces = acceleration, np.float32([0.3, -0.3]), np.full(2, 40, np.float32)
+        if first_force is None:
+            world = WORLD.step(world, Terrain(state.heights), *forces)
+        else:
+            world = WORLD.fly(world, *forces)
         state = replace(
             state, world=world, wind=wind, has_crashed=state.has_crashed | world.began[0]
         )

@@ -13,6 +13,7 @@ from benchmarks.oracles.box2d import LunarLanderOracle, pilot
 from jaxenvs.envs.box2d import LunarLander
 from jaxenvs.envs.box2d._impact import Sweep, time_of_impact
 from jaxenvs.envs.box2d.lunar_lander import WORLD
+from tests.ids import physics_ids
 
 
 @functools.cache
@@ -111,7 +112,7 @@ def impact(shape, start, end, turn=0.0):
         turn * one,
         shape.center,
     )
-    return float(time_of_impact((0 * one, 0 * one), (2 * one, 0 * one), shape, sweep).item())
+    return float(time_of_impact([(0 * one, 0 * one), (2 * one, 0 * one)], shape, sweep).item())
 
 
 def test_impacts_are_found_even_within_a_step():
@@ -127,7 +128,10 @@ def test_impacts_are_found_even_within_a_step():
 
 def test_spaces_and_limits_are_those_of_gymnasium():
     assert jaxenvs.make("LunarLanderContinuous-v3").parameters["continuous"] is True
-    for id in ("LunarLander-v3", "LunarLanderContinuous-v3"):
+    assert jaxenvs.make("BipedalWalkerHardcore-v3").parameters["hardcore"] is True
+    for id in physics_ids():
+        if jaxenvs.registry[id].family != "box2d":
+            continue
         ours, theirs = jaxenvs.make(id), gymnasium.make(id)
         assert ours.observation_space == jaxenvs.spaces.from_gymnasium(theirs.observation_space)
         assert ours.action_space == jaxenvs.spaces.from_gymnasium(theirs.action_space)
