@@ -9,7 +9,7 @@ from gymnasium.envs.box2d import bipedal_walker
 
 from benchmarks.oracles.box2d import BipedalWalkerOracle
 from jaxenvs.envs.box2d import BipedalWalker
-from jaxenvs.envs.box2d.bipedal_walker import FAR, GROUND_HEIGHT, RAYS
+from jaxenvs.envs.box2d.bipedal_walker import FAR, RAYS
 
 
 class PlacingOracle(BipedalWalkerOracle):
@@ -90,19 +90,20 @@ def test_whole_episodes_are_gymnasiums(hardcore):
     move = jax.jit(env._move)
     observe = jax.jit(env._observe)
     together = []
-    for _ in range(4):
+    for episode in range(6):
         observation, pilot = oracle.reset(), bipedal_walker.BipedalWalkerHeuristics()
         force = oracle._start_draws().force
         state, errors = move(oracle.state, np.zeros(4, np.float32), force), []
-        for _ in range(80):
+        for _ in range(60):
             errors.append(np.abs(observe(state) - observation).max())
-            action = pilot.step_heuristic(observation)
+            walks = episode % 2 == 0
+            action = pilot.step_heuristic(observation) if walks else oracle.sample_action()
             observation, _, terminated = oracle.step(action)
             state = move(state, np.float32(action), np.float32(0))
-            assert bool(state.has_fallen) == oracle.reference.game_over or errors[-1] > 1e-2
             if terminated:
                 break
-        together.append(max(errors) < 2e-3)
+        assert max(errors[:4]) < 2e-4
+        falls = bool(state.has_fallen) == oracle.reference.game_over
+        together.append(falls and max(errors) < 1e-3)
     # Contacts multiply errors of rounding, so a few episodes part.
-    assert sum(together) >= 3, together
-    assert state.world.bodies[:, 1].min() > GROUND_HEIGHT - 1
+    assert sum(together) >= 4, together
