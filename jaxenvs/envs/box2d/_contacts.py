@@ -52,8 +52,8 @@ class Contacts(NamedTuple):
 
     def at(self, slot: Array, body: Array) -> "Contacts":
         """Returns a contact of a body, with arrays [L] or [1]."""
-        *of_body, manifold = self
-        return Contacts(*at_index(tuple(of_body), body), at_index(manifold, slot, body))
+        mass, friction, center = at_index((self.mass, self.friction, self.local_center), body)
+        return Contacts(mass, friction, center, at_index(self.manifold, slot, body))
 
 
 class ContactRows(NamedTuple):

@@ -37,7 +37,7 @@ class Terrain(NamedTuple):
     heights: Array  # float32[E + 1], m, at the ends of the edges
     # float32[M, 4], m: low x, low y, high x, high y of boxes, from left to right; far away if
     # there are fewer.
-    boxes: Array | None = None
+    boxes: Any = None
 
 
 class Ground:

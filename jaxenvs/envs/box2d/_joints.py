@@ -65,7 +65,8 @@ def gather(joints: Sequence[Joint], masses: Sequence[Mass]) -> Joints:
 
     ends = [(masses[joint.first], masses[joint.second]) for joint in joints]
     first, second = (Mass(*column(each)) for each in zip(*ends, strict=True))
-    return Joints(*map(column, zip(*joints, strict=True)), first, second)
+    columns: Any = (*map(column, zip(*joints, strict=True)), first, second)
+    return Joints(*columns)
 
 
 class JointRows(NamedTuple):

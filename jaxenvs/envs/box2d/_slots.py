@@ -71,12 +71,14 @@ def update(slots: Slots, manifold: Manifold, mask: Array) -> tuple[Slots, Array,
     return new, (slots.number == 0) & (new.number > 0), (slots.number > 0) & (new.number == 0)
 
 
-def last_event(touches: Array, rank: Array, begins: Array, ends: Array) -> Array:
+def last_event(
+    touches: jax.Array, rank: jax.Array, begins: jax.Array, ends: jax.Array
+) -> jax.Array:
     """Returns whether a body's last event is a beginning, as Gymnasium's listeners see it.
 
     Contacts are updated from the highest rank to the lowest. `touches` holds if there is no event.
     """
     is_event = begins | ends
     last = jnp.where(is_event, rank, len(rank) + 1).min(axis=0, keepdims=True)
-    began_last = jnp.any(begins & (rank == last), axis=0)
-    return jnp.where(jnp.any(is_event, axis=0), began_last, touches)
+    began_last = jnp.where(rank == last, begins, False).any(axis=0)
+    return jnp.where(is_event.any(axis=0), began_last, touches)

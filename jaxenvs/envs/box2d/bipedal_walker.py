@@ -112,9 +112,8 @@ class BipedalWalker(Environment[BipedalWalkerState]):
         6  angle of the first knee plus 1, rad
         7  its speed, scaled
         8  whether the first foot touches the ground
-        9  to 13: as 4 to 8, of the second leg
-        14 to 23: distances to the ground along ten rays, from straight down to 77 degrees forward,
-           in shares of 5.3 m
+        9  angle of the second hip, and so on to 13
+        14  distance to the ground straight down, in shares of 5.3 m; to 23, ever more to the front
     Action: float32[4], in [-1, 1]: first hip and knee, second hip and knee. The sign is the
         direction of the motor, the size its torque, as a share of 80 N m
     Reward: 130 / 30 for each meter to the right, minus 5 times the change of the hull's tilt in
@@ -170,6 +169,7 @@ class BipedalWalker(Environment[BipedalWalkerState]):
         return state, TimeStep.first(self._observe(state))
 
     def _place(self, draws: StartDraws) -> BipedalWalkerState:
+        """Returns the state before the first step. The legs are too high, as in Gymnasium."""
         heights, boxes = _lay(draws.terrain, self.hardcore)
         x, y = COLUMN * PAD / 2, GROUND_HEIGHT + 2 * LEG_HEIGHT
         places = [(x, y, 0.0)]

@@ -180,7 +180,10 @@ class LunarLander(Environment[LunarLanderState]):
         dispersion: jax.Array,
         first_force: jax.Array | None = None,
     ) -> tuple[LunarLanderState, jax.Array, jax.Array, jax.Array]:
-        """Moves the world. Returns state, observation, and the power of main and side engine."""
+        """Moves the world, in the first step by a force and far from the ground.
+
+        Returns the state, the observation, and the powers of the main and the side engine.
+        """
         world, wind = state.world, state.wind
         force = jnp.zeros(2, jnp.float32) if first_force is None else first_force
         torque = jnp.float32(0)
@@ -243,7 +246,7 @@ class LunarLander(Environment[LunarLanderState]):
                 *[jnp.stack([zero, gravity, zero])] * 2,
             ]
         )
-        forces = acceleration, np.float32([0.3, -0.3]), np.full(2, 40, np.float32)
+        forces = acceleration, np.asarray([0.3, -0.3], np.float32), np.full(2, 40, np.float32)
         if first_force is None:
             world = WORLD.step(world, Terrain(state.heights), *forces)
         else:
