@@ -119,7 +119,7 @@ class _Box2DOracle(Oracle):
         for action in episode[1]:
             self.reference.step(action)
         _, self.actions, self.state = episode
-        self.generator = RecordingGenerator(np.random.default_rng(self.random.integers(2**31)))
+        self.generator = self._record(np.random.default_rng(self.random.integers(2**31)))
         self.reference.np_random = self.generator
 
     def sample_action(self) -> Any:
@@ -335,9 +335,6 @@ class BipedalWalkerOracle(_Box2DOracle):
         return walker.StartDraws(
             terrain=terrain, clouds=units.reshape(walker.CLOUDS, 11), force=np.float32(force)
         )
-
-    def get_draws(self) -> Any:
-        return None
 
     def advance(self, state: BipedalWalkerState, action: Any) -> Any:
         return self.advance_jitted(state, action, jax.random.key(0))

@@ -145,9 +145,25 @@ class Shape(NamedTuple):
         return behind_barrier(compute, at)
 
 
+def select(numbers: Sequence[Array], index: Array) -> Array:
+    """Returns the number with this index, per lane."""
+    selected = numbers[0]
+    for i, number in enumerate(numbers[1:], start=1):
+        selected = jnp.where(index == i, number, selected)
+    return selected
+
+
 def pick(vectors: Sequence[Vector], index: Array) -> Vector:
     """Returns the vector with this index, per lane."""
-    picked = vectors[0]
-    for i, vector in enumerate(vectors[1:], start=1):
-        picked = choose(index == i, vector, picked)
-    return picked
+    x, y = (select(numbers, index) for numbers in zip(*vectors, strict=True))
+    return x, y
+
+
+def lowest(vectors: Sequence[Vector], direction: Vector) -> Array:
+    """Returns the index of the first vector that reaches the least far in a direction, int32."""
+    heights = [dot(vector, direction) for vector in vectors]
+    least, index = heights[0], jnp.zeros_like(heights[0], jnp.int32)
+    for i, height in enumerate(heights[1:], start=1):
+        index = jnp.where(height < least, i, index)
+        least = jnp.minimum(least, height)
+    return index

@@ -23,7 +23,7 @@ from jaxenvs.envs.box2d._geometry import (
     sub,
 )
 from jaxenvs.envs.box2d._impact import TARGET, TOLERANCE, Sweep, time_of_impact
-from jaxenvs.envs.box2d._manifolds import Manifold, collide_box, collide_edge
+from jaxenvs.envs.box2d._manifolds import Manifold, collide_box, collide_edge, corners_of_box
 from jaxenvs.envs.box2d._slots import COUNT, PART, RANK, Slots
 
 MARGIN = 0.1  # m, by which boxes around bodies and parts are larger than what they contain
@@ -188,8 +188,7 @@ class Ground:
         if not boxes:
             return times
         number, args = boxes[0]
-        left, low, right, high = self._box(number, terrain)
-        corners = (right, low), (right, high), (left, high), (left, low)
+        corners = corners_of_box(self._box(number, terrain))
         return jnp.concatenate([times, time_of_impact(corners, *args)])
 
     def may_hit(

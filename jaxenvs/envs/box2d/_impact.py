@@ -21,6 +21,7 @@ from jaxenvs.envs.box2d._geometry import (
     add,
     choose,
     dot,
+    lowest,
     pick,
     scale,
     sub,
@@ -145,14 +146,6 @@ def _closest(ground: Sequence[Vector], shape: Shape, at: Transform) -> tuple[Arr
 
 def _deepest(axis: _Axis, ground: Sequence[Vector], shape: Shape, at: Transform) -> Array:
     """Returns which corner of the ground, or of the polygon, is deepest along the axis."""
-
-    def lowest(points: Sequence[Vector], direction: Vector) -> Array:
-        least, index = jnp.inf, jnp.zeros_like(axis.on_polygon, jnp.int32)
-        for i, point in enumerate(points):
-            height = dot(point, direction)
-            index = jnp.where(height < least, i, index)
-            least = jnp.minimum(least, height)
-        return index
 
     def compare(at: Transform) -> Array:
         of_ground = lowest(ground, at.rotate(axis.direction))

@@ -20,8 +20,10 @@ from jaxenvs.envs.box2d._geometry import (
     add,
     choose,
     dot,
+    lowest,
     pick,
     scale,
+    select,
     sub,
 )
 
@@ -133,6 +135,12 @@ def collide_edge(start: Vector, end: Vector, shape: Shape, at: Transform) -> Man
     return behind_barrier(finish, face)
 
 
+def corners_of_box(box: Sequence[Array]) -> list[Vector]:
+    """Returns the corners of a box, low x, low y, high x, high y, in Box2D's order."""
+    left, low, right, high = box
+    return [(right, low), (right, high), (left, high), (left, low)]
+
+
 def collide_box(box: tuple[Array, ...], shape: Shape, at: Transform) -> Manifold:
     """Returns where polygons touch boxes: low x, low y, high x, high y.
 
@@ -140,7 +148,7 @@ def collide_box(box: tuple[Array, ...], shape: Shape, at: Transform) -> Manifold
     """
     vertices, normals = shape.place(at)
     left, low, right, high = box
-    corners = [(right, low), (right, high), (left, high), (left, low)]
+    corners = corners_of_box(box)
     one, zero = jnp.ones_like(left), jnp.zeros_like(left)
     sides = [(one, zero), (zero, one), (-one, zero), (zero, -one)]
 
@@ -166,15 +174,7 @@ def collide_box(box: tuple[Array, ...], shape: Shape, at: Transform) -> Manifold
     def refer(face: Array) -> tuple[Vector, Array, Array]:
         """Returns the reference normal, and the faces that look most against it."""
         outward = choose(on_box, pick(sides, side), pick(normals, face))
-        indices = []
-        for faces in (sides, normals):
-            least, index = jnp.inf, jnp.zeros_like(face)
-            for i, normal in enumerate(faces):
-                alignment = dot(normal, outward)
-                index = jnp.where(alignment < least, i, index)
-                least = jnp.minimum(least, alignment)
-            indices.append(index)
-        return outward, *indices
+        return outward, lowest(sides, outward), lowest(normals, outward)
 
     outward, facing_side, facing_face = behind_barrier(refer, face)
 
@@ -232,9 +232,9 @@ def _climb(
 
     def neighbor(face: Array, step: Array | int) -> tuple[Array, Array]:
         face = (face + step + number) % number
-        return face, _choose_number(separations, face)
+        return face, select(separations, face)
 
-    best = _choose_number(separations, face)
+    best = select(separations, face)
     before, after = neighbor(face, -1), neighbor(face, 1)
     goes_back = (before[1] > best) & (before[1] > after[1])
     climbs = goes_back | (after[1] > best)
@@ -246,13 +246,6 @@ def _climb(
         climbs &= separation > best
         face, best = jnp.where(climbs, face_next, face), jnp.where(climbs, separation, best)
     return face, best
-
-
-def _choose_number(numbers: Sequence[Array], index: Array) -> Array:
-    chosen = numbers[0]
-    for i, number in enumerate(numbers[1:], start=1):
-        chosen = jnp.where(index == i, number, chosen)
-    return chosen
 
 
 def _clip_between(

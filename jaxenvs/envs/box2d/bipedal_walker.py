@@ -15,7 +15,6 @@ from jaxenvs.envs.box2d._geometry import polygon
 from jaxenvs.envs.box2d._ground import Ground, Terrain
 from jaxenvs.envs.box2d._joints import Joint
 from jaxenvs.envs.box2d.engine import TIME_STEP, Body, World, WorldState
-from jaxenvs.numerics import sincos
 from jaxenvs.rendering import raster
 
 SCALE = 30.0  # pixels per meter
@@ -82,7 +81,7 @@ class BipedalWalkerState:
 
 
 class TerrainDraws(NamedTuple):
-    """What may happen at each column of the terrain. Most draws are not used."""
+    """Random draws for each column of the terrain, most of them unused."""
 
     bumps: jax.Array  # float32[200], in [-1, 1)
     lengths: jax.Array  # int32[200], 5 to 9 columns of grass
@@ -273,13 +272,7 @@ class BipedalWalker(Environment[BipedalWalkerState]):
             body, shade = _BODIES[i], 25 * side
             inner = (153 - shade, 76 - shade, 127 - shade) if i else (127, 51, 229)
             outer = (102 - shade, 51 - shade, 76 - shade) if i else (76, 76, 127)
-            cx, cy, angle = state.world.bodies[i, :3]
-            sin, cos = jnp.sin(angle), jnp.cos(angle)
-            local = body.polygon.vertices[: body.polygon.number] - body.polygon.center
-            corners = [
-                ((cx + cos * a - sin * b) * SCALE, (cy + sin * a + cos * b) * SCALE)
-                for a, b in local.tolist()
-            ]
+            corners = body.corners(state.world.bodies[i], SCALE)
             layers.append((raster.polygon(x, y, corners, outline=0.5), outer))
             layers.append((raster.polygon(x, y, corners, outline=-0.5), inner))
         pole, base = 3 * COLUMN * SCALE, GROUND_HEIGHT * SCALE
@@ -293,10 +286,7 @@ class BipedalWalker(Environment[BipedalWalkerState]):
 
 def _hull_origin(state: BipedalWalkerState) -> tuple[jax.Array, jax.Array]:
     """Returns x and y of the hull's origin, which is not its center of mass."""
-    x, y, angle = state.world.bodies[0, :3]
-    sin, cos = sincos(angle)
-    center_x, center_y = _HULL_POLYGON.center
-    return x - (cos * center_x - sin * center_y), y - (sin * center_x + cos * center_y)
+    return _BODIES[0].origin(state.world.bodies[0])
 
 
 def _lay(draws: TerrainDraws, hardcore: bool) -> tuple[jax.Array, jax.Array | None]:
@@ -311,13 +301,13 @@ def _lay(draws: TerrainDraws, hardcore: bool) -> tuple[jax.Array, jax.Array | No
         slope = slope + jnp.where(rolls & (i > PAD), bump / SCALE, 0)
         y = jnp.where(rolls, y + slope, y)
         starts = jnp.where(is_first, kind, GRASS)
-        size = size + jnp.where(starts == STUMP, 1, 3)
         if hardcore:
+            size = size + jnp.where(starts == STUMP, 1, 3)
             steps = jnp.where(starts == STAIRS, size, steps)
             rise = jnp.where(starts == STAIRS, jnp.where(is_up, 1, -1), rise)
             start_y = jnp.where(starts > STUMP, y, start_y)
-            lengths = [left, size, STAIR * size, size + 2]
-            left = jnp.select([starts == k for k in (STUMP, STAIRS, PIT)], lengths[1:], left)
+            lengths = [size, STAIR * size, size + 2]
+            left = jnp.select([starts == k for k in (STUMP, STAIRS, PIT)], lengths, left)
             stairs = ((STAIR * steps - left - rise) * rise).astype(jnp.float32) / STAIR
             depth = jnp.where(left > 1, -4.0, 0.0)
             y = jnp.where((kind == STAIRS) & ~is_first, start_y + stairs * COLUMN, y)

@@ -36,6 +36,7 @@ from jaxenvs.envs.box2d._geometry import (
     Shape,
     Transform,
     Vector,
+    place_body,
     sub,
     transform_at,
 )
@@ -80,6 +81,20 @@ class Body(NamedTuple):
         """The inverse mass and inertia."""
         polygon, density = self.polygon, self.density
         return Mass(1 / (density * polygon.area), 1 / (density * polygon.inertia))
+
+    def origin(self, row: Array) -> Vector:
+        """Returns where the body's origin is, given its row of `WorldState.bodies`."""
+        return place_body((row[0], row[1]), row[2], tuple(self.polygon.center)).origin
+
+    def corners(self, row: Array, scale: float) -> list[Vector]:
+        """Returns the polygon's corners in a picture with this many pixels per meter."""
+        x, y, angle = row[:3]
+        sin, cos = jnp.sin(angle), jnp.cos(angle)
+        corners = self.polygon.vertices[: self.polygon.number] - self.polygon.center
+        return [
+            ((x + cos * a - sin * b) * scale, (y + sin * a + cos * b) * scale)
+            for a, b in corners.tolist()
+        ]
 
 
 @chex.dataclass(frozen=True)
@@ -173,17 +188,9 @@ class World:
         """Moves a world that is far from the ground, which takes less time than `step`."""
         return self._fly(state, acceleration, speeds, torques)
 
-    def _step_all(
-        self,
-        state: WorldState,
-        terrain: Terrain,
-        acceleration: Array,
-        speeds: Array,
-        torques: Array,
-    ) -> WorldState:
+    def _step_all(self, state: WorldState, terrain: Terrain, *forces: Array) -> WorldState:
         """Moves worlds [N, ...]."""
         number, bodies = state.touches.shape
-        forces = acceleration, speeds, torques
         chunk = chunk_of(number, 8)
         if self.stands:
             chunk = None if chunk is None else max(chunk, WIDE_CHUNK)
@@ -219,14 +226,12 @@ class World:
         moved = replace(moved, contacts=contacts, impulses=impulses)
         return self._hit(state, moved, may_hit, terrain)
 
-    def _fly_all(
-        self, state: WorldState, acceleration: Array, speeds: Array, torques: Array
-    ) -> WorldState:
+    def _fly_all(self, state: WorldState, *forces: Array) -> WorldState:
         """Moves worlds [N, ...] without contacts."""
         number, bodies = state.touches.shape
         none = jnp.zeros((0, bodies, 4, number), jnp.float32)
         state = replace(state, began=jnp.zeros_like(state.began))
-        return self._move(state, (acceleration, speeds, torques), None, none)[0]
+        return self._move(state, forces, None, none)[0]
 
     # In the following, arrays of bodies are [B, ..., L] and those of contacts [K, B, L], with lanes
     # last, so that operations use all of the processor's vectors.

@@ -265,11 +265,9 @@ class LunarLander(Environment[LunarLanderState]):
         return replace(state, shaping=shaping), obs, main, side
 
     def _observe(self, state: LunarLanderState) -> jax.Array:
-        x, y, angle, vx, vy, spin = state.world.bodies[0]
-        sin, cos = sincos(angle)
-        center = _HULL_POLYGON.center
-        x = x - (cos * center[0] - sin * center[1])
-        y = y - (sin * center[0] + cos * center[1])
+        hull = state.world.bodies[0]
+        _, _, angle, vx, vy, spin = hull
+        x, y = WORLD.bodies[0].origin(hull)
         legs = state.world.touches[1:].astype(jnp.float32)
         rate = TIME_STEP / 2
         return jnp.stack(
@@ -293,13 +291,7 @@ class LunarLander(Environment[LunarLanderState]):
         ground = raster.fill(jnp.asarray(y) - surface[None])
         layers = [(ground, raster.WHITE)]
         for i, body in enumerate(WORLD.bodies):
-            cx, cy, angle = state.world.bodies[i, :3]
-            sin, cos = jnp.sin(angle), jnp.cos(angle)
-            corners = body.polygon.vertices[: body.polygon.number] - body.polygon.center
-            points = [
-                ((cx + cos * a - sin * b) * SCALE, (cy + sin * a + cos * b) * SCALE)
-                for a, b in corners.tolist()
-            ]
+            points = body.corners(state.world.bodies[i], SCALE)
             layers.append((raster.polygon(x, y, points, outline=0.5), (77, 77, 128)))
             layers.append((raster.polygon(x, y, points, outline=-0.5), (128, 102, 230)))
         base = PAD_HEIGHT * SCALE
