@@ -6,7 +6,8 @@ VERSION := $(shell $(PYTHON) -c 'import sys; print("%d.%d" % sys.version_info[:2
 VENV := .venv-$(VERSION)
 BIN := $(VENV)/bin
 WORKERS ?= 2
-# Of the many cases of a test in `make test-interop`, every fifth runs; EVERY=1 runs all.
+# Of the many cases of a test in `make test-interop`, every fifth runs, in `make test-suites` every
+# third; EVERY=1 runs all.
 EVERY ?= 5
 
 .DEFAULT_GOAL := help
@@ -80,8 +81,10 @@ test-interop: $(VENV)/.with-interop notebooks
 test-suites:
 	@$(MAKE) --no-print-directory VENV=.venv-suites-$(VERSION) _test-suites
 
+# Every third case is at least one of each library.
+_test-suites: EVERY = 3
 _test-suites: $(VENV)/.with-suites-tests
-	$(BIN)/pytest --numprocesses $(WORKERS) -m interop tests/suites $(ARGS)
+	$(BIN)/pytest --numprocesses $(WORKERS) --every $(EVERY) -m interop tests/suites $(ARGS)
 
 # This XLA prints an error whenever it loads a program from the cache, which some tests would see.
 oldest:

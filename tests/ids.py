@@ -27,6 +27,12 @@ EXAMPLES_OF_LEVELS = (
 # Programs of these families take long to compile. The certificates have all their ids.
 PHYSICS = ("box2d", "dm_control", "mujoco")
 EXAMPLES_OF_PHYSICS = ("InvertedPendulum-v5",)
+# Examples whose programs take longest to compile. Their cases are marked slow.
+SLOW_TO_COMPILE = (
+    "BabyAI-GoToLocalS5N2-v0",
+    "InvertedPendulum-v5",
+    "MiniGrid-MultiRoom-N2-S4-v0",
+)
 
 
 def one_id_per_class() -> list[str]:
@@ -60,13 +66,13 @@ def _first_ids(ids: Iterable[str]) -> list[str]:
     return sorted(first.values())
 
 
-def every_nth(n: int, values: Iterable[Any]) -> list[Any]:
-    """Returns the values as parameters of a test; all but every n-th are marked slow.
+def every_nth(n: int, values: Iterable[Any], first: int = 0) -> list[Any]:
+    """Returns the values as parameters of a test; all but every n-th, from `first`, are slow.
 
     A tuple gives one parameter per entry.
     """
     rows = [value if isinstance(value, tuple) else (value,) for value in values]
-    return [_param(*row, is_quick=i % n == 0) for i, row in enumerate(rows)]
+    return [_param(*row, is_quick=i % n == first) for i, row in enumerate(rows)]
 
 
 def diagonal(*axes: Iterable[Any]) -> list[Any]:
@@ -85,4 +91,6 @@ def diagonal(*axes: Iterable[Any]) -> list[Any]:
 
 
 def _param(*values: Any, is_quick: bool) -> Any:
+    if any(value in SLOW_TO_COMPILE for value in values if isinstance(value, str)):
+        is_quick = False
     return pytest.param(*values, marks=[] if is_quick else [pytest.mark.slow])

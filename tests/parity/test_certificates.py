@@ -20,10 +20,13 @@ QUICK_LEVELS = (
 )
 
 BOX2D = "BipedalWalker-v3", "LunarLander-v3"
+PHYSICS = *BOX2D, "Hopper-v5", "InvertedPendulum-v5", "dm_control/cartpole-swingup"
 
 
-def cases(slow=()):
+def cases(slow=(), every=1):
     """Yields ids and parameters; `slow` ids are slow, all but the defaults, and most levels.
+
+    Only every n-th of the other ids is quick.
 
     Of the classes of levels, a quarter are here; the certificates have them all.
 
@@ -31,14 +34,13 @@ def cases(slow=()):
     """
     levels = set(level_ids())
     some_levels = [*QUICK_LEVELS, *one_level_per_class()[::4]]
-    physics = {*BOX2D, "Hopper-v5", "dm_control/cartpole-swingup"} & {*IDS}
-    ids = {*one_id_per_class()} - levels | {*some_levels} | physics
-    for id in sorted(ids):
+    ids = {*one_id_per_class()} - levels | {*some_levels} | {*PHYSICS} & {*IDS}
+    for number, id in enumerate(sorted(ids)):
         env = jaxenvs.make(id)
         if not has_oracle(env):
             continue
         marks = [pytest.mark.interop] if jaxenvs.registry[id].compared_with == "gymnax" else []
-        if id in slow or (id in levels and id not in QUICK_LEVELS):
+        if number % every or id in slow or (id in levels and id not in QUICK_LEVELS):
             marks.append(pytest.mark.slow)
         try:
             variants = tuple(oracle_for(env).variants)
@@ -68,7 +70,7 @@ def make(id, variant):
     return jaxenvs.make(id, time_limit=None, **parameters_of(id, variant))
 
 
-@pytest.mark.parametrize(("id", "variant"), list(cases(slow=BOX2D[:1])))
+@pytest.mark.parametrize(("id", "variant"), list(cases(slow=BOX2D)))
 def test_steps_equal_those_of_the_reference(id, variant):
     env = make(id, variant)
     found = certify.compare_steps(env, 500)
@@ -82,7 +84,7 @@ def test_chance_has_the_distribution_of_the_reference(id, variant):
     assert min(part["p_value"] for part in found.values()) >= certify.SIGNIFICANCE
 
 
-@pytest.mark.parametrize(("id", "variant"), list(cases(slow=BOX2D)))
+@pytest.mark.parametrize(("id", "variant"), list(cases(slow=PHYSICS, every=3)))
 def test_episodes_have_the_distribution_of_the_reference(id, variant):
     limit = jaxenvs.make(id).time_limit
     found = certify.compare_episodes(make(id, variant), limit, 60, longest=200)

@@ -24,13 +24,17 @@ from jaxenvs.training import (
 from jaxenvs.training.config import ALGORITHMS, Config, config_for, tuned
 from jaxenvs.training.extractors import ImpalaCNN, NatureCNN
 from jaxenvs.training.schemes.workers import find_host_env
+from tests.ids import every_nth
 
 IDS = {"SAC": "Pendulum-v1", "TD3": "Pendulum-v1"}
 
 
 @pytest.mark.parametrize(
     ("algorithm", "id"),
-    [*tuned(), *((name, IDS.get(name, "Acrobot-v1")) for name in ALGORITHMS)],
+    [
+        *every_nth(3, tuned()),
+        *((name, IDS.get(name, "Acrobot-v1")) for name in ALGORITHMS),
+    ],
 )
 def test_what_is_tuned_is_for_a_registered_id_and_traces(algorithm, id):
     config = config_for(algorithm, id)
