@@ -38,8 +38,8 @@ MODULES: dict[str, tuple[str, str]] = {
     ),
     "dm_control": (
         "dm_control",
-        "Acrobot BallInCup Cartpole Cheetah Finger Fish Hopper Humanoid HumanoidCMU Pendulum"
-        " PointMass Reacher Swimmer Walker",
+        "Acrobot BallInCup Cartpole Cheetah Finger Fish Hopper Humanoid HumanoidCMU Manipulator"
+        " Pendulum PointMass Quadruped Reacher Stacker Swimmer Walker",
     ),
     "gymnax": (
         "misc",

@@ -15,9 +15,12 @@ from dm_control.suite import (
     hopper,
     humanoid,
     humanoid_CMU,
+    manipulator,
     pendulum,
     point_mass,
+    quadruped,
     reacher,
+    stacker,
     swimmer,
     walker,
 )
@@ -78,6 +81,7 @@ class ControlOracle(Oracle):
             qvel=physics.data.qvel.copy(),
             qacc_warmstart=physics.data.qacc_warmstart.copy(),
             drawn={name: getattr(physics.model, name).copy() for name in self.drawn},
+            act=physics.data.act.copy() if physics.model.na else None,
         )
 
     def set_state(self, state: ControlState) -> None:
@@ -87,6 +91,8 @@ class ControlOracle(Oracle):
                 getattr(physics.model, name)[:] = value
             physics.data.qpos[:], physics.data.qvel[:] = state.qpos, state.qvel
             physics.data.qacc_warmstart[:] = state.qacc_warmstart
+            if state.act is not None:
+                physics.data.act[:] = state.act
 
 
 class AcrobotOracle(ControlOracle):
@@ -164,6 +170,19 @@ class HumanoidCMUOracle(ControlOracle):
         return humanoid_CMU.HumanoidCMU(parameters["move_speed"], random)
 
 
+class ManipulatorOracle(ControlOracle):
+    domain = manipulator
+    drawn = ("body_pos", "body_quat")
+
+    def model(self, parameters: dict[str, Any]) -> Any:
+        return manipulator.make_model(parameters["use_peg"], parameters["insert"])
+
+    def task(self, parameters: dict[str, Any], random: np.random.RandomState) -> Any:
+        return manipulator.Bring(
+            parameters["use_peg"], parameters["insert"], fully_observable=True, random=random
+        )
+
+
 class PendulumOracle(ControlOracle):
     domain = pendulum
 
@@ -178,12 +197,37 @@ class PointMassOracle(ControlOracle):
         return point_mass.PointMass(randomize_gains=False, random=random)
 
 
+class QuadrupedOracle(ControlOracle):
+    domain = quadruped
+
+    def model(self, parameters: dict[str, Any]) -> Any:
+        if parameters["fetch"]:
+            return quadruped.make_model(walls_and_ball=True), quadruped.common.ASSETS
+        return quadruped.make_model(20 * parameters["move_speed"]), quadruped.common.ASSETS
+
+    def task(self, parameters: dict[str, Any], random: np.random.RandomState) -> Any:
+        if parameters["fetch"]:
+            return quadruped.Fetch(random=random)
+        return quadruped.Move(parameters["move_speed"], random=random)
+
+
 class ReacherOracle(ControlOracle):
     domain = reacher
     drawn = ("geom_pos",)
 
     def task(self, parameters: dict[str, Any], random: np.random.RandomState) -> Any:
         return reacher.Reacher(target_size=parameters["target_size"], random=random)
+
+
+class StackerOracle(ControlOracle):
+    domain = stacker
+    drawn = ("body_pos",)
+
+    def model(self, parameters: dict[str, Any]) -> Any:
+        return stacker.make_model(parameters["n_boxes"])
+
+    def task(self, parameters: dict[str, Any], random: np.random.RandomState) -> Any:
+        return stacker.Stack(parameters["n_boxes"], fully_observable=True, random=random)
 
 
 class SwimmerOracle(ControlOracle):

@@ -34,9 +34,21 @@ _TASKS: dict[str, dict[str, dict[str, Any]]] = {
         "walk": {"move_speed": 1.0},
         "run": {"move_speed": 10.0},
     },
+    "manipulator:Manipulator": {
+        "bring_ball": {},
+        "bring_peg": {"use_peg": True},
+        "insert_ball": {"insert": True},
+        "insert_peg": {"use_peg": True, "insert": True},
+    },
     "pendulum:Pendulum": {"swingup": {}},
     "point_mass:PointMass": {"easy": {}},  # MJX cannot change the tendons of "hard" in each episode
+    "quadruped:Quadruped": {
+        "walk": {},
+        "run": {"move_speed": 5.0},
+        "fetch": {"fetch": True},
+    },
     "reacher:Reacher": {"easy": {}, "hard": {"target_size": 0.015}},
+    "stacker:Stacker": {"stack_2": {"n_boxes": 2}, "stack_4": {"n_boxes": 4}},
     "swimmer:Swimmer": {"swimmer6": {"n_links": 6}, "swimmer15": {"n_links": 15}},
     "walker:Walker": {
         "stand": {},

@@ -10,8 +10,11 @@ from jaxenvs.envs.dm_control.fish import Fish as Fish
 from jaxenvs.envs.dm_control.hopper import Hopper as Hopper
 from jaxenvs.envs.dm_control.humanoid import Humanoid as Humanoid
 from jaxenvs.envs.dm_control.humanoid_cmu import HumanoidCMU as HumanoidCMU
+from jaxenvs.envs.dm_control.manipulator import Manipulator as Manipulator
 from jaxenvs.envs.dm_control.pendulum import Pendulum as Pendulum
 from jaxenvs.envs.dm_control.point_mass import PointMass as PointMass
+from jaxenvs.envs.dm_control.quadruped import Quadruped as Quadruped
 from jaxenvs.envs.dm_control.reacher import Reacher as Reacher
+from jaxenvs.envs.dm_control.stacker import Stacker as Stacker
 from jaxenvs.envs.dm_control.swimmer import Swimmer as Swimmer
 from jaxenvs.envs.dm_control.walker import Walker as Walker

@@ -1,6 +1,7 @@
 """What the tasks of the Control Suite have in common."""
 
 import abc
+import dataclasses
 import functools
 import importlib
 from collections.abc import Callable
@@ -29,6 +30,7 @@ class ControlState:
     qvel: jax.Array  # float32[nv], m/s and rad/s, velocities of the joints
     qacc_warmstart: jax.Array  # float32[nv], the last accelerations, where the solver starts
     drawn: dict[str, jax.Array]  # arrays of the model that hold for this episode, by MJX's names
+    act: jax.Array | None = None  # float32[na], activations of actuators that have a state
 
 
 class ControlTask(Simulation[ControlState]):
@@ -58,13 +60,17 @@ class ControlTask(Simulation[ControlState]):
         with conventions(self.dtype):
             action = jnp.asarray(action, self.dtype)
             model = self._model.tree_replace(state.drawn)
-            start = physics.data(model, state.qpos, state.qvel)
+            start = _activate(physics.data(model, state.qpos, state.qvel), state)
             start = start.replace(qacc_warmstart=state.qacc_warmstart, ctrl=action)
             moved = physics.simulate(model, start, self.n_sub_steps)
-            data = _sense(model, moved.qpos, moved.qvel, moved.sensordata)
-            state = state.replace(  # pyright: ignore[reportAttributeAccessIssue]
-                qpos=moved.qpos, qvel=moved.qvel, qacc_warmstart=moved.qacc_warmstart
+            state = dataclasses.replace(
+                state,
+                qpos=moved.qpos,
+                qvel=moved.qvel,
+                qacc_warmstart=moved.qacc_warmstart,
+                act=None if state.act is None else moved.act,
             )
+            data = _sense(model, state, moved.sensordata)
             return state, TimeStep.transition(
                 self._see(model, data), reward=self._judge(model, data, action), terminated=False
             )
@@ -73,19 +79,24 @@ class ControlTask(Simulation[ControlState]):
         """Returns the first observation of an episode."""
         with conventions(self.dtype):
             model = self._model.tree_replace(state.drawn)
-            sensed = physics.data(model, state.qpos, state.qvel)
+            sensed = _activate(physics.data(model, state.qpos, state.qvel), state)
             if (self._original.sensor_needstage == mujoco.mjtStage.mjSTAGE_ACC).any():
                 sensed = mjx.forward(model, sensed)
-            return self._see(model, _sense(model, state.qpos, state.qvel, sensed.sensordata))
+            return self._see(model, _sense(model, state, sensed.sensordata))
+
+    def _observe_data(self, data: Data) -> Observation:
+        return self._see(self._model, data)
 
     def _begin(self, qpos: jax.Array, qvel: jax.Array | None = None, **drawn: Any) -> ControlState:
         """Returns the state at the start of an episode, without velocities by default."""
-        still = jnp.zeros(self._original.nv, self.dtype)
+        original = self._original
+        still = jnp.zeros(original.nv, self.dtype)
         return ControlState(
             qpos=jnp.asarray(qpos, self.dtype),
             qvel=still if qvel is None else jnp.asarray(qvel, self.dtype),
             qacc_warmstart=still,
             drawn={name: jnp.asarray(value, self.dtype) for name, value in drawn.items()},
+            act=jnp.zeros(original.na, self.dtype) if original.na else None,
         )
 
     def _random_joints(self, key: chex.PRNGKey) -> jax.Array:
@@ -125,17 +136,19 @@ class ControlTask(Simulation[ControlState]):
     ) -> jax.Array:
         """Draws positions until nothing touches."""
 
-        def touches(qpos: jax.Array) -> jax.Array:
-            data = mjx.kinematics(self._model, mjx.make_data(self._model).replace(qpos=qpos))
-            contact = mjx.collision(self._model, data)._impl.contact
-            return (contact.dist < contact.includemargin).any()
-
         def again(carry: tuple[jax.Array, jax.Array]) -> tuple[jax.Array, jax.Array]:
             count, _ = carry
             return count + 1, jnp.asarray(draw(jax.random.fold_in(key, count)), self.dtype)
 
         first = again((jnp.int32(0), jnp.zeros(self._original.nq, self.dtype)))
-        return jax.lax.while_loop(lambda carry: touches(carry[1]), again, first)[1]
+        return jax.lax.while_loop(lambda carry: self._touches(carry[1]), again, first)[1]
+
+    def _touches(self, qpos: jax.Array, **drawn: jax.Array) -> jax.Array:
+        """Returns whether anything touches, with arrays that an episode draws."""
+        model = self._model.tree_replace(drawn)
+        data = mjx.kinematics(model, mjx.make_data(model).replace(qpos=qpos))
+        contact = mjx.collision(model, data)._impl.contact
+        return (contact.dist < contact.includemargin).any()
 
     def _sensor(self, data: Data, name: str) -> jax.Array:
         """Returns the values of a sensor."""
@@ -155,10 +168,15 @@ class ControlTask(Simulation[ControlState]):
         """Returns the reward."""
 
 
-def _sense(model: Model, qpos: jax.Array, qvel: jax.Array, sensed: jax.Array) -> Data:
+def _activate(data: Data, state: ControlState) -> Data:
+    """Puts the activations into the data, if actuators have any."""
+    return data if state.act is None else data.replace(act=state.act)
+
+
+def _sense(model: Model, state: ControlState, sensed: jax.Array) -> Data:
     """Computes bodies and sensors, of which those of forces stay as they were."""
-    data = physics.place(model, qpos, qvel).replace(sensordata=sensed)
-    return mjx.sensor_vel(model, mjx.sensor_pos(model, data))
+    data = physics.place(model, state.qpos, state.qvel).replace(sensordata=sensed)
+    return mjx.sensor_vel(model, mjx.sensor_pos(model, _activate(data, state)))
 
 
 def load(domain: str, *, without_contacts: bool = False, **options: Any) -> mujoco.MjModel:
@@ -176,7 +194,10 @@ def load(domain: str, *, without_contacts: bool = False, **options: Any) -> mujo
         module = importlib.import_module(f"dm_control.suite.{domain}")
     except ImportError as error:
         raise missing_extra(f"dm_control/{domain}", "dm-control", "dm_control") from error
-    model = mujoco.MjModel.from_xml_string(*module.get_model_and_assets(**options))
+    make = getattr(module, "get_model_and_assets", None) or module.make_model
+    made = make(**options)  # the model, or the model and its assets
+    xml, assets = made if isinstance(made, tuple) else (made, module.common.ASSETS)
+    model = mujoco.MjModel.from_xml_string(xml, assets)
     if without_contacts:
         model.geom_contype[:] = model.geom_conaffinity[:] = 0
     model.opt.enableflags &= ~int(mujoco.mjtEnableBit.mjENBL_ENERGY)

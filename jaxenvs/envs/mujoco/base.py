@@ -12,7 +12,7 @@ import numpy as np
 from jaxenvs import spaces, struct
 from jaxenvs.core import Environment, TimeStep
 from jaxenvs.envs.mujoco import physics, rendering
-from jaxenvs.envs.mujoco._mjx import Data, Model, conventions, mujoco
+from jaxenvs.envs.mujoco._mjx import Data, Model, conventions, mjx, mujoco
 from jaxenvs.errors import ParameterError, check_integer
 
 Info = dict[str, jax.Array]
@@ -69,12 +69,19 @@ class Simulation(Environment[S]):
     def observation_space(self) -> Any:
         kind = jax.tree.structure(self)
         if kind not in _spaces:
-            seen = jax.eval_shape(self.reset, jax.random.key(0))[1].observation
+            with conventions(
+                self.dtype
+            ):  # the shapes do not need a simulation, whose trace is long
+                seen = jax.eval_shape(lambda: self._observe_data(mjx.make_data(self._model)))
             boxes = jax.tree.map(
                 lambda leaf: spaces.Box(-np.inf, np.inf, leaf.shape, self.dtype), seen
             )
             _spaces[kind] = spaces.Dict(boxes) if isinstance(boxes, dict) else boxes
         return _spaces[kind]
+
+    @abc.abstractmethod
+    def _observe_data(self, data: Data) -> Any:
+        """Returns the observation."""
 
     @property
     def action_space(self) -> spaces.Box:
@@ -170,10 +177,6 @@ class MujocoEnvironment(Simulation[MujocoState]):
     @abc.abstractmethod
     def _draw_start(self, key: chex.PRNGKey) -> tuple[jax.Array, jax.Array]:
         """Returns the positions and velocities of the joints at the start."""
-
-    @abc.abstractmethod
-    def _observe_data(self, data: Data) -> jax.Array:
-        """Returns the observation."""
 
     @abc.abstractmethod
     def _judge(

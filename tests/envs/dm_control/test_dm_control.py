@@ -27,8 +27,8 @@ def test_spaces_and_control_steps_are_those_of_the_suite(id):
     shown = {name: each.shape for name, each in theirs.observation_spec().items()}
     assert {name: box.shape for name, box in env.observation_space.spaces.items()} == shown
     spec = theirs.action_spec()
-    np.testing.assert_array_equal(env.action_space.low, spec.minimum)
-    np.testing.assert_array_equal(env.action_space.high, spec.maximum)
+    np.testing.assert_array_equal(env.action_space.low, np.float32(spec.minimum))
+    np.testing.assert_array_equal(env.action_space.high, np.float32(spec.maximum))
     assert env.unwrapped.n_sub_steps == theirs._n_sub_steps
     assert env.time_limit == theirs._step_limit == 1000
 

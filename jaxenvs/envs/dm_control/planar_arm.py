@@ -1,0 +1,86 @@
+"""What the domains with a planar arm and hand have in common."""
+
+import abc
+from typing import Any, ClassVar
+
+import chex
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+from jaxenvs import struct
+from jaxenvs.envs.dm_control.base import ControlState, ControlTask, Observation
+from jaxenvs.envs.mujoco._mjx import Data, Model
+
+_JOINTS = (
+    *("arm_root", "arm_shoulder", "arm_elbow", "arm_wrist"),
+    *("finger", "fingertip", "thumb", "thumbtip"),
+)
+PLANE = np.array([0, 2])  # x and z of a place, or the parts of a quaternion that turns in it
+
+
+class PlanarArm(ControlTask):
+    """An arm with a hand of two fingers, among objects that an episode places.
+
+    A subclass defines `_draw`, which draws a start that is taken if nothing touches.
+    """
+
+    n_sub_steps: int = struct.static(10)  # physics steps in a step
+
+    camera: ClassVar = {"body": 0, "distance": 1.4, "height": 0.4, "elevation": 0.0}
+    drawn: ClassVar[tuple[str, ...]] = ("body_pos",)  # arrays of the model that an episode draws
+
+    def _draw_start(self, key: chex.PRNGKey) -> ControlState:
+        def again(carry: tuple[jax.Array, ControlState]) -> tuple[jax.Array, ControlState]:
+            count, state = carry
+            return count + 1, self._draw(jax.random.fold_in(key, count), state)
+
+        def touches(carry: tuple[jax.Array, ControlState]) -> jax.Array:
+            return self._touches(carry[1].qpos, **carry[1].drawn)
+
+        original = self._original
+        drawn = {name: getattr(original, name) for name in self.drawn}
+        first = again((jnp.int32(0), self._begin(original.qpos0, **drawn)))
+        return jax.lax.while_loop(touches, again, first)[1]
+
+    @abc.abstractmethod
+    def _draw(self, key: chex.PRNGKey, state: ControlState) -> ControlState:
+        """Returns a new start, given the one that was drawn before."""
+
+    def _move_arm(self, key: chex.PRNGKey, qpos: jax.Array) -> jax.Array:
+        """Draws the arm's joints within their limits, finger and thumb alike."""
+        joints, _ = self._addresses(_JOINTS)
+        angles = self._random_joints(key)[joints]
+        finger, thumb = _JOINTS.index("finger"), _JOINTS.index("thumb")
+        return qpos.at[joints].set(angles.at[finger].set(angles[thumb]))
+
+    def _addresses(self, names: tuple[str, ...]) -> tuple[np.ndarray, np.ndarray]:
+        """Returns where positions and velocities of joints are."""
+        joints = [self._original.joint(name) for name in names]
+        return np.array([j.qposadr[0] for j in joints]), np.array([j.dofadr[0] for j in joints])
+
+    def _pose(self, data: Data, body: str) -> jax.Array:
+        """Returns x and z of a body, and a quaternion's w and y: [4]."""
+        at = self._original.body(body).id
+        return jnp.concatenate([data.xpos[at][PLANE], data.xquat[at][PLANE]])
+
+    def _distance(self, data: Data, first: str, second: str) -> jax.Array:
+        """Returns the distance of two sites."""
+        places = [data.site_xpos[self._original.site(name).id] for name in (first, second)]
+        return jnp.linalg.norm(places[0] - places[1])
+
+    def _see(self, model: Model, data: Data) -> Observation:
+        joints, speeds = self._addresses(_JOINTS)
+        angles = data.qpos[joints]
+        return {
+            "arm_pos": jnp.stack([jnp.sin(angles), jnp.cos(angles)], axis=1),
+            "arm_vel": data.qvel[speeds],
+            "touch": jnp.log1p(data.sensordata),
+            "hand_pos": self._pose(data, "hand"),
+        }
+
+
+def uniform(key: chex.PRNGKey, low: Any, high: Any) -> jax.Array:
+    """Draws float32 between two bounds of the same shape."""
+    low, high = jnp.asarray(low, jnp.float32), jnp.asarray(high, jnp.float32)
+    return low + (high - low) * jax.random.uniform(key, low.shape, jnp.float32)
