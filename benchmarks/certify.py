@@ -427,7 +427,7 @@ def compare_episodes(
     limit = min(longest, time_limit or longest)
     sizes = num_episodes, limit, seed
     plays: dict[str, tuple[Callable[[], Player | None], Callable[[], np.ndarray]]] = {
-        "random": (lambda: None, lambda: _play_ours(env, sample_action, *sizes))
+        "random": (lambda: None, lambda: _play_ours(env, oracle.random_policy, *sizes))
     }
     if oracle.policy is not None:
         policy = oracle.policy
@@ -454,12 +454,6 @@ def compare_episodes(
             "p_value": min(1.0, 2 * min(p_values)),
         }
     return found
-
-
-def sample_action(env: Environment, state: Any, key: jax.Array) -> jax.Array:
-    """The random policy."""
-    del state
-    return env.action_space.sample(key)
 
 
 def _play_reference(

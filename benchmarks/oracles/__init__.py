@@ -38,8 +38,8 @@ MODULES: dict[str, tuple[str, str]] = {
     ),
     "dm_control": (
         "dm_control",
-        "Acrobot BallInCup Cartpole Cheetah Finger Fish Hopper Humanoid HumanoidCMU Manipulator"
-        " Pendulum PointMass Quadruped Reacher Stacker Swimmer Walker",
+        "Acrobot BallInCup Cartpole Cheetah Finger Fish Hopper Humanoid HumanoidCMU LQR"
+        " Manipulator Pendulum PointMass Quadruped Reacher Stacker Swimmer Walker",
     ),
     "gymnax": (
         "misc",
@@ -124,6 +124,12 @@ class Oracle(abc.ABC):
     def sample_action(self) -> Any:
         """Returns a random action."""
         return self.random.integers(self.env.action_space.n)  # pyright: ignore[reportAttributeAccessIssue]
+
+    @staticmethod
+    def random_policy(env: Environment, state: Any, key: chex.PRNGKey) -> jax.Array:
+        """Returns an action with the distribution of `sample_action`, for our environment."""
+        del state
+        return env.action_space.sample(key)
 
     # A policy that gets further than a random one, as a function of our state. None: random only.
     policy: ClassVar[Policy | None] = None

@@ -3,6 +3,8 @@
 from types import FunctionType
 from typing import Any, ClassVar
 
+import chex
+import jax
 import numpy as np
 from dm_control.rl import control
 from dm_control.suite import (
@@ -15,6 +17,7 @@ from dm_control.suite import (
     hopper,
     humanoid,
     humanoid_CMU,
+    lqr,
     manipulator,
     pendulum,
     point_mass,
@@ -68,7 +71,7 @@ class ControlOracle(Oracle):
 
     def step(self, action: np.ndarray) -> tuple[Any, float, bool]:
         found = self.reference.step(action.astype(np.float64))
-        return dict(found.observation), found.reward, False
+        return dict(found.observation), found.reward, found.discount == 0
 
     def sample_action(self) -> np.ndarray:
         spec = self.reference.action_spec()
@@ -168,6 +171,33 @@ class HumanoidCMUOracle(ControlOracle):
 
     def task(self, parameters: dict[str, Any], random: np.random.RandomState) -> Any:
         return humanoid_CMU.HumanoidCMU(parameters["move_speed"], random)
+
+
+class LQROracle(ControlOracle):
+    domain = lqr
+    drawn = ("jnt_stiffness",)
+
+    def model(self, parameters: dict[str, Any]) -> Any:
+        return lqr.get_model_and_assets(
+            parameters["n_bodies"], parameters["n_actuators"], np.random.RandomState(0)
+        )
+
+    def task(self, parameters: dict[str, Any], random: np.random.RandomState) -> Any:
+        return lqr.LQRLevel(parameters["control_cost_coef"], random=random)
+
+    def sample_action(self) -> np.ndarray:
+        shape = self.reference.action_spec().shape
+        return self.random.normal(size=shape).astype(np.float32)  # the limits are 1e10
+
+    @staticmethod
+    def random_policy(env: Environment, state: Any, key: chex.PRNGKey) -> jax.Array:
+        return jax.random.normal(key, env.action_space.shape)
+
+    def reset(self) -> Any:
+        # Each episode has new springs, as if the task were loaded anew.
+        springs = self.reference.physics.model.jnt_stiffness
+        springs[:] = self.random.uniform(15, 25, springs.shape)
+        return super().reset()
 
 
 class ManipulatorOracle(ControlOracle):

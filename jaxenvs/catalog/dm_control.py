@@ -34,6 +34,7 @@ _TASKS: dict[str, dict[str, dict[str, Any]]] = {
         "walk": {"move_speed": 1.0},
         "run": {"move_speed": 10.0},
     },
+    "lqr:LQR": {"lqr_2_1": {}, "lqr_6_2": {"n_bodies": 6, "n_actuators": 2}},
     "manipulator:Manipulator": {
         "bring_ball": {},
         "bring_peg": {"use_peg": True},
@@ -64,7 +65,7 @@ for _name, _tasks in _TASKS.items():
             f"dm_control/{_domain}-{_task}",
             f"jaxenvs.envs.dm_control.{_domain.lower()}:{_class}",
             family="dm_control",
-            time_limit=1_000,
+            time_limit=None if _domain == "lqr" else 1_000,
             source="Y. Tassa et al., DeepMind Control Suite, 2018",
             compared_with="dm_control",
             kwargs=_settings,

@@ -10,6 +10,7 @@ from jaxenvs.envs.dm_control.fish import Fish as Fish
 from jaxenvs.envs.dm_control.hopper import Hopper as Hopper
 from jaxenvs.envs.dm_control.humanoid import Humanoid as Humanoid
 from jaxenvs.envs.dm_control.humanoid_cmu import HumanoidCMU as HumanoidCMU
+from jaxenvs.envs.dm_control.lqr import LQR as LQR
 from jaxenvs.envs.dm_control.manipulator import Manipulator as Manipulator
 from jaxenvs.envs.dm_control.pendulum import Pendulum as Pendulum
 from jaxenvs.envs.dm_control.point_mass import PointMass as PointMass

@@ -34,7 +34,7 @@ class ControlState:
 
 
 class ControlTask(Simulation[ControlState]):
-    """A task of the Control Suite. Episodes do not end; ids have a time limit of 1,000 steps.
+    """A task of the Control Suite.
 
     Bodies and velocities are those of the new state. Sensors of forces are those of the last
     physics step, as in dm_control.
@@ -72,7 +72,9 @@ class ControlTask(Simulation[ControlState]):
             )
             data = _sense(model, state, moved.sensordata)
             return state, TimeStep.transition(
-                self._see(model, data), reward=self._judge(model, data, action), terminated=False
+                self._see(model, data),
+                reward=self._judge(model, data, action),
+                terminated=self._has_ended(data),
             )
 
     def _observe(self, state: ControlState) -> Observation:
@@ -166,6 +168,10 @@ class ControlTask(Simulation[ControlState]):
     @abc.abstractmethod
     def _judge(self, model: Model, data: Data, action: jax.Array) -> jax.Array:
         """Returns the reward."""
+
+    def _has_ended(self, data: Data) -> jax.Array | bool:
+        """Returns whether the episode ends, which it does in the domain lqr only."""
+        return False
 
 
 def _activate(data: Data, state: ControlState) -> Data:

@@ -69,9 +69,7 @@ class Simulation(Environment[S]):
     def observation_space(self) -> Any:
         kind = jax.tree.structure(self)
         if kind not in _spaces:
-            with conventions(
-                self.dtype
-            ):  # the shapes do not need a simulation, whose trace is long
+            with conventions(self.dtype):  # a simulation would take seconds to trace
                 seen = jax.eval_shape(lambda: self._observe_data(mjx.make_data(self._model)))
             boxes = jax.tree.map(
                 lambda leaf: spaces.Box(-np.inf, np.inf, leaf.shape, self.dtype), seen

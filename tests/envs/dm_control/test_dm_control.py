@@ -30,7 +30,7 @@ def test_spaces_and_control_steps_are_those_of_the_suite(id):
     np.testing.assert_array_equal(env.action_space.low, np.float32(spec.minimum))
     np.testing.assert_array_equal(env.action_space.high, np.float32(spec.maximum))
     assert env.unwrapped.n_sub_steps == theirs._n_sub_steps
-    assert env.time_limit == theirs._step_limit == 1000
+    assert theirs._step_limit == (env.time_limit or np.inf)
 
 
 @pytest.mark.parametrize(
@@ -84,7 +84,23 @@ def test_an_episode_is_truncated_after_1000_steps_of_control():
         assert bool(timestep.truncated) == (i == 2) and not timestep.terminated
 
 
+def test_springs_at_rest_end_an_episode():
+    env = jaxenvs.make("dm_control/lqr-lqr_2_1")
+    state, _ = env.reset(jax.random.key(0))
+    again, _ = env.reset(jax.random.key(1))
+    springs = state.drawn["jnt_stiffness"], again.drawn["jnt_stiffness"]
+    assert not np.allclose(*springs) and all(((x >= 15) & (x < 25)).all() for x in springs)
+    np.testing.assert_allclose((state.qpos**2).sum(), 2, rtol=1e-6)
+    step = jax.jit(env.step)
+    for size, ends in ((1e-4, False), (1e-8, True)):
+        still = state.replace(qpos=jnp.full(2, size))
+        _, timestep = step(still, jnp.zeros(1), jax.random.key(0))
+        assert timestep.terminated == ends and timestep.reward > 0.999
+
+
 def test_wrong_parameters_are_refused():
+    with pytest.raises(ParameterError, match="1 <= n_actuators <= n_bodies"):
+        jaxenvs.make("dm_control/lqr-lqr_2_1", n_actuators=3)
     with pytest.raises(ParameterError, match="n_sub_steps"):
         jaxenvs.make(PENDULUM, n_sub_steps=0)
     with pytest.raises(UnknownParameterError, match="move_speed"):
