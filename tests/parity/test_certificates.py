@@ -84,6 +84,7 @@ def test_chance_has_the_distribution_of_the_reference(id, variant):
     assert min(part["p_value"] for part in found.values()) >= certify.SIGNIFICANCE
 
 
+# tests/envs/box2d plays whole episodes of Box2D, with the reference's pilots.
 @pytest.mark.parametrize(("id", "variant"), list(cases(slow=PHYSICS, without=BOX2D, every=3)))
 def test_episodes_have_the_distribution_of_the_reference(id, variant):
     limit = jaxenvs.make(id).time_limit
