@@ -285,8 +285,8 @@ def plus_minus(mean_and_error: tuple[float, float]) -> str:
 def read_docstring(cls: type) -> tuple[str, list[tuple[str, str, list[str]]], list[str]]:
     """Splits a class's docstring into its first line, its `Name: ...` entries, and its paragraphs.
 
-    The indented lines of an entry are joined to its first line, unless they are numbered. Numbered
-    lines are the components of an observation and stay separate.
+    The indented lines of an entry are joined to its first line, unless they are the parts of an
+    observation, which start with a number, or with a name and two spaces.
     """
     summary, _, body = (inspect.getdoc(cls) or "").partition("\n\n")
     facts: list[tuple[str, str, list[str]]] = []
@@ -302,13 +302,27 @@ def read_docstring(cls: type) -> tuple[str, list[tuple[str, str, list[str]]], li
                 facts.append((name, f"{first} {_escape(' '.join(entry.split()))}", rest))
                 continue
             name, _, first = head.partition(": ")
-            numbered = [re.sub(r"^(\d+(?:-\d+)?)\s+", r"`\1` ", line.strip()) for line in tail]
-            if any(line.startswith("`") for line in numbered):
-                facts.append((name, _escape(first), [_escape(line) for line in numbered]))
+            parts: list[str] = []
+            for line in tail:
+                part = re.sub(r"^(\d+(?:-\d+|\+)?(?= )|\w+(?=  ))\s+", r"`\1` ", line.strip())
+                if part.startswith(("`", "With `")) or not parts:
+                    parts.append(part)
+                else:
+                    parts[-1] += f" {part}"
+            if any(part.startswith("`") for part in parts):
+                facts.append((name, _escape(first), [_escape(part) for part in parts]))
             else:
                 joined = " ".join([first, *(line.strip() for line in tail)])
                 facts.append((name, _escape(joined), []))
     return " ".join(summary.split()), facts, prose
+
+
+def sample_action(env: jaxenvs.Environment, key: Any) -> Any:
+    """Draws a random action. MuJoCo's actions without limits, written as 1e10, are normal."""
+    space = env.action_space
+    if isinstance(space, jaxenvs.spaces.Box) and (space.high >= 1e10).all():
+        return jax.random.normal(key, space.shape)
+    return space.sample(key)
 
 
 def draw(env: jaxenvs.Environment, path: Path) -> None:
@@ -318,7 +332,7 @@ def draw(env: jaxenvs.Environment, path: Path) -> None:
     def step(carry: Any, key: Any) -> Any:
         state, first = carry
         action_key, step_key = jax.random.split(key)
-        after, timestep = env.step(state, env.action_space.sample(action_key), step_key)
+        after, timestep = env.step(state, sample_action(env, action_key), step_key)
         after = jax.tree.map(
             lambda new, old: jax.numpy.where(timestep.done, new, old), first, after
         )

@@ -74,7 +74,7 @@ class Humanoid(HumanoidBase):
         extremities  float32[12], m, hands and feet from the torso, in its frame, the left first
         torso_vertical  float32[3], the vertical in the torso's frame
         com_velocity  float32[3], m/s, of the center of mass
-        velocity  float32[27], m/s and rad/s, of the torso and the joints
+        velocity  float32[27], m/s and rad/s, of the torso and the joints.
         With `pure_state` only velocity and position, float32[28].
     Action: float32[21], torques on the joints in [-1, 1]
     Reward: at most 1, for a head above 1.4 m, an upright torso, small actions, and a horizontal

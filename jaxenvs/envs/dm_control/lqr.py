@@ -20,7 +20,8 @@ class LQR(ControlTask):
     Observation: dict
         position  float32[n], m
         velocity  float32[n], m/s
-    Action: float32[k], forces on the first k masses; MuJoCo's limit is 1e10
+    Action: float32[k], forces on the first k masses, up to MuJoCo's limit of 1e10 N: scale random
+        actions yourself
     Reward: 1 - |position|^2 / 2 - control_cost_coef |action|^2 / 2
     Start: positions uniform on a sphere of radius sqrt(2), at rest; springs uniform in 15 to 25 N/m
     Terminates: when the norm of positions and velocities is below 1e-6

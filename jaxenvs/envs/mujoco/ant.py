@@ -16,10 +16,10 @@ class Ant(MujocoEnvironment):
     """Walk forward on four legs.
 
     Observation: float32[105]
-        0..12  height and orientation (quaternion) of the torso, angles of hip and ankle of four
+        0-12  height and orientation (quaternion) of the torso, angles of hip and ankle of four
             legs
-        13..26  velocities of these, six of them of the torso
-        27..104  contact forces on the 13 bodies, torque before force, clipped to [-1, 1]
+        13-26  velocities of these, six of them of the torso
+        27-104  contact forces on the 13 bodies, torque before force, clipped to [-1, 1]
         The x- and y-coordinate come first if they are not excluded.
     Action: float32[8], torques on these joints in [-1, 1], times the gear of the model
     Reward: the torso's velocity along x, plus 1 while healthy, minus 0.5 times the sum of squared

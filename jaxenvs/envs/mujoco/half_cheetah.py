@@ -15,8 +15,8 @@ class HalfCheetah(MujocoEnvironment):
     """Run forward on two legs in a vertical plane, as fast as possible.
 
     Observation: float32[17], or [18] with the x-coordinate first
-        0..7  height and angle of the torso, angles of the back and front thigh, shin, foot
-        8..16  their velocities, after that of the torso's x-coordinate
+        0-7  height and angle of the torso, angles of the back and front thigh, shin, foot
+        8-16  their velocities, after that of the torso's x-coordinate
     Action: float32[6], torques on these joints in [-1, 1], times the gear of the model
     Reward: the torso's velocity along x minus 0.1 times the sum of squared actions
     Start: uniform noise of 0.1 on positions, normal noise of 0.1 on velocities

@@ -63,8 +63,8 @@ class Hopper(PlanarWalker):
     """Hop forward on one leg in a vertical plane without falling.
 
     Observation: float32[11], or [12] with the x-coordinate first
-        0..4  height and angle of the torso, angles of thigh, leg, and foot
-        5..10  their velocities, after that of the torso's x-coordinate, clipped to [-10, 10]
+        0-4  height and angle of the torso, angles of thigh, leg, and foot
+        5-10  their velocities, after that of the torso's x-coordinate, clipped to [-10, 10]
     Action: float32[3], torques on thigh, leg, and foot in [-1, 1], times the gear of the model
     Reward: the torso's velocity along x, plus 1 while healthy, minus 0.001 times the sum of
         squared actions

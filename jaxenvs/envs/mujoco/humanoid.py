@@ -53,12 +53,12 @@ class Humanoid(HumanoidBase):
     steps differ by what PGS leaves unsolved after 50 iterations.
 
     Observation: float32[348]
-        0..21  height and orientation (quaternion) of the torso, angles of 17 joints
-        22..44  velocities of these, six of them of the torso
-        45..174  mass and inertia of the 13 bodies, ten values each
-        175..252  velocities of the bodies, angular before linear
-        253..269  forces of the actuators on the 17 joints
-        270..347  contact forces on the bodies, torque before force
+        0-21  height and orientation (quaternion) of the torso, angles of 17 joints
+        22-44  velocities of these, six of them of the torso
+        45-174  mass and inertia of the 13 bodies, ten values each
+        175-252  velocities of the bodies, angular before linear
+        253-269  forces of the actuators on the 17 joints
+        270-347  contact forces on the bodies, torque before force
         The x- and y-coordinate come first if they are not excluded.
     Action: float32[17], torques on the joints in [-0.4, 0.4], times the gear of the model
     Reward: 1.25 times the velocity of the center of mass along x, plus 5 while healthy, minus 0.1

@@ -17,9 +17,9 @@ class InvertedDoublePendulum(MujocoEnvironment):
 
     Observation: float32[9]
         0  position of the cart, m
-        1..2  sines of the angles of the poles
-        3..4  cosines of the angles
-        5..7  velocities of the cart and the angles, clipped to [-10, 10]
+        1-2  sines of the angles of the poles
+        3-4  cosines of the angles
+        5-7  velocities of the cart and the angles, clipped to [-10, 10]
         8  constraint force on the cart, clipped to [-10, 10]
     Action: float32[1], force on the cart in [-1, 1], times the gear of the model
     Reward: 10 unless it terminates, minus 0.01 x^2 + (y - 2)^2 for the position of the tip, minus

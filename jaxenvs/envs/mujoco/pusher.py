@@ -15,11 +15,11 @@ class Pusher(MujocoEnvironment):
     """Push a cylinder on a table to a goal with an arm that has seven joints.
 
     Observation: float32[23]
-        0..6  angles of the arm's joints, rad
-        7..13  their velocities, rad/s
-        14..16  position of the arm's tip, m
-        17..19  position of the cylinder, m
-        20..22  position of the goal, m
+        0-6  angles of the arm's joints, rad
+        7-13  their velocities, rad/s
+        14-16  position of the arm's tip, m
+        17-19  position of the cylinder, m
+        20-22  position of the goal, m
     Action: float32[7], torques on the joints in [-2, 2], times the gear of the model
     Reward: minus the cylinder's distance from the goal, minus half of the tip's distance from the
         cylinder, minus 0.1 times the sum of squared actions

@@ -16,11 +16,11 @@ class Reacher(MujocoEnvironment):
     """Bring the fingertip of an arm with two links to a target in the plane.
 
     Observation: float32[10]
-        0..1  cosines of the angles of the arm's joints
-        2..3  sines of the angles
-        4..5  x and y of the target, m
-        6..7  velocities of the angles, rad/s
-        8..9  x and y of the fingertip minus those of the target, m
+        0-1  cosines of the angles of the arm's joints
+        2-3  sines of the angles
+        4-5  x and y of the target, m
+        6-7  velocities of the angles, rad/s
+        8-9  x and y of the fingertip minus those of the target, m
     Action: float32[2], torques on the joints in [-1, 1], times the gear of the model
     Reward: minus the distance from the target, minus the sum of squared actions
     Start: uniform noise of 0.1 on the angles and 0.005 on their velocities; the target is uniform

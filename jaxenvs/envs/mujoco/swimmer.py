@@ -15,8 +15,8 @@ class Swimmer(MujocoEnvironment):
     """Swim forward in a viscous fluid with a chain of three links.
 
     Observation: float32[8], or [10] with x and y first
-        0..2  angle of the front link, angles of the two joints
-        3..7  velocities of x, y, and these angles
+        0-2  angle of the front link, angles of the two joints
+        3-7  velocities of x, y, and these angles
     Action: float32[2], torques on the joints in [-1, 1], times the gear of the model
     Reward: velocity along x minus 0.0001 times the sum of squared actions
     Start: uniform noise of 0.1 on positions and velocities

@@ -13,8 +13,8 @@ class Walker2d(PlanarWalker):
     """Walk forward on two legs in a vertical plane without falling.
 
     Observation: float32[17], or [18] with the x-coordinate first
-        0..7  height and angle of the torso, angles of the right and left thigh, leg, foot
-        8..16  their velocities, after that of the torso's x-coordinate, clipped to [-10, 10]
+        0-7  height and angle of the torso, angles of the right and left thigh, leg, foot
+        8-16  their velocities, after that of the torso's x-coordinate, clipped to [-10, 10]
     Action: float32[6], torques on these joints in [-1, 1], times the gear of the model
     Reward: the torso's velocity along x, plus 1 while healthy, minus 0.001 times the sum of
         squared actions
