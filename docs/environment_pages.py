@@ -286,7 +286,7 @@ def read_docstring(cls: type) -> tuple[str, list[tuple[str, str, list[str]]], li
     """Splits a class's docstring into its first line, its `Name: ...` entries, and its paragraphs.
 
     The indented lines of an entry are joined to its first line, unless they are the parts of an
-    observation, which start with a number, or with a name and two spaces.
+    observation, which start with a number, or with a name and two spaces, or a sentence.
     """
     summary, _, body = (inspect.getdoc(cls) or "").partition("\n\n")
     facts: list[tuple[str, str, list[str]]] = []
@@ -305,7 +305,7 @@ def read_docstring(cls: type) -> tuple[str, list[tuple[str, str, list[str]]], li
             parts: list[str] = []
             for line in tail:
                 part = re.sub(r"^(\d+(?:-\d+|\+)?(?= )|\w+(?=  ))\s+", r"`\1` ", line.strip())
-                if part.startswith(("`", "With `")) or not parts:
+                if part[0] == "`" or part[0].isupper() or not parts:
                     parts.append(part)
                 else:
                     parts[-1] += f" {part}"
