@@ -117,11 +117,8 @@ class _TwoConvolutions(nn.Module):
         return nn.relu(nn.Dense(256, kernel_init=kernel_init)(x.reshape((len(x), -1))))
 
 
-def _tuned(
-    algorithm: str, id: str, target: float, what: str = "", *, min_episodes: int = 0
-) -> Task:
-    name, config = f"{algorithm} {what}{id}", config_for(algorithm, id)
-    return Task(name, config, target, min_episodes=min_episodes)
+def _tuned(algorithm: str, id: str, target: float, what: str = "", **limits: int) -> Task:
+    return Task(f"{algorithm} {what}{id}", config_for(algorithm, id), target, **limits)
 
 
 def _memory(name: str, **memory: Any) -> Task:
@@ -217,6 +214,14 @@ TASKS = (
     dataclasses.replace(
         _tuned("PPO", "gymnasium/CartPole-v1", 475),
         evaluation_config=config_for("PPO", "CartPole-v1"),
+    ),
+    _tuned("PPO", "LunarLander-v3", 240),
+    _tuned("DQN", "LunarLander-v3", 200),
+    _tuned("PPO", "BipedalWalker-v3", 280, max_seeds=1),
+    # C MuJoCo in a pool on a CPU. As good as PPO in RL Baselines3 Zoo, but for HalfCheetah.
+    *(
+        _tuned("PPO", f"{task}-v5", target, max_seeds=1)
+        for task, target in (("HalfCheetah", 4_000), ("Hopper", 2_400), ("Ant", 1_300))
     ),
     Task(
         "DQN ALE/Pong-v5",

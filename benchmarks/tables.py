@@ -11,10 +11,11 @@ import json
 import re
 import statistics
 from collections.abc import Callable, Iterable, Sequence
-from functools import cache
+from functools import cache, partial
 from pathlib import Path
 from typing import Any
 
+import jaxenvs
 from benchmarks._common import OURS, RESULTS
 
 SETUP = "2core-amd-epyc-py312-jax0.12.0.1"
@@ -31,11 +32,17 @@ PAGES = (
     "docs/usage/multi_agent.md",
 )
 GRIDWORLDS = ("navix", "XLand-MiniGrid", "EnvPool, 1 thread", "minigrid in a pool")
-ZOO = {  # PPO in RL Baselines3 Zoo
-    "MiniGrid-DoorKey-5x5-v0": "0.96",
-    "MiniGrid-FourRooms-v0": "0.57",
-    "MiniGrid-KeyCorridorS3R1-v0": "0.95",
-    "MiniGrid-Unlock-v0": "0.96",
+ZOO = {  # scores in RL Baselines3 Zoo
+    ("PPO", "MiniGrid-DoorKey-5x5-v0"): "0.96",
+    ("PPO", "MiniGrid-FourRooms-v0"): "0.57",
+    ("PPO", "MiniGrid-KeyCorridorS3R1-v0"): "0.95",
+    ("PPO", "MiniGrid-Unlock-v0"): "0.96",
+    ("PPO", "LunarLander-v3"): "242, 1,000,000 steps",
+    ("DQN", "LunarLander-v3"): "154, 100,000 steps",
+    ("PPO", "BipedalWalker-v3"): "288, 5,000,000 steps",
+    ("PPO", "HalfCheetah-v5"): "5819, 1,000,000 steps of version 3",
+    ("PPO", "Hopper-v5"): "2410, 1,000,000 steps of version 3",
+    ("PPO", "Ant-v5"): "1327, 1,000,000 steps of version 3",
 }
 
 Report = dict[str, Any]
@@ -438,16 +445,22 @@ def trainings() -> list[str]:
     return lines
 
 
-def minigrid_returns() -> list[str]:
-    """Returns what PPO reaches on levels of MiniGrid, beside published scores."""
+def returns(*families: str) -> list[str]:
+    """Returns what is reached on the ids of some families, beside published scores."""
     report = load("learning")
-    lines = titles("", ("steps", "median", "worst, best", "published"))
+    lines = titles("", ("steps", "seeds", "median", "worst, best", "published"))
     for entry in report["measurements"]:
-        if "MiniGrid-" in entry["id"]:
+        spec = jaxenvs.registry.get(entry["id"])
+        if spec is not None and spec.family in families:
             scores = entry["scores"]
-            spread = f"{digits(min(scores))}, {digits(max(scores))}"
-            cells = f"{entry['steps']:,}", digits(median(scores)), spread
-            lines.append(line(entry["task"], [*cells, ZOO.get(entry["id"], "")]))
+            cells = (
+                f"{entry['steps']:,}",
+                str(len(scores)),
+                digits(median(scores)),
+                f"{digits(min(scores))}, {digits(max(scores))}",
+                ZOO.get((entry["task"].split()[0], entry["id"]), ""),
+            )
+            lines.append(line(entry["task"], cells))
     return lines
 
 
@@ -491,7 +504,8 @@ TABLES: dict[str, Callable[[], list[str]]] = {
     "gpu_resets": gpu_resets,
     "minigrid": minigrid,
     "minigrid_limits": minigrid_limits,
-    "minigrid_returns": minigrid_returns,
+    "minigrid_returns": partial(returns, "minigrid"),
+    "physics_returns": partial(returns, "box2d", "mujoco"),
     "physics": physics,
     "suites": suites,
 }
