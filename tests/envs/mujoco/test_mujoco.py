@@ -26,6 +26,8 @@ GEOMS = {  # pairs of geoms that touch, not in general position
     '<body pos="0 0 .29"><freejoint/><geom type="capsule" size=".1 .2" euler="12 7 40"/></body>',
     "upright capsule": '<geom type="plane" size="1 1 1"/>'
     '<body pos="0 0 .29"><freejoint/><geom type="capsule" size=".1 .2"/></body>',
+    "tilted box": '<geom type="plane" size="1 1 1"/>'
+    '<body pos="0 0 .19"><freejoint/><geom type="box" size=".1 .3 .2" euler="2 1 40"/></body>',
     "sphere and capsule": '<body pos=".06 .09 .21"><freejoint/><geom size=".1"/></body>'
     '<body><freejoint/><geom type="capsule" size=".1 .2" euler="12 27 40"/></body>',
     "two capsules": '<body pos=".06 .1 .11"><freejoint/>'
@@ -77,7 +79,7 @@ def test_contacts_are_those_of_c_mujoco(name):
 
 @pytest.mark.parametrize(
     ("name", "error"),
-    [("steep capsule", 0.1), ("sphere and capsule", 1e-7), ("two capsules", 1e-7)],
+    [("steep capsule", 0.1), ("tilted box", 0.1), ("sphere and capsule", 1e-7), ("two capsules", 1e-7)],
 )
 def test_plain_mjx_has_other_contacts(name, error):
     # If this fails, the installed MJX is mended: remove our function from `_mjx`.
