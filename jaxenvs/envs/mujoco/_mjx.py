@@ -3,10 +3,10 @@
 - `plane_capsule` takes another tangent of a contact than C MuJoCo where a capsule stands steeply on
   the plane (https://github.com/google-deepmind/mujoco/issues/2774). With pyramidal friction cones,
   velocities of Ant then differ from C by up to 0.46 after one step.
-- `sphere_capsule` and `capsule_capsule` add 1e-6 to a denominator, which moves contacts: velocities
-  of Humanoid differ by up to 1e-4 after one step.
-- `plane_convex` leaves out corners of a box that are more than 1 mm above its lowest one. A box that
-  falls flat then lands on one edge: velocities of the Control Suite's stacker differ by up to 8.7.
+- The closest points of segments, on which contacts of capsules and edges depend, are off by about
+  1e-6, which is added to a denominator: velocities of Humanoid differ by up to 1e-4 after one step.
+- `plane_convex` leaves out corners of a box that are more than 1 mm above its lowest one, so a box
+  that falls flat lands on one edge: velocities of the Control Suite's stacker differ by up to 8.7.
 - The line search of the constraint solver runs `ls_iterations` times in a batch, because it is a
   `scan`. A `while_loop` gives the same bits and ends when all instances have finished. It cannot
   be differentiated in reverse mode, like the solver around it.
@@ -94,41 +94,36 @@ def _plane_box(plane: Any, box: Any) -> Any:
     return distance, points - distance[:, None] / 2 * normal, jnp.stack([frame] * 4)
 
 
-@collision_primitive.collider(ncon=1)
-def _sphere_capsule(sphere: Any, capsule: Any) -> Any:
-    """Returns the contact of a sphere and a capsule."""
-    axis, half = capsule.mat[:, 2], capsule.size[1]
-    along = jnp.clip(jnp.dot(axis, sphere.pos - capsule.pos), -half, half)
-    return _touch(sphere.pos, sphere.size[0], capsule.pos + along * axis, capsule.size[0])
+def _closest_on_segment(a: jax.Array, b: jax.Array, point: jax.Array) -> jax.Array:
+    """Returns the point of the segment from `a` to `b` that is closest to a point."""
+    along = b - a
+    length = jnp.maximum(jnp.dot(along, along), mujoco.mjMINVAL)
+    return a + jnp.clip(jnp.dot(point - a, along) / length, 0, 1) * along
 
 
-@collision_primitive.collider(ncon=1)
-def _capsule_capsule(first: Any, second: Any) -> Any:
-    """Returns the contact of two capsules: of the two closest points of their axes.
+def _closest_on_segments(
+    a0: jax.Array, a1: jax.Array, b0: jax.Array, b1: jax.Array
+) -> tuple[jax.Array, jax.Array]:
+    """Returns the closest points of two segments, as C MuJoCo finds those of two capsules.
 
     C MuJoCo has several contacts of capsules that are exactly parallel.
     """
-    a, b = first.mat[:, 2] * first.size[1], second.mat[:, 2] * second.size[1]
-    apart = first.pos - second.pos
-    aa, ab, bb = jnp.dot(a, a), -jnp.dot(a, b), jnp.dot(b, b)
+    a, b = (a1 - a0) / 2, (b1 - b0) / 2
+    a_middle, b_middle = (a0 + a1) / 2, (b0 + b1) / 2
+    apart = a_middle - b_middle
+    ab = -jnp.dot(a, b)
+    aa, bb = (jnp.maximum(jnp.dot(c, c), mujoco.mjMINVAL) for c in (a, b))
     u, v = -jnp.dot(a, apart), jnp.dot(b, apart)
     determinant = aa * bb - ab**2
     is_parallel = jnp.abs(determinant) < mujoco.mjMINVAL
     determinant = jnp.where(is_parallel, 1, determinant)
     x = jnp.where(is_parallel, 0, (bb * u - ab * v) / determinant)
     y = jnp.where(is_parallel, v / bb, (aa * v - ab * u) / determinant)
-    # Clip the point on one axis, then find the closest on the other, as C MuJoCo does.
+    # Clip the point on one segment, then find the closest on the other.
     y = jnp.where(jnp.abs(x) > 1, (v - jnp.sign(x) * ab) / bb, y)
     x = jnp.clip(x, -1, 1)
     x = jnp.where(jnp.abs(y) > 1, jnp.clip((u - jnp.sign(y) * ab) / aa, -1, 1), x)
-    y = jnp.clip(y, -1, 1)
-    return _touch(first.pos + x * a, first.size[0], second.pos + y * b, second.size[0])
-
-
-def _touch(p: jax.Array, p_radius: jax.Array, q: jax.Array, q_radius: jax.Array) -> Any:
-    """Returns the contact of two spheres: distance, point, frame."""
-    distance, point, normal = collision_primitive._sphere_sphere(p, p_radius, q, q_radius)
-    return distance, point, math.make_frame(normal)
+    return a_middle + x * a, b_middle + jnp.clip(y, -1, 1) * b
 
 
 def _while_loop(
@@ -143,13 +138,16 @@ def _install() -> None:
     for pair, ours in {
         (kinds.PLANE, kinds.CAPSULE): _plane_capsule,
         (kinds.PLANE, kinds.BOX): _plane_box,
-        (kinds.SPHERE, kinds.CAPSULE): _sphere_capsule,
-        (kinds.CAPSULE, kinds.CAPSULE): _capsule_capsule,
     }.items():
         collide = _ours_or(functions[pair], ours)
         collide.ncon = ours.ncon  # pyright: ignore[reportFunctionMemberAccess]
         functions[pair] = collide
-    solver._while_loop_scan = _ours_or(solver._while_loop_scan, _while_loop)
+    for module, name, ours in (
+        (math, "closest_segment_point", _closest_on_segment),
+        (math, "closest_segment_to_segment_points", _closest_on_segments),
+        (solver, "_while_loop_scan", _while_loop),
+    ):
+        setattr(module, name, _ours_or(getattr(module, name), ours))
 
 
 _install()

@@ -30,6 +30,9 @@ GEOMS = {  # pairs of geoms that touch, not in general position
     '<body pos="0 0 .19"><freejoint/><geom type="box" size=".1 .3 .2" euler="2 1 40"/></body>',
     "sphere and capsule": '<body pos=".06 .09 .21"><freejoint/><geom size=".1"/></body>'
     '<body><freejoint/><geom type="capsule" size=".1 .2" euler="12 27 40"/></body>',
+    "capsule and edge": '<body pos="0 0 .17"><freejoint/><geom type="box" size=".2 .3 .1"/></body>'
+    '<body pos=".265 .1 .335"><freejoint/>'
+    '<geom type="capsule" size=".1 .2" euler="5 130 10"/></body>',
     "two capsules": '<body pos=".06 .1 .11"><freejoint/>'
     '<geom type="capsule" size=".1 .2" euler="80 0 10"/></body>'
     '<body><freejoint/><geom type="capsule" size=".1 .2" euler="12 27 40"/></body>',
@@ -51,6 +54,7 @@ def contacts(body):
     data = mujoco.MjData(model)
     mujoco.mj_forward(model, data)
     theirs = [np.concatenate([[c.dist], c.pos, c.frame]) for c in data.contact]
+    assert theirs
 
     def collide():
         there = mjx.put_model(model, impl="jax")
@@ -79,7 +83,13 @@ def test_contacts_are_those_of_c_mujoco(name):
 
 @pytest.mark.parametrize(
     ("name", "error"),
-    [("steep capsule", 0.1), ("tilted box", 0.1), ("sphere and capsule", 1e-7), ("two capsules", 1e-7)],
+    [
+        ("steep capsule", 0.1),
+        ("tilted box", 0.1),
+        ("sphere and capsule", 1e-7),
+        ("capsule and edge", 1e-7),
+        ("two capsules", 1e-7),
+    ],
 )
 def test_plain_mjx_has_other_contacts(name, error):
     # If this fails, the installed MJX is mended: remove our function from `_mjx`.
