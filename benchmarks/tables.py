@@ -40,9 +40,9 @@ ZOO = {  # scores in RL Baselines3 Zoo
     ("PPO", "LunarLander-v3"): "242, 1,000,000 steps",
     ("DQN", "LunarLander-v3"): "154, 100,000 steps",
     ("PPO", "BipedalWalker-v3"): "288, 5,000,000 steps",
-    ("PPO", "HalfCheetah-v5"): "5819, 1,000,000 steps of version 3",
-    ("PPO", "Hopper-v5"): "2410, 1,000,000 steps of version 3",
-    ("PPO", "Ant-v5"): "1327, 1,000,000 steps of version 3",
+    ("PPO", "HalfCheetah-v5"): "5,819, 1,000,000 steps of version 3",
+    ("PPO", "Hopper-v5"): "2,410, 1,000,000 steps of version 3",
+    ("PPO", "Ant-v5"): "1,327, 1,000,000 steps of version 3",
 }
 
 Report = dict[str, Any]

@@ -250,6 +250,8 @@ class ReacherOracle(ControlOracle):
 
 
 class StackerOracle(ControlOracle):
+    # Two boxes touch at other points in MJX.
+    tolerated = 0.01
     domain = stacker
     drawn = ("body_pos",)
 
