@@ -218,7 +218,7 @@ TASKS = (
     _tuned("PPO", "LunarLander-v3", 240),
     _tuned("DQN", "LunarLander-v3", 200),
     _tuned("PPO", "BipedalWalker-v3", 280, max_seeds=1),
-    # C MuJoCo in a pool on a CPU. As good as PPO in RL Baselines3 Zoo, but for HalfCheetah.
+    # C MuJoCo in a pool on a CPU. Not tuned, unlike PPO in RL Baselines3 Zoo.
     *(
         _tuned("PPO", f"{task}-v5", target, max_seeds=1)
         for task, target in (("HalfCheetah", 4_000), ("Hopper", 2_400), ("Ant", 1_300))
