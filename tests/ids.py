@@ -72,7 +72,7 @@ def every_nth(n: int, values: Iterable[Any], first: int = 0) -> list[Any]:
     A tuple gives one parameter per entry.
     """
     rows = [value if isinstance(value, tuple) else (value,) for value in values]
-    return [_param(*row, is_quick=i % n == first) for i, row in enumerate(rows)]
+    return [case(*row, is_quick=i % n == first) for i, row in enumerate(rows)]
 
 
 def diagonal(*axes: Iterable[Any]) -> list[Any]:
@@ -86,11 +86,12 @@ def diagonal(*axes: Iterable[Any]) -> list[Any]:
     for indices in itertools.product(*(range(len(axis)) for axis in lists)):
         pairs = list(zip(lists, indices, strict=True))
         is_quick = all(i == indices[longest] % len(axis) for axis, i in pairs)
-        params.append(_param(*(axis[i] for axis, i in pairs), is_quick=is_quick))
+        params.append(case(*(axis[i] for axis, i in pairs), is_quick=is_quick))
     return params
 
 
-def _param(*values: Any, is_quick: bool) -> Any:
+def case(*values: Any, is_quick: bool) -> Any:
+    """Returns the parameters of a case, which is slow, too, if an id of it is slow to compile."""
     if any(value in SLOW_TO_COMPILE for value in values if isinstance(value, str)):
         is_quick = False
     return pytest.param(*values, marks=[] if is_quick else [pytest.mark.slow])

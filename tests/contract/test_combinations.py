@@ -16,7 +16,7 @@ from jax.sharding import AxisType
 import jaxenvs
 from jaxenvs import struct
 from jaxenvs.core import Environment, TimeStep
-from tests.ids import SLOW_TO_COMPILE, every_nth, one_id_per_class
+from tests.ids import case, every_nth, one_id_per_class
 from tests.opaque import OpaqueVectorEnv
 from tests.rounding import assert_agree
 from tests.wrappers.test_all import CHAINS, Toy, wrap
@@ -121,16 +121,12 @@ def kind_for(name, mode):
 
 def is_quick(name, mode):
     """Returns whether a case is quick: other subjects are quick in the tests below."""
-    return mode == mode_for(name) and index_of(name) % 4 == 1 and name not in SLOW_TO_COMPILE
+    return mode == mode_for(name) and index_of(name) % 4 == 1
 
 
 @pytest.mark.parametrize(
     ("name", "mode"),
-    [
-        pytest.param(name, mode, marks=[] if is_quick(name, mode) else [pytest.mark.slow])
-        for name in SUBJECTS
-        for mode in MODES
-    ],
+    [case(name, mode, is_quick=is_quick(name, mode)) for name in SUBJECTS for mode in MODES],
 )
 def test_mesh_gives_the_same_results_in_every_mode(name, mode):
     env = SUBJECTS[name].batch(autoreset_mode=mode, mesh=mesh_of(kind_for(name, mode)))

@@ -4,24 +4,14 @@ import pytest
 
 import jaxenvs
 from jaxenvs.testing import check_env
-from tests.ids import (
-    IDS,
-    SLOW_TO_COMPILE,
-    level_ids,
-    one_id_per_class,
-    one_level_per_class,
-    physics_ids,
-)
+from tests.ids import IDS, case, level_ids, one_id_per_class, one_level_per_class, physics_ids
 
 
 def ids():
     """Returns all ids, of levels and physics only some; all but one for each class are slow."""
     quick, many = one_id_per_class(), {*level_ids(), *physics_ids()}
     chosen = {*quick, *one_level_per_class()[::4], *(id for id in IDS if id not in many)}
-    quick = {*quick} - {*SLOW_TO_COMPILE}
-    return [
-        pytest.param(id, marks=[] if id in quick else [pytest.mark.slow]) for id in sorted(chosen)
-    ]
+    return [case(id, is_quick=id in quick) for id in sorted(chosen)]
 
 
 @pytest.mark.parametrize("id", ids())

@@ -23,7 +23,7 @@ BOX2D = "BipedalWalker-v3", "LunarLander-v3"
 PHYSICS = *BOX2D, "Hopper-v5", "InvertedPendulum-v5", "dm_control/cartpole-swingup"
 
 
-def cases(slow=(), without=(), every=1):
+def cases(slow=(), every=1):
     """Yields ids and parameters; `slow` ids are slow, all but the defaults, and most levels.
 
     Only every n-th of the other ids is quick.
@@ -37,7 +37,7 @@ def cases(slow=(), without=(), every=1):
     ids = {*one_id_per_class()} - levels | {*some_levels} | {*PHYSICS} & {*IDS}
     for number, id in enumerate(sorted(ids)):
         env = jaxenvs.make(id)
-        if id in without or not has_oracle(env):
+        if not has_oracle(env):
             continue
         marks = [pytest.mark.interop] if jaxenvs.registry[id].compared_with == "gymnax" else []
         if number % every or id in slow or (id in levels and id not in QUICK_LEVELS):
@@ -84,8 +84,7 @@ def test_chance_has_the_distribution_of_the_reference(id, variant):
     assert min(part["p_value"] for part in found.values()) >= certify.SIGNIFICANCE
 
 
-# tests/envs/box2d plays whole episodes of Box2D, with the reference's pilots.
-@pytest.mark.parametrize(("id", "variant"), list(cases(slow=PHYSICS, without=BOX2D, every=3)))
+@pytest.mark.parametrize(("id", "variant"), list(cases(slow=PHYSICS, every=3)))
 def test_episodes_have_the_distribution_of_the_reference(id, variant):
     limit = jaxenvs.make(id).time_limit
     found = certify.compare_episodes(make(id, variant), limit, 60, longest=200)
