@@ -312,8 +312,7 @@ def read_docstring(cls: type) -> tuple[str, list[tuple[str, str, list[str]]], li
             if any(part.startswith("`") for part in parts):
                 facts.append((name, _escape(first), [_escape(part) for part in parts]))
             else:
-                joined = " ".join([first, *(line.strip() for line in tail)])
-                facts.append((name, _escape(joined), []))
+                facts.append((name, _escape(" ".join([first, *parts])), []))
     return " ".join(summary.split()), facts, prose
 
 

@@ -194,7 +194,7 @@ class LQROracle(ControlOracle):
         return jax.random.normal(key, env.action_space.shape)
 
     def reset(self) -> Any:
-        # Each episode has new springs, as if the task were loaded anew.
+        # Each episode has new springs, as if the task were loaded again.
         springs = self.reference.physics.model.jnt_stiffness
         springs[:] = self.random.uniform(15, 25, springs.shape)
         return super().reset()

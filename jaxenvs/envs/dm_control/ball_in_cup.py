@@ -35,12 +35,13 @@ class BallInCup(ControlTask):
         return load_once("ball_in_cup")
 
     def _draw_start(self, key: chex.PRNGKey) -> ControlState:
-        def draw(key: chex.PRNGKey) -> jax.Array:
+        def draw(key: chex.PRNGKey, _: ControlState) -> ControlState:
             noise = jax.random.uniform(key, (2,), jnp.float32)
             x, z = -0.2 + 0.4 * noise[0], 0.2 + 0.3 * noise[1]
-            return jnp.asarray(self._original.qpos0, jnp.float32).at[2:].set(jnp.stack([x, z]))
+            qpos = jnp.asarray(self._original.qpos0, jnp.float32)
+            return self._begin(qpos.at[2:].set(jnp.stack([x, z])))
 
-        return self._begin(self._without_contact(key, draw))
+        return self._without_contact(key, draw)
 
     def _see(self, model: Model, data: Data) -> Observation:
         return {"position": data.qpos, "velocity": data.qvel}

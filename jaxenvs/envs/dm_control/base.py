@@ -134,16 +134,25 @@ class ControlTask(Simulation[ControlState]):
         return qpos
 
     def _without_contact(
-        self, key: chex.PRNGKey, draw: Callable[[chex.PRNGKey], jax.Array]
-    ) -> jax.Array:
-        """Draws positions until nothing touches."""
+        self,
+        key: chex.PRNGKey,
+        draw: Callable[[chex.PRNGKey, ControlState], ControlState],
+        **drawn: Any,
+    ) -> ControlState:
+        """Draws starts until nothing touches.
 
-        def again(carry: tuple[jax.Array, jax.Array]) -> tuple[jax.Array, jax.Array]:
-            count, _ = carry
-            return count + 1, jnp.asarray(draw(jax.random.fold_in(key, count)), self.dtype)
+        `draw` gets a key and the start that was drawn before, at first with the arrays `drawn`.
+        """
 
-        first = again((jnp.int32(0), jnp.zeros(self._original.nq, self.dtype)))
-        return jax.lax.while_loop(lambda carry: self._touches(carry[1]), again, first)[1]
+        def again(carry: tuple[jax.Array, ControlState]) -> tuple[jax.Array, ControlState]:
+            count, state = carry
+            return count + 1, draw(jax.random.fold_in(key, count), state)
+
+        def touches(carry: tuple[jax.Array, ControlState]) -> jax.Array:
+            return self._touches(carry[1].qpos, **carry[1].drawn)
+
+        first = again((jnp.int32(0), self._begin(self._original.qpos0, **drawn)))
+        return jax.lax.while_loop(touches, again, first)[1]
 
     def _touches(self, qpos: jax.Array, **drawn: jax.Array) -> jax.Array:
         """Returns whether anything touches, with arrays that an episode draws."""

@@ -44,9 +44,11 @@ class Finger(ControlTask):
 
     def _draw_start(self, key: chex.PRNGKey) -> ControlState:
         joints_key, target_key = jax.random.split(key)
-        qpos = self._without_contact(joints_key, self._random_joints)
+        state = self._without_contact(
+            joints_key, lambda key, _: self._begin(self._random_joints(key))
+        )
         if self.target_radius is None:
-            return self._begin(qpos)
+            return state
         original = self._original
         angle = jax.random.uniform(target_key, (), jnp.float32, -math.pi, math.pi)
         # The hinge is at the origin of its body, and the target's circle is around it.
@@ -55,7 +57,7 @@ class Finger(ControlTask):
         places, target = jnp.asarray(original.site_pos, self.dtype), original.site("target").id
         places = places.at[target, 0].set(x + radius * jnp.sin(angle))
         places = places.at[target, 2].set(z + radius * jnp.cos(angle))
-        return self._begin(qpos, site_pos=places)
+        return self._begin(state.qpos, site_pos=places)
 
     def _see(self, model: Model, data: Data) -> Observation:
         def sensors(*names: str) -> jax.Array:

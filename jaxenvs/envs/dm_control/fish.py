@@ -1,6 +1,5 @@
 """The fish domain."""
 
-import functools
 from typing import ClassVar
 
 import chex
@@ -8,7 +7,7 @@ import jax
 import jax.numpy as jnp
 
 from jaxenvs import struct
-from jaxenvs.envs.dm_control.base import ControlState, ControlTask, Observation, load
+from jaxenvs.envs.dm_control.base import ControlState, ControlTask, Observation, load_once
 from jaxenvs.envs.dm_control.rewards import tolerance
 from jaxenvs.envs.mujoco._mjx import Data, Model, mujoco
 
@@ -43,7 +42,7 @@ class Fish(ControlTask):
 
     @property
     def _original(self) -> mujoco.MjModel:
-        return _load()
+        return load_once("fish", without_contacts=True)
 
     def _draw_start(self, key: chex.PRNGKey) -> ControlState:
         turn_key, joints_key, target_key = jax.random.split(key, 3)
@@ -84,8 +83,3 @@ class Fish(ControlTask):
         radii = sum(self._original.geom(name).size[0] for name in ("mouth", "target"))
         near = tolerance(jnp.linalg.norm(self._miss(data)), (0, radii), margin=2 * radii)
         return (7 * near + 0.5 * (upright + 1)) / 8
-
-
-@functools.cache
-def _load() -> mujoco.MjModel:
-    return load("fish", without_contacts=True)

@@ -23,7 +23,7 @@ class HumanoidBase(ControlTask):
     up: ClassVar[int]  # the axis of the torso that points up
 
     def _draw_start(self, key: chex.PRNGKey) -> ControlState:
-        return self._begin(self._without_contact(key, self._random_joints))
+        return self._without_contact(key, lambda key, _: self._begin(self._random_joints(key)))
 
     def _see(self, model: Model, data: Data) -> Observation:
         torso = self._original.body(self.torso).id

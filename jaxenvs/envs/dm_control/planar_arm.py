@@ -1,4 +1,4 @@
-"""What the domains with a planar arm and hand have in common."""
+"""A planar arm with a hand, for the domains manipulator and stacker."""
 
 import abc
 from typing import Any, ClassVar
@@ -31,17 +31,8 @@ class PlanarArm(ControlTask):
     drawn: ClassVar[tuple[str, ...]] = ("body_pos",)  # arrays of the model that an episode draws
 
     def _draw_start(self, key: chex.PRNGKey) -> ControlState:
-        def again(carry: tuple[jax.Array, ControlState]) -> tuple[jax.Array, ControlState]:
-            count, state = carry
-            return count + 1, self._draw(jax.random.fold_in(key, count), state)
-
-        def touches(carry: tuple[jax.Array, ControlState]) -> jax.Array:
-            return self._touches(carry[1].qpos, **carry[1].drawn)
-
-        original = self._original
-        drawn = {name: getattr(original, name) for name in self.drawn}
-        first = again((jnp.int32(0), self._begin(original.qpos0, **drawn)))
-        return jax.lax.while_loop(touches, again, first)[1]
+        drawn = {name: getattr(self._original, name) for name in self.drawn}
+        return self._without_contact(key, self._draw, **drawn)
 
     @abc.abstractmethod
     def _draw(self, key: chex.PRNGKey, state: ControlState) -> ControlState:

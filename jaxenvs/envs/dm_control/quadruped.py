@@ -1,6 +1,5 @@
 """The quadruped domain."""
 
-import functools
 import math
 from typing import ClassVar
 
@@ -10,7 +9,7 @@ import jax.numpy as jnp
 import numpy as np
 
 from jaxenvs import struct
-from jaxenvs.envs.dm_control.base import ControlState, ControlTask, Observation, load
+from jaxenvs.envs.dm_control.base import ControlState, ControlTask, Observation, load_once
 from jaxenvs.envs.dm_control.rewards import tolerance
 from jaxenvs.envs.mujoco._mjx import Data, Model, mujoco
 
@@ -49,7 +48,9 @@ class Quadruped(ControlTask):
 
     @property
     def _original(self) -> mujoco.MjModel:
-        return _load(None if self.fetch else _EPISODE * self.move_speed)
+        if self.fetch:
+            return load_once("quadruped", walls_and_ball=True)
+        return load_once("quadruped", floor_size=_EPISODE * self.move_speed)
 
     def _draw_start(self, key: chex.PRNGKey) -> ControlState:
         turn_key, place_key, ball_key, throw_key = jax.random.split(key, 4)
@@ -144,11 +145,3 @@ class Quadruped(ControlTask):
             )
 
         return stand * near("workspace", self._size("ball")) * (0.5 + 0.5 * near("target", 0))
-
-
-@functools.cache
-def _load(floor_size: float | None) -> mujoco.MjModel:
-    """Returns the model with a ball and walls, or with a floor of some size."""
-    if floor_size is None:
-        return load("quadruped", walls_and_ball=True)
-    return load("quadruped", floor_size=floor_size)

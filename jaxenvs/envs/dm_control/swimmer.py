@@ -1,6 +1,5 @@
 """The swimmer domain."""
 
-import functools
 from typing import ClassVar
 
 import chex
@@ -8,7 +7,7 @@ import jax
 import jax.numpy as jnp
 
 from jaxenvs import struct
-from jaxenvs.envs.dm_control.base import ControlState, ControlTask, Observation, load
+from jaxenvs.envs.dm_control.base import ControlState, ControlTask, Observation, load_once
 from jaxenvs.envs.dm_control.rewards import tolerance
 from jaxenvs.envs.mujoco._mjx import Data, Model, mujoco
 
@@ -37,7 +36,7 @@ class Swimmer(ControlTask):
 
     @property
     def _original(self) -> mujoco.MjModel:
-        return _load(self.n_links)
+        return load_once("swimmer", without_contacts=True, n_joints=self.n_links)
 
     def _draw_start(self, key: chex.PRNGKey) -> ControlState:
         joints_key, target_key = jax.random.split(key)
@@ -65,8 +64,3 @@ class Swimmer(ControlTask):
         return tolerance(
             jnp.linalg.norm(self._miss(data)), (0, size), margin=5 * size, sigmoid="long_tail"
         )
-
-
-@functools.cache
-def _load(n_links: int) -> mujoco.MjModel:
-    return load("swimmer", without_contacts=True, n_joints=n_links)
