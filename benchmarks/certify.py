@@ -340,32 +340,33 @@ def _sample_steps(
             candidates.append((oracle.get_state(), oracle.sample_action()))
             terminated, length = oracle.step(candidates[-1][1])[2], length + 1
 
-    @jax.jit
-    def outcomes(state: Any, action: jax.Array, keys: jax.Array) -> Any:
-        return jax.vmap(lambda key: env.step(state, action, key)[0])(keys)
-
+    # One program of CHUNK steps, because some take minutes to compile.
+    step = jax.jit(jax.vmap(lambda state, action, key: env.step(state, action, key)[0]))
     dtype = env.action_space.dtype  # pyright: ignore[reportAttributeAccessIssue]
     chosen = candidates[:CHUNK]
     states = _stack([state for state, _ in chosen])
     actions = np.stack([np.asarray(action, dtype) for _, action in chosen])
-    keys = jax.random.split(jax.random.key(seed + 1), 32)
-    reached = jax.device_get(jax.jit(jax.vmap(outcomes, (0, 0, None)))(states, actions, keys))
-    counts = [
-        len(np.unique(_rows(jax.tree.map(lambda leaf, i=i: leaf[i], reached)), axis=0))
-        for i in range(len(chosen))
-    ]
+    keys = jax.random.split(jax.random.key(seed + 1), (32, CHUNK))
+    reached = [jax.device_get(step(states, actions, row)) for row in keys]
+    outcomes = np.stack([_rows(state) for state in reached], axis=1)
+    counts = [len(np.unique(rows, axis=0)) for rows in outcomes]
     pairs = []
-    keys = jax.random.split(jax.random.key(seed + 2), num_samples)
     for i in np.argsort(counts, kind="stable")[::-1][:num_states]:
         if counts[i] == 1:
             break
+        repeated = _stack([chosen[i][0]] * CHUNK), np.stack([actions[i]] * CHUNK)
+        keys = jax.random.split(jax.random.key(seed + 2), (-(-num_samples // CHUNK), CHUNK))
+        ours = jax.tree.map(
+            lambda *parts: np.concatenate(parts)[:num_samples],
+            *(jax.device_get(step(*repeated, row)) for row in keys),
+        )
         state, action = chosen[i]
         theirs = []
         for _ in range(num_samples):
             oracle.set_state(state)
             oracle.step(action)
             theirs.append(oracle.get_state())
-        pairs.append((jax.device_get(outcomes(state, actions[i], keys)), _stack(theirs)))
+        pairs.append((ours, _stack(theirs)))
     return pairs
 
 

@@ -1,6 +1,7 @@
 """Gymnasium's Box2D tasks, with pybox2d."""
 
 import abc
+import functools
 from collections.abc import Callable
 from types import FunctionType, ModuleType
 from typing import Any, ClassVar
@@ -18,6 +19,12 @@ from jaxenvs.envs.box2d import bipedal_walker as walker
 from jaxenvs.envs.box2d._slots import PART, RANK
 from jaxenvs.envs.box2d.engine import WorldState
 from jaxenvs.envs.box2d.lunar_lander import StartDraws
+
+
+@functools.cache
+def jitted(method: Callable[..., Any]) -> Callable[..., Any]:
+    """Returns a jitted method, which is compiled once for all oracles of an environment."""
+    return jax.jit(method)
 
 
 def pilot(env: Environment, state: LunarLanderState, key: chex.PRNGKey) -> jax.Array:
@@ -73,7 +80,7 @@ class _Box2DOracle(Oracle):
 
     def __init__(self, env: Environment, seed: int) -> None:
         super().__init__(env, seed)
-        self.begin = jax.jit(env.begin)  # pyright: ignore[reportAttributeAccessIssue]
+        self.begin = jitted(env.begin)  # pyright: ignore[reportAttributeAccessIssue]
         self.episodes: dict[bytes, tuple[int, list[Any], Any]] = {}
 
     def reset(self) -> Any:
@@ -214,7 +221,7 @@ class LunarLanderOracle(_Box2DOracle):
 
     def __init__(self, env: Environment, seed: int) -> None:
         super().__init__(env, seed)
-        self.apply = jax.jit(env.apply)  # pyright: ignore[reportAttributeAccessIssue]
+        self.apply = jitted(env.apply)  # pyright: ignore[reportAttributeAccessIssue]
 
     @property
     def step_functions(self) -> tuple[FunctionType, ...]:
@@ -300,7 +307,7 @@ class BipedalWalkerOracle(_Box2DOracle):
 
     def __init__(self, env: Environment, seed: int) -> None:
         super().__init__(env, seed)
-        self.advance_jitted = jax.jit(env.step)
+        self.advance_jitted = jitted(env.step)
 
     @property
     def step_functions(self) -> tuple[FunctionType, ...]:
