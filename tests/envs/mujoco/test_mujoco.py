@@ -285,6 +285,10 @@ def test_make_gym_has_both_engines():
     assert observation.shape == (2, 4) and "reward_survive" in info
     assert type(jaxenvs.make_gym(SMALL).unwrapped).__module__.startswith("gymnasium")
     assert "jaxenvs" in type(gymnasium.make(f"jaxenvs/{SMALL}").unwrapped).__module__
+    hosted = gymnasium.make(f"jaxenvs/{SMALL}", engine="pool", max_episode_steps=1)
+    assert type(hosted.unwrapped).__module__.startswith("gymnasium")
+    hosted.reset(seed=0)
+    assert hosted.step(np.zeros(1, np.float32))[3]
 
 
 @pytest.mark.slow
