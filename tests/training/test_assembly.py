@@ -124,6 +124,14 @@ def test_a_flax_module_of_one_s_own_is_an_extractor():
     assert networks.value(params, networks.features(jnp.ones((7, 3)))).shape == (7,)
 
 
+def test_actions_spread_by_the_initial_std():
+    networks = ActorCritic(initial_std=0.25).build(spaces.Box(-1, 1, (3,)), spaces.Box(-2, 2, (5,)))
+    features = networks.features(jnp.zeros((2_000, 3)))
+    params = networks.init(KEY, features)
+    _, actions = networks.sample(params, (), features, KEY)
+    np.testing.assert_allclose(actions.std(axis=0), 0.25, rtol=0.1)
+
+
 def test_each_entry_of_a_dict_may_have_an_extractor_of_its_own():
     space = spaces.Dict({"near": spaces.Box(-1, 1, (3,)), "far": spaces.Box(-1, 1, (2,))})
     chosen = {"near": nn.Dense(4), "far": nn.Dense(6)}

@@ -112,8 +112,9 @@ def test_a_memory_that_cannot_be_is_refused(storage, words):
             r"a layer of hidden_sizes=0; it must be an integer",
         ),
         (ActorCritic(extractor=MLP), r"the class MLP; expected an instance: MLP\(\)"),
+        (ActorCritic(initial_std=0.0), r"initial_std=0.0; expected a positive number"),
     ],
-    ids=["name", "no cell", "a cell's class", "a number", "no width", "class"],
+    ids=["name", "no cell", "a cell's class", "a number", "no width", "class", "no deviation"],
 )
 def test_networks_that_cannot_be_built_are_refused(actor, words):
     with pytest.raises(TrainingError, match=words):

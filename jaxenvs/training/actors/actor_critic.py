@@ -7,6 +7,7 @@ import chex
 import flax.linen as nn
 import jax
 import jax.numpy as jnp
+import numpy as np
 
 from jaxenvs import spaces
 from jaxenvs.errors import TrainingError
@@ -44,6 +45,7 @@ class ActorCritic(Actor):
     per_agent: bool = False  # own weights for each agent, see `IndependentAgents(agent_id=True)`
     hidden_sizes: tuple[int, ...] = (64, 64)  # of the default extractor for vectors
     activation: str = "tanh"  # of the default extractor for vectors
+    initial_std: float = 1.0  # of the Gaussian at the start; 1 is half of a bounded Box
 
     def build(
         self, observation_space: spaces.Space, action_space: spaces.Space
@@ -54,6 +56,10 @@ class ActorCritic(Actor):
                 " policy's extractor.  Omit critic_extractor."
             )
         check_hidden_sizes(self)
+        if not self.initial_std > 0:
+            raise TrainingError(
+                f"ActorCritic got initial_std={self.initial_std}; expected a positive number."
+            )
         is_cell = hasattr(self.memory, "initialize_carry") and not isinstance(self.memory, type)
         if self.memory is not None and not is_cell:
             raise TrainingError(
@@ -89,6 +95,7 @@ class ActorCritic(Actor):
             if num_agents is None or critic is None or critic_space is not None
             else BranchPerAgent(critic, num_agents),
             distribution=distribution,
+            initial_std=self.initial_std,
         )
 
 
@@ -105,6 +112,7 @@ class ActorCriticNetworks(Networks):
     actor: Branch | BranchPerAgent
     critic: Branch | BranchPerAgent | None  # None: the actor's branch has both heads
     distribution: ActionDistribution
+    initial_std: float = 1.0
 
     @property
     def is_recurrent(self) -> bool:
@@ -113,7 +121,8 @@ class ActorCriticNetworks(Networks):
     def init(self, key: chex.PRNGKey, features: Features) -> dict[str, Any]:
         keys, inputs = jax.random.split(key), features.inputs
         critic_inputs = _critic_inputs(features)
-        spread = jnp.zeros(self.distribution.num_parameters, jnp.float32)
+        log_std = np.log(np.float32(self.initial_std))
+        spread = jnp.full(self.distribution.num_parameters, log_std)
         actor, critic = self.actor, self.critic
         if critic is None:
             return {"actor": actor.init(keys[0], inputs), "spread": spread}
