@@ -351,16 +351,16 @@ def _sample_steps(
     outcomes = np.stack([_rows(state) for state in reached], axis=1)
     counts = [len(np.unique(rows, axis=0)) for rows in outcomes]
     pairs = []
+    keys = jax.random.split(jax.random.key(seed + 2), (-(-num_samples // CHUNK), CHUNK))
     for i in np.argsort(counts, kind="stable")[::-1][:num_states]:
         if counts[i] == 1:
             break
-        repeated = _stack([chosen[i][0]] * CHUNK), np.stack([actions[i]] * CHUNK)
-        keys = jax.random.split(jax.random.key(seed + 2), (-(-num_samples // CHUNK), CHUNK))
+        state, action = chosen[i]
+        repeated = _stack([state] * CHUNK), np.stack([actions[i]] * CHUNK)
         ours = jax.tree.map(
             lambda *parts: np.concatenate(parts)[:num_samples],
             *(jax.device_get(step(*repeated, row)) for row in keys),
         )
-        state, action = chosen[i]
         theirs = []
         for _ in range(num_samples):
             oracle.set_state(state)

@@ -20,11 +20,11 @@ def make_env(*, env_id: str, **options: Any) -> GymEnv:
     Raises:
         UnknownParameterError: there is no such option or parameter.
     """
-    options = {**_native_engine(env_id), **options}
+    defaults: dict[str, Any] = _native_engine(env_id)
     if options.get("engine") != "pool":  # its tasks come with their own limit
-        options = {"time_limit": None, **options}
+        defaults["time_limit"] = None
     try:
-        return make_gym(env_id, **options)
+        return make_gym(env_id, **{**defaults, **options})
     except UnknownParameterError as error:
         # TorchRL's GymEnv tries `frameskip`, and drops it if the message has Python's own words.
         name = next((name for name in options if f'"{name}"' in str(error)), "")

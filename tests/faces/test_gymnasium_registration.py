@@ -147,6 +147,8 @@ def test_unknown_options_are_named_in_the_error():
             make("jaxenvs/CartPole-v1", gravitty=3.7)
         with pytest.raises(ParameterError, match="rgb_array"):
             make("jaxenvs/CartPole-v1", render_mode="rgb")
+    with pytest.raises(UnknownParameterError, match="argument 'time_limt'"):  # for TorchRL
+        gymnasium.make("jaxenvs/CartPole-v1", time_limt=3)
 
 
 def test_ids_that_are_registered_later_appear(register):

@@ -209,7 +209,7 @@ class World:
         )
         moving, part, order = (state, forces, impulses, surfaces), chunk, None
         if self.stands and chunk is not None:  # put worlds with similar contacts side by side
-            part, order = chunk // 2, jnp.argsort(self._pattern(surfaces))
+            part, order = chunk // 2, jnp.argsort(self._pattern(contacts))
             moving = rows_at(moving, order)
         moved, impulses = overwrite_where(
             lambda params, indices: self._press(*rows_at(params, indices)),
@@ -359,10 +359,9 @@ class World:
         changed = *write(slots), touches.T, begins.any(axis=0).T
         return changed, rows, jnp.any(slots.number > 0, axis=(0, 1))
 
-    def _pattern(self, surfaces: Array) -> Array:
+    def _pattern(self, contacts: Array) -> Array:
         """Returns int32[N]: numbers that are close for worlds that touch the ground alike."""
-        shape = len(surfaces), _SURFACE, self.ground.slots, len(self.bodies)
-        counts = jnp.sum(surfaces.reshape(shape)[:, -1] > 0, axis=1, dtype=jnp.int32)
+        counts = jnp.sum(contacts[..., COUNT] > 0, axis=2, dtype=jnp.int32)
         digits = (self.ground.slots + 1) ** np.arange(len(self.bodies), dtype=np.int32)[::-1]
         return jnp.sum(counts * digits[None], axis=1, dtype=jnp.int32)
 

@@ -1,13 +1,13 @@
 """Actor-critic networks, for PPO, A2C and VPG."""
 
 import dataclasses
+import math
 from typing import Any
 
 import chex
 import flax.linen as nn
 import jax
 import jax.numpy as jnp
-import numpy as np
 
 from jaxenvs import spaces
 from jaxenvs.errors import TrainingError
@@ -112,7 +112,7 @@ class ActorCriticNetworks(Networks):
     actor: Branch | BranchPerAgent
     critic: Branch | BranchPerAgent | None  # None: the actor's branch has both heads
     distribution: ActionDistribution
-    initial_std: float = 1.0
+    initial_std: float
 
     @property
     def is_recurrent(self) -> bool:
@@ -121,8 +121,8 @@ class ActorCriticNetworks(Networks):
     def init(self, key: chex.PRNGKey, features: Features) -> dict[str, Any]:
         keys, inputs = jax.random.split(key), features.inputs
         critic_inputs = _critic_inputs(features)
-        log_std = np.log(np.float32(self.initial_std))
-        spread = jnp.full(self.distribution.num_parameters, log_std)
+        log_std = math.log(self.initial_std)
+        spread = jnp.full(self.distribution.num_parameters, log_std, jnp.float32)
         actor, critic = self.actor, self.critic
         if critic is None:
             return {"actor": actor.init(keys[0], inputs), "spread": spread}
