@@ -218,11 +218,11 @@ TASKS = (
     _tuned("PPO", "LunarLander-v3", 240),
     _tuned("DQN", "LunarLander-v3", 200),
     _tuned("PPO", "BipedalWalker-v3", 280, max_seeds=1),
-    # C MuJoCo in a pool on a CPU. PPO is not tuned for these, unlike in RL Baselines3 Zoo.
+    # C MuJoCo in a pool on a CPU.
     *(
         _tuned(algorithm, f"{task}-v5", target, max_seeds=1)
         for algorithm, task, target in (
-            ("PPO", "HalfCheetah", 4_000),
+            ("PPO", "HalfCheetah", 5_000),
             ("PPO", "Hopper", 2_400),
             ("PPO", "Ant", 1_300),
             ("SAC", "HalfCheetah", 8_000),

@@ -209,7 +209,9 @@ class Config:
         return tomli_w.dumps(entries)
 
     def replace(self, **changes: Any) -> Self:
-        """Returns a copy with some entries changed. A table replaces the whole old table.
+        """Returns a copy with some entries changed.
+
+        A table replaces the whole old table; `with_settings` changes single settings.
 
         Raises:
             TrainingError: there is no such entry, or the constructor refuses its value.
