@@ -3,8 +3,8 @@
     python -m benchmarks.tables
 
 A page marks the place of a table with `<!-- table: NAME -->` and `<!-- end of table -->`. All pages
-show results of the same machine and versions, so they cannot disagree; only those of GPUs and of
-SAC on MuJoCo's tasks are from other machines.
+show results of the same machine and versions, so they cannot disagree; only those of GPUs and some
+trainings on Box2D's and MuJoCo's tasks are from other machines.
 """
 
 import json
