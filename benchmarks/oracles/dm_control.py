@@ -265,10 +265,10 @@ class StackerOracle(ControlOracle):
 class SwimmerOracle(ControlOracle):
     """At a joint limit of its light links, rounding hides that the cost of MJX's solver falls.
 
-    With any tolerance above 0, the solver stops there, and velocities differ by up to 5e-9.
+    With a tolerance of 1e-14 or 1e-20, it stops there, and velocities differ by up to 5e-9.
     """
 
-    variants = ({"dtype": "float64", "physics": {"opt.tolerance": 0.0}},)
+    variants = ({**DOUBLE, "physics": {"opt.tolerance": 0.0}},)
     domain = swimmer
     drawn = ("geom_pos",)
 
