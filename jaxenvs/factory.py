@@ -5,7 +5,7 @@ Ids of other libraries make pools of hosted environments, whose modules are impo
 
 import dataclasses
 import inspect
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, Literal
 
 import jax
@@ -153,8 +153,7 @@ def make_vec(
         >>> hosted.close()
     """
     native_only = {"batched": batched, "reset_chunk": reset_chunk, "stagger": stagger}
-    physics = [params.get("physics"), params.get("dtype")]
-    if is_hosted(id, engine, [*native_only.values(), *physics], time_limit=time_limit):
+    if is_hosted(id, engine, params, native_only, time_limit=time_limit):
         _check_no_native_options(id, **native_only)
         return _make_hosted(id, num_envs, autoreset_mode, mesh, mesh_axis, time_limit, params)
     return vectorize(
@@ -172,9 +171,11 @@ def make_vec(
 def is_hosted(
     id: Any,
     engine: str = "auto",
-    native_only: Iterable[Any] = (),
+    params: Mapping[str, Any] | None = None,
+    native_only: Mapping[str, Any] | None = None,
     *,
     time_limit: Any = "default",
+    platform: str | None = None,
 ) -> bool:
     """Returns whether `make_vec` makes a pool for `id`; otherwise it is written in JAX.
 
@@ -183,26 +184,35 @@ def is_hosted(
     Args:
         id: what `make_vec` or `make_gym` got.
         engine: likewise.
-        native_only: values of arguments that a pool does not support. If one is given, "auto" is
-            "mjx".
-        time_limit: None needs "mjx", too.
+        params: parameters of the environment. If one exists in JAX only, "auto" is "mjx".
+        native_only: arguments that a pool does not support, likewise.
+        time_limit: None, or more steps than the limit of the id, needs "mjx", too.
+        platform: the platform that JAX programs will run on; None is the default one.
 
     Raises:
         ParameterError: the id has no such engine.
     """
-    has_pool = isinstance(id, str) and id in registry and registry[id].has_pool
-    engines = ("auto", "mjx", "pool") if has_pool else ("auto",)
+    engines = ("auto", "mjx", "pool") if has_pool(id) else ("auto",)
     if engine not in engines:
         raise ParameterError(
             f"{id!r:.80} got engine={engine!r}; expected {' or '.join(map(repr, engines))}."
-            + ("" if has_pool else "  Only tasks of MuJoCo have a choice.")
+            + ("" if has_pool(id) else "  Only tasks of MuJoCo have a choice.")
         )
-    if not has_pool:
-        return _is_foreign(id)
+    if not has_pool(id):
+        return is_foreign(id)
     if engine != "auto":
         return engine == "pool"
-    needs_jax = time_limit is None or any(map(_is_given, native_only))
-    return not needs_jax and jax.default_backend() == "cpu"
+    needs_jax = (
+        _exceeds_limit(id, time_limit)
+        or any(map(_is_given, (native_only or {}).values()))
+        or bool(_jax_parameters(id, params or {}))
+    )
+    return not needs_jax and (platform or jax.default_backend()) == "cpu"
+
+
+def has_pool(id: Any) -> bool:
+    """Returns whether there is a choice between JAX and a pool for `id`."""
+    return isinstance(id, str) and id in registry and registry[id].has_pool
 
 
 def _is_given(value: Any) -> bool:
@@ -210,7 +220,24 @@ def _is_given(value: Any) -> bool:
     return not is_empty and value is not None and value is not False and value != "numpy"
 
 
-def _is_foreign(id: Any) -> bool:
+def _exceeds_limit(id: str, time_limit: Any) -> bool:
+    """Returns whether a time limit needs an environment without the limit of `id`."""
+    own = registry[id].time_limit
+    if own is None or isinstance(time_limit, str):
+        return False
+    return time_limit is None or time_limit > own
+
+
+def _jax_parameters(id: str, params: Mapping[str, Any]) -> list[str]:
+    """Returns the parameters that the reference of an id with a pool does not have."""
+    names = {"physics", "dtype"}
+    spec = registry[id]
+    if spec.family == "dm_control" and params:  # its tasks are chosen by name
+        names |= {field.name for field in dataclasses.fields(_load(spec, spec.entry_point))}  # pyright: ignore[reportArgumentType]
+    return [name for name in params if name in names]
+
+
+def is_foreign(id: Any) -> bool:
     """Returns whether `id` belongs to a library that is not written in JAX."""
     if not isinstance(id, str) or id in registry or id in unlisted:
         return False
@@ -270,16 +297,16 @@ def hosted_time_limit(id: str, time_limit: Any) -> int | None:
 
     Raises:
         ParameterError: it is not an integer of at least 1.
-        PoolError: it is None, but the environment's own limit cannot be removed.
+        PoolError: it would remove the environment's own limit.
     """
     _check_time_limit_string(id, time_limit)
-    if time_limit is None:
+    if _exceeds_limit(id, time_limit) if has_pool(id) else time_limit is None:
         raise PoolError(
-            f"{id} got time_limit=None, but the limit of its library cannot be removed."
+            f"{id} got time_limit={time_limit!r}, but the limit of its library cannot be removed."
             "  Omit time_limit, or pass make_pool a function that makes the environment without a"
             " limit."
         )
-    if isinstance(time_limit, str):
+    if time_limit is None or isinstance(time_limit, str):
         return None
     check_time_limit(id, time_limit)
     return int(time_limit)
@@ -322,7 +349,7 @@ def _options_per_pool(id: str, devices: int, params: dict[str, Any]) -> dict[str
 
 
 def _find(id: str) -> EnvSpec:
-    if _is_foreign(id):
+    if is_foreign(id):
         raise UnknownEnvironmentError(
             f'"{id}" is not a JAX environment; it runs on the host, in batches.  Use'
             f' jaxenvs.make_vec("{id}", num_envs) or jaxenvs.make_pool.'

@@ -17,7 +17,7 @@ from jaxenvs.faces._pickling import EzPickleMixin
 from jaxenvs.faces._pool_runner import PoolRunner
 from jaxenvs.faces._runner import BatchRunner, parse_device
 from jaxenvs.faces._single import step_single, take_rows
-from jaxenvs.factory import is_hosted
+from jaxenvs.factory import Engine, is_hosted
 
 if TYPE_CHECKING:
     from jaxenvs.bridge.pool import Pool
@@ -41,6 +41,7 @@ def make_dm(
     wrappers: Sequence[Callable[[Any], Any]] = (),
     validate: bool = True,
     device: jax.Device | str | None = None,
+    engine: Engine = "auto",
     **params: Any,
 ) -> Any:
     """Makes an environment for programs that use dm_env.
@@ -61,6 +62,8 @@ def make_dm(
         validate: whether to refuse actions that are out of range or NaN.
         device: the device that the environment runs on, a `jax.Device` or "cpu", "gpu", "tpu";
             None is the CPU.
+        engine: what runs a task of MuJoCo, see `jaxenvs.make_vec`. With a `device`, "auto" is
+            "mjx".
         **params: parameters of the environment, such as `gravity=3.7`. For an environment that is
             not written in JAX, options of `make_pool` too.
 
@@ -86,7 +89,10 @@ def make_dm(
     if dm_env is None:
         raise missing_extra("make_dm", "dm-env", "dm")
     is_single = num_envs is None
-    if is_hosted(id) or not isinstance(id, str | Environment):
+    native_only = {"wrappers": wrappers, "device": device}
+    # Without a device, it runs on a CPU, whatever the default is.
+    on_host = is_hosted(id, engine, params, native_only, time_limit=time_limit, platform="cpu")
+    if on_host or not isinstance(id, str | Environment):
         return _make_hosted_dm(
             id,
             num_envs,
@@ -94,8 +100,7 @@ def make_dm(
             validate=validate,
             time_limit=time_limit,
             params=params,
-            wrappers=wrappers,
-            device=device,
+            **native_only,
         )
     check_not_forked()
     env = make_native_batch(

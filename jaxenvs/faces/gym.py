@@ -70,7 +70,8 @@ def make_gym(
             "default" for the limit of the id.
         batched: names of parameters with [N] values, one per instance.
         stagger: see `jaxenvs.vectorize`.
-        engine: what runs a task of MuJoCo, see `jaxenvs.make_vec`.
+        engine: what runs a task of MuJoCo, see `jaxenvs.make_vec`. With a `device`, "auto" is
+            "mjx".
         **params: parameters of the environment, such as `gravity=3.7`. For an environment that is
             not written in JAX, options of `make_pool` too.
 
@@ -103,8 +104,8 @@ def make_gym(
         "batched": batched,
         "stagger": stagger,
     }
-    physics = [params.get("physics"), params.get("dtype")]
-    on_host = is_hosted(id, engine, [*native_only.values(), *physics], time_limit=time_limit)
+    # Without a device, it runs on a CPU, whatever the default is.
+    on_host = is_hosted(id, engine, params, native_only, time_limit=time_limit, platform="cpu")
     if on_host or not isinstance(id, str | Environment):
         # Imported here because most programs need no pools.
         from jaxenvs.faces._hosted_gym import make_hosted_gym

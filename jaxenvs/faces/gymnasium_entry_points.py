@@ -7,7 +7,7 @@ from jaxenvs.errors import UnknownParameterError
 from jaxenvs.faces.gym import make_gym
 from jaxenvs.faces.gym_env import GymEnv
 from jaxenvs.faces.gym_vector_env import GymVectorEnv
-from jaxenvs.registry import registry
+from jaxenvs.factory import has_pool
 
 
 def make_env(*, env_id: str, **options: Any) -> GymEnv:
@@ -56,4 +56,4 @@ def make_vector_env(
 
 def _native_engine(id: str) -> dict[str, str]:
     """Returns the option that keeps `id` from being Gymnasium's own task."""
-    return {"engine": "mjx"} if id in registry and registry[id].has_pool else {}
+    return {"engine": "mjx"} if has_pool(id) else {}

@@ -1,4 +1,4 @@
-"""Checks of batched actions at trace time, where they cost nothing at run time."""
+"""Checks of actions at trace time, where they cost nothing at run time."""
 
 from typing import Any
 
@@ -50,3 +50,16 @@ def check_action(space: Space, action: Any, num_envs: int, name: str) -> Any:
             "  Pass one action per instance, like env.action_space.sample(key)."
         )
     return action
+
+
+def check_action_shape(space: Space, action: Any, name: str) -> None:
+    """Checks the shape of a single action, where another one would be broadcast.
+
+    Raises:
+        ActionError: the shape is not that of the space.
+    """
+    if np.shape(action) != space.shape:
+        raise ActionError(
+            f"step of {name} got {describe(action)} as an action; expected {space.dtype}"
+            f"{list(space.shape or ())}."
+        )

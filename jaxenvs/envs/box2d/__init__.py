@@ -1,6 +1,6 @@
 """Gymnasium's Box2D tasks."""
 
-from jaxenvs.envs.box2d.bipedal_walker import BipedalWalker, BipedalWalkerState
-from jaxenvs.envs.box2d.lunar_lander import LunarLander, LunarLanderState
-
-__all__ = ["BipedalWalker", "BipedalWalkerState", "LunarLander", "LunarLanderState"]
+from jaxenvs.envs.box2d.bipedal_walker import BipedalWalker as BipedalWalker
+from jaxenvs.envs.box2d.bipedal_walker import BipedalWalkerState as BipedalWalkerState
+from jaxenvs.envs.box2d.lunar_lander import LunarLander as LunarLander
+from jaxenvs.envs.box2d.lunar_lander import LunarLanderState as LunarLanderState

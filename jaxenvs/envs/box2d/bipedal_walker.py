@@ -16,6 +16,7 @@ from jaxenvs.envs.box2d._ground import Ground, Terrain
 from jaxenvs.envs.box2d._joints import Joint
 from jaxenvs.envs.box2d.engine import TIME_STEP, Body, World, WorldState
 from jaxenvs.rendering import raster
+from jaxenvs.spaces.validation import check_action_shape
 
 SCALE = 30.0  # pixels per meter
 FRAME_SHAPE = (400, 600)  # height, width
@@ -187,6 +188,7 @@ class BipedalWalker(Environment[BipedalWalkerState]):
         self, state: BipedalWalkerState, action: chex.Array, key: chex.PRNGKey
     ) -> tuple[BipedalWalkerState, TimeStep]:
         del key
+        check_action_shape(self.action_space, action, "BipedalWalker")
         new = self._move(state, action, jnp.float32(0))
         (old_x, _), (x, _) = _hull_origin(state), _hull_origin(new)
         tilt, old_tilt = (jnp.abs(each.world.bodies[0, 2]) for each in (new, state))

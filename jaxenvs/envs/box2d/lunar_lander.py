@@ -55,7 +55,7 @@ WORLD = World(
 class LunarLanderState:
     """The bodies and the terrain."""
 
-    world: WorldState  # hull, left leg, right leg
+    world: WorldState  # hull, right leg, left leg
     heights: jax.Array  # float32[11], m, of the terrain
     shaping: jax.Array  # float32[], the potential of the last state
     wind: jax.Array  # int32[2], indices into the wind and the turbulence
@@ -81,8 +81,8 @@ class LunarLander(Environment[LunarLanderState]):
         3  velocity along y, scaled
         4  angle, rad
         5  angular velocity, scaled
-        6  whether the left leg touches the ground
-        7  whether the right leg touches the ground
+        6  whether the right leg touches the ground
+        7  whether the left leg touches the ground
     Action: Discrete(4): nothing, left engine, main engine, right engine. With `continuous`,
         float32[2]: the main engine runs with 50% to 100% power for values from 0 to 1, the left or
         the right one below -0.5 or above 0.5

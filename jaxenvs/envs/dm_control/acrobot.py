@@ -49,5 +49,5 @@ class Acrobot(ControlTask):
     def _judge(self, model: Model, data: Data, action: jax.Array) -> jax.Array:
         target, tip = (self._original.site(name).id for name in ("target", "tip"))
         distance = jnp.linalg.norm(data.site_xpos[target] - data.site_xpos[tip])
-        radius = self._original.site_size[target, 0]
+        radius = model.site_size[target, 0]
         return tolerance(distance, (0, radius), margin=0 if self.sparse else 1)

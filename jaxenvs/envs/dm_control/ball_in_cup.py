@@ -38,8 +38,7 @@ class BallInCup(ControlTask):
         def draw(key: chex.PRNGKey, _: ControlState) -> ControlState:
             noise = jax.random.uniform(key, (2,), jnp.float32)
             x, z = -0.2 + 0.4 * noise[0], 0.2 + 0.3 * noise[1]
-            qpos = jnp.asarray(self._original.qpos0, jnp.float32)
-            return self._begin(qpos.at[2:].set(jnp.stack([x, z])))
+            return self._begin(self._qpos0.at[2:].set(jnp.stack([x, z])))
 
         return self._without_contact(key, draw)
 
@@ -49,6 +48,6 @@ class BallInCup(ControlTask):
     def _judge(self, model: Model, data: Data, action: jax.Array) -> jax.Array:
         original = self._original
         target, ball = original.site("target").id, original.body("ball").id
-        apart = jnp.abs(data.site_xpos[target] - data.xpos[ball])[jnp.array([0, 2])]
-        room = original.site_size[target, [0, 2]] - original.geom("ball").size[0]
-        return (apart < room).all().astype(self.dtype)
+        apart = jnp.abs(data.site_xpos[target] - data.xpos[ball])
+        room = model.site_size[target] - model.geom_size[original.geom("ball").id, 0]
+        return (apart < room)[jnp.array([0, 2])].all().astype(self.dtype)

@@ -4,6 +4,7 @@ import abc
 import dataclasses
 import functools
 import importlib
+import math
 from collections.abc import Callable
 from typing import Any
 
@@ -58,8 +59,7 @@ class ControlTask(Simulation[ControlState]):
     ) -> tuple[ControlState, TimeStep]:
         del key  # a step is deterministic
         with conventions(self.dtype):
-            action = jnp.asarray(action, self.dtype)
-            model = self._model.tree_replace(state.drawn)
+            model, action = self._model_of(state), self._as_control(action)
             start = _activate(physics.data(model, state.qpos, state.qvel), state)
             start = start.replace(qacc_warmstart=state.qacc_warmstart, ctrl=action)
             moved = physics.simulate(model, start, self.n_sub_steps)
@@ -80,7 +80,7 @@ class ControlTask(Simulation[ControlState]):
     def _observe(self, state: ControlState) -> Observation:
         """Returns the first observation of an episode."""
         with conventions(self.dtype):
-            model = self._model.tree_replace(state.drawn)
+            model = self._model_of(state)
             sensed = _activate(physics.data(model, state.qpos, state.qvel), state)
             if (self._original.sensor_needstage == mujoco.mjtStage.mjSTAGE_ACC).any():
                 sensed = mjx.forward(model, sensed)
@@ -88,6 +88,9 @@ class ControlTask(Simulation[ControlState]):
 
     def _observe_data(self, data: Data) -> Observation:
         return self._see(self._model, data)
+
+    def _model_of(self, state: ControlState) -> Model:
+        return self._model.tree_replace(state.drawn)
 
     def _begin(self, qpos: jax.Array, qvel: jax.Array | None = None, **drawn: Any) -> ControlState:
         """Returns the state at the start of an episode, without velocities by default."""
@@ -108,29 +111,20 @@ class ControlTask(Simulation[ControlState]):
         is a vector in [0, 1)^4, normalized, which is not uniform.
         """
         original, kinds = self._original, mujoco.mjtJoint
-        low = original.qpos0.astype(np.float32)
-        high = low.copy()
-        free = []
-        joints = zip(
-            original.jnt_type,
-            original.jnt_qposadr,
-            original.jnt_limited,
-            original.jnt_range,
-            strict=True,
-        )
-        for kind, address, is_limited, limits in joints:
-            if kind == kinds.mjJNT_FREE:
-                free.append(address + 3)
-                low[address + 3 : address + 7], high[address + 3 : address + 7] = 0, 1
-            elif is_limited:
-                low[address], high[address] = limits
-            elif kind == kinds.mjJNT_HINGE:
-                low[address], high[address] = -np.pi, np.pi
-        drawn = jax.random.uniform(key, low.shape, jnp.float32)
-        qpos = jnp.asarray(low) + drawn * jnp.asarray(high - low)
-        for at in free:
-            turn = qpos[at : at + 4]
-            qpos = qpos.at[at : at + 4].set(turn / jnp.sqrt((turn**2).sum()))
+        address, is_limited = original.jnt_qposadr, original.jnt_limited.astype(bool)
+        turns = (original.jnt_type == kinds.mjJNT_HINGE) & ~is_limited
+        low, high = self._model.jnt_range[is_limited].T.astype(jnp.float32)
+        drawn = jax.random.uniform(key, (original.nq,), jnp.float32)
+
+        def between(low: Any, high: Any, at: np.ndarray) -> jax.Array:
+            return low + drawn[at] * (high - low)
+
+        qpos = self._qpos0.astype(jnp.float32)
+        qpos = qpos.at[address[is_limited]].set(between(low, high, address[is_limited]))
+        qpos = qpos.at[address[turns]].set(between(-math.pi, math.pi, address[turns]))
+        for start in address[original.jnt_type == kinds.mjJNT_FREE] + 3:
+            turn = drawn[start : start + 4]
+            qpos = qpos.at[start : start + 4].set(turn / jnp.sqrt((turn**2).sum()))
         return qpos
 
     def _without_contact(
@@ -151,7 +145,7 @@ class ControlTask(Simulation[ControlState]):
         def touches(carry: tuple[jax.Array, ControlState]) -> jax.Array:
             return self._touches(carry[1].qpos, **carry[1].drawn)
 
-        first = again((jnp.int32(0), self._begin(self._original.qpos0, **drawn)))
+        first = again((jnp.int32(0), self._begin(self._qpos0, **drawn)))
         return jax.lax.while_loop(touches, again, first)[1]
 
     def _touches(self, qpos: jax.Array, **drawn: jax.Array) -> jax.Array:

@@ -34,9 +34,8 @@ class Cheetah(ControlTask):
         return load_once("cheetah")
 
     def _draw_start(self, key: chex.PRNGKey) -> ControlState:
-        original = self._original
-        is_limited = original.jnt_limited.astype(bool)
-        qpos = jnp.where(is_limited, self._random_joints(key), original.qpos0)
+        is_limited = self._original.jnt_limited.astype(bool)
+        qpos = jnp.where(is_limited, self._random_joints(key), self._qpos0)
         start = physics.data(self._model, qpos.astype(self.dtype), jnp.zeros(9, self.dtype))
         settled = physics.simulate(self._model, start, 200)
         state = self._begin(settled.qpos, settled.qvel)

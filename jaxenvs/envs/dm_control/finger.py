@@ -49,12 +49,12 @@ class Finger(ControlTask):
         )
         if self.target_radius is None:
             return state
-        original = self._original
+        original, model = self._original, self._model
         angle = jax.random.uniform(target_key, (), jnp.float32, -math.pi, math.pi)
         # The hinge is at the origin of its body, and the target's circle is around it.
-        x, _, z = original.body("spinner").pos
-        radius = original.geom("cap1").size.sum()
-        places, target = jnp.asarray(original.site_pos, self.dtype), original.site("target").id
+        x, _, z = model.body_pos[original.body("spinner").id]
+        radius = model.geom_size[original.geom("cap1").id].sum()
+        places, target = model.site_pos, original.site("target").id
         places = places.at[target, 0].set(x + radius * jnp.sin(angle))
         places = places.at[target, 2].set(z + radius * jnp.cos(angle))
         return self._begin(state.qpos, site_pos=places)
@@ -95,6 +95,8 @@ def _load(target_radius: float | None) -> mujoco.MjModel:
     model = load("finger")
     if target_radius is None:
         model.dof_damping[model.joint("hinge").dofadr] = 0.03
+        for site in ("target", "tip"):
+            model.site_rgba[model.site(site).id, 3] = 0  # not shown
     else:
         model.site_size[model.site("target").id, 0] = target_radius
     return model

@@ -1,5 +1,6 @@
 """The fish domain."""
 
+import functools
 from typing import ClassVar
 
 import chex
@@ -7,7 +8,7 @@ import jax
 import jax.numpy as jnp
 
 from jaxenvs import struct
-from jaxenvs.envs.dm_control.base import ControlState, ControlTask, Observation, load_once
+from jaxenvs.envs.dm_control.base import ControlState, ControlTask, Observation, load
 from jaxenvs.envs.dm_control.rewards import tolerance
 from jaxenvs.envs.mujoco._mjx import Data, Model, mujoco
 
@@ -42,19 +43,18 @@ class Fish(ControlTask):
 
     @property
     def _original(self) -> mujoco.MjModel:
-        return load_once("fish", without_contacts=True)
+        return _load(self.swim)
 
     def _draw_start(self, key: chex.PRNGKey) -> ControlState:
         turn_key, joints_key, target_key = jax.random.split(key, 3)
         turn = jax.random.normal(turn_key, (4,), jnp.float32)
         angles = jax.random.uniform(joints_key, (len(_JOINTS),), jnp.float32, -0.2, 0.2)
-        qpos = jnp.asarray(self._original.qpos0, jnp.float32)
-        qpos = qpos.at[3:7].set(turn / jnp.linalg.norm(turn)).at[self._joints].set(angles)
+        qpos = self._qpos0.at[3:7].set(turn / jnp.linalg.norm(turn)).at[self._joints].set(angles)
         if not self.swim:
             return self._begin(qpos)
         noise = jax.random.uniform(target_key, (3,), jnp.float32)
         place = jnp.array([-0.4, -0.4, 0.1]) + noise * jnp.array([0.8, 0.8, 0.2])
-        places = jnp.asarray(self._original.geom_pos, self.dtype)
+        places = self._model.geom_pos
         return self._begin(qpos, geom_pos=places.at[self._original.geom("target").id].set(place))
 
     @property
@@ -80,6 +80,14 @@ class Fish(ControlTask):
         upright = self._upright(data)
         if not self.swim:
             return tolerance(upright, (1, 1), margin=1)
-        radii = sum(self._original.geom(name).size[0] for name in ("mouth", "target"))
+        radii = sum(model.geom_size[self._original.geom(x).id, 0] for x in ("mouth", "target"))
         near = tolerance(jnp.linalg.norm(self._miss(data)), (0, radii), margin=2 * radii)
         return (7 * near + 0.5 * (upright + 1)) / 8
+
+
+@functools.cache
+def _load(swim: bool) -> mujoco.MjModel:
+    model = load("fish", without_contacts=True)
+    if not swim:
+        model.geom_rgba[model.geom("target").id, 3] = 0  # not shown
+    return model

@@ -41,8 +41,12 @@ class LQR(ControlTask):
     def __post_init__(self) -> None:
         if not 1 <= self.n_actuators <= self.n_bodies:
             raise ParameterError(
-                f"LQR got n_actuators={self.n_actuators} and n_bodies={self.n_bodies}; expected "
-                "1 <= n_actuators <= n_bodies"
+                f"LQR got n_actuators={self.n_actuators} and n_bodies={self.n_bodies}; expected"
+                " 1 <= n_actuators <= n_bodies."
+            )
+        if "jnt_stiffness" in (self.physics or {}):
+            raise ParameterError(
+                'LQR got physics["jnt_stiffness"], but each episode draws its springs.  Omit it.'
             )
         super().__post_init__()
 

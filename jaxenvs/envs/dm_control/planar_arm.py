@@ -31,7 +31,7 @@ class PlanarArm(ControlTask):
     drawn: ClassVar[tuple[str, ...]] = ("body_pos",)  # arrays of the model that an episode draws
 
     def _draw_start(self, key: chex.PRNGKey) -> ControlState:
-        drawn = {name: getattr(self._original, name) for name in self.drawn}
+        drawn = {name: getattr(self._model, name) for name in self.drawn}
         return self._without_contact(key, self._draw, **drawn)
 
     @abc.abstractmethod

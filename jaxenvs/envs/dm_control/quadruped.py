@@ -1,7 +1,7 @@
 """The quadruped domain."""
 
 import math
-from typing import ClassVar
+from typing import Any, ClassVar
 
 import chex
 import jax
@@ -13,7 +13,6 @@ from jaxenvs.envs.dm_control.base import ControlState, ControlTask, Observation,
 from jaxenvs.envs.dm_control.rewards import tolerance
 from jaxenvs.envs.mujoco._mjx import Data, Model, mujoco
 
-_TOES = ("toe_front_left", "toe_back_left", "toe_back_right", "toe_front_right")
 _EPISODE = 20.0  # s; the floor is as large as what can be walked in this time
 
 
@@ -54,7 +53,7 @@ class Quadruped(ControlTask):
 
     def _draw_start(self, key: chex.PRNGKey) -> ControlState:
         turn_key, place_key, ball_key, throw_key = jax.random.split(key, 4)
-        qpos = jnp.asarray(self._original.qpos0, self.dtype).at[2].set(0)
+        qpos = self._qpos0.at[2].set(0)
         if not self.fetch:
             turn = jax.random.normal(turn_key, (4,), jnp.float32)
             turn /= jnp.linalg.norm(turn)
@@ -83,8 +82,8 @@ class Quadruped(ControlTask):
         joint = self._original.joint("ball_root")
         return joint.qposadr[0], joint.dofadr[0]
 
-    def _size(self, geom: str) -> float:
-        return float(self._original.geom(geom).size[0])
+    def _size(self, geom: str) -> jax.Array:
+        return self._model.geom_size[self._original.geom(geom).id, 0]
 
     def _see(self, model: Model, data: Data) -> Observation:
         original, kinds = self._original, mujoco.mjtSensor
@@ -134,11 +133,11 @@ class Quadruped(ControlTask):
             )
         ball = data.xpos[original.body("ball").id]
 
-        def near(site: str, extra: float) -> jax.Array:
+        def near(site: str, extra: Any) -> jax.Array:
             apart = (data.site_xpos[original.site(site).id] - ball)[:2]
             return tolerance(
                 jnp.linalg.norm(apart),
-                (0, original.site(site).size[0] + extra),
+                (0, model.site_size[original.site(site).id, 0] + extra),
                 margin=self._size("floor") * math.sqrt(2),
                 value_at_margin=0,
                 sigmoid="linear",

@@ -44,8 +44,7 @@ class Reacher(ControlTask):
         noise = jax.random.uniform(target_key, (2,), jnp.float32)
         angle, radius = 2 * math.pi * noise[0], 0.05 + 0.15 * noise[1]
         target = self._original.geom("target").id
-        places = jnp.asarray(self._original.geom_pos, self.dtype)
-        places = places.at[target, 0].set(radius * jnp.sin(angle))
+        places = self._model.geom_pos.at[target, 0].set(radius * jnp.sin(angle))
         places = places.at[target, 1].set(radius * jnp.cos(angle))
         return self._begin(self._random_joints(joints_key), geom_pos=places)
 
@@ -57,7 +56,7 @@ class Reacher(ControlTask):
         return data.geom_xpos[target, :2] - data.geom_xpos[finger, :2]
 
     def _judge(self, model: Model, data: Data, action: jax.Array) -> jax.Array:
-        radii = self.target_size + self._original.geom("finger").size[0]
+        radii = sum(model.geom_size[self._original.geom(x).id, 0] for x in ("target", "finger"))
         return tolerance(jnp.linalg.norm(self._miss(data)), (0, radii))
 
 

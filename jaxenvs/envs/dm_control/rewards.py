@@ -1,6 +1,7 @@
 """The reward function of the Control Suite."""
 
 import math
+from typing import Any
 
 import jax
 import jax.numpy as jnp
@@ -8,8 +9,8 @@ import jax.numpy as jnp
 
 def tolerance(
     x: jax.Array,
-    bounds: tuple[float, float] = (0.0, 0.0),
-    margin: float = 0.0,
+    bounds: tuple[Any, Any] = (0.0, 0.0),
+    margin: Any = 0.0,
     sigmoid: str = "gaussian",
     value_at_margin: float = 0.1,
 ) -> jax.Array:
@@ -18,17 +19,16 @@ def tolerance(
     Args:
         x: any shape.
         bounds: the smallest and the largest value that give 1.
-        margin: the distance from the bounds at which the result is `value_at_margin`; 0 gives 0
-            everywhere outside.
-        sigmoid: how the result falls: "gaussian", "long_tail", "linear", or
-            "quadratic".
+        margin: the distance from the bounds at which the result is `value_at_margin`; 0, if not an
+            array, gives 0 everywhere outside.
+        sigmoid: how the result falls: "gaussian", "long_tail", "linear", or "quadratic".
         value_at_margin: the result at the margin.
 
     Source: Y. Tassa et al., DeepMind Control Suite, 2018, `dm_control.utils.rewards`.
     """
     lower, upper = bounds
     is_inside = (lower <= x) & (x <= upper)
-    if margin == 0:
+    if not isinstance(margin, jax.Array) and margin == 0:
         return is_inside.astype(x.dtype)
     distance = jnp.where(x < lower, lower - x, x - upper) / margin
     if sigmoid == "gaussian":

@@ -50,8 +50,8 @@ class Stacker(PlanarArm):
         return tuple(f"{box}_{axis}" for box in self._boxes for axis in axes)
 
     @property
-    def _box_size(self) -> float:
-        return float(self._original.geom("target").size[0])
+    def _box_size(self) -> jax.Array:
+        return self._model.geom_size[self._original.geom("target").id, 0]
 
     def _draw(self, key: chex.PRNGKey, state: ControlState) -> ControlState:
         arm_key, target_key, height_key, box_key = jax.random.split(key, 4)

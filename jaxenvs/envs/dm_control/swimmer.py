@@ -42,8 +42,8 @@ class Swimmer(ControlTask):
         joints_key, target_key = jax.random.split(key)
         noise = jax.random.uniform(target_key, (3,), jnp.float32)
         place = (2 * noise[:2] - 1) * jnp.where(noise[2] < 0.2, 0.3, 2)
-        places = jnp.asarray(self._original.geom_pos, self.dtype)
-        places = places.at[self._original.geom("target").id, :2].set(place)
+        target = self._original.geom("target").id
+        places = self._model.geom_pos.at[target, :2].set(place)
         return self._begin(self._random_joints(joints_key), geom_pos=places)
 
     def _see(self, model: Model, data: Data) -> Observation:
@@ -60,7 +60,7 @@ class Swimmer(ControlTask):
         return (apart @ data.xmat[self._original.body("head").id])[:2]
 
     def _judge(self, model: Model, data: Data, action: jax.Array) -> jax.Array:
-        size = self._original.geom("target").size[0]
+        size = model.geom_size[self._original.geom("target").id, 0]
         return tolerance(
             jnp.linalg.norm(self._miss(data)), (0, size), margin=5 * size, sigmoid="long_tail"
         )

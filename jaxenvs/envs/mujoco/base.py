@@ -14,6 +14,7 @@ from jaxenvs.core import Environment, TimeStep
 from jaxenvs.envs.mujoco import physics, rendering
 from jaxenvs.envs.mujoco._mjx import Data, Model, conventions, mjx, mujoco
 from jaxenvs.errors import ParameterError, check_integer
+from jaxenvs.spaces.validation import check_action_shape
 
 Info = dict[str, jax.Array]
 
@@ -90,10 +91,25 @@ class Simulation(Environment[S]):
         )
         return spaces.Box(*limits.T.astype(np.float32))
 
+    @property
+    def _qpos0(self) -> jax.Array:
+        """The positions that the model begins with."""
+        return self._model.qpos0
+
+    def _model_of(self, state: S) -> Model:
+        """Returns the model in MJX, with what the episode changed in it."""
+        del state
+        return self._model
+
+    def _as_control(self, action: chex.Array) -> jax.Array:
+        """Returns an action as MJX takes it."""
+        check_action_shape(self.action_space, action, type(self).__name__)
+        return jnp.asarray(action, self.dtype)
+
     def render(self, state: S) -> jax.Array:
         """Draws the bodies: uint8[480, 480, 3]."""
         with conventions(self.dtype):
-            return rendering.draw(self._model, self._original, state.qpos, self.camera)  # pyright: ignore[reportAttributeAccessIssue]
+            return rendering.draw(self._model_of(state), self._original, state.qpos, self.camera)  # pyright: ignore[reportAttributeAccessIssue]
 
 
 class MujocoEnvironment(Simulation[MujocoState]):
@@ -113,7 +129,13 @@ class MujocoEnvironment(Simulation[MujocoState]):
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        check_integer(ParameterError, f"{type(self).__name__} got frame_skip", self.frame_skip)
+        name = type(self).__name__
+        check_integer(ParameterError, f"{name} got frame_skip", self.frame_skip)
+        if self._original.na:
+            raise ParameterError(
+                f'{name} got xml_file="{self.xml_file}", whose actuators have a state; expected'
+                ' a model without activations.  Pass engine="pool" to simulate it in C MuJoCo.'
+            )
 
     @property
     def _original(self) -> mujoco.MjModel:
@@ -129,7 +151,7 @@ class MujocoEnvironment(Simulation[MujocoState]):
     ) -> tuple[MujocoState, TimeStep]:
         del key  # a step is deterministic
         with conventions(self.dtype):
-            model, action = self._model, jnp.asarray(action, self.dtype)
+            model, action = self._model, self._as_control(action)
             start = physics.data(model, state.qpos, state.qvel)
             start = start.replace(qacc_warmstart=state.qacc_warmstart, ctrl=action)
             data = physics.simulate(model, start, self.frame_skip)
@@ -146,11 +168,6 @@ class MujocoEnvironment(Simulation[MujocoState]):
                 terminated=terminated,
                 info=self._in_dtype({**self._describe(data), **parts}),
             )
-
-    @property
-    def _qpos0(self) -> jax.Array:
-        """The positions that the model begins with."""
-        return self._model.qpos0
 
     def _start(self, qpos: jax.Array, qvel: jax.Array) -> tuple[MujocoState, TimeStep]:
         data = self._settle(qpos, qvel)

@@ -23,7 +23,8 @@ class HalfCheetah(MujocoEnvironment):
     Terminates: never
     Time limit: none here; `HalfCheetah-v5` is registered with 1,000 steps
 
-    Source: P. Wawrzynski, 2009, as Gymnasium's HalfCheetah-v5 (tests/parity/test_certificates.py).
+    Source: P. Wawrzynski, 2009, as Gymnasium's HalfCheetah-v5
+    (benchmarks/certificates/HalfCheetah-v5.json).
     """
 
     xml_file: str = struct.static("half_cheetah.xml")

@@ -28,7 +28,8 @@ class InvertedDoublePendulum(MujocoEnvironment):
     Terminates: if the height of the tip is at most 1
     Time limit: none here; `InvertedDoublePendulum-v5` is registered with 1,000 steps
 
-    Source: Gymnasium's InvertedDoublePendulum-v5 (tests/parity/test_certificates.py).
+    Source: Gymnasium's InvertedDoublePendulum-v5
+    (benchmarks/certificates/InvertedDoublePendulum-v5.json).
     """
 
     xml_file: str = struct.static("inverted_double_pendulum.xml")

@@ -24,7 +24,9 @@ _DISTANCES, _WEIGHTS = (0.0, 0.5, 0.5, 1.0), (1 / 6, 1 / 3, 1 / 3, 1 / 6)
 
 @functools.cache
 def load(xml_file: str) -> mujoco.MjModel:
-    """Loads a model once: Gymnasium's file of that name, or a path that begins with /, ., or ~.
+    """Loads a model: Gymnasium's file of that name, or a path that begins with /, ., or ~.
+
+    A file is read once per process, because programs that were compiled for it are kept.
 
     The solver PGS, which MJX does not have, is replaced by Newton.
 

@@ -28,7 +28,7 @@ class Reacher(MujocoEnvironment):
     Terminates: never
     Time limit: none here; `Reacher-v5` is registered with 50 steps
 
-    Source: Gymnasium's Reacher-v5 (tests/parity/test_certificates.py).
+    Source: Gymnasium's Reacher-v5 (benchmarks/certificates/Reacher-v5.json).
     """
 
     xml_file: str = struct.static("reacher.xml")

@@ -1,7 +1,7 @@
 """Pictures of MuJoCo models in pure JAX: one ray per pixel, from a camera that follows a body."""
 
 import math
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from typing import Any
 
 import jax
@@ -14,7 +14,7 @@ FRAME_SHAPE = (480, 480)  # height, width
 _FIELD_OF_VIEW = 45.0  # degrees, MuJoCo's default
 _SKY = ((0.82, 0.86, 0.9), (0.35, 0.5, 0.68))  # at the horizon, above
 _TILES = ((0.28, 0.34, 0.4), (0.2, 0.25, 0.3))
-_GROUPS = 3  # geoms of higher groups are hidden, as in MuJoCo
+_GROUPS = 3  # geoms and sites of higher groups are hidden, as in MuJoCo
 _NO_COLOR = (0.5, 0.5, 0.5, 1)  # MuJoCo's default
 _FAR = 1e6
 
@@ -24,7 +24,7 @@ _Kind = mujoco.mjtGeom
 def draw(
     model: Model, original: mujoco.MjModel, qpos: jax.Array, camera: Mapping[str, Any]
 ) -> jax.Array:
-    """Draws the bodies at `qpos`: uint8[480, 480, 3].
+    """Draws geoms and sites at `qpos`: uint8[480, 480, 3].
 
     Args:
         model: the model in MJX.
@@ -46,19 +46,17 @@ def draw(
     picture = jnp.asarray(np.array(_SKY[0]) * (1 - sky) + np.array(_SKY[1]) * sky, jnp.float32)
     rays = jnp.asarray(directions)
     nearest = jnp.full(FRAME_SHAPE, _FAR)
-    for i in range(original.ngeom):
-        kind = _Kind(original.geom_type[i])
-        if kind not in _SURFACES or original.geom_group[i] >= _GROUPS:
-            continue
-        turn, size = data.geom_xmat[i], model.geom_size[i]
-        start, local = (eye - data.geom_xpos[i]) @ turn, rays @ turn
+    for name, i, kind, rgb in _visible(original):
+        place, turn = (getattr(data, f"{name}_{part}")[i] for part in ("xpos", "xmat"))
+        size = getattr(model, f"{name}_size")[i]
+        start, local = (eye - place) @ turn, rays @ turn
         distance = _SURFACES[kind](start, local, size)
         hit = start + distance[..., None] * local
         if kind == _Kind.mjGEOM_PLANE:
             is_even = (jnp.floor(hit[..., :1]) + jnp.floor(hit[..., 1:2])) % 2 == 0
             color = jnp.where(is_even, *map(jnp.asarray, _TILES))
         else:
-            color = _shade(_color(original, i), _NORMALS[kind](hit, size), local, turn[2])
+            color = _shade(rgb, _NORMALS[kind](hit, size), local, turn[2])
         is_nearer = distance < nearest
         picture = jnp.where(is_nearer[..., None], color, picture)
         nearest = jnp.where(is_nearer, distance, nearest)
@@ -75,11 +73,17 @@ def _rays(forward: np.ndarray, right: np.ndarray) -> np.ndarray:
     return (rays / np.linalg.norm(rays, axis=-1, keepdims=True)).astype(np.float32)
 
 
-def _color(original: mujoco.MjModel, geom: int) -> np.ndarray:
-    """Returns the color of a geom, or of its material if it has none of its own."""
-    color, material = original.geom_rgba[geom], original.geom_matid[geom]
-    has_own = material < 0 or (color != _NO_COLOR).any()
-    return color[:3] if has_own else original.mat_rgba[material, :3]
+def _visible(original: mujoco.MjModel) -> Iterator[tuple[str, int, mujoco.mjtGeom, np.ndarray]]:
+    """Yields "geom" or "site", the index, the shape, and the color of what MuJoCo shows."""
+    for name in ("geom", "site"):
+        kinds, groups, colors, materials = (
+            getattr(original, f"{name}_{part}") for part in ("type", "group", "rgba", "matid")
+        )
+        for i, (kind, material) in enumerate(zip(map(_Kind, kinds), materials, strict=True)):
+            has_own = material < 0 or (colors[i] != _NO_COLOR).any()
+            *rgb, alpha = colors[i] if has_own else original.mat_rgba[material]
+            if kind in _SURFACES and groups[i] < _GROUPS and alpha > 0:
+                yield name, i, kind, np.array(rgb)
 
 
 def _shade(rgb: np.ndarray, normal: jax.Array, ray: jax.Array, up: jax.Array) -> jax.Array:

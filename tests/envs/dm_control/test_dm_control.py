@@ -1,4 +1,4 @@
-"""The Control Suite. tests/parity/test_certificates.py compares steps with dm_control's."""
+"""The Control Suite. tests/parity compares it with dm_control's."""
 
 import itertools
 
@@ -18,6 +18,7 @@ from jaxenvs.envs.dm_control.rewards import tolerance  # noqa: E402
 
 IDS = [id for id, spec in jaxenvs.registry.items() if spec.family == "dm_control"]
 PENDULUM = "dm_control/pendulum-swingup"
+REACHER = "dm_control/reacher-easy"
 
 
 @pytest.mark.parametrize("id", IDS)
@@ -60,7 +61,7 @@ def test_both_engines_have_the_same_interface():
         assert pool.single_observation_space == native.single_observation_space
         assert pool.single_action_space == native.single_action_space
         for env in (native, pool):
-            state, timestep = env.reset(jax.random.key(0))
+            state, timestep = jax.jit(env.reset)(jax.random.key(0))
             turn = np.asarray(timestep.observation["orientation"])
             np.testing.assert_allclose((turn**2).sum(axis=1), 1, rtol=1e-5)
             state, timestep = env.step(state, np.zeros((2, 1), np.float32), jax.random.key(1))
@@ -76,9 +77,61 @@ def test_tasks_that_mjx_cannot_simulate_are_hosted():
         jaxenvs.make_vec("dm_control/dog-run", 2, engine="mjx")
 
 
-def test_an_episode_is_truncated_after_1000_steps_of_control():
+def test_parameters_that_the_suite_does_not_have_need_mjx():
+    hosted = jaxenvs.factory.is_hosted
+    assert hosted(REACHER, "auto", {"num_workers": 1})
+    assert not hosted(REACHER, "auto", {"target_size": 0.03})
+    assert hosted("dm_control/lqr-lqr_2_1", time_limit=None)  # has no limit
+
+
+# Arrays of the model that an episode draws.
+
+
+def test_pictures_show_the_target():
+    env = jaxenvs.make(REACHER).unwrapped
+    state, _ = jax.jit(env.reset)(jax.random.key(0))
+    places = state.drawn["geom_pos"]
+    target = env._original.geom("target").id
+    draw = jax.jit(env.render)
+    here, there = (
+        np.asarray(draw(state.replace(drawn={"geom_pos": places.at[target, :2].set(place)})))
+        for place in (0.1, -0.1)
+    )
+    changed = (here != there).any(axis=-1)
+    assert changed[:240, 240:].any() and changed[240:, :240].any()
+
+
+def test_what_an_episode_does_not_draw_is_that_of_physics():
+    usual = jaxenvs.make(REACHER).unwrapped
+    places = usual._original.geom_pos + 0.25
+    moved = usual.replace(physics={"geom_pos": places})
+    state, _ = jax.jit(moved.reset)(jax.random.key(0))
+    target = usual._original.geom("target").id
+    np.testing.assert_allclose(
+        np.delete(state.drawn["geom_pos"], target, 0), np.delete(places, target, 0), rtol=1e-6
+    )
+    assert np.linalg.norm(state.drawn["geom_pos"][target, :2]) < 0.21
+    with pytest.raises(ParameterError, match="each episode draws its springs"):
+        jaxenvs.make("dm_control/lqr-lqr_2_1", physics={"jnt_stiffness": np.ones(2)})
+
+
+def test_rewards_depend_on_sizes_of_physics():
+    usual = jaxenvs.make(REACHER).unwrapped
+    sizes = usual._original.geom_size.copy()
+    sizes[usual._original.geom("target").id, 0] = 1
+    state, _ = jax.jit(usual.reset)(jax.random.key(0))
+
+    @jax.jit
+    def reward(sizes):
+        env = usual.replace(physics={"geom_size": sizes})
+        return env.step(state, jnp.zeros(2), jax.random.key(0))[1].reward
+
+    assert reward(usual._original.geom_size) == 0 and reward(sizes) == 1
+
+
+def test_a_time_limit_truncates_an_episode():
     env = jaxenvs.make(PENDULUM, time_limit=3)
-    state, _ = env.reset(jax.random.key(0))
+    state, _ = jax.jit(env.reset)(jax.random.key(0))
     step = jax.jit(env.step)
     for i in range(3):
         state, timestep = step(state, jnp.zeros(1), jax.random.key(i))
@@ -87,8 +140,8 @@ def test_an_episode_is_truncated_after_1000_steps_of_control():
 
 def test_springs_at_rest_end_an_episode():
     env = jaxenvs.make("dm_control/lqr-lqr_2_1")
-    state, _ = env.reset(jax.random.key(0))
-    again, _ = env.reset(jax.random.key(1))
+    state, _ = jax.jit(env.reset)(jax.random.key(0))
+    again, _ = jax.jit(env.reset)(jax.random.key(1))
     springs = state.drawn["jnt_stiffness"], again.drawn["jnt_stiffness"]
     assert not np.allclose(*springs) and all(((x >= 15) & (x < 25)).all() for x in springs)
     np.testing.assert_allclose((state.qpos**2).sum(), 2, rtol=1e-6)

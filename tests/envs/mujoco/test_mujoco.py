@@ -1,4 +1,4 @@
-"""Gymnasium's MuJoCo tasks. tests/parity/test_certificates.py compares steps with Gymnasium's."""
+"""Gymnasium's MuJoCo tasks. tests/parity compares them with Gymnasium's."""
 
 import contextlib
 import inspect
@@ -11,9 +11,12 @@ import pytest
 
 import jaxenvs
 from jaxenvs.bridge.jit import HostEnv
-from jaxenvs.envs.mujoco import physics
+from jaxenvs.bridge.pool import Pool
+from jaxenvs.envs.mujoco import InvertedPendulum, physics
 from jaxenvs.envs.mujoco._mjx import conventions, mjx, mujoco
-from jaxenvs.errors import ParameterError
+from jaxenvs.errors import ActionError, ParameterError, PoolError
+from jaxenvs.faces import gymnax
+from jaxenvs.faces._third_party import make_batch_for, make_env_for
 from jaxenvs.factory import is_hosted
 from jaxenvs.testing import check_env
 from jaxenvs.vector.vectorize import VectorizedEnv
@@ -148,34 +151,35 @@ def test_changed_physics_change_the_motion_of_each_instance():
         SMALL, 3, batched=["physics"], physics={"opt.gravity": gravity}, reset_noise_scale=0.0
     )
     assert isinstance(env, VectorizedEnv)  # a pool has no such parameter
-    state, _ = env.reset(jax.random.key(0))
+    state, _ = jax.jit(env.reset)(jax.random.key(0))
     state = state.replace(inner=state.inner.replace(qpos=state.inner.qpos.at[:, 1].set(0.1)))
+    own = jax.tree.map(lambda leaf: leaf[2], state.inner)
     step = jax.jit(env.step)
     for i in range(5):
         state, timestep = step(state, jnp.zeros((3, 1)), jax.random.key(i))
     angle = np.asarray(timestep.observation[:, 1])
     assert angle[0] > 0.101 and abs(angle[1] - 0.1) < 1e-6 and angle[2] < 0.099
     alone = jaxenvs.make(SMALL, physics={"opt.gravity": (0.0, 0.0, 9.81)}).unwrapped
-    own = jax.tree.map(lambda leaf: leaf[2], env.reset(jax.random.key(0))[0].inner)
-    own = own.replace(qpos=own.qpos.at[1].set(0.1))
+    step = jax.jit(alone.step)
     for i in range(5):
-        own, timestep = jax.jit(alone.step)(own, jnp.zeros(1), jax.random.key(i))
+        own, timestep = step(own, jnp.zeros(1), jax.random.key(i))
     np.testing.assert_allclose(timestep.observation[1], angle[2], rtol=1e-5)
 
 
 def test_it_can_be_differentiated_forward():
     env = jaxenvs.make(SMALL).unwrapped
-    state, _ = env.reset(jax.random.key(0))
+    state, _ = jax.jit(env.reset)(jax.random.key(0))
 
     def angle(action):
         return env.step(state, action[None], jax.random.key(0))[0].qpos[1]
 
-    def wide(action):
-        with jax.enable_x64(True):
-            return angle(action)
+    @jax.jit
+    def slopes(action):
+        slope = jax.jvp(angle, (action,), (jnp.float32(1),))[1]
+        low, high = jax.lax.map(angle, action + jnp.array([-1.0, 1.0]))
+        return slope, (high - low) / 2
 
-    slope = jax.jvp(angle, (jnp.float32(0.5),), (jnp.float32(1),))[1]
-    difference = (wide(jnp.float32(1.5)) - wide(jnp.float32(-0.5))) / 2
+    slope, difference = slopes(jnp.float32(0.5))
     np.testing.assert_allclose(slope, difference, rtol=1e-2)
 
 
@@ -206,16 +210,33 @@ def test_a_model_of_your_own(tmp_path):
     assert jaxenvs.make("Ant-v5", xml_file=str(path)).observation_space.shape == (105,)
 
 
+def test_actuators_with_a_state_are_refused(tmp_path):
+    path = tmp_path / "slow.xml"
+    text = (physics._assets() / "inverted_pendulum.xml").read_text()
+    path.write_text(text.replace("<motor", '<general dyntype="filter" dynprm="1"'))
+    with pytest.raises(ParameterError, match=r'whose actuators have a state.*engine="pool"'):
+        jaxenvs.make(SMALL, xml_file=str(path))
+
+
+def test_actions_are_not_broadcast():
+    env = jaxenvs.make("Reacher-v5")
+    state, _ = jax.eval_shape(env.reset, jax.random.key(0))
+    with pytest.raises(ActionError, match=r"got float32\[1\] as an action; expected float32\[2\]"):
+        jax.eval_shape(env.step, state, np.zeros(1, np.float32), jax.random.key(0))
+
+
 def test_pictures_follow_the_body():
     env = jaxenvs.make("Ant-v5").unwrapped
-    state, _ = env.reset(jax.random.key(0))
+    state, _ = jax.jit(env.reset)(jax.random.key(0))
     draw = jax.jit(env.render)
     here = np.asarray(draw(state))
     there = np.asarray(draw(state.replace(qpos=state.qpos.at[:2].add(10.0))))
+    bent = np.asarray(draw(state.replace(qpos=state.qpos.at[7:].add(0.5))))
     assert here.shape == (480, 480, 3) and here.dtype == np.uint8
     assert len(np.unique(here.reshape(-1, 3), axis=0)) > 100
     middle = (slice(180, 300), slice(180, 300))
     assert np.abs(here[middle].astype(float) - there[middle]).mean() < 0.1
+    assert np.abs(here[middle].astype(float) - bent[middle]).mean() > 1
 
 
 # Engines.
@@ -223,15 +244,45 @@ def test_pictures_follow_the_body():
 
 def test_the_engine_is_chosen_by_device_and_arguments(monkeypatch):
     assert is_hosted(SMALL) and is_hosted(SMALL, "pool") and not is_hosted(SMALL, "mjx")
-    assert is_hosted(SMALL, "auto", [(), None, False])
-    assert not is_hosted(SMALL, "auto", [("physics",)])
-    assert not is_hosted(SMALL, time_limit=None)
+    assert is_hosted(SMALL, "auto", {"reset_noise_scale": 0.1}, {"batched": (), "stagger": False})
+    assert not is_hosted(SMALL, "auto", {"physics": None})
+    assert not is_hosted(SMALL, "auto", {}, {"batched": ("physics",)})
+    assert is_hosted(SMALL, time_limit=1_000)
+    assert not is_hosted(SMALL, time_limit=1_001) and not is_hosted(SMALL, time_limit=None)
     monkeypatch.setattr(jax, "default_backend", lambda: "gpu")
-    assert not is_hosted(SMALL) and is_hosted(SMALL, "pool")
+    assert not is_hosted(SMALL) and is_hosted(SMALL, "pool") and is_hosted(SMALL, platform="cpu")
     assert not is_hosted("CartPole-v1") and is_hosted("gymnasium/CartPole-v1")
 
 
-@pytest.mark.parametrize("make", [jaxenvs.make_vec, jaxenvs.make_gym])
+def test_numpy_interfaces_use_a_pool_on_any_machine(monkeypatch):
+    monkeypatch.setattr(jax, "default_backend", lambda: "gpu")
+    with contextlib.closing(jaxenvs.make_gym(SMALL, 1, num_workers=1)) as envs:
+        assert isinstance(envs, Pool)
+    with contextlib.closing(jaxenvs.make_dm(SMALL, 1, num_workers=1)) as envs:
+        assert isinstance(envs.env, Pool)
+    assert isinstance(jaxenvs.make_dm(SMALL, device="cpu").env, VectorizedEnv)
+
+
+def test_interfaces_of_jax_libraries_use_mjx():
+    env, _ = gymnax.make(SMALL)
+    assert env.name == SMALL
+    made = make_env_for("make_stoa", SMALL, "default", {"physics": None})
+    assert isinstance(made.unwrapped, InvertedPendulum)
+    batch = make_batch_for("JaxVecEnv", "next_step", SMALL, 2, {})
+    assert isinstance(batch.env, VectorizedEnv)
+
+
+@pytest.mark.parametrize("make", [jaxenvs.make_vec, jaxenvs.make_gym, jaxenvs.make_dm])
+def test_a_longer_time_limit_needs_mjx(make):
+    made = make(SMALL, 2, time_limit=2_000)
+    batch = made if make is jaxenvs.make_vec else made.env
+    assert isinstance(batch, VectorizedEnv) and batch.env.time_limit == 2_000
+    for limit in (2_000, None):
+        with pytest.raises(PoolError, match=f"time_limit={limit}.*cannot be removed"):
+            make(SMALL, 2, time_limit=limit, engine="pool")
+
+
+@pytest.mark.parametrize("make", [jaxenvs.make_vec, jaxenvs.make_gym, jaxenvs.make_dm])
 def test_wrong_engines_are_refused(make):
     with pytest.raises(ParameterError, match="engine='warp'; expected 'auto' or 'mjx' or 'pool'"):
         make(SMALL, 2, engine="warp")
@@ -241,7 +292,7 @@ def test_wrong_engines_are_refused(make):
 
 def play(env, steps=12):
     """Returns observations, rewards, and flags of an environment without noise at the start."""
-    state, timestep = env.reset(jax.random.key(0))
+    state, timestep = jax.jit(env.reset)(jax.random.key(0))
     step, shown = jax.jit(env.step), [timestep]
     actions = np.random.default_rng(0).uniform(
         env.action_space.low, env.action_space.high, (steps, *env.action_space.shape)

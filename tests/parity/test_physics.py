@@ -1,0 +1,64 @@
+"""Observations, rewards, and flags of every physics task, read from the data of C MuJoCo.
+
+Nothing is simulated in MJX, which would take long to compile; the certificates compare whole steps.
+"""
+
+import jax
+import numpy as np
+import pytest
+
+import jaxenvs
+from benchmarks.oracles import oracle_for
+from tests.ids import physics_ids
+
+pytest.importorskip("mujoco.mjx")
+
+from jaxenvs.envs.mujoco._mjx import conventions, mjx
+
+NUM_STEPS = 4
+
+
+def ids(family):
+    return [id for id in physics_ids() if jaxenvs.registry[id].family == family]
+
+
+def assert_equal(found, expected, dtype="float32"):
+    assert jax.tree.structure(found) == jax.tree.structure(expected)
+    for ours, theirs in zip(jax.tree.leaves(found), jax.tree.leaves(expected), strict=True):
+        assert np.asarray(ours).dtype in (dtype, bool)
+        np.testing.assert_allclose(ours, theirs, rtol=1e-4, atol=1e-4)
+
+
+@pytest.mark.parametrize("id", ids("mujoco"))
+def test_what_gymnasium_shows_and_rewards(id):
+    env = jaxenvs.make(id).unwrapped
+    oracle = oracle_for(env)(env, 0)
+    oracle.reset()
+    duration = env.frame_skip * env._original.opt.timestep
+    for _ in range(NUM_STEPS):
+        before, action = oracle.get_state(), oracle.sample_action()
+        observation, reward, terminated = oracle.step(action)
+        with conventions("float32"):
+            data = mjx.put_data(env._original, oracle.reference.data, impl="jax")
+            place = env._place(data)
+            found = env._judge(data, action, (place - before.place.astype(np.float32)) / duration)
+            assert_equal(env._observe_data(data), observation)
+            assert_equal({**env._describe(data), **found[2]}, oracle.info)
+        np.testing.assert_allclose(found[0], reward, rtol=1e-3, atol=1e-3)
+        assert found[1] == terminated
+
+
+@pytest.mark.parametrize("id", ids("dm_control"))
+def test_what_the_control_suite_shows_and_rewards(id):
+    env = jaxenvs.make(id).unwrapped
+    oracle = oracle_for(env)(env, 0)
+    oracle.reset()
+    for _ in range(NUM_STEPS):
+        action = oracle.sample_action()
+        observation, reward, terminated = oracle.step(action)
+        with conventions("float32"):
+            data = mjx.put_data(env._original, oracle.reference.physics.data.ptr, impl="jax")
+            model = env._model_of(oracle.get_state())
+            assert_equal(env._see(model, data), observation)
+            np.testing.assert_allclose(env._judge(model, data, action), reward, atol=1e-4)
+            assert env._has_ended(data) == terminated
