@@ -5,7 +5,7 @@ Ids of other libraries make pools of hosted environments, whose modules are impo
 
 import dataclasses
 import inspect
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from typing import TYPE_CHECKING, Any, Literal
 
 import jax
@@ -153,7 +153,7 @@ def make_vec(
         >>> hosted.close()
     """
     native_only = {"batched": batched, "reset_chunk": reset_chunk, "stagger": stagger}
-    if is_hosted(id, engine, params, native_only, time_limit=time_limit):
+    if is_hosted(id, engine, params, native_only.values(), time_limit=time_limit):
         _check_no_native_options(id, **native_only)
         return _make_hosted(id, num_envs, autoreset_mode, mesh, mesh_axis, time_limit, params)
     return vectorize(
@@ -171,8 +171,8 @@ def make_vec(
 def is_hosted(
     id: Any,
     engine: str = "auto",
-    params: Mapping[str, Any] | None = None,
-    native_only: Mapping[str, Any] | None = None,
+    params: Iterable[str] = (),
+    native_only: Iterable[Any] = (),
     *,
     time_limit: Any = "default",
     platform: str | None = None,
@@ -184,8 +184,8 @@ def is_hosted(
     Args:
         id: what `make_vec` or `make_gym` got.
         engine: likewise.
-        params: parameters of the environment. If one exists in JAX only, "auto" is "mjx".
-        native_only: arguments that a pool does not support, likewise.
+        params: names of given parameters. If one of them exists in JAX only, "auto" is "mjx".
+        native_only: values of arguments that a pool does not support, likewise if one is given.
         time_limit: None, or more steps than the limit of the id, needs "mjx", too.
         platform: the platform that JAX programs will run on; None is the default one.
 
@@ -204,8 +204,8 @@ def is_hosted(
         return engine == "pool"
     needs_jax = (
         _exceeds_limit(id, time_limit)
-        or any(map(_is_given, (native_only or {}).values()))
-        or bool(_jax_parameters(id, params or {}))
+        or any(map(_is_given, native_only))
+        or any(name in _jax_parameters(id) for name in params)
     )
     return not needs_jax and (platform or jax.default_backend()) == "cpu"
 
@@ -228,13 +228,13 @@ def _exceeds_limit(id: str, time_limit: Any) -> bool:
     return time_limit is None or time_limit > own
 
 
-def _jax_parameters(id: str, params: Mapping[str, Any]) -> list[str]:
+def _jax_parameters(id: str) -> list[str]:
     """Returns the parameters that the reference of an id with a pool does not have."""
-    names = {"physics", "dtype"}
     spec = registry[id]
-    if spec.family == "dm_control" and params:  # its tasks are chosen by name
-        names |= {field.name for field in dataclasses.fields(_load(spec, spec.entry_point))}  # pyright: ignore[reportArgumentType]
-    return [name for name in params if name in names]
+    if spec.family != "dm_control":
+        return ["physics", "dtype"]
+    fields = dataclasses.fields(_load(spec, spec.entry_point))  # pyright: ignore[reportArgumentType]
+    return [field.name for field in fields]  # the reference has a task for each setting
 
 
 def is_foreign(id: Any) -> bool:

@@ -91,7 +91,9 @@ def make_dm(
     is_single = num_envs is None
     native_only = {"wrappers": wrappers, "device": device}
     # Without a device, it runs on a CPU, whatever the default is.
-    on_host = is_hosted(id, engine, params, native_only, time_limit=time_limit, platform="cpu")
+    on_host = is_hosted(
+        id, engine, params, native_only.values(), time_limit=time_limit, platform="cpu"
+    )
     if on_host or not isinstance(id, str | Environment):
         return _make_hosted_dm(
             id,

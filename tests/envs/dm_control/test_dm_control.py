@@ -79,8 +79,8 @@ def test_tasks_that_mjx_cannot_simulate_are_hosted():
 
 def test_parameters_that_the_suite_does_not_have_need_mjx():
     hosted = jaxenvs.factory.is_hosted
-    assert hosted(REACHER, "auto", {"num_workers": 1})
-    assert not hosted(REACHER, "auto", {"target_size": 0.03})
+    assert hosted(REACHER, "auto", ["num_workers"])
+    assert not hosted(REACHER, "auto", ["target_size"])
     assert hosted("dm_control/lqr-lqr_2_1", time_limit=None)  # has no limit
 
 

@@ -244,9 +244,9 @@ def test_pictures_follow_the_body():
 
 def test_the_engine_is_chosen_by_device_and_arguments(monkeypatch):
     assert is_hosted(SMALL) and is_hosted(SMALL, "pool") and not is_hosted(SMALL, "mjx")
-    assert is_hosted(SMALL, "auto", {"reset_noise_scale": 0.1}, {"batched": (), "stagger": False})
-    assert not is_hosted(SMALL, "auto", {"physics": None})
-    assert not is_hosted(SMALL, "auto", {}, {"batched": ("physics",)})
+    assert is_hosted(SMALL, "auto", ["reset_noise_scale"], [(), None, False])
+    assert not is_hosted(SMALL, "auto", ["physics"])
+    assert not is_hosted(SMALL, "auto", [], [("physics",)])
     assert is_hosted(SMALL, time_limit=1_000)
     assert not is_hosted(SMALL, time_limit=1_001) and not is_hosted(SMALL, time_limit=None)
     monkeypatch.setattr(jax, "default_backend", lambda: "gpu")
