@@ -53,6 +53,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     add("--all", action="store_true", help="all ids that have a reference implementation")
     add("--steps", type=int, default=10_000, help="steps to compare per id and variant")
     add("--episodes", type=int, default=1_000, help="episodes to compare per policy")
+    add("--longest", type=int, default=1_000, help="steps after which an episode is cut off")
     add("--samples", type=int, default=2_000, help="samples per distribution")
     add("--seed", type=int, default=0)
     add("--output", type=Path, default=CERTIFICATES, help="folder of the certificates")
@@ -62,9 +63,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
         ids = [id for id in jaxenvs.registry if has_oracle(jaxenvs.make(id))]
     failed = []
     for id in ids:
-        certificate = certify(
-            id, options.steps, options.episodes, options.samples, seed=options.seed
-        )
+        sizes = options.steps, options.episodes, options.samples
+        certificate = certify(id, *sizes, seed=options.seed, longest=options.longest)
         options.output.mkdir(parents=True, exist_ok=True)
         path = path_of(id, options.output)
         path.write_text(json.dumps(certificate, indent=2) + "\n", encoding="utf-8")
@@ -86,7 +86,13 @@ def reference_version(env: Environment) -> str:
 
 
 def certify(
-    id: str, num_steps: int, num_episodes: int, num_samples: int, *, seed: int = 0
+    id: str,
+    num_steps: int,
+    num_episodes: int,
+    num_samples: int,
+    *,
+    seed: int = 0,
+    longest: int = 1_000,
 ) -> dict[str, Any]:
     """Returns the certificate of an id, with its default parameters and all its variants."""
     oracle_type = oracle_for(jaxenvs.make(id))
@@ -98,7 +104,7 @@ def certify(
                 {"parameters": {name: repr(value) for name, value in variant.items()}}
                 | compare_steps(env, num_steps, seed)
                 | {"chance": compare_chance(env, num_samples, seed)}
-                | {"episodes": compare_episodes(env, env.time_limit, num_episodes, seed)}
+                | {"episodes": compare_episodes(env, env.time_limit, num_episodes, seed, longest)}
             )
     lines = {line: any(part["lines"][line] for part in parts) for line in parts[0]["lines"]}
     for part in parts:
