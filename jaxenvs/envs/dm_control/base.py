@@ -149,11 +149,14 @@ class ControlTask(Simulation[ControlState]):
         return jax.lax.while_loop(touches, again, first)[1]
 
     def _touches(self, qpos: jax.Array, **drawn: jax.Array) -> jax.Array:
-        """Returns whether anything touches, with arrays that an episode draws."""
+        """Returns whether anything touches, with arrays that an episode draws.
+
+        A micrometer is rounding: quadruped's toes are 0 m above the ground at the right height.
+        """
         model = self._model.tree_replace(drawn)
         data = mjx.kinematics(model, mjx.make_data(model).replace(qpos=qpos))
         contact = mjx.collision(model, data)._impl.contact
-        return (contact.dist < contact.includemargin).any()
+        return (contact.dist < contact.includemargin - 1e-6).any()
 
     def _sensor(self, data: Data, name: str) -> jax.Array:
         """Returns the values of a sensor."""

@@ -53,7 +53,7 @@ class Quadruped(ControlTask):
 
     def _draw_start(self, key: chex.PRNGKey) -> ControlState:
         turn_key, place_key, ball_key, throw_key = jax.random.split(key, 4)
-        qpos = self._qpos0.at[2].set(0)
+        qpos = self._qpos0
         if not self.fetch:
             turn = jax.random.normal(turn_key, (4,), jnp.float32)
             turn /= jnp.linalg.norm(turn)
@@ -73,8 +73,15 @@ class Quadruped(ControlTask):
         return self._begin(qpos.at[ball + 2].set(2), qvel)
 
     def _lift(self, qpos: jax.Array) -> jax.Array:
-        """Moves the torso up by centimeters until nothing touches."""
-        return jax.lax.while_loop(self._touches, lambda qpos: qpos.at[2].add(0.01), qpos)
+        """Moves the torso up from 0 by centimeters until nothing touches."""
+
+        def at(count: jax.Array) -> jax.Array:
+            return qpos.at[2].set(0.01 * count)  # a sum would collect errors of rounding
+
+        count = jax.lax.while_loop(
+            lambda count: self._touches(at(count)), lambda count: count + 1, jnp.int32(0)
+        )
+        return at(count)
 
     @property
     def _ball(self) -> tuple[int, int]:
