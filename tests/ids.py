@@ -31,6 +31,7 @@ EXAMPLES_OF_PHYSICS = ("InvertedPendulum-v5",)
 SLOW_TO_COMPILE = (
     "BabyAI-GoToLocalS5N2-v0",
     "InvertedPendulum-v5",
+    "LunarLander-v3",
     "MiniGrid-MultiRoom-N2-S4-v0",
 )
 
