@@ -36,7 +36,7 @@ from benchmarks.oracles import Oracle, Policy, has_oracle, oracle_for
 from jaxenvs.core import Environment
 
 CERTIFICATES = Path(__file__).parent / "certificates"
-CHUNK = 1_000  # steps compared per call, so that one program serves any number of steps
+CHUNK = 1_000  # steps compared per call, so that one program serves many steps
 Player = Callable[[Any], Any]  # a policy on the host: (state) -> action
 SIGNIFICANCE = 1e-3  # smallest acceptable p-value, after correction for the number of tests
 
@@ -223,10 +223,10 @@ def _run_ours(env: Environment, rows: list[dict[str, Any]]) -> dict[str, Any]:
     names = ("observation", "reward", "terminated", "truncated", "info")
     names = [name for name in names if name in rows[0]]
     dtype = env.action_space.dtype  # pyright: ignore[reportAttributeAccessIssue]
-    chunks = []
-    for i in range(0, len(rows), CHUNK):
-        chunk = rows[i : i + CHUNK]
-        padded = [*chunk, *[chunk[-1]] * (CHUNK - len(chunk))]
+    chunks, size = [], min(CHUNK, len(rows))
+    for i in range(0, len(rows), size):
+        chunk = rows[i : i + size]
+        padded = [*chunk, *[chunk[-1]] * (size - len(chunk))]
         actions = np.stack([np.asarray(row["action"], dtype) for row in padded])
         draws = _stack([row.get("draws") for row in padded])
         done = jax.device_get(run(_stack([row["state"] for row in padded]), actions, draws))
