@@ -127,7 +127,7 @@ def index_page(families: dict[str, Environments]) -> str:
         "",
         "- **Time limit** is the number of steps after which an episode is truncated.",
         "- **Solved at** is the mean return at which the task counts as solved.",
-        "- **Compared with** is the reference that each step was compared with.",
+        "- **Compared with** is the reference that the tests compare with.",
         "",
         "To run environments of other libraries, such as Atari, see"
         " [The host bridge](../bridge/index.md).",
