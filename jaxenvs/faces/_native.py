@@ -5,8 +5,13 @@ from typing import Any
 
 from jaxenvs.core import AutoresetMode, Environment
 from jaxenvs.errors import ParameterError
-from jaxenvs.factory import make_from
+from jaxenvs.factory import has_pool, make_from
 from jaxenvs.vector.vectorize import vectorize
+
+
+def native_engine(id: Any) -> dict[str, str]:
+    """Returns the option of `make_gym` that keeps `id` from being a pool."""
+    return {"engine": "mjx"} if has_pool(id) else {}
 
 
 def make_single_agent(

@@ -9,10 +9,10 @@ import jax
 from jaxenvs import prng
 from jaxenvs.core import AutoresetMode, Environment, TimeStep
 from jaxenvs.errors import ParameterError
-from jaxenvs.faces._native import make_single_agent
+from jaxenvs.faces._native import make_single_agent, native_engine
 from jaxenvs.faces.gym import make_gym
 from jaxenvs.faces.gym_vector_env import GymVectorEnv
-from jaxenvs.factory import has_pool, is_foreign
+from jaxenvs.factory import is_foreign
 
 
 def make_batch_for(
@@ -52,8 +52,8 @@ def make_batch_for(
             f"{interface} got {env!r} without num_envs.  Pass the number of instances."
         )
     else:
-        engine = {"engine": "mjx"} if has_pool(env) else {}
-        env = make_gym(env, num_envs, **{"autoreset_mode": autoreset_mode, **engine, **options})
+        defaults = {"autoreset_mode": autoreset_mode, **native_engine(env)}
+        env = make_gym(env, num_envs, **{**defaults, **options})
     if not isinstance(env, GymVectorEnv):
         raise ParameterError(f'{interface} got api="gym"; it needs api="gymnasium".  Omit api.')
     if env.env.autoreset_mode != autoreset_mode:

@@ -4,10 +4,10 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 from jaxenvs.errors import UnknownParameterError
+from jaxenvs.faces._native import native_engine
 from jaxenvs.faces.gym import make_gym
 from jaxenvs.faces.gym_env import GymEnv
 from jaxenvs.faces.gym_vector_env import GymVectorEnv
-from jaxenvs.factory import has_pool
 
 
 def make_env(*, env_id: str, **options: Any) -> GymEnv:
@@ -20,7 +20,7 @@ def make_env(*, env_id: str, **options: Any) -> GymEnv:
     Raises:
         UnknownParameterError: there is no such option or parameter.
     """
-    defaults: dict[str, Any] = _native_engine(env_id)
+    defaults: dict[str, Any] = native_engine(env_id)
     if options.get("engine") != "pool":  # its tasks come with their own limit
         defaults["time_limit"] = None
     try:
@@ -51,9 +51,4 @@ def make_vector_env(
     """
     limit = None if max_episode_steps == -1 else max_episode_steps
     options = {"time_limit": limit, "wrappers": native_wrappers, **options}
-    return make_gym(env_id, num_envs, **{**_native_engine(env_id), **options})
-
-
-def _native_engine(id: str) -> dict[str, str]:
-    """Returns the option that keeps `id` from being Gymnasium's own task."""
-    return {"engine": "mjx"} if has_pool(id) else {}
+    return make_gym(env_id, num_envs, **{**native_engine(env_id), **options})

@@ -49,5 +49,5 @@ class BallInCup(ControlTask):
         original = self._original
         target, ball = original.site("target").id, original.body("ball").id
         apart = jnp.abs(data.site_xpos[target] - data.xpos[ball])
-        room = model.site_size[target] - model.geom_size[original.geom("ball").id, 0]
+        room = model.site_size[target] - self._size(model, "ball")
         return (apart < room)[jnp.array([0, 2])].all().astype(self.dtype)

@@ -158,6 +158,10 @@ class ControlTask(Simulation[ControlState]):
         contact = mjx.collision(model, data)._impl.contact
         return (contact.dist < contact.includemargin - 1e-6).any()
 
+    def _size(self, model: Model, geom: str) -> jax.Array:
+        """Returns the first size of a geom, such as the radius of a sphere: float32[], m."""
+        return model.geom_size[self._original.geom(geom).id, 0]
+
     def _sensor(self, data: Data, name: str) -> jax.Array:
         """Returns the values of a sensor."""
         sensor = self._original.sensor(name)

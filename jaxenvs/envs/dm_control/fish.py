@@ -80,7 +80,7 @@ class Fish(ControlTask):
         upright = self._upright(data)
         if not self.swim:
             return tolerance(upright, (1, 1), margin=1)
-        radii = sum(model.geom_size[self._original.geom(x).id, 0] for x in ("mouth", "target"))
+        radii = self._size(model, "mouth") + self._size(model, "target")
         near = tolerance(jnp.linalg.norm(self._miss(data)), (0, radii), margin=2 * radii)
         return (7 * near + 0.5 * (upright + 1)) / 8
 

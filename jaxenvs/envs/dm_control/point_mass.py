@@ -41,6 +41,6 @@ class PointMass(ControlTask):
     def _judge(self, model: Model, data: Data, action: jax.Array) -> jax.Array:
         target, mass = (self._original.geom(name).id for name in ("target", "pointmass"))
         distance = jnp.linalg.norm(data.geom_xpos[target] - data.geom_xpos[mass])
-        size = model.geom_size[target, 0]
+        size = self._size(model, "target")
         control = tolerance(action, margin=1, value_at_margin=0, sigmoid="quadratic").mean()
         return tolerance(distance, (0, size), margin=size) * (control + 4) / 5

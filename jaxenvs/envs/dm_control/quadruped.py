@@ -53,14 +53,14 @@ class Quadruped(ControlTask):
 
     def _draw_start(self, key: chex.PRNGKey) -> ControlState:
         turn_key, place_key, ball_key, throw_key = jax.random.split(key, 4)
-        qpos = self._qpos0
+        qpos = self._qpos0.at[2].set(0)
         if not self.fetch:
             turn = jax.random.normal(turn_key, (4,), jnp.float32)
             turn /= jnp.linalg.norm(turn)
             return self._begin(self._lift(qpos.at[3:7].set(turn)))
         angle = jax.random.uniform(turn_key, (), jnp.float32, 0, 2 * math.pi)
         turn = jnp.stack([jnp.cos(angle / 2), jnp.zeros(()), jnp.zeros(()), jnp.sin(angle / 2)])
-        far = 0.9 * self._size("floor")
+        far = 0.9 * self._size(self._model, "floor")
         place, ball_place = (
             jax.random.uniform(key, (2,), jnp.float32, -far, far) for key in (place_key, ball_key)
         )
@@ -73,24 +73,14 @@ class Quadruped(ControlTask):
         return self._begin(qpos.at[ball + 2].set(2), qvel)
 
     def _lift(self, qpos: jax.Array) -> jax.Array:
-        """Moves the torso up from 0 by centimeters until nothing touches."""
-
-        def at(count: jax.Array) -> jax.Array:
-            return qpos.at[2].set(0.01 * count)  # a sum would collect errors of rounding
-
-        count = jax.lax.while_loop(
-            lambda count: self._touches(at(count)), lambda count: count + 1, jnp.int32(0)
-        )
-        return at(count)
+        """Moves the torso up by centimeters until nothing touches."""
+        return jax.lax.while_loop(self._touches, lambda qpos: qpos.at[2].add(0.01), qpos)
 
     @property
     def _ball(self) -> tuple[int, int]:
         """Where the ball's positions and velocities begin."""
         joint = self._original.joint("ball_root")
         return joint.qposadr[0], joint.dofadr[0]
-
-    def _size(self, geom: str) -> jax.Array:
-        return self._model.geom_size[self._original.geom(geom).id, 0]
 
     def _see(self, model: Model, data: Data) -> Observation:
         original, kinds = self._original, mujoco.mjtSensor
@@ -145,9 +135,11 @@ class Quadruped(ControlTask):
             return tolerance(
                 jnp.linalg.norm(apart),
                 (0, model.site_size[original.site(site).id, 0] + extra),
-                margin=self._size("floor") * math.sqrt(2),
+                margin=self._size(model, "floor") * math.sqrt(2),
                 value_at_margin=0,
                 sigmoid="linear",
             )
 
-        return stand * near("workspace", self._size("ball")) * (0.5 + 0.5 * near("target", 0))
+        return (
+            stand * near("workspace", self._size(model, "ball")) * (0.5 + 0.5 * near("target", 0))
+        )

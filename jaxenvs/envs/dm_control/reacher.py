@@ -56,7 +56,7 @@ class Reacher(ControlTask):
         return data.geom_xpos[target, :2] - data.geom_xpos[finger, :2]
 
     def _judge(self, model: Model, data: Data, action: jax.Array) -> jax.Array:
-        radii = sum(model.geom_size[self._original.geom(x).id, 0] for x in ("target", "finger"))
+        radii = self._size(model, "target") + self._size(model, "finger")
         return tolerance(jnp.linalg.norm(self._miss(data)), (0, radii))
 
 

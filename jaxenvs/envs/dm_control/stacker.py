@@ -51,7 +51,7 @@ class Stacker(PlanarArm):
 
     @property
     def _box_size(self) -> jax.Array:
-        return self._model.geom_size[self._original.geom("target").id, 0]
+        return self._size(self._model, "target")
 
     def _draw(self, key: chex.PRNGKey, state: ControlState) -> ControlState:
         arm_key, target_key, height_key, box_key = jax.random.split(key, 4)

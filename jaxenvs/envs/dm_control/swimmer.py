@@ -60,7 +60,7 @@ class Swimmer(ControlTask):
         return (apart @ data.xmat[self._original.body("head").id])[:2]
 
     def _judge(self, model: Model, data: Data, action: jax.Array) -> jax.Array:
-        size = model.geom_size[self._original.geom("target").id, 0]
+        size = self._size(model, "target")
         return tolerance(
             jnp.linalg.norm(self._miss(data)), (0, size), margin=5 * size, sigmoid="long_tail"
         )
