@@ -12,6 +12,5 @@ def test_both_sides_are_measured_and_compared(tmp_path, capsys):
     assert all(
         each["theirs"] > 0 < each["ours_compiling"] < each["ours"] for each in (bandit, catch)
     )
-    assert catch["theirs"] > bandit["theirs"]
     ratio = (bandit["theirs"] + catch["theirs"]) / (bandit["ours"] + catch["ours"])
     assert f"| {ratio:.1f} |" in capsys.readouterr().out.splitlines()[-1]
