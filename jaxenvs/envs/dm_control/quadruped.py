@@ -66,7 +66,9 @@ class Quadruped(ControlTask):
         )
         qpos = qpos.at[:2].set(place).at[3:7].set(turn)
         ball, ball_speed = self._ball
-        qpos = self._lift(qpos).at[ball : ball + 2].set(ball_place)
+        # Upright, toes are 2e-16 m above the ground, which single precision cannot tell from 0.
+        qpos = self._lift(qpos).at[2].add(1e-6)
+        qpos = qpos.at[ball : ball + 2].set(ball_place)
         throw = 5 * jax.random.normal(throw_key, (2,), jnp.float32)
         qvel = jnp.zeros(self._original.nv, self.dtype)
         qvel = qvel.at[ball_speed : ball_speed + 2].set(throw)
