@@ -221,6 +221,8 @@ def certificates(entries: list[jaxenvs.EnvSpec]) -> list[str]:
     if not found:
         return []
     reference = found[0][1]["reference"]
+    has_double = any("dtype" in part["parameters"] for _, c in found for part in c["parts"])
+    longest = min(content.get("longest", 1_000) for _, content in found)
     lines = [
         "",
         "## Certificate",
@@ -228,7 +230,14 @@ def certificates(entries: list[jaxenvs.EnvSpec]) -> list[str]:
         f"Compared with {reference} by `python -m benchmarks.certify`: single steps from the same"
         " states with the same actions and random outcomes, also with other parameters and from"
         " states that play does not reach; the distributions of start states and random outcomes;"
-        " and whole episodes.",
+        " and whole episodes"
+        + (f", some of which were cut off after {longest} steps." if longest < 1_000 else ".")
+        + (
+            " Steps are judged in double precision. In single precision, where rounding can decide"
+            " in which step a contact begins, numbers are measured, not judged."
+            if has_double
+            else ""
+        ),
         "",
         "| id | steps | episodes | mismatches | largest error | lines of the reference run"
         " | smallest p-value | |",

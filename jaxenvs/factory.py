@@ -204,7 +204,7 @@ def is_hosted(
         return engine == "pool"
     needs_jax = (
         _exceeds_limit(id, time_limit)
-        or any(map(_is_given, native_only))
+        or any(map(is_given, native_only))
         or any(name in _jax_parameters(id) for name in params)
     )
     return not needs_jax and (platform or jax.default_backend()) == "cpu"
@@ -215,7 +215,8 @@ def has_pool(id: Any) -> bool:
     return isinstance(id, str) and id in registry and registry[id].has_pool
 
 
-def _is_given(value: Any) -> bool:
+def is_given(value: Any) -> bool:
+    """Returns whether an option has another value than its default."""
     is_empty = isinstance(value, Sequence) and not value
     return not is_empty and value is not None and value is not False and value != "numpy"
 
@@ -225,7 +226,10 @@ def _exceeds_limit(id: str, time_limit: Any) -> bool:
     own = registry[id].time_limit
     if own is None or isinstance(time_limit, str):
         return False
-    return time_limit is None or time_limit > own
+    if time_limit is None:
+        return True
+    check_time_limit(id, time_limit)
+    return time_limit > own
 
 
 def _jax_parameters(id: str) -> list[str]:
@@ -301,10 +305,15 @@ def hosted_time_limit(id: str, time_limit: Any) -> int | None:
     """
     _check_time_limit_string(id, time_limit)
     if _exceeds_limit(id, time_limit) if has_pool(id) else time_limit is None:
+        instead = (
+            'Pass engine="mjx"'
+            if has_pool(id)
+            else "Omit time_limit, or pass make_pool a function that makes the environment without"
+            " a limit"
+        )
         raise PoolError(
             f"{id} got time_limit={time_limit!r}, but the limit of its library cannot be removed."
-            "  Omit time_limit, or pass make_pool a function that makes the environment without a"
-            " limit."
+            f"  {instead}."
         )
     if time_limit is None or isinstance(time_limit, str):
         return None
@@ -313,7 +322,7 @@ def hosted_time_limit(id: str, time_limit: Any) -> int | None:
 
 
 def _check_no_native_options(id: str, **given: Any) -> None:
-    names = [name for name, value in given.items() if _is_given(value)]
+    names = [name for name, value in given.items() if is_given(value)]
     if names:
         raise PoolError(
             f"make_vec got {', '.join(names)} for {id}, which is not a JAX environment; these"

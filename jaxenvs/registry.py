@@ -59,8 +59,8 @@ def register(
         compared_with: the reference implementation that tests compare with.
         kwargs: parameters that override the defaults of the class.
         wrappers: "module:Wrapper" and its arguments, the innermost first.
-        has_pool: whether `make_pool` takes the id, too, for the same task. On a CPU, `make_vec` and
-            `make_gym` then make pools.
+        has_pool: whether `make_pool` takes the id, too, for the same task. On a CPU, `make_vec`,
+            `make_gym`, and `make_dm` then make pools.
         overwrite: whether to replace an existing registration of the id.
 
     Returns:

@@ -228,10 +228,10 @@ class PointMassOracle(ControlOracle):
 
 
 class QuadrupedOracle(ControlOracle):
-    """To `fetch`, a start is raised by a micrometer, as ours is.
+    """In single precision, a start of `fetch` is raised by a micrometer, as ours is.
 
-    The suite's own is 2e-16 m above the ground. In single precision, rounding decides there
-    whether toes touch, and with it what they feel.
+    The suite's own is 2e-16 m above the ground. There, rounding decides whether toes touch, and
+    with it what they feel.
     """
 
     domain = quadruped
@@ -248,7 +248,8 @@ class QuadrupedOracle(ControlOracle):
 
     def reset(self) -> Any:
         observation = super().reset()
-        if not isinstance(self.reference.task, quadruped.Fetch):
+        parameters = self.env.parameters
+        if not parameters["fetch"] or parameters["dtype"] != "float32":
             return observation
         state = self.get_state()
         state.qpos[2] += 1e-6

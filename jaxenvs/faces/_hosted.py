@@ -3,13 +3,11 @@
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-import numpy as np
-
 from jaxenvs.bridge.making import make_pool
 from jaxenvs.bridge.pool import Pool
 from jaxenvs.core import Environment
 from jaxenvs.errors import ParameterError
-from jaxenvs.factory import hosted_time_limit
+from jaxenvs.factory import hosted_time_limit, is_given
 
 _WHY_NATIVE_ONLY = {
     "wrappers": "are compiled into native environments; use Gymnasium's wrappers in an environment"
@@ -83,8 +81,7 @@ def get_or_make_pool(
 def check_no_native_options(interface: str, id: Any, **options: Any) -> None:
     """Raises ParameterError if an option is set that only native environments support."""
     for name, value in options.items():
-        is_empty = np.ndim(value) == 1 and not len(value)
-        if value is not None and value is not False and not is_empty and value != "numpy":
+        if is_given(value):
             raise ParameterError(
                 f"{interface} got {name}={value!r} for {id}, which is not written in JAX: {name}"
                 f" {_WHY_NATIVE_ONLY[name]}."

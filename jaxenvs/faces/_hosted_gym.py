@@ -8,9 +8,10 @@ from gymnasium.envs.registration import load_env_creator
 
 from jaxenvs.bridge.foreign.adapters import adapted
 from jaxenvs.bridge.foreign.ids import GymnasiumFn, fn_of_id, gymnasium_spec, refuse_kwargs
+from jaxenvs.errors import ParameterError
 from jaxenvs.faces._hosted import check_no_native_options, get_or_make_pool, is_single
 from jaxenvs.faces.gym_classic import ClassicEnv, ClassicVectorEnv
-from jaxenvs.factory import hosted_time_limit
+from jaxenvs.factory import has_pool, hosted_time_limit
 
 
 def make_hosted_gym(
@@ -31,7 +32,7 @@ def make_hosted_gym(
     single = is_single("make_gym", id, num_envs)
     if single and api == "gymnasium":
         check_no_native_options("make_gym", id, seed=seed, autoreset_mode=autoreset_mode)
-        return _make_single(id, render_mode, hosted_time_limit(id, time_limit), params)
+        return _make_single(id, render_mode, time_limit, params)
     options = {
         **params,
         "autoreset_mode": autoreset_mode,
@@ -60,7 +61,7 @@ def make_hosted_gym(
         raise
 
 
-def _make_single(id: Any, render_mode: str | None, limit: int | None, params: Any) -> Any:
+def _make_single(id: Any, render_mode: str | None, time_limit: Any, params: Any) -> Any:
     """Makes a single Gymnasium environment."""
     mode = _constructor_render_mode(id, render_mode)
     params = params if mode is None else {"render_mode": mode, **params}
@@ -68,15 +69,27 @@ def _make_single(id: Any, render_mode: str | None, limit: int | None, params: An
         refuse_kwargs(params)
     fn = fn_of_id(id, params) if isinstance(id, str) else id
     if isinstance(fn, GymnasiumFn):  # `gymnasium.make` adds its own checks
+        limit = -1 if time_limit is None else hosted_time_limit(id, time_limit)  # -1 is no limit
         return gymnasium.make(gymnasium_spec(id), max_episode_steps=limit, **params)
+    limit = hosted_time_limit(id, time_limit)
     env = adapted(fn())
     return env if limit is None else gymnasium.wrappers.TimeLimit(env, limit)
 
 
 def _constructor_render_mode(id: Any, render_mode: str | None) -> str | None:
-    """Returns the render mode for the constructor, or None for dm_control, which has none."""
-    is_dm_control = isinstance(id, str) and id.startswith("dm_control/")
-    return None if is_dm_control and render_mode == "rgb_array" else render_mode
+    """Returns the render mode for the constructor, or None for dm_control, which has none.
+
+    Raises:
+        ParameterError: dm_control has no such mode.
+    """
+    if not (isinstance(id, str) and id.startswith("dm_control/")):
+        return render_mode
+    if render_mode not in (None, "rgb_array"):
+        instead = '  Pass engine="mjx", which has all modes.' if has_pool(id) else ""
+        raise ParameterError(
+            f'{id} got render_mode="{render_mode}"; dm_control has "rgb_array" only.{instead}'
+        )
+    return None
 
 
 def _takes_rgb_array(id: str, render_mode: str | None) -> bool:

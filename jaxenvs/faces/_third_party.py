@@ -12,7 +12,7 @@ from jaxenvs.errors import ParameterError
 from jaxenvs.faces._native import make_single_agent, native_engine
 from jaxenvs.faces.gym import make_gym
 from jaxenvs.faces.gym_vector_env import GymVectorEnv
-from jaxenvs.factory import is_foreign
+from jaxenvs.factory import has_pool, is_foreign
 
 
 def make_batch_for(
@@ -50,6 +50,10 @@ def make_batch_for(
     elif num_envs is None:
         raise ParameterError(
             f"{interface} got {env!r} without num_envs.  Pass the number of instances."
+        )
+    elif has_pool(env) and options.get("engine", "mjx") != "mjx":
+        raise ParameterError(
+            f'{interface} got engine={options["engine"]!r}; it needs "mjx".  Omit engine.'
         )
     else:
         defaults = {"autoreset_mode": autoreset_mode, **native_engine(env)}

@@ -104,10 +104,11 @@ def make_gym(
         "batched": batched,
         "stagger": stagger,
     }
+    needs_native: list[Any] = [*native_only.values()]
+    if num_envs is None and api == "gymnasium":
+        needs_native += [seed, autoreset_mode]
     # Without a device, it runs on a CPU, whatever the default is.
-    on_host = is_hosted(
-        id, engine, params, native_only.values(), time_limit=time_limit, platform="cpu"
-    )
+    on_host = is_hosted(id, engine, params, needs_native, time_limit=time_limit, platform="cpu")
     if on_host or not isinstance(id, str | Environment):
         # Imported here because most programs need no pools.
         from jaxenvs.faces._hosted_gym import make_hosted_gym

@@ -21,7 +21,8 @@ def make_env(*, env_id: str, **options: Any) -> GymEnv:
         UnknownParameterError: there is no such option or parameter.
     """
     defaults: dict[str, Any] = native_engine(env_id)
-    if options.get("engine") != "pool":  # its tasks come with their own limit
+    is_dm_control = env_id.startswith("dm_control/")
+    if options.get("engine") != "pool" or not is_dm_control:  # it keeps its own limit
         defaults["time_limit"] = None
     try:
         return make_gym(env_id, **{**defaults, **options})

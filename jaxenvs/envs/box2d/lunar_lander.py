@@ -17,6 +17,7 @@ from jaxenvs.envs.box2d._joints import Joint
 from jaxenvs.envs.box2d.engine import TIME_STEP, Body, World, WorldState
 from jaxenvs.numerics import sincos
 from jaxenvs.rendering import raster
+from jaxenvs.spaces.validation import check_action_shape
 
 SCALE = 30.0  # pixels per meter
 FRAME_SHAPE = (400, 600)  # height, width
@@ -160,6 +161,7 @@ class LunarLander(Environment[LunarLanderState]):
         self, state: LunarLanderState, action: chex.Array, draws: jax.Array
     ) -> tuple[LunarLanderState, TimeStep]:
         """Takes a step with the given draws."""
+        check_action_shape(self.action_space, action, "LunarLander")
         old = state.shaping
         state, obs, main, side = self._move(state, action, draws)
         reward = state.shaping - old - 0.3 * main - 0.03 * side

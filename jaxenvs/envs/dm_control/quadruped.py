@@ -33,6 +33,7 @@ class Quadruped(ControlTask):
     Reward: at most 1, for an upright torso times a speed forward of at least `move_speed`; to
         `fetch`, times being near the ball, and half of it for the ball being near the target
     Start: turned anywhere on the ground, at rest; to `fetch` upright anywhere, and a ball is thrown
+        (in single precision, toes are a micrometer above the ground, so that they touch nothing)
     Terminates: never
     Time limit: none here; ids have 1,000 steps
 
@@ -66,9 +67,9 @@ class Quadruped(ControlTask):
         )
         qpos = qpos.at[:2].set(place).at[3:7].set(turn)
         ball, ball_speed = self._ball
-        # Upright, toes are 2e-16 m above the ground, which single precision cannot tell from 0.
-        qpos = self._lift(qpos).at[2].add(1e-6)
-        qpos = qpos.at[ball : ball + 2].set(ball_place)
+        qpos = self._lift(qpos).at[ball : ball + 2].set(ball_place)
+        if self.dtype == "float32":  # cannot tell the 2e-16 m between toes and ground from 0
+            qpos = qpos.at[2].add(1e-6)
         throw = 5 * jax.random.normal(throw_key, (2,), jnp.float32)
         qvel = jnp.zeros(self._original.nv, self.dtype)
         qvel = qvel.at[ball_speed : ball_speed + 2].set(throw)

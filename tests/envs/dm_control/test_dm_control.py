@@ -71,6 +71,13 @@ def test_both_engines_have_the_same_interface():
         pool.close()
 
 
+def test_a_pool_of_the_suite_has_no_windows():
+    with pytest.raises(ParameterError, match=r'render_mode="human".*Pass engine="mjx"'):
+        jaxenvs.make_gym(PENDULUM, render_mode="human")
+    with pytest.raises(ParameterError, match=r'dm_control has "rgb_array" only\.$'):
+        jaxenvs.make_gym("dm_control/dog-run", render_mode="human")
+
+
 def test_tasks_that_mjx_cannot_simulate_are_hosted():
     assert jaxenvs.factory.is_hosted("dm_control/dog-run")
     with pytest.raises(ParameterError, match="expected 'auto'"):

@@ -280,6 +280,8 @@ def test_a_longer_time_limit_needs_mjx(make):
     for limit in (2_000, None):
         with pytest.raises(PoolError, match=f"time_limit={limit}.*cannot be removed"):
             make(SMALL, 2, time_limit=limit, engine="pool")
+    with pytest.raises(ParameterError, match="time_limit"):
+        make(SMALL, 2, time_limit=[5])
 
 
 @pytest.mark.parametrize("make", [jaxenvs.make_vec, jaxenvs.make_gym, jaxenvs.make_dm])
@@ -340,6 +342,26 @@ def test_make_gym_has_both_engines():
     assert type(hosted.unwrapped).__module__.startswith("gymnasium")
     hosted.reset(seed=0)
     assert hosted.step(np.zeros(1, np.float32))[3]
+
+
+@pytest.mark.parametrize("limit", [55, -1])
+def test_gymnasium_s_time_limit_may_be_longer_than_that_of_the_id(limit):
+    env = gymnasium.make("jaxenvs/Reacher-v5", engine="pool", max_episode_steps=limit)
+    env.reset(seed=0)
+    ended = [env.step(np.zeros(2, np.float32))[3] for _ in range(55)]
+    assert ended == [False] * 54 + [limit == 55]
+
+
+def test_a_single_environment_with_options_of_jax_is_one():
+    env = jaxenvs.make_gym(SMALL, seed=3, autoreset_mode="disabled")
+    np.testing.assert_array_equal(env.reset()[0], jaxenvs.make_gym(SMALL, seed=3).reset()[0])
+    with pytest.raises(ParameterError, match="seed is an argument of reset"):
+        jaxenvs.make_gym(SMALL, seed=3, engine="pool")
+
+
+def test_interfaces_for_learners_refuse_the_pool():
+    with pytest.raises(ParameterError, match=r"JaxVecEnv got engine='pool'.*Omit engine"):
+        make_batch_for("JaxVecEnv", "next_step", SMALL, 2, {"engine": "pool"})
 
 
 @pytest.mark.slow
