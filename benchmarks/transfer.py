@@ -118,8 +118,9 @@ def compare_policies(config: Config, num_episodes: int, seed: int = 0) -> dict[s
 
 def make_reference(id: str, num_envs: int) -> VectorEnv:
     """Returns instances of the reference, in worker processes."""
+    is_gymnasium = jaxenvs.registry[id].compared_with == "gymnasium"  # needs no oracle
     pool = jaxenvs.make_pool(
-        functools.partial(ReferenceEnv, id),
+        f"gymnasium/{id}" if is_gymnasium else functools.partial(ReferenceEnv, id),
         num_envs,
         backend="process",
         time_limit=jaxenvs.make(id).time_limit,
