@@ -304,13 +304,15 @@ def hosted_time_limit(id: str, time_limit: Any) -> int | None:
         PoolError: it would remove the environment's own limit.
     """
     _check_time_limit_string(id, time_limit)
-    if _exceeds_limit(id, time_limit) if has_pool(id) else time_limit is None:
+    if has_pool(id):
+        is_refused, instead = _exceeds_limit(id, time_limit), 'Pass engine="mjx"'
+    else:
+        is_refused = time_limit is None
         instead = (
-            'Pass engine="mjx"'
-            if has_pool(id)
-            else "Omit time_limit, or pass make_pool a function that makes the environment without"
-            " a limit"
+            "Omit time_limit, or pass make_pool a function that makes the environment without a"
+            " limit"
         )
+    if is_refused:
         raise PoolError(
             f"{id} got time_limit={time_limit!r}, but the limit of its library cannot be removed."
             f"  {instead}."

@@ -6,6 +6,7 @@ import gymnasium
 import jax
 import jax.numpy as jnp
 import numpy as np
+import pytest
 from gymnasium.envs.box2d import lunar_lander
 
 import jaxenvs
@@ -13,6 +14,7 @@ from benchmarks.oracles.box2d import LunarLanderOracle, pilot
 from jaxenvs.envs.box2d import LunarLander
 from jaxenvs.envs.box2d._impact import Sweep, time_of_impact
 from jaxenvs.envs.box2d.lunar_lander import WORLD
+from jaxenvs.errors import ActionError
 from tests.ids import physics_ids
 
 
@@ -141,6 +143,13 @@ def test_spaces_and_limits_are_those_of_gymnasium():
         assert ours.observation_space == jaxenvs.spaces.from_gymnasium(theirs.observation_space)
         assert ours.action_space == jaxenvs.spaces.from_gymnasium(theirs.action_space)
         assert ours.time_limit == theirs.spec.max_episode_steps
+
+
+def test_actions_are_not_broadcast():
+    for env in (LunarLander(continuous=True), jaxenvs.make("BipedalWalker-v3")):
+        state, _ = jax.eval_shape(env.reset, jax.random.key(0))
+        with pytest.raises(ActionError, match=r"got float32\[1\] as an action"):
+            jax.eval_shape(env.step, state, np.zeros(1, np.float32), jax.random.key(0))
 
 
 def test_the_picture_is_gymnasiums():
