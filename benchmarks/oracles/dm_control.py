@@ -268,8 +268,6 @@ class ReacherOracle(ControlOracle):
 
 
 class StackerOracle(ControlOracle):
-    # Two boxes touch at other points in MJX.
-    tolerated = 0.05
     domain = stacker
     drawn = ("body_pos",)
 

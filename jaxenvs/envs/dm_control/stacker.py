@@ -31,8 +31,6 @@ class Stacker(PlanarArm):
     Terminates: never
     Time limit: none here; ids have 1,000 steps
 
-    Two boxes touch at other points in MJX than in C MuJoCo, so such steps differ from dm_control's.
-
     Source: the Control Suite's stacker (Y. Tassa et al., 2018).
     """
 
