@@ -83,7 +83,8 @@ def box_box(a: Any, b: Any) -> Any:
     """Returns the contacts of two boxes: of two edges, or the corners of two faces' overlap."""
     rotation = a.mat.T @ b.mat
     to_b, to_a = a.mat.T @ (b.pos - a.pos), b.mat.T @ (a.pos - b.pos)
-    # Of the axes that may separate the boxes, the one on which they are farthest apart decides.
+    # Of the axes that may separate the boxes, the one on which they are farthest apart decides: a
+    # normal of a face, or a normal of two edges that is more than a little better.
     apart_a = jnp.abs(to_b) - a.size - jnp.abs(rotation) @ b.size
     apart_b = jnp.abs(to_a) - b.size - a.size @ jnp.abs(rotation)
     apart_faces = jnp.concatenate([apart_a, apart_b])
@@ -94,16 +95,15 @@ def box_box(a: Any, b: Any) -> Any:
     axes = axes / jnp.sqrt(jnp.where(is_parallel, 1, squares))[..., None]
     apart_edges = jnp.abs(axes @ to_b) - jnp.abs(axes) @ a.size - jnp.abs(axes @ rotation) @ b.size
     apart_edges = jnp.where(is_parallel, -jnp.inf, apart_edges).ravel()
-    edges, apart, is_edge = 0, apart_face, False
+    edges, apart = jnp.int32(-1), apart_face
     for i, each in enumerate(apart_edges):
         is_better = (each - 1e-6 * jnp.abs(each) > apart) & (each > apart_face)
         edges, apart = jnp.where(is_better, i, edges), jnp.where(is_better, each, apart)
-        is_edge |= is_better
     axis = axes.reshape(9, 3)[edges]
     # Edges whose axis is nearly a face's normal must be better by five percent.
     along = jnp.abs(jnp.concatenate([jnp.eye(3), rotation.T])[face] @ axis)
     is_worth = apart >= apart_face + 0.05 * jnp.abs(apart_face) + mujoco.mjMINVAL
-    is_edge &= (along <= 0.99) | is_worth
+    is_edge = (edges >= 0) & ((along <= 0.99) | is_worth)
     on_edges = _edge_contact(axis, edges // 3, edges % 3, rotation, to_b, a, b)
     on_faces = _face_contacts(face, rotation, to_b, to_a, a, b)
     distances, points, normal = jax.tree.map(
@@ -164,7 +164,7 @@ def _face_contacts(
     sign = jnp.where(center[2] >= 0, 1, -1)
     other_sign = jnp.where(sign * rotation[2, 2] > 0, -1, 1)
     # Coordinates in the face, and the height above it.
-    above = jnp.stack([jnp.ones_like(sign), jnp.ones_like(sign), sign])
+    above = jnp.ones(3).at[2].set(sign)
     u, v, w = (above[:, None] * rotation * other_size).T
     middle = above * center + other_sign * w - jnp.zeros(3).at[2].set(size[2])
     corners = jnp.stack([middle + s * u + t * v for s, t in _FACE_CORNERS])

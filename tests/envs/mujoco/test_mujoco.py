@@ -42,6 +42,11 @@ GEOMS = {  # pairs of geoms that touch, not in general position
     "two capsules, end to end": '<body pos=".1 .05 .42"><freejoint/>'
     '<geom type="capsule" size=".1 .2" euler="8 20 10"/></body>'
     '<body><freejoint/><geom type="capsule" size=".1 .2" euler="12 27 40"/></body>',
+    "box on box": '<body><freejoint/><geom type="box" size=".2 .3 .1" euler="2 1 40"/></body>'
+    '<body pos=".1 0 .19"><freejoint/><geom type="box" size=".1 .3 .1"/></body>',
+    "crossed edges": '<body><freejoint/><geom type="box" size=".1 .3 .1" euler="4 45 2"/></body>'
+    '<body pos=".02 .01 .27"><freejoint/>'
+    '<geom type="box" size=".3 .1 .1" euler="45 3 1"/></body>',
 }
 
 
@@ -92,6 +97,8 @@ def test_contacts_are_those_of_c_mujoco(name):
         ("sphere and capsule", 1e-7),
         ("capsule and edge", 1e-7),
         ("two capsules", 1e-7),
+        ("box on box", 1e-3),
+        ("crossed edges", 1e-3),
     ],
 )
 def test_plain_mjx_has_other_contacts(name, error):
@@ -99,6 +106,43 @@ def test_plain_mjx_has_other_contacts(name, error):
     with jax.enable_x64(True):
         theirs, _, plain = contacts(GEOMS[name])
     assert np.abs(plain - theirs).max() > error
+
+
+@pytest.mark.parametrize("is_planar", [False, True])
+def test_contacts_of_boxes_are_those_of_c_mujoco(is_planar):
+    sizes = (".1 .2 .1",) * 2 if is_planar else (".1 .2 .3", ".25 .15 .1")
+    bodies = "".join(f'<body><freejoint/><geom type="box" size="{s}"/></body>' for s in sizes)
+    model = mujoco.MjModel.from_xml_string(f"<mujoco><worldbody>{bodies}</worldbody></mujoco>")
+    data, generator = mujoco.MjData(model), np.random.default_rng(0)
+    places, expected = [], []
+    while len(expected) < 300:
+        position, rotation = generator.normal(0, 0.12, (2, 3)), generator.normal(size=(2, 4))
+        if is_planar:  # as in the stacker: sides touch along their whole width
+            position[:, 1], rotation[:, [1, 3]] = 0, 0
+        elif generator.random() < 0.3:  # almost aligned
+            rotation[1] = rotation[0] + rotation[1] * 10.0 ** generator.integers(-9, 0)
+        rotation /= np.linalg.norm(rotation, axis=1, keepdims=True)
+        data.qpos[:] = np.concatenate([position, rotation], axis=1).ravel()
+        mujoco.mj_forward(model, data)
+        if data.ncon:
+            places.append(data.qpos.copy())
+            expected.append([np.concatenate([[c.dist], c.pos, c.frame]) for c in data.contact])
+
+    def collide(qpos):
+        there = mjx.put_model(model, impl="jax")
+        data = mjx.make_data(there).replace(qpos=qpos)
+        found = mjx.collision(there, mjx.kinematics(there, data))._impl.contact
+        return jnp.column_stack([found.dist, found.pos, found.frame.reshape(-1, 9)])
+
+    with conventions("float64"):
+        found = np.asarray(jax.jit(jax.vmap(collide))(np.stack(places)))
+    for ours, theirs in zip(found, expected, strict=True):
+        ours = ours[ours[:, 0] <= 0]
+        assert len(ours) == len(theirs)
+        apart = np.abs(ours[:, None] - theirs).max(axis=2)
+        assert max(apart.min(axis=0).max(), apart.min(axis=1).max()) < 1e-13
+    # Faces overlap in several corners; edges cross in one point.
+    assert {len(each) for each in expected} == ({2, 4} if is_planar else {*range(1, 8)})
 
 
 def test_the_line_search_gives_the_bits_of_mjx():
