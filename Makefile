@@ -10,6 +10,9 @@ WORKERS ?= 2
 # third; EVERY=1 runs all.
 EVERY ?= 5
 
+# Tests start many processes, which need not compile our modules again.
+unexport PYTHONDONTWRITEBYTECODE
+
 .DEFAULT_GOAL := help
 .DELETE_ON_ERROR:
 .PHONY: help demo test test-interop test-suites _test-suites lint format docs pages notebooks \
