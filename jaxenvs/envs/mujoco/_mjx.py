@@ -59,10 +59,10 @@ def conventions(dtype: Any) -> Iterator[None]:
         _is_ours.reset(token)
 
 
-class _Collider:
-    """Calls `ours` or `theirs`, which have different numbers of contacts."""
+class _Choice:
+    """The function `ours` while jaxenvs traces a program, otherwise `theirs`."""
 
-    def __init__(self, theirs: Any, ours: Any) -> None:
+    def __init__(self, theirs: Callable[..., Any], ours: Callable[..., Any]) -> None:
         self._theirs, self._ours = theirs, ours
 
     def __call__(self, *args: Any) -> Any:
@@ -70,18 +70,12 @@ class _Collider:
 
     @property
     def ncon(self) -> int:
+        """The largest number of contacts, if it is a function of collisions."""
         return self._chosen.ncon
 
     @property
     def _chosen(self) -> Any:
         return self._ours if _is_ours.get() else self._theirs
-
-
-def _ours_or(theirs: Callable[..., Any], ours: Callable[..., Any]) -> Callable[..., Any]:
-    def choose(*args: Any) -> Any:
-        return (ours if _is_ours.get() else theirs)(*args)
-
-    return choose
 
 
 def _while_loop(
@@ -98,13 +92,13 @@ def _install() -> None:
         (kinds.PLANE, kinds.BOX): _collisions.plane_box,
         (kinds.BOX, kinds.BOX): _collisions.box_box,
     }.items():
-        functions[pair] = _Collider(functions[pair], ours)
+        functions[pair] = _Choice(functions[pair], ours)
     for module, name, ours in (
         (math, "closest_segment_point", _collisions.closest_on_segment),
         (math, "closest_segment_to_segment_points", _collisions.closest_on_segments),
         (solver, "_while_loop_scan", _while_loop),
     ):
-        setattr(module, name, _ours_or(getattr(module, name), ours))
+        setattr(module, name, _Choice(getattr(module, name), ours))
 
 
 _install()
