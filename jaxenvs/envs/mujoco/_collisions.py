@@ -1,6 +1,6 @@
 """Collisions of C MuJoCo in JAX, where those of MJX differ.
 
-Each takes two shapes with `pos` (3,), `mat` (3, 3), and `size` (3,), and returns distances (n,),
+Colliders take two shapes with `pos` (3,), `mat` (3, 3), and `size` (3,), and return distances (n,),
 points (n, 3), and frames (n, 3, 3) of n contacts. A distance of 1 is no contact.
 
 Source: MuJoCo's engine_collision_primitive.c and engine_collision_box.c.
@@ -105,7 +105,7 @@ def box_box(a: Any, b: Any) -> Any:
     is_worth = apart >= apart_face + 0.05 * jnp.abs(apart_face) + mujoco.mjMINVAL
     is_edge = (edges >= 0) & ((along <= 0.99) | is_worth)
     on_edges = _edge_contact(axis, edges // 3, edges % 3, rotation, to_b, a, b)
-    on_faces = _face_contacts(face, rotation, to_b, to_a, a, b)
+    on_faces = _face_contacts(face, a, b)
     distances, points, normal = jax.tree.map(
         lambda edge, face: jnp.where(is_edge, edge, face), on_edges, on_faces
     )
@@ -138,24 +138,17 @@ def _edge_contact(
     return distances, jnp.broadcast_to(point, (8, 3)), a.mat @ axis
 
 
-def _face_contacts(
-    face: jax.Array, rotation: jax.Array, to_b: jax.Array, to_a: jax.Array, a: Any, b: Any
-) -> tuple[jax.Array, jax.Array, jax.Array]:
+def _face_contacts(face: jax.Array, a: Any, b: Any) -> tuple[jax.Array, jax.Array, jax.Array]:
     """Returns the contacts of face axis `face`, 0 to 2 of box `a`, 3 to 5 of `b`, and the normal.
 
     The face of the other box that looks at it is clipped to its four sides.
     """
     is_a = face < 3
-    mat, size, other_size, rotation, center = (
-        jnp.where(is_a, *pair)
-        for pair in (
-            (a.mat, b.mat),
-            (a.size, b.size),
-            (b.size, a.size),
-            (rotation, rotation.T),
-            (to_b, to_a),
-        )
+    box, other = (
+        jax.tree.map(lambda x, y: jnp.where(is_a, x, y), *pair) for pair in ((a, b), (b, a))
     )
+    mat, size, other_size = box.mat, box.size, other.size
+    rotation, center = mat.T @ other.mat, mat.T @ (other.pos - box.pos)
     # The axis of the face comes last, then that of the other box's face.
     order = (face + jnp.arange(1, 4)) % 3
     mat, size, rotation, center = mat[:, order], size[order], rotation[order], center[order]
@@ -177,8 +170,7 @@ def _face_contacts(
     is_near = squares < (1e-14 if size.dtype == jnp.float64 else 1e-10) * jnp.sum(size[:2] ** 2)
     is_contact = (jnp.arange(8) < number) & ~jnp.tril(is_near, -1).any(axis=1)
     heights = polygon[:, 2]
-    points = polygon.at[:, 2].set(sign * (size[2] + heights / 2)) @ mat.T
-    points += jnp.where(is_a, a.pos, b.pos)
+    points = box.pos + polygon.at[:, 2].set(sign * (size[2] + heights / 2)) @ mat.T
     normal = jnp.where(is_a, sign, -sign) * mat[:, 2]
     return jnp.where(is_contact, heights, 1), points, normal
 

@@ -32,10 +32,10 @@ try:
         import mujoco
         import mujoco.mjx
         from mujoco.mjx._src import collision_driver, math, solver
-
-        from jaxenvs.envs.mujoco import _collisions
 except ImportError as error:
     raise missing_extra(__name__, "mujoco-mjx", "mujoco") from error
+
+from jaxenvs.envs.mujoco import _collisions
 
 mjx: Any = mujoco.mjx
 Model = Data = Any  # MJX's own types do not describe its implementation in JAX

@@ -56,19 +56,29 @@ def usual_promotion():
         yield
 
 
+def contacts_in_c(data):
+    """Returns the distances, points, and frames of C MuJoCo's contacts: a list of [13]."""
+    return [np.concatenate([[c.dist], c.pos, c.frame]) for c in data.contact]
+
+
+def contacts_in_mjx(model, qpos):
+    """Returns those of MJX's contacts: [n, 13]."""
+    there = mjx.put_model(model, impl="jax")
+    data = mjx.make_data(there).replace(qpos=qpos)
+    found = mjx.collision(there, mjx.kinematics(there, data))._impl.contact
+    return jnp.column_stack([found.dist, found.pos, found.frame.reshape(-1, 9)])
+
+
 def contacts(body):
     """Returns the contacts of C MuJoCo, of ours, and of plain MJX: [n, 13], sorted by distance."""
     model = mujoco.MjModel.from_xml_string(f"<mujoco><worldbody>{body}</worldbody></mujoco>")
     data = mujoco.MjData(model)
     mujoco.mj_forward(model, data)
-    theirs = [np.concatenate([[c.dist], c.pos, c.frame]) for c in data.contact]
+    theirs = contacts_in_c(data)
     assert theirs
 
     def collide():
-        there = mjx.put_model(model, impl="jax")
-        found = mjx.collision(there, mjx.kinematics(there, mjx.make_data(there)))._impl.contact
-        rows = [found.dist[:, None], found.pos, found.frame.reshape(-1, 9)]
-        rows = np.concatenate([np.asarray(row) for row in rows], axis=1)
+        rows = np.asarray(contacts_in_mjx(model, jnp.asarray(model.qpos0)))
         return rows[np.argsort(rows[:, 0])][: len(theirs)]
 
     with conventions("float64"):
@@ -126,16 +136,10 @@ def test_contacts_of_boxes_are_those_of_c_mujoco(is_planar):
         mujoco.mj_forward(model, data)
         if data.ncon:
             places.append(data.qpos.copy())
-            expected.append([np.concatenate([[c.dist], c.pos, c.frame]) for c in data.contact])
-
-    def collide(qpos):
-        there = mjx.put_model(model, impl="jax")
-        data = mjx.make_data(there).replace(qpos=qpos)
-        found = mjx.collision(there, mjx.kinematics(there, data))._impl.contact
-        return jnp.column_stack([found.dist, found.pos, found.frame.reshape(-1, 9)])
-
+            expected.append(contacts_in_c(data))
     with conventions("float64"):
-        found = np.asarray(jax.jit(jax.vmap(collide))(np.stack(places)))
+        collide = jax.jit(jax.vmap(lambda qpos: contacts_in_mjx(model, qpos)))
+        found = np.asarray(collide(np.stack(places)))
     for ours, theirs in zip(found, expected, strict=True):
         ours = ours[ours[:, 0] <= 0]
         assert len(ours) == len(theirs)
